@@ -34,7 +34,7 @@ struct wk_shard {
     struct lk_replica replica;
     bool ready;                   // the replica holds a state
     bool ended;                   // the END record is folded
-    bool end_asked;               // the request in flight to the coordinator was sent after END
+    bool end_asked;               // the request in flight to the coordinator was sent at this END
     struct lh_hash final_digest;  // digest of the replica at the END record
     struct lh_buf payload_memory; // buffer of the last folded payload, reused by the next cut
     struct lh_point stable;       // as last named by the coordinator (member.c); version 0: none

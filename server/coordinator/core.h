@@ -31,7 +31,6 @@ struct ps_co_scale;
 struct ps_co_states;
 
 enum {
-    PS_ATTEMPTS = 16,            // fresh joins that are remembered of a worker
     PS_DRAINED_REGIONS_MAX = 64, // regions that operators drain at a time
     PS_CO_STANDBYS = 4,          // standbys that are remembered of a shard, the last ones
     PS_CO_GUESSES = 4 * LH_WORKERS_MAX,
@@ -164,9 +163,9 @@ enum ps_co_state {
 struct ps_co_worker { // member.c, where nothing else is said
     uint64_t id;
     char region[LH_NAME_BYTES], name[LH_NAME_BYTES];
-    uint32_t granted;              // the number of its incarnation
-    uint64_t attempt[PS_ATTEMPTS]; // fresh joins that were granted, the newest first
-    uint64_t incarnation;          // as last seen
+    uint32_t granted;     // the number of its incarnation
+    uint64_t attempt;     // the fresh join that was granted the number in force; 0: none
+    uint64_t incarnation; // as last seen
     int64_t seen_ns;
     struct lh_trip trip;        // silence.c: the path's round trip, as the worker said last
     struct lh_trip stored_trip; // silence.c: the trip that the store has

@@ -38,7 +38,7 @@ static lh_err store_worker(struct ps_coordinator *c, struct ps_co_worker *w)
     lh_put_u32(&b, w->granted);
     lh_put_str(&b, w->region);
     lh_put_str(&b, w->name);
-    for (int i = 0; i < PS_ATTEMPTS; i++) lh_put_u64(&b, w->attempt[i]);
+    lh_put_u64(&b, w->attempt);
     lh_put_u64(&b, w->lease_tokens);
     lh_put_u64(&b, w->tokens);
     w->tokens_kept = w->tokens;
@@ -70,7 +70,7 @@ static const char *read_worker(struct ps_coordinator *c, const char *name, struc
     w.granted = lh_get_u32(at);
     lh_get_str(at, w.region, sizeof w.region);
     lh_get_str(at, w.name, sizeof w.name);
-    for (int i = 0; i < PS_ATTEMPTS; i++) w.attempt[i] = lh_get_u64(at);
+    w.attempt = lh_get_u64(at);
     w.lease_tokens = lh_get_u64(at);
     w.tokens_kept = lh_get_u64(at);
     if (w.tokens < w.tokens_kept) w.tokens = w.tokens_kept;
@@ -132,18 +132,12 @@ static lh_err check_join(struct ps_coordinator *c, const struct lh_peer *peer,
     return check_epochs(c, m);
 }
 
-// A join that was answered before and arrives once more, perhaps much later, grants nothing new.
+// A join that is sent again because its answer was lost gets the same number. If another process
+// replaced that number meanwhile, it hears so: two processes under one number would decide each
+// other's pushes.
 static bool attempted(const struct ps_co_worker *w, uint64_t attempt)
 {
-    for (int i = 0; i < PS_ATTEMPTS; i++)
-        if (attempt && w->attempt[i] == attempt) return true;
-    return false;
-}
-
-static void note_attempt(struct ps_co_worker *w, uint64_t attempt)
-{
-    memmove(w->attempt + 1, w->attempt, (PS_ATTEMPTS - 1) * sizeof *w->attempt);
-    w->attempt[0] = attempt;
+    return attempt && w->attempt == attempt;
 }
 
 // Lives of a worker whose directories are gone are ordered by the number that each replaces: a join
@@ -200,7 +194,7 @@ static lh_err join(struct ps_coordinator *c, const struct lh_peer *peer,
         return lh_fail(LH_ERR_FENCED, "this name has no number left: join under another one");
     } else if (fresh) { // its directory is gone: what it held is up for grabs
         if (!LH_BUG("inc_reuse") || !w->granted) w->granted++;
-        note_attempt(w, m->attempt);
+        w->attempt = m->attempt;
         ps_co_forget_copies(w);
         LH_TRY(ps_co_free_leases(c, i));
     } else if (has > w->granted && has > GRANTED_BELIEVED) {

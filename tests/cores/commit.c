@@ -175,7 +175,7 @@ static void an_incarnation_that_found_no_room_was_not_granted(void **state)
     }
     assert_int_equal(r->coordinator->workers, 1);
     assert_int_equal(r->coordinator->worker[0].granted, 1);
-    assert_int_equal(r->coordinator->worker[0].attempt[0], 1);
+    assert_int_equal(r->coordinator->worker[0].attempt, 1);
     empty(r);
     rig_run(r, 2 * LH_SECOND);
     assert_int_equal(rig_join(r, 1, 2, 0).granted, 1);

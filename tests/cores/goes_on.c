@@ -5,6 +5,7 @@
 #include "server/coordinator/commit.h"
 #include "server/push/decide.h"
 #include "tests/cores/words.h"
+#include "worker/replica/follow.h"
 #include "worker/worker.h"
 
 enum { UNITS = 20, TOKENS = 64, STEP_MS = 20 };
@@ -188,6 +189,22 @@ static void a_push_from_before_the_end_is_refused(void **state)
     rig_free(r);
 }
 
+// A request that is in flight when END is folded may have been sent at an earlier END.
+static void an_answer_from_before_this_end_does_not_count(void **state)
+{
+    (void)state;
+    struct rig_life l;
+    struct rig *r = begin(&l);
+    start(r, &l);
+    until_over(r, &l);
+    struct wk_shard *s = &l.worker->shard[0];
+    s->end_asked = true;
+    assert_int_equal(wk_follow_ended(s), LH_OK);
+    assert_false(s->end_asked);
+    rig_life_end(r, &l, false);
+    rig_free(r);
+}
+
 // A budget that is changed while the run goes on is declared too, and nothing else happens.
 static void a_budget_that_changes_in_a_run_is_declared(void **state)
 {
@@ -218,6 +235,7 @@ int main(void)
         cmocka_unit_test(not_by_itself),
         cmocka_unit_test(a_log_that_lost_what_came_after_the_end_begins_an_epoch),
         cmocka_unit_test(a_push_from_before_the_end_is_refused),
+        cmocka_unit_test(an_answer_from_before_this_end_does_not_count),
         cmocka_unit_test(a_budget_that_changes_in_a_run_is_declared),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

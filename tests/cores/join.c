@@ -72,6 +72,17 @@ static void a_repeated_join_gets_the_same_number(void **state)
     granted(r, 11, 0, 1);
 }
 
+// Two processes that are there at the same time: the first one never heard which number it got.
+static void a_repeated_join_does_not_hear_the_number_that_replaced_its_own(void **state)
+{
+    struct rig *r = *state;
+    rig_start_coordinator(r);
+    granted(r, 11, 0, 1);
+    granted(r, 22, 1, 2);
+    taken(r, 11, 0, 2);
+    granted(r, 22, 1, 2);
+}
+
 static void a_number_that_was_granted_is_known_after_a_power_cut(void **state)
 {
     (void)state;
@@ -173,6 +184,7 @@ int main(void)
         RIG_TEST(a_late_join_of_an_earlier_life_fences_nobody),
         RIG_TEST(a_late_join_that_comes_first_is_replaced),
         RIG_TEST(a_repeated_join_gets_the_same_number),
+        RIG_TEST(a_repeated_join_does_not_hear_the_number_that_replaced_its_own),
         RIG_TEST(one_that_was_granted_nothing_is_known_and_leases_nothing),
         RIG_TEST(nobody_s_word_takes_the_last_number),
         RIG_TEST(a_join_that_was_granted_nothing_brings_nobody_back),

@@ -242,8 +242,7 @@ static void a_run_has_so_many_members(void **state)
         lh_put_u32(&b, 1);
         lh_put_str(&b, "asia");
         lh_put_str(&b, "w");
-        for (int i = 0; i < PS_ATTEMPTS + 2; i++)
-            lh_put_u64(&b, 0); // Two counts of tokens follow the attempts.
+        for (int i = 0; i < 3; i++) lh_put_u64(&b, 0); // the attempt, and two counts of tokens
         snprintf(key, sizeof key, "worker/%016" PRIx64, id);
         assert_int_equal(ps_co_put(r->coordinator, key, lh_buf_span(&b)), LH_OK);
         lh_buf_free(&b);

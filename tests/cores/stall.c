@@ -22,14 +22,18 @@ static const struct words TRAINS = {.want = 4,
                                     .step_ms = 100,
                                     .push_s = 0.2};
 
-static struct rig *stalling(uint32_t units)
+static struct rig *with_bounds(struct rig *r)
 {
-    struct rig *r = begun_run(units, 300 * LH_SECOND);
     struct ps_co_conf *conf = &r->coordinator->conf;
     conf->worker_timeout_ns = 600 * LH_SECOND;
     conf->stall_floor_ns = conf->drain_floor_ns = FLOOR_S * LH_SECOND;
     conf->stall_rounds = conf->drain_rounds = 4;
     return r;
+}
+
+static struct rig *stalling(uint32_t units)
+{
+    return with_bounds(begun_run(units, 300 * LH_SECOND));
 }
 
 static const struct ps_co_worker *worker_of(const struct rig *r, uint32_t w)
@@ -294,9 +298,8 @@ static void a_server_that_serves_nobody_stalls_nobody(void **state)
 
 // ---------------------------------------------------------------- mode bsp
 
-static struct rig *in_rounds(struct words *a, struct words *b)
+static struct rig *begin_rounds(struct rig *r, struct words *a, struct words *b)
 {
-    struct rig *r = stalling(UNITS);
     r->coordinator->conf.plan.mode = r->coordinator->plan.mode = LH_MODE_BSP;
     *a = *b = TRAINS;
     say(r, 0, a);
@@ -304,18 +307,34 @@ static struct rig *in_rounds(struct words *a, struct words *b)
     return r;
 }
 
+static struct rig *in_rounds(struct words *a, struct words *b)
+{
+    return begin_rounds(stalling(UNITS), a, b);
+}
+
+static struct rig *in_rounds_of_shards(struct words *a, struct words *b)
+{
+    return begin_rounds(with_bounds(begun_shards(UNITS, 300 * LH_SECOND)), a, b);
+}
+
 // As the shard's server reports it.
-static void pushes(struct rig *r, uint32_t w, uint64_t count)
+static void pushes_to(struct rig *r, uint32_t shard, uint32_t w, uint64_t count)
 {
     Longhaul__V1__ShardReport m = LONGHAUL__V1__SHARD_REPORT__INIT;
     Longhaul__V1__Admitted row = LONGHAUL__V1__ADMITTED__INIT, *rows[] = {&row};
     Longhaul__V1__Point head = LONGHAUL__V1__POINT__INIT;
     row.worker = worker_of(r, w)->id;
     row.pushes = row.tokens = row.round = count;
+    head.shard = shard;
     m.head = &head;
     m.n_admitted = 1;
     m.admitted = rows;
     ps_co_take_admitted(r->coordinator, &m);
+}
+
+static void pushes(struct rig *r, uint32_t w, uint64_t count)
+{
+    pushes_to(r, 0, w, count);
 }
 
 // Both are heard for so long; worker 0 says that it waits for nothing.
@@ -382,6 +401,67 @@ static void who_waits_holds_no_round(void **state)
     rig_kill_server(r, false);
     rig_run(r, 30 * LH_SECOND);
     assert_false(holds_for(r, &a, &b, 10 * FLOOR_S));
+    rig_free(r);
+}
+
+// Worker 0 keeps its push of shard 1 back. Worker 1 waits for it, so it does not push to shard 0.
+static struct rig *one_keeps_back(struct words *a, struct words *b)
+{
+    struct rig *r = in_rounds_of_shards(a, b);
+    for (uint32_t shard = 0; shard < RIG_SHARDS; shard++)
+        for (uint32_t w = 0; w < RIG_WORKERS; w++) pushes_to(r, shard, w, 1);
+    assert_false(holds_for(r, a, b, 1));
+    pushes_to(r, 1, 1, 2);
+    rig_run(r, LH_SECOND / 10);
+    say(r, 0, a);
+    pushes_to(r, 0, 0, 2);
+    rig_run(r, 3 * LH_SECOND / 10);
+    say(r, 0, a);
+    say(r, 1, b);
+    return r;
+}
+
+static void who_waits_for_a_push_that_is_kept_back_is_not_stalled(void **state)
+{
+    (void)state;
+    struct words a, b;
+    struct rig *r = one_keeps_back(&a, &b);
+    for (uint32_t w = 0; w < RIG_WORKERS; w++) { // One look finds both beyond the bound.
+        assert_ptr_equal(worker_of(r, w), &r->coordinator->worker[w]);
+        r->coordinator->worker[w].stall.holds_ns = (FLOOR_S + 1 - w) * LH_SECOND;
+    }
+    assert_true(holds_for(r, &a, &b, 1));
+    assert_false(is_stalled(r, 1));
+    assert_true(holds_for(r, &a, &b, FLOOR_S / 2));
+    assert_false(is_stalled(r, 1));
+    rig_free(r);
+}
+
+static void a_push_just_before_the_bound_gets_nobody_else_stalled(void **state)
+{
+    (void)state;
+    struct words a, b;
+    struct rig *r = one_keeps_back(&a, &b);
+    assert_false(holds_for(r, &a, &b, FLOOR_S - 1));
+    pushes_to(r, 1, 0, 2);
+    assert_false(holds_for(r, &a, &b, FLOOR_S / 2));
+    assert_false(is_stalled(r, 1));
+    pushes(r, 1, 2);
+    assert_false(holds_for(r, &a, &b, 2 * FLOOR_S));
+    assert_false(is_stalled(r, 1));
+    rig_free(r);
+}
+
+// A server's report may show at once that each of two workers holds a shard's round.
+static void of_two_that_began_at_once_one_is_stalled(void **state)
+{
+    (void)state;
+    struct words a, b;
+    struct rig *r = in_rounds_of_shards(&a, &b);
+    for (uint32_t shard = 0; shard < RIG_SHARDS; shard++)
+        for (uint32_t w = 0; w < RIG_WORKERS; w++) pushes_to(r, shard, w, w == shard ? 2 : 1);
+    holds_for(r, &a, &b, FLOOR_S + 2);
+    assert_int_equal(is_stalled(r, 0) + is_stalled(r, 1), 1);
     rig_free(r);
 }
 
@@ -588,6 +668,9 @@ int main(void)
         cmocka_unit_test(a_server_that_serves_nobody_stalls_nobody),
         cmocka_unit_test(nobody_holds_a_round_in_silence),
         cmocka_unit_test(who_waits_holds_no_round),
+        cmocka_unit_test(who_waits_for_a_push_that_is_kept_back_is_not_stalled),
+        cmocka_unit_test(a_push_just_before_the_bound_gets_nobody_else_stalled),
+        cmocka_unit_test(of_two_that_began_at_once_one_is_stalled),
         cmocka_unit_test(the_end_does_not_wait_for_a_hung_trainer),
         cmocka_unit_test(the_end_does_not_wait_for_who_never_says_that_it_drained),
         cmocka_unit_test(a_drain_s_bound_is_by_rounds_and_no_liar_makes_it_long),

@@ -80,9 +80,8 @@ struct rig *begun_run(uint32_t units, int64_t ride_out_ns)
     return begun_epochs(units, 1, ride_out_ns);
 }
 
-struct rig *begun_epochs(uint32_t units, uint32_t epochs, int64_t ride_out_ns)
+static struct rig *begun(struct rig *r, uint32_t units, uint32_t epochs, int64_t ride_out_ns)
 {
-    struct rig *r = rig_new(1);
     r->epochs = epochs;
     lh_units_free(&r->units);
     setup_units(&r->units, units, WORDS_TOKENS, RIG_WORKERS);
@@ -93,6 +92,18 @@ struct rig *begun_epochs(uint32_t units, uint32_t epochs, int64_t ride_out_ns)
     for (uint32_t w = 0; w < RIG_WORKERS; w++) assert_int_equal(rig_join(r, w, 11, 0).granted, 1);
     rig_run(r, 5 * LH_SECOND);
     return r;
+}
+
+struct rig *begun_epochs(uint32_t units, uint32_t epochs, int64_t ride_out_ns)
+{
+    return begun(rig_new(1), units, epochs, ride_out_ns);
+}
+
+struct rig *begun_shards(uint32_t units, int64_t ride_out_ns)
+{
+    struct rig *r = rig_new(1);
+    rig_two_shards(r);
+    return begun(r, units, 1, ride_out_ns);
 }
 
 void balance_by(struct rig *r, enum ps_balance_kind kind)

@@ -38,6 +38,7 @@ bool is_in(const uint64_t *list, size_t n, uint64_t unit);
 // leases for so long.
 struct rig *begun_run(uint32_t units, int64_t ride_out_ns);
 struct rig *begun_epochs(uint32_t units, uint32_t epochs, int64_t ride_out_ns);
+struct rig *begun_shards(uint32_t units, int64_t ride_out_ns); // a run of RIG_SHARDS
 // The same, with a budget of all units; leases follow the policy.
 struct rig *balanced(uint32_t units, enum ps_balance_kind kind);
 void balance_by(struct rig *r, enum ps_balance_kind kind);

@@ -11,6 +11,8 @@ import unittest
 import charge
 import coordinator
 import goes_on
+import held
+import names
 import ownership
 import partners
 import protocol
@@ -138,9 +140,31 @@ class Partners(unittest.TestCase):
 
 class GoesOn(unittest.TestCase):
     def test_a_run_that_goes_on_after_its_end(self):
-        self.assertFalse(goes_on.search(versions=9)[1])
-        for bug in goes_on.BUGS:
-            self.assertTrue(goes_on.search(bug, versions=9)[1], bug)
+        for world in goes_on.WORLDS:
+            self.assertFalse(goes_on.search(world)[1], world)
+        for bug, (world, _) in goes_on.BUGS.items():
+            self.assertTrue(goes_on.search(world, bug)[1], bug)
+
+
+class Names(unittest.TestCase):
+    """Numbers of a worker's name: server/docs/0000-protocol.md#rule-8."""
+
+    def test_the_rules_hold(self):
+        for world in names.WORLDS:
+            self.assertEqual(names.explore(world).get("ok"), "complete", world)
+
+    def test_planted_bugs_are_caught(self):
+        for bug, (world, _) in names.BUGS.items():
+            self.assertTrue(names.explore(world, bug).get("bad"), bug)
+
+
+class Held(unittest.TestCase):
+    """Rounds of mode bsp: server/docs/0000-protocol.md#rule-30."""
+
+    def test_who_is_stalled(self):
+        self.assertFalse(held.search()[1])
+        for bug in held.BUGS:
+            self.assertTrue(held.search(bug)[1], bug)
 
 
 if __name__ == "__main__":

@@ -93,6 +93,7 @@ static struct wk_entry *own_entry(struct wk_shard *s, const struct lh_record *r)
 lh_err wk_follow_ended(struct wk_shard *s)
 {
     s->ended = true;
+    s->end_asked = false; // A request in flight may have been sent at an earlier END.
     s->final_digest = lk_replica_digest(&s->replica);
     lh_logf(s->worker->conf.log, LH_INFO, "shard.ended", "shard %u at version %" PRIu64, s->id,
             s->replica.ledger.version);

@@ -167,12 +167,15 @@ static bool holds_round(const struct ps_coordinator *c, const struct ps_co_worke
 }
 
 // A worker that waits for another also delays workers that do not wait, such as one that pushes to
-// one shard only. It began to delay later, so it is not judged before the first.
+// one shard only. It began to delay later, so it is not judged before the first. Among equals the
+// first in the table counts as the first: otherwise none would be stalled.
 static bool held_longest(const struct ps_coordinator *c, const struct ps_co_worker *w)
 {
     for (uint32_t i = 0; i < c->workers; i++) {
-        const struct ps_co_stall *o = &c->worker[i].stall;
-        if (o->why == PS_CO_GOES_ON && o->holds_ns > w->stall.holds_ns) return false;
+        const struct ps_co_worker *o = &c->worker[i];
+        if (o->stall.why != PS_CO_GOES_ON) continue;
+        if (o->stall.holds_ns > w->stall.holds_ns) return false;
+        if (o->stall.holds_ns == w->stall.holds_ns && o < w) return false;
     }
     return true;
 }
@@ -184,8 +187,20 @@ static void forgive_others(struct ps_coordinator *c)
         if (c->worker[i].stall.why == PS_CO_GOES_ON) c->worker[i].stall.holds_ns = 0;
 }
 
+// The push that a worker held back has arrived. Workers that have held a round for less time may
+// have waited for it, so their time begins anew: otherwise a worker that pushes just before its
+// bound would get the workers that wait for it stalled.
+static void forgive_younger(struct ps_coordinator *c, int64_t released_ns)
+{
+    for (uint32_t i = 0; i < c->workers; i++) {
+        struct ps_co_stall *s = &c->worker[i].stall;
+        if (s->why == PS_CO_GOES_ON && s->holds_ns <= released_ns) s->holds_ns = 0;
+    }
+}
+
 static void look_at_rounds(struct ps_coordinator *c)
 {
+    int64_t released_ns = 0;
     int64_t passed = c->listener.ns - c->looked_at_rounds_ns;
     c->looked_at_rounds_ns = c->listener.ns;
     if (passed > HOLDS_STEP) passed = HOLDS_STEP;
@@ -198,11 +213,14 @@ static void look_at_rounds(struct ps_coordinator *c)
             holds = holds_round(c, w, k);
             if (holds) w->stall.holds_shard = k;
         }
-        if (!holds)
+        if (!holds) {
+            bool counted = w->stall.why == PS_CO_GOES_ON && w->stall.holds_ns > released_ns;
+            if (counted) released_ns = w->stall.holds_ns;
             w->stall.holds_ns = 0;
-        else if (!silent) // silence.c judges silent ones
+        } else if (!silent) // silence.c judges silent ones
             w->stall.holds_ns += passed;
     }
+    if (released_ns) forgive_younger(c, released_ns + passed);
 }
 
 // ---------------------------------------------------------------- the judgement
@@ -322,6 +340,8 @@ lh_err ps_co_judge_stalls(struct ps_coordinator *c)
         enum ps_co_stall_why why = judge(c, w, &bound);
         bool by_pushes = why == PS_CO_NO_PUSH || why == PS_CO_HOLDS_ROUND;
         if (by_pushes && !pushes_count) why = PS_CO_GOES_ON;
+        // One at a time: the others may have waited for it.
+        if (why == PS_CO_HOLDS_ROUND && goes_on && one_held) why = PS_CO_GOES_ON;
         if (why == PS_CO_GOES_ON)
             end(c, w);
         else

@@ -1,0 +1,123 @@
+#!/usr/bin/env python3
+"""Who is stalled of two that hold a round of mode bsp (server/docs/0000-protocol.md#rule-30),
+exhaustively.
+
+Two shards. Worker a keeps a push of the second one back, again and again. So worker b, which waits
+for that round, does not push to the first one, and the others wait for b there: b is honest, and
+its bound is over soon after a's.
+"""
+from __future__ import annotations
+
+import collections
+import sys
+import typing
+
+BOUND, STALLS = 3, 3  # ticks; after so many stalls nobody waits for a worker any more
+
+BUGS = {
+    "all_at_once": "whoever held a round for the bound is stalled",
+    "no_new_time": "the time of those who waited for a stalled worker goes on",
+    "old_time": "so does that of those who waited for a push that came after all",
+    "tie": "of two that began in the same moment none is the first",
+    "shortest_first": "who holds a round for the shortest time is stalled first",
+    "waits_again": "whoever moves again is waited for again, however often it was stalled",
+}
+
+
+class State(typing.NamedTuple):
+    """Ticks for which a and b hold a round, or None; and what the coordinator did."""
+
+    a: int | None = None
+    b: int | None = None
+    able: int = 0  # ticks for which nothing has kept b from its push
+    stalled: bool = False  # a is
+    stalls: int = 0
+    honest: bool = False  # b was stalled
+    unseen: int = 0  # ticks since the coordinator looked
+
+
+def look(s: State, bug: str | None) -> State:
+    """The coordinator stalls whoever holds a round for longest."""
+    over = {k: age for k, age in (("b", s.b), ("a", s.a)) if age is not None and age >= BOUND}
+    s = s._replace(unseen=0)
+    if not over or (bug == "tie" and s.a == s.b):
+        return s
+    first = (min if bug == "shortest_first" else max)(over, key=lambda k: (over[k], k == "a"))
+    stalled = over.keys() if bug == "all_at_once" else {first}
+    if "a" in stalled:
+        renewed = s.b is not None and bug != "no_new_time"
+        s = s._replace(a=None, b=0 if renewed else s.b, stalled=True, stalls=s.stalls + 1)
+    return s._replace(b=None, honest=True) if "b" in stalled else s
+
+
+def comes(s: State, bug: str | None) -> State:
+    """The push that a kept back comes after all. Whoever held a round for less time may have waited
+    for it, so its time begins anew."""
+    renewed = s.b is not None and s.b <= s.a and bug != "old_time"
+    return s._replace(a=None, b=0 if renewed else s.b)
+
+
+def tick(s: State) -> State:
+    """Time passes."""
+    return s._replace(a=s.a if s.a is None else s.a + 1, b=s.b if s.b is None else s.b + 1,
+                      able=s.able + 1 if s.a is None and s.b is not None else 0,
+                      unseen=s.unseen + 1)
+
+
+def following(s: State, bug: str | None) -> typing.Iterator[State]:
+    """All that can happen next."""
+    waits = not s.stalled and (s.stalls < STALLS or bug == "waits_again")
+    if s.a is None and s.b is None and waits:
+        yield s._replace(a=0)  # it keeps a push back
+    if s.a is not None:
+        yield comes(s, bug)
+        if s.b is None:
+            yield s._replace(b=0, able=0)  # b waits
+    if s.a is None and s.b is not None:
+        yield s._replace(b=None)  # nothing keeps b: it pushes
+    if s.stalled:
+        yield s._replace(stalled=False)  # its next push is admitted
+    if s.unseen:
+        yield look(s, bug)
+    # Time that counts passes while somebody is waited for. An honest push takes less than a bound.
+    if s.unseen < 2 and (s.a is not None or (s.b is not None and s.able + 1 < BOUND)):
+        yield tick(s)
+
+
+def bad(s: State) -> str:
+    """What must never be."""
+    if s.honest:
+        return "an honest worker is stalled for what another one keeps back"
+    if s.a is not None and s.a > BOUND + 2:
+        return "the others wait for longer than the bound"
+    return "one worker costs the others time for ever" if s.stalls > STALLS else ""
+
+
+def search(bug: str | None = None) -> tuple[int, str]:
+    """The number of states, and the fault that was found."""
+    seen, todo = {State()}, collections.deque([State()])
+    while todo:
+        s = todo.popleft()
+        if bad(s):
+            return len(seen), bad(s)
+        for after in following(s, bug):
+            if after not in seen:
+                seen.add(after)
+                todo.append(after)
+    return len(seen), ""
+
+
+def main() -> int:
+    """The rules hold, and each planted bug is found."""
+    states, found = search()
+    print(f"held: {states} states, {found or 'sound'}")
+    missed = bool(found)
+    for bug in BUGS:
+        states, why = search(bug)
+        print(f"  {bug}: {why or 'MISSED'} after {states} states")
+        missed |= not why
+    return missed
+
+
+if __name__ == "__main__":
+    sys.exit(main())
