@@ -70,7 +70,8 @@ class Trainer:
         script = [path,
                   *([] if script == "jax_loop.py" else [world.path("hf")]), data, self.out,
                   *KEEP.get(script, "").format(out=self.out).split(),
-                  *(["--accumulate", str(given.accumulate)] if given.accumulate else [])]
+                  *(["--accumulate", str(given.accumulate)] if given.accumulate else []),
+                  *(["--offload"] if given.offload else [])]
         words = [[*self.torchrun(given, host), *script] for host in range(given.hosts)]
         self.line = [world.program("longhaul"), "run", "--config",
                      world.path(worker.name + ".yaml"), "--", *words[0]]
@@ -419,6 +420,7 @@ def main():
     flags.add_argument("--ranks", type=int, default=1, help="torchrun's, of a host")
     flags.add_argument("--hosts", type=int, default=1, help="torchrun's, of which one has a worker")
     flags.add_argument("--fsdp2", action="store_true", help="accelerate shares the model out")
+    flags.add_argument("--offload", action="store_true", help="fsdp.py on the host's memory")
     flags.add_argument("--regions", type=int, default=3)
     flags.add_argument("--script", help="another of the package's examples")
     flags.add_argument("--accumulate", type=int, help="batches of a step; of loop.py")
