@@ -467,6 +467,7 @@ static lh_err on_call(void *self, struct lh_call *call, enum lh_rpc rpc, const s
     case LH_RPC_INSYNC:
     case LH_RPC_STATUS:
     case LH_RPC_DRAIN:
+    case LH_RPC_PAUSE:
     case LH_RPC_MOVE:
     case LH_RPC_EXPEL:
     case LH_RPC_ADOPT:

@@ -59,6 +59,31 @@ bool wk_everything_ready(const struct wk_worker *w)
     return true;
 }
 
+// The newest plan that any shard's log has.
+static const struct lh_plan *newest_plan(const struct wk_worker *w)
+{
+    const struct lh_plan *newest = &w->shard[0].replica.ledger.plan;
+    for (uint32_t i = 1; i < w->shards; i++)
+        if (w->shard[i].replica.ledger.plan.number > newest->number)
+            newest = &w->shard[i].replica.ledger.plan;
+    return newest;
+}
+
+bool wk_paused(const struct wk_worker *w)
+{
+    if (w->phase != LH_PHASE_RUN || LH_BUG("pause_ignored")) return false; // planted
+    const struct lh_plan *newest = newest_plan(w);
+    return w->told_paused || (newest->paused && newest->number > w->paused_up_to);
+}
+
+void wk_told_paused(struct wk_worker *w, bool paused)
+{
+    w->told_paused = paused;
+    w->paused_up_to = newest_plan(w)->number;
+    const struct wk_observer *o = w->conf.observer;
+    if (o && o->paused) o->paused(o->arg, paused);
+}
+
 // Tokens of shard 0's cuts: in the log, in a push that is not in it yet, and in returned pushes.
 static uint64_t cut_tokens(const struct wk_worker *w)
 {

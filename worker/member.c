@@ -313,6 +313,7 @@ static void on_lease(void *self, lh_err err, const ProtobufCMessage *answer)
     }
     w->phase = (uint8_t)m->phase;
     w->started = m->start;
+    wk_told_paused(w, m->paused);
     w->began_ended = false;
     if (m->local_steps) w->local_steps = m->local_steps;
     take_rounds(w, m->rounds);

@@ -174,7 +174,8 @@ static const char *state_name(const struct wk_worker *w)
 {
     static const char *const name[] = {"joining", "waiting", "training", "draining", "done"};
     enum wk_state state = wk_worker_state(w);
-    return state == WK_TRAINING && wk_beside_failing(w) ? "failing" : name[state];
+    if (state != WK_TRAINING) return name[state];
+    return wk_paused(w) ? "paused" : wk_beside_failing(w) ? "failing" : name[state];
 }
 
 static json_t *shard_status(const struct wk_shard *s)

@@ -44,6 +44,7 @@ struct wk_observer {
     void (*decided)(void *arg, uint32_t shard, struct lh_incarnation i, uint64_t step,
                     bool admitted);
     void (*lost)(void *arg, uint32_t shard, const char *what); // mass given up as lost
+    void (*paused)(void *arg, bool is);                        // an answer of the coordinator
 };
 
 // Whether the shards of a worker are cut at different steps of a round. AUTO: unless rounds are
@@ -240,6 +241,10 @@ struct wk_worker {
     uint64_t step_tokens; // most tokens trained in a step of this life (path.c)
     bool leased_out;      // the last answer had no more units
     uint8_t phase;        // enum lh_phase of the last answer
+    bool told_paused;     // the last answer said so
+    // The newest plan of any shard's log when the last answer came: that answer is newer than its
+    // pause.
+    uint64_t paused_up_to;
     uint32_t local_steps; // steps between two cuts of a shard (H)
     double rounds;        // rounds that the coordinator expects of the run; 0: not named yet
     // Units (units.c), those of the run.
@@ -334,6 +339,9 @@ enum lh_level wk_missing_level(bool starts, uint32_t tries);
 bool wk_cutting(const struct wk_worker *w); // some shard's cut is in progress
 // True: every shard has a state that says that the run began, and how (mode, weights).
 bool wk_everything_ready(const struct wk_worker *w);
+// The run is paused, as the coordinator said last, or a log that is newer than its last answer.
+bool wk_paused(const struct wk_worker *w);
+void wk_told_paused(struct wk_worker *w, bool paused); // the coordinator's answer
 // Tokens that this worker trained over all its processes, as far as it knows; never fewer than an
 // earlier result.
 uint64_t wk_all_tokens(struct wk_worker *w);

@@ -123,6 +123,8 @@ const struct lh_metric lh_metrics[] = {
      "Steps that the run has charged to this region's budget"},
     // coordinator
     {"longhaul_run_phase", LH_STATE, P, "c", "", "phase=phase", 1, "Phase of the run"},
+    {"longhaul_run_paused_timestamp_seconds", LH_GAUGE, P, "c", "paused.since_s", "", 1,
+     "When the run was paused, in seconds since 1970; none while it is not"},
     {"longhaul_run_tokens_total", LH_COUNTER, P, "c", "credited_tokens", "", 1,
      "Tokens of credited units"},
     {"longhaul_run_budget_tokens", LH_GAUGE, P, "c", "budget_tokens", "", 1,

@@ -39,6 +39,7 @@ enum {
     LH_SMALL_BYTES = 1 << 20, // a message without bulk: credit bits and plans fit
     LH_MESSAGE_BYTES = LH_PART_BYTES + LH_HEAD_BYTES + 64,
     LH_ADDRESS_BYTES = 128,
+    LH_PAUSE_WHY_BYTES = 256, // why a run is paused, with its zero: a sentence for people
     LH_PATH_BYTES = 512,
 
     LH_FRAME_BYTES_MAX = 1 << 30, // one push of one shard: dense fp32 of 250 M parameters

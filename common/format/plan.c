@@ -1,6 +1,6 @@
 // The plan's bytes: version u16, the fields of struct lh_plan in order, lists with a u32 count.
-// Three parts follow at the end: `left_out`; the highest retired number and the list of retired
-// names; the change of the budget. Empty parts at the end are omitted.
+// Four parts follow at the end: `left_out`; the highest retired number and the list of retired
+// names; the change of the budget; `paused`. Empty parts at the end are omitted.
 #include "common/format/plan.h"
 
 #include <math.h>
@@ -44,10 +44,11 @@ void lh_plan_write(const struct lh_plan *p, struct lh_buf *out)
     }
     lh_privacy_write(&p->privacy, out);
     uint32_t left = p->phase < LH_PHASE_CLOSE ? 0 : p->left; // a run may continue after its end
-    bool retired = p->retired_up_to, changed = p->budget_tokens;
-    if (left || retired || changed) lh_put_u32(out, left);
+    bool paused = p->paused, changed = p->budget_tokens || paused;
+    bool retired = p->retired_up_to || changed;
+    if (left || retired) lh_put_u32(out, left);
     for (uint32_t i = 0; i < left; i++) lh_put_u64(out, p->left_out[i]);
-    if (!retired && !changed) return;
+    if (!retired) return;
     lh_put_u32(out, p->retired_up_to);
     lh_put_u32(out, p->retired_count);
     for (uint32_t i = 0; i < p->retired_count; i++) lh_put_u64(out, p->retired[i]);
@@ -55,6 +56,7 @@ void lh_plan_write(const struct lh_plan *p, struct lh_buf *out)
     lh_put_u64(out, p->budget_tokens);
     lh_put_u64(out, p->old_budget_tokens);
     lh_put_u64(out, p->changed_tokens);
+    if (paused) lh_put_u8(out, 1);
 }
 
 static bool parse_people(struct lh_cursor *c, struct lh_plan *p)
@@ -104,7 +106,7 @@ static bool parse_bounds(struct lh_cursor *c, struct lh_plan *p)
     return ok && lh_privacy_read(c, &p->privacy);
 }
 
-// The last two parts. Every plan has one encoding, so an empty last part is an error.
+// The last parts. Every plan has one encoding, so an empty last part is an error.
 static bool parse_left_out(struct lh_cursor *c, struct lh_plan *p)
 {
     if (c->failed || !lh_left(c)) return true;
@@ -136,7 +138,15 @@ static bool parse_budget(struct lh_cursor *c, struct lh_plan *p)
     p->budget_tokens = lh_get_u64(c);
     p->old_budget_tokens = lh_get_u64(c);
     p->changed_tokens = lh_get_u64(c);
-    return p->budget_tokens && p->old_budget_tokens;
+    if (p->budget_tokens) return p->old_budget_tokens;
+    return !p->old_budget_tokens && !p->changed_tokens && lh_left(c);
+}
+
+static bool parse_paused(struct lh_cursor *c, struct lh_plan *p)
+{
+    if (c->failed || !lh_left(c)) return true;
+    p->paused = lh_get_u8(c) == 1;
+    return p->paused && p->phase <= LH_PHASE_RUN;
 }
 
 lh_err lh_plan_parse(struct lh_span bytes, struct lh_plan *p)
@@ -172,6 +182,7 @@ lh_err lh_plan_parse(struct lh_span bytes, struct lh_plan *p)
         return lh_fail(LH_ERR_MALFORMED, "a plan that retires whom it can't");
     if (!parse_budget(&c, p))
         return lh_fail(LH_ERR_MALFORMED, "a plan with a budget that can't be");
+    if (!parse_paused(&c, p)) return lh_fail(LH_ERR_MALFORMED, "a plan with a pause that can't be");
     if (c.failed || lh_left(&c)) return lh_fail(LH_ERR_MALFORMED, "a plan of the wrong length");
     return LH_OK;
 }

@@ -61,6 +61,8 @@ struct lh_plan {
     // (server/docs/0000-protocol.md#rule-36): the new and the old budget, and the tokens credited
     // at the change. Learning rates continue without a jump. All 0: never changed.
     uint64_t budget_tokens, old_budget_tokens, changed_tokens;
+    // Phases WAIT and RUN: nobody makes a step (server/docs/0000-protocol.md#rule-37).
+    bool paused;
     // The next four are 0 with LH_OPT_SGD, which keeps no state.
     uint8_t optimizer;        // enum lh_optimizer
     float momentum;           // mu, from 0 to below 1

@@ -32,6 +32,7 @@
     X(LH_RPC_INSYNC, "longhaul.v1.Member/InSync", LH_S | LH_C)                                     \
     X(LH_RPC_STATUS, "longhaul.v1.Member/Status", LH_W | LH_S | LH_C | LH_A)                       \
     X(LH_RPC_DRAIN, "longhaul.v1.Member/Drain", LH_A)                                              \
+    X(LH_RPC_PAUSE, "longhaul.v1.Member/Pause", LH_A)                                              \
     X(LH_RPC_MOVE, "longhaul.v1.Member/Move", LH_A)                                                \
     X(LH_RPC_EXPEL, "longhaul.v1.Member/Expel", LH_A)                                              \
     X(LH_RPC_ADOPT, "longhaul.v1.Member/Adopt", LH_A)                                              \

@@ -60,6 +60,8 @@ static const struct {
     {"rank.lost", "lost"},
     {"worker.drained", "drain"},
     {"run.drain", "drain"},
+    {"run.pause", "drain"},
+    {"run.resume", "drain"},
     {"audit.*", "audit"},
     {"run.expel", "expel"},
     {"run.admit", "expel"},

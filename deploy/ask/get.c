@@ -239,6 +239,14 @@ static json_t *own_array(const json_t *status, const char *key)
     return json_is_array(rows) ? json_incref(rows) : json_array();
 }
 
+void dp_put_paused(const json_t *status, struct lh_buf *out)
+{
+    const json_t *p = json_object_get(status, "paused");
+    const char *by = json_string_value(json_object_get(p, "by"));
+    const char *why = json_string_value(json_object_get(p, "why"));
+    if (by) dp_put(out, "paused by %.63s%s%.255s\n", by, why && why[0] ? ": " : "", why ? why : "");
+}
+
 // One line for each worker without progress, or left out at the run's end.
 static void put_absent(const json_t *status, struct lh_buf *out)
 {
@@ -282,6 +290,7 @@ lh_err dp_get_show(const char *part, const json_t *status, bool json, struct lh_
     else
         dp_table_put(out, columns, rows);
     if (!json && columns == plan) put_absent(status, out);
+    if (!json && columns == plan) dp_put_paused(status, out);
     json_decref(rows);
     return err ? err : lh_buf_err(out);
 }

@@ -194,6 +194,7 @@ static json_t *whole_run(const json_t *status, const json_t *regions)
         {"phase", "phase"},
         {"draining", "draining"},
         {"ending", "ending"},
+        {"paused", "paused"},
         {"drained_regions", "drained_regions"},
         {"plan", "plan"},
         {"credited_tokens", "credited_tokens"},
@@ -220,7 +221,8 @@ static json_t *whole_run(const json_t *status, const json_t *regions)
     double budget = number(status, "budget_tokens"), done = number(status, "credited_tokens");
     if (budget <= 0) return run;
     json_object_set_new(run, "percent", json_real(done < budget ? 100 * done / budget : 100));
-    bool going = !strcmp(word(status, "phase"), "running") && !yes(status, "draining");
+    bool still = yes(status, "draining") || json_object_get(status, "paused");
+    bool going = !strcmp(word(status, "phase"), "running") && !still;
     if (going && speed > 0 && done < budget)
         json_object_set_new(run, "eta_s", json_real((budget - done) / speed));
     return run;

@@ -10,6 +10,7 @@
 
 #include "common/base/check.h"
 #include "common/base/limits.h"
+#include "deploy/ask/get.h"
 #include "deploy/ask/look.h"
 #include "deploy/tool/commands.h"
 #include "deploy/tool/table.h"
@@ -83,7 +84,9 @@ static void put_head(const json_t *run, struct lh_buf *out)
                number(run, "data_epochs"));
     dp_put(out, "   workers %.0f: %.0f live", number(run, "workers"), number(run, "live"));
     if (number(run, "stalled") > 0) dp_put(out, ", %.0f stalled", number(run, "stalled"));
-    dp_put(out, "   plan %.0f\n\n", number(run, "plan"));
+    dp_put(out, "   plan %.0f\n", number(run, "plan"));
+    dp_put_paused(run, out);
+    dp_put(out, "\n");
 }
 
 // Adds readable numbers; JSON keeps the raw ones.

@@ -39,6 +39,8 @@ const struct dp_command dp_commands[] = {
     {"expel", dp_cmd_expel, "Expel a worker or a server from a running run", NULL, false},
     {"export", dp_cmd_export, "Any state of a run as a Hugging Face folder", NULL, false},
     {"move", dp_cmd_move, "Let a server's shards go to its standby while both live", NULL, false},
+    {"pause", dp_cmd_pause, "Let a run stand still where it is", NULL, false},
+    {"resume", dp_cmd_resume, "Let a paused run go on", NULL, false},
     {"man", dp_cmd_man, "Manual pages, generated from the commands' own tables", NULL, false},
     {"completion", dp_cmd_completion, "Completion for bash and zsh, generated likewise", "bash zsh",
      false},

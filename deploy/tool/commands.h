@@ -13,6 +13,8 @@ int dp_cmd_data(int argc, char **argv);
 int dp_cmd_describe(int argc, char **argv);
 int dp_cmd_doctor(int argc, char **argv);
 int dp_cmd_drain(int argc, char **argv);
+int dp_cmd_pause(int argc, char **argv);
+int dp_cmd_resume(int argc, char **argv);
 int dp_cmd_adopt(int argc, char **argv);
 int dp_cmd_move(int argc, char **argv);
 int dp_cmd_balancer(int argc, char **argv);

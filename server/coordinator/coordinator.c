@@ -34,6 +34,7 @@
 #include "server/coordinator/owners/move.h"
 #include "server/coordinator/owners/owner.h"
 #include "server/coordinator/owners/rights.h"
+#include "server/coordinator/watch/pause.h"
 #include "server/coordinator/plan.h"
 #include "server/coordinator/scale.h"
 #include "server/coordinator/servers.h"
@@ -50,29 +51,12 @@ static const int64_t LISTEN_MIN = 10 * LH_MS;
 // These functions read their rows at a start, and again after a failed commit, in this order: rows
 // of leases and members use the members' indices.
 static ps_co_load_fn *const LOADS[] = {
-    ps_co_load_members,
-    ps_co_load_overrides,
-    ps_co_load_grants,
-    ps_co_load_leases,
-    ps_co_load_drains,
-    ps_co_load_expelled,
-    ps_co_load_let_back,
-    ps_co_load_trips,
-    ps_co_load_points,
-    ps_co_load_epochs,
-    ps_co_load_choices,
-    ps_co_load_insync,
-    ps_co_load_rights,
-    ps_co_load_moves,
-    ps_co_load_plan,
-    ps_co_load_live,
-    ps_co_load_retired,
-    ps_co_load_status,
-    ps_co_load_decided,
-    ps_co_load_crossed,
-    ps_co_load_machines,
-    ps_co_load_states,
-    NULL,
+    ps_co_load_members, ps_co_load_overrides, ps_co_load_grants,   ps_co_load_leases,
+    ps_co_load_drains,  ps_co_load_pause,     ps_co_load_expelled, ps_co_load_let_back,
+    ps_co_load_trips,   ps_co_load_points,    ps_co_load_epochs,   ps_co_load_choices,
+    ps_co_load_insync,  ps_co_load_rights,    ps_co_load_moves,    ps_co_load_plan,
+    ps_co_load_live,    ps_co_load_retired,   ps_co_load_status,   ps_co_load_decided,
+    ps_co_load_crossed, ps_co_load_machines,  ps_co_load_states,   NULL,
 };
 
 // A run that has ended continues if there is more to train.
@@ -307,6 +291,10 @@ lh_err ps_coordinator_on_call(void *self, struct lh_call *call, enum lh_rpc rpc,
     case LH_RPC_DRAIN:
         type = &longhaul__v1__drain_request__descriptor;
         handle = ps_co_on_drain;
+        break;
+    case LH_RPC_PAUSE:
+        type = &longhaul__v1__pause_request__descriptor;
+        handle = ps_co_on_pause;
         break;
     case LH_RPC_MOVE:
         type = &longhaul__v1__move_request__descriptor;

@@ -313,6 +313,12 @@ struct ps_co_status {      // status.c: bytes of status.json. Empty: there are n
     uint64_t told_number;
 };
 
+struct ps_co_pause { // pause.c
+    bool is;
+    int64_t since_s; // wall time
+    char by[LH_NAME_BYTES], why[LH_PAUSE_WHY_BYTES];
+};
+
 struct ps_co_budget {       // goes_on.c
     uint64_t tokens, units; // tokens: as declared, those of the data where no budget is set
 };
@@ -382,6 +388,7 @@ struct ps_coordinator {
     uint32_t drained_regions;
     uint64_t refused_servers; // words of servers that may not say them (owners/rights.c)
     bool draining, ending;    // drain.c: an operator lets the whole run stand still, or end here
+    struct ps_co_pause pause; // pause.c
     bool stopped;
 };
 

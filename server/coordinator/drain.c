@@ -1,5 +1,6 @@
-// Drain: an operator asks that the run, a region or a worker drains or that the run ends; that a
-// member is expelled or let back (watch/expelled.c); or that a name is retired (watch/retired.c).
+// Drain: an operator asks that the run, a region or a worker drains or that the run ends; that the
+// run is paused or resumed (watch/pause.c); that a member is expelled or let back
+// (watch/expelled.c); or that a name is retired (watch/retired.c).
 //
 // A draining worker gets no new units and finishes its work in flight. Then it stands still and
 // only follows the log. A command is durable before it is answered and survives restarts of both
@@ -21,6 +22,7 @@
 #include "server/coordinator/drain.h"
 #include "server/coordinator/plan.h"
 #include "server/coordinator/watch/expelled.h"
+#include "server/coordinator/watch/pause.h"
 #include "server/coordinator/watch/retired.h"
 
 // Finds the only worker of that name, in `region` if given.
@@ -261,6 +263,30 @@ void ps_co_on_expel(void *self, struct lh_request *rq, const ProtobufCMessage *m
     Longhaul__V1__ExpelReply out = LONGHAUL__V1__EXPEL_REPLY__INIT;
     out.identity = e.id;
     out.region = e.region;
+    out.changed = changed;
+    ps_co_answer(c, rq, &out.base);
+    ps_co_tick(c);
+}
+
+void ps_co_on_pause(void *self, struct lh_request *rq, const ProtobufCMessage *message)
+{
+    struct ps_coordinator *c = self;
+    const Longhaul__V1__PauseRequest *m = (const Longhaul__V1__PauseRequest *)message;
+    const char *by = lh_request_peer(rq)->name;
+    bool changed;
+    lh_err err =
+        m->resume ? ps_co_resume(c, by, m->why, &changed) : ps_co_pause(c, by, m->why, &changed);
+    ps_co_audit(c, m->resume ? "audit.resume" : "audit.pause", lh_request_peer(rq), "%.200s: %s",
+                m->why,
+                err       ? lh_err_text(err)
+                : changed ? "taken"
+                          : "it was so before");
+    if (err) {
+        ps_co_refuse(c, rq, err);
+        return;
+    }
+    Longhaul__V1__PauseReply out = LONGHAUL__V1__PAUSE_REPLY__INIT;
+    for (uint32_t i = 0; i < c->workers; i++) out.workers += c->worker[i].live;
     out.changed = changed;
     ps_co_answer(c, rq, &out.base);
     ps_co_tick(c);

@@ -8,6 +8,7 @@
 LH_MUST lh_err ps_co_drain(struct ps_coordinator *c, const ProtobufCMessage *request,
                            struct ps_co_worker **worker);
 void ps_co_on_expel(void *self, struct lh_request *rq, const ProtobufCMessage *message);
+void ps_co_on_pause(void *self, struct lh_request *rq, const ProtobufCMessage *m);
 void ps_co_on_drain(void *self, struct lh_request *rq, const ProtobufCMessage *m);
 LH_MUST lh_err ps_co_load_drains(struct ps_coordinator *c); // after the members
 

@@ -202,7 +202,8 @@ lh_err ps_co_grant(struct ps_coordinator *c, uint32_t worker, const Longhaul__V1
 {
     const struct ps_co_worker *w = &c->worker[worker];
     struct ps_co_asking a = {.c = c, .w = worker, .m = m, .out = out};
-    a.open = c->plan.phase == LH_PHASE_RUN && w->live && !w->stall.why && !ps_co_draining(c, w);
+    bool runs = c->plan.phase == LH_PHASE_RUN && !c->pause.is;
+    a.open = runs && w->live && !w->stall.why && !ps_co_draining(c, w);
     a.ahead = w->gives && c->conf.ride_out_ns;
     a.want = m->want < PS_CO_WANT_MAX ? m->want : PS_CO_WANT_MAX;
     uint64_t own = ps_co_own_tokens(c), budget = c->conf.budget_tokens;

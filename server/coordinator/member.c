@@ -344,6 +344,7 @@ static void send_lease(struct ps_coordinator *c, struct lh_request *rq,
         bool drain = c->plan.phase == LH_PHASE_RUN && ps_co_draining(c, w);
         out.phase = drain ? LH_PHASE_DRAIN : c->plan.phase;
         out.start = out.phase >= LH_PHASE_RUN;
+        out.paused = c->pause.is;
         out.left_out = lh_plan_left_out(&c->plan, w->id);
         out.local_steps = ps_co_local_steps(c, w);
         out.rounds = ps_co_rounds(c);

@@ -18,6 +18,7 @@
 #include "server/coordinator/goes_on.h"
 #include "server/coordinator/watch/ending.h"
 #include "server/coordinator/watch/expelled.h"
+#include "server/coordinator/watch/pause.h"
 #include "server/coordinator/plan.h"
 #include "server/coordinator/silence.h"
 #include "server/coordinator/watch/retired.h"
@@ -326,7 +327,7 @@ static uint8_t next_phase(const struct ps_coordinator *c)
     case LH_PHASE_WAIT: return everybody_here(c) ? LH_PHASE_RUN : LH_PHASE_WAIT;
     case LH_PHASE_RUN:
         if (c->ending) return LH_PHASE_DRAIN;
-        return is_trained(c) && !c->draining ? LH_PHASE_DRAIN : LH_PHASE_RUN;
+        return is_trained(c) && !c->draining && !c->pause.is ? LH_PHASE_DRAIN : LH_PHASE_RUN;
     case LH_PHASE_DRAIN:
         // a shard lost history that credited units, or an operator undid the end
         if (!c->ending && all_reported(c) && !is_trained(c)) return LH_PHASE_RUN;
@@ -403,6 +404,9 @@ static LH_MUST lh_err tick(struct ps_coordinator *c)
     changed |= ps_co_plan_expelled(c);
     if (before <= LH_PHASE_RUN) changed |= ps_co_plan_retired(c);
     LH_TRY(declare_budget(c, &changed));
+    LH_TRY(ps_co_pause_look(c, phase));
+    changed |= c->plan.paused != c->pause.is;
+    c->plan.paused = c->pause.is;
     if (phase == before && !changed) return LH_OK;
     if (phase != before) enter(c, phase);
     c->plan.number++;

@@ -155,9 +155,10 @@ static void take_entry(struct ps_coordinator *c, struct row *r,
     lh_logf(c->conf.log, LH_INFO, "scale.wanted", "%s", figures(text, r));
 }
 
-static bool is_drained(const struct ps_coordinator *c, const char *region)
+static bool stands_still(const struct ps_coordinator *c, const char *region)
 {
-    return c->draining || (region[0] && ps_co_drained_index(c, region) < c->drained_regions);
+    return c->draining || c->pause.is ||
+           (region[0] && ps_co_drained_index(c, region) < c->drained_regions);
 }
 
 static void look(struct ps_coordinator *c, struct row *r, int64_t now, int64_t wall_s)
@@ -171,7 +172,7 @@ static void look(struct ps_coordinator *c, struct row *r, int64_t now, int64_t w
     if (reached && !r->reached && now >= s->from_ns)
         lh_logf(c->conf.log, LH_INFO, "scale.reached", "%s", figures(text, r));
     r->reached = reached && now >= s->from_ns;
-    bool waits = reached || s->busy || now < r->next_ns || is_drained(c, r->region);
+    bool waits = reached || s->busy || now < r->next_ns || stands_still(c, r->region);
     if (s->conf.call && !waits) call(c, r);
 }
 

@@ -38,6 +38,7 @@
 #include "server/coordinator/balance/forecast.h"
 #include "server/coordinator/grant.h"
 #include "server/coordinator/order.h"
+#include "server/coordinator/watch/pause.h"
 #include "server/coordinator/plan.h"
 #include "server/coordinator/scale.h"
 #include "server/coordinator/silence.h"
@@ -351,6 +352,8 @@ static LH_MUST lh_err status_of(struct ps_coordinator *c, struct lh_buf *out)
     json_object_set_new(root, "balancer", balancer_status(c));
     json_t *scale = ps_co_scale_status(c);
     if (scale) json_object_set_new(root, "scale", scale);
+    json_t *pause = ps_co_pause_status(c);
+    if (pause) json_object_set_new(root, "paused", pause);
     json_t *hook = ps_co_hook_status(c);
     if (hook) json_object_set_new(root, "hook", hook);
     return lh_json_give(root, out);

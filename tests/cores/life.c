@@ -108,7 +108,8 @@ struct life *life_open(uint64_t seed, uint32_t shards)
     struct life *l = calloc(1, sizeof *l);
     assert_non_null(l);
     l->rig = rig_new(seed);
-    l->observer = (struct wk_observer){l, NULL, saw_kept, saw_cut, saw_decided, saw_lost};
+    l->observer = (struct wk_observer){
+        .arg = l, .kept = saw_kept, .cut = saw_cut, .decided = saw_decided, .lost = saw_lost};
     lh_fake_boot(l->rig->t.env);
     assert_int_equal(lh_log_open(&l->log, l->rig->t.env, "worker", LH_INFO, false, LOG), LH_OK);
     if (shards > 1) rig_two_shards(l->rig);

@@ -22,6 +22,7 @@ MEMBER = {  # at the coordinator's door: what each role hears when it speaks for
     "Member/InSync": {"server": "LH_ERR_DENIED", "coordinator": "LH_ERR_DENIED"},
     "Member/Status": dict.fromkeys(("worker", "server", "coordinator", "admin"), "LH_OK"),
     "Member/Drain": {"admin": "LH_ERR_NOT_FOUND"},
+    "Member/Pause": {"admin": "LH_OK"},  # it resumes a run that is not paused
     "Member/Move": {"admin": "LH_ERR_NOT_FOUND"},
     "Member/Adopt": {"admin": "LH_ERR_INVALID"},
 }
@@ -73,7 +74,8 @@ def compare(peers, certificate, rows):
 
 REJECTS = ("ROLE", "LH_ERR_CONFIG", "LH_ERR_DENIED", "LH_ERR_NOT_FOUND", "LH_ERR_INVALID",
            NOT_HERE)
-OPERATORS = {"Member/Drain": "audit.drain", "Member/Move": "audit.move",
+OPERATORS = {"Member/Drain": "audit.drain", "Member/Pause": "audit.resume",
+             "Member/Move": "audit.move",
              "Member/Adopt": "audit.adopt", "Shard/Follow": "audit.read",
              "Shard/Snapshot": "audit.read"}
 READ_ONLY = ("Member/Status", "Shard/Status")

@@ -132,6 +132,11 @@ static lh_err send(struct lh_call *call, enum lh_rpc rpc, struct words *w)
         m.worker = (char *)(uintptr_t) "nobody";
         return lh_rpc_send(call, &m.base);
     }
+    if (rpc == LH_RPC_PAUSE) {
+        Longhaul__V1__PauseRequest m = LONGHAUL__V1__PAUSE_REQUEST__INIT;
+        m.resume = true;
+        return lh_rpc_send(call, &m.base);
+    }
     if (rpc == LH_RPC_MOVE) {
         Longhaul__V1__MoveRequest m = LONGHAUL__V1__MOVE_REQUEST__INIT;
         m.server = (char *)(uintptr_t) "nobody";

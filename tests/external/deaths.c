@@ -52,6 +52,75 @@ static void a_worker_that_comes_back_goes_on_with_the_life(void **state)
     }
 }
 
+static void pause_now(struct rig *r)
+{
+    wk_external_pause(r->x, true);
+}
+
+static void resume_now(struct rig *r)
+{
+    wk_external_pause(r->x, false);
+}
+
+static void drain_now(struct rig *r)
+{
+    wk_external_drain(r->x);
+}
+
+// It stands still over the death of its worker, whatever else is said, until the run goes on or
+// drains.
+static void a_loop_stands_still_while_the_run_is_paused(void **state)
+{
+    struct rig *r = *state;
+    join_with(r, r->mine, LONGHAUL_FP32, LONGHAUL_HOST);
+    assert_int_equal(boundary(r, 1), 0);
+    on_loop(r, pause_now);
+    assert_int_equal(boundary(r, 2), LONGHAUL_PAUSE);
+    on_loop(r, credit_more); // other news
+    assert_int_equal(longhaul_wait(r->c, 1), LONGHAUL_E_TIMEOUT);
+    assert_string_equal(longhaul_text(r->c), "the run is paused");
+    stop_worker(r);
+    assert_int_equal(longhaul_wait(r->c, 1), LONGHAUL_E_TIMEOUT);
+    start_worker(r);
+    on_loop(r, pause_now); // it hears so before its trainer calls
+    struct longhaul_state s = {.size = sizeof s};
+    while (!s.worker_lives) {
+        assert_int_equal(longhaul_wait(r->c, 20), LONGHAUL_E_TIMEOUT);
+        assert_int_equal(longhaul_state(r->c, &s), LONGHAUL_OK);
+    }
+    on_loop(r, resume_now);
+    assert_int_equal(longhaul_wait(r->c, TIMEOUT_MS), LONGHAUL_OK);
+    assert_int_equal(boundary(r, 3), 0);
+    on_loop(r, pause_now);
+    assert_int_equal(boundary(r, 4), LONGHAUL_PAUSE);
+    on_loop(r, drain_now);
+    assert_int_equal(longhaul_wait(r->c, TIMEOUT_MS), LONGHAUL_OK);
+    assert_int_equal(boundary(r, 5), LONGHAUL_DRAIN);
+}
+
+// Rank 0 names the step, two ahead: neither waits in a step for the other.
+static void ranks_stand_still_at_one_step(void **state)
+{
+    static float theirs[N];
+    struct rig *r = *state;
+    struct longhaul *second = join_two(r, theirs, LONGHAUL_HOST), *both[] = {r->c, second};
+    uint64_t step = 1;
+    for (int pauses = 0; pauses < 3; pauses++) {
+        unsigned due[2] = {0, 0};
+        on_loop(r, pause_now);
+        for (int more = 0; more < 3; more++, step++)
+            for (int i = 0; i < 2; i++) {
+                assert_int_equal(longhaul_boundary(both[i], step, 1, &due[i]), LONGHAUL_OK);
+                assert_int_equal(due[i], more < 2 ? 0 : LONGHAUL_PAUSE);
+            }
+        for (int i = 0; i < 2; i++) assert_int_equal(longhaul_wait(both[i], 1), LONGHAUL_E_TIMEOUT);
+        on_loop(r, resume_now);
+        for (int i = 0; i < 2; i++)
+            assert_int_equal(longhaul_wait(both[i], TIMEOUT_MS), LONGHAUL_OK);
+    }
+    longhaul_close(second);
+}
+
 static bool both_have_a_worker(struct longhaul *first, struct longhaul *second)
 {
     struct longhaul_state a = {.size = sizeof a}, b = {.size = sizeof b};
@@ -133,6 +202,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         TEST(trains_on_without_a_worker_for_a_while),
         TEST(a_worker_that_comes_back_goes_on_with_the_life),
+        TEST(a_loop_stands_still_while_the_run_is_paused),
+        TEST_TWO(ranks_stand_still_at_one_step),
         TEST_TWO(ranks_begin_with_one_clock_though_the_worker_dies),
         TEST(a_trainer_s_last_cut_comes_before_its_death),
     };

@@ -132,6 +132,8 @@ static int step_once(const struct rank *r, uint64_t step, struct longhaul_unit *
     if (!err && *due & LONGHAUL_RENEW) err = longhaul_renew(r->c);
     if (!err && *due & LONGHAUL_CUT) err = longhaul_cut(r->c);
     if (!err && (*due & LONGHAUL_WAIT || !all)) longhaul_wait(r->c, 20);
+    while (!err && *due & LONGHAUL_PAUSE && longhaul_wait(r->c, 1000) == LONGHAUL_E_TIMEOUT)
+        continue;
     return err;
 }
 

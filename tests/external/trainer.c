@@ -100,6 +100,7 @@ static int live(struct rank *r)
         if (due & LONGHAUL_CUT) MUST(r, longhaul_cut(r->c));
         if (due & LONGHAUL_DRAIN) break;
         if (due & LONGHAUL_WAIT) longhaul_wait(r->c, 10);
+        while (due & LONGHAUL_PAUSE && longhaul_wait(r->c, 1000) == LONGHAUL_E_TIMEOUT) continue;
     }
     MUST(r, longhaul_finish(r->c, TIMEOUT_MS));
     return 1;

@@ -110,7 +110,8 @@ struct sim_node {
     bool zombie;   // it has another one's directory, and does not reach the coordinator
     uint64_t disk_bytes; // bytes that its disk holds; 0: no bound
     bool cut_off;
-    bool hung;                       // a worker's trainer hangs for good, in all its lives
+    bool hung;         // a worker's trainer hangs for good, in all its lives
+    int64_t paused_ns; // when this life of the worker heard that the run is paused; 0: it is not
     const struct sim_node *cut_from; // a worker does not reach this server until the run has ended
     uint64_t deaths;
     int64_t far_ns; // what every message from or to it takes longer, one way
@@ -192,6 +193,7 @@ extern const char *const sim_loss_name[SIM_LOSSES];
     OWN(impostor)                                                                                  \
     OWN(flood)                                                                                     \
     OWN(records)                                                                                   \
+    OWN(pause)                                                                                     \
     OWN_APART(rollback_worker)                                                                     \
     OWN_APART(rollback_store)                                                                      \
     OWN_APART(far)                                                                                 \
@@ -435,6 +437,12 @@ void sim_streams_start(struct sim *s);
 // Messages between these nodes do not arrive: a worker is cut from a server for good.
 bool sim_is_cut(const struct sim *s, const char *from, const char *to);
 void sim_streams_end(struct sim *s);
+// An operator pauses and resumes the run (pauses.c). A worker heard the coordinator's word, ends a
+// step, or is about to lose its memory. In the end the run goes on.
+void sim_strike_pause(struct sim *s);
+void sim_pauses_heard(struct sim_node *n, bool paused);
+void sim_pauses_stepped(struct sim_node *n);
+void sim_pauses_end(struct sim *s);
 // Units that travel (travel.c): when there are units; a server's settings; a worker's.
 void sim_choose_travel(struct sim *s);
 LH_MUST lh_err sim_travel_gives(struct sim_node *n, struct ps_conf *conf);

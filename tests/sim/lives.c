@@ -284,6 +284,7 @@ void sim_node_bury(struct sim_node *n, bool power)
     sim_operator_sees(n); // it may have served for less time than lies between two looks
     if (!n->zombie) sim_owner_ends(n);
     if (!n->zombie) sim_saw_death(n);
+    n->paused_ns = 0;
     sim_links_death(n);
     if (n->transport) lh_transport_mem_kill(n->transport, power);
     n->transport = NULL;

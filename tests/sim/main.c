@@ -299,6 +299,7 @@ static const struct {
     {"norm_any", "liar", NULL, ANY},
     {"speaks_any", "impostor", NULL, ANY},
     {"cap_forgets_crossed", "travel,links,coordinator,worker_kill", NULL, ANY},
+    {"pause_ignored", "pause", NULL, ANY},
 };
 
 // Failpoints in whose family nothing is planted: a process that dies there would prove little.

@@ -80,8 +80,8 @@ bool sim_read_frame(struct lh_span bytes, struct sim_frame *out)
     return out->step > 0;
 }
 
-// The workers that the run closed without, retired names, a change of the budget: what is empty at
-// the end is not there.
+// The workers that the run closed without, retired names, a change of the budget, a pause: what is
+// empty at the end is not there.
 static bool is_tail(struct lh_span bytes)
 {
     const uint8_t *b = bytes.data;
@@ -91,7 +91,7 @@ static bool is_tail(struct lh_span bytes)
     if (bytes.len <= end) return bytes.len == end;
     if (bytes.len < end + 8) return false;
     end += 8 + 8 * number(b + end + 4, 4);
-    return bytes.len == end || bytes.len == end + 24;
+    return bytes.len == end || bytes.len == end + 24 || (bytes.len == end + 25 && b[end + 24] == 1);
 }
 
 bool sim_read_plan(struct lh_span bytes, struct sim_plan *out)

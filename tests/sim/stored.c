@@ -119,6 +119,8 @@ static void take_row(struct sim_stored *s, const struct row *r)
     } else if (!strcmp(r->key, "plan") && r->value.len <= sizeof s->plan) {
         s->plan_bytes = r->value.len;
         memcpy(s->plan, r->value.data, r->value.len);
+    } else if (!strcmp(r->key, "pause")) {
+        s->paused = !r->removed;
     } else if (!strncmp(r->key, "worker/", 7)) {
         take_worker(s, &c);
     } else if (!strncmp(r->key, "crossed/", 8)) {
@@ -307,6 +309,7 @@ const char *sim_stored_lease(const struct sim_stored *s, uint64_t worker,
         if (p->shard >= SIM_STORED_SHARDS || !same_point(&s->shard[p->shard].stable, p))
             return "a stable point";
     }
+    if (m->paused != s->paused) return "a pause";
     return phase_is(s, m->phase) ? NULL : "a phase of the run";
 }
 

@@ -43,6 +43,7 @@ struct sim_stored {
     struct sim_stored_shard shard[SIM_STORED_SHARDS];
     uint8_t plan[512];
     size_t plan_bytes;
+    bool paused;     // there is a row of a pause
     bool unreadable; // a row that is none
 };
 

@@ -177,6 +177,26 @@ static void the_phase_is_the_stored_plans(void **state)
     assert_string_equal(sim_stored_lease(&d->stored, WORKER, &m), "a phase of the run");
 }
 
+static void a_pause_is_on_the_disk(void **state)
+{
+    struct disk *d = *state;
+    Longhaul__V1__LeaseReply m = LONGHAUL__V1__LEASE_REPLY__INIT;
+    look(d);
+    assert_null(sim_stored_lease(&d->stored, WORKER, &m));
+    m.paused = true;
+    assert_string_equal(sim_stored_lease(&d->stored, WORKER, &m), "a pause");
+    assert_int_equal(ps_store_put(d->store, "pause", lh_span("x", 1)), LH_OK);
+    commit(d);
+    look(d);
+    assert_null(sim_stored_lease(&d->stored, WORKER, &m));
+    m.paused = false;
+    assert_string_equal(sim_stored_lease(&d->stored, WORKER, &m), "a pause");
+    assert_int_equal(ps_store_remove(d->store, "pause"), LH_OK);
+    commit(d);
+    look(d);
+    assert_null(sim_stored_lease(&d->stored, WORKER, &m));
+}
+
 static Longhaul__V1__Point point(uint64_t epoch, uint64_t version)
 {
     static uint8_t chain[LH_HASH_BYTES]; // zeros, as put() has them
@@ -399,6 +419,7 @@ int main(void)
         STORED_TEST(a_commit_that_failed_left_nothing),
         STORED_TEST(a_file_that_is_written_anew_is_read_anew),
         STORED_TEST(the_phase_is_the_stored_plans),
+        STORED_TEST(a_pause_is_on_the_disk),
         STORED_TEST(a_stable_point_is_on_the_disk),
         STORED_TEST(an_incarnation_is_on_the_disk),
         STORED_TEST(an_in_sync_row_is_on_the_disk),

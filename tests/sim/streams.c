@@ -180,6 +180,7 @@ static const struct {
     {SIM_FAULT_hang, 6000, strike_hang},
     {SIM_FAULT_one_way, 20000, strike_one_way},
     {SIM_FAULT_disk_hang, 10000, strike_disk_hang},
+    {SIM_FAULT_pause, 4000, sim_strike_pause},
 };
 
 static void turn(void *arg);
@@ -227,4 +228,5 @@ void sim_streams_end(struct sim *s)
     }
     sim_zombie_end(s);
     sim_travel_end(s);
+    sim_pauses_end(s);
 }

@@ -14,10 +14,16 @@ static struct sim_cut *find_cut(struct sim_history *h, struct lh_incarnation i, 
     return NULL;
 }
 
+static void saw_paused(void *arg, bool is)
+{
+    sim_pauses_heard(arg, is);
+}
+
 static void saw_stepped(void *arg, const struct wk_step_in *in)
 {
     struct sim_node *n = arg;
     struct sim_training *t = &n->sim->training[n->index];
+    sim_pauses_stepped(n);
     for (uint32_t p = 0; p < in->pieces; p++) {
         const struct wk_piece *piece = &in->piece[p];
         const struct lh_unit *unit = lh_units_at(&n->sim->units, piece->unit);
@@ -151,5 +157,6 @@ void sim_saw_start(struct sim_node *n)
 
 void sim_watch(struct sim_node *n)
 {
-    n->observer = (struct wk_observer){n, saw_stepped, saw_kept, saw_cut, saw_decided, saw_lost};
+    n->observer =
+        (struct wk_observer){n, saw_stepped, saw_kept, saw_cut, saw_decided, saw_lost, saw_paused};
 }

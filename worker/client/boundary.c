@@ -144,6 +144,11 @@ static void decide(struct longhaul *c, uint64_t step)
         for (uint32_t i = 0; i < c->channel.shape.parts; i++) decide_part(c, i, at, trained);
     }
     if (phase(c) >= WK_CHANNEL_DRAIN && !LOAD(me->last)) STORE(me->last, at);
+    uint64_t paused = LOAD(wk_channel_worker(&c->channel)->paused);
+    if (paused && paused != LOAD(me->hold_for)) {
+        STORE(me->hold, at);
+        STORE(me->hold_for, paused);
+    }
     if (c->ranks > 1) tell_clock(c, me, at);
     STORE(me->decided, at);
     if (c->ranks == 1) return;
@@ -189,6 +194,15 @@ static bool worker_missed(const struct longhaul *c, uint64_t step)
     if (c->link != WK_LINK_AWAY && c->link != WK_LINK_CALLING) return false;
     uint64_t most = LOAD(wk_channel_worker(&c->channel)->run_on);
     return step - c->away_from >= most;
+}
+
+// The run is paused, and this rank stands at the step at which all do. A loop that drains goes on.
+static bool held(const struct longhaul *c)
+{
+    const struct wk_channel_rank *first = wk_channel_rank(&c->channel, 0);
+    uint64_t paused = LOAD(wk_channel_worker(&c->channel)->paused);
+    return paused && phase(c) == WK_CHANNEL_RUN && LOAD(first->hold_for) == paused &&
+           c->step >= LOAD(first->hold);
 }
 
 static void store_cut(struct longhaul *c, uint32_t part, uint64_t number)
@@ -239,6 +253,8 @@ static int pass(struct longhaul *c, uint64_t step, unsigned *due)
     uint64_t last = LOAD(wk_channel_rank(&c->channel, 0)->last);
     if (last && step >= last) *due |= LONGHAUL_DRAIN;
     if (worker_missed(c, step)) *due |= LONGHAUL_WAIT;
+    c->stands = held(c);
+    if (c->stands) *due |= LONGHAUL_PAUSE;
     return LONGHAUL_OK;
 }
 
@@ -402,19 +418,25 @@ int longhaul_wait(struct longhaul *c, int timeout_ms)
     struct wk_channel_worker *w = wk_channel_worker(&c->channel);
     uint32_t seen = c->rank ? LOAD(w->bell) : c->bell;
     int64_t until = wk_link_now() + timeout_ms * MS;
-    bool away = c->link != WK_LINK_UP;
+    bool away = c->link != WK_LINK_UP, paused = c->stands;
     for (;;) {
         wk_link_look(c, c->step);
         err = alive(c);
         if (!err) err = landed(c, false);
         if (err) return err;
-        if (LOAD(w->bell) != seen || (away && c->link == WK_LINK_UP)) return LONGHAUL_OK;
+        if (paused) // other news end no pause
+            seen = LOAD(w->bell);
+        else if (LOAD(w->bell) != seen || (away && c->link == WK_LINK_UP))
+            return LONGHAUL_OK;
+        c->stands = paused && held(c);
+        if (paused && !c->stands) return LONGHAUL_OK; // it may have gone on before the call
         int64_t left = until - wk_link_now(), most = away ? LOOK_NS / 5 : LOOK_NS;
         if (c->flies) most = MS;
         if (left <= 0)
             return wk_client_fail(c, LONGHAUL_E_TIMEOUT,
-                                  c->link == WK_LINK_UP ? "the worker says nothing new"
-                                                        : "the worker is away");
+                                  paused                  ? "the run is paused"
+                                  : c->link == WK_LINK_UP ? "the worker says nothing new"
+                                                          : "the worker is away");
         wk_link_sleep(&w->bell, seen, left < most ? left : most);
     }
 }

@@ -97,6 +97,7 @@ struct longhaul {
     struct wk_due *due; // [parts]
     bool flies;         // some part's cut is being copied
     bool torn;          // a boundary of this life came before any wait for a cut's copies
+    bool stands;        // LONGHAUL_PAUSE was due, and no wait has found the run to go on
     unsigned due_set;   // RENEW and CUT of enum longhaul_due
     uint32_t bell;      // its value when the words were last read
     bool acts_open;     // rank 0: some act is not done by all ranks yet

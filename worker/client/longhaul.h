@@ -15,6 +15,7 @@
  *         if (due & LONGHAUL_RENEW) longhaul_renew(c);
  *         if (due & LONGHAUL_CUT) longhaul_cut(c);
  *         if (due & LONGHAUL_WAIT) longhaul_wait(c, 1000);
+ *         while (due & LONGHAUL_PAUSE && longhaul_wait(c, 1000) == LONGHAUL_E_TIMEOUT) continue;
  *         if (due & LONGHAUL_DRAIN) break;
  *     }
  *     longhaul_finish(c, 60000);                    the final parameters, into yours
@@ -82,7 +83,9 @@ enum longhaul_due {
     LONGHAUL_RENEW = 1, /* longhaul_renew() */
     LONGHAUL_CUT = 2,   /* longhaul_cut(), before the next optimizer step changes parameters */
     LONGHAUL_WAIT = 4,  /* the worker has been away for too long: longhaul_wait() */
-    LONGHAUL_DRAIN = 8  /* this was the last step: longhaul_finish() */
+    LONGHAUL_DRAIN = 8, /* this was the last step: longhaul_finish() */
+    LONGHAUL_PAUSE = 16 /* the run is paused: no step until longhaul_wait() gives no
+                           LONGHAUL_E_TIMEOUT. Due on all ranks at the same step */
 };
 
 /* Values of a correction, to be added to a parameter on CUDA: value[i] to value first + i of this

@@ -15,7 +15,7 @@ _Static_assert(offsetof(struct wk_channel_head, ranks) == 48, "as written");
 _Static_assert(offsetof(struct wk_channel_head, manifest) == 64, "as written");
 _Static_assert(sizeof(struct wk_channel_worker) == 64, "a cache line");
 _Static_assert(sizeof(struct wk_channel_worker_rank) == 64, "a cache line");
-_Static_assert(sizeof(struct wk_channel_rank) == 128, "two cache lines");
+_Static_assert(sizeof(struct wk_channel_rank) == 192, "three cache lines");
 _Static_assert(sizeof(struct wk_channel_entry) == 32, "as written");
 _Static_assert(sizeof(struct wk_channel_part) == 64 + 32 * WK_CHANNEL_LIVE, "as written");
 _Static_assert(sizeof(struct wk_channel_act) == 64, "a cache line");

@@ -58,7 +58,7 @@ struct wk_channel_worker {
     // 32  The change of the run's budget, as of the life's start: new budget, old budget, tokens
     // credited at the change. All 0: no change.
     _Atomic uint64_t budget[3];
-    uint64_t zero[1];
+    _Atomic uint64_t paused; // 56  random number of the pause; 0: the run is not paused
 };
 struct wk_channel_worker_rank {
     _Atomic uint64_t leased;  //  0  leases written
@@ -84,6 +84,10 @@ struct wk_channel_rank {
     _Atomic uint64_t
         clock[WK_CHANNEL_CLOCKS]; // 88  rank 0: credited tokens, of all ranks at step n: [n % 4]
     _Atomic uint64_t clock_taken; // 120  last step whose clock this rank read
+    // 128  rank 0: the step at whose boundary all ranks stand still, and the number of the pause
+    // that this is for.
+    _Atomic uint64_t hold, hold_for;
+    uint64_t zero[6];
 };
 // The clock of a rank's learning rates: not stated, the run's tokens, or its own steps.
 enum wk_channel_schedule {

@@ -26,6 +26,9 @@ static void welcome(struct wk_external *x, bool resumed)
     if (!resumed) WK_STORE(w->credited_first, x->credited); // otherwise some ranks may have read it
     for (int i = 0; i < 3 && !resumed; i++) WK_STORE(w->budget[i], x->budget[i]);
     WK_STORE(w->run_on, x->conf.run_on);
+    // A trainer that stands still already goes on standing: its ranks know the pause by its number.
+    if (resumed && x->paused && WK_LOAD(w->paused)) x->paused = WK_LOAD(w->paused);
+    WK_STORE(w->paused, x->paused);
     for (uint32_t i = 0; i < WK_PEERS_MAX; i++) {
         struct wk_peer *p = &x->peer[i];
         if (p->state != WK_PEER_READY) continue;

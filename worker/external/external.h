@@ -163,6 +163,8 @@ void wk_external_budget(struct wk_external *x, uint64_t budget, uint64_t old, ui
 void wk_external_drain(struct wk_external *x); // no further steps after the two already decided
 // The run continues after all: a draining life ends, and the next one begins.
 void wk_external_undrain(struct wk_external *x);
+// The run stands still: no further steps after the two already decided, or it goes on.
+void wk_external_pause(struct wk_external *x, bool paused);
 // The run is over and every requested cut is committed: gives the trainer the final parameters.
 void wk_external_end(struct wk_external *x);
 

@@ -484,6 +484,15 @@ void wk_external_undrain(struct wk_external *x)
     wk_life_end(x, true, WK_CHANNEL_AGAIN, "the run goes on");
 }
 
+void wk_external_pause(struct wk_external *x, bool paused)
+{
+    if (paused == (x->paused != 0)) return;
+    x->paused = paused ? lh_random_u64(x->conf.env) | 1 : 0;
+    if (x->life != WK_LIFE_RUNS) return;
+    WK_STORE(wk_channel_worker(&x->channel)->paused, x->paused);
+    wk_life_ring(x);
+}
+
 void wk_external_end(struct wk_external *x)
 {
     if (x->life != WK_LIFE_RUNS) return;

@@ -365,7 +365,8 @@ static void forget_notes(struct wk_worker *w)
 static void hand_out(struct wk_worker *w)
 {
     struct wk_beside *b = &w->beside;
-    bool may = b->state == WK_BESIDE_THERE && !b->ending && w->phase == LH_PHASE_RUN;
+    bool runs = w->phase == LH_PHASE_RUN && !wk_paused(w);
+    bool may = b->state == WK_BESIDE_THERE && !b->ending && runs;
     bool short_of = false;
     for (uint32_t r = 0; may && r < w->conf.beside->ranks; r++) {
         if (!wk_external_wants(w->external, r)) continue;
@@ -455,6 +456,7 @@ static lh_err look(struct wk_worker *w)
     wk_external_budget(w->external, plan->budget_tokens, plan->old_budget_tokens,
                        plan->changed_tokens);
     follow_phase(w);
+    wk_external_pause(w->external, wk_paused(w));
     hand_out(w);
     for (uint32_t i = 0; i < w->shards; i++) LH_TRY(attend(&w->shard[i]));
     forget_notes(w);

@@ -15,7 +15,8 @@
 // 4. Time in which this process did not run is not counted (common/net/listener.h): after a pause
 // of
 //    the host the trainer gets time to make a step.
-// 5. The step time is measured over this life's steps except the first, which may include
+// 5. While the run is paused nothing is expected of it, and all times begin anew afterwards.
+// 6. The step time is measured over this life's steps except the first, which may include
 // compiling.
 #include "worker/push/idle.h"
 
@@ -56,6 +57,7 @@ static bool loop_could(const struct wk_worker *w)
 
 static bool could(const struct wk_worker *w)
 {
+    if (wk_paused(w)) return false;
     return w->conf.beside ? loop_could(w) : w->stepping;
 }
 
@@ -134,7 +136,7 @@ static bool owes(const struct wk_shard *s)
 static void look_at_shard(struct wk_shard *s, int64_t now)
 {
     struct wk_waits *p = &s->waits;
-    bool admitted = p->admitted != p->admitted_seen, may = owes(s);
+    bool admitted = p->admitted != p->admitted_seen, may = !wk_paused(s->worker) && owes(s);
     if (!p->owes || !may || admitted) p->since_ns = now;
     p->owes = may;
     p->admitted_seen = p->admitted;

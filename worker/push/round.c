@@ -337,7 +337,7 @@ void wk_round_boundary(struct wk_worker *w)
         wk_fatal(w, err);
         return;
     }
-    bool may = enters && w->started && w->phase == LH_PHASE_RUN && w->local_steps;
+    bool may = enters && w->started && w->phase == LH_PHASE_RUN && w->local_steps && !wk_paused(w);
     wk_units_drop_credited(w);
     wk_travel_look(w);
     if (w->queued < wk_units_wanted(w) && may && !w->leased_out) wk_lease_soon(w);

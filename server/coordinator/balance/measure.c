@@ -83,7 +83,7 @@ void ps_co_note_admitted(struct ps_coordinator *c, struct ps_co_worker *w)
     struct ps_co_evidence *e = &w->evidence;
     uint64_t tokens = ps_co_admitted_tokens(c, w);
     int64_t now = ps_co_now(c);
-    bool runs = c->plan.phase == LH_PHASE_RUN && w->tokens_said > 0 && !w->idle;
+    bool runs = c->plan.phase == LH_PHASE_RUN && !c->pause.is && w->tokens_said > 0 && !w->idle;
     if (e->since_ns && runs) {
         e->seconds += (double)(now - e->since_ns) / LH_SECOND;
         if (tokens > e->seen) e->tokens += (double)(tokens - e->seen);

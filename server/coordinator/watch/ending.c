@@ -118,7 +118,7 @@ static bool waits_for_lost(const struct ps_coordinator *c)
 void ps_co_look_at_rest(struct ps_coordinator *c)
 {
     if (!c->conf.drain_floor_ns || lh_listener_rests(&c->listener)) return;
-    if (!nobody_may_train_the_rest(c))
+    if (c->pause.is || !nobody_may_train_the_rest(c))
         c->rest_ns = 0;
     else if (!c->rest_ns)
         c->rest_ns = c->listener.ns;

@@ -24,6 +24,8 @@
 // 6. A drain's bound uses the rounds of progressing workers. A round counts at most RELATIVE times
 //    the median, so that no single report makes the bound long.
 //
+// 7. While the run is paused, nothing is judged: who was stalled before stays so.
+//
 // Nothing is stored: workers report about once a second. Events: worker.stalled, worker.failing,
 // worker.moves.
 #include "server/coordinator/watch/stall.h"
@@ -331,6 +333,10 @@ static bool anybody_goes_on(const struct ps_coordinator *c)
 lh_err ps_co_judge_stalls(struct ps_coordinator *c)
 {
     if (lh_listener_rests(&c->listener)) return LH_OK;
+    if (c->pause.is) { // nobody is asked to make progress
+        c->looked_at_rounds_ns = c->listener.ns;
+        return LH_OK;
+    }
     if (c->plan.mode == LH_MODE_BSP) look_at_rounds(c);
     bool pushes_count = anybody_goes_on(c), one_held = false;
     for (uint32_t i = 0; i < c->workers; i++) {

@@ -39,8 +39,14 @@ class Plan:
         if cursor.more():
             self.retired_up_to = cursor.read("I")
             self.retired = cursor.array(cursor.read("I"))
-            need(self.retired_up_to > 0, f"{name}: retires names without a number")
+            need(self.retired_up_to > 0 or cursor.more(),
+                 f"{name}: retires names without a number")
+        self.budget = cursor.read("QQQ") if cursor.more() else (0, 0, 0)
+        self.paused = cursor.read("B") if cursor.more() else 0
         cursor.end()
+        need(all(self.budget[:2]) or not any(self.budget), f"{name}: a budget of nothing")
+        need(self.paused == 0 or (self.paused == 1 and self.phase <= 1),
+             f"{name}: a pause of phase {self.phase}")
         need(list(self.retired) == sorted(set(self.retired)), f"{name}: retired do not ascend")
         need(not self.left_out or self.phase >= 3, f"{name}: leaves out before it closes")
         need(list(self.left_out) == sorted(set(self.left_out)), f"{name}: left out do not ascend")

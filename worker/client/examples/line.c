@@ -46,13 +46,13 @@ int main(int argc, char **argv)
     must(c, longhaul_connect(c, TIMEOUT_MS));
     must(c, longhaul_start(c));
     float loss = 0, first = train(&seed, 0);
-    unsigned due = 0;
-    for (uint64_t step = 1; step <= steps && !(due & LONGHAUL_DRAIN); step++) {
+    for (unsigned step = 1, due = 0; step <= steps && !(due & LONGHAUL_DRAIN); step++) {
         loss = train(&seed, 0.01f);
         must(c, longhaul_boundary(c, step, BATCH, &due));
         if (due & LONGHAUL_RENEW) must(c, longhaul_renew(c));
         if (due & LONGHAUL_CUT) must(c, longhaul_cut(c));
         if (due & LONGHAUL_WAIT || pause) longhaul_wait(c, pause ? pause : 1000);
+        while (due & LONGHAUL_PAUSE && longhaul_wait(c, 1000) == LONGHAUL_E_TIMEOUT) continue;
     }
     must(c, longhaul_finish(c, TIMEOUT_MS));
     printf("loss %.4f -> %.4f, after the run %.4f\n", first, loss, train(&seed, 0));

@@ -32,6 +32,7 @@ class Due(enum.IntFlag):
     CUT = 2
     WAIT = 4
     DRAIN = 8
+    PAUSE = 16
 
 
 class Follows(enum.IntEnum):

@@ -491,6 +491,10 @@ class AsyncDiLoCo:
                 raise errors.TimedOutError(
                     f"the worker did not come back in {self.timeout_s:g} s; start it again with "
                     "the same command", errors.TimedOutError.code)
+        if due & _client.Due.PAUSE:
+            _log.warning("longhaul: the run is paused; waiting until it is resumed")
+            while not self.news():
+                pass
         if due & _client.Due.DRAIN:
             self.finished = True
 

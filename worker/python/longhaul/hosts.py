@@ -23,7 +23,8 @@ from . import errors, group
 if typing.TYPE_CHECKING:
     import torch
 
-_DUES = (_client.Due.RENEW, _client.Due.CUT, _client.Due.WAIT, _client.Due.DRAIN)
+_DUES = (_client.Due.RENEW, _client.Due.CUT, _client.Due.WAIT, _client.Due.DRAIN,
+         _client.Due.PAUSE)
 
 
 def spread(client: _client.Client,

@@ -137,6 +137,34 @@ static void a_change_of_the_budget_reads_back_and_has_one_form(void **state)
     lh_buf_free(&b);
 }
 
+static void a_pause_reads_back_and_has_one_form(void **state)
+{
+    (void)state;
+    struct lh_plan p = {.number = 7, .phase = LH_PHASE_RUN}, got;
+    struct lh_buf b = lh_buf(1 << 10);
+    lh_plan_write(&p, &b);
+    size_t without = b.len;
+    p.paused = true;
+    for (int changed = 0; changed < 2; changed++) { // the budget's change stands before it
+        if (changed) p.budget_tokens = 300, p.old_budget_tokens = 200;
+        lh_buf_clear(&b);
+        lh_plan_write(&p, &b);
+        assert_int_equal(lh_plan_parse(lh_buf_span(&b), &got), LH_OK);
+        assert_true(got.paused && got.budget_tokens == p.budget_tokens && !got.retired_up_to);
+        for (size_t n = without; n < b.len; n++) {
+            bool whole = n == without || (changed && n == b.len - 1);
+            assert_int_equal(lh_plan_parse(lh_span(b.data, n), &got),
+                             whole ? LH_OK : LH_ERR_MALFORMED);
+        }
+    }
+    b.data[b.len - 1] = 0; // no pause is not written
+    assert_int_equal(lh_plan_parse(lh_buf_span(&b), &got), LH_ERR_MALFORMED);
+    b.data[b.len - 1] = 1;
+    b.data[10] = LH_PHASE_DRAIN; // nobody trains any more
+    assert_int_equal(lh_plan_parse(lh_buf_span(&b), &got), LH_ERR_MALFORMED);
+    lh_buf_free(&b);
+}
+
 static void a_plans_optimizer_reads_back_and_sgd_has_one_form(void **state)
 {
     (void)state;
@@ -276,6 +304,7 @@ int main(void)
         cmocka_unit_test(a_plan_reads_back_and_nothing_else),
         cmocka_unit_test(a_plan_that_closes_names_whom_it_leaves_out),
         cmocka_unit_test(a_change_of_the_budget_reads_back_and_has_one_form),
+        cmocka_unit_test(a_pause_reads_back_and_has_one_form),
         cmocka_unit_test(a_plans_optimizer_reads_back_and_sgd_has_one_form),
         cmocka_unit_test(the_most_workers_and_shards_fit_and_no_more),
         cmocka_unit_test(a_push_may_say_what_its_steps_can_hold),

@@ -1,0 +1,99 @@
+// longhaul pause, longhaul resume: lets a run stand still where it is, and go on.
+#include <stdio.h>
+
+#include "common/base/check.h"
+#include "deploy/ask/admin.h"
+#include "deploy/tool/commands.h"
+#include "longhaul/v1/member.pb-c.h"
+
+struct request {
+    struct dp_admin admin;
+    const char *why;
+    bool resume, changed;
+    uint32_t workers;
+};
+
+static lh_err take_answer(void *arg, const ProtobufCMessage *answer)
+{
+    struct request *q = arg;
+    const Longhaul__V1__PauseReply *m = (const Longhaul__V1__PauseReply *)answer;
+    q->workers = m->workers;
+    q->changed = m->changed;
+    return LH_OK;
+}
+
+static LH_MUST lh_err ask(struct request *q)
+{
+    Longhaul__V1__PauseRequest m = LONGHAUL__V1__PAUSE_REQUEST__INIT;
+    m.resume = q->resume;
+    if (q->why) m.why = (char *)(uintptr_t)q->why; // not changed
+    lh_err err = dp_admin_open(&q->admin);
+    if (!err)
+        err = dp_admin_ask(&q->admin, LH_RPC_PAUSE, &m.base, &longhaul__v1__pause_reply__descriptor,
+                           take_answer, q);
+    dp_admin_close(&q->admin);
+    return err;
+}
+
+static void tell(const struct request *q)
+{
+    const char *s = q->workers == 1 ? "" : "s";
+    if (q->resume)
+        printf(q->changed ? "the run goes on: %u live worker%s\n"
+                          : "the run was not paused: %u live worker%s\n",
+               q->workers, s);
+    else if (q->changed)
+        printf("the run is paused: %u live worker%s hear it within a second or two, finish what "
+               "they push, and stand still until longhaul resume\n",
+               q->workers, s);
+    else
+        printf("the run was paused before, and that reason stays\n");
+}
+
+static LH_MUST lh_err run(int argc, char **argv, bool resume)
+{
+    struct request q = {.resume = resume};
+    struct dp_texts rest;
+    const struct dp_flag flags[] = {
+        {"--why", DP_TEXT, &q.why, "TEXT", "a sentence for those who look at the run"},
+        DP_ADMIN_FLAGS(q.admin),
+    };
+    const struct dp_usage pause = {
+        "longhaul pause --dir RUNDIR | --coordinator HOST:PORT [--why TEXT] [flags]",
+        "Lets a run stand still where it is: workers end the step that they are in, finish what\n"
+        "they push, make no further step, and keep their units. Nobody is called stalled for\n"
+        "that. It holds over restarts of all processes until longhaul resume. A paused run does\n"
+        "not end by itself; longhaul drain works as ever, and drain run --end ends the pause too.\n"
+        "To stop machines, drain instead: a worker that drains pushes all that it trained.\n"
+        "\n"
+        "Exit codes: 0 paused; 2 wrong line, or nobody trains any more; 4 no coordinator answers;\n"
+        "7 this certificate may not.",
+        flags, LH_COUNT(flags)};
+    const struct dp_usage go_on = {
+        "longhaul resume --dir RUNDIR | --coordinator HOST:PORT [--why TEXT] [flags]",
+        "Lets a paused run go on where it stands, whether an operator or a rule paused it.\n"
+        "\n"
+        "Exit codes: 0 it goes on; 2 wrong line; 4 no coordinator answers; 7 this certificate may\n"
+        "not.",
+        flags, LH_COUNT(flags)};
+    const struct dp_usage *usage = resume ? &go_on : &pause;
+    bool help;
+    LH_TRY(dp_flags(usage, argc, argv, &rest, &help));
+    if (help) return LH_OK;
+    if (rest.count) return lh_fail(LH_ERR_INVALID, "usage: %s", usage->line);
+    LH_TRY(ask(&q));
+    tell(&q);
+    return LH_OK;
+}
+
+int dp_cmd_pause(int argc, char **argv)
+{
+    lh_err err = run(argc, argv, false);
+    return err ? (int)dp_complain("pause", err) : DP_OK;
+}
+
+int dp_cmd_resume(int argc, char **argv)
+{
+    lh_err err = run(argc, argv, true);
+    return err ? (int)dp_complain("resume", err) : DP_OK;
+}

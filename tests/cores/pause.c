@@ -1,0 +1,247 @@
+// A paused run (server/docs/0000-protocol.md#rule-37): it holds over a power cut from the moment
+// that it was answered; workers begin no step, keep their units and are not called stalled; what is
+// in flight is decided; the run ends after it was resumed.
+#include <jansson.h>
+#include <string.h>
+
+#include "server/coordinator/drain.h"
+#include "server/coordinator/watch/pause.h"
+#include "server/coordinator/plan.h"
+#include "server/coordinator/status.h"
+#include "tests/cores/rig.h"
+
+enum { SEEDS = 6 }; // a power cut keeps or loses by chance what was not synced
+
+static lh_err pause_run(struct rig *r, bool resume, const char *why, bool *changed)
+{
+    lh_err err = resume ? ps_co_resume(r->coordinator, "boss", why, changed)
+                        : ps_co_pause(r->coordinator, "boss", why, changed);
+    rig_settle(r); // nobody is answered before
+    return err;
+}
+
+static void cut_its_power(struct rig *r)
+{
+    lh_fake_kill(r->c.env, true);
+    rig_kill_coordinator(r);
+    rig_start_coordinator(r);
+}
+
+static void check_told(struct rig *r, const char *by, const char *why)
+{
+    json_t *is = ps_co_pause_status(r->coordinator);
+    assert_int_equal(is != NULL, by != NULL);
+    if (by) {
+        assert_string_equal(json_string_value(json_object_get(is, "by")), by);
+        assert_string_equal(json_string_value(json_object_get(is, "why")), why);
+        assert_int_equal(json_integer_value(json_object_get(is, "since_s")),
+                         r->coordinator->pause.since_s);
+    }
+    json_decref(is);
+}
+
+static void a_pause_and_its_end_hold_over_a_power_cut(void **state)
+{
+    (void)state;
+    for (uint64_t seed = 1; seed <= SEEDS; seed++) {
+        struct rig *r = rig_new(seed);
+        bool changed;
+        rig_start_coordinator(r);
+        assert_int_equal(pause_run(r, true, "", &changed), LH_OK);
+        assert_false(changed);
+        assert_int_equal(pause_run(r, false, "look at the data", &changed), LH_OK);
+        assert_true(changed);
+        check_told(r, "boss", "look at the data");
+        assert_int_equal(pause_run(r, false, "another word", &changed), LH_OK);
+        assert_false(changed);
+        cut_its_power(r);
+        check_told(r, "boss", "look at the data"); // the first reason stays
+        assert_int_equal(pause_run(r, true, "", &changed), LH_OK);
+        assert_true(changed);
+        check_told(r, NULL, NULL);
+        cut_its_power(r);
+        check_told(r, NULL, NULL);
+        rig_free(r);
+    }
+}
+
+static void a_reason_is_short(void **state)
+{
+    struct rig *r = *state;
+    char why[LH_PAUSE_WHY_BYTES + 1] = {0};
+    bool changed;
+    rig_start_coordinator(r);
+    memset(why, 'x', LH_PAUSE_WHY_BYTES);
+    assert_int_equal(pause_run(r, false, why, &changed), LH_ERR_INVALID);
+    check_told(r, NULL, NULL);
+    why[LH_PAUSE_WHY_BYTES - 1] = 0;
+    assert_int_equal(pause_run(r, false, why, &changed), LH_OK);
+    cut_its_power(r);
+    check_told(r, "boss", why);
+}
+
+// ---------------------------------------------------------------- a worker of the run
+
+static struct wk_worker *train(struct rig *r, struct rig_life *l, uint64_t step_ms)
+{
+    rig_start_coordinator(r);
+    r->coordinator->conf.stall_floor_ns = LH_SECOND;
+    assert_int_equal(rig_start_server(r, false), LH_OK);
+    struct wk_conf conf = rig_life_conf(r, l, step_ms);
+    rig_life_start(l, &conf);
+    for (int i = 0; i < 60000 && l->worker->count.steps < 3; i++) rig_run(r, LH_MS);
+    assert_true(l->worker->count.steps >= 3);
+    return l->worker;
+}
+
+static void await_told(struct rig *r, const struct wk_worker *w, bool paused)
+{
+    for (int i = 0; i < 60000 && (wk_paused(w) != paused || (paused && w->stepping)); i++)
+        rig_run(r, LH_MS);
+    assert_true(wk_paused(w) == paused && !(paused && w->stepping));
+}
+
+static const struct ps_co_worker *row(const struct rig *r)
+{
+    uint32_t i = ps_co_worker_index(r->coordinator, lh_worker_id(&r->w[1].self));
+    assert_true(i < r->coordinator->workers);
+    return &r->coordinator->worker[i];
+}
+
+static void a_paused_worker_makes_no_step_and_keeps_its_units(void **state)
+{
+    struct rig *r = *state;
+    struct rig_life l = {0};
+    bool changed;
+    struct wk_worker *w = train(r, &l, 50);
+    assert_int_equal(pause_run(r, false, "", &changed), LH_OK);
+    await_told(r, w, true);
+    uint64_t steps = w->count.steps;
+    rig_run(r, 5 * LH_SECOND); // what is in flight is credited
+    uint64_t held = row(r)->held.units, plan = r->coordinator->plan.number;
+    uint32_t queued = w->queued;
+    assert_true(queued > 0 && held > 0);
+    rig_run(r, 120 * LH_SECOND); // many of the bounds of a stall and of a drain
+    assert_int_equal(w->count.steps, steps);
+    assert_int_equal(w->queued, queued);
+    assert_int_equal(row(r)->held.units, held);
+    assert_true(row(r)->live && !row(r)->stall.why);
+    assert_null(wk_outbox_undecided(&w->shard[0].outbox));
+    assert_true(w->shard[0].replica.ledger.plan.paused); // the log has it
+    assert_int_equal(r->coordinator->plan.number, plan);
+    assert_int_equal(pause_run(r, true, "", &changed), LH_OK);
+    await_told(r, w, false);
+    for (int i = 0; i < 60000 && w->count.steps < steps + 3; i++) rig_run(r, LH_MS);
+    assert_true(w->count.steps >= steps + 3);
+    assert_int_equal(row(r)->stall.why, PS_CO_GOES_ON);
+    for (int i = 0; i < 60000 && w->shard[0].replica.ledger.plan.paused; i++) rig_run(r, LH_MS);
+    assert_false(w->shard[0].replica.ledger.plan.paused);
+    rig_life_end(r, &l, false);
+}
+
+// The coordinator is away when its word is in the log already: a worker that hears the log alone
+// stands still, and goes on with the coordinator's next answer.
+static void a_worker_hears_a_pause_with_the_log(void **state)
+{
+    struct rig *r = *state;
+    struct rig_life l = {0};
+    struct wk_worker *w = train(r, &l, 50);
+    await_told(r, w, false);
+    struct lh_plan *logged = &w->shard[0].replica.ledger.plan;
+    logged->paused = true;
+    assert_false(wk_paused(w)); // its last answer came after this plan
+    logged->number++;
+    assert_true(wk_paused(w));
+    await_told(r, w, false); // the coordinator says otherwise
+    rig_life_end(r, &l, false);
+}
+
+static void a_worker_that_starts_in_a_paused_run_waits(void **state)
+{
+    struct rig *r = *state;
+    struct rig_life l = {0};
+    bool changed;
+    struct wk_worker *w = train(r, &l, 50);
+    assert_int_equal(pause_run(r, false, "", &changed), LH_OK);
+    await_told(r, w, true);
+    rig_life_end(r, &l, true);
+    rig_boot_worker(r, 1);
+    struct wk_conf conf = rig_life_conf(r, &l, 50);
+    rig_life_start(&l, &conf);
+    rig_run(r, 20 * LH_SECOND);
+    assert_int_equal(l.worker->count.steps, 0);
+    cut_its_power(r);
+    rig_run(r, 20 * LH_SECOND);
+    assert_int_equal(l.worker->count.steps, 0);
+    assert_int_equal(pause_run(r, true, "", &changed), LH_OK);
+    for (int i = 0; i < 60000 && !l.worker->count.steps; i++) rig_run(r, LH_MS);
+    assert_true(l.worker->count.steps > 0);
+    rig_life_end(r, &l, false);
+}
+
+// ---------------------------------------------------------------- the run's end
+
+static lh_err drain(struct rig *r, const char *region, bool end, bool undo)
+{
+    Longhaul__V1__DrainRequest m = LONGHAUL__V1__DRAIN_REQUEST__INIT;
+    struct ps_co_worker *named;
+    m.region = (char *)(uintptr_t)region; // only read
+    m.end = end;
+    m.undo = undo;
+    lh_err err = ps_co_drain(r->coordinator, &m.base, &named);
+    rig_settle(r);
+    return err;
+}
+
+static void a_paused_region_drains_and_the_run_ends_by_an_operator(void **state)
+{
+    struct rig *r = *state;
+    struct rig_life l = {0};
+    bool changed;
+    struct wk_worker *w = train(r, &l, 50);
+    assert_int_equal(pause_run(r, false, "", &changed), LH_OK);
+    await_told(r, w, true);
+    assert_int_equal(drain(r, r->w[1].self.region, false, false), LH_OK);
+    for (int i = 0; i < 60000 && !row(r)->drained; i++) rig_run(r, LH_MS);
+    assert_true(row(r)->drained);
+    assert_int_equal(drain(r, r->w[1].self.region, false, true), LH_OK);
+    await_told(r, w, true); // it is paused still
+    assert_int_equal(drain(r, "", true, false), LH_OK);
+    for (int i = 0; i < 60000 && r->coordinator->plan.phase < LH_PHASE_END; i++) rig_run(r, LH_MS);
+    assert_int_equal(r->coordinator->plan.phase, LH_PHASE_END);
+    check_told(r, NULL, NULL); // the pause ended with the training
+    assert_int_equal(pause_run(r, false, "", &changed), LH_ERR_INVALID);
+    rig_life_end(r, &l, false);
+}
+
+// The pushes in flight complete the run, and the operator finds it as it was left.
+static void a_paused_run_does_not_end_by_itself(void **state)
+{
+    struct rig *r = *state;
+    struct rig_life l = {0};
+    bool changed;
+    train(r, &l, 2);
+    for (int i = 0; i < 600000 && r->coordinator->stock.free_units; i++) rig_run(r, LH_MS);
+    r->coordinator->conf.budget_tokens = 1; // all that is leased is more than that
+    assert_int_equal(pause_run(r, false, "", &changed), LH_OK);
+    rig_run(r, 30 * LH_SECOND);
+    assert_int_equal(r->coordinator->plan.phase, LH_PHASE_RUN);
+    assert_int_equal(pause_run(r, true, "", &changed), LH_OK);
+    for (int i = 0; i < 600000 && r->coordinator->plan.phase < LH_PHASE_END; i++) rig_run(r, LH_MS);
+    assert_int_equal(r->coordinator->plan.phase, LH_PHASE_END);
+    rig_life_end(r, &l, false);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_pause_and_its_end_hold_over_a_power_cut),
+        RIG_TEST(a_reason_is_short),
+        RIG_TEST(a_paused_worker_makes_no_step_and_keeps_its_units),
+        RIG_TEST(a_worker_hears_a_pause_with_the_log),
+        RIG_TEST(a_worker_that_starts_in_a_paused_run_waits),
+        RIG_TEST(a_paused_region_drains_and_the_run_ends_by_an_operator),
+        RIG_TEST(a_paused_run_does_not_end_by_itself),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
