@@ -1,8 +1,8 @@
 // The registry of metrics. See metrics.h.
 //
 // Names follow https://prometheus.io/docs/practices/naming/: base units, one unit a name, _total
-// for counters. A label's values are names of the run's processes, regions, shards or states: as
-// many as the run has, never more.
+// for counters. The values of a label are names of the run's processes, regions, shards or states,
+// so their number is bounded by the run.
 #include "common/app/metrics.h"
 
 #include <math.h>
@@ -189,7 +189,7 @@ static void put_label(struct labels *l, const char *name, const char *value)
         if (*value == '\\' || *value == '"' || *value == '\n') *at++ = '\\';
         *at++ = *value == '\n' ? 'n' : *value;
     }
-    if (at >= end) { // it is left out, rather than cut
+    if (at >= end) { // drops a label that does not fit, rather than cut it
         l->text[start] = 0;
         return;
     }
@@ -197,7 +197,7 @@ static void put_label(struct labels *l, const char *name, const char *value)
     l->len = (size_t)(at - l->text);
 }
 
-// Copies up to `end`, and goes on behind it; false: there is no more.
+// Copies the part before `end` and moves *text behind it; false: no part is left.
 static bool next_part(const char **text, char end, char part[PART_BYTES])
 {
     if (!**text) return false;
@@ -281,7 +281,8 @@ void lh_metrics_each(const json_t *status, const struct lh_metric *m, lh_metric_
         if (strchr(m->roles, role[0])) walk(&w, status, status, m->path);
         return;
     }
-    // A server that is coordinator too: the process' fields stand above those of its two roles.
+    // In a server that is also the coordinator, the fields of the process stand above its two
+    // roles'.
     const json_t *server = json_object_get(status, "server");
     const json_t *coordinator = json_object_get(status, "coordinator");
     if (strlen(m->roles) > 1) walk(&w, status, status, m->path);

@@ -1,4 +1,4 @@
-// Addresses and keys of object stores, and hashes of what they hold. See objects.h.
+// Addresses and keys of object stores, and hashes of files. See objects.h.
 #include "common/objects/objects.h"
 
 #include <sodium.h>
@@ -30,7 +30,7 @@ bool lh_object_key_fits(const char *key)
     return n && !key[n] && n < LH_OBJECT_KEY_BYTES && key[0] != '.';
 }
 
-// Names between slashes, none of them empty, "." or "..".
+// The path consists of names between slashes; none is empty, "." or "..".
 static bool are_names(const char *path)
 {
     size_t n = 0, dots = 0;
@@ -66,7 +66,7 @@ lh_err lh_object_hash(struct lh_env *env, const char *path, char out[LH_OBJECT_H
     *bytes = 0;
     if (!block) return lh_fail(LH_ERR_NO_MEMORY, "no memory for a hash");
     lh_err err = env->ops->files->open(env, path, LH_OPEN_READ, &file);
-    (void)crypto_hash_sha256_init(&state); // none of them fails
+    (void)crypto_hash_sha256_init(&state); // None of these three calls fails.
     do {
         if (!err) err = env->ops->files->read(file, *bytes, block, BLOCK, &got);
         if (!err) (void)crypto_hash_sha256_update(&state, block, got);

@@ -31,7 +31,7 @@ static bool is_word(struct line l, const char *word)
     return l.len == strlen(word) && !memcmp(l.at, word, l.len);
 }
 
-// Copies a value of printable characters without blanks; false: it is none.
+// Copies a value of printable characters without blanks. Gives false for any other value.
 static bool take(struct line value, char *out, size_t size)
 {
     bool fits = value.len > 0 && value.len < size;
@@ -45,7 +45,7 @@ static bool take(struct line value, char *out, size_t size)
 static bool take_line(struct line l, struct lh_sigv4_keys *out)
 {
     const char *equals = memchr(l.at, '=', l.len);
-    if (!equals) return true; // Other programs may nest values.
+    if (!equals) return true; // Values that other programs nest.
     struct line name = trimmed(l.at, (size_t)(equals - l.at));
     struct line value = trimmed(equals + 1, l.len - (size_t)(equals + 1 - l.at));
     if (is_word(name, "aws_access_key_id")) return take(value, out->id, sizeof out->id);

@@ -1,7 +1,7 @@
-// A folder as an object store: a mount of somebody else's disk, for one. See objects.h.
+// A folder as an object store, such as a mounted remote disk. See objects.h.
 //
-// An object is a file of the folder. It is written as KEY.tmp, synced, and gets its name by
-// rename(2), or where there must be none yet by link(2), which never replaces a file.
+// An object is a file of the folder. It is written as KEY.tmp and synced, then renamed. put_new()
+// uses link(2) instead of rename(2), because link(2) never replaces a file.
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -45,11 +45,11 @@ static void list_one(void *arg, const char *name)
     const struct lh_files_ops *files = l->f->env->ops->files;
     bool unfinished = len > 4 && !strcmp(name + len - 4, ".tmp");
     if (l->err || unfinished || strncmp(name, l->prefix, strlen(l->prefix)) != 0) return;
-    if (!lh_object_key_fits(name)) return; // no object of ours
+    if (!lh_object_key_fits(name)) return; // not our object
     l->err = path_of(l->f, name, "", path);
     if (!l->err) l->err = files->open(l->f->env, path, LH_OPEN_READ, &file);
     if (l->err == LH_ERR_NOT_FOUND)
-        l->err = LH_OK; // removed since
+        l->err = LH_OK; // removed since the listing
     else if (!l->err) {
         l->err = files->size(file, &bytes);
         files->close(file);
@@ -157,7 +157,7 @@ static lh_err drop(struct lh_objects *s, const char *key)
     return err == LH_ERR_NOT_FOUND ? LH_OK : err;
 }
 
-// KEY.tmp of a copy that broke off is written again under the same name.
+// Nothing to do: the next copy overwrites the KEY.tmp of one that broke off.
 static lh_err tidy(struct lh_objects *s, const char *prefix)
 {
     (void)s, (void)prefix;

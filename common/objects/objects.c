@@ -1,4 +1,4 @@
-// Opens the kind of store that an address names. See objects.h.
+// Opens an object store of the kind that its address names. See objects.h.
 #include "common/objects/objects.h"
 
 #include <string.h>

@@ -1,9 +1,9 @@
-// Object stores: named files that others keep for us. A store is an address: s3://BUCKET/PREFIX of
-// an S3 store, or file:///FOLDER of a mount.
+// Object stores: named files on another host. The address of a store is s3://BUCKET/PREFIX for an
+// S3 store, or file:///FOLDER for a mount.
 //
-// A key is a file's name under the address: letters, digits and -._ alone, so nothing in a key has
-// to be encoded. All calls block, for as long as a store that is away is tried again, and are made
-// by one thread at a time.
+// A key is a file's name under the address. It has letters, digits and -._ only, so it needs no
+// encoding. All calls block, also while requests to an unreachable store are retried. One thread at
+// a time makes them.
 #ifndef LH_COMMON_OBJECTS_H
 #define LH_COMMON_OBJECTS_H
 
@@ -16,13 +16,13 @@ enum {
     LH_OBJECT_KEY_BYTES = 128,
     LH_OBJECTS_MAX = 100000,    // keys that a listing may have
     LH_OBJECT_SMALL = 64 << 10, // bytes that get() and put_new() take
-    LH_OBJECT_PART = 16 << 20,  // bytes of a file that are in memory at a time
-    LH_OBJECT_ATTEMPTS = 6,     // tries of a request
+    LH_OBJECT_PART = 16 << 20,  // bytes of a file in memory at a time
+    LH_OBJECT_ATTEMPTS = 6,     // attempts per request
 };
 
 struct lh_objects;
 
-// Takes one object of a listing; its key is without the address.
+// Takes one object of a listing. The key does not contain the address.
 typedef lh_err (*lh_object_fn)(void *arg, const char *key, uint64_t bytes);
 
 struct lh_objects_ops {
@@ -30,14 +30,14 @@ struct lh_objects_ops {
     lh_err (*list)(struct lh_objects *s, const char *prefix, lh_object_fn each, void *arg);
     // Stores the file as an object, which appears whole or not at all. LH_ERR_NOT_FOUND: no file.
     lh_err (*put)(struct lh_objects *s, const char *key, const char *path);
-    // Stores bytes where there is no such object yet. LH_ERR_EXISTS: there is one.
+    // Stores bytes as a new object. LH_ERR_EXISTS: the object exists already.
     lh_err (*put_new)(struct lh_objects *s, const char *key, struct lh_span bytes);
     // Gets a small object into `out` (cleared first); LH_ERR_NOT_FOUND.
     lh_err (*get)(struct lh_objects *s, const char *key, struct lh_buf *out);
-    // Gets an object of `bytes` bytes as a file that is synced; LH_ERR_NOT_FOUND.
+    // Gets an object of `bytes` bytes as a synced file; LH_ERR_NOT_FOUND.
     lh_err (*get_file)(struct lh_objects *s, const char *key, uint64_t bytes, const char *path);
     lh_err (*remove)(struct lh_objects *s, const char *key); // absent: LH_OK
-    // Gives up what put() of processes that died has left unfinished under `prefix`.
+    // Aborts unfinished uploads of dead processes under `prefix`.
     lh_err (*tidy)(struct lh_objects *s, const char *prefix);
     void (*close)(struct lh_objects *s);
 };
@@ -49,34 +49,35 @@ struct lh_objects {
 struct lh_objects_conf {
     struct lh_env *env;
     const char *address;
-    // The URL of an S3 store, with paths BUCKET/KEY; "": AWS_ENDPOINT_URL_S3, AWS_ENDPOINT_URL, or
-    // else that of Amazon's store in the region (AWS_REGION, AWS_DEFAULT_REGION, or us-east-1).
+    // URL of an S3 store; its paths are BUCKET/KEY. "" uses AWS_ENDPOINT_URL_S3, AWS_ENDPOINT_URL,
+    // or Amazon's store in the region (AWS_REGION, AWS_DEFAULT_REGION, or us-east-1).
     const char *endpoint;
-    // The file of the access key, as credentials.h reads it; "": it says which others are tried.
+    // File of the access key; "" uses the other places of credentials.h.
     const char *credentials;
     const atomic_bool *stop;               // true: calls end soon with LH_ERR_CANCELLED; NULL: none
     const char *(*variable)(const char *); // getenv()
     uint64_t part_bytes;                   // 0: LH_OBJECT_PART
-    int64_t pause_ns;                      // most of the first pause between two tries; 0: 0.25 s
+    int64_t pause_ns; // upper bound on the first pause before a retry; 0: 0.25 s
 };
 
-bool lh_objects_is(const char *address); // an address, and no folder of checkpoints
-// Whether the address is well formed; LH_ERR_CONFIG says what is not, and what to write.
+// Tells a store's address from a folder of checkpoints.
+bool lh_objects_is(const char *address);
+// Checks the form of the address. LH_ERR_CONFIG: its text says how to write one.
 LH_MUST lh_err lh_objects_check(const char *address);
-// Opens it without asking it anything. LH_ERR_CONFIG; LH_ERR_UNSUPPORTED: an S3 store, and this
-// build is without libcurl.
+// Opens a store without a request to it. LH_ERR_CONFIG; LH_ERR_UNSUPPORTED: an S3 store, in a build
+// without libcurl.
 LH_MUST lh_err lh_objects_open(const struct lh_objects_conf *conf, struct lh_objects **out);
 static inline void lh_objects_close(struct lh_objects *s)
 {
     if (s) s->ops->close(s);
 }
 bool lh_object_key_fits(const char *key);
-// The SHA-256 of a file in hexadecimal digits, and how many bytes it has.
+// Gives the SHA-256 of a file in hexadecimal digits, and its size.
 enum { LH_OBJECT_HASH_BYTES = 64 + 1 };
 LH_MUST lh_err lh_object_hash(struct lh_env *env, const char *path, char out[LH_OBJECT_HASH_BYTES],
                               uint64_t *bytes);
 
-// The two kinds (folder.c, s3.c).
+// The two kinds of store (folder.c, s3.c).
 LH_MUST lh_err lh_objects_folder(const struct lh_objects_conf *conf, struct lh_objects **out);
 LH_MUST lh_err lh_objects_s3(const struct lh_objects_conf *conf, struct lh_objects **out);
 

@@ -1,11 +1,11 @@
 // An S3 store's objects. See objects.h.
 //
-//  1. A file above one part is sent in parts (multipart upload): one part is in memory at a time,
-//     and the object appears when the upload is completed. Each part's SHA-256 is signed.
-//  2. An answer may be lost though its request was carried out. A completion that is tried again
-//     and finds no such upload looks at the object; a conditional write that finds its object is
-//     the caller's to compare.
-//  3. Objects are got in one stream. What broke off goes on from there.
+//  1. A file larger than one part is sent in parts (multipart upload). One part is in memory at a
+//     time, and the object appears when the upload is completed. Each part's SHA-256 is signed.
+//  2. The answer to a request that succeeded may be lost. A repeated completion that finds no such
+//     upload looks at the object. After a repeated conditional write the caller compares the
+//     object.
+//  3. An object is read as one stream. After a failure the next request continues where it ended.
 #include "common/objects/s3_request.h"
 
 #include <inttypes.h>
@@ -31,7 +31,7 @@ struct listing {
     uint32_t count;
 };
 
-// An object of others, or of another form, is passed over.
+// Gives NULL, so that the object is skipped, for a key that is not one of ours.
 static const char *key_below(const struct lh_s3 *s, const char *key)
 {
     size_t n = strlen(s->prefix);
@@ -63,8 +63,8 @@ static void put_field(struct lh_buf *query, const char *name, const char *value)
     lh_sigv4_encode(query, value, false);
 }
 
-// Asks for a page of a listing (sorted fields; `token` "": the first one) and gives the next
-// page's token.
+// Requests the page of a listing that `token` names ("": the first one), and gives the next page's
+// token. The fields of the query are sorted.
 static LH_MUST lh_err list_page(struct lh_s3 *s, struct listing *l, const char *prefix,
                                 char token[LH_XML_TEXT_BYTES])
 {
@@ -122,7 +122,7 @@ struct upload {
     struct lh_s3 *s;
     const char *key;
     char id[LH_XML_TEXT_BYTES];
-    struct lh_buf list; // The parts, as the completion names them.
+    struct lh_buf list; // The parts, in the form that the completion lists them.
 };
 
 static LH_MUST lh_err begin(struct upload *u)
@@ -150,7 +150,7 @@ static lh_err query_of(const struct upload *u, uint32_t part, struct lh_buf *out
     return lh_buf_err(out);
 }
 
-// It goes into XML as it came: quotes are allowed there, and nothing else of a tag may be in it.
+// The ETag goes into XML unchanged. Quotes are allowed there, other characters of markup are not.
 static bool is_etag(const char *etag)
 {
     return etag[0] && !etag[strspn(etag, "0123456789abcdefABCDEF-\"")];
@@ -216,7 +216,7 @@ static LH_MUST lh_err complete(struct upload *u, uint64_t bytes)
         err = lh_s3_do(u->s, &r, &reply);
         if (!err) err = lh_s3_check_body(u->s, &r, &reply);
     }
-    if (err == LH_ERR_NOT_FOUND) { // An earlier try may have completed it.
+    if (err == LH_ERR_NOT_FOUND) { // An earlier attempt may have completed the upload.
         struct found f = {.key = u->key};
         lh_err listed = list(&u->s->base, u->key, look, &f);
         if (listed)
@@ -232,7 +232,7 @@ static LH_MUST lh_err complete(struct upload *u, uint64_t bytes)
     return err;
 }
 
-// Best effort: tidy() finds what is left. The error that is under way stays the thread's.
+// Best effort: tidy() aborts the upload if this fails. Keeps the thread's current error.
 static void give_up(struct lh_s3 *s, const char *key, const char *id)
 {
     struct lh_transfer_reply reply = {.body = lh_buf(0)};
@@ -303,7 +303,7 @@ static lh_err put_new(struct lh_objects *base, const char *key, struct lh_span b
 
 struct getting {
     struct lh_env *env;
-    struct lh_file *file; // NULL: it goes into `out`
+    struct lh_file *file; // NULL: the object goes into `out`
     struct lh_buf *out;
     uint64_t at, bytes;
 };
@@ -370,7 +370,7 @@ static lh_err tidy_row(void *arg, const struct lh_xml_row *row)
     return LH_OK;
 }
 
-// One page at a time: what is left is found at the next start.
+// Handles one page; the next start handles the next one.
 static lh_err tidy(struct lh_objects *base, const char *prefix)
 {
     struct lh_s3 *s = (struct lh_s3 *)base;
@@ -407,8 +407,8 @@ static const char *first_set(const struct lh_objects_conf *conf, const char *a, 
     return value && value[0] ? value : other;
 }
 
-// SCHEME://HOST[:PORT], a slash at the end left out; the ports that HTTP has by itself are not in
-// the header Host, and so not in what is signed.
+// Takes SCHEME://HOST[:PORT], without a slash at the end. The default port is dropped, because the
+// header Host, which is signed, does not contain it.
 static LH_MUST lh_err take_endpoint(struct lh_s3 *s, const char *endpoint)
 {
     size_t len = strlen(endpoint);

@@ -11,10 +11,10 @@
 
 enum { PAUSE_MAX_S = 8, LOOK_MS = 50, ERROR_CODE_BYTES = 64, ERROR_TEXT_BYTES = 200 };
 
-// ---------------------------------------------------------------- one try
+// ---------------------------------------------------------------- one attempt
 
 struct headers {
-    struct lh_buf text; // all of them, each with a 0 at its end
+    struct lh_buf text; // all headers, each with a 0 at its end
     size_t at[LH_TRANSFER_HEADERS_MAX];
     unsigned count;
 };
@@ -74,14 +74,14 @@ static LH_MUST lh_err make_headers(const struct lh_s3 *s, const struct lh_s3_req
     LH_TRY(lh_sigv4_sign(&sign, keys, authorization));
     add(h, "authorization", authorization);
     add(h, "content-type",
-        "application/octet-stream"); // Without it libcurl takes a body for a form's.
+        "application/octet-stream"); // By default libcurl calls a body a form.
     add(h, "expect", "");            // no round trip before a body
     return lh_buf_err(&h->text);
 }
 
 struct sinking {
     const struct lh_s3_request *r;
-    bool part; // it was asked for what an earlier try did not get
+    bool part; // the request names a range: the rest after an earlier attempt
 };
 
 static lh_err take(void *arg, long status, struct lh_span bytes)
@@ -131,7 +131,7 @@ static LH_MUST lh_err try_once(struct lh_s3 *s, const struct lh_s3_request *r,
     return err;
 }
 
-// ---------------------------------------------------------------- what an answer means
+// ---------------------------------------------------------------- answers
 
 static lh_err fail(struct lh_s3 *s, const struct lh_s3_request *r, lh_err err, long status,
                    struct lh_span body, const char *advice)
@@ -184,9 +184,9 @@ lh_err lh_s3_check_body(struct lh_s3 *s, const struct lh_s3_request *r,
     return fail(s, r, LH_ERR_UNAVAILABLE, reply->status, lh_buf_span(&reply->body), "");
 }
 
-// ---------------------------------------------------------------- more tries
+// ---------------------------------------------------------------- retries
 
-// Waits for a random part of `most_ns`, so that many servers don't come back at once.
+// Waits for a random part of `most_ns`, so that servers don't retry in step.
 static LH_MUST lh_err pause_for(struct lh_s3 *s, int64_t most_ns)
 {
     int64_t end = lh_now(s->env) + lh_random_below(s->env, most_ns);

@@ -15,7 +15,7 @@ LH_STATIC_ASSERT(HMAC_BYTES == crypto_hash_sha256_BYTES, "each code is the next 
 void lh_sigv4_sha256(struct lh_span body, char out[LH_SIGV4_SHA256_BYTES])
 {
     uint8_t hash[crypto_hash_sha256_BYTES];
-    (void)crypto_hash_sha256(hash, body.data, body.len); // it does not fail
+    (void)crypto_hash_sha256(hash, body.data, body.len); // never fails
     sodium_bin2hex(out, LH_SIGV4_SHA256_BYTES, hash, sizeof hash);
 }
 
@@ -74,13 +74,13 @@ static void put_canonical(struct lh_buf *out, const struct lh_sigv4_request *r)
 static void hmac(const void *key, size_t key_bytes, struct lh_span text, uint8_t out[HMAC_BYTES])
 {
     crypto_auth_hmacsha256_state state;
-    (void)crypto_auth_hmacsha256_init(&state, key, key_bytes); // none of them fails
+    (void)crypto_auth_hmacsha256_init(&state, key, key_bytes); // None of these three calls fails.
     (void)crypto_auth_hmacsha256_update(&state, text.data, text.len);
     (void)crypto_auth_hmacsha256_final(&state, out);
     sodium_memzero(&state, sizeof state);
 }
 
-// The key of a day, a region and a service.
+// Derives the signing key for a day, a region and a service.
 static void derive(const struct lh_sigv4_request *r, const char *secret, uint8_t key[HMAC_BYTES])
 {
     char first[4 + LH_SIGV4_SECRET_BYTES];

@@ -1,7 +1,7 @@
 // One HTTP request and its answer. See transfer.h.
 //
 // A connection is kept between requests. SIGPIPE is blocked while libcurl runs, because OpenSSL
-// writes to sockets without MSG_NOSIGNAL and a tool does not ignore the signal.
+// writes to sockets without MSG_NOSIGNAL, and tools do not ignore the signal.
 #include "common/objects/transfer.h"
 
 #ifdef LH_WITH_CURL
@@ -19,7 +19,7 @@ struct lh_transfer {
     char error[CURL_ERROR_SIZE];
     const struct lh_transfer_request *request;
     struct lh_transfer_reply *reply;
-    lh_err err; // a callback's, which libcurl calls a "write error"
+    lh_err err; // error of a callback, which libcurl reports as a "write error"
 };
 
 lh_err lh_transfer_open(const atomic_bool *stop, const char *ca_file, struct lh_transfer **out)
@@ -84,7 +84,7 @@ static void set_up(struct lh_transfer *t, const struct lh_transfer_request *r,
                    struct curl_slist *headers)
 {
     CURL *c = t->curl;
-    curl_easy_reset(c); // the connection stays
+    curl_easy_reset(c); // keeps the connection
     curl_easy_setopt(c, CURLOPT_URL, r->url);
     curl_easy_setopt(c, CURLOPT_PROTOCOLS_STR, "http,https");
     curl_easy_setopt(c, CURLOPT_HTTP_VERSION, (long)CURL_HTTP_VERSION_1_1);
@@ -117,7 +117,8 @@ static CURLcode perform(CURL *c)
     sigaddset(&pipe, SIGPIPE);
     pthread_sigmask(SIG_BLOCK, &pipe, &before);
     CURLcode code = curl_easy_perform(c);
-    if (!sigismember(&before, SIGPIPE)) (void)sigtimedwait(&pipe, NULL, &now); // ours, if any
+    if (!sigismember(&before, SIGPIPE))
+        (void)sigtimedwait(&pipe, NULL, &now); // the signal of this call, if any
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     return code;
 }

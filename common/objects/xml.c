@@ -1,4 +1,4 @@
-// The XML that an S3 store answers with. See xml.h.
+// A reader for the XML of an S3 store's answers. See xml.h.
 #include "common/objects/xml.h"
 
 #include <stdlib.h>
@@ -8,8 +8,8 @@ enum token { OPEN, CLOSE, SINGLE, END, BAD };
 
 struct reader {
     const char *at, *end;
-    char name[LH_XML_NAME_BYTES]; // the tag's; "" where it is too long to be one of ours
-    struct lh_span text;          // between the tag before and this one, not decoded
+    char name[LH_XML_NAME_BYTES]; // name of the tag; "": too long for a known one
+    struct lh_span text;          // text between the previous tag and this one, not decoded
 };
 
 static struct reader reader(struct lh_span xml)
@@ -23,7 +23,7 @@ static const char *find(const struct reader *r, const char *text)
     return memmem(r->at, (size_t)(r->end - r->at), text, strlen(text));
 }
 
-// Passes over <!-- -->, <!...> and <?...?>; false: it does not end.
+// Skips <!-- -->, <!...> or <?...?>. Gives false if its end is missing.
 static bool pass(struct reader *r)
 {
     bool comment = r->end - r->at >= 4 && !memcmp(r->at, "<!--", 4);
@@ -65,7 +65,7 @@ static enum token next(struct reader *r)
     }
 }
 
-// One character of a text; 0: an entity that is none of ours.
+// Decodes one character of a text; 0: an unknown entity.
 static char decode(const char **at, const char *end)
 {
     static const struct {
@@ -96,7 +96,7 @@ static char decode(const char **at, const char *end)
     return (char)number;
 }
 
-// Copies a text; false: it is too long, and cut off, or has an entity that is none of ours.
+// Copies a text up to its first unknown entity, or to `size`; false: that was not all of it.
 static bool take(struct lh_span text, char *out, size_t size)
 {
     const char *at = (const char *)text.data, *end = at + text.len;
@@ -151,7 +151,7 @@ void lh_xml_find(struct lh_span xml, const char *field, const char *except, char
         if (t == END || t == BAD) return;
         if (except && !strcmp(r.name, except)) inside = t == OPEN;
         if (t != CLOSE || inside || strcmp(r.name, field) != 0) continue;
-        (void)take(r.text, out, size); // what is cut off is only shown
+        (void)take(r.text, out, size); // a text that is cut off is only shown
         return;
     }
 }

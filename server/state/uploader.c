@@ -1,8 +1,8 @@
-// Uploader: a server's newest checkpoints go into an object store. See uploader.h.
+// Uploader: copies a server's newest checkpoints into an object store. See uploader.h.
 //
-//  1. Only the thread calls the store. The lock guards what status() tells, and nothing else.
-//  2. Of each shard and channel the newest checkpoint is stored, so a store that comes back gets
-//     one file and not all that it missed.
+//  1. Only the uploader's thread calls the store. The lock guards the fields that status() reads.
+//  2. Only the newest checkpoint of each shard and channel is uploaded, so a store that was
+//     unreachable gets one file and none of those before it.
 #include "server/state/uploader.h"
 
 #include <poll.h>
@@ -17,21 +17,21 @@
 enum { CHANNELS = 2 };
 
 struct channel {
-    uint64_t stored;  // version that the store has; 0: none that this process knows of
-    int64_t since_ns; // when a newer one was first seen; 0: there is none
+    uint64_t stored;  // version in the store, as far as this process knows; 0: none
+    int64_t since_ns; // when a newer version was first seen; 0: none is newer
 };
 
 struct ps_uploader {
     struct ps_uploader_conf conf;
     struct lh_objects *store;
     pthread_t thread;
-    int wake, ended; // eventfd(2): the thread is to look; it has ended
+    int wake, ended; // eventfd(2): wakes the thread; says that it has ended
     atomic_bool closing, stop, serves;
-    struct channel *channel; // CHANNELS of each shard; the thread's
-    bool *tidied;            // one for each shard; the thread's
+    struct channel *channel; // CHANNELS for each shard; owned by the thread
+    bool *tidied;            // one for each shard; owned by the thread
     pthread_mutex_t lock;
     bool away;
-    int64_t since_ns; // the oldest of all channels; 0: the store has all
+    int64_t since_ns; // the oldest since_ns of all channels; 0: the store is up to date
     uint64_t uploads, bytes, failures;
 };
 
@@ -45,7 +45,7 @@ static void signal_to(int fd)
 {
     uint64_t one = 1;
     ssize_t n = write(fd, &one, sizeof one);
-    (void)n; // a counter that is full has woken it already
+    (void)n; // a full counter has woken the thread already
 }
 
 // ---------------------------------------------------------------- one look
@@ -57,7 +57,7 @@ static LH_MUST lh_err newest(struct ps_uploader *u, uint32_t shard, bool weights
     size_t count;
     *version = 0;
     lh_err err = lk_checkpoint_versions(&conf, shard, weights, &versions, &count);
-    if (err == LH_ERR_NOT_FOUND) return LH_OK; // there is no folder yet
+    if (err == LH_ERR_NOT_FOUND) return LH_OK; // no folder yet
     if (!err && count) *version = versions[count - 1];
     if (!err) free(versions);
     return err;
@@ -70,14 +70,14 @@ static LH_MUST lh_err tidy(struct ps_uploader *u, uint32_t i)
     snprintf(prefix, sizeof prefix, "%04x-", u->conf.shards[i] & 0xffff);
     lh_err err = u->store->ops->tidy(u->store, prefix);
     if (err == LH_ERR_UNAVAILABLE || err == LH_ERR_CANCELLED) return err;
-    if (err) // not every store lists uploads; what is left there costs room alone
+    if (err) // some stores list no uploads; unfinished ones only take space
         lh_logf(u->conf.log, LH_WARN, "checkpoint.store_untidy", "%s", lh_err_text(err));
     u->tidied[i] = true;
     return LH_OK;
 }
 
-// Whether the file is there; else it, and nothing of the store, was not found. The error that is
-// under way stays the thread's.
+// Tells whether the checkpoint's file exists: LH_ERR_NOT_FOUND of an upload may be about the file
+// or about the store. Keeps the thread's current error.
 static bool is_here(struct ps_uploader *u, const struct lk_checkpoint_name *name)
 {
     char path[LH_PATH_BYTES];
@@ -96,7 +96,8 @@ static LH_MUST lh_err upload(struct ps_uploader *u, uint32_t i, bool weights, ui
     uint64_t bytes = 0;
     LH_TRY(tidy(u, i));
     lh_err err = lk_stored_put(u->store, u->conf.env, u->conf.dir, &name, &bytes);
-    if (err == LH_ERR_NOT_FOUND && !is_here(u, &name)) return LH_OK; // pruned: a newer one is there
+    if (err == LH_ERR_NOT_FOUND && !is_here(u, &name))
+        return LH_OK; // pruned: a newer checkpoint exists
     if (err) return err;
     u->channel[i * CHANNELS + weights].stored = version;
     pthread_mutex_lock(&u->lock);
@@ -110,7 +111,7 @@ static LH_MUST lh_err upload(struct ps_uploader *u, uint32_t i, bool weights, ui
     return lk_stored_prune(u->store, name.shard, weights, u->conf.keep, NULL, NULL);
 }
 
-// Notes what is new in every channel, so that the age is right while the store is away.
+// Notes new versions of every channel, so that the age is right while the store is unreachable.
 static LH_MUST lh_err look(struct ps_uploader *u, uint64_t *version, bool *any)
 {
     int64_t oldest = 0, now = lh_now(u->conf.env);
@@ -130,7 +131,7 @@ static LH_MUST lh_err look(struct ps_uploader *u, uint64_t *version, bool *any)
     return LH_OK;
 }
 
-// Full checkpoints first: a run comes back from them.
+// Uploads full checkpoints first, because a run recovers from them.
 static LH_MUST lh_err store_all(struct ps_uploader *u, const uint64_t *version)
 {
     for (int weights = 0; weights < CHANNELS; weights++)
@@ -158,7 +159,7 @@ static void tell(struct ps_uploader *u, lh_err err)
                 "%s has the newest checkpoints again", u->conf.store.address);
 }
 
-// Gives whether all is stored.
+// Gives true if the store is up to date.
 static bool pass(struct ps_uploader *u, uint64_t *version)
 {
     bool any = false;
@@ -166,7 +167,7 @@ static bool pass(struct ps_uploader *u, uint64_t *version)
     lh_err err = look(u, version, &any);
     if (!err && !any) return true;
     if (!err) err = store_all(u, version);
-    if (err == LH_ERR_CANCELLED) return false; // asked to stop
+    if (err == LH_ERR_CANCELLED) return false; // the process stops
     tell(u, err);
     if (!err) err = look(u, version, &any);
     return !err;
@@ -182,7 +183,8 @@ static void *run(void *arg)
         int64_t again = u->conf.again_ns / 2 + lh_random_below(u->conf.env, u->conf.again_ns);
         (void)wait_for(u->wake, fine ? u->conf.look_ns : again);
     }
-    if (version && fine) (void)pass(u, version); // what the end of a run has written
+    if (version && fine)
+        (void)pass(u, version); // uploads checkpoints that the end of the run has written
     free(version);
     signal_to(u->ended);
     return NULL;
