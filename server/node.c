@@ -1,7 +1,7 @@
-// The server's process: what settings mean for the cores, and the door. See node.h.
+// The server's process: configures the cores from the settings, and opens the door. See node.h.
 //
-// The coordinator starts first, so that a server of the same process finds it. With both roles one
-// listener hands each call to the core that answers it; otherwise the core opens the door itself.
+// The coordinator starts first, so that a server in the same process finds it. With both roles, one
+// listener hands each call to the core that answers it. With one role, the core opens the door.
 #include "server/node.h"
 
 #include <math.h>
@@ -27,12 +27,13 @@
 
 enum {
     DRAIN_ROUNDS = 4,    // rounds of the slowest worker that makes progress
-    WEIGHTS_EVERY = 100, // versions between a shard's checkpoints of weights alone, for readers
-    // A standby that confirms nothing for this long is no longer waited for, once the coordinator
-    // has noted that it may not take over; a long path adds eight of its retransmission timeouts.
+    WEIGHTS_EVERY = 100, // versions between weights-only checkpoints of a shard, for readers
+    // An owner stops waiting for a standby that confirms nothing for this long, once the
+    // coordinator has noted that it may not take over. A long path adds eight of its retransmission
+    // timeouts.
     STANDBY_WAIT_MS = 1000,
-    // A run has 1,024 names of workers. Once seven eighths are taken, names that nobody used for a
-    // week are retired: their directories do not count any more.
+    // A run has 1,024 names of workers. Once seven eighths are taken, names that were unused for a
+    // week are retired, and their directories are refused.
     RETIRE_S = 7 * 24 * 3600,
 };
 static const float DAMPING = 0.5f; // a of the weight (1 + staleness)^-a of an arrival
@@ -40,19 +41,19 @@ static const float DAMPING = 0.5f; // a of the weight (1 + staleness)^-a of an a
 struct ps_node {
     struct lh_program *program;
     const struct ps_settings *settings;
-    struct ps_server *server;           // NULL: not this role
-    struct ps_coordinator *coordinator; // NULL: not this role
-    struct lh_units units, given_units; // the coordinator's; of data.dir
+    struct ps_server *server;           // NULL: no server role
+    struct ps_coordinator *coordinator; // NULL: no coordinator role
+    struct lh_units units, given_units; // units of the coordinator; units of data.dir
     struct ps_schedule schedule;
     struct ps_terms terms;
     struct ps_command scale_command, hook_command;
-    struct lh_hmac_key hook_secret; // signs what the hook gets; 0 bytes: it is not signed
-    struct lh_signer *signer;       // signs checkpoints; NULL: they are not signed
+    struct lh_hmac_key hook_secret; // signs notices to the hook; 0 bytes: notices are not signed
+    struct lh_signer *signer;       // signs checkpoints; NULL: checkpoints are not signed
     struct lh_trusted trusted;
     uint32_t shard[LH_CONFIG_INTS_MAX];
     char address[LH_ADDRESS_BYTES];
     struct lh_service door;       // the door of both roles
-    struct lh_log *audit;         // One file for both roles.
+    struct lh_log *audit;         // the audit file of both roles
     struct ps_uploader *uploader; // NULL: checkpoint.store is empty
     char checkpoints[LH_PATH_BYTES];
 };
@@ -71,7 +72,7 @@ void ps_node_destroy(struct ps_node *n)
     free(n);
 }
 
-// A process of both roles has the coordinator's certificate, which may serve shards too.
+// A process with both roles has a coordinator's certificate, which may serve shards, too.
 static enum lh_role role(const void *settings)
 {
     return ps_is_coordinator(settings) ? LH_C : LH_S;
@@ -90,7 +91,7 @@ static LH_MUST lh_err check_weights(const struct ps_node *n, uint64_t bytes)
                    (unsigned long long)(m->values * sizeof(float)));
 }
 
-// A run that begins with a value that is not finite trains nothing, anywhere.
+// Refuses initial values that are not finite: no region could train the run.
 static LH_MUST lh_err check_finite(const struct ps_node *n, uint64_t first, uint64_t count,
                                    const float *values)
 {
@@ -120,7 +121,9 @@ static lh_err initial(void *arg, uint64_t first, uint64_t count, float *out)
     if (err) return err;
     err = files->size(file, &bytes);
     if (!err) err = check_weights(n, bytes);
-    if (!err) err = files->read(file, first * sizeof *out, out, want, &got); // little endian, as we
+    if (!err)
+        err = files->read(file, first * sizeof *out, out, want,
+                          &got); // little endian, like this host
     if (!err && got != want)
         err = lh_fail(LH_ERR_IO, "model.weights: %s ends early", n->settings->weights);
     files->close(file);
@@ -135,7 +138,7 @@ static LH_MUST lh_err read_units(const char *key, const char *path, struct lh_un
     return err ? lh_fail(err, "%s: %s: %s", key, path, lh_err_text(err)) : LH_OK;
 }
 
-// The manifest of the units that this server gives; none where data.dir is empty.
+// Loads the manifest of the units that this server gives. An empty data.dir gives none.
 static LH_MUST lh_err load_given(struct ps_node *n)
 {
     const struct ps_settings *s = n->settings;
@@ -191,7 +194,7 @@ static struct ps_co_balance_conf balance_of(int rule)
     return of[rule];
 }
 
-// Says in `end` how the command ended, which had `bound_ms`.
+// Describes in `end` how a command ended that had `bound_ms`.
 static void tell_end(const struct ps_command_end *is, int bound_ms, struct ps_co_call_end *end)
 {
     static const char *const fate[] = {
@@ -210,7 +213,7 @@ static void tell_end(const struct ps_command_end *is, int bound_ms, struct ps_co
              is->says);
 }
 
-// On the hook lane.
+// Runs on the hook lane.
 static int64_t call_supplier(void *arg, const struct ps_co_scale_wish *wish,
                              const atomic_bool *stop, struct ps_co_call_end *end)
 {
@@ -228,7 +231,7 @@ static int64_t call_supplier(void *arg, const struct ps_co_scale_wish *wish,
     return 0;
 }
 
-// On the hook lane, too.
+// Runs on the hook lane.
 static int64_t call_hook(void *arg, const struct ps_co_notice *notice, const atomic_bool *stop,
                          struct ps_co_call_end *end)
 {
@@ -266,7 +269,8 @@ static LH_MUST lh_err start_coordinator(struct ps_node *n)
     struct lh_program *p = n->program;
     const struct ps_settings *s = n->settings;
     LH_TRY(load_units(n));
-    LH_TRY(ps_schedule_parse(s->coordinator.scale, &n->schedule)); // as the settings' check did
+    LH_TRY(ps_schedule_parse(s->coordinator.scale,
+                             &n->schedule)); // The check of the settings parsed it, too.
     LH_TRY(ps_terms_parse(s->coordinator.links, &n->terms));
     LH_TRY(ps_terms_check(&n->terms, &n->units));
     LH_TRY(ps_command_parse(s->coordinator.scale_command, &n->scale_command));
@@ -334,7 +338,7 @@ static LH_MUST lh_err start_coordinator(struct ps_node *n)
 
 // ---------------------------------------------------------------- shards
 
-// The keys of checkpoints, which the settings may leave out.
+// Loads the optional keys that sign and verify checkpoints.
 static LH_MUST lh_err load_signers(struct ps_node *n)
 {
     const struct ps_settings *s = n->settings;
@@ -489,7 +493,7 @@ static LH_MUST lh_err open_door(struct ps_node *n)
 
 // ---------------------------------------------------------------- the application
 
-// Others can't dial "every address of this host".
+// Peers can't dial "every address of this host".
 static LH_MUST lh_err check_address(const struct ps_settings *s)
 {
     bool every = !strncmp(s->listen, "0.0.0.0:", 8) || !strncmp(s->listen, "[::]:", 5);
@@ -538,7 +542,8 @@ static lh_err start(void *self, struct lh_program *p)
     return LH_OK;
 }
 
-// Both: {"role": "both", "server": {...}, "coordinator": {...}}; else the core's own object.
+// Gives {"role": "both", "server": {...}, "coordinator": {...}} for both roles, else the object of
+// the one core.
 static lh_err status(void *self, struct lh_buf *out)
 {
     struct ps_node *n = self;

@@ -1,4 +1,4 @@
-// The table of server.yaml, and what its rows must satisfy together. See settings.h.
+// The table of server.yaml, and checks that involve several of its rows. See settings.h.
 #include "server/settings.h"
 
 #include <stdlib.h>
@@ -184,13 +184,13 @@ static const struct lh_config_row rows[] = {
 
 // ---------------------------------------------------------------- values by region
 
-// One entry of "8,asia=4": a value, and the region that it is of; "" for all others.
+// One entry of a list such as "8,asia=4": a value and its region; "": all other regions.
 struct entry {
     char region[LH_NAME_BYTES], value[16];
 };
 
-// Takes the next entry of the list. False at its end, and where there is none of that shape:
-// then *at does not move.
+// Takes the next entry of the list. Gives false at the end of the list. For a malformed entry,
+// gives false and does not move *at.
 static bool next_entry(const char **at, struct entry *e)
 {
     const char *from = *at + strspn(*at, " ");
@@ -205,7 +205,7 @@ static bool next_entry(const char **at, struct entry *e)
     return true;
 }
 
-// Reads a value; -1: it is none.
+// Reads a value; -1: malformed.
 static int64_t steps_of(const char *value)
 {
     char *end;
@@ -221,7 +221,7 @@ static int64_t data_of(const char *value)
     return -1;
 }
 
-// The value that a list has for a region, or for "" the others'; -1: it says nothing of it.
+// Gives the list's value for a region, or for all others (""); -1: the list names none.
 static int64_t value_of(const char *list, const char *region, int64_t (*read)(const char *))
 {
     struct entry e;

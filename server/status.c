@@ -1,4 +1,4 @@
-// Status: what a server says of itself, as JSON (status.json, `longhaul get`, LH_RPC_SHARD_STATUS).
+// Status: the state of a server as JSON (status.json, `longhaul get`, LH_RPC_SHARD_STATUS).
 #include "common/format/json.h"
 #include "server/core.h"
 #include "server/push/insync.h"
@@ -18,8 +18,8 @@ static uint64_t quantile(const struct ps_shard *s, double q)
     return 0;
 }
 
-// The digest reads the whole replica: it is told of the run's last version only. Until then the
-// log's DIGEST records are what followers check.
+// Computing a digest reads the whole replica, so only the run's last version has one here. Before
+// that, followers check the DIGEST records of the log.
 static void final_digest(struct ps_shard *s, char hex[2 * LH_HASH_BYTES + 1])
 {
     const struct lh_ledger *l = &s->replica.ledger;
@@ -43,7 +43,7 @@ static json_t *optimizer_status(const struct lk_outer *o)
     return out;
 }
 
-// Bins of one version each, as a histogram's: the sum takes the last bin's values at its lower end.
+// Gives a histogram with bins of one version. Its sum counts the last bin at its lower end.
 static json_t *staleness_status(const struct ps_shard *s)
 {
     struct lh_histogram h = {0};
@@ -74,7 +74,7 @@ static json_t *shard_status(struct ps_shard *s)
     if (out && s->server->phase == PS_STANDBY)
         json_object_set_new(out, "standby", ps_owner_stream_status(s));
     if (out && s->rebuild) json_object_set_new(out, "rebuilding", ps_rebuild_status(s->rebuild));
-    if (out && s->lost.from) // the last rebuild gave something up; to 0: no later version is known
+    if (out && s->lost.from) // the last rebuild lost versions; lost.to 0: no later version is known
         json_object_set_new(out, "rebuilt",
                             json_pack("{s:I s:I}", "from", (json_int_t)s->lost.from - 1, "lost_to",
                                       (json_int_t)s->lost.to));

@@ -1,6 +1,6 @@
-// Core: every file of the coordinator stands on this one. The end after a fatal error, the
-// listener's clock, the check of a request's run, and look-ups in memory. It calls no other file of
-// this folder.
+// Core: the functions that all other files of the coordinator use: the stop after a fatal error,
+// the listener's clock, the check of a request's run, and look-ups in memory. This file calls no
+// other file of this folder.
 #include <stdlib.h>
 #include <string.h>
 

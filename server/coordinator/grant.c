@@ -5,8 +5,7 @@
 // with its unit's credit, with its holder's silence, or when the holder returns it.
 //
 // 1. conf.balance decides which further units a worker gets: first come, first served
-//    (balance/level.c), or the balancer's policy (balance/assign.c). A worker built before recalls
-//    existed gets the former.
+//    (balance/level.c), or the balancer's policy (balance/assign.c).
 // 2. Only units that are not begun are recalled. The holder checks again when asked, and its answer
 //    counts. A returned unit is kept for its new worker, as long as that one is live, asks for
 //    units and may train it. A worker that asks for none returns units that others need.
@@ -34,7 +33,7 @@
 #include "server/coordinator/balance/stock.h"
 #include "server/coordinator/balance/twice.h"
 
-// ---------------------------------------------------------------- what the worker says
+// ---------------------------------------------------------------- the request
 
 static int by_number(const void *a, const void *b)
 {
@@ -110,7 +109,7 @@ static lh_err reconcile(struct ps_co_asking *a)
     return LH_OK;
 }
 
-// ---------------------------------------------------------------- what it has
+// ---------------------------------------------------------------- held units
 
 static void list_unit(struct ps_co_asking *a, uint64_t unit)
 {

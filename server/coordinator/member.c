@@ -1,5 +1,5 @@
-// Members: joining, incarnations, and what they say with each lease request
-// (server/docs/0000-protocol.md#rule-8). Which units they get: grant.c.
+// Members: joins, incarnations, and the reports in lease requests
+// (server/docs/0000-protocol.md#rule-8). grant.c leases the units.
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -25,7 +25,7 @@
 #include "server/coordinator/watch/stall.h"
 #include "server/coordinator/stable.h"
 
-// ---------------------------------------------------------------- what is stored
+// ---------------------------------------------------------------- rows of the store
 
 static const int64_t TOKENS_PAUSE = 10 * LH_SECOND;
 
@@ -49,15 +49,15 @@ static lh_err store_worker(struct ps_coordinator *c, struct ps_co_worker *w)
     return err;
 }
 
-// Its tokens are stored with its leases, else now and then, and in any case once it has drained: a
-// coordinator that is started again hears no more of it.
+// A worker's tokens are stored with its leases, and otherwise every TOKENS_PAUSE. They are stored
+// once it has drained or is done, because it may never report to a restarted coordinator.
 static bool keeps_tokens(struct ps_coordinator *c, const struct ps_co_worker *w)
 {
     if (w->tokens == w->tokens_kept) return false;
     return w->drained || w->done || ps_co_now(c) - w->tokens_kept_ns >= TOKENS_PAUSE;
 }
 
-// Reads a row. A worker that is known already keeps all that the store does not have.
+// Reads a row. A known worker keeps the fields that the row does not have.
 static const char *read_worker(struct ps_coordinator *c, const char *name, struct lh_cursor *at)
 {
     uint64_t id = lh_get_u64(at), named;
@@ -74,7 +74,7 @@ static const char *read_worker(struct ps_coordinator *c, const char *name, struc
     w.lease_tokens = lh_get_u64(at);
     w.tokens_kept = lh_get_u64(at);
     if (w.tokens < w.tokens_kept) w.tokens = w.tokens_kept;
-    if (at->failed) return NULL; // ps_co_load_named() says what that means
+    if (at->failed) return NULL; // ps_co_load_named() reports it
     c->worker[index] = w;
     if (index == c->workers) c->workers++;
     return NULL;
@@ -84,7 +84,7 @@ lh_err ps_co_load_members(struct ps_coordinator *c)
 {
     for (uint32_t i = 0; i < c->workers; i++) c->worker[i].stored = false;
     LH_TRY(ps_co_load_named(c, "worker/", read_worker));
-    while (c->workers && !c->worker[c->workers - 1].stored) { // the last ones that joined
+    while (c->workers && !c->worker[c->workers - 1].stored) { // the workers that joined last
         free(c->worker[--c->workers].final);
         ps_co_forget_copies(&c->worker[c->workers]);
         ps_co_forget_measured(&c->worker[c->workers]);
@@ -105,7 +105,7 @@ static lh_err check_epochs(const struct ps_coordinator *c, const Longhaul__V1__J
                    c->epochs, m->epochs);
 }
 
-// A private region's units are its records: it tells of none, and gets none.
+// The units of a private region are its records: its workers name no manifest and get no leases.
 static lh_err check_units(const struct ps_coordinator *c, const char *region,
                           const Longhaul__V1__JoinRequest *m)
 {
@@ -132,27 +132,27 @@ static lh_err check_join(struct ps_coordinator *c, const struct lh_peer *peer,
     return check_epochs(c, m);
 }
 
-// A join that is sent again because its answer was lost gets the same number. If another process
-// replaced that number meanwhile, it hears so: two processes under one number would decide each
-// other's pushes.
+// A join that is retried because its answer was lost gets the same number. If another process has
+// replaced that number meanwhile, the join is granted nothing: two processes with one number would
+// decide each other's pushes.
 static bool attempted(const struct ps_co_worker *w, uint64_t attempt)
 {
     return attempt && w->attempt == attempt;
 }
 
-// Lives of a worker whose directories are gone are ordered by the number that each replaces: a join
-// of an earlier one that arrives late names a number that was replaced meanwhile.
+// Joins without a directory are ordered by the number that each replaces: a late join of an earlier
+// process names a number that was replaced meanwhile.
 static bool replaces(const struct ps_co_worker *w, const Longhaul__V1__JoinRequest *m)
 {
     return m->over == w->granted;
 }
 
-// A worker's own word for its number counts up to this one. Beyond it, numbers rise by one a join.
-// The highest number of a retired name binds every name that comes later, so a name that says the
-// highest of all would leave none for the others (server/docs/0000-protocol.md#rule-35).
+// Upper bound on a number that a worker reports and the store does not have. Above it, numbers rise
+// by one per join. Every new name gets a number above those of retired names, so a worker that
+// reported the highest number would leave none for others (server/docs/0000-protocol.md#rule-35).
 static const uint32_t GRANTED_BELIEVED = UINT32_C(1) << 31;
 
-// `has`: the number that a directory of an unknown worker has; 0: it has none.
+// `has`: number in the directory of an unknown worker; 0: the worker has no directory.
 static LH_MUST lh_err check_retired(const struct ps_coordinator *c, uint64_t id, uint32_t has)
 {
     if (ps_co_is_retiring(c, id))
@@ -163,7 +163,7 @@ static LH_MUST lh_err check_retired(const struct ps_coordinator *c, uint64_t id,
                    "any more: start the worker on an empty one");
 }
 
-// *taken: nothing was granted.
+// Sets *taken if the join was granted nothing because another number is in force.
 static lh_err join(struct ps_coordinator *c, const struct lh_peer *peer,
                    const Longhaul__V1__JoinRequest *m, struct ps_co_worker **out, bool *taken)
 {
@@ -187,12 +187,13 @@ static lh_err join(struct ps_coordinator *c, const struct lh_peer *peer,
     *out = w;
     bool fresh = m->fresh || has == 0, again = fresh && attempted(w, m->attempt);
     *taken = fresh && !again && !replaces(w, m);
-    if (*taken) return unknown ? store_worker(c, w) : LH_OK; // operators may name it
+    if (*taken)
+        return unknown ? store_worker(c, w) : LH_OK; // because operators may name the worker
     if (again) {
-        // the same fresh start again: the same number
+        // A retry of the same join gets the same number.
     } else if (fresh && w->granted == UINT32_MAX) {
         return lh_fail(LH_ERR_FENCED, "this name has no number left: join under another one");
-    } else if (fresh) { // its directory is gone: what it held is up for grabs
+    } else if (fresh) { // its directory is gone, so its leases are free
         if (!LH_BUG("inc_reuse") || !w->granted) w->granted++;
         w->attempt = m->attempt;
         ps_co_forget_copies(w);
@@ -202,7 +203,7 @@ static lh_err join(struct ps_coordinator *c, const struct lh_peer *peer,
                        "incarnation %u was granted to nobody: remove the directory to join anew",
                        has);
     } else if (has > w->granted) {
-        w->granted = has; // this store was restored from an older copy: never go below
+        w->granted = has; // The store was lost or is an older copy. The number never falls.
     } else if (has < w->granted) {
         return lh_fail(LH_ERR_FENCED,
                        "incarnation %u of this worker was replaced by %u: another "
@@ -214,15 +215,14 @@ static lh_err join(struct ps_coordinator *c, const struct lh_peer *peer,
     w->joined = true;
     w->seen_ns = ps_co_now(c);
     c->speaker = id;
-    // A process that has just started has not measured yet: the path is the one that it was.
+    // A new process has no measurement yet: the path keeps its last one.
     if (m->trip) LH_TRY(ps_co_hear_worker_trip(c, w, m->trip));
     return LH_OK;
 }
 
-// The version that the shard's server of this epoch is known to have, so that no other copy of its
-// log is believed: within an epoch history never goes back
-// (server/docs/0000-protocol.md#rule-27). A report is known in this life of the coordinator alone,
-// a stable point outlives it.
+// The newest known version of the shard in this epoch. A worker ignores a server that is below it:
+// within an epoch history never goes back (server/docs/0000-protocol.md#rule-27). The reported head
+// is in memory only; the stable point outlives the coordinator.
 static uint64_t known_version(const struct ps_co_shard *s, uint64_t epoch)
 {
     uint64_t stable = s->stable.epoch == epoch ? s->stable.version : 0;
@@ -230,9 +230,9 @@ static uint64_t known_version(const struct ps_co_shard *s, uint64_t epoch)
     return head > stable ? head : stable;
 }
 
-// An epoch is registered before anybody serves in it, so a worker that reads where a shard's server
-// is knows the epoch before it greets one (server/docs/0000-protocol.md#rule-27). Not `least`: an
-// epoch that nobody opened has decided nothing, and an operator's word takes it back.
+// An epoch is registered before a server serves in it. So a worker that gets a shard's address
+// knows the epoch before it greets the server (server/docs/0000-protocol.md#rule-27). The epoch is
+// not `least`, which may be reserved but never opened, and an operator can take a reservation back.
 static size_t addresses(const struct ps_coordinator *c, Longhaul__V1__ShardAddress *item,
                         Longhaul__V1__ShardAddress **list)
 {
@@ -251,7 +251,7 @@ static size_t addresses(const struct ps_coordinator *c, Longhaul__V1__ShardAddre
     return n;
 }
 
-// Each join that fails is told, at a bounded rate.
+// Logs each failed join, at a bounded rate.
 static void refuse_join(struct ps_coordinator *c, struct lh_request *rq, lh_err err)
 {
     const struct lh_peer *peer = lh_request_peer(rq);
@@ -275,7 +275,7 @@ void ps_co_on_join(void *self, struct lh_request *rq, const ProtobufCMessage *me
              taken ? ", which is in force; nothing was granted" : "");
     ps_co_say_peer(c, LH_INFO, taken ? "join.taken" : "worker.joined", "%s of %s, incarnation %u",
                    w->name, w->region, w->granted);
-    if (!taken) w->live = true; // said now: the next tick would say that it is back
+    if (!taken) w->live = true; // logged here, so the next tick does not log its return
     err = ps_co_take_machine(c, w, ((const Longhaul__V1__JoinRequest *)message)->machine);
     uint32_t shards = c->conf.manifest->shards;
     Longhaul__V1__ShardAddress *item = calloc(shards, sizeof *item),
@@ -376,8 +376,8 @@ static void send_lease(struct ps_coordinator *c, struct lh_request *rq,
     lh_buf_free(&grants);
 }
 
-// The settings say whose data a worker trains. A worker that says otherwise is refused, alone.
-// While the run ends nothing is leased: whoever is there says that it has drained.
+// Refuses a worker whose loop has own data although the settings lease units to it, or the reverse.
+// Once the run ends nothing is leased, so every worker may report that it has drained.
 static LH_MUST lh_err check_data(const struct ps_coordinator *c, const struct ps_co_worker *w,
                                  const Longhaul__V1__LeaseRequest *m)
 {
@@ -406,7 +406,7 @@ void ps_co_on_lease(void *self, struct lh_request *rq, const ProtobufCMessage *m
         return;
     }
     uint32_t i = ps_co_worker_index(c, id);
-    uint32_t granted = i < c->workers ? c->worker[i].granted : 0; // 0: it has not joined
+    uint32_t granted = i < c->workers ? c->worker[i].granted : 0; // 0: the worker has not joined
     if (ps_co_is_retiring(c, id)) granted = 0;
     if (!granted || (uint32_t)(m->incarnation >> 32) != granted) {
         Longhaul__V1__LeaseReply out = LONGHAUL__V1__LEASE_REPLY__INIT;
@@ -420,7 +420,7 @@ void ps_co_on_lease(void *self, struct lh_request *rq, const ProtobufCMessage *m
     c->speaker = w->id;
     w->incarnation = m->incarnation;
     w->tokens_said = ps_co_said_number(m->tokens_per_s);
-    if (m->tokens > w->tokens) w->tokens = m->tokens; // a new process may know fewer at first
+    if (m->tokens > w->tokens) w->tokens = m->tokens; // a new process may report fewer at first
     w->step_tokens = m->step_tokens < LH_PUSH_TOKENS_MAX ? m->step_tokens : LH_PUSH_TOKENS_MAX;
     lh_err err = check_data(c, w, m);
     if (err) {
@@ -434,13 +434,14 @@ void ps_co_on_lease(void *self, struct lh_request *rq, const ProtobufCMessage *m
     w->tokens_per_s = ps_co_believed_speed(c, w);
     ps_co_take_away(c, i, m);
     ps_co_lease_drop_closed(c, i);
-    if (!w->stall.why) ps_co_pace(c, w); // The speed of one that is stalled sets no H.
+    if (!w->stall.why) ps_co_pace(c, w); // The speed of a stalled worker sets no H.
     ps_co_hear_progress(c, w, m->progress, ps_co_local_steps(c, w));
     w->stall.failing = m->failing;
     w->gives = m->ahead > 0;
     w->spent |= m->spent && ps_co_data(c, w) == LH_DATA_PRIVATE;
     w->drained = m->drained;
-    w->done = m->done && c->plan.phase == LH_PHASE_END; // before that there is no end to fold to
+    w->done =
+        m->done && c->plan.phase == LH_PHASE_END; // before END there is no last version to report
     if (w->done) take_final(c, w, m);
     ps_co_tick(c);
     if (!ps_co_takes(c, i)) ps_co_lease_drop_wanted(c, i);
