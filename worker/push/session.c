@@ -105,7 +105,7 @@ static lh_err ignore(struct wk_shard *s, const Longhaul__V1__HelloReply *m)
                 s->id, s->session.address, m->version, m->epoch, s->history.asked.version,
                 s->history.asked.epoch,
                 m->epoch ? "it is an old copy, or another server has taken over from it"
-                         : "it names no epoch, upgrade it");
+                         : "it names no epoch");
     s->session.ignored = m->process;
     wk_lease_soon(w);
     return LH_ERR_CONFLICT;
