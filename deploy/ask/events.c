@@ -1,4 +1,4 @@
-// Events out of logs. See events.h.
+// Reads events from logs. See events.h.
 #include "deploy/ask/events.h"
 
 #include <errno.h>
@@ -41,7 +41,7 @@ const struct dp_event_kind dp_event_kinds[] = {
     {NULL, NULL},
 };
 
-// The first that matches; a '*' stands for any beginning or end.
+// The first matching rule counts. A '*' matches any beginning or end.
 static const struct {
     const char *event, *kind;
 } rules[] = {
@@ -137,7 +137,7 @@ static bool is_time(const char *text)
     return !shape[i] && !text[i];
 }
 
-// "TIME +UP LEVEL WHO EVENT TEXT"; NULL: no such line.
+// Parses "TIME +UP LEVEL WHO EVENT TEXT"; NULL: a line of another form.
 static json_t *text_event(char *line)
 {
     char *part[5], *end;
@@ -151,7 +151,7 @@ static json_t *text_event(char *line)
     if (!is_time(part[0]) || part[1][0] != '+' || *end) return NULL;
     for (char *at = part[2]; *at; at++)
         if (*at >= 'A' && *at <= 'Z') *at = (char)(*at + ('a' - 'A'));
-    for (char *at = line; *at; at++) // no byte that JSON cannot hold
+    for (char *at = line; *at; at++) // replaces bytes that JSON cannot hold
         if ((unsigned char)*at >= 127) *at = '?';
     return json_pack("{s:s s:f s:s s:s s:s s:s}", "time", part[0], "up_s", up_s, "level", part[2],
                      "who", part[3], "event", part[4], "text", line);
@@ -169,12 +169,12 @@ static json_t *json_event(const char *line)
 
 // ---------------------------------------------------------------- files
 
-// A process as its lines show it; a file holds the lines of one, over its lives.
+// The process that writes a file, as its lines show it. Restarts of it append to the file.
 struct life {
     char who[WHO_BYTES];
-    double up_s;   // seconds of its life at its last line
-    double last_s; // the wall clock then
-    bool ended;    // it said so
+    double up_s;   // age of the process at its last line
+    double last_s; // wall clock at its last line
+    bool ended;    // it wrote a final line
 };
 
 static bool last_word(const char *event)
@@ -184,7 +184,7 @@ static bool last_word(const char *event)
            !strcmp(event, "run.done");
 }
 
-// Seconds of the wall clock, of a line's "time".
+// Gives the seconds of a line's "time".
 static double wall_s(const json_t *event)
 {
     struct tm t = {0};
@@ -192,9 +192,9 @@ static double wall_s(const json_t *event)
     return rest ? (double)timegm(&t) : 0;
 }
 
-// An event that no log has: this line begins a life, and the one before did not end. Programs begin
-// with "program.begin" at once, and their time up falls. A process may live long after its last
-// word: it was killed before the next one began.
+// Derives an event that no log has: this line is the first of a process, and the previous process
+// wrote no final line. A process begins with "program.begin", and its age starts anew. The previous
+// process may have lived long after its last line, at most until this one began.
 static json_t *killed(const struct life *l, const json_t *first)
 {
     char text[160];
@@ -235,19 +235,19 @@ static LH_MUST lh_err add(json_t *rows, json_t *event, const char *path, uint64_
 
 struct dp_event_log {
     char path[DP_PATH_BYTES];
-    ino_t file;     // inode of the file that was read so far
-    off_t at;       // bytes of it that were read
-    uint64_t lines; // lines of it that were read
+    ino_t file;     // inode of the file read so far
+    off_t at;       // bytes read
+    uint64_t lines; // lines read
     struct life life;
 };
 
-// One line, without its end.
+// Reads one line, without its newline.
 static LH_MUST lh_err read_line(struct dp_event_log *l, char *line, json_t *rows)
 {
     lh_err err = LH_OK;
     json_t *event = line[0] == '{' ? json_event(line) : text_event(line);
-    if (!event) { // what a library or a person wrote, or a program that ends with an error
-        l->life.ended |= !strncmp(line, "longhaul-", 9); // cut at its first blank by now
+    if (!event) { // a line of a library or a person, or the last one of a failed program
+        l->life.ended |= !strncmp(line, "longhaul-", 9); // text_event() cut the line
         return LH_OK;
     }
     json_t *kill = killed(&l->life, event);
@@ -259,7 +259,7 @@ static LH_MUST lh_err read_line(struct dp_event_log *l, char *line, json_t *rows
     return err;
 }
 
-// `all`: the last line counts though nothing ends it.
+// `all`: the last line counts even without a newline.
 static LH_MUST lh_err read_lines(struct dp_event_log *l, FILE *in, bool all, json_t *rows)
 {
     char *line = NULL;
@@ -268,7 +268,7 @@ static LH_MUST lh_err read_lines(struct dp_event_log *l, FILE *in, bool all, jso
     lh_err err = LH_OK;
     while (!err && (len = getline(&line, &capacity, in)) > 0) {
         bool whole = line[len - 1] == '\n';
-        if (!whole && !all) break; // it is being written
+        if (!whole && !all) break; // still being written
         if (whole) line[len - 1] = 0;
         l->at += len;
         l->lines++;
@@ -387,7 +387,7 @@ json_t *dp_events_choose(const json_t *rows, const struct dp_event_filter *filte
 void dp_events_put(const json_t *rows, struct lh_buf *out)
 {
     json_t *event;
-    size_t i, width = 28; // columns of who and where; none is longer
+    size_t i, width = 28; // upper bound on the column of who and where
     json_array_foreach(rows, i, event)
     {
         size_t n = strlen(word(event, "who"));

@@ -1,11 +1,11 @@
-// Cut: progress becomes a sealed, durable push (DESIGN.md#section-5 steps 2-7,
+// Cut: turns progress into a sealed, durable push (DESIGN.md#section-5 steps 2-7,
 // server/docs/0000-protocol.md#rule-1, #rule-9).
 //
-// Order of a cut: the trainer copies its parameters, at the boundary, and a device begins to
-// encode; then, while training goes on, delta + feedback + encode into a spare residual on the
-// encode lane; seal, outbox entry synced, slot flipped on the disk lane; then it may be sent. So of
-// two shards that are cut together one is encoded while the other is written. Until the flip
-// everything can be thrown away, after it nothing.
+// A cut begins at a boundary: the trainer copies its parameters, and a device begins to encode.
+// Training then continues. The encode lane computes delta and feedback and encodes, with a spare
+// residual. The disk lane seals, syncs the outbox entry and flips the slot; then the push may be
+// sent. So of two shards that are cut together, one is encoded while the other is written. The cut
+// can be dropped until the flip, and not after it.
 #include "worker/push/cut.h"
 
 #include <math.h>
@@ -46,27 +46,27 @@ uint32_t wk_claimable(const struct wk_shard *s, uint64_t upto)
 
 // ---------------------------------------------------------------- the cut
 
-// One cut on its way: taken at a boundary, made on two lanes while training goes on, committed on
-// the loop. Until it is committed the shard's residual, slot and base are left alone.
+// One cut in progress: taken at a boundary, made on two lanes during training, committed on the
+// loop. The shard's residual, slot and base do not change before the commit.
 struct wk_cut {
     struct wk_shard *shard;
     struct lh_buf plain;  // the payload
-    struct lh_frame head; // without what the encoding tells
+    struct lh_frame head; // without the fields that encoding sets
     struct wk_change change;
-    struct wk_whole whole;   // the trainer's cut that it is of; number 0: none, or the built-in one
-    bool trainers;           // its failure is the trainer's fault
-    uint64_t tokens, steps;  // progress that it holds
-    uint64_t at;             // steps of this process when it was taken
-    uint64_t later;          // tokens that a later push says
-    uint32_t returned;       // how many of the head's claims came back with refused frames
+    struct wk_whole whole;   // the trainer's cut; number 0: none, or the built-in trainer
+    bool trainers;           // the trainer caused the failure
+    uint64_t tokens, steps;  // progress in this cut
+    uint64_t at;             // steps of this process when the cut was taken
+    uint64_t later;          // tokens left to the headers of later pushes
+    uint32_t returned;       // claims of the head that came back with refused frames
     bool snapshot;           // a synced residual snapshot is due
-    struct lh_buf trainer;   // the optimizer's state, where a snapshot is due
-    struct lk_codec codec;   // the worker's, with this push's density
-    double *residual_square; // wanted for the statistics; NULL: not now
+    struct lh_buf trainer;   // the optimizer's state, if a snapshot is due
+    struct lk_codec codec;   // the worker's codec, with this push's density
+    double *residual_square; // square norms for the statistics; NULL: none now
     struct wk_entry *entry;
-    struct wk_entry *again; // borrows: the released push that this one seals again; NULL: none
+    struct wk_entry *again; // borrows the released push that this cut seals again; NULL: none
     lh_err result, snapshot_result;
-    char text[256]; // an error's text belongs to its thread
+    char text[256]; // text of the error, which belongs to the lane's thread
 };
 
 void wk_cut_free(struct wk_cut *c)
@@ -80,14 +80,14 @@ void wk_cut_free(struct wk_cut *c)
     free(c);
 }
 
-// Devices and ranks are prepared for one density, the codec's.
+// Does the cut have the codec's own density? Devices and ranks are prepared only for that one.
 static bool usual(const struct wk_cut *c)
 {
     return c->codec.density == c->shard->worker->conf.codec.density;
 }
 
-// By what the last step's learning rate went by, so that both follow from the same credits; a
-// trainer beside the worker has steps of its own.
+// Gives the codec with the density for the current credits. The credits are those of the last
+// step's learning rate, unless the trainer runs beside the worker.
 static struct lk_codec codec_now(const struct wk_worker *w)
 {
     struct lk_codec codec = w->conf.codec;
@@ -115,8 +115,9 @@ static void fill_head(const struct wk_shard *s, struct wk_cut *c)
     const struct wk_view_of *base = &s->view.of, now = wk_view_now(s);
     struct lh_frame *f = &c->head;
     if (c->whole.number) base = &s->view.by[c->whole.corrections % WK_VIEWS_HELD];
-    // A push without a step of the trainer's stands on no view. While that is away or waits no
-    // correction is due, and on the last one's base the push would be stale for ever.
+    // A push without a trainer's step is based on the replica, not on a view. A trainer that is
+    // away or waits gets no new view, so on the last view's base the push would stay stale for
+    // ever.
     if (c->again || (w->conf.beside && !c->whole.number)) base = &now;
     *f = (struct lh_frame){.index_code = c->codec.index,
                            .value_code = c->codec.value,
@@ -153,14 +154,13 @@ static void fill_head(const struct wk_shard *s, struct wk_cut *c)
 
 static void add_position(struct wk_slot *slot, uint64_t unit, uint64_t tokens)
 {
-    if (tokens &&
-        slot->position_count < WK_POSITIONS_MAX) // one that finds no room is trained from its start
+    if (tokens && slot->position_count < WK_POSITIONS_MAX) // A full list restarts the unit.
         slot->position[slot->position_count++] = (struct wk_position){unit, tokens};
 }
 
-// How far each unit was trained that no frame claims yet: those of the queue, those whose claim
-// waits, and those of an earlier life that were not leased again yet; as of the step `at`. The
-// frame that is being cut claims the first so many of its shard.
+// Fills in how far each unit without a claim in a frame was trained, as of the step `at`: units of
+// the queue, finished units that are not claimed yet, and units of an earlier process that are not
+// leased again yet. The frame being cut claims the first `claimed` finished units of its shard.
 static void fill_positions(const struct wk_shard *s, uint32_t claimed, uint64_t at,
                            struct wk_slot *slot)
 {
@@ -184,8 +184,8 @@ static void name_cut(struct wk_slot *slot, const struct wk_whole *whole)
     slot->cut = whole->number;
 }
 
-// The flip that names the new step says that the old entry is no push any more: a start that finds
-// its file drops it.
+// The flip to the new step also marks the old entry as gone, so a start that finds its file removes
+// it.
 static void leave_again(struct wk_cut *c)
 {
     const struct lh_frame *f = &c->again->head;
@@ -198,7 +198,7 @@ static void leave_again(struct wk_cut *c)
     slot->decided_admitted = false;
 }
 
-// The slot as it will be, without the returned claims and tokens that the frame carries.
+// Fills the next slot. Returned claims and tokens that the frame carries leave it.
 static lh_err fill_slot(struct wk_shard *s, struct wk_cut *c)
 {
     LH_TRY(wk_change_begin(s, &c->change));
@@ -227,7 +227,7 @@ static lh_err show_delta(struct wk_shard *s)
     return err;
 }
 
-// Reads the memory of a trainer beside the worker. *wrong: that trainer's fault.
+// Reads the memory of a trainer beside the worker. Sets *wrong if the trainer caused the error.
 static lh_err read_beside(struct wk_shard *s, const struct wk_whole *whole, float beta, bool *wrong)
 {
     struct wk_worker *w = s->worker;
@@ -248,7 +248,7 @@ static lh_err read_beside(struct wk_shard *s, const struct wk_whole *whole, floa
     return LH_OK;
 }
 
-// Delta and error feedback: leaves beta*E + delta in s->slot.spare. On any thread.
+// Leaves beta*E + delta (error feedback) in s->slot.spare. Runs on any thread.
 static lh_err read_delta(struct wk_shard *s, const struct wk_whole *whole, float beta, bool *wrong)
 {
     *wrong = false;
@@ -256,7 +256,7 @@ static lh_err read_delta(struct wk_shard *s, const struct wk_whole *whole, float
     return wk_view_delta(s, beta, s->slot.spare);
 }
 
-// Says which parameter holds a value that is not finite.
+// Names the parameter with a value that is not finite.
 static LH_MUST lh_err name_spoiled(const struct wk_shard *s, const float *values)
 {
     const struct lh_shard_layout *l = s->layout;
@@ -272,8 +272,8 @@ static LH_MUST lh_err name_spoiled(const struct wk_shard *s, const float *values
 
 // ---- on the encode lane
 
-// A private region's payload. Values that are not finite become zeros: nobody outside hears of
-// them.
+// Makes a private region's payload. Values that are not finite become zeros, so that no peer learns
+// of them.
 static lh_err make_release(struct wk_cut *c)
 {
     struct wk_shard *s = c->shard;
@@ -286,7 +286,7 @@ static lh_err make_release(struct wk_cut *c)
     return LH_OK;
 }
 
-// Encodes. Leaves the residual after the push in s->slot.spare.
+// Encodes the payload. Leaves the residual after the push in s->slot.spare.
 static lh_err make_payload(struct wk_cut *c)
 {
     struct wk_shard *s = c->shard;
@@ -348,8 +348,8 @@ static lh_err seal_frame(struct wk_cut *c, struct lh_span plain, struct lh_blob 
     return err;
 }
 
-// Synced copies of the residual as of this cut (server/docs/0000-protocol.md#rule-11) and of the
-// optimizer's state.
+// Writes and syncs copies of the residual as of this cut (server/docs/0000-protocol.md#rule-11) and
+// of the optimizer's state.
 static lh_err write_snapshot(struct wk_cut *c)
 {
     const struct wk_conf *conf = &c->shard->worker->conf;
@@ -360,8 +360,8 @@ static lh_err write_snapshot(struct wk_cut *c)
     return lh_file_replace(conf->env, path, lh_buf_span(&c->trainer));
 }
 
-// Everything up to the commit point. A failure before it leaves at most an outbox file whose step
-// the slot does not name; the next start deletes it.
+// Does everything up to the commit point. A failure before it leaves at most an outbox file whose
+// step the slot does not name; the next start deletes it.
 static lh_err commit(struct wk_cut *c)
 {
     struct wk_shard *s = c->shard;
@@ -377,7 +377,7 @@ static lh_err commit(struct wk_cut *c)
     LH_FAILPOINT("cut.kept");
     if (!first) err = wk_change_write(&c->change, false); // the commit point
     if (err) {
-        // After any other failure the slot may be there all the same (commit.h).
+        // After any other failure the new slot may be on the disk all the same (commit.h).
         bool undone = err == LH_ERR_DISK_FULL || LH_BUG("erase_unknown");
         if (undone && wk_outbox_erase(&s->outbox, c->entry)) err = LH_ERR_IO;
         return err;
@@ -417,7 +417,7 @@ static void committed(struct wk_shard *s, struct wk_cut *c)
     s->progress.cut_count++;
     s->worker->count.rounds += s->id == 0;
     if (s->id == 0) s->worker->count.cut_tokens += c->tokens;
-    c->entry->plain = c->plain; // the own fold need not unseal the frame
+    c->entry->plain = c->plain; // Folding our own push need not unseal the frame.
     c->plain = (struct lh_buf){0};
     wk_outbox_insert(&s->outbox, c->entry);
     c->entry = NULL;
@@ -427,15 +427,15 @@ static void committed(struct wk_shard *s, struct wk_cut *c)
     c->residual_square = NULL;
 }
 
-// Nothing was cut: the progress is still there, counted from the base that stayed. (A trainer
-// beside the worker has it in the memory.)
+// Puts the progress of a failed cut back: the base did not change. A trainer beside the worker has
+// the progress in its memory.
 static void taken_back(struct wk_shard *s, const struct wk_cut *c)
 {
     if (s->worker->conf.beside) return;
     s->progress.tokens += c->tokens;
     s->progress.steps += c->steps;
     uint32_t half = s->worker->local_steps / 2;
-    if (s->progress.steps > half) s->progress.steps = half; // later again
+    if (s->progress.steps > half) s->progress.steps = half; // not due at once
 }
 
 static lh_err note_snapshot(struct wk_shard *s, const struct wk_cut *c)
@@ -443,7 +443,7 @@ static lh_err note_snapshot(struct wk_shard *s, const struct wk_cut *c)
     struct wk_worker *w = s->worker;
     if (c->snapshot_result == LH_ERR_DISK_FULL) {
         wk_disk_full_say(w, WK_DISK_FULL_SNAPSHOT, c->text);
-        return LH_OK; // the older one still serves
+        return LH_OK; // the older snapshot still counts
     }
     if (c->snapshot_result || !c->snapshot) return c->snapshot_result;
     wk_disk_full_over(w, WK_DISK_FULL_SNAPSHOT);
@@ -456,7 +456,7 @@ static lh_err note_snapshot(struct wk_shard *s, const struct wk_cut *c)
     return LH_OK;
 }
 
-// Training goes on; the progress is cut again later.
+// Puts the progress back for a later cut; training continues.
 static void found_no_room(struct wk_shard *s, const struct wk_cut *c)
 {
     char text[512];
@@ -466,7 +466,7 @@ static void found_no_room(struct wk_shard *s, const struct wk_cut *c)
     wk_disk_full_wait(s);
 }
 
-// The trainer's cut is committed. Another life of it may begin in here.
+// The trainer's cut is committed. A new process of the loop may begin during this call.
 static void took_whole(struct wk_shard *s)
 {
     struct wk_worker *w = s->worker;
@@ -530,8 +530,8 @@ static void cut_done(void *arg)
     wk_changed(w);
 }
 
-// The payload is there: the disk lane makes it durable. After a stop nothing is cut: the shard is
-// as if the cut had never begun, so that an orderly end can write its slot (wk_worker_settle()).
+// Passes the encoded payload to the disk lane. After a stop it drops the cut, so that an orderly
+// end can write the slot without it (wk_worker_settle()).
 static void encoded(void *arg)
 {
     struct wk_cut *c = arg;
@@ -552,7 +552,7 @@ static void encoded(void *arg)
 static void take_progress(const struct wk_shard *s, struct wk_cut *c)
 {
     const struct wk_worker *w = s->worker;
-    if (c->again) { // nothing new: the progress stays where it is
+    if (c->again) { // no new progress is taken
         c->at = s->progress.held_steps;
         return;
     }
@@ -566,7 +566,7 @@ static void take_progress(const struct wk_shard *s, struct wk_cut *c)
     c->at = s->whole.number ? s->whole.at : s->progress.held_steps;
 }
 
-// The payload of a push that was released already.
+// Takes the payload of a push that was released already.
 static lh_err take_again(struct wk_cut *c)
 {
     struct wk_shard *s = c->shard;
@@ -583,7 +583,7 @@ static lh_err take_again(struct wk_cut *c)
     lh_blob_release(frame);
     c->head.values = c->again->head.values;
     c->head.plain_bytes = (uint32_t)c->plain.len;
-    c->snapshot = false; // the residual stays as it is
+    c->snapshot = false; // the residual does not change
     return err;
 }
 
@@ -649,7 +649,7 @@ static lh_err absorb(struct wk_shard *s, struct wk_change *change)
     return wk_commit(change, false);
 }
 
-// A residual must be finite: later cuts begin with it.
+// A residual must be finite, because later cuts begin with it.
 static lh_err check_finite(const struct wk_shard *s, const float *values)
 {
     for (uint64_t i = 0; i < s->layout->values; i++)

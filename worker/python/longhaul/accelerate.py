@@ -1,4 +1,4 @@
-"""For loops of accelerate: LocalSGD with the names of accelerate's own."""
+"""LocalSGD for loops of accelerate, with the interface of accelerate's own LocalSGD."""
 from __future__ import annotations
 
 import functools
@@ -24,8 +24,8 @@ _REFUSED = {
 
 
 def check_way(state: typing.Any) -> None:
-    """Refuses a sharding prepared by accelerate that can't be trained in a run, and names it.
-    `state`: an Accelerator, or AcceleratorState."""
+    """Refuses a way of sharding by accelerate that can't be trained in a run. `state`: an
+    Accelerator, or an AcceleratorState."""
     if state.distributed_type in _REFUSED and not getattr(state, "is_fsdp2", False):
         raise errors.UnsupportedError(
             f"{state.distributed_type.value}: {_REFUSED[state.distributed_type]}: take FSDP2 "
@@ -35,10 +35,10 @@ def check_way(state: typing.Any) -> None:
 
 def _prepared(accelerator: Accelerator, model: "torch.nn.Module",
               masters: parameters.Masters) -> "torch.optim.Optimizer | None":
-    """The optimizer that accelerator.prepare() gave for the model. None: there is none, or there
-    are several and nobody says which is meant."""
+    """Gives the optimizer that accelerator.prepare() made for the model. None: it made none or
+    several."""
     mine = {id(p) for p in model.parameters()}
-    # accelerate has no public list of prepared objects; without this one none is found
+    # accelerate has no public list of prepared objects, only this attribute
     found = [o for o in getattr(accelerator, "_optimizers", ())
              if any(id(p) in mine for group in o.param_groups for p in group["params"])
              or parameters.masters_of(model, o, masters)]
@@ -64,14 +64,14 @@ class LocalSGD:
                 if local.finished:
                     break
 
-    Ranks of this host go on averaging their gradients at every step, as they do without it. They
-    may share the model out by accelerate's FSDP2; `model` is what accelerator.prepare() gave.
+    Ranks of this host still average their gradients at every step. They may shard the model by
+    accelerate's FSDP2; `model` is the one from accelerator.prepare().
 
-    :param local_sgd_steps: is not used: how often regions exchange is ``coordinator.h_base`` of the
-        run, equal for all.
+    :param local_sgd_steps: not used: ``coordinator.h_base`` of the run sets how often regions
+        exchange.
     :param enabled: False: the loop trains alone.
-    :param optimizer: that steps on the model's parameters: whose state `keep` keeps and whose fp32
-        masters are trained. None: the one that accelerator.prepare() gave for this model.
+    :param optimizer: the one that steps on the model's parameters. `keep` keeps its state, and its
+        fp32 masters are trained. None: the one from accelerator.prepare().
     :param options: of :class:`AsyncDiLoCo`.
     """
 
@@ -99,7 +99,7 @@ class LocalSGD:
 
     @property
     def finished(self) -> bool:
-        """The run wants no further steps."""
+        """Does the run want no further steps?"""
         return self.run is not None and self.run.finished
 
     def __enter__(self) -> "LocalSGD":
@@ -119,8 +119,8 @@ class LocalSGD:
             self.run.__exit__(*kind)
 
     def step(self, tokens: int = 0) -> None:
-        """Call it after each optimizer.step(). The tokens of a step that accumulates or that a
-        GradScaler skips count with the next real step."""
+        """Ends a step; call this after each optimizer.step(). The tokens of a step that accumulates
+        or that a GradScaler skips count with the next real step."""
         if not self.run:
             return
         self.run.trained(tokens)
@@ -129,14 +129,14 @@ class LocalSGD:
             self._report()
 
     def _report(self) -> None:
-        """Every few steps, because reading a loss waits for a GPU."""
+        """Reports the loss every few steps only, because reading it waits for a GPU."""
         self._steps += 1
         if self._loss is not None and self._steps % _REPORTED == 1 and self.run:
             self.run.report(loss=self._loss)
             self._loss = None
 
     def _watch_loss(self) -> None:
-        """Takes the argument of accelerator.backward() as the loss."""
+        """Notes the argument of accelerator.backward() as the loss."""
         backward = self._accelerator.backward
 
         @functools.wraps(backward)

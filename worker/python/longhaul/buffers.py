@@ -1,5 +1,5 @@
-"""Buffers of a model (BatchNorm's statistics): the run holds parameters alone, so a loop hands its
-buffers over at the end, and `longhaul export` takes them."""
+"""Buffers of a model (BatchNorm's statistics): the run holds only parameters, so a loop writes its
+buffers at the end, and `longhaul export` reads them."""
 from __future__ import annotations
 
 import json
@@ -17,7 +17,7 @@ FILE = "buffers.safetensors"
 
 
 def _persistent(model: "torch.nn.Module") -> dict[str, "torch.Tensor"]:
-    """The buffers that a checkpoint of the model holds."""
+    """Gives the buffers that a checkpoint of the model holds."""
     mine = {id(b) for b in model.buffers()}
     return {n: b for n, b in parameters.bare(model.state_dict(keep_vars=True).items()).items()
             if id(b) in mine}
@@ -32,7 +32,7 @@ def _kinds() -> dict[typing.Any, str]:
 
 
 def write(path: str, tensors: typing.Mapping[str, "torch.Tensor"]) -> None:
-    """A file in the format of safetensors, replaced as a whole."""
+    """Replaces a file in the format of safetensors, as a whole."""
     import torch  # pylint: disable=import-outside-toplevel
 
     kinds, head, at = _kinds(), {}, 0
@@ -53,7 +53,7 @@ def write(path: str, tensors: typing.Mapping[str, "torch.Tensor"]) -> None:
 
 
 class Handed:
-    """The buffers that a loop changed, from its beginning to its end."""
+    """Finds the buffers that a loop changed between its beginning and its end."""
 
     def __init__(self, model: "torch.nn.Module | None"):
         self._model = model
@@ -61,7 +61,7 @@ class Handed:
             n: b.detach().clone().cpu() for n, b in _persistent(model).items()}
 
     def changed(self) -> dict[str, "torch.Tensor"]:
-        """The buffers that differ from the beginning."""
+        """Gives the buffers that differ from the beginning."""
         if self._model is None:
             return {}
         now = {n: b.detach().cpu() for n, b in _persistent(self._model).items()
@@ -70,7 +70,7 @@ class Handed:
                 self._before[n].shape != b.shape or not self._before[n].equal(b)}
 
     def hand_over(self) -> None:
-        """Writes them into the worker's directory at the end of the run."""
+        """Writes the changed buffers into the worker's directory at the end of the run."""
         changed = self.changed()
         folder = os.path.dirname(os.environ.get("LONGHAUL_SOCKET", ""))
         if not changed:

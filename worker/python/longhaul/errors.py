@@ -1,9 +1,9 @@
-"""What can go wrong, one class for each error of longhaul.h."""
+"""The errors of the package: one class for each error of longhaul.h."""
 from __future__ import annotations
 
 
 class LonghaulError(RuntimeError):
-    """A call of the library failed. `code` is its number, the text says what and where."""
+    """A call of the library failed. `code` is the error's number, the text says what and where."""
 
     code = 0
 
@@ -18,7 +18,7 @@ class InvalidError(LonghaulError):
 
 
 class StateError(LonghaulError):
-    """Not now: another call has to come first."""
+    """Another call has to come first."""
 
 
 class NonFiniteError(StateError):
@@ -26,7 +26,7 @@ class NonFiniteError(StateError):
 
 
 class RankError(StateError):
-    """Another rank can't go on, and so this one can't: the text names it and says why."""
+    """Another rank failed, so this one can't go on. The text names that rank and its error."""
 
 
 class ForkedError(LonghaulError):
@@ -58,7 +58,7 @@ class BusyError(LonghaulError):
 
 
 class RefusedError(LonghaulError):
-    """The worker refuses."""
+    """The worker refused the call."""
 
 
 class RestartError(LonghaulError):
@@ -66,7 +66,7 @@ class RestartError(LonghaulError):
 
 
 class TimedOutError(LonghaulError):
-    """Nothing came in time."""
+    """No answer came in time."""
 
 
 class AgainError(LonghaulError):

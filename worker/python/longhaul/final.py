@@ -1,5 +1,5 @@
-"""What a loop leaves with is what the run ended with: each parameter of the model beside the final
-ones that the worker wrote (final.weights), by its name."""
+"""Compares the parameters that a loop leaves with to the run's final ones, which the worker wrote
+(final.weights), by name."""
 from __future__ import annotations
 
 import logging
@@ -19,7 +19,7 @@ _PIECE = 1 << 22  # values compared at once
 
 
 def _age(path: str) -> float | None:
-    """Time of its last write; None: it does not exist."""
+    """Gives the time of the file's last write; None: the file does not exist."""
     try:
         return os.stat(path).st_mtime
     except FileNotFoundError:
@@ -27,7 +27,7 @@ def _age(path: str) -> float | None:
 
 
 def _differs(file: typing.BinaryIO, at: int, values: "torch.Tensor") -> bool:
-    """Is one of the values, which begin at `at`, another one than in the file?"""
+    """Does one of the values differ from the file, where they begin at `at`?"""
     import torch  # pylint: disable=import-outside-toplevel
 
     file.seek(4 * at)
@@ -39,13 +39,13 @@ def _differs(file: typing.BinaryIO, at: int, values: "torch.Tensor") -> bool:
         theirs = torch.frombuffer(bytes_, dtype=torch.float32).to(part.dtype)
         mine = part.contiguous()
         if not torch.equal(mine.view(torch.uint8), theirs.view(torch.uint8)) and \
-                not torch.equal(mine, theirs):  # -0 is 0
+                not torch.equal(mine, theirs):  # -0 equals 0
             return True
     return False
 
 
 def differing(path: str, described: typing.Sequence[parameters.Described]) -> list[str]:
-    """Names of the parameters whose values are not those of the file, in the order of the run."""
+    """Names the parameters that differ from the file, in the order of the run."""
     found = []
     with open(path, "rb") as file:
         at = 0
@@ -55,20 +55,19 @@ def differing(path: str, described: typing.Sequence[parameters.Described]) -> li
             first = parameters.held(d.name, p).first or 0
             if local.numel() and _differs(file, at + first, local.cpu().reshape(-1)):
                 found.append(d.name)
-            at += p.numel()  # of a sharded parameter: all its values
+            at += p.numel()  # the whole parameter, if sharded, too
     return found
 
 
 def check(described: typing.Sequence[parameters.Described], since: float) -> None:
-    """Raises, by its name, of a parameter that is not what the run ended with. `since`: when the
-    loop began. A loop without a worker's directory beside it (ranks of another host) is not
-    looked at."""
+    """Raises if parameters differ from the run's final ones, and names them. `since`: when the loop
+    began. Skips a loop without a worker's directory beside it (ranks on another host)."""
     folder = os.path.dirname(os.environ.get("LONGHAUL_SOCKET", ""))
     path = os.path.join(folder, FILE)
     if not described or not os.path.isfile(os.path.join(folder, "identity")):
         return
     until = time.monotonic() + _PATIENCE_S
-    while True:  # the worker writes it when it hears the end; an older file is of an earlier end
+    while True:  # the worker writes the file at the end; an older one is of an earlier end
         written = _age(path)
         names = differing(path, described) if written else []
         if written and (not names or written >= since - 1):

@@ -1,8 +1,8 @@
-"""Values that are not finite (NaN, infinite): where they are, and how a loop goes on after them.
+"""Values that are not finite (NaN, infinite): where they are, and how a loop recovers from them.
 
-The worker refuses a cut that holds one, so other regions never hear of it. What such a step left in
-the optimizer (moments) would spoil the next life's first step as well: it is replaced by the state
-that was kept last, or by none.
+The worker refuses a cut with such a value, so other regions never see one. The optimizer's moments
+after such a step would spoil the next life's first step, too. They are replaced by the state that
+was kept last, or cleared.
 """
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ if typing.TYPE_CHECKING:
     import torch
 
 _log = logging.getLogger("longhaul")
-_LIVES = 3  # lives in a row that end so before the loop gets an error
+_LIVES = 3  # failed lives in a row before the loop gets an error
 
 
 def is_finite(value: typing.Any) -> bool:
-    """All values of a tensor are; what is no tensor of floats counts as such."""
+    """Are all values of a tensor finite? An object that is no tensor of floats counts as finite."""
     value = getattr(value, "_local_tensor", value)
     if not getattr(value, "numel", lambda: 0)() or \
             not (value.is_floating_point() or value.is_complex()):
@@ -28,7 +28,7 @@ def is_finite(value: typing.Any) -> bool:
 
 
 def spoiled(named: typing.Iterable[tuple[str, typing.Any]]) -> list[str]:
-    """Names of those that hold a value that is not finite."""
+    """Gives the names of tensors with a value that is not finite."""
     return [name for name, value in named if not is_finite(value)]
 
 
@@ -43,13 +43,13 @@ def _tensors(value: typing.Any) -> typing.Iterator[typing.Any]:
 
 
 def state_is_finite(optimizer: typing.Any) -> bool:
-    """Is everything that the optimizer keeps?"""
+    """Is the optimizer's whole state finite?"""
     state = getattr(optimizer, "state", None)
     return all(is_finite(v) for v in _tensors(list(state.values()) if state else []))
 
 
 class Recovery:
-    """What became of lives whose values were not finite, and of the optimizer after them."""
+    """Counts lives that ended with values that are not finite, and resets their optimizer."""
 
     def __init__(self, model: "torch.nn.Module | None", optimizer: typing.Any):
         inner = optimizer.optim if hasattr(optimizer, "consolidate_state_dict") else optimizer
@@ -59,12 +59,12 @@ class Recovery:
         self._lives = 0
 
     def look(self, described: typing.Iterable[parameters.Described]) -> list[str]:
-        """The non-finite values on this rank at the end of a life."""
+        """Names this rank's parameters that are not finite at the end of a life."""
         return spoiled((d.name, d.parameter.detach()) for d in described)
 
     def ended(self, names: list[str], cut: bool) -> None:
-        """A life is over; `names`: what was not finite, on any rank; `cut`: a cut of it is
-        committed. Raises after some such lives in a row."""
+        """Ends a life. `names`: parameters that were not finite, on any rank. `cut`: the life
+        committed a cut. Raises after _LIVES failed lives in a row."""
         if not names:
             return
         self._lives = 1 if cut else self._lives + 1
@@ -79,7 +79,7 @@ class Recovery:
             errors.NonFiniteError.code)
 
     def must_reset(self) -> bool:
-        """True: this rank's optimizer holds a value that is not finite."""
+        """Does this rank's optimizer hold a value that is not finite?"""
         return not state_is_finite(self._optimizer)
 
     def reset(self) -> None:
@@ -92,7 +92,7 @@ class Recovery:
                 value.zero_()
 
     def warn_of_buffers(self) -> None:
-        """The loop owns its buffers: the run has no valid ones."""
+        """Warns of buffers that are not finite. The loop owns them: the run has no valid ones."""
         if self._model is None:
             return
         names = spoiled((n, b) for n, b in self._model.named_buffers())

@@ -1,4 +1,4 @@
-"""Functional: a loop whose arrays are never written in place (JAX, NumPy) joins a run."""
+"""Functional: joins a run from a loop that never writes its arrays in place (JAX, NumPy)."""
 from __future__ import annotations
 
 import typing
@@ -13,7 +13,7 @@ Arrays = typing.Dict[str, typing.Any]
 
 
 class Functional(AsyncDiLoCo):
-    """Takes the parameters after a step and gives those that the next step begins with::
+    """Takes the parameters after a step and gives the ones for the next step::
 
         with longhaul.Functional(longhaul.Client.from_env(), arrays) as run:
             arrays = run.arrays                   # the run's, as NumPy's
@@ -21,8 +21,8 @@ class Functional(AsyncDiLoCo):
                 arrays = run.step(update(arrays), tokens=...)
         final = run.arrays
 
-    Where nothing is due step() gives back what it got. Where something is, values go through host
-    memory that the client keeps: 4 bytes a value beside the channel's.
+    If no cut or renewal is due, step() returns its argument. Otherwise the values go through host
+    memory that the client keeps: 4 bytes per value, beside the channel's.
 
     :param arrays: name to array, whose shapes are taken; the run's manifest names and orders them.
     :param options: of :class:`AsyncDiLoCo`.
@@ -38,11 +38,11 @@ class Functional(AsyncDiLoCo):
         super().__init__(client, None, None, hook=False, **options)
         self._held: Arrays = {n: numpy.zeros(numpy.shape(a), numpy.float32)
                               for n, a in arrays.items()}
-        self._given: Arrays | None = None  # the loop's next parameters; None: the held ones
+        self._given: Arrays | None = None  # the loop's next parameters; None: those in _held
 
     @property
     def arrays(self) -> Arrays:
-        """The parameters as they are now: a copy, of NumPy's arrays."""
+        """The current parameters: copies, as NumPy arrays."""
         now = self._held if self._given is None else self._given
         return {n: numpy.array(a, numpy.float32) for n, a in now.items()}
 
@@ -71,7 +71,7 @@ class Functional(AsyncDiLoCo):
             numpy.copyto(self._held[name], a)
 
     def step(self, arrays: Arrays, tokens: int | None = None) -> Arrays:  # type: ignore[override]
-        """After an optimizer step: the parameters to go on with."""
+        """Takes the parameters after an optimizer step. Gives the parameters for the next one."""
         self._given = arrays
         super().step(tokens)  # type: ignore[arg-type]
         return self.arrays if self._given is None else self._given
@@ -84,7 +84,7 @@ class Functional(AsyncDiLoCo):
             self._given = None
 
     def finish(self) -> None:
-        """The loop is over: a last cut, the end of the run; `arrays` are its final parameters."""
+        """Makes the last cut and waits for the run's end. `arrays` are final then."""
         self._hold()
         self._given = None
         super().finish()

@@ -1,4 +1,4 @@
-"""What ranks tell each other, through the process group of torch.distributed."""
+"""Messages between ranks, through the process group of torch.distributed."""
 from __future__ import annotations
 
 import contextlib
@@ -9,15 +9,15 @@ import typing
 from . import errors
 
 _Mine = typing.TypeVar("_Mine")
-_GRACE_S = 10  # the error of a rank that waited for `timeout_s` itself still reaches the others
+_GRACE_S = 10  # lets the error of a rank that waited for `timeout_s` reach the others
 _LONGEST_S = 2**31 / 1000
-_NO_STORE = (RuntimeError, ValueError)  # its host may be gone; so may the default group
-_MADE = itertools.count()  # groups are made in the same order on all ranks: each has its number
+_NO_STORE = (RuntimeError, ValueError)  # the store's host or the default group may be gone
+_MADE = itertools.count()  # numbers groups, which all ranks make in the same order
 
 
 def check(ranks: int, why: str) -> None:
-    """The process group has to be all ranks that train together; `why` begins the sentence of the
-    error: 'so many ranks ...'. One rank needs no group."""
+    """Refuses a process group that is not all ranks that train together. `why` is a part of the
+    error: '8 ranks WHY, and ...'. One rank needs no group."""
     if ranks == 1:
         return
     import torch.distributed as dist  # pylint: disable=import-outside-toplevel
@@ -30,13 +30,13 @@ def check(ranks: int, why: str) -> None:
 
 
 class Together:
-    """A process group of this package's own, of all ranks that train together. All make it at the
-    same time, after init_process_group().
+    """A separate process group of all ranks that train together. All ranks make it at the same
+    time, after init_process_group().
 
      1. No rank waits in it for longer than `timeout_s` and ten seconds.
-     2. A rank that can't go on writes down why, where all ranks can read it, and only then leaves:
-        whoever waits for it hears that at once, and raises a RankError with its words.
-     3. An error that came from another rank is not told again as one's own.
+     2. A rank that can't go on first writes the reason into the ranks' store, then leaves. Ranks
+        that wait for it read the reason at once and raise it as a RankError.
+     3. A rank that fails by another rank's error does not report that error as its own.
     """
 
     def __init__(self, timeout_s: float, backend: str | None = None):
@@ -49,11 +49,11 @@ class Together:
         self._over = False
         self._key = f"longhaul/{next(_MADE)}/can't go on"
         self.all = self.of(None, backend)
-        # NCCL needs a device for each rank, and waits for its peers when a group ends
+        # NCCL needs a device per rank, and waits for peers when a group ends
         self.on_hosts = dist.get_backend(self.all) == "gloo"
 
     def of(self, ranks: list[int] | None, backend: str | None) -> typing.Any:
-        """A group of some of the ranks, with the same limit. All ranks call it."""
+        """Makes a group of some of the ranks, with the same limit. All ranks call this."""
         limit = datetime.timedelta(seconds=self.timeout_s)
         with self.hearing():
             made = self._dist.new_group(ranks, limit, backend)
@@ -64,15 +64,15 @@ class Together:
 
     @contextlib.contextmanager
     def hearing(self) -> typing.Iterator[None]:
-        """Around what waits for other ranks: what torch says of a rank that went away becomes what
-        that rank said."""
+        """Wraps a wait for other ranks: turns torch's error about a rank that left into that rank's
+        own error."""
         if self._over:
             raise errors.RankError("this rank has left the others")
         try:
             yield
         except errors.LonghaulError:
             raise
-        except RuntimeError as why:  # torch's own kinds of it
+        except RuntimeError as why:  # torch raises subclasses of it
             self.check()
             raise errors.RankError(
                 "another rank ended without a word, or did not answer within "
@@ -89,7 +89,7 @@ class Together:
             raise errors.RankError(told)
 
     def leave(self, why: BaseException) -> None:
-        """This rank can't go on: the others get the error at their next wait for it."""
+        """Leaves with an error. Other ranks get the error when they next wait for this one."""
         if self._over:
             return
         self._over = True
@@ -116,7 +116,7 @@ class Together:
     # ---- messages between ranks
 
     def of_all(self, mine: _Mine) -> list[_Mine]:
-        """Each rank's value, in rank order, on each of them."""
+        """Gives each rank the values of all ranks, in rank order."""
         found: list[typing.Any] = [None] * self.size
         with self.hearing():
             self._dist.all_gather_object(found, mine, group=self.all)
@@ -124,7 +124,7 @@ class Together:
 
 
 def together(ranks: int, timeout_s: float) -> Together | None:
-    """None: there is one rank, or no process group of all of them."""
+    """Makes the group. None: there is one rank, or no process group of all ranks."""
     if ranks == 1:
         return None
     import torch.distributed as dist  # pylint: disable=import-outside-toplevel
@@ -134,5 +134,5 @@ def together(ranks: int, timeout_s: float) -> Together | None:
 
 
 def of_all(mine: _Mine, ranks: int, ours: Together | None) -> list[_Mine]:
-    """What each rank gave, in the ranks' order, on each of them. All call it; each waits."""
+    """Gives each rank the values of all ranks, in rank order. All ranks call this and wait."""
     return [mine] if ranks == 1 or ours is None else ours.of_all(mine)

@@ -1,4 +1,4 @@
-"""For transformers' Trainer, and TRL's, which are built on it."""
+"""A callback for transformers' Trainer, and for the trainers of TRL, which derive from it."""
 from __future__ import annotations
 
 import typing
@@ -57,7 +57,7 @@ class LonghaulCallback(TrainerCallback):
         self.run: AsyncDiLoCo | None = None
 
     def attach(self, trainer: "Trainer") -> "LonghaulCallback":
-        """Puts the callback before all others of the trainer. Before train()."""
+        """Puts the callback before all others of the trainer. Call it before train()."""
         arguments.must_have("attach(trainer)", "trainer", trainer, ("callback_handler",),
                             "the Trainer, before its train()")
         callbacks = trainer.callback_handler.callbacks
@@ -79,7 +79,7 @@ class LonghaulCallback(TrainerCallback):
                 "TrainingArguments(include_num_input_tokens_seen='non_padding')",
                 errors.InvalidError.code)
         check_way(AcceleratorState())
-        if self.run:  # a training that ended with an error, or began anew with smaller batches
+        if self.run:  # an earlier train() failed, or began anew with smaller batches
             self.run.__exit__(errors.RestartError)
         inner = getattr(optimizer, "optimizer", optimizer)  # accelerate wraps it
         client = self._client or _client.Client.from_env()
@@ -90,7 +90,7 @@ class LonghaulCallback(TrainerCallback):
         self._rate = schedule(inner, client, self._total) if self._total else None
 
     def on_pre_optimizer_step(self, args, state, control, **_):
-        """Tokens and rates of the step that comes."""
+        """Sets the tokens and rates of the next step."""
         if not self.run:
             return
         if self._tokens is None:
@@ -100,13 +100,13 @@ class LonghaulCallback(TrainerCallback):
                 raise errors.InvalidError(
                     "the Trainer counts no tokens in the inputs of this model: give "
                     "LonghaulCallback(tokens_per_step=...)", errors.InvalidError.code)
-            client = self.run.client  # the Trainer counts those of all ranks
+            client = self.run.client  # the Trainer counts the tokens of all ranks
             self.run.trained(tokens // client.ranks + (client.rank < tokens % client.ranks))
         if self._rate:
             self._rate.step()
 
     def on_step_end(self, args, state, control, **_):
-        """The run drains: no further step."""
+        """Stops the training when the run drains."""
         if self.run and self.run.finished:
             control.should_training_stop = True
 
@@ -117,11 +117,11 @@ class LonghaulCallback(TrainerCallback):
                 self.run.report(loss=logs["loss"])
             logs.update(self.run.figures())
             if self._rate and "learning_rate" in logs:
-                self._rate.step()  # the Trainer's scheduler has set its own meanwhile
+                self._rate.step()  # the Trainer's scheduler has set its own rate meanwhile
                 logs["learning_rate"] = self._rate.get_last_lr()[0]
 
     def on_train_end(self, args, state, control, **_):
-        """Leaves with the run's final parameters."""
+        """Leaves the run, with its final parameters."""
         if self.run:
             self.run.__exit__(None)
             self.run = None

@@ -1,5 +1,5 @@
-"""Where an optimizer's step() is hooked: its own hooks, those of the one inside a wrapper, or calls
-around a wrapper whose hooks fail."""
+"""Hooks an optimizer's step(): by its own hooks, by those of the optimizer inside a wrapper, or by
+calls around a wrapper whose hooks fail."""
 from __future__ import annotations
 
 import functools
@@ -7,8 +7,8 @@ import typing
 
 
 def hookable(optimizer: typing.Any) -> bool:
-    """Can its step() be hooked? A subclass of torch.optim.Optimizer that does not call
-    Optimizer.__init__() has the methods, and they fail."""
+    """Do the optimizer's own hooks work? They fail in a subclass of torch.optim.Optimizer that does
+    not call Optimizer.__init__()."""
     try:
         optimizer.register_step_post_hook(lambda *_: None).remove()
     except (AttributeError, TypeError):
@@ -16,11 +16,11 @@ def hookable(optimizer: typing.Any) -> bool:
     return True
 
 
-_INNER = ("optimizer", "original_optimizer")  # accelerate's wrapper, Opacus's
+_INNER = ("optimizer", "original_optimizer")  # of accelerate's wrapper, and Opacus's
 
 
 def inside(optimizer: typing.Any) -> tuple[typing.Any, bool]:
-    """The optimizer that a wrapper holds, and whether the wrapper does nothing after its step."""
+    """Gives the optimizer inside a wrapper, and True if the wrapper does nothing after its step."""
     if optimizer is None or hookable(optimizer):
         return optimizer, True
     for name in _INNER:
@@ -32,7 +32,7 @@ def inside(optimizer: typing.Any) -> tuple[typing.Any, bool]:
 
 
 class Stepped:  # pylint: disable=too-few-public-methods
-    """Calls around the step() of an object whose own hooks fail; remove() takes them away."""
+    """Wraps the step() of an object whose own hooks fail. remove() ends that."""
 
     def __init__(self, optimizer: typing.Any, before: typing.Callable[[], typing.Any],
                  after: typing.Callable[[], typing.Any]):
@@ -48,5 +48,5 @@ class Stepped:  # pylint: disable=too-few-public-methods
         optimizer.step = stepped
 
     def remove(self) -> None:
-        """step() is the class's again."""
+        """Restores the step() of the class."""
         del self._optimizer.step

@@ -1,4 +1,4 @@
-"""What the servers of a run begin with: model.json and weights.bin."""
+"""Writes the files that the servers of a run begin with: model.json and weights.bin."""
 from __future__ import annotations
 
 import json
@@ -37,7 +37,7 @@ def _check_array(name: str, a: "numpy.ndarray") -> None:
 
 
 def _check_finite(name: str, a: "numpy.ndarray", values: "numpy.ndarray") -> None:
-    """`values`: of `a`, in fp32."""
+    """`values`: the values of `a` in fp32."""
     import numpy  # pylint: disable=import-outside-toplevel
 
     fine = numpy.isfinite(values)
@@ -99,7 +99,7 @@ def _as_fp32(a: "numpy.ndarray") -> "numpy.ndarray":
 
 
 def _check_parameter(name: str, p: "torch.nn.Parameter") -> None:
-    """Refuses what describe() would refuse when the run has begun."""
+    """Refuses a parameter that describe() would refuse later, in the run."""
     import torch  # pylint: disable=import-outside-toplevel
 
     if isinstance(p, torch.nn.parameter.UninitializedTensorMixin):
@@ -129,7 +129,7 @@ def _check_memory(named: typing.Mapping[str, "torch.nn.Parameter"]) -> None:
 
 
 class _Trained(typing.Mapping):
-    """The trained parameters as arrays, one at a time in memory."""
+    """Maps names of trained parameters to arrays, of which one at a time is in memory."""
 
     def __init__(self, model: "torch.nn.Module"):
         self._named = dict(parameters.of_run(model, None))

@@ -1,16 +1,16 @@
-"""KeptState: an optimizer's state in files, so that a loop that starts again needs no warm-up.
+"""KeptState: keeps an optimizer's state in files, so that a restarted loop needs no warm-up.
 
-No mass of the run lies in it, so it is not committed with a cut: worker/docs/0001-boundary.md#state
-says why that is enough.
+The state holds none of the run's mass, so it is not committed with a cut:
+worker/docs/0001-boundary.md#state explains why that is enough.
 
- 1. A file is replaced as a whole and durably: a kill leaves the old state or the new one.
- 2. Several ranks go on with states of the same boundary, or all of them warm up: ranks with other
-    moments would train different replicas. A kill may come between two ranks' writes, which are at
-    most one apart, so each of several ranks has the state before its last one as well.
- 3. A state that holds a value that is not finite, or is of parameters that do, is not kept: the
-    one before it stays. One that was kept all the same is left aside.
- 4. A rank keeps the values that it holds. Ranks that hold others than when the state was kept
-    (another number of ranks, another way to share out) warm up, and say so.
+ 1. A file is replaced durably and as a whole: a kill leaves the old state or the new one.
+ 2. Several ranks continue from states of the same boundary, or all of them warm up: with different
+    moments they would train different replicas. A kill may come between two ranks' writes, which
+    are at most one apart, so each of several ranks also keeps its previous state.
+ 3. A state is not kept if it, or a parameter, has a value that is not finite. The previous state
+    stays. A kept state with such a value is not used.
+ 4. A rank keeps the values that it holds. If ranks hold other values at the restart (another number
+    of ranks, another sharding), they warm up and log that.
 """
 from __future__ import annotations
 
@@ -31,25 +31,24 @@ _FAMILY = "longhaul.kept/"
 _KIND = _FAMILY + "2"
 _WHOLE = -1  # instead of the sharded dimension: every rank has all of it
 _Document = typing.Dict[str, typing.Any]
-_Mark = typing.Tuple[str, int, int]  # a boundary: the processes' draw, their life, its step
+_Mark = typing.Tuple[str, int, int]  # a boundary: random name of the processes, life, step
 
 
 class _Offer(typing.NamedTuple):
     """The states from which a rank could continue."""
 
-    draw: str            # names the processes that begin now; rank 0's counts
+    draw: str            # random name of the processes that begin now; rank 0's counts
     marks: list[_Mark]   # newest first
     wrong: str | None    # a file that must be removed by hand
     why: str | None      # its state belongs to another run or to other ranks
 
 
 class KeptState:
-    """The files of one rank: `path` and, of several ranks, the rank's number behind it.
+    """The files of one rank: `path`, with the rank's number appended if there are several.
 
-    The groups (rates, decay) are the script's: only moments and step counts come back.
+    The script sets the parameter groups (rates, decay); only moments and step counts are restored.
 
-    :param path: True: `optimizer.pt` in the directory of the worker, beside its residual's
-        snapshots; it is known when the worker is.
+    :param path: True: `optimizer.pt` in the worker's directory, which is known once the worker is.
     """
 
     def __init__(self, path: str | os.PathLike[str] | bool, client: _client.Client,
@@ -59,16 +58,16 @@ class KeptState:
             raise ValueError("keep_every is at least 1")
         self._base = None if path is True else os.fspath(path)
         self._client, self._every, self._ours = client, every, ours
-        # ZeroRedundancyOptimizer: a rank has the state of its own part of the parameters
+        # a ZeroRedundancyOptimizer holds the state of its rank's part of the parameters
         self._zero = hasattr(optimizer, "consolidate_state_dict")
         self._optimizer = optimizer.optim if self._zero else optimizer
         self._draw, self._life, self._cuts = "", 0, 0
         self._files: dict[_Mark, str] = {}
-        self._others: str | None = None  # the file of another number of ranks
+        self._others: str | None = None  # file kept by another number of ranks
 
     @property
     def path(self) -> str:
-        """This rank's file."""
+        """The path of this rank's file."""
         if self._base is None:
             self._base = _beside_worker()
         return self._base if self._client.ranks == 1 else f"{self._base}.{self._client.rank}"
@@ -76,9 +75,9 @@ class KeptState:
     # ---- writing
 
     def cut(self, life: int, step: int, spoiled: typing.Sequence[str] = ()) -> None:
-        """After the cut at this step of this life; every `every`-th of a life is kept. Costs a
-        write of the state. Where that fails (a full disk), the older state stays. `spoiled`:
-        parameters whose values are not finite: the worker refuses that cut."""
+        """Called after a cut, at this step of this life. Keeps the state at every `every`-th cut of
+        a life, which costs a write of it. If the write fails (disk full), the older state stays.
+        `spoiled`: parameters that are not finite, so that the worker refuses the cut."""
         self._cuts = self._cuts + 1 if life == self._life else 1
         self._life = life
         if self._cuts % self._every:
@@ -107,7 +106,7 @@ class KeptState:
         with open(path + ".tmp", "wb") as file:
             try:
                 torch.save(document, file)
-            except RuntimeError as why:  # torch raises it instead of the failed write's error
+            except RuntimeError as why:  # torch hides the failed write's error behind this one
                 raise OSError(str(why.__context__ or why)) from why
             file.flush()
             os.fsync(file.fileno())
@@ -122,7 +121,7 @@ class KeptState:
         self._remove_others()
 
     def _remove_others(self) -> None:
-        """Removes files of another rank count, whose next start would take them for the newest."""
+        """Removes files of another rank count, whose next start would call them the newest."""
         if self._others and self._client.rank == 0:
             for path in (self._others, self._others + ".before"):
                 with contextlib.suppress(OSError):
@@ -130,18 +129,18 @@ class KeptState:
         self._others = None
 
     def _parameters(self) -> list["torch.nn.Parameter"]:
-        """As a state_dict() numbers them."""
+        """Gives the parameters in the order of a state_dict()."""
         return [p for group_ in self._optimizer.param_groups for p in group_["params"]]
 
     def _shapes(self) -> list[list[int]]:
         return [list(p.shape) for p in self._parameters()]
 
     def _held(self) -> list[tuple[int, int]]:
-        """This rank's values of each parameter; 0 and 0: all."""
+        """Gives the range of each parameter that this rank holds; 0 and 0: all."""
         return [parameters.held("a parameter of the optimizer", p)[2:] for p in self._parameters()]
 
     def _own(self) -> tuple[dict[int, typing.Any], list[typing.Any]]:
-        """The state with this rank's own values instead of DTensors, and a description of these."""
+        """Gives the state with local tensors instead of DTensors, and a description of these."""
         state, shared = {}, []
         for i, of in self._optimizer.state_dict()["state"].items():
             state[i] = dict(of)
@@ -156,8 +155,7 @@ class KeptState:
     # ---- reading
 
     def _read(self, path: str, whole: bool) -> _Document:
-        """What some version of this package kept. `whole`: with its tensors, which otherwise lie in
-        the file still."""
+        """Reads a kept state. `whole`: loads its tensors, which otherwise stay in the file."""
         import torch  # pylint: disable=import-outside-toplevel
 
         try:
@@ -175,7 +173,7 @@ class KeptState:
                                  "another file", errors.StateError.code)
 
     def _judge(self, path: str, kept: _Document) -> str | None:
-        """Why the state can't be used here; None: it can."""
+        """Gives the reason why the state can't be used here; None: it can be."""
         if kept["kind"] != _KIND:
             return f"{path} was kept by another version of this package"
         now = self._client.credited()
@@ -184,7 +182,7 @@ class KeptState:
             return (f"{path} was kept by rank {kept['ranks'][0]} of {kept['ranks'][1]}, and this "
                     f"is rank {mine[0]} of {mine[1]}")
         otherwise = f"{path} was kept while the parameters were shared out otherwise"
-        if kept.get("zero", False) != self._zero:  # each rank has only some parameters
+        if kept.get("zero", False) != self._zero:  # with one, each rank has only some parameters
             return otherwise
         if kept["shapes"] != self._shapes():
             raise self._foreign(path)
@@ -198,7 +196,7 @@ class KeptState:
         return None
 
     def _look(self, path: str) -> str | None:
-        """Notes a file that is there. Why it can't serve; None: it can, or there is none."""
+        """Notes a file if it exists. Gives the reason why it can't be used; None: no reason."""
         if not os.path.exists(path):
             return None
         kept = self._read(path, whole=False)
@@ -209,7 +207,7 @@ class KeptState:
         return why
 
     def _look_at_others(self) -> str | None:
-        """If this rank has no file: why the file of another number of ranks can't be used."""
+        """If this rank has no file: the reason why that of another rank count can't be used."""
         if os.path.exists(self.path):
             return None
         alone = self._client.ranks == 1
@@ -221,21 +219,21 @@ class KeptState:
         return why
 
     def _offer(self) -> _Offer:
-        """Never raises errors that the other ranks must learn."""
+        """Gives this rank's states. Errors are in the offer, because other ranks need them."""
         draw, wrong, why = secrets.token_hex(8), None, None
         self._files = {}
         try:
             why = self._look(self.path) or self._look_at_others()
             if self._client.ranks > 1:
                 before = self._look(self.path + ".before")
-                why = why or (None if self._files else before)  # after a newer one it may be any
+                why = why or (None if self._files else before)  # beside a newer one
         except (errors.StateError, ValueError) as error:
             wrong = str(error)
         return _Offer(draw, list(self._files), wrong, why)
 
     def restore(self) -> bool:
-        """After the run's parameters arrived: restores the optimizer's saved state. False: there is
-        none of this run and of these ranks. Every rank calls it, and waits for the others."""
+        """Restores the optimizer's kept state, once the run's parameters have arrived. False: none
+        is of this run and these ranks. Every rank calls this and waits for the others."""
         offers = group.of_all(self._offer(), self._client.ranks, self._ours)
         self._draw = offers[0].draw
         wrong = next((o.wrong for o in offers if o.wrong), None)
@@ -258,15 +256,15 @@ class KeptState:
         state = self._shared_out(kept)
         self._optimizer.load_state_dict({"state": state, "param_groups": groups})
         self._restore_types(state)
-        if self._files[mark] != self.path:  # a newer file that other ranks lack is not used
+        if self._files[mark] != self.path:  # a newer file that other ranks lack is replaced
             os.replace(self._files[mark], self.path)
         _log.warning("longhaul: the optimizer goes on from %s, kept at %d tokens", self.path,
                      kept["credited"])
 
     def _restore_types(self, state: dict[int, typing.Any]) -> None:
-        """Masters and moments in fp32 stay fp32: torch's optimizers load a state with its
-        parameter's type. An optimizer with a load_state_dict() of its own knows its moments' types
-        itself. The masters' values come from the run."""
+        """Keeps masters and moments in fp32, because torch's optimizers load a state in its
+        parameter's type. Optimizers with their own load_state_dict() handle their moments' types.
+        The masters' values come from the run."""
         import torch  # pylint: disable=import-outside-toplevel
 
         of_torch = type(self._optimizer).load_state_dict is torch.optim.Optimizer.load_state_dict
@@ -278,7 +276,7 @@ class KeptState:
                     self._optimizer.state[p][name] = value.to(loaded.device)
 
     def _shared_out(self, kept: _Document) -> dict[int, typing.Any]:
-        """The saved state, with its DTensors restored."""
+        """Gives the kept state, with its DTensors restored."""
         state = kept["state"]
         if not kept["shared"]:
             return state
@@ -295,7 +293,7 @@ class KeptState:
 
 
 def _dimension(placement: typing.Any) -> int:
-    """The sharded dimension of a placement, or _WHOLE."""
+    """Gives the sharded dimension of a placement, or _WHOLE."""
     if placement.is_shard():
         return placement.dim
     if placement.is_replicate():

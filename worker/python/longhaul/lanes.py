@@ -1,11 +1,11 @@
-"""Corrections on their way to a GPU: pinned memory, and a stream beside the training's.
+"""Moves corrections to a GPU, through pinned memory and a side stream.
 
-1. The entries of sparse corrections are gathered in one of two halves of pinned memory. A half goes
-   to the GPU in two copies, on the side stream, beside whatever the training stream still does.
-2. The training stream waits for the copies of a half, and adds. So additions come behind the last
-   step and before the next one, in their order.
-3. The side stream writes a half on the GPU after the additions of what was there. The host writes a
-   half of pinned memory after its copies have ended; that is the only wait of the host's.
+1. Entries of sparse corrections are gathered in one of two halves of pinned memory. A half goes to
+   the GPU in two copies, on the side stream, while the training stream works.
+2. The training stream waits for the copies of a half, then adds it. So additions run in order,
+   after the last step and before the next one.
+3. The side stream overwrites a half on the GPU after its earlier entries were added. The host
+   overwrites a half of pinned memory after its copies have ended; the host waits only for that.
 4. An addition is x[i] = x[i] + v: indices are unique, and float atomics (index_add_) would flush
    subnormals, which the worker keeps.
 """
@@ -18,41 +18,41 @@ import typing
 if typing.TYPE_CHECKING:
     import torch
 
-ENTRIES = 1 << 20  # of a half: 8 MiB of pinned memory, and of the GPU's
+ENTRIES = 1 << 20  # per half: 8 MiB of pinned memory, and 8 MiB on the GPU
 
 _LANES: dict[typing.Any, "Lane"] = {}
 _LOCK = threading.Lock()
 
 
 def here(kind: typing.Any, address: int, count: int, dtype: "torch.dtype") -> "torch.Tensor":
-    """The host's memory, as a tensor."""
+    """Gives host memory as a tensor."""
     import torch  # pylint: disable=import-outside-toplevel
 
     return torch.frombuffer((kind * count).from_address(address), dtype=dtype)
 
 
 def floats(address: int, count: int) -> "torch.Tensor":
-    """fp32 of the host's memory, as a tensor."""
+    """Gives fp32 values in host memory as a tensor."""
     import torch  # pylint: disable=import-outside-toplevel
 
     return here(ctypes.c_float, address, count, torch.float32)
 
 
 def integers(address: int, count: int) -> "torch.Tensor":
-    """32-bit integers of the host's memory, as a tensor."""
+    """Gives 32-bit integers in host memory as a tensor."""
     import torch  # pylint: disable=import-outside-toplevel
 
     return here(ctypes.c_int32, address, count, torch.int32)
 
 
 def add_entries(to: "torch.Tensor", where: "torch.Tensor", values: "torch.Tensor") -> None:
-    """Adds values to those that unique indices name, one rounding each."""
+    """Adds values at unique indices, with one rounding each."""
     where = where.long()
     to.index_put_((where,), to[where] + values)
 
 
 class _Half:
-    """A half: the host's side and the GPU's, and which streams are past it."""
+    """A half on the host and on the GPU, with the events of its copies and additions."""
 
     def __init__(self, torch: typing.Any, cuda: typing.Any, device: typing.Any, entries: int):
         self.host, self.there = ((torch.empty(entries, dtype=torch.float32, **more),
@@ -75,12 +75,12 @@ class Cuda:
 
     @staticmethod
     def keep(tensor: "torch.Tensor", stream: typing.Any) -> None:
-        """Its memory is not reused before the stream has finished its current work."""
+        """Keeps the tensor's memory until the stream has finished its current work."""
         tensor.record_stream(stream)
 
 
 class Lane:
-    """The way to one device, to additions on the stream that is current there when it is made."""
+    """Moves corrections to one device, for its stream that is current when the lane is made."""
 
     def __init__(self, device: typing.Any, cuda: typing.Any = None, entries: int = ENTRIES):
         import torch  # pylint: disable=import-outside-toplevel
@@ -95,13 +95,13 @@ class Lane:
         self._lock = threading.RLock()
 
     def act(self, call: typing.Callable[[], None]) -> None:
-        """On the training stream, after all earlier additions of this lane."""
+        """Runs `call` on the training stream, after all earlier additions of this lane."""
         with self._lock:
             self._acts.append(lambda _: call())
 
     def add_sparse(self, to: "torch.Tensor", values: "torch.Tensor", where: "torch.Tensor") -> None:
-        """Defers these additions until the lane is flushed or full; both tensors are in host memory
-        and may change afterwards."""
+        """Defers these additions until the lane is flushed or full. Both tensors are in host memory
+        and may change after the call."""
         with self._lock:
             if not self._halves:
                 self._halves = [_Half(self._torch, self._cuda, self._device, self._entries)
@@ -125,7 +125,7 @@ class Lane:
         return n
 
     def add_dense(self, to: "torch.Tensor", values: "torch.Tensor") -> None:
-        """The host's values must not change until the addition is done."""
+        """Adds values in host memory, which must not change until the addition is done."""
         with self._lock:
             self.flush()  # earlier additions
             with self._cuda.stream(self._side):
@@ -157,7 +157,7 @@ class Lane:
         try:
             with self._torch.no_grad(), self._cuda.stream(self.training):
                 for act in acts:
-                    act(half)  # type: ignore[arg-type]  # without a half no act looks at it
+                    act(half)  # type: ignore[arg-type]  # without a half no act uses it
         finally:
             if half is not None:
                 half.added.record(self.training)
@@ -166,7 +166,7 @@ class Lane:
 
 
 def lane_of(device: typing.Any) -> Lane:
-    """The lane of this device and of its current stream; all parameters there share it."""
+    """Gives the lane of this device and its current stream, which all parameters there share."""
     import torch  # pylint: disable=import-outside-toplevel
 
     key = (str(device), torch.cuda.current_stream(device).cuda_stream)

@@ -1,4 +1,4 @@
-"""Learning rates by the run's one clock: its credited tokens."""
+"""Learning rates by the run's clock: its credited tokens."""
 from __future__ import annotations
 
 import math
@@ -12,9 +12,8 @@ if typing.TYPE_CHECKING:
 
 
 def cosine(tokens: int, total: int, warmup: float = 0.05, floor: float = 0.02) -> float:
-    """Part of the peak: linear warm-up over `warmup` of the run, cosine down to `floor`.
-
-    The built-in trainer's schedule (worker/train/schedule.c).
+    """Gives the rate as a part of its peak: linear warm-up over `warmup` of the run, then a cosine
+    down to `floor`. The built-in trainer has the same schedule (worker/train/schedule.c).
     """
     if tokens < warmup * total:
         start = max(floor, 0.01)
@@ -26,14 +25,14 @@ def cosine(tokens: int, total: int, warmup: float = 0.05, floor: float = 0.02) -
 
 
 class schedule:  # pylint: disable=invalid-name,too-few-public-methods
-    """In place of torch.optim.lr_scheduler: all regions have the same rate at the same time.
+    """Replaces torch.optim.lr_scheduler: all regions have the same rate at the same time.
 
-    Every call of step() sets each group's rate to its initial one times ``shape(credited)``. Until
-    the client has begun, rates are those of the run's begin.
+    Every call of step() sets each group's rate to its initial one times ``shape(credited)``. Before
+    the client has begun, the rates are those at the run's beginning.
 
-    A run whose budget an operator changed (a finished one that goes on, say) makes no jump of the
-    rate: it goes from where it stood to the new budget's schedule in a line, over `rewarm` of the
-    tokens that were left then. The run knows that budget: `total_tokens` may stay what it was.
+    If an operator changes the budget, for example of a finished run, the rate does not jump. It
+    goes linearly to the new budget's schedule, over `rewarm` of the tokens left at the change.
+    The run knows the new budget, so `total_tokens` need not change.
     """
 
     def __init__(self, optimizer: "torch.optim.Optimizer", client: _client.Client,
@@ -55,11 +54,11 @@ class schedule:  # pylint: disable=invalid-name,too-few-public-methods
                       for group in optimizer.param_groups]
         try:
             self.step()
-        except (errors.StateError, errors.InvalidError):  # not begun, or closed
+        except (errors.StateError, errors.InvalidError):  # the client has not begun, or is closed
             self._set(0)
 
     def step(self) -> None:
-        """Before or after each optimizer step. Costs a load and a store."""
+        """Sets the rates. Call it before or after each optimizer step. Costs a load and a store."""
         self._set(self._client.credited())
         self._client.schedule(_client.Follows.RUN)
 
@@ -80,12 +79,12 @@ class schedule:  # pylint: disable=invalid-name,too-few-public-methods
             group["lr"] = peak * part
 
     def get_last_lr(self) -> list[float]:
-        """Rates as torch's schedulers say them."""
+        """Gives the rates, like torch's schedulers."""
         return [group["lr"] for group in self._optimizer.param_groups]
 
     def state_dict(self) -> dict[str, typing.Any]:
-        """Empty: the clock is the run's. For code that saves a scheduler with the model."""
+        """Gives an empty state, for code that saves a scheduler: the run keeps the clock."""
         return {}
 
     def load_state_dict(self, state: dict[str, typing.Any]) -> None:
-        """Ignores it: it is empty."""
+        """Ignores the state, which is empty."""

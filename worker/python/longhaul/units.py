@@ -1,5 +1,5 @@
-"""save_units: the data of a run out of tokens of any tokenizer. `longhaul data prepare` makes the
-same of bytes (common/format/units.h has the format)."""
+"""save_units: writes the data of a run from tokens of any tokenizer. `longhaul data prepare` does
+the same with bytes (common/format/units.h has the format)."""
 from __future__ import annotations
 
 import array
@@ -15,7 +15,7 @@ import typing
 
 _Documents = typing.Iterable[typing.Sequence[int]]
 _WORD = re.compile(r"(?!\.)(?!.*\.\.)[A-Za-z0-9._-]+\Z")  # safe in a path
-_HEADER = 256                                             # int32 before a file's tokens
+_HEADER = 256                                             # int32 values before a file's tokens
 _FILE_TOKENS = 1 << 26
 
 
@@ -27,12 +27,12 @@ def _checked(kind: str, name: str, most: int) -> str:
 
 
 def _own(path: str, flags: int) -> int:
-    """Texts are nobody else's affair."""
+    """Opens a file that other users can't read, because texts are private."""
     return os.open(path, flags, 0o640)
 
 
 class _Files:
-    """The token files of one region and language; whole units alone are written."""
+    """Writes the token files of one region and language, in whole units."""
 
     def __init__(self, folder: str, region: str, language: str, width: str, unit: int):
         self.folder, self.stem, self.width = folder, f"{region}-{language}", width
@@ -44,7 +44,7 @@ class _Files:
         self.units: list[dict[str, typing.Any]] = []
 
     def add(self, document: typing.Sequence[int], vocabulary: int) -> None:
-        """The next document's tokens."""
+        """Adds the tokens of the next document."""
         if len(document) and not 0 <= min(document) <= max(document) < vocabulary:
             raise ValueError(f"{self.stem}: a token of {min(document)} to {max(document)}; the "
                              f"vocabulary has {vocabulary}")
@@ -72,7 +72,7 @@ class _Files:
         self._in_file += len(tokens)
 
     def close(self) -> None:
-        """Ends the file that is being written: its header has the count."""
+        """Ends the current file, by writing the count of its tokens into its header."""
         if not self._file:
             return
         magic, version = (20240520, 1) if self.width == "H" else (20240801, 7)
@@ -102,7 +102,7 @@ def _hold_out(folder: str, language: str, documents: _Documents, vocabulary: int
 
 
 def _check_names(tokens: typing.Mapping[str, typing.Iterable[str]]) -> None:
-    """Each region and language has files of its own: REGION-LANGUAGE-NNN.bin."""
+    """Refuses names whose files (REGION-LANGUAGE-NNN.bin) are equal but for upper case."""
     known: dict[str, str] = {}
     for region in sorted(tokens):
         for language in sorted(tokens[region]):
@@ -147,7 +147,7 @@ def save_units(tokens: typing.Mapping[str, typing.Mapping[str, _Documents]], fol
     os.makedirs(folder, exist_ok=True)
     path = os.path.join(folder, "units.json")
     with contextlib.suppress(FileNotFoundError):
-        os.remove(path)  # a call that breaks off leaves none
+        os.remove(path)  # so that a failed call leaves none
     units = []
     for region in sorted(tokens):
         placed = []
@@ -159,7 +159,7 @@ def save_units(tokens: typing.Mapping[str, typing.Mapping[str, _Documents]], fol
                     files.add(document, vocabulary)
             finally:
                 files.close()
-            many = len(files.units)  # any stretch of a region holds its languages in proportion
+            many = len(files.units)  # spreads the languages evenly over a region's units
             placed += [(fractions.Fraction(2 * j + 1, many), u) for j, u in enumerate(files.units)]
         units += [{**u, "may_leave": region not in stays}
                   for _, u in sorted(placed, key=lambda one: one[0])]
