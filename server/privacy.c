@@ -52,18 +52,10 @@ static LH_MUST lh_err check_given(const struct ps_settings *s)
 
 static LH_MUST lh_err check_level(const struct ps_settings *s)
 {
-    switch (s->privacy.level) {
-    case LH_PRIVACY_NONE:
-        return lh_fail(LH_ERR_CONFIG, "privacy.level is none, and coordinator.data names a "
-                                      "private region: set it to record or region, or the "
-                                      "region to own");
-    case LH_PRIVACY_REPORTED:
-        return lh_fail(
-            LH_ERR_CONFIG,
-            "privacy.level: %s is not built yet: nothing would enforce it; set record or region",
-            lh_privacy_level_name((uint8_t)s->privacy.level));
-    default: return LH_OK;
-    }
+    if (s->privacy.level != LH_PRIVACY_NONE) return LH_OK;
+    return lh_fail(LH_ERR_CONFIG, "privacy.level is none, and coordinator.data names a private "
+                                  "region: set it to record, region or reported, or the region "
+                                  "to own");
 }
 
 static LH_MUST lh_err check_sampling(const struct ps_settings *s)

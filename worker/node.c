@@ -127,6 +127,7 @@ static LH_MUST lh_err start_core(struct wk_node *n)
         .privacy = {.budget = s->privacy.budget[0] ? s->privacy.budget : NULL,
                     .epsilon = s->privacy.epsilon,
                     .delta = s->privacy.delta,
+                    .reported = s->privacy.reported,
                     .quiet = s->privacy.telemetry == WK_TELEMETRY_NONE},
         .beta = plan.beta,
         .kappa = plan.kappa,

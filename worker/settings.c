@@ -134,7 +134,10 @@ static const struct lh_config_row rows[] = {
         "Largest epsilon of a run that this private worker takes part in"),
     LH_CONFIG_ROW_FLOAT(T, rare, "privacy.delta", privacy.delta, "1e-5", 1e-9, 0.1, NULL, NULL,
         "Largest delta of that epsilon"),
-
+    LH_CONFIG_ROW_BOOL(T, rare, "privacy.reported", privacy.reported, "off",
+        "The loop beside the worker clips and adds noise by itself, and reports it: the worker "
+        "enforces the number of steps and the budget alone, not clip and noise. Off: the worker "
+        "clips and noises its pushes"),
 };
 // clang-format on
 
@@ -151,7 +154,7 @@ const char *wk_reduce_word(int kind)
 
 bool wk_settings_releases(const struct wk_settings *s)
 {
-    return s->privacy.budget[0] && s->trainer.kind == WK_TRAINER_EXTERNAL;
+    return s->privacy.budget[0] && s->trainer.kind == WK_TRAINER_EXTERNAL && !s->privacy.reported;
 }
 
 struct wk_codec_plan wk_codec_plan(const struct wk_settings *s)
@@ -229,12 +232,18 @@ static lh_err check_trainer(const struct wk_settings *s)
 // it each push has noise, else each step's gradient.
 static lh_err check_privacy(const struct wk_settings *s)
 {
-    bool push = wk_settings_releases(s), step = !push;
+    bool push = wk_settings_releases(s), builtin = s->trainer.kind != WK_TRAINER_EXTERNAL;
+    bool step = !push && builtin;
+    if (!s->privacy.budget[0] && s->privacy.reported)
+        return lh_fail(LH_ERR_CONFIG, "privacy.reported is set, and privacy.budget names no file "
+                                      "that steps are charged to: set it");
     if (!s->privacy.budget[0]) return LH_OK;
     const struct {
         bool bad;
         const char *key, *why;
     } row[] = {
+        {builtin && s->privacy.reported, "privacy.reported: off",
+         "the built-in trainer clips and adds noise under the worker's eyes"},
         {s->trainer.kind == WK_TRAINER_SYNTHETIC, "trainer.kind: builtin",
          "trainer.kind synthetic trains on no records"},
         {step && s->ranks.count > 1, "ranks.count: 1",

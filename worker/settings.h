@@ -64,6 +64,7 @@ struct wk_settings {
         const char *budget; // "": the region is not private
         int telemetry;      // enum wk_telemetry
         double epsilon, delta;
+        bool reported; // the loop clips and adds noise by itself
     } privacy;
 };
 

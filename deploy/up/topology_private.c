@@ -28,7 +28,8 @@ static const char *problem_of(const struct dp_topology *t, const struct dp_regio
         return "records are drawn and clipped by the built-in trainer: leave the command out, or "
                "set level: region";
     if (!record && !loop)
-        return "pushes are clipped beside a command: set level: record, or give it a command";
+        return "pushes are clipped beside a command, which may report privacy of its own: set "
+               "level: record, or give it a command";
     if (r->workers > 1)
         return "two workers of one record set would charge its steps once for both: set workers: "
                "1, or make regions of its parts";

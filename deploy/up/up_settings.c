@@ -169,6 +169,7 @@ static LH_MUST lh_err private_settings(const struct dp_up *up, const struct dp_n
         LH_TRY(own(c, "privacy.budget", "%s/%s.budget", up->dir, node->name));
     if (dp_region_has_records(r) && up->t->worker_base->trainer.backend == WK_BACKEND_AUTO)
         LH_TRY(set(c, "trainer.backend", "cpu")); // records are clipped there
+    if (r->privacy.level == LH_PRIVACY_REPORTED) LH_TRY(own(c, "privacy.reported", "on"));
     LH_TRY(own(c, "privacy.epsilon", "%.9g", r->privacy.epsilon));
     return own(c, "privacy.delta", "%.9g", r->privacy.delta);
 }

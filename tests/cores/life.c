@@ -76,7 +76,7 @@ void life_start(struct life *l)
     struct wk_conf conf = rig_life_conf(r, &l->core, STEP_MS);
     conf.codec = (struct lk_codec){LK_INDEX_RICE, LK_VALUE_FP32, 0.25f};
     conf.privacy = l->privacy;
-    if (l->privacy.budget && l->beside)
+    if (l->privacy.budget && l->beside && !l->privacy.reported)
         conf.codec = (struct lk_codec){LK_INDEX_FRAGMENT, LK_VALUE_FP32, 1};
     conf.observer = &l->observer;
     conf.log = l->log;

@@ -90,7 +90,7 @@ static bool is_private(void *arg, const char *region, enum lh_data *out)
 
 static void start_worker(void)
 {
-    play.l->privacy = (struct wk_private_conf){BUDGET, 8, 1e-5, true};
+    play.l->privacy = (struct wk_private_conf){BUDGET, 8, 1e-5, true, false};
     life_start(play.l);
     sim_trainer_tells(play.l->core.trainer, play.told);
 }

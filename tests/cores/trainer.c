@@ -458,6 +458,8 @@ static void begin_life(struct beside *b)
 static bool pass(struct beside *b, uint64_t tokens)
 {
     unsigned due = 0;
+    if (b->noise.size && (!b->step || b->noise.steps))
+        LH_ASSERT(longhaul_noise(b->client, &b->noise) == LONGHAUL_OK);
     int err = longhaul_boundary(b->client, ++b->step, b->counts_nothing ? 0 : tokens, &due);
     if (!err && due & LONGHAUL_RENEW) err = longhaul_renew(b->client);
     if (!err && due & LONGHAUL_CUT) err = longhaul_cut(b->client);

@@ -7,6 +7,7 @@
 
 #include "common/env/env_fake.h"
 #include "common/format/units.h"
+#include "worker/client/longhaul.h"
 #include "worker/worker.h"
 
 enum { BESIDE_CUTS = 4, BESIDE_STEP_TOKENS = 16 };
@@ -29,6 +30,7 @@ struct beside {
     bool damages;                          // the unit that it holds next is damaged
     uint64_t damaged;                      // the unit that was
     uint64_t stops_at;                     // its loop ends after this step of a life; 0: never
+    struct longhaul_noise noise;           // what it reports of itself in a life; size 0: nothing
     uint32_t late_ms;                      // its rings take so long: the worker looks late
     // The trainer's fate so far.
     uint32_t lives, restarts;

@@ -2,7 +2,8 @@
 """Private regions whose processes are killed: `private.py --build BUILD [--level L] [--cycles N]`.
 
 Two regions on loopback. At region level a loop of worker/client/examples trains beside each, at
-record level the built-in trainer does, on documents of its region. In each cycle
+record level the built-in trainer does, on documents of its region, and at level reported a loop in
+Python that clips and adds noise by itself (reported_loop.py). In each cycle
 a worker, a loop, a server, the coordinator, or all of a region die by kill -9 at a random moment
 and start again. After each one the servers' logs and the budgets' files are read: no file says less
 than the logs show, no total fell or was admitted twice, as many steps are charged as were released,
@@ -45,6 +46,24 @@ class Line(Trainer):
                 [self.program, "1000000000", "3"], stdin=subprocess.DEVNULL, stdout=log,
                 stderr=log, env={**os.environ, "LONGHAUL_SOCKET":
                                  os.path.join(self.worker.dir, "trainer.sock")})
+        return self
+
+
+class Reported(Line):
+    """A loop in Python that clips and adds noise by itself, and says so."""
+
+    def start(self):
+        here = os.path.dirname(os.path.abspath(__file__))
+        package = os.path.join(here, "..", "..", "worker", "python")
+        terms = self.world.terms
+        with open(self.log, "ab") as log:
+            self.process = subprocess.Popen(
+                [sys.executable, os.path.join(here, "reported_loop.py"), str(terms["sigma"]),
+                 str(terms["rate"]), str(terms["clip"])], stdin=subprocess.DEVNULL, stdout=log,
+                stderr=log, env={**os.environ, "PYTHONPATH": package,
+                                 "LONGHAUL_LIBRARY": os.path.join(
+                                     self.world.build, "worker", "client", "liblonghaul.so.1"),
+                                 "LONGHAUL_SOCKET": os.path.join(self.worker.dir, "trainer.sock")})
         return self
 
 
@@ -97,19 +116,23 @@ class Play:
 
     def __init__(self, world, level, steps):
         self.world, self.level, self.steps = world, level, steps
+        world.terms = terms_of(world, level, steps)
         self.coordinator = world.coordinator(2, **{
             "coordinator.h_base": 4, "run.budget_tokens": 10**12,
             "coordinator.data": "private", "coordinator.step_tokens": 16,
-            **{f"privacy.{k}": v for k, v in terms_of(world, level, steps).items()}})
+            **{f"privacy.{k}": v for k, v in world.terms.items()}})
         self.coordinator.start().listening()
         self.servers = [world.server(i, self.coordinator).start().listening()
                         for i in range(SHARDS)]
         mine = {"trainer.kind": "external", "codec.name": "dense-fp32", "codec.density": "auto"}
+        if level == "reported":
+            mine = {"trainer.kind": "external", "privacy.reported": "on"}
         if level == "record":  # some 20 steps a second
             mine = {"trainer.tokens_per_s": 60000}
         self.workers = [world.worker(r, self.coordinator, **{
             "privacy.budget": world.path(r + ".budget"), **mine}).start() for r in REGIONS[:2]]
-        self.loops = [Line(world, w).start() for w in self.workers if level == "region"]
+        kind = {"region": Line, "reported": Reported}.get(level)
+        self.loops = [kind(world, w).start() for w in self.workers if kind]
         self.last = []
 
     def audit(self):
@@ -128,7 +151,7 @@ class Play:
                 continue
             check(row["verdict"] == "within the plan", f"{row}")
             for released, shown, said in zip(row["released"], row["by_shard"], charged):
-                if self.level == "record":
+                if self.level != "region":
                     said = charged[0]
                 check(released <= shown <= said, f"{worker.name}: {row}, the file says {charged}")
         return sum(sum(row["released"]) for row in rows.values())
@@ -172,13 +195,17 @@ class Play:
         self.judge()
         for worker in self.workers:
             said = worker.last("privacy")
-            check(said["state"] == "spent" and said["charged"] == self.steps, f"{said}")
+            # A loop of its own ends some steps before the last: it is not held between two.
+            least = self.steps - 60 if self.level == "reported" else self.steps
+            check(said["state"] == "spent" and least <= said["charged"] <= self.steps, f"{said}")
             check(0 < said["epsilon"] <= 8 and said["level"] == self.level, f"{said}")
             receipt = json.loads(self.world.tool(
                 "privacy", "statement", "--config", self.coordinator.write_settings(), "--budget",
                 worker.settings["privacy.budget"], "-o", "json"))
-            check((receipt["level"], receipt["steps_charged"]) == (self.level, self.steps),
+            check((receipt["level"], receipt["steps_charged"]) == (self.level, said["charged"]),
                   f"{receipt}")
+            if self.level == "reported":
+                check("as the trainer reported" in receipt["enforced"], f"{receipt}")
         check_replicas(self.servers, self.workers)
 
     def close(self):
@@ -190,7 +217,7 @@ class Play:
 def main():
     flags = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     flags.add_argument("--build", required=True, help="the build tree")
-    flags.add_argument("--level", choices=("region", "record"), default="region")
+    flags.add_argument("--level", choices=("region", "record", "reported"), default="region")
     flags.add_argument("--cycles", type=int, default=10)
     flags.add_argument("--seed", type=int, default=1)
     flags.add_argument("--state", help="file by which a later call goes on")
@@ -202,12 +229,13 @@ def main():
             state = json.load(file)
     world = Kept(given.build, state["dir"]) if state["dir"] else World(
         given.build, shards=SHARDS, keep=given.keep or bool(given.state),
-        **({"units": 6} if given.level == "region" else {"units": 240, "unit_tokens": 64}))
+        **({"units": 240, "unit_tokens": 64} if given.level == "record" else {"units": 6}))
     with world:
-        if not state["dir"] and given.level == "region":
+        if not state["dir"] and given.level != "record":
             write_model(world)
         state["dir"] = world.dir
-        play = Play(world, given.level, 60 + 60 * given.cycles)
+        each = 250 if given.level == "reported" else 60  # 50 steps a second there
+        play = Play(world, given.level, each + each * given.cycles)
         try:
             until("budgets are charged", lambda: all(
                 os.path.exists(w.settings["privacy.budget"]) for w in play.workers), 60)

@@ -335,6 +335,46 @@ static void tells_whose_clock_its_rates_follow(void **state)
     assert_int_equal(schedule_seen, WK_CHANNEL_RUNS_CLOCK);
 }
 
+static struct wk_external_noise noise_seen;
+static bool noise_there;
+static uint64_t steps_seen;
+
+static void see_noise(struct rig *r)
+{
+    noise_there = wk_external_noise(r->x, &noise_seen);
+    steps_seen = wk_external_steps(r->x);
+}
+
+static void tells_its_noise_and_private_steps(void **state)
+{
+    struct rig *r = *state;
+    unsigned due;
+    struct longhaul_noise n = {sizeof n, 0, 1.25, 0.01, 0.5}, bad = n;
+    assert_int_equal(longhaul_noise(r->c, &n), LONGHAUL_E_STATE);
+    join_with(r, r->mine, LONGHAUL_FP32, LONGHAUL_HOST);
+    on_loop(r, see_noise);
+    assert_false(noise_there);
+    assert_int_equal(longhaul_noise(r->c, NULL), LONGHAUL_E_INVALID);
+    bad.size = 8;
+    assert_int_equal(longhaul_noise(r->c, &bad), LONGHAUL_E_INVALID);
+    bad = n;
+    bad.rate = 1.5;
+    assert_int_equal(longhaul_noise(r->c, &bad), LONGHAUL_E_INVALID);
+    on_loop(r, see_noise);
+    assert_false(noise_there);
+    assert_int_equal(longhaul_noise(r->c, &n), LONGHAUL_OK);
+    on_loop(r, see_noise);
+    assert_true(noise_there && noise_seen.sigma == 1.25 && noise_seen.rate == 0.01);
+    assert_true(noise_seen.clip == 0.5);
+    assert_int_equal(longhaul_boundary(r->c, 1, 1, &due), LONGHAUL_OK); // one step
+    n.steps = 5;
+    assert_int_equal(longhaul_noise(r->c, &n), LONGHAUL_OK);
+    assert_int_equal(longhaul_boundary(r->c, 2, 1, &due), LONGHAUL_OK); // five
+    assert_int_equal(longhaul_boundary(r->c, 3, 1, &due), LONGHAUL_OK); // one again
+    on_loop(r, see_noise);
+    assert_int_equal(steps_seen, 7);
+}
+
 static void spoil_now(struct rig *r)
 {
     wk_external_spoiled(r->x, 0, "parameter w is not finite");
@@ -378,6 +418,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         TEST(tells_whose_clock_its_rates_follow),
+        TEST(tells_its_noise_and_private_steps),
         TEST(knows_the_clock_as_soon_as_it_is_in),
         TEST_TWO(ranks_that_are_steps_apart_have_one_clock),
         TEST(takes_progress_and_adds_corrections),

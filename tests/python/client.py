@@ -113,6 +113,33 @@ class Test(unittest.TestCase):
                     c.boundary(2, 1)
             self.assertEqual(worker.process.wait(20), 0)
 
+    def test_a_loop_reports_its_noise(self):
+        weight = array.array("f", [0.0] * IN)
+        with Worker(IN) as worker:
+            with longhaul.Client.from_env() as c:
+                with self.assertRaises(errors.StateError):
+                    c.noise(1.1, 0.01, 1)  # there is no life yet
+                c.parameter("weight", (IN,), weight.buffer_info()[0], owner=weight)
+                c.connect(60)
+                c.start()
+                for bad in ((0, 0.1, 1), (1, 0, 1), (1, 1.1, 1), (1, 0.1, 0),
+                            (float("nan"), 0.1, 1), (1, 0.1, float("inf"))):
+                    with self.assertRaisesRegex(errors.InvalidError, "sigma and clip are above 0"):
+                        c.noise(*bad)
+                c.noise(1.1, 0.01, 1)
+                c.boundary(1, 1)
+                c.noise(1.2, 0.01, 1, steps=3)
+                c.boundary(2, 1)
+                c.close()
+                c.open()  # the next life reports the last numbers by itself
+                c.parameter("weight", (IN,), weight.buffer_info()[0], owner=weight)
+                c.connect(60)
+                with mock.patch.object(c, "noise", wraps=c.noise) as noise:
+                    c.start()
+                noise.assert_called_once_with(1.2, 0.01, 1, steps=0)
+                self.assertTrue(c.finish(60))
+            self.assertEqual(worker.process.wait(20), 0)
+
     def test_errors_have_a_class_and_the_librarys_text(self):
         with mock.patch.dict(os.environ):
             os.environ.pop("LONGHAUL_SOCKET", None)

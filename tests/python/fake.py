@@ -74,6 +74,9 @@ class Fake:
         self.follows = follows == 1
         self.done.append(("schedule", int(follows)))
 
+    def noise(self, sigma, rate, clip, steps=1):
+        self.done.append(("noise", sigma, rate, clip, steps))
+
     def of(self, *names):
         return [d for d in self.done if d[0] in names]
 

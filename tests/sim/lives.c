@@ -227,7 +227,7 @@ static lh_err start_worker(struct sim_node *n)
     conf.observer = &n->observer;
     sim_travel_worker(n, &conf);
     if (n->sim->records && n->index == SIM_WORKERS - 1)
-        conf.privacy = (struct wk_private_conf){"records.budget", 8, 1e-5, true};
+        conf.privacy = (struct wk_private_conf){"records.budget", 8, 1e-5, true, false};
     if (n->sim->conf.device && n->index % 2 == 0)
         n->device = sim_device_open(&conf, sim_trainer_values(n->trainer));
     LH_TRY(wk_worker_start(&conf, &n->worker));

@@ -287,9 +287,11 @@ int longhaul_boundary(struct longhaul *c, uint64_t step, uint64_t tokens, unsign
     c->torn = wk_device_unheld(c);
     if (c->torn) return begun(c);
     bool trains = tokens || !counts_tokens(c);
+    uint64_t steps = c->private_steps ? c->private_steps : trains;
+    c->private_steps = 0;
     c->tokens += tokens;
     c->mark = (struct wk_channel_cut){
-        .step = step, .tokens = c->tokens, .noted = c->noted, .steps = c->mark.steps + trains};
+        .step = step, .tokens = c->tokens, .noted = c->noted, .steps = c->mark.steps + steps};
     err = pass(c, step, due);
     spent(c, since);
     return err;
@@ -469,6 +471,32 @@ int longhaul_schedule(struct longhaul *c, enum longhaul_schedule follows)
     if (follows != LONGHAUL_RUNS_CLOCK && follows != LONGHAUL_OWN_STEPS)
         return wk_client_fail(c, LONGHAUL_E_INVALID, "rates follow the run's clock or own steps");
     STORE(wk_channel_rank(&c->channel, c->rank)->schedule, (uint32_t)follows);
+    return LONGHAUL_OK;
+}
+
+static uint64_t bits_of(double x)
+{
+    uint64_t bits;
+    memcpy(&bits, &x, sizeof bits);
+    return bits;
+}
+
+int longhaul_noise(struct longhaul *c, const struct longhaul_noise *noise)
+{
+    int err = begun(c);
+    if (err) return err;
+    if (!noise || noise->size != sizeof *noise) // no other size was released
+        return wk_client_fail(c, LONGHAUL_E_INVALID, "it is not of this library's size");
+    const struct longhaul_noise n = *noise;
+    if (!(n.sigma > 0 && n.sigma <= 1e6) || !(n.rate > 0 && n.rate <= 1) ||
+        !(n.clip > 0 && n.clip <= 1e9))
+        return wk_client_fail(c, LONGHAUL_E_INVALID,
+                              "sigma and clip are above 0, the rate is above 0 and at most 1");
+    struct wk_channel_rank *me = wk_channel_rank(&c->channel, c->rank);
+    STORE(me->noise[0], bits_of(n.sigma));
+    STORE(me->noise[1], bits_of(n.rate));
+    STORE(me->noise[2], bits_of(n.clip));
+    c->private_steps = n.steps ? n.steps : 1;
     return LONGHAUL_OK;
 }
 

@@ -245,6 +245,7 @@ int longhaul_connect(struct longhaul *c, int timeout_ms)
     c->later = 0;
     c->tokens = c->noted = c->step = c->clock = 0;
     c->mark = (struct wk_channel_cut){0};
+    c->private_steps = 0;
     return LONGHAUL_OK;
 }
 

@@ -105,6 +105,7 @@ struct longhaul {
     struct wk_channel_cut mark; // the last trained step
     uint64_t step;              // the last boundary; longhaul_finish() adds its own
     uint64_t tokens, noted;
+    uint32_t private_steps; // private steps the next boundary ends; 0: the loop said nothing
     uint64_t clock; // several ranks: credited tokens, the same on all of them until the next step
     uint64_t away_from; // step at which the worker was missed
     uint64_t cuts, renewals, returns;

@@ -242,6 +242,21 @@ LONGHAUL_API int longhaul_budget(struct longhaul *c, struct longhaul_budget *out
  * that the regions' rates may differ if they follow the loop's own steps. A new life begins with
  * none stated. Cost: one store. */
 LONGHAUL_API int longhaul_schedule(struct longhaul *c, enum longhaul_schedule follows);
+/* The noise of a loop that clips each record's gradient and adds Gaussian noise by itself, where
+ * the worker's settings say privacy.reported. `size` is sizeof(struct longhaul_noise). */
+struct longhaul_noise {
+    uint32_t size;
+    uint32_t steps; /* private steps that the next boundary ends; 0: one */
+    double sigma;   /* standard deviation of the noise over `clip`, above 0 */
+    double rate;    /* probability that a step draws a record, above 0 and at most 1 */
+    double clip;    /* bound of the norm of one record's gradient, above 0 */
+};
+/* Reports it, before a boundary: before the first one of each life, and again when a number changes
+ * or the boundary ends several private steps. The worker pushes nothing of a loop that reports
+ * none, or less noise than the run's terms; it counts the steps, charges them to the region's
+ * budget, and drains the loop when that is spent. Nobody checks that the loop does what it reports.
+ * Cost: a few stores. */
+LONGHAUL_API int longhaul_noise(struct longhaul *c, const struct longhaul_noise *noise);
 /* Reports a figure of the loop to the worker: its status and the run's tables show the loss and the
  * other figures. A name is shorter than 64 bytes; the worker stores 16 of them. Values that are not
  * finite are dropped. Never waits: while the worker is away or busy the figure is dropped. Cost: a

@@ -87,7 +87,10 @@ struct wk_channel_rank {
     // 128  rank 0: the step at whose boundary all ranks stand still, and the number of the pause
     // that this is for.
     _Atomic uint64_t hold, hold_for;
-    uint64_t zero[6];
+    // 144  Bits of three doubles: sigma, rate and clip of a loop that is private by itself. All 0:
+    // not reported. The last is written last.
+    _Atomic uint64_t noise[3];
+    uint64_t zero[3];
 };
 // The clock of a rank's learning rates: not stated, the run's tokens, or its own steps.
 enum wk_channel_schedule {

@@ -157,6 +157,12 @@ uint64_t wk_external_lease_unit(const struct wk_external *x, uint32_t rank, uint
 int64_t wk_external_spent_ns(const struct wk_external *x); // rank 0: boundaries, cuts, renewals
 // Own steps if any rank's rates follow them; the run's clock if every rank's rates follow it.
 enum wk_channel_schedule wk_external_schedule(const struct wk_external *x);
+// The loop's report of its noise: the least sigma, the highest rate and clip of all ranks.
+// False: a rank reported none, or numbers that are none.
+struct wk_external_noise {
+    double sigma, rate, clip;
+};
+bool wk_external_noise(const struct wk_external *x, struct wk_external_noise *out);
 void wk_external_credited(struct wk_external *x, uint64_t tokens); // the run's clock
 // A change of the run's budget, as the plan declares it; takes effect in the trainer's next life.
 void wk_external_budget(struct wk_external *x, uint64_t budget, uint64_t old, uint64_t changed);

@@ -14,6 +14,7 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <math.h>
 #include <string.h>
 
 #include "common/base/check.h"
@@ -454,6 +455,30 @@ enum wk_channel_schedule wk_external_schedule(const struct wk_external *x)
         if (said != WK_CHANNEL_RUNS_CLOCK) all = WK_CHANNEL_UNTOLD;
     }
     return all;
+}
+
+static double number_of(const _Atomic uint64_t *word)
+{
+    uint64_t bits = WK_LOAD(*word);
+    double x;
+    memcpy(&x, &bits, sizeof x);
+    return x;
+}
+
+bool wk_external_noise(const struct wk_external *x, struct wk_external_noise *out)
+{
+    *out = (struct wk_external_noise){.sigma = INFINITY};
+    if (x->life == WK_LIFE_NONE) return false;
+    for (uint32_t r = 0; r < x->conf.ranks; r++) {
+        const struct wk_channel_rank *at = wk_channel_rank(&x->channel, r);
+        double sigma = number_of(&at->noise[0]), rate = number_of(&at->noise[1]);
+        double clip = number_of(&at->noise[2]);
+        if (!(sigma > 0 && rate > 0 && clip > 0)) return false;
+        out->sigma = fmin(out->sigma, sigma);
+        out->rate = fmax(out->rate, rate);
+        out->clip = fmax(out->clip, clip);
+    }
+    return isfinite(out->sigma);
 }
 
 void wk_external_credited(struct wk_external *x, uint64_t tokens)

@@ -15,7 +15,7 @@ bool wk_private_is(const struct wk_worker *w)
 
 bool wk_private_releases(const struct wk_worker *w)
 {
-    return wk_private_is(w) && w->conf.beside;
+    return wk_private_is(w) && w->conf.beside && !w->conf.privacy.reported;
 }
 
 lh_err wk_private_charge(struct wk_shard *s, uint64_t total)
@@ -26,17 +26,23 @@ lh_err wk_private_charge(struct wk_shard *s, uint64_t total)
 
 // ---------------------------------------------------------------- the plan's terms
 
+static uint8_t level_of(const struct wk_worker *w)
+{
+    if (!w->conf.beside) return LH_PRIVACY_RECORD;
+    return w->conf.privacy.reported ? LH_PRIVACY_REPORTED : LH_PRIVACY_REGION;
+}
+
 static lh_err check_terms(const struct wk_worker *w, const struct lh_privacy *p)
 {
     const struct wk_private_conf *c = &w->conf.privacy;
-    uint8_t level = wk_private_releases(w) ? LH_PRIVACY_REGION : LH_PRIVACY_RECORD;
+    uint8_t level = level_of(w);
     if (p->level != level)
         return lh_fail(LH_ERR_CONFIG,
-                       "the plan's level of privacy is %s, and trainer.kind %s enforces %s: the "
-                       "built-in trainer clips records, a worker with a loop beside it clips "
-                       "pushes",
+                       "the plan's level of privacy is %s, and trainer.kind %s with "
+                       "privacy.reported %s has the level %s: the built-in trainer clips records, "
+                       "a worker with a loop beside it clips pushes, or takes the loop's word",
                        lh_privacy_level_name(p->level), w->conf.beside ? "external" : "builtin",
-                       lh_privacy_level_name(level));
+                       w->conf.privacy.reported ? "on" : "off", lh_privacy_level_name(level));
     if (p->epsilon > c->epsilon || p->delta > c->delta)
         return lh_fail(LH_ERR_CONFIG,
                        "the plan's terms are epsilon %g at delta %g, and privacy.epsilon and "
@@ -59,6 +65,7 @@ static lh_err open_budget(struct wk_worker *w, const struct lh_privacy *p)
     LH_TRY(wk_budget_open(w->conf.env, w->conf.privacy.budget, w->conf.job, p, w->shards,
                           &w->privacy.budget));
     if (p->level == LH_PRIVACY_RECORD) LH_TRY(wk_records_open(w, p));
+    if (p->level == LH_PRIVACY_REPORTED) wk_reported_open(w);
     for (uint32_t i = 0; p->level == LH_PRIVACY_REGION && i < w->shards; i++)
         LH_TRY(wk_release_open(&w->shard[i], p));
     const struct wk_budget *b = w->privacy.budget;
@@ -110,6 +117,7 @@ lh_err wk_private_look(struct wk_worker *w, bool *may)
 bool wk_private_spent(const struct wk_worker *w)
 {
     if (!w->privacy.budget) return false;
+    if (w->privacy.reported.open) return wk_reported_is_spent(w);
     if (w->privacy.records.open) return wk_records_are_spent(w);
     for (uint32_t i = 0; i < w->shards; i++)
         if (!wk_release_is_spent(&w->shard[i])) return false;

@@ -13,6 +13,7 @@
 #include "common/base/err.h"
 #include "worker/privacy/budget.h"
 #include "worker/privacy/records.h"
+#include "worker/privacy/reported.h"
 
 struct wk_shard;
 struct wk_worker;
@@ -21,12 +22,14 @@ struct wk_private_conf {
     const char *budget;    // file of the record set's budget; NULL: the region is not private
     double epsilon, delta; // no plan above them is taken part in
     bool quiet;            // privacy.telemetry: none
+    bool reported;         // the loop beside the worker clips and adds noise by itself
 };
 
 struct wk_private {
     struct wk_budget *budget; // NULL: the plan's terms are not known yet
     bool said_waiting;
-    struct wk_records records; // record level
+    struct wk_records records;   // record level, and reported
+    struct wk_reported reported; // level reported
     // Epsilon of so many charged steps: computed anew where the count has risen.
     double epsilon;
     uint64_t epsilon_at;

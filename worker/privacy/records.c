@@ -69,7 +69,7 @@ static uint64_t stable_of(const struct wk_shard *s, bool *rests)
     return total;
 }
 
-static void look(struct wk_worker *w)
+void wk_records_look(struct wk_worker *w)
 {
     struct wk_records *r = &w->privacy.records;
     bool rests = !w->stepping;
@@ -81,7 +81,8 @@ static void look(struct wk_worker *w)
         if (stable > r->stable) r->stable = stable;
         if (row && row->charged > r->trained) r->trained = row->charged; // another one charged
     }
-    if (rests) r->stable = r->trained;
+    // A loop beside the worker may have trained what is not pushed yet: reported.c knows.
+    if (rests && !w->privacy.reported.open) r->stable = r->trained;
 }
 
 static bool is_ahead(const struct wk_worker *w)
@@ -93,7 +94,7 @@ static bool is_ahead(const struct wk_worker *w)
 bool wk_records_may(struct wk_worker *w)
 {
     if (!w->privacy.records.open) return false;
-    look(w);
+    wk_records_look(w);
     return !wk_records_stop(w);
 }
 
@@ -127,11 +128,11 @@ bool wk_records_are_spent(const struct wk_worker *w)
 
 // ---------------------------------------------------------------- the push
 
-void wk_records_head(const struct wk_shard *s, struct lh_frame *f)
+void wk_records_head(const struct wk_shard *s, uint64_t total, struct lh_frame *f)
 {
     const struct lh_plan *plan = &s->replica.ledger.plan;
     uint64_t tokens = f->steps * plan->step_tokens_max, most = lh_plan_tokens_max(plan);
-    f->charged = s->worker->privacy.records.trained;
+    f->charged = total;
     f->tokens = tokens < most ? tokens : most;
     f->allowance = 0;
     f->allowance_tag = 0;

@@ -23,6 +23,8 @@ LH_MUST lh_err wk_records_open(struct wk_worker *w, const struct lh_privacy *p);
 // May another step be trained: within the terms' steps, and fewer than A beyond the stable point?
 bool wk_records_may(struct wk_worker *w);
 void wk_records_stepped(struct wk_worker *w);
+// Reads what log, outbox and stable point show. Before it `trained` and `stable` are not known.
+void wk_records_look(struct wk_worker *w);
 // No step may be trained now, because of the budget or of the stable point: what there is, is cut.
 bool wk_records_stop(const struct wk_worker *w);
 // Only a later stable point lets another step be trained.
@@ -30,6 +32,6 @@ bool wk_records_wait(const struct wk_worker *w);
 // The terms' steps are trained, and all of them pushed and decided.
 bool wk_records_are_spent(const struct wk_worker *w);
 // Fills what a private frame's header says: constants of the plan, and the total.
-void wk_records_head(const struct wk_shard *s, struct lh_frame *f);
+void wk_records_head(const struct wk_shard *s, uint64_t total, struct lh_frame *f);
 
 #endif

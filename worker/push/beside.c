@@ -18,6 +18,7 @@
 
 #include "worker/member.h"
 #include "worker/privacy/release.h"
+#include "worker/privacy/reported.h"
 #include "worker/push/cut.h"
 #include "worker/push/path.h"
 #include "worker/push/view.h"
@@ -98,6 +99,7 @@ static void count(struct wk_worker *w)
     w->count.steps = b->steps_before + b->life_steps;
     w->count.tokens = b->tokens_before + b->life_tokens;
     w->count.between_ns = b->between_before + wk_external_spent_ns(w->external);
+    wk_reported_count(w, b->life_steps);
 }
 
 static void came(void *arg, const uint8_t life[WK_CHANNEL_LIFE], bool resumed)
@@ -115,6 +117,7 @@ static void came(void *arg, const uint8_t life[WK_CHANNEL_LIFE], bool resumed)
     b->steps_before = w->count.steps;
     b->tokens_before = w->count.tokens;
     b->tokens_known += wk_external_base(w->external, 0).tokens;
+    wk_reported_begin(w, resumed);
     count(w);
     for (uint32_t i = 0; i < w->shards; i++) {
         struct wk_shard *s = &w->shard[i];
@@ -153,6 +156,7 @@ static void cut(void *arg, const struct wk_external_cut *c)
                                  .at = w->beside.offset + c->step,
                                  .tokens = c->tokens - base.tokens,
                                  .steps = c->steps > base.steps ? c->steps - base.steps : 0,
+                                 .charged = wk_reported_total(w, c->steps),
                                  .last = c->last,
                                  .empty = is_empty(w, c, &base)};
     memcpy(s->whole.life, w->beside.life, sizeof s->whole.life);
@@ -284,7 +288,7 @@ static void want(struct wk_shard *s)
 // True: the shard has claims or tokens that no later progress will carry.
 static bool left_over(const struct wk_shard *s)
 {
-    if (s->release.open) return false;
+    if (s->release.open || s->worker->privacy.reported.open) return false;
     const struct wk_beside *b = &s->worker->beside;
     bool alone = b->state == WK_BESIDE_AWAY || b->over;
     if (!alone && !b->starves) return false;
@@ -298,6 +302,25 @@ static lh_err take_private(struct wk_shard *s)
 {
     if (s->ended || wk_release_is_spent(s)) return wk_cut_absorb(s);
     return wk_may_cut(s) && wk_release_may(s) ? wk_cut(s) : LH_OK;
+}
+
+// A cut of a loop that is private by itself goes into a push where its steps fit the budget.
+static lh_err take_reported(struct wk_shard *s)
+{
+    struct wk_worker *w = s->worker;
+    char why[200];
+    switch (wk_reported_judge(s, why, sizeof why)) {
+    case WK_REPORTED_WAITS: {
+        bool newer = s->replica.ledger.version > s->copies.durable.version;
+        return newer && !s->copies.writing ? wk_durable_copy_start(s) : LH_OK;
+    }
+    case WK_REPORTED_FITS: return wk_may_cut(s) ? wk_cut(s) : LH_OK;
+    case WK_REPORTED_KEPT: return wk_cut_absorb(s);
+    case WK_REPORTED_BAD: break;
+    }
+    s->whole = (struct wk_whole){0};
+    wk_external_drop(w->external, s->id, why);
+    return LH_OK;
 }
 
 // Sends a refused release again before any new cut. A shard that waits for a stable point writes a
@@ -315,6 +338,7 @@ static lh_err attend_private(struct wk_shard *s, bool *cut)
 static lh_err take_whole(struct wk_shard *s)
 {
     if (s->release.open) return take_private(s);
+    if (s->worker->privacy.reported.open) return take_reported(s);
     bool claims =
         wk_claimable(s, s->whole.at) || s->slot.committed->claim_count || s->slot.committed->tokens;
     bool gone = s->worker->beside.state == WK_BESIDE_SETTLES && !wk_may_cut(s);
@@ -410,7 +434,7 @@ static bool wholes_taken(const struct wk_worker *w, bool last)
 static void follow_phase(struct wk_worker *w)
 {
     struct wk_beside *b = &w->beside;
-    bool ends = w->phase >= LH_PHASE_DRAIN || all_ended(w);
+    bool ends = w->phase >= LH_PHASE_DRAIN || all_ended(w) || wk_reported_is_spent(w);
     if (ends && !b->draining) wk_external_drain(w->external);
     bool was = b->draining;
     b->draining = ends;

@@ -141,7 +141,7 @@ static void fill_head(const struct wk_shard *s, struct wk_cut *c)
         wk_release_head(s, c->again ? c->again->head.charged : s->release.used + 1, f);
     } else if (w->privacy.records.open) {
         c->later = 0;
-        wk_records_head(s, f);
+        wk_records_head(s, w->conf.beside ? c->whole.charged : w->privacy.records.trained, f);
     }
     const struct wk_slot *slot = s->slot.committed;
     for (uint32_t i = 0; i < slot->claim_count && f->claims < LH_CLAIMS_MAX; i++)

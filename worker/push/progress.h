@@ -61,8 +61,9 @@ struct wk_whole {
     uint64_t at;                  // steps of this process, as wk_progress counts them
     uint64_t tokens;              // progress since the cut before
     uint64_t steps;
-    bool last;  // the loop is over and this was its last cut; stays set after the commit
-    bool empty; // it holds no progress
+    uint64_t charged; // level reported: steps of the record set up to this cut
+    bool last;        // the loop is over and this was its last cut; stays set after the commit
+    bool empty;       // it holds no progress
 };
 
 #endif

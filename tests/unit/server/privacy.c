@@ -56,8 +56,7 @@ static void what_is_not_sound_is_refused_with_what_would_be(void **state)
     static const struct {
         const char *set, *says;
     } bad[] = {
-        {"privacy.level=reported", "not built yet"},
-        {"privacy.level=none", "set it to record or region"},
+        {"privacy.level=none", "set it to record, region or reported"},
         {"coordinator.data=leased,asia=own", "no region is private"},
         {"privacy.sigma=0", "longhaul privacy plan"},
         {"privacy.clip=0", "privacy.clip is missing"},

@@ -239,6 +239,8 @@ static void what_a_private_worker_sends_has_noise(void **state)
         {{"trainer.kind=external", "codec.name=dense-fp32", "codec.density=auto",
           "http.listen=127.0.0.1:9100"},
          "set http.listen"},
+        {{"privacy.reported=on"}, "set privacy.reported: off"},
+        {{"privacy.reported=on", "privacy.budget="}, "privacy.budget names no file"},
     };
     for (size_t i = 0; i < LH_COUNT(bad); i++) {
         struct lh_config *c = load("privacy.budget=records.budget");
@@ -257,6 +259,14 @@ static void what_a_private_worker_sends_has_noise(void **state)
     const struct wk_settings *s = lh_config_settings(c);
     assert_int_equal(s->privacy.telemetry, WK_TELEMETRY_NONE);
     assert_true(wk_settings_releases(s));
+    lh_config_destroy(c);
+    // A loop that reports its own noise: its steps have it already.
+    c = load("privacy.budget=records.budget");
+    assert_int_equal(lh_config_set(c, "trainer.kind=external"), LH_OK);
+    assert_int_equal(lh_config_set(c, "privacy.reported=on"), LH_OK);
+    lh_err err = lh_config_finish(c);
+    if (err) fail_msg("%s", lh_err_text(err));
+    assert_false(wk_settings_releases(lh_config_settings(c)));
     lh_config_destroy(c);
     // The built-in trainer's steps have noise already: any codec may follow.
     c = load("privacy.budget=records.budget");

@@ -108,6 +108,7 @@ class Client:
         self.follows = False  # the loop's rates follow the run's clock
         self.told: int | None = None  # the clock that ranks on several hosts share
         self.change = BudgetChange()  # of the run's budget, before this life
+        self._noise: tuple[float, float, float] | None = None  # reported in each life
         if ranks is None:
             rank, ranks = _number("LOCAL_RANK", 0), _number("LOCAL_WORLD_SIZE", 1)
         self.rank, self.ranks = rank or 0, ranks
@@ -243,6 +244,8 @@ class Client:
         change = (ctypes.c_uint64 * 3)()
         self._check(self._lib.longhaul_budget(self._handle, ctypes.byref(change)))
         self.change = BudgetChange(*change)
+        if self._noise:
+            self.noise(*self._noise, steps=0)
 
     def close(self) -> None:
         """Ends the connection; progress since the last cut is dropped."""
@@ -331,6 +334,25 @@ class Client:
         """Sets the clock of the learning rates in the worker's status; changes nothing else."""
         self._check(self._lib.longhaul_schedule(self._handle, int(follows)))
         self.follows = follows == Follows.RUN
+
+    def noise(self, sigma: float, rate: float, clip: float, steps: int = 1) -> None:
+        """Reports the noise of a loop that is private by itself, before a boundary.
+
+        For a region at privacy level "reported": the loop clips each record's gradient and adds
+        Gaussian noise, with Opacus, say. Call it after :meth:`start`, before the first boundary,
+        and again when a number changes; later lives report the last numbers. The worker pushes
+        nothing of a loop that reports none, or less noise than the run's terms; it counts the
+        steps, charges them to the region's budget, and drains the loop when that is spent. That
+        the loop does what it reports is nobody's check.
+
+        :param sigma: the noise's standard deviation over `clip` (Opacus: ``noise_multiplier``).
+        :param rate: the probability that a step draws a record (``sample_rate``).
+        :param clip: the bound of one record's gradient norm (``max_grad_norm``).
+        :param steps: private steps that the next boundary ends.
+        """
+        self._noise = sigma, rate, clip
+        n = library.Noise(ctypes.sizeof(library.Noise), steps, sigma, rate, clip)
+        self._check(self._lib.longhaul_noise(self._handle, ctypes.byref(n)))
 
     def state(self) -> State:
         """The library's counts."""
@@ -421,6 +443,9 @@ class FarClient(Client):
     def schedule(self, follows: Follows) -> None:
         """The first host's ranks tell the worker."""
         self.follows = follows == Follows.RUN
+
+    def noise(self, sigma: float, rate: float, clip: float, steps: int = 1) -> None:
+        """The first host's ranks tell the worker."""
 
     def state(self) -> State:
         """Nothing is counted here."""

@@ -324,6 +324,10 @@ class Spread:
         """As a client's."""
         self._own.schedule(follows)
 
+    def noise(self, sigma: float, rate: float, clip: float, steps: int = 1) -> None:
+        """As a client's."""
+        self._own.noise(sigma, rate, clip, steps)
+
     def report(self, name: str, value: float) -> None:
         """As a client's."""
         self._own.report(name, value)

@@ -52,6 +52,13 @@ class State(ctypes.Structure):
                 ("pinned_bytes", c_uint64), ("committed", c_uint64)]
 
 
+class Noise(ctypes.Structure):
+    """struct longhaul_noise."""
+
+    _fields_ = [("size", c_uint32), ("steps", c_uint32), ("sigma", c_double),
+                ("rate", c_double), ("clip", c_double)]
+
+
 # Name: result, arguments after the handle. Functions without a handle say so by None first.
 _FUNCTIONS = {
     "longhaul_abi": (c_uint32, None),
@@ -74,6 +81,7 @@ _FUNCTIONS = {
     "longhaul_budget": (c_int, POINTER(c_uint64 * 3)),
     "longhaul_damaged": (c_int, c_uint64),
     "longhaul_credited": (c_int, POINTER(c_uint64)),
+    "longhaul_noise": (c_int, POINTER(Noise)),
     "longhaul_report": (c_int, c_char_p, c_double),
     "longhaul_schedule": (c_int, c_int),
     "longhaul_state": (c_int, POINTER(State)),

@@ -56,6 +56,8 @@ static void the_coordinator_is_told_who_is_private(void **state)
          "server: {coordinator: {data: own, cadence: fixed, step_tokens: 64}, privacy: {sigma: "
          "9.4, " TERMS "}}\n",
          "eu=private,own", "region");
+    sets("regions: {eu: {command: a, privacy: {level: reported}}, us: }\n" SERVER,
+         "eu=private,leased", "reported");
     sets("regions: {eu: , us: }\n", "leased", "none");
 }
 
@@ -93,6 +95,7 @@ static void refusals(void **state)
          "regions.us.privacy.level is region: another private region has another level"},
         {"regions: {eu: {command: a, privacy: " RECORD "}}\n", "leave the command out"},
         {"regions: {eu: {privacy: {level: region}}}\n", "pushes are clipped beside a command"},
+        {"regions: {eu: {privacy: {level: reported}}}\n", "or give it a command"},
         {"regions: {eu: {workers: 2, data: /r, privacy: " RECORD "}}\n", "two workers of one"},
         {"regions: {eu: {ranks: 2, data: /r, privacy: " RECORD "}}\n", "by one process"},
         {"regions: {eu: {privacy: " RECORD "}}\n", "a folder of their own"},

@@ -1,0 +1,365 @@
+// A private region whose loop clips and adds noise by itself, on the fake world: what it reports is
+// compared with the plan's terms, its steps are counted and charged before a push of them can
+// leave, whatever dies when; and at the budget the region leaves
+// (server/docs/0000-protocol.md#rule-34).
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/base/check.h"
+#include "tests/cores/life.h"
+#include "tests/cores/trainer.h"
+#include "worker/client/handle.h"
+#include "worker/privacy/release.h"
+#include "worker/privacy/totals.h"
+#include "worker/push/outcome.h"
+
+enum { STEP_MS = 20, H = 4, STEP_TOKENS = 16, SEEN_MAX = 8192 };
+static const char BUDGET[] = "records.budget";
+
+struct seen { // a frame that a server has decided
+    uint32_t shard;
+    bool admitted;
+    uint64_t charged, steps;
+};
+
+static struct {
+    struct life *l;
+    struct beside *b;
+    struct lh_privacy terms;
+    struct seen seen[SEEN_MAX];
+    uint32_t count;
+    uint64_t version[RIG_SHARDS]; // looked at up to here: a start folds some again
+} play;
+
+static void on_folded(void *arg, uint32_t shard, const struct lh_record *record)
+{
+    struct lh_frame f;
+    (void)arg;
+    if (record->version <= play.version[shard]) return;
+    play.version[shard] = record->version;
+    if (record->kind != LH_ADMIT && record->kind != LH_REFUSE) return;
+    assert_int_equal(lh_frame_parse_head(record->body, &f), LH_OK);
+    assert_true(play.count < SEEN_MAX);
+    play.seen[play.count++] = (struct seen){shard, record->kind == LH_ADMIT, f.charged, f.steps};
+    assert_int_equal(f.tokens, f.steps * STEP_TOKENS);
+    assert_int_equal(f.claims, 0);
+}
+
+static uint64_t file_says(void)
+{
+    struct wk_budget *b;
+    struct lh_env *env = play.l->rig->w[1].env;
+    const uint8_t *job = play.l->rig->coordinator->conf.job;
+    lh_fake_boot(env);
+    assert_int_equal(
+        wk_budget_open(env, BUDGET, job, &play.terms, play.l->rig->manifest.shards, &b), LH_OK);
+    uint64_t charged = wk_budget_charged(b, 0);
+    wk_budget_close(b);
+    lh_fake_kill(env, false);
+    return charged;
+}
+
+// The worker is down. The file has every total that was sent, and no more than the terms; what the
+// log admitted cost no more than it shows.
+static void judge(void)
+{
+    uint64_t charged = file_says();
+    assert_true(charged <= play.terms.steps);
+    for (uint32_t k = 0; k < play.l->rig->manifest.shards; k++) {
+        uint64_t last = 0, steps = 0;
+        for (uint32_t i = 0; i < play.count; i++) {
+            const struct seen *s = &play.seen[i];
+            if (s->shard != k) continue;
+            assert_true(charged >= s->charged);
+            if (!s->admitted) continue;
+            assert_true(s->charged >= last + s->steps);
+            last = s->charged;
+            steps += s->steps;
+        }
+        assert_true(last >= steps);
+    }
+}
+
+static bool is_private(void *arg, const char *region, enum lh_data *out)
+{
+    *out = LH_DATA_PRIVATE;
+    return !strcmp(region, arg);
+}
+
+static void start_worker(void)
+{
+    play.l->beside = &play.b->conf;
+    play.l->privacy = (struct wk_private_conf){BUDGET, 8, 1e-5, true, true};
+    life_start(play.l);
+}
+
+static void begin(uint64_t seed, uint32_t shards, uint64_t steps, uint64_t ahead)
+{
+    memset(&play, 0, sizeof play);
+    struct life *l = play.l = life_open(seed, shards);
+    struct ps_coordinator *c = l->rig->coordinator;
+    play.terms = (struct lh_privacy){.level = LH_PRIVACY_REPORTED,
+                                     .sigma = sqrt((double)steps),
+                                     .rate = 0.125,
+                                     .clip = 0.5,
+                                     .epsilon = 8,
+                                     .delta = 1e-6,
+                                     .steps = steps,
+                                     .ahead = ahead,
+                                     .local_steps = H,
+                                     .record_tokens = 64};
+    c->conf.region_data = is_private;
+    c->conf.region_data_arg = l->rig->w[1].self.region;
+    c->conf.step_tokens = STEP_TOKENS;
+    c->conf.budget_tokens = 10000000;
+    c->conf.plan.privacy = c->plan.privacy = play.terms;
+    l->rig->server->conf.folded = on_folded;
+    l->rig->server->conf.folded_arg = l->rig;
+    play.b =
+        beside_new(l->rig->world, l->rig->w[1].env, &l->rig->manifest, &l->rig->units, STEP_MS);
+    play.b->own_data = true;
+    play.b->noise =
+        (struct longhaul_noise){sizeof play.b->noise, 0, play.terms.sigma + 1, 0.125, 0.5};
+    start_worker();
+    beside_start(play.b);
+}
+
+static void end(void)
+{
+    beside_kill(play.b);
+    life_end(play.l);
+    beside_free(play.b);
+}
+
+static uint32_t admitted(void)
+{
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < play.count; i++) n += play.seen[i].admitted;
+    return n;
+}
+
+static void until_admitted(uint32_t n)
+{
+    for (int i = 0; i < 120000 && admitted() < n; i++) life_run(play.l, LH_MS);
+    assert_true(admitted() >= n);
+}
+
+static void each_push_is_charged_with_all_steps_before_it(void **state)
+{
+    (void)state;
+    begin(3, 2, 400, 64);
+    until_admitted(10);
+    uint64_t last[RIG_SHARDS] = {0};
+    for (uint32_t i = 0; i < play.count; i++) {
+        const struct seen *s = &play.seen[i];
+        assert_true(s->steps > 0);
+        assert_int_equal(s->charged - last[s->shard], s->steps);
+        last[s->shard] = s->charged;
+    }
+    const struct ps_co_worker *row = &play.l->rig->coordinator->worker[0];
+    assert_true(row->tokens == 0 && row->step_tokens == 0 && row->measured.paths == 0);
+    json_t *status = wk_private_status(play.l->worker);
+    double epsilon = json_real_value(json_object_get(status, "epsilon"));
+    assert_true(epsilon > 0 && epsilon < 8);
+    assert_string_equal(json_string_value(json_object_get(status, "level")), "reported");
+    json_decref(status);
+    life_kill(play.l);
+    judge();
+    end();
+}
+
+// Each boundary ends three private steps, as the loop says.
+static void a_loop_may_count_more_steps_than_boundaries(void **state)
+{
+    (void)state;
+    begin(4, 1, 4000, 256);
+    play.b->noise.steps = 3;
+    until_admitted(5);
+    uint64_t steps = 0;
+    for (uint32_t i = 0; i < play.count; i++) steps += play.seen[i].steps;
+    assert_true(play.seen[play.count - 1].charged >= steps && steps >= play.b->trained);
+    assert_true(play.l->worker->privacy.records.trained >= 3 * (play.b->trained - 1));
+    life_kill(play.l);
+    judge();
+    end();
+}
+
+static void a_loop_that_reports_nothing_pushes_nothing(void **state)
+{
+    (void)state;
+    begin(5, 2, 40000, 64); // steps that were trained count, too
+    play.b->noise.size = 0;
+    life_run(play.l, 20 * LH_SECOND);
+    assert_int_equal(play.count, 0);
+    assert_int_equal(life_said(play.l, "privacy.unreported"), 1);
+    beside_kill(play.b);
+    play.b->noise.size = sizeof play.b->noise; // its next process does
+    beside_start(play.b);
+    until_admitted(4);
+    life_kill(play.l);
+    judge();
+    end();
+}
+
+// A life with less noise, a higher rate or clip ends with a reason, and nothing of it leaves.
+static void weaker_noise_than_the_terms_is_refused(void **state)
+{
+    (void)state;
+    for (int k = 0; k < 3; k++) {
+        begin(20 + (uint64_t)k, 1, 400, 64);
+        if (k == 0) play.b->noise.sigma = play.terms.sigma * 0.99;
+        if (k == 1) play.b->noise.rate = 0.126;
+        if (k == 2) play.b->noise.clip = 0.51;
+        for (int i = 0; i < 20000 && !play.b->restarts; i++) life_run(play.l, LH_MS);
+        assert_true(play.b->restarts > 0);
+        assert_true(life_said(play.l, "trainer.wrong") > 0);
+        life_run(play.l, 5 * LH_SECOND);
+        assert_int_equal(play.count, 0);
+        life_kill(play.l);
+        end();
+    }
+}
+
+// The worker's process dies at each of its file operations in turn, by kill -9 and without power,
+// and the loop with it or not: then its life goes on, and so do its steps.
+static void no_crash_leaves_a_step_uncharged(void **state)
+{
+    (void)state;
+    for (int power = 0; power < 2; power++) {
+        begin(7 + (uint64_t)power, 2, 40000, 256);
+        until_admitted(4);
+        for (int at = 0; at < 40; at++) {
+            struct lh_env *env = play.l->rig->w[1].env;
+            lh_fake_crash_at(env, at, power);
+            for (int i = 0; i < 4000 && lh_fake_alive(env); i++) life_run(play.l, LH_MS);
+            lh_fake_crash_at(env, -1, false);
+            bool both = power || at % 2; // they share a host, and its power
+            if (both) beside_kill(play.b);
+            life_kill(play.l);
+            judge();
+            start_worker();
+            if (both) beside_start(play.b);
+            until_admitted(admitted() + 1);
+        }
+        life_kill(play.l);
+        judge();
+        end();
+    }
+}
+
+// Near its budget the loop ends, the last steps are pushed, and the region leaves. No total is
+// above the terms, though the loop trains on until it hears of it.
+static void at_the_budget_the_region_leaves(void **state)
+{
+    (void)state;
+    begin(9, 2, 40, 64);
+    const struct ps_coordinator *c = play.l->rig->coordinator;
+    for (int i = 0; i < 120000 && !(c->workers && c->worker[0].left); i++) life_run(play.l, LH_MS);
+    assert_true(c->worker[0].left);
+    uint32_t before = admitted();
+    assert_true(before > 0);
+    life_run(play.l, 20 * LH_SECOND);
+    assert_int_equal(admitted(), before);
+    json_t *status = wk_private_status(play.l->worker);
+    assert_string_equal(json_string_value(json_object_get(status, "state")), "spent");
+    json_decref(status);
+    life_kill(play.l);
+    judge();
+    end();
+}
+
+// A loop that does not end at its budget: its later cuts go nowhere.
+static void steps_beyond_the_budget_are_pushed_never(void **state)
+{
+    (void)state;
+    begin(10, 1, 40, 64);
+    play.b->noise.steps = 30; // the second boundary is beyond
+    life_run(play.l, 20 * LH_SECOND);
+    for (uint32_t i = 0; i < play.count; i++) assert_true(play.seen[i].charged <= 40);
+    life_kill(play.l);
+    judge();
+    end();
+}
+
+// The budget's file is gone: what was charged is at most A above the total of the log.
+static void a_lost_file_goes_on_beyond_what_was_charged(void **state)
+{
+    (void)state;
+    begin(11, 1, 4000, 64);
+    until_admitted(5);
+    uint64_t shown = wk_totals_shown(&play.l->worker->shard[0]);
+    beside_kill(play.b);
+    life_kill(play.l);
+    struct lh_env *env = play.l->rig->w[1].env;
+    lh_fake_boot(env);
+    assert_int_equal(env->ops->files->remove(env, BUDGET), LH_OK);
+    lh_fake_kill(env, false);
+    start_worker();
+    beside_start(play.b);
+    until_admitted(admitted() + 1);
+    assert_true(play.seen[play.count - 1].charged > shown + play.terms.ahead);
+    assert_int_equal(life_said(play.l, "privacy.budget_lost"), 1);
+    life_kill(play.l);
+    end();
+}
+
+// A push waits where its total would be more than A above the stable point, which the worker moves
+// on by copies of its own: it never stands still for good.
+static void pushes_wait_for_the_stable_point(void **state)
+{
+    (void)state;
+    begin(13, 2, 4000, 12);
+    const struct wk_worker *w = play.l->worker;
+    for (int i = 0; i < 120000 && admitted() < 30; i++) {
+        life_run(play.l, LH_MS);
+        const struct wk_records *r = &w->privacy.records;
+        for (uint32_t k = 0; r->begun && k < w->shards; k++)
+            assert_true(wk_totals_shown(&w->shard[k]) <= r->stable + play.terms.ahead);
+    }
+    assert_true(admitted() >= 30);
+    life_kill(play.l);
+    judge();
+    end();
+}
+
+// A push is on its way when the worker raises its incarnation: its mass returns to the residual as
+// any other's, for it has its noise.
+static void what_comes_back_lies_in_the_residual(void **state)
+{
+    (void)state;
+    begin(15, 1, 4000, 256);
+    until_admitted(3);
+    struct life *l = play.l;
+    struct wk_shard *s = &l->worker->shard[0];
+    rig_kill_server(l->rig, false);
+    for (int i = 0; i < 20000 && (s->cut || !wk_outbox_undecided(&s->outbox)); i++)
+        life_run(l, LH_MS);
+    assert_non_null(wk_outbox_undecided(&s->outbox));
+    assert_int_equal(wk_bump(l->worker, 0), LH_OK);
+    l->rig->folded = on_folded;
+    assert_int_equal(rig_start_server(l->rig, false), LH_OK);
+    life_hook(l);
+    until_admitted(admitted() + 3);
+    assert_null(wk_release_again(s));
+    life_kill(l);
+    judge();
+    end();
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(each_push_is_charged_with_all_steps_before_it),
+        cmocka_unit_test(a_loop_may_count_more_steps_than_boundaries),
+        cmocka_unit_test(a_loop_that_reports_nothing_pushes_nothing),
+        cmocka_unit_test(weaker_noise_than_the_terms_is_refused),
+        cmocka_unit_test(at_the_budget_the_region_leaves),
+        cmocka_unit_test(steps_beyond_the_budget_are_pushed_never),
+        cmocka_unit_test(a_lost_file_goes_on_beyond_what_was_charged),
+        cmocka_unit_test(pushes_wait_for_the_stable_point),
+        cmocka_unit_test(what_comes_back_lies_in_the_residual),
+        cmocka_unit_test(no_crash_leaves_a_step_uncharged),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
