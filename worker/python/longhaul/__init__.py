@@ -29,7 +29,7 @@ __all__ = ["AsyncDiLoCo", "Client", "Due", "Evaluation", "Functional", "LeasedDa
 
 
 def __getattr__(name: str) -> typing.Any:
-    if name == "Functional":  # it alone needs NumPy
+    if name == "Functional":  # only this needs NumPy
         from .functional import Functional as found  # pylint: disable=import-outside-toplevel
         return found
     if name in ("Evaluation", "evaluate", "load_weights"):  # `python3 -m longhaul.heldout` too

@@ -19,9 +19,9 @@ if typing.TYPE_CHECKING:
     import torch
 
 _log = logging.getLogger("longhaul")
-_KINDS = {20240520: "H", 20240801: "I"}  # the magic of llm.c's .bin files: u16, u32
-_DAMAGED = 8  # units in a row that mean a bad folder, not a bad file
-_PATIENCE = 5  # waits of up to a second, before the last batch fills the step
+_KINDS = {20240520: "H", 20240801: "I"}  # magic numbers of llm.c's .bin files: u16, u32
+_DAMAGED = 8  # damaged units in a row that mean a wrong folder
+_PATIENCE = 5  # waits of up to a second before the last batch is repeated
 
 
 class Damaged(ValueError):
@@ -29,7 +29,7 @@ class Damaged(ValueError):
 
 
 def read_tokens(path: str, first: int, count: int) -> array.array:
-    """Tokens [first, first + count) of a token file (llm.c's .bin, common/format/units.h)."""
+    """Reads tokens [first, first + count) of a token file (llm.c's .bin, common/format/units.h)."""
     with open(path, "rb") as file:
         head = array.array("i", file.read(1024))
         if sys.byteorder == "big":
@@ -48,14 +48,14 @@ def read_tokens(path: str, first: int, count: int) -> array.array:
 
 
 def digest_of(tokens: array.array) -> str:
-    """SHA-256 of tokens as they lie in a file, as units.json has it."""
+    """Gives the SHA-256 of tokens in their file's byte order, as in units.json."""
     if sys.byteorder == "big":
         tokens = array.array(tokens.typecode, tokens)
         tokens.byteswap()
     return hashlib.sha256(tokens.tobytes()).hexdigest()
 
 
-# The tokens that the loader reads of a unit.
+# The fields of a unit in units.json that the loader reads.
 _FIELDS = {"file": str, "from": int, "tokens": int, "sha256": str}
 
 
@@ -77,8 +77,8 @@ def _read_units(path: str) -> list[dict[str, typing.Any]]:
 class _Work(typing.NamedTuple):
     unit: int
     tokens: array.array
-    at: int    # trained up to here
-    rank: int  # the unit is leased to this rank, which notes its training
+    at: int    # tokens handed out so far
+    rank: int  # rank that holds the lease and notes the training
 
 
 class _Found(typing.NamedTuple):
@@ -86,37 +86,36 @@ class _Found(typing.NamedTuple):
 
     leases: list[_client.Unit]
     drained: bool
-    over: bool      # its life is over
-    restarts: int   # its lives so far
+    over: bool      # the life is over
+    restarts: int   # lives so far
 
 
 class LeasedDataLoader:
     """Iterates over batches, tensors of int64 of (sequences, sequence_length).
 
-    Sequences come from the first `window` leased units, drawn at random, as the built-in trainer
-    draws them; neighbours in a text one after the other train worse. What a batch holds is noted
-    with the optimizer step after it, and credited with the cut that holds that step, exactly once.
-    A unit that ends within a sequence gives its last, shorter one in a batch of its own; one token
-    that is left alone is not handed out, and counts with the sequence before it. A unit whose
-    tokens are not those of units.json (sha256) is never trained: it is given back while the loop
-    goes on, for a region whose copy is whole, and the run names it where there is none.
+    Sequences are drawn at random from the first `window` leased units, like those of the built-in
+    trainer, because neighbours in a text train worse one after the other. The tokens of a batch are
+    noted with the optimizer step after it, and credited once, with the cut that holds that step. If
+    a unit ends within a sequence, the shorter rest is a batch of its own. A single token at the end
+    is not handed out and counts with the sequence before it. A unit whose tokens differ from
+    units.json (sha256) is never trained. The loader gives it back for a region with an intact copy,
+    and the run names the unit if there is none.
 
-    A loop that accumulates gradients over several batches, and lacks some for a step when no unit
-    is left, waits a little for another one, then gets its last batch again; that counts no tokens.
+    If a loop that accumulates gradients lacks batches for a step and no unit is left, the loader
+    waits briefly for another one, then repeats the last batch, whose tokens do not count again.
 
-    The loader waits while other regions hold what is left, and ends when the run does. Units need
-    no place in a checkpoint: a loop that starts again is leased them from where its last committed
-    cut stood. state_dict() holds the draws and the epoch.
+    The loader waits while other regions hold the remaining units, and ends with the run. A
+    checkpoint need not hold units: a restarted loop is leased them from its last committed cut on.
+    state_dict() holds the draws and the epoch.
 
-    Under torchrun each rank of the host makes one, after init_process_group() and with the same
-    arguments. The ranks pool the units that they are leased, draw the same sequences, `batch_size`
-    for each of them, and each gets another part of these; all see the end at the same step. Where
-    fewer sequences are left than there are ranks, some ranks get one that another has too; its
-    tokens count once.
+    Under torchrun each rank of the host makes a loader, after init_process_group() and with the
+    same arguments. The ranks pool their leased units and draw the same sequences, `batch_size` for each
+    rank. Each rank gets its own part, and all see the end at the same step. If fewer sequences are
+    left than ranks, some ranks share one; its tokens count once.
 
-    A run of several data epochs (run.epochs) leases each unit once an epoch, in another
-    order from the second one on. `epoch` is the latest, from 0, that a batch held units of; at its
-    beginning some of the earlier one's are still to come, as other regions have theirs.
+    A run of several data epochs (run.epochs) leases each unit once per epoch, in another order from
+    the second epoch on. `epoch` is the latest epoch, from 0, with units in a batch. At its start,
+    some units of the epoch before may still come, because other regions held them.
 
     :param units: path of the run's units.json; the token files lie beside it, or in `folder`.
     """
@@ -141,11 +140,11 @@ class LeasedDataLoader:
         self._drained = False
         self._epoch = 0
         self._units = _read_units(units)
-        self._given: dict[int, int] = {}  # unit: position handed to the loop, not noted yet
-        self._tokens = 0                  # tokens of these
+        self._given: dict[int, int] = {}  # unit: position handed to the loop and not noted yet
+        self._tokens = 0                  # tokens handed out and not noted yet
         self._open = 0                    # batches since the last step
         self._last: "torch.Tensor | None" = None
-        self._waits = 0                   # waits for another batch, since that one
+        self._waits = 0                   # waits for another batch since the last one
         self._alone = 0                   # tokens in no sequence of the next batch
         self._damaged_in_a_row = 0
         run.listen(self._forget, self._note)
@@ -158,20 +157,20 @@ class LeasedDataLoader:
         self._open = 0
         for unit in list(self._given):
             if not self._run.client.trained(unit, self._given[unit]):
-                break  # the notes are full until a cut: a later step notes it
+                break  # notes are full until a cut: a later step notes the rest
             del self._given[unit]
         tokens, self._tokens = self._tokens, 0
         return tokens
 
     def _restart(self) -> None:
-        """Boundaries until one begins another life; a rank may hear of the end before others do."""
+        """Makes boundaries until a new life begins. A rank may hear of the end before others."""
         before = self._run.restarts
         self._run.idle(0)
         while self._run.restarts == before and not self._run.finished:
             self._run.idle()
 
     def _wait(self) -> None:
-        """Within a step, where no boundary can be."""
+        """Waits within a step, where no boundary is possible."""
         self._waits += 1
         with contextlib.suppress(errors.RestartError):  # the next lease reports it to all ranks
             self._run.news(1)
@@ -235,7 +234,7 @@ class LeasedDataLoader:
                              f"(sha256): is {self._folder} the folder of this run's token files?")
 
     def _ask(self, most: int) -> _Found:
-        """At most this many leases; never raises errors that the other ranks must learn."""
+        """Requests at most this many leases. Errors are part of the result, for the other ranks."""
         leases: list[_client.Unit] = []
         drained = over = False
         try:
@@ -251,7 +250,7 @@ class LeasedDataLoader:
         return _Found(leases, drained, over, self._run.restarts)
 
     def _fill(self) -> None:
-        """Asks until the window is full; every rank of the host, at the same time."""
+        """Requests units until the window is full. All ranks of the host do so at the same time."""
         while len(self._work) < self._window and not self._drained:
             wanted = self._window - len(self._work)
             found = group.of_all(self._ask(-(-wanted // self._ranks)), self._ranks,
@@ -273,7 +272,7 @@ class LeasedDataLoader:
         w = self._work[index]
         tokens = w.tokens[w.at:w.at + self._length]
         upto = w.at + len(tokens)
-        if len(w.tokens) - upto == 1:  # a single token trains nothing
+        if len(w.tokens) - upto == 1:  # a single token can't be trained
             upto, self._alone = upto + 1, self._alone + 1
         self._work[index] = w._replace(at=upto)
         if self._work[index].at == len(w.tokens):
@@ -284,7 +283,7 @@ class LeasedDataLoader:
         return tokens
 
     def _share(self, taken: list[array.array]) -> list[array.array]:
-        """This rank's part of a step's sequences. Their tokens are counted."""
+        """Gives this rank's part of a step's sequences, and counts its tokens."""
         mine = taken[self._rank::self._ranks]
         self._tokens += sum(map(len, mine)) + (self._alone if self._rank == 0 else 0)
         self._alone = 0
@@ -294,7 +293,7 @@ class LeasedDataLoader:
         return [i for i, w in enumerate(self._work) if len(w.tokens) - w.at >= self._length]
 
     def _next(self) -> list[array.array]:
-        """The sequences of the next step, of all ranks; empty: there is nothing now."""
+        """Gives the sequences of the next step for all ranks; empty: none are available now."""
         taken: list[array.array] = []
         while len(taken) < self._batch * self._ranks:
             self._fill()
@@ -330,4 +329,4 @@ class LeasedDataLoader:
                     self._wait()
                     continue
             self._open += 1
-            yield self._last  # again if an accumulating loop lacks batches for its step
+            yield self._last  # repeated if an accumulating loop lacks batches for its step

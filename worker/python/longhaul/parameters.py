@@ -1,4 +1,4 @@
-"""A PyTorch model's parameters, as the run's manifest names them."""
+"""The parameters of a PyTorch model, by their names in the run's manifest."""
 from __future__ import annotations
 
 import hashlib
@@ -15,14 +15,14 @@ if typing.TYPE_CHECKING:
     import torch
 
 _Value = typing.TypeVar("_Value")
-# Of an optimizer's fp32 copies: by the parameter; None, or nothing there: it has none.
+# An optimizer's fp32 copies, by parameter. None, or no entry: the optimizer has none.
 Masters = typing.Union[None, typing.Mapping[typing.Any, typing.Any],
                        typing.Callable[[typing.Any], typing.Any]]
 
 
 def bare(pairs: typing.Iterable[tuple[str, _Value]]) -> dict[str, _Value]:
-    """By name, without what DistributedDataParallel (module.) and Opacus (_module.) put before all
-    names, and torch.compile (_orig_mod.) and activation checkpointing into them."""
+    """Removes from names the parts that wrappers add: DistributedDataParallel (module.) and Opacus
+    (_module.) before all names, torch.compile (_orig_mod.) and activation checkpointing inside."""
     named = {}
     for name, value in pairs:
         for wrapper in ("_orig_mod.", "_checkpoint_wrapped_module."):
@@ -35,31 +35,30 @@ def bare(pairs: typing.Iterable[tuple[str, _Value]]) -> dict[str, _Value]:
 
 
 def _names(model: "torch.nn.Module", ties: bool) -> dict[str, "torch.nn.Parameter"]:
-    """Parameters by name. `ties`: tied ones under each of their names."""
+    """Gives parameters by name. `ties`: tied ones under each of their names."""
     return bare(model.named_parameters(remove_duplicate=not ties))
 
 
 def names_of(model: "torch.nn.Module") -> dict[str, "torch.nn.Parameter"]:
-    """Parameters by name, tied ones under each of their names, without what wrappers put before
-    names."""
+    """Gives parameters by name, without the parts that wrappers add. Tied ones have all names."""
     return _names(model, ties=True)
 
 
 def shapes_of(manifest: dict[str, typing.Any]) -> dict[str, tuple[int, ...]]:
-    """Names and shapes of the tensors that a model.json names, in its order."""
+    """Gives the names and shapes of the tensors of a model.json, in its order."""
     return {t["name"]: tuple(t["shape"]) for t in manifest["tensors"]}
 
 
 def read_manifest(path: str) -> dict[str, typing.Any]:
-    """A run's model.json."""
+    """Reads a run's model.json."""
     with open(path, encoding="utf-8") as file:
         return json.load(file)
 
 
 def _prefixes(wanted: typing.Iterable[str], named: typing.Container[str],
               names: typing.Iterable[str]) -> typing.Iterator[tuple[str, str]]:
-    """What may stand before the model's names and not before the manifest's, and the other way
-    round: a wrapper around the model, or the part that a file without a head leaves out."""
+    """Gives pairs of prefixes: one that the model's names may have in addition, and one that the
+    manifest's may. A wrapper adds the first; a file without a head lacks a part of the names."""
     first = next((n for n in wanted if n not in named), None)
     if first is None:
         return
@@ -70,7 +69,7 @@ def _prefixes(wanted: typing.Iterable[str], named: typing.Container[str],
 
 
 def matched(wanted: typing.Iterable[str], named: typing.Mapping[str, _Value]) -> dict[str, str]:
-    """The model's name for each of the manifest's; those that it has none for are left out."""
+    """Gives the model's name for each name of the manifest, if the model has one."""
     wanted = list(wanted)
     for more, less in [("", ""), *_prefixes(wanted, named, named)]:
         found = {}
@@ -92,7 +91,7 @@ def _refuse(what: str, way: str) -> typing.NoReturn:
 
 
 def _by_fully_shard(model: "torch.nn.Module", name: str) -> bool:
-    """Did fully_shard() share this parameter out: is a module that holds it FSDP2's?"""
+    """Did fully_shard() (FSDP2) shard this parameter, as a part of one of its modules?"""
     modules = [model]
     for part in name.split(".")[:-1]:
         modules.append(getattr(modules[-1], part))
@@ -100,8 +99,8 @@ def _by_fully_shard(model: "torch.nn.Module", name: str) -> bool:
 
 
 def check_ways(model: "torch.nn.Module") -> None:
-    """Refuses, by its name, a way to share parameters out that leaves none of them whole. Those
-    that differ in their meshes and placements alone are held()'s to refuse."""
+    """Refuses ways of sharding that the run can't train, and names them. held() refuses those that
+    differ only in their meshes and placements."""
     for name, p in model.named_parameters():
         if hasattr(p, "ds_id"):
             _refuse(f"{name} is partitioned by DeepSpeed", "ZeRO-3")
@@ -116,7 +115,7 @@ def check_ways(model: "torch.nn.Module") -> None:
 
 def check_optimizer(optimizer: "torch.optim.Optimizer | None") -> None:
     """Refuses an optimizer that changes parameters outside its step(): a boundary would come before
-    the change. ZeroRedundancyOptimizer is welcome otherwise: each rank holds all parameters."""
+    the change. Otherwise ZeroRedundancyOptimizer works, as each rank holds all parameters."""
     if getattr(optimizer, "_overlap_with_ddp", False):
         raise errors.UnsupportedError(
             "ZeroRedundancyOptimizer(overlap_with_ddp=True) steps within the backward pass, where "
@@ -124,8 +123,8 @@ def check_optimizer(optimizer: "torch.optim.Optimizer | None") -> None:
 
 
 def _kept_masters(optimizer: typing.Any) -> dict[int, "torch.Tensor"]:
-    """Masters that the optimizer itself has, by the parameter's id: apex keeps them in groups of
-    their own, Transformer Engine in the state."""
+    """Gives the masters that the optimizer itself keeps, by the parameter's id: apex keeps them in
+    separate groups, Transformer Engine in the state."""
     found = {}
     groups = getattr(optimizer, "param_groups_master", None) or []
     for group, theirs in zip(getattr(optimizer, "param_groups", []), groups):
@@ -140,10 +139,10 @@ def _kept_masters(optimizer: typing.Any) -> dict[int, "torch.Tensor"]:
 
 def masters_of(model: "torch.nn.Module", optimizer: "torch.optim.Optimizer | None",
                given: Masters = None) -> dict[int, "torch.Tensor"]:
-    """The fp32 copies that an optimizer steps on in place of parameters, by the parameter's id.
+    """Gives the fp32 copies that an optimizer steps on instead of parameters, by their ids.
 
-    `given` names them. Otherwise they are looked for where optimizers keep them: beside the
-    parameter (Megatron's `main_param`), in groups of their own, in the optimizer's state.
+    `given` names them. Otherwise they are searched where optimizers keep them: at the parameter
+    (Megatron's `main_param`), in separate groups, in the optimizer's state.
     """
     if optimizer is None and given is None:
         return {}
@@ -162,9 +161,9 @@ def masters_of(model: "torch.nn.Module", optimizer: "torch.optim.Optimizer | Non
 
 def check_masters(model: "torch.nn.Module", optimizer: "torch.optim.Optimizer | None",
                   masters: dict[int, "torch.Tensor"]) -> None:
-    """Refuses an optimizer of tensors that are neither the model's parameters nor known as masters
-    of them: those of before fully_shard(), say. What other regions trained would not reach them,
-    and its next step would write over it."""
+    """Refuses an optimizer of tensors that are neither parameters of the model nor known masters,
+    such as parameters from before fully_shard(). Other regions' updates would not reach them, and
+    the optimizer's next step would overwrite the updates."""
     if optimizer is None:
         return
     known = {id(p) for p in model.parameters()} | {id(m) for m in masters.values()}
@@ -252,8 +251,8 @@ def _check_all_there(model: "torch.nn.Module", wanted: typing.Iterable[str],
 
 
 def _check_ties(named: dict[str, "torch.nn.Parameter"], manifest: str) -> None:
-    """Two of the manifest's tensors that are one parameter here would be trained as one, and one of
-    them lost."""
+    """Refuses two tensors of the manifest that are one parameter here (tied): one of them would be
+    lost."""
     first: dict[int, str] = {}
     for name, p in named.items():
         other = first.setdefault(id(p), name)
@@ -265,11 +264,11 @@ def _check_ties(named: dict[str, "torch.nn.Parameter"], manifest: str) -> None:
 
 
 def digest_of_frozen(model: "torch.nn.Module") -> str:
-    """BLAKE2b-256 over all that a checkpoint of the model holds and that is not trained, by name: a
-    line of name, type and shape, then the values as they lie in memory. About a second a gigabyte.
+    """Gives the BLAKE2b-256 of all untrained tensors in a checkpoint of the model, by name: a line
+    of name, type and shape, then the values as in memory. Takes about a second per gigabyte.
 
-    Beside frozen parameters these are persistent buffers, and what quantised layers keep beside
-    their integers (scales, code books): two bases with the same integers and other scales differ.
+    These are frozen parameters, persistent buffers, and the scales and code books of quantised
+    layers: two bases with the same integers and other scales differ.
     """
     import torch  # pylint: disable=import-outside-toplevel
 
@@ -285,7 +284,7 @@ def digest_of_frozen(model: "torch.nn.Module") -> str:
 
 
 def _plain(name: str, value: "torch.Tensor") -> typing.Iterator[tuple[str, "torch.Tensor"]]:
-    """The tensors that a tensor is made of: its own values, or those of a quantised one's parts."""
+    """Gives the plain tensors of a tensor: the tensor itself, or the parts of a quantised one."""
     value = value.detach()
     if hasattr(value, "full_tensor"):
         value = value.full_tensor()
@@ -297,23 +296,23 @@ def _plain(name: str, value: "torch.Tensor") -> typing.Iterator[tuple[str, "torc
 
 
 def some(names: typing.Sequence[str], most: int = 5) -> str:
-    """The first of these names, and how many more there are."""
+    """Gives the first of these names, and the count of the others, as text."""
     more = f" and {len(names) - most} more" if len(names) > most else ""
     return ", ".join(names[:most]) + more
 
 
 class Held(typing.NamedTuple):
-    """What this rank holds of a parameter: values `first` to `first` + `count` of it; both 0: all
-    of it; a count of 0 behind its last value: none."""
+    """The part of a parameter that this rank holds: values `first` to `first` + `count`. Both 0:
+    all of it. A count of 0 and `first` behind the last value: none."""
 
     data: "torch.Tensor"
-    shape: tuple[int, ...]  # of the whole parameter
+    shape: tuple[int, ...]  # shape of the whole parameter
     first: int
     count: int
 
 
 def held(name: str, parameter: "torch.Tensor") -> Held:
-    """The values of this rank: all, or the rows that FSDP2 (fully_shard) gave it."""
+    """Gives this rank's part: all values, or the rows that FSDP2 (fully_shard) gave it."""
     data = parameter.detach()
     if not hasattr(data, "placements"):
         return Held(data, tuple(data.shape), 0, 0)
@@ -323,7 +322,7 @@ def held(name: str, parameter: "torch.Tensor") -> Held:
     if "tp" in names or data.device_mesh.ndim != 1 or \
             type(data.placements[0]) not in (Replicate, Shard) or \
             (data.placements[0].is_shard() and data.placements[0].dim != 0):
-        # fully_shard() puts the ranks that hold the same rows first, and tensor parallel last
+        # fully_shard() has the mesh dimension of replicas first, and tensor parallel last
         hybrid = data.device_mesh.ndim == 2 and "tp" not in names and \
             data.placements[0].is_replicate() and type(data.placements[1]) is Shard
         _refuse(f"{name} is placed {data.placements} on a mesh of {data.device_mesh.ndim} "
@@ -331,7 +330,7 @@ def held(name: str, parameter: "torch.Tensor") -> Held:
     shape, local = tuple(data.shape), data.to_local()
     if data.placements[0].is_replicate():
         return Held(local, shape, 0, 0)
-    rows = -(-shape[0] // data.device_mesh.size())  # as torch.chunk cuts it
+    rows = -(-shape[0] // data.device_mesh.size())  # like torch.chunk
     row = math.prod(shape[1:])
     return Held(local, shape, min(shape[0], rows * data.device_mesh.get_local_rank()) * row,
                 local.numel())
@@ -343,9 +342,9 @@ def _place(name: str, parameter: "torch.Tensor") -> tuple[typing.Any, ...]:
 
 
 class Adder:
-    """Adds corrections to a tensor on its device, on the stream that was current when it was made:
-    only the corrections cross the bus, and nobody waits (lanes.py). What is put off is queued by
-    the call without values that ends a renewal."""
+    """Adds corrections to a tensor on its device, on the stream that was current when the Adder was
+    made. Only the corrections cross the bus, and no thread waits (lanes.py). The last call of a
+    renewal has no values and queues the deferred additions."""
 
     def __init__(self, data: "torch.Tensor", lane: lanes.Lane | None = None):
         import torch  # pylint: disable=import-outside-toplevel
@@ -375,9 +374,9 @@ class Adder:
 
 
 class Shadow(Adder):
-    """Beside a bf16 parameter on a GPU: what it would be in fp32, on the same GPU. The client reads
-    and writes this one. worker/docs/0001-boundary.md#arithmetic has the rules; what pieces.c of the
-    client does on the host, bit by bit, is done here on the device."""
+    """The fp32 shadow of a bf16 parameter, on the same GPU. The client reads and writes the shadow.
+    worker/docs/0001-boundary.md#arithmetic has the rules. The results are bit by bit those of the
+    client's pieces.c on the host."""
 
     def __init__(self, data: "torch.Tensor", lane: lanes.Lane | None = None):
         self.kept = data.float().view(-1)
@@ -385,12 +384,12 @@ class Shadow(Adder):
         super().__init__(self.kept, lane)
 
     def fill(self) -> None:
-        """After the client wrote the shadow: the parameter is what bf16 can hold of it."""
+        """Rounds the shadow to the bf16 parameter, after the client wrote the shadow."""
         with self._torch.no_grad():
             self._narrow.copy_(self.kept)
 
     def _now(self, first: int, count: int) -> "torch.Tensor":
-        """The shadow, and what training made of the parameter since the last renewal."""
+        """Gives the shadow plus the training since the last renewal."""
         kept, narrow = (of[first:first + count] for of in (self.kept, self._narrow))
         return kept + (narrow.float() - kept.to(narrow.dtype).float())
 
@@ -408,15 +407,15 @@ class Shadow(Adder):
         act(lambda: self._round(first, count))
 
     def take(self, first: int, count: int, to: int, stream: int) -> None:
-        """What a cut holds; it changes nothing here."""
+        """Copies the values for a cut, and changes nothing here."""
         on = self._torch.cuda.ExternalStream(stream, self.kept.device) if self._lane else None
         with self._torch.no_grad(), self._torch.cuda.stream(on):
             lanes.floats(to, count).copy_(self._now(first, count), non_blocking=True)
 
 
 class Described(typing.NamedTuple):
-    """What the client reads and writes, and where it lay when the client heard of it: a parameter
-    of the model, or an fp32 master, of which the parameter is a copy, or a shadow of it."""
+    """A tensor that the client reads and writes, and its place when the client was told of it. It
+    is a parameter of the model; or an fp32 master, with the parameter as its copy; or a shadow."""
 
     name: str
     parameter: "torch.Tensor"
@@ -426,22 +425,22 @@ class Described(typing.NamedTuple):
 
 
 def copy_masters(described: typing.Iterable[Described]) -> None:
-    """After the client wrote masters: the parameters are what their optimizer makes of them."""
+    """Copies masters to their parameters, like their optimizer, after the client wrote masters."""
     for d in described:
         if d.copy is not None:
             d.copy.detach().copy_(d.parameter.detach())
 
 
 def fill_shadows(described: typing.Iterable[Described]) -> None:
-    """After the client wrote all values over, at the beginning and at the end."""
+    """Fills parameters from shadows, after the client wrote all values (beginning and end)."""
     for d in described:
         if d.shadow is not None:
             d.shadow.fill()
 
 
 def check_places(described: typing.Iterable[Described]) -> None:
-    """The client reads and writes by address: a parameter that lies elsewhere by now is an error.
-    model.to(), model.half() and parameter.data = ... move it."""
+    """Refuses parameters that have moved, because the client reads and writes by address.
+    model.to(), model.half() and parameter.data = ... move them."""
     moved = [d.name for d in described if _place(d.name, d.parameter) != d.place]
     if moved:
         raise errors.StateError(
@@ -494,7 +493,7 @@ def _on_gpu(data: "torch.Tensor") -> bool:
 
 
 def _ways(data: "torch.Tensor", shadow: Shadow | None, cuda: bool) -> dict[str, typing.Any]:
-    """What PyTorch does in the library's place."""
+    """Gives the operations that PyTorch does instead of the library."""
     if shadow is not None:
         return {"add": shadow, "take": shadow.take}
     import torch  # pylint: disable=import-outside-toplevel

@@ -29,7 +29,7 @@ def _fail(why: OSError) -> typing.NoReturn:
 
 
 def files_of(folder: str, passed: list[str]) -> list[str]:
-    """The files of a language, in order; `passed` gets the names of those that are none."""
+    """Gives the text files of a language, in order. Appends names of other files to `passed`."""
     found = []
     for at, inner, names in os.walk(folder, onerror=_fail):
         inner.sort()
@@ -45,7 +45,7 @@ def files_of(folder: str, passed: list[str]) -> list[str]:
 
 
 def documents_of(path: str) -> typing.Iterator[str]:
-    """The documents of a file, those without any text left out."""
+    """Gives the documents of a file, except empty ones."""
     try:
         yield from _documents(path)
     except UnicodeDecodeError as why:
@@ -72,7 +72,7 @@ def _documents(path: str) -> typing.Iterator[str]:
 
 
 def _heldout(folder: str, passed: list[str]) -> tuple[dict[str, list[str]], dict[str, int]]:
-    """Files of each language that is held out, and the bytes of their texts."""
+    """Gives the held-out files of each language, and the bytes of their texts."""
     found: dict[str, list[str]] = {}
     for name in sorted(os.listdir(folder)) if os.path.isdir(folder) else []:
         path = os.path.join(folder, name)
@@ -92,8 +92,8 @@ def _heldout(folder: str, passed: list[str]) -> tuple[dict[str, list[str]], dict
 
 def prepare(tokenizer: typing.Any, text: str, out: str, unit_tokens: int = 8192,
             mark: str | None = None) -> tuple[int, list[str]]:
-    """The number of units, and what was passed over. `mark`: ends a document; None: the first of
-    the usual ones that the tokenizer has."""
+    """Gives the number of units, and the names of skipped files. `mark`: token that ends a
+    document; None: the first of _MARKS that the tokenizer has."""
     passed: list[str] = []
     ends = [mark] if mark else list(_MARKS)
     end = next((i for i in map(tokenizer.token_to_id, ends) if i is not None), None)
