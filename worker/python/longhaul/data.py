@@ -109,9 +109,9 @@ class LeasedDataLoader:
     state_dict() holds the draws and the epoch.
 
     Under torchrun each rank of the host makes a loader, after init_process_group() and with the
-    same arguments. The ranks pool their leased units and draw the same sequences, `batch_size` for each
-    rank. Each rank gets its own part, and all see the end at the same step. If fewer sequences are
-    left than ranks, some ranks share one; its tokens count once.
+    same arguments. The ranks pool their leased units and draw the same sequences, `batch_size` for
+    each rank. Each rank gets its own part, and all see the end at the same step. If fewer sequences
+    are left than ranks, some ranks share one; its tokens count once.
 
     A run of several data epochs (run.epochs) leases each unit once per epoch, in another order from
     the second epoch on. `epoch` is the latest epoch, from 0, with units in a batch. At its start,
