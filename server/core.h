@@ -13,6 +13,7 @@
 #include "server/give.h"
 #include "server/push/push_memory.h"
 #include "server/recovery/recover.h"
+#include "server/recovery/refold.h"
 #include "server/recovery/standby.h"
 #include "server/report.h"
 #include "server/server.h"
@@ -104,6 +105,7 @@ struct ps_server {
     uint64_t shared_bytes;       // bytes of frames sent to followers from memory
     struct ps_trim trim;
     struct ps_give give;
+    struct ps_refold refold;
     struct lh_histogram span[PS_SPAN_COUNT]; // seconds
     int64_t longest_ns[PS_LOOP_COUNT];       // longest loop time of each kind, since the start
     struct ps_disk_full disk_full;

@@ -6,12 +6,17 @@
 
 int main(int argc, char **argv)
 {
-    struct ps_node *node;
-    if (ps_node_create(&node)) {
-        fprintf(stderr, "longhaul-server: no memory\n");
-        return LH_EXIT_FAILED;
-    }
-    int status = lh_program_main(&ps_node_app, node, argc, argv);
-    ps_node_destroy(node);
+    int status;
+    bool again;
+    do {
+        struct ps_node *node;
+        if (ps_node_create(&node)) {
+            fprintf(stderr, "longhaul-server: no memory\n");
+            return LH_EXIT_FAILED;
+        }
+        status = lh_program_main(&ps_node_app, node, argc, argv);
+        again = ps_node_again(node) && status == 0;
+        ps_node_destroy(node);
+    } while (again);
     lh_leave(status);
 }

@@ -55,6 +55,7 @@ struct ps_node {
     struct lh_service door;       // the door of both roles
     struct lh_log *audit;         // the audit file of both roles
     struct ps_uploader *uploader; // NULL: checkpoint.store is empty
+    bool again;                   // the process is to start again in place
     char checkpoints[LH_PATH_BYTES];
 };
 
@@ -70,6 +71,11 @@ void ps_node_destroy(struct ps_node *n)
     lh_signer_destroy(n->signer);
     lh_hmac_wipe(&n->hook_secret);
     free(n);
+}
+
+bool ps_node_again(const struct ps_node *n)
+{
+    return n->again;
 }
 
 // A process with both roles has a coordinator's certificate, which may serve shards, too.
@@ -389,6 +395,19 @@ static LH_MUST lh_err start_uploader(struct ps_node *n)
     return err ? lh_fail(err, "checkpoint.store: %s", lh_err_text(err)) : LH_OK;
 }
 
+static void fatal(void *arg, lh_err err, const char *text)
+{
+    lh_program_fatal(((struct ps_node *)arg)->program, err, text);
+}
+
+// main() runs the program once more: whatever a stopped process forgets, this one does too.
+static void again(void *arg)
+{
+    struct ps_node *n = arg;
+    n->again = !n->program->ended; // not where it was asked to end before
+    lh_program_end(n->program, LH_OK);
+}
+
 static LH_MUST lh_err start_server(struct ps_node *n)
 {
     struct lh_program *p = n->program;
@@ -448,8 +467,9 @@ static LH_MUST lh_err start_server(struct ps_node *n)
         .store_status_arg = n,
         .grace_ns = s->rebuild_grace_s * LH_SECOND,
         .voices = (uint32_t)s->rebuild_voices,
-        .fatal = lh_program_fatal,
-        .fatal_arg = p,
+        .fatal = fatal,
+        .fatal_arg = n,
+        .again = again,
     };
     memcpy(conf.job, p->job, LH_JOB_BYTES);
     LH_TRY(ps_server_start(&conf, &n->server));
@@ -475,6 +495,7 @@ static lh_err on_call(void *self, struct lh_call *call, enum lh_rpc rpc, const s
     case LH_RPC_MOVE:
     case LH_RPC_EXPEL:
     case LH_RPC_ADOPT:
+    case LH_RPC_REFOLD:
         return ps_coordinator_on_call(n->coordinator, call, rpc, peer, ops, call_self);
     default: break;
     }

@@ -16,6 +16,7 @@
 #include "server/bugs.h"
 #include "server/core.h"
 #include "server/push/insync.h"
+#include "server/recovery/refold.h"
 #include "server/report.h"
 #include "server/vouch.h"
 
@@ -202,6 +203,8 @@ static void send(struct ps_server *s)
     m.lost = s->standby.lost;
     m.gives = ps_gives(s);
     if (trip.mean_us) m.trip = &trip;
+    Longhaul__V1__RefoldState refold;
+    if (ps_refold_report(s, &refold)) m.refold = &refold;
     m.n_shards = n;
     m.shards = list;
     m.number = ++s->reports_sent;

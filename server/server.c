@@ -7,6 +7,7 @@
 
 #include "common/net/rpc.h"
 #include "longhaul/v1/health.pb-c.h"
+#include "longhaul/v1/member.pb-c.h"
 #include "longhaul/v1/shard.pb-c.h"
 #include "server/answer.h"
 #include "server/core.h"
@@ -21,6 +22,7 @@
 #include "server/recovery/move.h"
 #include "server/recovery/rebuild.h"
 #include "server/recovery/recover.h"
+#include "server/recovery/refold.h"
 #include "server/recovery/settle.h"
 #include "server/recovery/standby.h"
 #include "server/report.h"
@@ -52,6 +54,8 @@ static void silence(void *arg)
 static void answered(struct ps_server *s, const struct Longhaul__V1__ReportReply *m)
 {
     ps_move_told(s, m);
+    ps_refold_told(s, m->refold);
+    if (s->phase == PS_STOPPED) return;
     if (s->phase == PS_STANDBY) ps_standby_told(s, m);
 }
 
@@ -124,6 +128,7 @@ fail:
 void ps_server_close(struct ps_server *s)
 {
     s->phase = PS_STOPPED;
+    ps_refold_close(s);
     lh_cancel(s->conf.env, &s->mark_timer);
     lh_cancel(s->conf.env, &s->report_timer);
     lh_cancel(s->conf.env, &s->retry_timer);
@@ -147,6 +152,7 @@ void ps_server_stop(struct ps_server *s)
     if (!s) return;
     ps_server_close(s);
     ps_give_stop(s);
+    ps_refold_free(s);
     ps_items_stop(s->received);
     ps_items_stop(s->unsealing);
     ps_items_stop(s->queue);

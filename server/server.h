@@ -89,6 +89,9 @@ struct ps_conf {
     // called on the loop only; the server does nothing any more afterwards.
     void (*fatal)(void *arg, lh_err err, const char *text);
     void *fatal_arg;
+    // The directory has an order that a start carries out (recovery/refold.h): end this server as
+    // fatal() would, then start one on the same directory. Gets fatal_arg. NULL: fatal() is called.
+    void (*again)(void *arg);
 };
 
 LH_MUST lh_err ps_server_start(const struct ps_conf *conf, struct ps_server **out);

@@ -36,6 +36,7 @@
     X(LH_RPC_MOVE, "longhaul.v1.Member/Move", LH_A)                                                \
     X(LH_RPC_EXPEL, "longhaul.v1.Member/Expel", LH_A)                                              \
     X(LH_RPC_ADOPT, "longhaul.v1.Member/Adopt", LH_A)                                              \
+    X(LH_RPC_REFOLD, "longhaul.v1.Member/Refold", LH_A)                                            \
     X(LH_RPC_HELLO, "longhaul.v1.Shard/Hello", LH_W)                                               \
     X(LH_RPC_PUSH, "longhaul.v1.Shard/Push", LH_W)                                                 \
     X(LH_RPC_FOLLOW, "longhaul.v1.Shard/Follow", LH_W | LH_S | LH_A)                               \

@@ -115,7 +115,7 @@ static lh_err from_shards(void *arg, uint64_t first, size_t n, float *out)
         if (first >= at->first + at->values) continue;
         uint64_t skip = first - at->first, left = at->values - skip;
         size_t take = left < n ? (size_t)left : n;
-        memcpy(out, r->shard[s].replica.theta + skip, take * sizeof *out);
+        memcpy(out, r->fold.shard[s].replica.theta + skip, take * sizeof *out);
         out += take;
         first += take;
         n -= take;

@@ -49,14 +49,14 @@ static LH_MUST lh_err check_empty(const char *dir)
 static LH_MUST lh_err parse_shards(const struct restoring *r, const char *text, bool *keeps)
 {
     uint32_t shards = r->q->job->manifest.shards;
-    for (uint32_t i = 0; i < shards; i++) keeps[i] = !text && r->replay.shard[i].here;
+    for (uint32_t i = 0; i < shards; i++) keeps[i] = !text && r->replay.fold.shard[i].here;
     for (const char *at = text; at && *at;) {
         char number[24];
         size_t n = strcspn(at, ",");
         uint64_t shard = 0;
         snprintf(number, sizeof number, "%.*s", (int)n, at);
         LH_TRY(dp_number("--shards", number, 0, shards - 1, &shard));
-        if (!r->replay.shard[shard].here)
+        if (!r->replay.fold.shard[shard].here)
             return lh_fail(LH_ERR_NOT_FOUND, "shard %" PRIu64 " is in none of these directories",
                            shard);
         keeps[shard] = true;
@@ -66,7 +66,7 @@ static LH_MUST lh_err parse_shards(const struct restoring *r, const char *text, 
 }
 
 // Whether the state is all that its server ever said: its directory as a whole, nothing torn.
-static bool is_all(const struct restoring *r, const struct dp_replayed *s)
+static bool is_all(const struct restoring *r, const struct ps_replayed *s)
 {
     char log[DP_PATH_BYTES];
     if (dp_path(log, "%s/log", s->dir) || !dp_file_exists(log) || s->torn) return false;
@@ -85,7 +85,7 @@ static LH_MUST lh_err begun_in(struct lh_env *env, const char *dir, uint32_t sha
 // old server left comes along: it may have begun one without a record.
 static LH_MUST lh_err restore_shard(const struct restoring *r, uint32_t shard)
 {
-    const struct dp_replayed *s = &r->replay.shard[shard];
+    const struct ps_replayed *s = &r->replay.fold.shard[shard];
     struct dp_job *job = r->q->job;
     const struct lk_checkpoint_conf conf = {.env = job->env,
                                             .dir = r->checkpoints,
@@ -94,15 +94,7 @@ static LH_MUST lh_err restore_shard(const struct restoring *r, uint32_t shard)
                                             .key_id = lh_keyring_newest(job->keys),
                                             .signer = r->signer};
     struct lk_checkpoint c;
-    bool all = is_all(r, s) && !r->q->is_history;
-    if (r->q->is_history && s->replica.ledger.plan.phase >= LH_PHASE_CLOSE)
-        return lh_fail(
-            LH_ERR_INVALID,
-            "shard %" PRIu32 ": at version %" PRIu64 " the run was %s, and takes no push "
-            "any more: rewind it to an earlier version",
-            shard, s->replica.ledger.version, lh_phase_name(s->replica.ledger.plan.phase));
-    if (r->q->is_history && !s->replica.ledger.version)
-        return lh_fail(LH_ERR_INVALID, "shard %" PRIu32 ": version 0 is no history yet", shard);
+    bool all = is_all(r, s);
     uint64_t begun = s->epoch;
     LH_TRY(begun_in(job->env, s->dir, shard, &begun));
     if (!all) begun = begun + 1 > r->epoch ? begun + 1 : r->epoch;
@@ -131,11 +123,6 @@ static LH_MUST lh_err write_dir(struct restoring *r)
     for (uint32_t i = 0; i < shards && !err; i++)
         if (keeps[i]) err = restore_shard(r, i);
     free(keeps);
-    if (!err && q->is_history) {
-        char path[DP_PATH_BYTES];
-        LH_TRY(dp_path(path, "%s/" PS_REWOUND_NAME, q->into));
-        err = dp_file_write(path, lh_span_str("an operator's word\n"), 0600);
-    }
     return err;
 }
 
@@ -149,7 +136,6 @@ lh_err dp_checkpoint_restore(const struct dp_restore *q)
                            q->from->at[i]);
     LH_TRY(dp_number("--epoch", q->epoch, 1, UINT32_MAX, &r.epoch));
     lh_err err = dp_replay_create(&r.replay, q->job);
-    if (!err && q->without) err = dp_replay_without(&r.replay, q->without, q->without_from);
     for (unsigned i = 0; !err && i < q->to.count; i++) err = dp_replay_want(&r.replay, q->to.at[i]);
     for (unsigned i = 0; !err && i < q->from->count; i++)
         err = dp_replay_dir(&r.replay, q->from->at[i]);

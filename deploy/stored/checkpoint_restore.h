@@ -12,8 +12,6 @@ struct dp_restore {
     struct dp_texts to;
     const char *into, *export;             // one of them
     const char *shards, *sign_key, *epoch; // NULL: all; unsigned; as needed
-    const char *without, *without_from;    // dp_replay_without(); NULL: nobody is left out
-    bool is_history; // `into` counts as the shards' history, whatever others hold
 };
 
 // LH_ERR_EXISTS: `into` holds something; LH_ERR_BUSY: a server runs on one of `from`;

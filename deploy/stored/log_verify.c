@@ -164,7 +164,7 @@ static LH_MUST lh_err fold_all(struct dp_job *job, const char *dir)
 {
     struct dp_replay r;
     lh_err err = dp_replay_create(&r, job);
-    r.oldest = true;
+    r.fold.oldest = true;
     if (!err) err = dp_replay_dir(&r, dir);
     dp_replay_free(&r);
     return err;

@@ -1,34 +1,18 @@
-// Rebuilds shards at any version they had, from servers' directories: a checkpoint and the records
-// above it (or the initial parameters and all records). Changes nothing; a server may be running.
+// Shards at any version they had, from servers' directories, for commands: what the flags ask for,
+// and what came of it. server/recovery/replay.h folds.
 #ifndef DP_REPLAY_H
 #define DP_REPLAY_H
 
 #include <jansson.h>
 
 #include "deploy/stored/job.h"
-#include "kernels/state/checkpoint.h"
-
-enum { DP_REPLAY_HEAD = -1 }; // a version: the last one there is
-
-struct dp_replayed {
-    bool here, asked, torn; // torn: its log ends in bytes that no whole entry holds
-    uint64_t to;            // the version wanted; (uint64_t)DP_REPLAY_HEAD
-    uint64_t base;          // version of the checkpoint it was folded from; 0: initial parameters
-    uint64_t first, last;   // versions in the log; 0: none
-    uint64_t epoch;         // highest in any of its records and checkpoints
-    const char *dir;        // borrows
-    struct lk_replica replica;
-    struct lh_hash weights_digest; // the file's digest of its parameters, with weights_only
-};
+#include "server/recovery/replay.h"
 
 struct dp_replay {
     struct dp_job *job;
     bool weights_only; // from weights-only checkpoints; nothing is folded onto them
-    bool oldest;       // from the oldest state there is, so that every record is folded
-    uint64_t to;       // the version to replay to, for shards asked for without a number
-    // A worker whose admitted pushes from version `without_from` on move no parameter; 0: none.
-    uint64_t without, without_from;
-    struct dp_replayed *shard; // job->manifest.shards of them
+    struct ps_replay fold;
+    struct lh_hash *weights_digest; // Each file's digest of its parameters, with weights_only.
 };
 
 // The job must be open with all its parts.

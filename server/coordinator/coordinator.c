@@ -33,6 +33,7 @@
 #include "server/coordinator/order.h"
 #include "server/coordinator/owners/move.h"
 #include "server/coordinator/owners/owner.h"
+#include "server/coordinator/owners/refold.h"
 #include "server/coordinator/owners/rights.h"
 #include "server/coordinator/watch/pause.h"
 #include "server/coordinator/plan.h"
@@ -51,12 +52,31 @@ static const int64_t LISTEN_MIN = 10 * LH_MS;
 // These functions read their rows at a start, and again after a failed commit, in this order: rows
 // of leases and members use the members' indices.
 static ps_co_load_fn *const LOADS[] = {
-    ps_co_load_members, ps_co_load_overrides, ps_co_load_grants,   ps_co_load_leases,
-    ps_co_load_drains,  ps_co_load_pause,     ps_co_load_expelled, ps_co_load_let_back,
-    ps_co_load_trips,   ps_co_load_points,    ps_co_load_epochs,   ps_co_load_choices,
-    ps_co_load_insync,  ps_co_load_rights,    ps_co_load_moves,    ps_co_load_plan,
-    ps_co_load_live,    ps_co_load_retired,   ps_co_load_status,   ps_co_load_decided,
-    ps_co_load_crossed, ps_co_load_machines,  ps_co_load_states,   NULL,
+    ps_co_load_members,
+    ps_co_load_overrides,
+    ps_co_load_grants,
+    ps_co_load_leases,
+    ps_co_load_drains,
+    ps_co_load_pause,
+    ps_co_load_expelled,
+    ps_co_load_let_back,
+    ps_co_load_trips,
+    ps_co_load_points,
+    ps_co_load_epochs,
+    ps_co_load_choices,
+    ps_co_load_insync,
+    ps_co_load_rights,
+    ps_co_load_moves,
+    ps_co_load_refold,
+    ps_co_load_plan,
+    ps_co_load_live,
+    ps_co_load_retired,
+    ps_co_load_status,
+    ps_co_load_decided,
+    ps_co_load_crossed,
+    ps_co_load_machines,
+    ps_co_load_states,
+    NULL,
 };
 
 // A run that has ended continues if there is more to train.
@@ -150,6 +170,7 @@ lh_err ps_coordinator_start(const struct ps_co_conf *conf, struct ps_coordinator
         err = LH_ERR_NO_MEMORY;
         goto fail;
     }
+    LH_TRY_TO(fail, err, ps_co_refold_make(c));
     LH_TRY_TO(fail, err, ps_co_stock_make(c)); // reads which units are credited
     LH_TRY_TO(fail, err, conf->env->ops->files->make_dir(conf->env, conf->dir));
     LH_TRY_TO(fail, err, ps_store_open(conf->env, conf->dir, &c->store));
@@ -216,6 +237,7 @@ void ps_coordinator_stop(struct ps_coordinator *c)
     free(c->wanted_by);
     free(c->guess);
     free(c->order);
+    ps_co_refold_free(c);
     ps_co_stock_free(c);
     ps_co_balancer_free(c);
     ps_co_scale_free(c);
@@ -307,6 +329,10 @@ lh_err ps_coordinator_on_call(void *self, struct lh_call *call, enum lh_rpc rpc,
     case LH_RPC_ADOPT:
         type = &longhaul__v1__adopt_request__descriptor;
         handle = ps_co_on_adopt;
+        break;
+    case LH_RPC_REFOLD:
+        type = &longhaul__v1__refold_request__descriptor;
+        handle = ps_co_on_refold;
         break;
     case LH_RPC_HEALTH_CHECK:
         type = &grpc__health__v1__health_check_request__descriptor;

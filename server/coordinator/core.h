@@ -320,6 +320,34 @@ struct ps_co_pause { // pause.c
     char by[LH_NAME_BYTES], why[LH_PAUSE_WHY_BYTES];
 };
 
+enum ps_co_refold_stage {
+    PS_CO_NO_REFOLD,
+    PS_CO_REFOLD_ASKED, // every server is asked whether it can
+    PS_CO_REFOLD_REFUSED,
+    PS_CO_REFOLD_GOES,
+    PS_CO_REFOLD_OVER
+};
+enum ps_co_refold_state { // The state of one shard.
+    PS_CO_SHARD_ASKED,
+    PS_CO_SHARD_POSSIBLE,
+    PS_CO_SHARD_DONE,
+    PS_CO_SHARD_KEPT // its server could not do it after all
+};
+struct ps_co_refold_shard {
+    uint64_t to; // UINT64_MAX: it stays at its head
+    enum ps_co_refold_state state;
+    uint64_t left_out; // pushes, of all shards of its server, with the first one of these
+};
+struct ps_co_refold { // owners/refold.c: the last order to take the shards back
+    enum ps_co_refold_stage stage;
+    uint64_t number, without, from;
+    char whom[PS_CO_SERVER_NAME];
+    struct ps_co_refold_shard *shard; // manifest->shards of them
+    bool gone;                        // refused, since a version is not kept, or not there yet
+    char why[400];
+    int64_t asked_ns; // when an operator last asked
+};
+
 struct ps_co_budget {       // goes_on.c
     uint64_t tokens, units; // tokens: the declared budget, or those of the data if there is none
 };
@@ -386,6 +414,7 @@ struct ps_coordinator {
     int64_t listen_ns;                                          // interval of the listener's looks
     char drained_region[PS_DRAINED_REGIONS_MAX][LH_NAME_BYTES]; // drain.c
     uint32_t drained_regions;
+    struct ps_co_refold refold;
     uint64_t refused_servers; // requests of servers without the right (owners/rights.c)
     bool draining, ending;    // drain.c: an operator lets the whole run stand still, or end here
     struct ps_co_pause pause; // pause.c

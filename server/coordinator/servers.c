@@ -23,6 +23,7 @@
 #include "server/coordinator/owners/insync.h"
 #include "server/coordinator/owners/move.h"
 #include "server/coordinator/owners/owner.h"
+#include "server/coordinator/owners/refold.h"
 #include "server/coordinator/owners/rights.h"
 #include "server/coordinator/plan.h"
 #include "server/coordinator/servers.h"
@@ -331,6 +332,7 @@ void ps_co_on_report(void *self, struct lh_request *rq, const ProtobufCMessage *
     bool serves;
     lh_err err = take_report(c, m, lh_request_peer(rq), &serves);
     if (!err) err = hear_server(c, m, lh_request_peer(rq), serves || !m->standing);
+    if (!err && !m->standing) err = ps_co_refold_heard(c, m);
     if (!err) err = ps_co_grants_keep(c);
     if (!err) ps_co_heard_giver(c, lh_request_peer(rq), m);
     if (err) {
@@ -345,6 +347,9 @@ void ps_co_on_report(void *self, struct lh_request *rq, const ProtobufCMessage *
     struct told told = tell_moves(c, m);
     out.moves = told.list;
     out.n_moves = told.count;
+    Longhaul__V1__RefoldOrder order;
+    order.to = NULL;
+    if (!m->standing && ps_co_refold_tell(c, m, &order)) out.refold = &order;
     struct keys keys = tell_keys(c, m);
     out.keys = keys.list;
     out.n_keys = keys.count;
@@ -352,6 +357,7 @@ void ps_co_on_report(void *self, struct lh_request *rq, const ProtobufCMessage *
         reply_standby(c, rq, m, serves, &out);
     else
         reply_owner(c, rq, m, &out);
+    free(order.to);
     free(keys.key);
     free(keys.item);
     free(keys.list);

@@ -26,8 +26,8 @@
 // still open that epoch at its old point. An answer to any later request settles that, because it
 // used up the earlier ticket (coordinator/owners/epochs.c).
 //
-// A state that an operator made the history (`longhaul rewind`, `refold`; recover.c) continues
-// unchanged under a new epoch, whatever is stable or held by others above it.
+// A state that an operator made the history (refold.h) continues unchanged under a new epoch,
+// whatever is stable or held by others above it.
 //
 // A crash before the installation starts over, under another epoch.
 #include <inttypes.h>
@@ -214,7 +214,7 @@ static lh_err ask(struct ps_rebuild *b, bool open)
     b->pending |= open;
     m.ticket = b->ticket;
     m.token = shard->token;
-    m.below_stable = operators_word(b) && !m.starts;
+    m.below_stable = s->conf.below_stable && !m.starts;
     m.rewound = open && s->log.rewound;
     m.standby = s->standby.identity;
     lh_cancel(s->conf.env, &b->timer);

@@ -23,6 +23,7 @@
 #include "server/core.h"
 #include "server/push/head.h"
 #include "server/recovery/recover.h"
+#include "server/recovery/refold.h"
 #include "server/state/checkpointer.h"
 #include "server/state/disk_full.h"
 #include "server/state/fold.h"
@@ -152,36 +153,6 @@ static lh_err load_process(struct ps_server *s)
     return err == LH_ERR_NOT_FOUND ? LH_OK : err;
 }
 
-// An operator made this directory's state the history of its shards, whatever others hold above it.
-// That is valid until the new epoch is in the log.
-static lh_err load_rewound(struct ps_server *s)
-{
-    char path[LH_PATH_BYTES];
-    struct lh_file *file;
-    const struct lh_files_ops *files = s->conf.env->ops->files;
-    LH_TRY(lh_path(path, sizeof path, s->conf.dir, PS_REWOUND_NAME));
-    lh_err err = files->open(s->conf.env, path, LH_OPEN_READ, &file);
-    if (err) return err == LH_ERR_NOT_FOUND ? LH_OK : err;
-    files->close(file);
-    s->log.rewound = true;
-    lh_logf(
-        s->conf.log, LH_WARN, "log.rewound",
-        "an operator made this state the history of its shards: a new epoch begins from it, and "
-        "what others hold above it counts no more");
-    return LH_OK;
-}
-
-static lh_err forget_rewound(struct ps_server *s)
-{
-    char path[LH_PATH_BYTES];
-    const struct lh_files_ops *files = s->conf.env->ops->files;
-    if (!s->log.rewound) return LH_OK;
-    LH_TRY(lh_path(path, sizeof path, s->conf.dir, PS_REWOUND_NAME));
-    LH_TRY(files->remove(s->conf.env, path));
-    s->log.rewound = false;
-    return files->sync_dir(s->conf.env, s->conf.dir);
-}
-
 // Stores the process number durably before serving. If the disk is full, the next start finds
 // another process's number and begins a new epoch.
 static lh_err store_process(struct ps_server *s)
@@ -308,7 +279,7 @@ static lh_err read_disk(struct ps_server *s, bool *torn)
     LH_TRY(lh_path(s->wal_dir, sizeof s->wal_dir, s->conf.dir, "log"));
     LH_TRY(s->conf.env->ops->files->make_dir(s->conf.env, s->checkpoint_dir));
     LH_TRY(load_process(s));
-    LH_TRY(load_rewound(s));
+    LH_TRY(ps_refold_start(s));
     LH_TRY(load_shards(s));
     LH_TRY(open_log(s, torn));
     for (uint32_t i = 0; i < s->conf.shard_count; i++) LH_TRY(reaches(s->shard[i]));
@@ -472,7 +443,7 @@ lh_err ps_recovered(struct ps_server *s, bool fetched)
     LH_TRY(install(s, fetched));
     for (uint32_t i = 0; i < s->conf.shard_count; i++) LH_TRY(ps_head_settle(s->shard[i]));
     LH_TRY(open_epochs(s));
-    LH_TRY(forget_rewound(s));
+    LH_TRY(ps_refold_done(s));
     LH_TRY(store_process(s));
     s->log.installed = s->log.damaged = s->log.unreliable = false;
     for (uint32_t i = 0; i < s->conf.shard_count; i++) {

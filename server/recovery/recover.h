@@ -13,14 +13,12 @@ struct ps_log_condition { // condition of the log, found at start or later
     bool unreliable;      // nor can the state folded from it
     bool replayed;        // the log has records
     bool given_up;        // another history than the checkpoints'
-    bool rewound;     // an operator made this state the history (deploy/stored/rewind_command.c)
-    bool older;       // an earlier start found the directory to be an older copy
-    bool aside;       // the log was quarantined, and the disk has no space for a new one
-    bool installed;   // the fetched states are durable and their log has begun
-    char damage[256]; // cause of `damaged`
+    bool rewound;         // an operator made this state the history (refold.h)
+    bool older;           // an earlier start found the directory to be an older copy
+    bool aside;           // the log was quarantined, and the disk has no space for a new one
+    bool installed;       // the fetched states are durable and their log has begun
+    char damage[256];     // cause of `damaged`
 };
-
-#define PS_REWOUND_NAME "rewound" // a file in the directory (log.rewound)
 
 // ---- recover.c
 // Builds the shards' states from checkpoints and log, and opens the log. LH_ERR_CORRUPT, LH_ERR_IO:

@@ -62,18 +62,18 @@ static lh_err count_folders(struct ps_server *s, uint64_t *out)
 }
 
 // Moves the oldest first: a crash in between leaves the log's end, never a log that seems shorter.
-static lh_err move_segments(struct ps_server *s, const char *to)
+lh_err ps_quarantine_move(struct ps_server *s, const char *from, const char *to)
 {
     const struct lh_files_ops *files = s->conf.env->ops->files;
     struct segments found;
     char from_path[LH_PATH_BYTES], to_path[LH_PATH_BYTES];
-    LH_TRY(list(s, s->wal_dir, &found));
+    LH_TRY(list(s, from, &found));
     lh_err err = LH_OK;
     for (size_t i = 0; i < found.count && !err; i++) {
-        err = lh_path(from_path, sizeof from_path, s->wal_dir, "%s", found.name[i]);
+        err = lh_path(from_path, sizeof from_path, from, "%s", found.name[i]);
         if (!err) err = lh_path(to_path, sizeof to_path, to, "%s", found.name[i]);
         if (!err) err = files->rename(s->conf.env, from_path, to_path);
-        if (!err) err = files->sync_dir(s->conf.env, s->wal_dir);
+        if (!err) err = files->sync_dir(s->conf.env, from);
     }
     free(found.name);
     if (!err) err = files->sync_dir(s->conf.env, to);
@@ -89,13 +89,13 @@ lh_err ps_quarantine_log(struct ps_server *s)
     LH_TRY(folder_path(s, folders + 1, to));
     LH_TRY(files->make_dir(s->conf.env, to));
     LH_TRY(files->sync_dir(s->conf.env, s->conf.dir));
-    LH_TRY(move_segments(s, to));
+    LH_TRY(ps_quarantine_move(s, s->wal_dir, to));
     lh_logf(s->conf.log, LH_WARN, "log.set_aside",
             "%s holds the log that is not gone on with, until the disk is full", to);
     return LH_OK;
 }
 
-static lh_err remove_folder(struct ps_server *s, const char *folder)
+static lh_err empty(struct ps_server *s, const char *folder, size_t *count)
 {
     const struct lh_files_ops *files = s->conf.env->ops->files;
     struct segments found;
@@ -106,14 +106,25 @@ static lh_err remove_folder(struct ps_server *s, const char *folder)
         err = lh_path(path, sizeof path, folder, "%s", found.name[i]);
         if (!err) err = files->remove(s->conf.env, path);
     }
-    if (!err) err = files->sync_dir(s->conf.env, folder);
-    if (!err)
-        lh_logf(s->conf.log, LH_WARN, "log.aside_removed",
-                "the disk is full: %zu segments in %s of a log that another took the place of are "
-                "gone",
-                found.count, folder);
+    *count = found.count;
     free(found.name);
-    return err;
+    return err ? err : files->sync_dir(s->conf.env, folder);
+}
+
+lh_err ps_quarantine_empty(struct ps_server *s, const char *folder)
+{
+    size_t count;
+    return empty(s, folder, &count);
+}
+
+static lh_err remove_folder(struct ps_server *s, const char *folder)
+{
+    size_t count;
+    LH_TRY(empty(s, folder, &count));
+    lh_logf(s->conf.log, LH_WARN, "log.aside_removed",
+            "the disk is full: %zu segments in %s of a log that another took the place of are gone",
+            count, folder);
+    return LH_OK;
 }
 
 static bool damaged(const char *name)

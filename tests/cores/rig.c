@@ -201,6 +201,8 @@ static struct ps_conf server_conf(struct rig *r, struct rig_node *n, bool alone)
     conf.unsealed_states = r->unsealed;
     conf.rebuild_damaged = r->rebuild_damaged;
     if (r->replicated) conf.report_ns = 200 * LH_MS;
+    if (r->crash_at) lh_fake_crash_at(n->env, r->crash_at - 1, true);
+    r->crash_at = 0;
     return conf;
 }
 

@@ -51,12 +51,14 @@ struct rig {
     uint32_t voices;            // rebuild.voices of a server that starts; 0: one
     struct lh_hash held_digest; // offer.c: of the state that a server lost
     bool stands_by;             // the server too, whose shards were taken over
-    uint64_t segment_bytes;     // 0: a MiB
-    uint32_t shard;             // the shard that greetings are for from here on
-    uint32_t epochs;            // data epochs of the coordinators from here on; 0: one
-    uint64_t order;             // the seed of their order
-    char named[300];            // what `servers` points to, where rig_name_servers() set it
-    const char *servers;        // coordinator.servers of the coordinators from here on; NULL: none
+    // The next server to start loses its power at this file operation, from 1 on; 0: it does not.
+    int64_t crash_at;
+    uint64_t segment_bytes; // 0: a MiB
+    uint32_t shard;         // the shard that greetings are for from here on
+    uint32_t epochs;        // data epochs of the coordinators from here on; 0: one
+    uint64_t order;         // the seed of their order
+    char named[300];        // what `servers` points to, where rig_name_servers() set it
+    const char *servers;    // coordinator.servers of the coordinators from here on; NULL: none
 };
 
 // For cmocka: a world of this seed in which no node runs yet but the workers.

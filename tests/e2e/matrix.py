@@ -25,6 +25,7 @@ MEMBER = {  # at the coordinator's door: what each role hears when it speaks for
     "Member/Pause": {"admin": "LH_OK"},  # it resumes a run that is not paused
     "Member/Move": {"admin": "LH_ERR_NOT_FOUND"},
     "Member/Adopt": {"admin": "LH_ERR_INVALID"},
+    "Member/Refold": {"admin": "LH_ERR_INVALID"},
 }
 SHARD = {  # at the door of shard 0's server
     "Shard/Hello": {"worker": "LH_OK"},
@@ -75,8 +76,8 @@ def compare(peers, certificate, rows):
 REJECTS = ("ROLE", "LH_ERR_CONFIG", "LH_ERR_DENIED", "LH_ERR_NOT_FOUND", "LH_ERR_INVALID",
            NOT_HERE)
 OPERATORS = {"Member/Drain": "audit.drain", "Member/Pause": "audit.resume",
-             "Member/Move": "audit.move",
-             "Member/Adopt": "audit.adopt", "Shard/Follow": "audit.read",
+             "Member/Move": "audit.move", "Member/Adopt": "audit.adopt",
+             "Member/Refold": "audit.refold", "Shard/Follow": "audit.read",
              "Shard/Snapshot": "audit.read"}
 READ_ONLY = ("Member/Status", "Shard/Status")
 

@@ -147,6 +147,10 @@ static lh_err send(struct lh_call *call, enum lh_rpc rpc, struct words *w)
         m.server = (char *)(uintptr_t) "nobody";
         return lh_rpc_send(call, &m.base);
     }
+    if (rpc == LH_RPC_REFOLD) {
+        Longhaul__V1__RefoldRequest m = LONGHAUL__V1__REFOLD_REQUEST__INIT; // back to nothing
+        return lh_rpc_send(call, &m.base);
+    }
     if (rpc == LH_RPC_HELLO) {
         Longhaul__V1__HelloRequest m = LONGHAUL__V1__HELLO_REQUEST__INIT;
         m.wire = &wire;

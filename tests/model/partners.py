@@ -40,6 +40,9 @@ BUGS = {
     "word_forgotten": ("rewound", "the operator's word is removed before the epoch is durable"),
     "held_wins": ("rewound", "a rewound server goes on from what followers hold above it"),
     "taken_dropped": ("rewound", "workers drop pushes that the new history does not have"),
+    "go_early": ("ordered", "an order goes when one server has said that it can"),
+    "order_forgotten": ("ordered", "an order that goes is in the coordinator's memory alone"),
+    "standby_stays": ("ordered", "a standby stays in sync while its shard is taken back"),
 }
 
 
@@ -366,7 +369,65 @@ def rewound(bugs):
     return start, nxt, bad, lambda s: s[0] == s[3] == whole, fair
 
 
-WORLDS = {"pace": pace, "norms": norms, "third": third, "begun": begun,
+# ---------------------------------------------------------------- 33: ordered
+
+def ordered(bugs):
+    """(the coordinator's order, in memory and in its store; each of two shards; the first one's
+    standby; restarts left). Servers are asked, then the order goes, then each takes its shard back.
+    The second server may say that it can't; a server that waits to start is silent for long."""
+    none, asked, refused, goes, over = range(5)
+    old, can, taken, new = range(4)
+    away, in_sync, serves = range(3)
+    start = (none, none, old, old, in_sync, 2)
+
+    def nxt(s):
+        order, store, first, second, standby, left = s
+        shards = first, second
+        if order == none:
+            yield "an operator asks", (asked, *s[1:])
+        if order == asked or order == goes and "go_early" in bugs:
+            if first == old:
+                yield "the first server says yes", (order, store, can, *s[3:])
+            if second == old:
+                yield "the second server says yes", (order, store, first, can, *s[4:])
+                yield "the second server says no", (refused, *s[1:])
+        ready = any if "go_early" in bugs else all
+        if order == asked and ready(shard != old for shard in shards):
+            yield "it goes", (goes, none if "order_forgotten" in bugs else goes, first, second,
+                              standby if "standby_stays" in bugs else away, left)
+        if order == goes and first == can:
+            yield "the first server takes it", (order, store, taken, *s[3:])
+        if order == goes and second == can:
+            yield "the second server takes it", (order, store, first, taken, *s[4:])
+        if first == taken and standby == in_sync:
+            yield "the standby takes over", (*s[:4], serves, left)
+        if order == goes and first == taken:  # its epoch is opened while the order goes
+            yield "the first server starts", (order, store, new, *s[3:])
+        if order == goes and second == taken:
+            yield "the second server starts", (order, store, first, new, *s[4:])
+        if order == goes and shards == (new, new):
+            yield "it is over", (over, over, *s[2:])
+        if left:
+            forgets = [old if shard == can else shard for shard in shards]
+            kept = forgets if store == none else shards
+            yield "the coordinator restarts", (store, store, *kept, standby, left - 1)
+
+    def bad(s):
+        order, _, first, second, standby, _ = s
+        changed = new in (first, second) or taken in (first, second)
+        if order == refused and changed:
+            return "an order is refused, and a shard has changed"
+        if standby == serves:
+            return "a standby serves the history that was given up"
+        return ""
+
+    fair = ("an operator asks", "the first server says yes", "the second server says yes",
+            "it goes", "the first server takes it", "the second server takes it",
+            "the first server starts", "the second server starts", "it is over")
+    return start, nxt, bad, lambda s: s[0] in (refused, over), fair
+
+
+WORLDS = {"ordered": ordered, "pace": pace, "norms": norms, "third": third, "begun": begun,
           "rounds": rounds, "expelled": expelled, "rewound": rewound}
 
 

@@ -27,6 +27,7 @@
 #include "server/coordinator/commit.h"
 #include "server/coordinator/owners/choice.h"
 #include "server/coordinator/owners/epochs.h"
+#include "server/coordinator/owners/refold.h"
 #include "server/coordinator/stable.h"
 
 static const char KEY[] = "epoch/";
@@ -156,8 +157,10 @@ lh_err ps_co_open_epoch(struct ps_coordinator *c, uint32_t shard, uint64_t expec
     if (expect != last || open->epoch <= last) return LH_OK;
     if (!holds_acknowledged(s, open, from)) return LH_OK;
     if (s->move.target) return LH_OK; // the target may serve already: it must answer
+    // No server chooses another history by itself.
+    if (rewound && !ps_co_refold_goes(c, shard)) return LH_OK;
     bool keeps = keeps_stable(s, open) && !rewound;
-    if (!keeps && !below_stable) return LH_OK;
+    if (!keeps && !below_stable && !rewound) return LH_OK;
     if (open->epoch <= s->move.epoch) // a server of this version requests none of these
         return lh_fail(LH_ERR_VERSION,
                        "shard %u: epoch %" PRIu64 " was reserved for another server by a move, and "

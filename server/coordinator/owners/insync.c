@@ -23,6 +23,7 @@
 #include "server/coordinator/owners/insync.h"
 #include "server/coordinator/owners/move.h"
 #include "server/coordinator/owners/owner.h"
+#include "server/coordinator/owners/refold.h"
 #include "server/coordinator/owners/rights.h"
 #include "server/coordinator/silence.h"
 
@@ -110,6 +111,9 @@ static lh_err change(struct ps_coordinator *c, const Longhaul__V1__InSyncRequest
                        "shard %u: the directory of standby %016" PRIx64 " may lack what it "
                        "confirmed, and has another name by now",
                        m->shard, m->standby);
+    if (m->standby && ps_co_refold_goes(c, m->shard))
+        return lh_fail(LH_ERR_BUSY, "shard %u is being taken back: no standby joins it meanwhile",
+                       m->shard);
     const struct lh_point *held = ps_co_held(s);
     if (s->standby != m->standby && held && held->epoch == head.epoch &&
         held->version > head.version)

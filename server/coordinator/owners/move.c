@@ -22,6 +22,7 @@
 #include "server/coordinator/owners/epochs.h"
 #include "server/coordinator/owners/move.h"
 #include "server/coordinator/owners/owner.h"
+#include "server/coordinator/owners/refold.h"
 #include "server/coordinator/owners/rights.h"
 #include "server/coordinator/silence.h"
 
@@ -223,6 +224,9 @@ static LH_MUST lh_err check_move(const struct ps_coordinator *c, uint32_t shard,
                        shard);
     if (s->phase == LH_PHASE_END)
         return lh_fail(LH_ERR_INVALID, "shard %u has ended: its log takes no record", shard);
+    if (ps_co_refold_goes(c, shard))
+        return lh_fail(LH_ERR_BUSY, "shard %u is being taken back (longhaul refold, rewind)",
+                       shard);
     if (s->move.target && !is_target(s, target))
         return lh_fail(LH_ERR_INVALID, "shard %u goes to another server already", shard);
     if (s->standby && !lh_same_directory(s->standby, target))

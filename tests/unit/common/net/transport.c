@@ -26,6 +26,7 @@ static const struct {
     {"longhaul.v1.Shard/Status", "WSCA"}, {"grpc.health.v1.Health/Check", "WSCA"},
     {"longhaul.v1.Member/Move", "A"},     {"longhaul.v1.Data/Unit", "W"},
     {"longhaul.v1.Member/Expel", "A"},    {"longhaul.v1.Member/Adopt", "A"},
+    {"longhaul.v1.Member/Refold", "A"},   {"longhaul.v1.Member/Pause", "A"},
 };
 
 static const char *row_of(enum lh_rpc rpc)

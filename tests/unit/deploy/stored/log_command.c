@@ -114,7 +114,7 @@ static void parameters_of_a_past_moment_are_exported(void **state)
     assert_int_equal(dp_replay_want(&past, "8"), LH_OK);
     assert_int_equal(dp_replay_dir(&past, history_in_root(r, "server")), LH_OK);
     for (uint32_t i = 0; i < HISTORY_SHARDS; i++)
-        memcpy(theta + m->shard[i].first, past.shard[i].replica.theta,
+        memcpy(theta + m->shard[i].first, past.fold.shard[i].replica.theta,
                m->shard[i].values * sizeof(float));
     dp_replay_free(&past);
     dp_job_close(&job);

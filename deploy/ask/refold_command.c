@@ -1,0 +1,236 @@
+// longhaul refold, longhaul rewind: takes a running run back, to the fold without a worker's
+// pushes, or to earlier versions.
+//
+// The request is sent again until the order is over; a kill of this command changes nothing about
+// the order. A coordinator that is away for a moment (it may share its process with a server, which
+// starts again) is waited for.
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/base/check.h"
+#include "common/base/limits.h"
+#include "common/base/text.h"
+#include "deploy/ask/admin.h"
+#include "deploy/tool/commands.h"
+#include "longhaul/v1/member.pb-c.h"
+
+static const int64_t POLL_NS = 300 * LH_MS;
+
+struct request {
+    struct dp_admin admin;
+    const char *timeout;
+    uint64_t timeout_s;
+    // what is asked for
+    char region[LH_NAME_BYTES], name[LH_NAME_BYTES]; // refold
+    uint64_t from, to;
+    Longhaul__V1__ShardVersion version[DP_TEXTS_MAX], *versions[DP_TEXTS_MAX];
+    size_t version_count;
+    // the last answer
+    uint64_t number, left_out;
+    uint32_t shards, done, kept;
+    bool goes, over;
+    char why[400];
+};
+
+static lh_err take_answer(void *arg, const ProtobufCMessage *m)
+{
+    struct request *q = arg;
+    const Longhaul__V1__RefoldReply *a = (const Longhaul__V1__RefoldReply *)m;
+    bool forgotten = !a->number; // the coordinator was restarted before it went: asked anew
+    if (forgotten && q->goes)
+        return lh_fail(LH_ERR_CONFLICT, "another order came after this one: `longhaul events` says "
+                                        "what became of each (refold.over)");
+    q->number = a->number;
+    if (forgotten) return LH_OK;
+    q->goes = a->goes;
+    q->over = a->over;
+    q->shards = a->shards;
+    q->done = a->done;
+    q->kept = a->kept;
+    q->left_out = a->left_out;
+    snprintf(q->why, sizeof q->why, "%s", a->why);
+    lh_text_tame(q->why, strlen(q->why)); // a server's words
+    return LH_OK;
+}
+
+static LH_MUST lh_err ask(struct request *q)
+{
+    Longhaul__V1__RefoldRequest m = LONGHAUL__V1__REFOLD_REQUEST__INIT;
+    m.name = q->name;
+    m.region = q->region;
+    m.from = q->from;
+    m.to = q->to;
+    m.shards = q->versions;
+    m.n_shards = q->version_count;
+    m.number = q->number;
+    return dp_admin_ask(&q->admin, LH_RPC_REFOLD, &m.base, &longhaul__v1__refold_reply__descriptor,
+                        take_answer, q);
+}
+
+// Asks until the order is over, refused, or the time is.
+static LH_MUST lh_err follow(struct request *q)
+{
+    int64_t until = lh_now(q->admin.env) + (int64_t)q->timeout_s * LH_SECOND;
+    for (;;) {
+        lh_err err = ask(q);
+        bool away = err == LH_ERR_UNAVAILABLE || err == LH_ERR_DEADLINE;
+        bool late = q->timeout_s && lh_now(q->admin.env) >= until;
+        if (err && (!away || !q->number || late)) return err;
+        if (q->over || late) return LH_OK;
+        dp_admin_pause(&q->admin, POLL_NS);
+    }
+}
+
+static void tell(const struct request *q)
+{
+    if (q->over)
+        printf("%u of %u shards go on from there, under new epochs", q->done, q->shards);
+    else if (q->goes)
+        printf("under way: %u of %u shards go on from there; the same command waits for the others",
+               q->done, q->shards);
+    else
+        printf("no shard has changed: not every server has said yet whether it can");
+    if (q->name[0] && q->goes + q->over) printf("; %" PRIu64 " pushes are left out", q->left_out);
+    printf("\n");
+}
+
+static LH_MUST lh_err take_back(struct request *q, enum dp_exit *exit)
+{
+    lh_err err = dp_admin_open(&q->admin);
+    if (!err) err = follow(q);
+    dp_admin_close(&q->admin);
+    if (err) return err;
+    tell(q);
+    *exit = q->over ? DP_OK : DP_STOPPED;
+    if (!q->kept) return LH_OK;
+    return lh_fail(LH_ERR_INTERNAL, "%u of %u shards go on with the history that they have: %s",
+                   q->kept, q->shards, q->why);
+}
+
+static const char bounds[] =
+    "\n"
+    "Every server is asked first: a refusal comes before any shard has changed, and says from\n"
+    "which version on it is possible. Then each server starts again in place, keeps its former\n"
+    "history as DIR/before-ORDER, and the run goes on under a new epoch: workers take the new\n"
+    "states, and push what they still hold and what is in no state any more. Whoever is killed\n"
+    "meanwhile goes on with the order when it is back; the same command waits for its end.\n"
+    "\n"
+    "Exit codes: 0 done; 1 a server could not after all; 2 wrong line, or not now (the run is\n"
+    "closing, a shard is moved or has no server, another order is under way); 3 it does not go\n"
+    "so far back, no such version yet, or no push of that worker; 4 no coordinator answers; 7\n"
+    "this certificate may not; 8 not done when the time was over (it goes on).";
+
+static LH_MUST lh_err common(struct request *q, const struct dp_usage *usage, int argc, char **argv,
+                             bool *help)
+{
+    struct dp_texts rest;
+    LH_TRY(dp_flags(usage, argc, argv, &rest, help));
+    if (*help) return LH_OK;
+    if (rest.count) return lh_fail(LH_ERR_INVALID, "usage: %s", usage->line);
+    q->timeout_s = 3600;
+    if (!q->timeout) return LH_OK;
+    return dp_number("--timeout", q->timeout, 0, UINT32_MAX, &q->timeout_s);
+}
+
+static LH_MUST lh_err parse_version(struct request *q, const char *text)
+{
+    const char *colon = strchr(text, ':');
+    if (!colon) return dp_number("--to", text, 1, UINT64_MAX - 1, &q->to);
+    char number[24];
+    uint64_t shard = 0, version = 0;
+    snprintf(number, sizeof number, "%.*s", (int)(colon - text), text);
+    LH_TRY(dp_number("--to", number, 0, LH_SHARDS_MAX - 1, &shard));
+    LH_TRY(dp_number("--to", colon + 1, 1, UINT64_MAX - 1, &version));
+    Longhaul__V1__ShardVersion *v = &q->version[q->version_count];
+    longhaul__v1__shard_version__init(v);
+    v->shard = (uint32_t)shard;
+    v->version = version;
+    q->versions[q->version_count++] = v;
+    return LH_OK;
+}
+
+static LH_MUST lh_err run_rewind(struct request *q, int argc, char **argv, enum dp_exit *exit)
+{
+    struct dp_texts to = {0};
+    char about[2048];
+    bool help;
+    const struct dp_flag flags[] = {
+        {"--to", DP_EACH, &to, "[SHARD:]VERSION", "of all shards, or of one"},
+        {"--timeout", DP_TEXT, &q->timeout, "SECONDS", "for all of it; 0: without end (3600)"},
+        DP_ADMIN_FLAGS(q->admin),
+    };
+    snprintf(
+        about, sizeof about,
+        "Takes a running run back to versions that its shards had. Versions go as far back as\n"
+        "the servers' checkpoints and logs are kept (checkpoint.keep).\n%s",
+        bounds);
+    const struct dp_usage usage = {
+        "longhaul rewind --to VERSION --dir RUNDIR | --coordinator HOST:PORT [flags]", about, flags,
+        LH_COUNT(flags)};
+    LH_TRY(common(q, &usage, argc, argv, &help));
+    if (help) return LH_OK;
+    if (!to.count) return lh_fail(LH_ERR_INVALID, "--to is missing: usage: %s", usage.line);
+    for (unsigned i = 0; i < to.count; i++) LH_TRY(parse_version(q, to.at[i]));
+    return take_back(q, exit);
+}
+
+static LH_MUST lh_err parse_worker(struct request *q, const char *who)
+{
+    const char *slash = strchr(who, '/'), *name = slash ? slash + 1 : who;
+    size_t region = slash ? (size_t)(slash - who) : 0;
+    if (!name[0] || strlen(name) >= sizeof q->name || region >= sizeof q->region)
+        return lh_fail(LH_ERR_INVALID, "--without: '%.80s' is no name: [REGION/]NAME", who);
+    memcpy(q->region, who, region);
+    memcpy(q->name, name, strlen(name) + 1);
+    return LH_OK;
+}
+
+static LH_MUST lh_err run_refold(struct request *q, int argc, char **argv, enum dp_exit *exit)
+{
+    const char *without = NULL, *from = NULL;
+    char about[2048];
+    bool help;
+    const struct dp_flag flags[] = {
+        {"--without", DP_TEXT, &without, "[REGION/]NAME", "the worker"},
+        {"--from", DP_TEXT, &from, "VERSION", "only what it pushed from this version on"},
+        {"--timeout", DP_TEXT, &q->timeout, "SECONDS", "for all of it; 0: without end (3600)"},
+        DP_ADMIN_FLAGS(q->admin),
+    };
+    snprintf(about, sizeof about,
+             "Folds the logs of a running run again without what one worker pushed, as if all of\n"
+             "it had been refused: the units that it claimed are free again. It goes as far back\n"
+             "as the servers' checkpoints and logs are kept (checkpoint.keep). Expel the worker\n"
+             "first (`longhaul expel`), or it pushes the same again.\n%s",
+             bounds);
+    const struct dp_usage usage = {
+        "longhaul refold --without [REGION/]NAME --dir RUNDIR | --coordinator HOST:PORT [flags]",
+        about, flags, LH_COUNT(flags)};
+    LH_TRY(common(q, &usage, argc, argv, &help));
+    if (help) return LH_OK;
+    if (!without) return lh_fail(LH_ERR_INVALID, "--without is missing: usage: %s", usage.line);
+    LH_TRY(parse_worker(q, without));
+    if (from) LH_TRY(dp_number("--from", from, 1, UINT64_MAX - 1, &q->from));
+    return take_back(q, exit);
+}
+
+static int command(int argc, char **argv, const char *name,
+                   lh_err (*run)(struct request *, int, char **, enum dp_exit *))
+{
+    struct request *q = calloc(1, sizeof *q);
+    enum dp_exit exit = DP_OK;
+    lh_err err = q ? run(q, argc, argv, &exit) : LH_ERR_NO_MEMORY;
+    free(q);
+    return err ? (int)dp_complain(name, err) : (int)exit;
+}
+
+int dp_cmd_rewind(int argc, char **argv)
+{
+    return command(argc, argv, "rewind", run_rewind);
+}
+
+int dp_cmd_refold(int argc, char **argv)
+{
+    return command(argc, argv, "refold", run_refold);
+}

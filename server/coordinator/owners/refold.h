@@ -1,0 +1,38 @@
+// Refold: an operator's order to take all shards back, to earlier versions or to the fold without a
+// worker's pushes (server/docs/0000-protocol.md#rule-33; the servers' half is
+// server/recovery/refold.c).
+#ifndef PS_CO_REFOLD_H
+#define PS_CO_REFOLD_H
+
+#include "server/coordinator/core.h"
+
+struct Longhaul__V1__RefoldOrder;
+struct Longhaul__V1__RefoldReply;
+struct Longhaul__V1__RefoldRequest;
+struct Longhaul__V1__ReportRequest;
+struct lh_peer;
+struct lh_request;
+
+LH_MUST lh_err ps_co_refold_make(struct ps_coordinator *c);
+void ps_co_refold_free(struct ps_coordinator *c);
+LH_MUST lh_err ps_co_load_refold(struct ps_coordinator *c);
+
+// An operator's request: begins an order, joins the one that is under way, or asks what became of
+// it. LH_ERR_INVALID, LH_ERR_NOT_FOUND, LH_ERR_BUSY: nothing was changed anywhere, and why.
+LH_MUST lh_err ps_co_refold(struct ps_coordinator *c, const struct lh_peer *asker,
+                            const struct Longhaul__V1__RefoldRequest *m,
+                            struct Longhaul__V1__RefoldReply *out);
+void ps_co_on_refold(void *self, struct lh_request *rq, const ProtobufCMessage *m);
+
+// Takes what an owner's report says of the order.
+LH_MUST lh_err ps_co_refold_heard(struct ps_coordinator *c,
+                                  const struct Longhaul__V1__ReportRequest *m);
+// Fills in the order for the answer to an owner's report; false: none. The caller frees out->to.
+bool ps_co_refold_tell(struct ps_coordinator *c, const struct Longhaul__V1__ReportRequest *m,
+                       struct Longhaul__V1__RefoldOrder *out);
+
+// An order goes, and the shard's server has not said yet what became of it. Until then no standby
+// joins the shard, and it is not moved.
+bool ps_co_refold_goes(const struct ps_coordinator *c, uint32_t shard);
+
+#endif

@@ -1,0 +1,352 @@
+// An operator takes running shards back (server/docs/0000-protocol.md#rule-33): a refusal changes
+// nothing, whoever is killed goes on with the order, and no standby serves the former history.
+#include <stdlib.h>
+#include <string.h>
+
+#include "server/coordinator/owners/move.h"
+#include "server/coordinator/owners/owner.h"
+#include "server/coordinator/owners/refold.h"
+#include "server/push/insync.h"
+#include "tests/cores/rig.h"
+
+enum { HEAD = 12, BACK = 7, OPERATIONS_MAX = 200 };
+
+static const struct ps_shard *shard(const struct rig *r)
+{
+    return r->server->shard[0];
+}
+
+static lh_err order(struct rig *r, const Longhaul__V1__RefoldRequest *m,
+                    Longhaul__V1__RefoldReply *out)
+{
+    *out = (Longhaul__V1__RefoldReply)LONGHAUL__V1__REFOLD_REPLY__INIT;
+    lh_err err = ps_co_refold(r->coordinator, &r->c.self, m, out);
+    rig_settle(r);
+    return err;
+}
+
+static Longhaul__V1__RefoldRequest back_to(uint64_t version)
+{
+    Longhaul__V1__RefoldRequest m = LONGHAUL__V1__REFOLD_REQUEST__INIT;
+    m.to = version;
+    return m;
+}
+
+static lh_err order_back(struct rig *r, Longhaul__V1__RefoldRequest m,
+                         Longhaul__V1__RefoldReply *out)
+{
+    return order(r, &m, out);
+}
+
+static Longhaul__V1__RefoldRequest without(const struct rig *r, uint32_t w)
+{
+    Longhaul__V1__RefoldRequest m = LONGHAUL__V1__REFOLD_REQUEST__INIT;
+    m.name = (char *)(uintptr_t)r->w[w].self.name; // only read
+    m.region = (char *)(uintptr_t)r->w[w].self.region;
+    return m;
+}
+
+// The order as the operator's command follows it; a server that stops for it is started again.
+static lh_err follow(struct rig *r, Longhaul__V1__RefoldRequest m, Longhaul__V1__RefoldReply *out)
+{
+    uint32_t stopped = r->fatal_count;
+    for (int i = 0; i < 400; i++) {
+        lh_err err = order(r, &m, out);
+        if (err || out->over) return err;
+        m.number = out->number;
+        rig_run(r, 100 * LH_MS);
+        if (r->fatal_count == stopped) continue;
+        assert_non_null(strstr(r->fatal_text, "takes the shards back"));
+        stopped = r->fatal_count;
+        rig_kill_server(r, false);
+        assert_int_equal(rig_start_server(r, false), LH_OK);
+    }
+    fail_msg("the order is not over");
+    return LH_ERR_INTERNAL;
+}
+
+static struct rig *begun(uint64_t seed)
+{
+    struct rig *r = rig_new(seed);
+    lh_fake_folders_apart(r->s.env);
+    rig_start_coordinator(r);
+    assert_int_equal(rig_start_server(r, false), LH_OK);
+    rig_run(r, LH_SECOND);
+    rig_log(r, 1, HEAD);
+    rig_run(r, LH_SECOND);
+    return r;
+}
+
+static struct lh_hash chain_at(const struct rig *r, uint64_t version)
+{
+    struct lh_hash chain;
+    assert_int_equal(ps_shard_chain(shard(r), version, &chain), LH_OK);
+    return chain;
+}
+
+// The shard goes on from BACK of its former history, in a later epoch.
+static void went_back(struct rig *r, const struct lh_hash *chain, uint64_t epoch)
+{
+    rig_run(r, 2 * LH_SECOND);
+    const struct lh_ledger *l = &shard(r)->replica.ledger;
+    assert_int_equal(r->server->phase, PS_SERVING);
+    assert_true(l->version > BACK && l->epoch > epoch);
+    assert_int_equal(r->server->refold.stage, PS_REFOLD_DONE);
+    assert_false(r->server->log.rewound);
+    assert_int_equal(r->coordinator->refold.stage, PS_CO_REFOLD_OVER);
+    assert_false(ps_co_refold_goes(r->coordinator, 0));
+    const struct lh_point *last = &r->coordinator->shard[0].begun[0];
+    bool found = false;
+    for (size_t i = 0; i < r->coordinator->shard[0].epochs; i++)
+        found |= last[i].version == BACK && lh_hash_equal(&last[i].chain, chain);
+    assert_true(found); // an epoch began there
+    uint64_t version = l->version;
+    rig_hello(r, 0, UINT64_C(100) << 32, 0, 1); // it takes records
+    assert_true(shard(r)->replica.ledger.version > version);
+}
+
+static void the_run_goes_on_from_an_earlier_version(void **state)
+{
+    (void)state;
+    struct rig *r = begun(1);
+    struct lh_hash chain = chain_at(r, BACK);
+    uint64_t epoch = shard(r)->replica.ledger.epoch;
+    Longhaul__V1__RefoldReply out;
+    for (uint64_t times = 1; times <= 2; times++) {
+        assert_int_equal(follow(r, back_to(BACK), &out), LH_OK);
+        assert_int_equal(out.done, 1);
+        assert_int_equal(out.kept, 0);
+        if (times == 1) went_back(r, &chain, epoch);
+        rig_run(r, LH_SECOND);
+        assert_int_equal(shard(r)->replica.ledger.epoch, epoch + times);
+    }
+    rig_free(r);
+}
+
+// ---------------------------------------------------------------- kills
+
+// Runs until the order goes, or the server stops for it.
+static void until_it_goes(struct rig *r)
+{
+    Longhaul__V1__RefoldReply out;
+    assert_int_equal(order_back(r, back_to(BACK), &out), LH_OK);
+    for (int i = 0; i < 4000 && r->coordinator->refold.stage != PS_CO_REFOLD_GOES; i++)
+        rig_run(r, LH_MS);
+    assert_int_equal(r->coordinator->refold.stage, PS_CO_REFOLD_GOES);
+}
+
+// The server loses its power at its n-th file operation since the order goes; `life` 1: since the
+// start that carries it out. False: it did not come so far.
+static bool dies_at(uint64_t seed, int life, int n)
+{
+    struct rig *r = begun(seed);
+    struct lh_hash chain = chain_at(r, BACK);
+    uint64_t epoch = shard(r)->replica.ledger.epoch;
+    struct lh_env *env = r->s.env;
+    lh_err err = LH_OK;
+    until_it_goes(r);
+    if (life == 0) lh_fake_crash_at(env, n, true);
+    for (int i = 0; i < 4000 && lh_fake_alive(env) && !r->fatal_count; i++) rig_run(r, LH_MS);
+    if (life == 1) {
+        rig_kill_server(r, false);
+        r->crash_at = n + 1;
+        err = rig_start_server(r, false);
+        for (int i = 0; i < 2000 && !err && lh_fake_alive(env); i++) {
+            rig_run(r, LH_MS);
+            if (r->server->refold.stage == PS_REFOLD_DONE) break;
+        }
+    }
+    bool died = !lh_fake_alive(env);
+    lh_fake_crash_at(env, -1, false);
+    if (died || life == 0) {
+        if (err) r->server = NULL;
+        rig_kill_server(r, true);
+        assert_int_equal(rig_start_server(r, false), LH_OK);
+    }
+    Longhaul__V1__RefoldReply out;
+    assert_int_equal(follow(r, back_to(BACK), &out), LH_OK);
+    went_back(r, &chain, epoch);
+    rig_free(r);
+    return died;
+}
+
+static void a_server_that_dies_anywhere_goes_on_with_it(void **state)
+{
+    (void)state;
+    for (int life = 0; life < 2; life++) {
+        int n = 0;
+        while (dies_at(1 + (uint64_t)n, life, n)) assert_true(++n < OPERATIONS_MAX);
+        assert_true(n >= (life ? 50 : 4));
+    }
+}
+
+static void so_does_the_coordinator(void **state)
+{
+    (void)state;
+    struct rig *r = begun(3);
+    struct lh_hash chain = chain_at(r, BACK);
+    uint64_t epoch = shard(r)->replica.ledger.epoch;
+    Longhaul__V1__RefoldReply out;
+    until_it_goes(r);
+    lh_fake_kill(r->c.env, true);
+    rig_kill_coordinator(r);
+    rig_start_coordinator(r);
+    assert_int_equal(r->coordinator->refold.stage, PS_CO_REFOLD_GOES);
+    assert_int_equal(order_back(r, back_to(BACK - 1), &out),
+                     LH_ERR_BUSY); // another one
+    assert_int_equal(follow(r, back_to(BACK), &out), LH_OK);
+    went_back(r, &chain, epoch);
+    rig_kill_coordinator(r);
+    rig_start_coordinator(r);
+    assert_int_equal(r->coordinator->refold.stage, PS_CO_REFOLD_OVER);
+    rig_free(r);
+}
+
+// ---------------------------------------------------------------- refusals
+
+static void refused(struct rig *r, Longhaul__V1__RefoldRequest m, lh_err err, const char *word)
+{
+    struct lh_point was = r->coordinator->shard[0].head;
+    uint32_t fatal = r->fatal_count;
+    Longhaul__V1__RefoldReply out;
+    assert_int_equal(follow(r, m, &out), err);
+    assert_non_null(strstr(lh_err_text(err), word));
+    rig_run(r, LH_SECOND);
+    assert_int_equal(r->fatal_count, fatal);
+    assert_int_equal(r->coordinator->shard[0].head.epoch, was.epoch);
+}
+
+static void a_refusal_changes_nothing_and_says_from_where(void **state)
+{
+    (void)state;
+    struct rig *r = rig_new(5);
+    r->segment_bytes = 512;
+    rig_start_coordinator(r);
+    Longhaul__V1__RefoldReply out;
+    assert_int_equal(order_back(r, back_to(2), &out), LH_ERR_BUSY);
+    assert_non_null(strstr(lh_err_text(LH_ERR_BUSY), "no server"));
+    assert_int_equal(rig_start_server(r, false), LH_OK);
+    rig_run(r, LH_SECOND);
+    for (uint64_t i = 1; i <= 40; i++) rig_hello(r, 0, i << 32, 0, 1);
+    rig_run(r, 2 * LH_SECOND);
+    assert_true(shard(r)->index[0].version > 3); // trimmed
+    Longhaul__V1__ShardVersion one = LONGHAUL__V1__SHARD_VERSION__INIT, *list[] = {&one};
+    Longhaul__V1__RefoldRequest m = back_to(0);
+    refused(r, m, LH_ERR_INVALID, "which version of shard 0");
+    one.shard = 1;
+    one.version = 1;
+    m.shards = list;
+    m.n_shards = 1;
+    refused(r, m, LH_ERR_INVALID, "no shard 1");
+    refused(r, back_to(1000), LH_ERR_NOT_FOUND, "no version 1000 yet");
+    refused(r, back_to(2), LH_ERR_NOT_FOUND, "the first possible one is");
+    refused(r, without(r, 0), LH_ERR_NOT_FOUND, "no push of"); // it has raised incarnations alone
+    refused(r, without(r, 1), LH_ERR_NOT_FOUND, "no push of");
+    r->coordinator->shard[0].move.target = 7;
+    refused(r, back_to(38), LH_ERR_BUSY, "is being moved");
+    r->coordinator->shard[0].move.target = 0;
+    uint8_t phase = r->coordinator->plan.phase;
+    r->coordinator->plan.phase = LH_PHASE_CLOSE;
+    refused(r, back_to(38), LH_ERR_INVALID, "closing or over");
+    r->coordinator->plan.phase = phase;
+    assert_int_equal(follow(r, back_to(38), &out), LH_OK);
+    rig_free(r);
+}
+
+// A directory that lacks what the order needs by the time it goes keeps its history.
+static void a_shard_that_cant_after_all_is_named(void **state)
+{
+    (void)state;
+    struct rig *r = begun(7);
+    Longhaul__V1__RefoldReply out;
+    until_it_goes(r);
+    for (int i = 0; i < 4000 && !r->fatal_count; i++) rig_run(r, LH_MS);
+    assert_int_equal(r->fatal_count, 1);
+    rig_kill_server(r, false);
+    lh_fake_disk_wipe(r->s.env);
+    assert_int_equal(rig_start_server(r, false), LH_OK);
+    assert_int_equal(follow(r, back_to(BACK), &out), LH_OK);
+    assert_int_equal(out.done, 0);
+    assert_int_equal(out.kept, 1);
+    assert_non_null(strstr(out.why, "shard 0"));
+    rig_free(r);
+}
+
+// ---------------------------------------------------------------- a standby
+
+static void no_standby_serves_the_former_history(void **state)
+{
+    (void)state;
+    struct rig *r = rig_new(9);
+    rig_begin_in_sync(r);
+    uint64_t owner = r->coordinator->shard[0].owner, last = shard(r)->replica.ledger.version;
+    Longhaul__V1__RefoldReply out;
+    assert_int_equal(order_back(r, back_to(3), &out), LH_OK);
+    for (int i = 0; i < 4000 && !r->fatal_count; i++) rig_run(r, LH_MS);
+    assert_int_equal(r->fatal_count, 1);
+    assert_int_equal(r->coordinator->shard[0].standby, 0);
+    rig_kill_server(r, false);
+    rig_run(r, 20 * LH_SECOND); // far more than a take-over takes
+    assert_int_equal(r->coordinator->shard[0].owner, owner);
+    uint32_t shards;
+    assert_int_equal(ps_co_move(r->coordinator, r->t.self.name, &shards), LH_ERR_BUSY);
+    assert_int_equal(rig_start_server(r, false), LH_OK);
+    rig_run(r, 4 * LH_SECOND);
+    assert_true(shard(r)->replica.ledger.version < last);
+    assert_int_equal(shard(r)->insync.state, PS_IN_SYNC);
+    rig_hello(r, 0, UINT64_C(100) << 32, 0, 1);
+    rig_run(r, LH_SECOND);
+    assert_true(lh_hash_equal(&r->standby->shard[0]->replica.ledger.chain,
+                              &shard(r)->replica.ledger.chain));
+    rig_free(r);
+}
+
+// ---------------------------------------------------------------- without a worker
+
+static void what_a_worker_pushed_is_taken_out_and_comes_again(void **state)
+{
+    (void)state;
+    struct rig *r = rig_new(11);
+    struct rig_life life = {0};
+    rig_start_coordinator(r);
+    assert_int_equal(rig_start_server(r, false), LH_OK);
+    rig_run(r, LH_SECOND);
+    struct wk_conf conf = rig_life_conf(r, &life, 50);
+    rig_life_start(&life, &conf);
+    uint64_t id = lh_worker_id(&r->w[1].self);
+    const struct lh_ledger *l = &shard(r)->replica.ledger;
+    for (int i = 0; i < 1000 && l->tokens < 200; i++) rig_run(r, 100 * LH_MS);
+    assert_true(l->tokens >= 200);
+    rig_life_end(r, &life, false);
+    uint64_t pushes = lh_ledger_row(l, id)->admitted;
+    Longhaul__V1__RefoldReply out;
+    assert_int_equal(follow(r, without(r, 1), &out), LH_OK);
+    assert_int_equal(out.left_out, pushes);
+    l = &shard(r)->replica.ledger;
+    assert_int_equal(l->tokens, 0);
+    assert_int_equal(lh_ledger_row(l, id)->admitted, 0);
+    for (size_t i = 0; i < l->credit_bytes; i++) assert_int_equal(l->credit[i], 0);
+    for (uint64_t i = 0; i < r->manifest.values; i++)
+        assert_true(shard(r)->replica.theta[i] == r->initial[i]);
+    rig_boot_worker(r, 1);
+    conf = rig_life_conf(r, &life, 50);
+    rig_life_start(&life, &conf);
+    for (int i = 0; i < 1000 && !lh_ledger_row(l, id)->admitted; i++) rig_run(r, 100 * LH_MS);
+    assert_true(lh_ledger_row(l, id)->admitted > 0);
+    rig_life_end(r, &life, false);
+    rig_free(r);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_run_goes_on_from_an_earlier_version),
+        cmocka_unit_test(a_server_that_dies_anywhere_goes_on_with_it),
+        cmocka_unit_test(so_does_the_coordinator),
+        cmocka_unit_test(a_refusal_changes_nothing_and_says_from_where),
+        cmocka_unit_test(a_shard_that_cant_after_all_is_named),
+        cmocka_unit_test(no_standby_serves_the_former_history),
+        cmocka_unit_test(what_a_worker_pushed_is_taken_out_and_comes_again),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
