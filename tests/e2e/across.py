@@ -327,24 +327,24 @@ def play(fleet, seed, faults):
         check(host.end() == 0, f"{host.name} ended with {host.process.returncode}")
 
 
-def out_of_time(*_):
-    raise Failure(f"not done after {LIMIT_S} s")
-
-
-def main():
-    flags = argparse.ArgumentParser(description=__doc__)
+def arguments(description):
+    flags = argparse.ArgumentParser(description=description)
     flags.add_argument("--build", required=True, help="the build tree")
-    flags.add_argument("--seed", type=int, default=1, help="of the faults")
-    flags.add_argument("--no-faults", action="store_true")
     flags.add_argument("--keep", action="store_true", help="keep the hosts' folders")
-    given = flags.parse_args()
+    return flags
+
+
+def on_hosts(given, limit_s, played):
+    """Calls played(fleet). Where it fails, or takes too long, the hosts' logs are shown and their
+    folders are kept."""
+    def out_of_time(*_):
+        raise Failure(f"not done after {limit_s} s")
     signal.signal(signal.SIGALRM, out_of_time)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
-    signal.alarm(LIMIT_S)
-    fleet = Fleet(given.build)
-    done = False
+    signal.alarm(limit_s)
+    fleet, done = Fleet(given.build), False
     try:
-        play(fleet, given.seed, not given.no_faults)
+        played(fleet)
         done = True
     finally:
         if not done:
@@ -353,6 +353,14 @@ def main():
         fleet.close(given.keep or not done)
     print("ok")
     return 0
+
+
+def main():
+    flags = arguments(__doc__)
+    flags.add_argument("--seed", type=int, default=1, help="of the faults")
+    flags.add_argument("--no-faults", action="store_true")
+    given = flags.parse_args()
+    return on_hosts(given, LIMIT_S, lambda fleet: play(fleet, given.seed, not given.no_faults))
 
 
 if __name__ == "__main__":

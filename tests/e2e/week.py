@@ -6,17 +6,15 @@ The hosts, the links and the desk are those of across.py. The page's commands ar
 is gone with its disk, then all of them. In the end the workers exit with 0 and all replicas have
 the servers' digests. What was credited by the backup is not trained again.
 """
-import argparse
 import json
 import os
 import re
 import shutil
-import signal
 import subprocess
 import sys
 
 import across
-from across import ENTER, TREE, Fleet, Host
+from across import ENTER, TREE
 from loopback import check_replicas, mark, trained_on
 from world import check, until
 
@@ -177,25 +175,12 @@ def play(week):
 
 
 def main():
-    flags = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    flags.add_argument("--build", required=True, help="the build tree")
-    flags.add_argument("--keep", action="store_true", help="keep the hosts' folders")
-    given = flags.parse_args()
-    signal.signal(signal.SIGALRM, across.out_of_time)
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
-    signal.alarm(LIMIT_S)
-    fleet, done = Fleet(given.build), False
-    try:
+    given = across.arguments(__doc__.splitlines()[0]).parse_args()
+
+    def played(fleet):
         set_up(fleet)
         play(Week(fleet))
-        done = True
-    finally:
-        if not done:
-            for host in fleet.nodes:
-                print(f"---- {host.name}\n{host.tail() if os.path.exists(host.log) else ''}")
-        fleet.close(given.keep or not done)
-    print("ok")
-    return 0
+    return across.on_hosts(given, LIMIT_S, played)
 
 
 if __name__ == "__main__":
