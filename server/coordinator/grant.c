@@ -118,6 +118,42 @@ static void list_unit(struct ps_co_asking *a, uint64_t unit)
         a->out->unit[a->out->units++] = unit;
 }
 
+// Tokens that are credited or leased, without those that stalled workers hold: free units replace
+// them in the budget. If a stalled worker recovers, the run may end above its budget by what it
+// has begun.
+static uint64_t taken(const struct ps_coordinator *c)
+{
+    uint64_t sum = c->stock.committed_tokens;
+    for (uint32_t i = 0; i < c->workers; i++)
+        for (int k = 0; c->worker[i].stall.why && k < CO_BEGUN_COUNT; k++)
+            sum -= c->worker[i].held.tokens[k];
+    return sum;
+}
+
+// The same, and what is kept for other workers.
+static uint64_t committed(const struct ps_co_asking *a)
+{
+    uint64_t sum = taken(a->c);
+    for (uint32_t i = 0; i < a->c->workers; i++)
+        if (i != a->w && ps_co_takes(a->c, i)) sum += a->c->worker[i].wanted.kept_tokens;
+    return sum;
+}
+
+// A budget that was lowered, or that others' own data met, may be less than what is leased: the
+// worker's last units come back as far as they are beyond it. Gives the place of the first of them.
+static size_t within_budget(const struct ps_co_asking *a, const uint32_t *held, size_t n,
+                            const struct named *claimed, const struct named *begun)
+{
+    uint64_t sum = taken(a->c), beyond = sum > a->budget ? sum - a->budget : 0;
+    if (!knows_budget(a)) return n;
+    for (; n; n--) {
+        uint64_t u = held[n - 1], tokens = ps_co_unit(a->c, u)->tokens;
+        if (beyond < tokens) break;
+        if (ps_co_may_lease(a->c, u) && !has(claimed, u) && !has(begun, u)) beyond -= tokens;
+    }
+    return n;
+}
+
 // Lists the worker's units except claimed and recalled ones.
 static void list_held(struct ps_co_asking *a, const uint32_t *held, size_t n,
                       const struct named *claimed, const struct named *begun)
@@ -125,6 +161,7 @@ static void list_held(struct ps_co_asking *a, const uint32_t *held, size_t n,
     struct ps_coordinator *c = a->c;
     bool leaves = ps_co_leaving(c, &c->worker[a->w]);
     bool stalled = c->worker[a->w].stall.why != PS_CO_GOES_ON;
+    size_t within = within_budget(a, held, n, claimed, begun);
     for (size_t i = 0; i < n; i++) {
         uint64_t u = held[i];
         if (!ps_co_may_lease(c, u)) continue;
@@ -133,7 +170,7 @@ static void list_held(struct ps_co_asking *a, const uint32_t *held, size_t n,
         ps_co_lease_mark(c, u, is_claimed ? CO_CLAIMED : has(begun, u) ? CO_BEGUN : CO_WAITS);
         if (c->begun[u] != CO_WAITS) ps_co_lease_want(c, u, 0);
         if (is_claimed) continue;
-        bool goes = leaves || stalled || ps_co_wanted_elsewhere(c, u, a->w);
+        bool goes = leaves || stalled || i >= within || ps_co_wanted_elsewhere(c, u, a->w);
         if (a->ahead && !c->begun[u] && goes)
             ps_co_recall(a, u);
         else if (!stalled || c->begun[u])
@@ -144,21 +181,6 @@ static void list_held(struct ps_co_asking *a, const uint32_t *held, size_t n,
         if (c->second[i].worker == a->w && ps_co_may_lease(c, u) && !has(claimed, u))
             list_unit(a, u);
     }
-}
-
-// Tokens that are credited, leased, or kept for other workers, without those that stalled workers
-// hold: free units replace them in the budget. If a stalled worker recovers, the run may end above
-// its budget by them.
-static uint64_t committed(const struct ps_co_asking *a)
-{
-    const struct ps_coordinator *c = a->c;
-    uint64_t sum = c->stock.committed_tokens;
-    for (uint32_t i = 0; i < c->workers; i++) {
-        const struct ps_co_worker *w = &c->worker[i];
-        if (i != a->w && ps_co_takes(c, i)) sum += w->wanted.kept_tokens;
-        for (int k = 0; w->stall.why && k < CO_BEGUN_COUNT; k++) sum -= w->held.tokens[k];
-    }
-    return sum;
 }
 
 static lh_err look_at_held(struct ps_co_asking *a)

@@ -222,6 +222,37 @@ static void what_is_trained_counts_before_it_is_credited(void **state)
 }
 
 // All data are in the budget: what the slow one has reserved is recalled for the other instead.
+// An operator lowers the budget of a run whose units are leased: those that are begun are trained,
+// the others come back, by whatever policy they were leased.
+static void a_lowered_budget_takes_back_what_is_not_begun(void **state)
+{
+    (void)state;
+    for (int level = 0; level < 2; level++) {
+        struct rig *r =
+            level ? begun_run(UNITS, 300 * LH_SECOND) : balanced(UNITS, PS_BALANCE_FINISH);
+        struct ps_coordinator *c = r->coordinator;
+        struct words s[RIG_WORKERS];
+        c->conf.budget_tokens = UNITS * WORDS_TOKENS;
+        for (uint32_t w = 0; w < RIG_WORKERS; w++) {
+            s[w] = (struct words){.want = 4, .ahead = LH_LEASES_MAX, .units_per_s = 1};
+            say(r, w, &s[w]);
+        }
+        rig_run(r, 2 * LH_SECOND);
+        for (uint32_t w = 0; w < RIG_WORKERS; w++) {
+            struct heard h = say(r, w, &s[w]);
+            assert_true(h.units > 40);
+            s[w].begun[s[w].begins++] = h.unit[0];
+        }
+        c->conf.budget_tokens = 8 * WORDS_TOKENS;
+        for (int i = 0; i < 8; i++)
+            for (uint32_t w = 0; w < RIG_WORKERS; w++) gives_back(r, w, &s[w]);
+        assert_in_range(c->stock.leased_units, RIG_WORKERS, 8);
+        for (uint32_t w = 0; level && w < RIG_WORKERS; w++) // what is within it stays
+            assert_int_equal(gives_back(r, w, &s[w]), 0);
+        rig_free(r);
+    }
+}
+
 static void a_budget_of_all_data_takes_nothing_back(void **state)
 {
     (void)state;
@@ -285,6 +316,7 @@ int main(void)
         cmocka_unit_test(who_is_idle_is_left_nothing),
         cmocka_unit_test(it_gives_back_to_the_nearest_unit),
         cmocka_unit_test(what_is_trained_counts_before_it_is_credited),
+        cmocka_unit_test(a_lowered_budget_takes_back_what_is_not_begun),
         cmocka_unit_test(a_budget_of_all_data_takes_nothing_back),
         cmocka_unit_test(whole_epochs_are_trained_whole),
     };
