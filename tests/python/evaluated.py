@@ -12,6 +12,7 @@ import shutil
 import sys
 import tempfile
 import unittest
+from unittest import mock
 
 import torch
 from fake import Fake, longhaul, errors
@@ -154,6 +155,52 @@ class During(Case):
                                                                       lr=1.0)) as run:
             found = longhaul.Evaluation(run, self.data).found
         self.assertEqual(found["before"], before)
+
+    def evaluated(self, steps, **given):
+        """A life of a loop that evaluates every 2 rounds: what it found."""
+        client = Fake(dues=[longhaul.Due.CUT] * steps)
+        self.model.drop.p = 0
+        ids = torch.tensor([counting(0, LENGTH)])
+        with contextlib.redirect_stdout(io.StringIO()):
+            with longhaul.AsyncDiLoCo(client, self.model, self.optimizer,
+                                      tokens_per_step=1) as run:
+                evaluation = longhaul.Evaluation(run, self.data, every=2, sequence_length=LENGTH,
+                                                 **given)
+                for _ in range(steps):
+                    self.step(ids)
+        return evaluation.found
+
+    def test_rounds_go_on_in_the_loops_next_life(self):
+        self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.5)
+        first = self.evaluated(3)
+        self.assertEqual((first["cuts"], len(first["rounds"])), (3, 1))
+        second = self.evaluated(3)
+        self.assertEqual((second["cuts"], len(second["rounds"])), (6, 3))
+
+    def test_a_loss_that_is_no_number_is_not_the_best(self):
+        self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.5)
+        look = heldout.evaluate
+        with mock.patch.object(heldout, "evaluate", side_effect=[
+                {"de": math.nan, "ja": 1.0}] * 2 + [{"de": 1.0, "ja": 1.0}] * 2):
+            found = self.evaluated(4)
+        self.assertIs(heldout.evaluate, look)
+        self.assertTrue(math.isnan(found["rounds"][0]["mean"]))
+        self.assertEqual((found["best"]["mean"], found["best"]["when"]), (1.0, "round 4"))
+
+    def test_a_disk_without_room_does_not_end_the_loop(self):
+        self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.5)
+        with self.assertLogs("longhaul", "WARNING") as said:
+            found = self.evaluated(2, folder=os.path.join(self.folder, "is not there"))
+        self.assertIsNone(found["best"])
+        self.assertIsNotNone(found["after"])
+        self.assertIn("not kept", said.output[0])
+
+    def test_other_texts_begin_anew(self):
+        self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.5)
+        before = {"losses": {"fr": 9.0}, "mean": 9.0, "credited_tokens": 0, "versions": []}
+        self.write(heldout.FILE, json.dumps({"before": before, "best": before}).encode())
+        found = self.evaluated(2)
+        self.assertEqual(set(found["before"]["losses"]), {"de", "ja"})
 
 
 class Final(Case):

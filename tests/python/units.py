@@ -13,6 +13,7 @@ import sys
 import tempfile
 import threading
 import unittest
+import warnings
 from unittest import mock
 
 import numpy
@@ -475,7 +476,9 @@ class Boundaries(Case):
     def test_figures_of_the_loop_are_told_to_the_worker(self):
         client = Fake()
         with self.run_of(client, tokens_per_step=1) as run:
-            run.report(loss=torch.tensor(2.5), accuracy=1)
+            with warnings.catch_warnings():
+                warnings.simplefilter("error")  # a loss that was not detached is as usual
+                run.report(loss=torch.tensor(2.5, requires_grad=True), accuracy=1)
             run.report(perplexity=numpy.float32(3))
             for value in ([1], None.__class__, torch.zeros(2)):
                 with self.assertRaisesRegex(TypeError, r"report\(\): loss is a .*: pass a number"):

@@ -565,7 +565,7 @@ class AsyncDiLoCo:
             return
         for name, value in {**({} if loss is None else {"loss": loss}), **metrics}.items():
             try:
-                number = float(value)
+                number = float(value.detach() if hasattr(value, "detach") else value)
             except (TypeError, ValueError, RuntimeError) as why:
                 raise TypeError(f"report(): {name} is a {type(value).__name__}: pass a number, or "
                                 "a tensor of one value") from why

@@ -13,6 +13,7 @@ import contextlib
 import importlib
 import json
 import logging
+import math
 import os
 import sys
 import typing
@@ -187,13 +188,9 @@ class Evaluation:
         arguments.must_be_number("Evaluation(run, data)", "every", every, 1)
         self._run, self._data, self._every, self._given = run, data, every, given
         self._folder = folder or os.path.dirname(os.environ.get("LONGHAUL_SOCKET", "")) or "."
-        self._cuts = 0
         self.found: dict[str, typing.Any] = {"before": None, "rounds": [], "best": None,
-                                             "after": None}
-        with contextlib.suppress(OSError, ValueError):
-            with open(os.path.join(self._folder, FILE), encoding="utf-8") as file:
-                self.found.update(json.load(file))
-        heldout_of(data)  # reports missing files at once
+                                             "after": None, "cuts": 0}
+        self._take_up(set(heldout_of(data)))  # reports missing files at once
         if run.client.rank:
             return
         if self.found["before"] is None:
@@ -210,29 +207,51 @@ class Evaluation:
                 "credited_tokens": self._run.client.credited(),
                 "versions": _versions(self._folder)}
 
+    def _take_up(self, languages: set[str]) -> None:
+        """Goes on with what an earlier life found of the same texts."""
+        try:
+            with open(os.path.join(self._folder, FILE), encoding="utf-8") as file:
+                had = json.load(file)
+            seen = [had["before"], had.get("best"), had.get("after")]
+            if all(set(s["losses"]) == languages for s in seen if s):
+                self.found.update(had)
+            else:
+                _log.warning("longhaul: %s is of other held-out texts: evaluations begin anew",
+                             file.name)
+        except (OSError, ValueError, KeyError, TypeError):
+            pass
+
     def _keep(self) -> None:
+        """A disk without room costs what is not kept, never the loop."""
         path = os.path.join(self._folder, FILE)
-        with open(path + ".tmp", "w", encoding="utf-8") as file:
-            json.dump(self.found, file, indent=1)
-        os.replace(path + ".tmp", path)
+        try:
+            with open(path + ".tmp", "w", encoding="utf-8") as file:
+                json.dump(self.found, file, indent=1)
+            os.replace(path + ".tmp", path)
+        except OSError as why:
+            _log.warning("longhaul: what was evaluated is not kept: %s", why)
 
     def _consider(self, seen: dict[str, typing.Any], when: str) -> None:
         from . import buffers  # pylint: disable=import-outside-toplevel
 
         best = self.found["best"]
-        if best is None or seen["mean"] < best["mean"]:
-            named = {n: p for n, p in parameters.names_of(self._run.model).items()
-                     if p.requires_grad}
+        if not math.isfinite(seen["mean"]) or (best and seen["mean"] >= best["mean"]):
+            return
+        named = {n: p for n, p in parameters.names_of(self._run.model).items() if p.requires_grad}
+        try:
             buffers.write(os.path.join(self._folder, BEST), named)
-            self.found["best"] = {**seen, "when": when}
+        except OSError as why:
+            _log.warning("longhaul: the best parameters so far are not kept: %s", why)
+            return
+        self.found["best"] = {**seen, "when": when}
 
     def _cut(self) -> None:
-        self._cuts += 1
-        if self._cuts % self._every:
+        self.found["cuts"] += 1
+        if self.found["cuts"] % self._every:
             return
         seen = self._look()
         self.found["rounds"] = [*self.found["rounds"], seen][-1000:]
-        self._consider(seen, f"round {self._cuts}")
+        self._consider(seen, f"round {self.found['cuts']}")
         self._keep()
         _log.info("longhaul: held-out loss %.4f at %d credited tokens", seen["mean"],
                   seen["credited_tokens"])
