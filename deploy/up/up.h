@@ -175,6 +175,9 @@ bool dp_watch_left_out(const struct dp_up *up, const struct dp_node *worker);
 // The node's status is from its present process, or the last one of an ended process; not from an
 // earlier `up` in the folder.
 bool dp_watch_own(const struct dp_node *node);
+// The process runs, and its disk is full: by its status, or, as a full disk takes no status, by
+// what the file system of its directory has left.
+bool dp_watch_full(const struct dp_node *node);
 // Tokens of the run: the credited ones; or the trained ones, if commands have their own data.
 double dp_watch_tokens(const struct dp_up *up);
 // Progress of the run: these tokens over the budget, 0 to 1.

@@ -78,7 +78,7 @@ static void put_full(const struct dp_up *up, struct lh_buf *out)
 {
     const char *before = ", DISK FULL: ";
     for (unsigned i = 0; i < up->nodes; i++) {
-        if (!up->node[i].status.disk_full || !dp_watch_own(&up->node[i])) continue;
+        if (!dp_watch_full(&up->node[i])) continue;
         dp_put(out, "%s%s", before, up->node[i].name);
         before = ", ";
     }

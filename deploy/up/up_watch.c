@@ -7,6 +7,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/statvfs.h>
 
 #include "deploy/up/up.h"
 
@@ -45,6 +46,16 @@ bool dp_watch_own(const struct dp_node *node)
 {
     return node->proc &&
            (node->proc->state == DP_PROC_ENDED || node->proc->pid == node->status.pid);
+}
+
+bool dp_watch_full(const struct dp_node *node)
+{
+    enum { STATUS_BYTES = 1 << 16 }; // a status needs as much at most
+    struct statvfs fs;
+    bool has_disk = node->kind != DP_RANK && node->kind != DP_TRAINER;
+    if (!has_disk || !node->proc || node->proc->state != DP_PROC_RUNNING) return false;
+    if (node->status.disk_full && dp_watch_own(node)) return true;
+    return !statvfs(node->dir, &fs) && (double)fs.f_bavail * (double)fs.f_frsize < STATUS_BYTES;
 }
 
 void dp_watch_poll(struct dp_up *up)

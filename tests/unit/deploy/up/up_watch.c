@@ -1,0 +1,64 @@
+// What `up` sees of its nodes: a disk that takes no status any more. The file systems are this
+// file's own.
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/statvfs.h>
+#include <cmocka.h>
+
+#include "deploy/up/up.h"
+
+// In the place of libc's.
+int statvfs(const char *path, struct statvfs *fs)
+{
+    bool full = strstr(path, "full") != NULL;
+    *fs = (struct statvfs){.f_frsize = 4096, .f_blocks = 1000, .f_bavail = full ? 0 : 500};
+    return strstr(path, "away") ? -1 : 0;
+}
+
+static bool is_full(struct dp_node *node, enum dp_kind kind, const char *dir)
+{
+    node->kind = kind;
+    snprintf(node->dir, sizeof node->dir, "%s", dir);
+    return dp_watch_full(node);
+}
+
+static void a_full_disk_is_seen_though_it_takes_no_status(void **state)
+{
+    (void)state;
+    static struct dp_proc proc = {.state = DP_PROC_RUNNING, .pid = 7};
+    static struct dp_node node = {.proc = &proc};
+    node.status.pid = 6; // an earlier process wrote it, or this one before the disk was full
+    const enum dp_kind kinds[] = {DP_COORDINATOR, DP_SERVER, DP_WORKER};
+    for (size_t i = 0; i < 3; i++) {
+        assert_true(is_full(&node, kinds[i], "full"));
+        assert_false(is_full(&node, kinds[i], "room"));
+        assert_false(is_full(&node, kinds[i], "full, and away"));
+    }
+    assert_false(is_full(&node, DP_TRAINER, "full")); // its worker's folder
+    proc.state = DP_PROC_ENDED;
+    assert_false(is_full(&node, DP_SERVER, "full"));
+}
+
+// A log that finds no room for its next segment, where a status still does.
+static void a_node_says_itself_that_its_disk_is_full(void **state)
+{
+    (void)state;
+    static struct dp_proc proc = {.state = DP_PROC_RUNNING, .pid = 7};
+    static struct dp_node node = {.proc = &proc, .status = {.pid = 7, .disk_full = true}};
+    assert_true(is_full(&node, DP_SERVER, "room"));
+    node.status.pid = 6;
+    assert_false(is_full(&node, DP_SERVER, "room"));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_full_disk_is_seen_though_it_takes_no_status),
+        cmocka_unit_test(a_node_says_itself_that_its_disk_is_full),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
