@@ -245,6 +245,7 @@ struct ps_co_shard {
     uint64_t credit_open, credit_end;
     // When the shard's server was last heard (owners/insync.c, core.c).
     int64_t heard_ns;
+    int64_t back_ns;            // when it was heard after a silence; 0: there was none
     uint64_t heard_of;          // the id of that server's certificate
     uint64_t heard_after;       // the coordinator's pauses up to then
     struct lh_trip trip;        // silence.c: round trip of the path, as last reported by the server

@@ -68,6 +68,7 @@ lh_err ps_co_heard_owner(struct ps_coordinator *c, uint32_t shard, uint64_t iden
                        "with an empty one",
                        shard, ps_co_epoch(s), head->epoch);
     LH_TRY(ps_co_check_history(c, shard, process, head));
+    if (ps_co_now(c) - s->heard_ns > 2 * ps_co_reported_within(c)) s->back_ns = ps_co_now(c);
     s->heard_ns = ps_co_now(c);
     s->heard_after = c->listener.pauses;
     s->heard_of = c->speaker = server;

@@ -227,20 +227,30 @@ static void look_at_rounds(struct ps_coordinator *c)
 
 // ---------------------------------------------------------------- the judgement
 
+// How long the shard's server could have admitted the worker's waiting push. What it was silent
+// for is no wait: pushes of all workers reach a server that is back at about the same time, and
+// the first to be admitted is no sign against the others.
+static int64_t waits_ns(const struct ps_co_stall *s, const struct ps_coordinator *c)
+{
+    int64_t back = c->shard[s->shard].back_ns, heard = c->listener.ns - back;
+    return !back || s->waits_ns < heard ? s->waits_ns : heard;
+}
+
 // Does the shard serve workers other than this one?
 static bool serves_others(const struct ps_coordinator *c, const struct ps_co_worker *w,
                           int64_t bound)
 {
     const struct ps_co_shard *s = &c->shard[w->stall.shard];
-    int64_t now = c->listener.ns;
+    int64_t now = c->listener.ns, waits = waits_ns(&w->stall, c);
     if (!s->reported || s->move.target || now - s->heard_ns > 2 * ps_co_reported_within(c))
         return false;
-    bool grew = s->grew_ns && s->grew_ns > now - w->stall.waits_ns;
-    if (grew || (double)w->stall.waits_ns > EXCHANGES * (double)bound) return true;
+    bool grew = s->grew_ns && s->grew_ns > now - waits;
+    if (grew || (double)waits > EXCHANGES * (double)bound) return true;
     for (uint32_t i = 0; i < c->workers; i++) {
         const struct ps_co_worker *o = &c->worker[i];
-        bool waits = o->live && o->stall.shard == w->stall.shard && o->stall.waits_ns > bound / 2;
-        if (o != w && waits) return false;
+        bool too =
+            o->live && o->stall.shard == w->stall.shard && waits_ns(&o->stall, c) > bound / 2;
+        if (o != w && too) return false;
     }
     return true;
 }
@@ -258,7 +268,7 @@ static enum ps_co_stall_why judge(const struct ps_coordinator *c, const struct p
     bool holds = s->holds_ns > *bound && (s->why == PS_CO_HOLDS_ROUND || held_longest(c, w));
     if (c->plan.mode == LH_MODE_BSP && (out || holds)) return PS_CO_HOLDS_ROUND;
     *bound = push_bound(c, w);
-    return s->waits_ns > *bound && serves_others(c, w, *bound) ? PS_CO_NO_PUSH : PS_CO_GOES_ON;
+    return waits_ns(s, c) > *bound && serves_others(c, w, *bound) ? PS_CO_NO_PUSH : PS_CO_GOES_ON;
 }
 
 static LH_MUST lh_err begin(struct ps_coordinator *c, uint32_t worker, enum ps_co_stall_why why,
