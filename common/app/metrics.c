@@ -44,7 +44,8 @@ const struct lh_metric lh_metrics[] = {
     {"longhaul_shard_version", LH_GAUGE, P, "s", "shards[].version", "shard=shard", 1,
      "Version of the shard: records in its log"},
     {"longhaul_shard_epoch", LH_GAUGE, P, "s", "shards[].epoch", "shard=shard", 1,
-     "Epoch of the shard: owners that it has had"},
+     "Epoch of the shard: it rises with a new owner, a lost history, and a start together with the "
+     "coordinator's"},
     {"longhaul_shard_phase", LH_STATE, P, "s", "shards[]", "shard=shard,phase=phase", 1,
      "Phase of the run as the shard's log has it"},
     {"longhaul_shard_pushes_admitted_total", LH_COUNTER, P, "s", "shards[].admitted", "shard=shard",

@@ -218,11 +218,12 @@ static lh_err refuse_changes(const struct dp_up *up, const struct dp_changes *c)
     if (c->refusals > 1)
         fprintf(stderr, "longhaul up: %.*s", (int)c->refused.len, (const char *)c->refused.data);
     return lh_fail(LH_ERR_CONFIG,
-                   "%u settings of %s are not those that %s was made from, and can't change in a "
-                   "run (%.*s): put them back, or take another --dir for another run",
-                   c->refusals, up->flags.topology, up->dir,
-                   (int)strcspn((const char *)c->refused.data, "\n"),
-                   (const char *)c->refused.data);
+                   "%u setting%s of %s differ%s from what %s was made from, and can't change in a "
+                   "run (%.*s): put %s back, or take another --dir for another run",
+                   c->refusals, c->refusals > 1 ? "s" : "", up->flags.topology,
+                   c->refusals > 1 ? "" : "s", up->dir,
+                   (int)strcspn((const char *)c->refused.data, "\n"), (const char *)c->refused.data,
+                   c->refusals > 1 ? "them" : "it");
 }
 
 // An ended run continues only with more to train and with the flag, so that merely editing a file
