@@ -44,14 +44,21 @@ class Trainer:
                       *([str(steps)] if steps else [])]
         self.out = world.path(worker.name + ".final")
         self.log = world.path(worker.name + ".trainer.log")
+        self.tokens_file = world.path(worker.name + ".tokens")
         self.process = None
+
+    def tokens(self):
+        """What its process, or the one before, has trained."""
+        with open(self.tokens_file, "rb") as file:
+            return int.from_bytes(file.read(8), "little")
 
     def start(self):
         with open(self.log, "ab") as log, open(self.out, "wb") as out:
             self.process = subprocess.Popen(
                 [self.world.program("external_loop"), *self.words], stdin=subprocess.DEVNULL,
                 stdout=out, stderr=log, env={
-                    **os.environ, "LONGHAUL_SOCKET": os.path.join(self.worker.dir, "trainer.sock")})
+                    **os.environ, "LONGHAUL_SOCKET": os.path.join(self.worker.dir, "trainer.sock"),
+                    "LOOP_TOKENS": self.tokens_file})
         return self
 
     def kill(self):

@@ -6,13 +6,16 @@
 // parameter i by the tokens of all ranks times exact_mass(i) (tests/crash/exact.h), so crash_mass
 // knows from the credited tokens what went in. Ranks are threads with a handle each; their
 // all-reduce is a barrier. STEPS: the loop ends by itself then. Where a life is over it begins
-// another, as a loop that torchrun starts again.
+// another, as a loop that torchrun starts again. The file $LOOP_TOKENS, where that is set, always
+// has the number of tokens that this process trained (8 bytes).
+#include <fcntl.h>
 #include <pthread.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "tests/crash/exact.h"
 #include "worker/client/longhaul.h"
@@ -29,6 +32,8 @@ static int tensors;
 static uint64_t values, step_ms, last_step;
 static bool own_data;
 static uint32_t ranks;
+static int told = -1;    // $LOOP_TOKENS
+static uint64_t trained; // rank 0's count of all ranks' tokens
 static pthread_barrier_t in_step;
 static uint64_t spent[RANKS_MAX]; // tokens of each rank's step
 static int over[RANKS_MAX];       // each rank's word on whether the life is over
@@ -124,10 +129,18 @@ static void train(const struct rank *r, uint64_t tokens)
     nanosleep(&t, NULL);
 }
 
+static void tell(const struct rank *r, uint64_t tokens)
+{
+    if (r->rank || told < 0) return;
+    trained += tokens;
+    if (pwrite(told, &trained, sizeof trained, 0) != sizeof trained) exit(3);
+}
+
 static int step_once(const struct rank *r, uint64_t step, struct longhaul_unit *u, unsigned *due)
 {
     uint64_t mine = use(r, u), all = reduce(r, mine);
     train(r, all);
+    tell(r, all);
     int err = longhaul_boundary(r->c, step, mine, due);
     if (!err && *due & LONGHAUL_RENEW) err = longhaul_renew(r->c);
     if (!err && *due & LONGHAUL_CUT) err = longhaul_cut(r->c);
@@ -183,6 +196,8 @@ int main(int argc, char **argv)
     own_data = strcmp(argv[4], "own") == 0;
     last_step = argc > 5 ? strtoul(argv[5], NULL, 10) : 0;
     if (!values || !ranks || ranks > RANKS_MAX) return 2;
+    const char *tokens = getenv("LOOP_TOKENS");
+    if (tokens && (told = open(tokens, O_WRONLY | O_CREAT | O_CLOEXEC, 0644)) < 0) return 2;
     pthread_barrier_init(&in_step, NULL, ranks);
     for (uint32_t i = 0; i < ranks; i++) {
         rank[i].rank = i;

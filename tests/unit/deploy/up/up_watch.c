@@ -1,5 +1,4 @@
-// What `up` sees of its nodes: a disk that takes no status any more. The file systems are this
-// file's own.
+// Watch: a disk that takes no status any more is seen. The file systems are this file's own.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -1,0 +1,149 @@
+#!/usr/bin/env python3
+"""What a loop that stands still costs the other regions: `stalls.py --build build/release`.
+
+Coordinator, two shard servers and three workers on loopback, a loop with a throttle beside each. In
+each cycle, a run of its own, an idle process takes the place of one region's loop, and another
+time that loop gets SIGSTOP, in an order that the seed draws. What the other two train is counted through
+--window seconds of both. Then the run is ended while the loop stands still: the run has to end
+without it and name it, and the others have to end with the servers' digests.
+
+The figure is the others' tokens/s beside the stopped loop over those beside the idle process. With
+--file each cycle is a line there, and the same call goes on where an earlier one was ended.
+"""
+import argparse
+import json
+import os
+import random
+import signal
+import statistics
+import subprocess
+import sys
+import time
+
+from cluster import REGIONS, World, check, until, verdict
+import external
+from loopback import check_replicas
+
+LEAST, CYCLES_TO_JUDGE = 0.98, 10
+STEP_MS, UNITS, UNIT_TOKENS = 30, 6000, 256
+SETTLE_S = 1  # after the change
+CONF = {"coordinator.h_base": 4, "coordinator.stall_floor_s": "3 s",
+        "coordinator.drain_floor_s": "4 s"}
+
+
+class Run:
+    def __init__(self, world, trainers, window_s):
+        self.world, self.trainers, self.window_s = world, trainers, window_s
+        external.write_model(world)
+        self.coordinator = world.coordinator(**CONF).start().listening()
+        self.servers = [world.server(i, self.coordinator).start().listening()
+                        for i in range(external.SHARDS)]
+        self.workers = [world.worker(region, self.coordinator, **{
+            "trainer.kind": "external", "codec.name": "topk-fp32"}).start() for region in REGIONS]
+        for worker in self.workers:
+            trainer = external.Trainer(world, worker, 1, False)
+            trainer.words[2] = str(STEP_MS)
+            trainers.append(trainer.start())
+        self.all_train()
+
+    def all_train(self):
+        """Each has cut a few times in its life."""
+        until("all loops have cut", lambda: all(t.cuts() > 3 for t in self.trainers))
+
+    def rate(self, victim):
+        """Tokens a second of the others."""
+        others = [t for i, t in enumerate(self.trainers) if i != victim]
+        time.sleep(SETTLE_S)  # measures; no condition is waited for
+        begun, before = time.monotonic(), sum(t.tokens() for t in others)
+        time.sleep(self.window_s)
+        return (sum(t.tokens() for t in others) - before) / (time.monotonic() - begun)
+
+    def beside_idle(self, victim):
+        self.trainers[victim].kill()
+        with subprocess.Popen(["sleep", "3600"]) as idle:
+            rate = self.rate(victim)
+            idle.kill()
+        self.trainers[victim].start()
+        self.all_train()
+        return rate
+
+    def beside_stopped(self, victim):
+        self.trainers[victim].process.send_signal(signal.SIGSTOP)
+        rate = self.rate(victim)
+        self.trainers[victim].process.send_signal(signal.SIGCONT)
+        cuts = self.trainers[victim].cuts()
+        until("it goes on", lambda: self.trainers[victim].cuts() > cuts + 1)
+        return rate
+
+    def end(self, victim):
+        """The seconds that the end took while the loop stood still."""
+        self.trainers[victim].process.send_signal(signal.SIGSTOP)
+        begun = time.monotonic()
+        self.world.tool("drain", "run", "--end", *self.world.admin(self.coordinator))
+        until("the run ends", lambda: self.coordinator.status().get("phase") == "ended")
+        took = time.monotonic() - begun
+        others = [w for i, w in enumerate(self.workers) if i != victim]
+        for worker in others:
+            worker.must_end()
+        left_out = {w["name"] for w in self.coordinator.status()["workers"] if "left_out" in w}
+        check(left_out <= {self.workers[victim].name}, f"left out: {left_out}")
+        check_replicas(self.servers, others)
+        return took
+
+
+def cycle(given, seed):
+    draw, trainers = random.Random(seed), []
+    victim, stopped_first = draw.randrange(len(REGIONS)), draw.random() < 0.5
+    with World(given.build, units=UNITS, unit_tokens=UNIT_TOKENS, shards=external.SHARDS) as world:
+        try:
+            run, rates = Run(world, trainers, given.window), {}
+            for stopped in (stopped_first, not stopped_first):
+                rates[stopped] = (run.beside_stopped if stopped else run.beside_idle)(victim)
+            took = run.end(victim)
+        finally:
+            for trainer in trainers:
+                if trainer.process.poll() is None:
+                    trainer.kill()
+    return {"seed": seed, "region": REGIONS[victim], "stopped_first": stopped_first,
+            "idle": round(rates[False], 1), "stopped": round(rates[True], 1),
+            "ratio": round(rates[True] / rates[False], 4), "end_s": round(took, 1),
+            "load": round(os.getloadavg()[0], 1)}
+
+
+def campaign(given):
+    done = []
+    if given.file and os.path.exists(given.file):
+        with open(given.file, encoding="utf-8") as file:
+            done = [json.loads(line) for line in file]
+        print(f"{len(done)} cycles were made before")
+    end = time.monotonic() + given.seconds
+    for seed in range(given.seed + len(done), given.seed + given.cycles):
+        if time.monotonic() > end:
+            break
+        done.append(cycle(given, seed))
+        print(json.dumps(done[-1]), flush=True)
+        if given.file:
+            with open(given.file, "a", encoding="utf-8") as file:
+                file.write(json.dumps(done[-1]) + "\n")
+    ratios = [one["ratio"] for one in done]
+    middle = statistics.median(ratios)
+    print(f"{len(done)} cycles: the others keep {100 * middle:.1f} % (least {100 * min(ratios):.1f}"
+          f" %); the run ends within {max(one['end_s'] for one in done):.1f} s")
+    check(len(done) < CYCLES_TO_JUDGE or middle >= LEAST, f"less than {LEAST} is kept")
+
+
+def main():
+    flags = argparse.ArgumentParser(description=__doc__,
+                                    formatter_class=argparse.RawDescriptionHelpFormatter)
+    flags.add_argument("--build", required=True, help="the build tree")
+    flags.add_argument("--cycles", type=int, default=100)
+    flags.add_argument("--seconds", type=float, default=1e9, help="begin no cycle after so long")
+    flags.add_argument("--window", type=float, default=8, help="seconds that are counted")
+    flags.add_argument("--seed", type=int, default=1, help="of the first cycle")
+    flags.add_argument("--file", help="a line of JSON for each cycle")
+    given = flags.parse_args()
+    return verdict(lambda: campaign(given))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
