@@ -3,9 +3,9 @@
 
 Coordinator, two shard servers and three workers on loopback, a loop with a throttle beside each. In
 each cycle, a run of its own, an idle process takes the place of one region's loop, and another
-time that loop gets SIGSTOP, in an order that the seed draws. What the other two train is counted through
---window seconds of both. Then the run is ended while the loop stands still: the run has to end
-without it and name it, and the others have to end with the servers' digests.
+time that loop gets SIGSTOP, in an order that the seed draws. What the other two train is counted
+through --window seconds of both. Then the run is ended while the loop stands still: the run has to
+end without it and name it, and the others have to end with the servers' digests.
 
 The figure is the others' tokens/s beside the stopped loop over those beside the idle process. With
 --file each cycle is a line there, and the same call goes on where an earlier one was ended.
