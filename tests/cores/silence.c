@@ -5,7 +5,7 @@
 #include "common/net/head.h"
 #include "server/coordinator/owners/move.h"
 #include "server/push/insync.h"
-#include "tests/cores/rig.h"
+#include "tests/cores/words.h"
 
 static struct ps_co_shard *row(struct rig *r)
 {
@@ -289,6 +289,45 @@ static void a_report_that_was_overtaken_says_nothing_of_its_standby(void **state
     }
 }
 
+// ---------------------------------------------------------------- pushes that wait
+
+// Worker 0 says that a push of it has waited for so long: it is stalled.
+static bool stalls(struct rig *r, struct words *s, int64_t waits_s)
+{
+    const struct ps_coordinator *c = r->coordinator;
+    s->waits_ms = (uint64_t)waits_s * 1000;
+    say(r, 0, s);
+    uint32_t w = ps_co_worker_index(c, lh_worker_id(&r->w[0].self));
+    return c->worker[w].stall.why != PS_CO_GOES_ON;
+}
+
+// A server stands still for a minute, and goes on. It admits the pushes of worker 1 first; those of
+// worker 0 have waited for as long as it was silent, and that is no sign against that worker.
+static void a_server_that_was_silent_stalls_nobody_when_it_is_back(void **state)
+{
+    (void)state;
+    enum { FLOOR_S = 30 };
+    struct rig *r = begun_run(40, 300 * LH_SECOND);
+    struct ps_coordinator *c = r->coordinator;
+    struct words a = {.want = 4, .units_per_s = 1, .batch_s = 0.1, .step_ms = 100, .push_s = 0.2};
+    struct words b = a;
+    c->conf.worker_timeout_ns = 600 * LH_SECOND;
+    c->conf.stall_floor_ns = FLOOR_S * LH_SECOND;
+    say(r, 0, &a);
+    say(r, 1, &b);
+    rig_kill_server(r, false);
+    rig_run(r, 2 * FLOOR_S * LH_SECOND);
+    assert_int_equal(rig_start_server(r, false), LH_OK);
+    rig_run(r, 3 * LH_SECOND);
+    row(r)->grew_ns = c->listener.ns; // worker 1's push
+    assert_false(stalls(r, &a, 2 * FLOOR_S + 3));
+    rig_run(r, (FLOOR_S - 5) * LH_SECOND);
+    assert_false(stalls(r, &a, 3 * FLOOR_S - 2));
+    rig_run(r, 5 * LH_SECOND);
+    assert_true(stalls(r, &a, 3 * FLOOR_S + 3));
+    rig_free(r);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -303,6 +342,7 @@ int main(void)
         RIG_TEST(a_standby_that_gives_its_name_up_waits_for_the_answer),
         RIG_TEST(a_report_that_was_overtaken_says_nothing_of_its_standby),
         RIG_TEST(nor_does_a_round_trip_that_is_longer_than_the_take_over),
+        cmocka_unit_test(a_server_that_was_silent_stalls_nobody_when_it_is_back),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -296,29 +296,6 @@ static void a_server_that_serves_nobody_stalls_nobody(void **state)
     rig_free(r);
 }
 
-// A server stands still for a minute, and goes on. It admits the pushes of worker 1 first; those of
-// worker 0 have waited for as long as it was silent, and that is no sign against that worker.
-static void a_server_that_was_silent_stalls_nobody_when_it_is_back(void **state)
-{
-    (void)state;
-    struct rig *r = stalling(UNITS);
-    struct ps_co_shard *shard = &r->coordinator->shard[0];
-    struct words a = TRAINS, b = TRAINS;
-    say(r, 0, &a);
-    say(r, 1, &b);
-    rig_kill_server(r, false);
-    rig_run(r, 2 * FLOOR_S * LH_SECOND);
-    assert_int_equal(rig_start_server(r, false), LH_OK);
-    rig_run(r, 3 * LH_SECOND);
-    shard->grew_ns = r->coordinator->listener.ns; // worker 1's push
-    assert_false(waits_and_stalls(r, 0, &a, 2 * FLOOR_S + 3));
-    rig_run(r, (FLOOR_S - 5) * LH_SECOND);
-    assert_false(waits_and_stalls(r, 0, &a, 3 * FLOOR_S - 2));
-    rig_run(r, 5 * LH_SECOND);
-    assert_true(waits_and_stalls(r, 0, &a, 3 * FLOOR_S + 3));
-    rig_free(r);
-}
-
 // ---------------------------------------------------------------- mode bsp
 
 static struct rig *begin_rounds(struct rig *r, struct words *a, struct words *b)
@@ -689,7 +666,6 @@ int main(void)
         cmocka_unit_test(a_bound_is_by_the_worker_s_own_rounds),
         cmocka_unit_test(a_worker_whose_pushes_nobody_admits_stalls),
         cmocka_unit_test(a_server_that_serves_nobody_stalls_nobody),
-        cmocka_unit_test(a_server_that_was_silent_stalls_nobody_when_it_is_back),
         cmocka_unit_test(nobody_holds_a_round_in_silence),
         cmocka_unit_test(who_waits_holds_no_round),
         cmocka_unit_test(who_waits_for_a_push_that_is_kept_back_is_not_stalled),
