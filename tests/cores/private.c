@@ -8,6 +8,7 @@
 
 #include "common/base/check.h"
 #include "kernels/codec.h"
+#include "kernels/privacy/pool.h"
 #include "tests/cores/life.h"
 #include "tests/cores/trainer.h"
 #include "worker/privacy/release.h"
@@ -200,6 +201,31 @@ static void each_push_is_noise_on_all_values_and_charged(void **state)
     end();
 }
 
+// The noise of the next release is there, or the compute lane draws it, whenever no cut is under
+// way: no cut draws any, and none begins before it is there.
+static void noise_is_drawn_before_a_cut_begins(void **state)
+{
+    (void)state;
+    begin(4, 2, 100);
+    const struct wk_worker *w = play.l->worker;
+    unsigned full = 0, cuts = 0;
+    for (int i = 0; i < 60000 && admitted() < 12; i++) {
+        life_run(play.l, LH_MS);
+        for (uint32_t k = 0; k < w->shards; k++) {
+            const struct wk_shard *s = &w->shard[k];
+            if (!s->release.begun) continue;
+            cuts += s->cut != NULL;
+            if (s->cut || s->release.draws) continue;
+            assert_true(lk_pool_is_full(s->release.pool));
+            full++;
+        }
+    }
+    assert_true(admitted() >= 12 && full > 0 && cuts > 0);
+    life_kill(play.l);
+    judge();
+    end();
+}
+
 // The worker's process dies at each of its file operations in turn, by kill -9 and without power.
 static void no_crash_leaves_a_release_uncharged(void **state)
 {
@@ -309,6 +335,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(each_push_is_noise_on_all_values_and_charged),
+        cmocka_unit_test(noise_is_drawn_before_a_cut_begins),
         cmocka_unit_test(a_fenced_push_is_sealed_again_as_it_was),
         cmocka_unit_test(at_the_budget_the_region_leaves),
         cmocka_unit_test(a_lost_file_goes_on_beyond_what_was_charged),

@@ -58,6 +58,34 @@ void wk_release_close(struct wk_shard *s)
     *r = (struct wk_release){0};
 }
 
+// ---------------------------------------------------------------- noise
+
+static int64_t draw_job(void *arg)
+{
+    struct wk_shard *s = arg;
+    lk_pool_fill(s->release.pool, s->worker->conf.env);
+    return 0;
+}
+
+static void drawn(void *arg)
+{
+    struct wk_shard *s = arg;
+    s->release.draws = false;
+    if (!s->worker->stopped) wk_changed(s->worker); // a cut may wait for it
+}
+
+// Has the next release its noise? If not, the compute lane draws it.
+static bool is_drawn(struct wk_shard *s)
+{
+    struct wk_release *r = &s->release;
+    if (r->draws) return false;
+    if (lk_pool_is_full(r->pool)) return true;
+    struct lh_env *env = s->worker->conf.env;
+    r->draws = true;
+    env->ops->work(env, LH_LANE_COMPUTE, draw_job, drawn, s);
+    return false;
+}
+
 // ---------------------------------------------------------------- totals
 
 // Own releases that do not lie under the stable point yet, as far as this directory knows.
@@ -88,7 +116,7 @@ bool wk_release_may(struct wk_shard *s)
     if (wk_release_again(s)) return true;
     const struct lh_row *row = lh_ledger_row(&s->replica.ledger, s->worker->id);
     if (row && row->charged > r->used) r->used = row->charged; // somebody else charged: it shows
-    return r->used < terms_of(s)->steps && count_ahead(s) < terms_of(s)->ahead;
+    return r->used < terms_of(s)->steps && count_ahead(s) < terms_of(s)->ahead && is_drawn(s);
 }
 
 bool wk_release_waits(const struct wk_shard *s)
@@ -111,6 +139,7 @@ void wk_release_committed(struct wk_shard *s, uint64_t total)
     if (total > s->release.used) s->release.used = total;
     p->noise_energy = s->release.noise_energy;
     p->delta_energy = s->release.delta_energy;
+    if (s->release.used < terms_of(s)->steps) (void)is_drawn(s); // ahead of the next cut
 }
 
 // ---------------------------------------------------------------- the push
@@ -132,12 +161,6 @@ static double energy(const int64_t *steps, uint64_t n, double step)
     double sum = 0;
     for (uint64_t i = 0; i < n; i++) sum += (double)steps[i] * (double)steps[i];
     return sum * step * step;
-}
-
-lh_err wk_release_draw(struct wk_shard *s)
-{
-    if (!lk_pool_is_full(s->release.pool)) lk_pool_fill(s->release.pool, s->worker->conf.env);
-    return LH_OK;
 }
 
 lh_err wk_release_make(struct wk_shard *s, const struct lk_codec *codec, uint64_t total,

@@ -4,7 +4,8 @@
 // A public fragment of progress and residual, which follows from the push's total
 // (kernels/fragment.h), is clipped to C / sqrt(shards) on a grid, noise is added, and the sum is
 // what is encoded. Nothing of the fragment stays in the residual: what clipping removed is dropped.
-// The noise is drawn before the progress is looked at.
+// The noise is drawn ahead, on the compute lane, which has nothing else to do where a loop trains
+// beside the worker: before the shard's cut begins, so before the progress is looked at.
 //
 // A push that was refused or fenced was released all the same. Its entry waits in the outbox
 // (WK_AGAIN) and is sealed again, the same payload and total under the next step, before anything
@@ -28,6 +29,7 @@ struct wk_release {
     uint64_t used; // total of the last committed release
     struct lk_grid grid;
     struct lk_pool *pool;              // noise of the next release
+    bool draws;                        // the compute lane fills the pool
     uint64_t count;                    // values of a fragment
     int64_t *sum;                      // [count]; zeros between releases
     float *values;                     // [count]; what is released
@@ -40,17 +42,14 @@ void wk_release_close(struct wk_shard *s);
 
 // True: only a later stable point lets something new of the shard be released.
 bool wk_release_waits(const struct wk_shard *s);
-// May something new of the shard be released: within the terms' steps, and with fewer than A pushes
-// above the stable point? Or is there a push to seal again?
+// May something new of the shard be released: within the terms' steps, with fewer than A pushes
+// above the stable point, and with its noise drawn? Or is there a push to seal again?
 bool wk_release_may(struct wk_shard *s);
 bool wk_release_is_spent(const struct wk_shard *s);
 // The push that is to be sealed again next; NULL: none.
 struct wk_entry *wk_release_again(const struct wk_shard *s);
 // Fills what a private frame's header says: constants of the plan, and the total.
 void wk_release_head(const struct wk_shard *s, uint64_t total, struct lh_frame *f);
-// Draws the noise of the next release, where it is not there yet: before the progress is looked at.
-// Encode lane.
-LH_MUST lh_err wk_release_draw(struct wk_shard *s);
 // Makes the payload of this total out of `values`, the progress with the residual; leaves zeros at
 // the fragment's places. Encode lane.
 LH_MUST lh_err wk_release_make(struct wk_shard *s, const struct lk_codec *codec, uint64_t total,

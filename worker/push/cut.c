@@ -278,7 +278,6 @@ static lh_err make_release(struct wk_cut *c)
 {
     struct wk_shard *s = c->shard;
     struct lk_payload_info info;
-    LH_TRY(wk_release_draw(s));
     LH_TRY(read_delta(s, &c->whole, s->worker->conf.beta, &c->trainers));
     LH_TRY(wk_release_make(s, &c->codec, c->head.charged, s->slot.spare, &c->plain, &info));
     c->head.values = info.values;
