@@ -55,7 +55,8 @@ static struct words words_of(const struct dp_claim *c)
 
 static const char NOT_COVERED[] =
     "earlier runs and tuning on the same records, but for the steps named above; one person in "
-    "many documents; times finer than a step; initial weights made from private data; whoever "
+    "many documents; times finer than a step; a region whose privacy.telemetry is all; initial "
+    "weights made from private data; whoever "
     "controls the region's own machines";
 static const char AGAINST[] = "other partners, servers and coordinator, and whoever reads logs, "
                               "checkpoints or the final model; the region's own worker is trusted";

@@ -182,6 +182,71 @@ static void each_push_is_charged_with_all_steps_before_it(void **state)
     life_end(play.l);
 }
 
+// A region that pushed before it was private: its directory has a residual without noise.
+static void state_from_before_privacy_is_refused(void **state)
+{
+    (void)state;
+    begin(19, 2, 400, 64);
+    until_admitted(4);
+    struct wk_worker *w = play.l->worker;
+    struct lh_row *row =
+        (struct lh_row *)(uintptr_t)lh_ledger_row(&w->shard[1].replica.ledger, w->id);
+    uint64_t charged = row->charged;
+    bool may;
+    row->charged = 0; // as a region's that leased units
+    struct wk_budget *open = w->privacy.budget;
+    w->privacy.budget = NULL;
+    assert_int_equal(wk_private_look(w, &may), LH_ERR_CONFIG);
+    assert_false(may);
+    assert_non_null(strstr(lh_err_text(LH_ERR_CONFIG), "pushed to shard 1 before its region was"));
+    assert_null(w->privacy.budget);
+    w->privacy.budget = open;
+    row->charged = charged;
+    life_kill(play.l);
+    judge();
+    life_end(play.l);
+}
+
+// With telemetry the region is private all the same, and no claim is made.
+static void telemetry_makes_no_claim(void **state)
+{
+    (void)state;
+    begin(21, 1, 400, 64);
+    until_admitted(2);
+    assert_int_equal(life_said(play.l, "privacy.no_claim"), 0);
+    json_t *status = wk_private_status(play.l->worker);
+    assert_true(json_is_true(json_object_get(status, "claim")));
+    json_decref(status);
+    life_kill(play.l);
+    play.l->privacy.quiet = false;
+    life_start(play.l);
+    sim_trainer_tells(play.l->core.trainer, play.told);
+    until_admitted(admitted() + 2);
+    assert_int_equal(life_said(play.l, "privacy.no_claim"), 1);
+    status = wk_private_status(play.l->worker);
+    assert_true(json_is_false(json_object_get(status, "claim")));
+    json_decref(status);
+    life_kill(play.l);
+    judge();
+    life_end(play.l);
+}
+
+// The coordinator keeps the terms that the run began with, and gives none to a run that began
+// without.
+static void terms_are_fixed_for_a_run(void **state)
+{
+    (void)state;
+    begin(23, 1, 400, 64);
+    until_admitted(2);
+    life_kill(play.l);
+    rig_settle(play.l->rig);
+    rig_kill_coordinator(play.l->rig);
+    // The rig's settings name no terms.
+    assert_int_equal(rig_try_coordinator(play.l->rig), LH_ERR_CONFIG);
+    assert_non_null(strstr(lh_err_text(LH_ERR_CONFIG), "the terms of privacy are fixed"));
+    life_end(play.l);
+}
+
 // The worker's process dies at each of its file operations in turn, by kill -9 and without power.
 static void no_crash_leaves_a_step_uncharged(void **state)
 {
@@ -341,6 +406,9 @@ int main(void)
         cmocka_unit_test(steps_wait_for_the_stable_point),
         cmocka_unit_test(a_full_disk_stops_no_private_worker),
         cmocka_unit_test(what_the_trainer_alone_knows_is_in_no_frame),
+        cmocka_unit_test(state_from_before_privacy_is_refused),
+        cmocka_unit_test(telemetry_makes_no_claim),
+        cmocka_unit_test(terms_are_fixed_for_a_run),
         cmocka_unit_test(no_crash_leaves_a_step_uncharged),
     };
     play.told = 1;

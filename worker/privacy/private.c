@@ -6,6 +6,7 @@
 #include "common/privacy/account.h"
 #include "worker/disk_full.h"
 #include "worker/privacy/release.h"
+#include "worker/privacy/totals.h"
 #include "worker/worker.h"
 
 bool wk_private_is(const struct wk_worker *w)
@@ -59,9 +60,23 @@ static lh_err check_terms(const struct wk_worker *w, const struct lh_privacy *p)
     return LH_OK;
 }
 
+// State from before privacy was on has no noise: residual, optimizer, parameters.
+static lh_err check_state(const struct wk_worker *w)
+{
+    for (uint32_t i = 0; i < w->shards; i++)
+        if (wk_totals_uncharged(&w->shard[i]))
+            return lh_fail(LH_ERR_CONFIG,
+                           "this worker pushed to shard %u before its region was private: those "
+                           "pushes are in no budget, and what its directory holds has no noise; "
+                           "let the region take part under another name, on an empty directory",
+                           i);
+    return LH_OK;
+}
+
 static lh_err open_budget(struct wk_worker *w, const struct lh_privacy *p)
 {
     LH_TRY(check_terms(w, p));
+    LH_TRY(check_state(w));
     LH_TRY(wk_budget_open(w->conf.env, w->conf.privacy.budget, w->conf.job, p, w->shards,
                           &w->privacy.budget));
     if (p->level == LH_PRIVACY_RECORD) LH_TRY(wk_records_open(w, p));
@@ -74,6 +89,10 @@ static lh_err open_budget(struct wk_worker *w, const struct lh_privacy *p)
             "runs charged these records",
             b->path, lh_privacy_level_name(p->level), p->epsilon, p->delta, p->sigma, p->clip,
             (unsigned long long)p->steps, b->runs - b->found);
+    if (!w->conf.privacy.quiet)
+        lh_logf(w->conf.log, LH_WARN, "privacy.no_claim",
+                "privacy.telemetry is all: losses, speeds and times leave without noise, so no "
+                "claim of privacy is made; set none");
     return LH_OK;
 }
 
@@ -176,6 +195,7 @@ json_t *wk_private_status(struct wk_worker *w)
                   "epsilon_max", own->terms.epsilon, "delta", own->terms.delta, "charged",
                   (json_int_t)most, "steps", (json_int_t)own->terms.steps, "earlier_epsilon",
                   earlier_epsilon(w), "earlier_runs", (int)(p->budget->runs - (most ? 1 : 0)));
+    if (out) json_object_set_new(out, "claim", json_boolean(w->conf.privacy.quiet));
     if (!out || own->terms.level != LH_PRIVACY_REGION) return out;
     json_object_set_new(out, "noise_energy", json_real(p->noise_energy));
     json_object_set_new(out, "delta_energy", json_real(p->delta_energy));

@@ -107,10 +107,12 @@ enum wk_reported_verdict wk_reported_judge(struct wk_shard *s, char *why, size_t
     const struct lh_privacy *p = terms_of(w);
     struct wk_external_noise noise;
     wk_records_look(w);
+    if (s->whole.empty && !wk_external_steps(w->external)) return WK_REPORTED_KEPT;
     if (!wk_external_noise(w->external, &noise)) {
         say_unreported(w);
         snprintf(why, size, "the loop reported no noise");
-        return w->beside.state == WK_BESIDE_THERE ? WK_REPORTED_WAITS : WK_REPORTED_BAD;
+        bool may_yet = w->beside.state == WK_BESIDE_THERE && !w->beside.ending;
+        return may_yet ? WK_REPORTED_WAITS : WK_REPORTED_BAD;
     }
     if (!is_as_strong(w, &noise, why, size)) return WK_REPORTED_BAD;
     if (s->ended || s->whole.empty) return WK_REPORTED_KEPT;

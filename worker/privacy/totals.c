@@ -19,6 +19,14 @@ bool wk_totals_lived(const struct wk_shard *s)
            (row && row->last.number);
 }
 
+bool wk_totals_uncharged(const struct wk_shard *s)
+{
+    const struct lh_row *row = lh_ledger_row(&s->replica.ledger, s->worker->id);
+    for (const struct wk_entry *e = s->outbox.first; e; e = e->next)
+        if (!e->head.charged) return true;
+    return row && row->admitted && !row->charged;
+}
+
 bool wk_totals_is_under(const struct wk_shard *s, const struct wk_entry *e)
 {
     return e->status == WK_ADMITTED && e->version && s->stable.version &&
