@@ -9,30 +9,13 @@
 #include "common/base/check.h"
 #include "kernels/codec.h"
 #include "kernels/privacy/pool.h"
-#include "tests/cores/life.h"
+#include "tests/cores/charge.h"
 #include "tests/cores/trainer.h"
 #include "worker/privacy/release.h"
 #include "worker/push/outcome.h"
 #include "worker/push/view.h"
 
-enum { STEP_MS = 20, H = 4, STEP_TOKENS = 16, SEEN_MAX = 4096, PAYLOAD_MAX = 1024 };
-static const char BUDGET[] = "records.budget";
-
-struct seen { // a frame that a server has decided
-    uint32_t shard;
-    bool admitted;
-    uint64_t charged, base;
-    struct lh_hash payload;
-};
-
-static struct {
-    struct life *l;
-    struct beside *b;
-    struct lh_privacy terms;
-    struct seen seen[SEEN_MAX];
-    uint32_t count;
-    uint64_t version[RIG_SHARDS]; // looked at up to here: a start folds some again
-} play;
+enum { STEP_MS = 20, H = 4, STEP_TOKENS = 16, PAYLOAD_MAX = 1024 };
 
 // ---------------------------------------------------------------- the log, looked at
 
@@ -44,13 +27,8 @@ static void on_folded(void *arg, uint32_t shard, const struct lh_record *record)
     struct lh_span plain;
     struct lk_payload_info info;
     bool opened = false;
-    if (record->version <= play.version[shard]) return;
-    play.version[shard] = record->version;
-    if (record->kind != LH_ADMIT && record->kind != LH_REFUSE) return;
-    assert_int_equal(lh_frame_parse_head(record->body, &f), LH_OK);
-    struct seen *s = &play.seen[play.count++];
-    assert_true(play.count < SEEN_MAX);
-    *s = (struct seen){shard, record->kind == LH_ADMIT, f.charged, f.base_version, {{0}}};
+    struct seen *s = charge_see(shard, record, &f);
+    if (!s) return;
     assert_int_equal(f.steps, H);
     assert_int_equal(f.tokens, H * STEP_TOKENS);
     assert_int_equal(f.claims, 0);
@@ -75,28 +53,13 @@ static struct lh_privacy charged_terms(uint64_t steps)
                                .record_tokens = 64};
 }
 
-// Steps that the budget's file says of a shard; the worker is down.
-static uint64_t file_says(uint32_t shard)
-{
-    struct wk_budget *b;
-    struct lh_env *env = play.l->rig->w[1].env;
-    const uint8_t *job = play.l->rig->coordinator->conf.job;
-    lh_fake_boot(env);
-    assert_int_equal(
-        wk_budget_open(env, BUDGET, job, &play.terms, play.l->rig->manifest.shards, &b), LH_OK);
-    uint64_t charged = wk_budget_charged(b, shard);
-    wk_budget_close(b);
-    lh_fake_kill(env, false);
-    return charged;
-}
-
 // Nothing was sent that is not charged, no payload is in the log twice, the log shows as many steps
 // as it has releases, and nothing is above the budget.
 static void judge(void)
 {
     uint32_t shards = play.l->rig->manifest.shards;
     for (uint32_t k = 0; k < shards; k++) {
-        uint64_t most = 0, releases = 0, charged = file_says(k);
+        uint64_t most = 0, releases = 0, charged = charge_file(k);
         for (uint32_t i = 0; i < play.count; i++) {
             const struct seen *s = &play.seen[i];
             if (s->shard != k) continue;
@@ -114,33 +77,18 @@ static void judge(void)
 
 // ---------------------------------------------------------------- a play
 
-static bool is_private(void *arg, const char *region, enum lh_data *out)
-{
-    *out = LH_DATA_PRIVATE;
-    return !strcmp(region, arg);
-}
-
 static void start_worker(void)
 {
     play.l->beside = &play.b->conf;
-    play.l->privacy = (struct wk_private_conf){BUDGET, 8, 1e-5, true, false};
+    play.l->privacy = (struct wk_private_conf){CHARGE_FILE, 8, 1e-5, true, false};
     life_start(play.l);
 }
 
 static void begin(uint64_t seed, uint32_t shards, uint64_t steps)
 {
-    memset(&play, 0, sizeof play);
-    struct life *l = play.l = life_open(seed, shards);
-    struct ps_coordinator *c = l->rig->coordinator;
-    play.terms = charged_terms(steps);
-    c->conf.region_data = is_private;
-    c->conf.region_data_arg = l->rig->w[1].self.region;
-    c->conf.step_tokens = STEP_TOKENS;
-    c->conf.budget_tokens = 1000000;
-    c->conf.plan.privacy = c->plan.privacy = play.terms;
-    // The server was started already: its hook is what it was given then.
-    l->rig->server->conf.folded = on_folded;
-    l->rig->server->conf.folded_arg = l->rig;
+    const struct lh_privacy terms = charged_terms(steps);
+    charge_begin(seed, shards, &terms, STEP_TOKENS, on_folded);
+    struct life *l = play.l;
     play.b =
         beside_new(l->rig->world, l->rig->w[1].env, &l->rig->manifest, &l->rig->units, STEP_MS);
     play.b->own_data = true;
@@ -153,19 +101,6 @@ static void end(void)
     beside_kill(play.b);
     life_end(play.l);
     beside_free(play.b);
-}
-
-static uint32_t admitted(void)
-{
-    uint32_t n = 0;
-    for (uint32_t i = 0; i < play.count; i++) n += play.seen[i].admitted;
-    return n;
-}
-
-static void until_admitted(uint32_t n)
-{
-    for (int i = 0; i < 60000 && admitted() < n; i++) life_run(play.l, LH_MS);
-    assert_true(admitted() >= n);
 }
 
 static void each_push_is_noise_on_all_values_and_charged(void **state)
@@ -275,7 +210,6 @@ static void a_fenced_push_is_sealed_again_as_it_was(void **state)
     s->view.of = s->view.by[0];
     uint64_t version = s->replica.ledger.version;
     assert_int_equal(wk_bump(l->worker, 0), LH_OK);
-    l->rig->folded = on_folded;
     assert_int_equal(rig_start_server(l->rig, false), LH_OK);
     life_hook(l);
     until_admitted(before + 1);
@@ -318,10 +252,7 @@ static void a_lost_file_goes_on_beyond_what_was_charged(void **state)
     uint64_t used = play.l->worker->shard[0].release.used;
     beside_kill(play.b);
     life_kill(play.l);
-    struct lh_env *env = play.l->rig->w[1].env;
-    lh_fake_boot(env);
-    assert_int_equal(env->ops->files->remove(env, BUDGET), LH_OK);
-    lh_fake_kill(env, false);
+    charge_lose_file();
     start_worker();
     beside_start(play.b);
     until_admitted(admitted() + 1);

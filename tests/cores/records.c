@@ -8,131 +8,39 @@
 
 #include "common/base/check.h"
 #include "common/privacy/account.h"
-#include "tests/cores/life.h"
+#include "tests/cores/charge.h"
 #include "tests/sim/synthetic.h"
 #include "worker/push/outcome.h"
 
-enum { H = 4, STEP_TOKENS = 16, SEEN_MAX = 8192 };
-static const char BUDGET[] = "records.budget";
+enum { H = 4, STEP_TOKENS = 16 };
 
-struct seen { // a frame that a server has decided
-    uint32_t shard;
-    bool admitted;
-    uint64_t charged, steps;
-};
-
-static struct {
-    struct life *l;
-    struct lh_privacy terms;
-    struct seen seen[SEEN_MAX];
-    uint32_t count;
-    uint64_t version[RIG_SHARDS]; // looked at up to here: a start folds some again
-    struct lh_hash frames;        // all of them, in their order
-    float told;                   // the loss that the trainer says
-} play;
+static struct lh_hash frames; // all of a play, in their order
+static float told = 1;        // the loss that the trainer says
 
 static void on_folded(void *arg, uint32_t shard, const struct lh_record *record)
 {
     struct lh_frame f;
     (void)arg;
-    if (record->version <= play.version[shard]) return;
-    play.version[shard] = record->version;
-    if (record->kind != LH_ADMIT && record->kind != LH_REFUSE) return;
-    assert_int_equal(lh_frame_parse_head(record->body, &f), LH_OK);
-    assert_true(play.count < SEEN_MAX);
-    play.seen[play.count++] = (struct seen){shard, record->kind == LH_ADMIT, f.charged, f.steps};
+    if (!charge_see(shard, record, &f)) return;
     assert_int_equal(f.tokens, f.steps * STEP_TOKENS);
     assert_int_equal(f.claims, 0);
-    struct lh_span both[2] = {lh_span(play.frames.b, LH_HASH_BYTES), record->body};
-    play.frames = lh_hash_of((struct lh_span){0}, both, 2);
-}
-
-static uint64_t file_says(void)
-{
-    struct wk_budget *b;
-    struct lh_env *env = play.l->rig->w[1].env;
-    const uint8_t *job = play.l->rig->coordinator->conf.job;
-    lh_fake_boot(env);
-    assert_int_equal(
-        wk_budget_open(env, BUDGET, job, &play.terms, play.l->rig->manifest.shards, &b), LH_OK);
-    uint64_t charged = wk_budget_charged(b, 0);
-    wk_budget_close(b);
-    lh_fake_kill(env, false);
-    return charged;
-}
-
-// The worker is down. The file has every total that was sent, and no more than the terms; what the
-// log admitted cost no more than it shows.
-static void judge(void)
-{
-    uint64_t charged = file_says();
-    assert_true(charged <= play.terms.steps);
-    for (uint32_t k = 0; k < play.l->rig->manifest.shards; k++) {
-        uint64_t last = 0, steps = 0;
-        for (uint32_t i = 0; i < play.count; i++) {
-            const struct seen *s = &play.seen[i];
-            if (s->shard != k) continue;
-            assert_true(charged >= s->charged);
-            if (!s->admitted) continue;
-            assert_true(s->charged >= last + s->steps);
-            last = s->charged;
-            steps += s->steps;
-        }
-        assert_true(last >= steps);
-    }
-}
-
-static bool is_private(void *arg, const char *region, enum lh_data *out)
-{
-    *out = LH_DATA_PRIVATE;
-    return !strcmp(region, arg);
+    struct lh_span both[2] = {lh_span(frames.b, LH_HASH_BYTES), record->body};
+    frames = lh_hash_of((struct lh_span){0}, both, 2);
 }
 
 static void start_worker(void)
 {
-    play.l->privacy = (struct wk_private_conf){BUDGET, 8, 1e-5, true, false};
+    play.l->privacy = (struct wk_private_conf){CHARGE_FILE, 8, 1e-5, true, false};
     life_start(play.l);
-    sim_trainer_tells(play.l->core.trainer, play.told);
+    sim_trainer_tells(play.l->core.trainer, told);
 }
 
 static void begin(uint64_t seed, uint32_t shards, uint64_t steps, uint64_t ahead)
 {
-    float told = play.told;
-    memset(&play, 0, sizeof play);
-    play.told = told;
-    struct life *l = play.l = life_open(seed, shards);
-    struct ps_coordinator *c = l->rig->coordinator;
-    play.terms = (struct lh_privacy){.level = LH_PRIVACY_RECORD,
-                                     .sigma = sqrt((double)steps),
-                                     .rate = 0.125,
-                                     .clip = 0.5,
-                                     .epsilon = 8,
-                                     .delta = 1e-6,
-                                     .steps = steps,
-                                     .ahead = ahead,
-                                     .local_steps = H,
-                                     .record_tokens = 64};
-    c->conf.region_data = is_private;
-    c->conf.region_data_arg = l->rig->w[1].self.region;
-    c->conf.step_tokens = STEP_TOKENS;
-    c->conf.budget_tokens = 10000000;
-    c->conf.plan.privacy = c->plan.privacy = play.terms;
-    l->rig->server->conf.folded = on_folded;
-    l->rig->server->conf.folded_arg = l->rig;
+    const struct lh_privacy terms = charge_terms(LH_PRIVACY_RECORD, steps, ahead, H);
+    frames = (struct lh_hash){{0}};
+    charge_begin(seed, shards, &terms, STEP_TOKENS, on_folded);
     start_worker();
-}
-
-static uint32_t admitted(void)
-{
-    uint32_t n = 0;
-    for (uint32_t i = 0; i < play.count; i++) n += play.seen[i].admitted;
-    return n;
-}
-
-static void until_admitted(uint32_t n)
-{
-    for (int i = 0; i < 120000 && admitted() < n; i++) life_run(play.l, LH_MS);
-    assert_true(admitted() >= n);
 }
 
 // The coordinator's status has the charge of admitted pushes, and a bound of its epsilon.
@@ -178,7 +86,7 @@ static void each_push_is_charged_with_all_steps_before_it(void **state)
     assert_string_equal(json_string_value(json_object_get(status, "level")), "record");
     json_decref(status);
     life_kill(play.l);
-    judge();
+    charge_judge();
     life_end(play.l);
 }
 
@@ -203,7 +111,7 @@ static void state_from_before_privacy_is_refused(void **state)
     w->privacy.budget = open;
     row->charged = charged;
     life_kill(play.l);
-    judge();
+    charge_judge();
     life_end(play.l);
 }
 
@@ -220,14 +128,14 @@ static void telemetry_makes_no_claim(void **state)
     life_kill(play.l);
     play.l->privacy.quiet = false;
     life_start(play.l);
-    sim_trainer_tells(play.l->core.trainer, play.told);
+    sim_trainer_tells(play.l->core.trainer, told);
     until_admitted(admitted() + 2);
     assert_int_equal(life_said(play.l, "privacy.no_claim"), 1);
     status = wk_private_status(play.l->worker);
     assert_true(json_is_false(json_object_get(status, "claim")));
     json_decref(status);
     life_kill(play.l);
-    judge();
+    charge_judge();
     life_end(play.l);
 }
 
@@ -260,12 +168,12 @@ static void no_crash_leaves_a_step_uncharged(void **state)
             for (int i = 0; i < 4000 && lh_fake_alive(env); i++) life_run(play.l, LH_MS);
             lh_fake_crash_at(env, -1, false);
             life_kill(play.l);
-            judge();
+            charge_judge();
             start_worker();
             until_admitted(admitted() + 1);
         }
         life_kill(play.l);
-        judge();
+        charge_judge();
         life_end(play.l);
     }
 }
@@ -285,14 +193,13 @@ static void what_comes_back_lies_in_the_residual(void **state)
     assert_non_null(wk_outbox_undecided(&s->outbox));
     uint64_t returned = l->worker->count.returned;
     assert_int_equal(wk_bump(l->worker, 0), LH_OK);
-    l->rig->folded = on_folded;
     assert_int_equal(rig_start_server(l->rig, false), LH_OK);
     life_hook(l);
     until_admitted(admitted() + 3);
     assert_true(l->worker->count.returned >= returned);
     assert_null(wk_release_again(s));
     life_kill(l);
-    judge();
+    charge_judge();
     life_end(l);
 }
 
@@ -315,7 +222,7 @@ static void at_the_budget_the_region_leaves(void **state)
     assert_string_equal(json_string_value(json_object_get(status, "state")), "spent");
     json_decref(status);
     life_kill(play.l);
-    judge();
+    charge_judge();
     life_end(play.l);
 }
 
@@ -327,10 +234,7 @@ static void a_lost_file_goes_on_beyond_what_was_charged(void **state)
     until_admitted(5);
     uint64_t trained = play.l->worker->privacy.records.trained;
     life_kill(play.l);
-    struct lh_env *env = play.l->rig->w[1].env;
-    lh_fake_boot(env);
-    assert_int_equal(env->ops->files->remove(env, BUDGET), LH_OK);
-    lh_fake_kill(env, false);
+    charge_lose_file();
     start_worker();
     until_admitted(admitted() + 1);
     assert_true(play.seen[play.count - 1].charged > trained);
@@ -352,7 +256,7 @@ static void steps_wait_for_the_stable_point(void **state)
     }
     assert_true(r->trained >= 120);
     life_kill(play.l);
-    judge();
+    charge_judge();
     life_end(play.l);
 }
 
@@ -372,7 +276,7 @@ static void a_full_disk_stops_no_private_worker(void **state)
     life_full(play.l, false);
     until_admitted(4);
     life_kill(play.l);
-    judge();
+    charge_judge();
     life_end(play.l);
 }
 
@@ -380,20 +284,20 @@ static void a_full_disk_stops_no_private_worker(void **state)
 static void what_the_trainer_alone_knows_is_in_no_frame(void **state)
 {
     (void)state;
-    struct lh_hash frames[2];
+    struct lh_hash all[2];
     uint32_t count[2];
     for (int k = 0; k < 2; k++) {
-        play.told = k ? 0.001f : 9;
+        told = k ? 0.001f : 9;
         begin(15, 2, 400, 64);
         until_admitted(20);
-        frames[k] = play.frames;
+        all[k] = frames;
         count[k] = play.count;
         life_kill(play.l);
         life_end(play.l);
     }
-    play.told = 1;
+    told = 1;
     assert_int_equal(count[0], count[1]);
-    assert_true(lh_hash_equal(&frames[0], &frames[1]));
+    assert_true(lh_hash_equal(&all[0], &all[1]));
 }
 
 int main(void)
@@ -411,6 +315,5 @@ int main(void)
         cmocka_unit_test(terms_are_fixed_for_a_run),
         cmocka_unit_test(no_crash_leaves_a_step_uncharged),
     };
-    play.told = 1;
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -7,115 +7,36 @@
 #include <string.h>
 
 #include "common/base/check.h"
-#include "tests/cores/life.h"
+#include "tests/cores/charge.h"
 #include "tests/cores/trainer.h"
 #include "worker/client/handle.h"
 #include "worker/privacy/release.h"
 #include "worker/privacy/totals.h"
 #include "worker/push/outcome.h"
 
-enum { STEP_MS = 20, H = 4, STEP_TOKENS = 16, SEEN_MAX = 8192 };
-static const char BUDGET[] = "records.budget";
-
-struct seen { // a frame that a server has decided
-    uint32_t shard;
-    bool admitted;
-    uint64_t charged, steps;
-};
-
-static struct {
-    struct life *l;
-    struct beside *b;
-    struct lh_privacy terms;
-    struct seen seen[SEEN_MAX];
-    uint32_t count;
-    uint64_t version[RIG_SHARDS]; // looked at up to here: a start folds some again
-} play;
+enum { STEP_MS = 20, H = 4, STEP_TOKENS = 16 };
 
 static void on_folded(void *arg, uint32_t shard, const struct lh_record *record)
 {
     struct lh_frame f;
     (void)arg;
-    if (record->version <= play.version[shard]) return;
-    play.version[shard] = record->version;
-    if (record->kind != LH_ADMIT && record->kind != LH_REFUSE) return;
-    assert_int_equal(lh_frame_parse_head(record->body, &f), LH_OK);
-    assert_true(play.count < SEEN_MAX);
-    play.seen[play.count++] = (struct seen){shard, record->kind == LH_ADMIT, f.charged, f.steps};
+    if (!charge_see(shard, record, &f)) return;
     assert_int_equal(f.tokens, f.steps * STEP_TOKENS);
     assert_int_equal(f.claims, 0);
-}
-
-static uint64_t file_says(void)
-{
-    struct wk_budget *b;
-    struct lh_env *env = play.l->rig->w[1].env;
-    const uint8_t *job = play.l->rig->coordinator->conf.job;
-    lh_fake_boot(env);
-    assert_int_equal(
-        wk_budget_open(env, BUDGET, job, &play.terms, play.l->rig->manifest.shards, &b), LH_OK);
-    uint64_t charged = wk_budget_charged(b, 0);
-    wk_budget_close(b);
-    lh_fake_kill(env, false);
-    return charged;
-}
-
-// The worker is down. The file has every total that was sent, and no more than the terms; what the
-// log admitted cost no more than it shows.
-static void judge(void)
-{
-    uint64_t charged = file_says();
-    assert_true(charged <= play.terms.steps);
-    for (uint32_t k = 0; k < play.l->rig->manifest.shards; k++) {
-        uint64_t last = 0, steps = 0;
-        for (uint32_t i = 0; i < play.count; i++) {
-            const struct seen *s = &play.seen[i];
-            if (s->shard != k) continue;
-            assert_true(charged >= s->charged);
-            if (!s->admitted) continue;
-            assert_true(s->charged >= last + s->steps);
-            last = s->charged;
-            steps += s->steps;
-        }
-        assert_true(last >= steps);
-    }
-}
-
-static bool is_private(void *arg, const char *region, enum lh_data *out)
-{
-    *out = LH_DATA_PRIVATE;
-    return !strcmp(region, arg);
 }
 
 static void start_worker(void)
 {
     play.l->beside = &play.b->conf;
-    play.l->privacy = (struct wk_private_conf){BUDGET, 8, 1e-5, true, true};
+    play.l->privacy = (struct wk_private_conf){CHARGE_FILE, 8, 1e-5, true, true};
     life_start(play.l);
 }
 
 static void begin(uint64_t seed, uint32_t shards, uint64_t steps, uint64_t ahead)
 {
-    memset(&play, 0, sizeof play);
-    struct life *l = play.l = life_open(seed, shards);
-    struct ps_coordinator *c = l->rig->coordinator;
-    play.terms = (struct lh_privacy){.level = LH_PRIVACY_REPORTED,
-                                     .sigma = sqrt((double)steps),
-                                     .rate = 0.125,
-                                     .clip = 0.5,
-                                     .epsilon = 8,
-                                     .delta = 1e-6,
-                                     .steps = steps,
-                                     .ahead = ahead,
-                                     .local_steps = H,
-                                     .record_tokens = 64};
-    c->conf.region_data = is_private;
-    c->conf.region_data_arg = l->rig->w[1].self.region;
-    c->conf.step_tokens = STEP_TOKENS;
-    c->conf.budget_tokens = 10000000;
-    c->conf.plan.privacy = c->plan.privacy = play.terms;
-    l->rig->server->conf.folded = on_folded;
-    l->rig->server->conf.folded_arg = l->rig;
+    const struct lh_privacy terms = charge_terms(LH_PRIVACY_REPORTED, steps, ahead, H);
+    charge_begin(seed, shards, &terms, STEP_TOKENS, on_folded);
+    struct life *l = play.l;
     play.b =
         beside_new(l->rig->world, l->rig->w[1].env, &l->rig->manifest, &l->rig->units, STEP_MS);
     play.b->own_data = true;
@@ -130,19 +51,6 @@ static void end(void)
     beside_kill(play.b);
     life_end(play.l);
     beside_free(play.b);
-}
-
-static uint32_t admitted(void)
-{
-    uint32_t n = 0;
-    for (uint32_t i = 0; i < play.count; i++) n += play.seen[i].admitted;
-    return n;
-}
-
-static void until_admitted(uint32_t n)
-{
-    for (int i = 0; i < 120000 && admitted() < n; i++) life_run(play.l, LH_MS);
-    assert_true(admitted() >= n);
 }
 
 static void each_push_is_charged_with_all_steps_before_it(void **state)
@@ -165,7 +73,7 @@ static void each_push_is_charged_with_all_steps_before_it(void **state)
     assert_string_equal(json_string_value(json_object_get(status, "level")), "reported");
     json_decref(status);
     life_kill(play.l);
-    judge();
+    charge_judge();
     end();
 }
 
@@ -181,7 +89,7 @@ static void a_loop_may_count_more_steps_than_boundaries(void **state)
     assert_true(play.seen[play.count - 1].charged >= steps && steps >= play.b->trained);
     assert_true(play.l->worker->privacy.records.trained >= 3 * (play.b->trained - 1));
     life_kill(play.l);
-    judge();
+    charge_judge();
     end();
 }
 
@@ -198,7 +106,7 @@ static void a_loop_that_reports_nothing_pushes_nothing(void **state)
     beside_start(play.b);
     until_admitted(4);
     life_kill(play.l);
-    judge();
+    charge_judge();
     end();
 }
 
@@ -237,13 +145,13 @@ static void no_crash_leaves_a_step_uncharged(void **state)
             bool both = power || at % 2; // they share a host, and its power
             if (both) beside_kill(play.b);
             life_kill(play.l);
-            judge();
+            charge_judge();
             start_worker();
             if (both) beside_start(play.b);
             until_admitted(admitted() + 1);
         }
         life_kill(play.l);
-        judge();
+        charge_judge();
         end();
     }
 }
@@ -265,7 +173,7 @@ static void at_the_budget_the_region_leaves(void **state)
     assert_string_equal(json_string_value(json_object_get(status, "state")), "spent");
     json_decref(status);
     life_kill(play.l);
-    judge();
+    charge_judge();
     end();
 }
 
@@ -278,7 +186,7 @@ static void steps_beyond_the_budget_are_pushed_never(void **state)
     life_run(play.l, 20 * LH_SECOND);
     for (uint32_t i = 0; i < play.count; i++) assert_true(play.seen[i].charged <= 40);
     life_kill(play.l);
-    judge();
+    charge_judge();
     end();
 }
 
@@ -291,10 +199,7 @@ static void a_lost_file_goes_on_beyond_what_was_charged(void **state)
     uint64_t shown = wk_totals_shown(&play.l->worker->shard[0]);
     beside_kill(play.b);
     life_kill(play.l);
-    struct lh_env *env = play.l->rig->w[1].env;
-    lh_fake_boot(env);
-    assert_int_equal(env->ops->files->remove(env, BUDGET), LH_OK);
-    lh_fake_kill(env, false);
+    charge_lose_file();
     start_worker();
     beside_start(play.b);
     until_admitted(admitted() + 1);
@@ -319,7 +224,7 @@ static void pushes_wait_for_the_stable_point(void **state)
     }
     assert_true(admitted() >= 30);
     life_kill(play.l);
-    judge();
+    charge_judge();
     end();
 }
 
@@ -337,13 +242,12 @@ static void what_comes_back_lies_in_the_residual(void **state)
         life_run(l, LH_MS);
     assert_non_null(wk_outbox_undecided(&s->outbox));
     assert_int_equal(wk_bump(l->worker, 0), LH_OK);
-    l->rig->folded = on_folded;
     assert_int_equal(rig_start_server(l->rig, false), LH_OK);
     life_hook(l);
     until_admitted(admitted() + 3);
     assert_null(wk_release_again(s));
     life_kill(l);
-    judge();
+    charge_judge();
     end();
 }
 
