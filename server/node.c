@@ -18,6 +18,8 @@
 #include "server/coordinator/coordinator.h"
 #include "server/coordinator/balance/terms.h"
 #include "server/coordinator/schedule.h"
+#include "server/coordinator/watch/rules_text.h"
+#include "server/coordinator/watch/hook_call.h"
 #include "server/coordinator/watch/page.h"
 #include "server/core.h"
 #include "server/privacy.h"
@@ -46,9 +48,10 @@ struct ps_node {
     struct lh_units units, given_units; // units of the coordinator; units of data.dir
     struct ps_schedule schedule;
     struct ps_terms terms;
-    struct ps_command scale_command, hook_command;
-    struct lh_hmac_key hook_secret; // signs notices to the hook; 0 bytes: notices are not signed
-    struct lh_signer *signer;       // signs checkpoints; NULL: checkpoints are not signed
+    struct ps_command scale_command;
+    struct ps_hook_call hook;
+    struct ps_rules rules;
+    struct lh_signer *signer; // signs checkpoints; NULL: checkpoints are not signed
     struct lh_trusted trusted;
     uint32_t shard[LH_CONFIG_INTS_MAX];
     char address[LH_ADDRESS_BYTES];
@@ -69,7 +72,7 @@ void ps_node_destroy(struct ps_node *n)
 {
     if (!n) return;
     lh_signer_destroy(n->signer);
-    lh_hmac_wipe(&n->hook_secret);
+    lh_hmac_wipe(&n->hook.secret);
     free(n);
 }
 
@@ -200,25 +203,6 @@ static struct ps_co_balance_conf balance_of(int rule)
     return of[rule];
 }
 
-// Describes in `end` how a command ended that had `bound_ms`.
-static void tell_end(const struct ps_command_end *is, int bound_ms, struct ps_co_call_end *end)
-{
-    static const char *const fate[] = {
-        [PS_COMMAND_EXITED] = "ended with",
-        [PS_COMMAND_KILLED] = "was killed by signal",
-        [PS_COMMAND_TOO_LATE] = "took too long",
-        [PS_COMMAND_STOPPED] = "is ended with the coordinator: signal",
-        [PS_COMMAND_NO_START] = "does not start: errno",
-    };
-    char bound[48] = "";
-    if (is->fate == PS_COMMAND_TOO_LATE)
-        snprintf(bound, sizeof bound, " (over %d s): signal", bound_ms / 1000);
-    end->ok = is->fate == PS_COMMAND_EXITED && is->number == 0;
-    snprintf(end->says, sizeof end->says, "the command %s%s %d after %.1f s%s%s", fate[is->fate],
-             bound, is->number, (double)is->took_ns / LH_SECOND, is->says[0] ? ", saying: " : "",
-             is->says);
-}
-
 // Runs on the hook lane.
 static int64_t call_supplier(void *arg, const struct ps_co_scale_wish *wish,
                              const atomic_bool *stop, struct ps_co_call_end *end)
@@ -233,41 +217,32 @@ static int64_t call_supplier(void *arg, const struct ps_co_scale_wish *wish,
     struct ps_command_end is;
     ps_command_run(&n->scale_command, n->program->env, extra, lh_span(NULL, 0),
                    LH_SUPPLIER_MS * LH_MS, stop, &is);
-    tell_end(&is, LH_SUPPLIER_MS, end);
-    return 0;
-}
-
-// Runs on the hook lane.
-static int64_t call_hook(void *arg, const struct ps_co_notice *notice, const atomic_bool *stop,
-                         struct ps_co_call_end *end)
-{
-    const struct ps_node *n = arg;
-    const struct lh_span body = lh_span(notice->body, notice->bytes);
-    char run[160], member[32 + LH_NAME_BYTES], region[32 + LH_NAME_BYTES], state[48];
-    char signature[64 + LH_HMAC_HEX_BYTES] = "LONGHAUL_SIGNATURE=";
-    snprintf(run, sizeof run, "LONGHAUL_RUN=%s", n->program->peer.run);
-    snprintf(member, sizeof member, "LONGHAUL_MEMBER=%s", notice->name);
-    snprintf(region, sizeof region, "LONGHAUL_REGION=%s", notice->region);
-    snprintf(state, sizeof state, "LONGHAUL_STATE=%s", notice->to);
-    if (n->hook_secret.bytes) {
-        char hex[LH_HMAC_HEX_BYTES];
-        lh_hmac_hex(&n->hook_secret, body, hex);
-        snprintf(signature, sizeof signature, "LONGHAUL_SIGNATURE=sha256=%s", hex);
-    }
-    char *const extra[] = {run, member, region, state, signature, NULL};
-    struct ps_command_end is;
-    ps_command_run(&n->hook_command, n->program->env, extra, body, LH_HOOK_MS * LH_MS, stop, &is);
-    tell_end(&is, LH_HOOK_MS, end);
+    ps_hook_tell_end(&is, LH_SUPPLIER_MS, end);
     return 0;
 }
 
 static LH_MUST lh_err load_hook(struct ps_node *n)
 {
+    struct ps_hook_call *h = &n->hook;
     const char *path = n->settings->coordinator.hook_secret;
-    LH_TRY(ps_command_parse(n->settings->coordinator.hook_command, &n->hook_command));
+    h->env = n->program->env;
+    h->run = n->program->peer.run;
+    h->url = n->settings->coordinator.hook_url;
+    LH_TRY(ps_command_parse(n->settings->coordinator.hook_command, &h->command));
     if (!path[0]) return LH_OK;
-    lh_err err = lh_hmac_load(path, &n->hook_secret);
+    lh_err err = lh_hmac_load(path, &h->secret);
     return err ? lh_fail(err, "coordinator.hook_secret: %s", lh_err_text(err)) : LH_OK;
+}
+
+// Room of this machine for rules: false before the first look at it.
+static bool tell_machine(void *arg, double *disk_free, double *certificate_s)
+{
+    const struct ps_node *n = arg;
+    const struct lh_program *p = n->program;
+    if (!p->limits.disk_free || !p->limits.certificate_ends_s) return false;
+    *disk_free = (double)p->limits.disk_free;
+    *certificate_s = (double)(p->limits.certificate_ends_s - p->env->ops->wall_s(p->env));
+    return true;
 }
 
 static LH_MUST lh_err start_coordinator(struct ps_node *n)
@@ -280,7 +255,9 @@ static LH_MUST lh_err start_coordinator(struct ps_node *n)
     LH_TRY(ps_terms_parse(s->coordinator.links, &n->terms));
     LH_TRY(ps_terms_check(&n->terms, &n->units));
     LH_TRY(ps_command_parse(s->coordinator.scale_command, &n->scale_command));
+    LH_TRY(ps_rules_parse(s->coordinator.rules, &n->rules)); // as the settings' check did
     LH_TRY(load_hook(n));
+    bool told = n->hook.command.words || n->hook.url[0];
     struct ps_co_conf conf = {
         .env = p->env,
         .transport = p->transport,
@@ -313,7 +290,10 @@ static LH_MUST lh_err start_coordinator(struct ps_node *n)
                   .call = n->scale_command.words ? call_supplier : NULL,
                   .arg = n,
                   .every_ns = LH_SUPPLIER_EVERY_MS * LH_MS},
-        .hook = {.call = n->hook_command.words ? call_hook : NULL, .arg = n, .run = p->peer.run},
+        .hook = {.call = told ? ps_hook_call : NULL, .arg = &n->hook, .run = p->peer.run},
+        .rules = &n->rules,
+        .machine = tell_machine,
+        .machine_arg = n,
         .data = ps_settings_data(s, ""),
         .region_data = region_data,
         .region_data_arg = (void *)(uintptr_t)s, // only read

@@ -11,6 +11,8 @@
 #include "server/coordinator/balance/terms.h"
 #include "server/coordinator/owners/rights.h"
 #include "server/coordinator/schedule.h"
+#include "server/coordinator/watch/rules_text.h"
+#include "server/coordinator/watch/hook_call.h"
 #include "server/privacy.h"
 
 #define T struct ps_settings
@@ -131,11 +133,21 @@ static const struct lh_config_row rows[] = {
         "separated by blanks, no shell. LONGHAUL_REGION, LONGHAUL_WANTED and LONGHAUL_PRESENT tell "
         "it the figures; empty: nobody is told"),
     LH_CONFIG_ROW_STRING(T, user, "coordinator.hook_command", coordinator.hook_command, "",
-        "Command that is run where a worker joins, is suspect, lost, drained, done or live again: "
-        "words, separated by blanks, no shell. It reads the change as JSON; empty: nobody is told"),
+        "Command that is run where a worker joins, is suspect, lost, drained, done or live again, "
+        "or a rule's alarm begins or ends: words, separated by blanks, no shell. It reads the "
+        "change as JSON; empty: nobody is told"),
+    LH_CONFIG_ROW_STRING(T, user, "coordinator.hook_url", coordinator.hook_url, "",
+        "Webhook: the same changes, and alarms of rules, are sent there as JSON (HTTP POST), as in "
+        "https://ops.example/longhaul; empty: none"),
     LH_CONFIG_ROW_SECRET(T, rare, "coordinator.hook_secret", coordinator.hook_secret,
-        "LONGHAUL_HOOK_SECRET", "File of the secret that signs what hook_command reads "
-        "(HMAC-SHA256, in LONGHAUL_SIGNATURE); empty: it is not signed"),
+        "LONGHAUL_HOOK_SECRET", "File of the secret that signs what hook_command reads and "
+        "hook_url gets (HMAC-SHA256, in LONGHAUL_SIGNATURE or X-Longhaul-Signature); empty: it is "
+        "not signed"),
+    LH_CONFIG_ROW_STRING(T, user, "coordinator.rules", coordinator.rules, "",
+        "Alarms, one a line, that the hook is told and that may pause the run, as in "
+        "diverging: loss_rise > 15% and utilisation < 40% for 30s then pause. Metrics: loss, "
+        "loss_rise, utilisation, failing, stalled, silent, privacy_spent, disk_free, "
+        "certificate_ends"),
     LH_CONFIG_ROW_STRING(T, rare, "coordinator.servers", coordinator.servers, "",
         "Servers of the shards by their certificates, REGION/NAME, the owner first and its "
         "standbys after plus signs, as in 0-3=asia/ps-0+europe/ps-1,4=africa/ps-2. A shard that is "
@@ -319,9 +331,11 @@ static LH_MUST lh_err check_hook(const struct ps_settings *s)
     struct ps_command command;
     lh_err err = ps_command_parse(s->coordinator.hook_command, &command);
     if (err) return lh_fail(err, "coordinator.hook_command: %s", lh_err_text(err));
-    if (command.words || !s->coordinator.hook_secret[0]) return LH_OK;
-    return lh_fail(LH_ERR_CONFIG, "coordinator.hook_secret needs coordinator.hook_command, whose "
-                                  "input it signs");
+    LH_TRY(ps_hook_check_url(s->coordinator.hook_url));
+    bool told = command.words || s->coordinator.hook_url[0];
+    if (told || !s->coordinator.hook_secret[0]) return LH_OK;
+    return lh_fail(LH_ERR_CONFIG, "coordinator.hook_secret needs coordinator.hook_command or "
+                                  "hook_url: it signs what these get");
 }
 
 static LH_MUST lh_err check_links(const struct ps_settings *s)
@@ -345,6 +359,8 @@ static LH_MUST lh_err check_coordinator(const struct ps_settings *s)
         return lh_fail(LH_ERR_CONFIG, "run.budget_tokens is missing: a coordinator needs "
                                       "it to know when the run ends");
     LH_TRY(check_scale(s));
+    struct ps_rules rules;
+    LH_TRY(ps_rules_parse(s->coordinator.rules, &rules));
     LH_TRY(check_hook(s));
     LH_TRY(check_links(s));
     LH_TRY(ps_rights_check(s->coordinator.servers));

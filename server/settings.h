@@ -47,7 +47,8 @@ struct ps_settings {
         const char *links;
         double affinity;
         const char *scale, *scale_command;
-        const char *hook_command, *hook_secret;
+        const char *hook_command, *hook_url, *hook_secret;
+        const char *rules; // watch/rules_text.h
         const char *servers;
         const char *data;   // ps_settings_data() reads it
         const char *h_base; // ps_settings_h() reads it

@@ -126,6 +126,8 @@ const struct lh_metric lh_metrics[] = {
     {"longhaul_run_phase", LH_STATE, P, "c", "", "phase=phase", 1, "Phase of the run"},
     {"longhaul_run_paused_timestamp_seconds", LH_GAUGE, P, "c", "paused.since_s", "", 1,
      "When the run was paused, in seconds since 1970; none while it is not"},
+    {"longhaul_alarm_active", LH_GAUGE, P, "c", "alarms[].active", "rule=rule", 1,
+     "1 while the rule of coordinator.rules is in alarm"},
     {"longhaul_run_tokens_total", LH_COUNTER, P, "c", "credited_tokens", "", 1,
      "Tokens of credited units"},
     {"longhaul_run_budget_tokens", LH_GAUGE, P, "c", "budget_tokens", "", 1,

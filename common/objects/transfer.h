@@ -30,6 +30,7 @@ struct lh_transfer_request {
     // Takes the body of an answer 200 or 206 piece by piece; NULL: the body goes into the reply.
     lh_err (*sink)(void *arg, long status, struct lh_span bytes);
     void *arg;
+    int64_t most_ms; // the whole request may take so long; 0: no limit
 };
 
 struct lh_transfer_reply {

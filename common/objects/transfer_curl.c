@@ -101,6 +101,7 @@ static void set_up(struct lh_transfer *t, const struct lh_transfer_request *r,
     curl_easy_setopt(c, CURLOPT_WRITEDATA, t);
     curl_easy_setopt(c, CURLOPT_HEADERFUNCTION, on_header);
     curl_easy_setopt(c, CURLOPT_HEADERDATA, t);
+    if (r->most_ms) curl_easy_setopt(c, CURLOPT_TIMEOUT_MS, (long)r->most_ms);
     if (t->ca_file[0]) curl_easy_setopt(c, CURLOPT_CAINFO, t->ca_file);
     if (r->has_body) {
         curl_easy_setopt(c, CURLOPT_POSTFIELDS, r->body.len ? (const char *)r->body.data : "");
@@ -135,7 +136,7 @@ lh_err lh_transfer_do(struct lh_transfer *t, const struct lh_transfer_request *r
     for (unsigned i = 0; i < r->headers; i++) {
         struct curl_slist *more = curl_slist_append(headers, r->header[i]);
         if (!more) curl_slist_free_all(headers);
-        if (!more) return lh_fail(LH_ERR_NO_MEMORY, "no memory for a request to the store");
+        if (!more) return lh_fail(LH_ERR_NO_MEMORY, "no memory for an HTTP request");
         headers = more;
     }
     set_up(t, r, headers);
@@ -158,8 +159,8 @@ lh_err lh_transfer_open(const atomic_bool *stop, const char *ca_file, struct lh_
     (void)stop, (void)ca_file;
     *out = NULL;
     return lh_fail(LH_ERR_UNSUPPORTED,
-                   "s3:// needs libcurl, and this build is without it: build again where "
-                   "libcurl4-openssl-dev is installed, or give a folder");
+                   "s3:// and webhooks need libcurl, and this build is without it: build again "
+                   "where libcurl4-openssl-dev is installed");
 }
 
 void lh_transfer_close(struct lh_transfer *t)

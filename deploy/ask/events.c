@@ -56,6 +56,7 @@ static const struct {
     {"run.untrained", "lost"},
     {"member.state", "member"},
     {"hook.*", "member"},
+    {"rule.*", "member"},
     {"rank.joined", "join"},
     {"rank.lost", "lost"},
     {"worker.drained", "drain"},

@@ -245,6 +245,16 @@ void dp_put_paused(const json_t *status, struct lh_buf *out)
     const char *by = json_string_value(json_object_get(p, "by"));
     const char *why = json_string_value(json_object_get(p, "why"));
     if (by) dp_put(out, "paused by %.63s%s%.255s\n", by, why && why[0] ? ": " : "", why ? why : "");
+    const json_t *a;
+    size_t i;
+    json_array_foreach(json_object_get(status, "alarms"), i, a)
+    {
+        const char *rule = json_string_value(json_object_get(a, "rule"));
+        const char *region = json_string_value(json_object_get(a, "region"));
+        const char *text = json_string_value(json_object_get(a, "text"));
+        if (!json_is_true(json_object_get(a, "active")) || !rule || !region || !text) continue;
+        dp_put(out, "alarm %.31s%s%.63s: %.199s\n", rule, region[0] ? " of " : "", region, text);
+    }
 }
 
 // One line for each worker without progress, or left out at the run's end.

@@ -12,7 +12,8 @@
 // "workers", "shards", "regions", "links", "plan"), as a table or as JSON. LH_ERR_INVALID: no such
 // part.
 LH_MUST lh_err dp_get_show(const char *part, const json_t *status, bool json, struct lh_buf *out);
-// Appends a line where the status says that the run is paused: by whom, and why.
+// Appends a line where the status says that the run is paused, by whom and why, and one for each
+// alarm.
 void dp_put_paused(const json_t *status, struct lh_buf *out);
 // Appends the balancer's rule, operators' commands to it, and its last decisions with reasons and
 // figures.

@@ -195,6 +195,7 @@ static json_t *whole_run(const json_t *status, const json_t *regions)
         {"draining", "draining"},
         {"ending", "ending"},
         {"paused", "paused"},
+        {"alarms", "alarms"},
         {"drained_regions", "drained_regions"},
         {"plan", "plan"},
         {"credited_tokens", "credited_tokens"},

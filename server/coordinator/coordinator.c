@@ -45,6 +45,7 @@
 #include "server/coordinator/status.h"
 #include "server/coordinator/watch/hook.h"
 #include "server/coordinator/watch/retired.h"
+#include "server/coordinator/watch/rules.h"
 #include "server/coordinator/watch/states.h"
 
 static const int64_t LISTEN_MIN = 10 * LH_MS;
@@ -52,31 +53,19 @@ static const int64_t LISTEN_MIN = 10 * LH_MS;
 // These functions read their rows at a start, and again after a failed commit, in this order: rows
 // of leases and members use the members' indices.
 static ps_co_load_fn *const LOADS[] = {
-    ps_co_load_members,
-    ps_co_load_overrides,
-    ps_co_load_grants,
-    ps_co_load_leases,
-    ps_co_load_drains,
-    ps_co_load_pause,
-    ps_co_load_expelled,
-    ps_co_load_let_back,
-    ps_co_load_trips,
-    ps_co_load_points,
-    ps_co_load_epochs,
-    ps_co_load_choices,
-    ps_co_load_insync,
-    ps_co_load_rights,
-    ps_co_load_moves,
-    ps_co_load_refold,
-    ps_co_load_plan,
-    ps_co_load_live,
-    ps_co_load_retired,
-    ps_co_load_status,
-    ps_co_load_decided,
-    ps_co_load_crossed,
-    ps_co_load_machines,
-    ps_co_load_states,
-    NULL,
+    ps_co_load_members,  ps_co_load_overrides,
+    ps_co_load_grants,   ps_co_load_leases,
+    ps_co_load_drains,   ps_co_load_pause,
+    ps_co_load_alarms,   ps_co_load_expelled,
+    ps_co_load_let_back, ps_co_load_trips,
+    ps_co_load_points,   ps_co_load_epochs,
+    ps_co_load_choices,  ps_co_load_insync,
+    ps_co_load_rights,   ps_co_load_moves,
+    ps_co_load_refold,   ps_co_load_plan,
+    ps_co_load_live,     ps_co_load_retired,
+    ps_co_load_status,   ps_co_load_decided,
+    ps_co_load_crossed,  ps_co_load_machines,
+    ps_co_load_states,   NULL,
 };
 
 // A run that has ended continues if there is more to train.
@@ -100,6 +89,7 @@ static void on_timer(void *arg)
     if (err) ps_co_fatal(c, err);
     ps_co_tick(c);
     ps_co_scale_tick(c);
+    ps_co_rules_tick(c);
     ps_co_hook_tick(c);
     if (!c->stopped) c->timer = lh_after(c->conf.env, c->conf.tick_ns, on_timer, c);
 }
@@ -180,6 +170,7 @@ lh_err ps_coordinator_start(const struct ps_co_conf *conf, struct ps_coordinator
     c->began_ns = c->listener.ns;
     ps_co_first_tickets(c);
     LH_TRY_TO(fail, err, ps_co_states_make(c));
+    LH_TRY_TO(fail, err, ps_co_rules_make(c));
     LH_TRY_TO(fail, err, ps_co_load(c));
     LH_TRY_TO(fail, err, ps_co_scale_make(c));
     LH_TRY_TO(fail, err, ps_co_hook_make(c));
@@ -243,6 +234,7 @@ void ps_coordinator_stop(struct ps_coordinator *c)
     ps_co_scale_free(c);
     ps_co_hook_free(c);
     ps_co_states_free(c);
+    ps_co_rules_free(c);
     free(c->decided);
     free(c);
 }

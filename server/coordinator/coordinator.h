@@ -22,6 +22,7 @@
 
 struct lh_manifest;
 struct ps_coordinator;
+struct ps_rules;
 struct ps_schedule;
 struct ps_terms;
 
@@ -30,8 +31,8 @@ struct ps_co_scale_wish {       // passed to the supplier of machines
     uint32_t wanted, present;   // workers
 };
 enum { PS_CO_NOTICE_BYTES = 2048 };
-struct ps_co_notice {                                // a member's change of state
-    char name[LH_NAME_BYTES], region[LH_NAME_BYTES]; // the member's
+struct ps_co_notice {                                // a member's change of state, or an alarm's
+    char name[LH_NAME_BYTES], region[LH_NAME_BYTES]; // the member's; the rule and its region
     const char *from, *to;                           // names of its states; static strings
     char body[PS_CO_NOTICE_BYTES];                   // JSON (watch/notice.h), ends with 0
     size_t bytes;                                    // the length of `body` without the 0
@@ -92,6 +93,11 @@ struct ps_co_conf {
         void *arg;
         const char *run; // the run's name, borrowed
     } hook;
+    const struct ps_rules *rules; // borrowed; NULL: none
+    // This machine's free bytes of disk, and the time until its certificate ends, for rules. False:
+    // not known yet. May be NULL.
+    bool (*machine)(void *arg, double *disk_free_bytes, double *certificate_s);
+    void *machine_arg;
     enum lh_data data; // default data mode of the run's workers
     // Data mode of a region's workers; returns false if the settings do not name the region. May be
     // NULL.

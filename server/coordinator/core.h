@@ -27,6 +27,7 @@ struct ps_co_claim;
 struct ps_co_commit;
 struct ps_co_decisions;
 struct ps_co_hook;
+struct ps_co_rules;
 struct ps_co_scale;
 struct ps_co_states;
 
@@ -385,6 +386,7 @@ struct ps_coordinator {
     struct ps_co_scale *scale;       // scale.c
     struct ps_co_states *states;     // watch/states.c
     struct ps_co_hook *hook;         // watch/hook.c
+    struct ps_co_rules *rules;       // watch/rules.c
     enum ps_co_stage stage;          // cadence.c, like the next two
     double run_steps;                // steps of the run's fastest worker so far
     uint64_t run_tokens;             // credited tokens at that many steps

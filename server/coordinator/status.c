@@ -45,6 +45,7 @@
 #include "server/coordinator/watch/stall.h"
 #include "server/coordinator/status.h"
 #include "server/coordinator/watch/hook.h"
+#include "server/coordinator/watch/rules.h"
 #include "server/coordinator/watch/states.h"
 
 enum { PAGE_MAX = 512, ROW_BYTES = 1000 }; // names of 63 bytes, escaped at worst
@@ -354,6 +355,8 @@ static LH_MUST lh_err status_of(struct ps_coordinator *c, struct lh_buf *out)
     if (scale) json_object_set_new(root, "scale", scale);
     json_t *pause = ps_co_pause_status(c);
     if (pause) json_object_set_new(root, "paused", pause);
+    json_t *alarms = ps_co_rules_status(c);
+    if (alarms) json_object_set_new(root, "alarms", alarms);
     json_t *hook = ps_co_hook_status(c);
     if (hook) json_object_set_new(root, "hook", hook);
     return lh_json_give(root, out);

@@ -14,6 +14,7 @@
 // Events: member.state (a worker's state changed), hook.dropped (the queue was full).
 #include "server/coordinator/watch/states.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -92,7 +93,7 @@ static struct ps_co_change *add(struct ps_coordinator *c)
         s->dropped++;
         if (!s->overflows)
             lh_logf(c->conf.log, LH_WARN, "hook.dropped",
-                    "%d changes of members wait for coordinator.hook_command, which is slow or "
+                    "%d changes wait for coordinator.hook_command or hook_url, which is slow or "
                     "fails: the oldest are dropped from here on",
                     PS_CO_CHANGES_MAX);
         s->overflows = true;
@@ -141,6 +142,21 @@ static void note(struct ps_coordinator *c, const struct ps_co_worker *w, enum ps
                                 .bound_ns = bound};
     memcpy(to->name, w->name, sizeof to->name);
     memcpy(to->region, w->region, sizeof to->region);
+}
+
+void ps_co_change_alarm(struct ps_coordinator *c, const char *rule, const char *region, bool on,
+                        const char *text)
+{
+    c->states->number++;
+    if (!c->conf.hook.call) return;
+    struct ps_co_change *to = add(c);
+    *to = (struct ps_co_change){.number = c->states->number,
+                                .at_s = c->conf.env->ops->wall_s(c->conf.env),
+                                .is_alarm = true,
+                                .on = on};
+    snprintf(to->name, sizeof to->name, "%s", rule);
+    snprintf(to->region, sizeof to->region, "%s", region);
+    snprintf(to->text, sizeof to->text, "%s", text);
 }
 
 // The change counts where it may be noted.

@@ -102,6 +102,22 @@ static void a_server_that_is_coordinator_too(void **state)
     json_decref(status);
 }
 
+static void alarms_and_a_pause_are_series_of_the_coordinator(void **state)
+{
+    (void)state;
+    json_t *status =
+        json_pack("{s:s s:{s:s s:s s:i} s:[{s:s s:b s:s}{s:s s:b}]}", "role", "coordinator",
+                  "paused", "by", "boss", "why", "a \"look\"", "since_s", 1700000000, "alarms",
+                  "rule", "diverging", "active", 1, "region", "asia", "rule", "disk", "active", 0);
+    char *text = text_of(status);
+    assert_non_null(strstr(text, "longhaul_run_paused_timestamp_seconds 1700000000\n"));
+    assert_non_null(strstr(text, "longhaul_alarm_active{rule=\"diverging\"} 1\n"));
+    assert_non_null(strstr(text, "longhaul_alarm_active{rule=\"disk\"} 0\n"));
+    assert_null(strstr(text, "boss"));
+    free(text);
+    json_decref(status);
+}
+
 static json_t *run_of(const char *worker, double loss)
 {
     return json_pack("{s:s s:I s:[{s:s s:s s:f}]}", "role", "coordinator", "credited_tokens",
@@ -203,6 +219,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(a_servers_status),
         cmocka_unit_test(names_are_escaped_and_wrong_types_left_out),
         cmocka_unit_test(a_server_that_is_coordinator_too),
+        cmocka_unit_test(alarms_and_a_pause_are_series_of_the_coordinator),
         cmocka_unit_test(a_long_run_stays_bounded),
         cmocka_unit_test(names_without_end_are_left_out),
         cmocka_unit_test(the_page_is_the_registrys),

@@ -1,0 +1,235 @@
+// Rules of the coordinator (server/coordinator/watch/rules.c): when an alarm begins and ends, what
+// it says, that it pauses the run once, and that it holds over a power cut.
+#include <jansson.h>
+#include <string.h>
+
+#include "server/coordinator/watch/hook.h"
+#include "server/coordinator/watch/pause.h"
+#include "server/coordinator/watch/rules.h"
+#include "server/coordinator/watch/rules_text.h"
+#include "tests/cores/words.h"
+
+struct world {
+    struct rig *r;
+    struct ps_rules rules;
+    double disk_free;
+    uint32_t calls;
+    char last[PS_CO_NOTICE_BYTES]; // the last notice
+};
+
+static bool tell_machine(void *arg, double *disk_free, double *certificate_s)
+{
+    const struct world *w = arg;
+    *disk_free = w->disk_free;
+    *certificate_s = 1e9;
+    return true;
+}
+
+static int64_t hear(void *arg, const struct ps_co_notice *notice, const atomic_bool *stop,
+                    struct ps_co_call_end *end)
+{
+    struct world *w = arg;
+    (void)stop;
+    if (!strcmp(notice->to, "alarm") || !strcmp(notice->to, "clear")) {
+        w->calls++;
+        memcpy(w->last, notice->body, sizeof w->last);
+    }
+    end->ok = true;
+    return 0;
+}
+
+// The coordinator that runs has these rules from here on.
+static void attach(struct world *w)
+{
+    struct ps_co_conf *conf = &w->r->coordinator->conf;
+    conf->rules = &w->rules;
+    conf->machine = tell_machine;
+    conf->machine_arg = w;
+    conf->hook = (struct ps_co_hook_conf){hear, w, "a-run"};
+    ps_co_hook_free(w->r->coordinator);
+    assert_int_equal(ps_co_hook_make(w->r->coordinator), LH_OK);
+    assert_int_equal(ps_co_load_alarms(w->r->coordinator), LH_OK);
+}
+
+static struct world *begin(const char *rules)
+{
+    struct world *w = test_calloc(1, sizeof *w);
+    w->r = begun_run(100, 0);
+    w->disk_free = 1e12;
+    if (ps_rules_parse(rules, &w->rules)) fail_msg("%s", lh_err_text(LH_ERR_CONFIG));
+    attach(w);
+    return w;
+}
+
+static void end(struct world *w)
+{
+    rig_free(w->r);
+    test_free(w);
+}
+
+// Lets so many seconds pass, in which the workers of these bits are heard of.
+static void live(struct world *w, int seconds, unsigned workers)
+{
+    for (int i = 0; i < seconds; i++) {
+        struct words s = {0};
+        for (uint32_t k = 0; k < RIG_WORKERS; k++)
+            if (workers >> k & 1) (void)say(w->r, k, &s);
+        rig_run(w->r, LH_SECOND);
+    }
+}
+
+static const json_t *row_of(json_t *rows, const char *rule)
+{
+    json_t *row;
+    size_t i;
+    json_array_foreach(rows, i, row)
+    {
+        if (!strcmp(json_string_value(json_object_get(row, "rule")), rule)) return row;
+    }
+    fail_msg("no rule %s in the status", rule);
+    return NULL;
+}
+
+// `region` NULL: it is not active.
+static void assert_alarm(const struct world *w, const char *rule, const char *region)
+{
+    json_t *rows = ps_co_rules_status(w->r->coordinator);
+    const json_t *row = row_of(rows, rule);
+    assert_int_equal(json_is_true(json_object_get(row, "active")), region != NULL);
+    if (region) assert_string_equal(json_string_value(json_object_get(row, "region")), region);
+    json_decref(rows);
+}
+
+static void assert_told(const struct world *w, uint32_t calls, const char *event)
+{
+    assert_int_equal(w->calls, calls);
+    json_t *body = json_loads(w->last, 0, NULL);
+    assert_string_equal(json_string_value(json_object_get(body, "event")), event);
+    json_decref(body);
+}
+
+static void a_region_that_is_silent_is_an_alarm_until_it_is_heard_for_a_while(void **state)
+{
+    (void)state;
+    struct world *w = begin("away: silent > 5s for 4s");
+    const char *region = w->r->w[1].self.region;
+    live(w, 10, 3);
+    assert_alarm(w, "away", NULL);
+    live(w, 7, 1); // over the bound, and not for long enough
+    assert_alarm(w, "away", NULL);
+    live(w, 2, 3);
+    assert_alarm(w, "away", NULL);
+    live(w, 12, 1);
+    assert_alarm(w, "away", region);
+    assert_told(w, 1, "rule.alarm");
+    assert_non_null(strstr(w->last, "silent "));
+    live(w, 5, 3); // it is heard, and not for long enough
+    assert_alarm(w, "away", region);
+    live(w, 7, 1);
+    live(w, 5, 3);
+    assert_alarm(w, "away", region);
+    live(w, 12, 3);
+    assert_alarm(w, "away", NULL);
+    assert_told(w, 2, "rule.clear");
+    end(w);
+}
+
+// The coordinator's own disk has no region. The alarm lasts, and an operator's word counts more.
+static void a_rule_pauses_the_run_once(void **state)
+{
+    (void)state;
+    struct world *w = begin("disk: disk_free < 5GB then pause; quiet: failing");
+    bool changed;
+    live(w, 3, 3);
+    assert_false(w->r->coordinator->pause.is);
+    w->disk_free = 4e9;
+    live(w, 3, 3);
+    assert_alarm(w, "disk", "");
+    assert_true(w->r->coordinator->pause.is);
+    assert_string_equal(w->r->coordinator->pause.by, "rule disk");
+    assert_string_equal(w->r->coordinator->pause.why, "disk_free 4e+09 < 5e+09");
+    assert_int_equal(ps_co_resume(w->r->coordinator, "boss", "", &changed), LH_OK);
+    live(w, 30, 3);
+    assert_alarm(w, "disk", "");
+    assert_false(w->r->coordinator->pause.is);
+    assert_told(w, 1, "rule.alarm");
+
+    rig_settle(w->r);
+    lh_fake_kill(w->r->c.env, true);
+    rig_kill_coordinator(w->r);
+    rig_start_coordinator(w->r);
+    attach(w);
+    assert_alarm(w, "disk", "");
+    live(w, 40, 3);
+    assert_alarm(w, "disk", "");
+    assert_false(w->r->coordinator->pause.is); // it did not begin a second time
+    assert_int_equal(w->calls, 1);
+    w->disk_free = 1e12;
+    live(w, 15, 3);
+    assert_alarm(w, "disk", NULL);
+    w->disk_free = 1e9;
+    live(w, 3, 3);
+    assert_true(w->r->coordinator->pause.is); // another alarm pauses again
+    end(w);
+}
+
+// Both conditions of one region, and not one of each.
+static void loss_that_rises_while_the_region_waits(void **state)
+{
+    (void)state;
+    struct world *w = begin("diverging: loss_rise > 15% and utilisation < 40%");
+    struct ps_coordinator *c = w->r->coordinator;
+    static const double calm[] = {4, 4.1, 4.2, 4.3, 4.4, 4.5}, wild[] = {4, 4, 4.2, 4.5, 4.8};
+    const char *region = w->r->w[1].self.region;
+    for (uint32_t k = 0; k < c->workers; k++) {
+        c->worker[k].admitted = calloc(c->conf.manifest->shards, sizeof *c->worker[k].admitted);
+        assert_non_null(c->worker[k].admitted);
+    }
+    for (size_t i = 0; i < LH_COUNT(calm); i++) {
+        live(w, 1, 3);
+        for (uint32_t k = 0; k < c->workers; k++) {
+            struct ps_co_worker *of = &c->worker[k];
+            bool second = !strcmp(of->region, region);
+            of->admitted[0].pushes = i + 1;
+            of->measured.loss = second ? calm[i] : wild[i < LH_COUNT(wild) ? i : 4];
+            of->measured.utilisation = second ? 0.2 : 0.9;
+        }
+        rig_run(w->r, 2 * LH_SECOND);
+        assert_alarm(w, "diverging", NULL);
+    }
+    for (uint32_t k = 0; k < c->workers; k++)
+        if (!strcmp(c->worker[k].region, region)) {
+            c->worker[k].admitted[0].pushes++;
+            c->worker[k].measured.loss = 5.2;
+        }
+    rig_run(w->r, 2 * LH_SECOND);
+    assert_alarm(w, "diverging", region);
+    assert_non_null(strstr(w->last, "loss_rise 0.2"));
+    assert_non_null(strstr(w->last, "utilisation 0.2 < 0.4"));
+    end(w);
+}
+
+static void a_paused_run_is_not_judged_by_its_progress(void **state)
+{
+    (void)state;
+    struct world *w = begin("still: utilisation < 50%; away: silent > 5s");
+    struct ps_coordinator *c = w->r->coordinator;
+    bool changed;
+    assert_int_equal(ps_co_pause(c, "boss", "", &changed), LH_OK);
+    for (uint32_t k = 0; k < c->workers; k++) c->worker[k].measured.utilisation = 0.1;
+    rig_run(w->r, 8 * LH_SECOND);
+    assert_alarm(w, "still", NULL);
+    assert_alarm(w, "away", w->r->coordinator->worker[0].region);
+    end(w);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_region_that_is_silent_is_an_alarm_until_it_is_heard_for_a_while),
+        cmocka_unit_test(a_rule_pauses_the_run_once),
+        cmocka_unit_test(loss_that_rises_while_the_region_waits),
+        cmocka_unit_test(a_paused_run_is_not_judged_by_its_progress),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
