@@ -40,8 +40,8 @@ static void put_worker(struct ps_store *s, uint64_t id, struct lh_buf *row)
     lh_put_u32(row, 1);
     lh_put_str(row, "asia");
     lh_put_str(row, name);
-    for (int i = 0; i < PS_ATTEMPTS; i++) lh_put_u64(row, 0);
-    for (int i = 0; i < 2; i++) lh_put_u64(row, 0); // tokens that it leased, and that it trained
+    // The last fresh start that was granted, tokens that it leased, and that it trained.
+    for (int i = 0; i < 3; i++) lh_put_u64(row, 0);
     put(s, key, row);
 }
 
