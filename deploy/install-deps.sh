@@ -25,6 +25,7 @@ tests=(
     git libcmocka-dev clang clang-format clang-tidy ccache openssl valgrind
     systemd      # systemd-analyze reads the units of deploy/systemd
     curl         # e2e.week
+    lintian dpkg-dev file # reads the packages of deploy/debian; cpack needs the others
     python3-venv # a place for the oracles' packages, made when an oracle asks for one
 )
 

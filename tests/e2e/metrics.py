@@ -7,6 +7,7 @@ query of deploy/prometheus; the alert rules' own cases run in promtool. The coor
 curves and its log are there. Probes are answered.
 """
 import argparse
+import contextlib
 import json
 import pathlib
 import re
@@ -17,7 +18,7 @@ import urllib.error
 import urllib.parse
 import urllib.request
 
-from world import REGIONS, World, check, until
+from world import REGIONS, Failure, World, check, until
 
 TREE = pathlib.Path(__file__).resolve().parents[2]
 RULES = TREE / "deploy/prometheus"
@@ -68,7 +69,8 @@ def queries():
     return alerts, [t["expr"] for p in board["panels"] for t in p["targets"]]
 
 
-def check_told(nodes):
+def told_by(nodes):
+    """Metric -> kinds of the nodes that tell it."""
     told = {}
     for node in nodes:
         text = get(node.http, "/metrics")
@@ -77,10 +79,16 @@ def check_told(nodes):
         for line in text.splitlines():  # each sample stands once
             check(text.count("\n" + line.rsplit(" ", 1)[0] + " ") <= 1 or line[0] == "#",
                   f"{node.name}: twice: {line}")
-    missing = [name for name in registry() if name not in told and name not in RARE]
-    check(not missing, f"no process tells {missing}")
-    strange = [name for name in told if name not in registry()]
-    check(not strange, f"{strange} are not of the registry")
+    return told
+
+
+def check_told(nodes):
+    wanted = {name for name in registry() if name not in RARE}
+    with contextlib.suppress(Failure):  # which ones are missing is said below
+        until("every metric is told", lambda: wanted <= set(told_by(nodes)))
+    told = set(told_by(nodes))
+    check(wanted <= told, f"no process tells {wanted - told}")
+    check(told <= set(registry()), f"{told - set(registry())} are not of the registry")
 
 
 def check_prometheus(world, nodes):

@@ -48,7 +48,7 @@ def units(build):
         for kind in ("server", "worker"):
             made = pathlib.Path(build, "deploy", f"longhaul-{kind}@.service").read_text("utf-8")
             program = os.path.realpath(os.path.join(build, kind, f"longhaul-{kind}"))
-            text, n = re.subn(rf"^ExecStart=\S*/longhaul-{kind} ", f"ExecStart={program} ", made,
+            text, n = re.subn(rf"^ExecStart=longhaul-{kind} ", f"ExecStart={program} ", made,
                               flags=re.MULTILINE)
             check(n == 1, f"no ExecStart in {made}")
             path = os.path.join(folder, f"longhaul-{kind}@node.service")

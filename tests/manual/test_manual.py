@@ -201,7 +201,9 @@ def test_install(build, cmake, commands):
         check(done.returncode == 0, done.stdout + done.stderr)
         share = os.path.join(prefix, "share")
         pages = os.listdir(os.path.join(share, "man", "man1"))
-        wanted = {f"longhaul-{name}.1" for name, _ in commands} | {"longhaul.1"}
+        wanted = {f"longhaul-{name}.1.gz" for name in
+                  ["server", "worker", "wanem", *(name for name, _ in commands)]}
+        wanted.add("longhaul.1.gz")
         check(set(pages) == wanted, f"installed are {pages}")
         for path in ("bash-completion/completions/longhaul", "zsh/site-functions/_longhaul"):
             check(os.path.getsize(os.path.join(share, path)) > 1000, f"{path} is not installed")
