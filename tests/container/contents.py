@@ -8,7 +8,6 @@ found.
 import gzip
 import os
 import pathlib
-import re
 import subprocess
 import sys
 import tempfile
@@ -40,7 +39,7 @@ def main():
     config = pathlib.Path(build, "CPackConfig.cmake")
     with tempfile.TemporaryDirectory(prefix="longhaul-packages-") as folder:
         said(cpack, "-G", "DEB", "--config", config, "-B", folder)
-        packages = {re.split("_", path.name)[0]: path for path in pathlib.Path(folder).glob("*.deb")}
+        packages = {path.name.split("_")[0]: path for path in pathlib.Path(folder).glob("*.deb")}
         cuda = {"longhaul-cuda"} & set(packages)
         check(set(packages) - cuda == NAMES, f"packages are {sorted(packages)}")
         said("lintian", "--fail-on", "error,warning", "--allow-root", *packages.values())
@@ -51,13 +50,14 @@ def main():
             check(not seen & files(one), f"{name} has files of others: {seen & files(one)}")
             seen |= files(one)
             said("dpkg-deb", "-x", package, place)
-            with gzip.open(f"{one}/usr/share/doc/{name}/changelog.gz", "rt", encoding="utf-8") as of:
-                check(of.readline().startswith(f"{name} ("), f"{name}: another's changelog")
+            log = f"{one}/usr/share/doc/{name}/changelog.gz"
+            with gzip.open(log, "rt", encoding="utf-8") as file:
+                check(file.readline().startswith(f"{name} ("), f"{name}: another's changelog")
         said("cmake", "--install", build, "--prefix", os.path.join(folder, "all"))
         extra = {path for path in (path[len("usr/"):] for path in seen)
                  if not path.startswith(("share/doc/", "lib/python3/"))}
-        check(extra == files(os.path.join(folder, "all")), "packages and `cmake --install` differ: "
-              f"{extra ^ files(os.path.join(folder, 'all'))}")
+        odd = extra ^ files(os.path.join(folder, "all"))
+        check(not odd, f"packages and `cmake --install` differ: {odd}")
         bin_ = os.path.join(place, "usr", "bin")
         for program in ("longhaul", "longhaul-server", "longhaul-worker"):
             check("0.1.0" in said(os.path.join(bin_, program), "--version"), f"{program} is another")
