@@ -60,7 +60,7 @@ def main():
         check(not odd, f"packages and `cmake --install` differ: {odd}")
         bin_ = os.path.join(place, "usr", "bin")
         for program in ("longhaul", "longhaul-server", "longhaul-worker"):
-            check("0.1.0" in said(os.path.join(bin_, program), "--version"), f"{program} is another")
+            check("0.1.0" in said(os.path.join(bin_, program), "--version"), f"another {program}")
         look_for_loops(place)
     print("ok")
 
