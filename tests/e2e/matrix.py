@@ -159,14 +159,15 @@ def which_one(world):
 def untouched(peers):
     """The servers live on and have their shards."""
     coordinator = peers.door["coordinator"]
-    shards = until("the coordinator knows both shards", lambda: [
-        s for s in [coordinator.status().get("shards", [])] if len(s) == 2])[0]
+    shards = until("the coordinator has heard both servers", lambda: [
+        s for s in [coordinator.status().get("shards", [])]
+        if len(s) == 2 and all(shard["address"] for shard in s)])[0]
     for shard, door in zip(shards, ("server", "second")):
         server = peers.door[door]
         check(server.alive(), f"{server.name} has ended:\n{server.tail()}")
         check(shard["address"] == server.address, f"{shard}, not {server.address}")
         check(shard["epoch"] == 1, f"{shard}")
-    check(coordinator.status()["refused_servers"] > 0, "no refusal was counted")
+    until("refusals are counted", lambda: coordinator.status().get("refused_servers"))
 
 
 if __name__ == "__main__":
