@@ -61,8 +61,10 @@ class Run:
     def beside_idle(self, victim):
         self.trainers[victim].kill()
         with subprocess.Popen(["sleep", "3600"]) as idle:
-            rate = self.rate(victim)
-            idle.kill()
+            try:
+                rate = self.rate(victim)
+            finally:
+                idle.kill()
         self.trainers[victim].start()
         self.all_train()
         return rate
