@@ -10,6 +10,7 @@
 #include "common/privacy/account.h"
 #include "tests/cores/charge.h"
 #include "tests/sim/synthetic.h"
+#include "worker/privacy/totals.h"
 #include "worker/push/outcome.h"
 
 enum { H = 4, STEP_TOKENS = 16 };
@@ -109,6 +110,12 @@ static void state_from_before_privacy_is_refused(void **state)
     assert_non_null(strstr(lh_err_text(LH_ERR_CONFIG), "pushed to shard 1 before its region was"));
     assert_null(w->privacy.budget);
     w->privacy.budget = open;
+    // Pushes that held no step of their own, only what came back, were charged nothing.
+    assert_true(wk_totals_uncharged(&w->shard[1]));
+    uint64_t tokens = row->tokens;
+    row->tokens = 0;
+    assert_false(wk_totals_uncharged(&w->shard[1]));
+    row->tokens = tokens;
     row->charged = charged;
     life_kill(play.l);
     charge_judge();

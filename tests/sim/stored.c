@@ -185,6 +185,7 @@ static void begin_again(struct sim_stored *s)
     lh_buf_clear(&s->seen);
     memset(s->lease, 0, sizeof s->lease);
     memset(s->second, 0, sizeof s->second);
+    s->paused = false;
 }
 
 void sim_stored_read(struct sim_stored *s, struct lh_span file)

@@ -157,6 +157,16 @@ static void a_file_that_is_written_anew_is_read_anew(void **state)
     put_lease(d);
     commit(d);
     assert_null(lease_of(d, WORKER, UNIT));
+    put(d, "pause", NULL, 0);
+    commit(d);
+    look(d);
+    assert_true(d->stored.paused);
+    fill(d);
+    assert_int_equal(ps_store_remove(d->store, "pause"), LH_OK);
+    commit(d);
+    assert_true(file_bytes(d) < 1 << 16);
+    look(d);
+    assert_false(d->stored.paused);
 }
 
 static void the_phase_is_the_stored_plans(void **state)

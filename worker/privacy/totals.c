@@ -23,8 +23,8 @@ bool wk_totals_uncharged(const struct wk_shard *s)
 {
     const struct lh_row *row = lh_ledger_row(&s->replica.ledger, s->worker->id);
     for (const struct wk_entry *e = s->outbox.first; e; e = e->next)
-        if (!e->head.charged) return true;
-    return row && row->admitted && !row->charged;
+        if (e->head.steps && !e->head.charged) return true;
+    return row && row->tokens && !row->charged;
 }
 
 bool wk_totals_is_under(const struct wk_shard *s, const struct wk_entry *e)

@@ -12,7 +12,8 @@ struct wk_shard;
 uint64_t wk_totals_shown(const struct wk_shard *s);
 // An earlier life of this worker was there: its directory, its number, or its row says so.
 bool wk_totals_lived(const struct wk_shard *s);
-// This worker pushed to the shard before its region was private.
+// This worker pushed what it had trained to the shard before its region was private. At record
+// level a push that holds no step of its own, only what came back, is charged nothing.
 bool wk_totals_uncharged(const struct wk_shard *s);
 // This entry's push lies under the stable point.
 bool wk_totals_is_under(const struct wk_shard *s, const struct wk_entry *e);
