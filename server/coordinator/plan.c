@@ -388,6 +388,25 @@ static LH_MUST lh_err declare_budget(struct ps_coordinator *c, bool *changed)
     return LH_OK;
 }
 
+// Servers take no plan whose number is below their log's. A store that was lost, or is an older
+// copy, knows lower ones: its next plan goes above what the shards report. No run has so many plans
+// as NUMBER_MOST, so a made-up number leaves room for more than any run needs.
+static bool is_below_the_logs(struct ps_coordinator *c)
+{
+    static const uint64_t NUMBER_MOST = UINT64_C(1) << 62;
+    uint64_t most = c->plan.number;
+    for (uint32_t i = 0; i < c->conf.manifest->shards; i++)
+        if (c->shard[i].reported && c->shard[i].plan > most && c->shard[i].plan < NUMBER_MOST)
+            most = c->shard[i].plan;
+    if (most == c->plan.number) return false;
+    ps_co_say(c, LH_WARN, "plan.below_logs",
+              "this coordinator's last plan was number %" PRIu64 ", and a shard's log has %" PRIu64
+              ": the store was lost, or is an older copy; the next plan is above both",
+              c->plan.number, most);
+    c->plan.number = most;
+    return true;
+}
+
 static LH_MUST lh_err tick(struct ps_coordinator *c)
 {
     bool changed;
@@ -405,6 +424,7 @@ static LH_MUST lh_err tick(struct ps_coordinator *c)
     if (before <= LH_PHASE_RUN) changed |= ps_co_plan_retired(c);
     LH_TRY(declare_budget(c, &changed));
     LH_TRY(ps_co_pause_look(c, phase));
+    changed |= is_below_the_logs(c);
     changed |= c->plan.paused != c->pause.is;
     c->plan.paused = c->pause.is;
     if (phase == before && !changed) return LH_OK;

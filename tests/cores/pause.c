@@ -232,6 +232,35 @@ static void a_paused_run_does_not_end_by_itself(void **state)
     rig_life_end(r, &l, false);
 }
 
+// Each pause and each resume is a plan in the logs. A coordinator with an empty store begins with
+// plan 1, which no server would take; a number that a liar made up does not stop it either.
+static void after_a_lost_store_plans_go_on_above_the_logs(void **state)
+{
+    struct rig *r = *state;
+    struct rig_life l = {0};
+    bool changed;
+    struct wk_worker *w = train(r, &l, 50);
+    for (int i = 0; i < 6; i++) {
+        assert_int_equal(pause_run(r, i % 2, "", &changed), LH_OK);
+        await_told(r, w, !(i % 2));
+    }
+    uint64_t number = r->coordinator->plan.number;
+    rig_kill_coordinator(r);
+    lh_fake_disk_wipe(r->c.env);
+    rig_start_coordinator(r);
+    assert_true(r->coordinator->plan.number < number);
+    for (int i = 0; i < 60000 && r->coordinator->plan.phase < LH_PHASE_RUN; i++) rig_run(r, LH_MS);
+    assert_int_equal(r->coordinator->plan.phase, LH_PHASE_RUN);
+    rig_run(r, LH_SECOND);
+    assert_true(r->coordinator->plan.number > number);
+    r->coordinator->shard[0].plan = UINT64_MAX;
+    assert_int_equal(drain(r, "", true, false), LH_OK);
+    for (int i = 0; i < 60000 && r->coordinator->plan.phase < LH_PHASE_END; i++) rig_run(r, LH_MS);
+    assert_int_equal(r->coordinator->plan.phase, LH_PHASE_END);
+    assert_true(r->coordinator->plan.number < 10 * number);
+    rig_life_end(r, &l, false);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -242,6 +271,7 @@ int main(void)
         RIG_TEST(a_worker_that_starts_in_a_paused_run_waits),
         RIG_TEST(a_paused_region_drains_and_the_run_ends_by_an_operator),
         RIG_TEST(a_paused_run_does_not_end_by_itself),
+        RIG_TEST(after_a_lost_store_plans_go_on_above_the_logs),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

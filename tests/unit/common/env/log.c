@@ -408,10 +408,11 @@ static void a_full_pipe_keeps_nobody_who_logs_or_ends(void **state)
     lh_log_close(log);
     alarm(0);
     assert_int_equal(dup2(before, STDERR_FILENO), STDERR_FILENO);
-    while (read(to[0], filler, sizeof filler) > 0) {
-    } // the writer goes on, and frees the log
-    close(to[0]);
     close(to[1]);
+    assert_int_equal(fcntl(to[0], F_SETFL, 0), 0);
+    while (read(to[0], filler, sizeof filler) > 0) {
+    } // until the writer's last write to the pipe has ended; the writer frees the log
+    close(to[0]);
     close(before);
 }
 
