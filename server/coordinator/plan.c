@@ -395,10 +395,13 @@ static bool is_below_the_logs(struct ps_coordinator *c)
 {
     static const uint64_t NUMBER_MOST = UINT64_C(1) << 62;
     uint64_t most = c->plan.number;
-    for (uint32_t i = 0; i < c->conf.manifest->shards; i++)
-        if (c->shard[i].reported && c->shard[i].plan > most && c->shard[i].plan < NUMBER_MOST)
-            most = c->shard[i].plan;
-    if (most == c->plan.number) return false;
+    for (uint32_t i = 0; i < c->conf.manifest->shards; i++) {
+        const struct ps_co_shard *s = &c->shard[i];
+        if (!s->reported) continue;
+        if (s->phase == LH_PHASE_END) return false;
+        if (s->plan > most && s->plan < NUMBER_MOST) most = s->plan;
+    }
+    if (most == c->plan.number || !all_reported(c)) return false;
     ps_co_say(c, LH_WARN, "plan.below_logs",
               "this coordinator's last plan was number %" PRIu64 ", and a shard's log has %" PRIu64
               ": the store was lost, or is an older copy; the next plan is above both",
