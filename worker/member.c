@@ -22,6 +22,8 @@
 #include "worker/units/travel.h"
 #include "worker/units/units.h"
 
+static const int64_t CONTEST_NS = 100 * LH_MS; // between two joins that ask about a shard's row
+
 static void tick(void *arg);
 
 static void again(struct wk_worker *w, int64_t ns)
@@ -134,6 +136,7 @@ static void ask_over(struct wk_worker *w, uint32_t granted)
 static lh_err go_above(struct wk_worker *w)
 {
     if (w->contested != w->confirming) return LH_OK; // a higher one since: asked once more
+    if (wk_cutting(w)) return LH_OK;                 // it owns the slots: asked once more after it
     lh_logf(w->conf.log, LH_WARN, "incarnation.unknown",
             "the coordinator %s granted %" PRIx64 " to this worker and does not know it any more: "
             "its directory was lost or is an older copy",
@@ -173,7 +176,7 @@ static void on_join(void *self, lh_err err, const ProtobufCMessage *answer)
         w->joined = !w->contested && m->granted == w->incarnation.number >> 32;
         w->member_tries = 0;
         take_addresses(w, m->n_shards, m->shards);
-        again(w, 0);
+        again(w, w->contested ? CONTEST_NS : 0);
         return;
     }
     if (!refused(w, "join", err)) again(w, wk_backoff(w, &w->member_tries, err));

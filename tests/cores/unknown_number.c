@@ -2,6 +2,8 @@
 // (server/docs/0000-protocol.md#rule-8).
 #include "tests/cores/life.h"
 
+#include "worker/member.h"
+
 static unsigned ended;
 
 static void on_fatal(void *arg, lh_err err, const char *text)
@@ -89,10 +91,37 @@ static void a_made_up_row_wears_no_numbers_out(void **state)
     rig_life_end(r, &l, false);
 }
 
+// The answer that its number is in force finds a cut in progress: the number rises after it, for a
+// cut owns the slots.
+static void it_waits_for_a_cut(void **state)
+{
+    struct rig *r = *state;
+    struct rig_life l = {0};
+    start(r);
+    struct wk_conf conf = life(r, &l);
+    rig_life_start(&l, &conf);
+    const struct wk_shard *s = &l.worker->shard[0];
+    for (int i = 0; i < 60000 && !(s->slot.committed && s->slot.committed->decided); i++)
+        rig_run(r, LH_MS);
+    lh_fake_hang(r->w[1].env, 60 * LH_SECOND);
+    for (int i = 0; i < 10000 && !wk_cutting(l.worker); i++) rig_run(r, LH_MS);
+    assert_true(wk_cutting(l.worker));
+    wk_member_contest(l.worker, (uint64_t)5 << 32);
+    rig_run(r, 200 * LH_MS);
+    assert_true(wk_cutting(l.worker)); // It was answered meanwhile.
+    assert_int_equal(l.worker->incarnation.number, (uint64_t)1 << 32);
+    lh_fake_hang(r->w[1].env, 0);
+    rig_run(r, 5 * LH_SECOND);
+    assert_int_equal(ended, 0);
+    assert_int_equal(l.worker->incarnation.number, ((uint64_t)5 << 32) + 1);
+    rig_life_end(r, &l, false);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(it_goes_on_above_the_row, rig_set_up, rig_tear_down),
+        cmocka_unit_test_setup_teardown(it_waits_for_a_cut, rig_set_up, rig_tear_down),
         cmocka_unit_test_setup_teardown(it_stops_for_a_newer_process, rig_set_up, rig_tear_down),
         cmocka_unit_test_setup_teardown(a_made_up_row_wears_no_numbers_out, rig_set_up,
                                         rig_tear_down),
