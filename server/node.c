@@ -130,9 +130,8 @@ static lh_err initial(void *arg, uint64_t first, uint64_t count, float *out)
     if (err) return err;
     err = files->size(file, &bytes);
     if (!err) err = check_weights(n, bytes);
-    if (!err)
-        err = files->read(file, first * sizeof *out, out, want,
-                          &got); // little endian, like this host
+    // The file is little endian, like this host.
+    if (!err) err = files->read(file, first * sizeof *out, out, want, &got);
     if (!err && got != want)
         err = lh_fail(LH_ERR_IO, "model.weights: %s ends early", n->settings->weights);
     files->close(file);

@@ -94,6 +94,12 @@ static struct wk_worker *train(struct rig *r, struct rig_life *l, uint64_t step_
     return l->worker;
 }
 
+static void await_end(struct rig *r)
+{
+    for (int i = 0; i < 600000 && r->coordinator->plan.phase < LH_PHASE_END; i++) rig_run(r, LH_MS);
+    assert_int_equal(r->coordinator->plan.phase, LH_PHASE_END);
+}
+
 static void await_told(struct rig *r, const struct wk_worker *w, bool paused)
 {
     for (int i = 0; i < 60000 && (wk_paused(w) != paused || (paused && w->stepping)); i++)
@@ -207,8 +213,7 @@ static void a_paused_region_drains_and_the_run_ends_by_an_operator(void **state)
     assert_int_equal(drain(r, r->w[1].self.region, false, true), LH_OK);
     await_told(r, w, true); // it is paused still
     assert_int_equal(drain(r, "", true, false), LH_OK);
-    for (int i = 0; i < 60000 && r->coordinator->plan.phase < LH_PHASE_END; i++) rig_run(r, LH_MS);
-    assert_int_equal(r->coordinator->plan.phase, LH_PHASE_END);
+    await_end(r);
     check_told(r, NULL, NULL); // the pause ended with the training
     assert_int_equal(pause_run(r, false, "", &changed), LH_ERR_INVALID);
     rig_life_end(r, &l, false);
@@ -227,8 +232,7 @@ static void a_paused_run_does_not_end_by_itself(void **state)
     rig_run(r, 30 * LH_SECOND);
     assert_int_equal(r->coordinator->plan.phase, LH_PHASE_RUN);
     assert_int_equal(pause_run(r, true, "", &changed), LH_OK);
-    for (int i = 0; i < 600000 && r->coordinator->plan.phase < LH_PHASE_END; i++) rig_run(r, LH_MS);
-    assert_int_equal(r->coordinator->plan.phase, LH_PHASE_END);
+    await_end(r);
     rig_life_end(r, &l, false);
 }
 
@@ -255,8 +259,7 @@ static void after_a_lost_store_plans_go_on_above_the_logs(void **state)
     assert_true(r->coordinator->plan.number > number);
     r->coordinator->shard[0].plan = UINT64_MAX;
     assert_int_equal(drain(r, "", true, false), LH_OK);
-    for (int i = 0; i < 60000 && r->coordinator->plan.phase < LH_PHASE_END; i++) rig_run(r, LH_MS);
-    assert_int_equal(r->coordinator->plan.phase, LH_PHASE_END);
+    await_end(r);
     number = r->coordinator->plan.number;
     assert_true(number < UINT64_C(1) << 62);
     rig_life_end(r, &l, false);

@@ -1,19 +1,15 @@
 // Does the due work between two steps. See longhaul.h and worker/docs/0001-boundary.md.
 //
 //  1. Rank 0 turns the worker's wishes into acts: which corrections are added, and which cut is
-//  taken,
-//     at which step. With several ranks that step is two ahead, and no rank passes a boundary
-//     before rank 0 has published all acts up to it. So all ranks act at the same step.
+//     taken, at which step. With several ranks that step is two ahead, and no rank passes a
+//     boundary before rank 0 has published all acts up to it. So all ranks act at the same step.
 //  2. A cut's number is stored after its bytes, a renewal's after its additions.
 //  3. A cut holds the tokens and units of its boundary: later ones belong to the next cut, even if
-//  the
-//     copy is made later.
+//     the copy is made later.
 //  4. A cut of device memory is stored once its copies have ended (landed()). No thread waits for
-//  that,
-//     so every call of a boundary, of longhaul_wait() and of longhaul_finish() checks.
+//     that, so every call of a boundary, of longhaul_wait() and of longhaul_finish() checks.
 //  5. The library does not see steps. If the next step did not wait for a cut's copies, the cut may
-//  mix
-//     old and new values, and is never stored.
+//     mix old and new values, and is never stored.
 #include <string.h>
 #include <unistd.h>
 

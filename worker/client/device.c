@@ -1,15 +1,12 @@
 // CUDA memory, through the process's runtime library, opened at its first use.
 //
 //  1. A lane is a device and a stream of the caller. This file adds its own stream for the copies
-//  of a
-//     cut, which waits only for wk_device_fence().
+//     of a cut, which waits only for wk_device_fence().
 //  2. A copy of a cut follows all work that the caller's stream had at the fence. Work queued on
-//  the
-//     caller's stream after wk_device_hold() follows the copies. Neither call blocks the host.
+//     the caller's stream after wk_device_hold() follows the copies. Neither call blocks the host.
 //  3. Memory that the copies write is not read before wk_device_landed() reports their end. Before
-//  it is
-//     given back, the streams of the copies and of each parameter's `add` are waited for: both may
-//     still use it.
+//     it is given back, the streams of the copies and of each parameter's `add` are waited for:
+//     both may still use it.
 //  4. Copies of a renewal go through the host a block at a time, on the caller's stream, unless the
 //     parameter has its own `add`.
 //  5. Results that are no error here (not ready, not pinned) are also cleared in the runtime: a

@@ -3,20 +3,16 @@
 //  1. Only one piece touches a value: pieces are ranges of whole chunks of a part.
 //  2. A cut reads parameters and writes none, so a device may compute with them meanwhile.
 //  3. Corrections are added in number order, each value by itself: the worker adds the same numbers
-//  to
-//     the same slot, and gets the same bits if nothing was trained.
+//     to the same slot, and gets the same bits if nothing was trained.
 //  4. A bf16 parameter p has an fp32 shadow s, with p = bf16(s) after every renewal. The training
-//  since
-//     then is p - bf16(s); a cut gives s + p - bf16(s), and the next correction is added to that.
-//     So corrections below the step of bf16 are not lost.
+//     since then is p - bf16(s); a cut gives s + p - bf16(s), and the next correction is added to
+//     that. So corrections below the step of bf16 are not lost.
 //  5. A cut queues the copies from a device. fp32 goes to its place in the slot. bf16 goes to the
-//  end of
-//     its future fp32 range, whatever the pieces are, and is widened from there after the copy. The
-//     shadow does not change meanwhile: a renewal of the part follows the cut's number.
+//     end of its future fp32 range, whatever the pieces are, and is widened from there after the
+//     copy. The shadow does not change meanwhile: a renewal of the part follows the cut's number.
 //  6. A parameter's own `add` gets a correction in blocks, one correction after the other; a last
-//  call
-//     without values ends each piece of a renewal. A parameter's own `take` gives the values of a
-//     cut: the described memory is then a shadow of the caller's (4).
+//     call without values ends each piece of a renewal. A parameter's own `take` gives the values
+//     of a cut: the described memory is then a shadow of the caller's (4).
 #include <stdlib.h>
 #include <string.h>
 

@@ -7,8 +7,7 @@
 //  3. A correction is sparse if at most a quarter of the values change: six bytes for each changed
 //     value instead of four for every value.
 //  4. It is made in the worker's private memory and then copied: a trainer that writes out of
-//  bounds
-//     can damage a correction, but not redirect the worker's writes.
+//     bounds can damage a correction, but not redirect the worker's writes.
 #include "worker/external/correction.h"
 
 #include <stdatomic.h>

@@ -2,12 +2,10 @@
 // See external.h and worker/docs/0001-boundary.md.
 //
 //  1. The word `committed` moves only after the core's commit. Until then slot and corrections do
-//  not
-//     change, so after a crash the next process makes the same delta again.
+//     not change, so after a crash the next process makes the same delta again.
 //  2. A cut counts once every rank wrote its number; its tokens and notes are as of that moment.
 //  3. The trainer writes the numbers in the memory: each is read once, and an impossible one ends
-//  the
-//     life, never this process.
+//     the life, never this process.
 //  4. An ended life keeps its memory until its whole cuts are committed; only then the next one
 //     begins.
 #include "worker/external/life.h"

@@ -9,8 +9,7 @@
 //  2. The loop closes a connection's files after the thread has stopped reading them.
 //  3. Only processes of the same user are admitted; the directory's modes control who may connect.
 //  4. The memory is fully allocated and sealed before it is shared: it can't shrink under a reader
-//  or
-//     turn out to be missing.
+//     or turn out to be missing.
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/futex.h>

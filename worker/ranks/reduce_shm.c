@@ -7,12 +7,10 @@
 //  1. A live rank holds a robust mutex: when its process dies, the kernel releases the mutex and
 //     reports it. So liveness is never guessed from time or process numbers.
 //  2. `life` of a seat is odd while it is taken and changes at every arrival and departure, so a
-//  rank
-//     that restarted between two looks is still seen as lost.
+//     rank that restarted between two looks is still seen as lost.
 //  3. A seat has one task at a time: the leader writes it and raises `task`; the rank computes it
-//  and
-//     sets `done` to that number. A seat with done != task gets no part: a rank that was too slow
-//     for a step still writes into its own gradient, which is not read.
+//     and sets `done` to that number. A seat with done != task gets no part: a rank that was too
+//     slow for a step still writes into its own gradient, which is not read.
 //  4. Sleepers use futexes, not condition variables, which do not survive a dead waiter.
 #include "worker/ranks/reduce_shm.h"
 

@@ -15,21 +15,18 @@
 //
 //  1. A step is counted once, when the leader has applied it and its hook `stepped` has run.
 //  2. No rank computes or reduces in an epoch whose abort it has seen, or begins another epoch
-//  before
-//     its own abort and its own computation have ended.
+//     before its own abort and its own computation have ended.
 //  3. Every phase except WAIT and STANDS has a deadline. In STANDS the leader waits at most init_ns
-//  for
-//     the others' READY, and the leader's beats show a member that the leader is alive. A missed
-//     deadline fails the epoch; a missed deadline of an abort ends the process, to be restarted.
+//     for the others' READY, and the leader's beats show a member that the leader is alive. A
+//     missed deadline fails the epoch; a missed deadline of an abort ends the process, to be
+//     restarted.
 //  4. WK_REGION_TRIES epochs in a row without a step end the leader with the last cause.
 //  5. The leader's state is read only from wk_region_want() until `stepped`. Otherwise it belongs
-//  to
-//     the worker, which may change the parameters. Its changes reach the others before the next
+//     to the worker, which may change the parameters. Its changes reach the others before the next
 //     step's computation.
 //  6. A member whose parameters differ from the leader's fails the epoch and takes the leader's.
 //  7. No value of a gradient enters the sum before the computation reports it as final. After a
-//  failure
-//     partial sums are dropped: the step restarts from an empty gradient.
+//     failure partial sums are dropped: the step restarts from an empty gradient.
 //
 // Pure: no clock, no thread, no file. Each call brings the time; channel, collectives and training
 // are tables. All calls are on one thread, and none blocks.

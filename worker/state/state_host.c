@@ -3,12 +3,10 @@
 // Two slots hold copies of the trainer's parameters:
 //  1. slot[number % 2] is the base and is never written.
 //  2. The other one is written by a cut (the trainer, at a boundary) or by the next view (here,
-//  during
-//     training). The two exclude each other: no view is due during a cut, and a cut replaces a view
-//     that was made but not applied.
+//     during training). The two exclude each other: no view is due during a cut, and a cut replaces
+//     a view that was made but not applied.
 //  3. A renewal moves the parameters from the base to the next view; a commit makes the cut the
-//  base.
-//     In both cases the number rises, which swaps the slots.
+//     base. In both cases the number rises, which swaps the slots.
 #include <stdlib.h>
 
 #include "common/base/parallel.h"

@@ -26,10 +26,8 @@
 #include "server/coordinator/watch/rules_text.h"
 #include "server/coordinator/watch/states.h"
 
-enum {
-    REGIONS = 64,
-    ROUNDS = 3
-}; // regions that are looked at; pushes that a loss is compared over
+enum { REGIONS = 64 }; // regions that are looked at
+enum { ROUNDS = 3 };   // pushes over which a loss is compared
 static const int64_t LOOK_EVERY = LH_SECOND;
 static const int64_t CALM = 10 * LH_SECOND;
 
@@ -40,9 +38,9 @@ struct losses { // a worker's, as its pushes came
 
 struct alarm {
     bool on;
-    int64_t since_s; // wall time
-    int64_t holds_ns,
-        rests_ns; // since when the conditions are met, or are not; 0: they are not, are
+    int64_t since_s;  // wall time
+    int64_t holds_ns; // since when the conditions are met; 0: they are not
+    int64_t rests_ns; // since when they are not met; 0: they are
     char region[LH_NAME_BYTES], text[PS_CO_ALARM_BYTES];
 };
 
