@@ -96,8 +96,8 @@ static LH_MUST lh_err check_weights(const struct ps_node *n, uint64_t bytes)
     return lh_fail(LH_ERR_CONFIG,
                    "model.weights: %s has %llu bytes; the manifest's %llu parameters are %llu in "
                    "fp32: is it another model's?",
-                   n->settings->weights, (unsigned long long)bytes, (unsigned long long)m->values,
-                   (unsigned long long)(m->values * sizeof(float)));
+                   n->settings->model.weights, (unsigned long long)bytes,
+                   (unsigned long long)m->values, (unsigned long long)(m->values * sizeof(float)));
 }
 
 // Refuses initial values that are not finite: no region could train the run.
@@ -113,8 +113,8 @@ static LH_MUST lh_err check_finite(const struct ps_node *n, uint64_t first, uint
     return lh_fail(LH_ERR_CONFIG,
                    "model.weights: %s: value %llu of %s is not finite (NaN or infinite): no run "
                    "can train it; write the file anew from a model whose values are finite",
-                   n->settings->weights, (unsigned long long)(first + i - m->tensor[t].offset),
-                   m->tensor[t].name);
+                   n->settings->model.weights,
+                   (unsigned long long)(first + i - m->tensor[t].offset), m->tensor[t].name);
 }
 
 static lh_err initial(void *arg, uint64_t first, uint64_t count, float *out)
@@ -124,16 +124,16 @@ static lh_err initial(void *arg, uint64_t first, uint64_t count, float *out)
     struct lh_file *file;
     uint64_t bytes = 0;
     size_t got = 0, want = (size_t)count * sizeof *out;
-    lh_err err = files->open(n->program->env, n->settings->weights, LH_OPEN_READ, &file);
+    lh_err err = files->open(n->program->env, n->settings->model.weights, LH_OPEN_READ, &file);
     if (err == LH_ERR_NOT_FOUND)
-        return lh_fail(err, "model.weights: %s is not there", n->settings->weights);
+        return lh_fail(err, "model.weights: %s is not there", n->settings->model.weights);
     if (err) return err;
     err = files->size(file, &bytes);
     if (!err) err = check_weights(n, bytes);
     // The file is little endian, like this host.
     if (!err) err = files->read(file, first * sizeof *out, out, want, &got);
     if (!err && got != want)
-        err = lh_fail(LH_ERR_IO, "model.weights: %s ends early", n->settings->weights);
+        err = lh_fail(LH_ERR_IO, "model.weights: %s ends early", n->settings->model.weights);
     files->close(file);
     return err ? err : check_finite(n, first, count, out);
 }
@@ -151,11 +151,11 @@ static LH_MUST lh_err load_given(struct ps_node *n)
 {
     const struct ps_settings *s = n->settings;
     char path[LH_PATH_BYTES];
-    if (!s->node.data_dir[0]) return LH_OK;
-    if (s->node.units[0])
-        LH_TRY(lh_path(path, sizeof path, "", "%s", s->node.units));
+    if (!s->node.data.dir[0]) return LH_OK;
+    if (s->node.data.units[0])
+        LH_TRY(lh_path(path, sizeof path, "", "%s", s->node.data.units));
     else
-        LH_TRY(lh_path(path, sizeof path, s->node.data_dir, "units.json"));
+        LH_TRY(lh_path(path, sizeof path, s->node.data.dir, "units.json"));
     LH_TRY(read_units("data.units", path, &n->given_units));
     uint64_t own = 0;
     for (uint64_t u = 0; u < n->given_units.count; u++)
@@ -182,14 +182,14 @@ static bool region_data(void *arg, const char *region, enum lh_data *out)
 
 static uint32_t epochs_of(const struct ps_settings *s)
 {
-    return s->node.epochs ? (uint32_t)s->node.epochs : 1;
+    return s->node.run.epochs ? (uint32_t)s->node.run.epochs : 1;
 }
 
 static LH_MUST lh_err load_units(struct ps_node *n)
 {
-    LH_TRY(read_units("data.units", n->settings->node.units, &n->units));
+    LH_TRY(read_units("data.units", n->settings->node.data.units, &n->units));
     lh_err err = lh_units_check_epochs(&n->units, epochs_of(n->settings));
-    return err ? lh_fail(err, "%s: %s", n->settings->node.units, lh_err_text(err)) : LH_OK;
+    return err ? lh_fail(err, "%s: %s", n->settings->node.data.units, lh_err_text(err)) : LH_OK;
 }
 
 static struct ps_co_balance_conf balance_of(int rule)
@@ -282,9 +282,9 @@ static LH_MUST lh_err start_coordinator(struct ps_node *n)
         .ride_out_ns = s->coordinator.ride_out_s * LH_SECOND,
         .balance = balance_of(s->coordinator.balance),
         .links = {.terms = &n->terms, .affinity = s->coordinator.affinity},
-        .budget_tokens = (uint64_t)s->node.budget_tokens,
+        .budget_tokens = (uint64_t)s->node.run.budget_tokens,
         .epochs = epochs_of(s),
-        .seed = (uint64_t)s->node.seed,
+        .seed = (uint64_t)s->node.run.seed,
         .scale = {.schedule = &n->schedule,
                   .call = n->scale_command.words ? call_supplier : NULL,
                   .arg = n,
@@ -303,14 +303,14 @@ static LH_MUST lh_err start_coordinator(struct ps_node *n)
         .staged = s->coordinator.cadence == PS_CADENCE_STAGED,
         .fixed_h = fixed_h,
         .fixed_h_arg = (void *)(uintptr_t)s, // only read
-        .plan = {.mode = (uint8_t)s->mode,
-                 .weighting = (uint8_t)s->weighting,
-                 .eta = s->eta > 0 ? (float)s->eta : 1,
+        .plan = {.mode = (uint8_t)s->update.mode,
+                 .weighting = (uint8_t)s->update.weighting,
+                 .eta = s->update.eta > 0 ? (float)s->update.eta : 1,
                  .damping = DAMPING,
-                 .staleness_per_live = (uint32_t)s->staleness_max_per_worker,
-                 .optimizer = (uint8_t)s->optimizer,
+                 .staleness_per_live = (uint32_t)s->update.staleness_max_per_worker,
+                 .optimizer = (uint8_t)s->update.optimizer,
                  .momentum = (float)ps_momentum(s),
-                 .effective_step_max = s->optimizer ? (float)PS_EFFECTIVE_STEP_MAX : 0,
+                 .effective_step_max = s->update.optimizer ? (float)PS_EFFECTIVE_STEP_MAX : 0,
                  .privacy = ps_privacy_terms(s)},
         .fatal = lh_program_fatal,
         .fatal_arg = p,
@@ -327,13 +327,13 @@ static LH_MUST lh_err start_coordinator(struct ps_node *n)
 static LH_MUST lh_err load_signers(struct ps_node *n)
 {
     const struct ps_settings *s = n->settings;
-    if (s->checkpoint_sign_key[0])
-        LH_TRY(lh_signer_load(s->checkpoint_sign_key, &n->signer));
+    if (s->checkpoint.sign_key[0])
+        LH_TRY(lh_signer_load(s->checkpoint.sign_key, &n->signer));
     else
         lh_logf(n->program->log, LH_INFO, "checkpoint.unsigned",
                 "checkpoint.sign_key names no key: checkpoints are not signed");
-    if (!s->checkpoint_signers[0]) return LH_OK;
-    lh_err err = lh_trusted_load(s->checkpoint_signers, &n->trusted);
+    if (!s->checkpoint.signers[0]) return LH_OK;
+    lh_err err = lh_trusted_load(s->checkpoint.signers, &n->trusted);
     if (err) return lh_fail(err, "checkpoint.signers: %s", lh_err_text(err));
     struct lh_public own = {{0}};
     if (n->signer) own = lh_signer_public(n->signer);
@@ -341,7 +341,7 @@ static LH_MUST lh_err load_signers(struct ps_node *n)
     return lh_fail(LH_ERR_CONFIG,
                    "checkpoint.signers: %s does not list the key of checkpoint.sign_key: this "
                    "server would refuse its own checkpoints",
-                   s->checkpoint_signers);
+                   s->checkpoint.signers);
 }
 
 static const char *environment(const char *name)
@@ -358,17 +358,17 @@ static LH_MUST lh_err start_uploader(struct ps_node *n)
 {
     struct lh_program *p = n->program;
     const struct ps_settings *s = n->settings;
-    if (!s->checkpoint_store[0]) return LH_OK;
+    if (!s->checkpoint.store[0]) return LH_OK;
     LH_TRY(lh_path(n->checkpoints, sizeof n->checkpoints, s->node.dir, "checkpoints"));
     const struct ps_uploader_conf conf = {.env = p->env,
                                           .log = p->log,
                                           .dir = n->checkpoints,
                                           .shards = n->shard,
                                           .shard_count = s->shards.count,
-                                          .keep = (unsigned)s->checkpoint_keep,
-                                          .store = {.address = s->checkpoint_store,
-                                                    .endpoint = s->store_endpoint,
-                                                    .credentials = s->store_credentials,
+                                          .keep = (unsigned)s->checkpoint.keep,
+                                          .store = {.address = s->checkpoint.store,
+                                                    .endpoint = s->checkpoint.store_endpoint,
+                                                    .credentials = s->checkpoint.store_credentials,
                                                     .variable = environment}};
     lh_err err = ps_uploader_start(&conf, &n->uploader);
     return err ? lh_fail(err, "checkpoint.store: %s", lh_err_text(err)) : LH_OK;
@@ -414,17 +414,17 @@ static LH_MUST lh_err start_server(struct ps_node *n)
         .manifest = &p->manifest,
         .keys = p->keys,
         .cipher = (uint8_t)lh_node_cipher(&s->node),
-        .key_id = (uint32_t)s->node.seal_key_id,
+        .key_id = (uint32_t)s->node.seal.key_id,
         .shards = n->shard,
         .shard_count = s->shards.count,
         .initial = initial,
         .initial_arg = n,
         .segment_bytes = lh_segment_bytes(&p->manifest),
-        .checkpoint_every = (uint64_t)s->checkpoint_every_versions,
-        .replay_ns = s->checkpoint_every_versions ? LH_REPLAY_MS * LH_MS : 0,
-        .checkpoint_keep = (unsigned)s->checkpoint_keep,
+        .checkpoint_every = (uint64_t)s->checkpoint.every_versions,
+        .replay_ns = s->checkpoint.every_versions ? LH_REPLAY_MS * LH_MS : 0,
+        .checkpoint_keep = (unsigned)s->checkpoint.keep,
         .weights_every = WEIGHTS_EVERY,
-        .weights_keep = (unsigned)s->checkpoint_keep,
+        .weights_keep = (unsigned)s->checkpoint.keep,
         .signer = n->signer,
         .trusted = n->trusted.count ? &n->trusted : NULL,
         .digest_every = lh_point_every(&p->manifest),
@@ -437,15 +437,15 @@ static LH_MUST lh_err start_server(struct ps_node *n)
         .mark_ns = 100 * LH_MS,
         .deadline_ns = LH_CALL_MS * LH_MS,
         .deadline_max_ns = LH_CALL_MAX_MS * LH_MS,
-        .norm_gate = s->norm_gate,
-        .rebuild_damaged = s->rebuild_damaged == PS_DAMAGED_FOLLOWERS,
-        .below_stable = s->rebuild_below_stable,
+        .norm_gate = s->update.norm_gate,
+        .rebuild_damaged = s->rebuild.damaged == PS_DAMAGED_FOLLOWERS,
+        .below_stable = s->rebuild.below_stable,
         .units = n->given_units.count ? &n->given_units : NULL,
-        .units_dir = s->node.data_dir,
+        .units_dir = s->node.data.dir,
         .store_status = n->uploader ? store_status : NULL,
         .store_status_arg = n,
-        .grace_ns = s->rebuild_grace_s * LH_SECOND,
-        .voices = (uint32_t)s->rebuild_voices,
+        .grace_ns = s->rebuild.grace_s * LH_SECOND,
+        .voices = (uint32_t)s->rebuild.voices,
         .fatal = fatal,
         .fatal_arg = n,
         .again = again,

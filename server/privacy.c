@@ -97,7 +97,7 @@ static LH_MUST lh_err check_cadence(const struct ps_settings *s)
                        "ask for, and a private region tells none: set fixed, and "
                        "name slow regions in coordinator.h_base",
                        s->coordinator.cadence == PS_CADENCE_LINK ? "link" : "speed");
-    if (s->mode == LH_MODE_BSP)
+    if (s->update.mode == LH_MODE_BSP)
         return lh_fail(LH_ERR_CONFIG, "update.mode: bsp has rounds that wait for each region's "
                                       "pushes, and a private region waits for its stable point: "
                                       "set async");
@@ -105,7 +105,7 @@ static LH_MUST lh_err check_cadence(const struct ps_settings *s)
         return lh_fail(LH_ERR_CONFIG,
                        "coordinator.step_tokens is missing: a private region's pushes say that "
                        "many tokens a step, whatever it trained");
-    if (s->weighting == LH_WEIGHT_TOKENS)
+    if (s->update.weighting == LH_WEIGHT_TOKENS)
         return lh_fail(LH_ERR_CONFIG, "update.weighting: tokens weighs pushes by what was trained, "
                                       "which a private region does not say: set equal");
     return LH_OK;

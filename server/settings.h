@@ -11,57 +11,15 @@ enum ps_balance_rule { PS_RULE_FINISH, PS_RULE_WEIGHTED, PS_RULE_LEVEL };
 enum ps_cadence_rule { PS_CADENCE_SPEED, PS_CADENCE_LINK, PS_CADENCE_FIXED, PS_CADENCE_STAGED };
 enum ps_acknowledge { PS_ACK_DURABLE, PS_ACK_REPLICATED };
 
+// clang-format off
 struct ps_settings {
     struct lh_node node;
-    int role; // enum ps_role
-    const char *listen, *advertise;
-    struct lh_ints shards;
-    const char *weights;
-
-    // how an arrival is weighed; the coordinator's values enter the plan, and so every log
-    double eta; // 0: auto
-    int64_t staleness_max_per_worker;
-    int mode;      // enum lh_mode: 0 async, 1 bsp
-    int weighting; // enum lh_weighting: 0 equal, 1 tokens
-    double norm_gate;
-    int optimizer;   // enum lh_optimizer
-    double momentum; // -1: auto
-
-    int64_t checkpoint_every_versions, checkpoint_keep;
-    const char *checkpoint_sign_key, *checkpoint_signers;
-    const char *checkpoint_store, *store_endpoint, *store_credentials;
-
-    int rebuild_damaged; // enum ps_damaged
-    int64_t rebuild_grace_s;
-    int64_t rebuild_voices;
-    bool rebuild_below_stable;
-
-    int acknowledge; // enum ps_acknowledge
-
-    struct { // role coordinator
-        int64_t workers, worker_timeout_s, take_over_ms;
-        int64_t stall_floor_s, drain_floor_s;
-        double stall_rounds;
-        int64_t ride_out_s;
-        int balance; // enum ps_balance_rule
-        const char *links;
-        double affinity;
-        const char *scale, *scale_command;
-        const char *hook_command, *hook_url, *hook_secret;
-        const char *rules; // watch/rules_text.h
-        const char *servers;
-        const char *data;   // ps_settings_data() reads it
-        const char *h_base; // ps_settings_h() reads it
-        int64_t step_tokens;
-        int cadence; // enum ps_cadence_rule
-    } coordinator;
-
-    struct {       // role coordinator
-        int level; // enum lh_privacy_level
-        double sigma, rate, clip, epsilon, delta;
-        int64_t steps, record_tokens;
-    } privacy;
+#define LH_SETTING LH_SETTING_FIELD
+#define LH_SETTINGS_GROUP(name) struct {
+#define LH_SETTINGS_END(name) } name;
+#include "server/settings.def"
 };
+// clang-format on
 
 extern const struct lh_config_table ps_settings_table;
 

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 ROOMS = ("proto", "common", "kernels", "server", "worker", "deploy")
-CODE = (".c", ".h", ".cu", ".cuh", ".proto")
+CODE = (".c", ".h", ".cu", ".cuh", ".def", ".proto")
 SCRIPTS = (".py", ".sh")
 
 
@@ -37,7 +37,7 @@ def main():
         paths = [p for p in rooms.get(room, []) if p.suffix in CODE + SCRIPTS]
         rows.append((f"lines of {room}", lines(paths)))
     text = {path: path.read_text(encoding="utf-8", errors="replace") for path in product}
-    setting = re.compile(r"^ +LH_CONFIG_ROW_\w+\(\w+, \w+, \"", re.M)
+    setting = re.compile(r"^ +LH_CONFIG_ROW_\w+\(\w+, \w+, \"|^LH_SETTING\(", re.M)
     rows.append(("settings, with those of topologies", sum(len(setting.findall(t))
                                                            for t in text.values())))
     codecs = next((t for p, t in text.items() if p.parts[-2:] == ("kernels", "codec.c")), "")

@@ -58,9 +58,9 @@ static struct wk_tls_conf tls_conf(const struct wk_join_conf *c)
     const struct lh_node *node = &c->settings->node;
     return (struct wk_tls_conf){
         .env = c->env,
-        .ca = node->tls_ca,
-        .cert = node->tls_cert,
-        .key = node->tls_key,
+        .ca = node->tls.ca,
+        .cert = node->tls.cert,
+        .key = node->tls.key,
         .domain = c->self->domain,
         .run = c->self->run,
         .region = c->self->region,

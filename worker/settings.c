@@ -14,132 +14,21 @@
 #include "worker/stream/address.h"
 #include "worker/train/device.h"
 
-#define T struct wk_settings
-
 // The words of codec.name, in the order of lk_codec_word().
 #define CODECS "topk-sign|topk-q4|topk-fp16|topk-fp32|dense-sign|dense-q4|dense-fp32"
 
-// clang-format off
 static const struct lh_config_row rows[] = {
-    LH_NODE_ROWS(T, node),
-    LH_CONFIG_ROW_ENUM(T, user, "codec.name", codec.name, "topk-sign", CODECS,
-        "How pushes are compressed: the largest values of each chunk (topk) or all of them "
-        "(dense), each written as a sign, in 4 bits, or in floating point"),
-    LH_CONFIG_ROW_FLOAT(T, user, "codec.density", codec.density, "auto", 0, 1, NULL, "auto=0",
-        "Part of the values that a push carries; auto: 30/rounds, from 0.075 to 1/6, by the rounds "
-        "that the coordinator expects of the run"),
-    LH_CONFIG_ROW_FLOAT(T, rare, "codec.density_start", codec.density_start, "same", 0, 1, NULL,
-        "same=0",
-        "Density at the run's start, from which it falls in a line to codec.density over the first "
-        "12 % of the token budget; same: that from the beginning"),
-    LH_CONFIG_ROW_INT(T, rare, "codec.threads", codec.threads, "auto", 1, 64, "threads", "auto=0",
-        "Threads that encode a push on the CPU, to the same bytes; auto: one for each of "
-        "ranks.count, at most one a processor"),
-
-    LH_CONFIG_ROW_ENUM(T, rare, "backend", backend, "cpu", "auto|cpu|cuda",
-        "What encodes pushes: the CPU, or a GPU by the CUDA plugin, to the same bytes. auto, cuda: "
-        "the GPU where it can be used, else the CPU; log and status.json say why. cpu until a GPU "
-        "was seen to run the plugin (kernels/cuda)"),
-
-    LH_CONFIG_ROW_INT(T, rare, "gpu.device", gpu.device, "auto", 0, 1023, NULL, "auto=-1",
-        "Which GPU trainer.backend and ranks.reduce nccl use; auto: the rank's number, modulo the "
-        "GPUs there are"),
-    LH_CONFIG_ROW_ENUM(T, rare, "gpu.state", gpu.state, "host", "host|auto|device",
-        "Where base, residual and a replica to train on lie, to the same bits. auto: on the GPU "
-        "that trains, where its memory suffices; else on the host, which does the work; log and "
-        "status.json say why. device: there, or the worker does not start. host until a GPU was "
-        "seen to run it"),
-
-    LH_CONFIG_ROW_ENUM(T, user, "trainer.kind", trainer.kind, "builtin",
-        "builtin|synthetic|external",
-        "builtin: a transformer; synthetic: random steps of the same size, for benches and drills; "
-        "external: a process of your own, linked with liblonghaul.so"),
-    LH_CONFIG_ROW_ENUM(T, user, "trainer.backend", trainer.backend, "cpu", "auto|cpu|cuda",
-        "Where the built-in trainer trains: the CPU, or a GPU by the CUDA plugin and the plugin of "
-        "matrix products, to within rounding. auto, cuda: the GPU where it can be used, else the "
-        "CPU; log and status.json say why. With ranks: tcp or nccl, replicated, and all of a "
-        "worker's train on GPUs or none does. No GPU was seen to run it"),
-    LH_CONFIG_ROW_ENUM(T, rare, "trainer.precision", trainer.precision, "auto",
-        "fp32|bf16|auto",
-        "What trainer.backend multiplies on a GPU. bf16: matrices are rounded to it before each "
-        "product, and sums, parameters and optimizer stay fp32. auto: bf16 from sm_80 on"),
-    LH_CONFIG_ROW_INT(T, user, "trainer.batch", trainer.batch, "4", 1, 4096, "sequences", NULL,
-        "Sequences of one forward and backward pass"),
-    LH_CONFIG_ROW_INT(T, rare, "trainer.accumulate", trainer.accumulate, "1", 1, 4096, "passes",
-        NULL,
-        "Passes whose gradients make one step"),
-    LH_CONFIG_ROW_FLOAT(T, user, "trainer.learning_rate", trainer.learning_rate, "0.001", 1e-9, 10,
-        NULL,
-        NULL, "Peak learning rate of AdamW"),
-    LH_CONFIG_ROW_FLOAT(T, rare, "trainer.min_ratio", trainer.min_ratio, "0.1", 0, 1, NULL, NULL,
-        "Learning rate at the end of the run over the peak (cosine between)"),
-    LH_CONFIG_ROW_FLOAT(T, rare, "trainer.warmup", trainer.warmup, "0.05", 0, 0.9, NULL, NULL,
-        "Part of the run's token budget in which the learning rate rises"),
-    LH_CONFIG_ROW_FLOAT(T, rare, "trainer.decay", trainer.decay, "auto", 0, 1, NULL, "auto=0",
-        "Part of the run's token budget, at its end, in which the learning rate falls; it stays at "
-        "its peak before. auto: it falls all the time after the warm-up"),
-    LH_CONFIG_ROW_FLOAT(T, rare, "trainer.tokens_per_s", trainer.tokens_per_s, "off", 0, 1e12,
-        "tokens/s", "off=0", "Throttle: train no faster than this"),
-    LH_CONFIG_ROW_FLOAT(T, rare, "trainer.noise_threshold", trainer.noise_threshold, "off", 0, 1e9,
-        NULL,
-        "off=0",
-        "Hold the learning rate back until the gradient's variance over its squared norm is below"),
-    LH_CONFIG_ROW_INT(T, rare, "trainer.norms_every_rounds", trainer.norms_rounds, "off", 0, 1e9,
-        "rounds", "off=0", "Log norms of weights, gradient, update and residual of every tensor"),
-
-    LH_CONFIG_ROW_INT(T, rare, "data.window", data.window, "auto", 1, LH_WINDOW_MAX, "units",
-        "auto=0",
-        "Units that a batch is mixed from; auto: the 20th part of the run's, from 8 to 64"),
-    LH_CONFIG_ROW_SIZE(T, rare, "data.cache_bytes", data.cache_bytes, "0", 0, 1e15,
-        "Room for local copies of fetched units (cache in dir), where data.dir is far; 0: none"),
-
-    LH_CONFIG_ROW_INT(T, rare, "eval.every_tokens", eval.every_tokens, "off", 0, 1e15, "tokens",
-        "off=0",
-        "Evaluate on the first 4,096 tokens of each of the data's held-out texts whenever this "
-        "worker trained so many more tokens"),
-
-    LH_CONFIG_ROW_INT(T, user, "ranks.count", ranks.count, "1", 1, 64, "processes", NULL,
-        "Processes that share the work of every step, the worker included; on one host, or with "
-        "ranks.leader on several. With trainer.kind external: those of the trainer on this host "
-        "(torchrun's --nproc-per-node)"),
-    LH_CONFIG_ROW_INT(T, rare, "ranks.rank", ranks.rank, "0", 0, 63, NULL, NULL,
-        "Which of them this process is: 0 is the worker, the others only compute for it"),
-    LH_CONFIG_ROW_ENUM(T, rare, "ranks.reduce", ranks.reduce, "shm", "shm|tcp|nccl",
-        "How their gradients come together. shm: the worker alone holds parameters, the others see "
-        "them in shared memory. tcp: each holds parameters and optimizer, and gradients are "
-        "summed over TCP, to the same bits as shm. nccl: the same by NCCL, each rank on a GPU of "
-        "its own. trainer.backend says whether GPUs train as well. No GPU was seen to run it"),
-    LH_CONFIG_ROW_ENUM(T, rare, "ranks.wire", ranks.wire, "fp32", "fp32|bf16",
-        "What a gradient's value is between ranks, the same for all of a worker. bf16: half the "
-        "bytes; each part and each sum of parts is rounded, which moves it by 1/256 at most"),
-    LH_CONFIG_ROW_STRING(T, rare, "ranks.leader", ranks.leader, "",
-        "With ranks on several hosts rank 0's address, host:port, the same for all of a worker: "
-        "rank 0 listens there, the others come to it, under mutual TLS with the certificates of "
-        "tls.*; not with ranks.reduce shm. Empty: all ranks are on this host"),
-    LH_CONFIG_ROW_STRING(T, rare, "ranks.address", ranks.address, "",
-        "With ranks.leader and ranks.reduce tcp: this host's address in numbers, at which the "
-        "other ranks reach it to sum gradients, at any port, under mutual TLS"),
-    LH_CONFIG_ROW_DURATION(T, rare, "ranks.patience_ms", ranks.patience_ms, "30000", 100, 3600000,
-        "ms",
-        "A rank that lives but lags behind the worker by this is left out until it caught up"),
-
-    LH_CONFIG_ROW_STRING(T, rare, "privacy.budget", privacy.budget, "",
-        "File of the privacy budget, beside this region's records: it says what runs have charged "
-        "to them, outlives workers and runs, and must never be put back to an older copy. Empty: "
-        "the region is not private"),
-    LH_CONFIG_ROW_ENUM(T, rare, "privacy.telemetry", privacy.telemetry, "none", "none|all",
-        "What a private worker tells the coordinator of its training: none; or losses, speeds, "
-        "tokens and times, with which no claim of privacy is made"),
-    LH_CONFIG_ROW_FLOAT(T, rare, "privacy.epsilon", privacy.epsilon, "8", 1e-6, 1000, NULL, NULL,
-        "Largest epsilon of a run that this private worker takes part in"),
-    LH_CONFIG_ROW_FLOAT(T, rare, "privacy.delta", privacy.delta, "1e-5", 1e-9, 0.1, NULL, NULL,
-        "Largest delta of that epsilon"),
-    LH_CONFIG_ROW_BOOL(T, rare, "privacy.reported", privacy.reported, "off",
-        "The loop beside the worker clips and adds noise by itself, and reports it: the worker "
-        "enforces the number of steps and the budget alone, not clip and noise. Off: the worker "
-        "clips and noises its pushes"),
+#define LH_SETTING(type, who, path, field, ...)                                                    \
+    LH_CONFIG_ROW_##type(struct wk_settings, who, #path, node.path, __VA_ARGS__),
+#define LH_SETTINGS_GROUP(name)
+#define LH_SETTINGS_END(name)
+#include "common/app/node.def"
+#define LH_SETTING(type, who, path, field, ...)                                                    \
+    LH_CONFIG_ROW_##type(struct wk_settings, who, #path, path, __VA_ARGS__),
+#define LH_SETTINGS_GROUP(name)
+#define LH_SETTINGS_END(name)
+#include "worker/settings.def"
 };
-// clang-format on
 
 const char *wk_codec_name(const struct wk_settings *s)
 {
@@ -193,7 +82,7 @@ static lh_err check_trainer(const struct wk_settings *s)
         const char *name;
         bool set;
     } builtin_only[] = {{"trainer.noise_threshold", s->trainer.noise_threshold > 0},
-                        {"trainer.norms_every_rounds", s->trainer.norms_rounds > 0},
+                        {"trainer.norms_every_rounds", s->trainer.norms_every_rounds > 0},
                         {"eval.every_tokens", s->eval.every_tokens > 0}};
     bool builtin = s->trainer.kind == WK_TRAINER_BUILTIN;
     if (s->ranks.count > 1 && s->trainer.kind == WK_TRAINER_SYNTHETIC)
@@ -220,7 +109,7 @@ static lh_err check_trainer(const struct wk_settings *s)
         return lh_fail(LH_ERR_CONFIG, "trainer.backend is cuda, but only trainer.kind builtin "
                                       "trains here: leave it, or take auto");
     if (s->trainer.backend == WK_BACKEND_CUDA) LH_TRY(wk_settings_gpu_ranks(s));
-    if (builtin) LH_TRY(lh_setting_needed("data.dir", s->node.data_dir, "trainer.kind builtin"));
+    if (builtin) LH_TRY(lh_setting_needed("data.dir", s->node.data.dir, "trainer.kind builtin"));
     if (s->trainer.noise_threshold > 0 && s->trainer.batch * s->trainer.accumulate < 2)
         return lh_fail(LH_ERR_CONFIG,
                        "trainer.noise_threshold is set, but a step is one sequence, whose gradient "
@@ -259,7 +148,7 @@ static lh_err check_privacy(const struct wk_settings *s)
         {push && strcmp(wk_codec_name(s), "dense-fp32") != 0, "codec.name: dense-fp32",
          "a payload has to be noise on all values: coordinates, centroids and scales that follow "
          "from a region's own values tell of them"},
-        {s->privacy.telemetry == WK_TELEMETRY_NONE && s->node.http_listen[0], "http.listen: \"\"",
+        {s->privacy.telemetry == WK_TELEMETRY_NONE && s->node.http.listen[0], "http.listen: \"\"",
          "what it serves over HTTP tells of losses and speeds"},
         {push && s->codec.density_start > 0, "codec.density_start: off",
          "a density that falls follows from what was trained"},
@@ -343,8 +232,8 @@ static lh_err check(const void *settings)
     const struct wk_settings *s = settings;
     LH_TRY(lh_node_check(&s->node));
     LH_TRY(lh_setting_needed("coordinator", s->node.coordinator, "a worker"));
-    LH_TRY(lh_setting_needed("seal.keys", s->node.seal_keys, "a worker"));
-    LH_TRY(lh_setting_needed("data.units", s->node.units, "a worker"));
+    LH_TRY(lh_setting_needed("seal.keys", s->node.seal.keys, "a worker"));
+    LH_TRY(lh_setting_needed("data.units", s->node.data.units, "a worker"));
     if (wk_codec_is_dense(s) && !wk_settings_releases(s) && s->codec.density > 0 &&
         s->codec.density < 1)
         return lh_fail(LH_ERR_CONFIG, "codec.density is %g, but %s carries every value: leave it",

@@ -15,58 +15,15 @@ enum wk_trainer_kind { WK_TRAINER_BUILTIN, WK_TRAINER_SYNTHETIC, WK_TRAINER_EXTE
 // Part of the run's token budget, at its start, over which a density falls.
 #define WK_DENSITY_FALL 0.12
 
+// clang-format off
 struct wk_settings {
     struct lh_node node;
-
-    struct {
-        int name;             // wk_codec_name() for lk_codec_parse()
-        double density;       // 0: by the number of rounds
-        double density_start; // 0: `density` from the beginning
-        int64_t threads;      // 0: by ranks and processors
-    } codec;
-
-    int backend; // enum wk_backend_kind
-    struct {
-        int64_t device; // -1: by rank
-        int state;      // enum wk_state_kind
-    } gpu;
-
-    struct {
-        int kind;      // enum wk_trainer_kind
-        int backend;   // enum wk_backend_kind
-        int precision; // enum wk_precision
-        int64_t batch, accumulate;
-        double learning_rate, min_ratio, warmup;
-        double decay;           // 0: auto
-        double tokens_per_s;    // 0: as fast as it can
-        double noise_threshold; // 0: the rate is not held back
-        int64_t norms_rounds;   // 0: never
-    } trainer;
-
-    struct {
-        int64_t window;      // 0: by the run's units
-        int64_t cache_bytes; // 0: no cache
-    } data;
-
-    struct {
-        int64_t count, rank;
-        int reduce;                   // enum wk_reduce_kind
-        int wire;                     // enum wk_sum_type
-        const char *leader, *address; // "": all ranks are on one host
-        int64_t patience_ms;
-    } ranks;
-
-    struct {
-        int64_t every_tokens; // 0: never
-    } eval;
-
-    struct {
-        const char *budget; // "": the region is not private
-        int telemetry;      // enum wk_telemetry
-        double epsilon, delta;
-        bool reported; // the loop clips and adds noise by itself
-    } privacy;
+#define LH_SETTING LH_SETTING_FIELD
+#define LH_SETTINGS_GROUP(name) struct {
+#define LH_SETTINGS_END(name) } name;
+#include "worker/settings.def"
 };
+// clang-format on
 
 extern const struct lh_config_table wk_settings_table;
 

@@ -59,10 +59,10 @@ static void set_rounds(void *arg, double rounds)
 
 static LH_MUST lh_err load_units(struct wk_training *t)
 {
-    lh_err err = lh_units_open(t->settings->node.units, &t->units);
-    if (!err && t->settings->node.epochs)
-        err = lh_units_check_epochs(&t->units, (uint64_t)t->settings->node.epochs);
-    return err ? lh_fail(err, "data.units: %s: %s", t->settings->node.units, lh_err_text(err))
+    lh_err err = lh_units_open(t->settings->node.data.units, &t->units);
+    if (!err && t->settings->node.run.epochs)
+        err = lh_units_check_epochs(&t->units, (uint64_t)t->settings->node.run.epochs);
+    return err ? lh_fail(err, "data.units: %s: %s", t->settings->node.data.units, lh_err_text(err))
                : LH_OK;
 }
 
@@ -70,7 +70,7 @@ static LH_MUST lh_err load_units(struct wk_training *t)
 static void set_budget(void *arg, uint32_t epochs)
 {
     struct wk_training *t = arg;
-    uint64_t all = 0, budget = (uint64_t)t->settings->node.budget_tokens;
+    uint64_t all = 0, budget = (uint64_t)t->settings->node.run.budget_tokens;
     for (uint64_t u = 0; u < t->units.count; u++) all += t->units.unit[u].tokens;
     t->schedule.budget_tokens = budget ? budget : epochs * all;
 }
@@ -84,14 +84,14 @@ static void make_schedule(struct wk_training *t)
         .min_ratio = t->settings->trainer.min_ratio,
         .decay = t->settings->trainer.decay,
     };
-    set_budget(t, t->settings->node.epochs ? (uint32_t)t->settings->node.epochs : 1);
+    set_budget(t, t->settings->node.run.epochs ? (uint32_t)t->settings->node.run.epochs : 1);
 }
 
 static uint32_t window_of(const struct wk_training *t)
 {
     const struct wk_settings *s = t->settings;
     return s->data.window ? (uint32_t)s->data.window
-                          : wk_mix_window(&t->units, (uint64_t)s->node.budget_tokens);
+                          : wk_mix_window(&t->units, (uint64_t)s->node.run.budget_tokens);
 }
 
 // Units read ahead of the window, now.
@@ -110,7 +110,7 @@ static LH_MUST lh_err open_loader(struct wk_training *t)
     LH_TRY(lh_path(cache, sizeof cache, s->node.dir, "cache"));
     const struct wk_loader_conf conf = {
         .units = &t->units,
-        .dir = s->node.data_dir,
+        .dir = s->node.data.dir,
         .depth = t->window + WK_AHEAD_MAX + 1,
         .fetches = FETCHES,
         .cache = s->data.cache_bytes ? cache : NULL,
@@ -145,7 +145,7 @@ static LH_MUST lh_err open_synthetic(struct wk_training *t, const struct wk_shap
         .values = t->program->manifest.values,
         .sequence = shape->context,
         .sequences = (uint32_t)(s->trainer.batch * s->trainer.accumulate),
-        .seed = (uint64_t)s->node.seed,
+        .seed = (uint64_t)s->node.run.seed,
         .tokens_per_s = s->trainer.tokens_per_s,
     };
     return wk_synthetic_create(&conf, &t->trainer);
@@ -155,7 +155,7 @@ static LH_MUST lh_err read_shape(const struct wk_training *t, struct wk_shape *o
 {
     if (!t->program->manifest.model_json)
         return lh_fail(LH_ERR_CONFIG, "%s has no \"model\" object, which the trainers need",
-                       t->settings->node.manifest);
+                       t->settings->node.model.manifest);
     return wk_shape_parse(t->program->manifest.model_json, out);
 }
 
@@ -190,7 +190,7 @@ static LH_MUST lh_err open_evaluation(struct wk_training *t)
     if (!s->eval.every_tokens) return LH_OK;
     const struct wk_evaluation_conf conf = {.env = t->program->env,
                                             .units = &t->units,
-                                            .dir = s->node.data_dir,
+                                            .dir = s->node.data.dir,
                                             .every_tokens = (uint64_t)s->eval.every_tokens,
                                             .tokens = EVAL_TOKENS,
                                             .share = EVAL_SHARE};
@@ -243,7 +243,7 @@ static lh_err try_device(struct wk_training *t, const struct wk_shape *shape)
         .index = (int)s->gpu.device,
         .rank = (uint32_t)s->ranks.rank,
         .precision = (enum wk_precision)s->trainer.precision,
-        .norms = s->trainer.norms_rounds > 0,
+        .norms = s->trainer.norms_every_rounds > 0,
         .model = {*shape, shape->context, (size_t)s->trainer.batch * shape->context, true},
     };
     if (wk_settings_gpu_ranks(s))
@@ -281,7 +281,7 @@ static LH_MUST lh_err open_trainer(struct wk_training *t)
     LH_TRY(read_shape(t, &shape));
     if (t->units.vocabulary > shape.vocab)
         return lh_fail(LH_ERR_CONFIG, "%s has token ids up to %u, the model a vocabulary of %u",
-                       s->node.units, t->units.vocabulary, shape.vocab);
+                       s->node.data.units, t->units.vocabulary, shape.vocab);
     if (s->trainer.kind == WK_TRAINER_SYNTHETIC) return open_synthetic(t, &shape);
     LH_TRY(open_loader(t));
     LH_TRY(open_reduce(t, &shape));
@@ -337,7 +337,7 @@ void wk_training_give(struct wk_training *t, struct wk_conf *conf)
 {
     const struct wk_settings *s = t->settings;
     conf->units = &t->units;
-    conf->epochs = (uint32_t)s->node.epochs;
+    conf->epochs = (uint32_t)s->node.run.epochs;
     conf->told_epochs = set_budget;
     conf->told_epochs_arg = t;
     conf->trainer = t->trainer;
@@ -352,7 +352,7 @@ void wk_training_give(struct wk_training *t, struct wk_conf *conf)
     conf->density_arg = t;
     conf->queue_units = wk_training_queue(t);
     conf->window_units = t->window;
-    conf->norms_rounds = (uint32_t)s->trainer.norms_rounds;
+    conf->norms_rounds = (uint32_t)s->trainer.norms_every_rounds;
     t->travel = (struct wk_travel_conf){.find = find_unit,
                                         .keep = keep_unit,
                                         .drop = drop_unit,

@@ -102,6 +102,17 @@ struct lh_config_row {
         key, LH_CONFIG_INTS, LH_CONFIG_FIELD(T, field, struct lh_ints), def, min, max, unit, 0,    \
             help, 0, LH_CONFIG_IS_##who                                                            \
     }
+// A setting's field, of its type above; for files of settings such as server/settings.def.
+#define LH_SETTING_FIELD(type, who, path, field, ...) LH_CONFIG_C_##type field;
+#define LH_CONFIG_C_STRING const char *
+#define LH_CONFIG_C_SECRET const char *
+#define LH_CONFIG_C_BOOL bool
+#define LH_CONFIG_C_INT int64_t
+#define LH_CONFIG_C_FLOAT double
+#define LH_CONFIG_C_SIZE int64_t
+#define LH_CONFIG_C_DURATION int64_t
+#define LH_CONFIG_C_ENUM int
+#define LH_CONFIG_C_INTS struct lh_ints
 #define LH_CONFIG_IS_user false
 #define LH_CONFIG_IS_rare true
 

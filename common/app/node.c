@@ -35,13 +35,13 @@ void lh_job_id(const char *domain, const char *run, uint8_t out[LH_JOB_BYTES])
 lh_err lh_node_check(const struct lh_node *node)
 {
     if (node->coordinator[0]) LH_TRY(lh_address_check("coordinator", node->coordinator, false));
-    return lh_setting_needed("tls.key", node->tls_key, "every node");
+    return lh_setting_needed("tls.key", node->tls.key, "every node");
 }
 
 lh_err lh_node_identity(const struct lh_node *node, struct lh_certs_info *out)
 {
-    lh_err err = lh_certs_inspect(node->tls_cert, out);
+    lh_err err = lh_certs_inspect(node->tls.cert, out);
     if (err) return lh_fail(err, "tls.cert: %s", lh_err_text(err));
-    if (out->ca) return lh_fail(LH_ERR_CONFIG, "tls.cert: %s is a CA's", node->tls_cert);
+    if (out->ca) return lh_fail(LH_ERR_CONFIG, "tls.cert: %s is a CA's", node->tls.cert);
     return LH_OK;
 }

@@ -45,7 +45,7 @@ static void complain(const struct lh_program *p, lh_err err)
     char text[512];
     snprintf(text, sizeof text, "%s", lh_err_text(err));
     tell(p, text);
-    if (p->log && p->node->log_file[0]) lh_logf(p->log, LH_ERROR, "program.start", "%s", text);
+    if (p->log && p->node->log.file[0]) lh_logf(p->log, LH_ERROR, "program.start", "%s", text);
 }
 
 // ---------------------------------------------------------------- signals
@@ -158,22 +158,22 @@ void lh_program_listening(const char *address)
 static LH_MUST lh_err load_manifest(struct lh_program *p)
 {
     struct lh_buf json;
-    LH_TRY(lh_program_load(p, "model.manifest", p->node->manifest, MANIFEST_BYTES, &json));
+    LH_TRY(lh_program_load(p, "model.manifest", p->node->model.manifest, MANIFEST_BYTES, &json));
     lh_err err = lh_manifest_parse(&p->manifest, lh_buf_span(&json));
     lh_buf_free(&json);
-    return err ? lh_fail(err, "%s: %s", p->node->manifest, lh_err_text(err)) : LH_OK;
+    return err ? lh_fail(err, "%s: %s", p->node->model.manifest, lh_err_text(err)) : LH_OK;
 }
 
 static LH_MUST lh_err load_keys(struct lh_program *p)
 {
-    if (!p->node->seal_keys[0]) return LH_OK;
+    if (!p->node->seal.keys[0]) return LH_OK;
     LH_TRY(lh_keyring_create(&p->keys));
-    lh_err err = lh_keyring_load(p->keys, p->node->seal_keys);
+    lh_err err = lh_keyring_load(p->keys, p->node->seal.keys);
     if (err) return lh_fail(err, "seal.keys: %s", lh_err_text(err));
-    uint32_t id = (uint32_t)p->node->seal_key_id;
+    uint32_t id = (uint32_t)p->node->seal.key_id;
     if (!lh_keyring_has(p->keys, id))
         return lh_fail(LH_ERR_CONFIG, "seal.key_id is %u, but %s has no such key", id,
-                       p->node->seal_keys);
+                       p->node->seal.keys);
     if (!lh_cipher_available(lh_node_cipher(p->node)))
         return lh_fail(LH_ERR_CONFIG, "seal.cipher: this processor has no AES; take xchacha20");
     return LH_OK;
@@ -190,7 +190,7 @@ static LH_MUST lh_err who_am_i(struct lh_program *p)
     lh_job_id(p->peer.domain, p->peer.run, p->job);
     if (p->peer.role == role) return LH_OK;
     return lh_fail(LH_ERR_DENIED, "tls.cert: %s is the certificate of a %s, this is a %s",
-                   p->node->tls_cert, lh_role_name(p->peer.role), lh_role_name(role));
+                   p->node->tls.cert, lh_role_name(p->peer.role), lh_role_name(role));
 }
 
 static LH_MUST lh_err open_log(struct lh_program *p)
@@ -200,9 +200,9 @@ static LH_MUST lh_err open_log(struct lh_program *p)
     if (part) snprintf(number, sizeof number, ".%u", part);
     snprintf(who, sizeof who, "%s/%s/%s%s", lh_role_name(p->peer.role), p->peer.region,
              p->peer.name, number);
-    const char *file = p->node->log_file[0] ? p->node->log_file : NULL;
-    LH_TRY(lh_log_open(&p->log, p->env, who, (enum lh_level)p->node->log_level,
-                       p->node->log_format == 1, file));
+    const char *file = p->node->log.file[0] ? p->node->log.file : NULL;
+    LH_TRY(lh_log_open(&p->log, p->env, who, (enum lh_level)p->node->log.level,
+                       p->node->log.format == 1, file));
     return lh_log_apart(p->log); // its disk may hang, as may a pipe that standard error is
 }
 
@@ -226,7 +226,7 @@ static LH_MUST lh_err check_tls_key(const struct lh_program *p)
 {
     char pem[LH_KEYFILE_BYTES_MAX];
     size_t len;
-    lh_err err = lh_keyfile_read(p->node->tls_key, LH_KEYFILE_SECRET, pem, sizeof pem, &len);
+    lh_err err = lh_keyfile_read(p->node->tls.key, LH_KEYFILE_SECRET, pem, sizeof pem, &len);
     explicit_bzero(pem, sizeof pem);
     return err ? lh_fail(err, "tls.key: %s", lh_err_text(err)) : LH_OK;
 }
@@ -243,7 +243,7 @@ static const char *log_path(const struct lh_program *p, char out[LH_PATH_BYTES])
 {
     struct stat is;
     ssize_t n = readlink("/proc/self/fd/2", out, LH_PATH_BYTES - 1);
-    if (p->node->log_file[0]) return p->node->log_file;
+    if (p->node->log.file[0]) return p->node->log.file;
     out[n > 0 ? n : 0] = 0;
     return out[0] == '/' && !stat(out, &is) && S_ISREG(is.st_mode) ? out : "";
 }
@@ -251,9 +251,9 @@ static const char *log_path(const struct lh_program *p, char out[LH_PATH_BYTES])
 static LH_MUST lh_err open_http(struct lh_program *p)
 {
     char log[LH_PATH_BYTES];
-    if (!p->node->http_listen[0]) return LH_OK;
+    if (!p->node->http.listen[0]) return LH_OK;
     const char *page = p->app->page ? p->app->page(p->settings) : NULL;
-    const struct lh_http_conf conf = {p->node->http_listen, p->env, log_path(p, log), page,
+    const struct lh_http_conf conf = {p->node->http.listen, p->env, log_path(p, log), page,
                                       page ? HISTORY_S : 0};
     LH_TRY(lh_http_start(&conf, &p->http));
     lh_logf(p->log, LH_INFO, "http.listening", "http://%s/", lh_http_address(p->http));
@@ -263,8 +263,8 @@ static LH_MUST lh_err open_http(struct lh_program *p)
 static LH_MUST lh_err open_tensorboard(struct lh_program *p)
 {
     char folder[LH_PATH_BYTES], process[200];
-    if (!p->node->log_tensorboard[0]) return LH_OK;
-    LH_TRY(lh_path(folder, sizeof folder, p->node->log_tensorboard, "%s", p->peer.name));
+    if (!p->node->log.tensorboard[0]) return LH_OK;
+    LH_TRY(lh_path(folder, sizeof folder, p->node->log.tensorboard, "%s", p->peer.name));
     snprintf(process, sizeof process, "%s.%d", p->peer.name, (int)getpid());
     lh_err err = lh_tensorboard_open(p->env, folder, process, &p->tensorboard);
     return err ? lh_fail(err, "log.tensorboard: %s", lh_err_text(err)) : LH_OK;
@@ -285,10 +285,10 @@ static LH_MUST lh_err open_parts(struct lh_program *p)
     LH_TRY(open_tensorboard(p));
     const struct lh_grpc_conf net = {.env = p->env,
                                      .log = p->log,
-                                     .ca = p->node->tls_ca,
-                                     .cert = p->node->tls_cert,
-                                     .key = p->node->tls_key,
-                                     .revoked = p->node->tls_revoked,
+                                     .ca = p->node->tls.ca,
+                                     .cert = p->node->tls.cert,
+                                     .key = p->node->tls.key,
+                                     .revoked = p->node->tls.revoked,
                                      .run = p->peer.run,
                                      .domain = p->peer.domain,
                                      .connect_ms = LH_GRPC_CONNECT_FAR_MS,
@@ -321,7 +321,7 @@ void lh_program_end(struct lh_program *p, lh_err result)
 void lh_program_fatal(void *arg, lh_err err, const char *text)
 {
     struct lh_program *p = arg;
-    if (!p->ended && p->node->log_file[0]) tell(p, text);
+    if (!p->ended && p->node->log.file[0]) tell(p, text);
     lh_program_end(p, err);
 }
 

@@ -64,7 +64,7 @@ static void look_at_limits(struct lh_program *p)
     bool again = now - p->limits.looked_s >= LOOK_S;
     (void)p->env->ops->files->room(p->env, p->node->dir, &p->limits.next_disk_free);
     p->limits.next_ends_s = 0;
-    if (again && !lh_certs_inspect(p->node->tls_cert, &info)) // it may have been renewed
+    if (again && !lh_certs_inspect(p->node->tls.cert, &info)) // it may have been renewed
         p->limits.next_ends_s = info.not_after;
 }
 
@@ -161,7 +161,7 @@ static void status_done(void *arg)
     tell_status(p, p->status_result, p->status_text);
     if (p->board_result && !p->board_fails)
         lh_logf(p->log, LH_WARN, "tensorboard.unwritten",
-                "%s: an event file can't be written (%s); tried again", p->node->log_tensorboard,
+                "%s: an event file can't be written (%s); tried again", p->node->log.tensorboard,
                 lh_err_name(p->board_result));
     p->board_fails = p->board_result != LH_OK;
 }

@@ -34,9 +34,9 @@ static LH_MUST lh_err read_settings(struct dp_job *j)
         j->run = j->identity.peer.run;
         if (!j->domain) j->domain = j->identity.peer.domain;
     }
-    fill(&j->manifest_path, s->node.manifest);
-    fill(&j->keys_path, s->node.seal_keys);
-    fill(&j->weights_path, s->weights);
+    fill(&j->manifest_path, s->node.model.manifest);
+    fill(&j->keys_path, s->node.seal.keys);
+    fill(&j->weights_path, s->model.weights);
     return LH_OK;
 }
 

@@ -20,8 +20,8 @@ lh_err dp_store_open(const struct dp_job *job, const char *address, struct lh_ob
     const struct ps_settings *s = job->settings ? lh_config_settings(job->settings) : NULL;
     const struct lh_objects_conf conf = {.env = job->env,
                                          .address = address,
-                                         .endpoint = s ? s->store_endpoint : "",
-                                         .credentials = s ? s->store_credentials : "",
+                                         .endpoint = s ? s->checkpoint.store_endpoint : "",
+                                         .credentials = s ? s->checkpoint.store_credentials : "",
                                          .variable = environment};
     return lh_objects_open(&conf, out);
 }

@@ -38,7 +38,7 @@ static LH_MUST lh_err set_environment(const struct wk_settings *s, const char *f
         return lh_fail(LH_ERR_CONFIG,
                        "%s: trainer.kind is not external: this worker trains by itself", file);
     LH_TRY(set_path("LONGHAUL_SOCKET", s->node.dir, "/trainer.sock"));
-    return set_path("LONGHAUL_MANIFEST", s->node.manifest, "");
+    return set_path("LONGHAUL_MANIFEST", s->node.model.manifest, "");
 }
 
 // Sets the environment; `who` becomes the loop's name in logs.

@@ -93,7 +93,7 @@ static LH_MUST lh_err check_region(const struct dp_up *up, unsigned region)
 static void tell_givers(const struct dp_up *up, unsigned region)
 {
     const char *name = up->t->region[region].name;
-    bool away = false, gives = up->t->server_base->node.data_dir[0] != 0, units = false;
+    bool away = false, gives = up->t->server_base->node.data.dir[0] != 0, units = false;
     for (unsigned r = 0; r < up->t->regions; r++)
         away |=
             r != region && up->t->region[r].data[0] && !dp_region_has_records(&up->t->region[r]);
@@ -148,7 +148,7 @@ static LH_MUST lh_err prepare(struct dp_up *up)
     if (dp_topology_own_data(up->t)) LH_TRY(dp_dir_own_data(up));
     LH_TRY(dp_dir_prepare(up));
     LH_TRY(dp_net_up(up));
-    if (!up->t->server_base->node.http_listen[0]) LH_TRY(dp_net_page(up));
+    if (!up->t->server_base->node.http.listen[0]) LH_TRY(dp_net_page(up));
     LH_TRY(dp_dir_settings(up));
     return dp_watch_resume(up);
 }

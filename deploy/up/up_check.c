@@ -292,11 +292,11 @@ void dp_check_topology(struct dp_check *c, struct dp_up *up)
 
 static void check_node(struct dp_check *c, const struct lh_node *node)
 {
-    check_cert(c, "tls.ca", node->tls_ca);
-    check_cert(c, "tls.cert", node->tls_cert);
-    check_file(c, "tls.key", node->tls_key);
-    check_file(c, "seal.keys", node->seal_keys);
-    check_file(c, "model.manifest", node->manifest);
+    check_cert(c, "tls.ca", node->tls.ca);
+    check_cert(c, "tls.cert", node->tls.cert);
+    check_file(c, "tls.key", node->tls.key);
+    check_file(c, "seal.keys", node->seal.keys);
+    check_file(c, "model.manifest", node->model.manifest);
     check_limits(c, 1);
     check_clock(c);
     check_reach(c, "coordinator", node->coordinator);
@@ -312,31 +312,32 @@ static double parameters_of(const char *manifest)
 
 void dp_check_server(struct dp_check *c, const char *file, const struct ps_settings *s)
 {
-    double values = 4 * parameters_of(s->node.manifest); // it serves all shards at most
+    double values = 4 * parameters_of(s->node.model.manifest); // it serves all shards at most
     fprintf(c->out, "%s\n", file);
     check_node(c, &s->node);
     check_listen(c, s->listen);
     if (s->role == PS_ROLE_COORDINATOR) values = 0;
-    check_disk(c, s->node.dir, values * (double)s->checkpoint_keep + 2.0 * LH_SEGMENT_BYTES_MAX);
+    check_disk(c, s->node.dir, values * (double)s->checkpoint.keep + 2.0 * LH_SEGMENT_BYTES_MAX);
     if (values > 0) check_memory(c, 2 * values, true);
 }
 
 void dp_check_worker(struct dp_check *c, const char *file, const struct wk_settings *s)
 {
-    double values = 4 * parameters_of(s->node.manifest);
+    double values = 4 * parameters_of(s->node.model.manifest);
     struct lh_units units = {0};
     struct lh_buf json = lh_buf(1 << 30);
     fprintf(c->out, "%s\n", file);
     check_node(c, &s->node);
     check_disk(c, s->node.dir, 6 * values);
     check_memory(c, 8 * values, s->trainer.kind == WK_TRAINER_EXTERNAL);
-    lh_err err = dp_file_read(s->node.units, &json);
+    lh_err err = dp_file_read(s->node.data.units, &json);
     if (!err) err = lh_units_parse(&units, lh_buf_span(&json));
     if (err)
         say(c, FAIL, "data.units: %s", lh_err_text(err));
     else
-        check_budget(c, s->node.units, &units, s->node.epochs ? (uint64_t)s->node.epochs : 1,
-                     (uint64_t)s->node.budget_tokens);
+        check_budget(c, s->node.data.units, &units,
+                     s->node.run.epochs ? (uint64_t)s->node.run.epochs : 1,
+                     (uint64_t)s->node.run.budget_tokens);
     lh_units_free(&units);
     lh_buf_free(&json);
 }

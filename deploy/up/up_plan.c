@@ -39,7 +39,7 @@ static double density_of(const struct wk_settings *w, double rounds)
 
 static double eta_of(const struct dp_topology *t, double density, double rounds)
 {
-    if (t->server_base->eta > 0) return t->server_base->eta;
+    if (t->server_base->update.eta > 0) return t->server_base->update.eta;
     return wk_rule_eta(density, rounds, t->workers, ps_momentum(t->server_base) > 0);
 }
 
@@ -64,7 +64,7 @@ static bool within(double is, double measured, double part)
 static bool trained_alike(const struct dp_topology *t)
 {
     const struct ps_settings *s = t->server_base;
-    return !s->mode && !s->optimizer && !t->worker_base->trainer.kind && !t->trainers;
+    return !s->update.mode && !s->update.optimizer && !t->worker_base->trainer.kind && !t->trainers;
 }
 
 static bool scheduled_alike(const struct wk_settings *w)
@@ -191,13 +191,13 @@ void dp_plan_make(const struct dp_topology *t, uint64_t parameters, struct dp_pl
     // moments, base, residual, delta in the cut, one snapshot; plus its further ranks. Both hold
     // the outer optimizer's state.
     double share = largest_server(t) * values * 4,
-           every = (double)t->server_base->checkpoint_every_versions;
+           every = (double)t->server_base->checkpoint.every_versions;
     out->log_bytes = out->rounds * t->workers * mean;
-    double tail = fmin(out->rounds * t->workers, every * (double)t->server_base->checkpoint_keep);
-    out->server_disk_bytes = share * (double)t->server_base->checkpoint_keep +
+    double tail = fmin(out->rounds * t->workers, every * (double)t->server_base->checkpoint.keep);
+    out->server_disk_bytes = share * (double)t->server_base->checkpoint.keep +
                              tail * out->start_bytes * largest_server(t) +
                              2.0 * LH_SEGMENT_BYTES_MAX;
-    double outer = 1 + lk_outer_bytes_per_value((uint8_t)t->server_base->optimizer) / 4.0;
+    double outer = 1 + lk_outer_bytes_per_value((uint8_t)t->server_base->update.optimizer) / 4.0;
     out->server_memory_bytes = 2 * outer * share;
     out->worker_disk_bytes = 6 * values * 4;
     out->worker_memory_bytes = (7 + outer + copies) * values * 4;

@@ -104,7 +104,7 @@ static LH_MUST lh_err giver_settings(const struct dp_up *up, const struct dp_nod
                                      struct lh_config *c)
 {
     char data[DP_PATH_BYTES];
-    if (!dp_topology_travels(up->t) || up->t->server_base->node.data_dir[0]) return LH_OK;
+    if (!dp_topology_travels(up->t) || up->t->server_base->node.data.dir[0]) return LH_OK;
     if (dp_region_has_records(&up->t->region[node->region])) return LH_OK; // they stay
     LH_TRY(dp_dir_data(up, node->region, data));
     LH_TRY(own(c, "data.dir", "%s", data));
@@ -128,7 +128,7 @@ static LH_MUST lh_err server_settings(struct dp_up *up, const struct dp_node *no
     LH_TRY(own(c, "advertise", "%s", node->address));
     char eta[32];
     snprintf(eta, sizeof eta, "%g", up->plan.eta);
-    if (up->t->server_base->eta == 0) // servers don't know the density before a push comes
+    if (up->t->server_base->update.eta == 0) // servers don't know the density before a push comes
         LH_TRY(set(c, "update.eta", eta));
     if (node->kind == DP_COORDINATOR) return coordinator_settings(up, c);
     const struct lh_ints *shards = &up->t->server[node->index].shards;

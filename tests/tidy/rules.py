@@ -134,7 +134,7 @@ def room_of(path: str) -> str:
 
 
 def is_c(path: str) -> bool:
-    return path.endswith((".c", ".h", ".cu", ".cuh"))
+    return path.endswith((".c", ".h", ".cu", ".cuh", ".def"))
 
 
 def c_files(tree: Tree) -> Iterator[tuple[str, str]]:

@@ -12,8 +12,8 @@ import sys
 
 import rules
 
-TEXT = (".c", ".h", ".cu", ".cuh", ".py", ".sh", ".md", ".proto", ".txt", ".cmake", ".yaml", ".yml",
-        ".json")
+TEXT = (".c", ".h", ".cu", ".cuh", ".def", ".py", ".sh", ".md", ".proto", ".txt", ".cmake",
+        ".yaml", ".yml", ".json")
 CLANG_FORMAT = 14  # versions disagree with each other, so one of them is the judge
 
 

@@ -47,13 +47,13 @@ static void good_files(void **state)
     assert_true(ps_is_shard(s) && !ps_is_coordinator(s));
     assert_int_equal(s->shards.count, 2);
     assert_string_equal(s->node.coordinator, "c.example:7000");
-    assert_int_equal(s->checkpoint_every_versions, 500);
-    assert_true(s->eta == 0 && s->norm_gate == 10);
+    assert_int_equal(s->checkpoint.every_versions, 500);
+    assert_true(s->update.eta == 0 && s->update.norm_gate == 10);
     lh_config_destroy(c);
     assert_int_equal(finish(coordinator, none, &c), LH_OK);
     s = lh_config_settings(c);
     assert_true(!ps_is_shard(s) && ps_is_coordinator(s));
-    assert_int_equal(s->node.budget_tokens, 3000000);
+    assert_int_equal(s->node.run.budget_tokens, 3000000);
     assert_int_equal(ps_settings_h_base(s), 8);
     assert_int_equal(ps_settings_data(s, "asia"), LH_DATA_LEASED);
     assert_false(ps_settings_has_data(s, LH_DATA_OWN));
@@ -74,7 +74,7 @@ static void an_outer_optimizer_and_its_momentum(void **state)
     struct lh_config *c;
     assert_int_equal(finish(shard, delayed, &c), LH_OK);
     const struct ps_settings *s = lh_config_settings(c);
-    assert_int_equal(s->optimizer, LH_OPT_DELAYED_NESTEROV);
+    assert_int_equal(s->update.optimizer, LH_OPT_DELAYED_NESTEROV);
     assert_true(ps_momentum(s) == 0.6);
     lh_config_destroy(c);
     assert_int_equal(finish(shard, still, &c), LH_OK);

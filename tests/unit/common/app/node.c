@@ -23,7 +23,7 @@ static void the_certificate_says_who_a_node_is(void **state)
     snprintf(cert, sizeof cert, "%s/s0.pem", dir);
     snprintf(ca, sizeof ca, "%s/ca.pem", dir);
     snprintf(none, sizeof none, "%s/none.pem", dir);
-    struct lh_node node = {.tls_cert = cert};
+    struct lh_node node = {.tls.cert = cert};
     struct lh_certs_info is;
     assert_int_equal(lh_node_identity(&node, &is), LH_OK);
     assert_int_equal(is.peer.role, LH_S);
@@ -31,10 +31,10 @@ static void the_certificate_says_who_a_node_is(void **state)
     assert_string_equal(is.peer.run, "demo");
     assert_string_equal(is.peer.region, "eu");
     assert_string_equal(is.peer.name, "s0");
-    node.tls_cert = ca;
+    node.tls.cert = ca;
     assert_int_equal(lh_node_identity(&node, &is), LH_ERR_CONFIG);
     assert_non_null(strstr(lh_err_text(LH_ERR_CONFIG), "is a CA's"));
-    node.tls_cert = none;
+    node.tls.cert = none;
     lh_err err = lh_node_identity(&node, &is);
     assert_int_not_equal(err, LH_OK);
     assert_memory_equal(lh_err_text(err), "tls.cert: ", 10);

@@ -38,7 +38,7 @@ static void the_example(void **state)
         assert_true(t->link[i].shape.mbit == 100);
     }
     assert_true(t->region[0].speed == 4 && ps_settings_h(t->server_base, "america") == 2);
-    assert_true(t->server_base->eta == 1.4 && t->worker_base->codec.density == 0);
+    assert_true(t->server_base->update.eta == 1.4 && t->worker_base->codec.density == 0);
     dp_topology_free(t);
 }
 

@@ -107,9 +107,9 @@ static void what_is_made(void **state)
     const struct ps_settings *s = lh_config_settings(c);
     assert_true(ps_is_coordinator(s) && !ps_is_shard(s));
     assert_int_equal(s->coordinator.workers, 3);
-    assert_int_equal(s->node.budget_tokens, 100000);
-    assert_int_equal(s->node.epochs, 3);
-    assert_int_equal(s->node.seed, 7);
+    assert_int_equal(s->node.run.budget_tokens, 100000);
+    assert_int_equal(s->node.run.epochs, 3);
+    assert_int_equal(s->node.run.seed, 7);
     assert_int_equal(ps_settings_h(s, "eu"), 6);
     assert_int_equal(ps_settings_h(s, "us"), 0);
     assert_string_equal(s->coordinator.scale, "22:00=9,us@06:00=1");
@@ -117,20 +117,20 @@ static void what_is_made(void **state)
 
     c = settings_of(&up->node[1]);
     s = lh_config_settings(c);
-    assert_non_null(strstr(s->node.tls_cert, "/s0.pem"));
+    assert_non_null(strstr(s->node.tls.cert, "/s0.pem"));
     assert_string_equal(s->node.coordinator, up->node[0].address);
     assert_string_equal(s->advertise, up->node[1].address);
     assert_int_equal(s->shards.count, 2);
     assert_int_equal(s->shards.value[1], 2);
-    assert_true(s->eta == 1); // density 1/6: not under 10 %
+    assert_true(s->update.eta == 1); // density 1/6: not under 10 %
     lh_config_destroy(c);
 
     assert_string_equal(up->node[5].name, "us-1");
     c = settings_of(&up->node[5]);
     const struct wk_settings *w = lh_config_settings(c);
     assert_true(w->codec.density > 0.16 && w->trainer.tokens_per_s == 200);
-    assert_string_equal(w->node.units, "/data/tokens/units.json");
-    assert_int_equal(w->node.epochs, 3);
+    assert_string_equal(w->node.data.units, "/data/tokens/units.json");
+    assert_int_equal(w->node.run.epochs, 3);
     lh_config_destroy(c);
     close_up(up);
 }
@@ -140,7 +140,7 @@ static int64_t voices_of(const char *yaml)
     struct dp_up *up = open_up(yaml);
     all(up);
     struct lh_config *c = settings_of(&up->node[1]);
-    int64_t voices = ((const struct ps_settings *)lh_config_settings(c))->rebuild_voices;
+    int64_t voices = ((const struct ps_settings *)lh_config_settings(c))->rebuild.voices;
     lh_config_destroy(c);
     close_up(up);
     assert_int_equal(nftw(run_dir, remove_one, 16, FTW_DEPTH | FTW_PHYS), 0);
@@ -201,8 +201,8 @@ static void checkpoints_are_signed(void **state)
     all(up);
     struct lh_config *c = settings_of(&up->node[1]);
     const struct ps_settings *s = lh_config_settings(c);
-    assert_int_equal(lh_signer_load(s->checkpoint_sign_key, &signer), LH_OK);
-    assert_int_equal(lh_trusted_load(s->checkpoint_signers, &trusted), LH_OK);
+    assert_int_equal(lh_signer_load(s->checkpoint.sign_key, &signer), LH_OK);
+    assert_int_equal(lh_trusted_load(s->checkpoint.signers, &trusted), LH_OK);
     struct lh_public own = lh_signer_public(signer);
     assert_true(lh_trusts(&trusted, &own));
     lh_signer_destroy(signer);
@@ -397,7 +397,7 @@ static void ranks_belong_to_their_worker(void **state)
     assert_int_equal(w->ranks.rank, 0);
     assert_int_equal(s->ranks.reduce, WK_REDUCE_SHM);
     assert_string_equal(s->node.coordinator, w->node.coordinator);
-    assert_string_equal(s->node.tls_cert, w->node.tls_cert);
+    assert_string_equal(s->node.tls.cert, w->node.tls.cert);
     assert_string_equal(s->node.dir, node->dir);
     assert_true(strcmp(s->node.dir, w->node.dir) != 0);
     lh_config_destroy(c);
