@@ -25,6 +25,7 @@ tests=(
     git libcmocka-dev clang clang-format clang-tidy ccache openssl valgrind
     systemd      # systemd-analyze reads the units of deploy/systemd
     curl         # e2e.week
+    slurmctld slurmd slurm-client munge # e2e.slurm starts its own
     lintian dpkg-dev file # reads the packages of deploy/debian; cpack needs the others
     python3-venv # a place for the oracles' packages, made when an oracle asks for one
 )
@@ -87,7 +88,9 @@ fi
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT
 apt() {
-    "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get -qq -o DPkg::Lock::Timeout=300 "$@" \
+    # RUNLEVEL=1: no service of a package is started.
+    "${as_root[@]}" env RUNLEVEL=1 DEBIAN_FRONTEND=noninteractive \
+        apt-get -qq -o DPkg::Lock::Timeout=300 "$@" \
         >"$log" 2>&1 || { tail -n 20 "$log" >&2; die "apt-get $1 failed (above)"; }
 }
 apt update

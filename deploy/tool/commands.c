@@ -48,6 +48,8 @@ const struct dp_command dp_commands[] = {
      "plan statement audit", true},
     {"refold", dp_cmd_refold, "Let a run go on without what one of its workers pushed", NULL,
      false},
+    {"render", dp_cmd_render, "A topology as the files of a scheduler: Kubernetes, Slurm", "slurm",
+     true},
     {"retire", dp_cmd_retire, "Make the name of a worker that is gone for good free", NULL, false},
     {"rewind", dp_cmd_rewind, "Let a run go on from an earlier version", NULL, false},
     {"run", dp_cmd_run, "Start a training loop of your own beside the worker of this host", NULL,

@@ -30,6 +30,7 @@ int dp_cmd_man(int argc, char **argv);
 int dp_cmd_model(int argc, char **argv);
 int dp_cmd_privacy(int argc, char **argv);
 int dp_cmd_refold(int argc, char **argv);
+int dp_cmd_render(int argc, char **argv);
 int dp_cmd_retire(int argc, char **argv);
 int dp_cmd_rewind(int argc, char **argv);
 int dp_cmd_run(int argc, char **argv);

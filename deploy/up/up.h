@@ -64,7 +64,8 @@ struct dp_node {
     char dir[DP_PATH_BYTES]; // state directory
     char config[DP_PATH_BYTES];
     char address[128]; // coordinator and servers; rank 0 of several hosts: the listening address
-    char host[40];     // a rank's address if its worker has several hosts; else ""
+    char listen[64]; // coordinator and servers, if they listen elsewhere than at `address`; else ""
+    char host[40];   // a rank's address if its worker has several hosts; else ""
     struct dp_proc *proc;
     struct dp_entry entry;
     unsigned restarts_said;
@@ -86,6 +87,16 @@ struct dp_heldout {
     struct dp_eval_row before, after;
 };
 
+// Paths in the nodes' settings files, beside their state directories.
+struct dp_places {
+    char secrets[DP_PATH_BYTES]; // certificates and keys
+    char files[DP_PATH_BYTES];   // model.json and weights.bin
+    char budgets[DP_PATH_BYTES]; // privacy budgets without a place of their own
+    char http[64];               // http.listen of every node but ranks; "": not set here
+    bool elsewhere; // the nodes run on other machines: paths of data are theirs, and the
+                    // coordinator gets no job key
+};
+
 struct dp_up_flags {
     const char *topology, *dir, *data, *json;
     bool plan, no_wan, with_faults, go_on;
@@ -103,9 +114,11 @@ struct dp_up {
     const char *unjudged; // why no language has a loss; NULL: losses are reported
     char dir[DP_PATH_BYTES], data[DP_PATH_BYTES];
     char model[DP_PATH_BYTES]; // folder of the manifest if the model is imported
-    int lock;                  // the folder's lock; 0: none
-    int page;                  // socket of the coordinator's page on this machine; 0: none
-    char page_at[64];          // its address
+    struct dp_places places;
+    const char *written_by; // the command that writes the settings files
+    int lock;               // the folder's lock; 0: none
+    int page;               // socket of the coordinator's page on this machine; 0: none
+    char page_at[64];       // its address
     char program[DP_PROGRAMS][DP_PATH_BYTES];
     struct dp_wan wan;
     bool emulated; // the wan is up
@@ -159,11 +172,16 @@ LH_MUST lh_err dp_dir_data(const struct dp_up *up, unsigned region, char out[DP_
 // Makes or checks the folder: its topology must be the one it was made from. Lists the nodes. Locks
 // the folder: LH_ERR_EXISTS, another `up` uses it.
 LH_MUST lh_err dp_dir_open(struct dp_up *up);
-void dp_dir_close(struct dp_up *up); // releases the lock, if held
+void dp_dir_close(struct dp_up *up);          // releases the lock, if held
+LH_MUST lh_err dp_dir_list(struct dp_up *up); // lists the nodes
 // Makes keys, certificates, manifest and weights; keeps existing ones.
 LH_MUST lh_err dp_dir_prepare(struct dp_up *up);
+// Writes model.json, and weights.bin unless it exists.
+LH_MUST lh_err dp_dir_model_files(struct dp_up *up);
 // Writes every node's settings file, anew for every `up`; addresses must be known.
 LH_MUST lh_err dp_dir_settings(struct dp_up *up);
+// The text of one node's settings file.
+LH_MUST lh_err dp_node_settings(struct dp_up *up, const struct dp_node *node, struct lh_buf *out);
 // Removes shared memory that killed workers left.
 void dp_dir_forget_ranks(const struct dp_up *up);
 

@@ -177,7 +177,7 @@ static LH_MUST lh_err list_ranks(struct dp_up *up)
     return LH_OK;
 }
 
-static LH_MUST lh_err list_nodes(struct dp_up *up)
+lh_err dp_dir_list(struct dp_up *up)
 {
     const struct dp_topology *t = up->t;
     LH_TRY(add_node(up, DP_COORDINATOR, t->coordinator, 0, "coordinator"));
@@ -316,6 +316,7 @@ lh_err dp_dir_data(const struct dp_up *up, unsigned region, char out[DP_PATH_BYT
 {
     const struct dp_region *r = &up->t->region[region];
     if (!r->data[0]) return dp_path(out, "%s", up->data);
+    if (up->places.elsewhere) return dp_path(out, "%s", r->data);
     lh_err err = absolute(r->data, out);
     return err ? lh_fail(err, "%s: regions.%s.data: %s", up->flags.topology, r->name,
                          lh_err_text(err))
@@ -355,7 +356,7 @@ lh_err dp_dir_open(struct dp_up *up)
     LH_TRY(lock_folder(up));
     LH_TRY(dp_path(path, "%s/topology.yaml", up->dir));
     LH_TRY(same_topology(up, path));
-    LH_TRY(list_nodes(up));
+    LH_TRY(dp_dir_list(up));
     for (unsigned i = 0; i < up->nodes; i++) LH_TRY(dp_make_dirs(up->node[i].dir));
     return LH_OK;
 }
@@ -468,10 +469,9 @@ static LH_MUST lh_err write_weights(const struct dp_up *up, const char *path)
     return err;
 }
 
-lh_err dp_dir_prepare(struct dp_up *up)
+lh_err dp_dir_model_files(struct dp_up *up)
 {
     char path[DP_PATH_BYTES];
-    LH_TRY(prepare_secrets(up));
     LH_TRY(dp_path(path, "%s/model.json", up->dir));
     struct lh_buf json = lh_buf(64 << 20);
     lh_err err = lh_manifest_write(&up->manifest, &json);
@@ -480,6 +480,12 @@ lh_err dp_dir_prepare(struct dp_up *up)
     LH_TRY(err);
     LH_TRY(dp_path(path, "%s/weights.bin", up->dir));
     return dp_file_exists(path) ? LH_OK : write_weights(up, path);
+}
+
+lh_err dp_dir_prepare(struct dp_up *up)
+{
+    LH_TRY(prepare_secrets(up));
+    return dp_dir_model_files(up);
 }
 
 void dp_dir_forget_ranks(const struct dp_up *up)

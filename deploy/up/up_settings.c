@@ -48,11 +48,14 @@ static LH_MUST lh_err common_settings(struct dp_up *up, const struct dp_node *no
                                       struct lh_config *c)
 {
     const char *name = worker_of(up, node)->name;
-    LH_TRY(own(c, "tls.ca", "%s/secrets/ca.pem", up->dir));
-    LH_TRY(own(c, "tls.cert", "%s/secrets/%s.pem", up->dir, name));
-    LH_TRY(own(c, "tls.key", "%s/secrets/%s.key", up->dir, name));
-    LH_TRY(own(c, "seal.keys", "%s/secrets/job.keys", up->dir));
-    LH_TRY(own(c, "model.manifest", "%s/model.json", up->dir));
+    const struct dp_places *at = &up->places;
+    LH_TRY(own(c, "tls.ca", "%s/ca.pem", at->secrets));
+    LH_TRY(own(c, "tls.cert", "%s/%s.pem", at->secrets, name));
+    LH_TRY(own(c, "tls.key", "%s/%s.key", at->secrets, name));
+    if (node->kind != DP_COORDINATOR || !at->elsewhere)
+        LH_TRY(own(c, "seal.keys", "%s/job.keys", at->secrets));
+    if (node->kind != DP_RANK && at->http[0]) LH_TRY(own(c, "http.listen", "%s", at->http));
+    LH_TRY(own(c, "model.manifest", "%s/model.json", at->files));
     if (node->kind != DP_COORDINATOR)
         LH_TRY(own(c, "coordinator", "%s", dp_up_coordinator(up)->address));
     return own(c, "dir", "%s", node->dir);
@@ -124,7 +127,7 @@ static LH_MUST lh_err voices_settings(const struct dp_up *up, struct lh_config *
 static LH_MUST lh_err server_settings(struct dp_up *up, const struct dp_node *node,
                                       struct lh_config *c)
 {
-    LH_TRY(own(c, "listen", "%s", node->address));
+    LH_TRY(own(c, "listen", "%s", node->listen[0] ? node->listen : node->address));
     LH_TRY(own(c, "advertise", "%s", node->address));
     char eta[32];
     snprintf(eta, sizeof eta, "%g", up->plan.eta);
@@ -137,15 +140,13 @@ static LH_MUST lh_err server_settings(struct dp_up *up, const struct dp_node *no
     for (uint32_t i = 0; i < shards->count; i++)
         used += (size_t)snprintf(list + used, sizeof list - used, "%s%lld", i ? "," : "",
                                  (long long)shards->value[i]);
-    char path[DP_PATH_BYTES];
-    LH_TRY(dp_path(path, "%s/secrets/signers", up->dir));
-    LH_TRY(own(c, "checkpoint.signers", "%s", path));
-    LH_TRY(own(c, "checkpoint.sign_key", "%s/secrets/%s.sign", up->dir, node->name));
+    LH_TRY(own(c, "checkpoint.signers", "%s/signers", up->places.secrets));
+    LH_TRY(own(c, "checkpoint.sign_key", "%s/%s.sign", up->places.secrets, node->name));
     LH_TRY(giver_settings(up, node, c));
     LH_TRY(voices_settings(up, c));
     LH_TRY(own(c, "role", "shard"));
     LH_TRY(own(c, "shards", "%s", list));
-    return own(c, "model.weights", "%s/weights.bin", up->dir);
+    return own(c, "model.weights", "%s/weights.bin", up->places.files);
 }
 
 // Ranks on several hosts: the address of rank 0, and of each other with TCP.
@@ -166,7 +167,7 @@ static LH_MUST lh_err private_settings(const struct dp_up *up, const struct dp_n
     if (r->privacy.budget[0])
         LH_TRY(own(c, "privacy.budget", "%s", r->privacy.budget));
     else
-        LH_TRY(own(c, "privacy.budget", "%s/%s.budget", up->dir, node->name));
+        LH_TRY(own(c, "privacy.budget", "%s/%s.budget", up->places.budgets, node->name));
     if (dp_region_has_records(r) && up->t->worker_base->trainer.backend == WK_BACKEND_AUTO)
         LH_TRY(set(c, "trainer.backend", "cpu")); // records are clipped there
     if (r->privacy.level == LH_PRIVACY_REPORTED) LH_TRY(own(c, "privacy.reported", "on"));
@@ -202,28 +203,38 @@ static LH_MUST lh_err worker_settings(const struct dp_up *up, const struct dp_no
     return speed > 0 ? own(c, "trainer.tokens_per_s", "%.9g", speed) : LH_OK;
 }
 
-static LH_MUST lh_err write_settings(struct dp_up *up, const struct dp_node *node)
+lh_err dp_node_settings(struct dp_up *up, const struct dp_node *node, struct lh_buf *out)
 {
     struct lh_config *c;
-    struct lh_buf text = lh_buf(LH_YAML_BYTES_MAX);
     bool worker = node->kind >= DP_WORKER;
     LH_TRY(worker ? dp_topology_worker(up->t, &c) : dp_topology_server(up->t, &c));
     lh_err err = common_settings(up, node, c);
     if (!err) err = worker ? worker_settings(up, node, c) : server_settings(up, node, c);
     if (!err) err = lh_config_finish(c);
     if (!err) {
-        dp_put(&text, "# written by `longhaul up` from %s\n", up->flags.topology);
-        lh_config_write(c, &text);
-        err = lh_buf_err(&text);
+        dp_put(out, "# written by `longhaul %s` from %s\n", up->written_by, up->flags.topology);
+        lh_config_write(c, out);
+        err = lh_buf_err(out);
     }
+    lh_config_destroy(c);
+    return err;
+}
+
+static LH_MUST lh_err write_settings(struct dp_up *up, const struct dp_node *node)
+{
+    struct lh_buf text = lh_buf(LH_YAML_BYTES_MAX);
+    lh_err err = dp_node_settings(up, node, &text);
     if (!err) err = dp_file_write(node->config, lh_buf_span(&text), 0640);
     lh_buf_free(&text);
-    lh_config_destroy(c);
     return err;
 }
 
 lh_err dp_dir_settings(struct dp_up *up)
 {
+    up->written_by = "up";
+    LH_TRY(dp_path(up->places.secrets, "%s/secrets", up->dir));
+    LH_TRY(dp_path(up->places.files, "%s", up->dir));
+    LH_TRY(dp_path(up->places.budgets, "%s", up->dir));
     for (unsigned i = 0; i < up->nodes; i++)
         if (up->node[i].kind != DP_TRAINER) LH_TRY(write_settings(up, &up->node[i]));
     return LH_OK;

@@ -1,0 +1,61 @@
+// longhaul render: a topology as manifests of Kubernetes, or batch scripts of Slurm.
+#include <string.h>
+
+#include "common/base/check.h"
+#include "deploy/render/render.h"
+#include "deploy/tool/commands.h"
+
+// Reads the flags; *help: nothing is left to do.
+static LH_MUST lh_err read(const struct dp_usage *usage, int argc, char **argv, struct dp_render *r,
+                           bool *help)
+{
+    struct dp_texts rest;
+    LH_TRY(dp_flags(usage, argc, argv, &rest, help));
+    if (*help) return LH_OK;
+    if (rest.count != 1) return lh_fail(LH_ERR_INVALID, "usage: %s", usage->line);
+    r->flags.topology = rest.at[0];
+    if (!r->flags.out) return lh_fail(LH_ERR_INVALID, "--out DIR is missing: the folder to write");
+    return LH_OK;
+}
+
+static lh_err slurm(int argc, char **argv)
+{
+    struct dp_render r = {.up = NULL};
+    const struct dp_flag flags[] = {
+        {"--out", DP_TEXT, &r.flags.out, "DIR", "folder to write; files of its own stay"},
+        {"--coordinator", DP_TEXT, &r.flags.coordinator, "HOST:PORT",
+         "where the workers reach the coordinator"},
+    };
+    const struct dp_usage usage = {
+        "longhaul render slurm TOPOLOGY --out DIR --coordinator HOST:PORT",
+        "Writes DIR/REGION for each region: REGION.sbatch, which starts its workers and what\n"
+        "trains beside them, and their settings. Coordinator and servers run elsewhere.\n"
+        "DIR/files has the model's manifest and initial parameters for them.",
+        flags, LH_COUNT(flags)};
+    bool help;
+    LH_TRY(read(&usage, argc, argv, &r, &help));
+    if (help) return LH_OK;
+    if (!r.flags.coordinator)
+        return lh_fail(LH_ERR_INVALID, "--coordinator HOST:PORT is missing: workers dial it");
+    lh_err err = dp_render_slurm(&r);
+    if (!err)
+        for (unsigned i = 0; i < r.up->t->regions; i++)
+            printf("%s/%s/%s.sbatch\n", r.flags.out, r.up->t->region[i].name,
+                   r.up->t->region[i].name);
+    dp_render_close(&r);
+    return err;
+}
+
+int dp_cmd_render(int argc, char **argv)
+{
+    static const struct dp_usage usage = {
+        "longhaul render slurm TOPOLOGY [flags]",
+        "slurm   a batch script for each region\n"
+        "\n`longhaul render VERB --help` lists the flags of each. A topology is what\n"
+        "`longhaul up` takes; link and links are of `up` alone.",
+        NULL, 0};
+    static const struct dp_verb verbs[] = {
+        {"slurm", slurm},
+    };
+    return dp_verbs(&usage, verbs, LH_COUNT(verbs), argc, argv);
+}

@@ -1,0 +1,119 @@
+// Batch scripts: what Slurm is asked for, which processes a host has, what is refused.
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <ftw.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include <cmocka.h>
+
+#include "deploy/render/render.h"
+
+#define MODEL                                                                                      \
+    "model: {vocabulary: 32, dim: 8, layers: 1, heads: 2, kv_heads: 2, ffn: 16, context: 16}\n"
+#define TOP                                                                                        \
+    "run: tiny\nbudget_tokens: 100000\n" MODEL "coordinator: {region: eu}\n"                       \
+    "servers: [{name: s0, region: eu, shards: [0]}]\n"
+
+static char root[] = "/tmp/longhaul-render-XXXXXX";
+static char topology[DP_PATH_BYTES], out[DP_PATH_BYTES];
+
+static int remove_one(const char *path, const struct stat *is, int kind, struct FTW *at)
+{
+    (void)is, (void)kind, (void)at;
+    return remove(path);
+}
+
+static int setup(void **state)
+{
+    (void)state;
+    if (!mkdtemp(root)) return 1;
+    return dp_path(out, "%s/out", root) || dp_path(topology, "%s/t.yaml", root);
+}
+
+static int teardown(void **state)
+{
+    (void)state;
+    return nftw(root, remove_one, 16, FTW_DEPTH | FTW_PHYS);
+}
+
+static lh_err render(const char *yaml, const char *coordinator)
+{
+    struct dp_render r = {.flags = {.topology = topology, .out = out, .coordinator = coordinator}};
+    assert_int_equal(dp_file_write(topology, lh_span_str(yaml), 0600), LH_OK);
+    lh_err err = dp_render_slurm(&r);
+    dp_render_close(&r);
+    return err;
+}
+
+static void has(const char *name, const char *text)
+{
+    char path[DP_PATH_BYTES];
+    struct lh_buf got = lh_buf(1 << 20);
+    assert_int_equal(dp_path(path, "%s/%s", out, name), LH_OK);
+    assert_int_equal(dp_file_read(path, &got), LH_OK);
+    dp_put(&got, "%c", 0);
+    if (!strstr((char *)got.data, text)) fail_msg("%s has no %s:\n%s", name, text, got.data);
+    lh_buf_free(&got);
+}
+
+static void a_region_of_each_kind(void **state)
+{
+    (void)state;
+    assert_int_equal(render(TOP "regions:\n  eu: {workers: 3}\n  us: {gpus: 6, hosts: 2}\n"
+                                "  ap: {ranks: 3, hosts: 2}\n"
+                                "  af: {command: [python, \"it's.py\", \"{worker}\", \"{data}\"]}\n"
+                                "  na: {data: /data/here}\n",
+                            "c.example.org:7700"),
+                     LH_OK);
+    has("eu/eu.sbatch", "\n#SBATCH --array=0-2\n");
+    has("eu/eu.sbatch", "\n#SBATCH --signal=B:TERM@120\n#SBATCH --requeue\n");
+    has("eu/eu-2.yaml", "coordinator: \"c.example.org:7700\"\n");
+    has("eu/eu-2.yaml", "tls.key: \"secrets/eu-2.key\"\n");
+    has("eu/eu-2.yaml", "dir: \"eu-2\"\n");
+    has("eu/model.json", "\"tensors\"");
+    has("us/us.sbatch", "\n#SBATCH --nodes=2\n");
+    has("us/us.sbatch", "\n#SBATCH --gres=gpu:3\n");
+    has("us/us.sbatch", "NCCL_SOCKET_IFNAME");
+    has("us/host.sh", "\n0) names=\"us-$worker us-$worker.1 us-$worker.2\" ;;\n"
+                      "1) names=\"us-$worker.3 us-$worker.4 us-$worker.5\" ;;\n");
+    has("us/us-0.5.yaml", "ranks.reduce: \"nccl\"\n");
+    has("ap/host.sh", "--set \"ranks.leader=$LEADER\" --set \"ranks.address=$ADDRESS\"");
+    has("ap/host.sh", "\n0) names=\"ap-$worker ap-$worker.1\" ;;\n1) names=\"ap-$worker.2\" ;;\n");
+    has("af/host.sh", "\n0) set -- 'python' 'it'\\''s.py' 'af-0' 'data' ;;\n");
+    has("af/af-0.yaml", "trainer.kind: \"external\"\n");
+    has("na/na-0.yaml", "data.units: \"data/units.json\"\n");
+    has("na/na-0.yaml", "data.dir: \"/data/here\"\n");
+    has("files/model.json", "\"tensors\"");
+}
+
+static void what_is_refused(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *yaml, *coordinator, *says;
+    } of[] = {
+        {TOP "regions: {eu: , files: }\n", "c:7700", "a region named files"},
+        {TOP "regions: {eu: }\n", "nowhere", "--coordinator"},
+        {TOP "regions: {eu: }\nworker: {dir: /x}\n", "c:7700", "dir is not yours to set"},
+        {"run: tiny\n", "c:7700", "budget_tokens"},
+    };
+    for (size_t i = 0; i < sizeof of / sizeof of[0]; i++) {
+        lh_err err = render(of[i].yaml, of[i].coordinator);
+        assert_true(err);
+        if (!strstr(lh_err_text(err), of[i].says)) fail_msg("%zu: %s", i, lh_err_text(err));
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_region_of_each_kind),
+        cmocka_unit_test(what_is_refused),
+    };
+    return cmocka_run_group_tests(tests, setup, teardown);
+}
