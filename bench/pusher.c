@@ -51,10 +51,10 @@ static void seal(struct pusher *p)
 
 static void send_part(struct pusher *p, size_t n)
 {
-    Longhaul__V1__PushHead head = client_push_head(&p->client, p->frame, &p->digest);
+    struct lh_push_head head = client_push_head(&p->client, p->frame, &p->digest);
     head.from = p->at;
     head.probe = n == 0;
-    must(lh_rpc_send_bulk(p->call, &head.base, p->frame, p->at, n));
+    must(lh_send_bulk(p->call, LH_MESSAGE(push_head, &head), p->frame, p->at, n));
     p->at += n;
 }
 
@@ -69,13 +69,14 @@ static void send_next(struct pusher *p)
 static void on_message(void *self, struct lh_call *call, const struct lh_msg *msg)
 {
     struct pusher *p = self;
-    ProtobufCMessage *base;
-    must(lh_rpc_parse(msg, &longhaul__v1__push_reply__descriptor, &base));
-    const Longhaul__V1__PushReply *m = (const Longhaul__V1__PushReply *)base;
-    for (int i = 0; m->resume && i < LH_CALL_SENDS_MAX; i++) send_next(p); // there is room for it
-    if (!m->resume && !m->admitted) must(lh_fail((lh_err)m->reason, "the push was refused"));
-    p->decided |= m->admitted != 0;
-    protobuf_c_message_free_unpacked(base, NULL);
+    struct lh_got reply;
+    must(lh_take(msg, &lh_wire_push_reply, &reply));
+    const struct lh_push_reply *m = reply.message;
+    for (int i = 0; m->has_resume && i < LH_CALL_SENDS_MAX; i++)
+        send_next(p); // there is room for it
+    if (!m->has_resume && !m->admitted) must(lh_fail((lh_err)m->reason, "the push was refused"));
+    p->decided |= m->admitted;
+    lh_got_free(&reply);
     lh_call_read(call);
 }
 

@@ -1,8 +1,6 @@
 // Core: functions that every file of the server may call; it calls no other file. See core.h.
 #include "server/core.h"
 
-#include "common/net/head.h"
-
 struct ps_shard *ps_server_shard(struct ps_server *s, uint32_t id)
 {
     for (uint32_t i = 0; i < s->conf.shard_count; i++)
@@ -43,10 +41,9 @@ void ps_took(struct ps_server *s, enum ps_loop what, int64_t start_ns)
     if (what == PS_LOOP_FOLD) ps_lasted(s, PS_SPAN_FOLD, start_ns);
 }
 
-lh_err ps_check_run(const struct ps_server *s, const ProtobufCBinaryData *job,
-                    const ProtobufCBinaryData *manifest, const char *who)
+lh_err ps_check_run(const struct ps_server *s, const struct lh_run *run, const char *who)
 {
-    return lh_head_check_run(s->conf.job, &s->conf.manifest->hash, job, manifest, who);
+    return lh_run_check(run, s->conf.job, &s->conf.manifest->hash, who);
 }
 
 void ps_become(struct ps_server *s, enum ps_phase phase)

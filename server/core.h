@@ -9,6 +9,7 @@
 #include "common/format/histogram.h"
 #include "common/env/slow.h"
 #include "common/net/transport.h"
+#include "common/net/wire.h"
 #include "kernels/state/checkpoint.h"
 #include "server/give.h"
 #include "server/push/push_memory.h"
@@ -126,8 +127,7 @@ void ps_took(struct ps_server *s, enum ps_loop what, int64_t start_ns);
 // Notes a duration from start_ns until now.
 void ps_lasted(struct ps_server *s, enum ps_span what, int64_t start_ns);
 // Is the request from `who` for this server's run? LH_ERR_DENIED or LH_ERR_MANIFEST: no.
-LH_MUST lh_err ps_check_run(const struct ps_server *s, const ProtobufCBinaryData *job,
-                            const ProtobufCBinaryData *manifest, const char *who);
+LH_MUST lh_err ps_check_run(const struct ps_server *s, const struct lh_run *run, const char *who);
 // Time limit of a call over `link`, in ns; NULL: over a short path. Calls to the coordinator get
 // half of the deadline. A call for which answers wait gets a fifth: a retry may find another
 // connection sooner.

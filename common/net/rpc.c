@@ -26,34 +26,71 @@ lh_err lh_rpc_send(struct lh_call *call, const ProtobufCMessage *message)
     return err;
 }
 
+lh_err lh_send(struct lh_call *call, const struct lh_wire_type *type, const void *message)
+{
+    struct lh_buf b = lh_buf(LH_SMALL_BYTES);
+    lh_err err = lh_wire_put(type, message, &b);
+    if (!err) err = lh_call_send(call, &(struct lh_out){.head = lh_buf_span(&b)});
+    lh_buf_free(&b);
+    return err;
+}
+
 static void put_varint(struct lh_buf *b, uint64_t v)
 {
     for (; v >= 128; v >>= 7) lh_put_u8(b, (uint8_t)(v | 128));
     lh_put_u8(b, (uint8_t)v);
 }
 
-lh_err lh_rpc_send_bulk(struct lh_call *call, const ProtobufCMessage *head, struct lh_blob *bulk,
+// Sends the packed head in `b`, which it frees, and the bulk. `err`: of packing.
+static lh_err send_bulk(struct lh_call *call, struct lh_buf *b, lh_err err, struct lh_blob *bulk,
                         size_t at, size_t n)
 {
     LH_ASSERT(n <= LH_PART_BYTES);
     LH_ASSERT(bulk ? at <= bulk->len && n <= bulk->len - at : n == 0);
-    struct lh_buf b = lh_buf(LH_HEAD_BYTES);
-    lh_err err = lh_rpc_pack(head, &b);
-    put_varint(&b, BULK_TAG);
-    put_varint(&b, n);
-    if (!err) err = lh_buf_err(&b);
+    put_varint(b, BULK_TAG);
+    put_varint(b, n);
+    if (!err) err = lh_buf_err(b);
     if (!err)
         err = lh_call_send(
-            call, &(struct lh_out){.head = lh_buf_span(&b), .bulk = bulk, .at = at, .n = n});
-    lh_buf_free(&b);
+            call, &(struct lh_out){.head = lh_buf_span(b), .bulk = bulk, .at = at, .n = n});
+    lh_buf_free(b);
     return err;
 }
 
-static lh_err unpack(struct lh_span s, const ProtobufCMessageDescriptor *type,
-                     ProtobufCMessage **out)
+lh_err lh_send_bulk(struct lh_call *call, const struct lh_wire_type *type, const void *head,
+                    struct lh_blob *bulk, size_t at, size_t n)
 {
-    *out = protobuf_c_message_unpack(type, NULL, s.len, s.data);
-    return *out ? LH_OK : lh_fail(LH_ERR_MALFORMED, "a %s that can't be read", type->name);
+    struct lh_buf b = lh_buf(LH_HEAD_BYTES);
+    return send_bulk(call, &b, lh_wire_put(type, head, &b), bulk, at, n);
+}
+
+lh_err lh_rpc_send_bulk(struct lh_call *call, const ProtobufCMessage *head, struct lh_blob *bulk,
+                        size_t at, size_t n)
+{
+    struct lh_buf b = lh_buf(LH_HEAD_BYTES);
+    return send_bulk(call, &b, lh_rpc_pack(head, &b), bulk, at, n);
+}
+
+// How a message is read: into a plain struct, or into protobuf-c's.
+struct form {
+    const struct lh_wire_type *wire; // NULL: protobuf-c's
+    const ProtobufCMessageDescriptor *type;
+};
+struct read { // the form says which
+    struct lh_got got;
+    ProtobufCMessage *m;
+};
+
+static const char *name_of(const struct form *f)
+{
+    return f->wire ? lh_wire_name(f->wire) : f->type->name;
+}
+
+static lh_err unpack(struct lh_span s, const struct form *f, struct read *out)
+{
+    if (f->wire) return lh_wire_get(f->wire, s, &out->got);
+    out->m = protobuf_c_message_unpack(f->type, NULL, s.len, s.data);
+    return out->m ? LH_OK : lh_fail(LH_ERR_MALFORMED, "a %s that can't be read", f->type->name);
 }
 
 // Copies the first n bytes of a message (a small one, or a head) into `out`.
@@ -64,17 +101,33 @@ static lh_err flatten(const struct lh_msg *msg, size_t n, struct lh_buf *out)
     return n == 0 || lh_msg_copy(msg, 0, at, n) ? LH_OK : LH_ERR_MALFORMED;
 }
 
-lh_err lh_rpc_parse(const struct lh_msg *msg, const ProtobufCMessageDescriptor *type,
-                    ProtobufCMessage **out)
+static lh_err parse(const struct lh_msg *msg, const struct form *f, struct read *out)
 {
     if (msg->len > LH_SMALL_BYTES)
-        return lh_fail(LH_ERR_TOO_LARGE, "a %s of %zu bytes, at most %d are read", type->name,
+        return lh_fail(LH_ERR_TOO_LARGE, "a %s of %zu bytes, at most %d are read", name_of(f),
                        msg->len, LH_SMALL_BYTES);
     struct lh_buf b = lh_buf(LH_SMALL_BYTES);
     lh_err err = flatten(msg, msg->len, &b);
-    if (!err) err = unpack(lh_buf_span(&b), type, out);
+    if (!err) err = unpack(lh_buf_span(&b), f, out);
     lh_buf_free(&b);
     return err;
+}
+
+lh_err lh_take(const struct lh_msg *msg, const struct lh_wire_type *type, struct lh_got *out)
+{
+    struct read r = {0};
+    lh_err err = parse(msg, &(struct form){.wire = type}, &r);
+    *out = r.got;
+    return err;
+}
+
+lh_err lh_rpc_parse(const struct lh_msg *msg, const ProtobufCMessageDescriptor *type,
+                    ProtobufCMessage **out)
+{
+    struct read r = {0};
+    LH_TRY(parse(msg, &(struct form){.type = type}, &r));
+    *out = r.m;
+    return LH_OK;
 }
 
 // Walks fields in `c` until the bulk's tag. Returns the head's length and the bulk's claimed
@@ -114,9 +167,8 @@ static lh_err find_bulk(struct lh_cursor *c, size_t *head, uint64_t *bulk)
 }
 
 // Parses the head from the first `window` bytes of a message, or from all of a shorter one.
-static lh_err parse_bulk(const struct lh_msg *msg, size_t window,
-                         const ProtobufCMessageDescriptor *type, ProtobufCMessage **head,
-                         size_t *at)
+static lh_err parse_window(const struct lh_msg *msg, size_t window, const struct form *f,
+                           struct read *head, size_t *at)
 {
     struct lh_buf b = lh_buf(window);
     if (window > msg->len) window = msg->len;
@@ -129,19 +181,37 @@ static lh_err parse_bulk(const struct lh_msg *msg, size_t window,
     if (!err && bulk != msg->len - *at)
         err = lh_fail(LH_ERR_MALFORMED, "a bulk of %llu bytes in a message with %zu",
                       (unsigned long long)bulk, msg->len - *at);
-    if (!err) err = unpack(lh_span(b.data, head_bytes), type, head);
+    if (!err) err = unpack(lh_span(b.data, head_bytes), f, head);
     lh_buf_free(&b);
+    return err;
+}
+
+static lh_err parse_bulk(const struct lh_msg *msg, const struct form *f, struct read *head,
+                         size_t *at)
+{
+    if (msg->len > LH_MESSAGE_BYTES)
+        return lh_fail(LH_ERR_TOO_LARGE, "a message of %zu bytes, at most %d are read", msg->len,
+                       LH_MESSAGE_BYTES);
+    if (!parse_window(msg, USUAL_HEAD, f, head, at)) return LH_OK;
+    return parse_window(msg, LH_HEAD_BYTES + 64, f, head, at);
+}
+
+lh_err lh_take_bulk(const struct lh_msg *msg, const struct lh_wire_type *type, struct lh_got *head,
+                    size_t *at)
+{
+    struct read r = {0};
+    lh_err err = parse_bulk(msg, &(struct form){.wire = type}, &r, at);
+    *head = r.got;
     return err;
 }
 
 lh_err lh_rpc_parse_bulk(const struct lh_msg *msg, const ProtobufCMessageDescriptor *type,
                          ProtobufCMessage **head, size_t *at)
 {
-    if (msg->len > LH_MESSAGE_BYTES)
-        return lh_fail(LH_ERR_TOO_LARGE, "a message of %zu bytes, at most %d are read", msg->len,
-                       LH_MESSAGE_BYTES);
-    if (!parse_bulk(msg, USUAL_HEAD, type, head, at)) return LH_OK;
-    return parse_bulk(msg, LH_HEAD_BYTES + 64, type, head, at);
+    struct read r = {0};
+    LH_TRY(parse_bulk(msg, &(struct form){.type = type}, &r, at));
+    *head = r.m;
+    return LH_OK;
 }
 
 lh_err lh_wire_negotiate(uint32_t peer_min, uint32_t peer_max, uint32_t *out)
@@ -161,18 +231,21 @@ lh_err lh_wire_negotiate(uint32_t peer_min, uint32_t peer_max, uint32_t *out)
 
 struct lh_unary {
     struct lh_call *call;
-    const ProtobufCMessageDescriptor *type;
-    lh_unary_done done;
+    struct form form;
+    lh_unary_done done; // takes a protobuf-c's answer
+    lh_asked_fn asked;  // takes a plain one
     void *self;
-    ProtobufCMessage *answer;
+    struct read answer;
+    bool answered;
     lh_err bad;
 };
 
 static void unary_message(void *self, struct lh_call *call, const struct lh_msg *msg)
 {
     struct lh_unary *u = self;
-    if (u->answer || u->bad) return;
-    u->bad = lh_rpc_parse(msg, u->type, &u->answer);
+    if (u->answered || u->bad) return;
+    u->bad = parse(msg, &u->form, &u->answer);
+    u->answered = !u->bad;
     if (u->bad)
         lh_call_cancel(call);
     else
@@ -184,12 +257,14 @@ static void unary_close(void *self, struct lh_call *call, lh_err status, const c
     (void)call;
     struct lh_unary *u = self;
     lh_err err = u->bad ? u->bad : status;
-    if (!err && !u->answer)
+    if (!err && !u->answered)
         err = lh_fail(LH_ERR_MALFORMED, "an empty answer");
     else if (err && !u->bad)
         err = lh_fail(err, "%s", text);
-    if (u->done) u->done(u->self, err, err ? NULL : u->answer);
-    if (u->answer) protobuf_c_message_free_unpacked(u->answer, NULL);
+    if (u->done) u->done(u->self, err, err ? NULL : u->answer.m);
+    if (u->asked) u->asked(u->self, err, err ? NULL : u->answer.got.message);
+    if (u->answer.m) protobuf_c_message_free_unpacked(u->answer.m, NULL);
+    lh_got_free(&u->answer.got);
     free(u);
 }
 
@@ -201,22 +276,24 @@ static void ignore_call(void *self, struct lh_call *call)
 
 static const struct lh_call_ops unary_ops = {unary_message, ignore_call, ignore_call, unary_close};
 
-lh_err lh_unary_start(struct lh_link *link, enum lh_rpc rpc, int64_t deadline_ns,
-                      const ProtobufCMessage *request, const ProtobufCMessageDescriptor *answer,
-                      lh_unary_done done, void *self, struct lh_unary **out)
+// Opens the call of `is`; the caller sends the request next.
+static lh_err open_unary(struct lh_link *link, enum lh_rpc rpc, int64_t deadline_ns,
+                         const struct lh_unary *is, struct lh_unary **out)
 {
     struct lh_unary *u = calloc(1, sizeof *u);
     if (!u) return LH_ERR_NO_MEMORY;
-    *u = (struct lh_unary){.type = answer, .done = done, .self = self};
+    *u = *is;
     lh_err err = lh_call_open(link, rpc, deadline_ns, &unary_ops, u, &u->call);
-    if (err) {
-        free(u);
-        return err;
-    }
-    err = lh_rpc_send(u->call, request);
+    if (err) free(u);
+    if (!err) *out = u;
+    return err;
+}
+
+// `err`: of sending the request.
+static lh_err start_unary(struct lh_unary *u, lh_err err, struct lh_unary **out)
+{
     if (err) { // the following on_close frees it
-        u->done = NULL;
-        lh_call_cancel(u->call);
+        lh_unary_cancel(u);
         return err;
     }
     lh_call_finish(u->call, LH_OK, NULL);
@@ -225,9 +302,31 @@ lh_err lh_unary_start(struct lh_link *link, enum lh_rpc rpc, int64_t deadline_ns
     return LH_OK;
 }
 
+lh_err lh_ask(struct lh_link *link, enum lh_rpc rpc, int64_t deadline_ns,
+              const struct lh_wire_type *type, const void *request,
+              const struct lh_wire_type *answer, lh_asked_fn done, void *self,
+              struct lh_unary **out)
+{
+    const struct lh_unary is = {.form = {.wire = answer}, .asked = done, .self = self};
+    struct lh_unary *u;
+    LH_TRY(open_unary(link, rpc, deadline_ns, &is, &u));
+    return start_unary(u, lh_send(u->call, type, request), out);
+}
+
+lh_err lh_unary_start(struct lh_link *link, enum lh_rpc rpc, int64_t deadline_ns,
+                      const ProtobufCMessage *request, const ProtobufCMessageDescriptor *answer,
+                      lh_unary_done done, void *self, struct lh_unary **out)
+{
+    const struct lh_unary is = {.form = {.type = answer}, .done = done, .self = self};
+    struct lh_unary *u;
+    LH_TRY(open_unary(link, rpc, deadline_ns, &is, &u));
+    return start_unary(u, lh_rpc_send(u->call, request), out);
+}
+
 void lh_unary_cancel(struct lh_unary *u)
 {
     u->done = NULL;
+    u->asked = NULL;
     lh_call_cancel(u->call);
 }
 
@@ -236,8 +335,9 @@ void lh_unary_cancel(struct lh_unary *u)
 struct lh_request {
     struct lh_call *call; // NULL: the client is gone
     struct lh_peer peer;
-    const ProtobufCMessageDescriptor *type;
-    lh_request_fn handle;
+    struct form form;
+    lh_request_fn handle; // takes a protobuf-c's request
+    lh_answer_fn answer;  // takes a plain one
     void *self;
     bool handled, replied;
 };
@@ -246,16 +346,21 @@ static void request_message(void *self, struct lh_call *call, const struct lh_ms
 {
     struct lh_request *rq = self;
     if (rq->handled) return;
-    ProtobufCMessage *m;
-    lh_err err = lh_rpc_parse(msg, rq->type, &m);
+    struct read r = {0};
+    lh_err err = parse(msg, &rq->form, &r);
     rq->handled = true;
     if (err) {
         rq->replied = true;
         lh_call_finish(call, err, lh_err_text(err));
         return;
     }
-    rq->handle(rq->self, rq, m);
-    protobuf_c_message_free_unpacked(m, NULL);
+    if (rq->handle) { // handle() may free the request
+        rq->handle(rq->self, rq, r.m);
+        protobuf_c_message_free_unpacked(r.m, NULL);
+        return;
+    }
+    rq->answer(rq->self, rq, r.got.message);
+    lh_got_free(&r.got);
 }
 
 static void request_half(void *self, struct lh_call *call)
@@ -279,18 +384,33 @@ static void request_close(void *self, struct lh_call *call, lh_err status, const
 static const struct lh_call_ops request_ops = {request_message, request_half, ignore_call,
                                                request_close};
 
+static lh_err accept(const struct lh_request *is, const struct lh_call_ops **ops, void **call_self)
+{
+    struct lh_request *rq = malloc(sizeof *rq);
+    if (!rq) return LH_ERR_NO_MEMORY;
+    *rq = *is;
+    *ops = &request_ops;
+    *call_self = rq;
+    lh_call_read(rq->call);
+    return LH_OK;
+}
+
+lh_err lh_request_take(struct lh_call *call, const struct lh_peer *peer,
+                       const struct lh_wire_type *type, lh_answer_fn handle, void *self,
+                       const struct lh_call_ops **ops, void **call_self)
+{
+    const struct lh_request is = {
+        .call = call, .peer = *peer, .form = {.wire = type}, .answer = handle, .self = self};
+    return accept(&is, ops, call_self);
+}
+
 lh_err lh_request_accept(struct lh_call *call, const struct lh_peer *peer,
                          const ProtobufCMessageDescriptor *type, lh_request_fn handle, void *self,
                          const struct lh_call_ops **ops, void **call_self)
 {
-    struct lh_request *rq = calloc(1, sizeof *rq);
-    if (!rq) return LH_ERR_NO_MEMORY;
-    *rq = (struct lh_request){
-        .call = call, .peer = *peer, .type = type, .handle = handle, .self = self};
-    *ops = &request_ops;
-    *call_self = rq;
-    lh_call_read(call);
-    return LH_OK;
+    const struct lh_request is = {
+        .call = call, .peer = *peer, .form = {.type = type}, .handle = handle, .self = self};
+    return accept(&is, ops, call_self);
 }
 
 const struct lh_peer *lh_request_peer(const struct lh_request *rq)
@@ -311,6 +431,11 @@ static bool replies(struct lh_request *rq)
 static void finish(struct lh_request *rq, lh_err err, const char *text)
 {
     lh_call_finish(rq->call, err, err ? text ? text : lh_err_text(err) : "");
+}
+
+void lh_answer(struct lh_request *rq, const struct lh_wire_type *type, const void *answer)
+{
+    if (replies(rq)) finish(rq, lh_send(rq->call, type, answer), NULL);
 }
 
 void lh_reply(struct lh_request *rq, const ProtobufCMessage *answer)

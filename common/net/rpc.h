@@ -11,6 +11,43 @@
 #include <protobuf-c/protobuf-c.h>
 
 #include "common/net/transport.h"
+#include "common/net/wire.h"
+
+// ---- messages as plain structs (wire.h)
+
+// Sends a message without bulk.
+LH_MUST lh_err lh_send(struct lh_call *call, const struct lh_wire_type *type, const void *message);
+// Sends `head` and bytes [at, at + n) of `bulk`; n <= LH_PART_BYTES.
+LH_MUST lh_err lh_send_bulk(struct lh_call *call, const struct lh_wire_type *type, const void *head,
+                            struct lh_blob *bulk, size_t at, size_t n);
+// Reads a message without bulk of at most LH_SMALL_BYTES; free with lh_got_free().
+// LH_ERR_MALFORMED, LH_ERR_TOO_LARGE.
+LH_MUST lh_err lh_take(const struct lh_msg *msg, const struct lh_wire_type *type,
+                       struct lh_got *out);
+// Splits a bulk message; the bulk is bytes [*at, msg->len).
+LH_MUST lh_err lh_take_bulk(const struct lh_msg *msg, const struct lh_wire_type *type,
+                            struct lh_got *head, size_t *at);
+
+// A call with one request and one answer, from the client's side. Calls done(self, LH_OK, answer)
+// with the answer's plain struct, which is valid until done() returns, or done(self, error, NULL)
+// with its text in lh_err_text(): exactly once, then frees the unary.
+struct lh_unary;
+typedef void (*lh_asked_fn)(void *self, lh_err err, const void *answer);
+LH_MUST lh_err lh_ask(struct lh_link *link, enum lh_rpc rpc, int64_t deadline_ns,
+                      const struct lh_wire_type *type, const void *request,
+                      const struct lh_wire_type *answer, lh_asked_fn done, void *self,
+                      struct lh_unary **out);
+
+// The same from the server's side: one request is read, handed to `handle`, and answered by
+// lh_answer() or lh_reply_error(), at once or later, even after the client has gone.
+struct lh_request;
+typedef void (*lh_answer_fn)(void *self, struct lh_request *rq, const void *request);
+LH_MUST lh_err lh_request_take(struct lh_call *call, const struct lh_peer *peer,
+                               const struct lh_wire_type *type, lh_answer_fn handle, void *self,
+                               const struct lh_call_ops **ops, void **call_self);
+void lh_answer(struct lh_request *rq, const struct lh_wire_type *type, const void *answer);
+
+// ---- messages as protobuf-c's structs
 
 // Sends a message without bulk.
 LH_MUST lh_err lh_rpc_send(struct lh_call *call, const ProtobufCMessage *message);
@@ -28,7 +65,6 @@ LH_MUST lh_err lh_rpc_parse_bulk(const struct lh_msg *msg, const ProtobufCMessag
                                  ProtobufCMessage **head, size_t *at);
 
 // ---- a call with one request and one answer, from the client's side
-struct lh_unary;
 // Calls done(self, LH_OK, message) with the parsed answer, which is valid until done() returns, or
 // done(self, error, NULL) with its text in lh_err_text(): exactly once, then frees the unary.
 typedef void (*lh_unary_done)(void *self, lh_err err, const ProtobufCMessage *answer);
@@ -40,7 +76,6 @@ void lh_unary_cancel(struct lh_unary *u); // done() is no longer called
 
 // ---- the same from the server's side: one request is read, handed to `handle`, and answered by
 // lh_reply() or lh_reply_error(), at once or later, even after the client has gone.
-struct lh_request;
 typedef void (*lh_request_fn)(void *self, struct lh_request *rq, const ProtobufCMessage *m);
 LH_MUST lh_err lh_request_accept(struct lh_call *call, const struct lh_peer *peer,
                                  const ProtobufCMessageDescriptor *type, lh_request_fn handle,

@@ -6,11 +6,11 @@
 
 #include "common/base/check.h"
 #include "common/env/env.h"
-#include "common/net/head.h"
 
 static const char LABEL[] = "longhaul state 1";
 enum { LABEL_BYTES = 16, AD_BYTES = 160 };
 LH_STATIC_ASSERT(sizeof LABEL - 1 == LABEL_BYTES, "as state_seal.h says");
+LH_STATIC_ASSERT(sizeof((struct lh_seal *)0)->stream == LH_STATE_RANDOM_BYTES, "one `stream`");
 
 lh_err lh_state_seal_init(struct lh_state_seal *s, enum lh_seal_purpose purpose,
                           const struct lh_keyring *keys, const uint8_t job[LH_JOB_BYTES],
@@ -102,15 +102,12 @@ void lh_state_seal_begin(struct lh_state_seal *s, struct lh_env *env, enum lh_ci
     lh_random(env, s->stream, sizeof s->stream);
 }
 
-void lh_state_seal_head(const struct lh_state_seal *s, struct lh_state_head *head)
+struct lh_seal lh_state_seal_head(const struct lh_state_seal *s)
 {
-    longhaul__v1__seal__init(&head->seal);
-    head->of = lh_head_point(s->shard, s->epoch, s->version, &s->chain);
-    head->seal.key_id = s->key_id;
-    head->seal.cipher = s->cipher;
-    head->seal.of = &head->of;
-    head->seal.stream =
-        (ProtobufCBinaryData){sizeof s->stream, (uint8_t *)(uintptr_t)s->stream}; // only read
+    struct lh_seal head = {.key_id = s->key_id, .cipher = s->cipher, .has_of = true};
+    head.of = lh_shard_point(s->shard, s->epoch, s->version, &s->chain);
+    memcpy(head.stream, s->stream, sizeof head.stream);
+    return head;
 }
 
 lh_err lh_state_seal_piece(struct lh_state_seal *s, const struct lh_span *plain, size_t parts,
@@ -129,12 +126,10 @@ lh_err lh_state_seal_piece(struct lh_state_seal *s, const struct lh_span *plain,
 
 // ---------------------------------------------------------------- receiver
 
-lh_err lh_state_unseal_begin(struct lh_state_seal *s, const Longhaul__V1__Seal *seal,
-                             uint64_t total)
+lh_err lh_state_unseal_begin(struct lh_state_seal *s, const struct lh_seal *seal, uint64_t total)
 {
-    const Longhaul__V1__Point *of = seal->of;
-    if (seal->stream.len != LH_STATE_RANDOM_BYTES || !of || of->chain.len != LH_HASH_BYTES ||
-        of->shard != s->shard || !total)
+    const struct lh_shard_point *of = &seal->of;
+    if (!seal->has_of || !of->chained || of->shard != s->shard || !total)
         return lh_fail(LH_ERR_MALFORMED, "shard %u: a sealed state whose head can't be read",
                        s->shard);
     if (seal->cipher != LH_CIPHER_XCHACHA20 && seal->cipher != LH_CIPHER_AES256GCM)
@@ -144,12 +139,12 @@ lh_err lh_state_unseal_begin(struct lh_state_seal *s, const Longhaul__V1__Seal *
                        s->shard, seal->cipher);
     s->cipher = (enum lh_cipher)seal->cipher;
     s->key_id = seal->key_id;
-    s->epoch = of->epoch;
-    s->version = of->version;
+    s->epoch = of->at.epoch;
+    s->version = of->at.version;
     s->total = total;
     s->at = 0;
-    memcpy(s->chain.b, of->chain.data, LH_HASH_BYTES);
-    memcpy(s->stream, seal->stream.data, LH_STATE_RANDOM_BYTES);
+    s->chain = of->at.chain;
+    memcpy(s->stream, seal->stream, sizeof s->stream);
     return LH_OK;
 }
 

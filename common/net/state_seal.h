@@ -32,7 +32,7 @@
 #include "common/format/frame.h"
 #include "common/net/transport.h"
 #include "common/security/seal.h"
-#include "longhaul/v1/shard.pb-c.h"
+#include "common/net/wire_shard.h"
 
 enum { LH_STATE_RANDOM_BYTES = 16, LH_STATE_PIECE_BYTES = LH_PART_BYTES - LH_SEAL_TAG_BYTES };
 
@@ -60,18 +60,14 @@ LH_MUST lh_err lh_state_seal_init(struct lh_state_seal *s, enum lh_seal_purpose 
 // ---- sender
 
 // Begins: draws `stream` from the env. lh_state_seal_head() then gives the fields of the first
-// message; they borrow from `s`.
+// message.
 void lh_state_seal_begin(struct lh_state_seal *s, struct lh_env *env, enum lh_cipher cipher,
                          uint32_t key_id, uint64_t epoch, uint64_t version,
                          const struct lh_hash *chain, uint64_t total);
 // Continues at byte `from` of the state, at either end: a stream may carry a range of the pieces.
 // LH_ERR_MALFORMED: no piece begins there.
 LH_MUST lh_err lh_state_seal_from(struct lh_state_seal *s, uint64_t from);
-struct lh_state_head {
-    Longhaul__V1__Seal seal;
-    Longhaul__V1__Point of;
-};
-void lh_state_seal_head(const struct lh_state_seal *s, struct lh_state_head *head);
+struct lh_seal lh_state_seal_head(const struct lh_state_seal *s);
 // Bytes of the next piece without its tag; 0 when all are sealed.
 size_t lh_state_seal_next(const struct lh_state_seal *s);
 // Seals the next piece, lh_state_seal_next() bytes in `parts` spans, into out[those bytes +
@@ -82,7 +78,7 @@ LH_MUST lh_err lh_state_seal_piece(struct lh_state_seal *s, const struct lh_span
 // ---- receiver
 
 // Reads the first message's fields. LH_ERR_MALFORMED, LH_ERR_UNSUPPORTED (a cipher).
-LH_MUST lh_err lh_state_unseal_begin(struct lh_state_seal *s, const Longhaul__V1__Seal *seal,
+LH_MUST lh_err lh_state_unseal_begin(struct lh_state_seal *s, const struct lh_seal *seal,
                                      uint64_t total);
 // Unseals the next piece, the bytes of `msg` from `at` on, into out[lh_state_seal_next()].
 // LH_ERR_MALFORMED: wrong length; LH_ERR_UNSEAL: unseal failed or the key is missing; `out` then

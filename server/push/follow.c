@@ -13,26 +13,20 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/net/head.h"
 #include "common/net/rpc.h"
-#include "longhaul/v1/shard.pb-c.h"
+#include "common/net/wire_shard.h"
 #include "server/core.h"
 #include "server/push/follow.h"
 #include "server/push/older_copy.h"
 #include "server/push/snapshot.h"
 
 enum {
-    HELD_MAX = 64,
     NEAR = 64, // versions not sent yet; a standby within this distance soon catches up
     SNAPSHOTS_MAX = 4 * LH_SNAPSHOT_RANGES,
     SNAPSHOTS_OF_A_PEER = 3 * LH_SNAPSHOT_RANGES,
     // The first bytes of a record, with the whole frame head: enough to decide whether to send its
     // payload.
     FRAME_START = LH_RECORD_HEADER_BYTES + LH_FRAME_HEADER_BYTES + LH_CLAIM_BYTES * LH_CLAIMS_MAX,
-};
-
-struct held {
-    uint64_t worker, incarnation, first, last;
 };
 
 struct ps_follower {
@@ -45,7 +39,7 @@ struct ps_follower {
     struct ps_shard *shard; // NULL: no request yet
     struct lh_call *call;
     uint64_t next_version;
-    struct held held[HELD_MAX];
+    struct lh_held held[LH_HELD_MAX];
     size_t held_count;
     struct lh_blob *bytes; // [at, end) of it is being sent; NULL: find the next bytes
     size_t at, end;
@@ -73,10 +67,10 @@ static void end(struct ps_follower *f, lh_err err)
 static bool holds(const struct ps_follower *f, const struct lh_frame *frame)
 {
     for (size_t i = 0; i < f->held_count; i++) {
-        const struct held *h = &f->held[i];
+        const struct lh_held *h = &f->held[i];
         if (LH_BUG("elide_own") && h->worker == frame->worker) return true;
         if (h->worker == frame->worker && h->incarnation == frame->incarnation.number &&
-            frame->step >= h->first && (!h->last || frame->step <= h->last))
+            frame->step >= h->first_step && (!h->last_step || frame->step <= h->last_step))
             return true;
     }
     return false;
@@ -221,11 +215,9 @@ static lh_err send_part(struct ps_follower *f)
 {
     size_t n = f->end - f->at;
     if (n > LH_PART_BYTES) n = LH_PART_BYTES;
-    Longhaul__V1__PartHead head = LONGHAUL__V1__PART_HEAD__INIT;
-    head.process = f->server->process;
-    struct lh_state_head state;
-    if (f->snapshot) ps_snapshot_tell(&f->giving, &head, &state);
-    LH_TRY(lh_rpc_send_bulk(f->call, &head.base, f->bytes, f->at, n));
+    struct lh_part_head head = {.process = f->server->process};
+    if (f->snapshot) ps_snapshot_tell(&f->giving, &head);
+    LH_TRY(lh_send_bulk(f->call, LH_MESSAGE(part_head, &head), f->bytes, f->at, n));
     sends(f);
     f->at += n;
     f->server->count.bytes_out += n;
@@ -329,17 +321,16 @@ static void make_place(struct ps_server *server, const struct ps_shard *s)
 
 // ---------------------------------------------------------------- what is asked for
 
-static lh_err check_asked(struct ps_server *s, uint32_t shard, const ProtobufCBinaryData *job,
-                          const ProtobufCBinaryData *manifest)
+static lh_err check_asked(struct ps_server *s, uint32_t shard, const struct lh_run *run)
 {
-    LH_TRY(ps_check_run(s, job, manifest, "follower"));
+    LH_TRY(ps_check_run(s, run, "follower"));
     if (!ps_server_shard(s, shard))
         return lh_fail(LH_ERR_NOT_OWNER, "shard %u is owned by another server", shard);
     return LH_OK;
 }
 
 // Is (version, chain) a point of our history from which the log can continue?
-static lh_err check_point(struct ps_shard *s, const Longhaul__V1__Point *from)
+static lh_err check_point(struct ps_shard *s, const struct lh_point *from)
 {
     const struct lh_ledger *l = &s->replica.ledger;
     if (from->version > l->version)
@@ -352,10 +343,7 @@ static lh_err check_point(struct ps_shard *s, const Longhaul__V1__Point *from)
     lh_err err = from->version ? ps_shard_chain(s, from->version, &chain) : LH_OK;
     if (err == LH_ERR_NOT_FOUND) return LH_OK; // its successor is in the log and carries its chain
     LH_TRY(err);
-    if (from->version &&
-        !lh_span_equal(lh_span(from->chain.data, from->chain.len),
-                       lh_span(chain.b, LH_HASH_BYTES)) &&
-        !LH_BUG("no_chain"))
+    if (from->version && !lh_hash_equal(&from->chain, &chain) && !LH_BUG("no_chain"))
         return lh_fail(LH_ERR_NOT_FOUND, "version %llu is of another history; take a snapshot",
                        (unsigned long long)from->version);
     return LH_OK;
@@ -387,24 +375,20 @@ static lh_err check_history(const struct ps_follower *f, const struct ps_shard *
     return err;
 }
 
-static lh_err start_follow(struct ps_follower *f, const Longhaul__V1__FollowRequest *m)
+static lh_err start_follow(struct ps_follower *f, const struct lh_follow_request *m)
 {
-    if (!m->from) return lh_fail(LH_ERR_MALFORMED, "a follow without its point");
-    LH_TRY(check_asked(f->server, m->from->shard, &m->job, &m->manifest));
-    struct ps_shard *s = ps_server_shard(f->server, m->from->shard);
+    if (!m->has_from) return lh_fail(LH_ERR_MALFORMED, "a follow without its point");
+    LH_TRY(check_asked(f->server, m->from.shard, &m->run));
+    struct ps_shard *s = ps_server_shard(f->server, m->from.shard);
     if (s->follower_count >= LH_FOLLOWERS_MAX)
         return lh_fail(LH_ERR_BUSY, "shard %u has %d followers already", s->id, LH_FOLLOWERS_MAX);
-    struct lh_point have = lh_point_of(m->from);
     if (f->server_calls && m->standby) LH_TRY(ps_peers_check(s, &f->peer));
-    LH_TRY(check_history(f, s, &have, m->standby));
-    LH_TRY(check_point(s, m->from));
-    if (m->n_held > HELD_MAX) return lh_fail(LH_ERR_TOO_LARGE, "%zu held ranges", m->n_held);
-    for (size_t i = 0; i < m->n_held; i++)
-        f->held[f->held_count++] = (struct held){m->held[i]->worker, m->held[i]->incarnation,
-                                                 m->held[i]->first_step, m->held[i]->last_step};
+    LH_TRY(check_history(f, s, &m->from.at, m->standby));
+    LH_TRY(check_point(s, &m->from.at));
+    for (size_t i = 0; i < m->n_held; i++) f->held[f->held_count++] = m->held[i];
     f->shard = s;
     f->standby = f->server_calls ? m->standby : 0;
-    f->next_version = m->from->version + 1;
+    f->next_version = m->from.at.version + 1;
     f->next = s->followers;
     if (f->next) f->next->previous = f;
     s->followers = f;
@@ -424,7 +408,7 @@ bool ps_follow_near(const struct ps_shard *s, uint64_t standby)
 
 // A standby sends its state to the owner of the shard, which names the standby's directory, if the
 // owner can't go on with its own log (held.c). A standby that may lack confirmed records refuses.
-static lh_err check_held(const struct ps_follower *f, const Longhaul__V1__SnapshotRequest *m)
+static lh_err check_held(const struct ps_follower *f, const struct lh_snapshot_request *m)
 {
     const struct ps_server *s = f->server;
     bool stands = s->phase == PS_STANDBY && !s->standby.taking && f->shard->owner_stream;
@@ -434,14 +418,13 @@ static lh_err check_held(const struct ps_follower *f, const Longhaul__V1__Snapsh
     return lh_fail(LH_ERR_NOT_OWNER, "no standby of that name holds shard %u here", m->shard);
 }
 
-static lh_err start_snapshot(struct ps_follower *f, const Longhaul__V1__SnapshotRequest *m)
+static lh_err start_snapshot(struct ps_follower *f, const struct lh_snapshot_request *m)
 {
-    LH_TRY(check_asked(f->server, m->shard, &m->job, &m->manifest));
+    LH_TRY(check_asked(f->server, m->shard, &m->run));
     f->shard = ps_server_shard(f->server, m->shard);
     LH_TRY(check_held(f, m));
-    struct lh_point have = lh_point_of(m->have);
     if (f->server_calls && m->asker) LH_TRY(ps_peers_check(f->shard, &f->peer));
-    LH_TRY(check_history(f, f->shard, &have, m->asker));
+    LH_TRY(check_history(f, f->shard, &m->have.at, m->asker));
     lh_err err = ps_snapshot_begin(&f->giving, f->shard, m);
     if (err == LH_ERR_BUSY && !f->giving.of) make_place(f->server, f->shard);
     return err;
@@ -450,26 +433,22 @@ static lh_err start_snapshot(struct ps_follower *f, const Longhaul__V1__Snapshot
 // Sends an empty part, so that a follower learns the server's process number at once.
 static lh_err say_who(struct ps_follower *f)
 {
-    Longhaul__V1__PartHead head = LONGHAUL__V1__PART_HEAD__INIT;
-    head.process = f->server->process;
+    struct lh_part_head head = {.process = f->server->process};
     sends(f);
-    return lh_rpc_send_bulk(f->call, &head.base, NULL, 0, 0);
+    return lh_send_bulk(f->call, LH_MESSAGE(part_head, &head), NULL, 0, 0);
 }
 
 static void on_message(void *self, struct lh_call *call, const struct lh_msg *msg)
 {
     (void)call;
     struct ps_follower *f = self;
-    ProtobufCMessage *m;
+    struct lh_got m;
     if (f->asked || f->ended) return;
-    lh_err err = lh_rpc_parse(msg,
-                              f->snapshot ? &longhaul__v1__snapshot_request__descriptor
-                                          : &longhaul__v1__follow_request__descriptor,
-                              &m);
+    lh_err err =
+        lh_take(msg, f->snapshot ? &lh_wire_snapshot_request : &lh_wire_follow_request, &m);
     if (!err) {
-        err = f->snapshot ? start_snapshot(f, (Longhaul__V1__SnapshotRequest *)m)
-                          : start_follow(f, (Longhaul__V1__FollowRequest *)m);
-        protobuf_c_message_free_unpacked(m, NULL);
+        err = f->snapshot ? start_snapshot(f, m.message) : start_follow(f, m.message);
+        lh_got_free(&m);
     }
     if (err) {
         end(f, err);

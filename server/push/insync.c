@@ -20,7 +20,7 @@
 #include "common/net/head.h"
 #include "common/net/rpc.h"
 #include "longhaul/v1/member.pb-c.h"
-#include "longhaul/v1/shard.pb-c.h"
+#include "common/net/wire_shard.h"
 #include "server/core.h"
 #include "server/push/follow.h"
 #include "server/push/insync.h"
@@ -247,26 +247,24 @@ static void look(struct ps_shard *s)
 
 // ---------------------------------------------------------------- the standby's word
 
-static lh_err take_confirm(struct ps_server *server, const Longhaul__V1__ConfirmRequest *m,
+static lh_err take_confirm(struct ps_server *server, const struct lh_confirm_request *m,
                            const struct lh_peer *peer, struct ps_shard **out)
 {
-    LH_TRY(ps_check_run(server, &m->job, &m->manifest, "standby"));
-    struct ps_shard *s = m->have ? ps_server_shard(server, m->have->shard) : NULL;
+    LH_TRY(ps_check_run(server, &m->run, "standby"));
+    struct ps_shard *s = m->has_have ? ps_server_shard(server, m->have.shard) : NULL;
     if (!s || !m->standby)
         return lh_fail(LH_ERR_NOT_OWNER, "a standby of a shard that is not owned here");
     LH_TRY(ps_peers_check(s, peer));
-    if (m->have->chain.len && m->have->chain.len != LH_HASH_BYTES)
-        return lh_fail(LH_ERR_MALFORMED, "a chain of %zu bytes", m->have->chain.len);
     *out = s;
     struct ps_insync *n = &s->insync;
     const struct lh_ledger *l = &s->replica.ledger;
-    struct lh_point have = lh_point_of(m->have);
+    const struct lh_point *have = &m->have.at;
     enum ps_stand stand;
     if (!server->conf.replicated) return LH_OK;
-    LH_TRY(ps_shard_stand(s, &have, &stand));
+    LH_TRY(ps_shard_stand(s, have, &stand));
     // A standby with another history finds that out at the first record that does not follow.
     if (stand != PS_POINT_OURS) return LH_OK;
-    bool near = n->state == PS_ALONE && m->have->version + NEAR >= l->version;
+    bool near = n->state == PS_ALONE && have->version + NEAR >= l->version;
     if (near) {
         n->standby = m->standby;
         n->confirmed = 0;
@@ -274,9 +272,9 @@ static lh_err take_confirm(struct ps_server *server, const Longhaul__V1__Confirm
         n->state = PS_CATCHING;
     }
     if (n->state == PS_ALONE || n->state == PS_LEAVING || m->standby != n->standby) return LH_OK;
-    n->trip = m->trip ? lh_trip_said(m->trip->mean_us, m->trip->spread_us) : (struct lh_trip){0};
-    if (m->have->version > n->confirmed || near) {
-        n->confirmed = m->have->version;
+    n->trip = m->trip;
+    if (have->version > n->confirmed || near) {
+        n->confirmed = have->version;
         n->progress_ns = listened(s);
     }
     release(s);
@@ -284,11 +282,11 @@ static lh_err take_confirm(struct ps_server *server, const Longhaul__V1__Confirm
     return LH_OK;
 }
 
-static void on_confirm(void *self, struct lh_request *rq, const ProtobufCMessage *message)
+static void on_confirm(void *self, struct lh_request *rq, const void *request)
 {
     struct ps_server *server = self;
     struct ps_shard *s = NULL;
-    const Longhaul__V1__ConfirmRequest *m = (const Longhaul__V1__ConfirmRequest *)message;
+    const struct lh_confirm_request *m = request;
     lh_err err = take_confirm(server, m, lh_request_peer(rq), &s);
     if (err) {
         lh_log_peer(server->conf.log, LH_WARN, "standby.refused", "server %s: %s",
@@ -296,16 +294,15 @@ static void on_confirm(void *self, struct lh_request *rq, const ProtobufCMessage
         lh_reply_error(rq, err, NULL);
         return;
     }
-    Longhaul__V1__ConfirmReply out = LONGHAUL__V1__CONFIRM_REPLY__INIT;
-    out.in_sync = s->insync.state == PS_IN_SYNC && s->insync.standby == m->standby;
-    lh_reply(rq, &out.base);
+    struct lh_confirm_reply out = {.in_sync = s->insync.state == PS_IN_SYNC &&
+                                              s->insync.standby == m->standby};
+    lh_answer(rq, LH_MESSAGE(confirm_reply, &out));
 }
 
 lh_err ps_confirm_accept(struct ps_server *s, struct lh_call *call, const struct lh_peer *peer,
                          const struct lh_call_ops **ops, void **self)
 {
-    return lh_request_accept(call, peer, &longhaul__v1__confirm_request__descriptor, on_confirm, s,
-                             ops, self);
+    return lh_request_take(call, peer, &lh_wire_confirm_request, on_confirm, s, ops, self);
 }
 
 // ---------------------------------------------------------------- life

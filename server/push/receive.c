@@ -11,9 +11,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/net/head.h"
 #include "common/net/rpc.h"
-#include "longhaul/v1/shard.pb-c.h"
+#include "common/net/wire_shard.h"
 #include "server/audit.h"
 #include "server/core.h"
 #include "server/push/insync.h"
@@ -56,19 +55,15 @@ static void reply_hello(struct ps_item *i)
 {
     struct ps_shard *s = i->shard;
     const struct lh_row *row = lh_ledger_row(&s->replica.ledger, i->worker);
-    Longhaul__V1__HelloReply out = LONGHAUL__V1__HELLO_REPLY__INIT;
-    Longhaul__V1__Wire wire = lh_head_wire();
-    out.wire = &wire;
-    out.process = s->server->process;
-    out.epoch = s->replica.ledger.epoch;
-    out.version = s->replica.ledger.version;
+    struct lh_hello_reply out = {.wire = lh_versions_ours(),
+                                 .process = s->server->process,
+                                 .epoch = s->replica.ledger.epoch,
+                                 .version = s->replica.ledger.version};
     if (row) {
-        out.incarnation = row->incarnation.number;
-        out.incarnation_random = row->incarnation.random;
+        out.incarnation = row->incarnation;
         out.last_incarnation = row->last.number;
         out.last_step = row->last_step;
-        out.last_digest.data = (uint8_t *)row->last_digest.b;
-        out.last_digest.len = row->last.number ? LH_DIGEST_BYTES : 0;
+        if (row->last.number) out.last_digest = row->last_digest;
         out.last_admitted = row->last.number && !row->last_reason;
         out.last_version = row->last_version;
     }
@@ -85,7 +80,7 @@ static void reply_hello(struct ps_item *i)
     if (err)
         refuse_hello(s->server, i->hello, err, lh_err_text(err));
     else
-        lh_reply(i->hello, &out.base);
+        lh_answer(i->hello, LH_MESSAGE(hello_reply, &out));
 }
 
 static void hello_done(struct ps_item *i, enum ps_outcome outcome)
@@ -102,12 +97,12 @@ static void hello_done(struct ps_item *i, enum ps_outcome outcome)
 }
 
 static lh_err check_hello(struct ps_server *s, const struct lh_peer *peer,
-                          const Longhaul__V1__HelloRequest *m)
+                          const struct lh_hello_request *m)
 {
     uint32_t version;
-    if (!m->wire) return lh_fail(LH_ERR_VERSION, "a hello without wire versions");
-    LH_TRY(lh_wire_negotiate(m->wire->min, m->wire->max, &version));
-    LH_TRY(ps_check_run(s, &m->job, &m->manifest, "worker"));
+    if (!m->wire.max) return lh_fail(LH_ERR_VERSION, "a hello without wire versions");
+    LH_TRY(lh_wire_negotiate(m->wire.min, m->wire.max, &version));
+    LH_TRY(ps_check_run(s, &m->run, "worker"));
     if (m->worker != lh_worker_id(peer))
         return lh_fail(LH_ERR_DENIED, "the worker id is not that of the certificate");
     if (!ps_server_shard(s, m->shard))
@@ -128,10 +123,10 @@ static void turn_away(struct ps_item *i)
     ps_item_free(i);
 }
 
-static void on_hello(void *self, struct lh_request *rq, const ProtobufCMessage *message)
+static void on_hello(void *self, struct lh_request *rq, const void *request)
 {
     struct ps_server *s = self;
-    const Longhaul__V1__HelloRequest *m = (const Longhaul__V1__HelloRequest *)message;
+    const struct lh_hello_request *m = request;
     lh_err err = check_hello(s, lh_request_peer(rq), m);
     if (err) {
         refuse_hello(s, rq, err, lh_err_text(err));
@@ -145,7 +140,7 @@ static void on_hello(void *self, struct lh_request *rq, const ProtobufCMessage *
     i->hello = rq;
     i->done = hello_done;
     i->worker = m->worker;
-    i->incarnation = (struct lh_incarnation){m->incarnation, m->incarnation_random};
+    i->incarnation = m->incarnation;
     i->decided = m->decided;
     i->next_step = m->next;
     const struct lh_row *row = lh_ledger_row(&i->shard->replica.ledger, i->worker);
@@ -160,8 +155,7 @@ static void on_hello(void *self, struct lh_request *rq, const ProtobufCMessage *
 lh_err ps_hello_accept(struct ps_server *s, struct lh_call *call, const struct lh_peer *peer,
                        const struct lh_call_ops **ops, void **self)
 {
-    return lh_request_accept(call, peer, &longhaul__v1__hello_request__descriptor, on_hello, s, ops,
-                             self);
+    return lh_request_take(call, peer, &lh_wire_hello_request, on_hello, s, ops, self);
 }
 
 // ---------------------------------------------------------------- push
@@ -210,12 +204,10 @@ static void fail_push(struct ps_push *p, lh_err err)
 static void answer_push(struct ps_push *p, const struct ps_item *item)
 {
     const struct lh_row *row = lh_ledger_row(&p->shard->replica.ledger, item->worker);
-    Longhaul__V1__PushReply out = LONGHAUL__V1__PUSH_REPLY__INIT;
-    out.process = p->server->process;
-    out.incarnation = item->head.incarnation.number;
-    out.step = item->head.step;
-    out.digest.data = (uint8_t *)item->digest.b;
-    out.digest.len = LH_DIGEST_BYTES;
+    struct lh_push_reply out = {.process = p->server->process,
+                                .incarnation = item->head.incarnation.number,
+                                .step = item->head.step,
+                                .digest = item->digest};
     if (item->appended) {
         out.version = item->record.version;
         out.admitted = item->record.kind == LH_ADMIT;
@@ -240,7 +232,7 @@ static void answer_push(struct ps_push *p, const struct ps_item *item)
     }
     p->item = NULL;
     p->over = true;
-    lh_err err = lh_rpc_send(p->call, &out.base);
+    lh_err err = lh_send(p->call, LH_MESSAGE(push_reply, &out));
     lh_call_finish(p->call, err, err ? lh_err_text(err) : "");
 }
 
@@ -283,7 +275,7 @@ static void resume(struct ps_push *p, uint64_t bytes)
     unlist(part);
 }
 
-static lh_err begin(struct ps_push *p, const Longhaul__V1__PushHead *m)
+static lh_err begin(struct ps_push *p, const struct lh_push_head *m)
 {
     struct ps_server *s = p->server;
     if (m->worker != p->peer_worker)
@@ -299,9 +291,7 @@ static lh_err begin(struct ps_push *p, const Longhaul__V1__PushHead *m)
         return lh_fail(LH_ERR_TOO_LARGE, "a frame of %llu bytes; this shard takes %d to %zu",
                        (unsigned long long)m->frame_bytes,
                        LH_FRAME_HEADER_BYTES + LH_SEAL_TAG_BYTES, most);
-    if (m->digest.len != LH_DIGEST_BYTES)
-        return lh_fail(LH_ERR_MALFORMED, "a push without its digest");
-    memcpy(p->digest.b, m->digest.data, LH_DIGEST_BYTES);
+    p->digest = m->digest;
     p->bytes = m->frame_bytes;
     resume(p, m->frame_bytes);
     lh_logf(s->conf.log, LH_DEBUG, "push.begun", "shard %u: %llu bytes", p->shard->id,
@@ -311,12 +301,9 @@ static lh_err begin(struct ps_push *p, const Longhaul__V1__PushHead *m)
 
 static lh_err answer_probe(struct ps_push *p)
 {
-    Longhaul__V1__PushReply out = LONGHAUL__V1__PUSH_REPLY__INIT;
-    Longhaul__V1__PushResume have = LONGHAUL__V1__PUSH_RESUME__INIT;
-    have.have = p->have;
-    out.resume = &have;
-    out.process = p->server->process;
-    return lh_rpc_send(p->call, &out.base);
+    struct lh_push_reply out = {
+        .has_resume = true, .resume = {.have = p->have}, .process = p->server->process};
+    return lh_send(p->call, LH_MESSAGE(push_reply, &out));
 }
 
 static lh_err complete(struct ps_push *p)
@@ -406,14 +393,14 @@ static lh_err wait_for_memory(struct ps_push *p, bool probe, const struct lh_msg
 
 static lh_err take_part(struct ps_push *p, const struct lh_msg *msg)
 {
-    ProtobufCMessage *head;
+    struct lh_got head;
     size_t at;
-    LH_TRY(lh_rpc_parse_bulk(msg, &longhaul__v1__push_head__descriptor, &head, &at));
-    const Longhaul__V1__PushHead *m = (const Longhaul__V1__PushHead *)head;
+    LH_TRY(lh_take_bulk(msg, &lh_wire_push_head, &head, &at));
+    const struct lh_push_head *m = head.message;
     bool probe = m->probe, first = !p->shard;
     uint64_t from = m->from;
     lh_err err = first ? begin(p, m) : LH_OK;
-    protobuf_c_message_free_unpacked(head, NULL);
+    lh_got_free(&head);
     if (err) return err;
     if (first && !p->frame && !probe && from)
         return lh_fail(LH_ERR_MALFORMED, "bytes from %llu on where none were received",

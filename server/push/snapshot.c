@@ -11,7 +11,6 @@
 #include <string.h>
 
 #include "common/base/parallel.h"
-#include "common/net/head.h"
 #include "server/core.h"
 #include "server/push/follow.h"
 #include "server/push/snapshot.h"
@@ -83,7 +82,7 @@ void ps_snapshot_end(struct ps_giving *g)
 
 // Chooses the requested share of the state, in whole pieces if sealed, else in bytes: the `range`th
 // of `ranges` shares. The first share is never empty.
-static lh_err choose_range(struct ps_giving *g, const Longhaul__V1__SnapshotRequest *m)
+static lh_err choose_range(struct ps_giving *g, const struct lh_snapshot_request *m)
 {
     uint64_t bytes = g->of->bytes, each = m->challenge.len ? LH_STATE_PIECE_BYTES : 1;
     uint64_t ranges = m->ranges ? m->ranges : 1, count = (bytes + each - 1) / each;
@@ -99,11 +98,11 @@ static lh_err choose_range(struct ps_giving *g, const Longhaul__V1__SnapshotRequ
 }
 
 // Seals if the follower asks for it; sends unsealed only if the settings allow it.
-static lh_err choose_seal(struct ps_giving *g, const ProtobufCBinaryData *challenge)
+static lh_err choose_seal(struct ps_giving *g, struct lh_span challenge)
 {
     const struct ps_conf *conf = &g->shard->server->conf;
     const struct ps_snapshot *n = g->of;
-    g->sealed = challenge->len > 0;
+    g->sealed = challenge.len > 0;
     if (!g->sealed && conf->unsealed_states) return LH_OK;
     if (!g->sealed)
         return lh_fail(LH_ERR_DENIED,
@@ -111,20 +110,19 @@ static lh_err choose_seal(struct ps_giving *g, const ProtobufCBinaryData *challe
                        "for an unsealed one: give it the job key",
                        g->shard->id);
     LH_TRY(lh_state_seal_init(&g->seal, LH_SEAL_SNAPSHOT, conf->keys, conf->job,
-                              &conf->manifest->hash, g->shard->id,
-                              lh_span(challenge->data, challenge->len)));
+                              &conf->manifest->hash, g->shard->id, challenge));
     lh_state_seal_begin(&g->seal, conf->env, conf->cipher, conf->key_id, n->epoch, n->version,
                         &n->chain, n->bytes);
     return g->from < g->until ? lh_state_seal_from(&g->seal, g->from) : LH_OK;
 }
 
 lh_err ps_snapshot_begin(struct ps_giving *g, struct ps_shard *s,
-                         const Longhaul__V1__SnapshotRequest *m)
+                         const struct lh_snapshot_request *m)
 {
     LH_TRY(join(g, s));
     g->shard = s;
     LH_TRY(choose_range(g, m));
-    LH_TRY(choose_seal(g, &m->challenge));
+    LH_TRY(choose_seal(g, m->challenge));
     lh_logf(s->server->conf.log, LH_DEBUG, "snapshot.begun",
             "shard %u version %llu, bytes %llu to %llu of %llu", s->id,
             (unsigned long long)g->of->version, (unsigned long long)g->from,
@@ -132,22 +130,20 @@ lh_err ps_snapshot_begin(struct ps_giving *g, struct ps_shard *s,
     return LH_OK;
 }
 
-void ps_snapshot_tell(struct ps_giving *g, Longhaul__V1__PartHead *head, struct lh_state_head *out)
+void ps_snapshot_tell(struct ps_giving *g, struct lh_part_head *head)
 {
     const struct ps_snapshot *n = g->of;
     if (g->told) return;
     g->told = true;
     head->total = n->bytes;
-    if (g->sealed) {
-        lh_state_seal_head(&g->seal, out);
-        head->seal = &out->seal;
-    }
+    head->has_seal = g->sealed;
+    if (g->sealed) head->seal = lh_state_seal_head(&g->seal);
     if (!g->range) return;
     head->from = g->from;
     head->bytes = g->until - g->from;
     if (g->sealed) return;
-    out->of = lh_head_point(g->shard->id, n->epoch, n->version, &n->chain);
-    head->of = &out->of;
+    head->has_of = true;
+    head->of = lh_shard_point(g->shard->id, n->epoch, n->version, &n->chain);
 }
 
 // Finds the spans in which n bytes of the state from `at` on lie, and gives their count.

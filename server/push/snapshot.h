@@ -5,10 +5,7 @@
 #include "common/net/state_seal.h"
 #include "kernels/state/replica.h"
 
-struct Longhaul__V1__PartHead;
-struct Longhaul__V1__SnapshotRequest;
 struct lh_msg;
-struct lh_state_head;
 struct ps_server;
 struct ps_shard;
 
@@ -46,10 +43,9 @@ struct ps_giving {          // a snapshot, or a range of one, being sent to one 
 // caller must call ps_snapshot_end() even after an error. LH_ERR_BUSY: try later; LH_ERR_DENIED: an
 // unsealed state is not allowed; LH_ERR_MALFORMED.
 LH_MUST lh_err ps_snapshot_begin(struct ps_giving *g, struct ps_shard *s,
-                                 const struct Longhaul__V1__SnapshotRequest *m);
-// Fills the head of the first message only. `head` borrows from `out` and `g`.
-void ps_snapshot_tell(struct ps_giving *g, struct Longhaul__V1__PartHead *head,
-                      struct lh_state_head *out);
+                                 const struct lh_snapshot_request *m);
+// Fills the head of the first message only.
+void ps_snapshot_tell(struct ps_giving *g, struct lh_part_head *head);
 // The next bytes: [*at, *end) of *out, sealed if the snapshot is; NULL: the end. LH_ERR_BUSY: no
 // memory.
 LH_MUST lh_err ps_snapshot_next(struct ps_giving *g, struct lh_blob **out, size_t *at, size_t *end);

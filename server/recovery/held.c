@@ -8,9 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/net/head.h"
 #include "common/net/rpc.h"
-#include "longhaul/v1/shard.pb-c.h"
+#include "common/net/wire_shard.h"
 #include "server/core.h"
 #include "server/push/follow.h"
 #include "server/push/snapshot.h"
@@ -54,27 +53,27 @@ void ps_held_end(struct ps_rebuild *b)
     free(h);
 }
 
-static lh_err begin(struct ps_held *h, const Longhaul__V1__PartHead *head)
+static lh_err begin(struct ps_held *h, const struct lh_part_head *head)
 {
     struct ps_shard *s = h->rebuild->shard;
     h->begun = true;
-    h->sealed = head->seal != NULL;
+    h->sealed = head->has_seal;
     if (head->total > lk_replica_bytes_max(s->replica.layout))
         return lh_fail(LH_ERR_TOO_LARGE, "a state of %" PRIu64 " bytes", head->total);
     LH_TRY(ps_state_asked(s->server, s->id, h->sealed, "the standby"));
     if (h->sealed && s->server->conf.unsealed_states)
         return lh_fail(LH_ERR_MALFORMED, "a sealed state where none was asked for");
-    if (h->sealed) LH_TRY(lh_state_unseal_begin(&h->seal, head->seal, head->total));
+    if (h->sealed) LH_TRY(lh_state_unseal_begin(&h->seal, &head->seal, head->total));
     return head->total ? lh_buf_reserve(&h->bytes, (size_t)head->total) : LH_OK;
 }
 
 static lh_err take_message(struct ps_held *h, const struct lh_msg *msg)
 {
-    ProtobufCMessage *head;
+    struct lh_got head;
     size_t at;
-    LH_TRY(lh_rpc_parse_bulk(msg, &longhaul__v1__part_head__descriptor, &head, &at));
-    lh_err err = h->begun ? LH_OK : begin(h, (const Longhaul__V1__PartHead *)head);
-    protobuf_c_message_free_unpacked(head, NULL);
+    LH_TRY(lh_take_bulk(msg, &lh_wire_part_head, &head, &at));
+    lh_err err = h->begun ? LH_OK : begin(h, head.message);
+    lh_got_free(&head);
     if (err) return err;
     if (h->sealed) return ps_state_unseal(&h->seal, msg, at, &h->bytes);
     size_t n = msg->len - at;
@@ -179,22 +178,20 @@ static lh_err ask(struct ps_held *h)
     struct ps_shard *shard = h->rebuild->shard;
     struct ps_server *s = shard->server;
     struct lh_transport *t = s->conf.transport;
-    Longhaul__V1__SnapshotRequest m = LONGHAUL__V1__SNAPSHOT_REQUEST__INIT;
+    struct lh_snapshot_request m = {.shard = shard->id,
+                                    .run = lh_run_of(s->conf.job, &s->conf.manifest->hash),
+                                    .standby = h->standby};
     uint8_t challenge[LH_STATE_RANDOM_BYTES];
-    m.shard = shard->id;
-    m.standby = h->standby;
-    lh_head_run(s->conf.job, &s->conf.manifest->hash, &m.job, &m.manifest);
     if (!s->conf.unsealed_states) {
         lh_random(s->conf.env, challenge, sizeof challenge);
+        m.challenge = lh_span(challenge, sizeof challenge);
         LH_TRY(lh_state_seal_init(&h->seal, LH_SEAL_SNAPSHOT, s->conf.keys, s->conf.job,
-                                  &s->conf.manifest->hash, shard->id,
-                                  lh_span(challenge, sizeof challenge)));
-        m.challenge = (ProtobufCBinaryData){sizeof challenge, challenge};
+                                  &s->conf.manifest->hash, shard->id, m.challenge));
     }
     h->bytes = lh_buf(lk_replica_bytes_max(shard->replica.layout));
     LH_TRY(t->ops->dial(t, h->rebuild->held_at, LH_S, LH_LINE_FIRST, &h->link));
     LH_TRY(lh_call_open(h->link, LH_RPC_SNAPSHOT, 0, &ops, h, &h->call));
-    LH_TRY(lh_rpc_send(h->call, &m.base));
+    LH_TRY(lh_send(h->call, LH_MESSAGE(snapshot_request, &m)));
     lh_call_finish(h->call, LH_OK, NULL);
     lh_call_read(h->call);
     return LH_OK;

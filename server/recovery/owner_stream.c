@@ -10,9 +10,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/net/head.h"
 #include "common/net/rpc.h"
-#include "longhaul/v1/shard.pb-c.h"
+#include "common/net/wire_shard.h"
 #include "server/bugs.h"
 #include "server/core.h"
 #include "server/push/follow.h"
@@ -148,28 +147,28 @@ static lh_err check_age(const struct ps_owner_stream *c, uint64_t epoch, uint64_
                    c->address, version, epoch, l->version, l->epoch);
 }
 
-static lh_err begin_snapshot(struct ps_owner_stream *c, const Longhaul__V1__PartHead *head)
+static lh_err begin_snapshot(struct ps_owner_stream *c, const struct lh_part_head *head)
 {
     c->begun = true;
-    c->sealed = head->seal != NULL;
+    c->sealed = head->has_seal;
     if (head->total > lk_replica_bytes_max(c->shard->replica.layout))
         return lh_fail(LH_ERR_TOO_LARGE, "a snapshot of %" PRIu64 " bytes", head->total);
     LH_TRY(ps_state_asked(c->shard->server, c->shard->id, c->sealed, "the owner"));
     if (c->sealed && c->shard->server->conf.unsealed_states)
         return lh_fail(LH_ERR_MALFORMED, "a sealed snapshot where none was asked for");
-    if (c->sealed) LH_TRY(lh_state_unseal_begin(&c->seal, head->seal, head->total));
+    if (c->sealed) LH_TRY(lh_state_unseal_begin(&c->seal, &head->seal, head->total));
     if (c->sealed) LH_TRY(check_age(c, c->seal.epoch, c->seal.version, &c->seal.chain));
     return head->total ? lh_buf_reserve(&c->bytes, (size_t)head->total) : LH_OK;
 }
 
 static lh_err take_message(struct ps_owner_stream *c, const struct lh_msg *msg)
 {
-    ProtobufCMessage *head;
+    struct lh_got head;
     size_t at;
-    LH_TRY(lh_rpc_parse_bulk(msg, &longhaul__v1__part_head__descriptor, &head, &at));
+    LH_TRY(lh_take_bulk(msg, &lh_wire_part_head, &head, &at));
     bool first = c->snapshot && !c->begun;
-    lh_err err = first ? begin_snapshot(c, (const Longhaul__V1__PartHead *)head) : LH_OK;
-    protobuf_c_message_free_unpacked(head, NULL);
+    lh_err err = first ? begin_snapshot(c, head.message) : LH_OK;
+    lh_got_free(&head);
     if (err) return err;
     if (c->snapshot && c->sealed) return ps_state_unseal(&c->seal, msg, at, &c->bytes);
     for (size_t i = 0; i < msg->parts; i++) {
@@ -237,38 +236,37 @@ static lh_err ask_follow(struct ps_owner_stream *c)
 {
     struct ps_server *s = c->shard->server;
     const struct lh_ledger *l = &c->shard->replica.ledger;
-    Longhaul__V1__FollowRequest m = LONGHAUL__V1__FOLLOW_REQUEST__INIT;
-    Longhaul__V1__Point from = lh_head_point(c->shard->id, l->epoch, l->version, &l->chain);
-    m.from = &from;
-    lh_head_run(s->conf.job, &s->conf.manifest->hash, &m.job, &m.manifest);
-    m.standby = s->standby.identity;
+    struct lh_follow_request m = {.has_from = true,
+                                  .from =
+                                      lh_shard_point(c->shard->id, l->epoch, l->version, &l->chain),
+                                  .run = lh_run_of(s->conf.job, &s->conf.manifest->hash),
+                                  .standby = s->standby.identity};
     LH_TRY(lh_call_open(c->link, LH_RPC_FOLLOW, 0, &stream_ops, c, &c->call));
-    return lh_rpc_send(c->call, &m.base);
+    return lh_send(c->call, LH_MESSAGE(follow_request, &m));
 }
 
 static lh_err ask_snapshot(struct ps_owner_stream *c)
 {
     struct ps_server *s = c->shard->server;
-    Longhaul__V1__SnapshotRequest m = LONGHAUL__V1__SNAPSHOT_REQUEST__INIT;
     const struct lh_ledger *l = &c->shard->replica.ledger;
-    Longhaul__V1__Point have = lh_head_point(c->shard->id, l->epoch, l->version, &l->chain);
-    m.shard = c->shard->id;
-    m.asker = s->standby.identity;
-    m.have = &have;
-    lh_head_run(s->conf.job, &s->conf.manifest->hash, &m.job, &m.manifest);
+    struct lh_snapshot_request m = {
+        .shard = c->shard->id,
+        .run = lh_run_of(s->conf.job, &s->conf.manifest->hash),
+        .asker = s->standby.identity,
+        .has_have = true,
+        .have = lh_shard_point(c->shard->id, l->epoch, l->version, &l->chain)};
     c->snapshot = true;
     c->begun = c->sealed = false;
     uint8_t challenge[LH_STATE_RANDOM_BYTES];
     if (!s->conf.unsealed_states) {
         lh_random(s->conf.env, challenge, sizeof challenge);
+        m.challenge = lh_span(challenge, sizeof challenge);
         LH_TRY(lh_state_seal_init(&c->seal, LH_SEAL_SNAPSHOT, s->conf.keys, s->conf.job,
-                                  &s->conf.manifest->hash, c->shard->id,
-                                  lh_span(challenge, sizeof challenge)));
-        m.challenge = (ProtobufCBinaryData){sizeof challenge, challenge};
+                                  &s->conf.manifest->hash, c->shard->id, m.challenge));
     }
     c->bytes = lh_buf(lk_replica_bytes_max(c->shard->replica.layout));
     LH_TRY(lh_call_open(c->link, LH_RPC_SNAPSHOT, 0, &stream_ops, c, &c->call));
-    return lh_rpc_send(c->call, &m.base);
+    return lh_send(c->call, LH_MESSAGE(snapshot_request, &m));
 }
 
 // Reads the state's point from its ledger, before the state replaces the replica's.
@@ -385,13 +383,14 @@ static void again(struct ps_owner_stream *c, int64_t ns)
 
 // ---------------------------------------------------------------- confirming
 
-static void on_confirmed(void *self, lh_err err, const ProtobufCMessage *answer)
+static void on_confirmed(void *self, lh_err err, const void *answer)
 {
     struct ps_owner_stream *c = self;
+    const struct lh_confirm_reply *m = answer;
     c->confirm = NULL;
     if (c->shard->server->phase == PS_STOPPED) return;
     if (err) c->told = 0; // confirm again with the next message or stream
-    c->in_sync = !err && ((const Longhaul__V1__ConfirmReply *)answer)->in_sync;
+    c->in_sync = !err && m->in_sync;
     if (!err && c->shard->replica.ledger.version > c->told) confirm(c);
 }
 
@@ -400,17 +399,15 @@ static void confirm_point(struct ps_owner_stream *c, uint64_t epoch, uint64_t ve
 {
     struct ps_shard *shard = c->shard;
     struct ps_server *s = shard->server;
-    Longhaul__V1__ConfirmRequest m = LONGHAUL__V1__CONFIRM_REQUEST__INIT;
-    Longhaul__V1__Point have = lh_head_point(shard->id, epoch, version, chain);
-    Longhaul__V1__Trip trip = lh_head_trip(lh_link_trip(c->link));
-    lh_head_run(s->conf.job, &s->conf.manifest->hash, &m.job, &m.manifest);
-    m.standby = s->standby.identity;
-    m.have = &have;
-    if (trip.mean_us) m.trip = &trip;
+    struct lh_confirm_request m = {.run = lh_run_of(s->conf.job, &s->conf.manifest->hash),
+                                   .standby = s->standby.identity,
+                                   .has_have = true,
+                                   .have = lh_shard_point(shard->id, epoch, version, chain),
+                                   .trip = lh_link_trip(c->link)};
     c->told = version;
-    if (lh_unary_start(c->link, LH_RPC_CONFIRM, ps_deadline(s, c->link, PS_FIFTH_OF_DEADLINE),
-                       &m.base, &longhaul__v1__confirm_reply__descriptor, on_confirmed, c,
-                       &c->confirm))
+    if (lh_ask(c->link, LH_RPC_CONFIRM, ps_deadline(s, c->link, PS_FIFTH_OF_DEADLINE),
+               LH_MESSAGE(confirm_request, &m), &lh_wire_confirm_reply, on_confirmed, c,
+               &c->confirm))
         c->told = 0;
 }
 

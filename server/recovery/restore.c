@@ -9,10 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/net/head.h"
 #include "common/net/rpc.h"
-#include "longhaul/v1/member.pb-c.h"
-#include "longhaul/v1/shard.pb-c.h"
+#include "common/net/wire_shard.h"
 #include "server/core.h"
 #include "server/push/follow.h"
 #include "server/push/snapshot.h"
@@ -128,15 +126,15 @@ static void tell_impossible(const struct ps_rebuild *b, const struct lh_peer *pe
 }
 
 static lh_err take_offer(struct ps_rebuild *b, const struct lh_peer *peer,
-                         const Longhaul__V1__OfferRequest *m)
+                         const struct lh_offer_request *m)
 {
     struct ps_offer *o = note_worker(b, peer);
     if (!o) return lh_fail(LH_ERR_BUSY, "%d workers have offered already", LH_WORKERS_MAX);
     o->heard_ns = lh_now(b->shard->server->conf.env);
     o->have_count = 0;
     for (size_t i = 0; i < m->n_have && o->have_count < PS_OFFER_POINTS_MAX; i++) {
-        if (m->have[i]->chain.len != LH_HASH_BYTES || !m->have[i]->epoch) continue;
-        struct ps_state state = {.at = lh_point_of(m->have[i])};
+        if (!m->have[i].chained || !m->have[i].at.epoch) continue;
+        struct ps_state state = {.at = m->have[i].at};
         if (ps_rebuild_impossible(b, &state.at)) tell_impossible(b, peer, &state.at);
         if (i >= m->n_digests || m->digests[i].len != LH_HASH_BYTES) continue;
         memcpy(state.digest.b, m->digests[i].data, LH_HASH_BYTES);
@@ -149,27 +147,25 @@ static lh_err take_offer(struct ps_rebuild *b, const struct lh_peer *peer,
 static void reply_offer(struct ps_server *s, struct lh_request *rq, struct ps_rebuild *b,
                         uint64_t worker)
 {
-    Longhaul__V1__OfferReply out = LONGHAUL__V1__OFFER_REPLY__INIT;
-    Longhaul__V1__Point want;
-    out.process = s->process;
+    struct lh_offer_reply out = {.process = s->process};
     if (b && b->wanted_of == worker && !b->restore && !b->chosen) {
         lh_random(s->conf.env, b->challenge, sizeof b->challenge);
         struct ps_offer *o = ps_rebuild_offer(b, worker);
         if (!o->asked_ns) o->asked_ns = lh_now(s->conf.env);
         const struct lh_point *p = &b->wanted.at;
-        want = lh_head_point(b->shard->id, p->epoch, p->version, &p->chain);
-        out.want = &want;
-        out.challenge = (ProtobufCBinaryData){sizeof b->challenge, b->challenge};
+        out.has_want = true;
+        out.want = lh_shard_point(b->shard->id, p->epoch, p->version, &p->chain);
+        out.challenge = lh_span(b->challenge, sizeof b->challenge);
     }
-    lh_reply(rq, &out.base);
+    lh_answer(rq, LH_MESSAGE(offer_reply, &out));
 }
 
-static void on_offer(void *self, struct lh_request *rq, const ProtobufCMessage *message)
+static void on_offer(void *self, struct lh_request *rq, const void *request)
 {
     struct ps_server *s = self;
-    const Longhaul__V1__OfferRequest *m = (const Longhaul__V1__OfferRequest *)message;
+    const struct lh_offer_request *m = request;
     struct ps_shard *shard = ps_server_shard(s, m->shard);
-    lh_err err = ps_check_run(s, &m->job, &m->manifest, "follower");
+    lh_err err = ps_check_run(s, &m->run, "follower");
     if (!err && m->worker != lh_worker_id(lh_request_peer(rq)))
         err = lh_fail(LH_ERR_DENIED, "the worker id is not that of the certificate");
     if (!err && !shard)
@@ -184,42 +180,39 @@ static void on_offer(void *self, struct lh_request *rq, const ProtobufCMessage *
 lh_err ps_offer_accept(struct ps_server *s, struct lh_call *call, const struct lh_peer *peer,
                        const struct lh_call_ops **ops, void **self)
 {
-    return lh_request_accept(call, peer, &longhaul__v1__offer_request__descriptor, on_offer, s, ops,
-                             self);
+    return lh_request_take(call, peer, &lh_wire_offer_request, on_offer, s, ops, self);
 }
 
 // ---------------------------------------------------------------- the state that is brought
 
 static lh_err open_begin(struct ps_restore *r, const struct ps_rebuild *b,
-                         const Longhaul__V1__RestoreHead *m)
+                         const struct lh_restore_head *m)
 {
     const struct ps_conf *conf = &r->server->conf;
     LH_TRY(lh_state_seal_init(&r->seal, LH_SEAL_RESTORE, conf->keys, conf->job,
                               &conf->manifest->hash, b->shard->id,
                               lh_span(b->challenge, sizeof b->challenge)));
-    LH_TRY(lh_state_unseal_begin(&r->seal, m->seal, m->total));
-    struct lh_point of = lh_point_of(m->seal->of);
-    return same(&of, &b->wanted.at)
+    LH_TRY(lh_state_unseal_begin(&r->seal, &m->seal, m->total));
+    return same(&m->seal.of.at, &b->wanted.at)
                ? LH_OK
                : lh_fail(LH_ERR_MALFORMED, "sealed is another state than wanted");
 }
 
 // Handles the first message, which names the state.
-static lh_err begin_restore(struct ps_restore *r, const Longhaul__V1__RestoreHead *m)
+static lh_err begin_restore(struct ps_restore *r, const struct lh_restore_head *m)
 {
     struct ps_server *s = r->server;
-    struct ps_shard *shard = m->of ? ps_server_shard(s, m->of->shard) : NULL;
+    struct ps_shard *shard = m->has_of ? ps_server_shard(s, m->of.shard) : NULL;
     struct ps_rebuild *b = shard ? shard->rebuild : NULL;
-    struct lh_point of = lh_point_of(m->of);
     if (m->worker != r->worker)
         return lh_fail(LH_ERR_DENIED, "the worker id is not that of the certificate");
     if (!b || b->chosen || b->restore || m->process != s->process || b->wanted_of != r->worker ||
-        !same(&of, &b->wanted.at))
+        !same(&m->of.at, &b->wanted.at))
         return lh_fail(LH_ERR_CONFLICT, "this state is not wanted any more");
     if (!m->total || m->total > lk_replica_bytes_max(shard->replica.layout))
         return lh_fail(LH_ERR_TOO_LARGE, "a fold state of %llu bytes",
                        (unsigned long long)m->total);
-    r->sealed = m->seal != NULL;
+    r->sealed = m->has_seal;
     LH_TRY(ps_state_asked(s, shard->id, r->sealed, "the follower"));
     if (r->sealed) LH_TRY(open_begin(r, b, m));
     struct ps_offer *o = ps_rebuild_offer(b, r->worker);
@@ -312,11 +305,11 @@ static void note_part(struct ps_restore *r, size_t bytes)
 
 static lh_err take_part(struct ps_restore *r, const struct lh_msg *msg)
 {
-    ProtobufCMessage *head;
+    struct lh_got head;
     size_t at;
-    LH_TRY(lh_rpc_parse_bulk(msg, &longhaul__v1__restore_head__descriptor, &head, &at));
-    lh_err err = r->rebuild ? LH_OK : begin_restore(r, (Longhaul__V1__RestoreHead *)head);
-    protobuf_c_message_free_unpacked(head, NULL);
+    LH_TRY(lh_take_bulk(msg, &lh_wire_restore_head, &head, &at));
+    lh_err err = r->rebuild ? LH_OK : begin_restore(r, head.message);
+    lh_got_free(&head);
     if (err) return err;
     size_t n = msg->len - at;
     note_part(r, n);
@@ -353,8 +346,8 @@ static void restore_message(void *self, struct lh_call *call, const struct lh_ms
     if (whole) err = take_state(r);
     if (err) tell_refused(r, err, whole);
     end(r);
-    Longhaul__V1__RestoreReply out = LONGHAUL__V1__RESTORE_REPLY__INIT;
-    if (!err) err = lh_rpc_send(call, &out.base);
+    struct lh_restore_reply out = {0};
+    if (!err) err = lh_send(call, LH_MESSAGE(restore_reply, &out));
     lh_call_finish(call, err, err ? lh_err_text(err) : "");
     if (whole && b->chosen) ps_rebuild_decide(b);
 }

@@ -22,25 +22,26 @@ struct pull {
 static void on_message(void *self, struct lh_call *call, const struct lh_msg *msg)
 {
     struct pull *p = self;
-    ProtobufCMessage *m;
+    struct lh_got m;
     size_t at;
-    assert_int_equal(lh_rpc_parse_bulk(msg, &longhaul__v1__part_head__descriptor, &m, &at), LH_OK);
-    const Longhaul__V1__PartHead *head = (const Longhaul__V1__PartHead *)m;
+    assert_int_equal(lh_take_bulk(msg, &lh_wire_part_head, &m, &at), LH_OK);
+    const struct lh_part_head *head = m.message;
     if (!p->bytes) {
         p->total = head->total;
         p->from = head->from;
         p->announced = head->bytes;
-        p->version = head->of ? head->of->version : 0;
-        p->sealed = head->seal != NULL;
-        if (p->sealed) assert_null(head->of); // the seal names the state, and nothing else does
+        p->version = head->of.at.version;
+        p->sealed = head->has_seal;
+        if (p->sealed)
+            assert_false(head->has_of); // the seal names the state, and nothing else does
         if (p->sealed) {
-            assert_int_equal(lh_state_unseal_begin(&p->seal, head->seal, head->total), LH_OK);
+            assert_int_equal(lh_state_unseal_begin(&p->seal, &head->seal, head->total), LH_OK);
             assert_int_equal(lh_state_seal_from(&p->seal, head->from), LH_OK);
         }
     }
     p->bytes += msg->len - at;
     if (p->sealed && !p->opened) p->opened = lh_state_unseal_piece(&p->seal, msg, at, p->out);
-    rig_free_message(m);
+    lh_got_free(&m);
     lh_call_read(call);
 }
 

@@ -28,32 +28,30 @@ static const struct lh_ledger *held(const struct rig *r)
 }
 
 // As it was asked for: unsealed, or sealed with the job key.
-static lh_err give(struct owner *o, struct lh_call *call, const Longhaul__V1__SnapshotRequest *m)
+static lh_err give(struct owner *o, struct lh_call *call, const struct lh_snapshot_request *m)
 {
     const struct rig *r = o->r;
     const struct lh_blob *state = o->gives;
     struct lh_ledger l = {.shards = 1};
     struct lh_cursor at = lh_cursor(lh_blob_span(state));
     struct lh_state_seal seal;
-    struct lh_state_head head;
-    Longhaul__V1__PartHead part = LONGHAUL__V1__PART_HEAD__INIT;
-    part.total = state->len;
+    struct lh_part_head part = {.total = state->len};
     if (!m->challenge.len)
-        return lh_rpc_send_bulk(call, &part.base, (struct lh_blob *)(uintptr_t)state, 0,
-                                state->len);
+        return lh_send_bulk(call, LH_MESSAGE(part_head, &part), (struct lh_blob *)(uintptr_t)state,
+                            0, state->len);
     LH_TRY(lh_ledger_read(&l, &at));
     LH_TRY(lh_state_seal_init(&seal, LH_SEAL_SNAPSHOT, r->keys, r->coordinator->conf.job,
-                              &r->manifest.hash, 0, lh_span(m->challenge.data, m->challenge.len)));
+                              &r->manifest.hash, 0, m->challenge));
     lh_state_seal_begin(&seal, r->s.env, LH_CIPHER_XCHACHA20, 1, l.epoch, l.version + o->misnamed,
                         &l.chain, state->len);
     lh_ledger_free(&l);
-    lh_state_seal_head(&seal, &head);
-    part.seal = &head.seal;
+    part.has_seal = true;
+    part.seal = lh_state_seal_head(&seal);
     struct lh_span plain = lh_blob_span(state);
     struct lh_blob *piece = lh_blob_new(state->len + LH_SEAL_TAG_BYTES);
     assert_non_null(piece);
     LH_TRY(lh_state_seal_piece(&seal, &plain, 1, piece->data));
-    lh_err err = lh_rpc_send_bulk(call, &part.base, piece, 0, piece->len);
+    lh_err err = lh_send_bulk(call, LH_MESSAGE(part_head, &part), piece, 0, piece->len);
     lh_blob_release(piece);
     return err;
 }
@@ -61,14 +59,14 @@ static lh_err give(struct owner *o, struct lh_call *call, const Longhaul__V1__Sn
 static void on_asked(void *self, struct lh_call *call, const struct lh_msg *msg)
 {
     struct owner *o = self;
-    ProtobufCMessage *m;
-    assert_int_equal(lh_rpc_parse(msg, &longhaul__v1__snapshot_request__descriptor, &m), LH_OK);
+    struct lh_got m;
+    assert_int_equal(lh_take(msg, &lh_wire_snapshot_request, &m), LH_OK);
     if (++o->asked > 1000) fail_msg("asked without a pause"); // time would stand still
     if (o->gives) {
-        assert_int_equal(give(o, call, (Longhaul__V1__SnapshotRequest *)m), LH_OK);
+        assert_int_equal(give(o, call, m.message), LH_OK);
         lh_call_finish(call, LH_OK, "");
     }
-    rig_free_message(m);
+    lh_got_free(&m);
 }
 
 static const struct lh_call_ops owner_ops = {on_asked, rig_on_nothing, rig_on_nothing, rig_on_gone};

@@ -7,7 +7,6 @@
 #include "common/app/node.h"
 #include "common/base/limits.h"
 #include "common/net/grpc/transport_grpc.h"
-#include "common/net/head.h"
 #include "common/net/rpc.h"
 #include "common/security/certs.h"
 
@@ -63,10 +62,10 @@ void client_close(struct client *c)
 
 // ---------------------------------------------------------------- the session
 
-static void on_hello(void *self, lh_err err, const ProtobufCMessage *answer)
+static void on_hello(void *self, lh_err err, const void *answer)
 {
     struct client *c = self;
-    const Longhaul__V1__HelloReply *m = (const Longhaul__V1__HelloReply *)answer;
+    const struct lh_hello_reply *m = answer;
     if (!err && !m->session) err = lh_fail(LH_ERR_CONFLICT, "no session: who else is this worker?");
     if (!err) {
         c->process = m->process;
@@ -80,17 +79,16 @@ static void on_hello(void *self, lh_err err, const ProtobufCMessage *answer)
 lh_err client_greet(struct client *c)
 {
     struct lh_unary *call;
-    Longhaul__V1__HelloRequest m = LONGHAUL__V1__HELLO_REQUEST__INIT;
-    Longhaul__V1__Wire wire = lh_head_wire();
-    m.wire = &wire;
-    lh_head_run(c->head.job, &c->manifest.hash, &m.job, &m.manifest);
-    m.shard = c->head.shard;
-    m.worker = c->head.worker;
-    m.incarnation = c->head.incarnation.number;
-    m.incarnation_random = c->head.incarnation.random;
-    m.next = UINT32_MAX; // whatever was decided in an earlier life of this program is ours
-    LH_TRY(lh_unary_start(c->link, LH_RPC_HELLO, 20 * LH_SECOND, &m.base,
-                          &longhaul__v1__hello_reply__descriptor, on_hello, c, &call));
+    struct lh_hello_request m = {
+        .wire = lh_versions_ours(),
+        .run = lh_run_of(c->head.job, &c->manifest.hash),
+        .shard = c->head.shard,
+        .worker = c->head.worker,
+        .incarnation = c->head.incarnation,
+        .next = UINT32_MAX, // whatever was decided in an earlier life of this program is ours
+    };
+    LH_TRY(lh_ask(c->link, LH_RPC_HELLO, 20 * LH_SECOND, LH_MESSAGE(hello_request, &m),
+                  &lh_wire_hello_reply, on_hello, c, &call));
     while (!c->greeted) lh_env_real_run(c->env);
     return c->err;
 }
@@ -130,16 +128,14 @@ lh_err client_seal(struct client *c, struct lh_span plain, struct lh_blob **fram
                    (*frame)->data + head.len);
 }
 
-Longhaul__V1__PushHead client_push_head(const struct client *c, const struct lh_blob *frame,
-                                        struct lh_digest *digest)
+struct lh_push_head client_push_head(const struct client *c, const struct lh_blob *frame,
+                                     const struct lh_digest *digest)
 {
-    Longhaul__V1__PushHead head = LONGHAUL__V1__PUSH_HEAD__INIT;
-    head.shard = c->head.shard;
-    head.worker = c->head.worker;
-    head.process = c->process;
-    head.frame_bytes = frame->len;
-    head.digest = (ProtobufCBinaryData){LH_DIGEST_BYTES, digest->b};
-    return head;
+    return (struct lh_push_head){.shard = c->head.shard,
+                                 .worker = c->head.worker,
+                                 .process = c->process,
+                                 .frame_bytes = frame->len,
+                                 .digest = *digest};
 }
 
 void client_half_closed(void *self, struct lh_call *call)

@@ -5,8 +5,8 @@
 
 #include "common/format/frame.h"
 #include "common/net/transport.h"
+#include "common/net/wire_shard.h"
 #include "kernels/codec.h"
-#include "longhaul/v1/shard.pb-c.h"
 
 // argv[1] to argv[7] of a program that has a client
 #define CLIENT_USAGE "CA CERT KEY JOB_KEYS MANIFEST SHARD ADDRESS"
@@ -35,9 +35,9 @@ LH_MUST lh_err client_encode(struct client *c, const struct lk_codec *codec, flo
                              uint64_t period, struct lh_buf *plain);
 // A frame of the head and this payload, into *frame: a blob of its size, or NULL for a new one.
 LH_MUST lh_err client_seal(struct client *c, struct lh_span plain, struct lh_blob **frame);
-// The first message of the frame's push; borrows the digest.
-Longhaul__V1__PushHead client_push_head(const struct client *c, const struct lh_blob *frame,
-                                        struct lh_digest *digest);
+// The head of the frame's push.
+struct lh_push_head client_push_head(const struct client *c, const struct lh_blob *frame,
+                                     const struct lh_digest *digest);
 void client_half_closed(void *self, struct lh_call *call); // nothing follows from it
 void client_close(struct client *c);
 

@@ -78,19 +78,19 @@ static LH_MUST lh_err make_frame(struct rogue *r)
 static void on_message(void *self, struct lh_call *call, const struct lh_msg *msg)
 {
     struct rogue *r = self;
-    ProtobufCMessage *base;
-    lh_err err = lh_rpc_parse(msg, &longhaul__v1__push_reply__descriptor, &base);
+    struct lh_got reply;
+    lh_err err = lh_take(msg, &lh_wire_push_reply, &reply);
     if (err) {
         end(r, err, lh_err_text(err));
         return;
     }
-    const Longhaul__V1__PushReply *m = (const Longhaul__V1__PushReply *)base;
+    const struct lh_push_reply *m = reply.message;
     if (m->admitted)
         puts("admitted");
     else
         printf("refused %s: %s\n", lh_err_name((lh_err)m->reason), lh_err_text((lh_err)m->reason));
     r->decided = true;
-    protobuf_c_message_free_unpacked(base, NULL);
+    lh_got_free(&reply);
     lh_call_read(call);
 }
 
@@ -112,11 +112,11 @@ static const struct lh_call_ops push_ops = {on_message, client_half_closed, on_s
 static LH_MUST lh_err push(struct rogue *r)
 {
     struct lh_digest digest = lh_frame_digest(lh_blob_span(r->frame), &r->client.head);
-    Longhaul__V1__PushHead head = client_push_head(&r->client, r->frame, &digest);
+    struct lh_push_head head = client_push_head(&r->client, r->frame, &digest);
     LH_TRY(lh_call_open(r->client.link, LH_RPC_PUSH, 20 * LH_SECOND, &push_ops, r, &r->call));
     lh_call_read(r->call);
     size_t n = is(r, "short") ? r->frame->len / 2 : r->frame->len;
-    LH_TRY(lh_rpc_send_bulk(r->call, &head.base, r->frame, 0, n));
+    LH_TRY(lh_send_bulk(r->call, LH_MESSAGE(push_head, &head), r->frame, 0, n));
     lh_env_real_run(r->client.env);
     return r->err;
 }

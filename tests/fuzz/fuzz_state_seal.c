@@ -61,18 +61,18 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     size_t n = lh_get_u16(&c);
     struct lh_span head = lh_get(&c, n);
     if (c.failed || total > TOTAL_MAX) return 0;
-    Longhaul__V1__Seal *m = longhaul__v1__seal__unpack(NULL, head.len, head.data);
-    if (!m) return 0;
+    struct lh_got m;
+    if (lh_wire_get(&lh_wire_seal, head, &m)) return 0;
     for (size_t i = 0; i < sizeof key.b; i++) key.b[i] = (uint8_t)(1 + i);
     LH_ASSERT(lh_keyring_create(&ring) == LH_OK && lh_keyring_add(ring, 7, &key) == LH_OK);
     memset(challenge, 0x33, sizeof challenge);
     lh_err err = lh_state_seal_init(&s, LH_SEAL_SNAPSHOT, ring, job, &manifest, 5,
                                     lh_span(challenge, sizeof challenge));
     LH_ASSERT(!err);
-    err = lh_state_unseal_begin(&s, m, total);
+    err = lh_state_unseal_begin(&s, m.message, total);
     LH_ASSERT(!err || err == LH_ERR_MALFORMED || err == LH_ERR_UNSUPPORTED);
     if (!err) open_pieces(&s, &c);
-    longhaul__v1__seal__free_unpacked(m, NULL);
+    lh_got_free(&m);
     lh_keyring_destroy(ring);
     return 0;
 }

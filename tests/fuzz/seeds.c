@@ -514,7 +514,6 @@ static void put_sealed(const struct out *o, const char *name, enum lh_cipher cip
     struct lh_seal_key key;
     struct lh_keyring *ring;
     struct lh_state_seal s;
-    struct lh_state_head head;
     uint8_t challenge[LH_STATE_RANDOM_BYTES], bytes[512], piece[40 + LH_SEAL_TAG_BYTES];
     const struct lh_span plain = lh_span("forty bytes of a fold state, as they lie.", 40);
     struct lh_buf b = lh_buf_over(bytes, sizeof bytes);
@@ -528,13 +527,16 @@ static void put_sealed(const struct out *o, const char *name, enum lh_cipher cip
                                  lh_span(challenge, sizeof challenge));
     LH_ASSERT(!err);
     lh_state_seal_begin(&s, o->disk.env, cipher, 7, 2, 40, &zeros, plain.len);
-    lh_state_seal_head(&s, &head);
+    struct lh_seal head = lh_state_seal_head(&s);
     err = lh_state_seal_piece(&s, &plain, 1, piece);
     LH_ASSERT(!err);
     lh_put_u32(&b, (uint32_t)plain.len);
-    lh_put_u16(&b, (uint16_t)longhaul__v1__seal__get_packed_size(&head.seal));
-    longhaul__v1__seal__pack(&head.seal,
-                             lh_buf_grow(&b, longhaul__v1__seal__get_packed_size(&head.seal)));
+    uint8_t packed[256];
+    struct lh_buf p = lh_buf_over(packed, sizeof packed);
+    err = lh_wire_put(LH_MESSAGE(seal, &head), &p);
+    LH_ASSERT(!err);
+    lh_put_u16(&b, (uint16_t)p.len);
+    lh_put(&b, p.data, p.len);
     lh_put_u16(&b, (uint16_t)(sizeof piece - cut));
     lh_put(&b, piece, sizeof piece - cut);
     put(o, "state_seal", name, none(), lh_buf_span(&b));

@@ -103,7 +103,7 @@ static void lease(struct sim_liar *l)
     Longhaul__V1__Estimate fast = LONGHAUL__V1__ESTIMATE__INIT;
     Longhaul__V1__Point final[SIM_SHARDS_MAX], *finals[SIM_SHARDS_MAX];
     struct lh_hash nobodys = {{(uint8_t)sim_liar_draw(l, 256)}};
-    struct lists lists;
+    struct lists lists = {0}; // some_units() leaves gaps
     struct copies copies;
     m.worker = sim_liar_one_in(l, 20) ? l->sim->judging->id[sim_liar_draw(l, SIM_WORKERS)] : l->id;
     m.incarnation = sim_liar_one_in(l, 20) ? sim_liar_number(l, l->incarnation) : l->incarnation;

@@ -43,7 +43,7 @@ void wk_history_ask(struct wk_shard *s)
     if (s->ready) raise_known(s, l->epoch, l->version);
 }
 
-static bool row_below(const Longhaul__V1__HelloReply *m, uint64_t incarnation, uint64_t step)
+static bool row_below(const struct lh_hello_reply *m, uint64_t incarnation, uint64_t step)
 {
     if (m->last_incarnation != incarnation) return m->last_incarnation < incarnation;
     return m->last_step < step;
@@ -53,7 +53,7 @@ static bool row_below(const Longhaul__V1__HelloReply *m, uint64_t incarnation, u
 // was known when asked, is an old copy or a former owner (server/docs/0000-protocol.md#rule-27).
 // Data that it lacks is not lost, so the worker takes nothing back. Within an epoch history never
 // goes back: every folded, stable or decided version of it is still there.
-bool wk_history_older(const struct wk_shard *s, const Longhaul__V1__HelloReply *m)
+bool wk_history_older(const struct wk_shard *s, const struct lh_hello_reply *m)
 {
     if (!m->epoch || m->epoch < s->history.asked.epoch) return true;
     uint64_t decided = s->slot.committed->decided, number = s->worker->incarnation.number;

@@ -2,8 +2,9 @@
 #ifndef WK_HISTORY_H
 #define WK_HISTORY_H
 
-#include "longhaul/v1/shard.pb-c.h"
 #include "worker/worker.h"
+
+struct lh_hello_reply;
 
 // The coordinator named this epoch of the shard, and a reported version of it. From now on servers
 // of older epochs are ignored.
@@ -13,6 +14,6 @@ bool wk_history_over(const struct wk_shard *s, uint64_t epoch);
 // Notes the known history when a hello is sent.
 void wk_history_ask(struct wk_shard *s);
 // True: the answering server lacks history that was known when it was asked.
-bool wk_history_older(const struct wk_shard *s, const Longhaul__V1__HelloReply *m);
+bool wk_history_older(const struct wk_shard *s, const struct lh_hello_reply *m);
 
 #endif

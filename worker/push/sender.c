@@ -2,7 +2,7 @@
 #include "worker/push/sender.h"
 
 #include "common/net/rpc.h"
-#include "longhaul/v1/shard.pb-c.h"
+#include "common/net/wire_shard.h"
 
 void wk_sender_stop(struct wk_shard *s)
 {
@@ -12,20 +12,25 @@ void wk_sender_stop(struct wk_shard *s)
     if (call) lh_call_cancel(call);
 }
 
+static struct lh_push_head head_of(const struct wk_shard *s)
+{
+    const struct wk_sender *p = &s->session.sender;
+    return (struct lh_push_head){.shard = s->id,
+                                 .worker = s->worker->id,
+                                 .process = s->session.process,
+                                 .frame_bytes = p->frame->len,
+                                 .digest = p->entry->digest};
+}
+
 lh_err wk_sender_parts(struct wk_shard *s)
 {
     struct wk_sender *p = &s->session.sender;
     while (p->call && !p->probing && p->sending < LH_CALL_SENDS_MAX && p->at < p->frame->len) {
         size_t n = p->frame->len - p->at;
         if (n > LH_PART_BYTES) n = LH_PART_BYTES;
-        Longhaul__V1__PushHead head = LONGHAUL__V1__PUSH_HEAD__INIT;
-        head.shard = s->id;
-        head.worker = s->worker->id;
-        head.process = s->session.process;
-        head.frame_bytes = p->frame->len;
+        struct lh_push_head head = head_of(s);
         head.from = p->at;
-        head.digest = (ProtobufCBinaryData){LH_DIGEST_BYTES, p->entry->digest.b};
-        LH_TRY(lh_rpc_send_bulk(p->call, &head.base, p->frame, p->at, n));
+        LH_TRY(lh_send_bulk(p->call, LH_MESSAGE(push_head, &head), p->frame, p->at, n));
         p->at += n;
         p->sending++;
     }
@@ -39,13 +44,8 @@ lh_err wk_sender_parts(struct wk_shard *s)
 lh_err wk_sender_probe(struct wk_shard *s)
 {
     struct wk_sender *p = &s->session.sender;
-    Longhaul__V1__PushHead head = LONGHAUL__V1__PUSH_HEAD__INIT;
-    head.shard = s->id;
-    head.worker = s->worker->id;
-    head.process = s->session.process;
-    head.frame_bytes = p->frame->len;
+    struct lh_push_head head = head_of(s);
     head.probe = true;
-    head.digest = (ProtobufCBinaryData){LH_DIGEST_BYTES, p->entry->digest.b};
     p->sending++;
-    return lh_rpc_send_bulk(p->call, &head.base, p->frame, 0, 0);
+    return lh_send_bulk(p->call, LH_MESSAGE(push_head, &head), p->frame, 0, 0);
 }

@@ -10,8 +10,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "common/net/head.h"
-#include "longhaul/v1/shard.pb-c.h"
+#include "common/net/rpc.h"
+#include "common/net/wire_shard.h"
 #include "worker/bugs.h"
 #include "worker/disk_full.h"
 #include "worker/member.h"
@@ -47,7 +47,7 @@ void wk_session_lost(struct wk_shard *s)
 
 // Decides the entries of older incarnations, and of the current one, from the row's last decided
 // push.
-static lh_err resolve(struct wk_shard *s, const Longhaul__V1__HelloReply *m)
+static lh_err resolve(struct wk_shard *s, const struct lh_hello_reply *m)
 {
     struct wk_worker *w = s->worker;
     for (struct wk_entry *e = s->outbox.first, *next; e; e = next) {
@@ -56,8 +56,7 @@ static lh_err resolve(struct wk_shard *s, const Longhaul__V1__HelloReply *m)
         int order = wk_entry_compare(e, m->last_incarnation, m->last_step);
         bool current = lh_incarnation_equal(e->head.incarnation, w->incarnation);
         if (order == 0) {
-            if (m->last_digest.len != LH_DIGEST_BYTES ||
-                memcmp(m->last_digest.data, e->digest.b, LH_DIGEST_BYTES) != 0)
+            if (!lh_digest_equal(&m->last_digest, &e->digest))
                 return lh_fail(LH_ERR_PROTOCOL,
                                "shard %u: step %" PRIu64 " was decided with other "
                                "bytes than this outbox holds",
@@ -81,7 +80,7 @@ static lh_err resolve(struct wk_shard *s, const Longhaul__V1__HelloReply *m)
     return LH_OK;
 }
 
-static bool other_history(const struct wk_shard *s, const Longhaul__V1__HelloReply *m)
+static bool other_history(const struct wk_shard *s, const struct lh_hello_reply *m)
 {
     uint64_t last = m->last_incarnation == s->worker->incarnation.number ? m->last_step : 0;
     if (LH_BUG("no_hello")) return false;
@@ -94,7 +93,7 @@ static bool other_history(const struct wk_shard *s, const Longhaul__V1__HelloRep
 
 // Logs once per server process. Asks the coordinator for the address, since another server may own
 // the shard.
-static lh_err ignore(struct wk_shard *s, const Longhaul__V1__HelloReply *m)
+static lh_err ignore(struct wk_shard *s, const struct lh_hello_reply *m)
 {
     struct wk_worker *w = s->worker;
     if (s->session.ignored != m->process)
@@ -126,7 +125,7 @@ static lh_err contest(struct wk_worker *w, uint64_t row)
     return LH_ERR_UNAVAILABLE;
 }
 
-static lh_err take_hello(struct wk_shard *s, const Longhaul__V1__HelloReply *m)
+static lh_err take_hello(struct wk_shard *s, const struct lh_hello_reply *m)
 {
     struct wk_worker *w = s->worker;
     s->session.after_cut =
@@ -135,15 +134,16 @@ static lh_err take_hello(struct wk_shard *s, const Longhaul__V1__HelloReply *m)
     lh_logf(w->conf.log, LH_DEBUG, "hello.answer",
             "shard %u: row %" PRIx64 ", last %" PRIx64 "/%" PRIu64 " %s, session %d; here %" PRIx64
             ", decided %" PRIu64 ", next %" PRIu64,
-            s->id, m->incarnation, m->last_incarnation, m->last_step,
+            s->id, m->incarnation.number, m->last_incarnation, m->last_step,
             m->last_admitted ? "admitted" : "refused", m->session, w->incarnation.number,
             s->slot.committed->decided, s->slot.committed->next);
     if (wk_history_older(s, m)) return ignore(s, m);
     s->history.heard_epoch = m->epoch;
-    if (m->incarnation != w->incarnation.number || m->incarnation_random != w->incarnation.random) {
-        if (m->incarnation < w->incarnation.number) return LH_ERR_UNAVAILABLE;
-        if (m->incarnation >> 32 > w->incarnation.number >> 32) return contest(w, m->incarnation);
-        return wk_bump(w, m->incarnation);
+    if (!lh_incarnation_equal(m->incarnation, w->incarnation)) {
+        uint64_t row = m->incarnation.number;
+        if (row < w->incarnation.number) return LH_ERR_UNAVAILABLE;
+        if (row >> 32 > w->incarnation.number >> 32) return contest(w, row);
+        return wk_bump(w, row);
     }
     if (LH_BUG("resend_refused") && wk_bug_send_above(s, m->last_incarnation, m->last_step))
         return LH_ERR_UNAVAILABLE;
@@ -158,7 +158,7 @@ static lh_err take_hello(struct wk_shard *s, const Longhaul__V1__HelloReply *m)
     return LH_OK;
 }
 
-static void on_hello(void *self, lh_err err, const ProtobufCMessage *answer)
+static void on_hello(void *self, lh_err err, const void *answer)
 {
     struct wk_shard *s = self;
     struct wk_worker *w = s->worker;
@@ -166,7 +166,7 @@ static void on_hello(void *self, lh_err err, const ProtobufCMessage *answer)
     s->session.hello = NULL;
     if (w->stopped || s->ended) return;
     if (!err) {
-        err = take_hello(s, (const Longhaul__V1__HelloReply *)answer);
+        err = take_hello(s, answer);
         bool ours = err && lh_err_class(err) != LH_CLASS_RETRY;
         if (ours) {
             wk_fatal(w, err);
@@ -194,20 +194,17 @@ static void say_hello(void *arg)
         again(s, LH_ERR_UNAVAILABLE);
         return;
     }
-    Longhaul__V1__HelloRequest m = LONGHAUL__V1__HELLO_REQUEST__INIT;
-    Longhaul__V1__Wire wire = lh_head_wire();
-    m.wire = &wire;
-    lh_head_run(w->conf.job, &w->conf.manifest->hash, &m.job, &m.manifest);
-    m.shard = s->id;
-    m.worker = w->id;
-    m.incarnation = w->incarnation.number;
-    m.incarnation_random = w->incarnation.random;
-    m.decided = s->slot.committed->decided;
-    m.next = s->slot.committed->next;
+    struct lh_hello_request m = {.wire = lh_versions_ours(),
+                                 .run = lh_run_of(w->conf.job, &w->conf.manifest->hash),
+                                 .shard = s->id,
+                                 .worker = w->id,
+                                 .incarnation = w->incarnation,
+                                 .decided = s->slot.committed->decided,
+                                 .next = s->slot.committed->next};
     wk_history_ask(s);
     lh_err err =
-        lh_unary_start(s->session.link, LH_RPC_HELLO, wk_deadline(w, s->session.link), &m.base,
-                       &longhaul__v1__hello_reply__descriptor, on_hello, s, &s->session.hello);
+        lh_ask(s->session.link, LH_RPC_HELLO, wk_deadline(w, s->session.link),
+               LH_MESSAGE(hello_request, &m), &lh_wire_hello_reply, on_hello, s, &s->session.hello);
     if (err) again(s, err);
 }
 
@@ -222,7 +219,7 @@ void wk_session_start(struct wk_shard *s)
 
 // A region whose pushes are all refused trains in vain, so it is logged: at the fourth in a row,
 // the eighth, and so on.
-static void tell_refused(struct wk_shard *s, const Longhaul__V1__PushReply *m)
+static void tell_refused(struct wk_shard *s, const struct lh_push_reply *m)
 {
     enum { QUIET = 3 };
     uint32_t before = s->session.refused++;
@@ -247,7 +244,7 @@ static void tell_refused(struct wk_shard *s, const Longhaul__V1__PushReply *m)
                   : "");
 }
 
-static lh_err take_decision(struct wk_shard *s, const Longhaul__V1__PushReply *m)
+static lh_err take_decision(struct wk_shard *s, const struct lh_push_reply *m)
 {
     struct wk_worker *w = s->worker;
     struct wk_entry *e = wk_outbox_find(&s->outbox, m->incarnation, m->step);
@@ -255,8 +252,7 @@ static lh_err take_decision(struct wk_shard *s, const Longhaul__V1__PushReply *m
     // epoch of the same process that continues it.
     bool here = m->process == s->session.process || LH_BUG("no_hello");
     if (!here || !e || e->status != WK_UNDECIDED) return LH_OK;
-    if (m->digest.len != LH_DIGEST_BYTES ||
-        memcmp(m->digest.data, e->digest.b, LH_DIGEST_BYTES) != 0)
+    if (!lh_digest_equal(&m->digest, &e->digest))
         return lh_fail(LH_ERR_PROTOCOL, "shard %u: an answer about other bytes", s->id);
     if (e == s->session.sender.entry) wk_path_pushed(s);
     w->count.payload_up += e->bytes;
@@ -275,7 +271,7 @@ static lh_err take_decision(struct wk_shard *s, const Longhaul__V1__PushReply *m
 }
 
 // Accepts only an answer to a probe: after the last part nothing more can be sent.
-static lh_err take_resume(struct wk_shard *s, const Longhaul__V1__PushResume *m)
+static lh_err take_resume(struct wk_shard *s, const struct lh_push_resume *m)
 {
     struct wk_sender *p = &s->session.sender;
     if (!p->probing)
@@ -301,18 +297,18 @@ static void not_taken(struct wk_shard *s, lh_err err)
 static void on_message(void *self, struct lh_call *call, const struct lh_msg *msg)
 {
     struct wk_shard *s = self;
-    ProtobufCMessage *base;
+    struct lh_got reply;
     if (s->session.sender.call != call) return;
-    lh_err err = lh_rpc_parse(msg, &longhaul__v1__push_reply__descriptor, &base);
+    lh_err err = lh_take(msg, &lh_wire_push_reply, &reply);
     if (!err) {
-        const Longhaul__V1__PushReply *m = (const Longhaul__V1__PushReply *)base;
-        if (m->resume) {
-            err = take_resume(s, m->resume);
+        const struct lh_push_reply *m = reply.message;
+        if (m->has_resume) {
+            err = take_resume(s, &m->resume);
         } else {
             err = take_decision(s, m);
             if (!err) s->session.tries = 0;
         }
-        protobuf_c_message_free_unpacked(base, NULL);
+        lh_got_free(&reply);
     }
     if (!err)
         lh_call_read(call);

@@ -10,16 +10,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/net/head.h"
-#include "longhaul/v1/shard.pb-c.h"
+#include "common/net/rpc.h"
+#include "common/net/wire_shard.h"
 #include "worker/member.h"
 #include "worker/push/outcome.h"
 #include "worker/push/session.h"
 #include "worker/push/view.h"
 #include "worker/replica/durable_copy.h"
 #include "worker/replica/offer.h"
-
-enum { HELD_MAX = 64 };
 
 static void connect_stream(void *arg);
 
@@ -222,13 +220,13 @@ static lh_err take_bulk(struct wk_shard *s, const struct lh_msg *msg, size_t at)
 
 static lh_err take_message(struct wk_shard *s, const struct lh_msg *msg)
 {
-    ProtobufCMessage *head;
+    struct lh_got head;
     size_t at;
-    LH_TRY(lh_rpc_parse_bulk(msg, &longhaul__v1__part_head__descriptor, &head, &at));
-    const Longhaul__V1__PartHead *part = (const Longhaul__V1__PartHead *)head;
+    LH_TRY(lh_take_bulk(msg, &lh_wire_part_head, &head, &at));
+    const struct lh_part_head *part = head.message;
     if (s->session.process && part->process != s->session.process)
         wk_session_lost(s); // greet the new one
-    protobuf_c_message_free_unpacked(head, NULL);
+    lh_got_free(&head);
     return take_bulk(s, msg, at);
 }
 
@@ -316,33 +314,25 @@ static const struct lh_call_ops stream_ops = {on_message, nothing, nothing, on_c
 
 // Lists the frames that the server may leave out: for each incarnation, the range of steps in the
 // outbox. The current incarnation's range is open, because later pushes will be in the outbox too.
-static size_t list_held(const struct wk_shard *s, Longhaul__V1__Held *item,
-                        Longhaul__V1__Held **list)
+static size_t list_held(const struct wk_shard *s, struct lh_held *item)
 {
     size_t n = 0;
     const struct wk_worker *w = s->worker;
     if (s->stream.hold_none) return 0;
-    for (struct wk_entry *e = s->outbox.first; e && n + 1 < HELD_MAX; e = e->next) {
+    for (struct wk_entry *e = s->outbox.first; e && n + 1 < LH_HELD_MAX; e = e->next) {
         if (e->head.incarnation.number == w->incarnation.number) break;
         if (n && item[n - 1].incarnation == e->head.incarnation.number &&
             item[n - 1].last_step + 1 == e->head.step) {
             item[n - 1].last_step = e->head.step;
             continue;
         }
-        longhaul__v1__held__init(&item[n]);
-        item[n].worker = w->id;
-        item[n].incarnation = e->head.incarnation.number;
-        item[n].first_step = item[n].last_step = e->head.step;
-        list[n] = &item[n];
-        n++;
+        uint64_t step = e->head.step;
+        item[n++] = (struct lh_held){w->id, e->head.incarnation.number, step, step};
     }
     const struct wk_entry *first = s->outbox.first;
     while (first && first->head.incarnation.number != w->incarnation.number) first = first->next;
-    longhaul__v1__held__init(&item[n]);
-    item[n].worker = w->id;
-    item[n].incarnation = w->incarnation.number;
-    item[n].first_step = first ? first->head.step : s->slot.committed->next;
-    list[n] = &item[n];
+    uint64_t from = first ? first->head.step : s->slot.committed->next;
+    item[n] = (struct lh_held){w->id, w->incarnation.number, from, 0};
     return n + 1;
 }
 
@@ -350,16 +340,15 @@ static lh_err ask_follow(struct wk_shard *s)
 {
     struct wk_worker *w = s->worker;
     const struct lh_ledger *l = &s->replica.ledger;
-    Longhaul__V1__FollowRequest m = LONGHAUL__V1__FOLLOW_REQUEST__INIT;
-    Longhaul__V1__Point from = lh_head_point(s->id, l->epoch, l->version, &l->chain);
-    Longhaul__V1__Held item[HELD_MAX], *list[HELD_MAX];
-    m.from = &from;
-    m.n_held = list_held(s, item, list);
-    m.held = list;
-    lh_head_run(w->conf.job, &w->conf.manifest->hash, &m.job, &m.manifest);
+    struct lh_held held[LH_HELD_MAX];
+    struct lh_follow_request m = {.has_from = true,
+                                  .from = lh_shard_point(s->id, l->epoch, l->version, &l->chain),
+                                  .n_held = list_held(s, held),
+                                  .held = held,
+                                  .run = lh_run_of(w->conf.job, &w->conf.manifest->hash)};
     s->stream.hold_none = false;
     LH_TRY(lh_call_open(s->session.link, LH_RPC_FOLLOW, 0, &stream_ops, s, &s->stream.call));
-    LH_TRY(lh_rpc_send(s->stream.call, &m.base));
+    LH_TRY(lh_send(s->stream.call, LH_MESSAGE(follow_request, &m)));
     lh_call_finish(s->stream.call, LH_OK, NULL);
     lh_call_read(s->stream.call);
     return LH_OK;

@@ -11,17 +11,17 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/net/head.h"
-#include "longhaul/v1/shard.pb-c.h"
+#include "common/net/rpc.h"
+#include "common/net/wire_shard.h"
 #include "worker/replica/durable_copy.h"
 
 enum { POINTS_MAX = 16 };
 
 struct points { // the points held, the state in memory first
     const struct wk_shard *shard;
-    Longhaul__V1__Point item[POINTS_MAX], *list[POINTS_MAX];
-    struct lh_hash chain[POINTS_MAX], digest[POINTS_MAX];
-    ProtobufCBinaryData digests[POINTS_MAX];
+    struct lh_shard_point have[POINTS_MAX];
+    struct lh_hash digest[POINTS_MAX];
+    struct lh_span digests[POINTS_MAX]; // spans of `digest`
     size_t n;
 };
 
@@ -29,11 +29,9 @@ static void add_point(struct points *p, uint64_t epoch, uint64_t version,
                       const struct lh_hash *chain, const struct lh_hash *digest)
 {
     if (p->n == POINTS_MAX) return;
-    p->chain[p->n] = *chain;
     p->digest[p->n] = *digest;
-    p->digests[p->n] = (ProtobufCBinaryData){LH_HASH_BYTES, p->digest[p->n].b};
-    p->item[p->n] = lh_head_point(p->shard->id, epoch, version, &p->chain[p->n]);
-    p->list[p->n] = &p->item[p->n];
+    p->digests[p->n] = lh_span(p->digest[p->n].b, LH_HASH_BYTES);
+    p->have[p->n] = lh_shard_point(p->shard->id, epoch, version, chain);
     p->n++;
 }
 
@@ -116,11 +114,11 @@ static lh_err state_blob(struct wk_shard *s, struct lh_blob **out)
 
 // Begins the transfer, sealed if the server asked for that. An unsealed state is sent only if the
 // settings allow it: any holder of a server's certificate could read it.
-static lh_err begin(struct wk_shard *s, const ProtobufCBinaryData *challenge)
+static lh_err begin(struct wk_shard *s, struct lh_span challenge)
 {
     const struct wk_conf *conf = &s->worker->conf;
     struct wk_restore *r = &s->restore;
-    r->sealed = challenge->len > 0;
+    r->sealed = challenge.len > 0;
     if (!r->sealed && conf->unsealed_states) return LH_OK;
     if (!r->sealed)
         return lh_fail(LH_ERR_DENIED,
@@ -128,35 +126,33 @@ static lh_err begin(struct wk_shard *s, const ProtobufCBinaryData *challenge)
                        "ones only: give it the job key",
                        s->session.address);
     LH_TRY(lh_state_seal_init(&r->seal, LH_SEAL_RESTORE, conf->keys, conf->job,
-                              &conf->manifest->hash, s->id,
-                              lh_span(challenge->data, challenge->len)));
+                              &conf->manifest->hash, s->id, challenge));
     lh_state_seal_begin(&r->seal, conf->env, conf->cipher, conf->key_id, r->point.epoch,
                         r->point.version, &r->point.chain, r->bytes->len);
     return LH_OK;
 }
 
 // Seals and sends the next piece under its head.
-static lh_err send_sealed(struct wk_restore *r, Longhaul__V1__RestoreHead *head)
+static lh_err send_sealed(struct wk_restore *r, struct lh_restore_head *head)
 {
-    struct lh_state_head state;
     size_t n = lh_state_seal_next(&r->seal);
     struct lh_span plain = lh_span(r->bytes->data + r->at, n);
     struct lh_blob *piece = lh_blob_new(n + LH_SEAL_TAG_BYTES);
     if (!piece) return LH_ERR_NO_MEMORY;
-    lh_state_seal_head(&r->seal, &state);
-    if (!r->at) head->seal = &state.seal;
+    head->has_seal = !r->at;
+    head->seal = lh_state_seal_head(&r->seal);
     lh_err err = lh_state_seal_piece(&r->seal, &plain, 1, piece->data);
-    if (!err) err = lh_rpc_send_bulk(r->call, &head->base, piece, 0, piece->len);
+    if (!err) err = lh_send_bulk(r->call, LH_MESSAGE(restore_head, head), piece, 0, piece->len);
     lh_blob_release(piece);
     r->at += n;
     return err;
 }
 
-static lh_err send_plain(struct wk_restore *r, const Longhaul__V1__RestoreHead *head)
+static lh_err send_plain(struct wk_restore *r, const struct lh_restore_head *head)
 {
     size_t n = r->bytes->len - r->at;
     if (n > LH_PART_BYTES) n = LH_PART_BYTES;
-    LH_TRY(lh_rpc_send_bulk(r->call, &head->base, r->bytes, r->at, n));
+    LH_TRY(lh_send_bulk(r->call, LH_MESSAGE(restore_head, head), r->bytes, r->at, n));
     r->at += n;
     return LH_OK;
 }
@@ -165,13 +161,11 @@ static lh_err send_parts(struct wk_shard *s)
 {
     struct wk_restore *r = &s->restore;
     while (r->sending < LH_CALL_SENDS_MAX && r->at < r->bytes->len) {
-        Longhaul__V1__RestoreHead head = LONGHAUL__V1__RESTORE_HEAD__INIT;
-        Longhaul__V1__Point of =
-            lh_head_point(s->id, r->point.epoch, r->point.version, &r->point.chain);
-        head.of = &of;
-        head.worker = s->worker->id;
-        head.process = r->process;
-        head.total = r->bytes->len;
+        struct lh_restore_head head = {.has_of = true,
+                                       .of = {s->id, true, r->point},
+                                       .worker = s->worker->id,
+                                       .process = r->process,
+                                       .total = r->bytes->len};
         LH_TRY(r->sealed ? send_sealed(r, &head) : send_plain(r, &head));
         r->sending++;
     }
@@ -225,20 +219,18 @@ static void on_close(void *self, struct lh_call *call, lh_err status, const char
 
 static const struct lh_call_ops restore_ops = {on_message, on_half_close, on_sent, on_close};
 
-static void bring(struct wk_shard *s, const Longhaul__V1__OfferReply *m)
+static void bring(struct wk_shard *s, const struct lh_offer_reply *m)
 {
     struct wk_restore *r = &s->restore;
     struct wk_worker *w = s->worker;
-    r->point.epoch = m->want->epoch;
-    r->point.version = m->want->version;
+    r->point = m->want.at;
     r->process = m->process;
-    memcpy(r->point.chain.b, m->want->chain.data, LH_HASH_BYTES);
     r->at = 0;
     r->sending = 0;
     r->finished = false;
     r->moved_ns = lh_now(w->conf.env);
     lh_err err = state_blob(s, &r->bytes);
-    if (!err) err = begin(s, &m->challenge);
+    if (!err) err = begin(s, m->challenge);
     if (!err) err = lh_call_open(s->session.link, LH_RPC_RESTORE, 0, &restore_ops, s, &r->call);
     if (!err) {
         lh_call_read(r->call);
@@ -250,20 +242,18 @@ static void bring(struct wk_shard *s, const Longhaul__V1__OfferReply *m)
     if (err == LH_ERR_NO_MEMORY) wk_fatal(w, err);
 }
 
-static void on_offered(void *self, lh_err err, const ProtobufCMessage *answer)
+static void on_offered(void *self, lh_err err, const void *answer)
 {
     struct wk_shard *s = self;
     s->restore.offer = NULL;
     if (s->worker->stopped || err) return; // the next refusal offers again
-    const Longhaul__V1__OfferReply *m = (const Longhaul__V1__OfferReply *)answer;
-    if (m->want && m->want->chain.len == LH_HASH_BYTES && !s->restore.call && s->session.link)
-        bring(s, m);
+    const struct lh_offer_reply *m = answer;
+    if (m->has_want && m->want.chained && !s->restore.call && s->session.link) bring(s, m);
 }
 
 void wk_offer(struct wk_shard *s)
 {
     struct wk_worker *w = s->worker;
-    Longhaul__V1__OfferRequest m = LONGHAUL__V1__OFFER_REQUEST__INIT;
     struct points p;
     // a server that died silently accepts nothing more
     bool stuck = lh_now(w->conf.env) - s->restore.moved_ns > 2 * wk_deadline(w, s->session.link);
@@ -271,16 +261,16 @@ void wk_offer(struct wk_shard *s)
     if (s->restore.offer || s->restore.call || !s->session.link) return;
     lh_err err = list_points(s, &p);
     if (!err) {
-        lh_head_run(w->conf.job, &w->conf.manifest->hash, &m.job, &m.manifest);
-        m.shard = s->id;
-        m.worker = w->id;
-        m.n_have = p.n;
-        m.have = p.list;
-        m.n_digests = p.n;
-        m.digests = p.digests;
-        err = lh_unary_start(s->session.link, LH_RPC_OFFER, wk_deadline(w, s->session.link),
-                             &m.base, &longhaul__v1__offer_reply__descriptor, on_offered, s,
-                             &s->restore.offer);
+        struct lh_offer_request m = {.run = lh_run_of(w->conf.job, &w->conf.manifest->hash),
+                                     .shard = s->id,
+                                     .worker = w->id,
+                                     .n_have = p.n,
+                                     .n_digests = p.n,
+                                     .have = p.have,
+                                     .digests = p.digests};
+        err = lh_ask(s->session.link, LH_RPC_OFFER, wk_deadline(w, s->session.link),
+                     LH_MESSAGE(offer_request, &m), &lh_wire_offer_reply, on_offered, s,
+                     &s->restore.offer);
     }
     if (err && lh_err_class(err) == LH_CLASS_STOP) wk_fatal(w, err);
 }

@@ -12,8 +12,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/net/head.h"
-#include "longhaul/v1/shard.pb-c.h"
+#include "common/net/rpc.h"
+#include "common/net/wire_shard.h"
 #include "worker/push/history.h"
 #include "worker/push/outcome.h"
 #include "worker/push/path.h"
@@ -85,12 +85,11 @@ static lh_err begin_first(struct wk_shard *s, struct wk_range *r)
 }
 
 // Checks that both ranges belong to the same state.
-static lh_err check_same(const struct wk_shard *s, const Longhaul__V1__Point *of)
+static lh_err check_same(const struct wk_shard *s, const struct lh_shard_point *of)
 {
-    const struct wk_arrival *a = &s->arrival;
-    struct lh_span chain = lh_span(a->point.chain.b, LH_HASH_BYTES);
-    bool same = of && of->epoch == a->point.epoch && of->version == a->point.version &&
-                lh_span_equal(lh_span(of->chain.data, of->chain.len), chain);
+    const struct lh_point *have = &s->arrival.point;
+    bool same = of && of->at.epoch == have->epoch && of->at.version == have->version &&
+                of->chained && lh_hash_equal(&of->at.chain, &have->chain);
     if (same) return LH_OK;
     return lh_fail(LH_ERR_BUSY, "shard %u: the ranges of a snapshot are of two states", s->id);
 }
@@ -116,28 +115,25 @@ static lh_err check_forward(const struct wk_shard *s, uint64_t epoch, uint64_t v
 }
 
 // Refuses an unwanted state before its bytes arrive.
-static lh_err note_state(struct wk_shard *s, const Longhaul__V1__Point *of)
+static lh_err note_state(struct wk_shard *s, const struct lh_shard_point *of)
 {
     struct wk_arrival *a = &s->arrival;
     if (!of) return LH_OK; // unsealed and whole: the ledger holds the point
-    if (of->chain.len != LH_HASH_BYTES)
-        return lh_fail(LH_ERR_MALFORMED, "a snapshot of a state without its chain");
-    a->point.epoch = of->epoch;
-    a->point.version = of->version;
-    memcpy(a->point.chain.b, of->chain.data, LH_HASH_BYTES);
+    if (!of->chained) return lh_fail(LH_ERR_MALFORMED, "a snapshot of a state without its chain");
+    a->point = of->at;
     a->named = true;
     return check_forward(s, a->point.epoch, a->point.version);
 }
 
-static lh_err begin_range(struct wk_shard *s, struct wk_range *r,
-                          const Longhaul__V1__PartHead *head)
+static lh_err begin_range(struct wk_shard *s, struct wk_range *r, const struct lh_part_head *head)
 {
     struct wk_arrival *a = &s->arrival;
-    const Longhaul__V1__Point *of = head->seal ? head->seal->of : head->of;
+    const struct lh_shard_point *of = head->has_of ? &head->of : NULL;
+    if (head->has_seal) of = head->seal.has_of ? &head->seal.of : NULL;
     bool first = r == a->range;
-    LH_TRY(check_seal(s, head->seal != NULL));
-    if (head->seal) LH_TRY(lh_state_unseal_begin(&r->seal, head->seal, head->total));
-    if (head->seal) LH_TRY(lh_state_seal_from(&r->seal, head->from));
+    LH_TRY(check_seal(s, head->has_seal));
+    if (head->has_seal) LH_TRY(lh_state_unseal_begin(&r->seal, &head->seal, head->total));
+    if (head->has_seal) LH_TRY(lh_state_seal_from(&r->seal, head->from));
     r->at = head->from;
     r->until = head->bytes ? head->from + head->bytes : head->total;
     r->begun = true;
@@ -200,14 +196,14 @@ static lh_err take_bytes(struct wk_shard *s, struct wk_range *r, const struct lh
 
 static lh_err take_message(struct wk_shard *s, struct wk_range *r, const struct lh_msg *msg)
 {
-    ProtobufCMessage *head;
+    struct lh_got head;
     size_t at;
-    LH_TRY(lh_rpc_parse_bulk(msg, &longhaul__v1__part_head__descriptor, &head, &at));
-    const Longhaul__V1__PartHead *part = (const Longhaul__V1__PartHead *)head;
+    LH_TRY(lh_take_bulk(msg, &lh_wire_part_head, &head, &at));
+    const struct lh_part_head *part = head.message;
     if (s->session.process && part->process != s->session.process)
         wk_session_lost(s); // greet the new process
     lh_err err = r->begun ? LH_OK : begin_range(s, r, part);
-    protobuf_c_message_free_unpacked(head, NULL);
+    lh_got_free(&head);
     return err ? err : take_bytes(s, r, msg, at);
 }
 
@@ -318,22 +314,20 @@ static lh_err ask_range(struct wk_shard *s, uint32_t i)
     struct wk_worker *w = s->worker;
     struct wk_arrival *a = &s->arrival;
     struct wk_range *r = &a->range[i];
-    Longhaul__V1__SnapshotRequest m = LONGHAUL__V1__SNAPSHOT_REQUEST__INIT;
+    struct lh_snapshot_request m = {.shard = s->id,
+                                    .run = lh_run_of(w->conf.job, &w->conf.manifest->hash),
+                                    .ranges = a->ranges,
+                                    .range = i};
     uint8_t challenge[LH_STATE_RANDOM_BYTES];
-    m.shard = s->id;
-    m.ranges = a->ranges;
-    m.range = i;
     if (!w->conf.unsealed_states) {
         lh_random(w->conf.env, challenge, sizeof challenge);
+        m.challenge = lh_span(challenge, sizeof challenge);
         LH_TRY(lh_state_seal_init(&r->seal, LH_SEAL_SNAPSHOT, w->conf.keys, w->conf.job,
-                                  &w->conf.manifest->hash, s->id,
-                                  lh_span(challenge, sizeof challenge)));
-        m.challenge = (ProtobufCBinaryData){sizeof challenge, challenge};
+                                  &w->conf.manifest->hash, s->id, m.challenge));
     }
-    lh_head_run(w->conf.job, &w->conf.manifest->hash, &m.job, &m.manifest);
     LH_TRY(
         lh_call_open(i ? a->second : s->session.link, LH_RPC_SNAPSHOT, 0, &range_ops, s, &r->call));
-    LH_TRY(lh_rpc_send(r->call, &m.base));
+    LH_TRY(lh_send(r->call, LH_MESSAGE(snapshot_request, &m)));
     lh_call_finish(r->call, LH_OK, NULL);
     return LH_OK;
 }

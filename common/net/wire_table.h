@@ -1,0 +1,149 @@
+// Tables of wire.c: a row for each field of a message, in the order of the fields' numbers. Only
+// files that hold such tables include this.
+#ifndef LH_COMMON_WIRE_TABLE_H
+#define LH_COMMON_WIRE_TABLE_H
+
+#include <protobuf-c/protobuf-c.h>
+
+#include "common/base/check.h"
+#include "common/net/wire.h"
+
+enum lh_wire_kind {
+    LH_WIRE_U32,
+    LH_WIRE_U64,
+    LH_WIRE_BOOL,
+    LH_WIRE_F32,
+    LH_WIRE_F64,
+    LH_WIRE_TEXT,     // const char *, `size` bytes at most without its zero
+    LH_WIRE_NAME,     // char[size]; a longer text is cut
+    LH_WIRE_BYTES,    // struct lh_span, `size` bytes at most
+    LH_WIRE_FIXED,    // uint8_t[size]: all or absent
+    LH_WIRE_NEEDED,   // uint8_t[size]: all, never absent
+    LH_WIRE_SUB,      // a struct
+    LH_WIRE_TRIP,     // struct lh_trip
+    LH_WIRE_ESTIMATE, // struct lh_estimate
+    // Arrays of at most `size` elements.
+    LH_WIRE_U32S,
+    LH_WIRE_U64S,
+    LH_WIRE_SPANS,
+    LH_WIRE_SUBS,
+};
+
+struct lh_wire_row {
+    uint32_t number; // number of the protobuf field
+    enum lh_wire_kind kind;
+    uint32_t size; // bytes or elements, see the kinds; 0: the message's size is the bound
+    size_t at;     // offset of the member
+    // Offset + 1 of `has_x` of a sub-message, or of `chained` of a FIXED; 0: there is none. Of an
+    // array: offset + 1 of its count.
+    size_t has;
+    const struct lh_wire_type *sub; // type of a SUB or an element of SUBS
+};
+
+struct lh_wire_type {
+    const ProtobufCMessageDescriptor *of;
+    size_t size; // size of the plain struct
+    const struct lh_wire_row *row;
+    size_t rows;
+};
+
+// Offset of a member, which must have this type.
+#define LH_WIRE_AT(member, type)                                                                   \
+    (offsetof(T, member) + 0 * sizeof(char[_Generic(((T *)0)->member, type : 1)]))
+#define LH_WIRE_SIZED(member) (uint32_t)sizeof(((T *)0)->member)
+
+#define U32(n, m)                                                                                  \
+    {                                                                                              \
+        .number = n, .kind = LH_WIRE_U32, .at = LH_WIRE_AT(m, uint32_t)                            \
+    }
+#define U64(n, m)                                                                                  \
+    {                                                                                              \
+        .number = n, .kind = LH_WIRE_U64, .at = LH_WIRE_AT(m, uint64_t)                            \
+    }
+#define BOOL(n, m)                                                                                 \
+    {                                                                                              \
+        .number = n, .kind = LH_WIRE_BOOL, .at = LH_WIRE_AT(m, bool)                               \
+    }
+#define F32(n, m)                                                                                  \
+    {                                                                                              \
+        .number = n, .kind = LH_WIRE_F32, .at = LH_WIRE_AT(m, float)                               \
+    }
+#define F64(n, m)                                                                                  \
+    {                                                                                              \
+        .number = n, .kind = LH_WIRE_F64, .at = LH_WIRE_AT(m, double)                              \
+    }
+#define TEXT(n, m, most)                                                                           \
+    {                                                                                              \
+        .number = n, .kind = LH_WIRE_TEXT, .size = most, .at = LH_WIRE_AT(m, const char *)         \
+    }
+#define NAME(n, m)                                                                                 \
+    {                                                                                              \
+        .number = n, .kind = LH_WIRE_NAME, .size = LH_WIRE_SIZED(m), .at = offsetof(T, m)          \
+    }
+#define BYTES(n, m, most)                                                                          \
+    {                                                                                              \
+        .number = n, .kind = LH_WIRE_BYTES, .size = most, .at = LH_WIRE_AT(m, struct lh_span)      \
+    }
+#define FIXED(n, m)                                                                                \
+    {                                                                                              \
+        .number = n, .kind = LH_WIRE_FIXED, .size = LH_WIRE_SIZED(m), .at = offsetof(T, m)         \
+    }
+#define FIXED_IF(n, m, has_m)                                                                      \
+    {                                                                                              \
+        .number = n, .kind = LH_WIRE_FIXED, .size = LH_WIRE_SIZED(m), .at = offsetof(T, m),        \
+        .has = 1 + LH_WIRE_AT(has_m, bool)                                                         \
+    }
+#define NEEDED(n, m)                                                                               \
+    {                                                                                              \
+        .number = n, .kind = LH_WIRE_NEEDED, .size = LH_WIRE_SIZED(m), .at = offsetof(T, m)        \
+    }
+// A sub-message of type `type`: lh_wire_type and struct lh_type.
+#define SUB(n, m, type)                                                                            \
+    {                                                                                              \
+        .number = n, .kind = LH_WIRE_SUB, .at = LH_WIRE_AT(m, struct lh_##type),                   \
+        .sub = &lh_wire_##type                                                                     \
+    }
+#define SUB_IF(n, m, type)                                                                         \
+    {                                                                                              \
+        .number = n, .kind = LH_WIRE_SUB, .at = LH_WIRE_AT(m, struct lh_##type),                   \
+        .has = 1 + LH_WIRE_AT(has_##m, bool), .sub = &lh_wire_##type                               \
+    }
+#define TRIP(n, m)                                                                                 \
+    {                                                                                              \
+        .number = n, .kind = LH_WIRE_TRIP, .at = LH_WIRE_AT(m, struct lh_trip)                     \
+    }
+#define ESTIMATE(n, m)                                                                             \
+    {                                                                                              \
+        .number = n, .kind = LH_WIRE_ESTIMATE, .at = LH_WIRE_AT(m, struct lh_estimate)             \
+    }
+#define U32S(n, m, most)                                                                           \
+    {                                                                                              \
+        .number = n, .kind = LH_WIRE_U32S, .size = most, .at = LH_WIRE_AT(m, const uint32_t *),    \
+        .has = 1 + LH_WIRE_AT(n_##m, size_t)                                                       \
+    }
+#define U64S(n, m, most)                                                                           \
+    {                                                                                              \
+        .number = n, .kind = LH_WIRE_U64S, .size = most, .at = LH_WIRE_AT(m, const uint64_t *),    \
+        .has = 1 + LH_WIRE_AT(n_##m, size_t)                                                       \
+    }
+#define SPANS(n, m, most)                                                                          \
+    {                                                                                              \
+        .number = n, .kind = LH_WIRE_SPANS, .size = most,                                          \
+        .at = LH_WIRE_AT(m, const struct lh_span *), .has = 1 + LH_WIRE_AT(n_##m, size_t)          \
+    }
+#define SUBS(n, m, type, most)                                                                     \
+    {                                                                                              \
+        .number = n, .kind = LH_WIRE_SUBS, .size = most,                                           \
+        .at = LH_WIRE_AT(m, const struct lh_##type *), .has = 1 + LH_WIRE_AT(n_##m, size_t),       \
+        .sub = &lh_wire_##type                                                                     \
+    }
+
+// The type of struct lh_name, with the table name_rows.
+#define LH_WIRE_TYPE(name, package)                                                                \
+    const struct lh_wire_type lh_wire_##name = {&package##__##name##__descriptor,                  \
+                                                sizeof(struct lh_##name), name##_rows,             \
+                                                LH_COUNT(name##_rows)}
+
+extern const struct lh_wire_type lh_wire_versions, lh_wire_shard_point;
+
+#endif
