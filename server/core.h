@@ -22,7 +22,7 @@
 #include "server/state/checkpointer.h"
 #include "server/state/disk_full.h"
 
-struct Longhaul__V1__ReportReply;
+struct lh_report_reply;
 struct ps_item;
 struct ps_push;
 
@@ -55,7 +55,7 @@ struct ps_events {
     bool posted;                               // delivery is scheduled
     const ps_hearer (*hearer)[PS_HEARERS_MAX]; // hearers of each event; borrows
     // Called with the coordinator's answer to a report.
-    void (*answered)(struct ps_server *s, const struct Longhaul__V1__ReportReply *m);
+    void (*answered)(struct ps_server *s, const struct lh_report_reply *m);
 };
 
 enum ps_phase {

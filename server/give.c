@@ -21,9 +21,8 @@
 #include "common/format/shrink.h"
 #include "common/format/tokens.h"
 #include "common/format/units.h"
-#include "common/net/head.h"
 #include "common/net/rpc.h"
-#include "longhaul/v1/data.pb-c.h"
+#include "common/net/wire_data.h"
 #include "server/core.h"
 
 enum { TEXT = 400 };
@@ -156,7 +155,7 @@ static int64_t make(void *arg)
 
 static lh_err send_part(struct ps_giving_unit *g)
 {
-    Longhaul__V1__UnitHead head = LONGHAUL__V1__UNIT_HEAD__INIT;
+    struct lh_unit_head head = {0};
     size_t n = g->out->len - g->at;
     if (n > LH_TRAVEL_PART_BYTES) n = LH_TRAVEL_PART_BYTES;
     if (!g->at) {
@@ -164,7 +163,7 @@ static lh_err send_part(struct ps_giving_unit *g)
         head.sent_bytes = g->out->len;
         head.lz4 = g->shrunk;
     }
-    LH_TRY(lh_rpc_send_bulk(g->call, &head.base, g->out, g->at, n));
+    LH_TRY(lh_send_bulk(g->call, LH_MESSAGE(unit_head, &head), g->out, g->at, n));
     g->at += n;
     g->sending++;
     return LH_OK;
@@ -225,13 +224,13 @@ static lh_err check_residency(struct ps_server *s, const struct lh_peer *peer,
                    u->id, u->home, peer->region);
 }
 
-static lh_err check(struct ps_giving_unit *g, const Longhaul__V1__UnitRequest *m)
+static lh_err check(struct ps_giving_unit *g, const struct lh_unit_request *m)
 {
     struct ps_server *s = g->server;
     const struct lh_units *units = s->conf.units;
-    if (!lh_span_equal(lh_span(m->job.data, m->job.len), lh_span(s->conf.job, LH_JOB_BYTES)))
+    if (!lh_span_equal(m->job, lh_span(s->conf.job, LH_JOB_BYTES)))
         return lh_fail(LH_ERR_DENIED, "a unit is asked for by another run's worker");
-    if (!lh_span_equal(lh_span(m->units.data, m->units.len), lh_span(units->hash.b, LH_HASH_BYTES)))
+    if (!lh_span_equal(m->units, lh_span(units->hash.b, LH_HASH_BYTES)))
         return lh_fail(LH_ERR_MANIFEST, "the worker has another manifest of the data than this "
                                         "server's data.units: give both the same");
     if (m->unit >= units->count)
@@ -260,12 +259,12 @@ static void on_message(void *self, struct lh_call *call, const struct lh_msg *ms
 {
     (void)call;
     struct ps_giving_unit *g = self;
-    ProtobufCMessage *m;
+    struct lh_got m;
     if (g->unit || g->ended) return;
-    lh_err err = lh_rpc_parse(msg, &longhaul__v1__unit_request__descriptor, &m);
+    lh_err err = lh_take(msg, &lh_wire_unit_request, &m);
     if (!err) {
-        err = check(g, (const Longhaul__V1__UnitRequest *)m);
-        protobuf_c_message_free_unpacked(m, NULL);
+        err = check(g, m.message);
+        lh_got_free(&m);
     }
     if (!err) {
         g->working = true;

@@ -7,16 +7,16 @@
 #include "server/peers.h"
 
 #include "common/format/frame.h"
-#include "longhaul/v1/member.pb-c.h"
+#include "common/net/wire_member.h"
 #include "server/core.h"
 
-void ps_peers_told(struct ps_server *s, const Longhaul__V1__ReportReply *m)
+void ps_peers_told(struct ps_server *s, const struct lh_report_reply *m)
 {
     for (uint32_t i = 0; i < s->conf.shard_count; i++) s->shard[i]->peers.count = 0;
     for (size_t i = 0; i < m->n_servers; i++) {
-        struct ps_shard *shard = ps_server_shard(s, m->servers[i]->shard);
+        struct ps_shard *shard = ps_server_shard(s, m->servers[i].shard);
         struct ps_peers *p = shard ? &shard->peers : NULL;
-        if (p && p->count < PS_PEERS_MAX) p->id[p->count++] = m->servers[i]->server;
+        if (p && p->count < PS_PEERS_MAX) p->id[p->count++] = m->servers[i].server;
     }
 }
 

@@ -6,7 +6,7 @@
 #include "common/base/err.h"
 #include "common/security/identity.h"
 
-struct Longhaul__V1__ReportReply;
+struct lh_report_reply;
 struct ps_server;
 struct ps_shard;
 
@@ -17,7 +17,7 @@ struct ps_peers {
     uint32_t count;
 };
 
-void ps_peers_told(struct ps_server *s, const struct Longhaul__V1__ReportReply *m);
+void ps_peers_told(struct ps_server *s, const struct lh_report_reply *m);
 // Checks a peer that names a standby's directory. LH_ERR_BUSY: the coordinator has not permitted
 // its certificate, but its next answer may.
 LH_MUST lh_err ps_peers_check(const struct ps_shard *s, const struct lh_peer *peer);

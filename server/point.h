@@ -9,7 +9,6 @@
 #include "common/base/err.h"
 #include "common/format/point.h"
 
-struct Longhaul__V1__Point;
 struct ps_shard;
 
 enum ps_stand {

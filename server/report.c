@@ -10,9 +10,8 @@
 
 #include "common/base/limits.h"
 #include "common/format/credit.h"
-#include "common/net/head.h"
 #include "common/net/rpc.h"
-#include "longhaul/v1/member.pb-c.h"
+#include "common/net/wire_member.h"
 #include "server/bugs.h"
 #include "server/core.h"
 #include "server/push/insync.h"
@@ -57,17 +56,17 @@ static void take_plan(struct ps_server *s, struct lh_span bytes)
     ps_raise(s, PS_WISHED);
 }
 
-static void take_answer(struct ps_server *s, const Longhaul__V1__ReportReply *m)
+static void take_answer(struct ps_server *s, const struct lh_report_reply *m)
 {
     ps_vouch_told(s, m);
     ps_grants_told(s, m);
     if (s->phase == PS_STOPPED) return;
     if (s->phase == PS_SERVING) ps_peers_told(s, m);
     s->events.answered(s, m);
-    if (s->phase == PS_SERVING && m->plan.len) take_plan(s, lh_span(m->plan.data, m->plan.len));
+    if (s->phase == PS_SERVING && m->plan.len) take_plan(s, m->plan);
 }
 
-static void on_answer(void *self, lh_err err, const ProtobufCMessage *answer)
+static void on_answer(void *self, lh_err err, const void *answer)
 {
     struct ps_report *report = self;
     struct ps_server *s = report->server;
@@ -76,7 +75,7 @@ static void on_answer(void *self, lh_err err, const ProtobufCMessage *answer)
     bool late = report->number < s->report_heard; // a later report was answered before
     if (!err && !late) {
         s->report_heard = report->number;
-        take_answer(s, (const Longhaul__V1__ReportReply *)answer);
+        take_answer(s, answer);
     }
     if (err && lh_err_class(err) == LH_CLASS_REJECT)
         lh_log_peer(s->conf.log, LH_ERROR, "report.refused", "coordinator %s: %s",
@@ -98,47 +97,44 @@ static struct ps_report *free_report(struct ps_server *s)
 }
 
 // Packs a shard's credits. Returns the bytes that the report borrows; NULL: no memory.
-static uint8_t *pack_credit(const struct lh_ledger *l, Longhaul__V1__ShardReport *r)
+static uint8_t *pack_credit(const struct lh_ledger *l, struct lh_shard_report *r)
 {
     uint8_t *out = malloc(lh_credit_packed_bytes(l->credit_bytes, l->shards));
     if (!out) return NULL;
     lh_credit_pack(l->credit, l->credit_bytes, l->shard, l->shards, out);
-    r->credited_packed =
-        (ProtobufCBinaryData){lh_credit_packed_bytes(l->credit_bytes, l->shards), out};
+    r->credited_packed = lh_span(out, lh_credit_packed_bytes(l->credit_bytes, l->shards));
     return out;
 }
 
 // ---------------------------------------------------------------- what was admitted of whom
 
 struct told_rows {
-    Longhaul__V1__Admitted item[LH_REPORT_ROWS_MAX], *list[LH_REPORT_ROWS_MAX];
+    struct lh_admitted item[LH_REPORT_ROWS_MAX];
     uint32_t count;
 };
 
 // Lists a shard's rows from `from` on, as far as the report has space. Returns the next row.
 static uint32_t tell_rows(const struct lh_ledger *l, uint32_t from, struct told_rows *t,
-                          Longhaul__V1__ShardReport *out)
+                          struct lh_shard_report *out)
 {
     uint32_t begin = t->count;
     for (; from < l->rows && t->count < LH_REPORT_ROWS_MAX; from++, t->count++) {
         const struct lh_row *row = &l->row[from];
-        Longhaul__V1__Admitted *to = t->list[t->count] = &t->item[t->count];
-        longhaul__v1__admitted__init(to);
-        to->worker = row->worker;
-        to->pushes = row->admitted;
-        to->charged = row->charged;
-        to->round = row->round;
-        to->tokens = row->tokens;
-        to->set_aside = lh_norms_set_aside(&row->norms);
-        to->let_back = row->norms.let_back;
+        t->item[t->count] = (struct lh_admitted){.worker = row->worker,
+                                                 .pushes = row->admitted,
+                                                 .tokens = row->tokens,
+                                                 .set_aside = lh_norms_set_aside(&row->norms),
+                                                 .let_back = row->norms.let_back,
+                                                 .charged = row->charged,
+                                                 .round = row->round};
     }
-    out->admitted = t->list + begin;
+    out->admitted = t->item + begin;
     out->n_admitted = t->count - begin;
     return from;
 }
 
 // Each shard once, from where the last report ended; the first shard's earlier rows come last.
-static void tell_admitted(struct ps_server *s, struct told_rows *t, Longhaul__V1__ShardReport *out)
+static void tell_admitted(struct ps_server *s, struct told_rows *t, struct lh_shard_report *out)
 {
     uint32_t n = s->conf.shard_count, first = s->report_shard % n, row = s->report_row;
     for (uint32_t i = 0; i < n && t->count < LH_REPORT_ROWS_MAX; i++) {
@@ -162,28 +158,22 @@ static void send(struct ps_server *s)
 {
     struct ps_report *next = free_report(s);
     if (!next) return;
-    Longhaul__V1__ReportRequest m = LONGHAUL__V1__REPORT_REQUEST__INIT;
-    Longhaul__V1__Wire wire = lh_head_wire();
-    Longhaul__V1__Trip trip = lh_head_trip(lh_link_trip(s->coordinator));
     int64_t deadline = ps_deadline(s, s->coordinator, PS_HALF_OF_DEADLINE);
     uint32_t n = s->conf.shard_count;
-    Longhaul__V1__ShardReport *report = calloc(n, sizeof *report);
-    Longhaul__V1__Point *point = calloc(n, sizeof *point);
-    Longhaul__V1__ShardReport **list = calloc(n, sizeof *list);
+    struct lh_shard_report *report = calloc(n, sizeof *report);
     uint8_t **packed = calloc(n, sizeof *packed);
     struct told_rows *rows = calloc(1, sizeof *rows);
     bool large = credit_is_large(s);
-    lh_err err = report && point && list && packed && rows ? LH_OK : LH_ERR_NO_MEMORY;
+    lh_err err = report && packed && rows ? LH_OK : LH_ERR_NO_MEMORY;
     for (uint32_t i = 0; i < n && !err; i++) {
         struct lh_ledger *l = &s->shard[i]->replica.ledger;
-        longhaul__v1__shard_report__init(&report[i]);
-        point[i] = lh_head_point(l->shard, l->epoch, l->version, &l->chain);
-        report[i].head = &point[i];
+        report[i].has_head = true;
+        report[i].head = lh_shard_point(l->shard, l->epoch, l->version, &l->chain);
         report[i].tokens = l->tokens;
         if (large)
             packed[i] = pack_credit(l, &report[i]);
         else
-            report[i].credited = (ProtobufCBinaryData){l->credit_bytes, l->credit};
+            report[i].credited = lh_span(l->credit, l->credit_bytes);
         if (large && !packed[i]) err = LH_ERR_NO_MEMORY;
         report[i].plan = l->plan.number;
         report[i].phase = l->plan.phase;
@@ -191,35 +181,33 @@ static void send(struct ps_server *s)
         report[i].begun = s->shard[i]->begun;
         report[i].in_sync = ps_insync_noted(s->shard[i], &report[i].changes);
         ps_vouch_answer(s->shard[i], &report[i]);
-        list[i] = &report[i];
     }
     if (!err) tell_admitted(s, rows, report);
-    m.wire = &wire;
-    lh_head_run(s->conf.job, &s->conf.manifest->hash, &m.job, &m.manifest);
-    m.address = s->address;
-    m.process = s->process;
-    m.standby = s->standby.identity;
-    m.standing = s->phase == PS_STANDBY;
-    m.lost = s->standby.lost;
-    m.gives = ps_gives(s);
-    if (trip.mean_us) m.trip = &trip;
-    Longhaul__V1__RefoldState refold;
-    if (ps_refold_report(s, &refold)) m.refold = &refold;
-    m.n_shards = n;
-    m.shards = list;
-    m.number = ++s->reports_sent;
+    struct lh_report_request m = {
+        .wire = lh_versions_ours(),
+        .run = lh_run_of(s->conf.job, &s->conf.manifest->hash),
+        .address = s->address,
+        .process = s->process,
+        .n_shards = n,
+        .shards = report,
+        .standby = s->standby.identity,
+        .standing = s->phase == PS_STANDBY,
+        .lost = s->standby.lost,
+        .trip = lh_link_trip(s->coordinator),
+        .number = ++s->reports_sent,
+        .gives = ps_gives(s),
+    };
+    m.has_refold = ps_refold_report(s, &m.refold);
     *next = (struct ps_report){.server = s, .number = m.number};
     if (!err)
-        err = lh_unary_start(s->coordinator, LH_RPC_REPORT, deadline, &m.base,
-                             &longhaul__v1__report_reply__descriptor, on_answer, next, &next->call);
+        err = lh_ask(s->coordinator, LH_RPC_REPORT, deadline, LH_MESSAGE(report_request, &m),
+                     &lh_wire_report_reply, on_answer, next, &next->call);
     if (err) next->call = NULL;                                    // the next tick tries again
     for (uint32_t i = 0; i < n; i++) ps_vouch_forget(s->shard[i]); // it is answered once
     for (uint32_t i = 0; i < n && packed; i++) free(packed[i]);
     free(packed);
     free(rows);
     free(report);
-    free(point);
-    free(list);
 }
 
 static int64_t interval(const struct ps_server *s)

@@ -6,9 +6,9 @@
 #include <stdlib.h>
 
 #include "common/net/rpc.h"
-#include "longhaul/v1/health.pb-c.h"
-#include "longhaul/v1/member.pb-c.h"
-#include "longhaul/v1/shard.pb-c.h"
+#include "common/net/wire_admin.h"
+#include "common/net/wire_member.h"
+#include "common/net/wire_shard.h"
 #include "server/answer.h"
 #include "server/core.h"
 #include "server/push/follow.h"
@@ -51,10 +51,10 @@ static void silence(void *arg)
 }
 
 // Handles the coordinator's answer to a report. report.c takes its parts on copies and the plan.
-static void answered(struct ps_server *s, const struct Longhaul__V1__ReportReply *m)
+static void answered(struct ps_server *s, const struct lh_report_reply *m)
 {
     ps_move_told(s, m);
-    ps_refold_told(s, m->refold);
+    if (m->has_refold) ps_refold_told(s, &m->refold);
     if (s->phase == PS_STOPPED) return;
     if (s->phase == PS_STANDBY) ps_standby_told(s, m);
 }
@@ -170,14 +170,14 @@ void ps_server_stop(struct ps_server *s)
 
 // ---------------------------------------------------------------- the door
 
-static void on_health(void *self, struct lh_request *rq, const ProtobufCMessage *m)
+static void on_health(void *self, struct lh_request *rq, const void *m)
 {
     (void)m;
     struct ps_server *s = self;
     ps_answer_health(rq, s->phase == PS_SERVING || s->phase == PS_STANDBY);
 }
 
-static void on_status(void *self, struct lh_request *rq, const ProtobufCMessage *m)
+static void on_status(void *self, struct lh_request *rq, const void *m)
 {
     (void)m;
     struct lh_buf json = lh_buf(LH_SMALL_BYTES);
@@ -225,11 +225,11 @@ lh_err ps_server_on_call(void *self, struct lh_call *call, enum lh_rpc rpc,
     case LH_RPC_SNAPSHOT: return ps_snapshot_accept(s, call, peer, ops, call_self);
     case LH_RPC_CONFIRM: return ps_confirm_accept(s, call, peer, ops, call_self);
     case LH_RPC_SHARD_STATUS:
-        return lh_request_accept(call, peer, &longhaul__v1__shard_status_request__descriptor,
-                                 on_status, s, ops, call_self);
+        return lh_request_take(call, peer, &lh_wire_shard_status_request, on_status, s, ops,
+                               call_self);
     case LH_RPC_HEALTH_CHECK:
-        return lh_request_accept(call, peer, &grpc__health__v1__health_check_request__descriptor,
-                                 on_health, s, ops, call_self);
+        return lh_request_take(call, peer, &lh_wire_health_check_request, on_health, s, ops,
+                               call_self);
     default: return lh_fail(LH_ERR_UNSUPPORTED, "%s is not answered here", lh_rpc_path(rpc));
     }
 }

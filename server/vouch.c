@@ -14,9 +14,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/net/head.h"
+#include "common/net/wire_member.h"
 #include "kernels/state/possession.h"
-#include "longhaul/v1/member.pb-c.h"
 #include "server/core.h"
 #include "server/report.h"
 
@@ -30,11 +29,8 @@ struct ps_mark {
 void ps_vouch_forget(struct ps_shard *s)
 {
     free(s->asked.point);
-    free(s->asked.item);
-    free(s->asked.list);
-    free(s->asked.vouched);
-    free(s->asked.vouched_list);
-    free(s->asked.mark);
+    free(s->asked.held);
+    free(s->asked.foreign);
     s->asked = (struct ps_asked){.marks = s->asked.marks, .secret = s->asked.secret};
 }
 
@@ -82,7 +78,7 @@ void ps_vouch_folded(struct ps_shard *s)
 // ---------------------------------------------------------------- what is asked
 
 // Without memory, the point stays unanswered.
-static void note(struct ps_asked *a, const Longhaul__V1__Point *p)
+static void note(struct ps_asked *a, const struct lh_point *p)
 {
     if (a->count == a->cap) {
         size_t cap = a->cap ? 2 * a->cap : 8;
@@ -91,15 +87,16 @@ static void note(struct ps_asked *a, const Longhaul__V1__Point *p)
         a->point = grown;
         a->cap = cap;
     }
-    a->point[a->count++] = lh_point_of(p);
+    a->point[a->count++] = *p;
 }
 
-void ps_vouch_told(struct ps_server *s, const Longhaul__V1__ReportReply *m)
+void ps_vouch_told(struct ps_server *s, const struct lh_report_reply *m)
 {
     for (uint32_t i = 0; i < s->conf.shard_count; i++) ps_vouch_forget(s->shard[i]);
     for (size_t i = 0; i < m->n_copies; i++) {
-        struct ps_shard *shard = ps_server_shard(s, m->copies[i]->shard);
-        if (shard && m->copies[i]->chain.len == LH_HASH_BYTES) note(&shard->asked, m->copies[i]);
+        const struct lh_shard_point *p = &m->copies[i];
+        struct ps_shard *shard = ps_server_shard(s, p->shard);
+        if (shard && p->chained) note(&shard->asked, &p->at);
     }
 }
 
@@ -118,39 +115,24 @@ static bool look_up(struct ps_shard *s, const struct lh_point *p, bool *held, st
     return *held || (!ps_shard_stand(s, p, &stand) && stand == PS_POINT_OTHER);
 }
 
-static void put_vouched(struct ps_asked *a, size_t i, const struct ps_mark *mark)
-{
-    Longhaul__V1__Vouched *v = &a->vouched[i];
-    longhaul__v1__vouched__init(v);
-    a->mark[i] = *mark;
-    v->of = &a->item[i];
-    v->challenge = (ProtobufCBinaryData){LH_HASH_BYTES, a->mark[i].challenge.b};
-    v->answer = (ProtobufCBinaryData){LH_HASH_BYTES, a->mark[i].answer.b};
-}
-
-void ps_vouch_answer(struct ps_shard *s, Longhaul__V1__ShardReport *out)
+void ps_vouch_answer(struct ps_shard *s, struct lh_shard_report *out)
 {
     struct ps_asked *a = &s->asked;
     if (!a->count) return;
-    a->item = calloc(a->count, sizeof *a->item);
-    a->list = calloc(a->count, sizeof *a->list);
-    a->vouched = calloc(a->count, sizeof *a->vouched);
-    a->vouched_list = calloc(a->count, sizeof *a->vouched_list);
-    a->mark = calloc(a->count, sizeof *a->mark);
-    if (!a->item || !a->list || !a->vouched || !a->vouched_list || !a->mark) return;
-    out->foreign = a->list;
-    out->held = a->vouched_list;
+    a->held = calloc(a->count, sizeof *a->held);
+    a->foreign = calloc(a->count, sizeof *a->foreign);
+    if (!a->held || !a->foreign) return;
+    out->held = a->held;
+    out->foreign = a->foreign;
     for (size_t i = 0; i < a->count; i++) {
         const struct lh_point *p = &a->point[i];
         struct ps_mark mark;
         bool held;
         if (!look_up(s, p, &held, &mark)) continue;
-        a->item[i] = lh_head_point(s->id, p->epoch, p->version, &p->chain);
-        if (!held) {
-            out->foreign[out->n_foreign++] = &a->item[i];
-            continue;
-        }
-        put_vouched(a, i, &mark);
-        out->held[out->n_held++] = &a->vouched[i];
+        struct lh_shard_point of = {s->id, true, *p};
+        if (held)
+            a->held[out->n_held++] = (struct lh_vouched){true, of, mark.challenge, mark.answer};
+        else
+            a->foreign[out->n_foreign++] = of;
     }
 }

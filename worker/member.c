@@ -9,8 +9,7 @@
 
 #include "common/base/check.h"
 #include "common/env/machine.h"
-#include "common/net/head.h"
-#include "longhaul/v1/member.pb-c.h"
+#include "common/net/wire_member.h"
 #include "worker/disk_full.h"
 #include "worker/privacy/private.h"
 #include "worker/push/history.h"
@@ -65,22 +64,22 @@ static void expect(struct wk_shard *s, uint64_t server)
     if (server) link->transport_ops->expect(link, server);
 }
 
-static void take_addresses(struct wk_worker *w, size_t n, Longhaul__V1__ShardAddress **list)
+static void take_addresses(struct wk_worker *w, size_t n, const struct lh_shard_address *list)
 {
     for (size_t i = 0; i < n; i++) {
-        if (list[i]->shard >= w->shards || strlen(list[i]->address) >= LH_ADDRESS_BYTES) continue;
-        struct wk_shard *s = &w->shard[list[i]->shard];
+        if (list[i].shard >= w->shards) continue;
+        struct wk_shard *s = &w->shard[list[i].shard];
         // Before whoever is at the address is greeted.
-        wk_history_told(s, list[i]->epoch, list[i]->version);
-        if (s->session.link) expect(s, list[i]->server);
-        if (strcmp(s->session.address, list[i]->address) == 0) continue;
+        wk_history_told(s, list[i].epoch, list[i].version);
+        if (s->session.link) expect(s, list[i].server);
+        if (strcmp(s->session.address, list[i].address) == 0) continue;
         struct lh_link *link;
         struct lh_transport *t = w->conf.transport;
-        if (t->ops->dial(t, list[i]->address, LH_S, LH_LINE_FIRST, &link)) continue;
+        if (t->ops->dial(t, list[i].address, LH_S, LH_LINE_FIRST, &link)) continue;
         if (s->session.link) s->session.link->transport_ops->hangup(s->session.link);
         s->session.link = link;
-        expect(s, list[i]->server);
-        memcpy(s->session.address, list[i]->address, strlen(list[i]->address) + 1);
+        expect(s, list[i].server);
+        memcpy(s->session.address, list[i].address, strlen(list[i].address) + 1);
         s->session.process = 0;
         s->path = (struct wk_path){0};
         s->stream.tries = s->session.tries = 0;
@@ -146,13 +145,13 @@ static lh_err go_above(struct wk_worker *w)
     return LH_OK;
 }
 
-static void on_join(void *self, lh_err err, const ProtobufCMessage *answer)
+static void on_join(void *self, lh_err err, const void *answer)
 {
     struct wk_worker *w = self;
     w->join = NULL;
     if (w->stopped) return;
     if (!err) {
-        const Longhaul__V1__JoinReply *m = (const Longhaul__V1__JoinReply *)answer;
+        const struct lh_join_reply *m = answer;
         if (w->fresh && m->taken) {
             ask_over(w, m->granted);
             return;
@@ -182,67 +181,44 @@ static void on_join(void *self, lh_err err, const ProtobufCMessage *answer)
     if (!refused(w, "join", err)) again(w, wk_backoff(w, &w->member_tries, err));
 }
 
-// Borrows its texts.
-static Longhaul__V1__Machine machine_of(const struct lh_machine *is)
-{
-    Longhaul__V1__Machine m = LONGHAUL__V1__MACHINE__INIT;
-    const struct {
-        char **to;
-        const char *text;
-    } texts[] = {{&m.version, is->version}, {&m.system, is->system}, {&m.processor, is->processor},
-                 {&m.gpu, is->gpu},         {&m.codec, is->codec},   {&m.cipher, is->cipher}};
-    for (size_t i = 0; i < LH_COUNT(texts); i++)
-        *texts[i].to = (char *)(uintptr_t)texts[i].text; // only read
-    m.processors = is->processors;
-    m.memory_bytes = is->memory_bytes;
-    return m;
-}
-
 static lh_err send_join(struct wk_worker *w)
 {
-    Longhaul__V1__JoinRequest m = LONGHAUL__V1__JOIN_REQUEST__INIT;
-    Longhaul__V1__Trip trip = lh_head_trip(lh_link_trip(w->coordinator));
-    Longhaul__V1__Wire wire = lh_head_wire();
-    m.wire = &wire;
-    lh_head_run(w->conf.job, &w->conf.manifest->hash, &m.job, &m.manifest);
+    struct lh_join_request m = {
+        .wire = lh_versions_ours(),
+        .run = lh_run_of(w->conf.job, &w->conf.manifest->hash),
+        .fresh = w->fresh,
+        .incarnation = w->incarnation.number,
+        .attempt = w->attempt,
+        .over = w->fresh ? w->over : 0,
+        .trip = lh_link_trip(w->coordinator),
+        .epochs = w->conf.epochs,
+        .any_epochs = !w->conf.epochs,
+        .has_machine = w->conf.machine != NULL,
+    };
     // A private region's manifest stays inside: its hash would confirm a guess of its texts.
-    if (!wk_private_is(w))
-        m.units = (ProtobufCBinaryData){LH_HASH_BYTES, (uint8_t *)w->conf.units->hash.b};
-    m.fresh = w->fresh;
-    m.attempt = w->attempt;
-    m.over = w->fresh ? w->over : 0;
+    if (!wk_private_is(w)) m.units = lh_span(w->conf.units->hash.b, LH_HASH_BYTES);
+    if (w->conf.machine) m.machine = *w->conf.machine;
     w->confirming = w->contested;
-    m.incarnation = w->incarnation.number;
-    m.epochs = w->conf.epochs;
-    m.any_epochs = !w->conf.epochs;
-    if (trip.mean_us) m.trip = &trip;
-    Longhaul__V1__Machine machine;
-    if (w->conf.machine) {
-        machine = machine_of(w->conf.machine);
-        m.machine = &machine;
-    }
-    return lh_unary_start(w->coordinator, LH_RPC_JOIN, wk_deadline(w, w->coordinator), &m.base,
-                          &longhaul__v1__join_reply__descriptor, on_join, w, &w->join);
+    return lh_ask(w->coordinator, LH_RPC_JOIN, wk_deadline(w, w->coordinator),
+                  LH_MESSAGE(join_request, &m), &lh_wire_join_reply, on_join, w, &w->join);
 }
 
 // ---------------------------------------------------------------- lease
 
 // ---------------------------------------------------------------- recall
 
-static void take_stable(struct wk_worker *w, size_t n, Longhaul__V1__Point **list)
+static void take_stable(struct wk_worker *w, size_t n, const struct lh_shard_point *list)
 {
     for (size_t i = 0; i < n; i++) {
-        if (list[i]->shard >= w->shards || list[i]->chain.len != LH_HASH_BYTES) continue;
-        struct wk_shard *s = &w->shard[list[i]->shard];
-        s->stable.epoch = list[i]->epoch;
-        s->stable.version = list[i]->version;
-        memcpy(s->stable.chain.b, list[i]->chain.data, LH_HASH_BYTES);
+        if (list[i].shard >= w->shards || !list[i].chained) continue;
+        struct wk_shard *s = &w->shard[list[i].shard];
+        s->stable = list[i].at;
         wk_trim(s);
     }
 }
 
 // An answer without a tag of every shard says nothing.
-static void take_allowance(struct wk_worker *w, const Longhaul__V1__LeaseReply *m)
+static void take_allowance(struct wk_worker *w, const struct lh_lease_reply *m)
 {
     if (!(m->allowance > 0) || m->n_allowance_tags != w->shards) return;
     w->allowance = m->allowance;
@@ -253,7 +229,7 @@ static void take_allowance(struct wk_worker *w, const Longhaul__V1__LeaseReply *
 // The density of pushes follows from it: a little more or less is no reason for another one.
 static void take_rounds(struct wk_worker *w, double rounds)
 {
-    if (!w->conf.told_rounds || !isfinite(rounds) || rounds < 1) return;
+    if (!w->conf.told_rounds || rounds < 1) return;
     if (w->rounds > 0 && fabs(rounds - w->rounds) < w->rounds / 10) return;
     w->rounds = rounds;
     w->conf.told_rounds(w->conf.density_arg, rounds);
@@ -292,7 +268,7 @@ static bool all_ended(const struct wk_worker *w)
     return true;
 }
 
-static void on_lease(void *self, lh_err err, const ProtobufCMessage *answer)
+static void on_lease(void *self, lh_err err, const void *answer)
 {
     struct wk_worker *w = self;
     w->lease = NULL;
@@ -301,7 +277,7 @@ static void on_lease(void *self, lh_err err, const ProtobufCMessage *answer)
         if (!refused(w, "lease", err)) again(w, wk_backoff(w, &w->member_tries, err));
         return;
     }
-    const Longhaul__V1__LeaseReply *m = (const Longhaul__V1__LeaseReply *)answer;
+    const struct lh_lease_reply *m = answer;
     w->member_tries = 0;
     w->told_drained = w->telling_drained && !m->unknown;
     if (m->unknown) {
@@ -329,7 +305,7 @@ static void on_lease(void *self, lh_err err, const ProtobufCMessage *answer)
     go_on(w);
     w->told_done |= w->telling_done && all_ended(w) && w->phase == LH_PHASE_END;
     look_for_servers(w);
-    wk_grants_take(w, lh_span(m->grants.data, m->grants.len));
+    wk_grants_take(w, m->grants);
     take_allowance(w, m);
     wk_units_give_back(w, m->n_recalled, m->recalled);
     uint32_t queued_before = w->queued;
@@ -369,40 +345,38 @@ static uint64_t *list_claimed(const struct wk_worker *w, size_t *count)
     return out;
 }
 
-static size_t list_points(struct wk_worker *w, bool final, Longhaul__V1__Point *item,
-                          Longhaul__V1__Point **list)
+static size_t list_points(const struct wk_worker *w, bool final, struct lh_shard_point *out)
 {
     size_t n = 0;
     for (uint32_t i = 0; i < w->shards; i++) {
-        struct wk_shard *s = &w->shard[i];
+        const struct wk_shard *s = &w->shard[i];
         if (final ? !s->ended : !s->copies.durable.version) continue;
         const struct lh_ledger *l = &s->replica.ledger;
-        item[n] = final ? lh_head_point(i, l->epoch, l->version, &s->final_digest)
-                        : lh_head_point(i, s->copies.durable.epoch, s->copies.durable.version,
-                                        &s->copies.durable.chain);
-        list[n] = &item[n];
-        n++;
+        out[n++] = final ? lh_shard_point(i, l->epoch, l->version, &s->final_digest)
+                         : lh_shard_point(i, s->copies.durable.epoch, s->copies.durable.version,
+                                          &s->copies.durable.chain);
     }
     return n;
 }
 
 // Lists the units held, and those of them, or of an earlier life's, that are begun. Gives one list,
 // the second behind the first.
-static uint64_t *list_units(const struct wk_worker *w, Longhaul__V1__LeaseRequest *m)
+static uint64_t *list_units(const struct wk_worker *w, struct lh_lease_request *m)
 {
     uint64_t *out = malloc((2u * w->queued + w->resume_count + 1) * sizeof *out);
+    uint64_t *begun = out ? out + w->queued : NULL;
     m->holding = out;
-    m->begun = out ? out + w->queued : NULL;
+    m->begun = begun;
     m->n_holding = w->queued;
     for (uint32_t i = 0; out && i < w->queued; i++) {
         out[i] = w->queue[i].unit;
         if (!wk_units_begun(w, &w->queue[i])) continue;
-        m->begun[m->n_begun++] = w->queue[i].unit;
+        begun[m->n_begun++] = w->queue[i].unit;
         m->begun_tokens += w->queue[i].tokens - w->queue[i].done;
     }
     bool idle = w->conf.beside && w->beside.state == WK_BESIDE_AWAY;
     for (uint32_t i = 0; out && i < w->resume_count && !idle; i++)
-        m->begun[m->n_begun++] = w->resume[i].unit;
+        begun[m->n_begun++] = w->resume[i].unit;
     return out;
 }
 
@@ -414,7 +388,7 @@ static bool gives_all(const struct wk_worker *w)
 }
 
 // All that follows from what was trained, and when (privacy.telemetry).
-static void tell_training(struct wk_worker *w, Longhaul__V1__LeaseRequest *m)
+static void tell_training(struct wk_worker *w, struct lh_lease_request *m)
 {
     m->tokens_per_s = wk_idle_speed(w);
     m->tokens = wk_all_tokens(w);
@@ -423,20 +397,17 @@ static void tell_training(struct wk_worker *w, Longhaul__V1__LeaseRequest *m)
     if (w->conf.trainer && !m->step_tokens) // It makes such steps.
         m->step_tokens = w->conf.trainer->ops->step_tokens(w->conf.trainer);
     wk_path_tell(w, m);
-    wk_idle_tell(w, &w->told_progress);
-    m->progress = &w->told_progress;
+    m->has_progress = true;
+    wk_idle_tell(w, &m->progress);
 }
 
 static lh_err send_lease(struct wk_worker *w)
 {
-    Longhaul__V1__LeaseRequest m = LONGHAUL__V1__LEASE_REQUEST__INIT;
-    Longhaul__V1__Trip trip = lh_head_trip(lh_link_trip(w->coordinator));
-    Longhaul__V1__Point *item = calloc(2u * w->shards, sizeof *item);
-    Longhaul__V1__Point **list = calloc(2u * w->shards, sizeof *list);
-    Longhaul__V1__Possession *proof = calloc(w->shards, sizeof *proof);
-    Longhaul__V1__Possession **proofs = calloc(w->shards, sizeof *proofs);
+    struct lh_lease_request m = {.trip = lh_link_trip(w->coordinator)};
+    struct lh_shard_point *points = calloc(2u * w->shards, sizeof *points);
+    struct lh_possession *proofs = calloc(w->shards, sizeof *proofs);
     uint64_t *claims = list_claimed(w, &m.n_claimed), *units = list_units(w, &m);
-    bool memory = item && list && proof && proofs && claims && units;
+    bool memory = points && proofs && claims && units;
     lh_err err = memory ? LH_OK : LH_ERR_NO_MEMORY;
     m.worker = w->id;
     m.incarnation = w->incarnation.number;
@@ -452,20 +423,17 @@ static lh_err send_lease(struct wk_worker *w)
     m.drained = w->telling_drained = wk_units_drained(w);
     m.done = w->telling_done = all_ended(w);
     for (uint32_t i = 0; i < w->shards; i++) w->shard[i].end_asked = w->shard[i].ended;
-    if (trip.mean_us) m.trip = &trip;
     if (!err) {
-        m.n_durable = list_points(w, false, item, list);
-        m.durable = list;
-        m.n_possessions = wk_prove_tell(w, proof, proofs);
+        m.n_durable = list_points(w, false, points);
+        m.durable = points;
+        m.n_possessions = wk_prove_tell(w, proofs);
         m.possessions = proofs;
-        if (m.done) m.n_final = list_points(w, true, item + w->shards, list + w->shards);
-        m.final = list + w->shards;
-        err = lh_unary_start(w->coordinator, LH_RPC_LEASE, wk_deadline(w, w->coordinator), &m.base,
-                             &longhaul__v1__lease_reply__descriptor, on_lease, w, &w->lease);
+        if (m.done) m.n_final = list_points(w, true, points + w->shards);
+        m.final = points + w->shards;
+        err = lh_ask(w->coordinator, LH_RPC_LEASE, wk_deadline(w, w->coordinator),
+                     LH_MESSAGE(lease_request, &m), &lh_wire_lease_reply, on_lease, w, &w->lease);
     }
-    free(item);
-    free(list);
-    free(proof);
+    free(points);
     free(proofs);
     free(claims);
     free(units);

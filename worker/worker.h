@@ -19,8 +19,8 @@
 #include "common/env/log.h"
 #include "common/format/histogram.h"
 #include "common/format/units.h"
+#include "common/net/wire_member.h"
 #include "kernels/view.h"
-#include "longhaul/v1/member.pb-c.h"
 #include "worker/external/external.h"
 #include "worker/left_out.h"
 #include "worker/privacy/private.h"
@@ -198,12 +198,6 @@ struct wk_beside {
     int64_t renew_ns;         // time that this process spent on corrections
     _Atomic int64_t delta_ns; // time for deltas, on the encode lane
 };
-struct wk_told_path { // one path, as reported in a lease request
-    char address[LH_ADDRESS_BYTES];
-    Longhaul__V1__Path path;
-    Longhaul__V1__Trip trip;
-    Longhaul__V1__Estimate push_s, up, down;
-};
 enum { WK_PIECES_MAX = 64 };
 
 struct wk_worker {
@@ -287,16 +281,13 @@ struct wk_worker {
     struct lh_estimate batch_s, utilised; // time of a step; share of the time spent in steps
     int64_t busy_ns, busy_told,
         busy_since; // time in steps; the part reported; time of the last request
-    struct wk_told_path told_path[LH_PATHS_MAX]; // memory of the request in flight
-    Longhaul__V1__Path *told_paths[LH_PATHS_MAX];
-    Longhaul__V1__Estimate told_speed, told_batch;
-    Longhaul__V1__Progress told_progress;
-    struct wk_tensor_norms *norms; // stats.c: [tensors]; NULL: never requested
-    uint64_t norms_round;          // the round in which norms are due
-    struct wk_evaluated evaluated; // the last evaluation; languages 0: none yet
-    uint64_t evaluated_credited;   // the run's credited tokens at that evaluation
-    uint32_t ranks;                // processes that share the steps' work; node.c sets it
-    uint64_t told_tokens;          // maximum returned by wk_all_tokens()
+    struct lh_path told_path[LH_PATHS_MAX]; // memory of a lease request
+    struct wk_tensor_norms *norms;          // stats.c: [tensors]; NULL: never requested
+    uint64_t norms_round;                   // the round in which norms are due
+    struct wk_evaluated evaluated;          // the last evaluation; languages 0: none yet
+    uint64_t evaluated_credited;            // the run's credited tokens at that evaluation
+    uint32_t ranks;                         // processes that share the steps' work; node.c sets it
+    uint64_t told_tokens;                   // maximum returned by wk_all_tokens()
     struct {
         uint64_t tokens, steps; // an external trainer counts from the start of its life
         uint64_t cut_tokens;    // tokens in cuts of shard 0

@@ -92,7 +92,9 @@ static lh_err get_text(const ProtobufCMessage *m, const ProtobufCFieldDescriptor
         *(const char **)to(out, r->at) = text;
         return LH_OK;
     }
-    memcpy(to(out, r->at), text, n < r->size ? n : r->size - 1);
+    char *name = to(out, r->at);
+    for (size_t i = 0; i < n && i + 1 < r->size; i++)
+        name[i] = text[i] >= ' ' && text[i] < 127 ? text[i] : '?';
     return LH_OK;
 }
 

@@ -15,7 +15,7 @@ enum lh_wire_kind {
     LH_WIRE_F32,
     LH_WIRE_F64,
     LH_WIRE_TEXT,     // const char *, `size` bytes at most without its zero
-    LH_WIRE_NAME,     // char[size]; a longer text is cut
+    LH_WIRE_NAME,     // char[size]; a longer text is cut, unprintable characters become '?'
     LH_WIRE_BYTES,    // struct lh_span, `size` bytes at most
     LH_WIRE_FIXED,    // uint8_t[size]: all or absent
     LH_WIRE_NEEDED,   // uint8_t[size]: all, never absent

@@ -14,11 +14,11 @@
 #include "common/base/limits.h"
 #include "common/net/grpc/transport_grpc.h"
 #include "common/net/rpc.h"
+#include "common/net/wire_admin.h"
+#include "common/net/wire_shard.h"
 #include "common/security/certs.h"
 #include "deploy/ask/links.h"
 #include "deploy/ask/up_status.h"
-#include "longhaul/v1/member.pb-c.h"
-#include "longhaul/v1/shard.pb-c.h"
 
 // Over a path of 3 s, the first attempt's time is too short to connect, but it measures the round
 // trip; the second attempt then gets more time (FAR_WAIT_S).
@@ -152,31 +152,30 @@ void dp_admin_close(struct dp_admin *a)
 
 struct asked {
     struct lh_env *env;
-    lh_err (*take)(void *arg, const ProtobufCMessage *answer);
+    lh_err (*take)(void *arg, const void *answer);
     void *arg;
     lh_err err;
 };
 
-static void on_answer(void *self, lh_err err, const ProtobufCMessage *answer)
+static void on_answer(void *self, lh_err err, const void *answer)
 {
     struct asked *q = self;
     q->err = !err && q->take ? q->take(q->arg, answer) : err;
     lh_env_real_stop(q->env);
 }
 
-lh_err dp_admin_ask(struct dp_admin *a, enum lh_rpc rpc, const ProtobufCMessage *question,
-                    const ProtobufCMessageDescriptor *answer,
-                    lh_err (*take)(void *arg, const ProtobufCMessage *answer), void *arg)
+lh_err dp_admin_ask(struct dp_admin *a, enum lh_rpc rpc, const struct lh_wire_type *type,
+                    const void *question, const struct lh_wire_type *answer,
+                    lh_err (*take)(void *arg, const void *answer), void *arg)
 {
     struct asked q = {a->env, take, arg, LH_OK};
     struct lh_unary *call;
     int64_t begun = lh_now(a->env), first_ns = LH_GRPC_CONNECT_MS * LH_MS / 10 * 9;
-    LH_TRY(
-        lh_unary_start(a->link, rpc, WAIT_S * LH_SECOND, question, answer, on_answer, &q, &call));
+    LH_TRY(lh_ask(a->link, rpc, WAIT_S * LH_SECOND, type, question, answer, on_answer, &q, &call));
     lh_env_real_run(a->env);
     if (q.err == LH_ERR_UNAVAILABLE && lh_now(a->env) - begun >= first_ns) { // it took its time
-        LH_TRY(lh_unary_start(a->link, rpc, FAR_WAIT_S * LH_SECOND, question, answer, on_answer, &q,
-                              &call));
+        LH_TRY(lh_ask(a->link, rpc, FAR_WAIT_S * LH_SECOND, type, question, answer, on_answer, &q,
+                      &call));
         lh_env_real_run(a->env);
     }
     if (lh_exit_of(q.err) != LH_EXIT_UNREACHABLE) return q.err;
@@ -202,10 +201,10 @@ struct slices { // a state is fetched in slices of its text
     uint64_t number, bytes;
 };
 
-static LH_MUST lh_err take_slice(void *arg, const ProtobufCMessage *answer)
+static LH_MUST lh_err take_slice(void *arg, const void *answer)
 {
     struct slices *s = arg;
-    const Longhaul__V1__StatusReply *m = (const Longhaul__V1__StatusReply *)answer;
+    const struct lh_status_reply *m = answer;
     lh_put(&s->text, m->json, strlen(m->json));
     s->number = m->text;
     s->bytes = m->bytes;
@@ -217,12 +216,10 @@ static LH_MUST lh_err ask_slices(struct dp_admin *a, struct slices *s)
     lh_buf_clear(&s->text);
     s->number = 0;
     do {
-        Longhaul__V1__StatusRequest question = LONGHAUL__V1__STATUS_REQUEST__INIT;
         size_t had = s->text.len;
-        question.text = s->number;
-        question.from = had;
-        LH_TRY(dp_admin_ask(a, LH_RPC_STATUS, &question.base,
-                            &longhaul__v1__status_reply__descriptor, take_slice, s));
+        struct lh_status_request question = {.text = s->number, .from = had};
+        LH_TRY(dp_admin_ask(a, LH_RPC_STATUS, LH_MESSAGE(status_request, &question),
+                            &lh_wire_status_reply, take_slice, s));
         if (s->text.len == had) return lh_fail(LH_ERR_MALFORMED, "an empty slice of a state");
     } while (s->number && s->text.len < s->bytes);
     lh_put_u8(&s->text, 0);
@@ -273,9 +270,10 @@ static LH_MUST lh_err server_link(struct dp_admin *a, const char *address, struc
     return LH_OK;
 }
 
-static LH_MUST lh_err take_server(void *arg, const ProtobufCMessage *answer)
+static LH_MUST lh_err take_server(void *arg, const void *answer)
 {
-    json_t *all = json_loads(((const Longhaul__V1__StatusReply *)answer)->json, 0, NULL);
+    const struct lh_status_reply *m = answer;
+    json_t *all = json_loads(m->json, 0, NULL);
     if (!json_is_array(json_object_get(all, "shards"))) {
         json_decref(all);
         return lh_fail(LH_ERR_MALFORMED, "the answer is no server's status");
@@ -286,14 +284,15 @@ static LH_MUST lh_err take_server(void *arg, const ProtobufCMessage *answer)
 
 lh_err dp_admin_server(struct dp_admin *a, const char *address, json_t **out)
 {
-    Longhaul__V1__ShardStatusRequest question = LONGHAUL__V1__SHARD_STATUS_REQUEST__INIT;
+    struct lh_shard_status_request question = {0};
     struct asked q = {a->env, take_server, out, LH_OK};
     struct lh_link *link = NULL;
     struct lh_unary *call;
     *out = NULL;
     LH_TRY(server_link(a, address, &link));
-    LH_TRY(lh_unary_start(link, LH_RPC_SHARD_STATUS, SERVER_WAIT_S * LH_SECOND, &question.base,
-                          &longhaul__v1__status_reply__descriptor, on_answer, &q, &call));
+    LH_TRY(lh_ask(link, LH_RPC_SHARD_STATUS, SERVER_WAIT_S * LH_SECOND,
+                  LH_MESSAGE(shard_status_request, &question), &lh_wire_status_reply, on_answer, &q,
+                  &call));
     lh_env_real_run(a->env);
     return q.err;
 }

@@ -5,9 +5,9 @@
 #include <string.h>
 
 #include "common/base/limits.h"
+#include "common/net/wire_admin.h"
 #include "deploy/ask/admin.h"
 #include "deploy/tool/commands.h"
-#include "longhaul/v1/member.pb-c.h"
 
 struct request {
     struct dp_admin admin;
@@ -80,24 +80,24 @@ static void tell(const struct request *q)
                q->adopted, s, q->adopted == 1 ? "it" : "them");
 }
 
-static lh_err take_answer(void *arg, const ProtobufCMessage *m)
+static lh_err take_answer(void *arg, const void *answer)
 {
     struct request *q = arg;
-    q->adopted = ((const Longhaul__V1__AdoptReply *)m)->shards;
+    const struct lh_adopt_reply *m = answer;
+    q->adopted = m->shards;
     return LH_OK;
 }
 
 static LH_MUST lh_err adopt(struct request *q)
 {
-    Longhaul__V1__AdoptRequest m = LONGHAUL__V1__ADOPT_REQUEST__INIT;
-    if (!q->state) m.server = (char *)(uintptr_t)q->server; // not changed
-    m.state = (ProtobufCBinaryData){q->digest_bytes, q->digest};
-    m.n_shards = q->shards;
-    m.shards = q->shard;
+    struct lh_adopt_request m = {.server = q->state ? NULL : q->server,
+                                 .n_shards = q->shards,
+                                 .shards = q->shard,
+                                 .state = lh_span(q->digest, q->digest_bytes)};
     lh_err err = dp_admin_open(&q->admin);
     if (!err)
-        err = dp_admin_ask(&q->admin, LH_RPC_ADOPT, &m.base, &longhaul__v1__adopt_reply__descriptor,
-                           take_answer, q);
+        err = dp_admin_ask(&q->admin, LH_RPC_ADOPT, LH_MESSAGE(adopt_request, &m),
+                           &lh_wire_adopt_reply, take_answer, q);
     if (!err) tell(q);
     dp_admin_close(&q->admin);
     return err;

@@ -5,9 +5,9 @@
 
 #include "common/base/check.h"
 #include "common/base/limits.h"
+#include "common/net/wire_admin.h"
 #include "deploy/ask/admin.h"
 #include "deploy/tool/commands.h"
-#include "longhaul/v1/member.pb-c.h"
 
 struct request {
     struct dp_admin admin;
@@ -16,23 +16,21 @@ struct request {
     uint32_t units; // affected units, from the coordinator's answer
 };
 
-static lh_err take_answer(void *arg, const ProtobufCMessage *m)
+static lh_err take_answer(void *arg, const void *answer)
 {
     struct request *q = arg;
-    q->units = ((const Longhaul__V1__MoveReply *)m)->units;
+    const struct lh_move_reply *m = answer;
+    q->units = m->units;
     return LH_OK;
 }
 
 static LH_MUST lh_err ask(struct request *q)
 {
-    Longhaul__V1__MoveRequest m = LONGHAUL__V1__MOVE_REQUEST__INIT;
-    m.balancer = (char *)(uintptr_t)q->what; // not changed
-    m.unit = q->unit;
-    m.to = (char *)(uintptr_t)(q->to ? q->to : "");
+    struct lh_move_request m = {.balancer = q->what, .unit = q->unit, .to = q->to};
     lh_err err = dp_admin_open(&q->admin);
     if (!err)
-        err = dp_admin_ask(&q->admin, LH_RPC_MOVE, &m.base, &longhaul__v1__move_reply__descriptor,
-                           take_answer, q);
+        err = dp_admin_ask(&q->admin, LH_RPC_MOVE, LH_MESSAGE(move_request, &m),
+                           &lh_wire_move_reply, take_answer, q);
     dp_admin_close(&q->admin);
     return err;
 }

@@ -4,11 +4,11 @@
 
 #include "common/base/check.h"
 #include "common/base/limits.h"
+#include "common/net/wire_admin.h"
 #include "deploy/ask/admin.h"
 #include "deploy/ask/drain.h"
 #include "deploy/tool/commands.h"
 #include "deploy/tool/table.h"
-#include "longhaul/v1/member.pb-c.h"
 
 static const int64_t POLL_NS = 500 * LH_MS;
 
@@ -31,13 +31,9 @@ static const struct dp_column columns[] = {
 
 static LH_MUST lh_err send(struct request *q)
 {
-    Longhaul__V1__DrainRequest m = LONGHAUL__V1__DRAIN_REQUEST__INIT;
-    m.region = q->scope.region;
-    m.worker = q->scope.worker;
-    m.end = q->end;
-    m.undo = q->undo;
-    return dp_admin_ask(&q->admin, LH_RPC_DRAIN, &m.base, &longhaul__v1__drain_reply__descriptor,
-                        NULL, NULL);
+    struct lh_drain_request m = {q->scope.region, q->scope.worker, q->end, q->undo};
+    return dp_admin_ask(&q->admin, LH_RPC_DRAIN, LH_MESSAGE(drain_request, &m),
+                        &lh_wire_drain_reply, NULL, NULL);
 }
 
 // Polls until all have drained or the time is over. *status: the last one received.

@@ -5,9 +5,9 @@
 
 #include "common/base/check.h"
 #include "common/base/limits.h"
+#include "common/net/wire_admin.h"
 #include "deploy/ask/admin.h"
 #include "deploy/tool/commands.h"
-#include "longhaul/v1/member.pb-c.h"
 
 enum wish { EXPEL, ADMIT, RETIRE };
 
@@ -21,10 +21,10 @@ struct request {
     bool changed;
 };
 
-static lh_err take_answer(void *arg, const ProtobufCMessage *m)
+static lh_err take_answer(void *arg, const void *answer)
 {
     struct request *q = arg;
-    const Longhaul__V1__ExpelReply *a = (const Longhaul__V1__ExpelReply *)m;
+    const struct lh_expel_reply *a = answer;
     q->identity = a->identity;
     q->changed = a->changed;
     snprintf(q->region, sizeof q->region, "%s", a->region);
@@ -33,14 +33,13 @@ static lh_err take_answer(void *arg, const ProtobufCMessage *m)
 
 static LH_MUST lh_err send(struct request *q)
 {
-    Longhaul__V1__ExpelRequest m = LONGHAUL__V1__EXPEL_REQUEST__INIT;
-    m.name = q->name;
-    m.region = q->region;
-    m.server = q->server;
-    m.admit = q->wish == ADMIT;
-    m.retire = q->wish == RETIRE;
-    return dp_admin_ask(&q->admin, LH_RPC_EXPEL, &m.base, &longhaul__v1__expel_reply__descriptor,
-                        take_answer, q);
+    struct lh_expel_request m = {.name = q->name,
+                                 .region = q->region,
+                                 .server = q->server,
+                                 .admit = q->wish == ADMIT,
+                                 .retire = q->wish == RETIRE};
+    return dp_admin_ask(&q->admin, LH_RPC_EXPEL, LH_MESSAGE(expel_request, &m),
+                        &lh_wire_expel_reply, take_answer, q);
 }
 
 static LH_MUST lh_err ask(struct request *q)

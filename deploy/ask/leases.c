@@ -1,22 +1,22 @@
 // Fetches the leases of single units, page by page. See leases.h.
+#include "common/net/wire_admin.h"
 #include "deploy/ask/leases.h"
 
 #include <string.h>
 
 #include "common/base/check.h"
 #include "deploy/tool/table.h"
-#include "longhaul/v1/member.pb-c.h"
 
 struct page {
     json_t *rows;
     uint64_t next; // UINT64_MAX: the last page
 };
 
-static LH_MUST lh_err take_page(void *self, const ProtobufCMessage *answer)
+static LH_MUST lh_err take_page(void *self, const void *answer)
 {
     struct page *p = self;
-    const char *text = ((const Longhaul__V1__StatusReply *)answer)->json;
-    json_t *o = json_loads(text, JSON_REJECT_DUPLICATES, NULL);
+    const struct lh_status_reply *m = answer;
+    json_t *o = json_loads(m->json, JSON_REJECT_DUPLICATES, NULL);
     json_t *rows = json_object_get(o, "leases"), *next = json_object_get(o, "next");
     uint64_t from = p->next;
     lh_err err = LH_OK;
@@ -33,15 +33,14 @@ static LH_MUST lh_err take_page(void *self, const ProtobufCMessage *answer)
 lh_err dp_leases_ask(struct dp_admin *a, const struct dp_lease_filter *filter, json_t *rows)
 {
     struct page page = {.rows = rows};
-    Longhaul__V1__StatusRequest m = LONGHAUL__V1__STATUS_REQUEST__INIT;
-    const char *const given[] = {filter->state, filter->home, filter->language, filter->worker};
-    char **const field[] = {&m.state, &m.home, &m.language, &m.worker};
-    m.part = (char *)(uintptr_t) "leases"; // packed, not changed
-    for (size_t i = 0; i < LH_COUNT(field); i++)
-        if (given[i]) *field[i] = (char *)(uintptr_t)given[i];
+    struct lh_status_request m = {.part = "leases",
+                                  .state = filter->state,
+                                  .home = filter->home,
+                                  .language = filter->language,
+                                  .worker = filter->worker};
     while (page.next != UINT64_MAX) {
         m.from = page.next;
-        LH_TRY(dp_admin_ask(a, LH_RPC_STATUS, &m.base, &longhaul__v1__status_reply__descriptor,
+        LH_TRY(dp_admin_ask(a, LH_RPC_STATUS, LH_MESSAGE(status_request, &m), &lh_wire_status_reply,
                             take_page, &page));
     }
     return LH_OK;

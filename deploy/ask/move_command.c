@@ -3,10 +3,10 @@
 #include <string.h>
 
 #include "common/base/limits.h"
+#include "common/net/wire_admin.h"
 #include "deploy/ask/admin.h"
 #include "deploy/tool/commands.h"
 #include "deploy/tool/table.h"
-#include "longhaul/v1/member.pb-c.h"
 
 static const int64_t POLL_NS = 200 * LH_MS;
 
@@ -18,18 +18,18 @@ struct request {
     bool wait, moved;
 };
 
-static lh_err take_answer(void *arg, const ProtobufCMessage *m)
+static lh_err take_answer(void *arg, const void *answer)
 {
     struct request *q = arg;
-    q->shards = ((const Longhaul__V1__MoveReply *)m)->shards;
+    const struct lh_move_reply *m = answer;
+    q->shards = m->shards;
     return LH_OK;
 }
 
 static LH_MUST lh_err send(struct request *q)
 {
-    Longhaul__V1__MoveRequest m = LONGHAUL__V1__MOVE_REQUEST__INIT;
-    m.server = (char *)(uintptr_t)q->server; // not changed
-    return dp_admin_ask(&q->admin, LH_RPC_MOVE, &m.base, &longhaul__v1__move_reply__descriptor,
+    struct lh_move_request m = {.server = q->server};
+    return dp_admin_ask(&q->admin, LH_RPC_MOVE, LH_MESSAGE(move_request, &m), &lh_wire_move_reply,
                         take_answer, q);
 }
 

@@ -2,9 +2,9 @@
 #include <stdio.h>
 
 #include "common/base/check.h"
+#include "common/net/wire_admin.h"
 #include "deploy/ask/admin.h"
 #include "deploy/tool/commands.h"
-#include "longhaul/v1/member.pb-c.h"
 
 struct request {
     struct dp_admin admin;
@@ -13,10 +13,10 @@ struct request {
     uint32_t workers;
 };
 
-static lh_err take_answer(void *arg, const ProtobufCMessage *answer)
+static lh_err take_answer(void *arg, const void *answer)
 {
     struct request *q = arg;
-    const Longhaul__V1__PauseReply *m = (const Longhaul__V1__PauseReply *)answer;
+    const struct lh_pause_reply *m = answer;
     q->workers = m->workers;
     q->changed = m->changed;
     return LH_OK;
@@ -24,13 +24,11 @@ static lh_err take_answer(void *arg, const ProtobufCMessage *answer)
 
 static LH_MUST lh_err ask(struct request *q)
 {
-    Longhaul__V1__PauseRequest m = LONGHAUL__V1__PAUSE_REQUEST__INIT;
-    m.resume = q->resume;
-    if (q->why) m.why = (char *)(uintptr_t)q->why; // not changed
+    struct lh_pause_request m = {.why = q->why, .resume = q->resume};
     lh_err err = dp_admin_open(&q->admin);
     if (!err)
-        err = dp_admin_ask(&q->admin, LH_RPC_PAUSE, &m.base, &longhaul__v1__pause_reply__descriptor,
-                           take_answer, q);
+        err = dp_admin_ask(&q->admin, LH_RPC_PAUSE, LH_MESSAGE(pause_request, &m),
+                           &lh_wire_pause_reply, take_answer, q);
     dp_admin_close(&q->admin);
     return err;
 }

@@ -12,9 +12,9 @@
 #include "common/base/check.h"
 #include "common/base/limits.h"
 #include "common/base/text.h"
+#include "common/net/wire_admin.h"
 #include "deploy/ask/admin.h"
 #include "deploy/tool/commands.h"
-#include "longhaul/v1/member.pb-c.h"
 
 static const int64_t POLL_NS = 300 * LH_MS;
 
@@ -25,7 +25,7 @@ struct request {
     // what is asked for
     char region[LH_NAME_BYTES], name[LH_NAME_BYTES]; // refold
     uint64_t from, to;
-    Longhaul__V1__ShardVersion version[DP_TEXTS_MAX], *versions[DP_TEXTS_MAX];
+    struct lh_shard_version version[DP_TEXTS_MAX];
     size_t version_count;
     // the last answer
     uint64_t number, left_out;
@@ -34,10 +34,10 @@ struct request {
     char why[400];
 };
 
-static lh_err take_answer(void *arg, const ProtobufCMessage *m)
+static lh_err take_answer(void *arg, const void *answer)
 {
     struct request *q = arg;
-    const Longhaul__V1__RefoldReply *a = (const Longhaul__V1__RefoldReply *)m;
+    const struct lh_refold_reply *a = answer;
     bool forgotten = !a->number; // the coordinator was restarted before it went: asked anew
     if (forgotten && q->goes)
         return lh_fail(LH_ERR_CONFLICT, "another order came after this one: `longhaul events` says "
@@ -57,16 +57,15 @@ static lh_err take_answer(void *arg, const ProtobufCMessage *m)
 
 static LH_MUST lh_err ask(struct request *q)
 {
-    Longhaul__V1__RefoldRequest m = LONGHAUL__V1__REFOLD_REQUEST__INIT;
-    m.name = q->name;
-    m.region = q->region;
-    m.from = q->from;
-    m.to = q->to;
-    m.shards = q->versions;
-    m.n_shards = q->version_count;
-    m.number = q->number;
-    return dp_admin_ask(&q->admin, LH_RPC_REFOLD, &m.base, &longhaul__v1__refold_reply__descriptor,
-                        take_answer, q);
+    struct lh_refold_request m = {.name = q->name,
+                                  .region = q->region,
+                                  .from = q->from,
+                                  .to = q->to,
+                                  .n_shards = q->version_count,
+                                  .shards = q->version,
+                                  .number = q->number};
+    return dp_admin_ask(&q->admin, LH_RPC_REFOLD, LH_MESSAGE(refold_request, &m),
+                        &lh_wire_refold_reply, take_answer, q);
 }
 
 // Asks until the order is over, refused, or the time is.
@@ -143,11 +142,7 @@ static LH_MUST lh_err parse_version(struct request *q, const char *text)
     snprintf(number, sizeof number, "%.*s", (int)(colon - text), text);
     LH_TRY(dp_number("--to", number, 0, LH_SHARDS_MAX - 1, &shard));
     LH_TRY(dp_number("--to", colon + 1, 1, UINT64_MAX - 1, &version));
-    Longhaul__V1__ShardVersion *v = &q->version[q->version_count];
-    longhaul__v1__shard_version__init(v);
-    v->shard = (uint32_t)shard;
-    v->version = version;
-    q->versions[q->version_count++] = v;
+    q->version[q->version_count++] = (struct lh_shard_version){(uint32_t)shard, version};
     return LH_OK;
 }
 

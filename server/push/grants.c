@@ -9,7 +9,7 @@
 #include <string.h>
 
 #include "common/env/numbers.h"
-#include "longhaul/v1/member.pb-c.h"
+#include "common/net/wire_member.h"
 #include "server/core.h"
 
 enum { NUMBERS = LH_GRANT_KEY_BYTES / 8 };
@@ -55,16 +55,16 @@ static lh_err store(struct ps_shard *s)
     return err == LH_ERR_DISK_FULL ? LH_OK : err;
 }
 
-void ps_grants_told(struct ps_server *s, const Longhaul__V1__ReportReply *m)
+void ps_grants_told(struct ps_server *s, const struct lh_report_reply *m)
 {
     for (size_t i = 0; i < m->n_keys; i++) {
-        const Longhaul__V1__ShardKey *k = m->keys[i];
+        const struct lh_shard_key *k = &m->keys[i];
         struct ps_shard *shard = ps_server_shard(s, k->shard);
-        if (!shard || k->key.len != LH_GRANT_KEY_BYTES) continue;
+        if (!shard) continue;
         struct ps_grants *g = &shard->grants;
-        bool same = g->keyed && !memcmp(g->key.b, k->key.data, LH_GRANT_KEY_BYTES);
+        bool same = g->keyed && !memcmp(g->key.b, k->key, LH_GRANT_KEY_BYTES);
         if (same && g->stored) continue;
-        memcpy(g->key.b, k->key.data, LH_GRANT_KEY_BYTES);
+        memcpy(g->key.b, k->key, LH_GRANT_KEY_BYTES);
         g->keyed = true;
         lh_err err = store(shard);
         if (err) {

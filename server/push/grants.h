@@ -6,7 +6,7 @@
 #include "common/format/grant.h"
 #include "common/format/ledger.h"
 
-struct Longhaul__V1__ReportReply;
+struct lh_report_reply;
 struct ps_server;
 struct ps_shard;
 
@@ -20,7 +20,7 @@ struct ps_grants { // a shard's key
 // again.
 LH_MUST lh_err ps_grants_load(struct ps_shard *s);
 // Takes the keys from a coordinator's answer and stores them in the directory.
-void ps_grants_told(struct ps_server *s, const struct Longhaul__V1__ReportReply *m);
+void ps_grants_told(struct ps_server *s, const struct lh_report_reply *m);
 // LH_ERR_GRANT: a claim was not granted to the frame's worker or appears twice, or the worker may
 // not claim units. LH_ERR_BOUND: too many steps or tokens.
 LH_MUST lh_err ps_grants_check(const struct ps_grants *g, const struct lh_ledger *l,

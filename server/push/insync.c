@@ -17,9 +17,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/net/head.h"
 #include "common/net/rpc.h"
-#include "longhaul/v1/member.pb-c.h"
+#include "common/net/wire_member.h"
 #include "common/net/wire_shard.h"
 #include "server/core.h"
 #include "server/push/follow.h"
@@ -132,15 +131,14 @@ static void become(struct ps_shard *s, enum ps_insync_state state)
 }
 
 // An owner on an older copy must not strike the standby out.
-static LH_MUST lh_err check_standby(const struct ps_shard *s, const Longhaul__V1__InSyncReply *m)
+static LH_MUST lh_err check_standby(const struct ps_shard *s, const struct lh_in_sync_reply *m)
 {
-    struct lh_point held = lh_point_of(m->held);
     bool shown;
-    LH_TRY(ps_older_copy_shown(s, m->standby, &held, &shown));
-    return shown ? ps_older_copy_error(s, &held) : LH_OK;
+    LH_TRY(ps_older_copy_shown(s, m->standby, &m->held.at, &shown));
+    return shown ? ps_older_copy_error(s, &m->held.at) : LH_OK;
 }
 
-static void on_asked(void *self, lh_err err, const ProtobufCMessage *answer)
+static void on_asked(void *self, lh_err err, const void *answer)
 {
     struct ps_shard *s = self;
     struct ps_insync *n = &s->insync;
@@ -154,7 +152,7 @@ static void on_asked(void *self, lh_err err, const ProtobufCMessage *answer)
         ps_fatal(server, err);
         return;
     }
-    const Longhaul__V1__InSyncReply *m = (const Longhaul__V1__InSyncReply *)answer;
+    const struct lh_in_sync_reply *m = answer;
     if (!err) {
         err = check_standby(s, m);
         if (err == LH_ERR_FENCED) {
@@ -167,7 +165,7 @@ static void on_asked(void *self, lh_err err, const ProtobufCMessage *answer)
         n->known = true;
         n->noted = m->standby;
         n->changes = m->changes;
-        n->checked = lh_point_of(m->held);
+        n->checked = m->held.at;
         n->settled = m->standby == wanted(n) && m->changes >= n->least;
         if (n->settled && n->state == PS_JOINING) become(s, PS_IN_SYNC);
         if (n->settled && n->state == PS_LEAVING) become(s, PS_ALONE);
@@ -180,26 +178,25 @@ static lh_err ask(struct ps_shard *s)
 {
     struct ps_insync *n = &s->insync;
     struct ps_server *server = s->server;
-    Longhaul__V1__InSyncRequest m = LONGHAUL__V1__IN_SYNC_REQUEST__INIT;
-    Longhaul__V1__Wire wire = lh_head_wire();
     const struct lh_ledger *l = &s->replica.ledger;
-    Longhaul__V1__Point head = lh_head_point(l->shard, l->epoch, l->version, &l->chain);
-    m.wire = &wire;
-    lh_head_run(server->conf.job, &server->conf.manifest->hash, &m.job, &m.manifest);
-    m.shard = s->id;
-    m.epoch = l->epoch;
-    m.standby = wanted(n);
-    m.expect = n->known ? n->changes : ONLY_ASK;
-    m.owner = server->standby.identity;
-    m.process = server->process;
-    m.head = &head;
-    const struct lh_point *p = &n->checked;
-    Longhaul__V1__Point checked = lh_head_point(l->shard, p->epoch, p->version, &p->chain);
-    m.checked = &checked;
+    struct lh_in_sync_request m = {
+        .wire = lh_versions_ours(),
+        .run = lh_run_of(server->conf.job, &server->conf.manifest->hash),
+        .shard = s->id,
+        .epoch = l->epoch,
+        .standby = wanted(n),
+        .expect = n->known ? n->changes : ONLY_ASK,
+        .owner = server->standby.identity,
+        .has_head = true,
+        .head = lh_shard_point(l->shard, l->epoch, l->version, &l->chain),
+        .process = server->process,
+        .has_checked = true,
+        .checked = {l->shard, true, n->checked},
+    };
     if (n->known && n->least <= n->changes) n->least = n->changes + 1;
-    return lh_unary_start(server->coordinator, LH_RPC_INSYNC,
-                          ps_deadline(server, server->coordinator, PS_FIFTH_OF_DEADLINE), &m.base,
-                          &longhaul__v1__in_sync_reply__descriptor, on_asked, s, &n->ask);
+    return lh_ask(server->coordinator, LH_RPC_INSYNC,
+                  ps_deadline(server, server->coordinator, PS_FIFTH_OF_DEADLINE),
+                  LH_MESSAGE(in_sync_request, &m), &lh_wire_in_sync_reply, on_asked, s, &n->ask);
 }
 
 static void on_timer(void *arg)

@@ -15,7 +15,7 @@
 // Only the target can give up a move: it durably refuses the reserved epoch and reports that; then
 // the owner opens a later one. The coordinator asks for that if the owner must open an epoch anyway
 // (a torn tail). Until the target has answered, no other server opens one.
-#include "longhaul/v1/member.pb-c.h"
+#include "common/net/wire_member.h"
 #include "server/core.h"
 #include "server/push/group_commit.h"
 #include "server/recovery/move.h"
@@ -47,8 +47,7 @@ static void take_back(void *arg)
     if (err) ps_fatal(s, err);
 }
 
-static void told_owner(struct ps_server *s, struct ps_shard *shard,
-                       const Longhaul__V1__ShardMove *m)
+static void told_owner(struct ps_server *s, struct ps_shard *shard, const struct lh_shard_move *m)
 {
     if (m->target) {
         shard->wish = (struct lh_move){m->epoch, m->target};
@@ -121,15 +120,15 @@ static lh_err refuse(struct ps_shard *s, uint64_t epoch)
 
 // ---------------------------------------------------------------- the coordinator's word
 
-void ps_move_told(struct ps_server *s, const Longhaul__V1__ReportReply *m)
+void ps_move_told(struct ps_server *s, const struct lh_report_reply *m)
 {
     lh_err err = LH_OK;
     for (uint32_t i = 0; i < s->conf.shard_count; i++) s->shard[i]->wish = (struct lh_move){0};
     for (size_t i = 0; i < m->n_moves && !err; i++) {
-        struct ps_shard *shard = ps_server_shard(s, m->moves[i]->shard);
-        if (shard && s->phase == PS_SERVING) told_owner(s, shard, m->moves[i]);
-        if (shard && s->phase == PS_STANDBY && !m->moves[i]->target)
-            err = refuse(shard, m->moves[i]->epoch);
+        struct ps_shard *shard = ps_server_shard(s, m->moves[i].shard);
+        if (shard && s->phase == PS_SERVING) told_owner(s, shard, &m->moves[i]);
+        if (shard && s->phase == PS_STANDBY && !m->moves[i].target)
+            err = refuse(shard, m->moves[i].epoch);
     }
     if (err && err != LH_ERR_DISK_FULL) ps_fatal(s, err);
     if (s->phase == PS_SERVING) ps_raise(s, PS_WISHED);

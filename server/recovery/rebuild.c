@@ -35,9 +35,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/net/head.h"
 #include "common/net/rpc.h"
-#include "longhaul/v1/member.pb-c.h"
+#include "common/net/wire_member.h"
 #include "server/core.h"
 #include "server/recovery/rebuilding.h"
 #include "server/recovery/recover.h"
@@ -73,11 +72,12 @@ static bool waited(const struct ps_rebuild *b)
 
 // ---------------------------------------------------------------- the coordinator
 
-static bool take_points(struct lh_point **out, size_t *count, size_t n, Longhaul__V1__Point **list)
+static bool take_points(struct lh_point **out, size_t *count, size_t n,
+                        const struct lh_shard_point *list)
 {
     struct lh_point *p = calloc(n + 1, sizeof *p);
     if (!p) return false;
-    for (size_t i = 0; i < n; i++) p[i] = lh_point_of(list[i]);
+    for (size_t i = 0; i < n; i++) p[i] = list[i].at;
     free(*out);
     *out = p;
     *count = n;
@@ -86,11 +86,9 @@ static bool take_points(struct lh_point **out, size_t *count, size_t n, Longhaul
 
 // Takes two states from the coordinator's answer: the digest of the stable point, proved by workers
 // of several regions, and the state that an operator chose.
-static void take_words(struct ps_rebuild *b, const Longhaul__V1__EpochReply *m)
+static void take_words(struct ps_rebuild *b, const struct lh_epoch_reply *m)
 {
-    b->stable_digest = (struct lh_hash){{0}};
-    if (m->stable_digest.len == LH_HASH_BYTES)
-        memcpy(b->stable_digest.b, m->stable_digest.data, LH_HASH_BYTES);
+    b->stable_digest = m->stable_digest;
     b->word_bytes = 0;
     if (m->chosen.len >= PS_WORD_BYTES_MIN && m->chosen.len <= LH_HASH_BYTES) {
         b->word_bytes = m->chosen.len;
@@ -98,7 +96,7 @@ static void take_words(struct ps_rebuild *b, const Longhaul__V1__EpochReply *m)
     }
 }
 
-static bool take_reply(struct ps_rebuild *b, const Longhaul__V1__EpochReply *m)
+static bool take_reply(struct ps_rebuild *b, const struct lh_epoch_reply *m)
 {
     uint64_t *live = malloc((m->n_live + 1) * sizeof *live);
     if (!live || !take_points(&b->begun, &b->begun_count, m->n_begun, m->begun)) {
@@ -122,9 +120,9 @@ static bool take_reply(struct ps_rebuild *b, const Longhaul__V1__EpochReply *m)
     b->standby = m->standby;
     snprintf(b->held_at, sizeof b->held_at, "%s", m->held_at);
     b->process = m->process;
-    b->stable = lh_point_of(m->stable);
-    b->head_known = m->head != NULL;
-    if (m->head) b->head = lh_point_of(m->head);
+    b->stable = m->stable.at;
+    b->head_known = m->has_head;
+    if (m->has_head) b->head = m->head.at;
     b->regions = m->regions;
     take_words(b, m);
     if (!b->asked) b->since_ns = lh_now(b->shard->server->conf.env);
@@ -164,7 +162,7 @@ static void later(struct ps_rebuild *b)
 // warning.
 enum { EARLY_ASKS = 8 };
 
-static void on_asked(void *self, lh_err err, const ProtobufCMessage *answer)
+static void on_asked(void *self, lh_err err, const void *answer)
 {
     struct ps_rebuild *b = self;
     struct ps_server *s = b->shard->server;
@@ -184,7 +182,7 @@ static void on_asked(void *self, lh_err err, const ProtobufCMessage *answer)
                 "or correct its address in the settings; this server goes on by itself then",
                 b->shard->id, s->conf.coordinator, lh_err_text(err));
     b->unheard = err ? b->unheard + 1 : 0;
-    const Longhaul__V1__EpochReply *m = (const Longhaul__V1__EpochReply *)answer;
+    const struct lh_epoch_reply *m = answer;
     // The coordinator refuses an epoch until another role acts: the target of a move, a standby, or
     // a worker that advances the stable point. Asks again later.
     if (err || !take_reply(b, m) || (b->opening && !m->opened))
@@ -198,29 +196,29 @@ static lh_err ask(struct ps_rebuild *b, bool open)
 {
     struct ps_shard *shard = b->shard;
     struct ps_server *s = shard->server;
-    Longhaul__V1__EpochRequest m = LONGHAUL__V1__EPOCH_REQUEST__INIT;
-    Longhaul__V1__Wire wire = lh_head_wire();
     struct lh_point own = ps_rebuild_own(b);
-    Longhaul__V1__Point from = lh_head_point(shard->id, shard->begun, own.version, &own.chain);
-    m.wire = &wire;
-    lh_head_run(s->conf.job, &s->conf.manifest->hash, &m.job, &m.manifest);
-    m.address = s->address;
-    m.shard = shard->id;
-    if (open) m.open = &from;
-    m.starts = !open && !b->anew;
-    m.expect = b->epoch;
-    m.from = b->from;
+    bool starts = !open && !b->anew;
+    struct lh_epoch_request m = {
+        .wire = lh_versions_ours(),
+        .run = lh_run_of(s->conf.job, &s->conf.manifest->hash),
+        .address = s->address,
+        .shard = shard->id,
+        .has_open = open,
+        .open = lh_shard_point(shard->id, shard->begun, own.version, &own.chain),
+        .expect = b->epoch,
+        .token = shard->token,
+        .below_stable = s->conf.below_stable && !starts,
+        .standby = s->standby.identity,
+        .starts = starts,
+        .from = b->from,
+        .ticket = b->ticket,
+        .rewound = open && s->log.rewound,
+    };
     b->opening = open;
     b->pending |= open;
-    m.ticket = b->ticket;
-    m.token = shard->token;
-    m.below_stable = s->conf.below_stable && !m.starts;
-    m.rewound = open && s->log.rewound;
-    m.standby = s->standby.identity;
     lh_cancel(s->conf.env, &b->timer);
-    return lh_unary_start(s->coordinator, LH_RPC_EPOCH,
-                          ps_deadline(s, s->coordinator, PS_HALF_OF_DEADLINE), &m.base,
-                          &longhaul__v1__epoch_reply__descriptor, on_asked, b, &b->ask);
+    return lh_ask(s->coordinator, LH_RPC_EPOCH, ps_deadline(s, s->coordinator, PS_HALF_OF_DEADLINE),
+                  LH_MESSAGE(epoch_request, &m), &lh_wire_epoch_reply, on_asked, b, &b->ask);
 }
 
 // ---------------------------------------------------------------- is it the last history?

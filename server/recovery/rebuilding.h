@@ -5,8 +5,6 @@
 
 #include "server/recovery/rebuild.h"
 
-struct Longhaul__V1__Point;
-
 enum { PS_OFFER_POINTS_MAX = 16, PS_WORD_BYTES_MIN = 8 };
 
 struct ps_state { // a state of a shard, as its holder reports it

@@ -23,7 +23,7 @@
 #include <string.h>
 
 #include "common/env/numbers.h"
-#include "longhaul/v1/member.pb-c.h"
+#include "common/net/wire_member.h"
 #include "server/core.h"
 #include "server/recovery/recover.h"
 #include "server/recovery/replay.h"
@@ -149,7 +149,7 @@ static void check_done(void *arg)
                 "the shards can be taken back; %" PRIu64 " pushes are left out", o->left_out);
 }
 
-static void begin_check(struct ps_server *s, const Longhaul__V1__RefoldOrder *m)
+static void begin_check(struct ps_server *s, const struct lh_refold_order *m)
 {
     struct ps_refold_check *o = new_order(s);
     if (!o) return; // the next answer asks again
@@ -211,7 +211,7 @@ static void take(struct ps_server *s, const struct ps_refold_check *o)
     s->conf.again(s->conf.fatal_arg);
 }
 
-void ps_refold_told(struct ps_server *s, const Longhaul__V1__RefoldOrder *m)
+void ps_refold_told(struct ps_server *s, const struct lh_refold_order *m)
 {
     struct ps_refold *r = &s->refold;
     if (!m || !m->number || s->phase != PS_SERVING || m->number == r->number) return;
@@ -225,11 +225,11 @@ void ps_refold_told(struct ps_server *s, const Longhaul__V1__RefoldOrder *m)
     if (r->check && !r->check->busy && !r->check->err && m->goes) take(s, r->check);
 }
 
-bool ps_refold_report(const struct ps_server *s, Longhaul__V1__RefoldState *out)
+bool ps_refold_report(const struct ps_server *s, struct lh_refold_state *out)
 {
     const struct ps_refold *r = &s->refold;
     const struct ps_refold_check *o = r->check;
-    longhaul__v1__refold_state__init(out);
+    *out = (struct lh_refold_state){0};
     if (o && o->busy) return false;
     bool over = r->stage == PS_REFOLD_DONE || r->stage == PS_REFOLD_FAILED;
     if (!o && !over) return false;
@@ -239,7 +239,7 @@ bool ps_refold_report(const struct ps_server *s, Longhaul__V1__RefoldState *out)
     out->done = !o && !refused;
     out->refused = refused;
     out->gone = o && o->err == LH_ERR_NOT_FOUND;
-    if (refused) out->why = (char *)(uintptr_t)why; // not changed
+    if (refused) out->why = why;
     out->left_out = o ? o->left_out : 0;
     return true;
 }

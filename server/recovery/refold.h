@@ -8,8 +8,8 @@
 
 #include "common/base/err.h"
 
-struct Longhaul__V1__RefoldOrder;
-struct Longhaul__V1__RefoldState;
+struct lh_refold_order;
+struct lh_refold_state;
 struct ps_refold_check;
 struct ps_server;
 
@@ -41,9 +41,9 @@ LH_MUST lh_err ps_refold_done(struct ps_server *s);
 
 // ---- with the coordinator
 // Takes the order that an answer to a report names; NULL: none.
-void ps_refold_told(struct ps_server *s, const struct Longhaul__V1__RefoldOrder *m);
+void ps_refold_told(struct ps_server *s, const struct lh_refold_order *m);
 // Gives what the next report says; false: nothing. `out` borrows from the server.
-bool ps_refold_report(const struct ps_server *s, struct Longhaul__V1__RefoldState *out);
+bool ps_refold_report(const struct ps_server *s, struct lh_refold_state *out);
 
 void ps_refold_close(struct ps_server *s); // ends a check early
 void ps_refold_free(struct ps_server *s);

@@ -7,7 +7,7 @@
 #include <inttypes.h>
 #include <string.h>
 
-#include "longhaul/v1/member.pb-c.h"
+#include "common/net/wire_member.h"
 #include "server/core.h"
 #include "server/push/group_commit.h"
 #include "server/recovery/move.h"
@@ -108,7 +108,7 @@ static lh_err stand_by(struct ps_server *s)
 // Another server's epoch is registered. A standby that lost its own log may receive an old MOVE
 // record to this directory again; that record no longer reserves anything
 // (server/docs/0000-protocol.md#rule-22).
-static void take_owner(struct ps_server *s, const Longhaul__V1__ShardAddress *m)
+static void take_owner(struct ps_server *s, const struct lh_shard_address *m)
 {
     struct ps_shard *shard = ps_server_shard(s, m->shard);
     if (shard && m->epoch && shard->least_epoch <= m->epoch) shard->least_epoch = m->epoch + 1;
@@ -116,12 +116,11 @@ static void take_owner(struct ps_server *s, const Longhaul__V1__ShardAddress *m)
         ps_owner_stream_owner(shard->owner_stream, m->address);
 }
 
-void ps_standby_told(struct ps_server *s, const Longhaul__V1__ReportReply *m)
+void ps_standby_told(struct ps_server *s, const struct lh_report_reply *m)
 {
     for (size_t i = 0; i < m->n_turns; i++) {
-        struct ps_shard *shard = ps_server_shard(s, m->turns[i]->shard);
-        if (shard && shard->least_epoch < m->turns[i]->epoch)
-            shard->least_epoch = m->turns[i]->epoch;
+        struct ps_shard *shard = ps_server_shard(s, m->turns[i].shard);
+        if (shard && shard->least_epoch < m->turns[i].epoch) shard->least_epoch = m->turns[i].epoch;
     }
     if (m->n_turns) {
         s->standby.taking = true;
@@ -129,7 +128,7 @@ void ps_standby_told(struct ps_server *s, const Longhaul__V1__ReportReply *m)
         return;
     }
     lh_err err = s->shard[0]->owner_stream ? LH_OK : stand_by(s);
-    for (size_t i = 0; i < m->n_owners && !err; i++) take_owner(s, m->owners[i]);
+    for (size_t i = 0; i < m->n_owners && !err; i++) take_owner(s, &m->owners[i]);
     if (err == LH_ERR_DISK_FULL)
         lh_logf(s->conf.log, LH_ERROR, "standby.disk_full", "%s; it stands by when there is room",
                 lh_err_text(err));

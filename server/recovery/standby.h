@@ -7,7 +7,7 @@
 
 #include "common/base/err.h"
 
-struct Longhaul__V1__ReportReply;
+struct lh_report_reply;
 struct ps_owner_stream;
 struct ps_server;
 struct ps_shard;
@@ -22,7 +22,7 @@ struct ps_standby {
 // ---- standby.c
 LH_MUST lh_err ps_standby_begin(struct ps_server *s);
 // Handles the coordinator's answer: the shards' owners, and whether to take over.
-void ps_standby_told(struct ps_server *s, const struct Longhaul__V1__ReportReply *m);
+void ps_standby_told(struct ps_server *s, const struct lh_report_reply *m);
 void ps_standby_durable(struct ps_server *s); // handles PS_DURABLE
 
 // ---- owner_stream.c

@@ -249,7 +249,7 @@ static void a_server_that_refuses_is_asked_again_until_there_is_room(void **stat
 // from pushing, the coordinator judges it by that alone (server/docs/0000-protocol.md#rule-30).
 static int64_t waits_s(const struct life *l)
 {
-    Longhaul__V1__Progress p;
+    struct lh_progress p;
     wk_idle_tell(l->worker, &p);
     return (int64_t)(p.waits_ms / 1000);
 }

@@ -328,12 +328,8 @@ static void nor_is_an_epoch_kept_for_the_other_alone(void **state)
 // As an answer of before says that comes late.
 static void told_to_refuse(struct rig *r, uint32_t shard)
 {
-    Longhaul__V1__ReportReply m = LONGHAUL__V1__REPORT_REPLY__INIT;
-    Longhaul__V1__ShardMove move = LONGHAUL__V1__SHARD_MOVE__INIT, *moves[] = {&move};
-    move.shard = shard;
-    move.epoch = 2;
-    m.n_moves = 1;
-    m.moves = moves;
+    const struct lh_shard_move move = {.shard = shard, .epoch = 2};
+    const struct lh_report_reply m = {.n_moves = 1, .moves = &move};
     ps_move_told(r->standby, &m);
 }
 
@@ -360,18 +356,11 @@ static void a_target_that_has_both_records_refuses_nothing(void **state)
 static void records_into_an_epoch_that_is_registered_do_not_give_it_again(void **state)
 {
     struct rig *r = *state;
-    Longhaul__V1__ReportReply m = LONGHAUL__V1__REPORT_REPLY__INIT;
-    Longhaul__V1__ShardAddress owner[RIG_SHARDS], *owners[RIG_SHARDS];
+    struct lh_shard_address owner[RIG_SHARDS];
     begin(r);
-    for (uint32_t k = 0; k < RIG_SHARDS; k++) {
-        longhaul__v1__shard_address__init(&owner[k]);
-        owner[k].shard = k;
-        owner[k].epoch = 2; // the one that a move from here reserves
-        owner[k].address = r->s.address;
-        owners[k] = &owner[k];
-    }
-    m.n_owners = RIG_SHARDS;
-    m.owners = owners;
+    for (uint32_t k = 0; k < RIG_SHARDS; k++) // epoch 2 is the one that a move from here reserves
+        owner[k] = (struct lh_shard_address){.shard = k, .address = r->s.address, .epoch = 2};
+    const struct lh_report_reply m = {.n_owners = RIG_SHARDS, .owners = owner};
     ps_standby_told(r->standby, &m);
     ask(r);
     rig_run(r, 5 * LH_SECOND);

@@ -598,7 +598,7 @@ static void a_worker_tells_of_a_step_that_hangs(void **state)
     struct wk_worker *w = l.worker;
     until_it_steps(r, &l, 2);
     double speed = w->tokens_per_s;
-    Longhaul__V1__Progress told;
+    struct lh_progress told;
     for (int i = 0; i < 100; i++) {
         rig_run(r, 100 * LH_MS);
         wk_idle_tell(w, &told);

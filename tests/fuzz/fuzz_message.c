@@ -5,73 +5,87 @@
 
 #include "common/base/check.h"
 #include "common/net/rpc.h"
-#include "longhaul/v1/data.pb-c.h"
-#include "longhaul/v1/health.pb-c.h"
-#include "longhaul/v1/member.pb-c.h"
-#include "longhaul/v1/shard.pb-c.h"
+#include "common/net/wire_admin.h"
+#include "common/net/wire_data.h"
+#include "common/net/wire_member.h"
+#include "common/net/wire_shard.h"
 #include "tests/fuzz/fuzz.h"
 
-static const ProtobufCMessageDescriptor *const types[] = {
-    &grpc__health__v1__health_check_request__descriptor,
-    &longhaul__v1__join_request__descriptor,
-    &longhaul__v1__join_reply__descriptor,
-    &longhaul__v1__lease_request__descriptor,
-    &longhaul__v1__lease_reply__descriptor,
-    &longhaul__v1__report_request__descriptor,
-    &longhaul__v1__report_reply__descriptor,
-    &longhaul__v1__status_reply__descriptor,
-    &longhaul__v1__hello_request__descriptor,
-    &longhaul__v1__hello_reply__descriptor,
-    &longhaul__v1__push_head__descriptor,
-    &longhaul__v1__push_resume__descriptor,
-    &longhaul__v1__push_reply__descriptor,
-    &longhaul__v1__follow_request__descriptor,
-    &longhaul__v1__snapshot_request__descriptor,
-    &longhaul__v1__part_head__descriptor,
-    &longhaul__v1__epoch_request__descriptor,
-    &longhaul__v1__epoch_reply__descriptor,
-    &longhaul__v1__in_sync_request__descriptor,
-    &longhaul__v1__in_sync_reply__descriptor,
-    &longhaul__v1__confirm_request__descriptor,
-    &longhaul__v1__confirm_reply__descriptor,
-    &longhaul__v1__offer_request__descriptor,
-    &longhaul__v1__offer_reply__descriptor,
-    &longhaul__v1__restore_head__descriptor,
-    &longhaul__v1__status_request__descriptor,
-    &longhaul__v1__drain_request__descriptor,
-    &longhaul__v1__drain_reply__descriptor,
-    &longhaul__v1__move_request__descriptor,
-    &longhaul__v1__move_reply__descriptor,
-    &longhaul__v1__restore_reply__descriptor,
-    &longhaul__v1__shard_status_request__descriptor,
-    &grpc__health__v1__health_check_response__descriptor,
-    &longhaul__v1__unit_request__descriptor,
-    &longhaul__v1__unit_head__descriptor,
+static const struct lh_wire_type *const types[] = {
+    &lh_wire_health_check_request,
+    &lh_wire_join_request,
+    &lh_wire_join_reply,
+    &lh_wire_lease_request,
+    &lh_wire_lease_reply,
+    &lh_wire_report_request,
+    &lh_wire_report_reply,
+    &lh_wire_status_reply,
+    &lh_wire_hello_request,
+    &lh_wire_hello_reply,
+    &lh_wire_push_head,
+    &lh_wire_push_resume,
+    &lh_wire_push_reply,
+    &lh_wire_follow_request,
+    &lh_wire_snapshot_request,
+    &lh_wire_part_head,
+    &lh_wire_epoch_request,
+    &lh_wire_epoch_reply,
+    &lh_wire_in_sync_request,
+    &lh_wire_in_sync_reply,
+    &lh_wire_confirm_request,
+    &lh_wire_confirm_reply,
+    &lh_wire_offer_request,
+    &lh_wire_offer_reply,
+    &lh_wire_restore_head,
+    &lh_wire_status_request,
+    &lh_wire_drain_request,
+    &lh_wire_drain_reply,
+    &lh_wire_move_request,
+    &lh_wire_move_reply,
+    &lh_wire_restore_reply,
+    &lh_wire_shard_status_request,
+    &lh_wire_health_check_response,
+    &lh_wire_unit_request,
+    &lh_wire_unit_head,
 };
 
-static void parse(const struct lh_msg *msg, const ProtobufCMessageDescriptor *type)
+// A message that was read can be written, and then reads as it did.
+static void write_again(const struct lh_wire_type *type, const struct lh_got *got)
 {
-    ProtobufCMessage *m = NULL;
-    size_t at = 0;
-    lh_err err = lh_rpc_parse(msg, type, &m);
-    LH_ASSERT(err == LH_OK || err == LH_ERR_MALFORMED || err == LH_ERR_TOO_LARGE);
-    LH_ASSERT((m != NULL) == (err == LH_OK));
-    if (m) protobuf_c_message_free_unpacked(m, NULL);
+    struct lh_buf once = lh_buf(SIZE_MAX / 2), twice = lh_buf(SIZE_MAX / 2);
+    struct lh_got again;
+    lh_err err = lh_wire_put(type, got->message, &once);
+    LH_ASSERT(!err);
+    err = lh_wire_get(type, lh_buf_span(&once), &again);
+    LH_ASSERT(!err);
+    err = lh_wire_put(type, again.message, &twice);
+    LH_ASSERT(!err && lh_span_equal(lh_buf_span(&once), lh_buf_span(&twice)));
+    lh_got_free(&again);
+    lh_buf_free(&once);
+    lh_buf_free(&twice);
+}
 
-    m = NULL;
-    err = lh_rpc_parse_bulk(msg, type, &m, &at);
+static void parse(const struct lh_msg *msg, const struct lh_wire_type *type)
+{
+    struct lh_got got;
+    size_t at = 0;
+    lh_err err = lh_take(msg, type, &got);
     LH_ASSERT(err == LH_OK || err == LH_ERR_MALFORMED || err == LH_ERR_TOO_LARGE);
-    LH_ASSERT((m != NULL) == (err == LH_OK));
-    if (m) {
-        LH_ASSERT(at <= msg->len);
-        protobuf_c_message_free_unpacked(m, NULL);
-    }
+    LH_ASSERT((got.message != NULL) == (err == LH_OK));
+    if (!err) write_again(type, &got);
+    lh_got_free(&got);
+
+    err = lh_take_bulk(msg, type, &got, &at);
+    LH_ASSERT(err == LH_OK || err == LH_ERR_MALFORMED || err == LH_ERR_TOO_LARGE);
+    LH_ASSERT((got.message != NULL) == (err == LH_OK));
+    LH_ASSERT(err || at <= msg->len);
+    lh_got_free(&got);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     if (size < 3) return 0;
-    const ProtobufCMessageDescriptor *type = types[data[0] % LH_COUNT(types)];
+    const struct lh_wire_type *type = types[data[0] % LH_COUNT(types)];
     size_t len = size - 2, slice = data[1] ? data[1] : len;
     size_t parts = (len + slice - 1) / slice;
     struct lh_span *part = malloc(parts * sizeof *part);

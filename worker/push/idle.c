@@ -20,7 +20,7 @@
 // compiling.
 #include "worker/push/idle.h"
 
-#include "longhaul/v1/member.pb-c.h"
+#include "common/net/wire_member.h"
 #include "worker/disk_full.h"
 #include "worker/push/cut.h"
 #include "worker/push/view.h"
@@ -167,9 +167,9 @@ void wk_idle_close(struct wk_worker *w)
     lh_cancel(w->conf.env, &w->idle.timer);
 }
 
-void wk_idle_tell(const struct wk_worker *w, struct Longhaul__V1__Progress *out)
+void wk_idle_tell(const struct wk_worker *w, struct lh_progress *out)
 {
-    longhaul__v1__progress__init(out);
+    *out = (struct lh_progress){0};
     out->idle_ms = (uint64_t)(wk_idle_ns(w) / LH_MS);
     out->step_ms = (uint64_t)(step_s(w) * 1e3 + 0.5);
     out->lost_pushes = w->left_out.pushes;

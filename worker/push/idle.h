@@ -10,7 +10,7 @@
 #include "common/net/listener.h"
 
 struct wk_worker;
-struct Longhaul__V1__Progress;
+struct lh_progress;
 
 struct wk_idle {
     struct lh_listener clock;  // time during which this process ran
@@ -37,6 +37,6 @@ int64_t wk_idle_ns(const struct wk_worker *w);
 // Tokens per second; falls while a step is overdue.
 double wk_idle_speed(const struct wk_worker *w);
 // Fills in the idle times for the next lease request.
-void wk_idle_tell(const struct wk_worker *w, struct Longhaul__V1__Progress *out);
+void wk_idle_tell(const struct wk_worker *w, struct lh_progress *out);
 
 #endif

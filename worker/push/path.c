@@ -4,8 +4,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "common/net/head.h"
-#include "longhaul/v1/member.pb-c.h"
+#include "common/net/wire_member.h"
 #include "worker/push/idle.h"
 
 enum { PATH_BYTES_MIN = 64 << 10 }; // smaller transfers show the round trip, not the rate
@@ -44,19 +43,12 @@ void wk_path_trained(struct wk_worker *w, double tokens_per_s, double weight)
 
 // ---------------------------------------------------------------- what is told of them
 
-static bool told(const struct lh_estimate *from, Longhaul__V1__Estimate *to)
-{
-    longhaul__v1__estimate__init(to);
-    to->mean = from->mean;
-    to->spread = from->spread;
-    return from->mean > 0;
-}
-
 // Shards of one server share one path: the first measured one reports it.
 static bool is_told(const struct wk_worker *w, uint32_t shard, size_t n)
 {
+    const char *address = w->shard[shard].session.address;
     for (size_t i = 0; i < n; i++)
-        if (!strcmp(w->told_path[i].address, w->shard[shard].session.address)) return true;
+        if (!strcmp(w->shard[w->told_path[i].shard].session.address, address)) return true;
     return false;
 }
 
@@ -66,18 +58,10 @@ static size_t tell_paths(struct wk_worker *w)
     for (uint32_t i = 0; i < w->shards && n < LH_PATHS_MAX; i++) {
         struct wk_shard *s = &w->shard[i];
         if (!s->session.link || is_told(w, i, n)) continue;
-        struct wk_told_path *t = &w->told_path[n];
-        memcpy(t->address, s->session.address, sizeof t->address);
-        t->trip = lh_head_trip(lh_link_trip(s->session.link));
-        longhaul__v1__path__init(&t->path);
-        t->path.shard = i;
-        if (t->trip.mean_us) t->path.trip = &t->trip;
-        if (told(&s->path.push_s, &t->push_s)) t->path.push_s = &t->push_s;
-        if (told(&s->path.up, &t->up)) t->path.up_bytes_per_s = &t->up;
-        if (told(&s->path.down, &t->down)) t->path.down_bytes_per_s = &t->down;
-        if (!t->path.trip && !t->path.push_s && !t->path.down_bytes_per_s) continue;
-        w->told_paths[n] = &t->path;
-        n++;
+        struct lh_path p = {i, lh_link_trip(s->session.link), s->path.push_s, s->path.up,
+                            s->path.down};
+        bool known = p.trip.mean_ns > 0 || p.push_s.mean > 0 || p.down_bytes_per_s.mean > 0;
+        if (known) w->told_path[n++] = p;
     }
     return n;
 }
@@ -101,13 +85,12 @@ double wk_path_loss(const struct wk_worker *w)
     return w->count.loss;
 }
 
-void wk_path_tell(struct wk_worker *w, Longhaul__V1__LeaseRequest *m)
+void wk_path_tell(struct wk_worker *w, struct lh_lease_request *m)
 {
-    struct lh_estimate speed = {wk_idle_speed(w), w->tokens_spread};
-    if (told(&speed, &w->told_speed)) m->speed = &w->told_speed;
-    if (told(&w->batch_s, &w->told_batch)) m->batch_s = &w->told_batch;
+    m->speed = (struct lh_estimate){wk_idle_speed(w), w->tokens_spread};
+    m->batch_s = w->batch_s;
     if (!w->conf.beside) m->utilisation = utilisation(w);
     m->loss = wk_path_loss(w);
     m->n_paths = tell_paths(w);
-    m->paths = w->told_paths;
+    m->paths = w->told_path;
 }

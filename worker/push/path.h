@@ -23,7 +23,7 @@ void wk_path_fetched(struct wk_shard *s, uint64_t bytes, int64_t asked_ns);
 void wk_path_trained(struct wk_worker *w, double tokens_per_s, double weight);
 // Fills in speed and paths in the next lease request. It borrows the worker's memory until the next
 // call.
-void wk_path_tell(struct wk_worker *w, Longhaul__V1__LeaseRequest *m);
+void wk_path_tell(struct wk_worker *w, struct lh_lease_request *m);
 
 // Training loss, nats per token: of the built-in trainer, or the external loop's "loss"; 0: not
 // known.

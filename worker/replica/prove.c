@@ -65,52 +65,44 @@ static void prove_done(void *arg)
     if (!w->stopped) wk_lease_soon(w);
 }
 
-static bool answered(const struct wk_shard *s, const Longhaul__V1__Challenge *m)
+static bool answered(const struct wk_shard *s, const struct lh_challenge *m)
 {
     const struct wk_proof *p = &s->copies.proof;
     return p->version == m->version && p->epoch == m->epoch &&
-           !memcmp(p->challenge.b, m->challenge.data, LH_HASH_BYTES);
+           lh_hash_equal(&p->challenge, &m->challenge);
 }
 
-static void start(struct wk_shard *s, const Longhaul__V1__Challenge *m)
+static void start(struct wk_shard *s, const struct lh_challenge *m)
 {
     struct lh_env *env = s->worker->conf.env;
     struct wk_proving *p = calloc(1, sizeof *p);
     if (!p) return; // the coordinator asks again
     p->shard = s;
-    memcpy(p->challenge.b, m->challenge.data, LH_HASH_BYTES);
+    p->challenge = m->challenge;
     p->proof = (struct wk_proof){.epoch = m->epoch, .version = m->version};
     p->proof.challenge = p->challenge;
     s->copies.proving = p;
     env->ops->work(env, LH_LANE_COPY, prove_job, prove_done, p);
 }
 
-void wk_prove(struct wk_worker *w, size_t n, Longhaul__V1__Challenge **list)
+void wk_prove(struct wk_worker *w, size_t n, const struct lh_challenge *list)
 {
     for (size_t i = 0; i < n; i++) {
-        const Longhaul__V1__Challenge *m = list[i];
-        if (m->shard >= w->shards || m->challenge.len != LH_HASH_BYTES || !m->version) continue;
+        const struct lh_challenge *m = &list[i];
+        if (m->shard >= w->shards || !m->version) continue;
         struct wk_shard *s = &w->shard[m->shard];
         if (!s->copies.proving && !answered(s, m)) start(s, m);
     }
 }
 
-size_t wk_prove_tell(struct wk_worker *w, Longhaul__V1__Possession *item,
-                     Longhaul__V1__Possession **list)
+size_t wk_prove_tell(const struct wk_worker *w, struct lh_possession *out)
 {
     size_t n = 0;
     for (uint32_t i = 0; i < w->shards; i++) {
-        struct wk_proof *p = &w->shard[i].copies.proof;
-        if (!p->version) continue;
-        longhaul__v1__possession__init(&item[n]);
-        item[n].shard = i;
-        item[n].epoch = p->epoch;
-        item[n].version = p->version;
-        item[n].challenge = (ProtobufCBinaryData){LH_HASH_BYTES, p->challenge.b};
-        item[n].answer = (ProtobufCBinaryData){LH_HASH_BYTES, p->answer.b};
-        item[n].digest = (ProtobufCBinaryData){LH_HASH_BYTES, p->digest.b};
-        list[n] = &item[n];
-        n++;
+        const struct wk_proof *p = &w->shard[i].copies.proof;
+        if (p->version)
+            out[n++] =
+                (struct lh_possession){i, p->epoch, p->version, p->challenge, p->answer, p->digest};
     }
     return n;
 }

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/net/head.h"
+#include "common/net/wire_member.h"
 #include "worker/units/travel_state.h"
 
 enum { ANSWERS_WITHOUT = 4 }; // answers that name no giver before the home is closed
@@ -16,24 +16,19 @@ static void hang_up(struct wk_travel_giver *g)
     *g = (struct wk_travel_giver){0};
 }
 
-void wk_travel_tell(struct wk_worker *w, Longhaul__V1__LeaseRequest *m)
+void wk_travel_tell(struct wk_worker *w, struct lh_lease_request *m)
 {
     struct wk_travel *t = w->travel;
     for (uint32_t i = 0; t && i < t->homes; i++) {
         struct wk_travel_home *h = &t->home[i];
         if (!h->away) continue;
-        longhaul__v1__away__init(&h->row);
-        longhaul__v1__estimate__init(&h->rate);
-        h->row.region = h->region;
-        h->row.closed = h->closed;
-        h->row.arrived_bytes = h->arrived_bytes;
-        h->row.process = t->process;
-        h->rate.mean = h->bytes_per_s.mean;
-        h->rate.spread = h->bytes_per_s.spread;
-        if (h->rate.mean > 0) h->row.bytes_per_s = &h->rate;
-        h->trip = lh_head_trip(h->givers ? lh_link_trip(h->giver[0].link) : (struct lh_trip){0});
-        if (h->trip.mean_us) h->row.trip = &h->trip;
-        t->row[m->n_away++] = &h->row;
+        t->row[m->n_away] = (struct lh_away){.region = h->region,
+                                             .closed = h->closed,
+                                             .bytes_per_s = h->bytes_per_s,
+                                             .arrived_bytes = h->arrived_bytes,
+                                             .process = t->process};
+        if (h->givers) t->row[m->n_away].trip = lh_link_trip(h->giver[0].link);
+        m->n_away++;
     }
     for (uint32_t i = 0; t && i < t->refused_count; i++)
         if (!t->refused[i].open) t->told[m->n_refused++] = t->refused[i].unit;
@@ -45,10 +40,10 @@ void wk_travel_tell(struct wk_worker *w, Longhaul__V1__LeaseRequest *m)
 }
 
 static bool is_named(const struct wk_travel_home *h, const char *address, size_t n,
-                     Longhaul__V1__Giver **list)
+                     const struct lh_giver *list)
 {
     for (size_t i = 0; i < n; i++)
-        if (!strcmp(list[i]->region, h->region) && !strcmp(list[i]->address, address)) return true;
+        if (!strcmp(list[i].region, h->region) && !strcmp(list[i].address, address)) return true;
     return false;
 }
 
@@ -68,11 +63,11 @@ static void add_giver(struct wk_worker *w, struct wk_travel_home *h, const char 
 // A restarted coordinator names no giver until servers have reported: the known givers stay for
 // ANSWERS_WITHOUT answers.
 static void take_givers(struct wk_worker *w, struct wk_travel_home *h, size_t n,
-                        Longhaul__V1__Giver **list)
+                        const struct lh_giver *list)
 {
     uint32_t kept = 0;
     bool any = false;
-    for (size_t i = 0; i < n; i++) any |= !strcmp(list[i]->region, h->region);
+    for (size_t i = 0; i < n; i++) any |= !strcmp(list[i].region, h->region);
     if (!any && h->givers && ++h->without < ANSWERS_WITHOUT) return;
     for (uint32_t i = 0; i < h->givers; i++) {
         if (is_named(h, h->giver[i].address, n, list))
@@ -82,7 +77,7 @@ static void take_givers(struct wk_worker *w, struct wk_travel_home *h, size_t n,
     }
     h->givers = kept;
     for (size_t i = 0; i < n; i++)
-        if (!strcmp(list[i]->region, h->region)) add_giver(w, h, list[i]->address);
+        if (!strcmp(list[i].region, h->region)) add_giver(w, h, list[i].address);
     h->without = h->givers ? 0 : h->without + 1;
     if (h->without < ANSWERS_WITHOUT) return;
     wk_travel_close_home(
@@ -91,7 +86,7 @@ static void take_givers(struct wk_worker *w, struct wk_travel_home *h, size_t n,
         "or give this worker the files (data.dir)");
 }
 
-void wk_travel_told(struct wk_worker *w, size_t count, Longhaul__V1__Giver **givers)
+void wk_travel_told(struct wk_worker *w, size_t count, const struct lh_giver *givers)
 {
     struct wk_travel *t = w->travel;
     for (uint32_t i = 0; t && i < t->homes; i++)

@@ -27,8 +27,7 @@
 
 #include "common/base/check.h"
 #include "common/format/shrink.h"
-#include "common/net/head.h"
-#include "longhaul/v1/data.pb-c.h"
+#include "common/net/wire_data.h"
 #include "worker/units/units.h"
 
 enum {
@@ -232,7 +231,7 @@ static void checked(void *arg)
 
 // ---------------------------------------------------------------- the call
 
-static lh_err take_head(struct wk_travel_unit *a, const Longhaul__V1__UnitHead *m)
+static lh_err take_head(struct wk_travel_unit *a, const struct lh_unit_head *m)
 {
     uint64_t n = bytes_of(a->w, a->unit);
     if (a->told) return LH_OK;
@@ -247,12 +246,12 @@ static lh_err take_head(struct wk_travel_unit *a, const Longhaul__V1__UnitHead *
 
 static lh_err take_part(struct wk_travel_unit *a, const struct lh_msg *msg)
 {
-    ProtobufCMessage *m;
+    struct lh_got m;
     size_t at;
-    LH_TRY(lh_rpc_parse_bulk(msg, &longhaul__v1__unit_head__descriptor, &m, &at));
+    LH_TRY(lh_take_bulk(msg, &lh_wire_unit_head, &m, &at));
     bool first = !a->told;
-    lh_err err = take_head(a, (const Longhaul__V1__UnitHead *)m);
-    protobuf_c_message_free_unpacked(m, NULL);
+    lh_err err = take_head(a, m.message);
+    lh_got_free(&m);
     LH_TRY(err);
     if (first) a->got = lh_buf((size_t)a->sent_bytes);
     size_t n = msg->len - at;
@@ -311,11 +310,10 @@ static lh_err open_call(struct wk_travel_unit *a, struct lh_link *link)
 {
     static const struct lh_call_ops ops = {on_message, on_nothing, on_nothing, on_close};
     struct wk_worker *w = a->w;
-    Longhaul__V1__UnitRequest m = LONGHAUL__V1__UNIT_REQUEST__INIT;
-    m.job = (ProtobufCBinaryData){LH_JOB_BYTES, w->conf.job};
-    m.units = (ProtobufCBinaryData){LH_HASH_BYTES, (uint8_t *)(uintptr_t)w->conf.units->hash.b};
-    m.unit = a->unit;
-    m.lz4 = true;
+    struct lh_unit_request m = {.job = lh_span(w->conf.job, LH_JOB_BYTES),
+                                .units = lh_span(w->conf.units->hash.b, LH_HASH_BYTES),
+                                .unit = a->unit,
+                                .lz4 = true};
     LH_TRY(lh_call_open(link, LH_RPC_UNIT, 0, &ops, a, &a->call));
     a->state = WK_TRAVEL_ASKING;
     a->told = a->late = false;
@@ -324,7 +322,7 @@ static lh_err open_call(struct wk_travel_unit *a, struct lh_link *link)
     a->moved_ns = lh_now(w->conf.env);
     w->travel->bytes += bytes_of(w, a->unit);
     call_begins(w, &w->travel->home[a->home]);
-    a->broken = lh_rpc_send(a->call, &m.base);
+    a->broken = lh_send(a->call, LH_MESSAGE(unit_request, &m));
     if (a->broken) {
         snprintf(a->text, sizeof a->text, "%s", lh_err_text(a->broken));
         lh_call_cancel(a->call);

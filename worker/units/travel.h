@@ -10,8 +10,8 @@
 #include "common/base/err.h"
 
 struct wk_worker;
-struct Longhaul__V1__Giver;
-struct Longhaul__V1__LeaseRequest;
+struct lh_giver;
+struct lh_lease_request;
 
 // The store of units' tokens (data/loader.h). Unit numbers here are those of the data.
 struct wk_travel_conf {
@@ -44,9 +44,9 @@ bool wk_travel_unread(struct wk_worker *w, uint64_t unit, lh_err err);
 // True: this unit of the data was refused or found damaged, and its pause is not over.
 bool wk_travel_is_refused(const struct wk_worker *w, uint64_t unit);
 // Reports absent homes in a lease request; *m borrows them until the next call.
-void wk_travel_tell(struct wk_worker *w, struct Longhaul__V1__LeaseRequest *m);
+void wk_travel_tell(struct wk_worker *w, struct lh_lease_request *m);
 // Takes the givers that the lease answer names.
-void wk_travel_told(struct wk_worker *w, size_t count, struct Longhaul__V1__Giver **givers);
+void wk_travel_told(struct wk_worker *w, size_t count, const struct lh_giver *givers);
 json_t *wk_travel_status(const struct wk_worker *w); // NULL: every unit so far was local
 
 #endif

@@ -3,7 +3,6 @@
 #define WK_TRAVEL_STATE_H
 
 #include "common/base/check.h"
-#include "longhaul/v1/member.pb-c.h"
 #include "worker/units/travel.h"
 #include "worker/worker.h"
 
@@ -69,10 +68,6 @@ struct wk_travel_home {
     uint64_t bytes;
     struct lh_estimate bytes_per_s;
     uint64_t arrived_bytes; // on the wire, including data that was discarded
-    // as reported
-    Longhaul__V1__Away row;
-    Longhaul__V1__Estimate rate;
-    Longhaul__V1__Trip trip;
 };
 
 // A unit of the data that could not be fetched, while others of its home may be.
@@ -87,9 +82,9 @@ struct wk_travel {
     struct wk_travel_unit arrival[WK_ARRIVALS_MAX];
     struct wk_travel_home home[LH_AWAY_MAX];
     uint32_t homes, calls;
-    Longhaul__V1__Away *row[LH_AWAY_MAX];
-    uint64_t bytes; // bytes kept or in flight
-    uint64_t sure;  // bytes kept, or looked up and perhaps kept
+    struct lh_away row[LH_AWAY_MAX]; // memory of a lease request
+    uint64_t bytes;                  // bytes kept or in flight
+    uint64_t sure;                   // bytes kept, or looked up and perhaps kept
     uint64_t timer;
     uint64_t process; // random number of this process
     struct wk_travel_refused refused[LH_REFUSED_MAX];

@@ -10,6 +10,9 @@
 #include <string.h>
 
 #include "common/base/limits.h"
+#include "common/net/wire_admin.h"
+#include "common/net/wire_data.h"
+#include "common/net/wire_member.h"
 #include "common/net/wire_shard.h"
 #include "common/net/wire_table.h"
 #include "longhaul/v1/shard.pb-c.h"
@@ -34,6 +37,52 @@ static const struct lh_wire_type *const types[] = {
     &lh_wire_restore_head,
     &lh_wire_restore_reply,
     &lh_wire_shard_status_request,
+    &lh_wire_shard_address,
+    &lh_wire_path,
+    &lh_wire_away,
+    &lh_wire_giver,
+    &lh_wire_machine,
+    &lh_wire_progress,
+    &lh_wire_challenge,
+    &lh_wire_possession,
+    &lh_wire_vouched,
+    &lh_wire_join_request,
+    &lh_wire_join_reply,
+    &lh_wire_lease_request,
+    &lh_wire_lease_reply,
+    &lh_wire_admitted,
+    &lh_wire_shard_report,
+    &lh_wire_refold_order,
+    &lh_wire_refold_state,
+    &lh_wire_report_request,
+    &lh_wire_shard_turn,
+    &lh_wire_shard_move,
+    &lh_wire_shard_server,
+    &lh_wire_shard_key,
+    &lh_wire_report_reply,
+    &lh_wire_in_sync_request,
+    &lh_wire_in_sync_reply,
+    &lh_wire_epoch_request,
+    &lh_wire_epoch_reply,
+    &lh_wire_health_check_request,
+    &lh_wire_health_check_response,
+    &lh_wire_status_request,
+    &lh_wire_status_reply,
+    &lh_wire_drain_request,
+    &lh_wire_drain_reply,
+    &lh_wire_pause_request,
+    &lh_wire_pause_reply,
+    &lh_wire_move_request,
+    &lh_wire_move_reply,
+    &lh_wire_expel_request,
+    &lh_wire_expel_reply,
+    &lh_wire_adopt_request,
+    &lh_wire_adopt_reply,
+    &lh_wire_shard_version,
+    &lh_wire_refold_request,
+    &lh_wire_refold_reply,
+    &lh_wire_unit_request,
+    &lh_wire_unit_head,
 };
 
 // ---------------------------------------------------------------- the tables
@@ -246,6 +295,32 @@ static void lists_have_a_bound(void **state)
     }
 }
 
+// Texts for people are cut and made printable; an address that is too long is refused.
+static void texts_have_a_bound(void **state)
+{
+    (void)state;
+    char text[LH_ADDRESS_BYTES + 1] = "\033[31m";
+    memset(text + 5, 'x', sizeof text - 6);
+    Longhaul__V1__JoinRequest join = LONGHAUL__V1__JOIN_REQUEST__INIT;
+    Longhaul__V1__Machine machine = LONGHAUL__V1__MACHINE__INIT;
+    Longhaul__V1__ShardAddress at = LONGHAUL__V1__SHARD_ADDRESS__INIT;
+    struct lh_got got;
+    join.machine = &machine;
+    machine.codec = at.address = text;
+    assert_int_equal(get_packed(&lh_wire_join_request, &join.base, &got), LH_OK);
+    const struct lh_join_request *m = got.message;
+    assert_true(m->has_machine);
+    assert_memory_equal(m->machine.codec, "?[31mx", 6);
+    assert_int_equal(strlen(m->machine.codec), sizeof m->machine.codec - 1);
+    lh_got_free(&got);
+    assert_int_equal(get_packed(&lh_wire_shard_address, &at.base, &got), LH_ERR_MALFORMED);
+    text[LH_ADDRESS_BYTES - 1] = 0;
+    assert_int_equal(get_packed(&lh_wire_shard_address, &at.base, &got), LH_OK);
+    assert_int_equal(strlen(((const struct lh_shard_address *)got.message)->address),
+                     LH_ADDRESS_BYTES - 1);
+    lh_got_free(&got);
+}
+
 static void a_number_that_is_none_reads_as_0(void **state)
 {
     (void)state;
@@ -269,6 +344,7 @@ int main(void)
         cmocka_unit_test(a_point_names_a_whole_chain_or_none),
         cmocka_unit_test(a_stream_has_its_length),
         cmocka_unit_test(lists_have_a_bound),
+        cmocka_unit_test(texts_have_a_bound),
         cmocka_unit_test(a_number_that_is_none_reads_as_0),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
