@@ -68,12 +68,19 @@ lh_err lh_keyfile_write(const char *path, enum lh_keyfile_kind kind, bool replac
     return sync_parent(path);
 }
 
+// Mode bits that open a secret to others. A program that does not run as root may read root's file
+// by its group: it can't own the file, and the group is how root gives it out (Kubernetes does).
+static mode_t open_to_others(const struct stat *st)
+{
+    return st->st_uid == 0 && geteuid() != 0 ? 037 : 077;
+}
+
 static lh_err check_readable(int file, const char *path, enum lh_keyfile_kind kind, size_t size)
 {
     struct stat st;
     if (fstat(file, &st) < 0) return lh_fail_errno(errno, "stat %s", path);
     if (!S_ISREG(st.st_mode)) return lh_fail(LH_ERR_INVALID, "%s is no plain file", path);
-    if (kind == LH_KEYFILE_SECRET && (st.st_mode & 077))
+    if (kind == LH_KEYFILE_SECRET && (st.st_mode & open_to_others(&st)))
         return lh_fail(
             LH_ERR_DENIED,
             "%s holds a secret and has mode %03o: others could read it; run chmod 600 %s", path,

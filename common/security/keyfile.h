@@ -19,7 +19,8 @@ LH_MUST lh_err lh_keyfile_write(const char *path, enum lh_keyfile_kind kind, boo
                                 struct lh_span bytes);
 
 // Reads a whole file into out[size]; *len gets its length. LH_ERR_NOT_FOUND; LH_ERR_TOO_LARGE;
-// LH_ERR_DENIED for a secret that group or others can read; LH_ERR_IO.
+// LH_ERR_DENIED for a secret that group or others can read, except root's file, which its group may
+// read where this process is not root; LH_ERR_IO.
 LH_MUST lh_err lh_keyfile_read(const char *path, enum lh_keyfile_kind kind, void *out, size_t size,
                                size_t *len);
 

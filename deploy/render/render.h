@@ -52,5 +52,6 @@ LH_MUST lh_err dp_render_host(const struct dp_render *r, unsigned region, const 
                               struct lh_buf *out);
 
 LH_MUST lh_err dp_render_slurm(struct dp_render *r);
+LH_MUST lh_err dp_render_k8s(struct dp_render *r);
 
 #endif

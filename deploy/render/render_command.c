@@ -46,15 +46,47 @@ static lh_err slurm(int argc, char **argv)
     return err;
 }
 
+static lh_err k8s(int argc, char **argv)
+{
+    struct dp_render r = {.flags = {.image = "longhaul"}};
+    const struct dp_flag flags[] = {
+        {"--out", DP_TEXT, &r.flags.out, "DIR", "folder to write; files of its own stay"},
+        {"--domain", DP_TEXT, &r.flags.domain, "DOMAIN",
+         "node NAME is reached at NAME.DOMAIN; domain of the certificates, too"},
+        {"--image", DP_TEXT, &r.flags.image, "IMAGE",
+         "image of the programs (longhaul, of deploy/Containerfile)"},
+        {"--namespace", DP_TEXT, &r.flags.name_space, "NAMESPACE", "(longhaul-RUN)"},
+    };
+    const struct dp_usage usage = {
+        "longhaul render k8s TOPOLOGY --out DIR --domain DOMAIN [flags]",
+        "Writes a kustomize folder for each cluster: DIR/servers has the coordinator and the\n"
+        "servers, DIR/regions/REGION a JobSet of the region's workers and what trains beside\n"
+        "them. DIR/files has the model's files, for the clusters' volumes.",
+        flags, LH_COUNT(flags)};
+    bool help;
+    LH_TRY(read(&usage, argc, argv, &r, &help));
+    if (help) return LH_OK;
+    if (!r.flags.domain)
+        return lh_fail(LH_ERR_INVALID, "--domain DOMAIN is missing: workers dial names in it");
+    lh_err err = dp_render_k8s(&r);
+    if (!err) printf("%s/servers\n", r.flags.out);
+    for (unsigned i = 0; !err && i < r.up->t->regions; i++)
+        printf("%s/regions/%s\n", r.flags.out, r.up->t->region[i].name);
+    dp_render_close(&r);
+    return err;
+}
+
 int dp_cmd_render(int argc, char **argv)
 {
     static const struct dp_usage usage = {
-        "longhaul render slurm TOPOLOGY [flags]",
+        "longhaul render k8s | slurm TOPOLOGY [flags]",
+        "k8s     manifests of Kubernetes: a kustomize folder for each cluster\n"
         "slurm   a batch script for each region\n"
         "\n`longhaul render VERB --help` lists the flags of each. A topology is what\n"
         "`longhaul up` takes; link and links are of `up` alone.",
         NULL, 0};
     static const struct dp_verb verbs[] = {
+        {"k8s", k8s},
         {"slurm", slurm},
     };
     return dp_verbs(&usage, verbs, LH_COUNT(verbs), argc, argv);

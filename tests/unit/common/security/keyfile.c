@@ -88,6 +88,28 @@ static void an_open_secret_is_refused(void **state)
     }
 }
 
+// Root's file, for its group: what a program reads that does not run as root.
+static void roots_secret_is_for_its_group(void **state)
+{
+    struct dir *d = *state;
+    char out[8];
+    size_t len;
+    if (geteuid() != 0) return; // it can't give a file to root; the refusals are above
+    assert_int_equal(lh_keyfile_write(d->file, LH_KEYFILE_SECRET, false, lh_span("abc", 3)), LH_OK);
+    assert_int_equal(chmod(d->path, 0755), 0);
+    const struct {
+        mode_t mode;
+        lh_err err;
+    } of[] = {{0440, LH_OK}, {0640, LH_OK}, {0660, LH_ERR_DENIED}, {0444, LH_ERR_DENIED}};
+    for (size_t i = 0; i < sizeof of / sizeof of[0]; i++) {
+        assert_int_equal(chmod(d->file, of[i].mode), 0);
+        assert_int_equal(seteuid(65534), 0); // its group is root's still
+        lh_err err = lh_keyfile_read(d->file, LH_KEYFILE_SECRET, out, sizeof out, &len);
+        assert_int_equal(seteuid(0), 0);
+        assert_int_equal(err, of[i].err);
+    }
+}
+
 static void refuses_what_is_no_key_file(void **state)
 {
     struct dir *d = *state;
@@ -133,11 +155,9 @@ static void directories_are_made_with_parents(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        IN_DIR(written_is_read_with_its_mode),
-        IN_DIR(replaces_on_demand_only),
-        IN_DIR(an_open_secret_is_refused),
-        IN_DIR(refuses_what_is_no_key_file),
-        IN_DIR(a_folder_that_is_not_there_is_an_error),
+        IN_DIR(written_is_read_with_its_mode),     IN_DIR(replaces_on_demand_only),
+        IN_DIR(an_open_secret_is_refused),         IN_DIR(roots_secret_is_for_its_group),
+        IN_DIR(refuses_what_is_no_key_file),       IN_DIR(a_folder_that_is_not_there_is_an_error),
         IN_DIR(directories_are_made_with_parents),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,0 +1,127 @@
+// Manifests of Kubernetes: names that it takes, and what is refused. tests/oracle/k8s.py reads
+// them.
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <ftw.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include <cmocka.h>
+
+#include "deploy/render/render.h"
+
+#define TOP                                                                                        \
+    "run: tiny.run\nbudget_tokens: 100000\n"                                                       \
+    "model: {vocabulary: 32, dim: 8, layers: 1, heads: 2, kv_heads: 2, ffn: 16, context: 16}\n"
+#define SERVER "servers: [{name: s_0, region: eu, shards: [0]}]\n"
+#define EU TOP "coordinator: {region: eu}\n" SERVER
+
+static char root[] = "/tmp/longhaul-k8s-XXXXXX";
+static char topology[DP_PATH_BYTES], out[DP_PATH_BYTES];
+
+static int remove_one(const char *path, const struct stat *is, int kind, struct FTW *at)
+{
+    (void)is, (void)kind, (void)at;
+    return remove(path);
+}
+
+static int setup(void **state)
+{
+    (void)state;
+    if (!mkdtemp(root)) return 1;
+    return dp_path(out, "%s/out", root) || dp_path(topology, "%s/t.yaml", root);
+}
+
+static int teardown(void **state)
+{
+    (void)state;
+    return nftw(root, remove_one, 16, FTW_DEPTH | FTW_PHYS);
+}
+
+static lh_err render(const char *yaml, struct dp_render_flags flags)
+{
+    flags.topology = topology;
+    flags.out = out;
+    if (!flags.image) flags.image = "longhaul";
+    struct dp_render r = {.flags = flags};
+    assert_int_equal(dp_file_write(topology, lh_span_str(yaml), 0600), LH_OK);
+    lh_err err = dp_render_k8s(&r);
+    dp_render_close(&r);
+    return err;
+}
+
+static void has(const char *name, const char *text)
+{
+    char path[DP_PATH_BYTES];
+    struct lh_buf got = lh_buf(1 << 20);
+    assert_int_equal(dp_path(path, "%s/%s", out, name), LH_OK);
+    assert_int_equal(dp_file_read(path, &got), LH_OK);
+    dp_put(&got, "%c", 0);
+    if (!strstr((char *)got.data, text)) fail_msg("%s has no %s:\n%s", name, text, got.data);
+    lh_buf_free(&got);
+}
+
+static void names_are_labels(void **state)
+{
+    (void)state;
+    assert_int_equal(render(EU "regions: {eu: , us.east_1: {workers: 2}}\n",
+                            (struct dp_render_flags){.domain = "example.org"}),
+                     LH_OK);
+    has("servers/kustomization.yaml", "\nnamespace: longhaul-tiny-run\n");
+    has("servers/servers.yaml", "\nkind: StatefulSet\nmetadata:\n  name: s-0\n");
+    has("servers/settings/s_0.yaml", "advertise: \"s-0.example.org:7700\"\n");
+    has("servers/certificates.yaml", "spiffe://example.org/longhaul/tiny.run/server/eu/s_0");
+    has("regions/us.east_1/workers.yaml", "\nkind: JobSet\nmetadata:\n  name: us-east-1\n");
+    has("regions/us.east_1/certificates.yaml", "\n  secretName: us-east-1-1-tls\n");
+    has("regions/us.east_1/settings/us.east_1-1.yaml", "dir: \"/var/lib/longhaul/us.east_1-1\"\n");
+    has("files/model.json", "\"tensors\"");
+    assert_int_equal(render(EU "regions: {eu: }\n",
+                            (struct dp_render_flags){.domain = "x", .name_space = "mine"}),
+                     LH_OK);
+    has("regions/eu/kustomization.yaml", "\nnamespace: mine\n");
+}
+
+static void what_is_refused(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *yaml;
+        struct dp_render_flags flags;
+        const char *says;
+    } of[] = {
+        {EU "regions: {eu: , us.1: , us_1: }\n", {.domain = "x"}, "us.1 and us_1"},
+        {EU "regions: {eu: , 1st: }\n", {.domain = "x"}, "no object named 1st"},
+        {EU "regions: {eu: , us_: }\n", {.domain = "x"}, "no object named us_"},
+        {TOP
+         "coordinator: {region: eu}\nregions: {eu: }\nservers: [{name: a.b, region: eu, shards: "
+         "[0]}, {name: a-b, region: eu, shards: [1]}]\n",
+         {.domain = "x"},
+         "a.b and a-b"},
+        {EU "regions: {eu: , us: {data: here}}\n", {.domain = "x"}, "regions.us.data"},
+        {EU "regions: {eu: }\nserver: {http.listen: 127.0.0.1:1}\n",
+         {.domain = "x"},
+         "http.listen is not yours to set"},
+        {EU "regions: {eu: }\n", {.domain = "a b"}, "--domain a b"},
+        {EU "regions: {eu: }\n", {.domain = "x."}, "--domain x."},
+        {EU "regions: {eu: }\n", {.domain = "x", .name_space = "a.b"}, "--namespace a.b"},
+        {EU "regions: {eu: }\n", {.domain = "x", .image = "a\nb: c"}, "no name of an image"},
+    };
+    for (size_t i = 0; i < sizeof of / sizeof of[0]; i++) {
+        lh_err err = render(of[i].yaml, of[i].flags);
+        assert_true(err);
+        if (!strstr(lh_err_text(err), of[i].says)) fail_msg("%zu: %s", i, lh_err_text(err));
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(names_are_labels),
+        cmocka_unit_test(what_is_refused),
+    };
+    return cmocka_run_group_tests(tests, setup, teardown);
+}
