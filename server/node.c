@@ -2,64 +2,25 @@
 //
 // The coordinator starts first, so that a server in the same process finds it. With both roles, one
 // listener hands each call to the core that answers it. With one role, the core opens the door.
-#include "server/node.h"
-
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/app/units_file.h"
 #include "common/format/manifest_pace.h"
 #include "common/net/grpc/transport_grpc.h"
-#include "common/security/hmac.h"
 #include "server/audit.h"
-#include "server/command.h"
-#include "server/coordinator/coordinator.h"
-#include "server/coordinator/balance/terms.h"
-#include "server/coordinator/schedule.h"
-#include "server/coordinator/watch/rules_text.h"
-#include "server/coordinator/watch/hook_call.h"
 #include "server/coordinator/watch/page.h"
 #include "server/core.h"
-#include "server/privacy.h"
-#include "server/server.h"
-#include "server/settings.h"
+#include "server/node_parts.h"
 #include "server/state/uploader.h"
 
 enum {
-    DRAIN_ROUNDS = 4,    // rounds of the slowest worker that makes progress
     WEIGHTS_EVERY = 100, // versions between weights-only checkpoints of a shard, for readers
     // An owner stops waiting for a standby that confirms nothing for this long, once the
     // coordinator has noted that it may not take over. A long path adds eight of its retransmission
     // timeouts.
     STANDBY_WAIT_MS = 1000,
-    // A run has 1,024 names of workers. Once seven eighths are taken, names that were unused for a
-    // week are retired, and their directories are refused.
-    RETIRE_S = 7 * 24 * 3600,
-};
-static const float DAMPING = 0.5f; // a of the weight (1 + staleness)^-a of an arrival
-
-struct ps_node {
-    struct lh_program *program;
-    const struct ps_settings *settings;
-    struct ps_server *server;           // NULL: no server role
-    struct ps_coordinator *coordinator; // NULL: no coordinator role
-    struct lh_units units, given_units; // units of the coordinator; units of data.dir
-    struct ps_schedule schedule;
-    struct ps_terms terms;
-    struct ps_command scale_command;
-    struct ps_hook_call hook;
-    struct ps_rules rules;
-    struct lh_signer *signer; // signs checkpoints; NULL: checkpoints are not signed
-    struct lh_trusted trusted;
-    uint32_t shard[LH_CONFIG_INTS_MAX];
-    char address[LH_ADDRESS_BYTES];
-    struct lh_service door;       // the door of both roles
-    struct lh_log *audit;         // the audit file of both roles
-    struct ps_uploader *uploader; // NULL: checkpoint.store is empty
-    bool again;                   // the process is to start again in place
-    char checkpoints[LH_PATH_BYTES];
 };
 
 lh_err ps_node_create(struct ps_node **out)
@@ -140,12 +101,6 @@ static lh_err initial(void *arg, uint64_t first, uint64_t count, float *out)
 
 // ---------------------------------------------------------------- the data's manifest
 
-static LH_MUST lh_err read_units(const char *key, const char *path, struct lh_units *out)
-{
-    lh_err err = lh_units_open(path, out);
-    return err ? lh_fail(err, "%s: %s: %s", key, path, lh_err_text(err)) : LH_OK;
-}
-
 // Loads the manifest of the units that this server gives. An empty data.dir gives none.
 static LH_MUST lh_err load_given(struct ps_node *n)
 {
@@ -156,7 +111,7 @@ static LH_MUST lh_err load_given(struct ps_node *n)
         LH_TRY(lh_path(path, sizeof path, "", "%s", s->node.data.units));
     else
         LH_TRY(lh_path(path, sizeof path, s->node.data.dir, "units.json"));
-    LH_TRY(read_units("data.units", path, &n->given_units));
+    LH_TRY(ps_node_read_units("data.units", path, &n->given_units));
     uint64_t own = 0;
     for (uint64_t u = 0; u < n->given_units.count; u++)
         own += strcmp(n->given_units.unit[u].home, n->program->peer.region) == 0;
@@ -164,160 +119,6 @@ static LH_MUST lh_err load_given(struct ps_node *n)
             "%llu of %llu units of %s are of region %s: workers without their files get them here",
             (unsigned long long)own, (unsigned long long)n->given_units.count, path,
             n->program->peer.region);
-    return LH_OK;
-}
-
-// ---------------------------------------------------------------- coordinator
-
-static uint32_t fixed_h(void *arg, const char *region)
-{
-    return ps_settings_h(arg, region);
-}
-
-static bool region_data(void *arg, const char *region, enum lh_data *out)
-{
-    *out = ps_settings_data(arg, region);
-    return true;
-}
-
-static uint32_t epochs_of(const struct ps_settings *s)
-{
-    return s->node.run.epochs ? (uint32_t)s->node.run.epochs : 1;
-}
-
-static LH_MUST lh_err load_units(struct ps_node *n)
-{
-    LH_TRY(read_units("data.units", n->settings->node.data.units, &n->units));
-    lh_err err = lh_units_check_epochs(&n->units, epochs_of(n->settings));
-    return err ? lh_fail(err, "%s: %s", n->settings->node.data.units, lh_err_text(err)) : LH_OK;
-}
-
-static struct ps_co_balance_conf balance_of(int rule)
-{
-    static const struct ps_co_balance_conf of[] = {
-        [PS_RULE_FINISH] = {true, PS_BALANCE_FINISH},
-        [PS_RULE_WEIGHTED] = {true, PS_BALANCE_WEIGHTED},
-        [PS_RULE_LEVEL] = {false, PS_BALANCE_FINISH},
-    };
-    return of[rule];
-}
-
-// Runs on the hook lane.
-static int64_t call_supplier(void *arg, const struct ps_co_scale_wish *wish,
-                             const atomic_bool *stop, struct ps_co_call_end *end)
-{
-    const struct ps_node *n = arg;
-    char run[160], region[32 + LH_NAME_BYTES], wanted[48], present[48];
-    snprintf(run, sizeof run, "LONGHAUL_RUN=%s", n->program->peer.run);
-    snprintf(region, sizeof region, "LONGHAUL_REGION=%s", wish->region);
-    snprintf(wanted, sizeof wanted, "LONGHAUL_WANTED=%u", wish->wanted);
-    snprintf(present, sizeof present, "LONGHAUL_PRESENT=%u", wish->present);
-    char *const extra[] = {run, region, wanted, present, NULL};
-    struct ps_command_end is;
-    ps_command_run(&n->scale_command, n->program->env, extra, lh_span(NULL, 0),
-                   LH_SUPPLIER_MS * LH_MS, stop, &is);
-    ps_hook_tell_end(&is, LH_SUPPLIER_MS, end);
-    return 0;
-}
-
-static LH_MUST lh_err load_hook(struct ps_node *n)
-{
-    struct ps_hook_call *h = &n->hook;
-    const char *path = n->settings->coordinator.hook_secret;
-    h->env = n->program->env;
-    h->run = n->program->peer.run;
-    h->url = n->settings->coordinator.hook_url;
-    LH_TRY(ps_command_parse(n->settings->coordinator.hook_command, &h->command));
-    if (!path[0]) return LH_OK;
-    lh_err err = lh_hmac_load(path, &h->secret);
-    return err ? lh_fail(err, "coordinator.hook_secret: %s", lh_err_text(err)) : LH_OK;
-}
-
-// Room of this machine for rules: false before the first look at it.
-static bool tell_machine(void *arg, double *disk_free, double *certificate_s)
-{
-    const struct ps_node *n = arg;
-    const struct lh_program *p = n->program;
-    if (!p->limits.disk_free || !p->limits.certificate_ends_s) return false;
-    *disk_free = (double)p->limits.disk_free;
-    *certificate_s = (double)(p->limits.certificate_ends_s - p->env->ops->wall_s(p->env));
-    return true;
-}
-
-static LH_MUST lh_err start_coordinator(struct ps_node *n)
-{
-    struct lh_program *p = n->program;
-    const struct ps_settings *s = n->settings;
-    LH_TRY(load_units(n));
-    LH_TRY(ps_schedule_parse(s->coordinator.scale,
-                             &n->schedule)); // The check of the settings parsed it, too.
-    LH_TRY(ps_terms_parse(s->coordinator.links, &n->terms));
-    LH_TRY(ps_terms_check(&n->terms, &n->units));
-    LH_TRY(ps_command_parse(s->coordinator.scale_command, &n->scale_command));
-    LH_TRY(ps_rules_parse(s->coordinator.rules, &n->rules)); // as the settings' check did
-    LH_TRY(load_hook(n));
-    bool told = n->hook.command.words || n->hook.url[0];
-    struct ps_co_conf conf = {
-        .env = p->env,
-        .transport = p->transport,
-        .log = p->log,
-        .audit = n->audit,
-        .self = p->peer,
-        .dir = s->node.dir,
-        .listen = ps_is_shard(s) ? "" : s->listen,
-        .manifest = &p->manifest,
-        .units = &n->units,
-        .servers = s->coordinator.servers,
-        .workers = (uint32_t)s->coordinator.workers,
-        .worker_timeout_ns = s->coordinator.worker_timeout_s * LH_SECOND,
-        .worker_timeout_max_ns = LH_SILENT_MAX_MS * LH_MS,
-        .tick_ns = 250 * LH_MS,
-        .stall_floor_ns = s->coordinator.stall_floor_s * LH_SECOND,
-        .stall_rounds = s->coordinator.stall_rounds,
-        .retire_ns = RETIRE_S * LH_SECOND,
-        .drain_floor_ns = s->coordinator.drain_floor_s * LH_SECOND,
-        .drain_rounds = DRAIN_ROUNDS,
-        .take_over_ns = s->coordinator.take_over_ms * LH_MS,
-        .take_over_max_ns = LH_TAKE_OVER_MAX_MS * LH_MS,
-        .ride_out_ns = s->coordinator.ride_out_s * LH_SECOND,
-        .balance = balance_of(s->coordinator.balance),
-        .links = {.terms = &n->terms, .affinity = s->coordinator.affinity},
-        .budget_tokens = (uint64_t)s->node.run.budget_tokens,
-        .epochs = epochs_of(s),
-        .seed = (uint64_t)s->node.run.seed,
-        .scale = {.schedule = &n->schedule,
-                  .call = n->scale_command.words ? call_supplier : NULL,
-                  .arg = n,
-                  .every_ns = LH_SUPPLIER_EVERY_MS * LH_MS},
-        .hook = {.call = told ? ps_hook_call : NULL, .arg = &n->hook, .run = p->peer.run},
-        .rules = &n->rules,
-        .machine = tell_machine,
-        .machine_arg = n,
-        .data = ps_settings_data(s, ""),
-        .region_data = region_data,
-        .region_data_arg = (void *)(uintptr_t)s, // only read
-        .step_tokens = (uint64_t)s->coordinator.step_tokens,
-        .h_base = ps_settings_h_base(s),
-        .dylu = s->coordinator.cadence != PS_CADENCE_FIXED,
-        .by_link = s->coordinator.cadence == PS_CADENCE_LINK,
-        .staged = s->coordinator.cadence == PS_CADENCE_STAGED,
-        .fixed_h = fixed_h,
-        .fixed_h_arg = (void *)(uintptr_t)s, // only read
-        .plan = {.mode = (uint8_t)s->update.mode,
-                 .weighting = (uint8_t)s->update.weighting,
-                 .eta = s->update.eta > 0 ? (float)s->update.eta : 1,
-                 .damping = DAMPING,
-                 .staleness_per_live = (uint32_t)s->update.staleness_max_per_worker,
-                 .optimizer = (uint8_t)s->update.optimizer,
-                 .momentum = (float)ps_momentum(s),
-                 .effective_step_max = s->update.optimizer ? (float)PS_EFFECTIVE_STEP_MAX : 0,
-                 .privacy = ps_privacy_terms(s)},
-        .fatal = lh_program_fatal,
-        .fatal_arg = p,
-    };
-    memcpy(conf.job, p->job, LH_JOB_BYTES);
-    LH_TRY(ps_coordinator_start(&conf, &n->coordinator));
-    if (!ps_is_shard(s)) lh_program_listening(ps_coordinator_address(n->coordinator));
     return LH_OK;
 }
 
@@ -377,14 +178,6 @@ static LH_MUST lh_err start_uploader(struct ps_node *n)
 static void fatal(void *arg, lh_err err, const char *text)
 {
     lh_program_fatal(((struct ps_node *)arg)->program, err, text);
-}
-
-// main() runs the program once more: whatever a stopped process forgets, this one does too.
-static void again(void *arg)
-{
-    struct ps_node *n = arg;
-    n->again = !n->program->ended; // not where it was asked to end before
-    lh_program_end(n->program, LH_OK);
 }
 
 static LH_MUST lh_err start_server(struct ps_node *n)
@@ -448,7 +241,7 @@ static LH_MUST lh_err start_server(struct ps_node *n)
         .voices = (uint32_t)s->rebuild.voices,
         .fatal = fatal,
         .fatal_arg = n,
-        .again = again,
+        .again = ps_node_start_again,
     };
     memcpy(conf.job, p->job, LH_JOB_BYTES);
     LH_TRY(ps_server_start(&conf, &n->server));
@@ -522,7 +315,7 @@ static lh_err start(void *self, struct lh_program *p)
     LH_TRY(check_address(n->settings));
     lh_err err = open_audit(n);
     if (!err) lh_transport_grpc_on_refused(p->transport, ps_audit_refused, n->audit);
-    if (!err && ps_is_coordinator(n->settings)) err = start_coordinator(n);
+    if (!err && ps_is_coordinator(n->settings)) err = ps_node_start_coordinator(n);
     if (!err && ps_is_coordinator(n->settings) && ps_is_shard(n->settings)) err = open_door(n);
     if (!err && ps_is_shard(n->settings)) err = start_server(n);
     if (!err && n->coordinator && n->server) lh_program_listening(n->address);
@@ -532,6 +325,9 @@ static lh_err start(void *self, struct lh_program *p)
         ps_uploader_stop(n->uploader);
         ps_coordinator_stop(n->coordinator);
         n->coordinator = NULL;
+        ps_lead_close(n->lead);
+        ps_lead_free(n->lead);
+        n->lead = NULL;
         lh_transport_grpc_on_refused(p->transport, NULL, NULL);
         lh_log_close(n->audit);
         n->audit = NULL;
@@ -550,6 +346,7 @@ static lh_err status(void *self, struct lh_buf *out)
     lh_log_look(n->audit);
     if (n->server) n->server->ending = n->program->ended;
     if (n->uploader) ps_uploader_serve(n->uploader, n->server->phase == PS_SERVING);
+    if (n->lead) return ps_node_lead_status(n, out);
     if (!n->coordinator) return ps_server_status(n->server, out);
     if (!n->server) return ps_coordinator_durable_status(n->coordinator, out);
     static const char server[] = "{\"role\":\"both\",\"server\":",
@@ -565,6 +362,7 @@ static lh_err status(void *self, struct lh_buf *out)
 static bool over(void *self)
 {
     struct ps_node *n = self;
+    if (n->lead && !n->coordinator) return false;
     return (!n->coordinator || ps_coordinator_over(n->coordinator)) &&
            (!n->server || ps_server_over(n->server));
 }
@@ -574,6 +372,7 @@ static void close_cores(void *self)
     struct ps_node *n = self;
     if (n->server) ps_server_close(n->server);
     if (n->coordinator) ps_coordinator_close(n->coordinator);
+    ps_lead_close(n->lead);
 }
 
 static void stop(void *self)
@@ -582,6 +381,7 @@ static void stop(void *self)
     ps_uploader_stop(n->uploader);
     ps_server_stop(n->server);
     ps_coordinator_stop(n->coordinator);
+    ps_lead_free(n->lead);
     lh_transport_grpc_on_refused(n->program->transport, NULL, NULL);
     lh_log_close(n->audit);
     lh_units_close(&n->units);

@@ -11,6 +11,7 @@
 #include "server/coordinator/balance/terms.h"
 #include "server/coordinator/owners/rights.h"
 #include "server/coordinator/schedule.h"
+#include "server/coordinator/store/etcd.h"
 #include "server/coordinator/watch/rules_text.h"
 #include "server/coordinator/watch/hook_call.h"
 #include "server/privacy.h"
@@ -188,6 +189,17 @@ static LH_MUST lh_err check_links(const struct ps_settings *s)
     return LH_OK;
 }
 
+static LH_MUST lh_err check_coordinator_store(const struct ps_settings *s)
+{
+    struct ps_etcd_place place;
+    if (!s->coordinator.store[0]) return LH_OK;
+    lh_err err = ps_etcd_parse(s->coordinator.store, &place);
+    if (err) return lh_fail(err, "coordinator.store: %s", lh_err_text(err));
+    if (s->role == PS_ROLE_COORDINATOR) return LH_OK;
+    return lh_fail(LH_ERR_CONFIG, "coordinator.store needs role: coordinator; a server of shards "
+                                  "in the same process would end with it");
+}
+
 static LH_MUST lh_err check_coordinator(const struct ps_settings *s)
 {
     LH_TRY(lh_setting_needed("data.units", s->node.data.units, "a coordinator"));
@@ -198,6 +210,7 @@ static LH_MUST lh_err check_coordinator(const struct ps_settings *s)
     struct ps_rules rules;
     LH_TRY(ps_rules_parse(s->coordinator.rules, &rules));
     LH_TRY(check_hook(s));
+    LH_TRY(check_coordinator_store(s));
     LH_TRY(check_links(s));
     LH_TRY(ps_rights_check(s->coordinator.servers));
     LH_TRY(check_list("coordinator.data", s->coordinator.data, data_of,

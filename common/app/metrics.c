@@ -124,6 +124,12 @@ const struct lh_metric lh_metrics[] = {
      "Steps that the run has charged to this region's budget"},
     // coordinator
     {"longhaul_run_phase", LH_STATE, P, "c", "", "phase=phase", 1, "Phase of the run"},
+    {"longhaul_leads", LH_GAUGE, P, "c", "leads", "", 1,
+     "1 at the coordinator that leads, 0 at one that stands by (coordinator.store)"},
+    {"longhaul_leader_number", LH_GAUGE, P, "c", "leader.number", "", 1,
+     "Number of the leader that this coordinator knows of; each one's is higher"},
+    {"longhaul_coordinator_store_away", LH_GAUGE, P, "c", "store_away", "", 1,
+     "1 while the etcd of coordinator.store does not answer"},
     {"longhaul_run_paused_timestamp_seconds", LH_GAUGE, P, "c", "paused.since_s", "", 1,
      "When the run was paused, in seconds since 1970; none while it is not"},
     {"longhaul_alarm_active", LH_GAUGE, P, "c", "alarms[].active", "rule=rule", 1,

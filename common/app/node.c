@@ -1,6 +1,7 @@
 // Checks of the settings that every node has. See node.h.
 #include "common/app/node.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -32,9 +33,22 @@ void lh_job_id(const char *domain, const char *run, uint8_t out[LH_JOB_BYTES])
     memcpy(out, hash.b, LH_JOB_BYTES);
 }
 
+lh_err lh_addresses_check(const char *key, const char *value)
+{
+    char one[LH_ADDRESS_BYTES];
+    for (const char *at = value;; at++) {
+        size_t n = strcspn(at, ",");
+        if (n >= sizeof one) return lh_fail(LH_ERR_CONFIG, "%s: an address of %zu bytes", key, n);
+        snprintf(one, sizeof one, "%.*s", (int)n, at);
+        LH_TRY(lh_address_check(key, one, false));
+        at += n;
+        if (!*at) return LH_OK;
+    }
+}
+
 lh_err lh_node_check(const struct lh_node *node)
 {
-    if (node->coordinator[0]) LH_TRY(lh_address_check("coordinator", node->coordinator, false));
+    if (node->coordinator[0]) LH_TRY(lh_addresses_check("coordinator", node->coordinator));
     return lh_setting_needed("tls.key", node->tls.key, "every node");
 }
 

@@ -34,5 +34,7 @@ LH_MUST lh_err lh_node_identity(const struct lh_node *node, struct lh_certs_info
 LH_MUST lh_err lh_setting_needed(const char *key, const char *value, const char *who);
 // "host:port", "[v6]:port"; port 0 only with `any_port`.
 LH_MUST lh_err lh_address_check(const char *key, const char *value, bool any_port);
+// One or more of them, separated by commas.
+LH_MUST lh_err lh_addresses_check(const char *key, const char *value);
 
 #endif

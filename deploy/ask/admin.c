@@ -115,8 +115,7 @@ static LH_MUST lh_err complete(struct dp_admin *a)
     if (!a->coordinator) return find_address(a);
     if ((size_t)snprintf(a->address, sizeof a->address, "%s", a->coordinator) >= sizeof a->address)
         return lh_fail(LH_ERR_INVALID, "--coordinator: address too long");
-    if (lh_address_check("--coordinator", a->address, false)) // another error class: a wrong
-                                                              // command line
+    if (lh_addresses_check("--coordinator", a->address)) // another error class: a wrong command
         return lh_fail(LH_ERR_INVALID, "--coordinator %.100s: want HOST:PORT", a->address);
     return LH_OK;
 }
@@ -170,12 +169,19 @@ lh_err dp_admin_ask(struct dp_admin *a, enum lh_rpc rpc, const struct lh_wire_ty
 {
     struct asked q = {a->env, take, arg, LH_OK};
     struct lh_unary *call;
+    unsigned others = 0; // coordinators besides the one that is asked first
+    for (const char *at = a->address; *at; at++) others += *at == ',';
     int64_t begun = lh_now(a->env), first_ns = LH_GRPC_CONNECT_MS * LH_MS / 10 * 9;
     LH_TRY(lh_ask(a->link, rpc, WAIT_S * LH_SECOND, type, question, answer, on_answer, &q, &call));
     lh_env_real_run(a->env);
     if (q.err == LH_ERR_UNAVAILABLE && lh_now(a->env) - begun >= first_ns) { // it took its time
         LH_TRY(lh_ask(a->link, rpc, FAR_WAIT_S * LH_SECOND, type, question, answer, on_answer, &q,
                       &call));
+        lh_env_real_run(a->env);
+    }
+    for (; q.err == LH_ERR_UNAVAILABLE && others; others--) { // the link takes its next address
+        LH_TRY(
+            lh_ask(a->link, rpc, WAIT_S * LH_SECOND, type, question, answer, on_answer, &q, &call));
         lh_env_real_run(a->env);
     }
     if (lh_exit_of(q.err) != LH_EXIT_UNREACHABLE) return q.err;

@@ -105,9 +105,22 @@ static void write_line(struct ps_coordinator *c, enum lh_level level, const char
         lh_logf(c->conf.log, level, event, "%s", text);
 }
 
+// This one's word may contradict another coordinator's, where that one may lead by now.
+static bool speaks(const struct ps_coordinator *c, struct lh_request *rq)
+{
+    if (!c->stopped && (!c->conf.leads || c->conf.leads(c->conf.leads_arg))) return true;
+    lh_reply_error(rq, LH_ERR_UNAVAILABLE,
+                   c->stopped ? "the coordinator is stopping" : "this coordinator no longer leads");
+    return false;
+}
+
 static void let_out(struct ps_coordinator *c, struct said *w)
 {
     if (w->peer && w->since_ns != lh_now(c->conf.env)) ps_co_kept_waiting(c, w->peer);
+    if (w->rq && !speaks(c, w->rq)) {
+        free_said(w);
+        return;
+    }
     if (!w->rq)
         write_line(c, w->level, w->event, w->limited, w->text);
     else if (w->err)
@@ -422,10 +435,7 @@ void ps_co_answer(struct ps_coordinator *c, struct lh_request *rq, const Protobu
 {
     uint64_t heard = c->speaker, audit = take_owed(c);
     c->speaker = 0;
-    if (c->stopped) {
-        lh_reply_error(rq, LH_ERR_UNAVAILABLE, "the coordinator is stopping");
-        return;
-    }
+    if (!speaks(c, rq)) return;
     if (ps_co_settled(c) && !audit) {
         lh_reply(rq, answer);
         return;
@@ -449,10 +459,7 @@ void ps_co_refuse(struct ps_coordinator *c, struct lh_request *rq, lh_err err)
     uint64_t audit = take_owed(c);
     c->speaker = 0;
     if (!c->stopped && lh_err_class(err) == LH_CLASS_STOP) ps_co_fatal(c, err);
-    if (c->stopped) {
-        lh_reply_error(rq, LH_ERR_UNAVAILABLE, "the coordinator is stopping");
-        return;
-    }
+    if (!speaks(c, rq)) return;
     size_t n = strlen(text) + 1;
     bool busy = !ps_co_settled(c) || audit;
     struct said *w = !busy || too_many(c) ? NULL : calloc(1, sizeof *w + n);

@@ -151,8 +151,12 @@ static lh_err make_first_status(struct ps_coordinator *c)
 lh_err ps_coordinator_start(const struct ps_co_conf *conf, struct ps_coordinator **out)
 {
     struct ps_coordinator *c = calloc(1, sizeof *c);
-    if (!c) return LH_ERR_NO_MEMORY;
+    if (!c) {
+        ps_store_close(conf->store);
+        return LH_ERR_NO_MEMORY;
+    }
     c->conf = *conf;
+    c->store = conf->store;
     lh_err err = make_units(c);
     if (err) goto fail;
     c->shard = calloc(conf->manifest->shards, sizeof *c->shard);
@@ -163,7 +167,7 @@ lh_err ps_coordinator_start(const struct ps_co_conf *conf, struct ps_coordinator
     LH_TRY_TO(fail, err, ps_co_refold_make(c));
     LH_TRY_TO(fail, err, ps_co_stock_make(c)); // reads which units are credited
     LH_TRY_TO(fail, err, conf->env->ops->files->make_dir(conf->env, conf->dir));
-    LH_TRY_TO(fail, err, ps_store_open(conf->env, conf->dir, &c->store));
+    if (!c->store) LH_TRY_TO(fail, err, ps_store_open(conf->env, conf->dir, &c->store));
     c->status.durable = c->status.made = c->status.told = lh_buf(PS_CO_STATUS_BYTES);
     LH_TRY_TO(fail, err, ps_co_commit_open(c, LOADS));
     start_listening(c);
@@ -196,6 +200,7 @@ void ps_coordinator_close(struct ps_coordinator *c)
     lh_cancel(c->conf.env, &c->timer);
     lh_cancel(c->conf.env, &c->listen_timer);
     if (c->commit) ps_co_commit_close(c);
+    if (c->store) ps_store_stop(c->store);
     ps_co_scale_close(c);
     ps_co_hook_close(c);
 }

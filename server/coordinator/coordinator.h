@@ -24,6 +24,7 @@ struct lh_manifest;
 struct ps_coordinator;
 struct ps_rules;
 struct ps_schedule;
+struct ps_store;
 struct ps_terms;
 
 struct ps_co_scale_wish {       // passed to the supplier of machines
@@ -49,6 +50,11 @@ struct ps_co_conf {
     struct lh_log *audit; // ../audit.h; NULL: none
     struct lh_peer self;
     const char *dir, *listen; // listen "": the caller accepts calls (ps_coordinator_at)
+    struct ps_store *store;   // taken, on failure too; NULL: the file in `dir`
+    // May this process still speak for the run? Where another one may lead, nothing is answered.
+    // NULL: always.
+    bool (*leads)(void *arg);
+    void *leads_arg;
     uint8_t job[16];
     const struct lh_manifest *manifest;
     const struct lh_units *units; // borrowed

@@ -49,6 +49,8 @@ uint64_t ps_store_durable(const struct ps_store *s);
 LH_MUST lh_err ps_store_begin(struct ps_store *s, bool *begun);
 // Makes the gathered changes durable, on any thread. LH_ERR_DISK_FULL, LH_ERR_IO.
 LH_MUST lh_err ps_store_write(struct ps_store *s);
+// Any thread: lets a write() that waits for a store elsewhere give up soon.
+void ps_store_stop(struct ps_store *s);
 // Takes write()'s result. If it is not LH_OK, takes back everything since the last durable commit,
 // including changes after begin().
 void ps_store_end(struct ps_store *s, lh_err result);

@@ -548,6 +548,28 @@ static void a_disk_that_fails_ends_it_without_a_word(void **state)
     assert_int_equal(r->fatal_count, 1);
 }
 
+static bool leads(void *arg)
+{
+    return *(const bool *)arg;
+}
+
+// Another coordinator may lead (server/docs/0000-protocol.md#rule-38): neither what is durable by
+// now is said, nor a refusal.
+static void one_that_no_longer_leads_answers_nothing(void **state)
+{
+    struct rig *r = *state;
+    bool opened, is = false;
+    rig_start_coordinator(r);
+    rig_boot_server(r);
+    r->coordinator->conf.leads = leads;
+    r->coordinator->conf.leads_arg = &is;
+    assert_int_equal(ask_epoch(r, 0, 1, 11, &opened), LH_ERR_UNAVAILABLE);
+    assert_int_equal(ask_epoch(r, 7, 8, 11, &opened), LH_ERR_UNAVAILABLE);
+    is = true;
+    assert_int_equal(ask_epoch(r, 0, 1, 11, &opened), LH_OK);
+    r->coordinator->conf.leads = NULL;
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -570,6 +592,7 @@ int main(void)
         RIG_TEST(nor_anything_where_nothing_is_durable),
         RIG_TEST(nor_what_was_taken_back),
         RIG_TEST(a_disk_that_fails_ends_it_without_a_word),
+        RIG_TEST(one_that_no_longer_leads_answers_nothing),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -26,7 +26,8 @@ RULES = TREE / "deploy/prometheus"
 RARE = {"longhaul_loop_metric", "longhaul_learning_rate", "longhaul_alarm_active",
         "longhaul_run_paused_timestamp_seconds", "longhaul_privacy_epsilon",
         "longhaul_privacy_charged_steps", "longhaul_member_epsilon",
-        "longhaul_member_charged_steps"}
+        "longhaul_member_charged_steps", "longhaul_leads", "longhaul_leader_number",
+        "longhaul_coordinator_store_away"}
 
 
 def get(address, path, code=200):

@@ -12,6 +12,7 @@ import charge
 import coordinator
 import goes_on
 import held
+import leader
 import names
 import ownership
 import partners
@@ -165,6 +166,17 @@ class Held(unittest.TestCase):
         self.assertFalse(held.search()[1])
         for bug in held.BUGS:
             self.assertTrue(held.search(bug)[1], bug)
+
+
+class Leader(unittest.TestCase):
+    """Two coordinators of which one leads: server/docs/0000-protocol.md#rule-38."""
+
+    def test_the_rules_hold(self):
+        self.assertEqual(leader.explore().get("ok"), "complete")
+
+    def test_planted_bugs_are_caught(self):
+        for bug in leader.BUGS:
+            self.assertTrue(leader.explore(bug).get("bad"), bug)
 
 
 if __name__ == "__main__":

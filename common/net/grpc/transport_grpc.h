@@ -8,7 +8,8 @@
 // lh_err), transport_grpc_wire.c (bytes of the sockets), transport_grpc_path.c (stalled connections
 // and long round trips).
 //
-// Addresses are "host:port". Certificates are verified against one CA; hosts by the fixed name
+// Addresses are "host:port", or several of them, separated by commas: one after the other is tried
+// where one does not answer. Certificates are verified against one CA; hosts by the fixed name
 // LH_CERTS_DNS, so addresses may change; a peer's one URI SAN is its identity (identity.h).
 #ifndef LH_COMMON_TRANSPORT_GRPC_H
 #define LH_COMMON_TRANSPORT_GRPC_H
@@ -95,6 +96,11 @@ LH_MUST lh_err lh_transport_grpc_reload(struct lh_transport *t);
 typedef void (*lh_grpc_refused_fn)(void *self, const struct lh_peer *peer, const char *rpc,
                                    const char *text);
 void lh_transport_grpc_on_refused(struct lh_transport *t, lh_grpc_refused_fn refused, void *self);
+
+// A server's answers say which leader they are of (server/coordinator/store/lead.h), once this was
+// called; 0: of none. Of a coordinator, a client takes no answer that is of an earlier leader than
+// one that it had (server/docs/0000-protocol.md#rule-38).
+void lh_transport_grpc_leads(struct lh_transport *t, uint64_t number);
 
 // Bytes that TCP carried for this transport, TLS and retransmissions included, without IP and TCP
 // headers. Accuracy: transport_grpc_wire.c.

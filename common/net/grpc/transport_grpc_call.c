@@ -199,10 +199,21 @@ static void start_sending(struct lh_grpc_call *c)
     bool headers = !c->started && (!c->server || message || end);
     if (c->sending || !(headers || message || end)) return;
     grpc_op op[3] = {0};
-    grpc_metadata name;
+    grpc_metadata name, leader;
     grpc_slice text = grpc_empty_slice();
+    char number[24];
     size_t n = 0;
-    if (headers) op[n++].op = GRPC_OP_SEND_INITIAL_METADATA;
+    bool numbered = headers && c->server && c->t->leads;
+    if (headers) {
+        if (numbered) {
+            snprintf(number, sizeof number, "%llu", (unsigned long long)c->t->leads);
+            leader = (grpc_metadata){.key = grpc_slice_from_static_string(lh_grpc_leader_key),
+                                     .value = grpc_slice_from_copied_string(number)};
+            op[n].data.send_initial_metadata.count = 1;
+            op[n].data.send_initial_metadata.metadata = &leader;
+        }
+        op[n++].op = GRPC_OP_SEND_INITIAL_METADATA;
+    }
     if (message) {
         op[n].op = GRPC_OP_SEND_MESSAGE;
         op[n++].data.send_message.send_message = c->out[c->out_first];
@@ -211,6 +222,7 @@ static void start_sending(struct lh_grpc_call *c)
     c->started = c->sending = true;
     c->op_sent.carries_message = message;
     lh_grpc_start(c, &c->op_sent, op, n);
+    if (numbered) grpc_slice_unref(leader.value);
     grpc_slice_unref(text);
 }
 
@@ -271,7 +283,7 @@ static void on_received(struct lh_grpc_call *c, const struct lh_grpc_op *op)
     c->receiving = false;
     if (in) {
         lh_grpc_client_heard(c);
-        if (alive(c)) deliver(c, in);
+        if (alive(c) && !lh_grpc_client_refuses(c)) deliver(c, in);
         grpc_byte_buffer_destroy(in);
         return;
     }
@@ -294,7 +306,7 @@ void lh_grpc_call_event(struct lh_grpc_call *c, struct lh_grpc_op *op)
         else
             lh_grpc_client_closed(c);
         break;
-    default: break; // STARTED: the server's headers are ignored
+    default: break; // STARTED: the server's headers are read with its first message
     }
     lh_grpc_call_settle(c);
     if (!c->closed) lh_grpc_touch(c);

@@ -8,7 +8,11 @@
 //  2. gRPC retries nothing; worker/push/session.c retries pushes.
 //  3. After our certificates change, the next call gets a new channel; calls on the old one
 //     continue.
-//  4. An error's text names the dialled address and, for a certificate error, its owner and the
+//  4. Where a link has several addresses, a call that nobody answered, or that a server refused as
+//     unavailable, makes the next call try the next address.
+//  5. A coordinator's answer of an earlier leader than one that was heard is none: its call ends as
+//     one that nobody answered, before its message is delivered.
+//  6. An error's text names the dialled address and, for a certificate error, its owner and the
 //     reason. A broken connection is blamed on a certificate only if it received nothing.
 #include "common/net/grpc/transport_grpc_core.h"
 
@@ -22,6 +26,8 @@
 
 LH_STATIC_ASSERT(4 * LH_GRPC_LINKS_PER_CONNECTION <= LH_GRPC_CALLS_PER_CONNECTION,
                  "calls of each link: follow, push, a short one, restore");
+
+const char lh_grpc_leader_key[] = "lh-leader";
 
 static grpc_channel *make_channel(const struct lh_grpc *t, struct lh_grpc_line *l)
 {
@@ -55,7 +61,7 @@ static struct lh_grpc_line *shared_line(const struct lh_grpc *t, const char *add
 {
     for (const struct lh_grpc_link *l = t->links; l; l = l->next)
         if (l->line->role == role && l->line->number == number &&
-            strcmp(l->line->address, address) == 0 && l->line->links < LH_GRPC_LINKS_PER_CONNECTION)
+            strcmp(l->line->list, address) == 0 && l->line->links < LH_GRPC_LINKS_PER_CONNECTION)
             return l->line;
     return NULL;
 }
@@ -69,16 +75,17 @@ static lh_err new_line(struct lh_grpc *t, const char *address, enum lh_role role
     if (!line) return LH_ERR_NO_MEMORY;
     line->role = role;
     line->number = number;
-    snprintf(line->address, sizeof line->address, "%s", address);
+    snprintf(line->list, sizeof line->list, "%s", address);
+    snprintf(line->address, sizeof line->address, "%.*s", (int)strcspn(address, ","), address);
     line->expect = lh_grpc_expect_new(t->certs, t->revoked, role, address);
     if (!line->expect) {
         free(line);
         return LH_ERR_NO_MEMORY;
     }
-    uint32_t rtt_us = lh_grpc_wire_rtt_us(t->wire, address);
+    uint32_t rtt_us = lh_grpc_wire_rtt_us(t->wire, line->address);
     line->connect_ms = lh_grpc_path_connect_ms(rtt_us, t->connect_ms, false, t->connect_max_ms);
     line->channel = make_channel(t, line);
-    lh_grpc_wire_watch(t->wire, address, false);
+    lh_grpc_wire_watch(t->wire, line->address, false);
     *out = line;
     return LH_OK;
 }
@@ -250,6 +257,68 @@ lh_err lh_grpc_open(struct lh_link *link, enum lh_rpc rpc, int64_t deadline_ns,
     return LH_OK;
 }
 
+// Takes the next address of the link's list.
+static void try_next(struct lh_grpc *t, struct lh_grpc_line *line)
+{
+    size_t n = strlen(line->address);
+    if (!strchr(line->list, ',') || t->dead) return;
+    const char *at = line->list;
+    while (strncmp(at, line->address, n) != 0 || (at[n] && at[n] != ','))
+        at += strcspn(at, ",") + 1;
+    at += n;
+    if (*at == ',') at++;
+    if (!*at) at = line->list;
+    snprintf(line->address, sizeof line->address, "%.*s", (int)strcspn(at, ","), at);
+    line->peer[0] = 0;
+    line->asked_ns = 0;
+    lh_grpc_wire_watch(t->wire, line->address, false);
+    renew_channel(t, line);
+}
+
+// The leader's number that a server told; 0: none.
+static uint64_t leader_of(const grpc_metadata_array *told)
+{
+    char text[24];
+    for (size_t i = 0; i < told->count; i++) {
+        if (grpc_slice_str_cmp(told->metadata[i].key, lh_grpc_leader_key) != 0) continue;
+        lh_grpc_text(told->metadata[i].value, text, sizeof text);
+        return strtoull(text, NULL, 10);
+    }
+    return 0;
+}
+
+// Whether the answer is of an earlier leader; the text says so. Notes a later one. gRPC has filled
+// in the headers before it gives a message or a status.
+static bool is_former(struct lh_grpc_call *c, char text[LH_GRPC_TEXT_BYTES])
+{
+    struct lh_grpc *t = c->t;
+    if (!c->link || c->link->line->role != LH_C) return false;
+    uint64_t number = leader_of(&c->initial);
+    if (number > t->led) t->led = number;
+    if (number == t->led) return false;
+    snprintf(text, LH_GRPC_TEXT_BYTES,
+             "%.120s answers as leader %llu, and leader %llu was heard: that coordinator no longer "
+             "leads",
+             c->link->line->address, (unsigned long long)number, (unsigned long long)t->led);
+    lh_log_peer(t->log, LH_WARN, "net.former_leader", "%s", text);
+    return true;
+}
+
+static void leave_address(struct lh_grpc_call *c)
+{
+    if (c->link && c->connection == c->link->line->connections) try_next(c->t, c->link->line);
+}
+
+bool lh_grpc_client_refuses(struct lh_grpc_call *c)
+{
+    char text[LH_GRPC_TEXT_BYTES];
+    if (c->server || !is_former(c, text)) return false;
+    leave_address(c);
+    grpc_call_cancel(c->core, NULL);
+    lh_grpc_call_over(c, LH_ERR_UNAVAILABLE, text);
+    return true;
+}
+
 // Explains, as far as possible, why a server could not be reached.
 static lh_err explain(const struct lh_grpc_call *c, const char *details, char *out, size_t size)
 {
@@ -311,11 +380,14 @@ void lh_grpc_client_closed(struct lh_grpc_call *c)
     bool answered = told || !err;
     if (answered && c->link && c->core) note_peer(c);
     if (answered) lh_grpc_client_heard(c);
+    if (c->over) return; // its answer was refused
+    if (err && told && is_former(c, details)) err = LH_ERR_UNAVAILABLE;
+    bool leaves = err == LH_ERR_DEADLINE || err == LH_ERR_UNAVAILABLE;
     if (err == LH_ERR_UNAVAILABLE && !told && c->link) {
         if (c->link->line->asked_ns) attempt_failed(c->t, c->link->line);
         err = explain(c, details, text, sizeof text);
-        lh_grpc_call_over(c, err, text);
-        return;
+        memcpy(details, text, sizeof details);
     }
+    if (leaves) leave_address(c);
     lh_grpc_call_over(c, err, details);
 }

@@ -324,6 +324,11 @@ void lh_transport_grpc_on_refused(struct lh_transport *base, lh_grpc_refused_fn 
     t->refused_self = self;
 }
 
+void lh_transport_grpc_leads(struct lh_transport *base, uint64_t number)
+{
+    ((struct lh_grpc *)base)->leads = number;
+}
+
 void lh_transport_grpc_wire_bytes(struct lh_transport *base, struct lh_wire_bytes *out)
 {
     lh_grpc_wire_sum(((struct lh_grpc *)base)->wire, out);

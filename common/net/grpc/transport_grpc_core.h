@@ -17,10 +17,10 @@
 #include "common/net/grpc/transport_grpc_revoked.h"
 
 enum {
-    LH_GRPC_TEXT_BYTES = 512,  // a status's text with its zero
-    LH_GRPC_REQUESTS = 16,     // calls that gRPC may give us before we ask for more
-    LH_GRPC_PARTS_MAX = 16384, // slices of one message: a full one in pieces of 132 bytes
-    LH_GRPC_ADDRESS_BYTES = 256,
+    LH_GRPC_TEXT_BYTES = 512,         // a status's text with its zero
+    LH_GRPC_REQUESTS = 16,            // calls that gRPC may give us before we ask for more
+    LH_GRPC_PARTS_MAX = 16384,        // slices of one message: a full one in pieces of 132 bytes
+    LH_GRPC_ADDRESS_BYTES = 1024,     // a link's addresses, all of them
     LH_GRPC_PEER_BYTES = 64,          // a host and port in numbers
     LH_GRPC_READ_BYTES = 256 << 10,   // bytes that one read of a connection takes
     LH_GRPC_READ_BYTES_MAX = 1 << 20, // a client's, during a large transfer
@@ -86,6 +86,7 @@ struct lh_grpc {
     struct lh_grpc_wire *wire;
     lh_grpc_refused_fn refused; // NULL: no callback for refused calls
     void *refused_self;
+    uint64_t leads, led; // our leader's number, as a server; the highest heard from a coordinator
     grpc_completion_queue *queue;
     pthread_t thread;
     struct lh_grpc_door *door; // NULL: not listening
@@ -114,7 +115,8 @@ struct lh_grpc_line { // one channel with one TCP connection, shared by links
     unsigned links;
     enum lh_role role;
     enum lh_line number;
-    char address[LH_GRPC_ADDRESS_BYTES];
+    char list[LH_GRPC_ADDRESS_BYTES];    // as it was dialled
+    char address[LH_GRPC_ADDRESS_BYTES]; // the one in use
     struct lh_grpc_expect *expect;
     grpc_channel *channel;
     uint64_t generation;           // certificates' generation at the channel's creation
@@ -208,6 +210,9 @@ LH_MUST lh_err lh_grpc_open(struct lh_link *link, enum lh_rpc rpc, int64_t deadl
                             const struct lh_call_ops *ops, void *self, struct lh_call **out);
 void lh_grpc_client_closed(struct lh_grpc_call *c); // its status arrived
 void lh_grpc_client_heard(struct lh_grpc_call *c);  // the server itself sent something
+// A message arrived: is it of an earlier leader? Then the call is over. False at a server.
+bool lh_grpc_client_refuses(struct lh_grpc_call *c);
+extern const char lh_grpc_leader_key[]; // metadata: the leader's number
 LH_MUST lh_err lh_grpc_listen(struct lh_transport *t, const char *address,
                               const struct lh_service *service, char *bound, size_t size);
 // Ends calls of peers with revoked certificates, and calls to such servers.

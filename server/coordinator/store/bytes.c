@@ -1,6 +1,7 @@
 // The bytes of the coordinator's store. See bytes.h.
 #include "server/coordinator/store/bytes.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 #include "common/base/check.h"
@@ -114,6 +115,22 @@ bool ps_commit_is_whole(struct lh_span bytes, size_t at, const struct ps_commit 
         if (!ps_entry_read(&c, &e, true) || e.following != left - 1) return false;
     }
     return !lh_left(&c);
+}
+
+lh_err ps_entries_apply(struct ps_rows *rows, struct lh_span entries)
+{
+    struct lh_cursor c = lh_cursor(entries);
+    struct ps_entry e;
+    while (lh_left(&c) && ps_entry_read(&c, &e, false)) {
+        struct ps_row *row;
+        if (e.removed) {
+            free(ps_rows_take(rows, e.key));
+            continue;
+        }
+        LH_TRY(ps_rows_make(rows, e.key, e.value, &row));
+        free(ps_rows_put(rows, row));
+    }
+    return LH_OK;
 }
 
 bool ps_commit_later(struct lh_span bytes, size_t from, uint64_t number)

@@ -49,6 +49,8 @@ bool ps_commit_read(struct lh_span bytes, size_t at, struct ps_commit *out);
 bool ps_commit_is_whole(struct lh_span bytes, size_t at, const struct ps_commit *h, uint64_t *bad);
 bool ps_entry_read(struct lh_cursor *c, struct ps_entry *e, bool check); // check: verify its
                                                                          // checksum
+// Applies the entries of a whole commit.
+LH_MUST lh_err ps_entries_apply(struct ps_rows *rows, struct lh_span entries);
 // Is there a head of a commit later than `number` at or after `from`?
 bool ps_commit_later(struct lh_span bytes, size_t from, uint64_t number);
 

@@ -1,0 +1,82 @@
+// The few calls to etcd (v3) that the store and the leader's lease are made of.
+//
+// One thread at a time uses a client; each call blocks. A call goes to one member; where that does
+// not answer, the next one is asked, until `patience_ns` has passed or the client is stopped. So a
+// request may be carried out more than once: every request here may be repeated.
+#ifndef PS_STORE_ETCD_H
+#define PS_STORE_ETCD_H
+
+#include <stdatomic.h>
+
+#include "common/env/env.h"
+
+enum {
+    PS_ETCD_MEMBERS_MAX = 9,
+    PS_ETCD_KEY_BYTES = 384,
+    PS_ETCD_LOGIN_BYTES = 256,
+    PS_ETCD_VALUE_BYTES = 1 << 20, // etcd takes requests of 1.5 MiB
+};
+
+// How a call reaches a member. The real one is etcd_wire.c; tests have one in memory.
+struct ps_etcd_wire {
+    void *self;
+    uint32_t members;
+    // As lh_engine_call().
+    lh_err (*call)(void *self, uint32_t member, const char *path, const char *token,
+                   struct lh_span request, int64_t timeout_ns, struct lh_buf *answer);
+    void (*wait)(void *self, int64_t ns); // a pause
+    void (*close)(void *self);
+};
+
+// An address as a setting has it: etcd://HOST:PORT[,HOST:PORT...][/PREFIX].
+struct ps_etcd_place {
+    char member[PS_ETCD_MEMBERS_MAX][128];
+    uint32_t members;
+    char prefix[128]; // begins with a slash, ends without one
+};
+bool ps_etcd_is(const char *setting); // is it one?
+LH_MUST lh_err ps_etcd_parse(const char *setting, struct ps_etcd_place *out);
+
+// A user's secrets are files of the folder `secrets`, each of which may be absent:
+// ca.pem (then TLS), cert.pem and key.pem (a client's certificate), login (USER:PASSWORD).
+LH_MUST lh_err ps_etcd_wire_open(const struct ps_etcd_place *place, const char *secrets,
+                                 struct ps_etcd_wire *out);
+// Reads the login of that folder; "" where there is none.
+LH_MUST lh_err ps_etcd_login(const char *secrets, char out[PS_ETCD_LOGIN_BYTES]);
+
+struct ps_etcd;
+struct ps_etcd_conf {
+    struct lh_env *env;
+    struct ps_etcd_wire wire; // taken, on failure too
+    const char *login;        // USER:PASSWORD; "": none. Copied
+    int64_t timeout_ns;       // one attempt's
+    int64_t patience_ns;      // all attempts' of a call
+};
+LH_MUST lh_err ps_etcd_create(const struct ps_etcd_conf *conf, struct ps_etcd **out);
+void ps_etcd_destroy(struct ps_etcd *e); // NULL is allowed
+// Any thread: calls under way end after their present attempt, later ones at once, with
+// LH_ERR_CANCELLED.
+void ps_etcd_stop(struct ps_etcd *e);
+void ps_etcd_wait(struct ps_etcd *e, int64_t ns);
+
+// A key that has to exist with this create_revision (0: that has to be absent) for a change.
+struct ps_etcd_fence {
+    const char *key;
+    int64_t created;
+};
+typedef lh_err (*ps_etcd_each)(void *arg, const char *key, struct lh_span value);
+// Calls each() for the keys that begin with `prefix`, in order; its first error ends it. each() may
+// use the client itself.
+LH_MUST lh_err ps_etcd_read(struct ps_etcd *e, const char *prefix, ps_etcd_each each, void *arg);
+LH_MUST lh_err ps_etcd_get(struct ps_etcd *e, const char *key, struct lh_buf *value,
+                           int64_t *created); // LH_ERR_NOT_FOUND
+// One atomic change: puts `key` (NULL: nothing), under a lease (0: none), and removes all keys that
+// begin with `drop` (NULL: none), where the fence holds; else LH_ERR_CONFLICT.
+LH_MUST lh_err ps_etcd_change(struct ps_etcd *e, const struct ps_etcd_fence *fence, const char *key,
+                              struct lh_span value, int64_t lease, const char *drop);
+
+LH_MUST lh_err ps_etcd_grant(struct ps_etcd *e, int64_t ttl_s, int64_t *lease);
+LH_MUST lh_err ps_etcd_keep_alive(struct ps_etcd *e, int64_t lease); // LH_ERR_NOT_FOUND: it is over
+LH_MUST lh_err ps_etcd_revoke(struct ps_etcd *e, int64_t lease);
+
+#endif

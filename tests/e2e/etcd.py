@@ -1,0 +1,252 @@
+#!/usr/bin/env python3
+"""A run whose coordinator's state is in etcd: three members, two coordinators of which one leads.
+
+The store's conformance suite runs against the same etcd first. Then a run trains, and its
+coordinator's file store moves into etcd with a restart. One member of
+etcd is killed with -9, then the coordinator that leads: the other one leads, and the run goes on.
+The killed one stands by; the leader is asked to end, and it leads at once. Last, two members are
+away: nothing is acknowledged, nobody leads, training goes on; they come back, and so does a leader.
+In the end every unit is credited once, no push is lost, and all replicas have the servers' digests.
+"""
+import argparse
+import json
+import os
+import pathlib
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.request
+
+from loopback import check_replicas, mark, trained_on
+from world import REGIONS, Node, World, check, until
+
+LEASE_S, MORE_S = 5, 3  # a leader's lease; how long the next one may take besides
+
+
+def free_ports(count):
+    """Ports that nobody listens on now, none of them in the range of outgoing connections."""
+    found, port = [], 25000 + os.getpid() % 4000
+    while len(found) < count:
+        port += 1
+        with socket.socket() as probe:
+            try:
+                probe.bind(("127.0.0.1", port))
+                found.append(port)
+            except OSError:
+                pass
+    return found
+
+
+def program(build):
+    """The etcd of this machine, or Debian's, unpacked in the build folder: nothing is installed."""
+    there = shutil.which("etcd")
+    if there:
+        return there
+    place = pathlib.Path(build).resolve().parent / "etcd"
+    if not (place / "usr/bin/etcd").exists():
+        with tempfile.TemporaryDirectory() as loads:
+            subprocess.run(["apt-get", "-qq", "download", "etcd-server"], cwd=loads, check=True,
+                           stderr=subprocess.DEVNULL)
+            for package in pathlib.Path(loads).glob("*.deb"):
+                subprocess.run(["dpkg", "-x", package, place], check=True)
+    return str(place / "usr/bin/etcd")
+
+
+class Member:
+    """One member of an etcd on loopback."""
+
+    def __init__(self, cluster, number):
+        self.name, self.folder = f"m{number}", os.path.join(cluster.folder, f"m{number}")
+        self.client, self.peer = cluster.ports[2 * number:2 * number + 2]
+        self.cluster, self.process = cluster, None
+
+    def start(self):
+        client, peer = f"http://127.0.0.1:{self.client}", f"http://127.0.0.1:{self.peer}"
+        with open(self.folder + ".log", "ab") as log:
+            self.process = subprocess.Popen(
+                [self.cluster.program, "--name", self.name, "--data-dir", self.folder,
+                 "--listen-client-urls", client, "--advertise-client-urls", client,
+                 "--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer,
+                 "--initial-cluster", self.cluster.members(), "--initial-cluster-token", "e2e"],
+                stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+
+    def healthy(self):
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{self.client}/health", timeout=5) as got:
+                return json.load(got)["health"] in ("true", True)
+        except (OSError, ValueError):
+            return False
+
+    def kill(self):
+        self.process.kill()
+        self.process.wait()
+
+
+class Etcd:
+    """Three members; their folder outlives them."""
+
+    def __init__(self, folder, build):
+        self.folder, self.program = folder, program(build)
+        self.ports = free_ports(6)
+        os.makedirs(folder)
+        self.member = [Member(self, number) for number in range(3)]
+
+    def members(self):
+        return ",".join(f"{m.name}=http://127.0.0.1:{m.peer}" for m in self.member)
+
+    def setting(self, prefix):
+        return "etcd://" + ",".join(f"127.0.0.1:{m.client}" for m in self.member) + "/" + prefix
+
+    def start(self, *members):
+        for member in members or self.member:
+            member.start()
+        until("etcd is healthy", lambda: all(m.healthy() for m in members or self.member))
+
+    def close(self):
+        for member in self.member:
+            if member.process and member.process.poll() is None:
+                member.kill()
+
+
+def coordinators(world, etcd):
+    """Two that share all settings but their names, certificates, folders and addresses."""
+    first = world.coordinator(**{"coordinator.store": etcd.setting("runs")})
+    settings = {**first.settings, **world.common("coordinator", "asia", "coordinator-b")}
+    second = Node(world, "coordinator", "asia", "coordinator-b", settings)
+    for node, port in zip((first, second), free_ports(8)[6:]):
+        node.address = f"127.0.0.1:{port}"
+    return first, second
+
+
+class Both:
+    """Two addresses, as a member's setting has them."""
+
+    def __init__(self, *nodes):
+        self.address = ",".join(node.address for node in nodes)
+
+
+def leads(node):
+    return node.alive() and node.status().get("leads") is True
+
+
+def number_of(node):
+    return node.status()["leader"]["number"]
+
+
+def takes_over(node, since, before):
+    until(f"{node.name} leads", lambda: leads(node))
+    took = time.monotonic() - since
+    check(number_of(node) > before, f"leader {number_of(node)} after {before}")
+    return took
+
+
+def credited(node):
+    return node.status().get("credited", 0)
+
+
+def goes_on(node, workers):
+    """Workers train, and the coordinator credits and leases."""
+    since, before = mark(workers), credited(node)
+    until("all workers train on", trained_on(workers, since, 3))
+    until("units are credited", lambda: credited(node) > before)
+
+
+def members_die(world, etcd, one, other, workers):
+    etcd.member[0].kill()
+    goes_on(one, workers)
+    check(leads(one) and not leads(other), "the lead changed with one member")
+
+    before = number_of(one)
+    one.kill()
+    killed = time.monotonic()
+    took = takes_over(other, killed, before)
+    goes_on(other, workers)
+    print(f"kill -9 of the leader: the other leads after {took:.2f} s")
+
+    one.start()
+    until("the killed one stands by, and names the leader",
+          lambda: one.status().get("leader", {}).get("name") == other.name)
+    check(one.status()["phase"] == "standby" and not one.status()["ready"], f"{one.status()}")
+    before, asked = number_of(other), time.monotonic()
+    other.must_stop()
+    took = takes_over(one, asked, before)
+    print(f"SIGTERM to the leader: the other leads after {took:.2f} s")
+    other.start()
+    goes_on(one, workers)
+
+
+def etcd_is_away(etcd, one, other, workers):
+    """Two of three members: no majority."""
+    etcd.start(etcd.member[0])
+    for member in etcd.member[1:]:
+        member.kill()
+    until("nobody leads", lambda: not leads(one) and not leads(other))
+    until("it is told", lambda: one.status().get("store_away") and other.status().get("store_away"))
+    check(one.says("store.away"), "the log does not say it")
+    until("all workers train on", trained_on(workers, mark(workers), 3))
+    etcd.start(*etcd.member[1:])
+    until("one leads", lambda: leads(one) or leads(other))
+    leader = one if leads(one) else other
+    goes_on(leader, workers)
+    return leader
+
+
+def run(world, etcd):
+    done = subprocess.run([os.path.join(world.build, "tests", "unit_backends"),
+                           etcd.setting("suite")], capture_output=True, text=True, check=False)
+    check(done.returncode == 0, f"the store's suite: {done.stdout}{done.stderr}")
+
+    one, other = coordinators(world, etcd)
+    both = Both(one, other)
+    one.start("coordinator.store=").listening()
+    servers = [world.server(i, both).start().listening() for i in (0, 1)]
+    workers = [world.worker(region, both, **{"trainer.tokens_per_s": 4000}).start()
+               for region in REGIONS]
+    until("all workers train", trained_on(workers, {}, 4))
+    until("a unit is credited", lambda: credited(one) > 0)
+    before = credited(one)
+    one.must_stop()
+    one.start().listening()
+    other.start()
+    until("the first leads", lambda: leads(one))
+    check(one.says("store.moved") and os.path.exists(os.path.join(one.dir, "store.moved")),
+          "the file store has not moved")
+    until("it knows what was credited", lambda: credited(one) >= before)
+    until("the other stands by", lambda: other.status().get("phase") == "standby")
+    goes_on(one, workers)
+
+    members_die(world, etcd, one, other, workers)
+    leader = etcd_is_away(etcd, one, other, workers)
+    world.tool("drain", "run", "--end", "--wait", *world.admin(both))
+    for worker in workers:
+        worker.must_end(120)
+    check_replicas(servers, workers)
+    check(all(w.last("lost") == 0 for w in workers), "a push was lost")
+    until("the coordinator knows", lambda: leader.status().get("phase") == "ended")
+    logged = sum(s["credited"] for n in servers for s in n.status()["shards"])
+    check(leader.status()["credited"] == logged, f"{leader.status()['credited']} of {logged}")
+    for node in [one, other, *servers]:
+        node.must_stop()
+
+
+def main():
+    flags = argparse.ArgumentParser(description=__doc__)
+    flags.add_argument("--build", required=True, help="the build tree")
+    flags.add_argument("--keep", action="store_true", help="keep the run's folder")
+    given = flags.parse_args()
+    with World(given.build, units=900, keep=given.keep) as world:
+        etcd = Etcd(world.path("etcd"), given.build)
+        try:
+            etcd.start()
+            run(world, etcd)
+        finally:
+            etcd.close()
+    print("ok")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

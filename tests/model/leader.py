@@ -1,0 +1,165 @@
+#!/usr/bin/env python3
+"""Every order of events of two coordinators of which one leads, one unit of data and two workers
+(server/docs/0000-protocol.md#rule-38).
+
+A key under a lease says who leads; its revision is the leader's number. A commit is a request to
+the store: once sent it may arrive at any later time, any number of times, or never. An answer may
+arrive late, too. A coordinator may be killed and come back, or stand still while its lease ends.
+
+Each state is judged: the store's row is that of the worker that was last told, by the highest
+leader that spoke, that it has the unit; no two leaders have one number; and nobody acts on a word
+of an earlier leader after one of a later one.
+"""
+
+from __future__ import annotations
+
+import collections
+import time
+import typing
+
+import coordinator
+
+BUGS = {
+    "no_fence": "a commit compares nothing",
+    "fence_by_name": "a commit compares who leads, not since when",
+    "before_durable": "an answer is sent when its commit is sent",
+    "before_reading": "a leader takes the rows that it had for the store's",
+    "no_number": "an answer of any leader is taken",
+    "number_of_name": "a coordinator that leads again has the number that it had",
+    "late_answer": "one whose lease may be over answers, and numbers are not looked at",
+}
+LIVES = 3  # takings of the lead, in all
+NOBODY = 0
+WORKERS = (1, 2)
+
+
+class Life(typing.NamedTuple):
+    """A coordinator: its number (0: it stands by), and the row as it has it."""
+
+    number: int = 0
+    row: int = NOBODY
+    asked: int = NOBODY  # the worker whose commit is under way
+    sure: bool = True  # its lease can't be over, by its own clock
+
+
+class State(typing.NamedTuple):
+    """The world. Requests and answers: (number, coordinator, worker)."""
+
+    lives: tuple[Life, ...] = (Life(), Life())
+    leader: tuple[int, int] = (0, 0)  # of the key: (number, coordinator); number 0: no key
+    last: int = 0  # the highest number so far
+    row: int = NOBODY
+    requests: frozenset = frozenset()
+    answers: frozenset = frozenset()
+    told: tuple[int, ...] = (0, 0)  # highest number that each worker heard
+    has: tuple[int, ...] = (0, 0)  # number under which each worker was told that it has the unit
+    wrong: str = ""
+
+
+def put(s: State, i: int, **change) -> State:
+    """One coordinator changes."""
+    lives = list(s.lives)
+    lives[i] = lives[i]._replace(**change)
+    return s._replace(lives=tuple(lives))
+
+
+def lead(s: State, i: int, bug: str | None) -> State:
+    """The key is free: this one takes it, and reads the store."""
+    number = s.last + 1
+    if bug == "number_of_name" and s.has != (0, 0):
+        number = 1 + i
+    row = s.lives[i].row if bug == "before_reading" else s.row
+    wrong = "" if number > s.last else "a number is used twice"
+    return put(s, i, number=number, row=row, asked=NOBODY, sure=True)._replace(
+        leader=(number, i), last=max(s.last, number), wrong=wrong)
+
+
+def arrive(s: State, request: tuple, bug: str | None) -> State:
+    """A commit arrives at the store."""
+    number, i, worker = request
+    held = {"no_fence": True, "fence_by_name": s.leader[0] and s.leader[1] == i}.get(
+        bug, s.leader[0] == number)
+    if not held:
+        return s
+    if s.row not in (NOBODY, worker):
+        return s._replace(wrong="the unit is leased again")
+    s = s._replace(row=worker)
+    life = s.lives[i]
+    if life.number == number and life.asked == worker:
+        s = put(s, i, row=worker, asked=NOBODY)
+        if life.sure or bug == "late_answer":
+            s = s._replace(answers=s.answers | {request})
+    return s
+
+
+def hear(s: State, answer: tuple, bug: str | None) -> State:
+    """A worker gets an answer."""
+    number, _, worker = answer
+    k = worker - 1
+    if number < s.told[k]:
+        if bug not in ("no_number", "late_answer"):
+            return s
+        return s._replace(wrong="a word of an earlier leader counts after one of a later one")
+    told, has = list(s.told), list(s.has)
+    told[k], has[k] = number, number
+    wrong = "" if s.row == worker else "a worker has what the store does not know"
+    return s._replace(told=tuple(told), has=tuple(has), wrong=wrong)
+
+
+def following(s: State, bug: str | None) -> typing.Iterator[tuple[str, State]]:
+    """(what happens, the state after it)"""
+    for i, life in enumerate(s.lives):
+        if not life.number and not s.leader[0] and s.last < LIVES:
+            yield f"{i} leads", lead(s, i, bug)
+        if life.number:
+            yield f"{i} is killed", put(s, i, number=0, asked=NOBODY)
+            yield f"{i} stands still", put(s, i, sure=False)
+            if s.leader[0] != life.number or not life.sure:
+                yield f"{i} sees it and stands by", put(s, i, number=0, asked=NOBODY)
+        if life.number and life.sure and not life.asked:
+            for worker in WORKERS:
+                if life.row == NOBODY:
+                    t = put(s, i, asked=worker)
+                    request = (life.number, i, worker)
+                    t = t._replace(requests=t.requests | {request})
+                    if bug == "before_durable":
+                        t = t._replace(answers=t.answers | {request})
+                    yield f"{i} leases to {worker}", t
+                if life.row == worker:  # the worker asks what it has
+                    yield f"{i} says it again", s._replace(
+                        answers=s.answers | {(life.number, i, worker)})
+    if s.leader[0]:
+        life = s.lives[s.leader[1]]
+        if life.number != s.leader[0] or not life.sure:
+            yield "the lease is over", s._replace(leader=(0, 0))
+    for request in sorted(s.requests):
+        yield f"commit {request} arrives", arrive(s, request, bug)
+    for answer in sorted(s.answers):
+        yield f"answer {answer} arrives", hear(s, answer, bug)
+
+
+def explore(bug: str | None = None) -> dict[str, object]:
+    """Searches every state. {"bad": why, ...} or {"ok": "complete", ...}"""
+    began = time.monotonic()
+    start = State()
+    came, queue = {start: None}, collections.deque([start])
+    while queue:
+        s = queue.popleft()
+        if s.wrong:
+            return {"bad": s.wrong, "states": len(came), "trace": coordinator.trace(came, s)}
+        for label, t in following(s, bug):
+            if t not in came:
+                came[t] = (s, label)
+                queue.append(t)
+    return {"ok": "complete", "states": len(came), "secs": round(time.monotonic() - began, 1)}
+
+
+def main() -> None:
+    """The rules, then every planted bug."""
+    print(explore(), flush=True)
+    for bug in BUGS:
+        print(" ", bug, "->", explore(bug), flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,542 @@
+// server/coordinator/store: what both backends promise, over a file and over an etcd in memory; and
+// what the one in etcd promises besides: an answer that is lost, a leader that was replaced, a
+// crash at any request. With etcd://HOST:PORT/PREFIX as its argument it runs the first part against
+// that etcd (tests/e2e/etcd.py).
+#include <stdio.h>
+
+#include "server/coordinator/store.h"
+#include "server/coordinator/store/etcd_log.h"
+#include "server/coordinator/store/move.h"
+#include "tests/unit/server/coordinator/store/fake_etcd.h"
+
+enum kind { ON_FILE, ON_FAKE, ON_REAL };
+static const char *real_address; // NULL: no real etcd
+static const char BASE[] = "/p/run", LEADER[] = "/p/run/leader";
+
+struct rig {
+    enum kind kind;
+    struct lh_fake_world *world;
+    struct lh_env *env;
+    struct fake_etcd fake;
+    struct ps_etcd_place place;
+    int64_t created;
+    int64_t patience_ns;
+    struct ps_store *store;
+};
+
+// ---------------------------------------------------------------- the rig
+
+static struct ps_etcd *client(struct rig *r)
+{
+    struct ps_etcd *e;
+    if (r->kind == ON_FAKE) return fake_client(&r->fake, "", r->patience_ns);
+    struct ps_etcd_conf conf = {
+        .env = r->env, .login = "", .timeout_ns = 5 * LH_SECOND, .patience_ns = 20 * LH_SECOND};
+    assert_int_equal(ps_etcd_wire_open(&r->place, "", &conf.wire), LH_OK);
+    assert_int_equal(ps_etcd_create(&conf, &e), LH_OK);
+    return e;
+}
+
+static int64_t lead(struct rig *r, const char *who)
+{
+    struct ps_etcd *e = client(r);
+    struct lh_buf value = lh_buf(100);
+    const struct ps_etcd_fence none = {LEADER, 0};
+    assert_int_equal(ps_etcd_change(e, &none, LEADER, lh_span_str(who), 0, NULL), LH_OK);
+    assert_int_equal(ps_etcd_get(e, LEADER, &value, &r->created), LH_OK);
+    assert_true(lh_span_equal(lh_buf_span(&value), lh_span_str(who)));
+    lh_buf_free(&value);
+    ps_etcd_destroy(e);
+    return r->created;
+}
+
+static void forget_all(struct rig *r)
+{
+    struct ps_etcd *e = client(r);
+    const struct ps_etcd_fence any = {"/p/none", 0};
+    assert_int_equal(ps_etcd_change(e, &any, NULL, lh_span(NULL, 0), 0, BASE), LH_OK);
+    ps_etcd_destroy(e);
+}
+
+static LH_MUST lh_err try_to_open(struct rig *r)
+{
+    ps_store_close(r->store);
+    r->store = NULL;
+    if (r->kind == ON_FILE) return ps_store_open(r->env, "state", &r->store);
+    const struct ps_etcd_log_conf conf = {.etcd = client(r), .base = BASE, .created = r->created};
+    return ps_store_open_etcd(&conf, &r->store);
+}
+
+static void open_store(struct rig *r)
+{
+    assert_int_equal(try_to_open(r), LH_OK);
+}
+
+static struct rig *start(enum kind kind)
+{
+    struct rig *r = calloc(1, sizeof *r);
+    assert_non_null(r);
+    r->kind = kind;
+    r->patience_ns = LH_SECOND;
+    r->world = lh_fake_world_create(1);
+    r->env = lh_fake_node(r->world, NULL, NULL);
+    r->fake.env = r->env;
+    lh_fake_boot(r->env);
+    if (kind == ON_REAL) assert_int_equal(ps_etcd_parse(real_address, &r->place), LH_OK);
+    if (kind != ON_FILE) {
+        forget_all(r);
+        (void)lead(r, "me");
+    }
+    open_store(r);
+    return r;
+}
+
+static void finish(struct rig *r)
+{
+    ps_store_close(r->store);
+    if (r->kind != ON_FILE) forget_all(r);
+    fake_free(&r->fake);
+    lh_fake_world_destroy(r->world);
+    free(r);
+}
+
+static void put(struct rig *r, const char *key, const char *value)
+{
+    assert_int_equal(ps_store_put(r->store, key, lh_span_str(value)), LH_OK);
+}
+
+static LH_MUST lh_err try_to_commit(struct rig *r)
+{
+    bool begun;
+    LH_TRY(ps_store_begin(r->store, &begun));
+    if (!begun) return LH_OK;
+    lh_err err = ps_store_write(r->store);
+    ps_store_end(r->store, err);
+    return err;
+}
+
+static void commit(struct rig *r)
+{
+    assert_int_equal(try_to_commit(r), LH_OK);
+}
+
+// `value` NULL: the key is absent.
+static bool holds(const struct rig *r, const char *key, const char *value)
+{
+    struct lh_span got;
+    if (!ps_store_get(r->store, key, &got)) return !value;
+    return value && lh_span_equal(got, lh_span_str(value));
+}
+
+// ---------------------------------------------------------------- both
+
+static void what_was_committed_is_there_after_a_reopen(enum kind kind)
+{
+    struct rig *r = start(kind);
+    put(r, "a", "one");
+    put(r, "b", "");
+    put(r, "c", "three");
+    commit(r);
+    put(r, "a", "another, longer one");
+    assert_int_equal(ps_store_remove(r->store, "c"), LH_OK);
+    assert_int_equal(ps_store_remove(r->store, "never put"), LH_OK);
+    commit(r);
+    put(r, "a", "lost");
+    open_store(r);
+    assert_true(holds(r, "a", "another, longer one") && holds(r, "b", "") && holds(r, "c", NULL));
+    put(r, "c", "again");
+    commit(r);
+    open_store(r);
+    assert_true(holds(r, "c", "again") && holds(r, "b", ""));
+    finish(r);
+}
+
+static void changes_made_meanwhile_belong_to_the_next_commit(enum kind kind)
+{
+    struct rig *r = start(kind);
+    bool begun;
+    put(r, "a", "one");
+    assert_int_equal(ps_store_begin(r->store, &begun), LH_OK);
+    assert_true(begun);
+    put(r, "a", "two");
+    assert_int_equal(ps_store_write(r->store), LH_OK);
+    ps_store_end(r->store, LH_OK);
+    assert_int_equal(ps_store_durable(r->store), 1);
+    assert_int_equal(ps_store_changed(r->store), 2);
+    open_store(r);
+    assert_true(holds(r, "a", "one"));
+    finish(r);
+}
+
+static void join(void *arg, const char *key, struct lh_span value)
+{
+    char *out = arg;
+    size_t n = strlen(out);
+    snprintf(out + n, 200 - n, "%s=%.*s ", key, (int)value.len, (const char *)value.data);
+}
+
+static void each_gives_the_keys_of_a_prefix_in_order(enum kind kind)
+{
+    struct rig *r = start(kind);
+    char all[200] = "";
+    put(r, "shard/2", "two");
+    put(r, "shard/1", "one");
+    put(r, "shards", "other");
+    commit(r);
+    open_store(r);
+    assert_int_equal(ps_store_each(r->store, "shard/", join, all), LH_OK);
+    assert_string_equal(all, "shard/1=one shard/2=two ");
+    finish(r);
+}
+
+static uint64_t digest_of(struct rig *r)
+{
+    struct lh_buf all = lh_buf(64 << 20);
+    char key[40];
+    for (int k = 0; k < 64; k++) {
+        struct lh_span value;
+        snprintf(key, sizeof key, "row/%d", k);
+        if (!ps_store_get(r->store, key, &value)) continue;
+        lh_put_str(&all, key);
+        lh_put(&all, value.data, value.len);
+    }
+    assert_int_equal(lh_buf_err(&all), LH_OK);
+    uint64_t digest = lh_crc32c(0, all.data, all.len) + all.len * UINT64_C(0x100000000);
+    lh_buf_free(&all);
+    return digest;
+}
+
+// Rows of all sizes are put and removed; the log is replaced several times on the way. After each
+// reopen the rows are the same.
+static void rows_survive_when_the_log_is_replaced(enum kind kind)
+{
+    struct rig *r = start(kind);
+    static uint8_t value[3 << 20];
+    uint32_t x = 12345;
+    char key[40];
+    for (int i = 0; i < 400; i++) {
+        for (int k = 0; k < 1 + i % 5; k++) {
+            x = x * 1664525 + 1013904223;
+            snprintf(key, sizeof key, "row/%u", x >> 26);
+            size_t n = i % 100 == 50 && !k ? sizeof value - (x >> 20) : x >> 19 & 4095;
+            memset(value, (int)(x & 255), n);
+            if (x >> 8 & 3)
+                assert_int_equal(ps_store_put(r->store, key, lh_span(value, n)), LH_OK);
+            else
+                assert_int_equal(ps_store_remove(r->store, key), LH_OK);
+        }
+        commit(r);
+        if (i % 40 != 39) continue;
+        uint64_t before = digest_of(r);
+        open_store(r);
+        assert_int_equal(digest_of(r), before);
+    }
+    if (kind == ON_FAKE) assert_true(r->fake.bytes_max <= (1 << 20) + 1000);
+    if (kind == ON_FAKE) assert_true(r->fake.count < 400); // the older log is gone
+    finish(r);
+}
+
+#define BOTH(test)                                                                                 \
+    static void test##_file(void **state)                                                          \
+    {                                                                                              \
+        (void)state;                                                                               \
+        if (!real_address) test(ON_FILE);                                                          \
+    }                                                                                              \
+    static void test##_etcd(void **state)                                                          \
+    {                                                                                              \
+        (void)state;                                                                               \
+        test(real_address ? ON_REAL : ON_FAKE);                                                    \
+    }
+BOTH(what_was_committed_is_there_after_a_reopen)
+BOTH(changes_made_meanwhile_belong_to_the_next_commit)
+BOTH(each_gives_the_keys_of_a_prefix_in_order)
+BOTH(rows_survive_when_the_log_is_replaced)
+
+// ---------------------------------------------------------------- etcd alone
+
+static void a_commit_without_space_is_taken_back(void **state)
+{
+    (void)state;
+    struct rig *r = start(ON_FAKE);
+    put(r, "a", "one");
+    commit(r);
+    put(r, "a", "two");
+    r->fake.full = true;
+    assert_int_equal(try_to_commit(r), LH_ERR_DISK_FULL);
+    assert_true(holds(r, "a", "one"));
+    r->fake.full = false;
+    put(r, "b", "three");
+    commit(r);
+    open_store(r);
+    assert_true(holds(r, "a", "one") && holds(r, "b", "three"));
+    finish(r);
+}
+
+// Each third request is lost, or its answer: the same request is made again.
+static void lost_requests_and_answers_change_nothing(void **state)
+{
+    (void)state;
+    for (int after = 0; after < 2; after++) {
+        struct rig *r = start(ON_FAKE);
+        char value[40];
+        r->fake.fault = after ? FAKE_AFTER : FAKE_BEFORE;
+        r->fake.every = 3;
+        for (int i = 0; i < 50; i++) {
+            snprintf(value, sizeof value, "%d", i);
+            put(r, i % 2 ? "odd" : "even", value);
+            commit(r);
+        }
+        open_store(r);
+        assert_true(holds(r, "odd", "49") && holds(r, "even", "48"));
+        r->fake.every = 0;
+        finish(r);
+    }
+}
+
+// An attempt that was not answered may have found space: nobody takes that commit for taken back.
+static void no_space_after_a_lost_answer_is_not_known(void **state)
+{
+    (void)state;
+    struct rig *r = start(ON_FAKE);
+    put(r, "a", "one");
+    r->fake.fault = FAKE_BEFORE;
+    r->fake.fault_at = r->fake.requests + 1;
+    r->fake.fault_count = 1;
+    r->fake.full = true;
+    assert_int_equal(try_to_commit(r), LH_ERR_UNAVAILABLE);
+    finish(r);
+}
+
+static void a_replaced_leader_changes_nothing(void **state)
+{
+    (void)state;
+    struct rig *r = start(ON_FAKE);
+    put(r, "a", "one");
+    commit(r);
+    struct ps_store *old = r->store;
+    int64_t was = r->created;
+    r->store = NULL;
+    size_t i = fake_find(&r->fake, LEADER, strlen(LEADER));
+    fake_remove(&r->fake, i); // its lease is over
+    assert_true(lead(r, "another") > was);
+    open_store(r);
+    put(r, "a", "two");
+    commit(r);
+    struct ps_store *fresh = r->store;
+    r->store = old;
+    put(r, "a", "three");
+    assert_int_equal(try_to_commit(r), LH_ERR_CONFLICT);
+    ps_store_close(old);
+    r->store = fresh;
+    open_store(r);
+    assert_true(holds(r, "a", "two"));
+    finish(r);
+}
+
+static void an_etcd_that_is_away_is_told(void **state)
+{
+    (void)state;
+    struct rig *r = start(ON_FAKE);
+    r->patience_ns = 0;
+    open_store(r);
+    put(r, "a", "one");
+    r->fake.away = true;
+    assert_int_equal(try_to_commit(r), LH_ERR_UNAVAILABLE);
+    assert_true(holds(r, "a", NULL)); // as after any failed commit
+    assert_int_equal(try_to_open(r), LH_ERR_UNAVAILABLE);
+    r->fake.away = false;
+    open_store(r);
+    put(r, "a", "two");
+    ps_store_stop(r->store);
+    assert_int_equal(try_to_commit(r), LH_ERR_CANCELLED);
+    finish(r);
+}
+
+// The process ends at its n-th request, which is carried out or not. What was acknowledged is
+// there; of the commit under way all is there, or nothing.
+static void it_may_end_at_any_request(void **state)
+{
+    (void)state;
+    static char large[(5 << 19) + 1];
+    memset(large, 'x', sizeof large - 1);
+    for (uint64_t n = 1, over = 0; !over; n++)
+        for (int after = 0; after < 2; after++) {
+            struct rig *r = start(ON_FAKE);
+            int acknowledged = 0;
+            char value[40];
+            r->patience_ns = 0;
+            open_store(r);
+            r->fake.fault = after ? FAKE_AFTER : FAKE_BEFORE;
+            r->fake.fault_at = r->fake.requests + n;
+            r->fake.fault_count = 1;
+            over = 1;
+            for (int i = 1; i <= 9 && over; i++) { // the sixth begins to replace the log
+                snprintf(value, sizeof value, "%d", i);
+                put(r, "number", value);
+                put(r, "large", i % 2 ? large : value);
+                if (try_to_commit(r))
+                    over = 0;
+                else
+                    acknowledged = i;
+            }
+            r->fake.fault_count = 0;
+            open_store(r);
+            struct lh_span got;
+            int there = 0;
+            if (ps_store_get(r->store, "number", &got)) there = got.data[0] - '0';
+            assert_in_range(there, acknowledged, acknowledged + !over);
+            snprintf(value, sizeof value, "%d", there);
+            assert_true(!there || holds(r, "large", there % 2 ? large : value));
+            put(r, "number", "after");
+            commit(r);
+            open_store(r);
+            assert_true(holds(r, "number", "after"));
+            finish(r);
+        }
+}
+
+static void damage_is_refused(void **state)
+{
+    (void)state;
+    for (int way = 0; way < 3; way++) {
+        struct rig *r = start(ON_FAKE);
+        for (int i = 0; i < 4; i++) {
+            put(r, "a", i % 2 ? "one" : "two");
+            commit(r);
+        }
+        size_t second = r->fake.count - 3;
+        if (way == 0) fake_remove(&r->fake, second);
+        if (way == 1) r->fake.at[second].value[40] ^= 1;
+        if (way == 2) r->fake.at[second].bytes--;
+        assert_int_equal(try_to_open(r), LH_ERR_CORRUPT);
+        finish(r);
+    }
+}
+
+static void a_login_is_renewed(void **state)
+{
+    (void)state;
+    struct rig *r = start(ON_FAKE);
+    r->fake.password = "secret";
+    struct ps_etcd *e = fake_client(&r->fake, "user:secret", 0);
+    struct lh_buf value = lh_buf(100);
+    int64_t created;
+    assert_int_equal(ps_etcd_get(e, LEADER, &value, &created), LH_OK);
+    r->fake.logins++; // the token is not good any more
+    assert_int_equal(ps_etcd_get(e, LEADER, &value, &created), LH_OK);
+    ps_etcd_destroy(e);
+    e = fake_client(&r->fake, "user:wrong", 0);
+    assert_int_equal(ps_etcd_get(e, LEADER, &value, &created), LH_ERR_INVALID);
+    ps_etcd_destroy(e);
+    r->fake.password = NULL;
+    lh_buf_free(&value);
+    finish(r);
+}
+
+static void a_key_ends_with_its_lease(void **state)
+{
+    (void)state;
+    struct rig *r = start(ON_FAKE);
+    struct ps_etcd *e = fake_client(&r->fake, "", 0);
+    const struct ps_etcd_fence none = {"/p/k", 0};
+    struct lh_buf value = lh_buf(100);
+    int64_t lease, created;
+    assert_int_equal(ps_etcd_grant(e, 5, &lease), LH_OK);
+    assert_int_equal(ps_etcd_change(e, &none, "/p/k", lh_span_str("v"), lease, NULL), LH_OK);
+    assert_int_equal(ps_etcd_change(e, &none, "/p/k", lh_span_str("w"), lease, NULL),
+                     LH_ERR_CONFLICT);
+    assert_int_equal(ps_etcd_keep_alive(e, lease), LH_OK);
+    assert_int_equal(ps_etcd_get(e, "/p/k", &value, &created), LH_OK);
+    assert_int_equal(ps_etcd_revoke(e, lease), LH_OK);
+    assert_int_equal(ps_etcd_get(e, "/p/k", &value, &created), LH_ERR_NOT_FOUND);
+    assert_int_equal(ps_etcd_keep_alive(e, lease), LH_ERR_NOT_FOUND);
+    ps_etcd_destroy(e);
+    lh_buf_free(&value);
+    finish(r);
+}
+
+// A run's file store moves into an etcd that has none, once; one that has rows is left alone.
+static void a_file_store_moves(void **state)
+{
+    (void)state;
+    struct rig *r = start(ON_FAKE);
+    struct ps_store *file;
+    bool begun, moved;
+    assert_int_equal(ps_store_move(r->env, "state", r->store, &moved), LH_OK);
+    assert_false(moved); // there is no file
+    assert_int_equal(r->env->ops->files->make_dir(r->env, "state"), LH_OK);
+    assert_int_equal(ps_store_open(r->env, "state", &file), LH_OK);
+    assert_int_equal(ps_store_put(file, "a", lh_span_str("one")), LH_OK);
+    assert_int_equal(ps_store_put(file, "b", lh_span_str("two")), LH_OK);
+    assert_int_equal(ps_store_begin(file, &begun), LH_OK);
+    lh_err err = ps_store_write(file);
+    ps_store_end(file, err);
+    assert_int_equal(err, LH_OK);
+    assert_int_equal(ps_store_move(r->env, "state", r->store, &moved), LH_ERR_BUSY);
+    ps_store_close(file);
+    assert_int_equal(ps_store_move(r->env, "state", r->store, &moved), LH_OK);
+    assert_true(moved);
+    open_store(r);
+    assert_true(holds(r, "a", "one") && holds(r, "b", "two"));
+
+    assert_int_equal(ps_store_open(r->env, "state", &file), LH_OK); // a new one, without rows
+    assert_int_equal(ps_store_put(file, "a", lh_span_str("three")), LH_OK);
+    ps_store_close(file);
+    assert_int_equal(ps_store_move(r->env, "state", r->store, &moved), LH_OK);
+    assert_false(moved);
+    assert_true(holds(r, "a", "one"));
+    finish(r);
+}
+
+static void the_setting_is_read(void **state)
+{
+    (void)state;
+    struct ps_etcd_place p;
+    assert_int_equal(ps_etcd_parse("etcd://a:1,[::1]:2/x/y/", &p), LH_OK);
+    assert_int_equal(p.members, 2);
+    assert_string_equal(p.member[1], "[::1]:2");
+    assert_string_equal(p.prefix, "/x/y");
+    assert_int_equal(ps_etcd_parse("etcd://a:1", &p), LH_OK);
+    assert_string_equal(p.prefix, "/longhaul");
+    const char *const bad[] = {"",
+                               "etcd:/a:1",
+                               "etcd://",
+                               "etcd:///x",
+                               "etcd://a",
+                               "etcd://a:1,,b:2",
+                               "etcd://a:1,b/x",
+                               "etcd://a:0/x",
+                               "etcd://a:1/x y"};
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
+        assert_int_equal(ps_etcd_parse(bad[i], &p), LH_ERR_CONFIG);
+}
+
+int main(int argc, char **argv)
+{
+    const struct CMUnitTest both[] = {
+        cmocka_unit_test(what_was_committed_is_there_after_a_reopen_file),
+        cmocka_unit_test(what_was_committed_is_there_after_a_reopen_etcd),
+        cmocka_unit_test(changes_made_meanwhile_belong_to_the_next_commit_file),
+        cmocka_unit_test(changes_made_meanwhile_belong_to_the_next_commit_etcd),
+        cmocka_unit_test(each_gives_the_keys_of_a_prefix_in_order_file),
+        cmocka_unit_test(each_gives_the_keys_of_a_prefix_in_order_etcd),
+        cmocka_unit_test(rows_survive_when_the_log_is_replaced_file),
+        cmocka_unit_test(rows_survive_when_the_log_is_replaced_etcd),
+    };
+    const struct CMUnitTest etcd[] = {
+        cmocka_unit_test(a_commit_without_space_is_taken_back),
+        cmocka_unit_test(lost_requests_and_answers_change_nothing),
+        cmocka_unit_test(no_space_after_a_lost_answer_is_not_known),
+        cmocka_unit_test(a_replaced_leader_changes_nothing),
+        cmocka_unit_test(an_etcd_that_is_away_is_told),
+        cmocka_unit_test(it_may_end_at_any_request),
+        cmocka_unit_test(damage_is_refused),
+        cmocka_unit_test(a_login_is_renewed),
+        cmocka_unit_test(a_key_ends_with_its_lease),
+        cmocka_unit_test(a_file_store_moves),
+        cmocka_unit_test(the_setting_is_read),
+    };
+    if (argc > 1) real_address = argv[1];
+    int failed = cmocka_run_group_tests(both, NULL, NULL);
+    return real_address ? failed : failed + cmocka_run_group_tests(etcd, NULL, NULL);
+}

@@ -1,0 +1,279 @@
+// An etcd in memory: the few requests that server/coordinator/store/etcd.c makes, and faults.
+#ifndef TESTS_UNIT_FAKE_ETCD_H
+#define TESTS_UNIT_FAKE_ETCD_H
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include "common/env/env_fake.h"
+#include "common/net/rpc.h"
+#include "etcd/etcd.pb-c.h"
+#include "server/coordinator/store/etcd.h"
+
+enum fake_fault {
+    FAKE_NONE,
+    FAKE_BEFORE, // the request is lost
+    FAKE_AFTER,  // the answer is lost
+};
+
+struct fake_key {
+    char key[PS_ETCD_KEY_BYTES];
+    uint8_t *value;
+    size_t bytes;
+    int64_t created, lease;
+};
+
+struct fake_etcd {
+    struct lh_env *env;
+    struct fake_key *at; // sorted
+    size_t count, cap;
+    int64_t revision, leases;
+    int64_t lease_end_ns[16]; // the end of lease i + 1; 0: revoked
+    int64_t lease_ttl_s[16];
+    uint64_t requests; // all so far
+    // Faults: of request number `fault_at` on, `fault_count` of them; every n-th one.
+    uint64_t fault_at, fault_count, every;
+    enum fake_fault fault;
+    bool away, full;
+    const char *password; // NULL: none is wanted
+    unsigned logins;
+    size_t bytes_max; // largest request so far
+};
+
+static inline size_t fake_find(const struct fake_etcd *f, const char *key, size_t n)
+{
+    size_t i = 0;
+    while (i < f->count) {
+        size_t len = strlen(f->at[i].key);
+        int order = memcmp(f->at[i].key, key, len < n ? len : n);
+        if (order > 0 || (order == 0 && len >= n)) break;
+        i++;
+    }
+    return i;
+}
+
+static inline bool fake_is(const struct fake_etcd *f, size_t i, ProtobufCBinaryData key)
+{
+    return i < f->count && strlen(f->at[i].key) == key.len &&
+           memcmp(f->at[i].key, key.data, key.len) == 0;
+}
+
+static inline void fake_remove(struct fake_etcd *f, size_t i)
+{
+    free(f->at[i].value);
+    memmove(&f->at[i], &f->at[i + 1], (--f->count - i) * sizeof *f->at);
+}
+
+static inline void fake_put(struct fake_etcd *f, const Etcdserverpb__PutRequest *put)
+{
+    size_t i = fake_find(f, (const char *)put->key.data, put->key.len);
+    if (!fake_is(f, i, put->key)) {
+        if (f->count == f->cap) {
+            f->cap = 2 * f->cap + 16;
+            f->at = realloc(f->at, f->cap * sizeof *f->at);
+            assert_non_null(f->at);
+        }
+        memmove(&f->at[i + 1], &f->at[i], (f->count++ - i) * sizeof *f->at);
+        f->at[i] = (struct fake_key){.created = f->revision};
+        memcpy(f->at[i].key, put->key.data, put->key.len);
+    }
+    free(f->at[i].value);
+    f->at[i].value = malloc(put->value.len + 1);
+    assert_non_null(f->at[i].value);
+    memcpy(f->at[i].value, put->value.data, put->value.len);
+    f->at[i].bytes = put->value.len;
+    f->at[i].lease = put->lease;
+}
+
+static inline void fake_expire(struct fake_etcd *f)
+{
+    int64_t now = lh_now(f->env);
+    for (size_t i = 0; i < f->count;) {
+        int64_t lease = f->at[i].lease;
+        if (lease && f->lease_end_ns[lease - 1] <= now)
+            fake_remove(f, i);
+        else
+            i++;
+    }
+}
+
+static inline void fake_range(struct fake_etcd *f, struct lh_span request, struct lh_buf *answer)
+{
+    Etcdserverpb__RangeRequest *rq =
+        etcdserverpb__range_request__unpack(NULL, request.len, request.data);
+    Etcdserverpb__RangeResponse out = ETCDSERVERPB__RANGE_RESPONSE__INIT;
+    Etcdserverpb__KeyValue kv[64], *kvs[64];
+    assert_non_null(rq);
+    assert_true(rq->limit <= 64);
+    size_t i = fake_find(f, (const char *)rq->key.data, rq->key.len);
+    size_t end = rq->range_end.len
+                     ? fake_find(f, (const char *)rq->range_end.data, rq->range_end.len)
+                     : i + fake_is(f, i, rq->key);
+    for (; i < end && out.n_kvs < (size_t)(rq->limit ? rq->limit : 64); i++) {
+        Etcdserverpb__KeyValue *to = kvs[out.n_kvs] = &kv[out.n_kvs];
+        etcdserverpb__key_value__init(to);
+        to->key = (ProtobufCBinaryData){strlen(f->at[i].key), (uint8_t *)f->at[i].key};
+        to->value = (ProtobufCBinaryData){f->at[i].bytes, f->at[i].value};
+        to->create_revision = f->at[i].created;
+        out.n_kvs++;
+    }
+    out.kvs = kvs;
+    out.more = i < end;
+    assert_int_equal(lh_rpc_pack(&out.base, answer), LH_OK);
+    etcdserverpb__range_request__free_unpacked(rq, NULL);
+}
+
+static inline LH_MUST lh_err fake_txn(struct fake_etcd *f, struct lh_span request,
+                                      struct lh_buf *answer)
+{
+    Etcdserverpb__TxnRequest *rq =
+        etcdserverpb__txn_request__unpack(NULL, request.len, request.data);
+    Etcdserverpb__TxnResponse out = ETCDSERVERPB__TXN_RESPONSE__INIT;
+    bool puts = false;
+    assert_non_null(rq);
+    assert_int_equal(rq->n_compare, 1);
+    size_t i = fake_find(f, (const char *)rq->compare[0]->key.data, rq->compare[0]->key.len);
+    int64_t created = fake_is(f, i, rq->compare[0]->key) ? f->at[i].created : 0;
+    out.succeeded = created == rq->compare[0]->create_revision;
+    for (size_t k = 0; k < rq->n_success; k++)
+        puts |= rq->success[k]->request_put != NULL &&
+                rq->success[k]->request_case == ETCDSERVERPB__REQUEST_OP__REQUEST_REQUEST_PUT;
+    if (puts && f->full) {
+        etcdserverpb__txn_request__free_unpacked(rq, NULL);
+        return lh_fail(LH_ERR_DISK_FULL, "etcdserver: mvcc: database space exceeded");
+    }
+    if (out.succeeded) f->revision++;
+    for (size_t k = 0; out.succeeded && k < rq->n_success; k++) {
+        const Etcdserverpb__RequestOp *op = rq->success[k];
+        if (op->request_case == ETCDSERVERPB__REQUEST_OP__REQUEST_REQUEST_PUT) {
+            fake_put(f, op->request_put);
+            continue;
+        }
+        const Etcdserverpb__DeleteRangeRequest *d = op->request_delete_range;
+        size_t from = fake_find(f, (const char *)d->key.data, d->key.len);
+        size_t end = fake_find(f, (const char *)d->range_end.data, d->range_end.len);
+        while (end-- > from) fake_remove(f, from);
+    }
+    assert_int_equal(lh_rpc_pack(&out.base, answer), LH_OK);
+    etcdserverpb__txn_request__free_unpacked(rq, NULL);
+    return LH_OK;
+}
+
+static inline void fake_lease(struct fake_etcd *f, const char *path, struct lh_span request,
+                              struct lh_buf *answer)
+{
+    if (strstr(path, "Grant")) {
+        Etcdserverpb__LeaseGrantRequest *rq =
+            etcdserverpb__lease_grant_request__unpack(NULL, request.len, request.data);
+        Etcdserverpb__LeaseGrantResponse out = ETCDSERVERPB__LEASE_GRANT_RESPONSE__INIT;
+        assert_true(f->leases < 16);
+        out.id = ++f->leases;
+        out.ttl = f->lease_ttl_s[out.id - 1] = rq->ttl;
+        f->lease_end_ns[out.id - 1] = lh_now(f->env) + rq->ttl * LH_SECOND;
+        assert_int_equal(lh_rpc_pack(&out.base, answer), LH_OK);
+        etcdserverpb__lease_grant_request__free_unpacked(rq, NULL);
+        return;
+    }
+    // Both requests have the lease as their first field.
+    Etcdserverpb__LeaseKeepAliveRequest *rq =
+        etcdserverpb__lease_keep_alive_request__unpack(NULL, request.len, request.data);
+    Etcdserverpb__LeaseKeepAliveResponse out = ETCDSERVERPB__LEASE_KEEP_ALIVE_RESPONSE__INIT;
+    int64_t *end = &f->lease_end_ns[rq->id - 1];
+    bool lives = *end > lh_now(f->env);
+    out.ttl = lives ? f->lease_ttl_s[rq->id - 1] : 0;
+    *end = lives && strstr(path, "Keep") ? lh_now(f->env) + out.ttl * LH_SECOND : 0;
+    if (strstr(path, "Keep")) assert_int_equal(lh_rpc_pack(&out.base, answer), LH_OK);
+    etcdserverpb__lease_keep_alive_request__free_unpacked(rq, NULL);
+}
+
+static inline LH_MUST lh_err fake_log_in(struct fake_etcd *f, struct lh_span request,
+                                         struct lh_buf *answer)
+{
+    Etcdserverpb__AuthenticateRequest *rq =
+        etcdserverpb__authenticate_request__unpack(NULL, request.len, request.data);
+    Etcdserverpb__AuthenticateResponse out = ETCDSERVERPB__AUTHENTICATE_RESPONSE__INIT;
+    char token[32];
+    bool fits = strcmp(rq->password, f->password) == 0;
+    snprintf(token, sizeof token, "token %u", ++f->logins);
+    out.token = token;
+    assert_int_equal(lh_rpc_pack(&out.base, answer), LH_OK);
+    etcdserverpb__authenticate_request__free_unpacked(rq, NULL);
+    return fits ? LH_OK : lh_fail(LH_ERR_INVALID, "etcdserver: authentication failed");
+}
+
+static inline LH_MUST lh_err fake_carry_out(struct fake_etcd *f, const char *path,
+                                            const char *token, struct lh_span request,
+                                            struct lh_buf *answer)
+{
+    char right[32];
+    snprintf(right, sizeof right, "token %u", f->logins);
+    fake_expire(f);
+    if (strstr(path, "Authenticate")) return fake_log_in(f, request, answer);
+    if (f->password && !token[0]) return lh_fail(LH_ERR_INVALID, "etcdserver: user name is empty");
+    if (f->password && strcmp(token, right) != 0)
+        return lh_fail(LH_ERR_UNAUTHENTICATED, "etcdserver: invalid auth token");
+    if (strstr(path, "Range")) {
+        fake_range(f, request, answer);
+        return LH_OK;
+    }
+    if (strstr(path, "Txn")) return fake_txn(f, request, answer);
+    fake_lease(f, path, request, answer);
+    return LH_OK;
+}
+
+static inline LH_MUST lh_err fake_call(void *self, uint32_t member, const char *path,
+                                       const char *token, struct lh_span request,
+                                       int64_t timeout_ns, struct lh_buf *answer)
+{
+    struct fake_etcd *f = self;
+    uint64_t n = ++f->requests;
+    bool bad =
+        (n >= f->fault_at && n - f->fault_at < f->fault_count) || (f->every && n % f->every == 0);
+    (void)member;
+    (void)timeout_ns;
+    if (request.len > f->bytes_max) f->bytes_max = request.len;
+    if (f->away || (bad && f->fault == FAKE_BEFORE))
+        return lh_fail(LH_ERR_UNAVAILABLE, "the fake etcd is away");
+    size_t had = answer->len;
+    lh_err err = fake_carry_out(f, path, token, request, answer);
+    if (!bad || f->fault != FAKE_AFTER) return err;
+    answer->len = had;
+    return lh_fail(LH_ERR_DEADLINE, "the fake etcd's answer is lost");
+}
+
+static inline void fake_wait(void *self, int64_t ns)
+{
+    (void)self;
+    (void)ns;
+}
+
+static inline void fake_close(void *self)
+{
+    (void)self; // the test's
+}
+
+static inline struct ps_etcd *fake_client(struct fake_etcd *f, const char *login,
+                                          int64_t patience_ns)
+{
+    struct ps_etcd *e;
+    const struct ps_etcd_conf conf = {.env = f->env,
+                                      .wire = {f, 3, fake_call, fake_wait, fake_close},
+                                      .login = login,
+                                      .timeout_ns = LH_SECOND,
+                                      .patience_ns = patience_ns};
+    assert_int_equal(ps_etcd_create(&conf, &e), LH_OK);
+    return e;
+}
+
+static inline void fake_free(struct fake_etcd *f)
+{
+    while (f->count) fake_remove(f, f->count - 1);
+    free(f->at);
+}
+
+#endif
