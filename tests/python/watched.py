@@ -140,7 +140,7 @@ class Replaced(Case):
         client = Fake()
         with self.assertRaises(kind) as said:
             with self.run_of(client, tokens_per_step=1,
-                             manifest=self.manifest(**{"0_weight": [2, 2], "0_bias": [2]})):
+                             manifest=self.manifest(**self.manifest_of)):
                 self.optimizer.step()
                 self.optimizer.step()
                 change()
@@ -154,6 +154,7 @@ class Replaced(Case):
         self.model = model_of((2, 2), (2, 2))
         self.model[1].requires_grad_(False)
         self.optimizer = torch.optim.SGD(self.model[0].parameters(), lr=0.1)
+        self.manifest_of = {"0_weight": [2, 2], "0_bias": [2]}
 
     def test_a_state_that_is_assigned(self):
         other = model_of((2, 2), (2, 2)).state_dict()
@@ -174,6 +175,26 @@ class Replaced(Case):
         def came():
             self.model.append(torch.nn.Linear(2, 2, bias=False))
         self.assertIn("2.weight is trained since the run began", self.after(came))
+
+    def test_a_parameter_that_is_another_layers_now(self):
+        """All names and all parameters, one after the other, are those that they were."""
+        self.model[1] = torch.nn.Linear(2, 2, bias=False).requires_grad_(False)
+
+        def moves():
+            bias = self.model[0]._parameters.pop("bias")
+            of = self.model[1]._parameters
+            of.update({"bias": bias, "weight": of.pop("weight")})
+        self.assertIn("0.bias of the model is not the parameter", self.after(moves))
+
+    def test_another_of_the_same_value(self):
+        """It is another one, though the two compare as equal."""
+        self.model[0].scale = torch.nn.Parameter(torch.ones(1))
+        self.optimizer = torch.optim.SGD(self.model[0].parameters(), lr=0.0)
+        self.manifest_of = {**self.manifest_of, "0_scale": [1]}
+
+        def anew():
+            self.model[0].scale = torch.nn.Parameter(torch.ones(1))
+        self.assertIn("0.scale of the model is not the parameter", self.after(anew))
 
     def test_a_layer_that_is_unfrozen(self):
         said = self.after(lambda: self.model[1].requires_grad_(True))

@@ -1,6 +1,8 @@
 """Detects loops that train without boundaries, or train other parameters than the run's."""
 from __future__ import annotations
 
+import itertools
+import operator
 import typing
 
 from . import errors, parameters
@@ -89,23 +91,37 @@ class Patience:
             "AsyncDiLoCo(..., batches_per_step=N)", errors.StateError.code)
 
 
-def _own(module: "torch.nn.Module") -> dict[str, typing.Any]:
-    return module._parameters  # pylint: disable=protected-access
+_own = operator.attrgetter("_parameters")
+_inner = operator.attrgetter("_modules")
 
 
-def _inner(module: "torch.nn.Module") -> dict[str, typing.Any]:
-    return module._modules  # pylint: disable=protected-access
+class _Names:
+    """What the modules' names stood for. Compared by functions in C: every step asks."""
 
+    def __init__(self, modules: list["torch.nn.Module"]):
+        self._modules = modules
+        dicts = self._dicts()
+        self._sizes = list(map(len, dicts))
+        self._keys = list(itertools.chain.from_iterable(dicts))
+        self._values = [value for d in dicts for value in d.values()]
 
-def _alike(now: dict[str, typing.Any], then: dict[str, typing.Any]) -> bool:
-    return now.keys() == then.keys() and all(now[n] is of for n, of in then.items())
+    def _dicts(self) -> list[dict[str, typing.Any]]:
+        return [*map(_own, self._modules), *map(_inner, self._modules)]
+
+    def same(self) -> bool:
+        """Each name is still the same object."""
+        dicts = self._dicts()
+        values = itertools.chain.from_iterable(map(operator.methodcaller("values"), dicts))
+        return list(map(len, dicts)) == self._sizes and \
+            list(itertools.chain.from_iterable(dicts)) == self._keys and \
+            all(map(operator.is_, values, self._values))
 
 
 class Parts:
     """Compares a model's modules and parameters to those at the beginning of a life.
 
     The client reads and writes by address, and the model is saved by name, so each name must stay
-    the same parameter from the first step to the last. Costs about 0.1 microseconds per tensor.
+    the same parameter from the first step to the last. Costs about 0.4 microseconds per tensor.
     """
 
     def __init__(self, model: "torch.nn.Module", described: list[parameters.Described]):
@@ -123,15 +139,13 @@ class Parts:
             yield (d.parameter if d.copy is None else d.copy), d
 
     def _learn(self) -> None:
-        self._modules = [(m, dict(_own(m)), dict(_inner(m))) for m in self._model.modules()]
+        self._then = _Names(list(self._model.modules()))
         self._frozen = [p for p in parameters.names_of(self._model).values()
                         if id(p) not in self._ours]
 
     def check(self) -> None:
         """Raises if a name has become another parameter, or if a parameter is trained only here."""
-        if all(_alike(_own(m), own) and _alike(_inner(m), inner)
-               for m, own, inner in self._modules) and \
-                not any(p.requires_grad for p in self._frozen):
+        if self._then.same() and not any(p.requires_grad for p in self._frozen):
             self._check_places()
             return
         now = parameters.names_of(self._model)
