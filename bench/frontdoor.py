@@ -35,7 +35,7 @@ from world import Failure, World, check, until  # noqa: E402
 ARMS = ("alone", "longhaul", "gloo", "torchft", "torchft-streaming", "hivemind")
 MUST = ("alone", "longhaul", "gloo")
 MODULE = {"torchft": "torchft", "torchft-streaming": "torchft", "hivemind": "hivemind"}
-REGIONS = ("asia", "europe", "america")  # of regions.world, beside its hub
+REGIONS = ("asia", "europe", "america", "africa")  # all but the last of regions.world, with a hub
 TOKENS, UNIT_TOKENS = 32, 1024  # of a step; of a unit, which nobody claims: their sum is the budget
 PATIENCE_S = 600
 PEER = "plain DiLoCo over gloo"
@@ -133,6 +133,7 @@ class Loop:
         self.name, self.log = f"{words[0]} in {region}", log
         self.lines = queue.Queue()
         self.windows, self.moved, self.proof, self.parameters = [], [], None, 0
+        self.loss = None  # held out, in the end, of a model that learns
         with open(log, "ab") as errors:
             self.process = subprocess.Popen(
                 [*bench.links.enter(region), bench.python,
@@ -140,7 +141,7 @@ class Loop:
                  bench.links.host(region), "--hub", bench.links.host("hub"), "--first",
                  bench.links.host(REGIONS[0])],
                 env={**bench.env, **(env or {})}, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-                stderr=errors, text=True, start_new_session=True, preexec_fn=die_with_parent)
+                stderr=errors, text=True, process_group=0, preexec_fn=die_with_parent)
         self.count = bench.links.sent if region == REGIONS[0] else lambda: None
         threading.Thread(target=self._read, daemon=True).start()
 
@@ -161,18 +162,22 @@ class Loop:
     def until_windows(self, count):
         """Until so many windows are trained."""
         while len(self.windows) < count:
-            line, moved = self.line()
-            if line.startswith('{"window"'):
-                self.windows.append(json.loads(line))
-                self.moved.append(moved)
+            self.take(*self.line())
 
     def until_proof(self):
         """Until the loop is over."""
         while self.proof is None:
-            line, _ = self.line()
-            if line.startswith('{"proof"'):
-                said = json.loads(line)
-                self.proof, self.parameters = said["proof"], said["parameters"]
+            self.take(*self.line())
+
+    def take(self, line, moved):
+        """A window, or the proof."""
+        if line.startswith('{"window"'):
+            self.windows.append(json.loads(line))
+            self.moved.append(moved)
+        if line.startswith('{"proof"'):
+            said = json.loads(line)
+            self.proof, self.parameters = said["proof"], said["parameters"]
+            self.loss = said.get("loss")
 
     def leave(self):
         """Nobody needs it any more."""
@@ -195,6 +200,12 @@ class Loop:
 class Bench:
     """What all arms of a size share: places, the interpreter."""
 
+    servers = ("hub", "hub")  # the place of each shard's server
+    settings = {}  # of a worker, beside those of longhaul()
+    pushes = 1  # least exchanges in a window
+    flags_of_loops = ()  # beside those of loop()
+    before_workers = ()  # words before a worker's program
+
     def __init__(self, flags, size, links, folder):
         self.flags, self.size, self.links, self.folder = flags, size, links, folder
         self.regions = REGIONS[:size.regions]
@@ -215,9 +226,12 @@ class Bench:
         self.loops.append(Loop(
             self, region, arm, "--rank", str(rank), "--size", self.size.name, "--h", str(flags.h),
             "--regions", str(self.size.regions), "--step-ms", str(flags.step_ms), "--delay",
-            str(flags.delay), *(["--modelled"] if self.size.modelled else []), *words, log=log,
-            env=env))
+            str(flags.delay), *(["--modelled"] if self.size.modelled else []), *self.flags_of_loops,
+            *words, log=log, env=env))
         return self.loops[-1]
+
+    def ended(self, workers):
+        """The workers of the arm longhaul have ended; their last status is still there."""
 
     def end(self):
         """Every process of the arm."""
@@ -246,7 +260,7 @@ def peers(bench, arm):
     check(all(proof == proofs[0] for proof in proofs), f"the regions of {arm} differ: {proofs}")
     synced = proofs[0].get("synced")
     parts = 2 if arm == "torchft-streaming" else 1
-    check(arm == "alone" or synced == parts * (bench.flags.windows + 1),
+    check(arm == "alone" or synced >= bench.pushes * parts * (bench.flags.windows + 1),
           f"{arm} synchronised {synced} times in {bench.flags.windows + 1} windows")
     for loop in loops:
         loop.leave()
@@ -254,13 +268,13 @@ def peers(bench, arm):
 
 
 def longhaul(bench):
-    """Coordinator and two shard servers in the hub, a worker and a loop in each region."""
+    """A coordinator in the hub, a server for each shard, a worker and a loop in each region."""
     tokens = TOKENS * len(bench.regions) * bench.flags.h * (bench.flags.windows + 1)
     with World(bench.build, run="frontdoor", units=3 + 3 * tokens // UNIT_TOKENS,
                unit_tokens=UNIT_TOKENS) as world:
         subprocess.run([bench.python, os.path.join(HERE, "frontdoor", "loop.py"), "longhaul",
-                        "--size", bench.size.name, "--initial", world.path("begin")], check=True,
-                       env=bench.env)
+                        "--size", bench.size.name, "--initial", world.path("begin"), "--shards",
+                        str(len(bench.servers)), *bench.flags_of_loops], check=True, env=bench.env)
         for name in ("model.json", "weights.bin"):
             os.replace(world.path("begin", name), world.path(name))
         return with_servers(bench, world)
@@ -269,6 +283,8 @@ def longhaul(bench):
 def placed(bench, node, region, port):
     """A node that is started in a region."""
     node.before, node.address = bench.links.enter(region), bench.links.address(region, port)
+    if node.kind == "worker":
+        node.before = [*node.before, *bench.before_workers]
     return node
 
 
@@ -277,12 +293,12 @@ def with_servers(bench, world):
     coordinator = placed(bench, world.coordinator(len(bench.regions), **{
         "coordinator.h_base": bench.flags.h, "coordinator.data": "own", **slow}), "hub", 7700)
     coordinator.start().listening()
-    servers = [placed(bench, world.server(i, coordinator), "hub", 7701 + i).start().listening()
-               for i in range(2)]
+    servers = [placed(bench, world.server(i, coordinator), place, 7701 + i).start().listening()
+               for i, place in enumerate(bench.servers)]
     workers, loops = [], []
     for region in bench.regions:
         node = placed(bench, world.worker(region, coordinator, **{
-            "trainer.kind": "external", "codec.density": 0.015625}), region, 0)
+            "trainer.kind": "external", "codec.density": 0.015625, **bench.settings}), region, 0)
         workers.append(node.start())
     for region, node in zip(bench.regions, workers):
         loops.append(bench.loop(region, "longhaul", env={
@@ -300,12 +316,13 @@ def with_servers(bench, world):
         check(node.end(PATIENCE_S) == 0, f"{node.name} ended with {node.process.returncode}")
     until("the coordinator knows", lambda: coordinator.status().get("phase") == "ended",
           PATIENCE_S)
-    check_replicas(servers, workers)
+    check_replicas(servers, workers, len(servers))
     check(all(loop.proof == loops[0].proof for loop in loops),
           "the loops end with different parameters")
     for node in workers:
         rounds = node.last("rounds")
-        check(rounds >= bench.flags.windows, f"{node.name} pushed {rounds} times")
+        check(rounds >= bench.pushes * bench.flags.windows, f"{node.name} pushed {rounds} times")
+    bench.ended(workers)
     for loop in loops:
         loop.leave()
     if loops[0].moved[0] is None:

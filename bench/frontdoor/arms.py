@@ -54,7 +54,8 @@ class Longhaul(Alone):
         self.calls = dict.fromkeys(self.seconds, 0)
         client.cut = self.timed("cut_s", client.cut)
         client.renew = self.timed("renew_s", client.renew)
-        self.beside_them = [torch.zeros_like(p) for p in self.model.parameters()]
+        self.beside_them = [] if self.given.bare else \
+            [torch.zeros_like(p) for p in self.model.parameters()]
         self.run = longhaul.AsyncDiLoCo(client, self.model, self.optimizer,
                                         tokens_per_step=models.BATCH * models.LENGTH)
         self.run.__enter__()
@@ -75,12 +76,13 @@ class Longhaul(Alone):
                 to.copy_(p)
 
     def beside(self, n):
-        if n % self.given.h == self.given.h // 2:  # once a window
+        if self.beside_them and n % self.given.h == self.given.h // 2:  # once a window
             self.timed("memcpy_s", self.copy)()
 
     def spent(self):
-        said = dict(self.seconds)
-        self.seconds.update(dict.fromkeys(said, 0.0))
+        said = {name: seconds for name, seconds in self.seconds.items()
+                if self.beside_them or name != "memcpy_s"}
+        self.seconds.update(dict.fromkeys(self.seconds, 0.0))
         return said
 
     @property
@@ -90,7 +92,7 @@ class Longhaul(Alone):
 
     def proof(self):
         self.run.__exit__(None)
-        if not self.calls["cut_s"] or not self.calls["memcpy_s"]:
+        if not self.calls["cut_s"] or bool(self.calls["memcpy_s"]) != bool(self.beside_them):
             raise SystemExit(f"no cut was timed, or no memcpy: {self.calls}")
         return {"final": models.digest(self.model.parameters())}
 

@@ -1,11 +1,13 @@
 """The model that every arm trains, and the arms' common outer step."""
 import hashlib
+import time
 
 import torch
 
 SIZES = {  # width, layers, width of the feed-forward parts
     "300m": (1024, 24, 4096),
     "100m": (768, 14, 3072),
+    "30m": (512, 10, 1952),  # 30.8 M parameters: bench/grid.py
     "15m": (384, 8, 1536),
     "tiny": (32, 2, 64),
 }
@@ -33,10 +35,52 @@ class Model(torch.nn.Module):
         return torch.nn.functional.cross_entropy(said.transpose(1, 2), batch[:, 1:])
 
 
-def make(size):
+class Bytes(torch.nn.Module):
+    """The next byte after 16 bytes, for bench/grid's losses: it learns something in minutes."""
+
+    context, batch, rate = 16, 64, 1e-3
+
+    def __init__(self):
+        super().__init__()
+        self.known = torch.nn.Embedding(256, 32)
+        self.inner = torch.nn.Sequential(
+            torch.nn.Linear(32 * self.context, 512), torch.nn.GELU(), torch.nn.Linear(512, 512),
+            torch.nn.GELU(), torch.nn.Linear(512, 256))
+
+    def forward(self, batch):
+        """The mean loss of (sequences, context + 1) bytes."""
+        said = self.inner(self.known(batch[:, :-1]).flatten(1))
+        return torch.nn.functional.cross_entropy(said, batch[:, -1])
+
+
+class Text:
+    """A file's bytes. Of each ten pieces of a kilobyte one is held out."""
+
+    def __init__(self, path):
+        with open(path, "rb") as file:
+            values = torch.frombuffer(bytearray(file.read()), dtype=torch.uint8).long()
+        pieces = values[:len(values) // 1024 * 1024].view(-1, 1024)
+        out = torch.arange(len(pieces)) % 10 == 9
+        self.train, self.heldout = pieces[~out], pieces[out]
+
+    @staticmethod
+    def drawn(pieces, count, draw):
+        """`count` sequences of a model's context and the byte after it."""
+        which = torch.randint(len(pieces), (count,), generator=draw)
+        at = torch.randint(1024 - Bytes.context, (count,), generator=draw)
+        return pieces[which[:, None], at[:, None] + torch.arange(Bytes.context + 1)]
+
+    def loss(self, model):
+        """Held-out nats a byte, of the same sequences each time."""
+        draw = torch.Generator().manual_seed(3)
+        with torch.no_grad():
+            return model(self.drawn(self.heldout, 20000, draw)).item()
+
+
+def make(size, seed=7):
     """The same first parameters in every process."""
-    torch.manual_seed(7)
-    return Model(size)
+    torch.manual_seed(seed)
+    return Bytes() if size == "bytes" else Model(size)
 
 
 def outer(parameters):
@@ -54,13 +98,21 @@ class Modelled(torch.optim.Optimizer):
         draw = torch.Generator().manual_seed(5)
         self.noise = torch.randn(max(p.numel() for p in self.moved), generator=draw)
         self.h, self.n = h, 0
+        self.least = {}  # seconds, by the turn: what moving its tensors takes undisturbed
+
+    def lasts(self):
+        """Seconds that the next step takes of the processor: a pause before it is so much less."""
+        return self.least.get(self.n % self.h, 0.0)
 
     @torch.no_grad()
     def step(self, closure=None):
         """The tensors whose turn it is."""
-        for p in self.moved[self.n % self.h::self.h]:
+        begun, turn = time.monotonic(), self.n % self.h
+        for p in self.moved[turn::self.h]:
             p.add_(self.noise[:p.numel()].view_as(p), alpha=self.defaults["lr"])
         self.n += 1
+        took = time.monotonic() - begun
+        self.least[turn] = min(took, self.least.get(turn, took))
 
 
 def digest(tensors):
