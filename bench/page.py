@@ -185,7 +185,7 @@ def section_page(section, document, folder, rows, others):
             (f"`{t.row}`", goal(t), figure(rows[t.row]), beside(rows[t.row]),
              verdict(t, rows[t.row])) for t in measured])
     for bars in section.bars:
-        drawn = bars_of(bars, rows, peers.bars(others, bars.peers))
+        drawn = bars_of(bars, rows, (*bars.apart, *peers.bars(others, bars.peers)))
         if drawn:
             title = bars.title
             if bars.most < math.inf:
@@ -197,6 +197,8 @@ def section_page(section, document, folder, rows, others):
             lines += [f"![{caption}]({file})", ""]
     if section.name == "learning":
         lines += languages(rows)
+    for heading, columns, told in section.tables(rows) if section.tables else ():
+        lines += [heading, "", *table(columns, told)]
     if section.peers:
         lines += [peers.said(others), ""]
         lines += table(("peer", *peers.SIZES.values()), peers.rows(others))

@@ -33,6 +33,7 @@ class Bars:
     unit: str
     lines: tuple = ()  # (value, label)
     peers: str = ""  # their bars of this size are drawn beside: not measured in this run
+    apart: tuple = ()  # (label, value): somebody's figures, drawn beside
     only: tuple = ()  # names without the prefix; empty: all
     most: float = math.inf  # larger ones are left out, and the caption says so
     log: bool = False
@@ -50,6 +51,7 @@ class Section:
     part: str = ""  # these rows alone were measured, in a run of their own
     flags: str = ""  # of that run, beside its --parts
     counted: str = ""  # is said of the targets that are reached, after their number
+    tables: object = None  # a function of the rows: (heading, columns, lines) each
     command: str = ""  # makes the result, where run.sh and the name do not say how
 
     @property

@@ -1,5 +1,6 @@
 """Sections of bench/results/README.md: what each says, its targets and pictures (page.py)."""
 from section import Bars, Section, Target
+from sections_grid import SECTION as GRID
 from sections_learning import SECTIONS as LEARNING
 
 
@@ -67,6 +68,7 @@ SECTIONS = (
         "last 0.4 s, as if a GPU computed ([frontdoor](../frontdoor)). "
         "[frontdoor.py](../frontdoor.py)",
         targets=(Target("frontdoor.longhaul.share_percent", "value", "at most", 2, unit="%"),)),
+    GRID,
     Section(
         "recovery", "A server with a shard of 1 GB is killed",
         "From kill -9 to the next acknowledged push, the launcher's 0.2 s before it starts another "
