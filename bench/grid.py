@@ -115,7 +115,7 @@ class Cell(frontdoor.Bench):
 
 class Learning(Cell):
     """The same with a small model that learns: its held-out loss at the end. The link is narrower
-    as the model is smaller, so that a push takes as much of a window as in the grid's cell."""
+    as the model is smaller."""
 
     def __init__(self, flags, of, mbit, links, folder):
         _, system, h, p, seed = of
