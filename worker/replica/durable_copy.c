@@ -97,6 +97,8 @@ static lh_err tidy_copies(struct wk_durable_copy *k)
     uint64_t kept = LH_BUG("copy_replaced") ? k->checkpoint.version : k->stable;
     LH_TRY(lk_checkpoint_drop_below(&conf, s->id, kept, &k->copies));
     if (k->copies <= COPIES_MAX + 1 || k->replace <= k->stable) return LH_OK;
+    // A copy of an abandoned history may be newer: it is gone, or this one has its name.
+    if (k->replace >= k->checkpoint.version) return LH_OK;
     struct lk_checkpoint_name name = {s->id, k->replace, false};
     char path[LH_PATH_BYTES];
     LH_TRY(lk_checkpoint_path(conf.dir, &name, path));
