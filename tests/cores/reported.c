@@ -12,7 +12,9 @@
 #include "worker/client/handle.h"
 #include "worker/privacy/release.h"
 #include "worker/privacy/totals.h"
+#include "worker/push/commit.h"
 #include "worker/push/outcome.h"
+#include "worker/units/units.h"
 
 enum { STEP_MS = 20, H = 4, STEP_TOKENS = 16 };
 
@@ -190,6 +192,52 @@ static void steps_beyond_the_budget_are_pushed_never(void **state)
     end();
 }
 
+// The residual has what went beyond the budget. A later process does not know that: it finds the
+// whole budget charged, and pushes nothing more.
+static void steps_beyond_the_budget_are_charged(void **state)
+{
+    (void)state;
+    begin(12, 2, 40, 64);
+    play.b->noise.steps = 9; // 36, and then 45
+    until_admitted(1);
+    const struct wk_worker *w = play.l->worker;
+    for (int i = 0; i < 60000 && w->privacy.records.trained <= 40; i++) life_run(play.l, LH_MS);
+    for (int i = 0; i < 20000 && w->beside.absorbed < 2; i++) life_run(play.l, LH_MS);
+    assert_true(w->beside.absorbed >= 2);
+    beside_kill(play.b);
+    life_kill(play.l);
+    charge_judge();
+    assert_int_equal(charge_file(0), 40);
+    uint32_t before = admitted();
+    play.b->noise.steps = 1;
+    start_worker();
+    beside_start(play.b);
+    life_run(play.l, 20 * LH_SECOND);
+    assert_int_equal(admitted(), before);
+    life_kill(play.l);
+    end();
+}
+
+// Worker and loop die together between two pushes: the steps of that time are charged, for the loop
+// may have kept what it learned.
+static void steps_that_no_push_had_are_charged(void **state)
+{
+    (void)state;
+    begin(14, 1, 4000, 1600);
+    until_admitted(2);
+    rig_kill_server(play.l->rig, false); // no push comes to its end
+    for (int i = 0; i < 20000 && !wk_outbox_undecided(&play.l->worker->shard[0].outbox); i++)
+        life_run(play.l, LH_MS);
+    uint64_t trained = play.l->worker->privacy.records.trained;
+    for (int i = 0; i < 20000 && play.l->worker->privacy.reported.charged < trained + 40; i++)
+        life_run(play.l, LH_MS);
+    trained = play.l->worker->privacy.records.trained;
+    beside_kill(play.b);
+    life_kill(play.l);
+    assert_true(charge_file(0) >= trained);
+    end();
+}
+
 // The budget's file is gone: what was charged is at most A above the total of the log.
 static void a_lost_file_goes_on_beyond_what_was_charged(void **state)
 {
@@ -251,6 +299,33 @@ static void what_comes_back_lies_in_the_residual(void **state)
     end();
 }
 
+// The loop has ended, and its last push comes back: nothing will carry it, and no run waits for it.
+static void what_came_back_in_the_end_keeps_no_run(void **state)
+{
+    (void)state;
+    begin(17, 1, 4000, 256);
+    until_admitted(3);
+    struct wk_worker *w = play.l->worker;
+    struct wk_shard *s = &w->shard[0];
+    beside_kill(play.b);
+    for (int i = 0; i < 20000 && w->beside.state != WK_BESIDE_AWAY; i++) life_run(play.l, LH_MS);
+    life_rest(play.l);
+    struct wk_change change;
+    assert_int_equal(wk_change_begin(s, &change), LH_OK);
+    change.slot.tokens = 5;
+    assert_int_equal(wk_commit(&change, false), LH_OK);
+    wk_change_free(&change);
+    uint32_t before = admitted();
+    life_run(play.l, 5 * LH_SECOND);
+    assert_int_equal(admitted(), before);
+    assert_int_equal(s->slot.committed->tokens, 5);
+    w->phase = LH_PHASE_DRAIN;
+    assert_true(wk_units_drained(w));
+    life_kill(play.l);
+    charge_judge();
+    end();
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -260,10 +335,13 @@ int main(void)
         cmocka_unit_test(weaker_noise_than_the_terms_is_refused),
         cmocka_unit_test(at_the_budget_the_region_leaves),
         cmocka_unit_test(steps_beyond_the_budget_are_pushed_never),
+        cmocka_unit_test(steps_beyond_the_budget_are_charged),
+        cmocka_unit_test(steps_that_no_push_had_are_charged),
         cmocka_unit_test(a_lost_file_goes_on_beyond_what_was_charged),
         cmocka_unit_test(pushes_wait_for_the_stable_point),
         cmocka_unit_test(what_comes_back_lies_in_the_residual),
         cmocka_unit_test(no_crash_leaves_a_step_uncharged),
+        cmocka_unit_test(what_came_back_in_the_end_keeps_no_run),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -17,6 +17,7 @@ import names
 import ownership
 import partners
 import protocol
+import reported
 
 SEEDS, STEPS = 2500, 130
 # Planted bugs that need hundreds or thousands of seeds to show (README.md): not for a short run.
@@ -120,11 +121,13 @@ class Coordinator(unittest.TestCase):
 
 class Charge(unittest.TestCase):
     def test_the_rules_hold(self):
-        self.assertEqual(charge.explore().get("ok"), "complete")
+        for model in (charge, reported):
+            self.assertEqual(model.explore().get("ok"), "complete", model.__name__)
 
     def test_planted_bugs_are_caught(self):
-        for bug in charge.BUGS:
-            self.assertTrue(charge.explore((bug,)).get("bad"), bug)
+        for model in (charge, reported):
+            for bug in model.BUGS:
+                self.assertTrue(model.explore((bug,)).get("bad"), bug)
 
 
 class Partners(unittest.TestCase):

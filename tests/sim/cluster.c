@@ -54,17 +54,6 @@ static void choose_ride_out(struct sim *s)
     if (s->ride_out_ns) sim_happened(s, ahead);
 }
 
-// In a third of the seeds the last worker's region is private. Others have to be able to train all
-// units, also those of its region.
-static void choose_records(struct sim *s)
-{
-    const struct sim_faults *f = &s->conf.faults;
-    bool stays = f->travel || f->links || f->balance || f->budget;
-    if (!f->records || stays || s->conf.mode == LH_MODE_BSP) return;
-    s->records = sim_draw(s, SIM_FAULT_records, 3) == 0;
-    if (s->records) sim_happened(s, records);
-}
-
 static void create(struct sim *s, const struct sim_conf *conf)
 {
     static const uint64_t shapes[5][5] = {{40, 20}, {300}, {9, 9}, {70}, {8, 30}};
@@ -75,7 +64,7 @@ static void create(struct sim *s, const struct sim_conf *conf)
     sim_streams(s);
     choose_shape(s);
     choose_ride_out(s);
-    choose_records(s);
+    sim_choose_charges(s);
     sim_choose_epochs(s);
     s->fabric = lh_fabric_create();
     lh_err err =
@@ -118,6 +107,7 @@ static void create(struct sim *s, const struct sim_conf *conf)
     s->nodes = at;
     sim_place_far(s);
     sim_judging_begin(s);
+    sim_loop_start(s);
     for (uint32_t i = 0; i < s->nodes; i++)
         if (!sim_absent(&s->node[i])) sim_node_start(&s->node[i]);
     bool rebuilds = conf->faults.disk_loss || conf->faults.damage || conf->faults.rollback;
@@ -130,12 +120,14 @@ static void teardown(struct sim *s)
 {
     sim_zombie_end(s);
     sim_liars_end(s);
+    s->ending = true;
     for (uint32_t i = 0; i < s->nodes; i++) {
         if (lh_fake_alive(s->node[i].env)) lh_fake_kill(s->node[i].env, false);
         sim_node_bury(&s->node[i], false);
         lh_log_close(s->node[i].log);
         sim_travel_free(&s->node[i]);
     }
+    sim_loop_end(s);
     sim_copies_free(s);
     sim_judging_end(s);
     lh_fake_world_destroy(s->world);

@@ -100,6 +100,7 @@ struct sim_node {
     bool failed;                            // it stopped by itself
     bool stands_by;                         // its settings say so: the shard was taken over from it
     bool put_back;                          // it has an old copy of its directory
+    bool wiped;                             // it lost its directory, or had an older one
     bool emptied;                           // it is to start without a copy: its words said so
     // Its settings give up what a server held that is gone for good (rebuild.below_stable): an
     // operator's word, until it serves again.
@@ -194,6 +195,7 @@ extern const char *const sim_loss_name[SIM_LOSSES];
     OWN(flood)                                                                                     \
     OWN(records)                                                                                   \
     OWN(pause)                                                                                     \
+    OWN(reported)                                                                                  \
     OWN_APART(rollback_worker)                                                                     \
     OWN_APART(rollback_store)                                                                      \
     OWN_APART(far)                                                                                 \
@@ -309,6 +311,9 @@ struct sim {
     struct lh_keyring *keys;
     struct lk_codec codec;
     bool records;                      // the last worker's region is private, at record level
+    bool reported;                     // it is so by its loop's word
+    struct beside *loop;               // The loop; NULL: none.
+    bool ending;                       // nothing is started any more
     int64_t ride_out_ns;               // leased ahead by the coordinator, in all its lives
     uint32_t epochs;                   // data epochs, of SIM_UNITS / epochs units each
     bool epochs_named;                 // the workers' settings say so many, and not 0
@@ -375,7 +380,15 @@ bool sim_run(const struct sim_conf *conf, char why[512], struct sim_tally *tally
 bool sim_standbys(const struct sim *s);                    // does every server have one?
 struct sim_node *sim_owner(struct sim *s, uint32_t shard); // the node that serves it, or did last
 void sim_choose_balance(struct sim *s);                    // balance.c; when there are units
-void sim_choose_epochs(struct sim *s);                     // faults.c; before there are units
+// The private region (charges.c).
+void sim_choose_charges(struct sim *s);
+bool sim_is_private(const struct sim *s, uint32_t worker);
+void sim_charges_coordinator(const struct sim *s, struct ps_co_conf *conf);
+void sim_charges_worker(const struct sim_node *n, struct wk_conf *conf);
+void sim_loop_start(struct sim *s); // when there are nodes
+void sim_loop_death(struct sim_node *n, bool power);
+void sim_loop_end(struct sim *s);      // after the nodes' ends
+void sim_choose_epochs(struct sim *s); // faults.c; before there are units
 void sim_balance_start(struct sim *s);
 void sim_judge_stock(struct sim *s);              // the coordinator's sums are those of its units
 void sim_balance_count(const struct sim_node *n); // before the coordinator ends

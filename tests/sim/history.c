@@ -275,6 +275,7 @@ static bool take_record(struct sim_node *n, uint32_t shard, struct lh_span bytes
     s->kept[shard][r.version] = lh_blob_copy(bytes);
     LH_ASSERT(s->kept[shard][r.version]);
     note_push(s, shard, &r);
+    sim_charges_see(s, shard, &r);
     return true;
 }
 

@@ -133,7 +133,7 @@ static bool only_lies(const struct sim_conf *conf)
     struct sim_faults f = conf->faults, none;
     memset(&none, 0, sizeof none);
     bool some = f.liar || f.impostor || f.flood;
-    f.liar = f.impostor = f.flood = f.shards = f.ahead = f.epochs = f.records = false;
+    f.liar = f.impostor = f.flood = f.shards = f.ahead = f.epochs = f.records = f.reported = false;
     return some && !memcmp(&f, &none, sizeof f);
 }
 
@@ -226,7 +226,7 @@ static void judge_state(struct found *f, const struct lk_replica *server)
 
 // A private worker says the plan's tokens a step. What the log has admitted is charged to the
 // record set, in the log and in its file, and the file is within the plan. A worker that lost the
-// file goes on above what the log shows, and charges from there.
+// file goes on above what the log shows, and charges from there, if the run has not ended before.
 static void judge_charges(struct found *f, uint32_t shard, const struct wk_shard *ws)
 {
     const struct wk_worker *w = ws->worker;
@@ -234,7 +234,10 @@ static void judge_charges(struct found *f, uint32_t shard, const struct wk_shard
     const struct lh_row *folded = lh_ledger_row(&ws->replica.ledger, w->id);
     uint64_t steps = row ? row->tokens / SIM_STEP_TOKENS : 0, shown = folded ? folded->charged : 0;
     uint64_t file = w->privacy.budget ? wk_budget_charged(w->privacy.budget, shard) : 0;
-    if (w->privacy.records.trained > file) file = w->privacy.records.trained;
+    // A loop that reports trains beyond the budget, and nothing of that is pushed.
+    const struct wk_records *counted = &w->privacy.records;
+    if (f->sim->records && counted->trained > file) file = counted->trained;
+    if (!counted->begun && f->sim->node[1 + SIM_SERVERS + SIM_WORKERS - 1].wiped) file = shown;
     if (steps <= shown && shown <= file && file <= SIM_PRIVATE_STEPS) return;
     sim_fail(f->sim,
              "shard %u: %" PRIu64
@@ -250,7 +253,7 @@ static void judge_tokens(struct found *f, uint32_t shard)
         const struct wk_shard *ws = &s->node[1 + SIM_SERVERS + w].worker->shard[shard];
         const struct sim_history *h = &s->history[w][shard];
         const struct sim_row *row = sim_fold_row(&f->fold, s->judging->id[w]);
-        if (s->records && w == SIM_WORKERS - 1) {
+        if (sim_is_private(s, w)) {
             judge_charges(f, shard, ws);
             continue;
         }

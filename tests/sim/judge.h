@@ -110,6 +110,9 @@ void sim_mass_logged(struct sim *s, uint32_t shard, struct lh_span frame, double
 void sim_mass_start(struct sim_node *n); // the node is a worker: it must hold what it held
 void sim_judge_mass(struct sim *s, uint32_t shard);
 
+// ---- charges.c
+void sim_charges_see(struct sim *s, uint32_t shard, const struct sim_record *r); // it is durable
+
 // ---- owners.c
 void sim_saw_taken(struct sim *s, uint32_t shard); // a standby took it over just now
 bool sim_watched_fate(void *arg, const char *from, const char *to, enum lh_rpc rpc,

@@ -3,7 +3,8 @@
 
 Reads from a build by Ninja or make how sim, longhaul-server and longhaul-worker were linked:
  1. sim takes the libraries of the two programs, the same files, and no other of ours.
- 2. What it takes beside them was compiled from tests/sim; the programs add their main.c alone.
+ 2. What it takes beside them was compiled from tests/sim, but for the loop beside a worker and the
+    client library that the loop calls; the programs add their main.c alone.
  3. Nothing beside them defines a symbol of theirs: a copy or an included core source would be
     linked instead of the library's object.
 To show that this can fail, an object of each library is then added to sim's as if somebody had.
@@ -19,7 +20,7 @@ import tempfile
 import unittest
 
 PROGRAMS = {"server/longhaul-server": "server/main.c", "worker/longhaul-worker": "worker/main.c"}
-SIM, SIM_SOURCES = "tests/sim/sim", "tests/sim/"
+SIM, SIM_SOURCES = "tests/sim/sim", ("tests/sim/", "tests/cores/trainer.c", "worker/client/")
 CORES = {"lh_server", "lh_worker", "lh_kernels", "lh_common", "lh_proto"}
 SOURCE = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 

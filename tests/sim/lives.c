@@ -110,30 +110,6 @@ static struct setup common(struct sim_node *n)
                           .arg = n};
 }
 
-static bool region_data(void *arg, const char *region, enum lh_data *out)
-{
-    (void)arg;
-    *out = LH_DATA_PRIVATE;
-    return strcmp(region, setup_region[SIM_WORKERS - 1]) == 0;
-}
-
-// Few enough steps that the region leaves before the run ends, in most seeds.
-static void make_private(struct ps_co_conf *conf)
-{
-    conf->region_data = region_data;
-    conf->step_tokens = SIM_STEP_TOKENS;
-    conf->plan.privacy = (struct lh_privacy){.level = LH_PRIVACY_RECORD,
-                                             .sigma = 10,
-                                             .rate = 0.1,
-                                             .clip = 1,
-                                             .epsilon = 8,
-                                             .delta = 1e-6,
-                                             .steps = SIM_PRIVATE_STEPS,
-                                             .ahead = 24,
-                                             .local_steps = 4,
-                                             .record_tokens = 64};
-}
-
 static lh_err start_coordinator(struct sim_node *n)
 {
     struct sim *s = n->sim;
@@ -161,7 +137,7 @@ static lh_err start_coordinator(struct sim_node *n)
     conf.plan.staleness_per_live = s->conf.faults.refuse ? 1 : 4;
     conf.plan.mode = (uint8_t)s->conf.mode;
     choose_optimizer(s, &conf.plan);
-    if (s->records) make_private(&conf);
+    sim_charges_coordinator(s, &conf);
     return ps_coordinator_start(&conf, &n->coordinator);
 }
 
@@ -207,10 +183,11 @@ static float falling(void *arg, uint64_t tokens)
 
 static lh_err start_worker(struct sim_node *n)
 {
-    static const uint64_t step_ms[SIM_WORKERS] = {40, 80, 160, 160}; // speeds 4:2:1:1
-    n->trainer = sim_trainer_new(n->env, n->sim->manifest.values, step_ms[n->index]);
+    static const uint64_t step_ms[SIM_WORKERS] = {40, 80, 160, 160};  // speeds 4:2:1:1
+    bool loop = n->sim->reported && sim_is_private(n->sim, n->index); // it trains
+    if (!loop) n->trainer = sim_trainer_new(n->env, n->sim->manifest.values, step_ms[n->index]);
     if (n->hung) sim_trainer_hang(n->trainer, SIM_FOR_GOOD);
-    if (n->sim->conf.exact) sim_trainer_quantum(n->trainer, SIM_QUANTUM);
+    if (n->trainer && n->sim->conf.exact) sim_trainer_quantum(n->trainer, SIM_QUANTUM);
     struct setup all = common(n);
     struct wk_conf conf = setup_worker(&all, n->trainer);
     conf.epochs = n->sim->epochs_named ? n->sim->epochs : 0;
@@ -226,8 +203,7 @@ static lh_err start_worker(struct sim_node *n)
     if (n->sim->conf.faults.far) conf.deadline_max_ns = 60 * LH_SECOND;
     conf.observer = &n->observer;
     sim_travel_worker(n, &conf);
-    if (n->sim->records && n->index == SIM_WORKERS - 1)
-        conf.privacy = (struct wk_private_conf){"records.budget", 8, 1e-5, true, false};
+    sim_charges_worker(n, &conf);
     if (n->sim->conf.device && n->index % 2 == 0)
         n->device = sim_device_open(&conf, sim_trainer_values(n->trainer));
     LH_TRY(wk_worker_start(&conf, &n->worker));
@@ -284,6 +260,7 @@ void sim_node_bury(struct sim_node *n, bool power)
     sim_operator_sees(n); // it may have served for less time than lies between two looks
     if (!n->zombie) sim_owner_ends(n);
     if (!n->zombie) sim_saw_death(n);
+    sim_loop_death(n, power);
     n->paused_ns = 0;
     sim_links_death(n);
     if (n->transport) lh_transport_mem_kill(n->transport, power);

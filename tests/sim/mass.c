@@ -299,6 +299,7 @@ void sim_mass_start(struct sim_node *n)
 
 void sim_saw_wipe(struct sim_node *n)
 {
+    n->wiped = true;
     if (n->kind == SIM_COORDINATOR) sim_stored_free(&n->sim->judging->stored);
     if (n->kind != SIM_WORKER) return;
     for (uint32_t k = 0; k < n->sim->shards; k++) {

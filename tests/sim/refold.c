@@ -72,6 +72,7 @@ bool sim_read_frame(struct lh_span bytes, struct sim_frame *out)
                               .base_epoch = number(b + 80, 8),
                               .base_others = number(b + 88, 8),
                               .tokens = number(b + 96, 8),
+                              .charged = number(b + 192, 8),
                               .job = lh_span(b + 24, 16),
                               .nonce = lh_span(b + 160, 24),
                               .claim = lh_span(b + FRAME_HEADER, CLAIM * claims),

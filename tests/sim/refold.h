@@ -26,6 +26,7 @@ struct sim_frame { // a push's header; spans borrow
     float density;
     uint32_t key, shard, steps, claims, plain_bytes;
     uint64_t worker, incarnation, random, step, base_version, base_epoch, base_others, tokens;
+    uint64_t charged;
     struct lh_span job, nonce, claim, head, sealed; // claim: 8 bytes each; head: claims included
 };
 

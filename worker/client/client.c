@@ -156,7 +156,7 @@ int longhaul_parameter(struct longhaul *c, const struct longhaul_tensor *t)
     if (!err) err = clashes(c, &e);
     if (!err && c->extents == WK_CHANNEL_TENSORS_MAX)
         err = wk_client_fail(c, LONGHAUL_E_INVALID, "more than %d tensors", WK_CHANNEL_TENSORS_MAX);
-    if (!err && e.device) err = wk_device_open(c);
+    if (!err && e.device) err = wk_client_device_open(c);
     if (!err && e.device) err = wk_device_lane(c, e.data, t->stream, &e.lane);
     if (err) return err;
     struct wk_extent *more = realloc(c->extent, (c->extents + 1) * sizeof *more);
@@ -308,7 +308,7 @@ void longhaul_close(struct longhaul *c)
 {
     if (!c) return;
     if (wk_client_mine(c)) {
-        wk_device_close(c); // first: copies may still write to the memory
+        wk_client_device_close(c); // first: copies may still write to the memory
         wk_link_close(c, true);
     } else { // a forked child owns neither the memory nor the connection
         c->channel.base = NULL;

@@ -84,11 +84,11 @@ static bool take_library(struct longhaul *c, const char *name, bool *there)
     if (!d->library) return false;
     *there = true;
     if (find_all(d) && d->count(&devices) == 0 && devices > 0) return true;
-    wk_device_close(c);
+    wk_client_device_close(c);
     return false;
 }
 
-int wk_device_open(struct longhaul *c)
+int wk_client_device_open(struct longhaul *c)
 {
     static const char *const names[] = {"libcudart.so.13", "libcudart.so.12", "libcudart.so"};
     const char *named = getenv("LONGHAUL_CUDART"), *const *name = names;
@@ -159,7 +159,7 @@ int wk_device_lane(struct longhaul *c, const void *data, void *stream, uint32_t 
     return LONGHAUL_OK;
 }
 
-void wk_device_close(struct longhaul *c)
+void wk_client_device_close(struct longhaul *c)
 {
     struct wk_cuda *d = &c->cuda;
     wk_device_unpin(c);

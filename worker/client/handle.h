@@ -150,8 +150,8 @@ void wk_pieces_cut_here(struct longhaul *c,
 void wk_pieces_landed(struct longhaul *c, uint32_t part, uint64_t number);
 
 // ---- device.c
-int wk_device_open(struct longhaul *c); // LONGHAUL_E_UNSUPPORTED: no CUDA here
-void wk_device_close(struct longhaul *c);
+int wk_client_device_open(struct longhaul *c); // LONGHAUL_E_UNSUPPORTED: no CUDA here
+void wk_client_device_close(struct longhaul *c);
 // The lane of this pointer and this stream, added if new.
 int wk_device_lane(struct longhaul *c, const void *data, void *stream, uint32_t *lane);
 // Pins the memory that this process's copies write, if CUDA can: its own share of the slots, so

@@ -3,12 +3,14 @@
 // Invariants: 1. a push's total is at least the steps of the record set up to its cut, whatever
 // died between: a life's steps follow those of all lives before it, lost ones included; 2. no
 // push's total is above the terms' steps, nor more than A above the stable point; 3. nothing is
-// pushed of a life that reports no noise, or less than the terms.
+// pushed of a life that reports no noise, or less than the terms; 4. the residual holds no step
+// that is not charged, unless all of the terms' steps are.
 #include "worker/privacy/reported.h"
 
 #include <stdio.h>
 
 #include "common/base/check.h"
+#include "worker/disk_full.h"
 #include "worker/privacy/totals.h"
 #include "worker/worker.h"
 
@@ -49,11 +51,56 @@ uint64_t wk_reported_total(const struct wk_worker *w, uint64_t steps)
     return w->privacy.reported.open ? w->privacy.reported.before + steps : 0;
 }
 
+static int64_t charge_job(void *arg)
+{
+    struct wk_worker *w = arg;
+    struct wk_reported *r = &w->privacy.reported;
+    r->result = wk_private_charge(&w->shard[0], r->charging);
+    if (r->result) snprintf(r->text, sizeof r->text, "%s", lh_err_text(r->result));
+    return 0;
+}
+
+// A full disk is tried again at the next look.
+static void charge_done(void *arg)
+{
+    struct wk_worker *w = arg;
+    struct wk_reported *r = &w->privacy.reported;
+    if (!r->result) r->charged = r->charging;
+    r->charging = 0;
+    if (w->stopped) return;
+    if (r->result == LH_ERR_DISK_FULL)
+        wk_disk_full_say(w, WK_DISK_FULL_OUTBOX, r->text);
+    else if (r->result)
+        wk_fatal(w, lh_fail(r->result, "%s", r->text));
+    else
+        wk_changed(w);
+}
+
+// Charges what the loop has trained, and the next local steps, without waiting for a push: a
+// process that starts after a crash counts on from the file.
+static void charge_seen(struct wk_worker *w)
+{
+    struct wk_reported *r = &w->privacy.reported;
+    const struct lh_privacy *p = terms_of(w);
+    uint64_t seen = w->privacy.records.trained + p->local_steps;
+    if (seen > p->steps) seen = p->steps;
+    if (r->charging || r->charged >= seen || w->stopped) return;
+    r->charging = seen;
+    w->conf.env->ops->work(w->conf.env, LH_LANE_DISK, charge_job, charge_done, w);
+}
+
 void wk_reported_count(struct wk_worker *w, uint64_t steps)
 {
     struct wk_records *r = &w->privacy.records;
     uint64_t total = wk_reported_total(w, steps);
     if (total > r->trained) r->trained = total;
+    if (w->privacy.reported.open && steps) charge_seen(w);
+}
+
+bool wk_reported_may_keep(const struct wk_shard *s)
+{
+    uint64_t most = terms_of(s->worker)->steps, total = s->whole.charged;
+    return !s->whole.steps || s->worker->privacy.reported.charged >= (total < most ? total : most);
 }
 
 // ---------------------------------------------------------------- verdict

@@ -11,13 +11,19 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "common/base/err.h"
+
 struct wk_shard;
 struct wk_worker;
 
 struct wk_reported {
     bool open;
-    bool said;       // the log says that the loop reports no noise
-    uint64_t before; // steps of the record set before the loop's present life
+    bool said;         // the log says that the loop reports no noise
+    uint64_t before;   // steps of the record set before the loop's present life
+    uint64_t charged;  // durable in the budget's file, as far as this process charged it
+    uint64_t charging; // the total that the disk lane charges; 0: none
+    lh_err result;     // The last charge's error, and its text.
+    char text[256];
 };
 
 enum wk_reported_verdict {
@@ -36,6 +42,9 @@ void wk_reported_count(struct wk_worker *w, uint64_t steps); // `steps` of the l
 uint64_t wk_reported_total(const struct wk_worker *w, uint64_t steps);
 // Decides about the shard's whole cut; `why` is filled where it is bad.
 enum wk_reported_verdict wk_reported_judge(struct wk_shard *s, char *why, size_t size);
+// May the residual take the shard's whole cut without a push? Its steps are charged first, as far
+// as the budget goes: a later process does not know of them, and pushes the residual.
+bool wk_reported_may_keep(const struct wk_shard *s);
 // So few steps are left that the loop is to end.
 bool wk_reported_is_spent(const struct wk_worker *w);
 

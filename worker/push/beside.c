@@ -315,7 +315,7 @@ static lh_err take_reported(struct wk_shard *s)
         return newer && !s->copies.writing ? wk_durable_copy_start(s) : LH_OK;
     }
     case WK_REPORTED_FITS: return wk_may_cut(s) ? wk_cut(s) : LH_OK;
-    case WK_REPORTED_KEPT: return wk_cut_absorb(s);
+    case WK_REPORTED_KEPT: return wk_reported_may_keep(s) ? wk_cut_absorb(s) : LH_OK;
     case WK_REPORTED_BAD: break;
     }
     s->whole = (struct wk_whole){0};

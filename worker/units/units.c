@@ -258,13 +258,16 @@ json_t *wk_units_status(const struct wk_worker *w)
 
 bool wk_units_drained(const struct wk_worker *w)
 {
+    // At level reported what came back is pushed with later steps or never: the residual may hold
+    // steps beyond the budget by then.
+    bool returns = w->conf.beside && !w->privacy.reported.open;
     bool trains = w->beside.state != WK_BESIDE_AWAY && !w->beside.over;
     if (w->phase < LH_PHASE_DRAIN || w->queued || w->stepping || trains) return false;
     for (uint32_t i = 0; i < w->shards; i++) {
         const struct wk_shard *s = &w->shard[i];
         if (s->cut || wk_outbox_undecided(&s->outbox) || wk_release_again(s) || s->progress.steps ||
             s->progress.tokens || s->finished.count || s->slot.committed->claim_count ||
-            (w->conf.beside && s->slot.committed->tokens))
+            (returns && s->slot.committed->tokens))
             return false;
     }
     return true;
