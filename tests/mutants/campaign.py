@@ -129,7 +129,7 @@ class Copy:
                 text = file.read()
             self.write(path, text)
             shutil.copymode(os.path.join(self.root, path), os.path.join(self.tree, path))
-            if path.endswith((".c", ".h", ".txt", ".proto", ".json")):
+            if path.endswith((".c", ".h", ".py", ".txt", ".proto", ".json")):
                 total.update(path.encode() + b"\0" + text)
         status, _, said = self.run(["cmake", "--preset", "release"], BUILD_S)
         if status:
@@ -175,7 +175,8 @@ def try_one(copy, mutant, tests):
     path = os.path.join(copy.tree, mutant.file)
     with open(path, "rb") as file:
         whole = file.read()
-    copy.write(mutant.file, (PRAGMAS + mutant.apply(whole.decode())).encode())
+    pragmas = "" if mutant.file.endswith(".py") else PRAGMAS
+    copy.write(mutant.file, (pragmas + mutant.apply(whole.decode())).encode())
     built = set()
     try:
         for test in tests:
@@ -222,11 +223,13 @@ def tests_key(root, tests):
     """Changes with every change of what the tests are: a survivor is tried again then."""
     total = hashlib.sha256()
     folders = {"tests/cores", "tests/sim", "tests/fault", "tests/external"}
+    if any(t.name.startswith("python.") for t in tests):
+        folders = {"tests/python"}
     units = plan.unit_tests(root)
     names = {units[t.target[5:]] for t in tests if t.target.startswith("unit_")}
     for folder in folders:
         names |= {f"{folder}/{n}" for n in os.listdir(os.path.join(root, folder))
-                  if n.endswith((".c", ".h", ".txt"))}
+                  if n.endswith((".c", ".h", ".py", ".txt"))}
     for name in sorted(names):
         with open(os.path.join(root, name), "rb") as file:
             total.update(name.encode() + b"\0" + file.read())

@@ -29,6 +29,7 @@ ROOT = os.path.dirname(os.path.dirname(HERE))
 sys.path[:0] = [HERE, os.path.join(ROOT, "bench")]
 import campaign  # noqa: E402
 import plan  # noqa: E402
+import python_rules  # noqa: E402
 import report as bench  # noqa: E402
 import rules  # noqa: E402
 import source  # noqa: E402
@@ -68,8 +69,9 @@ def short(text, most=60):
 def mutants_of(file, text):
     """All mutants of a file's text, in the order of the text."""
     seen = {}
-    for function in source.functions(file, text):
-        for edit in rules.edits(function):
+    made = python_rules if file.endswith(".py") else None
+    for function in (made or source).functions(file, text):
+        for edit in (made or rules).edits(function):
             key = (function.name, edit[1], source.squeeze(function.source[edit[2]:edit[3]]),
                    source.squeeze(edit[4]))
             seen[key] = seen.get(key, 0) + 1

@@ -11,10 +11,11 @@ import re
 # The protocol's code. What is left out says, serves or sets up, trains, or reads data.
 FILES = (
     "server/*.c", "server/*/*.c", "server/*/*/*.c", "worker/*.c", "worker/*/*.c",
-    "worker/ranks/comm/*.c",
+    "worker/ranks/comm/*.c", "worker/push/cut/*.c",
     "common/env/env.c", "common/format/frame.c", "common/security/identity.c",
     "common/format/ledger.c", "common/env/numbers.c", "common/format/plan.c",
     "common/format/record.c", "common/net/state_seal.c",
+    "worker/python/longhaul/*.py",
 )
 LEFT_OUT = (
     "*/main.c", "*/node.c", "*/settings.c", "worker/backend.c", "server/answer.c",
@@ -184,8 +185,38 @@ class Test:
         return self.name
 
 
+# Tests of the Python package (tests/python) that need no run, the quick ones first, and those that
+# look at a file before others do. Tests with a worker of their own need its program.
+PYTHON = ("given", "base", "initial", "wrapped", "finite", "handed", "watched", "prepared", "kept",
+          "evaluated", "tuned", "ranked", "crossed", "units")
+PYTHON_FIRST = {
+    "buffers": ("handed",), "client": ("units", "given"), "data": ("units",), "final": ("units",),
+    "finite": ("finite",), "first": ("units",), "functional": ("initial",), "group": ("ranked",),
+    "heldout": ("evaluated",), "hosts": ("hosts", "ranked"), "initial": ("initial", "base"),
+    "kept": ("kept",), "parameters": ("wrapped", "units"), "prepare": ("prepared",),
+    "rates": ("tuned", "units"), "watch": ("watched",), "diloco": ("units", "watched"),
+}
+PYTHON_WORKER = ("ends", "hosts")
+PYTHON_PROGRAM = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../.venv/bin/python")
+
+
+def python_tests(file):
+    """What can see a change of a file of the Python package."""
+    stem = os.path.basename(file)[:-3]
+    names = dict.fromkeys((*PYTHON_FIRST.get(stem, ()), *PYTHON, *PYTHON_WORKER))
+    made = []
+    for name in names:
+        worker = ["build/release/tests/external/external_worker"] if name in PYTHON_WORKER else []
+        made.append(Test(f"python.{name}", "external_worker" if worker else "longhaul_client",
+                         [os.path.abspath(PYTHON_PROGRAM), f"tests/python/{name}.py",
+                          "build/release/worker/client/liblonghaul.so", "worker/python", *worker]))
+    return made
+
+
 def tests(root, file, deep=False):
     """What can see a change of `file`, as [Test], in the order in which they run."""
+    if file.endswith(".py"):
+        return python_tests(file)
     folder, stem = os.path.split(file)
     have = {name: os.path.basename(path)[:-2] for name, path in unit_tests(root).items()}
     own = sorted(n for n, s in have.items()  # wal.c, wal_bounds.c

@@ -524,7 +524,7 @@ def error_is_ok(f):
 RULES = (drop_sync, drop_commit, swap, early, off_by_one, boundary, negate, skip_check, first_only,
          drop_state, wrong_one, error_is_ok)
 CLASSES = ("sync", "commit", "swap", "early", "off_by_one", "boundary", "negate", "check", "first",
-           "state", "pair", "error")
+           "state", "pair", "error", "python")  # the last one's rules: python_rules.py
 
 
 def quiet(f):
