@@ -140,8 +140,8 @@ class Client:
     # ---- before a connection
 
     def open(self) -> None:
-        """After close(): parameters may be described anew, for another connection. Otherwise it
-        does nothing."""
+        """After close(): allows another connection, for which parameters are described anew. Does
+        nothing if the client is open."""
         if self._handle:
             return
         self._check(self._lib.longhaul_open(ctypes.byref(self._handle)))
@@ -152,11 +152,12 @@ class Client:
                   memory: int = HOST, first: int = 0, count: int = 0, stream: int = 0,
                   add: Add | None = None, take: Take | None = None,
                   owner: object = None) -> None:
-        """Describes one parameter by its address; all of them, in the manifest's order.
+        """Describes one parameter by its address. Call it for each parameter, in the manifest's
+        order.
 
-        `first` and `count` are the values that this rank holds of it, in row-major order; a count
-        of 0: all. `owner` is kept alive until close(). `add` of fp32 on CUDA adds corrections in
-        the library's place, and `take` copies what a cut holds.
+        `first` and `count` give the values that this rank holds, in row-major order; a count of 0:
+        all values. `owner` is kept alive until close(). For fp32 on CUDA, `add` replaces the
+        library's adding of corrections, and `take` its copying of a cut's values.
         """
         sizes = (ctypes.c_uint64 * max(1, len(shape)))(*shape)
         adder, taker = self._adder(add), self._taker(take)
@@ -193,7 +194,7 @@ class Client:
     # ---- a life
 
     def connect(self, timeout_s: float = 60) -> None:
-        """Waits until the worker runs and all ranks are there; maps the shared memory."""
+        """Waits until the worker runs and all ranks are connected, and maps the shared memory."""
         place = (os.environ.get("LONGHAUL_SOCKET", ""), self.rank)
         other = _CONNECTED.get(place)
         if other is not None and other is not self and other.is_open():
@@ -270,7 +271,7 @@ class Client:
     # ---- boundaries
 
     def boundary(self, step: int, tokens: int) -> Due:
-        """The work due between two steps; `tokens` were trained since the last call."""
+        """Returns the work that is due between two steps. `tokens`: trained since the last call."""
         due = ctypes.c_uint()
         self._check(self._lib.longhaul_boundary(self._handle, step, tokens, ctypes.byref(due)))
         return Due(due.value)
@@ -281,14 +282,15 @@ class Client:
                     self._lib.longhaul_renew_done)
 
     def cut(self) -> None:
-        """Copies the parameters, or this rank's share of them, to the worker; those on CUDA beside
-        what comes next, until :meth:`before_step`."""
+        """Copies the parameters, or this rank's share of them, to the worker. Copies from CUDA run
+        on until :meth:`before_step`, beside the loop's other work."""
         self._whole(self._lib.longhaul_cut, self._lib.longhaul_cut_piece,
                     self._lib.longhaul_cut_done)
 
     def before_step(self) -> None:
-        """After a cut, before parameters on CUDA change and before the next boundary: their streams
-        wait for the copy, this thread does not. Otherwise it does nothing."""
+        """Call it after a cut, before parameters on CUDA change and before the next boundary. The
+        parameters' streams wait for the copy; this thread does not. Without a cut in progress it
+        does nothing."""
         self._check(self._lib.longhaul_before_step(self._handle))
 
     def _whole(self, alone, piece, done) -> None:
@@ -321,11 +323,11 @@ class Client:
         return True
 
     def credited(self) -> int:
-        """Tokens of the whole run that are credited: the clock of learning rates."""
+        """The run's credited tokens, which are the clock of learning rates."""
         return self.now() if self.told is None else self.told
 
     def now(self) -> int:
-        """The same, as of this moment and for only this rank."""
+        """The run's credited tokens at this moment, as this rank alone sees them."""
         tokens = ctypes.c_uint64()
         self._check(self._lib.longhaul_credited(self._handle, ctypes.byref(tokens)))
         return tokens.value
@@ -342,8 +344,8 @@ class Client:
         Gaussian noise, with Opacus, say. Call it after :meth:`start`, before the first boundary,
         and again when a number changes; later lives report the last numbers. The worker pushes
         nothing of a loop that reports none, or less noise than the run's terms; it counts the
-        steps, charges them to the region's budget, and drains the loop when that is spent. That
-        the loop does what it reports is nobody's check.
+        steps, charges them to the region's budget, and drains the loop when that is spent. Nothing
+        checks that the loop does as it reports.
 
         :param sigma: the noise's standard deviation over `clip` (Opacus: ``noise_multiplier``).
         :param rate: the probability that a step draws a record (``sample_rate``).
@@ -378,7 +380,7 @@ class Client:
         return Unit(u.unit, u.from_, u.tokens)
 
     def trained(self, unit: int, upto: int) -> bool:
-        """The unit is trained up to this token by the steps until the next boundary.
+        """Notes that the steps until the next boundary train the unit up to this token.
 
         False: too many notes wait for the worker; call again after a boundary.
         """
@@ -389,7 +391,7 @@ class Client:
         return True
 
     def damaged(self, unit: int) -> bool:
-        """This process's tokens of the unit differ from the run's (sha256): gives it back.
+        """Gives back a unit whose tokens differ here from the run's (by their sha256).
 
         False: the worker is away; call again after a boundary.
         """
@@ -402,7 +404,7 @@ class Client:
     # ---- the end
 
     def finish(self, timeout_s: float = 60) -> bool:
-        """The loop is over: a last cut, the end of the run, the final parameters.
+        """Ends the loop: gives a last cut, waits for the run's end, takes its final parameters.
 
         False: the run is not over yet; call it again.
         """
@@ -424,8 +426,8 @@ def _is_over(socket: str) -> bool:
 
 
 class FarClient(Client):
-    """The client of a rank whose host has no worker. AsyncDiLoCo gives it the answers of the first
-    host's ranks (hosts.py)."""
+    """The client of a rank whose host has no worker. AsyncDiLoCo passes it the answers that the
+    first host's ranks get (hosts.py)."""
 
     takes = False
 

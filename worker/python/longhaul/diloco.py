@@ -8,7 +8,8 @@ import os
 import time
 import typing
 
-from . import arguments, buffers, errors, final, finite, group, hooks, hosts, parameters, watch
+from . import (arguments, buffers, checks, errors, final, finite, group, hooks, hosts, parameters,
+               watch)
 from . import client as _client
 from .kept import KeptState
 
@@ -18,78 +19,18 @@ if typing.TYPE_CHECKING:
 _log = logging.getLogger("longhaul")
 
 
-# Arguments of other libraries' wrappers, and their counterparts here.
-_SETTINGS = {"sync_every": "coordinator.h_base", "local_sgd_steps": "coordinator.h_base",
-             "fragment_sync_delay": "coordinator.h_base", "compression": "codec.*",
-             "outer_optimizer": "update.*", "target_batch_size": "coordinator.h_base",
-             "run_id": "the worker's settings file"}
-
-
-def _of_the_run(settings: dict[str, object]) -> None:
-    """For an argument that AsyncDiLoCo does not take: names its counterpart."""
-    for name in settings:
-        if name in _SETTINGS:
-            raise TypeError(f"{name} is a setting of the run, equal for all who take part, and not "
-                            f"of a loop: {_SETTINGS[name]}")
-        raise TypeError(f"AsyncDiLoCo() takes no {name}")
-
-
 def check_options(call: str, options: typing.Mapping[str, typing.Any],
                   own: typing.Container[str] = ()) -> None:
-    """Options that a wrapper passes on to AsyncDiLoCo later: what is wrong is said at once. `own`:
-    those that the wrapper sets itself."""
+    """Checks at once the options that a wrapper passes on to AsyncDiLoCo later. `own`: options that
+    the wrapper sets itself."""
     known = inspect.signature(AsyncDiLoCo.__init__).parameters
     for name in options:
         if name in own:
             raise TypeError(f"{call}: {name} is not yours to give here: leave it out")
-    _of_the_run({n: v for n, v in options.items()
-                 if n not in known or known[n].kind != inspect.Parameter.KEYWORD_ONLY})
-    _check_options(call, **options)
-
-
-def _check_options(call: str, *, manifest: typing.Any = None, tokens_per_step: typing.Any = 0,
-                   timeout_s: typing.Any = 600, keep: typing.Any = None,
-                   keep_every: typing.Any = 16, masters: typing.Any = None,
-                   schedule: typing.Any = None, hook: typing.Any = True,
-                   batches_per_step: typing.Any = None,
-                   reset_optimizer: typing.Any = False) -> None:
-    del hook
-    if not isinstance(reset_optimizer, bool):
-        raise TypeError(f"{call}: reset_optimizer is a {type(reset_optimizer).__name__}: pass True "
-                        "or False")
-    if batches_per_step is not None:
-        arguments.must_be_number(call, "batches_per_step", batches_per_step, 1)
-    if manifest is not None:
-        arguments.must_be_path(call, "manifest", manifest, "the path of the run's model.json")
-    arguments.must_be_number(call, "tokens_per_step", tokens_per_step, 0)
-    arguments.must_be_number(call, "timeout_s", timeout_s, 0, whole=False)
-    arguments.must_be_number(call, "keep_every", keep_every, 1)
-    if keep is not None and not isinstance(keep, bool):
-        arguments.must_be_path(call, "keep", keep, "the path of a file, or True for one in the "
-                               "worker's directory")
-    if masters is not None and not callable(masters) and not hasattr(masters, "get"):
-        raise TypeError(f"{call}: masters is a {type(masters).__name__}: pass a mapping or a "
-                        "function from a parameter to its fp32 copy")
-    if schedule not in (None, "local"):
-        raise ValueError(f"{call}: schedule={schedule!r}: \"local\", or None; rates by the run's "
-                         "clock are longhaul.schedule(optimizer, client, total_tokens)")
-
-
-def _check_given(client: object, model: object, optimizer: object, hook: bool) -> None:
-    call = "AsyncDiLoCo(client, model, inner_optimizer)"
-    arguments.must_be_client(call, client)
-    arguments.must_be_model(call, model)
-    if optimizer is None:
-        if hook:
-            raise ValueError(f"{call}: inner_optimizer is None: pass the optimizer, whose step() "
-                             "then ends with a boundary, or hook=False and call run.step() after "
-                             "each step")
-        return
-    arguments.must_have(call, "inner_optimizer", optimizer, ("param_groups", "step"),
-                        "the torch.optim.Optimizer that steps on the model's parameters")
-    if hook and not hasattr(optimizer, "register_step_post_hook"):
-        raise TypeError(f"{call}: inner_optimizer is a {type(optimizer).__name__}, whose step() "
-                        "can't be hooked: pass hook=False and call run.step() after each step")
+    checks.refuse_settings(
+        {n: v for n, v in options.items()
+         if n not in known or known[n].kind != inspect.Parameter.KEYWORD_ONLY})
+    checks.check_values(call, **options)
 
 
 def _two_kinds() -> errors.StateError:
@@ -99,9 +40,11 @@ def _two_kinds() -> errors.StateError:
 
 
 class AsyncDiLoCo:
-    """Between two optimizer steps: gives the worker cuts, adds what other regions trained.
+    """Connects a training loop with its region's worker. Between two optimizer steps it gives the
+    worker the loop's progress, and adds the other regions' updates to the parameters.
 
-    As a context manager it begins with the run's parameters and ends with its final ones::
+    Use it as a context manager. The loop begins with the run's parameters and ends with its final
+    ones::
 
         with longhaul.AsyncDiLoCo(longhaul.Client.from_env(), model, optimizer) as run:
             for batch in batches:
@@ -112,37 +55,40 @@ class AsyncDiLoCo:
                 if run.finished:
                     break
 
-    The optimizer's step() is hooked: every step ends with a boundary. With ``hook=False`` call
-    :meth:`step` after each one instead, and the optimizer may be None. What a run does with the
-    cuts (how often, compression, outer optimizer) are settings of the worker and the coordinator,
-    equal for all who take part: ``coordinator.h_base``, ``codec.*``, ``update.*``.
+    The optimizer's step() is hooked, so every step ends with a boundary: a point at which the
+    worker may take a cut (a copy of the progress), or change the parameters. With ``hook=False``
+    call :meth:`step` after each optimizer step; the optimizer may be None then. How often cuts are
+    taken, their compression and the outer optimizer are settings of the worker and the coordinator,
+    equal in all regions: ``coordinator.h_base``, ``codec.*``, ``update.*``.
 
-    :param manifest: the run's model.json; its names choose and order the parameters. None: the
-        file that LONGHAUL_MANIFEST names; where it is not set, those that are trained, in the
-        model's order.
-    :param tokens_per_step: tokens of each step, for loops that call neither :meth:`trained` nor a
-        :class:`LeasedDataLoader`.
-    :param keep: a file that gets the optimizer's state with every `keep_every`-th cut; a loop that
-        starts again goes on with it. True: `optimizer.pt` in the directory of the worker, beside
-        its own state. None: the optimizer of such a loop warms up. A write of it, 8 bytes a
-        parameter with Adam, is waited for. Each of several ranks has a file of its own, of the
-        values that it holds, and the one before it: they want a process group, and another number
-        of them warms up.
-    :param masters: of an optimizer that steps on fp32 copies of bf16 parameters: a mapping, or a
+    :param manifest: path of the run's model.json, which names and orders the parameters. None: the
+        file that LONGHAUL_MANIFEST names, or without that variable all parameters with gradients,
+        in the model's order.
+    :param tokens_per_step: tokens of each step, for loops that neither call :meth:`trained` nor use
+        a :class:`LeasedDataLoader`.
+    :param keep: path of a file to which the optimizer's state is saved with every `keep_every`-th
+        cut, and from which a restarted loop loads it. True: `optimizer.pt` in the worker's
+        directory. None: the optimizer of a restarted loop warms up. Training waits while the file
+        is written (8 bytes a parameter with Adam). Each of several ranks saves its own values in a
+        file of its own, and keeps the file before it. This needs a process group; with another
+        number of ranks the optimizer warms up.
+    :param masters: for an optimizer that steps on fp32 copies of bf16 parameters: a mapping, or a
         function, from a parameter of the model to its copy. Progress is measured on the copies,
-        corrections are added to them, and the parameters are made of them anew. None: they are
-        looked for where Megatron, apex and Transformer Engine keep them.
-    :param schedule: "local": the loop's own scheduler is kept, though rates of regions may differ
-        by it. None: the same, and a warning says so where there is one. :class:`longhaul.schedule`
-        takes its place. The worker's status says which it is.
-    :param timeout_s: how long to wait for the worker at the start, and after it went away for
-        longer than 1,000 steps. Several ranks wait for each other ten seconds longer
-        at most; the error of one is a :class:`RankError` of the others.
-    :param reset_optimizer: True: what `keep` kept is left aside this time, and the optimizer begins
-        with the state that it is given with. The next cut is kept as always.
-    :param batches_per_step: the most batches that the loop takes for one optimizer step. A loop
-        that takes more without a boundary is told so by an error. None: 256.
-    :param settings: none; a word of another library is an error that says which setting it is.
+        corrections are added to them, and the parameters are then cast from them. None: the copies
+        of Megatron, apex and Transformer Engine are found.
+    :param schedule: "local": keep the loop's own learning-rate scheduler, although regions of
+        different speeds then have different rates. None: the same, with a warning if there is such
+        a scheduler. :class:`longhaul.schedule` replaces it. The worker's status shows which one is
+        in use.
+    :param timeout_s: seconds to wait for the worker at the start, and after it has been away for
+        more than 1,000 steps. Several ranks wait for each other at most ten seconds longer; an
+        error of one rank is a :class:`RankError` in the others.
+    :param reset_optimizer: True: ignore the state that `keep` saved, this time only. The optimizer
+        begins with its present state, and the next cut saves it as usual.
+    :param batches_per_step: the most batches that the loop takes for one optimizer step. More
+        batches without a boundary raise an error. None: 256.
+    :param settings: takes none. An argument of another library raises an error that names the
+        setting in its place.
     """
 
     def __init__(self, client: _client.Client, model: "torch.nn.Module",
@@ -153,8 +99,8 @@ class AsyncDiLoCo:
                  masters: parameters.Masters = None, schedule: str | None = None,
                  batches_per_step: int | None = None, reset_optimizer: bool = False,
                  **settings: object):
-        _of_the_run(settings)
-        _check_options("AsyncDiLoCo", manifest=manifest, tokens_per_step=tokens_per_step,
+        checks.refuse_settings(settings)
+        checks.check_values("AsyncDiLoCo", manifest=manifest, tokens_per_step=tokens_per_step,
                        timeout_s=timeout_s, keep=keep, keep_every=keep_every, masters=masters,
                        schedule=schedule, batches_per_step=batches_per_step,
                        reset_optimizer=reset_optimizer)
@@ -171,16 +117,16 @@ class AsyncDiLoCo:
         self.tokens_per_step = tokens_per_step
         self.timeout_s = timeout_s
         self._finished = False
-        self.restarts = 0      # lives ended by the worker; their uncut progress is lost
+        self.restarts = 0      # times the worker ended a life; its uncut progress was lost
         self.steps = 0         # boundaries of this life
         self._tokens = 0       # trained since the last boundary
-        self._counts = False   # it counts tokens, or was told not to
+        self._counts = False   # the loop counts tokens, or was warned that it does not
         self._hook = hook
         self._hooks: list[typing.Any] = []
         self._cut_flies = False  # the client's before_step() must come before parameters change
-        self._step_holds = False  # the optimizer's step() calls it
+        self._step_holds = False  # the optimizer's step() calls before_step()
         self._masters = masters
-        self._settled = inner_optimizer is None  # its master weights are described
+        self._settled = inner_optimizer is None  # the optimizer's master weights are described
         self._schedule, self._scheduled = schedule, False
         self._kept: KeptState | None = None
         if keep:
@@ -203,11 +149,11 @@ class AsyncDiLoCo:
         self._on_end: list[typing.Callable[[], None]] = []
         self._since = time.time()
 
-    _check = staticmethod(_check_given)  # the arguments of this class
+    _check = staticmethod(checks.check_given)  # the arguments of this class
 
     @property
     def finished(self) -> bool:
-        """The run wants no further steps."""
+        """True: the run needs no further steps."""
         if self._entered and not self._left and not self._finished:
             with self._telling():
                 self._patience.look()
@@ -218,8 +164,8 @@ class AsyncDiLoCo:
         self._finished = is_so
 
     def handed(self, batches: int, again: bool = False) -> None:
-        """For loaders: so many batches are the loop's since the last step, with the one that comes;
-        `again`: it had that one before. Raises where no step can be meant to come."""
+        """For loaders: counts the batches handed out since the last step, including the next one.
+        `again`: the loop had that batch before. Raises if the loop seems to take no steps."""
         with self._telling():
             self._patience.handed(batches, again)
 
@@ -244,7 +190,7 @@ class AsyncDiLoCo:
 
     @contextlib.contextmanager
     def _telling(self) -> typing.Iterator[None]:
-        """An error that ends this rank ends all: the others get its reason and end their life."""
+        """Tells the other ranks an error that ends this one, so that they end as well."""
         try:
             yield
         except BaseException as why:
@@ -299,7 +245,7 @@ class AsyncDiLoCo:
         self._hooks.append(optimizer.register_optimizer_step_post_hook(stepped))
 
     def _hold(self) -> None:
-        """Waits for copies from a GPU of the parameters that the optimizer is about to change."""
+        """Waits until parameters that the optimizer is about to change are copied off the GPU."""
         with self._telling():
             self._before_change()
 
@@ -322,13 +268,13 @@ class AsyncDiLoCo:
             self._parts.check()
 
     def _settle(self) -> bool:
-        """True: the optimizer has other masters than the client knows. Another life began, and what
-        no cut holds of this one is dropped.
+        """Tells the client of new master weights, which begins another life and drops the uncut
+        progress of this one. False: the optimizer's masters are those that the client knows.
 
-        Optimizers make masters with their first step: the client hears of them before this life's
-        first boundary, and nothing is lost but that step. Later they come with a parameter's first
-        gradient, or by load_state_dict(): the client hears of them where a cut or a renewal is due,
-        before it touches what nobody trains any more."""
+        Optimizers create masters in their first step. The client learns of them before this life's
+        first boundary, so only that step is lost. Later masters come with a parameter's first
+        gradient, or from load_state_dict(). The client learns of those before the next cut or
+        renewal, so it never touches parameters that are no longer trained."""
         masters = parameters.masters_of(self.model, self.optimizer, self._masters)
         if all(masters.get(id(d.parameter)) is None if d.copy is None else
                masters.get(id(d.copy)) is d.parameter for d in self._described):
@@ -379,7 +325,8 @@ class AsyncDiLoCo:
         self._recover()
 
     def _recover(self) -> None:
-        """The parameters are valid again; the optimizer may not be, on any rank."""
+        """After the parameters are valid again: restores or resets the optimizer on all ranks if
+        any rank's state is not finite."""
         bad = self.optimizer is not None and self._recovery.must_reset()
         if not any(group.of_all(bad, self.client.ranks, self.together)):
             return
@@ -391,26 +338,26 @@ class AsyncDiLoCo:
         self._settle()
 
     def listen(self, begun: typing.Callable[[], None], noted: typing.Callable[[], int]) -> None:
-        """For loaders of leased units: `begun` is called when a life begins, and what was leased
-        in the last one is gone; `noted` after a step and before its boundary: it notes what the
-        step trained and gives the tokens."""
+        """For loaders of leased units. `begun` is called when a life begins; units leased in the
+        last one are no longer held. `noted` is called after a step and before its boundary; it
+        notes the units that the step trained, and returns their tokens."""
         if self.tokens_per_step or self._tokens:
             raise _two_kinds()
         self._begun.append(begun)
         self._noted.append(noted)
 
     def on_cut(self, call: typing.Callable[[], None]) -> None:
-        """`call` runs after each cut, at a boundary; it may take long and must change nothing."""
+        """Runs `call` after each cut, at a boundary. It may take long, and must change nothing."""
         self._on_cut.append(call)
 
     def on_end(self, call: typing.Callable[[], None]) -> None:
-        """`call` runs once the model has the run's final parameters."""
+        """Runs `call` once the model has the run's final parameters."""
         self._on_end.append(call)
 
     # ---- boundaries
 
     def trained(self, tokens: int) -> None:
-        """This many tokens were trained by the last step, or will be by the next one."""
+        """Counts tokens that the last step trained, or that the next one will train."""
         if self._noted and tokens:
             raise _two_kinds()
         self._tokens += tokens
@@ -418,7 +365,7 @@ class AsyncDiLoCo:
             self._patience.trained()
 
     def step(self, tokens: int | None = None) -> bool:
-        """After an optimizer step. True: the loop goes on."""
+        """Call it after each optimizer step, with ``hook=False``. True: the loop goes on."""
         self._must_run("step()")
         with self._telling():
             self.trained(self.tokens_per_step if tokens is None else tokens)
@@ -432,7 +379,7 @@ class AsyncDiLoCo:
         return not self.finished
 
     def idle(self, timeout_s: float = 1) -> None:
-        """A boundary without a step, for loops that wait for a lease; then waits for news."""
+        """For loops that wait for a lease: makes a boundary without a step, then waits for news."""
         self._must_run("idle()")
         with self._telling():
             self._boundary(False)
@@ -443,8 +390,8 @@ class AsyncDiLoCo:
                     self._restart(why)
 
     def news(self, timeout_s: float = 1) -> bool:
-        """Sleeps until the worker says anything new; False: it did not. The worker may wait for a
-        cut from a GPU meanwhile: it gets that, and no parameter may change before."""
+        """Sleeps until the worker has news, at most `timeout_s` seconds. False: there was none.
+        If a cut's copy off the GPU is in progress, it is completed first."""
         self._before_change()
         return self.client.wait(timeout_s)
 
@@ -499,7 +446,7 @@ class AsyncDiLoCo:
             self.finished = True
 
     def _say_schedule(self) -> None:
-        """Warns at a life's first cut if rates do not follow the run's clock."""
+        """At a life's first cut: warns if learning rates do not follow the run's clock."""
         if self._scheduled or self.client.follows:
             return
         self._scheduled = True
@@ -514,7 +461,7 @@ class AsyncDiLoCo:
             self.client.schedule(_client.Follows.LOCAL)
 
     def _warn_of_tokens(self) -> None:
-        """At a cut of a loop with data of its own."""
+        """At a cut: warns if a loop with data of its own counts no tokens."""
         if self._counts or self._noted or self.client.rank:
             return
         self._counts = True
@@ -523,10 +470,8 @@ class AsyncDiLoCo:
                      "tokens_per_step")
 
     def finish(self) -> None:
-        """The loop is over: a last cut, the end of the run, its final parameters into the model.
-
-        Waits as long as the run takes, and says so every minute.
-        """
+        """Ends the loop: gives a last cut, waits for the end of the run, and loads its final
+        parameters into the model. Logs every minute that it waits."""
         self._must_run("finish()")
         self.finished = True
         with self._telling():
@@ -556,10 +501,10 @@ class AsyncDiLoCo:
     # ---- figures
 
     def report(self, loss: typing.Any = None, **metrics: typing.Any) -> None:
-        """Tells the worker the loop's own figures: `longhaul top`, `longhaul up` and the loss curve
-        show the loss, and the worker's status the others (16 at most). Numbers, or tensors of one
-        value, of which float() waits for a GPU. Several ranks: rank 0's count. What is not finite
-        is not told. Never waits for the worker."""
+        """Reports the loop's own figures. `longhaul top`, `longhaul up` and the loss curve show the
+        loss; the worker's status shows the others, at most 16. Values are numbers, or tensors with
+        one value (reading one waits for the GPU). Of several ranks only rank 0 reports. Values that
+        are not finite are dropped. Never waits for the worker."""
         self._must_run("report()")
         if self.client.rank or self._left:
             return
@@ -572,7 +517,7 @@ class AsyncDiLoCo:
             self.client.report(name, number)
 
     def figures(self) -> dict[str, float]:
-        """For a tracker: the run's figures known to this process."""
+        """The run's figures that this process knows, for an experiment tracker."""
         s = self.client.state()
         return {"longhaul/credited_tokens": self.client.credited(), "longhaul/cuts": s.cuts,
                 "longhaul/renewals": s.renewals, "longhaul/worker_lives": float(s.worker_lives),
@@ -580,7 +525,7 @@ class AsyncDiLoCo:
 
 
 class Optimizer:
-    """An optimizer whose step() is also the boundary. Everything else is the wrapped one's."""
+    """Wraps an optimizer so that its step() is also the boundary. All else is the optimizer's."""
 
     def __init__(self, optimizer: "torch.optim.Optimizer", client: _client.Client,
                  model: "torch.nn.Module", **options: typing.Any):
@@ -591,7 +536,7 @@ class Optimizer:
         self.run.__enter__()  # pylint: disable=unnecessary-dunder-call
 
     def step(self, *arguments: typing.Any, tokens: int | None = None) -> typing.Any:
-        """The wrapped optimizer's step, then the boundary."""
+        """Calls the wrapped optimizer's step(), then makes the boundary."""
         result = self.optimizer.step(*arguments)
         self.run.step(tokens)
         return result
