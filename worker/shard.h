@@ -42,7 +42,7 @@ struct wk_shard {
     lh_err remove_result;         // result of the current removal of entries
     struct wk_cut *cut;           // the push being made; NULL: none
     struct wk_slot_part slot;     // push/commit.c
-    struct wk_progress progress;  // push/cut.c
+    struct wk_progress progress;  // push/cut/cut.c
     struct wk_release release;    // privacy/release.c
     struct wk_finished finished;  // units.c
     struct wk_waits waits;        // push/idle.c

@@ -12,7 +12,7 @@
 #include "worker/disk_full.h"
 #include "worker/member.h"
 #include "worker/push/beside.h"
-#include "worker/push/cut.h"
+#include "worker/push/cut/cut.h"
 #include "worker/push/idle.h"
 #include "worker/push/path.h"
 #include "worker/push/view.h"

@@ -19,7 +19,7 @@
 #include "worker/member.h"
 #include "worker/privacy/release.h"
 #include "worker/privacy/reported.h"
-#include "worker/push/cut.h"
+#include "worker/push/cut/cut.h"
 #include "worker/push/path.h"
 #include "worker/push/view.h"
 #include "worker/replica/durable_copy.h"
@@ -301,7 +301,7 @@ static bool left_over(const struct wk_shard *s)
 static lh_err take_private(struct wk_shard *s)
 {
     if (s->ended || wk_release_is_spent(s)) return wk_cut_absorb(s);
-    return wk_may_cut(s) && wk_release_may(s) ? wk_cut(s) : LH_OK;
+    return wk_may_cut(s) && wk_release_may(s) ? wk_cut_start(s) : LH_OK;
 }
 
 // A cut of a loop that is private by itself goes into a push where its steps fit the budget.
@@ -314,7 +314,7 @@ static lh_err take_reported(struct wk_shard *s)
         bool newer = s->replica.ledger.version > s->copies.durable.version;
         return newer && !s->copies.writing ? wk_durable_copy_start(s) : LH_OK;
     }
-    case WK_REPORTED_FITS: return wk_may_cut(s) ? wk_cut(s) : LH_OK;
+    case WK_REPORTED_FITS: return wk_may_cut(s) ? wk_cut_start(s) : LH_OK;
     case WK_REPORTED_KEPT: return wk_reported_may_keep(s) ? wk_cut_absorb(s) : LH_OK;
     case WK_REPORTED_BAD: break;
     }
@@ -329,7 +329,7 @@ static lh_err attend_private(struct wk_shard *s, bool *cut)
 {
     bool again = !s->ended && wk_release_again(s);
     *cut = again && wk_may_cut(s);
-    if (*cut) return wk_cut(s);
+    if (*cut) return wk_cut_start(s);
     if (again || !wk_release_waits(s) || s->copies.writing) return LH_OK;
     bool newer = s->replica.ledger.version > s->copies.durable.version;
     return newer ? wk_durable_copy_start(s) : LH_OK;
@@ -343,7 +343,7 @@ static lh_err take_whole(struct wk_shard *s)
         wk_claimable(s, s->whole.at) || s->slot.committed->claim_count || s->slot.committed->tokens;
     bool gone = s->worker->beside.state == WK_BESIDE_SETTLES && !wk_may_cut(s);
     if (s->ended || gone || (s->whole.empty && !claims)) return wk_cut_absorb(s);
-    return wk_may_cut(s) ? wk_cut(s) : LH_OK;
+    return wk_may_cut(s) ? wk_cut_start(s) : LH_OK;
 }
 
 static lh_err correct(struct wk_shard *s)
@@ -370,7 +370,7 @@ static lh_err attend(struct wk_shard *s)
     }
     if (w->beside.state == WK_BESIDE_THERE) LH_TRY(correct(s));
     if (!wk_may_cut(s)) return LH_OK;
-    if (left_over(s)) return wk_cut(s);
+    if (left_over(s)) return wk_cut_start(s);
     if (w->beside.state == WK_BESIDE_THERE) want(s);
     return LH_OK;
 }

@@ -28,7 +28,7 @@ struct wk_slot_part {
     uint64_t residual_number;        // rises with each new residual
     struct wk_committed *writer;     // commit.c's writable view of the const pointers above
     struct wk_slots files;
-    // The newest synced residual snapshot: cut.c sets it, start.c reads it from the disk.
+    // The newest synced residual snapshot: cut_finish.c sets it, start.c reads it from the disk.
     struct wk_snapshot_mark {
         struct lh_incarnation incarnation;
         uint64_t step, decided;

@@ -22,7 +22,7 @@
 
 #include "common/net/wire_member.h"
 #include "worker/disk_full.h"
-#include "worker/push/cut.h"
+#include "worker/push/cut/cut.h"
 #include "worker/push/view.h"
 #include "worker/units/units.h"
 #include "worker/worker.h"

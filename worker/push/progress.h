@@ -9,7 +9,7 @@
 #include "common/base/limits.h"
 #include "worker/push/slot.h"
 
-// Progress since the last cut (push/cut.c; push/round.c counts tokens and steps).
+// Progress since the last cut (push/cut/cut.c; push/round.c counts tokens and steps).
 struct wk_progress {
     uint64_t tokens, steps;
     uint64_t cut_count;      // cuts of this process
@@ -19,7 +19,8 @@ struct wk_progress {
     double *residual_square; // [layout->extents], of the last measured cut; NULL: never
 };
 
-// Finished units that no push claims yet, oldest first. units.c adds them; push/cut.c removes them.
+// Finished units that no push claims yet, oldest first. units.c adds them; cut_finish.c removes
+// them.
 struct wk_finished {
     uint64_t unit[WK_CLAIMS_HELD_MAX];
     uint64_t steps[WK_CLAIMS_HELD_MAX]; // the process's step count when it finished

@@ -12,7 +12,7 @@
 #include "worker/data/mix.h"
 #include "worker/member.h"
 #include "worker/privacy/private.h"
-#include "worker/push/cut.h"
+#include "worker/push/cut/cut.h"
 #include "worker/push/path.h"
 #include "worker/push/view.h"
 #include "worker/replica/durable_copy.h"
@@ -173,7 +173,7 @@ static lh_err cut_all(struct wk_worker *w)
         bool due = bsp && !staggered(s) ? together : cut_due(w, s);
         if (s->ended || !wk_may_cut(s) || !(due || (bsp && lags(w, s)))) continue;
         s->progress.in_turn = is_its_turn(w, s);
-        LH_TRY(wk_cut(s));
+        LH_TRY(wk_cut_start(s));
     }
     return LH_OK;
 }

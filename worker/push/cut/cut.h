@@ -13,7 +13,7 @@ uint32_t wk_claimable(const struct wk_shard *s, uint64_t upto);
 // Takes the progress since the last cut, at a boundary. The push is made on two lanes; the event
 // `changed` reports its commit. With an external trainer the push holds the progress of its whole
 // cut or, if there is none, only the residual.
-LH_MUST lh_err wk_cut(struct wk_shard *s);
+LH_MUST lh_err wk_cut_start(struct wk_shard *s);
 // Adds an external trainer's whole cut to the residual without a push: if the cut holds no
 // progress, the run is over, or that trainer is gone while a push is in flight. Runs at once, on
 // the loop; on a full disk the cut stays whole.
