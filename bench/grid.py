@@ -357,6 +357,11 @@ def describe(out, flags, cells):
                           f"{max(rates):.0f} Mbit/s")
     out.condition("load", f"{min(loads, default=0):.1f} to {max(loads, default=0):.1f} while "
                   "measured (others compiled beside it, at a lower priority)")
+    out.condition("longhaul", "a server of one of the shards in each region; workers under "
+                  "`chrt --idle`")
+    seeds = sorted({line["seed"] for line in lines if "seed" in line})
+    if seeds:
+        out.condition("loss.seeds", " ".join(map(str, seeds)))
     out.condition("kernel", os.uname().release)
     out.condition("commits", ", ".join(sorted({line["commit"] for line in lines})))
 
