@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """A run whose coordinator's state is in etcd: three members, two coordinators of which one leads.
 
-The store's conformance suite runs against the same etcd first. Then a run trains, and its
+The store's conformance suite runs against the same etcd first, and against one that asks for a
+certificate and a password. Then a run trains, and its
 coordinator's file store moves into etcd with a restart. One member of
 etcd is killed with -9, then the coordinator that leads: the other one leads, and the run goes on.
 The killed one stands by; the leader is asked to end, and it leads at once. Last, two members are
@@ -14,6 +15,7 @@ import os
 import pathlib
 import shutil
 import socket
+import ssl
 import subprocess
 import sys
 import tempfile
@@ -111,6 +113,89 @@ class Etcd:
                 member.kill()
 
 
+def openssl(folder, *line):
+    subprocess.run(["openssl", *line], cwd=folder, check=True, stderr=subprocess.DEVNULL)
+
+
+def make_secrets(folder):
+    """A CA, a member's certificate, and the folder of a client."""
+    key = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes")
+    os.makedirs(os.path.join(folder, "secrets"))
+    openssl(folder, "req", "-x509", *key, "-keyout", "ca.key", "-out", "secrets/ca.pem", "-subj",
+            "/CN=a CA", "-days", "2")
+    for name, uses in (("member", "subjectAltName=IP:127.0.0.1\n"
+                                  "extendedKeyUsage=serverAuth,clientAuth\n"),
+                       ("client", "extendedKeyUsage=clientAuth\n")):
+        with open(os.path.join(folder, "uses"), "w", encoding="utf-8") as out:
+            out.write(uses)
+        openssl(folder, "req", *key, "-keyout", name + ".key", "-out", "request", "-subj",
+                "/CN=" + name)
+        openssl(folder, "x509", "-req", "-in", "request", "-CA", "secrets/ca.pem", "-CAkey",
+                "ca.key", "-CAcreateserial", "-out", name + ".pem", "-days", "2", "-extfile",
+                "uses")
+    os.rename(os.path.join(folder, "client.pem"), os.path.join(folder, "secrets", "cert.pem"))
+    os.rename(os.path.join(folder, "client.key"), os.path.join(folder, "secrets", "key.pem"))
+    with open(os.path.join(folder, "secrets", "login"), "w", encoding="utf-8") as out:
+        out.write("root:pass:word\n")
+    for name in ("key.pem", "login"):
+        os.chmod(os.path.join(folder, "secrets", name), 0o600)
+    return os.path.join(folder, "secrets")
+
+
+class Secured:
+    """One member that asks for a certificate and, once lock() was called, for a password."""
+
+    def __init__(self, folder, name):
+        os.makedirs(folder)
+        self.secrets, (port, peer) = make_secrets(folder), free_ports(14)[12:]
+        self.at, peer = f"127.0.0.1:{port}", f"http://127.0.0.1:{peer}"
+        self.tls = ssl.create_default_context(cafile=os.path.join(self.secrets, "ca.pem"))
+        self.tls.load_cert_chain(os.path.join(self.secrets, "cert.pem"),
+                                 os.path.join(self.secrets, "key.pem"))
+        with open(os.path.join(folder, "log"), "ab") as log:
+            self.process = subprocess.Popen(
+                [name, "--data-dir", os.path.join(folder, "data"), "--cert-file", "member.pem",
+                 "--key-file", "member.key", "--trusted-ca-file", "secrets/ca.pem",
+                 "--client-cert-auth", "--listen-client-urls", "https://" + self.at,
+                 "--advertise-client-urls", "https://" + self.at, "--listen-peer-urls", peer,
+                 "--initial-advertise-peer-urls", peer, "--initial-cluster", "default=" + peer],
+                cwd=folder, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+        until("the secured etcd answers", self.answers)
+
+    def ask(self, path, question=None):
+        body = None if question is None else json.dumps(question).encode()
+        with urllib.request.urlopen(f"https://{self.at}/{path}", body, 5, context=self.tls) as got:
+            return json.load(got)
+
+    def answers(self):
+        try:
+            return self.ask("health")["health"] == "true"
+        except (OSError, ValueError):
+            return False
+
+    def lock(self):
+        self.ask("v3/auth/user/add", {"name": "root", "password": "pass:word"})
+        self.ask("v3/auth/role/add", {"name": "root"})
+        self.ask("v3/auth/user/grant", {"user": "root", "role": "root"})
+        self.ask("v3/auth/enable", {})
+
+
+def suite(world, setting, secrets):
+    done = subprocess.run([os.path.join(world.build, "tests", "unit_backends"), setting, secrets],
+                          capture_output=True, text=True, check=False)
+    check(done.returncode == 0, f"the store's suite: {done.stdout}{done.stderr}")
+
+
+def secured(world, etcd):
+    one = Secured(world.path("secured"), etcd.program)
+    try:
+        one.lock()
+        suite(world, f"etcd://{one.at}/suite", one.secrets)
+    finally:
+        one.process.kill()
+        one.process.wait()
+
+
 def coordinators(world, etcd):
     """Two that share all settings but their names, certificates, folders and addresses."""
     first = world.coordinator(**{"coordinator.store": etcd.setting("runs")})
@@ -195,10 +280,8 @@ def etcd_is_away(etcd, one, other, workers):
 
 
 def run(world, etcd):
-    done = subprocess.run([os.path.join(world.build, "tests", "unit_backends"),
-                           etcd.setting("suite")], capture_output=True, text=True, check=False)
-    check(done.returncode == 0, f"the store's suite: {done.stdout}{done.stderr}")
-
+    suite(world, etcd.setting("suite"), "")
+    secured(world, etcd)
     one, other = coordinators(world, etcd)
     both = Both(one, other)
     one.start("coordinator.store=").listening()

@@ -1,7 +1,7 @@
 // server/coordinator/store: what both backends promise, over a file and over an etcd in memory; and
 // what the one in etcd promises besides: an answer that is lost, a leader that was replaced, a
-// crash at any request. With etcd://HOST:PORT/PREFIX as its argument it runs the first part against
-// that etcd (tests/e2e/etcd.py).
+// crash at any request. With etcd://HOST:PORT/PREFIX and a folder of secrets (or "") as its
+// arguments it runs the first part against that etcd (tests/e2e/etcd.py).
 #include <stdio.h>
 
 #include "server/coordinator/store.h"
@@ -10,7 +10,7 @@
 #include "tests/unit/server/coordinator/store/fake_etcd.h"
 
 enum kind { ON_FILE, ON_FAKE, ON_REAL };
-static const char *real_address; // NULL: no real etcd
+static const char *real_address, *real_secrets; // NULL: no real etcd
 static const char BASE[] = "/p/run", LEADER[] = "/p/run/leader";
 
 struct rig {
@@ -30,9 +30,11 @@ static struct ps_etcd *client(struct rig *r)
 {
     struct ps_etcd *e;
     if (r->kind == ON_FAKE) return fake_client(&r->fake, "", r->patience_ns);
+    char login[PS_ETCD_LOGIN_BYTES];
     struct ps_etcd_conf conf = {
-        .env = r->env, .login = "", .timeout_ns = 5 * LH_SECOND, .patience_ns = 20 * LH_SECOND};
-    assert_int_equal(ps_etcd_wire_open(&r->place, "", &conf.wire), LH_OK);
+        .env = r->env, .login = login, .timeout_ns = 5 * LH_SECOND, .patience_ns = 20 * LH_SECOND};
+    assert_int_equal(ps_etcd_login(real_secrets, login), LH_OK);
+    assert_int_equal(ps_etcd_wire_open(&r->place, real_secrets, &conf.wire), LH_OK);
     assert_int_equal(ps_etcd_create(&conf, &e), LH_OK);
     return e;
 }
@@ -536,7 +538,8 @@ int main(int argc, char **argv)
         cmocka_unit_test(a_file_store_moves),
         cmocka_unit_test(the_setting_is_read),
     };
-    if (argc > 1) real_address = argv[1];
+    if (argc > 2) real_address = argv[1];
+    if (argc > 2) real_secrets = argv[2];
     int failed = cmocka_run_group_tests(both, NULL, NULL);
     return real_address ? failed : failed + cmocka_run_group_tests(etcd, NULL, NULL);
 }
