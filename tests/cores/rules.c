@@ -3,6 +3,7 @@
 #include <jansson.h>
 #include <string.h>
 
+#include "server/coordinator/watch/expelled.h"
 #include "server/coordinator/watch/hook.h"
 #include "server/coordinator/watch/pause.h"
 #include "server/coordinator/watch/rules.h"
@@ -223,6 +224,63 @@ static void a_paused_run_is_not_judged_by_its_progress(void **state)
     end(w);
 }
 
+static void expel(struct rig *r, uint32_t w)
+{
+    Longhaul__V1__ExpelRequest m = LONGHAUL__V1__EXPEL_REQUEST__INIT;
+    struct ps_co_expelled who;
+    bool changed;
+    m.name = r->w[w].self.name;
+    assert_int_equal(ps_co_expel(r->coordinator, &r->c.self, &m.base, &who, &changed), LH_OK);
+    rig_settle(r);
+}
+
+// An operator expelled it: its silence is no news, and pauses nobody.
+static void whoever_is_expelled_is_not_judged(void **state)
+{
+    (void)state;
+    struct world *w = begin("away: silent > 5s then pause");
+    live(w, 3, 3);
+    expel(w->r, 1);
+    live(w, 20, 1);
+    assert_alarm(w, "away", NULL);
+    assert_false(w->r->coordinator->pause.is);
+    end(w);
+}
+
+// A worker that takes the index of a retired one has no part in that one's losses.
+static void losses_are_of_one_worker(void **state)
+{
+    (void)state;
+    struct world *w = begin("diverging: loss_rise > 15% then pause");
+    struct ps_coordinator *c = w->r->coordinator;
+    uint64_t id[RIG_WORKERS];
+    for (uint32_t k = 0; k < c->workers; k++) {
+        id[k] = c->worker[k].id;
+        c->worker[k].admitted = calloc(c->conf.manifest->shards, sizeof *c->worker[k].admitted);
+        assert_non_null(c->worker[k].admitted);
+    }
+    for (uint64_t i = 1; i <= 6; i++) {
+        live(w, 1, 3);
+        for (uint32_t k = 0; k < c->workers; k++) {
+            c->worker[k].admitted[0].pushes = i + (k ? 100 : 0);
+            c->worker[k].measured.loss = k ? 9 : 2;
+        }
+        rig_run(w->r, 2 * LH_SECOND);
+    }
+    assert_alarm(w, "diverging", NULL);
+    struct ps_co_worker gone = c->worker[0]; // as retired.c moves the last one to its place
+    c->worker[0] = c->worker[1];
+    c->workers = 1;
+    assert_int_equal(c->worker[0].id, id[1]);
+    rig_run(w->r, 3 * LH_SECOND);
+    assert_alarm(w, "diverging", NULL);
+    assert_false(c->pause.is);
+    c->worker[1] = c->worker[0];
+    c->worker[0] = gone;
+    c->workers = 2;
+    end(w);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -230,6 +288,8 @@ int main(void)
         cmocka_unit_test(a_rule_pauses_the_run_once),
         cmocka_unit_test(loss_that_rises_while_the_region_waits),
         cmocka_unit_test(a_paused_run_is_not_judged_by_its_progress),
+        cmocka_unit_test(whoever_is_expelled_is_not_judged),
+        cmocka_unit_test(losses_are_of_one_worker),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

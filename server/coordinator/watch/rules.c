@@ -22,6 +22,7 @@
 
 #include "common/format/manifest.h"
 #include "server/coordinator/commit.h"
+#include "server/coordinator/watch/expelled.h"
 #include "server/coordinator/watch/pause.h"
 #include "server/coordinator/watch/rules_text.h"
 #include "server/coordinator/watch/states.h"
@@ -32,6 +33,7 @@ static const int64_t LOOK_EVERY = LH_SECOND;
 static const int64_t CALM = 10 * LH_SECOND;
 
 struct losses { // a worker's, as its pushes came
+    uint64_t worker;
     uint64_t pushes;
     double loss[ROUNDS + 1]; // the newest first; 0: not known
 };
@@ -131,7 +133,8 @@ static bool loss_rise(const struct ps_co_worker *w, struct losses *l, double *ou
 {
     uint64_t pushes = w->admitted ? w->admitted[0].pushes : 0;
     double loss = w->measured.loss;
-    if (pushes < l->pushes) *l = (struct losses){.pushes = 0}; // history was lost
+    // Another worker has this index after one was retired, or history was lost.
+    if (w->id != l->worker || pushes < l->pushes) *l = (struct losses){.worker = w->id};
     if (pushes > l->pushes && loss > 0) {
         memmove(l->loss + 1, l->loss, ROUNDS * sizeof *l->loss);
         l->loss[0] = loss;
@@ -167,6 +170,7 @@ static void add_worker(struct ps_coordinator *c, uint32_t worker, struct sums *s
     const struct ps_co_worker *w = &c->worker[worker];
     double silent = (double)(c->listener.ns - w->seen_ns) / LH_SECOND, rise;
     add_spent(c, w, s);
+    if (ps_co_is_expelled(c, w->id)) return;                     // it is not heard
     if (w->done || (w->drained && ps_co_draining(c, w))) return; // it may be stopped
     if (!s->known[PS_RULE_SILENT] || silent < s->value[PS_RULE_SILENT])
         s->value[PS_RULE_SILENT] = silent;
