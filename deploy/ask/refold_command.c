@@ -17,6 +17,7 @@
 #include "deploy/tool/commands.h"
 
 static const int64_t POLL_NS = 300 * LH_MS;
+static const int64_t TELL_NS = 30 * LH_SECOND;
 
 struct request {
     struct dp_admin admin;
@@ -31,7 +32,8 @@ struct request {
     uint64_t number, left_out;
     uint32_t shards, done, kept;
     bool goes, over;
-    char why[400];
+    char why[400], waits[200];
+    int64_t told_ns; // when `waits` was last printed
 };
 
 static lh_err take_answer(void *arg, const void *answer)
@@ -52,6 +54,8 @@ static lh_err take_answer(void *arg, const void *answer)
     q->left_out = a->left_out;
     snprintf(q->why, sizeof q->why, "%s", a->why);
     lh_text_tame(q->why, strlen(q->why)); // a server's words
+    snprintf(q->waits, sizeof q->waits, "%s", a->waits);
+    lh_text_tame(q->waits, strlen(q->waits));
     return LH_OK;
 }
 
@@ -68,16 +72,27 @@ static LH_MUST lh_err ask(struct request *q)
                         &lh_wire_refold_reply, take_answer, q);
 }
 
+// Says now and then whom the order waits for.
+static void tell_missing(struct request *q)
+{
+    int64_t now = lh_now(q->admin.env);
+    if (!q->waits[0] || now - q->told_ns < TELL_NS) return;
+    fprintf(stderr, "waiting for server %s\n", q->waits);
+    q->told_ns = now;
+}
+
 // Asks until the order is over, refused, or the time is.
 static LH_MUST lh_err follow(struct request *q)
 {
     int64_t until = lh_now(q->admin.env) + (int64_t)q->timeout_s * LH_SECOND;
+    q->told_ns = lh_now(q->admin.env);
     for (;;) {
         lh_err err = ask(q);
         bool away = err == LH_ERR_UNAVAILABLE || err == LH_ERR_DEADLINE;
         bool late = q->timeout_s && lh_now(q->admin.env) >= until;
         if (err && (!away || !q->number || late)) return err;
         if (q->over || late) return LH_OK;
+        tell_missing(q);
         dp_admin_pause(&q->admin, POLL_NS);
     }
 }
@@ -87,10 +102,11 @@ static void tell(const struct request *q)
     if (q->over)
         printf("%u of %u shards go on from there, under new epochs", q->done, q->shards);
     else if (q->goes)
-        printf("under way: %u of %u shards go on from there; the same command waits for the others",
-               q->done, q->shards);
+        printf("under way: %u of %u shards go on from there; the same command waits for the "
+               "others, now for server %s",
+               q->done, q->shards, q->waits);
     else
-        printf("no shard has changed: not every server has said yet whether it can");
+        printf("no shard has changed: server %s has not said yet whether it can", q->waits);
     if (q->name[0] && q->goes + q->over) printf("; %" PRIu64 " pushes are left out", q->left_out);
     printf("\n");
 }
@@ -110,11 +126,14 @@ static LH_MUST lh_err take_back(struct request *q, enum dp_exit *exit)
 
 static const char bounds[] =
     "\n"
-    "Every server is asked first: a refusal comes before any shard has changed, and says from\n"
-    "which version on it is possible. Then each server starts again in place, keeps its former\n"
-    "history as DIR/before-ORDER, and the run goes on under a new epoch: workers take the new\n"
-    "states, and push what they still hold and what is in no state any more. Whoever is killed\n"
-    "meanwhile goes on with the order when it is back; the same command waits for its end.\n"
+    "Every server is asked first: a refusal comes before any shard has changed, and says which\n"
+    "server refused and from which version on it is possible. Where that server's word should\n"
+    "not count, expel it (`longhaul expel --server`): its standby in sync takes its shards over,\n"
+    "or another server that you name (`longhaul adopt`); then give the order again.\n"
+    "When all can, each server starts again in place, keeps its former history as\n"
+    "DIR/before-ORDER, and the run goes on under a new epoch: workers take the new states, and\n"
+    "push what they still hold and what is in no state any more. Whoever is killed meanwhile\n"
+    "goes on with the order when it is back; the same command waits for its end.\n"
     "\n"
     "Exit codes: 0 done; 1 a server could not after all; 2 wrong line, or not now (the run is\n"
     "closing, a shard is moved or has no server, another order is under way); 3 it does not go\n"

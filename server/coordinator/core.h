@@ -347,7 +347,8 @@ struct ps_co_refold { // owners/refold.c: the last order to take the shards back
     struct ps_co_refold_shard *shard; // manifest->shards of them
     bool gone;                        // refused, since a version is not kept, or not there yet
     char why[400];
-    int64_t asked_ns; // when an operator last asked
+    char waits[PS_CO_SERVER_NAME + 24]; // the first server that it waits for
+    int64_t asked_ns;                   // when an operator last asked
 };
 
 struct ps_co_budget {       // goes_on.c
@@ -395,6 +396,7 @@ struct ps_coordinator {
     struct ps_co_budget budget; // goes_on.c: by the settings at this start
     int64_t began_ns;           // start of this process
     int64_t phase_ns;           // plan.c: when the plan's phase began in this process
+    int64_t raised_ns;          // plan.c: when its number last followed the logs'; 0: never
     int64_t rest_ns; // watch/ending.c: since when only stalled workers have units; 0: others do
     struct ps_co_expelled expelled[LH_EXPELLED_MAX]; // watch/expelled.c, also for the next three
     uint32_t expelled_count;

@@ -3,9 +3,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/net/head.h"
 #include "server/coordinator/owners/move.h"
 #include "server/coordinator/owners/owner.h"
 #include "server/coordinator/owners/refold.h"
+#include "server/coordinator/watch/expelled.h"
 #include "server/push/insync.h"
 #include "tests/cores/rig.h"
 
@@ -301,6 +303,76 @@ static void no_standby_serves_the_former_history(void **state)
     rig_free(r);
 }
 
+// The owner says by hand that it can't: another word than its server's own.
+static void refuse_by_hand(struct rig *r, struct lh_link *link)
+{
+    const struct lh_ledger *l = &shard(r)->replica.ledger;
+    Longhaul__V1__ReportRequest m = LONGHAUL__V1__REPORT_REQUEST__INIT;
+    Longhaul__V1__ShardReport said = LONGHAUL__V1__SHARD_REPORT__INIT, *list[] = {&said};
+    Longhaul__V1__RefoldState state = LONGHAUL__V1__REFOLD_STATE__INIT;
+    Longhaul__V1__Point head = lh_head_point(0, l->epoch, l->version, &l->chain);
+    Longhaul__V1__Wire wire = lh_head_wire();
+    ProtobufCMessage *answer;
+    m.wire = &wire;
+    lh_head_run(r->coordinator->conf.job, &r->manifest.hash, &m.job, &m.manifest);
+    m.address = r->s.address;
+    m.process = r->server->process;
+    m.number = UINT64_MAX;
+    m.standby = r->coordinator->shard[0].owner;
+    m.shards = list;
+    m.n_shards = 1;
+    said.head = &head;
+    said.in_sync = r->coordinator->shard[0].standby;
+    said.changes = r->coordinator->shard[0].changes;
+    state.number = r->coordinator->refold.number;
+    state.refused = true;
+    state.why = (char *)(uintptr_t) "I would rather not";
+    m.refold = &state;
+    assert_int_equal(
+        rig_ask(r, link, LH_RPC_REPORT, &m.base, &longhaul__v1__report_reply__descriptor, &answer),
+        LH_OK);
+    rig_free_message(answer);
+}
+
+// Its refusal is the order's end, and names it. An operator who does not believe it expels it.
+static void the_standby_of_a_server_that_refuses_does_it(void **state)
+{
+    (void)state;
+    struct rig *r = rig_new(9);
+    struct lh_link *link;
+    Longhaul__V1__RefoldReply out;
+    rig_begin_in_sync(r);
+    assert_int_equal(
+        r->s.transport->ops->dial(r->s.transport, r->c.address, LH_C, LH_LINE_FIRST, &link), LH_OK);
+    Longhaul__V1__RefoldRequest m = back_to(3);
+    assert_int_equal(order_back(r, m, &out), LH_OK);
+    assert_non_null(strstr(out.waits, r->s.self.name));
+    m.number = out.number;
+    refuse_by_hand(r, link);
+    assert_int_equal(order_back(r, m, &out), LH_ERR_INVALID);
+    assert_non_null(strstr(lh_err_text(LH_ERR_INVALID), r->s.self.name));
+    assert_non_null(strstr(lh_err_text(LH_ERR_INVALID), "I would rather not"));
+    link->transport_ops->hangup(link);
+
+    Longhaul__V1__ExpelRequest who = LONGHAUL__V1__EXPEL_REQUEST__INIT;
+    struct ps_co_expelled expelled;
+    bool changed;
+    who.name = r->s.self.name;
+    who.server = true;
+    assert_int_equal(ps_co_expel(r->coordinator, &r->c.self, &who.base, &expelled, &changed),
+                     LH_OK);
+    rig_settle(r);
+    for (int i = 0; i < 2000 && r->standby->phase != PS_SERVING; i++) rig_run(r, 10 * LH_MS);
+    assert_int_equal(r->standby->phase, PS_SERVING);
+    rig_run(r, 2 * LH_SECOND);
+    uint32_t fatal = r->fatal_count;
+    assert_int_equal(order_back(r, back_to(3), &out), LH_OK);
+    for (int i = 0; i < 4000 && r->fatal_count == fatal; i++) rig_run(r, LH_MS);
+    assert_non_null(strstr(r->fatal_text, "takes the shards back"));
+    assert_int_equal(r->coordinator->refold.stage, PS_CO_REFOLD_GOES);
+    rig_free(r);
+}
+
 // ---------------------------------------------------------------- without a worker
 
 static void what_a_worker_pushed_is_taken_out_and_comes_again(void **state)
@@ -346,6 +418,7 @@ int main(void)
         cmocka_unit_test(a_refusal_changes_nothing_and_says_from_where),
         cmocka_unit_test(a_shard_that_cant_after_all_is_named),
         cmocka_unit_test(no_standby_serves_the_former_history),
+        cmocka_unit_test(the_standby_of_a_server_that_refuses_does_it),
         cmocka_unit_test(what_a_worker_pushed_is_taken_out_and_comes_again),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -194,9 +194,37 @@ static LH_MUST lh_err begin(struct ps_coordinator *c, const struct ps_co_refold 
     return LH_OK;
 }
 
-static void fill(const struct ps_coordinator *c, Longhaul__V1__RefoldReply *out)
+// REGION/NAME of the shard's server; its shard's number where it was not heard.
+static void name_server(const struct ps_coordinator *c, uint32_t shard, char out[PS_CO_SERVER_NAME])
 {
-    const struct ps_co_refold *r = &c->refold;
+    const struct ps_co_shard *s = &c->shard[shard];
+    if (s->name[0])
+        snprintf(out, PS_CO_SERVER_NAME, "%s/%s", s->region, s->name);
+    else
+        snprintf(out, PS_CO_SERVER_NAME, "of shard %u", shard);
+}
+
+// Names the first server that the order waits for.
+static void name_missing(struct ps_coordinator *c)
+{
+    struct ps_co_refold *r = &c->refold;
+    bool goes = r->stage == PS_CO_REFOLD_GOES;
+    char name[PS_CO_SERVER_NAME];
+    r->waits[0] = 0;
+    for (uint32_t i = 0; i < c->conf.manifest->shards && !r->waits[0]; i++) {
+        bool said = goes ? r->shard[i].state >= PS_CO_SHARD_DONE : r->shard[i].state > 0;
+        if (said) continue;
+        name_server(c, i, name);
+        snprintf(r->waits, sizeof r->waits, "%s (shard %u)", name, i);
+    }
+}
+
+static void fill(struct ps_coordinator *c, Longhaul__V1__RefoldReply *out)
+{
+    struct ps_co_refold *r = &c->refold;
+    bool waits = r->stage == PS_CO_REFOLD_ASKED || r->stage == PS_CO_REFOLD_GOES;
+    if (waits) name_missing(c);
+    if (waits) out->waits = r->waits;
     out->number = r->number;
     out->goes = r->stage == PS_CO_REFOLD_GOES;
     out->over = r->stage == PS_CO_REFOLD_OVER;
@@ -299,10 +327,13 @@ static LH_MUST lh_err hear_shard(struct ps_coordinator *c, uint32_t shard,
     if (r->stage != PS_CO_REFOLD_GOES || s->state >= PS_CO_SHARD_DONE) return LH_OK;
     s->state = m->done ? PS_CO_SHARD_DONE : PS_CO_SHARD_KEPT;
     if (m->refused) {
-        snprintf(r->why, sizeof r->why, "shard %u: %s", shard, m->why);
+        char name[PS_CO_SERVER_NAME];
+        name_server(c, shard, name);
+        snprintf(r->why, sizeof r->why, "shard %u, as its server %s says: %s", shard, name, m->why);
         ps_co_say(c, LH_ERROR, "refold.kept",
-                  "shard %u is not taken back, and goes on with the history that it has: %s", shard,
-                  m->why);
+                  "shard %u is not taken back, and goes on with the history that it has; its "
+                  "server %s says: %s",
+                  shard, name, m->why);
     }
     return store_order(c);
 }
@@ -326,8 +357,12 @@ lh_err ps_co_refold_heard(struct ps_coordinator *c, const Longhaul__V1__ReportRe
     struct ps_co_refold *r = &c->refold;
     bool waits = r->stage == PS_CO_REFOLD_ASKED || r->stage == PS_CO_REFOLD_GOES;
     if (!m->refold || !waits || m->refold->number != r->number) return LH_OK;
-    if (m->refold->refused && r->stage == PS_CO_REFOLD_ASKED) {
-        refuse(c, m->refold->gone, m->refold->why);
+    if (m->refold->refused && r->stage == PS_CO_REFOLD_ASKED && m->n_shards) {
+        char why[sizeof r->why], name[PS_CO_SERVER_NAME];
+        name_server(c, m->shards[0]->head->shard, name);
+        snprintf(why, sizeof why, "server %s says: %s", name, m->refold->why);
+        refuse(c, m->refold->gone, why);
+        ps_co_say(c, LH_WARN, "refold.refused", "%s; no shard has changed", r->why);
         return LH_OK;
     }
     for (size_t i = 0; i < m->n_shards; i++) {
