@@ -28,6 +28,9 @@
 // ---------------------------------------------------------------- rows of the store
 
 static const int64_t TOKENS_PAUSE = 10 * LH_SECOND;
+// Bounds on the units that a lease request names: what a worker can hold, and what it has claimed
+// by pushes that are not decided yet.
+enum { UNITS_SAID = 2 * LH_LEASES_MAX, CLAIMS_SAID = LH_SMALL_BYTES / LH_UNIT_WIRE_BYTES };
 
 static lh_err store_worker(struct ps_coordinator *c, struct ps_co_worker *w)
 {
@@ -396,6 +399,21 @@ static LH_MUST lh_err check_data(const struct ps_coordinator *c, const struct ps
     return LH_OK;
 }
 
+// Every unit that a request names is looked up, and one message has room for a million.
+static LH_MUST lh_err check_lists(const struct ps_coordinator *c,
+                                  const Longhaul__V1__LeaseRequest *m)
+{
+    uint32_t shards = c->conf.manifest->shards;
+    bool fits = m->n_holding <= UNITS_SAID && m->n_begun <= UNITS_SAID &&
+                m->n_returned <= UNITS_SAID && m->n_claimed <= CLAIMS_SAID &&
+                m->n_durable <= shards && m->n_final <= shards && m->n_possessions <= shards;
+    if (fits) return LH_OK;
+    return lh_fail(LH_ERR_TOO_LARGE,
+                   "a lease request that names %zu held, %zu begun, %zu returned and %zu claimed "
+                   "units, and %zu copies",
+                   m->n_holding, m->n_begun, m->n_returned, m->n_claimed, m->n_durable);
+}
+
 void ps_co_on_lease(void *self, struct lh_request *rq, const ProtobufCMessage *message)
 {
     struct ps_coordinator *c = self;
@@ -403,6 +421,13 @@ void ps_co_on_lease(void *self, struct lh_request *rq, const ProtobufCMessage *m
     uint64_t id = lh_worker_id(lh_request_peer(rq));
     if (m->worker && m->worker != id) {
         ps_co_refuse(c, rq, lh_fail(LH_ERR_DENIED, "the worker id is not that of the certificate"));
+        return;
+    }
+    lh_err err = check_lists(c, m);
+    if (err) {
+        lh_log_peer(c->conf.log, LH_WARN, "lease.refused", "%s of %s: %s",
+                    lh_request_peer(rq)->name, lh_request_peer(rq)->region, lh_err_text(err));
+        ps_co_refuse(c, rq, err);
         return;
     }
     uint32_t i = ps_co_worker_index(c, id);
@@ -422,7 +447,7 @@ void ps_co_on_lease(void *self, struct lh_request *rq, const ProtobufCMessage *m
     w->tokens_said = ps_co_said_number(m->tokens_per_s);
     if (m->tokens > w->tokens) w->tokens = m->tokens; // a new process may report fewer at first
     w->step_tokens = m->step_tokens < LH_PUSH_TOKENS_MAX ? m->step_tokens : LH_PUSH_TOKENS_MAX;
-    lh_err err = check_data(c, w, m);
+    err = check_data(c, w, m);
     if (err) {
         lh_log_peer(c->conf.log, LH_WARN, "lease.refused", "%s", lh_err_text(err));
         ps_co_refuse(c, rq, err);

@@ -388,24 +388,54 @@ static LH_MUST lh_err declare_budget(struct ps_coordinator *c, bool *changed)
     return LH_OK;
 }
 
+// An owner's word for the number of its log's last plan counts up to this much above the others'.
+static const uint64_t NUMBERS_AHEAD = UINT64_C(1) << 20;
+static const uint64_t NUMBER_MOST = UINT64_C(1) << 62; // No run has so many plans.
+static const int64_t RAISED_EVERY = 60 * LH_SECOND;
+
+// The highest number that an owner's word counts for: near this store's own number, or near what
+// half of the shards say. So no server alone makes numbers run out.
+static uint64_t number_bound(const struct ps_coordinator *c)
+{
+    uint64_t said[LH_SHARDS_MAX], most = c->plan.number;
+    uint32_t n = c->conf.manifest->shards;
+    for (uint32_t i = 0; i < n; i++) said[i] = c->shard[i].plan;
+    qsort(said, n, sizeof *said, ascending);
+    if (said[(n - 1) / 2] > most) most = said[(n - 1) / 2];
+    return most < NUMBER_MOST ? most + NUMBERS_AHEAD : NUMBER_MOST;
+}
+
+static bool some_log_is_above(const struct ps_coordinator *c)
+{
+    for (uint32_t i = 0; i < c->conf.manifest->shards; i++)
+        if (c->shard[i].plan > c->plan.number) return true;
+    return false;
+}
+
 // Servers take no plan whose number is below their log's. A store that was lost, or is an older
-// copy, knows lower ones: its next plan goes above what the shards report. No run has so many plans
-// as NUMBER_MOST, so a made-up number leaves room for more than any run needs.
+// copy, knows lower ones: its next plan goes above what the shards report. Each such plan is a
+// record in every log, so an owner that reports ever higher numbers causes one a minute.
 static bool is_below_the_logs(struct ps_coordinator *c)
 {
-    static const uint64_t NUMBER_MOST = UINT64_C(1) << 62;
-    uint64_t most = c->plan.number;
+    uint64_t most = c->plan.number, bound;
+    const struct ps_co_shard *highest = NULL;
+    bool rests = c->raised_ns && ps_co_now(c) - c->raised_ns < RAISED_EVERY;
+    if (rests || !some_log_is_above(c) || !all_reported(c)) return false;
+    bound = number_bound(c);
     for (uint32_t i = 0; i < c->conf.manifest->shards; i++) {
         const struct ps_co_shard *s = &c->shard[i];
-        if (!s->reported) continue;
         if (s->phase == LH_PHASE_END) return false;
-        if (s->plan > most && s->plan < NUMBER_MOST) most = s->plan;
+        if (s->plan <= most || s->plan >= bound) continue;
+        most = s->plan;
+        highest = s;
     }
-    if (most == c->plan.number || !all_reported(c)) return false;
+    if (!highest) return false;
+    c->raised_ns = ps_co_now(c);
     ps_co_say(c, LH_WARN, "plan.below_logs",
-              "this coordinator's last plan was number %" PRIu64 ", and a shard's log has %" PRIu64
-              ": the store was lost, or is an older copy; the next plan is above both",
-              c->plan.number, most);
+              "this coordinator's last plan was number %" PRIu64 ", and the log of shard %td has "
+              "%" PRIu64 ", as its server %s of %s says: the store was lost, or is an older copy; "
+              "the next plan is above both",
+              c->plan.number, highest - c->shard, most, highest->name, highest->region);
     c->plan.number = most;
     return true;
 }

@@ -144,6 +144,9 @@ static lh_err take_shard(struct ps_coordinator *c, const Longhaul__V1__ReportReq
 static LH_MUST lh_err check_rights(struct ps_coordinator *c, const Longhaul__V1__ReportRequest *m,
                                    const struct lh_peer *peer)
 {
+    if (m->n_shards > c->conf.manifest->shards)
+        return lh_fail(LH_ERR_MALFORMED, "a report of %zu shards; the model has %u", m->n_shards,
+                       c->conf.manifest->shards);
     for (size_t i = 0; i < m->n_shards; i++) {
         const Longhaul__V1__Point *head = m->shards[i]->head;
         if (!head || head->shard >= c->conf.manifest->shards)
@@ -152,6 +155,8 @@ static LH_MUST lh_err check_rights(struct ps_coordinator *c, const Longhaul__V1_
             LH_TRY(ps_co_speaks_as_standby(c, head->shard, peer, m->standby));
         else
             LH_TRY(ps_co_speaks_as_owner(c, head->shard, peer, m->standby));
+        uint64_t begun = m->shards[i]->begun > head->epoch ? m->shards[i]->begun : head->epoch;
+        LH_TRY(ps_co_check_reach(c, head->shard, begun, head->version));
     }
     return LH_OK;
 }
@@ -387,6 +392,7 @@ static lh_err take_epoch(struct ps_coordinator *c, const Longhaul__V1__EpochRequ
     *opened = false;
     LH_TRY(check_epoch(c, m));
     LH_TRY(ps_co_speaks_to_serve(c, m->shard, peer, m->standby, m->below_stable));
+    if (m->open) LH_TRY(ps_co_check_reach(c, m->shard, m->open->epoch, m->open->version));
     struct ps_co_shard *s = &c->shard[m->shard];
     bool opens = ps_co_use_ticket(s, m->ticket) && m->open; // otherwise it only asks
     if (m->below_stable && opens) LH_TRY(ps_co_give_up_owner(c, m->shard, m->standby, server));

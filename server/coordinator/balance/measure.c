@@ -129,7 +129,8 @@ double ps_co_believed_speed(const struct ps_coordinator *c, const struct ps_co_w
 
 void ps_co_take_admitted(struct ps_coordinator *c, const Longhaul__V1__ShardReport *r)
 {
-    for (size_t i = 0; i < r->n_admitted; i++) {
+    size_t rows = r->n_admitted < LH_REPORT_ROWS_MAX ? r->n_admitted : LH_REPORT_ROWS_MAX;
+    for (size_t i = 0; i < rows; i++) {
         const Longhaul__V1__Admitted *m = r->admitted[i];
         uint32_t index = ps_co_worker_index(c, m->worker);
         if (index >= c->workers) continue;

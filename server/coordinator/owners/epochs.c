@@ -32,6 +32,9 @@
 
 static const char KEY[] = "epoch/";
 enum { EPOCHS_MAX = 4096 }; // above the stable point, each beginning higher than the one before
+// A server's word for an epoch counts up to this much above the last one that is known.
+static const uint64_t EPOCHS_AHEAD = UINT64_C(1) << 20;
+static const uint64_t NUMBER_MOST = UINT64_C(1) << 62; // above any epoch and version of a log
 
 // ---------------------------------------------------------------- what is stored
 
@@ -125,6 +128,19 @@ static bool holds_acknowledged(const struct ps_co_shard *s, const struct lh_poin
     const struct lh_point *held = ps_co_held(s);
     if (!s->standby) return true;
     return from == s->standby && (!held || held->version <= open->version);
+}
+
+lh_err ps_co_check_reach(const struct ps_coordinator *c, uint32_t shard, uint64_t epoch,
+                         uint64_t version)
+{
+    const struct ps_co_shard *s = &c->shard[shard];
+    uint64_t last = ps_co_epoch(s) > s->move.epoch ? ps_co_epoch(s) : s->move.epoch;
+    uint64_t most = last ? last + EPOCHS_AHEAD : NUMBER_MOST;
+    if (epoch <= most && version < NUMBER_MOST) return LH_OK;
+    return lh_fail(LH_ERR_MALFORMED,
+                   "shard %u: version %" PRIu64 " of epoch %" PRIu64
+                   ": no log can have come so far; the last known epoch is %" PRIu64,
+                   shard, version, epoch, last);
 }
 
 // Each boot has its own id, and the clock within one advances: no ticket of another process is

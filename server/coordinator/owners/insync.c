@@ -100,6 +100,7 @@ static lh_err change(struct ps_coordinator *c, const Longhaul__V1__InSyncRequest
     if (!m->head || m->head->epoch != m->epoch || !m->checked)
         return lh_fail(LH_ERR_MALFORMED, "a standby's change without the owner's point");
     LH_TRY(ps_co_speaks_as_owner(c, m->shard, peer, m->owner));
+    LH_TRY(ps_co_check_reach(c, m->shard, m->epoch, m->head->version));
     struct ps_co_shard *s = &c->shard[m->shard];
     struct lh_point head = lh_point_of(m->head);
     LH_TRY(ps_co_heard_owner(c, m->shard, m->owner, server, m->process, &head));
