@@ -38,6 +38,7 @@ struct wk_shard {
     struct lh_hash final_digest;  // digest of the replica at the END record
     struct lh_buf payload_memory; // buffer of the last folded payload, reused by the next cut
     struct lh_point stable;       // as last named by the coordinator (member.c); version 0: none
+    uint64_t paused_up_to;        // plan of its log at the coordinator's last answer (wk_paused())
     struct wk_outbox outbox;      // pushes that may be needed again (push/outbox.c)
     lh_err remove_result;         // result of the current removal of entries
     struct wk_cut *cut;           // the push being made; NULL: none

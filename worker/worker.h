@@ -236,9 +236,6 @@ struct wk_worker {
     bool leased_out;      // the last answer had no more units
     uint8_t phase;        // enum lh_phase of the last answer
     bool told_paused;     // the last answer said so
-    // The newest plan of any shard's log when the last answer came: that answer is newer than its
-    // pause.
-    uint64_t paused_up_to;
     uint32_t local_steps; // steps between two cuts of a shard (H)
     double rounds;        // rounds that the coordinator expects of the run; 0: not named yet
     // Units (units.c), those of the run.

@@ -174,7 +174,7 @@ static bool tell_point(const struct liar *l, const ProtobufCFieldDescriptor *f, 
     return true;
 }
 
-// What an honest peer of the run would say in that field; false: nothing is fixed.
+// An honest peer's value of that field; false: no value is fixed.
 static bool tell_truth(struct liar *l, const ProtobufCFieldDescriptor *f, uint8_t *m,
                        const struct lh_peer *self)
 {

@@ -162,6 +162,26 @@ static void a_worker_hears_a_pause_with_the_log(void **state)
     rig_life_end(r, &l, false);
 }
 
+// The owner of one shard writes plans into its log as it likes.
+static void one_log_of_two_pauses_nobody(void **state)
+{
+    struct rig *r = *state;
+    struct rig_life l = {0};
+    rig_two_shards(r);
+    struct wk_worker *w = train(r, &l, 50);
+    await_told(r, w, false);
+    struct lh_plan *mine = &w->shard[0].replica.ledger.plan,
+                   *its = &w->shard[1].replica.ledger.plan;
+    its->paused = true;
+    its->number += 1000;
+    assert_false(wk_paused(w));
+    mine->paused = true;
+    mine->number++;
+    assert_true(wk_paused(w)); // though the other number is far above
+    await_told(r, w, false);
+    rig_life_end(r, &l, false);
+}
+
 static void a_worker_that_starts_in_a_paused_run_waits(void **state)
 {
     struct rig *r = *state;
@@ -282,6 +302,7 @@ int main(void)
         RIG_TEST(a_reason_is_short),
         RIG_TEST(a_paused_worker_makes_no_step_and_keeps_its_units),
         RIG_TEST(a_worker_hears_a_pause_with_the_log),
+        RIG_TEST(one_log_of_two_pauses_nobody),
         RIG_TEST(a_worker_that_starts_in_a_paused_run_waits),
         RIG_TEST(a_paused_region_drains_and_the_run_ends_by_an_operator),
         RIG_TEST(a_paused_run_does_not_end_by_itself),
