@@ -59,6 +59,14 @@ bool wk_everything_ready(const struct wk_worker *w)
     return true;
 }
 
+bool wk_is_bsp(const struct wk_worker *w)
+{
+    uint32_t say = 0;
+    for (uint32_t i = 0; i < w->shards; i++)
+        say += w->shard[i].replica.ledger.plan.mode == LH_MODE_BSP && !w->shard[i].ended;
+    return 2 * say > w->shards;
+}
+
 // The logs count for what the coordinator has not said yet. More than half of the shards' logs have
 // to say so: the owner of one writes what it likes into its own log.
 bool wk_paused(const struct wk_worker *w)

@@ -330,6 +330,8 @@ bool wk_everything_ready(const struct wk_worker *w);
 // The run is paused, as the coordinator said last, or a log that is newer than its last answer.
 bool wk_paused(const struct wk_worker *w);
 void wk_told_paused(struct wk_worker *w, bool paused); // the coordinator's answer
+// More than half of the shards' logs say that the run's mode is bsp: the owner of one may lie.
+bool wk_is_bsp(const struct wk_worker *w);
 // Tokens that this worker trained over all its processes, as far as it knows; never fewer than an
 // earlier result.
 uint64_t wk_all_tokens(struct wk_worker *w);

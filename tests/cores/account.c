@@ -2,7 +2,10 @@
 // over all lives, wherever it was killed; its rate follows the log; which server it misses.
 #include <jansson.h>
 
+#include "common/net/head.h"
 #include "tests/cores/life.h"
+#include "worker/replica/follow.h"
+#include "worker/privacy/private.h"
 
 enum { LIVES = 12 };
 
@@ -135,19 +138,40 @@ static void a_server_that_is_not_there_yet_is_no_warning(void **state)
     lh_log_close(log);
 }
 
-static void refuse_certificate(void *self, struct lh_request *rq, const ProtobufCMessage *m)
+static lh_err said; // the server's answer to each hello
+static uint64_t row, last_step;
+
+static void lie(void *self, struct lh_request *rq, const ProtobufCMessage *m)
 {
-    (void)self;
+    const struct life *l = self;
+    const struct ps_shard *s = l->rig->server->shard[0];
+    Longhaul__V1__HelloReply out = LONGHAUL__V1__HELLO_REPLY__INIT;
+    Longhaul__V1__Wire wire = lh_head_wire();
+    uint8_t digest[LH_DIGEST_BYTES] = {7};
     (void)m;
-    lh_reply_error(rq, LH_ERR_DENIED, "not a worker of this run");
+    if (said) {
+        lh_reply_error(rq, said, "a word of a server");
+        return;
+    }
+    out.wire = &wire;
+    out.process = l->rig->server->process;
+    out.epoch = s->replica.ledger.epoch;
+    out.version = s->replica.ledger.version;
+    out.incarnation = row ? row : l->worker->incarnation.number;
+    out.incarnation_random = row ? 7 : l->worker->incarnation.random;
+    out.last_incarnation = l->worker->incarnation.number;
+    out.last_step = last_step;
+    out.last_digest = (ProtobufCBinaryData){sizeof digest, digest};
+    out.session = true;
+    lh_reply(rq, &out.base);
 }
 
-static bool deny(struct life *l, enum lh_rpc rpc, struct lh_call *call,
+static bool lies(struct life *l, enum lh_rpc rpc, struct lh_call *call,
                  const struct lh_call_ops **ops, void **self)
 {
     if (rpc != LH_RPC_HELLO) return false;
     return !lh_request_accept(call, &l->rig->w[1].self, &longhaul__v1__hello_request__descriptor,
-                              refuse_certificate, l, ops, self);
+                              lie, l, ops, self);
 }
 
 static uint32_t ended;
@@ -155,24 +179,83 @@ static uint32_t ended;
 static void note_end(void *arg, lh_err err, const char *text)
 {
     (void)arg;
-    (void)text;
-    assert_int_equal(err, LH_ERR_DENIED);
+    print_message("it ended: %s, %s\n", lh_err_name(err), text);
     ended++;
 }
 
-// A server that does not take this worker's certificate never will.
-static void a_worker_that_is_denied_ends(void **state)
+// The coordinator took this worker. Whatever a server says, it asks again, and goes on when the
+// server is an honest one.
+static void a_servers_word_ends_no_worker(void **state)
 {
     (void)state;
-    struct life *l = life_begin(5, 1);
-    l->worker->conf.fatal = note_end;
-    rig_kill_server(l->rig, false);
-    assert_int_equal(rig_start_server(l->rig, false), LH_OK);
-    life_hook(l);
-    l->on_call = deny;
-    life_run(l, 10 * LH_SECOND);
-    assert_int_equal(ended, 1);
-    l->on_call = NULL;
+    static const struct {
+        lh_err said;
+        uint64_t row, last_step;
+    } of[] = {
+        {LH_ERR_DENIED, 0, 0},
+        {LH_ERR_MANIFEST, 0, 0},
+        {LH_ERR_VERSION, 0, 0},
+        {LH_ERR_FENCED, 0, 0},
+        {LH_ERR_EXPELLED, 0, 0},
+        {LH_ERR_CORRUPT, 0, 0},
+        {LH_OK, UINT64_MAX, 0},
+        {LH_OK, (UINT64_C(1) << 62) + 7, 0},
+        {LH_OK, UINT64_C(5000) << 32, 0},
+        {LH_OK, 0, 1},
+    };
+    for (size_t i = 0; i < LH_COUNT(of); i++) {
+        struct life *l = life_begin(5, 1);
+        said = of[i].said;
+        row = of[i].row;
+        last_step = of[i].last_step;
+        life_cut(l, 1); // undecided while nobody greets it
+        l->worker->conf.fatal = note_end;
+        rig_kill_server(l->rig, false);
+        assert_int_equal(rig_start_server(l->rig, false), LH_OK);
+        life_hook(l);
+        l->on_call = lies;
+        life_run(l, 10 * LH_SECOND);
+        assert_false(wk_follow_fatal(&l->worker->shard[0], LH_ERR_KEY_MISSING));
+        assert_int_equal(ended, 0);
+        assert_false(l->worker->stopped);
+        l->on_call = NULL;
+        life_rest(l);
+        life_cut(l, 2);
+        life_rest(l);
+        life_mass(l);
+        life_end(l);
+    }
+}
+
+// The owner of one shard writes plans into its log as it likes. Most logs have to say what would
+// end this worker.
+static void one_log_of_two_ends_no_worker(void **state)
+{
+    (void)state;
+    struct life *l = life_begin(7, 2);
+    struct lh_plan *its = &l->worker->shard[0].replica.ledger.plan;
+    struct lh_plan *honest = &l->worker->shard[1].replica.ledger.plan;
+    struct lh_plan *before = test_malloc(2 * sizeof *before);
+    bool may = false;
+    before[0] = *its;
+    before[1] = *honest;
+    its->mode = LH_MODE_BSP;
+    its->data = LH_DATA_PRIVATE;
+    its->privacy = (struct lh_privacy){.level = LH_PRIVACY_REGION, .sigma = 1, .steps = 9};
+    assert_false(wk_is_bsp(l->worker));
+    assert_int_equal(wk_private_look(l->worker, &may), LH_OK);
+    assert_true(may);
+    honest->data = LH_DATA_PRIVATE;
+    honest->privacy = its->privacy;
+    honest->privacy.sigma = 2; // two that differ are none
+    assert_int_equal(wk_private_look(l->worker, &may), LH_OK);
+    honest->privacy.sigma = 1;
+    honest->mode = LH_MODE_BSP;
+    assert_true(wk_is_bsp(l->worker));
+    assert_int_equal(wk_private_look(l->worker, &may), LH_ERR_CONFIG);
+    *its = before[0];
+    *honest = before[1];
+    test_free(before);
     life_end(l);
 }
 
@@ -205,7 +288,8 @@ int main(void)
         cmocka_unit_test(the_rate_follows_what_the_log_has),
         cmocka_unit_test(nobody_misses_a_server_that_is_there),
         RIG_TEST(a_server_that_is_not_there_yet_is_no_warning),
-        cmocka_unit_test(a_worker_that_is_denied_ends),
+        cmocka_unit_test(a_servers_word_ends_no_worker),
+        cmocka_unit_test(one_log_of_two_ends_no_worker),
         cmocka_unit_test(each_push_is_counted_once_over_all_lives),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

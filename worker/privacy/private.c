@@ -105,19 +105,53 @@ static void say_waiting(struct wk_worker *w)
             "does (coordinator.data)");
 }
 
+static bool names(const struct wk_worker *w, const struct lh_plan *plan)
+{
+    return lh_plan_data(plan, w->id) == LH_DATA_PRIVATE && plan->privacy.level;
+}
+
+// Finds a plan that names this worker private, with terms that more than half of the shards' logs
+// have: the owner of one writes what it likes into its own log. NULL: there is none.
+static const struct lh_plan *agreed(const struct wk_worker *w)
+{
+    const struct lh_plan *most = NULL;
+    uint32_t votes = 0, say = 0;
+    for (uint32_t i = 0; i < w->shards; i++) { // the only one that could have more than half
+        const struct lh_plan *plan = &w->shard[i].replica.ledger.plan;
+        if (!names(w, plan)) continue;
+        if (!votes) most = plan;
+        if (lh_privacy_equal(&plan->privacy, &most->privacy))
+            votes++;
+        else
+            votes--;
+    }
+    for (uint32_t i = 0; i < w->shards && most; i++) {
+        const struct lh_plan *plan = &w->shard[i].replica.ledger.plan;
+        say += names(w, plan) && lh_privacy_equal(&plan->privacy, &most->privacy);
+    }
+    return 2 * say > w->shards ? most : NULL;
+}
+
+static bool most_deny(const struct wk_worker *w)
+{
+    uint32_t say = 0;
+    for (uint32_t i = 0; i < w->shards; i++) say += !names(w, &w->shard[i].replica.ledger.plan);
+    return 2 * say > w->shards;
+}
+
 lh_err wk_private_look(struct wk_worker *w, bool *may)
 {
-    const struct lh_plan *plan = &w->shard[0].replica.ledger.plan;
-    bool said = lh_plan_data(plan, w->id) == LH_DATA_PRIVATE, is = wk_private_is(w);
+    const struct lh_plan *plan = agreed(w);
+    bool is = wk_private_is(w);
     *may = !is || w->privacy.budget;
-    if (said && !is)
+    if (plan && !is)
         return lh_fail(LH_ERR_CONFIG, "the run takes this region for private, and privacy.budget "
                                       "names no file beside its records: set it, or have the "
                                       "coordinator's settings say own data");
     if (!is) return LH_OK;
-    if (!said || !plan->privacy.level) {
+    if (!plan) {
         // Once it was named it stays so: an operator who takes that back ends the worker.
-        if (w->privacy.budget)
+        if (w->privacy.budget && most_deny(w))
             return lh_fail(LH_ERR_CONFIG, "the run does not take this region for private any more");
         if (w->started) say_waiting(w);
         return LH_OK;

@@ -457,12 +457,10 @@ static void finish(struct wk_worker *w)
 
 static lh_err refuse_bsp(const struct wk_worker *w)
 {
-    for (uint32_t i = 0; i < w->shards; i++)
-        if (w->shard[i].replica.ledger.plan.mode == LH_MODE_BSP && !w->shard[i].ended)
-            return lh_fail(LH_ERR_CONFIG,
-                           "the run's mode is bsp, whose rounds a trainer of kind external can't "
-                           "keep: take mode async, or trainer.kind builtin");
-    return LH_OK;
+    if (!wk_is_bsp(w)) return LH_OK;
+    return lh_fail(LH_ERR_CONFIG,
+                   "the run's mode is bsp, whose rounds a trainer of kind external can't keep: "
+                   "take mode async, or trainer.kind builtin");
 }
 
 static lh_err look(struct wk_worker *w)

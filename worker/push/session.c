@@ -165,22 +165,18 @@ static void on_hello(void *self, lh_err err, const void *answer)
     lh_err why = err ? err : LH_ERR_BUSY; // the server answered and wants to be asked again
     s->session.hello = NULL;
     if (w->stopped || s->ended) return;
-    if (!err) {
-        err = take_hello(s, answer);
-        bool ours = err && lh_err_class(err) != LH_CLASS_RETRY;
-        if (ours) {
-            wk_fatal(w, err);
-            return;
-        }
-        if (err == LH_ERR_DISK_FULL) wk_disk_full_say(w, WK_DISK_FULL_OUTBOX, lh_err_text(err));
-    } else if (lh_err_class(err) == LH_CLASS_REJECT) {
+    bool answered = !err;
+    if (answered) err = take_hello(s, answer);
+    if (answered && err && lh_err_class(err) == LH_CLASS_STOP) { // our own disk's
+        wk_fatal(w, err);
+        return;
+    }
+    if (answered && err == LH_ERR_DISK_FULL)
+        wk_disk_full_say(w, WK_DISK_FULL_OUTBOX, lh_err_text(err));
+    // A server's word ends no worker: it may lie, and the coordinator took this worker.
+    if (err && lh_err_class(err) == LH_CLASS_REJECT)
         lh_logf(w->conf.log, LH_ERROR, "hello.refused", "shard %u at %s: %s", s->id,
                 s->session.address, lh_err_text(err));
-        if (err == LH_ERR_MANIFEST || err == LH_ERR_VERSION || err == LH_ERR_DENIED) {
-            wk_fatal(w, err);
-            return;
-        }
-    }
     if (!s->session.process && !s->session.timer && !s->session.after_cut) again(s, why);
 }
 

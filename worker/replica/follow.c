@@ -230,10 +230,12 @@ static lh_err take_message(struct wk_shard *s, const struct lh_msg *msg)
     return take_bulk(s, msg, at);
 }
 
-// True: the process can't continue. (A differing replica is reloaded instead.)
+// True: the process can't continue. A differing replica is reloaded instead. A key that is not here
+// may be made up by the server: its stream stands still, and is tried again.
 bool wk_follow_fatal(struct wk_shard *s, lh_err err)
 {
-    if (lh_err_class(err) != LH_CLASS_STOP || err == LH_ERR_CORRUPT) return false;
+    if (err == LH_ERR_CORRUPT || err == LH_ERR_KEY_MISSING) return false;
+    if (lh_err_class(err) != LH_CLASS_STOP) return false;
     wk_fatal(s->worker, err);
     return true;
 }
