@@ -126,8 +126,8 @@ LH_WIRE_TYPE(refold_request, longhaul__v1);
 
 #define T struct lh_refold_reply
 static const struct lh_wire_row refold_reply_rows[] = {
-    U64(1, number), BOOL(2, goes), BOOL(3, over),   U32(4, shards),
-    U32(5, done),   U32(6, kept),  TEXT(7, why, 0), U64(8, left_out),
+    U64(1, number), BOOL(2, goes),   BOOL(3, over),    U32(4, shards),    U32(5, done),
+    U32(6, kept),   TEXT(7, why, 0), U64(8, left_out), TEXT(9, waits, 0),
 };
 LH_WIRE_TYPE(refold_reply, longhaul__v1);
 #undef T

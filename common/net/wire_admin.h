@@ -109,6 +109,7 @@ struct lh_refold_reply {
     uint32_t shards, done, kept; // all shards; those that went on from there; those that did not
     const char *why;             // reason of a shard that was kept
     uint64_t left_out;           // pushes of the worker that are left out
+    const char *waits;           // the first server whose word is missing; "": none
 };
 
 #endif
