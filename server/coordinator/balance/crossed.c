@@ -12,6 +12,7 @@
 #include "server/coordinator/balance/crossed.h"
 
 #include <inttypes.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -167,6 +168,12 @@ static bool is_first_of_region(const struct ps_coordinator *c, uint32_t worker)
     return true;
 }
 
+// Bytes as JSON. Workers say how many crossed, so a sum may be larger than an integer holds.
+static json_int_t whole(double bytes)
+{
+    return (json_int_t)fmin(bytes, 9007199254740992.0); // 2^53
+}
+
 static json_t *row_of(const struct ps_coordinator *c, uint32_t home, const char *region,
                       const struct ps_co_carried *is)
 {
@@ -174,12 +181,11 @@ static json_t *row_of(const struct ps_coordinator *c, uint32_t home, const char 
     double unit = c->conf.units->count ? (double)c->conf.units->unit[0].tokens : 0;
     bool full = capped && is->left < unit * c->conf.units->token_bytes;
     json_t *row = json_pack("{s:s s:s s:I s:I s:s}", "from", c->stock.home[home], "to", region,
-                            "crossed_bytes", (json_int_t)is->crossed, "coming_bytes",
-                            (json_int_t)is->coming, "state", full ? "full" : "open");
+                            "crossed_bytes", whole(is->crossed), "coming_bytes", whole(is->coming),
+                            "state", full ? "full" : "open");
     json_object_set_new(row, "cap_bytes",
                         capped ? json_integer((json_int_t)is->term->cap_bytes) : json_null());
-    json_object_set_new(row, "left_bytes",
-                        capped ? json_integer((json_int_t)is->left) : json_null());
+    json_object_set_new(row, "left_bytes", capped ? json_integer(whole(is->left)) : json_null());
     return row;
 }
 
