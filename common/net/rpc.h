@@ -47,12 +47,13 @@ LH_MUST lh_err lh_request_take(struct lh_call *call, const struct lh_peer *peer,
                                const struct lh_call_ops **ops, void **call_self);
 void lh_answer(struct lh_request *rq, const struct lh_wire_type *type, const void *answer);
 
-// ---- messages as protobuf-c's structs
+// ---- messages as protobuf-c's structs, for tests that play a peer, and for etcd's messages
+
+// Packs a message without bulk, to be sent later.
+LH_MUST lh_err lh_rpc_pack(const ProtobufCMessage *message, struct lh_buf *out);
 
 // Sends a message without bulk.
 LH_MUST lh_err lh_rpc_send(struct lh_call *call, const ProtobufCMessage *message);
-// Packs a message without bulk, to be sent later.
-LH_MUST lh_err lh_rpc_pack(const ProtobufCMessage *message, struct lh_buf *out);
 // Sends `head` and bytes [at, at + n) of `bulk`; n <= LH_PART_BYTES.
 LH_MUST lh_err lh_rpc_send_bulk(struct lh_call *call, const ProtobufCMessage *head,
                                 struct lh_blob *bulk, size_t at, size_t n);
@@ -82,7 +83,7 @@ LH_MUST lh_err lh_request_accept(struct lh_call *call, const struct lh_peer *pee
                                  void *self, const struct lh_call_ops **ops, void **call_self);
 const struct lh_peer *lh_request_peer(const struct lh_request *rq);
 void lh_reply(struct lh_request *rq, const ProtobufCMessage *answer);
-// `answer` comes from lh_rpc_pack.
+// `answer` comes from lh_wire_put().
 void lh_reply_packed(struct lh_request *rq, struct lh_span answer);
 void lh_reply_error(struct lh_request *rq, lh_err err, const char *text);
 

@@ -431,13 +431,14 @@ static bool too_many(const struct ps_coordinator *c)
     return c->commit->count >= HELD_MAX || c->commit->bytes >= HELD_BYTES_MAX;
 }
 
-void ps_co_answer(struct ps_coordinator *c, struct lh_request *rq, const ProtobufCMessage *answer)
+void ps_co_answer(struct ps_coordinator *c, struct lh_request *rq, const struct lh_wire_type *type,
+                  const void *answer)
 {
     uint64_t heard = c->speaker, audit = take_owed(c);
     c->speaker = 0;
     if (!speaks(c, rq)) return;
     if (ps_co_settled(c) && !audit) {
-        lh_reply(rq, answer);
+        lh_answer(rq, type, answer);
         return;
     }
     struct said *w = too_many(c) ? NULL : calloc(1, sizeof *w + 1);
@@ -449,7 +450,7 @@ void ps_co_answer(struct ps_coordinator *c, struct lh_request *rq, const Protobu
     w->audit = audit;
     w->peer = heard;
     w->bytes = lh_buf(LH_SMALL_BYTES);
-    w->err = lh_rpc_pack(answer, &w->bytes);
+    w->err = lh_wire_put(type, answer, &w->bytes);
     hold(c, w);
 }
 

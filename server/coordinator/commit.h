@@ -45,7 +45,8 @@ typedef lh_err ps_co_read_row(struct ps_co_shard *s, struct lh_cursor *at);
 LH_MUST lh_err ps_co_load_rows(struct ps_coordinator *c, const char *kind, ps_co_read_row *read);
 
 // ---- what is said
-void ps_co_answer(struct ps_coordinator *c, struct lh_request *rq, const ProtobufCMessage *answer);
+void ps_co_answer(struct ps_coordinator *c, struct lh_request *rq, const struct lh_wire_type *type,
+                  const void *answer);
 // Answers with lh_err_text(err); an error of class STOP ends the coordinator.
 void ps_co_refuse(struct ps_coordinator *c, struct lh_request *rq, lh_err err);
 // An operator's command for the audit log. The answer in the same handler waits until the line is

@@ -9,9 +9,8 @@
 #include "common/format/frame.h"
 #include "common/format/json.h"
 #include "common/format/manifest.h"
-#include "common/net/head.h"
-#include "longhaul/v1/health.pb-c.h"
-#include "longhaul/v1/member.pb-c.h"
+#include "common/net/wire_admin.h"
+#include "common/net/wire_member.h"
 #include "server/answer.h"
 #include "server/coordinator/balance/assign.h"
 #include "server/coordinator/balance/away.h"
@@ -256,7 +255,7 @@ void ps_coordinator_at(struct ps_coordinator *c, const char *address)
 
 // ---------------------------------------------------------------- the door
 
-static void on_health(void *self, struct lh_request *rq, const ProtobufCMessage *m)
+static void on_health(void *self, struct lh_request *rq, const void *m)
 {
     (void)m;
     struct ps_coordinator *c = self;
@@ -278,64 +277,64 @@ lh_err ps_coordinator_on_call(void *self, struct lh_call *call, enum lh_rpc rpc,
                               void **call_self)
 {
     struct ps_coordinator *c = self;
-    const ProtobufCMessageDescriptor *type;
-    lh_request_fn handle;
+    const struct lh_wire_type *type;
+    lh_answer_fn handle;
     if (c->stopped) return lh_fail(LH_ERR_UNAVAILABLE, "the coordinator is stopping");
     if (ps_co_is_expelled(c, lh_worker_id(peer))) return refuse_expelled(c, peer);
     switch (rpc) {
     case LH_RPC_JOIN:
-        type = &longhaul__v1__join_request__descriptor;
+        type = &lh_wire_join_request;
         handle = ps_co_on_join;
         break;
     case LH_RPC_LEASE:
-        type = &longhaul__v1__lease_request__descriptor;
+        type = &lh_wire_lease_request;
         handle = ps_co_on_lease;
         break;
     case LH_RPC_REPORT:
-        type = &longhaul__v1__report_request__descriptor;
+        type = &lh_wire_report_request;
         handle = ps_co_on_report;
         break;
     case LH_RPC_EPOCH:
-        type = &longhaul__v1__epoch_request__descriptor;
+        type = &lh_wire_epoch_request;
         handle = ps_co_on_epoch;
         break;
     case LH_RPC_INSYNC:
-        type = &longhaul__v1__in_sync_request__descriptor;
+        type = &lh_wire_in_sync_request;
         handle = ps_co_on_insync;
         break;
     case LH_RPC_STATUS:
-        type = &longhaul__v1__status_request__descriptor;
+        type = &lh_wire_status_request;
         handle = ps_co_on_status;
         break;
     case LH_RPC_DRAIN:
-        type = &longhaul__v1__drain_request__descriptor;
+        type = &lh_wire_drain_request;
         handle = ps_co_on_drain;
         break;
     case LH_RPC_PAUSE:
-        type = &longhaul__v1__pause_request__descriptor;
+        type = &lh_wire_pause_request;
         handle = ps_co_on_pause;
         break;
     case LH_RPC_MOVE:
-        type = &longhaul__v1__move_request__descriptor;
+        type = &lh_wire_move_request;
         handle = ps_co_on_move;
         break;
     case LH_RPC_EXPEL:
-        type = &longhaul__v1__expel_request__descriptor;
+        type = &lh_wire_expel_request;
         handle = ps_co_on_expel;
         break;
     case LH_RPC_ADOPT:
-        type = &longhaul__v1__adopt_request__descriptor;
+        type = &lh_wire_adopt_request;
         handle = ps_co_on_adopt;
         break;
     case LH_RPC_REFOLD:
-        type = &longhaul__v1__refold_request__descriptor;
+        type = &lh_wire_refold_request;
         handle = ps_co_on_refold;
         break;
     case LH_RPC_HEALTH_CHECK:
-        type = &grpc__health__v1__health_check_request__descriptor;
+        type = &lh_wire_health_check_request;
         handle = on_health;
         break;
     default: return lh_fail(LH_ERR_UNSUPPORTED, "%s is not answered here", lh_rpc_path(rpc));
     }
-    return lh_request_accept(call, peer, type, handle, c, ops, call_self);
+    return lh_request_take(call, peer, type, handle, c, ops, call_self);
 }

@@ -5,7 +5,6 @@
 #include <string.h>
 
 #include "common/format/manifest.h"
-#include "common/net/head.h"
 #include "server/coordinator/core.h"
 
 void ps_co_fatal(struct ps_coordinator *c, lh_err err)
@@ -16,10 +15,9 @@ void ps_co_fatal(struct ps_coordinator *c, lh_err err)
     if (c->conf.fatal) c->conf.fatal(c->conf.fatal_arg, err, lh_err_text(err));
 }
 
-lh_err ps_co_check_run(const struct ps_coordinator *c, const ProtobufCBinaryData *job,
-                       const ProtobufCBinaryData *manifest)
+lh_err ps_co_check_run(const struct ps_coordinator *c, const struct lh_run *run)
 {
-    return lh_head_check_run(c->conf.job, &c->conf.manifest->hash, job, manifest, "member");
+    return lh_run_check(run, c->conf.job, &c->conf.manifest->hash, "member");
 }
 
 // ---------------------------------------------------------------- the clock

@@ -427,8 +427,7 @@ struct ps_coordinator {
 };
 
 void ps_co_fatal(struct ps_coordinator *c, lh_err err);
-LH_MUST lh_err ps_co_check_run(const struct ps_coordinator *c, const ProtobufCBinaryData *job,
-                               const ProtobufCBinaryData *manifest);
+LH_MUST lh_err ps_co_check_run(const struct ps_coordinator *c, const struct lh_run *run);
 
 // ---- the clock
 // Gives the listener's time, which measures silence. Each call is a look of the listener.

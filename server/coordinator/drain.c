@@ -17,7 +17,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "longhaul/v1/member.pb-c.h"
+#include "common/net/wire_admin.h"
 #include "server/coordinator/commit.h"
 #include "server/coordinator/drain.h"
 #include "server/coordinator/plan.h"
@@ -174,10 +174,9 @@ static LH_MUST lh_err drain_worker(struct ps_coordinator *c, struct ps_co_worker
     return LH_OK;
 }
 
-lh_err ps_co_drain(struct ps_coordinator *c, const ProtobufCMessage *request,
+lh_err ps_co_drain(struct ps_coordinator *c, const struct lh_drain_request *m,
                    struct ps_co_worker **worker)
 {
-    const Longhaul__V1__DrainRequest *m = (const Longhaul__V1__DrainRequest *)request;
     const char *region = m->region, *name = m->worker;
     *worker = NULL;
     if (m->end && (region[0] || name[0] || m->undo))
@@ -193,12 +192,12 @@ lh_err ps_co_drain(struct ps_coordinator *c, const ProtobufCMessage *request,
     return LH_OK;
 }
 
-void ps_co_on_drain(void *self, struct lh_request *rq, const ProtobufCMessage *message)
+void ps_co_on_drain(void *self, struct lh_request *rq, const void *request)
 {
     struct ps_coordinator *c = self;
-    const Longhaul__V1__DrainRequest *m = (const Longhaul__V1__DrainRequest *)message;
+    const struct lh_drain_request *m = request;
     struct ps_co_worker *worker;
-    lh_err err = ps_co_drain(c, message, &worker);
+    lh_err err = ps_co_drain(c, m, &worker);
     ps_co_audit(c, "audit.drain", lh_request_peer(rq), "%s%s %.64s/%.64s: %s",
                 m->undo ? "undo " : "", m->end ? "end" : "drain", m->region, m->worker,
                 err ? lh_err_text(err) : "taken");
@@ -206,7 +205,7 @@ void ps_co_on_drain(void *self, struct lh_request *rq, const ProtobufCMessage *m
         ps_co_refuse(c, rq, err);
         return;
     }
-    Longhaul__V1__DrainReply out = LONGHAUL__V1__DRAIN_REPLY__INIT;
+    struct lh_drain_reply out = {0};
     for (uint32_t i = 0; i < c->workers; i++) {
         struct ps_co_worker *w = &c->worker[i];
         bool concerned = worker ? w == worker : !m->region[0] || !strcmp(w->region, m->region);
@@ -218,29 +217,29 @@ void ps_co_on_drain(void *self, struct lh_request *rq, const ProtobufCMessage *m
               worker && m->region[0] ? " of " : "",
               m->region[0] ? m->region : (worker ? "" : "the run"), lh_request_peer(rq)->name,
               out.workers);
-    ps_co_answer(c, rq, &out.base);
+    ps_co_answer(c, rq, LH_MESSAGE(drain_reply, &out));
     ps_co_tick(c);
 }
 
 static LH_MUST lh_err retire(struct ps_coordinator *c, struct lh_request *rq,
-                             const ProtobufCMessage *message, struct ps_co_expelled *e,
+                             const struct lh_expel_request *m, struct ps_co_expelled *e,
                              bool *changed)
 {
     *changed = false;
-    LH_TRY(ps_co_who(c, lh_request_peer(rq), message, e));
+    LH_TRY(ps_co_who(c, lh_request_peer(rq), m, e));
     if (e->server) return lh_fail(LH_ERR_INVALID, "names of servers are not retired");
     return ps_co_retire(c, e->id, changed);
 }
 
-void ps_co_on_expel(void *self, struct lh_request *rq, const ProtobufCMessage *message)
+void ps_co_on_expel(void *self, struct lh_request *rq, const void *request)
 {
     struct ps_coordinator *c = self;
-    const Longhaul__V1__ExpelRequest *m = (const Longhaul__V1__ExpelRequest *)message;
+    const struct lh_expel_request *m = request;
     bool undo = m->admit, changed;
     const char *what = m->retire ? "retired" : undo ? "let back" : "expelled";
     struct ps_co_expelled e;
-    lh_err err = m->retire ? retire(c, rq, message, &e, &changed)
-                           : ps_co_expel(c, lh_request_peer(rq), message, &e, &changed);
+    lh_err err = m->retire ? retire(c, rq, m, &e, &changed)
+                           : ps_co_expel(c, lh_request_peer(rq), m, &e, &changed);
     ps_co_audit(c,
                 m->retire ? "audit.retire"
                 : undo    ? "audit.admit"
@@ -260,18 +259,15 @@ void ps_co_on_expel(void *self, struct lh_request *rq, const ProtobufCMessage *m
                         : "run.expel",
               "%s %s of %s (%016" PRIx64 "): %s by %s%s", e.server ? "server" : "worker", e.name,
               e.region, e.id, what, lh_request_peer(rq)->name, changed ? "" : "; it was so before");
-    Longhaul__V1__ExpelReply out = LONGHAUL__V1__EXPEL_REPLY__INIT;
-    out.identity = e.id;
-    out.region = e.region;
-    out.changed = changed;
-    ps_co_answer(c, rq, &out.base);
+    struct lh_expel_reply out = {e.id, e.region, changed};
+    ps_co_answer(c, rq, LH_MESSAGE(expel_reply, &out));
     ps_co_tick(c);
 }
 
-void ps_co_on_pause(void *self, struct lh_request *rq, const ProtobufCMessage *message)
+void ps_co_on_pause(void *self, struct lh_request *rq, const void *request)
 {
     struct ps_coordinator *c = self;
-    const Longhaul__V1__PauseRequest *m = (const Longhaul__V1__PauseRequest *)message;
+    const struct lh_pause_request *m = request;
     const char *by = lh_request_peer(rq)->name;
     bool changed;
     lh_err err =
@@ -285,9 +281,8 @@ void ps_co_on_pause(void *self, struct lh_request *rq, const ProtobufCMessage *m
         ps_co_refuse(c, rq, err);
         return;
     }
-    Longhaul__V1__PauseReply out = LONGHAUL__V1__PAUSE_REPLY__INIT;
+    struct lh_pause_reply out = {.changed = changed};
     for (uint32_t i = 0; i < c->workers; i++) out.workers += c->worker[i].live;
-    out.changed = changed;
-    ps_co_answer(c, rq, &out.base);
+    ps_co_answer(c, rq, LH_MESSAGE(pause_reply, &out));
     ps_co_tick(c);
 }

@@ -218,7 +218,7 @@ static lh_err grant(struct ps_co_asking *a)
     return ps_co_take_stalled(a);
 }
 
-lh_err ps_co_grant(struct ps_coordinator *c, uint32_t worker, const Longhaul__V1__LeaseRequest *m,
+lh_err ps_co_grant(struct ps_coordinator *c, uint32_t worker, const struct lh_lease_request *m,
                    struct ps_co_leased *out)
 {
     const struct ps_co_worker *w = &c->worker[worker];

@@ -4,11 +4,11 @@
 
 #include "server/coordinator/core.h"
 
-struct Longhaul__V1__LeaseRequest;
+struct lh_lease_request;
 struct ps_co_leased; // balance/asking.h
 
 // Takes back units from this worker (its index in c->worker), and leases new ones to it.
 LH_MUST lh_err ps_co_grant(struct ps_coordinator *c, uint32_t worker,
-                           const struct Longhaul__V1__LeaseRequest *m, struct ps_co_leased *out);
+                           const struct lh_lease_request *m, struct ps_co_leased *out);
 
 #endif

@@ -7,8 +7,7 @@
 
 #include "common/format/frame.h"
 #include "common/format/manifest.h"
-#include "common/net/head.h"
-#include "longhaul/v1/member.pb-c.h"
+#include "common/net/wire_member.h"
 #include "server/audit.h"
 #include "server/coordinator/balance/asking.h"
 #include "server/coordinator/balance/away.h"
@@ -99,7 +98,7 @@ lh_err ps_co_load_members(struct ps_coordinator *c)
 
 // ---------------------------------------------------------------- join
 
-static lh_err check_epochs(const struct ps_coordinator *c, const Longhaul__V1__JoinRequest *m)
+static lh_err check_epochs(const struct ps_coordinator *c, const struct lh_join_request *m)
 {
     if (m->any_epochs || m->epochs == c->epochs) return LH_OK;
     return lh_fail(LH_ERR_CONFIG,
@@ -110,12 +109,11 @@ static lh_err check_epochs(const struct ps_coordinator *c, const Longhaul__V1__J
 
 // The units of a private region are its records: its workers name no manifest and get no leases.
 static lh_err check_units(const struct ps_coordinator *c, const char *region,
-                          const Longhaul__V1__JoinRequest *m)
+                          const struct lh_join_request *m)
 {
-    struct lh_span units = lh_span(m->units.data, m->units.len);
-    if (ps_co_region_data(c, region) == LH_DATA_PRIVATE && !units.len) return LH_OK;
-    if (lh_span_equal(units, lh_span(c->conf.units->hash.b, LH_HASH_BYTES))) return LH_OK;
-    if (!units.len)
+    if (ps_co_region_data(c, region) == LH_DATA_PRIVATE && !m->units.len) return LH_OK;
+    if (lh_span_equal(m->units, lh_span(c->conf.units->hash.b, LH_HASH_BYTES))) return LH_OK;
+    if (!m->units.len)
         return lh_fail(LH_ERR_CONFIG,
                        "the worker is private (privacy.budget), and this run's coordinator.data "
                        "does not say so of region %s",
@@ -125,12 +123,12 @@ static lh_err check_units(const struct ps_coordinator *c, const char *region,
 }
 
 static lh_err check_join(struct ps_coordinator *c, const struct lh_peer *peer,
-                         const Longhaul__V1__JoinRequest *m)
+                         const struct lh_join_request *m)
 {
     uint32_t version;
-    if (!m->wire) return lh_fail(LH_ERR_VERSION, "a join without wire versions");
-    LH_TRY(lh_wire_negotiate(m->wire->min, m->wire->max, &version));
-    LH_TRY(ps_co_check_run(c, &m->job, &m->manifest));
+    if (!m->wire.max) return lh_fail(LH_ERR_VERSION, "a join without wire versions");
+    LH_TRY(lh_wire_negotiate(m->wire.min, m->wire.max, &version));
+    LH_TRY(ps_co_check_run(c, &m->run));
     LH_TRY(check_units(c, peer->region, m));
     return check_epochs(c, m);
 }
@@ -145,7 +143,7 @@ static bool attempted(const struct ps_co_worker *w, uint64_t attempt)
 
 // Joins without a directory are ordered by the number that each replaces: a late join of an earlier
 // process names a number that was replaced meanwhile.
-static bool replaces(const struct ps_co_worker *w, const Longhaul__V1__JoinRequest *m)
+static bool replaces(const struct ps_co_worker *w, const struct lh_join_request *m)
 {
     return m->over == w->granted;
 }
@@ -168,7 +166,7 @@ static LH_MUST lh_err check_retired(const struct ps_coordinator *c, uint64_t id,
 
 // Sets *taken if the join was granted nothing because another number is in force.
 static lh_err join(struct ps_coordinator *c, const struct lh_peer *peer,
-                   const Longhaul__V1__JoinRequest *m, struct ps_co_worker **out, bool *taken)
+                   const struct lh_join_request *m, struct ps_co_worker **out, bool *taken)
 {
     LH_TRY(check_join(c, peer, m));
     uint64_t id = lh_worker_id(peer);
@@ -219,7 +217,7 @@ static lh_err join(struct ps_coordinator *c, const struct lh_peer *peer,
     w->seen_ns = ps_co_now(c);
     c->speaker = id;
     // A new process has no measurement yet: the path keeps its last one.
-    if (m->trip) LH_TRY(ps_co_hear_worker_trip(c, w, m->trip));
+    if (m->trip.mean_ns) LH_TRY(ps_co_hear_worker_trip(c, w, m->trip));
     return LH_OK;
 }
 
@@ -236,20 +234,14 @@ static uint64_t known_version(const struct ps_co_shard *s, uint64_t epoch)
 // An epoch is registered before a server serves in it. So a worker that gets a shard's address
 // knows the epoch before it greets the server (server/docs/0000-protocol.md#rule-27). The epoch is
 // not `least`, which may be reserved but never opened, and an operator can take a reservation back.
-static size_t addresses(const struct ps_coordinator *c, Longhaul__V1__ShardAddress *item,
-                        Longhaul__V1__ShardAddress **list)
+static size_t addresses(const struct ps_coordinator *c, struct lh_shard_address *out)
 {
     size_t n = 0;
     for (uint32_t i = 0; i < c->conf.manifest->shards; i++) {
         if (!c->shard[i].address[0]) continue;
-        longhaul__v1__shard_address__init(&item[n]);
-        item[n].shard = i;
-        item[n].address = (char *)c->shard[i].address;
-        item[n].epoch = ps_co_epoch(&c->shard[i]);
-        item[n].version = known_version(&c->shard[i], item[n].epoch);
-        item[n].server = c->shard[i].server;
-        list[n] = &item[n];
-        n++;
+        uint64_t epoch = ps_co_epoch(&c->shard[i]);
+        out[n++] = (struct lh_shard_address){
+            i, c->shard[i].address, epoch, known_version(&c->shard[i], epoch), c->shard[i].server};
     }
     return n;
 }
@@ -263,13 +255,14 @@ static void refuse_join(struct ps_coordinator *c, struct lh_request *rq, lh_err 
     ps_co_refuse(c, rq, err);
 }
 
-void ps_co_on_join(void *self, struct lh_request *rq, const ProtobufCMessage *message)
+void ps_co_on_join(void *self, struct lh_request *rq, const void *request)
 {
     struct ps_coordinator *c = self;
+    const struct lh_join_request *m = request;
     const struct lh_peer *peer = lh_request_peer(rq);
     struct ps_co_worker *w = NULL;
     bool taken = false;
-    lh_err err = join(c, peer, (const Longhaul__V1__JoinRequest *)message, &w, &taken);
+    lh_err err = join(c, peer, m, &w, &taken);
     if (err) {
         refuse_join(c, rq, err);
         return;
@@ -279,25 +272,21 @@ void ps_co_on_join(void *self, struct lh_request *rq, const ProtobufCMessage *me
     ps_co_say_peer(c, LH_INFO, taken ? "join.taken" : "worker.joined", "%s of %s, incarnation %u",
                    w->name, w->region, w->granted);
     if (!taken) w->live = true; // logged here, so the next tick does not log its return
-    err = ps_co_take_machine(c, w, ((const Longhaul__V1__JoinRequest *)message)->machine);
+    err = ps_co_take_machine(c, w, m->has_machine ? &m->machine : NULL);
     uint32_t shards = c->conf.manifest->shards;
-    Longhaul__V1__ShardAddress *item = calloc(shards, sizeof *item),
-                               **list = calloc(shards, sizeof *list);
-    if (err || !item || !list) {
+    struct lh_shard_address *list = calloc(shards, sizeof *list);
+    if (err || !list) {
         refuse_join(c, rq, err ? err : lh_fail(LH_ERR_BUSY, "out of memory"));
     } else {
-        Longhaul__V1__JoinReply out = LONGHAUL__V1__JOIN_REPLY__INIT;
-        Longhaul__V1__Wire wire = lh_head_wire();
-        out.wire = &wire;
-        out.worker = w->id;
-        out.granted = w->granted;
-        out.taken = taken;
-        out.epochs = c->epochs;
-        out.n_shards = addresses(c, item, list);
-        out.shards = list;
-        ps_co_answer(c, rq, &out.base);
+        struct lh_join_reply out = {.wire = lh_versions_ours(),
+                                    .worker = w->id,
+                                    .granted = w->granted,
+                                    .n_shards = addresses(c, list),
+                                    .shards = list,
+                                    .taken = taken,
+                                    .epochs = c->epochs};
+        ps_co_answer(c, rq, LH_MESSAGE(join_reply, &out));
     }
-    free(item);
     free(list);
     ps_co_tick(c);
 }
@@ -305,39 +294,34 @@ void ps_co_on_join(void *self, struct lh_request *rq, const ProtobufCMessage *me
 // ---------------------------------------------------------------- lease
 
 static void take_final(struct ps_coordinator *c, struct ps_co_worker *w,
-                       const Longhaul__V1__LeaseRequest *m)
+                       const struct lh_lease_request *m)
 {
     uint32_t shards = c->conf.manifest->shards;
     if (!w->final) w->final = calloc(shards, sizeof *w->final);
     for (size_t i = 0; w->final && i < m->n_final; i++) {
-        const Longhaul__V1__Point *p = m->final[i];
-        if (p->shard >= shards || p->chain.len != LH_HASH_BYTES) continue;
-        w->final[p->shard] = (struct lh_point){p->epoch, p->version, {{0}}};
-        memcpy(w->final[p->shard].chain.b, p->chain.data, LH_HASH_BYTES);
+        const struct lh_shard_point *p = &m->final[i];
+        if (p->shard < shards && p->chained) w->final[p->shard] = p->at;
     }
 }
 
 static void send_lease(struct ps_coordinator *c, struct lh_request *rq,
-                       const struct ps_co_worker *w, const Longhaul__V1__LeaseRequest *m,
+                       const struct ps_co_worker *w, const struct lh_lease_request *m,
                        struct ps_co_leased *leased)
 {
-    Longhaul__V1__Giver giver[LH_GIVERS_MAX], *givers[LH_GIVERS_MAX];
+    struct lh_giver givers[LH_GIVERS_MAX];
     uint32_t shards = c->conf.manifest->shards;
-    Longhaul__V1__ShardAddress *item = calloc(shards, sizeof *item),
-                               **list = calloc(shards, sizeof *list);
-    Longhaul__V1__Point *point = calloc(shards, sizeof *point),
-                        **points = calloc(shards, sizeof *points);
+    struct lh_shard_address *list = calloc(shards, sizeof *list);
+    struct lh_shard_point *points = calloc(shards, sizeof *points);
     uint64_t *tags = calloc(shards, sizeof *tags);
-    Longhaul__V1__Challenge *challenge = calloc(shards, sizeof *challenge),
-                            **challenges = calloc(shards, sizeof *challenges);
-    bool memory = item && list && point && points && tags && challenge && challenges;
+    struct lh_challenge *challenges = calloc(shards, sizeof *challenges);
+    bool memory = list && points && tags && challenges;
     struct lh_buf grants = lh_buf((size_t)LH_CLAIM_BYTES * LH_LEASES_MAX);
     uint32_t index = (uint32_t)(w - c->worker);
     lh_err err = ps_co_grants_tell(c, index, m, leased->unit, leased->units, &grants);
     if (err || !memory) {
         ps_co_refuse(c, rq, err ? err : lh_fail(LH_ERR_BUSY, "out of memory"));
     } else {
-        Longhaul__V1__LeaseReply out = LONGHAUL__V1__LEASE_REPLY__INIT;
+        struct lh_lease_reply out = {0};
         out.n_units = leased->units;
         out.units = leased->unit;
         out.n_recalled = leased->recalls;
@@ -351,30 +335,26 @@ static void send_lease(struct ps_coordinator *c, struct lh_request *rq,
         out.left_out = lh_plan_left_out(&c->plan, w->id);
         out.local_steps = ps_co_local_steps(c, w);
         out.rounds = ps_co_rounds(c);
-        out.n_shards = addresses(c, item, list);
+        out.n_shards = addresses(c, list);
         out.shards = list;
         for (uint32_t i = 0; i < shards; i++) {
             const struct lh_point *p = &c->shard[i].stable;
-            point[i] = lh_head_point(i, p->epoch, p->version, &p->chain);
-            if (p->version) points[out.n_stable++] = &point[i];
+            if (p->version) points[out.n_stable++] = (struct lh_shard_point){i, true, *p};
         }
         out.stable = points;
-        out.n_challenges = ps_co_challenges(c, w, challenge, challenges);
+        out.n_challenges = ps_co_challenges(c, w, challenges);
         out.challenges = challenges;
-        out.grants = (ProtobufCBinaryData){grants.len, grants.data};
+        out.grants = lh_buf_span(&grants);
         out.allowance = ps_co_allowance(c, w, tags);
         out.allowance_tags = tags;
         out.n_allowance_tags = shards;
-        out.n_givers = ps_co_givers(c, m, giver, givers);
+        out.n_givers = ps_co_givers(c, m, givers);
         out.givers = givers;
-        ps_co_answer(c, rq, &out.base);
+        ps_co_answer(c, rq, LH_MESSAGE(lease_reply, &out));
     }
-    free(item);
     free(list);
-    free(point);
     free(points);
     free(tags);
-    free(challenge);
     free(challenges);
     lh_buf_free(&grants);
 }
@@ -382,7 +362,7 @@ static void send_lease(struct ps_coordinator *c, struct lh_request *rq,
 // Refuses a worker whose loop has own data although the settings lease units to it, or the reverse.
 // Once the run ends nothing is leased, so every worker may report that it has drained.
 static LH_MUST lh_err check_data(const struct ps_coordinator *c, const struct ps_co_worker *w,
-                                 const Longhaul__V1__LeaseRequest *m)
+                                 const struct lh_lease_request *m)
 {
     bool own = ps_co_data(c, w) != LH_DATA_LEASED, ends = c->plan.phase > LH_PHASE_RUN;
     if (m->own_data && !own && !ends)
@@ -400,8 +380,7 @@ static LH_MUST lh_err check_data(const struct ps_coordinator *c, const struct ps
 }
 
 // Every unit that a request names is looked up, and one message has room for a million.
-static LH_MUST lh_err check_lists(const struct ps_coordinator *c,
-                                  const Longhaul__V1__LeaseRequest *m)
+static LH_MUST lh_err check_lists(const struct ps_coordinator *c, const struct lh_lease_request *m)
 {
     uint32_t shards = c->conf.manifest->shards;
     bool fits = m->n_holding <= UNITS_SAID && m->n_begun <= UNITS_SAID &&
@@ -414,10 +393,10 @@ static LH_MUST lh_err check_lists(const struct ps_coordinator *c,
                    m->n_holding, m->n_begun, m->n_returned, m->n_claimed, m->n_durable);
 }
 
-void ps_co_on_lease(void *self, struct lh_request *rq, const ProtobufCMessage *message)
+void ps_co_on_lease(void *self, struct lh_request *rq, const void *request)
 {
     struct ps_coordinator *c = self;
-    const Longhaul__V1__LeaseRequest *m = (const Longhaul__V1__LeaseRequest *)message;
+    const struct lh_lease_request *m = request;
     uint64_t id = lh_worker_id(lh_request_peer(rq));
     if (m->worker && m->worker != id) {
         ps_co_refuse(c, rq, lh_fail(LH_ERR_DENIED, "the worker id is not that of the certificate"));
@@ -434,9 +413,8 @@ void ps_co_on_lease(void *self, struct lh_request *rq, const ProtobufCMessage *m
     uint32_t granted = i < c->workers ? c->worker[i].granted : 0; // 0: the worker has not joined
     if (ps_co_is_retiring(c, id)) granted = 0;
     if (!granted || (uint32_t)(m->incarnation >> 32) != granted) {
-        Longhaul__V1__LeaseReply out = LONGHAUL__V1__LEASE_REPLY__INIT;
-        out.unknown = true;
-        ps_co_answer(c, rq, &out.base);
+        struct lh_lease_reply out = {.unknown = true};
+        ps_co_answer(c, rq, LH_MESSAGE(lease_reply, &out));
         return;
     }
     struct ps_co_worker *w = &c->worker[i];
@@ -460,7 +438,7 @@ void ps_co_on_lease(void *self, struct lh_request *rq, const ProtobufCMessage *m
     ps_co_take_away(c, i, m);
     ps_co_lease_drop_closed(c, i);
     if (!w->stall.why) ps_co_pace(c, w); // The speed of a stalled worker sets no H.
-    ps_co_hear_progress(c, w, m->progress, ps_co_local_steps(c, w));
+    ps_co_hear_progress(c, w, &m->progress, ps_co_local_steps(c, w));
     w->stall.failing = m->failing;
     w->gives = m->ahead > 0;
     w->spent |= m->spent && ps_co_data(c, w) == LH_DATA_PRIVATE;

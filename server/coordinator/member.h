@@ -4,8 +4,8 @@
 
 #include "server/coordinator/core.h"
 
-void ps_co_on_join(void *self, struct lh_request *rq, const ProtobufCMessage *m);
-void ps_co_on_lease(void *self, struct lh_request *rq, const ProtobufCMessage *m);
+void ps_co_on_join(void *self, struct lh_request *rq, const void *m);
+void ps_co_on_lease(void *self, struct lh_request *rq, const void *m);
 LH_MUST lh_err ps_co_load_members(struct ps_coordinator *c);
 
 #endif

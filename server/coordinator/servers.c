@@ -10,8 +10,7 @@
 #include "common/format/credit.h"
 #include "common/format/frame.h"
 #include "common/format/manifest.h"
-#include "common/net/head.h"
-#include "longhaul/v1/member.pb-c.h"
+#include "common/net/wire_member.h"
 #include "server/audit.h"
 #include "server/coordinator/balance/away.h"
 #include "server/coordinator/balance/grants.h"
@@ -87,9 +86,9 @@ static lh_err replace_credits(struct ps_coordinator *c, uint32_t shard, uint8_t 
 }
 
 // Takes the shard's credits, in either form.
-static lh_err take_credit(struct ps_coordinator *c, const Longhaul__V1__ShardReport *r)
+static lh_err take_credit(struct ps_coordinator *c, const struct lh_shard_report *r)
 {
-    uint32_t shard = r->head->shard, shards = c->conf.manifest->shards;
+    uint32_t shard = r->head.shard, shards = c->conf.manifest->shards;
     struct ps_co_shard *s = &c->shard[shard];
     bool packed = r->credited_packed.len > 0;
     size_t bytes =
@@ -110,21 +109,21 @@ static lh_err take_credit(struct ps_coordinator *c, const Longhaul__V1__ShardRep
 
 // The shard's report replaces the known values, also when an epoch lost credited units
 // (server/docs/0000-protocol.md#rule-20).
-static lh_err take_shard(struct ps_coordinator *c, const Longhaul__V1__ReportRequest *m,
-                         const Longhaul__V1__ShardReport *r, uint64_t server)
+static lh_err take_shard(struct ps_coordinator *c, const struct lh_report_request *m,
+                         const struct lh_shard_report *r, uint64_t server)
 {
-    if (!r->head || r->head->shard >= c->conf.manifest->shards ||
+    if (!r->has_head || r->head.shard >= c->conf.manifest->shards ||
         r->credited.len > LH_UNITS_MAX / 8 ||
         r->credited_packed.len > lh_credit_packed_bytes(LH_UNITS_MAX / 8, c->conf.manifest->shards))
         return lh_fail(LH_ERR_MALFORMED, "a report of a shard that does not exist");
-    struct ps_co_shard *s = &c->shard[r->head->shard];
-    struct lh_point head = lh_point_of(r->head);
-    LH_TRY(ps_co_heard_owner(c, r->head->shard, m->standby, server, m->process, &head));
-    LH_TRY(ps_co_believe_owner(c, r->head->shard, r->in_sync, r->changes));
-    struct lh_point told = {.epoch = r->head->epoch};
-    LH_TRY(ps_co_adopt_epoch(c, r->head->shard, &told));
+    struct ps_co_shard *s = &c->shard[r->head.shard];
+    const struct lh_point head = r->head.at;
+    LH_TRY(ps_co_heard_owner(c, r->head.shard, m->standby, server, m->process, &head));
+    LH_TRY(ps_co_believe_owner(c, r->head.shard, r->in_sync, r->changes));
+    struct lh_point told = {.epoch = r->head.at.epoch};
+    LH_TRY(ps_co_adopt_epoch(c, r->head.shard, &told));
     // Within an epoch versions only rise: this report was overtaken, or is a duplicate.
-    if (s->reported && r->head->epoch == s->head.epoch && r->head->version < s->head.version)
+    if (s->reported && r->head.at.epoch == s->head.epoch && r->head.at.version < s->head.version)
         return LH_OK;
     LH_TRY(take_credit(c, r));
     s->head = head;
@@ -137,62 +136,59 @@ static lh_err take_shard(struct ps_coordinator *c, const Longhaul__V1__ReportReq
     s->reported = true;
     ps_co_take_admitted(c, r);
     snprintf(s->address, sizeof s->address, "%s", m->address);
-    return ps_co_take_answers(c, r->head->shard, r);
+    return ps_co_take_answers(c, r->head.shard, r);
 }
 
 // A report counts only if its server may report for all of its shards.
-static LH_MUST lh_err check_rights(struct ps_coordinator *c, const Longhaul__V1__ReportRequest *m,
+static LH_MUST lh_err check_rights(struct ps_coordinator *c, const struct lh_report_request *m,
                                    const struct lh_peer *peer)
 {
     if (m->n_shards > c->conf.manifest->shards)
         return lh_fail(LH_ERR_MALFORMED, "a report of %zu shards; the model has %u", m->n_shards,
                        c->conf.manifest->shards);
     for (size_t i = 0; i < m->n_shards; i++) {
-        const Longhaul__V1__Point *head = m->shards[i]->head;
-        if (!head || head->shard >= c->conf.manifest->shards)
+        const struct lh_shard_point *head = &m->shards[i].head;
+        if (!m->shards[i].has_head || head->shard >= c->conf.manifest->shards)
             return lh_fail(LH_ERR_MALFORMED, "a report of a shard that does not exist");
         if (m->standing)
             LH_TRY(ps_co_speaks_as_standby(c, head->shard, peer, m->standby));
         else
             LH_TRY(ps_co_speaks_as_owner(c, head->shard, peer, m->standby));
-        uint64_t begun = m->shards[i]->begun > head->epoch ? m->shards[i]->begun : head->epoch;
-        LH_TRY(ps_co_check_reach(c, head->shard, begun, head->version));
+        uint64_t begun = m->shards[i].begun > head->at.epoch ? m->shards[i].begun : head->at.epoch;
+        LH_TRY(ps_co_check_reach(c, head->shard, begun, head->at.version));
     }
     return LH_OK;
 }
 
-static lh_err take_report(struct ps_coordinator *c, const Longhaul__V1__ReportRequest *m,
+static lh_err take_report(struct ps_coordinator *c, const struct lh_report_request *m,
                           const struct lh_peer *peer, bool *serves)
 {
     uint64_t server = lh_worker_id(peer);
     *serves = false;
     uint32_t version;
-    if (!m->wire) return lh_fail(LH_ERR_VERSION, "a report without wire versions");
-    LH_TRY(lh_wire_negotiate(m->wire->min, m->wire->max, &version));
-    LH_TRY(ps_co_check_run(c, &m->job, &m->manifest));
-    if (strlen(m->address) >= LH_ADDRESS_BYTES)
-        return lh_fail(LH_ERR_MALFORMED, "a report with an address of %zu bytes",
-                       strlen(m->address));
+    if (!m->wire.max) return lh_fail(LH_ERR_VERSION, "a report without wire versions");
+    LH_TRY(lh_wire_negotiate(m->wire.min, m->wire.max, &version));
+    LH_TRY(ps_co_check_run(c, &m->run));
     LH_TRY(check_rights(c, m, peer));
     if (m->standing) return ps_co_turns(c, m, server, serves);
-    for (size_t i = 0; i < m->n_shards; i++) LH_TRY(take_shard(c, m, m->shards[i], server));
+    for (size_t i = 0; i < m->n_shards; i++) LH_TRY(take_shard(c, m, &m->shards[i], server));
     return LH_OK;
 }
 
 // Notes from an accepted report that its server owns its shards (`owns`) or stands by for them.
-static lh_err hear_server(struct ps_coordinator *c, const Longhaul__V1__ReportRequest *m,
+static lh_err hear_server(struct ps_coordinator *c, const struct lh_report_request *m,
                           const struct lh_peer *peer, bool owns)
 {
     for (size_t i = 0; i < m->n_shards; i++) {
-        uint32_t shard = m->shards[i]->head->shard;
+        uint32_t shard = m->shards[i].head.shard;
         struct ps_co_shard *s = &c->shard[shard];
         if (!owns) {
-            ps_co_note_standby(c, peer, m, m->shards[i]);
+            ps_co_note_standby(c, peer, m, &m->shards[i]);
             continue;
         }
         snprintf(s->name, sizeof s->name, "%s", peer->name);
         snprintf(s->region, sizeof s->region, "%s", peer->region);
-        LH_TRY(ps_co_hear_owner_trip(c, shard, ps_co_said_trip(m->trip)));
+        LH_TRY(ps_co_hear_owner_trip(c, shard, m->trip));
     }
     return LH_OK;
 }
@@ -201,139 +197,113 @@ static lh_err hear_server(struct ps_coordinator *c, const Longhaul__V1__ReportRe
 
 // To a standby: the owner that it follows, or the epochs that it must serve.
 static void reply_standby(struct ps_coordinator *c, struct lh_request *rq,
-                          const Longhaul__V1__ReportRequest *m, bool serves,
-                          Longhaul__V1__ReportReply *out)
+                          const struct lh_report_request *m, bool serves,
+                          struct lh_report_reply *out)
 {
     size_t n = m->n_shards;
-    Longhaul__V1__ShardTurn *turn = calloc(n + 1, sizeof *turn),
-                            **turns = calloc(n + 1, sizeof *turns);
-    Longhaul__V1__ShardAddress *owner = calloc(n + 1, sizeof *owner),
-                               **owners = calloc(n + 1, sizeof *owners);
-    bool ok = turn && turns && owner && owners;
+    struct lh_shard_turn *turns = calloc(n + 1, sizeof *turns);
+    struct lh_shard_address *owners = calloc(n + 1, sizeof *owners);
+    bool ok = turns && owners;
     for (size_t i = 0; i < n && ok; i++) {
-        uint32_t id = m->shards[i]->head->shard;
+        uint32_t id = m->shards[i].head.shard;
         const struct ps_co_shard *s = &c->shard[id];
         uint64_t last = ps_co_epoch(s);
-        longhaul__v1__shard_turn__init(turns[i] = &turn[i]);
-        turn[i].shard = id;
-        turn[i].epoch = s->least > last ? s->least : last;
-        longhaul__v1__shard_address__init(owners[i] = &owner[i]);
-        owner[i].shard = id;
-        owner[i].address = (char *)(uintptr_t)s->address; // not modified
-        owner[i].epoch = last;
+        turns[i] = (struct lh_shard_turn){id, s->least > last ? s->least : last};
+        owners[i] = (struct lh_shard_address){.shard = id, .address = s->address, .epoch = last};
     }
     out->n_turns = serves ? n : 0;
     out->turns = turns;
     out->n_owners = serves ? 0 : n;
     out->owners = owners;
     if (ok)
-        ps_co_answer(c, rq, &out->base);
+        ps_co_answer(c, rq, LH_MESSAGE(report_reply, out));
     else
         ps_co_refuse(c, rq, lh_fail(LH_ERR_BUSY, "out of memory"));
-    free(turn);
     free(turns);
-    free(owner);
     free(owners);
 }
 
 struct stands {
-    Longhaul__V1__ShardServer *item, **list;
+    struct lh_shard_server *item;
     size_t count;
 };
 
 // Gathers the servers that may stand by for the shards; without memory, the next answer names them.
-static struct stands tell_stands(const struct ps_coordinator *c,
-                                 const Longhaul__V1__ReportRequest *m)
+static struct stands tell_stands(const struct ps_coordinator *c, const struct lh_report_request *m)
 {
     size_t cap = m->n_shards * PS_CO_RIGHTS + 1;
-    struct stands t = {calloc(cap, sizeof *t.item), calloc(cap, sizeof *t.list), 0};
-    for (size_t i = 0; i < m->n_shards && t.item && t.list; i++) {
+    struct stands t = {calloc(cap, sizeof *t.item), 0};
+    for (size_t i = 0; i < m->n_shards && t.item; i++) {
         uint64_t id[PS_CO_RIGHTS];
-        uint32_t shard = m->shards[i]->head->shard;
+        uint32_t shard = m->shards[i].head.shard;
         size_t n = ps_co_servers_of(c, shard, id);
-        for (size_t k = 0; k < n; k++) {
-            Longhaul__V1__ShardServer *to = t.list[t.count] = &t.item[t.count];
-            t.count++;
-            longhaul__v1__shard_server__init(to);
-            to->shard = shard;
-            to->server = id[k];
-        }
+        for (size_t k = 0; k < n; k++) t.item[t.count++] = (struct lh_shard_server){shard, id[k]};
     }
     return t;
 }
 
 // The answer asks about at least one copy of every shard. Without memory, the next one asks.
 static void reply_owner(struct ps_coordinator *c, struct lh_request *rq,
-                        const Longhaul__V1__ReportRequest *m, Longhaul__V1__ReportReply *out)
+                        const struct lh_report_request *m, struct lh_report_reply *out)
 {
     struct lh_buf plan = lh_buf(LH_SMALL_BYTES);
     size_t n = m->n_shards, each = n < COPIES_ASKED ? COPIES_ASKED / (n + 1) + 1 : 1;
-    Longhaul__V1__Point *item = calloc(n * each + 1, sizeof *item),
-                        **list = calloc(n * each + 1, sizeof *list);
-    for (size_t i = 0; i < n && item && list; i++)
-        out->n_copies += ps_co_ask_copies(c, m->shards[i]->head->shard, each, item + out->n_copies);
-    for (size_t i = 0; i < out->n_copies; i++) list[i] = &item[i];
-    out->copies = list;
+    struct lh_shard_point *copies = calloc(n * each + 1, sizeof *copies);
+    for (size_t i = 0; i < n && copies; i++)
+        out->n_copies += ps_co_ask_copies(c, m->shards[i].head.shard, each, copies + out->n_copies);
+    out->copies = copies;
     struct stands stands = tell_stands(c, m);
-    out->servers = stands.list;
+    out->servers = stands.item;
     out->n_servers = stands.count;
     if (c->plan.number && !c->stopped) lh_plan_write(&c->plan, &plan);
-    out->plan = (ProtobufCBinaryData){plan.len, plan.data};
+    out->plan = lh_buf_span(&plan);
     if (lh_buf_err(&plan))
         ps_co_refuse(c, rq, lh_fail(LH_ERR_BUSY, "out of memory"));
     else
-        ps_co_answer(c, rq, &out->base);
+        ps_co_answer(c, rq, LH_MESSAGE(report_reply, out));
     lh_buf_free(&plan);
     free(stands.item);
-    free(stands.list);
-    free(item);
-    free(list);
+    free(copies);
 }
 
 struct told {
-    Longhaul__V1__ShardMove *move, **list;
+    struct lh_shard_move *move;
     size_t count;
 };
 
 // Gathers the server's moves; without memory, the next answer has them.
-static struct told tell_moves(const struct ps_coordinator *c, const Longhaul__V1__ReportRequest *m)
+static struct told tell_moves(const struct ps_coordinator *c, const struct lh_report_request *m)
 {
-    struct told t = {calloc(m->n_shards + 1, sizeof *t.move),
-                     calloc(m->n_shards + 1, sizeof *t.list), 0};
-    for (size_t i = 0; i < m->n_shards && t.move && t.list; i++) {
-        const Longhaul__V1__ShardReport *r = m->shards[i];
-        t.list[t.count] = &t.move[t.count];
-        t.count += ps_co_tell_move(&c->shard[r->head->shard], m, r, &t.move[t.count]);
+    struct told t = {calloc(m->n_shards + 1, sizeof *t.move), 0};
+    for (size_t i = 0; i < m->n_shards && t.move; i++) {
+        const struct lh_shard_report *r = &m->shards[i];
+        t.count += ps_co_tell_move(&c->shard[r->head.shard], m, r, &t.move[t.count]);
     }
     return t;
 }
 
 struct keys {
-    struct lh_grant_key *key;
-    Longhaul__V1__ShardKey *item, **list;
+    struct lh_shard_key *item;
     size_t count;
 };
 
 // The keys of the reported shards; without memory, the next answer has them.
-static struct keys tell_keys(const struct ps_coordinator *c, const Longhaul__V1__ReportRequest *m)
+static struct keys tell_keys(const struct ps_coordinator *c, const struct lh_report_request *m)
 {
-    size_t n = m->n_shards + 1;
-    struct keys k = {calloc(n, sizeof *k.key), calloc(n, sizeof *k.item), calloc(n, sizeof *k.list),
-                     0};
-    for (size_t i = 0; i < m->n_shards && k.key && k.item && k.list; i++, k.count++) {
-        uint32_t shard = m->shards[i]->head->shard;
-        k.key[i] = ps_co_shard_key(c, shard);
-        longhaul__v1__shard_key__init(k.list[i] = &k.item[i]);
+    struct keys k = {calloc(m->n_shards + 1, sizeof *k.item), 0};
+    for (size_t i = 0; i < m->n_shards && k.item; i++, k.count++) {
+        uint32_t shard = m->shards[i].head.shard;
+        struct lh_grant_key key = ps_co_shard_key(c, shard);
         k.item[i].shard = shard;
-        k.item[i].key = (ProtobufCBinaryData){LH_GRANT_KEY_BYTES, k.key[i].b};
+        memcpy(k.item[i].key, key.b, sizeof k.item[i].key);
     }
     return k;
 }
 
-void ps_co_on_report(void *self, struct lh_request *rq, const ProtobufCMessage *message)
+void ps_co_on_report(void *self, struct lh_request *rq, const void *request)
 {
     struct ps_coordinator *c = self;
-    const Longhaul__V1__ReportRequest *m = (const Longhaul__V1__ReportRequest *)message;
+    const struct lh_report_request *m = request;
     bool serves;
     lh_err err = take_report(c, m, lh_request_peer(rq), &serves);
     if (!err) err = hear_server(c, m, lh_request_peer(rq), serves || !m->standing);
@@ -346,127 +316,106 @@ void ps_co_on_report(void *self, struct lh_request *rq, const ProtobufCMessage *
         return;
     }
     ps_co_tick(c);
-    Longhaul__V1__ReportReply out = LONGHAUL__V1__REPORT_REPLY__INIT;
-    Longhaul__V1__Wire wire = lh_head_wire();
-    out.wire = &wire;
     struct told told = tell_moves(c, m);
-    out.moves = told.list;
-    out.n_moves = told.count;
-    Longhaul__V1__RefoldOrder order;
-    order.to = NULL;
-    if (!m->standing && ps_co_refold_tell(c, m, &order)) out.refold = &order;
     struct keys keys = tell_keys(c, m);
-    out.keys = keys.list;
-    out.n_keys = keys.count;
+    struct lh_report_reply out = {.wire = lh_versions_ours(),
+                                  .n_moves = told.count,
+                                  .n_keys = keys.count,
+                                  .moves = told.move,
+                                  .keys = keys.item};
+    out.has_refold = !m->standing && ps_co_refold_tell(c, m, &out.refold);
     if (m->standing)
         reply_standby(c, rq, m, serves, &out);
     else
         reply_owner(c, rq, m, &out);
-    free(order.to);
-    free(keys.key);
+    free((uint64_t *)(uintptr_t)out.refold.to); // made by ps_co_refold_tell()
     free(keys.item);
-    free(keys.list);
-    free(told.list);
     free(told.move);
 }
 
 // ---------------------------------------------------------------- epochs
 
-static lh_err check_epoch(struct ps_coordinator *c, const Longhaul__V1__EpochRequest *m)
+static lh_err check_epoch(struct ps_coordinator *c, const struct lh_epoch_request *m)
 {
     uint32_t version;
-    if (!m->wire) return lh_fail(LH_ERR_VERSION, "an epoch's request without wire versions");
-    LH_TRY(lh_wire_negotiate(m->wire->min, m->wire->max, &version));
-    LH_TRY(ps_co_check_run(c, &m->job, &m->manifest));
-    if (m->shard >= c->conf.manifest->shards || strlen(m->address) >= LH_ADDRESS_BYTES)
+    if (!m->wire.max) return lh_fail(LH_ERR_VERSION, "an epoch's request without wire versions");
+    LH_TRY(lh_wire_negotiate(m->wire.min, m->wire.max, &version));
+    LH_TRY(ps_co_check_run(c, &m->run));
+    if (m->shard >= c->conf.manifest->shards)
         return lh_fail(LH_ERR_MALFORMED, "an epoch of a shard that does not exist");
-    if (m->open && (m->open->chain.len != LH_HASH_BYTES || !m->open->epoch))
+    if (m->has_open && (!m->open.chained || !m->open.at.epoch))
         return lh_fail(LH_ERR_MALFORMED, "an epoch without the history that it begins from");
     return LH_OK;
 }
 
-static lh_err take_epoch(struct ps_coordinator *c, const Longhaul__V1__EpochRequest *m,
+static lh_err take_epoch(struct ps_coordinator *c, const struct lh_epoch_request *m,
                          const struct lh_peer *peer, bool *opened)
 {
     uint64_t server = lh_worker_id(peer);
     *opened = false;
     LH_TRY(check_epoch(c, m));
     LH_TRY(ps_co_speaks_to_serve(c, m->shard, peer, m->standby, m->below_stable));
-    if (m->open) LH_TRY(ps_co_check_reach(c, m->shard, m->open->epoch, m->open->version));
+    if (m->has_open) LH_TRY(ps_co_check_reach(c, m->shard, m->open.at.epoch, m->open.at.version));
     struct ps_co_shard *s = &c->shard[m->shard];
-    bool opens = ps_co_use_ticket(s, m->ticket) && m->open; // otherwise it only asks
+    bool opens = ps_co_use_ticket(s, m->ticket) && m->has_open; // otherwise it only asks
     if (m->below_stable && opens) LH_TRY(ps_co_give_up_owner(c, m->shard, m->standby, server));
     if (!m->below_stable) LH_TRY(ps_co_check_owner(c, m->shard, m->standby));
-    if (m->starts && !m->open) return LH_OK; // it serves at once, or asks again without `starts`
+    if (m->starts && !m->has_open)
+        return LH_OK; // it serves at once, or asks again without `starts`
     snprintf(s->address, sizeof s->address, "%s", m->address);
     s->unwanted |= s->move.target != 0;
     if (!opens) return LH_OK;
-    struct lh_point p = {m->open->epoch, m->open->version, {{0}}};
-    memcpy(p.chain.b, m->open->chain.data, LH_HASH_BYTES);
-    return ps_co_open_epoch(c, m->shard, m->expect, &p, m->token, m->from, m->below_stable,
+    return ps_co_open_epoch(c, m->shard, m->expect, &m->open.at, m->token, m->from, m->below_stable,
                             m->rewound, opened);
-}
-
-static Longhaul__V1__Point point_of(uint32_t shard, const struct lh_point *p)
-{
-    return lh_head_point(shard, p->epoch, p->version, &p->chain);
 }
 
 static void reply_epoch(struct ps_coordinator *c, struct lh_request *rq, uint32_t shard,
                         bool opened)
 {
     struct ps_co_shard *s = &c->shard[shard];
-    Longhaul__V1__EpochReply out = LONGHAUL__V1__EPOCH_REPLY__INIT;
-    Longhaul__V1__Wire wire = lh_head_wire();
-    Longhaul__V1__Point stable, head;
-    Longhaul__V1__Point *point = calloc(s->epochs + 1, sizeof *point),
-                        **list = calloc(s->epochs + 1, sizeof *list);
+    struct lh_shard_point *begun = calloc(s->epochs + 1, sizeof *begun);
     uint64_t *live = calloc(c->workers + 1, sizeof *live);
-    out.wire = &wire;
-    out.opened = opened;
-    out.token = s->token;
-    out.ticket = s->ticket;
-    out.standby = s->standby;
-    out.reserved = s->move.epoch;
+    struct lh_epoch_reply out = {.wire = lh_versions_ours(),
+                                 .opened = opened,
+                                 .begun = begun,
+                                 .token = s->token,
+                                 .has_stable = s->stable.version > 0,
+                                 .has_head = s->head.version > 0,
+                                 .stable = {shard, true, s->stable},
+                                 .head = {shard, true, s->head},
+                                 .live = live,
+                                 .standby = s->standby,
+                                 .process = s->reported ? s->process : 0,
+                                 .reserved = s->move.epoch,
+                                 .ticket = s->ticket,
+                                 .stable_digest = s->stable_digest,
+                                 .regions = ps_co_regions(c),
+                                 .chosen = lh_span(s->choice.b, s->choice_bytes)};
     if (c->plan.phase == LH_PHASE_END && shard < c->plan.ends) out.end = c->plan.end[shard] + 1;
     if (s->standby && s->held_by == s->standby) out.held_at = s->held_at;
-    out.process = s->reported ? s->process : 0;
-    out.regions = ps_co_regions(c);
-    out.chosen = (ProtobufCBinaryData){s->choice_bytes, s->choice.b};
-    if (lh_point_named(&s->stable_digest))
-        out.stable_digest = (ProtobufCBinaryData){LH_HASH_BYTES, s->stable_digest.b};
-    out.begun = list;
-    out.live = live;
-    stable = point_of(shard, &s->stable);
-    head = point_of(shard, &s->head);
-    if (s->stable.version) out.stable = &stable;
-    if (s->head.version) out.head = &head;
-    if (!point || !list || !live) {
+    if (!begun || !live) {
         ps_co_refuse(c, rq, lh_fail(LH_ERR_BUSY, "out of memory"));
     } else {
-        for (; out.n_begun < s->epochs; out.n_begun++) {
-            point[out.n_begun] = point_of(shard, &s->begun[out.n_begun]);
-            list[out.n_begun] = &point[out.n_begun];
-        }
+        for (size_t i = 0; i < s->epochs; i++)
+            begun[out.n_begun++] = (struct lh_shard_point){shard, true, s->begun[i]};
         for (uint32_t i = 0; i < c->workers; i++)
             if (c->worker[i].live) live[out.n_live++] = c->worker[i].id;
-        ps_co_answer(c, rq, &out.base);
+        ps_co_answer(c, rq, LH_MESSAGE(epoch_reply, &out));
     }
-    free(point);
-    free(list);
+    free(begun);
     free(live);
 }
 
-void ps_co_on_epoch(void *self, struct lh_request *rq, const ProtobufCMessage *message)
+void ps_co_on_epoch(void *self, struct lh_request *rq, const void *request)
 {
     struct ps_coordinator *c = self;
-    const Longhaul__V1__EpochRequest *m = (const Longhaul__V1__EpochRequest *)message;
+    const struct lh_epoch_request *m = request;
     bool opened;
     lh_err err = take_epoch(c, m, lh_request_peer(rq), &opened);
     if (!err) {
         if (opened)
             ps_audit(c->conf.audit, "audit.epoch", lh_request_peer(rq), "shard %u: epoch %llu",
-                     m->shard, (unsigned long long)m->open->epoch);
+                     m->shard, (unsigned long long)m->open.at.epoch);
         reply_epoch(c, rq, m->shard, opened);
         return;
     }

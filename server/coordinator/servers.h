@@ -4,7 +4,7 @@
 
 #include "server/coordinator/core.h"
 
-void ps_co_on_report(void *self, struct lh_request *rq, const ProtobufCMessage *m);
-void ps_co_on_epoch(void *self, struct lh_request *rq, const ProtobufCMessage *m);
+void ps_co_on_report(void *self, struct lh_request *rq, const void *m);
+void ps_co_on_epoch(void *self, struct lh_request *rq, const void *m);
 
 #endif

@@ -14,7 +14,7 @@
 #include <string.h>
 
 #include "common/format/manifest.h"
-#include "longhaul/v1/member.pb-c.h"
+#include "common/net/wire_member.h"
 #include "server/coordinator/commit.h"
 #include "server/coordinator/silence.h"
 
@@ -86,11 +86,6 @@ const char *ps_co_bound_text(char out[80], int64_t bound_ns, const struct lh_tri
 
 // ---------------------------------------------------------------- trips
 
-struct lh_trip ps_co_said_trip(const Longhaul__V1__Trip *m)
-{
-    return m ? lh_trip_said(m->mean_us, m->spread_us) : (struct lh_trip){0};
-}
-
 // Is the stored trip so far off that a restarted coordinator would misjudge silence?
 static bool is_off(int64_t bound, int64_t stored)
 {
@@ -114,10 +109,9 @@ static struct lh_trip get_trip(struct lh_cursor *at)
                             (int64_t)(spread < most ? spread : most)};
 }
 
-lh_err ps_co_hear_worker_trip(struct ps_coordinator *c, struct ps_co_worker *w,
-                              const Longhaul__V1__Trip *m)
+lh_err ps_co_hear_worker_trip(struct ps_coordinator *c, struct ps_co_worker *w, struct lh_trip trip)
 {
-    w->trip = ps_co_said_trip(m);
+    w->trip = trip;
     if (!is_off(of_worker(c, &w->trip), of_worker(c, &w->stored_trip))) return LH_OK;
     char key[32];
     struct lh_buf b = lh_buf(16);

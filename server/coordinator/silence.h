@@ -5,7 +5,7 @@
 
 #include "server/coordinator/core.h"
 
-struct Longhaul__V1__Trip;
+struct lh_trip;
 
 int64_t ps_co_worker_bound(const struct ps_coordinator *c, const struct ps_co_worker *w);
 int64_t ps_co_owner_bound(const struct ps_coordinator *c, const struct ps_co_shard *s);
@@ -18,10 +18,9 @@ int64_t ps_co_rest(const struct ps_coordinator *c); // the listener's rest after
 const char *ps_co_bound_text(char out[80], int64_t bound_ns, const struct lh_trip *trip);
 
 // ---- trips, as members report them
-struct lh_trip ps_co_said_trip(const struct Longhaul__V1__Trip *m); // NULL: none was reported
 // Takes the trip that a worker reports; NULL: none.
 LH_MUST lh_err ps_co_hear_worker_trip(struct ps_coordinator *c, struct ps_co_worker *w,
-                                      const struct Longhaul__V1__Trip *m);
+                                      struct lh_trip trip);
 // Takes the trip of the server that owns the shard.
 LH_MUST lh_err ps_co_hear_owner_trip(struct ps_coordinator *c, uint32_t shard, struct lh_trip trip);
 LH_MUST lh_err ps_co_load_trips(struct ps_coordinator *c); // after the members

@@ -23,8 +23,7 @@
 #include <string.h>
 
 #include "common/format/manifest.h"
-#include "common/net/head.h"
-#include "longhaul/v1/member.pb-c.h"
+#include "common/net/wire_member.h"
 #include "server/coordinator/commit.h"
 #include "server/coordinator/watch/expelled.h"
 #include "server/coordinator/watch/stall.h"
@@ -231,19 +230,19 @@ static bool is_proved(const struct ps_co_claim *claim, const struct lh_point *p)
 }
 
 static lh_err take_possession(struct ps_coordinator *c, struct ps_co_worker *w,
-                              const Longhaul__V1__Possession *m)
+                              const struct lh_possession *m)
 {
     struct ps_co_claim *claim = &w->claim[m->shard];
     struct ps_co_proved p = {.at = claim->vouched};
     bool asked = p.at.version && m->version == p.at.version && m->epoch == p.at.epoch &&
-                 !memcmp(m->challenge.data, claim->challenge.b, LH_HASH_BYTES);
+                 lh_hash_equal(&m->challenge, &claim->challenge);
     if (!asked || is_proved(claim, &p.at)) return LH_OK;
-    if (memcmp(m->answer.data, claim->answer.b, LH_HASH_BYTES) != 0) {
+    if (!lh_hash_equal(&m->answer, &claim->answer)) {
         refuse(c, w, m->shard, &p.at, "is not what the server had: it does not hold that state");
         claim->vouched = (struct lh_point){0};
         return LH_OK;
     }
-    memcpy(p.digest.b, m->digest.data, LH_HASH_BYTES);
+    p.digest = m->digest;
     claim->proved[claim->proofs++ % PS_CO_PROVED] = p;
     return look(c, m->shard);
 }
@@ -255,41 +254,33 @@ static LH_MUST lh_err make_claims(struct ps_coordinator *c, struct ps_co_worker 
 }
 
 lh_err ps_co_take_durable(struct ps_coordinator *c, struct ps_co_worker *w,
-                          const Longhaul__V1__LeaseRequest *m)
+                          const struct lh_lease_request *m)
 {
     uint32_t shards = c->conf.manifest->shards;
     LH_TRY(make_claims(c, w));
     for (uint32_t i = 0; i < shards; i++) w->claim[i].said = (struct lh_point){0};
     for (size_t i = 0; i < m->n_durable; i++) {
-        struct lh_point p = lh_point_of(m->durable[i]);
-        if (m->durable[i]->shard >= shards || m->durable[i]->chain.len != LH_HASH_BYTES) continue;
-        struct ps_co_claim *claim = &w->claim[m->durable[i]->shard];
-        if (!same(&claim->refused, &p)) claim->said = p;
+        const struct lh_shard_point *p = &m->durable[i];
+        if (p->shard >= shards || !p->chained) continue;
+        struct ps_co_claim *claim = &w->claim[p->shard];
+        if (!same(&claim->refused, &p->at)) claim->said = p->at;
     }
     for (size_t i = 0; i < m->n_possessions; i++) {
-        const Longhaul__V1__Possession *p = m->possessions[i];
-        bool whole = p->challenge.len == LH_HASH_BYTES && p->answer.len == LH_HASH_BYTES &&
-                     p->digest.len == LH_HASH_BYTES;
-        if (p->shard < shards && whole) LH_TRY(take_possession(c, w, p));
+        const struct lh_possession *p = &m->possessions[i];
+        if (p->shard < shards) LH_TRY(take_possession(c, w, p));
     }
     return LH_OK;
 }
 
 size_t ps_co_challenges(const struct ps_coordinator *c, const struct ps_co_worker *w,
-                        Longhaul__V1__Challenge *item, Longhaul__V1__Challenge **list)
+                        struct lh_challenge *out)
 {
     size_t n = 0;
     for (uint32_t i = 0; w->claim && i < c->conf.manifest->shards; i++) {
         struct ps_co_claim *claim = &w->claim[i];
         const struct lh_point *p = &claim->vouched;
         if (!p->version || !counts(&c->shard[i], p) || is_proved(claim, p)) continue;
-        longhaul__v1__challenge__init(&item[n]);
-        item[n].shard = i;
-        item[n].epoch = p->epoch;
-        item[n].version = p->version;
-        item[n].challenge = (ProtobufCBinaryData){LH_HASH_BYTES, claim->challenge.b};
-        list[n] = &item[n];
-        n++;
+        out[n++] = (struct lh_challenge){i, p->epoch, p->version, claim->challenge};
     }
     return n;
 }
@@ -303,7 +294,7 @@ void ps_co_forget_copies(struct ps_co_worker *w)
 // ---------------------------------------------------------------- what the server says of it
 
 size_t ps_co_ask_copies(struct ps_coordinator *c, uint32_t shard, size_t max,
-                        Longhaul__V1__Point *out)
+                        struct lh_shard_point *out)
 {
     struct ps_co_shard *s = &c->shard[shard];
     size_t n = 0;
@@ -315,43 +306,36 @@ size_t ps_co_ask_copies(struct ps_coordinator *c, uint32_t shard, size_t max,
         if (same(&claim->said, &claim->vouched) || is_proved(claim, &claim->said)) continue;
         struct lh_point *p = &claim->asked;
         *p = claim->said;
-        Longhaul__V1__Point point = lh_head_point(shard, p->epoch, p->version, &p->chain);
         bool again = false;
         for (size_t i = 0; i < n && !again; i++)
-            again = out[i].version == p->version &&
-                    !memcmp(out[i].chain.data, p->chain.b, LH_HASH_BYTES);
-        if (!again) out[n++] = point;
+            again = out[i].at.version == p->version && lh_hash_equal(&out[i].at.chain, &p->chain);
+        if (!again) out[n++] = (struct lh_shard_point){shard, true, *p};
     }
     s->asked_up_to = c->workers ? (s->asked_up_to + seen) % c->workers : 0;
     return n;
 }
 
-static bool is_foreign(const struct lh_point *p, const Longhaul__V1__ShardReport *r)
+static bool is_foreign(const struct lh_point *p, const struct lh_shard_report *r)
 {
-    for (size_t i = 0; i < r->n_foreign; i++) {
-        struct lh_point of = lh_point_of(r->foreign[i]);
-        if (same(p, &of)) return true;
-    }
+    for (size_t i = 0; i < r->n_foreign; i++)
+        if (same(p, &r->foreign[i].at)) return true;
     return false;
 }
 
 static void take_vouched(struct ps_co_claim *claim, const struct lh_point *p,
-                         const Longhaul__V1__ShardReport *r)
+                         const struct lh_shard_report *r)
 {
     for (size_t i = 0; i < r->n_held; i++) {
-        const Longhaul__V1__Vouched *v = r->held[i];
-        struct lh_point of = lh_point_of(v->of);
-        if (!same(p, &of) || v->challenge.len != LH_HASH_BYTES || v->answer.len != LH_HASH_BYTES)
-            continue;
-        claim->vouched = of;
-        memcpy(claim->challenge.b, v->challenge.data, LH_HASH_BYTES);
-        memcpy(claim->answer.b, v->answer.data, LH_HASH_BYTES);
+        const struct lh_vouched *v = &r->held[i];
+        if (!same(p, &v->of.at)) continue;
+        claim->vouched = v->of.at;
+        claim->challenge = v->challenge;
+        claim->answer = v->answer;
         return;
     }
 }
 
-lh_err ps_co_take_answers(struct ps_coordinator *c, uint32_t shard,
-                          const Longhaul__V1__ShardReport *r)
+lh_err ps_co_take_answers(struct ps_coordinator *c, uint32_t shard, const struct lh_shard_report *r)
 {
     for (uint32_t i = 0; i < c->workers; i++) {
         struct ps_co_claim *claim = c->worker[i].claim ? &c->worker[i].claim[shard] : NULL;

@@ -5,10 +5,10 @@
 
 #include "server/coordinator/core.h"
 
-struct Longhaul__V1__Challenge;
-struct Longhaul__V1__LeaseRequest;
-struct Longhaul__V1__Point;
-struct Longhaul__V1__ShardReport;
+struct lh_challenge;
+struct lh_lease_request;
+struct lh_shard_point;
+struct lh_shard_report;
 
 enum { PS_CO_PROVED = 8 }; // a worker stores fewer unstable copies
 
@@ -24,19 +24,18 @@ struct ps_co_claim {             // a worker's durable copies of a shard
 
 // Takes the claims and the proofs of a lease request.
 LH_MUST lh_err ps_co_take_durable(struct ps_coordinator *c, struct ps_co_worker *w,
-                                  const struct Longhaul__V1__LeaseRequest *m);
+                                  const struct lh_lease_request *m);
 // The challenges for a worker, at most one per shard. They borrow from the coordinator.
 size_t ps_co_challenges(const struct ps_coordinator *c, const struct ps_co_worker *w,
-                        struct Longhaul__V1__Challenge *item,
-                        struct Longhaul__V1__Challenge **list);
+                        struct lh_challenge *out);
 void ps_co_forget_copies(struct ps_co_worker *w); // the worker or its directory is gone
 // The copies to ask a shard's server about in the answer to its report; returns their number, at
 // most `max`. They borrow from the coordinator.
 size_t ps_co_ask_copies(struct ps_coordinator *c, uint32_t shard, size_t max,
-                        struct Longhaul__V1__Point *out);
+                        struct lh_shard_point *out);
 // Takes the server's answers from its next report.
 LH_MUST lh_err ps_co_take_answers(struct ps_coordinator *c, uint32_t shard,
-                                  const struct Longhaul__V1__ShardReport *r);
+                                  const struct lh_shard_report *r);
 // Number of regions of all workers ever joined and not expelled.
 uint32_t ps_co_regions(const struct ps_coordinator *c);
 LH_MUST lh_err ps_co_store_point(struct ps_coordinator *c, uint32_t shard);

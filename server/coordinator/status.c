@@ -26,7 +26,7 @@
 #include "common/format/json.h"
 #include "common/format/manifest.h"
 #include "common/privacy/account.h"
-#include "longhaul/v1/member.pb-c.h"
+#include "common/net/wire_admin.h"
 #include "server/coordinator/balance/away.h"
 #include "server/coordinator/balance/crossed.h"
 #include "server/coordinator/balance/decided.h"
@@ -142,8 +142,7 @@ static bool matches(const char *wanted, const char *value)
     return !wanted[0] || strcmp(wanted, value) == 0;
 }
 
-static bool wanted(const struct ps_coordinator *c, const Longhaul__V1__StatusRequest *q,
-                   uint64_t unit)
+static bool wanted(const struct ps_coordinator *c, const struct lh_status_request *q, uint64_t unit)
 {
     const struct lh_unit *u = ps_co_unit(c, unit);
     const struct ps_co_worker *w = holder_of(c, unit);
@@ -172,10 +171,9 @@ static json_t *row_of(const struct ps_coordinator *c, uint64_t unit)
     return row;
 }
 
-lh_err ps_co_leases(const struct ps_coordinator *c, const ProtobufCMessage *request,
+lh_err ps_co_leases(const struct ps_coordinator *c, const struct lh_status_request *q,
                     struct lh_buf *out)
 {
-    const Longhaul__V1__StatusRequest *q = (const Longhaul__V1__StatusRequest *)request;
     uint32_t limit = q->limit && q->limit < PAGE_MAX ? q->limit : PAGE_MAX;
     json_t *rows = json_array();
     uint64_t u = q->from, end = q->from < c->units ? q->from : c->units;
@@ -442,25 +440,24 @@ lh_err ps_co_status_slice(struct ps_coordinator *c, uint64_t *number, uint64_t f
     return lh_buf_err(out);
 }
 
-void ps_co_on_status(void *self, struct lh_request *rq, const ProtobufCMessage *m)
+void ps_co_on_status(void *self, struct lh_request *rq, const void *request)
 {
-    const Longhaul__V1__StatusRequest *q = (const Longhaul__V1__StatusRequest *)m;
-    Longhaul__V1__StatusReply out = LONGHAUL__V1__STATUS_REPLY__INIT;
+    const struct lh_status_request *q = request;
+    struct lh_status_reply out = {.text = q->text};
     struct lh_buf json = lh_buf(LH_SMALL_BYTES);
     lh_err err = LH_OK;
-    out.text = q->text;
     if (!q->part[0])
         err = ps_co_status_slice(self, &out.text, q->from, &json, &out.bytes);
     else if (!strcmp(q->part, "leases"))
-        err = ps_co_leases(self, m, &json);
+        err = ps_co_leases(self, q, &json);
     else
         err = lh_fail(LH_ERR_UNSUPPORTED, "no part %.40s of a coordinator's status", q->part);
     lh_put_u8(&json, 0);
-    out.json = (char *)json.data;
+    out.json = (const char *)json.data;
     if (!err) err = lh_buf_err(&json);
     if (err)
         ps_co_refuse(self, rq, err);
     else
-        ps_co_answer(self, rq, &out.base);
+        ps_co_answer(self, rq, LH_MESSAGE(status_reply, &out));
     lh_buf_free(&json);
 }

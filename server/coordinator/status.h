@@ -4,10 +4,12 @@
 
 #include "server/coordinator/core.h"
 
+struct lh_status_request;
+
 // A page of units as JSON.
-LH_MUST lh_err ps_co_leases(const struct ps_coordinator *c, const ProtobufCMessage *request,
+LH_MUST lh_err ps_co_leases(const struct ps_coordinator *c, const struct lh_status_request *q,
                             struct lh_buf *out);
-void ps_co_on_status(void *self, struct lh_request *rq, const ProtobufCMessage *m);
+void ps_co_on_status(void *self, struct lh_request *rq, const void *m);
 LH_MUST lh_err ps_co_load_status(struct ps_coordinator *c); // drops a status not yet durable
 
 // A slice of the whole state's text, which one operator at a time reads: *number 0 starts over, and

@@ -2,7 +2,7 @@
 // over all lives, wherever it was killed; its rate follows the log; which server it misses.
 #include <jansson.h>
 
-#include "common/net/head.h"
+#include "tests/head.h"
 #include "tests/cores/life.h"
 #include "worker/replica/follow.h"
 #include "worker/privacy/private.h"

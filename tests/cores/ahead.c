@@ -187,11 +187,10 @@ static void the_forecast_lets_both_end_together(void **state)
 // As `longhaul get leases` tells it.
 static const char *lease_of(struct rig *r, uint64_t unit, json_t **page)
 {
-    Longhaul__V1__StatusRequest m = LONGHAUL__V1__STATUS_REQUEST__INIT;
+    const struct lh_status_request m = {
+        .from = unit, .limit = 1, .state = "", .home = "", .language = "", .worker = ""};
     struct lh_buf out = lh_buf(LH_SMALL_BYTES);
-    m.from = unit;
-    m.limit = 1;
-    assert_int_equal(ps_co_leases(r->coordinator, &m.base, &out), LH_OK);
+    assert_int_equal(ps_co_leases(r->coordinator, &m, &out), LH_OK);
     json_decref(*page);
     *page = json_loadb((const char *)out.data, out.len, 0, NULL);
     lh_buf_free(&out);
@@ -406,9 +405,9 @@ static void who_leaves_gives_back_what_it_has_not_begun(void **state)
     struct rig *r = begun(40);
     struct both b = busy_and_dry(r);
     struct ps_co_worker *named;
-    Longhaul__V1__DrainRequest m = LONGHAUL__V1__DRAIN_REQUEST__INIT;
+    struct lh_drain_request m = {.region = "", .worker = ""};
     m.worker = r->w[1].self.name;
-    assert_int_equal(ps_co_drain(r->coordinator, &m.base, &named), LH_OK);
+    assert_int_equal(ps_co_drain(r->coordinator, &m, &named), LH_OK);
     struct heard asked = say(r, 1, &b.slow);
     assert_int_equal(asked.recalls, 38);
     memcpy(b.slow.returned, asked.recalled + 30, 8 * sizeof *asked.recalled);

@@ -521,12 +521,12 @@ static void a_loop_that_spoils_life_after_life_is_failing(void **state_)
 
 static void drain(bool undo, bool finish)
 {
-    Longhaul__V1__DrainRequest m = LONGHAUL__V1__DRAIN_REQUEST__INIT;
+    struct lh_drain_request m = {.region = "", .worker = ""};
     struct ps_co_worker *named;
     m.region = m.worker = (char *)(uintptr_t) ""; // only read
     m.undo = undo;
     m.end = finish;
-    assert_int_equal(ps_co_drain(play->l->rig->coordinator, &m.base, &named), LH_OK);
+    assert_int_equal(ps_co_drain(play->l->rig->coordinator, &m, &named), LH_OK);
     rig_settle(play->l->rig);
 }
 

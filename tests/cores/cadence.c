@@ -365,10 +365,10 @@ struct cuts {
 // The run stands still, or goes on.
 static void drain(struct rig *r, bool undo)
 {
-    Longhaul__V1__DrainRequest m = LONGHAUL__V1__DRAIN_REQUEST__INIT;
+    struct lh_drain_request m = {.region = "", .worker = ""};
     struct ps_co_worker *found;
     m.undo = undo;
-    assert_int_equal(ps_co_drain(r->coordinator, &m.base, &found), LH_OK);
+    assert_int_equal(ps_co_drain(r->coordinator, &m, &found), LH_OK);
 }
 
 // `dry`: of what comes after the worker had nothing to train for some seconds.

@@ -1,7 +1,7 @@
 // A version alone says nothing: a peer that names another history of the same epoch is told apart
 // by its chain, be it of the newest version or of one that only the log knows
 // (server/docs/0000-protocol.md#rule-14, #rule-21).
-#include "common/net/head.h"
+#include "tests/head.h"
 #include "server/push/insync.h"
 #include "tests/cores/rig.h"
 

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/net/head.h"
+#include "tests/head.h"
 #include "kernels/state/possession.h"
 #include "server/coordinator/stable.h"
 #include "tests/cores/rig.h"

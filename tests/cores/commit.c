@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "common/net/head.h"
+#include "tests/head.h"
 #include "server/coordinator/commit.h"
 #include "server/coordinator/drain.h"
 #include "server/coordinator/grant.h"
@@ -204,19 +204,19 @@ static void units_of_a_lost_worker_are_freed_when_there_is_room(void **state)
 static void a_wish_that_found_no_room_was_not_heard(void **state)
 {
     struct rig *r = *state;
-    Longhaul__V1__DrainRequest m = LONGHAUL__V1__DRAIN_REQUEST__INIT;
+    struct lh_drain_request m = {.region = "", .worker = ""};
     struct ps_co_worker *who;
     begin_run(r);
     uint64_t plan = r->coordinator->plan.number;
     struct ps_coordinator *c = r->coordinator;
     fill(r);
     m.end = true;
-    assert_int_equal(ps_co_drain(c, &m.base, &who), LH_OK);
+    assert_int_equal(ps_co_drain(c, &m, &who), LH_OK);
     m.end = false;
     m.region = c->worker[0].region;
-    assert_int_equal(ps_co_drain(c, &m.base, &who), LH_OK);
+    assert_int_equal(ps_co_drain(c, &m, &who), LH_OK);
     m.worker = c->worker[0].name;
-    assert_int_equal(ps_co_drain(c, &m.base, &who), LH_OK);
+    assert_int_equal(ps_co_drain(c, &m, &who), LH_OK);
     ps_co_tick(c);
     assert_true(c->plan.phase == LH_PHASE_DRAIN && c->ending && c->worker[0].asked);
     rig_run(r, LH_SECOND / 2);
@@ -291,9 +291,9 @@ static void a_slow_disk_deposes_nobody(void **state)
     lh_fake_slow(r->c.env, 4 * LH_SECOND);
     for (uint64_t i = 0; i < 30; i++) {
         struct ps_co_worker *who;
-        Longhaul__V1__DrainRequest m = LONGHAUL__V1__DRAIN_REQUEST__INIT;
+        struct lh_drain_request m = {.region = "", .worker = ""};
         m.undo = i % 2;
-        assert_int_equal(ps_co_drain(r->coordinator, &m.base, &who), LH_OK); // something to write
+        assert_int_equal(ps_co_drain(r->coordinator, &m, &who), LH_OK); // something to write
         rig_run(r, LH_SECOND);
         assert_int_equal(row(r)->owner, 0);
     }
@@ -481,9 +481,9 @@ static void status_json_promises_nothing_that_the_disk_has_not(void **state)
 static void wish(struct rig *r, bool undo) // something to write
 {
     struct ps_co_worker *who;
-    Longhaul__V1__DrainRequest m = LONGHAUL__V1__DRAIN_REQUEST__INIT;
+    struct lh_drain_request m = {.region = "", .worker = ""};
     m.undo = undo;
-    assert_int_equal(ps_co_drain(r->coordinator, &m.base, &who), LH_OK);
+    assert_int_equal(ps_co_drain(r->coordinator, &m, &who), LH_OK);
 }
 
 // The last durable one is gone, as where there was no memory for its next.

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/net/head.h"
+#include "tests/head.h"
 #include "server/coordinator/grant.h"
 #include "server/coordinator/order.h"
 #include "tests/cores/rig.h"

@@ -14,12 +14,12 @@ enum { SEEDS = 6 }; // a power cut keeps or loses by chance what was not synced
 
 static lh_err drain(struct rig *r, const char *region, const char *worker, bool undo)
 {
-    Longhaul__V1__DrainRequest m = LONGHAUL__V1__DRAIN_REQUEST__INIT;
+    struct lh_drain_request m = {.region = "", .worker = ""};
     struct ps_co_worker *named;
-    m.region = (char *)(uintptr_t)region; // only read
-    m.worker = (char *)(uintptr_t)worker;
+    m.region = region;
+    m.worker = worker;
     m.undo = undo;
-    lh_err err = ps_co_drain(r->coordinator, &m.base, &named);
+    lh_err err = ps_co_drain(r->coordinator, &m, &named);
     rig_settle(r); // nobody is answered before
     return err;
 }

@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "common/base/check.h"
-#include "common/net/head.h"
+#include "tests/head.h"
 #include "server/coordinator/owners/epochs.h"
 #include "server/coordinator/owners/move.h"
 #include "server/coordinator/owners/owner.h"

@@ -9,14 +9,14 @@
 
 static lh_err expel(struct rig *r, const char *region, const char *name, bool server, bool admit)
 {
-    Longhaul__V1__ExpelRequest m = LONGHAUL__V1__EXPEL_REQUEST__INIT;
+    struct lh_expel_request m = {.name = "", .region = ""};
     struct ps_co_expelled who;
     bool changed;
-    m.region = (char *)(uintptr_t)region; // only read
-    m.name = (char *)(uintptr_t)name;
+    m.region = region;
+    m.name = name;
     m.server = server;
     m.admit = admit;
-    lh_err err = ps_co_expel(r->coordinator, &r->c.self, &m.base, &who, &changed);
+    lh_err err = ps_co_expel(r->coordinator, &r->c.self, &m, &who, &changed);
     rig_settle(r); // nobody is answered before
     return err;
 }

@@ -2,7 +2,7 @@
 // standby in sync, and they are others. The standby is neither struck out nor made to give up what
 // it confirmed, whatever comes between a question and its answer
 // (server/docs/0000-protocol.md#rule-21, #rule-27).
-#include "common/net/head.h"
+#include "tests/head.h"
 #include "server/coordinator/owners/move.h"
 #include "server/push/insync.h"
 #include "tests/cores/image.h"
@@ -105,12 +105,9 @@ static void a_report_between_the_question_and_the_strike_out_counts(void **state
     struct lh_point held = begin(r);
     until_it_is_told(r);
     uint64_t standby = row(r)->standby;
-    Longhaul__V1__ShardReport report = LONGHAUL__V1__SHARD_REPORT__INIT;
-    Longhaul__V1__Point head = lh_head_point(0, held.epoch, held.version, &held.chain);
-    report.head = &head;
-    report.begun = held.epoch;
-    Longhaul__V1__ReportRequest m = LONGHAUL__V1__REPORT_REQUEST__INIT;
-    m.standby = standby;
+    const struct lh_shard_report report = {
+        .has_head = true, .head = {0, true, held}, .begun = held.epoch};
+    const struct lh_report_request m = {.address = "", .standby = standby};
     ps_co_note_standby(r->coordinator, &r->t.self, &m, &report);
     rig_run(r, 5 * LH_SECOND);
     assert_int_equal(row(r)->standby, standby);

@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "common/net/head.h"
+#include "tests/head.h"
 #include "server/coordinator/owners/owner.h"
 #include "server/coordinator/stable.h"
 #include "server/recovery/rebuilding.h"

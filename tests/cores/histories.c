@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "common/base/check.h"
-#include "common/net/head.h"
+#include "tests/head.h"
 #include "server/coordinator/owners/epochs.h"
 #include "tests/cores/image.h"
 #include "tests/cores/life.h"

@@ -97,11 +97,11 @@ static void live(struct ear *e, int64_t seconds, unsigned workers)
 
 static void drain(struct ear *e, uint32_t w, bool undo)
 {
-    Longhaul__V1__DrainRequest m = LONGHAUL__V1__DRAIN_REQUEST__INIT;
+    struct lh_drain_request m = {.region = "", .worker = ""};
     struct ps_co_worker *named;
     m.worker = e->r->w[w].self.name;
     m.undo = undo;
-    assert_int_equal(ps_co_drain(e->r->coordinator, &m.base, &named), LH_OK);
+    assert_int_equal(ps_co_drain(e->r->coordinator, &m, &named), LH_OK);
     rig_settle(e->r);
 }
 

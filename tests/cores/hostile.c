@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/net/head.h"
+#include "tests/head.h"
 #include "server/push/head.h"
 #include "server/push/receive.h"
 #include "tests/cores/offer.h"

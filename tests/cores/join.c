@@ -107,13 +107,13 @@ static void a_number_that_was_granted_is_known_after_a_power_cut(void **state)
 static void one_that_was_granted_nothing_is_known_and_leases_nothing(void **state)
 {
     struct rig *r = *state;
-    Longhaul__V1__DrainRequest m = LONGHAUL__V1__DRAIN_REQUEST__INIT;
+    struct lh_drain_request m = {.region = "", .worker = ""};
     struct ps_co_worker *named;
     rig_start_coordinator(r);
     taken(r, 11, 4, 0);
     assert_false(in_force(r, 0));
     m.worker = r->w[0].self.name;
-    assert_int_equal(ps_co_drain(r->coordinator, &m.base, &named), LH_OK);
+    assert_int_equal(ps_co_drain(r->coordinator, &m, &named), LH_OK);
     rig_settle(r);
     rig_kill_coordinator(r);
     rig_start_coordinator(r);

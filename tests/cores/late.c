@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/net/head.h"
+#include "tests/head.h"
 #include "tests/cores/rig.h"
 
 enum { SEEDS = 20, PLAIN = 16, VALUES = 20000 };

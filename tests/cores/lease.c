@@ -2,7 +2,7 @@
 // worker at a time; stable points are told to all (server/docs/0000-protocol.md#rule-13, #rule-19).
 #include <string.h>
 
-#include "common/net/head.h"
+#include "tests/head.h"
 #include "server/coordinator/drain.h"
 #include "server/coordinator/grant.h"
 #include "server/coordinator/plan.h"
@@ -150,10 +150,10 @@ static void who_has_drained_leaves_its_units(void **state)
     (void)state;
     struct rig *r = begun(1);
     struct ps_co_worker *named;
-    Longhaul__V1__DrainRequest m = LONGHAUL__V1__DRAIN_REQUEST__INIT;
+    struct lh_drain_request m = {.region = "", .worker = ""};
     assert_int_equal(__builtin_popcount(units_of(lease(r, 1, 2, NULL))), 2);
     m.worker = r->w[1].self.name;
-    assert_int_equal(ps_co_drain(r->coordinator, &m.base, &named), LH_OK);
+    assert_int_equal(ps_co_drain(r->coordinator, &m, &named), LH_OK);
     rig_free_message(say(r, 1, 2, NULL, true));
     rig_run(r, LH_SECOND);
     assert_true(named->left);

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/net/head.h"
+#include "tests/head.h"
 #include "tests/cores/rig.h"
 
 enum { LIES = 60, PARTS_MAX = 40, TEXT_BYTES = 3000 };

@@ -66,21 +66,12 @@ static void what_is_no_number_is_not_known(void **state)
     assert_int_equal(rig_start_server(r, false), LH_OK);
     assert_int_equal(rig_join(r, 0, 11, 0).granted, 1);
     struct ps_co_worker *w = &r->coordinator->worker[0];
-    Longhaul__V1__LeaseRequest m = LONGHAUL__V1__LEASE_REQUEST__INIT;
-    Longhaul__V1__Estimate bad = LONGHAUL__V1__ESTIMATE__INIT, good = bad;
-    Longhaul__V1__Path path[LH_PATHS_MAX + 1], *list[LH_PATHS_MAX + 1];
-    bad.mean = NAN;
-    bad.spread = -INFINITY;
-    good.mean = 2;
-    for (size_t i = 0; i <= LH_PATHS_MAX; i++) {
-        longhaul__v1__path__init(list[i] = &path[i]);
-        path[i].push_s = i ? &good : &bad;
-    }
+    const struct lh_estimate bad = {NAN, -INFINITY};
+    struct lh_path path[LH_PATHS_MAX] = {{.push_s = bad}};
+    for (size_t i = 1; i < LH_PATHS_MAX; i++) path[i].push_s.mean = 2;
     path[1].shard = 7; // there is one shard
-    m.batch_s = m.speed = &bad;
-    m.utilisation = 1e300;
-    m.n_paths = LH_PATHS_MAX + 1;
-    m.paths = list;
+    struct lh_lease_request m = {
+        .batch_s = bad, .speed = bad, .utilisation = 1e300, .n_paths = LH_PATHS_MAX, .paths = path};
     ps_co_measured(r->coordinator, w, &m);
     assert_true(w->measured.batch_s.mean <= 0 && w->measured.tokens_spread <= 0);
     assert_true(w->measured.utilisation <= 1);

@@ -1,7 +1,7 @@
 // Followers by hand. See offer.h.
 #include "tests/cores/offer.h"
 
-#include "common/net/head.h"
+#include "tests/head.h"
 
 void offer_lose_directory(struct rig *r, struct offer_held *h)
 {

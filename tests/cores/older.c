@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/net/head.h"
+#include "tests/head.h"
 #include "server/recovery/rebuilding.h"
 #include "server/recovery/recover.h"
 #include "tests/cores/image.h"

@@ -6,10 +6,10 @@
 
 static lh_err order(struct rig *r, const char *what, uint64_t unit, const char *to)
 {
-    Longhaul__V1__MoveRequest m = LONGHAUL__V1__MOVE_REQUEST__INIT;
-    m.balancer = (char *)(uintptr_t)what; // not changed
+    struct lh_move_request m = {.server = ""};
+    m.balancer = what;
     m.unit = unit;
-    m.to = (char *)(uintptr_t)to;
+    m.to = to;
     assert_true(ps_co_is_override(&m));
     uint32_t units;
     return ps_co_override(r->coordinator, &m, &units);

@@ -89,21 +89,20 @@ static void of_an_owner_that_is_not_known_nobody_is(void **state)
 
 static unsigned asked;
 
-static void on_insync(void *self, struct lh_request *rq, const ProtobufCMessage *message)
+static void on_insync(void *self, struct lh_request *rq, const void *request)
 {
-    const Longhaul__V1__InSyncRequest *m = (const Longhaul__V1__InSyncRequest *)message;
+    const struct lh_in_sync_request *m = request;
     asked++;
-    assert_non_null(m->head);
-    assert_int_equal(m->epoch, m->head->epoch);
-    ps_co_on_insync(self, rq, message);
+    assert_true(m->has_head);
+    assert_int_equal(m->epoch, m->head.at.epoch);
+    ps_co_on_insync(self, rq, request);
 }
 
 static lh_err on_call(void *self, struct lh_call *call, enum lh_rpc rpc, const struct lh_peer *peer,
                       const struct lh_call_ops **ops, void **call_self)
 {
     if (rpc != LH_RPC_INSYNC) return ps_coordinator_on_call(self, call, rpc, peer, ops, call_self);
-    return lh_request_accept(call, peer, &longhaul__v1__in_sync_request__descriptor, on_insync,
-                             self, ops, call_self);
+    return lh_request_take(call, peer, &lh_wire_in_sync_request, on_insync, self, ops, call_self);
 }
 
 static void an_owner_asks_in_its_own_epoch(void **state)

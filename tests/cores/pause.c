@@ -209,12 +209,12 @@ static void a_worker_that_starts_in_a_paused_run_waits(void **state)
 
 static lh_err drain(struct rig *r, const char *region, bool end, bool undo)
 {
-    Longhaul__V1__DrainRequest m = LONGHAUL__V1__DRAIN_REQUEST__INIT;
+    struct lh_drain_request m = {.region = "", .worker = ""};
     struct ps_co_worker *named;
-    m.region = (char *)(uintptr_t)region; // only read
+    m.region = region;
     m.end = end;
     m.undo = undo;
-    lh_err err = ps_co_drain(r->coordinator, &m.base, &named);
+    lh_err err = ps_co_drain(r->coordinator, &m, &named);
     rig_settle(r);
     return err;
 }

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/net/head.h"
+#include "tests/head.h"
 #include "server/coordinator/owners/move.h"
 #include "server/coordinator/owners/owner.h"
 #include "server/coordinator/owners/refold.h"
@@ -18,38 +18,36 @@ static const struct ps_shard *shard(const struct rig *r)
     return r->server->shard[0];
 }
 
-static lh_err order(struct rig *r, const Longhaul__V1__RefoldRequest *m,
-                    Longhaul__V1__RefoldReply *out)
+static lh_err order(struct rig *r, const struct lh_refold_request *m, struct lh_refold_reply *out)
 {
-    *out = (Longhaul__V1__RefoldReply)LONGHAUL__V1__REFOLD_REPLY__INIT;
+    *out = (struct lh_refold_reply){.why = ""};
     lh_err err = ps_co_refold(r->coordinator, &r->c.self, m, out);
     rig_settle(r);
     return err;
 }
 
-static Longhaul__V1__RefoldRequest back_to(uint64_t version)
+static struct lh_refold_request back_to(uint64_t version)
 {
-    Longhaul__V1__RefoldRequest m = LONGHAUL__V1__REFOLD_REQUEST__INIT;
+    struct lh_refold_request m = {.name = "", .region = ""};
     m.to = version;
     return m;
 }
 
-static lh_err order_back(struct rig *r, Longhaul__V1__RefoldRequest m,
-                         Longhaul__V1__RefoldReply *out)
+static lh_err order_back(struct rig *r, struct lh_refold_request m, struct lh_refold_reply *out)
 {
     return order(r, &m, out);
 }
 
-static Longhaul__V1__RefoldRequest without(const struct rig *r, uint32_t w)
+static struct lh_refold_request without(const struct rig *r, uint32_t w)
 {
-    Longhaul__V1__RefoldRequest m = LONGHAUL__V1__REFOLD_REQUEST__INIT;
-    m.name = (char *)(uintptr_t)r->w[w].self.name; // only read
-    m.region = (char *)(uintptr_t)r->w[w].self.region;
+    struct lh_refold_request m = {.name = "", .region = ""};
+    m.name = r->w[w].self.name;
+    m.region = r->w[w].self.region;
     return m;
 }
 
 // The order as the operator's command follows it; a server that stops for it is started again.
-static lh_err follow(struct rig *r, Longhaul__V1__RefoldRequest m, Longhaul__V1__RefoldReply *out)
+static lh_err follow(struct rig *r, struct lh_refold_request m, struct lh_refold_reply *out)
 {
     uint32_t stopped = r->fatal_count;
     for (int i = 0; i < 400; i++) {
@@ -113,7 +111,7 @@ static void the_run_goes_on_from_an_earlier_version(void **state)
     struct rig *r = begun(1);
     struct lh_hash chain = chain_at(r, BACK);
     uint64_t epoch = shard(r)->replica.ledger.epoch;
-    Longhaul__V1__RefoldReply out;
+    struct lh_refold_reply out;
     for (uint64_t times = 1; times <= 2; times++) {
         assert_int_equal(follow(r, back_to(BACK), &out), LH_OK);
         assert_int_equal(out.done, 1);
@@ -130,7 +128,7 @@ static void the_run_goes_on_from_an_earlier_version(void **state)
 // Runs until the order goes, or the server stops for it.
 static void until_it_goes(struct rig *r)
 {
-    Longhaul__V1__RefoldReply out;
+    struct lh_refold_reply out;
     assert_int_equal(order_back(r, back_to(BACK), &out), LH_OK);
     for (int i = 0; i < 4000 && r->coordinator->refold.stage != PS_CO_REFOLD_GOES; i++)
         rig_run(r, LH_MS);
@@ -165,7 +163,7 @@ static bool dies_at(uint64_t seed, int life, int n)
         rig_kill_server(r, true);
         assert_int_equal(rig_start_server(r, false), LH_OK);
     }
-    Longhaul__V1__RefoldReply out;
+    struct lh_refold_reply out;
     assert_int_equal(follow(r, back_to(BACK), &out), LH_OK);
     went_back(r, &chain, epoch);
     rig_free(r);
@@ -188,7 +186,7 @@ static void so_does_the_coordinator(void **state)
     struct rig *r = begun(3);
     struct lh_hash chain = chain_at(r, BACK);
     uint64_t epoch = shard(r)->replica.ledger.epoch;
-    Longhaul__V1__RefoldReply out;
+    struct lh_refold_reply out;
     until_it_goes(r);
     lh_fake_kill(r->c.env, true);
     rig_kill_coordinator(r);
@@ -206,11 +204,11 @@ static void so_does_the_coordinator(void **state)
 
 // ---------------------------------------------------------------- refusals
 
-static void refused(struct rig *r, Longhaul__V1__RefoldRequest m, lh_err err, const char *word)
+static void refused(struct rig *r, struct lh_refold_request m, lh_err err, const char *word)
 {
     struct lh_point was = r->coordinator->shard[0].head;
     uint32_t fatal = r->fatal_count;
-    Longhaul__V1__RefoldReply out;
+    struct lh_refold_reply out;
     assert_int_equal(follow(r, m, &out), err);
     assert_non_null(strstr(lh_err_text(err), word));
     rig_run(r, LH_SECOND);
@@ -224,7 +222,7 @@ static void a_refusal_changes_nothing_and_says_from_where(void **state)
     struct rig *r = rig_new(5);
     r->segment_bytes = 512;
     rig_start_coordinator(r);
-    Longhaul__V1__RefoldReply out;
+    struct lh_refold_reply out;
     assert_int_equal(order_back(r, back_to(2), &out), LH_ERR_BUSY);
     assert_non_null(strstr(lh_err_text(LH_ERR_BUSY), "no server"));
     assert_int_equal(rig_start_server(r, false), LH_OK);
@@ -232,12 +230,12 @@ static void a_refusal_changes_nothing_and_says_from_where(void **state)
     for (uint64_t i = 1; i <= 40; i++) rig_hello(r, 0, i << 32, 0, 1);
     rig_run(r, 2 * LH_SECOND);
     assert_true(shard(r)->index[0].version > 3); // trimmed
-    Longhaul__V1__ShardVersion one = LONGHAUL__V1__SHARD_VERSION__INIT, *list[] = {&one};
-    Longhaul__V1__RefoldRequest m = back_to(0);
+    struct lh_shard_version one = {0};
+    struct lh_refold_request m = back_to(0);
     refused(r, m, LH_ERR_INVALID, "which version of shard 0");
     one.shard = 1;
     one.version = 1;
-    m.shards = list;
+    m.shards = &one;
     m.n_shards = 1;
     refused(r, m, LH_ERR_INVALID, "no shard 1");
     refused(r, back_to(1000), LH_ERR_NOT_FOUND, "no version 1000 yet");
@@ -260,7 +258,7 @@ static void a_shard_that_cant_after_all_is_named(void **state)
 {
     (void)state;
     struct rig *r = begun(7);
-    Longhaul__V1__RefoldReply out;
+    struct lh_refold_reply out;
     until_it_goes(r);
     for (int i = 0; i < 4000 && !r->fatal_count; i++) rig_run(r, LH_MS);
     assert_int_equal(r->fatal_count, 1);
@@ -282,7 +280,7 @@ static void no_standby_serves_the_former_history(void **state)
     struct rig *r = rig_new(9);
     rig_begin_in_sync(r);
     uint64_t owner = r->coordinator->shard[0].owner, last = shard(r)->replica.ledger.version;
-    Longhaul__V1__RefoldReply out;
+    struct lh_refold_reply out;
     assert_int_equal(order_back(r, back_to(3), &out), LH_OK);
     for (int i = 0; i < 4000 && !r->fatal_count; i++) rig_run(r, LH_MS);
     assert_int_equal(r->fatal_count, 1);
@@ -340,11 +338,11 @@ static void the_standby_of_a_server_that_refuses_does_it(void **state)
     (void)state;
     struct rig *r = rig_new(9);
     struct lh_link *link;
-    Longhaul__V1__RefoldReply out;
+    struct lh_refold_reply out;
     rig_begin_in_sync(r);
     assert_int_equal(
         r->s.transport->ops->dial(r->s.transport, r->c.address, LH_C, LH_LINE_FIRST, &link), LH_OK);
-    Longhaul__V1__RefoldRequest m = back_to(3);
+    struct lh_refold_request m = back_to(3);
     assert_int_equal(order_back(r, m, &out), LH_OK);
     assert_non_null(strstr(out.waits, r->s.self.name));
     m.number = out.number;
@@ -354,13 +352,10 @@ static void the_standby_of_a_server_that_refuses_does_it(void **state)
     assert_non_null(strstr(lh_err_text(LH_ERR_INVALID), "I would rather not"));
     link->transport_ops->hangup(link);
 
-    Longhaul__V1__ExpelRequest who = LONGHAUL__V1__EXPEL_REQUEST__INIT;
+    struct lh_expel_request who = {.name = r->s.self.name, .region = "", .server = true};
     struct ps_co_expelled expelled;
     bool changed;
-    who.name = r->s.self.name;
-    who.server = true;
-    assert_int_equal(ps_co_expel(r->coordinator, &r->c.self, &who.base, &expelled, &changed),
-                     LH_OK);
+    assert_int_equal(ps_co_expel(r->coordinator, &r->c.self, &who, &expelled, &changed), LH_OK);
     rig_settle(r);
     for (int i = 0; i < 2000 && r->standby->phase != PS_SERVING; i++) rig_run(r, 10 * LH_MS);
     assert_int_equal(r->standby->phase, PS_SERVING);
@@ -391,7 +386,7 @@ static void what_a_worker_pushed_is_taken_out_and_comes_again(void **state)
     assert_true(l->tokens >= 200);
     rig_life_end(r, &life, false);
     uint64_t pushes = lh_ledger_row(l, id)->admitted;
-    Longhaul__V1__RefoldReply out;
+    struct lh_refold_reply out;
     assert_int_equal(follow(r, without(r, 1), &out), LH_OK);
     assert_int_equal(out.left_out, pushes);
     l = &shard(r)->replica.ledger;

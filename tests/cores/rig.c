@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/net/head.h"
+#include "tests/head.h"
 #include "tests/sim/synthetic.h"
 
 static const char JOB[LH_JOB_BYTES + 1] = "cores by hand 01";
@@ -574,16 +574,14 @@ void rig_life_end(struct rig *r, struct rig_life *l, bool power)
 
 bool rig_serves(struct rig *r, uint64_t identity, uint64_t server, bool lost)
 {
-    Longhaul__V1__ReportRequest m = LONGHAUL__V1__REPORT_REQUEST__INIT;
-    Longhaul__V1__ShardReport report = LONGHAUL__V1__SHARD_REPORT__INIT, *reports[] = {&report};
-    Longhaul__V1__Point head = LONGHAUL__V1__POINT__INIT;
+    const struct lh_shard_report report = {.has_head = true};
+    const struct lh_report_request m = {.address = "",
+                                        .n_shards = 1,
+                                        .shards = &report,
+                                        .standby = identity,
+                                        .standing = true,
+                                        .lost = lost};
     bool out;
-    report.head = &head;
-    m.shards = reports;
-    m.n_shards = 1;
-    m.standing = true;
-    m.standby = identity;
-    m.lost = lost;
     assert_int_equal(ps_co_turns(r->coordinator, &m, server, &out), LH_OK);
     return out;
 }

@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "common/format/frame.h"
-#include "common/net/head.h"
+#include "tests/head.h"
 #include "server/coordinator/owners/rights.h"
 #include "tests/cores/rig.h"
 
@@ -183,9 +183,9 @@ static void words_of_no_standby_do_not_reach_an_owner(void **state)
 
 static lh_err adopt(struct rig *r, const char *name)
 {
-    Longhaul__V1__AdoptRequest m = LONGHAUL__V1__ADOPT_REQUEST__INIT;
+    struct lh_adopt_request m = {.server = ""};
     uint32_t shard[] = {0}, adopted;
-    m.server = (char *)(uintptr_t)name;
+    m.server = name;
     m.shards = shard;
     m.n_shards = 1;
     return ps_co_adopt(r->coordinator, &m, &adopted);

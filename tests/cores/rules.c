@@ -226,11 +226,10 @@ static void a_paused_run_is_not_judged_by_its_progress(void **state)
 
 static void expel(struct rig *r, uint32_t w)
 {
-    Longhaul__V1__ExpelRequest m = LONGHAUL__V1__EXPEL_REQUEST__INIT;
+    struct lh_expel_request m = {.name = r->w[w].self.name, .region = ""};
     struct ps_co_expelled who;
     bool changed;
-    m.name = r->w[w].self.name;
-    assert_int_equal(ps_co_expel(r->coordinator, &r->c.self, &m.base, &who, &changed), LH_OK);
+    assert_int_equal(ps_co_expel(r->coordinator, &r->c.self, &m, &who, &changed), LH_OK);
     rig_settle(r);
 }
 

@@ -2,7 +2,7 @@
 // has a certificate and no key neither reads one nor is believed.
 #include <string.h>
 
-#include "common/net/head.h"
+#include "tests/head.h"
 #include "tests/cores/rig.h"
 
 enum { VALUES = 700000 }; // values of a large state: three sealed pieces

@@ -2,7 +2,7 @@
 // coordinator of servers and workers, an owner of its standby.
 #include <string.h>
 
-#include "common/net/head.h"
+#include "tests/head.h"
 #include "server/coordinator/owners/move.h"
 #include "server/push/insync.h"
 #include "tests/cores/words.h"
@@ -257,15 +257,6 @@ static void a_standby_that_gives_its_name_up_waits_for_the_answer(void **state)
     lh_fabric_fates(r->fabric, NULL, NULL);
 }
 
-static Longhaul__V1__ReportRequest numbered(uint64_t process, uint64_t number)
-{
-    Longhaul__V1__ReportRequest m = LONGHAUL__V1__REPORT_REQUEST__INIT;
-    m.standby = 7;
-    m.process = process;
-    m.number = number;
-    return m;
-}
-
 // A standby's last word counts where its reports overtake each other.
 static void a_report_that_was_overtaken_says_nothing_of_its_standby(void **state)
 {
@@ -278,12 +269,11 @@ static void a_report_that_was_overtaken_says_nothing_of_its_standby(void **state
     rig_start_coordinator(r);
     const struct ps_co_standby *noted = row(r)->standing;
     for (size_t i = 0; i < sizeof said / sizeof *said; i++) {
-        Longhaul__V1__ReportRequest m = numbered(said[i].process, said[i].number);
-        Longhaul__V1__ShardReport report = LONGHAUL__V1__SHARD_REPORT__INIT;
-        struct lh_hash chain = {{0}};
-        Longhaul__V1__Point head = lh_head_point(0, 1, 100 + i, &chain);
+        const struct lh_report_request m = {
+            .address = "", .process = said[i].process, .standby = 7, .number = said[i].number};
+        const struct lh_shard_report report = {.has_head = true,
+                                               .head = {.at = {.epoch = 1, .version = 100 + i}}};
         uint64_t before = noted->head.version;
-        report.head = &head;
         ps_co_note_standby(r->coordinator, &r->t.self, &m, &report);
         assert_int_equal(noted->head.version, said[i].noted ? 100 + i : before);
     }

@@ -320,15 +320,10 @@ static struct rig *in_rounds_of_shards(struct words *a, struct words *b)
 // As the shard's server reports it.
 static void pushes_to(struct rig *r, uint32_t shard, uint32_t w, uint64_t count)
 {
-    Longhaul__V1__ShardReport m = LONGHAUL__V1__SHARD_REPORT__INIT;
-    Longhaul__V1__Admitted row = LONGHAUL__V1__ADMITTED__INIT, *rows[] = {&row};
-    Longhaul__V1__Point head = LONGHAUL__V1__POINT__INIT;
-    row.worker = worker_of(r, w)->id;
-    row.pushes = row.tokens = row.round = count;
-    head.shard = shard;
-    m.head = &head;
-    m.n_admitted = 1;
-    m.admitted = rows;
+    const struct lh_admitted row = {
+        .worker = worker_of(r, w)->id, .pushes = count, .tokens = count, .round = count};
+    const struct lh_shard_report m = {
+        .has_head = true, .head = {.shard = shard}, .n_admitted = 1, .admitted = &row};
     ps_co_take_admitted(r->coordinator, &m);
 }
 
@@ -372,13 +367,12 @@ static void nobody_holds_a_round_in_silence(void **state)
     }
     assert_false(is_counted(r, 0));
     assert_int_equal(ps_co_worker_state(r->coordinator, worker_of(r, 0)), PS_CO_STALLED);
-    Longhaul__V1__ExpelRequest m = LONGHAUL__V1__EXPEL_REQUEST__INIT;
+    struct lh_expel_request m = {.name = "", .region = ""};
     struct ps_co_expelled who;
     bool changed;
-    m.region = (char *)(uintptr_t) ""; // only read
-    m.name = (char *)(uintptr_t)r->w[0].self.name;
+    m.name = r->w[0].self.name;
     m.admit = true;
-    assert_int_equal(ps_co_expel(r->coordinator, &r->c.self, &m.base, &who, &changed), LH_OK);
+    assert_int_equal(ps_co_expel(r->coordinator, &r->c.self, &m, &who, &changed), LH_OK);
     assert_true(changed);
     assert_false(holds_for(r, &a, &b, 2));
     assert_true(is_counted(r, 0));
@@ -469,11 +463,11 @@ static void of_two_that_began_at_once_one_is_stalled(void **state)
 
 static lh_err ask_to_end(struct rig *r)
 {
-    Longhaul__V1__DrainRequest m = LONGHAUL__V1__DRAIN_REQUEST__INIT;
+    struct lh_drain_request m = {.region = "", .worker = ""};
     struct ps_co_worker *named;
     m.region = m.worker = (char *)(uintptr_t) ""; // only read
     m.end = true;
-    lh_err err = ps_co_drain(r->coordinator, &m.base, &named);
+    lh_err err = ps_co_drain(r->coordinator, &m, &named);
     rig_settle(r);
     return err;
 }

@@ -3,7 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "common/net/head.h"
+#include "tests/head.h"
 #include "server/core.h"
 #include "server/push/group_commit.h"
 #include "server/recovery/recover.h"

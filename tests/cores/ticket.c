@@ -3,7 +3,7 @@
 // simulator: seed 2731 of all,move).
 #include <string.h>
 
-#include "common/net/head.h"
+#include "tests/head.h"
 #include "server/coordinator/owners/epochs.h"
 #include "server/recovery/rebuilding.h"
 #include "tests/cores/image.h"

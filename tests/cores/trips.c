@@ -4,7 +4,7 @@
 #include <jansson.h>
 #include <string.h>
 
-#include "common/net/head.h"
+#include "tests/head.h"
 #include "server/coordinator/silence.h"
 #include "tests/cores/rig.h"
 

@@ -3,7 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "common/net/head.h"
+#include "tests/head.h"
 #include "longhaul/v1/member.pb-c.h"
 #include "server/coordinator/owners/rights.h"
 #include "server/recovery/rebuilding.h"
@@ -68,11 +68,11 @@ static const char *waits_for(const struct rig *r)
 
 static lh_err adopt(struct rig *r, const struct lh_hash *digest, size_t bytes)
 {
-    Longhaul__V1__AdoptRequest m = LONGHAUL__V1__ADOPT_REQUEST__INIT;
+    struct lh_adopt_request m = {.server = ""};
     uint32_t shard = 0, shards;
     m.n_shards = 1;
     m.shards = &shard;
-    m.state = (ProtobufCBinaryData){bytes, (uint8_t *)(uintptr_t)digest->b}; // only read
+    m.state = lh_span(digest->b, bytes);
     return ps_co_adopt(r->coordinator, &m, &shards);
 }
 

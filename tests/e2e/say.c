@@ -14,7 +14,7 @@
 #include "common/format/frame.h"
 #include "common/format/manifest.h"
 #include "common/net/grpc/transport_grpc.h"
-#include "common/net/head.h"
+#include "tests/head.h"
 #include "common/net/rpc.h"
 #include "common/security/certs.h"
 #include "longhaul/v1/data.pb-c.h"

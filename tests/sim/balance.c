@@ -32,12 +32,12 @@ void sim_choose_balance(struct sim *s)
 static void order(struct sim *s, const char *what, uint64_t unit, const char *to)
 {
     struct ps_coordinator *c = s->node[0].coordinator;
-    Longhaul__V1__MoveRequest m = LONGHAUL__V1__MOVE_REQUEST__INIT;
+    struct lh_move_request m = {.server = ""};
     uint32_t units;
     if (!c || c->stopped || lh_fake_stalled(s->node[0].env)) return;
-    m.balancer = (char *)(uintptr_t)what; // not changed
+    m.balancer = what;
     m.unit = unit;
-    m.to = (char *)(uintptr_t)to;
+    m.to = to;
     lh_err err = ps_co_override(c, &m, &units); // refused where it may not be, or is over
     if (!err) sim_trace(s, "operator: %s unit %llu %s", what, (unsigned long long)unit, to);
     if (err && lh_err_class(err) == LH_CLASS_STOP) ps_co_fatal(c, err);

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "longhaul/v1/member.pb-c.h"
+#include "common/net/wire_admin.h"
 #include "server/coordinator/drain.h"
 #include "server/coordinator/owners/move.h"
 #include "tests/sim/cluster.h"
@@ -174,13 +174,13 @@ static void stop_like_a_call(struct ps_coordinator *c, lh_err err)
 static void ask(struct sim *s, bool undo, const char *region, const char *worker)
 {
     struct ps_coordinator *c = s->node[0].coordinator;
-    Longhaul__V1__DrainRequest m = LONGHAUL__V1__DRAIN_REQUEST__INIT;
+    struct lh_drain_request m = {.region = "", .worker = ""};
     struct ps_co_worker *found;
     m.undo = undo;
-    m.region = (char *)(uintptr_t)region; // not changed
-    m.worker = (char *)(uintptr_t)worker;
+    m.region = region;
+    m.worker = worker;
     if (!c || c->stopped || lh_fake_stalled(s->node[0].env)) return;
-    lh_err err = ps_co_drain(c, &m.base, &found); // refused: it has not joined, or drains otherwise
+    lh_err err = ps_co_drain(c, &m, &found); // refused: it has not joined, or drains otherwise
     if (!err) sim_happened(s, drain);
     stop_like_a_call(c, err);
     if (!err) sim_trace(s, "operator: %s%s %s", undo ? "undo " : "drain ", region, worker);

@@ -1,7 +1,7 @@
 // A server that lies: no shard is its own. See liars.c.
 #include <string.h>
 
-#include "common/net/head.h"
+#include "tests/head.h"
 #include "longhaul/v1/shard.pb-c.h"
 #include "tests/sim/liars.h"
 

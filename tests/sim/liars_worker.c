@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/net/head.h"
+#include "tests/head.h"
 #include "kernels/codec.h"
 #include "longhaul/v1/shard.pb-c.h"
 #include "server/core.h"

@@ -15,8 +15,7 @@
 // its standby, and whose standby's directory is gone.
 #include <string.h>
 
-#include "common/net/head.h"
-#include "longhaul/v1/member.pb-c.h"
+#include "common/net/wire_admin.h"
 #include "server/coordinator/owners/choice.h"
 #include "server/recovery/rebuilding.h"
 #include "tests/sim/judge.h"
@@ -145,11 +144,11 @@ static void look_at_claims(struct sim *s, uint32_t shard)
     bool again = best && s->undecided[shard];
     s->undecided[shard] = best != NULL;
     if (!again) return;
-    Longhaul__V1__AdoptRequest m = LONGHAUL__V1__ADOPT_REQUEST__INIT;
+    struct lh_adopt_request m = {.server = ""};
     uint32_t shards;
     m.n_shards = 1;
     m.shards = &shard;
-    m.state = (ProtobufCBinaryData){LH_HASH_BYTES, (uint8_t *)(uintptr_t)best->digest.b};
+    m.state = lh_span(best->digest.b, LH_HASH_BYTES);
     sim_trace(s, "operator: shard %u comes back from version %llu", shard,
               (unsigned long long)best->at.version);
     lh_err err = ps_co_choose_state(s->node[0].coordinator, &m, &shards);

@@ -3,7 +3,7 @@
 #ifndef PS_CO_ASKING_H
 #define PS_CO_ASKING_H
 
-#include "longhaul/v1/member.pb-c.h"
+#include "common/net/wire_member.h"
 #include "server/coordinator/balance/lease.h"
 
 enum {
@@ -22,7 +22,7 @@ struct ps_co_leased { // the answer to a worker
 struct ps_co_asking {
     struct ps_coordinator *c;
     uint32_t w; // the worker's index in c->worker
-    const Longhaul__V1__LeaseRequest *m;
+    const struct lh_lease_request *m;
     struct ps_co_leased *out;
     bool open;            // this worker may get units now
     bool ahead;           // leases beyond its request, which can be recalled

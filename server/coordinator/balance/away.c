@@ -9,7 +9,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/net/head.h"
 #include "server/coordinator/balance/measure.h"
 #include "server/coordinator/balance/stock.h"
 #include "server/coordinator/silence.h"
@@ -36,11 +35,10 @@ static struct ps_co_giver *new_giver(struct ps_coordinator *c)
 }
 
 void ps_co_heard_giver(struct ps_coordinator *c, const struct lh_peer *peer,
-                       const Longhaul__V1__ReportRequest *m)
+                       const struct lh_report_request *m)
 {
     uint64_t server = lh_worker_id(peer);
     struct ps_co_giver *g = giver_of(c, server);
-    if (strlen(m->address) >= LH_ADDRESS_BYTES) return;
     if (!m->gives) {
         if (g) *g = c->giver[--c->givers];
         return;
@@ -51,67 +49,61 @@ void ps_co_heard_giver(struct ps_coordinator *c, const struct lh_peer *peer,
     memcpy(g->address, m->address, strlen(m->address) + 1);
 }
 
-static bool asks_for(const Longhaul__V1__LeaseRequest *m, const char *region)
+static bool asks_for(const struct lh_lease_request *m, const char *region)
 {
-    for (size_t i = 0; i < m->n_away && i < LH_AWAY_MAX; i++)
-        if (!strcmp(m->away[i]->region, region)) return true;
+    for (size_t i = 0; i < m->n_away; i++)
+        if (!strcmp(m->away[i].region, region)) return true;
     return false;
 }
 
 // Appends the recently heard servers, or the silent ones; returns the new length.
-static size_t name_givers(const struct ps_coordinator *c, const Longhaul__V1__LeaseRequest *m,
-                          bool fresh, size_t n, Longhaul__V1__Giver *item,
-                          Longhaul__V1__Giver **list)
+static size_t name_givers(const struct ps_coordinator *c, const struct lh_lease_request *m,
+                          bool fresh, size_t n, struct lh_giver *out)
 {
     for (uint32_t i = 0; i < c->givers; i++) {
         const struct ps_co_giver *g = &c->giver[i];
         bool is_fresh = c->listener.ns - g->heard_ns < SILENT_NS;
         if (fresh != is_fresh || !asks_for(m, g->region)) continue;
-        longhaul__v1__giver__init(&item[n]);
-        item[n].region = (char *)(uintptr_t)g->region; // only read
-        item[n].address = (char *)(uintptr_t)g->address;
-        list[n] = &item[n];
-        n++;
+        out[n++] = (struct lh_giver){g->region, g->address};
     }
     return n;
 }
 
 // Recently heard servers come first: a worker uses only a few of each region.
-size_t ps_co_givers(const struct ps_coordinator *c, const Longhaul__V1__LeaseRequest *m,
-                    Longhaul__V1__Giver *item, Longhaul__V1__Giver **list)
+size_t ps_co_givers(const struct ps_coordinator *c, const struct lh_lease_request *m,
+                    struct lh_giver *out)
 {
-    size_t n = name_givers(c, m, true, 0, item, list);
-    return name_givers(c, m, false, n, item, list);
+    size_t n = name_givers(c, m, true, 0, out);
+    return name_givers(c, m, false, n, out);
 }
 
 // ---------------------------------------------------------------- what a worker says
 
 static void take_refused(const struct ps_coordinator *c, struct ps_co_worker *w,
-                         const Longhaul__V1__LeaseRequest *m)
+                         const struct lh_lease_request *m)
 {
     w->refused_count = 0;
     if (m->n_refused && !w->refused) w->refused = calloc(LH_REFUSED_MAX, sizeof *w->refused);
-    for (size_t i = 0; w->refused && i < m->n_refused && i < LH_REFUSED_MAX; i++)
+    for (size_t i = 0; w->refused && i < m->n_refused; i++)
         if (m->refused[i] < c->conf.units->count) w->refused[w->refused_count++] = m->refused[i];
 }
 
-void ps_co_take_away(struct ps_coordinator *c, uint32_t worker, const Longhaul__V1__LeaseRequest *m)
+void ps_co_take_away(struct ps_coordinator *c, uint32_t worker, const struct lh_lease_request *m)
 {
     struct ps_co_worker *w = &c->worker[worker];
     take_refused(c, w, m);
-    size_t n = m->n_away < LH_AWAY_MAX ? m->n_away : LH_AWAY_MAX;
     w->aways = 0;
-    if (n && !w->away) w->away = calloc(LH_AWAY_MAX, sizeof *w->away);
-    for (size_t i = 0; w->away && i < n; i++) {
-        const Longhaul__V1__Away *a = m->away[i];
+    if (m->n_away && !w->away) w->away = calloc(LH_AWAY_MAX, sizeof *w->away);
+    for (size_t i = 0; w->away && i < m->n_away; i++) {
+        const struct lh_away *a = &m->away[i];
         uint32_t home = ps_co_stock_home(c, a->region);
         if (home == c->stock.homes || ps_co_away_of(w, home)) continue;
         w->away[w->aways++] = (struct ps_co_away){
             .home = home,
             .closed = a->closed,
-            .bytes_per_s = {a->bytes_per_s ? ps_co_said_number(a->bytes_per_s->mean) : 0,
-                            a->bytes_per_s ? ps_co_said_number(a->bytes_per_s->spread) : 0},
-            .trip = ps_co_said_trip(a->trip),
+            .bytes_per_s = {ps_co_said_number(a->bytes_per_s.mean),
+                            ps_co_said_number(a->bytes_per_s.spread)},
+            .trip = a->trip,
         };
     }
 }

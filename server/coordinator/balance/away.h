@@ -4,18 +4,17 @@
 
 #include <jansson.h>
 
-#include "longhaul/v1/member.pb-c.h"
+#include "common/net/wire_member.h"
 #include "server/coordinator/core.h"
 
 // A server reported whether it sends units of its region.
 void ps_co_heard_giver(struct ps_coordinator *c, const struct lh_peer *peer,
-                       const Longhaul__V1__ReportRequest *m);
+                       const struct lh_report_request *m);
 // Lists the servers of the homes that `m` asks for. Borrows from `c`; LH_GIVERS_MAX at most.
-size_t ps_co_givers(const struct ps_coordinator *c, const Longhaul__V1__LeaseRequest *m,
-                    Longhaul__V1__Giver *item, Longhaul__V1__Giver **list);
+size_t ps_co_givers(const struct ps_coordinator *c, const struct lh_lease_request *m,
+                    struct lh_giver *out);
 // Takes a lease request's fields on homes that are away.
-void ps_co_take_away(struct ps_coordinator *c, uint32_t worker,
-                     const Longhaul__V1__LeaseRequest *m);
+void ps_co_take_away(struct ps_coordinator *c, uint32_t worker, const struct lh_lease_request *m);
 void ps_co_forget_away(struct ps_co_worker *w);
 // The home's units can't reach this worker now.
 bool ps_co_is_closed(const struct ps_coordinator *c, uint32_t home, uint32_t worker);

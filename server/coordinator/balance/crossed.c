@@ -83,8 +83,7 @@ static lh_err put(struct ps_coordinator *c, const struct ps_co_worker *w,
     return err;
 }
 
-static lh_err take_one(struct ps_coordinator *c, struct ps_co_worker *w,
-                       const Longhaul__V1__Away *a)
+static lh_err take_one(struct ps_coordinator *c, struct ps_co_worker *w, const struct lh_away *a)
 {
     uint32_t home = ps_co_stock_home(c, a->region);
     if (!a->arrived_bytes || home == c->stock.homes) return LH_OK;
@@ -100,10 +99,9 @@ static lh_err take_one(struct ps_coordinator *c, struct ps_co_worker *w,
 }
 
 lh_err ps_co_take_crossed(struct ps_coordinator *c, uint32_t worker,
-                          const Longhaul__V1__LeaseRequest *m)
+                          const struct lh_lease_request *m)
 {
-    for (size_t i = 0; i < m->n_away && i < LH_AWAY_MAX; i++)
-        LH_TRY(take_one(c, &c->worker[worker], m->away[i]));
+    for (size_t i = 0; i < m->n_away; i++) LH_TRY(take_one(c, &c->worker[worker], &m->away[i]));
     return LH_OK;
 }
 

@@ -4,7 +4,7 @@
 
 #include <jansson.h>
 
-#include "longhaul/v1/member.pb-c.h"
+#include "common/net/wire_member.h"
 #include "server/coordinator/balance/terms.h"
 #include "server/coordinator/core.h"
 
@@ -19,7 +19,7 @@ struct ps_co_carried {
 LH_MUST lh_err ps_co_load_crossed(struct ps_coordinator *c); // after the workers
 // Takes the arrivals that a lease request reports. Rows of the store.
 LH_MUST lh_err ps_co_take_crossed(struct ps_coordinator *c, uint32_t worker,
-                                  const Longhaul__V1__LeaseRequest *m);
+                                  const struct lh_lease_request *m);
 void ps_co_forget_crossed(struct ps_co_worker *w);
 // From a home (index in c->stock.home) to a region.
 struct ps_co_carried ps_co_carried(const struct ps_coordinator *c, uint32_t home,

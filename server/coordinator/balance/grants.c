@@ -51,7 +51,7 @@ static int by_number(const void *a, const void *b)
 }
 
 lh_err ps_co_grants_tell(const struct ps_coordinator *c, uint32_t worker,
-                         const Longhaul__V1__LeaseRequest *m, const uint64_t *unit, size_t units,
+                         const struct lh_lease_request *m, const uint64_t *unit, size_t units,
                          struct lh_buf *out)
 {
     uint64_t *holds = malloc((m->n_holding + 1) * sizeof *holds);

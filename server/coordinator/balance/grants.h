@@ -2,7 +2,7 @@
 #ifndef PS_CO_GRANTS_H
 #define PS_CO_GRANTS_H
 
-#include "longhaul/v1/member.pb-c.h"
+#include "common/net/wire_member.h"
 #include "server/coordinator/core.h"
 
 // Reads the run's grant key; draws one if the store has none. Call before loading leases.
@@ -12,7 +12,7 @@ LH_MUST lh_err ps_co_grants_keep(struct ps_coordinator *c);
 // Appends the grants of the units leased to this worker (its index), except those that its request
 // already holds.
 LH_MUST lh_err ps_co_grants_tell(const struct ps_coordinator *c, uint32_t worker,
-                                 const Longhaul__V1__LeaseRequest *m, const uint64_t *unit,
+                                 const struct lh_lease_request *m, const uint64_t *unit,
                                  size_t units, struct lh_buf *out);
 // The most tokens that the worker's pushes to one shard may count, with the shards' tags.
 float ps_co_allowance(const struct ps_coordinator *c, const struct ps_co_worker *w, uint64_t *tag);

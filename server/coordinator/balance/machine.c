@@ -1,6 +1,6 @@
 // Machine: see machine.h.
 //
-// 1. Texts come from a peer: they are cut, and characters other than printable ASCII become '?'.
+// 1. Texts come from a peer: reading the message cut them and made them printable (wire.h).
 // 2. A worker reports its machine at each join; the store keeps it for a coordinator's restart.
 //
 // Store: machine/<worker, 16 hex> = version, system, processor, gpu, codec, cipher (strings),
@@ -30,14 +30,6 @@ static const struct text {
 static const char *text_of(const struct lh_machine *m, const struct text *t)
 {
     return (const char *)m + t->at;
-}
-
-static void take_text(struct lh_machine *m, const struct text *t, const char *said)
-{
-    char *to = (char *)m + t->at;
-    size_t n = 0;
-    for (; said[n] && n + 1 < t->size; n++) to[n] = said[n] >= ' ' && said[n] < 127 ? said[n] : '?';
-    to[n] = 0;
 }
 
 static double gib(const struct lh_machine *m)
@@ -130,14 +122,10 @@ static lh_err store(struct ps_coordinator *c, const struct ps_co_worker *w, bool
 }
 
 lh_err ps_co_take_machine(struct ps_coordinator *c, struct ps_co_worker *w,
-                          const Longhaul__V1__Machine *m)
+                          const struct lh_machine *said)
 {
-    w->machine = (struct lh_machine){.processors = 0};
-    if (!m) return store(c, w, false);
-    const char *const said[] = {m->version, m->system, m->processor, m->gpu, m->codec, m->cipher};
-    for (size_t i = 0; i < LH_COUNT(TEXTS); i++) take_text(&w->machine, &TEXTS[i], said[i]);
-    w->machine.processors = m->processors;
-    w->machine.memory_bytes = m->memory_bytes;
+    w->machine = said ? *said : (struct lh_machine){.processors = 0};
+    if (!said) return store(c, w, false);
     if (w->machine.version[0]) say_differences(c, w);
     return store(c, w, true);
 }

@@ -23,37 +23,36 @@ double ps_co_said_number(double x)
     return x >= least && x <= most ? x : 0; // NaN fails both
 }
 
-static struct lh_estimate estimate_of(const Longhaul__V1__Estimate *m)
+static struct lh_estimate plausible(struct lh_estimate e)
 {
-    return m ? (struct lh_estimate){ps_co_said_number(m->mean), ps_co_said_number(m->spread)}
-             : (struct lh_estimate){0};
+    return (struct lh_estimate){ps_co_said_number(e.mean), ps_co_said_number(e.spread)};
 }
 
 static void take_paths(struct ps_coordinator *c, struct ps_co_worker *w,
-                       const Longhaul__V1__LeaseRequest *m)
+                       const struct lh_lease_request *m)
 {
-    size_t n = m->n_paths < LH_PATHS_MAX ? m->n_paths : LH_PATHS_MAX;
     w->measured.paths = 0;
-    if (n && !w->measured.path) w->measured.path = calloc(LH_PATHS_MAX, sizeof(struct ps_co_path));
-    for (size_t i = 0; w->measured.path && i < n; i++) {
-        const Longhaul__V1__Path *p = m->paths[i];
+    if (m->n_paths && !w->measured.path)
+        w->measured.path = calloc(LH_PATHS_MAX, sizeof(struct ps_co_path));
+    for (size_t i = 0; w->measured.path && i < m->n_paths; i++) {
+        const struct lh_path *p = &m->paths[i];
         if (p->shard >= c->conf.manifest->shards) continue;
         w->measured.path[w->measured.paths++] = (struct ps_co_path){
             p->shard,
-            ps_co_said_trip(p->trip),
-            estimate_of(p->push_s),
-            estimate_of(p->up_bytes_per_s),
-            estimate_of(p->down_bytes_per_s),
+            p->trip,
+            plausible(p->push_s),
+            plausible(p->up_bytes_per_s),
+            plausible(p->down_bytes_per_s),
         };
     }
 }
 
 void ps_co_measured(struct ps_coordinator *c, struct ps_co_worker *w,
-                    const Longhaul__V1__LeaseRequest *m)
+                    const struct lh_lease_request *m)
 {
-    w->measured.tokens_spread = m->speed ? ps_co_said_number(m->speed->spread) : 0;
+    w->measured.tokens_spread = ps_co_said_number(m->speed.spread);
     w->measured.begun_tokens = m->begun_tokens;
-    w->measured.batch_s = estimate_of(m->batch_s);
+    w->measured.batch_s = plausible(m->batch_s);
     w->measured.utilisation = fmin(ps_co_said_number(m->utilisation), 1);
     w->measured.loss = ps_co_said_number(m->loss);
     take_paths(c, w, m);
@@ -127,17 +126,17 @@ double ps_co_believed_speed(const struct ps_coordinator *c, const struct ps_co_w
     return usual > 0 && said > UNUSUAL * usual ? usual : said;
 }
 
-void ps_co_take_admitted(struct ps_coordinator *c, const Longhaul__V1__ShardReport *r)
+void ps_co_take_admitted(struct ps_coordinator *c, const struct lh_shard_report *r)
 {
     size_t rows = r->n_admitted < LH_REPORT_ROWS_MAX ? r->n_admitted : LH_REPORT_ROWS_MAX;
     for (size_t i = 0; i < rows; i++) {
-        const Longhaul__V1__Admitted *m = r->admitted[i];
+        const struct lh_admitted *m = &r->admitted[i];
         uint32_t index = ps_co_worker_index(c, m->worker);
         if (index >= c->workers) continue;
         struct ps_co_worker *w = &c->worker[index];
         if (!w->admitted) w->admitted = calloc(c->conf.manifest->shards, sizeof *w->admitted);
         if (!w->admitted) continue;
-        struct ps_co_admitted *was = &w->admitted[r->head->shard];
+        struct ps_co_admitted *was = &w->admitted[r->head.shard];
         if (m->pushes > was->pushes) w->admitted_ns = ps_co_now(c);
         bool aside = m->set_aside && m->let_back >= ps_co_let_back(c, m->worker);
         if (aside && !was->set_aside)
@@ -145,7 +144,7 @@ void ps_co_take_admitted(struct ps_coordinator *c, const Longhaul__V1__ShardRepo
                 c, LH_WARN, "worker.set_aside",
                 "%s of %s: shard %u refuses its pushes, ten in a row of which were far larger "
                 "than other workers'. If it is in order, let it back: longhaul admit %s",
-                w->name, w->region, r->head->shard, w->name);
+                w->name, w->region, r->head.shard, w->name);
         *was = (struct ps_co_admitted){m->pushes, m->tokens, m->charged, aside, m->round};
     }
 }

@@ -4,7 +4,7 @@
 
 #include <jansson.h>
 
-#include "longhaul/v1/member.pb-c.h"
+#include "common/net/wire_member.h"
 #include "server/coordinator/core.h"
 
 // A peer's measured number: a speed, rate or time. 0 (not known) if outside 1e-9 to 1e15, so that
@@ -12,11 +12,11 @@
 double ps_co_said_number(double x);
 // Takes the numbers of a lease request. Absent ones are not known.
 void ps_co_measured(struct ps_coordinator *c, struct ps_co_worker *w,
-                    const Longhaul__V1__LeaseRequest *m);
+                    const struct lh_lease_request *m);
 void ps_co_forget_measured(struct ps_co_worker *w); // the worker is gone from memory
 // Takes each worker's admitted pushes from a shard's report. Ignores unknown workers. Without
 // memory, the next report repeats it.
-void ps_co_take_admitted(struct ps_coordinator *c, const Longhaul__V1__ShardReport *r);
+void ps_co_take_admitted(struct ps_coordinator *c, const struct lh_shard_report *r);
 // Notes, at a lease request, the worker's training time and admitted tokens.
 void ps_co_note_admitted(struct ps_coordinator *c, struct ps_co_worker *w);
 // The worker's reported speed, bounded by its admitted tokens, or by the other workers' speeds

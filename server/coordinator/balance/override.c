@@ -15,7 +15,7 @@
 
 static const char FROZEN[] = "balance/frozen";
 
-bool ps_co_is_override(const Longhaul__V1__MoveRequest *m)
+bool ps_co_is_override(const struct lh_move_request *m)
 {
     return m->balancer[0] != 0;
 }
@@ -92,7 +92,7 @@ static lh_err move(struct ps_coordinator *c, uint64_t unit, const char *name)
     return LH_OK;
 }
 
-lh_err ps_co_override(struct ps_coordinator *c, const Longhaul__V1__MoveRequest *m, uint32_t *units)
+lh_err ps_co_override(struct ps_coordinator *c, const struct lh_move_request *m, uint32_t *units)
 {
     *units = 1;
     if (!strcmp(m->balancer, "move")) return move(c, m->unit, m->to);

@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "common/format/manifest.h"
-#include "longhaul/v1/member.pb-c.h"
+#include "common/net/wire_admin.h"
 #include "server/coordinator/commit.h"
 
 static const char KEY[] = "choice/";
@@ -31,7 +31,7 @@ lh_err ps_co_load_choices(struct ps_coordinator *c)
     return ps_co_load_rows(c, KEY, read_row);
 }
 
-lh_err ps_co_choose_state(struct ps_coordinator *c, const Longhaul__V1__AdoptRequest *m,
+lh_err ps_co_choose_state(struct ps_coordinator *c, const struct lh_adopt_request *m,
                           uint32_t *shards)
 {
     *shards = 0;

@@ -22,8 +22,7 @@
 
 #include "common/format/frame.h"
 #include "common/format/manifest.h"
-#include "common/net/head.h"
-#include "longhaul/v1/member.pb-c.h"
+#include "common/net/wire_member.h"
 #include "server/coordinator/commit.h"
 #include "server/coordinator/owners/choice.h"
 #include "server/coordinator/owners/epochs.h"

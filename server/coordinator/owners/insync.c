@@ -16,8 +16,7 @@
 #include <string.h>
 
 #include "common/format/manifest.h"
-#include "common/net/head.h"
-#include "longhaul/v1/member.pb-c.h"
+#include "common/net/wire_member.h"
 #include "server/coordinator/commit.h"
 #include "server/coordinator/owners/epochs.h"
 #include "server/coordinator/owners/insync.h"
@@ -79,30 +78,30 @@ lh_err ps_co_heard_owner(struct ps_coordinator *c, uint32_t shard, uint64_t iden
 
 // Has the standby reported more than the owner has compared with its log? The version alone does
 // not reveal an owner on an older copy that went on by itself.
-static bool said_more(const struct lh_point *held, const Longhaul__V1__InSyncRequest *m)
+static bool said_more(const struct lh_point *held, const struct lh_in_sync_request *m)
 {
     if (!held) return false;
-    struct lh_point checked = lh_point_of(m->checked);
-    return checked.epoch != held->epoch || checked.version != held->version ||
-           !lh_hash_equal(&checked.chain, &held->chain);
+    const struct lh_point *checked = &m->checked.at;
+    return checked->epoch != held->epoch || checked->version != held->version ||
+           !lh_hash_equal(&checked->chain, &held->chain);
 }
 
-static lh_err change(struct ps_coordinator *c, const Longhaul__V1__InSyncRequest *m,
+static lh_err change(struct ps_coordinator *c, const struct lh_in_sync_request *m,
                      const struct lh_peer *peer)
 {
     uint64_t server = lh_worker_id(peer);
     uint32_t version;
-    if (!m->wire) return lh_fail(LH_ERR_VERSION, "a request without wire versions");
-    LH_TRY(lh_wire_negotiate(m->wire->min, m->wire->max, &version));
-    LH_TRY(ps_co_check_run(c, &m->job, &m->manifest));
+    if (!m->wire.max) return lh_fail(LH_ERR_VERSION, "a request without wire versions");
+    LH_TRY(lh_wire_negotiate(m->wire.min, m->wire.max, &version));
+    LH_TRY(ps_co_check_run(c, &m->run));
     if (m->shard >= c->conf.manifest->shards)
         return lh_fail(LH_ERR_MALFORMED, "a standby of a shard that does not exist");
-    if (!m->head || m->head->epoch != m->epoch || !m->checked)
+    if (!m->has_head || m->head.at.epoch != m->epoch || !m->has_checked)
         return lh_fail(LH_ERR_MALFORMED, "a standby's change without the owner's point");
     LH_TRY(ps_co_speaks_as_owner(c, m->shard, peer, m->owner));
-    LH_TRY(ps_co_check_reach(c, m->shard, m->epoch, m->head->version));
+    LH_TRY(ps_co_check_reach(c, m->shard, m->epoch, m->head.at.version));
     struct ps_co_shard *s = &c->shard[m->shard];
-    struct lh_point head = lh_point_of(m->head);
+    const struct lh_point head = m->head.at;
     LH_TRY(ps_co_heard_owner(c, m->shard, m->owner, server, m->process, &head));
     if (m->expect != s->changes) return LH_OK; // only asks, or is late
     if (s->move.target && m->standby && !lh_same_directory(m->standby, s->move.target))
@@ -134,10 +133,10 @@ static lh_err change(struct ps_coordinator *c, const Longhaul__V1__InSyncRequest
     return LH_OK;
 }
 
-void ps_co_on_insync(void *self, struct lh_request *rq, const ProtobufCMessage *message)
+void ps_co_on_insync(void *self, struct lh_request *rq, const void *request)
 {
     struct ps_coordinator *c = self;
-    const Longhaul__V1__InSyncRequest *m = (const Longhaul__V1__InSyncRequest *)message;
+    const struct lh_in_sync_request *m = request;
     lh_err err = change(c, m, lh_request_peer(rq));
     if (err) {
         ps_co_refused_server(c, lh_request_peer(rq), "standby.refused", err);
@@ -146,15 +145,12 @@ void ps_co_on_insync(void *self, struct lh_request *rq, const ProtobufCMessage *
     }
     const struct ps_co_shard *s = &c->shard[m->shard];
     const struct lh_point *held = ps_co_held(s);
-    Longhaul__V1__Point point;
-    Longhaul__V1__InSyncReply out = LONGHAUL__V1__IN_SYNC_REPLY__INIT;
-    Longhaul__V1__Wire wire = lh_head_wire();
-    out.wire = &wire;
-    out.standby = s->standby;
-    out.changes = s->changes;
-    if (held) point = lh_head_point(m->shard, held->epoch, held->version, &held->chain);
-    if (held) out.held = &point;
-    ps_co_answer(c, rq, &out.base);
+    struct lh_in_sync_reply out = {.wire = lh_versions_ours(),
+                                   .standby = s->standby,
+                                   .changes = s->changes,
+                                   .has_held = held != NULL};
+    if (held) out.held = (struct lh_shard_point){m->shard, true, *held};
+    ps_co_answer(c, rq, LH_MESSAGE(in_sync_reply, &out));
 }
 
 // ---------------------------------------------------------------- a standby's report
@@ -228,41 +224,41 @@ static void look_for_former(struct ps_coordinator *c, uint32_t shard, uint64_t i
 
 // A standby takes over all its shards or none. If it is in sync for some only, and their owner
 // can't go on with its log, the owner fetches their state from it.
-static void note_held(struct ps_coordinator *c, const Longhaul__V1__ReportRequest *m)
+static void note_held(struct ps_coordinator *c, const struct lh_report_request *m)
 {
     bool lacks = false;
     for (size_t i = 0; i < m->n_shards; i++) {
-        const struct ps_co_shard *s = &c->shard[m->shards[i]->head->shard];
+        const struct ps_co_shard *s = &c->shard[m->shards[i].head.shard];
         lacks |= s->standby != m->standby && s->owner != m->standby;
     }
     for (size_t i = 0; i < m->n_shards; i++) {
-        struct ps_co_shard *s = &c->shard[m->shards[i]->head->shard];
+        struct ps_co_shard *s = &c->shard[m->shards[i].head.shard];
         if (s->standby != m->standby) continue;
         s->held_by = lacks ? m->standby : 0;
         snprintf(s->held_at, sizeof s->held_at, "%s", m->address);
     }
 }
 
-lh_err ps_co_turns(struct ps_coordinator *c, const Longhaul__V1__ReportRequest *m, uint64_t server,
+lh_err ps_co_turns(struct ps_coordinator *c, const struct lh_report_request *m, uint64_t server,
                    bool *serves)
 {
     *serves = m->n_shards > 0;
     for (size_t i = 0; i < m->n_shards; i++) {
-        const Longhaul__V1__Point *head = m->shards[i]->head;
-        if (!head || head->shard >= c->conf.manifest->shards || !m->standby)
+        const struct lh_shard_point *head = &m->shards[i].head;
+        if (!m->shards[i].has_head || head->shard >= c->conf.manifest->shards || !m->standby)
             return lh_fail(LH_ERR_MALFORMED, "a standby of a shard that does not exist");
         if (m->lost) LH_TRY(ps_co_strike_out(c, head->shard, m->standby));
     }
     LH_TRY(ps_co_hear_target(c, m, server));
     for (size_t i = 0; i < m->n_shards; i++) {
-        uint32_t shard = m->shards[i]->head->shard;
+        uint32_t shard = m->shards[i].head.shard;
         look_for_former(c, shard, m->standby, server);
         if (!may_take(c, &c->shard[shard], m->standby, server)) *serves = false;
     }
     note_held(c, m);
     for (size_t i = 0; i < m->n_shards && m->lost && !*serves; i++)
-        LH_TRY(ps_co_note_gone(c, m->shards[i]->head->shard, m->standby));
+        LH_TRY(ps_co_note_gone(c, m->shards[i].head.shard, m->standby));
     for (size_t i = 0; i < m->n_shards && *serves; i++)
-        LH_TRY(take_over(c, m->shards[i]->head->shard, m->standby, server));
+        LH_TRY(take_over(c, m->shards[i].head.shard, m->standby, server));
     return LH_OK;
 }

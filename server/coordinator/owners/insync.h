@@ -5,7 +5,7 @@
 
 #include "server/coordinator/core.h"
 
-struct Longhaul__V1__ReportRequest;
+struct lh_report_request;
 
 // An operator gives the shard to this server, regardless of its owner and standby.
 LH_MUST lh_err ps_co_give_up_owner(struct ps_coordinator *c, uint32_t shard, uint64_t identity,
@@ -14,8 +14,8 @@ LH_MUST lh_err ps_co_give_up_owner(struct ps_coordinator *c, uint32_t shard, uin
 LH_MUST lh_err ps_co_heard_owner(struct ps_coordinator *c, uint32_t shard, uint64_t identity,
                                  uint64_t server, uint64_t process, const struct lh_point *head);
 // Handles a standby's report. *serves: it owns all of its shards, newly or already.
-LH_MUST lh_err ps_co_turns(struct ps_coordinator *c, const struct Longhaul__V1__ReportRequest *m,
+LH_MUST lh_err ps_co_turns(struct ps_coordinator *c, const struct lh_report_request *m,
                            uint64_t server, bool *serves);
-void ps_co_on_insync(void *self, struct lh_request *rq, const ProtobufCMessage *m);
+void ps_co_on_insync(void *self, struct lh_request *rq, const void *m);
 
 #endif

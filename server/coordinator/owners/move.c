@@ -15,8 +15,8 @@
 #include <string.h>
 
 #include "common/format/manifest.h"
-#include "common/net/head.h"
-#include "longhaul/v1/member.pb-c.h"
+#include "common/net/wire_admin.h"
+#include "common/net/wire_member.h"
 #include "server/coordinator/balance/override.h"
 #include "server/coordinator/commit.h"
 #include "server/coordinator/owners/epochs.h"
@@ -95,21 +95,21 @@ lh_err ps_co_moved(struct ps_coordinator *c, uint32_t shard, uint64_t identity, 
 }
 
 // The target's log has the record, or it has served in the epoch.
-static bool has_moved(const struct ps_co_shard *s, const Longhaul__V1__ShardReport *r)
+static bool has_moved(const struct ps_co_shard *s, const struct lh_shard_report *r)
 {
-    return r->moving == s->move.epoch || r->head->epoch >= s->move.epoch;
+    return r->moving == s->move.epoch || r->head.at.epoch >= s->move.epoch;
 }
 
 static lh_err hear_of_shard(struct ps_coordinator *c, uint64_t identity, uint64_t server,
-                            const Longhaul__V1__ShardReport *r, bool whole)
+                            const struct lh_shard_report *r, bool whole)
 {
-    uint32_t shard = r->head->shard;
+    uint32_t shard = r->head.shard;
     struct ps_co_shard *s = &c->shard[shard];
     if (!is_target(s, identity)) return LH_OK;
-    bool early = LH_BUG("flip_early") && s->reported && r->head->version >= s->head.version;
+    bool early = LH_BUG("flip_early") && s->reported && r->head.at.version >= s->head.version;
     if (whole || early) {
         struct lh_point begins = {.epoch = s->move.epoch};
-        if (r->moving == s->move.epoch || early) begins = lh_point_of(r->head);
+        if (r->moving == s->move.epoch || early) begins = r->head.at;
         begins.epoch = s->move.epoch;
         return change_hands(c, shard, identity, server, &begins);
     }
@@ -127,34 +127,32 @@ static lh_err hear_of_shard(struct ps_coordinator *c, uint64_t identity, uint64_
 // The target serves once it has the records of all its shards. Until then no shard changes hands:
 // their owner would be fenced over one shard and stop before the other records are sent. If one
 // shard does not move, none does: the target must refuse the rest.
-lh_err ps_co_hear_target(struct ps_coordinator *c, const Longhaul__V1__ReportRequest *m,
+lh_err ps_co_hear_target(struct ps_coordinator *c, const struct lh_report_request *m,
                          uint64_t server)
 {
     bool whole = true, together = true;
     for (size_t i = 0; i < m->n_shards; i++) {
-        const struct ps_co_shard *s = &c->shard[m->shards[i]->head->shard];
+        const struct ps_co_shard *s = &c->shard[m->shards[i].head.shard];
         bool goes = is_target(s, m->standby), its = lh_same_directory(s->owner, m->standby);
-        whole &= goes ? has_moved(s, m->shards[i]) : its;
+        whole &= goes ? has_moved(s, &m->shards[i]) : its;
     }
     for (size_t i = 0; i < m->n_shards; i++)
-        LH_TRY(hear_of_shard(c, m->standby, server, m->shards[i], whole));
+        LH_TRY(hear_of_shard(c, m->standby, server, &m->shards[i], whole));
     for (size_t i = 0; i < m->n_shards; i++) {
-        const struct ps_co_shard *s = &c->shard[m->shards[i]->head->shard];
+        const struct ps_co_shard *s = &c->shard[m->shards[i].head.shard];
         together &= is_target(s, m->standby) || lh_same_directory(s->owner, m->standby);
     }
     for (size_t i = 0; i < m->n_shards && !together; i++) {
-        struct ps_co_shard *s = &c->shard[m->shards[i]->head->shard];
+        struct ps_co_shard *s = &c->shard[m->shards[i].head.shard];
         s->unwanted |= is_target(s, m->standby);
     }
     return LH_OK;
 }
 
-bool ps_co_tell_move(const struct ps_co_shard *s, const Longhaul__V1__ReportRequest *m,
-                     const Longhaul__V1__ShardReport *r, Longhaul__V1__ShardMove *out)
+bool ps_co_tell_move(const struct ps_co_shard *s, const struct lh_report_request *m,
+                     const struct lh_shard_report *r, struct lh_shard_move *out)
 {
-    longhaul__v1__shard_move__init(out);
-    out->shard = r->head->shard;
-    out->epoch = s->move.epoch;
+    *out = (struct lh_shard_move){.shard = r->head.shard, .epoch = s->move.epoch};
     if (m->standing) return s->unwanted && is_target(s, m->standby);
     // its log ends with a finished move that failed; otherwise the target would own the shard
     bool over =
@@ -167,9 +165,9 @@ bool ps_co_tell_move(const struct ps_co_shard *s, const Longhaul__V1__ReportRequ
 // ---------------------------------------------------------------- what operators ask
 
 void ps_co_note_standby(struct ps_coordinator *c, const struct lh_peer *peer,
-                        const Longhaul__V1__ReportRequest *m, const Longhaul__V1__ShardReport *r)
+                        const struct lh_report_request *m, const struct lh_shard_report *r)
 {
-    struct ps_co_standby *list = c->shard[r->head->shard].standing, *at = list;
+    struct ps_co_standby *list = c->shard[r->head.shard].standing, *at = list;
     for (struct ps_co_standby *b = list; b < list + PS_CO_STANDBYS; b++) {
         bool same = strcmp(b->name, peer->name) == 0;
         if (same || b->heard_ns < at->heard_ns) at = b;
@@ -181,9 +179,9 @@ void ps_co_note_standby(struct ps_coordinator *c, const struct lh_peer *peer,
     at->begun = r->begun;
     at->process = m->process;
     at->number = m->number;
-    at->head = lh_point_of(r->head);
+    at->head = r->head.at;
     at->heard_ns = ps_co_now(c);
-    at->trip = ps_co_said_trip(m->trip);
+    at->trip = m->trip;
     snprintf(at->name, sizeof at->name, "%s", peer->name);
     snprintf(at->region, sizeof at->region, "%s", peer->region);
 }
@@ -273,11 +271,11 @@ lh_err ps_co_move(struct ps_coordinator *c, const char *name, uint32_t *shards)
     return LH_OK;
 }
 
-void ps_co_on_move(void *self, struct lh_request *rq, const ProtobufCMessage *message)
+void ps_co_on_move(void *self, struct lh_request *rq, const void *request)
 {
     struct ps_coordinator *c = self;
-    const Longhaul__V1__MoveRequest *m = (const Longhaul__V1__MoveRequest *)message;
-    Longhaul__V1__MoveReply out = LONGHAUL__V1__MOVE_REPLY__INIT;
+    const struct lh_move_request *m = request;
+    struct lh_move_reply out = {0};
     bool by_hand = ps_co_is_override(m);
     lh_err err = by_hand ? ps_co_override(c, m, &out.units) : ps_co_move(c, m->server, &out.shards);
     ps_co_audit(c, "audit.move", lh_request_peer(rq), "%.64s%.64s %.64s: %s",
@@ -290,5 +288,5 @@ void ps_co_on_move(void *self, struct lh_request *rq, const ProtobufCMessage *me
     if (!by_hand)
         ps_co_say(c, LH_INFO, "move.asked", "%u shards to %.64s, asked by %s", out.shards,
                   m->server, lh_request_peer(rq)->name);
-    ps_co_answer(c, rq, &out.base);
+    ps_co_answer(c, rq, LH_MESSAGE(move_reply, &out));
 }

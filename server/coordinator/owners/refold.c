@@ -18,7 +18,8 @@
 
 #include "common/format/manifest.h"
 #include "common/net/rpc.h"
-#include "longhaul/v1/member.pb-c.h"
+#include "common/net/wire_admin.h"
+#include "common/net/wire_member.h"
 #include "server/coordinator/commit.h"
 #include "server/coordinator/owners/owner.h"
 #include "server/coordinator/silence.h"
@@ -109,25 +110,23 @@ static void describe(const struct ps_co_refold *r, char out[PS_CO_SERVER_NAME + 
 
 // The order that the request asks for, in `out`, with shards of the caller's.
 static LH_MUST lh_err parse(const struct ps_coordinator *c, const struct lh_peer *asker,
-                            const Longhaul__V1__RefoldRequest *m, struct ps_co_refold *out)
+                            const struct lh_refold_request *m, struct ps_co_refold *out)
 {
     uint32_t shards = c->conf.manifest->shards;
     for (uint32_t i = 0; i < shards; i++) out->shard[i].to = m->name[0] ? HEAD : m->to;
     if (m->name[0]) {
-        Longhaul__V1__ExpelRequest who = LONGHAUL__V1__EXPEL_REQUEST__INIT;
+        const struct lh_expel_request who = {.name = m->name, .region = m->region};
         struct ps_co_expelled is;
-        who.name = m->name;
-        who.region = m->region;
-        LH_TRY(ps_co_who(c, asker, &who.base, &is));
+        LH_TRY(ps_co_who(c, asker, &who, &is));
         out->without = is.id;
         out->from = m->from;
         snprintf(out->whom, sizeof out->whom, "%s/%s", is.region, is.name);
         return LH_OK;
     }
     for (size_t i = 0; i < m->n_shards; i++) {
-        if (m->shards[i]->shard >= shards)
-            return lh_fail(LH_ERR_INVALID, "the model has no shard %u", m->shards[i]->shard);
-        out->shard[m->shards[i]->shard].to = m->shards[i]->version;
+        if (m->shards[i].shard >= shards)
+            return lh_fail(LH_ERR_INVALID, "the model has no shard %u", m->shards[i].shard);
+        out->shard[m->shards[i].shard].to = m->shards[i].version;
     }
     for (uint32_t i = 0; i < shards; i++)
         if (!out->shard[i].to || out->shard[i].to == HEAD)
@@ -219,7 +218,7 @@ static void name_missing(struct ps_coordinator *c)
     }
 }
 
-static void fill(struct ps_coordinator *c, Longhaul__V1__RefoldReply *out)
+static void fill(struct ps_coordinator *c, struct lh_refold_reply *out)
 {
     struct ps_co_refold *r = &c->refold;
     bool waits = r->stage == PS_CO_REFOLD_ASKED || r->stage == PS_CO_REFOLD_GOES;
@@ -229,7 +228,7 @@ static void fill(struct ps_coordinator *c, Longhaul__V1__RefoldReply *out)
     out->goes = r->stage == PS_CO_REFOLD_GOES;
     out->over = r->stage == PS_CO_REFOLD_OVER;
     out->shards = c->conf.manifest->shards;
-    out->why = (char *)(uintptr_t)r->why; // not changed
+    out->why = r->why;
     for (uint32_t i = 0; i < out->shards; i++) {
         out->done += r->shard[i].state == PS_CO_SHARD_DONE;
         out->kept += r->shard[i].state == PS_CO_SHARD_KEPT;
@@ -238,7 +237,7 @@ static void fill(struct ps_coordinator *c, Longhaul__V1__RefoldReply *out)
 }
 
 lh_err ps_co_refold(struct ps_coordinator *c, const struct lh_peer *asker,
-                    const Longhaul__V1__RefoldRequest *m, Longhaul__V1__RefoldReply *out)
+                    const struct lh_refold_request *m, struct lh_refold_reply *out)
 {
     struct ps_co_refold *r = &c->refold, wanted = {0};
     if (m->number && m->number != r->number) return LH_OK; // it is not known any more
@@ -257,11 +256,11 @@ lh_err ps_co_refold(struct ps_coordinator *c, const struct lh_peer *asker,
     return LH_OK;
 }
 
-void ps_co_on_refold(void *self, struct lh_request *rq, const ProtobufCMessage *message)
+void ps_co_on_refold(void *self, struct lh_request *rq, const void *request)
 {
     struct ps_coordinator *c = self;
-    const Longhaul__V1__RefoldRequest *m = (const Longhaul__V1__RefoldRequest *)message;
-    Longhaul__V1__RefoldReply out = LONGHAUL__V1__REFOLD_REPLY__INIT;
+    const struct lh_refold_request *m = request;
+    struct lh_refold_reply out = {0};
     lh_err err = ps_co_refold(c, lh_request_peer(rq), m, &out);
     if (!m->number) // the same request that asks again is no order
         ps_co_audit(c, "audit.refold", lh_request_peer(rq), "%s %.64s%s%.64s: %s",
@@ -270,7 +269,7 @@ void ps_co_on_refold(void *self, struct lh_request *rq, const ProtobufCMessage *
     if (err)
         ps_co_refuse(c, rq, err);
     else
-        ps_co_answer(c, rq, &out.base);
+        ps_co_answer(c, rq, LH_MESSAGE(refold_reply, &out));
 }
 
 // ---------------------------------------------------------------- what servers say
@@ -316,7 +315,7 @@ static LH_MUST lh_err all_asked(struct ps_coordinator *c)
 }
 
 static LH_MUST lh_err hear_shard(struct ps_coordinator *c, uint32_t shard,
-                                 const Longhaul__V1__RefoldState *m)
+                                 const struct lh_refold_state *m)
 {
     struct ps_co_refold *r = &c->refold;
     struct ps_co_refold_shard *s = &r->shard[shard];
@@ -352,37 +351,38 @@ static LH_MUST lh_err all_done(struct ps_coordinator *c)
     return LH_OK;
 }
 
-lh_err ps_co_refold_heard(struct ps_coordinator *c, const Longhaul__V1__ReportRequest *m)
+lh_err ps_co_refold_heard(struct ps_coordinator *c, const struct lh_report_request *m)
 {
     struct ps_co_refold *r = &c->refold;
     bool waits = r->stage == PS_CO_REFOLD_ASKED || r->stage == PS_CO_REFOLD_GOES;
-    if (!m->refold || !waits || m->refold->number != r->number) return LH_OK;
-    if (m->refold->refused && r->stage == PS_CO_REFOLD_ASKED && m->n_shards) {
+    const struct lh_refold_state *said = &m->refold;
+    if (!m->has_refold || !waits || said->number != r->number) return LH_OK;
+    if (said->refused && r->stage == PS_CO_REFOLD_ASKED && m->n_shards) {
         char why[sizeof r->why], name[PS_CO_SERVER_NAME];
-        name_server(c, m->shards[0]->head->shard, name);
-        snprintf(why, sizeof why, "server %s says: %s", name, m->refold->why);
-        refuse(c, m->refold->gone, why);
+        name_server(c, m->shards[0].head.shard, name);
+        snprintf(why, sizeof why, "server %s says: %s", name, said->why);
+        refuse(c, said->gone, why);
         ps_co_say(c, LH_WARN, "refold.refused", "%s; no shard has changed", r->why);
         return LH_OK;
     }
     for (size_t i = 0; i < m->n_shards; i++) {
-        uint32_t shard = m->shards[i]->head->shard;
-        LH_TRY(hear_shard(c, shard, m->refold));
-        if (r->stage == PS_CO_REFOLD_ASKED) r->shard[shard].left_out = i ? 0 : m->refold->left_out;
+        uint32_t shard = m->shards[i].head.shard;
+        LH_TRY(hear_shard(c, shard, said));
+        if (r->stage == PS_CO_REFOLD_ASKED) r->shard[shard].left_out = i ? 0 : said->left_out;
     }
     return r->stage == PS_CO_REFOLD_ASKED ? all_asked(c) : all_done(c);
 }
 
-bool ps_co_refold_tell(struct ps_coordinator *c, const Longhaul__V1__ReportRequest *m,
-                       Longhaul__V1__RefoldOrder *out)
+bool ps_co_refold_tell(struct ps_coordinator *c, const struct lh_report_request *m,
+                       struct lh_refold_order *out)
 {
     const struct ps_co_refold *r = &c->refold;
     uint32_t shards = c->conf.manifest->shards;
     bool waits = r->stage == PS_CO_REFOLD_ASKED && ps_co_now(c) - r->asked_ns < FORGOTTEN_NS;
     bool open = false;
-    longhaul__v1__refold_order__init(out);
+    *out = (struct lh_refold_order){0};
     for (size_t i = 0; i < m->n_shards; i++) {
-        enum ps_co_refold_state state = r->shard[m->shards[i]->head->shard].state;
+        enum ps_co_refold_state state = r->shard[m->shards[i].head.shard].state;
         open |= waits ? state == PS_CO_SHARD_ASKED : state < PS_CO_SHARD_DONE;
     }
     if (!open || (!waits && r->stage != PS_CO_REFOLD_GOES)) return false;
@@ -391,7 +391,8 @@ bool ps_co_refold_tell(struct ps_coordinator *c, const Longhaul__V1__ReportReque
     out->without = r->without;
     out->from = r->from;
     if (r->without) return true;
-    out->to = calloc(shards, sizeof *out->to);
-    for (uint32_t i = 0; i < shards && out->to; i++) out->to[out->n_to++] = r->shard[i].to;
-    return out->to != NULL;
+    uint64_t *to = calloc(shards, sizeof *to);
+    for (uint32_t i = 0; i < shards && to; i++) to[out->n_to++] = r->shard[i].to;
+    out->to = to;
+    return to != NULL;
 }

@@ -6,10 +6,10 @@
 
 #include "server/coordinator/core.h"
 
-struct Longhaul__V1__RefoldOrder;
-struct Longhaul__V1__RefoldReply;
-struct Longhaul__V1__RefoldRequest;
-struct Longhaul__V1__ReportRequest;
+struct lh_refold_order;
+struct lh_refold_reply;
+struct lh_refold_request;
+struct lh_report_request;
 struct lh_peer;
 struct lh_request;
 
@@ -20,16 +20,14 @@ LH_MUST lh_err ps_co_load_refold(struct ps_coordinator *c);
 // An operator's request: begins an order, joins the one that is under way, or asks what became of
 // it. LH_ERR_INVALID, LH_ERR_NOT_FOUND, LH_ERR_BUSY: nothing was changed anywhere, and why.
 LH_MUST lh_err ps_co_refold(struct ps_coordinator *c, const struct lh_peer *asker,
-                            const struct Longhaul__V1__RefoldRequest *m,
-                            struct Longhaul__V1__RefoldReply *out);
-void ps_co_on_refold(void *self, struct lh_request *rq, const ProtobufCMessage *m);
+                            const struct lh_refold_request *m, struct lh_refold_reply *out);
+void ps_co_on_refold(void *self, struct lh_request *rq, const void *m);
 
 // Takes what an owner's report says of the order.
-LH_MUST lh_err ps_co_refold_heard(struct ps_coordinator *c,
-                                  const struct Longhaul__V1__ReportRequest *m);
+LH_MUST lh_err ps_co_refold_heard(struct ps_coordinator *c, const struct lh_report_request *m);
 // Fills in the order for the answer to an owner's report; false: none. The caller frees out->to.
-bool ps_co_refold_tell(struct ps_coordinator *c, const struct Longhaul__V1__ReportRequest *m,
-                       struct Longhaul__V1__RefoldOrder *out);
+bool ps_co_refold_tell(struct ps_coordinator *c, const struct lh_report_request *m,
+                       struct lh_refold_order *out);
 
 // An order goes, and the shard's server has not said yet what became of it. Until then no standby
 // joins the shard, and it is not moved.

@@ -22,7 +22,7 @@
 
 #include "common/format/frame.h"
 #include "common/format/manifest.h"
-#include "longhaul/v1/member.pb-c.h"
+#include "common/net/wire_admin.h"
 #include "server/coordinator/commit.h"
 #include "server/coordinator/owners/choice.h"
 #include "server/coordinator/owners/owner.h"
@@ -337,7 +337,7 @@ void ps_co_refused_server(struct ps_coordinator *c, const struct lh_peer *peer, 
 
 // ---------------------------------------------------------------- what operators ask
 
-lh_err ps_co_adopt(struct ps_coordinator *c, const Longhaul__V1__AdoptRequest *m, uint32_t *shards)
+lh_err ps_co_adopt(struct ps_coordinator *c, const struct lh_adopt_request *m, uint32_t *shards)
 {
     if (m->state.len && !m->server[0]) return ps_co_choose_state(c, m, shards);
     *shards = 0;
@@ -361,11 +361,11 @@ lh_err ps_co_adopt(struct ps_coordinator *c, const Longhaul__V1__AdoptRequest *m
     return LH_OK;
 }
 
-void ps_co_on_adopt(void *self, struct lh_request *rq, const ProtobufCMessage *message)
+void ps_co_on_adopt(void *self, struct lh_request *rq, const void *message)
 {
     struct ps_coordinator *c = self;
-    const Longhaul__V1__AdoptRequest *m = (const Longhaul__V1__AdoptRequest *)message;
-    Longhaul__V1__AdoptReply out = LONGHAUL__V1__ADOPT_REPLY__INIT;
+    const struct lh_adopt_request *m = message;
+    struct lh_adopt_reply out = {0};
     lh_err err = ps_co_adopt(c, m, &out.shards);
     bool state = !m->server[0];
     ps_co_audit(c, "audit.adopt", lh_request_peer(rq), "%.140s, %u shards: %s",
@@ -381,5 +381,5 @@ void ps_co_on_adopt(void *self, struct lh_request *rq, const ProtobufCMessage *m
         ps_co_say(c, LH_WARN, "server.adopted",
                   "%.140s may own %u shards and stand by for them, asked by %s", m->server,
                   out.shards, lh_request_peer(rq)->name);
-    ps_co_answer(c, rq, &out.base);
+    ps_co_answer(c, rq, LH_MESSAGE(adopt_reply, &out));
 }

@@ -5,7 +5,7 @@
 
 #include "server/coordinator/core.h"
 
-struct Longhaul__V1__AdoptRequest;
+struct lh_adopt_request;
 struct lh_request;
 
 // Checks a message from the shard's owner: a report, an epoch, a change of its standby. The first
@@ -33,8 +33,8 @@ size_t ps_co_servers_of(const struct ps_coordinator *c, uint32_t shard, uint64_t
 LH_MUST lh_err ps_rights_check(const char *text);
 LH_MUST lh_err ps_co_load_rights(struct ps_coordinator *c);
 // An operator lets a server own shards and stand by for them; *shards: their number.
-LH_MUST lh_err ps_co_adopt(struct ps_coordinator *c, const struct Longhaul__V1__AdoptRequest *m,
+LH_MUST lh_err ps_co_adopt(struct ps_coordinator *c, const struct lh_adopt_request *m,
                            uint32_t *shards);
-void ps_co_on_adopt(void *self, struct lh_request *rq, const ProtobufCMessage *m);
+void ps_co_on_adopt(void *self, struct lh_request *rq, const void *m);
 
 #endif

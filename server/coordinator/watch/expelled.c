@@ -12,7 +12,7 @@
 
 #include "common/format/frame.h"
 #include "common/format/manifest.h"
-#include "longhaul/v1/member.pb-c.h"
+#include "common/net/wire_admin.h"
 #include "server/coordinator/commit.h"
 
 // ---------------------------------------------------------------- what is stored
@@ -226,9 +226,8 @@ static bool look(const struct ps_coordinator *c, const char *region, struct ps_c
 
 // The identity is that of a certificate of this run, with the caller's run and domain.
 lh_err ps_co_who(const struct ps_coordinator *c, const struct lh_peer *asker,
-                 const ProtobufCMessage *request, struct ps_co_expelled *out)
+                 const struct lh_expel_request *m, struct ps_co_expelled *out)
 {
-    const Longhaul__V1__ExpelRequest *m = (const Longhaul__V1__ExpelRequest *)request;
     const char *kind = m->server ? "server" : "worker";
     *out = (struct ps_co_expelled){.server = m->server};
     struct lh_peer peer = *asker, parsed;
@@ -254,11 +253,10 @@ lh_err ps_co_who(const struct ps_coordinator *c, const struct lh_peer *asker,
 }
 
 lh_err ps_co_expel(struct ps_coordinator *c, const struct lh_peer *asker,
-                   const ProtobufCMessage *message, struct ps_co_expelled *who, bool *changed)
+                   const struct lh_expel_request *m, struct ps_co_expelled *who, bool *changed)
 {
-    const Longhaul__V1__ExpelRequest *m = (const Longhaul__V1__ExpelRequest *)message;
     *changed = false;
-    LH_TRY(ps_co_who(c, asker, message, who));
+    LH_TRY(ps_co_who(c, asker, m, who));
     if (!m->admit) return expel(c, who, changed);
     LH_TRY(admit(c, who, changed));
     uint32_t index = ps_co_worker_index(c, who->id);

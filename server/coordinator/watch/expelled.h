@@ -6,6 +6,7 @@
 
 #include "server/coordinator/core.h"
 
+struct lh_expel_request;
 struct lh_peer;
 
 LH_MUST lh_err ps_co_load_expelled(struct ps_coordinator *c);
@@ -22,11 +23,11 @@ bool ps_co_barred(const struct ps_coordinator *c, const struct ps_co_worker *w);
 bool ps_co_plan_expelled(struct ps_coordinator *c);
 // Finds the member named in the request, under the asker's run and domain.
 LH_MUST lh_err ps_co_who(const struct ps_coordinator *c, const struct lh_peer *asker,
-                         const ProtobufCMessage *request, struct ps_co_expelled *out);
+                         const struct lh_expel_request *m, struct ps_co_expelled *out);
 // Executes an operator's command, under the asker's run and domain. *changed false: nothing
 // changed.
 LH_MUST lh_err ps_co_expel(struct ps_coordinator *c, const struct lh_peer *asker,
-                           const ProtobufCMessage *request, struct ps_co_expelled *who,
+                           const struct lh_expel_request *m, struct ps_co_expelled *who,
                            bool *changed);
 
 #endif

@@ -35,7 +35,7 @@
 #include <stdlib.h>
 
 #include "common/format/manifest.h"
-#include "longhaul/v1/member.pb-c.h"
+#include "common/net/wire_member.h"
 #include "server/coordinator/balance/lease.h"
 #include "server/coordinator/balance/measure.h"
 #include "server/coordinator/commit.h"
@@ -56,16 +56,16 @@ static int64_t said_ns(uint64_t ms)
 }
 
 void ps_co_hear_progress(struct ps_coordinator *c, struct ps_co_worker *w,
-                         const struct Longhaul__V1__Progress *m, uint32_t local_steps)
+                         const struct lh_progress *m, uint32_t local_steps)
 {
     struct ps_co_stall *s = &w->stall;
     s->local_steps = local_steps;
-    s->idle_ns = m ? said_ns(m->idle_ms) : 0;
-    s->step_ns = m ? said_ns(m->step_ms) : 0;
-    s->lost_pushes = m ? m->lost_pushes : 0;
-    s->lost_tokens = m ? m->lost_tokens : 0;
-    s->waits_ns = m ? said_ns(m->waits_ms) : 0;
-    s->shard = m && m->shard < c->conf.manifest->shards ? m->shard : 0;
+    s->idle_ns = said_ns(m->idle_ms);
+    s->step_ns = said_ns(m->step_ms);
+    s->lost_pushes = m->lost_pushes;
+    s->lost_tokens = m->lost_tokens;
+    s->waits_ns = said_ns(m->waits_ms);
+    s->shard = m->shard < c->conf.manifest->shards ? m->shard : 0;
 }
 
 bool ps_co_moves(const struct ps_co_worker *w)

@@ -7,12 +7,12 @@
 
 #include "server/coordinator/core.h"
 
-struct Longhaul__V1__Progress;
+struct lh_progress;
 
-// Takes a worker's progress report; NULL: none, and the worker is never stalled. `local_steps`:
+// Takes a worker's progress report; zeros: none, and the worker is never stalled. `local_steps`:
 // steps of its round.
 void ps_co_hear_progress(struct ps_coordinator *c, struct ps_co_worker *w,
-                         const struct Longhaul__V1__Progress *m, uint32_t local_steps);
+                         const struct lh_progress *m, uint32_t local_steps);
 // Judges all workers; units of stalled ones go to others.
 LH_MUST lh_err ps_co_judge_stalls(struct ps_coordinator *c);
 // The worker makes progress: it is live, trains and pushes.

@@ -6,8 +6,6 @@
 #include <cmocka.h>
 
 #include "common/base/check.h"
-#include "common/net/head.h"
-#include "longhaul/v1/member.pb-c.h"
 #include "server/point.h"
 
 enum { EPOCH = 5, END = 20 };
@@ -61,24 +59,6 @@ static void each_case_has_its_answer(void **state)
     }
 }
 
-// A message that says less than a point does is one of no version, or one that names no chain.
-static void a_message_gives_a_point(void **state)
-{
-    (void)state;
-    struct lh_point nothing = lh_point_of(NULL);
-    assert_true(!nothing.epoch && !nothing.version && lh_hash_equal(&nothing.chain, hash(NONE)));
-    Longhaul__V1__Point m = LONGHAUL__V1__POINT__INIT;
-    uint8_t bytes[LH_HASH_BYTES] = {2};
-    m.epoch = EPOCH;
-    m.version = END;
-    for (size_t n = 0; n <= LH_HASH_BYTES; n += LH_HASH_BYTES / 2) {
-        m.chain = (ProtobufCBinaryData){n, bytes};
-        struct lh_point p = lh_point_of(&m);
-        assert_true(p.epoch == EPOCH && p.version == END);
-        assert_true(lh_hash_equal(&p.chain, hash(n == LH_HASH_BYTES ? B : NONE)));
-    }
-}
-
 // The last ones are known; a record that does not follow takes the place of all before it.
 static void chains_are_known_of_the_last_records(void **state)
 {
@@ -105,7 +85,6 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(each_case_has_its_answer),
-        cmocka_unit_test(a_message_gives_a_point),
         cmocka_unit_test(chains_are_known_of_the_last_records),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
