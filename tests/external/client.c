@@ -371,8 +371,11 @@ static void tells_its_noise_and_private_steps(void **state)
     assert_int_equal(longhaul_noise(r->c, &n), LONGHAUL_OK);
     assert_int_equal(longhaul_boundary(r->c, 2, 1, &due), LONGHAUL_OK); // five
     assert_int_equal(longhaul_boundary(r->c, 3, 1, &due), LONGHAUL_OK); // one again
+    assert_int_equal(longhaul_noise(r->c, &n), LONGHAUL_OK);
+    assert_int_equal(longhaul_noise(r->c, &n), LONGHAUL_OK);
+    assert_int_equal(longhaul_boundary(r->c, 4, 1, &due), LONGHAUL_OK); // ten: both calls count
     on_loop(r, see_noise);
-    assert_int_equal(steps_seen, 7);
+    assert_int_equal(steps_seen, 17);
 }
 
 static void spoil_now(struct rig *r)

@@ -492,7 +492,9 @@ int longhaul_noise(struct longhaul *c, const struct longhaul_noise *noise)
     STORE(me->noise[0], bits_of(n.sigma));
     STORE(me->noise[1], bits_of(n.rate));
     STORE(me->noise[2], bits_of(n.clip));
-    c->private_steps = n.steps ? n.steps : 1;
+    // Several calls before a boundary add up: steps that were reported are never forgotten.
+    uint32_t room = UINT32_MAX - c->private_steps;
+    c->private_steps += n.steps < room ? n.steps : room;
     return LONGHAUL_OK;
 }
 

@@ -246,7 +246,7 @@ LONGHAUL_API int longhaul_schedule(struct longhaul *c, enum longhaul_schedule fo
  * the worker's settings say privacy.reported. `size` is sizeof(struct longhaul_noise). */
 struct longhaul_noise {
     uint32_t size;
-    uint32_t steps; /* private steps that the next boundary ends; 0: one */
+    uint32_t steps; /* private steps that the next boundary ends; calls add up; none: one step */
     double sigma;   /* standard deviation of the noise over `clip`, above 0 */
     double rate;    /* probability that a step draws a record, above 0 and at most 1 */
     double clip;    /* bound of the norm of one record's gradient, above 0 */

@@ -7,17 +7,15 @@
 //    unit or its own data. Any boundary that it passes is a sign of life, even of a waiting loop. A
 //    loop that was away when this process began may have outlived an earlier worker: it is expected
 //    to make a step while its units are kept for it.
-// 3. A shard waits from the start of a cut until one of its pushes is admitted or nothing is left
-// to
-//    push. It also waits while it has no session with its server, and while it has no state and the
-//    worker holds units. A refused push does not end the wait: its mass returned to the residual.
-//    So a full disk, a broken path and repeated refusals look alike.
+// 3. A shard waits from the start of a cut until one of its pushes is admitted, or until nothing is
+//    left to push. It also waits while it has no session with its server, and while it has no state
+//    and the worker holds units. A refused push does not end the wait: its mass returned to the
+//    residual. So a full disk, a broken path and repeated refusals look alike.
 // 4. Time in which this process did not run is not counted (common/net/listener.h): after a pause
-// of
-//    the host the trainer gets time to make a step.
+//    of the host the trainer gets time to make a step.
 // 5. While the run is paused nothing is expected of it, and all times begin anew afterwards.
 // 6. The step time is measured over this life's steps except the first, which may include
-// compiling.
+//    compiling.
 #include "worker/push/idle.h"
 
 #include "common/net/wire_member.h"

@@ -127,6 +127,16 @@ static bool is_its_turn(const struct wk_worker *w, const struct wk_shard *s)
            s->progress.steps >= (w->local_steps * s->id + w->shards - 1) / w->shards;
 }
 
+// Tokens that came back with refused pushes, and that a push may report now. The shard owes them
+// (idle.c): without a push of their own a worker that has nothing left to train would wait for
+// ever.
+static bool has_tokens(const struct wk_shard *s)
+{
+    const struct wk_worker *w = s->worker;
+    bool leased = lh_plan_data(&s->replica.ledger.plan, w->id) == LH_DATA_LEASED;
+    return s->slot.committed->tokens && (!leased || w->allowance > 0);
+}
+
 static bool cut_due(const struct wk_worker *w, const struct wk_shard *s)
 {
     bool bsp = s->replica.ledger.plan.mode == LH_MODE_BSP;
@@ -137,7 +147,7 @@ static bool cut_due(const struct wk_worker *w, const struct wk_shard *s)
     bool idle = stops || awaits || (!w->queued && (w->leased_out || w->phase >= LH_PHASE_DRAIN));
     if (idle && bsp && wk_round_awaited(s)) return true; // nothing to add, but others wait
     return idle && (s->progress.steps || s->progress.tokens || wk_claimable(s, w->count.steps) ||
-                    s->slot.committed->claim_count);
+                    s->slot.committed->claim_count || has_tokens(s));
 }
 
 // BSP, not staggered: all shards are pushed at one boundary, so that a worker waits once a round.

@@ -350,7 +350,7 @@ class Client:
         :param sigma: the noise's standard deviation over `clip` (Opacus: ``noise_multiplier``).
         :param rate: the probability that a step draws a record (``sample_rate``).
         :param clip: the bound of one record's gradient norm (``max_grad_norm``).
-        :param steps: private steps that the next boundary ends.
+        :param steps: private steps that the next boundary ends; several calls before it add up.
         """
         self._noise = sigma, rate, clip
         n = library.Noise(ctypes.sizeof(library.Noise), steps, sigma, rate, clip)
