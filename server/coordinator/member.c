@@ -126,7 +126,6 @@ static lh_err check_join(struct ps_coordinator *c, const struct lh_peer *peer,
                          const struct lh_join_request *m)
 {
     uint32_t version;
-    if (!m->wire.max) return lh_fail(LH_ERR_VERSION, "a join without wire versions");
     LH_TRY(lh_wire_negotiate(m->wire.min, m->wire.max, &version));
     LH_TRY(ps_co_check_run(c, &m->run));
     LH_TRY(check_units(c, peer->region, m));

@@ -166,7 +166,6 @@ static lh_err take_report(struct ps_coordinator *c, const struct lh_report_reque
     uint64_t server = lh_worker_id(peer);
     *serves = false;
     uint32_t version;
-    if (!m->wire.max) return lh_fail(LH_ERR_VERSION, "a report without wire versions");
     LH_TRY(lh_wire_negotiate(m->wire.min, m->wire.max, &version));
     LH_TRY(ps_co_check_run(c, &m->run));
     LH_TRY(check_rights(c, m, peer));
@@ -338,7 +337,6 @@ void ps_co_on_report(void *self, struct lh_request *rq, const void *request)
 static lh_err check_epoch(struct ps_coordinator *c, const struct lh_epoch_request *m)
 {
     uint32_t version;
-    if (!m->wire.max) return lh_fail(LH_ERR_VERSION, "an epoch's request without wire versions");
     LH_TRY(lh_wire_negotiate(m->wire.min, m->wire.max, &version));
     LH_TRY(ps_co_check_run(c, &m->run));
     if (m->shard >= c->conf.manifest->shards)

@@ -100,7 +100,6 @@ static lh_err check_hello(struct ps_server *s, const struct lh_peer *peer,
                           const struct lh_hello_request *m)
 {
     uint32_t version;
-    if (!m->wire.max) return lh_fail(LH_ERR_VERSION, "a hello without wire versions");
     LH_TRY(lh_wire_negotiate(m->wire.min, m->wire.max, &version));
     LH_TRY(ps_check_run(s, &m->run, "worker"));
     if (m->worker != lh_worker_id(peer))

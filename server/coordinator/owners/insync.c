@@ -91,7 +91,6 @@ static lh_err change(struct ps_coordinator *c, const struct lh_in_sync_request *
 {
     uint64_t server = lh_worker_id(peer);
     uint32_t version;
-    if (!m->wire.max) return lh_fail(LH_ERR_VERSION, "a request without wire versions");
     LH_TRY(lh_wire_negotiate(m->wire.min, m->wire.max, &version));
     LH_TRY(ps_co_check_run(c, &m->run));
     if (m->shard >= c->conf.manifest->shards)
