@@ -4,7 +4,8 @@
     kill.py --build DIR [--kills N] [--cuts N] [--parts P] [--ranks G] [--seed S] [--broken NAME]
 
 With --broken it succeeds as soon as the judge finds the planted mistake, and fails after --kills
-without it. Pauses before a kill are random, never a wait for something.
+without it. A mistake that is not made in the first lives may never be: so every TURN kills a new
+run begins, from the next seed. Pauses before a kill are random, never a wait for something.
 """
 import argparse
 import os
@@ -18,6 +19,7 @@ import time
 import judge
 
 LIMIT_S = 240
+TURN = 100
 
 
 class World:
@@ -77,9 +79,8 @@ def wrong_yet(state: str) -> list[str]:
     return judge.judge(state) if os.path.exists(state) else []
 
 
-def kills(world: World, chance: random.Random) -> list[str]:
+def kills(world: World, chance: random.Random, began: float) -> list[str]:
     state = os.path.join(world.folder, "state")
-    began = time.monotonic()
     world.start_worker()
     world.start_trainer()
     done = 0
@@ -95,6 +96,8 @@ def kills(world: World, chance: random.Random) -> list[str]:
                 return wrong
         for name in what:
             getattr(world, f"start_{name}")()
+    if world.flags.broken:
+        return []
     while not os.path.exists(state) or judge.State(state).cuts < world.flags.cuts:
         if time.monotonic() - began > LIMIT_S:
             raise SystemExit(f"kill: fewer than {world.flags.cuts} cuts in {LIMIT_S} s")
@@ -104,6 +107,36 @@ def kills(world: World, chance: random.Random) -> list[str]:
     if done < world.flags.kills:
         raise SystemExit(f"kill: {done} kills in {LIMIT_S} s")
     return judge.judge(state, os.path.join(world.folder, "final"))
+
+
+def one_run(flags: argparse.Namespace, seed: int,
+            began: float) -> tuple[list[str], judge.State | None]:
+    with tempfile.TemporaryDirectory(prefix="lh-ext-") as folder:
+        world = World(flags, folder)
+        try:
+            wrong = kills(world, random.Random(seed), began)
+        finally:
+            for process in (world.worker, world.trainer):
+                if process and process.poll() is None:
+                    process.kill()
+                    process.wait()
+        path = os.path.join(folder, "state")
+        return wrong, judge.State(path) if os.path.exists(path) else None
+
+
+def find_planted(flags: argparse.Namespace) -> int:
+    began, seed, turns = time.monotonic(), flags.seed, flags.kills // TURN
+    flags.kills = TURN
+    while seed < flags.seed + turns and time.monotonic() - began < LIMIT_S:
+        wrong, _ = one_run(flags, seed, began)
+        for line in wrong:
+            print(f"judge: {line}")
+        if wrong:
+            print(f"the planted mistake was found in run {seed}")
+            return 0
+        seed += 1
+    print(f"the planted mistake was NOT FOUND in {seed - flags.seed} runs of {TURN} kills")
+    return 1
 
 
 def main() -> int:
@@ -120,23 +153,14 @@ def main() -> int:
     if os.environ.get("LH_TEST_QUICK") and not flags.broken:
         flags.kills //= 4
         flags.cuts //= 4
-    with tempfile.TemporaryDirectory(prefix="lh-ext-") as folder:
-        world = World(flags, folder)
-        try:
-            wrong = kills(world, random.Random(flags.seed))
-        finally:
-            for process in (world.worker, world.trainer):
-                if process and process.poll() is None:
-                    process.kill()
-                    process.wait()
-        state = judge.State(os.path.join(folder, "state"))
+    if flags.broken:
+        return find_planted(flags)
+    wrong, state = one_run(flags, flags.seed, time.monotonic())
+    assert state, "a run that has finished has a state"
     print(f"{len(state.lives)} lives, {state.cuts} cuts, "
           f"{state.resumed} lives went on without their worker, {sum(state.records)} records")
     for line in wrong:
         print(f"judge: {line}")
-    if flags.broken:
-        print("the planted mistake was " + ("found" if wrong else "NOT FOUND"))
-        return 0 if wrong else 1
     if not wrong and (state.cuts < flags.kills or not state.resumed):
         wrong = ["too little happened"]
         print(f"judge: {wrong[0]}")
