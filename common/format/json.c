@@ -13,8 +13,7 @@ lh_err lh_json_load(const char *what, struct lh_span json, size_t max, json_t **
     json_error_t where;
     if (json.len > max)
         return lh_fail(LH_ERR_TOO_LARGE, "%s: %zu bytes, at most %zu", what, json.len, max);
-    if (!json.len)
-        return lh_fail(LH_ERR_MALFORMED, "%s: it is empty, where JSON is expected", what);
+    if (!json.len) return lh_fail(LH_ERR_MALFORMED, "%s: not JSON: it is empty", what);
     *out = json_loadb((const char *)json.data, json.len, JSON_REJECT_DUPLICATES, &where);
     if (*out) return LH_OK;
     return lh_fail(LH_ERR_MALFORMED, "%s: not JSON, line %d: %s", what, where.line, where.text);
