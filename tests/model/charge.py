@@ -8,9 +8,9 @@ is lost, alone or with the worker's directory, or an older copy comes back, a pu
 log loses its tail above the stable point.
 """
 import sys
-import time
-from collections import deque
 from typing import NamedTuple
+
+import search
 
 STEPS, BLOCK, AHEAD = 4, 2, 2  # of the plan; of the budget's file; A
 
@@ -194,35 +194,12 @@ def bad(s):
 
 def explore(bugs=(), faults=None):
     """Searches every state. {"bad": why, ...} or {"ok": "complete", ...}"""
-    began = time.monotonic()
-    start = State(**(faults or {}))
-    came, queue = {start: None}, deque([start])
-    while queue:
-        s = queue.popleft()
-        if bad(s):
-            labels = []
-            at = s
-            while came[at]:
-                at, label = came[at]
-                labels.append(label)
-            return {"bad": bad(s), "states": len(came), "trace": labels[::-1]}
-        for label, t in steps(s, bugs):
-            if t not in came:
-                came[t] = (s, label)
-                queue.append(t)
-    return {"ok": "complete", "states": len(came), "secs": round(time.monotonic() - began, 1)}
+    return search.search(State(**(faults or {})), lambda s: steps(s, bugs), bad)
 
 
 def main():
     """The rules, then every planted bug."""
-    found = explore()
-    print("rules:", found)
-    missed = "bad" in found
-    for bug in BUGS:
-        found = explore((bug,))
-        print(bug, "->", found)
-        missed |= "bad" not in found
-    return missed
+    return search.rules_then_bugs(explore, BUGS)
 
 
 if __name__ == "__main__":

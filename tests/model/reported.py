@@ -11,9 +11,9 @@ loop is killed, the budget's file is lost, a push is refused, the log loses its 
 stable point.
 """
 import sys
-import time
-from collections import deque
 from typing import NamedTuple
+
+import search
 
 STEPS, AHEAD, MADE_MAX = 3, 2, 5  # of the plan; A; steps that the loop trains in all
 
@@ -194,34 +194,12 @@ def bad(s):
 
 def explore(bugs=()):
     """Searches every state. {"bad": why, ...} or {"ok": "complete", ...}"""
-    began = time.monotonic()
-    start = State()
-    came, queue = {start: None}, deque([start])
-    while queue:
-        s = queue.popleft()
-        if bad(s):
-            labels, at = [], s
-            while came[at]:
-                at, label = came[at]
-                labels.append(label)
-            return {"bad": bad(s), "states": len(came), "trace": labels[::-1]}
-        for label, t in steps(s, bugs):
-            if t not in came:
-                came[t] = (s, label)
-                queue.append(t)
-    return {"ok": "complete", "states": len(came), "secs": round(time.monotonic() - began, 1)}
+    return search.search(State(), lambda s: steps(s, bugs), bad)
 
 
 def main():
     """The rules, then every planted bug."""
-    found = explore()
-    print("rules:", found)
-    missed = "bad" in found
-    for bug in BUGS:
-        found = explore((bug,))
-        print(bug, "->", found)
-        missed |= "bad" not in found
-    return missed
+    return search.rules_then_bugs(explore, BUGS)
 
 
 if __name__ == "__main__":
