@@ -128,8 +128,7 @@ double ps_co_believed_speed(const struct ps_coordinator *c, const struct ps_co_w
 
 void ps_co_take_admitted(struct ps_coordinator *c, const struct lh_shard_report *r)
 {
-    size_t rows = r->n_admitted < LH_REPORT_ROWS_MAX ? r->n_admitted : LH_REPORT_ROWS_MAX;
-    for (size_t i = 0; i < rows; i++) {
+    for (size_t i = 0; i < r->n_admitted; i++) { // the message's table bounds them
         const struct lh_admitted *m = &r->admitted[i];
         uint32_t index = ps_co_worker_index(c, m->worker);
         if (index >= c->workers) continue;
