@@ -188,7 +188,7 @@ class Test:
 # Tests of the Python package (tests/python) that need no run, the quick ones first, and those that
 # look at a file before others do. Tests with a worker of their own need its program.
 PYTHON = ("given", "base", "initial", "wrapped", "finite", "handed", "watched", "prepared", "kept",
-          "evaluated", "tuned", "ranked", "crossed", "units")
+          "evaluated", "crossed", "units", "ranked", "tuned")
 PYTHON_FIRST = {
     "buffers": ("handed",), "client": ("units", "given"), "data": ("units",), "final": ("units",),
     "finite": ("finite",), "first": ("units",), "functional": ("initial",), "group": ("ranked",),
