@@ -13,6 +13,7 @@ where there can't be one.
 import argparse
 import json
 import os
+import signal
 import subprocess
 import sys
 
@@ -45,11 +46,24 @@ def write_until_full(cluster, folder):
     until("the coordinator says so", full)
 
 
+def signal_workers(cluster, number):
+    for worker in cluster.workers:
+        worker.process.send_signal(number)
+
+
 def die_without_room(cluster, folder):
-    """The standby of the first shard dies, and can't be struck out."""
+    """The standby of the first shard dies, and can't be struck out.
+
+    The workers stand still until then. Nothing is leased without room, so they would have trained
+    and pushed all that they hold if the filling took long, and the owner would ask for nothing.
+    """
     owner, standby = cluster.former[0], cluster.servers[0]
-    write_until_full(cluster, folder)
-    standby.kill()
+    signal_workers(cluster, signal.SIGSTOP)
+    try:
+        write_until_full(cluster, folder)
+        standby.kill()
+    finally:
+        signal_workers(cluster, signal.SIGCONT)
     until("the owner asks", lambda: any(
         s["in_sync"]["state"] == "leaving" for s in owner.status()["shards"]))
     check(cluster.coordinator.alive(), "the coordinator stopped")
