@@ -5,14 +5,9 @@ What is left out is a call of the runtime that does nothing (CUDART_FAULT of cud
 library's user it is the same as if device.c had forgotten the call.
 """
 import os
-import pathlib
 import subprocess
 import sys
 from typing import NamedTuple
-
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
-
-import planted  # pylint: disable=wrong-import-position
 
 
 class Fault(NamedTuple):
@@ -51,7 +46,12 @@ def main() -> int:
         if sound.returncode or f"[       OK ] {test}" not in sound.stdout:
             print(f"{test} fails without a fault:\n{sound.stdout}")
             return 1
-    return planted.judge(FAULTS, None, lambda number: try_one(program, FAULTS[number - 1]))
+    missed = 0
+    for fault in FAULTS:
+        found, how = try_one(program, fault)
+        missed += not found
+        print(f"{'found' if found else 'NOT FOUND':9} {fault.name:24} {how}")
+    return 1 if missed else 0
 
 
 if __name__ == "__main__":

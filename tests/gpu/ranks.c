@@ -26,9 +26,6 @@ enum {
     SHARDS_MAX = 2
 };
 
-extern int gpu_ranks_fault; // the planted fault in force (faults.py); 0: none
-int gpu_ranks_fault;
-
 struct region {
     char name[WK_PEERS_NAME_BYTES];
     struct lh_env *env;
@@ -172,8 +169,8 @@ static struct wk_trainer *open_region(struct fixture *f, struct region *r, int64
     assert_int_equal(wk_reduce_peers_create(&conf, &r->reduce), LH_OK);
     struct wk_builtin_conf c = conf_of(f);
     if (r->cuda) r->device = device_of(f, 0);
-    // An emulator is slow: half of the batches where other programs do all, or a fault is planted.
-    c.accumulate = gpu_ranks_fault || getenv("LH_TEST_QUICK") ? 1 : 2;
+    // An emulator is slow: half of the batches where other programs do all.
+    c.accumulate = getenv("LH_TEST_QUICK") ? 1 : 2;
     if (r->sequences) c.batch = r->sequences;
     if (r->sequences) c.accumulate = 1;
     c.clip = 0.5; // the norm counts
@@ -447,8 +444,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(a_renewal_on_the_device_reaches_all, setup, teardown),
         cmocka_unit_test_setup_teardown(a_rank_on_the_cpu_is_refused, setup, teardown),
     };
-    const char *fault = getenv("LH_TEST_FAULT"), *only = getenv("LH_TEST_ONLY");
-    if (fault) gpu_ranks_fault = (int)strtol(fault, NULL, 10);
+    const char *only = getenv("LH_TEST_ONLY");
     if (only) cmocka_set_test_filter(only);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -14,12 +14,9 @@
 static const char *const names[] = {"first", "long", "tiny", "last"};
 static const uint64_t shapes[][5] = {{5000, 0}, {4097, 0}, {1, 0}, {70, 60, 0}};
 
-int gpu_state_fault;
-
 int rig_run(const struct CMUnitTest *test, size_t tests)
 {
-    const char *fault = getenv("LH_TEST_FAULT"), *only = getenv("LH_TEST_ONLY");
-    if (fault) gpu_state_fault = (int)strtol(fault, NULL, 10);
+    const char *only = getenv("LH_TEST_ONLY");
     if (only) cmocka_set_test_filter(only);
     return _cmocka_run_group_tests("state", test, tests, NULL, NULL);
 }

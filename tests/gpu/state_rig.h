@@ -45,8 +45,7 @@ struct rig {
     int failures;
 };
 
-extern int gpu_state_fault; // The planted fault in force (state_faults.py); 0: none.
-// Runs the tests, or the ones that the list of faults names.
+// Runs the tests, or those that match the pattern in LH_TEST_ONLY.
 int rig_run(const struct CMUnitTest *test, size_t tests);
 const char *rig_variable(const char *name);
 uint64_t rig_draw(struct rig *r, uint64_t below);

@@ -141,7 +141,7 @@ class Copy:
             self.normal = old if old["tree"] == self.normal["tree"] else self.normal
 
     def make(self, target):
-        return self.run(["ninja", "-C", self.build, "-j", "1", target], BUILD_S)
+        return self.run(["ninja", "-C", self.build, "-j", "1", *target.split()], BUILD_S)
 
     def test(self, test, limit_s):
         command = [os.path.join(self.build, test.command[0]), *test.command[1:]]
@@ -225,6 +225,8 @@ def tests_key(root, tests):
     folders = {"tests/cores", "tests/sim", "tests/fault", "tests/external"}
     if any(t.name.startswith("python.") for t in tests):
         folders = {"tests/python"}
+    folders |= {f"tests/{kind}" for kind in ("parity", "gpu")
+                if any(t.name.startswith(f"{kind}.") for t in tests)}
     units = plan.unit_tests(root)
     names = {units[t.target[5:]] for t in tests if t.target.startswith("unit_")}
     for folder in folders:

@@ -20,6 +20,7 @@ import json
 import os
 import queue
 import signal
+import subprocess
 import sys
 import threading
 import time
@@ -28,6 +29,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.dirname(os.path.dirname(HERE))
 sys.path[:0] = [HERE, os.path.join(ROOT, "bench")]
 import campaign  # noqa: E402
+import kernel_rules  # noqa: E402
 import plan  # noqa: E402
 import python_rules  # noqa: E402
 import report as bench  # noqa: E402
@@ -66,12 +68,22 @@ def short(text, most=60):
     return text if len(text) <= most else text[:most - 3] + "..."
 
 
+def edits_of(function):
+    if function.file.endswith(".py"):
+        return python_rules.edits(function)
+    if function.file.startswith("kernels/"):
+        return kernel_rules.edits(function)
+    if function.file in plan.QUEUES:
+        return itertools.chain(rules.edits(function), kernel_rules.order_edits(function))
+    return rules.edits(function)
+
+
 def mutants_of(file, text):
     """All mutants of a file's text, in the order of the text."""
     seen = {}
-    made = python_rules if file.endswith(".py") else None
-    for function in (made or source).functions(file, text):
-        for edit in (made or rules).edits(function):
+    made = python_rules if file.endswith(".py") else source
+    for function in made.functions(file, text):
+        for edit in edits_of(function):
             key = (function.name, edit[1], source.squeeze(function.source[edit[2]:edit[3]]),
                    source.squeeze(edit[4]))
             seen[key] = seen.get(key, 0) + 1
@@ -116,11 +128,32 @@ def to_try(given, state):
     names = {m.id for m in asked}
     first = [m for m in judged(made, state, given.quota) if m.id in names]
     names -= {m.id for m in first}
-    more = given.id or given.file or given.whole
+    more = given.id or given.file or given.whole or given.changed
     return first + ([m for m in by_turns(asked) if m.id in names] if more else [])
 
 
+def changed(since):
+    """The keys of the functions that differ from those of a commit."""
+    def git(*words):
+        return subprocess.run(["git", "-C", ROOT, *words], capture_output=True, text=True)
+
+    names = git("diff", "--name-only", since)
+    if names.returncode:
+        raise SystemExit(f"--changed {since}: {names.stderr.strip()}")
+    keys = set()
+    for file in set(names.stdout.split()) & set(plan.files(ROOT)):
+        reader = python_rules if file.endswith(".py") else source
+        was = git("show", f"{since}:{file}").stdout  # empty where the file is new
+        with open(os.path.join(ROOT, file), encoding="utf-8") as opened:
+            now = {f.key for f in reader.functions(file, opened.read())}
+        keys |= now - {f.key for f in reader.functions(file, was)}
+    return keys
+
+
 def wanted(given, made):
+    if given.changed:
+        keys = changed(given.changed)
+        made = [m for m in made if m.function.key in keys]
     if given.kind:
         made = [m for m in made if m.kind in given.kind]
     if given.file:
@@ -297,6 +330,8 @@ def arguments():
         p.add_argument("--class", dest="kind", action="append", choices=rules.CLASSES)
         p.add_argument("--file", action="append", help="a pattern of paths (may repeat)")
         p.add_argument("--id", action="append", help="this one (may repeat)")
+        p.add_argument("--changed", metavar="COMMIT",
+                       help="of the functions that differ from those of this commit")
     two.add_argument("--jobs", type=int, default=1)
     two.add_argument("--budget-s", type=float, default=3600, help="no mutant begins after that")
     two.add_argument("--sample", type=int, default=0, help="at most that many")

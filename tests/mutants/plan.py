@@ -4,6 +4,7 @@ A unit test of a file's own name comes first, then what is quick and sees much, 
 Names of tests are ctest's. `sim:` rows are runs of the simulator, with fewer seeds than ctest's.
 """
 import fnmatch
+import functools
 import glob
 import os
 import re
@@ -15,11 +16,12 @@ FILES = (
     "common/env/env.c", "common/format/frame.c", "common/security/identity.c",
     "common/format/ledger.c", "common/env/numbers.c", "common/format/plan.c",
     "common/format/record.c", "common/net/state_seal.c",
-    "worker/python/longhaul/*.py",
+    "worker/python/longhaul/*.py", "kernels/cuda/*.cu", "kernels/cuda/*.cuh",
+    "kernels/cuda/crossing.c",
 )
 LEFT_OUT = (
-    "*/main.c", "*/node.c", "*/settings.c", "worker/backend.c", "server/answer.c",
-    "server/status.c",
+    "kernels/cuda/dialect.cuh", "kernels/cuda/plugin.cu", "*/main.c", "*/node.c", "*/settings.c",
+    "worker/backend.c", "server/answer.c", "server/status.c",
     "worker/data/cache.c", "worker/train/evaluation.c", "worker/data/fetch.c",
     "worker/data/loader.c", "worker/data/mix.c", "worker/train/model.c", "worker/train/noise.c",
     "worker/train/passes.c", "worker/ranks/rank.c", "worker/ranks/reduce*.c",
@@ -61,6 +63,18 @@ ELSEWHERE = {"worker/client/*": BOUNDARY, "worker/external/*": BOUNDARY,
              "worker/ranks/region*": (("region.seeds", "--seeds", "600"),),
              "server/coordinator/balance/forecast.c": (("cores.balance",), ("cores.ahead",))}
 TARGETS = {"region.seeds": "region"}
+# C that queues work on a device: the emulated one (tests/simt) shows what is not waited for. Values
+# are programs of tests/gpu, `_nccl` with the tests' NCCL on it.
+QUEUES = {
+    "worker/state/state_device.c": ("state", "pipeline"),
+    "kernels/cuda/crossing.c": ("pipeline", "state"),
+} | dict.fromkeys(("worker/ranks/comm/comm.c", "worker/ranks/comm/comm_nccl.c",
+                   "worker/ranks/comm/comm_host.c", "worker/ranks/comm/ready.c",
+                   "worker/ranks/peer.c", "worker/train/device.c"), ("ranks", "ranks_nccl"))
+# The suites of tests/parity, and those that look at a file first.
+PARITY = ("dense", "guard", "each", "optimizer", "layers", "fold", "transfer", "large", "encode")
+PARITY_FIRST = {"fold.cu": ("fold",), "transfer.cu": ("transfer",), "encode.cu": ("encode",),
+                "layers.cu": ("layers",), "layers_grad.cu": ("layers",), "rows.cuh": ("layers",)}
 CORES = {
     "server/recovery/owner_stream.c": ("copy", "standby"), "server/recovery/held.c": ("held",),
     "server/recovery/standby.c": ("copy",),
@@ -154,6 +168,7 @@ def files(root):
     return sorted(f for f in found if not any(fnmatch.fnmatch(f, p) for p in LEFT_OUT))
 
 
+@functools.cache
 def unit_tests(root):
     """The unit tests: name -> path from the root. `// ctest: NAME` gives one another name."""
     found = {}
@@ -165,6 +180,7 @@ def unit_tests(root):
     return found
 
 
+@functools.cache
 def core_names(root):
     """The tests in tests/cores, in their order: each file but those that they share."""
     with open(os.path.join(root, "tests/cores/CMakeLists.txt"), encoding="utf-8") as file:
@@ -213,10 +229,39 @@ def python_tests(file):
     return made
 
 
+def parity_tests(file):
+    """What can see a change of a CUDA kernel: its results in the emulator beside the CPU's."""
+    names = dict.fromkeys((*PARITY_FIRST.get(os.path.basename(file), ()), *PARITY))
+    # more than a range of the hashes; without this, `large` is as large as a GPU's
+    return [Test(f"parity.{name}", "parity", ["/usr/bin/env", "LH_PARITY_VALUES=1052672",
+                                              "build/release/tests/parity/parity", name])
+            for name in names]
+
+
+def device_tests(file):
+    """What can see a change of the order in which work is queued, with a device that is late."""
+    made = []
+    for name in QUEUES[file]:
+        program, _, nccl = name.partition("_")
+        plugin = "build/release/tests/" + ("nccl/libnccl_emulated.so" if nccl else
+                                           "gpu/libgpu_emulated.so")
+        said = [f"LH_TEST_EMULATED_PLUGIN={plugin}", f"LH_FAKE_PLUGIN_REAL={plugin}",
+                "LH_TEST_FAKE_PLUGIN=build/release/tests/gpu/libgpu_fake.so"]
+        said += [f"LH_TEST_NCCL={plugin}"] if nccl else []
+        target = f"gpu_{program} gpu_fake {'nccl' if nccl else 'gpu'}_emulated"
+        for late in ("", "_late") if program == "ranks" else ("",):
+            late_said = ["LH_SIMT_LATE=1", "LH_TEST_QUICK=1"] if late else []
+            made.append(Test(f"gpu.{name}{late}", target, [
+                "/usr/bin/env", *said, *late_said, f"build/release/tests/gpu/gpu_{program}"]))
+    return made
+
+
 def tests(root, file, deep=False):
     """What can see a change of `file`, as [Test], in the order in which they run."""
     if file.endswith(".py"):
         return python_tests(file)
+    if fnmatch.fnmatch(file, "*.cu*"):
+        return parity_tests(file)
     folder, stem = os.path.split(file)
     have = {name: os.path.basename(path)[:-2] for name, path in unit_tests(root).items()}
     own = sorted(n for n, s in have.items()  # wal.c, wal_bounds.c
@@ -240,6 +285,10 @@ def tests(root, file, deep=False):
         target = TARGETS.get(name, name.replace(".", "_"))
         return Test(name, target, [f"tests/{name.partition('.')[0]}/{target}", *flags])
 
+    if file in QUEUES:
+        first += device_tests(file)
+    if file.startswith("kernels/"):
+        return first
     for pattern, rows in ELSEWHERE.items():
         if fnmatch.fnmatch(file, pattern):
             return first + [other(*row) for row in rows]

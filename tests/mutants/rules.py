@@ -524,7 +524,8 @@ def error_is_ok(f):
 RULES = (drop_sync, drop_commit, swap, early, off_by_one, boundary, negate, skip_check, first_only,
          drop_state, wrong_one, error_is_ok)
 CLASSES = ("sync", "commit", "swap", "early", "off_by_one", "boundary", "negate", "check", "first",
-           "state", "pair", "error", "python")  # the last one's rules: python_rules.py
+           "state", "pair", "error", "python",  # python_rules.py has its rules
+           "kernels")  # kernel_rules.py has its
 
 
 def quiet(f):
@@ -538,15 +539,19 @@ def quiet(f):
                 yield f.span(node.first, node.end)
 
 
+def each_once(f, made):
+    """The edits that change something that is not only said, each once."""
+    held, seen = list(quiet(f)), set()
+    for kind, name, start, end, new in made:
+        inside = any(a <= start and end <= b and (a, b) != (start, end) for a, b in held)
+        same = source.squeeze(f.source[start:end]) == source.squeeze(new)
+        if inside or same or (start, end, new) in seen:
+            continue
+        seen.add((start, end, new))
+        yield kind, name, start, end, new
+
+
 def edits(f):
     """Every edit of a function, each once."""
-    held, seen = list(quiet(f)), set()
-    for rule in RULES:
-        for kind, name, start, end, new in rule(f):
-            inside = any(a <= start and end <= b and (a, b) != (start, end) for a, b in held)
-            old = f.source[start:end]
-            same = source.squeeze(old) == source.squeeze(new)
-            if inside or same or (start, end, new) in seen:
-                continue
-            seen.add((start, end, new))
-            yield kind, f"{kind}.{name}", start, end, new
+    return each_once(f, ((kind, f"{kind}.{name}", start, end, new) for rule in RULES
+                         for kind, name, start, end, new in rule(f)))

@@ -1,13 +1,9 @@
-// The plugin's kernels, run by the emulator, against kernels/cpu: `parity SUITE [FAULT]`.
+// The plugin's kernels, run by the emulator, against kernels/cpu: `parity SUITE`.
 //
-// Each suite ends with 0 or with a line that says what differs. FAULT is a number of faults.py, in
-// the program that has the planted faults compiled in.
+// Each suite ends with 0 or with a line that says what differs.
 #include "tests/parity/device.h"
 
 #include <stdio.h>
-#include <stdlib.h>
-
-int simt_fault; // the planted fault in force; 0: none
 
 static const struct {
     const char *name;
@@ -20,7 +16,6 @@ static const struct {
 
 int main(int argc, char **argv)
 {
-    if (argc > 2) simt_fault = (int)strtol(argv[2], NULL, 10);
     for (size_t i = 0; argc > 1 && i < LH_COUNT(suites); i++) {
         if (strcmp(argv[1], suites[i].name) != 0) continue;
         suites[i].run();
