@@ -15,6 +15,7 @@ uint32_t lk_choice_draw(struct lh_env *env, uint32_t records, double q, uint32_t
     LH_ASSERT(q >= 0 && q <= 1 && records < LK_CHOICE_NONE);
     struct lk_stream stream;
     lk_stream_begin(&stream, env);
+    if (LH_BUG("draw_all")) q = 1;
     const uint64_t limit = (uint64_t)ldexp(q, 63); // exact: q has 53 bits
     uint32_t kept = 0;
     for (uint32_t i = 0; i < cap; i++) out[i] = LK_CHOICE_NONE;

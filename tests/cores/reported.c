@@ -112,7 +112,8 @@ static void a_loop_that_reports_nothing_pushes_nothing(void **state)
     end();
 }
 
-// A life with less noise, a higher rate or clip ends with a reason, and nothing of it leaves.
+// A life with less noise, a higher rate or clip ends with a reason, and nothing of it leaves. The
+// reason is logged once, although each later life has it, too.
 static void weaker_noise_than_the_terms_is_refused(void **state)
 {
     (void)state;
@@ -121,9 +122,9 @@ static void weaker_noise_than_the_terms_is_refused(void **state)
         if (k == 0) play.b->noise.sigma = play.terms.sigma * 0.99;
         if (k == 1) play.b->noise.rate = 0.126;
         if (k == 2) play.b->noise.clip = 0.51;
-        for (int i = 0; i < 20000 && !play.b->restarts; i++) life_run(play.l, LH_MS);
-        assert_true(play.b->restarts > 0);
-        assert_true(life_said(play.l, "trainer.wrong") > 0);
+        for (int i = 0; i < 20000 && play.b->restarts < 3; i++) life_run(play.l, LH_MS);
+        assert_true(play.b->restarts >= 3);
+        assert_int_equal(life_said(play.l, "trainer.wrong"), 1);
         life_run(play.l, 5 * LH_SECOND);
         assert_int_equal(play.count, 0);
         life_kill(play.l);

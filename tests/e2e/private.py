@@ -112,12 +112,12 @@ def terms_of(world, level, steps):
 
 
 class Play:
-    """The run's processes."""
+    """The run's processes. `kind`: of the loops beside the workers; None: as the level has it."""
 
-    def __init__(self, world, level, steps):
+    def __init__(self, world, level, steps, regions=2, kind=None):
         self.world, self.level, self.steps = world, level, steps
         world.terms = terms_of(world, level, steps)
-        self.coordinator = world.coordinator(2, **{
+        self.coordinator = world.coordinator(regions, **{
             "coordinator.h_base": 4, "run.budget_tokens": 10**12,
             "coordinator.data": "private", "coordinator.step_tokens": 16,
             **{f"privacy.{k}": v for k, v in world.terms.items()}})
@@ -130,8 +130,9 @@ class Play:
         if level == "record":  # some 20 steps a second
             mine = {"trainer.tokens_per_s": 60000}
         self.workers = [world.worker(r, self.coordinator, **{
-            "privacy.budget": world.path(r + ".budget"), **mine}).start() for r in REGIONS[:2]]
-        kind = {"region": Line, "reported": Reported}.get(level)
+            "privacy.budget": world.path(r + ".budget"), **mine}).start()
+            for r in REGIONS[:regions]]
+        kind = kind or {"region": Line, "reported": Reported}.get(level)
         self.loops = [kind(world, w).start() for w in self.workers if kind]
         self.last = []
 

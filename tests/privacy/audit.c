@@ -104,12 +104,12 @@ static void honest(size_t n)
         make(&m, 1, sigma);
         double b = audit(record, &m, n, DELTA);
         snprintf(what, sizeof what, "record level, sigma %g, claim %.3f", sigma, most);
-        world_must(b < most && b > row[i][1] * (n < 1000000 ? 0.5 : 0.75), what, b);
+        world_must(b < most && b > row[i][1] * (n < 1000000 ? 0.6 : 0.9), what, b);
         lk_pool_destroy(m.pool);
         make(&m, 1, 2 * sigma);
         b = audit(region, &m, n, DELTA);
         snprintf(what, sizeof what, "region level, sigma %g, claim %.3f", 2 * sigma, most);
-        world_must(b < most && b > row[i][1] * (n < 1000000 ? 0.5 : 0.75), what, b);
+        world_must(b < most && b > row[i][1] * (n < 1000000 ? 0.6 : 0.9), what, b);
         lk_pool_destroy(m.pool);
     }
 }

@@ -223,6 +223,7 @@ void wk_external_committed(struct wk_external *x, uint32_t part, uint64_t number
     p->base = number;
     p->retired = p->included;
     x->spoiled[part] = 0;
+    x->said[0] = 0;
     p->at = (struct wk_external_cut){.part = part,
                                      .number = number,
                                      .step = p->step,
@@ -240,7 +241,10 @@ static void drop(struct wk_external *x, uint32_t part, uint32_t refusal, const c
     LH_ASSERT(x->life != WK_LIFE_NONE);
     if (p->given > p->base) p->tokens = p->at.tokens;
     p->given = p->wanted = p->base;
-    lh_logf(x->conf.log, LH_ERROR, "trainer.wrong", "part %u: %s", part, why);
+    // A loop that starts again and goes on as before is logged once.
+    if (strncmp(x->said, why, sizeof x->said - 1) != 0)
+        lh_logf(x->conf.log, LH_ERROR, "trainer.wrong", "part %u: %s", part, why);
+    snprintf(x->said, sizeof x->said, "%s", why);
     if (x->life == WK_LIFE_RUNS)
         wk_life_end(x, false, refusal, why);
     else if (settled(x))

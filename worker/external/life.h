@@ -52,8 +52,9 @@ struct wk_external {
     uint64_t budget[3];                // channel.h
     bool draining, ending_told, ended; // ended: wk_external_end() was called in this life
     uint64_t paused;                   // random number of the pause; 0: none
-    uint32_t *spoiled;         // [parts] lives in a row whose cut of the part was not finite
-    char why[WK_CHANNEL_TEXT]; // the last of their reasons
+    uint32_t *spoiled;          // [parts] lives in a row whose cut of the part was not finite
+    char why[WK_CHANNEL_TEXT];  // the last of their reasons
+    char said[WK_CHANNEL_TEXT]; // why the last cut was dropped; empty: one was committed since
     void (*vacant)(struct wk_external *x); // no life runs: another may begin
 };
 
