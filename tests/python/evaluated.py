@@ -193,7 +193,7 @@ class During(Case):
             found = self.evaluated(2, folder=os.path.join(self.folder, "is not there"))
         self.assertIsNone(found["best"])
         self.assertIsNotNone(found["after"])
-        self.assertIn("not kept", said.output[0])
+        self.assertIn("not written", said.output[0])
 
     def test_other_texts_begin_anew(self):
         self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.5)

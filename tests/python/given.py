@@ -60,12 +60,12 @@ class Given(Case):
         for call in (run.step, run.idle, run.finish):
             with self.assertRaisesRegex(errors.StateError, "after the end of this AsyncDiLoCo"):
                 call()
-        with self.assertRaisesRegex(errors.StateError, "has begun before: each run wants one"):
+        with self.assertRaisesRegex(errors.StateError, "was entered before: make a new one"):
             with run:
                 self.fail("it began")
         self.assertEqual(len(self.client.done), done)
         with self.diloco(self.client, self.model, self.optimizer, tokens_per_step=1) as run:
-            with self.assertRaisesRegex(errors.StateError, "has begun before"):
+            with self.assertRaisesRegex(errors.StateError, "was entered before"):
                 with run:
                     self.fail("it began")
         self.assertFalse(run.step())  # a loop that goes on after finish() is told so
@@ -175,7 +175,7 @@ class Given(Case):
                 ((0,), {}, ValueError, "tokens_per_step is 0: pass at least 1"),
                 ((1, self.model), {}, TypeError, "client is a Fit|client is a Sequential: pass"),
                 ((1,), {"total_tokens": 0}, ValueError, "total_tokens is 0: pass at least 1"),
-                ((1,), {"hook": False}, TypeError, "hook is not yours to give here"),
+                ((1,), {"hook": False}, TypeError, "it sets hook itself"),
                 ((1,), {"keep_every": 0}, ValueError, "keep_every is 0: pass at least 1")):
             self.says(kind, r"^LonghaulCallback\(tokens_per_step\): " + words, LonghaulCallback,
                       *given, **options)
@@ -191,7 +191,7 @@ class Given(Case):
                 ((self.model, accelerator), {}, TypeError, "accelerator is a Sequential: pass"),
                 ((accelerator, None), {}, TypeError, "model is None: pass the torch.nn.Module"),
                 ((accelerator, self.model), {"client": 1}, TypeError, "client is a int: pass"),
-                ((accelerator, self.model), {"hook": True}, TypeError, "hook is not yours"),
+                ((accelerator, self.model), {"hook": True}, TypeError, "it sets hook itself"),
                 ((accelerator, self.model), {"keep": 1.0}, TypeError, "keep is a float: pass")):
             self.says(kind, r"^LocalSGD\(accelerator, model\): " + words, LocalSGD, *given,
                       **options)

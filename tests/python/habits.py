@@ -143,7 +143,7 @@ class Habits(unittest.TestCase):
                 self.assertFalse(torch.equal(shadow.kept, twins.gpu.float()))
                 raise KeyError
         self.assertGreater(moved, 0)
-        self.assertIn("MB of the GPU's memory hold in fp32", "".join(said.output))
+        self.assertIn("MB of the GPU's memory hold fp32 copies", "".join(said.output))
 
     def test_cuts_of_a_gpu_that_pins_nothing(self):
         self.on_cuda(CUDART_PINS="nothing")
@@ -155,7 +155,7 @@ class Habits(unittest.TestCase):
         model = Fit().bfloat16()
         with self.assertLogs("longhaul", "WARNING") as said:
             self.fits(model, Watch(), floor=0.3)
-        self.assertIn("hold in fp32 what bf16 parameters can't", said.output[0])
+        self.assertIn("hold fp32 copies of bf16 parameters", said.output[0])
         self.assertEqual({p.dtype for p in model.parameters()}, {torch.bfloat16})
 
     def test_fp32_masters_of_bf16(self):

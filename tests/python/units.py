@@ -561,7 +561,7 @@ class Boundaries(Case):
         with self.assertLogs("longhaul", "WARNING") as said:
             with self.run_of(client):
                 pass
-        self.assertIn("0.0 MB of this process hold in fp32 what bf16 parameters can't",
+        self.assertIn("0.0 MB of this process hold fp32 copies of bf16 parameters",
                       said.output[0])
         client.shadow = 0
         with self.assertNoLogs("longhaul", "WARNING"):

@@ -1,6 +1,7 @@
-"""Longhaul: a training loop of your own in a run over several datacenters.
+"""Longhaul: connects your own training loop to a run over several datacenters.
 
-The worker beside this process keeps keys, network and disk; see README.md of the package.
+The loop talks to the worker, a separate process on this host, which handles keys, network and disk.
+See README.md of the package.
 """
 import typing
 
@@ -29,10 +30,10 @@ __all__ = ["AsyncDiLoCo", "Client", "Due", "Evaluation", "Functional", "LeasedDa
 
 
 def __getattr__(name: str) -> typing.Any:
-    if name == "Functional":  # only this needs NumPy
+    if name == "Functional":  # imported late: only Functional needs NumPy
         from .functional import Functional as found  # pylint: disable=import-outside-toplevel
         return found
-    if name in ("Evaluation", "evaluate", "load_weights"):  # `python3 -m longhaul.heldout` too
+    if name in ("Evaluation", "evaluate", "load_weights"):  # imported late, for python3 -m
         from . import heldout  # pylint: disable=import-outside-toplevel
         return getattr(heldout, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -35,8 +35,7 @@ def check_way(state: typing.Any) -> None:
 
 def _prepared(accelerator: Accelerator, model: "torch.nn.Module",
               masters: parameters.Masters) -> "torch.optim.Optimizer | None":
-    """Gives the optimizer that accelerator.prepare() made for the model. None: it made none or
-    several."""
+    """Gives the model's optimizer from accelerator.prepare(). None: there is none, or several."""
     mine = {id(p) for p in model.parameters()}
     # accelerate has no public list of prepared objects, only this attribute
     found = [o for o in getattr(accelerator, "_optimizers", ())
@@ -50,9 +49,7 @@ def _prepared(accelerator: Accelerator, model: "torch.nn.Module",
 
 
 class LocalSGD:
-    """Takes the place of accelerate.local_sgd.LocalSGD: regions of a run instead of local ranks.
-
-    ::
+    """Replaces accelerate.local_sgd.LocalSGD, and synchronises regions of a run, not local ranks::
 
         with longhaul.accelerate.LocalSGD(accelerator, model, enabled=True) as local:
             for batch in batches:
@@ -64,15 +61,16 @@ class LocalSGD:
                 if local.finished:
                     break
 
-    Ranks of this host still average their gradients at every step. They may shard the model by
-    accelerate's FSDP2; `model` is the one from accelerator.prepare().
+    Ranks of this host still average their gradients at every step. They may shard the model with
+    accelerate's FSDP2.
 
-    :param local_sgd_steps: not used: ``coordinator.h_base`` of the run sets how often regions
+    :param model: the model from accelerator.prepare().
+    :param local_sgd_steps: ignored. The run's setting ``coordinator.h_base`` sets how often regions
         exchange.
     :param enabled: False: the loop trains alone.
-    :param optimizer: the one that steps on the model's parameters. `keep` keeps its state, and its
-        fp32 masters are trained. None: the one from accelerator.prepare().
-    :param options: of :class:`AsyncDiLoCo`.
+    :param optimizer: the model's optimizer. `keep` saves its state, and the run trains its fp32
+        masters. None: the one from accelerator.prepare().
+    :param options: options of :class:`AsyncDiLoCo`.
     """
 
     def __init__(self, accelerator: Accelerator, model: "torch.nn.Module",
@@ -99,7 +97,7 @@ class LocalSGD:
 
     @property
     def finished(self) -> bool:
-        """Does the run want no further steps?"""
+        """True: the run needs no further steps."""
         return self.run is not None and self.run.finished
 
     def __enter__(self) -> "LocalSGD":
@@ -119,8 +117,8 @@ class LocalSGD:
             self.run.__exit__(*kind)
 
     def step(self, tokens: int = 0) -> None:
-        """Ends a step; call this after each optimizer.step(). The tokens of a step that accumulates
-        or that a GradScaler skips count with the next real step."""
+        """Ends a step. Call this after each optimizer.step(). If the step only accumulates
+        gradients, or a GradScaler skips it, its tokens count with the next real step."""
         if not self.run:
             return
         self.run.trained(tokens)
@@ -129,7 +127,7 @@ class LocalSGD:
             self._report()
 
     def _report(self) -> None:
-        """Reports the loss every few steps only, because reading it waits for a GPU."""
+        """Reports the loss. Does so only every few steps, because reading it waits for the GPU."""
         self._steps += 1
         if self._loss is not None and self._steps % _REPORTED == 1 and self.run:
             self.run.report(loss=self._loss)

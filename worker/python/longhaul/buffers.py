@@ -1,5 +1,5 @@
-"""Buffers of a model (BatchNorm's statistics): the run holds only parameters, so a loop writes its
-buffers at the end, and `longhaul export` reads them."""
+"""Saves a model's buffers, such as BatchNorm's statistics. The run holds only parameters, so a loop
+writes its buffers at the end, and `longhaul export` reads them."""
 from __future__ import annotations
 
 import json
@@ -17,7 +17,7 @@ FILE = "buffers.safetensors"
 
 
 def _persistent(model: "torch.nn.Module") -> dict[str, "torch.Tensor"]:
-    """Gives the buffers that a checkpoint of the model holds."""
+    """Gives the buffers that the model's state_dict() contains."""
     mine = {id(b) for b in model.buffers()}
     return {n: b for n, b in parameters.bare(model.state_dict(keep_vars=True).items()).items()
             if id(b) in mine}
@@ -32,7 +32,7 @@ def _kinds() -> dict[typing.Any, str]:
 
 
 def write(path: str, tensors: typing.Mapping[str, "torch.Tensor"]) -> None:
-    """Replaces a file in the format of safetensors, as a whole."""
+    """Writes tensors in the safetensors format. Replaces an existing file atomically."""
     import torch  # pylint: disable=import-outside-toplevel
 
     kinds, head, at = _kinds(), {}, 0
@@ -53,7 +53,7 @@ def write(path: str, tensors: typing.Mapping[str, "torch.Tensor"]) -> None:
 
 
 class Handed:
-    """Finds the buffers that a loop changed between its beginning and its end."""
+    """Finds the buffers that a loop changed since its beginning."""
 
     def __init__(self, model: "torch.nn.Module | None"):
         self._model = model

@@ -1,11 +1,11 @@
-"""Checks of what AsyncDiLoCo is given."""
+"""Checks the arguments of AsyncDiLoCo."""
 from __future__ import annotations
 
 import typing
 
 from . import arguments
 
-# Arguments of other libraries' wrappers, and the settings of a run that stand for them.
+# Arguments of other libraries' wrappers, and the settings of a run that replace them.
 _SETTINGS = {"sync_every": "coordinator.h_base", "local_sgd_steps": "coordinator.h_base",
              "fragment_sync_delay": "coordinator.h_base", "compression": "codec.*",
              "outer_optimizer": "update.*", "target_batch_size": "coordinator.h_base",

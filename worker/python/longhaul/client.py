@@ -1,4 +1,4 @@
-"""The client: the calls of longhaul.h as methods, for any framework."""
+"""Client: the functions of longhaul.h as methods, for any framework."""
 from __future__ import annotations
 
 import ctypes
@@ -17,16 +17,16 @@ FP32, BF16 = 1, 2
 HOST, CUDA = 0, 1
 
 
-# Adds values of the host, fp32 at the fourth argument's address, to a parameter: first, count,
-# entries, address of the values, address of their int32 index or 0 (struct longhaul_addition).
+# Adds fp32 values in host memory to a parameter. Arguments: first, count, entries, address of the
+# values, address of their int32 indices or 0 (struct longhaul_addition).
 Add = typing.Callable[[int, int, int, int, int], None]
-# Queues a copy of the values for a cut: first, count, address in host memory, the stream for it
-# (struct longhaul_taking).
+# Queues a copy of a parameter's values for a cut. Arguments: first, count, address in host memory,
+# stream (struct longhaul_taking).
 Take = typing.Callable[[int, int, int, int], None]
 
 
 class Due(enum.IntFlag):
-    """Work that is due at a boundary, in this order."""
+    """The work that is due at a boundary. Do it in this order."""
 
     RENEW = 1
     CUT = 2
@@ -43,9 +43,9 @@ class Follows(enum.IntEnum):
 
 
 class Unit(typing.NamedTuple):
-    """A leased unit of the run: train it from token `first` to token `tokens`.
+    """A leased unit: train it from token `first` to token `tokens`.
 
-    Its data are those of unit `unit` modulo the number of units in units.json; the quotient is the
+    `unit` modulo the number of units in units.json is the unit's row there; the quotient is the
     data epoch, from 0.
     """
 
@@ -55,7 +55,7 @@ class Unit(typing.NamedTuple):
 
 
 class BudgetChange(typing.NamedTuple):
-    """The run's budget was changed before this life began; all 0: it never was."""
+    """A change of the run's budget before this life began. All 0: there was none."""
 
     tokens: int = 0
     old_tokens: int = 0
@@ -63,7 +63,7 @@ class BudgetChange(typing.NamedTuple):
 
 
 class State(typing.NamedTuple):
-    """The library's counts; bytes are of this process."""
+    """The library's counters. Bytes are this process's."""
 
     worker_lives: bool
     away_steps: int
@@ -73,7 +73,7 @@ class State(typing.NamedTuple):
     memory_bytes: int
     shadow_bytes: int
     pinned_bytes: int = 0
-    committed: int = 0  # durable cuts of this life, of the part with the fewest
+    committed: int = 0  # durable cuts of this life; the smallest count of any part
 
 
 # Clients of this process that connected, by socket and rank; they may be closed by now.
@@ -81,10 +81,11 @@ _CONNECTED: "weakref.WeakValueDictionary[tuple[str, int], Client]" = weakref.Wea
 
 
 class Client:
-    """A connection with the worker beside this process. One thread at a time may use it.
+    """A connection to this host's worker. Only one thread at a time may use it.
 
-    Rank and ranks of this host are torchrun's (LOCAL_RANK, LOCAL_WORLD_SIZE) unless they are given.
-    With `threads` above 1 cuts and renewals are copied on so many threads of the client's own.
+    :param rank: this process's rank on this host; None: torchrun's LOCAL_RANK.
+    :param ranks: number of ranks on this host; None: torchrun's LOCAL_WORLD_SIZE.
+    :param threads: threads that copy cuts and renewals. Above 1, the client starts its own.
     """
 
     takes = True  # parameter() accepts `take`
@@ -107,7 +108,7 @@ class Client:
         self._wrong: Exception | None = None  # error of an `add` or a `take`
         self.follows = False  # the loop's rates follow the run's clock
         self.told: int | None = None  # the clock that ranks on several hosts share
-        self.change = BudgetChange()  # of the run's budget, before this life
+        self.change = BudgetChange()
         self._noise: tuple[float, float, float] | None = None  # reported in each life
         if ranks is None:
             rank, ranks = _number("LOCAL_RANK", 0), _number("LOCAL_WORLD_SIZE", 1)
@@ -116,9 +117,10 @@ class Client:
 
     @classmethod
     def from_env(cls, threads: int = 1) -> "Client":
-        """LONGHAUL_SOCKET names the worker's socket; LOCAL_RANK and LOCAL_WORLD_SIZE the rank.
+        """Makes the client from LONGHAUL_SOCKET (path of the worker's socket), LOCAL_RANK and
+        LOCAL_WORLD_SIZE.
 
-        Under torchrun over several hosts the first one has the worker: others need no socket.
+        If torchrun starts ranks on several hosts, only the first host needs a worker and a socket.
         """
         if not os.environ.get("LONGHAUL_SOCKET"):
             if _number("GROUP_RANK", 0):
@@ -140,8 +142,8 @@ class Client:
     # ---- before a connection
 
     def open(self) -> None:
-        """After close(): allows another connection, for which parameters are described anew. Does
-        nothing if the client is open."""
+        """Opens a closed client again. Describe the parameters again, then connect. Does nothing
+        if the client is open."""
         if self._handle:
             return
         self._check(self._lib.longhaul_open(ctypes.byref(self._handle)))
@@ -155,9 +157,9 @@ class Client:
         """Describes one parameter by its address. Call it for each parameter, in the manifest's
         order.
 
-        `first` and `count` give the values that this rank holds, in row-major order; a count of 0:
-        all values. `owner` is kept alive until close(). For fp32 on CUDA, `add` replaces the
-        library's adding of corrections, and `take` its copying of a cut's values.
+        `first` and `count`: the range of values that this rank holds, in row-major order. A count
+        of 0 means all. `owner` is kept alive until close(). For fp32 on CUDA, `add` replaces the
+        library's addition of corrections, and `take` its copy of the values for a cut.
         """
         sizes = (ctypes.c_uint64 * max(1, len(shape)))(*shape)
         adder, taker = self._adder(add), self._taker(take)
@@ -315,7 +317,7 @@ class Client:
         self._check(done(self._handle))
 
     def wait(self, timeout_s: float = 1) -> bool:
-        """Sleeps until the worker reports a change or returns; False: it did not."""
+        """Sleeps until the worker reports a change or is back. False: `timeout_s` passed first."""
         code = self._lib.longhaul_wait(self._handle, _ms(timeout_s))
         if code == errors.TimedOutError.code:
             return False
@@ -323,7 +325,7 @@ class Client:
         return True
 
     def credited(self) -> int:
-        """The run's credited tokens, which are the clock of learning rates."""
+        """The run's credited tokens: the clock that learning rates follow."""
         return self.now() if self.told is None else self.told
 
     def now(self) -> int:
@@ -338,40 +340,41 @@ class Client:
         self.follows = follows == Follows.RUN
 
     def noise(self, sigma: float, rate: float, clip: float, steps: int = 1) -> None:
-        """Reports the noise of a loop that is private by itself, before a boundary.
+        """Reports the noise of a loop that makes its own steps private. Call it before a boundary.
 
         For a region at privacy level "reported": the loop clips each record's gradient and adds
-        Gaussian noise, with Opacus, say. Call it after :meth:`start`, before the first boundary,
-        and again when a number changes; later lives report the last numbers. The worker pushes
-        nothing of a loop that reports none, or less noise than the run's terms; it counts the
-        steps, charges them to the region's budget, and drains the loop when that is spent. Nothing
-        checks that the loop does as it reports.
+        Gaussian noise, for example with Opacus. Call this after :meth:`start` and before the first
+        boundary, and again when a number changes; later lives report the last numbers. If the loop
+        reports no noise, or less than the run's terms demand, the worker pushes none of its
+        progress. The worker counts the steps, charges them to the region's privacy budget, and
+        drains the loop once the budget is spent. Nothing checks that the report is true.
 
         :param sigma: the noise's standard deviation over `clip` (Opacus: ``noise_multiplier``).
         :param rate: the probability that a step draws a record (``sample_rate``).
-        :param clip: the bound of one record's gradient norm (``max_grad_norm``).
-        :param steps: private steps that the next boundary ends; several calls before it add up.
+        :param clip: the largest norm of one record's gradient (``max_grad_norm``).
+        :param steps: private steps up to the next boundary; several calls before it add up.
         """
         self._noise = sigma, rate, clip
         n = library.Noise(ctypes.sizeof(library.Noise), steps, sigma, rate, clip)
         self._check(self._lib.longhaul_noise(self._handle, ctypes.byref(n)))
 
     def state(self) -> State:
-        """The library's counts."""
+        """Gives the library's counters."""
         s = library.State(ctypes.sizeof(library.State))
         self._check(self._lib.longhaul_state(self._handle, ctypes.byref(s)))
         return State(bool(s.worker_lives), s.away_steps, s.cuts, s.renewals, s.returns,
                      s.memory_bytes, s.shadow_bytes, s.pinned_bytes, s.committed)
 
     def report(self, name: str, value: float) -> None:
-        """Reports a figure of the loop, such as "loss". Never waits; drops values that are not
-        finite."""
+        """Reports a figure of the loop, such as "loss". Never waits. Values that are not finite are
+        dropped."""
         self._check(self._lib.longhaul_report(self._handle, name.encode(), value))
 
     # ---- units of data that the run leases
 
     def lease(self) -> Unit | None:
-        """The next leased unit; None: none now. DrainedError: there will be no more."""
+        """Gives the next leased unit. None: none is available now. Raises DrainedError if there
+        will be no more."""
         u = library.Unit()
         code = self._lib.longhaul_lease(self._handle, ctypes.byref(u))
         if code == errors.AgainError.code:
@@ -391,7 +394,7 @@ class Client:
         return True
 
     def damaged(self, unit: int) -> bool:
-        """Gives back a unit whose tokens differ here from the run's (by their sha256).
+        """Gives back a unit because its tokens here differ from the run's (sha256).
 
         False: the worker is away; call again after a boundary.
         """
@@ -404,9 +407,9 @@ class Client:
     # ---- the end
 
     def finish(self, timeout_s: float = 60) -> bool:
-        """Ends the loop: gives a last cut, waits for the run's end, takes its final parameters.
+        """Ends the loop: makes a last cut, waits for the run's end, loads its final parameters.
 
-        False: the run is not over yet; call it again.
+        False: the run has not ended yet; call this again.
         """
         code = self._lib.longhaul_finish(self._handle, _ms(timeout_s))
         if code == errors.TimedOutError.code:
@@ -416,8 +419,8 @@ class Client:
 
 
 def _is_over(socket: str) -> bool:
-    """True: the worker's folder says that it is done. A worker that joins an ended run writes this
-    again before it ends."""
+    """True: the worker's status.json says that the run has ended. A worker that joins an ended run
+    writes this again before it exits."""
     try:
         with open(os.path.join(os.path.dirname(socket), "status.json"), encoding="utf-8") as file:
             return json.load(file).get("state") == "done"
@@ -426,8 +429,8 @@ def _is_over(socket: str) -> bool:
 
 
 class FarClient(Client):
-    """The client of a rank whose host has no worker. AsyncDiLoCo passes it the answers that the
-    first host's ranks get (hosts.py)."""
+    """The client of a rank on a host without a worker. hosts.py passes it the answers that the
+    first host's ranks get."""
 
     takes = False
 

@@ -91,33 +91,37 @@ class _Found(typing.NamedTuple):
 
 
 class LeasedDataLoader:
-    """Iterates over batches, tensors of int64 of (sequences, sequence_length).
+    """Iterates over batches: int64 tensors of shape (sequences, sequence_length).
 
-    Sequences are drawn at random from the first `window` leased units, like those of the built-in
-    trainer, because neighbours in a text train worse one after the other. The tokens of a batch are
-    noted with the optimizer step after it, and credited once, with the cut that holds that step. If
-    a unit ends within a sequence, the shorter rest is a batch of its own. A single token at the end
-    is not handed out and counts with the sequence before it. A unit whose tokens differ from
-    units.json (sha256) is never trained. The loader gives it back for a region with an intact copy,
-    and the run names the unit if there is none.
+    - Order: sequences are drawn at random from the first `window` leased units, because training
+      on neighbours in a text one after the other is worse. The built-in trainer does the same.
+    - Credit: the tokens of a batch count with the next optimizer step. They are credited once, with
+      the cut that holds that step.
+    - End of a unit: a shorter last sequence is a batch of its own. A single last token is not
+      trained; it counts with the sequence before it.
+    - Damage: a unit whose tokens differ from units.json (sha256) is not trained. The loader gives
+      it back, for a region with an intact copy. If there is none, the run names the unit.
+    - Accumulation: if a step lacks batches and no unit is left, the loader waits briefly, then
+      repeats the last batch. Repeated tokens do not count again.
+    - End of the run: the loader waits while other regions hold the remaining units, and ends with
+      the run.
+    - Restart: the run leases the units again, from the last committed cut on. state_dict() holds
+      only the random draws and the epoch.
+    - Several ranks: each rank of the host makes a loader, after init_process_group() and with the
+      same arguments. The ranks pool their units and draw `batch_size` sequences for each rank. All
+      ranks see the end at the same step. If fewer sequences are left than ranks, some ranks share
+      one; its tokens count once.
+    - Several data epochs (run.epochs): each unit is leased once per epoch, in another order from
+      the second epoch on. Some units of the previous epoch may come after the first ones of the
+      next, because other regions held them.
 
-    If a loop that accumulates gradients lacks batches for a step and no unit is left, the loader
-    waits briefly for another one, then repeats the last batch, whose tokens do not count again.
-
-    The loader waits while other regions hold the remaining units, and ends with the run. A
-    checkpoint need not hold units: a restarted loop is leased them from its last committed cut on.
-    state_dict() holds the draws and the epoch.
-
-    Under torchrun each rank of the host makes a loader, after init_process_group() and with the
-    same arguments. The ranks pool their leased units and draw the same sequences, `batch_size` for
-    each rank. Each rank gets its own part, and all see the end at the same step. If fewer sequences
-    are left than ranks, some ranks share one; its tokens count once.
-
-    A run of several data epochs (run.epochs) leases each unit once per epoch, in another order from
-    the second epoch on. `epoch` is the latest epoch, from 0, with units in a batch. At its start,
-    some units of the epoch before may still come, because other regions held them.
-
-    :param units: path of the run's units.json; the token files lie beside it, or in `folder`.
+    :param run: the AsyncDiLoCo of the loop.
+    :param units: path of the run's units.json.
+    :param batch_size: sequences per batch and rank.
+    :param sequence_length: tokens per sequence.
+    :param folder: folder of the token files; None: that of units.json.
+    :param window: number of leased units to draw from.
+    :param seed: seed of the random draws.
     """
 
     def __init__(self, run: AsyncDiLoCo, units: str, *, batch_size: int, sequence_length: int,
@@ -177,7 +181,7 @@ class LeasedDataLoader:
 
     @property
     def epoch(self) -> int:
-        """The latest data epoch, from 0, with units in a batch."""
+        """The latest data epoch, from 0, of which a batch had tokens."""
         return self._epoch
 
     def state_dict(self) -> dict[str, typing.Any]:

@@ -1,4 +1,4 @@
-"""AsyncDiLoCo: a training loop of PyTorch joins a run, and leaves with its final parameters."""
+"""AsyncDiLoCo: connects a PyTorch training loop to a run."""
 from __future__ import annotations
 
 import contextlib
@@ -26,7 +26,7 @@ def check_options(call: str, options: typing.Mapping[str, typing.Any],
     known = inspect.signature(AsyncDiLoCo.__init__).parameters
     for name in options:
         if name in own:
-            raise TypeError(f"{call}: {name} is not yours to give here: leave it out")
+            raise TypeError(f"{call}: it sets {name} itself: leave it out")
     checks.refuse_settings(
         {n: v for n, v in options.items()
          if n not in known or known[n].kind != inspect.Parameter.KEYWORD_ONLY})
@@ -40,11 +40,11 @@ def _two_kinds() -> errors.StateError:
 
 
 class AsyncDiLoCo:
-    """Connects a training loop with its region's worker. Between two optimizer steps it gives the
+    """Connects a training loop to its region's worker. Between two optimizer steps it gives the
     worker the loop's progress, and adds the other regions' updates to the parameters.
 
-    Use it as a context manager. The loop begins with the run's parameters and ends with its final
-    ones::
+    Use it as a context manager. The loop begins with the run's current parameters and ends with the
+    run's final ones::
 
         with longhaul.AsyncDiLoCo(longhaul.Client.from_env(), model, optimizer) as run:
             for batch in batches:
@@ -62,8 +62,8 @@ class AsyncDiLoCo:
     equal in all regions: ``coordinator.h_base``, ``codec.*``, ``update.*``.
 
     :param manifest: path of the run's model.json, which names and orders the parameters. None: the
-        file that LONGHAUL_MANIFEST names, or without that variable all parameters with gradients,
-        in the model's order.
+        file that LONGHAUL_MANIFEST names; without that variable, all trained parameters in the
+        model's order.
     :param tokens_per_step: tokens of each step, for loops that neither call :meth:`trained` nor use
         a :class:`LeasedDataLoader`.
     :param keep: path of a file to which the optimizer's state is saved with every `keep_every`-th
@@ -73,22 +73,22 @@ class AsyncDiLoCo:
         file of its own, and keeps the file before it. This needs a process group; with another
         number of ranks the optimizer warms up.
     :param masters: for an optimizer that steps on fp32 copies of bf16 parameters: a mapping, or a
-        function, from a parameter of the model to its copy. Progress is measured on the copies,
-        corrections are added to them, and the parameters are then cast from them. None: the copies
-        of Megatron, apex and Transformer Engine are found.
-    :param schedule: "local": keep the loop's own learning-rate scheduler, although regions of
-        different speeds then have different rates. None: the same, with a warning if there is such
-        a scheduler. :class:`longhaul.schedule` replaces it. The worker's status shows which one is
-        in use.
+        function, from a parameter of the model to its copy. The run then trains the copies, and
+        the parameters are cast from them. None: the copies of Megatron, apex and Transformer
+        Engine are found automatically.
+    :param schedule: "local": the loop's own learning-rate scheduler is meant to stay, although
+        regions of different speeds then have different rates. None: the same, but with a warning.
+        Use :class:`longhaul.schedule` for rates that are equal in all regions. The worker's status
+        shows which clock the rates follow.
     :param timeout_s: seconds to wait for the worker at the start, and after it has been away for
         more than 1,000 steps. Several ranks wait for each other at most ten seconds longer; an
         error of one rank is a :class:`RankError` in the others.
-    :param reset_optimizer: True: ignore the state that `keep` saved, this time only. The optimizer
-        begins with its present state, and the next cut saves it as usual.
+    :param reset_optimizer: True: do not load the state that `keep` saved. The optimizer begins with
+        its present state, and later cuts save it as usual.
     :param batches_per_step: the most batches that the loop takes for one optimizer step. More
         batches without a boundary raise an error. None: 256.
-    :param settings: takes none. An argument of another library raises an error that names the
-        setting in its place.
+    :param settings: none are accepted. For an argument that another library has, the error names
+        the run's setting that replaces it.
     """
 
     def __init__(self, client: _client.Client, model: "torch.nn.Module",
@@ -164,8 +164,8 @@ class AsyncDiLoCo:
         self._finished = is_so
 
     def handed(self, batches: int, again: bool = False) -> None:
-        """For loaders: counts the batches handed out since the last step, including the next one.
-        `again`: the loop had that batch before. Raises if the loop seems to take no steps."""
+        """For loaders: call it before handing out the `batches`-th batch since the last step.
+        `again`: it is a repeated batch. Raises if the loop seems to take no steps."""
         with self._telling():
             self._patience.handed(batches, again)
 
@@ -173,8 +173,8 @@ class AsyncDiLoCo:
 
     def __enter__(self) -> "AsyncDiLoCo":
         if self._entered:
-            raise errors.StateError("this AsyncDiLoCo has begun before: each run wants one of its "
-                                    "own, made anew", errors.StateError.code)
+            raise errors.StateError("this AsyncDiLoCo was entered before: make a new one for "
+                                    "each run", errors.StateError.code)
         self._entered = True
         with self._telling():
             self._join()
@@ -190,7 +190,7 @@ class AsyncDiLoCo:
 
     @contextlib.contextmanager
     def _telling(self) -> typing.Iterator[None]:
-        """Tells the other ranks an error that ends this one, so that they end as well."""
+        """If an error ends this rank, tells it to the other ranks, so that they end as well."""
         try:
             yield
         except BaseException as why:
@@ -212,12 +212,12 @@ class AsyncDiLoCo:
             self._settle()  # restored values may be master weights
         shadow = self.client.state().shadow_bytes
         if shadow:
-            _log.warning("longhaul: %.1f MB of this process hold in fp32 what bf16 parameters "
-                         "can't (4 bytes a value)", shadow / 1e6)
+            _log.warning("longhaul: %.1f MB of this process hold fp32 copies of bf16 parameters "
+                         "(4 bytes a value)", shadow / 1e6)
         shadow = sum(4 * d.shadow.kept.numel() for d in self._described if d.shadow)
         if shadow:
-            _log.warning("longhaul: %.1f MB of the GPU's memory hold in fp32 what bf16 parameters "
-                         "can't (4 bytes a value); an optimizer with fp32 masters needs none",
+            _log.warning("longhaul: %.1f MB of the GPU's memory hold fp32 copies of bf16 "
+                         "parameters (4 bytes a value); an optimizer with fp32 masters needs none",
                          shadow / 1e6)
         self._handed = buffers.Handed(self.model if self.client.rank == 0 else None)
         self._hook_steps()
@@ -245,7 +245,7 @@ class AsyncDiLoCo:
         self._hooks.append(optimizer.register_optimizer_step_post_hook(stepped))
 
     def _hold(self) -> None:
-        """Waits until parameters that the optimizer is about to change are copied off the GPU."""
+        """Before the optimizer changes parameters: waits for a cut's copies from the GPU."""
         with self._telling():
             self._before_change()
 
@@ -268,13 +268,13 @@ class AsyncDiLoCo:
             self._parts.check()
 
     def _settle(self) -> bool:
-        """Tells the client of new master weights, which begins another life and drops the uncut
-        progress of this one. False: the optimizer's masters are those that the client knows.
+        """Describes new master weights to the client. That begins another life, and drops this
+        life's progress since the last cut. False: the client knows all masters.
 
-        Optimizers create masters in their first step. The client learns of them before this life's
-        first boundary, so only that step is lost. Later masters come with a parameter's first
-        gradient, or from load_state_dict(). The client learns of those before the next cut or
-        renewal, so it never touches parameters that are no longer trained."""
+        Optimizers create masters in their first step. This runs before the life's first boundary,
+        so only that step is lost. A parameter's first gradient and load_state_dict() may create
+        masters later. So this also runs before each cut or renewal, and the client never touches
+        parameters that are no longer trained."""
         masters = parameters.masters_of(self.model, self.optimizer, self._masters)
         if all(masters.get(id(d.parameter)) is None if d.copy is None else
                masters.get(id(d.copy)) is d.parameter for d in self._described):
@@ -338,16 +338,16 @@ class AsyncDiLoCo:
         self._settle()
 
     def listen(self, begun: typing.Callable[[], None], noted: typing.Callable[[], int]) -> None:
-        """For loaders of leased units. `begun` is called when a life begins; units leased in the
-        last one are no longer held. `noted` is called after a step and before its boundary; it
-        notes the units that the step trained, and returns their tokens."""
+        """For loaders of leased units. `begun` is called when a life begins: units leased in the
+        last life are lost. `noted` is called between a step and its boundary: it must note the
+        units that the step trained, and return their tokens."""
         if self.tokens_per_step or self._tokens:
             raise _two_kinds()
         self._begun.append(begun)
         self._noted.append(noted)
 
     def on_cut(self, call: typing.Callable[[], None]) -> None:
-        """Runs `call` after each cut, at a boundary. It may take long, and must change nothing."""
+        """Runs `call` after each cut. It may take long, but must not change the model."""
         self._on_cut.append(call)
 
     def on_end(self, call: typing.Callable[[], None]) -> None:
@@ -365,7 +365,7 @@ class AsyncDiLoCo:
             self._patience.trained()
 
     def step(self, tokens: int | None = None) -> bool:
-        """Call it after each optimizer step, with ``hook=False``. True: the loop goes on."""
+        """With ``hook=False``, call this after each optimizer step. False: the loop has to end."""
         self._must_run("step()")
         with self._telling():
             self.trained(self.tokens_per_step if tokens is None else tokens)
@@ -379,7 +379,8 @@ class AsyncDiLoCo:
         return not self.finished
 
     def idle(self, timeout_s: float = 1) -> None:
-        """For loops that wait for a lease: makes a boundary without a step, then waits for news."""
+        """For loops that wait for a lease: makes a boundary without a step, then waits for a change
+        that the worker reports."""
         self._must_run("idle()")
         with self._telling():
             self._boundary(False)
@@ -390,8 +391,8 @@ class AsyncDiLoCo:
                     self._restart(why)
 
     def news(self, timeout_s: float = 1) -> bool:
-        """Sleeps until the worker has news, at most `timeout_s` seconds. False: there was none.
-        If a cut's copy off the GPU is in progress, it is completed first."""
+        """Sleeps until the worker reports a change, at most `timeout_s` seconds. False: it did not.
+        A cut's copy from the GPU in progress is completed first."""
         self._before_change()
         return self.client.wait(timeout_s)
 
@@ -470,8 +471,8 @@ class AsyncDiLoCo:
                      "tokens_per_step")
 
     def finish(self) -> None:
-        """Ends the loop: gives a last cut, waits for the end of the run, and loads its final
-        parameters into the model. Logs every minute that it waits."""
+        """Ends the loop: makes a last cut, waits for the end of the run, and loads the run's final
+        parameters into the model. Logs once a minute that it waits."""
         self._must_run("finish()")
         self.finished = True
         with self._telling():
@@ -525,7 +526,7 @@ class AsyncDiLoCo:
 
 
 class Optimizer:
-    """Wraps an optimizer so that its step() is also the boundary. All else is the optimizer's."""
+    """Wraps an optimizer: its step() also makes the boundary. Other attributes are unchanged."""
 
     def __init__(self, optimizer: "torch.optim.Optimizer", client: _client.Client,
                  model: "torch.nn.Module", **options: typing.Any):

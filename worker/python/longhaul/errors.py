@@ -3,7 +3,7 @@ from __future__ import annotations
 
 
 class LonghaulError(RuntimeError):
-    """A call of the library failed. `code` is the error's number, the text says what and where."""
+    """A call of the library failed. `code` is the error's number in longhaul.h."""
 
     code = 0
 
@@ -18,11 +18,11 @@ class InvalidError(LonghaulError):
 
 
 class StateError(LonghaulError):
-    """Another call has to come first."""
+    """The call is not allowed now; another one has to come first."""
 
 
 class NonFiniteError(StateError):
-    """Parameters become NaN or infinite again and again: the text names them."""
+    """Parameters repeatedly become NaN or infinite. The text names them."""
 
 
 class RankError(StateError):
@@ -34,11 +34,11 @@ class ForkedError(LonghaulError):
 
 
 class UnsupportedError(LonghaulError):
-    """Not on this host, or not with this kind of parameter."""
+    """This host, or this kind of parameter, is not supported."""
 
 
 class OutOfMemoryError(LonghaulError):
-    """There is no memory for it."""
+    """Out of memory."""
 
 
 class SystemCallError(LonghaulError):
@@ -46,7 +46,7 @@ class SystemCallError(LonghaulError):
 
 
 class VersionError(LonghaulError):
-    """Worker and library are of different versions."""
+    """The worker and the library have different versions."""
 
 
 class ModelError(LonghaulError):
@@ -62,7 +62,7 @@ class RefusedError(LonghaulError):
 
 
 class RestartError(LonghaulError):
-    """This life is over: connect() and start() begin another one."""
+    """This life has ended. connect() and start() begin another one."""
 
 
 class TimedOutError(LonghaulError):
@@ -70,11 +70,11 @@ class TimedOutError(LonghaulError):
 
 
 class AgainError(LonghaulError):
-    """Nothing is available now: wait(), then again."""
+    """Nothing is available now. Call wait(), then try again."""
 
 
 class DrainedError(LonghaulError):
-    """No more units: finish()."""
+    """There will be no more units. Call finish()."""
 
 
 class DamagedError(LonghaulError):

@@ -1,8 +1,8 @@
-"""Values that are not finite (NaN, infinite): where they are, and how a loop recovers from them.
+"""Finds values that are not finite (NaN, infinite), and lets a loop recover from them.
 
 The worker refuses a cut with such a value, so other regions never see one. The optimizer's moments
-after such a step would spoil the next life's first step, too. They are replaced by the state that
-was kept last, or cleared.
+would make the first step of the next life not finite, too. So they are replaced by the last kept
+state, or cleared.
 """
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _LIVES = 3  # failed lives in a row before the loop gets an error
 
 
 def is_finite(value: typing.Any) -> bool:
-    """Are all values of a tensor finite? An object that is no tensor of floats counts as finite."""
+    """True: all values of a tensor are finite. Objects other than float tensors count as finite."""
     value = getattr(value, "_local_tensor", value)
     if not getattr(value, "numel", lambda: 0)() or \
             not (value.is_floating_point() or value.is_complex()):
@@ -43,13 +43,13 @@ def _tensors(value: typing.Any) -> typing.Iterator[typing.Any]:
 
 
 def state_is_finite(optimizer: typing.Any) -> bool:
-    """Is the optimizer's whole state finite?"""
+    """True: all values of the optimizer's state are finite."""
     state = getattr(optimizer, "state", None)
     return all(is_finite(v) for v in _tensors(list(state.values()) if state else []))
 
 
 class Recovery:
-    """Counts lives that ended with values that are not finite, and resets their optimizer."""
+    """Counts lives that ended with values that are not finite, and resets the optimizer."""
 
     def __init__(self, model: "torch.nn.Module | None", optimizer: typing.Any):
         inner = optimizer.optim if hasattr(optimizer, "consolidate_state_dict") else optimizer
@@ -79,11 +79,11 @@ class Recovery:
             errors.NonFiniteError.code)
 
     def must_reset(self) -> bool:
-        """Does this rank's optimizer hold a value that is not finite?"""
+        """True: this rank's optimizer state has a value that is not finite."""
         return not state_is_finite(self._optimizer)
 
     def reset(self) -> None:
-        """Resets the optimizer."""
+        """Clears the optimizer's state, or sets it to 0 if its constructor made it."""
         if not self._made:
             self._optimizer.state.clear()
             return
@@ -92,7 +92,8 @@ class Recovery:
                 value.zero_()
 
     def warn_of_buffers(self) -> None:
-        """Warns of buffers that are not finite. The loop owns them: the run has no valid ones."""
+        """Warns of buffers that are not finite. The run does not hold buffers, so it can't restore
+        them."""
         if self._model is None:
             return
         names = spoiled((n, b) for n, b in self._model.named_buffers())

@@ -1,10 +1,17 @@
-"""A first run on one machine, from the two wheels and PyTorch alone: three regions, two servers.
+"""Prepares a first run on one machine, of three regions and two servers. Needs only the two wheels
+and PyTorch.
 
     python3 -m longhaul.first FOLDER [--tokens N]
 
-Writes into FOLDER a loop (train.py), what the servers begin with (model), a topology (run.yaml),
-texts (this Python's own modules, another third for each region) and their units (data), and says
-which command starts it all. Change train.py, model and text for your own.
+Creates FOLDER with these files, and prints the command that starts the run:
+
+    train.py    the training loop
+    model       the model's initial parameters, for the servers
+    run.yaml    the topology of the run
+    text        modules of this Python's standard library, a third of them for each region
+    data        the texts' units
+
+Replace train.py, model and text by your own.
 """
 from __future__ import annotations
 
@@ -40,17 +47,17 @@ server:
 
 
 def tool() -> str:
-    """The program `longhaul`: of this Python's environment, else of the PATH."""
+    """Gives the path of the program `longhaul`, in this Python's environment or in PATH."""
     beside = os.path.join(os.path.dirname(sys.executable), "longhaul")
     found = beside if os.access(beside, os.X_OK) else shutil.which("longhaul")
     if not found:
-        raise SystemExit("longhaul.first: there is no program `longhaul` beside this Python or in "
-                         "PATH: install the wheel longhaul_programs")
+        raise SystemExit("longhaul.first: the program `longhaul` is neither beside this Python nor "
+                         "in PATH: install the wheel longhaul_programs")
     return found
 
 
 def texts() -> dict[str, bytes]:
-    """A text for each region, and the end of them for `heldout`."""
+    """Gives a text for each region, and one from the ends of their modules for `heldout`."""
     paths = sorted(glob.glob(os.path.join(sysconfig.get_path("stdlib"), "*.py")))
     made, kept = {}, b""
     for i, region in enumerate(REGIONS):
@@ -59,8 +66,8 @@ def texts() -> dict[str, bytes]:
             with open(path, "rb") as file:
                 text += file.read()
         if len(text) < LEAST:
-            raise SystemExit(f"longhaul.first: the modules of this Python are {len(text)} bytes of "
-                             f"text for {region}, and {LEAST} are wanted")
+    """Gives a text for each region, and parts of the same modules for `heldout`."""
+                             f"for {region}, and at least {LEAST} are needed")
         made[region] = text[:min(MOST, len(text) - 10_000)]
         kept += text[-10_000:]
     return {**made, "heldout": kept}
@@ -73,7 +80,7 @@ def _write(path: str, content: bytes) -> None:
 
 
 def make(folder: str, tokens: int) -> str:
-    """Everything in the folder, which is made; gives the command that starts the run."""
+    """Creates the folder with all files; gives the command that starts the run."""
     try:
         import numpy  # noqa: F401  pylint: disable=import-outside-toplevel,unused-import
         import torch  # pylint: disable=import-outside-toplevel
@@ -103,11 +110,12 @@ def make(folder: str, tokens: int) -> str:
 def main(words: typing.Sequence[str] | None = None) -> None:
     flags = argparse.ArgumentParser(prog="python3 -m longhaul.first", description=__doc__,
                                     formatter_class=argparse.RawDescriptionHelpFormatter)
-    flags.add_argument("folder", help="is made")
-    flags.add_argument("--tokens", type=int, default=300_000, help="at which the run ends (300000)")
+    flags.add_argument("folder", help="the new folder")
+    flags.add_argument("--tokens", type=int, default=300_000,
+                       help="credited tokens at which the run ends (300000)")
     given = flags.parse_args(words)
     if os.path.exists(given.folder):
-        raise SystemExit(f"longhaul.first: {given.folder} is there already: name another folder")
+        raise SystemExit(f"longhaul.first: {given.folder} exists already: name another folder")
     print("Now start it (without --no-wan, as root: emulated links of 150 ms):\n\n    " +
           make(given.folder, given.tokens))
 

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Trains a small language model of bytes on the units that the run leases here.
+"""Trains a small byte-level language model on the units that this region leases from the run.
 
-    train.py UNITS OUT        as `longhaul up` starts it, by the command in run.yaml
+    train.py UNITS OUT        `longhaul up` starts it, by the command in run.yaml
 
-Lines with `longhaul` are what a run adds to an ordinary loop. Model is yours to change: then make
-the run's folder anew (python3 -m longhaul.first).
+The lines with `longhaul` are the only ones that an ordinary loop lacks. You may change Model; then
+make a new folder for the run (python3 -m longhaul.first).
 """
 import sys
 
@@ -14,7 +14,7 @@ import longhaul
 
 
 class Model(torch.nn.Module):
-    """The next byte after each byte of (sequences, bytes)."""
+    """Predicts the next byte after each byte of a (sequences, bytes) tensor."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -13,19 +13,21 @@ Arrays = typing.Dict[str, typing.Any]
 
 
 class Functional(AsyncDiLoCo):
-    """Takes the parameters after a step and gives the ones for the next step::
+    """A loop passes step() its parameters after a step, and gets those for the next one::
 
         with longhaul.Functional(longhaul.Client.from_env(), arrays) as run:
-            arrays = run.arrays                   # the run's, as NumPy's
+            arrays = run.arrays                   # the run's parameters, as NumPy arrays
             while not run.finished:
                 arrays = run.step(update(arrays), tokens=...)
         final = run.arrays
 
-    If no cut or renewal is due, step() returns its argument. Otherwise the values go through host
-    memory that the client keeps: 4 bytes per value, beside the channel's.
+    If no cut or renewal is due, step() returns its argument. Otherwise it copies the values through
+    the client's own host memory: 4 bytes per value, in addition to the memory shared with the
+    worker.
 
-    :param arrays: name to array, whose shapes are taken; the run's manifest names and orders them.
-    :param options: of :class:`AsyncDiLoCo`.
+    :param arrays: names and arrays of the model. Only their shapes are used. The run's manifest
+        must have the same names and shapes; it gives the order.
+    :param options: options of :class:`AsyncDiLoCo`.
     """
 
     @staticmethod
@@ -42,7 +44,7 @@ class Functional(AsyncDiLoCo):
 
     @property
     def arrays(self) -> Arrays:
-        """The current parameters: copies, as NumPy arrays."""
+        """Copies of the current parameters, as NumPy arrays."""
         now = self._held if self._given is None else self._given
         return {n: numpy.array(a, numpy.float32) for n, a in now.items()}
 
@@ -71,7 +73,7 @@ class Functional(AsyncDiLoCo):
             numpy.copyto(self._held[name], a)
 
     def step(self, arrays: Arrays, tokens: int | None = None) -> Arrays:  # type: ignore[override]
-        """Takes the parameters after an optimizer step. Gives the parameters for the next one."""
+        """Takes the parameters after an optimizer step, gives those for the next step."""
         self._given = arrays
         super().step(tokens)  # type: ignore[arg-type]
         return self.arrays if self._given is None else self._given
@@ -84,7 +86,7 @@ class Functional(AsyncDiLoCo):
             self._given = None
 
     def finish(self) -> None:
-        """Makes the last cut and waits for the run's end. `arrays` are final then."""
+        """Makes the last cut and waits for the run's end. Then `arrays` has the final values."""
         self._hold()
         self._given = None
         super().finish()

@@ -1,10 +1,11 @@
-"""Held-out losses of a model by language: before, during and after a run.
+"""Evaluates a model on held-out texts, by language: before, during and after a run.
 
     python3 -m longhaul.heldout --model FOLDER --data data [--manifest model.json --weights FILE]
 
-prints the mean negative log likelihood of a token of each text that the data hold out
-(`save_units(..., heldout=)`, `python3 -m longhaul.prepare`), of the model in FOLDER and, with
-weights of a run, of what the run made of it. `longhaul eval --model FOLDER` calls it.
+prints the mean negative log likelihood per token of each held-out text in `data`, for the model in
+FOLDER. With the weights of a run it also prints the losses of the trained model. `longhaul eval
+--model FOLDER` calls this program. `save_units(..., heldout=)` and `python3 -m longhaul.prepare`
+write held-out texts.
 """
 from __future__ import annotations
 
@@ -32,7 +33,7 @@ FILE, BEST = "evaluation.json", "best.safetensors"
 
 
 def heldout_of(data: str) -> dict[str, typing.Any]:
-    """Tokens of the texts that units.json holds out, by language."""
+    """Gives the tokens of the held-out texts of units.json, by language."""
     with open(os.path.join(data, "units.json"), encoding="utf-8") as file:
         rows = json.load(file)["heldout"]
     if not rows:
@@ -50,7 +51,7 @@ def _logits(model: typing.Any, batch: "torch.Tensor") -> "torch.Tensor":
 
 @contextlib.contextmanager
 def _at_rest(model: "torch.nn.Module") -> typing.Iterator[None]:
-    """Without dropout or gradients, and as it was afterwards."""
+    """Turns dropout and gradients off; restores the model's training mode afterwards."""
     import torch  # pylint: disable=import-outside-toplevel
 
     trained = [m for m in model.modules() if m.training]
@@ -65,14 +66,16 @@ def _at_rest(model: "torch.nn.Module") -> typing.Iterator[None]:
 
 def evaluate(model: "torch.nn.Module", data: str, *, sequence_length: int = 512,
              batch_size: int = 8, most_tokens: int | None = None) -> Losses:
-    """Mean negative log likelihood of a token (nats) of each held-out text, by language.
+    """Gives the mean negative log likelihood per token (nats) of each held-out text, by language.
 
-    :param model: gives logits for a batch of ids, or an object that has them as `logits`
-        (transformers). It is in evaluation mode meanwhile.
+    The model is in evaluation mode during the call.
+
+    :param model: maps a batch of token ids to logits, or to an object with an attribute `logits`
+        (transformers).
     :param data: the folder of units.json.
-    :param sequence_length: tokens that are predicted from the ones before; what is left of a text
-        makes a shorter one.
-    :param most_tokens: of each language; None: all.
+    :param sequence_length: tokens per sequence. The last sequence of a text may be shorter.
+    :param batch_size: sequences per batch.
+    :param most_tokens: tokens to evaluate per language; None: all.
     """
     import torch  # pylint: disable=import-outside-toplevel
 
@@ -105,8 +108,11 @@ def evaluate(model: "torch.nn.Module", data: str, *, sequence_length: int = 512,
 
 
 def load_weights(model: "torch.nn.Module", manifest: str, weights: str) -> None:
-    """Writes the parameters of a run (final.weights of a worker, final.bin of `longhaul up`) over
-    those of the model that model.json names."""
+    """Loads a run's parameters into a model.
+
+    :param manifest: path of the run's model.json.
+    :param weights: path of a worker's final.weights, or of final.bin of `longhaul up`.
+    """
     import torch  # pylint: disable=import-outside-toplevel
 
     shapes = parameters.shapes_of(parameters.read_manifest(manifest))
@@ -134,12 +140,13 @@ def _count(shape: typing.Iterable[int]) -> int:
 
 
 def mean(losses: Losses) -> float:
-    """Of all languages alike."""
+    """The mean over languages; each language counts the same."""
     return sum(losses.values()) / len(losses)
 
 
 def table(columns: typing.Mapping[str, Losses]) -> str:
-    """Losses by language, a column each; the last one beside the first where there are two."""
+    """Gives a table: a row per language, a column per entry. With several columns, an additional
+    one shows the last minus the first."""
     languages = list(next(iter(columns.values())))
     names = list(columns)
     lines = [f"{'nats a token':<12}" + "".join(f"{n:>12}" for n in names) +
@@ -152,7 +159,7 @@ def table(columns: typing.Mapping[str, Losses]) -> str:
 
 
 def _versions(folder: str) -> list[int]:
-    """Versions of the shards that the worker's replicas hold, as its status says them."""
+    """Gives the version of each shard in the worker's replicas, from its status.json."""
     try:
         with open(os.path.join(folder, "status.json"), encoding="utf-8") as file:
             return [s["version"] for s in json.load(file)["shards"]]
@@ -161,7 +168,7 @@ def _versions(folder: str) -> list[int]:
 
 
 class Evaluation:
-    """Held-out losses of a loop's model: at its beginning, every so many rounds, at the end.
+    """Evaluates the loop's model on held-out texts: at the start, every `every` rounds, at the end.
 
     ::
 
@@ -169,16 +176,19 @@ class Evaluation:
             longhaul.Evaluation(run, "data", every=16)
             for batch in ...
 
-    In one region: the loop that makes it evaluates, and waits meanwhile; others train on. What it
-    finds is reported (`longhaul top`, the worker's status), and stands in `evaluation.json` of the
-    worker's directory: the losses before the run, at each round, and after it, with the credited
-    tokens and the versions of the shards' logs that the model was seen at. The parameters with the
-    lowest mean are kept beside it (`best.safetensors`). The end says all of it by language. A loop
-    that starts again goes on with that file.
+    Create it in the loop of one region. That loop waits during an evaluation; other regions go on
+    training. `longhaul top` and the worker's status show the losses. Two files are written:
 
+    - `evaluation.json`: the losses before the run, at each evaluated round and after the run, with
+      the credited tokens and the shards' versions at that time. A restarted loop continues it.
+    - `best.safetensors`: the parameters with the lowest mean loss.
+
+    At the end a table of the losses by language is printed.
+
+    :param data: the folder of units.json.
     :param every: rounds (cuts) between two evaluations.
-    :param folder: where the two files go; None: the worker's directory.
-    :param given: as evaluate().
+    :param folder: folder of the two files; None: the worker's directory.
+    :param given: options of :func:`evaluate`.
     """
 
     def __init__(self, run: "AsyncDiLoCo", data: str, *, every: int = 16,
@@ -208,7 +218,7 @@ class Evaluation:
                 "versions": _versions(self._folder)}
 
     def _take_up(self, languages: set[str]) -> None:
-        """Goes on with what an earlier life found of the same texts."""
+        """Continues an earlier evaluation.json, if it has the same languages."""
         try:
             with open(os.path.join(self._folder, FILE), encoding="utf-8") as file:
                 had = json.load(file)
@@ -216,20 +226,20 @@ class Evaluation:
             if all(set(s["losses"]) == languages for s in seen if s):
                 self.found.update(had)
             else:
-                _log.warning("longhaul: %s is of other held-out texts: evaluations begin anew",
+                _log.warning("longhaul: %s has other languages than the data: it is replaced",
                              file.name)
         except (OSError, ValueError, KeyError, TypeError):
             pass
 
     def _keep(self) -> None:
-        """A disk without room costs what is not kept, never the loop."""
+        """Writes evaluation.json. If that fails (disk full), logs it; training goes on."""
         path = os.path.join(self._folder, FILE)
         try:
             with open(path + ".tmp", "w", encoding="utf-8") as file:
                 json.dump(self.found, file, indent=1)
             os.replace(path + ".tmp", path)
         except OSError as why:
-            _log.warning("longhaul: what was evaluated is not kept: %s", why)
+            _log.warning("longhaul: evaluation.json was not written: %s", why)
 
     def _consider(self, seen: dict[str, typing.Any], when: str) -> None:
         from . import buffers  # pylint: disable=import-outside-toplevel
@@ -241,7 +251,7 @@ class Evaluation:
         try:
             buffers.write(os.path.join(self._folder, BEST), named)
         except OSError as why:
-            _log.warning("longhaul: the best parameters so far are not kept: %s", why)
+            _log.warning("longhaul: the best parameters were not written: %s", why)
             return
         self.found["best"] = {**seen, "when": when}
 
@@ -263,7 +273,7 @@ class Evaluation:
         print(self.verdict(), flush=True)
 
     def verdict(self) -> str:
-        """What the run made of the model, by language, and which version was the best."""
+        """Gives the table of losses by language, and a line about the best parameters."""
         columns = {n: self.found[n]["losses"] for n in ("before", "best", "after") if self.found[n]}
         best = self.found["best"]
         line = "" if best is None else (
@@ -283,17 +293,17 @@ def _model_of(given: argparse.Namespace) -> "torch.nn.Module":
 
 
 def main(words: list[str] | None = None) -> int:
-    """The command."""
+    """Runs the command line; gives its exit status."""
     parser = argparse.ArgumentParser(prog="python3 -m longhaul.heldout",
                                      description="Held-out losses by language.")
-    parser.add_argument("--model", help="a folder of Hugging Face's")
-    parser.add_argument("--load", help="MODULE:FUNCTION that gives the model, in place of --model")
+    parser.add_argument("--model", help="a folder in Hugging Face's format")
+    parser.add_argument("--load", help="MODULE:FUNCTION that returns the model, instead of --model")
     parser.add_argument("--data", required=True, help="folder of units.json")
     parser.add_argument("--manifest", help="the run's model.json")
-    parser.add_argument("--weights", help="parameters of the run, in its order")
+    parser.add_argument("--weights", help="the run's parameters: final.weights, final.bin")
     parser.add_argument("--sequence-length", type=int, default=512)
     parser.add_argument("--batch-size", type=int, default=8)
-    parser.add_argument("--most-tokens", type=int, help="of each language (all)")
+    parser.add_argument("--most-tokens", type=int, help="tokens per language (default: all)")
     parser.add_argument("-o", choices=("table", "json"), default="table")
     given = parser.parse_args(words)
     if bool(given.model) == bool(given.load) or bool(given.manifest) != bool(given.weights):

@@ -1,4 +1,4 @@
-"""A callback for transformers' Trainer, and for the trainers of TRL, which derive from it."""
+"""A callback for the Trainer of transformers, and for TRL's trainers, which derive from it."""
 from __future__ import annotations
 
 import typing
@@ -17,27 +17,27 @@ if typing.TYPE_CHECKING:
 
 
 class LonghaulCallback(TrainerCallback):
-    """Trains in a run::
+    """Makes a Trainer train in a run::
 
         trainer = Trainer(...)
         LonghaulCallback(tokens_per_step=...).attach(trainer)
         trainer.train()
 
     Training begins with the run's parameters, stops when the run drains, and ends with the run's
-    final ones. The run's figures are added to what the Trainer logs. ``callbacks=[...]`` of the
-    Trainer does as well, but its trackers (TensorBoard, wandb) come before such callbacks and do
-    not hear of the figures.
+    final parameters. The run's figures are added to the Trainer's logs. The callback may be passed
+    in ``callbacks=[...]`` of the Trainer instead, but the Trainer's trackers (TensorBoard, wandb)
+    run before such callbacks and do not log the run's figures.
 
-    `load_best_model_at_end` is refused: the Trainer loads that checkpoint before the last cut, and
-    the way back to it would be pushed as training. `resume_from_checkpoint` gives the Trainer's
-    step count, its optimizer and its place in the data; parameters are the run's.
+    `load_best_model_at_end` is refused: the Trainer loads that checkpoint before the last cut, so
+    the step back to it would be pushed as training. `resume_from_checkpoint` restores the Trainer's
+    step count, its optimizer and its position in the data; parameters come from the run.
 
-    :param tokens_per_step: of one optimizer step of this process: per_device_train_batch_size x
-        gradient_accumulation_steps x tokens of a sample. None: as the Trainer counts them, with
-        ``TrainingArguments(include_num_input_tokens_seen="non_padding")``.
-    :param total_tokens: the run's budget (run.budget_tokens): rates follow the run's clock
-        (:class:`longhaul.schedule`) in place of the Trainer's scheduler. None: the Trainer's.
-    :param options: of :class:`AsyncDiLoCo`; `keep`, say.
+    :param tokens_per_step: tokens of one optimizer step of this process:
+        per_device_train_batch_size x gradient_accumulation_steps x tokens of a sample. None: the
+        Trainer's count, with ``TrainingArguments(include_num_input_tokens_seen="non_padding")``.
+    :param total_tokens: the run's budget (run.budget_tokens). Learning rates then follow the run's
+        clock (:class:`longhaul.schedule`). None: the Trainer's own scheduler sets them.
+    :param options: options of :class:`AsyncDiLoCo`, such as `keep`.
     """
 
     def __init__(self, tokens_per_step: int | None = None, client: _client.Client | None = None,
@@ -57,7 +57,7 @@ class LonghaulCallback(TrainerCallback):
         self.run: AsyncDiLoCo | None = None
 
     def attach(self, trainer: "Trainer") -> "LonghaulCallback":
-        """Puts the callback before all others of the trainer. Call it before train()."""
+        """Adds the callback before all others of the trainer. Call this before train()."""
         arguments.must_have("attach(trainer)", "trainer", trainer, ("callback_handler",),
                             "the Trainer, before its train()")
         callbacks = trainer.callback_handler.callbacks
@@ -75,11 +75,11 @@ class LonghaulCallback(TrainerCallback):
                 errors.UnsupportedError.code)
         if self._tokens is None and args.include_num_input_tokens_seen in ("no", False):
             raise errors.InvalidError(
-                "nobody counts the tokens: give LonghaulCallback(tokens_per_step=...), or "
+                "no tokens are counted: give LonghaulCallback(tokens_per_step=...), or "
                 "TrainingArguments(include_num_input_tokens_seen='non_padding')",
                 errors.InvalidError.code)
         check_way(AcceleratorState())
-        if self.run:  # an earlier train() failed, or began anew with smaller batches
+        if self.run:  # an earlier train() failed, or restarted with smaller batches
             self.run.__exit__(errors.RestartError)
         inner = getattr(optimizer, "optimizer", optimizer)  # accelerate wraps it
         client = self._client or _client.Client.from_env()
@@ -111,7 +111,7 @@ class LonghaulCallback(TrainerCallback):
             control.should_training_stop = True
 
     def on_log(self, args, state, control, logs=None, **_):
-        """Adds the run's figures, and tells the run the Trainer's loss."""
+        """Adds the run's figures to the logs, and reports the Trainer's loss to the run."""
         if self.run and logs is not None and not self.run.finished:
             if "loss" in logs:
                 self.run.report(loss=logs["loss"])

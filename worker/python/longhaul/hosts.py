@@ -1,14 +1,15 @@
-"""Ranks on several hosts: one of them has the worker, and its ranks speak for all.
+"""Trains one model with ranks on several hosts, of which only the first has a worker.
 
-The ranks of torchrun's first host are connected with the worker. Ranks of other hosts hear of what
-is due, give their rows and get them back, through a process group of gloo over all ranks:
+The ranks of torchrun's first host connect to the worker. They exchange messages with the ranks of
+the other hosts through a gloo process group of all ranks:
 
- 1. At each boundary all ranks agree on what is due. It is due on each of them, or on none.
- 2. Replicas: the first host's ranks cut and renew theirs, as without other hosts; then rank 0's
-    parameters are the others'. Replicas that train alike have equal bits, so nothing is lost.
- 3. Rows of FSDP2: each rank of the first host holds a copy of some ranks' rows, which lie one after
-    another. They are gathered before a cut or a renewal and given back after it.
- 4. What one rank can't do ends all of them: its error is raised everywhere (group.py).
+ 1. At each boundary all ranks agree on the work that is due: all of them do it, or none does.
+ 2. Replicated parameters: the first host's ranks cut and renew theirs as if they were alone, then
+    rank 0 broadcasts its parameters to the other hosts. Replicas have equal bits, so nothing is
+    lost.
+ 3. Parameters sharded by FSDP2: each rank of the first host stages the rows of several ranks, one
+    after another. Ranks send it their rows before a cut or a renewal, and receive them after it.
+ 4. An error of one rank is raised on all ranks (group.py).
 """
 from __future__ import annotations
 
@@ -29,8 +30,9 @@ _DUES = (_client.Due.RENEW, _client.Due.CUT, _client.Due.WAIT, _client.Due.DRAIN
 
 def spread(client: _client.Client,
            timeout_s: float) -> "tuple[_client.Client | Spread, group.Together | None]":
-    """The client itself if all ranks of the process group are on this host; and the ranks'
-    group. Every rank calls it, after init_process_group()."""
+    """Gives the client for this rank, and the group of all ranks (None: one rank, or no
+    process group). If all ranks are on this host, the client is returned as it is. All ranks call
+    this, after init_process_group()."""
     import torch.distributed as dist  # pylint: disable=import-outside-toplevel
 
     size = dist.get_world_size() if dist.is_available() and dist.is_initialized() else 1
@@ -47,7 +49,7 @@ def spread(client: _client.Client,
 
 @dataclasses.dataclass
 class _Share:
-    """A parameter as this rank holds it, and as it describes it."""
+    """One parameter: this rank's part of it, and the parts of all ranks."""
 
     name: str
     shape: typing.Sequence[int]
@@ -56,8 +58,8 @@ class _Share:
     given: dict[str, typing.Any]
     first: int
     count: int
-    all: list[tuple[int, int]]             # of each rank: first, count
-    staged: "torch.Tensor | None" = None   # rows of several ranks, of a rank of the first host
+    all: list[tuple[int, int]]             # (first, count) of each rank's rows
+    staged: "torch.Tensor | None" = None   # on the first host: the rows of several ranks
 
     @property
     def shared_out(self) -> bool:
@@ -65,9 +67,9 @@ class _Share:
 
 
 class Spread:
-    """A client for each rank of several hosts, of which the first has a worker."""
+    """The client of one rank, if ranks are on several hosts and the first host has the worker."""
 
-    takes = False  # other hosts get the values that the first host's ranks describe
+    takes = False  # other hosts receive the described tensors: parameters, not their shadows
 
     def __init__(self, client: _client.Client, all_ranks: group.Together):
         import torch.distributed as dist  # pylint: disable=import-outside-toplevel
@@ -111,7 +113,8 @@ class Spread:
         return numbers.tolist()
 
     def _together(self, call: typing.Callable[[], typing.Any]) -> list[typing.Any]:
-        """The call's results on the ranks of the first host; an error of any is raised on all."""
+        """Runs `call` on the first host's ranks and gives their results. All ranks raise an error
+        of any of them."""
         result, wrong = None, None
         if self._connected:
             try:
@@ -127,13 +130,13 @@ class Spread:
                 raise kind(f"rank {rank}: {text}", code)
         return [result for result, _ in found[:self._near]]
 
-    # ---- rows on their way
+    # ---- moving rows
 
     def _leader(self, rank: int) -> int:
         return rank * self._near // self.ranks
 
     def _pieces(self, share: _Share) -> typing.Iterator[tuple[int, int, "torch.Tensor | None"]]:
-        """Each rank that has rows, its leader, and, of the leader, where it staged them."""
+        """Gives each rank with rows and its leader; on that leader also the staged rows."""
         at = 0
         for rank, (_, count) in enumerate(share.all):
             leader, place = self._leader(rank), None
@@ -150,7 +153,7 @@ class Spread:
         return tensor.detach().reshape(-1).view(torch.uint8)
 
     def _gather(self) -> None:
-        """Every rank handles the rows in the same order, so no two ranks wait for each other."""
+        """Sends all rows to the leaders. Ranks use the same order, so none wait for each other."""
         with self._all.hearing():
             for share in self._shares:
                 for rank, leader, place in self._pieces(share) if share.shared_out else ():
@@ -182,8 +185,8 @@ class Spread:
                         here, leader, group=self._all.all))
 
     def _receive(self, share: _Share, call: typing.Callable[["torch.Tensor"], typing.Any]) -> None:
-        """gloo moves only host memory."""
-        here = share.data.detach().cpu()  # itself if it is in host memory
+        """Receives values through host memory, because gloo moves no other."""
+        here = share.data.detach().cpu()  # not a copy if it is in host memory
         call(self._bytes(here))
         if self.rank and share.data.is_cuda:
             share.data.detach().copy_(here)
@@ -192,18 +195,18 @@ class Spread:
 
     @property
     def follows(self) -> bool:
-        """From this rank's own client, for the loop's schedule."""
+        """True: the loop's learning rates follow the run's clock."""
         return self._own.follows
 
     def open(self) -> None:
-        """As a client's."""
+        """See Client.open()."""
         self._own.open()
         self._shares, self._described = [], False
 
     def parameter(self, name: str, shape: typing.Sequence[int], data: int, *, dtype: int,
                   first: int = 0, count: int = 0, owner: typing.Any = None,
                   **given: typing.Any) -> None:
-        """As a client's; `owner` is the tensor itself."""
+        """See Client.parameter(). `owner` must be the tensor itself."""
         del data
         self._shares.append(_Share(name, shape, dtype, owner, given, first, count, []))
 
@@ -240,25 +243,25 @@ class Spread:
                             dtype=share.dtype, first=block[0][0], count=count, owner=share.staged)
 
     def connect(self, timeout_s: float = 60) -> None:
-        """As a client's."""
+        """See Client.connect()."""
         if not self._described:
             self._describe()
         self._ending = False
         self._together(lambda: self._own.connect(timeout_s))
 
     def start(self) -> None:
-        """As a client's."""
+        """See Client.start()."""
         self._together(self._own.start)
         self._own.told = self._together(self._own.now)[0]
         self._own.change = self._together(lambda: self._own.change)[0]
         self._give_back()
 
     def close(self) -> None:
-        """As a client's, without the other ranks."""
+        """See Client.close(). Does not wait for the other ranks."""
         self._own.close()
 
     def boundary(self, step: int, tokens: int) -> _client.Due:
-        """As a client's. Rank 0 reports other hosts' tokens to the worker."""
+        """See Client.boundary(). Rank 0 reports the other hosts' tokens to the worker."""
         theirs, = self._reduced([0 if self._connected else tokens], largest=False)
         due, wrong, clock = _client.Due(0), None, 0
         try:
@@ -281,29 +284,29 @@ class Spread:
         return _client.Due(sum(int(d) for d, is_due in zip(_DUES, dues) if is_due))
 
     def renew(self) -> None:
-        """As a client's."""
+        """See Client.renew()."""
         self._gather()
         self._gathered = True
         self._together(self._own.renew)
         self._give_back()
 
     def cut(self) -> None:
-        """As a client's."""
+        """See Client.cut()."""
         if not self._gathered:
             self._gather()
         self._together(self._own.cut)
 
     def before_step(self) -> None:
-        """As a client's, without the other ranks."""
+        """See Client.before_step(). Does not wait for the other ranks."""
         self._own.before_step()
 
     def wait(self, timeout_s: float = 1) -> bool:
-        """As a client's."""
+        """See Client.wait()."""
         return any(self._together(lambda: self._own.wait(timeout_s)))
 
     def finish(self, timeout_s: float = 60) -> bool:
-        """As a client's."""
-        if not self._ending:  # afterwards corrections are added to the gathered values
+        """See Client.finish()."""
+        if not self._ending:  # later calls go on with the rows that the first one gathered
             self._ending = True
             self._gather()
         if not all(self._together(lambda: self._own.finish(timeout_s))):
@@ -312,38 +315,38 @@ class Spread:
         return True
 
     def credited(self) -> int:
-        """As rank 0 read it at the last boundary: equal on all ranks."""
+        """The credited tokens at the last boundary: the same number on all ranks."""
         return self._own.credited()
 
     @property
     def change(self) -> _client.BudgetChange:
-        """As rank 0's."""
+        """The change of the budget, as rank 0 read it."""
         return self._own.change
 
     def schedule(self, follows: _client.Follows) -> None:
-        """As a client's."""
+        """See Client.schedule()."""
         self._own.schedule(follows)
 
     def noise(self, sigma: float, rate: float, clip: float, steps: int = 1) -> None:
-        """As a client's."""
+        """See Client.noise()."""
         self._own.noise(sigma, rate, clip, steps)
 
     def report(self, name: str, value: float) -> None:
-        """As a client's."""
+        """See Client.report()."""
         self._own.report(name, value)
 
     def state(self) -> _client.State:
-        """Of this rank's own client."""
+        """The counts of this rank's own client."""
         return self._own.state()
 
     def lease(self) -> _client.Unit | None:
-        """Ranks of other hosts get no leases: they share those of the first host."""
+        """See Client.lease(). Only ranks of the first host get leases."""
         return self._own.lease()
 
     def damaged(self, unit: int) -> bool:
-        """As a client's, of the rank that the unit is leased to."""
+        """See Client.damaged(). The rank that leased the unit calls this."""
         return self._own.damaged(unit)
 
     def trained(self, unit: int, upto: int) -> bool:
-        """As a client's, of the rank that the unit is leased to."""
+        """See Client.trained(). The rank that leased the unit calls this."""
         return self._own.trained(unit, upto)

@@ -1,4 +1,4 @@
-"""Writes the files that the servers of a run begin with: model.json and weights.bin."""
+"""Writes the initial model of a run, which its servers load: model.json and weights.bin."""
 from __future__ import annotations
 
 import json
@@ -60,11 +60,15 @@ def _check_shards(sizes: typing.Iterable[int], shards: int) -> None:
 
 def save_arrays(arrays: "typing.Mapping[str, numpy.ndarray]", folder: str, shards: int = 1,
                 model: dict[str, typing.Any] | None = None) -> int:
-    """Writes model.json and weights.bin from arrays by name, as fp32; gives the number of values.
+    """Writes arrays as fp32 to model.json and weights.bin. Gives the number of values.
 
-    For frameworks other than PyTorch (:class:`longhaul.Functional`). `model` is whatever should
-    stand in model.json beside the tensors. What no run can train is refused by its name, before
-    anything is written.
+    For frameworks other than PyTorch (:class:`longhaul.Functional`). If an array can't be trained
+    in a run, a ModelError names it, and nothing is written.
+
+    :param arrays: names and arrays.
+    :param folder: folder of the two files; it is created if missing.
+    :param shards: number of shards of the run.
+    :param model: facts to store as "model" in model.json; None: none.
     """
     call = "save_arrays(arrays, folder)"
     arguments.must_have(call, "arrays", arrays, ("items", "values"),
@@ -99,7 +103,7 @@ def _as_fp32(a: "numpy.ndarray") -> "numpy.ndarray":
 
 
 def _check_parameter(name: str, p: "torch.nn.Parameter") -> None:
-    """Refuses a parameter that describe() would refuse later, in the run."""
+    """Refuses a parameter that parameters.describe() would refuse later."""
     import torch  # pylint: disable=import-outside-toplevel
 
     if isinstance(p, torch.nn.parameter.UninitializedTensorMixin):
@@ -129,7 +133,7 @@ def _check_memory(named: typing.Mapping[str, "torch.nn.Parameter"]) -> None:
 
 
 class _Trained(typing.Mapping):
-    """Maps names of trained parameters to arrays, of which one at a time is in memory."""
+    """Maps names of trained parameters to arrays. Converts each at its use, to save memory."""
 
     def __init__(self, model: "torch.nn.Module"):
         self._named = dict(parameters.of_run(model, None))
@@ -148,13 +152,17 @@ class _Trained(typing.Mapping):
 
 
 def save_initial(model: "torch.nn.Module", folder: str, shards: int = 1) -> int:
-    """Writes model.json and weights.bin, with which the servers of a run begin; gives the values.
+    """Writes model.json and weights.bin, the initial model of a run. Gives the number of values.
 
-    They hold the parameters that are trained (requires_grad), so this also begins a run of
-    adapters (PEFT); model.json then knows the frozen ones by a digest, and a loop with another base
-    is refused. Before fully_shard(). A model with a Hugging Face folder can be imported by
-    `longhaul model import` instead. Names are at most 127 bytes long, tensors have at most 4
-    dimensions. What no run can train is refused by its name, before anything is written.
+    They hold only trained parameters (requires_grad), so this also begins a run of adapters (PEFT).
+    model.json then has a digest of the frozen ones, and a loop with another base model is refused.
+
+    Call this before fully_shard(). `longhaul model import` does the same for a Hugging Face folder.
+    Names have at most 127 bytes, tensors at most 4 dimensions. If a parameter can't be trained in a
+    run, a ModelError names it, and nothing is written.
+
+    :param folder: folder of the two files; it is created if missing.
+    :param shards: number of shards of the run.
     """
     arguments.must_be_model("save_initial(model, folder)", model)
     for name, p in model.named_parameters():

@@ -1,12 +1,12 @@
 """KeptState: keeps an optimizer's state in files, so that a restarted loop needs no warm-up.
 
-The state holds none of the run's mass, so it is not committed with a cut:
+The state holds no progress of the run, so it is not committed with a cut:
 worker/docs/0001-boundary.md#state explains why that is enough.
 
  1. A file is replaced durably and as a whole: a kill leaves the old state or the new one.
  2. Several ranks continue from states of the same boundary, or all of them warm up: with different
-    moments they would train different replicas. A kill may come between two ranks' writes, which
-    are at most one apart, so each of several ranks also keeps its previous state.
+    moments their replicas would differ. A kill may come after some ranks have written a state and
+    before others have, so each of several ranks also keeps its previous state.
  3. A state is not kept if it, or a parameter, has a value that is not finite. The previous state
     stays. A kept state with such a value is not used.
  4. A rank keeps the values that it holds. If ranks hold other values at the restart (another number
@@ -48,7 +48,7 @@ class KeptState:
 
     The script sets the parameter groups (rates, decay); only moments and step counts are restored.
 
-    :param path: True: `optimizer.pt` in the worker's directory, which is known once the worker is.
+    :param path: True: `optimizer.pt` in the worker's directory, which must exist at the first use.
     """
 
     def __init__(self, path: str | os.PathLike[str] | bool, client: _client.Client,

@@ -1,4 +1,4 @@
-"""liblonghaul.so through ctypes: where it is found, its structures, its functions."""
+"""Loads liblonghaul.so with ctypes, and declares its structures and functions (longhaul.h)."""
 from __future__ import annotations
 
 import ctypes
@@ -59,7 +59,7 @@ class Noise(ctypes.Structure):
                 ("rate", c_double), ("clip", c_double)]
 
 
-# Name: result, arguments after the handle. Functions without a handle say so by None first.
+# Name: (result, arguments after the handle). A first argument None: the function has no handle.
 _FUNCTIONS = {
     "longhaul_abi": (c_uint32, None),
     "longhaul_error_name": (c_char_p, None, c_int),
@@ -100,7 +100,7 @@ def _places() -> list[str]:
 
 
 def load() -> ctypes.CDLL:
-    """The library: LONGHAUL_LIBRARY, else the package's own, else the system's."""
+    """Loads the file that LONGHAUL_LIBRARY names, else the package's own, else the system's."""
     tried = []
     for place in _places():
         try:

@@ -192,11 +192,11 @@ def _check_master(name: str, parameter: "torch.nn.Parameter", master: "torch.Ten
 
 def of_run(model: "torch.nn.Module",
            manifest: str | None) -> list[tuple[str, "torch.nn.Parameter"]]:
-    """Names and parameters in the manifest's order.
+    """Gives the names and parameters of the run, in the manifest's order.
 
-    Without a manifest: those that are trained (requires_grad), in the model's order, tied ones
-    once. With one: those that it names; a trained parameter that it does not name is an error, and
-    so are frozen ones other than those that the run began with, where the manifest knows them.
+    Without a manifest: the trained parameters (requires_grad) in the model's order, tied ones once.
+    With a manifest: the parameters that it names. A trained parameter that it does not name is an
+    error. If it has a digest of the frozen parameters, other frozen values are an error.
     """
     check_ways(model)
     if not any(p.requires_grad for p in model.parameters()):

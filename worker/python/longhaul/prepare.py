@@ -1,12 +1,15 @@
-"""`python3 -m longhaul.prepare`: texts become units of the tokens of a tokenizer (`tokenizers`).
+"""Makes a run's units from texts, with a tokenizer of the package `tokenizers`.
 
     python3 -m longhaul.prepare --tokenizer DIR --text TEXT --out data [--unit-tokens N]
 
-TEXT/REGION/LANGUAGE/ and the folders in it hold .txt and .txt.gz, each one document, and .jsonl and
-.jsonl.gz, of which each line is a document (its "text"). A document ends with the tokenizer's mark.
-TEXT/heldout/LANGUAGE/ (or LANGUAGE.txt) is trained by nobody: `longhaul eval` and
-longhaul.Evaluation look at it. What is passed over is named; a link to nothing, a folder that can't
-be read and a language without a document are errors.
+TEXT/REGION/LANGUAGE/, with subfolders, holds the documents of a region and a language:
+
+    .txt, .txt.gz        one document
+    .jsonl, .jsonl.gz    one document per line, the "text" of a JSON object
+
+After each document the tokenizer's end mark is added. TEXT/heldout/LANGUAGE/ (or LANGUAGE.txt)
+holds documents that no region trains, for `longhaul eval` and longhaul.Evaluation. Skipped files
+are listed. A dangling link, an unreadable folder and a language without a document are errors.
 """
 from __future__ import annotations
 
@@ -29,7 +32,7 @@ def _fail(why: OSError) -> typing.NoReturn:
 
 
 def files_of(folder: str, passed: list[str]) -> list[str]:
-    """Gives the text files of a language, in order. Appends names of other files to `passed`."""
+    """Gives the text files in a folder, in order. Appends the paths of other files to `passed`."""
     found = []
     for at, inner, names in os.walk(folder, onerror=_fail):
         inner.sort()
@@ -92,8 +95,8 @@ def _heldout(folder: str, passed: list[str]) -> tuple[dict[str, list[str]], dict
 
 def prepare(tokenizer: typing.Any, text: str, out: str, unit_tokens: int = 8192,
             mark: str | None = None) -> tuple[int, list[str]]:
-    """Gives the number of units, and the names of skipped files. `mark`: token that ends a
-    document; None: the first of _MARKS that the tokenizer has."""
+    """Writes the units. Gives their number, and the paths of skipped files. `mark`: the token that
+    ends a document; None: the first of _MARKS that the tokenizer has."""
     passed: list[str] = []
     ends = [mark] if mark else list(_MARKS)
     end = next((i for i in map(tokenizer.token_to_id, ends) if i is not None), None)
@@ -136,14 +139,14 @@ def prepare(tokenizer: typing.Any, text: str, out: str, unit_tokens: int = 8192,
 
 
 def main(words: list[str] | None = None) -> int:
-    """The command."""
+    """Runs the command line; gives its exit status."""
     parser = argparse.ArgumentParser(prog="python3 -m longhaul.prepare",
-                                     description="Texts become units of a tokenizer's tokens.")
-    parser.add_argument("--tokenizer", required=True, help="a folder with tokenizer.json, or that")
+                                     description="Makes a run's units from texts.")
+    parser.add_argument("--tokenizer", required=True, help="tokenizer.json, or a folder with it")
     parser.add_argument("--text", required=True, help="folder of REGION/LANGUAGE/")
-    parser.add_argument("--out", required=True, help="units.json and token files go here")
+    parser.add_argument("--out", required=True, help="folder for units.json and the token files")
     parser.add_argument("--unit-tokens", type=int, default=8192)
-    parser.add_argument("--mark", help="token that ends a document (the tokenizer's usual one)")
+    parser.add_argument("--mark", help="token that ends a document (the tokenizer's own)")
     given = parser.parse_args(words)
     from tokenizers import Tokenizer  # pylint: disable=import-outside-toplevel
 

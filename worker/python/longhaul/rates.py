@@ -1,4 +1,4 @@
-"""Learning rates by the run's clock: its credited tokens."""
+"""Learning rates that follow the run's clock: its credited tokens."""
 from __future__ import annotations
 
 import math
@@ -12,8 +12,9 @@ if typing.TYPE_CHECKING:
 
 
 def cosine(tokens: int, total: int, warmup: float = 0.05, floor: float = 0.02) -> float:
-    """Gives the rate as a part of its peak: linear warm-up over `warmup` of the run, then a cosine
-    down to `floor`. The built-in trainer has the same schedule (worker/train/schedule.c).
+    """Gives the rate as a fraction of its peak: linear warm-up over the first `warmup` of the run,
+    then a cosine down to `floor`. The built-in trainer has the same schedule
+    (worker/train/schedule.c).
     """
     if tokens < warmup * total:
         start = max(floor, 0.01)
@@ -25,14 +26,19 @@ def cosine(tokens: int, total: int, warmup: float = 0.05, floor: float = 0.02) -
 
 
 class schedule:  # pylint: disable=invalid-name,too-few-public-methods
-    """Replaces torch.optim.lr_scheduler: all regions have the same rate at the same time.
+    """Replaces torch.optim.lr_scheduler, so that all regions have the same rate at the same time.
 
-    Every call of step() sets each group's rate to its initial one times ``shape(credited)``. Before
-    the client has begun, the rates are those at the run's beginning.
+    Every call of step() sets each group's rate to its initial one times ``shape(credited, total)``.
+    Until the client has started, the rates are those of the run's beginning.
 
-    If an operator changes the budget, for example of a finished run, the rate does not jump. It
-    goes linearly to the new budget's schedule, over `rewarm` of the tokens left at the change.
-    The run knows the new budget, so `total_tokens` need not change.
+    If an operator changes the budget, the rate does not jump. It moves linearly to the new budget's
+    schedule, over the fraction `rewarm` of the tokens left at the change. The run knows the new
+    budget, so `total_tokens` need not change.
+
+    :param optimizer: the optimizer to set the rates of.
+    :param client: the Client of AsyncDiLoCo.
+    :param total_tokens: the run's budget (run.budget_tokens).
+    :param shape: function of credited and total tokens; gives a fraction of the initial rate.
     """
 
     def __init__(self, optimizer: "torch.optim.Optimizer", client: _client.Client,
@@ -54,11 +60,11 @@ class schedule:  # pylint: disable=invalid-name,too-few-public-methods
                       for group in optimizer.param_groups]
         try:
             self.step()
-        except (errors.StateError, errors.InvalidError):  # the client has not begun, or is closed
+        except (errors.StateError, errors.InvalidError):  # not started, or closed
             self._set(0)
 
     def step(self) -> None:
-        """Sets the rates. Call it before or after each optimizer step. Costs a load and a store."""
+        """Sets the rates. Call it before or after each optimizer step."""
         self._set(self._client.credited())
         self._client.schedule(_client.Follows.RUN)
 
@@ -79,12 +85,12 @@ class schedule:  # pylint: disable=invalid-name,too-few-public-methods
             group["lr"] = peak * part
 
     def get_last_lr(self) -> list[float]:
-        """Gives the rates, like torch's schedulers."""
+        """Gives the current rates, like torch's schedulers."""
         return [group["lr"] for group in self._optimizer.param_groups]
 
     def state_dict(self) -> dict[str, typing.Any]:
-        """Gives an empty state, for code that saves a scheduler: the run keeps the clock."""
+        """Gives an empty dict: the run keeps the clock, so there is nothing to save."""
         return {}
 
     def load_state_dict(self, state: dict[str, typing.Any]) -> None:
-        """Ignores the state, which is empty."""
+        """Does nothing: the state is empty."""

@@ -1,5 +1,5 @@
 """save_units: writes the data of a run from tokens of any tokenizer. `longhaul data prepare` does
-the same with bytes (common/format/units.h has the format)."""
+this with bytes as tokens. common/format/units.h has the format."""
 from __future__ import annotations
 
 import array
@@ -27,7 +27,7 @@ def _checked(kind: str, name: str, most: int) -> str:
 
 
 def _own(path: str, flags: int) -> int:
-    """Opens a file that other users can't read, because texts are private."""
+    """Opens a file with permissions that keep other users from reading private texts."""
     return os.open(path, flags, 0o640)
 
 
@@ -118,8 +118,8 @@ def save_units(tokens: typing.Mapping[str, typing.Mapping[str, _Documents]], fol
                stays: typing.Container[str] = (),
                heldout: typing.Mapping[str, _Documents] | None = None,
                heldout_bytes: typing.Mapping[str, int] | None = None) -> int:
-    """Writes token files and units.json, which coordinator, workers and :class:`LeasedDataLoader`
-    take; gives the number of units.
+    """Writes token files and units.json, for coordinator, workers and :class:`LeasedDataLoader`.
+    Gives the number of units.
 
     ::
 
@@ -129,15 +129,18 @@ def save_units(tokens: typing.Mapping[str, typing.Mapping[str, _Documents]], fol
         longhaul.save_units({"asia": {"ja": documents("ja.txt")}, "europe": {"de": ...}}, "data",
                             vocabulary=len(tokenizer))
 
-    Documents follow each other as they are: end each with the tokenizer's mark. What does not fill
-    a unit at a language's end is dropped.
+    Nothing is added between documents, so end each with the tokenizer's end mark. At the end of a
+    language, tokens that do not fill a unit are dropped.
 
-    :param tokens: of each region and each language: documents, sequences of ids below `vocabulary`.
-    :param unit_tokens: a multiple of the length of the sequences that are trained.
-    :param stays: regions whose units may not leave.
-    :param heldout: of each language: documents that no region trains, for
+    :param tokens: documents by region and language. A document is a sequence of token ids.
+    :param folder: folder of the files; it is created if missing.
+    :param vocabulary: number of token ids; each id is below it.
+    :param unit_tokens: tokens per unit: a multiple of the sequence length in training.
+    :param stays: regions whose units must not leave the region.
+    :param heldout: by language: documents that no region trains, for
         :class:`longhaul.Evaluation` and `longhaul eval`.
-    :param heldout_bytes: bytes of each one's text, for losses by byte; None: as many as tokens.
+    :param heldout_bytes: by language: bytes of the held-out text, for losses per byte. None: one
+        byte per token.
     """
     if not 1 <= vocabulary <= 1 << 31 or not 1 <= unit_tokens <= _FILE_TOKENS:
         raise ValueError(f"a vocabulary of 1 to 2^31 and units of 1 to {_FILE_TOKENS} tokens, not "

@@ -12,7 +12,7 @@ if typing.TYPE_CHECKING:
 
 _BATCHES = 256  # limit without a boundary: more than most loops accumulate
 _REPEATED = 64  # the same limit while the loader repeats batches
-_LOOKS = 4096   # looks at `finished`, of which a loop may make several per batch
+_LOOKS = 4096   # limit of looks at `finished`: a loop may look several times per batch
 
 
 class Patience:
@@ -96,7 +96,7 @@ _inner = operator.attrgetter("_modules")
 
 
 class _Names:
-    """What the modules' names stood for. Compared by functions in C: every step asks."""
+    """The objects behind the modules' names. Every step compares them, so C functions do it."""
 
     def __init__(self, modules: list["torch.nn.Module"]):
         self._modules = modules
@@ -109,7 +109,7 @@ class _Names:
         return [*map(_own, self._modules), *map(_inner, self._modules)]
 
     def same(self) -> bool:
-        """Each name is still the same object."""
+        """True: each name still stands for the same object."""
         dicts = self._dicts()
         values = itertools.chain.from_iterable(map(operator.methodcaller("values"), dicts))
         return list(map(len, dicts)) == self._sizes and \
