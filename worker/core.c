@@ -47,6 +47,11 @@ bool wk_cutting(const struct wk_worker *w)
     return false;
 }
 
+bool wk_leave_cuts(const struct wk_worker *w)
+{
+    return w->leave.asked && !w->conf.beside && !w->privacy.records.open;
+}
+
 bool wk_everything_ready(const struct wk_worker *w)
 {
     for (uint32_t i = 0; i < w->shards; i++) {

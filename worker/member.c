@@ -307,7 +307,11 @@ static void on_lease(void *self, lh_err err, const void *answer)
     look_for_servers(w);
     wk_grants_take(w, m->grants);
     take_allowance(w, m);
-    wk_units_give_back(w, m->n_recalled, m->recalled);
+    if (w->leave.asked)
+        wk_units_give_back(w, m->n_units, m->units);
+    else
+        wk_units_give_back(w, m->n_recalled, m->recalled);
+    w->leave.returned = w->leave.asking && !w->returned_count;
     uint32_t queued_before = w->queued;
     if (w->phase == LH_PHASE_RUN && wk_units_wanted(w)) wk_units_take(w, m->n_units, m->units);
     wk_travel_told(w, m->n_givers, m->givers);
@@ -318,7 +322,8 @@ static void on_lease(void *self, lh_err err, const void *answer)
     // not there yet. An answer to a full queue brings nothing, and says nothing of what is left.
     bool full = queued_before >= wk_units_wanted(w);
     w->leased_out = m->n_units < w->asked || (w->queued == queued_before && !full);
-    again(w, w->returned_count ? 0 : w->conf.lease_ns); // somebody waits for them
+    bool soon = w->returned_count || w->leave.asked != w->leave.returned; // somebody waits for them
+    again(w, soon ? 0 : w->conf.lease_ns);
     wk_changed(w);
 }
 
@@ -411,8 +416,9 @@ static lh_err send_lease(struct wk_worker *w)
     lh_err err = memory ? LH_OK : LH_ERR_NO_MEMORY;
     m.worker = w->id;
     m.incarnation = w->incarnation.number;
+    w->leave.asking = w->leave.asked;
     m.want = w->asked = wk_units_wanted(w);
-    m.ahead = m.want ? LH_LEASES_MAX : gives_all(w);
+    m.ahead = m.want ? LH_LEASES_MAX : gives_all(w) && !w->leave.asked;
     m.claimed = claims;
     m.n_returned = w->returned_count;
     m.returned = w->returned;
@@ -455,6 +461,11 @@ void wk_lease_soon(struct wk_worker *w)
     if (w->want_lease || w->lease || w->join || !w->joined || w->member_tries) return;
     w->want_lease = true;
     again(w, 0);
+}
+
+void wk_member_leave(struct wk_worker *w)
+{
+    if (!w->join && !w->lease && !w->member_tries) again(w, 0);
 }
 
 void wk_member_contest(struct wk_worker *w, uint64_t row)

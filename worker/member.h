@@ -4,6 +4,7 @@
 
 #include "worker/worker.h"
 
+void wk_member_leave(struct wk_worker *w); // asks at once; the answer names its units
 void wk_member_start(struct wk_worker *w);
 // Sends a lease request with this worker's progress at the next turn of the loop. Does nothing
 // while a request is in flight, or waits for a retry.

@@ -13,6 +13,7 @@
 #include "common/env/machine.h"
 #include "common/format/manifest_pace.h"
 #include "worker/backend.h"
+#include "worker/leave.h"
 #include "worker/place.h"
 #include "worker/settings.h"
 #include "worker/state/states.h"
@@ -241,6 +242,14 @@ static lh_err status(void *self, struct lh_buf *out)
     return rank ? wk_joined_status(rank, out) : wk_worker_status(n->worker, out);
 }
 
+static bool leave(void *self, bool asked)
+{
+    const struct wk_node *n = self;
+    if (n->training.rank) return true;
+    if (!asked) wk_leave(n->worker);
+    return wk_left(n->worker);
+}
+
 static lh_err settle(void *self)
 {
     const struct wk_node *n = self;
@@ -281,6 +290,7 @@ const struct lh_app wk_node_app = {
     .start = start,
     .status = status,
     .tick = tick,
+    .leave = leave,
     .settle = settle,
     .close = close_core,
     .stop = stop,

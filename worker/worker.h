@@ -272,7 +272,13 @@ struct wk_worker {
     int64_t step_ended;          // 0: the time since then is already counted
     int64_t idle_since;          // training has waited for others since then; 0: it does not wait
     struct wk_left_out left_out; // left_out.c
-    struct wk_idle idle;         // push/idle.c
+    struct {                     // leave.c
+        bool asked;              // the process was asked to end
+        bool asking;             // the lease request under way was sent since
+        bool returned;           // the coordinator has back all units that are not begun
+        bool cut_short;          // a step failed: nothing more is pushed
+    } leave;
+    struct wk_idle idle; // push/idle.c
     // push/path.c
     double tokens_per_s, tokens_spread;   // smoothed; its mean deviation
     struct lh_estimate batch_s, utilised; // time of a step; share of the time spent in steps
@@ -325,6 +331,8 @@ bool wk_worth_saying(uint32_t tries);
 // it is no warning.
 enum lh_level wk_missing_level(bool starts, uint32_t tries);
 bool wk_cutting(const struct wk_worker *w); // some shard's cut is in progress
+// The worker leaves (leave.c), and cuts its training before the round is over.
+bool wk_leave_cuts(const struct wk_worker *w);
 // True: every shard has a state that says that the run began, and how (mode, weights).
 bool wk_everything_ready(const struct wk_worker *w);
 // The run is paused, as the coordinator said last, or a log that is newer than its last answer.

@@ -30,7 +30,12 @@
 
 enum { HEAPS_MAX = 2 }; // without it each gRPC thread keeps a heap of its peak size
 enum { HISTORY_S = 5 }; // initial interval of the page's curves
-enum { STATUS_NS = 1000000000, OVER_NS = STATUS_NS / 10, MANIFEST_BYTES = 32 << 20 };
+enum {
+    STATUS_NS = 1000000000,
+    OVER_NS = STATUS_NS / 10,
+    LEAVE_NS = OVER_NS / 5,
+    MANIFEST_BYTES = 32 << 20
+};
 
 // Standard error may be a pipe that nobody reads: then the words are dropped.
 static void tell(const struct lh_program *p, const char *text)
@@ -64,13 +69,31 @@ static void signal_set(sigset_t *set)
     sigaddset(set, SIGUSR1); // ours: ends the signal thread
 }
 
+static void leave(void *arg)
+{
+    struct lh_program *p = arg;
+    int64_t now = lh_now(p->env);
+    bool asked = p->leave_by != 0;
+    if (p->ended) return;
+    p->leave_timer = 0;
+    if (!asked) p->leave_by = now + LH_LEAVE_S * LH_SECOND;
+    if (!p->app->leave || p->app->leave(p->self, asked)) {
+        lh_program_end(p, LH_OK);
+    } else if (now >= p->leave_by) {
+        lh_logf(p->log, LH_WARN, "program.end", "not all was finished in %d s", LH_LEAVE_S);
+        lh_program_end(p, LH_OK);
+    } else {
+        p->leave_timer = lh_after(p->env, LEAVE_NS, leave, p);
+    }
+}
+
 static void asked_to_end(void *arg)
 {
     struct lh_program *p = arg;
     if (!p->ended) lh_logf(p->log, LH_INFO, "program.end", "asked to end by a signal");
     p->asked = true;
     (void)lh_notify("STOPPING=1");
-    lh_program_end(p, LH_OK);
+    leave(p);
 }
 
 static void *wait_for_signals(void *arg)
@@ -356,6 +379,7 @@ static void run(struct lh_program *p)
     while (!p->ended) lh_env_real_run(p->env);
     lh_cancel(p->env, &p->timer);
     lh_cancel(p->env, &p->over_timer);
+    lh_cancel(p->env, &p->leave_timer);
     lh_status_keep(p); // before anything is closed
 }
 

@@ -4,9 +4,9 @@
 // lh_program_main() runs the process from start to end. It reads command line and settings and
 // opens log, keys, manifest, certificates and transport. The application then starts its core on
 // the loop, and status.json is rewritten about once a second. lh_program_end() or a signal ends it
-// in order. SIGTERM and SIGINT end it with 0, errors with their exit code (exit.h). It notifies the
-// service manager when it is ready (as for /readyz), while its loop is alive, and when it ends
-// (notify.h).
+// in order. SIGTERM and SIGINT end it with 0 (after what is due, LH_LEAVE_S at most; a second
+// signal ends it at once), errors with their exit code (exit.h). It notifies the service manager
+// when it is ready (as for /readyz), while its loop is alive, and when it ends (notify.h).
 //
 // DIR/status.json is the application's object plus "pid", "time_s" (since 1970), "up_s", "version",
 // "disk_free_bytes", "certificate_expires_s", "http" (address of its HTTP server, if it has one),
@@ -26,6 +26,8 @@ struct lh_http;
 struct lh_tensorboard;
 struct lh_program;
 
+enum { LH_LEAVE_S = 5 }; // `longhaul up` kills 8 s after the signal, Kubernetes 30 s
+
 struct lh_app {
     const struct lh_config_table *table; // its settings begin with a struct lh_node
     enum lh_role (*role)(const void *settings);
@@ -39,6 +41,9 @@ struct lh_app {
     void (*tick)(void *self);                         // called with every status; may be NULL
     // Whether the run has ended here: then a status is written at once. May be NULL.
     bool (*over)(void *self);
+    // After a signal: what is due before the end. Called until it is true, LH_LEAVE_S at most;
+    // `asked`: not the first time. NULL: nothing is due.
+    bool (*leave)(void *self, bool asked);
     // After a signal: writes the last durable state, after close(), when the lanes are idle. May be
     // NULL.
     lh_err (*settle)(void *self);
@@ -71,7 +76,8 @@ struct lh_program {
     } limits;
     struct lh_file *lock;
     int64_t started_ns;
-    uint64_t timer, over_timer;
+    uint64_t timer, over_timer, leave_timer;
+    int64_t leave_by; // 0: no signal came
     int lanes_busy;
     bool ended, asked;          // asked: a signal asked for the end
     bool watchdog, told_ready;  // the manager wants WATCHDOG=1; it was sent READY=1 (notify.h)

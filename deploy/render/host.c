@@ -1,8 +1,9 @@
 // host.sh: the processes of one host of a region's worker, each started again after a failure.
 //
 // 1. An exit code that a restart would repeat ends all: 2, 6 and 7, as in deploy/systemd.
-// 2. At SIGTERM a loop ends before its worker, which still takes its last cut; the worker saves its
-//    state, and its units go to others once it has been silent for coordinator.worker_timeout_s.
+// 2. At SIGTERM a loop ends before its worker, which still takes its last cut. The worker then
+// gives
+//    its units back and saves its state (worker/leave.c).
 #include <string.h>
 
 #include "common/base/check.h"

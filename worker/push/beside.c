@@ -389,7 +389,7 @@ static void forget_notes(struct wk_worker *w)
 static void hand_out(struct wk_worker *w)
 {
     struct wk_beside *b = &w->beside;
-    bool runs = w->phase == LH_PHASE_RUN && !wk_paused(w);
+    bool runs = w->phase == LH_PHASE_RUN && !wk_paused(w) && !w->leave.asked;
     bool may = b->state == WK_BESIDE_THERE && !b->ending && runs;
     bool short_of = false;
     for (uint32_t r = 0; may && r < w->conf.beside->ranks; r++) {

@@ -144,7 +144,8 @@ static bool cut_due(const struct wk_worker *w, const struct wk_shard *s)
     if (is_its_turn(w, s)) return true;
     bool awaits = w->queued && !wk_units_any_here(w); // all that it has is on its way
     bool stops = w->privacy.records.open && wk_records_stop(w);
-    bool idle = stops || awaits || (!w->queued && (w->leased_out || w->phase >= LH_PHASE_DRAIN));
+    bool idle = stops || awaits || wk_leave_cuts(w) ||
+                (!w->queued && (w->leased_out || w->phase >= LH_PHASE_DRAIN));
     if (idle && bsp && wk_round_awaited(s)) return true; // nothing to add, but others wait
     return idle && (s->progress.steps || s->progress.tokens || wk_claimable(s, w->count.steps) ||
                     s->slot.committed->claim_count || has_tokens(s));
@@ -226,6 +227,10 @@ static int64_t step_job(void *arg)
 // A unit that can't be read is given back, and others are trained; the step changed nothing.
 static void step_failed(struct wk_worker *w)
 {
+    if (w->leave.asked && !w->out.unread) { // a rank beside may have ended before
+        w->leave.cut_short = true;
+        return;
+    }
     if (!w->out.unread || !wk_travel_unread(w, w->out.unit, w->step_error)) {
         wk_fatal(w, w->step_error);
         return;
@@ -347,7 +352,8 @@ void wk_round_boundary(struct wk_worker *w)
         wk_fatal(w, err);
         return;
     }
-    bool may = enters && w->started && w->phase == LH_PHASE_RUN && w->local_steps && !wk_paused(w);
+    bool may = enters && w->started && w->phase == LH_PHASE_RUN && w->local_steps &&
+               !wk_paused(w) && !w->leave.asked;
     wk_units_drop_credited(w);
     wk_travel_look(w);
     if (w->queued < wk_units_wanted(w) && may && !w->leased_out) wk_lease_soon(w);

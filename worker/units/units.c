@@ -278,6 +278,7 @@ bool wk_units_drained(const struct wk_worker *w)
 uint32_t wk_units_wanted(const struct wk_worker *w)
 {
     const struct wk_beside *b = &w->beside;
+    if (w->leave.asked) return 0;
     uint32_t most = w->window && w->window < w->conf.queue_units ? w->window : w->conf.queue_units;
     if (!w->conf.beside) return w->conf.privacy.budget ? 0 : most;
     if (b->state != WK_BESIDE_THERE || !b->leases || b->ending) return 0;

@@ -1,0 +1,151 @@
+// A worker whose process was asked to end (worker/leave.c): the coordinator has the units that it
+// has not begun before it is gone, without its silence, and the log has what it trained. A peer
+// that is away is not waited for.
+#include <string.h>
+
+#include "server/coordinator/balance/stock.h"
+#include "tests/cores/rig.h"
+#include "worker/leave.h"
+
+enum { STEP_MS = 50, STEPS = 5, MOMENTS = 100 };
+
+static struct wk_worker *train(struct rig *r, struct rig_life *l, uint32_t shards)
+{
+    if (shards > 1) rig_two_shards(r);
+    rig_start_coordinator(r);
+    r->coordinator->conf.worker_timeout_ns = 100000 * LH_SECOND; // nothing comes back by silence
+    r->coordinator->conf.ride_out_ns = 60 * LH_SECOND;
+    assert_int_equal(rig_start_server(r, false), LH_OK);
+    struct wk_conf conf = rig_life_conf(r, l, STEP_MS);
+    rig_life_start(l, &conf);
+    for (int i = 0; i < 60000 && (l->worker->count.steps < STEPS || l->worker->queued < 3); i++)
+        rig_run(r, LH_MS);
+    assert_true(l->worker->count.steps >= STEPS && l->worker->queued >= 3);
+    return l->worker;
+}
+
+static void leave(struct rig *r, struct wk_worker *w)
+{
+    wk_leave(w);
+    for (int i = 0; i < 10000 && !wk_left(w); i++) rig_run(r, LH_MS);
+    assert_true(wk_left(w));
+}
+
+// Units that the coordinator counts as worker 1's: *waits of them are not begun. It may not have
+// heard yet that a unit is credited.
+static uint32_t leased(const struct rig *r, uint32_t *waits)
+{
+    const struct ps_coordinator *c = r->coordinator;
+    uint32_t holder = ps_co_worker_index(c, lh_worker_id(&r->w[1].self)), all = 0;
+    *waits = 0;
+    for (uint64_t u = 0; u < c->units; u++) {
+        const struct ps_server *s = r->server;
+        uint32_t shard = (uint32_t)(u % c->conf.manifest->shards);
+        bool credited = s && lh_ledger_credited(&s->shard[shard]->replica.ledger, u);
+        if (c->lease[u] != holder + 1 || credited) continue;
+        all++;
+        *waits += c->begun[u] == CO_WAITS;
+    }
+    return all;
+}
+
+static void check_pushed(const struct rig *r, const struct wk_worker *w)
+{
+    for (uint32_t i = 0; i < w->shards; i++) {
+        const struct ps_shard *s = r->server->shard[i];
+        const struct lh_row *row = lh_ledger_row(&s->replica.ledger, w->id);
+        assert_non_null(row);
+        assert_int_equal(row->tokens, w->count.tokens);
+        assert_null(wk_outbox_undecided(&w->shard[i].outbox));
+    }
+}
+
+static void units_come_back_and_training_is_pushed(void **state)
+{
+    (void)state;
+    for (uint32_t i = 0; i < MOMENTS; i++) {
+        struct rig *r = rig_new(i);
+        struct rig_life l = {0};
+        struct wk_worker *w = train(r, &l, 1 + i % RIG_SHARDS);
+        rig_run(r, 7 * (int64_t)i * LH_MS);
+        uint32_t waits, held = leased(r, &waits);
+        assert_true(held > 0);
+        uint64_t steps = w->count.steps;
+        leave(r, w);
+        uint32_t left = leased(r, &waits);
+        assert_int_equal(waits, 0);
+        assert_true(left <= held);
+        assert_true(w->count.steps <= steps + 1); // the step under way
+        check_pushed(r, w);
+        rig_run(r, 10 * LH_SECOND); // nor does it ask for more
+        assert_int_equal(leased(r, &waits), left);
+        rig_life_end(r, &l, false);
+        rig_free(r);
+    }
+}
+
+// The answer to a request that was under way leases units that the worker does not take.
+static void units_of_an_answer_under_way_come_back(void **state)
+{
+    struct rig *r = *state;
+    struct rig_life l = {0};
+    struct wk_worker *w = train(r, &l, 1);
+    uint32_t waits;
+    w->want_lease = false;
+    for (int i = 0; i < 60000 && !w->lease; i++) rig_run(r, LH_MS / 10);
+    assert_non_null(w->lease);
+    leave(r, w);
+    (void)leased(r, &waits);
+    assert_int_equal(waits, 0);
+    check_pushed(r, w);
+    rig_life_end(r, &l, false);
+}
+
+// A later life trains on what the worker had begun, and each token counts once.
+static void a_later_life_goes_on(void **state)
+{
+    struct rig *r = *state;
+    struct rig_life l = {0};
+    struct wk_worker *w = train(r, &l, 1);
+    leave(r, w);
+    uint64_t before = w->count.tokens;
+    rig_life_end(r, &l, false);
+    rig_boot_worker(r, 1);
+    struct wk_conf conf = rig_life_conf(r, &l, STEP_MS);
+    rig_life_start(&l, &conf);
+    for (int i = 0; i < 60000 && l.worker->count.steps < STEPS; i++) rig_run(r, LH_MS);
+    leave(r, l.worker);
+    const struct lh_row *row = lh_ledger_row(&r->server->shard[0]->replica.ledger, l.worker->id);
+    assert_int_equal(row->tokens, before + l.worker->count.tokens);
+    rig_life_end(r, &l, false);
+}
+
+static void nobody_who_is_away_is_waited_for(void **state)
+{
+    (void)state;
+    for (int away = 1; away < 4; away++) {
+        struct rig *r = rig_new(1);
+        struct rig_life l = {0};
+        struct wk_worker *w = train(r, &l, 1);
+        uint32_t waits;
+        if (away & 1) rig_kill_coordinator(r);
+        if (away & 2) rig_kill_server(r, false);
+        leave(r, w);
+        if (!(away & 1)) (void)leased(r, &waits);
+        if (!(away & 1)) assert_int_equal(waits, 0);
+        if (!(away & 2)) check_pushed(r, w);
+        rig_life_end(r, &l, false);
+        rig_free(r);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(units_come_back_and_training_is_pushed),
+        RIG_TEST(units_of_an_answer_under_way_come_back),
+        RIG_TEST(a_later_life_goes_on),
+        cmocka_unit_test(nobody_who_is_away_is_waited_for),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
