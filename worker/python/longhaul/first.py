@@ -66,8 +66,8 @@ def texts() -> dict[str, bytes]:
             with open(path, "rb") as file:
                 text += file.read()
         if len(text) < LEAST:
-    """Gives a text for each region, and parts of the same modules for `heldout`."""
-                             f"for {region}, and at least {LEAST} are needed")
+            raise SystemExit(f"longhaul.first: this Python's modules give {len(text)} bytes of "
+                             f"text for {region}, and at least {LEAST} are needed")
         made[region] = text[:min(MOST, len(text) - 10_000)]
         kept += text[-10_000:]
     return {**made, "heldout": kept}
