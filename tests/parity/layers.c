@@ -371,6 +371,7 @@ void parity_layers(void)
         norms(&dev, 2 * LK_GPU_SLAB + 3, 300, seed);
         swiglus(&dev, 5, 7, seed);
         swiglus(&dev, 3, 300, seed);
+        swiglus(&dev, 20, 1000, seed); // enough exponentials to tell one rounding from two
         embeddings(&dev, 1, 3, 1, seed);
         embeddings(&dev, 50, 300, 9, seed);
         entropies(&dev, 3, 1, seed);

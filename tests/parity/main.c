@@ -20,6 +20,8 @@ int main(int argc, char **argv)
         if (strcmp(argv[1], suites[i].name) != 0) continue;
         suites[i].run();
         struct simt_counts c = simt_counted();
+        must(c.held == 0, "%llu streams, events and arrays were not given back",
+             (unsigned long long)c.held);
         printf("parity %s: %llu blocks, %llu switches, %llu barriers, %llu warp operations\n",
                argv[1], (unsigned long long)c.blocks, (unsigned long long)c.switches,
                (unsigned long long)c.barriers, (unsigned long long)c.warp_operations);

@@ -78,6 +78,8 @@ static void ring(const struct device *dev, uint64_t seed)
             must(full == -1, "a third slot of two");
         }
     }
+    must(t->copy(slots, there, plan.bytes_max + 1, encoded, &full) != 0 && full == -1,
+         "a copy that is larger than its slot");
     for (int i = 0; i < PUSHES; i++) {
         free(d[i]);
         device_free(dev, d_there[i]);

@@ -423,6 +423,7 @@ cudaError_t cudaMalloc(void **out, size_t bytes)
     if (!*out) return said(cudaErrorMemoryAllocation);
     fill(*out, bytes);
     device[(char *)*out] = allocation{bytes, room, current, false};
+    simt_counting()->held++;
     seen = -1;
     ASAN_POISON_MEMORY_REGION(*out, room);
     return cudaSuccess;
@@ -439,6 +440,7 @@ cudaError_t cudaFree(void *memory)
     hide(m->first, &m->second, false);
     device.erase(m);
     free(memory);
+    simt_counting()->held--;
     return cudaSuccess;
 }
 
@@ -447,14 +449,17 @@ cudaError_t cudaMallocHost(void **out, size_t bytes)
     ONE_AT_A_TIME;
     *out = malloc(bytes ? bytes : 1);
     if (*out) fill(*out, bytes);
+    if (*out) simt_counting()->held++;
     return said(*out ? cudaSuccess : cudaErrorMemoryAllocation);
 }
 
 cudaError_t cudaFreeHost(void *memory)
 {
     ONE_AT_A_TIME;
+    if (!memory) return cudaSuccess;
     for (simt_stream *s : streams) drain(s);
     free(memory);
+    simt_counting()->held--;
     return cudaSuccess;
 }
 
@@ -517,6 +522,7 @@ cudaError_t cudaStreamCreateWithFlags(cudaStream_t *out, unsigned flags)
     (void)flags;
     *out = new simt_stream{current, {}};
     streams.push_back(*out);
+    simt_counting()->held++;
     return cudaSuccess;
 }
 
@@ -528,6 +534,7 @@ cudaError_t cudaStreamDestroy(cudaStream_t stream)
     for (size_t i = 0; i < streams.size(); i++)
         if (streams[i] == stream) streams.erase(streams.begin() + (long)i);
     delete stream;
+    simt_counting()->held--;
     return cudaSuccess;
 }
 
@@ -550,16 +557,20 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned
 
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t *out, unsigned flags)
 {
+    ONE_AT_A_TIME;
     (void)flags;
     *out = new simt_event{current, 0, 0, NULL};
+    simt_counting()->held++;
     return cudaSuccess;
 }
 
 cudaError_t cudaEventDestroy(cudaEvent_t event)
 {
     ONE_AT_A_TIME;
+    if (!event) return cudaSuccess;
     for (simt_stream *s : streams) drain(s);
     delete event;
+    simt_counting()->held--;
     return cudaSuccess;
 }
 
