@@ -415,6 +415,9 @@ cudaError_t cudaGetLastError()
     return err;
 }
 
+// What lies between an array's end and its page's. Freeing the array finds a write there.
+static const uint8_t beyond_the_end = 0x5c;
+
 cudaError_t cudaMalloc(void **out, size_t bytes)
 {
     ONE_AT_A_TIME;
@@ -422,6 +425,7 @@ cudaError_t cudaMalloc(void **out, size_t bytes)
     *out = bytes > memory_left() ? NULL : aligned_alloc(page_bytes, room);
     if (!*out) return said(cudaErrorMemoryAllocation);
     fill(*out, bytes);
+    memset((char *)*out + bytes, beyond_the_end, room - bytes);
     device[(char *)*out] = allocation{bytes, room, current, false};
     simt_counting()->held++;
     seen = -1;
@@ -438,6 +442,9 @@ cudaError_t cudaFree(void *memory)
     if (m == device.end()) simt_fail("cudaFree of what is no device memory");
     ASAN_UNPOISON_MEMORY_REGION(m->first, m->second.room);
     hide(m->first, &m->second, false);
+    for (size_t i = m->second.bytes; i < m->second.room; i++)
+        if ((uint8_t)m->first[i] != beyond_the_end)
+            simt_fail("an array of %zu bytes was written at %zu", m->second.bytes, i);
     device.erase(m);
     free(memory);
     simt_counting()->held--;

@@ -81,6 +81,23 @@ static void copy_too_far()
     cudaMemcpyAsync(host, device, 8, cudaMemcpyDeviceToHost, stream);
 }
 
+// AddressSanitizer would end it before the emulator does.
+__attribute__((no_sanitize_address)) static void put_beyond(char *out)
+{
+    if (threadIdx.x == 0) out[5] = 7;
+}
+
+static void write_too_far()
+{
+    cudaStream_t stream;
+    void *device;
+    cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking);
+    cudaMalloc(&device, 4);
+    LK_LAUNCH(put_beyond, 1, THREADS, stream, (char *)device);
+    cudaStreamSynchronize(stream);
+    cudaFree(device);
+}
+
 // Runs `wrong` in a process of its own and looks for `text` in what it says as it aborts.
 static void must_abort(const std::function<void()> &wrong, const char *text)
 {
@@ -404,6 +421,7 @@ int main()
     for (auto &w : wrong) must_abort([&] { run(w.kernel, w.threads); }, w.text);
     must_abort([] { run(early_leave, 2000); }, "launch of");
     must_abort(copy_too_far, "of device memory of 4 bytes");
+    must_abort(write_too_far, "an array of 4 bytes was written at 5");
     unsigned first = word_after(last_one, 1), others = 0, unseen = 0, orders[3] = {0, 0, 0};
     for (uint64_t seed = 1; seed <= 20; seed++) {
         others += word_after(last_one, seed) != first;
