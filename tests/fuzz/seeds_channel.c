@@ -59,7 +59,7 @@ void fuzz_channel_seeds(fuzz_put put, const void *arg)
         const struct wk_external_view to = {.theta = view};
         for (int i = 0; i < 40; i += number == 1 ? 13 : 1) view[i] += 1;
         LH_ASSERT(!wk_correction_plan(&from, &to, &work, &plan));
-        wk_correction_write(&from, &work, &plan, wk_channel_ring(&c, 0) + at);
+        LH_ASSERT(!wk_correction_write(&from, &to, &work, &plan, wk_channel_ring(&c, 0) + at));
         p->entry[number] = (struct wk_channel_entry){number, plan.kind, 0, at, plan.count};
         at += plan.bytes;
     }

@@ -6,15 +6,15 @@
 //     correction. So nothing is lost and nothing is sent twice.
 //  3. A correction is sparse if at most a quarter of the values change: six bytes for each changed
 //     value instead of four for every value.
-//  4. It is made in the worker's private memory and then copied: a trainer that writes out of
-//     bounds can damage a correction, but not redirect the worker's writes.
+//  4. No array holds it before the ring does: a first pass counts, a second one computes each chunk
+//     again and writes it. The counts lie in the worker's private memory, so a trainer that writes
+//     out of bounds can damage a correction, but not redirect the worker's writes.
 #include "worker/external/correction.h"
 
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/base/buf.h"
 #include "common/base/parallel.h"
 #include "kernels/view.h"
 
@@ -42,34 +42,52 @@ lh_err wk_base_read(const struct wk_base *b, uint64_t from, uint64_t n, float *o
 
 lh_err wk_correction_open(struct wk_correction_work *w, uint64_t values)
 {
-    w->difference = lh_zeros(values, sizeof *w->difference);
     w->begin = calloc(wk_channel_chunks(values) + 1, sizeof *w->begin);
-    return w->difference && w->begin ? LH_OK : LH_ERR_NO_MEMORY;
+    return w->begin ? LH_OK : LH_ERR_NO_MEMORY;
 }
 
 void wk_correction_close(struct wk_correction_work *w)
 {
-    free(w->difference);
     free(w->begin);
     *w = (struct wk_correction_work){0};
 }
 
-// ---------------------------------------------------------------- one pass
+// ---------------------------------------------------------------- both passes
 
-struct making { // threads write disjoint chunks of `work`
+struct making { // threads write disjoint chunks
     const struct wk_base *base;
     const struct wk_external_view *view;
-    struct wk_correction_work *work;
+    uint64_t *begin; // first pass: nonzero differences of chunk k at k + 1
     uint64_t values;
+    _Atomic uint64_t count; // first pass: of the chunks so far
     atomic_bool corrupt;
+    float *value;    // second pass
+    uint16_t *index; // NULL: dense
 };
 
-// Computes out = view - out and returns the number of values that are not zero.
-static uint64_t subtract(const struct wk_external_view *v, uint64_t from, uint64_t n, float *out)
+static size_t parts_of(uint64_t values)
 {
+    return (size_t)((wk_channel_chunks(values) + PART_CHUNKS - 1) / PART_CHUNKS);
+}
+
+static uint64_t chunk_values(const struct making *m, uint64_t k)
+{
+    uint64_t n = m->values - k * WK_CHANNEL_CHUNK;
+    return n < WK_CHANNEL_CHUNK ? n : WK_CHANNEL_CHUNK;
+}
+
+// Computes chunk k's view - base and returns the number of values that are not zero.
+static uint64_t subtract(struct making *m, uint64_t k, float *out)
+{
+    const struct wk_external_view *v = m->view;
+    uint64_t from = k * WK_CHANNEL_CHUNK, n = chunk_values(m, k);
     const float *theta = v->theta + from;
     float view[WK_CHANNEL_CHUNK];
     uint32_t count = 0;
+    if (wk_base_read(m->base, from, n, out)) {
+        m->corrupt = true; // the error's text belongs to this thread
+        return 0;
+    }
     if (v->residual) {
         lk_view_of(theta, v->kappa, v->residual + from, view, n);
         theta = view;
@@ -81,41 +99,44 @@ static uint64_t subtract(const struct wk_external_view *v, uint64_t from, uint64
     return count;
 }
 
-static void make_part(void *arg, size_t part)
+static lh_err in_parts(struct making *m, void (*part)(void *arg, size_t i))
 {
-    struct making *m = arg;
-    for (uint64_t k = part * PART_CHUNKS; k < (part + 1) * PART_CHUNKS; k++) {
-        uint64_t from = k * WK_CHANNEL_CHUNK, n = m->values - from;
-        if (from >= m->values) return;
-        if (n > WK_CHANNEL_CHUNK) n = WK_CHANNEL_CHUNK;
-        float *to = m->work->difference + from;
-        if (wk_base_read(m->base, from, n, to)) {
-            m->corrupt = true; // the error's text belongs to this thread
-            return;
-        }
-        m->work->begin[k + 1] = subtract(m->view, from, n, to);
-    }
+    lh_parallel(parts_of(m->values), part, m);
+    if (!m->corrupt) return LH_OK;
+    return lh_fail(LH_ERR_CORRUPT, "the trainer wrote over corrections of part %u", m->base->part);
 }
 
-static size_t parts_of(uint64_t values)
+static bool is_dense(uint64_t values, uint64_t count)
 {
-    return (size_t)((wk_channel_chunks(values) + PART_CHUNKS - 1) / PART_CHUNKS);
+    return count > values / SPARSE_SHARE;
+}
+
+static void count_part(void *arg, size_t part)
+{
+    struct making *m = arg;
+    float difference[WK_CHANNEL_CHUNK];
+    uint64_t chunks = wk_channel_chunks(m->values), count = 0;
+    if (is_dense(m->values, atomic_load(&m->count))) return;
+    for (uint64_t k = part * PART_CHUNKS; k < (part + 1) * PART_CHUNKS && k < chunks; k++) {
+        m->begin[k + 1] = subtract(m, k, difference);
+        count += m->begin[k + 1];
+    }
+    atomic_fetch_add(&m->count, count);
 }
 
 lh_err wk_correction_plan(const struct wk_base *b, const struct wk_external_view *view,
                           struct wk_correction_work *work, struct wk_correction_plan *out)
 {
-    struct making m = {b, view, work, part_values(b), false};
+    struct making m = {.base = b, .view = view, .begin = work->begin, .values = part_values(b)};
     uint64_t chunks = wk_channel_chunks(m.values);
-    lh_parallel(parts_of(m.values), make_part, &m);
-    if (m.corrupt)
-        return lh_fail(LH_ERR_CORRUPT, "the trainer wrote over corrections of part %u", b->part);
-    work->begin[0] = 0;
-    for (uint64_t k = 0; k < chunks; k++) work->begin[k + 1] += work->begin[k];
-    *out = (struct wk_correction_plan){.kind = WK_CHANNEL_SPARSE, .count = work->begin[chunks]};
-    if (out->count > m.values / SPARSE_SHARE) {
+    LH_TRY(in_parts(&m, count_part));
+    *out = (struct wk_correction_plan){.kind = WK_CHANNEL_SPARSE, .count = atomic_load(&m.count)};
+    if (is_dense(m.values, out->count)) {
         out->kind = WK_CHANNEL_DENSE;
         out->count = m.values;
+    } else {
+        work->begin[0] = 0;
+        for (uint64_t k = 0; k < chunks; k++) work->begin[k + 1] += work->begin[k];
     }
     out->bytes = wk_channel_correction_bytes(out->kind, m.values, out->count);
     return LH_OK;
@@ -123,41 +144,46 @@ lh_err wk_correction_plan(const struct wk_base *b, const struct wk_external_view
 
 // ---------------------------------------------------------------- into the ring
 
-struct writing {
-    const struct wk_correction_work *work;
-    uint64_t values;
-    float *value;
-    uint16_t *index;
-};
-
-static void write_part(void *arg, size_t part)
+static void write_sparse(struct making *m, uint64_t k, const float *difference, uint64_t count)
 {
-    const struct writing *w = arg;
-    uint64_t chunks = wk_channel_chunks(w->values);
-    for (uint64_t k = part * PART_CHUNKS; k < (part + 1) * PART_CHUNKS && k < chunks; k++) {
-        const float *difference = w->work->difference + k * WK_CHANNEL_CHUNK;
-        uint64_t at = w->work->begin[k], end = w->work->begin[k + 1];
-        for (uint64_t i = 0; at < end; i++) {
-            if (difference[i] == 0) continue;
-            w->value[at] = difference[i];
-            w->index[at++] = (uint16_t)i;
-        }
+    uint64_t at = m->begin[k], end = m->begin[k + 1];
+    if (count != end - at) m->corrupt = true; // the base changed between the two passes
+    for (uint64_t i = 0, n = chunk_values(m, k); i < n && at < end; i++) {
+        if (difference[i] == 0) continue;
+        m->value[at] = difference[i];
+        m->index[at++] = (uint16_t)i;
     }
 }
 
-void wk_correction_write(const struct wk_base *b, const struct wk_correction_work *work,
-                         const struct wk_correction_plan *plan, uint8_t *to)
+static void write_part(void *arg, size_t part)
 {
-    uint64_t values = part_values(b), chunks = wk_channel_chunks(values);
-    if (plan->kind == WK_CHANNEL_DENSE) {
-        lh_parallel_copy(to, work->difference, values * sizeof *work->difference);
-        return;
+    struct making *m = arg;
+    float difference[WK_CHANNEL_CHUNK];
+    uint64_t chunks = wk_channel_chunks(m->values);
+    for (uint64_t k = part * PART_CHUNKS; k < (part + 1) * PART_CHUNKS && k < chunks; k++) {
+        if (m->index && m->begin[k] == m->begin[k + 1]) continue;
+        uint64_t count = subtract(m, k, difference);
+        if (m->index)
+            write_sparse(m, k, difference, count);
+        else
+            memcpy(m->value + k * WK_CHANNEL_CHUNK, difference,
+                   chunk_values(m, k) * sizeof *difference);
     }
-    memcpy(to, work->begin, (chunks + 1) * sizeof *work->begin);
-    struct writing w = {.work = work, .values = values};
-    w.value = (float *)(to + 8 * (chunks + 1));
-    w.index = (uint16_t *)(w.value + plan->count);
-    lh_parallel(parts_of(values), write_part, &w);
+}
+
+lh_err wk_correction_write(const struct wk_base *b, const struct wk_external_view *view,
+                           const struct wk_correction_work *work,
+                           const struct wk_correction_plan *plan, uint8_t *to)
+{
+    struct making m = {.base = b, .view = view, .begin = work->begin, .values = part_values(b)};
+    uint64_t chunks = wk_channel_chunks(m.values);
+    m.value = (float *)(void *)to;
+    if (plan->kind == WK_CHANNEL_SPARSE) {
+        memcpy(to, work->begin, (chunks + 1) * sizeof *work->begin);
+        m.value = (float *)(void *)(to + 8 * (chunks + 1));
+        m.index = (uint16_t *)(m.value + plan->count);
+    }
+    return in_parts(&m, write_part);
 }
 
 uint64_t wk_ring_place(const struct wk_channel_entry *live, uint32_t lives, uint64_t values,

@@ -14,10 +14,9 @@ struct wk_base { // a part's parameters without progress: a slot plus correction
 // Reads values [from, from + n) of the part, n at most WK_CHANNEL_CHUNK and within one chunk.
 LH_MUST lh_err wk_base_read(const struct wk_base *b, uint64_t from, uint64_t n, float *out);
 
-// Memory for the corrections of parts of this many values. One correction at a time.
+// The table for corrections of parts of this many values. One correction at a time.
 struct wk_correction_work {
-    float *difference; // [values] view - base
-    uint64_t *begin;   // [chunks + 1] nonzero differences before this chunk
+    uint64_t *begin; // [chunks + 1] nonzero differences before this chunk
 };
 LH_MUST lh_err wk_correction_open(struct wk_correction_work *w, uint64_t values);
 void wk_correction_close(struct wk_correction_work *w);
@@ -26,13 +25,16 @@ struct wk_correction_plan {
     enum wk_channel_kind kind;
     uint64_t count, bytes;
 };
-// Makes the correction from base to view in `work`, in one pass on all processors; count 0: they
-// are equal. LH_ERR_CORRUPT: the trainer overwrote the base.
+// Counts what the correction from base to view will hold, on all processors; count 0: they are
+// equal. A dense one is known after a part of the values. LH_ERR_CORRUPT: the trainer overwrote the
+// base.
 LH_MUST lh_err wk_correction_plan(const struct wk_base *b, const struct wk_external_view *view,
                                   struct wk_correction_work *work, struct wk_correction_plan *out);
-// Writes the correction, plan->bytes.
-void wk_correction_write(const struct wk_base *b, const struct wk_correction_work *work,
-                         const struct wk_correction_plan *plan, uint8_t *to);
+// Writes the planned correction, plan->bytes, from the same base and view. LH_ERR_CORRUPT: the
+// trainer overwrote the base; what was written is no correction.
+LH_MUST lh_err wk_correction_write(const struct wk_base *b, const struct wk_external_view *view,
+                                   const struct wk_correction_work *work,
+                                   const struct wk_correction_plan *plan, uint8_t *to);
 
 // Finds the place in a ring of `room` bytes for an entry of `bytes`, behind the live ones, which
 // are given in their order. UINT64_MAX: there is none.

@@ -345,7 +345,8 @@ lh_err wk_external_renew(struct wk_external *x, uint32_t part, const struct wk_e
     if (at == UINT64_MAX) return LH_ERR_BUSY;
     if (at > room || plan.bytes > room - at || at % 64)
         return lh_fail(LH_ERR_CORRUPT, "the trainer wrote over the corrections of part %u", part);
-    wk_correction_write(&base, &x->work, &plan, wk_channel_ring(&x->channel, part) + at);
+    LH_TRY(
+        wk_correction_write(&base, view, &x->work, &plan, wk_channel_ring(&x->channel, part) + at));
     struct wk_channel_part *w = wk_channel_part(&x->channel, part);
     w->entry[(p->published + 1) % WK_CHANNEL_LIVE] = (struct wk_channel_entry){
         .number = p->published + 1, .kind = plan.kind, .at = at, .count = plan.count};

@@ -311,16 +311,28 @@ lh_err wk_slot_begin(struct wk_slots *s, const struct wk_slot *slot)
     return flip(s, slot, NULL, true);
 }
 
+struct snapshot {
+    const struct lh_files_ops *files;
+    struct lh_span head, values;
+};
+
+static lh_err write_snapshot(void *arg, struct lh_file *file)
+{
+    const struct snapshot *n = arg;
+    LH_TRY(n->files->write(file, 0, n->head));
+    return n->files->write(file, n->head.len, n->values);
+}
+
 lh_err wk_snapshot_write(struct wk_slots *s, const struct wk_slot *slot, const float *residual)
 {
-    struct lh_buf b = file_buf(s);
+    struct lh_buf b = lh_buf(head_bytes(WK_CLAIMS_HELD_MAX, WK_POSITIONS_MAX));
+    struct lh_span values = {(const uint8_t *)residual, s->values * sizeof(float)};
     char path[LH_PATH_BYTES];
-    uint32_t crc = lh_crc32c(0, residual, s->values * sizeof(float));
+    uint32_t crc = lh_crc32c(0, residual, values.len);
     lh_err err = fill_head(s, slot, crc, s->generation, true, &b);
-    lh_put(&b, residual, s->values * sizeof(float));
-    if (!err) err = lh_buf_err(&b);
+    struct snapshot n = {s->env->ops->files, lh_buf_span(&b), values};
     if (!err) err = lh_path(path, sizeof path, s->dir, "residual-%04x", s->shard);
-    if (!err) err = lh_file_replace(s->env, path, lh_buf_span(&b));
+    if (!err) err = lh_file_replace_by(s->env, path, write_snapshot, &n);
     lh_buf_free(&b);
     return err;
 }

@@ -153,7 +153,9 @@ static uint64_t publish(struct wk_channel *c, uint32_t part, uint64_t number, co
     if (number == 1) at = 0;
     plan_to(&base, view, first[part + 1] - first[part], &work, &plan);
     assert_int_equal(plan.kind, kind);
-    wk_correction_write(&base, &work, &plan, wk_channel_ring(c, part) + at);
+    const struct wk_external_view to = {.theta = view};
+    assert_int_equal(wk_correction_write(&base, &to, &work, &plan, wk_channel_ring(c, part) + at),
+                     LH_OK);
     wk_correction_close(&work);
     wk_channel_part(c, part)->entry[number % WK_CHANNEL_LIVE] =
         (struct wk_channel_entry){number, kind, 0, at, plan.count};

@@ -82,7 +82,9 @@ static struct wk_correction_plan correct(struct fixture *f)
     assert_int_equal(wk_correction_plan(&base, &view, &f->work, &plan), LH_OK);
     if (!plan.count) return plan;
     f->number++;
-    wk_correction_write(&base, &f->work, &plan, wk_channel_ring(&f->channel, 1) + f->at);
+    assert_int_equal(
+        wk_correction_write(&base, &view, &f->work, &plan, wk_channel_ring(&f->channel, 1) + f->at),
+        LH_OK);
     wk_channel_part(&f->channel, 1)->entry[f->number % WK_CHANNEL_LIVE] =
         (struct wk_channel_entry){f->number, plan.kind, 0, f->at, plan.count};
     f->at += plan.bytes;
@@ -139,12 +141,31 @@ static void a_base_that_was_written_over_is_refused(void **state)
     assert_int_equal(wk_correction_plan(&base, &view, &f->work, &plan), LH_OK);
 }
 
+// A base that changes between the count and the write: the write stays where the count put it.
+static void a_base_that_changes_between_the_passes_is_refused(void **state)
+{
+    struct fixture *f = *state;
+    const struct wk_external_view view = {f->theta, f->residual, 0.25f};
+    struct wk_correction_plan plan = correct(f);
+    struct wk_base base = {&f->channel, 1, 0, 0, f->number};
+    f->theta[7] += 1;
+    assert_int_equal(wk_correction_plan(&base, &view, &f->work, &plan), LH_OK);
+    assert_int_equal(plan.count, 1);
+    uint8_t *to = wk_channel_ring(&f->channel, 1) + f->at;
+    memset(to, 0xab, plan.bytes + 64);
+    wk_channel_slot(&f->channel, 0)[SMALL + 3] += 1;
+    assert_int_equal(wk_correction_write(&base, &view, &f->work, &plan, to), LH_ERR_CORRUPT);
+    for (int i = 0; i < 64; i++) assert_int_equal(to[plan.bytes + (size_t)i], 0xab);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(all_parts_of_a_correction_lead_to_the_view, set_up,
                                         tear_down),
         cmocka_unit_test_setup_teardown(a_base_that_was_written_over_is_refused, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(a_base_that_changes_between_the_passes_is_refused, set_up,
+                                        tear_down),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
