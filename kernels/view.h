@@ -27,7 +27,7 @@ void lk_view_cut(float beta, const float *residual, const float *local, float *a
 // The same if the progress is already a delta: in_out = beta * residual + in_out.
 void lk_view_feed(float beta, const float *residual, float *in_out, uint64_t n);
 // Takes progress from copied parameters: out = beta * residual + (base - local), with lk_view_cut's
-// bits. Neither base nor local changes.
+// bits. Neither base nor local changes; `out` may be `residual`.
 void lk_view_delta(float beta, const float *residual, const float *base, const float *local,
                    float *out, uint64_t n);
 // A renewal in two parts: make() during training, move() between two steps. make() gives the new

@@ -91,18 +91,18 @@ static lh_err clear_sent(struct wk_shard *s, struct wk_entry *e)
     LH_TRY(wk_outbox_frame(&s->outbox, e, &frame));
     lh_err err = lk_replica_unseal(&s->replica, lh_blob_span(frame), &plain, &opened, &info);
     if (!err) err = lk_frame_codec(&e->head, &codec);
-    if (!err) err = lk_payload_clear(&codec, s->layout, plain, s->slot.spare);
+    if (!err) err = lk_payload_clear(&codec, s->layout, plain, wk_residual_next(s));
     lh_blob_release(frame);
     return err;
 }
 
-// Rebuilds the residual in the spare (server/docs/0000-protocol.md#rule-11): the snapshot, with
+// Rebuilds the residual (server/docs/0000-protocol.md#rule-11): the snapshot, with
 // every coordinate that later frames sent set to zero. If one of those frames can't be read, there
 // is no residual (wk_snapshot_distrust).
 static lh_err rebuild_residual(struct wk_shard *s, bool have)
 {
     const struct wk_observer *o = s->worker->conf.observer;
-    if (!have) memset(s->slot.spare, 0, s->layout->values * sizeof *s->slot.spare);
+    if (!have) memset(wk_residual_next(s), 0, s->layout->values * sizeof(float));
     for (struct wk_entry *e = s->outbox.first; have && e; e = e->next) {
         if (wk_entry_compare(e, s->slot.snapshot.incarnation.number, s->slot.snapshot.step) <= 0)
             continue;
@@ -138,7 +138,7 @@ static void judge_entries(struct wk_shard *s, const struct wk_slot *slot)
 static lh_err resume_lost(struct wk_shard *s)
 {
     struct wk_slot snap = {0};
-    lh_err err = wk_snapshot_load(&s->slot.files, &snap, s->slot.spare);
+    lh_err err = wk_snapshot_load(&s->slot.files, &snap, wk_residual_next(s));
     bool have = err == LH_OK;
     if (err && err != LH_ERR_NOT_FOUND) return err;
     struct wk_snapshot_mark mark = {.present = have,
@@ -156,7 +156,7 @@ static lh_err resume_lost(struct wk_shard *s)
     judge_entries(s, &slot);
     LH_TRY(rebuild_residual(s, have));
     if (LH_BUG("same_inc_power")) LH_TRY(wk_bug_keep_steps(s, &slot));
-    wk_committed_resume(s, &slot);
+    wk_committed_resume(s, &slot, false);
     return LH_OK;
 }
 
@@ -196,7 +196,7 @@ static lh_err resume_intact(struct wk_shard *s, const struct wk_slot *slot)
         s->history.decided_epoch = slot->decided_epoch;
         if (slot->next > now.next) now.next = slot->next;
     }
-    wk_committed_resume(s, &now);
+    wk_committed_resume(s, &now, true);
     return LH_OK;
 }
 
@@ -236,7 +236,7 @@ static lh_err resume_shard(struct wk_shard *s, bool *lost)
     struct wk_slot slot = {0};
     enum wk_slot_state state;
     LH_TRY(load_replica(s));
-    LH_TRY(wk_slot_load(&s->slot.files, &slot, s->slot.spare, &state));
+    LH_TRY(wk_slot_load(&s->slot.files, &slot, wk_residual_next(s), &state));
     lh_err err = load_outbox(s, state == WK_SLOT_INTACT ? &slot : NULL);
     if (!err && state == WK_SLOT_INTACT)
         err = resume_intact(s, &slot);
@@ -245,7 +245,7 @@ static lh_err resume_shard(struct wk_shard *s, bool *lost)
         err = resume_lost(s);
     } else if (!err) { // never cut
         struct wk_slot first = {.incarnation = s->worker->incarnation, .next = 1};
-        wk_committed_resume(s, &first);
+        wk_committed_resume(s, &first, false);
     }
     wk_slot_free(&slot);
     if (s->ready) wk_entries_locate(s);

@@ -7,8 +7,8 @@
 // README.md has the files in the order in which a push meets them, and who calls whom; shard.h has
 // a shard's state. Each module has a header of its own; this one has what every file needs.
 //
-// Memory: 4 bytes a parameter each for replica, residual, its spare, two slots (20), and what the
-// trainer holds (the built-in one: parameters, gradient, two moments: 16). On top comes a push, as
+// Memory: 4 bytes a parameter each for replica, residual, two slots (16), and what the trainer
+// holds (the built-in one: parameters, gradient, two moments: 16). On top comes a push, as
 // frame and payload, until it is admitted and folded here; the outbox of all that lie above the
 // stable point is on the disk alone (outbox.h).
 #ifndef WK_WORKER_H

@@ -70,6 +70,6 @@ lh_err wk_bug_keep_steps(struct wk_shard *s, struct wk_slot *slot)
 // The mass that comes back is rounded as a coarser format would.
 void wk_bug_round(struct wk_shard *s)
 {
-    for (uint64_t i = 0; i < s->layout->values; i++)
-        s->slot.spare[i] = rintf(64 * s->slot.spare[i]) / 64;
+    float *residual = wk_residual_next(s);
+    for (uint64_t i = 0; i < s->layout->values; i++) residual[i] = rintf(64 * residual[i]) / 64;
 }

@@ -322,6 +322,8 @@ static void any_operation_of_a_cut(uint32_t shards)
         lh_fake_fail_at(l->rig->w[1].env, n / 2, LH_ERR_DISK_FULL);
         for (int i = 0; i < 10000 && !lh_fake_failed(l->rig->w[1].env); i++) life_run(l, LH_MS);
         assert_true(lh_fake_failed(l->rig->w[1].env));
+        for (int i = 0; i < 20000 && is_cutting(l); i++) life_run(l, LH_MS);
+        for (uint32_t k = 0; k < shards; k++) assert_false(l->worker->shard[k].slot.moved);
         if (n % 2) {
             life_kill(l);
             life_start(l);

@@ -170,8 +170,8 @@ static void a_view_of_another_residual_is_not_given(void **state)
     struct wk_shard *s = until_made(l);
     struct wk_change change;
     assert_int_equal(wk_change_begin(s, &change), LH_OK);
-    for (uint64_t i = 0; i < s->layout->values; i++)
-        s->slot.spare[i] = s->slot.residual[i] + 0.25f * (float)(i + 1);
+    float *residual = wk_residual_next(s);
+    for (uint64_t i = 0; i < s->layout->values; i++) residual[i] += 0.25f * (float)(i + 1);
     change.moves = true;
     assert_int_equal(wk_commit(&change, false), LH_OK);
     wk_change_free(&change);

@@ -229,7 +229,7 @@ static lh_err check_tensors(struct wk_external *x)
 static void begin(struct wk_external *x)
 {
     uint32_t resumers = 0;
-    if (x->life != WK_LIFE_NONE) return;
+    if (x->life != WK_LIFE_NONE || x->held) return;
     for (uint32_t r = 0; r < x->conf.ranks; r++) {
         const struct wk_peer *p = wk_life_rank(x, r, WK_PEER_READY);
         if (!p) return;
@@ -246,6 +246,13 @@ static void begin(struct wk_external *x)
         resume_life(x);
     else
         start_life(x);
+}
+
+void wk_external_hold(struct wk_external *x, bool on)
+{
+    LH_ASSERT(on || x->held);
+    x->held += on ? 1 : UINT32_MAX;
+    if (!x->held) begin(x);
 }
 
 static void greet(struct wk_external *x, struct wk_peer *p, const struct wk_channel_hello *h)

@@ -120,6 +120,8 @@ void wk_external_want(struct wk_external *x, uint32_t part, uint64_t steps);
 // committed(). LH_ERR_CORRUPT: the trainer wrote where it must not.
 LH_MUST lh_err wk_external_delta(struct wk_external *x, uint32_t part, uint64_t from, uint64_t n,
                                  float *out);
+// While it is held, once for each call with `on`, no life begins: `view` has nothing to read.
+void wk_external_hold(struct wk_external *x, bool on);
 // The cut is committed: its slot is the new base. If that settles the life, the next one may begin
 // within this call.
 void wk_external_committed(struct wk_external *x, uint32_t part, uint64_t number);

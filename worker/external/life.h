@@ -43,6 +43,7 @@ struct wk_external {
     struct wk_external_io *io;
     struct wk_peer peer[WK_PEERS_MAX];
     enum wk_life life;
+    uint32_t held; // wk_external_hold()
     uint8_t name[WK_CHANNEL_LIFE];
     struct wk_channel channel;
     struct wk_life_part *part;

@@ -1,9 +1,9 @@
 // Holds the committed state in memory. See commit.h.
 //
 // Invariants: 1. `committed` and `residual` equal the newest slot file, or follow from it and from
-// DIR/identity. 2. Only a written change (wk_change_apply asserts it), a start, and the three
-// exceptions in commit.h assign them. 3. A shard has one change at a time, because it has one
-// spare.
+// DIR/identity; while `moved`, that file alone has the committed residual. 2. Only a written change
+// (wk_change_apply asserts it), a start, and the three exceptions in commit.h assign them. 3. A
+// shard has one change at a time, because it has one residual in memory.
 #include "worker/push/commit.h"
 
 #include <stdlib.h>
@@ -56,8 +56,7 @@ lh_err wk_committed_open(struct wk_shard *s)
     LH_TRY(lists_open(&m->slot));
     m->slot.next = 1;
     m->residual = lh_zeros(s->layout->values, sizeof(float));
-    s->slot.spare = lh_zeros(s->layout->values, sizeof(float));
-    if (!m->residual || !s->slot.spare) return LH_ERR_NO_MEMORY;
+    if (!m->residual) return LH_ERR_NO_MEMORY;
     s->slot.committed = &m->slot;
     s->slot.residual = m->residual;
     return LH_OK;
@@ -70,24 +69,40 @@ void wk_committed_close(struct wk_shard *s)
         free(s->slot.writer->residual);
     }
     free(s->slot.writer);
-    free(s->slot.spare);
     s->slot.writer = NULL;
-    s->slot.spare = NULL;
 }
 
-static void swap_residual(struct wk_shard *s)
+float *wk_residual_next(struct wk_shard *s)
 {
-    float *before = s->slot.writer->residual;
-    s->slot.writer->residual = s->slot.spare;
-    s->slot.residual = s->slot.writer->residual;
-    s->slot.spare = before;
+    s->slot.moved = true;
+    return s->slot.writer->residual;
+}
+
+lh_err wk_residual_undo(struct wk_shard *s)
+{
+    if (!s->slot.moved) return LH_OK;
+    LH_ASSERT(s->slot.stored);
+    LH_TRY(wk_slot_residual(&s->slot.files, s->slot.writer->residual));
+    s->slot.moved = false;
+    return LH_OK;
+}
+
+lh_err wk_residual_store(struct wk_shard *s)
+{
+    return s->slot.stored ? LH_OK : wk_committed_write(s, false);
+}
+
+static void residual_moved(struct wk_shard *s)
+{
+    s->slot.moved = false;
     s->slot.residual_number++;
 }
 
-void wk_committed_resume(struct wk_shard *s, const struct wk_slot *slot)
+void wk_committed_resume(struct wk_shard *s, const struct wk_slot *slot, bool stored)
 {
     copy_slot(&s->slot.writer->slot, slot);
-    swap_residual(s);
+    s->slot.stored = stored;
+    residual_moved(s);
 }
 
 void wk_committed_hear(struct wk_shard *s, uint64_t step)
@@ -113,8 +128,8 @@ lh_err wk_change_begin(struct wk_shard *s, struct wk_change *c)
 lh_err wk_change_write(struct wk_change *c, bool sync)
 {
     struct wk_shard *s = c->shard;
-    LH_TRY(
-        wk_slot_flip(&s->slot.files, &c->slot, c->moves ? s->slot.spare : s->slot.residual, sync));
+    LH_ASSERT(c->moves || !s->slot.moved || LH_BUG("base_delta"));
+    LH_TRY(wk_slot_flip(&s->slot.files, &c->slot, s->slot.residual, sync));
     c->written = true;
     return LH_OK;
 }
@@ -128,7 +143,7 @@ void wk_change_apply(struct wk_change *c)
     bool same = lh_incarnation_equal(was.incarnation, c->slot.incarnation);
     if (same && was.decided_admitted)
         wk_committed_hear(s, was.decided); // heard after the change was begun
-    if (c->moves) swap_residual(s);
+    if (c->moves) residual_moved(s);
     c->moves = c->written = false;
 }
 
@@ -139,7 +154,7 @@ void wk_change_free(struct wk_change *c)
 
 lh_err wk_commit(struct wk_change *c, bool sync)
 {
-    LH_ASSERT(!c->shard->cut || LH_BUG("base_delta")); // a cut owns the slot and the spare
+    LH_ASSERT(!c->shard->cut || LH_BUG("base_delta")); // a cut owns slot and residual
     LH_TRY(wk_change_write(c, sync));
     wk_change_apply(c);
     return LH_OK;
@@ -150,20 +165,30 @@ lh_err wk_change_snapshot(const struct wk_change *c)
     struct wk_shard *s = c->shard;
     struct wk_slot slot = c->slot;
     slot.claim_count = slot.position_count = 0;
-    return wk_snapshot_write(&s->slot.files, &slot, s->slot.spare);
+    return wk_snapshot_write(&s->slot.files, &slot, s->slot.residual);
 }
 
 lh_err wk_committed_write(struct wk_shard *s, bool sync)
 {
     struct wk_slot slot = *s->slot.committed; // borrows its lists
     LH_ASSERT(!s->cut);
+    LH_TRY(wk_residual_undo(s));
     slot.decided_epoch = s->history.decided_epoch;
-    return wk_slot_flip(&s->slot.files, &slot, s->slot.residual, sync);
+    LH_TRY(wk_slot_flip(&s->slot.files, &slot, s->slot.residual, sync));
+    s->slot.stored = true;
+    return LH_OK;
+}
+
+static lh_err begin_slot(struct wk_shard *s, const struct wk_slot *first)
+{
+    LH_TRY(wk_slot_begin(&s->slot.files, first));
+    s->slot.stored = true;
+    return LH_OK;
 }
 
 lh_err wk_committed_begin(struct wk_shard *s)
 {
-    return wk_slot_begin(&s->slot.files, s->slot.committed);
+    return begin_slot(s, s->slot.committed);
 }
 
 // ---------------------------------------------------------------- the incarnation
@@ -202,7 +227,7 @@ lh_err wk_incarnation_grant(struct wk_worker *w, uint32_t granted)
     for (uint32_t k = 0; k < w->shards; k++) {
         struct wk_slot first = *w->shard[k].slot.committed; // borrows its lists
         first.incarnation = i;
-        LH_TRY(wk_slot_begin(&w->shard[k].slot.files, &first));
+        LH_TRY(begin_slot(&w->shard[k], &first));
     }
     w->incarnation = i;
     w->fresh = false;

@@ -3,9 +3,13 @@
 //
 // Every file reads a shard's `committed` (its slot) and `residual` and the worker's incarnation.
 // Only commit.c changes them: the pointers are to const, and tests/tidy checks the rest. A change
-// is prepared in separate memory (struct wk_change; the shard's spare for the residual), written to
-// disk, and only then made visible. If the write fails, memory and disk stay as they were, so the
-// change can be retried: a full disk loses nothing.
+// is prepared (struct wk_change), written to disk, and only then made visible. If the write fails,
+// memory and disk stay as they were, so the change can be retried: a full disk loses nothing.
+//
+// The residual is the one array that is prepared in place, because a second one would take 4 bytes
+// a parameter. From wk_residual_next() on, memory holds the next residual or a part of it, and the
+// newest slot file the committed one. Only the file that prepares the change reads it then. A
+// change that is given up reads the residual back from that file (wk_residual_undo).
 //
 // Three things change in memory before the disk has them, because another log holds them: heard
 // decisions (wk_committed_hear), the admitted status of an outbox entry, and the first steps of an
@@ -24,7 +28,8 @@ struct wk_committed;
 struct wk_slot_part {
     const struct wk_slot *committed; // next and decided steps, claims and tokens of refused pushes
     const float *residual;           // E: progress that no push has sent yet
-    float *spare;                    // memory for the next E
+    bool moved;                      // memory holds the next E, which no slot file holds yet
+    bool stored;                     // the newest slot file holds the committed E
     uint64_t residual_number;        // rises with each new residual
     struct wk_committed *writer;     // commit.c's writable view of the const pointers above
     struct wk_slots files;
@@ -39,7 +44,7 @@ struct wk_slot_part {
 struct wk_change {
     struct wk_shard *shard;
     struct wk_slot slot; // owns its lists, which have the capacity of a slot
-    bool moves;          // the residual changes too; the next one is in the shard's `spare`
+    bool moves;          // the residual changes too: wk_residual_next()
     bool written;
 };
 
@@ -54,16 +59,26 @@ LH_MUST lh_err wk_change_write(struct wk_change *c, bool sync);
 void wk_change_apply(struct wk_change *c);
 void wk_change_free(struct wk_change *c);
 LH_MUST lh_err wk_commit(struct wk_change *c, bool sync); // writes and applies, on the loop
-// Writes the residual snapshot from `spare`, synced (server/docs/0000-protocol.md#rule-11). On any
+// Writes the snapshot of the next residual, synced (server/docs/0000-protocol.md#rule-11). On any
 // thread.
 LH_MUST lh_err wk_change_snapshot(const struct wk_change *c);
+
+// Before a change of the residual, on the loop: writes the committed residual unless the newest
+// slot file holds it. It does not after a power cut that met a full disk. LH_ERR_DISK_FULL: no
+// change may begin.
+LH_MUST lh_err wk_residual_store(struct wk_shard *s);
+// The residual's memory, for the change to make the next one in place. On any thread.
+float *wk_residual_next(struct wk_shard *s);
+// Gives the next residual up: reads the committed one back, if it is not in memory. On any thread.
+// LH_ERR_IO, LH_ERR_CORRUPT: the process must end, and a start finds what the disk has.
+LH_MUST lh_err wk_residual_undo(struct wk_shard *s);
 
 // Opens the shard's committed state in memory: zeros until a start has read the slot.
 LH_MUST lh_err wk_committed_open(struct wk_shard *s);
 void wk_committed_close(struct wk_shard *s);
 // At a start: takes over the state read from disk, or derived from it. Borrows the slot; the
-// residual is in `spare`.
-void wk_committed_resume(struct wk_shard *s, const struct wk_slot *slot);
+// residual is in wk_residual_next(). `stored`: the newest slot file holds that residual.
+void wk_committed_resume(struct wk_shard *s, const struct wk_slot *slot, bool stored);
 // Writes the committed state again.
 LH_MUST lh_err wk_committed_write(struct wk_shard *s, bool sync);
 // Writes the first slot of a shard that was never cut.

@@ -65,8 +65,7 @@ static lh_err add_back(struct wk_shard *s, const struct wk_entry *e, const struc
     bool opened;
     LH_TRY(lk_replica_unseal(&s->replica, lh_blob_span(frame), &plain, &opened, &info));
     LH_TRY(lk_frame_codec(&e->head, &codec));
-    memcpy(s->slot.spare, s->slot.residual, s->layout->values * sizeof *s->slot.spare);
-    return lk_payload_add(&codec, s->layout, plain, s->slot.spare);
+    return lk_payload_add(&codec, s->layout, plain, wk_residual_next(s));
 }
 
 // The shard's server has no grant for a claim of this push. No later push may carry its claims: it
@@ -126,6 +125,7 @@ static lh_err give_back(struct wk_change *c, struct wk_entry *e)
     struct wk_shard *s = c->shard;
     struct wk_worker *w = s->worker;
     struct lh_blob *frame;
+    LH_TRY(wk_residual_store(s));
     lh_err err = wk_outbox_frame(&s->outbox, e, &frame);
     if (err == LH_ERR_CORRUPT) {
         char why[512];
@@ -137,7 +137,10 @@ static lh_err give_back(struct wk_change *c, struct wk_entry *e)
     if (!err) err = take_back(c, e, frame);
     lh_blob_release(frame);
     if (!err) err = commit_return(c, e);
-    if (err) return err;
+    if (err) {
+        LH_TRY(wk_residual_undo(s));
+        return err;
+    }
     w->count.returned++;
     lh_logf(w->conf.log, LH_DEBUG, "push.returned", "shard %u: %llx/%llu", s->id,
             (unsigned long long)e->head.incarnation.number, (unsigned long long)e->head.step);

@@ -210,6 +210,40 @@ out:
     return err;
 }
 
+static lh_err read_residual(struct wk_slots *s, struct lh_file *file, struct lh_buf *head,
+                            float *residual)
+{
+    const struct lh_files_ops *files = s->env->ops->files;
+    size_t bytes = (size_t)s->values * sizeof *residual, got = 0;
+    struct header h;
+    struct wk_slot slot;
+    LH_TRY(lh_buf_reserve(head, head->max));
+    LH_TRY(files->read(file, 0, head->data, head->max, &got));
+    struct lh_cursor c = lh_cursor(lh_span(head->data, got));
+    LH_TRY(read_head(&c, &h, &slot));
+    wk_slot_free(&slot);
+    if (h.generation != s->generation || h.values != s->values)
+        return lh_fail(LH_ERR_CORRUPT, "another slot");
+    LH_TRY(files->read(file, (size_t)(c.at - head->data), residual, bytes, &got));
+    if (got == bytes && h.residual_crc == lh_crc32c(0, residual, bytes)) return LH_OK;
+    return lh_fail(LH_ERR_CORRUPT, "not its residual");
+}
+
+lh_err wk_slot_residual(struct wk_slots *s, float *residual)
+{
+    struct lh_buf head = lh_buf(head_bytes(WK_CLAIMS_HELD_MAX, WK_POSITIONS_MAX));
+    struct lh_file *file;
+    char path[LH_PATH_BYTES];
+    LH_TRY(slot_path(s, s->generation, "", path));
+    LH_TRY(s->env->ops->files->open(s->env, path, LH_OPEN_READ, &file));
+    lh_err err = read_residual(s, file, &head, residual);
+    s->env->ops->files->close(file);
+    lh_buf_free(&head);
+    if (err == LH_ERR_CORRUPT)
+        return lh_fail(err, "%s was changed since this process wrote it", path);
+    return err;
+}
+
 static lh_err fill_head(struct wk_slots *s, const struct wk_slot *slot, uint32_t residual_crc,
                         uint64_t generation, bool sync, struct lh_buf *b)
 {

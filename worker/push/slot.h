@@ -84,6 +84,9 @@ enum wk_slot_state { WK_SLOT_ABSENT, WK_SLOT_INTACT, WK_SLOT_LOST };
 // read.
 LH_MUST lh_err wk_slot_load(struct wk_slots *s, struct wk_slot *out, float *residual,
                             enum wk_slot_state *state);
+// Reads the newest slot's residual again into residual[values]. LH_ERR_CORRUPT: the file is
+// damaged.
+LH_MUST lh_err wk_slot_residual(struct wk_slots *s, float *residual);
 // Writes slot and residual[values] as the newest, atomically. `sync` makes them survive a power cut
 // too (an orderly end). LH_ERR_DISK_FULL: the new file is not valid; after any other error it may
 // be.

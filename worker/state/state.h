@@ -48,15 +48,16 @@ struct wk_shard_state_ops {
     void (*renew)(struct wk_shard_state *st, const struct wk_shard_state_of *of);
     // Copies the trainer's parameters for a cut, between two steps.
     void (*copy)(struct wk_shard_state *st);
-    // out[values] = beta * residual + the cut's progress; beta 0: only the progress.
+    // out[values] = beta * residual + the cut's progress; beta 0: only the progress. `out` may be
+    // the residual's own memory.
     lh_err (*delta)(struct wk_shard_state *st, const struct wk_shard_state_of *of, float beta,
                     float *out);
     // Begins the part of encode() that need not wait, so pushes of several shards are encoded while
     // the first is fetched. Called after copy(), with the same `of` and beta; delta() ends it.
     // NULL: encode() does all.
     void (*begin)(struct wk_shard_state *st, const struct wk_shard_state_of *of, float beta);
-    // lk_encode() of the result of delta(), with its errors; `left` [values] becomes the remainder.
-    // LH_ERR_IO: the device failed. NULL: the caller encodes.
+    // lk_encode() of the result of delta(), with its errors; `left` [values] becomes the remainder;
+    // it may be the residual's own memory. LH_ERR_IO: the device failed. NULL: the caller encodes.
     lh_err (*encode)(struct wk_shard_state *st, const struct wk_shard_state_of *of, float beta,
                      float *left, struct lh_buf *out, struct lk_payload_info *info);
     // The cut is committed: its copy becomes the base, and `of` names the residual that encode()

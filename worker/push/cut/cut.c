@@ -3,7 +3,7 @@
 //
 // A cut begins at a boundary (cut_begin.c): the trainer copies its parameters, and a device begins
 // to encode. Training then continues. The encode lane (cut_encode.c) computes delta and feedback
-// and encodes, with a spare residual. The disk lane (cut_commit.c) seals, syncs the outbox entry
+// and encodes, in the residual's memory. The disk lane (cut_commit.c) seals, syncs the outbox entry
 // and flips the slot; then the push may be sent (cut_finish.c). So of two shards that are cut
 // together, one is encoded while the other is written. The cut can be dropped until the flip, and
 // not after it.
@@ -41,6 +41,7 @@ static void cut_done(void *arg)
     struct wk_cut *c = arg;
     struct wk_shard *s = c->shard;
     struct wk_worker *w = s->worker;
+    bool holds = c->holds;
     s->cut = NULL;
     wk_disk_slow_end(s);
     lh_err err = wk_cut_finish(s, c);
@@ -52,6 +53,7 @@ static void cut_done(void *arg)
         wk_fatal(w, err);
         return;
     }
+    if (holds) wk_external_hold(w->external, false);
     wk_push_soon(s);
     wk_changed(w);
 }
@@ -90,9 +92,16 @@ static int64_t encode_job(void *arg)
 lh_err wk_cut_start(struct wk_shard *s)
 {
     struct wk_worker *w = s->worker;
+    lh_err err = wk_residual_store(s);
+    if (err == LH_ERR_DISK_FULL) {
+        wk_disk_full_say(w, WK_DISK_FULL_OUTBOX, lh_err_text(err));
+        wk_disk_full_wait(s);
+        return LH_OK;
+    }
+    if (err) return err;
     struct wk_cut *c = calloc(1, sizeof *c);
     if (!c) return LH_ERR_NO_MEMORY;
-    lh_err err = wk_cut_begin(s, c);
+    err = wk_cut_begin(s, c);
     if (err) {
         wk_cut_free(c);
         return err;
@@ -101,6 +110,8 @@ lh_err wk_cut_start(struct wk_shard *s)
             (unsigned long long)w->incarnation.number, (unsigned long long)s->slot.committed->next);
     s->progress.tokens = s->progress.steps = 0;
     s->cut = c;
+    c->holds = w->external != NULL;
+    if (c->holds) wk_external_hold(w->external, true);
     w->conf.env->ops->work(w->conf.env, LH_LANE_ENCODE, encode_job, encoded, c);
     return LH_OK;
 }

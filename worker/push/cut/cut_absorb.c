@@ -1,5 +1,6 @@
 // Adds an external trainer's progress to the residual without a push. See cut.h.
 #include <math.h>
+#include <stdio.h>
 
 #include "worker/disk_full.h"
 #include "worker/push/cut/stages.h"
@@ -23,25 +24,36 @@ static lh_err check_finite(const struct wk_shard *s, const float *values)
     return LH_OK;
 }
 
+static lh_err no_room(struct wk_shard *s, lh_err err)
+{
+    wk_disk_full_say(s->worker, WK_DISK_FULL_OUTBOX, lh_err_text(err));
+    wk_disk_full_wait(s);
+    return LH_OK;
+}
+
 lh_err wk_cut_absorb(struct wk_shard *s)
 {
     struct wk_worker *w = s->worker;
     const struct wk_observer *o = w->conf.observer;
     struct wk_change change;
     bool wrong;
-    lh_err err = wk_cut_read_delta(s, &s->whole, 1, &wrong);
-    if (!err) err = check_finite(s, s->slot.spare);
+    lh_err err = wk_residual_store(s);
+    if (err) return err == LH_ERR_DISK_FULL ? no_room(s, err) : err;
+    err = wk_cut_read_delta(s, &s->whole, 1, &wrong);
+    if (!err) err = check_finite(s, s->slot.residual);
     if (err) {
-        wk_cut_drop_whole(s, err, lh_err_text(err));
+        char why[256];
+        snprintf(why, sizeof why, "%s", lh_err_text(err));
+        LH_TRY(wk_residual_undo(s));
+        wk_cut_drop_whole(s, err, why);
         return LH_OK;
     }
     LH_TRY(wk_change_begin(s, &change));
     err = absorb(s, &change);
     wk_change_free(&change);
     if (err == LH_ERR_DISK_FULL) {
-        wk_disk_full_say(w, WK_DISK_FULL_OUTBOX, lh_err_text(err));
-        wk_disk_full_wait(s);
-        return LH_OK;
+        (void)no_room(s, err);
+        return wk_residual_undo(s);
     }
     if (err) return err;
     if (o && o->cut) o->cut(o->arg, s->id, w->incarnation, s->slot.committed->next);

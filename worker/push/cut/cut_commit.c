@@ -72,7 +72,8 @@ void wk_cut_commit(struct wk_cut *c)
 {
     c->result = commit(c);
     if (!c->result && c->residual_square)
-        wk_stats_residual(c->shard, c->shard->slot.spare, c->residual_square);
+        wk_stats_residual(c->shard, c->shard->slot.residual, c->residual_square);
     if (!c->result && c->snapshot) c->snapshot_result = write_snapshot(c);
     wk_cut_keep_text(c, c->result ? c->result : c->snapshot_result);
+    if (c->result) wk_cut_undo(c);
 }

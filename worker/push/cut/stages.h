@@ -8,7 +8,8 @@
 #include "worker/push/cut/cut.h"
 
 // One cut in progress: taken at a boundary, made on two lanes during training, committed on the
-// loop. The shard's residual, slot and base do not change before the commit.
+// loop. The shard's slot and base do not change before the commit; the residual in memory belongs
+// to the cut (push/commit.h).
 struct wk_cut {
     struct wk_shard *shard;
     struct lh_buf plain;  // the payload
@@ -20,6 +21,7 @@ struct wk_cut {
     uint64_t at;             // steps of this process when the cut was taken
     uint64_t later;          // tokens left to the headers of later pushes
     uint32_t returned;       // claims of the head that came back with refused frames
+    bool holds;              // wk_external_hold(): nothing reads the residual meanwhile
     bool snapshot;           // a synced residual snapshot is due
     struct lh_buf trainer;   // the optimizer's state, if a snapshot is due
     struct lk_codec codec;   // the worker's codec, with this push's density
@@ -41,6 +43,16 @@ static inline void wk_cut_keep_text(struct wk_cut *c, lh_err err)
     if (err) snprintf(c->text, sizeof c->text, "%s", lh_err_text(err));
 }
 
+// On a lane, after a failure: gives the next residual up.
+static inline void wk_cut_undo(struct wk_cut *c)
+{
+    lh_err err = wk_residual_undo(c->shard);
+    if (!err) return;
+    c->result = err; // not the trainer's, and no full disk: the process ends
+    c->trainers = false;
+    wk_cut_keep_text(c, err);
+}
+
 // ---- cut_begin.c: at a boundary, on the loop
 // Takes the progress since the last cut; fills in the frame's head and the next slot.
 LH_MUST lh_err wk_cut_begin(struct wk_shard *s, struct wk_cut *c);
@@ -54,10 +66,10 @@ void wk_cut_name(struct wk_slot *slot, const struct wk_whole *whole);
 
 // ---- cut_encode.c: on the encode lane, while training goes on
 // Computes delta and error feedback, and encodes them. Leaves the residual after the push in
-// s->slot.spare, and sets c->result.
+// wk_residual_next(), and sets c->result.
 void wk_cut_encode(struct wk_cut *c);
-// Leaves beta*E + delta (error feedback) in s->slot.spare. Runs on any thread. Sets *wrong if the
-// trainer caused the error.
+// Leaves beta*E + delta (error feedback) in wk_residual_next(). Runs on any thread. Sets *wrong if
+// the trainer caused the error.
 LH_MUST lh_err wk_cut_read_delta(struct wk_shard *s, const struct wk_whole *whole, float beta,
                                  bool *wrong);
 // Fails with LH_ERR_NON_FINITE, and names the parameter with a value that is not finite.

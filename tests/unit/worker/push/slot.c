@@ -515,6 +515,37 @@ static void a_torn_flip_brings_no_synced_one_back(void **state)
     assert_true(torn);
 }
 
+// A change that is given up reads the newest file, also beside one that found no room.
+static void the_newest_residual_is_read_again(void **state)
+{
+    struct machine *m = *state;
+    struct wk_slots s = open_slots(m);
+    struct wk_slot first = slot_of(m, 1);
+    const float zero[VALUES] = {0};
+    struct lh_file *file;
+    assert_int_equal(wk_slot_begin(&s, &first), LH_OK);
+    assert_int_equal(wk_slot_residual(&s, m->got), LH_OK);
+    assert_memory_equal(m->got, zero, sizeof zero);
+    for (uint64_t n = 2; n < 5; n++) {
+        assert_int_equal(flip(m, &s, n, false), LH_OK);
+        lh_fake_fail_at(m->env, (int64_t)n - 1, LH_ERR_DISK_FULL);
+        assert_int_equal(flip(m, &s, n + 1, false), LH_ERR_DISK_FULL);
+        lh_fake_fail_at(m->env, -1, LH_OK);
+        slot_of(m, n);
+        memset(m->got, 0xff, sizeof m->got);
+        assert_int_equal(wk_slot_residual(&s, m->got), LH_OK);
+        assert_memory_equal(m->got, m->residual, sizeof m->got);
+    }
+    const char *path = s.generation % 2 ? B : A;
+    uint64_t size;
+    assert_int_equal(m->env->ops->files->open(m->env, path, LH_OPEN_WRITE, &file), LH_OK);
+    assert_int_equal(m->env->ops->files->size(file, &size), LH_OK);
+    assert_int_equal(m->env->ops->files->write(file, size - 3, lh_span((uint8_t[]){77}, 1)), LH_OK);
+    m->env->ops->files->close(file);
+    assert_int_equal(wk_slot_residual(&s, m->got), LH_ERR_CORRUPT);
+    assert_non_null(strstr(lh_err_text(LH_ERR_CORRUPT), path));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -525,6 +556,7 @@ int main(void)
         ON_MACHINE(a_first_slot_that_found_no_room_is_not_there),
         ON_MACHINE(what_a_start_has_read_is_not_undone),
         ON_MACHINE(a_torn_flip_brings_no_synced_one_back),
+        ON_MACHINE(the_newest_residual_is_read_again),
         ON_MACHINE(the_older_counts_when_the_newest_is_damaged),
         ON_MACHINE(a_flip_is_all_or_nothing),
         ON_MACHINE(another_boot_loses_what_was_not_synced),
