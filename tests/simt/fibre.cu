@@ -99,6 +99,16 @@ void simt_fail(const char *format, ...)
     abort();
 }
 
+const char *cudaGetErrorString(cudaError_t err)
+{
+    switch (err) {
+    case cudaSuccess: return "no error";
+    case cudaErrorNotReady: return "not ready";
+    case cudaErrorInvalidResourceHandle: return "invalid resource handle";
+    default: return "an error";
+    }
+}
+
 extern "C" void simt_seed(uint64_t seed)
 {
     state_of_choice = seed * 2654435761u + 88172645463325252u;

@@ -398,16 +398,6 @@ cudaError_t cudaMemGetInfo(size_t *left, size_t *all)
     return cudaSuccess;
 }
 
-const char *cudaGetErrorString(cudaError_t err)
-{
-    switch (err) {
-    case cudaSuccess: return "no error";
-    case cudaErrorNotReady: return "not ready";
-    case cudaErrorInvalidResourceHandle: return "invalid resource handle";
-    default: return "an error";
-    }
-}
-
 cudaError_t cudaGetLastError()
 {
     cudaError_t err = last;
@@ -415,7 +405,7 @@ cudaError_t cudaGetLastError()
     return err;
 }
 
-// What lies between an array's end and its page's. Freeing the array finds a write there.
+// The bytes between an array's end and its page's end. cudaFree() finds a write there.
 static const uint8_t beyond_the_end = 0x5c;
 
 cudaError_t cudaMalloc(void **out, size_t bytes)
