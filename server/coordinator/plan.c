@@ -405,6 +405,15 @@ static uint64_t number_bound(const struct ps_coordinator *c)
     return most < NUMBER_MOST ? most + NUMBERS_AHEAD : NUMBER_MOST;
 }
 
+// More than half of the shards' logs end with END: the owner of one may lie.
+static bool logs_have_ended(const struct ps_coordinator *c)
+{
+    uint32_t say = 0;
+    for (uint32_t i = 0; i < c->conf.manifest->shards; i++)
+        say += c->shard[i].phase == LH_PHASE_END;
+    return 2 * say > c->conf.manifest->shards;
+}
+
 static bool some_log_is_above(const struct ps_coordinator *c)
 {
     for (uint32_t i = 0; i < c->conf.manifest->shards; i++)
@@ -420,11 +429,10 @@ static bool is_below_the_logs(struct ps_coordinator *c)
     uint64_t most = c->plan.number, bound;
     const struct ps_co_shard *highest = NULL;
     bool rests = c->raised_ns && ps_co_now(c) - c->raised_ns < RAISED_EVERY;
-    if (rests || !some_log_is_above(c) || !all_reported(c)) return false;
+    if (rests || !some_log_is_above(c) || !all_reported(c) || logs_have_ended(c)) return false;
     bound = number_bound(c);
     for (uint32_t i = 0; i < c->conf.manifest->shards; i++) {
         const struct ps_co_shard *s = &c->shard[i];
-        if (s->phase == LH_PHASE_END) return false;
         if (s->plan <= most || s->plan >= bound) continue;
         most = s->plan;
         highest = s;

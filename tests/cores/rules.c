@@ -1,5 +1,5 @@
 // Rules of the coordinator (server/coordinator/watch/rules.c): when an alarm begins and ends, what
-// it says, that it pauses the run once, and that it holds over a power cut.
+// it says and to whom, that it pauses the run once, and that it holds over a power cut.
 #include <jansson.h>
 #include <string.h>
 
@@ -174,6 +174,33 @@ static void a_rule_pauses_the_run_once(void **state)
     end(w);
 }
 
+// The hook hears of an alarm when its row is durable, and of one that a full disk took back never.
+static void an_alarm_that_found_no_room_is_told_once(void **state)
+{
+    (void)state;
+    struct world *w = begin("disk: disk_free < 5GB");
+    live(w, 3, 3);
+    rig_settle(w->r);
+    lh_fake_disk_limit(w->r->c.env, 1);
+    w->disk_free = 4e9;
+    rig_run(w->r, 10 * LH_SECOND);
+    assert_int_equal(w->calls, 0);
+    lh_fake_disk_limit(w->r->c.env, 0);
+    live(w, 10, 3);
+    assert_alarm(w, "disk", "");
+    assert_told(w, 1, "rule.alarm");
+    rig_settle(w->r);
+    lh_fake_disk_limit(w->r->c.env, 1);
+    w->disk_free = 1e12;
+    rig_run(w->r, 30 * LH_SECOND);
+    assert_int_equal(w->calls, 1);
+    lh_fake_disk_limit(w->r->c.env, 0);
+    live(w, 30, 3);
+    assert_alarm(w, "disk", NULL);
+    assert_told(w, 2, "rule.clear");
+    end(w);
+}
+
 // Both conditions of one region, and not one of each.
 static void loss_that_rises_while_the_region_waits(void **state)
 {
@@ -285,6 +312,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_region_that_is_silent_is_an_alarm_until_it_is_heard_for_a_while),
         cmocka_unit_test(a_rule_pauses_the_run_once),
+        cmocka_unit_test(an_alarm_that_found_no_room_is_told_once),
         cmocka_unit_test(loss_that_rises_while_the_region_waits),
         cmocka_unit_test(a_paused_run_is_not_judged_by_its_progress),
         cmocka_unit_test(whoever_is_expelled_is_not_judged),

@@ -106,6 +106,7 @@ static const char *read_alarm(struct ps_coordinator *c, const char *name, struct
 
 lh_err ps_co_load_alarms(struct ps_coordinator *c)
 {
+    ps_co_changes_take_back(c);
     for (uint32_t i = 0; i < PS_RULES_MAX; i++) c->rules->alarm[i] = (struct alarm){.on = false};
     return ps_co_load_named(c, "alarm/", read_alarm);
 }

@@ -7,7 +7,8 @@
 //    (watch/stall.c) does report.
 // 3. A drained or done worker may stay silent: it is not lost.
 // 4. The queue holds PS_CO_CHANGES_MAX changes in order. If it overflows, the oldest are dropped
-//    and counted: their numbers are missing in the hook's reports.
+//    and counted: their numbers are missing in the hook's reports. A change leaves the queue when
+//    all rows that were put before it are durable.
 // 5. A worker's reports can change its state as often as it likes. NOTES_MAX changes are noted at
 //    once, and one more each NOTE_EVERY; changes between those are skipped.
 //
@@ -83,13 +84,20 @@ lh_err ps_co_load_states(struct ps_coordinator *c)
 
 // ---------------------------------------------------------------- the queue
 
-// Appends one change to the queue.
-static struct ps_co_change *add(struct ps_coordinator *c)
+static void remove_oldest(struct ps_co_states *s)
+{
+    s->first = (s->first + 1) % PS_CO_CHANGES_MAX;
+    s->count--;
+    s->number++;
+}
+
+// Appends one change to the queue, if there is a hook.
+static void add(struct ps_coordinator *c, struct ps_co_change change)
 {
     struct ps_co_states *s = c->states;
+    if (!c->conf.hook.call) return;
     if (s->count == PS_CO_CHANGES_MAX) {
-        s->first = (s->first + 1) % PS_CO_CHANGES_MAX;
-        s->count--;
+        remove_oldest(s);
         s->dropped++;
         if (!s->overflows)
             lh_logf(c->conf.log, LH_WARN, "hook.dropped",
@@ -98,18 +106,34 @@ static struct ps_co_change *add(struct ps_coordinator *c)
                     PS_CO_CHANGES_MAX);
         s->overflows = true;
     }
-    return &s->change[(s->first + s->count++) % PS_CO_CHANGES_MAX];
+    change.after = ps_store_changed(c->store);
+    change.at_s = c->conf.env->ops->wall_s(c->conf.env);
+    s->change[(s->first + s->count++) % PS_CO_CHANGES_MAX] = change;
 }
 
 bool ps_co_change_take(struct ps_coordinator *c, struct ps_co_change *out)
 {
     struct ps_co_states *s = c->states;
     s->overflows &= s->count > 0;
-    if (!s->count) return false;
+    if (!s->count || s->change[s->first].after > ps_store_durable(c->store)) return false;
     *out = s->change[s->first];
-    s->first = (s->first + 1) % PS_CO_CHANGES_MAX;
-    s->count--;
+    remove_oldest(s);
+    out->number = s->number;
     return true;
+}
+
+void ps_co_changes_take_back(struct ps_coordinator *c)
+{
+    struct ps_co_states *s = c->states;
+    uint64_t durable = ps_store_durable(c->store);
+    uint32_t kept = 0;
+    for (uint32_t i = 0; i < s->count; i++) {
+        struct ps_co_change change = s->change[(s->first + i) % PS_CO_CHANGES_MAX];
+        if (change.is_alarm && change.after > durable) continue;
+        if (change.after > durable) change.after = durable; // the store uses these numbers again
+        s->change[(s->first + kept++) % PS_CO_CHANGES_MAX] = change;
+    }
+    s->count = kept;
 }
 
 uint32_t ps_co_changes_waiting(const struct ps_coordinator *c)
@@ -131,32 +155,21 @@ static void note(struct ps_coordinator *c, const struct ps_co_worker *w, enum ps
     ps_co_say(c, LH_INFO, "member.state", "%s of %s: %s -> %s, silent for %.1f s, %s", w->name,
               w->region, ps_co_state_name(from), ps_co_state_name(w->state),
               (double)silent / LH_SECOND, ps_co_bound_text(text, bound, &w->trip));
-    c->states->number++;
-    if (!c->conf.hook.call) return;
-    struct ps_co_change *to = add(c);
-    *to = (struct ps_co_change){.number = c->states->number,
-                                .from = from,
-                                .to = w->state,
-                                .at_s = c->conf.env->ops->wall_s(c->conf.env),
-                                .silent_ns = silent,
-                                .bound_ns = bound};
-    memcpy(to->name, w->name, sizeof to->name);
-    memcpy(to->region, w->region, sizeof to->region);
+    struct ps_co_change to = {
+        .from = from, .to = w->state, .silent_ns = silent, .bound_ns = bound};
+    memcpy(to.name, w->name, sizeof to.name);
+    memcpy(to.region, w->region, sizeof to.region);
+    add(c, to);
 }
 
 void ps_co_change_alarm(struct ps_coordinator *c, const char *rule, const char *region, bool on,
                         const char *text)
 {
-    c->states->number++;
-    if (!c->conf.hook.call) return;
-    struct ps_co_change *to = add(c);
-    *to = (struct ps_co_change){.number = c->states->number,
-                                .at_s = c->conf.env->ops->wall_s(c->conf.env),
-                                .is_alarm = true,
-                                .on = on};
-    snprintf(to->name, sizeof to->name, "%s", rule);
-    snprintf(to->region, sizeof to->region, "%s", region);
-    snprintf(to->text, sizeof to->text, "%s", text);
+    struct ps_co_change to = {.is_alarm = true, .on = on};
+    snprintf(to.name, sizeof to.name, "%s", rule);
+    snprintf(to.region, sizeof to.region, "%s", region);
+    snprintf(to.text, sizeof to.text, "%s", text);
+    add(c, to);
 }
 
 // The change counts where it may be noted.

@@ -10,6 +10,7 @@ enum { PS_CO_ALARM_BYTES = 200 };
 
 struct ps_co_change { // a worker's, or an alarm's
     uint64_t number;  // counts all changes since the coordinator started, from 1 on
+    uint64_t after;   // the hook hears of it when this change of the store is durable
     char name[LH_NAME_BYTES], region[LH_NAME_BYTES]; // the worker's
     enum ps_co_state from, to;
     int64_t at_s; // wall time
@@ -33,7 +34,10 @@ void ps_co_change_alarm(struct ps_coordinator *c, const char *rule, const char *
                         const char *text);
 
 // ---- the queue for the hook
-bool ps_co_change_take(struct ps_coordinator *c, struct ps_co_change *out); // false: none waits
+// Takes the oldest change. False: none waits, or its rows are not durable yet.
+bool ps_co_change_take(struct ps_coordinator *c, struct ps_co_change *out);
+// A full disk took rows back: removes the alarms that stood in them.
+void ps_co_changes_take_back(struct ps_coordinator *c);
 uint32_t ps_co_changes_waiting(const struct ps_coordinator *c);
 uint64_t ps_co_changes_dropped(const struct ps_coordinator *c); // since the coordinator started
 
