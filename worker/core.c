@@ -2,6 +2,8 @@
 // waits, look-ups, and the event that the state changed.
 #include "worker/worker.h"
 
+#include <stdlib.h>
+
 int64_t wk_deadline(const struct wk_worker *w, struct lh_link *link)
 {
     return lh_link_deadline(link, w->conf.deadline_ns, w->conf.deadline_max_ns);
@@ -52,24 +54,69 @@ bool wk_leave_cuts(const struct wk_worker *w)
     return w->leave.asked && !w->conf.beside && !w->privacy.records.open;
 }
 
-bool wk_everything_ready(const struct wk_worker *w)
+// A log whose state is there and does not say that the run goes on.
+static bool stands_still(const struct wk_shard *s)
 {
-    for (uint32_t i = 0; i < w->shards; i++) {
-        const struct wk_shard *s = &w->shard[i];
-        uint8_t phase = s->replica.ledger.plan.phase;
-        if (!s->ready || phase < LH_PHASE_RUN) return false;
-        if (phase == LH_PHASE_END && !s->ended)
-            return false; // the run goes on, but its log does not yet
-    }
-    return true;
+    uint8_t phase = s->replica.ledger.plan.phase;
+    // After END the run goes on, but the log does not yet.
+    return phase < LH_PHASE_RUN || (phase == LH_PHASE_END && !s->ended);
 }
 
-bool wk_is_bsp(const struct wk_worker *w)
+bool wk_everything_ready(struct wk_worker *w)
 {
-    uint32_t say = 0;
-    for (uint32_t i = 0; i < w->shards; i++)
-        say += w->shard[i].replica.ledger.plan.mode == LH_MODE_BSP && !w->shard[i].ended;
-    return 2 * say > w->shards;
+    uint32_t still = 0, ended = 0;
+    for (uint32_t i = 0; i < w->shards; i++) {
+        if (!w->shard[i].ready) return false;
+        still += stands_still(&w->shard[i]);
+        ended += w->shard[i].ended;
+    }
+    if (!still) w->began = ended < w->shards;
+    if (2 * still > w->shards) w->began = false;
+    return !still || w->began;
+}
+
+void wk_note_mode(struct wk_worker *w)
+{
+    uint32_t say = 0, known = 0;
+    for (uint32_t i = 0; i < w->shards; i++) {
+        const struct lh_plan *plan = &w->shard[i].replica.ledger.plan;
+        known += plan->number > 0;
+        say += plan->number > 0 && plan->mode == LH_MODE_BSP;
+    }
+    w->bsp = 2 * say > known;
+}
+
+// ---------------------------------------------------------------- the run's clock
+
+static int by_tokens(const void *a, const void *b)
+{
+    uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
+    return x < y ? -1 : x > y;
+}
+
+uint64_t wk_clock(const struct wk_worker *w)
+{
+    uint64_t tokens[LH_SHARDS_MAX];
+    for (uint32_t i = 0; i < w->shards; i++) tokens[i] = w->shard[i].replica.ledger.tokens;
+    qsort(tokens, w->shards, sizeof *tokens, by_tokens);
+    return tokens[(w->shards - 1) / 2];
+}
+
+static int by_budget(const void *a, const void *b)
+{
+    const struct lh_plan *x = *(const struct lh_plan *const *)a;
+    const struct lh_plan *y = *(const struct lh_plan *const *)b;
+    int order = by_tokens(&x->budget_tokens, &y->budget_tokens);
+    if (!order) order = by_tokens(&x->old_budget_tokens, &y->old_budget_tokens);
+    return order ? order : by_tokens(&x->changed_tokens, &y->changed_tokens);
+}
+
+const struct lh_plan *wk_clock_plan(const struct wk_worker *w)
+{
+    const struct lh_plan *plan[LH_SHARDS_MAX];
+    for (uint32_t i = 0; i < w->shards; i++) plan[i] = &w->shard[i].replica.ledger.plan;
+    qsort(plan, w->shards, sizeof(const struct lh_plan *), by_budget);
+    return plan[(w->shards - 1) / 2];
 }
 
 // The logs count for what the coordinator has not said yet. More than half of the shards' logs have

@@ -22,7 +22,7 @@ void wk_leave(struct wk_worker *w)
 
 static bool pushed(const struct wk_shard *s)
 {
-    const struct wk_worker *w = s->worker;
+    struct wk_worker *w = s->worker;
     bool cuts = wk_leave_cuts(w) && wk_everything_ready(w);
     if (s->cut) return false;
     if (s->ended || !s->session.process) return true;

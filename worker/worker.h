@@ -234,6 +234,8 @@ struct wk_worker {
     float allowance;      // tokens that its pushes to a shard may report; 0: not named
     uint64_t step_tokens; // most tokens trained in a step of this life (path.c)
     bool leased_out;      // the last answer had no more units
+    bool began;           // all logs said that the run goes on (wk_everything_ready)
+    bool bsp;             // more than half of the logs that have a plan say so: an owner may lie
     uint8_t phase;        // enum lh_phase of the last answer
     bool told_paused;     // the last answer said so
     uint32_t local_steps; // steps between two cuts of a shard (H)
@@ -333,13 +335,19 @@ enum lh_level wk_missing_level(bool starts, uint32_t tries);
 bool wk_cutting(const struct wk_worker *w); // some shard's cut is in progress
 // The worker leaves (leave.c), and cuts its training before the round is over.
 bool wk_leave_cuts(const struct wk_worker *w);
-// True: every shard has a state that says that the run began, and how (mode, weights).
-bool wk_everything_ready(const struct wk_worker *w);
+// True: every shard has a state that says that the run began, and how (mode, weights). From then on
+// until its end it takes more than half of the logs to say that it stands still: the owner of one
+// may lie.
+bool wk_everything_ready(struct wk_worker *w);
 // The run is paused, as the coordinator said last, or a log that is newer than its last answer.
 bool wk_paused(const struct wk_worker *w);
 void wk_told_paused(struct wk_worker *w, bool paused); // the coordinator's answer
-// More than half of the shards' logs say that the run's mode is bsp: the owner of one may lie.
-bool wk_is_bsp(const struct wk_worker *w);
+void wk_note_mode(struct wk_worker *w);                // a log has another plan: sets `bsp`
+// The run's clock, for learning rates: credited tokens, and a plan that names the budget. Both are
+// the lower median over the shards' logs, so that of three owners none moves it alone, and of two
+// none moves it forward.
+uint64_t wk_clock(const struct wk_worker *w);
+const struct lh_plan *wk_clock_plan(const struct wk_worker *w);
 // Tokens that this worker trained over all its processes, as far as it knows; never fewer than an
 // earlier result.
 uint64_t wk_all_tokens(struct wk_worker *w);

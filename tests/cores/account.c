@@ -69,11 +69,11 @@ static float note_rate(void *arg, const struct lh_plan *plan, uint64_t tokens)
     (void)arg, (void)plan;
     ticks.told++;
     if (ticks.most < tokens) ticks.most = tokens;
-    assert_int_equal(tokens, ticks.life->worker->shard[0].replica.ledger.tokens);
+    assert_int_equal(tokens, wk_clock(ticks.life->worker));
     return 0.5f;
 }
 
-// One clock for all workers: the tokens of the first shard's log, as they are when a step begins.
+// One clock for all workers: the tokens of the shards' logs, as they are when a step begins.
 static void the_rate_follows_what_the_log_has(void **state)
 {
     (void)state;
@@ -85,6 +85,37 @@ static void the_rate_follows_what_the_log_has(void **state)
     assert_true(ticks.told > 4);
     assert_true(ticks.most > 0);
     life_end(l);
+}
+
+// Three logs of which one lies, and then two.
+static void no_owner_moves_the_clock_alone(void **state)
+{
+    (void)state;
+    struct wk_worker *w = test_calloc(1, sizeof *w);
+    w->shard = test_calloc(3, sizeof *w->shard);
+    for (uint32_t liar = 0; liar < 3; liar++) {
+        for (uint64_t far = 0; far < 2; far++) {
+            w->shards = 3;
+            for (uint32_t i = 0; i < w->shards; i++) {
+                struct lh_ledger *l = &w->shard[i].replica.ledger;
+                bool lies = i == liar;
+                l->tokens = lies ? far * (UINT64_MAX - 1) : 100 + i;
+                l->plan.budget_tokens = lies ? far * UINT64_MAX : 1000;
+                l->plan.old_budget_tokens = lies ? 7 : 900;
+                l->plan.changed_tokens = lies ? far : 90;
+            }
+            assert_in_range(wk_clock(w), 100, 102);
+            assert_int_equal(wk_clock_plan(w)->budget_tokens, 1000);
+            assert_int_equal(wk_clock_plan(w)->old_budget_tokens, 900);
+            assert_int_equal(wk_clock_plan(w)->changed_tokens, 90);
+            if (liar == 2 || !far) continue;
+            w->shards = 2;
+            assert_in_range(wk_clock(w), 100, 101);
+            assert_int_equal(wk_clock_plan(w)->budget_tokens, 1000);
+        }
+    }
+    test_free(w->shard);
+    test_free(w);
 }
 
 // Said of a shard that no server has reported, and of no other.
@@ -140,6 +171,7 @@ static void a_server_that_is_not_there_yet_is_no_warning(void **state)
 
 static lh_err said; // the server's answer to each hello
 static uint64_t row, last_step;
+enum { NEXT_ROW = 1 }; // above the worker's own, whatever that is
 
 static void lie(void *self, struct lh_request *rq, const ProtobufCMessage *m)
 {
@@ -158,9 +190,11 @@ static void lie(void *self, struct lh_request *rq, const ProtobufCMessage *m)
     out.epoch = s->replica.ledger.epoch;
     out.version = s->replica.ledger.version;
     out.incarnation = row ? row : l->worker->incarnation.number;
+    if (row == NEXT_ROW) out.incarnation = l->worker->incarnation.number + 1;
     out.incarnation_random = row ? 7 : l->worker->incarnation.random;
     out.last_incarnation = l->worker->incarnation.number;
-    out.last_step = last_step;
+    // With less than was decided it would be an older copy, which nobody listens to.
+    out.last_step = last_step ? last_step : l->worker->shard[0].slot.committed->decided;
     out.last_digest = (ProtobufCBinaryData){sizeof digest, digest};
     out.session = true;
     lh_reply(rq, &out.base);
@@ -201,6 +235,7 @@ static void a_servers_word_ends_no_worker(void **state)
         {LH_OK, UINT64_MAX, 0},
         {LH_OK, (UINT64_C(1) << 62) + 7, 0},
         {LH_OK, UINT64_C(5000) << 32, 0},
+        {LH_OK, (UINT64_C(2) << 32) - 1, 0},
         {LH_OK, 0, 1},
     };
     for (size_t i = 0; i < LH_COUNT(of); i++) {
@@ -218,11 +253,64 @@ static void a_servers_word_ends_no_worker(void **state)
         assert_false(wk_follow_fatal(&l->worker->shard[0], LH_ERR_KEY_MISSING));
         assert_int_equal(ended, 0);
         assert_false(l->worker->stopped);
+        assert_int_equal(l->worker->incarnation.number >> 32, 1); // as the coordinator granted
         l->on_call = NULL;
         life_rest(l);
         life_cut(l, 2);
         life_rest(l);
         life_mass(l);
+        life_end(l);
+    }
+}
+
+// Each incarnation is a FENCE on every shard: the honest ones take no push meanwhile.
+static void rows_that_are_made_up_raise_few_incarnations(void **state)
+{
+    (void)state;
+    static const struct {
+        uint64_t row, last_step;
+    } of[] = {{NEXT_ROW, 0}, {0, UINT64_MAX}};
+    for (size_t i = 0; i < LH_COUNT(of); i++) {
+        struct life *l = life_begin(5, 1);
+        said = LH_OK;
+        row = of[i].row;
+        last_step = of[i].last_step;
+        rig_kill_server(l->rig, false);
+        assert_int_equal(rig_start_server(l->rig, false), LH_OK);
+        life_hook(l);
+        l->on_call = lies;
+        uint64_t before = l->worker->incarnation.number;
+        life_run(l, 300 * LH_SECOND);
+        assert_in_range(l->worker->incarnation.number - before, 2, row ? 2 * 20 : 20);
+        assert_true(life_said(l, "incarnation.held") > 0);
+        l->on_call = NULL;
+        life_rest(l);
+        life_cut(l, 2);
+        life_rest(l);
+        life_mass(l);
+        life_end(l);
+    }
+}
+
+// A plan in one log of two that would have the worker wait for ever.
+static void one_log_of_two_stops_no_worker(void **state)
+{
+    (void)state;
+    for (int lie = 0; lie < 3; lie++) {
+        struct life *l = life_begin(9, 2);
+        struct lh_plan *its = &l->worker->shard[1].replica.ledger.plan;
+        if (lie == 0) its->phase = LH_PHASE_WAIT;
+        if (lie == 1) its->phase = LH_PHASE_END; // The coordinator says that the run goes on.
+        if (lie == 2) its->mode = LH_MODE_BSP;
+        its->worker[its->live++] = 12345; // It never pushes.
+        wk_note_mode(l->worker);
+        uint64_t steps = l->worker->count.steps;
+        for (int i = 0; i < 1000 && l->worker->count.steps < steps + 20; i++)
+            life_run(l, LH_SECOND);
+        assert_in_range(l->worker->count.steps, steps + 20, UINT64_MAX);
+        its->live--;
+        its->phase = LH_PHASE_RUN;
+        its->mode = LH_MODE_ASYNC;
         life_end(l);
     }
 }
@@ -242,7 +330,8 @@ static void one_log_of_two_ends_no_worker(void **state)
     its->mode = LH_MODE_BSP;
     its->data = LH_DATA_PRIVATE;
     its->privacy = (struct lh_privacy){.level = LH_PRIVACY_REGION, .sigma = 1, .steps = 9};
-    assert_false(wk_is_bsp(l->worker));
+    wk_note_mode(l->worker);
+    assert_false(l->worker->bsp);
     assert_int_equal(wk_private_look(l->worker, &may), LH_OK);
     assert_true(may);
     honest->data = LH_DATA_PRIVATE;
@@ -251,7 +340,8 @@ static void one_log_of_two_ends_no_worker(void **state)
     assert_int_equal(wk_private_look(l->worker, &may), LH_OK);
     honest->privacy.sigma = 1;
     honest->mode = LH_MODE_BSP;
-    assert_true(wk_is_bsp(l->worker));
+    wk_note_mode(l->worker);
+    assert_true(l->worker->bsp);
     assert_int_equal(wk_private_look(l->worker, &may), LH_ERR_CONFIG);
     *its = before[0];
     *honest = before[1];
@@ -286,9 +376,12 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(pushes_that_are_refused_in_a_row_are_told_now_and_then),
         cmocka_unit_test(the_rate_follows_what_the_log_has),
+        cmocka_unit_test(no_owner_moves_the_clock_alone),
         cmocka_unit_test(nobody_misses_a_server_that_is_there),
         RIG_TEST(a_server_that_is_not_there_yet_is_no_warning),
         cmocka_unit_test(a_servers_word_ends_no_worker),
+        cmocka_unit_test(rows_that_are_made_up_raise_few_incarnations),
+        cmocka_unit_test(one_log_of_two_stops_no_worker),
         cmocka_unit_test(one_log_of_two_ends_no_worker),
         cmocka_unit_test(each_push_is_counted_once_over_all_lives),
     };

@@ -1,19 +1,20 @@
 #!/usr/bin/env python3
 """What a partner can do that lies, in small worlds.
 
-Numbers are those of server/docs/0000-protocol.md#rule-25 and of #rule-31 to #rule-33.
+Numbers are those of server/docs/0000-protocol.md#rule-6, #rule-25 and of #rule-31 to #rule-33.
 
   pace      25: a worker pushes without end beside one whose rounds take a while
   norms     31: one of two workers lies about how large pushes are, or pushes what it likes
   third     31: one of three pushes next to nothing; an honest one begins late
   begun     31: three honest workers, whose first pushes are small, begin at different times
   rounds    30: in mode bsp a worker pushes when it likes, and others wait for it
+  logs       6: of three shards' logs one is a liar's, and workers take the run's clock from them
   expelled  32: an operator expels a worker and lets it back; coordinator and server restart;
             another server lies
   rewound   33: an operator takes a worker's pushes out of a stopped server's log, which crashes
 
-Each is searched exhaustively, and judged in every state. `norms`, `rounds`, `expelled` and
-`rewound` have a goal too: no fair run goes on for ever without it.
+Each is searched exhaustively, and judged in every state. `norms`, `rounds`, `logs`,
+`expelled` and `rewound` have a goal too: no fair run goes on for ever without it.
 """
 import time
 from collections import deque
@@ -33,6 +34,8 @@ BUGS = {
     "no_floor": ("norms", "a worker whose pushes are next to nothing clips the other one"),
     "held_by_word": ("rounds", "who holds a round is stalled by its own word alone"),
     "held_forgiven": ("rounds", "one that held rounds is waited for again with each push"),
+    "first_log": ("logs", "the first shard's log is the run's clock"),
+    "one_log_holds": ("logs", "one log of three that stands still holds the workers"),
     "young_voices": ("begun", "a worker's first pushes set others aside"),
     "expel_memory": ("expelled", "the coordinator keeps who is expelled in memory alone"),
     "expel_consumes": ("expelled", "a push of an expelled worker consumes its step"),
@@ -271,6 +274,34 @@ def rounds(bugs, most=6, forgiven=3):
                                                      "the bound is over")
 
 
+# ---------------------------------------------------------------- 6: logs
+
+def logs(bugs, far=99, most=3):
+    """(tokens of the liar's log, and of two honest ones; whether the liar's says that the run
+    stands still; steps of a worker; whether its clock was one that no honest log ever had). Honest
+    logs are a round apart at most."""
+    start = (0, 0, 0, 0, 0, 0)
+
+    def nxt(s):
+        liar, one, other, still, steps, off = s
+        for lie in (0, far):
+            yield "the liar's clock", (lie, one, other, still, steps, off)
+        yield "the liar's log stands or goes", (liar, one, other, 1 - still, steps, off)
+        if one <= other < most + 1:
+            yield "the one log grows", (liar, one + 1, other, still, steps, off)
+        if other <= one < most + 1:
+            yield "the other log grows", (liar, one, other + 1, still, steps, off)
+        if steps < most and not (still and "one_log_holds" in bugs):
+            clock = liar if "first_log" in bugs else median((liar, one, other))
+            honest = min(one, other) <= clock <= max(one, other)
+            yield "the worker steps", (liar, one, other, still, steps + 1, int(off or not honest))
+
+    def bad(s):
+        return "a liar moves the run's clock" if s[5] else ""
+
+    return start, nxt, bad, lambda s: s[4] == most, ("the worker steps",)
+
+
 # ---------------------------------------------------------------- 32: expelled
 
 def expelled(bugs):
@@ -428,7 +459,7 @@ def ordered(bugs):
 
 
 WORLDS = {"ordered": ordered, "pace": pace, "norms": norms, "third": third, "begun": begun,
-          "rounds": rounds, "expelled": expelled, "rewound": rewound}
+          "rounds": rounds, "logs": logs, "expelled": expelled, "rewound": rewound}
 
 
 def explore(world, bugs=()):

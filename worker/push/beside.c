@@ -457,7 +457,7 @@ static void finish(struct wk_worker *w)
 
 static lh_err refuse_bsp(const struct wk_worker *w)
 {
-    if (!wk_is_bsp(w)) return LH_OK;
+    if (!w->bsp || all_ended(w)) return LH_OK;
     return lh_fail(LH_ERR_CONFIG,
                    "the run's mode is bsp, whose rounds a trainer of kind external can't keep: "
                    "take mode async, or trainer.kind builtin");
@@ -473,8 +473,8 @@ static lh_err look(struct wk_worker *w)
     LH_TRY(refuse_bsp(w));
     if (!w->external) LH_TRY(open_boundary(w));
     count(w);
-    wk_external_credited(w->external, w->shard[0].replica.ledger.tokens);
-    const struct lh_plan *plan = &w->shard[0].replica.ledger.plan;
+    wk_external_credited(w->external, wk_clock(w));
+    const struct lh_plan *plan = wk_clock_plan(w);
     wk_external_budget(w->external, plan->budget_tokens, plan->old_budget_tokens,
                        plan->changed_tokens);
     follow_phase(w);

@@ -42,6 +42,8 @@ struct wk_session {
     uint32_t tries;          // greetings in a row that failed
     uint32_t refused;        // pushes in a row that were refused
     bool after_cut;          // an answer arrived during a cut: greet again after the cut
+    uint32_t raises;         // incarnations that its rows made this worker open, of late
+    int64_t raised_ns;       // since when the oldest of them is being forgotten
 };
 
 // The known history of the shard (push/history.c). Within an epoch it never goes back.

@@ -115,7 +115,7 @@ static bool staggered(const struct wk_shard *s)
 {
     enum wk_stagger stagger = s->worker->conf.stagger;
     if (stagger != WK_STAGGER_AUTO) return stagger == WK_STAGGER_ON;
-    return s->replica.ledger.plan.mode != LH_MODE_BSP;
+    return !s->worker->bsp;
 }
 
 // The shard's own step of a round. The first round, and the first one after all shards were cut
@@ -139,14 +139,13 @@ static bool has_tokens(const struct wk_shard *s)
 
 static bool cut_due(const struct wk_worker *w, const struct wk_shard *s)
 {
-    bool bsp = s->replica.ledger.plan.mode == LH_MODE_BSP;
-    if (bsp && wk_round_pushed(s)) return false; // one push a round
+    if (w->bsp && wk_round_pushed(s)) return false; // one push a round
     if (is_its_turn(w, s)) return true;
     bool awaits = w->queued && !wk_units_any_here(w); // all that it has is on its way
     bool stops = w->privacy.records.open && wk_records_stop(w);
     bool idle = stops || awaits || wk_leave_cuts(w) ||
                 (!w->queued && (w->leased_out || w->phase >= LH_PHASE_DRAIN));
-    if (idle && bsp && wk_round_awaited(s)) return true; // nothing to add, but others wait
+    if (idle && w->bsp && wk_round_awaited(s)) return true; // nothing to add, but others wait
     return idle && (s->progress.steps || s->progress.tokens || wk_claimable(s, w->count.steps) ||
                     s->slot.committed->claim_count || has_tokens(s));
 }
@@ -157,9 +156,7 @@ static bool cut_together(const struct wk_worker *w)
     bool due = false;
     for (uint32_t i = 0; i < w->shards; i++) {
         const struct wk_shard *s = &w->shard[i];
-        if (s->replica.ledger.plan.mode != LH_MODE_BSP || s->ended || !wk_may_cut(s) ||
-            wk_round_pushed(s))
-            return false;
+        if (!w->bsp || s->ended || !wk_may_cut(s) || wk_round_pushed(s)) return false;
         due |= cut_due(w, s);
     }
     return due;
@@ -180,9 +177,8 @@ static lh_err cut_all(struct wk_worker *w)
     bool together = cut_together(w);
     for (uint32_t i = 0; i < w->shards; i++) {
         struct wk_shard *s = &w->shard[i];
-        bool bsp = s->replica.ledger.plan.mode == LH_MODE_BSP;
-        bool due = bsp && !staggered(s) ? together : cut_due(w, s);
-        if (s->ended || !wk_may_cut(s) || !(due || (bsp && lags(w, s)))) continue;
+        bool due = w->bsp && !staggered(s) ? together : cut_due(w, s);
+        if (s->ended || !wk_may_cut(s) || !(due || (w->bsp && lags(w, s)))) continue;
         s->progress.in_turn = is_its_turn(w, s);
         LH_TRY(wk_cut_start(s));
     }
@@ -193,9 +189,9 @@ static lh_err cut_all(struct wk_worker *w)
 
 static bool must_wait(const struct wk_worker *w) // BSP: until this round is complete
 {
-    for (uint32_t i = 0; i < w->shards; i++) {
+    for (uint32_t i = 0; w->bsp && i < w->shards; i++) {
         const struct wk_shard *s = &w->shard[i];
-        if (s->replica.ledger.plan.mode != LH_MODE_BSP || s->ended) continue;
+        if (s->ended) continue;
         if (s->cut || wk_outbox_undecided(&s->outbox) || !wk_own_folded(s) || wk_round_pushed(s) ||
             s->progress.steps >= w->local_steps)
             return true;
@@ -276,8 +272,8 @@ static void step_done(void *arg)
 
 static void start_step(struct wk_worker *w)
 {
-    w->in.credited = w->shard[0].replica.ledger.tokens; // the one clock: a fold of shard 0's log
-    const struct lh_plan *plan = &w->shard[0].replica.ledger.plan;
+    w->in.credited = wk_clock(w);
+    const struct lh_plan *plan = wk_clock_plan(w);
     w->in.learning_rate = w->conf.rate ? w->conf.rate(w->conf.rate_arg, plan, w->in.credited) : 0;
     wk_stats_ask(w);
     w->stepping = true;

@@ -22,6 +22,12 @@
 
 // Granted numbers that a coordinator's lost store may have known beyond the one that it grants now.
 enum { GRANTS_LOST_MAX = 1024 };
+// The same for local numbers that an older copy of the directory does not know.
+enum { RAISES_LOST_MAX = 1 << 16 };
+// A shard's rows may have this worker open so many incarnations at once, and one more each
+// RAISE_EVERY.
+enum { RAISES_MAX = 8 };
+static const int64_t RAISE_EVERY = 30 * LH_SECOND;
 
 static void say_hello(void *arg);
 
@@ -110,17 +116,49 @@ static lh_err ignore(struct wk_shard *s, const struct lh_hello_reply *m)
     return LH_ERR_CONFLICT;
 }
 
+// Each incarnation is a FENCE on every shard, and until that is answered nothing is pushed. So a
+// server that makes rows up may cause one now and then.
+static bool may_raise(struct wk_shard *s)
+{
+    struct wk_session *me = &s->session;
+    int64_t now = lh_now(s->worker->conf.env), earned = (now - me->raised_ns) / RAISE_EVERY;
+    me->raises = earned < me->raises ? me->raises - (uint32_t)earned : 0;
+    me->raised_ns = me->raises ? me->raised_ns + earned * RAISE_EVERY : now;
+    if (me->raises == RAISES_MAX) return false;
+    me->raises++;
+    return true;
+}
+
+static lh_err raise_above(struct wk_shard *s, uint64_t row)
+{
+    struct wk_worker *w = s->worker;
+    if (row > w->incarnation.number && row - w->incarnation.number > RAISES_LOST_MAX)
+        return lh_fail(LH_ERR_FENCED,
+                       "a server knows this worker by incarnation %" PRIx64 ", ours is %" PRIx64
+                       ": more numbers than it can have raised",
+                       row, w->incarnation.number);
+    if (may_raise(s)) return wk_bump(w, row);
+    if (wk_worth_saying(s->session.tries))
+        lh_logf(w->conf.log, LH_WARN, "incarnation.held",
+                "shard %u at %s: its rows of this worker ask for another incarnation again and "
+                "again; it waits",
+                s->id, s->session.address);
+    return LH_ERR_BUSY;
+}
+
 // The coordinator stores a number before it grants it. So a higher number than ours in a shard's
 // row is a newer process', or the coordinator's store was lost: it is asked which
 // (server/docs/0000-protocol.md#rule-8). A server could wear numbers out by making up rows: it
-// can't go far at once.
-static lh_err contest(struct wk_worker *w, uint64_t row)
+// can't go far at once, nor often.
+static lh_err contest(struct wk_shard *s, uint64_t row)
 {
+    struct wk_worker *w = s->worker;
     if ((row >> 32) - (w->incarnation.number >> 32) > GRANTS_LOST_MAX)
         return lh_fail(LH_ERR_FENCED,
                        "a server knows this worker by incarnation %" PRIx64 ", ours is %" PRIx64
                        ": more numbers than a coordinator's lost store explains",
                        row, w->incarnation.number);
+    if (row > w->contested && !may_raise(s)) return LH_ERR_BUSY;
     wk_member_contest(w, row);
     return LH_ERR_UNAVAILABLE;
 }
@@ -142,12 +180,12 @@ static lh_err take_hello(struct wk_shard *s, const struct lh_hello_reply *m)
     if (!lh_incarnation_equal(m->incarnation, w->incarnation)) {
         uint64_t row = m->incarnation.number;
         if (row < w->incarnation.number) return LH_ERR_UNAVAILABLE;
-        if (row >> 32 > w->incarnation.number >> 32) return contest(w, row);
-        return wk_bump(w, row);
+        if (row >> 32 > w->incarnation.number >> 32) return contest(s, row);
+        return raise_above(s, row);
     }
     if (LH_BUG("resend_refused") && wk_bug_send_above(s, m->last_incarnation, m->last_step))
         return LH_ERR_UNAVAILABLE;
-    if (other_history(s, m)) return wk_bump(w, 0); // server/docs/0000-protocol.md#rule-6
+    if (other_history(s, m)) return raise_above(s, 0); // server/docs/0000-protocol.md#rule-6
     LH_TRY(resolve(s, m));
     if (!m->session) return LH_ERR_UNAVAILABLE;
     s->history.decided_epoch = m->epoch;

@@ -170,7 +170,7 @@ void wk_view_resume(struct wk_shard *s)
 
 static bool bsp(const struct wk_shard *s)
 {
-    return s->replica.ledger.plan.mode == LH_MODE_BSP;
+    return s->worker->bsp;
 }
 
 // True: no live worker is behind our round.

@@ -152,6 +152,7 @@ static lh_err take_record(struct wk_shard *s, struct lh_record *r)
             r->version, r->kind);
     if (own) wk_outbox_folded(&s->outbox, own, r->version, r->epoch);
     const struct lh_ledger *l = &s->replica.ledger;
+    if (r->kind == LH_PLAN) wk_note_mode(s->worker);
     if (r->kind == LH_PLAN && l->plan.phase == LH_PHASE_END) return wk_follow_ended(s);
     if (s->ended && l->plan.phase < LH_PHASE_CLOSE) { // the run resumed after that END record
         s->ended = false;
@@ -162,7 +163,7 @@ static lh_err take_record(struct wk_shard *s, struct lh_record *r)
     wk_trim(s);
     // A closing run has no next round, and the current step may hang.
     bool closes = l->plan.phase >= LH_PHASE_CLOSE || s->worker->phase >= LH_PHASE_CLOSE;
-    if (l->plan.mode == LH_MODE_BSP && !closes && wk_round_over(s) && wk_view_may_renew(s))
+    if (s->worker->bsp && !closes && wk_round_over(s) && wk_view_may_renew(s))
         s->stream.held = true; // the next round's records wait until the view holds this round
     wk_changed(w);
     return LH_OK;

@@ -155,8 +155,7 @@ static void note(struct ps_coordinator *c, const struct ps_co_worker *w, enum ps
     ps_co_say(c, LH_INFO, "member.state", "%s of %s: %s -> %s, silent for %.1f s, %s", w->name,
               w->region, ps_co_state_name(from), ps_co_state_name(w->state),
               (double)silent / LH_SECOND, ps_co_bound_text(text, bound, &w->trip));
-    struct ps_co_change to = {
-        .from = from, .to = w->state, .silent_ns = silent, .bound_ns = bound};
+    struct ps_co_change to = {.from = from, .to = w->state, .silent_ns = silent, .bound_ns = bound};
     memcpy(to.name, w->name, sizeof to.name);
     memcpy(to.region, w->region, sizeof to.region);
     add(c, to);

@@ -27,7 +27,7 @@ static struct lk_codec codec_now(const struct wk_worker *w)
 {
     struct lk_codec codec = w->conf.codec;
     bool stepped = !w->conf.beside && w->in.credited;
-    uint64_t credited = stepped ? w->in.credited : w->shard[0].replica.ledger.tokens;
+    uint64_t credited = stepped ? w->in.credited : wk_clock(w);
     if (w->conf.density) codec.density = w->conf.density(w->conf.density_arg, credited);
     return codec;
 }
