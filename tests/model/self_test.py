@@ -48,7 +48,7 @@ class Protocol(unittest.TestCase):
         self.assertEqual(protocol.BUGS.keys(), protocol.FOCUS.keys())
 
     def explore(self, name, *bugs):
-        return protocol.explore(protocol.Model(bugs=bugs, sticky=1, **protocol.SMALL[name]), 60)
+        return protocol.explore(protocol.Model(bugs=bugs, sticky=1, **protocol.SMALL[name]), 600)
 
     def test_small_worlds_for_what_random_seeds_meet_too_rarely(self):
         for world, bugs in (
@@ -67,7 +67,7 @@ class Protocol(unittest.TestCase):
 
     def test_a_small_world_exhaustively(self):
         world = protocol.Model(NW=1, NS=1, NU=1, cuts=1, sticky=1, faults={"kill": 1, "refuse": 1})
-        found = protocol.explore(world, limit_s=60)
+        found = protocol.explore(world, limit_s=600)
         self.assertEqual(found["bad"], "")
         self.assertTrue(found["complete"], found)
 
