@@ -1,27 +1,14 @@
 // Shared by the vector loops of the trainer's layers.
 //
 // The loops are plain C under `#pragma omp simd` (only the pragma, no OpenMP runtime): where it
-// names a reduction, that sum is taken in lanes. LK_WIDE compiles a function twice, for the base
-// processor and for AVX2, and the loader picks one at start. Sanitizers cannot instrument the
-// picking (it runs before they start), so their builds have the base form only;
-// so have clang's before 18, which gives the picker another name than other files call.
+// names a reduction, that sum is taken in lanes. LK_WIDE (kernels/wide.h) compiles a function
+// twice.
 #ifndef LK_LAYERS_SIMD_H
 #define LK_LAYERS_SIMD_H
 
 #include <stddef.h>
 
-#include "common/base/sanitizer.h"
-
-#if defined(__clang__) && __clang_major__ < 18
-#define LK_OLD_CLANG 1
-#endif
-
-#if defined(__x86_64__) && defined(__gnu_linux__) && !defined(LH_ASAN) && !defined(LH_TSAN) &&     \
-    !defined(LK_OLD_CLANG)
-#define LK_WIDE __attribute__((target_clones("avx2", "default")))
-#else
-#define LK_WIDE
-#endif
+#include "kernels/wide.h"
 
 // Largest of n >= 1 values, NaNs left out (they show in the sum of exponentials). By hand in eight
 // lanes: clang refuses to vectorise a float maximum without -ffast-math.

@@ -1,6 +1,6 @@
 // Clipping on an integer grid. See grid.h.
 //
-// Invariants: 1. The sum of squares of the vector that lk_grid_add() adds is at most units^2,
+// Invariants: 1. The sum of squares of the vector that is added is at most units^2,
 // checked in integers: a vector that fails the check adds zeros. 2. The loops run over all values,
 // whatever their content; choices are masks.
 #include "kernels/privacy/grid.h"
@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "common/base/check.h"
+#include "kernels/wide.h"
 
 enum { LANES = 8, FINE_LOG2 = 16 };
 typedef unsigned __int128 u128;
@@ -27,78 +28,105 @@ lh_err lk_grid_of(double clip, uint64_t values, struct lk_grid *out)
     return LH_OK;
 }
 
-// All ones if every value is finite, else zero.
-static uint64_t finite_mask(const float *x, uint64_t n)
-{
-    uint32_t infinite = 0;
-    for (uint64_t i = 0; i < n; i++) {
-        uint32_t bits;
-        memcpy(&bits, &x[i], sizeof bits);
-        // The exponent's bits are all ones exactly if adding one to them carries.
-        infinite |= ((bits & 0x7fffffffu) + 0x00800000u) >> 31;
-    }
-    return (uint64_t)infinite - 1;
-}
-
 // x if the mask is all ones, else zero.
-static float masked(float x, uint64_t mask)
+static inline float masked(float x, uint32_t mask)
 {
     uint32_t bits;
     memcpy(&bits, &x, sizeof bits);
-    bits &= (uint32_t)mask;
+    bits &= mask;
     memcpy(&x, &bits, sizeof x);
     return x;
 }
 
-static double sum_squares(const float *x, uint64_t n, uint64_t mask)
+// The highest bit is set if x is not finite: the exponent's bits are all ones exactly if adding one
+// to them carries.
+static inline uint32_t carry(float x)
 {
-    double lane[LANES] = {0};
+    uint32_t bits;
+    memcpy(&bits, &x, sizeof bits);
+    return (bits & 0x7fffffffu) + 0x00800000u;
+}
+
+// The sum of squares in eight lanes, so that its order is the same on every processor. *mask: all
+// ones if every value is finite, else zero; the sum is of no use then.
+LK_WIDE static double measure(const float *x, uint64_t n, uint32_t *mask)
+{
+    double lane[LANES] = {0}, sum = 0;
+    uint32_t over[LANES] = {0}, any = 0;
     uint64_t i = 0;
-    for (; i + LANES <= n; i += LANES)
+    for (; i + LANES <= n; i += LANES) {
+#pragma omp simd
         for (uint64_t j = 0; j < LANES; j++) {
-            double v = (double)masked(x[i + j], mask);
-            lane[j] += v * v;
+            over[j] |= carry(x[i + j]);
+            lane[j] += (double)x[i + j] * (double)x[i + j];
         }
-    for (; i < n; i++) lane[0] += (double)masked(x[i], mask) * (double)masked(x[i], mask);
-    double sum = 0;
-    for (int j = 0; j < LANES; j++) sum += lane[j];
+    }
+    for (; i < n; i++) {
+        over[0] |= carry(x[i]);
+        lane[0] += (double)x[i] * (double)x[i];
+    }
+    for (int j = 0; j < LANES; j++) sum += lane[j], any |= over[j];
+    *mask = (any >> 31) - 1;
     return sum;
 }
 
 // Steps per unit of x, such that the integer norm is at most `units`: the computed norm may be too
 // small by n roundings.
-static double factor_of(const struct lk_grid *g, const float *x, uint64_t mask)
+static double factor_of(const struct lk_grid *g, double squares)
 {
-    double squares = sum_squares(x, g->values, mask);
     double norm = sqrt(squares) * (1 + ldexp((double)(g->values + 64), -52));
     double ratio = (double)g->units * g->step / norm; // 0 has an infinite ratio and keeps its size
     if (LH_BUG("clip_none")) ratio = 1;
     return (ratio < 1 ? ratio : 1) / g->step;
 }
 
-static int64_t steps_of(float x, uint64_t mask, double factor)
+// Fits: no value is above `units`, which is below 2^31.
+static inline int32_t steps_of(float x, uint32_t mask, double factor)
 {
-    return (int64_t)((double)masked(x, mask) * factor); // towards zero
+    return (int32_t)((double)masked(x, mask) * factor); // towards zero
 }
 
-// All ones if the integer norm is at most `units`.
-static uint64_t norm_mask(const struct lk_grid *g, const float *x, uint64_t mask, double factor)
+LK_WIDE static u128 integer_norm(const float *x, uint64_t n, uint32_t mask, double factor)
 {
-    u128 norm = 0;
-    for (uint64_t i = 0; i < g->values; i++) {
-        __int128 v = steps_of(x[i], mask, factor);
-        norm += (u128)(v * v);
+    uint64_t low = 0, high = 0; // Halves of the squares, which have 62 bits: no sum overflows.
+#pragma omp simd reduction(+ : low, high)
+    for (uint64_t i = 0; i < n; i++) {
+        int32_t v = steps_of(x[i], mask, factor);
+        uint32_t size = (uint32_t)(v < 0 ? -v : v);
+        uint64_t square = (uint64_t)size * size;
+        low += square & UINT32_MAX;
+        high += square >> 32;
     }
-    u128 most = (u128)g->units * g->units;
-    return (uint64_t)((most - norm) >> 127) - 1; // sign of the difference
+    return ((u128)high << 32) + low;
+}
+
+struct clipped {
+    uint32_t mask;
+    double factor;
+    int64_t norm; // the sum of squares of what is added
+};
+
+static struct clipped clip(const struct lk_grid *g, const float *x)
+{
+    struct clipped c;
+    c.factor = factor_of(g, measure(x, g->values, &c.mask));
+    u128 norm = integer_norm(x, g->values, c.mask, c.factor), most = (u128)g->units * g->units;
+    uint64_t fits = (uint64_t)((most - norm) >> 127) - 1; // the sign of the difference
+    if (!LH_BUG("clip_none")) c.mask &= (uint32_t)fits;
+    c.norm = (int64_t)((uint64_t)norm & fits);
+    return c;
+}
+
+LK_WIDE static void add(const float *x, uint64_t n, uint32_t mask, double factor, int64_t *sum)
+{
+#pragma omp simd
+    for (uint64_t i = 0; i < n; i++) sum[i] += steps_of(x[i], mask, factor);
 }
 
 void lk_grid_add(const struct lk_grid *g, const float *x, int64_t *sum)
 {
-    uint64_t mask = finite_mask(x, g->values);
-    double factor = factor_of(g, x, mask);
-    if (!LH_BUG("clip_none")) mask &= norm_mask(g, x, mask, factor);
-    for (uint64_t i = 0; i < g->values; i++) sum[i] += steps_of(x[i], mask, factor);
+    struct clipped c = clip(g, x);
+    add(x, g->values, c.mask, c.factor, sum);
 }
 
 double lk_grid_deviation(const struct lk_grid *g, double multiplier)
@@ -107,9 +135,42 @@ double lk_grid_deviation(const struct lk_grid *g, double multiplier)
     return multiplier * (g->clip / g->step) * (1 + 1e-12);
 }
 
+// (double)v, with operations that processors without AVX-512 have for vectors, too: both halves
+// become doubles exactly, and their sum is rounded once.
+static inline double real(int64_t v)
+{
+    uint64_t low = ((uint64_t)v & UINT32_MAX) | 0x4330000000000000; // 2^52 + the low half
+    uint64_t high = ((uint64_t)v >> 32) ^ 0x4530000080000000;       // 2^84 + 2^63 + the high half
+    double a, b;
+    memcpy(&a, &low, sizeof a);
+    memcpy(&b, &high, sizeof b);
+    return a + (b - (0x1p84 + 0x1p63 + 0x1p52));
+}
+
+LK_WIDE static void sums(const int64_t *sum, const int64_t *noise, uint64_t n, double scale,
+                         float *out)
+{
+#pragma omp simd
+    for (uint64_t i = 0; i < n; i++) out[i] = (float)(real(sum[i] + noise[i]) * scale);
+}
+
 void lk_grid_values(const struct lk_grid *g, const int64_t *sum, const int64_t *noise,
                     double divisor, float *out)
 {
-    double scale = g->step / divisor;
-    for (uint64_t i = 0; i < g->values; i++) out[i] = (float)((double)(sum[i] + noise[i]) * scale);
+    sums(sum, noise, g->values, g->step / divisor, out);
+}
+
+LK_WIDE static void release(const float *x, const int64_t *noise, uint64_t n, struct clipped c,
+                            double step, float *out)
+{
+#pragma omp simd
+    for (uint64_t i = 0; i < n; i++)
+        out[i] = (float)(real(steps_of(x[i], c.mask, c.factor) + noise[i]) * step);
+}
+
+double lk_grid_release(const struct lk_grid *g, const float *x, const int64_t *noise, float *out)
+{
+    struct clipped c = clip(g, x);
+    release(x, noise, g->values, c, g->step, out);
+    return (double)c.norm * g->step * g->step;
 }

@@ -37,4 +37,8 @@ double lk_grid_deviation(const struct lk_grid *g, double multiplier);
 void lk_grid_values(const struct lk_grid *g, const int64_t *sum, const int64_t *noise,
                     double divisor, float *out);
 
+// Both for a single vector, without a sum: out[i] = (clipped x[i] + noise[i]) * step, and `out` may
+// be `x`. |noise| below 2^52. Returns the squared norm of the clipped vector.
+double lk_grid_release(const struct lk_grid *g, const float *x, const int64_t *noise, float *out);
+
 #endif

@@ -44,6 +44,7 @@ void lk_pool_fill(struct lk_pool *p, struct lh_env *env)
     if (!LH_BUG("noise_none"))
         lk_noise_draw(&p->table, &p->stream, p->width, p->noise, (size_t)p->values);
     lk_stream_end(&p->stream);
+    for (uint64_t i = 0; i < p->values; i++) p->energy += (double)p->noise[i] * (double)p->noise[i];
     p->state = LK_POOL_FULL;
 }
 
@@ -58,5 +59,6 @@ void lk_pool_wipe(struct lk_pool *p)
 {
     sodium_memzero(p->noise, (size_t)p->values * sizeof *p->noise);
     lk_stream_end(&p->stream);
+    p->energy = 0;
     p->state = LK_POOL_EMPTY;
 }

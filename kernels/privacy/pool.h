@@ -20,6 +20,7 @@ struct lk_pool {
     uint64_t values;
     enum lk_pool_state state;
     int64_t *noise; // [values]
+    double energy;  // the sum of its squares
 };
 
 // Noise of the standard deviation `deviation` (in steps of a grid, rounded up to a whole width) for

@@ -81,11 +81,12 @@ static double record(void *arg, int world)
 static double region(void *arg, int world)
 {
     struct mechanism *m = arg;
-    int64_t sum[D_MAX] = {0};
-    float e[1] = {0}, d[1] = {world ? 5 : -5}, taken[1];
-    lk_fragment_take(&m->codec, &m->layout, 3, 1, d, e, taken);
-    lk_grid_add(&m->grid, taken, sum);
-    return release(m, sum, 1);
+    float e[1] = {0}, d[1] = {world ? 5 : -5}, values[1];
+    lk_fragment_take(&m->codec, &m->layout, 3, 1, d, e, values);
+    lk_pool_fill(m->pool, &m->env);
+    (void)lk_grid_release(&m->grid, values, lk_pool_take(m->pool), values);
+    lk_pool_wipe(m->pool);
+    return arrived(m, values);
 }
 
 static double claim(double sigma, enum lh_account_unit unit)

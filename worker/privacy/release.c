@@ -3,7 +3,6 @@
 
 #include <math.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "common/privacy/account.h"
 #include "common/privacy/sampling.h"
@@ -43,17 +42,15 @@ lh_err wk_release_open(struct wk_shard *s, const struct lh_privacy *p)
     double deviation = lk_grid_deviation(&r->grid, p->sigma * p->clip / r->grid.clip);
     LH_TRY(lk_pool_create(deviation, r->count, &r->pool));
     LH_TRY(check_sampler(s, p));
-    r->sum = calloc(r->count, sizeof *r->sum);
     r->values = calloc(r->count, sizeof *r->values);
     r->open = true;
-    return r->sum && r->values ? LH_OK : LH_ERR_NO_MEMORY;
+    return r->values ? LH_OK : LH_ERR_NO_MEMORY;
 }
 
 void wk_release_close(struct wk_shard *s)
 {
     struct wk_release *r = &s->release;
     lk_pool_destroy(r->pool);
-    free(r->sum);
     free(r->values);
     *r = (struct wk_release){0};
 }
@@ -156,13 +153,6 @@ void wk_release_head(const struct wk_shard *s, uint64_t total, struct lh_frame *
     f->allowance_tag = 0;
 }
 
-static double energy(const int64_t *steps, uint64_t n, double step)
-{
-    double sum = 0;
-    for (uint64_t i = 0; i < n; i++) sum += (double)steps[i] * (double)steps[i];
-    return sum * step * step;
-}
-
 lh_err wk_release_make(struct wk_shard *s, const struct lk_codec *codec, uint64_t total,
                        float *values, struct lh_buf *plain, struct lk_payload_info *info)
 {
@@ -170,11 +160,8 @@ lh_err wk_release_make(struct wk_shard *s, const struct lk_codec *codec, uint64_
     uint32_t turn = (uint32_t)total;
     const int64_t *noise = lk_pool_take(r->pool);
     lk_fragment_take(codec, s->layout, turn, 1, NULL, values, r->values);
-    lk_grid_add(&r->grid, r->values, r->sum);
-    r->delta_energy = energy(r->sum, r->count, r->grid.step);
-    r->noise_energy = energy(noise, r->count, r->grid.step);
-    lk_grid_values(&r->grid, r->sum, noise, 1, r->values);
+    r->noise_energy = r->pool->energy * r->grid.step * r->grid.step;
+    r->delta_energy = lk_grid_release(&r->grid, r->values, noise, r->values);
     lk_pool_wipe(r->pool);
-    memset(r->sum, 0, r->count * sizeof *r->sum);
     return lk_fragment_encode(codec, s->layout, turn, r->values, plain, info);
 }

@@ -31,12 +31,11 @@ struct wk_release {
     struct lk_pool *pool;              // noise of the next release
     bool draws;                        // the compute lane fills the pool
     uint64_t count;                    // values of a fragment
-    int64_t *sum;                      // [count]; zeros between releases
     float *values;                     // [count]; what is released
     double noise_energy, delta_energy; // encode lane: the last release's
 };
 
-// Memory of a shard's releases: 20 bytes a value of a fragment.
+// Memory of a shard's releases: 12 bytes a value of a fragment.
 LH_MUST lh_err wk_release_open(struct wk_shard *s, const struct lh_privacy *p);
 void wk_release_close(struct wk_shard *s);
 

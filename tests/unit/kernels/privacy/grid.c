@@ -162,6 +162,32 @@ static void values_lie_on_the_grid(void **state)
     assert_true(lk_grid_deviation(&g, 2) * g.step >= 2 * g.clip);
 }
 
+// One vector without a sum: the same values as by way of a sum, whatever the vector is.
+static void a_single_vector_needs_no_sum(void **state)
+{
+    (void)state;
+    enum { D_MAX = 300 };
+    float x[D_MAX], out[D_MAX], want[D_MAX];
+    int64_t noise[D_MAX], sum[D_MAX];
+    for (unsigned set = 0; set < 2000; set++) {
+        uint64_t d = 1 + roll() % D_MAX;
+        double clip = ldexp(1, (int)(roll() % 40) - 20);
+        struct lk_grid g;
+        assert_int_equal(lk_grid_of(clip, d, &g), LH_OK);
+        make(x, d, set, clip);
+        memset(sum, 0, sizeof sum);
+        for (uint64_t i = 0; i < d; i++) noise[i] = (int64_t)roll() >> (14 + i % 50);
+        lk_grid_add(&g, x, sum);
+        lk_grid_values(&g, sum, noise, 1, want);
+        double energy = lk_grid_release(&g, x, noise, out);
+        assert_memory_equal(out, want, d * sizeof *out);
+        assert_true(energy == (double)(int64_t)norm(sum, NULL, d) * g.step * g.step);
+        assert_true(energy <= g.clip * g.clip);
+        (void)lk_grid_release(&g, x, noise, x);
+        assert_memory_equal(x, want, d * sizeof *x);
+    }
+}
+
 static void bad_clips_are_refused(void **state)
 {
     (void)state;
@@ -183,6 +209,7 @@ int main(void)
         cmocka_unit_test(what_is_not_finite_counts_as_zero),
         cmocka_unit_test(sums_are_exact),
         cmocka_unit_test(values_lie_on_the_grid),
+        cmocka_unit_test(a_single_vector_needs_no_sum),
         cmocka_unit_test(bad_clips_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
