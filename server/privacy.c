@@ -91,12 +91,14 @@ static LH_MUST lh_err check_cost(const struct ps_settings *s)
 // A cadence that follows from a region's own speed or link says something of its data.
 static LH_MUST lh_err check_cadence(const struct ps_settings *s)
 {
+    static const char *const cadence[] = {
+        [PS_CADENCE_SPEED] = "speed", [PS_CADENCE_LINK] = "link", [PS_CADENCE_STAGED] = "staged"};
     if (s->coordinator.cadence != PS_CADENCE_FIXED)
         return lh_fail(LH_ERR_CONFIG,
                        "coordinator.cadence: %s makes rounds as long as measurements of a region "
                        "ask for, and a private region tells none: set fixed, and "
                        "name slow regions in coordinator.h_base",
-                       s->coordinator.cadence == PS_CADENCE_LINK ? "link" : "speed");
+                       cadence[s->coordinator.cadence]);
     if (s->update.mode == LH_MODE_BSP)
         return lh_fail(LH_ERR_CONFIG, "update.mode: bsp has rounds that wait for each region's "
                                       "pushes, and a private region waits for its stable point: "

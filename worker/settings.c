@@ -150,8 +150,6 @@ static lh_err check_privacy(const struct wk_settings *s)
          "from a region's own values tell of them"},
         {s->privacy.telemetry == WK_TELEMETRY_NONE && s->node.http.listen[0], "http.listen: \"\"",
          "what it serves over HTTP tells of losses and speeds"},
-        {push && s->codec.density_start > 0, "codec.density_start: off",
-         "a density that falls follows from what was trained"},
     };
     for (size_t i = 0; i < LH_COUNT(row); i++)
         if (row[i].bad)

@@ -3,8 +3,9 @@
 //
 // A frame's header carries the total, a PLAN the terms. So no key is needed, and nothing that a
 // region says of itself counts: a push that was refused has been seen by its server all the same,
-// and counts like one that was admitted. A log without its beginning still has the total of each
-// region that pushed since.
+// and counts like one that was admitted. A log without its beginning has the total of each region
+// that pushed since; the others' totals are in the checkpoint that the log goes on from, which the
+// run's keys open. It holds no total of a push that was refused.
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,6 +18,7 @@
 #include "deploy/stored/job.h"
 #include "deploy/tool/cli.h"
 #include "deploy/tool/table.h"
+#include "kernels/state/checkpoint.h"
 #include "server/privacy.h"
 #include "server/wal/wal.h"
 
@@ -24,6 +26,7 @@ struct account { // a worker that charged something
     uint64_t worker, releases;
     uint64_t *charged;  // highest total by shard
     uint64_t *released; // pushes by shard that were admitted
+    bool stored;        // a checkpoint has a higher total than the logs
     bool falls;         // an admitted total did not rise by what its push cost
     uint64_t *last;     // total of the last admitted push by shard
 };
@@ -31,8 +34,8 @@ struct account { // a worker that charged something
 struct audit {
     struct lh_privacy terms; // level 0: not known yet
     uint32_t shards;         // highest number seen, and one
-    bool whole;              // each shard's log begins with version 1
     bool begun[LH_SHARDS_MAX];
+    bool trimmed[LH_SHARDS_MAX]; // the log begins above version 1, and no checkpoint was read
     struct account account[LH_WORKERS_MAX];
     uint32_t accounts;
 };
@@ -69,16 +72,22 @@ static LH_MUST lh_err take_push(struct audit *a, const struct ps_wal_entry *e)
     return LH_OK;
 }
 
+static LH_MUST lh_err take_terms(struct audit *a, const struct lh_privacy *terms)
+{
+    if (!terms->level) return LH_OK;
+    if (a->terms.level && !lh_privacy_equal(&a->terms, terms))
+        return lh_fail(LH_ERR_CONFLICT, "a plan in the log has other terms of privacy than those "
+                                        "before it, or than --config");
+    a->terms = *terms;
+    return LH_OK;
+}
+
 static LH_MUST lh_err take_plan(struct audit *a, const struct lh_record *r)
 {
     struct lh_plan *plan = malloc(sizeof *plan);
     if (!plan) return LH_ERR_NO_MEMORY;
     lh_err err = lh_plan_parse(r->body, plan);
-    bool other = a->terms.level && !lh_privacy_equal(&a->terms, &plan->privacy);
-    if (!err && plan->privacy.level && other)
-        err = lh_fail(LH_ERR_CONFLICT, "a plan in the log has other terms of privacy than those "
-                                       "before it, or than --config");
-    if (!err && plan->privacy.level) a->terms = plan->privacy;
+    if (!err) err = take_terms(a, &plan->privacy);
     free(plan);
     return err;
 }
@@ -89,11 +98,52 @@ static lh_err look(void *arg, const struct ps_wal_entry *e)
     const struct lh_record *r = e->record;
     if (!r || e->shard >= LH_SHARDS_MAX) return LH_OK;
     if (e->shard >= a->shards) a->shards = e->shard + 1;
-    if (!a->begun[e->shard]) a->whole &= r->version == 1;
+    if (!a->begun[e->shard]) a->trimmed[e->shard] = r->version > 1;
     a->begun[e->shard] = true;
     if (r->kind == LH_PLAN) return take_plan(a, r);
     return r->kind == LH_ADMIT || r->kind == LH_REFUSE ? take_push(a, e) : LH_OK;
 }
+
+// ---------------------------------------------------------------- the checkpoint below a log
+
+static LH_MUST lh_err take_rows(struct audit *a, const struct lh_ledger *l)
+{
+    LH_TRY(take_terms(a, &l->plan.privacy));
+    for (uint32_t i = 0; i < l->rows; i++) {
+        struct account *c = NULL;
+        if (!l->row[i].charged) continue;
+        LH_TRY(account_of(a, l->row[i].worker, &c));
+        if (l->row[i].charged <= c->charged[l->shard]) continue;
+        c->charged[l->shard] = l->row[i].charged;
+        c->stored = true;
+    }
+    return LH_OK;
+}
+
+static LH_MUST lh_err read_checkpoint(struct audit *a, const struct dp_job *job, const char *dir,
+                                      uint32_t shard)
+{
+    const struct lk_checkpoint_conf conf = {.env = job->env, .dir = dir, .keys = job->keys};
+    struct lk_replica r;
+    lh_err err = lk_replica_create(&r, job->id, &job->manifest, shard, job->keys);
+    if (!err) err = lk_checkpoint_load(&conf, &r, NULL, NULL);
+    if (!err) err = take_rows(a, &r.ledger);
+    if (!err) a->trimmed[shard] = false;
+    lk_replica_free(&r);
+    return err == LH_ERR_NOT_FOUND ? LH_OK : err;
+}
+
+static LH_MUST lh_err read_checkpoints(struct audit *a, const struct dp_job *job, const char *dir)
+{
+    char path[DP_PATH_BYTES];
+    if (!job->has_id || !job->has_manifest || !job->has_keys) return LH_OK;
+    LH_TRY(dp_job_checkpoint_dir(dir, path));
+    for (uint32_t k = 0; k < a->shards && k < job->manifest.shards; k++)
+        if (a->trimmed[k]) LH_TRY(read_checkpoint(a, job, path, k));
+    return LH_OK;
+}
+
+// ---------------------------------------------------------------- what is printed
 
 // At region level each shard's push has a share of a step; else all shards show one count.
 static double steps_of(const struct audit *a, const struct account *c)
@@ -113,10 +163,11 @@ static json_t *row_of(const struct audit *a, const struct account *c)
     double steps = steps_of(a, c);
     snprintf(worker, sizeof worker, "%016" PRIx64, c->worker);
     double epsilon = lh_account_spent(lh_privacy_multiplier(p), p->rate, steps, p->delta);
-    return json_pack("{s:s s:s s:I s:f s:I s:f s:f s:f s:f s:s}", "worker", worker, "level",
-                     lh_privacy_level_name(p->level), "releases", (json_int_t)c->releases,
-                     "charged", steps, "steps", (json_int_t)p->steps, "sigma", p->sigma, "delta",
-                     p->delta, "epsilon", epsilon, "epsilon_max", p->epsilon, "verdict",
+    return json_pack("{s:s s:s s:s s:I s:f s:I s:f s:f s:f s:f s:s}", "worker", worker, "level",
+                     lh_privacy_level_name(p->level), "from", c->stored ? "checkpoint" : "log",
+                     "releases", (json_int_t)c->releases, "charged", steps, "steps",
+                     (json_int_t)p->steps, "sigma", p->sigma, "delta", p->delta, "epsilon", epsilon,
+                     "epsilon_max", p->epsilon, "verdict",
                      c->falls                   ? "a total fell"
                      : steps > (double)p->steps ? "above the plan"
                                                 : "within the plan");
@@ -131,11 +182,17 @@ static json_t *by_shard(const struct audit *a, const uint64_t *count)
     return list;
 }
 
-static const struct dp_column columns[] = {{"WORKER", "worker", 16},    {"LEVEL", "level", -8},
-                                           {"RELEASES", "releases", 8}, {"CHARGED", "charged", 9},
-                                           {"STEPS", "steps", 8},       {"SIGMA", "sigma", 8},
-                                           {"DELTA", "delta", 8},       {"EPSILON", "epsilon", 9},
-                                           {"VERDICT", "verdict", -16}, {NULL, NULL, 0}};
+static const struct dp_column columns[] = {{"WORKER", "worker", 16},
+                                           {"LEVEL", "level", -8},
+                                           {"FROM", "from", -10},
+                                           {"RELEASES", "releases", 8},
+                                           {"CHARGED", "charged", 9},
+                                           {"STEPS", "steps", 8},
+                                           {"SIGMA", "sigma", 8},
+                                           {"DELTA", "delta", 8},
+                                           {"EPSILON", "epsilon", 9},
+                                           {"VERDICT", "verdict", -16},
+                                           {NULL, NULL, 0}};
 
 static LH_MUST lh_err show(const struct audit *a, bool json, bool *good)
 {
@@ -162,28 +219,32 @@ static LH_MUST lh_err show(const struct audit *a, bool json, bool *good)
     return err;
 }
 
-static LH_MUST lh_err audit_dirs(struct audit *a, struct lh_env *env, const struct dp_texts *dirs)
+static LH_MUST lh_err audit_dirs(struct audit *a, const struct dp_job *job,
+                                 const struct dp_texts *dirs)
 {
     for (size_t i = 0; i < dirs->count; i++) {
         char path[DP_PATH_BYTES];
         struct ps_wal_found found;
         LH_TRY(dp_job_log_dir(dirs->at[i], path));
-        LH_TRY(ps_wal_look(env, path, NULL, look, a, &found));
+        LH_TRY(ps_wal_look(job->env, path, NULL, look, a, &found));
         if (!found.segments) return dp_job_no_log(path);
+        LH_TRY(read_checkpoints(a, job, dirs->at[i]));
     }
     return LH_OK;
 }
 
 static LH_MUST lh_err judge(const struct audit *a, bool json)
 {
-    bool good;
+    bool good, trimmed = false;
     if (a->accounts && !a->terms.level)
         return lh_fail(LH_ERR_UNSUPPORTED, "pushes are charged, and the logs begin behind the plan "
                                            "that has the terms: give --config");
     LH_TRY(show(a, json, &good));
-    if (!a->whole)
+    for (uint32_t k = 0; k < a->shards; k++) trimmed |= a->trimmed[k];
+    if (trimmed)
         fprintf(stderr, "a log begins above version 1: a region whose pushes are all older than "
-                        "that is not listed\n");
+                        "that is not listed. Its totals are in the server's checkpoint: give "
+                        "--manifest, --run and --keys, or a --config that names them\n");
     return good ? LH_OK : lh_fail(LH_ERR_CONFLICT, "a region's charges are not within its plan");
 }
 
@@ -194,16 +255,16 @@ lh_err dp_privacy_audit(int argc, char **argv)
     struct dp_texts rest;
     bool help, json;
     const struct dp_flag flags[] = {
-        {"--config", DP_TEXT, &job.config, "FILE",
-         "settings of the run's coordinator, where the logs do not go back to its plan"},
+        DP_JOB_FLAGS(job),
         {"-o", DP_TEXT, &format, "table|json", "form of the output"},
     };
     const struct dp_usage usage = {
         "longhaul privacy audit DIR... [flags]",
         "What each private region has charged to its budget, and its epsilon, computed from the\n"
-        "logs of the run's servers alone: give the directories of all of them. No key is needed.\n"
+        "logs of the run's servers alone: give the directories of all of them. No key is needed,\n"
+        "but for the checkpoint below a log whose beginning is gone.\n"
         "A region's own word counts for nothing here, and what was refused counts as released.\n"
-        "A log without its beginning shows the totals all the same, and --config the terms.\n"
+        "--config names the coordinator's settings, which have the terms.\n"
         "Exit code 0: all within the plan's terms; 1: a total fell or is above them.",
         flags, LH_COUNT(flags)};
     LH_TRY(dp_flags(&usage, argc, argv, &rest, &help));
@@ -212,10 +273,9 @@ lh_err dp_privacy_audit(int argc, char **argv)
     if (!rest.count) return lh_fail(LH_ERR_INVALID, "usage: %s", usage.line);
     struct audit *a = calloc(1, sizeof *a);
     if (!a) return LH_ERR_NO_MEMORY;
-    a->whole = true;
     lh_err err = dp_job_open(&job, false);
     if (!err && job.settings) a->terms = ps_privacy_terms(lh_config_settings(job.settings));
-    if (!err) err = audit_dirs(a, job.env, &rest);
+    if (!err) err = audit_dirs(a, &job, &rest);
     if (!err) err = judge(a, json);
     dp_job_close(&job);
     for (uint32_t i = 0; i < a->accounts; i++) {

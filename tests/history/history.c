@@ -142,6 +142,8 @@ void history_frame(struct history *h, uint32_t shard, struct lh_buf *out)
                          .plain_bytes = (uint32_t)plain.len,
                          .manifest = h->manifest.hash,
                          .claim = {shard + step * HISTORY_SHARDS}};
+    const struct lh_row *row = lh_ledger_row(l, WORKER);
+    if (h->privacy.level) f.charged = (row ? row->charged : 0) + f.steps;
     memcpy(f.job, h->job, LH_JOB_BYTES);
     lh_random(h->env, f.nonce, sizeof f.nonce);
     lh_frame_write_head(&f, out);
@@ -179,7 +181,8 @@ static void put_plan(const struct history *h, const struct lh_ledger *l, struct 
                            .expelled = {TARGET},
                            .lets_back = 1,
                            .let_back = {{WORKER, (uint32_t)l->plan.number + 1}},
-                           .optimizer = h->optimizer};
+                           .optimizer = h->optimizer,
+                           .privacy = h->privacy};
     if (h->optimizer) plan.momentum = 0.5f;
     if (h->optimizer) plan.outer_every = 2;
     if (h->optimizer) plan.effective_step_max = h->bound;

@@ -35,6 +35,7 @@ struct history {
     struct ps_wal *wal;
     uint8_t optimizer;            // optimizer of the next plan
     float bound;                  // bound of the next plan's effective step; 0: none
+    struct lh_privacy privacy;    // terms of the plans; level 0: pushes charge nothing
     uint8_t phase;                // phase of the next plan; 0: RUN
     struct lk_checkpoint *taking; // hears of the records, as on a server; NULL: none
     bool hold_late;               // what it is to repeat waits for history_repeat()

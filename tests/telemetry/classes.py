@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 """Every field that travels has a class in server/docs/0005-telemetry.md.
 
-A field that is added to a message has to be given a class with it: what it follows from, and so
-whether a private region may say it.
+A field that is added to a message, a frame's header, a record of the log, a worker's row in
+snapshots and checkpoints, a call's metadata, a message to etcd or the metrics has to be given a
+class with it: what it follows from, and so whether a private region may say it.
 """
 import pathlib
 import re
@@ -14,31 +15,56 @@ CLASSES = ("fixed", "history", "path", "release", "training", "units", "servers"
 FIELD = re.compile(r"(?:repeated |optional )?[\w.]+\s+(\w+)\s*=\s*\d+\s*(?:\[[^\]]*\])?\s*;")
 
 
-def messages():
+STRUCTS = {"lh_frame": "common/format/frame.h", "lh_record": "common/format/record.h",
+           "lh_row": "common/format/ledger.h"}
+
+
+def messages(folder):
     """{message: its fields} of all .proto files."""
     found = {}
-    for path in sorted((ROOT / "proto/longhaul/v1").glob("*.proto")):
+    for path in sorted((ROOT / folder).glob("*.proto")):
         text = re.sub(r"//.*", "", path.read_text(encoding="utf-8"))
+        text = re.sub(r"enum \w+\s*\{[^}]*\}", "", text)
+        text = re.sub(r"oneof \w+\s*\{([^}]*)\}", r"\1", text)
         for name, body in re.findall(r"message (\w+)\s*\{([^}]*)\}", text):
             found[name] = FIELD.findall(body)
+            if len(found[name]) != body.count(";"):
+                sys.exit(f"{path}: a field of {name} was not understood")
     return found
 
 
-def header():
-    """The fields of struct lh_frame."""
-    text = (ROOT / "common/format/frame.h").read_text(encoding="utf-8")
-    body = re.sub(r"//.*", "", re.search(r"struct lh_frame \{([^}]*)\}", text)[1])
+def members(name):
+    """The fields of a struct."""
+    text = (ROOT / STRUCTS[name]).read_text(encoding="utf-8")
+    body = re.search(rf"struct {name} \{{(.*?)\n\}}", text, re.S)[1]
     names = []
-    for declared in body.split(";"):
+    for declared in re.sub(r"//.*", "", body).split(";"):
         if declared.strip():
             names += re.findall(r"(\w+)(?:\[\w+\])?\s*(?:,|$)", declared.strip())
     return names
 
 
+def metadata():
+    """What calls carry beside their messages."""
+    found = []
+    for path in sorted((ROOT / "common/net/grpc").glob("*.c")):
+        found += re.findall(r'const char lh_grpc_\w+_key\[\] = "(\S+)"',
+                            path.read_text(encoding="utf-8"))
+    return found
+
+
+def metrics():
+    """{process: the metrics that it serves}, without `longhaul_`."""
+    text = (ROOT / "common/app/metrics.c").read_text(encoding="utf-8")
+    rows = re.findall(r'\{"longhaul_(\w+)",\s*\w+,\s*\w+,\s*"([swc]+)"', text)
+    return {f"metrics_{process}": [name for name, by in rows if process[0] in by]
+            for process in ("server", "worker", "coordinator")}
+
+
 def classified(page):
     """{message: {field: class}} of the page, and what is wrong with its rows."""
     found, wrong = {}, []
-    for name, row in re.findall(r"^\| `(\w+)` \| (.*) \|$", page, re.M):
+    for name, row in re.findall(r"^\| `([\w.]+)` \| (.*) \|$", page, re.M):
         fields = found.setdefault(name, {})
         for part in row.split(";"):
             kind, _, names = part.strip().partition(": ")
@@ -65,13 +91,17 @@ def compare(page, fields):
 
 def main():
     page = PAGE.read_text(encoding="utf-8")
-    fields = {name: names for name, names in messages().items() if names}
-    fields["lh_frame"] = header()
+    fields = {**messages("proto/longhaul/v1"), **metrics(), "metadata": metadata()}
+    fields.update({f"etcd.{name}": names for name, names in messages("proto/etcd").items()})
+    fields.update({name: members(name) for name in STRUCTS})
+    fields = {name: names for name, names in fields.items() if names}
     wrong = compare(page, fields)
-    more = {**fields, "LeaseRequest": [*fields["LeaseRequest"], "gradient_norm"]}
-    if compare(page, more) != [f"LeaseRequest.gradient_norm has no class in {PAGE.name}"]:
-        wrong.append("a field without a class is not seen")
-    if len(fields) < 30 or len(fields["lh_frame"]) < 20:
+    for name in ("LeaseRequest", "etcd.PutRequest", "metadata", "lh_record", "lh_row",
+                 "metrics_coordinator"):
+        more = {**fields, name: [*fields[name], "gradient_norm"]}
+        if compare(page, more) != [f"{name}.gradient_norm has no class in {PAGE.name}"]:
+            wrong.append(f"a field of {name} without a class is not seen")
+    if len(fields) < 50 or len(fields["lh_frame"]) < 20 or len(fields["metrics_worker"]) < 20:
         wrong.append(f"only {len(fields)} messages were read")
     print("\n".join(wrong) or f"{sum(map(len, fields.values()))} fields have their class")
     return bool(wrong)

@@ -1,0 +1,80 @@
+// ctest: privacy_audit_command
+// deploy/privacy/audit.c: charges and epsilon out of a log, and out of the checkpoint below a log
+// whose beginning is gone.
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "deploy/tool/commands.h"
+#include "deploy/tool/files.h"
+#include "tests/history/files.h"
+#include "tests/history/rig.h"
+
+// Two pushes of a private worker to shard 0, which cost four steps each, and a checkpoint; then
+// another generation of the log, in which nobody pushes.
+static int set_up(void **state)
+{
+    struct history_rig *r = calloc(1, sizeof *r);
+    assert_non_null(r);
+    *state = r;
+    history_rig_start(r);
+    r->h.privacy = (struct lh_privacy){.level = LH_PRIVACY_RECORD,
+                                       .sigma = 1,
+                                       .rate = 0.1,
+                                       .clip = 1,
+                                       .epsilon = 8,
+                                       .delta = 1e-6,
+                                       .steps = 100,
+                                       .ahead = 64,
+                                       .local_steps = 4,
+                                       .record_tokens = 64};
+    static const enum lh_kind kind[] = {LH_PLAN, LH_FENCE, LH_ADMIT, LH_ADMIT};
+    for (size_t i = 0; i < sizeof kind / sizeof kind[0]; i++) history_add(&r->h, 0, kind[i]);
+    history_write(&r->h, 0, false);
+    history_reopen(&r->h);
+    history_add(&r->h, 0, LH_EPOCH);
+    history_mark(&r->h);
+    history_rig_root(r);
+    history_write_job(&r->h, r->root);
+    history_copy_out(&r->h, history_in_root(r, "server"));
+    return 0;
+}
+
+static void audit(struct history_rig *r, const char *line, int code)
+{
+    assert_int_equal(history_command(r, "privacy", dp_cmd_privacy, line), code);
+}
+
+static void charges_are_in_the_log(void **state)
+{
+    struct history_rig *r = *state;
+    audit(r, "audit @server -o json", DP_OK);
+    assert_true(history_says(r, "\"charged\": 8.0") && history_says(r, "\"releases\": 2"));
+    assert_true(history_says(r, "\"from\": \"log\"") && history_says(r, "within the plan"));
+}
+
+static void a_trimmed_log_has_its_charges_in_the_checkpoint(void **state)
+{
+    struct history_rig *r = *state;
+    assert_int_equal(remove(history_in_root(r, "server/log/0000000000000001.seg")), 0);
+    audit(r, "audit @server -o json", DP_OK);
+    assert_false(history_says(r, "charged"));
+    audit(r, "audit @server JOB -o json", DP_OK);
+    assert_true(history_says(r, "\"charged\": 8.0") && history_says(r, "\"releases\": 0"));
+    assert_true(history_says(r, "\"from\": \"checkpoint\""));
+    assert_true(history_says(r, "\"sigma\": 1.0") && history_says(r, "within the plan"));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(charges_are_in_the_log, set_up, history_tear_down),
+        cmocka_unit_test_setup_teardown(a_trimmed_log_has_its_charges_in_the_checkpoint, set_up,
+                                        history_tear_down),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
