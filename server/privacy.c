@@ -105,11 +105,11 @@ static LH_MUST lh_err check_cadence(const struct ps_settings *s)
                                       "set async");
     if (!s->coordinator.step_tokens)
         return lh_fail(LH_ERR_CONFIG,
-                       "coordinator.step_tokens is missing: a private region's pushes say that "
-                       "many tokens a step, whatever it trained");
+                       "coordinator.step_tokens is missing: a private region's pushes always claim "
+                       "that many tokens a step");
     if (s->update.weighting == LH_WEIGHT_TOKENS)
-        return lh_fail(LH_ERR_CONFIG, "update.weighting: tokens weighs pushes by what was trained, "
-                                      "which a private region does not say: set equal");
+        return lh_fail(LH_ERR_CONFIG, "update.weighting: tokens weighs pushes by trained tokens, "
+                                      "which a private region does not reveal: set equal");
     return LH_OK;
 }
 

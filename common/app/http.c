@@ -89,7 +89,7 @@ static void answer_health(struct lh_http *h, struct answer *a)
     char text[100];
     int64_t silent = silent_s(h);
     if (silent <= SILENT_S) return say(a, MHD_HTTP_OK, "ok\n");
-    snprintf(text, sizeof text, "the program's loop has told nothing for %lld s\n",
+    snprintf(text, sizeof text, "the program's loop has not reported for %lld s\n",
              (long long)silent);
     say(a, MHD_HTTP_SERVICE_UNAVAILABLE, text);
 }

@@ -126,8 +126,8 @@ static lh_err file_read(struct lh_file *f, uint64_t at, void *out, size_t n, siz
 static lh_err refuse_after_failed_sync(const struct lh_file *f)
 {
     return lh_fail(LH_ERR_IO,
-                   "an earlier sync of %s failed: what it held is unknown; check the disk and "
-                   "restart",
+                   "an earlier sync of %s failed, so the file's content is unknown; check the "
+                   "disk and restart",
                    f->path);
 }
 

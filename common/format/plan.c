@@ -177,11 +177,10 @@ lh_err lh_plan_parse(struct lh_span bytes, struct lh_plan *p)
     if (!parse_bounds(&c, p))
         return lh_fail(LH_ERR_MALFORMED, "a plan with bounds that this build can't read");
     if (!parse_left_out(&c, p))
-        return lh_fail(LH_ERR_MALFORMED, "a plan that leaves out whom it can't");
+        return lh_fail(LH_ERR_MALFORMED, "a plan leaves out a worker that must not be left out");
     if (!parse_retired(&c, p))
-        return lh_fail(LH_ERR_MALFORMED, "a plan that retires whom it can't");
-    if (!parse_budget(&c, p))
-        return lh_fail(LH_ERR_MALFORMED, "a plan with a budget that can't be");
+        return lh_fail(LH_ERR_MALFORMED, "a plan retires a name that must not be retired");
+    if (!parse_budget(&c, p)) return lh_fail(LH_ERR_MALFORMED, "a plan with an impossible budget");
     if (!parse_paused(&c, p)) return lh_fail(LH_ERR_MALFORMED, "a plan with a pause that can't be");
     if (c.failed || lh_left(&c)) return lh_fail(LH_ERR_MALFORMED, "a plan of the wrong length");
     return LH_OK;

@@ -19,13 +19,13 @@ static const struct lh_config_row run_rows[] = {
     LH_CONFIG_ROW_FLOAT(T, rare, "tokens_per_s", tokens_per_s, "off", 0, 1e12, "tokens/s", "off=0",
         "Throttle of all regions together, shared by their speeds"),
     LH_CONFIG_ROW_STRING(T, user, "coordinator.region", coordinator_region, NULL,
-        "Region that the coordinator stands in"),
+        "Region of the coordinator"),
     LH_CONFIG_ROW_STRING(T, user, "command", command, "",
-        "Trainer beside each worker: words as of a shell, or a list; {worker}, {region}, {dir}, "
-        "{data} are replaced"),
+        "Training program beside each worker: a line of words, or a list; {worker}, {region}, "
+        "{dir}, {data} are replaced"),
     LH_CONFIG_ROW_STRING(T, user, "model.import", model.import, "",
-        "Folder that `longhaul model import` made, or of a run that has ended, whose final "
-        "parameters it takes; of all other model rows context alone counts"),
+        "Folder of `longhaul model import`, or of an ended run, for its final parameters; of the "
+        "other model rows only context counts"),
     LH_CONFIG_ROW_INT(T, rare, "model.vocabulary", model.vocabulary, "256", 2, 1e6, "ids", NULL,
         "Token ids; 256: bytes"),
     LH_CONFIG_ROW_INT(T, rare, "model.dim", model.dim, "96", 2, 65536, NULL, NULL,
@@ -48,28 +48,28 @@ static const struct lh_config_row region_rows[] = {
     LH_CONFIG_ROW_INT(T, user, "workers", workers, "1", 1, DP_WORKERS_MAX, NULL, NULL,
         "Workers in this region"),
     LH_CONFIG_ROW_INT(T, user, "ranks", ranks, "1", 1, WK_RANKS_MAX, "processes", NULL,
-        "Processes that share each worker's steps, the worker included, as worker.ranks.reduce "
-        "says; of a command: its own"),
+        "Processes that share each worker's steps, including the worker (worker.ranks.reduce); "
+        "with a command: the command's own processes"),
     LH_CONFIG_ROW_INT(T, user, "gpus", gpus, "0", 0, WK_RANKS_MAX, NULL, NULL,
-        "GPUs of each worker: as many ranks, one a GPU, whose gradients come together by NCCL. "
-        "They train too with worker.trainer.backend cuda or auto. No GPU was seen to run it"),
+        "GPUs of each worker: one rank per GPU, and NCCL sums their gradients. With "
+        "worker.trainer.backend cuda or auto they also train. No GPU has run it yet"),
     LH_CONFIG_ROW_INT(T, rare, "hosts", hosts, "1", 1, WK_RANKS_MAX, NULL, NULL,
         "Hosts over which each worker's ranks are spread, next to each other in order. Here each "
-        "is an address of this machine, and ranks meet over TCP as on hosts of their own, under "
+        "is an address of this machine, and ranks connect over TCP like on separate hosts, under "
         "mutual TLS"),
     LH_CONFIG_ROW_STRING(T, rare, "data", data, "",
-        "Folder of this region's own token files, where it lacks those of other regions: their "
-        "units travel to it; empty: it has all files of --data. Private at record level: folder of "
-        "its records, which has a units.json of its own (`longhaul data prepare --documents`)"),
+        "Folder of this region's own token files, if it lacks those of other regions: their units "
+        "travel to it. Empty: it has all files of --data. Private at record level: folder of its "
+        "records, with its own units.json (`longhaul data prepare --documents`)"),
     LH_CONFIG_ROW_STRING(T, user, "command", command_text, "",
-        "Trainer beside each worker here, in the place of the top's; \"\": the built-in one"),
+        "Training program beside each worker here, instead of the top's; \"\": the built-in one"),
     LH_CONFIG_ROW_ENUM(T, rare, "privacy.level", privacy.level, "none",
         "none|record|region|reported",
         "Differential privacy of this region's data, under the terms of server.privacy: record, by "
         "the built-in trainer; region, by the worker of a command; reported, by a command that "
         "reports it. All private regions have one level"),
     LH_CONFIG_ROW_STRING(T, rare, "privacy.budget", privacy.budget, "",
-        "File of the privacy budget, beside this region's records; it outlives runs. Empty: "
+        "File of the privacy budget, beside this region's records, for all runs on them. Empty: "
         "NAME-0.budget in the run's folder"),
     LH_CONFIG_ROW_FLOAT(T, rare, "privacy.epsilon", privacy.epsilon, "8", 1e-6, 1000, NULL, NULL,
         "Largest epsilon that the data's owner agrees to"),
@@ -80,7 +80,7 @@ static const struct lh_config_row region_rows[] = {
 #define T struct dp_server
 static const struct lh_config_row server_rows[] = {
     LH_CONFIG_ROW_STRING(T, user, "name", name, NULL, "Name of the server"),
-    LH_CONFIG_ROW_STRING(T, user, "region", region_name, NULL, "Region it stands in"),
+    LH_CONFIG_ROW_STRING(T, user, "region", region_name, NULL, "Region of the server"),
     LH_CONFIG_ROW_INTS(T, user, "shards", shards, "", 0, 4095, NULL, "Shards it owns"),
 };
 #undef T

@@ -366,8 +366,8 @@ static LH_MUST lh_err check_data(const struct ps_coordinator *c, const struct ps
     bool own = ps_co_data(c, w) != LH_DATA_LEASED, ends = c->plan.phase > LH_PHASE_RUN;
     if (m->own_data && !own && !ends)
         return lh_fail(LH_ERR_CONFIG,
-                       "the loop beside %.64s of %.64s has data of its own, and the coordinator "
-                       "leases units there: take a LeasedDataLoader, or set coordinator.data "
+                       "the loop of %.64s of %.64s brings its own data, but the coordinator "
+                       "leases units there: use a LeasedDataLoader, or set coordinator.data "
                        "to own for this region",
                        w->name, w->region);
     if (m->want && own && !ends)

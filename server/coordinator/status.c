@@ -425,7 +425,7 @@ lh_err ps_co_status_slice(struct ps_coordinator *c, uint64_t *number, uint64_t f
         s->told_number |= 1;
         from = 0;
     } else if (*number != s->told_number) {
-        return lh_fail(LH_ERR_BUSY, "the state was told to somebody else meanwhile: ask anew");
+        return lh_fail(LH_ERR_BUSY, "another caller got a newer status meanwhile: ask again");
     }
     if (from > s->told.len) return lh_fail(LH_ERR_INVALID, "no such slice");
     size_t end = end_of_slice(&s->told, (size_t)from);

@@ -60,8 +60,8 @@ void ps_decide_step(const struct ps_shard *s, const struct lh_frame *f,
                                                : "the run is closing; no push is taken any more"));
     } else if (ps_grants_wait(&s->grants, f)) {
         not_final(d, lh_fail(LH_ERR_BUSY,
-                             "the coordinator has not told shard %u yet by which key "
-                             "grants are checked",
+                             "the coordinator has not yet sent the key of the "
+                             "grants to shard %u",
                              s->id));
     } else if (ps_pace_is_busy(s, f->worker)) {
         not_final(d, lh_fail(LH_ERR_BUSY,
@@ -95,7 +95,7 @@ static lh_err check_said(const struct ps_shard *s, const struct lh_frame *f)
         return lh_fail(LH_ERR_STALE, "it was made before the run ended at version %llu",
                        (unsigned long long)plan->end[s->id] + 1);
     if (f->tokens > LH_PUSH_TOKENS_MAX)
-        return lh_fail(LH_ERR_BOUND, "it says it stands for %llu tokens, %llu at most",
+        return lh_fail(LH_ERR_BOUND, "it claims %llu tokens; at most %llu are allowed",
                        (unsigned long long)f->tokens, (unsigned long long)LH_PUSH_TOKENS_MAX);
     LH_TRY(check_base(s->head, f));
     LH_TRY(ps_grants_check(&s->grants, s->head, f));

@@ -315,7 +315,9 @@ static void make_place(struct ps_server *server, const struct ps_shard *s)
         if (f->giving.of != of || f->cut || now - f->begun_ns < LH_JOIN_TURN_MS * LH_MS) continue;
         bool stuck = f->sending && now - f->sent_ns >= LH_JOIN_TURN_MS * LH_MS;
         if (f == slowest || stuck || left_ms(f, now) >= LH_JOIN_TURN_MS)
-            cut_off(f, "it takes its snapshot more slowly than others, and somebody waits for one");
+            cut_off(
+                f,
+                "it reads its snapshot more slowly than others, and another reader waits for one");
     }
 }
 

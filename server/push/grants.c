@@ -92,7 +92,7 @@ static lh_err check_claims(const struct ps_grants *g, const struct lh_ledger *l,
                            const struct lh_frame *f)
 {
     if (f->claims && lh_plan_data(&l->plan, f->worker) != LH_DATA_LEASED)
-        return lh_fail(LH_ERR_GRANT, "it claims units, and its worker has data of its own");
+        return lh_fail(LH_ERR_GRANT, "it claims units, but its worker trains its own data");
     for (uint32_t i = 0; i < f->claims; i++) {
         unsigned long long unit = f->claim[i];
         if (f->claim[i] % l->shards != l->shard)
@@ -122,20 +122,19 @@ static lh_err check_bounds(const struct ps_grants *g, const struct lh_ledger *l,
     const struct lh_plan *plan = &l->plan;
     if (!plan->steps_max) return LH_OK;
     if (f->steps > plan->steps_max)
-        return lh_fail(LH_ERR_BOUND, "it says it stands for %u steps, a push stands for %u at most",
-                       f->steps, plan->steps_max);
+        return lh_fail(LH_ERR_BOUND, "it claims %u steps; a push may have at most %u", f->steps,
+                       plan->steps_max);
     uint64_t most = lh_plan_tokens_max(plan);
     if (f->tokens > most)
-        return lh_fail(LH_ERR_BOUND,
-                       "it says it stands for %llu tokens, a push stands for %llu at most",
+        return lh_fail(LH_ERR_BOUND, "it claims %llu tokens; a push may have at most %llu",
                        (unsigned long long)f->tokens, (unsigned long long)most);
     if (lh_plan_data(plan, f->worker) != LH_DATA_LEASED || !f->tokens) return LH_OK;
     const struct lh_row *row = lh_ledger_row(l, f->worker);
     double all = (double)(row ? row->tokens : 0) + (double)f->tokens, may = allowed(g, l, f);
     if (all > may)
         return lh_fail(LH_ERR_BOUND,
-                       "with it the worker's pushes stand for %.0f tokens; what was leased to the "
-                       "worker allows %.0f",
+                       "with it the worker's pushes claim %.0f tokens; the worker's leases "
+                       "allow %.0f",
                        all, may);
     return LH_OK;
 }

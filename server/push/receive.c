@@ -498,8 +498,8 @@ bool ps_receive_look(struct ps_server *s)
         again = true;
         if (p->waiting || now - p->heard_ns < LH_PUSH_SILENT_MS * LH_MS) continue;
         lh_log_peer(s->conf.log, LH_WARN, "push.silent",
-                    "shard %u, worker %016llx: no part of its push came for %d s; it is told to "
-                    "send it again. Is its link slower than %d bytes in that time?",
+                    "shard %u, worker %016llx: no part of its push came for %d s; it has to "
+                    "send the push again. Is its link slower than %d bytes in that time?",
                     p->shard ? p->shard->id : 0, (unsigned long long)p->peer_worker,
                     LH_PUSH_SILENT_MS / 1000, LH_PART_BYTES);
         fail_push(p, lh_fail(LH_ERR_DEADLINE, "no part of this push came for too long"));

@@ -33,10 +33,10 @@ void ps_held_tell(struct ps_rebuild *b)
     if (b->told_of == b->standby) return;
     b->told_of = b->standby;
     lh_logf(s->conf.log, LH_WARN, "standby.awaited",
-            "shard %u waits: only standby %016" PRIx64 " is known to hold all that was "
-            "acknowledged. Start that server on the directory of that name (standby.begun in its "
+            "shard %u waits: only standby %016" PRIx64 " surely has all acknowledged "
+            "records. Start that server on the directory of that name (standby.begun in its "
             "log). If that directory is gone for good, start this server with "
-            "rebuild.below_stable: true: what that standby alone held is lost",
+            "rebuild.below_stable: true: records that only that standby had are lost",
             b->shard->id, b->standby);
 }
 

@@ -52,6 +52,6 @@ lh_err ps_identity_load(struct ps_server *s)
     s->standby.identity = number[0];
     s->standby.lost = number[1] || s->log.torn || s->log.damaged;
     if (!err && !s->standby.identity)
-        err = lh_fail(LH_ERR_CORRUPT, "%s names nobody; %s", path, IDENTITY.remedy);
+        err = lh_fail(LH_ERR_CORRUPT, "%s has no identity; %s", path, IDENTITY.remedy);
     return err == LH_ERR_NOT_FOUND ? ps_identity_renew(s) : err;
 }

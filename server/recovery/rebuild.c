@@ -395,7 +395,7 @@ static void gather(struct ps_rebuild *b)
     b->undecided = false;
     bool heard = all_answered(b) || waited(b), found = ps_rebuild_choose(b, &best, &worker);
     if (!heard) {
-        tell_waiting(b, "its history is not whole here: waiting for its followers");
+        tell_waiting(b, "its history is incomplete here: waiting for its followers");
     } else if (!found && ps_rebuild_undecided(b)) {
         b->undecided = true;
         ps_rebuild_tell_undecided(b);
@@ -407,7 +407,7 @@ static void gather(struct ps_rebuild *b)
         b->told &= b->stuck;
         b->stuck = true;
         tell_waiting(b, "no follower that answered holds the stable point: waiting for one that "
-                        "does (to give up what is missing, set rebuild.below_stable)");
+                        "does (to give up the missing records, set rebuild.below_stable)");
     } else if (check_unread(b, &best.at)) {
         ps_fatal(b->shard->server, LH_ERR_IO);
     } else if (worker) {

@@ -87,8 +87,8 @@ void ps_restore_pass_over(struct ps_rebuild *b)
         o->broken = 0;
         lh_log_peer(conf->log, LH_WARN, "restore.passed_over",
                     "shard %u: worker %016" PRIx64
-                    " was told to bring its state and did not: others are asked first; if it goes "
-                    "on, stop that worker",
+                    " was asked for its state and did not send it: others are asked first; if this "
+                    "repeats, stop that worker",
                     b->shard->id, o->worker);
     }
 }
@@ -120,7 +120,7 @@ static void tell_impossible(const struct ps_rebuild *b, const struct lh_peer *pe
     lh_log_peer(b->shard->server->conf.log, LH_WARN, "offer.refused",
                 "shard %u: worker %s of %s offers version %" PRIu64 " of epoch %" PRIu64
                 ", and the last that is known is version %" PRIu64 " of epoch %" PRIu64
-                ": no log can have that; expel that worker if it goes on",
+                ": no log can have that; expel that worker if this repeats",
                 b->shard->id, peer->name, peer->region, p->version, p->epoch, b->head.version,
                 b->epoch);
 }

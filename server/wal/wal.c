@@ -240,7 +240,7 @@ static void close_segment(struct ps_wal *w)
     lh_err err = w->conf.env->ops->files->resize(w->file, w->at);
     if (err)
         lh_log_peer(w->conf.log, LH_WARN, "log.uncut",
-                    "what a write left that failed stays behind the end of segment %016llx: %s",
+                    "bytes of a failed write remain behind the end of segment %016llx: %s",
                     (unsigned long long)w->segment, lh_err_text(err));
 }
 

@@ -272,7 +272,7 @@ static void operators_read_whether_a_standby_is_in_sync(void **state)
     rig_hello(r, 0, 1ull << 32, 0, 1);
     rig_run(r, LH_SECOND);
     assert_true(row(r)->standby != 0);
-    assert_int_equal(rig_said(r, "is also held by standby"), 1);
+    assert_int_equal(rig_said(r, "records are also on standby"), 1);
     rig_kill_server(r, false);
     rig_boot_server(r);
     assert_int_equal(strike_out(r, standing(r)->head.version), LH_OK);

@@ -79,7 +79,7 @@ def own_budget(world, trainers):
 def leased_then_own(world, trainers):
     coordinator, _, _ = begin(world, trainers, own=False)
     until("units are credited", lambda: coordinator.status().get("credited", 0) > 2, 60)
-    change_data(world, trainers[0], True, "has data of its own")
+    change_data(world, trainers[0], True, "brings its own data")
 
 
 def main():

@@ -277,9 +277,10 @@ int longhaul_boundary(struct longhaul *c, uint64_t step, uint64_t tokens, unsign
         return wk_client_fail(c, LONGHAUL_E_INVALID, "steps rise; the last one was %llu",
                               (unsigned long long)c->step);
     if (c->ranks > 1 && c->due_set)
-        return wk_client_fail(c, LONGHAUL_E_STATE,
-                              "what was due at step %llu is not done, and other ranks did it",
-                              (unsigned long long)c->step);
+        return wk_client_fail(
+            c, LONGHAUL_E_STATE,
+            "the work that was due at step %llu was not done here, but other ranks did it",
+            (unsigned long long)c->step);
     c->torn = wk_device_unheld(c);
     if (c->torn) return begun(c);
     bool trains = tokens || !counts_tokens(c);

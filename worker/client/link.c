@@ -73,7 +73,7 @@ int wk_link_damaged(struct longhaul *c, uint64_t unit)
     struct wk_channel_message m = {.abi = WK_CHANNEL_ABI, .kind = WK_CHANNEL_DAMAGED};
     m.as.damaged = unit;
     if (c->link != WK_LINK_UP)
-        return wk_client_fail(c, LONGHAUL_E_AGAIN, "the worker is away: it is to be told again");
+        return wk_client_fail(c, LONGHAUL_E_AGAIN, "the worker is away: call this again");
     return send_message(c, &m, -1);
 }
 

@@ -236,7 +236,7 @@ static void begin(struct wk_external *x)
         resumers += p->hello.resumes;
     }
     if (resumers && resumers < x->conf.ranks) {
-        refuse_ready(x, WK_CHANNEL_AGAIN, "another rank begins anew", true);
+        refuse_ready(x, WK_CHANNEL_AGAIN, "another rank begins a new life", true);
         return;
     }
     lh_err err = check_tensors(x);

@@ -155,7 +155,7 @@ static const char *give(struct wk_external *x, uint32_t part)
         cut.last &= WK_LOAD(rank->ending) && WK_LOAD(rank->trained) == of.step;
     }
     if (included < p->retired || included > p->published)
-        return "it holds what was never published";
+        return "it claims corrections that were never published";
     for (uint32_t r = 0; r < x->conf.ranks; r++)
         if (!tell_notes(x, r, noted[r])) return "its journal makes no sense";
     p->given = cut.number;

@@ -279,8 +279,8 @@ lh_err wk_bump(struct wk_worker *w, uint64_t above)
     LH_TRY(wk_incarnation_raise(w, above));
     w->hooks->raised(w);
     lh_logf(w->conf.log, LH_WARN, "incarnation.raised",
-            "now %llx: what the servers hold decides "
-            "about pushes in flight",
+            "now %llx: the servers' logs decide "
+            "about pushes under way",
             (unsigned long long)w->incarnation.number);
     return LH_OK;
 }

@@ -270,8 +270,8 @@ static void tell_refused(struct wk_shard *s, const struct lh_push_reply *m)
     if (before < QUIET || !wk_worth_saying(before)) return;
     bool stale = m->reason == (uint32_t)LH_ERR_STALE;
     lh_logf(s->worker->conf.log, LH_WARN, "push.refused",
-            "shard %u: %u pushes in a row were refused (%s), and nothing of this worker reaches "
-            "the model; what they carried is in the residual%s",
+            "shard %u: %u pushes in a row were refused (%s), so this worker's progress does not "
+            "reach the model; their values are in the residual%s",
             s->id, s->session.refused, lh_err_name((lh_err)m->reason),
             stale ? ". Others push too often for its round trips: give all longer rounds "
                     "(coordinator.h_base), or raise update.staleness_max_per_worker"

@@ -301,8 +301,8 @@ static void warn_of_the_end(struct lh_grpc *t)
     t->warned_s = now_s;
     lh_logf(
         t->log, left_s < 0 ? LH_ERROR : LH_WARN, "net.certificate_ends",
-        "%s, %lld days %s; whoever holds the CA makes a new one (`longhaul certs renew`), which "
-        "is taken in without a restart",
+        "%s, %lld days %s; the holder of the CA makes a new one (`longhaul certs renew`); it is "
+        "loaded without a restart",
         text, (long long)(left_s < 0 ? -left_s : left_s) / DAY_S, left_s < 0 ? "ago" : "from now");
 }
 

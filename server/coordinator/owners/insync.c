@@ -104,12 +104,12 @@ static lh_err change(struct ps_coordinator *c, const struct lh_in_sync_request *
     LH_TRY(ps_co_heard_owner(c, m->shard, m->owner, server, m->process, &head));
     if (m->expect != s->changes) return LH_OK; // only asks, or is late
     if (s->move.target && m->standby && !lh_same_directory(m->standby, s->move.target))
-        return lh_fail(LH_ERR_BUSY, "shard %u goes to another standby: none but that can join it",
+        return lh_fail(LH_ERR_BUSY, "shard %u moves to another standby: only that one can join it",
                        m->shard);
     if (m->standby && m->standby == s->gone)
         return lh_fail(LH_ERR_BUSY,
-                       "shard %u: the directory of standby %016" PRIx64 " may lack what it "
-                       "confirmed, and has another name by now",
+                       "shard %u: the directory of standby %016" PRIx64 " may lack records that "
+                       "it confirmed, and has another name now",
                        m->shard, m->standby);
     if (m->standby && ps_co_refold_goes(c, m->shard))
         return lh_fail(LH_ERR_BUSY, "shard %u is being taken back: no standby joins it meanwhile",
@@ -127,7 +127,7 @@ static lh_err change(struct ps_coordinator *c, const struct lh_in_sync_request *
     LH_TRY(ps_co_set_standby(c, m->shard, m->standby));
     ps_co_say(c, LH_INFO, m->standby ? "standby.in_sync" : "standby.none",
               "shard %u: %s %016" PRIx64, m->shard,
-              m->standby ? "what is acknowledged is also held by standby" : "no standby is in sync",
+              m->standby ? "acknowledged records are also on standby" : "no standby is in sync",
               m->standby);
     return LH_OK;
 }

@@ -42,8 +42,8 @@ uint32_t ps_co_leave_out(struct ps_coordinator *c, uint64_t left_out[LH_WORKERS_
         if (!w->joined || w->drained || w->done || w->left) continue;
         left_out[left++] = w->id;
         ps_co_say(c, LH_WARN, "run.left_out",
-                  "%s of %s has not drained after %.1f s%s: the run ends without it, and what it "
-                  "pushes from now on is refused",
+                  "%s of %s has not drained after %.1f s%s: the run ends without it, and its later "
+                  "pushes are refused",
                   w->name, w->region, (double)(c->listener.ns - c->phase_ns) / LH_SECOND,
                   !w->live       ? " and is silent"
                   : w->stall.why ? " and is stalled"
@@ -144,7 +144,7 @@ void ps_co_say_rest(struct ps_coordinator *c)
         if (!home[0]) home = ps_co_unit(c, u)->home;
     }
     ps_co_say(c, LH_WARN, "run.untrained",
-              "%" PRIu64 " units (%" PRIu64 " tokens), the first of region %s, may be trained by "
-              "nobody who makes progress: the run ends without them",
+              "%" PRIu64 " units (%" PRIu64 " tokens), the first of region %s, may not be trained "
+              "by any worker that makes progress: the run ends without them",
               units, tokens, home);
 }
