@@ -81,7 +81,7 @@ static void deliver(void *arg)
     }
     e->posted =
         e->raised &&
-        s->phase != PS_STOPPED; // a hearer raised what was delivered before: the next turn's
+        s->phase != PS_STOPPED; // a handler raised an event that was delivered already: next turn
     if (e->posted) lh_post(s->conf.env, deliver, s);
 }
 

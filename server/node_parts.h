@@ -49,8 +49,8 @@ LH_MUST lh_err ps_node_start_coordinator(struct ps_node *n);
 // The status of a coordinator whose store is in etcd: the coordinator's object, or of a standby
 // {"role": "coordinator", "phase": "standby"}; with that of the lead.
 LH_MUST lh_err ps_node_lead_status(struct ps_node *n, struct lh_buf *out);
-// Ends the program; main() then runs it once more: whatever a stopped process forgets, this one
-// does too. `arg` is the node.
+// Ends the program; main() then runs it once more, without any memory of the first run. `arg` is
+// the node.
 void ps_node_start_again(void *arg);
 
 #endif

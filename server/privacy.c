@@ -4,7 +4,7 @@
 #include "common/format/plan.h"
 #include "common/privacy/account.h"
 
-// A stable point follows a few rounds behind a worker: that many releases may be charged beyond it.
+// The stable point lags a few rounds behind a worker, so this many rounds may be charged above it.
 enum { ROUNDS_AHEAD = 64 };
 
 // Is a region private? The default of all regions counts, too.
@@ -88,7 +88,7 @@ static LH_MUST lh_err check_cost(const struct ps_settings *s)
                    s->privacy.epsilon, sigma * p.sigma / lh_privacy_multiplier(&p));
 }
 
-// A cadence that follows from a region's own speed or link says something of its data.
+// A cadence that depends on a region's own speed or link would reveal something of its data.
 static LH_MUST lh_err check_cadence(const struct ps_settings *s)
 {
     static const char *const cadence[] = {

@@ -52,7 +52,7 @@ struct ps_conf {
     unsigned checkpoint_keep, weights_keep;
     int64_t replay_ns; // a checkpoint is due when replay would take this long; 0: not for that
     const struct lh_signer *signer; // signs checkpoints; NULL: they are not signed
-    // The signers whose checkpoints it starts from; NULL: anybody's, and unsigned ones.
+    // Signers of checkpoints that it starts from; NULL: any checkpoint, also an unsigned one.
     const struct lh_trusted *trusted;
     int64_t report_ns, mark_ns;
     // How long a call with one answer may take on a short path (0: 10 s), and the most that a long
@@ -62,12 +62,12 @@ struct ps_conf {
     // A log that is damaged below its durable position is set aside, and the shards are rebuilt
     // from their followers; else the start is refused.
     bool rebuild_damaged;
-    // A shard may begin anew below its stable point: what lies between is lost.
+    // A shard may start again below its stable point; the records between are lost.
     bool below_stable;
-    // Followers that are there are waited for so long, to say what they hold.
+    // Time that a rebuild waits for connected followers to report their copies.
     int64_t grace_ns;
     uint32_t voices; // regions that must confirm a state (recovery/choose.c); 0: one
-    // Acknowledges what a standby holds too, while one is in sync.
+    // While a standby is in sync, acknowledges only records that it has, too.
     bool replicated;
     // A standby that confirms nothing for so long is no longer waited for.
     int64_t wait_ns;
@@ -95,8 +95,8 @@ struct ps_conf {
 };
 
 LH_MUST lh_err ps_server_start(const struct ps_conf *conf, struct ps_server **out);
-// Takes and makes no calls any more; what its lanes do comes back to nothing. Then the transport
-// may go, and then stop().
+// Accepts and makes no more calls, and ignores results of its lanes. After it, destroy the
+// transport and then call stop().
 void ps_server_close(struct ps_server *s);
 void ps_server_stop(struct ps_server *s); // frees it; its transport must be gone or dead already
 // The door: hand LH_RPC_HELLO..LH_RPC_SHARD_STATUS and health calls to it (node.c does).

@@ -54,7 +54,7 @@ bool wk_leave_cuts(const struct wk_worker *w)
     return w->leave.asked && !w->conf.beside && !w->privacy.records.open;
 }
 
-// A log whose state is there and does not say that the run goes on.
+// True: the log is still before the run, or still at its END although the run goes on.
 static bool stands_still(const struct wk_shard *s)
 {
     uint8_t phase = s->replica.ledger.plan.phase;
@@ -119,8 +119,8 @@ const struct lh_plan *wk_clock_plan(const struct wk_worker *w)
     return plan[(w->shards - 1) / 2];
 }
 
-// The logs count for what the coordinator has not said yet. More than half of the shards' logs have
-// to say so: the owner of one writes what it likes into its own log.
+// Reads the pause from the logs, because the coordinator may not have reported it yet. More than
+// half of the shards' logs must agree: a malicious owner can write anything into its own log.
 bool wk_paused(const struct wk_worker *w)
 {
     uint32_t say = 0;

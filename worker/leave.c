@@ -1,10 +1,10 @@
-// Leave: a worker whose process was asked to end trains no further step. It pushes what it has
-// trained, and gives back the units that it has not begun (server/docs/0000-protocol.md#rule-20):
-// another worker may train them at once, not after this one's silence.
+// Leave: the end of a worker after a signal. It trains no further step, pushes its progress, and
+// gives back the units that it has not begun (server/docs/0000-protocol.md#rule-20), so that
+// another worker may train them at once and need not wait for this one's timeout.
 //
-// 1. A unit that was begun stays with its worker, whose directory has the training: a worker that
-//    comes back goes on with it. Otherwise the unit is free after the worker's silence.
-// 2. A peer that can't be reached is not waited for: the outbox keeps the push, and the silence
+// 1. A begun unit stays with its worker: its directory has the training, so a restarted worker goes
+//    on with it. Otherwise the unit becomes free after the worker's timeout.
+// 2. The worker does not wait for an unreachable peer: the outbox keeps the push, and the timeout
 //    frees the units.
 // 3. A loop beside the worker may outlive it, so it is not told to end. A private worker makes no
 //    smaller push than usual.

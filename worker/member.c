@@ -69,7 +69,7 @@ static void take_addresses(struct wk_worker *w, size_t n, const struct lh_shard_
     for (size_t i = 0; i < n; i++) {
         if (list[i].shard >= w->shards) continue;
         struct wk_shard *s = &w->shard[list[i].shard];
-        // Before whoever is at the address is greeted.
+        // This comes before a greeting to the address.
         wk_history_told(s, list[i].epoch, list[i].version);
         if (s->session.link) expect(s, list[i].server);
         if (strcmp(s->session.address, list[i].address) == 0) continue;
@@ -318,8 +318,8 @@ static void on_lease(void *self, lh_err err, const void *answer)
     if (w->phase >= LH_PHASE_DRAIN && !w->stepping) wk_units_park(w); // during a step: after it
     if (w->stopped) return;
     w->want_lease = false;
-    // It asked for that many, claims left out; or what came is known to be credited here, and is
-    // not there yet. An answer to a full queue brings nothing, and says nothing of what is left.
+    // No more units are left if the answer has fewer than requested, or only units that are known
+    // to be credited here. An answer to a full queue brings none and proves nothing.
     bool full = queued_before >= wk_units_wanted(w);
     w->leased_out = m->n_units < w->asked || (w->queued == queued_before && !full);
     bool soon = w->returned_count || w->leave.asked != w->leave.returned; // somebody waits for them
@@ -385,14 +385,14 @@ static uint64_t *list_units(const struct wk_worker *w, struct lh_lease_request *
     return out;
 }
 
-// One whose loop has left asks for no units, and gives back what it has. A loop that may have
-// outlived an earlier process of this worker has units of that one: they stay until it comes.
+// A worker requests no units after its loop has left, and gives its units back. A loop that may
+// have outlived an earlier process of this worker keeps that process's units until it connects.
 static bool gives_all(const struct wk_worker *w)
 {
     return w->conf.beside && w->beside.lives && w->beside.state == WK_BESIDE_AWAY;
 }
 
-// All that follows from what was trained, and when (privacy.telemetry).
+// Fills all figures that depend on the training and its times (privacy.telemetry).
 static void tell_training(struct wk_worker *w, struct lh_lease_request *m)
 {
     m->tokens_per_s = wk_idle_speed(w);

@@ -1,4 +1,4 @@
-// The worker's process: what settings mean for the core, and how it comes to its end. See node.h.
+// The worker's process: turns settings into the core's conf, and ends the worker. See node.h.
 //
 // The end: every shard is folded to its END record, the coordinator has been told (or does not
 // answer any more), and DIR/final.weights holds the model: fp32, the manifest's flat order, little
@@ -28,7 +28,7 @@ enum {
     RETRY_MS = 200,
     RETRY_MAX_MS = 5000,
     RECONNECT_MS = 1000,
-    SNAPSHOT_ROUNDS = 8, // between the residual's snapshots, which limit what a lost slot costs
+    SNAPSHOT_ROUNDS = 8, // between the residual's snapshots, which limit the cost of a lost slot
 };
 
 struct wk_node {

@@ -41,7 +41,7 @@ bool wk_settings_releases(const struct wk_settings *s);
 // that the local parameters keep.
 struct wk_codec_plan {
     bool follows;  // the density follows the run's rounds, which the coordinator tells
-    float density; // what is prepared for: where it follows, that of long runs
+    float density; // density to prepare for; if it follows, that of long runs
     float beta, kappa;
 };
 struct wk_codec_plan wk_codec_plan(const struct wk_settings *s);

@@ -251,7 +251,7 @@ static lh_err try_device(struct wk_training *t, const struct wk_shape *shape)
     return wk_device_open(&conf, &t->device);
 }
 
-// A device where trainer.backend asks for one; whoever has none trains on the CPU, and says why.
+// Opens a device if trainer.backend asks for one. Without one, logs why and trains on the CPU.
 static LH_MUST lh_err open_device(struct wk_training *t, const struct wk_shape *shape)
 {
     enum wk_backend_kind kind = (enum wk_backend_kind)t->settings->trainer.backend;

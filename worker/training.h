@@ -38,7 +38,7 @@ struct wk_training {
 // wk_training_free() are still due.
 LH_MUST lh_err wk_training_open(struct wk_training *t, struct lh_program *p);
 
-// Fills what a worker's core has of it; conf->codec is there already. Borrowed until
+// Fills the training part of the core's conf; conf->codec is set already. The core borrows it until
 // wk_training_free().
 void wk_training_give(struct wk_training *t, struct wk_conf *conf);
 
@@ -48,6 +48,6 @@ void wk_training_tell(const struct wk_training *t, json_t *status); // its part 
 // The communicator ends, all lanes at rest. `done`: the run is over. False: a thread that does not
 // end still has the trainer's arrays, and nothing may be freed (worker/ranks/reduce.h).
 bool wk_training_leave(struct wk_training *t, bool done);
-void wk_training_free(struct wk_training *t); // after whatever borrows its device
+void wk_training_free(struct wk_training *t); // after all borrowers of its device
 
 #endif

@@ -1,11 +1,11 @@
 // The worker: trains on leased units, turns progress into sealed pushes, follows the log.
 //
 // A state machine on one loop thread; local steps run on its compute lane. Between two steps (a
-// "boundary") the trainer copies its parameters for a push, and moves them to a view with what was
-// folded. Training goes on while pushes are made and travel.
+// "boundary") the trainer copies its parameters for a push, and moves them to a view with the
+// folded records. Training goes on while pushes are made and travel.
 //
-// README.md has the files in the order in which a push meets them, and who calls whom; shard.h has
-// a shard's state. Each module has a header of its own; this one has what every file needs.
+// README.md lists the files in the order in which a push meets them, and the directions of calls;
+// shard.h has a shard's state. This header has the declarations that every file needs.
 //
 // Memory: 4 bytes a parameter each for replica, residual, two slots (16), and what the trainer
 // holds (the built-in one: parameters, gradient, two moments: 16). On top comes a push, as
@@ -208,8 +208,7 @@ struct wk_worker {
     bool fresh;       // the directory holds no identity: a new number must be granted
     uint64_t attempt; // names this fresh start to the coordinator
     uint32_t over;    // the granted number that this start replaces, as far as it was told; 0: none
-    uint64_t
-        contested; // A shard's row has this incarnation, above what was granted to us; 0: none.
+    uint64_t contested; // A shard's row has this incarnation, above the one granted to us; 0: none.
     uint64_t confirming; // `contested` when the join under way was sent.
     char outbox_dir[LH_PATH_BYTES], replica_dir[LH_PATH_BYTES];
     struct lh_file *lock;               // held: only one process uses the directory

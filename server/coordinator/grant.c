@@ -130,7 +130,7 @@ static uint64_t taken(const struct ps_coordinator *c)
     return sum;
 }
 
-// The same, and what is kept for other workers.
+// Like taken(), with the units that are kept for other workers.
 static uint64_t committed(const struct ps_co_asking *a)
 {
     uint64_t sum = taken(a->c);
@@ -139,8 +139,8 @@ static uint64_t committed(const struct ps_co_asking *a)
     return sum;
 }
 
-// A budget that was lowered, or that others' own data met, may be less than what is leased: the
-// worker's last units come back as far as they are beyond it. Gives the place of the first of them.
+// The leased units may exceed a budget that was lowered, or that others' own data used up. Then the
+// worker's last units are recalled. Gives the place of the first of these.
 static size_t within_budget(const struct ps_co_asking *a, const uint32_t *held, size_t n,
                             const struct named *claimed, const struct named *begun)
 {

@@ -27,8 +27,8 @@
 // ---------------------------------------------------------------- rows of the store
 
 static const int64_t TOKENS_PAUSE = 10 * LH_SECOND;
-// Bounds on the units that a lease request names: what a worker can hold, and what it has claimed
-// by pushes that are not decided yet.
+// Bounds on the units in a lease request: units that a worker can hold, and claims of its undecided
+// pushes.
 enum { UNITS_SAID = 2 * LH_LEASES_MAX, CLAIMS_SAID = LH_SMALL_BYTES / LH_UNIT_WIRE_BYTES };
 
 static lh_err store_worker(struct ps_coordinator *c, struct ps_co_worker *w)

@@ -393,8 +393,8 @@ static const uint64_t NUMBERS_AHEAD = UINT64_C(1) << 20;
 static const uint64_t NUMBER_MOST = UINT64_C(1) << 62; // No run has so many plans.
 static const int64_t RAISED_EVERY = 60 * LH_SECOND;
 
-// The highest number that an owner's word counts for: near this store's own number, or near what
-// half of the shards say. So no server alone makes numbers run out.
+// The highest plan number that is believed from an owner: near this store's own number, or near the
+// numbers of half of the shards. So no single server can exhaust the numbers.
 static uint64_t number_bound(const struct ps_coordinator *c)
 {
     uint64_t said[LH_SHARDS_MAX], most = c->plan.number;
@@ -421,9 +421,9 @@ static bool some_log_is_above(const struct ps_coordinator *c)
     return false;
 }
 
-// Servers take no plan whose number is below their log's. A store that was lost, or is an older
-// copy, knows lower ones: its next plan goes above what the shards report. Each such plan is a
-// record in every log, so an owner that reports ever higher numbers causes one a minute.
+// Servers accept no plan with a number below their log's. A lost store, or an older copy of one,
+// has lower numbers, so its next plan's number is above the shards' reports. Each such plan is a
+// record in every log, so an owner that reports ever higher numbers causes at most one a minute.
 static bool is_below_the_logs(struct ps_coordinator *c)
 {
     uint64_t most = c->plan.number, bound;

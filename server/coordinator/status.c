@@ -285,8 +285,8 @@ bool ps_coordinator_over(const struct ps_coordinator *c)
     return c->plan.phase == LH_PHASE_END && ps_co_settled(c);
 }
 
-// A coordinator that was started again in a run hears from servers and workers within a second or
-// two. Until then what it tells of them is less than it was: who asks waits (deploy/ask/admin.c).
+// A restarted coordinator hears from servers and workers within a second or two. Until then its
+// status of them is incomplete, so callers wait (deploy/ask/admin.c).
 static bool hears(const struct ps_coordinator *c)
 {
     bool all = c->listener.ns - c->began_ns >= HEARS_NS || c->plan.phase == LH_PHASE_WAIT;

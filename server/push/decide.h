@@ -1,4 +1,4 @@
-// Decide: what becomes of a push. Pure functions of a shard's head; no I/O.
+// Decide: admits or refuses a push. Pure functions of a shard's head; no I/O.
 #ifndef PS_DECIDE_H
 #define PS_DECIDE_H
 

@@ -1,11 +1,11 @@
 // In sync: holds back answers until the standby has the records, with the setting `acknowledge:
 // replicated` (server/docs/0000-protocol.md#rule-21).
 //
-// alone     nobody stands by: what is durable here is answered and published.
-// catching  a standby is near: from here on answers wait for it too.
-// joining   it holds all that was ever answered: the coordinator is asked to note it.
-// in sync   noted: it may take over.
-// leaving   it was waited for too long: the coordinator is asked to strike it out. After a start
+// alone     there is no standby: durable records are answered and published.
+// catching  a standby has nearly caught up: answers now wait for it, too.
+// joining   it has all answered records: the coordinator is asked to record it as in sync.
+// in sync   the coordinator has recorded it: it may take over.
+// leaving   it did not confirm in time: the coordinator is asked to strike it out. After a start
 //           where nobody else can tell whether this log is the last, that is after
 //           wait_ns.
 //
@@ -307,9 +307,9 @@ lh_err ps_confirm_accept(struct ps_server *s, struct lh_call *call, const struct
 static const char NOTE[] = "acknowledges with a standby\n";
 
 // DIR/replicated marks a directory that once acknowledged with a standby, so the coordinator may
-// still have one noted, whatever the settings are now. A standby that the coordinator named at this
-// start is struck out before anything is acknowledged, even if this directory has no mark: an older
-// copy may predate that standby.
+// still have one recorded, even if the settings have changed. A standby that the coordinator named
+// at this start is struck out before anything is acknowledged, even if this directory has no mark:
+// an older copy may predate that standby.
 lh_err ps_insync_start(struct ps_server *s, bool noted)
 {
     char path[LH_PATH_BYTES];

@@ -26,8 +26,8 @@
 // still open that epoch at its old point. An answer to any later request settles that, because it
 // used up the earlier ticket (coordinator/owners/epochs.c).
 //
-// A state that an operator made the history (refold.h) continues unchanged under a new epoch,
-// whatever is stable or held by others above it.
+// A state that an operator chose as the history (refold.h) continues unchanged under a new epoch,
+// even if followers hold versions above it, or the stable point is above it.
 //
 // A crash before the installation starts over, under another epoch.
 #include <inttypes.h>

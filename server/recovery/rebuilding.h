@@ -27,7 +27,7 @@ struct ps_offer {
 struct ps_rebuild {
     struct ps_shard *shard;
     bool unreliable;  // the directory's own state is not trusted
-    bool anew;        // open an epoch, whatever the replica holds by then
+    bool anew;        // open an epoch regardless of the replica's version
     uint32_t unheard; // requests in a row without the coordinator's answer
     bool ready, told, stuck;
     uint64_t told_of; // the standby last logged as awaited; 0: none

@@ -42,7 +42,7 @@ LH_MUST lh_err ps_refold_done(struct ps_server *s);
 // ---- with the coordinator
 // Takes the order that an answer to a report names; NULL: none.
 void ps_refold_told(struct ps_server *s, const struct lh_refold_order *m);
-// Gives what the next report says; false: nothing. `out` borrows from the server.
+// Fills the next report's state of the order; false: there is none. `out` borrows from the server.
 bool ps_refold_report(const struct ps_server *s, struct lh_refold_state *out);
 
 void ps_refold_close(struct ps_server *s); // ends a check early

@@ -17,8 +17,8 @@
 // gaps. `durable` is the highest sequence known to be synced when the entry was written; a mark
 // repeats it when the log falls idle.
 //
-// Invariants: 1. Every start makes what survived durable, then opens a new generation in a new
-// segment; nothing is ever appended to a segment of an earlier start. 2. An entry at or below a
+// Invariants: 1. Every start makes the surviving entries durable, then opens a new generation in a
+// new segment; nothing is ever appended to a segment of an earlier start. 2. An entry at or below a
 // durable position that was written after it is never dropped: damage there stops the start, with
 // the place. 3. What stands above is a torn tail and is dropped; if bytes stood there, `torn` says
 // so, because they may have been acknowledged (server/docs/0000-protocol.md#rule-18). 4. A failed

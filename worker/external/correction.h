@@ -25,13 +25,13 @@ struct wk_correction_plan {
     enum wk_channel_kind kind;
     uint64_t count, bytes;
 };
-// Counts what the correction from base to view will hold, on all processors; count 0: they are
-// equal. A dense one is known after a part of the values. LH_ERR_CORRUPT: the trainer overwrote the
+// Counts the entries of the correction from base to view, on all processors; count 0: they are
+// equal. Stops early once the correction must be dense. LH_ERR_CORRUPT: the trainer overwrote the
 // base.
 LH_MUST lh_err wk_correction_plan(const struct wk_base *b, const struct wk_external_view *view,
                                   struct wk_correction_work *work, struct wk_correction_plan *out);
 // Writes the planned correction, plan->bytes, from the same base and view. LH_ERR_CORRUPT: the
-// trainer overwrote the base; what was written is no correction.
+// trainer overwrote the base, and the written bytes are invalid.
 LH_MUST lh_err wk_correction_write(const struct wk_base *b, const struct wk_external_view *view,
                                    const struct wk_correction_work *work,
                                    const struct wk_correction_plan *plan, uint8_t *to);

@@ -111,7 +111,7 @@ static bool names(const struct wk_worker *w, const struct lh_plan *plan)
 }
 
 // Finds a plan that names this worker private, with terms that more than half of the shards' logs
-// have: the owner of one writes what it likes into its own log. NULL: there is none.
+// have, because a malicious owner can write anything into its own log. NULL: there is none.
 static const struct lh_plan *agreed(const struct wk_worker *w)
 {
     const struct lh_plan *most = NULL;
@@ -150,7 +150,7 @@ lh_err wk_private_look(struct wk_worker *w, bool *may)
                                       "coordinator's settings say own data");
     if (!is) return LH_OK;
     if (!plan) {
-        // Once it was named it stays so: an operator who takes that back ends the worker.
+        // A worker that was named private stays so; if an operator revokes that, it ends.
         if (w->privacy.budget && most_deny(w))
             return lh_fail(LH_ERR_CONFIG, "the run does not take this region for private any more");
         if (w->started) say_waiting(w);

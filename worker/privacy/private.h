@@ -1,8 +1,8 @@
-// A private worker: which terms it takes part under, what it may still release, and what it says.
+// A private worker: the terms that it accepts, its remaining budget, and its reports.
 //
-// The settings of the worker say that its region is private, the PLAN says the terms. Without terms
-// that the settings accept nothing is cut; a plan that takes the worker for private, or not,
-// against its settings ends it.
+// The worker's settings say that its region is private; the PLAN has the terms. Without terms that
+// the settings accept, the worker takes no cut. If plan and settings disagree about whether the
+// worker is private, it ends.
 #ifndef WK_PRIVATE_H
 #define WK_PRIVATE_H
 
@@ -35,7 +35,7 @@ struct wk_private {
     uint64_t epsilon_at;
     double earlier; // epsilon of earlier runs on these records
     bool earlier_known;
-    // The last release: energy of its noise and of what it clipped, for whoever runs the region.
+    // Energies of the last release's noise and clipped delta, for the region's operator.
     double noise_energy, delta_energy;
 };
 

@@ -81,7 +81,7 @@ void wk_records_look(struct wk_worker *w)
         if (stable > r->stable) r->stable = stable;
         if (row && row->charged > r->trained) r->trained = row->charged; // another one charged
     }
-    // A loop beside the worker may have trained what is not pushed yet: reported.c knows.
+    // With an external loop there may be unpushed training, which reported.c knows.
     if (rests && !w->privacy.reported.open) r->stable = r->trained;
 }
 

@@ -1,8 +1,8 @@
 // The steps of a region that is private at record level (server/docs/0000-protocol.md#rule-34).
 //
-// The trainer draws records and adds noise by itself (worker/privacy/record_step.h). Here is what
-// its steps cost: each one that was trained counts, and a push is charged with all of them before
-// it can leave. What came back lies in the residual as any other push's mass, for it has its noise.
+// The trainer draws records and adds the noise (worker/privacy/record_step.h). This module charges
+// its steps: each trained step counts, and a push is charged with all of them before it can leave.
+// A refused push returns to the residual like any other, because its values have their noise.
 #ifndef WK_RECORDS_H
 #define WK_RECORDS_H
 
@@ -23,15 +23,15 @@ LH_MUST lh_err wk_records_open(struct wk_worker *w, const struct lh_privacy *p);
 // May another step be trained: within the terms' steps, and fewer than A beyond the stable point?
 bool wk_records_may(struct wk_worker *w);
 void wk_records_stepped(struct wk_worker *w);
-// Reads what log, outbox and stable point show. Before it `trained` and `stable` are not known.
+// Computes `trained` and `stable` from log, outbox and stable point. Call it before using them.
 void wk_records_look(struct wk_worker *w);
-// No step may be trained now, because of the budget or of the stable point: what there is, is cut.
+// True: budget or stable point allow no step now, so the existing progress must be cut.
 bool wk_records_stop(const struct wk_worker *w);
 // Only a later stable point lets another step be trained.
 bool wk_records_wait(const struct wk_worker *w);
 // The terms' steps are trained, and all of them pushed and decided.
 bool wk_records_are_spent(const struct wk_worker *w);
-// Fills what a private frame's header says: constants of the plan, and the total.
+// Fills the header of a private frame: constants of the plan, and the total.
 void wk_records_head(const struct wk_shard *s, uint64_t total, struct lh_frame *f);
 
 #endif

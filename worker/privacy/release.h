@@ -3,9 +3,9 @@
 //
 // A public fragment of progress and residual, which follows from the push's total
 // (kernels/fragment.h), is clipped to C / sqrt(shards) on a grid, noise is added, and the sum is
-// what is encoded. Nothing of the fragment stays in the residual: what clipping removed is dropped.
-// The noise is drawn ahead, on the compute lane, which has nothing else to do where a loop trains
-// beside the worker: before the shard's cut begins, so before the progress is looked at.
+// encoded. Nothing of the fragment stays in the residual: the clipped part is dropped. The compute
+// lane, which is idle with an external loop, draws the noise before the shard's cut begins, so
+// before it reads the progress.
 //
 // A push that was refused or fenced was released all the same. Its entry waits in the outbox
 // (WK_AGAIN) and is sealed again, the same payload and total under the next step, before anything
@@ -25,13 +25,13 @@ struct wk_shard;
 // The part of a shard that a private region has.
 struct wk_release {
     bool open;
-    bool begun;    // `used` is what file and log say, and its own cuts since
+    bool begun;    // `used` counts the file's and the log's total, and this life's cuts
     uint64_t used; // total of the last committed release
     struct lk_grid grid;
     struct lk_pool *pool;              // noise of the next release
     bool draws;                        // the compute lane fills the pool
     uint64_t count;                    // values of a fragment
-    float *values;                     // [count]; what is released
+    float *values;                     // [count]: the values to release
     double noise_energy, delta_energy; // encode lane: the last release's
 };
 
@@ -47,7 +47,7 @@ bool wk_release_may(struct wk_shard *s);
 bool wk_release_is_spent(const struct wk_shard *s);
 // The push that is to be sealed again next; NULL: none.
 struct wk_entry *wk_release_again(const struct wk_shard *s);
-// Fills what a private frame's header says: constants of the plan, and the total.
+// Fills the header of a private frame: constants of the plan, and the total.
 void wk_release_head(const struct wk_shard *s, uint64_t total, struct lh_frame *f);
 // Makes the payload of this total out of `values`, the progress with the residual; leaves zeros at
 // the fragment's places. Encode lane.

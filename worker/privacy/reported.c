@@ -1,7 +1,7 @@
 // A region whose loop is private by itself. See reported.h.
 //
-// Invariants: 1. a push's total is at least the steps of the record set up to its cut, whatever
-// died between: a life's steps follow those of all lives before it, lost ones included; 2. no
+// Invariants: 1. a push's total is at least the steps of the record set up to its cut, even after
+// crashes: a life's steps follow those of all lives before it, lost ones included; 2. no
 // push's total is above the terms' steps, nor more than A above the stable point; 3. nothing is
 // pushed of a life that reports no noise, or less than the terms; 4. the residual holds no step
 // that is not charged, unless all of the terms' steps are.
@@ -76,8 +76,8 @@ static void charge_done(void *arg)
         wk_changed(w);
 }
 
-// Charges what the loop has trained, and the next local steps, without waiting for a push: a
-// process that starts after a crash counts on from the file.
+// Charges the loop's trained steps and the next local steps without waiting for a push, so that a
+// process that starts after a crash can go on from the file's count.
 static void charge_seen(struct wk_worker *w)
 {
     struct wk_reported *r = &w->privacy.reported;

@@ -1,5 +1,5 @@
-// Outcome of a cut: its decision, taking back what was refused, a new incarnation, and when an
-// entry of the outbox may go (server/docs/0000-protocol.md#rule-6, #rule-7, #rule-10, #rule-12).
+// Outcome of a cut: its decision, the return of a refused push, a new incarnation, and the removal
+// of outbox entries (server/docs/0000-protocol.md#rule-6, #rule-7, #rule-10, #rule-12).
 #include "worker/push/outcome.h"
 
 #include <inttypes.h>
@@ -35,9 +35,9 @@ void wk_entry_lost(struct wk_shard *s, const char *why)
     if (o && o->lost) o->lost(o->arg, s->id, "outbox");
 }
 
-// Nothing could clear the snapshot of what the push sent, so after a power cut it would count
-// twice: no snapshot is better (server/docs/0000-protocol.md#rule-11). A start that follows finds
-// no trace of the push.
+// Removes a snapshot that still has the push's mass and can't be cleared of it: after a power cut
+// that mass would count twice (server/docs/0000-protocol.md#rule-11). A later start finds no trace
+// of the push.
 lh_err wk_snapshot_distrust(struct wk_shard *s, uint64_t incarnation, uint64_t step)
 {
     struct wk_slot snap = {0};
@@ -117,8 +117,8 @@ static lh_err commit_return(struct wk_change *c, const struct wk_entry *e)
     return wk_commit(c, false);
 }
 
-// The mass and the claims of a frame that is decided "not applied" go back, in one flip. A frame
-// whose file is damaged or gone is lost, and its units and tokens are not claimed by a later one:
+// Returns the mass and the claims of a frame that was decided "not applied", in one flip. If its
+// file is damaged or missing, the frame is lost: no later frame claims its units and tokens, and
 // they are leased and trained again.
 static lh_err give_back(struct wk_change *c, struct wk_entry *e)
 {
@@ -147,8 +147,8 @@ static lh_err give_back(struct wk_change *c, struct wk_entry *e)
     return LH_OK;
 }
 
-// A private region's push is released already: the next cut seals it again. One whose total the log
-// is above would be refused for ever.
+// A private region's push is already released: the next cut seals it again. If the log's total is
+// above the push's, it would always be refused, so it is given up.
 static lh_err return_release(struct wk_shard *s, struct wk_entry *e)
 {
     e->status = WK_AGAIN;
@@ -211,8 +211,8 @@ lh_err wk_entry_decided(struct wk_shard *s, struct wk_entry *e, bool admitted)
     return LH_OK;
 }
 
-// The run ended, and no record decided this push. If the run goes on, a server whose row does not
-// have it is therefore no older copy: the worker opens a new incarnation
+// Takes back a push that no record decided before the run ended. If the run goes on, a server
+// without this push in its row is not an older copy, so the worker opens a new incarnation
 // (server/docs/0000-protocol.md#rule-36).
 static lh_err take_back_at_end(struct wk_shard *s, struct wk_entry *e)
 {

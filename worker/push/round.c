@@ -1,8 +1,8 @@
-// The round: local steps, and what happens between two of them (DESIGN.md#section-5, #section-6).
+// The round: local steps, and the boundary between two of them (DESIGN.md#section-5, #section-6).
 //
-// At a boundary: records that were folded enter the view, shards whose H steps are over are cut
-// (staggered over the shards), and the next step starts. Nothing here waits for the network except
-// where the mode says so (BSP) or there is nothing left to train on.
+// At a boundary folded records enter the view, shards that have trained H steps are cut (staggered
+// over the shards), and the next step starts. A round waits for the network only in mode BSP, or
+// without data to train on.
 #include "worker/push/round.h"
 
 #include <math.h>
@@ -51,8 +51,8 @@ static uint32_t window_of(const struct wk_worker *w, uint64_t want, uint64_t tak
     return window;
 }
 
-// A number for the next draw, of which units the window has and how far each is trained: a life
-// that is resumed draws as the one before would have.
+// Seeds the next draw from the window's units and their trained tokens, so that a resumed life
+// draws like the one before.
 static uint64_t number_of(const struct wk_worker *w, uint32_t window, const uint64_t *taken)
 {
     enum { PRIME = 1000003 }; // more than the tokens of most units

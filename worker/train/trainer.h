@@ -24,11 +24,11 @@ struct wk_piece { // consecutive tokens of one unit of the run (common/format/un
 };
 
 struct wk_tensor_norms {             // Euclidean, of one tensor at one step
-    double weight, gradient, update; // after the step; before clipping; of what the step changed
+    double weight, gradient, update; // after the step; before clipping; of the change
 };
 
 struct wk_step_in {
-    const struct wk_piece *piece; // what to train on, in order; sums to the step's tokens
+    const struct wk_piece *piece; // data to train on, in order; sums to the step's tokens
     uint32_t pieces;
     float learning_rate;           // the schedule's
     uint64_t credited;             // tokens of the run so far: the clock of all schedules

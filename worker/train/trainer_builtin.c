@@ -373,7 +373,7 @@ static lh_err load(struct wk_trainer *t, struct lh_span bytes)
 
 // ---- life ---------------------------------------------------------------------------------------
 
-// A private region refuses whatever measures the gradient before its noise, or works on it
+// Refuses, for a private region, settings that measure the gradient before its noise, or compute it
 // elsewhere.
 static lh_err keep_private(struct wk_trainer *t, const struct wk_records_conf *conf)
 {
@@ -464,7 +464,7 @@ static lh_err check_manifest(const struct lh_manifest *m, const struct wk_params
     return same ? LH_OK : lh_fail(LH_ERR_MANIFEST, "its tensors are not those of its \"model\"");
 }
 
-// A device has the arrays; what other ranks tell of their parts is on the host.
+// Allocates host memory for the figures of other ranks; the device has the arrays.
 static lh_err allocate_beside(struct builtin *b)
 {
     const struct wk_builtin_conf *c = &b->conf;

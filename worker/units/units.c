@@ -1,5 +1,5 @@
-// Units: the queue of leased units, and what this worker has of each: begun, finished and not
-// claimed yet, kept for later, given back (server/docs/0000-protocol.md#rule-19).
+// Units: the queue of leased units and their states: begun, finished and not claimed yet, kept for
+// later, given back (server/docs/0000-protocol.md#rule-19).
 #include "worker/units/units.h"
 
 #include <inttypes.h>
@@ -14,8 +14,8 @@ static uint64_t units_of_run(const struct wk_worker *w)
     return w->epochs * w->conf.units->count;
 }
 
-// The unit's index in the queue, or w->queued. Looks from *at on and leaves it behind what it
-// found: lists of units mostly stand in the queue's order.
+// The unit's index in the queue, or w->queued. Searches from *at on and sets *at behind the found
+// unit, because lists of units are mostly in the queue's order.
 static uint32_t index_of(const struct wk_worker *w, uint64_t unit, uint32_t *at)
 {
     for (uint32_t i = 0; i < w->queued; i++) {
@@ -149,8 +149,8 @@ bool wk_units_any_here(const struct wk_worker *w)
     return false;
 }
 
-// Puts a unit behind all others, or, where it was begun, behind those that were: what is begun
-// stays with this worker, so it goes on before others are begun beside it.
+// Appends a unit to the queue; a begun one behind the other begun ones. Begun units stay with this
+// worker, so it finishes them before it begins others.
 static void enter(struct wk_worker *w, const struct wk_queued *q)
 {
     uint32_t at = q->done ? 0 : w->queued;
@@ -179,8 +179,8 @@ void wk_units_take(struct wk_worker *w, size_t n, const uint64_t *units)
     wk_units_announce(w);
 }
 
-// Without this a worker would train on to the end of what another one was faster with. A unit of
-// the step under way stays until that is over.
+// Drops credited units, which another worker has finished first. A unit of the current step stays
+// until the step is over.
 void wk_units_drop_credited(struct wk_worker *w)
 {
     struct wk_trainer *t = w->conf.trainer;
@@ -197,7 +197,7 @@ void wk_units_drop_credited(struct wk_worker *w)
 
 // ---------------------------------------------------------------- recall
 
-// A trainer beside the worker is gone: what it began, others may train from its start.
+// True: the external trainer is gone, so others may train its begun units from their start.
 static bool idle(const struct wk_worker *w)
 {
     return w->conf.beside && w->beside.state == WK_BESIDE_AWAY;
@@ -220,9 +220,9 @@ static bool kept_for_later(const struct wk_worker *w, uint64_t unit)
     return false;
 }
 
-// Gives back what is recalled, but what is begun or credited: the coordinator may hear of a credit
-// later than this worker, and would lease the unit again. What is not here at all was given back
-// before, by this life or an earlier one: it is said again.
+// Gives back recalled units except begun and credited ones: the coordinator may learn of a credit
+// later than this worker, and would lease the unit again. A unit that is not here was given back
+// before, by this life or an earlier one, so this is repeated.
 void wk_units_give_back(struct wk_worker *w, size_t n, const uint64_t *units)
 {
     struct wk_trainer *t = w->conf.trainer;
@@ -258,8 +258,8 @@ json_t *wk_units_status(const struct wk_worker *w)
 
 bool wk_units_drained(const struct wk_worker *w)
 {
-    // At level reported what came back is pushed with later steps or never: the residual may hold
-    // steps beyond the budget by then.
+    // At level reported, returned values are pushed with later steps or never, because the residual
+    // may hold steps beyond the budget.
     bool returns = w->conf.beside && !w->privacy.reported.open;
     bool trains = w->beside.state != WK_BESIDE_AWAY && !w->beside.over;
     if (w->phase < LH_PHASE_DRAIN || w->queued || w->stepping || trains) return false;
@@ -374,8 +374,8 @@ static bool is_damaged(const struct wk_worker *w, uint64_t data_unit)
     return false;
 }
 
-// Another region, whose copy may be whole, gets the unit, and this one none of that unit's later
-// epochs. One that can't be noted is leased again, and said again.
+// Gives the unit back, for a region with an intact copy. This region gets none of its later epochs.
+// If the list of damaged units is full, the unit may be leased here again and is given back again.
 void wk_units_damaged(struct wk_worker *w, uint64_t unit)
 {
     if (unit >= LH_UNITS_MAX || !wk_units_handed(w, unit)) return;
@@ -423,8 +423,8 @@ static uint64_t trained_in(const struct wk_shard *s, uint64_t unit)
     return 0;
 }
 
-// A unit goes on where the shard stands whose last cut is the oldest: what the others' pushes hold
-// beyond it is trained twice, but nothing that is credited is missing anywhere.
+// Resumes each unit at the position of the shard with the oldest cut. Tokens beyond it in the other
+// shards' pushes are trained twice, but no credited token is missing anywhere.
 void wk_units_resume(struct wk_worker *w)
 {
     const struct wk_slot *first = w->shard[0].slot.committed;

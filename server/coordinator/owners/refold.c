@@ -5,7 +5,8 @@
 // yes the order goes: it is durable, it names no standby in sync any more (a standby has the former
 // history), and each owner that hears it takes its shards back under a new epoch. The order is over
 // when every shard's owner has said that it did, or that it could not after all; then it is told as
-// such until the next one. An order of which no operator asks any more is forgotten before it goes.
+// such until the next one. An order that no operator asks about any more is forgotten before it
+// goes.
 //
 // Store: refold/order = number u64, over u8, worker u64, from u64, name of the worker, then per
 // shard: version u64, state u8.

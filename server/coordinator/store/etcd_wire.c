@@ -1,4 +1,4 @@
-// The way to the members of a real etcd, and what a setting says of it. See etcd.h.
+// Connections to the members of a real etcd, and the setting that names them. See etcd.h.
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

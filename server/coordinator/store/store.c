@@ -1,4 +1,4 @@
-// The coordinator's store: which changes a commit holds, and what a failed one takes back. Rules:
+// The coordinator's store: the changes of a commit, and the undo of a failed one. Rules:
 // store.h. Rows in memory: rows.h. Bytes at rest: medium.h.
 #include "server/coordinator/store.h"
 

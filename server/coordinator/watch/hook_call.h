@@ -12,13 +12,13 @@ struct ps_hook_call {
     const char *run;           // its name; borrowed
     struct ps_command command; // no words: none
     const char *url;           // borrowed; "": none
-    struct lh_hmac_key secret; // signs what is told; 0 bytes: it is not signed
+    struct lh_hmac_key secret; // signs the notice; 0 bytes: no signature
 };
 
 // LH_ERR_CONFIG: an URL that is none.
 LH_MUST lh_err ps_hook_check_url(const char *url);
-// Does ps_co_hook_conf.call, on the hook lane; `arg` is a struct ps_hook_call. Both are told where
-// both are set, and the change counts as told when both took it.
+// Does ps_co_hook_conf.call, on the hook lane; `arg` is a struct ps_hook_call. If both are
+// set, both are called, and the change is done when both succeeded.
 int64_t ps_hook_call(void *arg, const struct ps_co_notice *notice, const atomic_bool *stop,
                      struct ps_co_call_end *end);
 // Puts the end of a command into words. `bound_ms`: its limit.

@@ -24,7 +24,7 @@
 // 6. A drain's bound uses the rounds of progressing workers. A round counts at most RELATIVE times
 //    the median, so that no single report makes the bound long.
 //
-// 7. While the run is paused, nothing is judged: who was stalled before stays so.
+// 7. While the run is paused, progress is not judged: a stalled worker stays stalled.
 //
 // Nothing is stored: workers report about once a second. Events: worker.stalled, worker.failing,
 // worker.moves.

@@ -72,7 +72,7 @@ static void fill_head(const struct wk_shard *s, struct wk_cut *c)
     memcpy(f->job, w->conf.job, LH_JOB_BYTES);
     c->later = wk_bounds_apply(s, f);
     if (s->release.open) {
-        c->later = 0; // its headers say what the plan says
+        c->later = 0; // the plan sets the steps and tokens of its headers
         wk_release_head(s, c->again ? c->again->head.charged : s->release.used + 1, f);
     } else if (w->privacy.records.open) {
         c->later = 0;

@@ -2,7 +2,7 @@
 // and broadcasts from rank 0.
 //
 // A sum is taken in rank order, ((x0 + x1) + x2) + ..., element by element: the same ranks give the
-// same bits, whatever the timing. The partial sums travel from rank 0 to the last rank, the sums
+// same bits under any timing. The partial sums travel from rank 0 to the last rank, the sums
 // from there around to all others, both in segments that follow each other closely. So each
 // connection carries at most twice the array, as in the usual ring, which sums in a different order
 // in each of its parts.
