@@ -341,7 +341,9 @@ static void steps_are_those_that_trained(void **state_)
     beside_kill(play->b);
     until_state(WK_BESIDE_AWAY);
     beside_start(play->b);
-    cuts(5);
+    const struct wk_idle *idle = &play->l->worker->idle;
+    while (!idle->stepped || idle->lives < 2) life_run(play->l, LH_MS);
+    assert_true(idle->step_s.mean > 0); // by the look that saw the first steps
     play->b->stops_at = play->b->step + 7;
     for (int i = 0; i < 20000 && !play->l->worker->beside.over; i++) life_run(play->l, LH_MS);
     uint64_t passed = wk_external_step(play->l->worker->external);
@@ -521,11 +523,9 @@ static void a_loop_that_spoils_life_after_life_is_failing(void **state_)
 
 static void drain(bool undo, bool finish)
 {
-    struct lh_drain_request m = {.region = "", .worker = ""};
+    struct lh_drain_request m = {.undo = undo, .end = finish};
     struct ps_co_worker *named;
     m.region = m.worker = (char *)(uintptr_t) ""; // only read
-    m.undo = undo;
-    m.end = finish;
     assert_int_equal(ps_co_drain(play->l->rig->coordinator, &m, &named), LH_OK);
     rig_settle(play->l->rig);
 }

@@ -15,7 +15,8 @@
 //    of the host the trainer gets time to make a step.
 // 5. While the run is paused nothing is expected of it, and all times begin anew afterwards.
 // 6. The step time is measured over this life's steps except the first, which may include
-//    compiling.
+//    compiling. If one look finds several steps, all but one of them began and ended since the look
+//    before it.
 #include "worker/push/idle.h"
 
 #include "common/net/wire_member.h"
@@ -73,9 +74,12 @@ static uint64_t steps_of(const struct wk_worker *w)
 static void measure(struct wk_idle *i, uint64_t steps, int64_t now)
 {
     if (steps <= i->steps) return;
+    uint64_t made = steps - i->steps;
     if (i->stepped && i->could)
+        lh_estimate_take(&i->step_s, (double)(now - i->since_ns) / LH_SECOND / (double)made);
+    else if (made > 1)
         lh_estimate_take(&i->step_s,
-                         (double)(now - i->since_ns) / LH_SECOND / (double)(steps - i->steps));
+                         (double)(now - i->looked_ns) / LH_SECOND / (double)(made - 1));
     i->stepped = true;
 }
 
@@ -96,6 +100,7 @@ static void look_at_trainer(struct wk_worker *w, int64_t now)
     i->could = may;
     i->steps = steps;
     i->passed = passed;
+    i->looked_ns = now;
 }
 
 int64_t wk_idle_ns(const struct wk_worker *w)

@@ -17,6 +17,7 @@ struct wk_idle {
     uint64_t timer;            // the next look
     uint64_t steps, passed;    // trained steps and passed boundaries, as of the last look
     uint64_t lives;            // the external loop's life to which `step_s` belongs
+    int64_t looked_ns;         // on `clock`: the last look
     int64_t since_ns;          // on `clock`: the last step, or the last time no step was possible
     bool could;                // a step was possible at the last look
     bool stepped;              // it made a step in this life
