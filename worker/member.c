@@ -385,11 +385,13 @@ static uint64_t *list_units(const struct wk_worker *w, struct lh_lease_request *
     return out;
 }
 
-// A worker requests no units after its loop has left, and gives its units back. A loop that may
-// have outlived an earlier process of this worker keeps that process's units until it connects.
+// A worker requests no units once its loop has left or has begun to end. It gives back the units
+// that it has, and those that an answer under way leases to it. A loop that may have outlived an
+// earlier process of this worker keeps that process's units until it connects.
 static bool gives_all(const struct wk_worker *w)
 {
-    return w->conf.beside && w->beside.lives && w->beside.state == WK_BESIDE_AWAY;
+    const struct wk_beside *b = &w->beside;
+    return w->conf.beside && b->lives && (b->state == WK_BESIDE_AWAY || b->ending);
 }
 
 // Fills all figures that depend on the training and its times (privacy.telemetry).

@@ -343,7 +343,7 @@ static void steps_are_those_that_trained(void **state_)
     beside_start(play->b);
     const struct wk_idle *idle = &play->l->worker->idle;
     while (!idle->stepped || idle->lives < 2) life_run(play->l, LH_MS);
-    assert_true(idle->step_s.mean > 0); // by the look that saw the first steps
+    assert_true(idle->step_s.mean > 0);
     play->b->stops_at = play->b->step + 7;
     for (int i = 0; i < 20000 && !play->l->worker->beside.over; i++) life_run(play->l, LH_MS);
     uint64_t passed = wk_external_step(play->l->worker->external);

@@ -1,8 +1,11 @@
 // Claims and tokens that a trainer beside a worker left, and that no progress takes along, are
 // pushed by themselves, on the replica as it is then. On the view of the last correction, which
 // nothing renews while the trainer is away or waits, such a push would be stale for ever.
+// Units that are leased to a worker whose loop has ended by itself go to others.
+#include "server/coordinator/balance/lease.h"
 #include "tests/cores/life.h"
 #include "tests/cores/trainer.h"
+#include "tests/cores/words.h"
 #include "worker/push/commit.h"
 
 enum { STEP_MS = 20, OTHERS = 40 };
@@ -17,21 +20,29 @@ static void give_back(struct wk_shard *s)
     wk_change_free(&change);
 }
 
-static void what_is_left_over_is_pushed_on_the_replica(void **state)
+// A worker with a loop beside it, of which some cuts are committed.
+static struct life *begin(struct beside **loop)
 {
-    (void)state;
     struct life *l = life_begin(21, 1);
     life_rest(l);
     life_kill(l); // the built-in trainer's
     rig_boot_worker(l->rig, 1);
-    struct beside *b =
+    struct beside *b = *loop =
         beside_new(l->rig->world, l->rig->w[1].env, &l->rig->manifest, &l->rig->units, STEP_MS);
     l->beside = &b->conf;
     life_start(l);
     life_rest(l);
     beside_start(b);
-    struct wk_shard *s = &l->worker->shard[0];
     for (int i = 0; i < 60000 && l->worker->beside.cuts < 3; i++) life_run(l, LH_MS);
+    return l;
+}
+
+static void what_is_left_over_is_pushed_on_the_replica(void **state)
+{
+    (void)state;
+    struct beside *b;
+    struct life *l = begin(&b);
+    struct wk_shard *s = &l->worker->shard[0];
     beside_kill(b);
     for (int i = 0; i < 60000 && l->worker->beside.state != WK_BESIDE_AWAY; i++) life_run(l, LH_MS);
     life_rest(l);
@@ -59,9 +70,46 @@ static void what_is_left_over_is_pushed_on_the_replica(void **state)
     beside_free(b);
 }
 
+static uint32_t leased_to(const struct ps_coordinator *c, uint32_t worker)
+{
+    uint32_t n = 0;
+    for (uint64_t u = 0; u < c->units; u++) n += c->lease[u] == worker + 1;
+    return n;
+}
+
+// The answer that leased them came when the loop had ended: its worker never had them.
+static void units_of_a_loop_that_has_ended_go_to_others(void **state)
+{
+    (void)state;
+    struct beside *b;
+    struct life *l = begin(&b);
+    struct ps_coordinator *c = l->rig->coordinator;
+    uint32_t mine = ps_co_worker_index(c, l->worker->id);
+    c->conf.ride_out_ns = 300 * LH_SECOND;
+    b->stops_at = b->step + 7;
+    for (int i = 0; i < 20000 && !l->worker->beside.over; i++) life_run(l, LH_MS);
+    assert_true(l->worker->beside.over);
+    life_rest(l);
+    assert_int_equal(rig_join(l->rig, 0, 11, 0).granted, 1);
+    for (uint64_t u = 0; u < c->units; u++)
+        if (ps_co_may_lease_anew(c, u)) assert_int_equal(ps_co_lease_set(c, u, mine), LH_OK);
+    uint32_t leased = leased_to(c, mine);
+    assert_true(leased > 0);
+    const struct words other = {.want = 1, .units_per_s = 1, .batch_s = 0.1};
+    for (int i = 0; i < 30 && leased_to(c, mine) == leased; i++) {
+        (void)say(l->rig, 0, &other);
+        life_run(l, LH_SECOND);
+    }
+    assert_true(leased_to(c, mine) < leased);
+    beside_kill(b);
+    life_end(l);
+    beside_free(b);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(units_of_a_loop_that_has_ended_go_to_others),
         cmocka_unit_test(what_is_left_over_is_pushed_on_the_replica),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -78,8 +78,7 @@ static void measure(struct wk_idle *i, uint64_t steps, int64_t now)
     if (i->stepped && i->could)
         lh_estimate_take(&i->step_s, (double)(now - i->since_ns) / LH_SECOND / (double)made);
     else if (made > 1)
-        lh_estimate_take(&i->step_s,
-                         (double)(now - i->looked_ns) / LH_SECOND / (double)(made - 1));
+        lh_estimate_take(&i->step_s, (double)(now - i->looked_ns) / LH_SECOND / (double)(made - 1));
     i->stepped = true;
 }
 
