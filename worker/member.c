@@ -254,7 +254,7 @@ static void go_on(struct wk_worker *w)
         struct wk_shard *s = &w->shard[i];
         if (!s->ended || !s->end_asked || !goes_beyond(s)) continue;
         s->ended = w->told_done = false;
-        s->session.process = 0; // Greets anew: no row has what the end took back.
+        s->session.process = 0; // Greets again: no row has the pushes that the end took back.
         lh_logf(w->conf.log, LH_INFO, "shard.goes_on", "shard %u at version %" PRIu64, s->id,
                 s->replica.ledger.version);
         if (s->session.address[0]) w->hooks->address(s);
@@ -322,7 +322,7 @@ static void on_lease(void *self, lh_err err, const void *answer)
     // to be credited here. An answer to a full queue brings none and proves nothing.
     bool full = queued_before >= wk_units_wanted(w);
     w->leased_out = m->n_units < w->asked || (w->queued == queued_before && !full);
-    bool soon = w->returned_count || w->leave.asked != w->leave.returned; // somebody waits for them
+    bool soon = w->returned_count || w->leave.asked != w->leave.returned; // others wait for these
     again(w, soon ? 0 : w->conf.lease_ns);
     wk_changed(w);
 }

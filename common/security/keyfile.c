@@ -68,8 +68,8 @@ lh_err lh_keyfile_write(const char *path, enum lh_keyfile_kind kind, bool replac
     return sync_parent(path);
 }
 
-// Mode bits that open a secret to others. A program that does not run as root may read root's file
-// by its group: it can't own the file, and the group is how root gives it out (Kubernetes does).
+// Mode bits that a secret must not have. If a program does not run as root, root's file may be
+// readable by its group: Kubernetes hands out secrets so.
 static mode_t open_to_others(const struct stat *st)
 {
     return st->st_uid == 0 && geteuid() != 0 ? 037 : 077;

@@ -105,7 +105,8 @@ static void write_line(struct ps_coordinator *c, enum lh_level level, const char
         lh_logf(c->conf.log, level, event, "%s", text);
 }
 
-// This one's word may contradict another coordinator's, where that one may lead by now.
+// May this process answer? Another coordinator may lead by now and answer differently. False: the
+// request was refused.
 static bool speaks(const struct ps_coordinator *c, struct lh_request *rq)
 {
     if (!c->stopped && (!c->conf.leads || c->conf.leads(c->conf.leads_arg))) return true;

@@ -51,8 +51,7 @@ struct ps_co_conf {
     struct lh_peer self;
     const char *dir, *listen; // listen "": the caller accepts calls (ps_coordinator_at)
     struct ps_store *store;   // taken, on failure too; NULL: the file in `dir`
-    // May this process still speak for the run? Where another one may lead, nothing is answered.
-    // NULL: always.
+    // May this process still answer? It may not if another coordinator may lead. NULL: always.
     bool (*leads)(void *arg);
     void *leads_arg;
     uint8_t job[16];

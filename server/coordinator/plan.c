@@ -388,7 +388,7 @@ static LH_MUST lh_err declare_budget(struct ps_coordinator *c, bool *changed)
     return LH_OK;
 }
 
-// An owner's word for the number of its log's last plan counts up to this much above the others'.
+// A plan number that an owner reports is believed up to this much above the others'.
 static const uint64_t NUMBERS_AHEAD = UINT64_C(1) << 20;
 static const uint64_t NUMBER_MOST = UINT64_C(1) << 62; // No run has so many plans.
 static const int64_t RAISED_EVERY = 60 * LH_SECOND;

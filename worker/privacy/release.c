@@ -112,7 +112,7 @@ bool wk_release_may(struct wk_shard *s)
     if (!r->begun) begin(s);
     if (wk_release_again(s)) return true;
     const struct lh_row *row = lh_ledger_row(&s->replica.ledger, s->worker->id);
-    if (row && row->charged > r->used) r->used = row->charged; // somebody else charged: it shows
+    if (row && row->charged > r->used) r->used = row->charged; // another process charged more
     return r->used < terms_of(s)->steps && count_ahead(s) < terms_of(s)->ahead && is_drawn(s);
 }
 

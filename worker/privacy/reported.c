@@ -1,4 +1,4 @@
-// A region whose loop is private by itself. See reported.h.
+// A region whose loop makes its own steps private. See reported.h.
 //
 // Invariants: 1. a push's total is at least the steps of the record set up to its cut, even after
 // crashes: a life's steps follow those of all lives before it, lost ones included; 2. no

@@ -296,7 +296,7 @@ static bool left_over(const struct wk_shard *s)
            (alone && s->slot.committed->tokens);
 }
 
-// A private region's cut goes into a release or, once the budget is spent, only into the residual.
+// A private region's cut becomes a release; once the budget is spent, it only goes to the residual.
 // Otherwise it stays whole until the stable point advances.
 static lh_err take_private(struct wk_shard *s)
 {
@@ -304,7 +304,7 @@ static lh_err take_private(struct wk_shard *s)
     return wk_may_cut(s) && wk_release_may(s) ? wk_cut_start(s) : LH_OK;
 }
 
-// A cut of a loop that is private by itself goes into a push where its steps fit the budget.
+// A cut of a loop that makes its own steps private becomes a push if its steps fit the budget.
 static lh_err take_reported(struct wk_shard *s)
 {
     struct wk_worker *w = s->worker;

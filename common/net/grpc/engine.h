@@ -1,8 +1,7 @@
-// Blocking calls to an engine of somebody else's that speaks gRPC, such as etcd: one request, one
-// answer. For threads and lanes that may wait; the loop never calls it. One thread at a time uses
-// an engine.
+// Blocking calls to a foreign engine that speaks gRPC, such as etcd: one request, one answer. For
+// threads and lanes that may wait; the loop never calls it. One thread at a time uses an engine.
 //
-// This has nothing to do with our own peers' identities: TLS here is the engine's, with its own CA.
+// Our peers' identities play no role here: TLS is the engine's, with its own CA.
 #ifndef LH_COMMON_ENGINE_H
 #define LH_COMMON_ENGINE_H
 

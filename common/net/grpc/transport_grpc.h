@@ -97,9 +97,9 @@ typedef void (*lh_grpc_refused_fn)(void *self, const struct lh_peer *peer, const
                                    const char *text);
 void lh_transport_grpc_on_refused(struct lh_transport *t, lh_grpc_refused_fn refused, void *self);
 
-// A server's answers say which leader they are of (server/coordinator/store/lead.h), once this was
-// called; 0: of none. Of a coordinator, a client takes no answer that is of an earlier leader than
-// one that it had (server/docs/0000-protocol.md#rule-38).
+// Sets the leader's number (server/coordinator/store/lead.h) that this server adds to its answers;
+// 0: none. A client rejects a coordinator's answer with a lower number than one that it has seen
+// (server/docs/0000-protocol.md#rule-38).
 void lh_transport_grpc_leads(struct lh_transport *t, uint64_t number);
 
 // Bytes that TCP carried for this transport, TLS and retransmissions included, without IP and TCP

@@ -8,10 +8,11 @@
 //  2. gRPC retries nothing; worker/push/session.c retries pushes.
 //  3. After our certificates change, the next call gets a new channel; calls on the old one
 //     continue.
-//  4. Where a link has several addresses, a call that nobody answered, or that a server refused as
-//     unavailable, makes the next call try the next address.
-//  5. A coordinator's answer of an earlier leader than one that was heard is none: its call ends as
-//     one that nobody answered, before its message is delivered.
+//  4. If a link has several addresses, a call without an answer, or refused as unavailable, makes
+//     the next call try the next address.
+//  5. An answer of an earlier leader than one seen before is rejected: the call ends like one
+//  without
+//     an answer, before its message is delivered.
 //  6. An error's text names the dialled address and, for a certificate error, its owner and the
 //     reason. A broken connection is blamed on a certificate only if it received nothing.
 #include "common/net/grpc/transport_grpc_core.h"

@@ -31,7 +31,7 @@
 
 static const char KEY[] = "epoch/";
 enum { EPOCHS_MAX = 4096 }; // above the stable point, each beginning higher than the one before
-// A server's word for an epoch counts up to this much above the last one that is known.
+// An epoch that a server reports is believed up to this much above the last known one.
 static const uint64_t EPOCHS_AHEAD = UINT64_C(1) << 20;
 static const uint64_t NUMBER_MOST = UINT64_C(1) << 62; // above any epoch and version of a log
 

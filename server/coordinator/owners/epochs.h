@@ -11,8 +11,8 @@
 LH_MUST lh_err ps_co_open_epoch(struct ps_coordinator *c, uint32_t shard, uint64_t expect,
                                 const struct lh_point *open, uint64_t token, uint64_t from,
                                 bool below_stable, bool rewound, bool *opened);
-// Refuses an epoch or a version that no log can have reached. Nobody could begin an epoch above one
-// near 2^64, so a server that reports such a one would take the shard from all others for good.
+// Refuses an epoch or a version that no log can have reached. No epoch could begin above one near
+// 2^64, so a server that reports such a number would keep the shard for ever.
 LH_MUST lh_err ps_co_check_reach(const struct ps_coordinator *c, uint32_t shard, uint64_t epoch,
                                  uint64_t version);
 // Sets each shard's first ticket of this process; the listener must run.

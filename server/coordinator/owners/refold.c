@@ -194,7 +194,7 @@ static LH_MUST lh_err begin(struct ps_coordinator *c, const struct ps_co_refold 
     return LH_OK;
 }
 
-// REGION/NAME of the shard's server; its shard's number where it was not heard.
+// Gives REGION/NAME of the shard's server, or the shard's number if the server is unknown.
 static void name_server(const struct ps_coordinator *c, uint32_t shard, char out[PS_CO_SERVER_NAME])
 {
     const struct ps_co_shard *s = &c->shard[shard];

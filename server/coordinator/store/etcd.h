@@ -1,8 +1,8 @@
-// The few calls to etcd (v3) that the store and the leader's lease are made of.
+// The calls to etcd (v3) for the store and the leader's lease.
 //
-// One thread at a time uses a client; each call blocks. A call goes to one member; where that does
-// not answer, the next one is asked, until `patience_ns` has passed or the client is stopped. So a
-// request may be carried out more than once: every request here may be repeated.
+// One thread at a time uses a client; each call blocks. A call goes to one member; if that does not
+// answer, it goes to the next one, until `patience_ns` has passed or the client is stopped. So a
+// request may be carried out more than once, and every request here may be repeated.
 #ifndef PS_STORE_ETCD_H
 #define PS_STORE_ETCD_H
 
@@ -59,7 +59,7 @@ void ps_etcd_destroy(struct ps_etcd *e); // NULL is allowed
 void ps_etcd_stop(struct ps_etcd *e);
 void ps_etcd_wait(struct ps_etcd *e, int64_t ns);
 
-// A key that has to exist with this create_revision (0: that has to be absent) for a change.
+// A change happens only if this key has this create_revision (0: is absent).
 struct ps_etcd_fence {
     const char *key;
     int64_t created;

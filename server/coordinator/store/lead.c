@@ -3,8 +3,8 @@
 //  1. Only the thread calls etcd. The lock guards what status() reads of it.
 //  2. `until_ns` is counted from before the request that began or renewed the lease, so this clock
 //     ends before etcd's.
-//  3. A leader's key is made anew by each leader: no number is used twice, and a request of an
-//     earlier leader that arrives late is fenced off.
+//  3. Each leader creates the leader's key again, so no number is used twice, and a late request of
+//     an earlier leader is fenced off.
 #include "server/coordinator/store/lead.h"
 
 #include <inttypes.h>
@@ -138,7 +138,7 @@ static lh_err beat(void *arg)
                    PS_LEAD_TTL_S);
 }
 
-// The lease is tried first; the key then is ours, or somebody else's.
+// Tries the lease first; afterwards the key is ours, or another coordinator's.
 static LH_MUST lh_err take_key(struct ps_lead *l, const char *mine, struct lh_buf *value)
 {
     const struct ps_etcd_fence none = {l->key, 0};

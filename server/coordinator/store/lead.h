@@ -1,10 +1,10 @@
-// Leading: of the coordinators that are started on one etcd, one works; the others stand by.
+// Leading: of several coordinators on one etcd, one leads; the others stand by.
 //
-// A thread of its own waits until BASE/leader (coordinator/store/etcd_log.h) is free, puts it under
+// A separate thread waits until BASE/leader (coordinator/store/etcd_log.h) is free, puts it under
 // a lease of PS_LEAD_TTL_S, reads the store, and keeps the lease alive. The key's create_revision
 // is the leader's number: it rises with each leader, and is the fence of every commit. A leader
-// whose lease may have ended, by its own clock, stops by itself. So does one whose commit was
-// fenced off. Who stops so starts again in place, as a standby.
+// stops if its lease may have ended by its own clock, or if its commit was fenced off. It then
+// starts again in place, as a standby.
 #ifndef PS_STORE_LEAD_H
 #define PS_STORE_LEAD_H
 
@@ -34,7 +34,7 @@ LH_MUST lh_err ps_lead_start(const struct ps_lead_conf *conf, struct ps_lead **o
 // May this process still answer as the leader? Any thread.
 bool ps_lead_holds(const struct ps_lead *l);
 uint64_t ps_lead_number(const struct ps_lead *l); // this leader's, after leads()
-// Adds what operators see of it to a coordinator's status: {"leads", "leader": {"name", "address",
+// Adds its part of a coordinator's status: {"leads", "leader": {"name", "address",
 // "number"}, "store_away"}.
 LH_MUST lh_err ps_lead_status(struct ps_lead *l, json_t *status);
 // Gives the lead up and ends the thread, within seconds. Posted callbacks may still come, until the

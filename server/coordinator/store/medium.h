@@ -1,6 +1,6 @@
 // A medium keeps the store's commits: a log of them, and for a while a second one that will
 // replace it. Two implementations: file.c and etcd_log.c. The store (store.c) has the rows and
-// decides what a commit holds; a medium only keeps its bytes.
+// decides the content of a commit; a medium only stores its bytes.
 //
 // append(), next_*() and their arguments are write()'s: any thread, one call at a time, and they
 // may block. The other functions are the loop's, between two commits.
@@ -24,7 +24,7 @@ struct ps_replayed {
 struct ps_medium_ops {
     bool marks; // a commit without entries is to follow the last one
                 // (server/docs/0000-protocol.md#rule-18)
-    // Makes a commit durable after the last kept one. LH_ERR_DISK_FULL: it is not there.
+    // Makes a commit durable after the last kept one. LH_ERR_DISK_FULL: it was not written.
     lh_err (*append)(struct ps_medium *m, uint64_t number, struct lh_span bytes);
     // The next log: begins it; adds a commit of two parts; durably replaces the present one by it,
     // which a mark of that number ends; or drops it. LH_ERR_DISK_FULL, LH_ERR_NO_MEMORY: the

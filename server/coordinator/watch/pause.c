@@ -3,7 +3,7 @@
 // Row `pause` of the store, while the run is paused: since u64 (wall time in seconds), the name of
 // its author and the reason, each as u16 length and bytes.
 //
-// 1. The row is durable before anybody hears of it. The plan has the pause too, so every shard's
+// 1. The row is durable before the pause is announced. The plan has the pause too, so every shard's
 //    log has it, and a worker that the coordinator does not reach hears it with the log.
 // 2. A paused worker keeps what it holds. Nobody judges its progress (watch/stall.c), leases it
 //    more (grant.c), or gives its units up (watch/ending.c).
