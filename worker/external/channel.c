@@ -255,6 +255,7 @@ bool wk_channel_add(const struct wk_channel_correction *r, uint64_t k, uint64_t 
 {
     if (r->kind == WK_CHANNEL_DENSE) {
         const float *restrict value = r->value + from;
+#pragma omp simd
         for (uint64_t i = 0; i < n; i++) to[i] += value[i];
         return true;
     }

@@ -92,6 +92,7 @@ static uint64_t subtract(struct making *m, uint64_t k, float *out)
         lk_view_of(theta, v->kappa, v->residual + from, view, n);
         theta = view;
     }
+#pragma omp simd reduction(+ : count)
     for (uint64_t i = 0; i < n; i++) {
         out[i] = theta[i] - out[i];
         count += out[i] != 0;

@@ -311,7 +311,11 @@ lh_err wk_external_delta(struct wk_external *x, uint32_t part, uint64_t from, ui
         uint64_t stop = (from / WK_CHANNEL_CHUNK + 1) * WK_CHANNEL_CHUNK;
         if (stop > end) stop = end;
         LH_TRY(wk_base_read(&base, from, stop - from, out));
-        for (; from < stop; from++, out++) *out -= cut[from];
+        const float *restrict its = cut + from;
+#pragma omp simd
+        for (uint64_t i = 0; i < stop - from; i++) out[i] -= its[i];
+        out += stop - from;
+        from = stop;
     }
     return LH_OK;
 }
