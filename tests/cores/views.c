@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/net/mem/transport_mem_core.h"
 #include "tests/cores/life.h"
 #include "worker/push/view.h"
 
@@ -14,6 +15,7 @@ static struct {
     unsigned renewals, cuts;
     unsigned renewed[RIG_SHARDS]; // renewals by shard
     bool dense, sparse;           // some renewal was
+    uint32_t cut[2];              // the shards that were cut last, by turns
 } look;
 
 static struct wk_shard *shard_at(uint64_t first)
@@ -62,7 +64,7 @@ static void copy(struct wk_trainer *t, uint64_t first, uint64_t values, float *s
     assert_false(s->worker->stepping);
     assert_ptr_equal(slot, s->state->slot[(s->state->number + 1) % 2]);
     look.own->copy(t, first, values, slot);
-    look.cuts++;
+    look.cut[look.cuts++ % 2] = s->id;
 }
 
 static struct wk_trainer_ops noting;
@@ -294,9 +296,44 @@ static void a_cut_that_finds_no_room_changes_nothing(void **state)
     life_end(l);
 }
 
+// ---------------------------------------------------------------- which shard is cut first
+
+// Until both shards were cut at a boundary once more, with so long trips to their servers.
+static void cut_both(struct life *l, int64_t first_ns, int64_t second_ns)
+{
+    const int64_t trip[] = {first_ns, second_ns};
+    l->worker->bsp = true;
+    for (unsigned i = 0, until = look.cuts + 2; i < TURNS && look.cuts < until; i++) {
+        for (uint32_t k = 0; k < 2; k++) {
+            struct wk_shard *s = &l->worker->shard[k];
+            s->replica.ledger.plan.mode = LH_MODE_BSP;
+            ((struct mem_link *)s->session.link)->trip = (struct lh_trip){.mean_ns = trip[k]};
+        }
+        life_run(l, LH_MS);
+    }
+    assert_int_equal(look.cuts % 2, 0);
+}
+
+static void the_shard_of_a_far_server_is_cut_first(void **state)
+{
+    (void)state;
+    struct life *l = life_begin(3, 2);
+    look_on(l);
+    for (int turn = 0; turn < 3; turn++) {
+        cut_both(l, LH_MS, 100 * LH_MS);
+        assert_int_equal(look.cut[0], 1);
+        cut_both(l, 100 * LH_MS, LH_MS);
+        assert_int_equal(look.cut[0], 0);
+        cut_both(l, 100 * LH_MS, 90 * LH_MS); // about as far: in their order
+        assert_int_equal(look.cut[0], 0);
+    }
+    life_end(l);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_shard_of_a_far_server_is_cut_first),
         cmocka_unit_test(renewals_keep_progress),
         cmocka_unit_test(a_view_is_made_while_training_goes_on),
         cmocka_unit_test(a_view_of_an_older_replica_is_not_given),

@@ -172,16 +172,32 @@ static bool lags(const struct wk_worker *w, const struct wk_shard *s)
     return false;
 }
 
+static lh_err cut_if_due(struct wk_worker *w, struct wk_shard *s, bool together)
+{
+    bool due = w->bsp && !staggered(s) ? together : cut_due(w, s);
+    if (s->ended || !wk_may_cut(s) || !(due || (w->bsp && lags(w, s)))) return LH_OK;
+    s->progress.in_turn = is_its_turn(w, s);
+    return wk_cut_start(s);
+}
+
+static int64_t trip_ns(const struct wk_shard *s)
+{
+    return s->session.link ? lh_link_trip(s->session.link).mean_ns : 0;
+}
+
+// Shards that are cut together are encoded and written one after another. Those whose servers are
+// far away come first: the others' pushes have less way to go.
 static lh_err cut_all(struct wk_worker *w)
 {
     bool together = cut_together(w);
-    for (uint32_t i = 0; i < w->shards; i++) {
-        struct wk_shard *s = &w->shard[i];
-        bool due = w->bsp && !staggered(s) ? together : cut_due(w, s);
-        if (s->ended || !wk_may_cut(s) || !(due || (w->bsp && lags(w, s)))) continue;
-        s->progress.in_turn = is_its_turn(w, s);
-        LH_TRY(wk_cut_start(s));
-    }
+    int64_t longest = 0;
+    for (uint32_t i = 0; together && i < w->shards; i++)
+        if (trip_ns(&w->shard[i]) > longest) longest = trip_ns(&w->shard[i]);
+    for (int near = 0; near < 2; near++)
+        for (uint32_t i = 0; i < w->shards; i++) {
+            bool is_near = longest && trip_ns(&w->shard[i]) < longest / 2;
+            if (is_near == near) LH_TRY(cut_if_due(w, &w->shard[i], together));
+        }
     return LH_OK;
 }
 
