@@ -4,7 +4,8 @@
 Three regions in emulated namespaces, real programs, a synthetic trainer (`trainer.kind`), pushes
 of 64 of 4096 values as signs. One exchange: every region cuts at the same time, its push is
 durably answered, and every region has folded the records of all three. That is a round of BSP, so
-the times are taken there, from the first cut to the last fold, out of the logs of the workers;
+the times are taken there, from the first cut to the last fold, out of the logs of the workers,
+and so are those of its stages, beside what the link itself takes of them (stages.py);
 what training waits for is taken from an asynchronous run. Another one, at 10 million parameters, is
 drilled (bench/kills.py): a worker, then a server, is killed with -9 while a push of it or to it is
 under way, and `longhaul up` starts it again. Needs root and /dev/net/tun, and 10 GB of memory for
@@ -21,6 +22,7 @@ sys.path.insert(0, HERE)
 import kills  # noqa: E402
 import live  # noqa: E402
 import report  # noqa: E402
+import stages  # noqa: E402
 
 WARM_UP, ROUNDS = 2, 10
 REGIONS = ("asia", "europe", "america")
@@ -42,7 +44,11 @@ servers:
   - {{name: s2, region: america, shards: [2]}}
 regions: {{asia: {{}}, europe: {{}}, america: {{}}}}
 link: {{rtt_ms: {rtt}, mbit: {mbit}}}
-server: {{coordinator.h_base: 1, update.mode: {mode}, checkpoint.every_versions: off}}
+server:
+  coordinator.h_base: 1
+  update.mode: {mode}
+  checkpoint.every_versions: off
+  log: {{level: debug, format: json}}
 worker:
   codec: {{name: topk-sign, density: 0.015625}}
   trainer: {{kind: synthetic, learning_rate: 0.001, batch: 4}}
@@ -88,6 +94,9 @@ def measure(out, tool, folder, size, link, rounds):
     ceiling = (up + down) * 8 / (mbit * 1e6) + rtt / 1e3
     out.row(f"{name}.seconds", "s", seconds, "the same bytes one after the other, and one trip",
             ceiling)
+    places = [(f"s{i}", region) for i, region in enumerate(REGIONS)]
+    for stage, (took, link) in stages.measure(bsp, places, rtt, mbit).items():
+        out.row(f"{name}.stage.{stage}_s", "s", took, "what the link takes of it", link)
     out.row(f"{name}.bytes_per_region", "B", [m / n for m, n in zip(moved, done)])
     ends = [free.status(f"{region}-0") for region in REGIONS]
     out.row(f"{name}.cpu_s", "s", [end["cpu_s"] / n for end, n in zip(ends, done)])

@@ -17,7 +17,8 @@ cd "$(dirname "$0")/.."
 names() { # each has a program bench_NAME, or is a script over the whole product
     find bench -maxdepth 1 -name '*.py' ! -name report.py ! -name live.py ! -name '*_torch.py' \
         ! -name page.py ! -name 'section*.py' ! -name picture.py ! -name front.py \
-        ! -name peers.py ! -name learned.py ! -name kills.py ! -name turns.py -printf '%f\n' |
+        ! -name peers.py ! -name learned.py ! -name kills.py ! -name turns.py \
+        ! -name stages.py -printf '%f\n' |
         sed 's/\.py$//'
     find bench -maxdepth 1 -name '*.c' ! -name report.c ! -name device.c ! -name pusher.c \
         ! -name 'limits_*.c' \

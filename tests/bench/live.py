@@ -15,6 +15,8 @@ ROUND = "round.tiny.90ms-1gbit."
 ROWS = {  # what must be there, and above what
     "round": {ROUND + "seconds": 0.09, ROUND + "bytes_per_region": 1000, ROUND + "cpu_s": 0,
               ROUND + "stall_s": -1, ROUND + "peak_bytes": 1e6,
+              ROUND + "stage.encode_s": -1, ROUND + "stage.to_server_s": 0.045,
+              ROUND + "stage.to_follower_s": 0.045, ROUND + "stage.whole_s": 0.09,
               "round.tiny.kill-worker.others_stall_s": -1, "round.tiny.kill-worker.back_s": 0.1,
               "round.tiny.kill-worker.others_longest_round_s": 0.29,
               "round.tiny.kill-server.stall_s": -1, "round.tiny.kill-server.back_s": 0.1,

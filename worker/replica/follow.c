@@ -150,7 +150,12 @@ static lh_err take_record(struct wk_shard *s, struct lh_record *r)
     s->stream.tries = 0;
     lh_logf(w->conf.log, LH_DEBUG, "record.folded", "shard %u: version %" PRIu64 " kind %u", s->id,
             r->version, r->kind);
-    if (own) wk_outbox_folded(&s->outbox, own, r->version, r->epoch);
+    if (own) {
+        lh_logf(w->conf.log, LH_DEBUG, "push.folded", "shard %u: %llx/%llu is version %" PRIu64,
+                s->id, (unsigned long long)own->head.incarnation.number,
+                (unsigned long long)own->head.step, r->version);
+        wk_outbox_folded(&s->outbox, own, r->version, r->epoch);
+    }
     const struct lh_ledger *l = &s->replica.ledger;
     if (r->kind == LH_PLAN) wk_note_mode(s->worker);
     if (r->kind == LH_PLAN && l->plan.phase == LH_PHASE_END) return wk_follow_ended(s);

@@ -79,6 +79,8 @@ static void encoded(void *arg)
         cut_done(c);
         return;
     }
+    lh_logf(w->conf.log, LH_DEBUG, "push.encoded", "shard %u: %llx/%llu", c->shard->id,
+            (unsigned long long)c->head.incarnation.number, (unsigned long long)c->head.step);
     lh_slow_begin(&c->shard->disk.slow, lh_now(w->conf.env));
     w->conf.env->ops->work(w->conf.env, LH_LANE_DISK, commit_job, cut_done, c);
 }
