@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/app/status.h"
 #include "common/format/manifest_pace.h"
 #include "common/net/grpc/transport_grpc.h"
 #include "server/audit.h"
@@ -150,9 +151,11 @@ static const char *environment(const char *name)
     return getenv(name);
 }
 
-static json_t *store_status(void *arg)
+static void tell(void *arg, json_t *status)
 {
-    return ps_uploader_status(((struct ps_node *)arg)->uploader);
+    const struct ps_node *n = arg;
+    lh_status_tell(n->program, status);
+    if (n->uploader) json_object_set_new(status, "store", ps_uploader_status(n->uploader));
 }
 
 static LH_MUST lh_err start_uploader(struct ps_node *n)
@@ -235,8 +238,8 @@ static LH_MUST lh_err start_server(struct ps_node *n)
         .below_stable = s->rebuild.below_stable,
         .units = n->given_units.count ? &n->given_units : NULL,
         .units_dir = s->node.data.dir,
-        .store_status = n->uploader ? store_status : NULL,
-        .store_status_arg = n,
+        .tell = tell,
+        .tell_arg = n,
         .grace_ns = s->rebuild.grace_s * LH_SECOND,
         .voices = (uint32_t)s->rebuild.voices,
         .fatal = fatal,

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/app/status.h"
 #include "common/net/grpc/transport_grpc.h"
 #include "server/node_parts.h"
 #include "server/privacy.h"
@@ -45,6 +46,11 @@ static bool region_data(void *arg, const char *region, enum lh_data *out)
 static uint32_t epochs_of(const struct ps_settings *s)
 {
     return s->node.run.epochs ? (uint32_t)s->node.run.epochs : 1;
+}
+
+static void tell(void *arg, json_t *status)
+{
+    lh_status_tell(arg, status);
 }
 
 static LH_MUST lh_err load_units(struct ps_node *n)
@@ -166,6 +172,8 @@ static LH_MUST lh_err start_coordinator(struct ps_node *n, struct ps_store *stor
         .rules = &n->rules,
         .machine = tell_machine,
         .machine_arg = n,
+        .tell = tell,
+        .tell_arg = n->program,
         .data = ps_settings_data(s, ""),
         .region_data = region_data,
         .region_data_arg = (void *)(uintptr_t)s, // only read

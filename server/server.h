@@ -19,6 +19,7 @@ struct lh_signer;
 struct lh_trusted;
 struct lh_units;
 struct ps_server;
+struct json_t;
 
 struct ps_conf {
     struct lh_env *env;
@@ -79,9 +80,10 @@ struct ps_conf {
     // get from here; NULL: it gives none. Borrows.
     const struct lh_units *units;
     const char *units_dir;
-    // Tells of the store of checkpoints for the status (state/uploader.h); NULL: there is none.
-    struct json_t *(*store_status)(void *arg);
-    void *store_status_arg;
+    // Adds the process's facts and the store of checkpoints (state/uploader.h) to the status. May
+    // be NULL.
+    void (*tell)(void *arg, struct json_t *status);
+    void *tell_arg;
     // Tests look on: every durable record as it is folded, also at a start. NULL: nobody does.
     void (*folded)(void *arg, uint32_t shard, const struct lh_record *r);
     void *folded_arg;

@@ -130,8 +130,7 @@ lh_err ps_server_status(struct ps_server *s, struct lh_buf *out)
     json_object_set_new(root, "ready",
                         json_boolean(s->phase == PS_SERVING || s->phase == PS_STANDBY));
     json_object_set_new(root, "seconds", span_status(s));
-    if (s->conf.store_status)
-        json_object_set_new(root, "store", s->conf.store_status(s->conf.store_status_arg));
+    if (root && s->conf.tell) s->conf.tell(s->conf.tell_arg, root);
     json_t *gives = ps_give_status(s);
     if (root && gives) json_object_set_new(root, "gives", gives);
     return lh_json_give(root, out);

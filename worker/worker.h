@@ -169,6 +169,7 @@ struct wk_beside {
     bool ending;       // its loop is over
     bool over;         // its loop is over, and all its training is committed
     bool draining;     // it was told to end
+    const char *exit;  // how its last life ended: left, lost; NULL: none did
     bool final;        // it was given the final parameters
     bool leases;       // it asked for units; else it has data of its own
     bool tells_loss;   // it reported a loss

@@ -23,6 +23,10 @@ const struct lh_metric lh_metrics[] = {
      "Time of the last status of the program's loop, in seconds since 1970"},
     {"longhaul_ready", LH_GAUGE, P, "swc", "ready", "", 1,
      "1 once recovery is over and the process does its work"},
+    {"longhaul_last_exit", LH_STATE, P, "swc", "", "reason=last_exit", 1,
+     "How the process' life before this one ended: signal (asked to end), ended (the run was "
+     "over), "
+     "killed (a crash, kill -9 or a power cut), the name of an error, or none"},
     {"longhaul_cpu_seconds_total", LH_COUNTER, P, "swc", "cpu_s", "", 1, "Processor time"},
     {"longhaul_memory_peak_bytes", LH_GAUGE, P, "swc", "peak_bytes", "", 1,
      "Peak of resident memory"},
@@ -90,6 +94,9 @@ const struct lh_metric lh_metrics[] = {
     {"longhaul_loss", LH_GAUGE, D, "w", "loss", "", 1, "Training loss, nats a token"},
     {"longhaul_loop_metric", LH_GAUGE, D, "w", "trainer.metrics", "", 1,
      "Figures that the loop reported with run.report(), by name"},
+    {"longhaul_loop_last_exit", LH_STATE, P, "w", "trainer", "reason=last_exit", 1,
+     "How the last life of the training loop beside the worker ended: left (in order), lost, or "
+     "none"},
     {"longhaul_learning_rate", LH_GAUGE, P, "w", "learning_rate", "", 1,
      "Learning rate of the run's schedule"},
     {"longhaul_local_steps", LH_GAUGE, P, "w", "h", "", 1, "H: local steps between two pushes"},

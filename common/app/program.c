@@ -299,6 +299,7 @@ static LH_MUST lh_err open_parts(struct lh_program *p)
     LH_TRY(who_am_i(p));
     LH_TRY(open_log(p));
     LH_TRY(take_dir(p));
+    lh_status_last_exit(p);
     lh_logf(p->log, LH_INFO, "program.begin", "longhaul-%s %s, process %d", p->app->table->kind,
             LH_VERSION, (int)getpid()); // the first line of a life, for `longhaul events`
     LH_TRY(load_keys(p));

@@ -11,7 +11,8 @@
 // DIR/status.json is the application's object plus "pid", "time_s" (since 1970), "up_s", "version",
 // "disk_free_bytes", "certificate_expires_s", "http" (address of its HTTP server, if it has one),
 // "wire_up_bytes", "wire_down_bytes" (of this process's sockets), "peak_bytes" (of memory), "cpu_s"
-// and "loop_longest_ms" (the longest time that one function kept the loop since the last status).
+// "loop_longest_ms" (the longest time that one function kept the loop since the last status),
+// "last_exit" (how the life before this one ended) and, in the last status of a life, "exit".
 // The file is replaced as a whole and not synced: only a running process's status matters.
 #ifndef LH_COMMON_PROGRAM_H
 #define LH_COMMON_PROGRAM_H
@@ -80,6 +81,7 @@ struct lh_program {
     int64_t leave_by; // 0: no signal came
     int lanes_busy;
     bool ended, asked;          // asked: a signal asked for the end
+    char last_exit[32];         // how the life before this one ended (status.h)
     bool watchdog, told_ready;  // the manager wants WATCHDOG=1; it was sent READY=1 (notify.h)
     struct lh_buf status, last; // texts of status.json: being written; at the loop's end
     bool status_writing;        // a write is on its lane

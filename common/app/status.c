@@ -46,9 +46,11 @@ static double cpu_s(void)
 
 // Free disk space and the certificate's expiry, as the status lane read them for the previous
 // status: reading them here could block the loop on a hanging disk.
-static void tell_limits(const struct lh_program *p, json_t *out)
+void lh_status_tell(const struct lh_program *p, json_t *out)
 {
     int64_t now = p->env->ops->wall_s(p->env);
+    json_object_set_new(out, "version", json_string(LH_VERSION));
+    json_object_set_new(out, "time_s", json_integer((json_int_t)now));
     if (p->limits.looked_s)
         json_object_set_new(out, "disk_free_bytes", json_integer((json_int_t)p->limits.disk_free));
     json_object_set_new(out, "certificate_expires_s",
@@ -68,19 +70,51 @@ static void look_at_limits(struct lh_program *p)
         p->limits.next_ends_s = info.not_after;
 }
 
+static const char *exit_of(const struct lh_program *p)
+{
+    return p->result ? lh_err_name(p->result) : p->asked ? "signal" : "ended";
+}
+
+// An error's name, or one of ours: a label of a metric takes no other text from a file.
+static bool is_exit(const char *text)
+{
+    bool known = !strcmp(text, "signal") || !strcmp(text, "ended");
+    for (int i = LH_OK + 1; i < LH_ERR_COUNT && !known; i++)
+        known = !strcmp(text, lh_err_name((lh_err)i));
+    return known;
+}
+
+void lh_status_last_exit(struct lh_program *p)
+{
+    char path[LH_PATH_BYTES];
+    struct lh_buf json = lh_buf(STATUS_BYTES);
+    const char *last = "none";
+    json_t *root = NULL;
+    if (!lh_path(path, sizeof path, p->node->dir, "status.json") &&
+        !lh_file_load(p->env, path, &json)) {
+        root = json_loadb((const char *)json.data, json.len, 0, NULL);
+        const char *is = json_string_value(json_object_get(root, "exit"));
+        last = is && is_exit(is) ? is : "killed";
+    }
+    snprintf(p->last_exit, sizeof p->last_exit, "%s", last);
+    json_decref(root);
+    lh_buf_free(&json);
+}
+
 static LH_MUST lh_err with_process(struct lh_program *p, struct lh_buf *json)
 {
     struct lh_wire_bytes wire = {0};
     lh_transport_grpc_wire_bytes(p->transport, &wire);
     json_t *root = json_loadb((const char *)json->data, json->len, 0, NULL);
     json_t *mine =
-        json_pack("{s:i s:I s:f s:I s:I s:I s:f s:f s:s}", "pid", (int)getpid(), "time_s",
-                  (json_int_t)p->env->ops->wall_s(p->env), "up_s",
+        json_pack("{s:i s:f s:I s:I s:I s:f s:f}", "pid", (int)getpid(), "up_s",
                   (double)(lh_now(p->env) - p->started_ns) / (double)LH_SECOND, "wire_up_bytes",
                   (json_int_t)wire.sent, "wire_down_bytes", (json_int_t)wire.received, "peak_bytes",
                   (json_int_t)peak_bytes(p), "cpu_s", cpu_s(), "loop_longest_ms",
-                  (double)lh_env_real_longest_ns(p->env) / 1e6, "version", LH_VERSION);
-    tell_limits(p, mine);
+                  (double)lh_env_real_longest_ns(p->env) / 1e6);
+    lh_status_tell(p, mine);
+    json_object_set_new(mine, "last_exit", json_string(p->last_exit));
+    if (p->ended) json_object_set_new(mine, "exit", json_string(exit_of(p)));
     bool merged = root && mine && json_object_update(root, mine) == 0;
     if (!p->told_ready && json_is_true(json_object_get(root, "ready")))
         p->told_ready = lh_notify("READY=1");

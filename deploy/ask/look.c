@@ -251,7 +251,7 @@ json_t *dp_look_merge(const json_t *status, const json_t *servers, const json_t 
 
 // ---------------------------------------------------------------- ask
 
-static json_t *ask_servers(struct dp_admin *a, const json_t *status)
+json_t *dp_look_servers(struct dp_admin *a, const json_t *status)
 {
     json_t *servers = json_object(), *shard, *said;
     size_t i;
@@ -265,7 +265,7 @@ static json_t *ask_servers(struct dp_admin *a, const json_t *status)
     return servers;
 }
 
-static json_t *read_files(const struct dp_admin *a, const json_t *status)
+json_t *dp_look_files(const struct dp_admin *a, const json_t *status)
 {
     json_t *files = json_object(), *w;
     size_t i;
@@ -288,7 +288,7 @@ lh_err dp_look(struct dp_admin *a, json_t **out)
     json_t *status;
     *out = NULL;
     LH_TRY(dp_admin_status(a, &status));
-    json_t *servers = ask_servers(a, status), *files = read_files(a, status);
+    json_t *servers = dp_look_servers(a, status), *files = dp_look_files(a, status);
     *out = dp_look_merge(status, servers, files);
     json_decref(servers);
     json_decref(files);

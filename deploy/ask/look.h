@@ -21,6 +21,12 @@
 // status.json. A new reference; NULL: no memory.
 json_t *dp_look_merge(const json_t *status, const json_t *servers, const json_t *files);
 
+// The status of each server that the coordinator's status names, by address; null: it does not
+// answer. A new reference.
+json_t *dp_look_servers(struct dp_admin *a, const json_t *status);
+// Each worker's status.json by its name, where a->dir has one. A new reference.
+json_t *dp_look_files(const struct dp_admin *a, const json_t *status);
+
 // Queries all three. A server or file that does not answer leaves its fields out.
 LH_MUST lh_err dp_look(struct dp_admin *a, json_t **out);
 

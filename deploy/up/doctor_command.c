@@ -1,9 +1,13 @@
-// longhaul doctor: does this machine have all that a run, or one of its nodes, needs?
+// longhaul doctor: does this machine have all that a run, or one of its nodes, needs? And does a
+// run that goes on have what it needs?
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
+#include "deploy/ask/look.h"
 #include "deploy/tool/commands.h"
 #include "deploy/tool/config.h"
+#include "deploy/up/doctor_run.h"
 #include "deploy/up/up_check.h"
 
 static LH_MUST lh_err topology(struct dp_check *c, const char *file, const char *dir,
@@ -34,30 +38,57 @@ static LH_MUST lh_err node(struct dp_check *c, bool worker, const char *file)
     return err;
 }
 
+static LH_MUST lh_err running(struct dp_check *c, struct dp_admin *a)
+{
+    json_t *status = NULL;
+    lh_err err = dp_admin_open(a);
+    if (!err) err = dp_admin_status(a, &status);
+    if (!err) {
+        json_t *servers = dp_look_servers(a, status), *files = dp_look_files(a, status);
+        dp_check_run(c, status, servers, files, (int64_t)time(NULL));
+        json_decref(servers);
+        json_decref(files);
+    }
+    json_decref(status);
+    dp_admin_close(a);
+    return err;
+}
+
 static LH_MUST lh_err run(int argc, char **argv, struct dp_check *c)
 {
-    const char *kind = "topology", *dir = NULL, *data = "data/tokens";
+    const char *kind = "topology", *data = "data/tokens";
+    struct dp_admin admin = {0};
     struct dp_texts rest;
     const struct dp_flag flags[] = {
         {"--kind", DP_TEXT, &kind, "topology|server|worker", "what FILE is (topology)"},
-        {"--dir", DP_TEXT, &dir, "DIR", "folder of the run (run/NAME); of a topology"},
         {"--data", DP_TEXT, &data, "DIR", "units.json and token files (data/tokens)"},
+        DP_ADMIN_FLAGS(admin),
     };
     const struct dp_usage usage = {
-        "longhaul doctor FILE [flags]",
+        "longhaul doctor FILE [flags] | --coordinator HOST:PORT | --dir RUNDIR",
         "Tells whether this machine has what FILE needs, and what to do where it has not: disk,\n"
         "memory, open files, the clock, certificates, the budget beside the data, and of a\n"
-        "server.yaml or worker.yaml ports and whether the coordinator is reached. It starts and\n"
-        "changes nothing. Ends with 1 where something will fail.",
+        "server.yaml or worker.yaml ports and whether the coordinator is reached. A node that\n"
+        "runs is judged by its status.\n"
+        "\n"
+        "Without FILE it asks a run that goes on, and tells where a person should act: members\n"
+        "that are lost or stalled, servers that this machine does not reach, alarms, disks,\n"
+        "clocks, certificates, the store of checkpoints, versions.\n"
+        "\n"
+        "It starts and changes nothing. Exit codes: 0, also with warnings; 1 where something\n"
+        "fails or will fail; 4 no coordinator answers.",
         flags, sizeof flags / sizeof flags[0]};
     bool help;
     LH_TRY(dp_flags(&usage, argc, argv, &rest, &help));
     if (help) return LH_OK;
-    if (rest.count != 1) return lh_fail(LH_ERR_INVALID, "usage: %s", usage.line);
+    bool goes_on = !rest.count && (admin.coordinator || admin.dir);
+    if (rest.count != 1 && !goes_on) return lh_fail(LH_ERR_INVALID, "usage: %s", usage.line);
     bool server = !strcmp(kind, "server"), worker = !strcmp(kind, "worker");
     if (!server && !worker && strcmp(kind, "topology") != 0)
         return lh_fail(LH_ERR_INVALID, "no kind %.60s: topology, server or worker", kind);
-    LH_TRY(server || worker ? node(c, worker, rest.at[0]) : topology(c, rest.at[0], dir, data));
+    LH_TRY(goes_on            ? running(c, &admin)
+           : server || worker ? node(c, worker, rest.at[0])
+                              : topology(c, rest.at[0], admin.dir, data));
     printf("%u to mend, %u to look at\n", c->failures, c->warnings);
     return LH_OK;
 }

@@ -6,7 +6,6 @@
 
 #include <errno.h>
 #include <netdb.h>
-#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
@@ -19,25 +18,10 @@
 #include "common/base/check.h"
 #include "common/format/manifest_pace.h"
 #include "common/security/certs.h"
+#include "deploy/ask/up_status.h"
+#include "deploy/up/doctor_run.h"
 
 enum { FILES_A_NODE = 64, FILES_LEAST = 1024, DAY_S = 86400, CERT_DAYS_LEFT = 14 };
-
-enum level { OK, WARN, FAIL };
-
-static void say(struct dp_check *c, enum level level, const char *format, ...)
-    __attribute__((format(printf, 3, 4)));
-static void say(struct dp_check *c, enum level level, const char *format, ...)
-{
-    static const char *const word[] = {"ok    ", "warn  ", "FAIL  "};
-    va_list args;
-    c->warnings += level == WARN;
-    c->failures += level == FAIL;
-    fprintf(c->out, "  %s ", word[level]);
-    va_start(args, format);
-    vfprintf(c->out, format, args);
-    va_end(args);
-    fputc('\n', c->out);
-}
 
 // ---------------------------------------------------------------- disk, memory, limits
 
@@ -64,18 +48,19 @@ static void check_disk(struct dp_check *c, const char *dir, double needed)
     char a[16], b[16];
     double bytes;
     if (!free_disk(dir, &bytes)) {
-        say(c, WARN, "disk: the file system of %s can't be asked", dir);
+        dp_check_say(c, DP_MAY_FAIL, "disk: the file system of %s can't be asked", dir);
         return;
     }
     const char *is = dp_bytes_text(bytes, a), *want = dp_bytes_text(needed, b);
     if (bytes < needed)
-        say(c, FAIL,
+        dp_check_say(
+            c, DP_FAILS,
             "disk: %s free at %s, about %s are needed: make room, or take another folder (a full "
             "disk stops pushes until it has room, deploy/docs/full-disk.md)",
             is, dir, want);
     else
-        say(c, bytes < 2 * needed ? WARN : OK, "disk: %s free at %s, about %s are needed", is, dir,
-            want);
+        dp_check_say(c, bytes < 2 * needed ? DP_MAY_FAIL : DP_FINE,
+                     "disk: %s free at %s, about %s are needed", is, dir, want);
 }
 
 // MemAvailable of /proc/meminfo; 0: not known.
@@ -97,13 +82,15 @@ static void check_memory(struct dp_check *c, double needed, bool loops)
     const char *apart = loops ? ", the commands' own apart" : ", activations apart";
     if (is <= 0) return;
     if (is < needed)
-        say(c, FAIL,
+        dp_check_say(
+            c, DP_FAILS,
             "memory: %s available, about %s are needed%s: take a smaller model or fewer workers, "
             "or another machine",
             dp_bytes_text(is, a), dp_bytes_text(needed, b), apart);
     else
-        say(c, is < 1.5 * needed ? WARN : OK, "memory: %s available, about %s are needed%s",
-            dp_bytes_text(is, a), dp_bytes_text(needed, b), apart);
+        dp_check_say(c, is < 1.5 * needed ? DP_MAY_FAIL : DP_FINE,
+                     "memory: %s available, about %s are needed%s", dp_bytes_text(is, a),
+                     dp_bytes_text(needed, b), apart);
 }
 
 static void check_limits(struct dp_check *c, unsigned nodes)
@@ -112,11 +99,13 @@ static void check_limits(struct dp_check *c, unsigned nodes)
     rlim_t needed = FILES_LEAST > nodes * FILES_A_NODE ? FILES_LEAST : nodes * FILES_A_NODE;
     if (getrlimit(RLIMIT_NOFILE, &files)) return;
     if (files.rlim_cur < needed)
-        say(c, WARN, "open files: the limit is %llu, %llu are safe: `ulimit -n %llu`",
-            (unsigned long long)files.rlim_cur, (unsigned long long)needed,
-            (unsigned long long)needed);
+        dp_check_say(c, DP_MAY_FAIL,
+                     "open files: the limit is %llu, %llu are safe: `ulimit -n %llu`",
+                     (unsigned long long)files.rlim_cur, (unsigned long long)needed,
+                     (unsigned long long)needed);
     else
-        say(c, OK, "open files: the limit is %llu", (unsigned long long)files.rlim_cur);
+        dp_check_say(c, DP_FINE, "open files: the limit is %llu",
+                     (unsigned long long)files.rlim_cur);
 }
 
 // Both ends judge certificates by the wall clock.
@@ -126,15 +115,15 @@ static void check_clock(struct dp_check *c)
     int state = adjtimex(&t);
     bool unsynced = state == TIME_ERROR || (t.status & STA_UNSYNC);
     if (time(NULL) < 1700000000)
-        say(c, FAIL,
-            "clock: it says a day before 2023, and certificates would not be valid yet: "
-            "set it");
+        dp_check_say(c, DP_FAILS,
+                     "clock: it says a day before 2023, and certificates would not be valid yet: "
+                     "set it");
     else if (unsynced)
-        say(c, WARN,
-            "clock: the kernel does not know that it is synchronised (NTP); certificates "
-            "need it to be right within minutes");
+        dp_check_say(c, DP_MAY_FAIL,
+                     "clock: the kernel does not know that it is synchronised (NTP); certificates "
+                     "need it to be right within minutes");
     else
-        say(c, OK, "clock: synchronised");
+        dp_check_say(c, DP_FINE, "clock: synchronised");
 }
 
 // ---------------------------------------------------------------- data
@@ -147,13 +136,14 @@ static void check_budget(struct dp_check *c, const char *data, const struct lh_u
     unsigned long long all = (unsigned long long)(tokens * epochs);
     if (!budget) return;
     if (all < budget)
-        say(c, WARN,
+        dp_check_say(
+            c, DP_MAY_FAIL,
             "budget: %llu tokens, but %s has %llu in %llu epochs: the run ends there, with its "
             "learning rate not down; raise epochs, or lower the budget",
             (unsigned long long)budget, data, all, (unsigned long long)epochs);
     else
-        say(c, OK, "budget: %llu tokens of the %llu that %s has in %llu epochs",
-            (unsigned long long)budget, all, data, (unsigned long long)epochs);
+        dp_check_say(c, DP_FINE, "budget: %llu tokens of the %llu that %s has in %llu epochs",
+                     (unsigned long long)budget, all, data, (unsigned long long)epochs);
 }
 
 // ---------------------------------------------------------------- certificates, ports
@@ -164,24 +154,26 @@ static void check_cert(struct dp_check *c, const char *what, const char *path)
     int64_t now = (int64_t)time(NULL);
     lh_err err = lh_certs_inspect(path, &info);
     if (err)
-        say(c, FAIL, "%s: %s: `longhaul certs` makes one", what, lh_err_text(err));
+        dp_check_say(c, DP_FAILS, "%s: %s: `longhaul certs` makes one", what, lh_err_text(err));
     else if (now < info.not_before)
-        say(c, FAIL, "%s: %s is not valid yet: is the clock right?", what, path);
+        dp_check_say(c, DP_FAILS, "%s: %s is not valid yet: is the clock right?", what, path);
     else if (now >= info.not_after)
-        say(c, FAIL, "%s: %s is no longer valid: issue it anew (`longhaul certs issue`)", what,
-            path);
+        dp_check_say(c, DP_FAILS,
+                     "%s: %s is no longer valid: issue it anew (`longhaul certs issue`)", what,
+                     path);
     else if (info.not_after - now < (int64_t)CERT_DAYS_LEFT * DAY_S)
-        say(c, WARN, "%s: %s is valid for %lld days more: issue it anew", what, path,
-            (long long)((info.not_after - now) / DAY_S));
+        dp_check_say(c, DP_MAY_FAIL, "%s: %s is valid for %lld days more: issue it anew", what,
+                     path, (long long)((info.not_after - now) / DAY_S));
     else
-        say(c, OK, "%s: %s is valid for %lld days more", what, path,
-            (long long)((info.not_after - now) / DAY_S));
+        dp_check_say(c, DP_FINE, "%s: %s is valid for %lld days more", what, path,
+                     (long long)((info.not_after - now) / DAY_S));
 }
 
 static void check_file(struct dp_check *c, const char *what, const char *path)
 {
     if (!path[0]) return;
-    if (access(path, R_OK)) say(c, FAIL, "%s: %s can't be read: %s", what, path, strerror(errno));
+    if (access(path, R_OK))
+        dp_check_say(c, DP_FAILS, "%s: %s can't be read: %s", what, path, strerror(errno));
 }
 
 // The first address of "host:port"; NULL: error already printed.
@@ -197,8 +189,8 @@ static struct addrinfo *resolve(struct dp_check *c, const char *what, const char
     if (brackets) host[n - 1] = 0;
     int why = getaddrinfo(host + brackets, colon + 1, &hints, &list);
     if (!why) return list;
-    say(c, FAIL, "%s: %s: %s: is the name right, and known to this host?", what, address,
-        gai_strerror(why));
+    dp_check_say(c, DP_FAILS, "%s: %s: %s: is the name right, and known to this host?", what,
+                 address, gai_strerror(why));
     return NULL;
 }
 
@@ -209,12 +201,13 @@ static void check_listen(struct dp_check *c, const char *address)
     int fd = socket(at->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0), one = 1;
     if (fd >= 0) setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one);
     if (fd < 0 || bind(fd, at->ai_addr, at->ai_addrlen) || listen(fd, 1))
-        say(c, FAIL,
+        dp_check_say(
+            c, DP_FAILS,
             "listen: %s: %s: another process has it (this node, if it runs), or it is no address "
             "of this host",
             address, strerror(errno));
     else
-        say(c, OK, "listen: %s is free", address);
+        dp_check_say(c, DP_FINE, "listen: %s is free", address);
     if (fd >= 0) close(fd);
     freeaddrinfo(at);
 }
@@ -227,10 +220,10 @@ static void check_reach(struct dp_check *c, const char *what, const char *addres
     int fd = socket(at->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
     if (fd >= 0) setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &wait, sizeof wait);
     if (fd < 0 || connect(fd, at->ai_addr, at->ai_addrlen))
-        say(c, WARN, "%s: %s: %s: it does not run yet, or a firewall is between", what, address,
-            errno == EINPROGRESS ? "no answer in 5 s" : strerror(errno));
+        dp_check_say(c, DP_MAY_FAIL, "%s: %s: %s: it does not run yet, or a firewall is between",
+                     what, address, errno == EINPROGRESS ? "no answer in 5 s" : strerror(errno));
     else
-        say(c, OK, "%s: something listens at %s", what, address);
+        dp_check_say(c, DP_FINE, "%s: something listens at %s", what, address);
     if (fd >= 0) close(fd);
     freeaddrinfo(at);
 }
@@ -274,16 +267,16 @@ void dp_check_topology(struct dp_check *c, struct dp_up *up)
     check_secrets(c, dir);
     if (dp_topology_own_data(up->t)) return;
     if (!dp_file_exists(path)) {
-        say(c, WARN,
-            "data: no %s: `longhaul data prepare` or longhaul.save_units makes it, --data "
-            "names its folder",
-            path);
+        dp_check_say(c, DP_MAY_FAIL,
+                     "data: no %s: `longhaul data prepare` or longhaul.save_units makes it, --data "
+                     "names its folder",
+                     path);
         return;
     }
     struct lh_units units = {0};
     err = dp_units_load(up->flags.data, &units);
     if (err)
-        say(c, FAIL, "data: %s", lh_err_text(err));
+        dp_check_say(c, DP_FAILS, "data: %s", lh_err_text(err));
     else
         check_budget(c, up->flags.data, &units, (uint64_t)up->t->run->epochs,
                      (uint64_t)up->t->run->budget_tokens);
@@ -310,11 +303,60 @@ static double parameters_of(const char *manifest)
     return values;
 }
 
+enum { HANGS_S = 30 }; // a process writes its status every second
+
+// Is it one of our processes? Another may have got its number.
+static bool is_ours(json_int_t pid)
+{
+    char path[64], name[32] = "";
+    if (pid <= 0) return false;
+    snprintf(path, sizeof path, "/proc/%lld/comm", (long long)pid);
+    FILE *in = fopen(path, "re");
+    if (in && !fgets(name, sizeof name, in)) name[0] = 0;
+    if (in) fclose(in);
+    return !strncmp(name, "longhaul", strlen("longhaul"));
+}
+
+// The status of the node that runs in this folder; NULL: none does.
+static json_t *running(const char *dir)
+{
+    char path[DP_PATH_BYTES];
+    struct lh_buf bytes = lh_buf(DP_STATUS_BYTES_MAX);
+    json_t *is = NULL;
+    if (!dp_path(path, "%s/status.json", dir) && !dp_file_read(path, &bytes))
+        is = json_loadb((const char *)bytes.data, bytes.len, 0, NULL);
+    lh_buf_free(&bytes);
+    if (is_ours(json_integer_value(json_object_get(is, "pid")))) return is;
+    json_decref(is);
+    return NULL;
+}
+
+// Judges a node that runs. Its ports are its own, and the memory that it needs is not free.
+static bool check_running(struct dp_check *c, const char *dir, bool loops)
+{
+    json_t *is = running(dir);
+    if (!is) return false;
+    long long pid = json_integer_value(json_object_get(is, "pid"));
+    long long silent = (long long)time(NULL) - json_integer_value(json_object_get(is, "time_s"));
+    if (silent > HANGS_S)
+        dp_check_say(c, DP_FAILS,
+                     "process: %lld runs, and has written no status for %lld s: look at its disk, "
+                     "then restart it",
+                     pid, silent);
+    else
+        dp_check_say(c, DP_FINE, "process: %lld runs", pid);
+    check_memory(c, 0.1 * json_number_value(json_object_get(is, "peak_bytes")), loops);
+    dp_check_process(c, "process", is);
+    json_decref(is);
+    return true;
+}
+
 void dp_check_server(struct dp_check *c, const char *file, const struct ps_settings *s)
 {
     double values = 4 * parameters_of(s->node.model.manifest); // it serves all shards at most
     fprintf(c->out, "%s\n", file);
     check_node(c, &s->node);
+    if (check_running(c, s->node.dir, true)) return;
     check_listen(c, s->listen);
     if (s->role == PS_ROLE_COORDINATOR) values = 0;
     check_disk(c, s->node.dir, values * (double)s->checkpoint.keep + 2.0 * LH_SEGMENT_BYTES_MAX);
@@ -328,12 +370,14 @@ void dp_check_worker(struct dp_check *c, const char *file, const struct wk_setti
     struct lh_buf json = lh_buf(1 << 30);
     fprintf(c->out, "%s\n", file);
     check_node(c, &s->node);
-    check_disk(c, s->node.dir, 6 * values);
-    check_memory(c, 8 * values, s->trainer.kind == WK_TRAINER_EXTERNAL);
+    bool loops = s->trainer.kind == WK_TRAINER_EXTERNAL;
+    bool runs = check_running(c, s->node.dir, loops);
+    if (!runs) check_disk(c, s->node.dir, 6 * values);
+    if (!runs) check_memory(c, 8 * values, loops);
     lh_err err = dp_file_read(s->node.data.units, &json);
     if (!err) err = lh_units_parse(&units, lh_buf_span(&json));
     if (err)
-        say(c, FAIL, "data.units: %s", lh_err_text(err));
+        dp_check_say(c, DP_FAILS, "data.units: %s", lh_err_text(err));
     else
         check_budget(c, s->node.data.units, &units,
                      s->node.run.epochs ? (uint64_t)s->node.run.epochs : 1,

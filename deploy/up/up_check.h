@@ -3,15 +3,8 @@
 #ifndef DP_UP_CHECK_H
 #define DP_UP_CHECK_H
 
-#include <stdio.h>
-
+#include "deploy/up/finding.h"
 #include "deploy/up/up.h"
-
-struct dp_check {
-    FILE *out;
-    unsigned warnings; // may go wrong
-    unsigned failures; // will go wrong
-};
 
 // Checks disk, memory, budget against data, ports and limits for a whole topology, by `up->data`
 // and the flags. A missing folder or missing data is no fault.

@@ -43,6 +43,8 @@ struct ps_co_call_end { // result of an operator's command
     char says[400];
 };
 
+struct json_t;
+
 struct ps_co_conf {
     struct lh_env *env;
     struct lh_transport *transport;
@@ -103,6 +105,9 @@ struct ps_co_conf {
     // not known yet. May be NULL.
     bool (*machine)(void *arg, double *disk_free_bytes, double *certificate_s);
     void *machine_arg;
+    // Adds the process's facts to the status. May be NULL.
+    void (*tell)(void *arg, struct json_t *status);
+    void *tell_arg;
     enum lh_data data; // default data mode of the run's workers
     // Data mode of a region's workers; returns false if the settings do not name the region. May be
     // NULL.

@@ -357,6 +357,7 @@ static LH_MUST lh_err status_of(struct ps_coordinator *c, struct lh_buf *out)
     if (alarms) json_object_set_new(root, "alarms", alarms);
     json_t *hook = ps_co_hook_status(c);
     if (hook) json_object_set_new(root, "hook", hook);
+    if (root && c->conf.tell) c->conf.tell(c->conf.tell_arg, root);
     return lh_json_give(root, out);
 }
 

@@ -90,6 +90,8 @@ def one_worker(world, coordinator, workers):
     asia.must_stop()
     asia.start()
     until("it is back and drained", lambda: asia.status().get("state") == "draining")
+    exits = [node.status().get("last_exit") for node in (asia, coordinator, others[0])]
+    check(exits == ["signal", "killed", "none"], f"how their lives before ended: {exits}")
     stands_still([asia], others)
 
     drain(world, coordinator, "worker", "asia/asia-0", "--undo")

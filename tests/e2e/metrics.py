@@ -23,7 +23,8 @@ from world import REGIONS, Failure, World, check, until
 TREE = pathlib.Path(__file__).resolve().parents[2]
 RULES = TREE / "deploy/prometheus"
 # Rows of which a healthy run on loopback has none.
-RARE = {"longhaul_loop_metric", "longhaul_learning_rate", "longhaul_alarm_active",
+RARE = {"longhaul_loop_metric", "longhaul_loop_last_exit",
+        "longhaul_learning_rate", "longhaul_alarm_active",
         "longhaul_run_paused_timestamp_seconds", "longhaul_privacy_epsilon",
         "longhaul_privacy_charged_steps", "longhaul_member_epsilon",
         "longhaul_member_charged_steps", "longhaul_leads", "longhaul_leader_number",

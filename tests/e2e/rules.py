@@ -65,6 +65,17 @@ def refused(world):
         check(code == 6 and says in complaint, f"{code}: {complaint}")
 
 
+def doctor(world, coordinator, server):
+    """The doctor names the alarm and the pause, and judges a node that runs by its status."""
+    code, said, _ = world.try_tool("doctor", *world.admin(coordinator))
+    check(code == 1 and "FAIL   alarm trains of " in said and "run: paused by rule trains" in said,
+          f"{code}: {said}")
+    check(said.count(": it answers") == 2 and "1 to mend" in said, said)
+    code, said, _ = world.try_tool("doctor", server.write_settings(), "--kind", "server")
+    check(code == 0 and f"process: {server.process.pid} runs" in said and "listen:" not in said,
+          f"{code}: {said}")
+
+
 def rules(world):
     hook, secret = Webhook(), world.path("hook.secret")
     with open(secret, "w", encoding="utf-8") as out:
@@ -88,6 +99,7 @@ def rules(world):
     check(alarms == {"trains": True, "full": False}, f"{alarms}")
     check("alarm trains of " in world.tool("top", "--once", *boss), "top does not name it")
     check(coordinator.says("rule.alarm", "trains"), "no event names it")
+    doctor(world, coordinator, servers[0])
     until("the webhook hears of it", lambda: "rule.alarm" in hook.events())
     check(len(hook.refused) == FAILS and not hook.wrong, f"{hook.refused} {hook.wrong}")
     check(hook.refused[0]["id"] == hook.refused[1]["id"] == hook.taken[0]["id"],

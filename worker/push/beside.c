@@ -191,7 +191,7 @@ static void ending(void *arg)
 static void over(void *arg, uint64_t lost, bool orderly)
 {
     struct wk_worker *w = arg;
-    (void)orderly;
+    w->beside.exit = orderly ? "left" : "lost";
     count(w);
     w->beside.between_before = w->count.between_ns;
     w->beside.state = WK_BESIDE_SETTLES;
@@ -564,9 +564,10 @@ json_t *wk_beside_status(const struct wk_worker *w)
     enum wk_channel_schedule follows =
         w->external ? wk_external_schedule(w->external) : WK_CHANNEL_UNTOLD;
     json_t *o =
-        json_pack("{s:s s:s s:b s:i s:s s:b s:I s:I s:I s:I s:f s:f}", "kind", "external", "state",
-                  name[b->state], "over", b->over, "ranks", (int)w->conf.beside->ranks, "schedule",
-                  schedule[follows], "rates_may_differ", follows == WK_CHANNEL_OWN_STEPS, "lives",
+        json_pack("{s:s s:s s:s s:b s:i s:s s:b s:I s:I s:I s:I s:f s:f}", "kind", "external",
+                  "state", name[b->state], "last_exit", b->exit ? b->exit : "none", "over", b->over,
+                  "ranks", (int)w->conf.beside->ranks, "schedule", schedule[follows],
+                  "rates_may_differ", follows == WK_CHANNEL_OWN_STEPS, "lives",
                   (json_int_t)b->lives, "lost_tokens", (json_int_t)b->lost_tokens, "cuts",
                   (json_int_t)b->cuts, "absorbed", (json_int_t)b->absorbed, "delta_s",
                   (double)b->delta_ns / 1e9, "renew_s", (double)b->renew_ns / 1e9);

@@ -1,0 +1,274 @@
+// A run that goes on, as its processes see it. See doctor_run.h.
+//
+// Each finding names who is concerned and what to do. A run that goes on by itself soon gives a
+// warning; what waits for a person is a failure.
+#include "deploy/up/doctor_run.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/base/check.h"
+#include "common/base/limits.h"
+#include "common/format/manifest_pace.h"
+#include "deploy/up/up_plan.h"
+
+enum { DAY_S = 86400, CERT_DAYS_LEFT = 14, CLOCK_S = 30, COMMIT_S = 10 };
+
+static double number(const json_t *o, const char *key)
+{
+    return json_number_value(json_object_get(o, key));
+}
+
+static const char *word(const json_t *o, const char *key)
+{
+    const char *text = json_string_value(json_object_get(o, key));
+    return text ? text : "";
+}
+
+static bool yes(const json_t *o, const char *key)
+{
+    return json_is_true(json_object_get(o, key));
+}
+
+// ---------------------------------------------------------------- one process
+
+static void check_certificate(struct dp_check *c, const char *who, const json_t *is)
+{
+    const json_t *left = json_object_get(is, "certificate_expires_s");
+    double days = json_number_value(left) / DAY_S;
+    if (!left) return;
+    if (days <= 0)
+        dp_check_say(c, DP_FAILS,
+                     "%s: its certificate is no longer valid: issue it anew (`longhaul certs "
+                     "issue`); the process reads the new file by itself",
+                     who);
+    else if (days < CERT_DAYS_LEFT)
+        dp_check_say(c, DP_MAY_FAIL,
+                     "%s: its certificate is valid for %.1f days more: issue it anew", who, days);
+}
+
+static void check_room(struct dp_check *c, const char *who, const json_t *is)
+{
+    char a[16], b[16];
+    const json_t *room = json_object_get(is, "disk_free_bytes");
+    double needed = 2.0 * LH_SEGMENT_BYTES_MAX, parameters = 0;
+    const json_t *shard;
+    size_t i;
+    json_array_foreach(json_object_get(is, "shards"), i, shard) parameters +=
+        number(shard, "parameters");
+    needed += 4 * parameters; // the next checkpoint
+    if (yes(is, "disk_full"))
+        dp_check_say(c, DP_FAILS,
+                     "%s: its disk is full: make room, and it goes on "
+                     "(deploy/docs/full-disk.md)",
+                     who);
+    else if (room && json_number_value(room) < needed)
+        dp_check_say(c, DP_MAY_FAIL, "%s: %s free on its disk, about %s are needed soon: make room",
+                     who, dp_bytes_text(json_number_value(room), a), dp_bytes_text(needed, b));
+    if (number(is, "commit_age_s") > COMMIT_S)
+        dp_check_say(c, DP_FAILS,
+                     "%s: its disk has not finished a write for %.0f s: look at the disk", who,
+                     number(is, "commit_age_s"));
+}
+
+static void check_store(struct dp_check *c, const char *who, const json_t *store)
+{
+    if (yes(store, "away"))
+        dp_check_say(c, DP_FAILS,
+                     "%s: the store of checkpoints can't be reached (%.0f failures, its last "
+                     "upload is %.0f s old): look at it, and at the address and credentials "
+                     "(deploy/docs/store.md)",
+                     who, number(store, "failures"), number(store, "age_s"));
+}
+
+void dp_check_process(struct dp_check *c, const char *who, const json_t *is)
+{
+    const char *version = word(is, "version");
+    check_certificate(c, who, is);
+    check_room(c, who, is);
+    check_store(c, who, json_object_get(is, "store"));
+    if (version[0] && strcmp(version, LH_VERSION) != 0)
+        dp_check_say(c, DP_MAY_FAIL,
+                     "%s: it runs version %s, and this tool is %s: install one version, and "
+                     "restart what is older",
+                     who, version, LH_VERSION);
+}
+
+// The process has just answered.
+static void check_clock(struct dp_check *c, const char *who, const json_t *is, int64_t now_s)
+{
+    double apart = number(is, "time_s") - (double)now_s;
+    if (json_object_get(is, "time_s") && (apart > CLOCK_S || apart < -CLOCK_S))
+        dp_check_say(c, DP_MAY_FAIL,
+                     "%s: its clock is %.0f s %s this machine's: synchronise both (NTP), for "
+                     "certificates are judged by it",
+                     who, apart > 0 ? apart : -apart, apart > 0 ? "before" : "behind");
+}
+
+// ---------------------------------------------------------------- the run
+
+static void check_paused(struct dp_check *c, const json_t *status)
+{
+    const json_t *paused = json_object_get(status, "paused"), *alarm;
+    size_t i;
+    if (paused)
+        dp_check_say(c, DP_MAY_FAIL, "run: paused by %s (%s): `longhaul resume` lets it go on",
+                     word(paused, "by"), word(paused, "why"));
+    if (yes(status, "draining"))
+        dp_check_say(c, DP_MAY_FAIL, "run: it drains%s",
+                     yes(status, "ending") ? ", and ends then"
+                                           : ": `longhaul drain run --undo` lets it go on");
+    json_array_foreach(json_object_get(status, "alarms"), i, alarm)
+    {
+        const char *region = word(alarm, "region");
+        if (yes(alarm, "active"))
+            dp_check_say(c, DP_FAILS, "alarm %s%s%s: %s (coordinator.rules)", word(alarm, "rule"),
+                         region[0] ? " of " : "", region, word(alarm, "text"));
+    }
+}
+
+static void check_hook(struct dp_check *c, const json_t *hook)
+{
+    if (number(hook, "failures") > 0)
+        dp_check_say(c, DP_MAY_FAIL, "hook: %.0f calls in a row failed: %.200s",
+                     number(hook, "failures"), word(hook, "says"));
+}
+
+static void check_coordinator(struct dp_check *c, const json_t *status, int64_t now_s)
+{
+    const char *who = "coordinator";
+    unsigned live = 0;
+    const json_t *worker;
+    size_t i;
+    json_array_foreach(json_object_get(status, "workers"), i, worker) live += yes(worker, "live");
+    dp_check_say(c, DP_FINE, "run: %s, %.0f of %.0f tokens, %u of %zu workers live",
+                 word(status, "phase"), number(status, "credited_tokens"),
+                 number(status, "budget_tokens"), live,
+                 json_array_size(json_object_get(status, "workers")));
+    check_paused(c, status);
+    check_hook(c, json_object_get(status, "hook"));
+    check_clock(c, who, status, now_s);
+    dp_check_process(c, who, status);
+}
+
+// ---------------------------------------------------------------- workers
+
+// Gives a person's part for a worker in this state; NULL: none.
+static const char *remedy_of(const char *state, enum dp_finding *level)
+{
+    static const struct {
+        const char *state, *remedy;
+        enum dp_finding level;
+    } remedies[] = {
+        {"new", "it has not joined since the coordinator started: is its process up?", DP_MAY_FAIL},
+        {"suspect", "it is silent: if it stays so, look at its host and its way here", DP_MAY_FAIL},
+        {"stalled", "it answers, and makes no progress: look at its log and its device", DP_FAILS},
+        {"lost",
+         "it is gone, and its units went to others: start it again with its worker.yaml, or give "
+         "its name up (`longhaul retire`)",
+         DP_FAILS},
+        {"set_aside",
+         "its pushes are refused: find out why it makes such ones, then `longhaul admit`, or "
+         "`longhaul expel`",
+         DP_FAILS},
+        {"expelled", "`longhaul admit` lets it back", DP_MAY_FAIL},
+    };
+    for (size_t i = 0; i < LH_COUNT(remedies); i++) {
+        if (strcmp(state, remedies[i].state) != 0) continue;
+        *level = remedies[i].level;
+        return remedies[i].remedy;
+    }
+    return NULL;
+}
+
+static void check_worker(struct dp_check *c, const json_t *worker, const json_t *file)
+{
+    char who[2 * LH_NAME_BYTES + 16];
+    const char *state = word(worker, "member_state"), *why = word(worker, "why");
+    enum dp_finding level = DP_FINE;
+    const char *remedy = remedy_of(state, &level);
+    snprintf(who, sizeof who, "worker %s/%s", word(worker, "region"), word(worker, "name"));
+    if (remedy)
+        dp_check_say(c, level, "%s: %s, silent for %.0f s%s%s: %s", who, state,
+                     number(worker, "silent_s"), why[0] ? "; " : "", why, remedy);
+    if (json_object_get(worker, "left_out"))
+        dp_check_say(c, DP_MAY_FAIL, "%s: the run ends without it", who);
+    dp_check_process(c, who, json_is_object(file) && yes(worker, "live") ? file : worker);
+}
+
+// ---------------------------------------------------------------- servers, shards
+
+static void check_member(struct dp_check *c, const json_t *member)
+{
+    const char *state = word(member, "state"), *name = word(member, "name");
+    bool standby = !strcmp(word(member, "role"), "standby");
+    if (!strcmp(state, "unheard"))
+        dp_check_say(c, DP_FAILS,
+                     "%s: no server has reported it since the coordinator started: start its "
+                     "server, or see whether that reaches the coordinator",
+                     name);
+    else if (!strcmp(state, "suspect"))
+        dp_check_say(c, standby ? DP_MAY_FAIL : DP_FAILS,
+                     "%s %s: silent for %.0f s: start it again with its server.yaml, or look at "
+                     "its host and its way to the coordinator",
+                     word(member, "role"), name, number(member, "silent_s"));
+}
+
+static void check_shard(struct dp_check *c, const json_t *status, const json_t *shard)
+{
+    const json_t *member, *of;
+    json_int_t number_of = json_integer_value(json_object_get(shard, "shard"));
+    size_t i, k;
+    if (yes(shard, "standby_in_sync")) return;
+    json_array_foreach(json_object_get(status, "servers"), i, member)
+    {
+        if (strcmp(word(member, "role"), "standby") != 0) continue;
+        json_array_foreach(json_object_get(member, "shards"), k, of)
+        {
+            if (json_integer_value(of) != number_of) continue;
+            dp_check_say(c, DP_MAY_FAIL,
+                         "shard %d: its standby %s is not in sync yet: it can't take over now",
+                         (int)number_of, word(member, "name"));
+        }
+    }
+}
+
+static void check_server(struct dp_check *c, const char *address, const json_t *is, int64_t now_s)
+{
+    char who[LH_ADDRESS_BYTES + LH_NAME_BYTES + 32];
+    const json_t *shard;
+    size_t i;
+    snprintf(who, sizeof who, "server %s at %s", word(is, "name"), address);
+    if (!json_is_object(is)) {
+        dp_check_say(c, DP_FAILS,
+                     "server at %s: no answer from here: is it up, and does a firewall let this "
+                     "machine through?",
+                     address);
+        return;
+    }
+    dp_check_say(c, DP_FINE, "%s: it answers", who);
+    json_array_foreach(json_object_get(is, "shards"), i, shard)
+    {
+        if (json_object_get(shard, "rebuilding"))
+            dp_check_say(c, DP_MAY_FAIL, "%s: shard %d is being rebuilt from its followers", who,
+                         (int)number(shard, "shard"));
+    }
+    check_clock(c, who, is, now_s);
+    dp_check_process(c, who, is);
+}
+
+void dp_check_run(struct dp_check *c, const json_t *status, const json_t *servers,
+                  const json_t *files, int64_t now_s)
+{
+    const json_t *row;
+    size_t i;
+    check_coordinator(c, status, now_s);
+    json_array_foreach(json_object_get(status, "servers"), i, row) check_member(c, row);
+    for (void *at = json_object_iter((json_t *)servers); at;
+         at = json_object_iter_next((json_t *)servers, at))
+        check_server(c, json_object_iter_key(at), json_object_iter_value(at), now_s);
+    json_array_foreach(json_object_get(status, "shards"), i, row) check_shard(c, status, row);
+    json_array_foreach(json_object_get(status, "workers"), i, row)
+        check_worker(c, row, json_object_get(files, word(row, "name")));
+}
