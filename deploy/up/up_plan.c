@@ -147,15 +147,45 @@ static double copies_of(const struct dp_topology *t, const struct dp_region *r)
     return dp_region_helpers(r) * (r->reduce == WK_REDUCE_SHM ? shm : 4.0);
 }
 
+// Memory of a server or worker that does not grow with the model: code, libraries, the transport,
+// and the fixed areas that a loop shares.
+static const double FIXED_BYTES = 48 << 20;
+
+// fp32 copies of the model that a worker's process holds in a run (worker/README.md#memory).
+// Always: the replica with the outer optimizer's state, and the residual. For a command: two slots,
+// and corrections of one and a half. For the built-in trainer: two slots, parameters, gradient, two
+// moments.
+static double worker_copies(const struct dp_topology *t, const struct dp_region *r, double outer)
+{
+    double trainer = t->worker_base->trainer.kind == WK_TRAINER_SYNTHETIC ? 1 : 4;
+    return outer + 1 + (r->command ? 3.5 : 2 + trainer) + copies_of(t, r);
+}
+
+// The copies that come on top for a moment: the replica, while it is written durably, and the
+// moments of the built-in trainer, while they are saved.
+static double passing_copies(const struct dp_topology *t, double outer)
+{
+    bool moments = t->trainers < t->workers && t->worker_base->trainer.kind == WK_TRAINER_BUILTIN;
+    return outer + (moments ? 2 : 0);
+}
+
+// fp32 copies on a worker's disk: two slots; the residual's snapshot, and the one that replaces it;
+// three copies of the replica; likewise the moments of the built-in trainer.
+static double disk_copies(const struct dp_topology *t, double outer)
+{
+    return 4 + 3 * outer + (passing_copies(t, outer) > outer ? 4 : 0);
+}
+
 void dp_plan_make(const struct dp_topology *t, uint64_t parameters, struct dp_plan *out)
 {
     const struct wk_settings *w = t->worker_base;
+    double outer = 1 + lk_outer_bytes_per_value((uint8_t)t->server_base->update.optimizer) / 4.0;
     double fastest = 0, speed = 0, copies = 0, tokens_round = 0, values = (double)parameters;
     uint64_t step = (uint64_t)(w->trainer.batch * w->trainer.accumulate * t->run->model.context);
     *out = (struct dp_plan){.parameters = parameters};
     for (unsigned i = 0; i < t->regions; i++) {
         fastest = fmax(fastest, t->region[i].speed);
-        copies = fmax(copies, copies_of(t, &t->region[i]));
+        copies = fmax(copies, worker_copies(t, &t->region[i], outer));
         speed += t->region[i].speed * (double)t->region[i].workers;
     }
     for (unsigned i = 0; i < t->regions; i++) {
@@ -187,9 +217,9 @@ void dp_plan_make(const struct dp_topology *t, uint64_t parameters, struct dp_pl
         out->region[i].up_bytes_round = workers * mean;
         out->region[i].down_bytes_round = workers * (t->workers - 1) * mean;
     }
-    // fp32 copies. Server: parameters, one checkpoint being made. Worker: parameters, gradient, two
-    // moments, base, residual, delta in the cut, one snapshot; plus its further ranks. Both hold
-    // the outer optimizer's state.
+    // fp32 copies. Server: parameters and one checkpoint being made, both with the outer
+    // optimizer's state. On a worker's disk pushes stay until they are stable: those of the last
+    // two points.
     double share = largest_server(t) * values * 4,
            every = (double)t->server_base->checkpoint.every_versions;
     out->log_bytes = out->rounds * t->workers * mean;
@@ -197,10 +227,12 @@ void dp_plan_make(const struct dp_topology *t, uint64_t parameters, struct dp_pl
     out->server_disk_bytes = share * (double)t->server_base->checkpoint.keep +
                              tail * out->start_bytes * largest_server(t) +
                              2.0 * LH_SEGMENT_BYTES_MAX;
-    double outer = 1 + lk_outer_bytes_per_value((uint8_t)t->server_base->update.optimizer) / 4.0;
-    out->server_memory_bytes = 2 * outer * share;
-    out->worker_disk_bytes = 6 * values * 4;
-    out->worker_memory_bytes = (7 + outer + copies) * values * 4;
+    out->server_memory_bytes = 2 * outer * share + FIXED_BYTES;
+    double waiting = fmin(out->rounds, fmax(1, 2.0 * LH_POINT_EVERY / t->workers));
+    out->worker_disk_bytes = disk_copies(t, outer) * values * 4 + waiting * out->start_bytes;
+    // A push is there as frame and as payload.
+    out->worker_held_bytes = copies * values * 4 + 2 * out->start_bytes + FIXED_BYTES;
+    out->worker_memory_bytes = out->worker_held_bytes + passing_copies(t, outer) * values * 4;
 }
 
 // ---------------------------------------------------------------- print
@@ -329,6 +361,11 @@ void dp_plan_print(const struct dp_topology *t, const struct dp_plan *plan, FILE
     fprintf(out, "\nlog, uncut        %s in all\n", dp_bytes_text(plan->log_bytes, a));
     fprintf(out, "largest server    disk %s, memory %s\n",
             dp_bytes_text(plan->server_disk_bytes, a), dp_bytes_text(plan->server_memory_bytes, b));
-    fprintf(out, "a worker          disk %s, memory %s (activations apart)\n",
-            dp_bytes_text(plan->worker_disk_bytes, a), dp_bytes_text(plan->worker_memory_bytes, b));
+    char c[16];
+    fprintf(out,
+            "a worker          disk %s, memory %s, of it %s only while copies are written (%s "
+            "apart)\n",
+            dp_bytes_text(plan->worker_disk_bytes, a), dp_bytes_text(plan->worker_memory_bytes, b),
+            dp_bytes_text(plan->worker_memory_bytes - plan->worker_held_bytes, c),
+            t->trainers ? "the command's own" : "activations");
 }
