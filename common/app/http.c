@@ -269,11 +269,11 @@ static LH_MUST lh_err serve(struct lh_http *h)
     LH_TRY(given ? passed_on(h->conf.listen, &fd) : open_socket(h->conf.listen, &fd));
     name_address(h, fd);
     h->daemon = MHD_start_daemon(
-        MHD_USE_INTERNAL_POLLING_THREAD | MHD_USE_EPOLL | MHD_USE_ERROR_LOG, 0, NULL, NULL,
-        on_request, h, MHD_OPTION_EXTERNAL_LOGGER, quiet, NULL, MHD_OPTION_LISTEN_SOCKET, fd,
+        MHD_USE_INTERNAL_POLLING_THREAD | MHD_USE_EPOLL | MHD_USE_ITC | MHD_USE_ERROR_LOG, 0, NULL,
+        NULL, on_request, h, MHD_OPTION_EXTERNAL_LOGGER, quiet, NULL, MHD_OPTION_LISTEN_SOCKET, fd,
         MHD_OPTION_CONNECTION_LIMIT, (unsigned)LH_HTTP_PEERS, MHD_OPTION_CONNECTION_TIMEOUT,
         (unsigned)IDLE_S, MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)PEER_BYTES, MHD_OPTION_END);
-    if (h->daemon) return LH_OK; // it closes the socket
+    if (h->daemon) return LH_OK;
     close(fd);
     return lh_fail(LH_ERR_NO_MEMORY, "cannot start HTTP at %s", h->address);
 }
@@ -298,10 +298,19 @@ lh_err lh_http_start(const struct lh_http_conf *conf, struct lh_http **out)
     return err;
 }
 
+// MHD_stop_daemon() would shut the socket down. One that was passed on has other holders, such as
+// this process's next life.
+static void end_daemon(struct MHD_Daemon *daemon)
+{
+    int fd = MHD_quiesce_daemon(daemon);
+    MHD_stop_daemon(daemon);
+    if (fd >= 0) close(fd);
+}
+
 void lh_http_stop(struct lh_http *h)
 {
     if (!h) return;
-    if (h->daemon) MHD_stop_daemon(h->daemon);
+    if (h->daemon) end_daemon(h->daemon);
     lh_history_destroy(h->history);
     pthread_mutex_destroy(&h->lock);
     lh_buf_free(&h->status);

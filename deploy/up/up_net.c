@@ -17,7 +17,7 @@
 #include "deploy/up/up.h"
 #include "worker/ranks/reduce.h"
 
-enum { PAGE_BACKLOG = 32 };
+enum { PAGE_BACKLOG = 32, PORT_TRIES = 100 };
 enum { PORT_EMULATED = 7400, RECEIVE_BYTES_MIN = 32 << 20 };
 
 // ---------------------------------------------------------------- loopback
@@ -55,15 +55,39 @@ static unsigned kept_port(const struct dp_node *node)
     return port;
 }
 
+// Fails if another node of the run has this port.
+static bool take_port(const struct dp_up *up, struct dp_node *node, unsigned port)
+{
+    char address[sizeof node->address];
+    snprintf(address, sizeof address, "127.0.0.1:%u", port);
+    for (unsigned i = 0; i < up->nodes; i++)
+        if (!strcmp(up->node[i].address, address)) return false;
+    memcpy(node->address, address, sizeof address);
+    return true;
+}
+
+// A port that was found free is free for the next node as well, until a process listens on it.
+static LH_MUST lh_err take_free_port(const struct dp_up *up, struct dp_node *node)
+{
+    for (unsigned tries = 0; tries < PORT_TRIES; tries++) {
+        unsigned port = free_port("127.0.0.1", 0);
+        if (port && take_port(up, node, port)) return LH_OK;
+    }
+    return lh_fail_errno(errno, "no free port on 127.0.0.1");
+}
+
 static LH_MUST lh_err loopback(struct dp_up *up)
 {
+    for (unsigned i = 0; i < up->nodes; i++)
+        if (up->node[i].kind < DP_WORKER) up->node[i].address[0] = 0;
     for (unsigned i = 0; i < up->nodes; i++) {
         struct dp_node *node = &up->node[i];
-        if (node->kind >= DP_WORKER) continue;
-        unsigned kept = kept_port(node), port = kept ? free_port("127.0.0.1", kept) : 0;
-        if (!port) port = free_port("127.0.0.1", 0);
-        if (!port) return lh_fail_errno(errno, "no free port on 127.0.0.1");
-        snprintf(node->address, sizeof node->address, "127.0.0.1:%u", port);
+        unsigned kept = node->kind < DP_WORKER ? kept_port(node) : 0;
+        if (kept && free_port("127.0.0.1", kept)) take_port(up, node, kept);
+    }
+    for (unsigned i = 0; i < up->nodes; i++) {
+        struct dp_node *node = &up->node[i];
+        if (node->kind < DP_WORKER && !node->address[0]) LH_TRY(take_free_port(up, node));
     }
     return LH_OK;
 }

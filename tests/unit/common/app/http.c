@@ -151,6 +151,27 @@ static void a_wrong_address_is_named(void **state)
     lh_http_stop(h);
 }
 
+// As `longhaul up` passes one on to each life of a coordinator.
+static void a_socket_that_was_passed_on_outlives_the_server(void **state)
+{
+    (void)state;
+    struct sockaddr_in at = {.sin_family = AF_INET};
+    at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    int kept = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    assert_int_equal(bind(kept, (struct sockaddr *)&at, sizeof at), 0);
+    assert_int_equal(listen(kept, 8), 0);
+    for (int life = 0; life < 3; life++) {
+        struct lh_http *h;
+        char listen_at[16];
+        snprintf(listen_at, sizeof listen_at, "fd:%d", dup(kept));
+        struct lh_http_conf conf = {listen_at, env, "", NULL, 0};
+        assert_int_equal(lh_http_start(&conf, &h), LH_OK);
+        assert_answers(h, "/healthz", "200", "ok");
+        lh_http_stop(h);
+    }
+    close(kept);
+}
+
 static int make_env(void **state)
 {
     (void)state;
@@ -172,6 +193,7 @@ int main(void)
         cmocka_unit_test(the_logs_end_comes_in_whole_lines),
         cmocka_unit_test(silent_peers_keep_nobody_out_for_good),
         cmocka_unit_test(a_wrong_address_is_named),
+        cmocka_unit_test(a_socket_that_was_passed_on_outlives_the_server),
     };
     return cmocka_run_group_tests(tests, make_env, end_env);
 }

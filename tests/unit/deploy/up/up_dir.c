@@ -243,6 +243,22 @@ static void a_second_up_keeps_it(void **state)
     close_up(b);
 }
 
+// The kernel may name one free port twice.
+static void no_two_nodes_have_one_port(void **state)
+{
+    (void)state;
+    struct dp_up *up = open_up(text);
+    struct lh_buf yaml = lh_buf(1 << 20);
+    all(up);
+    assert_int_equal(dp_file_read(up->node[0].config, &yaml), LH_OK);
+    assert_int_equal(dp_file_write(up->node[1].config, lh_buf_span(&yaml), 0600), LH_OK);
+    lh_buf_free(&yaml);
+    assert_int_equal(dp_net_up(up), LH_OK);
+    assert_string_not_equal(up->node[0].address, up->node[1].address);
+    assert_int_equal(dp_dir_settings(up), LH_OK);
+    close_up(up);
+}
+
 // The same run with this text in the place of that, or with more text.
 static lh_err meets(const char *from, const char *to)
 {
@@ -640,6 +656,7 @@ int main(void)
         cmocka_unit_test(secrets_and_identities),
         cmocka_unit_test(checkpoints_are_signed),
         cmocka_unit_test(a_second_up_keeps_it),
+        cmocka_unit_test(no_two_nodes_have_one_port),
         cmocka_unit_test(a_topology_is_compared_by_its_meaning),
         cmocka_unit_test(what_may_change_in_a_run_is_taken),
         cmocka_unit_test(what_may_not_change_is_named_with_why),
