@@ -189,8 +189,12 @@ static void run_grpc_server(const struct files *f, int out)
     BENCH_MUST(lh_env_real_create(&env));
     struct server v = {noise(env)};
     const struct lh_service service = {&v, on_call};
-    const struct lh_grpc_conf conf = {env, NULL,    f->ca, f->server, f->server_key,
-                                      "r", "bench", 0,     0,         NULL};
+    const struct lh_grpc_conf conf = {.env = env,
+                                      .ca = f->ca,
+                                      .cert = f->server,
+                                      .key = f->server_key,
+                                      .run = "r",
+                                      .domain = "bench"};
     BENCH_MUST(lh_transport_grpc_create(&conf, &t));
     BENCH_MUST(t->ops->listen(t, "127.0.0.1:0", &service, bound, sizeof bound));
     if (write(out, bound, strlen(bound)) < 0) exit(1);
@@ -384,8 +388,12 @@ int main(int argc, char **argv)
     pid_t child[] = {start_child(run_grpc_server, &f, address, sizeof address),
                      start_child(run_tls_server, &f, port, sizeof port)};
     BENCH_MUST(lh_env_real_create(&env));
-    const struct lh_grpc_conf conf = {env, NULL,    f.ca, f.worker, f.worker_key,
-                                      "r", "bench", 0,    0,        NULL};
+    const struct lh_grpc_conf conf = {.env = env,
+                                      .ca = f.ca,
+                                      .cert = f.worker,
+                                      .key = f.worker_key,
+                                      .run = "r",
+                                      .domain = "bench"};
     BENCH_MUST(lh_transport_grpc_create(&conf, &t));
     BENCH_MUST(t->ops->dial(t, address, LH_S, LH_LINE_FIRST, &link));
     SSL *ssl = connect_tls(&f, port);

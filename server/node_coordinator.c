@@ -6,6 +6,7 @@
 
 #include "common/app/status.h"
 #include "common/net/grpc/transport_grpc.h"
+#include "server/coordinator/store/number.h"
 #include "server/node_parts.h"
 #include "server/privacy.h"
 
@@ -127,8 +128,8 @@ static void coordinator_fatal(void *arg, lh_err err, const char *text)
         lh_program_fatal(n->program, err, text);
 }
 
-// Takes `store`.
-static LH_MUST lh_err start_coordinator(struct ps_node *n, struct ps_store *store)
+// Takes `store`, of the leader with this number.
+static LH_MUST lh_err start_coordinator(struct ps_node *n, struct ps_store *store, uint64_t number)
 {
     struct lh_program *p = n->program;
     const struct ps_settings *s = n->settings;
@@ -197,6 +198,7 @@ static LH_MUST lh_err start_coordinator(struct ps_node *n, struct ps_store *stor
         .fatal_arg = n,
     };
     memcpy(conf.job, p->job, LH_JOB_BYTES);
+    lh_transport_grpc_leads(p->transport, number);
     LH_TRY(ps_coordinator_start(&conf, &n->coordinator));
     if (!ps_is_shard(s)) lh_program_listening(ps_coordinator_address(n->coordinator));
     return LH_OK;
@@ -204,11 +206,24 @@ static LH_MUST lh_err start_coordinator(struct ps_node *n, struct ps_store *stor
 
 // ---------------------------------------------------------------- the lead
 
+// A coordinator on a file leads alone. It has a number because the run may have come from an etcd,
+// or may go on elsewhere with a copy of the file.
+static LH_MUST lh_err start_on_file(struct ps_node *n)
+{
+    struct lh_env *env = n->program->env;
+    struct ps_store *store;
+    uint64_t number;
+    LH_TRY(ps_store_open(env, n->settings->node.dir, &store));
+    lh_err err = ps_store_number(env, store, &number);
+    if (!err || err == LH_ERR_DISK_FULL) return start_coordinator(n, store, number);
+    ps_store_close(store);
+    return err;
+}
+
 static void on_leads(void *arg, struct ps_store *store)
 {
     struct ps_node *n = arg;
-    lh_transport_grpc_leads(n->program->transport, ps_lead_number(n->lead));
-    lh_err err = start_coordinator(n, store);
+    lh_err err = start_coordinator(n, store, ps_lead_number(n->lead));
     if (err) lh_program_fatal(n->program, err, lh_err_text(err));
 }
 
@@ -230,7 +245,7 @@ lh_err ps_node_start_coordinator(struct ps_node *n)
     LH_TRY(ps_command_parse(s->coordinator.scale_command, &n->scale_command));
     LH_TRY(ps_rules_parse(s->coordinator.rules, &n->rules)); // as the settings' check did
     LH_TRY(load_hook(n));
-    if (!s->coordinator.store[0]) return start_coordinator(n, NULL);
+    if (!s->coordinator.store[0]) return start_on_file(n);
     const struct ps_lead_conf conf = {.env = n->program->env,
                                       .log = n->program->log,
                                       .store = s->coordinator.store,

@@ -24,6 +24,7 @@
 #include "common/app/status.h"
 #include "common/app/tensorboard.h"
 #include "common/base/exit.h"
+#include "common/env/numbers.h"
 #include "common/net/grpc/transport_grpc.h"
 #include "common/security/certs.h"
 #include "common/security/keyfile.h"
@@ -136,6 +137,48 @@ static void unwatch_signals(struct signals *s)
     pthread_join(s->thread, NULL);
 }
 
+// ---------------------------------------------------------------- the coordinator's number
+
+static const struct lh_numbers LEADER = {.magic = 0x444c484c, // "LHLD"
+                                         .version = 1,
+                                         .count = 1,
+                                         .remedy = "the next leader's answer replaces it"};
+
+static LH_MUST lh_err leader_path(const struct lh_program *p, char out[LH_PATH_BYTES])
+{
+    return lh_path(out, LH_PATH_BYTES, p->node->dir, "leader");
+}
+
+static LH_MUST lh_err save_leader(struct lh_program *p)
+{
+    char path[LH_PATH_BYTES];
+    LH_TRY(leader_path(p, path));
+    lh_err err = lh_numbers_store(p->env, &LEADER, path, &p->leader);
+    p->leader_unsaved = err != LH_OK;
+    return err;
+}
+
+// The answers of a later leader count even if the disk is full; the number is stored when there is
+// space.
+static lh_err on_leader(void *arg, uint64_t number)
+{
+    struct lh_program *p = arg;
+    p->leader = number;
+    lh_err err = save_leader(p);
+    if (!err || err == LH_ERR_DISK_FULL) return LH_OK;
+    lh_program_fatal(p, err, lh_err_text(err));
+    return err;
+}
+
+static LH_MUST lh_err load_leader(struct lh_program *p)
+{
+    char path[LH_PATH_BYTES];
+    LH_TRY(leader_path(p, path));
+    lh_err err = lh_numbers_load(p->env, &LEADER, path, &p->leader);
+    if (err == LH_ERR_CORRUPT) lh_logf(p->log, LH_WARN, "leader.damaged", "%s", lh_err_text(err));
+    return err == LH_ERR_NOT_FOUND || err == LH_ERR_CORRUPT ? LH_OK : err;
+}
+
 // ---------------------------------------------------------------- beat
 
 static void on_timer(void *arg)
@@ -144,6 +187,7 @@ static void on_timer(void *arg)
     p->timer = lh_after(p->env, STATUS_NS, on_timer, p);
     if (p->watchdog) (void)lh_notify("WATCHDOG=1"); // the loop is alive
     lh_log_look(p->log);
+    if (p->leader_unsaved) (void)!save_leader(p);
     if (p->app->tick) p->app->tick(p->self);
     if (!p->ended) lh_status_write(p);
 }
@@ -305,6 +349,7 @@ static LH_MUST lh_err open_parts(struct lh_program *p)
     LH_TRY(load_keys(p));
     LH_TRY(load_manifest(p));
     LH_TRY(check_tls_key(p));
+    LH_TRY(load_leader(p));
     LH_TRY(open_http(p));
     LH_TRY(open_tensorboard(p));
     const struct lh_grpc_conf net = {.env = p->env,
@@ -316,7 +361,10 @@ static LH_MUST lh_err open_parts(struct lh_program *p)
                                      .run = p->peer.run,
                                      .domain = p->peer.domain,
                                      .connect_ms = LH_GRPC_CONNECT_FAR_MS,
-                                     .connect_max_ms = LH_GRPC_CONNECT_MS_MAX};
+                                     .connect_max_ms = LH_GRPC_CONNECT_MS_MAX,
+                                     .led = p->leader,
+                                     .heard = on_leader,
+                                     .heard_self = p};
     return lh_transport_grpc_create(&net, &p->transport);
 }
 

@@ -65,6 +65,8 @@ struct lh_program {
     struct lh_keyring *keys; // NULL: the settings name none
     struct lh_manifest manifest;
     struct lh_transport *transport;
+    uint64_t leader;      // the highest number of a coordinator that was heard; 0: none
+    bool leader_unsaved;  // DIR/leader has a lower one, for the disk was full
     struct lh_http *http; // NULL: http.listen is empty
     // NULL: log.tensorboard is empty. Owned by the status lane.
     struct lh_tensorboard *tensorboard;

@@ -52,7 +52,8 @@ enum lh_open {
 
 // All calls are made on the loop thread of this env unless said otherwise.
 struct lh_env_ops {
-    // -- clock: monotonic ns (any thread); seconds since 1970 for certificates and log stamps only
+    // -- clock: monotonic ns (any thread); seconds since 1970 for certificates, log stamps and
+    // numbers of leaders
     int64_t (*now_ns)(struct lh_env *env);
     int64_t (*wall_s)(struct lh_env *env);
     // -- loop: post() calls fn(arg) soon, in the order of posting (any thread); after() calls it

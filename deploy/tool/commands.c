@@ -54,6 +54,8 @@ const struct dp_command dp_commands[] = {
     {"rewind", dp_cmd_rewind, "Let a run go on from an earlier version", NULL, false},
     {"run", dp_cmd_run, "Start a training loop of your own beside the worker of this host", NULL,
      false},
+    {"state", dp_cmd_state, "Move a run's coordinator state from etcd into a file", "to-file",
+     true},
     {"top", dp_cmd_top, "A running run, drawn anew every second", NULL, false},
     {NULL, NULL, NULL, NULL, false},
 };

@@ -54,6 +54,8 @@ void ps_store_stop(struct ps_store *s);
 // Takes write()'s result. If it is not LH_OK, takes back everything since the last durable commit,
 // including changes after begin().
 void ps_store_end(struct ps_store *s, lh_err result);
+// begin(), write() and end() in one, where the loop may block.
+LH_MUST lh_err ps_store_commit(struct ps_store *s);
 // Calls each(arg, key, value) for all keys that begin with `prefix`, in order. LH_ERR_NO_MEMORY: no
 // call was made.
 LH_MUST lh_err ps_store_each(const struct ps_store *s, const char *prefix,

@@ -5,23 +5,29 @@ The store's conformance suite runs against the same etcd first, and against one 
 certificate and a password. Then a run trains, and its
 coordinator's file store moves into etcd with a restart. One member of
 etcd is killed with -9, then the coordinator that leads: the other one leads, and the run goes on.
-The killed one stands by; the leader is asked to end, and it leads at once. Last, two members are
-away: nothing is acknowledged, nobody leads, training goes on; they come back, and so does a leader.
-In the end every unit is credited once, no push is lost, and all replicas have the servers' digests.
+The killed one stands by; the leader is asked to end, and it leads at once. The leader is stopped
+(SIGSTOP) until the other one leads, and a server and a worker that heard that are started again: it
+wakes up, and nobody takes its word. The leader is cut off from etcd alone: it stands by. Then two
+members are away: nothing is acknowledged, nobody leads, training goes on; they come back, and so
+does a leader. Last, the state moves back into a file. In the end every unit is credited once, no
+push is lost, and all replicas have the servers' digests.
 """
 import argparse
 import json
 import os
 import pathlib
 import shutil
+import signal
 import socket
 import ssl
+import struct
 import subprocess
 import sys
 import tempfile
 import time
 import urllib.request
 
+from relay import Relay
 from loopback import check_replicas, mark, trained_on
 from world import REGIONS, Node, World, check, until
 
@@ -93,12 +99,20 @@ class Etcd:
         self.ports = free_ports(6)
         os.makedirs(folder)
         self.member = [Member(self, number) for number in range(3)]
+        self.way = []
 
     def members(self):
         return ",".join(f"{m.name}=http://127.0.0.1:{m.peer}" for m in self.member)
 
-    def setting(self, prefix):
-        return "etcd://" + ",".join(f"127.0.0.1:{m.client}" for m in self.member) + "/" + prefix
+    def setting(self, prefix, relays=None):
+        at = [relay.address for relay in relays or ()] or \
+            [f"127.0.0.1:{m.client}" for m in self.member]
+        return "etcd://" + ",".join(at) + "/" + prefix
+
+    def relays(self):
+        """A way of one's own to each member."""
+        self.way.append([Relay(m.client) for m in self.member])
+        return self.way[-1]
 
     def start(self, *members):
         for member in members or self.member:
@@ -109,6 +123,8 @@ class Etcd:
         for member in self.member:
             if member.process and member.process.poll() is None:
                 member.kill()
+        for relay in [relay for way in self.way for relay in way]:
+            relay.close()
 
 
 def openssl(folder, *line):
@@ -196,11 +212,12 @@ def secured(world, etcd):
 
 def coordinators(world, etcd):
     """Two that share all settings but their names, certificates, folders and addresses."""
-    first = world.coordinator(**{"coordinator.store": etcd.setting("runs")})
+    first = world.coordinator()
     settings = {**first.settings, **world.common("coordinator", "asia", "coordinator-b")}
     second = Node(world, "coordinator", "asia", "coordinator-b", settings)
     for node, port in zip((first, second), free_ports(8)[6:]):
-        node.address = f"127.0.0.1:{port}"
+        node.address, node.relays = f"127.0.0.1:{port}", etcd.relays()
+        node.settings["coordinator.store"] = etcd.setting("runs", node.relays)
     return first, second
 
 
@@ -268,6 +285,71 @@ def members_die(etcd, pair, workers):
     goes_on(pair, workers)
 
 
+def heard(node):
+    """The number of the highest leader that a node has on its disk; 0: none yet."""
+    try:
+        with open(os.path.join(node.dir, "leader"), "rb") as file:
+            return struct.unpack("<IHHQI", file.read())[3]
+    except FileNotFoundError:
+        return 0
+
+
+def stands_by(node):
+    return node.alive() and node.status().get("phase") == "standby"
+
+
+def leader_stands_still(pair, servers, workers):
+    lead, other = roles(pair)
+    before = number_of(lead)
+    lead.process.send_signal(signal.SIGSTOP)
+    print(f"SIGSTOP of the leader: the other leads after {takes_over(other, before):.2f} s")
+    number = number_of(other)
+    told = [servers[0], workers[0]]
+    until("they have heard the new leader", lambda: all(heard(n) == number for n in told))
+    for node in told:
+        node.kill()
+        node.start()
+    servers[0].listening()
+    lead.process.send_signal(signal.SIGCONT)
+    until("the one that slept stands by", lambda: stands_by(lead))
+    check(number_of(other) == number, "the leader has changed meanwhile")
+    goes_on(pair, workers)
+    check(all(heard(n) >= number for n in told), "a restart forgot the leader")
+
+
+def leader_is_cut_off(pair, workers):
+    """From etcd alone: servers and workers reach it."""
+    lead, other = roles(pair)
+    before = number_of(lead)
+    for relay in lead.relays:
+        relay.cut()
+    print(f"the leader's way to etcd is cut: the other leads after "
+          f"{takes_over(other, before):.2f} s")
+    until("the one that is cut off does not lead", lambda: not leads(lead))
+    goes_on(pair, workers)
+    for relay in lead.relays:
+        relay.mend()
+    roles(pair)
+
+
+def back_into_a_file(world, pair, workers):
+    first, second = pair
+    before = credited(pair)
+    line = ("state", "to-file", "--config", first.write_settings())
+    code, _, said = world.try_tool(*line)
+    check(code and "leads" in said, f"a run that is led was moved: {said}")
+    for node in pair:
+        node.must_stop()
+    until("its lease is over", lambda: world.try_tool(*line)[0] == 0)
+    check("before" in world.tool(*line), "it moved twice")
+    second.start()
+    check(second.end() != 0 and second.says("moved to a file"), second.tail())
+    del first.settings["coordinator.store"]
+    first.start().listening()
+    until("it knows what was credited", lambda: credited([first]) >= before)
+    goes_on([first], workers)
+
+
 def etcd_is_away(etcd, pair, workers):
     """Two of three members: no majority."""
     etcd.start(etcd.member[0])
@@ -304,18 +386,20 @@ def run(world, etcd):
     goes_on(pair, workers)
 
     members_die(etcd, pair, workers)
+    leader_stands_still(pair, servers, workers)
+    leader_is_cut_off(pair, workers)
     etcd_is_away(etcd, pair, workers)
+    back_into_a_file(world, pair, workers)
     until("the run is told to end", lambda: world.try_tool(
         "drain", "run", "--end", *world.admin(both))[0] == 0)
     for worker in workers:
         worker.must_end(120)
     check_replicas(servers, workers)
     check(all(w.last("lost") == 0 for w in workers), "a push was lost")
-    until("the leader knows that it ended", lambda: any(
-        leads(node) and node.status().get("phase") == "ended" for node in pair))
+    until("the coordinator knows that it ended", lambda: first.status().get("phase") == "ended")
     logged = sum(s["credited"] for n in servers for s in n.status()["shards"])
-    check(credited(pair) == logged, f"{credited(pair)} credited, {logged} in the logs")
-    for node in [*pair, *servers]:
+    check(credited([first]) == logged, f"{credited([first])} credited, {logged} in the logs")
+    for node in [first, *servers]:
         node.must_stop()
 
 

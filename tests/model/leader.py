@@ -4,7 +4,8 @@
 
 A key under a lease says who leads; its revision is the leader's number. A commit is a request to
 the store: once sent it may arrive at any later time, any number of times, or never. An answer may
-arrive late, too. A coordinator may be killed and come back, or stand still while its lease ends.
+arrive late, too. A coordinator may be killed and come back, or stand still while its lease ends. A
+worker may be killed and come back with what is on its disk.
 
 Each state is judged: the store's row is that of the worker that was last told, by the highest
 leader that spoke, that it has the unit; no two leaders have one number; and nobody acts on a word
@@ -27,6 +28,8 @@ BUGS = {
     "no_number": "an answer of any leader is taken",
     "number_of_name": "a coordinator that leads again has the number that it had",
     "late_answer": "one whose lease may be over answers, and numbers are not looked at",
+    "forgets": "a worker that comes back has heard of no leader",
+    "notes_late": "a worker acts on the first answer of a leader before its number is on disk",
 }
 LIVES = 3  # takings of the lead, in all
 NOBODY = 0
@@ -51,9 +54,20 @@ class State(typing.NamedTuple):
     row: int = NOBODY
     requests: frozenset = frozenset()
     answers: frozenset = frozenset()
-    told: tuple[int, ...] = (0, 0)  # highest number that each worker heard
+    told: tuple[int, ...] = (0, 0)  # highest number that each worker heard, in this life
+    kept: tuple[int, ...] = (0, 0)  # the same, on its disk
     has: tuple[int, ...] = (0, 0)  # number under which each worker was told that it has the unit
     wrong: str = ""
+
+
+def change(numbers: tuple[int, ...], k: int, number: int) -> tuple[int, ...]:
+    """The numbers, with another one for worker k."""
+    return numbers[:k] + (number,) + numbers[k + 1:]
+
+
+def restart(s: State, k: int, bug: str | None) -> State:
+    """A worker is killed and comes back."""
+    return s._replace(told=change(s.told, k, 0 if bug == "forgets" else s.kept[k]))
 
 
 def put(s: State, i: int, **change) -> State:
@@ -96,14 +110,14 @@ def hear(s: State, answer: tuple, bug: str | None) -> State:
     """A worker gets an answer."""
     number, _, worker = answer
     k = worker - 1
-    if number < s.told[k]:
-        if bug not in ("no_number", "late_answer"):
-            return s
+    if number < s.told[k] and bug not in ("no_number", "late_answer"):
+        return s
+    if number < s.has[k]:
         return s._replace(wrong="a word of an earlier leader counts after one of a later one")
-    told, has = list(s.told), list(s.has)
-    told[k], has[k] = number, number
     wrong = "" if s.row == worker else "a worker has what the store does not know"
-    return s._replace(told=tuple(told), has=tuple(has), wrong=wrong)
+    kept = s.kept if bug == "notes_late" else change(s.kept, k, number)
+    return s._replace(told=change(s.told, k, number), kept=kept, has=change(s.has, k, number),
+                      wrong=wrong)
 
 
 def following(s: State, bug: str | None) -> typing.Iterator[tuple[str, State]]:
@@ -132,6 +146,10 @@ def following(s: State, bug: str | None) -> typing.Iterator[tuple[str, State]]:
         life = s.lives[s.leader[1]]
         if life.number != s.leader[0] or not life.sure:
             yield "the lease is over", s._replace(leader=(0, 0))
+    for k, worker in enumerate(WORKERS):
+        if s.told[k] != s.kept[k]:  # its number is on disk some time
+            yield f"{worker} notes its leader", s._replace(kept=change(s.kept, k, s.told[k]))
+        yield f"{worker} is killed", restart(s, k, bug)
     for request in sorted(s.requests):
         yield f"commit {request} arrives", arrive(s, request, bug)
     for answer in sorted(s.answers):

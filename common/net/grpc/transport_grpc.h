@@ -74,6 +74,13 @@ struct lh_grpc_conf {
     int connect_ms;      // time of an attempt on an unknown path; 0: LH_GRPC_CONNECT_MS
     int connect_max_ms;  // time of an attempt on the longest path; 0: LH_GRPC_CONNECT_MS_MAX
     const char *revoked; // file of revoked certificates' serials; NULL or "": none
+    // Leaders among coordinators (server/docs/0000-protocol.md#rule-38): the highest number that
+    // this node heard in its earlier lives, and a function, called on the loop, that makes a higher
+    // one durable. Where that fails, the answer with the number is not taken. NULL: the numbers are
+    // kept in memory alone.
+    uint64_t led;
+    lh_err (*heard)(void *self, uint64_t number);
+    void *heard_self;
 };
 
 // Reads and checks the certificates: LH_ERR_NOT_FOUND, LH_ERR_MALFORMED, or LH_ERR_UNAUTHENTICATED
@@ -97,9 +104,9 @@ typedef void (*lh_grpc_refused_fn)(void *self, const struct lh_peer *peer, const
                                    const char *text);
 void lh_transport_grpc_on_refused(struct lh_transport *t, lh_grpc_refused_fn refused, void *self);
 
-// Sets the leader's number (server/coordinator/store/lead.h) that this server adds to its answers;
-// 0: none. A client rejects a coordinator's answer with a lower number than one that it has seen
-// (server/docs/0000-protocol.md#rule-38).
+// Sets the leader's number (server/coordinator/store/number.h) that this server adds to its
+// answers; 0: none. A client rejects a coordinator's answer with a lower number than one that it
+// has seen (server/docs/0000-protocol.md#rule-38).
 void lh_transport_grpc_leads(struct lh_transport *t, uint64_t number);
 
 // Bytes that TCP carried for this transport, TLS and retransmissions included, without IP and TCP

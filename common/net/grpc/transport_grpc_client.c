@@ -288,18 +288,27 @@ static uint64_t leader_of(const grpc_metadata_array *told)
     return 0;
 }
 
-// Whether the answer is of an earlier leader; the text says so. Notes a later one. gRPC has filled
-// in the headers before it gives a message or a status.
+// Makes the number of a later leader durable. False: it can't be.
+static bool note_leader(struct lh_grpc *t, uint64_t number, char text[LH_GRPC_TEXT_BYTES])
+{
+    lh_err err = t->heard ? t->heard(t->heard_self, number) : LH_OK;
+    if (!err) t->led = number;
+    if (err) snprintf(text, LH_GRPC_TEXT_BYTES, "%.400s", lh_err_text(err));
+    return !err;
+}
+
+// Whether the answer is of an earlier leader, or of a later one that can't be noted; the text says
+// which. Notes a later one. gRPC has filled in the headers before it gives a message or a status.
 static bool is_former(struct lh_grpc_call *c, char text[LH_GRPC_TEXT_BYTES])
 {
     struct lh_grpc *t = c->t;
     if (!c->link || c->link->line->role != LH_C) return false;
     uint64_t number = leader_of(&c->initial);
-    if (number > t->led) t->led = number;
+    if (number > t->led) return !note_leader(t, number, text);
     if (number == t->led) return false;
     snprintf(text, LH_GRPC_TEXT_BYTES,
              "%.120s answers as leader %llu, and leader %llu was heard: that coordinator no longer "
-             "leads",
+             "leads, or its state is an old copy and its clock is behind",
              c->link->line->address, (unsigned long long)number, (unsigned long long)t->led);
     lh_log_peer(t->log, LH_WARN, "net.former_leader", "%s", text);
     return true;

@@ -87,6 +87,8 @@ struct lh_grpc {
     lh_grpc_refused_fn refused; // NULL: no callback for refused calls
     void *refused_self;
     uint64_t leads, led; // our leader's number, as a server; the highest heard from a coordinator
+    lh_err (*heard)(void *self, uint64_t number); // makes `led` durable; NULL: it is not
+    void *heard_self;
     grpc_completion_queue *queue;
     pthread_t thread;
     struct lh_grpc_door *door; // NULL: not listening

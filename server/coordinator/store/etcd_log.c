@@ -147,6 +147,12 @@ static LH_MUST lh_err find_log(struct log *l)
         l->number = 1;
         return name_log(l, 1, NULL);
     }
+    if (!err && lh_span_equal(lh_buf_span(&value), lh_span_str(PS_ETCD_LOG_MOVED)))
+        err = lh_fail(LH_ERR_CONFIG,
+                      "etcd: %s: this run was moved to a file (longhaul state to-file). Take "
+                      "coordinator.store out of the settings; or, to have the state in etcd again, "
+                      "first remove all keys under %s/",
+                      key, l->at);
     lh_put_u8(&value, 0);
     if (!err) err = lh_buf_err(&value);
     if (!err &&

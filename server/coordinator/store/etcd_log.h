@@ -1,7 +1,8 @@
 // The store's log of commits in etcd.
 //
 //   BASE/leader             the leader's key; each change of the others has it as its fence
-//   BASE/log                "1 LOG": the version of this layout, and the log in force
+//   BASE/log                "1 LOG": the version of this layout, and the log in force; or
+//                           PS_ETCD_LOG_MOVED: the state is in a file now (move.h)
 //   BASE/log/LOG/N/PIECE    commit N of a log (../store.h), in pieces of PS_ETCD_VALUE_BYTES; LOG
 //                           and N are 16, PIECE 8 hexadecimal digits
 //
@@ -15,6 +16,8 @@
 #include "server/coordinator/store/etcd.h"
 #include "server/coordinator/store/medium.h"
 
+#define PS_ETCD_LOG_MOVED "moved to a file"
+
 struct ps_etcd_log_conf {
     struct ps_etcd *etcd; // taken, on failure too
     const char *base;     // copied
@@ -26,7 +29,8 @@ struct ps_etcd_log_conf {
 };
 
 // Reads the log in force into a store; there is a new one where there is none. Blocks.
-// LH_ERR_CONFLICT: somebody else leads; LH_ERR_UNAVAILABLE; LH_ERR_CORRUPT.
+// LH_ERR_CONFLICT: somebody else leads; LH_ERR_UNAVAILABLE; LH_ERR_CORRUPT; LH_ERR_CONFIG: it was
+// moved to a file.
 LH_MUST lh_err ps_store_open_etcd(const struct ps_etcd_log_conf *conf, struct ps_store **out);
 
 #endif

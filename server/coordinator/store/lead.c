@@ -3,8 +3,8 @@
 //  1. Only the thread calls etcd. The lock guards what status() reads of it.
 //  2. `until_ns` is counted from before the request that began or renewed the lease, so this clock
 //     ends before etcd's.
-//  3. Each leader creates the leader's key again, so no number is used twice, and a late request of
-//     an earlier leader is fenced off.
+//  3. Each leader creates the leader's key again, so a late request of an earlier leader is fenced
+//     off, its commit of a number too: no number is used twice.
 #include "server/coordinator/store/lead.h"
 
 #include <inttypes.h>
@@ -17,6 +17,7 @@
 #include "common/base/limits.h"
 #include "server/coordinator/store/etcd_log.h"
 #include "server/coordinator/store/move.h"
+#include "server/coordinator/store/number.h"
 
 enum {
     BASE_BYTES = 280,
@@ -38,13 +39,16 @@ struct ps_lead {
     atomic_bool closing;
     atomic_int_fast64_t until_ns; // 0: does not lead
     int64_t beat_ns, lease, created;
+    uint64_t number;        // as the leader
     struct ps_store *store; // from the thread to leads()
     struct lh_err_said said;
     bool closed;
     pthread_mutex_t lock;
     bool away;
-    char holder[HOLDER_BYTES]; // the key's value: name, address and nonce, separated by blanks
-    int64_t number;            // the holder's
+    // The key's value: name, address, nonce and, once the holder has it, number; with blanks
+    // between them.
+    char holder[HOLDER_BYTES];
+    int64_t holder_created;
 };
 
 // ---------------------------------------------------------------- what is told
@@ -64,16 +68,16 @@ static void tell_away(struct ps_lead *l, lh_err err)
         lh_logf(l->conf.log, LH_INFO, "store.back", "%s answers again", l->conf.store);
 }
 
-static void note_holder(struct ps_lead *l, const struct lh_buf *value, int64_t number)
+static void note_holder(struct ps_lead *l, struct lh_span value, int64_t created)
 {
     char text[HOLDER_BYTES];
-    size_t n = value->len < sizeof text ? value->len : sizeof text - 1;
-    memcpy(text, value->data, n);
+    size_t n = value.len < sizeof text ? value.len : sizeof text - 1;
+    memcpy(text, value.data, n);
     text[n] = 0;
     pthread_mutex_lock(&l->lock);
-    bool changed = number != l->number;
+    bool changed = created != l->holder_created;
     memcpy(l->holder, text, sizeof text);
-    l->number = number;
+    l->holder_created = created;
     pthread_mutex_unlock(&l->lock);
     if (changed && !atomic_load(&l->until_ns))
         lh_logf(l->conf.log, LH_INFO, "lead.standby", "%.*s leads; this coordinator stands by",
@@ -83,10 +87,10 @@ static void note_holder(struct ps_lead *l, const struct lh_buf *value, int64_t n
 lh_err ps_lead_status(struct ps_lead *l, json_t *status)
 {
     char name[HOLDER_BYTES] = "", address[HOLDER_BYTES] = "";
+    uint64_t number = 0;
     pthread_mutex_lock(&l->lock);
-    int64_t number = l->number;
     bool away = l->away;
-    (void)sscanf(l->holder, "%511s %511s", name, address);
+    (void)sscanf(l->holder, "%511s %511s %*s %" SCNu64, name, address, &number);
     pthread_mutex_unlock(&l->lock);
     json_t *holder =
         json_pack("{s:s s:s s:I}", "name", name, "address", address, "number", (json_int_t)number);
@@ -103,7 +107,7 @@ bool ps_lead_holds(const struct ps_lead *l)
 
 uint64_t ps_lead_number(const struct ps_lead *l)
 {
-    return (uint64_t)l->created; // the thread has set it before it posted leads()
+    return l->number; // the thread has set it before it posted leads()
 }
 
 // ---------------------------------------------------------------- the lease
@@ -160,16 +164,15 @@ static LH_MUST lh_err look(struct ps_lead *l, const char *mine)
     struct lh_buf value = lh_buf(HOLDER_BYTES);
     lh_err err = ps_etcd_get(l->etcd, l->key, &value, &l->created);
     if (err == LH_ERR_NOT_FOUND) err = take_key(l, mine, &value);
-    if (!err) note_holder(l, &value, l->created);
+    if (!err) note_holder(l, lh_buf_span(&value), l->created);
     lh_buf_free(&value);
     return err == LH_ERR_NOT_FOUND ? LH_OK : err; // it ended between two calls
 }
 
-static LH_MUST lh_err campaign(struct ps_lead *l)
+static LH_MUST lh_err campaign(struct ps_lead *l, char mine[HOLDER_BYTES])
 {
-    char mine[HOLDER_BYTES];
     uint64_t nonce = lh_random_u64(l->conf.env);
-    snprintf(mine, sizeof mine, "%s %s %016" PRIx64, l->conf.name, l->conf.address, nonce);
+    snprintf(mine, HOLDER_BYTES, "%s %s %016" PRIx64, l->conf.name, l->conf.address, nonce);
     while (!atomic_load(&l->closing)) {
         lh_err err = look(l, mine);
         tell_away(l, err);
@@ -196,6 +199,18 @@ static LH_MUST lh_err open_store(struct ps_lead *l)
     return LH_OK;
 }
 
+// Takes a number, and tells it in the key.
+static LH_MUST lh_err take_number(struct ps_lead *l, const char *mine)
+{
+    const struct ps_etcd_fence fence = {l->key, l->created};
+    char text[HOLDER_BYTES + 24];
+    LH_TRY(ps_store_number(l->conf.env, l->store, &l->number));
+    snprintf(text, sizeof text, "%s %" PRIu64, mine, l->number);
+    LH_TRY(ps_etcd_change(l->etcd, &fence, l->key, lh_span_str(text), l->lease, NULL));
+    note_holder(l, lh_span_str(text), l->created);
+    return LH_OK;
+}
+
 // ---------------------------------------------------------------- the thread
 
 static void on_leads(void *arg)
@@ -218,10 +233,11 @@ static void on_end(void *arg)
 
 static LH_MUST lh_err lead(struct ps_lead *l)
 {
-    LH_TRY(campaign(l));
+    char mine[HOLDER_BYTES];
+    LH_TRY(campaign(l, mine));
     LH_TRY(open_store(l));
-    lh_logf(l->conf.log, LH_INFO, "lead.begin", "leader %lld of %s", (long long)l->created,
-            l->base);
+    LH_TRY(take_number(l, mine));
+    lh_logf(l->conf.log, LH_INFO, "lead.begin", "leader %" PRIu64 " of %s", l->number, l->base);
     lh_post(l->conf.env, on_leads, l);
     lh_err err;
     while (!(err = beat(l))) ps_etcd_wait(l->etcd, LOOK_NS);

@@ -2,7 +2,7 @@
 //
 // A separate thread waits until BASE/leader (coordinator/store/etcd_log.h) is free, puts it under
 // a lease of PS_LEAD_TTL_S, reads the store, and keeps the lease alive. The key's create_revision
-// is the leader's number: it rises with each leader, and is the fence of every commit. A leader
+// is the fence of every commit; the leader's number is its first commit (number.h). A leader
 // stops if its lease may have ended by its own clock, or if its commit was fenced off. It then
 // starts again in place, as a standby.
 #ifndef PS_STORE_LEAD_H

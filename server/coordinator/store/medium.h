@@ -9,7 +9,6 @@
 
 #include "common/env/env.h"
 #include "server/coordinator/store.h"
-#include "server/coordinator/store.h"
 #include "server/coordinator/store/bytes.h"
 
 struct ps_medium;
@@ -48,9 +47,6 @@ struct ps_medium {
 // Replays the commits of DIR/store, or makes the file. Errors: those of ps_store_open().
 LH_MUST lh_err ps_file_open(struct lh_env *env, const char *dir, struct ps_replayed *into,
                             struct ps_medium **out);
-// Makes the store over a medium. Takes both, on failure too.
-LH_MUST lh_err ps_store_over(struct ps_medium *medium, const struct ps_replayed *from,
-                             struct ps_store **out);
 // Makes the store over a medium. Takes both, on failure too.
 LH_MUST lh_err ps_store_over(struct ps_medium *medium, const struct ps_replayed *from,
                              struct ps_store **out);

@@ -312,3 +312,13 @@ void ps_store_close(struct ps_store *s)
     lh_buf_free(&s->flight.part.bytes);
     free(s);
 }
+
+lh_err ps_store_commit(struct ps_store *s)
+{
+    bool begun;
+    LH_TRY(ps_store_begin(s, &begun));
+    if (!begun) return LH_OK;
+    lh_err err = ps_store_write(s);
+    ps_store_end(s, err);
+    return err;
+}

@@ -264,11 +264,20 @@ static inline struct paths paths_of(struct world *w, const char *name)
     return p;
 }
 
+static inline struct lh_grpc_conf conf_of(const struct world *w, const struct paths *p)
+{
+    return (struct lh_grpc_conf){.env = w->env,
+                                 .ca = p->ca,
+                                 .cert = p->cert,
+                                 .key = p->key,
+                                 .run = "r1",
+                                 .domain = "test.local"};
+}
+
 LH_MUST static inline lh_err create(struct world *w, const char *name, struct lh_transport **out)
 {
     struct paths p = paths_of(w, name);
-    const struct lh_grpc_conf conf = {w->env, NULL,         p.ca, p.cert, p.key,
-                                      "r1",   "test.local", 0,    0,      NULL};
+    const struct lh_grpc_conf conf = conf_of(w, &p);
     return lh_transport_grpc_create(&conf, out);
 }
 

@@ -233,7 +233,7 @@ static char *refusing(struct world *w, lh_err err)
     char path[128];
     snprintf(path, sizeof path, "%s/log", w->dir);
     struct paths p = paths_of(w, "server");
-    struct lh_grpc_conf conf = {w->env, NULL, p.ca, p.cert, p.key, "r1", "test.local", 0, 0, NULL};
+    struct lh_grpc_conf conf = conf_of(w, &p);
     struct lh_log *log;
     struct lh_buf text = lh_buf(1 << 16);
     assert_int_equal(lh_log_open(&log, w->env, "server", LH_INFO, false, path), LH_OK);

@@ -37,8 +37,9 @@ static void log_server(struct world *w, struct logged *l)
     l->w = w;
     snprintf(l->path, sizeof l->path, "%s/log", w->dir);
     assert_int_equal(lh_log_open(&l->log, w->env, "server", LH_INFO, false, l->path), LH_OK);
-    struct lh_grpc_conf conf = {w->env, l->log,       p.ca, p.cert, p.key,
-                                "r1",   "test.local", 0,    0,      l->list};
+    struct lh_grpc_conf conf = conf_of(w, &p);
+    conf.log = l->log;
+    conf.revoked = l->list;
     lh_transport_grpc_destroy(w->server);
     assert_int_equal(lh_transport_grpc_create(&conf, &w->server), LH_OK);
     listen_at(w, "127.0.0.1:0");

@@ -121,6 +121,70 @@ static void a_former_leaders_answer_is_none(void **state)
     drop(&p.one);
 }
 
+// ---------------------------------------------------------------- over restarts
+
+struct disk { // what a node keeps over its lives
+    uint64_t number;
+    int writes;
+    lh_err fails;
+};
+
+static lh_err note(void *self, uint64_t number)
+{
+    struct disk *d = self;
+    d->writes++;
+    if (d->fails) return lh_fail(d->fails, "no disk");
+    d->number = number;
+    return LH_OK;
+}
+
+// The worker's process begins a new life with what is on its disk.
+static struct lh_link *restart(struct world *w, struct disk *d, const char *at)
+{
+    struct paths p = paths_of(w, "worker");
+    struct lh_grpc_conf conf = conf_of(w, &p);
+    conf.led = d->number;
+    conf.heard = note;
+    conf.heard_self = d;
+    drop(&w->client);
+    assert_int_equal(lh_transport_grpc_create(&conf, &w->client), LH_OK);
+    return dial(w->client, at, LH_C);
+}
+
+static void a_restart_forgets_no_leader(void **state)
+{
+    struct world *w = *state;
+    struct pair p = pair_of(w, 5, 7);
+    struct disk d = {0};
+    assert_answers(w, restart(w, &d, p.other_at));
+    assert_answers(w, restart(w, &d, p.other_at));
+    assert_int_equal(d.number, 7);
+    assert_int_equal(d.writes, 1); // a number that is known is not noted again
+    struct side s = ask(w, restart(w, &d, p.one_at));
+    assert_int_equal(s.status, LH_ERR_UNAVAILABLE);
+    assert_int_equal(s.messages, 0);
+    assert_says(s.text, "no longer leads");
+    drop(&p.one);
+    drop(&p.other);
+}
+
+// Nobody acts on a later leader's word whose number could be forgotten.
+static void an_answer_waits_for_its_number(void **state)
+{
+    struct world *w = *state;
+    struct pair p = pair_of(w, 5, 7);
+    struct disk d = {.fails = LH_ERR_IO};
+    struct lh_link *link = restart(w, &d, p.one_at);
+    struct side s = ask(w, link);
+    assert_int_equal(s.status, LH_ERR_UNAVAILABLE);
+    assert_int_equal(s.messages, 0);
+    d.fails = LH_OK;
+    assert_answers(w, link);
+    assert_int_equal(d.number, 5);
+    drop(&p.one);
+    drop(&p.other);
+}
+
 // Numbers are of coordinators alone.
 static void a_servers_answer_has_no_leader(void **state)
 {
@@ -139,10 +203,9 @@ static void a_servers_answer_has_no_leader(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        IN_WORLD(the_next_address_is_tried),
-        IN_WORLD(an_unavailable_one_is_left),
-        IN_WORLD(a_former_leaders_answer_is_none),
-        IN_WORLD(a_servers_answer_has_no_leader),
+        IN_WORLD(the_next_address_is_tried),       IN_WORLD(an_unavailable_one_is_left),
+        IN_WORLD(a_former_leaders_answer_is_none), IN_WORLD(a_restart_forgets_no_leader),
+        IN_WORLD(an_answer_waits_for_its_number),  IN_WORLD(a_servers_answer_has_no_leader),
     };
     return cmocka_run_group_tests(tests, keep_openssl, NULL);
 }

@@ -8,8 +8,8 @@
 static void assert_create_fails(struct world *w, struct paths p, const char *run, lh_err err,
                                 const char *says)
 {
-    const struct lh_grpc_conf conf = {w->env, NULL,         p.ca, p.cert, p.key,
-                                      run,    "test.local", 0,    0,      NULL};
+    struct lh_grpc_conf conf = conf_of(w, &p);
+    conf.run = run;
     struct lh_transport *t;
     assert_int_equal(lh_transport_grpc_create(&conf, &t), err);
     assert_says(lh_err_text(err), says);
@@ -139,8 +139,8 @@ static void our_certificates_end_is_told_a_month_before_once_a_day(void **state)
     issue(w, LH_W, "long", "r1", DAYS);
     struct paths p = paths_of(w, "long");
     assert_int_equal(lh_log_open(&log, w->env, "worker", LH_INFO, false, path), LH_OK);
-    const struct lh_grpc_conf conf = {w->env, log,          p.ca, p.cert, p.key,
-                                      "r1",   "test.local", 0,    0,      NULL};
+    struct lh_grpc_conf conf = conf_of(w, &p);
+    conf.log = log;
     const struct lh_env_ops *real = w->env->ops;
     struct lh_env_ops later = *real;
     later.wall_s = wall_later;
@@ -181,8 +181,8 @@ static void restart_with_list(struct world *w, struct lh_transport **t, const ch
                               const char *list)
 {
     struct paths p = paths_of(w, name);
-    const struct lh_grpc_conf conf = {w->env, NULL,         p.ca, p.cert, p.key,
-                                      "r1",   "test.local", 0,    0,      list};
+    struct lh_grpc_conf conf = conf_of(w, &p);
+    conf.revoked = list;
     lh_transport_grpc_destroy(*t);
     assert_int_equal(lh_transport_grpc_create(&conf, t), LH_OK);
 }
@@ -276,8 +276,8 @@ static void a_client_does_not_talk_to_a_revoked_server(void **state)
     assert_int_equal(s.status, LH_ERR_UNAUTHENTICATED);
     assert_int_equal(unlink(list), 0);
     struct paths p = paths_of(w, "worker");
-    const struct lh_grpc_conf conf = {w->env, NULL,         p.ca, p.cert, p.key,
-                                      "r1",   "test.local", 0,    0,      list};
+    struct lh_grpc_conf conf = conf_of(w, &p);
+    conf.revoked = list;
     struct lh_transport *t;
     assert_int_equal(lh_transport_grpc_create(&conf, &t), LH_ERR_NOT_FOUND);
 }

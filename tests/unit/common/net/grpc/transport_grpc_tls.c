@@ -277,8 +277,8 @@ static struct lh_transport *create_in_the_past(struct world *w, const char *name
     struct lh_env_ops past = *real;
     past.wall_s = wall_before;
     struct paths p = paths_of(w, name);
-    const struct lh_grpc_conf conf = {
-        w->env, NULL, ca ? ca : p.ca, p.cert, p.key, "r1", "test.local", 0, 0, NULL};
+    struct lh_grpc_conf conf = conf_of(w, &p);
+    conf.ca = ca ? ca : p.ca;
     struct lh_transport *t = NULL;
     w->env->ops = &past;
     lh_err err = lh_transport_grpc_create(&conf, &t);
@@ -315,8 +315,7 @@ static void a_server_of_another_ca_is_not_believed(void **state)
 {
     struct world *w = *state, *other = other_world();
     struct paths p = paths_of(other, "server");
-    const struct lh_grpc_conf conf = {w->env, NULL,         p.ca, p.cert, p.key,
-                                      "r1",   "test.local", 0,    0,      NULL};
+    const struct lh_grpc_conf conf = conf_of(w, &p);
     struct lh_transport *t;
     char bound[64];
     assert_int_equal(lh_transport_grpc_create(&conf, &t), LH_OK);
@@ -361,8 +360,8 @@ static struct lh_transport *create_trusting(struct world *w, struct world *other
     free(a);
     free(b);
     struct paths p = paths_of(certs, "worker");
-    const struct lh_grpc_conf conf = {w->env, NULL,         both, p.cert, p.key,
-                                      "r1",   "test.local", 0,    0,      NULL};
+    struct lh_grpc_conf conf = conf_of(w, &p);
+    conf.ca = both;
     struct lh_transport *t;
     assert_int_equal(lh_transport_grpc_create(&conf, &t), LH_OK);
     return t;
@@ -390,8 +389,7 @@ static void a_server_that_came_back_with_another_ca_may_refuse_us(void **state)
     assert_works(w, link);
     lh_transport_grpc_destroy(w->server);
     struct paths p = paths_of(other, "server");
-    const struct lh_grpc_conf conf = {w->env, NULL,         p.ca, p.cert, p.key,
-                                      "r1",   "test.local", 0,    0,      NULL};
+    const struct lh_grpc_conf conf = conf_of(w, &p);
     assert_int_equal(lh_transport_grpc_create(&conf, &w->server), LH_OK);
     listen_at(w, w->bound);
     struct side s = {0};

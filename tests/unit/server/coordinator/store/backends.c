@@ -4,131 +4,7 @@
 // arguments it runs the first part against that etcd (tests/e2e/etcd.py).
 #include <stdio.h>
 
-#include "server/coordinator/store.h"
-#include "server/coordinator/store/etcd_log.h"
-#include "server/coordinator/store/move.h"
-#include "tests/unit/server/coordinator/store/fake_etcd.h"
-
-enum kind { ON_FILE, ON_FAKE, ON_REAL };
-static const char *real_address, *real_secrets; // NULL: no real etcd
-static const char BASE[] = "/p/run", LEADER[] = "/p/run/leader";
-
-struct rig {
-    enum kind kind;
-    struct lh_fake_world *world;
-    struct lh_env *env;
-    struct fake_etcd fake;
-    struct ps_etcd_place place;
-    int64_t created;
-    int64_t patience_ns;
-    struct ps_store *store;
-};
-
-// ---------------------------------------------------------------- the rig
-
-static struct ps_etcd *client(struct rig *r)
-{
-    struct ps_etcd *e;
-    if (r->kind == ON_FAKE) return fake_client(&r->fake, "", r->patience_ns);
-    char login[PS_ETCD_LOGIN_BYTES];
-    struct ps_etcd_conf conf = {
-        .env = r->env, .login = login, .timeout_ns = 5 * LH_SECOND, .patience_ns = 20 * LH_SECOND};
-    assert_int_equal(ps_etcd_login(real_secrets, login), LH_OK);
-    assert_int_equal(ps_etcd_wire_open(&r->place, real_secrets, &conf.wire), LH_OK);
-    assert_int_equal(ps_etcd_create(&conf, &e), LH_OK);
-    return e;
-}
-
-static int64_t lead(struct rig *r, const char *who)
-{
-    struct ps_etcd *e = client(r);
-    struct lh_buf value = lh_buf(100);
-    const struct ps_etcd_fence none = {LEADER, 0};
-    assert_int_equal(ps_etcd_change(e, &none, LEADER, lh_span_str(who), 0, NULL), LH_OK);
-    assert_int_equal(ps_etcd_get(e, LEADER, &value, &r->created), LH_OK);
-    assert_true(lh_span_equal(lh_buf_span(&value), lh_span_str(who)));
-    lh_buf_free(&value);
-    ps_etcd_destroy(e);
-    return r->created;
-}
-
-static void forget_all(struct rig *r)
-{
-    struct ps_etcd *e = client(r);
-    const struct ps_etcd_fence any = {"/p/none", 0};
-    assert_int_equal(ps_etcd_change(e, &any, NULL, lh_span(NULL, 0), 0, BASE), LH_OK);
-    ps_etcd_destroy(e);
-}
-
-static LH_MUST lh_err try_to_open(struct rig *r)
-{
-    ps_store_close(r->store);
-    r->store = NULL;
-    if (r->kind == ON_FILE) return ps_store_open(r->env, "state", &r->store);
-    const struct ps_etcd_log_conf conf = {.etcd = client(r), .base = BASE, .created = r->created};
-    return ps_store_open_etcd(&conf, &r->store);
-}
-
-static void open_store(struct rig *r)
-{
-    assert_int_equal(try_to_open(r), LH_OK);
-}
-
-static struct rig *start(enum kind kind)
-{
-    struct rig *r = calloc(1, sizeof *r);
-    assert_non_null(r);
-    r->kind = kind;
-    r->patience_ns = LH_SECOND;
-    r->world = lh_fake_world_create(1);
-    r->env = lh_fake_node(r->world, NULL, NULL);
-    r->fake.env = r->env;
-    lh_fake_boot(r->env);
-    if (kind == ON_REAL) assert_int_equal(ps_etcd_parse(real_address, &r->place), LH_OK);
-    if (kind != ON_FILE) {
-        forget_all(r);
-        (void)lead(r, "me");
-    }
-    open_store(r);
-    return r;
-}
-
-static void finish(struct rig *r)
-{
-    ps_store_close(r->store);
-    if (r->kind != ON_FILE) forget_all(r);
-    fake_free(&r->fake);
-    lh_fake_world_destroy(r->world);
-    free(r);
-}
-
-static void put(struct rig *r, const char *key, const char *value)
-{
-    assert_int_equal(ps_store_put(r->store, key, lh_span_str(value)), LH_OK);
-}
-
-static LH_MUST lh_err try_to_commit(struct rig *r)
-{
-    bool begun;
-    LH_TRY(ps_store_begin(r->store, &begun));
-    if (!begun) return LH_OK;
-    lh_err err = ps_store_write(r->store);
-    ps_store_end(r->store, err);
-    return err;
-}
-
-static void commit(struct rig *r)
-{
-    assert_int_equal(try_to_commit(r), LH_OK);
-}
-
-// `value` NULL: the key is absent.
-static bool holds(const struct rig *r, const char *key, const char *value)
-{
-    struct lh_span got;
-    if (!ps_store_get(r->store, key, &got)) return !value;
-    return value && lh_span_equal(got, lh_span_str(value));
-}
+#include "tests/unit/server/coordinator/store/rig.h"
 
 // ---------------------------------------------------------------- both
 
@@ -238,6 +114,32 @@ static void rows_survive_when_the_log_is_replaced(enum kind kind)
     finish(r);
 }
 
+static void nothing(void *arg)
+{
+    (void)arg;
+}
+
+// Numbers rise while the clock stands still, over restarts, and where the store is put back to an
+// old copy while the clock went on.
+static void each_leader_has_a_higher_number(enum kind kind)
+{
+    struct rig *r = start(kind);
+    uint64_t one = number_of(r), two = number_of(r);
+    assert_true(one >= (uint64_t)r->env->ops->wall_s(r->env) * 1000 && two > one);
+    open_store(r);
+    uint64_t three = number_of(r);
+    assert_true(three > two);
+    assert_int_equal(ps_store_remove(r->store, "leader"), LH_OK);
+    commit(r);
+    lh_fake_at(r->world, 2 * LH_SECOND, nothing, NULL);
+    lh_fake_run(r->world, 2 * LH_SECOND);
+    assert_true(number_of(r) > three);
+    put(r, "leader", "of no sense");
+    commit(r);
+    assert_int_equal(ps_store_number(r->env, r->store, &one), LH_ERR_CORRUPT);
+    finish(r);
+}
+
 #define BOTH(test)                                                                                 \
     static void test##_file(void **state)                                                          \
     {                                                                                              \
@@ -253,6 +155,7 @@ BOTH(what_was_committed_is_there_after_a_reopen)
 BOTH(changes_made_meanwhile_belong_to_the_next_commit)
 BOTH(each_gives_the_keys_of_a_prefix_in_order)
 BOTH(rows_survive_when_the_log_is_replaced)
+BOTH(each_leader_has_a_higher_number)
 
 // ---------------------------------------------------------------- etcd alone
 
@@ -457,39 +360,6 @@ static void a_key_ends_with_its_lease(void **state)
     finish(r);
 }
 
-// A run's file store moves into an etcd that has none, once; one that has rows is left alone.
-static void a_file_store_moves(void **state)
-{
-    (void)state;
-    struct rig *r = start(ON_FAKE);
-    struct ps_store *file;
-    bool begun, moved;
-    assert_int_equal(ps_store_move(r->env, "state", r->store, &moved), LH_OK);
-    assert_false(moved); // there is no file
-    assert_int_equal(r->env->ops->files->make_dir(r->env, "state"), LH_OK);
-    assert_int_equal(ps_store_open(r->env, "state", &file), LH_OK);
-    assert_int_equal(ps_store_put(file, "a", lh_span_str("one")), LH_OK);
-    assert_int_equal(ps_store_put(file, "b", lh_span_str("two")), LH_OK);
-    assert_int_equal(ps_store_begin(file, &begun), LH_OK);
-    lh_err err = ps_store_write(file);
-    ps_store_end(file, err);
-    assert_int_equal(err, LH_OK);
-    assert_int_equal(ps_store_move(r->env, "state", r->store, &moved), LH_ERR_BUSY);
-    ps_store_close(file);
-    assert_int_equal(ps_store_move(r->env, "state", r->store, &moved), LH_OK);
-    assert_true(moved);
-    open_store(r);
-    assert_true(holds(r, "a", "one") && holds(r, "b", "two"));
-
-    assert_int_equal(ps_store_open(r->env, "state", &file), LH_OK); // a new one, without rows
-    assert_int_equal(ps_store_put(file, "a", lh_span_str("three")), LH_OK);
-    ps_store_close(file);
-    assert_int_equal(ps_store_move(r->env, "state", r->store, &moved), LH_OK);
-    assert_false(moved);
-    assert_true(holds(r, "a", "one"));
-    finish(r);
-}
-
 static void the_setting_is_read(void **state)
 {
     (void)state;
@@ -524,6 +394,8 @@ int main(int argc, char **argv)
         cmocka_unit_test(each_gives_the_keys_of_a_prefix_in_order_etcd),
         cmocka_unit_test(rows_survive_when_the_log_is_replaced_file),
         cmocka_unit_test(rows_survive_when_the_log_is_replaced_etcd),
+        cmocka_unit_test(each_leader_has_a_higher_number_file),
+        cmocka_unit_test(each_leader_has_a_higher_number_etcd),
     };
     const struct CMUnitTest etcd[] = {
         cmocka_unit_test(a_commit_without_space_is_taken_back),
@@ -535,7 +407,6 @@ int main(int argc, char **argv)
         cmocka_unit_test(damage_is_refused),
         cmocka_unit_test(a_login_is_renewed),
         cmocka_unit_test(a_key_ends_with_its_lease),
-        cmocka_unit_test(a_file_store_moves),
         cmocka_unit_test(the_setting_is_read),
     };
     if (argc > 2) real_address = argv[1];
