@@ -333,7 +333,7 @@ static void a_first_attempt_gets_what_its_transport_gives(void **state)
 {
     struct world *w = *state;
     struct paths p = paths_of(w, "worker");
-    const struct lh_grpc_conf conf = conf_of(w, &p);
+    struct lh_grpc_conf conf = conf_of(w, &p);
     for (int far = 0; far < 2; far++) {
         struct lh_transport *t;
         conf.connect_ms = far ? LH_GRPC_CONNECT_FAR_MS : 0;
