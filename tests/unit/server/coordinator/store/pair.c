@@ -9,14 +9,14 @@ enum { SEEDS = 300, STEPS = 120, UNITS = 24, PAIR = 2 };
 
 struct leader {
     struct ps_store *store; // NULL: stands by
-    bool sure;              // by its own clock its lease can't be over
+    bool sure;              // its lease can't be over, by its own clock
     uint64_t number;
 };
 
 struct game {
     struct rig *r;
     struct leader is[PAIR];
-    int holder[UNITS]; // who was told that the unit is its own; 0: nobody
+    int holder[UNITS]; // the worker that was told that it has the unit; 0: none
     uint64_t number;   // the highest that was taken
     uint64_t x;        // the seed's stream
     unsigned leased, fenced, away, late, led;
