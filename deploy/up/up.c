@@ -164,6 +164,7 @@ static LH_MUST lh_err start_node(struct dp_up *up, struct dp_node *node)
     proc->enter = dp_net_enter;
     proc->enter_arg = &node->entry;
     if (node->kind == DP_COORDINATOR) proc->fd = up->page;
+    proc->serves = node->kind < DP_WORKER; // somebody else may send it SIGTERM
     LH_TRY(dp_path(proc->log, "%s/%s.log", up->dir, node->name));
     return dp_proc_start(proc);
 }

@@ -129,8 +129,8 @@ static LH_MUST lh_err ended(struct dp_proc *proc, int status, int64_t now_ns)
 {
     proc->last_status = status;
     proc->pid = 0;
-    bool clean = WIFEXITED(status) && WEXITSTATUS(status) == 0;
-    if (clean || proc->stopping || proc->last) {
+    bool done = WIFEXITED(status) && WEXITSTATUS(status) == 0 && !proc->serves;
+    if (done || proc->stopping || proc->last) {
         proc->state = DP_PROC_ENDED;
         return LH_OK;
     }

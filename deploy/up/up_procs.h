@@ -20,7 +20,7 @@ enum dp_proc_state {
     DP_PROC_IDLE,    // not started yet
     DP_PROC_RUNNING, // pid is valid
     DP_PROC_WAITING, // crashed; starts again at retry_ns
-    DP_PROC_ENDED,   // exited with 0, or stopped by us
+    DP_PROC_ENDED,   // exited with 0 (unless it serves), or stopped by us
     DP_PROC_GIVEN_UP // crashed DP_CRASHES_MAX times in a row, or failed DP_FAILS_MAX times
 };
 
@@ -33,6 +33,7 @@ struct dp_proc {
     const void *enter_arg;
     int fd;          // a descriptor kept open in the child under its number; 0: none
     const char *env; // "NAME=VALUE" added to its environment; NULL: none; borrowed
+    bool serves;     // it never ends by itself: any end that we did not ask for is a crash
     bool tended;     // it ends its own children (tend.h), so the last resort is not SIGKILL
 
     enum dp_proc_state state;

@@ -62,6 +62,24 @@ static void a_clean_end_is_no_crash(void **state)
     assert_string_equal(tail, "err\n");
 }
 
+// Somebody else sends a server SIGTERM, and it ends in order.
+static void a_server_that_ended_is_started_again(void **state)
+{
+    (void)state;
+    static struct dp_procs p;
+    struct dp_proc *proc = shell(&p, "exit 0");
+    proc->serves = true;
+    assert_int_equal(dp_proc_start(proc), LH_OK);
+    assert_int_equal(tick_until(&p, proc, DP_PROC_WAITING), LH_OK);
+    proc->argv[2] = "exec sleep 1000";
+    assert_int_equal(dp_procs_tick(&p, proc->retry_ns), LH_OK);
+    assert_int_equal(proc->state, DP_PROC_RUNNING);
+    assert_int_equal(proc->restarts, 1);
+    dp_proc_stop(proc, SIGKILL); // the end that we ask for
+    assert_int_equal(tick_until(&p, proc, DP_PROC_ENDED), LH_OK);
+    assert_int_equal(proc->restarts, 1);
+}
+
 static void a_crash_is_started_again(void **state)
 {
     (void)state;
@@ -235,6 +253,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_clean_end_is_no_crash),
+        cmocka_unit_test(a_server_that_ended_is_started_again),
         cmocka_unit_test(a_crash_is_started_again),
         cmocka_unit_test(it_gives_up_and_says_so),
         cmocka_unit_test(a_command_that_never_comes_is_given_up_after_three),
