@@ -54,8 +54,7 @@ bool wk_leave_cuts(const struct wk_worker *w)
     return w->leave.asked && !w->conf.beside && !w->privacy.records.open;
 }
 
-// True: the log is still before the run, or still at its END although the run goes on.
-static bool stands_still(const struct wk_shard *s)
+bool wk_stands_still(const struct wk_shard *s)
 {
     uint8_t phase = s->replica.ledger.plan.phase;
     // After END the run goes on, but the log does not yet.
@@ -67,7 +66,7 @@ bool wk_everything_ready(struct wk_worker *w)
     uint32_t still = 0, ended = 0;
     for (uint32_t i = 0; i < w->shards; i++) {
         if (!w->shard[i].ready) return false;
-        still += stands_still(&w->shard[i]);
+        still += wk_stands_still(&w->shard[i]);
         ended += w->shard[i].ended;
     }
     if (!still) w->began = ended < w->shards;

@@ -22,7 +22,7 @@ bool wk_may_cut(const struct wk_shard *s)
 {
     if (s->cut || s->disk.timer) return false;
     if (LH_BUG("base_delta")) return wk_bug_may_cut(s);
-    return s->ready && !wk_outbox_undecided(&s->outbox) && wk_own_folded(s);
+    return s->ready && !wk_stands_still(s) && !wk_outbox_undecided(&s->outbox) && wk_own_folded(s);
 }
 
 void wk_cut_free(struct wk_cut *c)
