@@ -335,8 +335,8 @@ enum lh_level wk_missing_level(bool starts, uint32_t tries);
 bool wk_cutting(const struct wk_worker *w); // some shard's cut is in progress
 // The worker leaves (leave.c), and cuts its training before the round is over.
 bool wk_leave_cuts(const struct wk_worker *w);
-// The shard's log does not say that the run goes on, or has no plan yet: it bounds no push, and none
-// is cut for it.
+// The shard's log does not say that the run goes on, or has no plan yet. Such a log bounds no push,
+// so none is cut for it.
 bool wk_stands_still(const struct wk_shard *s);
 // True: every shard has a state that says that the run began, and how (mode, weights). From then on
 // until its end it takes more than half of the logs to say that it stands still: the owner of one

@@ -47,7 +47,8 @@ struct mass {
     uint32_t shard;
     struct worker worker[WORKERS_MAX];
     uint32_t workers;
-    float *q; // what the last admitted push carries, and of whom
+    float *q;     // the values of the last admitted push
+    float *again; // those of the last one that has any; its worker is `last`
     uint32_t last;
     uint64_t missing;               // parameters of a cut that lost something
     char rebuilt[2 * CUTS_MAX + 1]; // "0" or "1": the slot was lost
@@ -59,13 +60,16 @@ static lh_err admit(struct mass *m, struct worker *w, const struct lh_record *r,
 {
     struct lk_payload_info info;
     struct lh_span plain;
-    bool opened;
+    bool opened, any = false;
     uint64_t values = m->replica.layout->values;
     struct lk_codec codec = {f->index_code, f->value_code, f->density};
     LH_TRY(lk_replica_unseal(&m->replica, r->body, &plain, &opened, &info));
     memset(m->q, 0, values * sizeof *m->q);
     LH_TRY(lk_payload_add(&codec, m->replica.layout, plain, m->q));
-    for (uint64_t i = 0; i < values; i++) w->applied[i] += (double)m->q[i];
+    for (uint64_t i = 0; i < values; i++) {
+        w->applied[i] += (double)m->q[i];
+        any |= m->q[i] != 0;
+    }
     w->tokens += f->tokens;
     if (w->pushes % 256 == 0) {
         struct push *more = realloc(w->push, (w->pushes + 256) * sizeof *more);
@@ -73,7 +77,10 @@ static lh_err admit(struct mass *m, struct worker *w, const struct lh_record *r,
         w->push = more;
     }
     w->push[w->pushes++] = (struct push){f->incarnation.number, f->step};
-    m->last = (uint32_t)(w - m->worker);
+    if (any) {
+        m->last = (uint32_t)(w - m->worker);
+        memcpy(m->again, m->q, values * sizeof *m->q);
+    }
     if (m->density[0] <= 0 || f->density < m->density[0]) m->density[0] = f->density;
     if (f->density > m->density[1]) m->density[1] = f->density;
     return LH_OK;
@@ -182,7 +189,8 @@ static uint64_t judge(const struct mass *m, const struct worker *w, bool says)
     return wrong;
 }
 
-// Whether a residual that is one grain off is seen, and a push that counts once more.
+// Whether a residual that is one grain off is seen, and a push that counts once more: the last one
+// with a value, because a push may carry nothing but claims.
 static bool sees(struct mass *m)
 {
     struct worker *w = &m->worker[0];
@@ -191,9 +199,9 @@ static bool sees(struct mass *m)
     bool grain = judge(m, w, false) > 0;
     w->residual[0] = before;
     w = &m->worker[m->last];
-    for (uint64_t i = 0; i < m->replica.layout->values; i++) w->applied[i] += (double)m->q[i];
+    for (uint64_t i = 0; i < m->replica.layout->values; i++) w->applied[i] += (double)m->again[i];
     bool twice = judge(m, w, false) > 0;
-    for (uint64_t i = 0; i < m->replica.layout->values; i++) w->applied[i] -= (double)m->q[i];
+    for (uint64_t i = 0; i < m->replica.layout->values; i++) w->applied[i] -= (double)m->again[i];
     return grain && twice;
 }
 
@@ -203,7 +211,8 @@ static lh_err read_all(struct mass *m, const char *log)
     uint64_t values = m->job.manifest.shard[m->shard].values;
     LH_TRY(lk_replica_create(&m->replica, m->job.id, &m->job.manifest, m->shard, m->job.keys));
     m->q = calloc(values, sizeof *m->q);
-    bool room = m->q;
+    m->again = calloc(values, sizeof *m->again);
+    bool room = m->q && m->again;
     for (uint32_t i = 0; i < m->workers; i++) {
         m->worker[i].applied = calloc(values, sizeof(double));
         m->worker[i].lost = calloc(values, sizeof(double));
@@ -229,6 +238,7 @@ static void release(struct mass *m)
         free(m->worker[i].residual);
     }
     free(m->q);
+    free(m->again);
     lk_replica_free(&m->replica);
     dp_job_close(&m->job);
 }
