@@ -3,8 +3,10 @@
 Segments of the logs get a second name as soon as they are seen, so that the whole history is there
 when the run is judged, however much of it checkpoints made superfluous.
 """
+import json
 import os
 import sys
+import time
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.dirname(os.path.dirname(HERE))
@@ -212,3 +214,23 @@ def figures(h):
             "refused": of_kind.count(history.REFUSE),
             "acknowledged": sum(e.what == "decided" for e in events),
             "folded": sum(e.what == "folded" for e in events), "units": len(h.units)}
+
+
+def resumed(given, count, run):
+    """The results of `count` runs: those in --file, and those that --seconds leaves time for.
+    run(given, seed) gives the result of one, a line of JSON."""
+    done = []
+    if given.file and os.path.exists(given.file):
+        with open(given.file, encoding="utf-8") as file:
+            done = [json.loads(line) for line in file]
+        print(f"{len(done)} of {count} runs were made before")
+    end = time.monotonic() + given.seconds
+    for seed in range(given.seed + len(done), given.seed + count):
+        if time.monotonic() > end:
+            break
+        done.append(run(given, seed))
+        print(json.dumps(done[-1]), flush=True)
+        if given.file:
+            with open(given.file, "a", encoding="utf-8") as file:
+                file.write(json.dumps(done[-1]) + "\n")
+    return done

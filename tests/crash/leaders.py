@@ -11,14 +11,13 @@ are credited as in the logs, no push is lost, all replicas have the servers' dig
 With --file each run is a line there, and the same call goes on where an earlier one was ended.
 """
 import argparse
-import json
 import os
 import random
 import signal
 import sys
 import time
 
-from cluster import REGIONS, World, check, until, verdict
+from cluster import REGIONS, World, check, resumed, until, verdict
 import etcd as pairs
 from loopback import check_replicas, trained_on
 
@@ -135,20 +134,7 @@ def one_run(given, seed):
 
 
 def campaign(given):
-    done = []
-    if given.file and os.path.exists(given.file):
-        with open(given.file, encoding="utf-8") as file:
-            done = [json.loads(line) for line in file]
-        print(f"{sum(len(one['faults']) for one in done)} cycles were made before")
-    end = time.monotonic() + given.seconds
-    for seed in range(given.seed + len(done), given.seed + given.runs):
-        if time.monotonic() > end:
-            break
-        done.append(one_run(given, seed))
-        print(json.dumps(done[-1]), flush=True)
-        if given.file:
-            with open(given.file, "a", encoding="utf-8") as file:
-                file.write(json.dumps(done[-1]) + "\n")
+    done = resumed(given, given.runs, one_run)
     print(f"{sum(len(one['faults']) for one in done)} cycles in {len(done)} runs, no violation")
 
 

@@ -11,7 +11,6 @@ The figure is the others' tokens/s beside the stopped loop over those beside the
 --file each cycle is a line there, and the same call goes on where an earlier one was ended.
 """
 import argparse
-import json
 import os
 import random
 import signal
@@ -20,7 +19,7 @@ import subprocess
 import sys
 import time
 
-from cluster import REGIONS, World, check, until, verdict
+from cluster import REGIONS, World, check, resumed, until, verdict
 import external
 from loopback import check_replicas
 
@@ -113,20 +112,7 @@ def cycle(given, seed):
 
 
 def campaign(given):
-    done = []
-    if given.file and os.path.exists(given.file):
-        with open(given.file, encoding="utf-8") as file:
-            done = [json.loads(line) for line in file]
-        print(f"{len(done)} cycles were made before")
-    end = time.monotonic() + given.seconds
-    for seed in range(given.seed + len(done), given.seed + given.cycles):
-        if time.monotonic() > end:
-            break
-        done.append(cycle(given, seed))
-        print(json.dumps(done[-1]), flush=True)
-        if given.file:
-            with open(given.file, "a", encoding="utf-8") as file:
-                file.write(json.dumps(done[-1]) + "\n")
+    done = resumed(given, given.cycles, cycle)
     ratios = [one["ratio"] for one in done]
     middle = statistics.median(ratios)
     print(f"{len(done)} cycles: the others keep {100 * middle:.1f} % (least {100 * min(ratios):.1f}"
