@@ -1,8 +1,7 @@
 // The channel's layout, words and messages. See channel.h and worker/docs/0001-boundary.md.
 //
-// 2. No value read from the memory is used as an offset unchecked; the layout is computed.
-//  2. Nothing read from the memory is used as an offset unchecked; the layout is computed.
-// 3. Only little endian machines, as with the other mapped formats.
+// 1. The layout is computed, and no value read from the memory is used as an offset unchecked.
+// 2. Only little endian machines, as with the other mapped formats.
 #include "worker/external/channel.h"
 
 #include <math.h>

@@ -7,7 +7,7 @@
 //
 // The loop makes all calls, between two steps, except delta() and encode(): they run on any thread
 // until their cut is over, and meanwhile only fold() and agrees() may be called. Of the states of
-// all shards only one encodes at a time. the states of all shards one encodes at a time.
+// all shards only one encodes at a time.
 #ifndef WK_STATE_H
 #define WK_STATE_H
 
