@@ -148,6 +148,20 @@ static lh_err get_file(struct lh_objects *s, const char *key, uint64_t bytes, co
                    (unsigned long long)got, (unsigned long long)bytes);
 }
 
+static lh_err get_range(struct lh_objects *s, const char *key, uint64_t at, void *out, size_t n,
+                        size_t *got)
+{
+    struct folder *f = (struct folder *)s;
+    char path[LH_PATH_BYTES];
+    struct lh_file *file;
+    *got = 0;
+    LH_TRY(path_of(f, key, "", path));
+    LH_TRY(f->env->ops->files->open(f->env, path, LH_OPEN_READ, &file));
+    lh_err err = f->env->ops->files->read(file, at, out, n, got);
+    f->env->ops->files->close(file);
+    return err;
+}
+
 static lh_err drop(struct lh_objects *s, const char *key)
 {
     struct folder *f = (struct folder *)s;
@@ -176,6 +190,7 @@ lh_err lh_objects_folder(const struct lh_objects_conf *conf, struct lh_objects *
                                               .put_new = put_new,
                                               .get = get,
                                               .get_file = get_file,
+                                              .get_range = get_range,
                                               .remove = drop,
                                               .tidy = tidy,
                                               .close = close_folder};

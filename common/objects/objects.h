@@ -14,10 +14,10 @@
 
 enum {
     LH_OBJECT_KEY_BYTES = 128,
-    LH_OBJECTS_MAX = 100000,    // keys that a listing may have
-    LH_OBJECT_SMALL = 64 << 10, // bytes that get() and put_new() take
-    LH_OBJECT_PART = 16 << 20,  // bytes of a file in memory at a time
-    LH_OBJECT_ATTEMPTS = 6,     // attempts per request
+    LH_OBJECTS_MAX = 100000,   // keys that a listing may have
+    LH_OBJECT_SMALL = 1 << 20, // bytes that get() and put_new() take
+    LH_OBJECT_PART = 16 << 20, // bytes of a file in memory at a time
+    LH_OBJECT_ATTEMPTS = 6,    // attempts per request
 };
 
 struct lh_objects;
@@ -36,6 +36,9 @@ struct lh_objects_ops {
     lh_err (*get)(struct lh_objects *s, const char *key, struct lh_buf *out);
     // Gets an object of `bytes` bytes as a synced file; LH_ERR_NOT_FOUND.
     lh_err (*get_file)(struct lh_objects *s, const char *key, uint64_t bytes, const char *path);
+    // Gets bytes of an object from `at` on; *got is less than n only at its end. LH_ERR_NOT_FOUND.
+    lh_err (*get_range)(struct lh_objects *s, const char *key, uint64_t at, void *out, size_t n,
+                        size_t *got);
     lh_err (*remove)(struct lh_objects *s, const char *key); // absent: LH_OK
     // Aborts unfinished uploads of dead processes under `prefix`.
     lh_err (*tidy)(struct lh_objects *s, const char *prefix);

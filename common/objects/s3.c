@@ -305,6 +305,7 @@ struct getting {
     struct lh_env *env;
     struct lh_file *file; // NULL: the object goes into `out`
     struct lh_buf *out;
+    uint8_t *memory; // NULL: no memory of `bytes` bytes takes it
     uint64_t at, bytes;
 };
 
@@ -315,6 +316,7 @@ static lh_err get_more(void *arg, struct lh_span bytes)
         return lh_fail(LH_ERR_CORRUPT, "an object is larger than its %" PRIu64 " bytes", g->bytes);
     if (g->file) LH_TRY(g->env->ops->files->write(g->file, g->at, bytes));
     if (g->out) lh_put(g->out, bytes.data, bytes.len);
+    if (g->memory) memcpy(g->memory + g->at, bytes.data, bytes.len);
     g->at += bytes.len;
     return g->out ? lh_buf_err(g->out) : LH_OK;
 }
@@ -348,6 +350,40 @@ static lh_err get_file(struct lh_objects *base, const char *key, uint64_t bytes,
                       s->address, key, g.at, bytes);
     if (!err) err = files->sync(g.file);
     files->close(g.file);
+    return err;
+}
+
+struct range {
+    struct getting g;
+    uint64_t from, at; // the range's first byte; the next one
+};
+
+static lh_err range_more(void *arg, struct lh_span bytes)
+{
+    struct range *r = arg;
+    LH_TRY(get_more(&r->g, bytes));
+    r->at = r->from + r->g.at;
+    return LH_OK;
+}
+
+static lh_err get_range(struct lh_objects *base, const char *key, uint64_t at, void *out, size_t n,
+                        size_t *got)
+{
+    enum { BEHIND_THE_END = 416 };
+    struct range range = {.g = {.memory = out, .bytes = n}, .from = at, .at = at};
+    struct lh_transfer_reply reply;
+    const struct lh_s3_request r = {.method = "GET",
+                                    .key = key,
+                                    .sink = range_more,
+                                    .arg = &range,
+                                    .from = &range.at,
+                                    .to = at + n};
+    *got = 0;
+    if (!n) return LH_OK;
+    lh_err err = lh_s3_do((struct lh_s3 *)base, &r, &reply);
+    if (err && reply.status == BEHIND_THE_END) err = LH_OK;
+    lh_buf_free(&reply.body);
+    *got = (size_t)range.g.at;
     return err;
 }
 
@@ -444,6 +480,7 @@ lh_err lh_objects_s3(const struct lh_objects_conf *conf, struct lh_objects **out
                                               .put_new = put_new,
                                               .get = get,
                                               .get_file = get_file,
+                                              .get_range = get_range,
                                               .remove = drop,
                                               .tidy = tidy,
                                               .close = close_s3};

@@ -47,6 +47,12 @@ static void put_target(const struct lh_s3 *s, const struct lh_s3_request *r, str
     lh_put_u8(path, 0);
 }
 
+// True: the request names a range.
+static bool is_part(const struct lh_s3_request *r)
+{
+    return r->sink && (*r->from || r->to);
+}
+
 static LH_MUST lh_err make_headers(const struct lh_s3 *s, const struct lh_s3_request *r,
                                    const struct lh_sigv4_keys *keys, const char *path,
                                    struct headers *h)
@@ -64,8 +70,10 @@ static LH_MUST lh_err make_headers(const struct lh_s3 *s, const struct lh_s3_req
                                     .time = time};
     add_signed(h, &sign, "host", strstr(s->origin, "://") + 3);
     if (r->if_none_match) add_signed(h, &sign, "if-none-match", "*");
-    if (r->sink && *r->from) {
-        snprintf(range, sizeof range, "bytes=%llu-", (unsigned long long)*r->from);
+    if (is_part(r)) {
+        int n = snprintf(range, sizeof range, "bytes=%llu-", (unsigned long long)*r->from);
+        if (r->to)
+            snprintf(range + n, sizeof range - (size_t)n, "%llu", (unsigned long long)r->to - 1);
         add_signed(h, &sign, "range", range);
     }
     add_signed(h, &sign, "x-amz-content-sha256", sha256);
@@ -81,7 +89,7 @@ static LH_MUST lh_err make_headers(const struct lh_s3 *s, const struct lh_s3_req
 
 struct sinking {
     const struct lh_s3_request *r;
-    bool part; // the request names a range: the rest after an earlier attempt
+    bool part; // the request names a range
 };
 
 static lh_err take(void *arg, long status, struct lh_span bytes)
@@ -98,7 +106,7 @@ static LH_MUST lh_err try_once(struct lh_s3 *s, const struct lh_s3_request *r,
     struct lh_sigv4_keys keys;
     struct lh_buf path = lh_buf(LH_S3_URL_BYTES), url = lh_buf(LH_S3_URL_BYTES);
     struct headers h = {.text = lh_buf(16 << 10)};
-    struct sinking sinking = {r, r->sink && *r->from};
+    struct sinking sinking = {r, is_part(r)};
     *reply = (struct lh_transfer_reply){.status = 0};
     LH_TRY(lh_credentials_load(s->credentials, s->variable, &keys));
     put_target(s, r, &path);

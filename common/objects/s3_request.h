@@ -35,6 +35,7 @@ struct lh_s3_request {
     lh_err (*sink)(void *arg, struct lh_span bytes);
     void *arg;
     uint64_t *from;
+    uint64_t to; // the byte behind the last one; 0: the object's end
 };
 
 // Sends a request, and retries after a transient failure, LH_OBJECT_ATTEMPTS times in all.

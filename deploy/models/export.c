@@ -196,6 +196,11 @@ static LH_MUST lh_err file_name(const struct work *w, uint32_t file, char out[64
                          w->files);
 }
 
+static LH_MUST lh_err written(const struct work *w, const char *path, const char *name)
+{
+    return w->e->written ? w->e->written(w->e->written_arg, path, name) : LH_OK;
+}
+
 // ---------------------------------------------------------------- the values
 
 static LH_MUST lh_err put_trained(struct work *w, struct dp_output *out, const struct item *item)
@@ -266,7 +271,7 @@ static LH_MUST lh_err write_file(struct work *w, uint32_t file)
     lh_err err = dp_output_begin(&out, path);
     if (!err) err = dp_output_end(&out, put_tensors(w, &out, tensor, tensors));
     free(tensor);
-    return err;
+    return err ? err : written(w, path, name);
 }
 
 // ---------------------------------------------------------------- what stands beside them
@@ -285,7 +290,7 @@ static LH_MUST lh_err write_json(const struct work *w, const char *name, json_t 
         err = dp_output_end(&out, err);
     }
     free(text);
-    return err;
+    return err ? err : written(w, path, name);
 }
 
 static LH_MUST lh_err write_index(const struct work *w)
@@ -317,7 +322,8 @@ static LH_MUST lh_err copy_file(const struct work *w, const char *name)
     lh_err err = dp_file_read(from, &bytes);
     if (!err) err = dp_file_write(to, lh_buf_span(&bytes), 0640);
     lh_buf_free(&bytes);
-    return err == LH_ERR_NOT_FOUND ? LH_OK : err;
+    if (err == LH_ERR_NOT_FOUND) return LH_OK;
+    return err ? err : written(w, to, name);
 }
 
 // config.json names the type that transformers loads; --dtype changes it.

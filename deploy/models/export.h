@@ -23,6 +23,10 @@ struct dp_export {
     const char *out;
     const enum dp_dtype *dtype; // NULL: as imported, else F32
     uint64_t shard_bytes_max;
+    // Takes each whole file of `out`, in the order in which they are written; may remove it. NULL:
+    // the files stay.
+    lh_err (*written)(void *arg, const char *path, const char *name);
+    void *written_arg;
     json_t *about; // goes into longhaul.json unchanged; borrowed
     // set by dp_export()
     struct lh_buf notes; // lines for people; free it

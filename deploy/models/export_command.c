@@ -13,6 +13,7 @@
 #include "deploy/models/export.h"
 #include "deploy/stored/replay.h"
 #include "deploy/stored/store.h"
+#include "deploy/stored/upload.h"
 #include "deploy/text/eval.h"
 #include "deploy/tool/commands.h"
 
@@ -24,6 +25,8 @@ struct request {
     const char *buffers;
     char path[3][DP_PATH_BYTES];
     struct dp_fetched fetched;
+    char scratch[DP_PATH_BYTES]; // the folder of a file on its way to a store; "": none
+    struct dp_upload upload;
 };
 
 // ---------------------------------------------------------------- flags
@@ -134,12 +137,40 @@ static LH_MUST lh_err about(const struct lh_manifest *m, const char *run, json_t
     return *out ? LH_OK : lh_fail(LH_ERR_NO_MEMORY, "no memory for longhaul.json");
 }
 
-static LH_MUST lh_err write_out(struct dp_export *e)
+// Stores a file that was written, so that the disk holds one file at a time.
+static lh_err store_file(void *arg, const char *path, const char *name)
 {
-    lh_err err = dp_export(e);
+    LH_TRY(dp_upload_file(arg, path, name));
+    return unlink(path) ? lh_fail_errno(errno, "%s", path) : LH_OK;
+}
+
+static LH_MUST lh_err export_to_store(struct request *q, struct dp_export *e)
+{
+    struct lh_objects *o;
+    struct lh_env *own = NULL;
+    struct dp_upload *u = &q->upload;
+    if (!q->job.env) LH_TRY(lh_env_real_create(&own));
+    if (own) q->job.env = own;
+    lh_err err = dp_store_open(&q->job, q->out, &o);
+    if (!err) {
+        err = dp_upload_begin(u, q->job.env, o, q->out);
+        e->written = store_file;
+        e->written_arg = u;
+        if (!err) err = dp_export(e);
+        err = dp_upload_end(u, err);
+        lh_objects_close(o);
+    }
+    if (own) q->job.env = NULL;
+    if (own) lh_env_real_destroy(own);
+    return err;
+}
+
+static LH_MUST lh_err write_out(struct request *q, struct dp_export *e)
+{
+    lh_err err = q->scratch[0] ? export_to_store(q, e) : dp_export(e);
     if (e->notes.len) fwrite(e->notes.data, 1, e->notes.len, stderr);
     if (!err)
-        printf("%s: %" PRIu64 " parameters, %" PRIu64 " bytes in %u file%s\n", e->out,
+        printf("%s: %" PRIu64 " parameters, %" PRIu64 " bytes in %u file%s\n", q->out,
                e->manifest->values, e->bytes, e->files, e->files == 1 ? "" : "s");
     lh_buf_free(&e->notes);
     return err;
@@ -168,7 +199,7 @@ static LH_MUST lh_err export_file(struct request *q, struct dp_export *e)
     e->values = from_file;
     e->arg = &file;
     if (!err) err = about(&m, q->job.run, NULL, &e->about);
-    if (!err) err = write_out(e);
+    if (!err) err = write_out(q, e);
     json_decref(e->about);
     if (file.fd >= 0) close(file.fd);
     lh_manifest_free(&m);
@@ -188,7 +219,7 @@ static LH_MUST lh_err export_shards(struct dp_replay *r, struct request *q, stru
     e->manifest = &q->job.manifest;
     e->values = from_shards;
     e->arg = r;
-    return write_out(e);
+    return write_out(q, e);
 }
 
 static LH_MUST lh_err export_state(struct request *q, struct dp_export *e)
@@ -197,7 +228,7 @@ static LH_MUST lh_err export_state(struct request *q, struct dp_export *e)
     lh_err err = dp_job_open(&q->job, true);
     e->manifest_path = q->job.manifest_path; // the settings file's, where no flag named one
     const struct dp_fetch fetch = {
-        .job = &q->job, .near = q->out, .weights = q->weights_only, .all = q->at.count > 0};
+        .job = &q->job, .near = e->out, .weights = q->weights_only, .all = q->at.count > 0};
     if (!err) err = dp_store_fetch(&fetch, &q->dirs, &q->fetched);
     if (!err) err = dp_replay_create(&r, &q->job);
     if (!err) err = export_shards(&r, q, e);
@@ -226,6 +257,29 @@ static LH_MUST lh_err find_buffers(struct request *q)
 
 // ---------------------------------------------------------------- the command
 
+static LH_MUST lh_err make_scratch(struct request *q)
+{
+    const char *folder = getenv("TMPDIR");
+    LH_TRY(lh_objects_check(q->out));
+    LH_TRY(dp_path(q->scratch, "%s/longhaul-export-XXXXXX", folder && folder[0] ? folder : "/tmp"));
+    if (mkdtemp(q->scratch)) return LH_OK;
+    lh_err err = lh_fail_errno(errno, "%s", q->scratch);
+    q->scratch[0] = 0;
+    return err;
+}
+
+static LH_MUST lh_err export(struct request *q, struct dp_export *e)
+{
+    e->out = q->out;
+    if (lh_objects_is(q->out)) {
+        LH_TRY(make_scratch(q));
+        e->out = q->scratch;
+    }
+    lh_err err = q->parameters ? export_file(q, e) : export_state(q, e);
+    if (q->scratch[0]) dp_store_remove_folder(q->scratch);
+    return err;
+}
+
 static LH_MUST lh_err run(int argc, char **argv)
 {
     struct request q = {.format = "safetensors"};
@@ -234,7 +288,8 @@ static LH_MUST lh_err run(int argc, char **argv)
     bool help;
     const struct dp_flag flags[] = {
         {"--to", DP_TEXT, &q.format, "safetensors", "form of what is written (safetensors)"},
-        {"--out", DP_TEXT, &q.out, "FOLDER", "the model goes here; it must hold none yet"},
+        {"--out", DP_TEXT, &q.out, "FOLDER|s3://BUCKET/PREFIX",
+         "the model goes here; it must hold none yet"},
         {"--at", DP_EACH, &q.at, "[SHARD:]VERSION",
          "of all shards, or of one; may repeat (the last there is)"},
         {"--weights-only", DP_SWITCH, &q.weights_only, NULL,
@@ -258,7 +313,9 @@ static LH_MUST lh_err run(int argc, char **argv)
         "directories (checkpoint and log, at any version that both still hold), from a store of\n"
         "checkpoints (s3://BUCKET/PREFIX), from a run's folder (--dir) or from a parameter file "
         "(--parameters). Values are rounded to nearest\n"
-        "even. longhaul.json in the folder says which versions and digests they are.",
+        "even. longhaul.json in the folder says which versions and digests they are. In a store\n"
+        "stored.json comes last and lists all files with their SHA-256; each file lies in TMPDIR\n"
+        "until it is stored.",
         flags, LH_COUNT(flags)};
     LH_TRY(dp_flags(&usage, argc, argv, &q.dirs, &help));
     if (help) return LH_OK;
@@ -266,12 +323,11 @@ static LH_MUST lh_err run(int argc, char **argv)
     if (q.most) LH_TRY(read_bytes(q.most, &e.shard_bytes_max));
     if (q.dtype) LH_TRY(read_dtype(q.dtype, &dtype));
     e.dtype = q.dtype ? &dtype : NULL;
-    e.out = q.out;
     e.like = q.like;
     if (q.run_dir && !q.buffers) LH_TRY(find_buffers(&q));
     e.buffers = q.buffers;
     e.manifest_path = q.job.manifest_path;
-    return q.parameters ? export_file(&q, &e) : export_state(&q, &e);
+    return export(&q, &e);
 }
 
 int dp_cmd_export(int argc, char **argv)

@@ -34,9 +34,14 @@ static int remove_one(const char *path, const struct stat *is, int kind, struct 
     return remove(path);
 }
 
+void dp_store_remove_folder(const char *path)
+{
+    (void)nftw(path, remove_one, 16, FTW_DEPTH | FTW_PHYS);
+}
+
 void dp_store_drop(struct dp_fetched *f)
 {
-    if (f->root[0]) nftw(f->root, remove_one, 16, FTW_DEPTH | FTW_PHYS);
+    if (f->root[0]) dp_store_remove_folder(f->root);
     f->root[0] = 0;
 }
 

@@ -31,6 +31,7 @@ struct dp_fetch {
 LH_MUST lh_err dp_store_fetch(const struct dp_fetch *q, struct dp_texts *from,
                               struct dp_fetched *out);
 void dp_store_drop(struct dp_fetched *f);
+void dp_store_remove_folder(const char *path); // removes its files too
 
 // Removes all but the newest `keep` of each shard and channel.
 LH_MUST lh_err dp_store_prune(const struct dp_job *job, const char *address, unsigned keep);

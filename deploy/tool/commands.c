@@ -56,6 +56,8 @@ const struct dp_command dp_commands[] = {
      false},
     {"state", dp_cmd_state, "Move a run's coordinator state from etcd into a file", "to-file",
      true},
+    {"store", dp_cmd_store, "Files of a folder, such as data units, to an S3 store and back",
+     "push pull", true},
     {"top", dp_cmd_top, "A running run, drawn anew every second", NULL, false},
     {NULL, NULL, NULL, NULL, false},
 };

@@ -35,6 +35,7 @@ int dp_cmd_retire(int argc, char **argv);
 int dp_cmd_rewind(int argc, char **argv);
 int dp_cmd_run(int argc, char **argv);
 int dp_cmd_state(int argc, char **argv);
+int dp_cmd_store(int argc, char **argv);
 int dp_cmd_top(int argc, char **argv);
 int dp_cmd_up(int argc, char **argv);
 

@@ -92,6 +92,15 @@ static void objects_come_back(void **state)
     assert_int_equal(lh_object_hash(r->env, r->file, hash, &bytes), LH_OK);
     assert_int_equal(bytes, 5);
     assert_string_equal(hash, "5d5766cf2d78701614200418ee1450690d9af12c84d52545e4802f001ad53099");
+    char part[8];
+    size_t n;
+    assert_int_equal(ops->get_range(r->store, "a-1", 1, part, 3, &n), LH_OK);
+    assert_true(n == 3 && !memcmp(part, "hol", 3));
+    assert_int_equal(ops->get_range(r->store, "a-1", 3, part, 8, &n), LH_OK);
+    assert_true(n == 2 && !memcmp(part, "le", 2));
+    assert_int_equal(ops->get_range(r->store, "a-1", 7, part, 8, &n), LH_OK);
+    assert_int_equal(n, 0);
+    assert_int_equal(ops->get_range(r->store, "c-1", 0, part, 1, &n), LH_ERR_NOT_FOUND);
     assert_int_equal(ops->tidy(r->store, ""), LH_OK);
     assert_int_equal(ops->remove(r->store, "a-1"), LH_OK);
     assert_int_equal(ops->remove(r->store, "a-1"), LH_OK);

@@ -5,311 +5,13 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <cmocka.h>
-#include <microhttpd.h>
-#include <netinet/in.h>
-#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "common/base/check.h"
 #include "common/objects/objects.h"
-#include "common/objects/sigv4.h"
-
-enum { OBJECTS = 64, PART = 1000, PARTS = 16, PAGE = 3, BODY = 1 << 16 };
-
-struct object {
-    char key[200];
-    uint8_t *data;
-    size_t len;
-};
-
-// How the store fails, each so many times more.
-struct faults {
-    int unavailable;   // 503
-    int dropped;       // the connection ends without an answer
-    int lost;          // it is carried out, and the connection ends without an answer
-    int cut;           // a body of an answer ends in the middle
-    int denied;        // 403
-    int in_body;       // a completion answers 200 with an error
-    bool no_listing;   // a listing is no XML
-    bool endless;      // every page of a listing names a next one, with no token
-    bool bare_parts;   // parts are answered without an ETag
-    const char *error; // the 403's code
-};
-
-struct store {
-    struct MHD_Daemon *daemon;
-    pthread_mutex_t lock;
-    struct object object[OBJECTS];
-    struct object part[PARTS];
-    unsigned uploads, aborted; // begun, given up
-    bool uploading;            // one at a time
-    unsigned requests, wrong;  // wrong: unsigned, or a body of another hash
-    struct faults f;
-};
-
-struct request {
-    struct lh_buf body;
-};
-
-static struct object *find(struct object *of, size_t count, const char *key)
-{
-    for (size_t i = 0; i < count; i++)
-        if (of[i].data && !strcmp(of[i].key, key)) return &of[i];
-    return NULL;
-}
-
-static void drop(struct object *o)
-{
-    free(o->data);
-    *o = (struct object){.data = NULL};
-}
-
-static void keep(struct object *of, size_t count, const char *key, const void *data, size_t len)
-{
-    struct object *o = find(of, count, key);
-    for (size_t i = 0; !o && i < count; i++)
-        if (!of[i].data) o = &of[i];
-    assert_non_null(o);
-    drop(o);
-    snprintf(o->key, sizeof o->key, "%s", key);
-    o->data = malloc(len + 1);
-    if (len) memcpy(o->data, data, len);
-    o->len = len;
-}
-
-// ---------------------------------------------------------------- the store's answers
-
-static enum MHD_Result answer(struct MHD_Connection *c, unsigned status, const char *text)
-{
-    struct MHD_Response *r = MHD_create_response_from_buffer(strlen(text), (void *)(uintptr_t)text,
-                                                             MHD_RESPMEM_MUST_COPY);
-    MHD_add_response_header(r, "ETag", "\"0123abcd\"");
-    enum MHD_Result done = MHD_queue_response(c, status, r);
-    MHD_destroy_response(r);
-    return done;
-}
-
-struct cutting {
-    uint8_t *data;
-    size_t len;
-};
-
-static ssize_t read_cut(void *arg, uint64_t at, char *out, size_t max)
-{
-    struct cutting *c = arg;
-    if (at >= c->len) return MHD_CONTENT_READER_END_WITH_ERROR;
-    size_t n = c->len - (size_t)at < max ? c->len - (size_t)at : max;
-    memcpy(out, c->data + at, n);
-    return (ssize_t)n;
-}
-
-static void free_cut(void *arg)
-{
-    free(((struct cutting *)arg)->data);
-    free(arg);
-}
-
-static enum MHD_Result answer_object(struct store *s, struct MHD_Connection *c,
-                                     const struct object *o)
-{
-    const char *range = MHD_lookup_connection_value(c, MHD_HEADER_KIND, "range");
-    size_t from = range ? strtoul(range + 6, NULL, 10) : 0, len = o->len - from;
-    struct MHD_Response *r;
-    if (s->f.cut > 0) {
-        s->f.cut--;
-        struct cutting *cutting = malloc(sizeof *cutting);
-        *cutting = (struct cutting){malloc(len), len / 2};
-        memcpy(cutting->data, o->data + from, len);
-        r = MHD_create_response_from_callback(len, 256, read_cut, cutting, free_cut);
-    } else {
-        r = MHD_create_response_from_buffer(len, o->data + from, MHD_RESPMEM_MUST_COPY);
-    }
-    enum MHD_Result done = MHD_queue_response(c, from ? 206 : 200, r);
-    MHD_destroy_response(r);
-    return done;
-}
-
-static const char *argument(struct MHD_Connection *c, const char *name)
-{
-    return MHD_lookup_connection_value(c, MHD_GET_ARGUMENT_KIND, name);
-}
-
-static enum MHD_Result answer_listing(struct store *s, struct MHD_Connection *c)
-{
-    char text[8192];
-    const char *prefix = argument(c, "prefix"), *token = argument(c, "continuation-token");
-    size_t from = token ? strtoul(token, NULL, 10) : 0, i;
-    int count = 0, n = snprintf(text, sizeof text, "<?xml version=\"1.0\"?><ListBucketResult>");
-    if (s->f.no_listing) return answer(c, 200, "<html><p>it works</html");
-    for (i = from; i < OBJECTS && count < PAGE; i++) {
-        if (!s->object[i].data || strncmp(s->object[i].key, prefix, strlen(prefix)) != 0) continue;
-        n += snprintf(text + n, sizeof text - (size_t)n,
-                      "<Contents><Key>%s</Key><Size>%zu</Size></Contents>", s->object[i].key,
-                      s->object[i].len);
-        count++;
-    }
-    if (i < OBJECTS || s->f.endless)
-        n += snprintf(text + n, sizeof text - (size_t)n, "<IsTruncated>true</IsTruncated>");
-    if (i < OBJECTS && !s->f.endless)
-        n += snprintf(text + n, sizeof text - (size_t)n,
-                      "<NextContinuationToken>%zu</NextContinuationToken>", i);
-    snprintf(text + n, sizeof text - (size_t)n, "</ListBucketResult>");
-    return answer(c, 200, text);
-}
-
-static enum MHD_Result answer_uploads(struct store *s, struct MHD_Connection *c, const char *key)
-{
-    char text[512];
-    (void)key;
-    snprintf(text, sizeof text, "<ListMultipartUploadsResult>%s</ListMultipartUploadsResult>",
-             s->uploading ? "<Upload><Key>run/left</Key><UploadId>a+b/1=</UploadId></Upload>" : "");
-    return answer(c, 200, text);
-}
-
-static enum MHD_Result complete(struct store *s, struct MHD_Connection *c, const char *key)
-{
-    uint8_t whole[PARTS * PART];
-    size_t len = 0;
-    if (s->f.in_body > 0) {
-        s->f.in_body--;
-        return answer(c, 200, "<Error><Code>InternalError</Code></Error>");
-    }
-    if (!s->uploading) return answer(c, 404, "<Error><Code>NoSuchUpload</Code></Error>");
-    for (int i = 1; i <= PARTS; i++) {
-        char number[16];
-        snprintf(number, sizeof number, "%d", i);
-        struct object *p = find(s->part, PARTS, number);
-        if (!p) continue;
-        memcpy(whole + len, p->data, p->len);
-        len += p->len;
-        drop(p);
-    }
-    keep(s->object, OBJECTS, key, whole, len);
-    s->uploading = false;
-    return answer(c, 200, "<CompleteMultipartUploadResult/>");
-}
-
-static enum MHD_Result abort_upload(struct store *s, struct MHD_Connection *c, const char *id)
-{
-    for (int i = 0; i < PARTS; i++) drop(&s->part[i]);
-    s->uploading = false;
-    s->aborted++;
-    return answer(c, strcmp(id, "a+b/1=") ? 404 : 204, "");
-}
-
-static enum MHD_Result put(struct store *s, struct MHD_Connection *c, const char *key,
-                           struct lh_span body)
-{
-    const char *part = argument(c, "partNumber");
-    const char *none = MHD_lookup_connection_value(c, MHD_HEADER_KIND, "if-none-match");
-    if (part && s->f.bare_parts) {
-        struct MHD_Response *r = MHD_create_response_from_buffer(0, "", MHD_RESPMEM_PERSISTENT);
-        enum MHD_Result done = MHD_queue_response(c, 200, r);
-        MHD_destroy_response(r);
-        return done;
-    }
-    if (none && find(s->object, OBJECTS, key))
-        return answer(c, 412, "<Error><Code>PreconditionFailed</Code></Error>");
-    keep(part ? s->part : s->object, part ? PARTS : OBJECTS, part ? part : key, body.data,
-         body.len);
-    return answer(c, 200, "");
-}
-
-static enum MHD_Result carry_out(struct store *s, struct MHD_Connection *c, const char *method,
-                                 const char *url, struct lh_span body)
-{
-    const char *key = strchr(url + 1, '/') ? strchr(url + 1, '/') + 1 : "";
-    const char *upload = argument(c, "uploadId");
-    struct object *o = find(s->object, OBJECTS, key);
-    if (!strcmp(method, "PUT")) return put(s, c, key, body);
-    if (!strcmp(method, "DELETE") && upload) return abort_upload(s, c, upload);
-    if (!strcmp(method, "POST") && upload) return complete(s, c, key);
-    if (!strcmp(method, "POST")) {
-        s->uploading = true;
-        s->uploads++;
-        return answer(c, 200,
-                      "<InitiateMultipartUploadResult><UploadId>a+b/1=</UploadId>"
-                      "</InitiateMultipartUploadResult>");
-    }
-    if (!strcmp(method, "DELETE")) {
-        if (o) drop(o);
-        return answer(c, 204, "");
-    }
-    if (!*key && argument(c, "list-type")) return answer_listing(s, c);
-    if (!*key) return answer_uploads(s, c, key);
-    return o ? answer_object(s, c, o) : answer(c, 404, "<Error><Code>NoSuchKey</Code></Error>");
-}
-
-static void look(struct store *s, struct MHD_Connection *c, struct lh_span body)
-{
-    char hash[LH_SIGV4_SHA256_BYTES];
-    const char *said = MHD_lookup_connection_value(c, MHD_HEADER_KIND, "x-amz-content-sha256");
-    const char *authorization = MHD_lookup_connection_value(c, MHD_HEADER_KIND, "authorization");
-    lh_sigv4_sha256(body, hash);
-    s->wrong += !said || strcmp(said, hash) != 0 || !authorization ||
-                !strstr(authorization, "host;") || !strstr(authorization, "x-amz-date");
-}
-
-static enum MHD_Result decide(struct store *s, struct MHD_Connection *c, const char *method,
-                              const char *url, struct lh_span body)
-{
-    s->requests++;
-    look(s, c, body);
-    if (s->f.dropped > 0) {
-        s->f.dropped--;
-        return MHD_NO;
-    }
-    if (s->f.unavailable > 0) {
-        s->f.unavailable--;
-        return answer(c, 503, "<Error><Code>SlowDown</Code></Error>");
-    }
-    if (s->f.denied > 0) {
-        char text[200];
-        s->f.denied--;
-        snprintf(text, sizeof text, "<Error><Code>%s</Code><Message>no\x1b[31m</Message></Error>",
-                 s->f.error);
-        return answer(c, 403, text);
-    }
-    enum MHD_Result done = carry_out(s, c, method, url, body);
-    if (s->f.lost <= 0) return done;
-    s->f.lost--;
-    return MHD_NO;
-}
-
-static enum MHD_Result on_request(void *arg, struct MHD_Connection *c, const char *url,
-                                  const char *method, const char *version, const char *data,
-                                  size_t *len, void **own)
-{
-    struct store *s = arg;
-    struct request *r = *own;
-    (void)version;
-    if (!r) {
-        *own = r = calloc(1, sizeof *r);
-        r->body = lh_buf(BODY);
-        return MHD_YES;
-    }
-    if (*len) {
-        lh_put(&r->body, data, *len);
-        *len = 0;
-        return MHD_YES;
-    }
-    pthread_mutex_lock(&s->lock);
-    enum MHD_Result done = decide(s, c, method, url, lh_buf_span(&r->body));
-    pthread_mutex_unlock(&s->lock);
-    return done;
-}
-
-static void on_end(void *arg, struct MHD_Connection *c, void **own,
-                   enum MHD_RequestTerminationCode code)
-{
-    struct request *r = *own;
-    (void)arg, (void)c, (void)code;
-    if (r) lh_buf_free(&r->body);
-    free(r);
-    *own = NULL;
-}
+#include "tests/unit/common/objects/fake_s3.h"
 
 // ---------------------------------------------------------------- the rig
 
@@ -322,24 +24,10 @@ struct rig {
     char listed[2048];
 };
 
-static const char *variable(const char *name)
-{
-    if (!strcmp(name, "AWS_ACCESS_KEY_ID")) return "AKID";
-    return strcmp(name, "AWS_SECRET_ACCESS_KEY") ? NULL : "secret";
-}
-
 static int set_up(void **state)
 {
     struct rig *r = calloc(1, sizeof *r);
-    pthread_mutex_init(&r->store.lock, NULL);
-    r->store.f.error = "AccessDenied";
-    struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-    r->store.daemon = MHD_start_daemon(MHD_USE_INTERNAL_POLLING_THREAD, 0, NULL, NULL, on_request,
-                                       &r->store, MHD_OPTION_SOCK_ADDR, &at,
-                                       MHD_OPTION_NOTIFY_COMPLETED, on_end, NULL, MHD_OPTION_END);
-    assert_non_null(r->store.daemon);
-    snprintf(r->endpoint, sizeof r->endpoint, "http://127.0.0.1:%u/",
-             MHD_get_daemon_info(r->store.daemon, MHD_DAEMON_INFO_BIND_PORT)->port);
+    start_store(&r->store, r->endpoint);
     snprintf(r->dir, sizeof r->dir, "/tmp/longhaul-s3-XXXXXX");
     assert_non_null(mkdtemp(r->dir));
     snprintf(r->file, sizeof r->file, "%s/file", r->dir);
@@ -363,12 +51,8 @@ static int tear_down(void **state)
 {
     struct rig *r = *state;
     char command[128];
-    assert_int_equal(r->store.wrong, 0);
     lh_objects_close(r->objects);
-    MHD_stop_daemon(r->store.daemon);
-    for (int i = 0; i < OBJECTS; i++) drop(&r->store.object[i]);
-    for (int i = 0; i < PARTS; i++) drop(&r->store.part[i]);
-    pthread_mutex_destroy(&r->store.lock);
+    stop_store(&r->store);
     lh_env_real_destroy(r->env);
     snprintf(command, sizeof command, "rm -rf %s", r->dir);
     assert_int_equal(system(command), 0);
@@ -410,6 +94,38 @@ static lh_err list(struct rig *r, const char *prefix)
 }
 
 // ---------------------------------------------------------------- tests
+
+static lh_err range(struct rig *r, uint64_t at, size_t n, const char *want)
+{
+    char is[16];
+    size_t got = 99;
+    assert_true(n <= sizeof is);
+    lh_err err = r->objects->ops->get_range(r->objects, "file", at, is, n, &got);
+    if (err) return err;
+    assert_int_equal(got, strlen(want));
+    assert_memory_equal(is, want, got);
+    return LH_OK;
+}
+
+static void ranges_are_what_was_asked_for(void **state)
+{
+    struct rig *r = *state;
+    assert_int_equal(range(r, 0, 4, ""), LH_ERR_NOT_FOUND);
+    assert_int_equal(lh_file_replace(r->env, r->file, lh_span_str("0123456789")), LH_OK);
+    assert_int_equal(r->objects->ops->put(r->objects, "file", r->file), LH_OK);
+    assert_int_equal(range(r, 0, 4, "0123"), LH_OK);
+    assert_int_equal(range(r, 4, 3, "456"), LH_OK);
+    assert_int_equal(range(r, 8, 9, "89"), LH_OK); // its end
+    assert_int_equal(range(r, 10, 3, ""), LH_OK);
+    assert_int_equal(range(r, 99, 3, ""), LH_OK);
+    assert_int_equal(range(r, 5, 0, ""), LH_OK);
+    r->store.f.cut = 2; // it goes on where it was cut
+    assert_int_equal(range(r, 1, 8, "12345678"), LH_OK);
+    r->store.f.unavailable = LH_OBJECT_ATTEMPTS;
+    assert_int_equal(range(r, 1, 8, ""), LH_ERR_UNAVAILABLE);
+    r->store.f.whole = true; // all of it could come in a range's place
+    assert_int_equal(range(r, 0, 4, ""), LH_ERR_MALFORMED);
+}
 
 static void files_come_back_bit_for_bit(void **state)
 {
@@ -556,10 +272,15 @@ static void endpoints_and_buckets(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(files_come_back_bit_for_bit),   TEST(passing_failures_are_tried_again),
-        TEST(a_lost_answer_changes_nothing), TEST(what_fails_in_the_middle_is_given_up),
-        TEST(listings_have_pages),           TEST(refusals_are_not_tried_again),
-        TEST(a_stop_ends_the_tries),         TEST(endpoints_and_buckets),
+        TEST(ranges_are_what_was_asked_for),
+        TEST(files_come_back_bit_for_bit),
+        TEST(passing_failures_are_tried_again),
+        TEST(a_lost_answer_changes_nothing),
+        TEST(what_fails_in_the_middle_is_given_up),
+        TEST(listings_have_pages),
+        TEST(refusals_are_not_tried_again),
+        TEST(a_stop_ends_the_tries),
+        TEST(endpoints_and_buckets),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -361,6 +361,41 @@ static void a_scalar_comes_out_as_one(void **state)
     dp_folder_close(&out);
 }
 
+static void same_file(struct history_rig *r, const char *one, const char *other)
+{
+    struct lh_buf a = lh_buf(1 << 20), b = lh_buf(1 << 20);
+    assert_int_equal(dp_file_read(history_in_root(r, one), &a), LH_OK);
+    assert_int_equal(dp_file_read(history_in_root(r, other), &b), LH_OK);
+    assert_true(a.len && lh_span_equal(lh_buf_span(&a), lh_buf_span(&b)));
+    lh_buf_free(&a);
+    lh_buf_free(&b);
+}
+
+// Nothing is left in TMPDIR, and stored.json lists what another command checks.
+static void an_export_goes_into_a_store(void **state)
+{
+    struct history_rig *r = *state;
+    char line[2 * DP_PATH_BYTES], store[DP_PATH_BYTES];
+    assert_int_equal(dp_path(store, "file://%s", history_in_root(r, "store/deep")), LH_OK);
+    assert_int_equal(dp_make_dirs(history_in_root(r, "tmp")), LH_OK);
+    assert_int_equal(setenv("TMPDIR", history_in_root(r, "tmp"), 1), 0);
+    snprintf(line, sizeof line, "@server JOB --at 8 --max-shard-size 1KiB --out %s", store);
+    assert_int_equal(run(r, line), DP_OK);
+    assert_true(history_says(r, store));
+    assert_int_equal(run(r, line), DP_FAILED); // the address has one already
+    assert_int_equal(rmdir(history_in_root(r, "tmp")), 0);
+    assert_int_equal(run(r, line), DP_FAILED);
+    assert_int_equal(unsetenv("TMPDIR"), 0);
+    assert_int_equal(run(r, "@server JOB --at 8 --max-shard-size 1KiB --out @local"), DP_OK);
+    snprintf(line, sizeof line, "pull %s @pulled", store);
+    assert_int_equal(history_command(r, "store", dp_cmd_store, line), DP_OK);
+    same_file(r, "local/model.safetensors.index.json", "pulled/model.safetensors.index.json");
+    same_file(r, "local/model-00001-of-00002.safetensors",
+              "pulled/model-00001-of-00002.safetensors");
+    same_file(r, "local/longhaul.json", "pulled/longhaul.json");
+    assert_int_equal(run(r, "@server JOB --out s3://a/b/"), DP_CONFIG);
+}
+
 static void a_wrong_line_is_told(void **state)
 {
     struct history_rig *r = *state;
@@ -398,6 +433,7 @@ int main(void)
         TEST(a_scalar_comes_out_as_one),
         COMMAND(every_version_of_a_server_comes_out),
         COMMAND(a_folder_of_checkpoints_is_enough),
+        COMMAND(an_export_goes_into_a_store),
         COMMAND(a_wrong_line_is_told),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
