@@ -246,6 +246,9 @@ static lh_err check(const void *settings)
     if (!ps_is_shard(s) && s->node.data.dir[0])
         return lh_fail(LH_ERR_CONFIG, "data.dir: a server of role coordinator gives no units; set "
                                       "it at one of role shard, standby or both");
+    if (lh_objects_is(s->node.data.dir))
+        return lh_fail(LH_ERR_CONFIG, "data.dir is a store, and a server gives units from a "
+                                      "folder: workers read a store themselves (their data.dir)");
     if (!ps_is_shard(s)) return LH_OK;
 
     LH_TRY(check_shards(&s->shards));

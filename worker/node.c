@@ -244,9 +244,10 @@ static lh_err status(void *self, struct lh_buf *out)
 
 static bool leave(void *self, bool asked)
 {
-    const struct wk_node *n = self;
+    struct wk_node *n = self;
     if (n->training.rank) return true;
     if (!asked) wk_leave(n->worker);
+    if (!asked) wk_training_hush(&n->training);
     return wk_left(n->worker);
 }
 
@@ -260,6 +261,7 @@ static void close_core(void *self)
 {
     struct wk_node *n = self;
     struct wk_reduce *reduce = n->training.reduce;
+    wk_training_hush(&n->training);
     if (n->training.rank)
         wk_joined_close(n->training.rank);
     else

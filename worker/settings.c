@@ -8,6 +8,7 @@
 #include "common/base/check.h"
 #include "common/base/limits.h"
 #include "common/base/parallel.h"
+#include "common/objects/objects.h"
 #include "kernels/codec.h"
 #include "worker/backend.h"
 #include "worker/rule.h"
@@ -114,6 +115,21 @@ static lh_err check_trainer(const struct wk_settings *s)
         return lh_fail(LH_ERR_CONFIG,
                        "trainer.noise_threshold is set, but a step is one sequence, whose gradient "
                        "shows no noise: trainer.batch times trainer.accumulate must be 2 or more");
+    return LH_OK;
+}
+
+// Token files in an object store (source_store.c).
+static lh_err check_store(const struct wk_settings *s)
+{
+    if (!lh_objects_is(s->node.data.dir)) return LH_OK;
+    lh_err err = lh_objects_check(s->node.data.dir);
+    if (err) return lh_fail(err, "data.dir: %s", lh_err_text(err));
+    if (s->privacy.budget[0])
+        return lh_fail(LH_ERR_CONFIG, "data.dir is a store, but this worker is private "
+                                      "(privacy.budget): its records stay in a folder of its own");
+    if (s->eval.every_tokens)
+        return lh_fail(LH_ERR_CONFIG, "eval.every_tokens is set, but data.dir is a store: held-out "
+                                      "texts are read from a folder; leave it off");
     return LH_OK;
 }
 
@@ -244,6 +260,7 @@ static lh_err check(const void *settings)
     LH_TRY(check_hosts(s));
     LH_TRY(check_privacy(s));
     LH_TRY(check_trainer(s));
+    LH_TRY(check_store(s));
     LH_TRY(check_state(s));
     return LH_OK;
 }

@@ -2,6 +2,7 @@
 #include "worker/training.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "common/app/units_file.h"
@@ -103,14 +104,27 @@ static uint32_t ahead_of(const struct wk_training *t)
     return status.ahead;
 }
 
+static const char *environment(const char *name)
+{
+    return getenv(name);
+}
+
 static LH_MUST lh_err open_loader(struct wk_training *t)
 {
     const struct wk_settings *s = t->settings;
     char cache[LH_PATH_BYTES];
+    struct wk_source *source = NULL;
+    const struct lh_objects_conf store = {.env = t->program->env,
+                                          .address = s->node.data.dir,
+                                          .endpoint = "",
+                                          .credentials = "",
+                                          .variable = environment};
     LH_TRY(lh_path(cache, sizeof cache, s->node.dir, "cache"));
+    if (lh_objects_is(store.address)) LH_TRY(wk_source_store(&store, &source));
     const struct wk_loader_conf conf = {
         .units = &t->units,
         .dir = s->node.data.dir,
+        .source = source,
         .depth = t->window + WK_AHEAD_MAX + 1,
         .fetches = FETCHES,
         .cache = s->data.cache_bytes ? cache : NULL,
@@ -384,6 +398,11 @@ void wk_training_tell(const struct wk_training *t, json_t *status)
     json_t *region = wk_join_status(t->settings, t->reduce);
     if (region) json_object_set_new(status, "region_ranks", region);
     if (t->loader) json_object_set_new(status, "loader", loader_status(t->loader));
+}
+
+void wk_training_hush(struct wk_training *t)
+{
+    if (t->loader) wk_loader_hush(t->loader);
 }
 
 bool wk_training_leave(struct wk_training *t, bool done)

@@ -45,6 +45,8 @@ void wk_training_give(struct wk_training *t, struct wk_conf *conf);
 uint32_t wk_training_queue(const struct wk_training *t); // units that should be leased, now
 void wk_training_tell(const struct wk_training *t, json_t *status); // its part of status.json
 
+void wk_training_hush(struct wk_training *t); // no step follows: waits for data end
+
 // The communicator ends, all lanes at rest. `done`: the run is over. False: a thread that does not
 // end still has the trainer's arrays, and nothing may be freed (worker/ranks/reduce.h).
 bool wk_training_leave(struct wk_training *t, bool done);

@@ -251,6 +251,7 @@ struct wk_worker {
     // Units of the data whose copy is damaged in the external loop: none of them is leased here.
     uint64_t damaged[LH_REFUSED_MAX];
     uint32_t damaged_count;
+    bool own_away; // own units: their files are in a store (data.dir) that is away
     // Training positions of units not in the queue: those of an earlier life that every shard's
     // pushes hold, and those that were begun when the worker was told to pause.
     struct wk_position resume[WK_POSITIONS_MAX];

@@ -16,8 +16,9 @@ struct synthetic {
     float quantum, loss;
     const bool *unread; // Indexed by unit of the data. NULL: all can be read.
     uint64_t units;
-    bool private;    // record level
-    int64_t hang_ns; // time of the next step alone; 0: the usual one
+    lh_err unread_as; // LH_OK: LH_ERR_CORRUPT
+    bool private;     // record level
+    int64_t hang_ns;  // time of the next step alone; 0: the usual one
 };
 
 static void copy(struct wk_trainer *t, uint64_t first, uint64_t values, float *slot)
@@ -65,6 +66,7 @@ static lh_err step(struct wk_trainer *t, const struct wk_step_in *in, struct wk_
         if (!s->unread[in->piece[i].unit % s->units]) continue;
         out->unread = true;
         out->unit = in->piece[i].unit;
+        if (s->unread_as) return lh_fail(s->unread_as, "the store is away");
         return lh_fail(LH_ERR_CORRUPT, "sha256 is not the manifest's, the tokens changed");
     }
     for (uint64_t i = 0; i < s->count; i++) {
@@ -141,6 +143,11 @@ void sim_trainer_unread(struct wk_trainer *t, const bool *unread, uint64_t units
 {
     ((struct synthetic *)t)->unread = unread;
     ((struct synthetic *)t)->units = units;
+}
+
+void sim_trainer_unread_as(struct wk_trainer *t, lh_err err)
+{
+    ((struct synthetic *)t)->unread_as = err;
 }
 
 struct wk_trainer *sim_trainer_new(struct lh_env *env, uint64_t values, uint64_t step_ms)

@@ -20,5 +20,7 @@ void sim_trainer_tells(struct wk_trainer *t, float loss);
 void sim_trainer_hang(struct wk_trainer *t, int64_t ns);
 // Units of the data whose files are damaged: a step of one fails. Borrows unread[units].
 void sim_trainer_unread(struct wk_trainer *t, const bool *unread, uint64_t units);
+// The error of such a step, instead of that of a damaged file.
+void sim_trainer_unread_as(struct wk_trainer *t, lh_err err);
 
 #endif

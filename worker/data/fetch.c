@@ -178,6 +178,8 @@ static bool in_source(struct wk_fetch *f, const struct lh_unit *u)
 {
     uint8_t last;
     size_t got = 0;
+    uint64_t count;
+    if (f->source->far) return read_header(f, u, &count) != LH_ERR_NOT_FOUND; // one a file
     uint64_t end = LH_TOKENS_HEADER_BYTES + (u->from + u->tokens) * f->units->token_bytes;
     lh_err err = f->source->ops->read(f->source, u->file, end - 1, &last, 1, &got);
     return err != LH_ERR_NOT_FOUND;

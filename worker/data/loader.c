@@ -278,8 +278,14 @@ static void free_loader(struct wk_loader *l)
     free(l);
 }
 
+void wk_loader_hush(struct wk_loader *l)
+{
+    if (l->source->ops->hush) l->source->ops->hush(l->source);
+}
+
 static void stop_threads(struct wk_loader *l)
 {
+    wk_loader_hush(l);
     pthread_mutex_lock(&l->lock);
     l->stop = true;
     pthread_cond_broadcast(&l->work);

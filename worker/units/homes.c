@@ -40,10 +40,10 @@ static int64_t pause_ns(uint32_t times_before)
 
 // ---------------------------------------------------------------- giving back
 
-static struct wk_travel_home *home_of(const struct wk_worker *w, const struct wk_queued *q)
+static struct wk_travel_home *home_of(const struct wk_worker *w, uint64_t unit)
 {
     struct wk_travel *t = w->travel;
-    const char *region = lh_units_at(w->conf.units, q->unit)->home;
+    const char *region = lh_units_at(w->conf.units, unit)->home;
     for (uint32_t i = 0; i < t->homes; i++)
         if (!strcmp(t->home[i].region, region)) return &t->home[i];
     return NULL; // none of its units was looked up yet
@@ -52,14 +52,20 @@ static struct wk_travel_home *home_of(const struct wk_worker *w, const struct wk
 static bool must_go(const struct wk_worker *w, const struct wk_queued *q)
 {
     if (wk_travel_is_refused(w, q->unit % w->conf.units->count)) return true;
-    const struct wk_travel_home *h = q->here ? NULL : home_of(w, q);
+    const struct wk_travel_home *h = q->here ? NULL : home_of(w, q->unit);
     if (!h) return false;
     return h->closed && (h->closings >= GIVE_UP || !wk_units_begun(w, q));
 }
 
+bool wk_travel_store_away(const struct wk_worker *w, uint64_t unit)
+{
+    const struct wk_travel_home *h = w->travel ? home_of(w, unit) : NULL;
+    return h && h->store_away;
+}
+
 static void leave(struct wk_worker *w, const struct wk_queued *q)
 {
-    struct wk_travel_home *h = home_of(w, q);
+    struct wk_travel_home *h = home_of(w, q->unit);
     struct wk_trainer *t = w->conf.trainer;
     if (q->announced && t && t->ops->announce) t->ops->announce(t, q->unit, false);
     if (q->done) {
@@ -126,11 +132,25 @@ void wk_travel_close_home(struct wk_worker *w, struct wk_travel_home *h, const c
             h->region, why, h->returned, wait / LH_SECOND);
 }
 
+// Units of the worker's own region need no look-up: their files are in the store.
+static void ask_store_again(struct wk_worker *w, struct wk_travel_home *h)
+{
+    bool own = !strcmp(h->region, w->conf.self.region);
+    h->store_away = false;
+    h->away = h->was_away;
+    if (own) w->own_away = false;
+    for (uint32_t i = 0; own && i < w->queued; i++)
+        if (home_of(w, w->queue[i].unit) == h) w->queue[i].here = true;
+    wk_units_announce(w);
+    wk_changed(w);
+}
+
 static bool open_home(struct wk_worker *w, struct wk_travel_home *h)
 {
     if (lh_now(w->conf.env) < h->open_ns) return false;
     h->closed = false;
     h->without = 0;
+    if (h->store_away) ask_store_again(w, h);
     lh_logf(w->conf.log, LH_INFO, "units.open", "units of region %s are asked for again",
             h->region);
     return true;
@@ -211,10 +231,42 @@ static bool too_many(struct wk_worker *w, bool first)
     return t->unread >= UNREADS;
 }
 
+// The store of the units' files is away. Nothing of that home is trained until the pause is over;
+// units that are not begun are given back at once.
+static bool close_store(struct wk_worker *w, uint64_t unit, const char *why)
+{
+    struct wk_travel *t = w->travel;
+    uint32_t home = wk_travel_home(t, lh_units_at(w->conf.units, unit)->home);
+    struct wk_trainer *trainer = w->conf.trainer;
+    if (home == LH_AWAY_MAX) return false;
+    struct wk_travel_home *h = &t->home[home];
+    if (!h->closed && lh_now(w->conf.env) - h->open_ns > CLOSED_MAX_NS) h->closings = 0;
+    for (uint32_t i = 0; i < w->queued; i++) {
+        struct wk_queued *q = &w->queue[i];
+        if (!q->here || home_of(w, q->unit) != h || !wk_travel_release(w, q)) continue;
+        if (q->announced && trainer->ops->announce) trainer->ops->announce(trainer, q->unit, false);
+        q->here = q->announced = false;
+    }
+    if (!h->store_away) h->was_away = h->away;
+    h->store_away = h->away = true;
+    w->own_away |= !strcmp(h->region, w->conf.self.region);
+    if (h->closed)
+        hand_back(w);
+    else
+        wk_travel_close_home(w, h, why);
+    wk_travel_look(w); // starts the timer that ends the pause
+    return true;
+}
+
 bool wk_travel_unread(struct wk_worker *w, uint64_t unit, lh_err err)
 {
     struct wk_travel *t = w->travel;
     char why[WK_TRAVEL_TEXT_BYTES];
+    if (t && err == LH_ERR_CANCELLED) return true; // the worker ends
+    if (t && err == LH_ERR_UNAVAILABLE) {
+        snprintf(why, sizeof why, "%s", lh_err_text(err));
+        return close_store(w, unit, why);
+    }
     if (!t || (err != LH_ERR_CORRUPT && err != LH_ERR_IO)) return false;
     snprintf(why, sizeof why, "%s", lh_err_text(err));
     struct wk_travel_refused *r = row_of(t, unit % w->conf.units->count);

@@ -50,8 +50,7 @@ static uint64_t bytes_of(const struct wk_worker *w, uint64_t unit)
     return w->conf.units->unit[unit].tokens * w->conf.units->token_bytes;
 }
 
-// The home's index, added if new; LH_AWAY_MAX: the table is full.
-static uint32_t home_of(struct wk_travel *t, const char *region)
+uint32_t wk_travel_home(struct wk_travel *t, const char *region)
 {
     uint32_t h = 0;
     while (h < t->homes && strcmp(t->home[h].region, region) != 0) h++;
@@ -74,6 +73,16 @@ static void release(struct wk_travel_unit *a)
     if (a->kept) w->travel->sure -= bytes_of(w, a->unit);
     lh_buf_free(&a->got);
     *a = (struct wk_travel_unit){.state = WK_TRAVEL_FREE};
+}
+
+bool wk_travel_release(struct wk_worker *w, struct wk_queued *q)
+{
+    if (!q->arrival) return true;
+    struct wk_travel_unit *a = &w->travel->arrival[q->arrival - 1];
+    if (a->kept) return false;
+    q->arrival = 0;
+    if (a->state == WK_TRAVEL_HERE) release(a);
+    return true;
 }
 
 static void mark_here(struct wk_travel_unit *a)
@@ -443,7 +452,7 @@ static struct wk_travel_unit *place_for(struct wk_worker *w, uint64_t unit)
         if (a->state != WK_TRAVEL_FREE && a->unit == unit) return a;
         if (a->state == WK_TRAVEL_FREE && !empty) empty = a;
     }
-    uint32_t home = home_of(t, w->conf.units->unit[unit].home);
+    uint32_t home = wk_travel_home(t, w->conf.units->unit[unit].home);
     uint64_t sure = t->sure + bytes_of(w, unit); // the cache may hold it
     if (!empty || home == LH_AWAY_MAX || (t->sure && sure > w->conf.travel->bytes_max)) return NULL;
     t->sure = sure;
@@ -462,7 +471,8 @@ static void look_at_queue(struct wk_worker *w)
     for (uint32_t i = 0; i < w->queued; i++) {
         struct wk_queued *q = &w->queue[i];
         struct wk_travel_unit *a = q->arrival ? &t->arrival[q->arrival - 1] : NULL;
-        bool looked_for = !q->arrival && !q->here && i < w->conf.queue_units && i < LH_WINDOW_MAX;
+        bool looked_for = !q->arrival && !q->here && i < w->conf.queue_units && i < LH_WINDOW_MAX &&
+                          !wk_travel_store_away(w, q->unit);
         if (looked_for && !wk_travel_is_refused(w, data_of(w, q->unit)))
             a = place_for(w, data_of(w, q->unit));
         if (!a) continue;

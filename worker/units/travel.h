@@ -37,9 +37,10 @@ void wk_travel_free(struct wk_worker *w);
 void wk_travel_look(struct wk_worker *w);
 // Moves unavailable units from the queue to the list for the next lease request.
 void wk_travel_give_back(struct wk_worker *w);
-// A step could not read a local unit of the run. True: the unit is damaged; it is given back by its
-// number and requested again later. False: the error is another one, three units in a row were
-// damaged with no training between them, or there is no travel state.
+// A step could not read a unit of the run. True: the unit is damaged, and is given back by its
+// number and requested again later; or its store is away, and all units of its home are. False: the
+// error is another one, three units in a row were damaged with no training between them, or there
+// is no travel state.
 bool wk_travel_unread(struct wk_worker *w, uint64_t unit, lh_err err);
 // True: this unit of the data was refused or found damaged, and its pause is not over.
 bool wk_travel_is_refused(const struct wk_worker *w, uint64_t unit);

@@ -60,6 +60,8 @@ struct wk_travel_home {
     uint32_t closings; // closings since the last arrival
     uint64_t returned; // units given back since it closed
     uint32_t refusals; // units refused in a row, since the last arrival
+    bool store_away;   // closed since the store (data.dir) of its units' files is away
+    bool was_away;     // `away`, before that
     bool slow;         // a call stalled since the last arrival
     int64_t arrived_ns;
     // arrivals
@@ -103,6 +105,12 @@ void wk_travel_close_home(struct wk_worker *w, struct wk_travel_home *h, const c
 // Does the same for a single unit of the data, after its place was freed.
 void wk_travel_refuse(struct wk_worker *w, struct wk_travel_home *h, uint64_t unit,
                       const char *why);
+// True: the unit's file is in a store that is away, and the pause is not over.
+bool wk_travel_store_away(const struct wk_worker *w, uint64_t unit);
+// The home's index, added if new; LH_AWAY_MAX: the table is full.
+uint32_t wk_travel_home(struct wk_travel *t, const char *region);
+// Frees the place of a queued unit, unless its tokens are in memory. False: they are.
+bool wk_travel_release(struct wk_worker *w, struct wk_queued *q);
 void wk_travel_arrived(struct wk_worker *w, struct wk_travel_home *h, uint64_t unit);
 // Opens homes and units whose pause is over. True: others still wait.
 bool wk_travel_open(struct wk_worker *w);

@@ -168,7 +168,7 @@ void wk_units_take(struct wk_worker *w, size_t n, const uint64_t *units)
         if (u >= units_of_run(w) || index_of(w, u, &at) < w->queued || claimed(w, u)) continue;
         if (lh_ledger_credited(&w->shard[u % w->shards].replica.ledger, u)) continue;
         struct wk_queued q = {.unit = u, .tokens = lh_units_at(w->conf.units, u)->tokens};
-        q.here = !w->conf.travel || is_own(w, u) || LH_BUG("here_early");
+        q.here = !w->conf.travel || (is_own(w, u) && !w->own_away) || LH_BUG("here_early");
         q.done = resumed(w, u);
         if (q.done >= q.tokens) { // every shard's pushes hold it, only its claim was lost
             wk_units_finished(w, u, 0);

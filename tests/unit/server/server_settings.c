@@ -124,6 +124,7 @@ static void refused_together(void **state)
         {level, "coordinator.links=a>b=1GiB", "links needs coordinator.balance: finish"},
         {coordinator, "coordinator.links=a>b", "coordinator.links: \"a>b\" is not valid"},
         {level, "coordinator.affinity=0.1", "affinity needs coordinator.balance: finish"},
+        {shard, "data.dir=s3://bucket/units", "data.dir is a store"},
         {shard, "update.momentum=0.5", "update.momentum needs update.optimizer"},
     };
     for (size_t i = 0; i < LH_COUNT(row); i++) {

@@ -1,0 +1,106 @@
+#!/usr/bin/env python3
+"""Units and an export in a real S3 store, SeaweedFS: `stored_units.py --build BUILD`.
+
+deploy/docs/store.md as an operator plays it. The token files go into the store, and the worker's
+host has none. In the middle the store is killed: units are given back, and nothing ends; the worker
+is stopped meanwhile. Then the run ends with every unit credited, its model goes into
+the store, and comes out of it as it would have lain on the disk.
+"""
+import argparse
+import filecmp
+import json
+import os
+import sys
+import time
+
+from store import KEY, SECRET, ROOT, Store, Way
+
+sys.path.insert(0, str(ROOT / "tests/e2e"))
+from world import World, check, held, until  # noqa: E402
+
+UNITS, MODEL = "s3://longhaul/run/units", "s3://longhaul/run/model"
+
+
+def push(world):
+    """Pushes the token files, and leaves none of them on this host."""
+    code = world.try_tool("store", "push", world.path("data"), "s3://no-bucket/units")[0]
+    check(code, "a bucket that is not there")
+    os.environ["AWS_SECRET_ACCESS_KEY"] = "another"
+    code, _, text = world.try_tool("store", "push", world.path("data"), UNITS)
+    check(code == 7 and "look at the access key" in text, f"{code}: {text}")
+    os.environ["AWS_SECRET_ACCESS_KEY"] = SECRET
+    world.tool("store", "push", world.path("data"), UNITS)
+    code, _, text = world.try_tool("store", "push", world.path("data"), UNITS)
+    check(code and "holds files already" in text, f"{code}: {text}")
+    world.tool("store", "pull", UNITS, world.path("pulled"))
+    names = os.listdir(world.path("pulled"))
+    same = filecmp.cmpfiles(world.path("data"), world.path("pulled"), names, shallow=False)
+    check(same[0] and not same[1] and not same[2], f"{same}")
+    for name in os.listdir(world.path("data")):
+        if name.endswith(".bin"):
+            os.unlink(world.path("data", name))
+
+
+def export(world, worker):
+    line = ("export", "--to", "safetensors", "--manifest", world.path("model.json"), "--parameters",
+            os.path.join(worker.dir, "final.weights"), "--max-shard-size", "20KB", "--out")
+    world.tool(*line, MODEL)
+    world.tool(*line, world.path("model"))
+    world.tool("store", "pull", MODEL, world.path("model-pulled"))
+    names = sorted(os.listdir(world.path("model")))
+    check(len(names) > 3 and names == sorted(os.listdir(world.path("model-pulled"))), f"{names}")
+    same = filecmp.cmpfiles(world.path("model"), world.path("model-pulled"), names, shallow=False)
+    check(same[0] == names, f"{same}")
+
+
+def play(world, store, way):
+    os.environ.update(AWS_ACCESS_KEY_ID=KEY, AWS_SECRET_ACCESS_KEY=SECRET,
+                      AWS_ENDPOINT_URL=f"http://127.0.0.1:{way.port}")
+    push(world)
+    coordinator = world.coordinator(1)
+    coordinator.start().listening()
+    server = world.server(0, coordinator)
+    server.start().listening()
+    worker = world.worker("asia", coordinator,
+                          **{"data.dir": UNITS, "trainer.tokens_per_s": 4000})
+    worker.start()
+    until("it trains out of the store", lambda: server.shards()
+          and server.shards()[0]["version"] > 3 and worker.status()["loader"]["fetched"] > 0)
+    store.kill()
+    until("units are given back", lambda: worker.says("units.closed"))
+    check(worker.says("do not reach this worker: loader: unit", UNITS), worker.tail())
+    check(worker.alive() and server.alive(), "nothing ends")
+    worker.must_stop()  # though the store is away
+    store.start()
+    worker.settings["trainer.tokens_per_s"] = 40000
+    worker.start()
+    worker.must_end()
+    check(held([server]) == worker.last_holdings(), "worker and server differ in the end")
+    status = json.loads(world.tool("get", "leases", *world.admin(coordinator), "-o", "json"))
+    check(all(row["state"] == "credited" for row in status["leases"]), f"{status}")
+    export(world, worker)
+    for node in (server, coordinator):
+        node.must_stop()
+
+
+def main():
+    flags = argparse.ArgumentParser(description=__doc__)
+    flags.add_argument("--build", required=True, help="the build tree")
+    given = flags.parse_args()
+    began = time.monotonic()
+    with World(given.build, units=60, shards=1) as world:
+        store = Store(world.path("weed"))
+        way = Way(store.ports["s3.port"])
+        try:
+            store.start()
+            play(world, store, way)
+        finally:
+            if store.process:
+                store.kill()
+            way.socket.close()
+    print(f"ok, {time.monotonic() - began:.0f} s")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,242 @@
+// worker/data/source_store.c under the loader, against a small S3 store in this process that fails
+// as it is told to: cut, slow, wrong bytes, refusals; and the end of a worker that waits for it.
+// labels: tsan
+#include "tests/unit/common/objects/fake_s3.h"
+
+#include <openssl/evp.h>
+
+#include "common/base/check.h"
+#include "common/format/tokens.h"
+#include "worker/data/loader.h"
+
+enum { UNITS = 6, TOKENS = 64, ALL = UNITS * TOKENS };
+
+struct rig {
+    struct store store;
+    struct lh_env env; // the real one's, but for its clock
+    struct lh_env_ops ops;
+    struct lh_env *real;
+    _Atomic int64_t later_ns;
+    struct lh_unit unit[UNITS];
+    struct lh_units units;
+    struct wk_source *source;
+    struct wk_loader *loader;
+    struct lh_buf file;
+    char endpoint[64];
+};
+
+static struct rig *its; // the env's operations have no other way to it
+
+static int64_t now_ns(struct lh_env *env)
+{
+    (void)env;
+    return its->real->ops->now_ns(its->real) + atomic_load(&its->later_ns);
+}
+
+static int64_t wall_s(struct lh_env *env)
+{
+    (void)env;
+    return its->real->ops->wall_s(its->real);
+}
+
+static void draw(struct lh_env *env, void *out, size_t n)
+{
+    (void)env;
+    its->real->ops->random(its->real, out, n);
+}
+
+static void open_source(struct rig *r, int64_t pause_ns)
+{
+    const struct lh_objects_conf conf = {.env = &r->env,
+                                         .address = "s3://bucket/run",
+                                         .endpoint = r->endpoint,
+                                         .credentials = "",
+                                         .variable = variable,
+                                         .pause_ns = pause_ns};
+    assert_int_equal(wk_source_store(&conf, &r->source), LH_OK);
+    assert_true(r->source->far);
+}
+
+static int set_up(void **state)
+{
+    struct rig *r = its = *state = calloc(1, sizeof *r);
+    start_store(&r->store, r->endpoint);
+    assert_int_equal(lh_env_real_create(&r->real), LH_OK);
+    r->ops = (struct lh_env_ops){.now_ns = now_ns, .wall_s = wall_s, .random = draw};
+    r->env.ops = &r->ops;
+    r->file = lh_buf(1 << 16);
+    lh_tokens_put_header(&r->file, 2, ALL);
+    for (uint32_t i = 0; i < ALL; i++) lh_tokens_put(&r->file, 2, i * 7 % 5000);
+    for (uint32_t i = 0; i < UNITS; i++) {
+        r->unit[i] = (struct lh_unit){.id = i, .from = i * TOKENS, .tokens = TOKENS};
+        snprintf(r->unit[i].file, sizeof r->unit[i].file, "all.bin");
+        assert_int_equal(EVP_Digest(r->file.data + LH_TOKENS_HEADER_BYTES + (size_t)i * TOKENS * 2,
+                                    TOKENS * 2, r->unit[i].sha256, NULL, EVP_sha256(), NULL),
+                         1);
+    }
+    keep(r->store.object, OBJECTS, "run/all.bin", r->file.data, r->file.len);
+    r->units =
+        (struct lh_units){.unit = r->unit, .count = UNITS, .vocabulary = 5000, .token_bytes = 2};
+    return 0;
+}
+
+static int tear_down(void **state)
+{
+    struct rig *r = *state;
+    if (r->loader)
+        wk_loader_close(r->loader); // closes its source
+    else if (r->source)
+        r->source->ops->close(r->source);
+    stop_store(&r->store);
+    lh_env_real_destroy(r->real);
+    lh_buf_free(&r->file);
+    free(r);
+    return 0;
+}
+
+static void open_loader(struct rig *r)
+{
+    open_source(r, LH_MS);
+    const struct wk_loader_conf conf = {
+        .units = &r->units, .source = r->source, .depth = UNITS, .fetches = 4};
+    assert_int_equal(wk_loader_open(&conf, &r->loader), LH_OK);
+}
+
+static lh_err read_unit(struct rig *r, uint64_t unit)
+{
+    uint32_t ids[TOKENS + 1];
+    lh_err err = wk_loader_read(r->loader, unit, 0, TOKENS, ids);
+    for (uint32_t i = 0; !err && i < TOKENS; i++)
+        assert_int_equal(ids[i], (unit * TOKENS + i) * 7 % 5000);
+    uint64_t next = unit + 1 < UNITS ? (unit + 1) * TOKENS : unit * TOKENS + TOKENS - 1;
+    if (!err) assert_int_equal(ids[TOKENS], next * 7 % 5000);
+    return err;
+}
+
+static unsigned requests(struct rig *r)
+{
+    pthread_mutex_lock(&r->store.lock);
+    unsigned n = r->store.requests;
+    pthread_mutex_unlock(&r->store.lock);
+    return n;
+}
+
+static void units_come_out_of_the_store(void **state)
+{
+    struct rig *r = *state;
+    bool kept;
+    open_loader(r);
+    for (uint64_t u = 0; u < UNITS; u++) wk_loader_announce(r->loader, u);
+    for (uint64_t u = 0; u < UNITS; u++) assert_int_equal(read_unit(r, u), LH_OK);
+    unsigned before = requests(r);
+    assert_true(before <= UNITS + 4); // a range each; the header once, or by each thread
+    for (uint64_t u = 0; u < UNITS; u++) assert_true(wk_loader_find(r->loader, u, &kept) && !kept);
+    assert_int_equal(requests(r), before); // the file is known
+    snprintf(r->unit[1].file, sizeof r->unit[1].file, "gone.bin");
+    assert_false(wk_loader_find(r->loader, 1, &kept));
+}
+
+static void passing_failures_are_not_noticed(void **state)
+{
+    struct rig *r = *state;
+    open_loader(r);
+    r->store.f.cut = 2;
+    r->store.f.unavailable = 2;
+    r->store.f.dropped = 1;
+    assert_int_equal(read_unit(r, 0), LH_OK);
+    assert_int_equal(r->store.f.cut + r->store.f.unavailable + r->store.f.dropped, 0);
+}
+
+static void wrong_bytes_are_refused(void **state)
+{
+    struct rig *r = *state;
+    open_loader(r);
+    struct object *o = find(r->store.object, OBJECTS, "run/all.bin");
+    o->data[LH_TOKENS_HEADER_BYTES + 5] ^= 1; // unit 0's
+    assert_int_equal(read_unit(r, 0), LH_ERR_CORRUPT);
+    assert_int_equal(read_unit(r, 1), LH_OK);
+    o->len -= 10; // the last one's
+    assert_int_equal(read_unit(r, UNITS - 1), LH_ERR_CORRUPT);
+    o->data[LH_TOKENS_HEADER_BYTES + 5] ^= 1;
+    o->len += 10;
+    assert_int_equal(read_unit(r, 0), LH_OK);
+    assert_int_equal(read_unit(r, UNITS - 1), LH_OK);
+    drop(o);
+    assert_int_equal(read_unit(r, 2), LH_ERR_NOT_FOUND);
+    assert_non_null(strstr(lh_err_text(LH_ERR_NOT_FOUND), "there is no s3://bucket/run/all.bin"));
+}
+
+static void a_store_that_is_away_is_asked_again_after_a_while(void **state)
+{
+    struct rig *r = *state;
+    open_loader(r);
+    r->store.f.unavailable = 1000;
+    assert_int_equal(read_unit(r, 0), LH_ERR_UNAVAILABLE);
+    unsigned before = requests(r);
+    assert_int_equal(before, LH_OBJECT_ATTEMPTS);
+    assert_int_equal(read_unit(r, 1), LH_ERR_UNAVAILABLE); // fails at once
+    assert_non_null(strstr(lh_err_text(LH_ERR_UNAVAILABLE), "503"));
+    assert_int_equal(requests(r), before);
+    r->store.f.unavailable = 0;
+    atomic_store(&r->later_ns, WK_SOURCE_AWAY_S * LH_SECOND);
+    assert_int_equal(read_unit(r, 1), LH_OK);
+    r->store.f.denied = 1; // an access key that has ended
+    assert_int_equal(read_unit(r, 2), LH_ERR_UNAVAILABLE);
+    assert_non_null(strstr(lh_err_text(LH_ERR_UNAVAILABLE), "access key"));
+    atomic_store(&r->later_ns, 3 * WK_SOURCE_AWAY_S * LH_SECOND);
+    assert_int_equal(read_unit(r, 2), LH_OK);
+}
+
+static void *read_one(void *arg)
+{
+    struct rig *r = arg;
+    uint8_t byte;
+    size_t got;
+    return (void *)(uintptr_t)r->source->ops->read(r->source, "all.bin", 0, &byte, 1, &got);
+}
+
+// Its retries' pauses would last minutes.
+static void a_worker_that_ends_waits_for_no_store(void **state)
+{
+    struct rig *r = *state;
+    pthread_t thread;
+    void *err;
+    open_source(r, 3600 * LH_SECOND);
+    r->store.f.unavailable = 1000;
+    assert_int_equal(pthread_create(&thread, NULL, read_one, r), 0);
+    while (!requests(r)) sched_yield();
+    r->source->ops->hush(r->source);
+    assert_int_equal(pthread_join(thread, &err), 0);
+    assert_int_equal((uintptr_t)err, LH_ERR_CANCELLED);
+}
+
+static void wrong_addresses_are_told(void **state)
+{
+    struct rig *r = *state;
+    struct lh_objects_conf conf = {.env = &r->env,
+                                   .address = "s3://bucket/",
+                                   .endpoint = r->endpoint,
+                                   .credentials = "",
+                                   .variable = variable};
+    assert_int_equal(wk_source_store(&conf, &r->source), LH_ERR_CONFIG);
+    assert_non_null(strstr(lh_err_text(LH_ERR_CONFIG), "data.dir: s3://bucket/"));
+    conf.address = "s3://bucket/run";
+    conf.endpoint = "ftp://nowhere";
+    assert_int_equal(wk_source_store(&conf, &r->source), LH_ERR_CONFIG);
+    r->source = NULL;
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(units_come_out_of_the_store),
+        TEST(passing_failures_are_not_noticed),
+        TEST(wrong_bytes_are_refused),
+        TEST(a_store_that_is_away_is_asked_again_after_a_while),
+        TEST(a_worker_that_ends_waits_for_no_store),
+        TEST(wrong_addresses_are_told),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
