@@ -67,8 +67,8 @@ static LH_MUST lh_err read_address(struct dp_admin *a, const char *path, bool *r
     if (!err && is_gone(json_integer_value(json_object_get(o, "pid")))) {
         *restarts = (!phase || strcmp(phase, "ended") != 0) && has_up(a->dir);
         err = lh_fail(LH_ERR_UNAVAILABLE,
-                      "no coordinator runs in %s (it was at %s): %s (its last phase: %s); "
-                      "`longhaul events --dir %s` tells of it",
+                      "no coordinator runs in %s (it was at %s): %s (its last phase: %s); see "
+                      "`longhaul events --dir %s`",
                       a->dir, address,
                       *restarts ? "`longhaul up` is there and starts it again"
                                 : "the run has ended or was stopped",
@@ -88,8 +88,8 @@ static LH_MUST lh_err find_address(struct dp_admin *a)
     LH_TRY(dp_path(path, "%s/coordinator/status.json", a->dir));
     if (!dp_file_exists(path))
         return lh_fail(LH_ERR_NOT_FOUND,
-                       "no run in %s (no coordinator/status.json): --dir takes the folder that "
-                       "`longhaul up` made, run/NAME",
+                       "no run in %s (no coordinator/status.json): pass the folder that `longhaul "
+                       "up` made, run/NAME, as --dir",
                        a->dir);
     for (int looks = 0;; looks++) {
         bool restarts = false;
@@ -104,7 +104,7 @@ static LH_MUST lh_err complete(struct dp_admin *a)
     static const char *const file[] = {"ca.pem", "admin.pem", "admin.key"};
     const char **out[] = {&a->ca, &a->cert, &a->key};
     if (!a->coordinator && !a->dir)
-        return lh_fail(LH_ERR_INVALID, "whom to ask? --dir RUNDIR or --coordinator HOST:PORT");
+        return lh_fail(LH_ERR_INVALID, "which run? pass --dir RUNDIR or --coordinator HOST:PORT");
     for (size_t i = 0; i < LH_COUNT(file); i++) {
         if (*out[i]) continue;
         if (!a->dir)
@@ -196,7 +196,7 @@ lh_err dp_admin_parse(const char *text, json_t **out)
     *out = NULL;
     if (!role || strcmp(role, "coordinator") != 0) {
         json_decref(all);
-        return lh_fail(LH_ERR_MALFORMED, "the answer is no coordinator's status");
+        return lh_fail(LH_ERR_MALFORMED, "the answer is not a coordinator's status");
     }
     *out = all;
     return LH_OK;
@@ -282,7 +282,7 @@ static LH_MUST lh_err take_server(void *arg, const void *answer)
     json_t *all = json_loads(m->json, 0, NULL);
     if (!json_is_array(json_object_get(all, "shards"))) {
         json_decref(all);
-        return lh_fail(LH_ERR_MALFORMED, "the answer is no server's status");
+        return lh_fail(LH_ERR_MALFORMED, "the answer is not a server's status");
     }
     *(json_t **)arg = all;
     return LH_OK;

@@ -74,7 +74,7 @@ static void tell(const struct request *q)
 {
     const char *s = q->adopted == 1 ? "" : "s";
     if (q->state)
-        printf("%u shard%s: the state %s is the one to come back from\n", q->adopted, s, q->state);
+        printf("%u shard%s will be restored from the state %s\n", q->adopted, s, q->state);
     else
         printf("%s may own %u shard%s; it takes %s when it starts as their server\n", q->server,
                q->adopted, s, q->adopted == 1 ? "it" : "them");
@@ -108,25 +108,22 @@ static LH_MUST lh_err run(int argc, char **argv, struct request *q)
     struct dp_texts rest;
     const struct dp_flag flags[] = {
         {"--shards", DP_TEXT, &q->list, "LIST", "the shards, as in 0-3,5"},
-        {"--state", DP_TEXT, &q->state, "STATE", "the state that the shards come back from"},
+        {"--state", DP_TEXT, &q->state, "STATE", "the state to restore the shards from"},
         DP_ADMIN_FLAGS(q->admin),
     };
     const struct dp_usage usage = {
         "longhaul adopt REGION/NAME --shards LIST --dir RUNDIR | --coordinator HOST:PORT [flags]\n"
         "       longhaul adopt --state STATE --shards LIST ...",
-        "Lets the server of this region and name (of its certificate) own these shards, and stand\n"
-        "by for them. A server that may not is refused, whatever it says. It takes a shard from\n"
-        "its server when it starts as one of role shard: its history is then what that server\n"
-        "has, or what followers hold. One of role standby only stands by. The word holds over\n"
-        "restarts of the coordinator.\n"
-        "\n"
-        "With --state: a server that lost its disk waits for an operator where too few regions\n"
-        "hold one and the same state (rebuild.voices). Its status (claims) and the event\n"
-        "rebuild.claim say what each worker holds. The shards come back from the state of that\n"
-        "name, whoever confirms it; a shard for which none is waited for is not changed.\n"
-        "\n"
-        "Exit codes: 0 done; 2 wrong line, or no such shard; 4 no coordinator answers; 7 this\n"
-        "certificate may not.",
+        "Allows the server with this region and name (in its certificate) to own these shards, "
+        "and\nto stand by for them. The coordinator refuses servers without that permission. If "
+        "the\nserver starts with role shard, it takes the shards from their present server, with "
+        "the\nhistory that server or the followers have. With role standby it only stands by. "
+        "The\npermission survives restarts of the coordinator.\n\nWith --state: a server that lost "
+        "its disk waits for an operator if too few regions hold\nthe same state (rebuild.voices). "
+        "Its status (claims) and the event rebuild.claim list\nwhat each worker holds. The shards "
+        "are restored from the state with this name, even if\nonly one worker confirms it. Shards "
+        "that do not wait for a state are not changed.\n\nExit codes: 0 done; 2 usage, or no such "
+        "shard; 4 no coordinator answers; 7 not allowed\nwith this certificate.",
         flags, LH_COUNT(flags)};
     bool help;
     LH_TRY(dp_flags(&usage, argc, argv, &rest, &help));

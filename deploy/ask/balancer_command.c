@@ -38,11 +38,11 @@ static LH_MUST lh_err ask(struct request *q)
 static void tell(const struct request *q)
 {
     if (!strcmp(q->what, "freeze"))
-        printf("frozen: each region gets free units of its own alone\n");
+        printf("frozen: each region gets only free units of its own\n");
     else if (!strcmp(q->what, "thaw"))
         printf("units go to other regions again\n");
     else
-        printf("unit %" PRIu64 " is asked back for %s\n", q->unit, q->to);
+        printf("unit %" PRIu64 " is recalled for %s\n", q->unit, q->to);
 }
 
 // Reads the arguments: for a move, a unit and a worker.
@@ -55,8 +55,8 @@ static LH_MUST lh_err take_words(struct request *q, const struct dp_texts *rest)
     size_t i = 0;
     while (rest->count && i < LH_COUNT(orders) && strcmp(orders[i].name, rest->at[0]) != 0) i++;
     if (!rest->count || i == LH_COUNT(orders) || rest->count != 1 + orders[i].words)
-        return lh_fail(LH_ERR_INVALID, "want freeze, thaw or move UNIT WORKER; longhaul balancer "
-                                       "--help");
+        return lh_fail(LH_ERR_INVALID,
+                       "expected freeze, thaw or move UNIT WORKER (longhaul balancer --help)");
     q->what = rest->at[0];
     if (rest->count > 1) LH_TRY(dp_number("UNIT", rest->at[1], 0, LH_UNITS_MAX - 1, &q->unit));
     if (rest->count > 2) q->to = rest->at[2];
@@ -71,18 +71,14 @@ static LH_MUST lh_err run(int argc, char **argv)
     const struct dp_usage usage = {
         "longhaul balancer freeze|thaw|move [UNIT WORKER] --dir RUNDIR | --coordinator HOST:PORT "
         "[flags]",
-        "Tells a running coordinator who gets which units, over what the balancer would do.\n"
-        "\n"
-        "freeze           regions get free units of their own; nothing is recalled\n"
-        "thaw             the balancer decides again\n"
-        "move UNIT WORKER it is asked back from its holder, for that worker\n"
-        "\n"
-        "A unit that may not leave its region stays there, and one that is begun stays with its\n"
-        "holder. freeze holds over restarts of the coordinator; a move does not.\n"
-        "Which unit is where: longhaul get leases. Why: longhaul get plan -o wide.\n"
-        "\n"
-        "Exit codes: 0 done; 2 wrong line, or that can't be; 3 no such unit, region or worker;\n"
-        "4 no coordinator answers; 7 this certificate may not.",
+        "Overrides the balancer's assignment of units in a running run.\n\nfreeze           "
+        "regions get only their own free units; none is recalled\nthaw             the balancer "
+        "decides again\nmove UNIT WORKER recall the unit from its holder, for this worker\n\nA "
+        "unit that may not leave its region stays there, and a unit that is begun stays with "
+        "its\nholder. freeze survives restarts of the coordinator; move does not.\n`longhaul get "
+        "leases` shows where each unit is, `longhaul get plan -o wide` why.\n\nExit codes: 0 done; "
+        "2 usage, or impossible; 3 no such unit, region or worker; 4 no\ncoordinator answers; 7 "
+        "not allowed with this certificate.",
         flags, LH_COUNT(flags)};
     bool help;
     LH_TRY(dp_flags(&usage, argc, argv, &rest, &help));

@@ -71,7 +71,8 @@ static LH_MUST lh_err find_shard(const json_t *look, const char *name, json_t **
     json_int_t number = strtoll(name, &end, 10);
     json_t *row;
     size_t i;
-    if (*end || !*name) return lh_fail(LH_ERR_INVALID, "shard %.60s: want a shard's number", name);
+    if (*end || !*name)
+        return lh_fail(LH_ERR_INVALID, "shard %.60s: expected a shard's number", name);
     json_array_foreach(rows, i, row)
     {
         if (json_integer_value(json_object_get(row, "shard")) != number) continue;

@@ -76,9 +76,9 @@ static void put_text(const struct request *q, const json_t *rows, const struct d
 {
     dp_table_put(out, columns, rows);
     if (q->undo)
-        dp_put(out, "taken back: %u live workers go on\n", state->workers);
+        dp_put(out, "undone: %u live workers go on\n", state->workers);
     else if (q->end && state->complete)
-        dp_put(out, "the run has ended, %u workers said so\n", state->drained);
+        dp_put(out, "the run has ended; %u workers confirmed it\n", state->drained);
     else
         dp_put(out, "%u of %u live workers %s%s\n", state->drained, state->workers,
                q->end ? "have ended" : "have drained",
@@ -124,24 +124,22 @@ static LH_MUST lh_err run(int argc, char **argv, enum dp_exit *exit)
     struct request q = {.format = "table", .timeout_s = 600};
     struct dp_texts rest;
     const struct dp_flag flags[] = {
-        {"--end", DP_SWITCH, &q.end, NULL, "do not stand still: end the run with what is credited"},
-        {"--undo", DP_SWITCH, &q.undo, NULL, "take it back: go on"},
-        {"--wait", DP_SWITCH, &q.wait, NULL, "until all have drained, or the run has ended"},
-        {"--timeout", DP_TEXT, &q.timeout, "SECONDS", "of --wait; 0: without end (600)"},
+        {"--end", DP_SWITCH, &q.end, NULL, "end the run with what is credited so far"},
+        {"--undo", DP_SWITCH, &q.undo, NULL, "undo the drain: workers go on"},
+        {"--wait", DP_SWITCH, &q.wait, NULL, "wait until all have drained, or the run has ended"},
+        {"--timeout", DP_TEXT, &q.timeout, "SECONDS", "time limit of --wait; 0: none (600)"},
         DP_ADMIN_FLAGS(q.admin),
         {"-o", DP_TEXT, &q.format, "table|json", "form of the output"},
     };
     const struct dp_usage usage = {
         "longhaul drain run | region NAME | worker [REGION/]NAME --dir RUNDIR | --coordinator "
         "HOST:PORT [flags]",
-        "Asks a running coordinator to let workers finish what is in flight, push it, and stand\n"
-        "still: nothing is lost when they are stopped then. It holds over restarts until --undo.\n"
-        "A region or worker that has drained leaves its data units to others; --end ends the\n"
-        "whole run early, with its final versions and digests.\n"
-        "\n"
-        "Exit codes: 0 asked, or with --wait drained; 2 wrong line; 3 no such worker or region;\n"
-        "4 no coordinator answers; 7 this certificate may not; 8 not drained when the time was\n"
-        "over (it is still asked for: the same command waits on).",
+        "Lets workers finish and push their current work, then stop training. Afterwards they\ncan "
+        "be stopped without loss. The request survives restarts, until --undo. Other workers\nget "
+        "the units of a drained region or worker. --end ends the whole run early, with its\nfinal "
+        "versions and digests.\n\nExit codes: 0 requested, or with --wait drained; 2 usage; 3 no "
+        "such worker or region; 4 no\ncoordinator answers; 7 not allowed with this certificate; 8 "
+        "not drained in time (the\nrequest stands: the same command waits again).",
         flags, LH_COUNT(flags)};
     bool help;
     LH_TRY(dp_flags(&usage, argc, argv, &rest, &help));
@@ -150,8 +148,9 @@ static LH_MUST lh_err run(int argc, char **argv, enum dp_exit *exit)
     LH_TRY(dp_table_form(q.format, &q.json));
     if (q.timeout) LH_TRY(dp_number("--timeout", q.timeout, 0, UINT32_MAX, &q.timeout_s));
     if (q.end && (q.undo || q.scope.region[0] || q.scope.worker[0]))
-        return lh_fail(LH_ERR_INVALID, "--end is for a whole run, and not undone with itself");
-    if (q.undo && q.wait) return lh_fail(LH_ERR_INVALID, "--undo does not take --wait");
+        return lh_fail(LH_ERR_INVALID,
+                       "--end is for a whole run, and can't be combined with --undo");
+    if (q.undo && q.wait) return lh_fail(LH_ERR_INVALID, "--undo can't be combined with --wait");
     return drain(&q, exit);
 }
 

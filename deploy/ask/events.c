@@ -17,26 +17,26 @@ enum { EVENTS_MAX = 1 << 20, WHO_BYTES = 160 };
 const struct dp_event_kind dp_event_kinds[] = {
     {"join", "a worker joined, or came back; a rank of one"},
     {"lost", "a worker was silent for too long; a rank of one died"},
-    {"member", "workers that became live, suspect, lost or drained, and the hook that is told"},
-    {"kill", "a process began again without a last word"},
+    {"member", "workers that became live, suspect, lost or drained, and the hook that was called"},
+    {"kill", "a process that started again without having ended in order"},
     {"incarnation", "a worker's state began anew"},
     {"run", "phases of the run, shards ready and ended"},
     {"drain", "what operators asked, and who has drained"},
-    {"audit", "who joined, who was refused what, what operators did"},
+    {"audit", "joins, refusals, operators' commands"},
     {"expel", "workers and servers that were expelled, set aside or let back"},
-    {"balance", "units that went, or are to go, to another region or worker, and why"},
+    {"balance", "units that moved, or will move, to another region or worker, and why"},
     {"cadence", "local steps of a round that changed, and why"},
-    {"scale", "numbers of workers that are wanted, and calls for them"},
-    {"move", "shards that went, or are to go, to another server"},
+    {"scale", "the numbers of workers wanted, and requests for them"},
+    {"move", "shards that moved, or will move, to another server"},
     {"checkpoint", "checkpoints and snapshots written and taken"},
     {"refusal", "a push, a join, a certificate was refused"},
-    {"link", "a peer that was not reached"},
+    {"link", "a peer that could not be reached"},
     {"damage", "stored bytes that are torn, damaged or differ"},
     {"history", "an older copy of a directory, or one of another history"},
-    {"disk", "a disk that is full, or has room again"},
+    {"disk", "a disk that is full, or has space again"},
     {"process", "starts and ends of programs"},
     {"eval", "held-out losses while training"},
-    {"norms", "norms of every tensor: many, so only where asked for"},
+    {"norms", "norms of every tensor: many, so only on request"},
     {"other", "all else"},
     {NULL, NULL},
 };
@@ -204,8 +204,8 @@ static json_t *killed(const struct life *l, const json_t *first)
     if (up_s >= l->up_s && strcmp(word(first, "event"), "program.begin") != 0) return NULL;
     double lived_s = wall_s(first) - up_s - (l->last_s - l->up_s);
     snprintf(text, sizeof text,
-             "started again; the process before had lived for %.0f s at most, and said its last "
-             "word after %.1f s",
+             "started again; the previous process ran for %.0f s at most, and logged its last line "
+             "after %.1f s",
              lived_s > l->up_s ? lived_s : l->up_s, l->up_s);
     return json_pack("{s:s s:f s:s s:s s:s s:s}", "time", word(first, "time"), "up_s", up_s,
                      "level", "warn", "who", l->who, "event", "process.killed", "text", text);

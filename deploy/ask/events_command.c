@@ -65,7 +65,7 @@ static LH_MUST lh_err find_logs(const char *dir, struct logs *logs)
     if (!err && !count)
         err = lh_fail(LH_ERR_NOT_FOUND,
                       "no logs in %s: `longhaul up` keeps NAME.log of every process in a run's "
-                      "folder; name the files of processes started otherwise",
+                      "folder; if you started the processes yourself, name their log files",
                       dir);
     return err;
 }
@@ -161,7 +161,7 @@ static LH_MUST lh_err events(const struct request *q, struct logs *logs)
         err = dp_events_read(dp_event_log_path(logs->at[i]), rows);
     if (!err) err = show(q, rows);
     if (!err && !json_array_size(rows))
-        fprintf(stderr, "no line of a Longhaul process in %s\n",
+        fprintf(stderr, "no line from a Longhaul process in %s\n",
                 logs->count == 1 ? dp_event_log_path(logs->at[0]) : "these logs");
     json_decref(rows);
     return err;
@@ -203,7 +203,7 @@ static LH_MUST lh_err check_kinds(const struct dp_texts *kinds)
         const struct dp_event_kind *k = dp_event_kinds;
         while (k->name && strcmp(k->name, kinds->at[i]) != 0) k++;
         if (!k->name)
-            return lh_fail(LH_ERR_INVALID, "--kind %.40s: no such kind (--kinds lists them)",
+            return lh_fail(LH_ERR_INVALID, "--kind %.40s: unknown kind (--kinds lists all)",
                            kinds->at[i]);
     }
     return LH_OK;
@@ -224,8 +224,8 @@ static LH_MUST lh_err check_since(const char *since)
     snprintf(whole, sizeof whole, "%s%s", fits ? since : "", form + (fits ? n : 0));
     if (!since || (fits && strptime(whole, "%Y-%m-%dT%H:%M:%SZ", &parts))) return LH_OK;
     return lh_fail(LH_ERR_INVALID,
-                   "--since %.40s: want a time in UTC as 2026-01-31T12:00:00Z, or its beginning "
-                   "from the day on",
+                   "--since %.40s: expected a time in UTC such as 2026-01-31T12:00:00Z, or its "
+                   "beginning, at least the day",
                    since);
 }
 
@@ -235,24 +235,25 @@ static LH_MUST lh_err run(int argc, char **argv)
     const struct dp_flag flags[] = {
         {"--dir", DP_TEXT, &q.dir, "RUNDIR", "all logs of a run's folder"},
         {"--audit", DP_SWITCH, &q.audit, NULL,
-         "who joined, who was refused, what operators did: the audit files in --dir"},
+         "joins, refusals and operators' commands, from the audit files in --dir"},
         {"--kind", DP_EACH, &q.kinds, "KIND", "only these; may repeat"},
-        {"--kinds", DP_SWITCH, &q.list, NULL, "list the kinds, and end"},
-        {"--who", DP_TEXT, &q.who, "TEXT", "only of processes with this in role/region/name"},
-        {"--since", DP_TEXT, &q.since, "TIME", "only from then on, as 2026-01-31T12:00:00Z (UTC)"},
+        {"--kinds", DP_SWITCH, &q.list, NULL, "list the kinds and exit"},
+        {"--who", DP_TEXT, &q.who, "TEXT", "only processes with this text in role/region/name"},
+        {"--since", DP_TEXT, &q.since, "TIME",
+         "only from this time on, such as 2026-01-31T12:00:00Z (UTC)"},
         {"--follow", DP_SWITCH, &q.follow, NULL,
-         "go on with new ones as they come, until the run has ended"},
+         "continue with new events until the run has ended"},
         {"-o", DP_TEXT, &q.format, "table|json",
-         "form of the output; with --follow JSON is an object a line"},
+         "form of the output; with --follow JSON is one object per line"},
     };
     const struct dp_usage usage = {
         "longhaul events --dir RUNDIR | LOG... [flags]",
-        "Joins, losses, kills, incarnations, checkpoints, refusals: what the logs of a run's\n"
-        "processes say, text or JSON, in one list by time. `up` keeps those logs in the run's\n"
-        "folder; a process started otherwise writes to stderr or to its setting log.file. A kill\n"
-        "is in no log: it is concluded where a process begins again without a last word. The\n"
-        "times are those of the hosts' own clocks. With --follow, what is there comes first, then\n"
-        "each new event, until every process has said its last word or Ctrl-C.",
+        "Lists the events in the logs (text or JSON) of a run's processes, in the order of "
+        "time:\njoins, losses, kills, incarnations, checkpoints, refusals. `up` keeps the logs in "
+        "the\nrun's folder; a process that you start yourself logs to stderr, or to the file of "
+        "its\nsetting log.file. No log shows a kill: it is inferred if a process starts again "
+        "without\nhaving ended in order. Times come from each host's own clock. --follow prints "
+        "the\nexisting events, then each new one, until every process has ended or Ctrl-C.",
         flags, LH_COUNT(flags)};
     bool help;
     LH_TRY(dp_flags(&usage, argc, argv, &q.files, &help));

@@ -56,7 +56,7 @@ static const struct {
 } OUTCOME[] = {
     [EXPEL] = {"is expelled", "was expelled before"},
     [ADMIT] = {"is let back", "was neither expelled nor set aside"},
-    [RETIRE] = {"is retired: its name is free when every shard knows", "is being retired"},
+    [RETIRE] = {"is retired: its name is free as soon as every shard knows", "is being retired"},
 };
 
 static LH_MUST lh_err expel(struct request *q)
@@ -77,12 +77,12 @@ static LH_MUST lh_err parse_who(const struct dp_texts *rest, struct request *q)
     bool kind =
         rest->count == 2 && (!strcmp(rest->at[0], "worker") || !strcmp(rest->at[0], "server"));
     if (rest->count != 1 && !kind)
-        return lh_fail(LH_ERR_INVALID, "whom? [worker|server] [REGION/]NAME");
+        return lh_fail(LH_ERR_INVALID, "who? name [worker|server] [REGION/]NAME");
     const char *who = rest->at[rest->count - 1], *slash = strchr(who, '/');
     const char *name = slash ? slash + 1 : who;
     size_t region = slash ? (size_t)(slash - who) : 0;
     if (!name[0] || strlen(name) >= sizeof q->name || region >= sizeof q->region)
-        return lh_fail(LH_ERR_INVALID, "'%.80s' is no name: [REGION/]NAME", who);
+        return lh_fail(LH_ERR_INVALID, "'%.80s' is not a valid name: expected [REGION/]NAME", who);
     q->any = !kind;
     q->server = kind && !strcmp(rest->at[0], "server");
     memcpy(q->region, who, region);
@@ -97,41 +97,27 @@ static LH_MUST lh_err parse_who(const struct dp_texts *rest, struct request *q)
 static const struct {
     const char *line, *help;
 } TEXT[] = {
-    [EXPEL] = {LINE("expel"),
-               "Expels a worker or a server from a running run. Coordinator and servers refuse it "
-               "from\n"
-               "then on, its calls end and its units go to others. Every shard's log has it as a\n"
-               "record; it holds over restarts, until `longhaul admit`. What its pushes made of "
-               "the\n"
-               "model stays: `longhaul refold` takes it out. Its certificate still opens "
-               "connections:\n"
-               "see tls.revoked.\n"
-               "\n"
-               "Exit codes: 0 it is expelled; 2 wrong line; 3 nobody of that name (name its "
-               "region\n"
-               "then); 4 no coordinator answers; 7 this certificate may not."},
-    [ADMIT] = {LINE("admit"),
-               "Lets back whoever was expelled from a running run, and a worker whose pushes are "
-               "set\n"
-               "aside because ten in a row were far larger than other workers'. A worker that "
-               "ended\n"
-               "when it was expelled has to be started again.\n"
-               "\n"
-               "Exit codes: 0 it is let back; 2 wrong line; 3 nobody of that name; 4 no "
-               "coordinator\n"
-               "answers; 7 this certificate may not."},
+    [EXPEL] =
+        {LINE("expel"),
+         "Expels a worker or a server from a running run. Coordinator and servers refuse it "
+         "from\nthen on, its calls end, and other workers get its units. Every shard's log records "
+         "it;\nit survives restarts, until `longhaul admit`. The effect of its pushes on the "
+         "model\nstays; `longhaul refold` removes it. Its certificate can still open connections: "
+         "see the\nsetting tls.revoked.\n\nExit codes: 0 expelled; 2 usage; 3 no member of that "
+         "name (try REGION/NAME); 4 no\ncoordinator answers; 7 not allowed with this certificate."},
+    [ADMIT] =
+        {LINE("admit"),
+         "Lets back a member that was expelled from a running run, or a worker whose pushes are "
+         "set\naside because ten in a row were far larger than other workers'. A worker that "
+         "ended\nwhen it was expelled must be started again.\n\nExit codes: 0 let back; 2 usage; 3 "
+         "no member of that name; 4 no coordinator answers; 7\nnot allowed with this certificate."},
     [RETIRE] = {LINE("retire"),
-                "Makes the name of a worker that is gone for good free for others: a run has "
-                "1,024\n"
-                "names at a time. Its directory does not count from then on: what it had not "
-                "pushed is\n"
-                "lost, and whoever comes under that name later starts on an empty one. A worker "
-                "that is\n"
-                "there is not retired: end it first. Its pushes stay in the model.\n"
-                "\n"
-                "Exit codes: 0 it is retired; 2 wrong line, or it is there; 3 nobody of that "
-                "name; 4 no\n"
-                "coordinator answers; 7 this certificate may not."},
+                "Frees the name of a worker that will not come back: a run has at most 1,024 names "
+                "at a\ntime. The worker's directory becomes void: its unpushed progress is lost, "
+                "and a later\nworker of that name starts with an empty directory. A running worker "
+                "is not retired: end\nit first. Its pushes stay in the model.\n\nExit codes: 0 "
+                "retired; 2 usage, or it is running; 3 no worker of that name; 4 no\ncoordinator "
+                "answers; 7 not allowed with this certificate."},
 };
 
 static LH_MUST lh_err run(int argc, char **argv, enum wish wish)

@@ -287,7 +287,7 @@ lh_err dp_get_show(const char *part, const json_t *status, bool json, struct lh_
     while (p < LH_COUNT(parts) && strcmp(parts[p].name, part) != 0) p++;
     if (p == LH_COUNT(parts))
         return lh_fail(LH_ERR_INVALID,
-                       "%.40s: want members, workers, shards, regions, links, plan or leases",
+                       "%.40s: expected members, workers, shards, regions, links, plan or leases",
                        part);
     const struct dp_column *columns = parts[p].columns;
     json_t *rows = columns == regions || columns == budgets    ? dp_get_regions(status)

@@ -71,12 +71,14 @@ static LH_MUST lh_err check_filters(const struct request *q)
     bool any = f->state || f->home || f->language || f->worker, known = !f->state;
     for (size_t i = 0; f->state && i < LH_COUNT(states); i++) known |= !strcmp(f->state, states[i]);
     if (!known)
-        return lh_fail(LH_ERR_INVALID, "--state %.40s: want free, leased or credited", f->state);
+        return lh_fail(LH_ERR_INVALID, "--state %.40s: expected free, leased or credited",
+                       f->state);
     if ((any || q->totals) && strcmp(q->part, "leases") != 0)
-        return lh_fail(LH_ERR_INVALID, "--state, --home, --language, --worker and --totals are of "
-                                       "leases");
+        return lh_fail(LH_ERR_INVALID,
+                       "--state, --home, --language, --worker and --totals are for leases only");
     if (any && q->totals)
-        return lh_fail(LH_ERR_INVALID, "--totals is of all units: it takes no filter");
+        return lh_fail(LH_ERR_INVALID,
+                       "--totals counts all units: it can't be combined with a filter");
     return LH_OK;
 }
 
@@ -93,7 +95,7 @@ static LH_MUST lh_err run(int argc, char **argv)
         {"--language", DP_TEXT, &q.filter.language, "NAME", "leases: only units of this language"},
         {"--worker", DP_TEXT, &q.filter.worker, "NAME",
          "leases: only units that this worker holds or held"},
-        {"--totals", DP_SWITCH, &q.totals, NULL, "leases: no line for each unit"},
+        {"--totals", DP_SWITCH, &q.totals, NULL, "leases: only the totals"},
         DP_ADMIN_FLAGS(q.admin),
         {"-o", DP_TEXT, &q.format, "table|wide|json",
          "form of the output; wide: of plan, members and regions"},
@@ -101,27 +103,24 @@ static LH_MUST lh_err run(int argc, char **argv)
     const struct dp_usage usage = {
         "longhaul get members|workers|shards|regions|links|plan|leases "
         "--coordinator HOST:PORT | --dir RUNDIR [flags]",
-        "Asks a running coordinator who works, which shards stand where, what each region does\n"
-        "and who holds which unit. Exit code 3 when there is no such region,\n"
-        "language or worker, 4 when it does not answer.\n"
-        "\n"
-        "A lease: LEASE is waits, begun (trained in part, or its claim is on its way) or recalled\n"
-        "(for another region, unless it is begun meanwhile), as its holder said last; TOKEN is\n"
-        "the incarnation under which its holder must speak, EXPIRES S what is left if it falls\n"
-        "silent, HOLDER of a credited unit who held it last.\n"
-        "A member: STATE of a worker is live, suspect (silent for half of its bound), lost,\n"
-        "drained or done, of a server live, suspect (silent for its bound) or unheard.\n"
-        "SILENT S is how long it was not heard of, BOUND S how long it may be before it\n"
-        "is given up. The longer its round trip, TRIP MS, the longer the bound. -o wide says what\n"
-        "each worker runs on, by which software, and what makes its pushes.\n"
-        "A region: -o wide says what the logs show that private regions charged to their budgets.\n"
-        "A link: what a worker measured of its way to a server by its own pushes and snapshots;\n"
-        "PUSH MS is from a push's first byte to its decision, a rate is that of one transfer.\n"
-        "The plan: ENDS S is when a region would end if units went to whom the balancer gives\n"
-        "them by measured speed and residency, which leases follow with coordinator.balance: "
-        "finish;\n"
-        "-o wide says what the balancer decided last, why, and by which figures, what links\n"
-        "carried of units against their caps, and how many workers are wanted and here.\n",
+        "Lists what a running coordinator knows: members, workers, shards, regions, links, "
+        "the\nplan, leases. Exit codes: 3 no such region, language or worker; 4 no coordinator "
+        "answers.\n\nLeases: LEASE is waits, begun (trained in part, or its claim is being pushed) "
+        "or recalled\n(for another region, unless it is begun first), as its holder reported last. "
+        "TOKEN is the\nincarnation that the holder must use. EXPIRES S is the time left if the "
+        "holder falls\nsilent. HOLDER of a credited unit is its last holder.\nMembers: STATE of a "
+        "worker is live, suspect (silent for half of its bound), lost, drained\nor done; of a "
+        "server live, suspect (silent for its bound) or unheard. SILENT S is the time\nsince it "
+        "was last heard, BOUND S the silence after which it is given up. The longer its\nround "
+        "trip, TRIP MS, the longer the bound. -o wide shows each worker's hardware and\nsoftware, "
+        "and what encodes its pushes.\nRegions: -o wide shows what private regions have charged to "
+        "their budgets, by the logs.\nLinks: measured by a worker from its own pushes and "
+        "snapshots. PUSH MS is the time from a\npush's first byte to its decision; a rate is that "
+        "of one transfer.\nPlan: ENDS S is when a region would end if units were assigned by "
+        "measured speed and\nresidency; with coordinator.balance: finish leases follow that "
+        "assignment. -o wide shows\nthe balancer's last decision, its reason and figures, how many "
+        "bytes of units links\ncarried against their caps, and how many workers are wanted and "
+        "have joined.\n",
         flags, LH_COUNT(flags)};
     bool help, known = false;
     LH_TRY(dp_flags(&usage, argc, argv, &rest, &help));

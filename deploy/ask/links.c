@@ -34,10 +34,11 @@ static LH_MUST lh_err enter(const char *path, const char *instance, const char *
 {
     struct dp_wan wan = {.daemon = 0};
     if (!instance || !region || strlen(instance) >= sizeof wan.instance)
-        return lh_fail(LH_ERR_MALFORMED, "%s names no world and region", path);
+        return lh_fail(LH_ERR_MALFORMED, "%s does not name a world and a region", path);
     if (geteuid() != 0)
-        return lh_fail(LH_ERR_DENIED, "this run is on emulated links, and only root may enter its "
-                                      "regions: run this as root");
+        return lh_fail(
+            LH_ERR_DENIED,
+            "this run uses emulated links, and only root may enter its regions: run this as root");
     memcpy(wan.instance, instance, strlen(instance) + 1);
     lh_err err = dp_wan_enter(&wan, region);
     if (err != LH_ERR_NOT_FOUND) return err;

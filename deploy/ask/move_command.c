@@ -67,7 +67,7 @@ static LH_MUST lh_err move(struct request *q)
     if (!err)
         printf("%u shard%s %s %s%s\n", q->shards, q->shards == 1 ? "" : "s",
                q->moved ? "went to" : "to go to", q->server,
-               q->wait ? "" : " when it is near; --wait waits for that");
+               q->wait ? "" : " once that server has nearly caught up; --wait waits for it");
     dp_admin_close(&q->admin);
     return err;
 }
@@ -77,21 +77,20 @@ static LH_MUST lh_err run(int argc, char **argv, enum dp_exit *exit)
     struct request q = {.timeout_s = 600};
     struct dp_texts rest;
     const struct dp_flag flags[] = {
-        {"--wait", DP_SWITCH, &q.wait, NULL, "until they have gone"},
-        {"--timeout", DP_TEXT, &q.timeout, "SECONDS", "of --wait; 0: without end (600)"},
+        {"--wait", DP_SWITCH, &q.wait, NULL, "wait until they have moved"},
+        {"--timeout", DP_TEXT, &q.timeout, "SECONDS", "time limit of --wait; 0: none (600)"},
         DP_ADMIN_FLAGS(q.admin),
     };
     const struct dp_usage usage = {
         "longhaul move SERVER --dir RUNDIR | --coordinator HOST:PORT [flags]",
-        "Asks a running coordinator to give the shards that the standby of this name follows\n"
-        "(role: standby) to it, while their server lives: nothing stops, pushes wait for a\n"
-        "second or two. The former server ends when it has heard of it; start it with role:\n"
-        "standby then. The move holds over restarts; a standby that dies first is waited for.\n"
-        "All shards of a server go together: a standby that follows some of them is refused.\n"
-        "\n"
-        "Exit codes: 0 asked, or with --wait done; 2 wrong line, or these shards can't go now;\n"
-        "3 no such standby; 4 no coordinator answers; 7 this certificate may not; 8 not done\n"
-        "when the time was over (it is still asked for).",
+        "Moves shards to the standby (role: standby) that follows them, while their server "
+        "runs.\nTraining goes on; pushes wait for a second or two. The former server ends when it "
+        "learns\nof the move; start it with role: standby then. The request survives restarts; if "
+        "the\nstandby dies first, the move waits for it. All shards of a server move together: "
+        "a\nstandby that follows only some of them is refused.\n\nExit codes: 0 requested, or with "
+        "--wait done; 2 usage, or these shards can't move now; 3\nno such standby; 4 no "
+        "coordinator answers; 7 not allowed with this certificate; 8 not done\nin time (the "
+        "request stands).",
         flags, LH_COUNT(flags)};
     bool help;
     LH_TRY(dp_flags(&usage, argc, argv, &rest, &help));

@@ -41,11 +41,11 @@ static void tell(const struct request *q)
                           : "the run was not paused: %u live worker%s\n",
                q->workers, s);
     else if (q->changed)
-        printf("the run is paused: %u live worker%s hear it within a second or two, finish what "
-               "they push, and stand still until longhaul resume\n",
+        printf("the run is paused: %u live worker%s learn of it within a second or two, finish "
+               "their pushes, and train no further until longhaul resume\n",
                q->workers, s);
     else
-        printf("the run was paused before, and that reason stays\n");
+        printf("the run was paused already; the earlier reason stays\n");
 }
 
 static LH_MUST lh_err run(int argc, char **argv, bool resume)
@@ -53,26 +53,23 @@ static LH_MUST lh_err run(int argc, char **argv, bool resume)
     struct request q = {.resume = resume};
     struct dp_texts rest;
     const struct dp_flag flags[] = {
-        {"--why", DP_TEXT, &q.why, "TEXT", "a sentence for those who look at the run"},
+        {"--why", DP_TEXT, &q.why, "TEXT", "the reason, shown with the run's status"},
         DP_ADMIN_FLAGS(q.admin),
     };
     const struct dp_usage pause = {
         "longhaul pause --dir RUNDIR | --coordinator HOST:PORT [--why TEXT] [flags]",
-        "Lets a run stand still where it is: workers end the step that they are in, finish what\n"
-        "they push, make no further step, and keep their units. Nobody is called stalled for\n"
-        "that. It holds over restarts of all processes until longhaul resume. A paused run does\n"
-        "not end by itself; longhaul drain works as ever, and drain run --end ends the pause too.\n"
-        "To stop machines, drain instead: a worker that drains pushes all that it trained.\n"
-        "\n"
-        "Exit codes: 0 paused; 2 wrong line, or nobody trains any more; 4 no coordinator answers;\n"
-        "7 this certificate may not.",
+        "Pauses a run: workers end their current step, finish their pushes, make no further "
+        "step,\nand keep their units. No worker counts as stalled meanwhile. The pause survives "
+        "restarts\nof all processes, until longhaul resume. A paused run does not end by itself; "
+        "longhaul\ndrain still works, and drain run --end also ends the pause. To stop machines, "
+        "drain\ninstead: a draining worker pushes all that it has trained.\n\nExit codes: 0 "
+        "paused; 2 usage, or training is over; 4 no coordinator answers; 7 not\nallowed with this "
+        "certificate.",
         flags, LH_COUNT(flags)};
     const struct dp_usage go_on = {
         "longhaul resume --dir RUNDIR | --coordinator HOST:PORT [--why TEXT] [flags]",
-        "Lets a paused run go on where it stands, whether an operator or a rule paused it.\n"
-        "\n"
-        "Exit codes: 0 it goes on; 2 wrong line; 4 no coordinator answers; 7 this certificate may\n"
-        "not.",
+        "Resumes a run that an operator or a rule paused.\n\nExit codes: 0 it goes on; 2 usage; 4 "
+        "no coordinator answers; 7 not allowed with this\ncertificate.",
         flags, LH_COUNT(flags)};
     const struct dp_usage *usage = resume ? &go_on : &pause;
     bool help;

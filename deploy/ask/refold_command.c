@@ -42,8 +42,8 @@ static lh_err take_answer(void *arg, const void *answer)
     const struct lh_refold_reply *a = answer;
     bool forgotten = !a->number; // the coordinator was restarted before it went: asked anew
     if (forgotten && q->goes)
-        return lh_fail(LH_ERR_CONFLICT, "another order came after this one: `longhaul events` says "
-                                        "what became of each (refold.over)");
+        return lh_fail(LH_ERR_CONFLICT, "another order came after this one: `longhaul events` "
+                                        "shows the result of each (refold.over)");
     q->number = a->number;
     if (forgotten) return LH_OK;
     q->goes = a->goes;
@@ -106,7 +106,7 @@ static void tell(const struct request *q)
                "others, now for server %s",
                q->done, q->shards, q->waits);
     else
-        printf("no shard has changed: server %s has not said yet whether it can", q->waits);
+        printf("no shard has changed yet: server %s has not answered whether it can", q->waits);
     if (q->name[0] && q->goes + q->over) printf("; %" PRIu64 " pushes are left out", q->left_out);
     printf("\n");
 }
@@ -120,25 +120,22 @@ static LH_MUST lh_err take_back(struct request *q, enum dp_exit *exit)
     tell(q);
     *exit = q->over ? DP_OK : DP_STOPPED;
     if (!q->kept) return LH_OK;
-    return lh_fail(LH_ERR_INTERNAL, "%u of %u shards go on with the history that they have: %s",
-                   q->kept, q->shards, q->why);
+    return lh_fail(LH_ERR_INTERNAL, "%u of %u shards keep their present history: %s", q->kept,
+                   q->shards, q->why);
 }
 
 static const char bounds[] =
-    "\n"
-    "Every server is asked first: a refusal comes before any shard has changed, and says which\n"
-    "server refused and from which version on it is possible. Where that server's word should\n"
-    "not count, expel it (`longhaul expel --server`): its standby in sync takes its shards over,\n"
-    "or another server that you name (`longhaul adopt`); then give the order again.\n"
-    "When all can, each server starts again in place, keeps its former history as\n"
-    "DIR/before-ORDER, and the run goes on under a new epoch: workers take the new states, and\n"
-    "push what they still hold and what is in no state any more. Whoever is killed meanwhile\n"
-    "goes on with the order when it is back; the same command waits for its end.\n"
-    "\n"
-    "Exit codes: 0 done; 1 a server could not after all; 2 wrong line, or not now (the run is\n"
-    "closing, a shard is moved or has no server, another order is under way); 3 it does not go\n"
-    "so far back, no such version yet, or no push of that worker; 4 no coordinator answers; 7\n"
-    "this certificate may not; 8 not done when the time was over (it goes on).";
+    "\nEvery server is asked first. If one refuses, no shard changes; the refusal names the "
+    "server\nand the first possible version. If you do not trust that server's answer, expel "
+    "it\n(`longhaul expel server NAME`): its standby in sync takes its shards over, or "
+    "another\nserver that you name (`longhaul adopt`); then give the order again.\nIf all agree, "
+    "each server starts again in place and keeps its former history in\nDIR/before-ORDER. The run "
+    "goes on under a new epoch: workers take the new states, and push\nagain what these states "
+    "lack. A process that is killed meanwhile continues the order after\nits restart; the same "
+    "command waits for the end.\n\nExit codes: 0 done; 1 a server failed to do it; 2 usage, or not "
+    "possible now (the run is\nclosing, a shard is being moved or has no server, another order is "
+    "under way); 3 too far\nback, no such version yet, or no push of that worker; 4 no coordinator "
+    "answers; 7 not\nallowed with this certificate; 8 not done in time (the order goes on).";
 
 static LH_MUST lh_err common(struct request *q, const struct dp_usage *usage, int argc, char **argv,
                              bool *help)
@@ -172,14 +169,13 @@ static LH_MUST lh_err run_rewind(struct request *q, int argc, char **argv, enum 
     bool help;
     const struct dp_flag flags[] = {
         {"--to", DP_EACH, &to, "[SHARD:]VERSION", "of all shards, or of one"},
-        {"--timeout", DP_TEXT, &q->timeout, "SECONDS", "for all of it; 0: without end (3600)"},
+        {"--timeout", DP_TEXT, &q->timeout, "SECONDS", "time limit for all of it; 0: none (3600)"},
         DP_ADMIN_FLAGS(q->admin),
     };
-    snprintf(
-        about, sizeof about,
-        "Takes a running run back to versions that its shards had. Versions go as far back as\n"
-        "the servers' checkpoints and logs are kept (checkpoint.keep).\n%s",
-        bounds);
+    snprintf(about, sizeof about,
+             "Takes a running run back to earlier versions of its shards, as far back as the "
+             "servers\nkeep checkpoints and logs (checkpoint.keep).\n%s",
+             bounds);
     const struct dp_usage usage = {
         "longhaul rewind --to VERSION --dir RUNDIR | --coordinator HOST:PORT [flags]", about, flags,
         LH_COUNT(flags)};
@@ -195,7 +191,8 @@ static LH_MUST lh_err parse_worker(struct request *q, const char *who)
     const char *slash = strchr(who, '/'), *name = slash ? slash + 1 : who;
     size_t region = slash ? (size_t)(slash - who) : 0;
     if (!name[0] || strlen(name) >= sizeof q->name || region >= sizeof q->region)
-        return lh_fail(LH_ERR_INVALID, "--without: '%.80s' is no name: [REGION/]NAME", who);
+        return lh_fail(LH_ERR_INVALID,
+                       "--without: '%.80s' is not a valid name: expected [REGION/]NAME", who);
     memcpy(q->region, who, region);
     memcpy(q->name, name, strlen(name) + 1);
     return LH_OK;
@@ -208,15 +205,15 @@ static LH_MUST lh_err run_refold(struct request *q, int argc, char **argv, enum 
     bool help;
     const struct dp_flag flags[] = {
         {"--without", DP_TEXT, &without, "[REGION/]NAME", "the worker"},
-        {"--from", DP_TEXT, &from, "VERSION", "only what it pushed from this version on"},
-        {"--timeout", DP_TEXT, &q->timeout, "SECONDS", "for all of it; 0: without end (3600)"},
+        {"--from", DP_TEXT, &from, "VERSION", "remove only pushes from this version on"},
+        {"--timeout", DP_TEXT, &q->timeout, "SECONDS", "time limit for all of it; 0: none (3600)"},
         DP_ADMIN_FLAGS(q->admin),
     };
     snprintf(about, sizeof about,
-             "Folds the logs of a running run again without what one worker pushed, as if all of\n"
-             "it had been refused: the units that it claimed are free again. It goes as far back\n"
-             "as the servers' checkpoints and logs are kept (checkpoint.keep). Expel the worker\n"
-             "first (`longhaul expel`), or it pushes the same again.\n%s",
+             "Removes one worker's pushes from a running run, as if all had been refused: the logs "
+             "are\nfolded again without them, and the units that it claimed are free again. This "
+             "reaches as\nfar back as the servers keep checkpoints and logs (checkpoint.keep). "
+             "Expel the worker\nfirst (`longhaul expel`); otherwise it pushes the same again.\n%s",
              bounds);
     const struct dp_usage usage = {
         "longhaul refold --without [REGION/]NAME --dir RUNDIR | --coordinator HOST:PORT [flags]",

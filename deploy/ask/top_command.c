@@ -69,7 +69,7 @@ static void put_head(const json_t *run, struct lh_buf *out)
     bool draining = json_is_true(json_object_get(run, "draining"));
     bool ending = json_is_true(json_object_get(run, "ending"));
     bool over = phase && !strcmp(phase, "ended");
-    const char *asked = ending     ? " (its end was asked for)"
+    const char *asked = ending     ? " (its end was requested)"
                         : draining ? " (drained by an operator)"
                                    : "";
     dp_put(out, "%s%s  %.0f of %.0f tokens", phase ? phase : "-", over ? "" : asked,
@@ -198,7 +198,7 @@ static LH_MUST lh_err run(int argc, char **argv)
     struct request q = {.format = "table", .every_s = 1};
     struct dp_texts rest;
     const struct dp_flag flags[] = {
-        {"--once", DP_SWITCH, &q.once, NULL, "one picture, then end"},
+        {"--once", DP_SWITCH, &q.once, NULL, "print once and exit"},
         {"--workers", DP_SWITCH, &q.workers, NULL, "a line for each worker, too"},
         {"--every", DP_TEXT, &q.every, "SECONDS", "between two pictures (1)"},
         DP_ADMIN_FLAGS(q.admin),
@@ -206,14 +206,14 @@ static LH_MUST lh_err run(int argc, char **argv)
     };
     const struct dp_usage usage = {
         "longhaul top --dir RUNDIR | --coordinator HOST:PORT [flags]",
-        "Shows a running run, a line for each region and each shard, until Ctrl-C. Regions are\n"
-        "what the coordinator knows of their workers. BUSY is the share of the time in which a\n"
-        "step ran (mean of a region's live workers). RTT MS is the round trip to a server, PUSH\n"
-        "MS the time from a push's first byte until it is decided (both of the slowest server,\n"
-        "and of a region's slowest worker); \"-\" where nothing was measured yet. Loss and bytes\n"
-        "are from the workers' status files, so only with --dir; shards are what their servers\n"
-        "say. Without a terminal the pictures follow each other as plain text. Exit code 4 when\n"
-        "no coordinator answers.",
+        "Shows a running run until Ctrl-C, with a line for each region and each shard. The "
+        "regions'\nfigures come from the coordinator, the shards' from their servers. BUSY is the "
+        "share of\ntime in which a step ran (mean of a region's live workers). RTT MS is the round "
+        "trip to a\nserver, PUSH MS the time from a push's first byte to its decision (both for "
+        "the slowest\nserver and the region's slowest worker); \"-\" means not measured yet. Loss "
+        "and bytes come\nfrom the workers' status files, so they need --dir. Without a terminal "
+        "the screens are\nprinted one after another as plain text. Exit code 4: no coordinator "
+        "answers.",
         flags, LH_COUNT(flags)};
     bool help;
     LH_TRY(dp_flags(&usage, argc, argv, &rest, &help));

@@ -75,7 +75,7 @@ lh_err dp_status_parse(struct lh_span json, struct dp_status *out)
     json_t *o = json_loadb((const char *)json.data, json.len, JSON_REJECT_DUPLICATES, &why);
     if (!json_is_object(o)) {
         json_decref(o);
-        return lh_fail(LH_ERR_MALFORMED, "status: no JSON object");
+        return lh_fail(LH_ERR_MALFORMED, "status: not a JSON object");
     }
     *out = (struct dp_status){
         .seen = true,

@@ -57,11 +57,12 @@ static LH_MUST lh_err run_init(int argc, char **argv)
         {"--dir", DP_TEXT, &dir, "DIR", "where ca.pem and ca.key go (certs)"},
         {"--domain", DP_TEXT, &domain, "DOMAIN", "trust domain (" LH_DOMAIN_DEFAULT ")"},
         {"--days", DP_TEXT, &days_text, "N", "validity (3650)"},
-        {"--replace", DP_SWITCH, &replace, NULL, "overwrite; all it had issued are void then"},
+        {"--replace", DP_SWITCH, &replace, NULL,
+         "overwrite; all certificates that it issued become void"},
     };
     const struct dp_usage usage = {"longhaul certs init [--dir DIR] [--domain DOMAIN]",
-                                   "Makes the certificate authority of a domain. Whoever has "
-                                   "ca.key can join any run of it.",
+                                   "Makes the certificate authority (CA) of a domain. With ca.key "
+                                   "one can join any run of the domain.",
                                    flags, LH_COUNT(flags)};
     LH_TRY(parse(&usage, argc, argv, &help));
     if (help) return LH_OK;
@@ -117,9 +118,9 @@ static LH_MUST lh_err run_issue(int argc, char **argv)
     bool replace = false, help;
     int days = LEAF_DAYS;
     const struct dp_flag flags[] = {
-        {"--dir", DP_TEXT, &dir, "DIR", "where ca.pem and ca.key are (certs)"},
+        {"--dir", DP_TEXT, &dir, "DIR", "folder with ca.pem and ca.key (certs)"},
         {"--run", DP_TEXT, &run, "RUN", "the run it may join"},
-        {"--role", DP_TEXT, &role, "worker|server|coordinator|admin", "what the process is"},
+        {"--role", DP_TEXT, &role, "worker|server|coordinator|admin", "role of the process"},
         {"--region", DP_TEXT, &region, "REGION", "its region"},
         {"--name", DP_TEXT, &name, "NAME", "its name; the files are NAME.pem and NAME.key"},
         {"--days", DP_TEXT, &days_text, "N", "validity (365)"},
@@ -128,8 +129,8 @@ static LH_MUST lh_err run_issue(int argc, char **argv)
     };
     const struct dp_usage usage = {
         "longhaul certs issue --run RUN --role ROLE --region REGION --name NAME",
-        "Issues one process's certificate. Names are of [a-z0-9._-], up to 63 characters.", flags,
-        LH_COUNT(flags)};
+        "Issues a certificate for one process. Names have up to 63 characters of [a-z0-9._-].",
+        flags, LH_COUNT(flags)};
     struct lh_peer peer = {0};
     char uri[LH_URI_BYTES];
     LH_TRY(parse(&usage, argc, argv, &help));
@@ -152,7 +153,7 @@ static LH_MUST lh_err run_request(int argc, char **argv)
     bool replace = false, help;
     const struct dp_flag flags[] = {
         {"--run", DP_TEXT, &run, "RUN", "the run it is to join"},
-        {"--role", DP_TEXT, &role, "worker|server|coordinator|admin", "what the process is"},
+        {"--role", DP_TEXT, &role, "worker|server|coordinator|admin", "role of the process"},
         {"--region", DP_TEXT, &region, "REGION", "its region"},
         {"--name", DP_TEXT, &name, "NAME", "its name; the files are NAME.key and NAME.csr"},
         {"--domain", DP_TEXT, &domain, "DOMAIN", "the CA's domain (" LH_DOMAIN_DEFAULT ")"},
@@ -161,8 +162,9 @@ static LH_MUST lh_err run_request(int argc, char **argv)
     };
     const struct dp_usage usage = {
         "longhaul certs request --run RUN --role ROLE --region REGION --name NAME",
-        "Makes a process's key, on the host where it runs, and a request for its certificate.\n"
-        "Send NAME.csr to whoever holds the CA (`longhaul certs sign`); the key stays here.",
+        "Makes a process's key, on the host where it runs, and a request for its "
+        "certificate.\nSend NAME.csr to the holder of the CA (`longhaul certs sign`); the key "
+        "stays here.",
         flags, LH_COUNT(flags)};
     struct lh_peer peer = {0};
     char uri[LH_URI_BYTES];
@@ -172,7 +174,7 @@ static LH_MUST lh_err run_request(int argc, char **argv)
     LH_TRY(copy_name(peer.domain, "--domain", domain));
     LH_TRY(lh_certs_request(&peer, out, replace));
     lh_peer_uri(&peer, uri);
-    printf("%s/%s.csr  asks for %s; the key stays in %s/%s.key\n", out, peer.name, uri, out,
+    printf("%s/%s.csr  requests %s; the key stays in %s/%s.key\n", out, peer.name, uri, out,
            peer.name);
     return LH_OK;
 }
@@ -184,19 +186,21 @@ static LH_MUST lh_err run_sign(int argc, char **argv)
     bool replace = false, help;
     int days = LEAF_DAYS;
     const struct dp_flag flags[] = {
-        {"--dir", DP_TEXT, &dir, "DIR", "where ca.pem and ca.key are (certs)"},
+        {"--dir", DP_TEXT, &dir, "DIR", "folder with ca.pem and ca.key (certs)"},
         {"--run", DP_TEXT, &run, "RUN", "the run that the request must name"},
-        {"--role", DP_TEXT, &role, "worker|server|coordinator|admin", "the role that it must name"},
-        {"--region", DP_TEXT, &region, "REGION", "the region that it must name"},
-        {"--name", DP_TEXT, &name, "NAME", "the name that it must name; the file is NAME.pem"},
+        {"--role", DP_TEXT, &role, "worker|server|coordinator|admin",
+         "the role that the request must name"},
+        {"--region", DP_TEXT, &region, "REGION", "the region that the request must name"},
+        {"--name", DP_TEXT, &name, "NAME",
+         "the name that the request must name; the file is NAME.pem"},
         {"--days", DP_TEXT, &days_text, "N", "validity (365)"},
         {"--out", DP_TEXT, &out, "DIR", "where the file goes (--dir)"},
         {"--replace", DP_SWITCH, &replace, NULL, "overwrite"},
     };
     const struct dp_usage usage = {
         "longhaul certs sign FILE.csr --run RUN --role ROLE --region REGION --name NAME",
-        "Makes a certificate of a partner's request. You say whose it is to be: a request for\n"
-        "anybody else is refused (exit code 7), and nothing but its key is taken from it.",
+        "Makes a certificate from a partner's request. You state its identity: a request "
+        "for\nanother one is refused (exit code 7). Only the key is taken from the request.",
         flags, LH_COUNT(flags)};
     struct lh_peer peer = {0};
     struct dp_texts rest;
@@ -243,20 +247,19 @@ static LH_MUST lh_err run_renew(int argc, char **argv)
     bool replace = false, help;
     int days = LEAF_DAYS;
     const struct dp_flag flags[] = {
-        {"--dir", DP_TEXT, &dir, "DIR", "where ca.pem and ca.key are (certs)"},
+        {"--dir", DP_TEXT, &dir, "DIR", "folder with ca.pem and ca.key (certs)"},
         {"--csr", DP_TEXT, &request, "FILE.csr",
-         "for the key of this request, which must name the same identity; you vouch for its "
-         "sender"},
+         "for the key of this request, which must name the same identity; make sure of its sender"},
         {"--revoked", DP_TEXT, &list, "FILE",
-         "serials that are not renewed, as in tls.revoked (DIR/revoked, where it is)"},
+         "file of serials that are not renewed, as for tls.revoked (DIR/revoked, if it exists)"},
         {"--days", DP_TEXT, &days_text, "N", "validity (365)"},
         {"--out", DP_TEXT, &out, "DIR", "where NAME.pem goes (--dir)"},
         {"--replace", DP_SWITCH, &replace, NULL, "overwrite; running processes reload it"},
     };
     const struct dp_usage usage = {
         "longhaul certs renew FILE.pem [--dir DIR] [--out DIR] [--replace]",
-        "Makes a new certificate for the identity and the key of one that this CA made. The key\n"
-        "is not needed, and stays where it is. A revoked certificate is refused (exit code 7).",
+        "Makes a new certificate with the identity and the key of one that this CA made. The\nkey "
+        "file is not needed. A revoked certificate is refused (exit code 7).",
         flags, LH_COUNT(flags)};
     struct lh_certs_info info;
     struct dp_texts rest;
@@ -381,8 +384,8 @@ static LH_MUST lh_err run_ls(int argc, char **argv)
     }
     json_decref(l.rows);
     if (!err && l.bad)
-        err = lh_fail(LH_ERR_MALFORMED, "%u of %u certificates in %s are no good now", l.bad,
-                      l.count, dir);
+        err = lh_fail(LH_ERR_MALFORMED, "%u of %u certificates in %s are not valid", l.bad, l.count,
+                      dir);
     return err;
 }
 
@@ -413,14 +416,13 @@ static LH_MUST lh_err run_signer(int argc, char **argv)
     bool help;
     const struct dp_flag flags[] = {
         {"--out", DP_TEXT, &out, "FILE", "the key file to write; FILE.pub is its public key"},
-        {"--name", DP_TEXT, &name, "NAME", "whose it is; stands in FILE.pub"},
+        {"--name", DP_TEXT, &name, "NAME", "name of its owner, in FILE.pub"},
     };
     const struct dp_usage usage = {
         "longhaul certs signer --out FILE [--name NAME]",
         "Writes a new key with which a server signs its checkpoints (setting "
-        "checkpoint.sign_key).\n"
-        "Collect the FILE.pub of all servers of a run in one file: the setting checkpoint.signers\n"
-        "and `checkpoint verify --signers` take it.",
+        "checkpoint.sign_key).\nCollect the FILE.pub of all servers of a run in one file, for the "
+        "setting\ncheckpoint.signers and for `checkpoint verify --signers`.",
         flags, LH_COUNT(flags)};
     LH_TRY(parse(&usage, argc, argv, &help));
     if (help) return LH_OK;
@@ -438,15 +440,12 @@ int dp_cmd_certs(int argc, char **argv)
                                            {"key", run_key},         {"signer", run_signer}};
     const struct dp_usage usage = {
         "longhaul certs init | issue | request | sign | renew | ls | key | signer [flags]",
-        "init    make a certificate authority\n"
-        "issue   issue the certificate of one process\n"
-        "request make a key here, and ask for its certificate\n"
-        "sign    make the certificate that a partner asks for\n"
-        "renew   make a new certificate in the place of one that ends\n"
-        "ls      list certificates and when they expire\n"
-        "key     write a new job key\n"
-        "signer  write a new key that checkpoints are signed "
-        "with\n\n`longhaul certs VERB --help` lists the flags of each.",
+        "init    make a certificate authority\nissue   issue the certificate of one "
+        "process\nrequest make a key here, and a request for its certificate\nsign    make a "
+        "certificate from a partner's request\nrenew   replace a certificate that is about to "
+        "expire\nls      list certificates and when they expire\nkey     write a new job "
+        "key\nsigner  write a new key for signing checkpoints\n\n`longhaul certs VERB --help` "
+        "lists the flags of each.",
         NULL, 0};
     return dp_verbs(&usage, verbs, LH_COUNT(verbs), argc, argv);
 }

@@ -31,7 +31,7 @@ static LH_MUST lh_err kind_of(const char *name, const struct dp_kind **out)
     struct lh_nearest nearest = lh_nearest(name);
     for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++)
         lh_nearest_try(&nearest, kinds[i].name);
-    return lh_fail(LH_ERR_INVALID, "no kind %.60s: server, worker or topology%s%s", name,
+    return lh_fail(LH_ERR_INVALID, "unknown kind %.60s: use server, worker or topology%s%s", name,
                    nearest.best ? "; did you mean " : "", nearest.best ? nearest.best : "");
 }
 
@@ -58,7 +58,7 @@ static LH_MUST lh_err check_file(const struct dp_kind *kind, const char *file,
 {
     if (!kind->table) {
         struct dp_topology *t;
-        if (set->count) return lh_fail(LH_ERR_INVALID, "--set does not go with a topology");
+        if (set->count) return lh_fail(LH_ERR_INVALID, "--set can't be used with a topology");
         LH_TRY(dp_topology_load(file, &t));
         dp_topology_free(t);
         return LH_OK;
@@ -76,7 +76,7 @@ static LH_MUST lh_err explain(const struct dp_kind *kind, const char *key, bool 
 {
     if (!kind->table) {
         if (file || set->count)
-            return lh_fail(LH_ERR_INVALID, "--file and --set do not go with a topology");
+            return lh_fail(LH_ERR_INVALID, "--file and --set can't be used with a topology");
         return dp_topology_explain(key, all, stdout);
     }
     struct lh_config *c;
@@ -111,7 +111,7 @@ static LH_MUST lh_err overview(void)
     }
     lh_err err = lh_buf_err(&text);
     if (!err) fwrite(text.data, 1, text.len, stdout);
-    if (!err) printf("\n--kind KIND tells more of each, --all of the others too.\n");
+    if (!err) printf("\n--kind KIND explains each of them, --all all others as well.\n");
     lh_buf_free(&text);
     return err;
 }
@@ -122,17 +122,17 @@ static LH_MUST lh_err run(int argc, char **argv)
     bool all = false;
     struct dp_texts set = {.count = 0}, rest;
     const struct dp_flag flags[] = {
-        {"--kind", DP_TEXT, &kind_name, "server|worker|topology", "what the file is for"},
-        {"--all", DP_SWITCH, &all, NULL, "explain: the settings that few runs need, too"},
+        {"--kind", DP_TEXT, &kind_name, "server|worker|topology", "kind of the file"},
+        {"--all", DP_SWITCH, &all, NULL, "explain: also the settings that few runs need"},
         {"--file", DP_TEXT, &file, "FILE", "explain: show this file's values and their lines"},
-        {"--set", DP_EACH, &set, "KEY=VALUE", "as the programs take it; may repeat"},
+        {"--set", DP_EACH, &set, "KEY=VALUE",
+         "override a setting, as for the programs; may repeat"},
     };
     const struct dp_usage usage = {
         "longhaul config check FILE --kind KIND | explain [KEY|SECTION] [--kind KIND] [--all]",
-        "check tells whether a file would be accepted, without starting anything.\n"
-        "explain prints type, range, default, help and current value of settings; without a kind "
-        "the\n"
-        "settings that most runs need, a line each.",
+        "check says whether a file would be accepted, without starting anything.\nexplain prints "
+        "type, range, default, help and current value of settings; without --kind it\nlists the "
+        "settings that most runs need, one per line.",
         flags, sizeof flags / sizeof flags[0]};
     bool help;
     const struct dp_kind *kind = NULL;

@@ -74,7 +74,7 @@ lh_err dp_make_dirs(const char *path)
         char cut = *at;
         *at = 0;
         if (mkdir(part, 0777) && errno != EEXIST)
-            return lh_fail_errno(errno, "the folder %s can't be made", part);
+            return lh_fail_errno(errno, "can't create the folder %s", part);
         *at = cut;
         if (!cut) break;
     }

@@ -149,17 +149,18 @@ static LH_MUST lh_err run(int argc, char **argv)
     const char *plugin = NULL, *products = NULL, *library = NULL, *format = "table";
     struct dp_texts rest;
     const struct dp_flag flags[] = {
-        {"--plugin", DP_TEXT, &plugin, "FILE", "this CUDA plugin instead of the one that is found"},
-        {"--products", DP_TEXT, &products, "FILE", "this plugin of matrix products, likewise"},
-        {"--nccl", DP_TEXT, &library, "FILE", "this NCCL instead of the one that is found"},
+        {"--plugin", DP_TEXT, &plugin, "FILE",
+         "use this CUDA plugin instead of the one that is found"},
+        {"--products", DP_TEXT, &products, "FILE", "use this plugin for matrix products"},
+        {"--nccl", DP_TEXT, &library, "FILE", "use this NCCL instead of the one that is found"},
         {"-o", DP_TEXT, &format, "table|json", "form of the output"},
     };
     const struct dp_usage usage = {
         "longhaul gpu [flags]",
-        "What a worker on this machine would find: the CUDA plugin, the driver, the devices, what\n"
-        "multiplies matrices where a worker trains on one, NCCL; and in one line each why not. It\n"
-        "asks the devices for their memory and starts nothing on them. The exit code is 0 either\n"
-        "way.",
+        "Shows what a worker on this machine would find: the CUDA plugin, the driver, the "
+        "devices,\nthe library for matrix products, NCCL; for each missing one, the reason. It "
+        "reads the\ndevices' memory sizes and starts nothing on them. The exit code is 0 in any "
+        "case.",
         flags, LH_COUNT(flags)};
     bool help, json;
     LH_TRY(dp_flags(&usage, argc, argv, &rest, &help));

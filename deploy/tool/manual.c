@@ -40,7 +40,7 @@ static LH_MUST lh_err load_page(const struct dp_command *c, const char *word, js
     close(file);
     *out = err || len <= 0 ? NULL : json_loadb(text, (size_t)len, 0, NULL);
     if (!err && !json_is_array(json_object_get(*out, "flags")))
-        err = lh_fail(LH_ERR_MALFORMED, "%s %s: its table is not readable", c->name, verb);
+        err = lh_fail(LH_ERR_MALFORMED, "%s %s: can't read its table of flags", c->name, verb);
     if (!err) json_object_set_new(*out, "name", json_string(word ? word : c->name));
     return err;
 }

@@ -43,12 +43,13 @@ static LH_MUST lh_err man(int argc, char **argv)
 {
     const char *dir = NULL;
     struct dp_texts rest;
-    const struct dp_flag flags[] = {{"--out", DP_TEXT, &dir, "DIR",
-                                     "write all pages there, as longhaul.1, longhaul-up.1, ..."}};
+    const struct dp_flag flags[] = {
+        {"--out", DP_TEXT, &dir, "DIR",
+         "write all pages into this folder, as longhaul.1, longhaul-up.1, ..."}};
     const struct dp_usage usage = {
         "longhaul man [COMMAND] | --out DIR",
-        "Prints the manual page of a command, or of the tool, in the language of man(7):\n"
-        "`longhaul man up | man -l -`. An installed Longhaul has all of them.",
+        "Prints the manual page of a command, or of the tool, in the format of man(7):\n`longhaul "
+        "man up | man -l -`. `cmake --install` installs all of them.",
         flags, LH_COUNT(flags)};
     bool help;
     json_t *pages;
@@ -75,8 +76,8 @@ static LH_MUST lh_err completion(int argc, char **argv)
     struct dp_texts rest;
     const struct dp_usage usage = {
         "longhaul completion bash | zsh",
-        "Prints a completion script. `source <(longhaul completion bash)` is enough for one\n"
-        "shell; zsh wants it as _longhaul in its fpath. An installed Longhaul has both.",
+        "Prints a completion script. For bash: `source <(longhaul completion bash)`. For "
+        "zsh,\nwrite it as _longhaul into a folder of fpath. `cmake --install` installs both.",
         NULL, 0};
     bool help;
     json_t *pages;

@@ -22,7 +22,8 @@ static LH_MUST lh_err set_path(const char *variable, const char *dir, const char
 {
     char here[LH_PATH_BYTES], whole[LH_PATH_BYTES];
     bool absolute = dir[0] == '/';
-    if (!getcwd(here, sizeof here)) return lh_fail_errno(errno, "cannot tell the current folder");
+    if (!getcwd(here, sizeof here))
+        return lh_fail_errno(errno, "can't find out the current folder");
     int n = snprintf(whole, sizeof whole, "%s%s%s%s", absolute ? "" : here, absolute ? "" : "/",
                      dir, name);
     if (n < 0 || (size_t)n >= sizeof whole)
@@ -36,7 +37,9 @@ static LH_MUST lh_err set_environment(const struct wk_settings *s, const char *f
 {
     if (s->trainer.kind != WK_TRAINER_EXTERNAL)
         return lh_fail(LH_ERR_CONFIG,
-                       "%s: trainer.kind is not external: this worker trains by itself", file);
+                       "%s: trainer.kind is not external: this worker trains by itself, with the "
+                       "built-in trainer",
+                       file);
     LH_TRY(set_path("LONGHAUL_SOCKET", s->node.dir, "/trainer.sock"));
     return set_path("LONGHAUL_MANIFEST", s->node.model.manifest, "");
 }
@@ -79,16 +82,16 @@ static LH_MUST lh_err run(int argc, char **argv)
     char who[WHO_BYTES];
     const struct dp_flag flags[] = {
         {"--config", DP_TEXT, &file, "FILE", "the worker's settings (worker.yaml)"},
-        {"--set", DP_EACH, &set, "KEY=VALUE", "as the worker was given it; may repeat"},
+        {"--set", DP_EACH, &set, "KEY=VALUE", "override a setting, as for the worker; may repeat"},
         {"--tend", DP_SWITCH, &stay, NULL,
-         "stay beside COMMAND; nothing that it started outlives it"},
+         "wait for COMMAND, then kill all processes that it started"},
     };
     const struct dp_usage usage = {
         "longhaul run --config FILE [--set KEY=VALUE] [--tend] -- COMMAND [WORD...]",
-        "Starts COMMAND, as `python train.py` or `torchrun --nproc-per-node 8 train.py`, beside\n"
-        "the worker that FILE is of: LONGHAUL_SOCKET names its socket, LONGHAUL_MANIFEST the\n"
-        "run's model.json. The worker need not run yet. Start it again with the same words after\n"
-        "it was killed.",
+        "Starts COMMAND, such as `python train.py` or `torchrun --nproc-per-node 8 "
+        "train.py`,\nbeside the worker whose settings are in FILE. It sets LONGHAUL_SOCKET (the "
+        "worker's\nsocket) and LONGHAUL_MANIFEST (the run's model.json). The worker need not run "
+        "yet. If\nCOMMAND was killed, start it again with the same line.",
         flags, LH_COUNT(flags)};
     int own = 1;
     bool help;

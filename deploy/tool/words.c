@@ -42,8 +42,8 @@ lh_err dp_words_add(struct dp_words *words, const char *word)
 static LH_MUST lh_err shell_only(char c)
 {
     return lh_fail(LH_ERR_CONFIG,
-                   "%c means something to a shell alone, and none reads this: quote it with '...', "
-                   "or start a shell: [sh, -c, \"...\"]",
+                   "%c is special in a shell, but no shell runs this: quote it with '...', or "
+                   "start a shell: [sh, -c, \"...\"]",
                    c);
 }
 

@@ -66,17 +66,14 @@ static LH_MUST lh_err run(int argc, char **argv, struct dp_check *c)
     };
     const struct dp_usage usage = {
         "longhaul doctor FILE [flags] | --coordinator HOST:PORT | --dir RUNDIR",
-        "Tells whether this machine has what FILE needs, and what to do where it has not: disk,\n"
-        "memory, open files, the clock, certificates, the budget beside the data, and of a\n"
-        "server.yaml or worker.yaml ports and whether the coordinator is reached. A node that\n"
-        "runs is judged by its status.\n"
-        "\n"
-        "Without FILE it asks a run that goes on, and tells where a person should act: members\n"
-        "that are lost or stalled, servers that this machine does not reach, alarms, disks,\n"
-        "clocks, certificates, the store of checkpoints, versions.\n"
-        "\n"
-        "It starts and changes nothing. Exit codes: 0, also with warnings; 1 where something\n"
-        "fails or will fail; 4 no coordinator answers.",
+        "Checks whether this machine has what FILE needs, and says how to fix what is missing: "
+        "disk,\nmemory, open files, the clock, certificates, whether the data suffice for the "
+        "budget. For a\nserver.yaml or worker.yaml it also checks the ports, and whether the "
+        "coordinator can be\nreached. If the node is running, its status is checked.\n\nWithout "
+        "FILE it checks a running run, and lists what needs an operator: lost or stalled\nmembers, "
+        "servers that this machine can't reach, alarms, disks, clocks, certificates, the\nstore of "
+        "checkpoints, versions.\n\nIt starts and changes nothing. Exit codes: 0 no failure, "
+        "perhaps warnings; 1 something fails\nor will fail; 4 no coordinator answers.",
         flags, sizeof flags / sizeof flags[0]};
     bool help;
     LH_TRY(dp_flags(&usage, argc, argv, &rest, &help));
@@ -85,7 +82,7 @@ static LH_MUST lh_err run(int argc, char **argv, struct dp_check *c)
     if (rest.count != 1 && !goes_on) return lh_fail(LH_ERR_INVALID, "usage: %s", usage.line);
     bool server = !strcmp(kind, "server"), worker = !strcmp(kind, "worker");
     if (!server && !worker && strcmp(kind, "topology") != 0)
-        return lh_fail(LH_ERR_INVALID, "no kind %.60s: topology, server or worker", kind);
+        return lh_fail(LH_ERR_INVALID, "unknown kind %.60s: use topology, server or worker", kind);
     LH_TRY(goes_on            ? running(c, &admin)
            : server || worker ? node(c, worker, rest.at[0])
                               : topology(c, rest.at[0], admin.dir, data));

@@ -40,12 +40,12 @@ static void check_certificate(struct dp_check *c, const char *who, const json_t 
     if (!left) return;
     if (days <= 0)
         dp_check_say(c, DP_FAILS,
-                     "%s: its certificate is no longer valid: issue it anew (`longhaul certs "
-                     "issue`); the process reads the new file by itself",
+                     "%s: its certificate has expired: issue a new one (`longhaul certs issue`); "
+                     "the process loads the new file by itself",
                      who);
     else if (days < CERT_DAYS_LEFT)
-        dp_check_say(c, DP_MAY_FAIL,
-                     "%s: its certificate is valid for %.1f days more: issue it anew", who, days);
+        dp_check_say(c, DP_MAY_FAIL, "%s: its certificate expires in %.1f days: issue a new one",
+                     who, days);
 }
 
 static void check_room(struct dp_check *c, const char *who, const json_t *is)
@@ -59,27 +59,28 @@ static void check_room(struct dp_check *c, const char *who, const json_t *is)
         number(shard, "parameters");
     needed += 4 * parameters; // the next checkpoint
     if (yes(is, "disk_full"))
-        dp_check_say(c, DP_FAILS,
-                     "%s: its disk is full: make room, and it goes on "
-                     "(deploy/docs/full-disk.md)",
-                     who);
+        dp_check_say(
+            c, DP_FAILS,
+            "%s: its disk is full: free some space, and it goes on (deploy/docs/full-disk.md)",
+            who);
     else if (room && json_number_value(room) < needed)
-        dp_check_say(c, DP_MAY_FAIL, "%s: %s free on its disk, about %s are needed soon: make room",
-                     who, dp_bytes_text(json_number_value(room), a), dp_bytes_text(needed, b));
+        dp_check_say(c, DP_MAY_FAIL,
+                     "%s: %s free on its disk, about %s are needed soon: free some space", who,
+                     dp_bytes_text(json_number_value(room), a), dp_bytes_text(needed, b));
     if (number(is, "commit_age_s") > COMMIT_S)
         dp_check_say(c, DP_FAILS,
-                     "%s: its disk has not finished a write for %.0f s: look at the disk", who,
+                     "%s: its disk has not finished a write for %.0f s: check the disk", who,
                      number(is, "commit_age_s"));
 }
 
 static void check_store(struct dp_check *c, const char *who, const json_t *store)
 {
     if (yes(store, "away"))
-        dp_check_say(c, DP_FAILS,
-                     "%s: the store of checkpoints can't be reached (%.0f failures, its last "
-                     "upload is %.0f s old): look at it, and at the address and credentials "
-                     "(deploy/docs/store.md)",
-                     who, number(store, "failures"), number(store, "age_s"));
+        dp_check_say(
+            c, DP_FAILS,
+            "%s: the store of checkpoints can't be reached (%.0f failures, last upload %.0f s "
+            "ago): check the store, its address and the credentials (deploy/docs/store.md)",
+            who, number(store, "failures"), number(store, "age_s"));
 }
 
 void dp_check_process(struct dp_check *c, const char *who, const json_t *is)
@@ -90,8 +91,8 @@ void dp_check_process(struct dp_check *c, const char *who, const json_t *is)
     check_store(c, who, json_object_get(is, "store"));
     if (version[0] && strcmp(version, LH_VERSION) != 0)
         dp_check_say(c, DP_MAY_FAIL,
-                     "%s: it runs version %s, and this tool is %s: install one version, and "
-                     "restart what is older",
+                     "%s: it runs version %s, this tool is version %s: install one version "
+                     "everywhere, and restart the older processes",
                      who, version, LH_VERSION);
 }
 
@@ -101,8 +102,8 @@ static void check_clock(struct dp_check *c, const char *who, const json_t *is, i
     double apart = number(is, "time_s") - (double)now_s;
     if (json_object_get(is, "time_s") && (apart > CLOCK_S || apart < -CLOCK_S))
         dp_check_say(c, DP_MAY_FAIL,
-                     "%s: its clock is %.0f s %s this machine's: synchronise both (NTP), for "
-                     "certificates are judged by it",
+                     "%s: its clock is %.0f s %s this machine's: synchronise both (NTP); "
+                     "certificates are checked against it",
                      who, apart > 0 ? apart : -apart, apart > 0 ? "before" : "behind");
 }
 
@@ -161,16 +162,19 @@ static const char *remedy_of(const char *state, enum dp_finding *level)
         const char *state, *remedy;
         enum dp_finding level;
     } remedies[] = {
-        {"new", "it has not joined since the coordinator started: is its process up?", DP_MAY_FAIL},
-        {"suspect", "it is silent: if it stays so, look at its host and its way here", DP_MAY_FAIL},
-        {"stalled", "it answers, and makes no progress: look at its log and its device", DP_FAILS},
+        {"new", "it has not joined since the coordinator started: is its process running?",
+         DP_MAY_FAIL},
+        {"suspect",
+         "it is silent: if it stays silent, check its host and its connection to the coordinator",
+         DP_MAY_FAIL},
+        {"stalled", "it answers but makes no progress: check its log and its device", DP_FAILS},
         {"lost",
-         "it is gone, and its units went to others: start it again with its worker.yaml, or give "
-         "its name up (`longhaul retire`)",
+         "it is gone, and other workers got its units: start it again with its worker.yaml, or "
+         "release its name (`longhaul retire`)",
          DP_FAILS},
         {"set_aside",
-         "its pushes are refused: find out why it makes such ones, then `longhaul admit`, or "
-         "`longhaul expel`",
+         "its pushes are refused: find the cause, then let it back (`longhaul admit`) or expel it "
+         "(`longhaul expel`)",
          DP_FAILS},
         {"expelled", "`longhaul admit` lets it back", DP_MAY_FAIL},
     };
@@ -206,12 +210,12 @@ static void check_member(struct dp_check *c, const json_t *member)
     if (!strcmp(state, "unheard"))
         dp_check_say(c, DP_FAILS,
                      "%s: no server has reported it since the coordinator started: start its "
-                     "server, or see whether that reaches the coordinator",
+                     "server, or check whether that server reaches the coordinator",
                      name);
     else if (!strcmp(state, "suspect"))
         dp_check_say(c, standby ? DP_MAY_FAIL : DP_FAILS,
-                     "%s %s: silent for %.0f s: start it again with its server.yaml, or look at "
-                     "its host and its way to the coordinator",
+                     "%s %s: silent for %.0f s: start it again with its server.yaml, or check its "
+                     "host and its connection to the coordinator",
                      word(member, "role"), name, number(member, "silent_s"));
 }
 
@@ -241,10 +245,10 @@ static void check_server(struct dp_check *c, const char *address, const json_t *
     size_t i;
     snprintf(who, sizeof who, "server %s at %s", word(is, "name"), address);
     if (!json_is_object(is)) {
-        dp_check_say(c, DP_FAILS,
-                     "server at %s: no answer from here: is it up, and does a firewall let this "
-                     "machine through?",
-                     address);
+        dp_check_say(
+            c, DP_FAILS,
+            "server at %s: no answer: is it running, and does a firewall block this machine?",
+            address);
         return;
     }
     dp_check_say(c, DP_FINE, "%s: it answers", who);

@@ -74,7 +74,8 @@ static LH_MUST lh_err spelling_check(const struct dp_topology *t, unsigned line,
     size_t len = strlen(name);
     if (len && len <= 40 && strspn(name, "abcdefghijklmnopqrstuvwxyz0123456789._-") == len)
         return LH_OK;
-    return lh_fail(LH_ERR_CONFIG, "%s:%u: \"%.60s\" is no name, expected 1 to 40 of a-z 0-9 . _ -",
+    return lh_fail(LH_ERR_CONFIG,
+                   "%s:%u: \"%.60s\" is not a valid name, expected 1 to 40 of a-z 0-9 . _ -",
                    t->parts->name, line, name);
 }
 
@@ -135,7 +136,7 @@ static LH_MUST lh_err words_of(const struct lh_yaml *list, const char *text, str
             return lh_fail(LH_ERR_CONFIG, "expected a list of words, or one line of them");
         LH_TRY(dp_words_add(out, at->text));
     }
-    if (!out->count || !out->at[0][0]) return lh_fail(LH_ERR_CONFIG, "no program is named");
+    if (!out->count || !out->at[0][0]) return lh_fail(LH_ERR_CONFIG, "no program is given");
     struct dp_words *scratch = malloc(sizeof *scratch);
     if (!scratch) return lh_fail(LH_ERR_NO_MEMORY, "no memory for a command");
     lh_err err = dp_words_fill(out, known, scratch);
@@ -192,18 +193,18 @@ static LH_MUST lh_err check_commands(const struct dp_topology *t)
     const struct lh_yaml *top = t->parts->top;
     const char *in = t->parts->name;
     if (t->trainers && t->run->tokens_per_s > 0)
-        return lh_fail(LH_ERR_CONFIG,
-                       "%s:%u: tokens_per_s holds the built-in trainer back, no command: leave it "
-                       "out",
-                       in, line_of(top, "tokens_per_s"));
+        return lh_fail(
+            LH_ERR_CONFIG,
+            "%s:%u: tokens_per_s throttles the built-in trainer only, not a command: leave it out",
+            in, line_of(top, "tokens_per_s"));
     for (unsigned i = 0; i < t->regions; i++) {
         const struct dp_region *r = &t->region[i];
         bool builtin = !r->command && t->worker_base->trainer.kind != WK_TRAINER_EXTERNAL;
         if (builtin && !dp_region_is_private(r) &&
             ps_settings_data(t->server_base, r->name) == LH_DATA_OWN)
             return lh_fail(LH_ERR_CONFIG,
-                           "%s: server.coordinator.data: region %s has no command, and its "
-                           "built-in trainer takes units of --data",
+                           "%s: server.coordinator.data: region %s has no command, and the "
+                           "built-in trainer needs units of --data",
                            in, r->name);
     }
     return LH_OK;
@@ -216,20 +217,21 @@ static LH_MUST lh_err settle_ranks(const struct dp_topology *t, const struct lh_
                                    struct dp_region *r)
 {
     if (r->gpus && r->ranks > 1 && r->ranks != r->gpus)
-        return lh_fail(LH_ERR_CONFIG,
-                       "%s:%u: %s: %lld gpus and %lld ranks: each GPU has one rank; leave ranks",
-                       t->parts->name, at->line, at->key, (long long)r->gpus, (long long)r->ranks);
-    if (r->command && (r->gpus || r->hosts > 1))
-        return lh_fail(LH_ERR_CONFIG,
-                       "%s:%u: %s: gpus and hosts are the built-in trainer's; a command has ranks",
-                       t->parts->name, at->line, at->key);
-    bool own = ps_settings_data(t->server_base, at->key) != LH_DATA_LEASED;
-    if (r->data[0] && !dp_region_has_records(r) && (r->command || own))
         return lh_fail(
             LH_ERR_CONFIG,
-            "%s:%u: %s: data: units travel to the built-in trainer alone; a command reads "
-            "its data by itself, so leave this out",
+            "%s:%u: %s: %lld gpus and %lld ranks: each GPU has one rank; leave ranks out",
+            t->parts->name, at->line, at->key, (long long)r->gpus, (long long)r->ranks);
+    if (r->command && (r->gpus || r->hosts > 1))
+        return lh_fail(
+            LH_ERR_CONFIG,
+            "%s:%u: %s: gpus and hosts are for the built-in trainer; with a command set ranks",
             t->parts->name, at->line, at->key);
+    bool own = ps_settings_data(t->server_base, at->key) != LH_DATA_LEASED;
+    if (r->data[0] && !dp_region_has_records(r) && (r->command || own))
+        return lh_fail(LH_ERR_CONFIG,
+                       "%s:%u: %s: data: units travel to the built-in trainer only; a command "
+                       "reads its own data: leave this out",
+                       t->parts->name, at->line, at->key);
     const struct wk_settings *worker = t->worker_base;
     if (r->data[0] && worker->trainer.kind == WK_TRAINER_EXTERNAL)
         return lh_fail(
@@ -242,8 +244,8 @@ static LH_MUST lh_err settle_ranks(const struct dp_topology *t, const struct lh_
     r->reduce = r->gpus ? WK_REDUCE_NCCL : apart ? WK_REDUCE_TCP : worker->ranks.reduce;
     if (r->hosts > r->ranks)
         return lh_fail(LH_ERR_CONFIG,
-                       "%s:%u: %s: %lld ranks on %lld hosts: each host has one at least; say more "
-                       "ranks, or fewer hosts",
+                       "%s:%u: %s: %lld ranks on %lld hosts: each host needs at least one; set "
+                       "more ranks, or fewer hosts",
                        t->parts->name, at->line, at->key, (long long)r->ranks, (long long)r->hosts);
     return LH_OK;
 }
@@ -298,8 +300,10 @@ static LH_MUST lh_err read_servers(struct dp_topology *t)
         struct dp_server server = *(const struct dp_server *)read;
         LH_TRY(name_check(t, at->line, server.name));
         if (!strcmp(server.name, "coordinator"))
-            return lh_fail(LH_ERR_CONFIG, "%s:%u: coordinator is no server's name: `up` starts one",
-                           t->parts->name, at->line);
+            return lh_fail(
+                LH_ERR_CONFIG,
+                "%s:%u: a server can't be named coordinator: `up` starts the coordinator itself",
+                t->parts->name, at->line);
         LH_TRY(find_region(t, at->line, server.region_name, &server.region));
         if (!server.shards.count)
             return lh_fail(LH_ERR_CONFIG, "%s:%u: server %s owns no shards", t->parts->name,
@@ -348,8 +352,8 @@ static LH_MUST lh_err read_links(struct dp_topology *t)
     const struct dp_link *other = read;
     if (other->from[0] || other->to[0])
         return lh_fail(LH_ERR_CONFIG,
-                       "%s:%u: link: it is of all pairs that links does not name: leave from and "
-                       "to out, or write the pair into links",
+                       "%s:%u: link: it applies to all pairs that are not in links: leave from and "
+                       "to out, or put the pair into links",
                        t->parts->name, rest->line);
     if (t->parts->links) {
         LH_TRY(need(t, t->parts->links, "links", LH_YAML_LIST, DP_LINKS_MAX));

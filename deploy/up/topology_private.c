@@ -22,20 +22,19 @@ static const char *problem_of(const struct dp_topology *t, const struct dp_regio
     bool loop = r->command || t->worker_base->trainer.kind == WK_TRAINER_EXTERNAL;
     bool record = r->privacy.level == LH_PRIVACY_RECORD;
     if (r->privacy.level != level_of(t))
-        return "another private region has another level, and a run's terms hold for all of them: "
-               "take one level, or two runs";
+        return "another private region has another level, but a run's terms apply to all of them: "
+               "use one level, or two runs";
     if (record && loop)
         return "records are drawn and clipped by the built-in trainer: leave the command out, or "
                "set level: region";
     if (!record && !loop)
-        return "pushes are clipped beside a command, which may report privacy of its own: set "
-               "level: record, or give it a command";
+        return "this level needs a command: set level: record, or give the region a command";
     if (r->workers > 1)
-        return "two workers of one record set would charge its steps once for both: set workers: "
-               "1, or make regions of its parts";
+        return "two workers on one set of records would charge their steps only once: set workers: "
+               "1, or split the records into several regions";
     if (record && r->ranks > 1) return "records are drawn and clipped by one process: set ranks: 1";
     if (record && !r->data[0])
-        return "its records stay in a folder of their own: name it in data (`longhaul data prepare "
+        return "its records need a folder of their own: set data to it (`longhaul data prepare "
                "--documents`)";
     return NULL;
 }
@@ -105,9 +104,9 @@ static LH_MUST lh_err check_owners(const struct dp_topology *t, const char *in)
             (s->privacy.epsilon <= r->privacy.epsilon && s->privacy.delta <= r->privacy.delta))
             continue;
         return lh_fail(LH_ERR_CONFIG,
-                       "%s: regions.%s.privacy: the run's terms are epsilon %g at delta %g, and "
-                       "the region agrees to %g at %g: lower server.privacy, or raise the region's "
-                       "if the data's owner agrees",
+                       "%s: regions.%s.privacy: the run's terms are epsilon %g at delta %g, but "
+                       "the region allows %g at %g: lower server.privacy, or raise the region's if "
+                       "the data's owner agrees",
                        in, r->name, s->privacy.epsilon, s->privacy.delta, r->privacy.epsilon,
                        r->privacy.delta);
     }
@@ -117,8 +116,9 @@ static LH_MUST lh_err check_owners(const struct dp_topology *t, const char *in)
 lh_err dp_private_check(const struct dp_topology *t, const char *in)
 {
     if (ps_settings_has_data(t->server_base, LH_DATA_PRIVATE) || t->server_base->privacy.level)
-        return lh_fail(LH_ERR_CONFIG, "%s: server.%s: `up` sets it: say regions.NAME.privacy.level",
-                       in, t->server_base->privacy.level ? "privacy.level" : "coordinator.data");
+        return lh_fail(LH_ERR_CONFIG,
+                       "%s: server.%s: `up` sets it: use regions.NAME.privacy.level instead", in,
+                       t->server_base->privacy.level ? "privacy.level" : "coordinator.data");
     if (!level_of(t)) return LH_OK;
     for (unsigned i = 0; i < t->regions; i++) {
         const struct dp_region *r = &t->region[i];

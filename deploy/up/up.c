@@ -47,8 +47,8 @@ static LH_MUST lh_err find_programs(struct dp_up *up)
             found = !access(path, X_OK);
         }
         if (!found)
-            return lh_fail(LH_ERR_NOT_FOUND, "no %s beside this program (in %s)", names[program],
-                           self);
+            return lh_fail(LH_ERR_NOT_FOUND, "can't find %s beside this program (in %s)",
+                           names[program], self);
         LH_TRY(dp_path(up->program[program], "%s", path));
     }
     return own_program(up->program[DP_PROGRAM_TOOL]);
@@ -61,7 +61,7 @@ static void tell_end(const struct dp_up *up)
     for (uint64_t u = 0; u < up->units.count; u++) tokens += up->units.unit[u].tokens;
     if (epochs * tokens >= (uint64_t)up->t->run->budget_tokens) return;
     fprintf(stderr,
-            "longhaul: %s has %llu tokens, in %llu epochs %llu: the run ends there and not at its "
+            "longhaul: %s has %llu tokens, in %llu epochs %llu: the run will end there, before its "
             "budget_tokens of %lld; raise epochs, or lower budget_tokens\n",
             up->data, (unsigned long long)tokens, (unsigned long long)epochs,
             (unsigned long long)(epochs * tokens), (long long)up->t->run->budget_tokens);
@@ -82,8 +82,8 @@ static LH_MUST lh_err check_region(const struct dp_up *up, unsigned region)
         LH_TRY(dp_path(path, "%s/%s", data, file));
         if (access(path, R_OK))
             return lh_fail(LH_ERR_CONFIG,
-                           "%s: no %s, which has unit %llu of region %s: regions.%s.data is the "
-                           "folder of that region's own token files, as they lie in %s",
+                           "%s: no %s, which has unit %llu of region %s: regions.%s.data must be "
+                           "the folder of that region's own token files, as they are in %s",
                            data, file, (unsigned long long)u, name, name, up->data);
     }
     return LH_OK;
@@ -102,8 +102,8 @@ static void tell_givers(const struct dp_up *up, unsigned region)
         units |= up->units.unit[u].may_leave && !strcmp(up->units.unit[u].home, name);
     if (away && units && !gives)
         fprintf(stderr,
-                "longhaul: no server stands in %s: its units do not travel, so regions that lack "
-                "its files do not help it\n",
+                "longhaul: no server is in %s: its units do not travel, so regions without its "
+                "files can't train them\n",
                 name);
 }
 
@@ -116,7 +116,7 @@ static LH_MUST lh_err check_data(struct dp_up *up)
     free(real);
     LH_TRY(err);
     if (!up->units.heldout_count && up->t->trainers == up->t->workers)
-        up->unjudged = "the data holds no text out";
+        up->unjudged = "the data has no held-out texts";
     if (up->shaped && up->units.vocabulary != up->shape.vocab)
         return lh_fail(LH_ERR_CONFIG, "%s: a vocabulary of %u, but model.vocabulary is %u",
                        up->data, up->units.vocabulary, up->shape.vocab);
@@ -129,7 +129,7 @@ static LH_MUST lh_err check_data(struct dp_up *up)
             known = !strcmp(up->t->region[r].name, up->units.unit[u].home);
         if (!known)
             return lh_fail(LH_ERR_CONFIG,
-                           "%s: unit %llu has its home in %s, which is no region of %s", up->data,
+                           "%s: unit %llu belongs to %s, which is not a region of %s", up->data,
                            (unsigned long long)u, up->units.unit[u].home, up->flags.topology);
     }
     for (unsigned r = 0; r < up->t->regions; r++) LH_TRY(check_region(up, r));
@@ -378,17 +378,17 @@ static LH_MUST lh_err read_flags(int argc, char **argv, struct dp_up_flags *f, b
         {"--no-wan", DP_SWITCH, &f->no_wan, NULL, "loopback instead of emulated long links"},
         {"--json", DP_TEXT, &f->json, "FILE", "write the summary there, too"},
         {"--continue", DP_SWITCH, &f->go_on, NULL,
-         "a run that has ended goes on, with a larger budget_tokens"},
+         "continue a run that has ended, with a larger budget_tokens"},
         {"--with-faults", DP_SWITCH, &f->with_faults, NULL,
          "kill a server, a worker, a command, the coordinator; cut a region for 20 s"},
     };
     const struct dp_usage usage = {
         "longhaul up TOPOLOGY [flags]",
-        "Starts a whole run on this machine and watches it to its end: coordinator, servers and\n"
-        "workers as processes, regions as network namespaces joined by emulated links (root).\n"
-        "Where the topology has a `command`, that trains in the place of the built-in trainer.\n"
-        "Ctrl-C drains; the same command goes on. Ends with 0 when replicas agree and every\n"
-        "language was learned, with 5 when not, with 8 when it was stopped.",
+        "Starts a whole run on this machine and watches it to its end: coordinator, servers "
+        "and\nworkers as processes, regions as network namespaces joined by emulated links "
+        "(root).\nIf the topology has a `command`, it trains instead of the built-in trainer. "
+        "Ctrl-C drains\nthe run; the same command continues it. Exit codes: 0 all replicas agree "
+        "and every language\nwas learned; 5 they do not, or one was not; 8 the run was stopped.",
         flags, sizeof flags / sizeof flags[0]};
     f->data = "data/tokens";
     LH_TRY(dp_flags(&usage, argc, argv, &rest, help));

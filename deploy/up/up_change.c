@@ -17,13 +17,14 @@ struct rule {
     const char *why;
 };
 
-static const char MADE[] = "the run's parameters are made: another model wants another --dir";
-static const char NAMED[] = "the certificates and logs carry it: another one wants another --dir";
-static const char IN_LOG[] = "the logs have it from their beginning: another one wants another "
-                             "--dir";
-static const char LEAVES[] =
-    "a worker may hold pushes and units that are nowhere else: keep it and "
-    "drain it, `longhaul drain region NAME`";
+static const char MADE[] =
+    "the run's parameters exist already: for another model use another --dir";
+static const char NAMED[] =
+    "the certificates and logs contain it: for another one use another --dir";
+static const char IN_LOG[] =
+    "the logs contain it from their beginning: for another one use another --dir";
+static const char LEAVES[] = "a worker may have pushes and units that exist nowhere else: keep it, "
+                             "and drain it (`longhaul drain region NAME`)";
 static const char MOVED[] = "shards stay with the server that has their log: `longhaul move` moves "
                             "one while the run goes on";
 
@@ -33,17 +34,17 @@ static const struct rule run_rules[] = {
     {"coordinator.region", "the coordinator's certificate names its region"},
     {"model.*", MADE},
 };
-static const char TERMS[] = "the plan's terms of privacy hold for the whole run: others want "
-                            "another --dir";
+static const char TERMS[] =
+    "the terms of privacy apply to the whole run: for others use another --dir";
 static const struct rule region_rules[] = {
     {"privacy.level", TERMS},
-    {"privacy.budget", "what the run charged stands in that file"},
+    {"privacy.budget", "that file records what the run has charged"},
 };
 static const struct rule server_rules[] = {
     {"update.mode", IN_LOG},
     {"update.weighting", IN_LOG},
     {"privacy.*", TERMS},
-    {"coordinator.data", "units are leased, or they are not, from a run's beginning"},
+    {"coordinator.data", "a run leases units from its beginning, or never"},
 };
 static const struct rule no_rules[] = {{NULL, NULL}};
 

@@ -48,15 +48,15 @@ static void check_disk(struct dp_check *c, const char *dir, double needed)
     char a[16], b[16];
     double bytes;
     if (!free_disk(dir, &bytes)) {
-        dp_check_say(c, DP_MAY_FAIL, "disk: the file system of %s can't be asked", dir);
+        dp_check_say(c, DP_MAY_FAIL, "disk: the free space of %s can't be read", dir);
         return;
     }
     const char *is = dp_bytes_text(bytes, a), *want = dp_bytes_text(needed, b);
     if (bytes < needed)
         dp_check_say(
             c, DP_FAILS,
-            "disk: %s free at %s, about %s are needed: make room, or take another folder (a full "
-            "disk stops pushes until it has room, deploy/docs/full-disk.md)",
+            "disk: %s free at %s, about %s are needed: free some space, or use another folder (a "
+            "full disk stops pushes until it has space, deploy/docs/full-disk.md)",
             is, dir, want);
     else
         dp_check_say(c, bytes < 2 * needed ? DP_MAY_FAIL : DP_FINE,
@@ -79,14 +79,13 @@ static void check_memory(struct dp_check *c, double needed, bool loops)
 {
     char a[16], b[16];
     double is = free_memory();
-    const char *apart = loops ? ", the commands' own apart" : ", activations apart";
+    const char *apart = loops ? ", without the commands' own" : ", without activations";
     if (is <= 0) return;
     if (is < needed)
-        dp_check_say(
-            c, DP_FAILS,
-            "memory: %s available, about %s are needed%s: take a smaller model or fewer workers, "
-            "or another machine",
-            dp_bytes_text(is, a), dp_bytes_text(needed, b), apart);
+        dp_check_say(c, DP_FAILS,
+                     "memory: %s available, about %s are needed%s: use a smaller model, fewer "
+                     "workers, or another machine",
+                     dp_bytes_text(is, a), dp_bytes_text(needed, b), apart);
     else
         dp_check_say(c, is < 1.5 * needed ? DP_MAY_FAIL : DP_FINE,
                      "memory: %s available, about %s are needed%s", dp_bytes_text(is, a),
@@ -99,10 +98,11 @@ static void check_limits(struct dp_check *c, unsigned nodes)
     rlim_t needed = FILES_LEAST > nodes * FILES_A_NODE ? FILES_LEAST : nodes * FILES_A_NODE;
     if (getrlimit(RLIMIT_NOFILE, &files)) return;
     if (files.rlim_cur < needed)
-        dp_check_say(c, DP_MAY_FAIL,
-                     "open files: the limit is %llu, %llu are safe: `ulimit -n %llu`",
-                     (unsigned long long)files.rlim_cur, (unsigned long long)needed,
-                     (unsigned long long)needed);
+        dp_check_say(
+            c, DP_MAY_FAIL,
+            "open files: the limit is %llu, at least %llu are recommended: `ulimit -n %llu`",
+            (unsigned long long)files.rlim_cur, (unsigned long long)needed,
+            (unsigned long long)needed);
     else
         dp_check_say(c, DP_FINE, "open files: the limit is %llu",
                      (unsigned long long)files.rlim_cur);
@@ -115,13 +115,13 @@ static void check_clock(struct dp_check *c)
     int state = adjtimex(&t);
     bool unsynced = state == TIME_ERROR || (t.status & STA_UNSYNC);
     if (time(NULL) < 1700000000)
-        dp_check_say(c, DP_FAILS,
-                     "clock: it says a day before 2023, and certificates would not be valid yet: "
-                     "set it");
+        dp_check_say(
+            c, DP_FAILS,
+            "clock: it shows a date before 2023, when certificates are not valid yet: set it");
     else if (unsynced)
         dp_check_say(c, DP_MAY_FAIL,
-                     "clock: the kernel does not know that it is synchronised (NTP); certificates "
-                     "need it to be right within minutes");
+                     "clock: the kernel reports no synchronisation (NTP); for certificates it must "
+                     "be right to within minutes");
     else
         dp_check_say(c, DP_FINE, "clock: synchronised");
 }
@@ -136,11 +136,10 @@ static void check_budget(struct dp_check *c, const char *data, const struct lh_u
     unsigned long long all = (unsigned long long)(tokens * epochs);
     if (!budget) return;
     if (all < budget)
-        dp_check_say(
-            c, DP_MAY_FAIL,
-            "budget: %llu tokens, but %s has %llu in %llu epochs: the run ends there, with its "
-            "learning rate not down; raise epochs, or lower the budget",
-            (unsigned long long)budget, data, all, (unsigned long long)epochs);
+        dp_check_say(c, DP_MAY_FAIL,
+                     "budget: %llu tokens, but %s has %llu in %llu epochs: the run will end there, "
+                     "before its learning rate has decayed; raise epochs, or lower the budget",
+                     (unsigned long long)budget, data, all, (unsigned long long)epochs);
     else
         dp_check_say(c, DP_FINE, "budget: %llu tokens of the %llu that %s has in %llu epochs",
                      (unsigned long long)budget, all, data, (unsigned long long)epochs);
@@ -158,14 +157,13 @@ static void check_cert(struct dp_check *c, const char *what, const char *path)
     else if (now < info.not_before)
         dp_check_say(c, DP_FAILS, "%s: %s is not valid yet: is the clock right?", what, path);
     else if (now >= info.not_after)
-        dp_check_say(c, DP_FAILS,
-                     "%s: %s is no longer valid: issue it anew (`longhaul certs issue`)", what,
-                     path);
+        dp_check_say(c, DP_FAILS, "%s: %s has expired: issue a new one (`longhaul certs issue`)",
+                     what, path);
     else if (info.not_after - now < (int64_t)CERT_DAYS_LEFT * DAY_S)
-        dp_check_say(c, DP_MAY_FAIL, "%s: %s is valid for %lld days more: issue it anew", what,
-                     path, (long long)((info.not_after - now) / DAY_S));
+        dp_check_say(c, DP_MAY_FAIL, "%s: %s expires in %lld days: issue a new one", what, path,
+                     (long long)((info.not_after - now) / DAY_S));
     else
-        dp_check_say(c, DP_FINE, "%s: %s is valid for %lld days more", what, path,
+        dp_check_say(c, DP_FINE, "%s: %s is valid for %lld more days", what, path,
                      (long long)((info.not_after - now) / DAY_S));
 }
 
@@ -201,11 +199,10 @@ static void check_listen(struct dp_check *c, const char *address)
     int fd = socket(at->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0), one = 1;
     if (fd >= 0) setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one);
     if (fd < 0 || bind(fd, at->ai_addr, at->ai_addrlen) || listen(fd, 1))
-        dp_check_say(
-            c, DP_FAILS,
-            "listen: %s: %s: another process has it (this node, if it runs), or it is no address "
-            "of this host",
-            address, strerror(errno));
+        dp_check_say(c, DP_FAILS,
+                     "listen: %s: %s: another process uses it (this node, if it runs), or it is "
+                     "not an address of this host",
+                     address, strerror(errno));
     else
         dp_check_say(c, DP_FINE, "listen: %s is free", address);
     if (fd >= 0) close(fd);
@@ -220,7 +217,7 @@ static void check_reach(struct dp_check *c, const char *what, const char *addres
     int fd = socket(at->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
     if (fd >= 0) setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &wait, sizeof wait);
     if (fd < 0 || connect(fd, at->ai_addr, at->ai_addrlen))
-        dp_check_say(c, DP_MAY_FAIL, "%s: %s: %s: it does not run yet, or a firewall is between",
+        dp_check_say(c, DP_MAY_FAIL, "%s: %s: %s: it does not run yet, or a firewall blocks it",
                      what, address, errno == EINPROGRESS ? "no answer in 5 s" : strerror(errno));
     else
         dp_check_say(c, DP_FINE, "%s: something listens at %s", what, address);
@@ -340,7 +337,7 @@ static bool check_running(struct dp_check *c, const char *dir, bool loops)
     long long silent = (long long)time(NULL) - json_integer_value(json_object_get(is, "time_s"));
     if (silent > HANGS_S)
         dp_check_say(c, DP_FAILS,
-                     "process: %lld runs, and has written no status for %lld s: look at its disk, "
+                     "process: %lld runs, but has written no status for %lld s: check its disk, "
                      "then restart it",
                      pid, silent);
     else

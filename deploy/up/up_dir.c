@@ -39,7 +39,7 @@ static LH_MUST lh_err imported_shape(const char *path, const struct lh_manifest 
     lh_err err = wk_shape_parse(is->model_json, out);
     if (!err) err = wk_model_manifest(out, is->shards, &ours);
     if (!err && !lh_hash_equal(&is->hash, &ours.hash))
-        err = lh_fail(LH_ERR_MANIFEST, "%s: its tensors are not those of its \"model\"", path);
+        err = lh_fail(LH_ERR_MANIFEST, "%s: its tensors do not match its \"model\"", path);
     lh_manifest_free(&ours);
     return err;
 }
@@ -74,8 +74,8 @@ static LH_MUST lh_err find_model(struct dp_up *up)
     LH_TRY(dp_path(path, "%s/config.json", from));
     if (!dp_file_exists(path))
         return lh_fail(LH_ERR_NOT_FOUND,
-                       "model.import: %s holds neither model.json (`longhaul model import`, "
-                       "longhaul.save_initial) nor config.json (a folder of Hugging Face's)",
+                       "model.import: %s has neither model.json (`longhaul model import`, "
+                       "longhaul.save_initial) nor config.json (a Hugging Face folder)",
                        from);
     if (dir)
         LH_TRY(dp_path(up->model, "%s/import", dir));
@@ -139,10 +139,10 @@ lh_err dp_dir_model(struct dp_up *up)
         LH_TRY(wk_shape_check(&up->shape));
         LH_TRY(wk_model_manifest(&up->shape, up->t->shards, &up->manifest));
     }
-    if (!up->shaped) up->unjudged = "the model is none that the built-in evaluation knows";
+    if (!up->shaped) up->unjudged = "the built-in evaluation does not support this model";
     if (dp_topology_own_data(up->t))
-        up->unjudged = up->t->trainers ? "the commands have data of their own"
-                                       : "all data are private regions' own";
+        up->unjudged = up->t->trainers ? "the commands use their own data"
+                                       : "all data belong to private regions";
     dp_plan_make(up->t, up->manifest.values, &up->plan);
     return wk_settings_density_start(up->t->worker_base, up->plan.density);
 }
@@ -200,7 +200,7 @@ static void tell_changes(const struct dp_up *up, const struct dp_changes *c,
     dp_plan_make(was, up->manifest.values, &before);
     const double from[] = {before.density, before.eta, before.rounds};
     const double to[] = {up->plan.density, up->plan.eta, up->plan.rounds};
-    printf("The run goes on with other settings:\n%.*s", (int)c->taken.len,
+    printf("The run continues with changed settings:\n%.*s", (int)c->taken.len,
            (const char *)c->taken.data);
     for (size_t i = 0; i < LH_COUNT(what); i++)
         if (from[i] < to[i] || from[i] > to[i])
@@ -219,7 +219,7 @@ static lh_err refuse_changes(const struct dp_up *up, const struct dp_changes *c)
         fprintf(stderr, "longhaul up: %.*s", (int)c->refused.len, (const char *)c->refused.data);
     return lh_fail(LH_ERR_CONFIG,
                    "%u setting%s of %s differ%s from what %s was made from, and can't change in a "
-                   "run (%.*s): put %s back, or take another --dir for another run",
+                   "run (%.*s): put %s back, or use another --dir for another run",
                    c->refusals, c->refusals > 1 ? "s" : "", up->flags.topology,
                    c->refusals > 1 ? "" : "s", up->dir,
                    (int)strcspn((const char *)c->refused.data, "\n"), (const char *)c->refused.data,
@@ -232,20 +232,20 @@ static LH_MUST lh_err check_over(const struct dp_up *up, const char *state, bool
 {
     bool over = !strcmp(state, "ended");
     if (up->flags.go_on && !over)
-        return lh_fail(LH_ERR_CONFIG,
-                       "no run has ended in %s: the same command without --continue goes on with "
-                       "one that was stopped",
-                       up->dir);
+        return lh_fail(
+            LH_ERR_CONFIG,
+            "no run has ended in %s: to continue one that was stopped, leave --continue out",
+            up->dir);
     if (up->flags.go_on && !more)
-        return lh_fail(LH_ERR_CONFIG,
-                       "%s: nothing is left to train: raise budget_tokens to what the whole run is "
-                       "to train, and epochs where all data were trained (a --continue that was "
-                       "stopped goes on without the flag)",
-                       up->flags.topology);
+        return lh_fail(
+            LH_ERR_CONFIG,
+            "%s: nothing is left to train: raise budget_tokens to the total of the whole run, and "
+            "epochs if all data were trained (if a --continue was stopped, leave the flag out)",
+            up->flags.topology);
     if (over && more && !up->flags.go_on)
         return lh_fail(LH_ERR_CONFIG,
-                       "the run in %s has ended with its budget: it goes on with the larger one by "
-                       "`longhaul up --continue`",
+                       "the run in %s has ended at its budget: `longhaul up --continue` continues "
+                       "it with the larger one",
                        up->dir);
     return LH_OK;
 }
@@ -339,8 +339,8 @@ static LH_MUST lh_err lock_folder(struct dp_up *up)
     if (!flock(up->lock, LOCK_EX | LOCK_NB)) return LH_OK;
     if (errno != EWOULDBLOCK) return lh_fail_errno(errno, "%s: no lock", up->dir);
     return lh_fail(LH_ERR_EXISTS,
-                   "a run goes on in %s already (`longhaul top --dir %s` shows it); this one wants "
-                   "another --dir",
+                   "a run goes on in %s already (`longhaul top --dir %s` shows it): use another "
+                   "--dir for this one",
                    up->dir, up->dir);
 }
 
@@ -433,7 +433,8 @@ static LH_MUST lh_err prepare_secrets(struct dp_up *up)
         const struct dp_node *node = &up->node[i];
         if (node->kind >= DP_RANK) continue; // uses its worker's certificate, or none
         if (!strcmp(node->name, ADMIN))
-            return lh_fail(LH_ERR_CONFIG, "a node named %s: the name is the operator's", ADMIN);
+            return lh_fail(LH_ERR_CONFIG, "a node can't be named %s: the operator has that name",
+                           ADMIN);
         LH_TRY(issue(up, roles[node->kind], node->region, node->name, secrets));
     }
     // for `longhaul get` and related commands

@@ -200,7 +200,7 @@ void dp_faults_over(struct dp_up *up, struct dp_view *v)
     unsigned planned = dp_faults_planned(up);
     if (up->faults < planned)
         dp_view_say(v, up,
-                    "drill: %u of its %u faults came before the run ended: a larger budget_tokens "
-                    "leaves time for the others",
+                    "drill: only %u of its %u faults came before the run ended: a larger "
+                    "budget_tokens leaves time for the others",
                     up->faults, planned);
 }

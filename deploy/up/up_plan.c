@@ -98,13 +98,11 @@ const char *dp_gap_text(const struct dp_gap *gap, char out[200])
     if (gap)
         snprintf(
             out, 200,
-            "%+.1f to %+.1f %% to synchronous dense fp32, at the end (mean of %d seeds: 0.43 M "
-            "parameters, 3 regions, N = 400, peak 0.006, cosine to 2 %%, p = %.3g, eta %g)",
+            "%+.1f to %+.1f %% against synchronous dense fp32 at the end (mean of %d seeds: 0.43 M "
+            "parameters, 3 regions, 400 rounds, peak 0.006, cosine to 2 %%, density %.3g, eta %g)",
             gap->low_percent, gap->high_percent, gap->seeds, gap->density, gap->eta);
     else
-        snprintf(out, 200,
-                 "not measured for such a run (bench/learning: 0.43 M parameters, 3 regions, "
-                 "H = 8, 4, 2, N = 400, p = 0.075, 1/32, 1/64)");
+        snprintf(out, 200, "not measured for such a run (bench/learning has what was)");
     return out;
 }
 
@@ -321,8 +319,8 @@ static void print_update(const struct dp_topology *t, const struct dp_plan *plan
     fprintf(out, "update            eta %.3g\n", plan->eta);
     if (ruled_as_measured(t, plan))
         fprintf(out,
-                "learning rate     in long runs 0.6 of dense training's peak was level with it "
-                "(N = %.0f, 0.05 M\n                  parameters: bench/learning)\n",
+                "learning rate     in long runs 0.6 of dense training's peak gave the same loss "
+                "(%.0f rounds,\n                  0.05 M parameters: bench/learning)\n",
                 LONG_ROUNDS);
 }
 
@@ -333,21 +331,21 @@ void dp_plan_print(const struct dp_topology *t, const struct dp_plan *plan, FILE
     fprintf(out, "run %s: %.2f M parameters in %u shards, %u workers in %u regions, %u servers\n",
             t->run->run, (double)plan->parameters / 1e6, t->shards, t->workers, t->regions,
             t->servers);
-    fprintf(out, "rounds N          %.0f (%.2f M tokens)\n", plan->rounds,
+    fprintf(out, "rounds            %.0f (%.2f M tokens)\n", plan->rounds,
             (double)t->run->budget_tokens / 1e6);
     if (t->run->epochs > 1)
-        fprintf(out, "data epochs       %lld, or fewer where the tokens end the run before\n",
+        fprintf(out, "data epochs       %lld, or fewer if the tokens end the run earlier\n",
                 (long long)t->run->epochs);
     if (t->trainers)
         fprintf(out,
-                "                  with %llu tokens a step (worker.trainer.batch x accumulate x "
-                "model.context), as far as\n                  the commands' steps are such\n",
+                "                  if the commands' steps have %llu tokens (worker.trainer.batch x "
+                "accumulate x\n                  model.context)\n",
                 (unsigned long long)(t->worker_base->trainer.batch *
                                      t->worker_base->trainer.accumulate * t->run->model.context));
-    fprintf(out, "codec             %s, density p = %.4f, p*N = %.1f\n", codec, plan->density,
-            plan->density_rounds);
+    fprintf(out, "codec             %s, density %.4f: each value is sent about %.1f times\n", codec,
+            plan->density, plan->density_rounds);
     print_update(t, plan, out);
-    fprintf(out, "expected gap      %s\n", dp_gap_text(plan->gap, gap));
+    fprintf(out, "loss gap          %s\n", dp_gap_text(plan->gap, gap));
     fprintf(out, "payload           %.3f bit per parameter and round, %s a push", plan->bits,
             dp_bytes_text(plan->payload_bytes, a));
     if (plan->start_bytes > plan->payload_bytes)
@@ -358,13 +356,13 @@ void dp_plan_print(const struct dp_topology *t, const struct dp_plan *plan, FILE
                 t->run->tokens_per_s);
     print_links(t, plan, out);
     print_commands(t, out);
-    fprintf(out, "\nlog, uncut        %s in all\n", dp_bytes_text(plan->log_bytes, a));
+    fprintf(out, "\nlogs, untrimmed   %s in all\n", dp_bytes_text(plan->log_bytes, a));
     fprintf(out, "largest server    disk %s, memory %s\n",
             dp_bytes_text(plan->server_disk_bytes, a), dp_bytes_text(plan->server_memory_bytes, b));
     char c[16];
     fprintf(out,
-            "a worker          disk %s, memory %s, of it %s only while copies are written (%s "
-            "apart)\n",
+            "a worker          disk %s, memory %s, of it %s only while copies are written (without "
+            "%s)\n",
             dp_bytes_text(plan->worker_disk_bytes, a), dp_bytes_text(plan->worker_memory_bytes, b),
             dp_bytes_text(plan->worker_memory_bytes - plan->worker_held_bytes, c),
             t->trainers ? "the command's own" : "activations");

@@ -21,17 +21,17 @@ static LH_MUST lh_err check_records(const struct dp_up *up, const struct dp_regi
     for (uint64_t i = 0; i < u->count; i++)
         if (strcmp(u->unit[i].home, r->name) != 0)
             return lh_fail(LH_ERR_CONFIG,
-                           "%s: unit %llu has its home in %s: the folder of a private region has "
-                           "its own records alone",
+                           "%s: unit %llu belongs to %s: the folder of a private region may have "
+                           "only its own records",
                            r->data, (unsigned long long)i, u->unit[i].home);
     if (p->delta * (double)u->count >= 1)
         return lh_fail(LH_ERR_CONFIG,
-                       "server.privacy.delta is %g, and %s has %llu records: with a delta of one "
-                       "over the records a whole record may leak; take one below %g",
+                       "server.privacy.delta is %g, but %s has %llu records: with a delta of 1 / "
+                       "records a whole record may leak; use one below %g",
                        p->delta, r->name, (unsigned long long)u->count, 1.0 / (double)u->count);
     if (p->record_tokens >= 2 && p->record_tokens <= up->shape.context + 1) return LH_OK;
     return lh_fail(LH_ERR_CONFIG,
-                   "server.privacy.record_tokens is %u, and a model of context %u takes records of "
+                   "server.privacy.record_tokens is %u, but a model of context %u takes records of "
                    "2 to %u tokens",
                    p->record_tokens, up->shape.context, up->shape.context + 1);
 }
@@ -44,8 +44,8 @@ static LH_MUST lh_err check_shared(const struct dp_up *up)
             if (dp_region_has_records(&up->t->region[r]) && !dp_topology_own_data(up->t) &&
                 !strcmp(up->units.unit[i].home, up->t->region[r].name))
                 return lh_fail(LH_ERR_CONFIG,
-                               "%s: unit %llu has its home in %s, which is private: all regions "
-                               "see this file; prepare it without that region's texts",
+                               "%s: unit %llu belongs to %s, which is private: all regions see "
+                               "this file; prepare it without that region's texts",
                                up->data, (unsigned long long)i, up->t->region[r].name);
     return LH_OK;
 }

@@ -149,7 +149,7 @@ static LH_MUST lh_err start_again(struct dp_proc *proc)
     if (proc->came) proc->fails = 0;
     if (proc->tended && proc->fails >= DP_FAILS_MAX)
         return give_up(proc, proc->fails,
-                       proc->joined ? " before anything of it was kept"
+                       proc->joined ? " before any of its progress was kept"
                                     : " before it joined the run");
     proc->restarts++;
     return dp_proc_start(proc);

@@ -68,8 +68,8 @@ static void print_heldout(const struct dp_up *up)
 static void print_regions(const struct dp_up *up)
 {
     char b[4][16];
-    printf("\n%-12s %9s %7s %7s %9s %9s %9s %9s %9s %18s %7s\n", "region", "tokens", "steps",
-           "rounds", "tokens/s", "up", "down", "wire up", "wire down", "acc/damped/returned",
+    printf("\n%-12s %9s %7s %7s %9s %9s %9s %9s %9s %24s %7s\n", "region", "tokens", "steps",
+           "rounds", "tokens/s", "up", "down", "wire up", "wire down", "admitted/damped/returned",
            "stall");
     for (unsigned r = 0; r < up->t->regions; r++) {
         struct dp_counts c = dp_watch_region(up, r);
@@ -77,7 +77,7 @@ static void print_regions(const struct dp_up *up)
         snprintf(decided, sizeof decided, "%llu/%llu/%llu", (unsigned long long)c.accepted,
                  (unsigned long long)c.damped, (unsigned long long)c.returned);
         printf(
-            "%-12s %9llu %7llu %7llu %9.0f %9s %9s %9s %9s %18s %6.2f%%\n", up->t->region[r].name,
+            "%-12s %9llu %7llu %7llu %9.0f %9s %9s %9s %9s %24s %6.2f%%\n", up->t->region[r].name,
             (unsigned long long)c.tokens, (unsigned long long)c.steps, (unsigned long long)c.rounds,
             up->trained_s > 0 ? (double)c.tokens / up->trained_s : 0,
             dp_bytes_text((double)c.payload_up, b[0]), dp_bytes_text((double)c.payload_down, b[1]),
@@ -90,8 +90,8 @@ static void print_regions(const struct dp_up *up)
 
 static void print_shards(const struct dp_up *up)
 {
-    printf("\n%-6s %-14s %8s %6s %9s %9s %22s  %s\n", "shard", "server", "version", "epoch",
-           "admitted", "refused", "staleness 50/99/max/S", "digest");
+    printf("\n%-6s %-14s %8s %6s %9s %9s %27s  %s\n", "shard", "server", "version", "epoch",
+           "admitted", "refused", "staleness p50/p99/max/limit", "digest");
     for (uint32_t shard = 0; shard < up->t->shards; shard++) {
         const struct dp_node *server = NULL;
         const struct dp_holding *h = dp_watch_shard(up, shard, &server);
@@ -99,7 +99,7 @@ static void print_shards(const struct dp_up *up)
         char stale[64];
         snprintf(stale, sizeof stale, "%.0f/%.0f/%.0f/%.0f", h->staleness_p50, h->staleness_p99,
                  h->staleness_max, h->staleness_bound);
-        printf("%-6u %-14s %8llu %6llu %9llu %9llu %22s  %.16s\n", shard, server->name,
+        printf("%-6u %-14s %8llu %6llu %9llu %9llu %27s  %.16s\n", shard, server->name,
                (unsigned long long)h->version, (unsigned long long)h->epoch,
                (unsigned long long)h->admitted, (unsigned long long)h->refused, stale, h->digest);
     }
@@ -177,22 +177,23 @@ static void print_verdict(const struct dp_up *up, const struct dp_verdict *v)
 {
     char text[160];
     printf("\n");
-    snprintf(text, sizeof text, "%u holders of each shard agree at its last version", v->compared);
+    snprintf(text, sizeof text, "%u replicas of each shard are equal at its last version",
+             v->compared);
     verdict_line(v->replicas_equal && v->compared >= 2, text);
     for (unsigned i = 0; i < up->node[0].status.left_outs; i++)
         printf("  note     the run ended without %s, which had not drained in time: see its log\n",
                up->node[0].status.left_out[i]);
     if (up->unjudged)
-        printf("  note     no language's loss is judged: %s\n", up->unjudged);
+        printf("  note     held-out losses are not judged: %s\n", up->unjudged);
     else
         verdict_line(v->learned, "every language was learned (held-out loss fell)");
     if (up->node[0].status.seen && dp_watch_tokens(up) <= 0)
         printf("  note     nothing was trained: the run ended before any progress was taken\n");
-    verdict_line(v->credited_once, dp_topology_own_data(up->t)
-                                       ? "no unit of data is claimed: the commands have their own"
-                                   : up->t->run->epochs > 1
-                                       ? "every unit of every data epoch is credited at most once"
-                                       : "every unit of data is credited at most once");
+    verdict_line(
+        v->credited_once,
+        dp_topology_own_data(up->t) ? "no unit of data is claimed: the commands use their own data"
+        : up->t->run->epochs > 1    ? "every unit of every data epoch is credited at most once"
+                                    : "every unit of data is credited at most once");
     if (up->t->trainers) verdict_line(v->commands, "every command ended without an error");
     if (!v->below_bigram) printf("  note     a language's loss is above its own bigram entropy\n");
     if (up->flags.with_faults) verdict_line(v->drill, "every fault of the drill came and healed");
@@ -211,10 +212,11 @@ static LH_MUST lh_err finish(struct dp_up *up, const struct dp_verdict *v, const
     print_commands(up);
     print_faults(up);
     if (l.payload_bits >= 0) snprintf(bits, sizeof bits, " (payloads alone %.4f)", l.payload_bits);
-    printf("\n%s at p = %.4f: %.4f bit per parameter and round in whole frames%s, %.0f rounds, "
-           "p*N = %.1f\nexpected gap %s\n",
+    printf("\n%s at density %.4f: %.4f bit per parameter and round in whole frames%s, %.0f rounds, "
+           "each value sent about %.1f times\n",
            wk_codec_name(up->t->worker_base), up->plan.density, l.frame_bits, bits, l.rounds,
-           l.density_rounds, dp_gap_text(l.gap, gap));
+           l.density_rounds);
+    if (l.gap) printf("loss gap %s\n", dp_gap_text(l.gap, gap));
     print_verdict(up, v);
     LH_TRY(dp_summary_write(up, v, final, summary));
     if (up->flags.json) LH_TRY(dp_summary_write(up, v, final, up->flags.json));

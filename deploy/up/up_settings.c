@@ -16,7 +16,7 @@ static LH_MUST lh_err own(struct lh_config *c, const char *key, const char *form
     char set[DP_PATH_BYTES + 128], source[DP_PATH_BYTES];
     const char *value = lh_config_value(c, key, source, sizeof source);
     if (value && strcmp(source, "default") != 0)
-        return lh_fail(LH_ERR_CONFIG, "%s: %s is not yours to set: `up` does", source, key);
+        return lh_fail(LH_ERR_CONFIG, "%s: %s can't be set here: `up` sets it", source, key);
     int n = snprintf(set, sizeof set, "%s=", key);
     va_list args;
     va_start(args, format);

@@ -81,7 +81,7 @@ static void share_cores(struct dp_up *up, struct dp_view *v)
     unsigned each = processes && cores > processes ? cores / processes : 1;
     snprintf(up->threads, sizeof up->threads, "OMP_NUM_THREADS=%u", each);
     dp_view_say(v, up,
-                "the commands get %s: %u cores, %u processes that train; set OMP_NUM_THREADS for "
+                "the commands get %s: %u cores, %u training processes; set OMP_NUM_THREADS for "
                 "another number",
                 up->threads, cores, processes);
 }
@@ -174,7 +174,7 @@ static bool nobody_trains(struct dp_up *up)
 // Asks like an operator, from outside: this process is in no region.
 static LH_MUST lh_err end_run(struct dp_up *up, struct dp_view *v, const char *why)
 {
-    dp_view_say(v, up, "%s: the run is to end", why);
+    dp_view_say(v, up, "%s: ending the run", why);
     up->ender = dp_procs_add(&up->procs, "longhaul drain");
     if (!up->ender) return lh_fail(LH_ERR_TOO_LARGE, "more than %d processes", DP_PROCS_MAX);
     const char *argv[] = {
@@ -195,7 +195,7 @@ static LH_MUST lh_err end_idle_run(struct dp_up *up, struct dp_view *v)
     }
     if (!up->idle_ns) up->idle_ns = dp_now_ns();
     if (dp_now_ns() - up->idle_ns < LOOPS_OVER_S * LH_SECOND) return LH_OK;
-    return end_run(up, v, "the loop of every command is over");
+    return end_run(up, v, "all commands' loops have ended");
 }
 
 static void say_ends(struct dp_up *up, struct dp_view *v)
@@ -323,7 +323,7 @@ static void say_fails(struct dp_up *up, struct dp_node *node, struct dp_view *v)
     }
     dp_view_say(v, up,
                 "%s failed%s with %s; it is started again, and given up after %d times in a row "
-                "that left nothing behind. Its output is in %s; its last lines:",
+                "without progress. Its output is in %s; its last lines:",
                 node->name, where, how, DP_FAILS_MAX, proc->log);
     quote(t, proc);
 }

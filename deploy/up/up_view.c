@@ -69,7 +69,7 @@ static void put_lines(const struct dp_up *up, const char *indent, struct lh_buf 
 static const char *asked_of(const struct dp_up *up, const struct dp_status *c)
 {
     if (up->ender || !strcmp(c->state, "ended")) return "";
-    if (c->ending) return " (its end was asked for)";
+    if (c->ending) return " (its end was requested)";
     return c->draining ? " (drained by an operator until `longhaul drain run --undo`)" : "";
 }
 

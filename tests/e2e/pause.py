@@ -55,7 +55,7 @@ def run(world):
     until("all stand still", paused(workers))
     reached = [steps(w) for w in workers]
     told(world, coordinator)
-    check("was paused before" in world.tool("pause", "--why", "another", *boss), "twice")
+    check("was paused already" in world.tool("pause", "--why", "another", *boss), "twice")
     code, _, complaint = world.try_tool("pause", *world.admin(coordinator, "asia-0", "worker"))
     check(code == DENIED and "a worker may not call" in complaint, f"{code}: {complaint}")
     code, _, complaint = world.try_tool("pause", "--why", "x" * 300, *boss)

@@ -115,8 +115,8 @@ class Commands(Launcher):
         self.assertEqual(up.returncode, 1, said)
         self.assertIn("eu-0.trainer failed with exit 3; it is started again", said)
         self.assertIn("eu-0.trainer failed again with exit 3: 2 of 3 times", said)
-        self.assertIn("eu-0.trainer ended 3 times in a row before anything of it was kept, last "
-                      "with exit 3", said)
+        self.assertIn("eu-0.trainer ended 3 times in a row before any of its "
+                      "progress was kept, last with exit 3", said)
         quoted = said.split("last words of")[0]
         self.assertEqual(quoted.count("\nno such batch of"), 1, said)
         self.assertEqual(self.nodes_left(), [])

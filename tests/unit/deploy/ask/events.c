@@ -145,8 +145,8 @@ static void a_life_without_a_last_word_was_a_kill(void **state)
                      "2026-11-21T21:13:06Z +37.300 INFO server/eu/s shard.ready b\n"
                      "2026-11-21T21:23:40Z +0.200 INFO server/eu/s program.begin c\n");
     assert_string_equal(field(rows, 2, "event"), "process.killed");
-    assert_non_null(strstr(field(rows, 2, "text"), "lived for 671 s at most"));
-    assert_non_null(strstr(field(rows, 2, "text"), "its last word after 37.3 s"));
+    assert_non_null(strstr(field(rows, 2, "text"), "ran for 671 s at most"));
+    assert_non_null(strstr(field(rows, 2, "text"), "its last line after 37.3 s"));
     json_decref(rows);
     rows = read_text("2026-11-21T21:12:29Z +0.100 INFO server/eu/s shard.ready a\n"
                      "2026-11-21T21:12:40Z +11.100 INFO server/eu/s program.end asked\n"

@@ -104,7 +104,7 @@ static void what_is_refused(void **state)
         {EU "regions: {eu: , us: {data: here}}\n", {.domain = "x"}, "regions.us.data"},
         {EU "regions: {eu: }\nserver: {http.listen: 127.0.0.1:1}\n",
          {.domain = "x"},
-         "http.listen is not yours to set"},
+         "http.listen can't be set here"},
         {EU "regions: {eu: }\n", {.domain = "a b"}, "--domain a b"},
         {EU "regions: {eu: }\n", {.domain = "x."}, "--domain x."},
         {EU "regions: {eu: }\n", {.domain = "x", .name_space = "a.b"}, "--namespace a.b"},

@@ -99,7 +99,7 @@ static void what_is_refused(void **state)
     } of[] = {
         {TOP "regions: {eu: , files: }\n", "c:7700", "a region named files"},
         {TOP "regions: {eu: }\n", "nowhere", "--coordinator"},
-        {TOP "regions: {eu: }\nworker: {dir: /x}\n", "c:7700", "dir is not yours to set"},
+        {TOP "regions: {eu: }\nworker: {dir: /x}\n", "c:7700", "dir can't be set here"},
         {"run: tiny\n", "c:7700", "budget_tokens"},
     };
     for (size_t i = 0; i < sizeof of / sizeof of[0]; i++) {

@@ -89,14 +89,14 @@ static void refusals(void **state)
         {"regions: {eu: {data: /r, privacy: " RECORD "}}\nserver: {privacy: {level: record}}\n",
          "f: server.privacy.level: `up` sets it"},
         {"regions: {eu: {command: a}}\nserver: {coordinator: {data: private}}\n",
-         "f: server.coordinator.data: `up` sets it: say regions.NAME.privacy.level"},
+         "f: server.coordinator.data: `up` sets it: use regions.NAME.privacy.level"},
         {"regions: {eu: {data: /r, privacy: " RECORD "}, us: {command: a, privacy: {level: "
          "region}}}\n",
          "regions.us.privacy.level is region: another private region has another level"},
         {"regions: {eu: {command: a, privacy: " RECORD "}}\n", "leave the command out"},
-        {"regions: {eu: {privacy: {level: region}}}\n", "pushes are clipped beside a command"},
-        {"regions: {eu: {privacy: {level: reported}}}\n", "or give it a command"},
-        {"regions: {eu: {workers: 2, data: /r, privacy: " RECORD "}}\n", "two workers of one"},
+        {"regions: {eu: {privacy: {level: region}}}\n", "this level needs a command"},
+        {"regions: {eu: {privacy: {level: reported}}}\n", "or give the region a command"},
+        {"regions: {eu: {workers: 2, data: /r, privacy: " RECORD "}}\n", "two workers on one"},
         {"regions: {eu: {ranks: 2, data: /r, privacy: " RECORD "}}\n", "by one process"},
         {"regions: {eu: {privacy: " RECORD "}}\n", "a folder of their own"},
         {"regions: {eu: {data: /r, privacy: " RECORD "}}\n", "f: server.privacy.sigma is missing"},
@@ -107,10 +107,10 @@ static void refusals(void **state)
          "server: {" COORDINATOR ", privacy: {sigma: 1, " TERMS "}}\n",
          "f: server.privacy.epsilon: 50 steps of sigma 1 cost"},
         {"regions: {eu: {data: /r, privacy: {level: record, epsilon: 4}}}\n" SERVER,
-         "f: regions.eu.privacy: the run's terms are epsilon 8 at delta 1e-05, and the region "
-         "agrees to 4 at 1e-05"},
+         "f: regions.eu.privacy: the run's terms are epsilon 8 at delta 1e-05, but the region "
+         "allows 4 at 1e-05"},
         {"regions: {eu: {data: /r, privacy: {level: record, delta: 1e-6}}}\n" SERVER,
-         "agrees to 8 at 1e-06"},
+         "allows 8 at 1e-06"},
     };
     for (size_t i = 0; i < LH_COUNT(row); i++) {
         struct dp_topology *t = parse(row[i].text);

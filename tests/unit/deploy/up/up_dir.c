@@ -325,7 +325,7 @@ static void what_may_not_change_is_named_with_why(void **state)
     static const struct {
         const char *from, *to, *says;
     } of[] = {
-        {"seed: 7", "seed: 8", "seed: 7 -> 8: the run's parameters are made"},
+        {"seed: 7", "seed: 8", "seed: 7 -> 8: the run's parameters exist already"},
         {"server:\n", "server:\n  update.mode: bsp\n", "server: update.mode: async -> bsp"},
         {"server:\n", "server:\n  update.weighting: tokens\n", "update.weighting"},
         {"run: tiny", "run: another", "run: tiny -> another"},
@@ -380,7 +380,7 @@ static void what_up_sets_itself_is_refused(void **state)
     assert_int_equal(dp_dir_prepare(up), LH_OK);
     assert_int_equal(dp_net_up(up), LH_OK);
     assert_int_equal(dp_dir_settings(up), LH_ERR_CONFIG);
-    assert_non_null(strstr(lh_err_text(LH_ERR_CONFIG), "t.yaml:17: listen is not yours to set"));
+    assert_non_null(strstr(lh_err_text(LH_ERR_CONFIG), "t.yaml:17: listen can't be set here"));
     run_dir[strlen(run_dir) - 2] = 0;
     close_up(up);
 }
@@ -574,7 +574,7 @@ static void a_folder_of_hugging_faces_is_imported(void **state)
     assert_int_equal(remove(folders_path(&f, "hf/config.json")), 0);
     lh_err err = dp_dir_model(up);
     assert_int_equal(err, LH_ERR_NOT_FOUND);
-    assert_true(folders_says(err, "holds neither model.json"));
+    assert_true(folders_says(err, "has neither model.json"));
     close_up(up);
     lh_buf_free(&yaml);
     folders_end(&f);

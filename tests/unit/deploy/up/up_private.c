@@ -119,9 +119,9 @@ static void a_folder_of_records(void **state)
     assert_non_null(strstr(lh_err_text(LH_ERR_CONFIG), "all regions see this file"));
     up->units = (struct lh_units){0};
     close_up(up);
-    refused("mixed", "1e-5", "unit 0 has its home in eu");
+    refused("mixed", "1e-5", "unit 0 belongs to eu");
     refused("wide", "1e-5", "a vocabulary of 64, but model.vocabulary is 32");
-    refused("good", "0.01", "take one below 0.00333");
+    refused("good", "0.01", "use one below 0.00333");
     refused("absent", "1e-5", "units.json");
     up = open_up("absent", "1e-5");
     assert_int_equal(dp_private_data(up, true), LH_OK); // a plan says so
