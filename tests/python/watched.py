@@ -113,6 +113,15 @@ class NoBoundary(Case):
                     for _ in range(10000):
                         call(run)
 
+    def test_a_loop_that_goes_on_after_the_end_is_told_so(self):
+        with self.assertRaisesRegex(errors.StateError, r"257 calls of trained\(\) since the run "
+                                    r"needs no more steps: leave the loop once run.finished"):
+            with self.run_of(Fake(), hook=True) as run:
+                for step in range(300):
+                    run.finished = step >= 2
+                    self.optimizer.step()
+                    run.trained(1)
+
     def test_an_optimizer_for_each_parameter_within_the_backward_pass(self):
         """As layer-wise optimizers step; the one that is given is the boundary."""
         self.model = model_of(*[(2, 2)] * 200)

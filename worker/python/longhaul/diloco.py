@@ -398,6 +398,7 @@ class AsyncDiLoCo:
 
     def _boundary(self, step: bool) -> None:
         if self._finished:
+            self._patience.over()
             return
         self._patience.boundary(step)
         self._check_parts()

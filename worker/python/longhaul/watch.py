@@ -30,14 +30,14 @@ class Patience:
         self._steps: dict[int, int] = {}  # steps of other optimizers since a boundary, by id
         self._other: str | None = None
         self._batches = self._longest = 0  # batches of this step; most of an earlier step
-        self._ever = False
+        self._ever = self._over = False
 
     def begin(self, model: "torch.nn.Module | None") -> None:
         """Begins a life with these parameters."""
         self._ours = {id(p) for p in model.parameters()} if model is not None else set()
         self.boundary(False)
         self._longest = 0
-        self._ever = False
+        self._ever = self._over = False
 
     def boundary(self, step: bool) -> None:
         """Notes a boundary; `step`: it follows a step."""
@@ -45,6 +45,10 @@ class Patience:
         self._steps.clear()
         self._longest, self._batches = max(self._longest, self._batches), 0
         self._ever = self._ever or step
+
+    def over(self) -> None:
+        """Notes a step after the end: the loop should have left."""
+        self._over = True
 
     def look(self) -> None:
         """Counts a look at `finished`."""
@@ -77,6 +81,10 @@ class Patience:
             self._raise(f"{steps} steps of another optimizer")
 
     def _raise(self, what: str) -> typing.NoReturn:
+        if self._over:
+            raise errors.StateError(
+                f"{what} since the run needs no more steps: leave the loop once run.finished is "
+                "true", errors.StateError.code)
         if self._kind is None:
             way = "call run.step() after each step of the optimizer"
         else:
