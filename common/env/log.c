@@ -3,7 +3,8 @@
 //   text  2026-01-31T12:00:00Z +12.345 WARN server/eu/s1 push.refused staleness 14 over bound 12
 //   json  {"time":"2026-01-31T12:00:00Z","up_s":12.345,"mono_us":98765432,
 //          "level":"warn","who":"server/eu/s1","event":"push.refused","text":"..."}
-//          (of lh_log_data: "data":{...} instead of "text")
+//          (of lh_log_data: "data":{...} instead of "text"; of a push: "trace":"<32 digits>" before
+//          "who")
 //
 // mono_us is the machine's monotonic clock: it orders lines of one machine's processes.
 // 1. One event is one line: control characters of the text are replaced (text) or escaped (JSON).
@@ -103,8 +104,14 @@ static void put_json(struct lh_buf *b, const char *text)
     }
 }
 
-static void format_line(const struct lh_log *log, enum lh_level level, const char *event,
-                        const char *text, bool data, struct lh_buf *line)
+// What a line says.
+struct said {
+    const char *trace, *event, *text;
+    bool data; // the text is JSON
+};
+
+static void format_line(const struct lh_log *log, enum lh_level level, const struct said *said,
+                        struct lh_buf *line)
 {
     char stamp[32], head[256];
     time_t wall = (time_t)log->env->ops->wall_s(log->env);
@@ -112,21 +119,23 @@ static void format_line(const struct lh_log *log, enum lh_level level, const cha
     gmtime_r(&wall, &utc);
     strftime(stamp, sizeof stamp, "%Y-%m-%dT%H:%M:%SZ", &utc);
     int64_t now = lh_now(log->env);
+    bool data = said->data, traced = said->trace[0] != 0;
     double up_s = (double)(now - log->opened_ns) / (double)LH_SECOND;
     int n = log->json ? snprintf(head, sizeof head,
                                  "{\"time\":\"%s\",\"up_s\":%.3f,\"mono_us\":%lld,\"level\":\"%s\","
-                                 "\"who\":\"",
-                                 stamp, up_s, (long long)(now / 1000), level_json[level])
+                                 "%s%s%s\"who\":\"",
+                                 stamp, up_s, (long long)(now / 1000), level_json[level],
+                                 traced ? "\"trace\":\"" : "", said->trace, traced ? "\"," : "")
                       : snprintf(head, sizeof head, "%s +%.3f %s ", stamp, up_s, level_name[level]);
     lh_put(line, head, (size_t)n);
     void (*put)(struct lh_buf *, const char *) = log->json ? put_json : put_text;
-    const char *parts[] = {log->who, event, text};
+    const char *parts[] = {log->who, said->event, said->text};
     const char *json_after[] = {"\",\"event\":\"", data ? "\",\"data\":" : "\",\"text\":\"",
                                 data ? "}\n" : "\"}\n"};
     const char *text_after[] = {" ", " ", "\n"};
     for (int i = 0; i < 3; i++) {
         if (data && i == 2)
-            lh_put(line, text, strlen(text));
+            lh_put(line, said->text, strlen(said->text));
         else
             put(line, parts[i]);
         const char *after = log->json ? json_after[i] : text_after[i];
@@ -181,28 +190,22 @@ static uint64_t say_lost(struct lh_log *log, uint64_t lost)
     struct lh_buf line = lh_buf(6 * LINE_MAX_BYTES);
     char count[64];
     snprintf(count, sizeof count, "%llu lines could not be written", (unsigned long long)lost);
-    format_line(log, LH_ERROR, "log.lost", count, false, &line);
+    format_line(log, LH_ERROR, &(struct said){"", "log.lost", count, false}, &line);
     if (!lh_buf_err(&line) && write_line(log, lh_buf_span(&line))) lost = 0;
     lh_buf_free(&line);
     return lost;
 }
 
 // With the lock held.
-static void emit_line(struct lh_log *log, enum lh_level level, const char *event, const char *text,
-                      bool data)
+static void emit(struct lh_log *log, enum lh_level level, const struct said *said)
 {
     struct lh_buf line = lh_buf(6 * LINE_MAX_BYTES); // every byte may be escaped
-    format_line(log, level, event, text, data, &line);
+    format_line(log, level, said, &line);
     if (lh_buf_err(&line) || !keep_line(log, lh_buf_span(&line)))
         log->lost++;
     else if (log->lost && !log->writer.on) // a writer logs it itself
         log->lost = say_lost(log, log->lost);
     lh_buf_free(&line);
-}
-
-static void emit(struct lh_log *log, enum lh_level level, const char *event, const char *text)
-{
-    emit_line(log, level, event, text, false);
 }
 
 // ---------------------------------------------------------------- the file, and who writes it
@@ -349,7 +352,7 @@ static void say_left_out(struct lh_log *log, struct rate *rate)
     snprintf(text, sizeof text, "%llu more lines of this event were left out",
              (unsigned long long)rate->left_out);
     rate->left_out = 0;
-    emit(log, LH_WARN, rate->event, text);
+    emit(log, LH_WARN, &(struct said){"", rate->event, text, false});
 }
 
 // Logs the counts of suppressed lines, also of events that have stopped.
@@ -460,16 +463,17 @@ void lh_log_close(struct lh_log *log)
     release(log);
 }
 
-__attribute__((format(printf, 5, 0))) static void vlog(struct lh_log *log, bool limited,
-                                                       enum lh_level level, const char *event,
-                                                       const char *format, va_list args)
+__attribute__((format(printf, 6, 0))) static void vlog(struct lh_log *log, bool limited,
+                                                       enum lh_level level, const char *trace,
+                                                       const char *event, const char *format,
+                                                       va_list args)
 {
     char text[TEXT_BYTES_MAX];
     pthread_mutex_lock(&log->lock);
     look(log);
     if (!limited || rate_allows(log, event)) {
         vsnprintf(text, sizeof text, format, args);
-        emit(log, level, event, text);
+        emit(log, level, &(struct said){trace, event, text, false});
         wait_for_lines(log);
     }
     pthread_mutex_unlock(&log->lock);
@@ -480,7 +484,27 @@ void lh_logf(struct lh_log *log, enum lh_level level, const char *event, const c
     if (!log || level < log->min) return;
     va_list args;
     va_start(args, format);
-    vlog(log, false, level, event, format, args);
+    vlog(log, false, level, "", event, format, args);
+    va_end(args);
+}
+
+void lh_log_traced(struct lh_log *log, enum lh_level level, const char *trace, const char *event,
+                   const char *format, ...)
+{
+    if (!log || level < log->min) return;
+    va_list args;
+    va_start(args, format);
+    vlog(log, false, level, trace, event, format, args);
+    va_end(args);
+}
+
+void lh_log_peer_traced(struct lh_log *log, enum lh_level level, const char *trace,
+                        const char *event, const char *format, ...)
+{
+    if (!log || level < log->min) return;
+    va_list args;
+    va_start(args, format);
+    vlog(log, true, level, trace, event, format, args);
     va_end(args);
 }
 
@@ -488,7 +512,7 @@ void lh_log_data(struct lh_log *log, enum lh_level level, const char *event, con
 {
     if (!log || level < log->min) return;
     pthread_mutex_lock(&log->lock);
-    emit_line(log, level, event, json, true);
+    emit(log, level, &(struct said){"", event, json, true});
     wait_for_lines(log);
     pthread_mutex_unlock(&log->lock);
 }
@@ -499,6 +523,6 @@ void lh_log_peer(struct lh_log *log, enum lh_level level, const char *event, con
     if (!log || level < log->min) return;
     va_list args;
     va_start(args, format);
-    vlog(log, true, level, event, format, args);
+    vlog(log, true, level, "", event, format, args);
     va_end(args);
 }

@@ -36,11 +36,17 @@ void lh_log_look(struct lh_log *log);
 void lh_log_close(struct lh_log *log);
 void lh_logf(struct lh_log *log, enum lh_level level, const char *event, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
+// As lh_logf(), about a push of this trace (32 digits; "": none): a field "trace" of a JSON line.
+void lh_log_traced(struct lh_log *log, enum lh_level level, const char *trace, const char *event,
+                   const char *format, ...) __attribute__((format(printf, 5, 6)));
 // `json` is an object on one line: the text of a text line, or "data" instead of "text" in a JSON
 // line.
 void lh_log_data(struct lh_log *log, enum lh_level level, const char *event, const char *json);
 // As lh_logf(), rate-limited: for events that a peer can cause.
 void lh_log_peer(struct lh_log *log, enum lh_level level, const char *event, const char *format,
                  ...) __attribute__((format(printf, 4, 5)));
+void lh_log_peer_traced(struct lh_log *log, enum lh_level level, const char *trace,
+                        const char *event, const char *format, ...)
+    __attribute__((format(printf, 5, 6)));
 
 #endif

@@ -18,6 +18,7 @@
 #include "common/base/buf.h"
 #include "common/base/err.h"
 #include "common/env/env.h"
+#include "common/net/trace.h"
 #include "common/net/trip.h"
 #include "common/security/identity.h"
 
@@ -131,9 +132,11 @@ struct lh_transport {
 };
 struct lh_call { // implementations embed it first
     const struct lh_transport_ops *transport_ops;
+    struct lh_trace trace; // the caller's; "": it named none
 };
 struct lh_link {
     const struct lh_transport_ops *transport_ops;
+    struct lh_trace trace; // what open() gives the call; set by lh_call_open_traced()
 };
 
 // ---- short forms
@@ -142,6 +145,16 @@ static inline LH_MUST lh_err lh_call_open(struct lh_link *link, enum lh_rpc rpc,
                                           void *self, struct lh_call **out)
 {
     return link->transport_ops->open(link, rpc, deadline_ns, ops, self, out);
+}
+static inline LH_MUST lh_err lh_call_open_traced(struct lh_link *link, enum lh_rpc rpc,
+                                                 int64_t deadline_ns, const struct lh_trace *trace,
+                                                 const struct lh_call_ops *ops, void *self,
+                                                 struct lh_call **out)
+{
+    link->trace = *trace;
+    lh_err err = link->transport_ops->open(link, rpc, deadline_ns, ops, self, out);
+    link->trace = (struct lh_trace){.id = ""};
+    return err;
 }
 static inline LH_MUST lh_err lh_call_send(struct lh_call *c, const struct lh_out *m)
 {

@@ -40,11 +40,12 @@ static void warn_of_outlier(struct ps_server *s, const struct ps_item *i)
 {
     const struct lh_row *row = lh_ledger_row(i->shard->head, i->worker);
     uint32_t n = row ? row->norms.outliers + 1 : 1;
-    lh_log_peer(s->conf.log, LH_WARN, "push.clipped",
-                "shard %u, worker %016llx, step %llu: a norm of %g is far above other workers'; it "
-                "is scaled down (%u in a row)",
-                i->shard->id, (unsigned long long)i->worker, (unsigned long long)i->head.step,
-                i->decision.norm, n);
+    lh_log_peer_traced(
+        s->conf.log, LH_WARN, i->trace, "push.clipped",
+        "shard %u, worker %016llx, step %llu: a norm of %g is far above other workers'; it "
+        "is scaled down (%u in a row)",
+        i->shard->id, (unsigned long long)i->worker, (unsigned long long)i->head.step,
+        i->decision.norm, n);
     if (n < LH_OUTLIERS_MAX) return;
     lh_logf(s->conf.log, LH_WARN, "worker.set_aside",
             "shard %u, worker %016llx: %u pushes in a row were far above other workers'. Its "
@@ -55,10 +56,11 @@ static void warn_of_outlier(struct ps_server *s, const struct ps_item *i)
 // Not outliers: only one other worker to compare with, or only somewhat above the others.
 static void warn_of_clipped(struct ps_server *s, const struct ps_item *i)
 {
-    lh_log_peer(s->conf.log, LH_WARN, "push.clipped",
-                "shard %u, worker %016llx: %u pushes in a row were above update.norm_gate; each is "
-                "scaled down to it. An operator may leave the worker out: longhaul expel",
-                i->shard->id, (unsigned long long)i->worker, LH_OUTLIERS_MAX);
+    lh_log_peer_traced(
+        s->conf.log, LH_WARN, i->trace, "push.clipped",
+        "shard %u, worker %016llx: %u pushes in a row were above update.norm_gate; each is "
+        "scaled down to it. An operator may leave the worker out: longhaul expel",
+        i->shard->id, (unsigned long long)i->worker, LH_OUTLIERS_MAX);
 }
 
 static lh_err unseal_and_decide(struct ps_server *s, struct ps_item *i)
@@ -96,9 +98,10 @@ static lh_err unseal_and_decide(struct ps_server *s, struct ps_item *i)
         return append(i, LH_ADMIT, lh_blob_span(i->frame));
     }
     i->record.reason = (uint32_t)d->error;
-    lh_log_peer(s->conf.log, LH_INFO, "push.refused", "shard %u, worker %016llx, step %llu: %s",
-                shard->id, (unsigned long long)i->worker, (unsigned long long)i->head.step,
-                lh_err_text(i->decision.error));
+    lh_log_peer_traced(s->conf.log, LH_INFO, i->trace, "push.refused",
+                       "shard %u, worker %016llx, step %llu: %s", shard->id,
+                       (unsigned long long)i->worker, (unsigned long long)i->head.step,
+                       lh_err_text(i->decision.error));
     if (LH_BUG("unlogged_reject")) return LH_OK;
     lh_frame_write_stub(lh_blob_span(i->frame), &i->head, &i->body);
     LH_TRY(lh_buf_err(&i->body));

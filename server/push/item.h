@@ -2,6 +2,7 @@
 #ifndef PS_ITEM_H
 #define PS_ITEM_H
 
+#include "common/net/trace.h"
 #include "kernels/codec.h"
 #include "server/push/decide.h"
 #include "server/shard.h"
@@ -38,6 +39,7 @@ struct ps_item {
     struct lh_blob *frame;
     struct lh_frame head;
     struct lh_digest digest;
+    char trace[sizeof((struct lh_trace *)0)->id]; // "": none
     struct ps_decision decision;
     struct lh_blob *payload;   // NULL: not unsealed, or none
     uint64_t payload_reserved; // bytes of push memory reserved for the payload

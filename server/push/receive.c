@@ -26,8 +26,9 @@ struct ps_push {
     struct ps_shard *shard; // NULL until the first message
     struct lh_call *call;
     uint64_t peer_worker;
-    uint64_t bytes;        // bytes of the frame
-    struct lh_blob *frame; // NULL: no memory yet, or moved to the item
+    char trace[sizeof((struct lh_trace *)0)->id]; // its worker's; "": none
+    uint64_t bytes;                               // bytes of the frame
+    struct lh_blob *frame;                        // NULL: no memory yet, or moved to the item
     size_t have;
     bool taking;                  // this call has brought bytes of it
     struct ps_push *next_waiting; // the next push in the queue for memory
@@ -190,9 +191,9 @@ static void fail_push(struct ps_push *p, lh_err err)
     struct ps_server *s = p->server;
     s->count.not_final++;
     if (lh_err_class(err) == LH_CLASS_REJECT)
-        lh_log_peer(s->conf.log, LH_WARN, "push.rejected", "shard %u, worker %016llx: %s",
-                    p->shard ? p->shard->id : 0, (unsigned long long)p->peer_worker,
-                    lh_err_text(err));
+        lh_log_peer_traced(s->conf.log, LH_WARN, p->trace, "push.rejected",
+                           "shard %u, worker %016llx: %s", p->shard ? p->shard->id : 0,
+                           (unsigned long long)p->peer_worker, lh_err_text(err));
     if (p->item) p->item->push = NULL;
     p->item = NULL;
     p->over = true;
@@ -293,8 +294,8 @@ static lh_err begin(struct ps_push *p, const struct lh_push_head *m)
     p->digest = m->digest;
     p->bytes = m->frame_bytes;
     resume(p, m->frame_bytes);
-    lh_logf(s->conf.log, LH_DEBUG, "push.begun", "shard %u: %llu bytes", p->shard->id,
-            (unsigned long long)p->bytes);
+    lh_log_traced(s->conf.log, LH_DEBUG, p->trace, "push.begun", "shard %u: %llu bytes",
+                  p->shard->id, (unsigned long long)p->bytes);
     return LH_OK;
 }
 
@@ -325,8 +326,9 @@ static lh_err complete(struct ps_push *p)
     i->digest = digest;
     i->worker = f.worker;
     p->item = i;
-    lh_logf(p->server->conf.log, LH_DEBUG, "push.received", "shard %u: %llx/%llu", f.shard,
-            (unsigned long long)f.incarnation.number, (unsigned long long)f.step);
+    memcpy(i->trace, p->trace, sizeof i->trace);
+    lh_log_traced(p->server->conf.log, LH_DEBUG, p->trace, "push.received", "shard %u: %llx/%llu",
+                  f.shard, (unsigned long long)f.incarnation.number, (unsigned long long)f.step);
     ps_unseal(i);
     return LH_OK;
 }
@@ -497,11 +499,11 @@ bool ps_receive_look(struct ps_server *s)
         if (!is_coming(p)) continue;
         again = true;
         if (p->waiting || now - p->heard_ns < LH_PUSH_SILENT_MS * LH_MS) continue;
-        lh_log_peer(s->conf.log, LH_WARN, "push.silent",
-                    "shard %u, worker %016llx: no part of its push came for %d s; it has to "
-                    "send the push again. Is its link slower than %d bytes in that time?",
-                    p->shard ? p->shard->id : 0, (unsigned long long)p->peer_worker,
-                    LH_PUSH_SILENT_MS / 1000, LH_PART_BYTES);
+        lh_log_peer_traced(s->conf.log, LH_WARN, p->trace, "push.silent",
+                           "shard %u, worker %016llx: no part of its push came for %d s; it has to "
+                           "send the push again. Is its link slower than %d bytes in that time?",
+                           p->shard ? p->shard->id : 0, (unsigned long long)p->peer_worker,
+                           LH_PUSH_SILENT_MS / 1000, LH_PART_BYTES);
         fail_push(p, lh_fail(LH_ERR_DEADLINE, "no part of this push came for too long"));
     }
     return again;
@@ -540,6 +542,7 @@ lh_err ps_push_accept(struct ps_server *s, struct lh_call *call, const struct lh
     if (!p) return LH_ERR_NO_MEMORY;
     p->server = s;
     p->call = call;
+    memcpy(p->trace, call->trace.id, sizeof p->trace);
     p->peer_worker = lh_worker_id(peer);
     p->heard_ns = lh_now(s->conf.env);
     p->next = s->pushes;

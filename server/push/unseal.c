@@ -46,8 +46,9 @@ static void unseal_done(void *arg)
     struct ps_item **at = &s->unsealing;
     while (*at != i) at = &(*at)->next;
     *at = i->next;
-    lh_logf(s->conf.log, LH_DEBUG, "push.unsealed", "shard %u: %llx/%llu", i->shard->id,
-            (unsigned long long)i->head.incarnation.number, (unsigned long long)i->head.step);
+    lh_log_traced(s->conf.log, LH_DEBUG, i->trace, "push.unsealed", "shard %u: %llx/%llu",
+                  i->shard->id, (unsigned long long)i->head.incarnation.number,
+                  (unsigned long long)i->head.step);
     ps_item_queue(i);
 }
 

@@ -142,8 +142,9 @@ static lh_err give_back(struct wk_change *c, struct wk_entry *e)
         return err;
     }
     w->count.returned++;
-    lh_logf(w->conf.log, LH_DEBUG, "push.returned", "shard %u: %llx/%llu", s->id,
-            (unsigned long long)e->head.incarnation.number, (unsigned long long)e->head.step);
+    const struct lh_trace trace = wk_sender_trace(w, s->id, e->head.incarnation, e->head.step);
+    lh_log_traced(w->conf.log, LH_DEBUG, trace.id, "push.returned", "shard %u: %llx/%llu", s->id,
+                  (unsigned long long)e->head.incarnation.number, (unsigned long long)e->head.step);
     return LH_OK;
 }
 
@@ -184,9 +185,10 @@ static void tell_decided(const struct wk_worker *w, uint32_t shard, struct lh_in
 {
     const struct wk_observer *o = w->conf.observer;
     if (o && o->decided) o->decided(o->arg, shard, i, step, admitted);
-    lh_logf(w->conf.log, LH_DEBUG, "push.decided", "shard %u: %llx/%llu %s", shard,
-            (unsigned long long)i.number, (unsigned long long)step,
-            admitted ? "admitted" : "refused");
+    const struct lh_trace trace = wk_sender_trace(w, shard, i, step);
+    lh_log_traced(w->conf.log, LH_DEBUG, trace.id, "push.decided", "shard %u: %llx/%llu %s", shard,
+                  (unsigned long long)i.number, (unsigned long long)step,
+                  admitted ? "admitted" : "refused");
 }
 
 // Told of once it is committed: where the disk is full, it is heard again.

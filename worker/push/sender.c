@@ -22,6 +22,13 @@ static struct lh_push_head head_of(const struct wk_shard *s)
                                  .digest = p->entry->digest};
 }
 
+struct lh_trace wk_sender_trace(const struct wk_worker *w, uint32_t shard,
+                                struct lh_incarnation incarnation, uint64_t step)
+{
+    return lh_trace_of_push(lh_span(w->conf.job, LH_JOB_BYTES), w->id, incarnation.number, step,
+                            shard);
+}
+
 lh_err wk_sender_parts(struct wk_shard *s)
 {
     struct wk_sender *p = &s->session.sender;

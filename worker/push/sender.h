@@ -10,5 +10,8 @@ LH_MUST lh_err wk_sender_parts(struct wk_shard *s);
 LH_MUST lh_err wk_sender_probe(struct wk_shard *s);
 // Cancels the call and forgets the push. The call's callbacks do nothing afterwards.
 void wk_sender_stop(struct wk_shard *s);
+// The trace of one of the worker's pushes.
+struct lh_trace wk_sender_trace(const struct wk_worker *w, uint32_t shard,
+                                struct lh_incarnation incarnation, uint64_t step);
 
 #endif

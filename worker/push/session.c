@@ -383,8 +383,8 @@ static void on_close(void *self, struct lh_call *call, lh_err status, const char
     w->count.resent++;
     if (LH_BUG("busy_returns") && status == LH_ERR_BUSY && wk_bug_return_undecided(s)) return;
     if (lh_err_class(status) == LH_CLASS_REJECT)
-        lh_logf(w->conf.log, LH_ERROR, "push.rejected", "shard %u at %s: %s", s->id,
-                s->session.address, text);
+        lh_log_traced(w->conf.log, LH_ERROR, call->trace.id, "push.rejected", "shard %u at %s: %s",
+                      s->id, s->session.address, text);
     s->session.process = 0; // the next hello tells which pushes were decided
     if (!s->session.timer) again(s, status);
 }
@@ -426,10 +426,13 @@ static void push(struct wk_shard *s)
     s->session.sender =
         (struct wk_sender){.entry = e, .frame = frame, .probing = e->bytes >= least};
     if (!s->session.sender.probing) s->session.sender.sent_ns = lh_now(w->conf.env);
-    err = lh_call_open(s->session.link, LH_RPC_PUSH, 0, &sender_ops, s, &s->session.sender.call);
+    const struct lh_trace trace = wk_sender_trace(w, s->id, e->head.incarnation, e->head.step);
+    err = lh_call_open_traced(s->session.link, LH_RPC_PUSH, 0, &trace, &sender_ops, s,
+                              &s->session.sender.call);
     if (!err) {
-        lh_logf(w->conf.log, LH_DEBUG, "push.sent", "shard %u: %llx/%llu", s->id,
-                (unsigned long long)e->head.incarnation.number, (unsigned long long)e->head.step);
+        lh_log_traced(w->conf.log, LH_DEBUG, trace.id, "push.sent", "shard %u: %llx/%llu", s->id,
+                      (unsigned long long)e->head.incarnation.number,
+                      (unsigned long long)e->head.step);
         lh_call_read(s->session.sender.call);
         err = s->session.sender.probing ? wk_sender_probe(s) : wk_sender_parts(s);
         if (err) lh_call_cancel(s->session.sender.call);

@@ -193,24 +193,38 @@ static void start_end(struct lh_grpc_call *c, grpc_op *op, grpc_metadata *name, 
     op->data.send_status_from_server.trailing_metadata_count = c->status ? 1 : 0;
 }
 
+// Gives the metadata of this side's headers: a server's number as leader, a client's trace. False:
+// none.
+static bool make_header(const struct lh_grpc_call *c, grpc_metadata *out)
+{
+    char number[24], trace[LH_TRACE_TEXT_BYTES];
+    if (c->server && c->t->leads) {
+        snprintf(number, sizeof number, "%llu", (unsigned long long)c->t->leads);
+        out->key = grpc_slice_from_static_string(lh_grpc_leader_key);
+        out->value = grpc_slice_from_copied_string(number);
+        return true;
+    }
+    if (c->server || !c->base.trace.id[0]) return false;
+    lh_trace_text(&c->base.trace, trace);
+    out->key = grpc_slice_from_static_string(lh_grpc_trace_key);
+    out->value = grpc_slice_from_copied_string(trace);
+    return true;
+}
+
 static void start_sending(struct lh_grpc_call *c)
 {
     bool message = c->out_count > 0, end = c->finish && !c->finished && c->out_count <= 1;
     bool headers = !c->started && (!c->server || message || end);
     if (c->sending || !(headers || message || end)) return;
     grpc_op op[3] = {0};
-    grpc_metadata name, leader;
+    grpc_metadata name, header = {0};
     grpc_slice text = grpc_empty_slice();
-    char number[24];
     size_t n = 0;
-    bool numbered = headers && c->server && c->t->leads;
+    bool with_header = headers && make_header(c, &header);
     if (headers) {
-        if (numbered) {
-            snprintf(number, sizeof number, "%llu", (unsigned long long)c->t->leads);
-            leader = (grpc_metadata){.key = grpc_slice_from_static_string(lh_grpc_leader_key),
-                                     .value = grpc_slice_from_copied_string(number)};
+        if (with_header) {
             op[n].data.send_initial_metadata.count = 1;
-            op[n].data.send_initial_metadata.metadata = &leader;
+            op[n].data.send_initial_metadata.metadata = &header;
         }
         op[n++].op = GRPC_OP_SEND_INITIAL_METADATA;
     }
@@ -222,7 +236,7 @@ static void start_sending(struct lh_grpc_call *c)
     c->started = c->sending = true;
     c->op_sent.carries_message = message;
     lh_grpc_start(c, &c->op_sent, op, n);
-    if (numbered) grpc_slice_unref(leader.value);
+    if (with_header) grpc_slice_unref(header.value);
     grpc_slice_unref(text);
 }
 

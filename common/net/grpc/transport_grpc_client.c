@@ -29,6 +29,7 @@ LH_STATIC_ASSERT(4 * LH_GRPC_LINKS_PER_CONNECTION <= LH_GRPC_CALLS_PER_CONNECTIO
                  "calls of each link: follow, push, a short one, restore");
 
 const char lh_grpc_leader_key[] = "lh-leader";
+const char lh_grpc_trace_key[] = "traceparent";
 
 static grpc_channel *make_channel(const struct lh_grpc *t, struct lh_grpc_line *l)
 {
@@ -253,6 +254,7 @@ lh_err lh_grpc_open(struct lh_link *link, enum lh_rpc rpc, int64_t deadline_ns,
     c->connection = line->connections;
     c->ops = ops;
     c->self = self;
+    c->base.trace = link->trace;
     lh_grpc_touch(c);
     *out = &c->base;
     return LH_OK;

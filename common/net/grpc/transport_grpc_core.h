@@ -215,6 +215,7 @@ void lh_grpc_client_heard(struct lh_grpc_call *c);  // the server itself sent so
 // A message arrived: is it of an earlier leader? Then the call is over. False at a server.
 bool lh_grpc_client_refuses(struct lh_grpc_call *c);
 extern const char lh_grpc_leader_key[]; // metadata: the leader's number
+extern const char lh_grpc_trace_key[];  // metadata: a push's trace (trace.h)
 LH_MUST lh_err lh_grpc_listen(struct lh_transport *t, const char *address,
                               const struct lh_service *service, char *bound, size_t size);
 // Ends calls of peers with revoked certificates, and calls to such servers.

@@ -323,6 +323,20 @@ static void note_caller(grpc_call *core)
     lh_grpc_waiting_called(peer);
 }
 
+// A trace that is malformed, or there twice, is ignored.
+static void take_trace(struct lh_grpc_call *c, const grpc_metadata_array *told)
+{
+    bool twice = false;
+    for (size_t i = 0; i < told->count; i++) {
+        const grpc_slice *value = &told->metadata[i].value;
+        if (grpc_slice_str_cmp(told->metadata[i].key, lh_grpc_trace_key) != 0) continue;
+        struct lh_span text = lh_span(GRPC_SLICE_START_PTR(*value), GRPC_SLICE_LENGTH(*value));
+        if (twice || !lh_trace_parse(text, &c->base.trace))
+            c->base.trace = (struct lh_trace){.id = ""};
+        twice = true;
+    }
+}
+
 static void accept_call(struct lh_grpc_call *c, const struct lh_grpc_request *rq)
 {
     const struct lh_service *service = rq->door->service;
@@ -332,6 +346,7 @@ static void accept_call(struct lh_grpc_call *c, const struct lh_grpc_request *rq
     if (!err) c->peer = lh_worker_id(&peer);
     c->caller = peer;
     c->rpc = rpc;
+    take_trace(c, &rq->metadata);
     note_caller(rq->core);
     c->t->served++;
     grpc_op op = {.op = GRPC_OP_RECV_CLOSE_ON_SERVER};

@@ -328,6 +328,7 @@ static void connect_half(struct mem_half *h, struct mem_link *l)
         struct mem_half *s = server_half(node, t, h->rpc, h->fate);
         s->far = hold(h);
         s->far_env = t->env;
+        s->call.trace = h->call.trace;
         h->far = hold(s);
         h->far_env = node->env;
         tell_far(h, OPEN, NULL, LH_OK, NULL);
@@ -353,6 +354,7 @@ lh_err lh_mem_open(struct lh_link *link, enum lh_rpc rpc, int64_t deadline_ns,
     h->ops = ops;
     h->self = self;
     h->told = true;
+    h->call.trace = link->trace;
     connect_half(h, l);
     if (deadline_ns > 0) h->deadline = lh_after(l->t->env, deadline_ns, on_deadline, h);
     *out = &h->call;

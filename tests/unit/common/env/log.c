@@ -105,6 +105,29 @@ static void json_line_is_exact(void **state)
         "\"text\":\"say \\\"no\\\" \\\\ \\u000a\\u00ff\"}\n");
 }
 
+static void a_line_about_a_push_has_its_trace(void **state)
+{
+    (void)state;
+    static struct world w;
+    struct lh_log *log = open_log(&w, true);
+    lh_log_traced(log, LH_DEBUG, "0af7", "push.sent", "below the level");
+    lh_log_traced(log, LH_INFO, "0af7", "push.sent", "%d", 1);
+    lh_log_traced(log, LH_INFO, "", "push.sent", "of none");
+    for (int i = 0; i < 2 * LH_LOG_PEER_RATE; i++)
+        lh_log_peer_traced(log, LH_WARN, "c319", "push.refused", "%d", i);
+    lh_log_close(log);
+    assert_int_equal(lines_with(&w,
+                                "\"level\":\"info\",\"trace\":\"0af7\",\"who\":\"server/eu/s1\","
+                                "\"event\":\"push.sent\",\"text\":\"1\"}\n"),
+                     1);
+    assert_int_equal(lines_with(&w, "\"level\":\"info\",\"who\""), 1);
+    assert_int_equal(lines_with(&w, "\"trace\":\"c319\""), LH_LOG_PEER_RATE);
+    log = open_log(&w, false);
+    lh_log_traced(log, LH_INFO, "0af7", "push.sent", "1");
+    lh_log_close(log);
+    assert_string_equal(w.file.text, "1970-01-02T00:00:00Z +0.000 INFO server/eu/s1 push.sent 1\n");
+}
+
 static void data_stays_an_object(void **state)
 {
     (void)state;
@@ -421,6 +444,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(text_line_is_exact),
         cmocka_unit_test(json_line_is_exact),
+        cmocka_unit_test(a_line_about_a_push_has_its_trace),
         cmocka_unit_test(data_stays_an_object),
         cmocka_unit_test(peers_are_limited_per_event),
         cmocka_unit_test(what_was_left_out_is_said_though_the_event_never_comes_again),

@@ -53,6 +53,36 @@ static void small_messages_come_back(void **state)
     assert_string_equal(w->peer[0].region, "eu");
 }
 
+// What the server heard of a call that was opened with this trace.
+static void check_trace(struct world *w, const struct lh_trace *trace, const char *id)
+{
+    struct side s = {.w = w};
+    int before = w->accepts;
+    assert_int_equal(lh_call_open_traced(w->link, LH_RPC_PUSH, 0, trace, &side_ops, &s, &s.call),
+                     LH_OK);
+    side_start(&s);
+    side_say(&s, "one");
+    UNTIL(w, w->accepts > before);
+    assert_string_equal(w->accepted[before].call->trace.id, id);
+    lh_call_finish(s.call, LH_OK, NULL);
+    UNTIL(w, s.closes && w->accepted[before].closes);
+    assert_int_equal(s.status, LH_OK);
+}
+
+static void a_trace_goes_with_its_call_alone(void **state)
+{
+    struct world *w = *state;
+    const struct lh_trace none = {.id = ""},
+                          good = {"0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"},
+                          upper = {"0AF7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"},
+                          zero = {"00000000000000000000000000000000", "b7ad6b7169203331"};
+    check_trace(w, &good, good.id);
+    check_trace(w, &none, "");
+    check_trace(w, &upper, ""); // another client's: the call goes on without it
+    check_trace(w, &zero, "");
+    assert_string_equal(w->link->trace.id, "");
+}
+
 static uint32_t crc_of_parts(const struct lh_blob *b, int times)
 {
     uint32_t crc = 0;
@@ -452,6 +482,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         IN_PAIR(small_messages_come_back),
+        IN_PAIR(a_trace_goes_with_its_call_alone),
         IN_PAIR(bulk_goes_up),
         IN_PAIR(bulk_comes_down),
         IN_PAIR(no_byte_of_a_bulk_is_copied),
