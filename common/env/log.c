@@ -104,7 +104,7 @@ static void put_json(struct lh_buf *b, const char *text)
     }
 }
 
-// What a line says.
+// The parts of a line.
 struct said {
     const char *trace, *event, *text;
     bool data; // the text is JSON

@@ -53,7 +53,7 @@ static void small_messages_come_back(void **state)
     assert_string_equal(w->peer[0].region, "eu");
 }
 
-// What the server heard of a call that was opened with this trace.
+// Opens a call with this trace, and checks the id that the server sees.
 static void check_trace(struct world *w, const struct lh_trace *trace, const char *id)
 {
     struct side s = {.w = w};
