@@ -246,6 +246,12 @@ static void look_at_waiting(void *arg)
         lh_log_peer(t->log, LH_INFO, "net.handshake",
                     "%llu connections ended before they made a call, the last from %s",
                     (unsigned long long)(waited.gone - t->gone), waited.last_gone);
+    if (waited.rushed > t->rushed)
+        lh_log_peer(t->log, LH_WARN, "net.flood",
+                    "%llu connections were turned away before a handshake, the last from %s: that "
+                    "address makes connection after connection and no call",
+                    (unsigned long long)(waited.rushed - t->rushed), waited.last_rushed);
+    t->rushed = waited.rushed;
     t->timed_out = waited.timed_out;
     t->gone = waited.gone;
 }

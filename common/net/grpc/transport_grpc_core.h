@@ -101,8 +101,8 @@ struct lh_grpc {
     unsigned depth; // depth of callbacks; after destroy() inside one the outermost frees the memory
     bool dead;
     uint64_t reload_timer;
-    uint64_t away;            // refused connections already logged
-    uint64_t timed_out, gone; // connections without a call already logged
+    uint64_t away;                    // refused connections already logged
+    uint64_t timed_out, gone, rushed; // connections without a call already logged
     uint64_t wait_timer;
     uint64_t ended;       // connections ended by the guard, at the last look
     int64_t warned_s;     // time of the last warning of our certificate's expiry; 0: none
@@ -240,11 +240,13 @@ uint64_t lh_grpc_door_away(char *last, size_t size);
 void lh_grpc_door_note(const char *peer); // counts a refused connection
 
 // ---- waiting: of the process too; connections without a call yet (transport_grpc_waiting.c)
-void lh_grpc_waiting_add(int fd);              // call after accept()
+// Call after accept(). False: its address has no attempt left, close it.
+LH_MUST bool lh_grpc_waiting_add(int fd);
 void lh_grpc_waiting_called(const char *peer); // the peer "HOST:PORT" (numeric) made a call
 struct lh_grpc_waited {       // since the start, with the last address of each kind
     uint64_t timed_out, gone; // timed_out: closed here; gone: ended before the first call
-    char last[LH_GRPC_PEER_BYTES], last_gone[LH_GRPC_PEER_BYTES];
+    uint64_t rushed;          // had no attempt left
+    char last[LH_GRPC_PEER_BYTES], last_gone[LH_GRPC_PEER_BYTES], last_rushed[LH_GRPC_PEER_BYTES];
 };
 // Call about once a second: closes connections that have waited too long.
 void lh_grpc_waiting_look(int64_t now_ns, struct lh_grpc_waited *out);

@@ -121,8 +121,9 @@ int lh_grpc_accept4(int listener, struct sockaddr *restrict from, socklen_t *res
         if (size) *size = capacity;
         int fd = (int)syscall(SYS_accept4, listener, from, size, flags);
         if (fd >= 0 && fd < lh_grpc_door_limit() && !has_too_many(fd)) {
-            lh_grpc_waiting_add(fd);
-            return fd;
+            if (lh_grpc_waiting_add(fd)) return fd;
+            close(fd);
+            continue;
         }
         bool none = fd < 0 && (errno == EMFILE || errno == ENFILE || errno == ENOMEM);
         if (fd < 0 && !none) return -1;

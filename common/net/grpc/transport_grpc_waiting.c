@@ -12,7 +12,12 @@
 //     addresses. A connection beyond its address's share closes the address's oldest; one beyond
 //     the half closes the oldest of the address with most, so a newcomer always has some time for
 //     its handshake.
-//  3. A descriptor is used through a duplicate, verified by the kernel's socket cookie: gRPC may
+//  3. A connection spends one of its address's attempts, and its first call gives that back. An
+//     address without attempts left is turned away before the handshake, which costs the server far
+//     more than the caller: a peer whose handshakes are refused, or whose connections are ended,
+//     could dial again at once, without end. Attempts come back with time, faster where the address
+//     made calls before.
+//  4. A descriptor is used through a duplicate, verified by the kernel's socket cookie: gRPC may
 //     have closed it, and its number may belong to another file.
 //
 // An IPv6 address counts as its /64 network, which one host may own.
@@ -34,6 +39,12 @@ enum {
     TRIPS = 8,
     STILL_MS = 2000, // a longer gap between looks is our own pause
     SHARES = 16,
+    // A site's workers may share an address and come back together: each makes a call at once.
+    ATTEMPTS = 256,
+    ATTEMPTS_PER_S = 4,
+    ATTEMPTS_PER_S_KNOWN = 16,
+    SPENDERS = 1024, // addresses whose attempts are counted
+    SPENDERS_NEAR = 8,
 };
 
 struct address {
@@ -49,14 +60,20 @@ struct waiting {
     char peer[LH_GRPC_PEER_BYTES];
 };
 
+struct spender { // an address that made connections without a call
+    struct address from;
+    unsigned spent; // attempts; 0: the place is free
+};
+
 // A global, because accept4() has no context.
 static struct {
     pthread_mutex_t lock;
+    struct spender spender[SPENDERS];
     struct waiting waiting[LH_GRPC_CONNECTIONS_MAX]; // oldest first
     size_t count;
     struct address known[KNOWN_MAX];
     size_t known_count, known_next;
-    int64_t looked_ns;
+    int64_t looked_ns, owed_ms; // owed_ms: time for which no attempts came back yet
     struct lh_grpc_waited waited;
 } door = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
@@ -187,20 +204,74 @@ static void make_place(const struct address *from)
         shut(choose(), false);
 }
 
-void lh_grpc_waiting_add(int fd)
+// ---------------------------------------------------------------- attempts
+
+// The place of an address, or the one that it gets: a free one near its hash, else of whoever spent
+// least.
+static struct spender *spender_of(const struct address *a)
+{
+    uint32_t hash = 2166136261u; // FNV-1a
+    for (size_t i = 0; i < sizeof a->bytes; i++) hash = (hash ^ a->bytes[i]) * 16777619u;
+    struct spender *least = NULL;
+    for (uint32_t i = 0; i < SPENDERS_NEAR; i++) {
+        struct spender *s = &door.spender[(hash + i) % SPENDERS];
+        if (s->spent && same(&s->from, a)) return s;
+        if (!least || s->spent < least->spent) least = s;
+    }
+    return least;
+}
+
+static bool spend(const struct address *a)
+{
+    struct spender *s = spender_of(a);
+    if (!same(&s->from, a)) *s = (struct spender){.from = *a};
+    if (s->spent >= ATTEMPTS) return false;
+    s->spent++;
+    return true;
+}
+
+static void give_back(const struct address *a)
+{
+    struct spender *s = spender_of(a);
+    if (s->spent && same(&s->from, a)) s->spent--;
+}
+
+static void give_back_by_time(int64_t passed_ms)
+{
+    door.owed_ms += passed_ms;
+    const unsigned seconds = (unsigned)(door.owed_ms / 1000);
+    door.owed_ms %= 1000;
+    for (size_t i = 0; seconds && i < SPENDERS; i++) {
+        struct spender *s = &door.spender[i];
+        if (!s->spent) continue;
+        unsigned back = seconds * (is_known(&s->from) ? ATTEMPTS_PER_S_KNOWN : ATTEMPTS_PER_S);
+        s->spent = s->spent > back ? s->spent - back : 0;
+    }
+}
+
+// ---------------------------------------------------------------- connections
+
+bool lh_grpc_waiting_add(int fd)
 {
     struct sockaddr_storage at = {0};
     struct waiting w = {.fd = fd};
     socklen_t size = sizeof at, n = sizeof w.cookie;
     if (getpeername(fd, (struct sockaddr *)&at, &size) || !address_of(&at, &w.from, w.peer) ||
         getsockopt(fd, SOL_SOCKET, SO_COOKIE, &w.cookie, &n))
-        return;
+        return true;
     pthread_mutex_lock(&door.lock);
+    if (!spend(&w.from)) {
+        door.waited.rushed++;
+        memcpy(door.waited.last_rushed, w.peer, sizeof door.waited.last_rushed);
+        pthread_mutex_unlock(&door.lock);
+        return false;
+    }
     w.known = is_known(&w.from);
     if (!w.known) make_place(&w.from);
     if (door.count == LH_COUNT(door.waiting)) shut(0, false);
     door.waiting[door.count++] = w;
     pthread_mutex_unlock(&door.lock);
+    return true;
 }
 
 void lh_grpc_waiting_called(const char *peer)
@@ -209,6 +280,7 @@ void lh_grpc_waiting_called(const char *peer)
     for (size_t i = 0; i < door.count; i++) {
         if (strcmp(door.waiting[i].peer, peer) != 0) continue;
         know(&door.waiting[i].from);
+        give_back(&door.waiting[i].from);
         forget(i);
         break;
     }
@@ -238,6 +310,7 @@ void lh_grpc_waiting_look(int64_t now_ns, struct lh_grpc_waited *out)
     int64_t passed_ms = (now_ns - door.looked_ns) / LH_MS;
     door.looked_ns = now_ns;
     if (passed_ms > STILL_MS) passed_ms = STILL_MS;
+    if (passed_ms > 0) give_back_by_time(passed_ms);
     for (size_t i = 0; i < door.count;) {
         struct waiting *w = &door.waiting[i];
         int fd = copy_of(w);

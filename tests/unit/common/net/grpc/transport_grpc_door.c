@@ -88,18 +88,34 @@ static struct side let_in(struct world *w, struct lh_link *link)
     return s;
 }
 
+static uint64_t rushed(const struct world *w)
+{
+    struct lh_grpc_waited waited;
+    lh_grpc_waiting_look(lh_now(w->env), &waited);
+    return waited.rushed;
+}
+
+enum { LAST_BYTES = 64 };
+
+// Connections that were closed as soon as they were made, and where the last one beyond the
+// process's own limit came from.
+static uint64_t turned_away(const struct world *w, char last[LAST_BYTES])
+{
+    return lh_grpc_door_away(last, LAST_BYTES) + rushed(w);
+}
+
 static void strangers_shut_no_door(void **state)
 {
     struct world *w = *state;
     struct stranger s[STRANGERS];
-    char last[64];
+    char last[LAST_BYTES];
     struct side in = {0};
     side_open(w, &in, LH_RPC_FOLLOW, 0);
     UNTIL(w, w->accepts == 1);
-    uint64_t before = lh_grpc_door_away(last, sizeof last);
+    uint64_t before = turned_away(w, last);
     for (int i = 0; i < STRANGERS; i++) stranger_comes(w, INADDR_LOOPBACK + (in_addr_t)i, &s[i]);
     const uint64_t least = before + STRANGERS * EACH - FILES / 2;
-    for (int64_t start = lh_now(w->env); lh_grpc_door_away(last, sizeof last) < least;) {
+    for (int64_t start = lh_now(w->env); turned_away(w, last) < least;) {
         assert_true(lh_now(w->env) - start < PATIENCE_S * LH_SECOND);
         pass_ms(w, 10); // on gRPC's threads
     }
@@ -123,11 +139,11 @@ static void one_address_leaves_room_for_others(void **state)
 {
     struct world *w = *state;
     struct stranger s[STRANGERS];
-    char last[64];
-    uint64_t before = lh_grpc_door_away(last, sizeof last);
+    char last[LAST_BYTES];
+    uint64_t before = turned_away(w, last);
     for (int i = 0; i < STRANGERS; i++) stranger_comes(w, INADDR_LOOPBACK + 1, &s[i]);
     const uint64_t least = before + STRANGERS * EACH - FILES / 2;
-    for (int64_t start = lh_now(w->env); lh_grpc_door_away(last, sizeof last) < least;) {
+    for (int64_t start = lh_now(w->env); turned_away(w, last) < least;) {
         assert_true(lh_now(w->env) - start < PATIENCE_S * LH_SECOND);
         pass_ms(w, 10);
     }
@@ -183,6 +199,60 @@ static void who_says_nothing_goes(void **state)
     close(fd);
     lh_call_cancel(in.call);
     UNTIL(w, in.closes);
+}
+
+static int knock(struct sockaddr_in to, in_addr_t from)
+{
+    const struct sockaddr_in own = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(from)};
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    assert_true(fd >= 0);
+    assert_int_equal(bind(fd, (const struct sockaddr *)&own, sizeof own), 0);
+    assert_int_equal(connect(fd, (const struct sockaddr *)&to, sizeof to), 0);
+    return fd;
+}
+
+// Handshakes cost the server more than whoever begins them: an address that makes connection after
+// connection, and no call, waits. Others don't, and the address comes in again after a while.
+static void who_comes_again_and_again_waits(void **state)
+{
+    enum { KNOCKS = 2000 };
+    struct world *w = *state;
+    const struct sockaddr_in to = address_of(w);
+    const in_addr_t from = INADDR_LOOPBACK + 40;
+    const uint64_t before = rushed(w);
+    int knocks = 0;
+    for (; rushed(w) == before && knocks < KNOCKS; knocks++) close(knock(to, from));
+    assert_true(knocks > 100 && knocks < KNOCKS); // a site's workers come in together
+    struct lh_transport *late;
+    assert_int_equal(create(w, "worker", &late), LH_OK);
+    struct side in = let_in(w, dial(late, w->bound, LH_S)); // from 127.0.0.1
+    assert_int_equal(in.status, LH_OK);
+    lh_transport_grpc_destroy(late);
+    struct lh_grpc_waited waited;
+    for (int i = 1; i <= 4; i++) // as if so much had passed
+        lh_grpc_waiting_look(lh_now(w->env) + i * 2 * LH_SECOND, &waited);
+    uint64_t turned_away = waited.rushed;
+    close(knock(to, from));
+    in = call_once(w, w->link, LH_RPC_JOIN); // accepted behind it
+    assert_int_equal(in.status, LH_OK);
+    lh_grpc_waiting_look(lh_now(w->env), &waited);
+    assert_int_equal(waited.rushed, turned_away);
+}
+
+// Whoever makes calls spends nothing.
+static void who_makes_calls_does_not_wait(void **state)
+{
+    enum { TIMES = 300 };
+    struct world *w = *state;
+    const uint64_t before = rushed(w);
+    for (int i = 0; i < TIMES; i++) {
+        struct lh_transport *t;
+        assert_int_equal(create(w, "worker", &t), LH_OK);
+        struct side s = call_once(w, dial(t, w->bound, LH_S), LH_RPC_JOIN);
+        assert_int_equal(s.status, LH_OK);
+        lh_transport_grpc_destroy(t);
+    }
+    assert_int_equal(rushed(w), before);
 }
 
 // Bytes of calls that are open still, and were taken from their sender.
@@ -283,6 +353,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(one_address_leaves_room_for_others, make_pair, drop_world),
         IN_PAIR(half_open_handshakes_keep_nobody_out),
         IN_PAIR(who_says_nothing_goes),
+        IN_PAIR(who_comes_again_and_again_waits),
+        IN_PAIR(who_makes_calls_does_not_wait),
         cmocka_unit_test_setup_teardown(what_nobody_reads_takes_bounded_memory, make_pair,
                                         drop_world),
     };
