@@ -170,7 +170,7 @@ static void a_server_that_is_not_there_yet_is_no_warning(void **state)
 }
 
 static lh_err said; // the server's answer to each hello
-static uint64_t row, last_step;
+static uint64_t row, last_step, far_epoch;
 enum { NEXT_ROW = 1 }; // above the worker's own, whatever that is
 
 static void lie(void *self, struct lh_request *rq, const ProtobufCMessage *m)
@@ -187,7 +187,7 @@ static void lie(void *self, struct lh_request *rq, const ProtobufCMessage *m)
     }
     out.wire = &wire;
     out.process = l->rig->server->process;
-    out.epoch = s->replica.ledger.epoch;
+    out.epoch = s->replica.ledger.epoch + far_epoch;
     out.version = s->replica.ledger.version;
     out.incarnation = row ? row : l->worker->incarnation.number;
     if (row == NEXT_ROW) out.incarnation = l->worker->incarnation.number + 1;
@@ -224,25 +224,28 @@ static void a_servers_word_ends_no_worker(void **state)
     (void)state;
     static const struct {
         lh_err said;
-        uint64_t row, last_step;
+        uint64_t row, last_step, far_epoch;
     } of[] = {
-        {LH_ERR_DENIED, 0, 0},
-        {LH_ERR_MANIFEST, 0, 0},
-        {LH_ERR_VERSION, 0, 0},
-        {LH_ERR_FENCED, 0, 0},
-        {LH_ERR_EXPELLED, 0, 0},
-        {LH_ERR_CORRUPT, 0, 0},
-        {LH_OK, UINT64_MAX, 0},
-        {LH_OK, (UINT64_C(1) << 62) + 7, 0},
-        {LH_OK, UINT64_C(5000) << 32, 0},
-        {LH_OK, (UINT64_C(2) << 32) - 1, 0},
-        {LH_OK, 0, 1},
+        {LH_ERR_DENIED, 0, 0, 0},
+        {LH_ERR_MANIFEST, 0, 0, 0},
+        {LH_ERR_VERSION, 0, 0, 0},
+        {LH_ERR_FENCED, 0, 0, 0},
+        {LH_ERR_EXPELLED, 0, 0, 0},
+        {LH_ERR_CORRUPT, 0, 0, 0},
+        {LH_OK, UINT64_MAX, 0, 0},
+        {LH_OK, (UINT64_C(1) << 62) + 7, 0, 0},
+        {LH_OK, UINT64_C(5000) << 32, 0, 0},
+        {LH_OK, (UINT64_C(2) << 32) - 1, 0, 0},
+        {LH_OK, 0, 1, 0},
+        {LH_OK, 0, 0, 1},
+        {LH_OK, 0, 0, UINT64_C(1) << 61}, // no later server of the shard could have more
     };
     for (size_t i = 0; i < LH_COUNT(of); i++) {
         struct life *l = life_begin(5, 1);
         said = of[i].said;
         row = of[i].row;
         last_step = of[i].last_step;
+        far_epoch = of[i].far_epoch;
         life_cut(l, 1); // undecided while nobody greets it
         l->worker->conf.fatal = note_end;
         rig_kill_server(l->rig, false);
@@ -275,6 +278,7 @@ static void rows_that_are_made_up_raise_few_incarnations(void **state)
         said = LH_OK;
         row = of[i].row;
         last_step = of[i].last_step;
+        far_epoch = 0;
         rig_kill_server(l->rig, false);
         assert_int_equal(rig_start_server(l->rig, false), LH_OK);
         life_hook(l);

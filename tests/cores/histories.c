@@ -10,6 +10,7 @@
 #include "server/coordinator/owners/epochs.h"
 #include "tests/cores/image.h"
 #include "tests/cores/life.h"
+#include "worker/push/history.h"
 #include "worker/push/session.h"
 
 enum answer { SERVED, IGNORED, RAISED };
@@ -150,11 +151,21 @@ static void forget_what_was_told(struct life *l)
     for (uint32_t k = 0; k < l->worker->shards; k++) l->worker->shard[k].history.told_version = 0;
 }
 
+// Its newest durable copy is older than the log.
+static bool lacks(const struct wk_shard *s)
+{
+    return s->replica.ledger.version % s->worker->conf.durable_every != 0;
+}
+
 static void hear(const struct words *w, uint32_t shards)
 {
     struct life *l = life_in_epoch_2(11, shards);
     struct wk_shard *s = shard(l);
     for (int i = 0; i < 20 && s->stable.epoch != 2; i++) { // A copy of the new epoch is stable.
+        life_cut(l, 1);
+        life_rest(l);
+    }
+    for (int i = 0; w->but & UNTOLD && i < 20 && !lacks(s); i++) {
         life_cut(l, 1);
         life_rest(l);
     }
@@ -176,6 +187,8 @@ static void hear(const struct words *w, uint32_t shards)
         assert_int_equal(rig_start_server(l->rig, w->but & UNTOLD), LH_OK);
         life_hook(l);
     } else {
+        // The coordinator knows an epoch before it is served.
+        if (w->epoch > 0) wk_history_told(s, s->replica.ledger.epoch + (uint64_t)w->epoch, 0);
         if (w->but & STABLE) rig_kill_coordinator(l->rig); // it would say something else
         if (w->but & STABLE) s->stable.version = s->replica.ledger.version + 5;
         assert_int_equal(s->stable.epoch, 2);
@@ -215,7 +228,7 @@ static void a_greeting_is_heard_as_far_as_its_history_goes(void **state)
 }
 
 // The later epoch had lost history: the incarnation was raised, and nothing was decided or folded
-// in it yet. The coordinator does not know it.
+// in it yet.
 static void a_greeting_of_before_the_one_that_was_heard_is_not(void **state)
 {
     static const struct words later = {"a later epoch that lacks pushes", 1, -3, -3, 0, RAISED};
@@ -225,6 +238,7 @@ static void a_greeting_of_before_the_one_that_was_heard_is_not(void **state)
     struct wk_shard *s = shard(l);
     life_rest(l);
     rig_kill_coordinator(l->rig);
+    wk_history_told(s, 2, 0);
     l->on_call = speak;
     hand.words = &later;
     wk_session_lost(s);
@@ -241,6 +255,58 @@ static void a_greeting_of_before_the_one_that_was_heard_is_not(void **state)
     assert_int_equal(life_said(l, "hello.older"), 1);
     hand.words = NULL;
     life_end(l);
+}
+
+static struct {
+    struct lh_service service; // the coordinator's own
+} silent;
+
+static lh_err hear_servers(void *self, struct lh_call *call, enum lh_rpc rpc,
+                           const struct lh_peer *peer, const struct lh_call_ops **ops,
+                           void **call_self)
+{
+    (void)self;
+    if (peer->role == LH_W) return LH_ERR_UNAVAILABLE;
+    return silent.service.on_call(silent.service.self, call, rpc, peer, ops, call_self);
+}
+
+// The coordinator answers no worker.
+static void silence(const struct life *l)
+{
+    silent.service = l->rig->coordinator->service;
+    l->rig->coordinator->service = (struct lh_service){NULL, hear_servers};
+}
+
+// A server that makes an epoch up is in none that the coordinator knows. Its word is not taken, nor
+// are its records or its state: whoever gets the shard after it could have no later epoch.
+static void an_epoch_that_the_coordinator_does_not_name_is_not_followed(void **state)
+{
+    (void)state;
+    for (int wiped = 0; wiped < 2; wiped++) { // its log goes on; its state is another one
+        struct life *l = life_begin(17, 1);
+        struct wk_shard *s = shard(l);
+        life_rest(l);
+        rig_kill_server(l->rig, false);
+        rig_kill_coordinator(l->rig);
+        if (wiped) lh_fake_disk_wipe(l->rig->s.env);
+        l->rig->below_stable = true;
+        rig_start_coordinator(l->rig);
+        silence(l);
+        assert_int_equal(rig_start_server(l->rig, false), LH_OK);
+        life_hook(l);
+        const struct lh_ledger *its = &l->rig->server->shard[0]->replica.ledger;
+        for (int i = 0; i < 100 && its->epoch < 2; i++) life_run(l, LH_SECOND);
+        assert_int_equal(its->epoch, 2);
+        life_run(l, 10 * LH_SECOND);
+        assert_int_equal(s->session.process, 0);
+        assert_int_equal(s->replica.ledger.epoch, 1);
+        assert_true(life_said(l, "hello.unnamed") > 0);
+        l->rig->coordinator->service = silent.service;
+        life_cut(l, 2);
+        life_rest(l);
+        assert_int_equal(s->replica.ledger.epoch, 2);
+        life_end(l);
+    }
 }
 
 // Another process of this worker's has raised its local number: ours goes above it.
@@ -518,6 +584,7 @@ int main(void)
         cmocka_unit_test(a_first_state_is_of_the_newest_epoch),
         cmocka_unit_test(a_greeting_is_heard_as_far_as_its_history_goes),
         cmocka_unit_test(a_greeting_of_before_the_one_that_was_heard_is_not),
+        cmocka_unit_test(an_epoch_that_the_coordinator_does_not_name_is_not_followed),
         cmocka_unit_test(a_number_that_is_ahead_is_passed),
         RIG_TEST(a_server_says_which_version_it_answers_for),
         cmocka_unit_test(a_state_of_an_older_epoch_is_not_taken),

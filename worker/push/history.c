@@ -28,6 +28,11 @@ bool wk_history_over(const struct wk_shard *s, uint64_t epoch)
     return epoch < s->history.heard_epoch || epoch < s->history.told_epoch;
 }
 
+bool wk_history_named(const struct wk_shard *s, uint64_t epoch)
+{
+    return epoch <= s->history.told_epoch;
+}
+
 // Notes the newest known point of the shard's history when a hello is sent. It comes from the
 // replica, the last accepted server, the epoch of the slot's last decision, and the coordinator's
 // newest epoch, reported version and stable point. After a restart only the coordinator knows

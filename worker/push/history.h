@@ -11,6 +11,10 @@ struct lh_hello_reply;
 void wk_history_told(struct wk_shard *s, uint64_t epoch, uint64_t version);
 // True: a later epoch is known, so a server of this one holds an abandoned history.
 bool wk_history_over(const struct wk_shard *s, uint64_t epoch);
+// False: the coordinator has not named this epoch, and no server serves in an epoch that it does
+// not know. So the server is ahead of the coordinator's last answer, or it made the epoch up: an
+// epoch near the end of numbers would shut out every later server of the shard.
+bool wk_history_named(const struct wk_shard *s, uint64_t epoch);
 // Notes the known history when a hello is sent.
 void wk_history_ask(struct wk_shard *s);
 // True: the answering server lacks history that was known when it was asked.

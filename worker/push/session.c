@@ -116,6 +116,19 @@ static lh_err ignore(struct wk_shard *s, const struct lh_hello_reply *m)
     return LH_ERR_CONFLICT;
 }
 
+// The coordinator knows an epoch before its server serves in it: it is asked, and then the server.
+static lh_err await_word(struct wk_shard *s, const struct lh_hello_reply *m)
+{
+    struct wk_worker *w = s->worker;
+    bool say = wk_worth_saying(s->session.tries) && s->session.tries;
+    lh_logf(w->conf.log, say ? LH_WARN : LH_DEBUG, "hello.unnamed",
+            "shard %u: the server at %s is in epoch %" PRIu64 ", and the coordinator names %" PRIu64
+            ": it is greeted again when the coordinator knows that epoch",
+            s->id, s->session.address, m->epoch, s->history.told_epoch);
+    wk_lease_soon(w);
+    return LH_ERR_UNAVAILABLE;
+}
+
 // Each incarnation is a FENCE on every shard, and until that is answered nothing is pushed. So a
 // server that makes rows up may cause one now and then.
 static bool may_raise(struct wk_shard *s)
@@ -176,6 +189,7 @@ static lh_err take_hello(struct wk_shard *s, const struct lh_hello_reply *m)
             m->last_admitted ? "admitted" : "refused", m->session, w->incarnation.number,
             s->slot.committed->decided, s->slot.committed->next);
     if (wk_history_older(s, m)) return ignore(s, m);
+    if (!wk_history_named(s, m->epoch)) return await_word(s, m);
     s->history.heard_epoch = m->epoch;
     if (!lh_incarnation_equal(m->incarnation, w->incarnation)) {
         uint64_t row = m->incarnation.number;

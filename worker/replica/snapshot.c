@@ -107,6 +107,11 @@ static lh_err check_forward(const struct wk_shard *s, uint64_t epoch, uint64_t v
                        "shard %u: the server at %s is in epoch %" PRIu64
                        ", and a later one was heard of",
                        s->id, s->session.address, epoch);
+    if (!wk_history_named(s, epoch))
+        return lh_fail(LH_ERR_UNAVAILABLE,
+                       "shard %u: the server at %s is in epoch %" PRIu64
+                       ", which the coordinator does not name yet",
+                       s->id, s->session.address, epoch);
     if (!back) return LH_OK;
     return lh_fail(LH_ERR_CONFLICT,
                    "shard %u: the server is at version %" PRIu64 " of epoch %" PRIu64
