@@ -160,14 +160,16 @@ static bool is_no_place(lh_err err)
     return err == LH_ERR_IO || err == LH_ERR_DISK_FULL;
 }
 
-static lh_err make(const char *index, struct lh_span json, struct lh_units *u)
+// `mode`: the manifest's.
+static lh_err make(const char *index, mode_t mode, struct lh_span json, struct lh_units *u)
 {
     char path[LH_PATH_BYTES];
     LH_TRY(lh_path(path, sizeof path, "", "%s.XXXXXX", index));
     int fd = mkstemp(path);
     lh_err err = fd < 0 ? LH_ERR_IO : make_in(fd, path, json, u);
     if (fd >= 0 && !err) {
-        (void)!fchmod(fd, 0644); // if it fails, other users of the host make their own index
+        // Whoever may read the manifest. If it fails, other users make their own index.
+        (void)!fchmod(fd, mode & 0644);
         if (rename(path, index)) unlink(path);
     }
     if (fd >= 0 && err) unlink(path);
@@ -196,7 +198,8 @@ lh_err lh_units_open(const char *path, struct lh_units *u)
     struct lh_hash hash = lh_hash_of(lh_span(NULL, 0), &json, 1);
     lh_err err = map_path(index, &map);
     if (!err) err = take_index(map, &hash, u);
-    if (err) err = make(index, json, u);
+    struct stat of;
+    if (err) err = make(index, stat(path, &of) ? 0600 : of.st_mode, json, u);
     unmap(json);
     return err;
 }
