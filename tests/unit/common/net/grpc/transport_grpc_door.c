@@ -215,14 +215,17 @@ static int knock(struct sockaddr_in to, in_addr_t from)
 // connection, and no call, waits. Others don't, and the address comes in again after a while.
 static void who_comes_again_and_again_waits(void **state)
 {
-    enum { KNOCKS = 2000 };
     struct world *w = *state;
     const struct sockaddr_in to = address_of(w);
     const in_addr_t from = INADDR_LOOPBACK + 40;
     const uint64_t before = rushed(w);
     int knocks = 0;
-    for (; rushed(w) == before && knocks < KNOCKS; knocks++) close(knock(to, from));
-    assert_true(knocks > 100 && knocks < KNOCKS); // a site's workers come in together
+    for (int64_t start = lh_now(w->env); rushed(w) == before; knocks++) {
+        assert_true(lh_now(w->env) - start < PATIENCE_S * LH_SECOND);
+        close(knock(to, from));
+        if (knocks % 50 == 49) pass_ms(w, 1); // gRPC's threads accept
+    }
+    assert_true(knocks > 100); // a site's workers come in together
     struct lh_transport *late;
     assert_int_equal(create(w, "worker", &late), LH_OK);
     struct side in = let_in(w, dial(late, w->bound, LH_S)); // from 127.0.0.1
