@@ -57,9 +57,10 @@ static void read_arrays(const json_t *o, struct dp_status *out)
     }
     json_array_foreach(json_object_get(o, "workers"), i, item)
     {
-        if (!json_object_get(item, "left_out") || out->left_outs == DP_LEFT_OUT_MAX) continue;
-        char *to = out->left_out[out->left_outs++];
-        text(item, "name", to, sizeof out->left_out[0]);
+        if (json_object_get(item, "left_out") && out->left_outs < DP_LEFT_OUT_MAX)
+            text(item, "name", out->left_out[out->left_outs++], sizeof out->left_out[0]);
+        if (json_is_true(json_object_get(item, "expelled")) && out->expelleds < DP_LEFT_OUT_MAX)
+            text(item, "name", out->expelled[out->expelleds++], sizeof out->expelled[0]);
     }
     json_array_foreach(json_object_get(o, "behind"), i, item)
     {

@@ -77,6 +77,8 @@ struct dp_status {
     bool hears;            // coordinator: started again, it has not heard of everybody yet
     char left_out[DP_LEFT_OUT_MAX][64]; // coordinator: workers that the run left out
     unsigned left_outs;
+    char expelled[DP_LEFT_OUT_MAX][64]; // coordinator: workers that an operator expelled
+    unsigned expelleds;
 };
 
 LH_MUST lh_err dp_status_parse(struct lh_span json, struct dp_status *out);

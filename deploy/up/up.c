@@ -210,6 +210,18 @@ static void say_restarts(struct dp_up *up, struct dp_view *v)
     }
 }
 
+// Statuses are read anew before this: a worker that is done says so in its last one.
+static void say_left(struct dp_up *up, struct dp_view *v)
+{
+    for (unsigned i = 0; i < up->nodes; i++) {
+        struct dp_node *node = &up->node[i];
+        const char *why = node->kind == DP_WORKER ? dp_watch_left(up, node) : NULL;
+        if (why && !node->left_said)
+            dp_view_say(v, up, "the run goes on without %s, which %s", node->name, why);
+        node->left_said = why != NULL;
+    }
+}
+
 static bool workers_ended(const struct dp_up *up)
 {
     for (unsigned i = 0; i < up->nodes; i++)
@@ -223,6 +235,7 @@ static enum ending run(struct dp_up *up, struct dp_view *v)
     for (;;) {
         if (asked_to_end()) return ENDED_ASKED;
         dp_watch_poll(up);
+        say_left(up, v);
         lh_err err = dp_procs_tick(&up->procs, dp_now_ns());
         if (!err) err = dp_trainers_tick(up, v);
         if (err) {
@@ -244,7 +257,7 @@ static bool settled(const struct dp_up *up)
 {
     unsigned compared;
     for (unsigned i = 0; i < up->nodes; i++)
-        if (!dp_watch_own(&up->node[i]) && !dp_watch_left_out(up, &up->node[i])) return false;
+        if (!dp_watch_own(&up->node[i]) && !dp_watch_left(up, &up->node[i])) return false;
     return dp_replicas_equal(up, &compared) && dp_credited_once(up);
 }
 

@@ -69,6 +69,7 @@ struct dp_node {
     struct dp_proc *proc;
     struct dp_entry entry;
     unsigned restarts_said;
+    bool left_said;          // the user has been told that the run goes on without it
     struct dp_status status; // the last status read
     struct dp_lives lives;
     struct dp_counts total; // over all lives
@@ -189,7 +190,9 @@ void dp_dir_forget_ranks(const struct dp_up *up);
 void dp_watch_poll(struct dp_up *up); // reads every status.json
 // Every worker reports the end, except those that the run left out.
 bool dp_watch_done(const struct dp_up *up);
-bool dp_watch_left_out(const struct dp_up *up, const struct dp_node *worker);
+// Why the run goes on, and ends, without this worker, as in "asia-0, which ..."; NULL: it takes
+// part.
+const char *dp_watch_left(const struct dp_up *up, const struct dp_node *worker);
 // The node's status is from its present process, or the last one of an ended process; not from an
 // earlier `up` in the folder.
 bool dp_watch_own(const struct dp_node *node);

@@ -86,6 +86,7 @@ lh_err dp_proc_start(struct dp_proc *proc)
 
 void dp_proc_stop(struct dp_proc *proc, int signal)
 {
+    if (proc->state == DP_PROC_ENDED) return;
     proc->stopping = true;
     if (proc->state == DP_PROC_RUNNING) {
         // The last resort includes its children.
@@ -134,6 +135,11 @@ static LH_MUST lh_err ended(struct dp_proc *proc, int status, int64_t now_ns)
         proc->state = DP_PROC_ENDED;
         return LH_OK;
     }
+    if (proc->held) {
+        proc->state = DP_PROC_WAITING;
+        proc->crashes = proc->fails = 0;
+        return LH_OK;
+    }
     proc->crashes = now_ns - proc->started_ns > steady_ns ? 1 : proc->crashes + 1;
     proc->fails = proc->came ? 0 : proc->fails + 1;
     if (proc->crashes >= DP_CRASHES_MAX) return give_up(proc, proc->crashes, "");
@@ -164,7 +170,8 @@ lh_err dp_procs_tick(struct dp_procs *p, int64_t now_ns)
         lh_err err = LH_OK;
         if (proc->state == DP_PROC_RUNNING && waitpid(proc->pid, &status, WNOHANG) == proc->pid)
             err = ended(proc, status, now_ns);
-        if (proc->state == DP_PROC_WAITING && now_ns >= proc->retry_ns) err = start_again(proc);
+        bool due = proc->state == DP_PROC_WAITING && now_ns >= proc->retry_ns;
+        if (due && !proc->held) err = start_again(proc);
         if (!first) first = err;
     }
     return first;

@@ -39,6 +39,7 @@ struct dp_proc {
     enum dp_proc_state state;
     bool stopping; // we asked it to end: no restart
     bool last;     // no restart after its end
+    bool held;     // the run refuses it: its ends are no crashes, and no restart until it may
     pid_t pid;
     int64_t started_ns, retry_ns;
     unsigned crashes; // crashes in a row, each within DP_STEADY of its start

@@ -180,9 +180,10 @@ static void print_verdict(const struct dp_up *up, const struct dp_verdict *v)
     snprintf(text, sizeof text, "%u replicas of each shard are equal at its last version",
              v->compared);
     verdict_line(v->replicas_equal && v->compared >= 2, text);
-    for (unsigned i = 0; i < up->node[0].status.left_outs; i++)
-        printf("  note     the run ended without %s, which had not drained in time: see its log\n",
-               up->node[0].status.left_out[i]);
+    for (unsigned i = 0; i < up->nodes; i++) {
+        const char *why = up->node[i].kind == DP_WORKER ? dp_watch_left(up, &up->node[i]) : NULL;
+        if (why) printf("  note     the run ended without %s, which %s\n", up->node[i].name, why);
+    }
     if (up->unjudged)
         printf("  note     held-out losses are not judged: %s\n", up->unjudged);
     else

@@ -124,8 +124,9 @@ static json_t *commands_json(const struct dp_up *up)
 static json_t *left_out_json(const struct dp_up *up)
 {
     json_t *list = json_array();
-    for (unsigned i = 0; i < up->node[0].status.left_outs; i++)
-        json_array_append_new(list, json_string(up->node[0].status.left_out[i]));
+    for (unsigned i = 0; i < up->nodes; i++)
+        if (up->node[i].kind == DP_WORKER && dp_watch_left(up, &up->node[i]))
+            json_array_append_new(list, json_string(up->node[i].name));
     return list;
 }
 

@@ -216,7 +216,7 @@ static bool is_left_out(const struct dp_up *up, const struct dp_node *trainer)
     for (unsigned i = 0; i < up->nodes; i++) {
         const struct dp_node *at = &up->node[i];
         if (at->kind == DP_WORKER && at->region == trainer->region && at->index == trainer->index)
-            return dp_watch_left_out(up, at);
+            return dp_watch_left(up, at) != NULL;
     }
     return false;
 }

@@ -26,7 +26,7 @@ bool dp_replicas_equal(const struct dp_up *up, unsigned *compared)
         unsigned holders = head && head->digest[0] ? 1 : 0;
         if (!holders) equal = false;
         for (unsigned i = 0; head && i < up->nodes; i++) {
-            if (up->node[i].kind != DP_WORKER || dp_watch_left_out(up, &up->node[i])) continue;
+            if (up->node[i].kind != DP_WORKER || dp_watch_left(up, &up->node[i])) continue;
             holders++;
             if (!holds(&up->node[i], head)) equal = false;
         }

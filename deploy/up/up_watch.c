@@ -58,6 +58,13 @@ bool dp_watch_full(const struct dp_node *node)
     return !statvfs(node->dir, &fs) && (double)fs.f_bavail * (double)fs.f_frsize < STATUS_BYTES;
 }
 
+static bool listed(const char (*list)[64], unsigned count, const char *name)
+{
+    for (unsigned i = 0; i < count; i++)
+        if (!strcmp(list[i], name)) return true;
+    return false;
+}
+
 void dp_watch_poll(struct dp_up *up)
 {
     double now_s = dp_up_seconds(up);
@@ -82,15 +89,29 @@ void dp_watch_poll(struct dp_up *up)
     if (training && up->polled_s > 0) up->trained_s += now_s - up->polled_s;
     up->polled_s = now_s;
     const struct dp_node *c = &up->node[0];
+    for (unsigned i = 0; dp_watch_own(c) && i < up->nodes; i++)
+        if (up->node[i].kind == DP_WORKER && up->node[i].proc)
+            up->node[i].proc->held =
+                listed(c->status.expelled, c->status.expelleds, up->node[i].name);
     up->went_on |= dp_watch_own(c) && strcmp(c->status.state, "ended") != 0;
 }
 
-bool dp_watch_left_out(const struct dp_up *up, const struct dp_node *worker)
+// A worker that somebody else ended has exited in order, but before it was done.
+static bool was_ended(const struct dp_node *worker)
+{
+    const struct dp_proc *proc = worker->proc;
+    return proc && proc->state == DP_PROC_ENDED && !proc->stopping &&
+           strcmp(worker->status.state, "done") != 0;
+}
+
+const char *dp_watch_left(const struct dp_up *up, const struct dp_node *worker)
 {
     const struct dp_status *c = &up->node[0].status;
-    for (unsigned i = 0; i < c->left_outs; i++)
-        if (!strcmp(c->left_out[i], worker->name)) return true;
-    return false;
+    if (listed(c->expelled, c->expelleds, worker->name)) return "an operator had expelled";
+    if (listed(c->left_out, c->left_outs, worker->name))
+        return "had not drained in time: see its log";
+    if (was_ended(worker)) return "somebody else had ended";
+    return NULL;
 }
 
 // By the coordinator too: a worker that starts in a run that has ended is done until it hears that
@@ -101,7 +122,7 @@ bool dp_watch_done(const struct dp_up *up)
     if (up->flags.go_on && !up->went_on) return false;
     for (unsigned i = 0; i < up->nodes; i++) {
         const struct dp_node *node = &up->node[i];
-        if (node->kind != DP_WORKER || dp_watch_left_out(up, node)) continue;
+        if (node->kind != DP_WORKER || dp_watch_left(up, node)) continue;
         if (!dp_watch_own(node) || strcmp(node->status.state, "done") != 0) return false;
     }
     return up->nodes > 0;

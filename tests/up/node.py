@@ -4,7 +4,8 @@
 Its environment says how it behaves: NODE_SPEED, tokens a second of a worker; NODE_CRASH, the name
 of a node that ends with 6 at once; NODE_FULL, the name of one whose disk is full; NODE_LEAVE, the
 name of a worker that ends when it is done; NODE_LATE, the seconds after which the coordinator has
-heard from the servers: half of them it says nothing, then that nothing is credited.
+heard from the servers: half of them it says nothing, then that nothing is credited; NODE_EXPELS,
+the name of a worker that it expelled when that had trained something.
 Credited tokens are summed from the workers' status
 files, so the pretended coordinator needs no network: a worker goes on with its tokens from there.
 """
@@ -31,6 +32,7 @@ run = os.path.dirname(folder)
 worker = os.path.basename(sys.argv[0]) == "longhaul-worker"
 budget = 100000
 begun, late = time.monotonic(), float(os.environ.get("NODE_LATE", 0))
+expels = os.environ.get("NODE_EXPELS", "")
 stopping = False
 
 
@@ -75,13 +77,20 @@ def credited():
 def coordinate(phase):
     heard = time.monotonic() - begun >= late
     write({"role": "coordinator", "phase": phase, "credited_tokens": credited() if heard else 0,
-           "budget_tokens": budget, "units": 9, "credited": 4 if heard else 0})
+           "budget_tokens": budget, "units": 9, "credited": 4 if heard else 0,
+           "workers": [{"name": expels, "expelled": is_expelled()}]})
+
+
+def is_expelled():
+    return bool(expels and load(os.path.join(run, expels, "status.json")).get("tokens"))
 
 
 signal.signal(signal.SIGTERM, stop)
 tokens = load(os.path.join(folder, "status.json")).get("tokens", 0)
 while not stopping:
     done = credited() >= budget
+    if worker and name == expels and is_expelled():
+        sys.exit(1)
     if worker:
         tokens += 0 if done else int(os.environ["NODE_SPEED"]) // 20
         write({"role": "worker", "region": name.rsplit("-", 1)[0], "trainer": trainer(),

@@ -50,6 +50,24 @@ class Up(Launcher):
         said, _ = up.communicate(timeout=PATIENCE_S)
         self.assertIn("s0 ended with signal 9 (Killed) and was started again", said)
 
+    def test_a_run_goes_on_without_an_expelled_worker(self):
+        # The other one trains for longer than six tries to start this one take.
+        up = self.start(NODE_SPEED="8000", NODE_EXPELS="us-0")
+        said, _ = up.communicate(timeout=PATIENCE_S)
+        self.assertEqual(up.returncode, 3, said)  # it ended; these nodes leave no checkpoints
+        self.assertIn("the run goes on without us-0, which an operator had expelled", said)
+        self.assertNotIn("in a row", said)
+        self.assertEqual(self.nodes_left(), [])
+
+    def test_a_run_goes_on_without_a_worker_that_somebody_ends(self):
+        up = self.start(NODE_SPEED="20000")
+        self.wait_until_trained(0)
+        os.kill(self.status("us-0")["pid"], signal.SIGTERM)
+        said, _ = up.communicate(timeout=PATIENCE_S)
+        self.assertEqual(up.returncode, 3, said)
+        self.assertIn("the run goes on without us-0, which somebody else had ended", said)
+        self.assertNotIn("without eu-0", said)  # done
+
     def test_a_second_up_in_its_folder_is_refused(self):
         up = self.start(NODE_SPEED="400")
         self.wait_until_trained(0)

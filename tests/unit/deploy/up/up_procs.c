@@ -54,6 +54,8 @@ static void a_clean_end_is_no_crash(void **state)
     assert_int_equal(dp_proc_start(proc), LH_OK);
     assert_int_equal(tick_until(&p, proc, DP_PROC_ENDED), LH_OK);
     assert_int_equal(proc->restarts, 0);
+    dp_proc_stop(proc, SIGTERM); // too late: nobody asked for the end that it had
+    assert_false(proc->stopping);
     dp_proc_ending(proc, how, sizeof how);
     assert_string_equal(how, "exit 0");
     dp_proc_log_tail(proc, tail, sizeof tail);
@@ -103,6 +105,33 @@ static void a_crash_is_started_again(void **state)
     assert_int_equal(dp_procs_running(&p), 0);
     dp_proc_ending(proc, how, sizeof how);
     assert_string_equal(how, "signal 15 (Terminated)"); // SIGTERM was enough
+}
+
+// Each start of a worker that an operator expelled ends at once with an error.
+static void one_that_the_run_refuses_waits(void **state)
+{
+    (void)state;
+    static struct dp_procs p;
+    struct dp_proc *proc = shell(&p, "exit 1");
+    assert_int_equal(dp_proc_start(proc), LH_OK);
+    for (int i = 0; i < DP_CRASHES_MAX - 2; i++) { // nobody has heard of it yet
+        assert_int_equal(tick_until(&p, proc, DP_PROC_WAITING), LH_OK);
+        assert_int_equal(dp_procs_tick(&p, proc->retry_ns), LH_OK);
+    }
+    proc->held = true;
+    assert_int_equal(tick_until(&p, proc, DP_PROC_WAITING), LH_OK);
+    unsigned restarts = proc->restarts;
+    assert_int_equal(dp_procs_tick(&p, INT64_MAX), LH_OK);
+    assert_int_equal(proc->state, DP_PROC_WAITING);
+    proc->held = false;
+    proc->argv[2] = "exec sleep 1000";
+    assert_int_equal(dp_procs_tick(&p, INT64_MAX), LH_OK);
+    assert_int_equal(proc->state, DP_PROC_RUNNING);
+    assert_int_equal(proc->restarts, restarts + 1);
+    assert_int_equal(proc->crashes, 0); // it has all its tries again
+    proc->held = true;
+    dp_proc_stop(proc, SIGKILL);
+    assert_int_equal(tick_until(&p, proc, DP_PROC_ENDED), LH_OK);
 }
 
 static void it_gives_up_and_says_so(void **state)
@@ -255,6 +284,7 @@ int main(void)
         cmocka_unit_test(a_clean_end_is_no_crash),
         cmocka_unit_test(a_server_that_ended_is_started_again),
         cmocka_unit_test(a_crash_is_started_again),
+        cmocka_unit_test(one_that_the_run_refuses_waits),
         cmocka_unit_test(it_gives_up_and_says_so),
         cmocka_unit_test(a_command_that_never_comes_is_given_up_after_three),
         cmocka_unit_test(a_missing_program_is_127),

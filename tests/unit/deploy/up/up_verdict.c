@@ -90,6 +90,41 @@ static void replicas(void **state)
     }
 }
 
+// Another node's replica is short; what differs is why its worker counts or not.
+static void workers_that_the_run_went_on_without(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *what, *why;
+    } kinds[] = {{"runs", NULL},           {"ended", "somebody else had ended"},
+                 {"done", NULL},           {"stopped", NULL},
+                 {"expelled", "expelled"}, {"left", "had not drained in time"}};
+    for (size_t i = 0; i < LH_COUNT(kinds); i++) {
+        struct dp_up *up = good_run();
+        struct dp_proc proc = {.state = DP_PROC_ENDED};
+        struct dp_node *n = &up->node[4];
+        struct dp_status *c = &up->node[0].status;
+        const char *what = kinds[i].what;
+        n->proc = &proc;
+        n->status.shard[1].version--;
+        snprintf(n->status.state, sizeof n->status.state, "training");
+        if (!strcmp(what, "runs")) proc.state = DP_PROC_RUNNING;
+        if (!strcmp(what, "done")) snprintf(n->status.state, sizeof n->status.state, "done");
+        if (!strcmp(what, "stopped")) proc.stopping = true; // we asked it to
+        if (!strcmp(what, "expelled")) {
+            proc.state = DP_PROC_WAITING;
+            snprintf(c->expelled[c->expelleds++], sizeof c->expelled[0], "n4");
+        }
+        if (!strcmp(what, "left")) snprintf(c->left_out[c->left_outs++], sizeof n->name, "n4");
+        const char *why = dp_watch_left(up, n);
+        assert_true(why ? kinds[i].why && strstr(why, kinds[i].why) : !kinds[i].why);
+        assert_null(dp_watch_left(up, &up->node[3]));
+        struct dp_verdict v = judge(up);
+        assert_int_equal(v.replicas_equal, kinds[i].why != NULL);
+        assert_int_equal(v.compared, kinds[i].why ? 3 : 4);
+    }
+}
+
 static void credits(void **state)
 {
     (void)state;
@@ -234,6 +269,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_good_run),
         cmocka_unit_test(replicas),
+        cmocka_unit_test(workers_that_the_run_went_on_without),
         cmocka_unit_test(credits),
         cmocka_unit_test(credits_of_several_epochs),
         cmocka_unit_test(learning),
