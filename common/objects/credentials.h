@@ -1,7 +1,8 @@
 // The access key of an S3 store, from the places that other AWS programs use.
 //
 // The first of these that is set counts: the file that a setting names; AWS_ACCESS_KEY_ID and
-// AWS_SECRET_ACCESS_KEY, with AWS_SESSION_TOKEN; the file AWS_SHARED_CREDENTIALS_FILE; the file
+// AWS_SECRET_ACCESS_KEY, with AWS_SESSION_TOKEN; a web identity (web_identity.h), which callers
+// look at before load(); the file AWS_SHARED_CREDENTIALS_FILE; the file
 // ~/.aws/credentials. A file has sections [NAME] with lines `aws_access_key_id = ...`,
 // `aws_secret_access_key = ...` and, for a session, `aws_session_token = ...`. The section is
 // AWS_PROFILE, or `default`. Each request reads the file again, so a replaced key counts at once.

@@ -432,6 +432,7 @@ static void close_s3(struct lh_objects *base)
 {
     struct lh_s3 *s = (struct lh_s3 *)base;
     lh_transfer_close(s->transfer);
+    lh_web_identity_forget(&s->web);
     free(s);
 }
 
@@ -504,6 +505,8 @@ lh_err lh_objects_s3(const struct lh_objects_conf *conf, struct lh_objects **out
     lh_err err = take_address(s, conf->address);
     if (!err) err = take_endpoint(s, endpoint);
     if (!err) err = lh_transfer_open(s->stop, s->ca_file, &s->transfer);
+    s->web = (struct lh_web_identity){
+        .env = s->env, .variable = s->variable, .region = s->region, .transfer = s->transfer};
     if (err)
         close_s3(&s->base);
     else

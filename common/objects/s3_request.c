@@ -100,6 +100,13 @@ static lh_err take(void *arg, long status, struct lh_span bytes)
     return s->r->sink(s->r->arg, bytes);
 }
 
+static LH_MUST lh_err load_keys(struct lh_s3 *s, struct lh_sigv4_keys *out)
+{
+    if (!s->credentials[0] && lh_web_identity_is(s->variable))
+        return lh_web_identity_keys(&s->web, out);
+    return lh_credentials_load(s->credentials, s->variable, out);
+}
+
 static LH_MUST lh_err try_once(struct lh_s3 *s, const struct lh_s3_request *r,
                                struct lh_transfer_reply *reply)
 {
@@ -108,7 +115,7 @@ static LH_MUST lh_err try_once(struct lh_s3 *s, const struct lh_s3_request *r,
     struct headers h = {.text = lh_buf(16 << 10)};
     struct sinking sinking = {r, is_part(r)};
     *reply = (struct lh_transfer_reply){.status = 0};
-    LH_TRY(lh_credentials_load(s->credentials, s->variable, &keys));
+    LH_TRY(load_keys(s, &keys));
     put_target(s, r, &path);
     lh_err err = lh_buf_err(&path);
     if (!err) err = make_headers(s, r, &keys, (const char *)path.data, &h);
@@ -216,6 +223,7 @@ lh_err lh_s3_do(struct lh_s3 *s, const struct lh_s3_request *r, struct lh_transf
             err = lh_fail(err, "%s: %s %s: %s: %s", s->address, r->method,
                           r->key ? r->key : "the bucket", s->origin, lh_err_text(err));
         if (!err) err = meaning(s, r, reply);
+        if (err == LH_ERR_DENIED) lh_web_identity_forget(&s->web); // it may have ended early
         if (err != LH_ERR_UNAVAILABLE || attempt == LH_OBJECT_ATTEMPTS) return err;
         struct lh_err_said said;
         lh_err_take(&said);

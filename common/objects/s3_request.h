@@ -6,6 +6,7 @@
 #include "common/objects/credentials.h"
 #include "common/objects/objects.h"
 #include "common/objects/transfer.h"
+#include "common/objects/web_identity.h"
 
 enum { LH_S3_URL_BYTES = 8 << 10, LH_S3_BUCKET_BYTES = 64 };
 
@@ -17,6 +18,7 @@ struct lh_s3 {
     uint64_t part_bytes;
     int64_t pause_ns;
     struct lh_transfer *transfer;
+    struct lh_web_identity web;
     char address[LH_PATH_BYTES]; // s3://BUCKET/PREFIX, for messages
     char origin[256];            // https://host:port
     char bucket[LH_S3_BUCKET_BYTES];

@@ -49,6 +49,7 @@ struct store {
     unsigned uploads, aborted; // begun, given up
     bool uploading;            // one at a time
     unsigned requests, wrong;  // wrong: unsigned, or a body of another hash
+    unsigned sessions;         // keys that it gave as a token service
     struct faults f;
 };
 
@@ -249,6 +250,18 @@ static enum MHD_Result carry_out(struct store *s, struct MHD_Connection *c, cons
     return o ? answer_object(s, c, o) : answer(c, 404, "<Error><Code>NoSuchKey</Code></Error>");
 }
 
+// It is its own token service, at the same address.
+static enum MHD_Result give_session(struct store *s, struct MHD_Connection *c)
+{
+    char text[512];
+    snprintf(text, sizeof text,
+             "<R><Credentials><AccessKeyId>ASIA</AccessKeyId><SecretAccessKey>s</SecretAccessKey>"
+             "<SessionToken>session-%u</SessionToken><Expiration>2999-01-01T00:00:00Z</Expiration>"
+             "</Credentials></R>",
+             ++s->sessions);
+    return answer(c, 200, text);
+}
+
 static void look(struct store *s, struct MHD_Connection *c, struct lh_span body)
 {
     char hash[LH_SIGV4_SHA256_BYTES];
@@ -257,11 +270,17 @@ static void look(struct store *s, struct MHD_Connection *c, struct lh_span body)
     lh_sigv4_sha256(body, hash);
     s->wrong += !said || strcmp(said, hash) != 0 || !authorization ||
                 !strstr(authorization, "host;") || !strstr(authorization, "x-amz-date");
+    if (!s->sessions) return;
+    char session[32];
+    const char *token = MHD_lookup_connection_value(c, MHD_HEADER_KIND, "x-amz-security-token");
+    snprintf(session, sizeof session, "session-%u", s->sessions);
+    s->wrong += !token || strcmp(token, session) != 0 || !strstr(authorization, "ASIA/");
 }
 
 static enum MHD_Result decide(struct store *s, struct MHD_Connection *c, const char *method,
                               const char *url, struct lh_span body)
 {
+    if (!strcmp(method, "POST") && !strcmp(url, "/")) return give_session(s, c);
     s->requests++;
     look(s, c, body);
     if (s->f.dropped > 0) {

@@ -107,6 +107,38 @@ static lh_err range(struct rig *r, uint64_t at, size_t n, const char *want)
     return LH_OK;
 }
 
+static const char *its_endpoint; // of the variables
+
+static const char *web_identity(const char *name)
+{
+    if (!strcmp(name, "AWS_WEB_IDENTITY_TOKEN_FILE")) return "/proc/self/comm"; // any text
+    if (!strcmp(name, "AWS_ROLE_ARN")) return "arn:aws:iam::1:role/a";
+    return strcmp(name, "AWS_ENDPOINT_URL_STS") ? NULL : its_endpoint;
+}
+
+static void a_web_identity_gets_a_key_and_another_when_it_is_refused(void **state)
+{
+    struct rig *r = *state;
+    struct lh_objects *o;
+    const struct lh_objects_conf conf = {.env = r->env,
+                                         .address = "s3://bucket/run",
+                                         .endpoint = r->endpoint,
+                                         .credentials = "",
+                                         .variable = web_identity,
+                                         .pause_ns = LH_MS};
+    its_endpoint = r->endpoint;
+    assert_int_equal(lh_objects_open(&conf, &o), LH_OK);
+    assert_int_equal(o->ops->put_new(o, "a", lh_span_str("1")), LH_OK);
+    assert_int_equal(o->ops->put_new(o, "b", lh_span_str("2")), LH_OK);
+    assert_int_equal(r->store.sessions, 1);
+    r->store.f.denied = 1; // it ended early
+    assert_int_equal(o->ops->put_new(o, "c", lh_span_str("3")), LH_ERR_DENIED);
+    assert_int_equal(o->ops->put_new(o, "c", lh_span_str("3")), LH_OK);
+    assert_int_equal(r->store.sessions, 2);
+    assert_int_equal(r->store.requests, 4);
+    lh_objects_close(o);
+}
+
 static void ranges_are_what_was_asked_for(void **state)
 {
     struct rig *r = *state;
@@ -272,6 +304,7 @@ static void endpoints_and_buckets(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        TEST(a_web_identity_gets_a_key_and_another_when_it_is_refused),
         TEST(ranges_are_what_was_asked_for),
         TEST(files_come_back_bit_for_bit),
         TEST(passing_failures_are_tried_again),
