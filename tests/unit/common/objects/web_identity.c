@@ -32,7 +32,7 @@ struct rig {
     struct lh_web_identity web;
 };
 
-static struct rig *its; // of the variables
+static struct rig *its; // what the variables below name
 
 static const char *variable(const char *name)
 {
