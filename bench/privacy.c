@@ -2,9 +2,10 @@
 // size.
 //
 // clip: one vector into an integer sum, as a record's gradient. noise: such a sum plus noise that
-// was drawn ahead, to floats. release: a region's fragment, clipped, plus noise, to floats. draw:
-// the noise itself, ahead of the release, on another thread than its. All are ns a value of
-// processor time, beside dense-fp32 encoding (feedback, values, what is left), measured in turns.
+// was drawn ahead, to floats. release: a region's fragment, clipped, plus noise, to floats. region
+// noise: what a release takes beyond the clip of the same round. draw: the noise itself, ahead of
+// the release, on another thread. All are ns a value of processor time, beside dense-fp32 encoding
+// (feedback, values, what is left), measured in turns.
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -28,7 +29,7 @@ static const struct bench_flag flags[] = {
     [FLAGS] = {0},
 };
 
-enum part { ENCODE, CLIP, NOISE, RELEASE, DRAW, PARTS };
+enum part { ENCODE, CLIP, NOISE, RELEASE, DRAW, PARTS, REGION_NOISE = PARTS, ROWS };
 
 struct bench {
     uint64_t values;
@@ -73,7 +74,8 @@ static void run(struct bench *b, enum part part)
         lk_pool_wipe(b->pool);
         lk_pool_fill(b->pool, b->env);
         break;
-    case PARTS: break;
+    case REGION_NOISE:
+    case ROWS: break;
     }
 }
 
@@ -183,7 +185,8 @@ static void bench_steps(struct bench_report *r, struct lh_env *env, const struct
 
 int main(int argc, char **argv)
 {
-    static const char *const name[] = {"dense encode", "clip", "noise", "release", "draw"};
+    static const char *const name[] = {"dense encode", "clip", "noise",
+                                       "release",      "draw", "region noise"};
     struct bench_flag flag[FLAGS + 1];
     memcpy(flag, flags, sizeof flag);
     struct bench_report r = bench_start_with("privacy", argc, argv, flag);
@@ -213,16 +216,20 @@ int main(int argc, char **argv)
     BENCH_MUST(lk_grid_of(1, n, &b.grid));
     BENCH_MUST(lk_pool_create(lk_grid_deviation(&b.grid, 4), n, &b.pool));
     lk_pool_fill(b.pool, b.env);
-    struct bench_samples s[PARTS] = {0};
-    for (uint64_t i = 0; i <= repeats; i++) // the first round warms up
+    struct bench_samples s[ROWS] = {0};
+    for (uint64_t i = 0; i <= repeats; i++) { // the first round warms up
+        double took[PARTS];
         for (enum part p = ENCODE; p < PARTS; p++) {
             double before = now_ns();
             run(&b, p);
-            if (i) bench_sample(&s[p], (now_ns() - before) / (double)n);
+            took[p] = (now_ns() - before) / (double)n;
+            if (i) bench_sample(&s[p], took[p]);
         }
+        if (i) bench_sample(&s[REGION_NOISE], took[RELEASE] - took[CLIP]);
+    }
     bench_condition(&r, "values", "%llu of one tensor, noise of 4 C", (unsigned long long)n);
     bench_row(&r, name[ENCODE], "ns/value", &s[ENCODE], NULL, 0);
-    for (enum part p = CLIP; p < PARTS; p++)
+    for (enum part p = CLIP; p < ROWS; p++)
         bench_row(&r, name[p], "ns/value", &s[p], name[ENCODE], bench_median(&s[ENCODE]));
     bench_steps(&r, b.env, flag);
     lk_pool_destroy(b.pool);

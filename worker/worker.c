@@ -164,7 +164,7 @@ enum wk_state wk_worker_state(const struct wk_worker *w)
 {
     bool ended = true;
     for (uint32_t i = 0; i < w->shards; i++) ended &= w->shard[i].ended;
-    if (ended) return WK_DONE;
+    if (ended && wk_totals_are_charged(w)) return WK_DONE;
     if (!w->joined) return WK_JOINING;
     if (w->phase >= LH_PHASE_DRAIN) return WK_DRAINING;
     return w->started ? WK_TRAINING : WK_WAITING;

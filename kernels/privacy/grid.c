@@ -1,8 +1,11 @@
 // Clipping on an integer grid. See grid.h.
 //
-// Invariants: 1. The sum of squares of the vector that is added is at most units^2,
-// checked in integers: a vector that fails the check adds zeros. 2. The loops run over all values,
-// whatever their content; choices are masks.
+// Invariants: 1. The sum of squares of the vector that is added is at most units^2, checked
+// exactly: a vector that fails the check adds zeros. 2. The loops run over all values, whatever
+// their content; choices are masks.
+//
+// Integers are kept in doubles where that is faster: units is below 2^26 and its square below 2^52,
+// so all of them are exact up to what is compared.
 #include "kernels/privacy/grid.h"
 
 #include <math.h>
@@ -11,8 +14,7 @@
 #include "common/base/check.h"
 #include "kernels/wide.h"
 
-enum { LANES = 8, FINE_LOG2 = 16 };
-typedef unsigned __int128 u128;
+enum { LANES = 8, FINE_LOG2 = 11 };
 
 lh_err lk_grid_of(double clip, uint64_t values, struct lk_grid *out)
 {
@@ -80,40 +82,52 @@ static double factor_of(const struct lk_grid *g, double squares)
     return (ratio < 1 ? ratio : 1) / g->step;
 }
 
-// Fits: no value is above `units`, which is below 2^31.
+// Fits: no value is above `units`.
 static inline int32_t steps_of(float x, uint32_t mask, double factor)
 {
     return (int32_t)((double)masked(x, mask) * factor); // towards zero
 }
 
-LK_WIDE static u128 integer_norm(const float *x, uint64_t n, uint32_t mask, double factor)
+// The sum of squares: exact below 2^53, and not below 2^53 if the true sum is not, since each lane
+// only grows.
+LK_WIDE static double integer_norm(const float *x, uint64_t n, uint32_t mask, double factor)
 {
-    uint64_t low = 0, high = 0; // Halves of the squares, which have 62 bits: no sum overflows.
-#pragma omp simd reduction(+ : low, high)
-    for (uint64_t i = 0; i < n; i++) {
-        int32_t v = steps_of(x[i], mask, factor);
-        uint32_t size = (uint32_t)(v < 0 ? -v : v);
-        uint64_t square = (uint64_t)size * size;
-        low += square & UINT32_MAX;
-        high += square >> 32;
+    double lane[LANES] = {0}, sum = 0;
+    uint64_t i = 0;
+    for (; i + LANES <= n; i += LANES) {
+#pragma omp simd
+        for (uint64_t j = 0; j < LANES; j++) {
+            double v = steps_of(x[i + j], mask, factor);
+            lane[j] += v * v;
+        }
     }
-    return ((u128)high << 32) + low;
+    for (; i < n; i++) {
+        double v = steps_of(x[i], mask, factor);
+        lane[0] += v * v;
+    }
+    for (int j = 0; j < LANES; j++) sum += lane[j];
+    return sum;
 }
 
 struct clipped {
     uint32_t mask;
     double factor;
-    int64_t norm; // the sum of squares of what is added
+    double norm; // the sum of squares of what is added
 };
 
 static struct clipped clip(const struct lk_grid *g, const float *x)
 {
     struct clipped c;
     c.factor = factor_of(g, measure(x, g->values, &c.mask));
-    u128 norm = integer_norm(x, g->values, c.mask, c.factor), most = (u128)g->units * g->units;
-    uint64_t fits = (uint64_t)((most - norm) >> 127) - 1; // the sign of the difference
+    c.norm = integer_norm(x, g->values, c.mask, c.factor);
+    double room = (double)(g->units * g->units) - c.norm;
+    uint64_t bits;
+    memcpy(&bits, &room, sizeof bits);
+    const uint64_t fits = (bits >> 63) - 1; // its sign
     if (!LH_BUG("clip_none")) c.mask &= (uint32_t)fits;
-    c.norm = (int64_t)((uint64_t)norm & fits);
+    memcpy(&bits, &c.norm, sizeof bits);
+    bits &= fits;
+    memcpy(&c.norm, &bits, sizeof bits);
     return c;
 }
 
@@ -160,17 +174,29 @@ void lk_grid_values(const struct lk_grid *g, const int64_t *sum, const int64_t *
     sums(sum, noise, g->values, g->step / divisor, out);
 }
 
+// (double)v for |v| < 2^51: the low bits of 1.5 * 2^52 + v are those of v.
+static inline double small_real(int64_t v)
+{
+    const double base = 0x1.8p52;
+    int64_t bits;
+    double sum;
+    memcpy(&bits, &base, sizeof bits);
+    bits += v;
+    memcpy(&sum, &bits, sizeof sum);
+    return sum - base;
+}
+
 LK_WIDE static void release(const float *x, const int64_t *noise, uint64_t n, struct clipped c,
                             double step, float *out)
 {
 #pragma omp simd
     for (uint64_t i = 0; i < n; i++)
-        out[i] = (float)(real(steps_of(x[i], c.mask, c.factor) + noise[i]) * step);
+        out[i] = (float)((steps_of(x[i], c.mask, c.factor) + small_real(noise[i])) * step);
 }
 
 double lk_grid_release(const struct lk_grid *g, const float *x, const int64_t *noise, float *out)
 {
     struct clipped c = clip(g, x);
     release(x, noise, g->values, c, g->step, out);
-    return (double)c.norm * g->step * g->step;
+    return c.norm * g->step * g->step;
 }

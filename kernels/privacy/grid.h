@@ -1,8 +1,8 @@
 // Clipping on an integer grid: the exact change that one record or one region can make to a sum.
 //
-// The grid's step is a power of two, at most C / (65536 sqrt(d)). A vector is scaled down to norm
-// C, each value is rounded towards zero to a whole number of steps, and the sum of their squares is
-// checked in integers. Sums are int64: adding or removing a vector changes them by exactly that
+// The grid's step is a power of two, at most C / (2048 sqrt(d)). A vector is scaled down to norm
+// C, each value is rounded towards zero to a whole number of steps, and the exact sum of their
+// squares is checked. Sums are int64: adding or removing a vector changes them by exactly that
 // vector, in any order (unlike an fp32 sum).
 //
 // No branch and no address depends on the values.
@@ -38,7 +38,7 @@ void lk_grid_values(const struct lk_grid *g, const int64_t *sum, const int64_t *
                     double divisor, float *out);
 
 // Both for a single vector, without a sum: out[i] = (clipped x[i] + noise[i]) * step, and `out` may
-// be `x`. |noise| below 2^52. Returns the squared norm of the clipped vector.
+// be `x`. |noise| below 2^51. Returns the squared norm of the clipped vector.
 double lk_grid_release(const struct lk_grid *g, const float *x, const int64_t *noise, float *out);
 
 #endif

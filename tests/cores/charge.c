@@ -83,6 +83,14 @@ void charge_lose_file(void)
     lh_fake_kill(env, false);
 }
 
+void charge_covers(uint64_t total)
+{
+    const struct wk_charge *c = &play.l->worker->shard[0].release.charge;
+    for (int i = 0; i < 20000 && c->charged < total; i++) life_run(play.l, LH_MS);
+    life_kill(play.l);
+    assert_true(charge_file(0) >= total);
+}
+
 void charge_judge(void)
 {
     uint64_t charged = charge_file(0);

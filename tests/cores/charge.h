@@ -38,6 +38,9 @@ struct seen *charge_see(uint32_t shard, const struct lh_record *record, struct l
 // Charged steps of a shard by the budget's file; the worker is down.
 uint64_t charge_file(uint32_t shard);
 void charge_lose_file(void);
+// Waits until the worker, which is alive, has charged this much of shard 0 without a push, and
+// kills it: the file has it.
+void charge_covers(uint64_t total);
 // Levels with one total for all shards; the worker is down. The file has every total that was sent,
 // and no more than the terms; what the log admitted cost no more than it shows.
 void charge_judge(void);

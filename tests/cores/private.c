@@ -254,6 +254,8 @@ static void a_lost_file_goes_on_beyond_what_was_charged(void **state)
     life_kill(play.l);
     charge_lose_file();
     start_worker();
+    charge_covers(used); // also where no loop ever comes
+    start_worker();
     beside_start(play.b);
     until_admitted(admitted() + 1);
     assert_true(play.seen[play.count - 1].charged > used + play.terms.ahead - 2);

@@ -230,7 +230,8 @@ static void steps_that_no_push_had_are_charged(void **state)
     for (int i = 0; i < 20000 && !wk_outbox_undecided(&play.l->worker->shard[0].outbox); i++)
         life_run(play.l, LH_MS);
     uint64_t trained = play.l->worker->privacy.records.trained;
-    for (int i = 0; i < 20000 && play.l->worker->privacy.reported.charged < trained + 40; i++)
+    for (int i = 0; i < 20000 && play.l->worker->shard[0].release.charge.charged < trained + 40;
+         i++)
         life_run(play.l, LH_MS);
     trained = play.l->worker->privacy.records.trained;
     beside_kill(play.b);
@@ -249,6 +250,8 @@ static void a_lost_file_goes_on_beyond_what_was_charged(void **state)
     beside_kill(play.b);
     life_kill(play.l);
     charge_lose_file();
+    start_worker();
+    charge_covers(shown); // also where no loop ever comes
     start_worker();
     beside_start(play.b);
     until_admitted(admitted() + 1);

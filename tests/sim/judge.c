@@ -225,8 +225,8 @@ static void judge_state(struct found *f, const struct lk_replica *server)
 }
 
 // A private worker says the plan's tokens a step. What the log has admitted is charged to the
-// record set, in the log and in its file, and the file is within the plan. A worker that lost the
-// file goes on above what the log shows, and charges from there, if the run has not ended before.
+// record set, in the log and in its file, and the file is within the plan. So it is where the worker
+// lost the file: it charges what the log shows before it ends.
 static void judge_charges(struct found *f, uint32_t shard, const struct wk_shard *ws)
 {
     const struct wk_worker *w = ws->worker;
@@ -237,7 +237,6 @@ static void judge_charges(struct found *f, uint32_t shard, const struct wk_shard
     // A loop that reports trains beyond the budget, and nothing of that is pushed.
     const struct wk_records *counted = &w->privacy.records;
     if (f->sim->records && counted->trained > file) file = counted->trained;
-    if (!counted->begun && f->sim->node[1 + SIM_SERVERS + SIM_WORKERS - 1].wiped) file = shown;
     if (steps <= shown && shown <= file && file <= SIM_PRIVATE_STEPS) return;
     sim_fail(f->sim,
              "shard %u: %" PRIu64

@@ -139,6 +139,15 @@ static bool most_deny(const struct wk_worker *w)
     return 2 * say > w->shards;
 }
 
+// The budget's file says what the logs show, also where nothing is released any more.
+static void cover(struct wk_worker *w)
+{
+    if (w->privacy.records.open)
+        wk_records_look(w);
+    else
+        for (uint32_t i = 0; i < w->shards; i++) wk_release_look(&w->shard[i]);
+}
+
 lh_err wk_private_look(struct wk_worker *w, bool *may)
 {
     const struct lh_plan *plan = agreed(w);
@@ -161,6 +170,7 @@ lh_err wk_private_look(struct wk_worker *w, bool *may)
         wk_disk_full_say(w, WK_DISK_FULL_OUTBOX, lh_err_text(err));
         return LH_OK;
     }
+    if (!err) cover(w);
     *may = !err;
     return err;
 }

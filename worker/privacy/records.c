@@ -81,6 +81,7 @@ void wk_records_look(struct wk_worker *w)
         if (stable > r->stable) r->stable = stable;
         if (row && row->charged > r->trained) r->trained = row->charged; // another one charged
     }
+    for (uint32_t i = 0; i < w->shards; i++) wk_totals_cover(&w->shard[i], r->trained);
     // With an external loop there may be unpushed training, which reported.c knows.
     if (rests && !w->privacy.reported.open) r->stable = r->trained;
 }

@@ -98,6 +98,7 @@ static void begin(struct wk_shard *s)
     struct wk_release *r = &s->release;
     r->begun = true;
     r->used = wk_totals_begin(s, wk_totals_shown(s), wk_totals_lived(s));
+    if (!s->ended && r->used < terms_of(s)->steps) (void)is_drawn(s); // ahead of the first cut
 }
 
 bool wk_release_is_spent(const struct wk_shard *s)
@@ -105,14 +106,21 @@ bool wk_release_is_spent(const struct wk_shard *s)
     return s->release.begun && !wk_release_again(s) && s->release.used >= terms_of(s)->steps;
 }
 
+void wk_release_look(struct wk_shard *s)
+{
+    struct wk_release *r = &s->release;
+    if (!r->begun) begin(s);
+    const struct lh_row *row = lh_ledger_row(&s->replica.ledger, s->worker->id);
+    if (row && row->charged > r->used) r->used = row->charged; // another process charged more
+    wk_totals_cover(s, r->used);
+}
+
 bool wk_release_may(struct wk_shard *s)
 {
     struct wk_release *r = &s->release;
     if (!r->open) return false;
-    if (!r->begun) begin(s);
+    wk_release_look(s);
     if (wk_release_again(s)) return true;
-    const struct lh_row *row = lh_ledger_row(&s->replica.ledger, s->worker->id);
-    if (row && row->charged > r->used) r->used = row->charged; // another process charged more
     return r->used < terms_of(s)->steps && count_ahead(s) < terms_of(s)->ahead && is_drawn(s);
 }
 

@@ -17,6 +17,7 @@
 #include "common/format/privacy.h"
 #include "kernels/codec.h"
 #include "kernels/privacy/grid.h"
+#include "worker/privacy/totals.h"
 
 struct lk_pool;
 struct wk_entry;
@@ -30,6 +31,7 @@ struct wk_release {
     struct lk_grid grid;
     struct lk_pool *pool;              // noise of the next release
     bool draws;                        // the compute lane fills the pool
+    struct wk_charge charge;           // without a push; at the other levels shard 0 has it for all
     uint64_t count;                    // values of a fragment
     float *values;                     // [count]: the values to release
     double noise_energy, delta_energy; // encode lane: the last release's
@@ -53,6 +55,8 @@ void wk_release_head(const struct wk_shard *s, uint64_t total, struct lh_frame *
 // the fragment's places. Encode lane.
 LH_MUST lh_err wk_release_make(struct wk_shard *s, const struct lk_codec *codec, uint64_t total,
                                float *values, struct lh_buf *plain, struct lk_payload_info *info);
+// Counts what earlier lives released, and charges it where the budget's file is behind.
+void wk_release_look(struct wk_shard *s);
 // The push of this total is committed. On the loop.
 void wk_release_committed(struct wk_shard *s, uint64_t total);
 #endif

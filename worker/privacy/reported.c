@@ -10,7 +10,6 @@
 #include <stdio.h>
 
 #include "common/base/check.h"
-#include "worker/disk_full.h"
 #include "worker/privacy/totals.h"
 #include "worker/worker.h"
 
@@ -51,42 +50,13 @@ uint64_t wk_reported_total(const struct wk_worker *w, uint64_t steps)
     return w->privacy.reported.open ? w->privacy.reported.before + steps : 0;
 }
 
-static int64_t charge_job(void *arg)
-{
-    struct wk_worker *w = arg;
-    struct wk_reported *r = &w->privacy.reported;
-    r->result = wk_private_charge(&w->shard[0], r->charging);
-    if (r->result) snprintf(r->text, sizeof r->text, "%s", lh_err_text(r->result));
-    return 0;
-}
-
-// A full disk is tried again at the next look.
-static void charge_done(void *arg)
-{
-    struct wk_worker *w = arg;
-    struct wk_reported *r = &w->privacy.reported;
-    if (!r->result) r->charged = r->charging;
-    r->charging = 0;
-    if (w->stopped) return;
-    if (r->result == LH_ERR_DISK_FULL)
-        wk_disk_full_say(w, WK_DISK_FULL_OUTBOX, r->text);
-    else if (r->result)
-        wk_fatal(w, lh_fail(r->result, "%s", r->text));
-    else
-        wk_changed(w);
-}
-
 // Charges the loop's trained steps and the next local steps without waiting for a push, so that a
 // process that starts after a crash can go on from the file's count.
 static void charge_seen(struct wk_worker *w)
 {
-    struct wk_reported *r = &w->privacy.reported;
     const struct lh_privacy *p = terms_of(w);
     uint64_t seen = w->privacy.records.trained + p->local_steps;
-    if (seen > p->steps) seen = p->steps;
-    if (r->charging || r->charged >= seen || w->stopped) return;
-    r->charging = seen;
-    w->conf.env->ops->work(w->conf.env, LH_LANE_DISK, charge_job, charge_done, w);
+    wk_totals_charge(&w->shard[0], seen < p->steps ? seen : p->steps);
 }
 
 void wk_reported_count(struct wk_worker *w, uint64_t steps)
@@ -100,7 +70,8 @@ void wk_reported_count(struct wk_worker *w, uint64_t steps)
 bool wk_reported_may_keep(const struct wk_shard *s)
 {
     uint64_t most = terms_of(s->worker)->steps, total = s->whole.charged;
-    return !s->whole.steps || s->worker->privacy.reported.charged >= (total < most ? total : most);
+    uint64_t charged = s->worker->shard[0].release.charge.charged;
+    return !s->whole.steps || charged >= (total < most ? total : most);
 }
 
 // ---------------------------------------------------------------- verdict

@@ -18,12 +18,8 @@ struct wk_worker;
 
 struct wk_reported {
     bool open;
-    bool said;         // the log says that the loop reports no noise
-    uint64_t before;   // steps of the record set before the loop's present life
-    uint64_t charged;  // durable in the budget's file, as far as this process charged it
-    uint64_t charging; // the total that the disk lane charges; 0: none
-    lh_err result;     // The last charge's error, and its text.
-    char text[256];
+    bool said;       // the log says that the loop reports no noise
+    uint64_t before; // steps of the record set before the loop's present life
 };
 
 enum wk_reported_verdict {

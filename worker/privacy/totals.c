@@ -1,6 +1,9 @@
 // Totals that earlier lives charged. See totals.h.
 #include "worker/privacy/totals.h"
 
+#include <stdio.h>
+
+#include "worker/disk_full.h"
 #include "worker/worker.h"
 
 uint64_t wk_totals_shown(const struct wk_shard *s)
@@ -33,7 +36,7 @@ bool wk_totals_is_under(const struct wk_shard *s, const struct wk_entry *e)
            s->stable.epoch == s->replica.ledger.epoch && e->version <= s->stable.version;
 }
 
-uint64_t wk_totals_begin(const struct wk_shard *s, uint64_t shown, bool lived)
+uint64_t wk_totals_begin(struct wk_shard *s, uint64_t shown, bool lived)
 {
     const struct wk_budget *b = s->worker->privacy.budget;
     const struct lh_privacy *p = &b->run[b->own].terms;
@@ -44,5 +47,55 @@ uint64_t wk_totals_begin(const struct wk_shard *s, uint64_t shown, bool lived)
             "shard %u: %s says that %llu steps were charged, and this run's log or an earlier "
             "life shows more: it goes on at step %llu",
             s->id, b->path, (unsigned long long)file, (unsigned long long)on);
+    wk_totals_charge(s, on);
     return on;
+}
+
+// ---------------------------------------------------------------- charges without a push
+
+static int64_t charge_job(void *arg)
+{
+    struct wk_shard *s = arg;
+    struct wk_charge *c = &s->release.charge;
+    c->result = wk_private_charge(s, c->charging);
+    if (c->result) snprintf(c->text, sizeof c->text, "%s", lh_err_text(c->result));
+    return 0;
+}
+
+static void charge_done(void *arg)
+{
+    struct wk_shard *s = arg;
+    struct wk_worker *w = s->worker;
+    struct wk_charge *c = &s->release.charge;
+    if (!c->result) c->charged = c->charging;
+    c->charging = 0;
+    if (w->stopped) return;
+    if (c->result == LH_ERR_DISK_FULL)
+        wk_disk_full_say(w, WK_DISK_FULL_OUTBOX, c->text);
+    else if (c->result)
+        wk_fatal(w, lh_fail(c->result, "%s", c->text));
+    else
+        wk_changed(w);
+}
+
+void wk_totals_charge(struct wk_shard *s, uint64_t total)
+{
+    struct wk_charge *c = &s->release.charge;
+    struct lh_env *env = s->worker->conf.env;
+    if (c->charging || c->charged >= total || s->worker->stopped) return;
+    c->charging = total;
+    env->ops->work(env, LH_LANE_DISK, charge_job, charge_done, s);
+}
+
+void wk_totals_cover(struct wk_shard *s, uint64_t total)
+{
+    uint64_t file = wk_budget_charged(s->worker->privacy.budget, s->id);
+    if (file < wk_totals_shown(s)) wk_totals_charge(s, total);
+}
+
+bool wk_totals_are_charged(const struct wk_worker *w)
+{
+    for (uint32_t i = 0; i < w->shards; i++)
+        if (w->shard[i].release.charge.charging) return false;
+    return true;
 }

@@ -5,8 +5,19 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "common/base/err.h"
+
 struct wk_entry;
 struct wk_shard;
+struct wk_worker;
+
+// A charge outside a push, made on the disk lane.
+struct wk_charge {
+    uint64_t charged;  // durable in the budget's file, as far as this process made it so here
+    uint64_t charging; // the total that is under way; 0: none
+    lh_err result;     // the last charge's error, and its text
+    char text[256];
+};
 
 // The highest total that a shard's log and outbox show.
 uint64_t wk_totals_shown(const struct wk_shard *s);
@@ -17,9 +28,17 @@ bool wk_totals_lived(const struct wk_shard *s);
 bool wk_totals_uncharged(const struct wk_shard *s);
 // This entry's push lies under the stable point.
 bool wk_totals_is_under(const struct wk_shard *s, const struct wk_entry *e);
-// Gives the total at which releases go on, and logs an event if it differs from the file's. If the
-// file is lost, or older than `shown`, that is `shown` plus A, because no life of the worker
-// released more (server/docs/0000-protocol.md#rule-34).
-uint64_t wk_totals_begin(const struct wk_shard *s, uint64_t shown, bool lived);
+// Gives the total at which releases go on. If the file is lost, or older than `shown`, that is
+// `shown` plus A, because no life of the worker released more
+// (server/docs/0000-protocol.md#rule-34). Then it is charged at once, and an event is logged.
+uint64_t wk_totals_begin(struct wk_shard *s, uint64_t shown, bool lived);
+// Charges this total without a push, if no other charge of the shard is under way. After a full
+// disk it has to be called again; any other error ends the worker.
+void wk_totals_charge(struct wk_shard *s, uint64_t total);
+// Charges up to `total` where the file has less than the shard's log shows: another life of this
+// worker, which this directory does not know, charged more.
+void wk_totals_cover(struct wk_shard *s, uint64_t total);
+// No charge without a push is under way.
+bool wk_totals_are_charged(const struct wk_worker *w);
 
 #endif

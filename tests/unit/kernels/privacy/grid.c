@@ -96,7 +96,7 @@ static void small_vectors_stay_and_large_ones_shrink(void **state)
     assert_true(fabs((double)big[0] * g.step - 0.6) < 2 * g.step);
     assert_true(fabs((double)big[1] * g.step + 0.8) < 2 * g.step);
     double length = sqrt((double)norm(big, NULL, 3)) * g.step;
-    assert_true(length <= 1 && length > 1 - 1e-4);
+    assert_true(length <= 1 && length > 1 - 1e-3);
     // Rounded towards zero: what is below a step is nothing.
     int64_t tiny[3] = {0};
     float less = (float)(g.step * 0.999);
@@ -198,7 +198,7 @@ static void bad_clips_are_refused(void **state)
     assert_int_equal(lk_grid_of(1, 0, &g), LH_ERR_CONFIG);
     assert_int_equal(lk_grid_of(1, UINT64_MAX, &g), LH_ERR_CONFIG);
     assert_int_equal(lk_grid_of(1e12, 1 << LK_GRID_VALUES_LOG2_MAX, &g), LH_OK);
-    assert_true(g.units < UINT64_C(1) << 31);
+    assert_true(g.units < UINT64_C(1) << 26);
 }
 
 int main(void)
