@@ -1,11 +1,11 @@
 // Measures the price of privacy: clip, noise and its drawing, beside a dense encode of the same
 // size.
 //
-// clip: one vector into an integer sum, as a record's gradient. noise: such a sum plus noise that
-// was drawn ahead, to floats. release: a region's fragment, clipped, plus noise, to floats. region
-// noise: what a release takes beyond the clip of the same round. draw: the noise itself, ahead of
-// the release, on another thread. All are ns a value of processor time, beside dense-fp32 encoding
-// (feedback, values, what is left), measured in turns.
+// record clip: one vector into an integer sum, as a record's gradient. record noise: such a sum
+// plus noise that was drawn ahead, to floats. region clip: what scales a region's fragment. region
+// noise: the scaled fragment plus noise, in place, and the noise's wipe. draw: the noise itself,
+// ahead of the release, on another thread. All are ns a value of processor time, beside dense-fp32
+// encoding (feedback, values, what is left), measured in turns.
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -29,7 +29,7 @@ static const struct bench_flag flags[] = {
     [FLAGS] = {0},
 };
 
-enum part { ENCODE, CLIP, NOISE, RELEASE, DRAW, PARTS, REGION_NOISE = PARTS, ROWS };
+enum part { ENCODE, RECORD_CLIP, RECORD_NOISE, REGION_CLIP, REGION_NOISE, DRAW, PARTS };
 
 struct bench {
     uint64_t values;
@@ -37,6 +37,7 @@ struct bench {
     struct lh_shard_layout layout;
     struct lk_codec codec;
     struct lk_grid grid;
+    struct lk_clipped clipped;
     struct lk_pool *pool;
     struct lh_env *env;
     float *d, *e, *out;
@@ -67,15 +68,15 @@ static void run(struct bench *b, enum part part)
         lh_buf_clear(&b->payload);
         BENCH_MUST(lk_encode(&b->codec, &b->layout, 1, b->d, b->e, &b->payload, &info));
         break;
-    case CLIP: lk_grid_add(&b->grid, b->d, b->sum); break;
-    case NOISE: lk_grid_values(&b->grid, b->sum, lk_pool_take(b->pool), 1, b->out); break;
-    case RELEASE: (void)lk_grid_release(&b->grid, b->d, b->pool->noise, b->out); break;
-    case DRAW:
-        lk_pool_wipe(b->pool);
-        lk_pool_fill(b->pool, b->env);
-        break;
+    case RECORD_CLIP: lk_grid_add(&b->grid, b->d, b->sum); break;
+    case RECORD_NOISE: lk_grid_values(&b->grid, b->sum, lk_pool_take(b->pool), 1, b->out); break;
+    case REGION_CLIP: b->clipped = lk_grid_clip(&b->grid, b->out); break;
     case REGION_NOISE:
-    case ROWS: break;
+        lk_grid_release(&b->grid, b->clipped, b->out, b->pool->noise, b->out);
+        lk_pool_wipe(b->pool);
+        break;
+    case DRAW: lk_pool_fill(b->pool, b->env); break;
+    case PARTS: break;
     }
 }
 
@@ -185,8 +186,8 @@ static void bench_steps(struct bench_report *r, struct lh_env *env, const struct
 
 int main(int argc, char **argv)
 {
-    static const char *const name[] = {"dense encode", "clip", "noise",
-                                       "release",      "draw", "region noise"};
+    static const char *const name[] = {"dense encode", "record clip",  "record noise",
+                                       "region clip",  "region noise", "draw"};
     struct bench_flag flag[FLAGS + 1];
     memcpy(flag, flags, sizeof flag);
     struct bench_report r = bench_start_with("privacy", argc, argv, flag);
@@ -216,20 +217,16 @@ int main(int argc, char **argv)
     BENCH_MUST(lk_grid_of(1, n, &b.grid));
     BENCH_MUST(lk_pool_create(lk_grid_deviation(&b.grid, 4), n, &b.pool));
     lk_pool_fill(b.pool, b.env);
-    struct bench_samples s[ROWS] = {0};
-    for (uint64_t i = 0; i <= repeats; i++) { // the first round warms up
-        double took[PARTS];
+    struct bench_samples s[PARTS] = {0};
+    for (uint64_t i = 0; i <= repeats; i++) // the first round warms up
         for (enum part p = ENCODE; p < PARTS; p++) {
             double before = now_ns();
             run(&b, p);
-            took[p] = (now_ns() - before) / (double)n;
-            if (i) bench_sample(&s[p], took[p]);
+            if (i) bench_sample(&s[p], (now_ns() - before) / (double)n);
         }
-        if (i) bench_sample(&s[REGION_NOISE], took[RELEASE] - took[CLIP]);
-    }
     bench_condition(&r, "values", "%llu of one tensor, noise of 4 C", (unsigned long long)n);
     bench_row(&r, name[ENCODE], "ns/value", &s[ENCODE], NULL, 0);
-    for (enum part p = CLIP; p < ROWS; p++)
+    for (enum part p = RECORD_CLIP; p < PARTS; p++)
         bench_row(&r, name[p], "ns/value", &s[p], name[ENCODE], bench_median(&s[ENCODE]));
     bench_steps(&r, b.env, flag);
     lk_pool_destroy(b.pool);

@@ -109,15 +109,9 @@ LK_WIDE static double integer_norm(const float *x, uint64_t n, uint32_t mask, do
     return sum;
 }
 
-struct clipped {
-    uint32_t mask;
-    double factor;
-    double norm; // the sum of squares of what is added
-};
-
-static struct clipped clip(const struct lk_grid *g, const float *x)
+struct lk_clipped lk_grid_clip(const struct lk_grid *g, const float *x)
 {
-    struct clipped c;
+    struct lk_clipped c;
     c.factor = factor_of(g, measure(x, g->values, &c.mask));
     c.norm = integer_norm(x, g->values, c.mask, c.factor);
     double room = (double)(g->units * g->units) - c.norm;
@@ -139,7 +133,7 @@ LK_WIDE static void add(const float *x, uint64_t n, uint32_t mask, double factor
 
 void lk_grid_add(const struct lk_grid *g, const float *x, int64_t *sum)
 {
-    struct clipped c = clip(g, x);
+    struct lk_clipped c = lk_grid_clip(g, x);
     add(x, g->values, c.mask, c.factor, sum);
 }
 
@@ -186,7 +180,7 @@ static inline double small_real(int64_t v)
     return sum - base;
 }
 
-LK_WIDE static void release(const float *x, const int64_t *noise, uint64_t n, struct clipped c,
+LK_WIDE static void release(const float *x, const int64_t *noise, uint64_t n, struct lk_clipped c,
                             double step, float *out)
 {
 #pragma omp simd
@@ -194,9 +188,8 @@ LK_WIDE static void release(const float *x, const int64_t *noise, uint64_t n, st
         out[i] = (float)((steps_of(x[i], c.mask, c.factor) + small_real(noise[i])) * step);
 }
 
-double lk_grid_release(const struct lk_grid *g, const float *x, const int64_t *noise, float *out)
+void lk_grid_release(const struct lk_grid *g, struct lk_clipped clipped, const float *x,
+                     const int64_t *noise, float *out)
 {
-    struct clipped c = clip(g, x);
-    release(x, noise, g->values, c, g->step, out);
-    return c.norm * g->step * g->step;
+    release(x, noise, g->values, clipped, g->step, out);
 }

@@ -37,8 +37,15 @@ double lk_grid_deviation(const struct lk_grid *g, double multiplier);
 void lk_grid_values(const struct lk_grid *g, const int64_t *sum, const int64_t *noise,
                     double divisor, float *out);
 
-// Both for a single vector, without a sum: out[i] = (clipped x[i] + noise[i]) * step, and `out` may
-// be `x`. |noise| below 2^51. Returns the squared norm of the clipped vector.
-double lk_grid_release(const struct lk_grid *g, const float *x, const int64_t *noise, float *out);
+// Both for a single vector, without a sum, in two parts: its clip, then with that
+// out[i] = (clipped x[i] + noise[i]) * step. `out` may be `x`; |noise| below 2^51.
+struct lk_clipped {
+    uint32_t mask; // all ones, or zero: the vector counts as zeros
+    double factor; // steps per unit of x
+    double norm;   // sum of the clipped vector's squares, in steps
+};
+struct lk_clipped lk_grid_clip(const struct lk_grid *g, const float *x);
+void lk_grid_release(const struct lk_grid *g, struct lk_clipped clipped, const float *x,
+                     const int64_t *noise, float *out);
 
 #endif

@@ -254,7 +254,7 @@ static void a_lost_file_goes_on_beyond_what_was_charged(void **state)
     life_kill(play.l);
     charge_lose_file();
     start_worker();
-    charge_covers(used); // also where no loop ever comes
+    charge_covers(used); // no loop is needed for it
     start_worker();
     beside_start(play.b);
     until_admitted(admitted() + 1);

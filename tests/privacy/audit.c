@@ -84,7 +84,8 @@ static double region(void *arg, int world)
     float e[1] = {0}, d[1] = {world ? 5 : -5}, values[1];
     lk_fragment_take(&m->codec, &m->layout, 3, 1, d, e, values);
     lk_pool_fill(m->pool, &m->env);
-    (void)lk_grid_release(&m->grid, values, lk_pool_take(m->pool), values);
+    struct lk_clipped clipped = lk_grid_clip(&m->grid, values);
+    lk_grid_release(&m->grid, clipped, values, lk_pool_take(m->pool), values);
     lk_pool_wipe(m->pool);
     return arrived(m, values);
 }

@@ -225,8 +225,8 @@ static void judge_state(struct found *f, const struct lk_replica *server)
 }
 
 // A private worker says the plan's tokens a step. What the log has admitted is charged to the
-// record set, in the log and in its file, and the file is within the plan. So it is where the worker
-// lost the file: it charges what the log shows before it ends.
+// record set, in the log and in its file, and the file is within the plan. So it is where the
+// worker lost the file: it charges what the log shows before it ends.
 static void judge_charges(struct found *f, uint32_t shard, const struct wk_shard *ws)
 {
     const struct wk_worker *w = ws->worker;

@@ -57,7 +57,7 @@ static int64_t charge_job(void *arg)
 {
     struct wk_shard *s = arg;
     struct wk_charge *c = &s->release.charge;
-    c->result = wk_private_charge(s, c->charging);
+    c->result = wk_budget_charge(s->worker->privacy.budget, s->id, c->charging);
     if (c->result) snprintf(c->text, sizeof c->text, "%s", lh_err_text(c->result));
     return 0;
 }
