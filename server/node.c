@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "common/app/status.h"
+#include "common/app/units_file.h"
 #include "common/format/manifest_pace.h"
 #include "common/net/grpc/transport_grpc.h"
 #include "server/audit.h"
@@ -109,7 +110,8 @@ static LH_MUST lh_err load_given(struct ps_node *n)
     char path[LH_PATH_BYTES];
     if (!s->node.data.dir[0]) return LH_OK;
     if (s->node.data.units[0])
-        LH_TRY(lh_path(path, sizeof path, "", "%s", s->node.data.units));
+        LH_TRY(
+            lh_units_find(n->program->env, n->program->log, s->node.data.units, s->node.dir, path));
     else
         LH_TRY(lh_path(path, sizeof path, s->node.data.dir, "units.json"));
     LH_TRY(ps_node_read_units("data.units", path, &n->given_units));

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "common/app/status.h"
+#include "common/app/units_file.h"
 #include "common/net/grpc/transport_grpc.h"
 #include "server/coordinator/store/number.h"
 #include "server/node_parts.h"
@@ -56,7 +57,10 @@ static void tell(void *arg, json_t *status)
 
 static LH_MUST lh_err load_units(struct ps_node *n)
 {
-    LH_TRY(ps_node_read_units("data.units", n->settings->node.data.units, &n->units));
+    char path[LH_PATH_BYTES];
+    LH_TRY(lh_units_find(n->program->env, n->program->log, n->settings->node.data.units,
+                         n->settings->node.dir, path));
+    LH_TRY(ps_node_read_units("data.units", path, &n->units));
     lh_err err = lh_units_check_epochs(&n->units, epochs_of(n->settings));
     return err ? lh_fail(err, "%s: %s", n->settings->node.data.units, lh_err_text(err)) : LH_OK;
 }

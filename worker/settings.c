@@ -121,12 +121,15 @@ static lh_err check_trainer(const struct wk_settings *s)
 // Token files in an object store (source_store.c).
 static lh_err check_store(const struct wk_settings *s)
 {
-    if (!lh_objects_is(s->node.data.dir)) return LH_OK;
+    bool units = lh_objects_is(s->node.data.units), files = lh_objects_is(s->node.data.dir);
+    if ((units || files) && s->privacy.budget[0])
+        return lh_fail(LH_ERR_CONFIG,
+                       "%s is in a store, but this worker is private (privacy.budget): its records "
+                       "stay in a folder of its own",
+                       units ? "data.units" : "data.dir");
+    if (!files) return LH_OK;
     lh_err err = lh_objects_check(s->node.data.dir);
     if (err) return lh_fail(err, "data.dir: %s", lh_err_text(err));
-    if (s->privacy.budget[0])
-        return lh_fail(LH_ERR_CONFIG, "data.dir is a store, but this worker is private "
-                                      "(privacy.budget): its records stay in a folder of its own");
     if (s->eval.every_tokens)
         return lh_fail(LH_ERR_CONFIG, "eval.every_tokens is set, but data.dir is a store: held-out "
                                       "texts are read from a folder; leave it off");

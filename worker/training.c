@@ -60,7 +60,10 @@ static void set_rounds(void *arg, double rounds)
 
 static LH_MUST lh_err load_units(struct wk_training *t)
 {
-    lh_err err = lh_units_open(t->settings->node.data.units, &t->units);
+    char path[LH_PATH_BYTES];
+    lh_err err = lh_units_find(t->program->env, t->program->log, t->settings->node.data.units,
+                               t->settings->node.dir, path);
+    if (!err) err = lh_units_open(path, &t->units);
     if (!err && t->settings->node.run.epochs)
         err = lh_units_check_epochs(&t->units, (uint64_t)t->settings->node.run.epochs);
     return err ? lh_fail(err, "data.units: %s: %s", t->settings->node.data.units, lh_err_text(err))

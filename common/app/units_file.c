@@ -19,6 +19,7 @@
 #include "common/base/limits.h"
 #include "common/env/env.h"
 #include "common/format/units_index.h"
+#include "common/objects/objects.h"
 
 enum { UNITS_AT_ONCE = 1024 };
 
@@ -202,6 +203,64 @@ lh_err lh_units_open(const char *path, struct lh_units *u)
     if (err) err = make(index, stat(path, &of) ? 0600 : of.st_mode, json, u);
     unmap(json);
     return err;
+}
+
+// ---------------------------------------------------------------- a manifest in a store
+
+static const char *environment(const char *name)
+{
+    return getenv(name);
+}
+
+struct wanted {
+    const char *key;
+    uint64_t bytes;
+    bool is;
+};
+
+static lh_err look(void *arg, const char *key, uint64_t bytes)
+{
+    struct wanted *w = arg;
+    if (strcmp(key, w->key) != 0) return LH_OK;
+    w->bytes = bytes;
+    w->is = true;
+    return LH_OK;
+}
+
+static LH_MUST lh_err fetch(struct lh_env *env, const char *folder, const char *key,
+                            const char *path)
+{
+    char fresh[LH_PATH_BYTES];
+    struct lh_objects *o;
+    struct wanted w = {.key = key};
+    const struct lh_objects_conf conf = {
+        .env = env, .address = folder, .endpoint = "", .credentials = "", .variable = environment};
+    LH_TRY(lh_path(fresh, sizeof fresh, "", "%s.tmp", path));
+    LH_TRY(lh_objects_open(&conf, &o));
+    lh_err err = o->ops->list(o, key, look, &w);
+    if (!err && !w.is) err = lh_fail(LH_ERR_NOT_FOUND, "there is no %s/%s", folder, key);
+    if (!err) err = o->ops->get_file(o, key, w.bytes, fresh);
+    if (!err) err = env->ops->files->rename(env, fresh, path);
+    lh_objects_close(o);
+    return err;
+}
+
+lh_err lh_units_find(struct lh_env *env, struct lh_log *log, const char *from, const char *dir,
+                     char path[LH_PATH_BYTES])
+{
+    char folder[LH_PATH_BYTES];
+    if (!lh_objects_is(from)) return lh_path(path, LH_PATH_BYTES, "", "%s", from);
+    LH_TRY(lh_path(folder, sizeof folder, "", "%s", from));
+    char *slash = strrchr(folder, '/');
+    *slash = 0;
+    if (!lh_object_key_fits(slash + 1))
+        return lh_fail(LH_ERR_CONFIG, "%.100s: want s3://BUCKET/PREFIX/units.json", from);
+    LH_TRY(lh_path(path, LH_PATH_BYTES, dir, "units.json"));
+    lh_err err = fetch(env, folder, slash + 1, path);
+    if (!err || err == LH_ERR_NO_MEMORY || access(path, R_OK)) return err;
+    lh_logf(log, LH_WARN, "units.copy", "data.units: %s; the copy of an earlier start serves: %s",
+            lh_err_text(err), path);
+    return LH_OK;
 }
 
 void lh_units_close(struct lh_units *u)

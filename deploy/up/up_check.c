@@ -17,6 +17,7 @@
 
 #include "common/base/check.h"
 #include "common/format/manifest_pace.h"
+#include "common/objects/objects.h"
 #include "common/security/certs.h"
 #include "deploy/ask/up_status.h"
 #include "deploy/up/doctor_run.h"
@@ -371,11 +372,14 @@ void dp_check_worker(struct dp_check *c, const char *file, const struct wk_setti
     bool runs = check_running(c, s->node.dir, loops);
     if (!runs) check_disk(c, s->node.dir, 6 * values);
     if (!runs) check_memory(c, 8 * values, loops);
-    lh_err err = dp_file_read(s->node.data.units, &json);
+    char path[LH_PATH_BYTES]; // of units in a store the copy, which is there after a start
+    bool stored = lh_objects_is(s->node.data.units);
+    lh_err err = lh_path(path, sizeof path, stored ? s->node.dir : "", "%s",
+                         stored ? "units.json" : s->node.data.units);
+    if (!err) err = dp_file_read(path, &json);
     if (!err) err = lh_units_parse(&units, lh_buf_span(&json));
-    if (err)
-        dp_check_say(c, DP_FAILS, "data.units: %s", lh_err_text(err));
-    else
+    if (err && !stored) dp_check_say(c, DP_FAILS, "data.units: %s", lh_err_text(err));
+    if (!err)
         check_budget(c, s->node.data.units, &units,
                      s->node.run.epochs ? (uint64_t)s->node.run.epochs : 1,
                      (uint64_t)s->node.run.budget_tokens);

@@ -3,13 +3,14 @@
 
 deploy/docs/store.md as an operator plays it. The token files go into the store, and the worker's
 host has none. In the middle the store is killed: units are given back, and nothing ends; the worker
-is stopped meanwhile. Then the run ends with every unit credited, its model goes into
+is stopped and started meanwhile. Then the run ends with every unit credited, its model goes into
 the store, and comes out of it as it would have lain on the disk.
 """
 import argparse
 import filecmp
 import json
 import os
+import shutil
 import sys
 import time
 
@@ -36,9 +37,7 @@ def push(world):
     names = os.listdir(world.path("pulled"))
     same = filecmp.cmpfiles(world.path("data"), world.path("pulled"), names, shallow=False)
     check(same[0] and not same[1] and not same[2], f"{same}")
-    for name in os.listdir(world.path("data")):
-        if name.endswith(".bin"):
-            os.unlink(world.path("data", name))
+    shutil.rmtree(world.path("data"))
 
 
 def export(world, worker):
@@ -57,12 +56,13 @@ def play(world, store, way):
     os.environ.update(AWS_ACCESS_KEY_ID=KEY, AWS_SECRET_ACCESS_KEY=SECRET,
                       AWS_ENDPOINT_URL=f"http://127.0.0.1:{way.port}")
     push(world)
-    coordinator = world.coordinator(1)
+    coordinator = world.coordinator(1, **{"data.units": UNITS + "/units.json"})
     coordinator.start().listening()
     server = world.server(0, coordinator)
     server.start().listening()
     worker = world.worker("asia", coordinator,
-                          **{"data.dir": UNITS, "trainer.tokens_per_s": 4000})
+                          **{"data.units": UNITS + "/units.json", "data.dir": UNITS,
+                             "trainer.tokens_per_s": 4000})
     worker.start()
     until("it trains out of the store", lambda: server.shards()
           and server.shards()[0]["version"] > 3 and worker.status()["loader"]["fetched"] > 0)
@@ -71,7 +71,10 @@ def play(world, store, way):
     check(worker.says("do not reach this worker: loader: unit", UNITS), worker.tail())
     check(worker.alive() and server.alive(), "nothing ends")
     worker.must_stop()  # though the store is away
+    worker.start()
+    until("it starts without the store", lambda: worker.says("units.copy"))
     store.start()
+    worker.must_stop()
     worker.settings["trainer.tokens_per_s"] = 40000
     worker.start()
     worker.must_end()

@@ -124,6 +124,8 @@ static void settings_that_would_do_nothing(void **state)
         {{"data.dir=s3://bucket/units", "data.cache_bytes=20GiB"}, NULL},
         {{"data.dir=s3://bucket/units/"}, "data.dir: s3://bucket/units/: want s3://BUCKET/PREFIX"},
         {{"data.dir=s3://bucket/units", "privacy.budget=b"}, "records stay in a folder of its own"},
+        {{"data.units=s3://bucket/units/units.json", "privacy.budget=b"}, "data.units is in a"},
+        {{"data.units=s3://bucket/units/units.json"}, NULL},
         {{"data.dir=s3://bucket/units", "eval.every_tokens=4096"}, "read from a folder"},
         {{"trainer.noise_threshold=2", "trainer.batch=1"}, "a step is one sequence"},
         {{"trainer.noise_threshold=2", "trainer.batch=1", "trainer.accumulate=2"}, NULL},

@@ -218,6 +218,46 @@ static void a_unit_takes_no_memory_of_the_programs_own(void **state)
     }
 }
 
+static bool same_files(const char *a, const char *b)
+{
+    struct lh_buf x = read_file(a), y = read_file(b);
+    bool same = x.len && lh_span_equal(lh_buf_span(&x), lh_buf_span(&y));
+    lh_buf_free(&x);
+    lh_buf_free(&y);
+    return same;
+}
+
+static void a_manifest_in_a_store_is_fetched_and_its_copy_serves(void **state)
+{
+    (void)state;
+    char from[200], state_dir[100], found[LH_PATH_BYTES], copy[150];
+    struct lh_env *env;
+    assert_int_equal(lh_env_real_create(&env), LH_OK);
+    struct lh_units u = write_units(4);
+    lh_units_free(&u);
+    snprintf(state_dir, sizeof state_dir, "%s/state", dir);
+    snprintf(copy, sizeof copy, "%s/units.json", state_dir);
+    assert_int_equal(mkdir(state_dir, 0700), 0);
+    assert_int_equal(lh_units_find(env, NULL, path, state_dir, found), LH_OK);
+    assert_string_equal(found, path); // a file stays where it is
+    snprintf(from, sizeof from, "file://%s/none.json", dir);
+    assert_int_equal(lh_units_find(env, NULL, from, state_dir, found), LH_ERR_NOT_FOUND);
+    snprintf(from, sizeof from, "file://%s/units.json", dir);
+    assert_int_equal(lh_units_find(env, NULL, from, state_dir, found), LH_OK);
+    assert_string_equal(found, copy);
+    assert_true(same_files(path, copy));
+    u = write_units(5); // another one in the store counts at the next start
+    lh_units_free(&u);
+    assert_false(same_files(path, copy));
+    assert_int_equal(lh_units_find(env, NULL, from, state_dir, found), LH_OK);
+    assert_true(same_files(path, copy));
+    assert_int_equal(unlink(path), 0);
+    assert_int_equal(lh_units_find(env, NULL, from, state_dir, found), LH_OK);
+    assert_string_equal(found, copy);
+    assert_int_equal(lh_units_find(env, NULL, "s3://bucket/a b", dir, found), LH_ERR_CONFIG);
+    lh_env_real_destroy(env);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -226,6 +266,7 @@ int main(void)
         TEST(a_damaged_one_is_made_anew),
         TEST(a_place_that_takes_none_stops_nobody),
         TEST(a_bad_manifest_is_refused_and_leaves_no_index),
+        TEST(a_manifest_in_a_store_is_fetched_and_its_copy_serves),
         TEST(a_unit_takes_no_memory_of_the_programs_own),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

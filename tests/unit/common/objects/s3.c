@@ -107,7 +107,7 @@ static lh_err range(struct rig *r, uint64_t at, size_t n, const char *want)
     return LH_OK;
 }
 
-static const char *its_endpoint; // what the variables below name
+static const char *its_endpoint; // the variables below name it
 
 static const char *web_identity(const char *name)
 {

@@ -32,7 +32,7 @@ struct rig {
     struct lh_web_identity web;
 };
 
-static struct rig *its; // what the variables below name
+static struct rig *its; // the variables below name its files
 
 static const char *variable(const char *name)
 {
