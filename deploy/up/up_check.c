@@ -372,7 +372,8 @@ void dp_check_worker(struct dp_check *c, const char *file, const struct wk_setti
     bool runs = check_running(c, s->node.dir, loops);
     if (!runs) check_disk(c, s->node.dir, 6 * values);
     if (!runs) check_memory(c, 8 * values, loops);
-    char path[LH_PATH_BYTES]; // of units in a store the copy, which is there after a start
+    // A manifest in a store has a copy in the node's directory after the first start.
+    char path[LH_PATH_BYTES];
     bool stored = lh_objects_is(s->node.data.units);
     lh_err err = lh_path(path, sizeof path, stored ? s->node.dir : "", "%s",
                          stored ? "units.json" : s->node.data.units);

@@ -50,7 +50,7 @@ FOLDERS = {
     "common/net": _BYTES,
     "common/net/grpc": (*_BYTES, "common/net"),
     "common/net/mem": (*_BYTES, "common/net"),
-    "common/app": (*_BYTES, "common/net", "common/net/grpc", "common/net/mem"),
+    "common/app": (*_BYTES, "common/objects", "common/net", "common/net/grpc", "common/net/mem"),
     # no files, no threads, no keys; those who have them stand above
     # liblonghaul.so is linked by programs of other people: the channel's layout, and libc
     "worker/client": ("worker/external",),
