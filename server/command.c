@@ -36,8 +36,8 @@ lh_err ps_command_parse(const char *text, struct ps_command *out)
         return lh_fail(LH_ERR_CONFIG, "the command is longer than %zu bytes", sizeof out->text - 1);
     if (text[odd])
         return lh_fail(LH_ERR_CONFIG,
-                       "%c means something to a shell alone, and none reads this: blanks separate "
-                       "words, and all else belongs into a script",
+                       "%c is special in a shell, but no shell runs this: blanks separate words; "
+                       "put anything else into a script",
                        text[odd]);
     memcpy(out->text, text, len);
     for (char *at = out->text + strspn(out->text, BLANKS); *at; at += strspn(at, BLANKS)) {

@@ -86,8 +86,8 @@ static void on_silence(void *arg)
     struct ps_giving_unit *g = arg;
     g->silent_timer = 0;
     lh_log_peer(g->server->conf.log, LH_WARN, "unit.silent",
-                "worker %s of %s has read nothing of unit %" PRIu64 " for %d s; its call is ended, "
-                "and it may ask again",
+                "worker %s of %s has read nothing of unit %" PRIu64
+                " for %d s; its call is ended, and the worker may ask again",
                 g->peer.name, g->peer.region, g->unit ? g->unit->id : 0, LH_JOIN_SILENT_MS / 1000);
     g->ended = true;
     lh_call_cancel(g->call);
@@ -213,7 +213,8 @@ static lh_err check_residency(struct ps_server *s, const struct lh_peer *peer,
                               const struct lh_unit *u)
 {
     if (strcmp(u->home, s->conf.self.region) != 0)
-        return lh_fail(LH_ERR_DENIED, "unit %" PRIu64 " is of region %s, this server gives %s's",
+        return lh_fail(LH_ERR_DENIED,
+                       "unit %" PRIu64 " belongs to region %s, this server gives units of %s",
                        u->id, u->home, s->conf.self.region);
     bool goes = u->may_leave || strcmp(peer->region, u->home) == 0;
     if (goes || LH_BUG("unit_leaves")) return LH_OK;
@@ -229,7 +230,7 @@ static lh_err check(struct ps_giving_unit *g, const struct lh_unit_request *m)
     struct ps_server *s = g->server;
     const struct lh_units *units = s->conf.units;
     if (!lh_span_equal(m->job, lh_span(s->conf.job, LH_JOB_BYTES)))
-        return lh_fail(LH_ERR_DENIED, "a unit is asked for by another run's worker");
+        return lh_fail(LH_ERR_DENIED, "the unit is requested by a worker of another run");
     if (!lh_span_equal(m->units, lh_span(units->hash.b, LH_HASH_BYTES)))
         return lh_fail(LH_ERR_MANIFEST, "the worker has another manifest of the data than this "
                                         "server's data.units: give both the same");
@@ -241,12 +242,12 @@ static lh_err check(struct ps_giving_unit *g, const struct lh_unit_request *m)
     uint64_t bytes = u->tokens * units->token_bytes;
     if (bytes > LH_TRAVEL_BYTES_MAX)
         return lh_fail(LH_ERR_TOO_LARGE,
-                       "unit %" PRIu64 " has %" PRIu64 " bytes, at most %d "
-                       "travel: prepare the data with smaller units",
+                       "unit %" PRIu64 " has %" PRIu64
+                       " bytes, at most %d can be sent: prepare the data with smaller units",
                        u->id, bytes, LH_TRAVEL_BYTES_MAX);
     uint64_t memory = 2 * bytes + bytes / 128 + 4096; // the tokens and their lz4 frame
     if (s->give.bytes && s->give.bytes + memory > PS_GIVE_BYTES_MAX)
-        return lh_fail(LH_ERR_BUSY, "other units are under way; try again");
+        return lh_fail(LH_ERR_BUSY, "other units are being sent; try again");
     g->unit = u;
     g->bytes = bytes;
     g->memory = memory;
@@ -327,7 +328,7 @@ lh_err ps_give_accept(struct ps_server *server, struct lh_call *call, const stru
     if (!ps_gives(server))
         return lh_fail(LH_ERR_UNSUPPORTED, "this server gives no units (data.dir)");
     if (give->calls >= PS_GIVES_MAX || calls_of(server, peer) >= PS_GIVES_OF_A_PEER)
-        return lh_fail(LH_ERR_BUSY, "%u units are under way; try again", give->calls);
+        return lh_fail(LH_ERR_BUSY, "%u units are being sent; try again", give->calls);
     struct ps_giving_unit *g = calloc(1, sizeof *g);
     if (!g) return LH_ERR_NO_MEMORY;
     *g = (struct ps_giving_unit){.server = server,

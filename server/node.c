@@ -57,8 +57,8 @@ static LH_MUST lh_err check_weights(const struct ps_node *n, uint64_t bytes)
     const struct lh_manifest *m = &n->program->manifest;
     if (bytes == m->values * sizeof(float)) return LH_OK;
     return lh_fail(LH_ERR_CONFIG,
-                   "model.weights: %s has %llu bytes; the manifest's %llu parameters are %llu in "
-                   "fp32: is it another model's?",
+                   "model.weights: %s has %llu bytes, but the manifest's %llu parameters need %llu "
+                   "in fp32: is it another model's?",
                    n->settings->model.weights, (unsigned long long)bytes,
                    (unsigned long long)m->values, (unsigned long long)(m->values * sizeof(float)));
 }
@@ -75,7 +75,7 @@ static LH_MUST lh_err check_finite(const struct ps_node *n, uint64_t first, uint
     while (t + 1 < m->tensors && m->tensor[t + 1].offset <= first + i) t++;
     return lh_fail(LH_ERR_CONFIG,
                    "model.weights: %s: value %llu of %s is not finite (NaN or infinite): no run "
-                   "can train it; write the file anew from a model whose values are finite",
+                   "can train it; write the file again from a model with finite values",
                    n->settings->model.weights,
                    (unsigned long long)(first + i - m->tensor[t].offset), m->tensor[t].name);
 }
@@ -89,7 +89,7 @@ static lh_err initial(void *arg, uint64_t first, uint64_t count, float *out)
     size_t got = 0, want = (size_t)count * sizeof *out;
     lh_err err = files->open(n->program->env, n->settings->model.weights, LH_OPEN_READ, &file);
     if (err == LH_ERR_NOT_FOUND)
-        return lh_fail(err, "model.weights: %s is not there", n->settings->model.weights);
+        return lh_fail(err, "model.weights: %s does not exist", n->settings->model.weights);
     if (err) return err;
     err = files->size(file, &bytes);
     if (!err) err = check_weights(n, bytes);
@@ -119,7 +119,8 @@ static LH_MUST lh_err load_given(struct ps_node *n)
     for (uint64_t u = 0; u < n->given_units.count; u++)
         own += strcmp(n->given_units.unit[u].home, n->program->peer.region) == 0;
     lh_logf(n->program->log, own ? LH_INFO : LH_WARN, "units.given",
-            "%llu of %llu units of %s are of region %s: workers without their files get them here",
+            "%llu of %llu units of %s belong to region %s: workers without their files get them "
+            "from this server",
             (unsigned long long)own, (unsigned long long)n->given_units.count, path,
             n->program->peer.region);
     return LH_OK;
@@ -135,7 +136,7 @@ static LH_MUST lh_err load_signers(struct ps_node *n)
         LH_TRY(lh_signer_load(s->checkpoint.sign_key, &n->signer));
     else
         lh_logf(n->program->log, LH_INFO, "checkpoint.unsigned",
-                "checkpoint.sign_key names no key: checkpoints are not signed");
+                "checkpoint.sign_key is not set: checkpoints are not signed");
     if (!s->checkpoint.signers[0]) return LH_OK;
     lh_err err = lh_trusted_load(s->checkpoint.signers, &n->trusted);
     if (err) return lh_fail(err, "checkpoint.signers: %s", lh_err_text(err));
@@ -297,8 +298,8 @@ static LH_MUST lh_err check_address(const struct ps_settings *s)
     bool every = !strncmp(s->listen, "0.0.0.0:", 8) || !strncmp(s->listen, "[::]:", 5);
     if (!every || s->advertise[0] || !ps_is_shard(s)) return LH_OK;
     return lh_fail(LH_ERR_CONFIG,
-                   "advertise is missing: listen is %s, every address of this host, and workers "
-                   "need one that they can dial",
+                   "advertise is missing: listen is %s, every address of this host, but workers "
+                   "need one address to connect to",
                    s->listen);
 }
 

@@ -27,7 +27,7 @@ lh_err ps_peers_check(const struct ps_shard *s, const struct lh_peer *peer)
     for (uint32_t i = 0; i < s->peers.count; i++)
         if (s->peers.id[i] == id) return LH_OK;
     return lh_fail(LH_ERR_BUSY,
-                   "shard %u: the coordinator names no standby %s of %s. If it should stand by, an "
-                   "operator says so: longhaul adopt %s/%s --shards %u",
+                   "shard %u: the coordinator names no standby %s of %s. To let it stand by: "
+                   "longhaul adopt %s/%s --shards %u",
                    s->id, peer->name, peer->region, peer->region, peer->name, s->id);
 }

@@ -45,7 +45,7 @@ static LH_MUST lh_err check_given(const struct ps_settings *s)
         return missing("sigma", "`longhaul privacy plan` finds the one for an epsilon");
     if (!(s->privacy.clip > 0)) return missing("clip", "it bounds what one record can change");
     if (!(s->privacy.epsilon > 0)) return missing("epsilon", "it is what the run may cost");
-    if (!(s->privacy.delta > 0)) return missing("delta", "take less than 1 over the records");
+    if (!(s->privacy.delta > 0)) return missing("delta", "use less than 1 / records");
     if (!s->privacy.steps) return missing("steps", "it is how many the budget is for");
     return LH_OK;
 }
@@ -62,14 +62,14 @@ static LH_MUST lh_err check_sampling(const struct ps_settings *s)
 {
     if (s->privacy.level == LH_PRIVACY_REGION && s->privacy.rate < 1)
         return lh_fail(LH_ERR_CONFIG,
-                       "privacy.rate: %g claims that a step draws records in secret, and at region "
-                       "level each push holds the whole region: set 1",
+                       "privacy.rate: %g means that a step draws records in secret, but at region "
+                       "level each push has the whole region: set 1",
                        s->privacy.rate);
     if (s->privacy.delta < 1e-9)
-        return lh_fail(LH_ERR_CONFIG,
-                       "privacy.delta: %g is below what the noise's sampler is exact to; set 1e-9 "
-                       "or more",
-                       s->privacy.delta);
+        return lh_fail(
+            LH_ERR_CONFIG,
+            "privacy.delta: %g is below the precision of the noise's sampler; set 1e-9 or more",
+            s->privacy.delta);
     return LH_OK;
 }
 
@@ -94,22 +94,21 @@ static LH_MUST lh_err check_cadence(const struct ps_settings *s)
     static const char *const cadence[] = {
         [PS_CADENCE_SPEED] = "speed", [PS_CADENCE_LINK] = "link", [PS_CADENCE_STAGED] = "staged"};
     if (s->coordinator.cadence != PS_CADENCE_FIXED)
-        return lh_fail(LH_ERR_CONFIG,
-                       "coordinator.cadence: %s makes rounds as long as measurements of a region "
-                       "ask for, and a private region tells none: set fixed, and "
-                       "name slow regions in coordinator.h_base",
-                       cadence[s->coordinator.cadence]);
+        return lh_fail(
+            LH_ERR_CONFIG,
+            "coordinator.cadence: %s sets rounds by a region's measurements, but a private region "
+            "reports none: set fixed, and name slow regions in coordinator.h_base",
+            cadence[s->coordinator.cadence]);
     if (s->update.mode == LH_MODE_BSP)
-        return lh_fail(LH_ERR_CONFIG, "update.mode: bsp has rounds that wait for each region's "
-                                      "pushes, and a private region waits for its stable point: "
-                                      "set async");
+        return lh_fail(LH_ERR_CONFIG, "update.mode: in bsp rounds wait for each region's pushes, "
+                                      "but a private region waits for its stable point: set async");
     if (!s->coordinator.step_tokens)
         return lh_fail(LH_ERR_CONFIG,
                        "coordinator.step_tokens is missing: a private region's pushes always claim "
                        "that many tokens a step");
     if (s->update.weighting == LH_WEIGHT_TOKENS)
         return lh_fail(LH_ERR_CONFIG, "update.weighting: tokens weighs pushes by trained tokens, "
-                                      "which a private region does not reveal: set equal");
+                                      "but a private region does not reveal these: set equal");
     return LH_OK;
 }
 

@@ -41,11 +41,10 @@ static void take_plan(struct ps_server *s, struct lh_span bytes)
         struct ps_shard *shard = s->shard[i];
         if (plan->number <= shard->head->plan.number) continue;
         if (must_start_anew(shard, plan)) {
-            err =
-                lh_fail(LH_ERR_FENCED,
-                        "the run goes on, and shard %u, whose log lost its tail at the run's end, "
-                        "needs a new epoch: start this server again",
-                        shard->id);
+            err = lh_fail(LH_ERR_FENCED,
+                          "the run goes on, but the log of shard %u lost its tail at the run's "
+                          "end, so it needs a new epoch: start this server again",
+                          shard->id);
             ps_fatal(s, err);
             continue;
         }

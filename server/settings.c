@@ -123,7 +123,7 @@ static LH_MUST lh_err check_shards(const struct lh_ints *shards)
 {
     if (!shards->count)
         return lh_fail(LH_ERR_CONFIG,
-                       "shards is empty: a server of role shard, both or standby has some");
+                       "shards is empty: a server of role shard, both or standby needs some");
     for (uint32_t i = 0; i < shards->count; i++)
         for (uint32_t j = 0; j < i; j++)
             if (shards->value[i] == shards->value[j])
@@ -172,7 +172,7 @@ static LH_MUST lh_err check_hook(const struct ps_settings *s)
     bool told = command.words || s->coordinator.hook_url[0];
     if (told || !s->coordinator.hook_secret[0]) return LH_OK;
     return lh_fail(LH_ERR_CONFIG, "coordinator.hook_secret needs coordinator.hook_command or "
-                                  "hook_url: it signs what these get");
+                                  "hook_url: it signs the calls of these");
 }
 
 static LH_MUST lh_err check_links(const struct ps_settings *s)
@@ -181,9 +181,9 @@ static LH_MUST lh_err check_links(const struct ps_settings *s)
     LH_TRY(ps_terms_parse(s->coordinator.links, &terms));
     bool finish = s->coordinator.balance == PS_RULE_FINISH;
     if (terms.terms && s->coordinator.balance == PS_RULE_LEVEL)
-        return lh_fail(LH_ERR_CONFIG,
-                       "coordinator.links needs coordinator.balance: finish or weighted; level "
-                       "does not reckon with links");
+        return lh_fail(
+            LH_ERR_CONFIG,
+            "coordinator.links needs coordinator.balance: finish or weighted; level ignores links");
     if (!finish && s->coordinator.affinity > 0)
         return lh_fail(LH_ERR_CONFIG, "coordinator.affinity needs coordinator.balance: finish");
     return LH_OK;
@@ -196,8 +196,9 @@ static LH_MUST lh_err check_coordinator_store(const struct ps_settings *s)
     lh_err err = ps_etcd_parse(s->coordinator.store, &place);
     if (err) return lh_fail(err, "coordinator.store: %s", lh_err_text(err));
     if (s->role == PS_ROLE_COORDINATOR) return LH_OK;
-    return lh_fail(LH_ERR_CONFIG, "coordinator.store needs role: coordinator; a server of shards "
-                                  "in the same process would end with it");
+    return lh_fail(LH_ERR_CONFIG,
+                   "coordinator.store needs role: coordinator; otherwise the server of shards in "
+                   "the same process would end together with the coordinator");
 }
 
 static LH_MUST lh_err check_coordinator(const struct ps_settings *s)

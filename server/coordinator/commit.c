@@ -233,8 +233,8 @@ static void met_full_disk(struct ps_coordinator *c)
     }
     if (!m->full)
         lh_logf(c->conf.log, LH_ERROR, "store.disk_full",
-                "%s; joins, leases and owners wait, and go on when there is room: free some in %s",
-                m->text, c->conf.dir);
+                "%s; joins, leases and owners wait until there is space: free some in %s", m->text,
+                c->conf.dir);
     m->full = true;
     m->timer = lh_after(c->conf.env, FULL_PAUSE, on_timer, c);
     turn_away(c, LH_ERR_BUSY, "the coordinator's disk is full");
@@ -258,7 +258,7 @@ static void done(void *arg)
         return;
     }
     if (m->full && m->stores)
-        lh_logf(c->conf.log, LH_INFO, "store.room", "the disk has room again");
+        lh_logf(c->conf.log, LH_INFO, "store.room", "the disk has space again");
     m->full &= !m->stores;
     release(c);
     run(c);
@@ -323,10 +323,9 @@ lh_err ps_co_bad_row(const struct ps_coordinator *c, const char *key, const char
 {
     return lh_fail(
         LH_ERR_CORRUPT,
-        "%s/store: row %s %s. The file is whole: start the version and the settings that "
-        "wrote it, or restore the file from a copy, of any age (an old copy may call a "
-        "standby in sync that no longer was: let the servers that have the shards "
-        "report before one that stands by is started)",
+        "%s/store: row %s %s. The file is intact: use the version and the settings that wrote it, "
+        "or restore the file from a copy of any age (an old copy may wrongly name a standby as in "
+        "sync: let the servers that own the shards report before you start one that stands by)",
         c->conf.dir, key, why);
 }
 
@@ -444,7 +443,7 @@ void ps_co_answer(struct ps_coordinator *c, struct lh_request *rq, const struct 
     }
     struct said *w = too_many(c) ? NULL : calloc(1, sizeof *w + 1);
     if (!w) {
-        lh_reply_error(rq, LH_ERR_BUSY, "too many wait for the coordinator's disk");
+        lh_reply_error(rq, LH_ERR_BUSY, "too many calls wait for the coordinator's disk");
         return;
     }
     w->rq = rq;

@@ -266,10 +266,10 @@ static LH_MUST lh_err refuse_expelled(struct ps_coordinator *c, const struct lh_
 {
     lh_log_peer(c->conf.log, LH_WARN, "expelled.refused", "%s %s of %s", lh_role_name(peer->role),
                 peer->name, peer->region);
-    return lh_fail(LH_ERR_EXPELLED,
-                   "%s %s of %s was expelled from this run; its operators can undo that (longhaul "
-                   "admit)",
-                   lh_role_name(peer->role), peer->name, peer->region);
+    return lh_fail(
+        LH_ERR_EXPELLED,
+        "%s %s of %s was expelled from this run; an operator can undo that (longhaul admit)",
+        lh_role_name(peer->role), peer->name, peer->region);
 }
 
 lh_err ps_coordinator_on_call(void *self, struct lh_call *call, enum lh_rpc rpc,

@@ -132,8 +132,8 @@ static LH_MUST lh_err drain_run(struct ps_coordinator *c, bool end, bool undo)
     if (undo && c->plan.phase >= LH_PHASE_CLOSE)
         return lh_fail(LH_ERR_INVALID, "too late: the run is %s", lh_phase_name(c->plan.phase));
     if (end && c->plan.phase == LH_PHASE_WAIT)
-        return lh_fail(LH_ERR_INVALID, "the run still waits for its workers and shards: there is "
-                                       "nothing to end; stop its processes instead");
+        return lh_fail(LH_ERR_INVALID, "the run still waits for its workers and shards, so there "
+                                       "is nothing to end: stop its processes instead");
     bool ending = !undo && (end || c->ending);
     LH_TRY(mark(c, "drain/run", ending, undo));
     c->draining = !undo;
@@ -151,7 +151,7 @@ static LH_MUST lh_err drain_region(struct ps_coordinator *c, const char *region,
     if (!known && !drained)
         return lh_fail(LH_ERR_NOT_FOUND, "no worker of a region %.64s in this run", region);
     if (!drained && !undo && index == PS_DRAINED_REGIONS_MAX)
-        return lh_fail(LH_ERR_TOO_LARGE, "%d regions are drained, and more are not kept apart",
+        return lh_fail(LH_ERR_TOO_LARGE, "%d regions are drained, which is the maximum",
                        PS_DRAINED_REGIONS_MAX);
     snprintf(key, sizeof key, "drain/region/%s", region);
     LH_TRY(mark(c, key, 0, undo));
@@ -166,7 +166,7 @@ static LH_MUST lh_err drain_worker(struct ps_coordinator *c, struct ps_co_worker
 {
     char key[32];
     if (undo && !w->asked && ps_co_leaving(c, w))
-        return lh_fail(LH_ERR_INVALID, "%s drains with its region %s: undo that", w->name,
+        return lh_fail(LH_ERR_INVALID, "%s drains because its region %s does: undo that", w->name,
                        w->region);
     worker_key(key, w);
     LH_TRY(mark(c, key, 0, undo));
@@ -180,7 +180,7 @@ lh_err ps_co_drain(struct ps_coordinator *c, const struct lh_drain_request *m,
     const char *region = m->region, *name = m->worker;
     *worker = NULL;
     if (m->end && (region[0] || name[0] || m->undo))
-        return lh_fail(LH_ERR_INVALID, "only a whole run can end");
+        return lh_fail(LH_ERR_INVALID, "only a whole run can be ended");
     if (name[0]) {
         LH_TRY(find_worker(c, region, name, worker));
         LH_TRY(drain_worker(c, *worker, m->undo));
@@ -212,7 +212,7 @@ void ps_co_on_drain(void *self, struct lh_request *rq, const void *request)
         out.workers += concerned && w->live;
         w->drained &= ps_co_draining(c, w); // until it reports that anew
     }
-    ps_co_say(c, LH_INFO, "run.drain", "%s%s %s%s%s asked by %s: %u live workers",
+    ps_co_say(c, LH_INFO, "run.drain", "%s%s %s%s%s requested by %s: %u live workers",
               m->undo ? "undo " : "", m->end ? "end" : "drain", worker ? worker->name : "",
               worker && m->region[0] ? " of " : "",
               m->region[0] ? m->region : (worker ? "" : "the run"), lh_request_peer(rq)->name,
@@ -227,7 +227,7 @@ static LH_MUST lh_err retire(struct ps_coordinator *c, struct lh_request *rq,
 {
     *changed = false;
     LH_TRY(ps_co_who(c, lh_request_peer(rq), m, e));
-    if (e->server) return lh_fail(LH_ERR_INVALID, "names of servers are not retired");
+    if (e->server) return lh_fail(LH_ERR_INVALID, "only workers' names can be retired");
     return ps_co_retire(c, e->id, changed);
 }
 
@@ -248,7 +248,7 @@ void ps_co_on_expel(void *self, struct lh_request *rq, const void *request)
                 e.name,
                 err       ? lh_err_text(err)
                 : changed ? "taken"
-                          : "it was so before");
+                          : "no change: it was so already");
     if (err) {
         ps_co_refuse(c, rq, err);
         return;
@@ -258,7 +258,8 @@ void ps_co_on_expel(void *self, struct lh_request *rq, const void *request)
               : undo    ? "run.admit"
                         : "run.expel",
               "%s %s of %s (%016" PRIx64 "): %s by %s%s", e.server ? "server" : "worker", e.name,
-              e.region, e.id, what, lh_request_peer(rq)->name, changed ? "" : "; it was so before");
+              e.region, e.id, what, lh_request_peer(rq)->name,
+              changed ? "" : "; no change: it was so already");
     struct lh_expel_reply out = {e.id, e.region, changed};
     ps_co_answer(c, rq, LH_MESSAGE(expel_reply, &out));
     ps_co_tick(c);
@@ -276,7 +277,7 @@ void ps_co_on_pause(void *self, struct lh_request *rq, const void *request)
                 m->why,
                 err       ? lh_err_text(err)
                 : changed ? "taken"
-                          : "it was so before");
+                          : "no change: it was so already");
     if (err) {
         ps_co_refuse(c, rq, err);
         return;

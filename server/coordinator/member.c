@@ -115,8 +115,8 @@ static lh_err check_units(const struct ps_coordinator *c, const char *region,
     if (lh_span_equal(m->units, lh_span(c->conf.units->hash.b, LH_HASH_BYTES))) return LH_OK;
     if (!m->units.len)
         return lh_fail(LH_ERR_CONFIG,
-                       "the worker is private (privacy.budget), and this run's coordinator.data "
-                       "does not say so of region %s",
+                       "the worker is private (privacy.budget), but this run's coordinator.data "
+                       "does not mark region %s as private",
                        region);
     return lh_fail(LH_ERR_CONFIG, "the worker has another manifest of data units; give every "
                                   "region the same data.units file");
@@ -158,9 +158,8 @@ static LH_MUST lh_err check_retired(const struct ps_coordinator *c, uint64_t id,
     if (ps_co_is_retiring(c, id))
         return lh_fail(LH_ERR_BUSY, "this name is being retired; join again in a moment");
     if (!has || has > c->retired_up_to) return LH_OK;
-    return lh_fail(LH_ERR_FENCED,
-                   "this name was retired (longhaul retire), and nothing of this directory counts "
-                   "any more: start the worker on an empty one");
+    return lh_fail(LH_ERR_FENCED, "this name was retired (longhaul retire), and this directory is "
+                                  "void: start the worker on an empty one");
 }
 
 // Sets *taken if the join was granted nothing because another number is in force.
@@ -173,8 +172,8 @@ static lh_err join(struct ps_coordinator *c, const struct lh_peer *peer,
     bool unknown = i == c->workers;
     if (i == LH_WORKERS_MAX)
         return lh_fail(LH_ERR_TOO_LARGE,
-                       "the run has %d workers' names already: retire those that are gone for "
-                       "good (longhaul retire REGION/NAME)",
+                       "the run has %d workers' names already: retire those that will not come "
+                       "back (longhaul retire REGION/NAME)",
                        LH_WORKERS_MAX);
     LH_TRY(check_retired(c, id, unknown ? has : 0));
     struct ps_co_worker *w = &c->worker[i];
@@ -200,8 +199,7 @@ static lh_err join(struct ps_coordinator *c, const struct lh_peer *peer,
         LH_TRY(ps_co_free_leases(c, i));
     } else if (has > w->granted && has > GRANTED_BELIEVED) {
         return lh_fail(LH_ERR_FENCED,
-                       "incarnation %u was granted to nobody: remove the directory to join anew",
-                       has);
+                       "incarnation %u was never granted: remove the directory to join anew", has);
     } else if (has > w->granted) {
         w->granted = has; // The store was lost or is an older copy. The number never falls.
     } else if (has < w->granted) {
@@ -372,7 +370,7 @@ static LH_MUST lh_err check_data(const struct ps_coordinator *c, const struct ps
                        w->name, w->region);
     if (m->want && own && !ends)
         return lh_fail(LH_ERR_CONFIG,
-                       "%.64s of %.64s asks for units, and workers there have data of their own "
+                       "%.64s of %.64s asks for units, but workers there have data of their own "
                        "(coordinator.data): give its loop data, or set leased for this region",
                        w->name, w->region);
     return LH_OK;

@@ -42,14 +42,15 @@ static LH_MUST lh_err check_privacy(const struct ps_coordinator *c, const struct
     const struct lh_privacy *now = &c->conf.plan.privacy;
     if (lh_privacy_equal(&stored->privacy, now)) return LH_OK;
     if (!stored->privacy.level)
-        return lh_fail(LH_ERR_CONFIG,
-                       "privacy.level: %s, and this run began without privacy: what "
-                       "it pushed is in no budget; begin another run, with another "
-                       "name and new directories",
-                       lh_privacy_level_name(now->level));
-    return lh_fail(LH_ERR_CONFIG, "privacy.*, coordinator.h_base: the terms of privacy are fixed "
-                                  "for a run, and these are not those it began with; set the old "
-                                  "ones, or begin another run");
+        return lh_fail(
+            LH_ERR_CONFIG,
+            "privacy.level: %s, but this run began without privacy, and no budget has its earlier "
+            "pushes: begin another run, with another name and new directories",
+            lh_privacy_level_name(now->level));
+    return lh_fail(
+        LH_ERR_CONFIG,
+        "privacy.*, coordinator.h_base: the terms of privacy are fixed for a run, but these differ "
+        "from those at its beginning: set the old ones, or begin another run");
 }
 
 lh_err ps_co_load_plan(struct ps_coordinator *c)

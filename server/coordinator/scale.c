@@ -121,7 +121,7 @@ static void call_done(void *arg)
     memcpy(r->says, s->end.says, sizeof r->says);
     lh_logf(c->conf.log, s->end.ok ? LH_INFO : LH_WARN,
             s->end.ok ? "scale.answered" : "scale.failed",
-            "%s: %s; called again in %.0f s unless as many are here",
+            "%s: %s; called again in %.0f s unless enough workers have joined",
             r->region[0] ? r->region : "all regions", r->says, (double)pause / LH_SECOND);
 }
 

@@ -175,12 +175,11 @@ static lh_err make_stable(struct ps_coordinator *c, uint32_t shard, const struct
     s->stable_digest = several ? p->digest : (struct lh_hash){{0}};
     s->lone_ns = 0;
     if (single && !s->single)
-        ps_co_say(
-            c, LH_WARN, "stable.single",
-            "shard %u: version %" PRIu64 " is stable by a copy of one region alone, for no "
-            "other one that lives has proved a copy (its workers make one every few versions, "
-            "and their disks): with that region's disk it would be lost",
-            shard, p->at.version);
+        ps_co_say(c, LH_WARN, "stable.single",
+                  "shard %u: version %" PRIu64
+                  " is stable by a copy in one region only, because no other live region has "
+                  "proved a copy: if that region's disk is lost, so is this version",
+                  shard, p->at.version);
     s->single = single;
     return ps_co_store_point(c, shard);
 }
@@ -238,7 +237,8 @@ static lh_err take_possession(struct ps_coordinator *c, struct ps_co_worker *w,
                  lh_hash_equal(&m->challenge, &claim->challenge);
     if (!asked || is_proved(claim, &p.at)) return LH_OK;
     if (!lh_hash_equal(&m->answer, &claim->answer)) {
-        refuse(c, w, m->shard, &p.at, "is not what the server had: it does not hold that state");
+        refuse(c, w, m->shard, &p.at,
+               "differs from the server's state: the worker does not hold that state");
         claim->vouched = (struct lh_point){0};
         return LH_OK;
     }
@@ -343,7 +343,7 @@ lh_err ps_co_take_answers(struct ps_coordinator *c, uint32_t shard, const struct
         const struct lh_point p = claim->asked;
         claim->asked = (struct lh_point){0};
         if (is_foreign(&p, r))
-            refuse(c, &c->worker[i], shard, &p, "is of another history than the server's");
+            refuse(c, &c->worker[i], shard, &p, "belongs to another history than the server's");
         else
             take_vouched(claim, &p, r);
     }

@@ -396,7 +396,7 @@ lh_err ps_coordinator_durable_status(struct ps_coordinator *c, struct lh_buf *ou
         LH_TRY(status_of(c, to));
     }
     if (to == &m->made) m->made_change = ps_store_changed(c->store);
-    if (!m->durable.len) return lh_fail(LH_ERR_BUSY, "the disk has nothing yet");
+    if (!m->durable.len) return lh_fail(LH_ERR_BUSY, "the disk has no status yet");
     lh_put(out, m->durable.data, m->durable.len);
     if (!lh_buf_err(out)) tell_commit_age(c, out);
     return lh_buf_err(out);

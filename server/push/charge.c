@@ -16,8 +16,8 @@ static lh_err check_total(const struct lh_ledger *l, const struct lh_frame *f)
                        (unsigned long long)f->charged, (unsigned long long)p->steps);
     if (f->charged >= before && f->charged - before >= cost) return LH_OK;
     return lh_fail(LH_ERR_BUDGET,
-                   "it costs %llu steps and says that %llu are charged in all, after %llu: two "
-                   "workers have one record set, or its budget's file is an older copy",
+                   "it costs %llu steps and states a total of %llu, after %llu: two workers use "
+                   "one set of records, or its budget's file is an older copy",
                    (unsigned long long)cost, (unsigned long long)f->charged,
                    (unsigned long long)before);
 }
@@ -30,7 +30,7 @@ lh_err ps_charge_check(const struct lh_ledger *l, const struct lh_frame *f)
         if (private)
             return lh_fail(LH_ERR_BUDGET, "its worker is private, and the plan has no terms");
         if (!f->charged) return LH_OK;
-        return lh_fail(LH_ERR_BUDGET, "it charges a privacy budget, and its worker is not private");
+        return lh_fail(LH_ERR_BUDGET, "it charges a privacy budget, but its worker is not private");
     }
     return check_total(l, f);
 }

@@ -315,9 +315,8 @@ static void make_place(struct ps_server *server, const struct ps_shard *s)
         if (f->giving.of != of || f->cut || now - f->begun_ns < LH_JOIN_TURN_MS * LH_MS) continue;
         bool stuck = f->sending && now - f->sent_ns >= LH_JOIN_TURN_MS * LH_MS;
         if (f == slowest || stuck || left_ms(f, now) >= LH_JOIN_TURN_MS)
-            cut_off(
-                f,
-                "it reads its snapshot more slowly than others, and another reader waits for one");
+            cut_off(f, "it reads its snapshot more slowly than others, while another reader waits "
+                       "for one");
     }
 }
 
@@ -346,7 +345,7 @@ static lh_err check_point(struct ps_shard *s, const struct lh_point *from)
     if (err == LH_ERR_NOT_FOUND) return LH_OK; // its successor is in the log and carries its chain
     LH_TRY(err);
     if (from->version && !lh_hash_equal(&from->chain, &chain) && !LH_BUG("no_chain"))
-        return lh_fail(LH_ERR_NOT_FOUND, "version %llu is of another history; take a snapshot",
+        return lh_fail(LH_ERR_NOT_FOUND, "version %llu belongs to another history; take a snapshot",
                        (unsigned long long)from->version);
     return LH_OK;
 }
@@ -357,8 +356,8 @@ static void tell_ahead(const struct ps_follower *f, const struct ps_shard *s,
                        const struct lh_point *have)
 {
     lh_log_peer(f->server->conf.log, LH_WARN, "follow.ahead",
-                "%s of %s holds version %llu of shard %u in epoch %llu, where this log ends at "
-                "%llu: either that is made up, or %s is an older copy of its directory",
+                "%s of %s claims version %llu of shard %u in epoch %llu, but this log ends at "
+                "%llu: either the claim is false, or %s is an older copy of its directory",
                 f->peer.name, f->peer.region, (unsigned long long)have->version, s->id,
                 (unsigned long long)have->epoch, (unsigned long long)s->replica.ledger.version,
                 f->server->conf.dir);
@@ -590,10 +589,10 @@ lh_err ps_snapshot_accept(struct ps_server *server, struct lh_call *call,
     struct ps_follower *oldest;
     if (server->snapshots >= SNAPSHOTS_MAX) {
         make_place(server, NULL);
-        return lh_fail(LH_ERR_BUSY, "%d snapshots are under way; try again", SNAPSHOTS_MAX);
+        return lh_fail(LH_ERR_BUSY, "%d snapshots are being sent; try again", SNAPSHOTS_MAX);
     }
     if (streams_of(server, peer, true, &oldest) >= SNAPSHOTS_OF_A_PEER)
-        return lh_fail(LH_ERR_BUSY, "%d snapshots of this peer are under way; try again",
+        return lh_fail(LH_ERR_BUSY, "%d snapshots to this peer are being sent; try again",
                        SNAPSHOTS_OF_A_PEER);
     return accept(server, true, call, peer, ops, self);
 }

@@ -18,7 +18,7 @@ LH_STATIC_ASSERT((int)NUMBERS <= (int)LH_NUMBERS_MAX, "a key fits a file of numb
 static const struct lh_numbers KEY = {.magic = 0x4b47484c, // "LHGK"
                                       .version = 1,
                                       .count = NUMBERS,
-                                      .remedy = "remove it: the coordinator tells the key again",
+                                      .remedy = "remove it: the coordinator sends the key again",
                                       .secret = true};
 
 static lh_err key_path(const struct ps_shard *s, char out[LH_PATH_BYTES])
@@ -96,7 +96,8 @@ static lh_err check_claims(const struct ps_grants *g, const struct lh_ledger *l,
     for (uint32_t i = 0; i < f->claims; i++) {
         unsigned long long unit = f->claim[i];
         if (f->claim[i] % l->shards != l->shard)
-            return lh_fail(LH_ERR_GRANT, "it claims unit %llu, which is another shard's", unit);
+            return lh_fail(LH_ERR_GRANT, "it claims unit %llu, which belongs to another shard",
+                           unit);
         if (is_repeated(f, i)) return lh_fail(LH_ERR_GRANT, "it claims unit %llu twice", unit);
         if (!LH_BUG("claim_any") &&
             !lh_grant_valid(&g->key, f->job, f->claim[i], f->worker, &f->grant[i]))

@@ -49,7 +49,7 @@ static void warn_of_outlier(struct ps_server *s, const struct ps_item *i)
     if (n < LH_OUTLIERS_MAX) return;
     lh_logf(s->conf.log, LH_WARN, "worker.set_aside",
             "shard %u, worker %016llx: %u pushes in a row were far above other workers'. Its "
-            "pushes are refused from now on. If it is in order, let it back: longhaul admit",
+            "pushes are refused from now on. If the worker is sound, let it back: longhaul admit",
             i->shard->id, (unsigned long long)i->worker, n);
 }
 
@@ -58,8 +58,8 @@ static void warn_of_clipped(struct ps_server *s, const struct ps_item *i)
 {
     lh_log_peer_traced(
         s->conf.log, LH_WARN, i->trace, "push.clipped",
-        "shard %u, worker %016llx: %u pushes in a row were above update.norm_gate; each is "
-        "scaled down to it. An operator may leave the worker out: longhaul expel",
+        "shard %u, worker %016llx: %u pushes in a row were above update.norm_gate; each is scaled "
+        "down to it. An operator may expel the worker: longhaul expel",
         i->shard->id, (unsigned long long)i->worker, LH_OUTLIERS_MAX);
 }
 
@@ -122,13 +122,14 @@ static lh_err decide_fence(struct ps_server *s, struct ps_item *i)
         return LH_OK;                                             // an earlier hello raised it
     if (i->shard->head->plan.phase == LH_PHASE_END) return LH_OK; // END is the last record
     if (ps_shard_frozen(i->shard)) {
-        turn_away(i, lh_fail(LH_ERR_BUSY, "shard %u goes to another server now", i->shard->id));
+        turn_away(i,
+                  lh_fail(LH_ERR_BUSY, "shard %u is being moved to another server", i->shard->id));
         return LH_OK;
     }
     if (!row && lh_plan_retires(&i->shard->head->plan, i->incarnation.number)) {
         turn_away(i, lh_fail(LH_ERR_FENCED,
-                             "shard %u does not know this worker, and numbers up to %u were those "
-                             "of names that were retired: start it on an empty directory",
+                             "shard %u does not know this worker, and numbers up to %u belong to "
+                             "retired names: start it on an empty directory",
                              i->shard->id, i->shard->head->plan.retired_up_to));
         lh_log_peer(s->conf.log, LH_WARN, "hello.refused", "worker %016llx: %s",
                     (unsigned long long)i->worker, i->text);
@@ -136,8 +137,8 @@ static lh_err decide_fence(struct ps_server *s, struct ps_item *i)
     }
     if (!row && i->shard->head->rows == LH_WORKERS_MAX) {
         turn_away(i, lh_fail(LH_ERR_TOO_LARGE,
-                             "shard %u has rows of %d workers, and takes no other: retire names "
-                             "that are gone for good (longhaul retire REGION/NAME)",
+                             "shard %u has rows of %d workers, the maximum: retire names that will "
+                             "not come back (longhaul retire REGION/NAME)",
                              i->shard->id, LH_WORKERS_MAX));
         lh_log_peer(s->conf.log, LH_WARN, "hello.refused", "worker %016llx: %s",
                     (unsigned long long)i->worker, i->text);

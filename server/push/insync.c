@@ -124,8 +124,8 @@ static void become(struct ps_shard *s, enum ps_insync_state state)
         lh_logf(s->server->conf.log, state == PS_ALONE ? LH_WARN : LH_INFO,
                 state == PS_ALONE ? "standby.left" : "standby.in_sync",
                 "shard %u: standby %016" PRIx64 " %s", s->id, n->standby,
-                state == PS_ALONE ? "was waited for too long; acknowledged without it"
-                                  : "holds all that is acknowledged from here on");
+                state == PS_ALONE ? "did not confirm in time; acknowledging without it"
+                                  : "is in sync: it holds everything acknowledged from here on");
     if (state == PS_ALONE) n->standby = n->confirmed = 0;
     release(s);
 }

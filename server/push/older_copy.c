@@ -33,10 +33,10 @@ lh_err ps_older_copy_error(const struct ps_shard *s, const struct lh_point *held
 {
     return lh_fail(LH_ERR_FENCED,
                    "shard %u ends at version %" PRIu64 " here, and its standby in sync holds "
-                   "version %" PRIu64 " of the same epoch, with records that this log has not: %s "
-                   "is an older copy, and nothing more is served from it. Put the newer directory "
-                   "back, or start this server with role: standby and an empty directory: the "
-                   "standby takes over",
+                   "version %" PRIu64
+                   " of the same epoch, with records that this log lacks: %s is an older copy, and "
+                   "is no longer served. Put the newer directory back, or start this server with "
+                   "role: standby and an empty directory: the standby takes over",
                    s->id, s->replica.ledger.version, held->version, s->server->conf.dir);
 }
 

@@ -281,7 +281,7 @@ static lh_err begin(struct ps_push *p, const struct lh_push_head *m)
     if (m->worker != p->peer_worker)
         return lh_fail(LH_ERR_DENIED, "the worker id is not that of the certificate");
     if (m->process != s->process && !LH_BUG("no_hello"))
-        return lh_fail(LH_ERR_NEED_HELLO, "another process than the one that was greeted");
+        return lh_fail(LH_ERR_NEED_HELLO, "not the process that said hello");
     p->shard = ps_server_shard(s, m->shard);
     if (!p->shard)
         return lh_fail(LH_ERR_NOT_OWNER, "shard %u is owned by another server", m->shard);
@@ -313,9 +313,9 @@ static lh_err complete(struct ps_push *p)
     LH_TRY(lh_frame_parse(lh_blob_span(p->frame), &f, &parts));
     struct lh_digest digest = lh_frame_digest(lh_blob_span(p->frame), &f);
     if (!lh_digest_equal(&digest, &p->digest))
-        return lh_fail(LH_ERR_MALFORMED, "the frame's digest is not the announced one");
+        return lh_fail(LH_ERR_MALFORMED, "the frame's digest differs from the announced one");
     if (f.worker != p->peer_worker || f.shard != p->shard->id)
-        return lh_fail(LH_ERR_DENIED, "a frame of another worker or shard than its push");
+        return lh_fail(LH_ERR_DENIED, "the frame names another worker or shard than its push");
     struct ps_item *i = ps_item_new(PS_ITEM_PUSH, p->shard);
     if (!i) return lh_fail(LH_ERR_BUSY, "no memory for this push now");
     i->push = p;
@@ -537,7 +537,7 @@ lh_err ps_push_accept(struct ps_server *s, struct lh_call *call, const struct lh
 {
     make_way(s, lh_worker_id(peer));
     if (s->push_count >= LH_DECIDE_QUEUE_MAX)
-        return lh_fail(LH_ERR_BUSY, "%u pushes are under way; try again", s->push_count);
+        return lh_fail(LH_ERR_BUSY, "%u pushes are being received; try again", s->push_count);
     struct ps_push *p = calloc(1, sizeof *p);
     if (!p) return LH_ERR_NO_MEMORY;
     p->server = s;

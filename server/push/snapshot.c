@@ -106,8 +106,8 @@ static lh_err choose_seal(struct ps_giving *g, struct lh_span challenge)
     if (!g->sealed && conf->unsealed_states) return LH_OK;
     if (!g->sealed)
         return lh_fail(LH_ERR_DENIED,
-                       "shard %u: this server gives its state sealed only, and the follower asks "
-                       "for an unsealed one: give it the job key",
+                       "shard %u: this server sends its state sealed only, but the follower asks "
+                       "for an unsealed one: give the follower the job key",
                        g->shard->id);
     LH_TRY(lh_state_seal_init(&g->seal, LH_SEAL_SNAPSHOT, conf->keys, conf->job,
                               &conf->manifest->hash, g->shard->id, challenge));
@@ -281,8 +281,8 @@ lh_err ps_state_asked(const struct ps_server *server, uint32_t shard, bool seale
 {
     if (sealed || server->conf.unsealed_states) return LH_OK;
     return lh_fail(LH_ERR_UNSEAL,
-                   "shard %u: %s sends its state without the job key's seal, and this server takes "
-                   "sealed ones only: give it the job key",
+                   "shard %u: %s sends its state unsealed, but this server takes sealed ones only: "
+                   "give it the job key",
                    shard, who);
 }
 

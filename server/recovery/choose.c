@@ -217,10 +217,10 @@ static void tell_claim(const struct ps_rebuild *b, const struct ps_offer *o,
     write_digest(state, digest);
     lh_logf(b->shard->server->conf.log, LH_WARN, "rebuild.claim",
             "shard %u: worker %s of %s holds state %s, version %" PRIu64 " of epoch %" PRIu64
-            ", of which %u of %u regions say the same%s",
+            ", confirmed by %u of %u regions%s",
             b->shard->id, o->name, o->region, digest, state->at.version, state->at.epoch,
             voices(b, state), wanted_voices(b),
-            possible(b, state) ? "" : "; it is of no history of the shard");
+            possible(b, state) ? "" : "; it belongs to no history of the shard");
 }
 
 void ps_rebuild_tell_undecided(struct ps_rebuild *b)

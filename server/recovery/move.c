@@ -55,7 +55,7 @@ static void told_owner(struct ps_server *s, struct ps_shard *shard, const struct
     }
     if (shard->replica.ledger.move.epoch != m->epoch || s->move_timer) return;
     lh_logf(s->conf.log, LH_WARN, "move.given_up",
-            "shard %u: its target refused epoch %llu; it goes on here", shard->id,
+            "shard %u: its target refused epoch %llu; the shard stays here", shard->id,
             (unsigned long long)m->epoch);
     s->move_timer = lh_after(s->conf.env, 0, take_back, s);
 }

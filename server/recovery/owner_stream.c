@@ -143,7 +143,7 @@ static lh_err check_age(const struct ps_owner_stream *c, uint64_t epoch, uint64_
                    "its owner at %s gives version %" PRIu64 " of epoch %" PRIu64
                    ", and version %" PRIu64 " of epoch %" PRIu64
                    " is held here: the owner's directory is an older copy, or of another history. "
-                   "What is held stays",
+                   "The state here is kept",
                    c->address, version, epoch, l->version, l->epoch);
 }
 

@@ -177,9 +177,9 @@ static void on_asked(void *self, lh_err err, const void *answer)
                     s->conf.coordinator, lh_err_text(err));
     if (err && (!b->unheard || b->unheard == EARLY_ASKS))
         lh_logf(s->conf.log, b->unheard ? LH_WARN : LH_INFO, "start.waiting",
-                "shard %u waits for coordinator %s (%s): it is served when that one has said "
-                "whether this log is the last. Nothing is lost meanwhile. Start the coordinator, "
-                "or correct its address in the settings; this server goes on by itself then",
+                "shard %u waits for coordinator %s (%s), which must confirm that this log is the "
+                "newest. Nothing is lost meanwhile. Start the coordinator, or correct its address "
+                "in the settings; this server then goes on by itself",
                 b->shard->id, s->conf.coordinator, lh_err_text(err));
     b->unheard = err ? b->unheard + 1 : 0;
     const struct lh_epoch_reply *m = answer;
@@ -267,11 +267,11 @@ static lh_err give_up_log(struct ps_rebuild *b, const struct lh_point *known)
                 "%" PRIu64 " of epoch %" PRIu64,
                 s->conf.dir, b->shard->id, l->version, l->epoch, known->version, known->epoch);
     if (!s->conf.rebuild_damaged && !s->conf.below_stable)
-        return lh_fail(err,
-                       "%s. Nothing is served from it. Start the server on the newer directory, if "
-                       "there is one, or with rebuild.damaged: followers: then the shards come "
-                       "back from what their followers hold",
-                       lh_err_text(err));
+        return lh_fail(
+            err,
+            "%s. Nothing is served from it. Start the server on the newer directory, if there is "
+            "one, or with rebuild.damaged: followers, to restore the shards from their followers",
+            lh_err_text(err));
     lh_logf(s->conf.log, LH_ERROR, "log.older",
             "%s; the shards are rebuilt from their followers (rebuild.damaged)", lh_err_text(err));
     // One shard proves it for all of them; stored, so that no later start must find it again.
@@ -330,13 +330,14 @@ void ps_rebuild_name_lost(struct ps_rebuild *b, const struct lh_point *best, uin
     s->lost.from = best->version + 1;
     s->lost.to = b->head.version > best->version ? b->head.version : 0;
     s->lost.worker = worker;
-    lh_logf(
-        s->server->conf.log, LH_WARN, "shard.rebuilt",
-        "shard %u goes on from version %" PRIu64 " of epoch %" PRIu64 ", as %s %016" PRIx64
-        " holds it; %s%" PRIu64 "; what workers still hold of it they push again, the rest is lost",
-        s->id, best->version, best->epoch, worker ? "follower" : "this directory", worker,
-        s->lost.to ? "lost: the versions after it, at least to " : "no later one is known, last ",
-        b->head.version);
+    lh_logf(s->server->conf.log, LH_WARN, "shard.rebuilt",
+            "shard %u goes on from version %" PRIu64 " of epoch %" PRIu64 ", as %s %016" PRIx64
+            " holds it; %s%" PRIu64
+            "; workers push again what they still have of it, the rest is lost",
+            s->id, best->version, best->epoch, worker ? "follower" : "this directory", worker,
+            s->lost.to ? "lost: the versions after it, at least to "
+                       : "no later one is known to be lost, last ",
+            b->head.version);
 }
 
 void ps_rebuild_took(struct ps_rebuild *b, uint64_t standby)
@@ -378,7 +379,7 @@ static lh_err check_unread(const struct ps_rebuild *b, const struct lh_point *be
     if (s->unread <= best->version || s->server->conf.below_stable) return LH_OK;
     return lh_fail(LH_ERR_IO,
                    "%s: the disk failed to read shard %u's checkpoint of version %" PRIu64
-                   ", and nobody holds more than version %" PRIu64
+                   ", and no worker holds more than version %" PRIu64
                    ": start again. If it stays so, remove that checkpoint to give up what is above",
                    s->server->conf.dir, s->id, s->unread, best->version);
 }

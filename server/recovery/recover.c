@@ -37,8 +37,8 @@ static void skipped(void *arg, const char *file, lh_err err)
     bool named = lk_checkpoint_name_parse(slash ? slash + 1 : file, &name);
     if (err == LH_ERR_IO && named && name.version > shard->unread) shard->unread = name.version;
     shard->passed |= err != LH_ERR_CORRUPT && err != LH_ERR_UNSEAL;
-    lh_logf(shard->server->conf.log, LH_ERROR, "checkpoint.skipped",
-            "%s: %s; an older one is taken", file, lh_err_text(err));
+    lh_logf(shard->server->conf.log, LH_ERROR, "checkpoint.skipped", "%s: %s; using an older one",
+            file, lh_err_text(err));
 }
 
 // Removing a checkpoint that a killed process left behind may free the needed space. If newer
@@ -319,7 +319,7 @@ static lh_err fail_without_room(struct ps_server *s)
     snprintf(lacks, sizeof lacks, "%s", lh_err_text(LH_ERR_DISK_FULL));
     LH_TRY(ps_quarantine_remove(s, &removed));
     return lh_fail(LH_ERR_DISK_FULL, "%s%s", lacks,
-                   removed ? "; what was set aside is gone, so start it again" : "");
+                   removed ? "; the abandoned log was removed, so start the server again" : "");
 }
 
 lh_err ps_recover(struct ps_server *s)
@@ -333,8 +333,8 @@ lh_err ps_recover(struct ps_server *s)
         err = lh_fail(LH_ERR_CORRUPT,
                       "%s is an older copy, of another history, or its log lost its end, as an "
                       "earlier start found. Nothing is served from it. Start the server on the "
-                      "newer directory, if there is one, or with rebuild.damaged: followers: then "
-                      "the shards come back from what their followers hold",
+                      "newer directory, if there is one, or with rebuild.damaged: followers, to "
+                      "restore the shards from their followers",
                       s->conf.dir);
     }
     s->log.torn = torn;
@@ -360,7 +360,7 @@ lh_err ps_recover(struct ps_server *s)
     }
     if (!s->log.given_up || s->log.damaged) return LH_OK;
     lh_logf(s->conf.log, LH_WARN, "log.given_up",
-            "the log is of a history that another one took the place of: it is set aside");
+            "the log belongs to a history that another one replaced: it is set aside");
     return ps_start_over(s);
 }
 

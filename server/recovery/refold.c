@@ -338,8 +338,7 @@ static LH_MUST lh_err give_up(struct ps_server *s, lh_err err)
     char dir[LH_PATH_BYTES];
     snprintf(s->refold.why, sizeof s->refold.why, "%s", lh_err_text(err));
     lh_logf(s->conf.log, LH_ERROR, "refold.failed",
-            "%s; the shards are not taken back, and go on with the history that they have",
-            s->refold.why);
+            "%s; the shards are not taken back, and keep their present history", s->refold.why);
     LH_TRY(new_path(s, dir));
     LH_TRY(ps_quarantine_empty(s, dir));
     return store_stage(s, s->refold.number, PS_REFOLD_FAILED);
@@ -368,7 +367,7 @@ static LH_MUST lh_err move_in(struct ps_server *s)
     LH_TRY(ps_quarantine_move(s, dir, s->checkpoint_dir));
     LH_TRY(store_stage(s, s->refold.number, PS_REFOLD_REWOUND));
     lh_logf(s->conf.log, LH_WARN, "refold.taken_back",
-            "the shards' history is the one that an operator chose; the former one is kept in "
+            "the shards have the history that an operator chose; the former one is kept in "
             "%s/before-%016" PRIx64,
             s->conf.dir, s->refold.number);
     return LH_OK;

@@ -145,8 +145,9 @@ static LH_MUST lh_err choose_base(struct reading *q, struct ps_replayed *s)
     char text[64] = "none is";
     if (possible) snprintf(text, sizeof text, "the first possible one is %" PRIu64, possible);
     return lh_fail(LH_ERR_NOT_FOUND,
-                   "shard %" PRIu32 ": version %" PRIu64 " can't be had any more: no checkpoint at "
-                   "or below it in %s, and the log begins at version %" PRIu64 "; %s",
+                   "shard %" PRIu32 ": version %" PRIu64
+                   " is not available any more: no checkpoint at or below it in %s, and the log "
+                   "begins at version %" PRIu64 "; %s",
                    s->replica.ledger.shard, s->to == HEAD ? s->last : s->to, q->checkpoints.dir,
                    s->first, text);
 }

@@ -87,7 +87,7 @@ void ps_restore_pass_over(struct ps_rebuild *b)
         o->broken = 0;
         lh_log_peer(conf->log, LH_WARN, "restore.passed_over",
                     "shard %u: worker %016" PRIx64
-                    " was asked for its state and did not send it: others are asked first; if this "
+                    " was asked for its state but did not send it: others are asked first; if this "
                     "repeats, stop that worker",
                     b->shard->id, o->worker);
     }
@@ -239,7 +239,8 @@ static lh_err check_parameters(const struct ps_restore *r, struct lh_cursor *at)
         memcpy(&value, bytes.data + i * sizeof value, sizeof value);
         if (!(fabsf(value) <= PARAMETER_MAX))
             return lh_fail(LH_ERR_NON_FINITE,
-                           "shard %u: parameter %" PRIu64 " of the state is %g: no run has that",
+                           "shard %u: parameter %" PRIu64
+                           " of the state is %g, which no run can have",
                            s->id, i, (double)value);
     }
     return at->failed ? lh_fail(LH_ERR_MALFORMED, "shard %u: the state is too short", s->id)
@@ -258,7 +259,7 @@ static lh_err check_point(const struct ps_restore *r)
     lh_ledger_free(&l);
     if (!err && same(&is, &b->wanted.at)) err = check_parameters(r, &c);
     if (err || same(&is, &b->wanted.at)) return err;
-    return lh_fail(LH_ERR_MALFORMED, "shard %u: the state that came is not the offered one",
+    return lh_fail(LH_ERR_MALFORMED, "shard %u: the received state is not the offered one",
                    b->shard->id);
 }
 
@@ -276,8 +277,8 @@ static lh_err check_digest(const struct ps_restore *r)
     lk_replica_free(&scratch);
     if (err || ps_state_same(&is, &b->wanted)) return err;
     return lh_fail(LH_ERR_MALFORMED,
-                   "shard %u: the state that came has another digest than was offered: its bytes "
-                   "are not those that others hold",
+                   "shard %u: the received state has another digest than the offered one: its "
+                   "bytes differ from the others'",
                    b->shard->id);
 }
 

@@ -51,7 +51,7 @@ static LH_MUST lh_err wait_for_room(struct ps_server *s)
     LH_TRY(ps_quarantine_remove(s, &room));
     if (!room)
         lh_logf(s->conf.log, LH_ERROR, "rebuild.disk_full",
-                "%s; the shards come back when there is room: free some in %s", text, s->conf.dir);
+                "%s; the shards come back when there is space: free some in %s", text, s->conf.dir);
     s->retry_timer = lh_after(s->conf.env, room ? 0 : LH_SECOND, serve, s);
     return LH_OK;
 }

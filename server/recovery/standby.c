@@ -130,7 +130,7 @@ void ps_standby_told(struct ps_server *s, const struct lh_report_reply *m)
     lh_err err = s->shard[0]->owner_stream ? LH_OK : stand_by(s);
     for (size_t i = 0; i < m->n_owners && !err; i++) take_owner(s, &m->owners[i]);
     if (err == LH_ERR_DISK_FULL)
-        lh_logf(s->conf.log, LH_ERROR, "standby.disk_full", "%s; it stands by when there is room",
+        lh_logf(s->conf.log, LH_ERROR, "standby.disk_full", "%s; it stands by when there is space",
                 lh_err_text(err));
     else if (err)
         ps_fatal(s, err);

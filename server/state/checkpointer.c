@@ -150,11 +150,10 @@ static LH_MUST lh_err unwritten(struct ps_shard *shard, bool weights)
 {
     struct ps_server *s = shard->server;
     bool dropped = false;
-    lh_logf(
-        s->conf.log, LH_ERROR, "checkpoint.disk_full",
-        "shard %u: no room in %s; the log can't be trimmed until there is: free some space, it is "
-        "tried again every %lld s",
-        shard->id, s->conf.dir, (long long)(ROOM_AGAIN / LH_SECOND));
+    lh_logf(s->conf.log, LH_ERROR, "checkpoint.disk_full",
+            "shard %u: no space in %s; the log can't be trimmed until there is: free some; trying "
+            "again every %lld s",
+            shard->id, s->conf.dir, (long long)(ROOM_AGAIN / LH_SECOND));
     if (weights) return LH_OK;
     shard->unwritten = true;
     LH_TRY(ps_quarantine_remove(s, &dropped));

@@ -74,8 +74,8 @@ lh_err ps_disk_full_met(struct ps_server *s)
     s->count.full++;
     if (!before)
         lh_logf(s->conf.log, LH_ERROR, "log.disk_full",
-                "no room for the log in %s: pushes wait, follows go on; a checkpoint lets the "
-                "log be trimmed, if there is room for it. Else free some space",
+                "no space for the log in %s: pushes wait, followers still get records. If a "
+                "checkpoint fits, the log is trimmed; otherwise free some space",
                 s->conf.dir);
     if (!before && !ps_checkpointer_busy(s))
         LH_TRY(ps_checkpointer_trim(s)); // a start may have left segments to trim
@@ -87,7 +87,7 @@ void ps_disk_full_committed(struct ps_server *s)
     s->disk_full.stuck = false;
     if (!s->disk_full.now || s->disk_full.squeezed) return;
     s->disk_full.now = false;
-    lh_logf(s->conf.log, LH_INFO, "log.room", "there is room for the log again");
+    lh_logf(s->conf.log, LH_INFO, "log.room", "there is space for the log again");
     for (uint32_t k = 0; k < s->conf.shard_count; k++)
         s->shard[k]->disk_retry_at_ns = 0; // try checkpoints again at once, too
 }

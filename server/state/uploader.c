@@ -152,7 +152,7 @@ static void tell(struct ps_uploader *u, lh_err err)
     pthread_mutex_unlock(&u->lock);
     if (err && !was_away)
         lh_logf(u->conf.log, LH_WARN, "checkpoint.store_away",
-                "%s; training goes on, and the checkpoints are on this disk; it is tried again",
+                "%s; training goes on, and the checkpoints are kept on this disk; trying again",
                 lh_err_text(err));
     if (!err && was_away)
         lh_logf(u->conf.log, LH_INFO, "checkpoint.store_back",

@@ -91,7 +91,7 @@ lh_err ps_quarantine_log(struct ps_server *s)
     LH_TRY(files->sync_dir(s->conf.env, s->conf.dir));
     LH_TRY(ps_quarantine_move(s, s->wal_dir, to));
     lh_logf(s->conf.log, LH_WARN, "log.set_aside",
-            "%s holds the log that is not gone on with, until the disk is full", to);
+            "%s has the abandoned log; it is removed when the disk is full", to);
     return LH_OK;
 }
 
@@ -122,8 +122,7 @@ static lh_err remove_folder(struct ps_server *s, const char *folder)
     size_t count;
     LH_TRY(empty(s, folder, &count));
     lh_logf(s->conf.log, LH_WARN, "log.aside_removed",
-            "the disk is full: %zu segments in %s of a log that another took the place of are gone",
-            count, folder);
+            "the disk is full: removed %zu segments of an abandoned log in %s", count, folder);
     return LH_OK;
 }
 
@@ -150,7 +149,7 @@ static lh_err remove_damaged(struct ps_server *s, bool *any)
     if (!err && *any) err = files->sync_dir(s->conf.env, s->checkpoint_dir);
     if (!err && *any)
         lh_logf(s->conf.log, LH_WARN, "checkpoint.aside_removed",
-                "the disk is full: damaged checkpoints in %s are gone", s->checkpoint_dir);
+                "the disk is full: removed damaged checkpoints in %s", s->checkpoint_dir);
     free(found.name);
     return err;
 }

@@ -243,8 +243,8 @@ static lh_err load_segment(struct scan *s, size_t i, struct lh_buf *bytes, uint6
     s->job = s->job ? s->job : s->found.job;
     if (memcmp(job, s->job, LH_JOB_BYTES) != 0)
         return lh_fail(LH_ERR_CONFIG,
-                       "%s: log of another run than this one's (name and domain): a server "
-                       "wants a directory of its own (setting dir), a tool the log's run",
+                       "%s: log of another run (name and domain): a server needs a directory of "
+                       "its own (setting dir), a tool the run of the log",
                        path);
     *first = sequence;
     s->generation = generation;

@@ -105,7 +105,7 @@ static void a_server_seals_what_it_gives(void **state)
     p = pull(r, NULL);
     assert_int_equal(p->call.status, LH_ERR_DENIED);
     assert_int_equal(p->bytes, 0);
-    assert_non_null(strstr(p->call.text, "give it the job key"));
+    assert_non_null(strstr(p->call.text, "give the follower the job key"));
     lh_keyring_destroy(others);
 }
 

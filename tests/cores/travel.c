@@ -236,7 +236,7 @@ static void a_giver_that_is_busy_with_others_is_waited_for(void **state)
     assert_int_equal(trip_credited(t), TRIP_UNITS);
     trip_check_trained_once(t);
     assert_int_equal(rig_said(t->r, "units.closed"), 0);
-    assert_true(rig_said(t->r, "units are under way") > 0);
+    assert_true(rig_said(t->r, "units are being sent") > 0);
     s->give.calls -= PS_GIVES_MAX;
     trip_over(t);
 }

@@ -139,11 +139,10 @@ void ps_co_take_admitted(struct ps_coordinator *c, const struct lh_shard_report 
         if (m->pushes > was->pushes) w->admitted_ns = ps_co_now(c);
         bool aside = m->set_aside && m->let_back >= ps_co_let_back(c, m->worker);
         if (aside && !was->set_aside)
-            ps_co_say(
-                c, LH_WARN, "worker.set_aside",
-                "%s of %s: shard %u refuses its pushes, ten in a row of which were far larger "
-                "than other workers'. If it is in order, let it back: longhaul admit %s",
-                w->name, w->region, r->head.shard, w->name);
+            ps_co_say(c, LH_WARN, "worker.set_aside",
+                      "%s of %s: shard %u refuses its pushes, because ten in a row were far larger "
+                      "than other workers'. If the worker is sound, let it back: longhaul admit %s",
+                      w->name, w->region, r->head.shard, w->name);
         *was = (struct ps_co_admitted){m->pushes, m->tokens, m->charged, aside, m->round};
     }
 }

@@ -34,7 +34,7 @@ static lh_err freeze(struct ps_coordinator *c, bool frozen)
     if (c->frozen == frozen) return LH_OK;
     c->frozen = frozen;
     ps_co_say(c, LH_INFO, frozen ? "balance.frozen" : "balance.thawed",
-              frozen ? "an operator: each region gets free units of its own alone"
+              frozen ? "an operator: each region gets only free units of its own"
                      : "an operator: units go to other regions again");
     return frozen ? ps_co_put(c, FROZEN, lh_span(NULL, 0)) : ps_co_remove(c, FROZEN);
 }
@@ -72,9 +72,9 @@ static lh_err move(struct ps_coordinator *c, uint64_t unit, const char *name)
     LH_TRY(check_unit(c, unit));
     if (w == c->workers) return lh_fail(LH_ERR_NOT_FOUND, "no worker %.60s has joined", name);
     if (!ps_co_takes(c, w))
-        return lh_fail(LH_ERR_INVALID,
-                       "worker %s is not there to take it, drains, or has no loop that wants units",
-                       name);
+        return lh_fail(
+            LH_ERR_INVALID,
+            "worker %s can't take it: it is away, drains, or has no loop that wants units", name);
     LH_TRY(check_residency(c, unit, c->worker[w].region));
     if (!ps_co_may_train(c, unit, w))
         return lh_fail(LH_ERR_INVALID,
@@ -99,5 +99,5 @@ lh_err ps_co_override(struct ps_coordinator *c, const struct lh_move_request *m,
     *units = 0;
     if (!strcmp(m->balancer, "freeze")) return freeze(c, true);
     if (!strcmp(m->balancer, "thaw")) return freeze(c, false);
-    return lh_fail(LH_ERR_INVALID, "balancer %.40s: want freeze, thaw or move", m->balancer);
+    return lh_fail(LH_ERR_INVALID, "balancer %.40s: expected freeze, thaw or move", m->balancer);
 }

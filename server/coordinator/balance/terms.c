@@ -85,10 +85,10 @@ lh_err ps_terms_check(const struct ps_terms *t, const struct lh_units *units)
         for (uint64_t u = 0; u < units->count && !any; u++)
             any = !strcmp(units->unit[u].home, from);
         if (!any)
-            return lh_fail(LH_ERR_CONFIG,
-                           "coordinator.links: %s>%s: no unit of data.units has its home in "
-                           "%s; is the name right?",
-                           from, t->term[i].to, from);
+            return lh_fail(
+                LH_ERR_CONFIG,
+                "coordinator.links: %s>%s: no unit of data.units belongs to %s; is the name right?",
+                from, t->term[i].to, from);
     }
     return LH_OK;
 }

@@ -37,8 +37,8 @@ lh_err ps_co_choose_state(struct ps_coordinator *c, const struct lh_adopt_reques
     *shards = 0;
     if (m->state.len < WORD_BYTES_MIN || m->state.len > LH_HASH_BYTES)
         return lh_fail(LH_ERR_INVALID,
-                       "a state is named by 16 to 64 hexadecimal digits of its digest, as the "
-                       "server's status and the event rebuild.claim have them");
+                       "expected 16 to 64 hexadecimal digits of the state's digest, from the "
+                       "server's status or the event rebuild.claim");
     for (size_t i = 0; i < m->n_shards; i++)
         if (m->shards[i] >= c->conf.manifest->shards)
             return lh_fail(LH_ERR_INVALID, "the model has no shard %u", m->shards[i]);
@@ -50,7 +50,7 @@ lh_err ps_co_choose_state(struct ps_coordinator *c, const struct lh_adopt_reques
         lh_put(&b, s->choice.b, s->choice_bytes);
         LH_TRY(ps_co_put_row(c, KEY, m->shards[i], &b));
     }
-    if (!*shards) return lh_fail(LH_ERR_INVALID, "no shard is named: give --shards");
+    if (!*shards) return lh_fail(LH_ERR_INVALID, "no shard is given: pass --shards");
     return LH_OK;
 }
 

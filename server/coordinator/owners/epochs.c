@@ -178,9 +178,9 @@ lh_err ps_co_open_epoch(struct ps_coordinator *c, uint32_t shard, uint64_t expec
     if (!keeps && !below_stable && !rewound) return LH_OK;
     if (open->epoch <= s->move.epoch) // a server of this version requests none of these
         return lh_fail(LH_ERR_VERSION,
-                       "shard %u: epoch %" PRIu64 " was reserved for another server by a move, and "
-                       "may have been served: start a server of the coordinator's version, which "
-                       "begins a later one",
+                       "shard %u: epoch %" PRIu64
+                       " was reserved for another server by a move, and may have been served: "
+                       "start a server of the coordinator's version, which begins a later epoch",
                        shard, open->epoch);
     if (rows_below(s, open->version) >= EPOCHS_MAX)
         return lh_fail(LH_ERR_TOO_LARGE, "shard %u has begun %d epochs since its stable point",

@@ -39,12 +39,12 @@ lh_err ps_co_give_up_owner(struct ps_coordinator *c, uint32_t shard, uint64_t id
     if (its)
         ps_co_say(c, LH_ERROR, "standby.given_up",
                   "shard %u: an operator lets its server go on without its standby, or without the "
-                  "target of its move; what only that one held is lost",
+                  "target of its move; records that only that one held are lost",
                   shard);
     else
         ps_co_say(c, LH_ERROR, "owner.given_up",
-                  "shard %u: an operator gives it to another server than the one that has it; what "
-                  "only that one, or its standby, held is lost",
+                  "shard %u: an operator gives it to another server; records that only the former "
+                  "server or its standby held are lost",
                   shard);
     return LH_OK;
 }
@@ -108,8 +108,8 @@ static lh_err change(struct ps_coordinator *c, const struct lh_in_sync_request *
                        m->shard);
     if (m->standby && m->standby == s->gone)
         return lh_fail(LH_ERR_BUSY,
-                       "shard %u: the directory of standby %016" PRIx64 " may lack records that "
-                       "it confirmed, and has another name now",
+                       "shard %u: the directory of standby %016" PRIx64
+                       " may lack records that it confirmed: it now has another name",
                        m->shard, m->standby);
     if (m->standby && ps_co_refold_goes(c, m->shard))
         return lh_fail(LH_ERR_BUSY, "shard %u is being taken back: no standby joins it meanwhile",

@@ -226,7 +226,7 @@ static LH_MUST lh_err check_move(const struct ps_coordinator *c, uint32_t shard,
         return lh_fail(LH_ERR_BUSY, "shard %u is being taken back (longhaul refold, rewind)",
                        shard);
     if (s->move.target && !is_target(s, target))
-        return lh_fail(LH_ERR_INVALID, "shard %u goes to another server already", shard);
+        return lh_fail(LH_ERR_INVALID, "shard %u is being moved to another server already", shard);
     if (s->standby && !lh_same_directory(s->standby, target))
         return lh_fail(LH_ERR_INVALID,
                        "shard %u: another standby than %s is in sync; stop that one first", shard,
@@ -286,7 +286,7 @@ void ps_co_on_move(void *self, struct lh_request *rq, const void *request)
         return;
     }
     if (!by_hand)
-        ps_co_say(c, LH_INFO, "move.asked", "%u shards to %.64s, asked by %s", out.shards,
+        ps_co_say(c, LH_INFO, "move.asked", "%u shards to %.64s, requested by %s", out.shards,
                   m->server, lh_request_peer(rq)->name);
     ps_co_answer(c, rq, LH_MESSAGE(move_reply, &out));
 }

@@ -160,9 +160,9 @@ static LH_MUST lh_err check_shards(struct ps_coordinator *c, const struct ps_co_
         bool silent = ps_co_now(c) - s->heard_ns >= ps_co_owner_bound(c, s) && c->conf.take_over_ns;
         if (!s->reported || silent)
             return lh_fail(LH_ERR_BUSY,
-                           "shard %u has no server that is heard: wait until it has one", i);
+                           "shard %u has no server that reports: wait until it has one", i);
         if (s->move.target)
-            return lh_fail(LH_ERR_BUSY, "shard %u is being moved: wait until it has gone", i);
+            return lh_fail(LH_ERR_BUSY, "shard %u is being moved: wait until the move is over", i);
         if (wanted->shard[i].to != HEAD && wanted->shard[i].to > s->head.version)
             return lh_fail(LH_ERR_NOT_FOUND,
                            "shard %u: there is no version %" PRIu64 " yet, it is at %" PRIu64, i,
@@ -295,8 +295,8 @@ static LH_MUST lh_err go(struct ps_coordinator *c)
     }
     LH_TRY(store_order(c));
     describe(r, what);
-    ps_co_say(c, LH_WARN, "refold.goes",
-              "%s: every server has said that it can, and takes its shards back", what);
+    ps_co_say(c, LH_WARN, "refold.goes", "%s: every server can do it, and takes its shards back",
+              what);
     return LH_OK;
 }
 
@@ -329,11 +329,11 @@ static LH_MUST lh_err hear_shard(struct ps_coordinator *c, uint32_t shard,
     if (m->refused) {
         char name[PS_CO_SERVER_NAME];
         name_server(c, shard, name);
-        snprintf(r->why, sizeof r->why, "shard %u, as its server %s says: %s", shard, name, m->why);
-        ps_co_say(c, LH_ERROR, "refold.kept",
-                  "shard %u is not taken back, and goes on with the history that it has; its "
-                  "server %s says: %s",
-                  shard, name, m->why);
+        snprintf(r->why, sizeof r->why, "shard %u: its server %s says: %s", shard, name, m->why);
+        ps_co_say(
+            c, LH_ERROR, "refold.kept",
+            "shard %u is not taken back, and keeps its present history; its server %s says: %s",
+            shard, name, m->why);
     }
     return store_order(c);
 }

@@ -238,8 +238,8 @@ static LH_MUST lh_err refused(struct ps_co_shard *s, uint32_t shard, const char 
                               const char *as)
 {
     return lh_fail(LH_ERR_DENIED,
-                   "shard %u is server %s's: %s may not speak as its %s. If it should, an operator "
-                   "says so: longhaul adopt %s --shards %u",
+                   "shard %u belongs to server %s: %s may not act as its %s. To allow it: longhaul "
+                   "adopt %s --shards %u",
                    shard, owner_name(s), name, as, name, shard);
 }
 
@@ -267,9 +267,8 @@ static LH_MUST lh_err speaks_as_owner(struct ps_coordinator *c, uint32_t shard,
     LH_TRY(give(c, shard, id, name, MAY_OWN | MAY_STAND));
     if (takes)
         ps_co_say(c, LH_WARN, "shard.adopted",
-                  "shard %u goes from server %s to %s, as an operator "
-                  "asked",
-                  shard, owner_name(s), name);
+                  "shard %u goes from server %s to %s, at an operator's request", shard,
+                  owner_name(s), name);
     right_of(s, id)->may &= (uint8_t)~ADOPTED;
     LH_TRY(store(c, shard));
     return ps_co_set_server(c, shard, id);
@@ -344,10 +343,10 @@ lh_err ps_co_adopt(struct ps_coordinator *c, const struct lh_adopt_request *m, u
     struct lh_peer peer = {.role = LH_S};
     const char *at = m->server;
     if (!next_name(&at, &peer) || *at)
-        return lh_fail(LH_ERR_INVALID,
-                       "\"%.100s\" names no server: give REGION/NAME, as its "
-                       "certificate has them",
-                       m->server);
+        return lh_fail(
+            LH_ERR_INVALID,
+            "\"%.100s\" is not a server's name: expected REGION/NAME, as in its certificate",
+            m->server);
     uint64_t id = id_of(c, &peer);
     for (size_t i = 0; i < m->n_shards; i++)
         if (m->shards[i] >= c->conf.manifest->shards)
@@ -357,7 +356,7 @@ lh_err ps_co_adopt(struct ps_coordinator *c, const struct lh_adopt_request *m, u
         if (c->shard[m->shards[i]].server != id) what |= ADOPTED;
         LH_TRY(give(c, m->shards[i], id, m->server, what));
     }
-    if (!*shards) return lh_fail(LH_ERR_INVALID, "no shard is named: give --shards");
+    if (!*shards) return lh_fail(LH_ERR_INVALID, "no shard is given: pass --shards");
     return LH_OK;
 }
 
@@ -375,11 +374,12 @@ void ps_co_on_adopt(void *self, struct lh_request *rq, const void *message)
         return;
     }
     if (state)
-        ps_co_say(c, LH_WARN, "rebuild.chosen", "%u shards come back from the state that %s chose",
-                  out.shards, lh_request_peer(rq)->name);
+        ps_co_say(c, LH_WARN, "rebuild.chosen",
+                  "%u shards will be restored from the state that %s chose", out.shards,
+                  lh_request_peer(rq)->name);
     else
         ps_co_say(c, LH_WARN, "server.adopted",
-                  "%.140s may own %u shards and stand by for them, asked by %s", m->server,
+                  "%.140s may own %u shards and stand by for them, by order of %s", m->server,
                   out.shards, lh_request_peer(rq)->name);
     ps_co_answer(c, rq, LH_MESSAGE(adopt_reply, &out));
 }

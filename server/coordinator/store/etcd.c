@@ -196,7 +196,7 @@ static LH_MUST lh_err take_page(struct reading *r, const Etcdserverpb__RangeResp
     for (size_t i = 0; i < page->n_kvs; i++) {
         const Etcdserverpb__KeyValue *kv = page->kvs[i];
         if (kv->key.len >= PS_ETCD_KEY_BYTES || memchr(kv->key.data, 0, kv->key.len))
-            return lh_fail(LH_ERR_CORRUPT, "etcd: a key of %zu bytes is none of ours", kv->key.len);
+            return lh_fail(LH_ERR_CORRUPT, "etcd: unknown key of %zu bytes", kv->key.len);
         memcpy(r->from, kv->key.data, kv->key.len);
         r->from[kv->key.len] = 0;
         r->from_bytes = kv->key.len + 1; // the zero: the first key after this one
@@ -285,7 +285,8 @@ lh_err ps_etcd_change(struct ps_etcd *e, const struct ps_etcd_fence *fence, cons
     bool held = ((const Etcdserverpb__TxnResponse *)m)->succeeded;
     protobuf_c_message_free_unpacked(m, NULL);
     return held ? LH_OK
-                : lh_fail(LH_ERR_CONFLICT, "etcd: %s is another one's, or gone", fence->key);
+                : lh_fail(LH_ERR_CONFLICT, "etcd: %s belongs to another coordinator, or is gone",
+                          fence->key);
 }
 
 // ---------------------------------------------------------------- leases

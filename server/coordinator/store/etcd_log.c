@@ -78,7 +78,7 @@ static LH_MUST lh_err take_commit(struct reading *r)
     if (!r->commit.len) return LH_OK;
     struct lh_span bytes = lh_buf_span(&r->commit);
     if (!is_whole(r, &h) || h.number != r->number || !ps_commit_is_whole(bytes, 0, &h, &bad))
-        return damaged(r, "it is not whole");
+        return damaged(r, "it is incomplete");
     if (r->number != r->into->number + 1) return damaged(r, "the one before it is missing");
     LH_TRY(ps_entries_apply(r->into->rows,
                             lh_span(bytes.data + PS_COMMIT_HEAD_BYTES, (size_t)h.bytes)));
@@ -149,8 +149,8 @@ static LH_MUST lh_err find_log(struct log *l)
     }
     if (!err && lh_span_equal(lh_buf_span(&value), lh_span_str(PS_ETCD_LOG_MOVED)))
         err = lh_fail(LH_ERR_CONFIG,
-                      "etcd: %s: this run was moved to a file (longhaul state to-file). Take "
-                      "coordinator.store out of the settings; or, to have the state in etcd again, "
+                      "etcd: %s: this run was moved to a file (longhaul state to-file). Remove "
+                      "coordinator.store from the settings; or, to have the state in etcd again, "
                       "first remove all keys under %s/",
                       key, l->at);
     lh_put_u8(&value, 0);

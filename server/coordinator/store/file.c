@@ -52,14 +52,12 @@ static LH_MUST lh_err write_commit(struct file *f, struct lh_file *to, uint64_t 
 
 static lh_err damaged(const struct file *f, uint64_t at)
 {
-    return lh_fail(
-        LH_ERR_CORRUPT,
-        "%s: damaged at byte %llu, below commits that were acknowledged. Restore this "
-        "file from a copy, of any age: members and leases are taken up again from it. "
-        "An old copy may call a standby in sync that no longer was: let the servers that "
-        "have the shards report before one that stands by is started. Don't start "
-        "without it",
-        f->path, (unsigned long long)at);
+    return lh_fail(LH_ERR_CORRUPT,
+                   "%s: damaged at byte %llu, below commits that were acknowledged. Restore this "
+                   "file from a copy of any age; it has the members and leases. An old copy may "
+                   "wrongly name a standby as in sync: let the servers that own the shards report "
+                   "before you start one that stands by. Do not start without the file",
+                   f->path, (unsigned long long)at);
 }
 
 // A torn commit may follow the last whole one, with any part of it on disk. But a later head after

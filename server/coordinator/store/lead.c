@@ -62,7 +62,8 @@ static void tell_away(struct ps_lead *l, lh_err err)
     pthread_mutex_unlock(&l->lock);
     if (changed && away)
         lh_logf(l->conf.log, LH_WARN, "store.away",
-                "%s: %s; it is asked again. Until it answers, training goes on with what is leased",
+                "%s: %s; trying again. Until it answers, training goes on with the units that are "
+                "leased",
                 l->conf.store, lh_err_text(err));
     else if (changed)
         lh_logf(l->conf.log, LH_INFO, "store.back", "%s answers again", l->conf.store);
@@ -132,13 +133,13 @@ static lh_err beat(void *arg)
     if (now - l->beat_ns < BEAT_NS) return LH_OK;
     lh_err err = ps_etcd_keep_alive(l->etcd, l->lease);
     tell_away(l, err);
-    if (err == LH_ERR_NOT_FOUND) return lh_fail(LH_ERR_CONFLICT, "the lease of the lead is over");
+    if (err == LH_ERR_NOT_FOUND) return lh_fail(LH_ERR_CONFLICT, "the leader's lease has expired");
     if (!err) {
         l->beat_ns = now;
         atomic_store(&l->until_ns, now + TTL_NS);
     }
     if (lh_now(l->conf.env) < atomic_load(&l->until_ns)) return LH_OK;
-    return lh_fail(LH_ERR_UNAVAILABLE, "the lease of the lead could not be renewed for %d s",
+    return lh_fail(LH_ERR_UNAVAILABLE, "the leader's lease could not be renewed for %d s",
                    PS_LEAD_TTL_S);
 }
 
@@ -270,7 +271,7 @@ lh_err ps_lead_start(const struct ps_lead_conf *conf, struct ps_lead **out)
     snprintf(l->key, sizeof l->key, "%s/leader", l->base);
     if (!err) err = client(l, ATTEMPT_NS, 3 * ATTEMPT_NS, &l->etcd);
     if (!err && pthread_create(&l->thread, NULL, run, l))
-        err = lh_fail(LH_ERR_NO_MEMORY, "cannot start the thread of the lead");
+        err = lh_fail(LH_ERR_NO_MEMORY, "cannot start the leader's thread");
     if (err) {
         ps_lead_free(l);
         return err;

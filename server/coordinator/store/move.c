@@ -81,8 +81,8 @@ static LH_MUST lh_err take_lead(struct ps_etcd *etcd, const char *key, int64_t *
     if (!err || err == LH_ERR_CONFLICT) err = ps_etcd_get(etcd, key, &holder, &is->created);
     if (!err && !lh_span_equal(lh_buf_span(&holder), lh_span_str(MINE)))
         err = lh_fail(LH_ERR_BUSY,
-                      "%.*s leads: end all coordinators of the run, wait until its lease of some "
-                      "seconds is over, and try again",
+                      "%.*s leads: end all coordinators of the run, wait some seconds until its "
+                      "lease has expired, and try again",
                       (int)(holder.len < 200 ? holder.len : 200), (const char *)holder.data);
     lh_buf_free(&holder);
     return err;
@@ -142,8 +142,8 @@ lh_err ps_store_move_back(struct lh_env *env, struct ps_etcd *etcd, struct ps_et
     if (!err) err = lh_path(path, sizeof path, dir, "store");
     if (!err) err = is_there(env, path, &there);
     if (!err && there && !*before)
-        err =
-            lh_fail(LH_ERR_EXISTS, "%s is there: rename it if it is of use, else remove it", path);
+        err = lh_fail(LH_ERR_EXISTS, "%s exists already: rename it if you need it, else remove it",
+                      path);
     snprintf(key, sizeof key, "%s/leader", base);
     if (!err && !*before) err = take_lead(etcd, key, &lease, &lead);
     if (err || *before) {

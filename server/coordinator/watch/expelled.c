@@ -137,8 +137,8 @@ static LH_MUST lh_err expel(struct ps_coordinator *c, const struct ps_co_expelle
     if (ps_co_is_expelled(c, e->id)) return LH_OK;
     if (c->expelled_count == LH_EXPELLED_MAX)
         return lh_fail(LH_ERR_TOO_LARGE,
-                       "%d are expelled, and more are not kept apart: let one "
-                       "back, or take its certificate's serial (tls.revoked)",
+                       "%d are expelled, which is the maximum: let one back, or revoke the "
+                       "certificate's serial (tls.revoked)",
                        LH_EXPELLED_MAX);
     LH_TRY(store_expelled(c, e));
     c->expelled[c->expelled_count++] = *e;
@@ -151,10 +151,10 @@ static LH_MUST lh_err let_back(struct ps_coordinator *c, uint64_t id)
     uint32_t i = let_back_index(c, id);
     char key[64];
     if (i == LH_LET_BACK_MAX)
-        return lh_fail(LH_ERR_TOO_LARGE,
-                       "%d workers were let back, and more are not kept apart: "
-                       "start this one under another name",
-                       LH_LET_BACK_MAX);
+        return lh_fail(
+            LH_ERR_TOO_LARGE,
+            "%d workers were let back, which is the maximum: start this one under another name",
+            LH_LET_BACK_MAX);
     struct lh_let_back next = {id, i < c->lets_back ? c->let_back[i].count + 1 : 1};
     struct lh_buf b = lh_buf(16);
     snprintf(key, sizeof key, "let_back/%016" PRIx64, id);

@@ -81,8 +81,8 @@ static void failed(struct ps_coordinator *c)
     }
     int64_t pause = RETRY << (h->failures - 1);
     h->next_ns = ps_co_now(c) + pause;
-    snprintf(then, sizeof then, "; told again in %.0f s (try %u of %d)", (double)pause / LH_SECOND,
-             h->failures + 1, PS_CO_HOOK_TRIES);
+    snprintf(then, sizeof then, "; called again in %.0f s (try %u of %d)",
+             (double)pause / LH_SECOND, h->failures + 1, PS_CO_HOOK_TRIES);
     tell(c, LH_WARN, "hook.failed", then);
 }
 

@@ -77,7 +77,7 @@ lh_err ps_co_pause(struct ps_coordinator *c, const char *by, const char *why, bo
         return lh_fail(LH_ERR_INVALID, "a reason of %zu bytes; %zu are kept", strlen(why),
                        sizeof p->why - 1);
     if (c->plan.phase > LH_PHASE_RUN)
-        return lh_fail(LH_ERR_INVALID, "too late: the run is %s, and nobody trains any more",
+        return lh_fail(LH_ERR_INVALID, "too late: the run is %s, and training is over",
                        lh_phase_name(c->plan.phase));
     if (p->is) return LH_OK;
     p->is = true;
@@ -87,8 +87,8 @@ lh_err ps_co_pause(struct ps_coordinator *c, const char *by, const char *why, bo
     LH_TRY(store(c));
     *changed = true;
     ps_co_say(c, LH_WARN, "run.pause",
-              "by %s: %s. Workers finish what they push and make no further step; longhaul resume "
-              "lets them go on",
+              "by %s: %s. Workers finish their pushes and make no further step; longhaul resume "
+              "continues the run",
               p->by, p->why[0] ? p->why : "no reason was given");
     return LH_OK;
 }

@@ -82,12 +82,12 @@ static LH_MUST lh_err check(const struct ps_coordinator *c, uint32_t index)
         return lh_fail(LH_ERR_INVALID, "the run is ending: no name is retired any more");
     if (w->live)
         return lh_fail(LH_ERR_INVALID,
-                       "%.64s of %.64s is there: end its process first (longhaul drain); it may "
-                       "be retired when it is lost or has drained and gone",
+                       "%.64s of %.64s is running: end its process first (longhaul drain); its "
+                       "name can be retired when it is lost or has drained and ended",
                        w->name, w->region);
     if (ps_co_data(c, w) == LH_DATA_PRIVATE)
         return lh_fail(LH_ERR_INVALID,
-                       "%.64s of %.64s is private: every shard keeps what it charged, by this name",
+                       "%.64s of %.64s is private: every shard keeps its charges under this name",
                        w->name, w->region);
     if (c->retiring_count == LH_RETIRED_MAX)
         return lh_fail(LH_ERR_BUSY, "%d names are being retired: ask again in a moment",
@@ -95,8 +95,8 @@ static LH_MUST lh_err check(const struct ps_coordinator *c, uint32_t index)
     for (uint32_t i = 0; i < w->crossings; i++)
         if (ps_co_is_capped(c, w->crossing[i].home, index))
             return lh_fail(LH_ERR_INVALID,
-                           "units came to %.64s of %.64s over a link with a cap, which counts "
-                           "them by this name: it stays",
+                           "units came to %.64s of %.64s over a link with a cap, which counts them "
+                           "under this name: it can't be retired",
                            w->name, w->region);
     return LH_OK;
 }
@@ -134,8 +134,8 @@ static LH_MUST lh_err begin(struct ps_coordinator *c, uint32_t worker)
     LH_TRY(ps_co_free_leases(c, worker));
     ps_co_lease_drop_wanted(c, worker);
     insert(c, w->id, number);
-    ps_co_say(c, LH_INFO, "worker.retires", "%s of %s: its name is free when every shard knows",
-              w->name, w->region);
+    ps_co_say(c, LH_INFO, "worker.retires",
+              "%s of %s: its name is free as soon as every shard knows", w->name, w->region);
     return LH_OK;
 }
 

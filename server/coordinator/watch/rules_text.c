@@ -114,7 +114,7 @@ static LH_MUST lh_err take_name(struct reader *r, const struct ps_rules *all, st
     memcpy(out->name, r->word, n + 1);
     for (uint32_t i = 0; i < all->rules; i++)
         if (!strcmp(all->rule[i].name, out->name))
-            return bad(r, "a second rule has this name; each name is one series");
+            return bad(r, "another rule has this name; names must differ");
     next(r);
     return LH_OK;
 }

@@ -288,28 +288,27 @@ static LH_MUST lh_err begin(struct ps_coordinator *c, uint32_t worker, enum ps_c
     s->rest_ns = s->turns < TURNS ? 0 : LH_SECOND << (doubled < RESTS ? doubled : RESTS);
     if (why == PS_CO_FAILING)
         ps_co_say(c, LH_WARN, "worker.failing",
-                  "%s of %s: its loop's parameters become NaN or infinite in life after life, and "
-                  "no push comes of it; others train its units. Its worker's log names the "
-                  "parameter",
+                  "%s of %s: its loop's parameters become NaN or infinite after every restart, so "
+                  "it pushes nothing; others train its units. Its worker's log names the parameter",
                   w->name, w->region);
     else if (why == PS_CO_NO_STEP)
         ps_co_say(c, LH_WARN, "worker.stalled",
                   "%s of %s: its trainer made no step for %.1f s, bound %.1f s "
-                  "(coordinator.stall_floor_s, stall_rounds); others train its units. Look at its "
+                  "(coordinator.stall_floor_s, stall_rounds); others train its units. Check its "
                   "training process",
                   w->name, w->region, (double)s->idle_ns / LH_SECOND, (double)bound / LH_SECOND);
     else if (why == PS_CO_HOLDS_ROUND)
         ps_co_say(c, LH_WARN, "worker.stalled",
-                  "%s of %s: others have waited for %.1f s for its push of a round to shard %u, "
-                  "bound %.1f s (coordinator.stall_floor_s, stall_rounds); they go on without it%s",
+                  "%s of %s: others have waited %.1f s for its push of a round to shard %u, bound "
+                  "%.1f s (coordinator.stall_floor_s, stall_rounds); they go on without it%s",
                   w->name, w->region, (double)s->holds_ns / LH_SECOND, s->holds_shard,
                   (double)bound / LH_SECOND,
                   s->held < HELD_MAX ? "" : " from now on: longhaul admit lets it back");
     else
         ps_co_say(c, LH_WARN, "worker.stalled",
                   "%s of %s: shard %u admitted no push of it for %.1f s, bound %.1f s "
-                  "(coordinator.stall_floor_s, stall_rounds); others train its units. Look at its "
-                  "path to that server and at its disk",
+                  "(coordinator.stall_floor_s, stall_rounds); others train its units. Check its "
+                  "connection to that server, and its disk",
                   w->name, w->region, s->shard, (double)s->waits_ns / LH_SECOND,
                   (double)bound / LH_SECOND);
     ps_co_lease_drop_wanted(c, worker);
