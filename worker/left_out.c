@@ -65,7 +65,7 @@ void wk_left_out_told(struct wk_worker *w, bool left_out)
         l->is = true;
         count_lost(w);
         lh_logf(w->conf.log, LH_WARN, "run.left_out",
-                "the run closes without this worker, which had not drained in time "
+                "the run closes without this worker, which did not drain in time "
                 "(coordinator.drain_floor_s): up to %" PRIu64 " pushes and about "
                 "%" PRIu64 " tokens are in no model",
                 l->pushes, l->tokens);

@@ -99,7 +99,7 @@ static void look_for_servers(struct wk_worker *w)
     uint32_t tries = missing ? w->unserved_tries++ : 0;
     if (tries && wk_worth_saying(tries))
         lh_logf(w->conf.log, wk_missing_level(true, tries), "shard.unserved",
-                "shard %u (of %u such): no server has reported it to the coordinator %s; waiting, "
+                "shard %u (one of %u): no server has reported it to the coordinator %s; waiting: "
                 "start its server",
                 shard, missing, w->conf.coordinator);
 }
@@ -136,10 +136,11 @@ static lh_err go_above(struct wk_worker *w)
 {
     if (w->contested != w->confirming) return LH_OK; // a higher one since: asked once more
     if (wk_cutting(w)) return LH_OK;                 // it owns the slots: asked once more after it
-    lh_logf(w->conf.log, LH_WARN, "incarnation.unknown",
-            "the coordinator %s granted %" PRIx64 " to this worker and does not know it any more: "
-            "its directory was lost or is an older copy",
-            w->conf.coordinator, w->contested >> 32);
+    lh_logf(
+        w->conf.log, LH_WARN, "incarnation.unknown",
+        "the coordinator %s granted %" PRIx64
+        " to this worker but does not know it any more: its directory was lost or is an older copy",
+        w->conf.coordinator, w->contested >> 32);
     LH_TRY(wk_bump(w, w->contested));
     w->contested = 0;
     return LH_OK;

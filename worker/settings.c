@@ -70,8 +70,8 @@ uint32_t wk_codec_threads(const struct wk_settings *s)
 
 lh_err wk_settings_gpu_ranks(const struct wk_settings *s)
 {
-    static const char shm[] = "ranks.reduce is shm, with which the worker's memory has the "
-                              "parameters: for ranks on GPUs take tcp or nccl";
+    static const char shm[] = "ranks.reduce is shm, which keeps the parameters in host memory: for "
+                              "ranks on GPUs use tcp or nccl";
     bool one = s->ranks.count == 1 || s->ranks.reduce != WK_REDUCE_SHM;
     return one ? LH_OK : lh_fail(LH_ERR_CONFIG, "%s", shm);
 }
@@ -98,23 +98,24 @@ static lh_err check_trainer(const struct wk_settings *s)
     for (size_t i = 0; i < LH_COUNT(builtin_only); i++)
         if (builtin_only[i].set && !builtin)
             return lh_fail(LH_ERR_CONFIG,
-                           "%s is set, but trainer.kind %s computes no gradient here "
-                           "and no loss: take builtin, or leave it off",
+                           "%s is set, but trainer.kind %s computes no gradient and no loss here: "
+                           "use builtin, or leave it out",
                            builtin_only[i].name,
                            s->trainer.kind == WK_TRAINER_SYNTHETIC ? "synthetic" : "external");
     if (s->trainer.precision == WK_PRECISION_BF16 && s->trainer.backend == WK_BACKEND_CPU)
         return lh_fail(LH_ERR_CONFIG,
-                       "trainer.precision is bf16, but trainer.backend is cpu, which "
-                       "trains in fp32: set trainer.backend, or leave it");
+                       "trainer.precision is bf16, but trainer.backend is cpu, which trains in "
+                       "fp32: set trainer.backend, or leave trainer.precision out");
     if (s->trainer.backend == WK_BACKEND_CUDA && !builtin)
         return lh_fail(LH_ERR_CONFIG, "trainer.backend is cuda, but only trainer.kind builtin "
-                                      "trains here: leave it, or take auto");
+                                      "trains here: leave it out, or use auto");
     if (s->trainer.backend == WK_BACKEND_CUDA) LH_TRY(wk_settings_gpu_ranks(s));
     if (builtin) LH_TRY(lh_setting_needed("data.dir", s->node.data.dir, "trainer.kind builtin"));
     if (s->trainer.noise_threshold > 0 && s->trainer.batch * s->trainer.accumulate < 2)
-        return lh_fail(LH_ERR_CONFIG,
-                       "trainer.noise_threshold is set, but a step is one sequence, whose gradient "
-                       "shows no noise: trainer.batch times trainer.accumulate must be 2 or more");
+        return lh_fail(
+            LH_ERR_CONFIG,
+            "trainer.noise_threshold is set, but a step has one sequence, whose gradient shows no "
+            "noise: trainer.batch times trainer.accumulate must be 2 or more");
     return LH_OK;
 }
 
@@ -143,8 +144,9 @@ static lh_err check_privacy(const struct wk_settings *s)
     bool push = wk_settings_releases(s), builtin = s->trainer.kind != WK_TRAINER_EXTERNAL;
     bool step = !push && builtin;
     if (!s->privacy.budget[0] && s->privacy.reported)
-        return lh_fail(LH_ERR_CONFIG, "privacy.reported is set, and privacy.budget names no file "
-                                      "that steps are charged to: set it");
+        return lh_fail(
+            LH_ERR_CONFIG,
+            "privacy.reported is set, but privacy.budget names no file to charge steps to: set it");
     if (!s->privacy.budget[0]) return LH_OK;
     const struct {
         bool bad;
@@ -189,7 +191,7 @@ static lh_err check_state(const struct wk_settings *s)
     else if (s->trainer.backend == WK_BACKEND_CPU)
         why = "trainer.backend is cpu, and the state lies where training is";
     if (!why) return LH_OK;
-    return lh_fail(LH_ERR_CONFIG, "gpu.state is device, but %s: leave it, or take auto", why);
+    return lh_fail(LH_ERR_CONFIG, "gpu.state is device, but %s: leave it out, or use auto", why);
 }
 
 static lh_err check_one_host(const struct wk_settings *s)
@@ -202,7 +204,7 @@ static lh_err check_one_host(const struct wk_settings *s)
         if (hosts[i].value[0] && (shm || one))
             return lh_fail(LH_ERR_CONFIG, "%s is set, but %s", hosts[i].name,
                            one ? "ranks.count is 1: there are no other ranks"
-                               : "ranks.reduce shm is memory of one host: take tcp or nccl");
+                               : "ranks.reduce shm is memory of one host: use tcp or nccl");
     return LH_OK;
 }
 
@@ -214,13 +216,14 @@ static lh_err check_hosts(const struct wk_settings *s)
     struct wk_address numeric;
     LH_TRY(check_one_host(s));
     if (!at[0] && s->ranks.address[0])
-        return lh_fail(LH_ERR_CONFIG, "ranks.address is set, but ranks.leader is not: with ranks "
-                                      "on one host leave both");
+        return lh_fail(
+            LH_ERR_CONFIG,
+            "ranks.address is set, but ranks.leader is not: with ranks on one host leave both out");
     if (!at[0]) return LH_OK;
     LH_TRY(lh_address_check("ranks.leader", at, false));
     if (!tcp && s->ranks.address[0])
-        return lh_fail(LH_ERR_CONFIG, "ranks.address is of ranks.reduce tcp; NCCL's own "
-                                      "connections are bound by $NCCL_SOCKET_IFNAME");
+        return lh_fail(LH_ERR_CONFIG, "ranks.address is for ranks.reduce tcp; NCCL's own "
+                                      "connections use the interface in $NCCL_SOCKET_IFNAME");
     if (!tcp) return LH_OK;
     LH_TRY(lh_setting_needed("ranks.address", s->ranks.address, "ranks.leader"));
     lh_err err = wk_address_numeric(s->ranks.address, &numeric);
@@ -233,14 +236,13 @@ lh_err wk_settings_density_start(const struct wk_settings *s, double density)
     if (start <= 0) return LH_OK;
     if (wk_codec_is_dense(s))
         return lh_fail(LH_ERR_CONFIG,
-                       "codec.density_start is %g, but %s carries every value: leave it", start,
+                       "codec.density_start is %g, but %s sends every value: leave it out", start,
                        wk_codec_name(s));
     if (start < density)
-        return lh_fail(LH_ERR_CONFIG,
-                       "codec.density_start is %g, below %s, %g: it is where a density begins that "
-                       "falls",
-                       start, s->codec.density > 0 ? "codec.density" : "the run's density",
-                       density);
+        return lh_fail(
+            LH_ERR_CONFIG,
+            "codec.density_start is %g, below %s, %g: the density starts there and falls", start,
+            s->codec.density > 0 ? "codec.density" : "the run's density", density);
     return LH_OK;
 }
 
@@ -253,7 +255,7 @@ static lh_err check(const void *settings)
     LH_TRY(lh_setting_needed("data.units", s->node.data.units, "a worker"));
     if (wk_codec_is_dense(s) && !wk_settings_releases(s) && s->codec.density > 0 &&
         s->codec.density < 1)
-        return lh_fail(LH_ERR_CONFIG, "codec.density is %g, but %s carries every value: leave it",
+        return lh_fail(LH_ERR_CONFIG, "codec.density is %g, but %s sends every value: leave it out",
                        s->codec.density, wk_codec_name(s));
     LH_TRY(wk_settings_density_start(s, s->codec.density));
     if (s->ranks.rank >= s->ranks.count)

@@ -60,7 +60,7 @@ static void a_greeting_that_cant_be_sent_in_time_is_told(void **state)
     assert_int_equal(wait_for(1), WK_REGION_WRONG);
     assert_true(fault_waited());
     const char *why = wk_comm_region.why(comm[1]);
-    if (!strstr(why, "says nothing for 1000 ms")) fail_msg("%s", why);
+    if (!strstr(why, "was silent for 1000 ms")) fail_msg("%s", why);
     leave_all();
     begin_all();
     for (int rank = 0; rank < RANKS; rank++) assert_int_equal(wait_for(rank), WK_REGION_OK);

@@ -28,13 +28,13 @@ static int begun(struct longhaul *c)
         return wk_client_fail(c, LONGHAUL_E_FORKED, "a forked process may not use this handle");
     if (c->link == WK_LINK_NONE || !c->started)
         return wk_client_fail(c, LONGHAUL_E_STATE,
-                              "longhaul_connect() and longhaul_start() come first");
+                              "call longhaul_connect() and longhaul_start() first");
     if (c->torn)
-        return wk_client_fail(c, LONGHAUL_E_STATE,
-                              "longhaul_before_step() was left out between a cut of CUDA memory "
-                              "and the boundary after it: parameters may have changed under the "
-                              "copy, and the worker does not get that cut; only "
-                              "longhaul_connect() and longhaul_start() go on, with another life");
+        return wk_client_fail(
+            c, LONGHAUL_E_STATE,
+            "longhaul_before_step() was not called between a cut of CUDA memory and the next "
+            "boundary: parameters may have changed during the copy, so the worker does not get "
+            "that cut; call longhaul_connect() and longhaul_start() to begin another life");
     return LONGHAUL_OK;
 }
 
@@ -277,10 +277,9 @@ int longhaul_boundary(struct longhaul *c, uint64_t step, uint64_t tokens, unsign
         return wk_client_fail(c, LONGHAUL_E_INVALID, "steps rise; the last one was %llu",
                               (unsigned long long)c->step);
     if (c->ranks > 1 && c->due_set)
-        return wk_client_fail(
-            c, LONGHAUL_E_STATE,
-            "the work that was due at step %llu was not done here, but other ranks did it",
-            (unsigned long long)c->step);
+        return wk_client_fail(c, LONGHAUL_E_STATE,
+                              "the work due at step %llu was not done here, but other ranks did it",
+                              (unsigned long long)c->step);
     c->torn = wk_device_unheld(c);
     if (c->torn) return begun(c);
     bool trains = tokens || !counts_tokens(c);
@@ -335,8 +334,8 @@ int longhaul_renew_done(struct longhaul *c)
 static int told(struct longhaul *c, int err, const char *what)
 {
     if (err == LONGHAUL_E_DAMAGED)
-        wk_client_fail(c, err, "%s: the worker's corrections make no sense", what);
-    if (err == LONGHAUL_E_SYSTEM) wk_client_fail(c, err, "%s: the device did not do it", what);
+        wk_client_fail(c, err, "%s: the worker's corrections are invalid", what);
+    if (err == LONGHAUL_E_SYSTEM) wk_client_fail(c, err, "%s: the device failed to do it", what);
     if (err == LONGHAUL_E_NO_MEMORY) wk_client_fail(c, err, "%s: out of memory", what);
     return err;
 }
@@ -392,7 +391,7 @@ int longhaul_cut(struct longhaul *c)
     int err = begun(c);
     if (err) return err;
     if (c->due_set & LONGHAUL_RENEW)
-        return wk_client_fail(c, LONGHAUL_E_STATE, "longhaul_renew() comes before longhaul_cut()");
+        return wk_client_fail(c, LONGHAUL_E_STATE, "call longhaul_renew() before longhaul_cut()");
     int64_t since = wk_link_now();
     err = told(c, longhaul_cut_piece(c, 0, 1), "longhaul_cut");
     if (!err) err = longhaul_cut_done(c);
@@ -466,7 +465,8 @@ int longhaul_schedule(struct longhaul *c, enum longhaul_schedule follows)
     int err = begun(c);
     if (err) return err;
     if (follows != LONGHAUL_RUNS_CLOCK && follows != LONGHAUL_OWN_STEPS)
-        return wk_client_fail(c, LONGHAUL_E_INVALID, "rates follow the run's clock or own steps");
+        return wk_client_fail(c, LONGHAUL_E_INVALID,
+                              "expected: rates follow the run's clock, or the loop's own steps");
     STORE(wk_channel_rank(&c->channel, c->rank)->schedule, (uint32_t)follows);
     return LONGHAUL_OK;
 }
@@ -488,7 +488,7 @@ int longhaul_noise(struct longhaul *c, const struct longhaul_noise *noise)
     if (!(n.sigma > 0 && n.sigma <= 1e6) || !(n.rate > 0 && n.rate <= 1) ||
         !(n.clip > 0 && n.clip <= 1e9))
         return wk_client_fail(c, LONGHAUL_E_INVALID,
-                              "sigma and clip are above 0, the rate is above 0 and at most 1");
+                              "sigma and clip must be above 0, the rate above 0 and at most 1");
     struct wk_channel_rank *me = wk_channel_rank(&c->channel, c->rank);
     STORE(me->noise[0], bits_of(n.sigma));
     STORE(me->noise[1], bits_of(n.rate));

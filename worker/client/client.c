@@ -28,7 +28,8 @@ static int may_describe(struct longhaul *c)
 {
     int err = may_use(c);
     if (!err && c->link != WK_LINK_NONE)
-        err = wk_client_fail(c, LONGHAUL_E_STATE, "after longhaul_connect() nothing is described");
+        err = wk_client_fail(c, LONGHAUL_E_STATE,
+                             "parameters must be described before longhaul_connect()");
     return err;
 }
 
@@ -88,7 +89,7 @@ static int clashes(struct longhaul *c, const struct wk_extent *e)
         const char *a = o->data, *b = e->data;
         if (o->device == e->device && a < b + bytes_of(e) && b < a + bytes_of(o))
             return wk_client_fail(c, LONGHAUL_E_INVALID,
-                                  "%s and %s share memory (tied?): describe one of them",
+                                  "%s and %s share memory (tied?): describe only one of them",
                                   o->tensor.name, e->tensor.name);
     }
     return LONGHAUL_OK;
@@ -131,9 +132,9 @@ static int copy_tensor(struct longhaul *c, const struct longhaul_tensor *from, s
     bool held = m->count ? t->data != NULL : m->first == whole;
     bool known = t->memory == LONGHAUL_HOST || t->memory == LONGHAUL_CUDA;
     if (!m->dtype || !inside || !held || !known)
-        return wk_client_fail(c, LONGHAUL_E_INVALID,
-                              "%s: fp32 or bf16, with values and a pointer, is what can be trained",
-                              m->name);
+        return wk_client_fail(
+            c, LONGHAUL_E_INVALID,
+            "%s: only fp32 or bf16 tensors with values and a pointer can be trained", m->name);
     *e = (struct wk_extent){.at = c->values + m->first,
                             .first = m->first,
                             .count = m->count,
@@ -209,8 +210,7 @@ int longhaul_parameter_dlpack(struct longhaul *c, const char *name, void *manage
         shape[i] = (uint64_t)d->shape[i];
     }
     if (!name || !sound || !contiguous(d))
-        return wk_client_fail(c, LONGHAUL_E_INVALID,
-                              "%s: a contiguous tensor of fp32 or bf16 it is not",
+        return wk_client_fail(c, LONGHAUL_E_INVALID, "%s: not a contiguous tensor of fp32 or bf16",
                               name ? name : "a tensor without name");
     bool cuda = d->device_type == DL_CUDA;
     if (!cuda && d->device_type != DL_CPU && d->device_type != DL_CUDA_HOST)
@@ -253,7 +253,7 @@ int longhaul_start(struct longhaul *c)
 {
     int err = may_use(c);
     if (!err && c->link == WK_LINK_NONE)
-        err = wk_client_fail(c, LONGHAUL_E_STATE, "longhaul_connect() comes first");
+        err = wk_client_fail(c, LONGHAUL_E_STATE, "call longhaul_connect() first");
     if (!err && c->started)
         err =
             wk_client_fail(c, LONGHAUL_E_STATE, "this life has begun; its progress would be lost");

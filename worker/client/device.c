@@ -99,9 +99,9 @@ int wk_client_device_open(struct longhaul *c)
     for (size_t i = 0; i < count; i++)
         if (take_library(c, name[i], &there)) return LONGHAUL_OK;
     return wk_client_fail(c, LONGHAUL_E_UNSUPPORTED,
-                          there ? "a parameter lies on a CUDA device, and CUDA finds no device here"
-                                : "a parameter lies on a CUDA device, and there is no libcudart on "
-                                  "this host (LONGHAUL_CUDART names another)");
+                          there ? "a parameter is on a CUDA device, but CUDA finds no device here"
+                                : "a parameter is on a CUDA device, but this host has no libcudart "
+                                  "(LONGHAUL_CUDART names another)");
 }
 
 // ---------------------------------------------------------------- lanes
@@ -141,7 +141,7 @@ int wk_device_lane(struct longhaul *c, const void *data, void *stream, uint32_t 
     struct wk_cuda *d = &c->cuda;
     struct attributes a = {0};
     if (data && (d->attributes(&a, data) || (a.type != ON_DEVICE && a.type != MANAGED)))
-        return wk_client_fail(c, LONGHAUL_E_INVALID, "CUDA knows no memory of a device there");
+        return wk_client_fail(c, LONGHAUL_E_INVALID, "CUDA finds no device memory there");
     for (*lane = 0; *lane < d->lanes; ++*lane) {
         const struct wk_lane *l = &d->lane[*lane];
         if (!data || (l->device == a.device && l->caller == stream)) return LONGHAUL_OK;

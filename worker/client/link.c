@@ -195,7 +195,8 @@ static int fits(struct longhaul *c, const struct wk_channel_welcome *w)
     struct wk_channel *ch = &c->channel;
     if (memcmp(wk_channel_head(ch)->life, w->life, WK_CHANNEL_LIFE) ||
         ch->shape.ranks != c->ranks || ch->shape.values != c->values)
-        return wk_client_fail(c, LONGHAUL_E_DAMAGED, "the worker's memory is of another model");
+        return wk_client_fail(c, LONGHAUL_E_DAMAGED,
+                              "the worker's memory belongs to another model");
     c->due = calloc(ch->shape.parts, sizeof *c->due);
     return c->due ? LONGHAUL_OK : wk_client_fail(c, LONGHAUL_E_NO_MEMORY, "out of memory");
 }
@@ -277,8 +278,8 @@ static int await_welcome(struct longhaul *c, int64_t until)
         if (c->greeted) break;
         if (left <= 0)
             return wk_client_fail(c, LONGHAUL_E_TIMEOUT,
-                                  "the worker is there and did not let us in yet: it waits for all "
-                                  "%u ranks, or for its own state",
+                                  "the worker is running but has not let this loop in yet: it "
+                                  "waits for all %u ranks, or for its own state",
                                   c->ranks);
         struct pollfd p = {c->sock, POLLIN, 0};
         poll(&p, 1, (int)(left / MS) + 1);

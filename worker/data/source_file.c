@@ -63,8 +63,8 @@ static LH_MUST lh_err is_folder(const char *dir)
     if (fd >= 0) close(fd);
     if (fd < 0 && (errno == ENOENT || errno == ENOTDIR))
         return lh_fail(LH_ERR_CONFIG,
-                       "data.dir %s: there is no such folder; the units' files are read from it: "
-                       "mount it, or set data.dir",
+                       "data.dir %s: no such folder, but the units' files are read from it: mount "
+                       "it, or set data.dir",
                        dir);
     if (fd < 0) return lh_fail_errno(errno, "data.dir %s: cannot open the folder", dir);
     return LH_OK;

@@ -107,7 +107,7 @@ static const char *take_part(struct wk_external *x, uint32_t i)
     uint64_t word = WK_LOAD(w->committed), own = x->ops->committed(x->arg, x->name, i);
     struct wk_life_part *p = &x->part[i];
     *p = (struct wk_life_part){.wanted = WK_LOAD(w->wanted), .published = WK_LOAD(w->published)};
-    if (own != word && own != word + 1) return "its commits are not ours";
+    if (own != word && own != word + 1) return "its commits differ from the worker's";
     for (uint32_t r = 0; r < x->conf.ranks; r++) {
         const struct wk_channel_done *d = wk_channel_done(&x->channel, i, r);
         struct wk_channel_cut of = d->of[own % 2];
@@ -129,7 +129,7 @@ static const char *take_part(struct wk_external *x, uint32_t i)
                                      .tokens = p->tokens};
     if (p->wanted != own + 1) p->wanted = own;
     if (p->published < p->retired || p->published - p->retired > WK_CHANNEL_LIVE)
-        return "its corrections are not ours";
+        return "its corrections differ from the worker's";
     struct wk_channel_correction c;
     for (uint64_t n = p->retired + 1; n <= p->published; n++)
         if (!wk_channel_correction(&x->channel, i, n, &c)) return "a correction is damaged";
@@ -143,7 +143,7 @@ static const char *take_journal(struct wk_external *x)
         uint64_t written = WK_LOAD(wk_channel_rank(&x->channel, r)->noted), least = written;
         for (uint32_t i = 0; i < x->conf.parts; i++)
             if (x->part[i].noted[r] < least) least = x->part[i].noted[r];
-        if (written - least > x->channel.shape.journal) return "its journal makes no sense";
+        if (written - least > x->channel.shape.journal) return "its journal is invalid";
         x->read[r] = least;
     }
     return NULL;
@@ -160,7 +160,7 @@ static const char *take_life(struct wk_external *x, const struct wk_peer *first)
     if (!same_shape(x)) return "another model";
     if (memcmp(wk_channel_head(&x->channel)->life, x->name, sizeof x->name)) return "another life";
     uint32_t phase = WK_LOAD(wk_channel_worker(&x->channel)->phase);
-    if (phase < WK_CHANNEL_RUN || phase > WK_CHANNEL_END) return "that life is over";
+    if (phase < WK_CHANNEL_RUN || phase > WK_CHANNEL_END) return "that life has ended";
     for (uint32_t i = 0; !wrong && i < x->conf.parts; i++) wrong = take_part(x, i);
     return wrong ? wrong : take_journal(x);
 }
@@ -216,7 +216,8 @@ static lh_err check_tensors(struct wk_external *x)
             return lh_fail(LH_ERR_MANIFEST, "its ranks describe different parameters");
     for (uint32_t i = 0; i < first->tensors; i++) {
         if (!covered(x, i))
-            return lh_fail(LH_ERR_MANIFEST, "%s: the ranks' shares do not make a whole",
+            return lh_fail(LH_ERR_MANIFEST,
+                           "%s: the ranks' shares do not add up to the whole tensor",
                            first->tensor[i].name);
         values += wk_channel_tensor_values(&first->tensor[i]);
     }
@@ -262,8 +263,8 @@ static void greet(struct wk_external *x, struct wk_peer *p, const struct wk_chan
         wk_life_refuse(x, p, WK_CHANNEL_BAD, "the worker expects another number of ranks");
     } else if (wk_life_rank(x, h->rank, WK_PEER_IN) || wk_life_rank(x, h->rank, WK_PEER_READY)) {
         wk_life_refuse(x, p, WK_CHANNEL_BUSY,
-                       "its trainer is there already, with this rank: another process, or another "
-                       "handle of yours");
+                       "its trainer has connected already with this rank: another process, or "
+                       "another handle of this one");
     } else {
         p->tensor = calloc(h->tensors, sizeof *p->tensor);
         p->state = WK_PEER_DESCRIBES;

@@ -263,8 +263,8 @@ void wk_external_spoiled(struct wk_external *x, uint32_t part, const char *why)
     if (x->spoiled[part] == WK_LIVES_SPOILED)
         lh_logf(x->conf.log, LH_ERROR, "trainer.failing",
                 "%u lives of the loop in a row ended with a value that is not finite before a cut "
-                "was taken: %s. Until one is, the run goes on without this region: skip such "
-                "steps in the loop (a GradScaler, clip_grad_norm_(error_if_nonfinite=True)), "
+                "was taken: %s. Until a cut is taken, the run goes on without this region: skip "
+                "such steps in the loop (a GradScaler, clip_grad_norm_(error_if_nonfinite=True)), "
                 "lower its learning rate, or begin with another state of its optimizer",
                 x->spoiled[part], x->why);
     drop(x, part, WK_CHANNEL_NOT_FINITE, why);

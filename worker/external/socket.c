@@ -396,7 +396,7 @@ static LH_MUST lh_err clear_path(const char *path, const struct sockaddr_un *add
 {
     struct stat is;
     if (lstat(path, &is)) return LH_OK;
-    if (!S_ISSOCK(is.st_mode)) return lh_fail(LH_ERR_EXISTS, "%s is there and is no socket", path);
+    if (!S_ISSOCK(is.st_mode)) return lh_fail(LH_ERR_EXISTS, "%s exists and is not a socket", path);
     int probe = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     bool lives =
         probe >= 0 &&
@@ -423,7 +423,7 @@ static LH_MUST lh_err listen_at(struct world *w, const char *path)
     struct sockaddr_un address;
     int folder;
     if (strlen(path) >= sizeof w->path)
-        return lh_fail(LH_ERR_CONFIG, "trainer.sock: %s: at most %zu bytes; take a shorter dir",
+        return lh_fail(LH_ERR_CONFIG, "trainer.sock: %s: at most %zu bytes; use a shorter dir",
                        path, sizeof w->path - 1);
     if (!wk_message_address(path, &address, &folder))
         return lh_fail_errno(errno, "trainer.sock: %s", path);

@@ -30,10 +30,11 @@ static void write_runs(const struct wk_budget *b, struct lh_buf *out)
 
 static lh_err damaged(const struct wk_budget *b)
 {
-    return lh_fail(LH_ERR_CORRUPT,
-                   "%s is damaged: it says what was charged to this record set. Put back a copy "
-                   "that is not older than the last push, or give these records up for good",
-                   b->path);
+    return lh_fail(
+        LH_ERR_CORRUPT,
+        "%s is damaged: it records what was charged to these records. Restore a copy that is not "
+        "older than the last push; without one, these records can't be used any more",
+        b->path);
 }
 
 static bool read_run(struct lh_cursor *c, struct wk_budget_run *r)
@@ -77,8 +78,8 @@ static lh_err lock(struct wk_budget *b)
     lh_err err = b->env->ops->files->open(b->env, path, flags, &b->lock);
     if (err != LH_ERR_BUSY) return err;
     return lh_fail(LH_ERR_BUSY,
-                   "%s is locked: another worker uses this record set, and its steps would be "
-                   "charged once for both; stop it, or give this one records of its own",
+                   "%s is locked: another worker uses these records, and steps of both would be "
+                   "charged only once; stop it, or give this one records of its own",
                    path);
 }
 
@@ -104,8 +105,8 @@ static lh_err find_own(struct wk_budget *b, const uint8_t job[LH_JOB_BYTES],
         const struct wk_budget_run *r = &b->run[b->own];
         if (r->shards == shards && lh_privacy_equal(&r->terms, terms)) return LH_OK;
         return lh_fail(LH_ERR_CONFIG,
-                       "%s has charges of this run under other terms of privacy: a run keeps its "
-                       "terms; give the run another name",
+                       "%s has charges of this run under other terms of privacy, but a run keeps "
+                       "its terms: give the run another name",
                        b->path);
     }
     if (b->own == WK_BUDGET_RUNS_MAX)

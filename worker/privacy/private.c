@@ -46,16 +46,16 @@ static lh_err check_terms(const struct wk_worker *w, const struct lh_privacy *p)
                        w->conf.privacy.reported ? "on" : "off", lh_privacy_level_name(level));
     if (p->epsilon > c->epsilon || p->delta > c->delta)
         return lh_fail(LH_ERR_CONFIG,
-                       "the plan's terms are epsilon %g at delta %g, and privacy.epsilon and "
-                       "privacy.delta allow %g at %g here: take part in a run with others, or "
-                       "raise them if the data's owner agrees",
+                       "the plan's terms are epsilon %g at delta %g, but privacy.epsilon and "
+                       "privacy.delta allow %g at %g here: join a run with lower terms, or raise "
+                       "them if the data's owner agrees",
                        p->epsilon, p->delta, c->epsilon, c->delta);
     double epsilon =
         lh_account_spent(lh_privacy_multiplier(p), p->rate, (double)p->steps, p->delta);
     if (epsilon > p->epsilon)
         return lh_fail(LH_ERR_CONFIG,
                        "the plan's %llu steps of sigma %g cost epsilon %.6g at delta %g, more than "
-                       "the %g that it says",
+                       "the %g that it states",
                        (unsigned long long)p->steps, p->sigma, epsilon, p->delta, p->epsilon);
     return LH_OK;
 }
@@ -66,9 +66,9 @@ static lh_err check_state(const struct wk_worker *w)
     for (uint32_t i = 0; i < w->shards; i++)
         if (wk_totals_uncharged(&w->shard[i]))
             return lh_fail(LH_ERR_CONFIG,
-                           "this worker pushed to shard %u before its region was private: those "
-                           "pushes are in no budget, and what its directory holds has no noise; "
-                           "let the region take part under another name, on an empty directory",
+                           "this worker pushed to shard %u before its region was private: no "
+                           "budget has those pushes, and its directory has progress without noise; "
+                           "let the region join under another name, on an empty directory",
                            i);
     return LH_OK;
 }
@@ -154,14 +154,15 @@ lh_err wk_private_look(struct wk_worker *w, bool *may)
     bool is = wk_private_is(w);
     *may = !is || w->privacy.budget;
     if (plan && !is)
-        return lh_fail(LH_ERR_CONFIG, "the run takes this region for private, and privacy.budget "
-                                      "names no file beside its records: set it, or have the "
-                                      "coordinator's settings say own data");
+        return lh_fail(
+            LH_ERR_CONFIG,
+            "the run treats this region as private, but privacy.budget names no file beside its "
+            "records: set it, or let the coordinator's settings say own data");
     if (!is) return LH_OK;
     if (!plan) {
         // A worker that was named private stays so; if an operator revokes that, it ends.
         if (w->privacy.budget && most_deny(w))
-            return lh_fail(LH_ERR_CONFIG, "the run does not take this region for private any more");
+            return lh_fail(LH_ERR_CONFIG, "the run does not treat this region as private any more");
         if (w->started) say_waiting(w);
         return LH_OK;
     }

@@ -38,13 +38,13 @@ static lh_err list_records(struct wk_record_step *r)
         if (strcmp(c->units->unit[u].home, c->region) == 0) r->record[r->records++] = u;
     if (!r->records)
         return lh_fail(LH_ERR_CONFIG,
-                       "no unit of data.units has the home %s: a private region's records are "
-                       "the units of its own file, one document each",
+                       "no unit of data.units belongs to %s: a private region's records are the "
+                       "units of its own file, one document each",
                        c->region);
     if (c->terms.delta * r->records < 1) return LH_OK;
     return lh_fail(LH_ERR_CONFIG,
-                   "delta is %g, and region %s has %u records: with a delta of one over the "
-                   "records a whole record may leak; take a privacy.delta below %g",
+                   "delta is %g, but region %s has %u records: with a delta of 1 / records a whole "
+                   "record may leak; use a privacy.delta below %g",
                    c->terms.delta, c->region, r->records, 1.0 / r->records);
 }
 

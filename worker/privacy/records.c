@@ -19,7 +19,7 @@ lh_err wk_records_open(struct wk_worker *w, const struct lh_privacy *p)
     struct wk_trainer *t = w->conf.trainer;
     const struct wk_records_conf conf = {w->conf.env, w->conf.units, w->conf.self.region, *p};
     if (!t || !t->ops->keep_private)
-        return lh_fail(LH_ERR_CONFIG, "the plan's level of privacy is record, and this trainer "
+        return lh_fail(LH_ERR_CONFIG, "the plan's level of privacy is record, but this trainer "
                                       "draws no records: set trainer.kind to builtin");
     LH_TRY(t->ops->keep_private(t, &conf));
     w->privacy.records.open = true;

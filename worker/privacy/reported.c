@@ -82,7 +82,7 @@ static bool is_as_strong(const struct wk_worker *w, const struct wk_external_noi
     const struct lh_privacy *p = terms_of(w);
     if (is->sigma >= p->sigma && is->rate <= p->rate && is->clip <= p->clip) return true;
     snprintf(why, size,
-             "the loop reports sigma %g, rate %g, clip %g, and the run's terms are %g, %g, %g: use "
+             "the loop reports sigma %g, rate %g, clip %g, but the run's terms are %g, %g, %g: use "
              "no less noise, no higher rate and clip",
              is->sigma, is->rate, is->clip, p->sigma, p->rate, p->clip);
     return false;

@@ -51,7 +51,7 @@ static lh_err described(void *arg, const struct wk_channel_tensor *tensor, uint3
     const struct wk_worker *w = arg;
     const struct lh_manifest *m = w->conf.manifest;
     if (tensors != m->tensors)
-        return lh_fail(LH_ERR_MANIFEST, "it describes %u parameters, the run's manifest has %u",
+        return lh_fail(LH_ERR_MANIFEST, "it describes %u parameters, but the run's manifest has %u",
                        tensors, m->tensors);
     for (uint32_t i = 0; i < tensors; i++) {
         char ours[100], theirs[200];
@@ -59,7 +59,7 @@ static lh_err described(void *arg, const struct wk_channel_tensor *tensor, uint3
         shape_text(m->tensor[i].shape, m->tensor[i].dims, ours, sizeof ours);
         shape_text(tensor[i].shape, (int)tensor[i].dims, theirs, sizeof theirs);
         return lh_fail(LH_ERR_MANIFEST,
-                       "parameter %u is %s (%s), in the run's manifest it is %s (%s)", i,
+                       "parameter %u is %s (%s), but in the run's manifest it is %s (%s)", i,
                        tensor[i].name, theirs, m->tensor[i].name, ours);
     }
     return LH_OK;
@@ -458,9 +458,8 @@ static void finish(struct wk_worker *w)
 static lh_err refuse_bsp(const struct wk_worker *w)
 {
     if (!w->bsp || all_ended(w)) return LH_OK;
-    return lh_fail(LH_ERR_CONFIG,
-                   "the run's mode is bsp, whose rounds a trainer of kind external can't keep: "
-                   "take mode async, or trainer.kind builtin");
+    return lh_fail(LH_ERR_CONFIG, "the run's mode is bsp, whose rounds a trainer of kind external "
+                                  "can't keep: use mode async, or trainer.kind builtin");
 }
 
 static lh_err look(struct wk_worker *w)

@@ -17,7 +17,7 @@ static const struct lh_numbers IDENTITY = {
     .magic = 0x4449484c, // "LHID"
     .version = 1,
     .count = 2,
-    .remedy = "remove its directory to join anew (what was not pushed is lost then)"};
+    .remedy = "remove its directory to join anew (unpushed progress is lost)"};
 
 // ---------------------------------------------------------------- memory
 

@@ -122,8 +122,8 @@ static lh_err read_frame(const struct wk_outbox *o, const char *path, struct lh_
     if (err != LH_ERR_IO) return err;
     if (opened) return lh_fail(LH_ERR_CORRUPT, "%s", lh_err_text(err));
     return lh_fail(LH_ERR_IO,
-                   "%s. The push in it may be whole: see to the rights of that file, to this "
-                   "process's limit of open files, and to the disk, and start again",
+                   "%s. The push in it may be intact: check the file's permissions, this process's "
+                   "limit of open files, and the disk, and start again",
                    lh_err_text(err));
 }
 
@@ -256,7 +256,7 @@ static lh_err unwrite(const struct wk_outbox *o, const struct wk_entry *e, lh_er
     LH_TRY(path_of_unfinished(o, unfinished));
     lh_err err = o->env->ops->files->remove(o->env, unfinished);
     if (!err || err == LH_ERR_NOT_FOUND) err = wk_outbox_erase(o, e);
-    if (err == LH_ERR_DISK_FULL) err = lh_fail(LH_ERR_IO, "%s; nor can it be removed", text);
+    if (err == LH_ERR_DISK_FULL) err = lh_fail(LH_ERR_IO, "%s; it can't be removed either", text);
     return err ? err : lh_fail(why, "%s", text);
 }
 

@@ -156,8 +156,9 @@ static lh_err return_release(struct wk_shard *s, struct wk_entry *e)
     if (!e->over_budget) return LH_OK;
     s->worker->count.lost++;
     lh_logf(s->worker->conf.log, LH_ERROR, "privacy.refused",
-            "shard %u: the log is above step %" PRIu64 " of the budget, so this push is given up: "
-            "another worker has this record set, or the budget's file is an older copy",
+            "shard %u: the log is above step %" PRIu64
+            " of the budget, so this push is given up: another worker uses these records, or the "
+            "budget's file is an older copy",
             s->id, e->head.charged);
     return wk_entry_drop(s, e);
 }
@@ -308,7 +309,7 @@ static void removed(void *arg)
     if (full)
         wk_disk_full_wait(s);
     else if (s->remove_result)
-        wk_fatal(w, lh_fail(s->remove_result, "an entry of %s can't be removed", s->outbox.dir));
+        wk_fatal(w, lh_fail(s->remove_result, "can't remove an entry of %s", s->outbox.dir));
     else
         remove_soon(s);
 }

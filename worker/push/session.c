@@ -154,7 +154,7 @@ static lh_err raise_above(struct wk_shard *s, uint64_t row)
     if (wk_worth_saying(s->session.tries))
         lh_logf(w->conf.log, LH_WARN, "incarnation.held",
                 "shard %u at %s: its rows of this worker ask for another incarnation again and "
-                "again; it waits",
+                "again; waiting",
                 s->id, s->session.address);
     return LH_ERR_BUSY;
 }
@@ -273,12 +273,11 @@ static void tell_refused(struct wk_shard *s, const struct lh_push_reply *m)
     uint32_t before = s->session.refused++;
     if (m->reason == (uint32_t)LH_ERR_SET_ASIDE) {
         if (wk_worth_saying(before))
-            lh_logf(
-                s->worker->conf.log, LH_ERROR, "worker.set_aside",
-                "shard %u refuses this worker's pushes: ten in a row were far larger than other "
-                "workers'. Look at its learning rate and its data; an operator lets it back "
-                "(longhaul admit)",
-                s->id);
+            lh_logf(s->worker->conf.log, LH_ERROR, "worker.set_aside",
+                    "shard %u refuses this worker's pushes: ten in a row were far larger than "
+                    "other workers'. Check its learning rate and its data; an operator can let it "
+                    "back (longhaul admit)",
+                    s->id);
         return;
     }
     if (before < QUIET || !wk_worth_saying(before)) return;
@@ -287,7 +286,7 @@ static void tell_refused(struct wk_shard *s, const struct lh_push_reply *m)
             "shard %u: %u pushes in a row were refused (%s), so this worker's progress does not "
             "reach the model; their values are in the residual%s",
             s->id, s->session.refused, lh_err_name((lh_err)m->reason),
-            stale ? ". Others push too often for its round trips: give all longer rounds "
+            stale ? ". Others push too often for its round trips: use longer rounds in all regions "
                     "(coordinator.h_base), or raise update.staleness_max_per_worker"
                   : "");
 }
@@ -323,7 +322,8 @@ static lh_err take_resume(struct wk_shard *s, const struct lh_push_resume *m)
 {
     struct wk_sender *p = &s->session.sender;
     if (!p->probing)
-        return lh_fail(LH_ERR_PROTOCOL, "shard %u: the server at %s says where to go on, unasked",
+        return lh_fail(LH_ERR_PROTOCOL,
+                       "shard %u: the server at %s sent an unrequested position to resume from",
                        s->id, s->session.address);
     p->probing = false;
     if (!m->have) p->sent_ns = lh_now(s->worker->conf.env);

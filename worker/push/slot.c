@@ -296,7 +296,7 @@ static lh_err undo(struct wk_slots *s, const char *path, bool first, lh_err why)
     char text[512];
     snprintf(text, sizeof text, "%s", lh_err_text(why));
     lh_err err = first ? s->env->ops->files->remove(s->env, path) : forget(s, path);
-    if (err == LH_ERR_DISK_FULL) err = lh_fail(LH_ERR_IO, "%s; nor can it be undone", text);
+    if (err == LH_ERR_DISK_FULL) err = lh_fail(LH_ERR_IO, "%s; it can't be undone either", text);
     return err && err != LH_ERR_NOT_FOUND ? err : lh_fail(why, "%s", text);
 }
 

@@ -54,7 +54,7 @@ static LH_MUST lh_err compute(struct wk_peer *p, const struct wk_peers_task *tas
     LH_TRY(wk_peers_step_get(task->payload, &p->step));
     p->step.step.values = p->state.values;
     if (!lh_hash_equal(&p->step.manifest, &p->conf.manifest))
-        return lh_fail(LH_ERR_MANIFEST, "the leader's model is another one");
+        return lh_fail(LH_ERR_MANIFEST, "the leader has another model");
     if (p->step.step.length > p->conf.length)
         return lh_fail(LH_ERR_CONFIG, "the leader's sequences are longer than %u", p->conf.length);
     struct wk_part part = wk_peers_part(p->step.step.sequences, task->part, task->parts);

@@ -164,7 +164,7 @@ static void changed(void *arg, uint64_t members)
 static void failed(void *arg, const char *cause)
 {
     struct wk_peers *p = arg;
-    lh_logf(p->conf.log, LH_WARN, "region.failed", "%s; the step is trained again", cause);
+    lh_logf(p->conf.log, LH_WARN, "region.failed", "%s; training the step again", cause);
     pthread_mutex_lock(&p->lock);
     p->status.failures++;
     snprintf(p->status.cause, sizeof p->status.cause, "%s", cause);

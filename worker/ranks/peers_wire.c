@@ -83,8 +83,8 @@ static LH_MUST lh_err listen_as(struct wk_wire *c, int *out)
     close(fd);
     if (failed != EADDRINUSE) return lh_fail_errno(failed, "ranks of %s", c->name);
     return lh_fail(LH_ERR_BUSY,
-                   "another process leads the ranks of %s; each worker needs a certificate, and a "
-                   "ranks.leader, of its own",
+                   "another process leads the ranks of %s; each worker needs its own certificate "
+                   "and its own ranks.leader",
                    c->name);
 }
 
@@ -233,7 +233,7 @@ static LH_MUST lh_err begin_to_reach(struct wk_wire *c, int64_t now)
     LH_TRY(wk_stream_connect((struct sockaddr *)&c->leader, c->leader_bytes, c->tls, &l->stream));
     if (c->tls) wk_stream_watch(&l->stream, VANISHED_S);
     if (c->tls || wk_stream_is_ours(l->stream.fd)) return LH_OK;
-    return lh_fail(LH_ERR_DENIED, "the leader is another user's process");
+    return lh_fail(LH_ERR_DENIED, "the leader's process belongs to another user");
 }
 
 // Connects a member to the leader. If the leader is absent, a later call tries again.
@@ -274,8 +274,8 @@ static void let_in(struct wk_wire *c, int64_t now)
         uint32_t rank = rank_of(c, &guest);
         if (!rank) {
             wk_door_refuse(&c->door, &guest,
-                           "it is no rank of this worker: its ranks.count, "
-                           "ranks.leader or certificate is another one");
+                           "it is not a rank of this worker: its ranks.count, ranks.leader or "
+                           "certificate differs");
             continue;
         }
         drop(c, rank);
@@ -295,8 +295,8 @@ lh_err wk_wire_first(struct lh_span stream, struct lh_span *message)
     if (at.failed) return LH_ERR_BEHIND;
     if (bytes < WK_REGION_HEAD_BYTES || bytes > MESSAGE_MAX)
         return lh_fail(LH_ERR_MALFORMED,
-                       "a message between ranks of %u bytes, where %d are the least and %d the "
-                       "most: give all ranks of a region the same version of Longhaul",
+                       "a message between ranks of %u bytes, expected %d to %d: give all ranks of "
+                       "a region the same version of Longhaul",
                        bytes, WK_REGION_HEAD_BYTES, MESSAGE_MAX);
     *message = lh_get(&at, bytes);
     return at.failed ? LH_ERR_BEHIND : LH_OK;

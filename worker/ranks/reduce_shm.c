@@ -340,9 +340,9 @@ static LH_MUST lh_err open_segment(const char *name, int *fd, size_t *bytes)
     if (*fd < 0) return lh_fail_errno(errno, "shared memory %s", name);
     lh_err err = fstat(*fd, &is) ? lh_fail_errno(errno, "shared memory %s", name) : LH_OK;
     if (!err && is.st_uid != geteuid())
-        err =
-            lh_fail(LH_ERR_DENIED, "shared memory %s belongs to user %u; another run has its name",
-                    name, (unsigned)is.st_uid);
+        err = lh_fail(LH_ERR_DENIED,
+                      "shared memory %s belongs to user %u; another run has the same name", name,
+                      (unsigned)is.st_uid);
     *bytes = (size_t)is.st_size;
     if (!err && *bytes < sizeof(struct segment)) err = LH_ERR_UNAVAILABLE; // unfinished or damaged
     if (err) close(*fd);
@@ -364,10 +364,10 @@ static LH_MUST lh_err clear_name(const char *name)
         bool alive = atomic_load(&g->ready) == MAGIC && is_alive(&g->leader);
         munmap(g, sizeof *g);
         if (alive)
-            return lh_fail(LH_ERR_BUSY,
-                           "another process leads the ranks of %s; each worker needs a "
-                           "certificate of its own",
-                           name);
+            return lh_fail(
+                LH_ERR_BUSY,
+                "another process leads the ranks of %s; each worker needs its own certificate",
+                name);
     } else if (err != LH_ERR_UNAVAILABLE) {
         return err;
     }
@@ -467,7 +467,7 @@ static LH_MUST lh_err attach(const struct wk_shm_conf *c, struct segment **out)
     if (!alive) return lh_fail(LH_ERR_UNAVAILABLE, "the leader of %s is gone", c->name);
     if (same && sum != c->sum)
         return lh_fail(LH_ERR_CONFIG,
-                       "ranks.wire is %s here, and the leader of %s has %s: give all ranks of a "
+                       "ranks.wire is %s here, but the leader of %s has %s: give all ranks of a "
                        "region the same",
                        wk_sum_word(c->sum), c->name, wk_sum_word(sum));
     return lh_fail(LH_ERR_CONFIG,

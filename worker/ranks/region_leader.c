@@ -40,7 +40,7 @@ static void fail_epoch(struct wk_region *r, int64_t now)
     if (r->conf.hooks->failed) r->conf.hooks->failed(r->conf.hooks_arg, r->cause);
     if (LH_BUG("region_step_lost")) r->wanted = false;
     if (++r->failures < WK_REGION_TRIES || LH_BUG("region_tries_for_ever")) return;
-    snprintf(text, sizeof text, "%u communicators in a row came to no step; the last: %s",
+    snprintf(text, sizeof text, "%u communicators in a row completed no step; the last: %s",
              r->failures, r->cause);
     wk_region_end(r, LH_ERR_UNAVAILABLE, text);
 }

@@ -161,8 +161,8 @@ static void found_no_room(struct wk_shard *s)
     struct wk_worker *w = s->worker;
     char text[512];
     snprintf(text, sizeof text,
-             "shard %u: no room in %.300s; outboxes and logs can't be trimmed until there is: free "
-             "some space, it is tried again every %lld s",
+             "shard %u: no space in %.300s; outboxes and logs can't be trimmed until there is: "
+             "free some; trying again every %lld s",
              s->id, w->replica_dir, (long long)(ROOM_AGAIN / LH_SECOND));
     wk_disk_full_say(w, WK_DISK_FULL_REPLICA, text);
     lh_cancel(w->conf.env, &s->copies.timer);

@@ -71,7 +71,7 @@ static lh_err fill_elided(struct wk_shard *s, struct lh_record *r, struct wk_ent
     }
     lh_err err = wk_outbox_frame(&s->outbox, e, frame);
     if (err == LH_ERR_CORRUPT)
-        return lh_fail(LH_ERR_NOT_FOUND, "shard %u version %" PRIu64 ": %s; it is asked for again",
+        return lh_fail(LH_ERR_NOT_FOUND, "shard %u version %" PRIu64 ": %s; asking for it again",
                        s->id, r->version, lh_err_text(err));
     if (err) return err;
     r->body = lh_blob_span(*frame);
@@ -108,8 +108,9 @@ static lh_err fold_sealed(struct wk_shard *s, const struct lh_record *r)
     LH_TRY(lk_replica_apply(&s->replica, r));
     if (!agrees)
         lh_logf(s->worker->conf.log, LH_ERROR, "state.differs",
-                "shard %u version %" PRIu64 ": the parameters on the device are not the replica's, "
-                "which are the owner's; they are filled anew from the host",
+                "shard %u version %" PRIu64
+                ": the parameters on the device differ from the host's replica, which equals the "
+                "owner's; they are copied anew from the host",
                 s->id, r->version);
     wk_view_folded(s, &before, r, lh_buf_span(&s->replica.plain)); // the payload just unsealed
     return LH_OK;

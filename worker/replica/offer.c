@@ -92,7 +92,7 @@ static lh_err copy_blob(struct wk_shard *s, struct lh_blob **out)
     struct finding f = {.want = &s->restore};
     struct lk_replica scratch;
     LH_TRY(lk_checkpoint_list(&conf, &s->replica, find_copy, &f));
-    if (!f.path[0]) return lh_fail(LH_ERR_NOT_FOUND, "this copy is not kept any more");
+    if (!f.path[0]) return lh_fail(LH_ERR_NOT_FOUND, "this copy does not exist any more");
     lh_err err = lk_replica_create(&scratch, w->conf.job, w->conf.manifest, s->id, w->conf.keys);
     if (!err) err = lk_checkpoint_read(&conf, f.path, &scratch);
     if (!err) err = blob_of(&scratch, out);
@@ -122,8 +122,8 @@ static lh_err begin(struct wk_shard *s, struct lh_span challenge)
     if (!r->sealed && conf->unsealed_states) return LH_OK;
     if (!r->sealed)
         return lh_fail(LH_ERR_DENIED,
-                       "the server at %s asks for an unsealed state, and this worker gives sealed "
-                       "ones only: give it the job key",
+                       "the server at %s asks for an unsealed state, but this worker sends sealed "
+                       "ones only: give the server the job key",
                        s->session.address);
     LH_TRY(lh_state_seal_init(&r->seal, LH_SEAL_RESTORE, conf->keys, conf->job,
                               &conf->manifest->hash, s->id, challenge));

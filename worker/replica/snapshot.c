@@ -67,8 +67,8 @@ static lh_err check_seal(const struct wk_shard *s, bool sealed)
     if (sealed == wanted) return LH_OK;
     if (sealed) return lh_fail(LH_ERR_MALFORMED, "a sealed snapshot where none was asked for");
     return lh_fail(LH_ERR_UNSEAL,
-                   "shard %u: the server at %s sends its state without the job key's seal, and "
-                   "this worker takes sealed ones only: give the server the job key",
+                   "shard %u: the server at %s sends its state unsealed, but this worker takes "
+                   "sealed ones only: give the server the job key",
                    s->id, s->session.address);
 }
 
@@ -91,7 +91,7 @@ static lh_err check_same(const struct wk_shard *s, const struct lh_shard_point *
     bool same = of && of->at.epoch == have->epoch && of->at.version == have->version &&
                 of->chained && lh_hash_equal(&of->at.chain, &have->chain);
     if (same) return LH_OK;
-    return lh_fail(LH_ERR_BUSY, "shard %u: the ranges of a snapshot are of two states", s->id);
+    return lh_fail(LH_ERR_BUSY, "shard %u: the ranges of a snapshot belong to two states", s->id);
 }
 
 // A version may go back only under a new epoch. A server with an older epoch, or behind in the same

@@ -54,7 +54,7 @@ static void make_up(float *out, uint64_t seed)
 
 static lh_err differs(const struct check *c, const char *what)
 {
-    return lh_fail(LH_ERR_UNSUPPORTED, "%s: %s of made-up values is not the host's, to the byte",
+    return lh_fail(LH_ERR_UNSUPPORTED, "%s: %s of test values differs from the host's",
                    c->there->name, what);
 }
 

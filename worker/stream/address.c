@@ -56,7 +56,7 @@ static LH_MUST lh_err look_up(const char *host, const char *port, int flags, str
     for (a = list; a && a->ai_family != AF_INET && a->ai_family != AF_INET6;) a = a->ai_next;
     if (a) *out = address_of(a->ai_addr);
     freeaddrinfo(list);
-    return a ? LH_OK : lh_fail(LH_ERR_UNAVAILABLE, "\"%.100s\" has no address of IP", host);
+    return a ? LH_OK : lh_fail(LH_ERR_UNAVAILABLE, "\"%.100s\" has no IP address", host);
 }
 
 lh_err wk_address_find(const char *address, struct wk_address *out)
@@ -67,7 +67,8 @@ lh_err wk_address_find(const char *address, struct wk_address *out)
     bool bracket = n >= 2 && address[0] == '[' && address[n - 1] == ']';
     if (bracket) n -= 2;
     if (!n || n >= sizeof host || !colon[1])
-        return lh_fail(LH_ERR_CONFIG, "\"%.100s\" is no address of the form host:port", address);
+        return lh_fail(LH_ERR_CONFIG, "\"%.100s\" is not an address of the form host:port",
+                       address);
     snprintf(host, sizeof host, "%.*s", (int)n, address + bracket);
     return look_up(host, colon + 1, 0, out);
 }

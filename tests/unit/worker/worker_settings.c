@@ -93,7 +93,7 @@ static void settings_that_would_do_nothing(void **state)
     } row[] = {
         {{"trainer.noise_threshold=2", "trainer.kind=synthetic"}, "trainer.noise_threshold is set"},
         {{"trainer.backend=cuda"}, NULL},
-        {{"trainer.backend=cuda", "ranks.count=2"}, "for ranks on GPUs take tcp or nccl"},
+        {{"trainer.backend=cuda", "ranks.count=2"}, "for ranks on GPUs use tcp or nccl"},
         {{"trainer.backend=cuda", "ranks.count=2", "ranks.reduce=tcp"}, NULL},
         {{"trainer.backend=cuda", "ranks.count=2", "ranks.reduce=nccl"}, NULL},
         {{"trainer.backend=auto", "ranks.count=2"}, NULL},
@@ -127,7 +127,7 @@ static void settings_that_would_do_nothing(void **state)
         {{"data.units=s3://bucket/units/units.json", "privacy.budget=b"}, "data.units is in a"},
         {{"data.units=s3://bucket/units/units.json"}, NULL},
         {{"data.dir=s3://bucket/units", "eval.every_tokens=4096"}, "read from a folder"},
-        {{"trainer.noise_threshold=2", "trainer.batch=1"}, "a step is one sequence"},
+        {{"trainer.noise_threshold=2", "trainer.batch=1"}, "a step has one sequence"},
         {{"trainer.noise_threshold=2", "trainer.batch=1", "trainer.accumulate=2"}, NULL},
         {{"trainer.noise_threshold=2", "trainer.batch=2"}, NULL},
     };

@@ -368,7 +368,7 @@ static void destroy(struct wk_comm *c)
 
 static LH_MUST lh_err open_libraries(const struct wk_comm_nccl_conf *conf, struct device_comm *d)
 {
-    static const char help[] = "set ranks.reduce to shm or tcp, or make it right";
+    static const char help[] = "set ranks.reduce to shm or tcp, or fix this";
     wk_nccl_defaults(conf->interface, conf->log_file);
     lh_err err = wk_nccl_open(conf->library, &d->nccl);
     if (!err) err = lk_gpu_open(conf->plugin, &d->gpu);

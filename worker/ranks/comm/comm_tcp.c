@@ -79,7 +79,7 @@ static LH_MUST lh_err wait_for(struct tcp *t, int fd, short events, int ms)
     struct pollfd p[] = {{t->base.bell, POLLIN, 0}, {fd, events, 0}};
     int n = poll(p, LH_COUNT(p), ms);
     if (wk_comm_stopped(&t->base)) return wk_comm_leaves();
-    return n ? LH_OK : lh_fail(LH_ERR_DEADLINE, "a rank says nothing for %d ms", ms);
+    return n ? LH_OK : lh_fail(LH_ERR_DEADLINE, "a rank was silent for %d ms", ms);
 }
 
 static LH_MUST lh_err send_all(struct tcp *t, struct wk_stream *s, struct lh_span bytes)
@@ -197,7 +197,7 @@ static LH_MUST lh_err gather_addresses(struct tcp *t)
             continue;
         }
         if (g.kind != WK_RING_COMES || !g.rank || t->come[g.rank].fd >= 0) {
-            wk_door_refuse(&t->door, &guest, "a rank that comes twice");
+            wk_door_refuse(&t->door, &guest, "a rank connected twice");
             continue;
         }
         t->come[g.rank] = guest.stream;

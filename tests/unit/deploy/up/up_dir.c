@@ -350,7 +350,7 @@ static void a_start_of_the_density_that_no_push_has_is_refused(void **state)
     } of[] = {
         {"density_start: 0.1", "below the run's density, 0.166667"}, // the rule has it so dense
         {"density: 0.2, density_start: 0.1", "below codec.density, 0.2"},
-        {"name: dense-sign, density_start: 0.3", "carries every value"}};
+        {"name: dense-sign, density_start: 0.3", "sends every value"}};
     for (size_t i = 0; i < LH_COUNT(of); i++) {
         char yaml[256];
         struct dp_up up = {.flags = {.topology = topology, .dir = run_dir, .no_wan = true}};

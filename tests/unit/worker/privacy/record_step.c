@@ -273,7 +273,7 @@ static void what_is_not_sound_is_refused(void **state)
     region_open(&r);
     struct wk_records_conf conf = r.conf;
     conf.region = "america";
-    refuse(f, &c, &conf, "no unit of data.units has the home america");
+    refuse(f, &c, &conf, "no unit of data.units belongs to america");
     conf = r.conf;
     conf.terms.delta = 0.2;
     refuse(f, &c, &conf, "below 0.125");
