@@ -114,16 +114,17 @@ static LH_MUST lh_err run(int argc, char **argv, struct request *q)
     const struct dp_usage usage = {
         "longhaul adopt REGION/NAME --shards LIST --dir RUNDIR | --coordinator HOST:PORT [flags]\n"
         "       longhaul adopt --state STATE --shards LIST ...",
-        "Allows the server with this region and name (in its certificate) to own these shards, "
-        "and\nto stand by for them. The coordinator refuses servers without that permission. If "
-        "the\nserver starts with role shard, it takes the shards from their present server, with "
-        "the\nhistory that server or the followers have. With role standby it only stands by. "
-        "The\npermission survives restarts of the coordinator.\n\nWith --state: a server that lost "
-        "its disk waits for an operator if too few regions hold\nthe same state (rebuild.voices). "
-        "Its status (claims) and the event rebuild.claim list\nwhat each worker holds. The shards "
-        "are restored from the state with this name, even if\nonly one worker confirms it. Shards "
-        "that do not wait for a state are not changed.\n\nExit codes: 0 done; 2 usage, or no such "
-        "shard; 4 no coordinator answers; 7 not allowed\nwith this certificate.",
+        "Allows the server with this region and name (in its certificate) to own these shards,\n"
+        "and to stand by for them. The coordinator refuses servers without that permission. If\n"
+        "the server starts with role shard, it takes the shards from their present server, with\n"
+        "the history that server or the followers have. With role standby it only stands by.\n"
+        "The permission survives restarts of the coordinator.\n\n"
+        "With --state: a server that lost its disk waits for an operator if too few regions hold\n"
+        "the same state (rebuild.voices). Its status (claims) and the event rebuild.claim list\n"
+        "what each worker holds. The shards are restored from the state with this name, even if\n"
+        "only one worker confirms it. Shards that do not wait for a state are not changed.\n\n"
+        "Exit codes: 0 done; 2 usage, or no such shard; 4 no coordinator answers; 7 not allowed\n"
+        "with this certificate.",
         flags, LH_COUNT(flags)};
     bool help;
     LH_TRY(dp_flags(&usage, argc, argv, &rest, &help));

@@ -71,14 +71,15 @@ static LH_MUST lh_err run(int argc, char **argv)
     const struct dp_usage usage = {
         "longhaul balancer freeze|thaw|move [UNIT WORKER] --dir RUNDIR | --coordinator HOST:PORT "
         "[flags]",
-        "Overrides the balancer's assignment of units in a running run.\n\nfreeze           "
-        "regions get only their own free units; none is recalled\nthaw             the balancer "
-        "decides again\nmove UNIT WORKER recall the unit from its holder, for this worker\n\nA "
-        "unit that may not leave its region stays there, and a unit that is begun stays with "
-        "its\nholder. freeze survives restarts of the coordinator; move does not.\n`longhaul get "
-        "leases` shows where each unit is, `longhaul get plan -o wide` why.\n\nExit codes: 0 done; "
-        "2 usage, or impossible; 3 no such unit, region or worker; 4 no\ncoordinator answers; 7 "
-        "not allowed with this certificate.",
+        "Overrides the balancer's assignment of units in a running run.\n\n"
+        "freeze           regions get only their own free units; none is recalled\n"
+        "thaw             the balancer decides again\n"
+        "move UNIT WORKER recall the unit from its holder, for this worker\n\n"
+        "A unit that may not leave its region stays there, and a unit that is begun stays with\n"
+        "its holder. freeze survives restarts of the coordinator; move does not. `longhaul get\n"
+        "leases` shows where each unit is, `longhaul get plan -o wide` why.\n\n"
+        "Exit codes: 0 done; 2 usage, or impossible; 3 no such unit, region or worker; 4 no\n"
+        "coordinator answers; 7 not allowed with this certificate.",
         flags, LH_COUNT(flags)};
     bool help;
     LH_TRY(dp_flags(&usage, argc, argv, &rest, &help));

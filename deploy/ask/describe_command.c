@@ -62,10 +62,10 @@ static LH_MUST lh_err run(int argc, char **argv)
     const struct dp_usage usage = {
         "longhaul describe run | region NAME | shard N | worker [REGION/]NAME --dir RUNDIR | "
         "--coordinator HOST:PORT [flags]",
-        "Shows everything known about one part of a running run: from the coordinator, from "
-        "the\nshard's server (\"answers\" says whether it replied), with --dir from the workers' "
-        "status\nfiles; for a worker or a region also its units. Exit codes: 3 no such part, 4 "
-        "no\ncoordinator answers.",
+        "Shows everything known about one part of a running run: from the coordinator, from the\n"
+        "shard's server (\"answers\" says whether it replied), with --dir from the workers'\n"
+        "status files; for a worker or a region also its units. Exit codes: 3 no such part, 4\n"
+        "no coordinator answers.",
         flags, LH_COUNT(flags)};
     bool help;
     json_t *thing;

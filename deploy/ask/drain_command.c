@@ -134,12 +134,13 @@ static LH_MUST lh_err run(int argc, char **argv, enum dp_exit *exit)
     const struct dp_usage usage = {
         "longhaul drain run | region NAME | worker [REGION/]NAME --dir RUNDIR | --coordinator "
         "HOST:PORT [flags]",
-        "Lets workers finish and push their current work, then stop training. Afterwards they\ncan "
-        "be stopped without loss. The request survives restarts, until --undo. Other workers\nget "
-        "the units of a drained region or worker. --end ends the whole run early, with its\nfinal "
-        "versions and digests.\n\nExit codes: 0 requested, or with --wait drained; 2 usage; 3 no "
-        "such worker or region; 4 no\ncoordinator answers; 7 not allowed with this certificate; 8 "
-        "not drained in time (the\nrequest stands: the same command waits again).",
+        "Lets workers finish and push their current work, then stop training. Afterwards they\n"
+        "can be stopped without loss. The request survives restarts, until --undo. Other workers\n"
+        "get the units of a drained region or worker. --end ends the whole run early, with its\n"
+        "final versions and digests.\n\n"
+        "Exit codes: 0 requested, or with --wait drained; 2 usage; 3 no such worker or region;\n"
+        "4 no coordinator answers; 7 not allowed with this certificate; 8 not drained in time\n"
+        "(the request stands: the same command waits again).",
         flags, LH_COUNT(flags)};
     bool help;
     LH_TRY(dp_flags(&usage, argc, argv, &rest, &help));

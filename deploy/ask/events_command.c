@@ -248,12 +248,12 @@ static LH_MUST lh_err run(int argc, char **argv)
     };
     const struct dp_usage usage = {
         "longhaul events --dir RUNDIR | LOG... [flags]",
-        "Lists the events in the logs (text or JSON) of a run's processes, in the order of "
-        "time:\njoins, losses, kills, incarnations, checkpoints, refusals. `up` keeps the logs in "
-        "the\nrun's folder; a process that you start yourself logs to stderr, or to the file of "
-        "its\nsetting log.file. No log shows a kill: it is inferred if a process starts again "
-        "without\nhaving ended in order. Times come from each host's own clock. --follow prints "
-        "the\nexisting events, then each new one, until every process has ended or Ctrl-C.",
+        "Lists the events in the logs (text or JSON) of a run's processes, in the order of time:\n"
+        "joins, losses, kills, incarnations, checkpoints, refusals. `up` keeps the logs in the\n"
+        "run's folder; a process that you start yourself logs to stderr, or to the file of its\n"
+        "setting log.file. No log shows a kill: it is inferred if a process starts again without\n"
+        "having ended in order. Times come from each host's own clock. --follow prints the\n"
+        "existing events, then each new one, until every process has ended or Ctrl-C.",
         flags, LH_COUNT(flags)};
     bool help;
     LH_TRY(dp_flags(&usage, argc, argv, &q.files, &help));

@@ -99,25 +99,28 @@ static const struct {
 } TEXT[] = {
     [EXPEL] =
         {LINE("expel"),
-         "Expels a worker or a server from a running run. Coordinator and servers refuse it "
-         "from\nthen on, its calls end, and other workers get its units. Every shard's log records "
-         "it;\nit survives restarts, until `longhaul admit`. The effect of its pushes on the "
-         "model\nstays; `longhaul refold` removes it. Its certificate can still open connections: "
-         "see the\nsetting tls.revoked.\n\nExit codes: 0 expelled; 2 usage; 3 no member of that "
-         "name (try REGION/NAME); 4 no\ncoordinator answers; 7 not allowed with this certificate."},
+         "Expels a worker or a server from a running run. Coordinator and servers refuse it from\n"
+         "then on, its calls end, and other workers get its units. Every shard's log records it;\n"
+         "it survives restarts, until `longhaul admit`. The effect of its pushes on the model\n"
+         "stays; `longhaul refold` removes it. Its certificate can still open connections: see\n"
+         "the setting tls.revoked.\n\n"
+         "Exit codes: 0 expelled; 2 usage; 3 no member of that name (try REGION/NAME); 4 no\n"
+         "coordinator answers; 7 not allowed with this certificate."},
     [ADMIT] =
         {LINE("admit"),
-         "Lets back a member that was expelled from a running run, or a worker whose pushes are "
-         "set\naside because ten in a row were far larger than other workers'. A worker that "
-         "ended\nwhen it was expelled must be started again.\n\nExit codes: 0 let back; 2 usage; 3 "
-         "no member of that name; 4 no coordinator answers; 7\nnot allowed with this certificate."},
-    [RETIRE] = {LINE("retire"),
-                "Frees the name of a worker that will not come back: a run has at most 1,024 names "
-                "at a\ntime. The worker's directory becomes void: its unpushed progress is lost, "
-                "and a later\nworker of that name starts with an empty directory. A running worker "
-                "is not retired: end\nit first. Its pushes stay in the model.\n\nExit codes: 0 "
-                "retired; 2 usage, or it is running; 3 no worker of that name; 4 no\ncoordinator "
-                "answers; 7 not allowed with this certificate."},
+         "Lets back a member that was expelled from a running run, or a worker whose pushes are\n"
+         "set aside because ten in a row were far larger than other workers'. A worker that\n"
+         "ended when it was expelled must be started again.\n\n"
+         "Exit codes: 0 let back; 2 usage; 3 no member of that name; 4 no coordinator answers; 7\n"
+         "not allowed with this certificate."},
+    [RETIRE] =
+        {LINE("retire"),
+         "Frees the name of a worker that will not come back: a run has at most 1,024 names at a\n"
+         "time. The worker's directory becomes void: its unpushed progress is lost, and a later\n"
+         "worker of that name starts with an empty directory. A running worker is not retired:\n"
+         "end it first. Its pushes stay in the model.\n\n"
+         "Exit codes: 0 retired; 2 usage, or it is running; 3 no worker of that name; 4 no\n"
+         "coordinator answers; 7 not allowed with this certificate."},
 };
 
 static LH_MUST lh_err run(int argc, char **argv, enum wish wish)

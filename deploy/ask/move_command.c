@@ -83,14 +83,14 @@ static LH_MUST lh_err run(int argc, char **argv, enum dp_exit *exit)
     };
     const struct dp_usage usage = {
         "longhaul move SERVER --dir RUNDIR | --coordinator HOST:PORT [flags]",
-        "Moves shards to the standby (role: standby) that follows them, while their server "
-        "runs.\nTraining goes on; pushes wait for a second or two. The former server ends when it "
-        "learns\nof the move; start it with role: standby then. The request survives restarts; if "
-        "the\nstandby dies first, the move waits for it. All shards of a server move together: "
-        "a\nstandby that follows only some of them is refused.\n\nExit codes: 0 requested, or with "
-        "--wait done; 2 usage, or these shards can't move now; 3\nno such standby; 4 no "
-        "coordinator answers; 7 not allowed with this certificate; 8 not done\nin time (the "
-        "request stands).",
+        "Moves shards to the standby (role: standby) that follows them, while their server\n"
+        "runs. Training goes on; pushes wait for a second or two. The former server ends when\n"
+        "it learns of the move; start it with role: standby then. The request survives\n"
+        "restarts; if the standby dies first, the move waits for it. All shards of a server\n"
+        "move together: a standby that follows only some of them is refused.\n\n"
+        "Exit codes: 0 requested, or with --wait done; 2 usage, or these shards can't move now;\n"
+        "3 no such standby; 4 no coordinator answers; 7 not allowed with this certificate; 8\n"
+        "not done in time (the request stands).",
         flags, LH_COUNT(flags)};
     bool help;
     LH_TRY(dp_flags(&usage, argc, argv, &rest, &help));

@@ -58,18 +58,19 @@ static LH_MUST lh_err run(int argc, char **argv, bool resume)
     };
     const struct dp_usage pause = {
         "longhaul pause --dir RUNDIR | --coordinator HOST:PORT [--why TEXT] [flags]",
-        "Pauses a run: workers end their current step, finish their pushes, make no further "
-        "step,\nand keep their units. No worker counts as stalled meanwhile. The pause survives "
-        "restarts\nof all processes, until longhaul resume. A paused run does not end by itself; "
-        "longhaul\ndrain still works, and drain run --end also ends the pause. To stop machines, "
-        "drain\ninstead: a draining worker pushes all that it has trained.\n\nExit codes: 0 "
-        "paused; 2 usage, or training is over; 4 no coordinator answers; 7 not\nallowed with this "
-        "certificate.",
+        "Pauses a run: workers end their current step, finish their pushes, make no further\n"
+        "step, and keep their units. No worker counts as stalled meanwhile. The pause survives\n"
+        "restarts of all processes, until longhaul resume. A paused run does not end by itself;\n"
+        "longhaul drain still works, and drain run --end also ends the pause. To stop machines,\n"
+        "drain instead: a draining worker pushes all that it has trained.\n\n"
+        "Exit codes: 0 paused; 2 usage, or training is over; 4 no coordinator answers; 7 not\n"
+        "allowed with this certificate.",
         flags, LH_COUNT(flags)};
     const struct dp_usage go_on = {
         "longhaul resume --dir RUNDIR | --coordinator HOST:PORT [--why TEXT] [flags]",
-        "Resumes a run that an operator or a rule paused.\n\nExit codes: 0 it goes on; 2 usage; 4 "
-        "no coordinator answers; 7 not allowed with this\ncertificate.",
+        "Resumes a run that an operator or a rule paused.\n\n"
+        "Exit codes: 0 it goes on; 2 usage; 4 no coordinator answers; 7 not allowed with this\n"
+        "certificate.",
         flags, LH_COUNT(flags)};
     const struct dp_usage *usage = resume ? &go_on : &pause;
     bool help;

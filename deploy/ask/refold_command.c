@@ -125,17 +125,18 @@ static LH_MUST lh_err take_back(struct request *q, enum dp_exit *exit)
 }
 
 static const char bounds[] =
-    "\nEvery server is asked first. If one refuses, no shard changes; the refusal names the "
-    "server\nand the first possible version. If you do not trust that server's answer, expel "
-    "it\n(`longhaul expel server NAME`): its standby in sync takes its shards over, or "
-    "another\nserver that you name (`longhaul adopt`); then give the order again.\nIf all agree, "
-    "each server starts again in place and keeps its former history in\nDIR/before-ORDER. The run "
-    "goes on under a new epoch: workers take the new states, and push\nagain what these states "
-    "lack. A process that is killed meanwhile continues the order after\nits restart; the same "
-    "command waits for the end.\n\nExit codes: 0 done; 1 a server failed to do it; 2 usage, or not "
-    "possible now (the run is\nclosing, a shard is being moved or has no server, another order is "
-    "under way); 3 too far\nback, no such version yet, or no push of that worker; 4 no coordinator "
-    "answers; 7 not\nallowed with this certificate; 8 not done in time (the order goes on).";
+    "Every server is asked first. If one refuses, no shard changes; the refusal names the\n"
+    "server and the first possible version. If you do not trust that server's answer, expel\n"
+    "it (`longhaul expel server NAME`): its standby in sync takes its shards over, or\n"
+    "another server that you name (`longhaul adopt`); then give the order again. If all\n"
+    "agree, each server starts again in place and keeps its former history in\n"
+    "DIR/before-ORDER. The run goes on under a new epoch: workers take the new states, and\n"
+    "push again what these states lack. A process that is killed meanwhile continues the\n"
+    "order after its restart; the same command waits for the end.\n\n"
+    "Exit codes: 0 done; 1 a server failed to do it; 2 usage, or not possible now (the run\n"
+    "is closing, a shard is being moved or has no server, another order is under way); 3\n"
+    "too far back, no such version yet, or no push of that worker; 4 no coordinator\n"
+    "answers; 7 not allowed with this certificate; 8 not done in time (the order goes on).";
 
 static LH_MUST lh_err common(struct request *q, const struct dp_usage *usage, int argc, char **argv,
                              bool *help)
@@ -172,10 +173,12 @@ static LH_MUST lh_err run_rewind(struct request *q, int argc, char **argv, enum 
         {"--timeout", DP_TEXT, &q->timeout, "SECONDS", "time limit for all of it; 0: none (3600)"},
         DP_ADMIN_FLAGS(q->admin),
     };
-    snprintf(about, sizeof about,
-             "Takes a running run back to earlier versions of its shards, as far back as the "
-             "servers\nkeep checkpoints and logs (checkpoint.keep).\n%s",
-             bounds);
+    snprintf(
+        about, sizeof about,
+        "Takes a running run back to earlier versions of its shards, as far back as the servers\n"
+        "keep checkpoints and logs (checkpoint.keep).\n"
+        "%s",
+        bounds);
     const struct dp_usage usage = {
         "longhaul rewind --to VERSION --dir RUNDIR | --coordinator HOST:PORT [flags]", about, flags,
         LH_COUNT(flags)};
@@ -209,12 +212,13 @@ static LH_MUST lh_err run_refold(struct request *q, int argc, char **argv, enum 
         {"--timeout", DP_TEXT, &q->timeout, "SECONDS", "time limit for all of it; 0: none (3600)"},
         DP_ADMIN_FLAGS(q->admin),
     };
-    snprintf(about, sizeof about,
-             "Removes one worker's pushes from a running run, as if all had been refused: the logs "
-             "are\nfolded again without them, and the units that it claimed are free again. This "
-             "reaches as\nfar back as the servers keep checkpoints and logs (checkpoint.keep). "
-             "Expel the worker\nfirst (`longhaul expel`); otherwise it pushes the same again.\n%s",
-             bounds);
+    snprintf(
+        about, sizeof about,
+        "Removes one worker's pushes from a running run, as if all had been refused: the logs\n"
+        "are folded again without them, and the units that it claimed are free again. This\n"
+        "reaches as far back as the servers keep checkpoints and logs (checkpoint.keep). Expel\n"
+        "the worker first (`longhaul expel`); otherwise it pushes the same again. %s",
+        bounds);
     const struct dp_usage usage = {
         "longhaul refold --without [REGION/]NAME --dir RUNDIR | --coordinator HOST:PORT [flags]",
         about, flags, LH_COUNT(flags)};

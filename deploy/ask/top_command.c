@@ -206,14 +206,14 @@ static LH_MUST lh_err run(int argc, char **argv)
     };
     const struct dp_usage usage = {
         "longhaul top --dir RUNDIR | --coordinator HOST:PORT [flags]",
-        "Shows a running run until Ctrl-C, with a line for each region and each shard. The "
-        "regions'\nfigures come from the coordinator, the shards' from their servers. BUSY is the "
-        "share of\ntime in which a step ran (mean of a region's live workers). RTT MS is the round "
-        "trip to a\nserver, PUSH MS the time from a push's first byte to its decision (both for "
-        "the slowest\nserver and the region's slowest worker); \"-\" means not measured yet. Loss "
-        "and bytes come\nfrom the workers' status files, so they need --dir. Without a terminal "
-        "the screens are\nprinted one after another as plain text. Exit code 4: no coordinator "
-        "answers.",
+        "Shows a running run until Ctrl-C, with a line for each region and each shard. The\n"
+        "regions' figures come from the coordinator, the shards' from their servers. BUSY is\n"
+        "the share of time in which a step ran (mean of a region's live workers). RTT MS is the\n"
+        "round trip to a server, PUSH MS the time from a push's first byte to its decision\n"
+        "(both for the slowest server and the region's slowest worker); \"-\" means not\n"
+        "measured yet. Loss and bytes come from the workers' status files, so they need --dir.\n"
+        "Without a terminal the screens are printed one after another as plain text. Exit code\n"
+        "4: no coordinator answers.",
         flags, LH_COUNT(flags)};
     bool help;
     LH_TRY(dp_flags(&usage, argc, argv, &rest, &help));

@@ -53,7 +53,7 @@ static LH_MUST lh_err dtype_of(const struct work *w, const struct lh_tensor *t,
         return lh_fail(LH_ERR_MALFORMED, "import.json: tensor %s: dtype \"%.20s\" is not known",
                        t->name, name);
     if (dp_dtype_trained(*out)) return LH_OK;
-    return lh_fail(LH_ERR_MANIFEST, "tensor %s holds %s where it was imported from: give --dtype",
+    return lh_fail(LH_ERR_MANIFEST, "tensor %s had the type %s when it was imported: pass --dtype",
                    t->name, dp_dtype_name(*out));
 }
 
@@ -102,9 +102,9 @@ static LH_MUST lh_err choose_copied(struct work *w, const struct dp_folder_tenso
     if (!ends_with(is->t.name, ".running_mean") && !ends_with(is->t.name, ".running_var"))
         return LH_OK;
     return lh_fail(LH_ERR_MANIFEST,
-                   "%s: %s is as it was before the training, and would spoil the model: a buffer "
-                   "is the loop's. --buffers FOLDER takes those of a model that a region saved, or "
-                   "of DIR/WORKER/buffers.safetensors, which the Python package leaves there",
+                   "%s: %s is from before the training, and would spoil the model. Buffers belong "
+                   "to the loop: pass --buffers with the folder of a model that a region saved, or "
+                   "with DIR/WORKER/buffers.safetensors, which the Python package writes",
                    w->e->like, is->t.name);
 }
 

@@ -287,35 +287,35 @@ static LH_MUST lh_err run(int argc, char **argv)
     enum dp_dtype dtype;
     bool help;
     const struct dp_flag flags[] = {
-        {"--to", DP_TEXT, &q.format, "safetensors", "form of what is written (safetensors)"},
+        {"--to", DP_TEXT, &q.format, "safetensors", "output format (safetensors)"},
         {"--out", DP_TEXT, &q.out, "FOLDER|s3://BUCKET/PREFIX",
-         "the model goes here; it must hold none yet"},
+         "output folder; it must have no model yet"},
         {"--at", DP_EACH, &q.at, "[SHARD:]VERSION",
-         "of all shards, or of one; may repeat (the last there is)"},
+         "version of all shards, or of one; may repeat (default: the last)"},
         {"--weights-only", DP_SWITCH, &q.weights_only, NULL,
-         "from checkpoints of weights only, without the log"},
+         "use checkpoints of weights only, without the log"},
         {"--dir", DP_TEXT, &q.run_dir, "RUNDIR", "a run's folder: model.json and final.bin"},
         {"--parameters", DP_TEXT, &q.parameters, "FILE",
-         "plain fp32, as a worker's final.weights, instead of DIR"},
+         "a file of plain fp32, such as a worker's final.weights, instead of DIR"},
         {"--like", DP_TEXT, &q.like, "FOLDER",
-         "what was imported: its types, config.json and tokenizer are taken"},
+         "the folder that was imported: its types, config.json and tokenizer are used"},
         {"--buffers", DP_TEXT, &q.buffers, "FOLDER|FILE",
-         "a region's buffers, BatchNorm's statistics say (of --dir: what its first loop left)"},
+         "a region's buffers, such as BatchNorm's statistics (with --dir: those of its first "
+         "loop)"},
         {"--dtype", DP_TEXT, &q.dtype, "BF16|F16|F32|F64", "type of all tensors (as imported)"},
-        {"--max-shard-size", DP_TEXT, &q.most, "SIZE", "of one file (5GB)"},
+        {"--max-shard-size", DP_TEXT, &q.most, "SIZE", "maximum size of a file (5GB)"},
         DP_JOB_FLAGS(q.job),
         {"--weights", DP_TEXT, &q.job.weights_path, "FILE",
-         "the initial parameters, where no checkpoint is old enough"},
+         "the initial parameters, if no checkpoint is old enough"},
     };
     const struct dp_usage usage = {
         "longhaul export --to safetensors --out FOLDER DIR... | --config FILE [flags]",
-        "Writes the parameters of a run so that transformers loads them: from servers'\n"
-        "directories (checkpoint and log, at any version that both still hold), from a store of\n"
-        "checkpoints (s3://BUCKET/PREFIX), from a run's folder (--dir) or from a parameter file "
-        "(--parameters). Values are rounded to nearest\n"
-        "even. longhaul.json in the folder says which versions and digests they are. In a store\n"
-        "stored.json comes last and lists all files with their SHA-256; each file lies in TMPDIR\n"
-        "until it is stored.",
+        "Writes a run's parameters as a folder that transformers loads: from servers'\n"
+        "directories (checkpoints and log, at any version that both still cover), from a store\n"
+        "of checkpoints (s3://BUCKET/PREFIX), from a run's folder (--dir) or from a parameter\n"
+        "file (--parameters). Values are rounded to the nearest, ties to even. longhaul.json in\n"
+        "the folder has the versions and digests. In a store, stored.json is written last and\n"
+        "lists all files with their SHA-256; each file is in TMPDIR until it is stored.",
         flags, LH_COUNT(flags)};
     LH_TRY(dp_flags(&usage, argc, argv, &q.dirs, &help));
     if (help) return LH_OK;

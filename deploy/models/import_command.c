@@ -26,21 +26,23 @@ lh_err dp_model_import(int argc, char **argv)
     uint64_t length = 0;
     bool help;
     const struct dp_flag flags[] = {
-        {"--shards", DP_TEXT, &shards, "N", "shards that the parameters are divided into (1)"},
-        {"--out", DP_TEXT, &q.out, "DIR", "model.json, weights.bin and import.json go here (.)"},
+        {"--shards", DP_TEXT, &shards, "N", "number of shards (1)"},
+        {"--out", DP_TEXT, &q.out, "DIR",
+         "output folder for model.json, weights.bin and import.json (.)"},
         {"--leave-out", DP_EACH, &leave_out, "PATTERN",
          "tensors whose names match are not trained (*, ?, [...]); may repeat"},
         {"--context", DP_TEXT, &context, "N",
-         "length of the built-in trainer's sequences (the model's, 2048 at most)"},
+         "length of the built-in trainer's sequences (default: the model's, at most 2048)"},
     };
     const struct dp_usage usage = {
         "longhaul model import FOLDER | FILE.safetensors [flags]",
-        "Makes the manifest and the initial parameters of a run out of a Hugging Face folder\n"
-        "(config.json and safetensors, one file or several with an index), or of one file.\n"
-        "For Llama, Mistral, Qwen2, Qwen3 and GPT-2 it compares the tensors with config.json, and\n"
-        "names what is missing, unexpected or mis-shaped. Of other models it takes all floats.\n"
-        "Integers and buffers are left out and named; `longhaul export --like FOLDER` brings them\n"
-        "back. The same folder gives the same bytes on every machine: compare the sha256.",
+        "Makes the manifest and the initial parameters of a run from a Hugging Face folder\n"
+        "(config.json and safetensors, one file or several with an index), or from one file.\n"
+        "For Llama, Mistral, Qwen2, Qwen3 and GPT-2 it compares the tensors with config.json,\n"
+        "and names missing, unexpected and mis-shaped ones. From other models it takes all\n"
+        "floats. Integers and buffers are left out and listed; `longhaul export --like FOLDER`\n"
+        "adds them again. The same folder gives the same bytes on every machine: compare the\n"
+        "sha256.",
         flags, LH_COUNT(flags)};
     LH_TRY(dp_flags(&usage, argc, argv, &rest, &help));
     if (help) return LH_OK;

@@ -260,12 +260,12 @@ lh_err dp_privacy_audit(int argc, char **argv)
     };
     const struct dp_usage usage = {
         "longhaul privacy audit DIR... [flags]",
-        "What each private region has charged to its budget, and its epsilon, computed from the\n"
-        "logs of the run's servers alone: give the directories of all of them. No key is needed,\n"
-        "but for the checkpoint below a log whose beginning is gone.\n"
-        "A region's own word counts for nothing here, and what was refused counts as released.\n"
-        "--config names the coordinator's settings, which have the terms.\n"
-        "Exit code 0: all within the plan's terms; 1: a total fell or is above them.",
+        "Computes what each private region has charged to its budget, and its epsilon, from the\n"
+        "logs of the run's servers alone: pass the directories of all of them. A key is needed\n"
+        "only for the checkpoint below a log that was trimmed. It trusts no statement of a\n"
+        "region, and counts refused pushes as released. --config names the coordinator's\n"
+        "settings, which have the terms.\n"
+        "Exit codes: 0 all within the plan's terms; 1 a total fell, or exceeds them.",
         flags, LH_COUNT(flags)};
     LH_TRY(dp_flags(&usage, argc, argv, &rest, &help));
     if (help) return LH_OK;

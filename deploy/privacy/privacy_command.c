@@ -37,9 +37,8 @@ static LH_MUST lh_err read_request(const struct request *q, struct dp_claim *c, 
     *c = (struct dp_claim){.terms = {.rate = 1, .clip = 1, .delta = NAN, .sigma = NAN}};
     *epsilon = NAN;
     if (!q->delta || !q->steps || !q->epsilon == !q->sigma)
-        return lh_fail(LH_ERR_INVALID,
-                       "want --delta, --steps, and either --epsilon, from which the "
-                       "noise follows, or --sigma");
+        return lh_fail(LH_ERR_INVALID, "pass --delta, --steps, and either --epsilon, from which "
+                                       "the noise follows, or --sigma");
     LH_TRY(level_of(q->level, &c->terms.level));
     LH_TRY(dp_real("--epsilon", q->epsilon, 1e-6, 1000, epsilon));
     LH_TRY(dp_real("--sigma", q->sigma, 0.1, 1e6, &c->terms.sigma));
@@ -80,10 +79,11 @@ static LH_MUST lh_err run_plan(int argc, char **argv)
     struct dp_texts rest;
     const struct dp_flag flags[] = {
         {"--level", DP_TEXT, &q.level, "record|region|reported",
-         "what is protected: one document (the default), or all data of a region"},
-        {"--epsilon", DP_TEXT, &q.epsilon, "E", "what the run may cost; the noise follows from it"},
+         "unit of protection: one document (the default), or all data of a region"},
+        {"--epsilon", DP_TEXT, &q.epsilon, "E",
+         "privacy cost that the run may have; the noise follows from it"},
         {"--sigma", DP_TEXT, &q.sigma, "S", "noise over C, in place of --epsilon"},
-        {"--delta", DP_TEXT, &q.delta, "D", "1e-9 or more; below one over the number of records"},
+        {"--delta", DP_TEXT, &q.delta, "D", "1e-9 or more; below 1 / number of records"},
         {"--steps", DP_TEXT, &q.steps, "N", "steps of a region; at region level, pushes a shard"},
         {"--rate", DP_TEXT, &q.rate, "Q", "probability that a step draws a record; default 1"},
         {"--clip", DP_TEXT, &q.clip, "C", "clipping norm; default 1"},
@@ -95,9 +95,9 @@ static LH_MUST lh_err run_plan(int argc, char **argv)
     };
     const struct dp_usage usage = {
         "longhaul privacy plan --delta D --steps N (--epsilon E | --sigma S) [flags]",
-        "The noise for a wanted epsilon, or the epsilon of a noise, by each accountant; what the\n"
-        "sampler and truncated draws add to delta; how large the noise is. Calibration never ends\n"
-        "above the target.",
+        "Computes the noise for an epsilon, or the epsilon of a noise, by each accountant. It\n"
+        "also shows what the sampler and truncated draws add to delta, and how large the noise\n"
+        "is. With the computed noise the wanted epsilon is never exceeded.",
         flags, LH_COUNT(flags)};
     struct dp_claim c;
     double epsilon;
@@ -179,15 +179,15 @@ static LH_MUST lh_err run_statement(int argc, char **argv)
     const struct dp_flag flags[] = {
         {"--config", DP_TEXT, &job.config, "FILE", "settings of the run's coordinator"},
         {"--budget", DP_TEXT, &budget, "FILE",
-         "a region's privacy.budget: what is charged so far, and by earlier runs"},
+         "a region's privacy.budget, with its charges, also of earlier runs"},
         {"--records", DP_TEXT, &count, "N",
          "records of a region at record level: the passes of a step"},
         {"-o", DP_TEXT, &format, "table|json", "form of the output; json: the receipt"},
     };
     const struct dp_usage usage = {
         "longhaul privacy statement --config FILE [flags]",
-        "What a run promises the owners of its private regions' data, from its settings: noise,\n"
-        "clip, steps, epsilon at delta, what leaves, and what is not covered.",
+        "Prints what a run promises the owners of its private regions' data, from its settings:\n"
+        "noise, clip, steps, epsilon at delta, what leaves the region, and what is not covered.",
         flags, LH_COUNT(flags)};
     struct dp_claim c;
     bool help, json;
@@ -210,9 +210,9 @@ int dp_cmd_privacy(int argc, char **argv)
         {"plan", run_plan}, {"statement", run_statement}, {"audit", dp_privacy_audit}};
     const struct dp_usage usage = {
         "longhaul privacy plan | statement | audit [flags]",
-        "plan       what differential privacy costs, before anything starts\n"
-        "statement  what a run promises, from its settings\n"
-        "audit      each private region's charges and epsilon, out of the logs\n\n"
+        "plan       compute what differential privacy costs, before a run\n"
+        "statement  print what a run promises, from its settings\n"
+        "audit      compute private regions' charges and epsilon from the logs\n\n"
         "`longhaul privacy VERB --help` lists the flags of each.",
         NULL, 0};
     return dp_verbs(&usage, verbs, LH_COUNT(verbs), argc, argv);

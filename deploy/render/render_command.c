@@ -24,13 +24,13 @@ static lh_err slurm(int argc, char **argv)
     const struct dp_flag flags[] = {
         {"--out", DP_TEXT, &r.flags.out, "DIR", "folder to write; files of its own stay"},
         {"--coordinator", DP_TEXT, &r.flags.coordinator, "HOST:PORT",
-         "where the workers reach the coordinator"},
+         "address at which the workers reach the coordinator"},
     };
     const struct dp_usage usage = {
         "longhaul render slurm TOPOLOGY --out DIR --coordinator HOST:PORT",
-        "Writes DIR/REGION for each region: REGION.sbatch, which starts its workers and what\n"
-        "trains beside them, and their settings. Coordinator and servers run elsewhere.\n"
-        "DIR/files has the model's manifest and initial parameters for them.",
+        "Writes DIR/REGION for each region: REGION.sbatch, which starts its workers and the\n"
+        "processes that train beside them, and their settings. Coordinator and servers run\n"
+        "elsewhere. DIR/files has the model's manifest and initial parameters for them.",
         flags, LH_COUNT(flags)};
     bool help;
     LH_TRY(read(&usage, argc, argv, &r, &help));
@@ -52,16 +52,16 @@ static lh_err k8s(int argc, char **argv)
     const struct dp_flag flags[] = {
         {"--out", DP_TEXT, &r.flags.out, "DIR", "folder to write; files of its own stay"},
         {"--domain", DP_TEXT, &r.flags.domain, "DOMAIN",
-         "node NAME is reached at NAME.DOMAIN; domain of the certificates, too"},
+         "domain of the certificates; node NAME is reached at NAME.DOMAIN"},
         {"--image", DP_TEXT, &r.flags.image, "IMAGE",
-         "image of the programs (longhaul, of deploy/Containerfile)"},
+         "image of the programs (longhaul, from deploy/Containerfile)"},
         {"--namespace", DP_TEXT, &r.flags.name_space, "NAMESPACE", "(longhaul-RUN)"},
     };
     const struct dp_usage usage = {
         "longhaul render k8s TOPOLOGY --out DIR --domain DOMAIN [flags]",
         "Writes a kustomize folder for each cluster: DIR/servers has the coordinator and the\n"
-        "servers, DIR/regions/REGION a JobSet of the region's workers and what trains beside\n"
-        "them. DIR/files has the model's files, for the clusters' volumes.",
+        "servers, DIR/regions/REGION a JobSet of the region's workers and the processes that\n"
+        "train beside them. DIR/files has the model's files, for the clusters' volumes.",
         flags, LH_COUNT(flags)};
     bool help;
     LH_TRY(read(&usage, argc, argv, &r, &help));
@@ -80,10 +80,10 @@ int dp_cmd_render(int argc, char **argv)
 {
     static const struct dp_usage usage = {
         "longhaul render k8s | slurm TOPOLOGY [flags]",
-        "k8s     manifests of Kubernetes: a kustomize folder for each cluster\n"
-        "slurm   a batch script for each region\n"
-        "\n`longhaul render VERB --help` lists the flags of each. A topology is what\n"
-        "`longhaul up` takes; link and links are of `up` alone.",
+        "k8s     write a kustomize folder for each Kubernetes cluster\n"
+        "slurm   write a batch script for each region\n\n"
+        "`longhaul render VERB --help` lists the flags of each. TOPOLOGY is a file for\n"
+        "`longhaul up`; its link and links are ignored.",
         NULL, 0};
     static const struct dp_verb verbs[] = {
         {"k8s", k8s},

@@ -242,11 +242,11 @@ static LH_MUST lh_err checkpoints(struct dp_job *job, const char *dir, const cha
     if (!err && !verify && !l.count) fprintf(stderr, "no checkpoint in %s\n", dir); // not yet
     if (!err && verify && !l.count) err = lh_fail(LH_ERR_NOT_FOUND, "no checkpoint in %s", dir);
     if (!err && l.bad)
-        err = lh_fail(
-            LH_ERR_CORRUPT,
-            "%u of %u checkpoints in %s cannot be used, STATE says why: bring the file back "
-            "from a copy, or move it away (a server goes on from an older one and its log)",
-            l.bad, l.count, dir);
+        err =
+            lh_fail(LH_ERR_CORRUPT,
+                    "%u of %u checkpoints in %s can't be used, STATE says why: restore the file "
+                    "from a copy, or move it away (a server goes on from an older one and its log)",
+                    l.bad, l.count, dir);
     json_decref(l.rows);
     return err;
 }
@@ -262,15 +262,13 @@ static LH_MUST lh_err run_ls(int argc, char **argv)
         {"--config", DP_TEXT, &job.config, "FILE", "the server's settings, instead of DIR"},
         {"-o", DP_TEXT, &format, "table|json", "form of the output"},
     };
-    const struct dp_usage usage = {"longhaul checkpoint ls DIR | --config FILE [-o table|json]",
-                                   "Lists the checkpoints of a server or a worker: DIR is its "
-                                   "directory (setting dir), the\n"
-                                   "folder of the checkpoints itself, or a store "
-                                   "(s3://BUCKET/PREFIX, file:///FOLDER). Names and\n"
-                                   "headers are believed; `verify` checks. A server starts from "
-                                   "the channel `full`; `weights` is\n"
-                                   "for readers.",
-                                   flags, LH_COUNT(flags)};
+    const struct dp_usage usage = {
+        "longhaul checkpoint ls DIR | --config FILE [-o table|json]",
+        "Lists the checkpoints of a server or a worker. DIR is its directory (setting dir), the\n"
+        "folder of the checkpoints itself, or a store (s3://BUCKET/PREFIX, file:///FOLDER). It\n"
+        "reads only names and headers; `verify` checks the contents. A server starts from the\n"
+        "channel `full`; `weights` is for readers.",
+        flags, LH_COUNT(flags)};
     LH_TRY(dp_flags(&usage, argc, argv, &rest, &help));
     if (help) return LH_OK;
     LH_TRY(dp_table_form(format, &json));
@@ -295,12 +293,10 @@ static LH_MUST lh_err run_verify(int argc, char **argv)
     };
     const struct dp_usage usage = {
         "longhaul checkpoint verify DIR | --config FILE [flags]",
-        "Without keys: the hashes of every range and the signature, which need none; whoever "
-        "keeps\n"
-        "copies can check them. With manifest, run and keys each is opened too, loaded, and its\n"
-        "digest compared. Of a store (s3://BUCKET/PREFIX) each is fetched in its turn, into "
-        "TMPDIR.\n"
-        "Exit code 5 when one is no good.",
+        "Checks the hashes of every range and the signature, which needs no key. With manifest,\n"
+        "run and keys it also unseals and loads each checkpoint, and compares its digest. From\n"
+        "a store (s3://BUCKET/PREFIX) it fetches one after another into TMPDIR. Exit code 5:\n"
+        "one is bad.",
         flags, LH_COUNT(flags)};
     LH_TRY(dp_flags(&usage, argc, argv, &rest, &help));
     if (help) return LH_OK;
@@ -325,24 +321,24 @@ static LH_MUST lh_err run_restore(int argc, char **argv)
         DP_JOB_FLAGS(job),
         {"--weights", DP_TEXT, &job.weights_path, "FILE",
          "the initial parameters, where no checkpoint is old enough"},
-        {"--into", DP_TEXT, &q.into, "DIR", "make this a server's directory; it must be empty"},
-        {"--shards", DP_TEXT, &q.shards, "N,N,...", "only these shards (all that FROM holds)"},
-        {"--to", DP_EACH, &q.to, "[SHARD:]VERSION", "of all shards, or of one (the last there is)"},
+        {"--into", DP_TEXT, &q.into, "DIR", "the new server's directory; it must be empty"},
+        {"--shards", DP_TEXT, &q.shards, "N,N,...", "only these shards (default: all in FROM)"},
+        {"--to", DP_EACH, &q.to, "[SHARD:]VERSION",
+         "version of all shards, or of one (default: the last)"},
         {"--export", DP_TEXT, &q.export, "FILE",
          "write the parameters instead: .safetensors, or else plain fp32"},
-        {"--sign-key", DP_TEXT, &q.sign_key, "FILE", "sign what is written"},
+        {"--sign-key", DP_TEXT, &q.sign_key, "FILE", "sign the new checkpoints"},
         {"--epoch", DP_TEXT, &q.epoch, "N", "open at least this epoch"},
     };
     const struct dp_usage usage = {
         "longhaul checkpoint restore FROM... --into DIR | --export FILE [flags]",
         "FROM is a server's directory, whose log is folded onto its checkpoint, a folder of\n"
-        "checkpoints alone, or a store (s3://BUCKET/PREFIX), whose newest are fetched first. "
-        "Shards are what is moved: those of one server may go into the\n"
-        "directories of several, those of several into one; each new server's setting `shards`\n"
-        "names what its directory holds. Where FROM is the whole directory of a stopped server,\n"
-        "nothing is lost and the history goes on; else the new server opens a new epoch, and "
-        "pushes\n"
-        "above the checkpoint are decided anew. FROM is never changed: remove it, or see that no\n"
+        "checkpoints alone, or a store (s3://BUCKET/PREFIX), whose newest ones are fetched\n"
+        "first. Shards can be regrouped: those of one server into directories of several, or\n"
+        "those of several into one. Each new server's setting `shards` must name the shards in\n"
+        "its directory. If FROM is the whole directory of a stopped server, nothing is lost and\n"
+        "the history goes on; otherwise the new server opens a new epoch, and pushes above the\n"
+        "checkpoint are decided again. FROM is not changed: remove it, or make sure that no\n"
         "server starts on it again.",
         flags, LH_COUNT(flags)};
     LH_TRY(dp_flags(&usage, argc, argv, &rest, &help));
@@ -370,16 +366,16 @@ static LH_MUST lh_err run_prune(int argc, char **argv)
     bool help;
     const struct dp_flag flags[] = {
         DP_JOB_FLAGS(job),
-        {"--keep", DP_TEXT, &keep_text, "N", "of each shard and channel, at least 2 (2)"},
+        {"--keep", DP_TEXT, &keep_text, "N",
+         "checkpoints to keep of each shard and channel, at least 2 (2)"},
     };
     const struct dp_usage usage = {
         "longhaul checkpoint prune DIR | --config FILE [flags]",
-        "Removes all but the newest good checkpoints of a stopped server's directory. Only files\n"
-        "that were read whole count as kept, and of those only such as the log goes on from; what "
-        "is\n"
-        "damaged stays, to be looked at. A running server prunes by itself (checkpoint.keep). Of "
-        "a\n"
-        "store (s3://BUCKET/PREFIX) nothing is read: all but the newest are removed.",
+        "Removes all but the newest good checkpoints from a stopped server's directory. A\n"
+        "checkpoint counts as good if it was read completely and the log continues from it.\n"
+        "Damaged ones stay, for inspection. A running server prunes by itself\n"
+        "(checkpoint.keep). In a store (s3://BUCKET/PREFIX) nothing is read: all but the newest\n"
+        "are removed.",
         flags, LH_COUNT(flags)};
     LH_TRY(dp_flags(&usage, argc, argv, &rest, &help));
     if (help) return LH_OK;
@@ -404,8 +400,8 @@ int dp_cmd_checkpoint(int argc, char **argv)
     const struct dp_usage usage = {
         "longhaul checkpoint ls | verify | restore | prune [flags]",
         "ls       list the checkpoints of a server, a worker or a store\n"
-        "verify   read each whole and compare hashes, signature, digest\n"
-        "restore  a server's directory, or parameters, from checkpoints\n"
+        "verify   read each one and compare hashes, signature, digest\n"
+        "restore  make a server's directory, or parameters, from checkpoints\n"
         "prune    remove the older ones of a stopped server\n\n"
         "`longhaul checkpoint VERB --help` lists the flags of each.",
         NULL, 0};

@@ -169,13 +169,13 @@ static LH_MUST lh_err run_dump(int argc, char **argv)
         {"--shard", DP_TEXT, &shard, "N", "only records of this shard"},
         {"--from", DP_TEXT, &from, "VERSION", "only from this version on"},
         {"--to", DP_TEXT, &to, "VERSION", "only up to this version"},
-        {"-o", DP_TEXT, &format, "table|json", "form of the output; json: an object a line"},
+        {"-o", DP_TEXT, &format, "table|json", "form of the output; json: one object per line"},
     };
     const struct dp_usage usage = {
         "longhaul log dump DIR | --config FILE [flags]",
-        "One line for each record of a server's log: where it stands, what it is, whose push, at\n"
-        "what scale, and the first digits of its chain. No key is needed: only payloads are\n"
-        "sealed. DIR is the server's directory (setting dir).",
+        "Prints one line for each record of a server's log: its position and kind, the push's\n"
+        "worker and scale, and the first digits of the chain. No key is needed: only payloads\n"
+        "are sealed. DIR is the server's directory (setting dir).",
         flags, LH_COUNT(flags)};
     LH_TRY(dp_flags(&usage, argc, argv, &rest, &help));
     if (help) return LH_OK;
@@ -208,16 +208,13 @@ static LH_MUST lh_err run_verify(int argc, char **argv)
     };
     const struct dp_usage usage = {
         "longhaul log verify DIR | --config FILE [flags]",
-        "Reads every entry of a server's log: checksums, the sequence of entries, durable "
-        "positions,\n"
-        "each shard's versions, epochs and chain, and that log and checkpoints fit each other. "
-        "With\n"
-        "manifest, run and keys it folds all records too, so that every push opens and every "
-        "DIGEST\n"
-        "record agrees.\n"
-        "Exit code 0: whole; 1: bytes of no whole entry at the end, which a start drops, opening a "
-        "new\n"
-        "epoch (beside a running server: a write under way, 0); 5: damage, which a start refuses.",
+        "Checks every entry of a server's log: checksums, the sequence of entries, durable\n"
+        "positions, each shard's versions, epochs and chain, and whether log and checkpoints\n"
+        "fit together. With manifest, run and keys it also unseals every push, folds all\n"
+        "records, and compares every DIGEST record.\n"
+        "Exit codes: 0 intact; 1 an incomplete entry at the end, which a start drops, opening a\n"
+        "new epoch (of a running server it is a write in progress: 0); 5 damage, which a start\n"
+        "refuses.",
         flags, LH_COUNT(flags)};
     LH_TRY(dp_flags(&usage, argc, argv, &rest, &help));
     if (help) return LH_OK;
@@ -288,26 +285,23 @@ static LH_MUST lh_err run_replay(int argc, char **argv)
         {"--weights", DP_TEXT, &job.weights_path, "FILE",
          "the initial parameters, where no checkpoint is old enough"},
         {"--to", DP_EACH, &q.to, "[SHARD:]VERSION",
-         "of all shards, or of one; may repeat (the last there is)"},
+         "version of all shards, or of one; may repeat (default: the last)"},
         {"--without", DP_TEXT, &q.without, "REGION/NAME",
-         "leave out what this worker pushed; or its 16 digits"},
-        {"--from", DP_TEXT, &q.from, "VERSION", "of --without: only from this version on"},
+         "leave out this worker's pushes (name, or its 16 digits)"},
+        {"--from", DP_TEXT, &q.from, "VERSION", "with --without: only pushes from this version on"},
         {"--export", DP_TEXT, &q.export, "FILE",
          "write the parameters: .safetensors, or else plain fp32 as `eval` reads it"},
         {"-o", DP_TEXT, &format, "table|json", "form of the output"},
     };
     const struct dp_usage usage = {
         "longhaul log replay DIR... | --config FILE [flags]",
-        "Folds checkpoint and log of servers' directories to any version that both still hold, "
-        "and\n"
-        "prints the digest of each shard's state: the same that every replica had there. The log\n"
-        "is trimmed below the oldest kept checkpoint (setting checkpoint.keep): what is to be "
-        "replayed\n"
-        "later must be kept. --export needs the directories of all shards.\n"
-        "\n"
-        "--without folds the log again without a worker's pushes: what the others made of the\n"
-        "model, each push with the weight that it had. A new run can begin with what --export\n"
-        "writes (model.weights); the run that wrote the log does not go on from it.",
+        "Folds checkpoint and log of servers' directories to any version that both still cover,\n"
+        "and prints the digest of each shard's state, which every replica had at that version.\n"
+        "The log is trimmed below the oldest checkpoint that is kept (setting checkpoint.keep):\n"
+        "to replay further back later, keep more. --export needs the directories of all shards.\n\n"
+        "--without folds the log without one worker's pushes; every other push keeps its\n"
+        "weight. A new run can start from the file of --export (model.weights); the run that\n"
+        "wrote the log can't continue from it.",
         flags, LH_COUNT(flags)};
     LH_TRY(dp_flags(&usage, argc, argv, &rest, &help));
     if (help) return LH_OK;
@@ -328,10 +322,10 @@ int dp_cmd_log(int argc, char **argv)
         {"dump", run_dump}, {"verify", run_verify}, {"replay", run_replay}};
     const struct dp_usage usage = {
         "longhaul log dump | verify | replay [flags]",
-        "dump    a line for each record\n"
-        "verify  whether the log is whole, torn at its end or damaged, and where\n"
-        "replay  the state at any version, and its parameters\n\n"
-        "All of it only reads. `longhaul log VERB --help` lists the flags of each.",
+        "dump    print one line for each record\n"
+        "verify  check whether the log is intact, torn or damaged, and where\n"
+        "replay  compute the state at any version, and its parameters\n\n"
+        "These commands only read. `longhaul log VERB --help` lists the flags of each.",
         NULL, 0};
     return dp_verbs(&usage, verbs, LH_COUNT(verbs), argc, argv);
 }

@@ -84,9 +84,9 @@ static LH_MUST lh_err run_init(int argc, char **argv)
     const struct dp_flag flags[] = {
         {"--shape", DP_TEXT, &q.shape, "JSON|FILE",
          "the \"model\" object: vocab, dim, layers, ..."},
-        {"--shards", DP_TEXT, &shards, "N", "shards that the parameters are divided into (1)"},
-        {"--seed", DP_TEXT, &seed, "N", "of the initial parameters (1)"},
-        {"--out", DP_TEXT, &q.out, "DIR", "model.json and weights.bin go here (.)"},
+        {"--shards", DP_TEXT, &shards, "N", "number of shards (1)"},
+        {"--seed", DP_TEXT, &seed, "N", "seed of the initial parameters (1)"},
+        {"--out", DP_TEXT, &q.out, "DIR", "output folder for model.json and weights.bin (.)"},
     };
     const struct dp_usage usage = {
         "longhaul model init --shape JSON|FILE [flags]",
@@ -105,11 +105,10 @@ static LH_MUST lh_err run_init(int argc, char **argv)
 int dp_cmd_model(int argc, char **argv)
 {
     static const struct dp_verb verbs[] = {{"init", run_init}, {"import", dp_model_import}};
-    const struct dp_usage usage = {
-        "longhaul model init | import [flags]",
-        "init    a new model: initial parameters from a seed\n"
-        "import  a model of Hugging Face's: its parameters are the initial ones\n\n"
-        "`longhaul model VERB --help` lists the flags of each.",
-        NULL, 0};
+    const struct dp_usage usage = {"longhaul model init | import [flags]",
+                                   "init    make a new model with initial parameters from a seed\n"
+                                   "import  start from the parameters of a Hugging Face model\n\n"
+                                   "`longhaul model VERB --help` lists the flags of each.",
+                                   NULL, 0};
     return dp_verbs(&usage, verbs, LH_COUNT(verbs), argc, argv);
 }

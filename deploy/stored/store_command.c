@@ -105,11 +105,11 @@ static lh_err run_push(int argc, char **argv)
 {
     const struct dp_usage usage = {
         "longhaul store push FOLDER s3://BUCKET/PREFIX",
-        "Stores the files of a folder, such as that of `longhaul data prepare`, under their "
-        "names,\n"
-        "and last stored.json, which lists them with their SHA-256. The prefix must hold no other\n"
-        "files. Hidden files, folders, *.index and *.tmp are left out. Units that may not leave\n"
-        "their region are refused. Access key and endpoint come from the AWS_ variables.",
+        "Stores the files of a folder, such as that of `longhaul data prepare`, under their\n"
+        "names, and last stored.json, which lists them with their SHA-256. The prefix must hold\n"
+        "no other files. Hidden files, folders, *.index and *.tmp are left out. Units that may\n"
+        "not leave their region are refused. Access key and endpoint come from the AWS_\n"
+        "variables.",
         NULL, 0};
     return run(&usage, true, argc, argv);
 }

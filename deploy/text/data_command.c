@@ -37,22 +37,23 @@ static LH_MUST lh_err run(int argc, char **argv)
                                         .says = stdout};
     const struct dp_flag flags[] = {
         {"--text", DP_TEXT, &conf.text, "DIR", "<region>/<language>/*.txt, heldout/<language>.txt"},
-        {"--out", DP_TEXT, &conf.out, "DIR", "token files and units.json go here"},
+        {"--out", DP_TEXT, &conf.out, "DIR", "output folder for token files and units.json"},
         {"--documents", DP_TEXT, &documents, "file|line|blank",
-         "each document is a unit, as a private region's records want it; it ends with its file, "
-         "its line, or at an empty line"},
+         "make each document a unit, as for a private region's records; a document ends with its "
+         "file, its line, or at an empty line"},
         {"--unit-tokens", DP_TEXT, &unit, "N",
-         "tokens of a unit; of a document at most, the rest is dropped (8192)"},
-        {"--sequence", DP_TEXT, &sequence, "N", "a unit is a multiple of this (128)"},
-        {"--limit-bytes-per-language", DP_TEXT, &limit, "N", "take no more text than this (all)"},
+         "tokens of a unit; maximum of a document, the rest is dropped (8192)"},
+        {"--sequence", DP_TEXT, &sequence, "N", "units are multiples of this (128)"},
+        {"--limit-bytes-per-language", DP_TEXT, &limit, "N", "use at most this much text (all)"},
         {"--tokens-per-file", DP_TEXT, &file, "N", "begin a new file after this (67108864)"},
         {"--bits", DP_TEXT, &bits, "16|32", "of a token (16)"},
-        {"--stays", DP_EACH, &staying, "REGION", "its units may not leave; may repeat"},
+        {"--stays", DP_EACH, &staying, "REGION",
+         "this region's units may not leave it; may repeat"},
     };
     const struct dp_usage usage = {
         "longhaul data prepare --text DIR --out DIR [flags]",
-        "Turns text into token files and the manifest of their units (bytes are the tokens).\n"
-        "A language has one home region; what does not fill a unit is dropped, and said.",
+        "Makes token files and the manifest of their units from text (bytes are the tokens). A\n"
+        "language belongs to one region. Text that does not fill a unit is dropped and reported.",
         flags, sizeof flags / sizeof flags[0]};
     bool help;
     uint64_t width = 16;

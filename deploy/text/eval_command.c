@@ -98,18 +98,18 @@ static LH_MUST lh_err run(int argc, char **argv)
     struct dp_texts rest;
     const struct dp_flag flags[] = {
         {"--manifest", DP_TEXT, &q.manifest, "FILE", "the model's manifest"},
-        {"--weights", DP_TEXT, &q.weights, "FILE", "its parameters, fp32 in the manifest's order"},
+        {"--weights", DP_TEXT, &q.weights, "FILE", "the parameters, fp32 in the manifest's order"},
         {"--data", DP_TEXT, &q.data, "DIR", "folder of units.json and the held-out token files"},
         {"--model", DP_TEXT, &q.model, "FOLDER",
-         "a model of Hugging Face's, evaluated before and after a run by python3 and the package "
-         "longhaul"},
-        {"--bytes", DP_TEXT, &q.bytes, "N", "take at most this much text per language (0: all)"},
+         "folder of a Hugging Face model, evaluated before and after a run by python3 and the "
+         "package longhaul"},
+        {"--bytes", DP_TEXT, &q.bytes, "N", "use at most this much text per language (0: all)"},
         {"-o", DP_TEXT, &q.format, "table|json", "form of the output"},
     };
     const struct dp_usage usage = {
         "longhaul eval --manifest FILE --weights FILE --data DIR [flags]",
-        "Mean negative log likelihood per byte of each held-out text, beside the text's own\n"
-        "entropy of a byte given the one before.",
+        "Computes the mean negative log likelihood per byte of each held-out text, and for\n"
+        "comparison the text's own entropy of a byte given the previous one.",
         flags, sizeof flags / sizeof flags[0]};
     bool help;
     LH_TRY(dp_flags(&usage, argc, argv, &rest, &help));

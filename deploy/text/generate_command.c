@@ -116,7 +116,8 @@ static LH_MUST lh_err show(const struct request *q, const struct text *t)
 static LH_MUST lh_err complete(struct request *q)
 {
     if (!q->dir && (!q->manifest || !q->weights))
-        return lh_fail(LH_ERR_INVALID, "whose words? --dir RUNDIR, or --manifest and --weights");
+        return lh_fail(LH_ERR_INVALID,
+                       "which model? pass --dir RUNDIR, or --manifest and --weights");
     if (!q->manifest) {
         LH_TRY(dp_path(q->path[0], "%s/model.json", q->dir));
         q->manifest = q->path[0];
@@ -161,17 +162,18 @@ static LH_MUST lh_err run(int argc, char **argv)
         {"--dir", DP_TEXT, &q.dir, "RUNDIR", "a run's folder: model.json and final.bin"},
         {"--manifest", DP_TEXT, &q.manifest, "FILE", "the model's manifest (RUNDIR/model.json)"},
         {"--weights", DP_TEXT, &q.weights, "FILE", "its parameters, fp32 (RUNDIR/final.bin)"},
-        {"--prompt", DP_TEXT, &q.prompt, "TEXT", "what it goes on from (a line break)"},
-        {"--tokens", DP_TEXT, &tokens, "N", "how many tokens more (200)"},
-        {"--temperature", DP_TEXT, &temperature, "T", "1: as predicted; 0: the likeliest (1)"},
-        {"--top-k", DP_TEXT, &top_k, "K", "only among the K likeliest; 0: all (0)"},
+        {"--prompt", DP_TEXT, &q.prompt, "TEXT", "the text to continue (a line break)"},
+        {"--tokens", DP_TEXT, &tokens, "N", "number of tokens to add (200)"},
+        {"--temperature", DP_TEXT, &temperature, "T",
+         "temperature; 1: as predicted, 0: always the likeliest (1)"},
+        {"--top-k", DP_TEXT, &top_k, "K", "draw only among the K likeliest; 0: all (0)"},
         {"--seed", DP_TEXT, &seed, "N", "of the draws (1)"},
         {"--ids", DP_SWITCH, &q.as_ids, NULL, "prompt and answer are token ids"},
         {"-o", DP_TEXT, &q.format, "text|json", "form of the output; json has the ids"},
     };
     const struct dp_usage usage = {
         "longhaul generate --dir RUNDIR | --manifest FILE --weights FILE [flags]",
-        "Lets a trained model go on from a prompt. The same parameters, prompt, flags and seed\n"
+        "Continues a prompt with a trained model. The same parameters, prompt, flags and seed\n"
         "give the same text on the same machine.",
         flags, LH_COUNT(flags)};
     bool help;

@@ -162,9 +162,8 @@ static LH_MUST lh_err run_request(int argc, char **argv)
     };
     const struct dp_usage usage = {
         "longhaul certs request --run RUN --role ROLE --region REGION --name NAME",
-        "Makes a process's key, on the host where it runs, and a request for its "
-        "certificate.\nSend NAME.csr to the holder of the CA (`longhaul certs sign`); the key "
-        "stays here.",
+        "Makes a process's key, on the host where it runs, and a request for its certificate.\n"
+        "Send NAME.csr to the holder of the CA (`longhaul certs sign`); the key stays here.",
         flags, LH_COUNT(flags)};
     struct lh_peer peer = {0};
     char uri[LH_URI_BYTES];
@@ -199,8 +198,8 @@ static LH_MUST lh_err run_sign(int argc, char **argv)
     };
     const struct dp_usage usage = {
         "longhaul certs sign FILE.csr --run RUN --role ROLE --region REGION --name NAME",
-        "Makes a certificate from a partner's request. You state its identity: a request "
-        "for\nanother one is refused (exit code 7). Only the key is taken from the request.",
+        "Makes a certificate from a partner's request. You state its identity: a request for\n"
+        "another one is refused (exit code 7). Only the key is taken from the request.",
         flags, LH_COUNT(flags)};
     struct lh_peer peer = {0};
     struct dp_texts rest;
@@ -258,8 +257,8 @@ static LH_MUST lh_err run_renew(int argc, char **argv)
     };
     const struct dp_usage usage = {
         "longhaul certs renew FILE.pem [--dir DIR] [--out DIR] [--replace]",
-        "Makes a new certificate with the identity and the key of one that this CA made. The\nkey "
-        "file is not needed. A revoked certificate is refused (exit code 7).",
+        "Makes a new certificate with the identity and the key of one that this CA made. The\n"
+        "key file is not needed. A revoked certificate is refused (exit code 7).",
         flags, LH_COUNT(flags)};
     struct lh_certs_info info;
     struct dp_texts rest;
@@ -420,9 +419,9 @@ static LH_MUST lh_err run_signer(int argc, char **argv)
     };
     const struct dp_usage usage = {
         "longhaul certs signer --out FILE [--name NAME]",
-        "Writes a new key with which a server signs its checkpoints (setting "
-        "checkpoint.sign_key).\nCollect the FILE.pub of all servers of a run in one file, for the "
-        "setting\ncheckpoint.signers and for `checkpoint verify --signers`.",
+        "Writes a new key with which a server signs its checkpoints (setting\n"
+        "checkpoint.sign_key). Collect the FILE.pub of all servers of a run in one file, for\n"
+        "the setting checkpoint.signers and for `checkpoint verify --signers`.",
         flags, LH_COUNT(flags)};
     LH_TRY(parse(&usage, argc, argv, &help));
     if (help) return LH_OK;
@@ -440,12 +439,15 @@ int dp_cmd_certs(int argc, char **argv)
                                            {"key", run_key},         {"signer", run_signer}};
     const struct dp_usage usage = {
         "longhaul certs init | issue | request | sign | renew | ls | key | signer [flags]",
-        "init    make a certificate authority\nissue   issue the certificate of one "
-        "process\nrequest make a key here, and a request for its certificate\nsign    make a "
-        "certificate from a partner's request\nrenew   replace a certificate that is about to "
-        "expire\nls      list certificates and when they expire\nkey     write a new job "
-        "key\nsigner  write a new key for signing checkpoints\n\n`longhaul certs VERB --help` "
-        "lists the flags of each.",
+        "init    make a certificate authority\n"
+        "issue   issue the certificate of one process\n"
+        "request make a key here, and a request for its certificate\n"
+        "sign    make a certificate from a partner's request\n"
+        "renew   replace a certificate that is about to expire\n"
+        "ls      list certificates and when they expire\n"
+        "key     write a new job key\n"
+        "signer  write a new key for signing checkpoints\n\n"
+        "`longhaul certs VERB --help` lists the flags of each.",
         NULL, 0};
     return dp_verbs(&usage, verbs, LH_COUNT(verbs), argc, argv);
 }

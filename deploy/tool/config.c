@@ -130,8 +130,8 @@ static LH_MUST lh_err run(int argc, char **argv)
     };
     const struct dp_usage usage = {
         "longhaul config check FILE --kind KIND | explain [KEY|SECTION] [--kind KIND] [--all]",
-        "check says whether a file would be accepted, without starting anything.\nexplain prints "
-        "type, range, default, help and current value of settings; without --kind it\nlists the "
+        "check says whether a file would be accepted, without starting anything. explain prints\n"
+        "type, range, default, help and current value of settings; without --kind it lists the\n"
         "settings that most runs need, one per line.",
         flags, sizeof flags / sizeof flags[0]};
     bool help;

@@ -157,9 +157,9 @@ static LH_MUST lh_err run(int argc, char **argv)
     };
     const struct dp_usage usage = {
         "longhaul gpu [flags]",
-        "Shows what a worker on this machine would find: the CUDA plugin, the driver, the "
-        "devices,\nthe library for matrix products, NCCL; for each missing one, the reason. It "
-        "reads the\ndevices' memory sizes and starts nothing on them. The exit code is 0 in any "
+        "Shows what a worker on this machine would find: the CUDA plugin, the driver, the\n"
+        "devices, the library for matrix products, NCCL; for each missing one, the reason. It\n"
+        "reads the devices' memory sizes and starts nothing on them. The exit code is 0 in any\n"
         "case.",
         flags, LH_COUNT(flags)};
     bool help, json;

@@ -48,8 +48,8 @@ static LH_MUST lh_err man(int argc, char **argv)
          "write all pages into this folder, as longhaul.1, longhaul-up.1, ..."}};
     const struct dp_usage usage = {
         "longhaul man [COMMAND] | --out DIR",
-        "Prints the manual page of a command, or of the tool, in the format of man(7):\n`longhaul "
-        "man up | man -l -`. `cmake --install` installs all of them.",
+        "Prints the manual page of a command, or of the tool, in the format of man(7):\n"
+        "`longhaul man up | man -l -`. `cmake --install` installs all of them.",
         flags, LH_COUNT(flags)};
     bool help;
     json_t *pages;
@@ -76,8 +76,8 @@ static LH_MUST lh_err completion(int argc, char **argv)
     struct dp_texts rest;
     const struct dp_usage usage = {
         "longhaul completion bash | zsh",
-        "Prints a completion script. For bash: `source <(longhaul completion bash)`. For "
-        "zsh,\nwrite it as _longhaul into a folder of fpath. `cmake --install` installs both.",
+        "Prints a completion script. For bash: `source <(longhaul completion bash)`. For zsh,\n"
+        "write it as _longhaul into a folder of fpath. `cmake --install` installs both.",
         NULL, 0};
     bool help;
     json_t *pages;

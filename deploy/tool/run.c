@@ -88,10 +88,10 @@ static LH_MUST lh_err run(int argc, char **argv)
     };
     const struct dp_usage usage = {
         "longhaul run --config FILE [--set KEY=VALUE] [--tend] -- COMMAND [WORD...]",
-        "Starts COMMAND, such as `python train.py` or `torchrun --nproc-per-node 8 "
-        "train.py`,\nbeside the worker whose settings are in FILE. It sets LONGHAUL_SOCKET (the "
-        "worker's\nsocket) and LONGHAUL_MANIFEST (the run's model.json). The worker need not run "
-        "yet. If\nCOMMAND was killed, start it again with the same line.",
+        "Starts COMMAND, such as `python train.py` or `torchrun --nproc-per-node 8 train.py`,\n"
+        "beside the worker whose settings are in FILE. It sets LONGHAUL_SOCKET (the worker's\n"
+        "socket) and LONGHAUL_MANIFEST (the run's model.json). The worker need not run yet. If\n"
+        "COMMAND was killed, start it again with the same line.",
         flags, LH_COUNT(flags)};
     int own = 1;
     bool help;

@@ -66,14 +66,15 @@ static LH_MUST lh_err run(int argc, char **argv, struct dp_check *c)
     };
     const struct dp_usage usage = {
         "longhaul doctor FILE [flags] | --coordinator HOST:PORT | --dir RUNDIR",
-        "Checks whether this machine has what FILE needs, and says how to fix what is missing: "
-        "disk,\nmemory, open files, the clock, certificates, whether the data suffice for the "
-        "budget. For a\nserver.yaml or worker.yaml it also checks the ports, and whether the "
-        "coordinator can be\nreached. If the node is running, its status is checked.\n\nWithout "
-        "FILE it checks a running run, and lists what needs an operator: lost or stalled\nmembers, "
-        "servers that this machine can't reach, alarms, disks, clocks, certificates, the\nstore of "
-        "checkpoints, versions.\n\nIt starts and changes nothing. Exit codes: 0 no failure, "
-        "perhaps warnings; 1 something fails\nor will fail; 4 no coordinator answers.",
+        "Checks whether this machine has what FILE needs, and says how to fix what is missing:\n"
+        "disk, memory, open files, the clock, certificates, whether the data suffice for the\n"
+        "budget. For a server.yaml or worker.yaml it also checks the ports, and whether the\n"
+        "coordinator can be reached. If the node is running, its status is checked.\n\n"
+        "Without FILE it checks a running run, and lists what needs an operator: lost or\n"
+        "stalled members, servers that this machine can't reach, alarms, disks, clocks,\n"
+        "certificates, the store of checkpoints, versions.\n\n"
+        "It starts and changes nothing. Exit codes: 0 no failure, perhaps warnings; 1 something\n"
+        "fails or will fail; 4 no coordinator answers.",
         flags, sizeof flags / sizeof flags[0]};
     bool help;
     LH_TRY(dp_flags(&usage, argc, argv, &rest, &help));

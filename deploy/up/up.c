@@ -397,11 +397,11 @@ static LH_MUST lh_err read_flags(int argc, char **argv, struct dp_up_flags *f, b
     };
     const struct dp_usage usage = {
         "longhaul up TOPOLOGY [flags]",
-        "Starts a whole run on this machine and watches it to its end: coordinator, servers "
-        "and\nworkers as processes, regions as network namespaces joined by emulated links "
-        "(root).\nIf the topology has a `command`, it trains instead of the built-in trainer. "
-        "Ctrl-C drains\nthe run; the same command continues it. Exit codes: 0 all replicas agree "
-        "and every language\nwas learned; 5 they do not, or one was not; 8 the run was stopped.",
+        "Starts a whole run on this machine and watches it to its end: coordinator, servers and\n"
+        "workers as processes, regions as network namespaces joined by emulated links (root).\n"
+        "If the topology has a `command`, it trains instead of the built-in trainer. Ctrl-C\n"
+        "drains the run; the same command continues it. Exit codes: 0 all replicas agree and\n"
+        "every language was learned; 5 they do not, or one was not; 8 the run was stopped.",
         flags, sizeof flags / sizeof flags[0]};
     f->data = "data/tokens";
     LH_TRY(dp_flags(&usage, argc, argv, &rest, help));

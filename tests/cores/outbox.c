@@ -360,8 +360,9 @@ static void a_disk_that_reads_nothing_ends_the_start(void **state)
 static void nor_is_one_given_up_that_cant_be_opened(void **state)
 {
     (void)state;
-    ends_the_start((struct lh_files_ops){.open = opens_no_push},
-                   "too many open files. The push in it may be whole: see to the rights");
+    ends_the_start(
+        (struct lh_files_ops){.open = opens_no_push},
+        "too many open files. The push in it may be intact: check the file's permissions");
 }
 
 int main(void)

@@ -124,7 +124,7 @@ class Test(unittest.TestCase):
                 c.start()
                 for bad in ((0, 0.1, 1), (1, 0, 1), (1, 1.1, 1), (1, 0.1, 0),
                             (float("nan"), 0.1, 1), (1, 0.1, float("inf"))):
-                    with self.assertRaisesRegex(errors.InvalidError, "sigma and clip must be above 0"):
+                    with self.assertRaisesRegex(errors.InvalidError, "sigma and clip must be"):
                         c.noise(*bad)
                 c.noise(1.1, 0.01, 1)
                 c.boundary(1, 1)

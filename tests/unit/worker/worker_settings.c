@@ -71,7 +71,7 @@ static void refused_together(void **state)
     static const struct {
         const char *set, *says;
     } row[] = {
-        {"codec.name=dense-q4", "codec.density is 0.075, but dense-q4 carries every value"},
+        {"codec.name=dense-q4", "codec.density is 0.075, but dense-q4 sends every value"},
         {"coordinator=", "coordinator is missing: a worker needs it"},
         {"seal.keys=", "seal.keys is missing: a worker needs it"},
         {"data.units=", "data.units is missing"},
@@ -111,7 +111,7 @@ static void settings_that_would_do_nothing(void **state)
         {{"codec.density_start=0.075"}, NULL},
         {{"codec.density_start=0.07"}, "codec.density_start is 0.07, below codec.density, 0.075"},
         {{"codec.density_start=0.3", "codec.name=dense-q4", "codec.density=auto"},
-         "codec.density_start is 0.3, but dense-q4 carries every value"},
+         "codec.density_start is 0.3, but dense-q4 sends every value"},
         {{"trainer.precision=bf16"}, "trainer.precision is bf16, but trainer.backend is cpu"},
         {{"eval.every_tokens=4096", "trainer.kind=synthetic"}, "eval.every_tokens is set"},
         {{"trainer.norms_every_rounds=1", "trainer.kind=synthetic"}, "but trainer.kind synthetic"},

@@ -58,7 +58,7 @@ static void a_wrong_one_is_refused_with_its_line_and_what_to_write(void **state)
         {"a:", "\"\" is no metric of rules"},
         {"a\xc3\xa4: loss", "a rule's name has 1 to 31 letters"},
         {":", "a rule's name has 1 to 31 letters"},
-        {"a: loss > 1\na: loss > 2", "line 2: a second rule has this name"},
+        {"a: loss > 1\na: loss > 2", "line 2: another rule has this name"},
         {"a: los > 9", "did you mean loss?"},
         {"a: loss >", "after < and > comes a number"},
         {"a: loss > nan", "after < and > comes a number"},
