@@ -121,6 +121,33 @@ static unsigned requests(struct rig *r)
     return n;
 }
 
+// The store's thread reads these.
+static void set_faults(struct rig *r, struct faults f)
+{
+    f.error = "AccessDenied";
+    pthread_mutex_lock(&r->store.lock);
+    r->store.f = f;
+    pthread_mutex_unlock(&r->store.lock);
+}
+
+static struct faults left(struct rig *r)
+{
+    pthread_mutex_lock(&r->store.lock);
+    struct faults f = r->store.f;
+    pthread_mutex_unlock(&r->store.lock);
+    return f;
+}
+
+// Flips a byte of the object, and cuts so many off its end (negative: gives them back).
+static void damage(struct rig *r, size_t at, int cut)
+{
+    pthread_mutex_lock(&r->store.lock);
+    struct object *o = find(r->store.object, OBJECTS, "run/all.bin");
+    o->data[at] ^= 1;
+    o->len -= (size_t)cut;
+    pthread_mutex_unlock(&r->store.lock);
+}
+
 static void units_come_out_of_the_store(void **state)
 {
     struct rig *r = *state;
@@ -140,28 +167,26 @@ static void passing_failures_are_not_noticed(void **state)
 {
     struct rig *r = *state;
     open_loader(r);
-    r->store.f.cut = 2;
-    r->store.f.unavailable = 2;
-    r->store.f.dropped = 1;
+    set_faults(r, (struct faults){.cut = 2, .unavailable = 2, .dropped = 1});
     assert_int_equal(read_unit(r, 0), LH_OK);
-    assert_int_equal(r->store.f.cut + r->store.f.unavailable + r->store.f.dropped, 0);
+    struct faults f = left(r);
+    assert_int_equal(f.cut + f.unavailable + f.dropped, 0);
 }
 
 static void wrong_bytes_are_refused(void **state)
 {
     struct rig *r = *state;
     open_loader(r);
-    struct object *o = find(r->store.object, OBJECTS, "run/all.bin");
-    o->data[LH_TOKENS_HEADER_BYTES + 5] ^= 1; // unit 0's
+    damage(r, LH_TOKENS_HEADER_BYTES + 5, 10); // unit 0's, and the end of the last one
     assert_int_equal(read_unit(r, 0), LH_ERR_CORRUPT);
     assert_int_equal(read_unit(r, 1), LH_OK);
-    o->len -= 10; // the last one's
     assert_int_equal(read_unit(r, UNITS - 1), LH_ERR_CORRUPT);
-    o->data[LH_TOKENS_HEADER_BYTES + 5] ^= 1;
-    o->len += 10;
+    damage(r, LH_TOKENS_HEADER_BYTES + 5, -10);
     assert_int_equal(read_unit(r, 0), LH_OK);
     assert_int_equal(read_unit(r, UNITS - 1), LH_OK);
-    drop(o);
+    pthread_mutex_lock(&r->store.lock);
+    drop(find(r->store.object, OBJECTS, "run/all.bin"));
+    pthread_mutex_unlock(&r->store.lock);
     assert_int_equal(read_unit(r, 2), LH_ERR_NOT_FOUND);
     assert_non_null(strstr(lh_err_text(LH_ERR_NOT_FOUND), "there is no s3://bucket/run/all.bin"));
 }
@@ -170,17 +195,17 @@ static void a_store_that_is_away_is_asked_again_after_a_while(void **state)
 {
     struct rig *r = *state;
     open_loader(r);
-    r->store.f.unavailable = 1000;
+    set_faults(r, (struct faults){.unavailable = 1000});
     assert_int_equal(read_unit(r, 0), LH_ERR_UNAVAILABLE);
     unsigned before = requests(r);
     assert_int_equal(before, LH_OBJECT_ATTEMPTS);
     assert_int_equal(read_unit(r, 1), LH_ERR_UNAVAILABLE); // fails at once
     assert_non_null(strstr(lh_err_text(LH_ERR_UNAVAILABLE), "503"));
     assert_int_equal(requests(r), before);
-    r->store.f.unavailable = 0;
+    set_faults(r, (struct faults){.unavailable = 0});
     atomic_store(&r->later_ns, WK_SOURCE_AWAY_S * LH_SECOND);
     assert_int_equal(read_unit(r, 1), LH_OK);
-    r->store.f.denied = 1; // an access key that has ended
+    set_faults(r, (struct faults){.denied = 1}); // an access key that has ended
     assert_int_equal(read_unit(r, 2), LH_ERR_UNAVAILABLE);
     assert_non_null(strstr(lh_err_text(LH_ERR_UNAVAILABLE), "access key"));
     atomic_store(&r->later_ns, 3 * WK_SOURCE_AWAY_S * LH_SECOND);
@@ -202,7 +227,7 @@ static void a_worker_that_ends_waits_for_no_store(void **state)
     pthread_t thread;
     void *err;
     open_source(r, 3600 * LH_SECOND);
-    r->store.f.unavailable = 1000;
+    set_faults(r, (struct faults){.unavailable = 1000});
     assert_int_equal(pthread_create(&thread, NULL, read_one, r), 0);
     while (!requests(r)) sched_yield();
     r->source->ops->hush(r->source);
