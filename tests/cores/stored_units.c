@@ -64,6 +64,20 @@ static void start(struct stored *s, bool asia_too)
     rig_life_start(&t->l, &conf);
 }
 
+// A coordinator that does not heed what is closed leases it all the same.
+static void check_not_here(struct trip *t, uint64_t unit)
+{
+    struct wk_worker *w = t->l.worker;
+    uint32_t found = 0;
+    wk_units_take(w, 1, &unit);
+    for (uint32_t i = 0; i < w->queued; i++) {
+        if (w->queue[i].unit != unit) continue;
+        found++;
+        assert_false(w->queue[i].here);
+    }
+    assert_int_equal(found, 1);
+}
+
 static void set_away(struct stored *s, bool away)
 {
     for (uint32_t i = 0; i < TRIP_UNITS; i++) s->unread[i] = away;
@@ -83,6 +97,8 @@ static void its_own_units_wait_for_the_store_and_others_are_trained(void **state
     assert_false(ps_co_is_closed(c, ASIA, 0));
     assert_true(rig_said(t->r, "units of region europe do not reach this worker: the store is") >
                 0);
+    assert_int_equal(t->trained[TRIP_UNITS - 1], 0);
+    check_not_here(t, TRIP_UNITS - 1);
     uint32_t held = 0, credited = 0;
     for (int i = 0; i < 3000; i++) rig_run(t->r, 100 * LH_MS); // five minutes
     for (uint32_t i = 0; i < TRIP_UNITS; i += 2) credited += t->trained[i] == TRIP_TOKENS;
