@@ -1,12 +1,11 @@
 // Silences: nobody is given up whose silence is shorter than the bound that is printed for it.
 //
-// Where bounds follow from paths (`far`), the coordinator's status is read ten times a second, as
-// `longhaul get members` prints it. A worker that it calls live, and then no more, must have been
-// silent for the bound that was printed, since the coordinator last answered it: who waits for an
-// answer is not silent, and the coordinator's own clock stands still for its pauses.
-#include <jansson.h>
-#include <string.h>
-
+// Where bounds follow from paths (`far`), what `longhaul get members` would print is looked at ten
+// times a second, without its JSON. A worker that it calls live, and then no more, must have been
+// silent for the bound that was printed, since the coordinator last answered it: a worker that
+// waits for an answer is not silent, and the coordinator's own clock stands still for its pauses.
+#include "server/coordinator/core.h"
+#include "server/coordinator/silence.h"
 #include "tests/sim/judge.h"
 
 void sim_saw_heard(struct sim_node *n)
@@ -42,22 +41,10 @@ void sim_look_at_bounds(struct sim *s)
     const struct sim_node *c = &s->node[0];
     if (!s->conf.faults.far || !c->coordinator || !c->transport) return;
     begin_anew(s);
-    struct lh_buf text = lh_buf(1 << 20);
-    if (ps_coordinator_status(c->coordinator, &text)) {
-        lh_buf_free(&text);
-        return;
-    }
-    json_t *all = json_loadb((const char *)text.data, text.len, 0, NULL), *row;
-    size_t i;
-    json_array_foreach(json_object_get(all, "workers"), i, row)
-    {
-        const char *name = json_string_value(json_object_get(row, "name"));
-        const struct sim_node *n = name ? sim_node_named(s, name) : NULL;
-        double bound = json_number_value(json_object_get(row, "bound_s"));
+    for (uint32_t i = 0; i < c->coordinator->workers; i++) {
+        const struct ps_co_worker *w = &c->coordinator->worker[i];
+        const struct sim_node *n = sim_node_named(s, w->name);
         if (n && n->kind == SIM_WORKER)
-            sim_saw_printed(s, n->index, json_is_true(json_object_get(row, "live")),
-                            (int64_t)(bound * LH_SECOND));
+            sim_saw_printed(s, n->index, w->live, ps_co_worker_bound(c->coordinator, w));
     }
-    json_decref(all);
-    lh_buf_free(&text);
 }
