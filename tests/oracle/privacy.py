@@ -5,9 +5,9 @@
 
 RDP is within 5e-5 of dp-accounting. Opacus computes orders between the integers, where both others
 interpolate from above: RDP is at least Opacus' value and at most its value of the integer orders,
-to 5e-5. PLD is never below dp-accounting's
-optimistic estimate and at most 0.5 % above its pessimistic one, at the same grid; an epsilon below
-200 of the grid's distances may be off by one distance. The exact curve is within 1e-9.
+to 5e-5. PLD, in every fourth setting, is never below dp-accounting's optimistic estimate and at
+most 0.5 % above its pessimistic one, at the same grid; an epsilon below 200 of the grid's distances
+may be off by one distance. The exact curve is within 1e-9.
 """
 import argparse
 import logging
@@ -23,6 +23,7 @@ from dp_accounting.rdp import RdpAccountant
 from opacus.accountants.analysis import rdp as opacus
 
 GRID = 1e-4
+PLD_EVERY = 4  # settings whose PLD is compared: dp-accounting takes 0.4 s for one
 ORDERS = [1 + x / 10.0 for x in range(1, 100)] + list(range(11, 64)) + [128, 256, 512, 1024]
 INTEGERS = [order for order in ORDERS if order == int(order)]
 
@@ -94,13 +95,15 @@ def exact(sigma, steps, delta):
 def accountants(tool, count, seed):
     worst = {"rdp, dp-accounting": 0, "rdp, opacus": 0, "pld above": -1, "exact": 0, "seconds": 0}
     failed = []
-    for case in settings(count, seed):
+    for i, case in enumerate(settings(count, seed)):
         rdp, mine, analytic, took = map(float, tool.ask("account", *map(repr, case)))
-        low, high = (google_pld(*case, pessimistic=p) for p in (False, True))
+        low, high = ((google_pld(*case, pessimistic=p) for p in (False, True))
+                     if i % PLD_EVERY == 0 else (0, math.inf))
         off = {"rdp, dp-accounting": abs(rdp / google_rdp(*case) - 1) if rdp else 0,
                "rdp, opacus": max(opacus_rdp(*case, ORDERS) / rdp - 1,
                                   1 - opacus_rdp(*case, INTEGERS) / rdp) if rdp else 0,
-               "pld above": (mine - high) / max(high, 200 * GRID), "exact": 0, "seconds": took}
+               "pld above": (mine - high) / max(high, 200 * GRID) if high < math.inf else -1,
+               "exact": 0, "seconds": took}
         if case[1] == 1:
             off["exact"] = abs(analytic / exact(case[0], *case[2:]) - 1)
         worst = {key: max(worst[key], off[key]) for key in worst}

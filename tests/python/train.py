@@ -5,9 +5,9 @@ Three regions on loopback, workers of `trainer.kind: external`, the package's pl
 each; one trainer is killed with -9 in the middle, one worker and one server too. All replicas are
 equal, every unit is credited once, each trainer leaves with the run's final parameters, and its
 loss has fallen. With --script finetune.py the loop is an ordinary script of Hugging Face's, which
-finetune.diff has brought into the run. With --trainer one region trains on a text of its own, by
-another example (transformers' Trainer unless --script names it), and an operator ends the run.
-lora.py and jax_loop.py write what their run begins with themselves.
+finetune.diff has brought into the run. With --spared nobody is killed. With --trainer one region
+trains on a text of its own, by another example (transformers' Trainer unless --script names it),
+and an operator ends the run. lora.py and jax_loop.py write what their run begins with themselves.
 """
 import argparse
 import contextlib
@@ -382,7 +382,7 @@ def play(world, given, trainers):
             check_kept(trainers[0])
         check_server(servers[0], trainers)
         world.tool("drain", "run", "--end", *world.admin(coordinator))
-    else:
+    elif not given.spared:
         trainers[0].kill()
         workers[-1].kill()
         servers[1].kill()
@@ -398,7 +398,7 @@ def play(world, given, trainers):
     if not given.trainer:
         check_credit(world, coordinator, servers)
     check_final(world, given, workers, trainers)
-    if script == "loop.py":
+    if script == "loop.py" and not given.spared:
         check(GOES_ON in trainers[0].text(), "the killed trainer's optimizer began anew")
         check(os.path.exists(os.path.join(workers[0].dir, "optimizer.pt")),
               "the optimizer's state is not in the worker's directory")
@@ -422,6 +422,7 @@ def main():
     flags.add_argument("--fsdp2", action="store_true", help="accelerate shares the model out")
     flags.add_argument("--offload", action="store_true", help="fsdp.py on the host's memory")
     flags.add_argument("--regions", type=int, default=3)
+    flags.add_argument("--spared", action="store_true", help="nobody is killed")
     flags.add_argument("--script", help="another of the package's examples")
     flags.add_argument("--accumulate", type=int, help="batches of a step; of loop.py")
     flags.add_argument("--vocabulary", type=int, default=256, help="of another tokenizer")

@@ -228,7 +228,6 @@ def make_model(world, kind):
     small = {"vocab_size": 256, "hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2,
              "num_attention_heads": 2, "num_key_value_heads": 1, "max_position_embeddings": 64}
     config = {"llama": lambda: transformers.LlamaConfig(**small),
-              "qwen2": lambda: transformers.Qwen2Config(**small, tie_word_embeddings=True),
               "gpt2": lambda: transformers.GPT2Config(vocab_size=256, n_positions=64, n_embd=32,
                                                       n_layer=2, n_head=2)}[kind]()
     transformers.AutoModelForCausalLM.from_config(config).save_pretrained(world.path("hf"))
@@ -298,7 +297,7 @@ def main():
     parser.add_argument("--wan", action="store_true")
     parser.add_argument("--budget", type=int, default=0, help="tokens; 0: the play's own")
     parser.add_argument("--faults", action="store_true", help="of pytorch; line has them always")
-    parser.add_argument("--model", choices=["llama", "qwen2", "gpt2"], default="llama",
+    parser.add_argument("--model", choices=["llama", "gpt2"], default="llama",
                         help="of pytorch")
     parser.add_argument("what", choices=["line", "alone", "private", "records", "pytorch"])
     flags = parser.parse_args()
