@@ -273,10 +273,36 @@ static LH_MUST lh_err open_log(struct lh_program *p)
     return lh_log_apart(p->log); // its disk may hang, as may a pipe that standard error is
 }
 
+// Each process writes status.json and lock, so roles that take turns in one directory mislead
+// whoever reads it. A process that is coordinator and server has a coordinator's certificate.
+static LH_MUST lh_err check_dir(const struct lh_program *p)
+{
+    static const struct {
+        const char *file, *what;
+        unsigned refuses; // roles
+    } others[] = {
+        {"units.json", "a run's data (units.json)", LH_W | LH_S | LH_C},
+        {"outbox", "a worker's state (outbox)", LH_S | LH_C},
+        {"checkpoints", "a server's state (checkpoints)", LH_W},
+        {"store", "a coordinator's state (store)", LH_W | LH_S},
+    };
+    char path[LH_PATH_BYTES];
+    struct stat is;
+    for (size_t i = 0; i < LH_COUNT(others); i++) {
+        LH_TRY(lh_path(path, sizeof path, p->node->dir, "%s", others[i].file));
+        if (!(others[i].refuses & p->peer.role) || stat(path, &is)) continue;
+        return lh_fail(LH_ERR_CONFIG,
+                       "dir: %s holds %s: give this %s a directory of its own, which it makes",
+                       p->node->dir, others[i].what, lh_role_name(p->peer.role));
+    }
+    return LH_OK;
+}
+
 static LH_MUST lh_err take_dir(struct lh_program *p)
 {
     char path[LH_PATH_BYTES];
     const struct lh_files_ops *files = p->env->ops->files;
+    LH_TRY(check_dir(p));
     LH_TRY(files->make_dir(p->env, p->node->dir));
     if (!p->app->lock) return LH_OK;
     LH_TRY(lh_path(path, sizeof path, p->node->dir, "lock"));

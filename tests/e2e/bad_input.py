@@ -35,6 +35,32 @@ def wrong_line(world):
                   f"{program} {line}: {done.returncode}: {done.stderr}")
 
 
+def a_dir_of_somebody_else(world):
+    """Refused: the folder of the data, and what another role lived in before."""
+    coordinator = world.coordinator(workers=1)
+    own, coordinator.settings["dir"] = coordinator.dir, world.path("data")
+    refused(coordinator.start(), CONFIG, "dir: ", "holds a run's data (units.json)")
+    check(not os.path.exists(world.path("data", "store")), "it left its files there")
+    coordinator.settings["dir"] = own
+    coordinator.start().listening()
+    server = world.server(0, coordinator).start().listening()
+    until("the server has a checkpoint", lambda: os.path.exists(os.path.join(server.dir,
+                                                                             "checkpoints")))
+    worker = world.worker("asia", coordinator)
+    worker.settings["dir"] = server.dir
+    refused(worker.start(), CONFIG, "holds a server's state (checkpoints)")
+    worker.settings["dir"] = own
+    refused(worker.start(), CONFIG, "holds a coordinator's state (store)")
+    worker.settings["dir"] = worker.dir
+    worker.start()
+    until("the worker has state", lambda: os.path.exists(os.path.join(worker.dir, "outbox")))
+    other = world.server(1, coordinator)
+    for folder, says in ((worker.dir, "holds a worker's state (outbox)"),
+                         (own, "holds a coordinator's state (store)")):
+        other.settings["dir"] = folder
+        refused(other.start(), CONFIG, says)
+
+
 def other_weights(world):
     coordinator = world.coordinator().start().listening()
     short = world.path("short.bin")
@@ -302,7 +328,8 @@ def no_server(world):
     check(held(servers) == worker.last_holdings(), "worker and servers differ in the end")
 
 
-CASES = (unknown_key, wrong_line, other_weights, weights_that_are_not_finite, no_such_shard,
+CASES = (unknown_key, wrong_line, a_dir_of_somebody_else, other_weights,
+         weights_that_are_not_finite, no_such_shard,
          nothing_held_out, address_for_nobody,
          no_data, wrong_ca, expired, wrong_role, wrong_question, operator, old_wire,
          other_key, open_key, other_model, other_units, other_run, port_taken,
