@@ -2,6 +2,7 @@
 #include "deploy/text/eval.h"
 
 #include <math.h>
+#include <openssl/evp.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -52,10 +53,18 @@ lh_err dp_manifest_load(const char *path, struct lh_manifest *out)
     return err ? in_file(path, err) : LH_OK;
 }
 
-// Loads a whole token file as ids; free() them. Checks the header against the length.
-static LH_MUST lh_err load_tokens(const char *path, uint32_t token_bytes, uint64_t tokens,
-                                  uint32_t **out)
+static bool has_sha256(const uint8_t sha256[32], struct lh_span bytes)
 {
+    uint8_t is[32];
+    return EVP_Digest(bytes.data, bytes.len, is, NULL, EVP_sha256(), NULL) == 1 &&
+           memcmp(is, sha256, sizeof is) == 0;
+}
+
+// Loads a whole token file as ids; free() them. Checks header, length and sha256.
+static LH_MUST lh_err load_tokens(const char *path, uint32_t token_bytes,
+                                  const struct lh_heldout *h, uint32_t **out)
+{
+    uint64_t tokens = h->tokens;
     struct lh_buf bytes = lh_buf(HEADER_BYTES + tokens * token_bytes);
     lh_err err = dp_file_read(path, &bytes);
     uint32_t *ids = NULL;
@@ -68,6 +77,13 @@ static LH_MUST lh_err load_tokens(const char *path, uint32_t token_bytes, uint64
     if (c.failed || !known || count != tokens || lh_left(&c) != tokens * token_bytes) {
         err = lh_fail(LH_ERR_MALFORMED, "%s: no token file of %llu tokens", path,
                       (unsigned long long)tokens);
+        goto out;
+    }
+    if (!has_sha256(h->sha256, lh_span(bytes.data + HEADER_BYTES, tokens * token_bytes))) {
+        err = lh_fail(LH_ERR_CORRUPT,
+                      "%s: its sha256 is not that of units.json: the text has changed, or the file "
+                      "is damaged; run `longhaul data prepare` again, or copy it again",
+                      path);
         goto out;
     }
     ids = malloc((tokens + 1) * sizeof *ids);
@@ -97,6 +113,17 @@ lh_err dp_floats_load(const char *path, uint64_t values, float **out)
     if (!err) *out = f;
     lh_buf_free(&bytes);
     return err;
+}
+
+lh_err dp_floats_finite(const char *path, const struct lh_manifest *m, const float *values)
+{
+    uint64_t i = 0;
+    uint32_t t = 0;
+    while (i < m->values && isfinite(values[i])) i++;
+    if (i == m->values) return LH_OK;
+    while (t + 1 < m->tensors && m->tensor[t + 1].offset <= i) t++;
+    return lh_fail(LH_ERR_NON_FINITE, "%s: value %llu of %s is not finite (NaN or infinite)", path,
+                   (unsigned long long)(i - m->tensor[t].offset), m->tensor[t].name);
 }
 
 // ---------------------------------------------------------------- one language
@@ -149,7 +176,7 @@ static LH_MUST lh_err eval_language(const struct lh_units *units, const struct l
     char path[DP_PATH_BYTES];
     uint32_t *ids = NULL;
     LH_TRY(dp_path(path, "%s/%s", dir, h->file));
-    LH_TRY(load_tokens(path, units->token_bytes, h->tokens, &ids));
+    LH_TRY(load_tokens(path, units->token_bytes, h, &ids));
     double per_byte = h->bytes ? (double)h->tokens / (double)h->bytes : 1, nll;
     uint64_t wanted = h->tokens, tokens;
     if (bytes_max && bytes_max < h->bytes) wanted = (uint64_t)((double)bytes_max * per_byte);

@@ -28,6 +28,8 @@ LH_MUST lh_err dp_eval(const struct lh_units *units, const char *dir, const stru
 LH_MUST lh_err dp_units_load(const char *dir, struct lh_units *out);
 // Loads a flat fp32 file of exactly `values` values; free() them.
 LH_MUST lh_err dp_floats_load(const char *path, uint64_t values, float **out);
+// LH_ERR_NON_FINITE names the first of the model's values that is NaN or infinite.
+LH_MUST lh_err dp_floats_finite(const char *path, const struct lh_manifest *m, const float *values);
 LH_MUST lh_err dp_manifest_load(const char *path, struct lh_manifest *out);
 
 #endif

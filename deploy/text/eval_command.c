@@ -75,6 +75,7 @@ static LH_MUST lh_err evaluate(const struct request *q)
                       q->manifest);
     if (!err) err = dp_units_load(q->data, &units);
     if (!err) err = dp_floats_load(q->weights, manifest.values, &parameters);
+    if (!err) err = dp_floats_finite(q->weights, &manifest, parameters);
     if (!err && !units.heldout_count)
         err =
             lh_fail(LH_ERR_CONFIG,

@@ -1,6 +1,7 @@
 // Held-out evaluation on a tiny model: against wk_eval directly, the bigram entropy against theory,
 // and files that are not what they should be.
 #include <math.h>
+#include <openssl/evp.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -63,6 +64,12 @@ static int setup(void **state)
     snprintf(held[0].language, sizeof held[0].language, "aa");
     snprintf(held[0].file, sizeof held[0].file, "a.bin");
     held[0].tokens = held[0].bytes = TOKENS;
+    uint8_t bytes[2 * TOKENS];
+    for (int i = 0; i < TOKENS; i++) {
+        bytes[2 * i] = (uint8_t)ids[i];
+        bytes[2 * i + 1] = 0;
+    }
+    if (!EVP_Digest(bytes, sizeof bytes, held[0].sha256, NULL, EVP_sha256(), NULL)) return 1;
     held[1] = held[0];
     snprintf(held[1].language, sizeof held[1].language, "bb");
     held[1].bytes = 2 * TOKENS; // two bytes a token
@@ -142,12 +149,43 @@ static void files_that_are_refused(void **state)
     free(f);
 }
 
+static void a_text_that_has_changed(void **state)
+{
+    (void)state;
+    struct dp_eval_row row[2];
+    struct lh_units other = units;
+    struct lh_heldout wrong[1] = {held[0]};
+    other.heldout = wrong;
+    other.heldout_count = 1;
+    assert_int_equal(dp_eval(&other, dir, &shape, parameters, 0, row), LH_OK);
+    wrong[0].sha256[31] ^= 1;
+    assert_int_equal(dp_eval(&other, dir, &shape, parameters, 0, row), LH_ERR_CORRUPT);
+    assert_non_null(strstr(lh_err_text(LH_ERR_CORRUPT), "a.bin: its sha256 is not that of"));
+}
+
+static void values_that_are_not_finite_are_named(void **state)
+{
+    (void)state;
+    float values[6] = {0};
+    struct lh_tensor tensor[2] = {{.name = "a"}, {.name = "b", .offset = 4}};
+    const struct lh_manifest m = {.values = 6, .tensors = 2, .tensor = tensor};
+    assert_int_equal(dp_floats_finite("w.bin", &m, values), LH_OK);
+    values[5] = NAN;
+    assert_int_equal(dp_floats_finite("w.bin", &m, values), LH_ERR_NON_FINITE);
+    assert_non_null(strstr(lh_err_text(LH_ERR_NON_FINITE), "w.bin: value 1 of b is not finite"));
+    values[3] = INFINITY;
+    assert_int_equal(dp_floats_finite("w.bin", &m, values), LH_ERR_NON_FINITE);
+    assert_non_null(strstr(lh_err_text(LH_ERR_NON_FINITE), "value 3 of a is"));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_whole_text),
         cmocka_unit_test(a_sample_is_spread),
         cmocka_unit_test(files_that_are_refused),
+        cmocka_unit_test(a_text_that_has_changed),
+        cmocka_unit_test(values_that_are_not_finite_are_named),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }
