@@ -56,6 +56,7 @@ json_t *dp_drain_rows(const json_t *status, const struct dp_scope *scope, bool e
         // a done worker has drained, too
         bool drained = yes(w, "done") || (!end && yes(w, "drained"));
         out->workers++;
+        out->asked += yes(w, "draining");
         out->drained += drained;
         out->complete &= drained;
     }

@@ -20,6 +20,7 @@ struct dp_drained {
     unsigned workers; // affected live workers
     unsigned drained; // drained ones among them
     unsigned silent;  // affected but silent: not waited for
+    unsigned asked;   // live ones that drain, or are to drain
     bool complete;    // all live ones have drained; at `end`: the run has ended, and all reported
                       // that
 };

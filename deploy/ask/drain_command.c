@@ -76,13 +76,15 @@ static void put_text(const struct request *q, const json_t *rows, const struct d
 {
     dp_table_put(out, columns, rows);
     if (q->undo)
-        dp_put(out, "undone: %u live workers go on\n", state->workers);
+        dp_put(out, "undone: %u live workers go on\n", state->workers - state->asked);
     else if (q->end && state->complete)
         dp_put(out, "the run has ended; %u workers confirmed it\n", state->drained);
     else
         dp_put(out, "%u of %u live workers %s%s\n", state->drained, state->workers,
                q->end ? "have ended" : "have drained",
                state->complete || q->wait ? "" : " so far; --wait waits for them");
+    if (q->undo && state->asked)
+        dp_put(out, "%u still drain with their region or the run: undo that, too\n", state->asked);
     if (state->silent)
         dp_put(out, "%u workers are silent and were not waited for\n", state->silent);
 }

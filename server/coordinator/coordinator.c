@@ -85,6 +85,7 @@ static void on_timer(void *arg)
     if (c->stopped) return;
     ps_co_commit_look(c);
     lh_err err = ps_co_full(c) ? LH_OK : go_on(c); // the start may have met a full disk
+    if (!err && !ps_co_full(c)) err = ps_co_keep_gone(c);
     if (err) ps_co_fatal(c, err);
     ps_co_tick(c);
     ps_co_scale_tick(c);

@@ -129,8 +129,6 @@ lh_err ps_co_forget_end(struct ps_coordinator *c)
 
 static LH_MUST lh_err drain_run(struct ps_coordinator *c, bool end, bool undo)
 {
-    if (undo && c->plan.phase >= LH_PHASE_CLOSE)
-        return lh_fail(LH_ERR_INVALID, "too late: the run is %s", lh_phase_name(c->plan.phase));
     if (end && c->plan.phase == LH_PHASE_WAIT)
         return lh_fail(LH_ERR_INVALID, "the run still waits for its workers and shards, so there "
                                        "is nothing to end: stop its processes instead");
@@ -181,6 +179,8 @@ lh_err ps_co_drain(struct ps_coordinator *c, const struct lh_drain_request *m,
     *worker = NULL;
     if (m->end && (region[0] || name[0] || m->undo))
         return lh_fail(LH_ERR_INVALID, "only a whole run can be ended");
+    if (m->undo && c->plan.phase >= LH_PHASE_CLOSE)
+        return lh_fail(LH_ERR_INVALID, "too late: the run is %s", lh_phase_name(c->plan.phase));
     if (name[0]) {
         LH_TRY(find_worker(c, region, name, worker));
         LH_TRY(drain_worker(c, *worker, m->undo));

@@ -59,6 +59,15 @@ static bool keeps_tokens(struct ps_coordinator *c, const struct ps_co_worker *w)
     return w->drained || w->done || ps_co_now(c) - w->tokens_kept_ns >= TOKENS_PAUSE;
 }
 
+lh_err ps_co_keep_gone(struct ps_coordinator *c)
+{
+    for (uint32_t i = 0; i < c->workers; i++) {
+        struct ps_co_worker *w = &c->worker[i];
+        if (!w->live && w->tokens != w->tokens_kept) LH_TRY(store_worker(c, w));
+    }
+    return LH_OK;
+}
+
 // Reads a row. A known worker keeps the fields that the row does not have.
 static const char *read_worker(struct ps_coordinator *c, const char *name, struct lh_cursor *at)
 {

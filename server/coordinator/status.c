@@ -223,6 +223,12 @@ static void tell_privacy(const struct ps_coordinator *c, const struct ps_co_work
             json_real(lh_account_spent(lh_privacy_multiplier(p), p->rate, steps, p->delta)));
 }
 
+// Tokens a second of a worker that trains; one that is gone or has drained makes none.
+static double speed_of(const struct ps_co_worker *w)
+{
+    return w->live && !w->drained ? w->tokens_per_s : 0;
+}
+
 static json_t *worker_status(const struct ps_coordinator *c, const struct ps_co_worker *w)
 {
     json_t *final = json_array();
@@ -236,7 +242,7 @@ static json_t *worker_status(const struct ps_coordinator *c, const struct ps_co_
         json_pack("{s:s s:s s:I s:I s:b s:b s:b s:b s:f s:I s:i s:o}", "name", w->name, "region",
                   w->region, "granted", (json_int_t)w->granted, "incarnation",
                   (json_int_t)w->incarnation, "live", w->live, "draining", ps_co_draining(c, w),
-                  "drained", w->drained, "done", w->done, "tokens_per_s", w->tokens_per_s, "tokens",
+                  "drained", w->drained, "done", w->done, "tokens_per_s", speed_of(w), "tokens",
                   (json_int_t)w->tokens, "h", (int)ps_co_local_steps(c, w), "final", final);
     json_object_set_new(row, "expelled", json_boolean(ps_co_is_expelled(c, w->id)));
     json_object_set_new(row, "set_aside", json_boolean(ps_co_set_aside(c, w)));

@@ -148,8 +148,8 @@ static void says_tokens(struct rig *r, uint64_t tokens, bool drained)
     rig_settle(r);
 }
 
-// Gives worker 0's tokens as operators read them; *hears: the coordinator waits for more.
-static json_int_t told_tokens(struct rig *r, bool *hears)
+// Gives a number of worker 0 as operators read it; *hears: the coordinator waits for more.
+static double told(struct rig *r, const char *key, bool *hears)
 {
     struct lh_buf out = lh_buf(1 << 20);
     assert_int_equal(ps_coordinator_status(r->coordinator, &out), LH_OK);
@@ -160,11 +160,16 @@ static json_int_t told_tokens(struct rig *r, bool *hears)
         const char *name = json_string_value(json_object_get(row, "name"));
         if (strcmp(name, r->w[0].self.name) != 0) row = NULL;
     }
-    json_int_t tokens = json_integer_value(json_object_get(row, "tokens"));
+    double number = json_number_value(json_object_get(row, key));
     *hears = json_is_true(json_object_get(all, "hears"));
     json_decref(all);
     lh_buf_free(&out);
-    return tokens;
+    return number;
+}
+
+static json_int_t told_tokens(struct rig *r, bool *hears)
+{
+    return (json_int_t)told(r, "tokens", hears);
 }
 
 // A coordinator that is started again tells of no fewer tokens: it knows them of workers that say
@@ -196,6 +201,57 @@ static void tokens_outlive_the_coordinator(void **state)
     rig_free(r);
 }
 
+static void tokens_of_a_worker_that_is_gone_outlive_the_coordinator(void **state)
+{
+    (void)state;
+    bool hears;
+    struct rig *r = both_there(1);
+    says_tokens(r, 700, false);
+    rig_run(r, 11 * LH_SECOND);
+    says_tokens(r, 900, false);
+    says_tokens(r, 1000, false); // too soon to be stored with it
+    rig_run(r, 3 * r->coordinator->conf.worker_timeout_ns);
+    cut_its_power(r);
+    assert_int_equal(told_tokens(r, &hears), 1000);
+    rig_free(r);
+}
+
+// Its last speed would count in the run's, and in the time that is left.
+static void a_worker_that_stands_still_has_no_speed(void **state)
+{
+    (void)state;
+    bool hears;
+    struct rig *r = both_there(1);
+    says_tokens(r, 700, false);
+    uint32_t i = ps_co_worker_index(r->coordinator, lh_worker_id(&r->w[0].self));
+    struct ps_co_worker *w = &r->coordinator->worker[i];
+    w->tokens_per_s = 50;
+    assert_true(told(r, "tokens_per_s", &hears) == 50);
+    w->drained = true;
+    assert_true(told(r, "tokens_per_s", &hears) == 0);
+    w->drained = false;
+    rig_run(r, 3 * r->coordinator->conf.worker_timeout_ns);
+    assert_true(!w->live && w->tokens_per_s == 50); // lost; the balancer still knows it
+    assert_true(told(r, "tokens_per_s", &hears) == 0);
+    rig_free(r);
+}
+
+// Its workers would not go on, whatever an operator is told.
+static void a_run_that_closes_takes_no_drain_back(void **state)
+{
+    (void)state;
+    struct rig *r = both_there(1);
+    const char *region = r->w[1].self.region, *name = r->w[1].self.name;
+    assert_int_equal(drain(r, region, "", false), LH_OK);
+    r->coordinator->plan.phase = LH_PHASE_CLOSE;
+    assert_int_equal(drain(r, region, "", true), LH_ERR_INVALID);
+    assert_int_equal(drain(r, region, name, true), LH_ERR_INVALID);
+    assert_non_null(strstr(lh_err_text(LH_ERR_INVALID), "too late: the run is closing"));
+    assert_int_equal(drain(r, "", "", true), LH_ERR_INVALID);
+    assert_int_equal(drain(r, region, name, false), LH_OK);
+    rig_free(r);
+}
+
 // Its units are others' once the step that trains on one of them is over, not at the next answer.
 static void a_worker_s_units_go_back_when_its_step_is_over(void **state)
 {
@@ -224,6 +280,9 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_drain_and_its_undoing_hold_over_a_power_cut),
         cmocka_unit_test(tokens_outlive_the_coordinator),
+        cmocka_unit_test(tokens_of_a_worker_that_is_gone_outlive_the_coordinator),
+        cmocka_unit_test(a_worker_that_stands_still_has_no_speed),
+        cmocka_unit_test(a_run_that_closes_takes_no_drain_back),
         cmocka_unit_test(whom_nobody_knows_does_not_drain),
         cmocka_unit_test(a_worker_that_drained_is_not_lost_after_a_restart),
         cmocka_unit_test(a_worker_of_a_region_that_drains_is_not_let_go_on_alone),

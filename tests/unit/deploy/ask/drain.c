@@ -66,6 +66,19 @@ static struct dp_drained judge(json_t *status, const char *region, const char *w
     return state;
 }
 
+// A worker whose own drain was undone may drain with its region or the run.
+static void those_who_drain_still_are_counted(void **state)
+{
+    (void)state;
+    json_t *status = status_of("running", false, false);
+    json_t *us = json_array_get(json_object_get(status, "workers"), 2);
+    assert_int_equal(judge(status, "", "", false).asked, 0);
+    json_object_set_new(us, "draining", json_true());
+    assert_int_equal(judge(status, "", "", false).asked, 1);
+    assert_int_equal(judge(status, "eu", "", false).asked, 0);
+    json_decref(status);
+}
+
 static void the_silent_are_not_waited_for(void **state)
 {
     (void)state;
@@ -124,6 +137,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(words_name_a_scope),
         cmocka_unit_test(the_silent_are_not_waited_for),
+        cmocka_unit_test(those_who_drain_still_are_counted),
         cmocka_unit_test(an_end_is_one_when_all_have_said_so),
         cmocka_unit_test(wrong_lines),
     };
