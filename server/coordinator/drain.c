@@ -164,7 +164,7 @@ static LH_MUST lh_err drain_worker(struct ps_coordinator *c, struct ps_co_worker
 {
     char key[32];
     if (undo && !w->asked && ps_co_leaving(c, w))
-        return lh_fail(LH_ERR_INVALID, "%s drains because its region %s does: undo that", w->name,
+        return lh_fail(LH_ERR_INVALID, "%s drains with its region %s: undo that", w->name,
                        w->region);
     worker_key(key, w);
     LH_TRY(mark(c, key, 0, undo));
