@@ -39,3 +39,19 @@ lh_err lh_json_give(json_t *root, struct lh_buf *out)
     free(text);
     return lh_buf_err(out);
 }
+
+double lh_json_number(const json_t *o, const char *key)
+{
+    return json_number_value(json_object_get(o, key));
+}
+
+const char *lh_json_word(const json_t *o, const char *key)
+{
+    const char *text = json_string_value(json_object_get(o, key));
+    return text ? text : "";
+}
+
+bool lh_json_yes(const json_t *o, const char *key)
+{
+    return json_is_true(json_object_get(o, key));
+}

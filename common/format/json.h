@@ -15,4 +15,10 @@ void lh_json_put(struct lh_buf *out, const char *format, ...) __attribute__((for
 // Appends `root` as text and frees it. NULL, a failed json_pack()'s result: LH_ERR_NO_MEMORY.
 LH_MUST lh_err lh_json_give(json_t *root, struct lh_buf *out);
 
+// A field of an object; 0, "" or false where it is missing or of another type. lh_json_word()
+// borrows from `o`.
+double lh_json_number(const json_t *o, const char *key);
+const char *lh_json_word(const json_t *o, const char *key);
+bool lh_json_yes(const json_t *o, const char *key);
+
 #endif

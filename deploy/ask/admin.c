@@ -12,6 +12,7 @@
 #include "common/app/node.h"
 #include "common/base/check.h"
 #include "common/base/limits.h"
+#include "common/format/json.h"
 #include "common/net/grpc/transport_grpc.h"
 #include "common/net/rpc.h"
 #include "common/net/wire_admin.h"
@@ -251,7 +252,7 @@ lh_err dp_admin_status(struct dp_admin *a, json_t **out)
 {
     for (int looks = 0;; looks++) {
         LH_TRY(ask_status(a, out));
-        if (looks == HEAR_LOOKS || !json_is_true(json_object_get(*out, "hears"))) return LH_OK;
+        if (looks == HEAR_LOOKS || !lh_json_yes(*out, "hears")) return LH_OK;
         json_decref(*out);
         dp_admin_pause(a, HEAR_LOOK_NS);
     }

@@ -1,4 +1,5 @@
 // One thing of a run. See describe.h.
+#include "common/format/json.h"
 #include "deploy/ask/describe.h"
 
 #include <stdio.h>
@@ -11,12 +12,6 @@
 
 enum { UNITS_SHOWN = 32 };
 
-static const char *word(const json_t *o, const char *key)
-{
-    const char *text = json_string_value(json_object_get(o, key));
-    return text ? text : "";
-}
-
 // ---------------------------------------------------------------- find
 
 static LH_MUST lh_err find_worker(const json_t *look, const struct dp_scope *scope, json_t **out)
@@ -26,11 +21,12 @@ static LH_MUST lh_err find_worker(const json_t *look, const struct dp_scope *sco
     size_t i;
     json_array_foreach(rows, i, row)
     {
-        if (strcmp(word(row, "name"), scope->worker) != 0) continue;
-        if (scope->region[0] && strcmp(word(row, "region"), scope->region) != 0) continue;
+        if (strcmp(lh_json_word(row, "name"), scope->worker) != 0) continue;
+        if (scope->region[0] && strcmp(lh_json_word(row, "region"), scope->region) != 0) continue;
         if (found)
             return lh_fail(LH_ERR_INVALID, "%s is a worker of %s and of %s: write REGION/NAME",
-                           scope->worker, word(found, "region"), word(row, "region"));
+                           scope->worker, lh_json_word(found, "region"),
+                           lh_json_word(row, "region"));
         found = row;
     }
     if (!found) {
@@ -50,11 +46,11 @@ static LH_MUST lh_err find_region(const json_t *look, const char *name, json_t *
     size_t i, k;
     json_array_foreach(rows, i, row)
     {
-        if (strcmp(word(row, "region"), name) != 0) continue;
+        if (strcmp(lh_json_word(row, "region"), name) != 0) continue;
         json_t *names = json_array();
         json_array_foreach(json_object_get(look, "workers"), k, w)
         {
-            if (!strcmp(word(w, "region"), name))
+            if (!strcmp(lh_json_word(w, "region"), name))
                 json_array_append(names, json_object_get(w, "name"));
         }
         *out = json_copy(row);
@@ -122,7 +118,7 @@ void dp_describe_leases(json_t *thing, const json_t *rows)
     json_t *row, *ids = json_array();
     json_array_foreach(rows, i, row)
     {
-        const char *state = word(row, "state");
+        const char *state = lh_json_word(row, "state");
         for (size_t s = 0; s < 3; s++) count[s] += !strcmp(state, states[s]);
         if (!strcmp(state, "leased") && json_array_size(ids) < UNITS_SHOWN)
             json_array_append(ids, json_object_get(row, "unit"));

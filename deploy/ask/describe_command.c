@@ -7,6 +7,7 @@
 #include "deploy/ask/leases.h"
 #include "deploy/ask/look.h"
 #include "deploy/tool/commands.h"
+#include "deploy/tool/files.h"
 #include "deploy/tool/table.h"
 
 struct request {
@@ -43,11 +44,9 @@ static LH_MUST lh_err describe(struct request *q)
         err = dp_table_json(&out, thing);
     else if (!err)
         dp_describe_put(thing, &out);
-    if (!err) err = lh_buf_err(&out);
-    if (!err) fwrite(out.data, 1, out.len, stdout);
+    err = dp_print(&out, err);
     json_decref(thing);
     json_decref(look);
-    lh_buf_free(&out);
     dp_admin_close(&q->admin);
     return err;
 }

@@ -1,4 +1,5 @@
 // Progress of a drain. See drain.h.
+#include "common/format/json.h"
 #include "deploy/ask/drain.h"
 
 #include <string.h>
@@ -32,11 +33,6 @@ static bool is(const json_t *worker, const char *key, const char *name)
     return !name[0] || (value && !strcmp(value, name));
 }
 
-static bool yes(const json_t *o, const char *key)
-{
-    return json_is_true(json_object_get(o, key));
-}
-
 json_t *dp_drain_rows(const json_t *status, const struct dp_scope *scope, bool end,
                       struct dp_drained *out)
 {
@@ -49,14 +45,14 @@ json_t *dp_drain_rows(const json_t *status, const struct dp_scope *scope, bool e
     {
         if (!is(w, "region", scope->region) || !is(w, "name", scope->worker)) continue;
         json_array_append(rows, w);
-        if (!yes(w, "live")) {
+        if (!lh_json_yes(w, "live")) {
             out->silent++;
             continue;
         }
         // a done worker has drained, too
-        bool drained = yes(w, "done") || (!end && yes(w, "drained"));
+        bool drained = lh_json_yes(w, "done") || (!end && lh_json_yes(w, "drained"));
         out->workers++;
-        out->asked += yes(w, "draining");
+        out->asked += lh_json_yes(w, "draining");
         out->drained += drained;
         out->complete &= drained;
     }

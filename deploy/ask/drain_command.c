@@ -8,6 +8,7 @@
 #include "deploy/ask/admin.h"
 #include "deploy/ask/drain.h"
 #include "deploy/tool/commands.h"
+#include "deploy/tool/files.h"
 #include "deploy/tool/table.h"
 
 static const int64_t POLL_NS = 500 * LH_MS;
@@ -98,10 +99,8 @@ static LH_MUST lh_err show(const struct request *q, const json_t *status, struct
         err = put_json(q, status, rows, state, &out);
     else
         put_text(q, rows, state, &out);
-    if (!err) err = lh_buf_err(&out);
-    if (!err) fwrite(out.data, 1, out.len, stdout);
+    err = dp_print(&out, err);
     json_decref(rows);
-    lh_buf_free(&out);
     return err;
 }
 

@@ -10,6 +10,7 @@
 
 #include "common/base/check.h"
 #include "common/base/text.h"
+#include "common/format/json.h"
 #include "deploy/tool/files.h"
 
 enum { EVENTS_MAX = 1 << 20, WHO_BYTES = 160 };
@@ -123,12 +124,6 @@ static const char *kind_of(const char *event)
 
 // ---------------------------------------------------------------- lines
 
-static const char *word(const json_t *o, const char *key)
-{
-    const char *text = json_string_value(json_object_get(o, key));
-    return text ? text : "";
-}
-
 static bool is_time(const char *text)
 {
     static const char shape[] = "dddd-dd-ddTdd:dd:ddZ";
@@ -161,8 +156,8 @@ static json_t *text_event(char *line)
 static json_t *json_event(const char *line)
 {
     json_t *o = json_loads(line, JSON_REJECT_DUPLICATES, NULL);
-    bool good = is_time(word(o, "time")) && word(o, "who")[0] && word(o, "event")[0] &&
-                json_is_number(json_object_get(o, "up_s"));
+    bool good = is_time(lh_json_word(o, "time")) && lh_json_word(o, "who")[0] &&
+                lh_json_word(o, "event")[0] && json_is_number(json_object_get(o, "up_s"));
     if (good) return o;
     json_decref(o);
     return NULL;
@@ -189,7 +184,7 @@ static bool last_word(const char *event)
 static double wall_s(const json_t *event)
 {
     struct tm t = {0};
-    const char *rest = strptime(word(event, "time"), "%Y-%m-%dT%H:%M:%SZ", &t);
+    const char *rest = strptime(lh_json_word(event, "time"), "%Y-%m-%dT%H:%M:%SZ", &t);
     return rest ? (double)timegm(&t) : 0;
 }
 
@@ -199,27 +194,27 @@ static double wall_s(const json_t *event)
 static json_t *killed(const struct life *l, const json_t *first)
 {
     char text[160];
-    if (!l->who[0] || strcmp(l->who, word(first, "who")) != 0 || l->ended) return NULL;
-    double up_s = json_number_value(json_object_get(first, "up_s"));
-    if (up_s >= l->up_s && strcmp(word(first, "event"), "program.begin") != 0) return NULL;
+    if (!l->who[0] || strcmp(l->who, lh_json_word(first, "who")) != 0 || l->ended) return NULL;
+    double up_s = lh_json_number(first, "up_s");
+    if (up_s >= l->up_s && strcmp(lh_json_word(first, "event"), "program.begin") != 0) return NULL;
     double lived_s = wall_s(first) - up_s - (l->last_s - l->up_s);
     snprintf(text, sizeof text,
              "started again; the previous process ran for %.0f s at most, and logged its last line "
              "after %.1f s",
              lived_s > l->up_s ? lived_s : l->up_s, l->up_s);
-    return json_pack("{s:s s:f s:s s:s s:s s:s}", "time", word(first, "time"), "up_s", up_s,
+    return json_pack("{s:s s:f s:s s:s s:s s:s}", "time", lh_json_word(first, "time"), "up_s", up_s,
                      "level", "warn", "who", l->who, "event", "process.killed", "text", text);
 }
 
 static void note(struct life *l, const json_t *event)
 {
-    double up_s = json_number_value(json_object_get(event, "up_s"));
-    bool same = !strcmp(l->who, word(event, "who")) && up_s >= l->up_s &&
-                strcmp(word(event, "event"), "program.begin") != 0;
-    l->ended = (same && l->ended) || last_word(word(event, "event"));
+    double up_s = lh_json_number(event, "up_s");
+    bool same = !strcmp(l->who, lh_json_word(event, "who")) && up_s >= l->up_s &&
+                strcmp(lh_json_word(event, "event"), "program.begin") != 0;
+    l->ended = (same && l->ended) || last_word(lh_json_word(event, "event"));
     l->up_s = up_s;
     l->last_s = wall_s(event);
-    snprintf(l->who, sizeof l->who, "%s", word(event, "who"));
+    snprintf(l->who, sizeof l->who, "%s", lh_json_word(event, "who"));
 }
 
 static LH_MUST lh_err add(json_t *rows, json_t *event, const char *path, uint64_t line)
@@ -227,7 +222,7 @@ static LH_MUST lh_err add(json_t *rows, json_t *event, const char *path, uint64_
     if (json_array_size(rows) >= EVENTS_MAX)
         return lh_fail(LH_ERR_TOO_LARGE, "more than %d events: name fewer files", EVENTS_MAX);
     const char *name = strrchr(path, '/');
-    json_object_set_new(event, "kind", json_string(kind_of(word(event, "event"))));
+    json_object_set_new(event, "kind", json_string(kind_of(lh_json_word(event, "event"))));
     json_object_set_new(event, "source",
                         json_sprintf("%s:%llu", name ? name + 1 : path, (unsigned long long)line));
     return json_array_append(rows, event) ? lh_fail(LH_ERR_NO_MEMORY, "no memory for the events")
@@ -348,10 +343,11 @@ lh_err dp_events_read(const char *path, json_t *rows)
 
 static bool passes(const json_t *event, const struct dp_event_filter *f)
 {
-    bool kind = !f->kinds && strcmp(word(event, "kind"), "norms") != 0;
-    for (unsigned i = 0; i < f->kinds; i++) kind |= !strcmp(f->kind[i], word(event, "kind"));
-    return kind && (!f->who || strstr(word(event, "who"), f->who)) &&
-           (!f->since || strcmp(word(event, "time"), f->since) >= 0);
+    bool kind = !f->kinds && strcmp(lh_json_word(event, "kind"), "norms") != 0;
+    for (unsigned i = 0; i < f->kinds; i++)
+        kind |= !strcmp(f->kind[i], lh_json_word(event, "kind"));
+    return kind && (!f->who || strstr(lh_json_word(event, "who"), f->who)) &&
+           (!f->since || strcmp(lh_json_word(event, "time"), f->since) >= 0);
 }
 
 struct placed {
@@ -362,7 +358,7 @@ struct placed {
 static int earlier(const void *a, const void *b)
 {
     const struct placed *x = a, *y = b;
-    int order = strcmp(word(x->event, "time"), word(y->event, "time"));
+    int order = strcmp(lh_json_word(x->event, "time"), lh_json_word(y->event, "time"));
     return order ? order : x->place < y->place ? -1 : x->place > y->place;
 }
 
@@ -391,14 +387,15 @@ void dp_events_put(const json_t *rows, struct lh_buf *out)
     size_t i, width = 28; // upper bound on the column of who and where
     json_array_foreach(rows, i, event)
     {
-        size_t n = strlen(word(event, "who"));
+        size_t n = strlen(lh_json_word(event, "who"));
         if (n > width) width = n < WHO_BYTES ? n : WHO_BYTES;
     }
     json_array_foreach(rows, i, event)
     {
         size_t from = out->len;
-        dp_put(out, "%s  %-*s %-11s %-19s %s", word(event, "time"), (int)width, word(event, "who"),
-               word(event, "kind"), word(event, "event"), word(event, "text"));
+        dp_put(out, "%s  %-*s %-11s %-19s %s", lh_json_word(event, "time"), (int)width,
+               lh_json_word(event, "who"), lh_json_word(event, "kind"),
+               lh_json_word(event, "event"), lh_json_word(event, "text"));
         if (!lh_buf_err(out)) lh_text_tame((char *)out->data + from, out->len - from);
         dp_put(out, "\n");
     }

@@ -145,11 +145,9 @@ static LH_MUST lh_err show(const struct request *q, const json_t *rows)
         err = put_json(q, chosen, &out);
     else if (!err)
         dp_events_put(chosen, &out);
-    if (!err) err = lh_buf_err(&out);
-    if (!err && out.len) fwrite(out.data, 1, out.len, stdout);
+    err = dp_print(&out, err);
     fflush(stdout);
     json_decref(chosen);
-    lh_buf_free(&out);
     return err;
 }
 

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "common/base/check.h"
+#include "common/format/json.h"
 #include "common/privacy/account.h"
 #include "deploy/tool/files.h"
 #include "deploy/tool/table.h"
@@ -155,17 +156,13 @@ static json_t *region_row(json_t *rows, const char *region)
     return json_array_append_new(rows, row) ? NULL : row;
 }
 
-static double number_of(const json_t *worker, const char *key)
-{
-    return json_number_value(json_object_get(worker, key));
-}
-
 // The coordinator names the terms alone where records are drawn: epsilon takes long to compute.
 static void add_epsilon(json_t *worker)
 {
     if (json_object_get(worker, "epsilon") || !json_object_get(worker, "rate")) return;
-    double epsilon = lh_account_spent(number_of(worker, "sigma"), number_of(worker, "rate"),
-                                      number_of(worker, "charged"), number_of(worker, "delta"));
+    double epsilon =
+        lh_account_spent(lh_json_number(worker, "sigma"), lh_json_number(worker, "rate"),
+                         lh_json_number(worker, "charged"), lh_json_number(worker, "delta"));
     json_object_set_new(worker, "epsilon", json_real(epsilon));
 }
 
@@ -190,13 +187,13 @@ json_t *dp_get_regions(const json_t *status)
     {
         const char *region = json_string_value(json_object_get(worker, "region"));
         json_t *row = region ? region_row(rows, region) : NULL;
-        bool live = json_is_true(json_object_get(worker, "live"));
+        bool live = lh_json_yes(worker, "live");
         if (!row) continue;
         add(row, "workers", 1);
         add(row, "live", live);
         add(row, "tokens", json_integer_value(json_object_get(worker, "tokens")));
-        double speed = json_number_value(json_object_get(row, "tokens_per_s"));
-        if (live) speed += json_number_value(json_object_get(worker, "tokens_per_s"));
+        double speed = lh_json_number(row, "tokens_per_s");
+        if (live) speed += lh_json_number(worker, "tokens_per_s");
         json_object_set_new(row, "tokens_per_s", json_real(speed));
         take_privacy(row, worker);
     }
@@ -252,7 +249,7 @@ void dp_put_paused(const json_t *status, struct lh_buf *out)
         const char *rule = json_string_value(json_object_get(a, "rule"));
         const char *region = json_string_value(json_object_get(a, "region"));
         const char *text = json_string_value(json_object_get(a, "text"));
-        if (!json_is_true(json_object_get(a, "active")) || !rule || !region || !text) continue;
+        if (!lh_json_yes(a, "active") || !rule || !region || !text) continue;
         dp_put(out, "alarm %.31s%s%.63s: %.199s\n", rule, region[0] ? " of " : "", region, text);
     }
 }
@@ -329,7 +326,7 @@ void dp_get_decisions(const json_t *status, struct lh_buf *out)
     const char *rule = json_string_value(json_object_get(b, "rule"));
     if (!rule) return;
     dp_put(out, "\nrule %.20s%s, %lld units run twice now\n", rule,
-           json_is_true(json_object_get(b, "frozen")) ? ", frozen" : "",
+           lh_json_yes(b, "frozen") ? ", frozen" : "",
            (long long)json_integer_value(json_object_get(b, "twice")));
     put_scale(status, out);
     dp_put(out, "\n");

@@ -7,6 +7,7 @@
 #include "deploy/ask/get.h"
 #include "deploy/ask/leases.h"
 #include "deploy/tool/commands.h"
+#include "deploy/tool/files.h"
 #include "deploy/tool/table.h"
 
 static const size_t OUTPUT_BYTES_MAX = (size_t)2
@@ -56,10 +57,8 @@ static LH_MUST lh_err get(struct request *q)
         err = !strcmp(q->part, "leases") ? get_leases(q, status, &text)
                                          : dp_get_show(part, status, q->json, &text);
     if (!err && q->wide && !members && !regions) dp_get_decisions(status, &text);
-    if (!err) err = lh_buf_err(&text);
-    if (!err) fwrite(text.data, 1, text.len, stdout);
+    err = dp_print(&text, err);
     json_decref(status);
-    lh_buf_free(&text);
     dp_admin_close(&q->admin);
     return err;
 }

@@ -5,25 +5,10 @@
 #include <string.h>
 
 #include "common/base/check.h"
+#include "common/format/json.h"
 #include "common/security/identity.h"
 #include "deploy/ask/get.h"
 #include "deploy/ask/up_status.h"
-
-static double number(const json_t *o, const char *key)
-{
-    return json_number_value(json_object_get(o, key));
-}
-
-static const char *word(const json_t *o, const char *key)
-{
-    const char *text = json_string_value(json_object_get(o, key));
-    return text ? text : "";
-}
-
-static bool yes(const json_t *o, const char *key)
-{
-    return json_is_true(json_object_get(o, key));
-}
 
 // A field with different names in two objects.
 struct field {
@@ -68,7 +53,8 @@ static json_t *slowest_ways(const json_t *status)
     json_array_foreach(json_object_get(status, "links"), i, link)
     {
         char key[2 * LH_NAME_BYTES];
-        snprintf(key, sizeof key, "%s/%s", word(link, "region"), word(link, "worker"));
+        snprintf(key, sizeof key, "%s/%s", lh_json_word(link, "region"),
+                 lh_json_word(link, "worker"));
         json_t *row = json_object_get(out, key);
         if (!row) json_object_set_new(out, key, row = json_object());
         raise(row, "rtt_ms", json_object_get(link, "rtt_ms"));
@@ -80,7 +66,8 @@ static json_t *slowest_ways(const json_t *status)
 static void add_ways(json_t *worker, const json_t *ways)
 {
     char key[2 * LH_NAME_BYTES];
-    snprintf(key, sizeof key, "%s/%s", word(worker, "region"), word(worker, "name"));
+    snprintf(key, sizeof key, "%s/%s", lh_json_word(worker, "region"),
+             lh_json_word(worker, "name"));
     const json_t *row = json_object_get(ways, key);
     raise(worker, "rtt_ms", json_object_get(row, "rtt_ms"));
     raise(worker, "push_ms", json_object_get(row, "push_ms"));
@@ -102,7 +89,7 @@ static json_t *all_workers(const json_t *status, const json_t *files)
         json_t *row = json_copy(w);
         name_incarnation(row);
         add_ways(row, ways);
-        copy(row, json_object_get(files, word(w, "name")), fields, LH_COUNT(fields));
+        copy(row, json_object_get(files, lh_json_word(w, "name")), fields, LH_COUNT(fields));
         json_array_append_new(rows, row);
     }
     json_decref(ways);
@@ -118,22 +105,22 @@ static void add_details(json_t *region, const json_t *workers)
     size_t i;
     json_array_foreach(workers, i, w)
     {
-        if (strcmp(word(w, "region"), word(region, "region")) != 0) continue;
+        if (strcmp(lh_json_word(w, "region"), lh_json_word(region, "region")) != 0) continue;
         n++;
         told += json_is_number(json_object_get(w, "sent_bytes"));
         told_loss += json_is_number(json_object_get(w, "loss"));
-        left += yes(w, "draining") && yes(w, "drained");
-        loss += number(w, "loss");
-        if (yes(w, "live") && json_is_number(json_object_get(w, "utilisation"))) {
+        left += lh_json_yes(w, "draining") && lh_json_yes(w, "drained");
+        loss += lh_json_number(w, "loss");
+        if (lh_json_yes(w, "live") && json_is_number(json_object_get(w, "utilisation"))) {
             told_busy++;
-            busy += number(w, "utilisation");
+            busy += lh_json_number(w, "utilisation");
         }
-        if (yes(w, "live")) raise(region, "rtt_ms", json_object_get(w, "rtt_ms"));
-        if (yes(w, "live")) raise(region, "push_ms", json_object_get(w, "push_ms"));
-        sent += number(w, "sent_bytes");
-        received += number(w, "received_bytes");
-        if (number(w, "h") > h) h = number(w, "h");
-        if (number(w, "silent_s") > silent) silent = number(w, "silent_s");
+        if (lh_json_yes(w, "live")) raise(region, "rtt_ms", json_object_get(w, "rtt_ms"));
+        if (lh_json_yes(w, "live")) raise(region, "push_ms", json_object_get(w, "push_ms"));
+        sent += lh_json_number(w, "sent_bytes");
+        received += lh_json_number(w, "received_bytes");
+        if (lh_json_number(w, "h") > h) h = lh_json_number(w, "h");
+        if (lh_json_number(w, "silent_s") > silent) silent = lh_json_number(w, "silent_s");
     }
     json_object_set_new(region, "drained", json_integer(left));
     json_object_set_new(region, "h", json_integer((json_int_t)h));
@@ -174,7 +161,7 @@ static json_t *all_shards(const json_t *status, const json_t *servers)
     json_array_foreach(json_object_get(status, "shards"), i, s)
     {
         json_t *row = json_copy(s);
-        const json_t *server = json_object_get(servers, word(s, "address"));
+        const json_t *server = json_object_get(servers, lh_json_word(s, "address"));
         const json_t *said = shard_of(server, json_integer_value(json_object_get(s, "shard")));
         json_object_set_new(row, "answers", json_boolean(said != NULL));
         copy(row, said, fields, LH_COUNT(fields));
@@ -212,18 +199,19 @@ static json_t *whole_run(const json_t *status, const json_t *regions)
     copy(run, status, fields, LH_COUNT(fields));
     json_array_foreach(regions, i, r)
     {
-        speed += number(r, "tokens_per_s");
-        workers += number(r, "workers");
-        live += number(r, "live");
+        speed += lh_json_number(r, "tokens_per_s");
+        workers += lh_json_number(r, "workers");
+        live += lh_json_number(r, "live");
     }
     json_object_set_new(run, "workers", json_integer((json_int_t)workers));
     json_object_set_new(run, "live", json_integer((json_int_t)live));
     json_object_set_new(run, "tokens_per_s", json_real(speed));
-    double budget = number(status, "budget_tokens"), done = number(status, "credited_tokens");
+    double budget = lh_json_number(status, "budget_tokens"),
+           done = lh_json_number(status, "credited_tokens");
     if (budget <= 0) return run;
     json_object_set_new(run, "percent", json_real(done < budget ? 100 * done / budget : 100));
-    bool still = yes(status, "draining") || json_object_get(status, "paused");
-    bool going = !strcmp(word(status, "phase"), "running") && !still;
+    bool still = lh_json_yes(status, "draining") || json_object_get(status, "paused");
+    bool going = !strcmp(lh_json_word(status, "phase"), "running") && !still;
     if (going && speed > 0 && done < budget)
         json_object_set_new(run, "eta_s", json_real((budget - done) / speed));
     return run;
@@ -257,7 +245,7 @@ json_t *dp_look_servers(struct dp_admin *a, const json_t *status)
     size_t i;
     json_array_foreach(json_object_get(status, "shards"), i, shard)
     {
-        const char *address = word(shard, "address");
+        const char *address = lh_json_word(shard, "address");
         if (!address[0] || json_object_get(servers, address)) continue;
         lh_err err = dp_admin_server(a, address, &said);
         json_object_set_new(servers, address, err ? json_null() : said);
@@ -272,7 +260,7 @@ json_t *dp_look_files(const struct dp_admin *a, const json_t *status)
     json_array_foreach(json_object_get(status, "workers"), i, w)
     {
         char path[DP_PATH_BYTES];
-        const char *name = word(w, "name");
+        const char *name = lh_json_word(w, "name");
         struct lh_buf bytes = lh_buf(DP_STATUS_BYTES_MAX);
         if (a->dir && !dp_path(path, "%s/%s/status.json", a->dir, name) &&
             !dp_file_read(path, &bytes))

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "common/base/limits.h"
+#include "common/format/json.h"
 #include "common/net/wire_admin.h"
 #include "deploy/ask/admin.h"
 #include "deploy/tool/commands.h"
@@ -39,7 +40,7 @@ static bool some_moves(const json_t *status)
     size_t i;
     bool moves = false;
     json_array_foreach(json_object_get(status, "shards"), i, shard) moves |=
-        json_is_true(json_object_get(shard, "moving"));
+        lh_json_yes(shard, "moving");
     return moves;
 }
 

@@ -10,9 +10,11 @@
 
 #include "common/base/check.h"
 #include "common/base/limits.h"
+#include "common/format/json.h"
 #include "deploy/ask/get.h"
 #include "deploy/ask/look.h"
 #include "deploy/tool/commands.h"
+#include "deploy/tool/files.h"
 #include "deploy/tool/table.h"
 #include "deploy/up/up_plan.h"
 
@@ -58,33 +60,30 @@ static const struct dp_column shards[] = {
     {NULL, NULL, 0},
 };
 
-static double number(const json_t *o, const char *key)
-{
-    return json_number_value(json_object_get(o, key));
-}
-
 static void put_head(const json_t *run, struct lh_buf *out)
 {
     const char *phase = json_string_value(json_object_get(run, "phase"));
-    bool draining = json_is_true(json_object_get(run, "draining"));
-    bool ending = json_is_true(json_object_get(run, "ending"));
+    bool draining = lh_json_yes(run, "draining");
+    bool ending = lh_json_yes(run, "ending");
     bool over = phase && !strcmp(phase, "ended");
     const char *asked = ending     ? " (its end was requested)"
                         : draining ? " (drained by an operator)"
                                    : "";
     dp_put(out, "%s%s  %.0f of %.0f tokens", phase ? phase : "-", over ? "" : asked,
-           number(run, "credited_tokens"), number(run, "budget_tokens"));
-    if (json_object_get(run, "percent")) dp_put(out, " (%.1f %%)", number(run, "percent"));
-    dp_put(out, "  %.0f tokens/s", number(run, "tokens_per_s"));
-    if (json_object_get(run, "eta_s")) dp_put(out, "  %.0f s left", number(run, "eta_s"));
-    dp_put(out, "\nunits %.0f: %.0f credited, %.0f leased", number(run, "units"),
-           number(run, "credited"), number(run, "leased"));
-    if (number(run, "data_epochs") > 1)
-        dp_put(out, "   data epoch %.0f of %.0f", number(run, "data_epoch") + 1,
-               number(run, "data_epochs"));
-    dp_put(out, "   workers %.0f: %.0f live", number(run, "workers"), number(run, "live"));
-    if (number(run, "stalled") > 0) dp_put(out, ", %.0f stalled", number(run, "stalled"));
-    dp_put(out, "   plan %.0f\n", number(run, "plan"));
+           lh_json_number(run, "credited_tokens"), lh_json_number(run, "budget_tokens"));
+    if (json_object_get(run, "percent")) dp_put(out, " (%.1f %%)", lh_json_number(run, "percent"));
+    dp_put(out, "  %.0f tokens/s", lh_json_number(run, "tokens_per_s"));
+    if (json_object_get(run, "eta_s")) dp_put(out, "  %.0f s left", lh_json_number(run, "eta_s"));
+    dp_put(out, "\nunits %.0f: %.0f credited, %.0f leased", lh_json_number(run, "units"),
+           lh_json_number(run, "credited"), lh_json_number(run, "leased"));
+    if (lh_json_number(run, "data_epochs") > 1)
+        dp_put(out, "   data epoch %.0f of %.0f", lh_json_number(run, "data_epoch") + 1,
+               lh_json_number(run, "data_epochs"));
+    dp_put(out, "   workers %.0f: %.0f live", lh_json_number(run, "workers"),
+           lh_json_number(run, "live"));
+    if (lh_json_number(run, "stalled") > 0)
+        dp_put(out, ", %.0f stalled", lh_json_number(run, "stalled"));
+    dp_put(out, "   plan %.0f\n", lh_json_number(run, "plan"));
     dp_put_paused(run, out);
     dp_put(out, "\n");
 }
@@ -105,10 +104,10 @@ static void write_out(json_t *rows)
                                     json_string(dp_bytes_text(json_number_value(bytes), text)));
         }
         if (json_object_get(row, "loss"))
-            json_object_set_new(row, "loss", json_sprintf("%.3f", number(row, "loss")));
+            json_object_set_new(row, "loss", json_sprintf("%.3f", lh_json_number(row, "loss")));
         if (json_object_get(row, "utilisation"))
             json_object_set_new(row, "busy",
-                                json_sprintf("%.0f%%", 100 * number(row, "utilisation")));
+                                json_sprintf("%.0f%%", 100 * lh_json_number(row, "utilisation")));
     }
 }
 
@@ -171,11 +170,9 @@ static LH_MUST lh_err draw(struct request *q, bool first)
     } else if (!err) {
         err = put_next(q, look, first, &out);
     }
-    if (!err) err = lh_buf_err(&out);
-    if (!err) fwrite(out.data, 1, out.len, stdout);
+    err = dp_print(&out, err);
     fflush(stdout);
     json_decref(look);
-    lh_buf_free(&out);
     return err;
 }
 

@@ -6,23 +6,18 @@
 #include <string.h>
 
 #include "common/base/text.h"
+#include "common/format/json.h"
 #include "deploy/tool/files.h"
-
-static double number(const json_t *o, const char *key)
-{
-    return json_number_value(json_object_get(o, key)); // 0: not a number
-}
 
 static uint64_t count(const json_t *o, const char *key)
 {
-    double v = number(o, key);
+    double v = lh_json_number(o, key);
     return v > 0 ? (uint64_t)v : 0;
 }
 
 static void text(const json_t *o, const char *key, char *out, size_t size)
 {
-    const char *value = json_string_value(json_object_get(o, key));
-    snprintf(out, size, "%s", value ? value : "");
+    snprintf(out, size, "%s", lh_json_word(o, key));
     lh_text_tame(out, strlen(out)); // it is shown on a terminal
 }
 
@@ -37,10 +32,10 @@ static void read_holding(const json_t *o, struct dp_holding *out)
         .admitted = count(o, "admitted"),
         .refused = count(o, "refused"),
         .credited = count(o, "credited"),
-        .staleness_p50 = number(staleness, "p50"),
-        .staleness_p99 = number(staleness, "p99"),
-        .staleness_max = number(staleness, "max"),
-        .staleness_bound = number(staleness, "bound"),
+        .staleness_p50 = lh_json_number(staleness, "p50"),
+        .staleness_p99 = lh_json_number(staleness, "p99"),
+        .staleness_max = lh_json_number(staleness, "max"),
+        .staleness_bound = lh_json_number(staleness, "bound"),
     };
     text(o, "digest", out->digest, sizeof out->digest);
 }
@@ -81,15 +76,15 @@ lh_err dp_status_parse(struct lh_span json, struct dp_status *out)
     *out = (struct dp_status){
         .seen = true,
         .pid = (int64_t)count(o, "pid"),
-        .loss = number(o, "loss"),
-        .tokens_per_s = number(o, "tokens_per_s"),
+        .loss = lh_json_number(o, "loss"),
+        .tokens_per_s = lh_json_number(o, "tokens_per_s"),
         .h = (int64_t)count(o, "h"),
-        .disk_full = json_is_true(json_object_get(o, "disk_full")),
+        .disk_full = lh_json_yes(o, "disk_full"),
         .trainer_lives = count(json_object_get(o, "trainer"), "lives"),
         .trainer_cuts = count(json_object_get(o, "trainer"), "cuts"),
         .life_steps = count(json_object_get(o, "trainer"), "life_steps"),
         .life_tokens = count(json_object_get(o, "trainer"), "life_tokens"),
-        .trainer_over = json_is_true(json_object_get(json_object_get(o, "trainer"), "over")),
+        .trainer_over = lh_json_yes(json_object_get(o, "trainer"), "over"),
         .counts = {.steps = count(o, "step"),
                    .tokens = count(o, "tokens"),
                    .rounds = count(o, "rounds"),
@@ -102,16 +97,16 @@ lh_err dp_status_parse(struct lh_span json, struct dp_status *out)
                    .returned = count(o, "returned"),
                    .lost_units = count(o, "lost_units"),
                    .plain_up = count(o, "plain_up_bytes"),
-                   .stall_s = number(o, "stall_s")},
+                   .stall_s = lh_json_number(o, "stall_s")},
         .credited_tokens = count(o, "credited_tokens"),
         .budget_tokens = count(o, "budget_tokens"),
         .units = count(o, "units"),
         .data_epoch = count(o, "data_epoch"),
         .data_epochs = count(o, "data_epochs"),
         .credited = count(o, "credited"),
-        .hears = json_is_true(json_object_get(o, "hears")),
-        .draining = json_is_true(json_object_get(o, "draining")),
-        .ending = json_is_true(json_object_get(o, "ending")),
+        .hears = lh_json_yes(o, "hears"),
+        .draining = lh_json_yes(o, "draining"),
+        .ending = lh_json_yes(o, "ending"),
     };
     text(json_object_get(o, "trainer"), "life", out->trainer_life, sizeof out->trainer_life);
     text(o, "role", out->role, sizeof out->role);

@@ -17,6 +17,7 @@
 #include "deploy/privacy/audit.h"
 #include "deploy/stored/job.h"
 #include "deploy/tool/cli.h"
+#include "deploy/tool/files.h"
 #include "deploy/tool/table.h"
 #include "kernels/state/checkpoint.h"
 #include "server/privacy.h"
@@ -212,9 +213,7 @@ static LH_MUST lh_err show(const struct audit *a, bool json, bool *good)
         err = dp_table_json(&text, rows);
     else
         dp_table_put(&text, columns, rows);
-    if (!err) err = lh_buf_err(&text);
-    if (!err) fwrite(text.data, 1, text.len, stdout);
-    lh_buf_free(&text);
+    err = dp_print(&text, err);
     json_decref(rows);
     return err;
 }

@@ -10,6 +10,7 @@
 #include "deploy/privacy/statement.h"
 #include "deploy/stored/job.h"
 #include "deploy/tool/commands.h"
+#include "deploy/tool/files.h"
 #include "deploy/tool/table.h"
 #include "server/privacy.h"
 #include "worker/privacy/budget.h"
@@ -67,10 +68,7 @@ static LH_MUST lh_err show(const struct dp_claim *c, bool json)
     } else {
         dp_statement_put(&text, c);
     }
-    if (!err) err = lh_buf_err(&text);
-    if (!err) fwrite(text.data, 1, text.len, stdout);
-    lh_buf_free(&text);
-    return err;
+    return dp_print(&text, err);
 }
 
 static LH_MUST lh_err run_plan(int argc, char **argv)

@@ -16,6 +16,7 @@
 #include "deploy/stored/checkpoint_restore.h"
 #include "deploy/stored/store.h"
 #include "deploy/tool/commands.h"
+#include "deploy/tool/files.h"
 #include "deploy/tool/table.h"
 #include "kernels/state/checkpoint.h"
 
@@ -223,10 +224,7 @@ static LH_MUST lh_err show(const struct listing *l, bool json)
         err = dp_table_json(&text, l->rows);
     else
         dp_table_put(&text, columns, l->rows);
-    if (!err) err = lh_buf_err(&text);
-    if (!err) fwrite(text.data, 1, text.len, stdout);
-    lh_buf_free(&text);
-    return err;
+    return dp_print(&text, err);
 }
 
 static LH_MUST lh_err checkpoints(struct dp_job *job, const char *dir, const char *signers,

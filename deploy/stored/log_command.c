@@ -11,6 +11,7 @@
 #include "deploy/stored/log_verify.h"
 #include "deploy/stored/replay.h"
 #include "deploy/tool/commands.h"
+#include "deploy/tool/files.h"
 #include "deploy/tool/table.h"
 #include "server/wal/wal.h"
 
@@ -244,9 +245,7 @@ static LH_MUST lh_err show_rows(const struct dp_replay *r, bool json)
         err = dp_table_json(&text, rows);
     else
         dp_table_put(&text, columns, rows);
-    if (!err) err = lh_buf_err(&text);
-    if (!err) fwrite(text.data, 1, text.len, stdout);
-    lh_buf_free(&text);
+    err = dp_print(&text, err);
     json_decref(rows);
     return err;
 }

@@ -105,10 +105,7 @@ static LH_MUST lh_err show(const struct request *q, const struct text *t)
         put_ids(t, &out);
     else
         put_bytes(t, &out);
-    if (!err) err = lh_buf_err(&out);
-    if (!err) fwrite(out.data, 1, out.len, stdout);
-    lh_buf_free(&out);
-    return err;
+    return dp_print(&out, err);
 }
 
 // ---------------------------------------------------------------- the command

@@ -84,8 +84,7 @@ static LH_MUST lh_err explain(const struct dp_kind *kind, const char *key, bool 
     LH_TRY(lh_config_create(kind->table, &c));
     lh_err err = dp_config_apply(c, file, set);
     if (!err) err = lh_config_explain(c, key, all, &text);
-    if (!err) fwrite(text.data, 1, text.len, stdout);
-    lh_buf_free(&text);
+    err = dp_print(&text, err);
     lh_config_destroy(c);
     return err;
 }
@@ -109,10 +108,8 @@ static LH_MUST lh_err overview(void)
         lh_put(&text, ":\n", 2);
         lh_config_help(part[i].table, part[i].beside, &text);
     }
-    lh_err err = lh_buf_err(&text);
-    if (!err) fwrite(text.data, 1, text.len, stdout);
+    lh_err err = dp_print(&text, LH_OK);
     if (!err) printf("\n--kind KIND explains each of them, --all all others as well.\n");
-    lh_buf_free(&text);
     return err;
 }
 

@@ -112,3 +112,11 @@ void dp_put(struct lh_buf *out, const char *format, ...)
     va_end(again);
     va_end(args);
 }
+
+lh_err dp_print(struct lh_buf *text, lh_err err)
+{
+    if (!err) err = lh_buf_err(text);
+    if (!err && text->len) fwrite(text->data, 1, text->len, stdout);
+    lh_buf_free(text);
+    return err;
+}

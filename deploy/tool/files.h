@@ -22,5 +22,7 @@ LH_MUST lh_err dp_path(char out[DP_PATH_BYTES], const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 // Appends formatted text to a buffer.
 void dp_put(struct lh_buf *out, const char *format, ...) __attribute__((format(printf, 2, 3)));
+// Prints a buffer unless there is an error, its own or `err`, and frees it. Returns the error.
+LH_MUST lh_err dp_print(struct lh_buf *text, lh_err err);
 
 #endif

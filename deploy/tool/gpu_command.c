@@ -5,7 +5,9 @@
 #include <string.h>
 
 #include "common/base/check.h"
+#include "common/format/json.h"
 #include "deploy/tool/commands.h"
+#include "deploy/tool/files.h"
 #include "deploy/tool/table.h"
 #include "kernels/cuda/gemm_loader.h"
 #include "kernels/cuda/loader.h"
@@ -91,12 +93,6 @@ static json_t *nccl_part(const char *path)
     return part;
 }
 
-static const char *text_of(const json_t *part, const char *key)
-{
-    const char *text = json_string_value(json_object_get(part, key));
-    return text ? text : "";
-}
-
 static void line(struct lh_buf *out, const char *head, const char *text, const char *otherwise)
 {
     lh_put(out, head, strlen(head));
@@ -113,13 +109,14 @@ static void show(const json_t *gpu, const json_t *products, const json_t *nccl, 
         {"FREE MIB", "free_mib", 8}, {"WHY NOT", "why", -20},  {NULL, NULL, 0},
     };
     const json_t *devices = json_object_get(gpu, "devices");
-    line(out, "plugin   ", text_of(gpu, "plugin"), "none");
-    line(out, "driver   CUDA ", text_of(gpu, "driver"), "none");
-    line(out, "built    CUDA ", text_of(gpu, "runtime"), "not known");
-    line(out, "backend  ", text_of(gpu, "why"), "cuda");
-    line(out, "products ", text_of(products, "name"), text_of(products, "why"));
-    line(out, "NCCL     ", text_of(nccl, "version"), text_of(nccl, "why"));
-    if (*text_of(nccl, "environment")) line(out, "NCCL_*   ", text_of(nccl, "environment"), "");
+    line(out, "plugin   ", lh_json_word(gpu, "plugin"), "none");
+    line(out, "driver   CUDA ", lh_json_word(gpu, "driver"), "none");
+    line(out, "built    CUDA ", lh_json_word(gpu, "runtime"), "not known");
+    line(out, "backend  ", lh_json_word(gpu, "why"), "cuda");
+    line(out, "products ", lh_json_word(products, "name"), lh_json_word(products, "why"));
+    line(out, "NCCL     ", lh_json_word(nccl, "version"), lh_json_word(nccl, "why"));
+    if (*lh_json_word(nccl, "environment"))
+        line(out, "NCCL_*   ", lh_json_word(nccl, "environment"), "");
     if (json_array_size(devices)) dp_table_put(out, columns, devices);
 }
 
@@ -134,13 +131,11 @@ static LH_MUST lh_err report(const char *plugin, const char *products_plugin, co
         all = json_pack("{s:O s:O s:O}", "gpu", gpu, "products", products, "nccl", nccl);
     if (!err && json) err = dp_table_json(&text, all);
     if (!err && !json) show(gpu, products, nccl, &text);
-    if (!err) err = lh_buf_err(&text);
-    if (!err) fwrite(text.data, 1, text.len, stdout);
+    err = dp_print(&text, err);
     json_decref(all);
     json_decref(gpu);
     json_decref(products);
     json_decref(nccl);
-    lh_buf_free(&text);
     return err;
 }
 

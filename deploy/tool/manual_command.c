@@ -34,9 +34,7 @@ static LH_MUST lh_err print_page(const json_t *pages, const char *command)
 {
     struct lh_buf text = lh_buf(TEXT_BYTES_MAX);
     lh_err err = dp_manual_page(pages, command, &text);
-    if (!err) fwrite(text.data, 1, text.len, stdout);
-    lh_buf_free(&text);
-    return err;
+    return dp_print(&text, err);
 }
 
 static LH_MUST lh_err man(int argc, char **argv)
@@ -89,9 +87,7 @@ static LH_MUST lh_err completion(int argc, char **argv)
     LH_TRY(dp_manual_load(&pages));
     struct lh_buf text = lh_buf(TEXT_BYTES_MAX);
     (zsh ? dp_manual_zsh : dp_manual_bash)(pages, &text);
-    lh_err err = lh_buf_err(&text);
-    if (!err) fwrite(text.data, 1, text.len, stdout);
-    lh_buf_free(&text);
+    lh_err err = dp_print(&text, LH_OK);
     json_decref(pages);
     return err;
 }

@@ -3,15 +3,10 @@
 
 #include "common/base/exit.h"
 #include "common/base/nearest.h"
+#include "common/format/json.h"
 #include "deploy/tool/cli.h"
 #include "deploy/tool/files.h"
 #include "deploy/tool/manual.h"
-
-static const char *word(const json_t *o, const char *key)
-{
-    const char *text = json_string_value(json_object_get(o, key));
-    return text ? text : "";
-}
 
 // Writes text literally: no line becomes a request, and no '-' a typographic hyphen.
 static void put_part(const char *text, size_t length, struct lh_buf *out)
@@ -68,15 +63,15 @@ static void put_flags(const json_t *flags, struct lh_buf *out)
     json_array_foreach(flags, i, flag)
     {
         dp_put(out, ".TP\n\\fB");
-        put_text(word(flag, "name"), out);
+        put_text(lh_json_word(flag, "name"), out);
         dp_put(out, "\\fR");
-        if (word(flag, "value")[0]) {
+        if (lh_json_word(flag, "value")[0]) {
             dp_put(out, " \\fI");
-            put_text(word(flag, "value"), out);
+            put_text(lh_json_word(flag, "value"), out);
             dp_put(out, "\\fR");
         }
         dp_put(out, "\n");
-        put_text(word(flag, "help"), out);
+        put_text(lh_json_word(flag, "help"), out);
         dp_put(out, "\n");
     }
 }
@@ -84,9 +79,9 @@ static void put_flags(const json_t *flags, struct lh_buf *out)
 static void put_synopsis(const json_t *page, struct lh_buf *out)
 {
     dp_put(out, ".SH SYNOPSIS\n");
-    put_text(word(page, "usage"), out);
+    put_text(lh_json_word(page, "usage"), out);
     dp_put(out, "\n.SH DESCRIPTION\n");
-    put_paragraphs(word(page, "text"), out);
+    put_paragraphs(lh_json_word(page, "text"), out);
 }
 
 static void put_exits(struct lh_buf *out)
@@ -106,17 +101,17 @@ static void put_command(const json_t *page, struct lh_buf *out)
     char name[64];
     json_t *own;
     size_t i;
-    snprintf(name, sizeof name, "longhaul-%s", word(page, "name"));
-    put_head(name, word(page, "help"), out);
+    snprintf(name, sizeof name, "longhaul-%s", lh_json_word(page, "name"));
+    put_head(name, lh_json_word(page, "help"), out);
     put_synopsis(page, out);
     if (json_array_size(json_object_get(page, "flags"))) dp_put(out, ".SH OPTIONS\n");
     put_flags(json_object_get(page, "flags"), out);
     json_array_foreach(json_object_get(page, "own"), i, own)
     {
-        dp_put(out, ".SH %s\n", word(own, "name"));
-        put_text(word(own, "usage"), out);
+        dp_put(out, ".SH %s\n", lh_json_word(own, "name"));
+        put_text(lh_json_word(own, "usage"), out);
         dp_put(out, "\n.PP\n");
-        put_paragraphs(word(own, "text"), out);
+        put_paragraphs(lh_json_word(own, "text"), out);
         put_flags(json_object_get(own, "flags"), out);
     }
     put_exits(out);
@@ -131,8 +126,8 @@ static void put_tool(const json_t *pages, struct lh_buf *out)
     dp_put(out, ".SH SYNOPSIS\n\\fBlonghaul\\fR \\fICOMMAND\\fR [flags]\n.SH COMMANDS\n");
     json_array_foreach(pages, i, page)
     {
-        dp_put(out, ".TP\n.BR longhaul\\-%s (1)\n", word(page, "name"));
-        put_text(word(page, "help"), out);
+        dp_put(out, ".TP\n.BR longhaul\\-%s (1)\n", lh_json_word(page, "name"));
+        put_text(lh_json_word(page, "help"), out);
         dp_put(out, "\n");
     }
     put_exits(out);
@@ -148,12 +143,12 @@ lh_err dp_manual_page(const json_t *pages, const char *command, struct lh_buf *o
     }
     json_array_foreach(pages, i, page)
     {
-        if (strcmp(word(page, "name"), command) != 0) continue;
+        if (strcmp(lh_json_word(page, "name"), command) != 0) continue;
         put_command(page, out);
         return lh_buf_err(out);
     }
     struct lh_nearest nearest = lh_nearest(command);
-    json_array_foreach(pages, i, page) lh_nearest_try(&nearest, word(page, "name"));
+    json_array_foreach(pages, i, page) lh_nearest_try(&nearest, lh_json_word(page, "name"));
     if (nearest.best)
         return lh_fail(LH_ERR_INVALID, "no command %.60s; did you mean %s?", command, nearest.best);
     return lh_fail(LH_ERR_INVALID, "no command %.60s (`longhaul help` lists all)", command);

@@ -4,14 +4,9 @@
 // DIR or FILE completes paths.
 #include <string.h>
 
+#include "common/format/json.h"
 #include "deploy/tool/files.h"
 #include "deploy/tool/manual.h"
-
-static const char *word(const json_t *o, const char *key)
-{
-    const char *text = json_string_value(json_object_get(o, key));
-    return text ? text : "";
-}
 
 enum values { FREE, CHOICES, FOLDERS, PATHS };
 
@@ -41,7 +36,7 @@ static void put_names(const json_t *pages, struct lh_buf *out)
 {
     json_t *page;
     size_t i;
-    json_array_foreach(pages, i, page) dp_put(out, "%s ", word(page, "name"));
+    json_array_foreach(pages, i, page) dp_put(out, "%s ", lh_json_word(page, "name"));
 }
 
 // ---------------------------------------------------------------- bash
@@ -53,16 +48,16 @@ static void bash_page(const json_t *page, const char *indent, struct lh_buf *out
     size_t i;
     dp_put(out, "%sflags='", indent);
     json_array_foreach(json_object_get(page, "flags"), i, flag)
-        dp_put(out, "%s ", word(flag, "name"));
+        dp_put(out, "%s ", lh_json_word(flag, "name"));
     dp_put(out, "--help' words='");
     put_words(json_object_get(page, "words"), out);
     dp_put(out, "'\n%scase $before in\n", indent);
     json_array_foreach(json_object_get(page, "flags"), i, flag)
     {
-        const char *value = word(flag, "value");
+        const char *value = lh_json_word(flag, "value");
         enum values kind = values_of(value);
         if (!value[0]) continue;
-        dp_put(out, "%s%s) value=", indent, word(flag, "name"));
+        dp_put(out, "%s%s) value=", indent, lh_json_word(flag, "name"));
         if (kind == CHOICES) {
             dp_put(out, "choices choices='");
             put_choices(value, out);
@@ -98,14 +93,14 @@ void dp_manual_bash(const json_t *pages, struct lh_buf *out)
     dp_put(out, "exit-codes' ;;\n");
     json_array_foreach(pages, i, page)
     {
-        dp_put(out, "    %s)\n", word(page, "name"));
+        dp_put(out, "    %s)\n", lh_json_word(page, "name"));
         bash_page(page, "        ", out);
         if (json_array_size(json_object_get(page, "own"))) {
             dp_put(out, "        case ${COMP_WORDS[2]} in\n");
             json_array_foreach(json_object_get(page, "own"), k, own)
             {
                 if (k) dp_put(out, "            ;;\n");
-                dp_put(out, "        %s)\n", word(own, "name"));
+                dp_put(out, "        %s)\n", lh_json_word(own, "name"));
                 bash_page(own, "            ", out);
             }
             dp_put(out, "            ;;\n        esac\n");
@@ -149,10 +144,10 @@ static void zsh_text(const char *text, struct lh_buf *out)
 
 static void zsh_flag(const json_t *flag, struct lh_buf *out)
 {
-    const char *value = word(flag, "value");
-    bool repeats = json_is_true(json_object_get(flag, "repeats"));
-    dp_put(out, " \\\n            '%s%s[", repeats ? "*" : "", word(flag, "name"));
-    zsh_text(word(flag, "help"), out);
+    const char *value = lh_json_word(flag, "value");
+    bool repeats = lh_json_yes(flag, "repeats");
+    dp_put(out, " \\\n            '%s%s[", repeats ? "*" : "", lh_json_word(flag, "name"));
+    zsh_text(lh_json_word(flag, "help"), out);
     dp_put(out, "]");
     if (value[0]) {
         dp_put(out, ":");
@@ -196,8 +191,8 @@ void dp_manual_zsh(const json_t *pages, struct lh_buf *out)
                 "    commands=(\n");
     json_array_foreach(pages, i, page)
     {
-        dp_put(out, "        '%s:", word(page, "name"));
-        zsh_text(word(page, "help"), out);
+        dp_put(out, "        '%s:", lh_json_word(page, "name"));
+        zsh_text(lh_json_word(page, "help"), out);
         dp_put(out, "'\n");
     }
     dp_put(out, "        'help:commands, one command, or exit-codes'\n"
@@ -213,7 +208,7 @@ void dp_manual_zsh(const json_t *pages, struct lh_buf *out)
     {
         if (!json_array_size(json_object_get(page, "own"))) continue;
         dp_put(out, "    %s) ((CURRENT == 3)) || which=\"$command $words[3]\" ;;\n",
-               word(page, "name"));
+               lh_json_word(page, "name"));
     }
     dp_put(out, "    esac\n"
                 "    # the command's own words count from its name on\n"
@@ -224,11 +219,11 @@ void dp_manual_zsh(const json_t *pages, struct lh_buf *out)
                 "    case $which in\n");
     json_array_foreach(pages, i, page)
     {
-        dp_put(out, "    %s)\n", word(page, "name"));
+        dp_put(out, "    %s)\n", lh_json_word(page, "name"));
         zsh_page(page, out);
         json_array_foreach(json_object_get(page, "own"), k, own)
         {
-            dp_put(out, "    '%s %s')\n", word(page, "name"), word(own, "name"));
+            dp_put(out, "    '%s %s')\n", lh_json_word(page, "name"), lh_json_word(own, "name"));
             zsh_page(own, out);
         }
     }

@@ -10,26 +10,11 @@
 
 #include "common/base/check.h"
 #include "common/base/limits.h"
+#include "common/format/json.h"
 #include "common/format/manifest_pace.h"
 #include "deploy/up/up_plan.h"
 
 enum { DAY_S = 86400, CERT_DAYS_LEFT = 14, CLOCK_S = 30, COMMIT_S = 10 };
-
-static double number(const json_t *o, const char *key)
-{
-    return json_number_value(json_object_get(o, key));
-}
-
-static const char *word(const json_t *o, const char *key)
-{
-    const char *text = json_string_value(json_object_get(o, key));
-    return text ? text : "";
-}
-
-static bool yes(const json_t *o, const char *key)
-{
-    return json_is_true(json_object_get(o, key));
-}
 
 // ---------------------------------------------------------------- one process
 
@@ -56,9 +41,9 @@ static void check_room(struct dp_check *c, const char *who, const json_t *is)
     const json_t *shard;
     size_t i;
     json_array_foreach(json_object_get(is, "shards"), i, shard) parameters +=
-        number(shard, "parameters");
+        lh_json_number(shard, "parameters");
     needed += 4 * parameters; // the next checkpoint
-    if (yes(is, "disk_full"))
+    if (lh_json_yes(is, "disk_full"))
         dp_check_say(
             c, DP_FAILS,
             "%s: its disk is full: free some space, and it goes on (deploy/docs/full-disk.md)",
@@ -67,25 +52,25 @@ static void check_room(struct dp_check *c, const char *who, const json_t *is)
         dp_check_say(c, DP_MAY_FAIL,
                      "%s: %s free on its disk, about %s are needed soon: free some space", who,
                      dp_bytes_text(json_number_value(room), a), dp_bytes_text(needed, b));
-    if (number(is, "commit_age_s") > COMMIT_S)
+    if (lh_json_number(is, "commit_age_s") > COMMIT_S)
         dp_check_say(c, DP_FAILS,
                      "%s: its disk has not finished a write for %.0f s: check the disk", who,
-                     number(is, "commit_age_s"));
+                     lh_json_number(is, "commit_age_s"));
 }
 
 static void check_store(struct dp_check *c, const char *who, const json_t *store)
 {
-    if (yes(store, "away"))
+    if (lh_json_yes(store, "away"))
         dp_check_say(
             c, DP_FAILS,
             "%s: the store of checkpoints can't be reached (%.0f failures, last upload %.0f s "
             "ago): check the store, its address and the credentials (deploy/docs/store.md)",
-            who, number(store, "failures"), number(store, "age_s"));
+            who, lh_json_number(store, "failures"), lh_json_number(store, "age_s"));
 }
 
 void dp_check_process(struct dp_check *c, const char *who, const json_t *is)
 {
-    const char *version = word(is, "version");
+    const char *version = lh_json_word(is, "version");
     check_certificate(c, who, is);
     check_room(c, who, is);
     check_store(c, who, json_object_get(is, "store"));
@@ -99,7 +84,7 @@ void dp_check_process(struct dp_check *c, const char *who, const json_t *is)
 // The process has just answered.
 static void check_clock(struct dp_check *c, const char *who, const json_t *is, int64_t now_s)
 {
-    double apart = number(is, "time_s") - (double)now_s;
+    double apart = lh_json_number(is, "time_s") - (double)now_s;
     if (json_object_get(is, "time_s") && (apart > CLOCK_S || apart < -CLOCK_S))
         dp_check_say(c, DP_MAY_FAIL,
                      "%s: its clock is %.0f s %s this machine's: synchronise both (NTP); "
@@ -115,25 +100,26 @@ static void check_paused(struct dp_check *c, const json_t *status)
     size_t i;
     if (paused)
         dp_check_say(c, DP_MAY_FAIL, "run: paused by %s (%s): `longhaul resume` lets it go on",
-                     word(paused, "by"), word(paused, "why"));
-    if (yes(status, "draining"))
+                     lh_json_word(paused, "by"), lh_json_word(paused, "why"));
+    if (lh_json_yes(status, "draining"))
         dp_check_say(c, DP_MAY_FAIL, "run: it drains%s",
-                     yes(status, "ending") ? ", and ends then"
-                                           : ": `longhaul drain run --undo` lets it go on");
+                     lh_json_yes(status, "ending") ? ", and ends then"
+                                                   : ": `longhaul drain run --undo` lets it go on");
     json_array_foreach(json_object_get(status, "alarms"), i, alarm)
     {
-        const char *region = word(alarm, "region");
-        if (yes(alarm, "active"))
-            dp_check_say(c, DP_FAILS, "alarm %s%s%s: %s (coordinator.rules)", word(alarm, "rule"),
-                         region[0] ? " of " : "", region, word(alarm, "text"));
+        const char *region = lh_json_word(alarm, "region");
+        if (lh_json_yes(alarm, "active"))
+            dp_check_say(c, DP_FAILS, "alarm %s%s%s: %s (coordinator.rules)",
+                         lh_json_word(alarm, "rule"), region[0] ? " of " : "", region,
+                         lh_json_word(alarm, "text"));
     }
 }
 
 static void check_hook(struct dp_check *c, const json_t *hook)
 {
-    if (number(hook, "failures") > 0)
+    if (lh_json_number(hook, "failures") > 0)
         dp_check_say(c, DP_MAY_FAIL, "hook: %.0f calls in a row failed: %.200s",
-                     number(hook, "failures"), word(hook, "says"));
+                     lh_json_number(hook, "failures"), lh_json_word(hook, "says"));
 }
 
 static void check_coordinator(struct dp_check *c, const json_t *status, int64_t now_s)
@@ -142,10 +128,11 @@ static void check_coordinator(struct dp_check *c, const json_t *status, int64_t 
     unsigned live = 0;
     const json_t *worker;
     size_t i;
-    json_array_foreach(json_object_get(status, "workers"), i, worker) live += yes(worker, "live");
+    json_array_foreach(json_object_get(status, "workers"), i, worker) live +=
+        lh_json_yes(worker, "live");
     dp_check_say(c, DP_FINE, "run: %s, %.0f of %.0f tokens, %u of %zu workers live",
-                 word(status, "phase"), number(status, "credited_tokens"),
-                 number(status, "budget_tokens"), live,
+                 lh_json_word(status, "phase"), lh_json_number(status, "credited_tokens"),
+                 lh_json_number(status, "budget_tokens"), live,
                  json_array_size(json_object_get(status, "workers")));
     check_paused(c, status);
     check_hook(c, json_object_get(status, "hook"));
@@ -189,24 +176,25 @@ static const char *remedy_of(const char *state, enum dp_finding *level)
 static void check_worker(struct dp_check *c, const json_t *worker, const json_t *file)
 {
     char who[2 * LH_NAME_BYTES + 16];
-    const char *state = word(worker, "member_state"), *why = word(worker, "why");
+    const char *state = lh_json_word(worker, "member_state"), *why = lh_json_word(worker, "why");
     enum dp_finding level = DP_FINE;
     const char *remedy = remedy_of(state, &level);
-    snprintf(who, sizeof who, "worker %s/%s", word(worker, "region"), word(worker, "name"));
+    snprintf(who, sizeof who, "worker %s/%s", lh_json_word(worker, "region"),
+             lh_json_word(worker, "name"));
     if (remedy)
         dp_check_say(c, level, "%s: %s, silent for %.0f s%s%s: %s", who, state,
-                     number(worker, "silent_s"), why[0] ? "; " : "", why, remedy);
+                     lh_json_number(worker, "silent_s"), why[0] ? "; " : "", why, remedy);
     if (json_object_get(worker, "left_out"))
         dp_check_say(c, DP_MAY_FAIL, "%s: the run ends without it", who);
-    dp_check_process(c, who, json_is_object(file) && yes(worker, "live") ? file : worker);
+    dp_check_process(c, who, json_is_object(file) && lh_json_yes(worker, "live") ? file : worker);
 }
 
 // ---------------------------------------------------------------- servers, shards
 
 static void check_member(struct dp_check *c, const json_t *member)
 {
-    const char *state = word(member, "state"), *name = word(member, "name");
-    bool standby = !strcmp(word(member, "role"), "standby");
+    const char *state = lh_json_word(member, "state"), *name = lh_json_word(member, "name");
+    bool standby = !strcmp(lh_json_word(member, "role"), "standby");
     if (!strcmp(state, "unheard"))
         dp_check_say(c, DP_FAILS,
                      "%s: no server has reported it since the coordinator started: start its "
@@ -216,7 +204,7 @@ static void check_member(struct dp_check *c, const json_t *member)
         dp_check_say(c, standby ? DP_MAY_FAIL : DP_FAILS,
                      "%s %s: silent for %.0f s: start it again with its server.yaml, or check its "
                      "host and its connection to the coordinator",
-                     word(member, "role"), name, number(member, "silent_s"));
+                     lh_json_word(member, "role"), name, lh_json_number(member, "silent_s"));
 }
 
 static void check_shard(struct dp_check *c, const json_t *status, const json_t *shard)
@@ -224,16 +212,16 @@ static void check_shard(struct dp_check *c, const json_t *status, const json_t *
     const json_t *member, *of;
     json_int_t number_of = json_integer_value(json_object_get(shard, "shard"));
     size_t i, k;
-    if (yes(shard, "standby_in_sync")) return;
+    if (lh_json_yes(shard, "standby_in_sync")) return;
     json_array_foreach(json_object_get(status, "servers"), i, member)
     {
-        if (strcmp(word(member, "role"), "standby") != 0) continue;
+        if (strcmp(lh_json_word(member, "role"), "standby") != 0) continue;
         json_array_foreach(json_object_get(member, "shards"), k, of)
         {
             if (json_integer_value(of) != number_of) continue;
             dp_check_say(c, DP_MAY_FAIL,
                          "shard %d: its standby %s is not in sync yet: it can't take over now",
-                         (int)number_of, word(member, "name"));
+                         (int)number_of, lh_json_word(member, "name"));
         }
     }
 }
@@ -243,7 +231,7 @@ static void check_server(struct dp_check *c, const char *address, const json_t *
     char who[LH_ADDRESS_BYTES + LH_NAME_BYTES + 32];
     const json_t *shard;
     size_t i;
-    snprintf(who, sizeof who, "server %s at %s", word(is, "name"), address);
+    snprintf(who, sizeof who, "server %s at %s", lh_json_word(is, "name"), address);
     if (!json_is_object(is)) {
         dp_check_say(
             c, DP_FAILS,
@@ -256,7 +244,7 @@ static void check_server(struct dp_check *c, const char *address, const json_t *
     {
         if (json_object_get(shard, "rebuilding"))
             dp_check_say(c, DP_MAY_FAIL, "%s: shard %d is being rebuilt from its followers", who,
-                         (int)number(shard, "shard"));
+                         (int)lh_json_number(shard, "shard"));
     }
     check_clock(c, who, is, now_s);
     dp_check_process(c, who, is);
@@ -274,5 +262,5 @@ void dp_check_run(struct dp_check *c, const json_t *status, const json_t *server
         check_server(c, json_object_iter_key(at), json_object_iter_value(at), now_s);
     json_array_foreach(json_object_get(status, "shards"), i, row) check_shard(c, status, row);
     json_array_foreach(json_object_get(status, "workers"), i, row)
-        check_worker(c, row, json_object_get(files, word(row, "name")));
+        check_worker(c, row, json_object_get(files, lh_json_word(row, "name")));
 }

@@ -16,6 +16,7 @@
 #include <unistd.h>
 
 #include "common/base/check.h"
+#include "common/format/json.h"
 #include "common/format/manifest_pace.h"
 #include "common/objects/objects.h"
 #include "common/security/certs.h"
@@ -343,7 +344,7 @@ static bool check_running(struct dp_check *c, const char *dir, bool loops)
                      pid, silent);
     else
         dp_check_say(c, DP_FINE, "process: %lld runs", pid);
-    check_memory(c, 0.1 * json_number_value(json_object_get(is, "peak_bytes")), loops);
+    check_memory(c, 0.1 * lh_json_number(is, "peak_bytes"), loops);
     dp_check_process(c, "process", is);
     json_decref(is);
     return true;

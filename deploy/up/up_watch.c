@@ -9,6 +9,7 @@
 #include <string.h>
 #include <sys/statvfs.h>
 
+#include "common/format/json.h"
 #include "deploy/up/up.h"
 
 enum { KEPT_BYTES_MAX = 64 << 20 };
@@ -272,8 +273,8 @@ static void resume_totals(struct dp_up *up, const char *text)
 {
     json_t *o = json_loads(text, 0, NULL), *nodes = json_object_get(o, "nodes"), *kept;
     const char *name;
-    up->before_s = json_number_value(json_object_get(o, "seconds"));
-    up->trained_s = json_number_value(json_object_get(o, "trained"));
+    up->before_s = lh_json_number(o, "seconds");
+    up->trained_s = lh_json_number(o, "trained");
     json_object_foreach(nodes, name, kept)
     {
         struct dp_node *node = find_node(up, name, strlen(name));
