@@ -1,0 +1,323 @@
+// Answers that are lies: a server's words to a worker, each changed on its way here and there: its
+// numbers, bytes and lists, the bulk behind them, and the status of a call. The worker lives, and
+// goes on with the server as soon as that says the truth.
+#include <stdlib.h>
+#include <string.h>
+
+#include "tests/head.h"
+#include "tests/cores/life.h"
+
+enum { ROUNDS = 12, HEAD_BYTES = 1 << 16, BULK_TAG = 15 << 3 | 2 };
+
+static struct {
+    uint64_t random;
+    uint32_t every; // one message of so many is changed; 0: none
+    uint32_t lies;
+    enum lh_rpc about; // LH_RPC_COUNT: all calls
+} liar;
+
+static uint64_t draw(uint64_t below)
+{
+    liar.random = liar.random * UINT64_C(6364136223846793005) + 1442695040888963407;
+    return (liar.random >> 33) % below;
+}
+
+static bool lies(enum lh_rpc rpc)
+{
+    bool about = liar.about == LH_RPC_COUNT || liar.about == rpc;
+    if (!about || !liar.every || draw(liar.every)) return false;
+    liar.lies++;
+    return true;
+}
+
+// ---------------------------------------------------------------- a message's bytes
+
+static uint64_t number(uint64_t was)
+{
+    static const uint64_t of[] = {0,
+                                  1,
+                                  2,
+                                  UINT32_MAX,
+                                  UINT64_C(1) << 32,
+                                  UINT64_C(1) << 40,
+                                  (UINT64_C(1) << 62) - 1,
+                                  UINT64_C(1) << 62,
+                                  INT64_MAX,
+                                  UINT64_C(1) << 63,
+                                  UINT64_MAX - 1,
+                                  UINT64_MAX};
+    switch (draw(4)) {
+    case 0: return was + 1;
+    case 1: return was - 1;
+    case 2: return was + draw(1 << 21);
+    default: return of[draw(sizeof of / sizeof *of)];
+    }
+}
+
+static uint64_t varint(struct lh_cursor *c)
+{
+    uint64_t v = 0;
+    for (unsigned at = 0; at < 70; at += 7) {
+        uint8_t b = lh_get_u8(c);
+        if (at < 64) v |= (uint64_t)(b & 127) << at;
+        if (!(b & 128)) break;
+    }
+    return v;
+}
+
+static void put_varint(struct lh_buf *out, uint64_t v)
+{
+    for (; v > 127; v >>= 7) lh_put_u8(out, (uint8_t)(v | 128));
+    lh_put_u8(out, (uint8_t)v);
+}
+
+static void copy_changed(struct lh_span message, struct lh_buf *out, unsigned depth);
+
+static void put_part(struct lh_span was, bool change, struct lh_buf *out, unsigned depth)
+{
+    struct lh_buf part = lh_buf(HEAD_BYTES);
+    switch (change ? draw(5) : 9) {
+    case 0: break; // empty
+    case 1:        // shorter
+        if (was.len) lh_put(&part, was.data, draw(was.len));
+        break;
+    case 2: // one bit
+        lh_put(&part, was.data, was.len);
+        if (part.len) part.data[draw(part.len)] ^= (uint8_t)(1 << draw(8));
+        break;
+    case 3:
+    case 4: // as a message
+        copy_changed(was, &part, depth + 1);
+        break;
+    default: lh_put(&part, was.data, was.len);
+    }
+    put_varint(out, part.len);
+    lh_put(out, part.data, part.len);
+    lh_buf_free(&part);
+}
+
+// The message with a few fields changed, left out or said twice.
+static void copy_changed(struct lh_span message, struct lh_buf *out, unsigned depth)
+{
+    struct lh_cursor c = lh_cursor(message);
+    while (lh_left(&c) && !c.failed && depth < 4) {
+        uint64_t key = varint(&c);
+        bool change = !draw(3);
+        bool leave = change && !draw(4);
+        struct lh_buf field = lh_buf(HEAD_BYTES);
+        put_varint(&field, key);
+        switch (key & 7) {
+        case 0: {
+            uint64_t v = varint(&c);
+            put_varint(&field, change ? number(v) : v);
+            break;
+        }
+        case 1: {
+            uint64_t v = lh_get_u64(&c);
+            lh_put_u64(&field, change ? number(v) : v);
+            break;
+        }
+        case 5: {
+            uint32_t v = lh_get_u32(&c);
+            lh_put_u32(&field, change ? (uint32_t)number(v) : v);
+            break;
+        }
+        case 2: {
+            uint64_t n = varint(&c);
+            struct lh_span part = lh_get(&c, n <= lh_left(&c) ? (size_t)n : lh_left(&c));
+            put_part(part, change, &field, depth);
+            break;
+        }
+        default: c.failed = true;
+        }
+        for (int times = leave ? 0 : change && !draw(6) ? 2 : 1; times > 0; times--)
+            lh_put(out, field.data, field.len);
+        lh_buf_free(&field);
+    }
+}
+
+// ---------------------------------------------------------------- a call between
+
+struct between {
+    struct lh_call call; // what the server sees
+    struct lh_call *real;
+    const struct lh_call_ops *ops; // the server's
+    void *self;
+    enum lh_rpc rpc;
+};
+
+static size_t size_of_varint(size_t n)
+{
+    size_t bytes = 1;
+    for (; n > 127; n >>= 7) bytes++;
+    return bytes;
+}
+
+static lh_err send_lie(const struct between *b, const struct lh_out *m)
+{
+    size_t tail = m->bulk ? 1 + size_of_varint(m->n) : 0;
+    struct lh_buf head = lh_buf(HEAD_BYTES);
+    struct lh_blob *bulk = m->bulk ? lh_blob_new(m->n ? m->n : 1) : NULL;
+    size_t n = m->n;
+    copy_changed(lh_span(m->head.data, m->head.len - tail), &head, 0);
+    if (bulk) {
+        memcpy((uint8_t *)(uintptr_t)lh_blob_span(bulk).data, lh_blob_span(m->bulk).data + m->at,
+               n);
+        if (n && !draw(2)) ((uint8_t *)(uintptr_t)lh_blob_span(bulk).data)[draw(n)] ^= 1;
+        if (n && !draw(4)) n = draw(n);
+        lh_put_u8(&head, BULK_TAG);
+        put_varint(&head, n);
+    }
+    const struct lh_out out = {lh_buf_span(&head), bulk, 0, n};
+    lh_err err = b->real->transport_ops->send(b->real, &out);
+    lh_buf_free(&head);
+    if (bulk) lh_blob_release(bulk);
+    return err;
+}
+
+static lh_err on_send(struct lh_call *call, const struct lh_out *m)
+{
+    const struct between *b = (const struct between *)call;
+    return lies(b->rpc) ? send_lie(b, m) : b->real->transport_ops->send(b->real, m);
+}
+
+static void on_read(struct lh_call *call)
+{
+    lh_call_read(((struct between *)call)->real);
+}
+
+static void on_finish(struct lh_call *call, lh_err status, const char *text)
+{
+    struct between *b = (struct between *)call;
+    if (lies(b->rpc) && !draw(4)) status = (lh_err)draw(LH_ERR_COUNT);
+    lh_call_finish(b->real, status, text);
+}
+
+static void on_cancel(struct lh_call *call)
+{
+    lh_call_cancel(((struct between *)call)->real);
+}
+
+static const struct lh_transport_ops between_ops = {
+    .send = on_send, .read = on_read, .finish = on_finish, .cancel = on_cancel};
+
+static void pass_message(void *self, struct lh_call *call, const struct lh_msg *msg)
+{
+    struct between *b = self;
+    (void)call;
+    b->ops->on_message(b->self, &b->call, msg);
+}
+
+static void pass_half_close(void *self, struct lh_call *call)
+{
+    struct between *b = self;
+    (void)call;
+    b->ops->on_half_close(b->self, &b->call);
+}
+
+static void pass_sent(void *self, struct lh_call *call)
+{
+    struct between *b = self;
+    (void)call;
+    b->ops->on_sent(b->self, &b->call);
+}
+
+static void pass_close(void *self, struct lh_call *call, lh_err status, const char *text)
+{
+    struct between *b = self;
+    (void)call;
+    b->ops->on_close(b->self, &b->call, status, text);
+    test_free(b);
+}
+
+static const struct lh_call_ops passing = {pass_message, pass_half_close, pass_sent, pass_close};
+
+static bool stand_between(struct life *l, enum lh_rpc rpc, struct lh_call *call,
+                          const struct lh_call_ops **ops, void **self)
+{
+    if (!liar.every) return false;
+    struct between *b = test_calloc(1, sizeof *b);
+    b->call.transport_ops = &between_ops;
+    b->real = call;
+    b->rpc = rpc;
+    if (l->service.on_call(l->service.self, &b->call, rpc, &l->rig->w[1].self, &b->ops, &b->self)) {
+        test_free(b);
+        return false;
+    }
+    *ops = &passing;
+    *self = b;
+    return true;
+}
+
+// ---------------------------------------------------------------- a life beside it
+
+static uint32_t ended;
+
+static void note_end(void *arg, lh_err err, const char *text)
+{
+    (void)arg;
+    print_message("it ended: %s, %s\n", lh_err_name(err), text);
+    ended++;
+}
+
+static void tell_truth_again(struct life *l)
+{
+    liar.every = 0;
+    rig_kill_server(l->rig, false); // what is half said is forgotten
+    assert_int_equal(rig_start_server(l->rig, false), LH_OK);
+    life_hook(l);
+    life_cut(l, 2);
+    life_rest(l);
+}
+
+static void live_beside(enum lh_rpc about, uint32_t every, uint64_t seed)
+{
+    const char *more = getenv("LIES_SEED"); // others of them, by hand
+    liar.random = seed + (more ? strtoull(more, NULL, 10) : 0);
+    struct life *l = life_begin(seed, 1);
+    l->worker->conf.fatal = note_end;
+    l->on_call = stand_between;
+    for (int i = 0; i < ROUNDS; i++) {
+        liar.about = about;
+        liar.every = every;
+        // All is asked for anew: greetings, the stream, and every second time the whole state.
+        if (i % 2) l->worker->shard[0].stream.need_snapshot = true;
+        rig_kill_server(l->rig, false);
+        if (about == LH_RPC_OFFER) lh_fake_disk_wipe(l->rig->s.env); // it asks for a state
+        assert_int_equal(rig_start_server(l->rig, false), LH_OK);
+        life_hook(l);
+        life_run(l, 5 * LH_SECOND);
+        if (ended || l->worker->stopped) fail_msg("%s: it ended", lh_rpc_path(about));
+        tell_truth_again(l);
+    }
+    l->on_call = NULL;
+    life_end(l);
+}
+
+static void no_answer_of_a_server_ends_a_worker_or_keeps_it(void **state)
+{
+    (void)state;
+    static const enum lh_rpc rpcs[] = {LH_RPC_HELLO, LH_RPC_PUSH, LH_RPC_FOLLOW, LH_RPC_SNAPSHOT,
+                                       LH_RPC_OFFER};
+    liar.lies = 0;
+    for (size_t i = 0; i < sizeof rpcs / sizeof *rpcs; i++) {
+        uint32_t before = liar.lies;
+        live_beside(rpcs[i], 2, 31 + i);
+        assert_true(liar.lies > before); // it was asked, and lied
+    }
+}
+
+static void nor_do_all_of_them(void **state)
+{
+    (void)state;
+    for (uint64_t seed = 0; seed < 6; seed++) live_beside(LH_RPC_COUNT, 3, 50 + seed);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(no_answer_of_a_server_ends_a_worker_or_keeps_it),
+        cmocka_unit_test(nor_do_all_of_them),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
