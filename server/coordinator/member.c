@@ -30,6 +30,9 @@ static const int64_t TOKENS_PAUSE = 10 * LH_SECOND;
 // Bounds on the units in a lease request: units that a worker can hold, and claims of its undecided
 // pushes.
 enum { UNITS_SAID = 2 * LH_LEASES_MAX, CLAIMS_SAID = LH_SMALL_BYTES / LH_UNIT_WIRE_BYTES };
+// Bound on the tokens that a worker says it has trained, which are shown and summed up: as much as
+// a run can have (run.budget_tokens).
+static const uint64_t SAID_TOKENS_MAX = UINT64_C(1000000000000000);
 
 static lh_err store_worker(struct ps_coordinator *c, struct ps_co_worker *w)
 {
@@ -429,7 +432,8 @@ void ps_co_on_lease(void *self, struct lh_request *rq, const void *request)
     c->speaker = w->id;
     w->incarnation = m->incarnation;
     w->tokens_said = ps_co_said_number(m->tokens_per_s);
-    if (m->tokens > w->tokens) w->tokens = m->tokens; // a new process may report fewer at first
+    uint64_t tokens = m->tokens < SAID_TOKENS_MAX ? m->tokens : SAID_TOKENS_MAX;
+    if (tokens > w->tokens) w->tokens = tokens; // a new process may report fewer at first
     w->step_tokens = m->step_tokens < LH_PUSH_TOKENS_MAX ? m->step_tokens : LH_PUSH_TOKENS_MAX;
     err = check_data(c, w, m);
     if (err) {

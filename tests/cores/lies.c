@@ -47,6 +47,26 @@ static void a_request_names_what_a_worker_can_hold(void **state)
     rig_free(r);
 }
 
+// A region's tokens are the sum of what its workers say; 2^64-1 would be one token less.
+static void tokens_that_are_said_can_be_summed_up(void **state)
+{
+    (void)state;
+    struct rig *r = begun();
+    Longhaul__V1__LeaseRequest m = LONGHAUL__V1__LEASE_REQUEST__INIT;
+    ProtobufCMessage *answer;
+    m.worker = lh_worker_id(&r->w[1].self);
+    m.incarnation = UINT64_C(1) << 32;
+    m.tokens = UINT64_MAX;
+    assert_int_equal(rig_ask(r, r->to_c[1], LH_RPC_LEASE, &m.base,
+                             &longhaul__v1__lease_reply__descriptor, &answer),
+                     LH_OK);
+    rig_free_message(answer);
+    uint64_t sum = 0;
+    for (size_t i = 0; i < r->coordinator->workers; i++) sum += r->coordinator->worker[i].tokens;
+    assert_int_equal(sum, UINT64_C(1000000000000000));
+    rig_free(r);
+}
+
 // ---------------------------------------------------------------- numbers near the end of numbers
 
 // A report of shard 0 as its server makes it, but for these numbers.
@@ -153,6 +173,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_request_names_what_a_worker_can_hold),
+        cmocka_unit_test(tokens_that_are_said_can_be_summed_up),
         cmocka_unit_test(an_owner_leaves_epochs_to_others),
         cmocka_unit_test(an_owner_alone_neither_raises_nor_holds_numbers_of_plans),
     };
