@@ -51,22 +51,39 @@ void wk_session_lost(struct wk_shard *s)
 
 // ---------------------------------------------------------------- what the row says
 
+// Checked before any entry is decided: a server that makes a row up would otherwise have pushes
+// count as admitted that no server has, and none after them could follow.
+static lh_err check_row(const struct wk_shard *s, const struct lh_hello_reply *m)
+{
+    if (m->last_incarnation > s->worker->incarnation.number)
+        return lh_fail(LH_ERR_PROTOCOL,
+                       "shard %u: the last push in this worker's row is of incarnation %" PRIx64
+                       ", which the row does not allow yet",
+                       s->id, m->last_incarnation);
+    for (const struct wk_entry *e = s->outbox.first; e; e = e->next) {
+        if (e->status == WK_AGAIN || wk_entry_compare(e, m->last_incarnation, m->last_step))
+            continue;
+        if (!lh_digest_equal(&m->last_digest, &e->digest))
+            return lh_fail(LH_ERR_PROTOCOL,
+                           "shard %u: step %" PRIu64 " was decided with other "
+                           "bytes than this outbox holds",
+                           s->id, e->head.step);
+    }
+    return LH_OK;
+}
+
 // Decides the entries of older incarnations, and of the current one, from the row's last decided
 // push.
 static lh_err resolve(struct wk_shard *s, const struct lh_hello_reply *m)
 {
     struct wk_worker *w = s->worker;
+    LH_TRY(check_row(s, m));
     for (struct wk_entry *e = s->outbox.first, *next; e; e = next) {
         next = e->next;
         if (e->status == WK_AGAIN) continue; // already decided
         int order = wk_entry_compare(e, m->last_incarnation, m->last_step);
         bool current = lh_incarnation_equal(e->head.incarnation, w->incarnation);
         if (order == 0) {
-            if (!lh_digest_equal(&m->last_digest, &e->digest))
-                return lh_fail(LH_ERR_PROTOCOL,
-                               "shard %u: step %" PRIu64 " was decided with other "
-                               "bytes than this outbox holds",
-                               s->id, e->head.step);
             if (!m->last_admitted && e->accounted_refused)
                 LH_TRY(wk_entry_drop(s, e));
             else if (!m->last_admitted || e->status == WK_UNDECIDED)
