@@ -213,12 +213,8 @@ static void say_ends(struct dp_up *up, struct dp_view *v)
 // The run ended without its worker, which may hang and has nothing to save.
 static bool is_left_out(const struct dp_up *up, const struct dp_node *trainer)
 {
-    for (unsigned i = 0; i < up->nodes; i++) {
-        const struct dp_node *at = &up->node[i];
-        if (at->kind == DP_WORKER && at->region == trainer->region && at->index == trainer->index)
-            return dp_watch_left(up, at) != NULL;
-    }
-    return false;
+    const struct dp_node *worker = dp_worker_of(up, trainer);
+    return worker && dp_watch_left(up, worker);
 }
 
 // Killed from outside, or for lack of memory: not the script's fault.

@@ -66,6 +66,27 @@ static bool listed(const char (*list)[64], unsigned count, const char *name)
     return false;
 }
 
+const struct dp_node *dp_worker_of(const struct dp_up *up, const struct dp_node *node)
+{
+    for (unsigned i = 0; i < up->nodes; i++) {
+        const struct dp_node *at = &up->node[i];
+        if (at->kind == DP_WORKER && at->region == node->region && at->index == node->index)
+            return at;
+    }
+    return NULL;
+}
+
+// Processes that the run refuses: of an expelled worker, and of the command beside it.
+static void hold(struct dp_up *up, const struct dp_status *c)
+{
+    for (unsigned i = 0; i < up->nodes; i++) {
+        struct dp_node *node = &up->node[i];
+        if ((node->kind != DP_WORKER && node->kind != DP_TRAINER) || !node->proc) continue;
+        const struct dp_node *worker = dp_worker_of(up, node);
+        node->proc->held = worker && listed(c->expelled, c->expelleds, worker->name);
+    }
+}
+
 void dp_watch_poll(struct dp_up *up)
 {
     double now_s = dp_up_seconds(up);
@@ -90,10 +111,7 @@ void dp_watch_poll(struct dp_up *up)
     if (training && up->polled_s > 0) up->trained_s += now_s - up->polled_s;
     up->polled_s = now_s;
     const struct dp_node *c = &up->node[0];
-    for (unsigned i = 0; dp_watch_own(c) && i < up->nodes; i++)
-        if (up->node[i].kind == DP_WORKER && up->node[i].proc)
-            up->node[i].proc->held =
-                listed(c->status.expelled, c->status.expelleds, up->node[i].name);
+    if (dp_watch_own(c)) hold(up, &c->status);
     up->went_on |= dp_watch_own(c) && strcmp(c->status.state, "ended") != 0;
 }
 

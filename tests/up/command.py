@@ -4,7 +4,8 @@
 Writes what it found into command.json beside the worker's status and ends when that says done. It
 keeps a child in a session of its own, as torchrun does. HOW: `fail` ends with 3 at once, `break`
 when its worker knows it, `fall` the same with something trained; `none` ends with 0 at once; `deaf`
-and its child ignore SIGTERM; `lost` never ends.
+and its child ignore SIGTERM; `lost` never ends; `refused` ends
+with 3 whenever its worker is expelled.
 """
 import json
 import os
@@ -30,6 +31,15 @@ found = {"pid": os.getpid(), "child": child.pid, "words": sys.argv[1:],
 with open(os.path.join(folder, "command.tmp"), "w", encoding="utf-8") as file:
     json.dump(found, file)
 os.replace(os.path.join(folder, "command.tmp"), os.path.join(folder, "command.json"))
+
+
+def expelled():
+    path = os.path.join(os.path.dirname(folder), "coordinator", "status.json")
+    with open(path, encoding="utf-8") as said:
+        workers = json.load(said)["workers"]
+    return any(w["expelled"] and w["name"] == os.path.basename(folder) for w in workers)
+
+
 print("training", flush=True)
 state = ""
 while state != "done" or how == "lost":
@@ -37,6 +47,8 @@ while state != "done" or how == "lost":
     with open(os.path.join(folder, "status.json"), encoding="utf-8") as file:
         status = json.load(file)
     state = status["state"]
+    if how == "refused" and expelled():
+        sys.exit(3)
     if how in ("break", "fall") and status["trainer"]["life"] == str(os.getpid()):
         print(f"no such batch of {os.getpid()}", flush=True)
         sys.exit(3)

@@ -109,6 +109,15 @@ class Commands(Launcher):
         self.assertNotIn("program.begin", said[:quoted + 30])
         self.assertEqual(self.nodes_left(), [])
 
+    def test_one_of_an_expelled_worker_does_not_end_the_run(self):
+        up = self.up(["refused"], NODE_SPEED="8000", NODE_EXPELS="eu-0",
+                     regions='eu: {}, us: {command: ""}')
+        said, _ = up.communicate(timeout=PATIENCE_S)
+        self.assertEqual(up.returncode, 3, said)  # it ended; these nodes leave no checkpoints
+        self.assertIn("the run goes on without eu-0, which an operator had expelled", said)
+        self.assertNotIn("times in a row,", said)
+        self.assertEqual(self.nodes_left(), [])
+
     def test_one_that_joins_and_leaves_nothing_ends_the_run(self):
         up = self.up(["break"], NODE_SPEED="20", regions='eu: {}, us: {command: ""}')
         said, _ = up.communicate(timeout=PATIENCE_S)
