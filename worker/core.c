@@ -61,28 +61,32 @@ bool wk_stands_still(const struct wk_shard *s)
     return phase < LH_PHASE_RUN || (phase == LH_PHASE_END && !s->ended);
 }
 
-bool wk_everything_ready(struct wk_worker *w)
+bool wk_everything_ready(const struct wk_worker *w)
 {
-    uint32_t still = 0, ended = 0;
+    bool still = false;
     for (uint32_t i = 0; i < w->shards; i++) {
         if (!w->shard[i].ready) return false;
-        still += wk_stands_still(&w->shard[i]);
-        ended += w->shard[i].ended;
+        still |= wk_stands_still(&w->shard[i]);
     }
-    if (!still) w->began = ended < w->shards;
-    if (2 * still > w->shards) w->began = false;
     return !still || w->began;
 }
 
-void wk_note_mode(struct wk_worker *w)
+void wk_note_plans(struct wk_worker *w)
 {
-    uint32_t say = 0, known = 0;
+    uint32_t say = 0, known = 0, ready = 0, still = 0, ended = 0;
     for (uint32_t i = 0; i < w->shards; i++) {
-        const struct lh_plan *plan = &w->shard[i].replica.ledger.plan;
+        const struct wk_shard *s = &w->shard[i];
+        const struct lh_plan *plan = &s->replica.ledger.plan;
         known += plan->number > 0;
         say += plan->number > 0 && plan->mode == LH_MODE_BSP;
+        ready += s->ready;
+        still += wk_stands_still(s);
+        ended += s->ended;
     }
-    w->bsp = 2 * say > known;
+    w->bsp = 2 * say > known; // kept: each shard asks at each boundary
+    if (ready < w->shards) return;
+    if (!still) w->began = ended < w->shards;
+    if (2 * still > w->shards) w->began = false;
 }
 
 // ---------------------------------------------------------------- the run's clock

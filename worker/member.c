@@ -255,6 +255,7 @@ static void go_on(struct wk_worker *w)
         struct wk_shard *s = &w->shard[i];
         if (!s->ended || !s->end_asked || !goes_beyond(s)) continue;
         s->ended = w->told_done = false;
+        wk_note_plans(w);
         s->session.process = 0; // Greets again: no row has the pushes that the end took back.
         lh_logf(w->conf.log, LH_INFO, "shard.goes_on", "shard %u at version %" PRIu64, s->id,
                 s->replica.ledger.version);

@@ -313,7 +313,7 @@ lh_err wk_start_resume(struct wk_worker *w)
     bool lost = false;
     LH_TRY(wk_incarnation_load(w));
     for (uint32_t i = 0; i < w->shards; i++) LH_TRY(resume_shard(&w->shard[i], &lost));
-    wk_note_mode(w);
+    wk_note_plans(w);
     wk_units_resume(w);
     if (w->conf.trainer) LH_TRY(resume_trainer(w));
     if (w->fresh) return LH_OK;

@@ -234,7 +234,7 @@ struct wk_worker {
     float allowance;      // tokens that its pushes to a shard may report; 0: not named
     uint64_t step_tokens; // most tokens trained in a step of this life (path.c)
     bool leased_out;      // the last answer had no more units
-    bool began;           // all logs said that the run goes on (wk_everything_ready)
+    bool began;           // all logs said that the run goes on (wk_note_plans)
     bool bsp;             // more than half of the logs that have a plan say so: an owner may lie
     uint8_t phase;        // enum lh_phase of the last answer
     bool told_paused;     // the last answer said so
@@ -342,11 +342,12 @@ bool wk_stands_still(const struct wk_shard *s);
 // True: every shard has a state that says that the run began, and how (mode, weights). From then on
 // until its end it takes more than half of the logs to say that it stands still: the owner of one
 // may lie.
-bool wk_everything_ready(struct wk_worker *w);
+bool wk_everything_ready(const struct wk_worker *w);
 // The run is paused, as the coordinator said last, or a log that is newer than its last answer.
 bool wk_paused(const struct wk_worker *w);
 void wk_told_paused(struct wk_worker *w, bool paused); // the coordinator's answer
-void wk_note_mode(struct wk_worker *w);                // a log has another plan: sets `bsp`
+// A log has another plan, or a shard ended or goes on: sets `bsp` and `began`.
+void wk_note_plans(struct wk_worker *w);
 // The run's clock, for learning rates: credited tokens, and a plan that names the budget. Both are
 // the lower median over the shards' logs, so that of three owners none moves it alone, and of two
 // none moves it forward.

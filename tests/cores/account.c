@@ -307,7 +307,7 @@ static void one_log_of_two_stops_no_worker(void **state)
         if (lie == 1) its->phase = LH_PHASE_END; // The coordinator says that the run goes on.
         if (lie == 2) its->mode = LH_MODE_BSP;
         its->worker[its->live++] = 12345; // It never pushes.
-        wk_note_mode(l->worker);
+        wk_note_plans(l->worker);
         uint64_t steps = l->worker->count.steps;
         for (int i = 0; i < 1000 && l->worker->count.steps < steps + 20; i++)
             life_run(l, LH_SECOND);
@@ -334,7 +334,7 @@ static void one_log_of_two_ends_no_worker(void **state)
     its->mode = LH_MODE_BSP;
     its->data = LH_DATA_PRIVATE;
     its->privacy = (struct lh_privacy){.level = LH_PRIVACY_REGION, .sigma = 1, .steps = 9};
-    wk_note_mode(l->worker);
+    wk_note_plans(l->worker);
     assert_false(l->worker->bsp);
     assert_int_equal(wk_private_look(l->worker, &may), LH_OK);
     assert_true(may);
@@ -344,7 +344,7 @@ static void one_log_of_two_ends_no_worker(void **state)
     assert_int_equal(wk_private_look(l->worker, &may), LH_OK);
     honest->privacy.sigma = 1;
     honest->mode = LH_MODE_BSP;
-    wk_note_mode(l->worker);
+    wk_note_plans(l->worker);
     assert_true(l->worker->bsp);
     assert_int_equal(wk_private_look(l->worker, &may), LH_ERR_CONFIG);
     *its = before[0];

@@ -92,6 +92,7 @@ static struct wk_entry *own_entry(struct wk_shard *s, const struct lh_record *r)
 lh_err wk_follow_ended(struct wk_shard *s)
 {
     s->ended = true;
+    wk_note_plans(s->worker);
     s->end_asked = false; // A request in flight may have been sent at an earlier END.
     s->final_digest = lk_replica_digest(&s->replica);
     lh_logf(s->worker->conf.log, LH_INFO, "shard.ended", "shard %u at version %" PRIu64, s->id,
@@ -163,10 +164,11 @@ static lh_err take_record(struct wk_shard *s, struct lh_record *r)
         wk_outbox_folded(&s->outbox, own, r->version, r->epoch);
     }
     const struct lh_ledger *l = &s->replica.ledger;
-    if (r->kind == LH_PLAN) wk_note_mode(s->worker);
+    if (r->kind == LH_PLAN) wk_note_plans(s->worker);
     if (r->kind == LH_PLAN && l->plan.phase == LH_PHASE_END) return wk_follow_ended(s);
     if (s->ended && l->plan.phase < LH_PHASE_CLOSE) { // the run resumed after that END record
         s->ended = false;
+        wk_note_plans(s->worker);
         wk_session_start(s);
     }
     if (wk_durable_copy_due(s)) LH_TRY(wk_durable_copy_start(s));

@@ -275,7 +275,7 @@ static lh_err take_whole(struct wk_shard *s)
     s->ready = true;
     s->stream.tries = 0;
     wk_entries_locate(s);
-    wk_note_mode(w);
+    wk_note_plans(w);
     lh_logf(w->conf.log, LH_INFO, "replica.snapshot",
             "shard %u at version %" PRIu64 ", epoch %" PRIu64, s->id, s->replica.ledger.version,
             s->replica.ledger.epoch);
