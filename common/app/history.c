@@ -80,8 +80,15 @@ static void halve(struct lh_history *h)
     h->every_s *= 2;
 }
 
+static void forget_last(struct lh_history *h)
+{
+    h->points--;
+    for (unsigned k = 0; k < h->series_count; k++) h->series[k]->value[h->points] = NAN;
+}
+
 void lh_history_add(struct lh_history *h, double time_s, const json_t *status)
 {
+    while (h->points && time_s < h->time_s[h->points - 1]) forget_last(h); // a clock set back
     if (h->points && time_s - h->time_s[h->points - 1] < h->every_s) return;
     if (h->points == LH_HISTORY_POINTS) halve(h);
     h->left_out = 0;

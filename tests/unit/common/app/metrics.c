@@ -166,6 +166,26 @@ static void a_long_run_stays_bounded(void **state)
     lh_history_destroy(h);
 }
 
+// Points from times that have not come yet go, so that the curve goes on.
+static void a_clock_that_is_set_back_stops_no_curve(void **state)
+{
+    (void)state;
+    static const double at[] = {100, 200, 5000, 5100, 250, 350};
+    struct lh_history *h = lh_history_create(1);
+    for (size_t i = 0; i < sizeof at / sizeof *at; i++) {
+        json_t *status = run_of("w", at[i]);
+        lh_history_add(h, at[i], status);
+        json_decref(status);
+    }
+    json_t *values = series(h, "longhaul_run_tokens_total", "");
+    static const double left[] = {100, 200, 250, 350};
+    assert_int_equal(json_array_size(values), 4);
+    for (size_t i = 0; i < 4; i++)
+        assert_true(json_number_value(json_array_get(values, i)) == left[i]);
+    json_decref(values);
+    lh_history_destroy(h);
+}
+
 static void names_without_end_are_left_out(void **state)
 {
     (void)state;
@@ -221,6 +241,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(a_server_that_is_coordinator_too),
         cmocka_unit_test(alarms_and_a_pause_are_series_of_the_coordinator),
         cmocka_unit_test(a_long_run_stays_bounded),
+        cmocka_unit_test(a_clock_that_is_set_back_stops_no_curve),
         cmocka_unit_test(names_without_end_are_left_out),
         cmocka_unit_test(the_page_is_the_registrys),
     };
