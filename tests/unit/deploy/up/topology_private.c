@@ -102,7 +102,7 @@ static void refusals(void **state)
         {"regions: {eu: {data: /r, privacy: " RECORD "}}\n", "f: server.privacy.sigma is missing"},
         {"regions: {eu: {data: /r, privacy: " RECORD "}}\n"
          "server: {privacy: {sigma: 9.4, " TERMS "}}\n",
-         "f: server.coordinator.cadence: speed makes rounds"},
+         "f: server.coordinator.cadence: speed sets rounds"},
         {"regions: {eu: {data: /r, privacy: " RECORD "}}\n"
          "server: {" COORDINATOR ", privacy: {sigma: 1, " TERMS "}}\n",
          "f: server.privacy.epsilon: 50 steps of sigma 1 cost"},
