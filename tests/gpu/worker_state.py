@@ -102,7 +102,7 @@ def no_room(args):
         worker.must_end(120)
         check_replicas([shard], [worker])
         is_ = worker.last("gpu_state")
-        check(is_["differed"] > 0 and worker.says("state.differs", "filled anew from the host"),
+        check(is_["differed"] > 0 and worker.says("state.differs", "copied anew from the host"),
               f"{is_} {worker.tail()}")
         shard.ask_to_end()
         print(f"skips: {is_}")
