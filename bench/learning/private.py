@@ -6,6 +6,8 @@ from epsilon by `longhaul privacy plan`; delta is below one over the records.
 
 - record: one region trains a model from its beginning on paragraphs of manual pages. Each step
   draws each paragraph in secret, clips the gradient of each, and adds noise to their sum.
+- trainer: the same records in the product: `longhaul up` with one region, the built-in trainer and
+  its own model of the same size. Without privacy it takes the same texts in order.
 - region: a model that was trained on English without privacy is adapted to German by rank-1
   adapters. So many regions have a part of the German text each. A round is some local steps in
   each of them; each clips its delta and adds noise; the mean is applied. The step that is taken
@@ -24,6 +26,7 @@ import math
 import os
 import subprocess
 import sys
+import tempfile
 import time
 
 import torch
@@ -41,7 +44,7 @@ BASE_STEPS, BASE_RATE = 200, 4e-3     # of the model that is adapted
 ROUNDS, LOCAL, SEQUENCES = 16, 2, 4   # of a run at region level; local steps; of a local step
 REGION_RATE, REGION_CLIP = 5e-3, 0.2
 DELTA = {"record": 1e-5, "region": 1e-6}
-ARMS = ("record", "region-3", "region-64")
+ARMS = ("record", "trainer", "region-3", "region-64")
 LEVELS = ("none", "8", "3")
 BETAS, EPS = (0.9, 0.95), 1e-8
 
@@ -261,8 +264,83 @@ def run_arm(given, texts, arm, epsilon, seed):
         before = heldout(model, base, texts.heldout["de"])
         adapter = train_regions(model, base, texts.german, int(arm.split("-")[1]), sigma, draw)
         after = heldout(model, merged(base, adapter), texts.heldout["de"])
+    return row_of(arm, epsilon, seed, sigma, count, before, after, began)
+
+
+def row_of(arm, epsilon, seed, sigma, count, before, after, began):
     return {"arm": arm, "epsilon": epsilon, "seed": seed, "sigma": sigma, "values": count,
             "before": before, "loss": after, "seconds": round(time.monotonic() - began, 1)}
+
+
+# ---------------------------------------------------------------- the product
+
+TOPOLOGY = """
+run: private
+seed: {seed}
+budget_tokens: {budget}
+model: {{dim: {dim}, layers: {layers}, heads: {heads}, kv_heads: {heads}, ffn: {ffn}, context: {context}}}
+coordinator: {{region: asia}}
+servers:
+  - {{name: shard-0, region: asia, shards: [0]}}
+regions:
+  asia: {region}
+server:
+  coordinator: {{h_base: 1, cadence: fixed, step_tokens: {step}}}
+{terms}
+worker:
+  codec: {{name: dense-fp32}}
+  trainer: {{learning_rate: {rate}, batch: {batch}}}
+"""
+
+
+def write_texts(folder, text):
+    """The records of arm `record`, a line each, and held-out English."""
+    os.makedirs(os.path.join(folder, "asia", "en"))
+    os.makedirs(os.path.join(folder, "heldout"))
+    with open(os.path.join(folder, "asia", "en", "records.txt"), "wb") as out:
+        for record in paragraphs(os.path.join(text, "america", "en", "manpages.txt"), RECORDS):
+            out.write(bytes(record[record >= 0].tolist()) + b"\n")
+    with open(os.path.join(text, "heldout", "en.txt"), "rb") as file, \
+            open(os.path.join(folder, "heldout", "en.txt"), "wb") as out:
+        out.write(file.read(40000))
+
+
+def run_trainer(given, epsilon, seed):
+    began, step, count = time.monotonic(), DRAWN * CONTEXT, 147776
+    sigma = sigma_of(given.tool, "record", epsilon, count)
+    claim = f"epsilon: {epsilon}, delta: {DELTA['record']}"
+    private = sigma is not None
+    with tempfile.TemporaryDirectory() as folder:
+        path = lambda *name: os.path.join(folder, *name)  # noqa: E731
+        tool = lambda *words: subprocess.run(  # noqa: E731
+            [os.path.abspath(given.tool), *words], cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+            check=False)
+        write_texts(path("text"), given.text)
+        units = ["--documents", "line", "--unit-tokens", str(CONTEXT + 1)] if private else \
+            ["--unit-tokens", str(10 * step), "--sequence", str(CONTEXT)]
+        assert not tool("data", "prepare", "--text", "text", "--out", "data", *units).returncode
+        region, terms = "", ""
+        if private:
+            region = f"{{data: data, privacy: {{level: record, {claim}}}}}"
+            terms = f"  privacy: {{{claim}, sigma: {sigma}, rate: {DRAWN / RECORDS}, clip: {CLIP}, " \
+                    f"steps: {STEPS}, record_tokens: {CONTEXT + 1}}}"
+        with open(path("t.yaml"), "w", encoding="utf-8") as file:
+            file.write(TOPOLOGY.format(
+                seed=seed, budget=STEPS * (step + DRAWN), dim=DIM, layers=LAYERS, heads=HEADS,
+                ffn=4 * DIM, context=CONTEXT, region=region, terms=terms,
+                step=step + DRAWN if private else 0, rate=RATE[epsilon], batch=DRAWN))
+        more = [] if private else ["--data", "data"]
+        ended = tool("up", "t.yaml", "--no-wan", "--dir", "run", *more)
+        assert not ended.returncode, ended.stdout.decode()[-3000:]
+        loss = {}
+        for name in ("weights.bin", "final.bin"):
+            said = tool("eval", "--manifest", "run/model.json", "--weights", "run/" + name,
+                        "--data", "data", "-o", "json")
+            loss[name] = json.loads(said.stdout)["en"]["nats"]
+        with open(path("run", "summary.json"), encoding="utf-8") as file:
+            count = json.load(file)["model"]["parameters"]
+    return row_of("trainer", epsilon, seed, sigma, count, loss["weights.bin"], loss["final.bin"],
+                  began)
 
 
 def lines_of(path):
@@ -283,7 +361,8 @@ def train(given):
                     continue
                 if time.monotonic() - begun > given.seconds:
                     return
-                done = run_arm(given, texts, arm, epsilon, seed)
+                done = run_trainer(given, epsilon, seed) if arm == "trainer" else \
+                    run_arm(given, texts, arm, epsilon, seed)
                 print(json.dumps(done), flush=True)
                 with open(given.results, "a", encoding="utf-8") as file:
                     file.write(json.dumps(done) + "\n")

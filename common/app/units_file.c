@@ -255,7 +255,7 @@ lh_err lh_units_find(struct lh_env *env, struct lh_log *log, const char *from, c
     *slash = 0;
     if (!lh_object_key_fits(slash + 1))
         return lh_fail(LH_ERR_CONFIG, "%.100s: want s3://BUCKET/PREFIX/units.json", from);
-    LH_TRY(lh_path(path, LH_PATH_BYTES, dir, "units.json"));
+    LH_TRY(lh_path(path, LH_PATH_BYTES, dir, "units-copy.json")); // units.json marks data
     lh_err err = fetch(env, folder, slash + 1, path);
     if (!err || err == LH_ERR_NO_MEMORY || access(path, R_OK)) return err;
     lh_logf(log, LH_WARN, "units.copy", "data.units: %s; the copy of an earlier start serves: %s",

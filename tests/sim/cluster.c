@@ -185,9 +185,11 @@ static void tell_all(struct sim *s)
     }
 }
 
+// As a program ends (worker/node.c): the coordinator has heard it. A worker that starts from a copy
+// of an earlier end is done until the coordinator says that the run went on.
 static bool is_at_its_end(const struct sim_node *n)
 {
-    return n->worker && wk_worker_state(n->worker) == WK_DONE;
+    return n->worker && wk_worker_state(n->worker) == WK_DONE && n->worker->told_done;
 }
 
 // Does the run end, for all others, without the worker that is cut from a server for good? Then the

@@ -236,7 +236,7 @@ static void a_manifest_in_a_store_is_fetched_and_its_copy_serves(void **state)
     struct lh_units u = write_units(4);
     lh_units_free(&u);
     snprintf(state_dir, sizeof state_dir, "%s/state", dir);
-    snprintf(copy, sizeof copy, "%s/units.json", state_dir);
+    snprintf(copy, sizeof copy, "%s/units-copy.json", state_dir);
     assert_int_equal(mkdir(state_dir, 0700), 0);
     assert_int_equal(lh_units_find(env, NULL, path, state_dir, found), LH_OK);
     assert_string_equal(found, path); // a file stays where it is
