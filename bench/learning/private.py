@@ -278,7 +278,9 @@ TOPOLOGY = """
 run: private
 seed: {seed}
 budget_tokens: {budget}
-model: {{dim: {dim}, layers: {layers}, heads: {heads}, kv_heads: {heads}, ffn: {ffn}, context: {context}}}
+model:
+  {{dim: {dim}, layers: {layers}, heads: {heads}, kv_heads: {heads}, ffn: {ffn},
+   context: {context}}}
 coordinator: {{region: asia}}
 servers:
   - {{name: shard-0, region: asia, shards: [0]}}
@@ -313,8 +315,8 @@ def run_trainer(given, epsilon, seed):
     with tempfile.TemporaryDirectory() as folder:
         path = lambda *name: os.path.join(folder, *name)  # noqa: E731
         tool = lambda *words: subprocess.run(  # noqa: E731
-            [os.path.abspath(given.tool), *words], cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-            check=False)
+            [os.path.abspath(given.tool), *words], cwd=folder, stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT, check=False)
         write_texts(path("text"), given.text)
         units = ["--documents", "line", "--unit-tokens", str(CONTEXT + 1)] if private else \
             ["--unit-tokens", str(10 * step), "--sequence", str(CONTEXT)]
@@ -322,8 +324,8 @@ def run_trainer(given, epsilon, seed):
         region, terms = "", ""
         if private:
             region = f"{{data: data, privacy: {{level: record, {claim}}}}}"
-            terms = f"  privacy: {{{claim}, sigma: {sigma}, rate: {DRAWN / RECORDS}, clip: {CLIP}, " \
-                    f"steps: {STEPS}, record_tokens: {CONTEXT + 1}}}"
+            terms = f"  privacy: {{{claim}, sigma: {sigma}, rate: {DRAWN / RECORDS}, " \
+                    f"clip: {CLIP}, steps: {STEPS}, record_tokens: {CONTEXT + 1}}}"
         with open(path("t.yaml"), "w", encoding="utf-8") as file:
             file.write(TOPOLOGY.format(
                 seed=seed, budget=STEPS * (step + DRAWN), dim=DIM, layers=LAYERS, heads=HEADS,

@@ -63,10 +63,11 @@ static void look_at_limits(struct lh_program *p)
 {
     struct lh_certs_info info;
     int64_t now = p->env->ops->wall_s(p->env);
-    bool again = now - p->limits.looked_s >= LOOK_S || now < p->limits.looked_s; // or set back
+    bool set_back = now < p->limits.looked_s, again = now - p->limits.looked_s >= LOOK_S;
     (void)p->env->ops->files->room(p->env, p->node->dir, &p->limits.next_disk_free);
     p->limits.next_ends_s = 0;
-    if (again && !lh_certs_inspect(p->node->tls.cert, &info)) // it may have been renewed
+    if ((again || set_back) &&
+        !lh_certs_inspect(p->node->tls.cert, &info)) // it may have been renewed
         p->limits.next_ends_s = info.not_after;
 }
 

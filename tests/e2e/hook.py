@@ -72,7 +72,8 @@ def joins(world, coordinator):
     write(world.path("fails"))
     worker = world.worker("asia", coordinator, **{"trainer.tokens_per_s": 2000}).start()
     until("its failure is told", lambda: coordinator.says(
-        "WARN", "hook.failed", "asia-0 of asia, new -> live", "ended with 7", "called again in 1 s"))
+        "WARN", "hook.failed", "asia-0 of asia, new -> live", "ended with 7",
+        "called again in 1 s"))
     os.remove(world.path("fails"))
     until("it is told again", lambda: told(world))
     first = told(world)[0]
