@@ -274,7 +274,9 @@ lh_err ps_node_lead_status(struct ps_node *n, struct lh_buf *out)
         root = json_loadb((const char *)out->data + from, out->len - from, 0, NULL);
         out->len = from;
     } else {
-        root = json_pack("{s:s s:s s:b}", "role", "coordinator", "phase", "standby", "ready", 0);
+        const struct ps_settings *s = n->settings;
+        root = json_pack("{s:s s:s s:b s:s}", "role", "coordinator", "phase", "standby", "ready", 0,
+                         "address", s->advertise[0] ? s->advertise : s->listen);
     }
     lh_err err = root ? ps_lead_status(n->lead, root) : LH_ERR_NO_MEMORY;
     char *text = err ? NULL : json_dumps(root, JSON_COMPACT);

@@ -55,9 +55,9 @@ static bool has_up(const char *dir)
     return found;
 }
 
-// Reads the coordinator's status. LH_ERR_UNAVAILABLE: its process is gone; *restarts: an `up` is
-// running that restarts it.
-static LH_MUST lh_err read_address(struct dp_admin *a, const char *path, bool *restarts)
+// Adds the address in a coordinator's status. LH_ERR_UNAVAILABLE: its process is gone; *restarts:
+// an `up` is running that restarts it.
+static LH_MUST lh_err add_address(struct dp_admin *a, const char *path, bool *restarts)
 {
     struct lh_buf bytes = lh_buf(DP_STATUS_BYTES_MAX);
     lh_err err = dp_file_read(path, &bytes);
@@ -75,18 +75,20 @@ static LH_MUST lh_err read_address(struct dp_admin *a, const char *path, bool *r
                                 : "the run has ended or was stopped",
                       phase ? phase : "unknown", a->dir);
     }
-    if (!err && (size_t)snprintf(a->address, sizeof a->address, "%s", address) >= sizeof a->address)
+    size_t had = strlen(a->address), left = sizeof a->address - had;
+    if (!err && (size_t)snprintf(a->address + had, left, "%s%s", had ? "," : "", address) >= left)
         err = lh_fail(LH_ERR_MALFORMED, "%s: address too long", path);
     json_decref(o);
     lh_buf_free(&bytes);
     return err;
 }
 
-// Waits for a coordinator that is being restarted.
+// Waits for a coordinator that is being restarted, unless there is another one.
 static LH_MUST lh_err find_address(struct dp_admin *a)
 {
-    char path[DP_PATH_BYTES];
+    char path[DP_PATH_BYTES], other[DP_PATH_BYTES];
     LH_TRY(dp_path(path, "%s/coordinator/status.json", a->dir));
+    LH_TRY(dp_path(other, "%s/" DP_STANDBY_NAME "/status.json", a->dir));
     if (!dp_file_exists(path))
         return lh_fail(LH_ERR_NOT_FOUND,
                        "no run in %s (no coordinator/status.json): pass the folder that `longhaul "
@@ -94,7 +96,9 @@ static LH_MUST lh_err find_address(struct dp_admin *a)
                        a->dir);
     for (int looks = 0;; looks++) {
         bool restarts = false;
-        lh_err err = read_address(a, path, &restarts);
+        a->address[0] = 0;
+        lh_err err = add_address(a, path, &restarts);
+        if (dp_file_exists(other) && !add_address(a, other, &restarts)) return LH_OK;
         if (!restarts || looks == RESTART_LOOKS) return err;
         nanosleep(&(struct timespec){0, RESTART_LOOK_NS}, NULL);
     }

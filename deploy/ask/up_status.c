@@ -105,6 +105,7 @@ lh_err dp_status_parse(struct lh_span json, struct dp_status *out)
         .data_epochs = count(o, "data_epochs"),
         .credited = count(o, "credited"),
         .hears = lh_json_yes(o, "hears"),
+        .leads = lh_json_yes(o, "leads") ? count(json_object_get(o, "leader"), "number") : 0,
         .draining = lh_json_yes(o, "draining"),
         .ending = lh_json_yes(o, "ending"),
     };

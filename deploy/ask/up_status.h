@@ -11,8 +11,9 @@
 //                 "epoch", "digest", "parameters", "staleness": {"p50", "p99", "max", "bound"},
 //                 "admitted", "refused", "credited"}]}
 //   coordinator  {"role": "coordinator", "pid", "phase", "credited_tokens", "budget_tokens",
-//                 "units", "data_epoch", "data_epochs", "credited", "draining", "ending", "hears",
-//                 "workers": [{"name", "left_out": {...} where the run closed without it}]}
+//                 "units", "leads", "leader": {"number"}, "data_epoch", "data_epochs", "credited",
+//                 "draining", "ending", "hears", "workers": [{"name", "left_out": {...} where the
+//                 run closed without it}]}
 //
 // "payload_up_bytes" counts decided frames, each once, with header, claims and tag;
 // "plain_up_bytes" counts the payloads in them alone.
@@ -29,6 +30,9 @@
 
 #include "common/base/buf.h"
 #include "common/base/err.h"
+
+// The second one of two coordinators of `up`; the first is named coordinator.
+#define DP_STANDBY_NAME "coordinator-b"
 
 enum { DP_SHARDS_MAX = 64, DP_STATUS_BYTES_MAX = 1 << 20 };
 
@@ -73,6 +77,7 @@ struct dp_status {
     unsigned shards;
     uint64_t credited_tokens, budget_tokens, units, credited; // coordinator
     uint64_t data_epoch, data_epochs;                         // coordinator; from 0
+    uint64_t leads;        // coordinator of a pair: its number as the leader; 0: it does not lead
     bool draining, ending; // coordinator: the run must pause, or end
     bool hears;            // coordinator: started again, it has not heard of everybody yet
     char left_out[DP_LEFT_OUT_MAX][64]; // coordinator: workers that the run left out

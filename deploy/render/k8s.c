@@ -93,6 +93,7 @@ static LH_MUST lh_err place(struct dp_render *r)
     LH_TRY(dp_path(up->places.secrets, DP_K8S_SECRETS));
     LH_TRY(dp_path(up->places.files, DP_K8S_FILES));
     LH_TRY(dp_path(up->places.budgets, DP_K8S_STATE));
+    LH_TRY(dp_path(up->places.etcd, DP_K8S_ETCD));
     snprintf(up->places.http, sizeof up->places.http, "0.0.0.0:%d", DP_K8S_HTTP_PORT);
     LH_TRY(dp_dir_list(up));
     LH_TRY(label_nodes(r));
@@ -130,6 +131,19 @@ static void put_service(const struct dp_render *r, const char *label, struct lh_
                label, r->flags.domain, label, DP_RENDER_PORT);
 }
 
+// Two coordinators on one host would be lost together.
+static void put_apart(struct lh_buf *out)
+{
+    dp_k8s_put(out, 6,
+               "affinity:\n"
+               "  podAntiAffinity:\n"
+               "    preferredDuringSchedulingIgnoredDuringExecution:\n"
+               "      - weight: 100\n"
+               "        podAffinityTerm:\n"
+               "          topologyKey: kubernetes.io/hostname\n"
+               "          labelSelector: {matchLabels: {" LABELS "component: coordinator}}\n");
+}
+
 static void put_template(const struct dp_render *r, unsigned at, struct lh_buf *out)
 {
     const struct dp_node *node = &r->up->node[at];
@@ -143,28 +157,54 @@ static void put_template(const struct dp_render *r, unsigned at, struct lh_buf *
                "    labels: {" LABELS "name: %s, " LABELS "component: %s}\n"
                "  spec:\n",
                label, label, server ? "server" : "coordinator");
+    bool pair = !server && dp_topology_pair(r->up->t);
     dp_k8s_pod(out, 6);
+    if (pair) put_apart(out);
     dp_k8s_put(out, 6,
                "containers:\n"
                "  - name: longhaul\n"
                "    image: %s\n"
                "    command: [longhaul-server, --config, " DP_K8S_SETTINGS "/%s.yaml]\n",
                r->flags.image, node->name);
-    dp_k8s_container(out, 10, true);
+    dp_k8s_container(out, 10, true, pair);
     dp_k8s_memory(out, 10, server ? r->up->plan.server_memory_bytes : 0, 0);
     dp_k8s_mounts(out, 10, NULL);
+    bool etcd = pair && r->up->t->server_base->coordinator.store_secrets[0];
+    if (etcd) dp_k8s_put(out, 10, "  - {name: etcd, mountPath: " DP_K8S_ETCD ", readOnly: true}\n");
     dp_k8s_volumes(out, 6, node, label);
+    if (etcd)
+        dp_k8s_put(out, 8,
+                   "- name: etcd\n  secret: {secretName: longhaul-etcd, defaultMode: 0440}\n");
 }
 
-static void put_coordinator(const struct dp_render *r, struct lh_buf *out)
+static void put_coordinator(const struct dp_render *r, unsigned at, struct lh_buf *out)
 {
-    dp_k8s_head(r, out, "The coordinator: one process, whose store lies on a volume.");
-    put_service(r, r->label[0], out);
-    dp_k8s_object(out, "apps/v1", "Deployment", r->label[0]);
+    const char *label = r->label[at];
+    char claim[DP_RENDER_LABEL_BYTES + 8];
+    snprintf(claim, sizeof claim, "%s-state", label);
+    put_service(r, label, out);
+    dp_k8s_object(out, "apps/v1", "Deployment", label);
     dp_k8s_put(out, 0, "spec:\n  replicas: 1\n  strategy: {type: Recreate}\n");
-    put_template(r, 0, out);
-    dp_k8s_put(out, 8, "- name: state\n  persistentVolumeClaim: {claimName: coordinator-state}\n");
-    dp_k8s_claim(out, "coordinator-state", "ReadWriteOnce", 0);
+    put_template(r, at, out);
+    dp_k8s_put(out, 8, "- name: state\n  persistentVolumeClaim: {claimName: %s}\n", claim);
+    dp_k8s_claim(out, claim, "ReadWriteOnce", 0);
+}
+
+static void put_coordinators(const struct dp_render *r, struct lh_buf *out)
+{
+    bool pair = dp_topology_pair(r->up->t);
+    dp_k8s_head(r, out,
+                pair ? "Two coordinators, whose state is in etcd; one leads."
+                     : "The coordinator: one process, whose store lies on a volume.");
+    for (unsigned i = 0; i < r->up->nodes; i++)
+        if (r->up->node[i].kind == DP_COORDINATOR) put_coordinator(r, i, out);
+    if (!pair) return;
+    dp_k8s_object(out, "policy/v1", "PodDisruptionBudget", "coordinators");
+    dp_k8s_put(out, 0,
+               "spec:\n"
+               "  maxUnavailable: 1\n"
+               "  selector:\n"
+               "    matchLabels: {" LABELS "component: coordinator}\n");
 }
 
 static void put_server(const struct dp_render *r, unsigned at, struct lh_buf *out)
@@ -225,7 +265,7 @@ static LH_MUST lh_err write_servers(struct dp_render *r)
     struct lh_buf coordinator = lh_buf(1 << 20), servers = lh_buf(1 << 20);
     struct lh_buf network = lh_buf(1 << 16), certificates = lh_buf(1 << 20);
     struct lh_buf kustomization = lh_buf(1 << 16);
-    put_coordinator(r, &coordinator);
+    put_coordinators(r, &coordinator);
     put_servers(r, &servers);
     put_network(r, &network);
     put_kustomization(r, &kustomization);

@@ -13,7 +13,8 @@
 
 #define DP_K8S_SETTINGS "/etc/longhaul/settings"
 #define DP_K8S_SECRETS "/etc/longhaul/secrets"
-#define DP_K8S_FILES "/data" // the model and token files
+#define DP_K8S_ETCD "/etc/longhaul/etcd" // secrets of the coordinators' etcd
+#define DP_K8S_FILES "/data"             // the model and token files
 #define DP_K8S_STATE "/var/lib/longhaul"
 
 enum { DP_K8S_HTTP_PORT = 9464, DP_K8S_USER = 7700 }; // the user of deploy/Containerfile
@@ -30,8 +31,9 @@ void dp_k8s_certificate(const struct dp_render *r, const struct dp_node *node, c
 // `mode`: ReadWriteOnce or ReadWriteMany.
 void dp_k8s_claim(struct lh_buf *out, const char *name, const char *mode, double bytes);
 void dp_k8s_pod(struct lh_buf *out, unsigned indent); // fields of a pod's spec
-// Fields of a container with probes. `serves`: it listens on DP_RENDER_PORT.
-void dp_k8s_container(struct lh_buf *out, unsigned indent, bool serves);
+// Fields of a container with probes. `serves`: it listens on DP_RENDER_PORT. `one_of_two`: of a
+// pair, the other of which leads while it stands by; that is good enough for a probe.
+void dp_k8s_container(struct lh_buf *out, unsigned indent, bool serves, bool one_of_two);
 // Fields of every container.
 void dp_k8s_confine(struct lh_buf *out, unsigned indent);
 void dp_k8s_memory(struct lh_buf *out, unsigned indent, double bytes, long long gpus);

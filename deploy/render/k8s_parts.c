@@ -96,7 +96,7 @@ void dp_k8s_confine(struct lh_buf *out, unsigned indent)
                "  capabilities: {drop: [ALL]}\n");
 }
 
-void dp_k8s_container(struct lh_buf *out, unsigned indent, bool serves)
+void dp_k8s_container(struct lh_buf *out, unsigned indent, bool serves, bool one_of_two)
 {
     dp_k8s_confine(out, indent);
     dp_k8s_put(out, indent, "ports:\n  - {name: http, containerPort: %d}\n", DP_K8S_HTTP_PORT);
@@ -107,7 +107,8 @@ void dp_k8s_container(struct lh_buf *out, unsigned indent, bool serves)
                "failureThreshold: 60}\n"
                "livenessProbe: {httpGet: {path: /healthz, port: http}, periodSeconds: 10, "
                "failureThreshold: 6}\n"
-               "readinessProbe: {httpGet: {path: /readyz, port: http}, periodSeconds: 5}\n");
+               "readinessProbe: {httpGet: {path: %s, port: http}, periodSeconds: 5}\n",
+               one_of_two ? "/healthz" : "/readyz");
 }
 
 void dp_k8s_memory(struct lh_buf *out, unsigned indent, double bytes, long long gpus)

@@ -82,7 +82,7 @@ static void put_job(const struct region *g, unsigned worker, bool first, struct 
                    worker);
     put_environment(g, worker, out);
     if (first)
-        dp_k8s_container(out, 18, false);
+        dp_k8s_container(out, 18, false, false);
     else
         dp_k8s_confine(out, 18);
     dp_k8s_memory(out, 18, g->r->up->plan.worker_memory_bytes, gpus);

@@ -16,7 +16,7 @@ enum { DP_RENDER_PORT = 7700, DP_RENDER_RANKS_PORT = 7701, DP_RENDER_LABEL_BYTES
 
 struct dp_render_flags {
     const char *topology, *out;
-    const char *coordinator; // slurm: its host:port
+    const char *coordinator; // slurm: its host:port, or those of two
     const char *domain;      // k8s: node NAME is at NAME.DOMAIN; domain of the certificates
     const char *image, *name_space;
 };

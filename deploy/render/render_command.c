@@ -23,8 +23,8 @@ static lh_err slurm(int argc, char **argv)
     struct dp_render r = {.up = NULL};
     const struct dp_flag flags[] = {
         {"--out", DP_TEXT, &r.flags.out, "DIR", "folder to write; files of its own stay"},
-        {"--coordinator", DP_TEXT, &r.flags.coordinator, "HOST:PORT",
-         "address at which the workers reach the coordinator"},
+        {"--coordinator", DP_TEXT, &r.flags.coordinator, "HOST:PORT[,HOST:PORT]",
+         "address at which the workers reach the coordinator, or those of a pair"},
     };
     const struct dp_usage usage = {
         "longhaul render slurm TOPOLOGY --out DIR --coordinator HOST:PORT",

@@ -104,20 +104,20 @@ static LH_MUST lh_err place(struct dp_render *r)
 {
     struct dp_up *up = r->up;
     const char *at = r->flags.coordinator;
-    LH_TRY(lh_address_check("--coordinator", at, false));
+    LH_TRY(lh_addresses_check("--coordinator", at));
     LH_TRY(dp_path(up->dir, "."));
     LH_TRY(dp_path(up->data, "data"));
     LH_TRY(dp_path(up->places.secrets, "secrets"));
     LH_TRY(dp_path(up->places.files, "."));
     LH_TRY(dp_path(up->places.budgets, "."));
     LH_TRY(dp_dir_list(up));
-    if (strlen(at) >= sizeof up->node[0].address)
+    int n = snprintf(up->places.coordinators, sizeof up->places.coordinators, "%s", at);
+    if (n >= (int)sizeof up->places.coordinators)
         return lh_fail(LH_ERR_INVALID, "--coordinator %.60s...: the address is too long", at);
     for (unsigned i = 0; i < up->nodes; i++) {
         struct dp_node *node = &up->node[i];
         bool apart = up->t->region[node->region].hosts > 1;
         LH_TRY(dp_path(node->dir, "%s", node->name));
-        if (node->kind == DP_COORDINATOR) snprintf(node->address, sizeof node->address, "%s", at);
         if (node->kind < DP_WORKER || !apart) continue;
         // host.sh names the real ones, which are known once the job runs.
         snprintf(node->address, sizeof node->address, "127.0.0.1:%d", DP_RENDER_RANKS_PORT);

@@ -12,6 +12,7 @@
 
 #include "common/base/check.h"
 #include "common/base/nearest.h"
+#include "deploy/ask/up_status.h"
 #include "deploy/tool/files.h"
 #include "deploy/up/topology_rows.h"
 #include "server/coordinator/schedule.h"
@@ -299,11 +300,10 @@ static LH_MUST lh_err read_servers(struct dp_topology *t)
         LH_TRY(read_table(t->parts, &dp_server_table, at, true, &read));
         struct dp_server server = *(const struct dp_server *)read;
         LH_TRY(name_check(t, at->line, server.name));
-        if (!strcmp(server.name, "coordinator"))
-            return lh_fail(
-                LH_ERR_CONFIG,
-                "%s:%u: a server can't be named coordinator: `up` starts the coordinator itself",
-                t->parts->name, at->line);
+        if (!strcmp(server.name, "coordinator") || !strcmp(server.name, DP_STANDBY_NAME))
+            return lh_fail(LH_ERR_CONFIG,
+                           "%s:%u: a server can't be named %s: `up` starts the coordinators itself",
+                           t->parts->name, at->line, server.name);
         LH_TRY(find_region(t, at->line, server.region_name, &server.region));
         if (!server.shards.count)
             return lh_fail(LH_ERR_CONFIG, "%s:%u: server %s owns no shards", t->parts->name,
@@ -437,6 +437,11 @@ bool dp_topology_own_data(const struct dp_topology *t)
             ps_settings_data(t->server_base, t->region[i].name) == LH_DATA_LEASED)
             return false;
     return true;
+}
+
+bool dp_topology_pair(const struct dp_topology *t)
+{
+    return t->server_base->coordinator.store[0] != 0;
 }
 
 bool dp_topology_travels(const struct dp_topology *t)

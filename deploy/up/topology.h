@@ -6,7 +6,7 @@
 //   command: python train.py       # beside every worker of a region that does not say otherwise
 //   tokens_per_s: 8000             # of all regions together; left out: as fast as they can
 //   model: {dim: 96, layers: 4, ...} # or {import: FOLDER, context: 128}
-//   coordinator: {region: europe}
+//   coordinator: {region: europe} # two of them if `server:` has coordinator.store, an etcd
 //   servers:                       # every shard from 0 on belongs to exactly one
 //     - {name: s0, region: europe, shards: [0]}
 //   regions:
@@ -143,6 +143,9 @@ void dp_topology_free(struct dp_topology *t); // NULL is allowed
 
 // Does every region have data of its own, so that no unit is leased?
 bool dp_topology_own_data(const struct dp_topology *t);
+
+// Do two coordinators share their state in an etcd (server.coordinator.store)?
+bool dp_topology_pair(const struct dp_topology *t);
 
 // Does a region lack others' files? Then their units travel to it, from their regions' servers.
 bool dp_topology_travels(const struct dp_topology *t);

@@ -139,8 +139,19 @@ static LH_MUST lh_err check_data(struct dp_up *up)
     return LH_OK;
 }
 
+// Nothing outside the emulated regions can be reached from them.
+static LH_MUST lh_err check_pair(const struct dp_up *up)
+{
+    if (!dp_topology_pair(up->t) || up->flags.no_wan) return LH_OK;
+    return lh_fail(LH_ERR_CONFIG,
+                   "%s: server.coordinator.store: an emulated region can't reach etcd at %s: use "
+                   "--no-wan",
+                   up->flags.topology, up->t->server_base->coordinator.store);
+}
+
 static LH_MUST lh_err prepare(struct dp_up *up)
 {
+    LH_TRY(check_pair(up));
     LH_TRY(find_programs(up));
     if (!dp_topology_own_data(up->t)) LH_TRY(check_data(up));
     LH_TRY(dp_private_data(up, false));
@@ -163,7 +174,7 @@ static LH_MUST lh_err start_node(struct dp_up *up, struct dp_node *node)
     memcpy(proc->argv, argv, sizeof argv);
     proc->enter = dp_net_enter;
     proc->enter_arg = &node->entry;
-    if (node->kind == DP_COORDINATOR) proc->fd = up->page;
+    proc->fd = node->page;
     proc->serves = node->kind < DP_WORKER; // somebody else may send it SIGTERM
     LH_TRY(dp_path(proc->log, "%s/%s.log", up->dir, node->name));
     return dp_proc_start(proc);
@@ -178,7 +189,10 @@ static LH_MUST lh_err start_all(struct dp_up *up, struct dp_view *v)
             dp_view_say(v, up, "%s at %s in %s", up->node[i].name, up->node[i].address,
                         up->t->region[up->node[i].region].name);
     }
-    if (up->page) dp_view_say(v, up, "the run's page: http://%s/", up->page_at);
+    for (unsigned i = 0; i < up->nodes; i++)
+        if (up->node[i].page)
+            dp_view_say(v, up, "%s page: http://%s/", i ? DP_STANDBY_NAME "'s" : "the run's",
+                        up->node[i].page_at);
     return LH_OK;
 }
 

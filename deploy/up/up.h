@@ -29,7 +29,7 @@ enum dp_kind { DP_COORDINATOR, DP_SERVER, DP_WORKER, DP_RANK, DP_TRAINER };
 enum dp_program { DP_PROGRAM_SERVER, DP_PROGRAM_WORKER, DP_PROGRAM_TOOL, DP_PROGRAMS };
 
 enum {
-    DP_NODES_MAX = 1 + DP_SERVERS_MAX + 2 * DP_WORKERS_MAX + DP_RANKS_MAX,
+    DP_NODES_MAX = 2 + DP_SERVERS_MAX + 2 * DP_WORKERS_MAX + DP_RANKS_MAX,
     DP_FAULTS_MAX = 8,
     DP_EVAL_BYTES = 48 << 10, // held-out text per language that `up` evaluates
 };
@@ -66,6 +66,8 @@ struct dp_node {
     char address[128]; // coordinator and servers; rank 0 of several hosts: the listening address
     char listen[64]; // coordinator and servers, if they listen elsewhere than at `address`; else ""
     char host[40];   // a rank's address if its worker has several hosts; else ""
+    int page;        // coordinators: socket of the page on this machine; 0: none
+    char page_at[64]; // its address
     struct dp_proc *proc;
     struct dp_entry entry;
     unsigned restarts_said;
@@ -93,6 +95,8 @@ struct dp_places {
     char secrets[DP_PATH_BYTES]; // certificates and keys
     char files[DP_PATH_BYTES];   // model.json and weights.bin
     char budgets[DP_PATH_BYTES]; // privacy budgets without a place of their own
+    char coordinators[2 * 128];  // addresses of the coordinators; "": those of the nodes
+    char etcd[DP_PATH_BYTES];    // folder of etcd's secrets; "": the topology's
     char http[64];               // http.listen of every node but ranks; "": not set here
     bool elsewhere; // the nodes run on other machines: paths of data are theirs, and the
                     // coordinator gets no job key
@@ -118,13 +122,12 @@ struct dp_up {
     struct dp_places places;
     const char *written_by; // the command that writes the settings files
     int lock;               // the folder's lock; 0: none
-    int page;               // socket of the coordinator's page on this machine; 0: none
-    char page_at[64];       // its address
     char program[DP_PROGRAMS][DP_PATH_BYTES];
     struct dp_wan wan;
     bool emulated; // the wan is up
     struct dp_node node[DP_NODES_MAX];
     unsigned nodes;
+    unsigned leader; // the coordinator that led last
     struct dp_procs procs;
     struct dp_proc *ender; // asks the coordinator to end the run; NULL: not started
     char threads[40];      // OMP_NUM_THREADS=N, for the commands; "": the user set it
@@ -140,9 +143,14 @@ struct dp_up {
     struct dp_heldout heldout[DP_LANGUAGES_MAX]; // units.heldout_count of them
 };
 
+// The coordinator that led last. The first node is one, and so is the second where there are two.
 static inline struct dp_node *dp_up_coordinator(struct dp_up *up)
 {
-    return &up->node[0];
+    return &up->node[up->leader];
+}
+static inline const struct dp_node *dp_up_leader(const struct dp_up *up)
+{
+    return &up->node[up->leader];
 }
 // Seconds of the run, over all `up`s of its folder.
 static inline double dp_up_seconds(const struct dp_up *up)
@@ -154,7 +162,7 @@ static inline double dp_up_seconds(const struct dp_up *up)
 // Brings the regions up (nothing on loopback) and gives each coordinator and server an address, and
 // each rank whose worker has several hosts.
 LH_MUST lh_err dp_net_up(struct dp_up *up);
-LH_MUST lh_err dp_net_page(struct dp_up *up); // opens up->page
+LH_MUST lh_err dp_net_page(struct dp_up *up); // opens the coordinators' sockets
 void dp_net_down(struct dp_up *up);
 // The emulator's file for a topology's regions and links (deploy/wan/README.md); an error stays in
 // `out`.

@@ -40,7 +40,11 @@ static const struct rule region_rules[] = {
     {"privacy.level", TERMS},
     {"privacy.budget", "that file records what the run has charged"},
 };
+static const char STORED[] =
+    "the coordinators' state is there, and would be left behind: keep it (moving it: "
+    "`longhaul state to-file`)";
 static const struct rule server_rules[] = {
+    {"coordinator.store", STORED},
     {"update.mode", IN_LOG},
     {"update.weighting", IN_LOG},
     {"privacy.*", TERMS},
@@ -111,7 +115,8 @@ static void compare(struct dp_changes *c, const char *where, const struct lh_con
         if (!strcmp(row->key, "command") || equal(row, was, is)) continue;
         text_of(was, row->key, a);
         text_of(is, row->key, b);
-        const char *why = why_not(rules, count, row->key);
+        bool file_to_etcd = !strcmp(row->key, "coordinator.store") && !strcmp(a, "\"\"");
+        const char *why = file_to_etcd ? NULL : why_not(rules, count, row->key);
         if (why)
             refused(c, where, row->key, a, b, why);
         else

@@ -181,6 +181,8 @@ lh_err dp_dir_list(struct dp_up *up)
 {
     const struct dp_topology *t = up->t;
     LH_TRY(add_node(up, DP_COORDINATOR, t->coordinator, 0, "coordinator"));
+    if (dp_topology_pair(t))
+        LH_TRY(add_node(up, DP_COORDINATOR, t->coordinator, 1, DP_STANDBY_NAME));
     for (unsigned i = 0; i < t->servers; i++)
         LH_TRY(add_node(up, DP_SERVER, t->server[i].region, i, "%s", t->server[i].name));
     for (unsigned r = 0; r < t->regions; r++)

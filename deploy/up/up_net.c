@@ -199,7 +199,7 @@ lh_err dp_net_up(struct dp_up *up)
 
 // A socket stays in the namespace of its creation: so a coordinator in an emulated region shows its
 // page on this machine, at the same address after a restart.
-lh_err dp_net_page(struct dp_up *up)
+static LH_MUST lh_err open_page(struct dp_node *node)
 {
     struct sockaddr_in at = {.sin_family = AF_INET};
     socklen_t len = sizeof at;
@@ -211,8 +211,15 @@ lh_err dp_net_page(struct dp_up *up)
         if (fd >= 0) close(fd);
         return lh_fail_errno(saved, "no socket on 127.0.0.1 for the run's page");
     }
-    up->page = fd;
-    snprintf(up->page_at, sizeof up->page_at, "127.0.0.1:%u", ntohs(at.sin_port));
+    node->page = fd;
+    snprintf(node->page_at, sizeof node->page_at, "127.0.0.1:%u", ntohs(at.sin_port));
+    return LH_OK;
+}
+
+lh_err dp_net_page(struct dp_up *up)
+{
+    for (unsigned i = 0; i < up->nodes; i++)
+        if (up->node[i].kind == DP_COORDINATOR) LH_TRY(open_page(&up->node[i]));
     return LH_OK;
 }
 

@@ -188,7 +188,7 @@ static void print_verdict(const struct dp_up *up, const struct dp_verdict *v)
         printf("  note     held-out losses are not judged: %s\n", up->unjudged);
     else
         verdict_line(v->learned, "every language was learned (held-out loss fell)");
-    if (up->node[0].status.seen && dp_watch_tokens(up) <= 0)
+    if (dp_up_leader(up)->status.seen && dp_watch_tokens(up) <= 0)
         printf("  note     nothing was trained: the run ended before any progress was taken\n");
     verdict_line(
         v->credited_once,

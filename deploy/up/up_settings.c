@@ -44,6 +44,19 @@ static const struct dp_node *worker_of(const struct dp_up *up, const struct dp_n
     return node;
 }
 
+// The coordinators' addresses, as the other nodes need them.
+static LH_MUST lh_err coordinators(const struct dp_up *up, struct lh_config *c)
+{
+    char all[sizeof up->places.coordinators] = "";
+    size_t n = 0;
+    if (up->places.coordinators[0]) return own(c, "coordinator", "%s", up->places.coordinators);
+    for (unsigned i = 0; i < up->nodes && n < sizeof all; i++)
+        if (up->node[i].kind == DP_COORDINATOR)
+            n += (size_t)snprintf(all + n, sizeof all - n, "%s%s", n ? "," : "",
+                                  up->node[i].address);
+    return own(c, "coordinator", "%s", all);
+}
+
 static LH_MUST lh_err common_settings(struct dp_up *up, const struct dp_node *node,
                                       struct lh_config *c)
 {
@@ -56,8 +69,7 @@ static LH_MUST lh_err common_settings(struct dp_up *up, const struct dp_node *no
         LH_TRY(own(c, "seal.keys", "%s/job.keys", at->secrets));
     if (node->kind != DP_RANK && at->http[0]) LH_TRY(own(c, "http.listen", "%s", at->http));
     LH_TRY(own(c, "model.manifest", "%s/model.json", at->files));
-    if (node->kind != DP_COORDINATOR)
-        LH_TRY(own(c, "coordinator", "%s", dp_up_coordinator(up)->address));
+    if (node->kind != DP_COORDINATOR) LH_TRY(coordinators(up, c));
     return own(c, "dir", "%s", node->dir);
 }
 
@@ -90,7 +102,8 @@ static LH_MUST lh_err run_settings(const struct dp_up *up, struct lh_config *c)
     return own(c, "run.seed", "%lld", (long long)up->t->run->seed);
 }
 
-static LH_MUST lh_err coordinator_settings(const struct dp_up *up, struct lh_config *c)
+static LH_MUST lh_err coordinator_settings(const struct dp_up *up, const struct dp_node *node,
+                                           struct lh_config *c)
 {
     LH_TRY(own(c, "role", "coordinator"));
     LH_TRY(own(c, "coordinator.workers", "%u", up->t->workers));
@@ -98,7 +111,9 @@ static LH_MUST lh_err coordinator_settings(const struct dp_up *up, struct lh_con
     LH_TRY(run_settings(up, c));
     LH_TRY(name_servers(up, c));
     LH_TRY(dp_private_coordinator(up->t, c));
-    if (up->page) LH_TRY(own(c, "http.listen", "fd:%d", up->page));
+    if (node->page) LH_TRY(own(c, "http.listen", "fd:%d", node->page));
+    if (up->places.etcd[0] && up->t->server_base->coordinator.store_secrets[0])
+        LH_TRY(set(c, "coordinator.store_secrets", up->places.etcd));
     return LH_OK;
 }
 
@@ -133,7 +148,9 @@ static LH_MUST lh_err server_settings(struct dp_up *up, const struct dp_node *no
     snprintf(eta, sizeof eta, "%g", up->plan.eta);
     if (up->t->server_base->update.eta == 0) // servers don't know the density before a push comes
         LH_TRY(set(c, "update.eta", eta));
-    if (node->kind == DP_COORDINATOR) return coordinator_settings(up, c);
+    if (node->kind == DP_COORDINATOR) return coordinator_settings(up, node, c);
+    LH_TRY(set(c, "coordinator.store", "")); // `server:` gives it to the coordinators
+    LH_TRY(set(c, "coordinator.store_secrets", ""));
     const struct lh_ints *shards = &up->t->server[node->index].shards;
     char list[LH_CONFIG_INTS_MAX * 8] = "";
     size_t used = 0;

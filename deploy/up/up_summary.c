@@ -169,10 +169,10 @@ lh_err dp_summary_write(const struct dp_up *up, const struct dp_verdict *v, cons
         l.gap ? json_real(l.gap->mean_nat) : json_null(), "expected_gap_percent",
         l.gap ? json_pack("[f, f]", l.gap->low_percent, l.gap->high_percent) : json_null(),
         "replicas", "equal", v->replicas_equal, "compared", integer(v->compared), "data", "units",
-        integer(up->units.count), "credited", integer(up->node[0].status.credited), "credited_once",
-        v->credited_once, "epoch", integer(up->node[0].status.data_epoch), "epochs",
-        integer((uint64_t)up->t->run->epochs), "faults", faults_json(up), "emulated_links",
-        up->emulated, "checkpoint", checkpoint);
+        integer(up->units.count), "credited", integer(dp_up_leader(up)->status.credited),
+        "credited_once", v->credited_once, "epoch", integer(dp_up_leader(up)->status.data_epoch),
+        "epochs", integer((uint64_t)up->t->run->epochs), "faults", faults_json(up),
+        "emulated_links", up->emulated, "checkpoint", checkpoint);
     if (l.payload_bits >= 0)
         json_object_set_new(json_object_get(o, "payload"), "payload_bits_per_parameter_round",
                             json_real(l.payload_bits));

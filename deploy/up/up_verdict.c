@@ -45,7 +45,7 @@ bool dp_credited_once(const struct dp_up *up)
         const struct dp_holding *head = dp_watch_shard(up, shard, NULL);
         logs += head ? head->credited : 0;
     }
-    const struct dp_status *c = &up->node[0].status;
+    const struct dp_status *c = &dp_up_leader(up)->status;
     if (dp_topology_own_data(up->t)) return c->seen && !logs && !c->credited;
     return c->seen && logs == c->credited &&
            c->credited <= up->units.count * (uint64_t)up->t->run->epochs;

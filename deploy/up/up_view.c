@@ -86,7 +86,7 @@ static void put_full(const struct dp_up *up, struct lh_buf *out)
 
 static void put_head(const struct dp_up *up, struct lh_buf *out)
 {
-    const struct dp_status *c = &up->node[0].status;
+    const struct dp_status *c = &dp_up_leader(up)->status;
     unsigned running = dp_procs_running(&up->procs);
     dp_put(out, "%6.0f s  %s  %.2f of %.2f M tokens (%.0f %%), phase %s%s, %u of %u processes",
            dp_up_seconds(up), up->t->run->run, dp_watch_tokens(up) / 1e6,

@@ -87,6 +87,32 @@ static void hold(struct dp_up *up, const struct dp_status *c)
     }
 }
 
+// A coordinator that does not lead says nothing of the run: what it said last stays.
+static lh_err read_status(struct dp_node *node)
+{
+    struct dp_status *was = malloc(sizeof *was);
+    if (!was) return lh_fail(LH_ERR_NO_MEMORY, "no memory for a status");
+    *was = node->status;
+    lh_err err = dp_status_read(node->dir, &node->status);
+    if (!err && node->kind == DP_COORDINATOR && !strcmp(node->status.state, "standby")) {
+        was->pid = node->status.pid;
+        node->status = *was;
+    }
+    free(was);
+    return err;
+}
+
+// The other one's status does not count: it has none of the run's counts.
+static void find_leader(struct dp_up *up)
+{
+    for (unsigned i = 0; i < up->nodes && up->node[i].kind == DP_COORDINATOR; i++) {
+        const struct dp_node *node = &up->node[i];
+        const struct dp_status *s = &node->status;
+        bool newer = s->leads > dp_up_leader(up)->status.leads;
+        if (dp_watch_own(node) && s->leads && newer) up->leader = i;
+    }
+}
+
 void dp_watch_poll(struct dp_up *up)
 {
     double now_s = dp_up_seconds(up);
@@ -96,7 +122,7 @@ void dp_watch_poll(struct dp_up *up)
         uint64_t steps = node->total.steps;
         uint64_t credited = node->status.credited, tokens = node->status.credited_tokens;
         // A missing or incomplete file: keeps the last status.
-        if (dp_status_read(node->dir, &node->status)) continue;
+        if (read_status(node)) continue;
         if (node->status.hears) { // it knows fewer than it told before
             if (credited > node->status.credited) node->status.credited = credited;
             if (tokens > node->status.credited_tokens) node->status.credited_tokens = tokens;
@@ -108,9 +134,10 @@ void dp_watch_poll(struct dp_up *up)
             add_point(node, now_s, node->status.loss);
         training |= alive && !strcmp(node->status.state, "training");
     }
+    find_leader(up);
     if (training && up->polled_s > 0) up->trained_s += now_s - up->polled_s;
     up->polled_s = now_s;
-    const struct dp_node *c = &up->node[0];
+    const struct dp_node *c = dp_up_leader(up);
     if (dp_watch_own(c)) hold(up, &c->status);
     up->went_on |= dp_watch_own(c) && strcmp(c->status.state, "ended") != 0;
 }
@@ -125,7 +152,7 @@ static bool was_ended(const struct dp_node *worker)
 
 const char *dp_watch_left(const struct dp_up *up, const struct dp_node *worker)
 {
-    const struct dp_status *c = &up->node[0].status;
+    const struct dp_status *c = &dp_up_leader(up)->status;
     if (listed(c->expelled, c->expelleds, worker->name)) return "an operator had expelled";
     if (listed(c->left_out, c->left_outs, worker->name))
         return "had not drained in time: see its log";
@@ -137,7 +164,8 @@ const char *dp_watch_left(const struct dp_up *up, const struct dp_node *worker)
 // the run goes on. With --continue the coordinator's own first status may still be of the end.
 bool dp_watch_done(const struct dp_up *up)
 {
-    if (!dp_watch_own(&up->node[0]) || strcmp(up->node[0].status.state, "ended") != 0) return false;
+    if (!dp_watch_own(dp_up_leader(up)) || strcmp(dp_up_leader(up)->status.state, "ended") != 0)
+        return false;
     if (up->flags.go_on && !up->went_on) return false;
     for (unsigned i = 0; i < up->nodes; i++) {
         const struct dp_node *node = &up->node[i];
@@ -150,7 +178,7 @@ bool dp_watch_done(const struct dp_up *up)
 double dp_watch_tokens(const struct dp_up *up)
 {
     double trained = 0;
-    if (!dp_topology_own_data(up->t)) return (double)up->node[0].status.credited_tokens;
+    if (!dp_topology_own_data(up->t)) return (double)dp_up_leader(up)->status.credited_tokens;
     for (unsigned r = 0; r < up->t->regions; r++) trained += (double)dp_watch_region(up, r).tokens;
     return trained;
 }

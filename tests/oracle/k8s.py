@@ -29,6 +29,10 @@ regions:
   america: {command: [python, "it's.py", "{worker}", "{data}"]}
   na_1: {ranks: 2, data: /srv/here}
 """
+PAIR = """server:
+  coordinator.store: etcd://a.example:2379,b.example:2379/longhaul
+  coordinator.store_secrets: wherever
+"""
 DOMAIN, IMAGE = "train.example.org", "registry.example.org/longhaul:1"
 VERSION = "1.29"
 LABEL = re.compile(r"[a-z]([-a-z0-9]{0,61}[a-z0-9])?")
@@ -38,6 +42,7 @@ JOBSET = {"network": {"enableDNSHostnames", "subdomain", "publishNotReadyAddress
           "replicatedJobs": {"name", "replicas", "template"}}
 # Secrets that the operator makes: name -> keys (deploy/docs/kubernetes.md).
 GIVEN = {"longhaul-job": {"job.keys"}, "longhaul-signers": {"signers"}}
+OWN = {"longhaul-etcd"}  # secrets whose keys are the operator's choice
 MADE = {"ca.crt", "tls.crt", "tls.key"}  # keys of a certificate's secret
 
 
@@ -146,8 +151,9 @@ def check_selectors(cluster):
         check(item["spec"]["publishNotReadyAddresses"], "a server is reached while it is rebuilt")
     for item in cluster.of("PodDisruptionBudget"):
         selector = item["spec"]["selector"]["matchLabels"]
-        check(sum(selects(selector, each) for each in labels) == len(cluster.of("StatefulSet")),
-              "the budget is not of all servers")
+        of = {"servers": "StatefulSet", "coordinators": "Deployment"}[item["metadata"]["name"]]
+        check(sum(selects(selector, each) for each in labels) == len(cluster.of(of)),
+              f"a budget that is not of all: {selector}")
 
 
 def secret_keys(cluster, name):
@@ -181,7 +187,8 @@ def check_volumes(cluster, name, pod, templates=()):
                     check(item["key"] in keys, f"{name}: no {item} in {source}")
                     files.add(f"{at}/{item['path']}")
         else:
-            claim = volume.get("persistentVolumeClaim")
+            claim, secret = volume.get("persistentVolumeClaim"), volume.get("secret")
+            check(not secret or secret["secretName"] in OWN, f"{name}: {secret}")
             check(not claim or claim["claimName"] in cluster.names("PersistentVolumeClaim"),
                   f"{name}: {claim}")
             folders.add(at)
@@ -243,7 +250,7 @@ def check_identities(cluster, build, folder):
         home = os.path.basename(cluster.folder)
         check(home == "servers" or (role, region) == ("worker", home), f"{home}: {uri}")
         tool(build, "certs", "issue", "--dir", f"{folder}/ca", "--run", run, "--role", role,
-             "--region", region, "--name", name, "--out", f"{folder}/certs")
+             "--region", region, "--name", name, "--out", f"{folder}/certs", "--replace")
         said = subprocess.run(["openssl", "x509", "-noout", "-ext", "subjectAltName", "-in",
                                f"{folder}/certs/{name}.pem"], capture_output=True, text=True,
                               check=True).stdout
@@ -267,6 +274,25 @@ def check_regions(clusters):
         check(policy["spec"]["podSelector"] == {}, f"{name}: a pod without a policy")
         for rule in policy["spec"]["ingress"]:
             check(apart and rule == {"from": [{"podSelector": {}}]}, f"{name}: lets in {rule}")
+
+
+def check_pair(build, folder):
+    """Two coordinators on an etcd: each has the etcd's secrets, and all others both addresses."""
+    with open(f"{folder}/pair.yaml", "w", encoding="utf-8") as out:
+        out.write(TOPOLOGY + PAIR)
+    tool(build, "render", "k8s", f"{folder}/pair.yaml", "--out", f"{folder}/pair", "--domain",
+         DOMAIN, "--image", IMAGE)
+    servers = Cluster(f"{folder}/pair/servers")
+    check_schemas(servers)
+    check_selectors(servers)
+    check_pods(servers, build)
+    check_identities(servers, build, folder)
+    check(servers.names("Deployment") == {"coordinator", "coordinator-b"}, "two coordinators")
+    both = f"coordinator.{DOMAIN}:7700,coordinator-b.{DOMAIN}:7700"
+    for name in ("s1", "shard_0"):
+        text = servers.settings[name + ".yaml"]
+        check(f'coordinator: "{both}"' in text and "etcd" not in text, text)
+    check('dir: "/var/lib/longhaul/coordinator-b"' in servers.settings["coordinator-b.yaml"], "dir")
 
 
 def main():
@@ -293,6 +319,7 @@ def main():
         check_regions(regions)
         check("job.keys" not in servers.settings["coordinator.yaml"], "a key that it does not need")
         check(len(servers.of("StatefulSet")) == 2 and len(servers.of("Deployment")) == 1, "kinds")
+        check_pair(build, folder)
         objects = sum(len(c.objects) for c in (servers, *regions.values()))
     print(f"{objects} objects in {1 + len(regions)} clusters: ok")
     return 0

@@ -9,6 +9,7 @@ the name of a worker that it expelled when that had trained something.
 Credited tokens are summed from the workers' status
 files, so the pretended coordinator needs no network: a worker goes on with its tokens from there.
 """
+import fcntl
 import glob
 import json
 import os
@@ -58,6 +59,9 @@ def trainer():
     return {"lives": seen["lives"], "cuts": seen["cuts"], "life": str(seen["pid"])}
 
 
+leader = {}
+pair = os.open(os.path.join(run, "etcd"), os.O_RDWR | os.O_CREAT, 0o600) \
+    if settings.get("coordinator.store") else None
 seen = {"pid": load(os.path.join(folder, "command.json")).get("pid", 0), "lives": 0, "cuts": 0}
 
 
@@ -76,9 +80,25 @@ def credited():
 
 def coordinate(phase):
     heard = time.monotonic() - begun >= late
-    write({"role": "coordinator", "phase": phase, "credited_tokens": credited() if heard else 0,
+    if pair and not lead():
+        write({"role": "coordinator", "phase": "standby", "leads": False})
+        return
+    write({"role": "coordinator", "phase": phase, **leader,
+           "credited_tokens": credited() if heard else 0,
            "budget_tokens": budget, "units": 9, "credited": 4 if heard else 0,
            "workers": [{"name": expels, "expelled": is_expelled()}]})
+
+
+def lead():
+    """A lock is the etcd of a pair: whoever has it leads, under a number of its own."""
+    try:
+        fcntl.flock(pair, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    if not leader:
+        os.pwrite(pair, b"x", os.fstat(pair).st_size)
+        leader.update(leads=True, leader={"number": os.fstat(pair).st_size})
+    return True
 
 
 def is_expelled():

@@ -50,6 +50,29 @@ class Up(Launcher):
         said, _ = up.communicate(timeout=PATIENCE_S)
         self.assertIn("s0 ended with signal 9 (Killed) and was started again", said)
 
+    def test_the_other_coordinator_leads_when_one_is_killed(self):
+        self.write("t.yaml", self.TOPOLOGY + "server: {coordinator.store: etcd://127.0.0.1:1/x}\n")
+        up = self.start(NODE_SPEED="8000")
+        self.wait_until_trained(8000)
+        first, other = sorted(("coordinator", "coordinator-b"),
+                              key=lambda name: not self.status(name).get("leads"))
+        os.kill(self.status(first)["pid"], signal.SIGKILL)
+        said, _ = up.communicate(timeout=PATIENCE_S)
+        self.assertEqual(up.returncode, 3, said)  # it ended; these nodes leave no checkpoints
+        self.assertIn(f"{first} ended with signal 9 (Killed) and was started again", said)
+        self.assertEqual(self.status(other)["leader"]["number"], 2)
+        self.assertIn("coordinator-b's page: http://127.0.0.1:", said)
+        with open(self.path("run", "eu-0.yaml"), encoding="utf-8") as file:
+            self.assertRegex(file.read(), r'\ncoordinator: "127.0.0.1:\d+,127.0.0.1:\d+"\n')
+
+    def test_a_pair_on_emulated_links_is_refused(self):
+        self.write("t.yaml", self.TOPOLOGY + "server: {coordinator.store: etcd://127.0.0.1:1/x}\n")
+        said = subprocess.run([self.tool, "up", self.path("t.yaml"), "--dir", self.path("run"),
+                               "--data", self.path("data")], capture_output=True, text=True,
+                              check=False)
+        self.assertIn("use --no-wan", said.stderr)
+        self.assertEqual(said.returncode, 6, said.stderr)
+
     def test_a_run_goes_on_without_an_expelled_worker(self):
         # The other one trains for longer than six tries to start this one take.
         up = self.start(NODE_SPEED="8000", NODE_EXPELS="us-0")

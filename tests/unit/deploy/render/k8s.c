@@ -85,6 +85,21 @@ static void names_are_labels(void **state)
     has("regions/eu/kustomization.yaml", "\nnamespace: mine\n");
 }
 
+static void a_pair_of_coordinators(void **state)
+{
+    (void)state;
+    assert_int_equal(render(EU "regions: {eu: }\nserver: {coordinator.store: \"etcd://e:2379/x\", "
+                               "coordinator.store_secrets: anything}\n",
+                            (struct dp_render_flags){.domain = "x"}),
+                     LH_OK);
+    has("servers/coordinator.yaml", "\nkind: Deployment\nmetadata:\n  name: coordinator-b\n");
+    has("servers/coordinator.yaml", "claimName: coordinator-b-state}\n");
+    has("servers/coordinator.yaml", "readinessProbe: {httpGet: {path: /healthz,");
+    has("servers/settings/coordinator-b.yaml", "store_secrets: \"/etc/longhaul/etcd\"\n");
+    has("regions/eu/settings/eu-0.yaml",
+        "coordinator: \"coordinator.x:7700,coordinator-b.x:7700\"\n");
+}
+
 static void what_is_refused(void **state)
 {
     (void)state;
@@ -121,6 +136,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(names_are_labels),
+        cmocka_unit_test(a_pair_of_coordinators),
         cmocka_unit_test(what_is_refused),
     };
     return cmocka_run_group_tests(tests, setup, teardown);

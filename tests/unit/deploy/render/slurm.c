@@ -89,6 +89,10 @@ static void a_region_of_each_kind(void **state)
     has("na/na-0.yaml", "data.units: \"data/units.json\"\n");
     has("na/na-0.yaml", "data.dir: \"/data/here\"\n");
     has("files/model.json", "\"tensors\"");
+    assert_int_equal(render(TOP "regions: {eu: }\nserver: {coordinator.store: etcd://e:1/x}\n",
+                            "a.example.org:7700,b.example.org:7700"),
+                     LH_OK);
+    has("eu/eu-0.yaml", "coordinator: \"a.example.org:7700,b.example.org:7700\"\n");
 }
 
 static void what_is_refused(void **state)
@@ -99,6 +103,7 @@ static void what_is_refused(void **state)
     } of[] = {
         {TOP "regions: {eu: , files: }\n", "c:7700", "a region named files"},
         {TOP "regions: {eu: }\n", "nowhere", "--coordinator"},
+        {TOP "regions: {eu: }\n", "a:1,nowhere", "--coordinator"},
         {TOP "regions: {eu: }\nworker: {dir: /x}\n", "c:7700", "dir can't be set here"},
         {"run: tiny\n", "c:7700", "budget_tokens"},
     };

@@ -297,6 +297,7 @@ static void what_may_change_in_a_run_is_taken(void **state)
         {"server:\n", "server:\n  update.eta: 0.5\n"},
         {NULL, "worker: {codec: {density: 0.2}, trainer: {learning_rate: 0.01}}\n"},
         {NULL, "link: {rtt_ms: 12}\n"},
+        {"server:\n", "server:\n  coordinator.store: etcd://e:2379/x\n"}, // the state moves there
         {"budget_tokens: 100000", "budget_tokens: 200_000"},
         {"tokens_per_s: 1000\n", ""},
         {"epochs: 3", "epochs: 4"},
@@ -316,6 +317,10 @@ static void what_may_change_in_a_run_is_taken(void **state)
     assert_int_equal(meets("us: {workers: 2}", "us: {workers: 3}\n  af: {}"), LH_OK);
     assert_int_equal(meets(NULL, ""), LH_ERR_CONFIG);
     assert_non_null(strstr(lh_err_text(LH_ERR_CONFIG), "longhaul drain region"));
+    run_dir[strlen(run_dir) - 1] = '8';
+    assert_int_equal(meets("server:\n", "server:\n  coordinator.store: etcd://e:2379/x\n"), LH_OK);
+    assert_int_equal(meets(NULL, ""), LH_ERR_CONFIG);
+    assert_non_null(strstr(lh_err_text(LH_ERR_CONFIG), "would be left behind"));
     run_dir[strlen(run_dir) - 2] = 0;
 }
 
