@@ -14,10 +14,11 @@
 
 enum {
     LH_OBJECT_KEY_BYTES = 128,
-    LH_OBJECTS_MAX = 100000,   // keys that a listing may have
-    LH_OBJECT_SMALL = 1 << 20, // bytes that get() and put_new() take
-    LH_OBJECT_PART = 16 << 20, // bytes of a file in memory at a time
-    LH_OBJECT_ATTEMPTS = 6,    // attempts per request
+    LH_OBJECTS_MAX = 100000,       // keys that a listing may have
+    LH_OBJECT_SMALL = 1 << 20,     // bytes that get() and put_new() take
+    LH_OBJECT_PART = 16 << 20,     // bytes of a file in memory at a time
+    LH_OBJECT_ATTEMPTS = 6,        // attempts per request
+    LH_OBJECT_SILENT_ATTEMPTS = 2, // attempts without a word for LH_TRANSFER_SILENT_S
 };
 
 struct lh_objects;

@@ -217,14 +217,18 @@ static LH_MUST lh_err pause_for(struct lh_s3 *s, int64_t most_ns)
 lh_err lh_s3_do(struct lh_s3 *s, const struct lh_s3_request *r, struct lh_transfer_reply *reply)
 {
     int64_t most = s->pause_ns;
+    unsigned silent = 0; // attempts that took as long as a store may say nothing
     for (int attempt = 1;; attempt++) {
+        int64_t began = lh_now(s->env);
         lh_err err = try_once(s, r, reply);
+        silent += lh_now(s->env) - began >= LH_TRANSFER_SILENT_S * LH_SECOND;
         if (err == LH_ERR_UNAVAILABLE)
             err = lh_fail(err, "%s: %s %s: %s: %s", s->address, r->method,
                           r->key ? r->key : "the bucket", s->origin, lh_err_text(err));
         if (!err) err = meaning(s, r, reply);
         if (err == LH_ERR_DENIED) lh_web_identity_forget(&s->web); // it may have ended early
         if (err != LH_ERR_UNAVAILABLE || attempt == LH_OBJECT_ATTEMPTS) return err;
+        if (silent == LH_OBJECT_SILENT_ATTEMPTS) return err; // a process that hangs, most likely
         struct lh_err_said said;
         lh_err_take(&said);
         lh_buf_free(&reply->body);

@@ -67,7 +67,7 @@ class Store:
             self.process = subprocess.Popen(
                 [self.weed, "server", "-ip=127.0.0.1", "-ip.bind=127.0.0.1", f"-dir={self.folder}",
                  "-master.volumeSizeLimitMB=64", "-volume.max=20", "-s3", "-s3.iam=false",
-                 "-s3.port.iceberg=0",
+                 "-s3.port.iceberg=0", "-s3.port.lance=0",
                  f"-s3.config={self.folder}/s3.json", *flags],
                 stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=self.folder)
         until("the store has its bucket", self.make_bucket)
@@ -95,10 +95,12 @@ class Store:
 
 
 class Way:
-    """The way to the store. It can hold what is sent after so many bytes of a connection."""
+    """The way to the store. It can hold what is sent after so many bytes of a connection, or take
+    its time for every 64 KiB."""
 
     def __init__(self, port):
         self.to, self.hold_after, self.held = port, None, threading.Event()
+        self.pause_s = 0
         self.socket = socket.create_server(("127.0.0.1", 0))
         self.port = self.socket.getsockname()[1]
         threading.Thread(target=self.accept, daemon=True).start()
@@ -127,6 +129,7 @@ class Way:
                     while near.recv(1 << 16):  # what comes is taken, and never arrives
                         pass
                     break
+                time.sleep(self.pause_s)  # a slow link, not a synchronisation
                 far.sendall(data)
         except OSError:
             pass

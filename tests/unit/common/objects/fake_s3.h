@@ -43,6 +43,7 @@ struct faults {
 
 struct store {
     struct MHD_Daemon *daemon;
+    void (*refused)(void); // called before each 503; NULL: nothing
     pthread_mutex_t lock;
     struct object object[OBJECTS];
     struct object part[PARTS];
@@ -289,6 +290,7 @@ static enum MHD_Result decide(struct store *s, struct MHD_Connection *c, const c
     }
     if (s->f.unavailable > 0) {
         s->f.unavailable--;
+        if (s->refused) s->refused();
         return answer(c, 503, "<Error><Code>SlowDown</Code></Error>");
     }
     if (s->f.denied > 0) {

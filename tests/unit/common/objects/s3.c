@@ -197,6 +197,37 @@ static void passing_failures_are_tried_again(void **state)
     lh_buf_free(&got);
 }
 
+static _Atomic int64_t skew; // time that the answers of the store took
+static int64_t (*real_now)(struct lh_env *);
+static int64_t skewed_now(struct lh_env *env)
+{
+    return real_now(env) + atomic_load(&skew);
+}
+static void takes_half_a_minute(void)
+{
+    atomic_fetch_add(&skew, 30 * LH_SECOND);
+}
+
+// So a store that hangs is told of after a minute, as one that can't be reached is.
+static void a_store_that_hangs_is_tried_twice(void **state)
+{
+    struct rig *r = *state;
+    struct lh_buf got = lh_buf(100);
+    struct lh_env_ops ops = *r->env->ops;
+    const struct lh_env_ops *was = r->env->ops;
+    real_now = ops.now_ns;
+    ops.now_ns = skewed_now;
+    r->env->ops = &ops;
+    r->store.refused = takes_half_a_minute;
+    r->store.f.unavailable = 1;
+    assert_int_equal(r->objects->ops->get(r->objects, "a", &got), LH_ERR_NOT_FOUND);
+    r->store.f.unavailable = LH_OBJECT_ATTEMPTS;
+    assert_int_equal(r->objects->ops->get(r->objects, "a", &got), LH_ERR_UNAVAILABLE);
+    assert_int_equal(r->store.f.unavailable, LH_OBJECT_ATTEMPTS - 2);
+    r->env->ops = was;
+    lh_buf_free(&got);
+}
+
 static void a_lost_answer_changes_nothing(void **state)
 {
     struct rig *r = *state;
@@ -308,6 +339,7 @@ int main(void)
         TEST(ranges_are_what_was_asked_for),
         TEST(files_come_back_bit_for_bit),
         TEST(passing_failures_are_tried_again),
+        TEST(a_store_that_hangs_is_tried_twice),
         TEST(a_lost_answer_changes_nothing),
         TEST(what_fails_in_the_middle_is_given_up),
         TEST(listings_have_pages),
