@@ -131,6 +131,12 @@ static lh_err check_store(const struct wk_settings *s)
     if (!files) return LH_OK;
     lh_err err = lh_objects_check(s->node.data.dir);
     if (err) return lh_fail(err, "data.dir: %s", lh_err_text(err));
+    if (s->trainer.kind == WK_TRAINER_EXTERNAL)
+        return lh_fail(
+            LH_ERR_CONFIG,
+            "data.dir is a store, but the loop beside this worker (trainer.kind external) "
+            "reads its own files: leave it out, and fetch them for the loop with "
+            "`longhaul store pull`");
     if (s->eval.every_tokens)
         return lh_fail(LH_ERR_CONFIG, "eval.every_tokens is set, but data.dir is a store: held-out "
                                       "texts are read from a folder; leave it off");

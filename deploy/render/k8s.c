@@ -8,6 +8,8 @@
 
 #include <string.h>
 
+#include "common/objects/objects.h"
+
 #define LABELS "app.kubernetes.io/"
 
 // ---------------------------------------------------------------- names
@@ -89,7 +91,7 @@ static LH_MUST lh_err place(struct dp_render *r)
 {
     struct dp_up *up = r->up;
     LH_TRY(dp_path(up->dir, DP_K8S_STATE));
-    LH_TRY(dp_path(up->data, DP_K8S_FILES));
+    LH_TRY(dp_render_data(r, DP_K8S_FILES));
     LH_TRY(dp_path(up->places.secrets, DP_K8S_SECRETS));
     LH_TRY(dp_path(up->places.files, DP_K8S_FILES));
     LH_TRY(dp_path(up->places.budgets, DP_K8S_STATE));
@@ -157,8 +159,11 @@ static void put_template(const struct dp_render *r, unsigned at, struct lh_buf *
                "    labels: {" LABELS "name: %s, " LABELS "component: %s}\n"
                "  spec:\n",
                label, label, server ? "server" : "coordinator");
+    bool stores =
+        server ? lh_objects_is(r->up->t->server_base->checkpoint.store) : dp_data_is_stored(r->up);
     bool pair = !server && dp_topology_pair(r->up->t);
     dp_k8s_pod(out, 6);
+    if (stores) dp_k8s_account(out, 6);
     if (pair) put_apart(out);
     dp_k8s_put(out, 6,
                "containers:\n"
@@ -166,6 +171,7 @@ static void put_template(const struct dp_render *r, unsigned at, struct lh_buf *
                "    image: %s\n"
                "    command: [longhaul-server, --config, " DP_K8S_SETTINGS "/%s.yaml]\n",
                r->flags.image, node->name);
+    if (stores) dp_k8s_store(out, 10);
     dp_k8s_container(out, 10, true, pair);
     dp_k8s_memory(out, 10, server ? r->up->plan.server_memory_bytes : 0, 0);
     dp_k8s_mounts(out, 10, NULL);
@@ -278,7 +284,9 @@ static LH_MUST lh_err write_servers(struct dp_render *r)
     if (!err) err = dp_render_write(r, "servers", "network.yaml", &network);
     if (!err) err = dp_render_write(r, "servers", "certificates.yaml", &certificates);
     if (!err) err = dp_render_write(r, "servers", "kustomization.yaml", &kustomization);
-    if (!err) err = dp_k8s_storage(r, "servers");
+    bool stores =
+        dp_data_is_stored(r->up) || lh_objects_is(r->up->t->server_base->checkpoint.store);
+    if (!err) err = dp_k8s_storage(r, "servers", stores);
     if (!err) err = dp_render_settings(r, DP_REGIONS_MAX, "servers/settings");
     lh_buf_free(&kustomization);
     lh_buf_free(&certificates);

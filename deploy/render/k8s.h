@@ -34,6 +34,9 @@ void dp_k8s_pod(struct lh_buf *out, unsigned indent); // fields of a pod's spec
 // Fields of a container with probes. `serves`: it listens on DP_RENDER_PORT. `one_of_two`: of a
 // pair, the other of which leads while it stands by; that is good enough for a probe.
 void dp_k8s_container(struct lh_buf *out, unsigned indent, bool serves, bool one_of_two);
+// For a pod and a container that use an object store: the web identity, the access key.
+void dp_k8s_account(struct lh_buf *out, unsigned indent);
+void dp_k8s_store(struct lh_buf *out, unsigned indent);
 // Fields of every container.
 void dp_k8s_confine(struct lh_buf *out, unsigned indent);
 void dp_k8s_memory(struct lh_buf *out, unsigned indent, double bytes, long long gpus);
@@ -48,8 +51,9 @@ void dp_k8s_volumes(struct lh_buf *out, unsigned indent, const struct dp_node *n
 // files.
 void dp_k8s_kustomization(const struct dp_render *r, struct lh_buf *out, const char *what);
 void dp_k8s_generator(struct lh_buf *out);
-// Writes the namespace, and the volume of files that the operator fills.
-LH_MUST lh_err dp_k8s_storage(const struct dp_render *r, const char *folder);
+// Writes the namespace, and the volume of files that the operator fills; with `stores` also the
+// service account of pods that use an object store.
+LH_MUST lh_err dp_k8s_storage(const struct dp_render *r, const char *folder, bool stores);
 
 // ---- k8s_region.c
 LH_MUST lh_err dp_k8s_region(struct dp_render *r, unsigned region);

@@ -6,6 +6,8 @@
 
 #include "common/security/certs.h"
 
+#define ACCOUNT "longhaul"
+
 void dp_k8s_put(struct lh_buf *out, unsigned indent, const char *format, ...)
 {
     char text[4096];
@@ -85,6 +87,18 @@ void dp_k8s_pod(struct lh_buf *out, unsigned indent)
                "  fsGroup: %d\n"
                "  seccompProfile: {type: RuntimeDefault}\n",
                DP_K8S_USER, DP_K8S_USER, DP_K8S_USER);
+}
+
+void dp_k8s_account(struct lh_buf *out, unsigned indent)
+{
+    dp_k8s_put(out, indent, "serviceAccountName: " ACCOUNT "\n");
+}
+
+void dp_k8s_store(struct lh_buf *out, unsigned indent)
+{
+    dp_k8s_put(
+        out, indent,
+        "envFrom:\n  - secretRef: {name: longhaul-store, optional: true} # AWS_ variables\n");
 }
 
 void dp_k8s_confine(struct lh_buf *out, unsigned indent)
@@ -197,7 +211,7 @@ void dp_k8s_generator(struct lh_buf *out)
                "    files:\n");
 }
 
-lh_err dp_k8s_storage(const struct dp_render *r, const char *folder)
+lh_err dp_k8s_storage(const struct dp_render *r, const char *folder, bool stores)
 {
     struct lh_buf out = lh_buf(1 << 16);
     dp_k8s_head(r, &out, "The namespace, and a volume for model.json, weights.bin and the data.");
@@ -205,6 +219,10 @@ lh_err dp_k8s_storage(const struct dp_render *r, const char *folder)
     dp_k8s_put(&out, 0, "  labels: {pod-security.kubernetes.io/enforce: restricted}\n");
     dp_k8s_claim(&out, "longhaul-files", "ReadWriteMany",
                  10.0 * (1ull << 30) + 2.0 * sizeof(float) * (double)r->up->manifest.values);
+    if (stores) {
+        dp_k8s_object(&out, "v1", "ServiceAccount", ACCOUNT);
+        dp_k8s_put(&out, 0, "automountServiceAccountToken: false\n");
+    }
     lh_err err = dp_render_write(r, folder, "storage.yaml", &out);
     lh_buf_free(&out);
     return err;

@@ -70,7 +70,9 @@ static void put_job(const struct region *g, unsigned worker, bool first, struct 
                "        spec:\n"
                "          restartPolicy: OnFailure\n",
                first ? "worker" : "ranks", worker, pods, pods, g->label);
+    bool stores = dp_data_is_stored(g->r->up);
     dp_k8s_pod(out, 14);
+    if (stores) dp_k8s_account(out, 14);
     dp_k8s_put(out, 14, "containers:\n  - name: longhaul\n    image: %s\n", g->r->flags.image);
     if (first)
         dp_k8s_put(out, 18, "command: [bash, " DP_K8S_SETTINGS "/host.sh, \"%u\", \"0\"]\n",
@@ -81,6 +83,7 @@ static void put_job(const struct region *g, unsigned worker, bool first, struct 
                    "/host.sh %u $((JOB_COMPLETION_INDEX + 1))\"]\n",
                    worker);
     put_environment(g, worker, out);
+    if (stores) dp_k8s_store(out, 18);
     if (first)
         dp_k8s_container(out, 18, false, false);
     else
@@ -137,6 +140,8 @@ static void put_network(const struct region *g, struct lh_buf *out)
                "  - ports: [{port: 53, protocol: UDP}, {port: 53, protocol: TCP}]\n"
                "  - ports: [{port: %d, protocol: TCP}]\n",
                DP_RENDER_PORT);
+    if (dp_data_is_stored(g->r->up))
+        dp_k8s_put(out, 2, "  - ports: [{port: 443, protocol: TCP}] # the store of the data\n");
     if (g->is->hosts > 1) dp_k8s_put(out, 2, "  - to: [{podSelector: {}}]\n");
 }
 
@@ -197,6 +202,6 @@ lh_err dp_k8s_region(struct dp_render *r, unsigned region)
     snprintf(folder, sizeof folder, "regions/%s", g.is->name);
     snprintf(settings, sizeof settings, "%s/settings", folder);
     LH_TRY(write_all(&g, r, folder, settings));
-    LH_TRY(dp_k8s_storage(r, folder));
+    LH_TRY(dp_k8s_storage(r, folder, dp_data_is_stored(r->up)));
     return dp_render_settings(r, region, settings);
 }

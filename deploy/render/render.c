@@ -16,6 +16,16 @@ lh_err dp_render_open(struct dp_render *r, const char *by)
     return dp_dir_model(up);
 }
 
+lh_err dp_render_data(struct dp_render *r, const char *folder)
+{
+    const char *data = r->flags.data;
+    if (!data) return dp_path(r->up->data, "%s", folder);
+    if (strncmp(data, "s3://", 5) != 0)
+        return lh_fail(LH_ERR_INVALID, "--data %.200s: want s3://BUCKET/PREFIX", data);
+    LH_TRY(dp_path(r->up->data, "%s", data));
+    return dp_store_check(r->up->t, r->flags.topology, data);
+}
+
 void dp_render_close(struct dp_render *r)
 {
     if (!r->up) return;

@@ -18,6 +18,7 @@ struct dp_render_flags {
     const char *topology, *out;
     const char *coordinator; // slurm: its host:port, or those of two
     const char *domain;      // k8s: node NAME is at NAME.DOMAIN; domain of the certificates
+    const char *data;        // address of the token files in a store; NULL: they are in a folder
     const char *image, *name_space;
 };
 
@@ -31,6 +32,8 @@ struct dp_render {
 // Reads the topology, makes the model's manifest and lists the nodes. The caller sets the places
 // and the addresses. dp_render_close() afterwards, on an error too.
 LH_MUST lh_err dp_render_open(struct dp_render *r, const char *by);
+// The data's place: --data, else the folder.
+LH_MUST lh_err dp_render_data(struct dp_render *r, const char *folder);
 void dp_render_close(struct dp_render *r);
 // Refuses a region with the name of one of the folders in OUT.
 LH_MUST lh_err dp_render_no_region(const struct dp_render *r, const char *folder);

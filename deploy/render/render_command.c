@@ -5,6 +5,8 @@
 #include "deploy/render/render.h"
 #include "deploy/tool/commands.h"
 
+#define DATA_HELP "store of units.json and the token files, instead of folders"
+
 // Reads the flags; *help: nothing is left to do.
 static LH_MUST lh_err read(const struct dp_usage *usage, int argc, char **argv, struct dp_render *r,
                            bool *help)
@@ -25,6 +27,7 @@ static lh_err slurm(int argc, char **argv)
         {"--out", DP_TEXT, &r.flags.out, "DIR", "folder to write; files of its own stay"},
         {"--coordinator", DP_TEXT, &r.flags.coordinator, "HOST:PORT[,HOST:PORT]",
          "address at which the workers reach the coordinator, or those of a pair"},
+        {"--data", DP_TEXT, &r.flags.data, "s3://BUCKET/PREFIX", DATA_HELP},
     };
     const struct dp_usage usage = {
         "longhaul render slurm TOPOLOGY --out DIR --coordinator HOST:PORT",
@@ -55,6 +58,7 @@ static lh_err k8s(int argc, char **argv)
          "domain of the certificates; node NAME is reached at NAME.DOMAIN"},
         {"--image", DP_TEXT, &r.flags.image, "IMAGE",
          "image of the programs (longhaul, from deploy/Containerfile)"},
+        {"--data", DP_TEXT, &r.flags.data, "s3://BUCKET/PREFIX", DATA_HELP},
         {"--namespace", DP_TEXT, &r.flags.name_space, "NAMESPACE", "(longhaul-RUN)"},
     };
     const struct dp_usage usage = {

@@ -106,7 +106,7 @@ static LH_MUST lh_err place(struct dp_render *r)
     const char *at = r->flags.coordinator;
     LH_TRY(lh_addresses_check("--coordinator", at));
     LH_TRY(dp_path(up->dir, "."));
-    LH_TRY(dp_path(up->data, "data"));
+    LH_TRY(dp_render_data(r, "data"));
     LH_TRY(dp_path(up->places.secrets, "secrets"));
     LH_TRY(dp_path(up->places.files, "."));
     LH_TRY(dp_path(up->places.budgets, "."));

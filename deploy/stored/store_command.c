@@ -78,7 +78,7 @@ static LH_MUST lh_err pull(struct lh_env *env, struct lh_objects *o, const char 
 {
     unsigned count;
     uint64_t bytes;
-    LH_TRY(dp_download(env, o, address, folder, &count, &bytes));
+    LH_TRY(dp_download(env, o, address, folder, NULL, NULL, &count, &bytes));
     printf("%s: %u files, %" PRIu64 " bytes\n", folder, count, bytes);
     return LH_OK;
 }

@@ -147,7 +147,8 @@ static LH_MUST lh_err fetch_file(struct lh_env *env, struct lh_objects *o, const
 }
 
 lh_err dp_download(struct lh_env *env, struct lh_objects *o, const char *address,
-                   const char *folder, unsigned *count, uint64_t *bytes)
+                   const char *folder, bool (*wanted)(void *arg, const char *name), void *arg,
+                   unsigned *count, uint64_t *bytes)
 {
     json_t *mark, *from;
     size_t i;
@@ -161,6 +162,7 @@ lh_err dp_download(struct lh_env *env, struct lh_objects *o, const char *address
     {
         struct row row;
         if (!err) err = read_row(address, from, &row);
+        if (!err && wanted && !wanted(arg, row.name)) continue;
         if (!err) err = fetch_file(env, o, address, folder, &row);
         if (err) break;
         *bytes += row.bytes;

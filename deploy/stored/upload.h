@@ -28,11 +28,12 @@ LH_MUST lh_err dp_upload_file(struct dp_upload *u, const char *path, const char 
 // With LH_OK writes stored.json. Returns `err`, or the error that occurred here.
 LH_MUST lh_err dp_upload_end(struct dp_upload *u, lh_err err);
 
-// Gets all files of the address into a folder, each checked against its SHA-256. A file that is
-// there and right is not fetched again. LH_ERR_NOT_FOUND: nothing whole is stored there;
-// LH_ERR_CORRUPT: an object is not what was stored; LH_ERR_EXISTS: the folder has another file of
-// that name.
+// Gets the files of the address for which wanted(arg, name) is true (NULL: all) into a folder, each
+// checked against its SHA-256. A file that is there and right is not fetched again.
+// LH_ERR_NOT_FOUND: nothing whole is stored there; LH_ERR_CORRUPT: an object is not what was
+// stored; LH_ERR_EXISTS: the folder has another file of that name.
 LH_MUST lh_err dp_download(struct lh_env *env, struct lh_objects *o, const char *address,
-                           const char *folder, unsigned *count, uint64_t *bytes);
+                           const char *folder, bool (*wanted)(void *arg, const char *name),
+                           void *arg, unsigned *count, uint64_t *bytes);
 
 #endif

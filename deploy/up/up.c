@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "common/env/env.h"
+#include "common/objects/objects.h"
 #include "deploy/tool/commands.h"
 #include "deploy/up/up_check.h"
 #include "deploy/up/up_private.h"
@@ -107,14 +108,24 @@ static void tell_givers(const struct dp_up *up, unsigned region)
                 name);
 }
 
-// Checks that the data fit the model and the regions.
-static LH_MUST lh_err check_data(struct dp_up *up)
+static LH_MUST lh_err find_data(struct dp_up *up)
 {
+    if (lh_objects_is(up->flags.data)) {
+        LH_TRY(dp_path(up->data, "%s", up->flags.data));
+        return dp_store_fetch_texts(up);
+    }
     char *real = realpath(up->flags.data, NULL);
     lh_err err = dp_units_load(real ? real : up->flags.data, &up->units);
     if (!err) err = dp_path(up->data, "%s", real);
+    if (!err) err = dp_path(up->texts, "%s", real);
     free(real);
-    LH_TRY(err);
+    return err;
+}
+
+// Checks that the data fit the model and the regions.
+static LH_MUST lh_err check_data(struct dp_up *up)
+{
+    LH_TRY(find_data(up));
     if (!up->units.heldout_count && up->t->trainers == up->t->workers)
         up->unjudged = "the data has no held-out texts";
     if (up->shaped && up->units.vocabulary != up->shape.vocab)
@@ -401,7 +412,8 @@ static LH_MUST lh_err read_flags(int argc, char **argv, struct dp_up_flags *f, b
     const struct dp_flag flags[] = {
         {"--plan", DP_SWITCH, &f->plan, NULL, "print what the run will cost, start nothing"},
         {"--dir", DP_TEXT, &f->dir, "DIR", "folder of the run (run/NAME)"},
-        {"--data", DP_TEXT, &f->data, "DIR", "units.json and token files (data/tokens)"},
+        {"--data", DP_TEXT, &f->data, "DIR",
+         "units.json and token files (data/tokens), or s3://BUCKET/PREFIX with --no-wan"},
         {"--no-wan", DP_SWITCH, &f->no_wan, NULL, "loopback instead of emulated long links"},
         {"--json", DP_TEXT, &f->json, "FILE", "write the summary there, too"},
         {"--continue", DP_SWITCH, &f->go_on, NULL,

@@ -9,6 +9,7 @@
 //   up_faults.c   --with-faults: kills and a cut, and how long each took to heal
 //   up_settings.c the settings file of each node
 //   up_private.c  private regions: their records, what privacy costs
+//   up_store.c    data in an object store
 //   up_check.c    what this machine has, beside what the run needs
 //   up_report.c   the verdict: table, picture, summary.json
 #ifndef DP_UP_H
@@ -117,7 +118,9 @@ struct dp_up {
     bool shaped;                      // the model is of the built-in trainer's shape
     struct wk_shape shape;
     const char *unjudged; // why no language has a loss; NULL: losses are reported
-    char dir[DP_PATH_BYTES], data[DP_PATH_BYTES];
+    char dir[DP_PATH_BYTES];
+    char data[DP_PATH_BYTES];  // token files and units.json: a folder or a store
+    char texts[DP_PATH_BYTES]; // folder with units.json and the held-out texts
     char model[DP_PATH_BYTES]; // folder of the manifest if the model is imported
     struct dp_places places;
     const char *written_by; // the command that writes the settings files
@@ -193,6 +196,13 @@ LH_MUST lh_err dp_dir_settings(struct dp_up *up);
 LH_MUST lh_err dp_node_settings(struct dp_up *up, const struct dp_node *node, struct lh_buf *out);
 // Removes shared memory that killed workers left.
 void dp_dir_forget_ranks(const struct dp_up *up);
+
+// ---- up_store.c
+bool dp_data_is_stored(const struct dp_up *up);
+// Refuses a topology whose regions can't all read their units from this store.
+LH_MUST lh_err dp_store_check(const struct dp_topology *t, const char *file, const char *address);
+// Checks that too, then gets manifest and held-out texts of a store into the run's folder.
+LH_MUST lh_err dp_store_fetch_texts(struct dp_up *up);
 
 // ---- up_watch.c
 void dp_watch_poll(struct dp_up *up); // reads every status.json

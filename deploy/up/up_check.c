@@ -377,7 +377,7 @@ void dp_check_worker(struct dp_check *c, const char *file, const struct wk_setti
     char path[LH_PATH_BYTES];
     bool stored = lh_objects_is(s->node.data.units);
     lh_err err = lh_path(path, sizeof path, stored ? s->node.dir : "", "%s",
-                         stored ? "units.json" : s->node.data.units);
+                         stored ? "units-copy.json" : s->node.data.units);
     if (!err) err = dp_file_read(path, &json);
     if (!err) err = lh_units_parse(&units, lh_buf_span(&json));
     if (err && !stored) dp_check_say(c, DP_FAILS, "data.units: %s", lh_err_text(err));

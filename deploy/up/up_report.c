@@ -15,7 +15,7 @@ static LH_MUST lh_err evaluate(struct dp_up *up, const float *theta, bool after)
 {
     struct dp_eval_row row[DP_LANGUAGES_MAX];
     if (up->unjudged) return LH_OK;
-    LH_TRY(dp_eval(&up->units, up->data, &up->shape, theta, DP_EVAL_BYTES, row));
+    LH_TRY(dp_eval(&up->units, up->texts, &up->shape, theta, DP_EVAL_BYTES, row));
     for (uint32_t i = 0; i < up->units.heldout_count; i++)
         *(after ? &up->heldout[i].after : &up->heldout[i].before) = row[i];
     return LH_OK;

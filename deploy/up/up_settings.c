@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "common/objects/objects.h"
 #include "deploy/up/topology_private.h"
 #include "deploy/up/up_trainers.h"
 #include "worker/backend.h"
@@ -200,7 +201,8 @@ static LH_MUST lh_err worker_settings(const struct dp_up *up, const struct dp_no
     LH_TRY(dp_dir_data(up, node->region, data));
     bool records = dp_region_has_records(&up->t->region[node->region]);
     LH_TRY(own(c, "data.units", "%s/units.json", records ? data : up->data));
-    LH_TRY(own(c, "data.dir", "%s", data));
+    bool loop = up->t->region[node->region].command || base->trainer.kind == WK_TRAINER_EXTERNAL;
+    if (!loop || !lh_objects_is(data)) LH_TRY(own(c, "data.dir", "%s", data));
     LH_TRY(run_settings(up, c));
     LH_TRY(private_settings(up, node, c));
     char density[32];

@@ -90,7 +90,7 @@ class Run:
     def fault(self):
         fault, began = self.draw.choice(self.FAULTS), time.monotonic()
         fault(self)
-        before = self.server.shards()[0]["version"]
+        before = until("the server tells of its shard", self.server.shards)[0]["version"]
         check(all(node.alive() for node in (self.coordinator, self.server, *self.workers)),
               "a process ended")
         until("the store is back", lambda: not told(self.server)["away"])

@@ -295,6 +295,24 @@ def check_pair(build, folder):
     check('dir: "/var/lib/longhaul/coordinator-b"' in servers.settings["coordinator-b.yaml"], "dir")
 
 
+def check_stored(build, folder):
+    """Data and checkpoints in S3: the pods that read or write there may have its access key."""
+    stored = "".join(line for line in TOPOLOGY.splitlines(True) if "command" not in line)
+    stored = stored.replace(", data: /srv/here", "")
+    with open(f"{folder}/stored.yaml", "w", encoding="utf-8") as out:
+        out.write(stored + 'server: {checkpoint.store: "s3://b/checkpoints"}\n')
+    tool(build, "render", "k8s", f"{folder}/stored.yaml", "--out", f"{folder}/stored", "--domain",
+         DOMAIN, "--image", IMAGE, "--data", "s3://b/units")
+    for place in ("servers", "regions/europe", "regions/asia"):
+        cluster = Cluster(f"{folder}/stored/{place}")
+        check_schemas(cluster)
+        check_pods(cluster, build)
+        for name, pod in cluster.pods():
+            source, = pod["spec"]["containers"][0]["envFrom"]
+            check(source == {"secretRef": {"name": "longhaul-store", "optional": True}}, name)
+            check(pod["spec"]["serviceAccountName"] in cluster.names("ServiceAccount"), name)
+
+
 def main():
     flags = argparse.ArgumentParser(description=__doc__)
     flags.add_argument("--build", required=True)
@@ -320,6 +338,7 @@ def main():
         check("job.keys" not in servers.settings["coordinator.yaml"], "a key that it does not need")
         check(len(servers.of("StatefulSet")) == 2 and len(servers.of("Deployment")) == 1, "kinds")
         check_pair(build, folder)
+        check_stored(build, folder)
         objects = sum(len(c.objects) for c in (servers, *regions.values()))
     print(f"{objects} objects in {1 + len(regions)} clusters: ok")
     return 0

@@ -40,6 +40,31 @@ def push(world):
     shutil.rmtree(world.path("data"))
 
 
+TOPOLOGY = """run: stored
+budget_tokens: 24000
+model: {dim: 16, layers: 1, heads: 2, kv_heads: 1, ffn: 32, context: 64}
+coordinator: {region: asia}
+servers: [{name: s0, region: europe, shards: [0]}]
+regions: {asia: , europe: , america: }
+"""
+
+
+def launch(world):
+    """`longhaul up` on units in the store: only the manifest and held-out texts come here."""
+    with open(world.path("t.yaml"), "w", encoding="utf-8") as out:
+        out.write(TOPOLOGY)
+    line = ("up", world.path("t.yaml"), "--data", UNITS, "--dir", world.path("up"))
+    code, _, text = world.try_tool(*line)
+    check(code == 6 and "use --no-wan" in text, f"{code}: {text}")
+    code, said, text = world.try_tool(*line, "--no-wan")
+    check(code in (0, 5), f"{code}: {said}{text}")  # 5: so short a run may learn too little
+    for verdict in ("4 replicas of each shard are equal", "every unit of data is credited at most"):
+        check(f"ok     {verdict}" in said, said)
+    names = os.listdir(world.path("up", "data"))
+    check("units.json" in names and all(name.startswith(("units.", "heldout-")) for name in names),
+          f"{names}")
+
+
 def export(world, worker):
     line = ("export", "--to", "safetensors", "--manifest", world.path("model.json"), "--parameters",
             os.path.join(worker.dir, "final.weights"), "--max-shard-size", "20KB", "--out")
@@ -56,6 +81,7 @@ def play(world, store, way):
     os.environ.update(AWS_ACCESS_KEY_ID=KEY, AWS_SECRET_ACCESS_KEY=SECRET,
                       AWS_ENDPOINT_URL=f"http://127.0.0.1:{way.port}")
     push(world)
+    launch(world)
     coordinator = world.coordinator(1, **{"data.units": UNITS + "/units.json"})
     coordinator.start().listening()
     server = world.server(0, coordinator)

@@ -140,6 +140,8 @@ class Given(Case):
                      r"run is a Sequential: pass what `with AsyncDiLoCo\(...\) as run` gives"),
                     ((run, [1]), {}, TypeError, "units is a list: pass the path of the run's"),
                     ((run, ""), {}, TypeError, "units is empty: pass the path"),
+                    ((run, "s3://b/units.json"), {}, ValueError,
+                     "units is in a store, .* fetch them with `longhaul store pull`"),
                     ((run, self.units(8)), {"batch_size": 0}, ValueError, "batch_size is 0: pass"),
                     ((run, self.units(8)), {"sequence_length": 1}, ValueError,
                      "sequence_length is 1: pass at least 2"),

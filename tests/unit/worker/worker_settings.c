@@ -121,6 +121,7 @@ static void settings_that_would_do_nothing(void **state)
         {{"ranks.count=2", "ranks.rank=1", "trainer.kind=external"}, "starts its ranks itself"},
         {{"data.dir="}, "data.dir is missing: trainer.kind builtin needs it"},
         {{"data.dir=", "trainer.kind=external"}, NULL},
+        {{"data.dir=s3://bucket/units", "trainer.kind=external"}, "fetch them for the loop with"},
         {{"data.dir=s3://bucket/units", "data.cache_bytes=20GiB"}, NULL},
         {{"data.dir=s3://bucket/units/"}, "data.dir: s3://bucket/units/: want s3://BUCKET/PREFIX"},
         {{"data.dir=s3://bucket/units", "privacy.budget=b"}, "records stay in a folder of its own"},

@@ -48,3 +48,6 @@ def must_be_path(call: str, name: str, value: object, wanted: str) -> None:
     if not isinstance(value, (str, os.PathLike)) or not os.fspath(value):
         raise TypeError(f"{call}: {name} is {'empty' if value == '' else _kind(value)}: pass "
                         f"{wanted}")
+    if str(value).startswith("s3://"):
+        raise ValueError(f"{call}: {name} is in a store, and a loop reads files: fetch them with "
+                         f"`longhaul store pull`, and pass {wanted} on this machine")

@@ -100,6 +100,21 @@ static void a_pair_of_coordinators(void **state)
         "coordinator: \"coordinator.x:7700,coordinator-b.x:7700\"\n");
 }
 
+static void data_in_a_store(void **state)
+{
+    (void)state;
+    assert_int_equal(render(EU "regions: {eu: }\nserver: {checkpoint.store: \"s3://b/c\"}\n",
+                            (struct dp_render_flags){.domain = "x", .data = "s3://b/units"}),
+                     LH_OK);
+    has("regions/eu/settings/eu-0.yaml", "data.dir: \"s3://b/units\"\n");
+    has("servers/settings/coordinator.yaml", "data.units: \"s3://b/units/units.json\"\n");
+    has("regions/eu/workers.yaml", "- secretRef: {name: longhaul-store, optional: true}");
+    has("regions/eu/workers.yaml", "serviceAccountName: longhaul\n");
+    has("regions/eu/storage.yaml", "\nkind: ServiceAccount\n");
+    has("regions/eu/network.yaml", "ports: [{port: 443, protocol: TCP}]");
+    has("servers/servers.yaml", "- secretRef: {name: longhaul-store, optional: true}");
+}
+
 static void what_is_refused(void **state)
 {
     (void)state;
@@ -120,6 +135,13 @@ static void what_is_refused(void **state)
         {EU "regions: {eu: }\nserver: {http.listen: 127.0.0.1:1}\n",
          {.domain = "x"},
          "http.listen can't be set here"},
+        {EU "regions: {eu: }\n", {.domain = "x", .data = "/data"}, "want s3://"},
+        {EU "regions: {eu: {command: train}}\n",
+         {.domain = "x", .data = "s3://b/u"},
+         "the command of region eu reads its units from files"},
+        {EU "regions: {eu: , us: {data: /here}}\n",
+         {.domain = "x", .data = "s3://b/u"},
+         "regions.us.data is set, but --data is a store"},
         {EU "regions: {eu: }\n", {.domain = "a b"}, "--domain a b"},
         {EU "regions: {eu: }\n", {.domain = "x."}, "--domain x."},
         {EU "regions: {eu: }\n", {.domain = "x", .name_space = "a.b"}, "--namespace a.b"},
@@ -136,6 +158,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(names_are_labels),
+        cmocka_unit_test(data_in_a_store),
         cmocka_unit_test(a_pair_of_coordinators),
         cmocka_unit_test(what_is_refused),
     };
