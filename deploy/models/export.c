@@ -6,9 +6,13 @@
 // last, so a reader sees a whole model or none.
 #include "deploy/models/export.h"
 
+#include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
+#include <unistd.h>
 
 #include "common/base/check.h"
 #include "common/format/json.h"
@@ -380,7 +384,20 @@ static LH_MUST lh_err check_out(const struct dp_export *e)
         if (dp_file_exists(path))
             return lh_fail(LH_ERR_EXISTS, "%s is there already: give another --out", path);
     }
-    return dp_make_dirs(e->out);
+    return LH_OK;
+}
+
+// Keeps other exports out of the folder while this one writes there. *fd: to be closed.
+static LH_MUST lh_err hold_out(const struct dp_export *e, int *fd)
+{
+    *fd = -1;
+    LH_TRY(dp_make_dirs(e->out));
+    *fd = open(e->out, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (*fd < 0) return lh_fail_errno(errno, "%s", e->out);
+    // A file system without such locks has none.
+    if (flock(*fd, LOCK_EX | LOCK_NB) && errno == EWOULDBLOCK)
+        return lh_fail(LH_ERR_BUSY, "another export writes to %s: give another --out", e->out);
+    return check_out(e);
 }
 
 static LH_MUST lh_err write_all(struct work *w)
@@ -395,19 +412,29 @@ static LH_MUST lh_err write_all(struct work *w)
     return w->files > 1 ? write_index(w) : LH_OK;
 }
 
+static void drop_about(const struct dp_export *e)
+{
+    char path[DP_PATH_BYTES];
+    if (!dp_path(path, "%s/longhaul.json", e->out)) unlink(path);
+}
+
 lh_err dp_export(struct dp_export *e)
 {
     struct work w = {.e = e, .like = {.fd = -1}, .buffers = {.fd = -1}};
     e->notes = lh_buf(JSON_BYTES_MAX);
     e->bytes = 0;
+    int held = -1;
     lh_err err = check_out(e);
     if (!err) err = list_items(&w);
-    if (!err) err = write_all(&w);
+    if (!err) err = hold_out(e, &held);
+    if (!err && (err = write_all(&w)))
+        drop_about(e); // the same folder can be used again, when there is space
     dp_family_free(&w.family);
     json_decref(w.config);
     json_decref(w.record);
     dp_folder_close(&w.like);
     dp_folder_close(&w.buffers);
+    if (held >= 0) close(held);
     free(w.item);
     free(w.block);
     free(w.raw);

@@ -294,6 +294,13 @@ static LH_MUST lh_err open_folder(struct dp_folder *f)
         json_decref(index);
         return err;
     }
+    char adapter[DP_PATH_BYTES];
+    LH_TRY(dp_path(adapter, "%s/adapter_config.json", f->dir));
+    if (dp_file_exists(adapter))
+        return lh_fail(LH_ERR_NOT_FOUND,
+                       "%s holds an adapter of PEFT, and not a whole model: begin the run in "
+                       "Python, longhaul.save_initial(PeftModel.from_pretrained(...), FOLDER)",
+                       f->dir);
     return lh_fail(LH_ERR_NOT_FOUND,
                    "%s holds neither %s nor %s; of a model in another format make one in Python: "
                    "AutoModelForCausalLM.from_pretrained(DIR).save_pretrained(NEW)",

@@ -20,6 +20,7 @@
 #include <string.h>
 
 #include "common/base/check.h"
+#include "common/base/text.h"
 #include "common/format/json.h"
 #include "deploy/models/output.h"
 
@@ -152,6 +153,7 @@ __attribute__((format(printf, 2, 3))) static void problem(struct choice *c, cons
     va_end(args);
     c->problems++;
     c->named++;
+    lh_text_tame(text, strlen(text)); // a name is a stranger's
     if (c->named <= NAMED_MAX) dp_put(&c->q->notes, "%s\n", text);
     if (c->named == NAMED_MAX + 1) dp_put(&c->q->notes, "and others\n");
 }
@@ -351,7 +353,10 @@ static void put_left(struct choice *c, json_t *left)
         enum dp_left why = dp_import_left(&c->family, c->q->leave_out, t);
         if (why == DP_TRAINED) continue;
         json_object_set_new(left, t->name, json_string(whys[why]));
-        dp_put(&c->q->notes, "left out: %s, %s%s%s\n", t->name, whys[why],
+        char name[200];
+        snprintf(name, sizeof name, "%s", t->name);
+        lh_text_tame(name, strlen(name));
+        dp_put(&c->q->notes, "left out: %s, %s%s%s\n", name, whys[why],
                why == DP_LEFT_TIED   ? " to "
                : why == DP_LEFT_TYPE ? ": "
                                      : "",
@@ -379,8 +384,8 @@ static LH_MUST lh_err choose(struct choice *c)
     }
     LH_TRY(check_tied(c));
     if (c->problems)
-        return lh_fail(LH_ERR_MANIFEST, "%s: %u of its tensors do not fit, see above", from,
-                       c->problems);
+        return lh_fail(LH_ERR_MANIFEST, "%s: %u of its tensors do%s not fit, see above", from,
+                       c->problems, c->problems == 1 ? "es" : "");
     if (c->family.built_in && c->takes != c->family.wants) {
         c->family.built_in = false;
         c->family.why_not = "some of its tensors are left out";

@@ -30,18 +30,23 @@ static LH_MUST lh_err read_mark(struct lh_objects *o, const char *address, json_
     return err;
 }
 
-lh_err dp_upload_begin(struct dp_upload *u, struct lh_env *env, struct lh_objects *o,
-                       const char *address)
+static LH_MUST lh_err check_free(const struct dp_upload *u)
 {
     json_t *mark;
-    *u = (struct dp_upload){.o = o, .env = env, .address = address, .files = json_array()};
-    if (!u->files) return lh_fail(LH_ERR_NO_MEMORY, "no memory for a list of files");
-    lh_err err = read_mark(o, address, &mark);
+    lh_err err = read_mark(u->o, u->address, &mark);
     json_decref(mark);
     if (err == LH_ERR_NOT_FOUND) return LH_OK;
     return err ? err
-               : lh_fail(LH_ERR_EXISTS, "%s holds files already (%s): take another prefix", address,
-                         MARK);
+               : lh_fail(LH_ERR_EXISTS, "%s holds files already (%s): take another prefix",
+                         u->address, MARK);
+}
+
+lh_err dp_upload_begin(struct dp_upload *u, struct lh_env *env, struct lh_objects *o,
+                       const char *address)
+{
+    *u = (struct dp_upload){.o = o, .env = env, .address = address, .files = json_array()};
+    if (!u->files) return lh_fail(LH_ERR_NO_MEMORY, "no memory for a list of files");
+    return check_free(u);
 }
 
 lh_err dp_upload_file(struct dp_upload *u, const char *path, const char *name)
@@ -53,6 +58,7 @@ lh_err dp_upload_file(struct dp_upload *u, const char *path, const char *name)
                        "%.100s: a store takes names of letters, digits and -._, and not %s", name,
                        MARK);
     LH_TRY(lh_object_hash(u->env, path, sha256, &bytes));
+    LH_TRY(check_free(u)); // another upload may have ended meanwhile
     LH_TRY(u->o->ops->put(u->o, name, path));
     json_t *row =
         json_pack("{s:s, s:I, s:s}", "name", name, "bytes", (json_int_t)bytes, "sha256", sha256);
@@ -77,7 +83,9 @@ static LH_MUST lh_err commit(struct dp_upload *u)
     if (err == LH_ERR_EXISTS) {
         err = read_mark(u->o, u->address, &is);
         if (!err && !json_equal(is, mark))
-            err = lh_fail(LH_ERR_EXISTS, "%s: somebody else stored files there meanwhile",
+            err = lh_fail(LH_ERR_EXISTS,
+                          "%s: another upload stored its files there at the same time, and the two "
+                          "may be mixed: remove them and take a prefix for each",
                           u->address);
         json_decref(is);
     }

@@ -5,6 +5,9 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <cmocka.h>
+#include <fcntl.h>
+#include <sys/file.h>
+#include <unistd.h>
 
 #include "deploy/models/export.h"
 #include "deploy/models/import.h"
@@ -229,6 +232,24 @@ static void a_large_model_is_cut_into_files(void **state)
     dp_folder_close(&f);
 }
 
+static void a_folder_takes_one_export_at_a_time(void **state)
+{
+    struct rig *r = *state;
+    struct tiny m = with_extras();
+    import(r, &m);
+    assert_int_equal(dp_make_dirs(folders_path(&r->f, "out")), LH_OK);
+    int fd = open(folders_path(&r->f, "out"), O_RDONLY | O_DIRECTORY);
+    assert_int_equal(flock(fd, LOCK_EX | LOCK_NB), 0); // another export's
+    assert_int_equal(export(r, "out", "hf", NULL, 1 << 30), LH_ERR_BUSY);
+    assert_false(dp_file_exists(folders_path(&r->f, "out/longhaul.json")));
+    close(fd);
+    // One that fails, as without space, leaves nothing that keeps the next one out.
+    assert_int_equal(dp_make_dirs(folders_path(&r->f, "out/model.safetensors.tmp")), LH_OK);
+    assert_int_not_equal(export(r, "out", "hf", NULL, 1 << 30), LH_OK);
+    assert_int_equal(rmdir(folders_path(&r->f, "out/model.safetensors.tmp")), 0);
+    assert_int_equal(export(r, "out", "hf", NULL, 1 << 30), LH_OK);
+}
+
 static void another_models_folder_is_refused(void **state)
 {
     struct rig *r = *state;
@@ -428,6 +449,7 @@ int main(void)
         TEST(without_the_folder_the_imports_record_tells_the_types),
         TEST(another_type_is_written_into_config_json),
         TEST(a_large_model_is_cut_into_files),
+        TEST(a_folder_takes_one_export_at_a_time),
         TEST(another_models_folder_is_refused),
         TEST(running_statistics_are_a_regions_or_it_is_refused),
         TEST(a_scalar_comes_out_as_one),

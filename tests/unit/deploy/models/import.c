@@ -169,12 +169,14 @@ static void missing_unexpected_and_misshaped_are_named(void **state)
     tiny_find(&m, TINY_L "mlp.up_proj.weight")->name = TINY_L "mlp.up.weight";
     tiny_find(&m, TINY_L "self_attn.q_proj.weight")->shape[0] = 8;
     tiny_find(&m, "model.norm.weight")->dtype = DP_DTYPE_I64;
+    tiny_add(&m, "bad\033[2Jname\n", DP_DTYPE_F32, 3, 0);
     tiny_write(f, &m, "hf");
     lh_err err = import_with(f, "hf", "out", NULL, &said, NULL);
     assert_int_equal(err, LH_ERR_MANIFEST);
-    assert_true(folders_says(err, "4 of its tensors do not fit"));
+    assert_true(folders_says(err, "5 of its tensors do not fit"));
     assert_true(says(&said, "missing: " TINY_L "mlp.up_proj.weight [6, 4]\n"));
     assert_true(says(&said, "unexpected: " TINY_L "mlp.up.weight;"));
+    assert_true(says(&said, "unexpected: bad?[2Jname?; a model")); // safe for a terminal
     assert_true(says(&said, "mis-shaped: " TINY_L "self_attn.q_proj.weight is [8, 4], config.json "
                             "makes it [4, 4]\n"));
     assert_true(says(&said, "model.norm.weight holds I64, a float is wanted"));
@@ -373,6 +375,11 @@ static void files_that_are_not_what_they_seem_are_named(void **state)
     one_tensor(f, "version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 1\n", "v");
     err = import_with(f, "hf", "out", NULL, &said, NULL);
     assert_true(folders_says(err, "config.json is a Git LFS pointer"));
+    folders_text(f, "peft/adapter_config.json", "{}");
+    folders_text(f, "peft/adapter_model.safetensors", "");
+    err = import_with(f, "peft", "out", NULL, &said, NULL);
+    assert_int_equal(err, LH_ERR_NOT_FOUND);
+    assert_true(folders_says(err, "peft holds an adapter of PEFT, and not a whole model"));
     one_tensor(f, "{}", "v");
     assert_int_equal(unlink(folders_path(f, "hf/config.json")), 0);
     assert_int_equal(symlink("../../blobs/0123abcd", folders_path(f, "hf/config.json")), 0);

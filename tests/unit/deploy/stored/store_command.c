@@ -201,6 +201,21 @@ static void what_broke_off_is_not_there_and_can_be_pushed_again(void **state)
     assert_false(dp_file_exists(at(r, "store/stored.json")));
 }
 
+// Another upload to the same address ends first: its objects stay as they are.
+static void a_second_upload_stops_before_it_overwrites(void **state)
+{
+    struct rig *r = *state;
+    struct dp_upload u, first;
+    assert_int_equal(dp_upload_begin(&u, r->env, r->o, r->address), LH_OK);
+    assert_int_equal(dp_upload_begin(&first, r->env, r->o, r->address), LH_OK);
+    assert_int_equal(dp_upload_file(&first, at(r, "data/a-000.bin"), "a-000.bin"), LH_OK);
+    assert_int_equal(dp_upload_end(&first, LH_OK), LH_OK);
+    save(r, "data/a-000.bin", "tokens of another folder");
+    lh_err err = dp_upload_file(&u, at(r, "data/a-000.bin"), "a-000.bin");
+    assert_int_equal(dp_upload_end(&u, err), LH_ERR_EXISTS);
+    is(r, "store/a-000.bin", "some tokens");
+}
+
 static void units_that_stay_are_not_stored(void **state)
 {
     struct rig *r = *state;
@@ -249,6 +264,7 @@ int main(void)
         TEST(a_folder_comes_back_as_it_was),
         TEST(changed_objects_and_lists_are_refused),
         TEST(what_broke_off_is_not_there_and_can_be_pushed_again),
+        TEST(a_second_upload_stops_before_it_overwrites),
         TEST(units_that_stay_are_not_stored),
         TEST(a_wrong_line_is_told),
     };
