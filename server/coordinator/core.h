@@ -382,6 +382,7 @@ struct ps_coordinator {
     uint32_t last_grant;             // balance/lease.c: highest number of a grant
     uint32_t *number;                // per unit: number of its grant; 0: none
     bool frozen;                     // balance/override.c: units stay with their regions
+    bool frozen_said;                // ending.c: that units wait for it was said
     struct ps_co_balancer *balancer; // balance/assign.c
     struct ps_co_decisions *decided; // balance/decided.c
     struct ps_co_scale *scale;       // scale.c

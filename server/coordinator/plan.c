@@ -352,7 +352,8 @@ static void enter(struct ps_coordinator *c, uint8_t phase)
     if (phase == LH_PHASE_CLOSE) c->plan.left = ps_co_leave_out(c, c->plan.left_out);
     if (phase < LH_PHASE_CLOSE) c->plan.left = 0;
     if (phase == LH_PHASE_END) name_end(c);
-    if (phase == LH_PHASE_DRAIN && !c->ending && !budget_met(c)) ps_co_say_rest(c);
+    bool short_of = !c->ending && !budget_met(c) && !ps_co_budget_is_credited(c);
+    if (phase == LH_PHASE_DRAIN && short_of) ps_co_say_rest(c);
     for (uint32_t i = 0; phase == LH_PHASE_DRAIN && i < c->workers; i++)
         c->worker[i].drained = false;
     c->plan.phase = phase;

@@ -78,18 +78,42 @@ static json_t *server_row(json_t *rows, const char *name, const char *region, co
     return json_array_append_new(rows, row) ? NULL : row;
 }
 
+// The owner's row among the expelled; NULL: it is not expelled, or no process said whose the shard
+// is.
+static const struct ps_co_expelled *expelled_owner(const struct ps_coordinator *c,
+                                                   const struct ps_co_shard *s)
+{
+    for (uint32_t i = 0; i < c->expelled_count; i++) {
+        const struct ps_co_expelled *e = &c->expelled[i];
+        if (e->server && (e->id == s->server || e->id == s->heard_of)) return e;
+    }
+    return NULL;
+}
+
 static void tell_owner(const struct ps_coordinator *c, uint32_t shard, json_t *rows)
 {
     const struct ps_co_shard *s = &c->shard[shard];
     char unheard[32];
     bool known = s->name[0]; // false: this process has not heard it
+    const struct ps_co_expelled *e = expelled_owner(c, s);
     snprintf(unheard, sizeof unheard, "shard %u", shard);
-    json_t *row = server_row(rows, known ? s->name : unheard, known ? s->region : "-", "server");
+    json_t *row = server_row(rows,
+                             e       ? e->name
+                             : known ? s->name
+                                     : unheard,
+                             e       ? e->region
+                             : known ? s->region
+                                     : "-",
+                             "server");
     if (!row) return;
     int64_t silent = c->listener.ns - s->heard_ns, bound = ps_co_owner_bound(c, s);
     bool away = c->conf.take_over_ns && silent >= bound;
     json_array_append_new(json_object_get(row, "shards"), json_integer(shard));
-    json_object_set_new(row, "state", json_string(!known ? "unheard" : away ? "suspect" : "live"));
+    json_object_set_new(row, "state",
+                        json_string(e        ? "expelled"
+                                    : !known ? "unheard"
+                                    : away   ? "suspect"
+                                             : "live"));
     tell_silence(row, silent, bound, &s->trip);
 }
 

@@ -1,6 +1,7 @@
 // Coordinator and servers hear no more of an expelled worker, over a power cut, until it is let
 // back. A worker that a shard has set aside is waited for by nobody
 // (server/docs/0000-protocol.md#rule-30, #rule-31).
+#include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -99,6 +100,19 @@ static void who_is_expelled_is_heard_by_nobody_until_it_is_let_back(void **state
     rig_free(r);
 }
 
+// The coordinator's status has one server, in this state.
+static void assert_told_of_server(struct rig *r, const char *state)
+{
+    struct lh_buf out = lh_buf(1 << 20);
+    assert_int_equal(ps_coordinator_status(r->coordinator, &out), LH_OK);
+    json_t *all = json_loadb((const char *)out.data, out.len, 0, NULL);
+    json_t *server = json_array_get(json_object_get(all, "servers"), 0);
+    assert_string_equal(json_string_value(json_object_get(server, "name")), r->s.self.name);
+    assert_string_equal(json_string_value(json_object_get(server, "state")), state);
+    json_decref(all);
+    lh_buf_free(&out);
+}
+
 static void servers_and_those_who_never_came_are_expelled_by_name(void **state)
 {
     (void)state;
@@ -111,12 +125,14 @@ static void servers_and_those_who_never_came_are_expelled_by_name(void **state)
     assert_int_equal(expel(r, "a/b", "x", false, false), LH_ERR_INVALID);
     assert_int_equal(expel(r, "", s->name, true, false), LH_OK);
     assert_true(ps_co_is_expelled(r->coordinator, lh_worker_id(s)));
+    assert_told_of_server(r, "expelled");
     int64_t heard = r->coordinator->shard[0].heard_ns;
     rig_run(r, 3 * LH_SECOND);
     assert_int_equal(r->coordinator->shard[0].heard_ns, heard); // its reports say nothing any more
     assert_int_equal(expel(r, "", s->name, true, true), LH_OK);
     rig_run(r, 3 * LH_SECOND);
     assert_true(r->coordinator->shard[0].heard_ns > heard);
+    assert_told_of_server(r, "live");
     rig_free(r);
 }
 

@@ -96,6 +96,26 @@ static void what_nobody_would_take_is_not_moved(void **state)
     rig_free(r);
 }
 
+// A region is away, and the others may not have its units: that is said, once.
+static void a_frozen_balancer_beside_a_lost_region_is_told(void **state)
+{
+    (void)state;
+    struct rig *r = balanced(40, PS_BALANCE_FINISH);
+    struct ps_coordinator *c = r->coordinator;
+    struct words done = {.units_per_s = 1}, lost = {.want = 4, .ahead = 4, .units_per_s = 1};
+    say(r, 1, &lost);
+    assert_int_equal(order(r, "freeze", 0, ""), LH_OK);
+    for (int i = 0; i < 100 && !c->frozen_said; i++) {
+        say(r, 0, &done);
+        rig_run(r, LH_SECOND);
+    }
+    assert_true(c->frozen_said);
+    assert_int_equal(order(r, "thaw", 0, ""), LH_OK);
+    rig_run(r, LH_SECOND);
+    assert_false(c->frozen_said);
+    rig_free(r);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -103,6 +123,7 @@ int main(void)
         cmocka_unit_test(a_unit_that_is_moved_comes_back_for_whom_it_is),
         cmocka_unit_test(what_does_not_reach_a_worker_is_not_moved_to_it),
         cmocka_unit_test(what_nobody_would_take_is_not_moved),
+        cmocka_unit_test(a_frozen_balancer_beside_a_lost_region_is_told),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -559,6 +559,25 @@ static void what_only_a_stalled_worker_may_train_is_given_up(void **state)
     }
 }
 
+// Enough is credited: nobody trains the rest of a stalled worker again, and nobody waits for it.
+static void what_a_stalled_worker_holds_beyond_the_budget_is_left(void **state)
+{
+    (void)state;
+    struct rig *r = stalling(4);
+    struct words a = TRAINS, b = TRAINS;
+    a.want = 4;
+    struct heard h = say(r, 0, &a);
+    begins(&a, &h, h.units);
+    a.idle_ms = 1000 * (FLOOR_S + 1);
+    say(r, 0, &a);
+    r->coordinator->conf.budget_tokens = r->coordinator->stock.credited_tokens = 1;
+    assert_int_equal(say(r, 1, &b).units, 0);
+    assert_int_equal(seconds_of(r, 1), 0);
+    assert_true(held_by(r, 0) != 0);
+    assert_true(phase_after(r, 3, &a, &b) >= LH_PHASE_DRAIN);
+    rig_free(r);
+}
+
 // Every copy of the units is damaged: the run ends without them, and names them.
 static void what_every_worker_refuses_is_given_up(void **state)
 {
@@ -669,6 +688,7 @@ int main(void)
         cmocka_unit_test(the_end_does_not_wait_for_who_never_says_that_it_drained),
         cmocka_unit_test(a_drain_s_bound_is_by_rounds_and_no_liar_makes_it_long),
         cmocka_unit_test(what_only_a_stalled_worker_may_train_is_given_up),
+        cmocka_unit_test(what_a_stalled_worker_holds_beyond_the_budget_is_left),
         cmocka_unit_test(what_every_worker_refuses_is_given_up),
         RIG_TEST(a_worker_tells_of_a_step_that_hangs),
         RIG_TEST(a_step_that_hangs_is_told_to_the_coordinator),

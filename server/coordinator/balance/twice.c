@@ -4,6 +4,7 @@
 //    region first, then in the run's order; at most an equal share of them at once.
 // 2. Both leases are in the store. The first claim credits the unit, whichever worker makes it
 //    (server/docs/0000-protocol.md#rule-20).
+//    None once the budget is credited: what a stalled worker holds is not needed any more.
 // 3. Residency and link caps hold as for any unit. While an operator has frozen the balancer, only
 //    units of the worker's own region.
 #include "server/coordinator/balance/twice.h"
@@ -88,7 +89,7 @@ static LH_MUST lh_err take(struct ps_co_asking *a, uint64_t unit)
 lh_err ps_co_take_stalled(struct ps_co_asking *a)
 {
     size_t count = 0;
-    if (a->out->units) return LH_OK;
+    if (a->out->units || ps_co_budget_is_credited(a->c)) return LH_OK;
     struct stalled_unit *list = list_stalled(a, &count);
     lh_err err = LH_OK;
     for (size_t i = 0, most = share_of(a, count); !err && i < count && a->out->units < most; i++)

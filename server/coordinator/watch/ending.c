@@ -4,10 +4,11 @@
 //    by then are left out, whether stalled, silent, or without a report of it. No log takes any
 //    push after CLOSE, so none of theirs either.
 // 2. The run also gives up units that no progressing worker may train: those of stalled workers
-//    after the drain's bound, those of lost ones after LOST times that. It waits for workers that
-//    an operator has paused. It gives up nothing while no worker is there that would benefit.
+//    after the drain's bound, those of lost ones after LOST times that, all of them at once where
+//    the budget is credited. It waits for workers that an operator has paused. It gives up nothing
+//    while no worker is there that would benefit.
 //
-// Times are those of this process. Events: run.left_out, run.untrained.
+// Times are those of this process. Events: run.left_out, run.untrained, balance.waits.
 #include "server/coordinator/watch/ending.h"
 
 #include <inttypes.h>
@@ -115,8 +116,23 @@ static bool waits_for_lost(const struct ps_coordinator *c)
     return lost;
 }
 
+// A region's loss leaves units that nobody gets while an operator has frozen the balancer.
+static void say_frozen(struct ps_coordinator *c)
+{
+    bool waits = c->frozen && c->plan.phase == LH_PHASE_RUN && !c->pause.is && !ps_co_any_own(c) &&
+                 c->stock.free_units && !ps_co_budget_is_credited(c) && others_are_done(c);
+    if (waits && !c->frozen_said)
+        ps_co_say(c, LH_WARN, "balance.waits",
+                  "%" PRIu64 " units wait for a worker of their own region, which makes no "
+                  "progress: the balancer is frozen, and `longhaul balancer thaw` gives them to "
+                  "others",
+                  c->stock.free_units);
+    c->frozen_said = waits;
+}
+
 void ps_co_look_at_rest(struct ps_coordinator *c)
 {
+    say_frozen(c);
     if (!c->conf.drain_floor_ns || lh_listener_rests(&c->listener)) return;
     if (c->pause.is || !nobody_may_train_the_rest(c))
         c->rest_ns = 0;
@@ -128,6 +144,7 @@ bool ps_co_rest_is_given_up(const struct ps_coordinator *c)
 {
     if (!c->rest_ns) return false;
     if (c->plan.phase >= LH_PHASE_DRAIN) return true; // given up before
+    if (ps_co_budget_is_credited(c)) return true;     // nothing of the rest is needed
     int64_t bound = ps_co_drain_bound(c) * (waits_for_lost(c) ? LOST : 1);
     return c->listener.ns - c->rest_ns >= bound;
 }
