@@ -1,6 +1,7 @@
 // Progress of a drain. See drain.h.
 #include "common/format/json.h"
 #include "deploy/ask/drain.h"
+#include "deploy/tool/files.h"
 
 #include <string.h>
 
@@ -57,4 +58,38 @@ json_t *dp_drain_rows(const json_t *status, const struct dp_scope *scope, bool e
         out->complete &= drained;
     }
     return rows;
+}
+
+// ---------------------------------------------------------------- what it waits for
+
+static void put_server(const json_t *server, struct lh_buf *out)
+{
+    const char *state = lh_json_word(server, "state"), *name = lh_json_word(server, "name");
+    if (strcmp(lh_json_word(server, "role"), "server") != 0 || !strcmp(state, "live")) return;
+    const char *before = out->len ? "; " : "";
+    if (!strcmp(state, "expelled"))
+        dp_put(out, "%sserver %s, which is expelled (`longhaul admit server %s` lets it back)",
+               before, name, name);
+    else if (!strcmp(state, "unheard"))
+        dp_put(out, "%sthe server of %s, which the coordinator has not heard", before, name);
+    else
+        dp_put(out, "%sserver %s, which is silent", before, name);
+}
+
+void dp_drain_waits(const json_t *status, const struct dp_scope *scope, bool end,
+                    struct lh_buf *out)
+{
+    struct dp_drained state;
+    json_t *rows = dp_drain_rows(status, scope, end, &state), *row;
+    size_t i;
+    json_array_foreach(json_object_get(status, "servers"), i, row) put_server(row, out);
+    json_array_foreach(rows, i, row)
+    {
+        bool drained = lh_json_yes(row, "done") || (!end && lh_json_yes(row, "drained"));
+        const char *why = lh_json_word(row, "why");
+        if (!lh_json_yes(row, "live") || drained) continue;
+        dp_put(out, "%sworker %s%s%s", out->len ? "; " : "", lh_json_word(row, "name"),
+               why[0] ? ", which is stalled: " : "", why);
+    }
+    json_decref(rows);
 }

@@ -5,6 +5,7 @@
 #include <jansson.h>
 #include <stdbool.h>
 
+#include "common/base/buf.h"
 #include "common/base/err.h"
 #include "common/security/identity.h"
 
@@ -28,5 +29,9 @@ struct dp_drained {
 // The affected workers as rows, a new reference, and their progress.
 json_t *dp_drain_rows(const json_t *status, const struct dp_scope *scope, bool end,
                       struct dp_drained *out);
+
+// Writes, as one line without its end, which servers and workers a drain waits for; "": none.
+void dp_drain_waits(const json_t *status, const struct dp_scope *scope, bool end,
+                    struct lh_buf *out);
 
 #endif

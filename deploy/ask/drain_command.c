@@ -4,6 +4,7 @@
 
 #include "common/base/check.h"
 #include "common/base/limits.h"
+#include "common/base/text.h"
 #include "common/net/wire_admin.h"
 #include "deploy/ask/admin.h"
 #include "deploy/ask/drain.h"
@@ -12,6 +13,8 @@
 #include "deploy/tool/table.h"
 
 static const int64_t POLL_NS = 500 * LH_MS;
+// A wait that takes longer than usual is explained, and again each time after that.
+static const int64_t EXPLAINED_NS = 15 * LH_SECOND;
 
 struct request {
     struct dp_admin admin;
@@ -37,10 +40,19 @@ static LH_MUST lh_err send(struct request *q)
                         &lh_wire_drain_reply, NULL, NULL);
 }
 
+static void explain(const struct request *q, const json_t *status)
+{
+    struct lh_buf why = lh_buf(LH_SMALL_BYTES);
+    dp_drain_waits(status, &q->scope, q->end, &why);
+    if (why.len) fprintf(stderr, "longhaul drain: still waits for %.*s\n", (int)why.len, why.data);
+    lh_buf_free(&why);
+}
+
 // Polls until all have drained or the time is over. *status: the last one received.
 static LH_MUST lh_err await(struct request *q, json_t **status, struct dp_drained *state)
 {
     int64_t until = lh_now(q->admin.env) + (int64_t)q->timeout_s * LH_SECOND;
+    int64_t explained = lh_now(q->admin.env);
     for (;;) {
         json_t *fresh;
         lh_err err = dp_admin_status(&q->admin, &fresh);
@@ -52,6 +64,10 @@ static LH_MUST lh_err await(struct request *q, json_t **status, struct dp_draine
             *status = fresh;
             json_decref(dp_drain_rows(fresh, &q->scope, q->end, state));
             if (!q->wait || state->complete || late) return LH_OK;
+            if (lh_now(q->admin.env) - explained >= EXPLAINED_NS) {
+                explained = lh_now(q->admin.env);
+                explain(q, fresh);
+            }
         }
         dp_admin_pause(&q->admin, POLL_NS);
     }
@@ -77,17 +93,22 @@ static void put_text(const struct request *q, const json_t *rows, const struct d
 {
     dp_table_put(out, columns, rows);
     if (q->undo)
-        dp_put(out, "undone: %u live workers go on\n", state->workers - state->asked);
+        dp_put(out, "undone: %u live worker%s\n", state->workers - state->asked,
+               state->workers - state->asked == 1 ? " goes on" : "s go on");
     else if (q->end && state->complete)
-        dp_put(out, "the run has ended; %u workers confirmed it\n", state->drained);
+        dp_put(out, "the run has ended; %u worker%s confirmed it\n", state->drained,
+               lh_s(state->drained));
     else
-        dp_put(out, "%u of %u live workers %s%s\n", state->drained, state->workers,
-               q->end ? "have ended" : "have drained",
+        dp_put(out, "%u of %u live worker%s %s %s%s\n", state->drained, state->workers,
+               lh_s(state->workers), state->workers == 1 ? "has" : "have",
+               q->end ? "ended" : "drained",
                state->complete || q->wait ? "" : " so far; --wait waits for them");
     if (q->undo && state->asked)
-        dp_put(out, "%u still drain with their region or the run: undo that, too\n", state->asked);
+        dp_put(out, "%u still drain%s with the region or the run: undo that, too\n", state->asked,
+               state->asked == 1 ? "s" : "");
     if (state->silent)
-        dp_put(out, "%u workers are silent and were not waited for\n", state->silent);
+        dp_put(out, "%u worker%s silent and %s not waited for\n", state->silent,
+               state->silent == 1 ? " is" : "s are", state->silent == 1 ? "was" : "were");
 }
 
 static LH_MUST lh_err show(const struct request *q, const json_t *status, struct dp_drained *state)

@@ -115,6 +115,25 @@ static void check_paused(struct dp_check *c, const json_t *status)
     }
 }
 
+// A region that is gone leaves units that nobody else gets meanwhile.
+static void check_balancer(struct dp_check *c, const json_t *status)
+{
+    const json_t *worker;
+    const char *gone = "";
+    size_t i;
+    if (!lh_json_yes(json_object_get(status, "balancer"), "frozen")) return;
+    json_array_foreach(json_object_get(status, "workers"), i, worker)
+    {
+        if (!lh_json_yes(worker, "live") && !lh_json_yes(worker, "done"))
+            gone = lh_json_word(worker, "name");
+    }
+    dp_check_say(c, gone[0] ? DP_FAILS : DP_MAY_FAIL,
+                 "balancer: frozen by an operator: each region gets only its own units%s%s%s: "
+                 "`longhaul balancer thaw` undoes it",
+                 gone[0] ? ", so nobody trains those of " : "", gone,
+                 gone[0] ? " while it is away" : "");
+}
+
 static void check_hook(struct dp_check *c, const json_t *hook)
 {
     if (lh_json_number(hook, "failures") > 0)
@@ -135,6 +154,7 @@ static void check_coordinator(struct dp_check *c, const json_t *status, int64_t 
                  lh_json_number(status, "budget_tokens"), live,
                  json_array_size(json_object_get(status, "workers")));
     check_paused(c, status);
+    check_balancer(c, status);
     check_hook(c, json_object_get(status, "hook"));
     check_clock(c, who, status, now_s);
     dp_check_process(c, who, status);
@@ -200,6 +220,11 @@ static void check_member(struct dp_check *c, const json_t *member)
                      "%s: no server has reported it since the coordinator started: start its "
                      "server, or check whether that server reaches the coordinator",
                      name);
+    else if (!strcmp(state, "expelled"))
+        dp_check_say(c, DP_FAILS,
+                     "%s: it was expelled, and nothing reaches its shards: `longhaul admit server "
+                     "%s` lets it back, or adopt another server for them (`longhaul adopt`)",
+                     name, name);
     else if (!strcmp(state, "suspect"))
         dp_check_say(c, standby ? DP_MAY_FAIL : DP_FAILS,
                      "%s %s: silent for %.0f s: start it again with its server.yaml, or check its "

@@ -112,6 +112,36 @@ static void an_end_is_one_when_all_have_said_so(void **state)
     json_decref(early);
 }
 
+// A drain's wait is explained: a server that is expelled holds it up as long as it is.
+static void a_wait_names_whom_it_waits_for(void **state)
+{
+    (void)state;
+    struct dp_scope run = {.region = ""};
+    struct lh_buf out = lh_buf(4096);
+    json_t *status = status_of("running", false, false);
+    json_t *servers =
+        json_pack("[{s:s s:s s:s} {s:s s:s s:s} {s:s s:s s:s}]", "role", "server", "name", "s0",
+                  "state", "live", "role", "server", "name", "s1", "state", "expelled", "role",
+                  "standby", "name", "s2", "state", "suspect");
+    assert_non_null(servers);
+    json_object_set_new(status, "servers", servers);
+    dp_drain_waits(status, &run, false, &out);
+    lh_put_u8(&out, 0);
+    assert_string_equal((const char *)out.data,
+                        "server s1, which is expelled (`longhaul admit server s1` lets it back); "
+                        "worker us-0");
+    json_object_set_new(json_array_get(servers, 1), "state", json_string("suspect"));
+    json_object_set_new(json_array_get(json_object_get(status, "workers"), 2), "why",
+                        json_string("no step"));
+    lh_buf_clear(&out);
+    dp_drain_waits(status, &run, false, &out);
+    lh_put_u8(&out, 0);
+    assert_string_equal((const char *)out.data,
+                        "server s1, which is silent; worker us-0, which is stalled: no step");
+    lh_buf_free(&out);
+    json_decref(status);
+}
+
 static int drain(const char *a, const char *b, const char *c, const char *d)
 {
     const char *argv[] = {"drain", a, b, c, d};
@@ -139,6 +169,7 @@ int main(void)
         cmocka_unit_test(the_silent_are_not_waited_for),
         cmocka_unit_test(those_who_drain_still_are_counted),
         cmocka_unit_test(an_end_is_one_when_all_have_said_so),
+        cmocka_unit_test(a_wait_names_whom_it_waits_for),
         cmocka_unit_test(wrong_lines),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
