@@ -56,6 +56,12 @@ static void read_arrays(const json_t *o, struct dp_status *out)
             text(item, "name", out->left_out[out->left_outs++], sizeof out->left_out[0]);
         if (json_is_true(json_object_get(item, "expelled")) && out->expelleds < DP_LEFT_OUT_MAX)
             text(item, "name", out->expelled[out->expelleds++], sizeof out->expelled[0]);
+        if (!strcmp(lh_json_word(item, "member_state"), "stalled") &&
+            out->stalleds < DP_LEFT_OUT_MAX) {
+            struct dp_stalled *s = &out->stalled[out->stalleds++];
+            text(item, "name", s->name, sizeof s->name);
+            text(item, "why", s->why, sizeof s->why);
+        }
     }
     json_array_foreach(json_object_get(o, "behind"), i, item)
     {

@@ -84,6 +84,10 @@ struct dp_status {
     unsigned left_outs;
     char expelled[DP_LEFT_OUT_MAX][64]; // coordinator: workers that an operator expelled
     unsigned expelleds;
+    struct dp_stalled { // coordinator: workers that answer and make no progress
+        char name[64], why[100];
+    } stalled[DP_LEFT_OUT_MAX];
+    unsigned stalleds;
 };
 
 LH_MUST lh_err dp_status_parse(struct lh_span json, struct dp_status *out);

@@ -244,6 +244,13 @@ static void say_left(struct dp_up *up, struct dp_view *v)
         if (why && !node->left_said)
             dp_view_say(v, up, "the run goes on without %s, which %s", node->name, why);
         node->left_said = why != NULL;
+        const char *stalls = node->kind == DP_WORKER ? dp_watch_stalls(up, node) : NULL;
+        if (stalls && !node->stall_said)
+            dp_view_say(v, up, "%s is stalled (%s): others train its units; see its log",
+                        node->name, stalls);
+        if (!stalls && node->stall_said && !why)
+            dp_view_say(v, up, "%s makes progress again", node->name);
+        node->stall_said = stalls != NULL;
     }
 }
 

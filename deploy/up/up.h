@@ -50,6 +50,9 @@ struct dp_trainer {
     bool came;         // this process has greeted its worker
     bool kept;         // the worker made some of this process's progress durable
     bool late;         // it never greeted, and its worker has ended
+    bool ever;         // one of its processes has greeted the worker
+    int64_t over_ns;   // when its end was seen; 0: not yet
+    int64_t alone_ns;  // how long a process that has not greeted runs when that is said next
     pid_t pid;         // the process that the flags describe
     pid_t told;        // the last process whose failure was logged
     int64_t worker;    // the worker's process and its counts when this one began
@@ -73,6 +76,7 @@ struct dp_node {
     struct dp_entry entry;
     unsigned restarts_said;
     bool left_said;          // the user has been told that the run goes on without it
+    bool stall_said;         // the user has been told that it is stalled
     struct dp_status status; // the last status read
     struct dp_lives lives;
     struct dp_counts total; // over all lives
@@ -213,6 +217,10 @@ const struct dp_node *dp_worker_of(const struct dp_up *up, const struct dp_node 
 // Why the run goes on, and ends, without this worker, as in "asia-0, which ..."; NULL: it takes
 // part.
 const char *dp_watch_left(const struct dp_up *up, const struct dp_node *worker);
+// Why the coordinator calls a worker stalled, such as "no step for 31 s"; NULL: it does not.
+const char *dp_watch_stalls(const struct dp_up *up, const struct dp_node *worker);
+// The word on a worker whose command does not train now: "no loop", "loop over"; NULL: it may.
+const char *dp_watch_lacks(const struct dp_up *up, const struct dp_node *worker);
 // The node's status is from its present process, or the last one of an ended process; not from an
 // earlier `up` in the folder.
 bool dp_watch_own(const struct dp_node *node);

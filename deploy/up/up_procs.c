@@ -131,7 +131,9 @@ static LH_MUST lh_err ended(struct dp_proc *proc, int status, int64_t now_ns)
     proc->last_status = status;
     proc->pid = 0;
     bool done = WIFEXITED(status) && WEXITSTATUS(status) == 0 && !proc->serves;
-    if (done || proc->stopping || proc->last) {
+    // A command that did nothing in the run has failed, even if it ends with 0.
+    bool idle = done && proc->tended && !proc->joined;
+    if ((done && !idle) || proc->stopping || proc->last) {
         proc->state = DP_PROC_ENDED;
         return LH_OK;
     }
@@ -153,6 +155,10 @@ static LH_MUST lh_err ended(struct dp_proc *proc, int status, int64_t now_ns)
 static LH_MUST lh_err start_again(struct dp_proc *proc)
 {
     if (proc->came) proc->fails = 0;
+    if (proc->tended && proc->joined && !proc->last_status) { // it joined, as was seen meanwhile
+        proc->state = DP_PROC_ENDED;
+        return LH_OK;
+    }
     if (proc->tended && proc->fails >= DP_FAILS_MAX)
         return give_up(proc, proc->fails,
                        proc->joined ? " before any of its progress was kept"

@@ -20,7 +20,7 @@ enum dp_proc_state {
     DP_PROC_IDLE,    // not started yet
     DP_PROC_RUNNING, // pid is valid
     DP_PROC_WAITING, // crashed; starts again at retry_ns
-    DP_PROC_ENDED,   // exited with 0 (unless it serves), or stopped by us
+    DP_PROC_ENDED,   // exited with 0 (unless it serves, or never joined), or stopped by us
     DP_PROC_GIVEN_UP // crashed DP_CRASHES_MAX times in a row, or failed DP_FAILS_MAX times
 };
 

@@ -184,6 +184,13 @@ static void print_verdict(const struct dp_up *up, const struct dp_verdict *v)
         const char *why = up->node[i].kind == DP_WORKER ? dp_watch_left(up, &up->node[i]) : NULL;
         if (why) printf("  note     the run ended without %s, which %s\n", up->node[i].name, why);
     }
+    for (unsigned i = 0; i < up->nodes; i++) {
+        const struct dp_node *node = &up->node[i];
+        const struct dp_node *worker = node->kind == DP_TRAINER ? dp_worker_of(up, node) : NULL;
+        if (worker && node->proc && !worker->total.steps && !dp_watch_left(up, worker))
+            printf("  note     %s %s: its worker trained nothing\n", node->name,
+                   node->trainer.ever ? "made no step" : "never joined the run");
+    }
     if (up->unjudged)
         printf("  note     held-out losses are not judged: %s\n", up->unjudged);
     else

@@ -11,6 +11,10 @@
 #include "deploy/tool/tend.h"
 
 enum { END_S = 300, LOOPS_OVER_S = 3, QUOTED_LINES = 12, QUOTED_AGAIN_S = 600 };
+static const int64_t LEFT_NS = 3 * LH_SECOND;   // a worker says by then that its loop is over
+static const int64_t ALONE_NS = 60 * LH_SECOND; // until a command's first greeting
+static const int64_t SEEN_NS =
+    LH_SECOND / 2; // before a restart: the worker's status is new by then
 
 static bool is_trainer(const struct dp_node *node)
 {
@@ -198,60 +202,6 @@ static LH_MUST lh_err end_idle_run(struct dp_up *up, struct dp_view *v)
     return end_run(up, v, "all commands' loops have ended");
 }
 
-static void say_ends(struct dp_up *up, struct dp_view *v)
-{
-    for (unsigned i = 0; i < up->nodes; i++) {
-        struct dp_node *node = &up->node[i];
-        char how[64];
-        if (!is_trainer(node) || !node->proc || node->trainer.end_said || !over(node)) continue;
-        node->trainer.end_said = true;
-        dp_proc_ending(node->proc, how, sizeof how);
-        dp_view_say(v, up, "%s ended with %s", node->name, how);
-    }
-}
-
-// The run ended without its worker, which may hang and has nothing to save.
-static bool is_left_out(const struct dp_up *up, const struct dp_node *trainer)
-{
-    const struct dp_node *worker = dp_worker_of(up, trainer);
-    return worker && dp_watch_left(up, worker);
-}
-
-// Killed from outside, or for lack of memory: not the script's fault.
-static bool was_killed(const struct dp_proc *proc)
-{
-    return proc->state == DP_PROC_WAITING && WIFSIGNALED(proc->last_status);
-}
-
-// A worker counts the trainers that greeted it and the progress it stored. A trainer whose worker
-// ended before the greeting waits in vain, and is not waited for.
-static void look_for_late(struct dp_up *up, struct dp_node *node, struct dp_view *v)
-{
-    struct dp_trainer *t = &node->trainer;
-    struct dp_proc *proc = node->proc;
-    const struct dp_node *worker = worker_of(up, node);
-    const struct dp_status *s = &worker->status;
-    if (proc->pid && t->pid != proc->pid) { // a new process; the status was read before it began
-        t->pid = proc->pid;
-        t->came = t->kept = false;
-        t->worker = s->pid;
-        t->lives = s->trainer_lives;
-        t->cuts = s->trainer_cuts;
-    }
-    bool same = s->pid == t->worker;
-    t->came |= s->trainer_lives > (same ? t->lives : 0);
-    t->kept |= t->came && s->trainer_cuts > (same ? t->cuts : 0);
-    proc->joined |= t->came;
-    proc->came |= t->kept || (t->came && was_killed(proc));
-    if (worker->proc->state != DP_PROC_ENDED || proc->state == DP_PROC_GIVEN_UP) return;
-    bool good = over(node) && !proc->last_status;
-    dp_proc_last(proc);
-    if (t->came || t->late || good) return;
-    t->late = true;
-    dp_view_say(v, up, "%s came too late: its worker has ended", node->name);
-    if (!over(node)) dp_proc_stop(proc, SIGTERM);
-}
-
 // Removes lines written by the tending tool.
 static void drop_own_lines(char *text)
 {
@@ -299,6 +249,82 @@ static void quote(struct dp_trainer *t, const struct dp_proc *proc)
     t->quoted_ns = dp_now_ns();
 }
 
+// It ended well by itself, but its worker knows of no end of its loop.
+static bool is_inside(struct dp_up *up, const struct dp_node *trainer)
+{
+    const struct dp_node *worker = worker_of(up, trainer);
+    const struct dp_proc *proc = trainer->proc;
+    return !proc->last_status && !proc->stopping && !proc->last && wanted(worker) &&
+           !worker->status.trainer_over;
+}
+
+static void say_ends(struct dp_up *up, struct dp_view *v)
+{
+    for (unsigned i = 0; i < up->nodes; i++) {
+        struct dp_node *node = &up->node[i];
+        char how[64];
+        struct dp_trainer *t = &node->trainer;
+        if (!is_trainer(node) || !node->proc || t->end_said || !over(node)) continue;
+        if (!t->over_ns) t->over_ns = dp_now_ns();
+        bool inside = is_inside(up, node);
+        if (inside && dp_now_ns() - t->over_ns < LEFT_NS) continue; // statuses are a second old
+        t->end_said = true;
+        dp_proc_ending(node->proc, how, sizeof how);
+        dp_view_say(v, up, "%s ended with %s%s%s", node->name, how,
+                    inside ? " without leaving the run (finish(), or the end of `with "
+                             "AsyncDiLoCo`): steps since its last cut are lost, and nothing more "
+                             "is trained in region "
+                           : "",
+                    inside ? up->t->region[node->region].name : "");
+        // After the run's end it may fail to save its model, say.
+        if (node->proc->last_status && !node->proc->stopping) quote(t, node->proc);
+    }
+}
+
+// The run ended without its worker, which may hang and has nothing to save.
+static bool is_left_out(const struct dp_up *up, const struct dp_node *trainer)
+{
+    const struct dp_node *worker = dp_worker_of(up, trainer);
+    return worker && dp_watch_left(up, worker);
+}
+
+// Killed from outside, or for lack of memory: not the script's fault.
+static bool was_killed(const struct dp_proc *proc)
+{
+    return proc->state == DP_PROC_WAITING && WIFSIGNALED(proc->last_status);
+}
+
+// A worker counts the trainers that greeted it and the progress it stored. A trainer whose worker
+// ended before the greeting waits in vain, and is not waited for.
+static void look_for_late(struct dp_up *up, struct dp_node *node, struct dp_view *v)
+{
+    struct dp_trainer *t = &node->trainer;
+    struct dp_proc *proc = node->proc;
+    const struct dp_node *worker = worker_of(up, node);
+    const struct dp_status *s = &worker->status;
+    if (proc->pid && t->pid != proc->pid) { // a new process; the status was read before it began
+        t->pid = proc->pid;
+        t->came = t->kept = false;
+        t->alone_ns = ALONE_NS;
+        t->worker = s->pid;
+        t->lives = s->trainer_lives;
+        t->cuts = s->trainer_cuts;
+    }
+    bool same = s->pid == t->worker;
+    t->came |= s->trainer_lives > (same ? t->lives : 0);
+    t->kept |= t->came && s->trainer_cuts > (same ? t->cuts : 0);
+    proc->joined |= t->came;
+    t->ever |= t->came;
+    proc->came |= t->kept || (t->came && was_killed(proc));
+    if (worker->proc->state != DP_PROC_ENDED || proc->state == DP_PROC_GIVEN_UP) return;
+    bool good = over(node) && !proc->last_status;
+    dp_proc_last(proc);
+    if (t->came || t->late || good) return;
+    t->late = true;
+    dp_view_say(v, up, "%s came too late: its worker has ended", node->name);
+    if (!over(node)) dp_proc_stop(proc, SIGTERM);
+}
+
 // A failing script is usually wrong: quotes its output at once, and again only if it may have
 // changed. A process killed after joining is not quoted.
 static void say_fails(struct dp_up *up, struct dp_node *node, struct dp_view *v)
@@ -307,8 +333,9 @@ static void say_fails(struct dp_up *up, struct dp_node *node, struct dp_view *v)
     struct dp_proc *proc = node->proc;
     char how[64];
     if (proc->state != DP_PROC_WAITING || t->told == t->pid) return;
+    if (!proc->last_status && proc->retry_ns - dp_now_ns() > SEEN_NS) return;
     t->told = t->pid;
-    if (t->came && was_killed(proc)) return;
+    if (t->came && (was_killed(proc) || !proc->last_status)) return;
     dp_proc_ending(proc, how, sizeof how);
     const char *where = t->came ? "" : " before it joined the run,";
     if (t->quoted_ns && dp_now_ns() - t->quoted_ns < QUOTED_AGAIN_S * LH_SECOND) {
@@ -324,12 +351,28 @@ static void say_fails(struct dp_up *up, struct dp_node *node, struct dp_view *v)
     quote(t, proc);
 }
 
+// A script that never comes to its loop: a mistake in it, or a download that hangs.
+static void say_alone(struct dp_up *up, struct dp_node *node, struct dp_view *v)
+{
+    struct dp_trainer *t = &node->trainer;
+    int64_t ran = dp_now_ns() - node->proc->started_ns;
+    if (node->proc->state != DP_PROC_RUNNING || t->came || !t->alone_ns || ran < t->alone_ns)
+        return;
+    t->alone_ns *= 2;
+    dp_view_say(v, up,
+                "%s has run for %lld s and has not joined the run: region %s trains nothing until "
+                "then. Its output is in %s",
+                node->name, (long long)(ran / LH_SECOND), up->t->region[node->region].name,
+                node->proc->log);
+}
+
 static void look_at_all(struct dp_up *up, struct dp_view *v)
 {
     for (unsigned i = 0; i < up->nodes; i++)
         if (is_trainer(&up->node[i]) && up->node[i].proc) {
             look_for_late(up, &up->node[i], v);
             say_fails(up, &up->node[i], v);
+            say_alone(up, &up->node[i], v);
         }
     say_ends(up, v);
 }
@@ -381,7 +424,7 @@ void dp_trainer_ending(const struct dp_node *trainer, char *out, size_t size)
     if (!trainer->proc)
         snprintf(out, size, "not started");
     else if (trainer->trainer.late)
-        snprintf(out, size, "too late: the run had ended");
+        snprintf(out, size, "%s: the run had ended", trainer->proc->fails ? "failed" : "too late");
     else if (!over(trainer))
         snprintf(out, size, "running");
     else
@@ -392,7 +435,8 @@ bool dp_trainers_good(const struct dp_up *up)
 {
     for (unsigned i = 0; i < up->nodes; i++) {
         const struct dp_proc *proc = is_trainer(&up->node[i]) ? up->node[i].proc : NULL;
-        if (proc && !up->node[i].trainer.late && !is_left_out(up, &up->node[i]) &&
+        bool excused = up->node[i].trainer.late && !(proc && proc->fails);
+        if (proc && !excused && !is_left_out(up, &up->node[i]) &&
             (proc->state != DP_PROC_ENDED || proc->last_status))
             return false;
     }

@@ -43,7 +43,13 @@ static struct region_line line_of(const struct dp_up *up, unsigned region)
         if (behind > line.behind) line.behind = behind;
         bool down = !node->proc || node->proc->state != DP_PROC_RUNNING;
         bool done = !strcmp(node->status.state, "done");
-        line.state = done ? "done" : down ? "down" : node->status.state;
+        const char *lacks = dp_watch_lacks(up, node);
+        bool stalls = dp_watch_stalls(up, node) != NULL;
+        line.state = done     ? "done"
+                     : down   ? "down"
+                     : lacks  ? lacks
+                     : stalls ? "stalled"
+                              : node->status.state;
     }
     if (told) line.loss /= told;
     return line;

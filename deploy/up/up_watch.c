@@ -160,6 +160,26 @@ const char *dp_watch_left(const struct dp_up *up, const struct dp_node *worker)
     return NULL;
 }
 
+const char *dp_watch_stalls(const struct dp_up *up, const struct dp_node *worker)
+{
+    const struct dp_status *c = &up->node[0].status;
+    for (unsigned i = 0; i < c->stalleds; i++)
+        if (!strcmp(c->stalled[i].name, worker->name)) return c->stalled[i].why;
+    return NULL;
+}
+
+const char *dp_watch_lacks(const struct dp_up *up, const struct dp_node *worker)
+{
+    const struct dp_node *trainer = NULL;
+    for (unsigned i = 0; i < up->nodes; i++)
+        if (up->node[i].kind == DP_TRAINER && dp_worker_of(up, &up->node[i]) == worker)
+            trainer = &up->node[i];
+    if (!trainer || strcmp(worker->status.state, "training") != 0) return NULL;
+    if (worker->status.trainer_over) return "loop over";
+    bool runs = trainer->proc && trainer->proc->state == DP_PROC_RUNNING;
+    return trainer->trainer.came && runs ? NULL : "no loop";
+}
+
 // By the coordinator too: a worker that starts in a run that has ended is done until it hears that
 // the run goes on. With --continue the coordinator's own first status may still be of the end.
 bool dp_watch_done(const struct dp_up *up)

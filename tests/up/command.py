@@ -3,9 +3,9 @@
 
 Writes what it found into command.json beside the worker's status and ends when that says done. It
 keeps a child in a session of its own, as torchrun does. HOW: `fail` ends with 3 at once, `break`
-when its worker knows it, `fall` the same with something trained; `none` ends with 0 at once; `deaf`
-and its child ignore SIGTERM; `lost` never ends; `refused` ends
-with 3 whenever its worker is expelled.
+when its worker knows it, `fall` the same with something trained; `none` ends with 0 at once;
+`spoil` ends with 3 when all is done; `deaf` and its child ignore SIGTERM; `lost` never ends;
+`refused` ends with 3 whenever its worker is expelled.
 """
 import json
 import os
@@ -52,4 +52,7 @@ while state != "done" or how == "lost":
     if how in ("break", "fall") and status["trainer"]["life"] == str(os.getpid()):
         print(f"no such batch of {os.getpid()}", flush=True)
         sys.exit(3)
+if how == "spoil":
+    print("no space to save", flush=True)
+    sys.exit(3)
 print("saved", flush=True)

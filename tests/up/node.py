@@ -5,7 +5,8 @@ Its environment says how it behaves: NODE_SPEED, tokens a second of a worker; NO
 of a node that ends with 6 at once; NODE_FULL, the name of one whose disk is full; NODE_LEAVE, the
 name of a worker that ends when it is done; NODE_LATE, the seconds after which the coordinator has
 heard from the servers: half of them it says nothing, then that nothing is credited; NODE_EXPELS,
-the name of a worker that it expelled when that had trained something.
+the name of a worker that it expelled when that had trained something; NODE_STALLS, the name of one
+that it calls stalled.
 Credited tokens are summed from the workers' status
 files, so the pretended coordinator needs no network: a worker goes on with its tokens from there.
 """
@@ -86,7 +87,9 @@ def coordinate(phase):
     write({"role": "coordinator", "phase": phase, **leader,
            "credited_tokens": credited() if heard else 0,
            "budget_tokens": budget, "units": 9, "credited": 4 if heard else 0,
-           "workers": [{"name": expels, "expelled": is_expelled()}]})
+           "workers": [{"name": expels, "expelled": is_expelled()},
+                       {"name": os.environ.get("NODE_STALLS", ""), "member_state": "stalled",
+                        "why": "no step for 31 s"}]})
 
 
 def lead():

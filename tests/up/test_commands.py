@@ -109,6 +109,15 @@ class Commands(Launcher):
         self.assertNotIn("program.begin", said[:quoted + 30])
         self.assertEqual(self.nodes_left(), [])
 
+    def test_one_that_ends_well_without_joining_has_failed(self):
+        up = self.up(["none"], NODE_SPEED="20", regions='eu: {}, us: {command: ""}')
+        said, _ = up.communicate(timeout=PATIENCE_S)
+        self.assertEqual(up.returncode, 1, said)
+        self.assertIn("eu-0.trainer failed before it joined the run, with exit 0", said)
+        self.assertIn("eu-0.trainer ended 3 times in a row before it joined the run", said)
+        self.assertRegex(said, r"(?m)^  eu +no loop ")
+        self.assertEqual(self.nodes_left(), [])
+
     def test_one_of_an_expelled_worker_does_not_end_the_run(self):
         up = self.up(["refused"], NODE_SPEED="8000", NODE_EXPELS="eu-0",
                      regions='eu: {}, us: {command: ""}')
@@ -145,6 +154,15 @@ class Commands(Launcher):
         again = self.up([], NODE_SPEED="20000")
         again.communicate(timeout=PATIENCE_S)
         self.assertEqual(self.found("eu-0"), {})
+
+    def test_one_that_fails_when_it_saves_is_quoted(self):
+        up = self.up(["spoil"], NODE_SPEED="12000", NODE_STALLS="eu-0",
+                     regions='eu: {}, us: {command: ""}')
+        said, _ = up.communicate(timeout=PATIENCE_S)
+        self.assertIn("eu-0.trainer ended with exit 3\n", said)
+        self.assertIn("\nno space to save\n", said)
+        self.assertEqual(said.count("eu-0 is stalled (no step for 31 s): others train"), 1)
+        self.assertRegex(said, r"(?m)^  eu +stalled ")
 
     def test_one_that_comes_too_late_is_not_waited_for(self):
         up = self.up(["lost"], NODE_SPEED="20000", NODE_LEAVE="eu-0",

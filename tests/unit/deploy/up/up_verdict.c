@@ -236,6 +236,10 @@ static void commands(void **state)
     up = commanded_run(15); // it was asked to end, since it came when all was over
     up->node[6].trainer.late = true;
     assert_true(judge(up).commands);
+    up = commanded_run(15);
+    up->node[6].trainer.late = true;
+    up->node[6].proc->fails = 1; // it had only failed before
+    assert_false(judge(up).commands);
     up = commanded_run(0);
     up->faults = 4; // those of a drill without commands
     assert_false(judge(up).drill);
