@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "common/app/units_file.h"
+#include "common/base/text.h"
 #include "kernels/blas.h"
 #include "worker/backend.h"
 #include "worker/data/mix.h"
@@ -232,7 +233,8 @@ static lh_err listen_beside(void *arg, const struct wk_external_conf *conf,
     const struct wk_training *t = arg;
     LH_TRY(wk_external_listen(conf, ops, self, t->socket, out));
     lh_logf(t->program->log, LH_INFO, "trainer.awaited",
-            "%u ranks at %s; start them with LONGHAUL_SOCKET naming it", conf->ranks, t->socket);
+            "%u rank%s at %s; start %s with LONGHAUL_SOCKET naming it", conf->ranks,
+            lh_s(conf->ranks), t->socket, conf->ranks == 1 ? "it" : "them");
     return LH_OK;
 }
 

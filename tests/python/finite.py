@@ -131,8 +131,9 @@ class Finite(Case):
     def test_a_loop_that_spoils_every_life_is_told_which_parameter(self):
         self.adam()
         with self.assertLogs("longhaul", "WARNING"), \
-                self.assertRaisesRegex(errors.NonFiniteError, "^0.weight, 0.bias is not finite .*, "
-                                       "for the 3rd time in a row before a cut was taken.*"
+                self.assertRaisesRegex(errors.NonFiniteError,
+                                       "^0.weight, 0.bias are not finite .*, for the 3rd time in "
+                                       "a row before a cut was taken.*"
                                        "error_if_nonfinite=True.*reset_optimizer"):
             self.train([float("nan")] * 20)
 

@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include "common/base/check.h"
+#include "common/base/text.h"
 #include "worker/external/life.h"
 
 enum { LEASES = 4096, JOURNAL = 65536 };
@@ -42,7 +43,7 @@ static void welcome(struct wk_external *x, bool resumed)
     x->life = WK_LIFE_RUNS;
     if (x->draining && WK_LOAD(w->phase) == WK_CHANNEL_RUN) WK_STORE(w->phase, WK_CHANNEL_DRAIN);
     x->ending_told = x->ended = false;
-    lh_logf(x->conf.log, LH_INFO, "trainer.came", "%u ranks%s", x->conf.ranks,
+    lh_logf(x->conf.log, LH_INFO, "trainer.came", "%u rank%s%s", x->conf.ranks, lh_s(x->conf.ranks),
             resumed ? ", which outlived the worker" : "");
     x->ops->came(x->arg, x->name, resumed);
     wk_life_ring(x);

@@ -71,7 +71,7 @@ class Recovery:
         if self._lives < _LIVES:
             return
         raise errors.NonFiniteError(
-            f"{parameters.some(names)} is not finite (NaN or infinite), for the {self._lives}rd "
+            f"{parameters.some_are(names)} not finite (NaN or infinite), for the {self._lives}rd "
             "time in a row before a cut was taken. A GradScaler, or "
             "clip_grad_norm_(..., error_if_nonfinite=True), skips such steps; a lower learning "
             "rate or cleaner data makes them rarer; AsyncDiLoCo(..., reset_optimizer=True) begins "

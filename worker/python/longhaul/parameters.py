@@ -301,6 +301,11 @@ def some(names: typing.Sequence[str], most: int = 5) -> str:
     return ", ".join(names[:most]) + more
 
 
+def some_are(names: typing.Sequence[str]) -> str:
+    """The same with its verb: "a is", "a, b are"."""
+    return some(names) + (" is" if len(names) == 1 else " are")
+
+
 class Held(typing.NamedTuple):
     """The part of a parameter that this rank holds: values `first` to `first` + `count`. Both 0:
     all of it. A count of 0 and `first` behind the last value: none."""
