@@ -125,16 +125,19 @@ static void changed_objects_and_lists_are_refused(void **state)
     assert_int_equal(run("push", at(r, "data"), r->address), DP_OK);
     save(r, "store/a-000.bin", "same length");
     const char *to = at(r, "back");
-    assert_int_equal(dp_download(r->env, r->o, r->address, to, &count, &bytes), LH_ERR_CORRUPT);
+    assert_int_equal(dp_download(r->env, r->o, r->address, to, NULL, NULL, &count, &bytes),
+                     LH_ERR_CORRUPT);
     assert_false(dp_file_exists(at(r, "back/a-000.bin")));
     assert_false(dp_file_exists(at(r, "back/a-000.bin.tmp")));
     assert_int_equal(unlink(at(r, "store/a-000.bin")), 0);
     to = at(r, "back");
-    assert_int_equal(dp_download(r->env, r->o, r->address, to, &count, &bytes), LH_ERR_CORRUPT);
+    assert_int_equal(dp_download(r->env, r->o, r->address, to, NULL, NULL, &count, &bytes),
+                     LH_ERR_CORRUPT);
     for (size_t i = 0; i < LH_COUNT(bad); i++) {
         save(r, "store/stored.json", bad[i]);
         to = at(r, "back");
-        assert_int_equal(dp_download(r->env, r->o, r->address, to, &count, &bytes), LH_ERR_CORRUPT);
+        assert_int_equal(dp_download(r->env, r->o, r->address, to, NULL, NULL, &count, &bytes),
+                         LH_ERR_CORRUPT);
     }
 }
 
