@@ -1,6 +1,7 @@
 // Point. See point.h.
 #include "server/point.h"
 
+#include "server/bugs.h"
 #include "server/shard.h"
 
 enum ps_stand ps_point_stand(const struct lh_point *p, const struct ps_log_answer *log)
@@ -37,5 +38,24 @@ lh_err ps_shard_stand(const struct ps_shard *s, const struct lh_point *p, enum p
         if (!err) log.chain = &chain;
     }
     *out = ps_point_stand(p, &log);
+    return LH_OK;
+}
+
+lh_err ps_shard_goes_on(const struct ps_shard *s, const struct lh_point *from)
+{
+    const struct lh_ledger *l = &s->replica.ledger;
+    if (from->version > l->version)
+        return lh_fail(LH_ERR_NOT_FOUND, "version %llu is ahead of this log; take a snapshot",
+                       (unsigned long long)from->version);
+    if (from->version < l->version && !ps_shard_place(s, from->version + 1))
+        return lh_fail(LH_ERR_NOT_FOUND, "version %llu was trimmed away; take a snapshot",
+                       (unsigned long long)from->version);
+    struct lh_hash chain = l->chain; // version 0: the first record checks the genesis chain
+    lh_err err = from->version ? ps_shard_chain(s, from->version, &chain) : LH_OK;
+    if (err == LH_ERR_NOT_FOUND) return LH_OK; // its successor is in the log and carries its chain
+    LH_TRY(err);
+    if (from->version && !lh_hash_equal(&from->chain, &chain) && !LH_BUG("no_chain"))
+        return lh_fail(LH_ERR_NOT_FOUND, "version %llu belongs to another history; take a snapshot",
+                       (unsigned long long)from->version);
     return LH_OK;
 }

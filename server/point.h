@@ -42,4 +42,6 @@ enum ps_stand ps_point_stand(const struct lh_point *p, const struct ps_log_answe
 // The same for a shard's durable log. LH_ERR_IO: the log could not be read.
 LH_MUST lh_err ps_shard_stand(const struct ps_shard *s, const struct lh_point *p,
                               enum ps_stand *out);
+// Can a follower go on with the log from this point? LH_ERR_NOT_FOUND: it must take a snapshot.
+LH_MUST lh_err ps_shard_goes_on(const struct ps_shard *s, const struct lh_point *from);
 #endif

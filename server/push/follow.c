@@ -24,6 +24,7 @@ enum {
     NEAR = 64, // versions not sent yet; a standby within this distance soon catches up
     SNAPSHOTS_MAX = 4 * LH_SNAPSHOT_RANGES,
     SNAPSHOTS_OF_A_PEER = 3 * LH_SNAPSHOT_RANGES,
+    SNAPSHOTS_A_SHARE = LH_SNAPSHOT_RANGES, // of a peer, where others wait
     // The first bytes of a record, with the whole frame head: enough to decide whether to send its
     // payload.
     FRAME_START = LH_RECORD_HEADER_BYTES + LH_FRAME_HEADER_BYTES + LH_CLAIM_BYTES * LH_CLAIMS_MAX,
@@ -266,7 +267,29 @@ static void cut_off(struct ps_follower *f, const char *why)
         "%s %s of %s, shard %u: %s; its stream is cancelled, and it may ask for another one",
         lh_role_name(f->peer.role), f->peer.name, f->peer.region, f->shard ? f->shard->id : 0, why);
     f->ended = f->cut = true;
+    if (f->snapshot) f->server->snapshots--;
     lh_call_cancel(f->call);
+}
+
+static bool same_peer(const struct ps_follower *f, const struct lh_peer *peer)
+{
+    return f->peer.role == peer->role && !strcmp(f->peer.name, peer->name) &&
+           !strcmp(f->peer.region, peer->region);
+}
+
+// Counts a peer's streams of that kind; *oldest: the first that was not cut off. A snapshot whose
+// last messages are unread still counts: it occupies a slot until it is closed.
+static uint32_t streams_of(const struct ps_server *s, const struct lh_peer *peer, bool snapshot,
+                           struct ps_follower **oldest)
+{
+    uint32_t n = 0;
+    for (struct ps_follower *f = s->readers; f; f = f->older) {
+        if (f->snapshot != snapshot || f->cut || (f->ended && !snapshot) || !same_peer(f, peer))
+            continue;
+        *oldest = f;
+        n++;
+    }
+    return n;
 }
 
 static int64_t bytes_sent(const struct ps_follower *f)
@@ -298,9 +321,23 @@ static int64_t left_ms(const struct ps_follower *f, int64_t now)
     return (int64_t)(f->giving.until - f->giving.at) / rate * 1000 + (f->sending ? 1 : 0);
 }
 
+// The newest snapshot of the peer that has the most, if it has more than its share.
+static struct ps_follower *beyond_share(const struct ps_server *server)
+{
+    struct ps_follower *found = NULL, *oldest;
+    uint32_t most = SNAPSHOTS_A_SHARE;
+    for (struct ps_follower *f = server->readers; f; f = f->older) {
+        uint32_t n = f->snapshot && !f->cut ? streams_of(server, &f->peer, true, &oldest) : 0;
+        if (n <= most) continue;
+        found = f;
+        most = n;
+    }
+    return found;
+}
+
 // Another reader waits for a snapshot. Cancels the slowest reader past its turn, and all other
 // readers of the same state that are as slow; of shard `s`, or of any shard if that is NULL.
-static void make_place(struct ps_server *server, const struct ps_shard *s)
+static void cut_slowest(struct ps_server *server, const struct ps_shard *s)
 {
     int64_t now = lh_now(server->conf.env);
     struct ps_follower *slowest = NULL;
@@ -327,26 +364,6 @@ static lh_err check_asked(struct ps_server *s, uint32_t shard, const struct lh_r
     LH_TRY(ps_check_run(s, run, "follower"));
     if (!ps_server_shard(s, shard))
         return lh_fail(LH_ERR_NOT_OWNER, "shard %u is owned by another server", shard);
-    return LH_OK;
-}
-
-// Is (version, chain) a point of our history from which the log can continue?
-static lh_err check_point(struct ps_shard *s, const struct lh_point *from)
-{
-    const struct lh_ledger *l = &s->replica.ledger;
-    if (from->version > l->version)
-        return lh_fail(LH_ERR_NOT_FOUND, "version %llu is ahead of this log; take a snapshot",
-                       (unsigned long long)from->version);
-    if (from->version < l->version && !ps_shard_place(s, from->version + 1))
-        return lh_fail(LH_ERR_NOT_FOUND, "version %llu was trimmed away; take a snapshot",
-                       (unsigned long long)from->version);
-    struct lh_hash chain = l->chain; // version 0: the first record checks the genesis chain
-    lh_err err = from->version ? ps_shard_chain(s, from->version, &chain) : LH_OK;
-    if (err == LH_ERR_NOT_FOUND) return LH_OK; // its successor is in the log and carries its chain
-    LH_TRY(err);
-    if (from->version && !lh_hash_equal(&from->chain, &chain) && !LH_BUG("no_chain"))
-        return lh_fail(LH_ERR_NOT_FOUND, "version %llu belongs to another history; take a snapshot",
-                       (unsigned long long)from->version);
     return LH_OK;
 }
 
@@ -385,7 +402,7 @@ static lh_err start_follow(struct ps_follower *f, const struct lh_follow_request
         return lh_fail(LH_ERR_BUSY, "shard %u has %d followers already", s->id, LH_FOLLOWERS_MAX);
     if (f->server_calls && m->standby) LH_TRY(ps_peers_check(s, &f->peer));
     LH_TRY(check_history(f, s, &m->from.at, m->standby));
-    LH_TRY(check_point(s, &m->from.at));
+    LH_TRY(ps_shard_goes_on(s, &m->from.at));
     for (size_t i = 0; i < m->n_held; i++) f->held[f->held_count++] = m->held[i];
     f->shard = s;
     f->standby = f->server_calls ? m->standby : 0;
@@ -427,7 +444,7 @@ static lh_err start_snapshot(struct ps_follower *f, const struct lh_snapshot_req
     if (f->server_calls && m->asker) LH_TRY(ps_peers_check(f->shard, &f->peer));
     LH_TRY(check_history(f, f->shard, &m->have.at, m->asker));
     lh_err err = ps_snapshot_begin(&f->giving, f->shard, m);
-    if (err == LH_ERR_BUSY && !f->giving.of) make_place(f->server, f->shard);
+    if (err == LH_ERR_BUSY && !f->giving.of) cut_slowest(f->server, f->shard);
     return err;
 }
 
@@ -499,7 +516,7 @@ static void on_close(void *self, struct lh_call *call, lh_err status, const char
     if (f->older) f->older->newer = f->newer;
     lh_blob_release(f->bytes);
     drop_shared(f);
-    if (f->snapshot) f->server->snapshots--;
+    if (f->snapshot && !f->cut) f->server->snapshots--;
     if (f->snapshot && f->giving.of && f->giving.at == f->giving.until) note_rate(f);
     ps_snapshot_end(&f->giving);
     free(f);
@@ -516,11 +533,10 @@ bool ps_follow_look(struct ps_server *s)
         older = f->older;
         int64_t most = (f->snapshot ? LH_JOIN_SILENT_MS : LH_READ_SILENT_MS) * LH_MS;
         bool waits = f->sending || !f->asked; // waits on its peer
-        if (f->snapshot && f->giving.of && !f->cut && now - f->begun_ns >= time_of(f)) {
+        if (f->cut) continue;
+        if (f->snapshot && f->giving.of && now - f->begun_ns >= time_of(f))
             cut_off(f, "it takes its snapshot too slowly");
-            continue;
-        }
-        if (waits && now - f->sent_ns >= most)
+        else if (waits && now - f->sent_ns >= most)
             cut_off(f, f->asked ? "it has read nothing for too long" : "it asks for nothing");
     }
     return s->readers != NULL;
@@ -530,26 +546,6 @@ void ps_follow_expel(struct ps_server *s)
 {
     for (struct ps_follower *f = s->readers; f; f = f->older)
         if (!f->ended && ps_expelled(s, lh_worker_id(&f->peer))) cut_off(f, "it was expelled");
-}
-
-static bool same_peer(const struct ps_follower *f, const struct lh_peer *peer)
-{
-    return f->peer.role == peer->role && !strcmp(f->peer.name, peer->name) &&
-           !strcmp(f->peer.region, peer->region);
-}
-
-// Counts a peer's streams of that kind; *oldest: the first that was not cut off. A snapshot whose
-// last messages are unread still counts: it occupies a slot until it is closed.
-static uint32_t streams_of(const struct ps_server *s, const struct lh_peer *peer, bool snapshot,
-                           struct ps_follower **oldest)
-{
-    uint32_t n = 0;
-    for (struct ps_follower *f = s->readers; f; f = f->older) {
-        if (f->snapshot != snapshot || (f->ended && !snapshot) || !same_peer(f, peer)) continue;
-        *oldest = f;
-        n++;
-    }
-    return n;
 }
 
 static lh_err accept(struct ps_server *server, bool snapshot, struct lh_call *call,
@@ -587,11 +583,16 @@ lh_err ps_snapshot_accept(struct ps_server *server, struct lh_call *call,
                           const struct lh_peer *peer, const struct lh_call_ops **ops, void **self)
 {
     struct ps_follower *oldest;
-    if (server->snapshots >= SNAPSHOTS_MAX) {
-        make_place(server, NULL);
-        return lh_fail(LH_ERR_BUSY, "%d snapshots are being sent; try again", SNAPSHOTS_MAX);
+    uint32_t has = streams_of(server, peer, true, &oldest);
+    if (server->snapshots >= SNAPSHOTS_MAX && has < SNAPSHOTS_A_SHARE) {
+        // The place goes to this reader at once, because others may ask more often.
+        struct ps_follower *most = beyond_share(server);
+        if (most) cut_off(most, "it reads many snapshots, while another reader waits for one");
+        if (!most) cut_slowest(server, NULL);
     }
-    if (streams_of(server, peer, true, &oldest) >= SNAPSHOTS_OF_A_PEER)
+    if (server->snapshots >= SNAPSHOTS_MAX)
+        return lh_fail(LH_ERR_BUSY, "%d snapshots are being sent; try again", SNAPSHOTS_MAX);
+    if (has >= SNAPSHOTS_OF_A_PEER)
         return lh_fail(LH_ERR_BUSY, "%d snapshots to this peer are being sent; try again",
                        SNAPSHOTS_OF_A_PEER);
     return accept(server, true, call, peer, ops, self);
