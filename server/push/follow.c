@@ -24,7 +24,7 @@ enum {
     NEAR = 64, // versions not sent yet; a standby within this distance soon catches up
     SNAPSHOTS_MAX = 4 * LH_SNAPSHOT_RANGES,
     SNAPSHOTS_OF_A_PEER = 3 * LH_SNAPSHOT_RANGES,
-    SNAPSHOTS_A_SHARE = LH_SNAPSHOT_RANGES, // of a peer, where others wait
+    SNAPSHOTS_A_SHARE = LH_SNAPSHOT_RANGES, // If others wait, a peer keeps so many.
     // The first bytes of a record, with the whole frame head: enough to decide whether to send its
     // payload.
     FRAME_START = LH_RECORD_HEADER_BYTES + LH_FRAME_HEADER_BYTES + LH_CLAIM_BYTES * LH_CLAIMS_MAX,
