@@ -69,10 +69,15 @@ static void take_addresses(struct wk_worker *w, size_t n, const struct lh_shard_
     for (size_t i = 0; i < n; i++) {
         if (list[i].shard >= w->shards) continue;
         struct wk_shard *s = &w->shard[list[i].shard];
+        uint64_t named = s->history.told_epoch;
         // This comes before a greeting to the address.
         wk_history_told(s, list[i].epoch, list[i].version);
         if (s->session.link) expect(s, list[i].server);
-        if (strcmp(s->session.address, list[i].address) == 0) continue;
+        if (strcmp(s->session.address, list[i].address) == 0) {
+            // Its server may have been turned away until the coordinator names its epoch.
+            if (s->session.link && s->history.told_epoch > named) w->hooks->address(s);
+            continue;
+        }
         struct lh_link *link;
         struct lh_transport *t = w->conf.transport;
         if (t->ops->dial(t, list[i].address, LH_S, LH_LINE_FIRST, &link)) continue;

@@ -143,8 +143,9 @@ enum wk_disk_full {
 struct wk_hooks {
     void (*changed)(struct wk_worker *w); // a condition that others wait for may have changed
     void (*room)(struct wk_shard *s);     // retry after a full disk
-    void (*address)(struct wk_shard *s);  // the shard has another address, and no session there
-    void (*raised)(struct wk_worker *w);  // a new incarnation is in use
+    // The shard has another address and no session there, or its server may be greeted now.
+    void (*address)(struct wk_shard *s);
+    void (*raised)(struct wk_worker *w); // a new incarnation is in use
 };
 extern const struct wk_hooks wk_wiring;
 

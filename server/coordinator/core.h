@@ -131,6 +131,12 @@ enum ps_co_stall_why {
     PS_CO_FAILING
 };
 
+struct ps_co_hold { // one shard's round, by its server's reports
+    int64_t ns;     // time for which others have waited for the worker's push of it
+    uint64_t round;
+    bool counted; // Stalls of this round are part of `held`.
+};
+
 struct ps_co_stall { // watch/stall.c
     // As last reported by the worker: time without a possible step, time of a step (0: not known),
     // longest time that a shard has admitted no push of it, that shard, and local steps.
@@ -142,10 +148,13 @@ struct ps_co_stall { // watch/stall.c
     int64_t since_ns, bound_ns; // when it stalled, and the bound that it exceeded
     int64_t ended_ns, rest_ns;  // when it moved again, and the least time that it stays stalled
     uint32_t turns;             // stalls in quick succession
-    // How long others have waited for its push of a round, by the servers' reports, and how often
-    // that exceeded the bound.
+    // Mode bsp: manifest->shards of them, NULL: it held no round yet; the longest, and its shard.
+    struct ps_co_hold *hold;
     int64_t holds_ns;
-    uint32_t held, holds_shard;
+    uint32_t holds_shard;
+    uint32_t held; // how often that exceeded the bound, and the bound then
+    int64_t hold_bound_ns;
+    int64_t out_until_ns; // until then nobody waits for it; 0: others do
 };
 
 // A worker's state as operators and hooks see it (watch/states.c).

@@ -9,48 +9,12 @@
 #include "server/coordinator/drain.h"
 #include "server/coordinator/watch/expelled.h"
 #include "server/coordinator/watch/states.h"
+#include "tests/cores/stalling.h"
 #include "tests/cores/words.h"
 #include "worker/push/idle.h"
 #include "worker/worker.h"
 
-enum { UNITS = 40, FLOOR_S = 30 };
-
-static const struct words TRAINS = {.want = 4,
-                                    .ahead = LH_LEASES_MAX,
-                                    .units_per_s = 1,
-                                    .batch_s = 0.1,
-                                    .step_ms = 100,
-                                    .push_s = 0.2};
-
-static struct rig *with_bounds(struct rig *r)
-{
-    struct ps_co_conf *conf = &r->coordinator->conf;
-    conf->worker_timeout_ns = 600 * LH_SECOND;
-    conf->stall_floor_ns = conf->drain_floor_ns = FLOOR_S * LH_SECOND;
-    conf->stall_rounds = conf->drain_rounds = 4;
-    return r;
-}
-
-static struct rig *stalling(uint32_t units)
-{
-    return with_bounds(begun_run(units, 300 * LH_SECOND));
-}
-
-static const struct ps_co_worker *worker_of(const struct rig *r, uint32_t w)
-{
-    const struct ps_coordinator *c = r->coordinator;
-    return &c->worker[ps_co_worker_index(c, lh_worker_id(&r->w[w].self))];
-}
-
-static bool is_stalled(const struct rig *r, uint32_t w)
-{
-    return worker_of(r, w)->stall.why != PS_CO_GOES_ON;
-}
-
-static bool is_counted(const struct rig *r, uint32_t w)
-{
-    return lh_plan_has(&r->coordinator->plan, lh_worker_id(&r->w[w].self));
-}
+enum { UNITS = 40 };
 
 // The first `n` units that it was told are begun from here on, and it holds them all.
 static void begins(struct words *s, const struct heard *h, size_t n)
@@ -296,169 +260,6 @@ static void a_server_that_serves_nobody_stalls_nobody(void **state)
     rig_free(r);
 }
 
-// ---------------------------------------------------------------- mode bsp
-
-static struct rig *begin_rounds(struct rig *r, struct words *a, struct words *b)
-{
-    r->coordinator->conf.plan.mode = r->coordinator->plan.mode = LH_MODE_BSP;
-    *a = *b = TRAINS;
-    say(r, 0, a);
-    say(r, 1, b);
-    return r;
-}
-
-static struct rig *in_rounds(struct words *a, struct words *b)
-{
-    return begin_rounds(stalling(UNITS), a, b);
-}
-
-static struct rig *in_rounds_of_shards(struct words *a, struct words *b)
-{
-    return begin_rounds(with_bounds(begun_shards(UNITS, 300 * LH_SECOND)), a, b);
-}
-
-// As the shard's server reports it.
-static void pushes_to(struct rig *r, uint32_t shard, uint32_t w, uint64_t count)
-{
-    const struct lh_admitted row = {
-        .worker = worker_of(r, w)->id, .pushes = count, .tokens = count, .round = count};
-    const struct lh_shard_report m = {
-        .has_head = true, .head = {.shard = shard}, .n_admitted = 1, .admitted = &row};
-    ps_co_take_admitted(r->coordinator, &m);
-}
-
-static void pushes(struct rig *r, uint32_t w, uint64_t count)
-{
-    pushes_to(r, 0, w, count);
-}
-
-// Both are heard for so long; worker 0 says that it waits for nothing.
-static bool holds_for(struct rig *r, struct words *a, struct words *b, int seconds)
-{
-    int64_t end = lh_now(r->c.env) + seconds * LH_SECOND;
-    while (lh_now(r->c.env) < end) {
-        rig_run(r, LH_SECOND / 2);
-        say(r, 0, a);
-        say(r, 1, b);
-    }
-    return is_stalled(r, 0);
-}
-
-static void nobody_holds_a_round_in_silence(void **state)
-{
-    (void)state;
-    struct words a, b;
-    struct rig *r = in_rounds(&a, &b);
-    pushes(r, 1, 1);
-    assert_false(holds_for(r, &a, &b, 10 * FLOOR_S - 2)); // before its first push
-    assert_true(holds_for(r, &a, &b, 4));
-    assert_true(!is_counted(r, 0) && is_counted(r, 1) && !is_stalled(r, 1));
-    pushes(r, 0, 1);
-    assert_false(holds_for(r, &a, &b, 2));
-    assert_true(is_counted(r, 0));
-    for (uint64_t round = 2; round < 4; round++) {
-        pushes(r, 1, round);
-        a.step_ms = 1000000; // Its own word of its rounds is no bound here.
-        assert_false(holds_for(r, &a, &b, FLOOR_S - 2));
-        assert_true(holds_for(r, &a, &b, 4));
-        pushes(r, 0, round);
-        // Once more, and others wait for it no longer.
-        assert_int_equal(holds_for(r, &a, &b, 2), round == 3);
-    }
-    assert_false(is_counted(r, 0));
-    assert_int_equal(ps_co_worker_state(r->coordinator, worker_of(r, 0)), PS_CO_STALLED);
-    struct lh_expel_request m = {.name = "", .region = ""};
-    struct ps_co_expelled who;
-    bool changed;
-    m.name = r->w[0].self.name;
-    m.admit = true;
-    assert_int_equal(ps_co_expel(r->coordinator, &r->c.self, &m, &who, &changed), LH_OK);
-    assert_true(changed);
-    assert_false(holds_for(r, &a, &b, 2));
-    assert_true(is_counted(r, 0));
-    rig_free(r);
-}
-
-// One that pushed last waits for the others; a server that is away makes nobody hold anything.
-static void who_waits_holds_no_round(void **state)
-{
-    (void)state;
-    struct words a, b;
-    struct rig *r = in_rounds(&a, &b);
-    pushes(r, 1, 1);
-    rig_run(r, LH_SECOND);
-    pushes(r, 0, 1);
-    assert_false(holds_for(r, &a, &b, FLOOR_S - 2));
-    assert_false(is_stalled(r, 1));
-    pushes(r, 1, 2);
-    assert_false(holds_for(r, &a, &b, FLOOR_S / 2));
-    rig_kill_server(r, false);
-    rig_run(r, 30 * LH_SECOND);
-    assert_false(holds_for(r, &a, &b, 10 * FLOOR_S));
-    rig_free(r);
-}
-
-// Worker 0 keeps its push of shard 1 back. Worker 1 waits for it, so it does not push to shard 0.
-static struct rig *one_keeps_back(struct words *a, struct words *b)
-{
-    struct rig *r = in_rounds_of_shards(a, b);
-    for (uint32_t shard = 0; shard < RIG_SHARDS; shard++)
-        for (uint32_t w = 0; w < RIG_WORKERS; w++) pushes_to(r, shard, w, 1);
-    assert_false(holds_for(r, a, b, 1));
-    pushes_to(r, 1, 1, 2);
-    rig_run(r, LH_SECOND / 10);
-    say(r, 0, a);
-    pushes_to(r, 0, 0, 2);
-    rig_run(r, 3 * LH_SECOND / 10);
-    say(r, 0, a);
-    say(r, 1, b);
-    return r;
-}
-
-static void who_waits_for_a_push_that_is_kept_back_is_not_stalled(void **state)
-{
-    (void)state;
-    struct words a, b;
-    struct rig *r = one_keeps_back(&a, &b);
-    for (uint32_t w = 0; w < RIG_WORKERS; w++) { // One look finds both beyond the bound.
-        assert_ptr_equal(worker_of(r, w), &r->coordinator->worker[w]);
-        r->coordinator->worker[w].stall.holds_ns = (FLOOR_S + 1 - w) * LH_SECOND;
-    }
-    assert_true(holds_for(r, &a, &b, 1));
-    assert_false(is_stalled(r, 1));
-    assert_true(holds_for(r, &a, &b, FLOOR_S / 2));
-    assert_false(is_stalled(r, 1));
-    rig_free(r);
-}
-
-static void a_push_just_before_the_bound_gets_nobody_else_stalled(void **state)
-{
-    (void)state;
-    struct words a, b;
-    struct rig *r = one_keeps_back(&a, &b);
-    assert_false(holds_for(r, &a, &b, FLOOR_S - 1));
-    pushes_to(r, 1, 0, 2);
-    assert_false(holds_for(r, &a, &b, FLOOR_S / 2));
-    assert_false(is_stalled(r, 1));
-    pushes(r, 1, 2);
-    assert_false(holds_for(r, &a, &b, 2 * FLOOR_S));
-    assert_false(is_stalled(r, 1));
-    rig_free(r);
-}
-
-// A server's report may show at once that each of two workers holds a shard's round.
-static void of_two_that_began_at_once_one_is_stalled(void **state)
-{
-    (void)state;
-    struct words a, b;
-    struct rig *r = in_rounds_of_shards(&a, &b);
-    for (uint32_t shard = 0; shard < RIG_SHARDS; shard++)
-        for (uint32_t w = 0; w < RIG_WORKERS; w++) pushes_to(r, shard, w, w == shard ? 2 : 1);
-    holds_for(r, &a, &b, FLOOR_S + 2);
-    assert_int_equal(is_stalled(r, 0) + is_stalled(r, 1), 1);
-    rig_free(r);
-}
-
 // ---------------------------------------------------------------- the end
 
 static lh_err ask_to_end(struct rig *r)
@@ -679,11 +480,6 @@ int main(void)
         cmocka_unit_test(a_bound_is_by_the_worker_s_own_rounds),
         cmocka_unit_test(a_worker_whose_pushes_nobody_admits_stalls),
         cmocka_unit_test(a_server_that_serves_nobody_stalls_nobody),
-        cmocka_unit_test(nobody_holds_a_round_in_silence),
-        cmocka_unit_test(who_waits_holds_no_round),
-        cmocka_unit_test(who_waits_for_a_push_that_is_kept_back_is_not_stalled),
-        cmocka_unit_test(a_push_just_before_the_bound_gets_nobody_else_stalled),
-        cmocka_unit_test(of_two_that_began_at_once_one_is_stalled),
         cmocka_unit_test(the_end_does_not_wait_for_a_hung_trainer),
         cmocka_unit_test(the_end_does_not_wait_for_who_never_says_that_it_drained),
         cmocka_unit_test(a_drain_s_bound_is_by_rounds_and_no_liar_makes_it_long),

@@ -12,7 +12,8 @@ import collections
 import sys
 import typing
 
-BOUND, STALLS = 3, 3  # ticks; after so many stalls nobody waits for a worker any more
+# Ticks; and the stalls after which nobody waits for a worker (for so long that no tick shows it).
+BOUND, STALLS = 3, 3
 
 BUGS = {
     "all_at_once": "whoever held a round for the bound is stalled",

@@ -149,10 +149,12 @@ static lh_err take_record(struct wk_shard *s, struct lh_record *r)
 {
     struct wk_worker *w = s->worker;
     struct wk_entry *own = NULL;
-    if (!wk_history_named(s, r->epoch))
+    if (!wk_history_named(s, r->epoch)) {
+        wk_lease_soon(w);
         return lh_fail(LH_ERR_UNAVAILABLE,
                        "a record of epoch %" PRIu64 ", which the coordinator does not name yet",
                        r->epoch);
+    }
     LH_TRY(fold_record(s, r, &own));
     s->stream.tries = 0;
     lh_logf(w->conf.log, LH_DEBUG, "record.folded", "shard %u: version %" PRIu64 " kind %u", s->id,

@@ -62,6 +62,8 @@ void ps_co_forget_measured(struct ps_co_worker *w)
 {
     free(w->measured.path);
     free(w->admitted);
+    free(w->stall.hold);
+    w->stall.hold = NULL;
     w->measured = (struct ps_co_measured){0};
     w->admitted = NULL;
     w->admitted_ns = 0;

@@ -8,6 +8,7 @@
 
 #include <inttypes.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "common/format/frame.h"
@@ -264,6 +265,8 @@ lh_err ps_co_expel(struct ps_coordinator *c, const struct lh_peer *asker,
     struct ps_co_stall *s = &c->worker[index].stall;
     *changed |= s->held > 0; // stall.c: others wait for it again
     s->held = 0;
-    s->holds_ns = 0;
+    s->holds_ns = s->out_until_ns = 0;
+    free(s->hold);
+    s->hold = NULL;
     return LH_OK;
 }

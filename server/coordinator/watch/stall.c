@@ -19,8 +19,10 @@
 // 4. After a pause of this process, nothing is judged until the listener's rest is over.
 // 5. In mode bsp others wait for each live worker's push. The servers report how long, and the
 //    bound uses the rounds of progressing workers, so a worker's own report delays no other. After
-//    HELD_MAX such stalls others no longer wait for it: one push now and then would delay each
-//    round as long.
+//    HELD_MAX such stalls it is out: nobody waits for it for OUT bounds, and for twice as long
+//    after each further one, up to OUT << OUT_DOUBLED, as one push now and then would delay each
+//    round. It is out only while a worker that others do wait for pushes: it must not stop the run
+//    by that.
 // 6. A drain's bound uses the rounds of progressing workers. A round counts at most RELATIVE times
 //    the median, so that no single report makes the bound long.
 //
@@ -44,7 +46,8 @@
 static const int64_t UNMEASURED = 10;
 static const double EXCHANGES = 4;
 static const double RELATIVE = 4;
-static const uint32_t HELD_MAX = 3;
+static const uint32_t HELD_MAX = 3, OUT_DOUBLED = 3;
+static const int64_t OUT = 16, OUT_ALONE = 4; // bounds; the second: without another's push
 static const int64_t CALM = 10 * LH_SECOND;
 enum { TURNS = 8, RESTS = 6 }; // turns without a rest; a rest lasts for 2^RESTS seconds at most
 static const int64_t HOLDS_STEP = LH_SECOND; // limit per look, also after a pause of this process
@@ -141,9 +144,22 @@ int64_t ps_co_drain_bound(const struct ps_coordinator *c)
 static int64_t hold_bound(const struct ps_coordinator *c, const struct ps_co_worker *w)
 {
     int64_t floor_ns = c->conf.stall_floor_ns;
-    if (w->stall.held >= HELD_MAX) return 0;
     if (!w->admitted_ns) return UNMEASURED * floor_ns;
     return longer(floor_ns, RELATIVE * c->conf.stall_rounds * longest_round_ns(c, w));
+}
+
+// Nobody waits for the worker's pushes, although it may push now and then.
+static bool is_out(const struct ps_coordinator *c, const struct ps_co_worker *w)
+{
+    int64_t now = c->listener.ns;
+    if (now >= w->stall.out_until_ns) return false;
+    for (uint32_t i = 0; i < c->workers; i++) {
+        const struct ps_co_worker *o = &c->worker[i];
+        if (o != w && ps_co_moves(o) && o->admitted_ns &&
+            now - o->admitted_ns <= OUT_ALONE * w->stall.hold_bound_ns)
+            return true;
+    }
+    return false;
 }
 
 static uint64_t round_of(const struct ps_co_worker *w, uint32_t shard)
@@ -182,47 +198,65 @@ static bool held_longest(const struct ps_coordinator *c, const struct ps_co_work
     return true;
 }
 
-// The others continue in the next round, without the worker that delayed this one.
-static void forgive_others(struct ps_coordinator *c)
+static void restart_holds(struct ps_coordinator *c, struct ps_co_worker *w, int64_t up_to_ns)
 {
-    for (uint32_t i = 0; i < c->workers; i++)
-        if (c->worker[i].stall.why == PS_CO_GOES_ON) c->worker[i].stall.holds_ns = 0;
+    struct ps_co_stall *s = &w->stall;
+    for (uint32_t k = 0; s->hold && k < c->conf.manifest->shards; k++)
+        if (s->hold[k].ns <= up_to_ns) s->hold[k] = (struct ps_co_hold){.round = s->hold[k].round};
 }
 
-// The push that a worker held back has arrived. Workers that have held a round for less time may
-// have waited for it, so their time begins anew: otherwise a worker that pushes just before its
-// bound would get the workers that wait for it stalled.
-static void forgive_younger(struct ps_coordinator *c, int64_t released_ns)
+// Others continue, without the worker that delayed them, or because the push that it held back has
+// arrived. Those that have held a round for `up_to_ns` at most may have waited for it, so their
+// time begins anew: otherwise a worker that pushes just before its bound would get the workers that
+// wait for it stalled.
+static void forgive_others(struct ps_coordinator *c, const struct ps_co_worker *w, int64_t up_to_ns)
 {
-    for (uint32_t i = 0; i < c->workers; i++) {
-        struct ps_co_stall *s = &c->worker[i].stall;
-        if (s->why == PS_CO_GOES_ON && s->holds_ns <= released_ns) s->holds_ns = 0;
+    for (uint32_t i = 0; i < c->workers; i++)
+        if (&c->worker[i] != w && c->worker[i].stall.why == PS_CO_GOES_ON)
+            restart_holds(c, &c->worker[i], up_to_ns);
+}
+
+// Returns for how long the worker had held a round that it holds no more; 0: it had held none.
+static int64_t look_at_round(struct ps_coordinator *c, struct ps_co_worker *w, int64_t passed)
+{
+    struct ps_co_stall *s = &w->stall;
+    int64_t released_ns = 0;
+    bool waited_for = w->live && !w->done && !w->drained && !w->left;
+    bool silent = c->listener.ns - w->seen_ns >= ps_co_worker_bound(c, w) / 2;
+    for (uint32_t k = 0; k < c->conf.manifest->shards; k++) {
+        bool holds = waited_for && holds_round(c, w, k);
+        if (holds && !s->hold) s->hold = calloc(c->conf.manifest->shards, sizeof *s->hold);
+        if (!s->hold) continue;
+        struct ps_co_hold *h = &s->hold[k];
+        if (!holds || h->round != round_of(w, k)) {
+            if (h->ns > released_ns) released_ns = h->ns;
+            *h = (struct ps_co_hold){.round = round_of(w, k)};
+        }
+        if (holds && !silent) h->ns += passed; // silence.c judges silent ones
     }
+    return released_ns;
 }
 
 static void look_at_rounds(struct ps_coordinator *c)
 {
-    int64_t released_ns = 0;
     int64_t passed = c->listener.ns - c->looked_at_rounds_ns;
     c->looked_at_rounds_ns = c->listener.ns;
     if (passed > HOLDS_STEP) passed = HOLDS_STEP;
     for (uint32_t i = 0; i < c->workers; i++) {
         struct ps_co_worker *w = &c->worker[i];
-        bool holds = false;
-        bool waited_for = w->live && !w->done && !w->drained && !w->left;
-        bool silent = c->listener.ns - w->seen_ns >= ps_co_worker_bound(c, w) / 2;
-        for (uint32_t k = 0; waited_for && k < c->conf.manifest->shards && !holds; k++) {
-            holds = holds_round(c, w, k);
-            if (holds) w->stall.holds_shard = k;
-        }
-        if (!holds) {
-            bool counted = w->stall.why == PS_CO_GOES_ON && w->stall.holds_ns > released_ns;
-            if (counted) released_ns = w->stall.holds_ns;
-            w->stall.holds_ns = 0;
-        } else if (!silent) // silence.c judges silent ones
-            w->stall.holds_ns += passed;
+        int64_t released_ns = look_at_round(c, w, passed);
+        if (released_ns && w->stall.why == PS_CO_GOES_ON)
+            forgive_others(c, w, released_ns + passed);
     }
-    if (released_ns) forgive_younger(c, released_ns + passed);
+    for (uint32_t i = 0; i < c->workers; i++) {
+        struct ps_co_stall *s = &c->worker[i].stall;
+        s->holds_ns = 0;
+        for (uint32_t k = 0; s->hold && k < c->conf.manifest->shards; k++) {
+            if (s->hold[k].ns <= s->holds_ns) continue;
+            s->holds_ns = s->hold[k].ns;
+            s->holds_shard = k;
+        }
+    }
 }
 
 // ---------------------------------------------------------------- the judgement
@@ -263,12 +297,38 @@ static enum ps_co_stall_why judge(const struct ps_coordinator *c, const struct p
     if (s->failing) return PS_CO_FAILING;
     *bound = step_bound(c, w);
     if (s->idle_ns > *bound) return PS_CO_NO_STEP;
-    *bound = hold_bound(c, w);
-    bool out = s->held >= HELD_MAX;
+    bool out = is_out(c, w);
+    *bound = out ? s->hold_bound_ns : hold_bound(c, w);
     bool holds = s->holds_ns > *bound && (s->why == PS_CO_HOLDS_ROUND || held_longest(c, w));
     if (c->plan.mode == LH_MODE_BSP && (out || holds)) return PS_CO_HOLDS_ROUND;
     *bound = push_bound(c, w);
     return waits_ns(s, c) > *bound && serves_others(c, w, *bound) ? PS_CO_NO_PUSH : PS_CO_GOES_ON;
+}
+
+// A stall that ends and begins again while the worker holds the same round counts once. So does
+// that of a worker that was away while it was out.
+static void count_hold(struct ps_co_stall *s, int64_t bound)
+{
+    if (s->since_ns < s->out_until_ns || s->hold[s->holds_shard].counted) return;
+    s->hold[s->holds_shard].counted = true;
+    s->hold_bound_ns = bound;
+    if (++s->held < HELD_MAX) return;
+    uint32_t doubled = s->held - HELD_MAX < OUT_DOUBLED ? s->held - HELD_MAX : OUT_DOUBLED;
+    s->out_until_ns = s->since_ns + (OUT << doubled) * bound;
+}
+
+static void say_hold(struct ps_coordinator *c, const struct ps_co_worker *w)
+{
+    const struct ps_co_stall *s = &w->stall;
+    char until[80] = "";
+    if (s->since_ns < s->out_until_ns)
+        snprintf(until, sizeof until, " for %.0f s: longhaul admit lets it back at once",
+                 (double)(s->out_until_ns - s->since_ns) / LH_SECOND);
+    ps_co_say(c, LH_WARN, "worker.stalled",
+              "%s of %s: others have waited %.1f s for its push of a round to shard %u, bound "
+              "%.1f s (coordinator.stall_floor_s, stall_rounds); they go on without it%s",
+              w->name, w->region, (double)s->holds_ns / LH_SECOND, s->holds_shard,
+              (double)s->bound_ns / LH_SECOND, until);
 }
 
 static LH_MUST lh_err begin(struct ps_coordinator *c, uint32_t worker, enum ps_co_stall_why why,
@@ -277,11 +337,11 @@ static LH_MUST lh_err begin(struct ps_coordinator *c, uint32_t worker, enum ps_c
     struct ps_co_worker *w = &c->worker[worker];
     struct ps_co_stall *s = &w->stall;
     bool anew = s->why == PS_CO_GOES_ON;
-    if (anew && why == PS_CO_HOLDS_ROUND && s->held < HELD_MAX) s->held++;
     s->why = why;
     s->bound_ns = bound;
     if (!anew) return LH_OK;
     s->since_ns = c->listener.ns;
+    if (why == PS_CO_HOLDS_ROUND) count_hold(s, bound);
     bool calm = s->since_ns - s->ended_ns >= CALM;
     s->turns = calm ? 0 : s->turns + 1;
     uint32_t doubled = s->turns < TURNS ? 0 : s->turns - TURNS;
@@ -298,12 +358,7 @@ static LH_MUST lh_err begin(struct ps_coordinator *c, uint32_t worker, enum ps_c
                   "training process",
                   w->name, w->region, (double)s->idle_ns / LH_SECOND, (double)bound / LH_SECOND);
     else if (why == PS_CO_HOLDS_ROUND)
-        ps_co_say(c, LH_WARN, "worker.stalled",
-                  "%s of %s: others have waited %.1f s for its push of a round to shard %u, bound "
-                  "%.1f s (coordinator.stall_floor_s, stall_rounds); they go on without it%s",
-                  w->name, w->region, (double)s->holds_ns / LH_SECOND, s->holds_shard,
-                  (double)bound / LH_SECOND,
-                  s->held < HELD_MAX ? "" : " from now on: longhaul admit lets it back");
+        say_hold(c, w);
     else
         ps_co_say(c, LH_WARN, "worker.stalled",
                   "%s of %s: shard %u admitted no push of it for %.1f s, bound %.1f s "
@@ -323,9 +378,10 @@ static void end(struct ps_coordinator *c, struct ps_co_worker *w)
     if (flaps) return;
     s->why = PS_CO_GOES_ON;
     s->ended_ns = c->listener.ns;
-    if (w->live && !w->done) // a silent worker is reported as lost
-        ps_co_say(c, LH_INFO, "worker.moves", "%s of %s: it made no progress for %.1f s", w->name,
-                  w->region, (double)(c->listener.ns - s->since_ns) / LH_SECOND);
+    if (!w->live || w->done) return; // a silent worker is reported as lost, and stays out
+    s->out_until_ns = 0;
+    ps_co_say(c, LH_INFO, "worker.moves", "%s of %s: it made no progress for %.1f s", w->name,
+              w->region, (double)(c->listener.ns - s->since_ns) / LH_SECOND);
 }
 
 // Would any worker go on if all that wait for a push were stalled?
@@ -363,7 +419,7 @@ lh_err ps_co_judge_stalls(struct ps_coordinator *c)
             LH_TRY(begin(c, i, why, bound));
         one_held |= why == PS_CO_HOLDS_ROUND && goes_on;
     }
-    if (one_held) forgive_others(c);
+    if (one_held) forgive_others(c, NULL, INT64_MAX);
     return LH_OK;
 }
 
