@@ -86,6 +86,8 @@ lh_err dp_status_parse(struct lh_span json, struct dp_status *out)
         .tokens_per_s = lh_json_number(o, "tokens_per_s"),
         .h = (int64_t)count(o, "h"),
         .disk_full = lh_json_yes(o, "disk_full"),
+        .commit_age_s = lh_json_number(o, "commit_age_s"),
+        .time_s = (int64_t)count(o, "time_s"),
         .trainer_lives = count(json_object_get(o, "trainer"), "lives"),
         .trainer_cuts = count(json_object_get(o, "trainer"), "cuts"),
         .life_steps = count(json_object_get(o, "trainer"), "life_steps"),

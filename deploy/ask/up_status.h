@@ -63,6 +63,8 @@ struct dp_status {
     double loss, tokens_per_s;
     int64_t h;
     bool disk_full;         // the process's disk is full
+    double commit_age_s;    // age of its oldest write that is not durable
+    int64_t time_s;         // when it wrote this; 0: not said
     bool trainer_over;      // its loop has ended, and its last cut is committed
     uint64_t trainer_lives; // trainers that this worker process has had
     uint64_t trainer_cuts;  // parts of their progress that this process made durable

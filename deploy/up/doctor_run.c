@@ -14,7 +14,7 @@
 #include "common/format/manifest_pace.h"
 #include "deploy/up/up_plan.h"
 
-enum { DAY_S = 86400, CERT_DAYS_LEFT = 14, CLOCK_S = 30, COMMIT_S = 10 };
+enum { DAY_S = 86400, CERT_DAYS_LEFT = 14, CLOCK_S = 30, COMMIT_S = 10, STATUS_S = 15 };
 
 // ---------------------------------------------------------------- one process
 
@@ -193,7 +193,15 @@ static const char *remedy_of(const char *state, enum dp_finding *level)
     return NULL;
 }
 
-static void check_worker(struct dp_check *c, const json_t *worker, const json_t *file)
+// A worker that answers writes its file every second, unless its disk takes nothing.
+static bool is_stale(const json_t *file, int64_t now_s)
+{
+    double time_s = lh_json_number(file, "time_s");
+    return time_s > 0 && (double)now_s - time_s > STATUS_S;
+}
+
+static void check_worker(struct dp_check *c, const json_t *worker, const json_t *file,
+                         int64_t now_s)
 {
     char who[2 * LH_NAME_BYTES + 16];
     const char *state = lh_json_word(worker, "member_state"), *why = lh_json_word(worker, "why");
@@ -206,7 +214,13 @@ static void check_worker(struct dp_check *c, const json_t *worker, const json_t 
                      lh_json_number(worker, "silent_s"), why[0] ? "; " : "", why, remedy);
     if (json_object_get(worker, "left_out"))
         dp_check_say(c, DP_MAY_FAIL, "%s: the run ends without it", who);
-    dp_check_process(c, who, json_is_object(file) && lh_json_yes(worker, "live") ? file : worker);
+    bool told = json_is_object(file) && lh_json_yes(worker, "live"), stale = is_stale(file, now_s);
+    if (told && stale)
+        dp_check_say(c, DP_FAILS,
+                     "%s: it answers, but has written no status for %.0f s: its disk is full or "
+                     "hangs: check it (deploy/docs/full-disk.md)",
+                     who, (double)now_s - lh_json_number(file, "time_s"));
+    dp_check_process(c, who, told && !stale ? file : worker);
 }
 
 // ---------------------------------------------------------------- servers, shards
@@ -287,5 +301,5 @@ void dp_check_run(struct dp_check *c, const json_t *status, const json_t *server
         check_server(c, json_object_iter_key(at), json_object_iter_value(at), now_s);
     json_array_foreach(json_object_get(status, "shards"), i, row) check_shard(c, status, row);
     json_array_foreach(json_object_get(status, "workers"), i, row)
-        check_worker(c, row, json_object_get(files, lh_json_word(row, "name")));
+        check_worker(c, row, json_object_get(files, lh_json_word(row, "name")), now_s);
 }

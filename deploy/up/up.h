@@ -227,6 +227,9 @@ bool dp_watch_own(const struct dp_node *node);
 // The process runs, and its disk is full: by its status, or, as a full disk takes no status, by
 // what the file system of its directory has left.
 bool dp_watch_full(const struct dp_node *node);
+// The word on a running node whose disk takes no write, or which writes no status; NULL: all is
+// well.
+const char *dp_watch_hangs(const struct dp_node *node, int64_t now_s);
 // Tokens of the run: the credited ones; or the trained ones, if commands have their own data.
 double dp_watch_tokens(const struct dp_up *up);
 // Progress of the run: these tokens over the budget, 0 to 1.

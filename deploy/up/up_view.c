@@ -5,6 +5,7 @@
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "common/env/env.h"
@@ -79,7 +80,7 @@ static const char *asked_of(const struct dp_up *up, const struct dp_status *c)
     return c->draining ? " (drained by an operator until `longhaul drain run --undo`)" : "";
 }
 
-// A full disk makes pushes wait while training goes on: only this line shows it.
+// A full or hung disk makes pushes wait while training goes on: only this line shows it.
 static void put_full(const struct dp_up *up, struct lh_buf *out)
 {
     const char *before = ", DISK FULL: ";
@@ -87,6 +88,11 @@ static void put_full(const struct dp_up *up, struct lh_buf *out)
         if (!dp_watch_full(&up->node[i])) continue;
         dp_put(out, "%s%s", before, up->node[i].name);
         before = ", ";
+    }
+    for (unsigned i = 0; i < up->nodes; i++) {
+        const struct dp_node *node = &up->node[i];
+        const char *hangs = dp_watch_full(node) ? NULL : dp_watch_hangs(node, time(NULL));
+        if (hangs) dp_put(out, ", %s: %s", hangs, node->name);
     }
 }
 

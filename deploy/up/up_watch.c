@@ -59,6 +59,16 @@ bool dp_watch_full(const struct dp_node *node)
     return !statvfs(node->dir, &fs) && (double)fs.f_bavail * (double)fs.f_frsize < STATUS_BYTES;
 }
 
+const char *dp_watch_hangs(const struct dp_node *node, int64_t now_s)
+{
+    enum { HANGS_S = 15 }; // a status is written every second
+    bool has_disk = node->kind != DP_RANK && node->kind != DP_TRAINER;
+    if (!has_disk || !dp_watch_own(node) || node->proc->state != DP_PROC_RUNNING) return NULL;
+    if (node->status.commit_age_s > HANGS_S) return "DISK HANGS";
+    bool silent = node->status.time_s && now_s - node->status.time_s > HANGS_S;
+    return silent ? "DISK OR PROCESS HANGS" : NULL;
+}
+
 static bool listed(const char (*list)[64], unsigned count, const char *name)
 {
     for (unsigned i = 0; i < count; i++)
@@ -162,7 +172,7 @@ const char *dp_watch_left(const struct dp_up *up, const struct dp_node *worker)
 
 const char *dp_watch_stalls(const struct dp_up *up, const struct dp_node *worker)
 {
-    const struct dp_status *c = &up->node[0].status;
+    const struct dp_status *c = &dp_up_leader(up)->status;
     for (unsigned i = 0; i < c->stalleds; i++)
         if (!strcmp(c->stalled[i].name, worker->name)) return c->stalled[i].why;
     return NULL;

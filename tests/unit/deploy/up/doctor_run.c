@@ -144,6 +144,13 @@ static void a_workers_file_is_looked_at(void **state)
     assert_non_null(strstr(text, "FAIL   worker eu/a: its disk is full"));
     assert_int_equal(fails, 1);
     free(text);
+    static const char OLD[] = "{\"a\":{\"time_s\":1999999940,\"disk_free_bytes\":9}}";
+    text = doctor(STATUS, SERVERS, OLD, &fails, &warns); // what it says of the disk is past
+    assert_non_null(strstr(text, "FAIL   worker eu/a: it answers, but has written no status for "
+                                 "60 s: its disk is full or hangs"));
+    assert_int_equal(fails, 1);
+    assert_int_equal(warns, 0);
+    free(text);
 }
 
 static void an_answer_without_sense_harms_nobody(void **state)

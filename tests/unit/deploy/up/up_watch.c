@@ -53,11 +53,31 @@ static void a_node_says_itself_that_its_disk_is_full(void **state)
     assert_false(is_full(&node, DP_SERVER, "room"));
 }
 
+static void a_disk_that_hangs_is_told_by_its_node_or_by_its_silence(void **state)
+{
+    (void)state;
+    static struct dp_proc proc = {.state = DP_PROC_RUNNING, .pid = 7};
+    struct dp_node node = {.kind = DP_SERVER, .proc = &proc, .status = {.pid = 7, .time_s = 1000}};
+    assert_null(dp_watch_hangs(&node, 1010));
+    assert_string_equal(dp_watch_hangs(&node, 1020), "DISK OR PROCESS HANGS");
+    node.status.commit_age_s = 20;
+    assert_string_equal(dp_watch_hangs(&node, 1000), "DISK HANGS");
+    node.kind = DP_TRAINER; // its worker's status
+    assert_null(dp_watch_hangs(&node, 1000));
+    node.kind = DP_SERVER;
+    proc.state = DP_PROC_WAITING;
+    assert_null(dp_watch_hangs(&node, 1000));
+    proc.state = DP_PROC_RUNNING;
+    node.status.pid = 6; // the status of an earlier process
+    assert_null(dp_watch_hangs(&node, 1020));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_full_disk_is_seen_though_it_takes_no_status),
         cmocka_unit_test(a_node_says_itself_that_its_disk_is_full),
+        cmocka_unit_test(a_disk_that_hangs_is_told_by_its_node_or_by_its_silence),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
