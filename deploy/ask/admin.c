@@ -168,6 +168,29 @@ static void on_answer(void *self, lh_err err, const void *answer)
     lh_env_real_stop(q->env);
 }
 
+// The coordinator's process was there when its address was read: says how old its status is.
+static LH_MUST lh_err no_answer(const struct dp_admin *a, const char *why)
+{
+    enum { OLD_S = 10 };
+    char path[DP_PATH_BYTES] = "";
+    struct lh_buf bytes = lh_buf(DP_STATUS_BYTES_MAX);
+    json_t *o = NULL;
+    if (!a->coordinator && !dp_path(path, "%s/coordinator/status.json", a->dir) &&
+        !dp_file_read(path, &bytes))
+        o = json_loadb((const char *)bytes.data, bytes.len, 0, NULL);
+    lh_buf_free(&bytes);
+    long long pid = json_integer_value(json_object_get(o, "pid"));
+    long long old = (long long)time(NULL) - json_integer_value(json_object_get(o, "time_s"));
+    bool silent = json_object_get(o, "time_s") && old > OLD_S && pid > 0 && !is_gone(pid);
+    json_decref(o);
+    if (silent)
+        return lh_fail(LH_ERR_UNAVAILABLE,
+                       "no coordinator answers: its process %lld runs, but has written no status "
+                       "for %lld s: does its disk hang, or was the process stopped? (%s)",
+                       pid, old, why);
+    return lh_fail(LH_ERR_UNAVAILABLE, "no coordinator answers (is the run up?): %s", why);
+}
+
 lh_err dp_admin_ask(struct dp_admin *a, enum lh_rpc rpc, const struct lh_wire_type *type,
                     const void *question, const struct lh_wire_type *answer,
                     lh_err (*take)(void *arg, const void *answer), void *arg)
@@ -190,8 +213,7 @@ lh_err dp_admin_ask(struct dp_admin *a, enum lh_rpc rpc, const struct lh_wire_ty
         lh_env_real_run(a->env);
     }
     if (lh_exit_of(q.err) != LH_EXIT_UNREACHABLE) return q.err;
-    return lh_fail(LH_ERR_UNAVAILABLE, "no coordinator answers (is the run up?): %s",
-                   lh_err_text(q.err));
+    return no_answer(a, lh_err_text(q.err));
 }
 
 lh_err dp_admin_parse(const char *text, json_t **out)

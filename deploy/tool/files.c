@@ -80,7 +80,7 @@ lh_err dp_make_dirs(const char *path)
     }
     struct stat is;
     if (stat(path, &is)) return lh_fail_errno(errno, "%s", path);
-    return S_ISDIR(is.st_mode) ? LH_OK : lh_fail(LH_ERR_EXISTS, "%s: is no folder", path);
+    return S_ISDIR(is.st_mode) ? LH_OK : lh_fail(LH_ERR_EXISTS, "%s is not a folder", path);
 }
 
 bool dp_file_exists(const char *path)

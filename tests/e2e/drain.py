@@ -10,6 +10,7 @@ import json
 import os
 import signal
 import sys
+import time
 
 from loopback import check_replicas, mark, steps, trained_on
 from world import REGIONS, Failure, World, check, until
@@ -149,7 +150,7 @@ def refusals(world, coordinator, workers):
     got, said, _ = world.try_tool("drain", "worker", workers[2].name, "--wait", "--timeout", "1",
                                   *boss)
     workers[2].process.send_signal(signal.SIGCONT)
-    check(got == STOPPED and "0 of 1 live workers" in said, f"{got}: {said}")
+    check(got == STOPPED and "0 of 1 live worker has drained" in said, f"{got}: {said}")
     check(drain(world, coordinator, "worker", workers[2].name, "--wait")["complete"],
           "what was asked for is forgotten")
     drain(world, coordinator, "worker", workers[2].name, "--undo")
@@ -173,6 +174,19 @@ def ended(world, coordinator, servers, workers):
         node.must_stop()
     code, _, complaint = world.try_tool("drain", "run", *world.admin(coordinator))
     check(code == UNREACHABLE and "no coordinator answers" in complaint, f"{code}: {complaint}")
+    told_as_hung(world, coordinator)
+
+
+def told_as_hung(world, coordinator):
+    """A run's folder whose coordinator lives, and writes nothing."""
+    flags = world.admin(coordinator)
+    os.makedirs(world.path("folder", "coordinator"))
+    with open(world.path("folder", "coordinator", "status.json"), "w", encoding="utf-8") as file:
+        json.dump({"pid": os.getpid(), "time_s": int(time.time()) - 60, "phase": "running",
+                   "address": coordinator.address}, file)
+    code, _, complaint = world.try_tool("drain", "run", "--dir", world.path("folder"), *flags[2:])
+    check(code == UNREACHABLE and f"its process {os.getpid()} runs, but has written no status "
+          in complaint, f"{code}: {complaint}")
 
 
 def run(world):
