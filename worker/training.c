@@ -384,9 +384,10 @@ static json_t *loader_status(struct wk_loader *loader)
 {
     struct wk_loader_status is;
     wk_loader_status(loader, &is);
-    return json_pack("{s:f s:f s:f s:i s:I s:I s:I s:I s:I}", "waited_s",
+    return json_pack("{s:f s:f s:f s:f s:i s:I s:I s:I s:I s:I}", "waited_s",
                      (double)is.waited_ns / (double)LH_SECOND, "fetch_s", is.fetch_s, "unit_s",
-                     is.unit_s, "ahead", (int)is.ahead, "warmed", (json_int_t)is.warmed, "fetched",
+                     is.unit_s, "away_s", (double)is.away_ns / (double)LH_SECOND, "ahead",
+                     (int)is.ahead, "warmed", (json_int_t)is.warmed, "fetched",
                      (json_int_t)is.counts.fetched, "cached", (json_int_t)is.counts.cached,
                      "arrived", (json_int_t)is.counts.arrived, "fetched_bytes",
                      (json_int_t)is.counts.bytes);

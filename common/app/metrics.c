@@ -127,6 +127,9 @@ const struct lh_metric lh_metrics[] = {
      "Epsilon of all that the run has charged to this region's budget"},
     {"longhaul_privacy_charged_steps", LH_GAUGE, P, "w", "privacy.charged", "", 1,
      "Steps that the run has charged to this region's budget"},
+    {"longhaul_units_store_age_seconds", LH_GAUGE, P, "w", "loader.away_s", "", 1,
+     "Time for which the worker could not read units from their store (data.dir); 0: it can, or "
+     "they are in a folder"},
     // coordinator
     {"longhaul_run_phase", LH_STATE, P, "c", "", "phase=phase", 1, "Phase of the run"},
     {"longhaul_leads", LH_GAUGE, P, "c", "leads", "", 1,

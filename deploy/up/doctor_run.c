@@ -68,12 +68,22 @@ static void check_store(struct dp_check *c, const char *who, const json_t *store
             who, lh_json_number(store, "failures"), lh_json_number(store, "age_s"));
 }
 
+static void check_units(struct dp_check *c, const char *who, const json_t *loader)
+{
+    if (lh_json_number(loader, "away_s") > 0)
+        dp_check_say(c, DP_FAILS,
+                     "%s: the store of units (data.dir) could not be read for %.0f s: check the "
+                     "store, its address and the credentials (deploy/docs/store.md)",
+                     who, lh_json_number(loader, "away_s"));
+}
+
 void dp_check_process(struct dp_check *c, const char *who, const json_t *is)
 {
     const char *version = lh_json_word(is, "version");
     check_certificate(c, who, is);
     check_room(c, who, is);
     check_store(c, who, json_object_get(is, "store"));
+    check_units(c, who, json_object_get(is, "loader"));
     if (version[0] && strcmp(version, LH_VERSION) != 0)
         dp_check_say(c, DP_MAY_FAIL,
                      "%s: it runs version %s, this tool is version %s: install one version "

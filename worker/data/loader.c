@@ -468,6 +468,7 @@ void wk_loader_status(struct wk_loader *l, struct wk_loader_status *out)
         .fetch_s = l->fetch_s,
         .unit_s = l->unit_s,
         .ahead = ahead_of(l),
+        .away_ns = l->source->ops->away_ns ? l->source->ops->away_ns(l->source) : 0,
         .warmed = l->warmed,
         .counts = wk_fetch_counted(l->fetch),
     };

@@ -39,6 +39,7 @@ struct wk_loader_status {
     int64_t waited_ns;      // total time that read() waited
     double fetch_s, unit_s; // time of a fetch; time that a unit lasts in training; 0: not known yet
     uint32_t ahead;         // units to announce beyond those in use
+    int64_t away_ns;        // time for which no read has reached the store; 0: it can be read
     uint64_t warmed;        // units that the warm-up has handled
     struct wk_fetch_counts counts;
 };

@@ -20,6 +20,8 @@ struct wk_source_ops {
     void (*close)(struct wk_source *s);
     // Ends reads soon with LH_ERR_CANCELLED, also later ones. Any thread. NULL: reads are short.
     void (*hush)(struct wk_source *s);
+    // Time for which no read has reached the source; 0: the last one did. Any thread. NULL: 0.
+    int64_t (*away_ns)(struct wk_source *s);
 };
 struct wk_source {
     const struct wk_source_ops *ops;

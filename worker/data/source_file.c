@@ -72,7 +72,7 @@ static LH_MUST lh_err is_folder(const char *dir)
 
 lh_err wk_source_folder(const char *dir, struct wk_source **out)
 {
-    static const struct wk_source_ops ops = {read_file, close_folder, NULL};
+    static const struct wk_source_ops ops = {read_file, close_folder, NULL, NULL};
     LH_TRY(is_folder(dir));
     struct folder *f = calloc(1, sizeof *f);
     if (f) f->dir = strdup(dir);

@@ -19,7 +19,8 @@ struct store {
     pthread_mutex_t lock; // guards the rest
     struct lh_objects *idle[IDLE_MAX];
     unsigned count;
-    int64_t away_ns; // until then reads fail at once
+    int64_t away_ns;   // until then reads fail at once
+    int64_t failed_ns; // begin of the first failed read since the last good one; 0: none
     char why[300];
 };
 
@@ -47,14 +48,22 @@ static void give_handle(struct store *s, struct lh_objects *o)
 
 // A store that answers with a refusal is as far away as one that does not answer: a key may have
 // ended, and another one comes.
-static lh_err away(struct store *s, lh_err why)
+static lh_err away(struct store *s, int64_t began, lh_err why)
 {
     pthread_mutex_lock(&s->lock);
+    if (!s->failed_ns) s->failed_ns = began;
     s->away_ns = lh_now(s->conf.env) + WK_SOURCE_AWAY_S * LH_SECOND;
     snprintf(s->why, sizeof s->why, "%s", lh_err_text(why));
     lh_err err = lh_fail(LH_ERR_UNAVAILABLE, "%s", s->why);
     pthread_mutex_unlock(&s->lock);
     return err;
+}
+
+static void answered(struct store *s)
+{
+    pthread_mutex_lock(&s->lock);
+    s->failed_ns = 0;
+    pthread_mutex_unlock(&s->lock);
 }
 
 static lh_err read_object(struct wk_source *base, const char *file, uint64_t at, void *out,
@@ -67,16 +76,26 @@ static lh_err read_object(struct wk_source *base, const char *file, uint64_t at,
         return lh_fail(LH_ERR_NOT_FOUND, "%s: no object of a store is named %.100s", s->address,
                        file);
     LH_TRY(take_handle(s, &o));
+    int64_t began = lh_now(s->conf.env);
     lh_err err = o->ops->get_range(o, file, at, out, n, got);
     give_handle(s, o);
     switch (err) {
     case LH_OK:
-    case LH_ERR_CORRUPT:
+    case LH_ERR_CORRUPT: answered(s); return err;
     case LH_ERR_CANCELLED:
     case LH_ERR_NO_MEMORY: return err;
-    case LH_ERR_NOT_FOUND: return lh_fail(err, "there is no %s/%s", s->address, file);
-    default: return away(s, err);
+    case LH_ERR_NOT_FOUND: answered(s); return lh_fail(err, "there is no %s/%s", s->address, file);
+    default: return away(s, began, err);
     }
+}
+
+static int64_t away_for(struct wk_source *base)
+{
+    struct store *s = (struct store *)base;
+    pthread_mutex_lock(&s->lock);
+    int64_t ns = s->failed_ns ? lh_now(s->conf.env) - s->failed_ns : 0;
+    pthread_mutex_unlock(&s->lock);
+    return ns;
 }
 
 static void hush_store(struct wk_source *base)
@@ -94,7 +113,7 @@ static void close_store(struct wk_source *base)
 
 lh_err wk_source_store(const struct lh_objects_conf *conf, struct wk_source **out)
 {
-    static const struct wk_source_ops ops = {read_object, close_store, hush_store};
+    static const struct wk_source_ops ops = {read_object, close_store, hush_store, away_for};
     struct lh_objects *first;
     struct store *s = calloc(1, sizeof *s);
     if (!s) return lh_fail(LH_ERR_NO_MEMORY, "source %s", conf->address);

@@ -115,6 +115,8 @@ static void what_is_amiss_is_named_with_a_remedy(void **state)
         {true, SOUND, "\"commit_age_s\":12", "has not finished a write for 12 s", true},
         {true, SOUND, "\"store\":{\"away\":true,\"failures\":3,\"age_s\":70}",
          "store of checkpoints can't be reached (3 failures", true},
+        {true, SOUND, "\"loader\":{\"away_s\":70}", "store of units (data.dir) could not be read",
+         true},
         {true, "1000000000000", "1000", "free on its disk", false},
         {true, "8640000", "86400", "its certificate expires in 1.0 days", false},
         {true, "8640000", "-5", "its certificate has expired", true},

@@ -103,7 +103,7 @@ static void put_unit(struct fixture *f, uint64_t u)
 
 static int setup(void **state)
 {
-    static const struct wk_source_ops ops = {far_read, far_close, NULL};
+    static const struct wk_source_ops ops = {far_read, far_close, NULL, NULL};
     struct fixture *f = calloc(1, sizeof *f);
     *state = f;
     snprintf(f->dir, sizeof f->dir, "/tmp/lh-far-XXXXXX");

@@ -191,6 +191,13 @@ static void wrong_bytes_are_refused(void **state)
     assert_non_null(strstr(lh_err_text(LH_ERR_NOT_FOUND), "there is no s3://bucket/run/all.bin"));
 }
 
+static int64_t away_ns(struct rig *r)
+{
+    struct wk_loader_status is;
+    wk_loader_status(r->loader, &is);
+    return is.away_ns;
+}
+
 static void a_store_that_is_away_is_asked_again_after_a_while(void **state)
 {
     struct rig *r = *state;
@@ -204,7 +211,9 @@ static void a_store_that_is_away_is_asked_again_after_a_while(void **state)
     assert_int_equal(requests(r), before);
     set_faults(r, (struct faults){.unavailable = 0});
     atomic_store(&r->later_ns, WK_SOURCE_AWAY_S * LH_SECOND);
+    assert_true(away_ns(r) >= WK_SOURCE_AWAY_S * LH_SECOND);
     assert_int_equal(read_unit(r, 1), LH_OK);
+    assert_int_equal(away_ns(r), 0);
     set_faults(r, (struct faults){.denied = 1}); // an access key that has ended
     assert_int_equal(read_unit(r, 2), LH_ERR_UNAVAILABLE);
     assert_non_null(strstr(lh_err_text(LH_ERR_UNAVAILABLE), "access key"));
