@@ -23,9 +23,23 @@ static void note_end(void *arg, lh_err err, const char *text)
     if (err != LH_ERR_KILLED) snprintf(s->said, sizeof s->said, "%s", text);
 }
 
+// The lane of the job that the env begins now. A look-up asks the store, so it may take a minute,
+// and the worker's status must not wait for it.
+static enum lh_lane lane_now = LH_LANE_COUNT;
+static const struct lh_env_ops *real;
+
+static void note_lane(struct lh_env *env, enum lh_lane lane, lh_job job, lh_fn done, void *arg)
+{
+    enum lh_lane before = lane_now;
+    lane_now = lane;
+    real->work(env, lane, job, done, arg);
+    lane_now = before;
+}
+
 static bool find_stored(void *arg, uint64_t unit, bool *kept)
 {
     (void)unit;
+    assert_int_equal(lane_now, LH_LANE_HOOK);
     *kept = false;
     ((struct stored *)arg)->finds++;
     return true;
@@ -55,6 +69,11 @@ static void start(struct stored *s, bool asia_too)
     if (asia_too)
         t->travel = (struct wk_travel_conf){find_stored, NULL, drop_nothing, s, 8 * TRIP_BYTES};
     if (asia_too) t->observer = (struct wk_observer){.arg = s, .stepped = count_trained};
+    static struct lh_env_ops noting;
+    real = conf.env->ops;
+    noting = *real;
+    noting.work = note_lane;
+    conf.env->ops = &noting;
     conf.travel = &t->travel;
     conf.observer = &t->observer;
     conf.log = t->log;

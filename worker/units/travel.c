@@ -458,7 +458,8 @@ static struct wk_travel_unit *place_for(struct wk_worker *w, uint64_t unit)
     t->sure = sure;
     *empty = (struct wk_travel_unit){
         .w = w, .state = WK_TRAVEL_FINDING, .unit = unit, .home = home, .wanted = true};
-    w->conf.env->ops->work(w->conf.env, LH_LANE_STATUS, find_job, found, empty);
+    // A store may take a minute to fail, which must not hold up the status lane.
+    w->conf.env->ops->work(w->conf.env, LH_LANE_HOOK, find_job, found, empty);
     return empty;
 }
 
