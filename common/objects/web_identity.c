@@ -89,7 +89,7 @@ static bool field(struct lh_span xml, const char *name, char *out, size_t size)
     return n && n + 1 < size;
 }
 
-static LH_MUST lh_err take_keys(struct lh_web_identity *w, struct lh_span xml, const char *url)
+lh_err lh_web_identity_take(struct lh_web_identity *w, struct lh_span xml, const char *url)
 {
     char expires[40];
     int64_t now = w->env->ops->wall_s(w->env);
@@ -139,7 +139,7 @@ static LH_MUST lh_err ask(struct lh_web_identity *w)
         err = lh_transfer_do(w->transfer, &r, &reply);
     }
     if (!err) err = meaning(url, &reply);
-    if (!err) err = take_keys(w, lh_buf_span(&reply.body), url);
+    if (!err) err = lh_web_identity_take(w, lh_buf_span(&reply.body), url);
     if (body.data) sodium_memzero(body.data, body.len);
     if (reply.body.data) sodium_memzero(reply.body.data, reply.body.len);
     lh_buf_free(&body);

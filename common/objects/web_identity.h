@@ -25,6 +25,9 @@ bool lh_web_identity_is(const char *(*variable)(const char *));
 // Gives the key, asking for a new one where needed. LH_ERR_UNAVAILABLE: no answer, or a failure of
 // the service; LH_ERR_DENIED: it refuses; LH_ERR_CONFIG, LH_ERR_MALFORMED, or the file's errors.
 LH_MUST lh_err lh_web_identity_keys(struct lh_web_identity *w, struct lh_sigv4_keys *out);
+// Takes the key out of an answer of the service at `url`. LH_ERR_MALFORMED: it has none that is
+// valid now.
+LH_MUST lh_err lh_web_identity_take(struct lh_web_identity *w, struct lh_span xml, const char *url);
 void lh_web_identity_forget(struct lh_web_identity *w); // the next call asks for a new key
 
 #endif

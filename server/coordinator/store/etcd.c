@@ -187,16 +187,29 @@ static void end_of(const char *prefix, char out[PS_ETCD_KEY_BYTES])
 struct reading {
     ps_etcd_each each;
     void *arg;
+    const char *prefix;
     char from[PS_ETCD_KEY_BYTES + 1]; // the next page's first key
     size_t from_bytes;
 };
+
+// A key that is not above the last one would be asked for without an end.
+static bool is_next(const struct reading *r, const ProtobufCBinaryData *key)
+{
+    size_t prefix = strlen(r->prefix), common = key->len;
+    if (key->len < prefix || key->len >= PS_ETCD_KEY_BYTES || !key->len) return false;
+    if (memchr(key->data, 0, key->len) || memcmp(key->data, r->prefix, prefix) != 0) return false;
+    if (common > r->from_bytes) common = r->from_bytes;
+    int order = memcmp(key->data, r->from, common);
+    return order ? order > 0 : key->len >= r->from_bytes;
+}
 
 static LH_MUST lh_err take_page(struct reading *r, const Etcdserverpb__RangeResponse *page)
 {
     for (size_t i = 0; i < page->n_kvs; i++) {
         const Etcdserverpb__KeyValue *kv = page->kvs[i];
-        if (kv->key.len >= PS_ETCD_KEY_BYTES || memchr(kv->key.data, 0, kv->key.len))
-            return lh_fail(LH_ERR_CORRUPT, "etcd: unknown key of %zu bytes", kv->key.len);
+        if (!is_next(r, &kv->key))
+            return lh_fail(LH_ERR_CORRUPT, "etcd: a key of %zu bytes that was not asked for",
+                           kv->key.len);
         memcpy(r->from, kv->key.data, kv->key.len);
         r->from[kv->key.len] = 0;
         r->from_bytes = kv->key.len + 1; // the zero: the first key after this one
@@ -207,7 +220,7 @@ static LH_MUST lh_err take_page(struct reading *r, const Etcdserverpb__RangeResp
 
 lh_err ps_etcd_read(struct ps_etcd *e, const char *prefix, ps_etcd_each each, void *arg)
 {
-    struct reading r = {.each = each, .arg = arg, .from_bytes = strlen(prefix)};
+    struct reading r = {.each = each, .arg = arg, .prefix = prefix, .from_bytes = strlen(prefix)};
     char end[PS_ETCD_KEY_BYTES];
     LH_ASSERT(r.from_bytes < PS_ETCD_KEY_BYTES);
     memcpy(r.from, prefix, r.from_bytes);
