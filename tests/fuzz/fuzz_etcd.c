@@ -1,5 +1,6 @@
 // Answers of etcd: any bytes are values within their limits, or a refusal, and reading a prefix
 // ends. Byte 0 is the call that they answer. The address of etcd in a setting, too.
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -44,9 +45,9 @@ static lh_err note(void *arg, const char *key, struct lh_span value)
 {
     char *last = arg;
     LH_ASSERT(strlen(key) < PS_ETCD_KEY_BYTES && !strncmp(key, "/p/", 3));
-    LH_ASSERT(strcmp(key, last) > 0); // in order, so it ends
+    LH_ASSERT(strcmp(key, last) > 0); // rising keys: so reading them ends
     LH_ASSERT(!value.len || value.data);
-    strcpy(last, key);
+    snprintf(last, PS_ETCD_KEY_BYTES, "%s", key);
     return LH_OK;
 }
 

@@ -47,7 +47,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     uint64_t bytes;
     lh_err err = dp_download(NULL, &s.base, "s3://b/p", "/tmp", is_wanted, &seen, &count, &bytes);
     LH_ASSERT(!err || err == LH_ERR_CORRUPT || err == LH_ERR_MALFORMED || err == LH_ERR_TOO_LARGE);
-    LH_ASSERT(!count && !bytes); // of what was fetched
+    LH_ASSERT(!count && !bytes); // counts of fetched files
     read_address(s.bytes);
     return 0;
 }
