@@ -104,7 +104,7 @@ class Run:
         self.world.tool("drain", "run", "--end", *self.world.admin(self.coordinator))
         for worker in self.workers:
             worker.must_end()
-        check_replicas([self.server], self.workers)
+        check_replicas([self.server], self.workers, shards=1)
         check(all(worker.last("lost") == 0 for worker in self.workers), "a push was lost")
         last = self.server.shards()[0]
         until("it ended", lambda: self.coordinator.status().get("phase") == "ended")
