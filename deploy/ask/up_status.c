@@ -9,10 +9,15 @@
 #include "common/format/json.h"
 #include "deploy/tool/files.h"
 
+// A number that no count can have gives the nearest one.
+static uint64_t count_of(double v)
+{
+    return v >= 0x1p64 ? UINT64_MAX : v > 0 ? (uint64_t)v : 0;
+}
+
 static uint64_t count(const json_t *o, const char *key)
 {
-    double v = lh_json_number(o, key);
-    return v > 0 ? (uint64_t)v : 0;
+    return count_of(lh_json_number(o, key));
 }
 
 static void text(const json_t *o, const char *key, char *out, size_t size)
@@ -65,9 +70,8 @@ static void read_arrays(const json_t *o, struct dp_status *out)
     }
     json_array_foreach(json_object_get(o, "behind"), i, item)
     {
-        double v = json_number_value(item);
         if (out->behind_count < DP_SHARDS_MAX)
-            out->behind[out->behind_count++] = v > 0 ? (uint64_t)v : 0;
+            out->behind[out->behind_count++] = count_of(json_number_value(item));
     }
 }
 

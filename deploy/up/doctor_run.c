@@ -292,8 +292,8 @@ static void check_server(struct dp_check *c, const char *address, const json_t *
     json_array_foreach(json_object_get(is, "shards"), i, shard)
     {
         if (json_object_get(shard, "rebuilding"))
-            dp_check_say(c, DP_MAY_FAIL, "%s: shard %d is being rebuilt from its followers", who,
-                         (int)lh_json_number(shard, "shard"));
+            dp_check_say(c, DP_MAY_FAIL, "%s: shard %.0f is being rebuilt from its followers", who,
+                         lh_json_number(shard, "shard"));
     }
     check_clock(c, who, is, now_s);
     dp_check_process(c, who, is);

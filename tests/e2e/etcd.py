@@ -7,7 +7,8 @@ coordinator's file store moves into etcd with a restart. One member of
 etcd is killed with -9, then the coordinator that leads: the other one leads, and the run goes on.
 The killed one stands by; the leader is asked to end, and it leads at once. The leader is stopped
 (SIGSTOP) until the other one leads, and a server and a worker that heard that are started again: it
-wakes up, and nobody takes its word. The leader is cut off from etcd alone: it stands by. Then two
+wakes up, and nobody takes its word. A leader registers a server's epoch and is killed before
+a worker heard of it: the other one names it. The leader is cut off from etcd alone: it stands by. Then two
 members are away: nothing is acknowledged, nobody leads, training goes on; they come back, and so
 does a leader. Last, the state moves back into a file. In the end every unit is credited once, no
 push is lost, and all replicas have the servers' digests.
@@ -316,6 +317,37 @@ def leader_stands_still(pair, servers, workers):
     check(all(heard(n) >= number for n in told), "a restart forgot the leader")
 
 
+def epoch_of(server):
+    return min((shard["epoch"] for shard in server.shards()), default=0)
+
+
+def epoch_outlives_its_coordinator(pair, servers, workers):
+    """A coordinator registers an epoch, and is killed before any worker has heard of it."""
+    lead, other = roles(pair)
+    server, before, number = servers[0], epoch_of(servers[0]), number_of(lead)
+    for worker in workers:
+        worker.process.send_signal(signal.SIGSTOP)
+    server.kill()
+    lead.kill()
+    takes_over(other, number)
+    server.start().listening()  # the new leader has not heard of it: its log gets a new epoch
+    until("the server has a new epoch", lambda: epoch_of(server) > before)
+    number = number_of(other)
+    other.kill()
+    lead.start()
+    for worker in workers:
+        worker.process.send_signal(signal.SIGCONT)
+    took = takes_over(lead, number)
+    since = time.monotonic()
+    goes_on(pair, workers)
+    until("all workers are in it", lambda: all(
+        shard["epoch"] > before for worker in workers for shard in worker.shards()[:1]))
+    print(f"the leader is killed after it registered an epoch: the other leads after {took:.2f} s, "
+          f"and workers push {time.monotonic() - since:.2f} s later")
+    other.start()
+    roles(pair)
+
+
 def leader_is_cut_off(pair, workers):
     """From etcd alone: servers and workers reach it."""
     lead, other = roles(pair)
@@ -384,6 +416,7 @@ def run(world, etcd):
 
     members_die(etcd, pair, workers)
     leader_stands_still(pair, servers, workers)
+    epoch_outlives_its_coordinator(pair, servers, workers)
     leader_is_cut_off(pair, workers)
     etcd_is_away(etcd, pair, workers)
     back_into_a_file(world, pair, workers)

@@ -34,7 +34,7 @@ static void read_address(struct lh_span bytes)
     LH_ASSERT(text);
     memcpy(text, bytes.data, bytes.len);
     text[bytes.len] = 0;
-    if (!lh_objects_check(text)) LH_ASSERT(lh_objects_is(text) && bytes.len < LH_PATH_BYTES);
+    if (!lh_objects_check(text)) LH_ASSERT(lh_objects_is(text) && strlen(text) < LH_PATH_BYTES);
     free(text);
 }
 

@@ -53,6 +53,14 @@ static void a_worker(void **state)
     assert_true(!s.trainer_lives && !s.trainer_over);
 }
 
+static void numbers_that_no_count_can_have(void **state)
+{
+    (void)state;
+    struct dp_status s = parse("{\"step\": 1e300, \"tokens\": -3, \"behind\": [1e20, -1]}");
+    assert_true(s.counts.steps == UINT64_MAX && s.behind[0] == UINT64_MAX);
+    assert_true(!s.counts.tokens && s.behind_count == 2 && !s.behind[1]);
+}
+
 static void a_server_and_a_coordinator(void **state)
 {
     (void)state;
@@ -153,6 +161,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_worker),
+        cmocka_unit_test(numbers_that_no_count_can_have),
         cmocka_unit_test(a_server_and_a_coordinator),
         cmocka_unit_test(what_is_absent_or_odd_is_zero),
         cmocka_unit_test(refusals_change_nothing),
