@@ -7,11 +7,11 @@ coordinator's file store moves into etcd with a restart. One member of
 etcd is killed with -9, then the coordinator that leads: the other one leads, and the run goes on.
 The killed one stands by; the leader is asked to end, and it leads at once. The leader is stopped
 (SIGSTOP) until the other one leads, and a server and a worker that heard that are started again: it
-wakes up, and nobody takes its word. A leader registers a server's epoch and is killed before
-a worker heard of it: the other one names it. The leader is cut off from etcd alone: it stands by. Then two
-members are away: nothing is acknowledged, nobody leads, training goes on; they come back, and so
-does a leader. Last, the state moves back into a file. In the end every unit is credited once, no
-push is lost, and all replicas have the servers' digests.
+wakes up, and nobody takes its word. A leader registers a server's epoch and is killed before a
+worker heard of it: the other one names it. The leader is cut off from etcd alone: it stands by.
+Then two members are away: nothing is acknowledged, nobody leads, training goes on; they come back,
+and so does a leader. Last, the state moves back into a file. In the end every unit is credited
+once, no push is lost, and all replicas have the servers' digests.
 """
 import argparse
 import json
