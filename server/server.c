@@ -136,6 +136,7 @@ void ps_server_close(struct ps_server *s)
     lh_cancel(s->conf.env, &s->move_timer);
     lh_cancel(s->conf.env, &s->take_over_timer);
     lh_cancel(s->conf.env, &s->push_memory.turn_timer);
+    lh_cancel(s->conf.env, &s->push_memory.slow_timer);
     lh_cancel(s->conf.env, &s->silent_timer);
     if (s->coordinator) s->coordinator->transport_ops->hangup(s->coordinator);
     s->coordinator = NULL;

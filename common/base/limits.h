@@ -62,6 +62,10 @@ enum {
     LH_AHEAD_BYTES = 1 << 20,   // larger frames are written to the log while they are unsealed
     LH_SHARED_BYTES = 16 << 20, // recent frames that followers get from memory, not from the log
     LH_DECIDE_QUEUE_MAX = 256,  // pushes received and not decided, a server; more wait unread
+    // If other pushes wait for memory, one that has arrived for LH_PUSH_SLOW_MS at less than this
+    // rate (2 Mbit/s) ends.
+    LH_PUSH_SLOW_MS = 10000,
+    LH_PUSH_SLOW_BYTES_PER_S = 256 << 10,
     LH_PUSH_SILENT_MS = 120000, // a full part of a push takes less, even at 70 kbit/s
     LH_SNAPSHOT_RANGES = 2,     // most ranges of a snapshot, each on its own connection
     LH_SNAPSHOT_RANGES_BYTES =

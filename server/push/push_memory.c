@@ -3,7 +3,8 @@
 // A push reserves memory for its frame before it stores the first part, and for its payload when it
 // is unsealed. Both are given back together (ps_item_free), or the frame alone if its stream breaks
 // for good. A push that gets no memory waits in the order of arrival without reading: backpressure
-// to the sender.
+// to the sender. A small frame passes large ones that wait. While any waits, pushes whose bytes do
+// not come are ended (receive.c).
 //
 // Large frames are received one after another. If they came together, all would complete only at
 // the end: until then nothing could be unsealed or written, afterwards there would be no memory for
@@ -37,6 +38,21 @@ static void memory_again(struct ps_server *s)
     if (s->push_memory.first || s->received) ps_raise(s, PS_FREED);
 }
 
+static void look_again(void *arg)
+{
+    struct ps_server *s = arg;
+    s->push_memory.slow_timer = 0;
+    memory_again(s);
+    ps_push_memory_waited(s);
+}
+
+void ps_push_memory_waited(struct ps_server *s)
+{
+    struct ps_push_memory *r = &s->push_memory;
+    if (r->first && !r->slow_timer)
+        r->slow_timer = lh_after(s->conf.env, LH_PUSH_SLOW_MS / 4 * LH_MS, look_again, s);
+}
+
 // ---------------------------------------------------------------- turns
 
 static bool is_large(const struct ps_push_memory *r, uint64_t bytes)
@@ -47,6 +63,13 @@ static bool is_large(const struct ps_push_memory *r, uint64_t bytes)
 bool ps_push_memory_turn(const struct ps_server *s, uint64_t bytes)
 {
     return !s->push_memory.arriving || !is_large(&s->push_memory, bytes);
+}
+
+// A small one need not wait for a large one's turn, nor for the memory of a large one.
+bool ps_push_memory_passes(const struct ps_server *s, uint64_t bytes, uint64_t first)
+{
+    const struct ps_push_memory *r = &s->push_memory;
+    return !is_large(r, bytes) && (r->arriving || is_large(r, first));
 }
 
 static void keep_memory(struct ps_push_memory *r, bool fast)

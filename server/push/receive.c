@@ -6,8 +6,8 @@
 // the next attempt asks for its length (probe). A complete frame is queued for the next group.
 //
 // No worker can block others: one that brings no full part for LH_PUSH_SILENT_MS must send its push
-// again later. A worker's newer streams replace its oldest. Partial frames that were left behind
-// are dropped when a stream needs their memory.
+// again later; if others wait, also one slower than LH_PUSH_SLOW_BYTES_PER_S. A worker's newer
+// stream replaces older ones. Partial frames are dropped when a stream needs their memory.
 #include <stdlib.h>
 #include <string.h>
 
@@ -39,6 +39,8 @@ struct ps_push {
     bool parked;          // no call: a partial frame kept for the next attempt
     bool over;            // answered; further messages are ignored
     int64_t heard_ns;     // time of the last full part, or of being let in
+    int64_t memory_ns;    // time when it got memory
+    size_t had;           // bytes of the frame then
 };
 
 // ---------------------------------------------------------------- hello
@@ -262,17 +264,40 @@ static struct ps_push *parked_part(const struct ps_push *p)
     return NULL;
 }
 
-// Takes over the partial frame of an earlier attempt.
-static void resume(struct ps_push *p, uint64_t bytes)
+// The push still brings messages or the rest of its frame.
+static bool is_coming(const struct ps_push *p)
 {
-    struct ps_push *part = parked_part(p);
-    if (!part) return;
-    if (part->bytes == bytes && lh_digest_equal(&part->digest, &p->digest)) {
-        p->frame = part->frame;
-        p->have = part->have;
-        part->frame = NULL;
+    return !p->parked && !p->over && !p->item;
+}
+
+// Ends a push whose frame has not come, and frees its memory before its peer takes notice.
+static void break_off(struct ps_push *p, lh_err err)
+{
+    ps_push_memory_arrived(p->server, p);
+    ps_push_memory_give_frame(p->server, p->frame);
+    p->frame = NULL;
+    fail_push(p, err);
+}
+
+// Ends earlier attempts of this worker and shard, and takes over their partial frame. A worker has
+// one push per shard at a time, so an earlier stream is of a broken connection.
+static void resume(struct ps_push *p)
+{
+    for (struct ps_push *k = p->server->pushes, *next; k; k = next) {
+        next = k->next;
+        bool same = k != p && k->shard == p->shard && k->peer_worker == p->peer_worker;
+        if (!same || !(k->parked || is_coming(k))) continue;
+        if (!p->frame && k->bytes == p->bytes && lh_digest_equal(&k->digest, &p->digest)) {
+            p->frame = k->frame;
+            p->have = p->had = k->have;
+            p->memory_ns = lh_now(p->server->conf.env);
+            k->frame = NULL;
+        }
+        if (k->parked)
+            unlist(k);
+        else
+            break_off(k, lh_fail(LH_ERR_BUSY, "this worker sends a later push to this shard"));
     }
-    unlist(part);
 }
 
 static lh_err begin(struct ps_push *p, const struct lh_push_head *m)
@@ -293,7 +318,7 @@ static lh_err begin(struct ps_push *p, const struct lh_push_head *m)
                        LH_FRAME_HEADER_BYTES + LH_SEAL_TAG_BYTES, most);
     p->digest = m->digest;
     p->bytes = m->frame_bytes;
-    resume(p, m->frame_bytes);
+    resume(p);
     lh_log_traced(s->conf.log, LH_DEBUG, p->trace, "push.begun", "shard %u: %llu bytes",
                   p->shard->id, (unsigned long long)p->bytes);
     return LH_OK;
@@ -361,6 +386,26 @@ static bool drop_a_part(struct ps_server *s)
     return oldest != NULL;
 }
 
+// Ends the push that keeps the most memory for bytes that do not come, or come too slowly.
+static bool drop_slowest(struct ps_server *s)
+{
+    struct ps_push *slowest = NULL;
+    for (struct ps_push *p = s->pushes; p; p = p->next) {
+        int64_t ms = (lh_now(s->conf.env) - p->memory_ns) / LH_MS;
+        uint64_t due = (uint64_t)ms * LH_PUSH_SLOW_BYTES_PER_S / 1000;
+        if (!is_coming(p) || !p->frame || ms < LH_PUSH_SLOW_MS || p->have - p->had >= due) continue;
+        if (!slowest || p->bytes - p->have > slowest->bytes - slowest->have) slowest = p;
+    }
+    if (!slowest) return false;
+    lh_log_peer_traced(s->conf.log, LH_WARN, slowest->trace, "push.silent",
+                       "shard %u, worker %016llx: %zu of %zu bytes of its push have come, and "
+                       "others wait for the memory; it has to send the push again",
+                       slowest->shard->id, (unsigned long long)slowest->peer_worker, slowest->have,
+                       slowest->frame->len);
+    break_off(slowest, lh_fail(LH_ERR_BUSY, "it comes too slowly while others wait for memory"));
+    return true;
+}
+
 // Waits for its turn and for frame memory; true: settled, with *err as the result.
 static bool let_in(struct ps_push *p, lh_err *err)
 {
@@ -368,7 +413,8 @@ static bool let_in(struct ps_push *p, lh_err *err)
     if (p->frame) return true;
     if (!ps_push_memory_turn(p->server, p->bytes)) return false;
     while (!ps_push_memory_frame(p->server, p->bytes, &p->frame))
-        if (!drop_a_part(p->server)) return false;
+        if (!drop_a_part(p->server) && !drop_slowest(p->server)) return false;
+    p->memory_ns = lh_now(p->server->conf.env);
     if (p->frame)
         ps_push_memory_arrives(p->server, p, p->bytes);
     else
@@ -389,6 +435,7 @@ static lh_err wait_for_memory(struct ps_push *p, bool probe, const struct lh_msg
     p->next_waiting = NULL;
     *r->last = p;
     r->last = &p->next_waiting;
+    ps_push_memory_waited(p->server);
     return LH_OK;
 }
 
@@ -406,10 +453,8 @@ static lh_err take_part(struct ps_push *p, const struct lh_msg *msg)
     if (first && !p->frame && !probe && from)
         return lh_fail(LH_ERR_MALFORMED, "bytes from %llu on where none were received",
                        (unsigned long long)from);
-    const struct ps_push_memory *r = &p->server->push_memory;
-    // other pushes wait already, and not only for a large one's turn
-    bool behind = first && r->first && !p->frame &&
-                  (!r->arriving || !ps_push_memory_turn(p->server, p->bytes));
+    const struct ps_push *of = first && !p->frame ? p->server->push_memory.first : NULL;
+    bool behind = of && !ps_push_memory_passes(p->server, p->bytes, of->bytes);
     if (behind || !let_in(p, &err)) return wait_for_memory(p, probe, msg, at);
     return err ? err : take_bytes(p, probe, from, msg, at);
 }
@@ -484,12 +529,6 @@ static void push_close(void *self, struct lh_call *call, lh_err status, const ch
 static const struct lh_call_ops push_ops = {push_message, push_half_close, push_sent, push_close};
 
 // ---------------------------------------------------------------- streams that say nothing
-
-// The push still brings messages or the rest of its frame.
-static bool is_coming(const struct ps_push *p)
-{
-    return !p->parked && !p->over && !p->item;
-}
 
 bool ps_receive_look(struct ps_server *s)
 {

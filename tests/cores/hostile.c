@@ -186,6 +186,45 @@ static void a_push_that_finds_no_room_waits_with_what_it_brought(void **state)
     rig_call_wait(r, &h);
 }
 
+// Large frames that are begun and do not come hold memory; so do a worker's earlier attempts.
+static void begun_pushes_hold_no_memory_that_others_wait_for(void **state)
+{
+    struct rig *r = *state;
+    struct rig_call his[3], hers, small;
+    assert_int_equal(rig_start_server(r, true), LH_OK);
+    uint64_t process = r->server->process;
+    struct ps_push_memory *room = &r->server->push_memory;
+    room->bytes_max = 1000; // two frames of 400 bytes do not fit
+    for (size_t i = 0; i < LH_COUNT(his); i++) {
+        begin_push(r, 0, process, 400, 0, &his[i]);
+        rig_run(r, LH_SECOND);
+    }
+    assert_true(his[0].over && his[0].status == LH_ERR_BUSY && his[1].over && !his[2].over);
+    assert_int_equal(room->frames, 400);
+    begin_push(r, 1, process, 400, 100, &hers);
+    rig_run(r, LH_PUSH_SLOW_MS / 2 * LH_MS);
+    assert_non_null(room->first); // he has his time
+    assert_false(his[2].over);
+    rig_run(r, LH_PUSH_SLOW_MS * LH_MS);
+    assert_null(room->first);
+    assert_int_equal(his[2].status, LH_ERR_BUSY);
+    assert_false(hers.over);
+    lh_call_cancel(hers.call);
+    rig_call_wait(r, &hers);
+    room->bytes_max = 8 * 300; // 300 bytes are small
+    room->frames += 1700;      // others': one of 400 bytes does not fit beside them
+    begin_push(r, 0, process, 400, 0, &his[0]);
+    rig_run(r, LH_SECOND);
+    assert_non_null(room->first);
+    begin_push(r, 1, process, 250, 0, &small);
+    rig_run(r, LH_SECOND);
+    assert_non_null(room->first); // it passes the large one
+    assert_int_equal(room->frames, 1700 + 250);
+    lh_call_cancel(small.call);
+    rig_call_wait(r, &small);
+    room->frames -= 1700;
+}
+
 static void parts_that_wait_keep_nobody_out(void **state)
 {
     struct rig *r = *state;
@@ -439,6 +478,7 @@ int main(void)
         RIG_TEST(pushes_that_say_nothing_keep_nobody_out),
         RIG_TEST(a_push_that_stops_holds_no_room),
         RIG_TEST(a_push_begins_once_on_a_call),
+        RIG_TEST(begun_pushes_hold_no_memory_that_others_wait_for),
         RIG_TEST(parts_that_wait_keep_nobody_out),
         RIG_TEST(a_state_that_is_not_the_offered_one_is_not_asked_for_again),
         RIG_TEST(a_point_that_no_log_can_have_is_not_asked_for),
