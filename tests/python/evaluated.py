@@ -11,6 +11,7 @@ import os
 import shutil
 import sys
 import tempfile
+import types
 import unittest
 from unittest import mock
 
@@ -93,6 +94,30 @@ class Losses(Case):
         losses = longhaul.evaluate(self.model, self.data, sequence_length=LENGTH)
         self.assertLess(losses["de"], 0.01)
         self.assertGreater(losses["ja"], math.log(VOCABULARY))
+
+    def test_a_text_that_was_changed_is_not_judged_by(self):
+        path = os.path.join(self.data, "heldout-ja-000.bin")
+        with open(path, "r+b") as file:
+            file.seek(1024 + 4)
+            file.write(bytes(2))
+        with self.assertRaisesRegex(ValueError, "is not the held-out text of units.json"):
+            longhaul.evaluate(self.model, self.data)
+        self.assertEqual(heldout.main(["--load", "nowhere:load", "--data", self.data]), 1)
+
+    def test_what_the_model_does_not_take_is_told(self):
+        self.model.config = types.SimpleNamespace(max_position_embeddings=LENGTH)
+        losses = longhaul.evaluate(self.model, self.data)  # not more than it has positions for
+        self.assertEqual(losses, longhaul.evaluate(self.model, self.data, sequence_length=LENGTH))
+        with self.assertRaisesRegex(ValueError, f"takes {LENGTH} tokens at a time, and sequence_l"):
+            longhaul.evaluate(self.model, self.data, sequence_length=LENGTH + 1)
+        self.model.table = torch.nn.Embedding(5, VOCABULARY)
+        with self.assertRaisesRegex(ValueError, "made with another tokenizer"):
+            longhaul.evaluate(self.model, self.data)
+        for text in ("{}", "[]", "no JSON"):
+            with open(os.path.join(self.data, "units.json"), "w", encoding="utf-8") as file:
+                file.write(text)
+            with self.assertRaisesRegex(ValueError, "units.json is not what"):
+                longhaul.evaluate(self.model, self.data)
 
     def test_nothing_held_out_is_an_error(self):
         longhaul.save_units({"asia": {"ja": [counting(0, 256)]}}, self.data, VOCABULARY,
@@ -194,6 +219,24 @@ class During(Case):
         self.assertIsNone(found["best"])
         self.assertIsNotNone(found["after"])
         self.assertIn("not written", said.output[0])
+
+    def test_texts_that_are_gone_in_the_middle_do_not_end_the_loop(self):
+        self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.5)
+        look, calls = heldout.heldout_of, []
+
+        def gone(data):
+            calls.append(data)
+            if len(calls) > 2:  # at the start, and before the run
+                raise FileNotFoundError("heldout-de.bin")
+            return look(data)
+        with mock.patch.object(heldout, "heldout_of", side_effect=gone), \
+                self.assertLogs("longhaul", "WARNING") as said:
+            found = self.evaluated(2)
+            again = self.evaluated(2)  # a loop that starts anew has nothing to read at all
+        self.assertIn("not evaluated: heldout-de.bin", said.output[0])
+        self.assertIn("nothing is evaluated: heldout-de.bin", "".join(said.output))
+        self.assertEqual((found["after"], found["rounds"]), (None, []))
+        self.assertEqual(again["before"], found["before"])
 
     def test_other_texts_begin_anew(self):
         self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.5)

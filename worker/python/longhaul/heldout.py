@@ -20,7 +20,7 @@ import sys
 import typing
 
 from . import arguments, parameters
-from .data import read_tokens
+from .data import digest_of, read_tokens
 
 if typing.TYPE_CHECKING:
     import torch
@@ -34,14 +34,27 @@ FILE, BEST = "evaluation.json", "best.safetensors"
 
 def heldout_of(data: str) -> dict[str, typing.Any]:
     """Gives the tokens of the held-out texts of units.json, by language."""
-    with open(os.path.join(data, "units.json"), encoding="utf-8") as file:
-        rows = json.load(file)["heldout"]
+    path = os.path.join(data, "units.json")
+    try:
+        with open(path, encoding="utf-8") as file:
+            rows = json.load(file)["heldout"]
+    except (KeyError, TypeError, json.JSONDecodeError) as why:
+        raise ValueError(f"{path} is not what `longhaul data prepare` or save_units() writes "
+                         f"({type(why).__name__}: {why})") from why
     if not rows:
         raise ValueError(f"{data}/units.json: no text is held out, so there is nothing to evaluate "
                          "on: save_units(..., heldout={language: documents}) holds some out, and "
                          "`python3 -m longhaul.prepare` takes TEXT/heldout/LANGUAGE/")
-    return {row["language"]: read_tokens(os.path.join(data, row["file"]), 0, row["tokens"])
-            for row in rows}
+    return {row["language"]: _tokens_of(data, row) for row in rows}
+
+
+def _tokens_of(data: str, row: dict[str, typing.Any]) -> typing.Any:
+    path = os.path.join(data, row["file"])
+    tokens = read_tokens(path, 0, row["tokens"])
+    if "sha256" in row and digest_of(tokens) != row["sha256"]:
+        raise ValueError(f"{path} is not the held-out text of units.json (sha256): copy it anew "
+                         "from where the data were prepared")
+    return tokens
 
 
 def _logits(model: typing.Any, batch: "torch.Tensor") -> "torch.Tensor":
@@ -64,7 +77,20 @@ def _at_rest(model: "torch.nn.Module") -> typing.Iterator[None]:
             m.training = True
 
 
-def evaluate(model: "torch.nn.Module", data: str, *, sequence_length: int = 512,
+def _length(call: str, model: "torch.nn.Module", wanted: int | None) -> int:
+    """Tokens per sequence: as many as the model has positions for (transformers), at most 512."""
+    positions = getattr(getattr(model, "config", None), "max_position_embeddings", None)
+    most = positions if isinstance(positions, int) and positions > 1 else sys.maxsize
+    if wanted is None:
+        return min(512, most)
+    arguments.must_be_number(call, "sequence_length", wanted, 2)
+    if wanted > most:
+        raise ValueError(f"the model takes {most} tokens at a time, and sequence_length is "
+                         f"{wanted}: pass at most {most}")
+    return wanted
+
+
+def evaluate(model: "torch.nn.Module", data: str, *, sequence_length: int | None = None,
              batch_size: int = 8, most_tokens: int | None = None) -> Losses:
     """Gives the mean negative log likelihood per token (nats) of each held-out text, by language.
 
@@ -73,7 +99,8 @@ def evaluate(model: "torch.nn.Module", data: str, *, sequence_length: int = 512,
     :param model: maps a batch of token ids to logits, or to an object with an attribute `logits`
         (transformers).
     :param data: the folder of units.json.
-    :param sequence_length: tokens per sequence. The last sequence of a text may be shorter.
+    :param sequence_length: tokens per sequence. The last sequence of a text may be shorter. None:
+        512, or as many as the model has positions for (transformers).
     :param batch_size: sequences per batch.
     :param most_tokens: tokens to evaluate per language; None: all.
     """
@@ -82,21 +109,27 @@ def evaluate(model: "torch.nn.Module", data: str, *, sequence_length: int = 512,
     call = "evaluate(model, data)"
     arguments.must_be_model(call, model)
     arguments.must_be_path(call, "data", data, "the folder of units.json")
-    for name, value in (("sequence_length", sequence_length), ("batch_size", batch_size)):
-        arguments.must_be_number(call, name, value, 1 if name == "batch_size" else 2)
+    length = _length(call, model, sequence_length)
+    arguments.must_be_number(call, "batch_size", batch_size, 1)
     device = next(model.parameters()).device
     losses = {}
     with _at_rest(model):
         for language, tokens in heldout_of(data).items():
             ids = torch.tensor(list(tokens[:most_tokens]), dtype=torch.long)
-            whole = len(ids) // sequence_length * sequence_length
-            batches = list(ids[:whole].view(-1, sequence_length).split(batch_size))
+            whole = len(ids) // length * length
+            batches = list(ids[:whole].view(-1, length).split(batch_size))
             if len(ids) - whole > 1:
                 batches.append(ids[whole:].view(1, -1))
             total = count = 0.0
             for batch in batches:
                 batch = batch.to(device)
-                logits = _logits(model, batch)[:, :-1].float()
+                try:
+                    logits = _logits(model, batch)[:, :-1].float()
+                except IndexError as why:
+                    raise ValueError(
+                        f"the model does not take the tokens of {language}, the largest of which "
+                        f"is {int(ids.max())}: was the text made with another tokenizer? ({why})"
+                    ) from why
                 total += float(torch.nn.functional.cross_entropy(
                     logits.reshape(-1, logits.shape[-1]), batch[:, 1:].reshape(-1),
                     reduction="sum"))
@@ -200,14 +233,33 @@ class Evaluation:
         self._folder = folder or os.path.dirname(os.environ.get("LONGHAUL_SOCKET", "")) or "."
         self.found: dict[str, typing.Any] = {"before": None, "rounds": [], "best": None,
                                              "after": None, "cuts": 0}
-        self._take_up(set(heldout_of(data)))  # reports missing files at once
+        self._take_up(self._languages())
         if run.client.rank:
             return
         if self.found["before"] is None:
-            self.found["before"] = self._look()
+            self.found["before"] = self._try()
             self._keep()
         run.on_cut(self._cut)
         run.on_end(self._end)
+
+    def _languages(self) -> set[str] | None:
+        """Reads the texts, so that missing ones are reported at once; later in a run they end no
+        loop. None: a loop was started again, and they can't be read any more."""
+        try:
+            return set(heldout_of(self._data))
+        except (OSError, ValueError) as why:
+            if not os.path.exists(os.path.join(self._folder, FILE)):
+                raise
+            _log.warning("longhaul: nothing is evaluated: %s", why)
+            return None
+
+    def _try(self) -> dict[str, typing.Any] | None:
+        """Evaluates. If that fails, logs it; training goes on."""
+        try:
+            return self._look()
+        except (OSError, ValueError) as why:
+            _log.warning("longhaul: the model was not evaluated: %s", why)
+            return None
 
     def _look(self) -> dict[str, typing.Any]:
         losses = evaluate(self._run.model, self._data, **self._given)
@@ -217,13 +269,13 @@ class Evaluation:
                 "credited_tokens": self._run.client.credited(),
                 "versions": _versions(self._folder)}
 
-    def _take_up(self, languages: set[str]) -> None:
-        """Continues an earlier evaluation.json, if it has the same languages."""
+    def _take_up(self, languages: set[str] | None) -> None:
+        """Continues an earlier evaluation.json, if it has the same languages. None: any."""
         try:
             with open(os.path.join(self._folder, FILE), encoding="utf-8") as file:
                 had = json.load(file)
             seen = [had["before"], had.get("best"), had.get("after")]
-            if all(set(s["losses"]) == languages for s in seen if s):
+            if languages is None or all(set(s["losses"]) == languages for s in seen if s):
                 self.found.update(had)
             else:
                 _log.warning("longhaul: %s has other languages than the data: it is replaced",
@@ -259,7 +311,9 @@ class Evaluation:
         self.found["cuts"] += 1
         if self.found["cuts"] % self._every:
             return
-        seen = self._look()
+        seen = self._try()
+        if seen is None:
+            return
         self.found["rounds"] = [*self.found["rounds"], seen][-1000:]
         self._consider(seen, f"round {self.found['cuts']}")
         self._keep()
@@ -267,10 +321,12 @@ class Evaluation:
                   seen["credited_tokens"])
 
     def _end(self) -> None:
-        self.found["after"] = seen = self._look()
-        self._consider(seen, "the end")
+        self.found["after"] = seen = self._try()
+        if seen is not None:
+            self._consider(seen, "the end")
         self._keep()
-        print(self.verdict(), flush=True)
+        if self.found["before"] is not None:
+            print(self.verdict(), flush=True)
 
     def verdict(self) -> str:
         """Gives the table of losses by language, and a line about the best parameters."""
@@ -289,6 +345,8 @@ def _model_of(given: argparse.Namespace) -> "torch.nn.Module":
         return getattr(importlib.import_module(module), function or "load")()
     from transformers import AutoModelForCausalLM  # pylint: disable=import-outside-toplevel
 
+    if not os.path.isdir(given.model):
+        raise FileNotFoundError(f"{given.model}: no such folder")
     return AutoModelForCausalLM.from_pretrained(given.model)
 
 
@@ -301,7 +359,8 @@ def main(words: list[str] | None = None) -> int:
     parser.add_argument("--data", required=True, help="folder of units.json")
     parser.add_argument("--manifest", help="the run's model.json")
     parser.add_argument("--weights", help="the run's parameters: final.weights, final.bin")
-    parser.add_argument("--sequence-length", type=int, default=512)
+    parser.add_argument("--sequence-length", type=int,
+                        help="tokens a sequence (512, or as many as the model takes)")
     parser.add_argument("--batch-size", type=int, default=8)
     parser.add_argument("--most-tokens", type=int, help="tokens per language (default: all)")
     parser.add_argument("-o", choices=("table", "json"), default="table")
@@ -316,8 +375,9 @@ def main(words: list[str] | None = None) -> int:
         if given.weights:
             load_weights(model, given.manifest, given.weights)
             columns["after"] = evaluate(model, given.data, **how)
-    except (ValueError, OSError, KeyError) as why:
-        print(f"longhaul.heldout: {why}", file=sys.stderr)
+    except (ValueError, OSError, KeyError, ImportError, AttributeError, IndexError) as why:
+        kind = "" if isinstance(why, (ValueError, OSError)) else f"{type(why).__name__}: "
+        print(f"longhaul.heldout: {kind}{why}", file=sys.stderr)
         return 1
     print(json.dumps(columns) if given.o == "json" else table(columns))
     return 0
