@@ -22,6 +22,7 @@
 #include "common/security/certs.h"
 #include "deploy/ask/up_status.h"
 #include "deploy/up/doctor_run.h"
+#include "server/coordinator/store/etcd.h"
 
 enum { FILES_A_NODE = 64, FILES_LEAST = 1024, DAY_S = 86400, CERT_DAYS_LEFT = 14 };
 
@@ -227,6 +228,27 @@ static void check_reach(struct dp_check *c, const char *what, const char *addres
     freeaddrinfo(at);
 }
 
+// One address or more, separated by commas.
+static void check_reach_each(struct dp_check *c, const char *what, const char *addresses)
+{
+    char one[LH_ADDRESS_BYTES];
+    for (const char *at = addresses; *at; at += *at == ',') {
+        size_t n = strcspn(at, ",");
+        snprintf(one, sizeof one, "%.*s", (int)n, at);
+        check_reach(c, what, one);
+        at += n;
+    }
+}
+
+// The members of the etcd that keeps the coordinators' state.
+static void check_etcd(struct dp_check *c, const char *store)
+{
+    struct ps_etcd_place place;
+    if (!store[0] || ps_etcd_parse(store, &place)) return; // the settings' check refuses it
+    for (uint32_t i = 0; i < place.members; i++)
+        check_reach(c, "coordinator.store", place.member[i]);
+}
+
 // ---------------------------------------------------------------- whole
 
 static double disk_of(const struct dp_up *up)
@@ -253,7 +275,8 @@ static void check_secrets(struct dp_check *c, const char *dir)
 void dp_check_topology(struct dp_check *c, struct dp_up *up)
 {
     char dir[DP_PATH_BYTES], path[DP_PATH_BYTES];
-    unsigned nodes = 1 + up->t->servers + up->t->workers + up->t->helpers + up->t->trainers;
+    unsigned nodes = 1 + dp_topology_pair(up->t) + up->t->servers + up->t->workers +
+                     up->t->helpers + up->t->trainers;
     lh_err err =
         up->flags.dir ? dp_path(dir, "%s", up->flags.dir) : dp_path(dir, "run/%s", up->t->run->run);
     if (!err) err = dp_path(path, "%s/units.json", up->flags.data);
@@ -264,7 +287,7 @@ void dp_check_topology(struct dp_check *c, struct dp_up *up)
     check_limits(c, nodes);
     check_clock(c);
     check_secrets(c, dir);
-    if (dp_topology_own_data(up->t)) return;
+    if (dp_topology_own_data(up->t) || lh_objects_is(up->flags.data)) return;
     if (!dp_file_exists(path)) {
         dp_check_say(c, DP_MAY_FAIL,
                      "data: no %s: `longhaul data prepare` or longhaul.save_units makes it, --data "
@@ -291,7 +314,7 @@ static void check_node(struct dp_check *c, const struct lh_node *node)
     check_file(c, "model.manifest", node->model.manifest);
     check_limits(c, 1);
     check_clock(c);
-    check_reach(c, "coordinator", node->coordinator);
+    check_reach_each(c, "coordinator", node->coordinator);
 }
 
 static double parameters_of(const char *manifest)
@@ -357,6 +380,7 @@ void dp_check_server(struct dp_check *c, const char *file, const struct ps_setti
     check_node(c, &s->node);
     if (check_running(c, s->node.dir, true)) return;
     check_listen(c, s->listen);
+    check_etcd(c, s->coordinator.store);
     if (s->role == PS_ROLE_COORDINATOR) values = 0;
     check_disk(c, s->node.dir, values * (double)s->checkpoint.keep + 2.0 * LH_SEGMENT_BYTES_MAX);
     if (values > 0) check_memory(c, 2 * values, true);

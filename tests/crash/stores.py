@@ -143,7 +143,8 @@ def main():
                                     formatter_class=argparse.RawDescriptionHelpFormatter)
     flags.add_argument("--build", required=True, help="the build tree")
     flags.add_argument("--runs", type=int, default=10)
-    flags.add_argument("--faults", type=int, default=10, help="cycles of a run")
+    flags.add_argument("--faults", type=int, default=3,
+                       help="cycles of a run; with more, workers ask the store ever more seldom")
     flags.add_argument("--seconds", type=float, default=1e9, help="begin no run after so long")
     flags.add_argument("--seed", type=int, default=1, help="of the first run")
     flags.add_argument("--file", help="a line of JSON for each run")

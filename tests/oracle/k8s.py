@@ -276,6 +276,21 @@ def check_regions(clusters):
             check(apart and rule == {"from": [{"podSelector": {}}]}, f"{name}: lets in {rule}")
 
 
+def check_page():
+    """The objects that deploy/docs/kubernetes.md has an operator make."""
+    page = os.path.join(os.path.dirname(__file__), "..", "..", "deploy", "docs", "kubernetes.md")
+    with open(page, encoding="utf-8") as file:
+        found = [yaml.safe_load(text) for text in re.findall(r"```yaml\n(.*?)```", file.read(), re.S)]
+    check([item["kind"] for item in found] == ["Issuer", "Pod"], f"{found}")
+    kubernetes_validate.validate(found[1], VERSION, strict=True)
+    pod, = (item["spec"] for item in found if item["kind"] == "Pod")
+    container, = pod["containers"]
+    confined = container["securityContext"]  # what the namespace's label asks for
+    check(pod["securityContext"]["runAsNonRoot"] and pod["securityContext"]["seccompProfile"] ==
+          {"type": "RuntimeDefault"} and confined["capabilities"] == {"drop": ["ALL"]}
+          and confined["allowPrivilegeEscalation"] is False, "the namespace refuses that pod")
+
+
 def check_pair(build, folder):
     """Two coordinators on an etcd: each has the etcd's secrets, and all others both addresses."""
     with open(f"{folder}/pair.yaml", "w", encoding="utf-8") as out:
@@ -337,6 +352,7 @@ def main():
         check_regions(regions)
         check("job.keys" not in servers.settings["coordinator.yaml"], "a key that it does not need")
         check(len(servers.of("StatefulSet")) == 2 and len(servers.of("Deployment")) == 1, "kinds")
+        check_page()
         check_pair(build, folder)
         check_stored(build, folder)
         objects = sum(len(c.objects) for c in (servers, *regions.values()))

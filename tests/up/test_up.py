@@ -170,6 +170,24 @@ class Up(Launcher):
         self.assertIn(f"FAIL   listen: {at}: Address already in use", said)
         self.assertIn("FAIL   tls.cert: no.pem: no such file: `longhaul certs` makes one", said)
 
+    def test_the_doctor_looks_for_both_coordinators_and_their_etcd(self):
+        with socket.socket() as there:
+            there.bind(("127.0.0.1", 0))
+            there.listen(8)
+            at = f"127.0.0.1:{there.getsockname()[1]}"
+            common = ("tls: {ca: no.pem, cert: no.pem, key: no.key}\n"
+                      "model: {manifest: no.json}\ndir: state\ndata.units: units.json\n")
+            self.write("w.yaml", common + f"coordinator: {at},127.0.0.1:1\n"
+                       "seal: {keys: a}\ndata.dir: .\n")
+            _, said = self.tool_says("doctor", self.path("w.yaml"), "--kind", "worker")
+            self.assertIn(f"ok     coordinator: something listens at {at}\n", said)
+            self.assertIn("warn   coordinator: 127.0.0.1:1: Connection refused", said)
+            self.write("c.yaml", common + "role: coordinator\nlisten: 127.0.0.1:0\n"
+                       f"coordinator.store: etcd://{at},127.0.0.1:1/x\nrun.budget_tokens: 9\n")
+            _, said = self.tool_says("doctor", self.path("c.yaml"), "--kind", "server")
+        self.assertIn(f"ok     coordinator.store: something listens at {at}\n", said)
+        self.assertIn("warn   coordinator.store: 127.0.0.1:1: Connection refused", said)
+
     def test_config_check_says_what_the_worker_would(self):
         self.write("w.yaml", "coordinator: a:1\n"
                    "tls: {ca: a, cert: a, key: a}\nseal: {keys: a}\nmodel: {manifest: a}\n"
