@@ -280,7 +280,8 @@ def check_page():
     """The objects that deploy/docs/kubernetes.md has an operator make."""
     page = os.path.join(os.path.dirname(__file__), "..", "..", "deploy", "docs", "kubernetes.md")
     with open(page, encoding="utf-8") as file:
-        found = [yaml.safe_load(text) for text in re.findall(r"```yaml\n(.*?)```", file.read(), re.S)]
+        blocks = re.findall(r"```yaml\n(.*?)```", file.read(), re.S)
+    found = [yaml.safe_load(text) for text in blocks]
     check([item["kind"] for item in found] == ["Issuer", "Pod"], f"{found}")
     kubernetes_validate.validate(found[1], VERSION, strict=True)
     pod, = (item["spec"] for item in found if item["kind"] == "Pod")
