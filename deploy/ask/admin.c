@@ -24,6 +24,8 @@
 // Over a path of 3 s, the first attempt's time is too short to connect, but it measures the round
 // trip; the second attempt then gets more time (FAR_WAIT_S).
 enum { WAIT_S = 10, FAR_WAIT_S = 60, SERVER_WAIT_S = 3 };
+// Of two coordinators nobody may lead for so long (deploy/docs/etcd.md): the lease, and 3 s.
+enum { NOBODY_LEADS_S = 10, LOOK_NS = 200000000 };
 enum { STATUS_BYTES_MAX = 32 << 20 };
 enum { HEAR_LOOKS = 30, HEAR_LOOK_NS = 200000000 };       // six seconds, longer than it is so
 enum { RESTART_LOOKS = 50, RESTART_LOOK_NS = 200000000 }; // ten seconds in all
@@ -197,8 +199,7 @@ lh_err dp_admin_ask(struct dp_admin *a, enum lh_rpc rpc, const struct lh_wire_ty
 {
     struct asked q = {a->env, take, arg, LH_OK};
     struct lh_unary *call;
-    unsigned others = 0; // coordinators besides the one that is asked first
-    for (const char *at = a->address; *at; at++) others += *at == ',';
+    bool pair = strchr(a->address, ',') != NULL;
     int64_t begun = lh_now(a->env), first_ns = LH_GRPC_CONNECT_MS * LH_MS / 10 * 9;
     LH_TRY(lh_ask(a->link, rpc, WAIT_S * LH_SECOND, type, question, answer, on_answer, &q, &call));
     lh_env_real_run(a->env);
@@ -207,7 +208,9 @@ lh_err dp_admin_ask(struct dp_admin *a, enum lh_rpc rpc, const struct lh_wire_ty
                       &call));
         lh_env_real_run(a->env);
     }
-    for (; q.err == LH_ERR_UNAVAILABLE && others; others--) { // the link takes its next address
+    int64_t patience = pair ? NOBODY_LEADS_S * LH_SECOND : 0;
+    while (q.err == LH_ERR_UNAVAILABLE && lh_now(a->env) - begun < patience) {
+        dp_admin_pause(a, LOOK_NS); // the link takes its next address then
         LH_TRY(
             lh_ask(a->link, rpc, WAIT_S * LH_SECOND, type, question, answer, on_answer, &q, &call));
         lh_env_real_run(a->env);
