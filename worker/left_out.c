@@ -5,6 +5,7 @@
 
 #include <inttypes.h>
 
+#include "common/base/text.h"
 #include "worker/worker.h"
 
 static const int64_t PATIENCE_NS = 30 * LH_SECOND; // without a record of any shard, after END
@@ -66,9 +67,9 @@ void wk_left_out_told(struct wk_worker *w, bool left_out)
         count_lost(w);
         lh_logf(w->conf.log, LH_WARN, "run.left_out",
                 "the run closes without this worker, which did not drain in time "
-                "(coordinator.drain_floor_s): up to %" PRIu64 " pushes and about "
-                "%" PRIu64 " tokens are in no model",
-                l->pushes, l->tokens);
+                "(coordinator.drain_floor_s): up to %" PRIu64 " push%s and about "
+                "%" PRIu64 " token%s are in no model",
+                l->pushes, l->pushes == 1 ? "" : "es", l->tokens, lh_s(l->tokens));
     }
     look_for_the_end(w);
 }

@@ -197,7 +197,8 @@ static void status_done(void *arg)
     if (p->board_result && !p->board_fails)
         lh_logf(p->log, LH_WARN, "tensorboard.unwritten",
                 "%s: an event file can't be written (%s); tried again", p->node->log.tensorboard,
-                lh_err_name(p->board_result));
+                p->board_result == LH_ERR_DISK_FULL ? "no space: free some"
+                                                    : lh_err_name(p->board_result));
     p->board_fails = p->board_result != LH_OK;
 }
 

@@ -84,6 +84,7 @@ static const struct {
     {"disk.*", "disk"},
     {"status.unwritten", "disk"},
     {"status.written", "disk"},
+    {"tensorboard.unwritten", "disk"},
     {"*.older", "history"},
     {"store.old", "history"},
     {"follow.ahead", "history"},

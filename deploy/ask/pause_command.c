@@ -41,8 +41,8 @@ static void tell(const struct request *q)
                           : "the run was not paused: %u live worker%s\n",
                q->workers, s);
     else if (q->changed)
-        printf("the run is paused: %u live worker%s learn of it within a second or two, finish "
-               "their pushes, and train no further until longhaul resume\n",
+        printf("the run is paused: %u live worker%s; each learns of it within a second or two, "
+               "finishes its pushes, and trains no further until longhaul resume\n",
                q->workers, s);
     else
         printf("the run was paused already; the earlier reason stays\n");

@@ -2,6 +2,7 @@
 #include <inttypes.h>
 
 #include "common/base/check.h"
+#include "common/base/text.h"
 #include "deploy/models/import.h"
 #include "deploy/models/models.h"
 
@@ -12,9 +13,10 @@ static LH_MUST lh_err make(struct dp_import *q)
     if (q->notes.len) fwrite(q->notes.data, 1, q->notes.len, stderr);
     if (err) return err;
     lh_hash_hex(&q->manifest.hash, hash);
-    printf("%s/model.json, weights.bin: %" PRIu64 " parameters in %" PRIu32 " tensors and %" PRIu32
-           " shards, manifest %.16s\nsha256 %s\n",
-           q->out, q->manifest.values, q->manifest.tensors, q->manifest.shards, hash, q->sha256);
+    printf("%s/model.json, weights.bin: %" PRIu64 " parameters in %" PRIu32 " tensor%s and %" PRIu32
+           " shard%s, manifest %.16s\nsha256 %s\n",
+           q->out, q->manifest.values, q->manifest.tensors, lh_s(q->manifest.tensors),
+           q->manifest.shards, lh_s(q->manifest.shards), hash, q->sha256);
     return LH_OK;
 }
 

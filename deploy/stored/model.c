@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "common/base/check.h"
+#include "common/base/text.h"
 #include "deploy/models/models.h"
 #include "deploy/tool/commands.h"
 #include "deploy/tool/files.h"
@@ -70,8 +71,8 @@ static LH_MUST lh_err make(const struct request *q)
     if (!err) err = write_weights(q, &shape, manifest.values);
     lh_hash_hex(&manifest.hash, hash);
     if (!err)
-        printf("%s/model.json, weights.bin: %" PRIu64 " parameters in %u shards, manifest %.16s\n",
-               q->out, manifest.values, manifest.shards, hash);
+        printf("%s/model.json, weights.bin: %" PRIu64 " parameters in %u shard%s, manifest %.16s\n",
+               q->out, manifest.values, manifest.shards, lh_s(manifest.shards), hash);
     lh_manifest_free(&manifest);
     return err;
 }

@@ -8,6 +8,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "common/base/text.h"
 #include "common/format/manifest.h"
 #include "common/format/manifest_pace.h"
 #include "kernels/outer.h"
@@ -328,9 +329,10 @@ void dp_plan_print(const struct dp_topology *t, const struct dp_plan *plan, FILE
 {
     char a[16], b[16], gap[200];
     const char *codec = wk_codec_name(t->worker_base);
-    fprintf(out, "run %s: %.2f M parameters in %u shards, %u workers in %u regions, %u servers\n",
-            t->run->run, (double)plan->parameters / 1e6, t->shards, t->workers, t->regions,
-            t->servers);
+    fprintf(out,
+            "run %s: %.2f M parameters in %u shard%s, %u worker%s in %u region%s, %u server%s\n",
+            t->run->run, (double)plan->parameters / 1e6, t->shards, lh_s(t->shards), t->workers,
+            lh_s(t->workers), t->regions, lh_s(t->regions), t->servers, lh_s(t->servers));
     fprintf(out, "rounds            %.0f (%.2f M tokens)\n", plan->rounds,
             (double)t->run->budget_tokens / 1e6);
     if (t->run->epochs > 1)

@@ -17,6 +17,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/base/text.h"
 #include "common/net/wire_admin.h"
 #include "server/coordinator/commit.h"
 #include "server/coordinator/drain.h"
@@ -212,11 +213,11 @@ void ps_co_on_drain(void *self, struct lh_request *rq, const void *request)
         out.workers += concerned && w->live;
         w->drained &= ps_co_draining(c, w); // until it reports that anew
     }
-    ps_co_say(c, LH_INFO, "run.drain", "%s%s %s%s%s requested by %s: %u live workers",
+    ps_co_say(c, LH_INFO, "run.drain", "%s%s %s%s%s requested by %s: %u live worker%s",
               m->undo ? "undo " : "", m->end ? "end" : "drain", worker ? worker->name : "",
               worker && m->region[0] ? " of " : "",
               m->region[0] ? m->region : (worker ? "" : "the run"), lh_request_peer(rq)->name,
-              out.workers);
+              out.workers, lh_s(out.workers));
     ps_co_answer(c, rq, LH_MESSAGE(drain_reply, &out));
     ps_co_tick(c);
 }

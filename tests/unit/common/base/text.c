@@ -51,11 +51,20 @@ static void errors_quote_tame_text(void **state)
     }
 }
 
+static void one_of_a_thing_has_no_plural(void **state)
+{
+    (void)state;
+    assert_string_equal(lh_s(0), "s");
+    assert_string_equal(lh_s(1), "");
+    assert_string_equal(lh_s(2), "s");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(wild_characters_are_replaced),
         cmocka_unit_test(errors_quote_tame_text),
+        cmocka_unit_test(one_of_a_thing_has_no_plural),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
