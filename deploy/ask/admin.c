@@ -24,7 +24,8 @@
 // Over a path of 3 s, the first attempt's time is too short to connect, but it measures the round
 // trip; the second attempt then gets more time (FAR_WAIT_S).
 enum { WAIT_S = 10, FAR_WAIT_S = 60, SERVER_WAIT_S = 3 };
-// Of two coordinators nobody may lead for so long (deploy/docs/etcd.md): the lease, and 3 s.
+// The longest time for which none of two coordinators leads (deploy/docs/etcd.md): the lease, and
+// 3 s.
 enum { NOBODY_LEADS_S = 10, LOOK_NS = 200000000 };
 enum { STATUS_BYTES_MAX = 32 << 20 };
 enum { HEAR_LOOKS = 30, HEAR_LOOK_NS = 200000000 };       // six seconds, longer than it is so
