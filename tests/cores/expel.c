@@ -1,12 +1,15 @@
 // Coordinator and servers hear no more of an expelled worker, over a power cut, until it is let
-// back. A worker that a shard has set aside is waited for by nobody
+// back. A worker that the shards have set aside is waited for by nobody, but one server's word does
+// not set it aside
 // (server/docs/0000-protocol.md#rule-30, #rule-31).
 #include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "server/coordinator/watch/expelled.h"
+#include "server/coordinator/balance/measure.h"
 #include "tests/cores/rig.h"
+#include "tests/cores/words.h"
 
 static lh_err expel(struct rig *r, const char *region, const char *name, bool server, bool admit)
 {
@@ -191,6 +194,33 @@ static void nobody_waits_for_a_worker_that_is_set_aside(void **state)
     rig_free(r);
 }
 
+// As the shard's server reports it.
+static void report_aside(struct rig *r, uint32_t shard, uint32_t let_back)
+{
+    const struct lh_admitted row = {.worker = id_of(r, 0), .set_aside = true, .let_back = let_back};
+    const struct lh_shard_report m = {
+        .has_head = true, .head = {.shard = shard}, .n_admitted = 1, .admitted = &row};
+    ps_co_take_admitted(r->coordinator, &m);
+}
+
+// A server that lies could set all workers aside.
+static void one_of_two_servers_sets_nobody_aside(void **state)
+{
+    (void)state;
+    struct rig *r = begun_shards(64, 300 * LH_SECOND);
+    const struct ps_coordinator *c = r->coordinator;
+    const struct ps_co_worker *w = &c->worker[ps_co_worker_index(c, id_of(r, 0))];
+    report_aside(r, 1, 0);
+    assert_int_equal(ps_co_aside(c, w), 1);
+    assert_false(ps_co_set_aside(c, w) || ps_co_barred(c, w));
+    assert_int_equal(expel(r, "", r->w[0].self.name, false, true), LH_OK); // the shard lets it back
+    assert_int_equal(c->lets_back, 1);
+    assert_int_equal(ps_co_aside(c, w), 0);
+    for (uint32_t shard = 0; shard < RIG_SHARDS; shard++) report_aside(r, shard, 1);
+    assert_true(ps_co_set_aside(c, w) && ps_co_barred(c, w));
+    rig_free(r);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -198,6 +228,7 @@ int main(void)
         cmocka_unit_test(servers_and_those_who_never_came_are_expelled_by_name),
         cmocka_unit_test(so_many_are_expelled_and_no_more),
         cmocka_unit_test(nobody_waits_for_a_worker_that_is_set_aside),
+        cmocka_unit_test(one_of_two_servers_sets_nobody_aside),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -78,11 +78,17 @@ uint32_t ps_co_let_back(const struct ps_coordinator *c, uint64_t worker)
     return i < c->lets_back ? c->let_back[i].count : 0;
 }
 
+uint32_t ps_co_aside(const struct ps_coordinator *c, const struct ps_co_worker *w)
+{
+    uint32_t n = 0;
+    for (uint32_t i = 0; w->admitted && i < c->conf.manifest->shards; i++)
+        n += w->admitted[i].set_aside;
+    return n;
+}
+
 bool ps_co_set_aside(const struct ps_coordinator *c, const struct ps_co_worker *w)
 {
-    for (uint32_t i = 0; w->admitted && i < c->conf.manifest->shards; i++)
-        if (w->admitted[i].set_aside) return true;
-    return false;
+    return 2 * ps_co_aside(c, w) > c->conf.manifest->shards;
 }
 
 bool ps_co_barred(const struct ps_coordinator *c, const struct ps_co_worker *w)
@@ -186,7 +192,7 @@ static LH_MUST lh_err admit(struct ps_coordinator *c, const struct ps_co_expelle
         c->expelled[i] = c->expelled[--c->expelled_count];
         *changed = true;
     }
-    if (w < c->workers && ps_co_set_aside(c, &c->worker[w])) {
+    if (w < c->workers && ps_co_aside(c, &c->worker[w])) {
         LH_TRY(let_back(c, e->id));
         forget_set_aside(c, &c->worker[w]);
         *changed = true;

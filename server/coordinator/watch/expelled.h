@@ -13,7 +13,9 @@ LH_MUST lh_err ps_co_load_expelled(struct ps_coordinator *c);
 LH_MUST lh_err ps_co_load_let_back(struct ps_coordinator *c);
 // Was this identity (lh_worker_id of a certificate) expelled?
 bool ps_co_is_expelled(const struct ps_coordinator *c, uint64_t identity);
-// Does a shard refuse this worker's pushes, by its server's last report?
+// Number of shards that refuse this worker's pushes, by their servers' last reports.
+uint32_t ps_co_aside(const struct ps_coordinator *c, const struct ps_co_worker *w);
+// Do more than half of the shards refuse them? One server may lie.
 bool ps_co_set_aside(const struct ps_coordinator *c, const struct ps_co_worker *w);
 // Number of times that operators let this worker back.
 uint32_t ps_co_let_back(const struct ps_coordinator *c, uint64_t worker);
