@@ -72,8 +72,8 @@ static void run(struct bench *b, enum part part)
     case RECORD_NOISE: lk_grid_values(&b->grid, b->sum, lk_pool_take(b->pool), 1, b->out); break;
     case REGION_CLIP: b->clipped = lk_grid_clip(&b->grid, b->out); break;
     case REGION_NOISE:
-        lk_grid_release(&b->grid, b->clipped, b->out, b->pool->noise, b->out);
-        lk_pool_wipe(b->pool);
+        b->pool->state = LK_POOL_FULL;
+        lk_pool_release(b->pool, &b->grid, b->clipped, b->out);
         break;
     case DRAW: lk_pool_fill(b->pool, b->env); break;
     case PARTS: break;

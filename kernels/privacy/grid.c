@@ -4,7 +4,7 @@
 // exactly: a vector that fails the check adds zeros. 2. The loops run over all values, whatever
 // their content; choices are masks.
 //
-// Integers are kept in doubles where that is faster: units is below 2^26 and its square below 2^52,
+// Integers are kept in doubles where that is faster: units is below 2^25 and its square below 2^50,
 // so all of them are exact up to what is compared.
 #include "kernels/privacy/grid.h"
 
@@ -14,7 +14,7 @@
 #include "common/base/check.h"
 #include "kernels/wide.h"
 
-enum { LANES = 8, FINE_LOG2 = 11 };
+enum { LANES = 8, FINE_LOG2 = 10 };
 
 lh_err lk_grid_of(double clip, uint64_t values, struct lk_grid *out)
 {
@@ -155,41 +155,29 @@ static inline double real(int64_t v)
     return a + (b - (0x1p84 + 0x1p63 + 0x1p52));
 }
 
-LK_WIDE static void sums(const int64_t *sum, const int64_t *noise, uint64_t n, double scale,
+LK_WIDE static void sums(const int64_t *sum, const int32_t *noise, uint64_t n, double scale,
                          float *out)
 {
 #pragma omp simd
     for (uint64_t i = 0; i < n; i++) out[i] = (float)(real(sum[i] + noise[i]) * scale);
 }
 
-void lk_grid_values(const struct lk_grid *g, const int64_t *sum, const int64_t *noise,
+void lk_grid_values(const struct lk_grid *g, const int64_t *sum, const int32_t *noise,
                     double divisor, float *out)
 {
     sums(sum, noise, g->values, g->step / divisor, out);
 }
 
-// (double)v for |v| < 2^51: the low bits of 1.5 * 2^52 + v are those of v.
-static inline double small_real(int64_t v)
-{
-    const double base = 0x1.8p52;
-    int64_t bits;
-    double sum;
-    memcpy(&bits, &base, sizeof bits);
-    bits += v;
-    memcpy(&sum, &bits, sizeof sum);
-    return sum - base;
-}
-
-LK_WIDE static void release(const float *x, const int64_t *noise, uint64_t n, struct lk_clipped c,
+LK_WIDE static void release(const float *x, const int32_t *noise, uint64_t n, struct lk_clipped c,
                             double step, float *out)
 {
 #pragma omp simd
     for (uint64_t i = 0; i < n; i++)
-        out[i] = (float)((steps_of(x[i], c.mask, c.factor) + small_real(noise[i])) * step);
+        out[i] = (float)(((double)steps_of(x[i], c.mask, c.factor) + (double)noise[i]) * step);
 }
 
 void lk_grid_release(const struct lk_grid *g, struct lk_clipped clipped, const float *x,
-                     const int64_t *noise, float *out)
+                     const int32_t *noise, uint64_t n, float *out)
 {
-    release(x, noise, g->values, clipped, g->step, out);
+    release(x, noise, n, clipped, g->step, out);
 }

@@ -1,6 +1,6 @@
 // Clipping on an integer grid: the exact change that one record or one region can make to a sum.
 //
-// The grid's step is a power of two, at most C / (2048 sqrt(d)). A vector is scaled down to norm
+// The grid's step is a power of two, at most C / (1024 sqrt(d)). A vector is scaled down to norm
 // C, each value is rounded towards zero to a whole number of steps, and the exact sum of their
 // squares is checked. Sums are int64: adding or removing a vector changes them by exactly that
 // vector, in any order (unlike an fp32 sum).
@@ -34,11 +34,11 @@ double lk_grid_deviation(const struct lk_grid *g, double multiplier);
 
 // out[i] = (sum[i] + noise[i]) * step / divisor, rounded to fp32. With divisor 1 each value is on
 // the grid, even if fp32 has fewer bits than the integer.
-void lk_grid_values(const struct lk_grid *g, const int64_t *sum, const int64_t *noise,
+void lk_grid_values(const struct lk_grid *g, const int64_t *sum, const int32_t *noise,
                     double divisor, float *out);
 
 // Both for a single vector, without a sum, in two parts: its clip, then with that
-// out[i] = (clipped x[i] + noise[i]) * step. `out` may be `x`; |noise| below 2^51.
+// out[i] = (clipped x[i] + noise[i]) * step, for n of the values. `out` may be `x`.
 struct lk_clipped {
     uint32_t mask; // all ones, or zero: the vector counts as zeros
     double factor; // steps per unit of x
@@ -46,6 +46,6 @@ struct lk_clipped {
 };
 struct lk_clipped lk_grid_clip(const struct lk_grid *g, const float *x);
 void lk_grid_release(const struct lk_grid *g, struct lk_clipped clipped, const float *x,
-                     const int64_t *noise, float *out);
+                     const int32_t *noise, uint64_t n, float *out);
 
 #endif

@@ -136,10 +136,10 @@ static int64_t draw(const struct lk_noise *n, struct lk_stream *s, int64_t width
 }
 
 void lk_noise_draw(const struct lk_noise *noise, struct lk_stream *stream, int64_t width,
-                   int64_t *out, size_t n)
+                   int32_t *out, size_t n)
 {
     LH_ASSERT(width >= 1 && width <= LK_NOISE_WIDTH_MAX);
-    for (size_t i = 0; i < n; i++) out[i] = draw(noise, stream, width);
+    for (size_t i = 0; i < n; i++) out[i] = (int32_t)draw(noise, stream, width);
 }
 
 lh_err lk_noise_width(double deviation, int64_t *width)
@@ -148,7 +148,7 @@ lh_err lk_noise_width(double deviation, int64_t *width)
     if (!(w >= 1 && w <= (double)LK_NOISE_WIDTH_MAX))
         return lh_fail(LH_ERR_CONFIG,
                        "noise of %g steps of the grid is outside of what is drawn, 1 to %g; take "
-                       "a smaller sigma",
+                       "a smaller sigma, or more shards",
                        deviation, (double)LK_NOISE_WIDTH_MAX * LK_NOISE_CELLS);
     *width = (int64_t)w;
     return LH_OK;

@@ -16,7 +16,8 @@ enum {
     LK_NOISE_TABLE = 27 * 50 / 2, // cells of one side: 13.5 standard deviations
     LK_NOISE_GUIDE = 256,
 };
-#define LK_NOISE_WIDTH_MAX (INT64_C(1) << 40)
+// All that is drawn fits 32 bits: noise of 158 million steps of a grid.
+#define LK_NOISE_WIDTH_MAX (INT32_MAX / (LK_NOISE_TABLE + 1))
 
 typedef unsigned __int128 lk_u128;
 
@@ -33,7 +34,7 @@ void lk_noise_prepare(struct lk_noise *out);
 // n values of standard deviation LK_NOISE_CELLS * width, 1 <= width <= LK_NOISE_WIDTH_MAX. Its time
 // depends on the draws: run it before the data is touched.
 void lk_noise_draw(const struct lk_noise *noise, struct lk_stream *stream, int64_t width,
-                   int64_t *out, size_t n);
+                   int32_t *out, size_t n);
 
 // The smallest width whose noise has at least this standard deviation. LH_ERR_CONFIG if it is above
 // LK_NOISE_WIDTH_MAX or not positive.

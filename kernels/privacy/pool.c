@@ -10,12 +10,14 @@
 #include "common/base/buf.h"
 #include "common/base/check.h"
 
+enum { BLOCK = 2048 }; // values whose noise is wiped while it is in a processor's cache
+
 lh_err lk_pool_create(double deviation, uint64_t values, struct lk_pool **out)
 {
     int64_t width;
     LH_TRY(lk_noise_width(deviation, &width));
     struct lk_pool *p = calloc(1, sizeof *p);
-    int64_t *noise = p ? lh_zeros((size_t)values, sizeof *noise) : NULL;
+    int32_t *noise = p ? lh_zeros((size_t)values, sizeof *noise) : NULL;
     if (!noise) {
         free(p);
         return lh_fail(LH_ERR_NO_MEMORY, "no memory for the noise of %llu values",
@@ -48,17 +50,34 @@ void lk_pool_fill(struct lk_pool *p, struct lh_env *env)
     p->state = LK_POOL_FULL;
 }
 
-const int64_t *lk_pool_take(struct lk_pool *p)
+const int32_t *lk_pool_take(struct lk_pool *p)
 {
     LH_ASSERT(p->state == LK_POOL_FULL);
     p->state = LK_POOL_TAKEN;
     return p->noise;
 }
 
-void lk_pool_wipe(struct lk_pool *p)
+static void set_empty(struct lk_pool *p)
 {
-    sodium_memzero(p->noise, (size_t)p->values * sizeof *p->noise);
     lk_stream_end(&p->stream);
     p->energy = 0;
     p->state = LK_POOL_EMPTY;
+}
+
+void lk_pool_wipe(struct lk_pool *p)
+{
+    sodium_memzero(p->noise, (size_t)p->values * sizeof *p->noise);
+    set_empty(p);
+}
+
+void lk_pool_release(struct lk_pool *p, const struct lk_grid *g, struct lk_clipped clipped,
+                     float *x)
+{
+    LH_ASSERT(p->state == LK_POOL_FULL && p->values == g->values);
+    for (uint64_t at = 0; at < g->values; at += BLOCK) {
+        uint64_t n = g->values - at < BLOCK ? g->values - at : BLOCK;
+        lk_grid_release(g, clipped, x + at, p->noise + at, n, x + at);
+        sodium_memzero(p->noise + at, (size_t)n * sizeof *p->noise);
+    }
+    set_empty(p);
 }

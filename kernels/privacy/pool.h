@@ -9,6 +9,7 @@
 #include <stdint.h>
 
 #include "common/env/env.h"
+#include "kernels/privacy/grid.h"
 #include "kernels/privacy/noise.h"
 
 enum lk_pool_state { LK_POOL_EMPTY, LK_POOL_FULL, LK_POOL_TAKEN };
@@ -19,7 +20,7 @@ struct lk_pool {
     int64_t width;
     uint64_t values;
     enum lk_pool_state state;
-    int64_t *noise; // [values]
+    int32_t *noise; // [values]
     double energy;  // the sum of its squares
 };
 
@@ -34,7 +35,11 @@ static inline bool lk_pool_is_full(const struct lk_pool *p)
     return p->state == LK_POOL_FULL;
 }
 // Borrows the noise for one release; it must be full. lk_pool_wipe() ends the loan.
-const int64_t *lk_pool_take(struct lk_pool *p);
+const int32_t *lk_pool_take(struct lk_pool *p);
 void lk_pool_wipe(struct lk_pool *p); // zeros; the pool is empty
+// x[i] = (clipped x[i] + noise[i]) * step, all values of the grid. The pool must be full; it is
+// wiped.
+void lk_pool_release(struct lk_pool *p, const struct lk_grid *g, struct lk_clipped clipped,
+                     float *x);
 
 #endif

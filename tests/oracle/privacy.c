@@ -52,7 +52,7 @@ static void draws(char **word)
 {
     static struct lk_noise table;
     struct lk_stream stream;
-    static int64_t x[BATCH];
+    static int32_t x[BATCH];
     static uint64_t bin[BINS_MAX];
     uint8_t key[LK_STREAM_KEY_BYTES];
     int64_t width = strtoll(word[0], NULL, 10), bins = strtoll(word[2], NULL, 10);
@@ -69,7 +69,8 @@ static void draws(char **word)
         for (int i = 0; i < BATCH; i++) {
             int64_t b = x[i] < low ? 0 : (x[i] - low) / step;
             bin[b < bins ? b : bins - 1]++;
-            for (int t = 0; t < TAILS; t++) beyond[t] += llabs(x[i]) > (int64_t)((t + 3) * s);
+            for (int t = 0; t < TAILS; t++)
+                beyond[t] += llabs((int64_t)x[i]) > (int64_t)((t + 3) * s);
         }
     }
     uint64_t drawn = (n + BATCH - 1) / BATCH * BATCH;

@@ -141,7 +141,7 @@ def share(low, high, s):
 
 def draws(tool, count, bins=200):
     failed = []
-    for width in (1, 1000, 1 << 33):
+    for width in (1, 1000, 3000000):
         n, step, low, *rest = tool.ask("draw", width, count, bins)
         n, step, low, s = int(n), int(step), int(low), 50 * width
         counts, tails, distance = list(map(int, rest[:bins])), rest[bins:-1], float(rest[-1])

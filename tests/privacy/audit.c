@@ -85,8 +85,7 @@ static double region(void *arg, int world)
     lk_fragment_take(&m->codec, &m->layout, 3, 1, d, e, values);
     lk_pool_fill(m->pool, &m->env);
     struct lk_clipped clipped = lk_grid_clip(&m->grid, values);
-    lk_grid_release(&m->grid, clipped, values, lk_pool_take(m->pool), values);
-    lk_pool_wipe(m->pool);
+    lk_pool_release(m->pool, &m->grid, clipped, values);
     return arrived(m, values);
 }
 

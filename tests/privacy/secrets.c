@@ -35,9 +35,9 @@ static void release(struct lk_pool *pool, float *x, int64_t *sum, float *out)
     (void)VALGRIND_MAKE_MEM_UNDEFINED(pool->noise, D * sizeof *pool->noise);
     (void)VALGRIND_MAKE_MEM_UNDEFINED(x, D * sizeof *x);
     for (int pass = 0; pass < 3; pass++) lk_grid_add(&grid, x, sum);
-    const int64_t *noise = lk_pool_take(pool);
+    const int32_t *noise = lk_pool_take(pool);
     lk_grid_values(&grid, sum, noise, 8, out);
-    lk_grid_release(&grid, lk_grid_clip(&grid, x), x, noise, out);
+    lk_grid_release(&grid, lk_grid_clip(&grid, x), x, noise, D, out);
     lk_pool_wipe(pool);
 }
 

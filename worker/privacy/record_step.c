@@ -170,7 +170,7 @@ lh_err wk_record_step_run(struct wk_record_step *r, const float *params, float *
 {
     lk_pool_fill(r->pool, r->conf.of.env);
     (void)lk_choice_draw(r->conf.of.env, r->records, r->conf.of.terms.rate, r->passes, r->drawn);
-    const int64_t *noise = lk_pool_take(r->pool);
+    const int32_t *noise = lk_pool_take(r->pool);
     lh_err err = wk_record_step_sum(r, params, r->drawn, gradient, r->sum, loss);
     if (!err) lk_grid_values(&r->grid, r->sum, noise, r->expected, gradient);
     lk_pool_wipe(r->pool);

@@ -166,12 +166,10 @@ lh_err wk_release_make(struct wk_shard *s, const struct lk_codec *codec, uint64_
 {
     struct wk_release *r = &s->release;
     uint32_t turn = (uint32_t)total;
-    const int64_t *noise = lk_pool_take(r->pool);
     lk_fragment_take(codec, s->layout, turn, 1, NULL, values, r->values);
     r->noise_energy = r->pool->energy * r->grid.step * r->grid.step;
     struct lk_clipped clipped = lk_grid_clip(&r->grid, r->values);
     r->delta_energy = clipped.norm * r->grid.step * r->grid.step;
-    lk_grid_release(&r->grid, clipped, r->values, noise, r->values);
-    lk_pool_wipe(r->pool);
+    lk_pool_release(r->pool, &r->grid, clipped, r->values);
     return lk_fragment_encode(codec, s->layout, turn, r->values, plain, info);
 }

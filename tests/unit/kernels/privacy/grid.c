@@ -139,9 +139,10 @@ static void values_lie_on_the_grid(void **state)
     (void)state;
     struct lk_grid g;
     assert_int_equal(lk_grid_of(3.3, 1000, &g), LH_OK);
-    int64_t sum[1000] = {0}, noise[1000];
+    int64_t sum[1000] = {0};
+    int32_t noise[1000];
     float out[1000];
-    for (int i = 0; i < 1000; i++) noise[i] = (int64_t)roll() >> (14 + i % 50);
+    for (int i = 0; i < 1000; i++) noise[i] = (int32_t)((int64_t)roll() >> (32 + i % 32));
     lk_grid_values(&g, sum, noise, 1, out);
     for (int i = 0; i < 1000; i++) {
         double steps = (double)out[i] / g.step;
@@ -168,7 +169,8 @@ static void a_single_vector_needs_no_sum(void **state)
     (void)state;
     enum { D_MAX = 300 };
     float x[D_MAX], out[D_MAX], want[D_MAX];
-    int64_t noise[D_MAX], sum[D_MAX];
+    int64_t sum[D_MAX];
+    int32_t noise[D_MAX];
     for (unsigned set = 0; set < 2000; set++) {
         uint64_t d = 1 + roll() % D_MAX;
         double clip = ldexp(1, (int)(roll() % 40) - 20);
@@ -176,15 +178,15 @@ static void a_single_vector_needs_no_sum(void **state)
         assert_int_equal(lk_grid_of(clip, d, &g), LH_OK);
         make(x, d, set, clip);
         memset(sum, 0, sizeof sum);
-        for (uint64_t i = 0; i < d; i++) noise[i] = (int64_t)roll() >> (14 + i % 50);
+        for (uint64_t i = 0; i < d; i++) noise[i] = (int32_t)((int64_t)roll() >> (32 + i % 32));
         lk_grid_add(&g, x, sum);
         lk_grid_values(&g, sum, noise, 1, want);
         struct lk_clipped clipped = lk_grid_clip(&g, x);
-        lk_grid_release(&g, clipped, x, noise, out);
+        lk_grid_release(&g, clipped, x, noise, d, out);
         assert_memory_equal(out, want, d * sizeof *out);
         assert_true(clipped.norm == (double)(int64_t)norm(sum, NULL, d));
         assert_true(clipped.norm * g.step * g.step <= g.clip * g.clip);
-        lk_grid_release(&g, clipped, x, noise, x);
+        lk_grid_release(&g, clipped, x, noise, d, x);
         assert_memory_equal(x, want, d * sizeof *x);
     }
 }
@@ -199,7 +201,7 @@ static void bad_clips_are_refused(void **state)
     assert_int_equal(lk_grid_of(1, 0, &g), LH_ERR_CONFIG);
     assert_int_equal(lk_grid_of(1, UINT64_MAX, &g), LH_ERR_CONFIG);
     assert_int_equal(lk_grid_of(1e12, 1 << LK_GRID_VALUES_LOG2_MAX, &g), LH_OK);
-    assert_true(g.units < UINT64_C(1) << 26);
+    assert_true(g.units < UINT64_C(1) << 25);
 }
 
 int main(void)

@@ -83,7 +83,7 @@ static void compare(int64_t width, size_t n, uint8_t key_number)
     double s = 50 * (double)width, chi = 0, distance = 0;
     uint8_t key[LK_STREAM_KEY_BYTES];
     struct lk_stream stream;
-    int64_t *x = malloc(n * sizeof *x);
+    int32_t *x = malloc(n * sizeof *x);
     uint64_t count[BINS] = {0}, seen = 0;
     assert_non_null(x);
     key_of(key, key_number);
@@ -112,7 +112,7 @@ static void draws_follow_the_distribution(void **state)
 {
     (void)state;
     size_t n = getenv("LH_TEST_QUICK") ? 200000 : 2000000;
-    static const int64_t width[] = {1, 20, INT64_C(1) << 33};
+    static const int64_t width[] = {1, 20, LK_NOISE_WIDTH_MAX};
     for (uint8_t i = 0; i < LH_COUNT(width); i++) compare(width[i], n, i);
 }
 
@@ -121,7 +121,7 @@ static void single_integers_have_their_share(void **state)
 {
     (void)state;
     enum { N = 2000000, R = 60 };
-    static int64_t x[N];
+    static int32_t x[N];
     uint8_t key[LK_STREAM_KEY_BYTES];
     struct lk_stream stream;
     uint64_t count[2 * R + 1] = {0};
@@ -150,7 +150,7 @@ static void play(struct lk_stream *s, const uint64_t *word, size_t n)
 static int64_t drawn(const uint64_t *word, size_t n, int64_t width, size_t *left)
 {
     struct lk_stream s;
-    int64_t out;
+    int32_t out;
     play(&s, word, n);
     lk_noise_draw(&table, &s, width, &out, 1);
     *left = LK_STREAM_WORDS - s.at;
@@ -203,11 +203,12 @@ static void widths(void **state)
     assert_int_equal(width, 1);
     assert_int_equal(lk_noise_width(50.1, &width), LH_OK);
     assert_int_equal(width, 2);
-    static const double bad[] = {0, -1, NAN, INFINITY, 1e15};
+    static const double bad[] = {0, -1, NAN, INFINITY, 1.6e8};
+    assert_int_equal(lk_noise_width(1.58e8, &width), LH_OK);
     for (size_t i = 0; i < LH_COUNT(bad); i++)
         assert_int_equal(lk_noise_width(bad[i], &width), LH_ERR_CONFIG);
     // The whole run's error: 2^28 values, 10^5 steps, epsilon 8 add less than delta / 1000.
-    double run = 0x1p28 * 1e5 * lk_noise_distance(INT64_C(1) << 27) * (1 + exp(8));
+    double run = 0x1p28 * 1e5 * lk_noise_distance(LK_NOISE_WIDTH_MAX) * (1 + exp(8));
     assert_true(run < 1e-12);
     assert_true(lk_noise_distance(1) < 0x1p-111);
 }
@@ -236,11 +237,13 @@ static void no_key_is_used_twice(void **state)
 static void pools_are_used_once(void **state)
 {
     (void)state;
-    enum { N = 4096 };
+    enum { N = 5000 };
     struct lh_fake_world *world;
     struct lh_env *env;
     struct lk_pool *p;
-    static int64_t first[N];
+    struct lk_grid g;
+    static int32_t first[N];
+    static float x[N], want[N];
     world = lh_fake_world_create(6);
     env = lh_fake_node(world, NULL, NULL);
     lh_fake_boot(env);
@@ -254,7 +257,16 @@ static void pools_are_used_once(void **state)
     for (int i = 0; i < N; i++) assert_true(p->noise[i] == 0);
     for (size_t i = 0; i < sizeof p->stream.key; i++) assert_true(p->stream.key[i] == 0);
     lk_pool_fill(p, env);
-    assert_memory_not_equal(first, lk_pool_take(p), sizeof first);
+    assert_memory_not_equal(first, p->noise, sizeof first);
+    for (int i = 0; i < N; i++) x[i] = (float)i / N;
+    assert_int_equal(lk_grid_of(1, N, &g), LH_OK);
+    struct lk_clipped clipped = lk_grid_clip(&g, x);
+    lk_grid_release(&g, clipped, x, p->noise, N, want);
+    lk_pool_release(p, &g, clipped, x);
+    assert_memory_equal(x, want, sizeof x);
+    assert_int_equal(p->state, LK_POOL_EMPTY);
+    for (int i = 0; i < N; i++) assert_true(p->noise[i] == 0);
+    for (size_t i = 0; i < sizeof p->stream.key; i++) assert_true(p->stream.key[i] == 0);
     lk_pool_destroy(p);
     assert_int_equal(lk_pool_create(0, 5, &p), LH_ERR_CONFIG);
     lh_fake_world_destroy(world);
