@@ -1,7 +1,10 @@
 // Mode bsp: whose push of a round the others wait for, and how long
 // (server/docs/0000-protocol.md#rule-30).
+#include <string.h>
+
 #include "server/coordinator/balance/measure.h"
 #include "server/coordinator/watch/expelled.h"
+#include "server/coordinator/watch/stall.h"
 #include "tests/cores/stalling.h"
 
 enum { UNITS = 40 };
@@ -100,6 +103,10 @@ static struct rig *with_one_out(struct words *a, struct words *b)
         pushes(r, 0, round);
     }
     assert_true(holds_for(r, a, b, 2));
+    json_t *row = json_object();
+    ps_co_tell_stall(r->coordinator, worker_of(r, 0), row);
+    assert_non_null(strstr(json_string_value(json_object_get(row, "why")), "for it for 47"));
+    json_decref(row);
     return r;
 }
 

@@ -443,7 +443,11 @@ void ps_co_tell_stall(const struct ps_coordinator *c, const struct ps_co_worker 
                                       waited, "bound_s", (double)s->bound_ns / LH_SECOND, "for_s",
                                       (double)(c->listener.ns - s->since_ns) / LH_SECOND, "shard",
                                       (int)s->holds_shard));
-        json_object_set_new(row, "why", json_string("others wait for its push of a round"));
+        char why[100] = "others wait for its push of a round";
+        if (is_out(c, w))
+            snprintf(why, sizeof why, "held rounds too often; others don't wait for it for %.0f s",
+                     (double)(s->out_until_ns - c->listener.ns) / LH_SECOND);
+        json_object_set_new(row, "why", json_string(why));
         return;
     }
     bool step = s->why == PS_CO_NO_STEP;
