@@ -93,7 +93,9 @@ def id_of(worker):
 
 def budget_of(worker):
     """Charged steps by shard, as the file beside the records says. A rename makes it whole."""
-    with open(worker.settings["privacy.budget"], "rb") as file:
+    path = worker.settings["privacy.budget"]
+    check(os.path.exists(path), f"{worker.name}: the file says nothing, it is gone")
+    with open(path, "rb") as file:
         data = file.read()
     magic, version, _, runs = HEAD.unpack_from(data)
     check((magic, version, runs) == (b"LHPB", 1, 1), f"{worker.name}: {data[:12]}")
