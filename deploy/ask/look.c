@@ -203,6 +203,12 @@ static json_t *whole_run(const json_t *status, const json_t *regions)
         workers += lh_json_number(r, "workers");
         live += lh_json_number(r, "live");
     }
+    json_int_t unheard = 0;
+    json_array_foreach(json_object_get(status, "shards"), i, r) unheard +=
+        !lh_json_word(r, "address")[0];
+    if (unheard) json_object_set_new(run, "unheard_shards", json_integer(unheard));
+    if (lh_json_yes(json_object_get(status, "balancer"), "frozen"))
+        json_object_set_new(run, "frozen", json_true());
     json_object_set_new(run, "workers", json_integer((json_int_t)workers));
     json_object_set_new(run, "live", json_integer((json_int_t)live));
     json_object_set_new(run, "tokens_per_s", json_real(speed));

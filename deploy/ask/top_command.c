@@ -10,6 +10,7 @@
 
 #include "common/base/check.h"
 #include "common/base/limits.h"
+#include "common/base/text.h"
 #include "common/format/json.h"
 #include "deploy/ask/get.h"
 #include "deploy/ask/look.h"
@@ -83,7 +84,14 @@ static void put_head(const json_t *run, struct lh_buf *out)
            lh_json_number(run, "live"));
     if (lh_json_number(run, "stalled") > 0)
         dp_put(out, ", %.0f stalled", lh_json_number(run, "stalled"));
-    dp_put(out, "   plan %.0f\n", lh_json_number(run, "plan"));
+    dp_put(out, "   plan %.0f%s\n", lh_json_number(run, "plan"),
+           lh_json_yes(run, "frozen") ? ", balancer frozen" : "");
+    double unheard = lh_json_number(run, "unheard_shards");
+    if (unheard > 0)
+        dp_put(out,
+               "credits of %.0f shard%s are not known: no server reported %s since the "
+               "coordinator started\n",
+               unheard, lh_s((uint64_t)unheard), unheard > 1 ? "them" : "it");
     dp_put_paused(run, out);
     dp_put(out, "\n");
 }

@@ -125,6 +125,26 @@ static void shards_say_who_answered(void **state)
     json_decref(all);
 }
 
+// Credits of a shard that no server has reported are missing in the sum, and that is said.
+static void what_the_run_lacks_is_told(void **state)
+{
+    (void)state;
+    json_t *all = look(), *run = json_object_get(all, "run");
+    assert_null(json_object_get(run, "unheard_shards"));
+    assert_null(json_object_get(run, "frozen"));
+    json_decref(all);
+    json_t *status = parsed(STATUS);
+    json_object_set_new(json_array_get(json_object_get(status, "shards"), 1), "address",
+                        json_string(""));
+    json_object_set_new(status, "balancer", parsed("{\"frozen\":true}"));
+    all = dp_look_merge(status, NULL, NULL);
+    run = json_object_get(all, "run");
+    assert_true(number(run, "unheard_shards") == 1);
+    assert_true(json_is_true(json_object_get(run, "frozen")));
+    json_decref(all);
+    json_decref(status);
+}
+
 static void the_run_has_an_end_in_sight(void **state)
 {
     (void)state;
@@ -214,6 +234,7 @@ int main(void)
         cmocka_unit_test(regions_add_up),
         cmocka_unit_test(what_was_measured_is_of_the_slowest),
         cmocka_unit_test(shards_say_who_answered),
+        cmocka_unit_test(what_the_run_lacks_is_told),
         cmocka_unit_test(the_run_has_an_end_in_sight),
         cmocka_unit_test(things_have_names),
         cmocka_unit_test(units_are_counted),
