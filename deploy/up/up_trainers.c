@@ -424,7 +424,8 @@ void dp_trainer_ending(const struct dp_node *trainer, char *out, size_t size)
     if (!trainer->proc)
         snprintf(out, size, "not started");
     else if (trainer->trainer.late)
-        snprintf(out, size, "%s: the run had ended", trainer->proc->fails ? "failed" : "too late");
+        snprintf(out, size, "%s: the run had ended",
+                 trainer->proc->fails && !trainer->trainer.ever ? "failed" : "too late");
     else if (!over(trainer))
         snprintf(out, size, "running");
     else
@@ -435,7 +436,8 @@ bool dp_trainers_good(const struct dp_up *up)
 {
     for (unsigned i = 0; i < up->nodes; i++) {
         const struct dp_proc *proc = is_trainer(&up->node[i]) ? up->node[i].proc : NULL;
-        bool excused = up->node[i].trainer.late && !(proc && proc->fails);
+        const struct dp_trainer *t = &up->node[i].trainer;
+        bool excused = t->late && (t->ever || !(proc && proc->fails));
         if (proc && !excused && !is_left_out(up, &up->node[i]) &&
             (proc->state != DP_PROC_ENDED || proc->last_status))
             return false;

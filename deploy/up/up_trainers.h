@@ -30,7 +30,7 @@ void dp_trainer_kill(const struct dp_node *trainer);
 // "exit 0", "signal 9 (Killed)", "not started", "running", "too late: ...".
 void dp_trainer_ending(const struct dp_node *trainer, char *out, size_t size);
 // Did every command's last process end without an error? A late one is excused, unless it had
-// failed before.
+// only failed before.
 bool dp_trainers_good(const struct dp_up *up);
 
 #endif

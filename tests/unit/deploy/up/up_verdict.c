@@ -240,6 +240,10 @@ static void commands(void **state)
     up->node[6].trainer.late = true;
     up->node[6].proc->fails = 1; // it had only failed before
     assert_false(judge(up).commands);
+    up = commanded_run(15);
+    up->node[6].trainer.late = up->node[6].trainer.ever = true; // it had trained before
+    up->node[6].proc->fails = 1;
+    assert_true(judge(up).commands);
     up = commanded_run(0);
     up->faults = 4; // those of a drill without commands
     assert_false(judge(up).drill);
