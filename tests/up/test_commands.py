@@ -156,7 +156,7 @@ class Commands(Launcher):
         self.assertEqual(self.found("eu-0"), {})
 
     def test_one_that_fails_when_it_saves_is_quoted(self):
-        up = self.up(["spoil"], NODE_SPEED="12000", NODE_STALLS="eu-0",
+        up = self.up(["spoil"], NODE_SPEED="4000", NODE_STALLS="eu-0",
                      regions='eu: {}, us: {command: ""}')
         said, _ = up.communicate(timeout=PATIENCE_S)
         self.assertIn("eu-0.trainer ended with exit 3\n", said)
