@@ -8,7 +8,8 @@
 // 3. Reading, hashing and lz4 run on the status lane, so that they and commits or checkpoints do
 //    not wait for each other. An lz4 frame is sent if it saves LH_SHRINK_GAIN_PERCENT.
 // 4. Memory is bounded: PS_GIVES_MAX calls, PS_GIVE_BYTES_MAX bytes. A call without progress for
-//    LH_JOIN_SILENT_MS is ended.
+//    LH_JOIN_SILENT_MS is ended. If all is in use, the worker with the most calls loses its newest
+//    one to a worker that waits with fewer.
 //
 // A server that rebuilds or stands by sends units too: they belong to no shard.
 #include "server/give.h"
@@ -37,6 +38,7 @@ struct ps_giving_unit {
     uint64_t bytes;             // bytes of the unit's tokens
     uint64_t memory;            // bytes counted for this call
     bool may_shrink, working, ended;
+    bool cut; // cancelled by us and not counted any more; on_close() will follow
     // made on the lane
     struct lh_blob *out; // bytes to send
     bool shrunk;
@@ -68,8 +70,8 @@ static void free_giving(struct ps_giving_unit *g)
     else
         give->first = g->older;
     if (g->older) g->older->newer = g->newer;
-    give->calls--;
-    give->bytes -= g->memory;
+    if (!g->cut) give->calls--;
+    if (!g->cut) give->bytes -= g->memory;
     lh_blob_release(g->out);
     free(g);
 }
@@ -97,6 +99,44 @@ static void it_moves(struct ps_giving_unit *g)
 {
     lh_cancel(g->env, &g->silent_timer);
     g->silent_timer = lh_after(g->env, LH_JOIN_SILENT_MS * LH_MS, on_silence, g);
+}
+
+// ---------------------------------------------------------------- shares
+
+static bool same_peer(const struct lh_peer *a, const struct lh_peer *b)
+{
+    return !strcmp(a->name, b->name) && !strcmp(a->region, b->region);
+}
+
+static uint32_t calls_of(const struct ps_server *s, const struct lh_peer *peer)
+{
+    uint32_t n = 0;
+    for (const struct ps_giving_unit *g = s->give.first; g; g = g->older)
+        n += !g->cut && same_peer(&g->peer, peer);
+    return n;
+}
+
+// Ends the newest call of the worker that has the most, if these are more than `has`, the calls of
+// a worker that waits.
+static bool make_place(struct ps_server *s, uint32_t has)
+{
+    struct ps_giving_unit *found = NULL;
+    for (struct ps_giving_unit *g = s->give.first; g; g = g->older) {
+        uint32_t n = g->cut || g->working ? 0 : calls_of(s, &g->peer);
+        if (n <= has) continue;
+        found = g;
+        has = n;
+    }
+    if (!found) return false;
+    lh_log_peer(s->conf.log, LH_WARN, "unit.silent",
+                "worker %s of %s reads %u units, while another one waits for fewer; its last call "
+                "is ended, and it may ask again",
+                found->peer.name, found->peer.region, has);
+    found->ended = found->cut = true;
+    s->give.calls--;
+    s->give.bytes -= found->memory;
+    lh_call_cancel(found->call);
+    return true;
 }
 
 // ---------------------------------------------------------------- on the lane
@@ -246,6 +286,9 @@ static lh_err check(struct ps_giving_unit *g, const struct lh_unit_request *m)
                        " bytes, at most %d can be sent: prepare the data with smaller units",
                        u->id, bytes, LH_TRAVEL_BYTES_MAX);
     uint64_t memory = 2 * bytes + bytes / 128 + 4096; // the tokens and their lz4 frame
+    uint32_t has = calls_of(s, &g->peer);
+    while (s->give.bytes && s->give.bytes + memory > PS_GIVE_BYTES_MAX && make_place(s, has))
+        continue;
     if (s->give.bytes && s->give.bytes + memory > PS_GIVE_BYTES_MAX)
         return lh_fail(LH_ERR_BUSY, "other units are being sent; try again");
     g->unit = u;
@@ -313,21 +356,15 @@ static const struct lh_call_ops giver_ops = {on_message, on_half_close, on_sent,
 
 // ---------------------------------------------------------------- the door
 
-static uint32_t calls_of(const struct ps_server *s, const struct lh_peer *peer)
-{
-    uint32_t n = 0;
-    for (const struct ps_giving_unit *g = s->give.first; g; g = g->older)
-        n += !strcmp(g->peer.name, peer->name) && !strcmp(g->peer.region, peer->region);
-    return n;
-}
-
 lh_err ps_give_accept(struct ps_server *server, struct lh_call *call, const struct lh_peer *peer,
                       const struct lh_call_ops **ops, void **self)
 {
     struct ps_give *give = &server->give;
     if (!ps_gives(server))
         return lh_fail(LH_ERR_UNSUPPORTED, "this server gives no units (data.dir)");
-    if (give->calls >= PS_GIVES_MAX || calls_of(server, peer) >= PS_GIVES_OF_A_PEER)
+    uint32_t has = calls_of(server, peer);
+    if (give->calls >= PS_GIVES_MAX) (void)make_place(server, has + 1);
+    if (give->calls >= PS_GIVES_MAX || has >= PS_GIVES_OF_A_PEER)
         return lh_fail(LH_ERR_BUSY, "%u units are being sent; try again", give->calls);
     struct ps_giving_unit *g = calloc(1, sizeof *g);
     if (!g) return LH_ERR_NO_MEMORY;

@@ -243,6 +243,39 @@ static void a_reader_that_does_not_read_is_ended(void **state)
     over(r, &g);
 }
 
+// A worker that reads nothing of many units leaves none of the memory, or of the calls, to others.
+static void who_has_many_units_under_way_makes_place(void **state)
+{
+    (void)state;
+    enum { HIS = 3 };
+    struct given g, his[HIS];
+    struct rig *r = begin(&g);
+    struct ps_give *give = &r->server->give;
+    for (int i = 0; i < HIS; i++) {
+        his[i] = (struct given){.got = lh_buf(1 << 20)};
+        open_call(r, &his[i], EUROPE, 4, false, &r->units.hash);
+        rig_run(r, LH_SECOND);
+    }
+    uint64_t others = PS_GIVE_BYTES_MAX - give->bytes;
+    give->bytes += others;
+    assert_int_equal(ask(r, &g, ASIA, 0, false), LH_OK);
+    assert_true(his[2].call.over && !his[1].call.over); // the newest one
+    give->bytes -= others;
+    give->calls += PS_GIVES_MAX - 2;
+    assert_int_equal(ask(r, &g, ASIA, 0, false), LH_OK);
+    assert_true(his[1].call.over && !his[0].call.over);
+    give->calls += 1;
+    assert_int_equal(ask(r, &g, ASIA, 0, false), LH_ERR_BUSY); // it has no more than others
+    assert_false(his[0].call.over);
+    give->calls -= PS_GIVES_MAX - 1;
+    lh_call_cancel(his[0].call.call);
+    rig_call_wait(r, &his[0].call);
+    rig_run(r, LH_SECOND);
+    assert_true(give->calls == 0 && give->bytes == 0);
+    for (int i = 0; i < HIS; i++) lh_buf_free(&his[i].got);
+    over(r, &g);
+}
+
 // Its last messages are read more than the silence's bound after they were handed over.
 static void a_reader_that_is_slow_gets_all(void **state)
 {
@@ -271,6 +304,7 @@ int main(void)
         cmocka_unit_test(a_changed_file_is_not_given),
         cmocka_unit_test(what_is_not_of_this_run_is_refused),
         cmocka_unit_test(a_reader_that_does_not_read_is_ended),
+        cmocka_unit_test(who_has_many_units_under_way_makes_place),
         cmocka_unit_test(a_reader_that_is_slow_gets_all),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
