@@ -108,7 +108,7 @@ static void clear_cache(const struct world *w)
 
 static void open_world(struct world *w, uint64_t units)
 {
-    static const struct wk_source_ops ops = {slow_read, slow_close, NULL};
+    static const struct wk_source_ops ops = {slow_read, slow_close, NULL, NULL};
     snprintf(w->dir, sizeof w->dir, "/tmp/lh_bench.XXXXXX");
     if (!mkdtemp(w->dir)) exit(1);
     snprintf(w->cache, sizeof w->cache, "%s/cache", w->dir);

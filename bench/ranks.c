@@ -64,7 +64,7 @@ struct arm { // the leader of a region, or a process alone
 static void open_comm(const struct conf *c, struct lh_env *env, uint32_t rank, struct wk_comm **out)
 {
     const struct wk_comm_nccl_conf nccl = {
-        .library = "", .plugin = "", .interface = "lo", .log_file = "", .rank = rank, .device = -1};
+        .library = "", .plugin = "", .interface = "lo", .log_file = "", .rank = rank};
     const struct wk_comm_tcp_conf tcp = {.env = env, .address = ""};
     BENCH_MUST(c->nccl ? wk_comm_nccl_create(&nccl, out) : wk_comm_tcp_create(&tcp, out));
 }

@@ -22,7 +22,7 @@ build=(
 )
 demo=(iproute2 python3 ca-certificates) # long links; text of the corpora; fetching them
 tests=(
-    git libcmocka-dev clang clang-format clang-tidy ccache openssl valgrind
+    git libcmocka-dev clang clang-format clang-tidy lld ccache openssl valgrind
     systemd      # systemd-analyze reads the units of deploy/systemd
     curl         # e2e.week
     slurmctld slurmd slurm-client munge # e2e.slurm starts its own

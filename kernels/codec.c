@@ -45,7 +45,7 @@ lh_err lk_codec_parse(const char *name, struct lk_codec *out)
         len += (size_t)snprintf(all + len, sizeof all - len, "%s%s", i ? ", " : "", codecs[i].name);
         LH_ASSERT(len < sizeof all);
     }
-    return lh_fail(LH_ERR_CONFIG, "codec \"%s\" is unknown%s%s%s; there are %s", name,
+    return lh_fail(LH_ERR_CONFIG, "codec \"%s\" is unknown%s%s%s; the codecs are %s", name,
                    near.best ? "; did you mean " : "", near.best ? near.best : "",
                    near.best ? "?" : "", all);
 }

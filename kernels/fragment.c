@@ -69,7 +69,7 @@ lh_err lk_fragment_encode(const struct lk_codec *codec, const struct lh_shard_la
     LH_TRY(measure(codec, layout, &coding, &sizes));
     if (!ops->finite(0, values, values, sizes.values))
         return lh_fail(LH_ERR_NON_FINITE,
-                       "a noised value of shard %u leaves fp32; take a smaller "
+                       "a noised value of shard %u exceeds fp32; take a smaller "
                        "clip or sigma",
                        layout->shard);
     coding.turn = turn;

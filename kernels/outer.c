@@ -254,7 +254,7 @@ void lk_outer_write(const struct lk_outer *o, struct lh_buf *out)
 lh_err lk_outer_read(struct lk_outer *o, struct lh_cursor *c)
 {
     if (o->kind == LH_OPT_SGD)
-        return lh_left(c) ? lh_fail(LH_ERR_MALFORMED, "fold state with bytes left over") : LH_OK;
+        return lh_left(c) ? lh_fail(LH_ERR_MALFORMED, "fold state with trailing bytes") : LH_OK;
     uint8_t kind = lh_get_u8(c);
     o->pending = lh_get_u32(c);
     o->steps = lh_get_u64(c);

@@ -18,12 +18,16 @@
 #include "server/state/uploader.h"
 
 enum {
+    GRACE_S = 30,        // a rebuild waits this long for connected workers to report their copies
     WEIGHTS_EVERY = 100, // versions between weights-only checkpoints of a shard, for readers
     // An owner stops waiting for a standby that confirms nothing for this long, once the
     // coordinator has noted that it may not take over. A long path adds eight of its retransmission
     // timeouts.
     STANDBY_WAIT_MS = 1000,
 };
+
+// A push is clipped if its norm is above this times the reference (server/docs/0000-protocol.md).
+static const double NORM_GATE = 10;
 
 lh_err ps_node_create(struct ps_node **out)
 {
@@ -149,11 +153,6 @@ static LH_MUST lh_err load_signers(struct ps_node *n)
                    s->checkpoint.signers);
 }
 
-static const char *environment(const char *name)
-{
-    return getenv(name);
-}
-
 static void tell(void *arg, json_t *status)
 {
     const struct ps_node *n = arg;
@@ -173,10 +172,7 @@ static LH_MUST lh_err start_uploader(struct ps_node *n)
                                           .shards = n->shard,
                                           .shard_count = s->shards.count,
                                           .keep = (unsigned)s->checkpoint.keep,
-                                          .store = {.address = s->checkpoint.store,
-                                                    .endpoint = s->checkpoint.store_endpoint,
-                                                    .credentials = s->checkpoint.store_credentials,
-                                                    .variable = environment}};
+                                          .store = {.address = s->checkpoint.store}};
     lh_err err = ps_uploader_start(&conf, &n->uploader);
     return err ? lh_fail(err, "checkpoint.store: %s", lh_err_text(err)) : LH_OK;
 }
@@ -213,7 +209,7 @@ static LH_MUST lh_err start_server(struct ps_node *n)
         .manifest = &p->manifest,
         .keys = p->keys,
         .cipher = (uint8_t)lh_node_cipher(&s->node),
-        .key_id = (uint32_t)s->node.seal.key_id,
+        .key_id = lh_keyring_first(p->keys),
         .shards = n->shard,
         .shard_count = s->shards.count,
         .initial = initial,
@@ -236,14 +232,14 @@ static LH_MUST lh_err start_server(struct ps_node *n)
         .mark_ns = 100 * LH_MS,
         .deadline_ns = LH_CALL_MS * LH_MS,
         .deadline_max_ns = LH_CALL_MAX_MS * LH_MS,
-        .norm_gate = s->update.norm_gate,
+        .norm_gate = NORM_GATE,
         .rebuild_damaged = s->rebuild.damaged == PS_DAMAGED_FOLLOWERS,
         .below_stable = s->rebuild.below_stable,
         .units = n->given_units.count ? &n->given_units : NULL,
         .units_dir = s->node.data.dir,
         .tell = tell,
         .tell_arg = n,
-        .grace_ns = s->rebuild.grace_s * LH_SECOND,
+        .grace_ns = GRACE_S * LH_SECOND,
         .voices = (uint32_t)s->rebuild.voices,
         .fatal = fatal,
         .fatal_arg = n,

@@ -12,7 +12,8 @@
 #include "server/privacy.h"
 
 enum {
-    DRAIN_ROUNDS = 4, // rounds of the slowest worker that makes progress
+    STALENESS_PER_LIVE = 4, // a push staler than this times the live workers is refused
+    DRAIN_ROUNDS = 4,       // rounds of the slowest worker that makes progress
     // A run has 1,024 names of workers. Once seven eighths are taken, names that were unused for a
     // week are retired, and their directories are refused.
     RETIRE_S = 7 * 24 * 3600,
@@ -159,7 +160,7 @@ static LH_MUST lh_err start_coordinator(struct ps_node *n, struct ps_store *stor
         .stall_floor_ns = s->coordinator.stall_floor_s * LH_SECOND,
         .stall_rounds = s->coordinator.stall_rounds,
         .retire_ns = RETIRE_S * LH_SECOND,
-        .drain_floor_ns = s->coordinator.drain_floor_s * LH_SECOND,
+        .drain_floor_ns = s->coordinator.stall_floor_s * LH_SECOND,
         .drain_rounds = DRAIN_ROUNDS,
         .take_over_ns = s->coordinator.take_over_ms * LH_MS,
         .take_over_max_ns = LH_TAKE_OVER_MAX_MS * LH_MS,
@@ -193,7 +194,7 @@ static LH_MUST lh_err start_coordinator(struct ps_node *n, struct ps_store *stor
                  .weighting = (uint8_t)s->update.weighting,
                  .eta = s->update.eta > 0 ? (float)s->update.eta : 1,
                  .damping = DAMPING,
-                 .staleness_per_live = (uint32_t)s->update.staleness_max_per_worker,
+                 .staleness_per_live = STALENESS_PER_LIVE,
                  .optimizer = (uint8_t)s->update.optimizer,
                  .momentum = (float)ps_momentum(s),
                  .effective_step_max = s->update.optimizer ? (float)PS_EFFECTIVE_STEP_MAX : 0,

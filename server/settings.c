@@ -134,9 +134,6 @@ static LH_MUST lh_err check_shards(const struct lh_ints *shards)
 
 static LH_MUST lh_err check_optimizer(const struct ps_settings *s)
 {
-    if (s->update.optimizer == LH_OPT_SGD && s->update.momentum > 0)
-        return lh_fail(LH_ERR_CONFIG,
-                       "update.momentum needs update.optimizer: delayed-nesterov; sgd has none");
     if (ps_momentum(s) > 0 && s->update.eta > PS_EFFECTIVE_STEP_MAX)
         return lh_fail(LH_ERR_CONFIG,
                        "update.eta (%g) is above %g, the bound of the effective step, which no "
@@ -147,7 +144,6 @@ static LH_MUST lh_err check_optimizer(const struct ps_settings *s)
 
 double ps_momentum(const struct ps_settings *s)
 {
-    if (s->update.momentum >= 0) return s->update.momentum;
     return s->update.optimizer == LH_OPT_DELAYED_NESTEROV ? 0.6 : 0;
 }
 

@@ -31,7 +31,7 @@ static inline bool ps_is_coordinator(const struct ps_settings *s)
 {
     return s->role == PS_ROLE_COORDINATOR || s->role == PS_ROLE_BOTH;
 }
-double ps_momentum(const struct ps_settings *s); // the value that `auto` stands for
+double ps_momentum(const struct ps_settings *s); // The outer optimizer's; 0: none.
 // Bound of eta / (1 - momentum * rho), rho being the cosine of successive outer updates: momentum
 // is lowered where it would be passed.
 #define PS_EFFECTIVE_STEP_MAX 1.5

@@ -95,7 +95,6 @@ static LH_MUST lh_err open_comm(const struct wk_join_conf *c, struct wk_comm **o
         .interface = "lo",
         .log_file = log_file,
         .rank = (uint32_t)s->ranks.rank,
-        .device = (int)s->gpu.device,
     };
     return wk_comm_nccl_create(&conf, out);
 }

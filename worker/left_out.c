@@ -67,7 +67,7 @@ void wk_left_out_told(struct wk_worker *w, bool left_out)
         count_lost(w);
         lh_logf(w->conf.log, LH_WARN, "run.left_out",
                 "the run closes without this worker, which did not drain in time "
-                "(coordinator.drain_floor_s): up to %" PRIu64 " push%s and about "
+                "(coordinator.stall_floor_s): up to %" PRIu64 " push%s and about "
                 "%" PRIu64 " token%s are in no model",
                 l->pushes, l->pushes == 1 ? "" : "es", l->tokens, lh_s(l->tokens));
     }

@@ -124,7 +124,7 @@ static LH_MUST lh_err start_core(struct wk_node *n)
         .manifest = &p->manifest,
         .keys = p->keys,
         .cipher = (uint8_t)lh_node_cipher(&s->node),
-        .key_id = (uint32_t)s->node.seal.key_id,
+        .key_id = lh_keyring_first(p->keys),
         .privacy = {.budget = s->privacy.budget[0] ? s->privacy.budget : NULL,
                     .epsilon = s->privacy.epsilon,
                     .delta = s->privacy.delta,

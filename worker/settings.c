@@ -64,7 +64,6 @@ struct wk_codec_plan wk_codec_plan(const struct wk_settings *s)
 uint32_t wk_codec_threads(const struct wk_settings *s)
 {
     int64_t most = (int64_t)lh_processors(), ranks = s->ranks.count;
-    if (s->codec.threads) return (uint32_t)s->codec.threads;
     return (uint32_t)(ranks < most ? ranks : most);
 }
 
@@ -236,22 +235,6 @@ static lh_err check_hosts(const struct wk_settings *s)
     return err ? lh_fail(err, "ranks.address: %s", lh_err_text(err)) : LH_OK;
 }
 
-lh_err wk_settings_density_start(const struct wk_settings *s, double density)
-{
-    double start = s->codec.density_start;
-    if (start <= 0) return LH_OK;
-    if (wk_codec_is_dense(s))
-        return lh_fail(LH_ERR_CONFIG,
-                       "codec.density_start is %g, but %s sends every value: leave it out", start,
-                       wk_codec_name(s));
-    if (start < density)
-        return lh_fail(
-            LH_ERR_CONFIG,
-            "codec.density_start is %g, below %s, %g: the density starts there and falls", start,
-            s->codec.density > 0 ? "codec.density" : "the run's density", density);
-    return LH_OK;
-}
-
 static lh_err check(const void *settings)
 {
     const struct wk_settings *s = settings;
@@ -263,7 +246,6 @@ static lh_err check(const void *settings)
         s->codec.density < 1)
         return lh_fail(LH_ERR_CONFIG, "codec.density is %g, but %s sends every value: leave it out",
                        s->codec.density, wk_codec_name(s));
-    LH_TRY(wk_settings_density_start(s, s->codec.density));
     if (s->ranks.rank >= s->ranks.count)
         return lh_fail(
             LH_ERR_CONFIG, "ranks.rank is %lld, but with ranks.count %lld they are 0 to %lld",

@@ -13,7 +13,6 @@ enum wk_telemetry { WK_TELEMETRY_NONE, WK_TELEMETRY_ALL };
 enum wk_trainer_kind { WK_TRAINER_BUILTIN, WK_TRAINER_SYNTHETIC, WK_TRAINER_EXTERNAL };
 
 // Part of the run's token budget, at its start, over which a density falls.
-#define WK_DENSITY_FALL 0.12
 
 // clang-format off
 struct wk_settings {
@@ -45,9 +44,6 @@ struct wk_codec_plan {
     float beta, kappa;
 };
 struct wk_codec_plan wk_codec_plan(const struct wk_settings *s);
-// Can pushes begin at codec.density_start, where they end at `density` (0: not known yet)?
-// LH_ERR_CONFIG says why not.
-LH_MUST lh_err wk_settings_density_start(const struct wk_settings *s, double density);
 // Can the ranks of this worker train on GPUs? LH_ERR_CONFIG says what to set instead.
 LH_MUST lh_err wk_settings_gpu_ranks(const struct wk_settings *s);
 // Threads that encode a push on the CPU.

@@ -11,6 +11,7 @@
 #include "worker/push/idle.h"
 #include "worker/push/outbox.h"
 #include "worker/privacy/release.h"
+#include "worker/privacy/totals.h"
 #include "worker/push/progress.h"
 #include "worker/replica/arrival.h"
 #include "worker/replica/outgoing.h"
@@ -45,6 +46,7 @@ struct wk_shard {
     struct wk_slot_part slot;     // push/commit.c
     struct wk_progress progress;  // push/cut/cut.c
     struct wk_release release;    // privacy/release.c
+    struct wk_charge charge;      // privacy/totals.c
     struct wk_finished finished;  // units.c
     struct wk_waits waits;        // push/idle.c
     struct wk_view view;          // push/view.c

@@ -49,14 +49,14 @@ static float rate(void *arg, const struct lh_plan *plan, uint64_t tokens)
 
 static float density(void *arg, uint64_t tokens)
 {
-    const struct wk_training *t = arg;
-    return (float)wk_schedule_density(&t->schedule, &t->fall, tokens);
+    (void)tokens;
+    return (float)((const struct wk_training *)arg)->density;
 }
 
 static void set_rounds(void *arg, double rounds)
 {
     struct wk_training *t = arg;
-    t->fall.rest = wk_rule_density(rounds);
+    t->density = wk_rule_density(rounds);
 }
 
 static LH_MUST lh_err load_units(struct wk_training *t)
@@ -108,21 +108,12 @@ static uint32_t ahead_of(const struct wk_training *t)
     return status.ahead;
 }
 
-static const char *environment(const char *name)
-{
-    return getenv(name);
-}
-
 static LH_MUST lh_err open_loader(struct wk_training *t)
 {
     const struct wk_settings *s = t->settings;
     char cache[LH_PATH_BYTES];
     struct wk_source *source = NULL;
-    const struct lh_objects_conf store = {.env = t->program->env,
-                                          .address = s->node.data.dir,
-                                          .endpoint = "",
-                                          .credentials = "",
-                                          .variable = environment};
+    const struct lh_objects_conf store = {.env = t->program->env, .address = s->node.data.dir};
     LH_TRY(lh_path(cache, sizeof cache, s->node.dir, "cache"));
     if (lh_objects_is(store.address)) LH_TRY(wk_source_store(&store, &source));
     const struct wk_loader_conf conf = {
@@ -259,7 +250,6 @@ static lh_err try_device(struct wk_training *t, const struct wk_shape *shape)
     const struct wk_device_conf conf = {
         .plugin = "",
         .products = "",
-        .index = (int)s->gpu.device,
         .rank = (uint32_t)s->ranks.rank,
         .precision = (enum wk_precision)s->trainer.precision,
         .norms = s->trainer.norms_every_rounds > 0,
@@ -363,11 +353,11 @@ void wk_training_give(struct wk_training *t, struct wk_conf *conf)
     if (s->trainer.kind == WK_TRAINER_EXTERNAL) conf->beside = &t->beside;
     conf->rate = rate;
     conf->rate_arg = t;
-    t->fall =
-        (struct wk_fall){s->codec.density_start, (double)conf->codec.density, WK_DENSITY_FALL};
-    bool follows = wk_codec_plan(s).follows;
-    if (t->fall.start > 0 || follows) conf->density = density;
-    if (follows) conf->told_rounds = set_rounds;
+    t->density = (double)conf->codec.density;
+    if (wk_codec_plan(s).follows) {
+        conf->density = density;
+        conf->told_rounds = set_rounds;
+    }
     conf->density_arg = t;
     conf->queue_units = wk_training_queue(t);
     conf->window_units = t->window;

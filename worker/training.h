@@ -30,8 +30,8 @@ struct wk_training {
     char no_device[512];      // why it does, where a device was asked for
     struct lh_units units;
     struct wk_schedule schedule;
-    struct wk_fall fall; // how the density falls; its `rest` may follow the rounds of the run
-    uint32_t window;     // units that a batch is mixed from
+    double density;  // Density of pushes, where it follows the run's rounds
+    uint32_t window; // units that a batch is mixed from
 };
 
 // A worker's or, with `ranks.rank` above 0, another rank's. After an error wk_training_leave() and

@@ -13,8 +13,8 @@ const uint32_t learn_steps[LEARN_REGIONS] = {8, 4, 2};
 #define SYNC LH_MODE_BSP
 #define ASYNC LH_MODE_ASYNC
 // learning rate, its floor, beta, stagger, survives; round trips, jitter, slow and cut region;
-// equal; copies, batch, damping; start, fall, muon
-#define BY_RULE 0, 0, 0, WK_STAGGER_AUTO, 0, 0, 0, NULL, NULL, false, 0, 0, 0, 0, 0, false
+// equal; copies, batch, damping
+#define BY_RULE 0, 0, 0, WK_STAGGER_AUTO, 0, 0, 0, NULL, NULL, false, 0, 0, 0
 // optimizer, momentum, pushes between outer steps, bound of the guard
 #define SGD LH_OPT_SGD, 0, 0, 0, BY_RULE
 #define NESTEROV(mu) LH_OPT_DELAYED_NESTEROV, mu, 0, 0, BY_RULE
@@ -70,12 +70,12 @@ static bool set_number(struct learn_arm *arm, const char *key, const char *value
     const struct {
         const char *key;
         float *to, most;
-    } of[] = {
-        {"p", &arm->density, 1},        {"k", &arm->kappa, INFINITY}, {"eta", &arm->eta, INFINITY},
-        {"rate", &arm->rate, INFINITY}, {"floor", &arm->floor, 1},    {"beta", &arm->beta, 1},
-        {"s", &arm->survives, 1},       {"jitter", &arm->jitter, 1},  {"m", &arm->momentum, 1},
-        {"damping", &arm->damping, 10}, {"start", &arm->start, 1},    {"fall", &arm->fall, 1},
-        {"rtt", &arm->round_trips, 40}}; // 8 s, below the deadline of a call
+    } of[] = {{"p", &arm->density, 1},       {"k", &arm->kappa, INFINITY},
+              {"eta", &arm->eta, INFINITY},  {"rate", &arm->rate, INFINITY},
+              {"floor", &arm->floor, 1},     {"beta", &arm->beta, 1},
+              {"s", &arm->survives, 1},      {"jitter", &arm->jitter, 1},
+              {"m", &arm->momentum, 1},      {"damping", &arm->damping, 10},
+              {"rtt", &arm->round_trips, 40}}; // 8 s, below the deadline of a call
     for (size_t i = 0; i < sizeof of / sizeof of[0]; i++) {
         char *end;
         if (strcmp(of[i].key, key) != 0) continue;
@@ -124,10 +124,6 @@ static bool set_one(struct learn_arm *arm, char *word)
         bool is = set_number(arm, word, value);
         if (arm->damping <= 0) arm->damping = -1;
         return is;
-    }
-    if (!strcmp(word, "inner")) {
-        arm->muon = !strcmp(value, "muon");
-        return arm->muon || !strcmp(value, "adamw");
     }
     if (!strcmp(word, "h")) {
         arm->equal = !strcmp(value, "equal");

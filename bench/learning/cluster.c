@@ -53,8 +53,7 @@ struct cluster {
     struct lh_keyring *keys;
     struct lk_codec codec;
     struct wk_schedule schedule;
-    struct wk_fall fall; // how the density falls
-    float *theta;        // initial parameters; scratch for an evaluation later
+    float *theta; // initial parameters; scratch for an evaluation later
     float *initial;
     double *tail; // sum of the parameters after each round of the last tenth
     uint64_t tails;
@@ -299,7 +298,6 @@ static lh_err make_trainer(struct node *n)
     trainer.loader = n->loader;
     trainer.sequence = c->shape.context;
     uint32_t step = c->conf->step_tokens * (c->arm->batch ? c->arm->batch : 1);
-    if (c->arm->muon) trainer.update = learn_muon;
     trainer.batch = step / c->shape.context;
     trainer.tokens_per_s = n->speed * step;
     if (c->arm->slow && !strcmp(c->arm->slow, n->region)) trainer.tokens_per_s /= 3;
@@ -308,12 +306,6 @@ static lh_err make_trainer(struct node *n)
         n->trainer = learn_pace(n->trainer, n->steps, (double)c->arm->jitter,
                                 c->conf->seed * NODES_MAX + (uint64_t)(n - c->node));
     return LH_OK;
-}
-
-static float density(void *arg, uint64_t tokens)
-{
-    const struct cluster *c = arg;
-    return (float)wk_schedule_density(&c->schedule, &c->fall, tokens);
 }
 
 static lh_err start_worker(struct node *n)
@@ -337,8 +329,6 @@ static lh_err start_worker(struct node *n)
                            .stagger = c->arm->stagger,
                            .rate = rate,
                            .rate_arg = &c->schedule,
-                           .density = c->arm->start > 0 ? density : NULL,
-                           .density_arg = c,
                            .queue_units = c->window + PREFETCH,
                            .window_units = c->window,
                            .snapshot_rounds = 8,
@@ -524,15 +514,11 @@ static lh_err setup(struct cluster *c)
     LH_TRY(wk_model_manifest(&c->shape, LEARN_SERVERS, &c->manifest));
     LH_TRY(lk_codec_parse(c->arm->codec, &c->codec));
     c->codec.density = learn_density(c->arm, rounds_of(c));
-    c->schedule = (struct wk_schedule){
-        .budget_tokens = c->drawn.count * LEARN_UNIT_TOKENS,
-        .warmup = learn_warmup(learn_rounds(c->conf)),
-        .peak = learn_rate(c->arm, c->conf),
-        .min_ratio = learn_floor(c->arm),
-        .decay = (double)c->conf->decay,
-    };
-    c->fall = (struct wk_fall){(double)c->arm->start, (double)c->codec.density,
-                               c->arm->fall > 0 ? (double)c->arm->fall : 0.12};
+    c->schedule = (struct wk_schedule){.budget_tokens = c->drawn.count * LEARN_UNIT_TOKENS,
+                                       .warmup = learn_warmup(learn_rounds(c->conf)),
+                                       .peak = learn_rate(c->arm, c->conf),
+                                       .min_ratio = learn_floor(c->arm),
+                                       .decay = (double)c->conf->decay};
     c->initial = calloc(c->manifest.values, sizeof *c->initial);
     c->theta = calloc(c->manifest.values, sizeof *c->theta);
     c->tail = calloc(c->manifest.values, sizeof *c->tail);

@@ -60,14 +60,11 @@ struct learn_arm {
     uint32_t copies; // workers a region, which share its units and languages; 0: 1
     uint32_t batch;  // a local step has so many times conf's tokens; 0: 1
     float damping;   // less weight for a stale push (DESIGN.md#section-6); below 0: none; 0: 0.5
-    float start;     // density at the start, which falls in a line; 0: the same all along
-    float fall;      // part of the tokens over which it falls; 0: 0.12
-    bool muon;       // local steps are Muon's (muon.c); else AdamW's
 };
 // An arm of the table, or NAME:KEY=VALUE:...: with other settings; KEY is p (density), k (kappa),
 // eta, m (momentum), codec, rate, floor, beta, s (survives), stagger (on, off), rtt (round_trips),
-// jitter, slow or cut (a region), h (equal, speed), copies, batch,
-// damping, inner (adamw, muon), start, fall. NULL: there is none.
+// jitter, slow or cut (a region), h (equal, speed), copies, batch, damping.
+// NULL: there is none.
 const struct learn_arm *learn_arm_find(const char *name);
 extern const struct learn_arm learn_arms[];
 extern const size_t learn_arm_count;
@@ -146,14 +143,5 @@ struct wk_trainer *learn_pace(struct wk_trainer *inner, uint32_t steps, double s
                               uint64_t seed);
 // A generator's next number.
 uint64_t learn_random(uint64_t *state);
-
-// A local step with Muon for the matrices of the layers, AdamW for all else; `norms` is NULL.
-void learn_muon(const struct wk_update *u, const struct wk_params *p, double norm,
-                const struct wk_update_arrays *a, struct wk_tensor_norms *norms);
-// x[rows][columns] with its singular values brought near 1: to within 0.68 and 1.14, where they
-// were not below a hundredth of the largest.
-void learn_orthogonal(size_t rows, size_t columns, float *x);
-// The same of a matrix "ROWSxCOLUMNS", whose values are read and printed as text. Exit code.
-int learn_print_orthogonal(const char *shape);
 
 #endif

@@ -40,7 +40,6 @@ static const char usage[] =
     "  --curve-bytes N  of each held-out text, at a point of the curve (4096)\n"
     "  --points N       of the curve, at most 96 (12)\n"
     "  --short          100 rounds, the main arms, 3 seeds: under 40 minutes on two cores\n"
-    "  --orthogonal RxC  prints what Muon makes of a matrix on standard input, in text\n"
     "  --report         runs nothing, reports on what FILE has\n"
     "  --rule           runs nothing, says the density, beta and eta of each arm at this length\n";
 
@@ -108,7 +107,7 @@ static json_t *line_of(const struct learn_arm *arm, const struct learn_conf *con
     return json_pack(
         "{s:s, s:s, s:s, s:b, s:I, s:I, s:I, s:f, s:f, s:f, s:f, s:f, s:f, s:f, "
         "s:I, s:I, s:I, s:I, s:I, s:f, s:f, s:f, s:s, s:o, s:o, s:o, s:I, s:I, s:I, "
-        "s:I, s:I, s:f, s:f, s:f, s:s*, s:s*, s:f, s:I, s:f, s:b, s:s, s:s, s:I, s:I, s:s, s:f}",
+        "s:I, s:I, s:f, s:f, s:f, s:s*, s:s*, s:f, s:I, s:f, s:b, s:s, s:s, s:I, s:I}",
         "arm", arm->name, "commit", commit, "mode", arm->mode == LH_MODE_BSP ? "bsp" : "async",
         "stagger", learn_staggered(arm), "parameters", (json_int_t)r->parameters, "seed",
         (json_int_t)conf->seed, "tokens", (json_int_t)conf->tokens, "density",
@@ -127,8 +126,7 @@ static json_t *line_of(const struct learn_arm *arm, const struct learn_conf *con
         "slow", arm->slow, "cut", arm->cut, "base_rate", (double)conf->rate, "h",
         (json_int_t)conf->h, "decay", (double)conf->decay, "equal_h", arm->equal, "blas",
         lk_blas_core(), "codec", arm->codec, "copies", (json_int_t)learn_copies(arm), "batch",
-        (json_int_t)(arm->batch ? arm->batch : 1), "inner", arm->muon ? "muon" : "adamw",
-        "density_start", (double)arm->start);
+        (json_int_t)(arm->batch ? arm->batch : 1));
 }
 
 static int run_arm(const struct options *o, const struct learn_arm *arm, uint64_t seed)
@@ -228,19 +226,6 @@ static size_t choose(const char *list, const struct learn_arm **out)
     return n;
 }
 
-// Refuses arms whose density would rise: codec.density_start is never below the density.
-static void check_starts(const struct learn_arm *const *arm, size_t arms, uint64_t rounds)
-{
-    for (size_t i = 0; i < arms; i++) {
-        float density = learn_density(arm[i], rounds);
-        if (arm[i]->start <= 0 || (density < 1 && arm[i]->start >= density)) continue;
-        fprintf(stderr,
-                "bench_learning: %s: start is %g, its density is %g: a density only falls\n",
-                arm[i]->name, (double)arm[i]->start, (double)density);
-        exit(2);
-    }
-}
-
 static uint64_t number(const char *text)
 {
     char *end;
@@ -302,29 +287,15 @@ static void settle(struct learn_conf *conf, uint64_t rounds)
 
 static void read_options(int argc, char **argv, struct options *o)
 {
-    static const struct option flags[] = {{"json", 1, NULL, 'j'},
-                                          {"data", 1, NULL, 'd'},
-                                          {"results", 1, NULL, 'r'},
-                                          {"tokens", 1, NULL, 't'},
-                                          {"seeds", 1, NULL, 's'},
-                                          {"arms", 1, NULL, 'a'},
-                                          {"jobs", 1, NULL, 'n'},
-                                          {"short", 0, NULL, 'q'},
-                                          {"eval-bytes", 1, NULL, 'e'},
-                                          {"report", 0, NULL, 'o'},
-                                          {"help", 0, NULL, 'h'},
-                                          {"pictures", 1, NULL, 'p'},
-                                          {"rounds", 1, NULL, 'R'},
-                                          {"dim", 1, NULL, 'D'},
-                                          {"step-tokens", 1, NULL, 'S'},
-                                          {"points", 1, NULL, 'P'},
-                                          {"curve-bytes", 1, NULL, 'c'},
-                                          {"rate", 1, NULL, 'L'},
-                                          {"h", 1, NULL, 'H'},
-                                          {"decay", 1, NULL, 'W'},
-                                          {"rule", 0, NULL, 'u'},
-                                          {"orthogonal", 1, NULL, 'M'},
-                                          {NULL, 0, NULL, 0}};
+    static const struct option flags[] = {
+        {"json", 1, NULL, 'j'},   {"data", 1, NULL, 'd'},        {"results", 1, NULL, 'r'},
+        {"tokens", 1, NULL, 't'}, {"seeds", 1, NULL, 's'},       {"arms", 1, NULL, 'a'},
+        {"jobs", 1, NULL, 'n'},   {"short", 0, NULL, 'q'},       {"eval-bytes", 1, NULL, 'e'},
+        {"report", 0, NULL, 'o'}, {"help", 0, NULL, 'h'},        {"pictures", 1, NULL, 'p'},
+        {"rounds", 1, NULL, 'R'}, {"dim", 1, NULL, 'D'},         {"step-tokens", 1, NULL, 'S'},
+        {"points", 1, NULL, 'P'}, {"curve-bytes", 1, NULL, 'c'}, {"rate", 1, NULL, 'L'},
+        {"h", 1, NULL, 'H'},      {"decay", 1, NULL, 'W'},       {"rule", 0, NULL, 'u'},
+        {NULL, 0, NULL, 0}};
     for (int c; (c = getopt_long(argc, argv, "", flags, NULL)) != -1;) switch (c) {
         case 'j': o->json = optarg; break;
         case 'd': o->conf.data = optarg; break;
@@ -348,7 +319,6 @@ static void read_options(int argc, char **argv, struct options *o)
         case 's': read_seeds(o, optarg); break;
         case 'o': o->report = true; break;
         case 'u': o->rule = true; break;
-        case 'M': exit(learn_print_orthogonal(optarg));
         case 'q':
             o->rounds = ROUNDS_SHORT;
             o->last = 3;
@@ -402,7 +372,6 @@ int main(int argc, char **argv)
             arm[arms] = &learn_arms[arms];
             arms++;
         }
-    check_starts(arm, arms, learn_rounds(&o.conf));
     if (o.rule) return say_rule(&o, arm, arms);
     if (!o.report && run_all(&o, arm, arms)) return 1;
     return learn_report(o.results, &o.conf, o.json, o.pictures);

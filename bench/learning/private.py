@@ -323,7 +323,7 @@ def run_trainer(given, epsilon, seed):
         assert not tool("data", "prepare", "--text", "text", "--out", "data", *units).returncode
         region, terms = "", ""
         if private:
-            region = f"{{data: data, privacy: {{level: record, {claim}}}}}"
+            region = f"{{data: data, privacy: {{level: record}}}}"
             terms = f"  privacy: {{{claim}, sigma: {sigma}, rate: {DRAWN / RECORDS}, " \
                     f"clip: {CLIP}, steps: {STEPS}, record_tokens: {CONTEXT + 1}}}"
         with open(path("t.yaml"), "w", encoding="utf-8") as file:

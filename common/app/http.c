@@ -101,7 +101,7 @@ static void answer_ready(struct lh_http *h, struct answer *a)
         answer_health(h, a);
     else
         say(a, MHD_HTTP_SERVICE_UNAVAILABLE,
-            status ? "not ready: it recovers, or waits for others; see /status.json\n"
+            status ? "not ready: recovering, or waiting for others; see /status.json\n"
                    : "not ready: there is no status yet\n");
     json_decref(status);
 }
@@ -117,7 +117,7 @@ static void answer_status(struct lh_http *h, struct answer *a)
 
 static void answer_history(struct lh_http *h, struct answer *a)
 {
-    if (!h->history) return say(a, MHD_HTTP_NOT_FOUND, "the coordinator alone keeps curves\n");
+    if (!h->history) return say(a, MHD_HTTP_NOT_FOUND, "only the coordinator keeps curves\n");
     a->type = "application/json";
     pthread_mutex_lock(&h->lock);
     lh_history_json(h->history, &a->body);

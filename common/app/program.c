@@ -24,6 +24,7 @@
 #include "common/app/status.h"
 #include "common/app/tensorboard.h"
 #include "common/base/exit.h"
+#include "common/env/environment.h"
 #include "common/env/numbers.h"
 #include "common/net/grpc/transport_grpc.h"
 #include "common/security/certs.h"
@@ -81,7 +82,8 @@ static void leave(void *arg)
     if (!p->app->leave || p->app->leave(p->self, asked)) {
         lh_program_end(p, LH_OK);
     } else if (now >= p->leave_by) {
-        lh_logf(p->log, LH_WARN, "program.end", "not all was finished in %d s", LH_LEAVE_S);
+        lh_logf(p->log, LH_WARN, "program.end", "not everything was finished within %d s",
+                LH_LEAVE_S);
         lh_program_end(p, LH_OK);
     } else {
         p->leave_timer = lh_after(p->env, LEAVE_NS, leave, p);
@@ -237,10 +239,6 @@ static LH_MUST lh_err load_keys(struct lh_program *p)
     LH_TRY(lh_keyring_create(&p->keys));
     lh_err err = lh_keyring_load(p->keys, p->node->seal.keys);
     if (err) return lh_fail(err, "seal.keys: %s", lh_err_text(err));
-    uint32_t id = (uint32_t)p->node->seal.key_id;
-    if (!lh_keyring_has(p->keys, id))
-        return lh_fail(LH_ERR_CONFIG, "seal.key_id is %u, but %s has no such key", id,
-                       p->node->seal.keys);
     if (!lh_cipher_available(lh_node_cipher(p->node)))
         return lh_fail(LH_ERR_CONFIG, "seal.cipher: this processor has no AES; take xchacha20");
     return LH_OK;
@@ -480,16 +478,12 @@ static void end(struct lh_program *p, bool started)
     if (started) p->app->stop(p->self);
 }
 
-static const char *environment(const char *name)
-{
-    return getenv(name);
-}
-
 static LH_MUST lh_err read_settings(struct lh_program *p, int argc, char **argv, bool *shown)
 {
     struct lh_buf text = lh_buf(1 << 20);
     LH_TRY(lh_config_create(p->app->table, &p->config));
-    lh_err err = lh_config_main(p->config, p->app->table, p->env, environment, argc, argv, &text);
+    lh_err err =
+        lh_config_main(p->config, p->app->table, p->env, lh_environment, argc, argv, &text);
     *shown = !err && text.len > 0;
     if (*shown) fwrite(text.data, 1, text.len, stdout);
     lh_buf_free(&text);

@@ -207,39 +207,18 @@ lh_err lh_units_open(const char *path, struct lh_units *u)
 
 // ---------------------------------------------------------------- a manifest in a store
 
-static const char *environment(const char *name)
-{
-    return getenv(name);
-}
-
-struct wanted {
-    const char *key;
-    uint64_t bytes;
-    bool is;
-};
-
-static lh_err look(void *arg, const char *key, uint64_t bytes)
-{
-    struct wanted *w = arg;
-    if (strcmp(key, w->key) != 0) return LH_OK;
-    w->bytes = bytes;
-    w->is = true;
-    return LH_OK;
-}
-
 static LH_MUST lh_err fetch(struct lh_env *env, const char *folder, const char *key,
                             const char *path)
 {
     char fresh[LH_PATH_BYTES];
     struct lh_objects *o;
-    struct wanted w = {.key = key};
-    const struct lh_objects_conf conf = {
-        .env = env, .address = folder, .endpoint = "", .credentials = "", .variable = environment};
+    uint64_t bytes;
+    const struct lh_objects_conf conf = {.env = env, .address = folder};
     LH_TRY(lh_path(fresh, sizeof fresh, "", "%s.tmp", path));
     LH_TRY(lh_objects_open(&conf, &o));
-    lh_err err = o->ops->list(o, key, look, &w);
-    if (!err && !w.is) err = lh_fail(LH_ERR_NOT_FOUND, "there is no %s/%s", folder, key);
-    if (!err) err = o->ops->get_file(o, key, w.bytes, fresh);
+    lh_err err = lh_object_size(o, key, &bytes);
+    if (err == LH_ERR_NOT_FOUND) err = lh_fail(err, "there is no %s/%s", folder, key);
+    if (!err) err = o->ops->get_file(o, key, bytes, fresh);
     if (!err) err = env->ops->files->rename(env, fresh, path);
     lh_objects_close(o);
     return err;

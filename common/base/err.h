@@ -18,7 +18,7 @@
     X(LH_ERR_VERSION, REJECT, "no common wire version")                                            \
     X(LH_ERR_DENIED, REJECT, "not allowed for this role")                                          \
     X(LH_ERR_UNAUTHENTICATED, REJECT, "identity not accepted")                                     \
-    X(LH_ERR_UNSEAL, REJECT, "frame does not open under the job key")                              \
+    X(LH_ERR_UNSEAL, REJECT, "frame cannot be unsealed with the job key")                          \
     X(LH_ERR_KEY_MISSING, STOP, "no such key")                                                     \
     X(LH_ERR_MANIFEST, REJECT, "another model's manifest")                                         \
     X(LH_ERR_NON_FINITE, REJECT, "a value is not finite")                                          \

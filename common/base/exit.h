@@ -7,7 +7,7 @@
 // X(id, code, name, meaning). `longhaul help exit-codes` prints them.
 #define LH_EXITS(X)                                                                                \
     X(OK, 0, "ok", "done, and everything that was checked holds")                                  \
-    X(FAILED, 1, "failed", "something failed that no other code names; the last line says what")   \
+    X(FAILED, 1, "failed", "another failure; the last line says what failed")                      \
     X(USAGE, 2, "usage", "wrong command line")                                                     \
     X(MISSING, 3, "missing", "a prerequisite is not there: a program, a file, a device, data")     \
     X(UNREACHABLE, 4, "unreachable", "a peer does not answer")                                     \

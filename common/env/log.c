@@ -349,7 +349,7 @@ static void say_left_out(struct lh_log *log, struct rate *rate)
 {
     if (!rate->left_out) return;
     char text[96];
-    snprintf(text, sizeof text, "%llu more lines of this event were left out",
+    snprintf(text, sizeof text, "%llu more lines of this event were suppressed",
              (unsigned long long)rate->left_out);
     rate->left_out = 0;
     emit(log, LH_WARN, &(struct said){"", rate->event, text, false});

@@ -180,7 +180,7 @@ static lh_err apply_push(struct lh_ledger *l, const struct lh_record *r)
     LH_TRY(stub ? lh_frame_parse_stub(r->body, &f) : lh_frame_parse(r->body, &f, &parts));
     const struct lh_row *have = lh_ledger_row(l, f.worker);
     if (!have || !lh_incarnation_equal(have->incarnation, f.incarnation))
-        return impossible(l, r, "a push of an incarnation that is not the row's");
+        return impossible(l, r, "a push of another incarnation than the row's");
     if (f.step != lh_row_step(have) + 1 && !LH_BUG("drop_dedupe") && !LH_BUG("unlogged_reject"))
         return impossible(l, r, "a push whose step is not the next one");
     if (f.shard != l->shard) return impossible(l, r, "a push of another shard");
@@ -496,7 +496,7 @@ static lh_err read_move(struct lh_ledger *l, struct lh_cursor *c)
     LH_TRY(lh_move_parse(lh_get(c, 16), &l->move));
     bool none = !l->move.epoch && !l->move.target;
     if (!none && (l->move.epoch <= l->epoch || !l->move.target))
-        return lh_fail(LH_ERR_MALFORMED, "a fold state that was moved nowhere");
+        return lh_fail(LH_ERR_MALFORMED, "a fold state whose move names no target");
     return LH_OK;
 }
 

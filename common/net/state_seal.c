@@ -130,7 +130,7 @@ lh_err lh_state_unseal_begin(struct lh_state_seal *s, const struct lh_seal *seal
 {
     const struct lh_shard_point *of = &seal->of;
     if (!seal->has_of || !of->chained || of->shard != s->shard || !total)
-        return lh_fail(LH_ERR_MALFORMED, "shard %u: a sealed state whose head can't be read",
+        return lh_fail(LH_ERR_MALFORMED, "shard %u: a sealed state whose header can't be read",
                        s->shard);
     if (seal->cipher != LH_CIPHER_XCHACHA20 && seal->cipher != LH_CIPHER_AES256GCM)
         return lh_fail(LH_ERR_UNSUPPORTED,

@@ -113,21 +113,19 @@ static LH_MUST lh_err from_variables(const char *(*variable)(const char *),
     return LH_OK;
 }
 
-lh_err lh_credentials_load(const char *file, const char *(*variable)(const char *),
-                           struct lh_sigv4_keys *out)
+lh_err lh_credentials_load(const char *(*variable)(const char *), struct lh_sigv4_keys *out)
 {
     char path[LH_PATH_BYTES];
     const char *shared = set(variable, "AWS_SHARED_CREDENTIALS_FILE");
     const char *home = set(variable, "HOME");
     *out = (struct lh_sigv4_keys){.id = ""};
-    if (file[0]) return from_file(file, variable, out);
     if (set(variable, "AWS_ACCESS_KEY_ID")[0]) return from_variables(variable, out);
     int n = shared[0] ? snprintf(path, sizeof path, "%s", shared)
                       : snprintf(path, sizeof path, "%s/.aws/credentials", home);
     lh_err err = n < (int)sizeof path ? from_file(path, variable, out) : LH_ERR_TOO_LARGE;
     if (err != LH_ERR_NOT_FOUND) return err;
     return lh_fail(LH_ERR_CONFIG,
-                   "no access key for the store: name its file (checkpoint.store_credentials), or "
+                   "no access key for the store: name its file in AWS_SHARED_CREDENTIALS_FILE, or "
                    "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY; %s is not there",
                    path);
 }

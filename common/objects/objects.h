@@ -53,13 +53,12 @@ struct lh_objects {
 struct lh_objects_conf {
     struct lh_env *env;
     const char *address;
-    // URL of an S3 store; its paths are BUCKET/KEY. "" uses AWS_ENDPOINT_URL_S3, AWS_ENDPOINT_URL,
-    // or Amazon's store in the region (AWS_REGION, AWS_DEFAULT_REGION, or us-east-1).
+    // URL of an S3 store; its paths are BUCKET/KEY. NULL uses AWS_ENDPOINT_URL_S3,
+    // AWS_ENDPOINT_URL, or Amazon's store in the region (AWS_REGION, AWS_DEFAULT_REGION, or
+    // us-east-1). credentials.h finds the access key.
     const char *endpoint;
-    // File of the access key; "" uses the other places of credentials.h.
-    const char *credentials;
     const atomic_bool *stop;               // true: calls end soon with LH_ERR_CANCELLED; NULL: none
-    const char *(*variable)(const char *); // getenv()
+    const char *(*variable)(const char *); // NULL: the environment
     uint64_t part_bytes;                   // 0: LH_OBJECT_PART
     int64_t pause_ns; // upper bound on the first pause before a retry; 0: 0.25 s
 };
@@ -71,6 +70,8 @@ LH_MUST lh_err lh_objects_check(const char *address);
 // Opens a store without a request to it. LH_ERR_CONFIG; LH_ERR_UNSUPPORTED: an S3 store, in a build
 // without libcurl.
 LH_MUST lh_err lh_objects_open(const struct lh_objects_conf *conf, struct lh_objects **out);
+// The object's size. LH_ERR_NOT_FOUND: there is none of this key.
+LH_MUST lh_err lh_object_size(struct lh_objects *s, const char *key, uint64_t *bytes);
 static inline void lh_objects_close(struct lh_objects *s)
 {
     if (s) s->ops->close(s);

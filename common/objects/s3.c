@@ -14,6 +14,7 @@
 #include <string.h>
 
 #include "common/base/check.h"
+#include "common/env/environment.h"
 #include "common/objects/xml.h"
 
 enum {
@@ -86,7 +87,8 @@ static LH_MUST lh_err list_page(struct lh_s3 *s, struct listing *l, const char *
         lh_xml_find(xml, "IsTruncated", "Contents", more, sizeof more);
         lh_xml_find(xml, "NextContinuationToken", "Contents", token, LH_XML_TEXT_BYTES);
         if (!strcmp(more, "true") && !token[0])
-            err = lh_fail(LH_ERR_MALFORMED, "%s: a listing that can't go on", s->address);
+            err =
+                lh_fail(LH_ERR_MALFORMED, "%s: a listing whose next page has no token", s->address);
         if (strcmp(more, "true") != 0) token[0] = 0;
     }
     lh_buf_free(&reply.body);
@@ -103,7 +105,7 @@ static lh_err list(struct lh_objects *base, const char *prefix, lh_object_fn eac
         LH_TRY(list_page(s, &l, prefix, token));
         if (!token[0]) return LH_OK;
     }
-    return lh_fail(LH_ERR_MALFORMED, "%s: a listing without an end", s->address);
+    return lh_fail(LH_ERR_MALFORMED, "%s: a listing that does not end", s->address);
 }
 
 // ---------------------------------------------------------------- put
@@ -134,7 +136,7 @@ static LH_MUST lh_err begin(struct upload *u)
     if (!err) {
         lh_xml_find(lh_buf_span(&reply.body), "UploadId", NULL, u->id, sizeof u->id);
         if (!u->id[0])
-            err = lh_fail(LH_ERR_MALFORMED, "%s: an upload without a name", u->s->address);
+            err = lh_fail(LH_ERR_MALFORMED, "%s: an upload without an id", u->s->address);
     }
     lh_buf_free(&reply.body);
     return err;
@@ -224,7 +226,8 @@ static LH_MUST lh_err complete(struct upload *u, uint64_t bytes)
         else if (f.is && f.bytes == bytes)
             err = LH_OK;
         else
-            err = lh_fail(LH_ERR_UNAVAILABLE, "%s: the store lost an upload", u->s->address);
+            err = lh_fail(LH_ERR_UNAVAILABLE, "%s: the store no longer knows an upload",
+                          u->s->address);
     }
     lh_buf_free(&reply.body);
     lh_buf_free(&query);
@@ -262,7 +265,7 @@ static LH_MUST lh_err put_parts(struct lh_s3 *s, const char *key, struct lh_file
         size_t got = 0, want = bytes - at < part ? (size_t)(bytes - at) : (size_t)part;
         err = s->env->ops->files->read(file, at, memory, want, &got);
         if (!err && got != want)
-            err = lh_fail(LH_ERR_IO, "%s: the file became shorter while it was sent", key);
+            err = lh_fail(LH_ERR_IO, "%s: the file shrank during the upload", key);
         if (!err) err = send_part(&u, number, lh_span(memory, got));
         at += got;
     }
@@ -436,11 +439,10 @@ static void close_s3(struct lh_objects *base)
     free(s);
 }
 
-static const char *first_set(const struct lh_objects_conf *conf, const char *a, const char *b,
-                             const char *other)
+static const char *first_set(const struct lh_s3 *s, const char *a, const char *b, const char *other)
 {
-    const char *value = conf->variable(a);
-    if (!value || !value[0]) value = b ? conf->variable(b) : NULL;
+    const char *value = s->variable(a);
+    if (!value || !value[0]) value = b ? s->variable(b) : NULL;
     return value && value[0] ? value : other;
 }
 
@@ -490,18 +492,16 @@ lh_err lh_objects_s3(const struct lh_objects_conf *conf, struct lh_objects **out
     if (!s) return lh_fail(LH_ERR_NO_MEMORY, "no memory for a store");
     s->base.ops = &ops;
     s->env = conf->env;
-    s->variable = conf->variable;
+    s->variable = conf->variable ? conf->variable : lh_environment;
     s->stop = conf->stop;
     s->part_bytes = conf->part_bytes ? conf->part_bytes : LH_OBJECT_PART;
     s->pause_ns = conf->pause_ns ? conf->pause_ns : 250 * LH_MS;
     snprintf(s->region, sizeof s->region, "%s",
-             first_set(conf, "AWS_REGION", "AWS_DEFAULT_REGION", "us-east-1"));
-    snprintf(s->credentials, sizeof s->credentials, "%s", conf->credentials);
-    snprintf(s->ca_file, sizeof s->ca_file, "%s", first_set(conf, "AWS_CA_BUNDLE", NULL, ""));
+             first_set(s, "AWS_REGION", "AWS_DEFAULT_REGION", "us-east-1"));
+    snprintf(s->ca_file, sizeof s->ca_file, "%s", first_set(s, "AWS_CA_BUNDLE", NULL, ""));
     snprintf(amazon, sizeof amazon, "https://s3.%s.amazonaws.com", s->region);
-    const char *endpoint = conf->endpoint[0]
-                               ? conf->endpoint
-                               : first_set(conf, "AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", amazon);
+    const char *endpoint = conf->endpoint;
+    if (!endpoint) endpoint = first_set(s, "AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", amazon);
     lh_err err = take_address(s, conf->address);
     if (!err) err = take_endpoint(s, endpoint);
     if (!err) err = lh_transfer_open(s->stop, s->ca_file, &s->transfer);

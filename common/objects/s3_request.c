@@ -96,15 +96,15 @@ static lh_err take(void *arg, long status, struct lh_span bytes)
 {
     const struct sinking *s = arg;
     if (status == 200 && s->part)
-        return lh_fail(LH_ERR_MALFORMED, "the store sends all of an object for a part of it");
+        return lh_fail(LH_ERR_MALFORMED,
+                       "the store sent a whole object where a range was requested");
     return s->r->sink(s->r->arg, bytes);
 }
 
 static LH_MUST lh_err load_keys(struct lh_s3 *s, struct lh_sigv4_keys *out)
 {
-    if (!s->credentials[0] && lh_web_identity_is(s->variable))
-        return lh_web_identity_keys(&s->web, out);
-    return lh_credentials_load(s->credentials, s->variable, out);
+    if (lh_web_identity_is(s->variable)) return lh_web_identity_keys(&s->web, out);
+    return lh_credentials_load(s->variable, out);
 }
 
 static LH_MUST lh_err try_once(struct lh_s3 *s, const struct lh_s3_request *r,
@@ -183,7 +183,7 @@ static lh_err meaning(struct lh_s3 *s, const struct lh_s3_request *r,
                     ": look at the access key and at what it may do");
     if (status >= 300 && status < 400)
         return fail(s, r, LH_ERR_CONFIG, status, body,
-                    ": look at the endpoint, and at the region (AWS_REGION)");
+                    ": check the endpoint and the region (AWS_REGION)");
     if (status >= 500 || status == 408 || status == 409 || status == 429 ||
         says(reply, "RequestTimeout"))
         return fail(s, r, LH_ERR_UNAVAILABLE, status, body, "");

@@ -23,7 +23,7 @@ struct lh_s3 {
     char origin[256];            // https://host:port
     char bucket[LH_S3_BUCKET_BYTES];
     char prefix[LH_PATH_BYTES]; // ends with its slash; "": none
-    char region[32], credentials[LH_PATH_BYTES], ca_file[LH_PATH_BYTES];
+    char region[32], ca_file[LH_PATH_BYTES];
 };
 
 struct lh_s3_request {

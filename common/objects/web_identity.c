@@ -104,7 +104,7 @@ lh_err lh_web_identity_take(struct lh_web_identity *w, struct lh_span xml, const
         return LH_OK;
     }
     lh_web_identity_forget(w);
-    return lh_fail(LH_ERR_MALFORMED, "%s: the answer has no key that is valid now%s", url,
+    return lh_fail(LH_ERR_MALFORMED, "%s: the answer has no currently valid key%s", url,
                    end < 0 ? "" : ": is this machine's clock right?");
 }
 
@@ -116,8 +116,8 @@ static LH_MUST lh_err meaning(const char *url, const struct lh_transfer_reply *r
     lh_xml_find(lh_buf_span(&reply->body), "Message", NULL, text, sizeof text);
     bool later = reply->status >= 500 || reply->status == 429 || !strcmp(code, "Throttling");
     return lh_fail(later ? LH_ERR_UNAVAILABLE : LH_ERR_DENIED,
-                   "%s answers %ld %s: %s: look at AWS_ROLE_ARN, and at who may take that role",
-                   url, reply->status, code, text);
+                   "%s answers %ld %s: %s: check AWS_ROLE_ARN, and who may assume that role", url,
+                   reply->status, code, text);
 }
 
 static LH_MUST lh_err ask(struct lh_web_identity *w)

@@ -275,7 +275,7 @@ static lh_err ca_domain(const char *path, const char *uri, char out[LH_NAME_BYTE
 {
     size_t scheme = strlen(URI_SCHEME);
     if (strncmp(uri, URI_SCHEME, scheme) != 0 || check_domain(uri + scheme))
-        return lh_fail(LH_ERR_UNAUTHENTICATED, "%s: a CA of '%s', none of ours", path, uri);
+        return lh_fail(LH_ERR_UNAUTHENTICATED, "%s: a CA '%s' is not Longhaul's", path, uri);
     snprintf(out, LH_NAME_BYTES, "%.63s", uri + scheme); // check_domain: at most 63
     return LH_OK;
 }
@@ -537,16 +537,16 @@ static lh_err check_request(const char *path, X509_REQ *request, const struct lh
     ERR_clear_error();
     if (!p256)
         return lh_fail(LH_ERR_INVALID,
-                       "%s is for another key than P-256; make it with `longhaul "
+                       "%s has a key of another type than P-256; make it with `longhaul "
                        "certs request`",
                        path);
     if (!is_signed)
-        return lh_fail(LH_ERR_MALFORMED, "%s is not signed by its own key: it was changed", path);
+        return lh_fail(LH_ERR_MALFORMED, "%s is not signed by its own key: it was altered", path);
     if (!requested_uri(request, uri))
         return lh_fail(LH_ERR_UNAUTHENTICATED, "%s: want exactly one URI SAN", path);
     lh_peer_uri(peer, wanted);
     if (strcmp(uri, wanted) == 0) return LH_OK;
-    return lh_fail(LH_ERR_DENIED, "%s asks for %s, and %s is to be signed", path, uri, wanted);
+    return lh_fail(LH_ERR_DENIED, "%s is a request for %s, not for %s", path, uri, wanted);
 }
 
 lh_err lh_certs_sign(const char *ca_dir, const char *request_file, const struct lh_peer *peer,

@@ -29,7 +29,7 @@ lh_err lh_role_parse(const char *text, enum lh_role *out)
         *out = roles[i].role;
         return LH_OK;
     }
-    return lh_fail(LH_ERR_INVALID, "\"%s\" is no role; one of worker, server, coordinator, admin",
+    return lh_fail(LH_ERR_INVALID, "\"%s\" is not a role; use worker, server, coordinator or admin",
                    text);
 }
 

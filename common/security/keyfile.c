@@ -81,10 +81,9 @@ static lh_err check_readable(int file, const char *path, enum lh_keyfile_kind ki
     if (fstat(file, &st) < 0) return lh_fail_errno(errno, "stat %s", path);
     if (!S_ISREG(st.st_mode)) return lh_fail(LH_ERR_INVALID, "%s is no plain file", path);
     if (kind == LH_KEYFILE_SECRET && (st.st_mode & open_to_others(&st)))
-        return lh_fail(
-            LH_ERR_DENIED,
-            "%s holds a secret and has mode %03o: others could read it; run chmod 600 %s", path,
-            (unsigned)(st.st_mode & 0777), path);
+        return lh_fail(LH_ERR_DENIED,
+                       "%s holds a secret, but its mode %03o lets others read it; run chmod 600 %s",
+                       path, (unsigned)(st.st_mode & 0777), path);
     if (st.st_size < 0 || (uint64_t)st.st_size > size)
         return lh_fail(LH_ERR_TOO_LARGE, "%s has %lld bytes where at most %zu are expected", path,
                        (long long)st.st_size, size);

@@ -77,17 +77,9 @@ lh_err lh_keyring_add(struct lh_keyring *ring, uint32_t key_id, const struct lh_
     return LH_OK;
 }
 
-bool lh_keyring_has(const struct lh_keyring *ring, uint32_t key_id)
+uint32_t lh_keyring_first(const struct lh_keyring *ring)
 {
-    return find_key(ring, key_id) != NULL;
-}
-
-uint32_t lh_keyring_newest(const struct lh_keyring *ring)
-{
-    uint32_t newest = 0;
-    for (size_t i = 0; i < ring->count; i++)
-        if (ring->id[i] > newest) newest = ring->id[i];
-    return newest;
+    return ring->count ? ring->id[0] : 0;
 }
 
 // ---------------------------------------------------------------- key files
@@ -146,7 +138,7 @@ static lh_err add_lines(struct lh_keyring *ring, const char *path, const char *t
         LH_TRY(add_line(ring, path, number, text + at, n));
         at += n + 1;
     }
-    if (ring->count == before && lh_keyring_newest(ring) == 0)
+    if (ring->count == before && !ring->count)
         return lh_fail(LH_ERR_CONFIG, "%s holds no key", path);
     return LH_OK;
 }
@@ -328,8 +320,8 @@ lh_err lh_unseal_parts(const struct lh_keyring *ring, enum lh_cipher cipher, uin
     if (n) sodium_memzero(out, n); // written before the tag was checked
     if (err != LH_ERR_UNSEAL) return err;
     return lh_fail(LH_ERR_UNSEAL,
-                   "%zu sealed bytes do not open under key %u: damaged, or sealed by another key "
-                   "or in another place",
+                   "%zu sealed bytes cannot be unsealed with key %u: damaged, or sealed with "
+                   "another key or in another place",
                    n + sizeof its, key_id);
 }
 

@@ -68,9 +68,9 @@ LH_MUST lh_err lh_keyring_add(struct lh_keyring *ring, uint32_t key_id,
 // lines that begin with # are ignored. LH_ERR_DENIED: group or others can read the file;
 // LH_ERR_CONFIG gives the number of the bad line, never its text; LH_ERR_NOT_FOUND.
 LH_MUST lh_err lh_keyring_load(struct lh_keyring *ring, const char *path);
-bool lh_keyring_has(const struct lh_keyring *ring, uint32_t key_id);
-// The id to seal with: the highest; 0 for an empty ring.
-uint32_t lh_keyring_newest(const struct lh_keyring *ring);
+// The id to seal with: the first key's, in the order of the file; 0 for an empty ring. So a new key
+// is added to every node's file before it is moved to the first place of any.
+uint32_t lh_keyring_first(const struct lh_keyring *ring);
 
 // Writes a new random key to a file of mode 0600; never overwrites (LH_ERR_EXISTS).
 LH_MUST lh_err lh_key_generate(const char *path);

@@ -91,7 +91,7 @@ static LH_MUST lh_err restore_shard(const struct restoring *r, uint32_t shard)
                                             .dir = r->checkpoints,
                                             .keys = job->keys,
                                             .cipher = LH_CIPHER_XCHACHA20,
-                                            .key_id = lh_keyring_newest(job->keys),
+                                            .key_id = lh_keyring_first(job->keys),
                                             .signer = r->signer};
     struct lk_checkpoint c;
     bool all = is_all(r, s);

@@ -4,13 +4,9 @@
 #include <stdlib.h>
 
 #include "common/app/node.h"
+#include "common/env/environment.h"
 #include "deploy/text/eval.h"
 #include "server/settings.h"
-
-static const char *get_env(const char *name)
-{
-    return getenv(name);
-}
 
 static void fill(const char **flag, const char *setting)
 {
@@ -23,7 +19,7 @@ static LH_MUST lh_err read_settings(struct dp_job *j)
     LH_TRY(lh_config_create(&ps_settings_table, &j->settings));
     lh_err err = dp_file_read(j->config, &text);
     if (!err) err = lh_config_text(j->settings, j->config, lh_buf_span(&text));
-    if (!err) err = lh_config_environment(j->settings, get_env);
+    if (!err) err = lh_config_environment(j->settings, lh_environment);
     if (!err) err = lh_config_finish(j->settings);
     lh_buf_free(&text);
     if (err) return err;

@@ -10,19 +10,9 @@
 
 #include "server/settings.h"
 
-static const char *environment(const char *name)
-{
-    return getenv(name);
-}
-
 lh_err dp_store_open(const struct dp_job *job, const char *address, struct lh_objects **out)
 {
-    const struct ps_settings *s = job->settings ? lh_config_settings(job->settings) : NULL;
-    const struct lh_objects_conf conf = {.env = job->env,
-                                         .address = address,
-                                         .endpoint = s ? s->checkpoint.store_endpoint : "",
-                                         .credentials = s ? s->checkpoint.store_credentials : "",
-                                         .variable = environment};
+    const struct lh_objects_conf conf = {.env = job->env, .address = address};
     return lh_objects_open(&conf, out);
 }
 

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "common/base/nearest.h"
+#include "common/env/environment.h"
 #include "deploy/tool/commands.h"
 #include "deploy/tool/files.h"
 #include "deploy/up/topology_rows.h"
@@ -35,11 +36,6 @@ static LH_MUST lh_err kind_of(const char *name, const struct dp_kind **out)
                    nearest.best ? "; did you mean " : "", nearest.best ? nearest.best : "");
 }
 
-static const char *get_env(const char *name)
-{
-    return getenv(name);
-}
-
 lh_err dp_config_apply(struct lh_config *c, const char *file, const struct dp_texts *set)
 {
     if (file) {
@@ -50,7 +46,7 @@ lh_err dp_config_apply(struct lh_config *c, const char *file, const struct dp_te
         LH_TRY(err);
     }
     for (unsigned i = 0; i < set->count; i++) LH_TRY(lh_config_set(c, set->at[i]));
-    return lh_config_environment(c, get_env);
+    return lh_config_environment(c, lh_environment);
 }
 
 static LH_MUST lh_err check_file(const struct dp_kind *kind, const char *file,

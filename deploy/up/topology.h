@@ -16,7 +16,7 @@
 //     europe: {command: [python, train.py, --out, "{dir}/{worker}"]}
 //     america: {command: ""}       # the built-in trainer
 //     antarctica: {data: /data/here} # its own token files alone: others' units travel to it
-//     zealandia: {data: /records, privacy: {level: record, epsilon: 8}} # terms: server.privacy
+//     zealandia: {data: /records, privacy: {level: record}} # terms: server.privacy
 //   link: {rtt_ms: 150, mbit: 100} # of every pair that `links` does not name
 //   links:
 //     - {from: asia, to: europe, rtt_ms: 200, mbit: 100}
@@ -69,7 +69,6 @@ struct dp_region {
     struct {
         int level;          // enum lh_privacy_level
         const char *budget; // ""; or a file beside its records
-        double epsilon, delta;
     } privacy;
     const char *command_text;
     const struct dp_words *command; // runs beside each of its workers; NULL: the built-in trainer

@@ -94,25 +94,6 @@ lh_err dp_private_terms(const struct dp_topology *t, struct lh_privacy *out)
     return with_terms(t, read_terms, out);
 }
 
-// Refuses terms above what a region's owner agrees to.
-static LH_MUST lh_err check_owners(const struct dp_topology *t, const char *in)
-{
-    const struct ps_settings *s = t->server_base;
-    for (unsigned i = 0; i < t->regions; i++) {
-        const struct dp_region *r = &t->region[i];
-        if (!dp_region_is_private(r) ||
-            (s->privacy.epsilon <= r->privacy.epsilon && s->privacy.delta <= r->privacy.delta))
-            continue;
-        return lh_fail(LH_ERR_CONFIG,
-                       "%s: regions.%s.privacy: the run's terms are epsilon %g at delta %g, but "
-                       "the region allows %g at %g: lower server.privacy, or raise the region's if "
-                       "the data's owner agrees",
-                       in, r->name, s->privacy.epsilon, s->privacy.delta, r->privacy.epsilon,
-                       r->privacy.delta);
-    }
-    return LH_OK;
-}
-
 lh_err dp_private_check(const struct dp_topology *t, const char *in)
 {
     if (ps_settings_has_data(t->server_base, LH_DATA_PRIVATE) || t->server_base->privacy.level)
@@ -133,5 +114,5 @@ lh_err dp_private_check(const struct dp_topology *t, const char *in)
         snprintf(text, sizeof text, "%s", lh_err_text(err));
         return lh_fail(err, "%s: server.%s", in, text);
     }
-    return check_owners(t, in);
+    return LH_OK;
 }

@@ -14,8 +14,7 @@ static const struct lh_config_row run_rows[] = {
     LH_CONFIG_ROW_INT(T, user, "budget_tokens", budget_tokens, NULL, 1, 1e15, "tokens", NULL,
         "Credited tokens at which the run ends"),
     LH_CONFIG_ROW_INT(T, rare, "epochs", epochs, "1", 1, LH_UNITS_MAX, NULL, NULL,
-        "Times that each unit of the data is trained; the run ends with the last one, or at its "
-        "budget_tokens"),
+        "Number of passes over the data; the run ends with the last one, or at budget_tokens"),
     LH_CONFIG_ROW_FLOAT(T, rare, "tokens_per_s", tokens_per_s, "off", 0, 1e12, "tokens/s", "off=0",
         "Throttle of all regions together, shared by their speeds"),
     LH_CONFIG_ROW_STRING(T, user, "coordinator.region", coordinator_region, NULL,
@@ -71,10 +70,6 @@ static const struct lh_config_row region_rows[] = {
     LH_CONFIG_ROW_STRING(T, rare, "privacy.budget", privacy.budget, "",
         "File of the privacy budget, beside this region's records, for all runs on them. Empty: "
         "NAME-0.budget in the run's folder"),
-    LH_CONFIG_ROW_FLOAT(T, rare, "privacy.epsilon", privacy.epsilon, "8", 1e-6, 1000, NULL, NULL,
-        "Largest epsilon that the data's owner agrees to"),
-    LH_CONFIG_ROW_FLOAT(T, rare, "privacy.delta", privacy.delta, "1e-5", 1e-9, 0.1, NULL, NULL,
-        "Largest delta of that epsilon"),
 };
 #undef T
 #define T struct dp_server

@@ -86,8 +86,7 @@ const struct dp_gap *dp_plan_gap(const struct dp_topology *t, const struct dp_pl
     bool alike = t->regions == 3 && t->workers == 3 && steps == 8 + 4 + 2 && most == 8 &&
                  within((double)plan->parameters, MEASURED_PARAMETERS, 0.1) &&
                  within(rounds, MEASURED_ROUNDS, 0.1) && trained_alike(t) &&
-                 !strcmp(wk_codec_name(w), "topk-sign") && w->codec.density_start <= 0 &&
-                 scheduled_alike(w);
+                 !strcmp(wk_codec_name(w), "topk-sign") && scheduled_alike(w);
     for (size_t i = 0; alike && i < LH_COUNT(GAP); i++)
         if (within(plan->density, GAP[i].density, 0.05) && within(plan->eta, GAP[i].eta, 0.03))
             return &GAP[i];
@@ -203,34 +202,28 @@ void dp_plan_make(const struct dp_topology *t, uint64_t parameters, struct dp_pl
     out->gap = dp_plan_gap(t, out, out->rounds);
     out->bits = bits_of(w, out->density);
     out->payload_bytes = out->bits * values / 8;
-    out->start_bytes = out->payload_bytes;
-    if (w->codec.density_start > out->density)
-        out->start_bytes = bits_of(w, w->codec.density_start) * values / 8;
     if (t->run->tokens_per_s > 0)
         out->train_s = (double)t->run->budget_tokens / t->run->tokens_per_s;
-    // The mean push falls linearly from start_bytes over a part of the run.
-    double mean =
-        out->payload_bytes + (out->start_bytes - out->payload_bytes) * WK_DENSITY_FALL / 2;
     for (unsigned i = 0; i < t->regions; i++) {
         double workers = (double)t->region[i].workers;
-        out->region[i].up_bytes_round = workers * mean;
-        out->region[i].down_bytes_round = workers * (t->workers - 1) * mean;
+        out->region[i].up_bytes_round = workers * out->payload_bytes;
+        out->region[i].down_bytes_round = workers * (t->workers - 1) * out->payload_bytes;
     }
     // fp32 copies. Server: parameters and one checkpoint being made, both with the outer
     // optimizer's state. On a worker's disk pushes stay until they are stable: those of the last
     // two points.
     double share = largest_server(t) * values * 4,
            every = (double)t->server_base->checkpoint.every_versions;
-    out->log_bytes = out->rounds * t->workers * mean;
+    out->log_bytes = out->rounds * t->workers * out->payload_bytes;
     double tail = fmin(out->rounds * t->workers, every * (double)t->server_base->checkpoint.keep);
     out->server_disk_bytes = share * (double)t->server_base->checkpoint.keep +
-                             tail * out->start_bytes * largest_server(t) +
+                             tail * out->payload_bytes * largest_server(t) +
                              2.0 * LH_SEGMENT_BYTES_MAX;
     out->server_memory_bytes = 2 * outer * share + FIXED_BYTES;
     double waiting = fmin(out->rounds, fmax(1, 2.0 * LH_POINT_EVERY / t->workers));
-    out->worker_disk_bytes = disk_copies(t, outer) * values * 4 + waiting * out->start_bytes;
+    out->worker_disk_bytes = disk_copies(t, outer) * values * 4 + waiting * out->payload_bytes;
     // A push is there as frame and as payload.
-    out->worker_held_bytes = copies * values * 4 + 2 * out->start_bytes + FIXED_BYTES;
+    out->worker_held_bytes = copies * values * 4 + 2 * out->payload_bytes + FIXED_BYTES;
     out->worker_memory_bytes = out->worker_held_bytes + passing_copies(t, outer) * values * 4;
 }
 
@@ -280,16 +273,13 @@ static void print_links(const struct dp_topology *t, const struct dp_plan *plan,
     for (unsigned i = 0; i < t->links; i++) {
         const struct dp_link *link = &t->link[i];
         char name[96], rate[24] = "unlimited";
-        double s = link->shape.rtt_ms / 1000, first = s;
+        double s = link->shape.rtt_ms / 1000;
         snprintf(name, sizeof name, "%s - %s", t->region[link->a].name, t->region[link->b].name);
         if (link->shape.mbit > 0) {
             snprintf(rate, sizeof rate, "%g Mbit/s", link->shape.mbit);
             s += plan->payload_bytes * 8 / (link->shape.mbit * 1e6);
-            first += plan->start_bytes * 8 / (link->shape.mbit * 1e6);
         }
-        fprintf(out, "%-26s %7g ms %12s %20.2f s", name, link->shape.rtt_ms, rate, s);
-        if (first > s) fprintf(out, ", at the start %.2f s", first);
-        fputc('\n', out);
+        fprintf(out, "%-26s %7g ms %12s %20.2f s\n", name, link->shape.rtt_ms, rate, s);
     }
 }
 
@@ -348,11 +338,8 @@ void dp_plan_print(const struct dp_topology *t, const struct dp_plan *plan, FILE
             plan->density, plan->density_rounds);
     print_update(t, plan, out);
     fprintf(out, "loss gap          %s\n", dp_gap_text(plan->gap, gap));
-    fprintf(out, "payload           %.3f bit per parameter and round, %s a push", plan->bits,
+    fprintf(out, "payload           %.3f bit per parameter and round, %s a push\n", plan->bits,
             dp_bytes_text(plan->payload_bytes, a));
-    if (plan->start_bytes > plan->payload_bytes)
-        fprintf(out, ", at the start %s", dp_bytes_text(plan->start_bytes, a));
-    fputc('\n', out);
     if (plan->train_s > 0)
         fprintf(out, "training time     %.0f s at %g tokens/s\n", plan->train_s,
                 t->run->tokens_per_s);

@@ -24,7 +24,6 @@ struct dp_plan {
     const struct dp_gap *gap; // expected; NULL: no comparable measurement
     double bits;              // per parameter and round
     double payload_bytes;     // bytes of one push to all shards
-    double start_bytes;       // bytes of the first pushes (codec.density_start)
     double train_s;           // 0: unknown (no throttle)
     double log_bytes;         // bytes of all shards' logs, before checkpoints trim them
     double server_disk_bytes, server_memory_bytes; // the largest server's

@@ -126,8 +126,8 @@ static void print_region(const struct dp_up *up, unsigned region, const struct d
         fprintf(out, "%u records; ", c->records);
     else if (dp_region_has_records(r))
         fprintf(out, "records not counted, %s has no units.json yet; ", r->data);
-    fprintf(out, "its owner agrees to epsilon %g at delta %g\n", r->privacy.epsilon,
-            r->privacy.delta);
+    fprintf(out, "epsilon %g at delta %g\n", up->t->server_base->privacy.epsilon,
+            up->t->server_base->privacy.delta);
     print_delta(c, out);
     if (c->records) print_record_noise(c, out);
     if (c->terms.level == LH_PRIVACY_REGION) print_push_noise(c, out);

@@ -189,8 +189,8 @@ static LH_MUST lh_err private_settings(const struct dp_up *up, const struct dp_n
     if (dp_region_has_records(r) && up->t->worker_base->trainer.backend == WK_BACKEND_AUTO)
         LH_TRY(set(c, "trainer.backend", "cpu")); // records are clipped there
     if (r->privacy.level == LH_PRIVACY_REPORTED) LH_TRY(own(c, "privacy.reported", "on"));
-    LH_TRY(own(c, "privacy.epsilon", "%.9g", r->privacy.epsilon));
-    return own(c, "privacy.delta", "%.9g", r->privacy.delta);
+    LH_TRY(own(c, "privacy.epsilon", "%.9g", up->t->server_base->privacy.epsilon));
+    return own(c, "privacy.delta", "%.9g", up->t->server_base->privacy.delta);
 }
 
 static LH_MUST lh_err worker_settings(const struct dp_up *up, const struct dp_node *node,

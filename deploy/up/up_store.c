@@ -60,16 +60,9 @@ static LH_MUST lh_err fetch(struct dp_up *up, struct lh_env *env, struct lh_obje
     return dp_download(env, o, up->data, up->texts, is_heldout, &up->units, &count, &bytes);
 }
 
-static const char *environment(const char *name)
-{
-    return getenv(name);
-}
-
 lh_err dp_store_fetch_texts(struct dp_up *up)
 {
-    const struct lh_objects_conf conf = {
-        .address = up->data, .endpoint = "", .credentials = "", .variable = environment};
-    struct lh_objects_conf with = conf;
+    struct lh_objects_conf with = {.address = up->data};
     struct lh_objects *o = NULL;
     if (!up->flags.no_wan)
         return lh_fail(LH_ERR_CONFIG,

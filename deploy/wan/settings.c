@@ -96,10 +96,11 @@ static LH_MUST lh_err parse_setting(const char *word, bool both_ways, struct dp_
         if (settings->reorder || strcmp(text, "no") == 0) return LH_OK;
         return lh_fail(LH_ERR_INVALID, "'%s': want yes or no", word);
     }
-    return lh_fail(LH_ERR_INVALID,
-                   "'%s': no such setting; there are rtt=, delay=, jitter=, rate=, queue=, loss=, "
-                   "reorder=, up, down",
-                   word);
+    return lh_fail(
+        LH_ERR_INVALID,
+        "'%s': no such setting; the settings are rtt=, delay=, jitter=, rate=, queue=, loss=, "
+        "reorder=, up, down",
+        word);
 }
 
 // ---------------------------------------------------------------- which links
@@ -133,7 +134,7 @@ static LH_MUST lh_err parse_selection(const struct dp_world *world, char *const 
     LH_TRY(find_end(world, words[0], &s->a));
     LH_TRY(find_end(world, words[b], &s->b));
     if (s->a >= 0 && s->a == s->b)
-        return lh_fail(LH_ERR_INVALID, "'%s' has no link to itself", words[0]);
+        return lh_fail(LH_ERR_INVALID, "'%s' cannot have a link to itself", words[0]);
     return LH_OK;
 }
 

@@ -168,7 +168,7 @@ lh_err dp_state_claim(const char *instance)
     LH_TRY(dp_state_lock(instance, &holder));
     if (holder) return lh_fail(LH_ERR_EXISTS, "%s is already up", instance);
     if (access(directory.text, F_OK) == 0) {
-        fprintf(stderr, "wanem: %s crashed; clearing up after it\n", instance);
+        fprintf(stderr, "wanem: %s crashed; cleaning up after it\n", instance);
         dp_state_visit(instance, false);
         clear_state(instance);
     }

@@ -57,7 +57,7 @@ static LH_MUST lh_err check_region_name(const struct dp_world *world, const char
             return lh_fail(LH_ERR_INVALID, "'%s' cannot name a region", name);
     for (int i = 0; i < world->regions; i++)
         if (strcmp(name, world->region[i].name) == 0)
-            return lh_fail(LH_ERR_INVALID, "region '%s' is there already", name);
+            return lh_fail(LH_ERR_INVALID, "region '%s' exists already", name);
     return LH_OK;
 }
 
@@ -105,7 +105,7 @@ static LH_MUST lh_err obey(struct dp_world *world, bool *links_begun, char *cons
         return dp_world_change(world, words + 1, count - 1);
     }
     if (strcmp(words[0], "region") == 0)
-        return *links_begun ? lh_fail(LH_ERR_INVALID, "regions come before links")
+        return *links_begun ? lh_fail(LH_ERR_INVALID, "name regions before links")
                             : add_region(world, words + 1, count - 1);
     if (strcmp(words[0], "sysctl") == 0) return add_sysctl(world, words + 1, count - 1);
     if (strcmp(words[0], "mtu") == 0 && count == 2)
@@ -122,7 +122,7 @@ static LH_MUST lh_err read_line(FILE *in, char line[DP_LINE_BYTES], bool *more)
     size_t length = 0;
     int byte;
     while ((byte = fgetc(in)) != EOF && byte != '\n') {
-        if (byte == 0) return lh_fail(LH_ERR_INVALID, "a zero byte: this is no text file");
+        if (byte == 0) return lh_fail(LH_ERR_INVALID, "a zero byte: this is not a text file");
         if (length == DP_LINE_BYTES - 1) return lh_fail(LH_ERR_INVALID, "the line is too long");
         line[length++] = (char)byte;
     }
@@ -151,7 +151,7 @@ lh_err dp_world_read(struct dp_world *world, const char *name, FILE *in)
         if (err) return lh_fail(err, "%s:%d: %s", name, number, lh_err_text(err));
     }
     if (ferror(in)) return lh_fail_errno(errno, "%s", name);
-    if (world->regions < 2) return lh_fail(LH_ERR_INVALID, "%s: want two regions or more", name);
+    if (world->regions < 2) return lh_fail(LH_ERR_INVALID, "%s: want at least two regions", name);
     return LH_OK;
 }
 

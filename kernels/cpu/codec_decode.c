@@ -253,7 +253,7 @@ static lh_err read_sparse_group(struct decoder *s, struct lk_group *g, struct lh
     LH_TRY(find_unary(s, g, table, &after));
     for (uint32_t i = 0; i < g->chunks; i++, s->chunk++) LH_TRY(read_sparse(s, &g->chunk[i]));
     if (!lk_unary_ended(&s->unary))
-        return bad(s, LH_ERR_MALFORMED, "the group before it has indices left over");
+        return bad(s, LH_ERR_MALFORMED, "the previous group has surplus indices");
     s->in = after;
     return LH_OK;
 }
@@ -303,7 +303,7 @@ lh_err lk_read_payload(const struct lk_codec *codec, const struct lh_shard_layou
     else
         LH_TRY(read_plain_groups(&s));
     if (lh_left(&s.in))
-        return lh_fail(LH_ERR_MALFORMED, "payload has %zu bytes left over", lh_left(&s.in));
+        return lh_fail(LH_ERR_MALFORMED, "payload has %zu trailing bytes", lh_left(&s.in));
     if (info) *info = (struct lk_payload_info){sizes.chunks, sizes.values, lk_chunk_sum_of(&s.sum)};
     return LH_OK;
 }

@@ -270,12 +270,12 @@ static const char *error_text(int err)
         return "there is no libcublasLt.so.13; LONGHAUL_CUBLASLT_LIB may name its file";
     case NAMED_LIBRARY:
         return "the file that LONGHAUL_CUBLASLT_LIB names can't be opened as a library";
-    case OTHER_VERSION: return "it is another version of cuBLASLt; version 13 is wanted";
-    case LACKS: return "libcublasLt.so lacks a call; version 13 is wanted";
+    case OTHER_VERSION: return "it is another version of cuBLASLt; version 13 is needed";
+    case LACKS: return "libcublasLt.so lacks a function; version 13 is needed";
     case NO_MEMORY: return "the host has no memory for it";
-    case LK_LT_NOT_INITIALIZED: return "cuBLASLt finds no device that it can use";
+    case LK_LT_NOT_INITIALIZED: return "cuBLASLt finds no usable device";
     case LK_LT_ALLOC_FAILED: return "cuBLASLt has no memory";
-    case LK_LT_INVALID_VALUE: return "cuBLASLt takes no such sizes";
+    case LK_LT_INVALID_VALUE: return "cuBLASLt does not support these sizes";
     case LK_LT_ARCH_MISMATCH: return "cuBLASLt does not know this device";
     case LK_LT_EXECUTION_FAILED: return "cuBLASLt: a kernel failed";
     case LK_LT_NOT_SUPPORTED: return "cuBLASLt has no algorithm for such a product";

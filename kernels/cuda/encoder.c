@@ -199,10 +199,9 @@ static lh_err compare(struct lk_gpu_encoder *x, float *ours, float *theirs)
                 !memcmp(ours, theirs, CHECK_VALUES * sizeof *ours) && a.values == b.values &&
                 a.chunks == b.chunks && !memcmp(&a.sum_squares, &b.sum_squares, sizeof(double));
     if (!err && !same)
-        err =
-            lh_fail(LH_ERR_UNSUPPORTED,
-                    "GPU: its %s of made-up values is not the CPU's, to the byte; the CPU is used",
-                    lk_codec_name(&x->codec));
+        err = lh_fail(LH_ERR_UNSUPPORTED,
+                      "GPU: its %s of test values differs from the CPU's; the CPU is used",
+                      lk_codec_name(&x->codec));
     lh_buf_free(&cpu);
     lh_buf_free(&gpu);
     return err;

@@ -81,7 +81,7 @@ void lk_gpu_find(const char *path, char out[LK_GPU_PATH_BYTES])
 const char *lk_plugin_why(const char *path, const char *said)
 {
     size_t n = strlen(path);
-    if (!said) return "the system gives no reason";
+    if (!said) return "no reason is known";
     return !strncmp(said, path, n) && !strncmp(said + n, ": ", 2) ? said + n + 2 : said;
 }
 

@@ -211,7 +211,7 @@ static lh_err check_signature(const struct reading *r, const struct lh_public *k
     if (!r->info.is_signed)
         return trusted ? lh_fail(LH_ERR_UNAUTHENTICATED, "%s: is not signed", r->path) : LH_OK;
     if (!lh_sign_holds(key, parts, LH_COUNT(parts), signature))
-        return lh_fail(LH_ERR_CORRUPT, "%s: its signature does not hold", r->path);
+        return lh_fail(LH_ERR_CORRUPT, "%s: its signature is invalid", r->path);
     lh_public_hex(key, hex);
     if (trusted && !lh_trusts(trusted, key))
         return lh_fail(LH_ERR_UNAUTHENTICATED, "%s: signed by %s, which is not trusted", r->path,

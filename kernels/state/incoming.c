@@ -67,7 +67,7 @@ static lh_err put_first(struct lk_incoming *n, const struct lk_replica *r, uint6
     LH_TRY(lh_buf_err(&n->rest));
     LH_TRY(find_theta(n, r));
     if (!n->theta && k < bytes.len)
-        return lh_fail(LH_ERR_MALFORMED, "no fold state this build can read");
+        return lh_fail(LH_ERR_MALFORMED, "not a fold state that this build can read");
     *used = n->theta ? n->before - begun : k; // the rest are parameters
     return LH_OK;
 }
@@ -77,7 +77,7 @@ lh_err lk_incoming_put(struct lk_incoming *n, const struct lk_replica *r, uint64
 {
     size_t total = theta_bytes(r), used = 0;
     if (at > n->total || bytes.len > n->total - at)
-        return lh_fail(LH_ERR_MALFORMED, "a fold state with more bytes than were announced");
+        return lh_fail(LH_ERR_MALFORMED, "a fold state longer than announced");
     if (!n->theta) LH_TRY(put_first(n, r, at, bytes, &used));
     n->have += bytes.len;
     bytes = lh_span(bytes.data + used, bytes.len - used);

@@ -155,13 +155,6 @@ lh_err lk_stored_about(struct lh_objects *o, const struct lk_stored *s, struct l
 
 // ---------------------------------------------------------------- put, get
 
-static lh_err find_one(void *arg, const char *key, uint64_t bytes)
-{
-    (void)key, (void)bytes;
-    *(bool *)arg = true;
-    return LH_OK;
-}
-
 static LH_MUST lh_err commit(struct lh_objects *o, struct lh_env *env, const struct lk_stored *s,
                              const char *sha256, uint64_t bytes)
 {
@@ -187,19 +180,18 @@ lh_err lk_stored_put(struct lh_objects *o, struct lh_env *env, const char *dir,
     char path[LH_PATH_BYTES], key[LH_OBJECT_KEY_BYTES], sha256[LH_OBJECT_HASH_BYTES];
     struct lk_checkpoint_info info;
     struct lk_stored s = {.name = *name};
-    bool is_stored = false;
     uint64_t size = 0;
     *bytes = 0;
     LH_TRY(lk_checkpoint_path(dir, name, path));
     LH_TRY(lk_checkpoint_peek(env, path, &info));
     s.epoch = info.epoch;
     key_of(&s, MARK, key);
-    LH_TRY(o->ops->list(o, key, find_one, &is_stored));
-    if (is_stored) return LH_OK;
+    lh_err err = lh_object_size(o, key, &size);
+    if (err != LH_ERR_NOT_FOUND) return err; // it is stored, where there is no error
     LH_TRY(lh_object_hash(env, path, sha256, &size));
     key_of(&s, sha256, key);
     LH_TRY(o->ops->put(o, key, path));
-    lh_err err = commit(o, env, &s, sha256, size);
+    err = commit(o, env, &s, sha256, size);
     if (err == LH_ERR_EXISTS) return o->ops->remove(o, key);
     if (!err) *bytes = size;
     return err;
@@ -218,7 +210,7 @@ lh_err lk_stored_get(struct lh_objects *o, struct lh_env *env, const struct lk_s
         err = lh_fail(LH_ERR_CORRUPT, "%s is gone, though it was stored", key);
     if (!err) err = lh_object_hash(env, path, sha256, &bytes);
     if (!err && strcmp(sha256, about.sha256) != 0)
-        err = lh_fail(LH_ERR_CORRUPT, "%s is damaged in the store: its SHA-256 is another", key);
+        err = lh_fail(LH_ERR_CORRUPT, "%s is damaged in the store: its SHA-256 differs", key);
     if (!err) return LH_OK;
     struct lh_err_said said;
     lh_err_take(&said);

@@ -1,15 +1,9 @@
 #!/usr/bin/env python3
 """bench/learning/attribution.py on made-up losses, whose effects and intervals are known."""
-import json
-import os
-import subprocess
-import sys
-import tempfile
 import unittest
 
-ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-PROGRAM = os.path.join(ROOT, "bench", "learning", "attribution.py")
-VALIDATE = os.path.join(ROOT, "tests", "contracts", "validate.py")
+from made_up import MadeUp
+
 EFFECT = "learning.attribution.effect."
 CELLS = [(mode, kappa, stagger) for mode in ("async", "bsp") for kappa in (0.0, 0.25)
          for stagger in (True, False)]
@@ -31,24 +25,8 @@ def side(on):
     return 1 if on else -1
 
 
-class Attribution(unittest.TestCase):
-    def setUp(self):
-        held = tempfile.TemporaryDirectory()
-        self.addCleanup(held.cleanup)
-        self.dir = held.name
-
-    def run_on(self, lines, *flags):
-        path, out = os.path.join(self.dir, "a.jsonl"), os.path.join(self.dir, "a.json")
-        with open(path, "w", encoding="utf-8") as file:
-            file.writelines((x if isinstance(x, str) else json.dumps(x)) + "\n" for x in lines)
-        done = subprocess.run([sys.executable, PROGRAM, "--results", path, "--json", out, *flags],
-                              capture_output=True, text=True, check=False)
-        if done.returncode:
-            return done.stderr, None
-        subprocess.run([sys.executable, VALIDATE, "bench", out], check=True)
-        with open(out, encoding="utf-8") as file:
-            document = json.load(file)
-        return {row["name"]: row for row in document["rows"]}, document["conditions"]
+class Attribution(MadeUp):
+    PROGRAM = "attribution.py"
 
     def seed(self, seed, mode=0.0, kappa=0.0, stagger=0.0, both=0.0, mean=2.0):
         """Cells whose effects are these percent; `both` is the interaction of mode and kappa."""

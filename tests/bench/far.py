@@ -1,15 +1,9 @@
 #!/usr/bin/env python3
 """bench/learning/far.py on made-up curves, whose times and intervals are known."""
-import json
-import os
-import subprocess
-import sys
-import tempfile
 import unittest
 
-ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-PROGRAM = os.path.join(ROOT, "bench", "learning", "far.py")
-VALIDATE = os.path.join(ROOT, "tests", "contracts", "validate.py")
+from made_up import MadeUp
+
 OURS = "ours:rtt=1.2"
 OTHERS = ["bsp-topk:rtt=1.2", "bsp-topk:rtt=1.2:h=equal", "sync-nesterov-0.6-0.5:rtt=1.2",
           "sync-nesterov-0.6-0.5:rtt=1.2:h=equal"]
@@ -29,23 +23,11 @@ def all_arms(seed=401, other=((0, 5.0), (300, 3.0), (400, 2.0))):
         line(arm, seed, other) for arm in OTHERS]
 
 
-class Far(unittest.TestCase):
-    def setUp(self):
-        held = tempfile.TemporaryDirectory()
-        self.addCleanup(held.cleanup)
-        self.dir = held.name
+class Far(MadeUp):
+    PROGRAM = "far.py"
 
     def run_on(self, lines, *flags):
-        path, out = os.path.join(self.dir, "a.jsonl"), os.path.join(self.dir, "a.json")
-        with open(path, "w", encoding="utf-8") as file:
-            file.writelines((x if isinstance(x, str) else json.dumps(x)) + "\n" for x in lines)
-        done = subprocess.run([sys.executable, PROGRAM, "--results", path, "--json", out, *flags],
-                              capture_output=True, text=True, check=False)
-        if done.returncode:
-            return done.stderr
-        subprocess.run([sys.executable, VALIDATE, "bench", out], check=True)
-        with open(out, encoding="utf-8") as file:
-            return {row["name"]: row for row in json.load(file)["rows"]}
+        return super().run_on(lines, *flags)[0]
 
     def longer(self, lines):
         return self.run_on(lines)[f"learning.far.times_longer.{OTHERS[1]}"]

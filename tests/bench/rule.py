@@ -1,15 +1,8 @@
 #!/usr/bin/env python3
 """bench/learning/rule.py on made-up losses, whose gaps and intervals are known."""
-import json
-import os
-import subprocess
-import sys
-import tempfile
 import unittest
 
-ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-PROGRAM = os.path.join(ROOT, "bench", "learning", "rule.py")
-VALIDATE = os.path.join(ROOT, "tests", "contracts", "validate.py")
+from made_up import MadeUp
 
 
 def line(arm, seed, loss, rounds=400, curve=(4.0, 3.0, 2.0), **other):
@@ -27,24 +20,8 @@ def seeds(arm, losses, **other):
     return [line(arm, seed, loss, **other) for seed, loss in enumerate(losses, 301)]
 
 
-class Rule(unittest.TestCase):
-    def setUp(self):
-        held = tempfile.TemporaryDirectory()
-        self.addCleanup(held.cleanup)
-        self.dir = held.name
-
-    def run_on(self, lines, *flags):
-        path, out = os.path.join(self.dir, "a.jsonl"), os.path.join(self.dir, "a.json")
-        with open(path, "w", encoding="utf-8") as file:
-            file.writelines((x if isinstance(x, str) else json.dumps(x)) + "\n" for x in lines)
-        done = subprocess.run([sys.executable, PROGRAM, "--results", path, "--json", out, *flags],
-                              capture_output=True, text=True, check=False)
-        if done.returncode:
-            return done.stderr, None
-        subprocess.run([sys.executable, VALIDATE, "bench", out], check=True)
-        with open(out, encoding="utf-8") as file:
-            document = json.load(file)
-        return {row["name"]: row for row in document["rows"]}, document["conditions"]
+class Rule(MadeUp):
+    PROGRAM = "rule.py"
 
     def near(self, row, value, half=None):
         self.assertAlmostEqual(row["value"], value, 6)

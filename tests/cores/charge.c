@@ -85,8 +85,8 @@ void charge_lose_file(void)
 
 void charge_covers(uint64_t total)
 {
-    const struct wk_charge *c = &play.l->worker->shard[0].release.charge;
-    for (int i = 0; i < 20000 && c->charged < total; i++) life_run(play.l, LH_MS);
+    const struct wk_shard *s = play.l->worker->shard;
+    for (int i = 0; i < 20000 && s->charge.charged < total; i++) life_run(play.l, LH_MS);
     life_kill(play.l);
     assert_true(charge_file(0) >= total);
 }

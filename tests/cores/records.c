@@ -237,13 +237,19 @@ static void at_the_budget_the_region_leaves(void **state)
 static void a_lost_file_goes_on_beyond_what_was_charged(void **state)
 {
     (void)state;
-    begin(11, 1, 4000, 64);
+    begin(11, 2, 4000, 64);
     until_admitted(5);
     uint64_t trained = play.l->worker->privacy.records.trained;
     life_kill(play.l);
     charge_lose_file();
     start_worker();
+    const struct wk_shard *s = play.l->worker->shard;
+    for (int i = 0; i < 20000 && !s[0].charge.charged; i++) {
+        life_run(play.l, LH_MS);
+        assert_int_equal(s[1].charge.charging, 0); // one count, and one charge of it
+    }
     until_admitted(admitted() + 1);
+    assert_int_equal(s[1].charge.charged, 0);
     assert_true(play.seen[play.count - 1].charged > trained);
     assert_int_equal(life_said(play.l, "privacy.budget_lost"), 1);
     life_kill(play.l);

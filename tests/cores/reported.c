@@ -230,8 +230,7 @@ static void steps_that_no_push_had_are_charged(void **state)
     for (int i = 0; i < 20000 && !wk_outbox_undecided(&play.l->worker->shard[0].outbox); i++)
         life_run(play.l, LH_MS);
     uint64_t trained = play.l->worker->privacy.records.trained;
-    for (int i = 0; i < 20000 && play.l->worker->shard[0].release.charge.charged < trained + 40;
-         i++)
+    for (int i = 0; i < 20000 && play.l->worker->shard[0].charge.charged < trained + 40; i++)
         life_run(play.l, LH_MS);
     trained = play.l->worker->privacy.records.trained;
     beside_kill(play.b);

@@ -26,8 +26,7 @@ from loopback import check_replicas
 LEAST, CYCLES_TO_JUDGE = 0.98, 10
 STEP_MS, UNITS, UNIT_TOKENS = 30, 6000, 256
 SETTLE_S = 1  # after the change
-CONF = {"coordinator.h_base": 4, "coordinator.stall_floor_s": "3 s",
-        "coordinator.drain_floor_s": "4 s"}
+CONF = {"coordinator.h_base": 4, "coordinator.stall_floor_s": "3 s"}
 
 
 class Run:

@@ -5,15 +5,13 @@ A worker, a region and the whole run are drained and go on again; what was asked
 of the coordinator and a restart of the worker. `--end` then ends the run long before its budget:
 every worker exits with 0, all replicas agree, and no unit is credited twice.
 """
-import argparse
 import json
 import os
 import signal
-import sys
 import time
 
 from loopback import check_replicas, mark, steps, trained_on
-from world import REGIONS, Failure, World, check, until
+from world import REGIONS, Failure, check, main, until
 
 USAGE, MISSING, UNREACHABLE, DENIED, STOPPED = 2, 3, 4, 7, 8
 
@@ -205,16 +203,5 @@ def run(world):
     ended(world, coordinator, servers, workers)
 
 
-def main():
-    flags = argparse.ArgumentParser(description=__doc__)
-    flags.add_argument("--build", required=True, help="the build tree")
-    flags.add_argument("--keep", action="store_true", help="keep the run's folder")
-    given = flags.parse_args()
-    with World(given.build, units=900, keep=given.keep) as world:  # five minutes of training
-        run(world)
-    print("ok")
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    main(__doc__, run, units=900)  # five minutes of training

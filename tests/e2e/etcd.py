@@ -19,7 +19,6 @@ import os
 import pathlib
 import shutil
 import signal
-import socket
 import ssl
 import struct
 import subprocess
@@ -30,21 +29,7 @@ import urllib.request
 
 from relay import Relay
 from loopback import check_replicas, mark, trained_on
-from world import REGIONS, Node, World, check, until
-
-
-def free_ports(count):
-    """Ports that nobody listens on now, none of them in the range of outgoing connections."""
-    found, port = [], 25000 + os.getpid() % 4000
-    while len(found) < count:
-        port += 1
-        with socket.socket() as probe:
-            try:
-                probe.bind(("127.0.0.1", port))
-                found.append(port)
-            except OSError:
-                pass
-    return found
+from world import REGIONS, Node, World, check, free_ports, until
 
 
 def program(build):
@@ -97,7 +82,7 @@ class Etcd:
 
     def __init__(self, folder, build):
         self.folder, self.program = folder, program(build)
-        self.ports = free_ports(6)
+        self.ports = free_ports(25000, 6)
         os.makedirs(folder)
         self.member = [Member(self, number) for number in range(3)]
         self.way = []
@@ -162,7 +147,7 @@ class Secured:
 
     def __init__(self, folder, name):
         os.makedirs(folder)
-        self.secrets, (port, peer) = make_secrets(folder), free_ports(14)[12:]
+        self.secrets, (port, peer) = make_secrets(folder), free_ports(25000, 14)[12:]
         self.at, peer = f"127.0.0.1:{port}", f"http://127.0.0.1:{peer}"
         self.tls = ssl.create_default_context(cafile=os.path.join(self.secrets, "ca.pem"))
         self.tls.load_cert_chain(os.path.join(self.secrets, "cert.pem"),
@@ -216,7 +201,7 @@ def coordinators(world, etcd):
     first = world.coordinator()
     settings = {**first.settings, **world.common("coordinator", "asia", "coordinator-b")}
     second = Node(world, "coordinator", "asia", "coordinator-b", settings)
-    for node, port in zip((first, second), free_ports(8)[6:]):
+    for node, port in zip((first, second), free_ports(25000, 8)[6:]):
         node.address, node.relays = f"127.0.0.1:{port}", etcd.relays()
         node.settings["coordinator.store"] = etcd.setting("runs", node.relays)
     return first, second

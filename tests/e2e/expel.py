@@ -6,13 +6,11 @@ is started once more, also by a coordinator that was killed meanwhile. It is let
 certificate came of a request, so its key never left its folder. Then its certificate is revoked
 in the running servers. The run ends with the others; the audit names who did and was refused what.
 """
-import argparse
 import json
 import os
-import sys
 
 from loopback import check_replicas, mark, trained_on
-from world import REGIONS, World, check, until
+from world import REGIONS, check, main, until
 
 USAGE, MISSING, DENIED = 2, 3, 7
 
@@ -132,16 +130,5 @@ def run(world):
     audit(world, coordinator, servers)
 
 
-def main():
-    flags = argparse.ArgumentParser(description=__doc__)
-    flags.add_argument("--build", required=True, help="the build tree")
-    flags.add_argument("--keep", action="store_true", help="keep the run's folder")
-    given = flags.parse_args()
-    with World(given.build, units=900, keep=given.keep) as world:
-        run(world)
-    print("ok")
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    main(__doc__, run, units=900)

@@ -12,11 +12,9 @@ their own: no unit is claimed, tokens are counted, `longhaul drain run --end` en
 density stays.
 """
 import argparse
-import array
 import json
 import os
 import random
-import shutil
 import signal
 import struct
 import subprocess
@@ -32,7 +30,6 @@ import history  # pylint: disable=wrong-import-position
 
 BASE = 98304.0  # every parameter's first value: between 2^16 and 2^17, and stays there
 SHARDS = 2
-START = 0.3  # the density that pushes begin with
 
 
 class Trainer:
@@ -128,8 +125,7 @@ def check_mass(world, workers, logs, own):
         found = json.loads(done.stdout)
         check(found["pushes"] and found["held"], f"nothing was proved: {found}")
         least, most = found["density"]
-        top = DENSITY if own else START  # no tokens' end is known where a run is ended by hand
-        check(least == DENSITY and (most == top if own else least < most <= top),
+        check(least == most == DENSITY,
               f"pushes' densities: {found['density']}")
         print(f"shard {shard}: {found['pushes']} pushes of {found['tokens']} tokens, none of "
               f"{found['parameters']} sums is wrong")
@@ -182,14 +178,13 @@ def play(world, given, trainers):
     write_model(world)
     draw = random.Random(given.seed)
     endless = {"run.budget_tokens": 10**12, "coordinator.data": "own"} if given.own else {}
-    denser = {} if given.own else {"codec.density_start": START}
     coordinator = world.coordinator(**{"coordinator.h_base": 4, **endless}).start().listening()
     servers = [world.server(i, coordinator).start().listening() for i in range(SHARDS)]
     logs = Logs(world, servers)
     logs.start()
     workers = [world.worker(region, coordinator, **{
         "trainer.kind": "external", "codec.name": "topk-fp32",
-        "ranks.count": given.ranks, **denser}).start() for region in REGIONS]
+        "ranks.count": given.ranks}).start() for region in REGIONS]
     for worker in workers:
         trainers.append(Trainer(world, worker, given.ranks, given.own).start())
     more_cuts(trainers, coordinator)

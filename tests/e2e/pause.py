@@ -6,12 +6,10 @@ called stalled for longer than the bounds of a stall. Every place where an opera
 whom the run is paused and why. A worker drains meanwhile. After `resume` the run goes on, and what
 it credits is credited once.
 """
-import argparse
 import json
-import sys
 
 from loopback import check_replicas, mark, steps, trained_on
-from world import REGIONS, World, check, until
+from world import REGIONS, check, main, until
 
 USAGE, DENIED = 2, 7
 WHY = "the loss of asia <rises>"
@@ -41,8 +39,7 @@ def told(world, coordinator):
 
 
 def run(world):
-    coordinator = world.coordinator(**{"coordinator.stall_floor_s": "1 s",
-                                       "coordinator.drain_floor_s": "1 s"})
+    coordinator = world.coordinator(**{"coordinator.stall_floor_s": "1 s"})
     coordinator.start().listening()
     servers = [world.server(i, coordinator).start().listening() for i in (0, 1)]
     workers = [world.worker(region, coordinator, **{"trainer.tokens_per_s": 4000}).start()
@@ -103,16 +100,5 @@ def run(world):
         node.must_stop()
 
 
-def main():
-    flags = argparse.ArgumentParser(description=__doc__)
-    flags.add_argument("--build", required=True, help="the build tree")
-    flags.add_argument("--keep", action="store_true", help="keep the run's folder")
-    given = flags.parse_args()
-    with World(given.build, units=900, keep=given.keep) as world:
-        run(world)
-    print("ok")
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    main(__doc__, run, units=900)

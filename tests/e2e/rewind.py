@@ -7,14 +7,12 @@ others take the new states under new epochs and train on. Then the run goes back
 versions, below the stable point, while the coordinator is killed. The run ends, and all replicas
 agree.
 """
-import argparse
 import json
 import os
 import subprocess
-import sys
 
 from loopback import check_replicas, mark, trained_on
-from world import REGIONS, World, check, until
+from world import REGIONS, check, main, until
 
 USAGE, MISSING, DENIED = 2, 3, 7
 
@@ -151,16 +149,5 @@ def run(world):
         node.must_stop()
 
 
-def main():
-    flags = argparse.ArgumentParser(description=__doc__)
-    flags.add_argument("--build", required=True, help="the build tree")
-    flags.add_argument("--keep", action="store_true", help="keep the run's folder")
-    given = flags.parse_args()
-    with World(given.build, units=900, keep=given.keep) as world:
-        run(world)
-    print("ok")
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    main(__doc__, run, units=900)

@@ -14,13 +14,12 @@ import re
 import secrets
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import time
 
 from loopback import check_credit, check_replicas, steps
-from world import DENSITY, Failure, Node, World, check, until
+from world import DENSITY, Failure, Node, World, check, free_ports, until
 
 SPEED = {"asia": 3000, "europe": 400}  # tokens/s: europe alone takes longer than asia is away
 AWAY_S = 12  # in which Slurm does not start a job again; above the coordinator's worker_timeout_s
@@ -60,20 +59,6 @@ PartitionName=all Nodes=localhost Default=YES MaxTime=INFINITE State=UP OverSubs
 """
 
 
-def free_ports(count):
-    """Ports that nobody listens on now, none of them in the range of outgoing connections."""
-    found, port = [], 26000 + os.getpid() % 4000
-    while len(found) < count:
-        port += 1
-        with socket.socket() as probe:
-            try:
-                probe.bind(("127.0.0.1", port))
-                found.append(port)
-            except OSError:
-                pass
-    return found
-
-
 class Slurm:
     """munged, slurmctld and slurmd of one node."""
 
@@ -87,7 +72,7 @@ class Slurm:
         with open(os.open(key, os.O_WRONLY | os.O_CREAT, 0o400), "wb") as out:
             out.write(secrets.token_bytes(128))
         with open(self.path("slurm.conf"), "w", encoding="utf-8") as out:
-            ctld, node = free_ports(2)
+            ctld, node = free_ports(26000, 2)
             out.write(CONF.format(dir=self.dir, away=AWAY_S, ctld=ctld, d=node))
         bins = [os.path.join(world.build, room) for room in ("deploy", "worker")]
         self.env = {"SLURM_CONF": self.path("slurm.conf"),

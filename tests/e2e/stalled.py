@@ -18,8 +18,7 @@ import external
 from loopback import check_credit, check_replicas
 from world import REGIONS, World, check, until
 
-FLOOR = {"coordinator.stall_floor_s": "3 s", "coordinator.drain_floor_s": "4 s",
-         "coordinator.h_base": 4}
+FLOOR = {"coordinator.stall_floor_s": "3 s", "coordinator.h_base": 4}
 UNIT_TOKENS = 1024
 
 

@@ -3,11 +3,13 @@
 Everything lives in one folder. Addresses are free ports that the programs print; a process that is
 started again gets its old address. Nothing outlives close().
 """
+import argparse
 import json
 import os
 import random
 import shutil
 import signal
+import socket
 import subprocess
 import tempfile
 import time
@@ -332,3 +334,28 @@ class Alike(World):
             shutil.rmtree(self.path("text", region))
         self.prepare_data()
         check(len(self.units) == 1, f"there are {len(self.units)} units")
+
+
+def free_ports(first, count):
+    """Ports that nobody listens on now, none of them in the range of outgoing connections."""
+    found, port = [], first + os.getpid() % 4000
+    while len(found) < count:
+        port += 1
+        with socket.socket() as probe:
+            try:
+                probe.bind(("127.0.0.1", port))
+                found.append(port)
+            except OSError:
+                pass
+    return found
+
+
+def main(about, run, **kind):
+    """The command of a test: runs `run(world)` in a World of this kind."""
+    flags = argparse.ArgumentParser(description=about)
+    flags.add_argument("--build", required=True, help="the build tree")
+    flags.add_argument("--keep", action="store_true", help="keep the run's folder")
+    given = flags.parse_args()
+    with World(given.build, keep=given.keep, **kind) as world:
+        run(world)
+    print("ok")

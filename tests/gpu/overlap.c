@@ -49,12 +49,8 @@ static void *room(struct rank *k, bool pinned)
 static void open_rank(struct rank *k, uint32_t rank, enum wk_sum_type type)
 {
     const char *file = variable("LH_TEST_NCCL");
-    const struct wk_comm_nccl_conf conf = {.library = file,
-                                           .plugin = file,
-                                           .interface = "lo",
-                                           .log_file = "",
-                                           .rank = rank,
-                                           .device = 0};
+    const struct wk_comm_nccl_conf conf = {
+        .library = file, .plugin = file, .interface = "lo", .log_file = "", .rank = rank};
     assert_int_equal(lk_gpu_open(file, &k->gpu), LH_OK);
     assert_int_equal(k->gpu.backend->use(0), 0);
     assert_int_equal(k->gpu.backend->streams->create(&k->stream), 0);

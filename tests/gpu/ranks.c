@@ -56,7 +56,6 @@ static struct wk_device *device_of(const struct fixture *f, uint32_t rank)
     const struct wk_device_conf conf = {
         .plugin = variable("LH_TEST_EMULATED_PLUGIN"),
         .products = variable("LH_TEST_EMULATED_PLUGIN"),
-        .index = -1,
         .rank = rank,
         .model = {f->shape, SEQUENCE, (size_t)BATCH * SEQUENCE, true},
     };
@@ -69,12 +68,8 @@ static lh_err open_comm(struct lh_env *env, const struct region *r, uint32_t ran
                         struct wk_comm **out)
 {
     const char *file = getenv("LH_TEST_NCCL");
-    const struct wk_comm_nccl_conf conf = {.library = file,
-                                           .plugin = file,
-                                           .interface = "lo",
-                                           .log_file = "",
-                                           .rank = rank,
-                                           .device = -1};
+    const struct wk_comm_nccl_conf conf = {
+        .library = file, .plugin = file, .interface = "lo", .log_file = "", .rank = rank};
     const struct wk_comm_tcp_conf tcp = {.env = env, .address = ""};
     return file && r->cuda ? wk_comm_nccl_create(&conf, out) : wk_comm_tcp_create(&tcp, out);
 }

@@ -34,7 +34,7 @@ def refusal(region):
 def run(world, args):
     shard = world.both().start().listening()
     more = {"ranks.reduce": "nccl", "ranks.patience_ms": "5 s", "ranks.wire": "fp32",
-            "LONGHAUL_NCCL_LIB": args.nccl, "LONGHAUL_CUDA_PLUGIN": args.plugin, "gpu.device": 0}
+            "LONGHAUL_NCCL_LIB": args.nccl, "LONGHAUL_CUDA_PLUGIN": args.plugin}
     region = Region(world, shard, 2, more)
     for i, rank in enumerate(region.ranks):
         rank.before = ["env", f"NCCL_HOSTID=longhaul-rank-{i}"]

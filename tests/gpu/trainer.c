@@ -246,9 +246,6 @@ static void whoever_cannot_says_why(void **state)
     conf.products = "none.so";
     refused(&conf, "plugin of matrix products none.so: ");
     conf = device_conf(f, WK_PRECISION_FP32);
-    conf.index = 3;
-    refused(&conf, "GPU 3: ");
-    conf.index = 0;
     conf.plugin = "none.so";
     refused(&conf, "CUDA plugin none.so: ");
     conf.plugin = variable("LH_TEST_FAKE_PLUGIN");

@@ -24,13 +24,11 @@ ON_BOTH = {**ON_DEVICE, "gpu.state": "device"}
 
 def state(args):
     """Base, residual and replica on the device that trains: the model that comes of a run is that
-    of a state on the host, to the byte, also where the first pushes are denser than what the
-    device is prepared for. With bsp both take the same steps."""
+    of a state on the host, to the byte. With bsp both take the same steps."""
     found = {}
     for where in ("host", "device"):
         with Alike(args.build, 3072) as world:
-            there = {**ON_DEVICE, "LONGHAUL_GEMM_PLUGIN": args.emulated, "gpu.state": where,
-                     "codec.density_start": 0.5}
+            there = {**ON_DEVICE, "LONGHAUL_GEMM_PLUGIN": args.emulated, "gpu.state": where}
             worker, backend = train(world, args.emulated, "cuda", mode="bsp", **there)
             is_ = worker.last("gpu_state")
             check(is_["where"] == where and is_["why"] == "", f"{is_}")

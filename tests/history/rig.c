@@ -1,7 +1,6 @@
 // Shared by the tests of histories. See rig.h.
 #include "tests/history/rig.h"
 
-#include <ftw.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,6 +10,7 @@
 #include "common/env/env_fake.h"
 #include "deploy/tool/files.h"
 #include "tests/history/files.h"
+#include "tests/remove_tree.h"
 
 enum { WORDS_MAX = 32 };
 
@@ -36,17 +36,11 @@ void history_rig_files(struct history_rig *r)
     history_write_job(&r->h, r->root);
 }
 
-static int remove_one(const char *path, const struct stat *is, int kind, struct FTW *at)
-{
-    (void)is, (void)kind, (void)at;
-    return remove(path);
-}
-
 void history_rig_finish(struct history_rig *r)
 {
     history_finish(&r->h);
     lh_fake_world_destroy(r->world);
-    if (r->root[0]) nftw(r->root, remove_one, 16, FTW_DEPTH | FTW_PHYS);
+    if (r->root[0]) remove_tree(r->root);
     for (int i = 0; i < 2; i++) lh_signer_destroy(r->signer[i]);
     lh_buf_free(&r->out);
 }

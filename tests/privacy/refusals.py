@@ -16,7 +16,7 @@ WANTED = {
     "state from before privacy was on": "state_from_before_privacy_is_refused",
     "`trainer.noise_threshold`": "trainer.noise_threshold=1",
     "`cadence: link`, DyLU (`speed`)": "coordinator.cadence=staged",
-    "density or scales from values without noise": "codec.density_start=0.3",
+    "density or scales from values without noise": "set codec.name: dense-fp32",
     "private evaluation": "eval.every_tokens=1000000",
     "sampling claimed for a shuffled, sequential or leased loader": "privacy.rate=0.01",
     "a divisor, batch or step count that depends on the data": "an_empty_draw_is_a_step_of_noise",

@@ -191,7 +191,7 @@ class Test(unittest.TestCase):
     def test_another_loop_and_a_run_that_is_over_are_said_at_once(self):
         tries, error, said = self.waited(errors.BusyError, 60)
         self.assertEqual((tries[0], error), (1000, errors.BusyError))
-        self.assertIn("has a loop already", said[0])
+        self.assertIn("already has a loop", said[0])
         with tempfile.TemporaryDirectory() as folder:
             with open(os.path.join(folder, "status.json"), "w", encoding="utf-8") as file:
                 json.dump({"state": "done"}, file)

@@ -175,10 +175,9 @@ lh_err sim_server_start(struct sim_node *n)
 static float falling(void *arg, uint64_t tokens)
 {
     const struct sim *s = arg;
-    struct wk_schedule run = {.budget_tokens = SIM_UNITS * SIM_UNIT_TOKENS};
-    struct wk_fall fall = {0.9, (double)s->codec.density, 0.5};
-    if (fall.start < fall.rest) fall.start = 1;
-    return (float)wk_schedule_density(&run, &fall, tokens);
+    double rest = (double)s->codec.density, start = rest > 0.9 ? 1 : 0.9;
+    double end = 0.5 * (double)(SIM_UNITS * SIM_UNIT_TOKENS), at = (double)tokens;
+    return (float)(start <= rest || at >= end ? rest : start + (rest - start) * (at / end));
 }
 
 static lh_err start_worker(struct sim_node *n)

@@ -9,7 +9,6 @@
 // Every node is touched by its own loop only, as in the programs. What crosses threads: posts, the
 // fabric, `done`, `broken`, and what main reads after the threads were joined.
 #include <errno.h>
-#include <ftw.h>
 #include <pthread.h>
 #include <semaphore.h>
 #include <stdatomic.h>
@@ -23,6 +22,7 @@
 #include "common/net/mem/transport_mem.h"
 #include "server/coordinator/core.h"
 #include "server/core.h"
+#include "tests/remove_tree.h"
 #include "tests/sim/setup.h"
 #include "tests/sim/synthetic.h"
 
@@ -406,14 +406,6 @@ static bool judge(struct cluster *c)
     return !atomic_load(&c->broken);
 }
 
-static int remove_one(const char *path, const struct stat *st, int flag, struct FTW *ftw)
-{
-    (void)st;
-    (void)flag;
-    (void)ftw;
-    return remove(path);
-}
-
 int main(void)
 {
     struct cluster *c = calloc(1, sizeof *c);
@@ -429,7 +421,7 @@ int main(void)
            (unsigned long long)c->calls, (unsigned long long)c->lost, (unsigned long long)c->cut,
            (unsigned long long)c->damaged, (unsigned long long)c->twice);
     free_cluster(c);
-    if (nftw(c->dir, remove_one, 16, FTW_DEPTH | FTW_PHYS)) perror(c->dir);
+    if (remove_tree(c->dir)) perror(c->dir);
     free(c);
     return ok ? 0 : 1;
 }

@@ -195,10 +195,9 @@ class Up(Launcher):
         code, said = self.tool_says("config", "check", self.path("w.yaml"), "--kind", "worker")
         self.assertEqual(code, 0, said)
         code, said = self.tool_says("config", "check", self.path("w.yaml"), "--kind", "worker",
-                                    "--set", "codec.density_start=0.05",
-                                    "--set", "codec.density=0.1")
+                                    "--set", "codec.name=dense-q4", "--set", "codec.density=0.1")
         self.assertEqual(code, 6, said)
-        self.assertIn("codec.density_start is 0.05, below codec.density", said)
+        self.assertIn("codec.density is 0.1, but dense-q4 sends every value", said)
 
     def log(self, node):
         with open(self.path("run", node + ".log"), encoding="utf-8") as file:

@@ -7,8 +7,8 @@ bad() {
     check "refuses: ${1//$'\n'/; }" says "$2" "$wanem" up "$work/bad"
 }
 two='region us\nregion eu\n'
-bad 'region us\nregion us\n' "bad:2: region 'us' is there already"
-bad 'region us\n' 'want two regions'
+bad 'region us\nregion us\n' "bad:2: region 'us' exists already"
+bad 'region us\n' 'want at least two regions'
 bad 'region 9us\n' 'want a letter'
 bad 'region all\n' 'cannot name a region'
 bad 'region us hosts=0\n' 'from 1 to 250'
@@ -18,7 +18,7 @@ bad 'city us\n' "'city'"
 bad 'mtu 20\n' 'from 576'
 bad 'sysctl kernel.hostname=x\n' 'net.KEY'
 bad "${two}link us mars rtt=1ms\n" "no region 'mars'"
-bad "${two}link us us rtt=1ms\n" 'no link to itself'
+bad "${two}link us us rtt=1ms\n" 'cannot have a link to itself'
 bad "${two}link us eu\n" 'want a setting'
 bad "${two}link us\n" 'want two regions'
 bad "${two}link us eu rtt=90\n" 'units us, ms, s'
@@ -34,13 +34,13 @@ bad "${two}link us eu loss=101%\n" '100%'
 bad "${two}link us eu queue=5\n" 'queue=5'
 bad "${two}link us eu speed=5\n" 'no such setting'
 bad "${two}link us eu rtt=4ms jitter=3ms\n" 'jitter'
-bad "${two}link us eu rtt=4ms\nregion ap\n" 'bad:4: regions come before links'
+bad "${two}link us eu rtt=4ms\nregion ap\n" 'bad:4: name regions before links'
 bad "${two}sysctl net.ipv4.no_such_key=1\n" 'no_such_key'
 bad "${two}link us eu rtt=1ms\0\n" 'bad:3: a zero byte'
 bad "${two}link us eu rtt=1ms loss=\033[1m\n" 'loss=?[1m'
 bad "${two}link us eu $(printf 'up %.0s' {1..70})\n" 'too many words'
 bad "${two}#$(printf '%01100d' 0)\n" 'bad:3: the line is too long'
-bad '' 'want two regions or more'
+bad '' 'want at least two regions'
 check "refuses a directory" says 'Is a directory' "$wanem" up "$work"
 check "leaves nothing behind when it refuses" gone "$WANEM_INSTANCE"
 check "refuses a missing file" says 'No such file' "$wanem" up "$work/none"

@@ -186,7 +186,7 @@ static void mistakes_are_told(void **state)
     struct dp_wan other = s->wan;
     write_topology(s->topology, "region asia\nregion asia\n");
     assert_int_equal(dp_wan_up(&s->wan, s->topology, s->instance), LH_ERR_CONFIG);
-    assert_non_null(strstr(lh_err_text(LH_ERR_CONFIG), ":2: region 'asia' is there already"));
+    assert_non_null(strstr(lh_err_text(LH_ERR_CONFIG), ":2: region 'asia' exists already"));
     assert_true(instance_is_gone(s));
     write_topology(s->topology, "region asia\nregion europe\n");
     assert_int_equal(dp_wan_up(&s->wan, s->topology, "Not-A-Name"), LH_ERR_CONFIG);

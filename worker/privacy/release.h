@@ -17,7 +17,6 @@
 #include "common/format/privacy.h"
 #include "kernels/codec.h"
 #include "kernels/privacy/grid.h"
-#include "worker/privacy/totals.h"
 
 struct lk_pool;
 struct wk_entry;
@@ -31,7 +30,6 @@ struct wk_release {
     struct lk_grid grid;
     struct lk_pool *pool;              // noise of the next release
     bool draws;                        // the compute lane fills the pool
-    struct wk_charge charge;           // without a push; at the other levels shard 0 has it for all
     uint64_t count;                    // values of a fragment
     float *values;                     // [count]: the values to release
     double noise_energy, delta_energy; // encode lane: the last release's

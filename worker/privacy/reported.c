@@ -70,7 +70,7 @@ void wk_reported_count(struct wk_worker *w, uint64_t steps)
 bool wk_reported_may_keep(const struct wk_shard *s)
 {
     uint64_t most = terms_of(s->worker)->steps, total = s->whole.charged;
-    uint64_t charged = s->worker->shard[0].release.charge.charged;
+    uint64_t charged = wk_totals_charged(s);
     return !s->whole.steps || charged >= (total < most ? total : most);
 }
 

@@ -53,10 +53,18 @@ uint64_t wk_totals_begin(struct wk_shard *s, uint64_t shown, bool lived)
 
 // ---------------------------------------------------------------- charges without a push
 
+// The shard that has the count of this one's charges.
+static struct wk_shard *counted(const struct wk_shard *s)
+{
+    struct wk_worker *w = s->worker;
+    const struct wk_budget *b = w->privacy.budget;
+    return &w->shard[b->run[b->own].terms.level == LH_PRIVACY_REGION ? s->id : 0];
+}
+
 static int64_t charge_job(void *arg)
 {
     struct wk_shard *s = arg;
-    struct wk_charge *c = &s->release.charge;
+    struct wk_charge *c = &s->charge;
     c->result = wk_budget_charge(s->worker->privacy.budget, s->id, c->charging);
     if (c->result) snprintf(c->text, sizeof c->text, "%s", lh_err_text(c->result));
     return 0;
@@ -66,7 +74,7 @@ static void charge_done(void *arg)
 {
     struct wk_shard *s = arg;
     struct wk_worker *w = s->worker;
-    struct wk_charge *c = &s->release.charge;
+    struct wk_charge *c = &s->charge;
     if (!c->result) c->charged = c->charging;
     c->charging = 0;
     if (w->stopped) return;
@@ -80,11 +88,12 @@ static void charge_done(void *arg)
 
 void wk_totals_charge(struct wk_shard *s, uint64_t total)
 {
-    struct wk_charge *c = &s->release.charge;
+    struct wk_shard *of = counted(s);
+    struct wk_charge *c = &of->charge;
     struct lh_env *env = s->worker->conf.env;
     if (c->charging || c->charged >= total || s->worker->stopped) return;
     c->charging = total;
-    env->ops->work(env, LH_LANE_DISK, charge_job, charge_done, s);
+    env->ops->work(env, LH_LANE_DISK, charge_job, charge_done, of);
 }
 
 void wk_totals_cover(struct wk_shard *s, uint64_t total)
@@ -93,9 +102,14 @@ void wk_totals_cover(struct wk_shard *s, uint64_t total)
     if (file < wk_totals_shown(s)) wk_totals_charge(s, total);
 }
 
+uint64_t wk_totals_charged(const struct wk_shard *s)
+{
+    return counted(s)->charge.charged;
+}
+
 bool wk_totals_are_charged(const struct wk_worker *w)
 {
     for (uint32_t i = 0; i < w->shards; i++)
-        if (w->shard[i].release.charge.charging) return false;
+        if (w->shard[i].charge.charging) return false;
     return true;
 }

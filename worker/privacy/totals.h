@@ -11,7 +11,8 @@ struct wk_entry;
 struct wk_shard;
 struct wk_worker;
 
-// A charge outside a push, made on the disk lane.
+// A charge outside a push, made on the disk lane. It belongs to a count of the budget's file: a
+// shard's at region level; at the other levels all shards share the first one's.
 struct wk_charge {
     uint64_t charged;  // durable in the budget's file, as far as this process made it so here
     uint64_t charging; // the total that is under way; 0: none
@@ -32,12 +33,14 @@ bool wk_totals_is_under(const struct wk_shard *s, const struct wk_entry *e);
 // `shown` plus A, because no life of the worker released more
 // (server/docs/0000-protocol.md#rule-34). Then it is charged at once, and an event is logged.
 uint64_t wk_totals_begin(struct wk_shard *s, uint64_t shown, bool lived);
-// Charges this total without a push, if no other charge of the shard is under way. After a full
+// Charges this total without a push, if no other charge of that count is under way. After a full
 // disk it has to be called again; any other error ends the worker.
 void wk_totals_charge(struct wk_shard *s, uint64_t total);
 // Charges up to `total` where the file has less than the shard's log shows: another life of this
 // worker, which this directory does not know, charged more.
 void wk_totals_cover(struct wk_shard *s, uint64_t total);
+// Steps of this shard's count that such charges have made durable here.
+uint64_t wk_totals_charged(const struct wk_shard *s);
 // No charge without a push is under way.
 bool wk_totals_are_charged(const struct wk_worker *w);
 

@@ -304,7 +304,7 @@ static void tell_refused(struct wk_shard *s, const struct lh_push_reply *m)
             "reach the model; their values are in the residual%s",
             s->id, s->session.refused, lh_err_name((lh_err)m->reason),
             stale ? ". Others push too often for its round trips: use longer rounds in all regions "
-                    "(coordinator.h_base), or raise update.staleness_max_per_worker"
+                    "(coordinator.h_base)"
                   : "");
 }
 

@@ -421,7 +421,7 @@ static lh_err open_all(struct wk_device *d)
     struct lk_gpu_device is;
     LH_TRY(lk_gpu_open(c->plugin, &d->gpu));
     d->b = d->gpu.backend;
-    d->index = c->index >= 0 ? c->index : (int)c->rank % d->gpu.devices;
+    d->index = (int)c->rank % d->gpu.devices;
     int err = d->b->use(d->index);
     if (!err) err = d->b->device(d->index, &is);
     if (err) return lh_fail(LH_ERR_UNSUPPORTED, "GPU %d: %s", d->index, d->b->error_text(err));

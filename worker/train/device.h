@@ -20,7 +20,6 @@ enum wk_precision { WK_PRECISION_FP32, WK_PRECISION_BF16, WK_PRECISION_AUTO };
 struct wk_device_conf {
     const char *plugin;   // the CUDA plugin's file; "": lk_gpu_find() searches
     const char *products; // the matrix product plugin's file; "": lk_gemm_open() searches
-    int index;            // device number; -1: `rank` modulo the number of devices
     uint32_t rank;
     enum wk_precision precision;
     bool norms;                       // norms may be requested

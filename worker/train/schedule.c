@@ -33,11 +33,3 @@ double wk_schedule_rate(const struct wk_schedule *s, uint64_t credited_tokens)
     double stood = rate_of(s, s->old_budget_tokens, changed);
     return x >= 1 ? is : stood + (is - stood) * x;
 }
-
-double wk_schedule_density(const struct wk_schedule *s, const struct wk_fall *f,
-                           uint64_t credited_tokens)
-{
-    double end = f->part * (double)s->budget_tokens, at = (double)credited_tokens;
-    if (f->start <= f->rest || at >= end) return f->rest;
-    return f->start + (f->rest - f->start) * (at / end);
-}

@@ -1,5 +1,5 @@
-// The learning rate and the density of pushes as pure functions of the run's credited tokens
-// (DESIGN.md#section-6, "one clock").
+// The learning rate as a pure function of the run's credited tokens (DESIGN.md#section-6, "one
+// clock").
 #ifndef WK_SCHEDULE_H
 #define WK_SCHEDULE_H
 
@@ -21,14 +21,5 @@ struct wk_schedule {
 // would be empty. After a change of the budget, the rate moves linearly from its value at the
 // change to the new schedule, over `warmup` of the tokens that were left then.
 double wk_schedule_rate(const struct wk_schedule *s, uint64_t credited_tokens);
-
-// Fraction of the values that a push carries: linear from `start` down to `rest` over the first
-// `part` of the budget; `rest` from the beginning if `start` is not above it. (The warm-up of DGC,
-// Lin et al. 2018, arXiv 1712.01887, has the same aim and goes down in powers of 4.)
-struct wk_fall {
-    double start, rest, part;
-};
-double wk_schedule_density(const struct wk_schedule *s, const struct wk_fall *f,
-                           uint64_t credited_tokens);
 
 #endif

@@ -221,7 +221,7 @@ static lh_err optimize(struct builtin *b, const struct wk_update *update, double
     if (b->conf.device)
         LH_TRY(wk_device_apply(b->conf.device, update, norm, norms));
     else
-        b->conf.update(update, &b->params, norm, &arrays, norms);
+        wk_update_apply(update, &b->params, norm, &arrays, norms);
     b->steps = update->step;
     b->conf.reduce->ops->applied(b->conf.reduce);
     return LH_OK;
@@ -446,8 +446,6 @@ static lh_err check_conf(const struct wk_builtin_conf *c)
     if (!(c->eps > 0.0) || !(c->weight_decay >= 0.0) || !(c->clip >= 0.0) ||
         !(c->tokens_per_s >= 0.0))
         return lh_fail(LH_ERR_CONFIG, "eps above 0; weight decay, clip, tokens/s not below 0");
-    if (c->update && (c->device || c->reduce != wk_reduce_none()))
-        return lh_fail(LH_ERR_CONFIG, "a step of one's own is made on the CPU, without ranks");
     return LH_OK;
 }
 
@@ -515,7 +513,6 @@ lh_err wk_builtin_create(const struct wk_builtin_conf *conf, struct wk_trainer *
     b->conf = *conf;
     b->conf.manifest = NULL;
     b->manifest = conf->manifest->hash;
-    if (!b->conf.update) b->conf.update = wk_update_apply;
 
     lh_err err;
     LH_TRY_TO(out_destroy, err, wk_params_list(&shape, &b->params));

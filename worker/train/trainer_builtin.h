@@ -25,10 +25,6 @@ struct wk_builtin_conf {
     // Borrows; its arrays and passes replace this process's; NULL: the CPU. Made for this model,
     // `sequence` and `batch`. Its ranks are peers with one device each.
     struct wk_device *device;
-    // Makes the step from the whole gradient; NULL: AdamW, wk_update_apply. Its m and v are saved
-    // and loaded as AdamW's are. LH_ERR_CONFIG with a device or other ranks, which only make AdamW
-    // steps.
-    wk_update_fn *update;
 };
 
 // sequence 128, batch 4, accumulate 1, betas 0.9 and 0.95, eps 1e-8, weight decay 0.1, clip 1, no

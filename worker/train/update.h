@@ -35,7 +35,5 @@ LH_MUST lh_err wk_update_norm(const struct wk_params *p, const float *gradient, 
 // norms NULL: computes no norms.
 void wk_update_apply(const struct wk_update *u, const struct wk_params *p, double norm,
                      const struct wk_update_arrays *a, struct wk_tensor_norms *norms);
-typedef void wk_update_fn(const struct wk_update *u, const struct wk_params *p, double norm,
-                          const struct wk_update_arrays *a, struct wk_tensor_norms *norms);
 
 #endif

@@ -414,7 +414,8 @@ static lh_err check_server(const struct lh_grpc_expect *e, const char *pem,
     memcpy(serial, info.serial, LH_CERTS_SERIAL_BYTES);
     if (lh_grpc_revoked_has(e->revoked, info.serial))
         return lh_fail(LH_ERR_UNAUTHENTICATED, "the certificate of %s is revoked", e->address);
-    if (info.ca) return lh_fail(LH_ERR_UNAUTHENTICATED, "%s shows a CA's certificate", e->address);
+    if (info.ca)
+        return lh_fail(LH_ERR_UNAUTHENTICATED, "%s presented a CA certificate", e->address);
     bool ours = lh_role_serves(p->role, e->role) && !strcmp(p->run, e->run) &&
                 !strcmp(p->domain, e->domain);
     uint64_t identity = atomic_load(&e->identity);

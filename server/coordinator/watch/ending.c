@@ -48,7 +48,7 @@ uint32_t ps_co_leave_out(struct ps_coordinator *c, uint64_t left_out[LH_WORKERS_
                   w->name, w->region, (double)(c->listener.ns - c->phase_ns) / LH_SECOND,
                   !w->live       ? " and is silent"
                   : w->stall.why ? " and is stalled"
-                                 : " (coordinator.drain_floor_s)");
+                                 : " (coordinator.stall_floor_s)");
     }
     qsort(left_out, left, sizeof *left_out, ascending);
     return left;

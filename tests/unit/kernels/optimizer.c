@@ -118,25 +118,6 @@ static void schedule_agrees_with_torch(void **state)
     assert_true(lines > 40);
 }
 
-static void density_falls_in_a_line(void **state)
-{
-    (void)state;
-    struct wk_schedule s = {1000, 0.1, 2.0, 0.25, 0, 0, 0};
-    struct wk_fall f = {0.5, 0.1, 0.2};
-    assert_true(wk_schedule_density(&s, &f, 0) == 0.5);
-    assert_true(fabs(wk_schedule_density(&s, &f, 50) - 0.4) < 1e-12);
-    assert_true(fabs(wk_schedule_density(&s, &f, 199) - 0.102) < 1e-12);
-    assert_true(wk_schedule_density(&s, &f, 200) == 0.1);
-    assert_true(wk_schedule_density(&s, &f, UINT64_MAX) == 0.1);
-    f.part = 0;
-    assert_true(wk_schedule_density(&s, &f, 0) == 0.1);
-    f = (struct wk_fall){0, 0.1, 0.2};
-    assert_true(wk_schedule_density(&s, &f, 0) == 0.1);
-    f = (struct wk_fall){0.5, 0.1, 1};
-    assert_true(wk_schedule_density(&s, &f, 999) > 0.1);
-    assert_true(wk_schedule_density(&s, &f, 1000) == 0.1);
-}
-
 static void schedule_holds_at_its_ends(void **state)
 {
     (void)state;
@@ -233,7 +214,6 @@ int main(void)
         cmocka_unit_test(clipping_is_torchs),
         cmocka_unit_test(norms_do_not_depend_on_addresses),
         cmocka_unit_test(schedule_agrees_with_torch),
-        cmocka_unit_test(density_falls_in_a_line),
         cmocka_unit_test(schedule_holds_at_its_ends),
         cmocka_unit_test(schedule_stays_at_its_peak_until_it_decays),
         cmocka_unit_test(exponential_keeps_its_bound),

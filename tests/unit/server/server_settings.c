@@ -48,7 +48,7 @@ static void good_files(void **state)
     assert_int_equal(s->shards.count, 2);
     assert_string_equal(s->node.coordinator, "c.example:7000");
     assert_int_equal(s->checkpoint.every_versions, 500);
-    assert_true(s->update.eta == 0 && s->update.norm_gate == 10);
+    assert_true(s->update.eta == 0);
     lh_config_destroy(c);
     assert_int_equal(finish(coordinator, none, &c), LH_OK);
     s = lh_config_settings(c);
@@ -67,10 +67,8 @@ static void an_outer_optimizer_and_its_momentum(void **state)
 {
     (void)state;
     const char *const delayed[] = {"update.optimizer=delayed-nesterov", NULL};
-    const char *const still[] = {"update.optimizer=delayed-nesterov", "update.eta=2",
-                                 "update.momentum=0", NULL};
-    const char *const hot[] = {"update.optimizer=delayed-nesterov", "update.eta=2",
-                               "update.momentum=0.3", NULL};
+    const char *const still[] = {"update.eta=2", NULL};
+    const char *const hot[] = {"update.optimizer=delayed-nesterov", "update.eta=2", NULL};
     struct lh_config *c;
     assert_int_equal(finish(shard, delayed, &c), LH_OK);
     const struct ps_settings *s = lh_config_settings(c);
@@ -125,7 +123,6 @@ static void refused_together(void **state)
         {coordinator, "coordinator.links=a>b", "coordinator.links: \"a>b\" is not valid"},
         {level, "coordinator.affinity=0.1", "affinity needs coordinator.balance: finish"},
         {shard, "data.dir=s3://bucket/units", "data.dir is a store"},
-        {shard, "update.momentum=0.5", "update.momentum needs update.optimizer"},
     };
     for (size_t i = 0; i < LH_COUNT(row); i++) {
         const char *const set[] = {row[i].set, NULL};

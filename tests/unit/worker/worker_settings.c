@@ -107,11 +107,6 @@ static void settings_that_would_do_nothing(void **state)
         {{"gpu.state=device", "trainer.kind=external"}, "gpu.state is device, but only trainer."},
         {{"gpu.state=device"}, "gpu.state is device, but trainer.backend is cpu"},
         {{"gpu.state=auto", "ranks.count=2"}, NULL},
-        {{"codec.density_start=0.3"}, NULL},
-        {{"codec.density_start=0.075"}, NULL},
-        {{"codec.density_start=0.07"}, "codec.density_start is 0.07, below codec.density, 0.075"},
-        {{"codec.density_start=0.3", "codec.name=dense-q4", "codec.density=auto"},
-         "codec.density_start is 0.3, but dense-q4 sends every value"},
         {{"trainer.precision=bf16"}, "trainer.precision is bf16, but trainer.backend is cpu"},
         {{"eval.every_tokens=4096", "trainer.kind=synthetic"}, "eval.every_tokens is set"},
         {{"trainer.norms_every_rounds=1", "trainer.kind=synthetic"}, "but trainer.kind synthetic"},
@@ -227,7 +222,6 @@ static void a_push_is_encoded_by_as_many_threads_as_ranks(void **state)
     assert_int_equal(threads_of("ranks.count=2", NULL), two);
     assert_int_equal(threads_of("ranks.count=64", NULL),
                      lh_processors() < 64 ? lh_processors() : 64);
-    assert_int_equal(threads_of("ranks.count=2", "codec.threads=9"), 9);
 }
 
 // A private worker that could not keep its claim does not start.
@@ -243,9 +237,6 @@ static void what_a_private_worker_sends_has_noise(void **state)
         {{"trainer.noise_threshold=1"}, "set trainer.noise_threshold: off"},
         {{"eval.every_tokens=1000000"}, "set eval.every_tokens: off"},
         {{"trainer.kind=external"}, "set codec.name: dense-fp32"},
-        {{"trainer.kind=external", "codec.name=dense-fp32", "codec.density=0.1",
-          "codec.density_start=0.3"},
-         "codec.density_start"},
         {{"trainer.kind=external", "codec.name=dense-fp32", "codec.density=auto",
           "http.listen=127.0.0.1:9100"},
          "set http.listen"},

@@ -126,7 +126,7 @@ class Client:
             if _number("GROUP_RANK", 0):
                 return FarClient()
             raise errors.StateError(
-                "LONGHAUL_SOCKET is not set: it names the socket of this host's worker, "
+                "LONGHAUL_SOCKET is not set: it must name the socket of this host's worker, "
                 "trainer.sock in the worker's dir",
                 errors.StateError.code)
         return cls(threads=threads)
@@ -237,8 +237,8 @@ class Client:
                 if waited >= timeout_s:
                     raise
                 if not told_busy or not slices:
-                    _log.warning("longhaul: the worker at %s has a loop already; this one waits "
-                                 "for its end: %s", socket, why)
+                    _log.warning("longhaul: the worker at %s already has a loop; waiting for "
+                                 "that one to end: %s", socket, why)
                 told_busy = True
 
     def start(self) -> None:
@@ -471,7 +471,7 @@ class FarClient(Client):
 def _number(name: str, otherwise: int) -> int:
     text = os.environ.get(name) or str(otherwise)
     if not text.isdecimal():
-        raise errors.InvalidError(f"{name} is {text!r}, which is no number",
+        raise errors.InvalidError(f"{name} is {text!r}, which is not a number",
                                   errors.InvalidError.code)
     return int(text)
 

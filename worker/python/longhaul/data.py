@@ -35,7 +35,7 @@ def read_tokens(path: str, first: int, count: int) -> array.array:
         if sys.byteorder == "big":
             head.byteswap()
         if len(head) < 256 or head[0] not in _KINDS:
-            raise ValueError(f"{path} is no token file: its first number is none of "
+            raise ValueError(f"{path} is not a token file: its first number is not one of "
                              f"{sorted(_KINDS)}")
         tokens = array.array(_KINDS[head[0]])
         file.seek(1024 + first * tokens.itemsize)
@@ -207,7 +207,7 @@ class LeasedDataLoader:
         if digest_of(tokens) != row["sha256"]:
             raise Damaged(
                 f"tokens {row['from']} to {row['from'] + row['tokens']} of {path} are not those of "
-                "units.json (sha256): copy the file anew from where the data were prepared")
+                "units.json (sha256): copy the file again from where the data was prepared")
         return _Work(lease.unit, tokens, lease.first, rank)
 
     def _take(self, leases: list[tuple[_client.Unit, int]]) -> None:
@@ -262,8 +262,8 @@ class LeasedDataLoader:
             if any(f.over for f in found):
                 raise errors.RestartError("this life is over", errors.RestartError.code)
             if len({f.restarts for f in found}) > 1:
-                raise errors.StateError("the ranks of this host are in different lives: start all "
-                                        "of them again", errors.StateError.code)
+                raise errors.StateError("the ranks of this host belong to different lives: "
+                                        "restart all of them", errors.StateError.code)
             self._take([(lease, rank) for rank, f in enumerate(found) for lease in f.leases
                         if lease.first < lease.tokens])
             self._drained = all(f.drained for f in found)

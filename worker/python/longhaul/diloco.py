@@ -182,11 +182,11 @@ class AsyncDiLoCo:
 
     def _must_run(self, call: str) -> None:
         if not self._entered:
-            raise errors.StateError(f"{call} comes within `with AsyncDiLoCo(...) as run:`, which "
-                                    "connects with the worker", errors.StateError.code)
+            raise errors.StateError(f"{call} comes within `with AsyncDiLoCo(...) as run:`, "
+                                    "which connects to the worker", errors.StateError.code)
         if self._left and not self.finished:
-            raise errors.StateError(f"{call} comes after the end of this AsyncDiLoCo, whose loop "
-                                    "was broken off", errors.StateError.code)
+            raise errors.StateError(f"{call} comes after the end of this AsyncDiLoCo, whose "
+                                    "loop was aborted", errors.StateError.code)
 
     @contextlib.contextmanager
     def _telling(self) -> typing.Iterator[None]:
@@ -434,7 +434,7 @@ class AsyncDiLoCo:
             for call in self._on_cut:
                 call()
         if due & _client.Due.WAIT:
-            _log.warning("longhaul: the worker is away for %d steps; waiting for it",
+            _log.warning("longhaul: the worker has been away for %d steps; waiting for it",
                          self.client.state().away_steps)
             if not self.news(self.timeout_s):
                 raise errors.TimedOutError(
@@ -456,9 +456,9 @@ class AsyncDiLoCo:
                   for o in (self.optimizer, self._given))
         if own and not self._schedule and not self.client.rank:
             _log.warning("longhaul: the learning rate follows this loop's own scheduler, so that "
-                         "regions of other speed have other rates: longhaul.schedule(optimizer, "
-                         "client, total_tokens) follows the run's clock; schedule='local' says "
-                         "that it is meant so")
+                         "regions of other speed get other rates: longhaul.schedule(optimizer, "
+                         "client, total_tokens) follows the run's clock; schedule='local' "
+                         "says that this is intended")
         if own or self._schedule:
             self.client.schedule(_client.Follows.LOCAL)
 

@@ -278,7 +278,7 @@ class Evaluation:
             if languages is None or all(set(s["losses"]) == languages for s in seen if s):
                 self.found.update(had)
             else:
-                _log.warning("longhaul: %s has other languages than the data: it is replaced",
+                _log.warning("longhaul: %s has other languages than the data; it is replaced",
                              file.name)
         except (OSError, ValueError, KeyError, TypeError):
             pass

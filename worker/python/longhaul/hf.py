@@ -70,7 +70,7 @@ class LonghaulCallback(TrainerCallback):
         """Joins the run."""
         if args.load_best_model_at_end:
             raise errors.UnsupportedError(
-                "load_best_model_at_end=True would push the way back to an older checkpoint into "
+                "load_best_model_at_end=True would push the return to an older checkpoint into "
                 "the run: leave it out; training ends with the run's final parameters",
                 errors.UnsupportedError.code)
         if self._tokens is None and args.include_num_input_tokens_seen in ("no", False):

@@ -279,7 +279,7 @@ class Spread:
         if wrong:
             raise wrong
         if worst:
-            raise errors.RestartError("the life of another rank is over", errors.RestartError.code)
+            raise errors.RestartError("another rank's life has ended", errors.RestartError.code)
         self._gathered = False
         return _client.Due(sum(int(d) for d, is_due in zip(_DUES, dues) if is_due))
 

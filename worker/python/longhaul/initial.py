@@ -46,7 +46,7 @@ def _check_finite(name: str, a: "numpy.ndarray", values: "numpy.ndarray") -> Non
     at = int(numpy.argmin(fine.reshape(-1)))
     was = a.reshape(-1)[at]
     what = f"is {was}, which is too large for fp32" if numpy.isfinite(float(was)) else f"is {was}"
-    _refuse(name, f"is not finite: value {at} of it {what}. Every region would train it in vain")
+    _refuse(name, f"is not finite: value {at} of it {what}. No region could train it")
 
 
 def _check_shards(sizes: typing.Iterable[int], shards: int) -> None:
@@ -112,13 +112,13 @@ def _check_parameter(name: str, p: "torch.nn.Parameter") -> None:
         _refuse(name, "has no values yet (it is on the meta device): load the model first")
     _check_shape(name, p.shape)
     if p.is_complex():
-        _refuse(name, f"is {p.dtype}: real values can be trained; keep the parameter as "
-                "torch.view_as_real() gives it, and use torch.view_as_complex() of it")
+        _refuse(name, f"is {p.dtype}: real values can be trained; store the parameter "
+                "as torch.view_as_real() gives it, and use torch.view_as_complex() of it")
     if p.dtype not in (torch.float32, torch.bfloat16):
         _refuse(name, f"is {p.dtype}: fp32 and bf16 can be trained: model.float() or "
                 "model.bfloat16(), here and in every loop")
     if not p.is_contiguous():
-        _refuse(name, f"does not lie contiguous in memory (strides {p.stride()}): "
+        _refuse(name, f"is not contiguous in memory (strides {p.stride()}): "
                 "model.to(memory_format=torch.contiguous_format), here and in every loop; "
                 "parameter.data = parameter.data.contiguous() for a transposed one")
 

@@ -306,6 +306,6 @@ def _dimension(placement: typing.Any) -> int:
 def _beside_worker() -> str:
     folder = os.path.dirname(os.environ.get("LONGHAUL_SOCKET", ""))
     if not os.path.isfile(os.path.join(folder, "identity")):
-        raise ValueError(f"keep=True: {folder or 'LONGHAUL_SOCKET'} is no worker's dir: name a "
-                         "file")
+        raise ValueError(f"keep=True: {folder or 'LONGHAUL_SOCKET'} is not a worker's "
+                         "directory: name a file")
     return os.path.join(folder, "optimizer.pt")

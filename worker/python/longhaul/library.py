@@ -116,5 +116,5 @@ def load() -> ctypes.CDLL:
         if library.longhaul_abi() != ABI:
             raise ImportError(f"{place} has ABI {library.longhaul_abi()}, this package wants {ABI}")
         return library
-    raise ImportError("no liblonghaul was found; LONGHAUL_LIBRARY names it. Tried: " +
+    raise ImportError("liblonghaul was not found; set LONGHAUL_LIBRARY to its path. Tried: " +
                       "; ".join(tried))

@@ -245,8 +245,8 @@ def _check_all_there(model: "torch.nn.Module", wanted: typing.Iterable[str],
             "import the model again with --leave-out '" + "' --leave-out '".join(ours[:5]) + "'",
             errors.ModelError.code)
     raise errors.ModelError(
-        f"the model has no parameter {some(missing)}, which {manifest} names: a model that is "
-        "loaded under other names than its file has begins a run by longhaul.save_initial(model, "
+        f"the model has no parameter {some(missing)}, which {manifest} names: if the model "
+        "has other names than its file, begin the run with longhaul.save_initial(model, "
         "folder)", errors.ModelError.code)
 
 
@@ -449,8 +449,8 @@ def check_places(described: typing.Iterable[Described]) -> None:
     moved = [d.name for d in described if _place(d.name, d.parameter) != d.place]
     if moved:
         raise errors.StateError(
-            f"{some(moved)} lies elsewhere than when the run began, or has another type: move and "
-            "cast the model before AsyncDiLoCo, and change parameters in place afterwards",
+            f"{some(moved)} lies elsewhere than when the run began, or has another type: move "
+            "and cast the model before AsyncDiLoCo, and change parameters in place afterwards",
             errors.StateError.code)
 
 

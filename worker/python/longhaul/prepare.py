@@ -52,8 +52,8 @@ def documents_of(path: str) -> typing.Iterator[str]:
     try:
         yield from _documents(path)
     except UnicodeDecodeError as why:
-        raise ValueError(f"{path} is no text in UTF-8 ({why.reason}): convert it, or take it "
-                         "away") from why
+        raise ValueError(f"{path} is no text in UTF-8 ({why.reason}): convert or remove "
+                         "it") from why
     except (gzip.BadGzipFile, EOFError, zlib.error) as why:
         raise ValueError(f"{path} is no whole .gz file ({why}): copy it anew") from why
 
@@ -69,7 +69,7 @@ def _documents(path: str) -> typing.Iterator[str]:
             try:
                 text = json.loads(line)["text"] if line.strip() else ""
             except (ValueError, KeyError, TypeError) as why:
-                raise ValueError(f"{path}:{number}: no JSON object with a \"text\"") from why
+                raise ValueError(f"{path}:{number}: not a JSON object with a \"text\"") from why
             if text:
                 yield text
 

@@ -165,17 +165,17 @@ class Parts:
                 and not hasattr(p, "placements")]  # fully_shard() replaces these
         if gone:
             raise errors.StateError(
-                f"{parameters.some(gone)} of the model is not the parameter that it was when the "
-                "run began (load_state_dict(assign=True), a new layer, an adapter that was merged):"
-                " the run trains the one that it was. Change parameters in place "
+                f"{parameters.some(gone)} of the model is no longer the parameter that it was "
+                "when the run began (load_state_dict(assign=True), a new layer, a merged "
+                "adapter): the run trains the original one. Change parameters in place "
                 "(load_state_dict(), copy_()), and layers before AsyncDiLoCo",
                 errors.StateError.code)
         new = [n for n, p in now.items() if p.requires_grad and id(p) not in self._ours
                and not hasattr(self._names.get(n), "placements")]
         if new:
             raise errors.StateError(
-                f"{parameters.some(new)} is trained since the run began (requires_grad), and no "
-                "other region hears of it: what is trained has to be so before AsyncDiLoCo, and "
+                f"{parameters.some(new)} is trained since the run began (requires_grad), but "
+                "no other region knows of it: what is trained has to be so before AsyncDiLoCo, and "
                 "in the model that the run began with", errors.StateError.code)
 
     def _check_places(self) -> None:

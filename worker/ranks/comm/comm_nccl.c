@@ -373,10 +373,8 @@ static LH_MUST lh_err open_libraries(const struct wk_comm_nccl_conf *conf, struc
     lh_err err = wk_nccl_open(conf->library, &d->nccl);
     if (!err) err = lk_gpu_open(conf->plugin, &d->gpu);
     if (err) return lh_fail(err, "ranks.reduce nccl: %s; %s", lh_err_text(err), help);
-    d->device = conf->device >= 0 ? conf->device : (int)conf->rank % d->gpu.devices;
-    if (d->device < d->gpu.devices) return LH_OK;
-    return lh_fail(LH_ERR_UNSUPPORTED, "ranks.reduce nccl: GPU %d of rank %u: there are %d; %s",
-                   d->device, conf->rank, d->gpu.devices, help);
+    d->device = (int)conf->rank % d->gpu.devices;
+    return LH_OK;
 }
 
 static void tell(const struct wk_comm_nccl_conf *conf, const struct device_comm *d)

@@ -20,7 +20,6 @@ struct wk_comm_nccl_conf {
     const char *interface; // NCCL's own connections are bound to it
     const char *log_file;  // file for NCCL's warnings
     uint32_t rank;
-    int device; // -1: the rank modulo the number of devices
 };
 
 // Opens both libraries; logs them and NCCL's environment. LH_ERR_UNSUPPORTED says in one line what

@@ -159,7 +159,8 @@ static void peers_are_limited_per_event(void **state)
     lh_log_peer(log, LH_WARN, "tls.refused", "peer again");
     lh_log_close(log);
     assert_int_equal(lines_with(&w, "tls.refused peer"), LH_LOG_PEER_RATE + 1);
-    assert_int_equal(lines_with(&w, "tls.refused 95 more lines of this event were left out\n"), 1);
+    assert_int_equal(lines_with(&w, "tls.refused 95 more lines of this event were suppressed\n"),
+                     1);
     assert_int_equal(lines_with(&w, "another event"), 1);
     assert_int_equal(lines_with(&w, "not limited"), 7);
 }

@@ -36,7 +36,6 @@ static int set_up(void **state)
     const struct lh_objects_conf conf = {.env = r->env,
                                          .address = "s3://bucket/run",
                                          .endpoint = r->endpoint,
-                                         .credentials = "",
                                          .stop = &r->stop,
                                          .variable = variable,
                                          .part_bytes = PART,
@@ -123,7 +122,6 @@ static void a_web_identity_gets_a_key_and_another_when_it_is_refused(void **stat
     const struct lh_objects_conf conf = {.env = r->env,
                                          .address = "s3://bucket/run",
                                          .endpoint = r->endpoint,
-                                         .credentials = "",
                                          .variable = web_identity,
                                          .pause_ns = LH_MS};
     its_endpoint = r->endpoint;
@@ -318,13 +316,12 @@ static void endpoints_and_buckets(void **state)
     static const char *const bad[] = {"127.0.0.1:9000", "ftp://x", "http://", "https://a/b",
                                       "https://u@x"};
     struct lh_objects *o;
-    struct lh_objects_conf conf = {
-        .env = r->env, .address = "s3://bucket", .credentials = "", .variable = variable};
+    struct lh_objects_conf conf = {.env = r->env, .address = "s3://bucket", .variable = variable};
     for (size_t i = 0; i < LH_COUNT(bad); i++) {
         conf.endpoint = bad[i];
         assert_int_equal(lh_objects_open(&conf, &o), LH_ERR_CONFIG);
     }
-    conf.endpoint = "";
+    conf.endpoint = NULL;
     assert_int_equal(lh_objects_open(&conf, &o), LH_OK);
     lh_objects_close(o);
     conf.address = "s3://b";

@@ -5,7 +5,6 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <cmocka.h>
-#include <ftw.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,6 +13,7 @@
 
 #include "common/base/check.h"
 #include "common/security/sign.h"
+#include "tests/remove_tree.h"
 
 static char root[] = "/tmp/longhaul-sign-XXXXXX";
 
@@ -41,16 +41,10 @@ static int set_up(void **state)
     return mkdtemp(root) ? 0 : -1;
 }
 
-static int remove_one(const char *path, const struct stat *is, int kind, struct FTW *at)
-{
-    (void)is, (void)kind, (void)at;
-    return remove(path);
-}
-
 static int tear_down(void **state)
 {
     (void)state;
-    return nftw(root, remove_one, 16, FTW_DEPTH | FTW_PHYS);
+    return remove_tree(root);
 }
 
 static void a_signature_holds_for_its_message_and_key_alone(void **state)

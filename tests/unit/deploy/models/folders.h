@@ -2,7 +2,6 @@
 #ifndef TESTS_FOLDERS_H
 #define TESTS_FOLDERS_H
 
-#include <ftw.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,6 +9,7 @@
 
 #include "common/base/check.h"
 #include "deploy/tool/files.h"
+#include "tests/remove_tree.h"
 
 struct folders {
     char root[64];
@@ -21,16 +21,9 @@ static inline void folders_start(struct folders *f)
     LH_ASSERT(mkdtemp(f->root));
 }
 
-static inline int folders_remove_one(const char *path, const struct stat *is, int kind,
-                                     struct FTW *at)
-{
-    (void)is, (void)kind, (void)at;
-    return remove(path);
-}
-
 static inline void folders_end(struct folders *f)
 {
-    nftw(f->root, folders_remove_one, 16, FTW_DEPTH | FTW_PHYS);
+    remove_tree(f->root);
 }
 
 // ROOT/NAME, in one of a few places that take turns.

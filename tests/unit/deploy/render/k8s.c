@@ -4,7 +4,6 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
-#include <ftw.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,6 +12,7 @@
 #include <cmocka.h>
 
 #include "deploy/render/render.h"
+#include "tests/remove_tree.h"
 
 #define TOP                                                                                        \
     "run: tiny.run\nbudget_tokens: 100000\n"                                                       \
@@ -22,12 +22,6 @@
 
 static char root[] = "/tmp/longhaul-k8s-XXXXXX";
 static char topology[DP_PATH_BYTES], out[DP_PATH_BYTES];
-
-static int remove_one(const char *path, const struct stat *is, int kind, struct FTW *at)
-{
-    (void)is, (void)kind, (void)at;
-    return remove(path);
-}
 
 static int setup(void **state)
 {
@@ -39,7 +33,7 @@ static int setup(void **state)
 static int teardown(void **state)
 {
     (void)state;
-    return nftw(root, remove_one, 16, FTW_DEPTH | FTW_PHYS);
+    return remove_tree(root);
 }
 
 static lh_err render(const char *yaml, struct dp_render_flags flags)

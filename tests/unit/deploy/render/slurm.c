@@ -3,7 +3,6 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
-#include <ftw.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,6 +11,7 @@
 #include <cmocka.h>
 
 #include "deploy/render/render.h"
+#include "tests/remove_tree.h"
 
 #define MODEL                                                                                      \
     "model: {vocabulary: 32, dim: 8, layers: 1, heads: 2, kv_heads: 2, ffn: 16, context: 16}\n"
@@ -21,12 +21,6 @@
 
 static char root[] = "/tmp/longhaul-render-XXXXXX";
 static char topology[DP_PATH_BYTES], out[DP_PATH_BYTES];
-
-static int remove_one(const char *path, const struct stat *is, int kind, struct FTW *at)
-{
-    (void)is, (void)kind, (void)at;
-    return remove(path);
-}
 
 static int setup(void **state)
 {
@@ -38,7 +32,7 @@ static int setup(void **state)
 static int teardown(void **state)
 {
     (void)state;
-    return nftw(root, remove_one, 16, FTW_DEPTH | FTW_PHYS);
+    return remove_tree(root);
 }
 
 static lh_err render(const char *yaml, const char *coordinator)

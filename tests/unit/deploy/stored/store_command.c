@@ -5,7 +5,6 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <cmocka.h>
-#include <ftw.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,6 +14,7 @@
 #include "deploy/stored/upload.h"
 #include "deploy/text/data.h"
 #include "deploy/tool/commands.h"
+#include "tests/remove_tree.h"
 
 struct rig {
     char dir[64], path[4][DP_PATH_BYTES], address[DP_PATH_BYTES];
@@ -63,18 +63,12 @@ static int set_up(void **state)
     return 0;
 }
 
-static int remove_one(const char *path, const struct stat *s, int kind, struct FTW *ftw)
-{
-    (void)s, (void)kind, (void)ftw;
-    return remove(path);
-}
-
 static int tear_down(void **state)
 {
     struct rig *r = *state;
     lh_objects_close(r->o);
     lh_env_real_destroy(r->env);
-    assert_int_equal(nftw(r->dir, remove_one, 8, FTW_DEPTH | FTW_PHYS), 0);
+    assert_int_equal(remove_tree(r->dir), 0);
     free(r);
     return 0;
 }

@@ -6,7 +6,6 @@
 #include <stdint.h>
 #include <cmocka.h>
 #include <fcntl.h>
-#include <ftw.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,6 +17,7 @@
 #include "deploy/text/data_scan.h"
 #include "deploy/tool/commands.h"
 #include "deploy/tool/files.h"
+#include "tests/remove_tree.h"
 #include "worker/data/loader.h"
 
 struct fixture {
@@ -40,17 +40,9 @@ static void open_fixture(struct fixture *f)
                                             .token_bytes = 2};
 }
 
-static int remove_one(const char *path, const struct stat *is, int kind, struct FTW *at)
-{
-    (void)is;
-    (void)kind;
-    (void)at;
-    return remove(path);
-}
-
 static void close_fixture(struct fixture *f)
 {
-    assert_int_equal(nftw(f->dir, remove_one, 8, FTW_DEPTH | FTW_PHYS), 0);
+    assert_int_equal(remove_tree(f->dir), 0);
 }
 
 // Byte i of a language's text; lines of 10 bytes.

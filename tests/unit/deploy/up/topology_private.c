@@ -106,11 +106,6 @@ static void refusals(void **state)
         {"regions: {eu: {data: /r, privacy: " RECORD "}}\n"
          "server: {" COORDINATOR ", privacy: {sigma: 1, " TERMS "}}\n",
          "f: server.privacy.epsilon: 50 steps of sigma 1 cost"},
-        {"regions: {eu: {data: /r, privacy: {level: record, epsilon: 4}}}\n" SERVER,
-         "f: regions.eu.privacy: the run's terms are epsilon 8 at delta 1e-05, but the region "
-         "allows 4 at 1e-05"},
-        {"regions: {eu: {data: /r, privacy: {level: record, delta: 1e-6}}}\n" SERVER,
-         "allows 8 at 1e-06"},
     };
     for (size_t i = 0; i < LH_COUNT(row); i++) {
         struct dp_topology *t = parse(row[i].text);

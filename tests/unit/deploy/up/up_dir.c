@@ -1,27 +1,12 @@
 // The folder of a run: what is made, what a second `up` keeps, what it refuses; and that every
 // node's settings pass the tables they were written from.
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <ftw.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/stat.h>
-#include <unistd.h>
-#include <cmocka.h>
 
 #include "common/security/certs.h"
 #include "common/security/sign.h"
 #include "common/base/check.h"
-#include "deploy/models/import.h"
-#include "deploy/up/up_trainers.h"
+#include "tests/unit/deploy/up/up_rig.h"
 #include "worker/ranks/reduce.h"
-#include "tests/unit/deploy/models/tiny.h"
-
-static char root[] = "/tmp/longhaul-dir-XXXXXX";
-static char run_dir[DP_PATH_BYTES], topology[DP_PATH_BYTES];
 
 static const char text[] =
     "run: tiny\nbudget_tokens: 100000\ntokens_per_s: 1000\nseed: 7\nepochs: 3\n"
@@ -31,57 +16,6 @@ static const char text[] =
     "[1]}\n"
     "regions:\n  eu: {speed: 3}\n  us: {workers: 2}\n"
     "server:\n  coordinator.h_base: \"8,eu=6\"\n  coordinator.scale: \"22:00=9,us@06:00=1\"\n";
-
-static int remove_one(const char *path, const struct stat *is, int kind, struct FTW *at)
-{
-    (void)is, (void)kind, (void)at;
-    return remove(path);
-}
-
-static int setup(void **state)
-{
-    (void)state;
-    if (!mkdtemp(root)) return 1;
-    return dp_path(run_dir, "%s/run", root) || dp_path(topology, "%s/t.yaml", root);
-}
-
-static int teardown(void **state)
-{
-    (void)state;
-    return nftw(root, remove_one, 16, FTW_DEPTH | FTW_PHYS);
-}
-
-// A fresh `up` over this topology text.
-static struct dp_up *open_up(const char *yaml)
-{
-    struct dp_up *up = calloc(1, sizeof *up);
-    assert_non_null(up);
-    assert_int_equal(dp_file_write(topology, lh_span_str(yaml), 0600), LH_OK);
-    up->flags = (struct dp_up_flags){.topology = topology, .dir = run_dir, .no_wan = true};
-    assert_int_equal(dp_path(up->data, "/data/tokens"), LH_OK);
-    lh_err err = dp_topology_load(topology, &up->t);
-    if (err) fail_msg("%s", lh_err_text(err));
-    assert_int_equal(dp_dir_model(up), LH_OK);
-    return up;
-}
-
-static void close_up(struct dp_up *up)
-{
-    dp_dir_close(up);
-    dp_watch_free(up);
-    lh_manifest_free(&up->manifest);
-    dp_topology_free(up->t);
-    free(up);
-}
-
-static void all(struct dp_up *up)
-{
-    assert_int_equal(dp_dir_open(up), LH_OK);
-    assert_int_equal(dp_dir_prepare(up), LH_OK);
-    assert_int_equal(dp_net_up(up), LH_OK);
-    lh_err err = dp_dir_settings(up);
-    if (err) fail_msg("%s", lh_err_text(err));
-}
 
 static struct lh_config *settings_of(const struct dp_node *node)
 {
@@ -143,7 +77,7 @@ static int64_t voices_of(const char *yaml)
     int64_t voices = ((const struct ps_settings *)lh_config_settings(c))->rebuild.voices;
     lh_config_destroy(c);
     close_up(up);
-    assert_int_equal(nftw(run_dir, remove_one, 16, FTW_DEPTH | FTW_PHYS), 0);
+    assert_int_equal(remove_tree(run_dir), 0);
     return voices;
 }
 
@@ -346,34 +280,6 @@ static void what_may_not_change_is_named_with_why(void **state)
     assert_int_equal(meets(NULL, ""), LH_OK); // nothing was taken of those
 }
 
-// Before any file of the run is there: what is left would be the folder of another topology.
-static void a_start_of_the_density_that_no_push_has_is_refused(void **state)
-{
-    (void)state;
-    static const struct {
-        const char *codec, *says;
-    } of[] = {
-        {"density_start: 0.1", "below the run's density, 0.166667"}, // the rule has it so dense
-        {"density: 0.2, density_start: 0.1", "below codec.density, 0.2"},
-        {"name: dense-sign, density_start: 0.3", "sends every value"}};
-    for (size_t i = 0; i < LH_COUNT(of); i++) {
-        char yaml[256];
-        struct dp_up up = {.flags = {.topology = topology, .dir = run_dir, .no_wan = true}};
-        snprintf(yaml, sizeof yaml,
-                 "run: tiny\nbudget_tokens: 100000\ncoordinator: {region: eu}\n"
-                 "servers: [{name: s0, region: eu, shards: [0]}]\nregions: {eu: , us: }\n"
-                 "worker: {codec: {%s}}\n",
-                 of[i].codec);
-        assert_int_equal(dp_file_write(topology, lh_span_str(yaml), 0600), LH_OK);
-        assert_int_equal(dp_topology_load(topology, &up.t), LH_OK);
-        assert_int_equal(dp_dir_model(&up), LH_ERR_CONFIG);
-        if (!strstr(lh_err_text(LH_ERR_CONFIG), of[i].says))
-            fail_msg("%s: %s", of[i].codec, lh_err_text(LH_ERR_CONFIG));
-        lh_manifest_free(&up.manifest);
-        dp_topology_free(up.t);
-    }
-}
-
 static void what_up_sets_itself_is_refused(void **state)
 {
     (void)state;
@@ -483,7 +389,6 @@ static void gpus_are_reduced_by_nccl(void **state)
     assert_int_equal(s->ranks.count, 2);
     assert_int_equal(s->ranks.reduce, WK_REDUCE_NCCL);
     assert_int_equal(s->ranks.wire, WK_SUM_BF16);
-    assert_int_equal(s->gpu.device, -1);
     lh_config_destroy(c);
     run_dir[strlen(run_dir) - 2] = 0;
     close_up(up);
@@ -529,130 +434,6 @@ static void totals_are_kept(void **state)
     close_up(b);
 }
 
-static void import_tiny(const struct folders *f, struct tiny *m, const char *out)
-{
-    struct dp_import q = {.from = folders_path(f, "hf"), .out = folders_path(f, out), .shards = 1};
-    tiny_write(f, m, "hf");
-    assert_int_equal(dp_import(&q), LH_OK);
-    dp_import_free(&q);
-}
-
-// The nodes of a run with a command, and the settings of a worker that has one beside it.
-static void check_commanded(struct dp_up *up)
-{
-    struct lh_buf file = lh_buf(1 << 16);
-    assert_int_equal(up->nodes, 1 + 1 + 2 + 2);
-    struct dp_node *worker = &up->node[3], *trainer = dp_trainer_of(up, worker);
-    assert_string_equal(trainer->name, "us-0.trainer");
-    assert_string_equal(trainer->config, worker->config);
-    assert_int_equal(dp_file_read(worker->config, &file), LH_OK);
-    lh_put_u8(&file, 0);
-    assert_non_null(strstr((char *)file.data, "trainer.kind: \"external\""));
-    assert_non_null(strstr((char *)file.data, "ranks.count: \"2\""));
-    lh_buf_free(&file);
-}
-
-static void a_folder_of_hugging_faces_is_imported(void **state)
-{
-    (void)state;
-    struct folders f;
-    struct tiny m = tiny_llama(DP_DTYPE_BF16);
-    struct lh_buf yaml = lh_buf(1 << 16);
-    char path[DP_PATH_BYTES];
-    folders_start(&f);
-    tiny_write(&f, &m, "hf");
-    dp_put(&yaml,
-           "run: tiny\nbudget_tokens: 1000\nmodel: {import: %s, context: 8}\n"
-           "coordinator: {region: eu}\nservers:\n  - {name: s0, region: eu, shards: [0, 1]}\n"
-           "regions:\n  eu: {}\n",
-           folders_path(&f, "hf"));
-    lh_put_u8(&yaml, 0);
-    assert_int_equal(dp_path(run_dir, "%s/whole", root), LH_OK);
-    struct dp_up *up = open_up((const char *)yaml.data);
-    all(up);
-    assert_int_equal(up->manifest.tensors, TINY_TENSORS);
-    assert_int_equal(dp_path(path, "%s/import/model.json", run_dir), LH_OK);
-    assert_true(dp_file_exists(path));
-    lh_manifest_free(&up->manifest);
-    assert_int_equal(dp_dir_model(up), LH_OK); // a second time takes what is there
-    lh_manifest_free(&up->manifest);
-    assert_int_equal(remove(folders_path(&f, "hf/config.json")), 0);
-    lh_err err = dp_dir_model(up);
-    assert_int_equal(err, LH_ERR_NOT_FOUND);
-    assert_true(folders_says(err, "has neither model.json"));
-    close_up(up);
-    lh_buf_free(&yaml);
-    folders_end(&f);
-}
-
-static void an_imported_model_is_where_a_run_begins(void **state)
-{
-    (void)state;
-    struct folders f;
-    struct tiny m = tiny_llama(DP_DTYPE_BF16);
-    struct lh_buf yaml = lh_buf(1 << 16), is = lh_buf(1 << 16), was = lh_buf(1 << 16);
-    folders_start(&f);
-    import_tiny(&f, &m, "in");
-    dp_put(&yaml,
-           "run: tiny\nbudget_tokens: 1000\nmodel: {import: %s, context: 8}\n"
-           "coordinator: {region: eu}\nservers:\n  - {name: s0, region: eu, shards: [0, 1]}\n"
-           "regions:\n  eu: {}\n",
-           folders_path(&f, "in"));
-    lh_put_u8(&yaml, 0);
-    assert_int_equal(dp_path(run_dir, "%s/imported", root), LH_OK);
-    struct dp_up *up = open_up((const char *)yaml.data);
-    all(up);
-    assert_int_equal(up->manifest.shards, 2); // the topology's, not the import's
-    assert_int_equal(up->manifest.tensors, TINY_TENSORS);
-    assert_int_equal(up->shape.context, 8);
-    assert_int_equal(up->shape.kv_heads, 1);
-    assert_int_equal(dp_file_read(folders_path(&f, "in/weights.bin"), &was), LH_OK);
-    char path[DP_PATH_BYTES];
-    assert_int_equal(dp_path(path, "%s/weights.bin", run_dir), LH_OK);
-    assert_int_equal(dp_file_read(path, &is), LH_OK);
-    assert_true(lh_span_equal(lh_buf_span(&is), lh_buf_span(&was)));
-    // The folder of a run that has ended: its final parameters.
-    assert_int_equal(dp_file_write(folders_path(&f, "in/final.bin"), lh_buf_span(&was), 0666),
-                     LH_OK);
-    was.data[0] ^= 1;
-    assert_int_equal(dp_file_write(folders_path(&f, "in/weights.bin"), lh_buf_span(&was), 0666),
-                     LH_OK);
-    assert_int_equal(remove(path), 0);
-    assert_int_equal(dp_dir_prepare(up), LH_OK);
-    lh_buf_clear(&was);
-    assert_int_equal(dp_file_read(path, &was), LH_OK);
-    assert_true(lh_span_equal(lh_buf_span(&is), lh_buf_span(&was)));
-    assert_int_equal(remove(folders_path(&f, "in/final.bin")), 0);
-    // A model that the built-in trainer has no shape of is refused, with the reason.
-    m.config = "{\"model_type\":\"other\"}";
-    assert_int_equal(remove(folders_path(&f, "in/model.json")), 0);
-    assert_int_equal(remove(folders_path(&f, "in/weights.bin")), 0);
-    import_tiny(&f, &m, "in");
-    lh_manifest_free(&up->manifest);
-    lh_err err = dp_dir_model(up);
-    assert_int_equal(err, LH_ERR_CONFIG);
-    assert_true(folders_says(err, "a region without a command has the built-in trainer"));
-    // A command trains any model, in the topology's shards; no loss of it is told.
-    close_up(up);
-    yaml.len--;
-    dp_put(&yaml, "  us: {ranks: 2}\ncommand: train\nserver: {coordinator.data: own}\n");
-    lh_put_u8(&yaml, 0);
-    assert_int_equal(dp_path(run_dir, "%s/commanded", root), LH_OK);
-    up = open_up((const char *)yaml.data);
-    all(up);
-    assert_int_equal(dp_dir_own_data(up), LH_OK);
-    assert_int_equal(up->units.count, 1);
-    assert_true(!up->shaped && up->unjudged && up->manifest.shards == 2);
-    assert_int_equal(up->manifest.tensors, TINY_TENSORS);
-    check_commanded(up);
-    lh_units_free(&up->units);
-    close_up(up);
-    folders_end(&f);
-    lh_buf_free(&yaml);
-    lh_buf_free(&is);
-    lh_buf_free(&was);
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -665,14 +446,11 @@ int main(void)
         cmocka_unit_test(a_topology_is_compared_by_its_meaning),
         cmocka_unit_test(what_may_change_in_a_run_is_taken),
         cmocka_unit_test(what_may_not_change_is_named_with_why),
-        cmocka_unit_test(a_start_of_the_density_that_no_push_has_is_refused),
         cmocka_unit_test(what_up_sets_itself_is_refused),
         cmocka_unit_test(ranks_belong_to_their_worker),
         cmocka_unit_test(ranks_on_hosts_find_their_worker),
         cmocka_unit_test(gpus_are_reduced_by_nccl),
         cmocka_unit_test(totals_are_kept),
-        cmocka_unit_test(a_folder_of_hugging_faces_is_imported),
-        cmocka_unit_test(an_imported_model_is_where_a_run_begins),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }

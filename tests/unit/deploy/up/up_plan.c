@@ -168,7 +168,6 @@ static void nothing_is_expected_of_what_was_not_measured(void **state)
     assert_null(gap_with("2 workers: 2", "", "", 430000, 400));
     assert_null(gap_with(ALIKE, ", codec: {density: 0.1}", "", 430000, 400));
     assert_null(gap_with(ALIKE, ", codec: {name: topk-q4}", "", 430000, 400));
-    assert_null(gap_with(ALIKE, ", codec: {density_start: 0.3}", "", 430000, 400));
     assert_null(gap_with(ALIKE, "", ", update: {eta: 1}", 430000, 400));
     assert_null(gap_with(ALIKE, "", ", update: {mode: bsp}", 430000, 400));
     static const char *const other[] = {"", ", min_ratio: 0.02", ", learning_rate: 0.006",
@@ -220,40 +219,6 @@ static void print_to(const struct dp_topology *t, const struct dp_plan *plan, ch
     rewind(file);
     text[fread(text, 1, 8191, file)] = 0;
     fclose(file);
-}
-
-// A run whose pushes fall from 0.4 to 0.1 over 12 % of it sends and logs 6 % of the difference
-// more; the end of the log that a server keeps may be of the start.
-static void a_denser_start_is_counted(void **state)
-{
-    (void)state;
-    struct dp_plan plan[2];
-    char text[8192];
-    static const char *const codec[] = {"{density: 0.1}", "{density: 0.1, density_start: 0.4}"};
-    for (size_t i = 0; i < 2; i++) {
-        char yaml[400];
-        snprintf(yaml, sizeof yaml,
-                 "budget_tokens: 10000000\nregions: {asia: {}, eu: {}}\nworker: {codec: %s}\n"
-                 "links: [{from: asia, to: eu, rtt_ms: 0, mbit: 1}]\n"
-                 "server: {checkpoint: {every_versions: 7, keep: 3}}\n",
-                 codec[i]);
-        struct dp_topology *t = parse(yaml);
-        dp_plan_make(t, 1000000, &plan[i]);
-        print_to(t, &plan[i], text);
-        assert_int_equal(strstr(text, " a push, at the start ") != NULL, i);
-        assert_int_equal(strstr(text, " s, at the start ") != NULL, i);
-        dp_topology_free(t);
-    }
-    near(plan[0].start_bytes, plan[0].payload_bytes, 1e-9);
-    near(plan[1].payload_bytes, plan[0].payload_bytes, 1e-9);
-    double more = (plan[1].start_bytes - plan[1].payload_bytes) * WK_DENSITY_FALL / 2;
-    assert_true(more > 0.05 * plan[0].payload_bytes);
-    double factor = 1 + more / plan[0].payload_bytes;
-    near(plan[1].log_bytes, plan[0].log_bytes * factor, 1e-12);
-    near(plan[1].region[0].up_bytes_round, plan[0].region[0].up_bytes_round * factor, 1e-12);
-    near(plan[1].region[1].down_bytes_round, plan[0].region[1].down_bytes_round * factor, 1e-12);
-    double denser = plan[1].start_bytes - plan[0].payload_bytes;
-    near(plan[1].server_disk_bytes - plan[0].server_disk_bytes, 0.75 * 7 * 3 * denser, 1e-6);
 }
 
 static void h_by_speed_and_dense_codecs(void **state)
@@ -340,7 +305,7 @@ static void what_trains_takes_memory(void **state)
         struct dp_topology *t = parse(text);
         dp_plan_make(t, 1000000, &plan);
         dp_topology_free(t);
-        double pushes = plan.start_bytes;
+        double pushes = plan.payload_bytes;
         near(plan.worker_held_bytes, row[i].held * 1e6 + 2 * pushes + (48 << 20), 1e-12);
         near(plan.worker_memory_bytes - plan.worker_held_bytes, row[i].passing * 1e6, 1e-9);
         near(plan.worker_disk_bytes, row[i].disk * 1e6 + pushes, 1e-12);
@@ -425,7 +390,6 @@ int main(void)
         cmocka_unit_test(eta_by_density_and_workers),
         cmocka_unit_test(bits_of_64_in_4096),
         cmocka_unit_test(bits_of_every_codec),
-        cmocka_unit_test(a_denser_start_is_counted),
         cmocka_unit_test(h_by_speed_and_dense_codecs),
         cmocka_unit_test(density_is_clamped),
         cmocka_unit_test(what_is_printed),

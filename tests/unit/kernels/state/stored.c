@@ -34,11 +34,8 @@ static int set_up(void **state)
     assert_int_equal(lh_env_real_create(&r->env), LH_OK);
     snprintf(r->address, sizeof r->address, "file://%s/store", r->h.root);
     snprintf(r->dir, sizeof r->dir, "%s/server/checkpoints", r->h.root);
-    const struct lh_objects_conf conf = {.env = r->env,
-                                         .address = r->address,
-                                         .endpoint = "",
-                                         .credentials = "",
-                                         .variable = no_variable};
+    const struct lh_objects_conf conf = {
+        .env = r->env, .address = r->address, .variable = no_variable};
     assert_int_equal(lh_objects_open(&conf, &r->store), LH_OK);
     *state = r;
     return 0;

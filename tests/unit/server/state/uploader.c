@@ -34,17 +34,15 @@ static const char *variable(const char *name)
 
 static void start(struct rig *r)
 {
-    const struct ps_uploader_conf conf = {.env = r->env,
-                                          .dir = r->dir,
-                                          .shards = r->shards,
-                                          .shard_count = 2,
-                                          .keep = 2,
-                                          .store = {.address = r->address,
-                                                    .endpoint = r->endpoint,
-                                                    .credentials = "",
-                                                    .variable = variable},
-                                          .look_ns = LH_MS,
-                                          .again_ns = LH_MS};
+    const struct ps_uploader_conf conf = {
+        .env = r->env,
+        .dir = r->dir,
+        .shards = r->shards,
+        .shard_count = 2,
+        .keep = 2,
+        .store = {.address = r->address, .endpoint = r->endpoint, .variable = variable},
+        .look_ns = LH_MS,
+        .again_ns = LH_MS};
     assert_int_equal(ps_uploader_start(&conf, &r->uploader), LH_OK);
 }
 
@@ -88,11 +86,8 @@ static void until(struct rig *r, const char *field, double least)
 
 static size_t stored(struct rig *r, uint64_t *newest)
 {
-    const struct lh_objects_conf conf = {.env = r->env,
-                                         .address = r->address,
-                                         .endpoint = "",
-                                         .credentials = "",
-                                         .variable = variable};
+    const struct lh_objects_conf conf = {
+        .env = r->env, .address = r->address, .variable = variable};
     struct lh_objects *o;
     struct lk_stored_list list;
     assert_int_equal(lh_objects_open(&conf, &o), LH_OK);

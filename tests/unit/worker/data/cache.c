@@ -7,7 +7,6 @@
 #include <stdint.h>
 #include <cmocka.h>
 #include <fcntl.h>
-#include <ftw.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,6 +16,7 @@
 #include <unistd.h>
 
 #include "worker/data/cache.h"
+#include "tests/remove_tree.h"
 
 enum { BYTES = 1000, FILE_BYTES = BYTES + 20 };
 
@@ -29,16 +29,10 @@ static int setup(void **state)
     return mkdtemp(dir) ? 0 : -1;
 }
 
-static int remove_one(const char *path, const struct stat *is, int kind, struct FTW *at)
-{
-    (void)is, (void)kind, (void)at;
-    return remove(path);
-}
-
 static int teardown(void **state)
 {
     (void)state;
-    return nftw(dir, remove_one, 16, FTW_DEPTH | FTW_PHYS);
+    return remove_tree(dir);
 }
 
 static struct wk_cache *open_cache(uint64_t entries)

@@ -6,7 +6,6 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <cmocka.h>
-#include <ftw.h>
 #include <openssl/evp.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -17,6 +16,7 @@
 
 #include "common/base/check.h"
 #include "common/format/tokens.h"
+#include "tests/remove_tree.h"
 #include "worker/data/loader.h"
 
 enum { UNITS = 40, TOKENS = 64, OWN = 30, FETCHES = 4 };
@@ -118,16 +118,10 @@ static int setup(void **state)
     return wk_source_folder(f->dir, &f->far.near) == LH_OK ? 0 : -1;
 }
 
-static int remove_one(const char *path, const struct stat *is, int kind, struct FTW *at)
-{
-    (void)is, (void)kind, (void)at;
-    return remove(path);
-}
-
 static int teardown(void **state)
 {
     struct fixture *f = *state;
-    int failed = nftw(f->dir, remove_one, 16, FTW_DEPTH | FTW_PHYS);
+    int failed = remove_tree(f->dir);
     f->far.near->ops->close(f->far.near);
     pthread_cond_destroy(&f->far.changed);
     pthread_mutex_destroy(&f->far.lock);

@@ -50,7 +50,6 @@ static void open_source(struct rig *r, int64_t pause_ns)
     const struct lh_objects_conf conf = {.env = &r->env,
                                          .address = "s3://bucket/run",
                                          .endpoint = r->endpoint,
-                                         .credentials = "",
                                          .variable = variable,
                                          .pause_ns = pause_ns};
     assert_int_equal(wk_source_store(&conf, &r->source), LH_OK);
@@ -247,11 +246,8 @@ static void a_worker_that_ends_waits_for_no_store(void **state)
 static void wrong_addresses_are_told(void **state)
 {
     struct rig *r = *state;
-    struct lh_objects_conf conf = {.env = &r->env,
-                                   .address = "s3://bucket/",
-                                   .endpoint = r->endpoint,
-                                   .credentials = "",
-                                   .variable = variable};
+    struct lh_objects_conf conf = {
+        .env = &r->env, .address = "s3://bucket/", .endpoint = r->endpoint, .variable = variable};
     assert_int_equal(wk_source_store(&conf, &r->source), LH_ERR_CONFIG);
     assert_non_null(strstr(lh_err_text(LH_ERR_CONFIG), "data.dir: s3://bucket/"));
     conf.address = "s3://bucket/run";

@@ -62,12 +62,8 @@ static _Noreturn void run_until(struct checked *c)
 static lh_err open_comm(struct lh_env *env, uint32_t rank, struct wk_comm **out)
 {
     const char *file = getenv("LH_TEST_NCCL");
-    const struct wk_comm_nccl_conf conf = {.library = file,
-                                           .plugin = file,
-                                           .interface = "lo",
-                                           .log_file = "",
-                                           .rank = rank,
-                                           .device = -1};
+    const struct wk_comm_nccl_conf conf = {
+        .library = file, .plugin = file, .interface = "lo", .log_file = "", .rank = rank};
     const struct wk_comm_tcp_conf tcp = {.env = env, .address = ""};
     return file ? wk_comm_nccl_create(&conf, out) : wk_comm_tcp_create(&tcp, out);
 }

@@ -24,12 +24,8 @@ struct rank {
 
 static void open_rank(struct rank *k, uint32_t rank, enum wk_sum_type type)
 {
-    const struct wk_comm_nccl_conf conf = {.library = NCCL_FAKE,
-                                           .plugin = NCCL_FAKE,
-                                           .interface = "lo",
-                                           .log_file = "",
-                                           .rank = rank,
-                                           .device = -1};
+    const struct wk_comm_nccl_conf conf = {
+        .library = NCCL_FAKE, .plugin = NCCL_FAKE, .interface = "lo", .log_file = "", .rank = rank};
     assert_int_equal(wk_comm_nccl_create(&conf, &k->comm), LH_OK);
     const struct wk_comm_arrays arrays = {
         .part = {{k->x, sizeof k->x}},
@@ -164,17 +160,16 @@ static void calls_that_go_on_for_a_moment_cost_no_sleep(void **state)
     unsetenv("LH_FAKE_NCCL_ASKS");
 }
 
-// GPU 0 can be named too, by a rank whose turn would be another's.
-static void the_device_that_is_named_is_used(void **state)
+static void a_rank_takes_the_device_of_its_number(void **state)
 {
     (void)state;
-    for (int device = -1; device < 2; device++) {
+    static const uint32_t rank[] = {3, 11}; // there are eight devices
+    for (size_t i = 0; i < LH_COUNT(rank); i++) {
         const struct wk_comm_nccl_conf conf = {.library = NCCL_FAKE,
                                                .plugin = NCCL_FAKE,
                                                .interface = "lo",
                                                .log_file = "",
-                                               .rank = 3,
-                                               .device = device};
+                                               .rank = rank[i]};
         struct rank k = {.told = eventfd(0, EFD_CLOEXEC)};
         struct wk_nccl_id id;
         eventfd_t count;
@@ -185,20 +180,10 @@ static void the_device_that_is_named_is_used(void **state)
         while (wk_comm_region.poll(k.comm) == WK_REGION_BUSY)
             assert_int_equal(eventfd_read(k.told, &count), 0);
         assert_int_equal(wk_comm_region.poll(k.comm), WK_REGION_OK);
-        assert_int_equal(asked("fake_used"), device < 0 ? 3 : device);
+        assert_int_equal(asked("fake_used"), 3);
         wk_comm_destroy(k.comm);
         close(k.told);
     }
-}
-
-static void a_device_that_is_not_there_is_refused(void **state)
-{
-    (void)state;
-    struct wk_comm *comm;
-    const struct wk_comm_nccl_conf conf = {
-        .library = NCCL_FAKE, .plugin = NCCL_FAKE, .interface = "lo", .log_file = "", .device = 8};
-    assert_int_equal(wk_comm_nccl_create(&conf, &comm), LH_ERR_UNSUPPORTED); // there are 0 to 7
-    assert_null(comm);
 }
 
 int main(void)
@@ -206,8 +191,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(ranks_sum_and_share_and_free_what_an_epoch_made),
         cmocka_unit_test(calls_that_go_on_for_a_moment_cost_no_sleep),
-        cmocka_unit_test(the_device_that_is_named_is_used),
-        cmocka_unit_test(a_device_that_is_not_there_is_refused),
+        cmocka_unit_test(a_rank_takes_the_device_of_its_number),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
