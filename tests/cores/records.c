@@ -243,15 +243,16 @@ static void a_lost_file_goes_on_beyond_what_was_charged(void **state)
     life_kill(play.l);
     charge_lose_file();
     start_worker();
-    const struct wk_shard *s = play.l->worker->shard;
-    for (int i = 0; i < 20000 && !s[0].charge.charged; i++) {
-        life_run(play.l, LH_MS);
-        assert_int_equal(s[1].charge.charging, 0); // one count, and one charge of it
-    }
     until_admitted(admitted() + 1);
-    assert_int_equal(s[1].charge.charged, 0);
     assert_true(play.seen[play.count - 1].charged > trained);
     assert_int_equal(life_said(play.l, "privacy.budget_lost"), 1);
+    struct wk_shard *s = play.l->worker->shard;
+    uint64_t more = s[0].charge.charged + s[1].charge.charged +
+                    100; // shards share the count, and charge it once
+    wk_totals_charge(&s[0], more);
+    wk_totals_charge(&s[1], more);
+    assert_int_equal(s[0].charge.charging, more);
+    assert_int_equal(s[1].charge.charging, 0);
     life_kill(play.l);
     life_end(play.l);
 }
