@@ -18,7 +18,6 @@
 #include "server/state/uploader.h"
 
 enum {
-    GRACE_S = 30,        // a rebuild waits this long for connected workers to report their copies
     WEIGHTS_EVERY = 100, // versions between weights-only checkpoints of a shard, for readers
     // An owner stops waiting for a standby that confirms nothing for this long, once the
     // coordinator has noted that it may not take over. A long path adds eight of its retransmission
@@ -239,7 +238,7 @@ static LH_MUST lh_err start_server(struct ps_node *n)
         .units_dir = s->node.data.dir,
         .tell = tell,
         .tell_arg = n,
-        .grace_ns = GRACE_S * LH_SECOND,
+        .grace_ns = s->rebuild.grace_s * LH_SECOND,
         .voices = (uint32_t)s->rebuild.voices,
         .fatal = fatal,
         .fatal_arg = n,

@@ -86,7 +86,6 @@ static const struct {
     {"ranks.listen", "write ranks.leader, at rank 0 too"},
     {"ranks.name", "leave it out; it follows from the certificate and the coordinator"},
     {"ranks.optimizer", "leave it out; each rank has all moments of the optimizer"},
-    {"rebuild.grace_s", FIXED},
     {"reduce", "write worker: {ranks: {reduce: ...}}"},
     {"replica.every_versions", MODEL},
     {"run.domain", NAMED},
