@@ -232,6 +232,10 @@ static void a_stable_point_is_on_the_disk(void **state)
     assert_null(sim_stored_lease(&d->stored, WORKER, &m));
     p.version = 11;
     assert_string_equal(sim_stored_lease(&d->stored, WORKER, &m), "a stable point");
+    p.version = 9; // raised again before the commit
+    assert_null(sim_stored_lease(&d->stored, WORKER, &m));
+    p.epoch = 3;
+    assert_string_equal(sim_stored_lease(&d->stored, WORKER, &m), "a stable point");
 }
 
 static void an_incarnation_is_on_the_disk(void **state)
