@@ -19,8 +19,9 @@ struct sim_point {
 struct sim_stored_shard {
     uint64_t owner, standby, changes, least; // insync/
     struct sim_point stable;
-    uint64_t token;          // epoch/
-    struct sim_point *begun; // its epochs, ascending
+    struct sim_point replaced; // the stable point before a file was written anew; else zero
+    uint64_t token;            // epoch/
+    struct sim_point *begun;   // its epochs, ascending
     size_t epochs;
     uint64_t move_epoch, move_target;
 };
