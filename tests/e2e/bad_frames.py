@@ -39,8 +39,8 @@ class Rogue:
 
 # kind -> exit code, words of the complaint, words of a line in the server's log
 TURNED_DOWN = {
-    "altered": (UNVERIFIED, ("LH_ERR_UNSEAL",), ("push.rejected", "do not open")),
-    "altered-head": (UNVERIFIED, ("LH_ERR_UNSEAL",), ("push.rejected", "do not open")),
+    "altered": (UNVERIFIED, ("LH_ERR_UNSEAL",), ("push.rejected", "cannot be unsealed")),
+    "altered-head": (UNVERIFIED, ("LH_ERR_UNSEAL",), ("push.rejected", "cannot be unsealed")),
     "truncated": (UNVERIFIED, ("LH_ERR_MALFORMED",), ("push.rejected", "frame")),
     "short": (UNVERIFIED, ("LH_ERR_MALFORMED", "ended inside"), ("push.rejected", "ended inside")),
 }

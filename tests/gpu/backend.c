@@ -171,7 +171,7 @@ static void without_a_device(void **state)
     falls_back("driver", WK_BACKEND_AUTO, "no NVIDIA driver");
     falls_back("none", WK_BACKEND_CUDA, "sees no device");
     falls_back("memory", WK_BACKEND_CUDA, "out of memory");
-    falls_back("bytes", WK_BACKEND_AUTO, "not the CPU's, to the byte");
+    falls_back("bytes", WK_BACKEND_AUTO, "differs from the CPU's");
     falls_back("memory", WK_BACKEND_CPU, "");
 }
 

@@ -174,12 +174,12 @@ static void whoever_cannot_says_why(void **state)
     setenv("LONGHAUL_CUBLASLT_LIB", "none.so", 1);
     refused(p, "the file that LONGHAUL_CUBLASLT_LIB names can't be opened");
     setenv("LONGHAUL_CUBLASLT_LIB", variable("LH_TEST_FAKE_PLUGIN"), 1);
-    refused(p, "lacks a call");
+    refused(p, "lacks a function");
     setenv("LONGHAUL_CUBLASLT_LIB", variable("LH_TEST_FAKE_CUBLASLT"), 1);
     setenv("LH_FAKE_CUBLASLT", "device", 1);
     refused(p, "finds no device");
     setenv("LH_FAKE_CUBLASLT", "version", 1);
-    refused(p, "another version of cuBLASLt; version 13 is wanted");
+    refused(p, "another version of cuBLASLt; version 13 is needed");
     setenv("LH_FAKE_CUBLASLT", "choice", 1);
     struct lk_gemm_call call = {
         .m = 1, .n = 1, .k = 1, .batch = 77, .a = {.stride = 1}, .b = {.stride = 1}, .c_stride = 1};

@@ -37,7 +37,7 @@ def run(world, args):
             "LONGHAUL_NCCL_LIB": args.nccl, "LONGHAUL_CUDA_PLUGIN": args.plugin}
     region = Region(world, shard, 2, more)
     for i, rank in enumerate(region.ranks):
-        rank.before = ["env", f"NCCL_HOSTID=longhaul-rank-{i}"]
+        rank.before = ["env", f"NCCL_HOSTID=longhaul-rank-{i}", "CUDA_VISIBLE_DEVICES=0"]
     region.start()
     until("both ranks are members, or NCCL refuses them",
           lambda: region.members() == 2 or refusal(region) or not region.worker.alive(), 90)

@@ -239,9 +239,12 @@ static int copy(void *to, const void *from, size_t bytes, lk_gpu_stream stream)
 
 // ---------------------------------------------------------------- the table
 
+// As many as CUDA_VISIBLE_DEVICES names, if it is set.
 static int devices(int *count)
 {
-    *count = DEVICES;
+    const char *visible = getenv("CUDA_VISIBLE_DEVICES");
+    *count = visible ? 1 : DEVICES;
+    for (; visible && *visible; visible++) *count += *visible == ',';
     return 0;
 }
 

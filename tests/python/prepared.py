@@ -53,7 +53,7 @@ class Prepared(Case):
         self.assertIn("d.txt is a link to gone, which is not there", self.run_it()[1])
         os.remove(self.path("text/asia/en/d.txt"))
         self.put("text/asia/en/deep/b.jsonl", '{"txt": "b"}\n')
-        self.assertIn('b.jsonl:1: no JSON object with a "text"', self.run_it()[1])
+        self.assertIn('b.jsonl:1: not a JSON object with a "text"', self.run_it()[1])
         os.remove(self.path("text/asia/en/deep/b.jsonl"))
         with open(self.path("text/asia/en/latin.txt"), "wb") as file:
             file.write(b"a \xe9")

@@ -288,7 +288,7 @@ class Loader(Case):
             self.train(Fake([longhaul.Unit(0, 0, 9)]), path, batch_size=1, sequence_length=4)
         with open(self.path("a.bin"), "wb") as file:
             file.write(b"text")
-        with self.assertRaisesRegex(ValueError, "no token file"):
+        with self.assertRaisesRegex(ValueError, "is not a token file"):
             self.train(Fake([longhaul.Unit(0, 0, 8)]), path, batch_size=1, sequence_length=4)
         ranked = Fake()
         ranked.ranks = 2

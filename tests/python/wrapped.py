@@ -124,8 +124,8 @@ class Names(Case):
             self.of_run(model, **{"embed_weight": [2, 2], "lm-head_weight": [2, 2]})
 
     def test_names_that_nothing_explains(self):
-        with self.assertRaisesRegex(errors.ModelError, "no parameter experts.0.w1.* which .*: a "
-                                    "model that is loaded under other names.*save_initial"):
+        with self.assertRaisesRegex(errors.ModelError, "no parameter experts.0.w1.* which .*: if "
+                                    "the model has other names than its file.*save_initial"):
             self.of_run(self.model, **{"experts_0_w1": [2, 2], "0_bias": [2]})
 
     def test_a_parameter_without_values_is_nobodys(self):

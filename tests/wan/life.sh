@@ -65,7 +65,7 @@ check "its devices are gone" fails in_region us ip link show wan0
 check "commands want the daemon" says 'is not up' "$wanem" show
 check "up clears up after it" "$wanem" up "$work/topology"
 cp "$work/output" "$work/up"
-check "saying so" grep -q 'crashed; clearing up' "$work/up"
+check "saying so" grep -q 'crashed; cleaning up' "$work/up"
 check "and what remains inside" grep -q 'us: 1 process left without network' "$work/up"
 check "it works" reaches us eu
 kill $sleeper
