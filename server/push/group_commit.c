@@ -48,19 +48,20 @@ static void warn_of_outlier(struct ps_server *s, const struct ps_item *i)
         i->decision.norm, n);
     if (n < LH_OUTLIERS_MAX) return;
     lh_logf(s->conf.log, LH_WARN, "worker.set_aside",
-            "shard %u, worker %016llx: %u pushes in a row were far above other workers'. Its "
-            "pushes are refused from now on. If the worker is sound, let it back: longhaul admit",
+            "shard %u, worker %016llx: %u pushes in a row were above the bound of norms; "
+            "each is scaled down to it. An operator may expel the worker: longhaul "
+            "expel",
             i->shard->id, (unsigned long long)i->worker, n);
 }
 
 // Not outliers: only one other worker to compare with, or only somewhat above the others.
 static void warn_of_clipped(struct ps_server *s, const struct ps_item *i)
 {
-    lh_log_peer_traced(s->conf.log, LH_WARN, i->trace, "push.clipped",
-                       "shard %u, worker %016llx: %u pushes in a row were above the bound of "
-                       "norms; each is scaled "
-                       "down to it. An operator may expel the worker: longhaul expel",
-                       i->shard->id, (unsigned long long)i->worker, LH_OUTLIERS_MAX);
+    lh_log_peer_traced(
+        s->conf.log, LH_WARN, i->trace, "push.clipped",
+        "shard %u, worker %016llx: %u pushes in a row were above the bound of norms; each is "
+        "scaled down to it. An operator may expel the worker: longhaul expel",
+        i->shard->id, (unsigned long long)i->worker, LH_OUTLIERS_MAX);
 }
 
 static lh_err unseal_and_decide(struct ps_server *s, struct ps_item *i)

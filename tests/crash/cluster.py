@@ -3,6 +3,7 @@
 Segments of the logs get a second name as soon as they are seen, so that the whole history is there
 when the run is judged, however much of it checkpoints made superfluous.
 """
+import argparse
 import json
 import os
 import sys
@@ -234,3 +235,24 @@ def resumed(given, count, run):
             with open(given.file, "a", encoding="utf-8") as file:
                 file.write(json.dumps(done[-1]) + "\n")
     return done
+
+
+def campaign_of_faults(text, one_run, faults, why=""):
+    """A script's main(): runs of some faults each. one_run(given, seed) gives a line of JSON with
+    its `faults`; `text`: the script's own; `why`: beside the help of --faults."""
+    flags = argparse.ArgumentParser(description=text,
+                                    formatter_class=argparse.RawDescriptionHelpFormatter)
+    flags.add_argument("--build", required=True, help="the build tree")
+    flags.add_argument("--runs", type=int, default=10)
+    flags.add_argument("--faults", type=int, default=faults, help="cycles of a run" + why)
+    flags.add_argument("--seconds", type=float, default=1e9, help="begin no run after so long")
+    flags.add_argument("--seed", type=int, default=1, help="of the first run")
+    flags.add_argument("--file", help="a line of JSON for each run")
+    given = flags.parse_args()
+
+    def campaign():
+        done = resumed(given, given.runs, one_run)
+        print(f"{sum(len(one['faults']) for one in done)} cycles in {len(done)} runs, "
+              "no violation")
+
+    return verdict(campaign)

@@ -10,14 +10,13 @@ are credited as in the logs, no push is lost, all replicas have the servers' dig
 
 With --file each run is a line there, and the same call goes on where an earlier one was ended.
 """
-import argparse
 import os
 import random
 import signal
 import sys
 import time
 
-from cluster import REGIONS, World, check, resumed, until, verdict
+from cluster import REGIONS, World, campaign_of_faults, check, until
 import etcd as pairs
 from loopback import check_replicas, trained_on
 
@@ -133,23 +132,5 @@ def one_run(given, seed):
             "load": round(os.getloadavg()[0], 1)}
 
 
-def campaign(given):
-    done = resumed(given, given.runs, one_run)
-    print(f"{sum(len(one['faults']) for one in done)} cycles in {len(done)} runs, no violation")
-
-
-def main():
-    flags = argparse.ArgumentParser(description=__doc__,
-                                    formatter_class=argparse.RawDescriptionHelpFormatter)
-    flags.add_argument("--build", required=True, help="the build tree")
-    flags.add_argument("--runs", type=int, default=10)
-    flags.add_argument("--faults", type=int, default=10, help="cycles of a run")
-    flags.add_argument("--seconds", type=float, default=1e9, help="begin no run after so long")
-    flags.add_argument("--seed", type=int, default=1, help="of the first run")
-    flags.add_argument("--file", help="a line of JSON for each run")
-    given = flags.parse_args()
-    return verdict(lambda: campaign(given))
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(campaign_of_faults(__doc__, one_run, 10))

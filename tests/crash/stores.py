@@ -10,7 +10,6 @@ in the logs, all replicas have the server's digests, and the store has the last 
 
 With --file each run is a line there, and the same call goes on where an earlier one was ended.
 """
-import argparse
 import os
 import pathlib
 import random
@@ -18,7 +17,7 @@ import signal
 import sys
 import time
 
-from cluster import REGIONS, World, check, resumed, until, verdict
+from cluster import REGIONS, World, campaign_of_faults, check, until
 from loopback import check_replicas, mark, trained_on
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "oracle"))
@@ -133,24 +132,6 @@ def one_run(given, seed):
             "load": round(os.getloadavg()[0], 1)}
 
 
-def campaign(given):
-    done = resumed(given, given.runs, one_run)
-    print(f"{sum(len(one['faults']) for one in done)} cycles in {len(done)} runs, no violation")
-
-
-def main():
-    flags = argparse.ArgumentParser(description=__doc__,
-                                    formatter_class=argparse.RawDescriptionHelpFormatter)
-    flags.add_argument("--build", required=True, help="the build tree")
-    flags.add_argument("--runs", type=int, default=10)
-    flags.add_argument("--faults", type=int, default=3,
-                       help="cycles of a run; with more, workers ask the store ever more seldom")
-    flags.add_argument("--seconds", type=float, default=1e9, help="begin no run after so long")
-    flags.add_argument("--seed", type=int, default=1, help="of the first run")
-    flags.add_argument("--file", help="a line of JSON for each run")
-    given = flags.parse_args()
-    return verdict(lambda: campaign(given))
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(campaign_of_faults(
+        __doc__, one_run, 3, "; with more, workers ask the store ever more seldom"))

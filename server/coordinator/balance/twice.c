@@ -4,7 +4,7 @@
 //    region first, then in the run's order; at most an equal share of them at once.
 // 2. Both leases are in the store. The first claim credits the unit, whichever worker makes it
 //    (server/docs/0000-protocol.md#rule-20).
-//    None once the budget is credited: what a stalled worker holds is not needed any more.
+//    A credited budget ends this: what a stalled worker holds is not needed any more.
 // 3. Residency and link caps hold as for any unit. While an operator has frozen the balancer, only
 //    units of the worker's own region.
 #include "server/coordinator/balance/twice.h"
