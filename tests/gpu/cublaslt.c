@@ -177,7 +177,7 @@ static void whoever_cannot_says_why(void **state)
     refused(p, "lacks a function");
     setenv("LONGHAUL_CUBLASLT_LIB", variable("LH_TEST_FAKE_CUBLASLT"), 1);
     setenv("LH_FAKE_CUBLASLT", "device", 1);
-    refused(p, "finds no device");
+    refused(p, "finds no usable device");
     setenv("LH_FAKE_CUBLASLT", "version", 1);
     refused(p, "another version of cuBLASLt; version 13 is needed");
     setenv("LH_FAKE_CUBLASLT", "choice", 1);

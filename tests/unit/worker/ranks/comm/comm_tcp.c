@@ -191,6 +191,25 @@ static void leave_and_begin_anew(void **state)
     free(again);
 }
 
+// A rank that is aborted again, as a region does whose peers leave one by one: it has left only
+// when the second order is carried out too, and can begin anew then.
+static void leave_twice(void **state)
+{
+    struct world w;
+    struct wk_nccl_id id;
+    (void)state;
+    open_world(&w, true);
+    for (int i = 0; i < 50; i++) {
+        assert_int_equal(wk_comm_region.unique_id(w.comm[0], &id), LH_OK);
+        wk_comm_region.init(w.comm[0], &id, RANKS, 0); // nobody else comes
+        abort_all(&w);
+        abort_all(&w);
+    }
+    begin_all(&w, &id);
+    all_well(&w);
+    close_world(&w);
+}
+
 // A rank that knows the secret, but has another region's certificate.
 static void the_secret_alone(void **state)
 {
@@ -231,9 +250,8 @@ static void addresses(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(same_sums_on_hosts),
-        cmocka_unit_test(leave_and_begin_anew),
-        cmocka_unit_test(the_secret_alone),
+        cmocka_unit_test(same_sums_on_hosts), cmocka_unit_test(leave_and_begin_anew),
+        cmocka_unit_test(leave_twice),        cmocka_unit_test(the_secret_alone),
         cmocka_unit_test(addresses),
     };
     signal(SIGPIPE, SIG_IGN); // as the programs do
