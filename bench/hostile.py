@@ -9,6 +9,8 @@ is lost beside the flood is what it costs the run's own processes.
  reset   a certificate of another run of the CA: requests that are taken back at once (rapid reset)
  half    no certificate: connections of three addresses that begin no handshake
  empty   a worker's certificate: data frames without data
+ hpack   a worker's certificate: headers of 16 KiB whose bytes stand for 4 KB each, as many as are
+         let in without an end of the connection
 
  hostile.FLOOD.tokens_a_s  tokens that the workers train a second, beside the burning loop
  hostile.FLOOD.refused     pushes of theirs that were refused, given back or lost in all of it
@@ -36,6 +38,7 @@ SHAPE = {"architecture": "transformer", "vocab": 256, "dim": 128, "layers": 4, "
          "kv_heads": 4, "ffn": 512, "context": 64, "tied": True}  # 1.08 M parameters
 REGIONS = ("asia", "europe")
 PATIENCE_S = 240  # until all train
+FLOODS = ("reset", "half", "empty", "hpack")
 HALF_OPEN = 64  # connections that each of three addresses holds
 FROM = "127.0.0.5"  # the other floods; the run has another address
 
@@ -133,6 +136,14 @@ def empties(number):
     return (b"" if number else frame(HEADERS, 4, 1, CALL)) + 100 * frame(0, 0, 1)
 
 
+def bombs(number):
+    """Within the budget: a little under 512 KiB a second. See RFC 7541, sections 5.1 and 6."""
+    size = 3900
+    kept = b"\x40\x01x\x7f" + bytes([(size - 127) & 127 | 128, (size - 127) >> 7]) + size * b"y"
+    time.sleep(1 / 30)
+    return frame(HEADERS, 4, 2 * number + 1, CALL + (15000 * b"\xbe" if number else kept))
+
+
 def half_open(addresses, held):
     for place in range(3 * HALF_OPEN):
         line = held.get(place)
@@ -162,7 +173,7 @@ def flood(name, addresses, certificate, group):
                 half_open(addresses, held)
             else:
                 pour(addresses[turn % len(addresses)], certificate,
-                     resets if name == "reset" else empties)
+                     {"reset": resets, "empty": empties, "hpack": bombs}[name])
         except OSError:
             pass  # the peer ended it: the next one
 
@@ -236,7 +247,7 @@ def certificates(world):
                "--region", "europe", "--name", "stranger", "--out", world.path("certs"))
     world.certificate("worker", "europe", "rogue")
     return {"reset": world.path("certs", "stranger"), "empty": world.path("certs", "rogue"),
-            "half": ""}
+            "hpack": world.path("certs", "rogue"), "half": ""}
 
 
 def measure(out, flags, name, groups):
@@ -268,7 +279,7 @@ def main():
     flags.add_argument("--build", default="build/release")
     flags.add_argument("--json")
     flags.add_argument("--join", action="store_true")
-    flags.add_argument("--only", choices=("reset", "half", "empty"))
+    flags.add_argument("--only", choices=FLOODS)
     flags.add_argument("--turns", type=int, default=5)
     flags.add_argument("--seconds", type=float, default=20, help="of a window")
     flags = flags.parse_args()
@@ -281,7 +292,7 @@ def main():
     out.condition("windows", f"{flags.turns} turns of {flags.seconds:g} s")
     groups = [Group("longhaul-run", f"0-{cpus - 2}"), Group("longhaul-flood", cpus - 1)]
     try:
-        for name in [flags.only] if flags.only else ("reset", "half", "empty"):
+        for name in [flags.only] if flags.only else FLOODS:
             measure(out, flags, name, groups)
     finally:
         for group in groups:

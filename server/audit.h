@@ -2,8 +2,8 @@
 //
 // It holds joins and hellos, refused calls (reported by the transport), operators' reads of the
 // model, and all operators' commands. `longhaul events --audit` shows it. Lines that a peer can
-// cause are limited to LH_LOG_PEER_RATE a second and event; the rest is counted. The lines are
-// written beside the loop (lh_log_apart), so a hanging disk blocks nothing.
+// cause are limited to LH_LOG_PEER_RATE a minute and event after a burst; the rest is counted. The
+// lines are written beside the loop (lh_log_apart), so a hanging disk blocks nothing.
 #ifndef PS_AUDIT_H
 #define PS_AUDIT_H
 

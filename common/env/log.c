@@ -32,7 +32,7 @@
 
 enum { LINE_MAX_BYTES = 4096, TEXT_BYTES_MAX = 2048, EVENTS_MAX = 64, EVENT_BYTES = 48 };
 
-// Lines of one event in the current second, written and suppressed.
+// Lines of one event: written in the current second (an audit: of its burst), and suppressed.
 struct rate {
     char event[EVENT_BYTES];
     int64_t window_ns;
@@ -333,6 +333,11 @@ static bool end_writer(struct lh_log *log)
 
 // ---------------------------------------------------------------- rate limit
 
+static bool is_audit(const struct lh_log *log)
+{
+    return log->bytes_max != 0;
+}
+
 static struct rate *rate_of(struct lh_log *log, const char *event)
 {
     for (unsigned i = 0; i < log->rates; i++)
@@ -358,12 +363,12 @@ static void say_left_out(struct lh_log *log, struct rate *rate)
 // Logs the counts of suppressed lines, also of events that have stopped.
 static void look(struct lh_log *log)
 {
-    int64_t now = lh_now(log->env);
+    int64_t now = lh_now(log->env), window_ns = is_audit(log) ? 60 * LH_SECOND : LH_SECOND;
     for (unsigned i = 0; i < log->rates; i++) {
         struct rate *rate = &log->rate[i];
-        if (now - rate->window_ns < LH_SECOND) continue;
+        if (now - rate->window_ns < window_ns) continue;
         rate->window_ns = now;
-        rate->written = 0;
+        rate->written -= rate->written < LH_LOG_PEER_RATE ? rate->written : LH_LOG_PEER_RATE;
         say_left_out(log, rate);
     }
 }
@@ -371,7 +376,7 @@ static void look(struct lh_log *log)
 static bool rate_allows(struct lh_log *log, const char *event)
 {
     struct rate *rate = rate_of(log, event);
-    if (rate->written < LH_LOG_PEER_RATE) {
+    if (rate->written < (is_audit(log) ? LH_LOG_AUDIT_BURST : LH_LOG_PEER_RATE)) {
         rate->written++;
         return true;
     }

@@ -13,15 +13,17 @@
 #include "common/env/env.h"
 
 enum lh_level { LH_DEBUG, LH_INFO, LH_WARN, LH_ERROR };
-enum { LH_LOG_PEER_RATE = 5 }; // lines a second per event
+enum { LH_LOG_PEER_RATE = 5 }; // lines a second per event; an audit's: a minute
 struct lh_log;
 
 // `who` ("server/eu/s1") is in every line. Borrows `env` and copies the rest. path NULL: stderr.
 LH_MUST lh_err lh_log_open(struct lh_log **out, struct lh_env *env, const char *who,
                            enum lh_level min, bool json, const char *path);
 // A separate log of JSON lines for rare events. At LH_LOG_AUDIT_BYTES the file is renamed to
-// PATH.1, replacing the previous one, and a new file begins.
-enum { LH_LOG_AUDIT_BYTES = 16 << 20 };
+// PATH.1, replacing the previous one, and a new file begins. Lines that a peer can cause are
+// limited to LH_LOG_PEER_RATE a minute and event after a burst, as all of a run's workers join at
+// once: so a peer that floods needs days to push out what operators did.
+enum { LH_LOG_AUDIT_BYTES = 16 << 20, LH_LOG_AUDIT_BURST = 300 };
 LH_MUST lh_err lh_log_open_audit(struct lh_log **out, struct lh_env *env, const char *who,
                                  const char *path);
 // From here on the log's own thread writes the lines, so neither a hanging disk nor a pipe that

@@ -1,16 +1,20 @@
 #!/usr/bin/env python3
-"""What a loop that stands still costs the other regions: `stalls.py --build build/release`.
+"""What a region that stands still costs the others: `stalls.py --build build/release`.
 
 Coordinator, two shard servers and three workers on loopback, a loop with a throttle beside each. In
 each cycle, a run of its own, an idle process takes the place of one region's loop, and another
-time that loop gets SIGSTOP, in an order that the seed draws. What the other two train is counted
-through --window seconds of both. Then the run is ended while the loop stands still: the run has to
-end without it and name it, and the others have to end with the servers' digests.
+time that loop gets SIGSTOP, in an order that the seed draws. With --freeze it is the disk of that
+region's worker that hangs, by fsfreeze of a file system of its own (root; status 77 without). What
+the other two train is counted through --window seconds of both. Then the run is ended while the
+region stands still: the run has to end without it and name it, and the others have to end with the
+servers' digests.
 
-The figure is the others' tokens/s beside the stopped loop over those beside the idle process. With
---file each cycle is a line there, and the same call goes on where an earlier one was ended.
+The figure is the others' tokens/s beside the one that stands still over those beside the idle
+process. With --file each cycle is a line there, and the same call goes on where an earlier one was
+ended.
 """
 import argparse
+import contextlib
 import os
 import random
 import signal
@@ -21,24 +25,32 @@ import time
 
 from cluster import REGIONS, World, check, resumed, until, verdict
 import external
+from hung_disk import FREEZE, THAW, order
 from loopback import check_replicas
+from power import Disk, isolated
 
 LEAST, CYCLES_TO_JUDGE = 0.98, 10
+DISK_BYTES = 48 << 20
 STEP_MS, UNITS, UNIT_TOKENS = 30, 6000, 256
 SETTLE_S = 1  # after the change
 CONF = {"coordinator.h_base": 4, "coordinator.stall_floor_s": "3 s"}
 
 
 class Run:
-    def __init__(self, world, trainers, window_s):
-        self.world, self.trainers, self.window_s = world, trainers, window_s
+    def __init__(self, world, trainers, given):
+        self.world, self.trainers, self.window_s = world, trainers, given.window
+        self.disks = []
         external.write_model(world)
         self.coordinator = world.coordinator(**CONF).start().listening()
         self.servers = [world.server(i, self.coordinator).start().listening()
                         for i in range(external.SHARDS)]
         self.workers = [world.worker(region, self.coordinator, **{
-            "trainer.kind": "external", "codec.name": "topk-fp32"}).start() for region in REGIONS]
+            "trainer.kind": "external", "codec.name": "topk-fp32"}) for region in REGIONS]
         for worker in self.workers:
+            if given.freeze:
+                self.disks.append(Disk(world.path("disk-" + worker.name), DISK_BYTES))
+                worker.dir = worker.settings["dir"] = os.path.join(self.disks[-1].folder, "state")
+            worker.start()
             trainer = external.Trainer(world, worker, 1, False)
             trainer.words[2] = str(STEP_MS)
             trainers.append(trainer.start())
@@ -56,6 +68,24 @@ class Run:
         time.sleep(self.window_s)
         return (sum(t.tokens() for t in others) - before) / (time.monotonic() - begun)
 
+    def hold(self, victim):
+        if self.disks:
+            order(self.disks[victim], FREEZE)
+        else:
+            self.trainers[victim].process.send_signal(signal.SIGSTOP)
+
+    def release(self, victim):
+        if self.disks:
+            order(self.disks[victim], THAW)
+        else:
+            self.trainers[victim].process.send_signal(signal.SIGCONT)
+
+    def unmount(self):
+        for disk in self.disks:
+            with contextlib.suppress(OSError):
+                order(disk, THAW)
+            subprocess.run(["umount", "-l", disk.folder], check=False)
+
     def beside_idle(self, victim):
         self.trainers[victim].kill()
         with subprocess.Popen(["sleep", "3600"]) as idle:
@@ -68,16 +98,16 @@ class Run:
         return rate
 
     def beside_stopped(self, victim):
-        self.trainers[victim].process.send_signal(signal.SIGSTOP)
+        self.hold(victim)
         rate = self.rate(victim)
-        self.trainers[victim].process.send_signal(signal.SIGCONT)
+        self.release(victim)
         cuts = self.trainers[victim].cuts()
         until("it goes on", lambda: self.trainers[victim].cuts() > cuts + 1)
         return rate
 
     def end(self, victim):
-        """The seconds that the end took while the loop stood still."""
-        self.trainers[victim].process.send_signal(signal.SIGSTOP)
+        """The seconds that the end took while the region stood still."""
+        self.hold(victim)
         begun = time.monotonic()
         self.world.tool("drain", "run", "--end", *self.world.admin(self.coordinator))
         until("the run ends", lambda: self.coordinator.status().get("phase") == "ended")
@@ -92,19 +122,23 @@ class Run:
 
 
 def cycle(given, seed):
-    draw, trainers = random.Random(seed), []
+    draw, trainers, run = random.Random(seed), [], None
     victim, stopped_first = draw.randrange(len(REGIONS)), draw.random() < 0.5
     with World(given.build, units=UNITS, unit_tokens=UNIT_TOKENS, shards=external.SHARDS) as world:
         try:
-            run, rates = Run(world, trainers, given.window), {}
+            run = Run(world, trainers, given)
+            rates = {}
             for stopped in (stopped_first, not stopped_first):
                 rates[stopped] = (run.beside_stopped if stopped else run.beside_idle)(victim)
             took = run.end(victim)
         finally:
+            if run:
+                run.unmount()
             for trainer in trainers:
                 if trainer.process.poll() is None:
                     trainer.kill()
-    return {"seed": seed, "region": REGIONS[victim], "stopped_first": stopped_first,
+    return {"seed": seed, "kind": "freeze" if given.freeze else "stop", "region": REGIONS[victim],
+            "stopped_first": stopped_first,
             "idle": round(rates[False], 1), "stopped": round(rates[True], 1),
             "ratio": round(rates[True] / rates[False], 4), "end_s": round(took, 1),
             "load": round(os.getloadavg()[0], 1)}
@@ -127,8 +161,11 @@ def main():
     flags.add_argument("--seconds", type=float, default=1e9, help="begin no cycle after so long")
     flags.add_argument("--window", type=float, default=8, help="seconds that are counted")
     flags.add_argument("--seed", type=int, default=1, help="of the first cycle")
+    flags.add_argument("--freeze", action="store_true", help="a disk that hangs")
     flags.add_argument("--file", help="a line of JSON for each cycle")
     given = flags.parse_args()
+    if given.freeze:
+        isolated()
     return verdict(lambda: campaign(given))
 
 

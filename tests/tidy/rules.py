@@ -123,6 +123,7 @@ GLOBALS = {
     "common/net/grpc/transport_grpc_door.c": ("away",
                                               "accept4() has no context; it changes what is told"),
     "common/net/grpc/transport_grpc_waiting.c": ("door", "accept4() has no context"),
+    "common/net/grpc/transport_grpc_shun.c": ("shunned", "accept4() has no context"),
     "common/net/grpc/transport_grpc_guard.c": ("hooks", "OpenSSL's functions, found once"),
     "common/net/grpc/transport_grpc_key.c": ("keys", "gRPC names a key where it has no context"),
     "common/base/check.c": ("planted", "planted bugs, in builds for tests only"),

@@ -12,6 +12,7 @@
 #include <grpc/grpc.h>
 #include <grpc/grpc_security.h>
 #include <pthread.h>
+#include <sys/socket.h>
 
 #include "common/net/grpc/transport_grpc.h"
 #include "common/net/grpc/transport_grpc_revoked.h"
@@ -241,7 +242,7 @@ void lh_grpc_door_note(const char *peer); // counts a refused connection
 
 // ---- waiting: of the process too; connections without a call yet (transport_grpc_waiting.c)
 // Call after accept(). False: its address has no attempt left, close it.
-LH_MUST bool lh_grpc_waiting_add(int fd);
+LH_MUST bool lh_grpc_waiting_add(int listener, int fd, const struct sockaddr_storage *from);
 void lh_grpc_waiting_called(const char *peer); // the peer "HOST:PORT" (numeric) made a call
 struct lh_grpc_waited {       // since the start, with the last address of each kind
     uint64_t timed_out, gone; // timed_out: closed here; gone: ended before the first call
@@ -250,6 +251,16 @@ struct lh_grpc_waited {       // since the start, with the last address of each 
 };
 // Call about once a second: closes connections that have waited too long.
 void lh_grpc_waiting_look(int64_t now_ns, struct lh_grpc_waited *out);
+// A duplicate of the descriptor if it still is the socket with that cookie; else -1.
+LH_MUST int lh_grpc_copy_if(int fd, uint64_t cookie);
+
+// ---- shun: addresses to which listeners do not answer (transport_grpc_shun.c)
+struct lh_grpc_address {
+    uint8_t bytes[17]; // length (4 or 8), then that many bytes: IPv4, or the network of IPv6
+};
+// Until lh_grpc_shun_end() this listener, and those named before, drop that address's connections.
+void lh_grpc_shun(int listener, const struct lh_grpc_address *a);
+void lh_grpc_shun_end(void);
 
 // ---- status
 grpc_status_code lh_grpc_code(lh_err err);

@@ -118,10 +118,14 @@ int lh_grpc_accept4(int listener, struct sockaddr *restrict from, socklen_t *res
 {
     const socklen_t capacity = size ? *size : 0;
     for (;;) {
-        if (size) *size = capacity;
-        int fd = (int)syscall(SYS_accept4, listener, from, size, flags);
+        // Later, getpeername() tells nothing of a peer that has gone again.
+        struct sockaddr_storage at = {0};
+        socklen_t length = sizeof at;
+        int fd = (int)syscall(SYS_accept4, listener, &at, &length, flags);
+        if (from && fd >= 0) memcpy(from, &at, length < capacity ? length : capacity);
+        if (size && fd >= 0) *size = length;
         if (fd >= 0 && fd < lh_grpc_door_limit() && !has_too_many(fd)) {
-            if (lh_grpc_waiting_add(fd)) return fd;
+            if (lh_grpc_waiting_add(listener, fd, &at)) return fd;
             close(fd);
             continue;
         }

@@ -16,7 +16,8 @@
 //     address without attempts left is turned away before the handshake, which costs the server far
 //     more than the caller: a peer whose handshakes are refused, or whose connections are ended,
 //     could dial again at once, without end. Attempts come back with time, faster where the address
-//     made calls before.
+//     made calls before. One that is turned away AWAY times in a second gets no answer for the rest
+//     of it (transport_grpc_shun.c).
 //  4. A descriptor is used through a duplicate, verified by the kernel's socket cookie: gRPC may
 //     have closed it, and its number may belong to another file.
 //
@@ -45,10 +46,7 @@ enum {
     ATTEMPTS_PER_S_KNOWN = 16,
     SPENDERS = 1024, // addresses whose attempts are counted
     SPENDERS_NEAR = 8,
-};
-
-struct address {
-    uint8_t bytes[17]; // length (4 or 8), then that many bytes
+    AWAY = 32, // about what an honest site's programs dial in a second while none is let in
 };
 
 struct waiting {
@@ -56,13 +54,14 @@ struct waiting {
     bool known;
     uint64_t cookie;
     int64_t age_ms;
-    struct address from;
+    struct lh_grpc_address from;
     char peer[LH_GRPC_PEER_BYTES];
 };
 
 struct spender { // an address that made connections without a call
-    struct address from;
+    struct lh_grpc_address from;
     unsigned spent; // attempts; 0: the place is free
+    unsigned away;  // connections that were turned away in this second
 };
 
 // A global, because accept4() has no context.
@@ -71,13 +70,13 @@ static struct {
     struct spender spender[SPENDERS];
     struct waiting waiting[LH_GRPC_CONNECTIONS_MAX]; // oldest first
     size_t count;
-    struct address known[KNOWN_MAX];
+    struct lh_grpc_address known[KNOWN_MAX];
     size_t known_count, known_next;
     int64_t looked_ns, owed_ms; // owed_ms: time for which no attempts came back yet
     struct lh_grpc_waited waited;
 } door = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
-static bool address_of(const struct sockaddr_storage *at, struct address *out,
+static bool address_of(const struct sockaddr_storage *at, struct lh_grpc_address *out,
                        char name[LH_GRPC_PEER_BYTES])
 {
     const struct sockaddr_in *v4 = (const void *)at;
@@ -86,7 +85,7 @@ static bool address_of(const struct sockaddr_storage *at, struct address *out,
     char host[INET6_ADDRSTRLEN];
     int family = at->ss_family;
     size_t n = 4;
-    *out = (struct address){0};
+    *out = (struct lh_grpc_address){0};
     if (family == AF_INET6 && IN6_IS_ADDR_V4MAPPED(&v6->sin6_addr)) {
         family = AF_INET;
         bytes = v6->sin6_addr.s6_addr + 12;
@@ -104,19 +103,19 @@ static bool address_of(const struct sockaddr_storage *at, struct address *out,
     return true;
 }
 
-static bool same(const struct address *a, const struct address *b)
+static bool same(const struct lh_grpc_address *a, const struct lh_grpc_address *b)
 {
     return memcmp(a, b, sizeof *a) == 0;
 }
 
-static bool is_known(const struct address *a)
+static bool is_known(const struct lh_grpc_address *a)
 {
     for (size_t i = 0; i < door.known_count; i++)
         if (same(&door.known[i], a)) return true;
     return false;
 }
 
-static void know(const struct address *a)
+static void know(const struct lh_grpc_address *a)
 {
     if (is_known(a)) return;
     door.known[door.known_next] = *a;
@@ -130,22 +129,21 @@ static void forget(size_t i)
     memmove(&door.waiting[i], &door.waiting[i + 1], (door.count - i) * sizeof *door.waiting);
 }
 
-// A duplicate of the descriptor if it still belongs to that connection; else -1.
-static int copy_of(const struct waiting *w)
+int lh_grpc_copy_if(int fd, uint64_t cookie)
 {
-    uint64_t cookie;
-    socklen_t n = sizeof cookie;
-    int fd = fcntl(w->fd, F_DUPFD_CLOEXEC, 0);
-    if (fd >= 0 && getsockopt(fd, SOL_SOCKET, SO_COOKIE, &cookie, &n) == 0 && cookie == w->cookie)
-        return fd;
-    if (fd >= 0) close(fd);
+    uint64_t is;
+    socklen_t n = sizeof is;
+    int copy = fcntl(fd, F_DUPFD_CLOEXEC, 0);
+    if (copy >= 0 && getsockopt(copy, SOL_SOCKET, SO_COOKIE, &is, &n) == 0 && is == cookie)
+        return copy;
+    if (copy >= 0) close(copy);
     return -1;
 }
 
 static void shut(size_t i, bool timed_out)
 {
     struct waiting *w = &door.waiting[i];
-    int fd = copy_of(w);
+    int fd = lh_grpc_copy_if(w->fd, w->cookie);
     if (fd >= 0) {
         (void)shutdown(fd, SHUT_RDWR); // gRPC sees the end and closes it
         close(fd);
@@ -159,7 +157,7 @@ static void shut(size_t i, bool timed_out)
     forget(i);
 }
 
-static size_t count_of(const struct address *a)
+static size_t count_of(const struct lh_grpc_address *a)
 {
     size_t n = 0;
     for (size_t i = 0; i < door.count; i++) n += same(&door.waiting[i].from, a);
@@ -180,7 +178,7 @@ static size_t choose(void)
     return chosen;
 }
 
-static size_t oldest_of(const struct address *a)
+static size_t oldest_of(const struct lh_grpc_address *a)
 {
     size_t i = 0;
     while (!same(&door.waiting[i].from, a)) i++;
@@ -194,7 +192,7 @@ static size_t unknown_count(void)
     return n;
 }
 
-static void make_place(const struct address *from)
+static void make_place(const struct lh_grpc_address *from)
 {
     size_t limit = (size_t)lh_grpc_door_limit(), share = limit / SHARES;
     if (share < SHARES / 2) share = SHARES / 2;
@@ -208,7 +206,7 @@ static void make_place(const struct address *from)
 
 // The place of an address, or the one that it gets: a free one near its hash, else of whoever spent
 // least.
-static struct spender *spender_of(const struct address *a)
+static struct spender *spender_of(const struct lh_grpc_address *a)
 {
     uint32_t hash = 2166136261u; // FNV-1a
     for (size_t i = 0; i < sizeof a->bytes; i++) hash = (hash ^ a->bytes[i]) * 16777619u;
@@ -221,16 +219,20 @@ static struct spender *spender_of(const struct address *a)
     return least;
 }
 
-static bool spend(const struct address *a)
+// False: none is left.
+static bool spend(int listener, const struct lh_grpc_address *a)
 {
     struct spender *s = spender_of(a);
     if (!same(&s->from, a)) *s = (struct spender){.from = *a};
-    if (s->spent >= ATTEMPTS) return false;
-    s->spent++;
-    return true;
+    if (s->spent < ATTEMPTS) {
+        s->spent++;
+        return true;
+    }
+    if (++s->away >= AWAY) lh_grpc_shun(listener, a);
+    return false;
 }
 
-static void give_back(const struct address *a)
+static void give_back(const struct lh_grpc_address *a)
 {
     struct spender *s = spender_of(a);
     if (s->spent && same(&s->from, a)) s->spent--;
@@ -241,8 +243,10 @@ static void give_back_by_time(int64_t passed_ms)
     door.owed_ms += passed_ms;
     const unsigned seconds = (unsigned)(door.owed_ms / 1000);
     door.owed_ms %= 1000;
+    if (seconds) lh_grpc_shun_end();
     for (size_t i = 0; seconds && i < SPENDERS; i++) {
         struct spender *s = &door.spender[i];
+        s->away = 0;
         if (!s->spent) continue;
         unsigned back = seconds * (is_known(&s->from) ? ATTEMPTS_PER_S_KNOWN : ATTEMPTS_PER_S);
         s->spent = s->spent > back ? s->spent - back : 0;
@@ -251,16 +255,14 @@ static void give_back_by_time(int64_t passed_ms)
 
 // ---------------------------------------------------------------- connections
 
-bool lh_grpc_waiting_add(int fd)
+bool lh_grpc_waiting_add(int listener, int fd, const struct sockaddr_storage *from)
 {
-    struct sockaddr_storage at = {0};
     struct waiting w = {.fd = fd};
-    socklen_t size = sizeof at, n = sizeof w.cookie;
-    if (getpeername(fd, (struct sockaddr *)&at, &size) || !address_of(&at, &w.from, w.peer) ||
-        getsockopt(fd, SOL_SOCKET, SO_COOKIE, &w.cookie, &n))
+    socklen_t n = sizeof w.cookie;
+    if (!address_of(from, &w.from, w.peer) || getsockopt(fd, SOL_SOCKET, SO_COOKIE, &w.cookie, &n))
         return true;
     pthread_mutex_lock(&door.lock);
-    if (!spend(&w.from)) {
+    if (!spend(listener, &w.from)) {
         door.waited.rushed++;
         memcpy(door.waited.last_rushed, w.peer, sizeof door.waited.last_rushed);
         pthread_mutex_unlock(&door.lock);
@@ -313,7 +315,7 @@ void lh_grpc_waiting_look(int64_t now_ns, struct lh_grpc_waited *out)
     if (passed_ms > 0) give_back_by_time(passed_ms);
     for (size_t i = 0; i < door.count;) {
         struct waiting *w = &door.waiting[i];
-        int fd = copy_of(w);
+        int fd = lh_grpc_copy_if(w->fd, w->cookie);
         w->age_ms += passed_ms > 0 ? passed_ms : 0;
         int64_t patience = fd < 0 ? 0 : patience_ms(w, fd);
         if (fd >= 0) close(fd);

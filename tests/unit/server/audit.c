@@ -54,7 +54,7 @@ static void the_file_is_bounded_and_a_peer_fills_it_slowly(void **state)
     assert_int_equal(env->ops->files->make_dir(env, "d"), LH_OK);
     assert_int_equal(lh_log_open_audit(&audit, env, "server/eu/s", "d/audit.jsonl"), LH_OK);
     for (int i = 0; i < 1000; i++) ps_audit(audit, "audit.refused", &WORKER, "flood");
-    assert_true(lh_fake_disk_used(env) < 4096);
+    assert_true(lh_fake_disk_used(env) < LH_LOG_AUDIT_BURST * 256);
     char text[500];
     memset(text, 'x', sizeof text - 1);
     text[sizeof text - 1] = 0;
@@ -70,11 +70,48 @@ static void the_file_is_bounded_and_a_peer_fills_it_slowly(void **state)
     lh_fake_world_destroy(w);
 }
 
+static void nothing(void *arg)
+{
+    (void)arg;
+}
+
+// A peer that joins without end for a day; what an operator did before is there still, and so is
+// each of the joins with which a run begins.
+static void a_day_of_joins_pushes_nothing_out(void **state)
+{
+    enum { WORKERS = 256, DAY_S = 86400 };
+    (void)state;
+    struct lh_fake_world *w = lh_fake_world_create(1);
+    struct lh_env *env = lh_fake_node(w, NULL, NULL);
+    struct lh_log *audit;
+    lh_fake_boot(env);
+    assert_int_equal(env->ops->files->make_dir(env, "d"), LH_OK);
+    assert_int_equal(lh_log_open_audit(&audit, env, "server/eu/s", "d/audit.jsonl"), LH_OK);
+    ps_audit_admin(audit, "audit.expel", &BOSS, "before");
+    for (unsigned i = 1; i <= WORKERS; i++)
+        ps_audit(audit, "audit.join", &WORKER, "incarnation %u", i);
+    lh_log_sync(audit);
+    assert_true(has(env, "d/audit.jsonl", "incarnation 256"));
+    lh_fake_at(w, (DAY_S + 1) * LH_SECOND, nothing, NULL); // time goes on until then
+    for (int64_t s = 0; s < DAY_S; s++) {
+        lh_fake_run(w, s * LH_SECOND);
+        for (int i = 0; i < 2; i++) ps_audit(audit, "audit.join", &WORKER, "again");
+        lh_log_look(audit);
+    }
+    lh_log_sync(audit);
+    assert_true(lh_fake_disk_used(env) < LH_LOG_AUDIT_BYTES / 4);
+    assert_true(has(env, "d/audit.jsonl", "before"));
+    assert_true(has(env, "d/audit.jsonl", "more lines of this event were suppressed"));
+    lh_log_close(audit);
+    lh_fake_world_destroy(w);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(an_operators_word_outlives_a_power_cut),
         cmocka_unit_test(the_file_is_bounded_and_a_peer_fills_it_slowly),
+        cmocka_unit_test(a_day_of_joins_pushes_nothing_out),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -4,7 +4,9 @@
 #include "tests/unit/common/net/grpc/transport_grpc.h"
 
 #include <arpa/inet.h>
+#include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
@@ -171,6 +173,44 @@ static void half_open_handshakes_keep_nobody_out(void **state)
     if (in.status) fail_msg("%s", in.text);
     lh_transport_grpc_destroy(late);
     for (int i = 0; i < ADDRESSES; i++) stranger_goes(&s[i]);
+}
+
+// Whether a connection from that address is made within 0.2 s; it ends at once.
+static bool is_answered(struct sockaddr_in to, in_addr_t from)
+{
+    const struct sockaddr_in own = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(from)};
+    const struct linger now = {1, 0};
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK, 0), error = 0;
+    socklen_t n = sizeof error;
+    assert_true(fd >= 0);
+    assert_int_equal(setsockopt(fd, SOL_SOCKET, SO_LINGER, &now, sizeof now), 0);
+    assert_int_equal(bind(fd, (const struct sockaddr *)&own, sizeof own), 0);
+    int made = connect(fd, (const struct sockaddr *)&to, sizeof to);
+    struct pollfd p = {fd, POLLOUT, 0};
+    if (made && errno == EINPROGRESS && poll(&p, 1, 200) == 1)
+        made = getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &n) || error;
+    close(fd);
+    return !made;
+}
+
+// An address that dials without end is not answered for the rest of a second; others are.
+static void who_dials_without_end_is_not_answered(void **state)
+{
+    enum { MANY = 4000 };
+    struct world *w = *state;
+    struct sockaddr_in to = address_of(w);
+    const in_addr_t rogue = INADDR_LOOPBACK + 20;
+    struct lh_grpc_waited waited;
+    int64_t now = lh_now(w->env);
+    lh_grpc_waiting_look(now, &waited);
+    int dialled = 0;
+    while (is_answered(to, rogue)) assert_true(dialled++ < MANY);
+    assert_true(is_answered(to, INADDR_LOOPBACK));
+    assert_false(is_answered(to, rogue));
+    lh_grpc_waiting_look(now + 2 * LH_SECOND, &waited);
+    assert_true(is_answered(to, rogue));
+    struct side in = let_in(w, w->link);
+    assert_int_equal(in.status, LH_OK);
 }
 
 // A connection that says nothing is closed after ten seconds; the call of one that was in before
@@ -357,6 +397,7 @@ int main(void)
         IN_PAIR(half_open_handshakes_keep_nobody_out),
         IN_PAIR(who_says_nothing_goes),
         IN_PAIR(who_comes_again_and_again_waits),
+        IN_PAIR(who_dials_without_end_is_not_answered),
         IN_PAIR(who_makes_calls_does_not_wait),
         cmocka_unit_test_setup_teardown(what_nobody_reads_takes_bounded_memory, make_pair,
                                         drop_world),
