@@ -66,6 +66,12 @@ enum ps_phase {
     PS_STOPPED, // nothing happens any more
 };
 
+struct ps_begun {  // snapshots that a peer began
+    uint64_t peer; // lh_worker_id()
+    uint32_t snapshots;
+};
+enum { PS_BEGUN = 64 };
+
 struct ps_server {
     struct ps_conf conf;
     enum ps_phase phase;
@@ -100,6 +106,8 @@ struct ps_server {
     struct lh_service service;
     struct ps_push *pushes; // open push streams
     uint32_t push_count, snapshots;
+    struct ps_begun begun[PS_BEGUN]; // snapshots that peers began lately; peers with 0 have no row
+    int64_t begun_since_ns;
     int64_t snapshot_rate;       // recent rate of snapshot readers, in bytes a second; 0: not known
     struct ps_follower *readers; // follow and snapshot streams, newest first
     uint64_t silent_timer;       // checks for silent streams

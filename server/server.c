@@ -12,6 +12,7 @@
 #include "server/answer.h"
 #include "server/core.h"
 #include "server/push/follow.h"
+#include "server/push/readers.h"
 #include "server/push/group_commit.h"
 #include "server/push/head.h"
 #include "server/push/insync.h"
@@ -46,7 +47,7 @@ static void silence(void *arg)
 {
     struct ps_server *s = arg;
     s->silent_timer = 0;
-    bool follows = ps_follow_look(s), pushes = ps_receive_look(s);
+    bool follows = ps_readers_look(s), pushes = ps_receive_look(s);
     if (follows || pushes) watch(s);
 }
 

@@ -7,9 +7,7 @@
 // a frame that the follower already holds is left out. A follower whose history differs, or whose
 // version was trimmed, must take a snapshot (LH_ERR_NOT_FOUND).
 //
-// A peer that does not read holds a few messages of memory, for LH_READ_SILENT_MS at most; then its
-// call is cancelled. A peer's newer streams replace its oldest, and no peer takes all snapshot
-// slots. A snapshot has a deadline by its size; if a reader waits, the slowest is cancelled.
+// A peer that does not read holds a few messages of memory, and not for long (readers.c).
 #include <stdlib.h>
 #include <string.h>
 
@@ -18,42 +16,14 @@
 #include "server/core.h"
 #include "server/push/follow.h"
 #include "server/push/older_copy.h"
+#include "server/push/readers.h"
 #include "server/push/snapshot.h"
 
 enum {
     NEAR = 64, // versions not sent yet; a standby within this distance soon catches up
-    SNAPSHOTS_MAX = 4 * LH_SNAPSHOT_RANGES,
-    SNAPSHOTS_OF_A_PEER = 3 * LH_SNAPSHOT_RANGES,
-    SNAPSHOTS_A_SHARE = LH_SNAPSHOT_RANGES, // If others wait, a peer keeps so many.
     // The first bytes of a record, with the whole frame head: enough to decide whether to send its
     // payload.
     FRAME_START = LH_RECORD_HEADER_BYTES + LH_FRAME_HEADER_BYTES + LH_CLAIM_BYTES * LH_CLAIMS_MAX,
-};
-
-struct ps_follower {
-    struct ps_follower *previous, *next;
-    struct ps_follower *older, *newer; // the server's list of all
-    struct ps_server *server;
-    struct lh_peer peer;
-    int64_t begun_ns;
-    int64_t sent_ns;        // time of the last send completion, or of the oldest pending send
-    struct ps_shard *shard; // NULL: no request yet
-    struct lh_call *call;
-    uint64_t next_version;
-    struct lh_held held[LH_HELD_MAX];
-    size_t held_count;
-    struct lh_blob *bytes; // [at, end) of it is being sent; NULL: find the next bytes
-    size_t at, end;
-    struct ps_place place; // the record being sent; its bytes from `taken` on follow `bytes`
-    size_t taken;
-    struct lh_blob *frame; // the record's body, while it is still in memory
-    size_t shared;         // bytes of it counted in shared_bytes until they are sent
-    int sending;
-    bool asked, snapshot, ended;
-    bool cut;                // cancelled by us; on_close() will follow
-    struct ps_giving giving; // a snapshot
-    bool server_calls;       // not a worker or an admin
-    uint64_t standby;        // not 0: it gets durable records before they are visible
 };
 
 static void end(struct ps_follower *f, lh_err err)
@@ -257,106 +227,6 @@ void ps_follow_publish(struct ps_shard *s)
     }
 }
 
-// ---------------------------------------------------------------- slow readers of snapshots
-
-// Cancels at once: a final status would wait behind the unread messages.
-static void cut_off(struct ps_follower *f, const char *why)
-{
-    lh_log_peer(
-        f->server->conf.log, LH_WARN, f->snapshot ? "snapshot.silent" : "follow.silent",
-        "%s %s of %s, shard %u: %s; its stream is cancelled, and it may ask for another one",
-        lh_role_name(f->peer.role), f->peer.name, f->peer.region, f->shard ? f->shard->id : 0, why);
-    f->ended = f->cut = true;
-    if (f->snapshot) f->server->snapshots--;
-    lh_call_cancel(f->call);
-}
-
-static bool same_peer(const struct ps_follower *f, const struct lh_peer *peer)
-{
-    return f->peer.role == peer->role && !strcmp(f->peer.name, peer->name) &&
-           !strcmp(f->peer.region, peer->region);
-}
-
-// Counts a peer's streams of that kind; *oldest: the first that was not cut off. A snapshot whose
-// last messages are unread still counts: it occupies a slot until it is closed.
-static uint32_t streams_of(const struct ps_server *s, const struct lh_peer *peer, bool snapshot,
-                           struct ps_follower **oldest)
-{
-    uint32_t n = 0;
-    for (struct ps_follower *f = s->readers; f; f = f->older) {
-        if (f->snapshot != snapshot || f->cut || (f->ended && !snapshot) || !same_peer(f, peer))
-            continue;
-        *oldest = f;
-        n++;
-    }
-    return n;
-}
-
-static int64_t bytes_sent(const struct ps_follower *f)
-{
-    return (int64_t)(f->giving.at - f->giving.from);
-}
-
-// The deadline of a snapshot from its start, whatever its progress.
-static int64_t time_of(const struct ps_follower *f)
-{
-    int64_t rate = f->server->snapshot_rate / LH_JOIN_RATE_PART;
-    if (rate < LH_JOIN_BYTES_PER_S) rate = LH_JOIN_BYTES_PER_S;
-    int64_t bytes = (int64_t)(f->giving.until - f->giving.from);
-    return LH_JOIN_SILENT_MS * LH_MS + bytes / rate * LH_SECOND;
-}
-
-// Updates the mean rate of completed snapshots.
-static void note_rate(const struct ps_follower *f)
-{
-    int64_t took_ms = (lh_now(f->server->conf.env) - f->begun_ns) / LH_MS + 1;
-    int64_t rate = bytes_sent(f) * 1000 / took_ms, *mean = &f->server->snapshot_rate;
-    *mean = *mean ? *mean + (rate - *mean) / 4 : rate;
-}
-
-// Time to completion at the rate so far, in ms.
-static int64_t left_ms(const struct ps_follower *f, int64_t now)
-{
-    int64_t rate = bytes_sent(f) * 1000 / ((now - f->begun_ns) / LH_MS + 1) + 1; // bytes a second
-    return (int64_t)(f->giving.until - f->giving.at) / rate * 1000 + (f->sending ? 1 : 0);
-}
-
-// The newest snapshot of the peer that has the most, if it has more than its share.
-static struct ps_follower *beyond_share(const struct ps_server *server)
-{
-    struct ps_follower *found = NULL, *oldest;
-    uint32_t most = SNAPSHOTS_A_SHARE;
-    for (struct ps_follower *f = server->readers; f; f = f->older) {
-        uint32_t n = f->snapshot && !f->cut ? streams_of(server, &f->peer, true, &oldest) : 0;
-        if (n <= most) continue;
-        found = f;
-        most = n;
-    }
-    return found;
-}
-
-// Another reader waits for a snapshot. Cancels the slowest reader past its turn, and all other
-// readers of the same state that are as slow; of shard `s`, or of any shard if that is NULL.
-static void cut_slowest(struct ps_server *server, const struct ps_shard *s)
-{
-    int64_t now = lh_now(server->conf.env);
-    struct ps_follower *slowest = NULL;
-    for (struct ps_follower *f = server->readers; f; f = f->older) {
-        bool reads = f->snapshot && f->giving.of && !f->cut && (!s || f->shard == s);
-        if (!reads || now - f->begun_ns < LH_JOIN_TURN_MS * LH_MS) continue;
-        if (!slowest || left_ms(f, now) > left_ms(slowest, now)) slowest = f;
-    }
-    const struct ps_snapshot *of = slowest ? slowest->giving.of : NULL;
-    for (struct ps_follower *f = of ? server->readers : NULL, *older; f; f = older) {
-        older = f->older;
-        if (f->giving.of != of || f->cut || now - f->begun_ns < LH_JOIN_TURN_MS * LH_MS) continue;
-        bool stuck = f->sending && now - f->sent_ns >= LH_JOIN_TURN_MS * LH_MS;
-        if (f == slowest || stuck || left_ms(f, now) >= LH_JOIN_TURN_MS)
-            cut_off(f, "it reads its snapshot more slowly than others, while another reader waits "
-                       "for one");
-    }
-}
-
 // ---------------------------------------------------------------- what is asked for
 
 static lh_err check_asked(struct ps_server *s, uint32_t shard, const struct lh_run *run)
@@ -444,7 +314,7 @@ static lh_err start_snapshot(struct ps_follower *f, const struct lh_snapshot_req
     if (f->server_calls && m->asker) LH_TRY(ps_peers_check(f->shard, &f->peer));
     LH_TRY(check_history(f, f->shard, &m->have.at, m->asker));
     lh_err err = ps_snapshot_begin(&f->giving, f->shard, m);
-    if (err == LH_ERR_BUSY && !f->giving.of) cut_slowest(f->server, f->shard);
+    if (err == LH_ERR_BUSY && !f->giving.of) ps_readers_yield(f->server, f->shard);
     return err;
 }
 
@@ -517,36 +387,14 @@ static void on_close(void *self, struct lh_call *call, lh_err status, const char
     lh_blob_release(f->bytes);
     drop_shared(f);
     if (f->snapshot && !f->cut) f->server->snapshots--;
-    if (f->snapshot && f->giving.of && f->giving.at == f->giving.until) note_rate(f);
+    if (f->snapshot && f->giving.of && f->giving.at == f->giving.until) ps_readers_note_rate(f);
     ps_snapshot_end(&f->giving);
     free(f);
 }
 
 static const struct lh_call_ops follower_ops = {on_message, on_half_close, on_sent, on_close};
 
-// ---------------------------------------------------------------- those who do not read
-
-bool ps_follow_look(struct ps_server *s)
-{
-    int64_t now = lh_now(s->conf.env);
-    for (struct ps_follower *f = s->readers, *older; f; f = older) {
-        older = f->older;
-        int64_t most = (f->snapshot ? LH_JOIN_SILENT_MS : LH_READ_SILENT_MS) * LH_MS;
-        bool waits = f->sending || !f->asked; // waits on its peer
-        if (f->cut) continue;
-        if (f->snapshot && f->giving.of && now - f->begun_ns >= time_of(f))
-            cut_off(f, "it takes its snapshot too slowly");
-        else if (waits && now - f->sent_ns >= most)
-            cut_off(f, f->asked ? "it has read nothing for too long" : "it asks for nothing");
-    }
-    return s->readers != NULL;
-}
-
-void ps_follow_expel(struct ps_server *s)
-{
-    for (struct ps_follower *f = s->readers; f; f = f->older)
-        if (!f->ended && ps_expelled(s, lh_worker_id(&f->peer))) cut_off(f, "it was expelled");
-}
+// ---------------------------------------------------------------- calls
 
 static lh_err accept(struct ps_server *server, bool snapshot, struct lh_call *call,
                      const struct lh_peer *peer, const struct lh_call_ops **ops, void **self)
@@ -573,27 +421,13 @@ static lh_err accept(struct ps_server *server, bool snapshot, struct lh_call *ca
 lh_err ps_follow_accept(struct ps_server *server, struct lh_call *call, const struct lh_peer *peer,
                         const struct lh_call_ops **ops, void **self)
 {
-    struct ps_follower *oldest = NULL;
-    if (streams_of(server, peer, false, &oldest) >= LH_STREAMS_A_SHARD * server->conf.shard_count)
-        cut_off(oldest, "it has opened many later ones");
+    ps_readers_admit_follow(server, peer);
     return accept(server, false, call, peer, ops, self);
 }
 
 lh_err ps_snapshot_accept(struct ps_server *server, struct lh_call *call,
                           const struct lh_peer *peer, const struct lh_call_ops **ops, void **self)
 {
-    struct ps_follower *oldest;
-    uint32_t has = streams_of(server, peer, true, &oldest);
-    if (server->snapshots >= SNAPSHOTS_MAX && has < SNAPSHOTS_A_SHARE) {
-        // The place goes to this reader at once, because others may ask more often.
-        struct ps_follower *most = beyond_share(server);
-        if (most) cut_off(most, "it reads many snapshots, while another reader waits for one");
-        if (!most) cut_slowest(server, NULL);
-    }
-    if (server->snapshots >= SNAPSHOTS_MAX)
-        return lh_fail(LH_ERR_BUSY, "%d snapshots are being sent; try again", SNAPSHOTS_MAX);
-    if (has >= SNAPSHOTS_OF_A_PEER)
-        return lh_fail(LH_ERR_BUSY, "%d snapshots to this peer are being sent; try again",
-                       SNAPSHOTS_OF_A_PEER);
+    LH_TRY(ps_readers_admit_snapshot(server, peer));
     return accept(server, true, call, peer, ops, self);
 }

@@ -13,9 +13,5 @@ LH_MUST lh_err ps_snapshot_accept(struct ps_server *server, struct lh_call *call
 void ps_follow_publish(struct ps_shard *s); // new durable versions: wake the followers
 // Does the standby with this directory follow, and is it nearly caught up?
 bool ps_follow_near(const struct ps_shard *s, uint64_t standby);
-// Ends the streams of expelled identities.
-void ps_follow_expel(struct ps_server *s);
-// Ends the streams of silent readers. True: streams remain, look again later.
-bool ps_follow_look(struct ps_server *server);
 
 #endif

@@ -12,6 +12,7 @@
 #include "server/core.h"
 #include "server/push/decide.h"
 #include "server/push/follow.h"
+#include "server/push/readers.h"
 #include "server/push/group_commit.h"
 #include "server/push/head.h"
 #include "server/push/insync.h"
@@ -270,7 +271,7 @@ static void finish_group(struct ps_server *s)
     s->group_end = &s->group;
     LH_FAILPOINT("group.answered");
     if (planned) {
-        ps_follow_expel(s);
+        ps_readers_expel(s);
         ps_receive_expel(s);
     }
     ps_raise(s, PS_DURABLE);

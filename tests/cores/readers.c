@@ -236,6 +236,41 @@ static void a_reader_without_a_snapshot_gets_a_place_of_those_with_many(void **s
     assert_int_equal(r->server->snapshots, 0);
 }
 
+// Peers that keep to their share, and renew it in turn before it is anybody's turn to yield, would
+// have all places; one that began none lately gets one at once.
+static void who_began_none_lately_gets_a_place_of_those_who_renew(void **state)
+{
+    enum { PEERS = 4, TURNS = 6 };
+    struct rig *r = *state;
+    struct deaf held[PEERS][LH_SNAPSHOT_RANGES], hers[LH_SNAPSHOT_RANGES], more;
+    struct lh_peer peer[PEERS + 1];
+    assert_int_equal(rig_start_server(r, true), LH_OK);
+    for (int i = 0; i <= PEERS; i++) {
+        peer[i] = r->w[0].self;
+        snprintf(peer[i].name, sizeof peer[i].name, "peer-%d", i);
+    }
+    for (int turn = 0; turn < TURNS; turn++) {
+        for (int i = 0; i < PEERS; i++)
+            for (int k = 0; k < LH_SNAPSHOT_RANGES; k++) {
+                if (turn) close_deaf(&held[i][k]);
+                assert_int_equal(ask_as(r, &peer[i], &held[i][k]), LH_OK);
+            }
+        rig_run(r, LH_JOIN_TURN_MS / 2 * LH_MS);
+    }
+    for (int k = 0; k < LH_SNAPSHOT_RANGES; k++)
+        assert_int_equal(ask_as(r, &peer[PEERS], &hers[k]), LH_OK);
+    int cancelled = 0;
+    for (int i = 0; i < PEERS; i++)
+        for (int k = 0; k < LH_SNAPSHOT_RANGES; k++) cancelled += held[i][k].cancelled;
+    assert_int_equal(cancelled, LH_SNAPSHOT_RANGES);
+    assert_int_equal(ask_as(r, &peer[0], &more), LH_ERR_BUSY); // she began fewer
+    assert_false(hers[0].cancelled);
+    for (int k = 0; k < LH_SNAPSHOT_RANGES; k++) close_deaf(&hers[k]);
+    for (int i = 0; i < PEERS; i++)
+        for (int k = 0; k < LH_SNAPSHOT_RANGES; k++) close_deaf(&held[i][k]);
+    assert_int_equal(r->server->snapshots, 0);
+}
+
 // A state from which the log does not go on; those who read it go on reading.
 static void make_stale(struct rig *r)
 {
@@ -296,6 +331,7 @@ int main(void)
         RIG_TEST(nobody_has_all_snapshots),
         RIG_TEST(snapshots_that_nobody_reads_keep_nobody_out),
         RIG_TEST(a_reader_without_a_snapshot_gets_a_place_of_those_with_many),
+        RIG_TEST(who_began_none_lately_gets_a_place_of_those_who_renew),
         RIG_TEST(slow_readers_of_snapshots_keep_nobody_out),
         RIG_TEST(a_snapshot_has_a_time_as_a_whole),
     };

@@ -1,0 +1,197 @@
+// Readers. See readers.h.
+//
+// A peer that does not read holds a few messages of memory, for LH_READ_SILENT_MS at most; then its
+// call is cancelled. A peer's newer streams replace its oldest, and no peer takes all places of
+// snapshots. A snapshot has a deadline by its size; while a reader waits, the slowest is cancelled,
+// or one of a peer that began more of them lately.
+#include <string.h>
+
+#include "server/push/readers.h"
+
+enum {
+    SNAPSHOTS_MAX = 4 * LH_SNAPSHOT_RANGES,
+    SNAPSHOTS_OF_A_PEER = 3 * LH_SNAPSHOT_RANGES,
+    SNAPSHOTS_A_SHARE = LH_SNAPSHOT_RANGES, // If others wait, a peer keeps so many.
+    BEGUN_MS = 600000,                      // after so long nobody has begun any
+};
+
+// Cancels at once: a final status would wait behind the unread messages.
+static void cut_off(struct ps_follower *f, const char *why)
+{
+    lh_log_peer(
+        f->server->conf.log, LH_WARN, f->snapshot ? "snapshot.silent" : "follow.silent",
+        "%s %s of %s, shard %u: %s; its stream is cancelled, and it may ask for another one",
+        lh_role_name(f->peer.role), f->peer.name, f->peer.region, f->shard ? f->shard->id : 0, why);
+    f->ended = f->cut = true;
+    if (f->snapshot) f->server->snapshots--;
+    lh_call_cancel(f->call);
+}
+
+static bool same_peer(const struct ps_follower *f, const struct lh_peer *peer)
+{
+    return f->peer.role == peer->role && !strcmp(f->peer.name, peer->name) &&
+           !strcmp(f->peer.region, peer->region);
+}
+
+// Counts a peer's streams of that kind; *oldest: the first that was not cut off. A snapshot whose
+// last messages are unread still counts: it occupies a slot until it is closed.
+static uint32_t streams_of(const struct ps_server *s, const struct lh_peer *peer, bool snapshot,
+                           struct ps_follower **oldest)
+{
+    uint32_t n = 0;
+    for (struct ps_follower *f = s->readers; f; f = f->older) {
+        if (f->snapshot != snapshot || f->cut || (f->ended && !snapshot) || !same_peer(f, peer))
+            continue;
+        *oldest = f;
+        n++;
+    }
+    return n;
+}
+
+static int64_t bytes_sent(const struct ps_follower *f)
+{
+    return (int64_t)(f->giving.at - f->giving.from);
+}
+
+// The deadline of a snapshot from its start, whatever its progress.
+static int64_t time_of(const struct ps_follower *f)
+{
+    int64_t rate = f->server->snapshot_rate / LH_JOIN_RATE_PART;
+    if (rate < LH_JOIN_BYTES_PER_S) rate = LH_JOIN_BYTES_PER_S;
+    int64_t bytes = (int64_t)(f->giving.until - f->giving.from);
+    return LH_JOIN_SILENT_MS * LH_MS + bytes / rate * LH_SECOND;
+}
+
+void ps_readers_note_rate(const struct ps_follower *f)
+{
+    int64_t took_ms = (lh_now(f->server->conf.env) - f->begun_ns) / LH_MS + 1;
+    int64_t rate = bytes_sent(f) * 1000 / took_ms, *mean = &f->server->snapshot_rate;
+    *mean = *mean ? *mean + (rate - *mean) / 4 : rate;
+}
+
+// Time to completion at the rate so far, in ms.
+static int64_t left_ms(const struct ps_follower *f, int64_t now)
+{
+    int64_t rate = bytes_sent(f) * 1000 / ((now - f->begun_ns) / LH_MS + 1) + 1; // bytes a second
+    return (int64_t)(f->giving.until - f->giving.at) / rate * 1000 + (f->sending ? 1 : 0);
+}
+
+// The newest snapshot of the peer that has the most, if it has more than its share.
+static struct ps_follower *beyond_share(const struct ps_server *server)
+{
+    struct ps_follower *found = NULL, *oldest;
+    uint32_t most = SNAPSHOTS_A_SHARE;
+    for (struct ps_follower *f = server->readers; f; f = f->older) {
+        uint32_t n = f->snapshot && !f->cut ? streams_of(server, &f->peer, true, &oldest) : 0;
+        if (n <= most) continue;
+        found = f;
+        most = n;
+    }
+    return found;
+}
+
+// The peer's row; else the row of whoever began fewest, as its own from here on.
+static struct ps_begun *begun_by(struct ps_server *server, const struct lh_peer *peer)
+{
+    int64_t now = lh_now(server->conf.env);
+    struct ps_begun *least = server->begun;
+    if (now - server->begun_since_ns > BEGUN_MS * LH_MS) {
+        memset(server->begun, 0, sizeof server->begun);
+        server->begun_since_ns = now;
+    }
+    for (size_t i = 0; i < PS_BEGUN; i++) {
+        struct ps_begun *b = &server->begun[i];
+        if (b->snapshots && b->peer == lh_worker_id(peer)) return b;
+        if (b->snapshots < least->snapshots) least = b;
+    }
+    *least = (struct ps_begun){.peer = lh_worker_id(peer)};
+    return least;
+}
+
+// The newest snapshot of the peer that began most lately, if those are more than a share more than
+// the `mine` of whoever waits: peers that renew theirs in turn would keep all places.
+static struct ps_follower *begun_more(struct ps_server *server, uint32_t mine)
+{
+    struct ps_follower *found = NULL;
+    uint32_t most = mine + SNAPSHOTS_A_SHARE;
+    for (struct ps_follower *f = server->readers; f; f = f->older) {
+        uint32_t n = f->snapshot && !f->cut ? begun_by(server, &f->peer)->snapshots : 0;
+        if (n <= most) continue;
+        found = f;
+        most = n;
+    }
+    return found;
+}
+
+void ps_readers_yield(struct ps_server *server, const struct ps_shard *s)
+{
+    int64_t now = lh_now(server->conf.env);
+    struct ps_follower *slowest = NULL;
+    for (struct ps_follower *f = server->readers; f; f = f->older) {
+        bool reads = f->snapshot && f->giving.of && !f->cut && (!s || f->shard == s);
+        if (!reads || now - f->begun_ns < LH_JOIN_TURN_MS * LH_MS) continue;
+        if (!slowest || left_ms(f, now) > left_ms(slowest, now)) slowest = f;
+    }
+    const struct ps_snapshot *of = slowest ? slowest->giving.of : NULL;
+    for (struct ps_follower *f = of ? server->readers : NULL, *older; f; f = older) {
+        older = f->older;
+        if (f->giving.of != of || f->cut || now - f->begun_ns < LH_JOIN_TURN_MS * LH_MS) continue;
+        bool stuck = f->sending && now - f->sent_ns >= LH_JOIN_TURN_MS * LH_MS;
+        if (f == slowest || stuck || left_ms(f, now) >= LH_JOIN_TURN_MS)
+            cut_off(f, "it reads its snapshot more slowly than others, while another reader waits "
+                       "for one");
+    }
+}
+
+// ---------------------------------------------------------------- those who do not read
+
+bool ps_readers_look(struct ps_server *s)
+{
+    int64_t now = lh_now(s->conf.env);
+    for (struct ps_follower *f = s->readers, *older; f; f = older) {
+        older = f->older;
+        int64_t most = (f->snapshot ? LH_JOIN_SILENT_MS : LH_READ_SILENT_MS) * LH_MS;
+        bool waits = f->sending || !f->asked; // waits on its peer
+        if (f->cut) continue;
+        if (f->snapshot && f->giving.of && now - f->begun_ns >= time_of(f))
+            cut_off(f, "it takes its snapshot too slowly");
+        else if (waits && now - f->sent_ns >= most)
+            cut_off(f, f->asked ? "it has read nothing for too long" : "it asks for nothing");
+    }
+    return s->readers != NULL;
+}
+
+void ps_readers_expel(struct ps_server *s)
+{
+    for (struct ps_follower *f = s->readers; f; f = f->older)
+        if (!f->ended && ps_expelled(s, lh_worker_id(&f->peer))) cut_off(f, "it was expelled");
+}
+
+// ---------------------------------------------------------------- whoever comes
+
+void ps_readers_admit_follow(struct ps_server *server, const struct lh_peer *peer)
+{
+    struct ps_follower *oldest = NULL;
+    if (streams_of(server, peer, false, &oldest) >= LH_STREAMS_A_SHARD * server->conf.shard_count)
+        cut_off(oldest, "it has opened many later ones");
+}
+
+lh_err ps_readers_admit_snapshot(struct ps_server *server, const struct lh_peer *peer)
+{
+    struct ps_follower *oldest;
+    uint32_t has = streams_of(server, peer, true, &oldest);
+    if (server->snapshots >= SNAPSHOTS_MAX && has < SNAPSHOTS_A_SHARE) {
+        // The place goes to this reader at once, because others may ask more often.
+        struct ps_follower *most = beyond_share(server);
+        if (!most) most = begun_more(server, begun_by(server, peer)->snapshots);
+        if (most) cut_off(most, "it reads many snapshots, while another reader waits for one");
+        if (!most) ps_readers_yield(server, NULL);
+    }
+    if (server->snapshots >= SNAPSHOTS_MAX)
+        return lh_fail(LH_ERR_BUSY, "%d snapshots are being sent; try again", SNAPSHOTS_MAX);
+    if (has >= SNAPSHOTS_OF_A_PEER)
+        return lh_fail(LH_ERR_BUSY, "%d snapshots to this peer are being sent; try again",
+                       SNAPSHOTS_OF_A_PEER);
+    begun_by(server, peer)->snapshots++;
+    return LH_OK;
+}
