@@ -103,16 +103,11 @@ static void it_moves(struct ps_giving_unit *g)
 
 // ---------------------------------------------------------------- shares
 
-static bool same_peer(const struct lh_peer *a, const struct lh_peer *b)
-{
-    return !strcmp(a->name, b->name) && !strcmp(a->region, b->region);
-}
-
 static uint32_t calls_of(const struct ps_server *s, const struct lh_peer *peer)
 {
     uint32_t n = 0;
     for (const struct ps_giving_unit *g = s->give.first; g; g = g->older)
-        n += !g->cut && same_peer(&g->peer, peer);
+        n += !g->cut && lh_peer_same(&g->peer, peer);
     return n;
 }
 

@@ -103,3 +103,8 @@ void lh_peer_uri(const struct lh_peer *peer, char out[LH_URI_BYTES])
     snprintf(out, LH_URI_BYTES, "spiffe://%s/longhaul/%s/%s/%s/%s", peer->domain, peer->run,
              lh_role_name(peer->role), peer->region, peer->name);
 }
+
+bool lh_peer_same(const struct lh_peer *a, const struct lh_peer *b)
+{
+    return a->role == b->role && !strcmp(a->region, b->region) && !strcmp(a->name, b->name);
+}

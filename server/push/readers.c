@@ -27,12 +27,6 @@ static void cut_off(struct ps_follower *f, const char *why)
     lh_call_cancel(f->call);
 }
 
-static bool same_peer(const struct ps_follower *f, const struct lh_peer *peer)
-{
-    return f->peer.role == peer->role && !strcmp(f->peer.name, peer->name) &&
-           !strcmp(f->peer.region, peer->region);
-}
-
 // Counts a peer's streams of that kind; *oldest: the first that was not cut off. A snapshot whose
 // last messages are unread still counts: it occupies a slot until it is closed.
 static uint32_t streams_of(const struct ps_server *s, const struct lh_peer *peer, bool snapshot,
@@ -40,7 +34,8 @@ static uint32_t streams_of(const struct ps_server *s, const struct lh_peer *peer
 {
     uint32_t n = 0;
     for (struct ps_follower *f = s->readers; f; f = f->older) {
-        if (f->snapshot != snapshot || f->cut || (f->ended && !snapshot) || !same_peer(f, peer))
+        if (f->snapshot != snapshot || f->cut || (f->ended && !snapshot) ||
+            !lh_peer_same(&f->peer, peer))
             continue;
         *oldest = f;
         n++;
