@@ -31,7 +31,7 @@ LH_MUST lh_err lh_role_parse(const char *text, enum lh_role *out);
 // Strict: exactly this form, names of [a-z0-9._-], 1 to 63 long; else LH_ERR_UNAUTHENTICATED.
 LH_MUST lh_err lh_peer_parse(struct lh_span uri, struct lh_peer *out);
 void lh_peer_uri(const struct lh_peer *peer, char out[LH_URI_BYTES]);
-// Of one run, the same identity?
+// Both are of one run: is it the same identity?
 bool lh_peer_same(const struct lh_peer *a, const struct lh_peer *b);
 
 #endif

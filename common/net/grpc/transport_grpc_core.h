@@ -68,6 +68,7 @@ struct lh_grpc_request {
 };
 
 struct lh_grpc_door { // a listening server
+    int port;
     grpc_server *core;
     const struct lh_service *service;
     struct lh_grpc_request request[LH_GRPC_REQUESTS];
@@ -235,6 +236,10 @@ grpc_arg lh_grpc_arg(const char *key, int value);
 // ---- door: of the process, not of one transport
 void lh_grpc_door_widen(void); // raises the limit of open files as needed, if allowed
 int lh_grpc_door_limit(void);  // connections have lower descriptors than this
+// Listeners of this port are a transport's, from here on or no more. Others, such as that of the
+// page, keep to the limit alone: nobody makes a call there.
+void lh_grpc_door_opens(int port);
+void lh_grpc_door_closes(int port);
 // Connections refused since the start, and the last one's address.
 uint64_t lh_grpc_door_away(char *last, size_t size);
 

@@ -25,11 +25,14 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-// A global, because accept4() has no context. It only affects the log.
+enum { PORTS_MAX = 64 };
+
+// A global, because accept4() has no context.
 static struct {
     pthread_mutex_t lock;
     uint64_t count;
     char last[NI_MAXHOST];
+    int port[PORTS_MAX]; // those that the transports listen on; 0: free
 } away = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
 int lh_grpc_door_limit(void)
@@ -49,6 +52,28 @@ void lh_grpc_door_widen(void)
     if (getrlimit(RLIMIT_NOFILE, &files) || files.rlim_cur >= wanted) return;
     files.rlim_cur = files.rlim_max < wanted ? files.rlim_max : wanted;
     (void)setrlimit(RLIMIT_NOFILE, &files); // after a failure fewer connections are accepted
+}
+
+static bool change_port(int from, int to)
+{
+    bool found = false;
+    pthread_mutex_lock(&away.lock);
+    for (size_t i = 0; i < PORTS_MAX && !found; i++) {
+        found = away.port[i] == from;
+        if (found) away.port[i] = to;
+    }
+    pthread_mutex_unlock(&away.lock);
+    return found;
+}
+
+void lh_grpc_door_opens(int port)
+{
+    (void)change_port(0, port); // a further one has the limit alone
+}
+
+void lh_grpc_door_closes(int port)
+{
+    (void)change_port(port, 0);
 }
 
 uint64_t lh_grpc_door_away(char *last, size_t size)
@@ -110,7 +135,21 @@ static bool has_too_many(int fd)
     return count > limit / 2;
 }
 
-// Replaces accept4() for the linker. On gRPC's threads.
+static bool is_of_a_transport(int listener)
+{
+    struct sockaddr_storage at = {0};
+    socklen_t size = sizeof at;
+    if (getsockname(listener, (struct sockaddr *)&at, &size)) return false;
+    const struct sockaddr_in *v4 = (const void *)&at;
+    const struct sockaddr_in6 *v6 = (const void *)&at;
+    int port = at.ss_family == AF_INET    ? ntohs(v4->sin_port)
+               : at.ss_family == AF_INET6 ? ntohs(v6->sin6_port)
+                                          : 0;
+    return port && change_port(port, port);
+}
+
+// Replaces accept4() for the linker. On gRPC's threads, and on those of other libraries that
+// listen.
 int lh_grpc_accept4(int listener, struct sockaddr *restrict from, socklen_t *restrict size,
                     int flags) __asm__("accept4");
 int lh_grpc_accept4(int listener, struct sockaddr *restrict from, socklen_t *restrict size,
@@ -125,7 +164,7 @@ int lh_grpc_accept4(int listener, struct sockaddr *restrict from, socklen_t *res
         if (from && fd >= 0) memcpy(from, &at, length < capacity ? length : capacity);
         if (size && fd >= 0) *size = length;
         if (fd >= 0 && fd < lh_grpc_door_limit() && !has_too_many(fd)) {
-            if (lh_grpc_waiting_add(listener, fd, &at)) return fd;
+            if (!is_of_a_transport(listener) || lh_grpc_waiting_add(listener, fd, &at)) return fd;
             close(fd);
             continue;
         }

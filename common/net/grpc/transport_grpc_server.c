@@ -137,6 +137,8 @@ lh_err lh_grpc_listen(struct lh_transport *base, const char *address,
         lh_grpc_shut_door(t); // listen() may be called again
         return cannot_bind(address);
     }
+    d->port = port;
+    lh_grpc_door_opens(port);
     grpc_server_start(d->core);
     const char *colon = strrchr(address, ':');
     int host = colon ? (int)(colon - address) : (int)strlen(address);
@@ -161,6 +163,7 @@ static void free_door(struct lh_grpc_door *d)
 {
     if (!d->is_down || d->asked) return;
     grpc_server_destroy(d->core);
+    if (d->port) lh_grpc_door_closes(d->port);
     free(d);
 }
 

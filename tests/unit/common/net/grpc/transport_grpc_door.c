@@ -282,6 +282,31 @@ static void who_comes_again_and_again_waits(void **state)
     assert_int_equal(waited.rushed, turned_away);
 }
 
+// Another listener of the process, as that of the page: whoever comes there makes no calls, and
+// spends no attempts.
+static void who_asks_for_the_page_spends_nothing(void **state)
+{
+    enum { TIMES = 600 };
+    struct world *w = *state;
+    struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    socklen_t size = sizeof at;
+    const uint64_t before = rushed(w);
+    int page = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    assert_int_equal(bind(page, (const struct sockaddr *)&at, sizeof at), 0);
+    assert_int_equal(listen(page, 8), 0);
+    assert_int_equal(getsockname(page, (struct sockaddr *)&at, &size), 0);
+    for (int i = 0; i < TIMES; i++) {
+        int mine = knock(at, INADDR_LOOPBACK + 60), taken = accept4(page, NULL, NULL, 0);
+        assert_true(taken >= 0);
+        close(mine);
+        close(taken);
+    }
+    close(page);
+    assert_int_equal(rushed(w), before);
+    struct sockaddr_in to = address_of(w);
+    assert_true(is_answered(to, INADDR_LOOPBACK + 60));
+}
+
 // Whoever makes calls spends nothing.
 static void who_makes_calls_does_not_wait(void **state)
 {
@@ -398,6 +423,7 @@ int main(void)
         IN_PAIR(who_says_nothing_goes),
         IN_PAIR(who_comes_again_and_again_waits),
         IN_PAIR(who_dials_without_end_is_not_answered),
+        IN_PAIR(who_asks_for_the_page_spends_nothing),
         IN_PAIR(who_makes_calls_does_not_wait),
         cmocka_unit_test_setup_teardown(what_nobody_reads_takes_bounded_memory, make_pair,
                                         drop_world),
