@@ -1,15 +1,16 @@
 #!/usr/bin/env python3
 """A disk that hangs for a while: `hung_disk.py --build build/release`.
 
-Each server has a standby. The coordinator, the owner of the first shard and one worker stand on
-file systems of their own, which are frozen one after the other, as a storage that is away freezes
-them. The coordinator's log lies there too.
+Each server has a standby. The coordinator, the owner of the first shard, the standby of the second
+and one worker stand on file systems of their own, which are frozen one after the other, as a
+storage that is away freezes them. The coordinator's log lies there too.
 
 The owner's: it says so, its standby takes over and pushes go on; when the disk answers again, the
-former owner ends with a word that says why, and comes back as a standby. The worker's: it says so,
-trains on and pushes later. The coordinator's: it says so, answers what changes nothing, and pushes
-go on. In the end history.py decides: nothing that was acknowledged is lost, nothing is applied
-twice, all replicas are equal.
+former owner ends with a word that says why, and comes back as a standby. The standby's: it says so,
+its owner acknowledges without it after a second, and it gets in sync again afterwards; while its
+disk is full, too. The worker's: it says so, trains on and pushes later. The coordinator's: it says
+so, answers what changes nothing, and pushes go on. In the end history.py decides: nothing that was
+acknowledged is lost, nothing is applied twice, all replicas are equal.
 
 Exit status 77 where namespaces or loop devices can't be had. Whatever happens, no file system stays
 frozen, and the mounts are this program's own.
@@ -26,11 +27,12 @@ import time
 import urllib.request
 
 from cluster import check, figures, judged, until, verdict
+from faults import empty, fill
 from power import Disk, isolated
 from standby import Replicated, in_sync
 
 FREEZE, THAW = 0xc0045877, 0xc0045878  # FIFREEZE, FITHAW of linux/fs.h
-ON_DISKS = ("shard-0", "coordinator", "asia-0")
+ON_DISKS = ("shard-0", "standby-1", "coordinator", "asia-0")
 
 
 def order(disk, what):
@@ -93,6 +95,34 @@ def owner_hangs(cluster):
     until("the former owner is in sync as a standby", lambda: in_sync(cluster.servers[0]))
 
 
+def goes_on_alone(cluster, owner):
+    since = time.monotonic()
+    took = cluster.next_push(1, since + 1) + 1
+    print(f"next acknowledged push after {took:.2f} s", flush=True)
+    until("it is told", lambda: not in_sync(owner))
+    cluster.wait_for_pushes(10)
+
+
+def standby_hangs(cluster):
+    standby, owner = cluster.servers[1], cluster.former[1]
+    print(f"{standby.name}'s disk hangs", flush=True)
+    with frozen(cluster.disks[standby.name]):
+        goes_on_alone(cluster, owner)
+        until("it says so", lambda: standby.says("disk.slow"))
+        check(standby.alive(), "it ended while its disk hung")
+    until("it is in sync again", lambda: in_sync(owner))
+    print(f"{standby.name}'s disk is full", flush=True)
+    fill(cluster.disks[standby.name].folder)
+    try:
+        goes_on_alone(cluster, owner)
+        until("it says so", lambda: standby.says("disk_full"))
+        check(standby.alive(), "it ended while its disk was full")
+    finally:
+        empty(cluster.disks[standby.name].folder)
+    until("it is in sync again", lambda: in_sync(owner))
+    check(owner.says("standby.left", "acknowledging without it"), f"{owner.tail()}")
+
+
 def worker_hangs(cluster):
     worker = cluster.workers[0]
     with frozen(cluster.disks[worker.name]):
@@ -137,7 +167,7 @@ def one_run(given):
             cluster.start(given.speed)
             until("both standbys are in sync", lambda: all(map(in_sync, cluster.former)))
             cluster.wait_for_pushes(30)
-            for hangs in (worker_hangs, coordinator_hangs, owner_hangs):
+            for hangs in (standby_hangs, worker_hangs, coordinator_hangs, owner_hangs):
                 check(not cluster.over(), "the run was over before every disk had hung")
                 hangs(cluster)
                 cluster.wait_for_pushes(10)
@@ -152,7 +182,7 @@ def main():
     flags = argparse.ArgumentParser(description=__doc__,
                                     formatter_class=argparse.RawDescriptionHelpFormatter)
     flags.add_argument("--build", required=True, help="the build tree")
-    flags.add_argument("--units", type=int, default=480)
+    flags.add_argument("--units", type=int, default=720)
     flags.add_argument("--speed", type=int, default=1500, help="tokens a second of each worker")
     flags.add_argument("--keep", action="store_true", help="keep the run's folder")
     given = flags.parse_args()
