@@ -13,6 +13,7 @@ static const struct {
     [WK_DISK_FULL_OUTBOX] = {"outbox.disk_full", "outbox.room"},
     [WK_DISK_FULL_REPLICA] = {"replica.disk_full", "replica.room"},
     [WK_DISK_FULL_SNAPSHOT] = {"snapshot.disk_full", "snapshot.room"},
+    [WK_DISK_FULL_WEIGHTS] = {"weights.disk_full", "weights.room"},
 };
 
 void wk_disk_full_say(struct wk_worker *w, enum wk_disk_full of, const char *text)

@@ -2,7 +2,7 @@
 //
 // The end: every shard is folded to its END record, the coordinator has been told (or does not
 // answer any more), and DIR/final.weights holds the model: fp32, the manifest's flat order, little
-// endian. It is there whole or not at all.
+// endian. It is there whole or not at all. On a full disk the worker waits with it.
 #include "worker/node.h"
 
 #include <jansson.h>
@@ -13,6 +13,7 @@
 #include "common/env/machine.h"
 #include "common/format/manifest_pace.h"
 #include "worker/backend.h"
+#include "worker/disk_full.h"
 #include "worker/leave.h"
 #include "worker/place.h"
 #include "worker/settings.h"
@@ -28,6 +29,7 @@ enum {
     RETRY_MS = 200,
     RETRY_MAX_MS = 5000,
     RECONNECT_MS = 1000,
+    WRITE_AGAIN_S = 2,   // between two attempts to write final.weights on a full disk
     SNAPSHOT_ROUNDS = 8, // between the residual's snapshots, which limit the cost of a lost slot
 };
 
@@ -40,7 +42,9 @@ struct wk_node {
     struct wk_states *states; // NULL: the state is on the host
     char no_state[2048];      // why it is not on the device, where that was asked for
     struct lh_machine machine;
-    int64_t done_ns; // when everything was folded; 0: not yet
+    int64_t done_ns;  // when everything was folded; 0: not yet
+    int64_t write_ns; // when final.weights is tried next
+    bool written;     // final.weights holds what the run ended with
 };
 
 lh_err wk_node_create(struct wk_node **out)
@@ -182,6 +186,29 @@ static LH_MUST lh_err write_weights(struct wk_node *n)
     return lh_file_replace_by(n->program->env, path, write_shards, n);
 }
 
+static void try_weights(struct wk_node *n, int64_t now)
+{
+    lh_err err = write_weights(n);
+    if (err == LH_ERR_DISK_FULL) {
+        char text[LH_PATH_BYTES + 160];
+        snprintf(text, sizeof text,
+                 "%s: the run has ended, and this worker waits for space to write the model",
+                 lh_err_text(err));
+        wk_disk_full_say(n->worker, WK_DISK_FULL_WEIGHTS, text);
+        n->write_ns = now + WRITE_AGAIN_S * LH_SECOND;
+        return;
+    }
+    if (err) {
+        lh_logf(n->program->log, LH_ERROR, "weights.unwritten", "%s", lh_err_text(err));
+        lh_program_end(n->program, err);
+        return;
+    }
+    wk_disk_full_over(n->worker, WK_DISK_FULL_WEIGHTS);
+    n->written = true;
+    lh_logf(n->program->log, LH_INFO, "run.done", "%s/final.weights holds the model",
+            n->settings->node.dir);
+}
+
 static void tick(void *self)
 {
     struct wk_node *n = self;
@@ -191,23 +218,16 @@ static void tick(void *self)
     n->worker->conf.queue_units = wk_training_queue(&n->training);
     wk_backend_watch(n->backend);
     if (wk_worker_state(n->worker) != WK_DONE) {
-        n->done_ns = 0; // the run may go on after its end
+        n->done_ns = n->write_ns = 0; // the run may go on after its end
+        n->written = false;
         return;
     }
     int64_t now = lh_now(n->program->env);
-    if (!n->done_ns) {
-        n->done_ns = now;
-        lh_err err = write_weights(n);
-        if (err) {
-            lh_logf(n->program->log, LH_ERROR, "weights.unwritten", "%s", lh_err_text(err));
-            lh_program_end(n->program, err);
-            return;
-        }
-        lh_logf(n->program->log, LH_INFO, "run.done", "%s/final.weights holds the model",
-                n->settings->node.dir);
-    }
+    if (!n->done_ns) n->done_ns = now;
+    if (!n->written && now >= n->write_ns) try_weights(n, now);
     bool told = n->worker->told_done && !wk_beside_waits(n->worker);
-    if (told || now - n->done_ns > TELL_S * LH_SECOND) lh_program_end(n->program, LH_OK);
+    if (n->written && (told || now - n->done_ns > TELL_S * LH_SECOND))
+        lh_program_end(n->program, LH_OK);
 }
 
 // ---------------------------------------------------------------- the application

@@ -130,11 +130,12 @@ struct wk_conf {
 };
 
 // Kinds of files that may meet a full disk: the outbox and the slot, durable copies of the replica,
-// residual snapshots.
+// residual snapshots, the model at the end.
 enum wk_disk_full {
     WK_DISK_FULL_OUTBOX,
     WK_DISK_FULL_REPLICA,
     WK_DISK_FULL_SNAPSHOT,
+    WK_DISK_FULL_WEIGHTS,
     WK_DISK_FULL_COUNT
 };
 

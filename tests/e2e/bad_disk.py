@@ -172,7 +172,7 @@ def inside(node, *names):
 
 
 def fill(node):
-    with open(inside(node, "filler"), "wb", buffering=0) as file:
+    with open(inside(node, "filler"), "ab", buffering=0) as file:
         try:
             while True:
                 file.write(b"x" * 4096)
@@ -289,6 +289,30 @@ def full_from_the_start(world):
     check(coordinator.alive(), "the coordinator suffered")
 
 
+def full_at_the_end(world):
+    """A worker that drained has a full disk when the run ends: it waits with the model."""
+    coordinator, _ = run(world)
+    worker = world.worker("asia", coordinator, **{"trainer.tokens_per_s": 2000})
+    small_disk(worker, "8m")
+    late = world.worker("europe", coordinator, **{"trainer.tokens_per_s": 6000})
+    folder = worker.start().dir
+    worker.dir = inside(worker)
+    for one in (late.start(), worker):
+        train(one)
+    worker.dir = folder
+    world.tool("drain", "worker", worker.name, *world.admin(coordinator))
+    # Again and again: what it needs no more leaves its disk.
+    until("it says that it waits", lambda: (fill(worker), worker.says(
+        "weights.disk_full", "waits for space"))[1])
+    until("the run has ended", lambda: coordinator.status().get("phase") == "ended")
+    late.must_end()
+    check(worker.alive(), "it ended without the model")
+    check(not os.path.exists(inside(worker, "final.weights")), "half a model is there")
+    os.remove(inside(worker, "filler"))
+    worker.must_end()
+    check(worker.says("weights.room") and worker.says("run.done"), f"{worker.tail()}")
+
+
 def damaged_unit(world):
     """A unit of the worker's own region is damaged on its disk: it is given back by its number, all
     others are trained, and when its file is mended it is trained too."""
@@ -314,7 +338,7 @@ def damaged_unit(world):
 
 
 CASES = (corrupt_tail, corrupt_middle, lost_disk, damaged_store, damaged_unit)
-MOUNTED = (full_disk, relieved, full_from_the_start)
+MOUNTED = (full_disk, relieved, full_from_the_start, full_at_the_end)
 
 
 def possible():
