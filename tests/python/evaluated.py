@@ -238,6 +238,22 @@ class During(Case):
         self.assertEqual((found["after"], found["rounds"]), (None, []))
         self.assertEqual(again["before"], found["before"])
 
+    def test_a_device_without_memory_does_not_end_the_loop(self):
+        self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.5)
+        full = torch.OutOfMemoryError("CUDA out of memory")
+        with mock.patch.object(heldout, "evaluate", side_effect=[{"de": 2.0, "ja": 2.0}, full,
+                                                                 {"de": 1.0, "ja": 1.0}]), \
+                self.assertLogs("longhaul", "WARNING") as said:
+            found = self.evaluated(2)
+        self.assertIn("not evaluated: OutOfMemoryError: CUDA out of memory", said.output[0])
+        self.assertEqual((found["rounds"], found["after"]["mean"]), ([], 1.0))
+
+    def test_a_model_that_can_not_be_evaluated_at_all_is_an_error(self):
+        self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.5)
+        with mock.patch.object(heldout, "evaluate", side_effect=RuntimeError("size mismatch")), \
+                self.assertRaisesRegex(RuntimeError, "size mismatch"):
+            self.evaluated(2)
+
     def test_other_texts_begin_anew(self):
         self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.5)
         before = {"losses": {"fr": 9.0}, "mean": 9.0, "credited_tokens": 0, "versions": []}

@@ -283,6 +283,11 @@ class Kept(Case):
         with self.assertRaisesRegex(errors.StateError, "another model or optimizer"):
             self.train(Fake(), 0)
 
+    def test_what_is_no_file_is_not_waited_for(self):
+        os.mkfifo(self.path("kept"))
+        with self.assertRaisesRegex(errors.StateError, "kept is no file: name another one"):
+            self.train(Fake(), 0)
+
     def test_what_cannot_be_kept_is_refused_at_once(self):
         with self.assertRaisesRegex(ValueError, "keep wants the optimizer"):
             longhaul.AsyncDiLoCo(Fake(), self.model, None, hook=False, keep=self.path("kept"))

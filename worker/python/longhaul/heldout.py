@@ -234,6 +234,7 @@ class Evaluation:
         self.found: dict[str, typing.Any] = {"before": None, "rounds": [], "best": None,
                                              "after": None, "cuts": 0}
         self._take_up(self._languages())
+        self._could = self.found["before"] is not None  # the model was evaluated once
         if run.client.rank:
             return
         if self.found["before"] is None:
@@ -256,13 +257,23 @@ class Evaluation:
     def _try(self) -> dict[str, typing.Any] | None:
         """Evaluates. If that fails, logs it; training goes on."""
         try:
-            return self._look()
+            losses = self._losses()
         except (OSError, ValueError) as why:
             _log.warning("longhaul: the model was not evaluated: %s", why)
             return None
+        return self._seen(losses)
 
-    def _look(self) -> dict[str, typing.Any]:
-        losses = evaluate(self._run.model, self._data, **self._given)
+    def _losses(self) -> Losses:
+        try:
+            losses = evaluate(self._run.model, self._data, **self._given)
+        except (RuntimeError, MemoryError) as why:  # PyTorch's for a device without memory, too
+            if not self._could:
+                raise  # it never worked: the script is wrong
+            raise ValueError(f"{type(why).__name__}: {why}") from why
+        self._could = True
+        return losses
+
+    def _seen(self, losses: Losses) -> dict[str, typing.Any]:
         self._run.report(**{f"heldout_{n}": v for n, v in losses.items()},
                          heldout=mean(losses))
         return {"losses": losses, "mean": mean(losses),

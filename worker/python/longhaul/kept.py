@@ -158,6 +158,8 @@ class KeptState:
         """Reads a kept state. `whole`: loads its tensors, which otherwise stay in the file."""
         import torch  # pylint: disable=import-outside-toplevel
 
+        if not os.path.isfile(path):  # opening a FIFO would wait for ever
+            raise errors.StateError(f"{path} is no file: name another one", errors.StateError.code)
         try:
             kept = torch.load(path, map_location="cpu", weights_only=True, mmap=not whole)
         except Exception as why:  # torch raises many kinds
