@@ -140,8 +140,11 @@ static LH_MUST lh_err check_data(struct dp_up *up)
             known = !strcmp(up->t->region[r].name, up->units.unit[u].home);
         if (!known)
             return lh_fail(LH_ERR_CONFIG,
-                           "%s: unit %llu belongs to %s, which is not a region of %s", up->data,
-                           (unsigned long long)u, up->units.unit[u].home, up->flags.topology);
+                           "%s: unit %llu belongs to %s, which is not a region of %s: add it, or "
+                           "prepare data without it; a run keeps its regions (`longhaul drain "
+                           "region %s` lets one train nothing)",
+                           up->data, (unsigned long long)u, up->units.unit[u].home,
+                           up->flags.topology, up->units.unit[u].home);
     }
     for (unsigned r = 0; r < up->t->regions; r++) LH_TRY(check_region(up, r));
     for (unsigned r = 0; r < up->t->regions; r++) tell_givers(up, r);
@@ -317,6 +320,19 @@ static void let_commands_end(struct dp_up *up, struct dp_view *v)
     }
 }
 
+// The run itself is complete; only such a process is left.
+static void say_stuck(struct dp_up *up, struct dp_view *v)
+{
+    for (unsigned i = 0; i < up->procs.count; i++) {
+        const struct dp_proc *proc = &up->procs.proc[i];
+        if (proc->state == DP_PROC_STUCK)
+            dp_view_say(v, up,
+                        "%s was killed and does not end: a disk or network file system that it "
+                        "uses hangs. It ends once that answers (process %d)",
+                        proc->name, (int)proc->pid);
+    }
+}
+
 // Stops commands before their workers, which still take their last cuts, and workers before the
 // servers, which take their last pushes.
 static void stop_all(struct dp_up *up, struct dp_view *v, int64_t patience_ms)
@@ -339,6 +355,7 @@ static void stop_all(struct dp_up *up, struct dp_view *v, int64_t patience_ms)
         dp_view_show(v, up, false);
     }
     dp_procs_end(&up->procs, STOP_MS);
+    say_stuck(up, v);
     dp_watch_poll(up);
 }
 
@@ -362,10 +379,10 @@ static LH_MUST lh_err run_all(struct dp_up *up, enum dp_exit *exit)
     if (how == ENDED_DONE) let_commands_end(up, &view);
     if (how == ENDED_DONE) settle(up);
     if (how == ENDED_ASKED) dp_view_say(&view, up, "draining; Ctrl-C again ends at once");
-    if (!err) dp_view_show(&view, up, true);
-    if (!err) stop_all(up, &view, how == ENDED_ASKED ? DRAIN_MS : STOP_MS);
-    dp_procs_end(&up->procs, 0);
+    if (err) dp_procs_end(&up->procs, 0);
     LH_TRY(err);
+    dp_view_show(&view, up, true);
+    stop_all(up, &view, how == ENDED_ASKED ? DRAIN_MS : STOP_MS);
     LH_TRY(dp_watch_keep(up));
     *exit = how == ENDED_ASKED ? DP_STOPPED : DP_FAILED;
     if (how == ENDED_ASKED) printf("stopped; the same command goes on from %s\n", up->dir);

@@ -19,6 +19,7 @@ static const int64_t steady_ns = 20 * LH_SECOND; // after a longer life, crashes
 // A restarting command waits at least this long: its worker's status then shows its progress.
 static const int64_t judge_ns = 2 * LH_SECOND;
 static const int64_t backoff_first_ns = 200 * LH_MS, backoff_most_ns = 5 * LH_SECOND;
+static const int64_t killed_ns = 10 * LH_SECOND; // the kernel ends a killed process within this
 
 int64_t dp_now_ns(void)
 {
@@ -86,7 +87,7 @@ lh_err dp_proc_start(struct dp_proc *proc)
 
 void dp_proc_stop(struct dp_proc *proc, int signal)
 {
-    if (proc->state == DP_PROC_ENDED) return;
+    if (proc->state == DP_PROC_ENDED || proc->state == DP_PROC_STUCK) return;
     proc->stopping = true;
     if (proc->state == DP_PROC_RUNNING) {
         // The last resort includes its children.
@@ -213,7 +214,9 @@ void dp_procs_end(struct dp_procs *p, int64_t patience_ms)
     wait_for_end(p, dp_now_ns() + patience_ms * LH_MS);
     for (unsigned i = 0; i < p->count; i++)
         if (p->proc[i].state == DP_PROC_RUNNING) dp_proc_stop(&p->proc[i], SIGKILL);
-    wait_for_end(p, INT64_MAX);
+    wait_for_end(p, dp_now_ns() + killed_ns);
+    for (unsigned i = 0; i < p->count; i++)
+        if (p->proc[i].state == DP_PROC_RUNNING) p->proc[i].state = DP_PROC_STUCK;
 }
 
 void dp_proc_log_tail(const struct dp_proc *proc, char *out, size_t size)

@@ -1,8 +1,9 @@
 // Child processes of a run: started, watched, restarted after a crash, stopped.
 //
-// No child outlives us: each gets SIGKILL from the kernel when we die (also by kill -9), and has
-// its own process group, so that the terminal's Ctrl-C reaches only us. One thread; the caller
-// blocks SIGCHLD and calls tick() on its arrival, and about four times a second.
+// No child outlives us, but for one that waits for a disk that hangs: each gets SIGKILL from the
+// kernel when we die (also by kill -9), and has its own process group, so that the terminal's
+// Ctrl-C reaches only us. One thread; the caller blocks SIGCHLD and calls tick() on its arrival,
+// and about four times a second.
 #ifndef DP_UP_PROCS_H
 #define DP_UP_PROCS_H
 
@@ -17,11 +18,12 @@
 enum { DP_PROCS_MAX = 256, DP_ARGS_MAX = 112, DP_CRASHES_MAX = 6, DP_FAILS_MAX = 3 };
 
 enum dp_proc_state {
-    DP_PROC_IDLE,    // not started yet
-    DP_PROC_RUNNING, // pid is valid
-    DP_PROC_WAITING, // crashed; starts again at retry_ns
-    DP_PROC_ENDED,   // exited with 0 (unless it serves, or never joined), or stopped by us
-    DP_PROC_GIVEN_UP // crashed DP_CRASHES_MAX times in a row, or failed DP_FAILS_MAX times
+    DP_PROC_IDLE,     // not started yet
+    DP_PROC_RUNNING,  // pid is valid
+    DP_PROC_WAITING,  // crashed; starts again at retry_ns
+    DP_PROC_ENDED,    // exited with 0 (unless it serves, or never joined), or stopped by us
+    DP_PROC_GIVEN_UP, // crashed DP_CRASHES_MAX times in a row, or failed DP_FAILS_MAX times
+    DP_PROC_STUCK     // killed, and does not end: it waits for a disk that hangs
 };
 
 struct dp_proc {
@@ -70,7 +72,8 @@ void dp_proc_last(struct dp_proc *proc); // lets it run on, but never restarts i
 // LH_ERR_INTERNAL names a given-up process, once.
 LH_MUST lh_err dp_procs_tick(struct dp_procs *p, int64_t now_ns);
 unsigned dp_procs_running(const struct dp_procs *p);
-// SIGTERM to all, then SIGKILL to the rest after `patience_ms`; returns when none runs.
+// SIGTERM to all, then SIGKILL to the rest after `patience_ms`. Afterwards none is RUNNING; one
+// that the kernel can't end within some seconds is STUCK.
 void dp_procs_end(struct dp_procs *p, int64_t patience_ms);
 // Writes "exit 6" or "signal 9 (Killed)".
 void dp_proc_ending(const struct dp_proc *proc, char *out, size_t size);

@@ -10,7 +10,9 @@
 #include "common/env/env.h"
 #include "deploy/tool/tend.h"
 
-enum { END_S = 300, LOOPS_OVER_S = 3, QUOTED_LINES = 12, QUOTED_AGAIN_S = 600 };
+// Time for commands to save after the run's end; to end after SIGTERM.
+enum { END_S = 300, STOPPED_S = 10 };
+enum { LOOPS_OVER_S = 3, QUOTED_LINES = 12, QUOTED_AGAIN_S = 600 };
 static const int64_t LEFT_NS = 3 * LH_SECOND;   // a worker says by then that its loop is over
 static const int64_t ALONE_NS = 60 * LH_SECOND; // until a command's first greeting
 static const int64_t SEEN_NS =
@@ -394,14 +396,18 @@ bool dp_trainers_leave(struct dp_up *up, struct dp_view *v)
         up->leave_ns = now + END_S * LH_SECOND;
         dp_view_say(v, up, "waiting up to %d s for the commands to end (Ctrl-C ends them)", END_S);
     }
+    bool saves = false;
     for (unsigned i = 0; i < up->nodes; i++) {
         struct dp_node *node = &up->node[i];
         if (!is_trainer(node) || !node->proc) continue;
         dp_proc_last(node->proc);
+        saves |= !is_left_out(up, node) && !over(node);
         if (!is_left_out(up, node) || over(node) || node->proc->stopping) continue;
         dp_view_say(v, up, "%s is stopped: the run ended without its worker", node->name);
         dp_proc_stop(node->proc, SIGTERM);
     }
+    if (!saves && up->leave_ns > now + STOPPED_S * LH_SECOND)
+        up->leave_ns = now + STOPPED_S * LH_SECOND;
     return now >= up->leave_ns;
 }
 
@@ -427,7 +433,8 @@ void dp_trainer_ending(const struct dp_node *trainer, char *out, size_t size)
         snprintf(out, size, "%s: the run had ended",
                  trainer->proc->fails && !trainer->trainer.ever ? "failed" : "too late");
     else if (!over(trainer))
-        snprintf(out, size, "running");
+        snprintf(out, size,
+                 trainer->proc->state == DP_PROC_STUCK ? "killed, and did not end" : "running");
     else
         dp_proc_ending(trainer->proc, out, size);
 }

@@ -6,7 +6,7 @@ of a node that ends with 6 at once; NODE_FULL, the name of one whose disk is ful
 name of a worker that ends when it is done; NODE_LATE, the seconds after which the coordinator has
 heard from the servers: half of them it says nothing, then that nothing is credited; NODE_EXPELS,
 the name of a worker that it expelled when that had trained something; NODE_STALLS, the name of one
-that it calls stalled.
+that it calls stalled; NODE_LEAVES_OUT, the name of one without which the run ends.
 Credited tokens are summed from the workers' status
 files, so the pretended coordinator needs no network: a worker goes on with its tokens from there.
 """
@@ -60,6 +60,8 @@ def trainer():
     return {"lives": seen["lives"], "cuts": seen["cuts"], "life": str(seen["pid"])}
 
 
+left_out = [{"name": os.environ["NODE_LEAVES_OUT"], "left_out": {}}] \
+    if "NODE_LEAVES_OUT" in os.environ else []
 leader = {}
 pair = os.open(os.path.join(run, "etcd"), os.O_RDWR | os.O_CREAT, 0o600) \
     if settings.get("coordinator.store") else None
@@ -89,7 +91,7 @@ def coordinate(phase):
            "budget_tokens": budget, "units": 9, "credited": 4 if heard else 0,
            "workers": [{"name": expels, "expelled": is_expelled()},
                        {"name": os.environ.get("NODE_STALLS", ""), "member_state": "stalled",
-                        "why": "no step for 31 s"}]})
+                        "why": "no step for 31 s"}, *left_out]})
 
 
 def lead():

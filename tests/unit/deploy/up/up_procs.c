@@ -209,24 +209,49 @@ static void a_missing_program_is_127(void **state)
     dp_procs_end(&p, 1000);
 }
 
+// Starts a shell that does this, and waits until its traps are set.
+static struct dp_proc *deaf(struct dp_procs *p, const char *traps)
+{
+    char mark[256], script[512], c;
+    snprintf(mark, sizeof mark, "%s/fifo", dir);
+    assert_int_equal(mkfifo(mark, 0600), 0);
+    snprintf(script, sizeof script, "trap '' %s; echo > %s; while :; do sleep 1000; done", traps,
+             mark);
+    struct dp_proc *proc = shell(p, script);
+    assert_int_equal(dp_proc_start(proc), LH_OK);
+    int fd = open(mark, O_RDONLY);
+    assert_true(fd >= 0);
+    assert_int_equal(read(fd, &c, 1), 1); // closed earlier, the writer would die of SIGPIPE
+    close(fd);
+    unlink(mark);
+    return proc;
+}
+
 static void one_that_will_not_end_is_killed(void **state)
 {
     (void)state;
     static struct dp_procs p;
-    char mark[256], script[512];
-    snprintf(mark, sizeof mark, "%s/fifo", dir);
-    assert_int_equal(mkfifo(mark, 0600), 0);
-    snprintf(script, sizeof script, "trap '' TERM; echo > %s; while :; do sleep 1000; done", mark);
-    struct dp_proc *proc = shell(&p, script);
+    struct dp_proc *proc = deaf(&p, "TERM");
     char how[64];
-    assert_int_equal(dp_proc_start(proc), LH_OK);
-    int fd = open(mark, O_RDONLY); // until the trap is set
-    assert_true(fd >= 0);
-    assert_int_equal(read(fd, how, 1), 1); // closed earlier, the writer would die of SIGPIPE
-    close(fd);
     dp_procs_end(&p, 50);
     dp_proc_ending(proc, how, sizeof how);
     assert_string_equal(how, "signal 9 (Killed)");
+}
+
+// As one that waits for a disk that hangs: whatever it is sent, it stays.
+static void nobody_waits_for_ever_for_one_that_cannot_be_killed(void **state)
+{
+    (void)state;
+    static struct dp_procs p;
+    struct dp_proc *proc = deaf(&p, "TERM QUIT");
+    proc->tended = true; // its last resort is SIGQUIT
+    dp_procs_end(&p, 50);
+    assert_int_equal(proc->state, DP_PROC_STUCK);
+    assert_int_equal(dp_procs_running(&p), 0);
+    dp_procs_end(&p, 50); // it is not waited for again
+    assert_int_equal(proc->state, DP_PROC_STUCK);
+    assert_int_equal(kill(-proc->pid, SIGKILL), 0);
+    assert_int_equal(waitpid(proc->pid, NULL, 0), proc->pid);
 }
 
 // A parent killed with -9 takes its child along: the pipe that only the child holds is closed.
@@ -289,6 +314,7 @@ int main(void)
         cmocka_unit_test(a_command_that_never_comes_is_given_up_after_three),
         cmocka_unit_test(a_missing_program_is_127),
         cmocka_unit_test(one_that_will_not_end_is_killed),
+        cmocka_unit_test(nobody_waits_for_ever_for_one_that_cannot_be_killed),
         cmocka_unit_test(no_child_outlives_its_parent),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
