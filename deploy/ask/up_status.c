@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "common/base/check.h"
 #include "common/base/text.h"
 #include "common/format/json.h"
 #include "deploy/tool/files.h"
@@ -140,6 +141,33 @@ lh_err dp_status_read(const char *dir, struct dp_status *out)
     if (!err) err = dp_status_parse(lh_buf_span(&bytes), out);
     lh_buf_free(&bytes);
     return err;
+}
+
+void dp_run_state(const char *dir, char out[DP_STATE_BYTES])
+{
+    static const char *const names[] = {"coordinator", DP_STANDBY_NAME};
+    uint64_t leads = 0;
+    out[0] = 0;
+    for (size_t i = 0; i < LH_COUNT(names); i++) {
+        struct dp_status is = {0};
+        char path[DP_PATH_BYTES];
+        lh_err err = dp_path(path, "%s/%s", dir, names[i]);
+        if (!err) err = dp_status_read(path, &is);
+        if (err || !strcmp(is.state, "standby") || (out[0] && is.leads <= leads)) continue;
+        memcpy(out, is.state, sizeof is.state);
+        leads = is.leads;
+    }
+}
+
+void dp_note_gone_on(const char *command, const char *dir, const char *parameters)
+{
+    char state[DP_STATE_BYTES];
+    dp_run_state(dir, state);
+    if (state[0] && strcmp(state, "ended") != 0)
+        fprintf(stderr,
+                "longhaul %s: %s is from the run's last end, and the run has gone on since; "
+                "`longhaul export` makes a later version of its servers' directories\n",
+                command, parameters);
 }
 
 // ---------------------------------------------------------------- lives

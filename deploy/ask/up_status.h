@@ -34,7 +34,7 @@
 // The second one of two coordinators of `up`; the first is named coordinator.
 #define DP_STANDBY_NAME "coordinator-b"
 
-enum { DP_SHARDS_MAX = 64, DP_STATUS_BYTES_MAX = 1 << 20 };
+enum { DP_SHARDS_MAX = 64, DP_STATE_BYTES = 16, DP_STATUS_BYTES_MAX = 1 << 20 };
 
 struct dp_holding { // a shard's replica, as its holder reports it
     uint32_t shard;
@@ -58,7 +58,7 @@ struct dp_counts {
 
 struct dp_status {
     bool seen;
-    char role[16], region[64], name[64], state[16];
+    char role[16], region[64], name[64], state[DP_STATE_BYTES];
     int64_t pid;
     double loss, tokens_per_s;
     int64_t h;
@@ -95,6 +95,11 @@ struct dp_status {
 LH_MUST lh_err dp_status_parse(struct lh_span json, struct dp_status *out);
 // Reads dir/status.json into *out. Not there yet: LH_ERR_NOT_FOUND.
 LH_MUST lh_err dp_status_read(const char *dir, struct dp_status *out);
+// The last state of the run in this folder of `up`, as its coordinator wrote it, of a pair the one
+// that led last; "" before it ran.
+void dp_run_state(const char *dir, char out[DP_STATE_BYTES]);
+// Complains if the run has gone on since it ended with these parameters, its DIR/final.bin.
+void dp_note_gone_on(const char *command, const char *dir, const char *parameters);
 
 // Counts over the processes of a node: a restarted one begins at 0, except for a trainer that
 // outlived its predecessor. Call with every status read.

@@ -10,6 +10,7 @@
 
 #include "common/base/check.h"
 #include "common/base/regular.h"
+#include "deploy/ask/up_status.h"
 #include "deploy/models/export.h"
 #include "deploy/stored/replay.h"
 #include "deploy/stored/store.h"
@@ -79,6 +80,7 @@ static LH_MUST lh_err check(struct request *q, const char *usage)
                            "on, give its servers' directories",
                            q->parameters);
     }
+    if (q->run_dir) dp_note_gone_on("export", q->run_dir, q->parameters);
     if (q->parameters && (q->at.count || q->weights_only))
         return lh_fail(LH_ERR_INVALID, "--at and --weights-only are for servers' directories; a "
                                        "file has one state");
@@ -239,19 +241,29 @@ static LH_MUST lh_err export_state(struct request *q, struct dp_export *e)
     return err;
 }
 
-// Takes the buffers that a loop left in its worker's directory at the end of the run. The first
-// worker by name counts.
+// Takes the buffers that a loop left in its worker's directory at the end of the run: the newest
+// ones, since those of a worker that the run ended without may be from an earlier end.
 static LH_MUST lh_err find_buffers(struct request *q)
 {
     char pattern[DP_PATH_BYTES];
+    const char *newest = NULL;
+    struct timespec at = {0};
     glob_t found;
+    struct stat is;
     LH_TRY(dp_path(pattern, "%s/*/buffers.safetensors", q->run_dir));
-    lh_err err = LH_OK;
-    if (!glob(pattern, 0, NULL, &found)) {
-        err = dp_path(q->path[2], "%s", found.gl_pathv[0]);
-        q->buffers = q->path[2];
-        globfree(&found);
+    if (glob(pattern, 0, NULL, &found)) return LH_OK;
+    for (size_t i = 0; i < found.gl_pathc; i++) {
+        if (stat(found.gl_pathv[i], &is)) continue;
+        const struct timespec *t = &is.st_mtim;
+        if (newest &&
+            (t->tv_sec < at.tv_sec || (t->tv_sec == at.tv_sec && t->tv_nsec <= at.tv_nsec)))
+            continue;
+        newest = found.gl_pathv[i];
+        at = *t;
     }
+    lh_err err = newest ? dp_path(q->path[2], "%s", newest) : LH_OK;
+    if (newest) q->buffers = q->path[2];
+    globfree(&found);
     return err;
 }
 
@@ -300,8 +312,8 @@ static LH_MUST lh_err run(int argc, char **argv)
         {"--like", DP_TEXT, &q.like, "FOLDER",
          "the folder that was imported: its types, config.json and tokenizer are used"},
         {"--buffers", DP_TEXT, &q.buffers, "FOLDER|FILE",
-         "a region's buffers, such as BatchNorm's statistics (with --dir: those of its first "
-         "loop)"},
+         "a region's buffers, such as BatchNorm's statistics (with --dir: the newest of its "
+         "loops)"},
         {"--dtype", DP_TEXT, &q.dtype, "BF16|F16|F32|F64", "type of all tensors (as imported)"},
         {"--max-shard-size", DP_TEXT, &q.most, "SIZE", "maximum size of a file (5GB)"},
         DP_JOB_FLAGS(q.job),

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "common/base/check.h"
+#include "deploy/ask/up_status.h"
 #include "deploy/text/eval.h"
 #include "deploy/text/generate.h"
 #include "deploy/tool/commands.h"
@@ -127,6 +128,7 @@ static LH_MUST lh_err complete(struct request *q)
                            "no %s: `longhaul up` writes it at the end of a run; of one that goes "
                            "on, or ended otherwise, give --weights",
                            q->weights);
+        dp_note_gone_on("generate", q->dir, q->weights);
     }
     return LH_OK;
 }

@@ -1,14 +1,16 @@
 // The folder of a run. See up.h.
 //
-// the run's topology; rewritten when settings change
+//   DIR/topology.yaml             the run's topology; rewritten when settings change
 //   DIR/secrets/                  outside the state directories: ca.pem, ca.key, job.keys, NODE.pem
 //                                 and NODE.key; SERVER.sign and signers for checkpoints
 //   DIR/model.json, weights.bin   the manifest; initial parameters, fp32
 //   DIR/NODE.yaml, NODE.log       settings (written anew) and output of each process
-// output of the command beside a worker
+//   DIR/NODE.trainer.log          output of the command beside a worker
 //   DIR/units.json                where commands have data of their own: a manifest of units that
-//   nobody leases DIR/NODE/                     its state directory DIR/curves.csv, totals.json
-//   what later `up`s go on from DIR/summary.json, loss.svg    the end
+//                                 nobody leases
+//   DIR/NODE/                     its state directory
+//   DIR/curves.csv, totals.json   what later `up`s go on from
+//   DIR/summary.json, loss.svg    the end
 #include <errno.h>
 #include <fcntl.h>
 #include <stdarg.h>
@@ -252,27 +254,33 @@ static LH_MUST lh_err check_over(const struct dp_up *up, const char *state, bool
     return LH_OK;
 }
 
-// The coordinator's last state; "" before it ran.
-static void state_of(const struct dp_up *up, char out[40])
-{
-    struct dp_status coordinator = {0};
-    char path[DP_PATH_BYTES];
-    lh_err err = dp_path(path, "%s/coordinator", up->dir);
-    if (!err) err = dp_status_read(path, &coordinator);
-    snprintf(out, 40, "%s", err ? "" : coordinator.state);
-}
-
 static LH_MUST lh_err take_changes(struct dp_up *up, const struct dp_topology *was,
                                    const struct dp_changes *c)
 {
     const struct dp_run_settings *before = was->run, *now = up->t->run;
-    char state[40];
+    char state[DP_STATE_BYTES];
     if (c->refusals) return refuse_changes(up, c);
-    state_of(up, state);
+    dp_run_state(up->dir, state);
     LH_TRY(check_over(up, state,
                       now->budget_tokens > before->budget_tokens || now->epochs > before->epochs));
+    // The coordinator would not take it, and would measure a later, larger one by the old budget.
+    if (!strcmp(state, "ended") && now->budget_tokens < before->budget_tokens)
+        return lh_fail(LH_ERR_CONFIG,
+                       "the run in %s has ended with budget_tokens %lld, and a smaller one changes "
+                       "nothing: put it back",
+                       up->dir, (long long)before->budget_tokens);
     if (c->taken.len) tell_changes(up, c, was);
     return LH_OK;
+}
+
+static LH_MUST lh_err parse_kept(const char *kept, struct lh_span text, struct dp_topology **out)
+{
+    lh_err err = dp_topology_parse(kept, text, out);
+    return err ? lh_fail(err,
+                         "%s; this is the copy of the topology that the run was made from: restore "
+                         "it, or remove it, and the settings are taken without a comparison",
+                         lh_err_text(err))
+               : LH_OK;
 }
 
 // Compares the folder's topology file with the present one, by meaning.
@@ -283,7 +291,7 @@ static LH_MUST lh_err meet_topology(struct dp_up *up, const char *kept, struct l
     struct dp_changes changes = {0};
     lh_err err = dp_file_read(kept, &theirs);
     bool same = !err && !up->flags.go_on && lh_span_equal(mine, lh_buf_span(&theirs));
-    if (!err && !same) err = dp_topology_parse(kept, lh_buf_span(&theirs), &was);
+    if (!err && !same) err = parse_kept(kept, lh_buf_span(&theirs), &was);
     if (!err && !same) err = dp_changes_find(was, up->t, &changes);
     if (!err && !same) err = take_changes(up, was, &changes);
     if (!err && !same) err = dp_file_write(kept, mine, 0640);
@@ -448,9 +456,19 @@ static LH_MUST lh_err first_values(const struct dp_up *up, float **out)
     char path[DP_PATH_BYTES];
     uint64_t values = up->manifest.values;
     if (up->t->run->model.import[0]) {
-        // In the folder of an ended run, its final parameters.
+        char state[DP_STATE_BYTES];
         LH_TRY(dp_path(path, "%s/final.bin", up->model));
-        if (!dp_file_exists(path)) LH_TRY(dp_path(path, "%s/weights.bin", up->model));
+        dp_run_state(up->model, state);
+        if (dp_file_exists(path)) { // the folder of an ended run
+            dp_note_gone_on("up", up->model, path);
+            return dp_floats_load(path, values, out);
+        }
+        if (state[0])
+            return lh_fail(LH_ERR_CONFIG,
+                           "model.import: the run in %s has not ended: let it end first, or import "
+                           "what `longhaul export` makes of its servers' directories",
+                           up->model);
+        LH_TRY(dp_path(path, "%s/weights.bin", up->model));
         return dp_floats_load(path, values, out);
     }
     *out = malloc(values * sizeof **out);

@@ -65,6 +65,52 @@ class Up(Launcher):
         with open(self.path("run", "eu-0.yaml"), encoding="utf-8") as file:
             self.assertRegex(file.read(), r'\ncoordinator: "127.0.0.1:\d+,127.0.0.1:\d+"\n')
 
+    def test_a_run_that_ended_under_the_other_coordinator_goes_on(self):
+        self.write("t.yaml", self.TOPOLOGY + "server: {coordinator.store: etcd://127.0.0.1:1/x}\n")
+        up = self.start(NODE_SPEED="8000")
+        self.wait_until_trained(0)
+        if self.status("coordinator").get("leads"):
+            os.kill(self.status("coordinator")["pid"], signal.SIGKILL)
+        said, _ = up.communicate(timeout=PATIENCE_S)
+        self.assertEqual(self.status("coordinator-b").get("phase"), "ended", said)
+        larger = self.TOPOLOGY.replace("budget_tokens: 100000", "budget_tokens: 200000")
+        self.write("t.yaml", larger + "server: {coordinator.store: etcd://127.0.0.1:1/x}\n")
+        said, _ = self.start().communicate(timeout=PATIENCE_S)
+        self.assertIn("`longhaul up --continue` continues it with the larger one", said)
+        before = self.status("us-0")["pid"]
+        again = self.start("--continue")
+        self.wait_for("it goes on", lambda: again.poll() is not None or
+                      self.status("us-0").get("pid", before) != before)
+        again.send_signal(signal.SIGINT)
+        said, _ = again.communicate(timeout=PATIENCE_S)
+        self.assertIn("\nbudget_tokens: 100000 -> 200000\n", said)
+        self.assertEqual(again.returncode, 8, said)
+
+    def test_a_run_that_ended_takes_no_smaller_budget(self):
+        self.start().communicate(timeout=PATIENCE_S)
+        self.assertEqual(self.status("coordinator").get("phase"), "ended")
+        self.write("t.yaml", self.TOPOLOGY.replace("tokens: 100000", "tokens: 50000"))
+        said, _ = self.start().communicate(timeout=PATIENCE_S)
+        self.assertIn("has ended with budget_tokens 100000, and a smaller one", said)
+        self.write("t.yaml", self.TOPOLOGY.replace("tokens: 100000", "tokens: 60000"))
+        up = self.start("--continue")  # which would wait for a run that never goes on
+        said, _ = up.communicate(timeout=PATIENCE_S)
+        self.assertIn("nothing is left to train", said)
+        self.assertEqual(up.returncode, 6)
+
+    def test_a_run_that_has_not_ended_is_no_model_to_begin_with(self):
+        up = self.start(NODE_SPEED="400")
+        self.wait_for("the coordinator runs", lambda: "phase" in self.status("coordinator"))
+        up.send_signal(signal.SIGINT)
+        up.communicate(timeout=PATIENCE_S)
+        shape = "dim: 8, layers: 1, heads: 2, kv_heads: 2, ffn: 16, context: 16"
+        self.write("other.yaml", self.TOPOLOGY.replace(
+            shape, f"import: {self.path('run')}, context: 16"))
+        code, said = self.tool_says("up", self.path("other.yaml"), "--no-wan", "--dir",
+                                    self.path("other"), "--data", self.path("data"))
+        self.assertEqual(code, 6, said)
+        self.assertRegex(said, "model.import: the run in .*/run has not ended: let it end first")
+
     def test_a_pair_on_emulated_links_is_refused(self):
         self.write("t.yaml", self.TOPOLOGY + "server: {coordinator.store: etcd://127.0.0.1:1/x}\n")
         said = subprocess.run([self.tool, "up", self.path("t.yaml"), "--dir", self.path("run"),

@@ -7,6 +7,7 @@
 #include <cmocka.h>
 #include <fcntl.h>
 #include <sys/file.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "deploy/models/export.h"
@@ -367,6 +368,67 @@ static void running_statistics_are_a_regions_or_it_is_refused(void **state)
     r->buffers = NULL;
 }
 
+// `longhaul export --dir DIR --like LIKE --out OUT`; r->said: its complaints.
+static int export_run(struct rig *r, const char *dir, const char *like, const char *out)
+{
+    char words[][DP_PATH_BYTES] = {"export", "--dir", "", "--like", "", "--out", ""};
+    const char *given[] = {dir, like, out};
+    char *line[LH_COUNT(words)];
+    for (size_t i = 0; i < 3; i++)
+        assert_int_equal(dp_path(words[2 * i + 2], "%s", given[i]), LH_OK);
+    for (size_t i = 0; i < LH_COUNT(words); i++) line[i] = words[i];
+    fflush(stderr);
+    int kept = dup(STDERR_FILENO);
+    assert_true(kept >= 0 && freopen(folders_path(&r->f, "said"), "w", stderr));
+    int code = dp_cmd_export(LH_COUNT(line), line);
+    fflush(stderr);
+    assert_true(dup2(kept, STDERR_FILENO) >= 0);
+    close(kept);
+    assert_int_equal(dp_file_read(folders_path(&r->f, "said"), &r->said), LH_OK);
+    lh_put_u8(&r->said, 0);
+    return code;
+}
+
+// A run that went on without asia: what its loop left is from the end before.
+static void the_newest_statistics_of_a_run_s_folder_are_taken(void **state)
+{
+    struct rig *r = *state;
+    static const char header[] =
+        "{\"bn.running_mean\":{\"dtype\":\"F32\",\"shape\":[3],\"data_offsets\":[0,12]}}";
+    static const float before[3] = {1, 2, 3}, after[3] = {4, 5, 6};
+    struct tiny m = {.config = "{\"model_type\": \"resnet\"}"};
+    tiny_add(&m, "bn.weight", DP_DTYPE_F32, 3, 0);
+    tiny_add(&m, "bn.running_mean", DP_DTYPE_F32, 3, 0);
+    import(r, &m);
+    folders_bytes(&r->f, "in/final.bin", r->theta, r->manifest.values * sizeof *r->theta);
+    folders_tensors(&r->f, "in/asia-0/buffers.safetensors", header, before, sizeof before);
+    folders_tensors(&r->f, "in/europe-0/buffers.safetensors", header, after, sizeof after);
+    const struct timespec old[2] = {{1, 0}, {1, 0}};
+    assert_int_equal(
+        utimensat(AT_FDCWD, folders_path(&r->f, "in/asia-0/buffers.safetensors"), old, 0), 0);
+    char dir[DP_PATH_BYTES], like[DP_PATH_BYTES], out[DP_PATH_BYTES];
+    assert_int_equal(dp_path(dir, "%s", folders_path(&r->f, "in")), LH_OK);
+    assert_int_equal(dp_path(like, "%s", folders_path(&r->f, "hf")), LH_OK);
+    assert_int_equal(dp_path(out, "%s", folders_path(&r->f, "ex")), LH_OK);
+    assert_int_equal(export_run(r, dir, like, out), DP_OK);
+    assert_null(strstr((const char *)r->said.data, "gone on"));
+    struct dp_folder f;
+    float is[3];
+    assert_int_equal(dp_folder_open(&f, out), LH_OK);
+    const struct dp_folder_tensor *t = dp_folder_find(&f, "bn.running_mean");
+    assert_non_null(t);
+    assert_int_equal(dp_folder_bytes(&f, t, 0, sizeof is, (uint8_t *)is), LH_OK);
+    assert_memory_equal(is, after, sizeof is);
+    dp_folder_close(&f);
+    folders_text(&r->f, "in/coordinator/status.json", "{\"phase\": \"ended\"}");
+    assert_int_equal(export_run(r, dir, like, folders_path(&r->f, "ex2")), DP_OK);
+    assert_null(strstr((const char *)r->said.data, "gone on"));
+    folders_text(&r->f, "in/coordinator/status.json", "{\"phase\": \"running\"}");
+    assert_int_equal(export_run(r, dir, like, folders_path(&r->f, "ex3")), DP_OK);
+    assert_non_null(strstr((const char *)r->said.data, "final.bin is from the run's last end, and "
+                                                       "the run has gone on since"));
+}
+
 static void a_scalar_comes_out_as_one(void **state)
 {
     struct rig *r = *state;
@@ -452,6 +514,7 @@ int main(void)
         TEST(a_folder_takes_one_export_at_a_time),
         TEST(another_models_folder_is_refused),
         TEST(running_statistics_are_a_regions_or_it_is_refused),
+        TEST(the_newest_statistics_of_a_run_s_folder_are_taken),
         TEST(a_scalar_comes_out_as_one),
         COMMAND(every_version_of_a_server_comes_out),
         COMMAND(a_folder_of_checkpoints_is_enough),
