@@ -9,7 +9,7 @@ import unittest
 
 from tokenizers import Tokenizer, models, pre_tokenizers
 from units import Case, longhaul
-from longhaul import prepare
+from longhaul import first, prepare
 
 
 class Prepared(Case):
@@ -71,6 +71,12 @@ class Prepared(Case):
         os.rmdir(self.path("text/africa"))
         os.makedirs(self.path("text/europe/de"))
         self.assertIn("de holds no file that is used (.txt, ", self.run_it()[1])
+
+    def test_a_first_run_is_made_in_a_new_folder_alone(self):
+        self.put("mine/run.yaml", "mine")
+        with self.assertRaisesRegex(SystemExit, "mine exists already: name another folder"):
+            first.main([self.path("mine")])
+        self.assertEqual(os.listdir(self.path("mine")), ["run.yaml"])
 
 
 if __name__ == "__main__":
