@@ -22,7 +22,7 @@ import zlib
 from loopback import play
 from world import REGIONS, check, until
 
-PACKAGE = "chromium-headless-shell"
+PACKAGE, FONTS = "chromium-headless-shell", "fonts-dejavu-core"
 WORDS = "<img src=x onerror=\"document.title='taken'\"><script>document.title='taken'</script>"
 SIZES = {"desk": (1280, 1000), "phone": (390, 844)}
 RULES = "trains: loss > 0 for 1s\nfull: disk_free < 1MB"
@@ -37,14 +37,17 @@ def browser(build):
         tried = subprocess.run(["apt-get", "install", "-s", "--no-install-recommends", PACKAGE],
                                text=True, capture_output=True, check=False)
         wanted = re.findall(r"^Inst (\S+)", tried.stdout, re.M)
-        got = wanted and subprocess.run(["apt-get", "-qq", "download", *wanted], cwd=place,
-                                        capture_output=True, check=False).returncode == 0
+        got = wanted and subprocess.run(["apt-get", "-qq", "download", *{*wanted, FONTS}],
+                                        cwd=place, capture_output=True, check=False).returncode == 0
         if not got:
             print(f"skipped: apt-get has no {PACKAGE} here")
             sys.exit(77)
         for package in place.glob("*.deb"):
             subprocess.run(["dpkg", "-x", package, place], check=True)
             package.unlink()
+        (place / "fonts.conf").write_text(
+            f"<fontconfig><dir>{place}/usr/share/fonts</dir><cachedir>{place}/fonts</cachedir>"
+            "</fontconfig>", encoding="utf-8")
     return program, ":".join(sorted({str(file.parent) for file in place.rglob("*.so*")}))
 
 
@@ -61,7 +64,8 @@ class Tab:
             ["bash", "-c", f'exec "$@" 3<&{theirs} 4>&{answers}', "bash", program, "--no-sandbox",
              "--disable-gpu", "--remote-debugging-pipe", f"--user-data-dir={folder}"],
             pass_fds=(theirs, answers), stderr=subprocess.DEVNULL,
-            env={**os.environ, "LD_LIBRARY_PATH": libraries})
+            env={**os.environ, "LD_LIBRARY_PATH": libraries,
+                 "FONTCONFIG_FILE": str(program.parents[3] / "fonts.conf")})
         os.close(theirs)
         os.close(answers)
         self.number, self.rest, self.events, self.session = 0, b"", [], None
