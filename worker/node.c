@@ -16,6 +16,7 @@
 #include "worker/disk_full.h"
 #include "worker/leave.h"
 #include "worker/place.h"
+#include "worker/push/fill.h"
 #include "worker/settings.h"
 #include "worker/state/states.h"
 #include "worker/training.h"
@@ -138,6 +139,7 @@ static LH_MUST lh_err start_core(struct wk_node *n)
         .kappa = plan.kappa,
         .snapshot_rounds = SNAPSHOT_ROUNDS,
         .ranges_bytes = LH_SNAPSHOT_RANGES_BYTES,
+        .fill_trip_ns = WK_FILL_TRIP_NS,
         .durable_every = lh_point_every(&p->manifest),
         .lease_ns = LH_SECOND,
         .retry_base_ns = RETRY_MS * LH_MS,

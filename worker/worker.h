@@ -109,6 +109,7 @@ struct wk_conf {
     uint32_t window_units;    // units that a batch is mixed from: the queue's first
     uint32_t norms_rounds;    // rounds between two logs of the tensors' norms; 0: never
     uint64_t ranges_bytes;    // shards with this many bytes of parameters arrive in ranges
+    int64_t fill_trip_ns;     // paths with so long round trips are filled (push/fill.c); 0: none
     uint32_t snapshot_rounds; // cuts between two synced residual snapshots; 0: none
     uint64_t durable_every;   // versions between two durable copies of the replica; 0: none
     int64_t lease_ns;         // time between two requests to the coordinator

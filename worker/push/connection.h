@@ -42,6 +42,7 @@ struct wk_session {
     uint32_t tries;          // greetings in a row that failed
     uint32_t refused;        // pushes in a row that were refused
     bool after_cut;          // an answer arrived during a cut: greet again after the cut
+    bool filled;             // this session's path was filled (push/fill.c)
     uint32_t raises;         // incarnations that its rows made this worker open, of late
     int64_t raised_ns;       // since when the oldest of them is being forgotten
 };

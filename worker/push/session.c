@@ -15,6 +15,7 @@
 #include "worker/bugs.h"
 #include "worker/disk_full.h"
 #include "worker/member.h"
+#include "worker/push/fill.h"
 #include "worker/push/history.h"
 #include "worker/push/outcome.h"
 #include "worker/push/path.h"
@@ -222,6 +223,7 @@ static lh_err take_hello(struct wk_shard *s, const struct lh_hello_reply *m)
     s->history.decided_epoch = m->epoch;
     s->session.process =
         m->process; // tries keeps growing until a push is decided: each may be refused
+    s->session.filled = false;
     wk_push_soon(s);
     wk_changed(w);
     return LH_OK;
@@ -318,7 +320,10 @@ static lh_err take_decision(struct wk_shard *s, const struct lh_push_reply *m)
     if (!here || !e || e->status != WK_UNDECIDED) return LH_OK;
     if (!lh_digest_equal(&m->digest, &e->digest))
         return lh_fail(LH_ERR_PROTOCOL, "shard %u: an answer about other bytes", s->id);
-    if (e == s->session.sender.entry) wk_path_pushed(s);
+    if (e == s->session.sender.entry) {
+        wk_path_pushed(s);
+        wk_fill(s, e->bytes);
+    }
     w->count.payload_up += e->bytes;
     w->count.plain_up += e->head.plain_bytes;
     if (m->admitted && m->staleness) w->count.damped++;
