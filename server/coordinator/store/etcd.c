@@ -261,45 +261,132 @@ lh_err ps_etcd_get(struct ps_etcd *e, const char *key, struct lh_buf *value, int
     return err;
 }
 
-lh_err ps_etcd_change(struct ps_etcd *e, const struct ps_etcd_fence *fence, const char *key,
-                      struct lh_span value, int64_t lease, const char *drop)
+// A transaction in the making: at most two conditions and two operations.
+struct txn {
+    Etcdserverpb__TxnRequest rq;
+    Etcdserverpb__Compare compare[2], *compares[2];
+    Etcdserverpb__RequestOp op[2], *ops[2];
+    Etcdserverpb__PutRequest put;
+    Etcdserverpb__DeleteRangeRequest remove;
+};
+
+static Etcdserverpb__Compare *add_compare(struct txn *t, const char *key)
 {
-    Etcdserverpb__Compare compare = ETCDSERVERPB__COMPARE__INIT, *compares = &compare;
-    Etcdserverpb__PutRequest put = ETCDSERVERPB__PUT_REQUEST__INIT;
-    Etcdserverpb__DeleteRangeRequest remove = ETCDSERVERPB__DELETE_RANGE_REQUEST__INIT;
-    Etcdserverpb__RequestOp op[2] = {ETCDSERVERPB__REQUEST_OP__INIT,
-                                     ETCDSERVERPB__REQUEST_OP__INIT};
-    Etcdserverpb__RequestOp *ops[2] = {&op[0], &op[1]};
-    Etcdserverpb__TxnRequest rq = ETCDSERVERPB__TXN_REQUEST__INIT;
+    Etcdserverpb__Compare *c = t->compares[t->rq.n_compare] = &t->compare[t->rq.n_compare];
+    etcdserverpb__compare__init(c);
+    c->key = text_of(key);
+    t->rq.n_compare++;
+    return c;
+}
+
+static void if_created(struct txn *t, const char *key, int64_t revision)
+{
+    Etcdserverpb__Compare *c = add_compare(t, key);
+    c->target = ETCDSERVERPB__COMPARE__COMPARE_TARGET__CREATE;
+    c->target_union_case = ETCDSERVERPB__COMPARE__TARGET_UNION_CREATE_REVISION;
+    c->create_revision = revision;
+}
+
+static void if_value(struct txn *t, const char *key, struct lh_span value)
+{
+    Etcdserverpb__Compare *c = add_compare(t, key);
+    c->target = ETCDSERVERPB__COMPARE__COMPARE_TARGET__VALUE;
+    c->target_union_case = ETCDSERVERPB__COMPARE__TARGET_UNION_VALUE;
+    c->value = bytes_of(value.data, value.len);
+}
+
+static Etcdserverpb__RequestOp *add_op(struct txn *t)
+{
+    Etcdserverpb__RequestOp *op = t->ops[t->rq.n_success] = &t->op[t->rq.n_success];
+    etcdserverpb__request_op__init(op);
+    t->rq.n_success++;
+    return op;
+}
+
+static void then_put(struct txn *t, const char *key, struct lh_span value, int64_t lease)
+{
+    Etcdserverpb__RequestOp *op = add_op(t);
+    etcdserverpb__put_request__init(&t->put);
+    t->put.key = text_of(key);
+    t->put.value = bytes_of(value.data, value.len);
+    t->put.lease = lease;
+    op->request_case = ETCDSERVERPB__REQUEST_OP__REQUEST_REQUEST_PUT;
+    op->request_put = &t->put;
+}
+
+static void then_remove(struct txn *t, const char *from, const char *to)
+{
+    Etcdserverpb__RequestOp *op = add_op(t);
+    etcdserverpb__delete_range_request__init(&t->remove);
+    t->remove.key = text_of(from);
+    t->remove.range_end = text_of(to);
+    op->request_case = ETCDSERVERPB__REQUEST_OP__REQUEST_REQUEST_DELETE_RANGE;
+    op->request_delete_range = &t->remove;
+}
+
+static void begin_txn(struct txn *t, const struct ps_etcd_fence *fence)
+{
+    etcdserverpb__txn_request__init(&t->rq);
+    t->rq.compare = t->compares;
+    t->rq.success = t->ops;
+    if (fence->created && LH_BUG("no_fence")) return; // planted: whoever leads
+    if_created(t, fence->key, fence->created);
+}
+
+static LH_MUST lh_err carry_out(struct ps_etcd *e, const struct txn *t, const char *fence)
+{
     ProtobufCMessage *m;
-    char end[PS_ETCD_KEY_BYTES];
-    compare.target = ETCDSERVERPB__COMPARE__COMPARE_TARGET__CREATE;
-    compare.target_union_case = ETCDSERVERPB__COMPARE__TARGET_UNION_CREATE_REVISION;
-    compare.key = text_of(fence->key);
-    compare.create_revision = fence->created;
-    rq.compare = &compares;
-    rq.n_compare = 1;
-    rq.success = ops;
-    if (key) {
-        put.key = text_of(key);
-        put.value = bytes_of(value.data, value.len);
-        put.lease = lease;
-        op[rq.n_success].request_case = ETCDSERVERPB__REQUEST_OP__REQUEST_REQUEST_PUT;
-        op[rq.n_success++].request_put = &put;
-    }
-    if (drop) {
-        end_of(drop, end);
-        remove.key = text_of(drop);
-        remove.range_end = text_of(end);
-        op[rq.n_success].request_case = ETCDSERVERPB__REQUEST_OP__REQUEST_REQUEST_DELETE_RANGE;
-        op[rq.n_success++].request_delete_range = &remove;
-    }
-    LH_TRY(call(e, "/etcdserverpb.KV/Txn", &rq.base, &etcdserverpb__txn_response__descriptor, &m));
+    LH_TRY(
+        call(e, "/etcdserverpb.KV/Txn", &t->rq.base, &etcdserverpb__txn_response__descriptor, &m));
     bool held = ((const Etcdserverpb__TxnResponse *)m)->succeeded;
     protobuf_c_message_free_unpacked(m, NULL);
     return held ? LH_OK
                 : lh_fail(LH_ERR_CONFLICT, "etcd: %s belongs to another coordinator, or is gone",
-                          fence->key);
+                          fence);
+}
+
+lh_err ps_etcd_change(struct ps_etcd *e, const struct ps_etcd_fence *fence, const char *key,
+                      struct lh_span value, int64_t lease, const char *drop)
+{
+    struct txn t;
+    char end[PS_ETCD_KEY_BYTES];
+    begin_txn(&t, fence);
+    if (key) then_put(&t, key, value, lease);
+    if (drop) {
+        end_of(drop, end);
+        then_remove(&t, drop, end);
+    }
+    return carry_out(e, &t, fence->key);
+}
+
+// Has the key this value, so that an attempt without an answer made the change?
+static bool has_value(struct ps_etcd *e, const char *key, struct lh_span value)
+{
+    struct lh_buf is = lh_buf(ANSWER_BYTES_MAX);
+    int64_t created;
+    bool has = !ps_etcd_get(e, key, &is, &created) && lh_span_equal(lh_buf_span(&is), value);
+    lh_buf_free(&is);
+    return has;
+}
+
+lh_err ps_etcd_replace(struct ps_etcd *e, const struct ps_etcd_fence *fence, const char *key,
+                       struct lh_span was, struct lh_span value, const char *from, const char *to)
+{
+    struct txn t;
+    struct lh_err_said said;
+    begin_txn(&t, fence);
+    if (was.len)
+        if_value(&t, key, was);
+    else
+        if_created(&t, key, 0);
+    then_put(&t, key, value, 0);
+    if (from) then_remove(&t, from, to);
+    lh_err err = carry_out(e, &t, fence->key);
+    if (err != LH_ERR_CONFLICT) return err;
+    lh_err_take(&said);
+    if (has_value(e, key, value)) return LH_OK;
+    lh_err_give(&said);
+    return err;
 }
 
 // ---------------------------------------------------------------- leases

@@ -2,7 +2,8 @@
 //
 // One thread at a time uses a client; each call blocks. A call goes to one member; if that does not
 // answer, it goes to the next one, until `patience_ns` has passed or the client is stopped. So a
-// request may be carried out more than once, and every request here may be repeated.
+// request may be carried out more than once, and the copy of an attempt that was given up at any
+// later time: a change must do no harm then.
 #ifndef PS_STORE_ETCD_H
 #define PS_STORE_ETCD_H
 
@@ -74,6 +75,13 @@ LH_MUST lh_err ps_etcd_get(struct ps_etcd *e, const char *key, struct lh_buf *va
 // begin with `drop` (NULL: none), where the fence holds; else LH_ERR_CONFLICT.
 LH_MUST lh_err ps_etcd_change(struct ps_etcd *e, const struct ps_etcd_fence *fence, const char *key,
                               struct lh_span value, int64_t lease, const char *drop);
+
+// The same for a change that a late copy must not make again: `key` gets `value` only where it has
+// `was` (no data: where it is absent), and with it all keys from `from` on that are below `to`
+// (NULL: none) are removed. LH_OK also where an earlier attempt made it.
+LH_MUST lh_err ps_etcd_replace(struct ps_etcd *e, const struct ps_etcd_fence *fence,
+                               const char *key, struct lh_span was, struct lh_span value,
+                               const char *from, const char *to);
 
 LH_MUST lh_err ps_etcd_grant(struct ps_etcd *e, int64_t ttl_s, int64_t *lease);
 LH_MUST lh_err ps_etcd_keep_alive(struct ps_etcd *e, int64_t lease); // LH_ERR_NOT_FOUND: it is over

@@ -13,6 +13,8 @@ enum {
     BASE_BYTES = 300,
     KEY_COST = 200,      // bytes that etcd keeps beside a value: about this
     NAME_BYTES_MAX = 64, // value of BASE/log
+    // A leader has so many numbers for logs of its own: they begin with its key's revision.
+    LOGS_OF_LEADER_BITS = 16,
 };
 static const size_t COMMIT_BYTES_MAX = (size_t)2 << 30;
 
@@ -22,6 +24,7 @@ struct log {
     char at[BASE_BYTES], leader[BASE_BYTES + 16];
     struct ps_etcd_fence fence;
     uint64_t number;          // the log in force
+    uint64_t next;            // the next log, or the last one that was tried
     uint64_t bytes, appended; // size up to the last kept commit; of the last appended one
     uint64_t next_bytes;
     bool replaced; // the commit under way has replaced it
@@ -126,12 +129,20 @@ static LH_MUST lh_err read_log(struct log *l, const struct ps_etcd_log_conf *con
 
 // ---------------------------------------------------------------- the log in force
 
-static LH_MUST lh_err name_log(struct log *l, uint64_t log, const char *drop)
+// Puts another log in force, and removes all earlier ones. l->number 0: there is none yet.
+static LH_MUST lh_err name_log(struct log *l, uint64_t log)
 {
-    char key[PS_ETCD_KEY_BYTES], value[NAME_BYTES_MAX];
+    char key[PS_ETCD_KEY_BYTES], from[PS_ETCD_KEY_BYTES], to[PS_ETCD_KEY_BYTES];
+    char was[NAME_BYTES_MAX] = "", value[NAME_BYTES_MAX];
     snprintf(key, sizeof key, "%s/log", l->at);
+    snprintf(from, sizeof from, "%s/log/", l->at);
+    key_of_log(l, log, to);
+    if (l->number) snprintf(was, sizeof was, "%d %" PRIu64, VERSION, l->number);
     snprintf(value, sizeof value, "%d %" PRIu64, VERSION, log);
-    return ps_etcd_change(l->etcd, &l->fence, key, lh_span_str(value), 0, drop);
+    LH_TRY(
+        ps_etcd_replace(l->etcd, &l->fence, key, lh_span_str(was), lh_span_str(value), from, to));
+    l->number = log;
+    return LH_OK;
 }
 
 static LH_MUST lh_err find_log(struct log *l)
@@ -144,8 +155,7 @@ static LH_MUST lh_err find_log(struct log *l)
     lh_err err = ps_etcd_get(l->etcd, key, &value, &created);
     if (err == LH_ERR_NOT_FOUND) {
         lh_buf_free(&value);
-        l->number = 1;
-        return name_log(l, 1, NULL);
+        return name_log(l, 1);
     }
     if (!err && lh_span_equal(lh_buf_span(&value), lh_span_str(PS_ETCD_LOG_MOVED)))
         err = lh_fail(LH_ERR_CONFIG,
@@ -215,14 +225,21 @@ static lh_err next_drop(struct ps_medium *m)
 {
     struct log *l = of(m);
     char prefix[PS_ETCD_KEY_BYTES];
-    key_of_log(l, l->number + 1, prefix);
+    if (l->next <= l->number) return LH_OK; // none has begun
+    key_of_log(l, l->next, prefix);
     return ps_etcd_change(l->etcd, &l->fence, NULL, lh_span(NULL, 0), 0, prefix);
 }
 
+// Takes a number that no log had, of this leader or of an earlier one: a late copy of a request for
+// another log then finds none of its own.
 static lh_err next_begin(struct ps_medium *m)
 {
-    of(m)->next_bytes = 0;
-    return next_drop(m); // an earlier leader may have left one
+    struct log *l = of(m);
+    uint64_t least = (uint64_t)l->fence.created << LOGS_OF_LEADER_BITS;
+    if (l->next < l->number) l->next = l->number;
+    l->next = l->next < least ? least : l->next + 1;
+    l->next_bytes = 0;
+    return LH_OK;
 }
 
 static lh_err next_append(struct ps_medium *m, uint64_t number, struct lh_span bytes,
@@ -233,7 +250,7 @@ static lh_err next_append(struct ps_medium *m, uint64_t number, struct lh_span b
     lh_put(&both, bytes.data, bytes.len);
     lh_put(&both, then.data, then.len);
     lh_err err = lh_buf_err(&both);
-    if (!err) err = write_commit(l, l->number + 1, number, lh_buf_span(&both));
+    if (!err) err = write_commit(l, l->next, number, lh_buf_span(&both));
     l->next_bytes += both.len + KEY_COST;
     lh_buf_free(&both);
     return err;
@@ -242,15 +259,12 @@ static lh_err next_append(struct ps_medium *m, uint64_t number, struct lh_span b
 static lh_err next_replace(struct ps_medium *m, uint64_t number)
 {
     struct log *l = of(m);
-    char prefix[PS_ETCD_KEY_BYTES];
     struct ps_entries none = {.bytes = lh_buf(PS_COMMIT_HEAD_BYTES)};
     lh_err err = ps_commit_head(&none, NULL, number);
     if (!err) err = next_append(m, number, lh_buf_span(&none.bytes), lh_span(NULL, 0));
     lh_buf_free(&none.bytes);
     if (err) return err;
-    key_of_log(l, l->number, prefix);
-    LH_TRY(name_log(l, l->number + 1, prefix));
-    l->number++;
+    LH_TRY(name_log(l, l->next));
     l->replaced = true;
     return LH_OK;
 }

@@ -8,8 +8,11 @@
 //
 // BASE is /PREFIX/RUN. Commits are numbered from 1 on, without gaps. The piece with the head, 0, is
 // written last: a commit without it was never acknowledged, and the next one of its number writes
-// over it. The next log is written beside the present one; one transaction names it and removes the
-// other. A log is replaced when a file would be, so that etcd holds at most four times the rows.
+// over it. The next log is written beside the present one; one transaction names it, where the
+// present one is in force still, and removes all logs with lower numbers. A log's number is above
+// those of all before it, and none is used twice: a request that arrives late, after a later copy
+// of it was answered, concerns no log in force. A log is replaced when a file would be, so that
+// etcd holds at most four times the rows.
 #ifndef PS_STORE_ETCD_LOG_H
 #define PS_STORE_ETCD_LOG_H
 

@@ -300,6 +300,76 @@ static void it_may_end_at_any_request(void **state)
         }
 }
 
+// All changes of a run, in order.
+struct recorded {
+    struct fake_etcd *fake;
+    struct {
+        uint8_t bytes[16384];
+        size_t len;
+    } change[200];
+    size_t count;
+};
+
+static lh_err record(void *self, uint32_t member, const char *path, const char *token,
+                     struct lh_span request, int64_t timeout_ns, struct lh_buf *answer)
+{
+    struct recorded *r = self;
+    if (strstr(path, "Txn")) {
+        assert_true(r->count < LH_COUNT(r->change));
+        assert_true(request.len <= sizeof r->change[0].bytes);
+        memcpy(r->change[r->count].bytes, request.data, request.len);
+        r->change[r->count++].len = request.len;
+    }
+    return fake_call(r->fake, member, path, token, request, timeout_ns, answer);
+}
+
+// An attempt that was given up may be carried out at any later time, though a later attempt was
+// answered long ago: here all of them, once more, by a leader that leads still.
+static void late_copies_of_requests_do_no_harm(void **state)
+{
+    static struct recorded all;
+    static char large[3001];
+    static const char LOG[] = "/p/run/log";
+    struct rig *r = start(ON_FAKE);
+    struct ps_etcd_log_conf conf = {.base = BASE, .created = r->created};
+    const struct ps_etcd_conf as = {.env = r->env,
+                                    .wire = {&all, 3, record, fake_wait, fake_close},
+                                    .login = "",
+                                    .timeout_ns = LH_SECOND};
+    (void)state;
+    memset(large, 'x', sizeof large - 1);
+    all = (struct recorded){.fake = &r->fake};
+    ps_store_close(r->store);
+    assert_int_equal(ps_etcd_create(&as, &conf.etcd), LH_OK);
+    assert_int_equal(ps_store_open_etcd(&conf, &r->store), LH_OK);
+    char log[64], last[64];
+    unsigned replaced = 0;
+    for (int i = 0; replaced < 3; i++) { // logs are replaced
+        struct fake_key *named = &r->fake.at[fake_find(&r->fake, LOG, strlen(LOG))];
+        snprintf(log, sizeof log, "%.*s", (int)named->bytes, (const char *)named->value);
+        replaced += i > 0 && strcmp(log, last) != 0;
+        memcpy(last, log, sizeof last);
+        put(r, "large", large);
+        put(r, "a", i % 2 ? "one" : "two");
+        commit(r);
+    }
+    put(r, "a", "last");
+    commit(r);
+    for (size_t i = 0; i < all.count; i++) {
+        struct lh_buf answer = lh_buf(1 << 20);
+        struct lh_span request = lh_span(all.change[i].bytes, all.change[i].len);
+        assert_int_equal(fake_carry_out(&r->fake, "Txn", "", request, &answer), LH_OK);
+        lh_buf_free(&answer);
+        open_store(r);
+        assert_true(holds(r, "a", "last"));
+    }
+    put(r, "a", "after");
+    commit(r);
+    open_store(r);
+    assert_true(holds(r, "a", "after"));
+    finish(r);
+}
+
 static void damage_is_refused(void **state)
 {
     (void)state;
@@ -404,6 +474,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(a_replaced_leader_changes_nothing),
         cmocka_unit_test(an_etcd_that_is_away_is_told),
         cmocka_unit_test(it_may_end_at_any_request),
+        cmocka_unit_test(late_copies_of_requests_do_no_harm),
         cmocka_unit_test(damage_is_refused),
         cmocka_unit_test(a_login_is_renewed),
         cmocka_unit_test(a_key_ends_with_its_lease),

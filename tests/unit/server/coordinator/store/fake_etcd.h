@@ -1,19 +1,20 @@
-// An etcd in memory: the few requests that server/coordinator/store/etcd.c makes, and faults.
+// An etcd in memory: the few requests that server/coordinator/store/etcd.c makes, and faults. The
+// simulator has it behind a network of its own (tests/sim/pair_store.c).
 #ifndef TESTS_UNIT_FAKE_ETCD_H
 #define TESTS_UNIT_FAKE_ETCD_H
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <cmocka.h>
 
+#include "common/base/check.h"
 #include "common/env/env_fake.h"
 #include "common/net/rpc.h"
 #include "etcd/etcd.pb-c.h"
 #include "server/coordinator/store/etcd.h"
+
+enum { FAKE_LEASES = 4096 };
 
 enum fake_fault {
     FAKE_NONE,
@@ -33,8 +34,8 @@ struct fake_etcd {
     struct fake_key *at; // sorted
     size_t count, cap;
     int64_t revision, leases;
-    int64_t lease_end_ns[16]; // the end of lease i + 1; 0: revoked
-    int64_t lease_ttl_s[16];
+    int64_t lease_end_ns[FAKE_LEASES]; // the end of lease i + 1; 0: revoked
+    int64_t lease_ttl_s[FAKE_LEASES];
     uint64_t requests; // all so far
     // Faults: of request number `fault_at` on, `fault_count` of them; every n-th one.
     uint64_t fault_at, fault_count, every;
@@ -76,7 +77,7 @@ static inline void fake_put(struct fake_etcd *f, const Etcdserverpb__PutRequest 
         if (f->count == f->cap) {
             f->cap = 2 * f->cap + 16;
             f->at = realloc(f->at, f->cap * sizeof *f->at);
-            assert_non_null(f->at);
+            LH_ASSERT(f->at);
         }
         memmove(&f->at[i + 1], &f->at[i], (f->count++ - i) * sizeof *f->at);
         f->at[i] = (struct fake_key){.created = f->revision};
@@ -84,7 +85,7 @@ static inline void fake_put(struct fake_etcd *f, const Etcdserverpb__PutRequest 
     }
     free(f->at[i].value);
     f->at[i].value = malloc(put->value.len + 1);
-    assert_non_null(f->at[i].value);
+    LH_ASSERT(f->at[i].value);
     memcpy(f->at[i].value, put->value.data, put->value.len);
     f->at[i].bytes = put->value.len;
     f->at[i].lease = put->lease;
@@ -108,8 +109,8 @@ static inline void fake_range(struct fake_etcd *f, struct lh_span request, struc
         etcdserverpb__range_request__unpack(NULL, request.len, request.data);
     Etcdserverpb__RangeResponse out = ETCDSERVERPB__RANGE_RESPONSE__INIT;
     Etcdserverpb__KeyValue kv[64], *kvs[64];
-    assert_non_null(rq);
-    assert_true(rq->limit <= 64);
+    LH_ASSERT(rq);
+    LH_ASSERT(rq->limit <= 64);
     size_t i = fake_find(f, (const char *)rq->key.data, rq->key.len);
     size_t end = rq->range_end.len
                      ? fake_find(f, (const char *)rq->range_end.data, rq->range_end.len)
@@ -124,8 +125,24 @@ static inline void fake_range(struct fake_etcd *f, struct lh_span request, struc
     }
     out.kvs = kvs;
     out.more = i < end;
-    assert_int_equal(lh_rpc_pack(&out.base, answer), LH_OK);
+    LH_ASSERT(lh_rpc_pack(&out.base, answer) == LH_OK);
     etcdserverpb__range_request__free_unpacked(rq, NULL);
+}
+
+// Without a comparison it always holds.
+static inline bool fake_holds(const struct fake_etcd *f, const Etcdserverpb__TxnRequest *rq)
+{
+    for (size_t k = 0; k < rq->n_compare; k++) {
+        const Etcdserverpb__Compare *c = rq->compare[k];
+        size_t i = fake_find(f, (const char *)c->key.data, c->key.len);
+        bool is = fake_is(f, i, c->key);
+        bool value = c->target == ETCDSERVERPB__COMPARE__COMPARE_TARGET__VALUE;
+        bool same = value ? is && f->at[i].bytes == c->value.len &&
+                                memcmp(f->at[i].value, c->value.data, c->value.len) == 0
+                          : (is ? f->at[i].created : 0) == c->create_revision;
+        if (!same) return false;
+    }
+    return true;
 }
 
 static inline LH_MUST lh_err fake_txn(struct fake_etcd *f, struct lh_span request,
@@ -135,14 +152,16 @@ static inline LH_MUST lh_err fake_txn(struct fake_etcd *f, struct lh_span reques
         etcdserverpb__txn_request__unpack(NULL, request.len, request.data);
     Etcdserverpb__TxnResponse out = ETCDSERVERPB__TXN_RESPONSE__INIT;
     bool puts = false;
-    assert_non_null(rq);
-    assert_int_equal(rq->n_compare, 1);
-    size_t i = fake_find(f, (const char *)rq->compare[0]->key.data, rq->compare[0]->key.len);
-    int64_t created = fake_is(f, i, rq->compare[0]->key) ? f->at[i].created : 0;
-    out.succeeded = created == rq->compare[0]->create_revision;
-    for (size_t k = 0; k < rq->n_success; k++)
-        puts |= rq->success[k]->request_put != NULL &&
-                rq->success[k]->request_case == ETCDSERVERPB__REQUEST_OP__REQUEST_REQUEST_PUT;
+    LH_ASSERT(rq);
+    out.succeeded = fake_holds(f, rq);
+    for (size_t k = 0; k < rq->n_success; k++) {
+        bool put = rq->success[k]->request_case == ETCDSERVERPB__REQUEST_OP__REQUEST_REQUEST_PUT;
+        int64_t lease = put ? rq->success[k]->request_put->lease : 0;
+        puts |= put;
+        if (!out.succeeded || !lease || f->lease_end_ns[lease - 1] > lh_now(f->env)) continue;
+        etcdserverpb__txn_request__free_unpacked(rq, NULL);
+        return lh_fail(LH_ERR_NOT_FOUND, "etcdserver: requested lease not found");
+    }
     if (puts && f->full) {
         etcdserverpb__txn_request__free_unpacked(rq, NULL);
         return lh_fail(LH_ERR_DISK_FULL, "etcdserver: mvcc: database space exceeded");
@@ -159,7 +178,7 @@ static inline LH_MUST lh_err fake_txn(struct fake_etcd *f, struct lh_span reques
         size_t end = fake_find(f, (const char *)d->range_end.data, d->range_end.len);
         while (end-- > from) fake_remove(f, from);
     }
-    assert_int_equal(lh_rpc_pack(&out.base, answer), LH_OK);
+    LH_ASSERT(lh_rpc_pack(&out.base, answer) == LH_OK);
     etcdserverpb__txn_request__free_unpacked(rq, NULL);
     return LH_OK;
 }
@@ -171,11 +190,11 @@ static inline void fake_lease(struct fake_etcd *f, const char *path, struct lh_s
         Etcdserverpb__LeaseGrantRequest *rq =
             etcdserverpb__lease_grant_request__unpack(NULL, request.len, request.data);
         Etcdserverpb__LeaseGrantResponse out = ETCDSERVERPB__LEASE_GRANT_RESPONSE__INIT;
-        assert_true(f->leases < 16);
+        LH_ASSERT(f->leases < FAKE_LEASES);
         out.id = ++f->leases;
         out.ttl = f->lease_ttl_s[out.id - 1] = rq->ttl;
         f->lease_end_ns[out.id - 1] = lh_now(f->env) + rq->ttl * LH_SECOND;
-        assert_int_equal(lh_rpc_pack(&out.base, answer), LH_OK);
+        LH_ASSERT(lh_rpc_pack(&out.base, answer) == LH_OK);
         etcdserverpb__lease_grant_request__free_unpacked(rq, NULL);
         return;
     }
@@ -187,7 +206,7 @@ static inline void fake_lease(struct fake_etcd *f, const char *path, struct lh_s
     bool lives = *end > lh_now(f->env);
     out.ttl = lives ? f->lease_ttl_s[rq->id - 1] : 0;
     *end = lives && strstr(path, "Keep") ? lh_now(f->env) + out.ttl * LH_SECOND : 0;
-    if (strstr(path, "Keep")) assert_int_equal(lh_rpc_pack(&out.base, answer), LH_OK);
+    if (strstr(path, "Keep")) LH_ASSERT(lh_rpc_pack(&out.base, answer) == LH_OK);
     etcdserverpb__lease_keep_alive_request__free_unpacked(rq, NULL);
 }
 
@@ -201,7 +220,7 @@ static inline LH_MUST lh_err fake_log_in(struct fake_etcd *f, struct lh_span req
     bool fits = strcmp(rq->password, f->password) == 0;
     snprintf(token, sizeof token, "token %u", ++f->logins);
     out.token = token;
-    assert_int_equal(lh_rpc_pack(&out.base, answer), LH_OK);
+    LH_ASSERT(lh_rpc_pack(&out.base, answer) == LH_OK);
     etcdserverpb__authenticate_request__free_unpacked(rq, NULL);
     return fits ? LH_OK : lh_fail(LH_ERR_INVALID, "etcdserver: authentication failed");
 }
@@ -266,7 +285,7 @@ static inline struct ps_etcd *fake_client(struct fake_etcd *f, const char *login
                                       .login = login,
                                       .timeout_ns = LH_SECOND,
                                       .patience_ns = patience_ns};
-    assert_int_equal(ps_etcd_create(&conf, &e), LH_OK);
+    LH_ASSERT(ps_etcd_create(&conf, &e) == LH_OK);
     return e;
 }
 
