@@ -25,8 +25,8 @@
 #include "common/app/tensorboard.h"
 #include "common/base/exit.h"
 #include "common/env/environment.h"
-#include "common/env/numbers.h"
 #include "common/net/grpc/transport_grpc.h"
+#include "common/net/leader.h"
 #include "common/security/certs.h"
 #include "common/security/keyfile.h"
 
@@ -141,21 +141,9 @@ static void unwatch_signals(struct signals *s)
 
 // ---------------------------------------------------------------- the coordinator's number
 
-static const struct lh_numbers LEADER = {.magic = 0x444c484c, // "LHLD"
-                                         .version = 1,
-                                         .count = 1,
-                                         .remedy = "the next leader's answer replaces it"};
-
-static LH_MUST lh_err leader_path(const struct lh_program *p, char out[LH_PATH_BYTES])
-{
-    return lh_path(out, LH_PATH_BYTES, p->node->dir, "leader");
-}
-
 static LH_MUST lh_err save_leader(struct lh_program *p)
 {
-    char path[LH_PATH_BYTES];
-    LH_TRY(leader_path(p, path));
-    lh_err err = lh_numbers_store(p->env, &LEADER, path, &p->leader);
+    lh_err err = lh_leader_save(p->env, p->node->dir, p->leader);
     p->leader_unsaved = err != LH_OK;
     return err;
 }
@@ -174,9 +162,7 @@ static lh_err on_leader(void *arg, uint64_t number)
 
 static LH_MUST lh_err load_leader(struct lh_program *p)
 {
-    char path[LH_PATH_BYTES];
-    LH_TRY(leader_path(p, path));
-    lh_err err = lh_numbers_load(p->env, &LEADER, path, &p->leader);
+    lh_err err = lh_leader_load(p->env, p->node->dir, &p->leader);
     if (err == LH_ERR_CORRUPT) lh_logf(p->log, LH_WARN, "leader.damaged", "%s", lh_err_text(err));
     return err == LH_ERR_NOT_FOUND || err == LH_ERR_CORRUPT ? LH_OK : err;
 }

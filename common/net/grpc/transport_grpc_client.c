@@ -263,15 +263,7 @@ lh_err lh_grpc_open(struct lh_link *link, enum lh_rpc rpc, int64_t deadline_ns,
 // Takes the next address of the link's list.
 static void try_next(struct lh_grpc *t, struct lh_grpc_line *line)
 {
-    size_t n = strlen(line->address);
-    if (!strchr(line->list, ',') || t->dead) return;
-    const char *at = line->list;
-    while (strncmp(at, line->address, n) != 0 || (at[n] && at[n] != ','))
-        at += strcspn(at, ",") + 1;
-    at += n;
-    if (*at == ',') at++;
-    if (!*at) at = line->list;
-    snprintf(line->address, sizeof line->address, "%.*s", (int)strcspn(at, ","), at);
+    if (t->dead || !lh_leader_next(line->list, line->address, sizeof line->address)) return;
     line->peer[0] = 0;
     line->asked_ns = 0;
     lh_grpc_wire_watch(t->wire, line->address, false);
@@ -290,15 +282,6 @@ static uint64_t leader_of(const grpc_metadata_array *told)
     return 0;
 }
 
-// Makes the number of a later leader durable. False: it can't be.
-static bool note_leader(struct lh_grpc *t, uint64_t number, char text[LH_GRPC_TEXT_BYTES])
-{
-    lh_err err = t->heard ? t->heard(t->heard_self, number) : LH_OK;
-    if (!err) t->led = number;
-    if (err) snprintf(text, LH_GRPC_TEXT_BYTES, "%.400s", lh_err_text(err));
-    return !err;
-}
-
 // Whether the answer is of an earlier leader, or of a later one that can't be noted; the text says
 // which. Notes a later one. gRPC has filled in the headers before it gives a message or a status.
 static bool is_former(struct lh_grpc_call *c, char text[LH_GRPC_TEXT_BYTES])
@@ -306,12 +289,14 @@ static bool is_former(struct lh_grpc_call *c, char text[LH_GRPC_TEXT_BYTES])
     struct lh_grpc *t = c->t;
     if (!c->link || c->link->line->role != LH_C) return false;
     uint64_t number = leader_of(&c->initial);
-    if (number > t->led) return !note_leader(t, number, text);
-    if (number == t->led) return false;
+    lh_err err = lh_leader_hears(&t->leader, number);
+    if (err && err != LH_ERR_FENCED) snprintf(text, LH_GRPC_TEXT_BYTES, "%.400s", lh_err_text(err));
+    if (err != LH_ERR_FENCED) return err != LH_OK;
     snprintf(text, LH_GRPC_TEXT_BYTES,
              "%.120s answers as leader %llu, and leader %llu was heard: that coordinator no longer "
              "leads, or its state is an old copy and its clock is behind",
-             c->link->line->address, (unsigned long long)number, (unsigned long long)t->led);
+             c->link->line->address, (unsigned long long)number,
+             (unsigned long long)t->leader.number);
     lh_log_peer(t->log, LH_WARN, "net.former_leader", "%s", text);
     return true;
 }

@@ -385,9 +385,7 @@ lh_err lh_transport_grpc_create(const struct lh_grpc_conf *conf, struct lh_trans
     t->env = conf->env;
     t->log = conf->log;
     t->connect_ms = conf->connect_ms;
-    t->led = conf->led;
-    t->heard = conf->heard;
-    t->heard_self = conf->heard_self;
+    t->leader = (struct lh_leader){conf->led, conf->heard, conf->heard_self};
     t->connect_max_ms = conf->connect_max_ms ? conf->connect_max_ms : LH_GRPC_CONNECT_MS_MAX;
     lh_err err = make_parts(t, conf);
     if (!err) {

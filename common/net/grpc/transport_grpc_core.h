@@ -16,6 +16,7 @@
 
 #include "common/net/grpc/transport_grpc.h"
 #include "common/net/grpc/transport_grpc_revoked.h"
+#include "common/net/leader.h"
 
 enum {
     LH_GRPC_TEXT_BYTES = 512,         // a status's text with its zero
@@ -88,9 +89,8 @@ struct lh_grpc {
     struct lh_grpc_wire *wire;
     lh_grpc_refused_fn refused; // NULL: no callback for refused calls
     void *refused_self;
-    uint64_t leads, led; // our leader's number, as a server; the highest heard from a coordinator
-    lh_err (*heard)(void *self, uint64_t number); // makes `led` durable; NULL: it is not
-    void *heard_self;
+    uint64_t leads;          // our leader's number, as a server
+    struct lh_leader leader; // as a client knows it
     grpc_completion_queue *queue;
     pthread_t thread;
     struct lh_grpc_door *door; // NULL: not listening

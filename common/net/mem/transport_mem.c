@@ -61,7 +61,8 @@ static lh_err mem_dial(struct lh_transport *base, const char *address, enum lh_r
     l->base.transport_ops = &lh_mem_ops;
     l->t = (struct mem_transport *)base;
     l->role = role;
-    snprintf(l->address, sizeof l->address, "%s", address);
+    snprintf(l->list, sizeof l->list, "%s", address);
+    snprintf(l->address, sizeof l->address, "%.*s", (int)strcspn(address, ","), address);
     l->next = l->t->links;
     l->t->links = l;
     *out = &l->base;
@@ -136,6 +137,12 @@ void lh_fabric_tap(struct lh_fabric *f, lh_tap_fn fn, void *arg)
     f->tap_arg = arg;
 }
 
+void lh_fabric_taken(struct lh_fabric *f, lh_taken_fn fn, void *arg)
+{
+    f->taken = fn;
+    f->taken_arg = arg;
+}
+
 void lh_fabric_pace(struct lh_fabric *f, lh_pace_fn fn, void *arg)
 {
     f->pace = fn;
@@ -151,6 +158,16 @@ lh_err lh_transport_mem_create(struct lh_fabric *f, struct lh_env *env, const st
         .base = {&lh_mem_ops}, .fabric = f, .env = env, .self = *self, .fake = fake};
     *out = &t->base;
     return LH_OK;
+}
+
+void lh_transport_mem_leads(struct lh_transport *t, uint64_t number)
+{
+    ((struct mem_transport *)t)->leads = number;
+}
+
+void lh_transport_mem_leader(struct lh_transport *t, struct lh_leader *leader)
+{
+    ((struct mem_transport *)t)->leader = leader;
 }
 
 static void close_door(struct mem_transport *t)

@@ -6,6 +6,7 @@
 #ifndef LH_COMMON_TRANSPORT_MEM_H
 #define LH_COMMON_TRANSPORT_MEM_H
 
+#include "common/net/leader.h"
 #include "common/net/transport.h"
 
 struct lh_fabric; // address -> node; one per cluster, destroyed after its transports
@@ -38,6 +39,10 @@ typedef void (*lh_tap_fn)(void *arg, const struct lh_transport *from, const char
                           enum lh_rpc rpc, struct lh_span head);
 void lh_fabric_tap(struct lh_fabric *f, lh_tap_fn fn, void *arg); // before its nodes
 
+// For tests: called for each word that a client takes of a coordinator, with its leader's number.
+typedef void (*lh_taken_fn)(void *arg, const struct lh_transport *by, uint64_t number);
+void lh_fabric_taken(struct lh_fabric *f, lh_taken_fn fn, void *arg); // before its nodes
+
 // Time that a message takes beyond the call's delay: the path's rate, its queue, retransmissions.
 // Messages of one call and direction stay in order, and the sender's on_sent follows after this
 // time. (Without it on_sent follows when the other side reads the message, which limits messages
@@ -53,6 +58,12 @@ void lh_fabric_sever(struct lh_fabric *f, const char *a, const char *b);
 LH_MUST lh_err lh_transport_mem_create(struct lh_fabric *f, struct lh_env *env,
                                        const struct lh_peer *self, bool fake,
                                        struct lh_transport **out);
+// As with gRPC, a link may be dialled with a list of addresses (at most 127 bytes): a call without
+// an answer, or refused as unavailable, makes the next call try the next one. leads(): the number
+// that this coordinator's answers say. leader(): which answers of coordinators this client takes;
+// NULL: any. Borrowed.
+void lh_transport_mem_leads(struct lh_transport *t, uint64_t number);
+void lh_transport_mem_leader(struct lh_transport *t, struct lh_leader *leader);
 // The node died: its own halves close with LH_ERR_KILLED (to free their memory) and can do nothing.
 // With `silent` (a power cut, a cut wire) its peers learn of it only by keepalive or deadlines.
 void lh_transport_mem_kill(struct lh_transport *t, bool silent);

@@ -29,6 +29,8 @@ struct event {
     enum what what;
     struct stored *message;
     lh_err status;
+    bool own;       // the peer itself says it, not the network
+    uint64_t leads; // the peer's number as a leader; 0: none
     char text[256];
 };
 
@@ -104,6 +106,15 @@ static void forget(struct mem_half *h)
     drop(h);
 }
 
+// A call without an answer: the link's next one goes to its next address.
+static void leave_address(const struct mem_half *h, lh_err status)
+{
+    struct mem_link *l = h->link;
+    if ((status != LH_ERR_UNAVAILABLE && status != LH_ERR_DEADLINE) || !l || l->turn != h->turn)
+        return;
+    if (lh_leader_next(l->list, l->address, sizeof l->address)) l->turn++;
+}
+
 // Closes the half, after its last callback.
 static void close_half(struct mem_half *h, lh_err status, const char *text)
 {
@@ -111,6 +122,7 @@ static void close_half(struct mem_half *h, lh_err status, const char *text)
     char copy[256];
     snprintf(copy, sizeof copy, "%s", text ? text : "");
     hold(h);
+    leave_address(h, status);
     forget(h);
     release_far(h);
     if (h->told) h->ops->on_close(h->self, &h->call, status, copy);
@@ -125,17 +137,28 @@ static void arrive(void *arg);
 
 static void lost(void *arg);
 
-static void send_event(struct lh_env *env, bool fake, int64_t delay, struct mem_half *to,
-                       enum what what, struct stored *message, lh_err status, const char *text)
+static struct event *make_event(struct mem_half *to, enum what what, struct stored *message,
+                                lh_err status, const char *text)
 {
     struct event *e = calloc(1, sizeof *e);
     LH_ASSERT(e);
-    *e = (struct event){hold(to), what, message, status, ""};
+    *e = (struct event){.to = hold(to), .what = what, .message = message, .status = status};
     if (text) snprintf(e->text, sizeof e->text, "%s", text);
+    return e;
+}
+
+static void post_event(struct lh_env *env, bool fake, int64_t delay, struct event *e)
+{
     if (fake)
         lh_fake_deliver(env, delay, arrive, lost, e);
     else
         lh_post(env, arrive, e);
+}
+
+static void send_event(struct lh_env *env, bool fake, int64_t delay, struct mem_half *to,
+                       enum what what, struct stored *message, lh_err status, const char *text)
+{
+    post_event(env, fake, delay, make_event(to, what, message, status, text));
 }
 
 // The end of a call follows its messages in flight.
@@ -154,10 +177,14 @@ static void tell_far(struct mem_half *h, enum what what, struct stored *message,
         status = LH_ERR_UNAVAILABLE;
         text = "the answer was lost";
     }
-    if (!h->far || (deaf && what == MESSAGE))
+    if (!h->far || (deaf && what == MESSAGE)) {
         free_stored(message);
-    else
-        send_event(h->far_env, h->fake, delay_of(h, what), h->far, what, message, status, text);
+        return;
+    }
+    struct event *e = make_event(h->far, what, message, status, text);
+    e->own = h->server && h->t && !deaf && (what == MESSAGE || h->says);
+    if (e->own) e->leads = h->t->leads;
+    post_event(h->far_env, h->fake, delay_of(h, what), e);
 }
 
 // Frees an event that can't arrive, or that was handled.
@@ -196,9 +223,23 @@ static bool accept_call(struct mem_half *h)
         h->told = true;
         return true;
     }
+    h->says = true;
     tell_far(h, CLOSE, NULL, err, lh_err_text(err));
     close_half(h, err, "");
     return false;
+}
+
+// Is it the word of a coordinator that may not be taken? Then the call is over.
+static bool refuses(struct mem_half *h, const struct event *e)
+{
+    struct mem_transport *t = h->t;
+    if (!e->own || !h->link || h->link->role != LH_C || !t->leader) return false;
+    lh_err err = lh_leader_hears(t->leader, e->leads);
+    if (!err && t->fabric->taken) t->fabric->taken(t->fabric->taken_arg, &t->base, e->leads);
+    if (!err) return false;
+    lh_mem_end(h, LH_ERR_CANCELLED, "the answer was not taken", LH_ERR_UNAVAILABLE,
+               err == LH_ERR_FENCED ? "that coordinator no longer leads" : lh_err_text(err));
+    return true;
 }
 
 static void arrive(void *arg)
@@ -210,7 +251,7 @@ static void arrive(void *arg)
         lost(e);
         return;
     }
-    if (!h->t) {
+    if (!h->t || refuses(h, e)) {
         lost(e);
         return;
     }
@@ -350,6 +391,7 @@ lh_err lh_mem_open(struct lh_link *link, enum lh_rpc rpc, int64_t deadline_ns,
     struct mem_half *h = half_new(l->t->fake, false);
     enlist(h, l->t);
     h->link = l;
+    h->turn = l->turn;
     h->rpc = rpc;
     h->ops = ops;
     h->self = self;
@@ -460,7 +502,9 @@ void lh_mem_finish(struct lh_call *call, lh_err status, const char *text)
     if (!h->t || h->finished) return;
     h->finished = true;
     if (h->server) {
+        h->says = true;
         tell_far(h, CLOSE, NULL, status, text);
+        h->says = false;
         send_event(h->t->env, h->t->fake, 0, h, CLOSE, NULL, status, text);
         return;
     }

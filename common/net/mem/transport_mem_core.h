@@ -27,6 +27,8 @@ struct lh_fabric {
     void *fate_arg;
     lh_tap_fn tap;
     void *tap_arg;
+    lh_taken_fn taken;
+    void *taken_arg;
     lh_pace_fn pace;
     void *pace_arg;
 };
@@ -40,13 +42,16 @@ struct mem_transport {
     struct mem_half *halves; // open ones
     struct mem_link *links;
     bool fake, dead;
+    uint64_t leads;           // our leader's number, as a coordinator; 0: none
+    struct lh_leader *leader; // as a client knows it; NULL: any answer is taken
 };
 
 struct mem_link {
     struct lh_link base;
     struct mem_transport *t; // NULL: the transport is gone
     struct mem_link *next;
-    char address[64];
+    char list[128], address[64]; // the addresses, and the one that the next call tries
+    uint32_t turn;               // counts changes of `address`
     enum lh_role role;
     uint64_t identity;   // the expected peer; 0: any of that role
     struct lh_trip trip; // round trip that the simulated network gives its calls
@@ -61,12 +66,14 @@ struct mem_half {
     struct mem_half *far; // holds a reference
     struct mem_half *previous, *next;
     struct mem_link *link; // client side
+    uint32_t turn;         // the link's when the call was opened
     struct mem_node *door; // server side, or a repeated call's target
     char far_name[LH_NAME_BYTES];
     const struct lh_call_ops *ops;
     void *self;
     struct stored *inbox, **inbox_end;
     bool server, told, want, half_closed, half_told, finished, closing;
+    bool says; // server side: it tells its status itself
     lh_err status;
     char text[256];
     int sent;
