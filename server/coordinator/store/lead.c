@@ -1,6 +1,6 @@
 // Leading. See lead.h.
 //
-//  1. Only the thread calls etcd. The lock guards what status() reads of it.
+//  1. Only ps_lead_run() calls etcd. The lock guards what status() reads of it.
 //  2. `until_ns` is counted from before the request that began or renewed the lease, so this clock
 //     ends before etcd's.
 //  3. Each leader creates the leader's key again, so a late request of an earlier leader is fenced
@@ -14,6 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/base/check.h"
 #include "common/base/limits.h"
 #include "server/coordinator/store/etcd_log.h"
 #include "server/coordinator/store/move.h"
@@ -36,11 +37,12 @@ struct ps_lead {
     char base[BASE_BYTES], key[BASE_BYTES + 8], login[PS_ETCD_LOGIN_BYTES];
     struct ps_etcd *etcd;
     pthread_t thread;
+    bool has_thread;
     atomic_bool closing;
     atomic_int_fast64_t until_ns; // 0: does not lead
     int64_t beat_ns, lease, created;
     uint64_t number;        // as the leader
-    struct ps_store *store; // from the thread to leads()
+    struct ps_store *store; // from run() to leads()
     struct lh_err_said said;
     bool closed;
     pthread_mutex_t lock;
@@ -103,12 +105,13 @@ lh_err ps_lead_status(struct ps_lead *l, json_t *status)
 
 bool ps_lead_holds(const struct ps_lead *l)
 {
+    if (LH_BUG("late_answer")) return atomic_load(&l->until_ns) != 0;
     return lh_now(l->conf.env) < atomic_load(&l->until_ns);
 }
 
 uint64_t ps_lead_number(const struct ps_lead *l)
 {
-    return l->number; // the thread has set it before it posted leads()
+    return l->number; // run() has set it before it posted leads()
 }
 
 // ---------------------------------------------------------------- the lease
@@ -120,7 +123,8 @@ static LH_MUST lh_err client(const struct ps_lead *l, int64_t timeout_ns, int64_
                                 .login = l->login,
                                 .timeout_ns = timeout_ns,
                                 .patience_ns = patience_ns};
-    LH_TRY(ps_etcd_wire_open(&l->place, l->conf.secrets, &conf.wire));
+    LH_TRY(l->conf.dial ? l->conf.dial(l->conf.arg, &conf.wire)
+                        : ps_etcd_wire_open(&l->place, l->conf.secrets, &conf.wire));
     return ps_etcd_create(&conf, out);
 }
 
@@ -136,9 +140,10 @@ static lh_err beat(void *arg)
     if (err == LH_ERR_NOT_FOUND) return lh_fail(LH_ERR_CONFLICT, "the leader's lease has expired");
     if (!err) {
         l->beat_ns = now;
+        if (LH_BUG("lease_from_answer")) now = lh_now(l->conf.env); // planted
         atomic_store(&l->until_ns, now + TTL_NS);
     }
-    if (lh_now(l->conf.env) < atomic_load(&l->until_ns)) return LH_OK;
+    if (ps_lead_holds(l)) return LH_OK;
     return lh_fail(LH_ERR_UNAVAILABLE, "the leader's lease could not be renewed for %d s",
                    PS_LEAD_TTL_S);
 }
@@ -245,21 +250,19 @@ static LH_MUST lh_err lead(struct ps_lead *l)
     return err;
 }
 
-static void *run(void *arg)
+void ps_lead_run(struct ps_lead *l)
 {
-    struct ps_lead *l = arg;
     lh_err err = lead(l);
     bool led = atomic_exchange(&l->until_ns, 0) != 0;
     lh_err_take(&l->said);
     l->said.code = err;
     if (led) (void)!ps_etcd_revoke(l->etcd, l->lease);
     if (!atomic_load(&l->closing)) lh_post(l->conf.env, on_end, l);
-    return NULL;
 }
 
 // ---------------------------------------------------------------- life
 
-lh_err ps_lead_start(const struct ps_lead_conf *conf, struct ps_lead **out)
+lh_err ps_lead_create(const struct ps_lead_conf *conf, struct ps_lead **out)
 {
     struct ps_lead *l = calloc(1, sizeof *l);
     if (!l) return LH_ERR_NO_MEMORY;
@@ -270,8 +273,6 @@ lh_err ps_lead_start(const struct ps_lead_conf *conf, struct ps_lead **out)
     snprintf(l->base, sizeof l->base, "%s/%s", l->place.prefix, conf->run);
     snprintf(l->key, sizeof l->key, "%s/leader", l->base);
     if (!err) err = client(l, ATTEMPT_NS, 3 * ATTEMPT_NS, &l->etcd);
-    if (!err && pthread_create(&l->thread, NULL, run, l))
-        err = lh_fail(LH_ERR_NO_MEMORY, "cannot start the leader's thread");
     if (err) {
         ps_lead_free(l);
         return err;
@@ -280,12 +281,28 @@ lh_err ps_lead_start(const struct ps_lead_conf *conf, struct ps_lead **out)
     return LH_OK;
 }
 
+static void *thread(void *arg)
+{
+    ps_lead_run(arg);
+    return NULL;
+}
+
+lh_err ps_lead_start(const struct ps_lead_conf *conf, struct ps_lead **out)
+{
+    LH_TRY(ps_lead_create(conf, out));
+    (*out)->has_thread = pthread_create(&(*out)->thread, NULL, thread, *out) == 0;
+    if ((*out)->has_thread) return LH_OK;
+    ps_lead_free(*out);
+    *out = NULL;
+    return lh_fail(LH_ERR_NO_MEMORY, "cannot start the leader's thread");
+}
+
 void ps_lead_close(struct ps_lead *l)
 {
     if (!l || l->closed) return;
     l->closed = true;
     atomic_store(&l->closing, true);
-    pthread_join(l->thread, NULL);
+    if (l->has_thread) pthread_join(l->thread, NULL);
 }
 
 void ps_lead_free(struct ps_lead *l)
