@@ -26,6 +26,11 @@ void lh_bug_plant(const char *name)
     planted = name;
 }
 
+const char *lh_bug_planted(void)
+{
+    return planted;
+}
+
 static const char *const failpoints[] = {
 #define NAME(name, role, where) name,
     LH_FAILPOINTS(NAME)

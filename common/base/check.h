@@ -16,6 +16,7 @@ _Noreturn void lh_assert_failed(const char *expression, const char *file, int li
 #ifdef LH_PLANTED_BUGS
 bool lh_bug_is(const char *name);
 void lh_bug_plant(const char *name); // NULL: none
+const char *lh_bug_planted(void);    // the one of this thread; NULL: none
 #define LH_BUG(name) lh_bug_is(name)
 #else
 #define LH_BUG(name) false

@@ -243,6 +243,7 @@ static void fake_cancel(struct lh_env *env, uint64_t timer)
 
 static void do_job(struct lh_fake_env *e, enum lh_lane lane, lh_job job, lh_fn done, void *arg)
 {
+    if (e->alive && e->take_job && e->take_job(e->jobs_arg, lane, job, done, arg)) return;
     int64_t least = job(arg);
     if (lane != LH_LANE_COMPUTE) least += (int64_t)(splitmix(&e->random) % (3 * LH_MS));
     fake_after(&e->env, least, done, arg);
@@ -469,6 +470,13 @@ void lh_fake_fail_sync_at(struct lh_env *env, int64_t syncs)
     struct lh_fake_env *e = (struct lh_fake_env *)env;
     e->sync_in = syncs;
     e->failed = false;
+}
+
+void lh_fake_jobs(struct lh_env *env, lh_fake_job_fn take_job, void *arg)
+{
+    struct lh_fake_env *e = (struct lh_fake_env *)env;
+    e->take_job = take_job;
+    e->jobs_arg = arg;
 }
 
 void lh_fake_look(struct lh_env *env, bool on)

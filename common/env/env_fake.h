@@ -64,6 +64,11 @@ void lh_fake_fail_sync_at(struct lh_env *env, int64_t syncs);
 // of the oldest unsynced changes of names, in each folder another number. (Without it a sync of any
 // folder syncs all, as in file systems with one journal.)
 void lh_fake_folders_apart(struct lh_env *env);
+// Jobs that block on what only comes with virtual time: each job of this node goes to take_job(),
+// which runs it elsewhere and then calls `done` on the node's loop; false: it is not for it, and
+// runs here as any other.
+typedef bool (*lh_fake_job_fn)(void *arg, enum lh_lane lane, lh_job job, lh_fn done, void *of);
+void lh_fake_jobs(struct lh_env *env, lh_fake_job_fn take_job, void *arg);
 // While `on`, file operations are the test driver's: none counts for a crash or a failure.
 void lh_fake_look(struct lh_env *env, bool on);
 // Disk size (lh_fake_disk_limit(): bytes in all, 0 unlimited) and damage to stored bytes.

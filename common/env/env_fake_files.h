@@ -44,6 +44,8 @@ struct lh_fake_env {
     uint8_t boot[16];
     lh_fn on_death;
     void *arg;
+    lh_fake_job_fn take_job; // NULL: jobs run at once
+    void *jobs_arg;
     // disk: `now` has the names as programs see them; `past` has them before each change since the
     // last sync of a directory, oldest first; a power cut falls back to any of these
     struct lh_fake_names now;

@@ -31,14 +31,20 @@ static void look_at_row(struct sim *s, uint32_t shard, const struct sim_stored_s
     if (standby && now->standby != before->standby) sim_saw_in_sync(s, shard, standby);
 }
 
+static bool store_file(struct sim *s, struct lh_span *out)
+{
+    char path[64];
+    if (s->pair) return sim_pair_file(s, out);
+    snprintf(path, sizeof path, "%s/store", s->node[0].dir);
+    return lh_fake_durable(s->node[0].env, path, out);
+}
+
 void sim_read_store(struct sim *s)
 {
     struct sim_stored *stored = &s->judging->stored;
     struct sim_stored_shard before[SIM_SHARDS_MAX];
-    char path[64];
     struct lh_span file;
-    snprintf(path, sizeof path, "%s/store", s->node[0].dir);
-    if (!lh_fake_durable(s->node[0].env, path, &file)) return;
+    if (!store_file(s, &file)) return;
     memcpy(before, stored->shard, sizeof before);
     sim_stored_read(stored, file);
     if (stored->unreadable) sim_fail(s, "a row of the coordinator's store went back");
@@ -134,6 +140,7 @@ void sim_saw_message(void *arg, const struct lh_transport *from, const char *to,
     struct sim *s = arg;
     struct sim_node *sender = node_of(s, from), *heard_by = sim_node_named(s, to);
     const ProtobufCMessageDescriptor *type = type_of(rpc);
+    if (sender) sim_pair_answers(sender);
     if (!type || !sender || !heard_by) return;
     ProtobufCMessage *m = protobuf_c_message_unpack(type, NULL, head.len, head.data);
     if (!m) return;

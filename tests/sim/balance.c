@@ -31,10 +31,10 @@ void sim_choose_balance(struct sim *s)
 // any other.
 static void order(struct sim *s, const char *what, uint64_t unit, const char *to)
 {
-    struct ps_coordinator *c = s->node[0].coordinator;
+    struct ps_coordinator *c = sim_asked(s);
     struct lh_move_request m = {.server = ""};
     uint32_t units;
-    if (!c || c->stopped || lh_fake_stalled(s->node[0].env)) return;
+    if (!c) return;
     m.balancer = what;
     m.unit = unit;
     m.to = to;
@@ -53,9 +53,9 @@ static void by_hand(struct sim *s, const char *what, uint64_t unit, const char *
 static void let_go(void *arg)
 {
     struct sim *s = arg;
-    const struct ps_coordinator *c = s->node[0].coordinator;
+    const struct ps_coordinator *c = sim_coordinator(s);
     order(s, "thaw", 0, "");
-    if (!c || c->frozen) lh_fake_at(s->world, LH_SECOND, let_go, s);
+    if (!c || c->frozen || !sim_settled(s)) lh_fake_at(s->world, LH_SECOND, let_go, s);
 }
 
 static void some_order(void *arg)
@@ -124,7 +124,7 @@ static bool free_one_is_found(const struct ps_coordinator *c, uint64_t unit)
 
 void sim_judge_stock(struct sim *s)
 {
-    const struct ps_coordinator *c = s->node[0].coordinator;
+    const struct ps_coordinator *c = sim_coordinator(s);
     struct counted n = {0};
     if (!c || c->stopped) return;
     count_units(c, &n);

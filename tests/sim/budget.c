@@ -38,7 +38,7 @@ void sim_choose_budget(struct sim *s)
 
 void sim_strike_budget(struct sim *s)
 {
-    struct sim_node *n = &s->node[0];
+    struct sim_node *n = sim_centre(s);
     bool killed = sim_draw(s, SIM_FAULT_budget, 2);
     choose(s);
     sim_trace(s, "operator: a budget of %llu tokens", (unsigned long long)s->budget_tokens);
@@ -49,7 +49,7 @@ void sim_strike_budget(struct sim *s)
 
 void sim_look_at_budget(struct sim *s)
 {
-    const struct ps_coordinator *c = s->node[0].coordinator;
+    const struct ps_coordinator *c = sim_coordinator(s);
     if (!s->conf.faults.budget || !c) return;
     uint64_t now = meant(c->conf.budget_tokens), before = s->budget.seen;
     // A life that ended since the last look may have decided it.

@@ -67,6 +67,7 @@ static void create(struct sim *s, const struct sim_conf *conf)
     sim_choose_charges(s);
     sim_choose_epochs(s);
     s->fabric = lh_fabric_create();
+    sim_choose_pair(s);
     lh_err err =
         lh_manifest_build(&s->manifest, s->shards < 3 ? 3 : 5, names, shapes, s->shards, NULL);
     LH_ASSERT(!err);
@@ -105,6 +106,7 @@ static void create(struct sim *s, const struct sim_conf *conf)
     for (uint32_t i = 0; i < SIM_STANDBYS && sim_standbys(s); i++)
         sim_make_node(s, at++, SIM_STANDBY, i);
     s->nodes = at;
+    sim_pair_nodes(s);
     sim_place_far(s);
     sim_judging_begin(s);
     sim_loop_start(s);
@@ -130,6 +132,7 @@ static void teardown(struct sim *s)
     sim_loop_end(s);
     sim_copies_free(s);
     sim_judging_end(s);
+    sim_pair_free(s);
     lh_fake_world_destroy(s->world);
     lh_fabric_destroy(s->fabric);
     lh_manifest_free(&s->manifest);
@@ -198,7 +201,7 @@ static bool is_at_its_end(const struct sim_node *n)
 static void look_at_struck(struct sim *s)
 {
     struct sim_node *n = s->struck;
-    const struct ps_coordinator *c = s->node[0].coordinator;
+    const struct ps_coordinator *c = sim_coordinator(s);
     if (!n || !n->cut_from || !c || c->plan.phase != LH_PHASE_END) return;
     for (uint32_t w = 1 + SIM_SERVERS; w < SIM_FIRST_STANDBY; w++)
         if (&s->node[w] != n && !is_at_its_end(&s->node[w])) return;
@@ -220,7 +223,8 @@ static bool finished(struct sim *s)
             ps_server_shard(owner, k)->replica.ledger.plan.phase != LH_PHASE_END)
             return false;
     }
-    return s->node[0].coordinator->plan.phase == LH_PHASE_END;
+    const struct ps_coordinator *c = sim_coordinator(s);
+    return c && c->plan.phase == LH_PHASE_END;
 }
 
 static void add_to(struct sim_tally *all, const struct sim_tally *one)
@@ -257,6 +261,10 @@ static void add_to(struct sim_tally *all, const struct sim_tally *one)
     all->begun_back += one->begun_back;
     all->crossed += one->crossed;
     all->full_links += one->full_links;
+    all->pairs += one->pairs;
+    all->leaders += one->leaders;
+    all->refused_changes += one->refused_changes;
+    all->leaderless_steps += one->leaderless_steps;
     all->short_runs += one->short_runs;
     all->lied += one->lied;
     all->lies_admitted += one->lies_admitted;
@@ -276,6 +284,7 @@ bool sim_run(const struct sim_conf *conf, char why[512], struct sim_tally *tally
         lh_fake_run(s->world, now);
         sim_note_durable(s);
         sim_look_often(s);
+        sim_look_at_pair(s);
         sim_look_at_budget(s);
         look_at_struck(s);
         if (conf->tight_disks) sim_tighten(s);
@@ -289,12 +298,12 @@ bool sim_run(const struct sim_conf *conf, char why[512], struct sim_tally *tally
     }
     for (int i = 0; i < SIM_NODES_MAX; i++) { // what did not start is dead: nobody calls it again
         const struct sim_node *n = &s->node[i];
-        LH_ASSERT(!n->transport || n->coordinator || n->server || n->worker);
+        LH_ASSERT(!n->transport || n->coordinator || n->server || n->worker || s->pair);
     }
     if (!s->bad[0]) sim_judge(s);
     sim_links_count(s);
-    for (uint32_t k = 0; k < s->shards && s->node[0].coordinator; k++)
-        s->met.taken_over += s->node[0].coordinator->shard[k].owner != 0;
+    const struct ps_coordinator *c = sim_coordinator(s);
+    for (uint32_t k = 0; k < s->shards && c; k++) s->met.taken_over += c->shard[k].owner != 0;
     if (s->bad[0]) tell_all(s);
     memcpy(why, s->bad, sizeof s->bad);
     s->met.events = lh_fake_events(s->world);

@@ -24,7 +24,7 @@ enum {
     SIM_PRIVATE_STEPS = 60,     // Budget of the last worker, where its region is private.
     SIM_STANDBYS = SIM_SERVERS, // places for standbys, if the seed's faults have them
     SIM_FIRST_STANDBY = 1 + SIM_SERVERS + SIM_WORKERS,
-    SIM_NODES_MAX = SIM_FIRST_STANDBY + SIM_STANDBYS
+    SIM_NODES_MAX = SIM_FIRST_STANDBY + SIM_STANDBYS + 1 // plus a second coordinator
 };
 enum { SIM_LIARS = 3 }; // partners that lie (liars.c)
 enum { SIM_UNITS = 48, SIM_UNIT_TOKENS = 64, SIM_UNIT_BYTES = 2 * SIM_UNIT_TOKENS };
@@ -41,6 +41,7 @@ static const float SIM_BASE = 98304, SIM_QUANTUM = 1.0f / 128;
 
 struct sim;
 struct sim_judging; // judge.h
+struct sim_pair;    // pair.h
 struct sim_liar;    // liars.c
 
 enum sim_kind { SIM_COORDINATOR, SIM_SERVER, SIM_WORKER, SIM_STANDBY };
@@ -123,6 +124,11 @@ struct sim_node {
     int64_t slow_ns;
     struct wk_travel_conf travel;
     bool kept[SIM_UNITS], cached[SIM_UNITS];
+    // The leader among two coordinators as it knows it (pair.c); the number of the last one whose
+    // word it took, in all its lives.
+    struct lh_leader leader;
+    bool leader_unsaved;
+    uint64_t leader_told;
 };
 
 enum { SIM_VERSIONS_MAX = 8192, SIM_POINTS_MAX = 2048, SIM_LOST_MAX = 64 };
@@ -196,6 +202,7 @@ extern const char *const sim_loss_name[SIM_LOSSES];
     OWN(records)                                                                                   \
     OWN(pause)                                                                                     \
     OWN(reported)                                                                                  \
+    OWN(pair)                                                                                      \
     OWN_APART(rollback_worker)                                                                     \
     OWN_APART(rollback_store)                                                                      \
     OWN_APART(far)                                                                                 \
@@ -234,6 +241,7 @@ struct sim_conf {
     // Every delta a multiple of SIM_QUANTUM, codecs that keep them so: sums are exact, and mass is
     // compared in bits.
     bool exact;
+    bool pair;        // two coordinators on one store
     bool device;      // half of the workers keep their state on a made-up device
     bool tight_disks; // see sim_tighten()
     int64_t crash_at; // the first worker crashes at this operation of its files; < 0: it does not
@@ -268,6 +276,9 @@ struct sim_tally { // what runs met, summed up by the caller
     uint64_t travelled, refused_units, begun_back;
     // Bytes of units over links with a cap, and how many of these had no room for another one.
     uint64_t crossed, full_links;
+    // Runs with two coordinators; leaders in them; changes that the store refused; steps of workers
+    // while nobody led.
+    uint64_t pairs, leaders, refused_changes, leaderless_steps;
     uint64_t short_runs; // runs that a budget ended before all was trained
     // Runs in which a partner lied, pushes of liars that were admitted, units that they claimed and
     // had leases of.
@@ -350,6 +361,7 @@ struct sim {
     struct sim_history history[SIM_WORKERS][SIM_SHARDS_MAX];
     struct sim_training training[SIM_WORKERS];
     struct sim_judging *judging;
+    struct sim_pair *pair;            // NULL: one coordinator, with a store in its folder
     struct sim_liar *liar[SIM_LIARS]; // NULL: this kind is not there
     char servers[1024];               // whom the coordinator's settings name, where one lies
     struct lh_blob *kept[SIM_SHARDS_MAX][SIM_VERSIONS_MAX]; // every durable record, by version
@@ -478,6 +490,30 @@ void sim_liars_start(struct sim *s);
 void sim_liars_end(struct sim *s);
 const char *sim_liars_servers(struct sim *s);
 
+// Two coordinators on one store (pair.c, pair_store.c), or one. The node of the one that leads;
+// where none does, of the first one. The one that leads, or NULL; the same where an operator
+// reaches it. Is all that it changed durable? One of them, drawn where there are two.
+struct sim_node *sim_centre(struct sim *s);
+struct ps_coordinator *sim_coordinator(struct sim *s);
+struct ps_coordinator *sim_asked(struct sim *s);
+bool sim_settled(struct sim *s);
+struct sim_node *sim_some_coordinator(struct sim *s);
+const char *sim_coordinator_address(const struct sim *s); // what its clients dial
+uint64_t sim_coordinator_lives(const struct sim *s);      // changes with each life that is over
+void sim_choose_pair(struct sim *s);                      // when there is a fabric
+void sim_pair_nodes(struct sim *s);                       // when there are all others
+void sim_pair_free(struct sim *s);
+LH_MUST lh_err sim_pair_start(struct sim_node *n);         // a coordinator's process
+LH_MUST lh_err sim_pair_client(struct sim_node *n);        // anybody else's
+void sim_pair_ends(struct sim_node *n);                    // it is dead; what it waits for ends
+void sim_pair_buried(struct sim_node *n);                  // its coordinator is gone
+bool sim_pair_again(const struct sim_node *n, lh_err err); // starts again, stands by
+void sim_strike_pair(struct sim *s);
+void sim_pair_heal(struct sim *s);
+void sim_pair_answers(const struct sim_node *n);        // a coordinator sends something
+void sim_pair_stepped(struct sim *s);                   // a worker made a step
+void sim_look_at_pair(struct sim *s);                   // ten times a second
+bool sim_pair_file(struct sim *s, struct lh_span *out); // the store as a file; false: empty
 // Links with caps (links.c): after units, balance and travel were chosen; a unit's
 // tokens arrived at a worker; a worker is about to lose its memory.
 void sim_choose_links(struct sim *s);
@@ -512,6 +548,10 @@ static inline uint64_t sim_below(struct sim *s, uint64_t n)
 // (lives.c, faults.c, disks.c)
 void sim_make_node(struct sim *s, uint32_t at, enum sim_kind kind, uint32_t index); // not started
 LH_MUST lh_err sim_server_start(struct sim_node *n);
+// `store` is taken; NULL: the one in its folder.
+LH_MUST lh_err sim_coordinator_start(struct sim_node *n, struct ps_store *store,
+                                     bool (*leads)(void *arg), void *arg);
+void sim_on_fatal(void *node, lh_err err, const char *text);
 void sim_node_bury(struct sim_node *n, bool power);
 void sim_make_zombie(struct sim *s);
 void sim_disk_back(void *node);

@@ -122,7 +122,7 @@ static void put(struct lh_env *env, const struct sim_image *c)
 static bool counted_on(const struct sim_node *n)
 {
     struct sim *s = n->sim;
-    const struct ps_coordinator *c = s->node[0].coordinator;
+    const struct ps_coordinator *c = sim_coordinator(s);
     uint64_t identity = n->server->standby.identity;
     bool is = !c || c->stopped;
     sim_read_store(s);
@@ -175,7 +175,7 @@ static bool may_roll_back(struct sim_node *n, uint64_t standby)
 static bool older(struct sim_node *n, const struct sim_image *copy)
 {
     struct sim *s = n->sim;
-    const struct ps_coordinator *c = s->node[0].coordinator;
+    const struct ps_coordinator *c = sim_coordinator(s);
     const struct sim_stored *stored = &s->judging->stored;
     sim_read_store(s);
     for (uint32_t i = 0; c && !c->stopped && i < n->shards; i++) {
@@ -229,7 +229,7 @@ void sim_strike_rollback_worker(struct sim *s)
 
 void sim_strike_rollback_store(struct sim *s)
 {
-    roll_back(&s->node[0], SIM_FAULT_rollback_store);
+    roll_back(&s->node[0], SIM_FAULT_rollback_store); // there is no pair then
 }
 
 // ---------------------------------------------------------------- zombies

@@ -35,7 +35,8 @@ static int64_t far_ns(struct sim *s, const char *from, const char *to)
 
 void sim_place_far(struct sim *s)
 {
-    for (uint32_t i = 1; s->conf.faults.far && i < s->nodes; i++) { // all but the coordinator
+    for (uint32_t i = 1; s->conf.faults.far && i < s->nodes; i++) {
+        if (s->node[i].kind == SIM_COORDINATOR) continue;
         bool worker = s->node[i].kind == SIM_WORKER;
         uint64_t far = sim_draw(s, SIM_FAULT_far, worker ? 2 : 3),
                  ms = sim_draw(s, SIM_FAULT_far, 1200);
@@ -44,6 +45,13 @@ void sim_place_far(struct sim *s)
         sim_happened(s, far);
         sim_trace(s, "%s is %.3f s away", s->node[i].name, (double)s->node[i].far_ns / LH_SECOND);
     }
+}
+
+static bool is_centre(const struct sim *s, const char *name)
+{
+    for (uint32_t i = 0; i < s->nodes; i++)
+        if (!strcmp(s->node[i].name, name)) return s->node[i].kind == SIM_COORDINATOR;
+    return false;
 }
 
 static bool fate_of(void *arg, const char *from, const char *to, enum lh_rpc rpc,
@@ -57,9 +65,9 @@ static bool fate_of(void *arg, const char *from, const char *to, enum lh_rpc rpc
     for (uint32_t i = 0; i < s->nodes; i++)
         if (s->node[i].cut_off && (!strcmp(s->node[i].name, from) || !strcmp(s->node[i].name, to)))
             return false;
-    const char *unheard = s->unheard ? s->unheard->name : "", *centre = s->node[0].name;
-    if ((!strcmp(unheard, from) && !strcmp(centre, to)) ||
-        (!strcmp(unheard, to) && !strcmp(centre, from)))
+    const char *unheard = s->unheard ? s->unheard->name : "";
+    if ((!strcmp(unheard, from) && is_centre(s, to)) ||
+        (!strcmp(unheard, to) && is_centre(s, from)))
         return false;
     if (sim_is_cut(s, from, to)) return false;
     if (!s->faulty || !s->conf.faults.network) return true;
@@ -122,7 +130,9 @@ static void cut_from_coordinator(struct sim_node *n)
     s->unheard = n;
     sim_happened(s, partition);
     sim_trace(s, "%s and the coordinator don't reach each other", n->name);
-    lh_fabric_sever(s->fabric, n->name, s->node[0].name);
+    for (uint32_t i = 0; i < s->nodes; i++)
+        if (s->node[i].kind == SIM_COORDINATOR)
+            lh_fabric_sever(s->fabric, n->name, s->node[i].name);
     lh_fake_at(s->world, (int64_t)(1 + sim_below(s, 15)) * LH_SECOND, heard_again, s);
 }
 
@@ -173,13 +183,13 @@ static void stop_like_a_call(struct ps_coordinator *c, lh_err err)
 // still or goes on.
 static void ask(struct sim *s, bool undo, const char *region, const char *worker)
 {
-    struct ps_coordinator *c = s->node[0].coordinator;
+    struct ps_coordinator *c = sim_asked(s);
     struct lh_drain_request m = {.region = "", .worker = ""};
     struct ps_co_worker *found;
     m.undo = undo;
     m.region = region;
     m.worker = worker;
-    if (!c || c->stopped || lh_fake_stalled(s->node[0].env)) return;
+    if (!c) return;
     lh_err err = ps_co_drain(c, &m, &found); // refused: it has not joined, or drains otherwise
     if (!err) sim_happened(s, drain);
     stop_like_a_call(c, err);
@@ -206,8 +216,8 @@ static void undo_all(void *arg)
         ask(s, true, s->node[w].self.region, s->node[w].self.name);
     }
     ask(s, true, "", "");
-    struct ps_coordinator *c = s->node[0].coordinator;
-    bool left = !c || c->draining || c->drained_regions;
+    struct ps_coordinator *c = sim_coordinator(s);
+    bool left = !c || c->draining || c->drained_regions || !sim_settled(s);
     for (uint32_t i = 0; c && i < c->workers; i++) left |= c->worker[i].asked;
     if (left) lh_fake_at(s->world, LH_SECOND, undo_all, s);
 }
@@ -216,11 +226,9 @@ static void undo_all(void *arg)
 static void some_move(struct sim *s)
 {
     struct sim_node *n = some_server(s);
-    struct ps_coordinator *c = s->node[0].coordinator;
+    struct ps_coordinator *c = sim_asked(s);
     uint32_t shards;
-    if (!c || c->stopped || lh_fake_stalled(s->node[0].env) || !n->server ||
-        n->server->phase != PS_STANDBY)
-        return;
+    if (!c || !n->server || n->server->phase != PS_STANDBY) return;
     lh_err err = ps_co_move(c, n->name, &shards);
     if (!err) sim_happened(s, move);
     stop_like_a_call(c, err);
@@ -306,13 +314,14 @@ static void one_fault(struct sim *s)
         if (f->worker_lost && sim_below(s, 3) == 0) lose_host(worker);
         break;
     case 7:
-        if (f->coordinator) die(&s->node[0], f->power && sim_below(s, 2), SIM_FAULT_coordinator);
+        if (f->coordinator)
+            die(sim_some_coordinator(s), f->power && sim_below(s, 2), SIM_FAULT_coordinator);
         break;
     case 8:
         if (f->partition && f->standby && sim_below(s, 2))
             cut_from_coordinator(server);
         else if (f->partition)
-            cut_off(sim_below(s, 3) ? worker : sim_below(s, 2) ? server : &s->node[0]);
+            cut_off(sim_below(s, 3) ? worker : sim_below(s, 2) ? server : sim_some_coordinator(s));
         break;
     case 9:
         if (f->disk_full && lh_fake_alive(server->env)) {

@@ -130,6 +130,7 @@ static uint64_t floor_of_tail(const struct ps_shard *shard, const struct ps_plac
 void sim_saw_loss(struct sim_node *n, enum sim_loss_kind kind, const struct ps_place *from)
 {
     struct sim *s = n->sim;
+    if (kind == SIM_LOSS_DISK || kind == SIM_LOSS_ROLLBACK) n->leader_told = 0;
     for (uint32_t k = 0; k < s->shards; k++) {
         struct sim_log *l = sim_log_of(s, k);
         const struct ps_shard *shard = sim_shard_at(n, k);

@@ -368,7 +368,7 @@ static void judge_credit(struct sim *s)
         bool left_over = !times && (s->conf.faults.budget || may_be_left(s, u));
         if (times != 1 && !left_over)
             sim_fail(s, "unit %" PRIu64 " was credited %u times", u, times);
-        const struct ps_coordinator *c = s->node[0].coordinator;
+        const struct ps_coordinator *c = sim_coordinator(s);
         if (!left_over && c->shard[u % s->shards].reported && !ps_co_credited(c, u))
             sim_fail(s, "unit %" PRIu64 " is credited, and the coordinator does not know", u);
     }
@@ -430,7 +430,7 @@ static bool on_a_disk(struct sim *s, uint32_t shard, const struct lh_point *poin
 
 bool sim_stable_held(struct sim *s, uint32_t shard)
 {
-    struct ps_coordinator *c = s->node[0].coordinator;
+    struct ps_coordinator *c = sim_coordinator(s);
     if (!c || c->stopped) return false; // what it registered last is not known
     return on_a_disk(s, shard, &c->shard[shard].stable);
 }
@@ -464,7 +464,7 @@ void sim_note_lost_copies(struct sim_node *n)
 // still, say, and then makes its point the stable one.
 static bool lost_ones_held(struct sim *s, uint32_t shard)
 {
-    const struct lh_point *stable = &s->node[0].coordinator->shard[shard].stable;
+    const struct lh_point *stable = &sim_coordinator(s)->shard[shard].stable;
     for (uint32_t i = 0; i < s->lost_count[shard] && i < SIM_LOST_MAX; i++) {
         const struct lh_point *p = &s->lost[shard][i];
         bool above =
@@ -476,7 +476,7 @@ static bool lost_ones_held(struct sim *s, uint32_t shard)
 
 bool sim_claims_held(struct sim *s, uint32_t shard)
 {
-    const struct ps_coordinator *c = s->node[0].coordinator;
+    const struct ps_coordinator *c = sim_coordinator(s);
     if (!c || c->stopped || !lost_ones_held(s, shard)) return false;
     for (uint32_t i = 0; i < c->workers; i++) {
         const struct ps_co_claim *claim = c->worker[i].claim ? &c->worker[i].claim[shard] : NULL;
@@ -489,7 +489,8 @@ bool sim_claims_held(struct sim *s, uint32_t shard)
 // Invariant 8: what is registered as stable is on some worker's disk, where none of them is lost.
 static void look_at_copies(struct sim *s, uint32_t shard)
 {
-    bool all = s->node[0].coordinator && !s->node[0].coordinator->stopped;
+    const struct ps_coordinator *c = sim_coordinator(s);
+    bool all = c && !c->stopped;
     for (uint32_t w = 1 + SIM_SERVERS; w < SIM_FIRST_STANDBY; w++)
         all &= s->node[w].worker && lh_fake_alive(s->node[w].env);
     if (all && !s->conf.faults.worker_lost && !LH_BUG("local_stable") && !sim_stable_held(s, shard))

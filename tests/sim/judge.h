@@ -70,6 +70,7 @@ struct sim_judging {
     int64_t echo[SIM_NODES_MAX];        // when the last late copy of its reports arrives (owners.c)
     int64_t hangs_since[SIM_NODES_MAX]; // a group waits for a disk that hangs; 0: none (owners.c)
     int64_t looked_ns, paused_ns, rest_ns; // the coordinator's pauses (owners.c)
+    const struct sim_node *centre;         // whose coordinator led at the last look (owners.c)
     struct sim_bound bound[SIM_WORKERS];
     uint64_t bound_life;              // deaths of the coordinator that printed them
     bool lied[SIM_UNITS];             // credited by a liar's claim, which had a grant

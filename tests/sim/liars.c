@@ -60,8 +60,9 @@ struct lh_link *sim_liar_link(struct sim_liar *l, const struct sim_node *n)
 {
     struct lh_link **link = &l->link[n - l->sim->node];
     enum lh_role role = n->kind == SIM_COORDINATOR ? LH_C : LH_S;
+    const char *address = role == LH_C ? sim_coordinator_address(l->sim) : n->address;
     if (!*link &&
-        l->transport->ops->dial(l->transport, n->address, role, LH_LINE_FIRST, link) != LH_OK)
+        l->transport->ops->dial(l->transport, address, role, LH_LINE_FIRST, link) != LH_OK)
         *link = NULL;
     return *link;
 }

@@ -47,10 +47,11 @@ static void stops(void *arg)
     if (!n->emptied) return;
     lh_fake_disk_wipe(n->env);
     n->emptied = n->put_back = false;
+    n->leader_told = 0;
     sim_trace(n->sim, "%s has an empty directory", n->name);
 }
 
-static void on_fatal(void *arg, lh_err err, const char *text)
+void sim_on_fatal(void *arg, lh_err err, const char *text)
 {
     struct sim_node *n = arg;
     if (err == LH_ERR_KILLED || n->failed) return;
@@ -64,7 +65,7 @@ static void on_fatal(void *arg, lh_err err, const char *text)
     n->stands_by |= fenced;
     if (fenced) sim_operator_refused(n);
     n->emptied |= old;
-    if (rebuilds || fenced || old || disk_failed(n, err)) {
+    if (rebuilds || fenced || old || disk_failed(n, err) || sim_pair_again(n, err)) {
         sim_trace(n->sim, "%s stops: %s", n->name, text);
         n->failed = true; // whatever else fails until it is gone
         lh_fake_fail_at(n->env, -1, LH_OK);
@@ -100,21 +101,25 @@ static struct setup common(struct sim_node *n)
                           .self = &n->self,
                           .dir = n->dir,
                           .listen = n->address,
-                          .coordinator = n->zombie ? "mem-nowhere" : s->node[0].address,
+                          .coordinator = n->zombie ? "mem-nowhere" : sim_coordinator_address(s),
                           .job = SIM_JOB,
                           .manifest = &s->manifest,
                           .units = &s->units,
                           .keys = s->keys,
                           .initial = s->initial,
-                          .fatal = on_fatal,
+                          .fatal = sim_on_fatal,
                           .arg = n};
 }
 
-static lh_err start_coordinator(struct sim_node *n)
+lh_err sim_coordinator_start(struct sim_node *n, struct ps_store *store, bool (*leads)(void *arg),
+                             void *arg)
 {
     struct sim *s = n->sim;
     struct setup all = common(n);
     struct ps_co_conf conf = setup_coordinator(&all, SIM_WORKERS);
+    conf.store = store;
+    conf.leads = leads;
+    conf.leads_arg = arg;
     conf.worker_timeout_ns = 8 * LH_SECOND;
     conf.tick_ns = 200 * LH_MS;
     const struct sim_faults *f = &s->conf.faults;
@@ -262,9 +267,11 @@ void sim_node_bury(struct sim_node *n, bool power)
     sim_loop_death(n, power);
     n->paused_ns = 0;
     sim_links_death(n);
+    sim_pair_ends(n);
     if (n->transport) lh_transport_mem_kill(n->transport, power);
     n->transport = NULL;
     setup_stop(&n->coordinator, &n->server, &n->worker, &n->trainer);
+    sim_pair_buried(n);
     sim_device_close(n->device, &n->sim->met.compared);
     n->device = NULL;
 }
@@ -321,7 +328,9 @@ void sim_node_start(struct sim_node *n)
     if (s->conf.trace && !n->log && lh_log_open(&n->log, n->env, n->name, LH_DEBUG, false, NULL))
         n->log = NULL;
     lh_err err = lh_transport_mem_create(s->fabric, n->env, &n->self, true, &n->transport);
-    if (!err && n->kind == SIM_COORDINATOR) err = start_coordinator(n);
+    if (!err) err = sim_pair_client(n);
+    if (!err && n->kind == SIM_COORDINATOR)
+        err = s->pair ? sim_pair_start(n) : sim_coordinator_start(n, NULL, NULL, NULL);
     if (!err && (n->kind == SIM_SERVER || n->kind == SIM_STANDBY)) err = sim_server_start(n);
     if (!err && n->kind == SIM_WORKER) err = start_worker(n);
     sim_trace(s, "%s starts: %s", n->name, err ? lh_err_text(err) : "ok");

@@ -2,6 +2,7 @@
 //
 //   sim [--from N] [--seeds N] [--faults all|base|honest|none|LIST] [--bsp] [--stagger] [--trace]
 //   sim --exact ...          in fixed point: mass is conserved in bits
+//   sim --pair ...           two coordinators on one store, in every run
 //   sim --device ...         half of the workers keep their state on a made-up device
 //   sim --crash-steps N ...  N runs of one seed: the first worker crashes at the 1st, 2nd, ... file
 //                            operation, by turns killed and without power
@@ -183,6 +184,14 @@ static int run_seeds(struct sim_conf conf, uint64_t from, uint64_t seeds)
     if (kept) printf("sim: no lease was given back in all these seeds\n");
     bool blind = seeds >= 100 && (!met.admitted || !met.clipped);
     if (blind) printf("sim: no push was clipped in all these seeds: the norm gate was not tried\n");
+    if (met.pairs)
+        printf("%llu pairs of coordinators had %llu leaders; their store refused %llu changes; "
+               "%llu steps while nobody led\n",
+               (unsigned long long)met.pairs, (unsigned long long)met.leaders,
+               (unsigned long long)met.refused_changes, (unsigned long long)met.leaderless_steps);
+    bool alone = seeds >= 100 && conf.faults.pair && !conf.faults.rollback_store &&
+                 !(met.leaders > 2 * met.pairs && met.refused_changes && met.leaderless_steps);
+    if (alone) printf("sim: no pair of coordinators was tried in all these seeds\n");
     if (conf.exact)
         printf("%llu values with the same mass in bits\n", (unsigned long long)met.equal);
     if (conf.tight_disks) printf("%llu groups found no room\n", (unsigned long long)met.full);
@@ -203,7 +212,7 @@ static int run_seeds(struct sim_conf conf, uint64_t from, uint64_t seeds)
     bool believed = seeds >= 100 && conf.faults.liar && !met.lies_admitted;
     if (believed) printf("sim: no push of a liar was admitted in all these seeds\n");
     bool none = believed || blind || idle || unused || stayed || kept || once || open || vacant ||
-                roomy || still || untravelled || uncrossed || endless || away;
+                roomy || still || untravelled || uncrossed || endless || away || alone;
     return failed || none ? 1 : 0;
 }
 
@@ -239,7 +248,8 @@ static int run_steps(struct sim_conf conf, uint64_t seed, int64_t steps)
 // `family`: of the failpoints (common/base/check.h) at which it does something wrong.
 static const struct {
     const char *name, *faults, *family;
-    enum { ANY, EXACT, TIGHT } run; // what it takes to tell: fixed point, disks without room
+    // A run that can tell: fixed point, disks without room, two coordinators.
+    enum { ANY, EXACT, TIGHT, PAIR } run;
 } bugs[] = {
     {"ack_before_sync", "power,crash,network", "group", ANY},
     {"drop_dedupe", "kill,network", NULL, ANY},
@@ -300,6 +310,11 @@ static const struct {
     {"speaks_any", "impostor", NULL, ANY},
     {"cap_forgets_crossed", "travel,links,coordinator,worker_kill", NULL, ANY},
     {"pause_ignored", "pause", NULL, ANY},
+    {"no_fence", "pair", NULL, PAIR},
+    {"late_answer", "pair", NULL, PAIR},
+    {"lease_from_answer", "pair", NULL, PAIR},
+    {"no_number", "pair", NULL, PAIR},
+    {"forgets", "pair,kill,worker_kill", NULL, PAIR},
 };
 
 // Failpoints in whose family nothing is planted: a process that dies there would prove little.
@@ -336,6 +351,7 @@ static int run_bugs(bool trace, uint64_t from, uint64_t seeds, const char *only)
         conf.trace = trace;
         conf.exact = bugs[b].run == EXACT;
         conf.tight_disks = bugs[b].run == TIGHT;
+        conf.pair = bugs[b].run == PAIR;
         for (conf.seed = from; conf.seed < from + seeds && !found; conf.seed++)
             if (!sim_run(&conf, why, NULL)) found = conf.seed;
         lh_bug_plant(NULL);
@@ -360,19 +376,12 @@ static int run_bugs(bool trace, uint64_t from, uint64_t seeds, const char *only)
 
 int main(int argc, char **argv)
 {
-    static const struct option options[] = {{"from", 1, NULL, 'f'},
-                                            {"seeds", 1, NULL, 'n'},
-                                            {"faults", 1, NULL, 'x'},
-                                            {"bsp", 0, NULL, 'b'},
-                                            {"trace", 0, NULL, 't'},
-                                            {"bugs", 2, NULL, 'p'},
-                                            {"optimizer", 1, NULL, 'o'},
-                                            {"exact", 0, NULL, 'e'},
-                                            {"crash-steps", 1, NULL, 'c'},
-                                            {"tight-disks", 0, NULL, 'd'},
-                                            {"stagger", 0, NULL, 's'},
-                                            {"device", 0, NULL, 'g'},
-                                            {NULL, 0, NULL, 0}};
+    static const struct option options[] = {
+        {"from", 1, NULL, 'f'},        {"seeds", 1, NULL, 'n'},   {"faults", 1, NULL, 'x'},
+        {"bsp", 0, NULL, 'b'},         {"trace", 0, NULL, 't'},   {"bugs", 2, NULL, 'p'},
+        {"optimizer", 1, NULL, 'o'},   {"exact", 0, NULL, 'e'},   {"crash-steps", 1, NULL, 'c'},
+        {"tight-disks", 0, NULL, 'd'}, {"stagger", 0, NULL, 's'}, {"device", 0, NULL, 'g'},
+        {"pair", 0, NULL, 'w'},        {NULL, 0, NULL, 0}};
     struct sim_conf conf = {.optimizer = -1, .crash_at = -1};
     int64_t steps = 0;
     uint64_t from = 1, seeds = 100;
@@ -391,6 +400,7 @@ int main(int argc, char **argv)
         case 'd': conf.tight_disks = true; break;
         case 'e': conf.exact = true; break;
         case 'g': conf.device = true; break;
+        case 'w': conf.pair = true; break;
         case 'c': steps = strtoll(optarg, NULL, 10); break;
         case 'o':
             conf.optimizer = LH_OPT_DELAYED_NESTEROV;
@@ -404,6 +414,7 @@ int main(int argc, char **argv)
             break;
         default: return 2;
         }
+    conf.faults.pair |= conf.pair;
     if (steps) return run_steps(conf, from, steps);
     if (!planted) return run_seeds(conf, from, seeds);
 #ifdef LH_PLANTED_BUGS

@@ -151,7 +151,7 @@ static void look_at_claims(struct sim *s, uint32_t shard)
     m.state = lh_span(best->digest.b, LH_HASH_BYTES);
     sim_trace(s, "operator: shard %u comes back from version %llu", shard,
               (unsigned long long)best->at.version);
-    lh_err err = ps_co_choose_state(s->node[0].coordinator, &m, &shards);
+    lh_err err = ps_co_choose_state(sim_coordinator(s), &m, &shards);
     if (err) sim_trace(s, "operator: %s", lh_err_text(err)); // it looks again
 }
 
@@ -167,7 +167,7 @@ void sim_operator_sees(struct sim_node *n)
 static void look(void *arg)
 {
     struct sim *s = arg;
-    const struct ps_coordinator *c = s->node[0].coordinator;
+    const struct ps_coordinator *c = sim_coordinator(s);
     for (uint32_t i = 0; i < s->nodes; i++) sim_operator_sees(&s->node[i]);
     for (uint32_t k = 0; c && !c->stopped && k < s->shards; k++) {
         const struct ps_co_shard *row = &c->shard[k];

@@ -19,6 +19,8 @@
 static const int64_t TAKE_OVER = 1500 * LH_MS, SOON = 4000 * LH_MS;
 // Far away: 20 s of silence at most (cluster.c), and the four round trips take 3 s each.
 static const int64_t SOON_FAR = 36 * LH_SECOND;
+// A call to a coordinator that stands still ends after 3 s; then the other one is called.
+static const int64_t OTHER = 4000 * LH_MS;
 // An owner is silent once a group has waited for its disk for so long (common/env/slow.h), and what
 // it said before may be under way.
 static const int64_t HANGS = 2500 * LH_MS;
@@ -95,7 +97,8 @@ bool sim_watched_fate(void *arg, const char *from, const char *to, enum lh_rpc r
     bool whole = goes && !fate->lose_request && !fate->lose_reply && !fate->cut_after;
     struct sim_node *n = sim_node_named(s, from);
     if (!n) return goes; // a liar's call
-    if (!whole && !strcmp(to, s->node[0].name)) sim_saw_trouble(n);
+    const struct sim_node *called = sim_node_named(s, to);
+    if (!whole && called && called->kind == SIM_COORDINATOR) sim_saw_trouble(n);
     if (goes && rpc == LH_RPC_REPORT && fate->again_ns)
         note_echo(s, n, fate->delay_ns + fate->again_ns);
     return goes;
@@ -209,9 +212,9 @@ static int64_t look_at_pause(struct sim *s)
     struct sim_judging *j = s->judging;
     int64_t now = lh_fake_now(s->world), ns = now - j->looked_ns;
     j->looked_ns = now;
-    if (!lh_fake_alive(s->node[0].env)) {
+    if (!lh_fake_alive(sim_centre(s)->env) || !sim_coordinator(s)) {
         j->paused_ns = j->rest_ns = 0;
-    } else if (lh_fake_stalled(s->node[0].env)) {
+    } else if (lh_fake_stalled(sim_centre(s)->env)) {
         j->paused_ns += ns;
         return ns;
     }
@@ -239,15 +242,28 @@ static void look_at_silence(struct sim *s, uint32_t shard, int64_t unheard)
         l->silent_since = 0;
     else if (!l->silent_since || hindered > l->silent_since)
         l->silent_since = l->silent_since ? hindered : now;
-    else if (silent > (s->conf.faults.far ? SOON_FAR : SOON))
+    else if (silent > (s->conf.faults.far ? SOON_FAR : SOON) + (s->pair ? OTHER : 0))
         sim_fail(s, "shard %u: nobody serves it for %.1f s, and %s is in sync and can be heard",
                  shard, (double)silent / LH_SECOND, next->name);
 }
 
+// The trouble of the coordinator is noted at the first node, whichever leads. Without one, and
+// where another one leads since the last look, there is trouble.
+static void look_at_centre(struct sim *s)
+{
+    struct sim_judging *j = s->judging;
+    const struct sim_node *n = sim_centre(s);
+    bool other = j->centre && j->centre != n;
+    j->centre = n;
+    if (other || in_trouble(n) || (s->pair && !sim_coordinator(s))) sim_saw_trouble(&s->node[0]);
+}
+
 void sim_look_often(struct sim *s)
 {
+    look_at_centre(s);
     for (uint32_t i = 0; i < s->nodes; i++) {
-        if (s->node[i].kind != SIM_WORKER && in_trouble(&s->node[i])) sim_saw_trouble(&s->node[i]);
+        bool serves = s->node[i].kind == SIM_SERVER || s->node[i].kind == SIM_STANDBY;
+        if (serves && in_trouble(&s->node[i])) sim_saw_trouble(&s->node[i]);
         look_at_disk(&s->node[i]);
         sim_note_copies(&s->node[i]);
     }

@@ -8,9 +8,9 @@
 
 static void ask(struct sim *s, bool pause)
 {
-    struct ps_coordinator *c = s->node[0].coordinator;
+    struct ps_coordinator *c = sim_asked(s);
     bool changed = false;
-    if (!c || c->stopped || lh_fake_stalled(s->node[0].env)) return;
+    if (!c) return;
     lh_err err = pause ? ps_co_pause(c, "operator", "a fault", &changed)
                        : ps_co_resume(c, "operator", "", &changed);
     if (err && lh_err_class(err) == LH_CLASS_STOP) ps_co_fatal(c, err);
@@ -28,7 +28,7 @@ void sim_strike_pause(struct sim *s)
 static void resume(void *arg)
 {
     struct sim *s = arg;
-    struct ps_coordinator *c = s->node[0].coordinator;
+    struct ps_coordinator *c = sim_coordinator(s);
     ask(s, false);
     bool ended = c && c->plan.phase == LH_PHASE_END;
     if (!ended) lh_fake_at(s->world, LH_SECOND, resume, s);

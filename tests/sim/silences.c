@@ -31,20 +31,20 @@ void sim_saw_printed(struct sim *s, uint32_t worker, bool live, int64_t bound_ns
 static void begin_anew(struct sim *s)
 {
     struct sim_judging *j = s->judging;
-    if (j->bound_life == s->node[0].deaths) return;
-    j->bound_life = s->node[0].deaths;
+    if (j->bound_life == sim_coordinator_lives(s)) return;
+    j->bound_life = sim_coordinator_lives(s);
     for (uint32_t i = 0; i < SIM_WORKERS; i++) j->bound[i].live = false;
 }
 
 void sim_look_at_bounds(struct sim *s)
 {
-    const struct sim_node *c = &s->node[0];
-    if (!s->conf.faults.far || !c->coordinator || !c->transport) return;
+    const struct ps_coordinator *c = sim_coordinator(s);
+    if (!s->conf.faults.far || !c || !sim_centre(s)->transport) return;
     begin_anew(s);
-    for (uint32_t i = 0; i < c->coordinator->workers; i++) {
-        const struct ps_co_worker *w = &c->coordinator->worker[i];
+    for (uint32_t i = 0; i < c->workers; i++) {
+        const struct ps_co_worker *w = &c->worker[i];
         const struct sim_node *n = sim_node_named(s, w->name);
         if (n && n->kind == SIM_WORKER)
-            sim_saw_printed(s, n->index, w->live, ps_co_worker_bound(c->coordinator, w));
+            sim_saw_printed(s, n->index, w->live, ps_co_worker_bound(c, w));
     }
 }

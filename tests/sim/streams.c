@@ -89,7 +89,7 @@ static void strike_sync(struct sim *s)
 static void strike_stall(struct sim *s)
 {
     bool coordinator = sim_draw(s, SIM_FAULT_stall, 4) == 0;
-    struct sim_node *n = coordinator ? &s->node[0] : some_node(s, SIM_FAULT_stall);
+    struct sim_node *n = coordinator ? sim_some_coordinator(s) : some_node(s, SIM_FAULT_stall);
     bool brief = sim_draw(s, SIM_FAULT_stall, 3) > 0;
     int64_t ns = some_ms(s, SIM_FAULT_stall, 500, brief ? 3000 : 20000);
     uint64_t within = sim_draw(s, SIM_FAULT_stall, 2);
@@ -181,6 +181,7 @@ static const struct {
     {SIM_FAULT_one_way, 20000, strike_one_way},
     {SIM_FAULT_disk_hang, 10000, strike_disk_hang},
     {SIM_FAULT_pause, 4000, sim_strike_pause},
+    {SIM_FAULT_pair, 2500, sim_strike_pair},
 };
 
 static void turn(void *arg);
@@ -229,4 +230,5 @@ void sim_streams_end(struct sim *s)
     sim_zombie_end(s);
     sim_travel_end(s);
     sim_pauses_end(s);
+    sim_pair_heal(s);
 }

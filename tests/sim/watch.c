@@ -24,6 +24,7 @@ static void saw_stepped(void *arg, const struct wk_step_in *in)
     struct sim_node *n = arg;
     struct sim_training *t = &n->sim->training[n->index];
     sim_pauses_stepped(n);
+    sim_pair_stepped(n->sim);
     for (uint32_t p = 0; p < in->pieces; p++) {
         const struct wk_piece *piece = &in->piece[p];
         const struct lh_unit *unit = lh_units_at(&n->sim->units, piece->unit);

@@ -261,6 +261,7 @@ UNCALLED = {
     "kernels/view.h": "the specification that devices are compared with",
     "kernels/privacy/choice.h": "drawing records: the level `record`, which nothing enforces yet",
     "lh_bug_plant": "plants a bug",
+    "lh_bug_planted": "plants it in another thread too",
     # messages as protobuf-c's structs: what tests send is not made by the tables that read it
     "lh_rpc_send_bulk": "a message with bulk",
     "lh_rpc_parse": "a message",
