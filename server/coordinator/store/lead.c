@@ -148,10 +148,13 @@ static lh_err beat(void *arg)
                    PS_LEAD_TTL_S);
 }
 
-// Tries the lease first; afterwards the key is ours, or another coordinator's.
-static LH_MUST lh_err take_key(struct ps_lead *l, const char *mine, struct lh_buf *value)
+// Tries the lease first; afterwards the key is ours, or another coordinator's. Each attempt has a
+// value of its own, in `mine`, which names its lease.
+static LH_MUST lh_err take_key(struct ps_lead *l, char mine[HOLDER_BYTES], struct lh_buf *value)
 {
     const struct ps_etcd_fence none = {l->key, 0};
+    snprintf(mine, HOLDER_BYTES, "%s %s %016" PRIx64, l->conf.name, l->conf.address,
+             lh_random_u64(l->conf.env));
     l->beat_ns = lh_now(l->conf.env);
     LH_TRY(ps_etcd_grant(l->etcd, PS_LEAD_TTL_S, &l->lease));
     lh_err err = ps_etcd_change(l->etcd, &none, l->key, lh_span_str(mine), l->lease, NULL);
@@ -165,10 +168,12 @@ static LH_MUST lh_err take_key(struct ps_lead *l, const char *mine, struct lh_bu
     return LH_OK;
 }
 
-static LH_MUST lh_err look(struct ps_lead *l, const char *mine)
+static LH_MUST lh_err look(struct ps_lead *l, char mine[HOLDER_BYTES])
 {
     struct lh_buf value = lh_buf(HOLDER_BYTES);
     lh_err err = ps_etcd_get(l->etcd, l->key, &value, &l->created);
+    if (!err && lh_span_equal(lh_buf_span(&value), lh_span_str(mine))) // its answer was lost
+        atomic_store(&l->until_ns, l->beat_ns + TTL_NS);
     if (err == LH_ERR_NOT_FOUND) err = take_key(l, mine, &value);
     if (!err) note_holder(l, lh_buf_span(&value), l->created);
     lh_buf_free(&value);
@@ -177,8 +182,7 @@ static LH_MUST lh_err look(struct ps_lead *l, const char *mine)
 
 static LH_MUST lh_err campaign(struct ps_lead *l, char mine[HOLDER_BYTES])
 {
-    uint64_t nonce = lh_random_u64(l->conf.env);
-    snprintf(mine, HOLDER_BYTES, "%s %s %016" PRIx64, l->conf.name, l->conf.address, nonce);
+    mine[0] = 0;
     while (!atomic_load(&l->closing)) {
         lh_err err = look(l, mine);
         tell_away(l, err);
