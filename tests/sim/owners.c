@@ -19,7 +19,8 @@
 static const int64_t TAKE_OVER = 1500 * LH_MS, SOON = 4000 * LH_MS;
 // Far away: 20 s of silence at most (cluster.c), and the four round trips take 3 s each.
 static const int64_t SOON_FAR = 36 * LH_SECOND;
-// A call to a coordinator that stands still ends after 3 s; then the other one is called.
+// A call to a coordinator that stands still ends after 3 s; then the other one is called, which may
+// lead since then and hear nothing meanwhile.
 static const int64_t OTHER = 4000 * LH_MS;
 // An owner is silent once a group has waited for its disk for so long (common/env/slow.h), and what
 // it said before may be under way.
@@ -111,7 +112,7 @@ void sim_saw_taken(struct sim *s, uint32_t shard)
     const struct sim_log *l = sim_log_of(s, shard);
     int64_t served = l->served_since ? lh_fake_now(s->world) - l->served_since : 0;
     if (l->owner && served >= TAKE_OVER && well_for(l->owner, TAKE_OVER) &&
-        well_for(&s->node[0], TAKE_OVER))
+        well_for(&s->node[0], TAKE_OVER + (s->pair ? OTHER : 0)))
         sim_fail(s, "shard %u was taken from %s, which served and could be heard all the time",
                  shard, l->owner->name);
 }
