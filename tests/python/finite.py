@@ -35,7 +35,9 @@ class Worker(Fake):
     def boundary(self, step, tokens):
         if self.spoilt:
             self.spoilt = False
-            raise errors.RestartError("this life is over: parameter 0.weight is not finite")
+            raise errors.RestartError(
+                "LONGHAUL_E_RESTART: this life is over: parameter 0.weight is not finite; "
+                "longhaul_connect() and longhaul_start() begin another")
         return super().boundary(step, tokens)
 
     def state(self):
@@ -77,6 +79,14 @@ class Finite(Case):
                 not self.optimizer.defaults["momentum"]
             self.assertEqual(any("is dropped, and the optimizer warms up" in s
                                  for s in said.output), not plain)
+
+    def test_the_end_of_a_life_is_told_in_words_of_this_package(self):
+        self.adam()
+        with self.assertLogs("longhaul", "WARNING") as said:
+            self.train([1, float("nan"), 1, 1])
+        self.assertIn("WARNING:longhaul:longhaul: parameter 0.weight is not finite: the progress "
+                      "since the last cut is lost, and the loop goes on from the run's parameters",
+                      said.output)
 
     def test_the_state_that_was_kept_comes_back(self):
         self.adam()

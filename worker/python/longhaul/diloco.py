@@ -315,7 +315,8 @@ class AsyncDiLoCo:
     def _restart(self, why: errors.RestartError) -> None:
         if self.together:
             self.together.check()
-        _log.warning("longhaul: %s", why)
+        _log.warning("longhaul: %s: the progress since the last cut is lost, and the loop goes on "
+                     "from the run's parameters", why.reason())
         mine = self._recovery.look(self._described), self.client.state().committed > 0
         found = group.of_all(mine, self.client.ranks, self.together)
         names = list(dict.fromkeys(n for of, _ in found for n in of))

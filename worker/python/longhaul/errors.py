@@ -1,6 +1,8 @@
 """The errors of the package: one class for each error of longhaul.h."""
 from __future__ import annotations
 
+import re
+
 
 class LonghaulError(RuntimeError):
     """A call of the library failed. `code` is the error's number in longhaul.h."""
@@ -63,6 +65,11 @@ class RefusedError(LonghaulError):
 
 class RestartError(LonghaulError):
     """This life has ended. connect() and start() begin another one."""
+
+    def reason(self) -> str:
+        """Gives why it ended, without the calls that a loop in C would make now."""
+        return re.sub(r"^(LONGHAUL_E_\w+: )?(this life is over: )?|; longhaul_connect\(\).*", "",
+                      str(self))
 
 
 class TimedOutError(LonghaulError):
