@@ -12,6 +12,7 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
+#include "common/base/text.h"
 #include "kernels/state/stored.h"
 
 enum { CHANNELS = 2 };
@@ -173,6 +174,28 @@ static bool pass(struct ps_uploader *u, uint64_t *version)
     return !err;
 }
 
+// Says which shard's newest checkpoint lies on this disk alone when the process ends.
+static void say_missing(struct ps_uploader *u, uint64_t *version)
+{
+    bool any;
+    uint32_t missing = 0, first = 0;
+    if (!atomic_load(&u->serves) || look(u, version, &any)) return;
+    for (uint32_t i = u->conf.shard_count; i-- > 0;) {
+        uint32_t k = i * CHANNELS;
+        if (!version[k] || version[k] == u->channel[k].stored) continue;
+        missing++;
+        first = i;
+    }
+    if (missing)
+        lh_logf(
+            u->conf.log, LH_WARN, "checkpoint.store_lacks",
+            "%s lacks the newest checkpoints of %u shard%s (shard %u: version %llu): they are on "
+            "this disk alone. Start this server again when the store answers, and it stores "
+            "them",
+            u->conf.store.address, missing, lh_s(missing), u->conf.shards[first],
+            (unsigned long long)version[first * CHANNELS]);
+}
+
 static void *run(void *arg)
 {
     struct ps_uploader *u = arg;
@@ -185,6 +208,7 @@ static void *run(void *arg)
     }
     if (version && fine)
         (void)pass(u, version); // uploads checkpoints that the end of the run has written
+    if (version) say_missing(u, version);
     free(version);
     signal_to(u->ended);
     return NULL;

@@ -22,6 +22,7 @@ struct rig {
     struct history_rig h;
     struct lh_env *env;
     struct ps_uploader *uploader;
+    struct lh_log *log;
     char address[128], dir[128], folder[96], endpoint[64];
     uint32_t shards[2];
 };
@@ -36,6 +37,7 @@ static void start(struct rig *r)
 {
     const struct ps_uploader_conf conf = {
         .env = r->env,
+        .log = r->log,
         .dir = r->dir,
         .shards = r->shards,
         .shard_count = 2,
@@ -136,6 +138,42 @@ static void a_store_that_is_away_costs_age_alone(void **state)
     assert_true(stored(r, &newest) >= 2);
 }
 
+static bool logged(struct rig *r, const char *text)
+{
+    struct lh_buf all = lh_buf(1 << 20);
+    assert_int_equal(lh_file_load(r->env, history_in_root(&r->h, "uploader.log"), &all), LH_OK);
+    lh_put_u8(&all, 0);
+    bool is = strstr((const char *)all.data, text) != NULL;
+    lh_buf_free(&all);
+    return is;
+}
+
+static void what_the_store_lacks_at_the_end_is_told(void **state)
+{
+    struct rig *r = *state;
+    assert_int_equal(lh_log_open(&r->log, r->env, "server", LH_INFO, false,
+                                 history_in_root(&r->h, "uploader.log")),
+                     LH_OK);
+    assert_int_equal(lh_file_replace(r->env, r->folder, lh_span_str("no folder")), LH_OK);
+    start(r);
+    ps_uploader_serve(r->uploader, true);
+    until(r, "failures", 1);
+    ps_uploader_stop(r->uploader);
+    assert_true(logged(r, "lacks the newest checkpoints of 2 shards (shard 0: version "));
+    assert_int_equal(unlink(r->folder), 0);
+    lh_log_close(r->log);
+    assert_int_equal(unlink(history_in_root(&r->h, "uploader.log")), 0);
+    assert_int_equal(lh_log_open(&r->log, r->env, "server", LH_INFO, false,
+                                 history_in_root(&r->h, "uploader.log")),
+                     LH_OK);
+    start(r);
+    ps_uploader_serve(r->uploader, true);
+    ps_uploader_stop(r->uploader);
+    assert_true(logged(r, "checkpoint.stored") && !logged(r, "lacks"));
+    lh_log_close(r->log);
+    r->log = NULL;
+}
+
 static void a_standby_stores_nothing(void **state)
 {
     struct rig *r = *state;
@@ -187,6 +225,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         TEST(the_newest_are_stored),
         TEST(a_store_that_is_away_costs_age_alone),
+        TEST(what_the_store_lacks_at_the_end_is_told),
         TEST(a_standby_stores_nothing),
         TEST(what_the_store_does_not_find_is_a_failure),
     };
