@@ -510,9 +510,10 @@ void sim_pair_buried(struct sim_node *n);                  // its coordinator is
 bool sim_pair_again(const struct sim_node *n, lh_err err); // starts again, stands by
 void sim_strike_pair(struct sim *s);
 void sim_pair_heal(struct sim *s);
-void sim_pair_answers(const struct sim_node *n);        // a coordinator sends something
-void sim_pair_stepped(struct sim *s);                   // a worker made a step
-void sim_look_at_pair(struct sim *s);                   // ten times a second
+void sim_pair_answers(const struct sim_node *n); // a coordinator sends something
+void sim_pair_stepped(struct sim *s);            // a worker made a step
+bool sim_pair_is_well(struct sim *s);            // one leads, and its store answers it at once
+void sim_look_at_pair(struct sim *s);            // ten times a second
 bool sim_pair_file(struct sim *s, struct lh_span *out); // the store as a file; false: empty
 // Links with caps (links.c): after units, balance and travel were chosen; a unit's
 // tokens arrived at a worker; a worker is about to lose its memory.

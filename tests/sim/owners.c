@@ -248,15 +248,16 @@ static void look_at_silence(struct sim *s, uint32_t shard, int64_t unheard)
                  shard, (double)silent / LH_SECOND, next->name);
 }
 
-// The trouble of the coordinator is noted at the first node, whichever leads. Without one, and
-// where another one leads since the last look, there is trouble.
+// The trouble of the coordinator is noted at the first node, whichever leads. Without one, where
+// another one leads since the last look, and while its store is to it as a disk that hangs, there
+// is trouble.
 static void look_at_centre(struct sim *s)
 {
     struct sim_judging *j = s->judging;
     const struct sim_node *n = sim_centre(s);
     bool other = j->centre && j->centre != n;
     j->centre = n;
-    if (other || in_trouble(n) || (s->pair && !sim_coordinator(s))) sim_saw_trouble(&s->node[0]);
+    if (other || in_trouble(n) || !sim_pair_is_well(s)) sim_saw_trouble(&s->node[0]);
 }
 
 void sim_look_often(struct sim *s)

@@ -262,6 +262,11 @@ static bool is_well(const struct sim_side *side)
            sim_store_is_well(side);
 }
 
+bool sim_pair_is_well(struct sim *s)
+{
+    return !s->pair || (sim_coordinator(s) && is_well(sim_side_of(sim_centre(s))));
+}
+
 // Does a process that is dead, or that the store does not answer at once, hold the key?
 static bool is_held_up(const struct sim_pair *p)
 {
