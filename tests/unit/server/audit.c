@@ -20,17 +20,23 @@ static bool has(struct lh_env *env, const char *path, const char *text)
     return memmem(found.data, found.len, text, strlen(text)) != NULL;
 }
 
+static struct lh_log *open_audit(struct lh_env *env)
+{
+    struct lh_log *audit;
+    lh_fake_boot(env);
+    assert_int_equal(env->ops->files->make_dir(env, "d"), LH_OK);
+    assert_int_equal(lh_log_open_audit(&audit, env, "server/eu/s", "d/audit.jsonl"), LH_OK);
+    return audit;
+}
+
 static void an_operators_word_outlives_a_power_cut(void **state)
 {
     (void)state;
     for (uint64_t seed = 1; seed <= 8; seed++) {
         struct lh_fake_world *w = lh_fake_world_create(seed);
         struct lh_env *env = lh_fake_node(w, NULL, NULL);
-        struct lh_log *audit;
         lh_fake_folders_apart(env);
-        lh_fake_boot(env);
-        assert_int_equal(env->ops->files->make_dir(env, "d"), LH_OK);
-        assert_int_equal(lh_log_open_audit(&audit, env, "server/eu/s", "d/audit.jsonl"), LH_OK);
+        struct lh_log *audit = open_audit(env);
         ps_audit(audit, "audit.join", &WORKER, "incarnation %u", 1);
         ps_audit_admin(audit, "audit.expel", &BOSS, "worker \"w1\": %s", "taken");
         lh_log_sync(audit);
@@ -49,10 +55,7 @@ static void the_file_is_bounded_and_a_peer_fills_it_slowly(void **state)
     (void)state;
     struct lh_fake_world *w = lh_fake_world_create(1);
     struct lh_env *env = lh_fake_node(w, NULL, NULL);
-    struct lh_log *audit;
-    lh_fake_boot(env);
-    assert_int_equal(env->ops->files->make_dir(env, "d"), LH_OK);
-    assert_int_equal(lh_log_open_audit(&audit, env, "server/eu/s", "d/audit.jsonl"), LH_OK);
+    struct lh_log *audit = open_audit(env);
     for (int i = 0; i < 1000; i++) ps_audit(audit, "audit.refused", &WORKER, "flood");
     assert_true(lh_fake_disk_used(env) < LH_LOG_AUDIT_BURST * 256);
     char text[500];
@@ -83,10 +86,7 @@ static void a_day_of_joins_pushes_nothing_out(void **state)
     (void)state;
     struct lh_fake_world *w = lh_fake_world_create(1);
     struct lh_env *env = lh_fake_node(w, NULL, NULL);
-    struct lh_log *audit;
-    lh_fake_boot(env);
-    assert_int_equal(env->ops->files->make_dir(env, "d"), LH_OK);
-    assert_int_equal(lh_log_open_audit(&audit, env, "server/eu/s", "d/audit.jsonl"), LH_OK);
+    struct lh_log *audit = open_audit(env);
     ps_audit_admin(audit, "audit.expel", &BOSS, "before");
     for (unsigned i = 1; i <= WORKERS; i++)
         ps_audit(audit, "audit.join", &WORKER, "incarnation %u", i);
