@@ -163,9 +163,12 @@ class Job(Node):
 
 def render(world, coordinator):
     """The folder from which asia submits, with its keys and data."""
-    topology, out = world.path("t.yaml"), world.path("rendered")
+    topology, out, model = world.path("t.yaml"), world.path("rendered"), world.path("imported")
+    os.mkdir(model)  # the run's own folder is no model: its run has not ended
+    for name in ("model.json", "weights.bin"):
+        shutil.copy(world.path(name), model)
     with open(topology, "w", encoding="utf-8") as file:
-        file.write(TOPOLOGY.format(budget=sum(u["tokens"] for u in world.units), dir=world.dir,
+        file.write(TOPOLOGY.format(budget=sum(u["tokens"] for u in world.units), dir=model,
                                    density=DENSITY, speed=SPEED["asia"]))
     said = world.tool("render", "slurm", topology, "--out", out, "--coordinator",
                       coordinator.address)
