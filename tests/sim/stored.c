@@ -251,7 +251,7 @@ static void read_before(const struct sim_stored *s, struct sim_stored *out)
 }
 
 // A file that is written anew has its rows in no order, so an answer's leases may come after a
-// stable point that was raised later.
+// stable point that was raised later, and what came and went within the commit is not in it.
 static bool held_anew(const struct sim_stored *s, sim_stored_check *check, void *arg)
 {
     if (s->last > HEADER || !s->was.len) return false;
@@ -259,6 +259,7 @@ static bool held_anew(const struct sim_stored *s, sim_stored_check *check, void 
     read_before(s, &before);
     for (uint32_t k = 0; k < SIM_STORED_SHARDS; k++)
         either.shard[k].replaced = before.shard[k].stable;
+    either.between = true;
     sim_stored_free(&before);
     return !check(&either, arg);
 }
@@ -320,8 +321,9 @@ const char *sim_stored_lease(const struct sim_stored *s, uint64_t worker,
     if (m->unknown) return NULL;
     for (size_t i = 0; i < m->n_units; i++) {
         uint64_t u = m->units[i];
-        if (u >= SIM_STORED_UNITS || (s->lease[u] != worker && s->second[u] != worker))
-            return "a lease";
+        if (u >= SIM_STORED_UNITS) return "a lease";
+        bool gone = s->between && !s->lease[u] && !s->second[u];
+        if (!gone && s->lease[u] != worker && s->second[u] != worker) return "a lease";
     }
     for (size_t i = 0; i < m->n_stable; i++) {
         const Longhaul__V1__Point *p = m->stable[i];

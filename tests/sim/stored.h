@@ -45,6 +45,8 @@ struct sim_stored {
     uint8_t plan[512];
     size_t plan_bytes;
     bool paused;     // there is a row of a pause
+    bool between;    // a state within a commit that wrote the file anew: a lease of a unit that is
+                     // free afterwards may have come and gone in it
     bool unreadable; // a row that is none
 };
 

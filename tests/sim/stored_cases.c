@@ -335,6 +335,11 @@ static const char *check_stable(const struct sim_stored *stored, void *m)
     return sim_stored_lease(stored, WORKER, m);
 }
 
+static const char *check_other(const struct sim_stored *stored, void *m)
+{
+    return sim_stored_lease(stored, WORKER + 1, m);
+}
+
 // Judges an answer that tells of this stable point.
 static const char *held_stable(struct disk *d, uint64_t version)
 {
@@ -429,8 +434,31 @@ static void a_file_that_is_written_anew_has_no_order(void **state)
     old.version = 12;
     assert_string_equal(sim_stored_held(&d->stored, check_stable, &m), "a stable point");
     old.version = 8;
-    m.units[0]++;
+    m.units[0]++; // free: its lease may have come and gone within the commit
+    assert_null(sim_stored_held(&d->stored, check_stable, &m));
+    put(d, "pause", NULL, 0);
+    commit(d); // into the same file
+    m.paused = true;
+    look(d);
     assert_string_equal(sim_stored_held(&d->stored, check_stable, &m), "a lease");
+}
+
+// Somebody else has the unit afterwards: nobody was answered a lease of it.
+static void a_file_that_is_written_anew_has_the_holders(void **state)
+{
+    struct disk *d = *state;
+    uint64_t unit = UNIT;
+    Longhaul__V1__LeaseReply m = LONGHAUL__V1__LEASE_REPLY__INIT;
+    m.units = &unit;
+    m.n_units = 1;
+    fill(d);
+    look(d);
+    put_lease(d);
+    commit(d);
+    assert_true(file_bytes(d) < 1 << 16);
+    look(d);
+    assert_null(sim_stored_held(&d->stored, check_stable, &m));
+    assert_string_equal(sim_stored_held(&d->stored, check_other, &m), "a lease");
 }
 
 static void a_file_that_is_written_anew_replaced_what_it_was(void **state)
@@ -468,6 +496,7 @@ int main(void)
         STORED_TEST(an_answer_may_not_tell_what_an_earlier_commit_replaced),
         STORED_TEST(an_answer_is_of_one_state),
         STORED_TEST(a_file_that_is_written_anew_has_no_order),
+        STORED_TEST(a_file_that_is_written_anew_has_the_holders),
         STORED_TEST(a_file_that_is_written_anew_replaced_what_it_was),
         STORED_TEST(take_overs_moves_and_plans_are_on_the_disk),
     };
