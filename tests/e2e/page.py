@@ -62,7 +62,8 @@ class Tab:
         # The browser reads its descriptor 3 and writes 4.
         self.process = subprocess.Popen(
             ["bash", "-c", f'exec "$@" 3<&{theirs} 4>&{answers}', "bash", program, "--no-sandbox",
-             "--disable-gpu", "--remote-debugging-pipe", f"--user-data-dir={folder}"],
+             "--disable-gpu", "--disable-dev-shm-usage", "--remote-debugging-pipe",
+             f"--user-data-dir={folder}"],
             pass_fds=(theirs, answers), stderr=subprocess.DEVNULL,
             env={**os.environ, "LD_LIBRARY_PATH": libraries,
                  "FONTCONFIG_FILE": str(program.parents[3] / "fonts.conf")})
