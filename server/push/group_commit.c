@@ -12,10 +12,10 @@
 #include "server/core.h"
 #include "server/push/decide.h"
 #include "server/push/follow.h"
-#include "server/push/readers.h"
 #include "server/push/group_commit.h"
 #include "server/push/head.h"
 #include "server/push/insync.h"
+#include "server/push/readers.h"
 #include "server/push/receive.h"
 #include "server/push/unseal.h"
 #include "server/state/checkpointer.h"
@@ -49,9 +49,8 @@ static void warn_of_outlier(struct ps_server *s, const struct ps_item *i)
         i->decision.norm, n);
     if (n < LH_OUTLIERS_MAX) return;
     lh_logf(s->conf.log, LH_WARN, "worker.set_aside",
-            "shard %u, worker %016llx: %u pushes in a row were above the bound of norms; "
-            "each is scaled down to it. An operator may expel the worker: longhaul "
-            "expel",
+            "shard %u, worker %016llx: %u pushes in a row were far above other workers'. Its "
+            "pushes are refused from now on. If the worker is sound, let it back: longhaul admit",
             i->shard->id, (unsigned long long)i->worker, n);
 }
 

@@ -89,6 +89,7 @@ static struct ps_follower *beyond_share(const struct ps_server *server)
 static struct ps_begun *begun_by(struct ps_server *server, const struct lh_peer *peer)
 {
     int64_t now = lh_now(server->conf.env);
+    uint64_t id = lh_worker_id(peer);
     struct ps_begun *least = server->begun;
     if (now - server->begun_since_ns > BEGUN_MS * LH_MS) {
         memset(server->begun, 0, sizeof server->begun);
@@ -96,10 +97,10 @@ static struct ps_begun *begun_by(struct ps_server *server, const struct lh_peer 
     }
     for (size_t i = 0; i < PS_BEGUN; i++) {
         struct ps_begun *b = &server->begun[i];
-        if (b->snapshots && b->peer == lh_worker_id(peer)) return b;
+        if (b->snapshots && b->peer == id) return b;
         if (b->snapshots < least->snapshots) least = b;
     }
-    *least = (struct ps_begun){.peer = lh_worker_id(peer)};
+    *least = (struct ps_begun){.peer = id};
     return least;
 }
 
