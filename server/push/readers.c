@@ -12,7 +12,7 @@ enum {
     SNAPSHOTS_MAX = 4 * LH_SNAPSHOT_RANGES,
     SNAPSHOTS_OF_A_PEER = 3 * LH_SNAPSHOT_RANGES,
     SNAPSHOTS_A_SHARE = LH_SNAPSHOT_RANGES, // If others wait, a peer keeps so many.
-    BEGUN_MS = 600000,                      // after so long nobody has begun any
+    BEGUN_MS = 600000,                      // after so long all counts begin anew
 };
 
 // Cancels at once: a final status would wait behind the unread messages.
@@ -85,23 +85,37 @@ static struct ps_follower *beyond_share(const struct ps_server *server)
     return found;
 }
 
-// The peer's row; else the row of whoever began fewest, as its own from here on.
-static struct ps_begun *begun_by(struct ps_server *server, const struct lh_peer *peer)
+static struct ps_begun *row_of(struct ps_server *server, uint64_t peer)
+{
+    for (size_t i = 0; i < PS_BEGUN; i++)
+        if (server->begun[i].snapshots && server->begun[i].peer == peer) return &server->begun[i];
+    return NULL;
+}
+
+// Snapshots that the peer began lately.
+static uint32_t begun_by(struct ps_server *server, const struct lh_peer *peer)
+{
+    const struct ps_begun *row = row_of(server, lh_worker_id(peer));
+    return row ? row->snapshots : 0;
+}
+
+// Counts one more. A peer without a row gets that of whoever began fewest.
+static void note_begun(struct ps_server *server, const struct lh_peer *peer)
+{
+    uint64_t id = lh_worker_id(peer);
+    struct ps_begun *row = row_of(server, id), *least = server->begun;
+    for (size_t i = 0; i < PS_BEGUN; i++)
+        if (server->begun[i].snapshots < least->snapshots) least = &server->begun[i];
+    if (!row) *(row = least) = (struct ps_begun){.peer = id};
+    row->snapshots++;
+}
+
+static void forget_old(struct ps_server *server)
 {
     int64_t now = lh_now(server->conf.env);
-    uint64_t id = lh_worker_id(peer);
-    struct ps_begun *least = server->begun;
-    if (now - server->begun_since_ns > BEGUN_MS * LH_MS) {
-        memset(server->begun, 0, sizeof server->begun);
-        server->begun_since_ns = now;
-    }
-    for (size_t i = 0; i < PS_BEGUN; i++) {
-        struct ps_begun *b = &server->begun[i];
-        if (b->snapshots && b->peer == id) return b;
-        if (b->snapshots < least->snapshots) least = b;
-    }
-    *least = (struct ps_begun){.peer = id};
-    return least;
+    if (now - server->begun_since_ns <= BEGUN_MS * LH_MS) return;
+    memset(server->begun, 0, sizeof server->begun);
+    server->begun_since_ns = now;
 }
 
 // The newest snapshot of the peer that began most lately, if those are more than a share more than
@@ -111,7 +125,7 @@ static struct ps_follower *begun_more(struct ps_server *server, uint32_t mine)
     struct ps_follower *found = NULL;
     uint32_t most = mine + SNAPSHOTS_A_SHARE;
     for (struct ps_follower *f = server->readers; f; f = f->older) {
-        uint32_t n = f->snapshot && !f->cut ? begun_by(server, &f->peer)->snapshots : 0;
+        uint32_t n = f->snapshot && !f->cut ? begun_by(server, &f->peer) : 0;
         if (n <= most) continue;
         found = f;
         most = n;
@@ -176,10 +190,11 @@ lh_err ps_readers_admit_snapshot(struct ps_server *server, const struct lh_peer 
 {
     struct ps_follower *oldest;
     uint32_t has = streams_of(server, peer, true, &oldest);
+    forget_old(server);
     if (server->snapshots >= SNAPSHOTS_MAX && has < SNAPSHOTS_A_SHARE) {
         // The place goes to this reader at once, because others may ask more often.
         struct ps_follower *most = beyond_share(server);
-        if (!most) most = begun_more(server, begun_by(server, peer)->snapshots);
+        if (!most) most = begun_more(server, begun_by(server, peer));
         if (most) cut_off(most, "it reads many snapshots, while another reader waits for one");
         if (!most) ps_readers_yield(server, NULL);
     }
@@ -188,6 +203,6 @@ lh_err ps_readers_admit_snapshot(struct ps_server *server, const struct lh_peer 
     if (has >= SNAPSHOTS_OF_A_PEER)
         return lh_fail(LH_ERR_BUSY, "%d snapshots to this peer are being sent; try again",
                        SNAPSHOTS_OF_A_PEER);
-    begun_by(server, peer)->snapshots++;
+    note_begun(server, peer);
     return LH_OK;
 }
