@@ -175,11 +175,22 @@ static size_t take_commit(struct sim_stored *s, struct lh_span file, size_t from
     return end;
 }
 
+// In etcd a commit that writes the log anew is in the former log first, as a reader in between sees.
+// The new log ends with the same rows and a mark. In a file both come at once.
+static bool ends_with_last(const struct sim_stored *s, struct lh_span file)
+{
+    size_t from = s->last + COMMIT_HEAD;
+    size_t bytes = s->seen.len > from ? s->seen.len - from : 0; // of the last commit's rows
+    if (!bytes || file.len < bytes + COMMIT_HEAD) return false;
+    return !memcmp(file.data + file.len - COMMIT_HEAD - bytes, s->seen.data + from, bytes);
+}
+
 // Written anew: what is not in it any more was removed. What may never go back stays, to be
 // compared.
-static void begin_again(struct sim_stored *s)
+static void begin_again(struct sim_stored *s, struct lh_span file)
 {
     struct lh_buf empty = s->was;
+    s->replaced = ends_with_last(s, file) ? s->last : s->seen.len;
     s->was = s->seen;
     s->seen = empty;
     lh_buf_clear(&s->seen);
@@ -194,7 +205,7 @@ void sim_stored_read(struct sim_stored *s, struct lh_span file)
     if (!s->seen.max) s->seen = s->was = lh_buf(1 << 24);
     bool more = file.len >= had && (!had || !memcmp(file.data, s->seen.data, had));
     if (more && file.len == had) return;
-    if (!more) begin_again(s);
+    if (!more) begin_again(s, file);
     if (!s->seen.len && file.len < HEADER) return;
     size_t at = s->seen.len ? s->seen.len : HEADER;
     bool anew = !more; // all of a new file is as one commit
@@ -247,7 +258,7 @@ static void read_before(const struct sim_stored *s, struct sim_stored *out)
     if (s->last > HEADER)
         sim_stored_read(out, lh_span(whole.data, s->last));
     else if (s->was.len)
-        sim_stored_read(out, lh_buf_span(&s->was));
+        sim_stored_read(out, lh_span(s->was.data, s->replaced));
 }
 
 // A file that is written anew has its rows in no order, so an answer's leases may come after a

@@ -30,6 +30,7 @@ struct sim_stored {
     struct lh_buf seen;                // the file, as far as it was read
     size_t last;                       // offset in it of the newest commit
     struct lh_buf was;                 // the file before it was written anew, until the next commit
+    size_t replaced;                   // bytes of it before the commit that wrote it anew
     uint64_t lease[SIM_STORED_UNITS];  // its worker's id; 0: free
     uint64_t second[SIM_STORED_UNITS]; // the worker that runs the unit a second time; 0: nobody
     struct {

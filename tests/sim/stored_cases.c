@@ -480,6 +480,53 @@ static void a_file_that_is_written_anew_replaced_what_it_was(void **state)
     assert_string_equal(held_stable(d, 8), "a stable point");
 }
 
+// Appends the commit that wrote `anew` to the former file: the last of its rows, before the mark.
+static void add_last_row(struct lh_buf *was, struct lh_span anew)
+{
+    enum { HEADER = 8, COMMIT_HEAD = 28 };
+    struct lh_cursor c = lh_cursor(lh_span(anew.data + HEADER, anew.len - HEADER));
+    lh_get(&c, COMMIT_HEAD);
+    struct lh_span row = {0};
+    while (!c.failed && lh_left(&c) > COMMIT_HEAD) {
+        const uint8_t *at = c.at;
+        uint32_t bytes = lh_get_u32(&c);
+        lh_get(&c, 4 + bytes);
+        row = lh_span(at, (size_t)(c.at - at));
+    }
+    assert_false(c.failed);
+    struct lh_buf head = lh_buf(COMMIT_HEAD);
+    lh_put_u64(&head, 1); // its number, which is not looked at
+    lh_put_u32(&head, 1);
+    lh_put_zeros(&head, 8);
+    lh_put_u32(was, 0x4353484c);
+    lh_put_u32(was, lh_crc32c(0, head.data, head.len));
+    lh_put(was, head.data, head.len);
+    lh_put(was, row.data, row.len);
+    lh_buf_free(&head);
+}
+
+// As in etcd: a reader sees the commit in the former log first.
+static void a_log_that_is_written_anew_had_the_commit_before(void **state)
+{
+    struct disk *d = *state;
+    struct lh_buf was = lh_buf(1 << 20);
+    put_stable(d, 8);
+    commit(d);
+    fill(d);
+    assert_int_equal(lh_file_load(d->env, "co/store", &was), LH_OK);
+    put_stable(d, 16);
+    commit(d);
+    struct lh_span anew;
+    assert_true(lh_fake_durable(d->env, "co/store", &anew));
+    assert_true(anew.len < was.len);
+    add_last_row(&was, anew);
+    sim_stored_read(&d->stored, lh_buf_span(&was));
+    assert_null(held_stable(d, 8)); // which looks at the file that was written anew
+    assert_null(held_stable(d, 16));
+    assert_string_equal(held_stable(d, 12), "a stable point");
+    lh_buf_free(&was);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -498,6 +545,7 @@ int main(void)
         STORED_TEST(a_file_that_is_written_anew_has_no_order),
         STORED_TEST(a_file_that_is_written_anew_has_the_holders),
         STORED_TEST(a_file_that_is_written_anew_replaced_what_it_was),
+        STORED_TEST(a_log_that_is_written_anew_had_the_commit_before),
         STORED_TEST(take_overs_moves_and_plans_are_on_the_disk),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
