@@ -27,18 +27,21 @@ FAULTS = re.compile(r"^faults:((?: \w+ \d+)*)$", re.M)
 JUDGED = re.compile(r"^(\d+) pushes were acknowledged, \d+ of them exempt:((?: \d+ \w+,?)*)$", re.M)
 BALANCED = re.compile(r"^(\d+) worker-shards balanced, (\d+) losses of workers measured; (\d+) "
                       r"answers of the coordinator", re.M)
-# What the balancer and travelling units did, where the faults have them.
+# What the balancer, travelling units and pairs of coordinators did, where the faults have them.
 TOLD = (
     (re.compile(r"^(\d+) answers recalled leases, (\d+) took some back$", re.M),
-     ("recalls", "returns")),
+     ("units.recalls", "units.returns")),
     (re.compile(r"^(\d+) units went to another region by the plan, (\d+) were recalled for one "
                 r"that ended them earlier, (\d+) ran twice$", re.M),
-     ("planned", "stolen", "ran_twice")),
+     ("units.planned", "units.stolen", "units.ran_twice")),
     (re.compile(r"^(\d+) units travelled, (\d+) were refused to a worker alone, (\d+) that were "
-                r"begun were given back$", re.M), ("travelled", "refused", "begun_back")),
+                r"begun were given back$", re.M),
+     ("units.travelled", "units.refused", "units.begun_back")),
     (re.compile(r"^(\d+) bytes crossed links with a cap, (\d+) of them had no room", re.M),
-     ("crossed_bytes", "full_links")),
-    (re.compile(r"^(\d+) runs ended before all was trained", re.M), ("short_runs",)),
+     ("units.crossed_bytes", "units.full_links")),
+    (re.compile(r"^(\d+) runs ended before all was trained", re.M), ("units.short_runs",)),
+    (re.compile(r"^(\d+) pairs of coordinators had (\d+) leaders; their store refused (\d+) "
+                r"changes", re.M), ("pairs", "pairs.leaders", "pairs.refused_changes")),
 )
 NAMES = ("seeds", "events", "admitted", "clipped", "refused", "outer_steps", "violations",
          "disks_lost", "disks_damaged", "shards_rebuilt")
@@ -49,8 +52,8 @@ def chunk(given, first, count):
     words, seeds a CPU minute."""
     with subprocess.Popen(
             [*shlex.split(given.before), given.sim, "--from", str(first), "--seeds", str(count),
-             "--faults", given.faults], stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-            text=True) as run:
+             "--faults", given.faults, *(["--pair"] if given.pair else [])],
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as run:
         out = run.stdout.read()
         _, status, used = os.wait4(run.pid, 0)
         run.returncode = os.waitstatus_to_exitcode(status)
@@ -67,12 +70,12 @@ def chunk(given, first, count):
 
 
 def told(out):
-    """What units did, by name."""
+    """What units and pairs did, by name."""
     sums = {}
     for pattern, names in TOLD:
         found = pattern.search(out)
         if found:
-            sums |= {f"units.{name}": int(n) for name, n in zip(names, found.groups())}
+            sums |= {name: int(n) for name, n in zip(names, found.groups())}
     return sums
 
 
@@ -96,6 +99,7 @@ def main():
     flags.add_argument("--jobs", type=int, default=1, help="chunks at a time")
     flags.add_argument("--minutes", type=float, default=1e9)
     flags.add_argument("--faults", default="all")
+    flags.add_argument("--pair", action="store_true", help="two coordinators, in every run")
     flags.add_argument("--json")
     given = flags.parse_args()
     report, sums, bad, speeds = Report("campaign-sim", given.json), [0] * len(NAMES), [], []
@@ -122,7 +126,7 @@ def main():
                 bad += said
                 speeds.append(speed)
                 print(f"{sums[0]} seeds, {sums[6]} violations", *said, sep="\n", flush=True)
-    report.condition("faults", given.faults)
+    report.condition("faults", given.faults + (", a pair in every run" if given.pair else ""))
     report.condition("seeds", f"{given.first} to {at - 1}")
     for name, value in zip(NAMES, sums):
         report.row(f"sim.{name}", "1", [value])
