@@ -234,7 +234,7 @@ static void tick(void *arg)
     s->report_timer = 0;
     if (s->phase == PS_STOPPED) return;
     s->report_timer = lh_after(s->conf.env, interval(s), tick, s);
-    lh_slow_look(&s->slow, lh_now(s->conf.env), s->conf.log, "a group of the log",
+    lh_slow_look(&s->slow, lh_now(s->conf.env), s->conf.log, "a group of the log", "the disk",
                  "pushes are not answered");
     // A history that is being settled may not last, so it is not reported.
     bool settles = s->phase <= PS_SETTLING;

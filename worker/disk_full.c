@@ -34,7 +34,7 @@ void wk_disk_slow_look(struct wk_shard *s, int64_t now)
 {
     char what[64];
     snprintf(what, sizeof what, "a push of shard %u", s->id);
-    lh_slow_look(&s->disk.slow, now, s->worker->conf.log, what,
+    lh_slow_look(&s->disk.slow, now, s->worker->conf.log, what, "the disk",
                  "training goes on, but the shard pushes nothing");
 }
 

@@ -14,15 +14,15 @@ double lh_slow_age_s(const struct lh_slow *w, int64_t now_ns)
 }
 
 void lh_slow_look(struct lh_slow *w, int64_t now_ns, struct lh_log *log, const char *what,
-                  const char *who)
+                  const char *where, const char *effect)
 {
     int64_t age = now_ns - w->since_ns;
     if (!w->waits || age < w->say_ns) return;
     while (age >= w->say_ns) w->say_ns *= 2;
     lh_logf(log, LH_WARN, "disk.slow",
-            "%s has waited for its disk for %.1f s; %s meanwhile. Look at the disk: nothing is "
-            "lost while it hangs",
-            what, (double)age / LH_SECOND, who);
+            "%s has waited for %s for %.1f s; %s meanwhile. Look at %s: nothing is lost while it "
+            "hangs",
+            what, where, (double)age / LH_SECOND, effect, where);
 }
 
 void lh_slow_end(struct lh_slow *w, int64_t now_ns, struct lh_log *log, const char *what)

@@ -14,9 +14,9 @@ struct lh_slow {
 
 void lh_slow_begin(struct lh_slow *w, int64_t now_ns);
 double lh_slow_age_s(const struct lh_slow *w, int64_t now_ns); // 0: no wait
-// Logs "disk.slow" when it is due: `what` waits for the disk; `who` is a clause about the effect.
+// Logs "disk.slow" when it is due: `what` waits for `where`; `effect` is a clause.
 void lh_slow_look(struct lh_slow *w, int64_t now_ns, struct lh_log *log, const char *what,
-                  const char *who);
+                  const char *where, const char *effect);
 // Ends the wait; logs "disk.again" if it was logged.
 void lh_slow_end(struct lh_slow *w, int64_t now_ns, struct lh_log *log, const char *what);
 

@@ -174,6 +174,7 @@ bool ps_co_owes(const struct ps_coordinator *c, uint64_t peer)
 void ps_co_commit_look(struct ps_coordinator *c)
 {
     lh_slow_look(&c->commit->slow, lh_now(c->conf.env), c->conf.log, "a commit of the store",
+                 c->conf.leads ? "etcd" : "the disk",
                  "joins, leases and operators are not answered");
 }
 
