@@ -375,13 +375,15 @@ struct ps_coordinator {
     uint64_t units;                    // units of the run: those of the data, once for each epoch
     uint64_t leased_end, epoch_tokens; // end of the units that are leased; tokens of one epoch
     uint32_t *order; // order.c: units of the run in leasing order; NULL: by number
-    // Per unit of the run (balance/lease.c): CO_FREE or the holder's index + 1; wall time of the
-    // lease, for display only, 0: not known; enum ps_co_begun.
-    uint32_t *lease, *leased_s;
+    // Per unit of the run (balance/lease.c): CO_FREE or the holder's index + 1 (two bytes: there
+    // may be four million units); wall time of the lease, for display only, 0: not known; enum
+    // ps_co_begun.
+    uint16_t *lease;
+    uint32_t *leased_s;
     uint8_t *begun;
     // Per unit: index + 1 of the worker that a held unit is recalled for, or a free one is kept
     // for; 0: none.
-    uint32_t *wanted_by;
+    uint16_t *wanted_by;
     struct ps_co_stock stock;
     struct ps_co_second_lease second[PS_CO_SECONDS_MAX];
     uint32_t seconds;

@@ -72,10 +72,12 @@ static uint32_t second_at(const struct ps_coordinator *c, uint64_t unit)
     return i;
 }
 
+LH_STATIC_ASSERT(LH_WORKERS_MAX < UINT16_MAX, "a unit has its holder in two bytes");
+
 static lh_err hold(struct ps_coordinator *c, uint64_t unit, uint32_t worker, uint32_t number)
 {
     ps_co_stock_out(c, unit);
-    c->lease[unit] = worker + 1;
+    c->lease[unit] = (uint16_t)(worker + 1);
     if (unit >= c->leased_end) c->leased_end = unit + 1;
     c->leased_s[unit] = (uint32_t)c->conf.env->ops->wall_s(c->conf.env);
     c->begun[unit] = CO_WAITS;
@@ -133,7 +135,7 @@ void ps_co_lease_want(struct ps_coordinator *c, uint64_t unit, uint32_t by)
 {
     if (c->wanted_by[unit] == by) return;
     ps_co_stock_out(c, unit);
-    c->wanted_by[unit] = by;
+    c->wanted_by[unit] = (uint16_t)by;
     ps_co_stock_in(c, unit);
 }
 
@@ -203,7 +205,7 @@ static const char *read_run(struct ps_coordinator *c, uint64_t first, struct lh_
     if (first + place + units > c->units) return ps_co_no_unit();
     if (w == c->workers) return NEVER_JOINED;
     for (uint64_t u = first + place; u < first + place + units; u++) {
-        c->lease[u] = w + 1;
+        c->lease[u] = (uint16_t)(w + 1);
         c->leased_s[u] = since;
         c->number[u] = number++;
     }

@@ -264,7 +264,7 @@ static void count_unit(const struct ps_co_asking *a, uint64_t u, const double *l
     uint64_t tokens = ps_co_unit(c, u)->tokens;
     uint32_t holder = c->lease[u] - 1;
     bool moves = ps_co_wanted_elsewhere(c, u, holder);
-    struct ps_co_worker *w = &c->worker[moves ? c->wanted_by[u] - 1 : holder];
+    struct ps_co_worker *w = &c->worker[moves ? c->wanted_by[u] - 1u : holder];
     w->left_tokens += tokens;
     if (!moves && w->gives && c->begun[u] == CO_WAITS && ps_co_may_train(c, u, a->w) &&
         may_cross(a, u, left))

@@ -176,11 +176,11 @@ static LH_MUST lh_err remove_rows(struct ps_coordinator *c, const struct ps_co_w
     return LH_OK;
 }
 
-static void rename_index(uint32_t *list, uint64_t n, uint32_t gone, uint32_t from)
+static void rename_index(uint16_t *list, uint64_t n, uint32_t gone, uint32_t from)
 {
     for (uint64_t u = 0; u < n; u++) {
         if (list[u] == gone + 1) list[u] = 0; // rest of a credited unit's lease
-        if (list[u] == from + 1) list[u] = gone + 1;
+        if (list[u] == from + 1) list[u] = (uint16_t)(gone + 1);
     }
 }
 
