@@ -175,8 +175,8 @@ static size_t take_commit(struct sim_stored *s, struct lh_span file, size_t from
     return end;
 }
 
-// In etcd a commit that writes the log anew is in the former log first, as a reader in between sees.
-// The new log ends with the same rows and a mark. In a file both come at once.
+// In etcd a commit that writes the log anew is in the former log first, as a reader in between
+// sees. The new log ends with the same rows and a mark. In a file both come at once.
 static bool ends_with_last(const struct sim_stored *s, struct lh_span file)
 {
     size_t from = s->last + COMMIT_HEAD;
