@@ -29,16 +29,16 @@ enum {
     REGIONS_MAX = 256,
     SERVERS = 2,
     H = 4,            // steps of a round
-    STEP_TOKENS = 16, // of the synthetic trainer
+    STEP_TOKENS = 16, // as the synthetic trainer has them
     UNIT_ROUNDS = 4,  // a unit is trained in
     LOOKS_A_DAY = 96,
     PATH_MS = 75, // one way
 };
 static const int64_t DAY = 86400 * LH_SECOND;
 static const double MORE = 1.25;
-enum { CREDIT_COPIES = 4 }; // of a bit a unit, in a node's files
+enum { CREDIT_COPIES = 4 }; // a node's copies of what is credited, a bit a unit
 
-// What is measured; the largest at any look.
+// The figures: the largest at any look.
 enum figure { STORE, COORDINATOR, LOG, SERVER, OUTBOX, WORKER, MEMORY, EVENTS, FIGURES };
 static const char *const figure_name[FIGURES] = {
     "store",  "coordinator's files", "a server's log", "a server's files",
@@ -71,11 +71,12 @@ struct month {
     float *initial;
     struct node node[1 + SERVERS + REGIONS_MAX];
     bool failed;
-    double day[FIGURES];                   // the largest of this day
-    double before[FIGURES], late[FIGURES]; // of the first two thirds of the time, and of the last
-    uint64_t pushes, deaths;               // pushes: admitted by servers' lives that have ended
-    double part, events; // of the node that is looked at: its store, log or outbox; its events
-    double all_events, told_events; // of all nodes so far; as the last line told
+    double day[FIGURES]; // the largest of this day
+    double before[FIGURES],
+        late[FIGURES];              // the largest in two thirds of the time, in the last third
+    uint64_t pushes, deaths;        // pushes: admitted by servers' lives that have ended
+    double part, events;            // bytes of a node's store, log or outbox, and of its events
+    double all_events, told_events; // all nodes' events so far, and when a line last told them
 };
 
 static void on_fatal(void *arg, lh_err err, const char *text)

@@ -180,7 +180,7 @@ static size_t take_commit(struct sim_stored *s, struct lh_span file, size_t from
 static bool ends_with_last(const struct sim_stored *s, struct lh_span file)
 {
     size_t from = s->last + COMMIT_HEAD;
-    size_t bytes = s->seen.len > from ? s->seen.len - from : 0; // of the last commit's rows
+    size_t bytes = s->seen.len > from ? s->seen.len - from : 0; // the last commit's rows
     if (!bytes || file.len < bytes + COMMIT_HEAD) return false;
     return !memcmp(file.data + file.len - COMMIT_HEAD - bytes, s->seen.data + from, bytes);
 }

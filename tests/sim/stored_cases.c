@@ -521,7 +521,7 @@ static void a_log_that_is_written_anew_had_the_commit_before(void **state)
     assert_true(anew.len < was.len);
     add_last_row(&was, anew);
     sim_stored_read(&d->stored, lh_buf_span(&was));
-    assert_null(held_stable(d, 8)); // which looks at the file that was written anew
+    assert_null(held_stable(d, 8)); // it reads the file that was written anew
     assert_null(held_stable(d, 16));
     assert_string_equal(held_stable(d, 12), "a stable point");
     lh_buf_free(&was);
