@@ -4,6 +4,7 @@
 #
 #   ./deploy/demo.sh [--json FILE] [--with-faults] [--no-wan] [--short] [--text DIR] [--dir DIR]
 #   ./deploy/demo.sh --private [--with-faults] [--no-wan] [--dir DIR]
+#   ./deploy/demo.sh --poison [--text DIR] [--dir DIR]
 #
 #   --json FILE     write summary.json there, too
 #   --with-faults   in the middle: kill -9 of a shard server, a worker, the coordinator; then a
@@ -14,6 +15,9 @@
 #                   beside two public ones (deploy/examples/private-records.yaml), then three
 #                   regions whose loops are private (deploy/examples/private.yaml). Each ends with
 #                   what was promised, and the audit of the logs
+#   --poison        a partner poisons the model, is found, expelled, and its pushes are taken out;
+#                   beside two control runs without it, on loopback, for three minutes
+#                   (deploy/poison.sh). Ends with 0 if their held-out losses differ by at most 1 %
 #   --text DIR      own texts, DIR/<region>/<language>/*.txt and DIR/heldout/<language>.txt
 #   --dir DIR       folder of the run; an unfinished run in it goes on. By itself each kind of demo
 #                   has its own: run/demo, with -short, -own (texts), -faults, -no-wan behind it
@@ -28,7 +32,7 @@ value() { # value FLAG VALUE...: the value, or a complaint
     echo "$2"
 }
 
-text="" dir="" short="" faults="" wan="" private="" up=()
+text="" dir="" short="" faults="" wan="" private="" poison="" up=()
 while [ $# -gt 0 ]; do
     case $1 in
     --json) json=$(value "$@"); up+=(--json "$(realpath -m "$json")"); shift ;;
@@ -36,18 +40,24 @@ while [ $# -gt 0 ]; do
     --no-wan) wan=-no-wan up+=("$1") ;;
     --short) short=-short ;;
     --private) private=-private ;;
+    --poison) poison=-poison ;;
     --text) text=$(value "$@"); shift ;;
     --dir) dir=$(value "$@"); shift ;;
-    -h | --help) sed -n '2,22s/^# \{0,1\}//p' "$0"; exit 0 ;;
+    -h | --help) sed -n '2,26s/^# \{0,1\}//p' "$0"; exit 0 ;;
     *) echo "demo.sh: unknown argument $1 (see --help)" >&2; exit 2 ;;
     esac
     shift
 done
 
+if [ -n "$poison" ] && [ -n "$short$private${up[*]}" ]; then
+    echo "demo.sh: --poison goes with --text and --dir alone (see --help)" >&2
+    exit 2
+fi
+
 # A run that has ended says its verdict again, and the folder of another topology is refused: none
 # of these may meet the folder of another.
 own=${text:+-own}
-: "${dir:=run/demo$private$short$own$faults$wan}"
+: "${dir:=run/demo$private$poison$short$own$faults$wan}"
 
 step() { # step NAME COMMAND...: runs it, says how long it took
     local name=$1 start=$SECONDS
@@ -146,6 +156,9 @@ step "installation" ./deploy/install-deps.sh
 step "build" build
 [ -z "$private" ] || private_run
 step "texts" tokens
+
+[ -z "$poison" ] || exec ./deploy/poison.sh deploy/examples/poison.yaml \
+    --data "data/tokens$own" --dir "$dir"
 
 topology=deploy/examples/three-regions.yaml
 if [ -n "$short" ]; then

@@ -33,8 +33,10 @@ class Demo(unittest.TestCase):
         for name in ("deploy/examples", "deploy/text", "build/release/deploy", "bin", "run", "own"):
             (self.dir / name).mkdir(parents=True)
         shutil.copy(ROOT / "deploy/demo.sh", self.dir / "deploy")
-        shutil.copy(ROOT / "deploy/examples/three-regions.yaml", self.dir / "deploy/examples")
+        for name in ("three-regions.yaml", "poison.yaml"):
+            shutil.copy(ROOT / "deploy/examples" / name, self.dir / "deploy/examples")
         for name, text in (("deploy/install-deps.sh", "#!/bin/sh\n"), ("bin/cmake", "#!/bin/sh\n"),
+                           ("deploy/poison.sh", TOOL.replace("topology=$2", "topology=$1")),
                            ("deploy/text/corpora.sh", "#!/bin/sh\n"),
                            ("build/release/deploy/longhaul", TOOL)):
             (self.dir / name).write_text(text, encoding="utf-8")
@@ -49,7 +51,8 @@ class Demo(unittest.TestCase):
 
     def test_one_kind_after_another(self):
         kinds = ((), ("--short",), ("--with-faults",), ("--short", "--with-faults"), ("--no-wan",),
-                 ("--text", "own"), ("--short", "--with-faults", "--no-wan", "--text", "own"))
+                 ("--text", "own"), ("--short", "--with-faults", "--no-wan", "--text", "own"),
+                 ("--poison",), ("--poison", "--text", "own"))
         folders = [self.demo(*flags) for flags in kinds]
         self.assertEqual(folders[0], "run/demo")
         self.assertEqual(len(set(folders)), len(kinds), folders)
@@ -62,6 +65,11 @@ class Demo(unittest.TestCase):
 
     def test_a_folder_that_was_named_is_taken(self):
         self.assertEqual(self.demo("--short", "--dir", "run/mine"), "run/mine")
+
+    def test_poison_takes_no_other_kind(self):
+        for flag in ("--short", "--with-faults", "--no-wan", "--private"):
+            with self.assertRaisesRegex(AssertionError, "^2 != 0 .*goes with --text and --dir"):
+                self.demo("--poison", flag)
 
     def test_help_is_the_whole_head(self):
         said = subprocess.run([self.dir / "deploy/demo.sh", "--help"], capture_output=True,
