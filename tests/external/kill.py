@@ -18,7 +18,7 @@ import time
 
 import judge
 
-LIMIT_S = 240
+LIMIT_S = 600
 TURN = 100
 
 

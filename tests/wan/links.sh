@@ -80,6 +80,6 @@ check "a queue of ten packets adds their 10 ms" between 19 35 "$median"
 check "and no more" between 19 50 "$high"
 "$wanem" set us to eu rate=unlimited
 check "limits differ by direction: out" between 30 100000 "$(throughput us eu reno 0 2)"
-check "limits differ by direction: back" between 5 10 "$(throughput eu us reno 0 3)"
+check "limits differ by direction: back" between 2 10 "$(throughput eu us reno 0 3)"
 check "goes down" "$wanem" down
 verdict
