@@ -13,6 +13,7 @@ import struct
 import subprocess
 import sys
 import tempfile
+import threading
 import types
 import unittest
 from unittest import mock
@@ -77,6 +78,8 @@ class Test(unittest.TestCase):
                         c.cut()
                 state = c.state()
                 self.assertTrue(c.finish(60))
+            left = [t.name for t in threading.enumerate() if t.name.startswith("longhaul")]
+            self.assertEqual(left, [])  # it is closed
             self.assertEqual(worker.process.wait(20), 0)
         self.assertGreater(state.cuts, 1)
         self.assertTrue(state.worker_lives)
