@@ -204,6 +204,8 @@ class Given(Case):
         self.says(ValueError, "rank and ranks come together", longhaul.Client, 1)
         self.says(ValueError, "rank and ranks come together", longhaul.Client, ranks=2)
         self.says(TypeError, "^Client: rank is a str: pass a whole number", longhaul.Client, "1", 2)
+        self.says(ValueError, "^Client: rank is -1: pass at least 0", longhaul.Client, -1, 2)
+        self.says(ValueError, "^Client: ranks is 0: pass at least 1", longhaul.Client, 0, 0)
         self.says(ValueError, "^Client: threads is 0: pass at least 1", longhaul.Client, threads=0)
         with mock.patch.dict(os.environ, {"LONGHAUL_SOCKET": "/nowhere"}):
             self.says(TypeError, "^Client: threads is a str", longhaul.Client.from_env, "8")
