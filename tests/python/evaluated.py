@@ -83,6 +83,12 @@ class Losses(Case):
             longhaul.save_units({"asia": {"ja": [counting(0, 256)]}}, self.data, VOCABULARY,
                                 unit_tokens=64, heldout={"de": [[1]]})
 
+    def test_a_token_beyond_the_vocabulary_can_not_be_held_out(self):
+        for token in (VOCABULARY, 65535):
+            with self.assertRaisesRegex(ValueError, f"heldout, de: a token of 1 to {token}"):
+                longhaul.save_units({"asia": {"ja": [counting(0, 256)]}}, self.data, VOCABULARY,
+                                    unit_tokens=64, heldout={"de": [[1, token]]})
+
     def test_losses_by_language(self):
         losses = longhaul.evaluate(self.model, self.data, sequence_length=LENGTH)
         self.assertEqual(set(losses), {"ja", "de"})
