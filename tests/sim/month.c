@@ -9,8 +9,10 @@
 // in the two thirds before (and a bit a unit for each copy of what is credited), where a process
 // stops by itself, or where fewer pushes were admitted than nine tenths of the rounds give.
 //
-// Not as in the programs: workers ask the coordinator every 10 s instead of every second, and the
-// model has 300 values.
+// Not as in the programs: the model has 300 values, and what comes by the clock alone comes more
+// rarely, so that a day takes minutes: a worker asks the coordinator each 10 s, a server reports
+// each 5 s and tells its stable point each second, the coordinator looks each second. Silences are
+// judged by longer bounds (settings in start()).
 #include <getopt.h>
 #include <inttypes.h>
 #include <math.h>
