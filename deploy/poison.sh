@@ -178,7 +178,7 @@ rows["mean"] = mean(means), mean(list(poisoned.values()))
 print(f"\n{'language':10} {'control':>10} {'refolded':>10} {'difference':>12}   held-out text, "
       "nats per byte")
 for name, (control, refolded) in rows.items():
-    percent = round(100 * (refolded / control - 1), 2)
+    percent = 100 * (refolded / control - 1)
     print(f"{name:10} {control:10.3f} {refolded:10.3f} {percent:+10.2f} %")
 print("controls   " + ", ".join(f"{m:.3f}" for m in means) +
       f": they differ by {100 * (max(means) / min(means) - 1):.2f} %")
