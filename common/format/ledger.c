@@ -445,7 +445,9 @@ static bool read_norms(struct lh_norms *n, struct lh_cursor *c)
     n->clipped = clipped;
     n->outliers = lh_get_u32(c);
     n->let_back = lh_get_u32(c);
-    return good && clipped < 2 && n->count <= LH_NORMS && n->steps <= LH_NORM_STEPS_MAX;
+    if (!good || clipped > 1 || n->count > LH_NORMS || n->steps > LH_NORM_STEPS_MAX) return false;
+    lh_norms_find_median(n);
+    return true;
 }
 
 static lh_err read_rows(struct lh_ledger *l, struct lh_cursor *c)

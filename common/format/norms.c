@@ -2,21 +2,19 @@
 // replica, on every machine, gets the same bits.
 #include "common/format/norms.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 #include "common/format/ledger.h"
 
-double lh_norms_median(const struct lh_norms *n)
+void lh_norms_find_median(struct lh_norms *n)
 {
     float sorted[LH_NORMS];
-    if (!n->count) return 0;
     for (uint32_t i = 0; i < n->count; i++) {
         uint32_t at = i;
         for (; at && sorted[at - 1] > n->last[i]; at--) sorted[at] = sorted[at - 1];
         sorted[at] = n->last[i];
     }
-    return (double)sorted[(n->count - 1) / 2];
+    n->median = n->count ? sorted[(n->count - 1) / 2] : 0;
 }
 
 bool lh_norms_set_aside(const struct lh_norms *n)
@@ -48,10 +46,30 @@ static uint32_t counted(const struct lh_ledger *l, uint64_t skip, bool all,
     return n;
 }
 
-static int compare(const void *a, const void *b)
+// Hoare's quickselect: what would stand at `at` if v were sorted. Afterwards nothing before `at` is
+// larger, and nothing behind it is smaller. n > at; no NaN.
+static double nth(double *v, uint32_t n, uint32_t at)
 {
-    double x = *(const double *)a, y = *(const double *)b;
-    return x < y ? -1 : x > y;
+    int64_t first = 0, last = (int64_t)n - 1;
+    while (first < last) {
+        double pivot = v[first + (last - first) / 2];
+        int64_t i = first, j = last;
+        while (i <= j) {
+            while (v[i] < pivot) i++;
+            while (v[j] > pivot) j--;
+            if (i > j) break;
+            double swapped = v[i];
+            v[i++] = v[j];
+            v[j--] = swapped;
+        }
+        if (at <= j)
+            last = j;
+        else if (at >= i)
+            first = i;
+        else
+            break;
+    }
+    return v[at];
 }
 
 struct medians {
@@ -64,10 +82,9 @@ static struct medians medians_of(const struct lh_row *const *row, uint32_t n)
     double v[LH_WORKERS_MAX];
     struct medians out = {.workers = n};
     if (!n) return out;
-    for (uint32_t i = 0; i < n; i++) v[i] = lh_norms_median(&row[i]->norms);
-    qsort(v, n, sizeof *v, compare);
-    out.low = v[(n - 1) / 2];
-    out.high = v[n / 2];
+    for (uint32_t i = 0; i < n; i++) v[i] = (double)row[i]->norms.median;
+    out.high = nth(v, n, n / 2);
+    out.low = n % 2 ? out.high : nth(v, n / 2, n / 2 - 1);
     return out;
 }
 
@@ -99,8 +116,7 @@ uint32_t lh_norms_steps(const struct lh_ledger *l, uint64_t worker, uint32_t ste
     uint32_t most = LH_NORM_STEPS_MAX, n = counted(l, worker, false, row);
     if (!n) n = counted(l, worker, true, row);
     for (uint32_t i = 0; i < n; i++) v[i] = row[i]->norms.steps;
-    qsort(v, n, sizeof *v, compare);
-    if (n) most = LH_NORM_STEPS * (uint32_t)v[(n - 1) / 2];
+    if (n) most = LH_NORM_STEPS * (uint32_t)nth(v, n, (n - 1) / 2);
     if (most > LH_NORM_STEPS_MAX) most = LH_NORM_STEPS_MAX;
     if (steps > most) steps = most;
     return steps ? steps : 1;
@@ -148,6 +164,7 @@ void lh_norms_note(struct lh_ledger *l, struct lh_norms *n, const struct lh_norm
         n->last[0] = norm->at_equal_h;
         if (n->count < LH_NORMS) n->count++;
         n->steps = steps;
+        lh_norms_find_median(n);
     }
     n->clipped = norm->clipped;
     n->outliers = norm->outlier ? n->outliers + 1 : 0;

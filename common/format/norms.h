@@ -24,6 +24,7 @@ struct lh_norm;
 struct lh_norms {         // norms of one worker
     float last[LH_NORMS]; // norms at equal H of its last admitted pushes, newest first
     uint32_t count;       // entries of `last` in use
+    float median;         // their lower median; 0: none. Not written: follows from `last`
     uint32_t steps;       // local steps of its last admitted push (lh_norms_steps())
     bool clipped;         // its last push was clipped
     uint32_t outliers;    // consecutive pushes clipped as outliers
@@ -42,7 +43,7 @@ struct lh_norms_others {
 uint32_t lh_norms_steps(const struct lh_ledger *l, uint64_t worker, uint32_t steps);
 struct lh_norms_others lh_norms_others(const struct lh_ledger *l, uint64_t worker);
 uint32_t lh_norms_voices(const struct lh_ledger *l); // workers whose norms set the reference
-double lh_norms_median(const struct lh_norms *n);    // 0: no norms
+void lh_norms_find_median(struct lh_norms *n);       // after `last` was read
 // Whether the worker's pushes are refused until an operator lets it back.
 bool lh_norms_set_aside(const struct lh_norms *n);
 // Notes an admitted push in its worker's row and moves the reference. With steps 0 or a norm of 0

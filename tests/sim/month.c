@@ -1,10 +1,10 @@
 // A month of a run: what it leaves on disks, in memory and in logs, on a virtual clock.
 //
-//   month [--days N] [--regions N] [--round-s S]
+//   month [--days N] [--regions N] [--servers N] [--round-s S]
 //
-// The real cores of one coordinator, two servers and a worker a region, each with its files and its
-// log of events. Every region pushes once a round. Each quarter of an hour a worker loses its
-// power, once a day the coordinator and a server are killed. Prints what there was at most, by
+// The real cores of one coordinator, some servers (2) and a worker a region, each with its files
+// and its log of events. Every region pushes once a round. Each quarter of an hour a worker loses
+// its power, once a day the coordinator and a server are killed. Prints what there was at most, by
 // time. It fails where anything in the last third of the time is a quarter larger than it ever was
 // in the two thirds before (and a bit a unit for each copy of what is credited), where a process
 // stops by itself, or where fewer pushes were admitted than nine tenths of the rounds give.
@@ -29,7 +29,7 @@
 
 enum {
     REGIONS_MAX = 256,
-    SERVERS = 2,
+    SERVERS_MAX = 8,
     H = 4,            // steps of a round
     STEP_TOKENS = 16, // as the synthetic trainer has them
     UNIT_ROUNDS = 4,  // a unit is trained in
@@ -64,14 +64,14 @@ struct node {
 
 struct month {
     double days, round_s;
-    uint32_t regions, nodes;
+    uint32_t regions, servers, nodes;
     struct lh_fake_world *world;
     struct lh_fabric *fabric;
     struct lh_manifest manifest;
     struct lh_units units;
     struct lh_keyring *keys;
     float *initial;
-    struct node node[1 + SERVERS + REGIONS_MAX];
+    struct node node[1 + SERVERS_MAX + REGIONS_MAX];
     bool failed;
     double day[FIGURES]; // the largest of this day
     double before[FIGURES],
@@ -188,10 +188,10 @@ static void die(struct node *n, bool power)
 // server.
 static void kill_some(struct month *m, uint64_t look)
 {
-    die(&m->node[1 + SERVERS + look % m->regions], true);
+    die(&m->node[1 + m->servers + look % m->regions], true);
     if (look % LOOKS_A_DAY == LOOKS_A_DAY / 3) die(&m->node[0], false);
     if (look % LOOKS_A_DAY == LOOKS_A_DAY / 2)
-        die(&m->node[1 + look / LOOKS_A_DAY % SERVERS], false);
+        die(&m->node[1 + look / LOOKS_A_DAY % m->servers], false);
 }
 
 // ---------------------------------------------------------------- figures
@@ -240,7 +240,7 @@ static void look(struct month *m)
 static uint64_t admitted(const struct month *m)
 {
     uint64_t sum = m->pushes;
-    for (uint32_t i = 1; i <= SERVERS; i++)
+    for (uint32_t i = 1; i <= m->servers; i++)
         if (m->node[i].server) sum += m->node[i].server->count.admitted;
     return sum;
 }
@@ -263,13 +263,14 @@ static void make_node(struct month *m, enum lh_role role, uint32_t index)
 
 static void create(struct month *m)
 {
-    static const uint64_t shapes[2][5] = {{150}, {150}};
-    static const char *const names[2] = {"a.weight", "b.weight"};
+    static const uint64_t shapes[SERVERS_MAX][5] = {{150}, {150}, {150}, {150},
+                                                    {150}, {150}, {150}, {150}};
+    static const char *const names[SERVERS_MAX] = {"a", "b", "c", "d", "e", "f", "g", "h"};
     double rounds = m->days * 86400 / m->round_s * m->regions;
     m->world = lh_fake_world_create(1);
     m->fabric = lh_fabric_create();
     lh_fabric_fates(m->fabric, slow_path, NULL);
-    lh_err err = lh_manifest_build(&m->manifest, 2, names, shapes, SERVERS, NULL);
+    lh_err err = lh_manifest_build(&m->manifest, m->servers, names, shapes, m->servers, NULL);
     LH_ASSERT(!err);
     m->keys = setup_keys();
     m->initial = calloc(m->manifest.values, sizeof *m->initial);
@@ -282,7 +283,7 @@ static void create(struct month *m)
         snprintf(m->units.unit[i].home, sizeof m->units.unit[i].home, "region%u",
                  (unsigned)(i % m->regions));
     make_node(m, LH_C, 0);
-    for (uint32_t i = 0; i < SERVERS; i++) make_node(m, LH_S, i);
+    for (uint32_t i = 0; i < m->servers; i++) make_node(m, LH_S, i);
     for (uint32_t i = 0; i < m->regions; i++) make_node(m, LH_W, i);
 }
 
@@ -317,7 +318,7 @@ static void tell_day(struct month *m, double day)
 static int judge(const struct month *m)
 {
     int bad = m->failed;
-    double rounds = m->days * 86400 / m->round_s * m->regions * SERVERS;
+    double rounds = m->days * 86400 / m->round_s * m->regions * m->servers;
     for (int f = 0; f < FIGURES; f++) {
         double credits = (double)CREDIT_COPIES * (double)m->units.count / 8;
         if (f == MEMORY) credits *= 2 * m->nodes; // files and what is in use
@@ -342,19 +343,23 @@ int main(int argc, char **argv)
 {
     static const struct option options[] = {{"days", 1, NULL, 'd'},
                                             {"regions", 1, NULL, 'r'},
+                                            {"servers", 1, NULL, 'n'},
                                             {"round-s", 1, NULL, 's'},
                                             {NULL, 0, NULL, 0}};
     struct month *m = calloc(1, sizeof *m);
     LH_ASSERT(m);
-    *m = (struct month){.days = 30, .round_s = 30, .regions = 64};
+    *m = (struct month){.days = 30, .round_s = 30, .regions = 64, .servers = 2};
     for (int c; (c = getopt_long(argc, argv, "", options, NULL)) != -1;) switch (c) {
         case 'd': m->days = strtod(optarg, NULL); break;
         case 'r': m->regions = (uint32_t)strtoul(optarg, NULL, 10); break;
+        case 'n': m->servers = (uint32_t)strtoul(optarg, NULL, 10); break;
         case 's': m->round_s = strtod(optarg, NULL); break;
         default: return 2;
         }
-    if (!(m->days > 0) || !(m->round_s >= 1) || m->regions < 1 || m->regions > REGIONS_MAX) {
-        fprintf(stderr, "month: 1 to %d regions, rounds of 1 s or more\n", REGIONS_MAX);
+    if (!(m->days > 0) || !(m->round_s >= 1) || m->regions < 1 || m->regions > REGIONS_MAX ||
+        m->servers < 1 || m->servers > SERVERS_MAX) {
+        fprintf(stderr, "month: 1 to %d regions, 1 to %d servers, rounds of 1 s or more\n",
+                REGIONS_MAX, SERVERS_MAX);
         return 2;
     }
     create(m);

@@ -289,6 +289,18 @@ static bool serves_others(const struct ps_coordinator *c, const struct ps_co_wor
     return true;
 }
 
+// Comparing all workers with each other is left to those that hold a round for the floor at least.
+static bool out_or_holds(const struct ps_coordinator *c, const struct ps_co_worker *w,
+                         int64_t *bound)
+{
+    const struct ps_co_stall *s = &w->stall;
+    *bound = s->hold_bound_ns;
+    if (is_out(c, w)) return true;
+    if (s->holds_ns <= c->conf.stall_floor_ns) return false;
+    *bound = hold_bound(c, w);
+    return s->holds_ns > *bound && (s->why == PS_CO_HOLDS_ROUND || held_longest(c, w));
+}
+
 static enum ps_co_stall_why judge(const struct ps_coordinator *c, const struct ps_co_worker *w,
                                   int64_t *bound)
 {
@@ -297,10 +309,7 @@ static enum ps_co_stall_why judge(const struct ps_coordinator *c, const struct p
     if (s->failing) return PS_CO_FAILING;
     *bound = step_bound(c, w);
     if (s->idle_ns > *bound) return PS_CO_NO_STEP;
-    bool out = is_out(c, w);
-    *bound = out ? s->hold_bound_ns : hold_bound(c, w);
-    bool holds = s->holds_ns > *bound && (s->why == PS_CO_HOLDS_ROUND || held_longest(c, w));
-    if (c->plan.mode == LH_MODE_BSP && (out || holds)) return PS_CO_HOLDS_ROUND;
+    if (c->plan.mode == LH_MODE_BSP && out_or_holds(c, w, bound)) return PS_CO_HOLDS_ROUND;
     *bound = push_bound(c, w);
     return waits_ns(s, c) > *bound && serves_others(c, w, *bound) ? PS_CO_NO_PUSH : PS_CO_GOES_ON;
 }
