@@ -15,7 +15,7 @@ enum {
     CHAINS_MAX = 1 << 24,
     MOVED_AT_ONCE = 2, // chains moved per change; above one, to end before the next growth
     KINDS_MAX = 256,
-    KEY_HEAD = 16, // bytes of a key compared as two numbers
+    SWAPPED_MAX = 64, // a longer value's row takes the place of the former one's
 };
 
 struct kind {
@@ -196,7 +196,7 @@ struct ps_row *ps_rows_put(struct ps_rows *t, struct ps_row *r)
     move_chains(t, MOVED_AT_ONCE);
     struct ps_row **at = place_of(t, r->hash, r->key), *was = *at;
     struct kind *k = &t->kind[r->kind];
-    if (was && was->bytes == r->bytes) {
+    if (was && was->bytes == r->bytes && r->bytes <= SWAPPED_MAX) {
         swap_values(was, r);
         return r;
     }

@@ -28,17 +28,27 @@ static void name_of(char out[40], uint64_t i)
     if (i % 4 == 3) snprintf(out, 40, "x/y/%llu", n);
 }
 
+// Longer values than the table swaps are the number again and again.
+enum { LONG_BYTES = 72 };
+
+static struct lh_span value_of(uint64_t value, unsigned bytes)
+{
+    static uint64_t v[LONG_BYTES / 8];
+    for (size_t i = 0; i < LONG_BYTES / 8; i++) v[i] = value;
+    return lh_span(v, bytes);
+}
+
 static void put(struct ps_rows *t, const char *key, uint64_t value, unsigned bytes)
 {
     struct ps_row *row;
-    assert_int_equal(ps_rows_make(t, key, lh_span(&value, bytes), &row), LH_OK);
+    assert_int_equal(ps_rows_make(t, key, value_of(value, bytes), &row), LH_OK);
     free(ps_rows_put(t, row));
 }
 
 static bool holds(const struct ps_rows *t, const char *key, uint64_t value, unsigned bytes)
 {
     const struct ps_row *row = ps_rows_find(t, key);
-    return row && lh_span_equal(ps_row_value(row), lh_span(&value, bytes));
+    return row && lh_span_equal(ps_row_value(row), value_of(value, bytes));
 }
 
 struct seen {
@@ -72,7 +82,8 @@ static void a_table_is_a_list(void **state)
         if (draw(&seed) % 3) {
             there += !is[i].bytes;
             is[i].value = draw(&seed);
-            is[i].bytes = draw(&seed) % 2 ? 8 : 4; // as long as before, or not
+            const unsigned bytes[] = {4, 8, LONG_BYTES}; // as long as before, or not
+            is[i].bytes = bytes[draw(&seed) % 3];
             put(t, key, is[i].value, is[i].bytes);
         } else {
             struct ps_row *was = ps_rows_take(t, key);
