@@ -137,6 +137,8 @@ static const struct lh_wire_row lease_request_rows[] = {
     F64(32, loss),
     SUBS(33, possessions, possession, LH_SHARDS_MAX),
     BOOL(34, spent),
+    BOOL(35, evaluates),
+    BOOL(36, loop_away),
 };
 LH_WIRE_TYPE(lease_request, longhaul__v1);
 #undef T

@@ -130,7 +130,9 @@ struct lh_lease_request {
     double loss;  // training loss, nats a token; 0: not reported
     size_t n_possessions;
     const struct lh_possession *possessions;
-    bool spent; // a private region has charged all steps of its budget
+    bool spent;     // a private region has charged all steps of its budget
+    bool evaluates; // it has evaluated the model on held-out texts
+    bool loop_away; // its external loop is away or has ended
 };
 
 struct lh_lease_reply {

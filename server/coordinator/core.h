@@ -212,8 +212,10 @@ struct ps_co_worker { // changed by member.c, unless a field names another file
     struct ps_co_held held;
     uint64_t lease_tokens; // tokens of all units that were ever leased to it; stored
     struct ps_co_wanted wanted;
-    bool gives; // it returns recalled units
-    bool idle;  // it asked for no unit last: its loop is away and trains nothing
+    bool gives;      // it returns recalled units
+    bool idle;       // it asked for no unit last: its loop is away and trains nothing
+    bool evaluates;  // it has evaluated the model on held-out texts
+    int64_t away_ns; // when it first said that its loop is away; 0: the loop is there
     // balance/level.c: untrained tokens of its leases, and the part that may be recalled for
     // another worker. Valid within one request only.
     uint64_t left_tokens, spare_tokens;
@@ -398,6 +400,8 @@ struct ps_coordinator {
     struct ps_co_decisions *decided; // balance/decided.c
     struct ps_co_scale *scale;       // scale.c
     struct ps_co_states *states;     // watch/states.c
+    uint64_t evaluator;              // watch/evaluators.c: the one seen last; 0: none yet
+    bool nobody_evaluates;           // eval.stopped was logged, and no worker evaluates since
     struct ps_co_hook *hook;         // watch/hook.c
     struct ps_co_rules *rules;       // watch/rules.c
     enum ps_co_stage stage;          // cadence.c, like the next two

@@ -450,6 +450,8 @@ void ps_co_on_lease(void *self, struct lh_request *rq, const void *request)
     if (!w->stall.why) ps_co_pace(c, w); // The speed of a stalled worker sets no H.
     ps_co_hear_progress(c, w, &m->progress, ps_co_local_steps(c, w));
     w->stall.failing = m->failing;
+    w->evaluates |= m->evaluates; // a restarted worker does not know at first
+    if (!m->loop_away || !w->away_ns) w->away_ns = m->loop_away ? c->listener.ns : 0;
     w->gives = m->ahead > 0;
     w->spent |= m->spent && ps_co_data(c, w) == LH_DATA_PRIVATE;
     w->drained = m->drained;

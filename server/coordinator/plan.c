@@ -17,6 +17,7 @@
 #include "server/coordinator/balance/lease.h"
 #include "server/coordinator/goes_on.h"
 #include "server/coordinator/watch/ending.h"
+#include "server/coordinator/watch/evaluators.h"
 #include "server/coordinator/watch/expelled.h"
 #include "server/coordinator/watch/pause.h"
 #include "server/coordinator/plan.h"
@@ -480,6 +481,12 @@ static LH_MUST lh_err tick(struct ps_coordinator *c)
     return LH_OK;
 }
 
+static void look(struct ps_coordinator *c)
+{
+    ps_co_states_look(c);
+    ps_co_evaluators_look(c);
+}
+
 void ps_co_tick(struct ps_coordinator *c)
 {
     if (c->stopped || ps_co_full(c)) return; // a change would only be taken back
@@ -487,5 +494,5 @@ void ps_co_tick(struct ps_coordinator *c)
     if (err)
         ps_co_fatal(c, err);
     else
-        ps_co_states_look(c);
+        look(c);
 }

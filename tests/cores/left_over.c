@@ -1,7 +1,8 @@
 // Claims and tokens that a trainer beside a worker left, and that no progress takes along, are
 // pushed by themselves, on the replica as it is then. On the view of the last correction, which
 // nothing renews while the trainer is away or waits, such a push would be stale for ever.
-// Units that are leased to a worker whose loop has ended by itself go to others.
+// Units that are leased to a worker whose loop has ended by itself go to others. The coordinator
+// hears of that end, and whether the loop evaluated the model.
 #include "server/coordinator/balance/lease.h"
 #include "tests/cores/life.h"
 #include "tests/cores/trainer.h"
@@ -106,11 +107,34 @@ static void units_of_a_loop_that_has_ended_go_to_others(void **state)
     beside_free(b);
 }
 
+// Told by the name of longhaul.Evaluation's figure (worker/python/longhaul/heldout.py).
+static void the_coordinator_hears_that_a_loop_evaluates_and_that_it_ends(void **state)
+{
+    (void)state;
+    struct beside *b;
+    struct life *l = begin(&b);
+    const struct ps_coordinator *c = l->rig->coordinator;
+    const struct ps_co_worker *told = &c->worker[ps_co_worker_index(c, l->worker->id)];
+    assert_int_equal(longhaul_report(b->client, "heldout_de", 2.0), LONGHAUL_OK);
+    life_run(l, 3 * LH_SECOND);
+    assert_false(told->evaluates);
+    assert_int_equal(longhaul_report(b->client, "heldout", 2.0), LONGHAUL_OK);
+    for (int i = 0; i < 20000 && !told->evaluates; i++) life_run(l, LH_MS);
+    assert_true(told->evaluates && !told->away_ns);
+    b->stops_at = b->step + 7;
+    for (int i = 0; i < 20000 && !told->away_ns; i++) life_run(l, LH_MS);
+    assert_true(told->evaluates && told->away_ns);
+    beside_kill(b);
+    life_end(l);
+    beside_free(b);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(units_of_a_loop_that_has_ended_go_to_others),
         cmocka_unit_test(what_is_left_over_is_pushed_on_the_replica),
+        cmocka_unit_test(the_coordinator_hears_that_a_loop_evaluates_and_that_it_ends),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -307,7 +307,11 @@ void wk_link_hear_end(struct longhaul *c)
 
 void wk_link_report(struct longhaul *c, const char *name, double value)
 {
-    (void)c, (void)name, (void)value;
+    struct wk_channel_message m = {.abi = WK_CHANNEL_ABI, .kind = WK_CHANNEL_REPORT};
+    const struct beside *b = owner_of(c);
+    m.as.report.value = value;
+    snprintf(m.as.report.name, sizeof m.as.report.name, "%s", name);
+    if (c->link == WK_LINK_UP) tell_late(b->link, MESSAGE, &m, LH_MS / 10 + b->late_ms * LH_MS);
 }
 
 int wk_link_damaged(struct longhaul *c, uint64_t unit)

@@ -22,6 +22,8 @@ struct heard say(struct rig *r, uint32_t w, const struct words *s)
     progress.waits_ms = s->waits_ms;
     m.progress = &progress;
     m.failing = s->failing;
+    m.evaluates = s->evaluates;
+    m.loop_away = s->loop_away;
     m.drained = s->drained;
     batch.mean = s->batch_s;
     if (s->batch_s > 0) m.batch_s = &batch;

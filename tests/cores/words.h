@@ -18,7 +18,7 @@ struct words { // what a worker by hand says
     double away_bytes_per_s;
     uint64_t arrived_bytes, process;     // bytes of that home's units; its process
     uint64_t idle_ms, step_ms, waits_ms; // without a step; of a step; without an admitted push
-    bool drained, failing;
+    bool drained, failing, evaluates, loop_away;
     uint64_t refused[4]; // single units of the data that do not reach it
     size_t refuses;
 };

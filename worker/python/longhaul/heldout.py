@@ -210,7 +210,9 @@ class Evaluation:
             for batch in ...
 
     Create it in the loop of one region. That loop waits during an evaluation; other regions go on
-    training. `longhaul top` and the worker's status show the losses. Two files are written:
+    training. If the region is lost, the coordinator logs `eval.stopped`, and no other one evaluates
+    in its place; in the loops of two regions each writes its own files. `longhaul top` and the
+    worker's status show the losses. Two files are written:
 
     - `evaluation.json`: the losses before the run, at each evaluated round and after the run, with
       the credited tokens and the shards' versions at that time. A restarted loop continues it.
