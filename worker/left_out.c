@@ -1,6 +1,9 @@
 // Left out: see left_out.h. The worker logs its losses, follows the logs to their end if it can,
 // and ends. If it can't, for instance because the path to a server is cut, it ends without the
-// run's last state.
+// run's last state. A worker that drained in time has lost nothing: it waits for that state as long
+// as it takes, and says so.
+//
+// Events: run.left_out, run.end_awaited.
 #include "worker/left_out.h"
 
 #include <inttypes.h>
@@ -33,6 +36,18 @@ static bool all_ended(const struct wk_worker *w)
     return true;
 }
 
+static void say_awaited(const struct wk_worker *w)
+{
+    uint32_t i = 0;
+    while (w->shard[i].ended) i++;
+    const char *address = w->shard[i].session.address;
+    lh_logf(w->conf.log, LH_WARN, "run.end_awaited",
+            "the run has ended with all pushes of this worker, but shard %u's last state has not "
+            "come from its server%s%s for %d s: this worker waits for it. Check the path to that "
+            "server, or end this worker and take final.weights from another region",
+            i, address[0] ? " at " : "", address, (int)(PATIENCE_NS / LH_SECOND));
+}
+
 static uint64_t folded(const struct wk_worker *w)
 {
     uint64_t sum = 0;
@@ -49,6 +64,11 @@ static void look_for_the_end(struct wk_worker *w)
     if (!l->since_ns || versions > l->versions) l->since_ns = now;
     l->versions = versions;
     if (now - l->since_ns < PATIENCE_NS) return;
+    if (!l->is) {
+        if (!l->said) say_awaited(w);
+        l->said = true;
+        return;
+    }
     wk_fatal(w, lh_fail(LH_ERR_DEADLINE,
                         "the run ended without this worker, and its last state can't be fetched: "
                         "%" PRIu64 " pushes and about %" PRIu64 " tokens are in no model",
@@ -59,10 +79,9 @@ void wk_left_out_told(struct wk_worker *w, bool left_out)
 {
     struct wk_left_out *l = &w->left_out;
     if (!left_out) {
-        *l = (struct wk_left_out){0};
-        return;
-    }
-    if (!l->is) {
+        l->is = false;
+        l->pushes = l->tokens = 0;
+    } else if (!l->is) {
         l->is = true;
         count_lost(w);
         lh_logf(w->conf.log, LH_WARN, "run.left_out",

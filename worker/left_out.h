@@ -9,6 +9,7 @@ struct wk_worker;
 
 struct wk_left_out {
     bool is;                 // the coordinator says so
+    bool said;               // run.end_awaited was logged
     uint64_t pushes, tokens; // undecided pushes; tokens of these and of no push
     uint64_t versions;       // versions folded over all shards, at the last look
     int64_t since_ns;        // last rise of `versions` after END; 0: the run has not ended

@@ -306,6 +306,28 @@ static void the_end_does_not_wait_for_a_hung_trainer(void **state)
     the_end_waits_for_a_drain_s_bound(true);
 }
 
+// Then others are done, and no longer show that its shard serves anybody.
+static void who_was_left_out_does_not_move_because_the_run_is_over(void **state)
+{
+    (void)state;
+    struct rig *r = stalling(UNITS);
+    struct ps_coordinator *c = r->coordinator;
+    struct words a = TRAINS, b = TRAINS;
+    a.want = b.want = 1;
+    say(r, 1, &b);
+    assert_true(waits_and_stalls(r, 0, &a, FLOOR_S + 1));
+    assert_int_equal(ask_to_end(r), LH_OK);
+    b.drained = true;
+    assert_int_equal(phase_after(r, FLOOR_S + 4, &a, &b), LH_PHASE_CLOSE);
+    assert_true(is_stalled(r, 0));
+    c->plan.phase = LH_PHASE_END;
+    c->worker[ps_co_worker_index(c, worker_of(r, 1)->id)].done = true;
+    say(r, 0, &a);
+    assert_true(is_stalled(r, 0));
+    assert_int_equal(ps_co_worker_state(c, worker_of(r, 0)), PS_CO_STALLED);
+    rig_free(r);
+}
+
 static void the_end_does_not_wait_for_who_never_says_that_it_drained(void **state)
 {
     (void)state;
@@ -440,34 +462,61 @@ static void a_step_that_hangs_is_told_to_the_coordinator(void **state)
     rig_life_end(r, &l, false);
 }
 
-// It can't fetch what the run ended with, and ends with a word instead of trying for ever.
+// The run has ended, and its last state can't be fetched from anybody.
+static struct wk_worker *hears_for_30_s(struct rig *r, struct rig_life *l, bool left_out)
+{
+    rig_start_coordinator(r);
+    assert_int_equal(rig_start_server(r, false), LH_OK);
+    struct wk_conf conf = rig_life_conf(r, l, 1000);
+    conf.fatal = NULL; // The rig's fails the test.
+    lh_fake_boot(r->t.env);
+    conf.log = rig_log_lines(r);
+    rig_life_start(l, &conf);
+    until_it_steps(r, l, 3);
+    rig_kill_server(r, false);
+    rig_kill_coordinator(r); // The test speaks for it.
+    struct wk_worker *w = l->worker;
+    wk_left_out_told(w, left_out);
+    for (int i = 0; i < 30; i++) {
+        w->phase = LH_PHASE_END;
+        wk_left_out_told(w, left_out);
+        rig_run(r, LH_SECOND);
+    }
+    assert_true(!w->stopped && !rig_said(r, "run.end_awaited"));
+    rig_run(r, LH_SECOND);
+    for (int i = 0; i < 2; i++) {
+        w->phase = LH_PHASE_END;
+        wk_left_out_told(w, left_out);
+    }
+    return w;
+}
+
+// It ends with a word instead of trying for ever.
 static void who_was_left_out_and_reaches_nobody_ends(void **state)
 {
     struct rig *r = *state;
     struct rig_life l = {0};
-    rig_start_coordinator(r);
-    assert_int_equal(rig_start_server(r, false), LH_OK);
-    struct wk_conf conf = rig_life_conf(r, &l, 1000);
-    conf.fatal = NULL; // The rig's fails the test.
-    rig_life_start(&l, &conf);
-    until_it_steps(r, &l, 3);
-    rig_kill_server(r, false);
-    rig_kill_coordinator(r); // The test speaks for it.
-    struct wk_worker *w = l.worker;
-    wk_left_out_told(w, true);
+    const struct wk_worker *w = hears_for_30_s(r, &l, true);
+    struct lh_log *log = w->conf.log;
     assert_true(w->left_out.is && w->left_out.tokens > 0);
-    w->phase = LH_PHASE_END;
-    for (int i = 0; i < 29; i++) {
-        rig_run(r, LH_SECOND);
-        w->phase = LH_PHASE_END;
-        wk_left_out_told(w, true);
-    }
-    assert_false(w->stopped);
-    rig_run(r, 2 * LH_SECOND);
-    w->phase = LH_PHASE_END;
-    wk_left_out_told(w, true);
     assert_true(w->stopped && w->failed);
+    assert_int_equal(rig_said(r, "WARN rig run.left_out"), 1);
+    assert_int_equal(rig_said(r, "run.end_awaited"), 0);
     rig_life_end(r, &l, false);
+    lh_log_close(log);
+}
+
+// All that it trained is in the model, and its path may come back: it waits, and says so once.
+static void who_drained_and_reaches_nobody_says_that_it_waits(void **state)
+{
+    struct rig *r = *state;
+    struct rig_life l = {0};
+    const struct wk_worker *w = hears_for_30_s(r, &l, false);
+    struct lh_log *log = w->conf.log;
+    assert_true(!w->stopped && !w->left_out.is);
+    assert_int_equal(rig_said(r, "WARN rig run.end_awaited"), 1);
+    rig_life_end(r, &l, false);
+    lh_log_close(log);
 }
 
 int main(void)
@@ -481,6 +530,7 @@ int main(void)
         cmocka_unit_test(a_worker_whose_pushes_nobody_admits_stalls),
         cmocka_unit_test(a_server_that_serves_nobody_stalls_nobody),
         cmocka_unit_test(the_end_does_not_wait_for_a_hung_trainer),
+        cmocka_unit_test(who_was_left_out_does_not_move_because_the_run_is_over),
         cmocka_unit_test(the_end_does_not_wait_for_who_never_says_that_it_drained),
         cmocka_unit_test(a_drain_s_bound_is_by_rounds_and_no_liar_makes_it_long),
         cmocka_unit_test(what_only_a_stalled_worker_may_train_is_given_up),
@@ -489,6 +539,7 @@ int main(void)
         RIG_TEST(a_worker_tells_of_a_step_that_hangs),
         RIG_TEST(a_step_that_hangs_is_told_to_the_coordinator),
         RIG_TEST(who_was_left_out_and_reaches_nobody_ends),
+        RIG_TEST(who_drained_and_reaches_nobody_says_that_it_waits),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -384,7 +384,8 @@ static void end(struct ps_coordinator *c, struct ps_co_worker *w)
     struct ps_co_stall *s = &w->stall;
     if (s->why == PS_CO_GOES_ON) return;
     bool flaps = w->live && !w->done && c->listener.ns - s->since_ns < s->rest_ns;
-    if (flaps) return;
+    bool over = c->plan.phase == LH_PHASE_END && w->live && !w->done; // nobody can move any more
+    if (flaps || over) return;
     s->why = PS_CO_GOES_ON;
     s->ended_ns = c->listener.ns;
     if (!w->live || w->done) return; // a silent worker is reported as lost, and stays out
