@@ -254,7 +254,7 @@ void dp_put_paused(const json_t *status, struct lh_buf *out)
     }
 }
 
-// One line for each worker without progress, or left out at the run's end.
+// One line for each worker without progress, with refused pushes, or left out at the run's end.
 static void put_absent(const json_t *status, struct lh_buf *out)
 {
     const json_t *w;
@@ -264,10 +264,13 @@ static void put_absent(const json_t *status, struct lh_buf *out)
         const char *name = json_string_value(json_object_get(w, "name"));
         const char *region = json_string_value(json_object_get(w, "region"));
         const char *why = json_string_value(json_object_get(w, "why"));
+        const char *state =
+            lh_json_yes(w, "set_aside") ? lh_json_word(w, "member_state") : "stalled";
+        if (!strcmp(state, "set_aside")) state = "set aside";
         bool left_out = json_object_get(w, "left_out") != NULL;
         if (!name || !region || !(why || left_out)) continue;
-        dp_put(out, "%.63s of %.63s is %s%s%.100s\n", name, region,
-               left_out ? "left out: the run ended without it" : "stalled", why ? ": " : "",
+        dp_put(out, "%.63s of %.63s is %.40s%s%.100s\n", name, region,
+               left_out ? "left out: the run ended without it" : state, why ? ": " : "",
                why ? why : "");
     }
 }

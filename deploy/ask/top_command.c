@@ -40,7 +40,7 @@ static const struct dp_column regions[] = {
 static const struct dp_column workers[] = {
     {"WORKER", "name", -20},
     {"REGION", "region", -12},
-    {"STATE", "member_state", -8},
+    {"STATE", "member_state", -9},
     TRAINING,
     {NULL, NULL, 0},
 };

@@ -269,12 +269,12 @@ static json_t *worker_status(const struct ps_coordinator *c, const struct ps_co_
                   "drained", w->drained, "done", w->done, "tokens_per_s", speed_of(w), "tokens",
                   (json_int_t)w->tokens, "h", (int)ps_co_local_steps(c, w), "final", final);
     json_object_set_new(row, "expelled", json_boolean(ps_co_is_expelled(c, w->id)));
-    json_object_set_new(row, "set_aside", json_boolean(ps_co_aside(c, w) > 0));
     // Not "state": the worker's own status has that key, and tools show both together.
     json_object_set_new(row, "member_state",
                         json_string(ps_co_state_name(ps_co_worker_state(c, w))));
     tell_silence(row, c->listener.ns - w->seen_ns, ps_co_worker_bound(c, w), &w->trip);
     ps_co_tell_stall(c, w, row);
+    ps_co_tell_aside(c, w, row);
     if (lh_plan_left_out(&c->plan, w->id))
         json_object_set_new(row, "left_out",
                             json_pack("{s:I s:I}", "lost_pushes",

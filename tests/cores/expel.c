@@ -221,6 +221,52 @@ static void one_of_two_servers_sets_nobody_aside(void **state)
     rig_free(r);
 }
 
+static void is_shown(struct rig *r, const char *state, const char *why)
+{
+    struct lh_buf out = lh_buf(1 << 20);
+    assert_int_equal(ps_coordinator_status(r->coordinator, &out), LH_OK);
+    json_t *all = json_loadb((const char *)out.data, out.len, 0, NULL);
+    const json_t *row = json_array_get(json_object_get(all, "workers"), 0);
+    assert_string_equal(json_string_value(json_object_get(row, "name")), r->w[0].self.name);
+    assert_string_equal(json_string_value(json_object_get(row, "member_state")), state);
+    assert_int_equal(json_is_true(json_object_get(row, "set_aside")), why != NULL);
+    const char *is = json_string_value(json_object_get(row, "why"));
+    if (why) assert_non_null(is);
+    if (why) assert_string_equal(is, why);
+    if (!why) assert_null(is);
+    json_decref(all);
+    lh_buf_free(&out);
+}
+
+static void operators_are_told_which_shards_refuse_a_worker_s_pushes_and_why(void **state)
+{
+    (void)state;
+    struct rig *r = begun_shards(64, 300 * LH_SECOND);
+    char text[400];
+    lh_fake_boot(r->t.env);
+    struct lh_log *log = r->coordinator->conf.log = rig_log_lines(r);
+    is_shown(r, "live", NULL);
+    for (int i = 0; i < 2; i++) report_aside(r, 1, 0); // each report has it
+    rig_settle(r);
+    snprintf(text, sizeof text,
+             "WARN rig worker.set_aside %s of %s: shard 1 refuses its pushes, because ten in a row "
+             "were far larger than other workers'. If the worker is sound, let it back: longhaul "
+             "admit %s\n",
+             r->w[0].self.name, r->w[0].self.region, r->w[0].self.name);
+    assert_int_equal(rig_said(r, text), 1);
+    assert_int_equal(rig_said(r, "worker.set_aside"), 1);
+    is_shown(r, "live", "shard 1 refuses its pushes: far larger than others'");
+    report_aside(r, 0, 0);
+    rig_settle(r);
+    assert_int_equal(rig_said(r, "worker.set_aside"), 2);
+    is_shown(r, "set_aside", "2 of 2 shards refuse its pushes: far larger than others'");
+    assert_int_equal(expel(r, "", r->w[0].self.name, false, true), LH_OK);
+    is_shown(r, "live", NULL);
+    r->coordinator->conf.log = NULL;
+    lh_log_close(log);
+    rig_free(r);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -229,6 +275,7 @@ int main(void)
         cmocka_unit_test(so_many_are_expelled_and_no_more),
         cmocka_unit_test(nobody_waits_for_a_worker_that_is_set_aside),
         cmocka_unit_test(one_of_two_servers_sets_nobody_aside),
+        cmocka_unit_test(operators_are_told_which_shards_refuse_a_worker_s_pushes_and_why),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -91,6 +91,21 @@ bool ps_co_set_aside(const struct ps_coordinator *c, const struct ps_co_worker *
     return 2 * ps_co_aside(c, w) > c->conf.manifest->shards;
 }
 
+void ps_co_tell_aside(const struct ps_coordinator *c, const struct ps_co_worker *w, json_t *row)
+{
+    char why[100];
+    uint32_t n = ps_co_aside(c, w), i = 0;
+    json_object_set_new(row, "set_aside", json_boolean(n > 0));
+    if (!n) return;
+    while (!w->admitted[i].set_aside) i++;
+    if (n == 1)
+        snprintf(why, sizeof why, "shard %u refuses its pushes: far larger than others'", i);
+    else
+        snprintf(why, sizeof why, "%u of %u shards refuse its pushes: far larger than others'", n,
+                 c->conf.manifest->shards);
+    json_object_set_new(row, "why", json_string(why)); // what stall.c said follows from it
+}
+
 bool ps_co_barred(const struct ps_coordinator *c, const struct ps_co_worker *w)
 {
     return ps_co_is_expelled(c, w->id) || ps_co_set_aside(c, w);

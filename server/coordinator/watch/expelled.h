@@ -4,6 +4,8 @@
 
 #include <protobuf-c/protobuf-c.h>
 
+#include <jansson.h>
+
 #include "server/coordinator/core.h"
 
 struct lh_expel_request;
@@ -17,6 +19,8 @@ bool ps_co_is_expelled(const struct ps_coordinator *c, uint64_t identity);
 uint32_t ps_co_aside(const struct ps_coordinator *c, const struct ps_co_worker *w);
 // Do more than half of the shards refuse them? One server may lie.
 bool ps_co_set_aside(const struct ps_coordinator *c, const struct ps_co_worker *w);
+// Fills "set_aside" and, where a shard refuses its pushes, "why" of a row of `get workers`.
+void ps_co_tell_aside(const struct ps_coordinator *c, const struct ps_co_worker *w, json_t *row);
 // Number of times that operators let this worker back.
 uint32_t ps_co_let_back(const struct ps_coordinator *c, uint64_t worker);
 // Nothing waits for it, and it gets no unit.

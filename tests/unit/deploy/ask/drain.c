@@ -138,6 +138,14 @@ static void a_wait_names_whom_it_waits_for(void **state)
     lh_put_u8(&out, 0);
     assert_string_equal((const char *)out.data,
                         "server s1, which is silent; worker us-0, which is stalled: no step");
+    json_object_set_new(json_array_get(json_object_get(status, "workers"), 2), "set_aside",
+                        json_true());
+    json_object_set_new(json_array_get(json_object_get(status, "workers"), 2), "why",
+                        json_string("shard 1 refuses its pushes"));
+    lh_buf_clear(&out);
+    dp_drain_waits(status, &run, false, &out);
+    lh_put_u8(&out, 0);
+    assert_non_null(strstr((const char *)out.data, "; worker us-0: shard 1 refuses its pushes"));
     lh_buf_free(&out);
     json_decref(status);
 }

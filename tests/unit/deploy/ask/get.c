@@ -68,6 +68,25 @@ static void the_plan_says_when_each_region_ends(void **state)
     lh_buf_free(&out);
 }
 
+// A worker that is set aside is not called stalled.
+static void who_is_absent_is_named_with_why(void **state)
+{
+    (void)state;
+    for (int aside = 0; aside <= 1; aside++) {
+        struct lh_buf out = lh_buf(1 << 16);
+        json_t *all = status(), *row = json_array_get(json_object_get(all, "workers"), 1);
+        json_object_set_new(row, "why", json_string("as it is"));
+        json_object_set_new(row, "set_aside", json_boolean(aside));
+        json_object_set_new(row, "member_state", json_string(aside ? "set_aside" : "stalled"));
+        assert_int_equal(dp_get_show("plan", all, false, &out), LH_OK);
+        lh_put_u8(&out, 0);
+        assert_non_null(strstr((char *)out.data, aside ? "us-0 of us is set aside: as it is\n"
+                                                       : "us-0 of us is stalled: as it is\n"));
+        json_decref(all);
+        lh_buf_free(&out);
+    }
+}
+
 // A cap with its figures, and why nothing more crosses a link.
 static void the_plan_says_what_links_carried(void **state)
 {
@@ -358,6 +377,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_plan_says_when_each_region_ends),
+        cmocka_unit_test(who_is_absent_is_named_with_why),
         cmocka_unit_test(the_plan_says_how_many_workers_are_wanted),
         cmocka_unit_test(the_plan_says_what_links_carried),
         cmocka_unit_test(members_say_what_they_run_on),
