@@ -251,6 +251,27 @@ static void print_ranks(const struct dp_topology *t, FILE *out)
     }
 }
 
+// Prints the sum over all regions; if no speed is set, also what it makes in a day.
+static void print_total(const struct dp_topology *t, const struct dp_plan *plan, double day,
+                        FILE *out)
+{
+    char a[16], b[16];
+    double up = 0, down = 0, minutes = 24 * 60;
+    for (unsigned i = 0; i < t->regions; i++) {
+        up += plan->region[i].up_bytes_round;
+        down += plan->region[i].down_bytes_round;
+    }
+    if (t->regions > 1)
+        fprintf(out, "%-12s %8u %6s %12s %14s %14s\n", "total", t->workers, "", "",
+                dp_bytes_text(up * (day > 0 ? day : 1), a),
+                dp_bytes_text(down * (day > 0 ? day : 1), b));
+    if (!(day > 0))
+        fprintf(out,
+                "bytes a day       %s up, %s down in all if a round (H steps) takes a minute; half "
+                "of that\n                  if it takes two\n",
+                dp_bytes_text(up * minutes, a), dp_bytes_text(down * minutes, b));
+}
+
 static void print_links(const struct dp_topology *t, const struct dp_plan *plan, FILE *out)
 {
     char a[16], b[16];
@@ -268,6 +289,7 @@ static void print_links(const struct dp_topology *t, const struct dp_plan *plan,
                 dp_bytes_text(r->up_bytes_round * (day > 0 ? day : 1), a),
                 dp_bytes_text(r->down_bytes_round * (day > 0 ? day : 1), b));
     }
+    print_total(t, plan, day, out);
     print_ranks(t, out);
     if (t->links) fprintf(out, "\n%-26s %10s %12s %22s\n", "link", "rtt", "rate", "one push takes");
     for (unsigned i = 0; i < t->links; i++) {

@@ -381,6 +381,33 @@ static void what_is_printed(void **state)
     dp_topology_free(t);
 }
 
+// By hand: three workers' pushes of 0.5 MB, 1440 rounds of a minute in a day; then 4 s a round.
+static void bytes_a_day_are_told_by_region_and_in_all(void **state)
+{
+    (void)state;
+    static const char ROW[] = "%-12s %8d %6s %12s %14s %14s\n";
+    struct dp_topology *t = parse("budget_tokens: 1000000\nregions: {asia: {workers: 2}, eu: }\n"
+                                  "worker: {codec.name: dense-q4}\n");
+    struct dp_plan plan;
+    char text[8192], total[128];
+    dp_plan_make(t, 1000000, &plan);
+    near(plan.payload_bytes, 5e5, 0.001);
+    assert_true(plan.train_s == 0); // nobody says how fast the loops are
+    print_to(t, &plan, text);
+    snprintf(total, sizeof total, ROW, "total", 3, "", "", "1.5 MB", "3.0 MB");
+    if (!strstr(text, total)) fail_msg("\"%s\" is not in:\n%s", total, text);
+    assert_non_null(strstr(text, "up a round"));
+    assert_non_null(strstr(text, "bytes a day       2.2 GB up, 4.3 GB down in all if a round"));
+    plan.rounds = 100;
+    plan.train_s = 400;
+    print_to(t, &plan, text);
+    snprintf(total, sizeof total, ROW, "total", 3, "", "", "32 GB", "65 GB");
+    if (!strstr(text, total)) fail_msg("\"%s\" is not in:\n%s", total, text);
+    assert_non_null(strstr(text, "up a day"));
+    assert_null(strstr(text, "bytes a day"));
+    dp_topology_free(t);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -393,6 +420,7 @@ int main(void)
         cmocka_unit_test(h_by_speed_and_dense_codecs),
         cmocka_unit_test(density_is_clamped),
         cmocka_unit_test(what_is_printed),
+        cmocka_unit_test(bytes_a_day_are_told_by_region_and_in_all),
         cmocka_unit_test(ranks_take_memory),
         cmocka_unit_test(an_outer_optimizer_takes_memory),
         cmocka_unit_test(what_trains_takes_memory),
