@@ -67,9 +67,9 @@ def kept(path):
 
 # ---------------------------------------------------------------- figures
 
-def at(line, second):
-    """Steps that had survived by then."""
-    return next((steps for t, steps in line["samples"] if t >= second), line["samples"][-1][1])
+def level(line, second):
+    """Steps that had survived by then: the mean of two seconds, for a region's come by windows."""
+    return statistics.fmean(n for t, n in line["samples"] if second <= t < second + 2)
 
 
 def rate(line, start=0.0, end=1e9):
@@ -90,8 +90,8 @@ def costs(lines, undisturbed):
     for line in lines:
         ends = [t for t, _ in line["kills"][1:]] + [line["samples"][-1][0]]
         for (t, name), end in zip(line["kills"], ends):
-            if t >= 1 and end - t >= ALONE_S + 1:
-                lost = (ALONE_S + 1) * undisturbed - at(line, t + ALONE_S) + at(line, t - 1)
+            if t >= 2 and end - t >= ALONE_S + 2:
+                lost = (ALONE_S + 2) * undisturbed - level(line, t + ALONE_S) + level(line, t - 2)
                 found.setdefault(role(name), []).append(lost * REGIONS / undisturbed)
     return found
 

@@ -74,7 +74,7 @@ def torchft(given):
     store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
     manager = Manager(
         pg=ProcessGroupGloo(timeout=timedelta(seconds=10)), use_async_quorum=False,
-        min_replica_size=1, load_state_dict=load,
+        min_replica_size=1, load_state_dict=load, quorum_retries=10,
         state_dict=lambda: {"model": model.state_dict(), "outer": outer.state_dict()},
         replica_id=f"failures_{given['rank']}", timeout=timedelta(seconds=30),
         checkpoint_transport=HTTPTransport(timeout=timedelta(seconds=10), num_chunks=0),
