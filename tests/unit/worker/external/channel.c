@@ -125,12 +125,27 @@ static void every_kind_of_message_comes_back(void **state)
         if (kind == WK_CHANNEL_REFUSED)
             m.as.refused = (struct wk_channel_refused){WK_CHANNEL_OTHER_MODEL, "no tensor w"};
         if (kind == WK_CHANNEL_REPORT) m.as.report = (struct wk_channel_report){0.5, "loss"};
+        if (kind == WK_CHANNEL_DAMAGED) m.as.damaged = UINT64_C(6) << 40;
         size_t n = wk_channel_encode(&m, bytes);
         assert_true(n >= 8);
         assert_true(wk_channel_decode(bytes, n, &out));
         assert_memory_equal(&out, &m, sizeof m);
         assert_false(wk_channel_decode(bytes, n - 1, &out));
     }
+}
+
+static void a_kind_that_there_is_not_is_refused(void **state)
+{
+    (void)state;
+    struct wk_channel_message out;
+    uint8_t none[] = {8, 0, 0, 0, WK_CHANNEL_ABI, 0, 0, 0};
+    uint8_t beyond[] = {8, 0, 0, 0, WK_CHANNEL_ABI + 1, 0, WK_CHANNEL_KINDS, 0};
+    assert_false(wk_channel_decode(none, sizeof none, &out));
+    assert_false(wk_channel_decode(beyond, sizeof beyond, &out)); // of another abi, too
+    none[4]++;
+    assert_false(wk_channel_decode(none, sizeof none, &out));
+    beyond[6]--;
+    assert_true(wk_channel_decode(beyond, sizeof beyond, &out));
 }
 
 // ---------------------------------------------------------------- corrections
@@ -247,6 +262,7 @@ int main(void)
         cmocka_unit_test(reads_only_what_is_sound),
         cmocka_unit_test(messages_come_back),
         cmocka_unit_test(every_kind_of_message_comes_back),
+        cmocka_unit_test(a_kind_that_there_is_not_is_refused),
         cmocka_unit_test(corrections_lead_to_the_view),
         cmocka_unit_test(the_ring_gives_no_byte_twice),
     };
