@@ -145,6 +145,16 @@ static void nobody_s_word_takes_the_last_number(void **state)
                              &longhaul__v1__join_reply__descriptor, &answer),
                      LH_OK);
     rig_free_message(answer);
+    m.incarnation = UINT64_C(1) << 63; // the highest one that is believed
+    assert_int_equal(rig_ask(r, r->to_c[0], LH_RPC_JOIN, &m.base,
+                             &longhaul__v1__join_reply__descriptor, &answer),
+                     LH_OK);
+    rig_free_message(answer);
+    m.incarnation += UINT64_C(1) << 32;
+    assert_int_equal(rig_ask(r, r->to_c[0], LH_RPC_JOIN, &m.base,
+                             &longhaul__v1__join_reply__descriptor, &answer),
+                     LH_ERR_FENCED);
+    assert_int_equal(r->coordinator->worker[0].granted, UINT32_C(1) << 31);
     r->coordinator->worker[0].granted = UINT32_MAX;
     rig_join_request(r, 22, &wire, &m);
     m.over = UINT32_MAX;

@@ -91,6 +91,24 @@ static void nothing_of_a_retired_name_is_heard_again(void **state)
     rig_free(r);
 }
 
+// Its place in the list of workers is the last one's now, whose leases are still its own.
+static void who_takes_the_place_keeps_what_is_leased_to_it(void **state)
+{
+    (void)state;
+    struct rig *r = both_gone();
+    struct ps_coordinator *c = r->coordinator;
+    assert_int_equal(retire(r, 0), LH_OK);
+    c->lease[0] = c->wanted_by[1] = 2; // of the worker at index 1
+    c->second[c->seconds++] = (struct ps_co_second_lease){2, 1, 5};
+    for (int i = 0; i < 100 && c->workers > 1; i++) rig_run(r, 100 * LH_MS);
+    assert_int_equal(c->worker[0].id, id_of(r, 1));
+    assert_int_equal(c->lease[0], 1);
+    assert_int_equal(c->wanted_by[1], 1);
+    assert_int_equal(c->seconds, 1);
+    assert_int_equal(c->second[0].worker, 0);
+    rig_free(r);
+}
+
 static void a_restart_goes_on_with_what_was_begun(void **state)
 {
     (void)state;
@@ -146,6 +164,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(nothing_of_a_retired_name_is_heard_again),
+        cmocka_unit_test(who_takes_the_place_keeps_what_is_leased_to_it),
         cmocka_unit_test(a_restart_goes_on_with_what_was_begun),
         cmocka_unit_test(when_all_names_are_taken_old_ones_go),
     };
