@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "server/coordinator/balance/lease.h"
 #include "server/coordinator/commit.h"
 #include "tests/cores/rig.h"
 
@@ -203,6 +204,33 @@ static void a_run_keeps_its_epochs(void **state)
     refused(r, "lease/0000000000", NO_UNIT);
 }
 
+// ---------------------------------------------------------------- rows that are read
+
+// A row has the leases of 64 units, by runs: none goes beyond its row's end.
+static void leases_of_many_units_come_back(void **state)
+{
+    (void)state;
+    struct rig *r = one_there(20); // 160 units
+    struct ps_coordinator *c = r->coordinator;
+    for (uint64_t u = 1; u < 130; u++) assert_int_equal(ps_co_lease_set(c, u, 0), LH_OK);
+    assert_int_equal(ps_co_lease_set(c, 0, 0), LH_OK); // and its row again, and another row
+    assert_int_equal(ps_co_lease_end(c, 100), LH_OK);
+    rig_settle(r);
+    uint32_t number[160], last = c->last_grant;
+    memcpy(number, c->number, sizeof number);
+    rig_kill_coordinator(r);
+    rig_start_coordinator(r);
+    c = r->coordinator;
+    for (uint64_t u = 0; u < 160; u++) {
+        bool leased = u < 130 && u != 100;
+        assert_int_equal(c->lease[u], leased);
+        if (leased) assert_int_equal(c->number[u], number[u]);
+    }
+    assert_int_equal(c->last_grant, last);
+    assert_int_equal(c->leased_end, 130);
+    rig_free(r);
+}
+
 // ---------------------------------------------------------------- one row too many
 
 static void put_many(struct rig *r, const char *kind, int digits, uint32_t count,
@@ -277,6 +305,7 @@ int main(void)
         cmocka_unit_test(a_drain_is_of_a_member),
         cmocka_unit_test(a_members_row_has_its_name),
         cmocka_unit_test(a_run_keeps_its_epochs),
+        cmocka_unit_test(leases_of_many_units_come_back),
         cmocka_unit_test(one_too_many_is_refused),
         cmocka_unit_test(a_run_has_so_many_members),
         cmocka_unit_test(a_region_has_a_name_that_fits),
