@@ -191,7 +191,12 @@ static void a_slow_link_is_not_asked_for_more_than_it_carries(void **state)
     struct trip *t = trip_begin();
     lh_fabric_pace(t->r->fabric, slow_pace, t);
     trip_start_worker(t);
+    trip_run_until_credited(t, TRIP_UNITS / 2);
+    struct wk_travel_home *home = &t->l.worker->travel->home[0];
+    home->slow = true; // until it sends one
     trip_run_until_credited(t, TRIP_UNITS);
+    assert_false(home->slow);
+    assert_in_range((uint64_t)home->bytes_per_s.mean, 4 * TRIP_BYTES / 5, 5 * TRIP_BYTES / 4);
     trip_check_trained_once(t);
     assert_int_equal(trip_told(t, "failed"), 0);
     assert_int_equal(rig_said(t->r, "units.closed"), 0);
@@ -253,6 +258,29 @@ static void what_comes_out_of_the_cache_takes_no_more_room(void **state)
     assert_int_equal(t->most_kept, 8);
     rig_run(t->r, 5 * LH_SECOND);
     assert_int_equal(trip_kept_now(t), 0);
+    trip_over(t);
+}
+
+// However much room there is: a step looks no further ahead.
+static void units_far_behind_in_the_queue_are_not_looked_up(void **state)
+{
+    (void)state;
+    struct trip *t = trip_begin_with(TRIP_MANY, 1);
+    t->cached = true;
+    t->travel.bytes_max = TRIP_MANY * TRIP_BYTES;
+    trip_start_worker_with(t, 20, TRIP_MANY);
+    uint32_t behind = 0, looked_up = 0; // units of asia
+    for (int i = 0; i < 6000 && !(behind && looked_up); i++) {
+        rig_run(t->r, 10 * LH_MS);
+        const struct wk_worker *w = t->l.worker;
+        for (uint32_t k = 0; k < w->queued; k++) {
+            if (w->queue[k].unit % 2) continue;
+            behind += k >= LH_WINDOW_MAX;
+            looked_up += w->queue[k].arrival != 0;
+            assert_true(k < LH_WINDOW_MAX || !w->queue[k].arrival);
+        }
+    }
+    assert_true(behind > 0 && looked_up > 0);
     trip_over(t);
 }
 
@@ -401,6 +429,7 @@ int main(void)
         cmocka_unit_test(what_comes_again_goes_back_with_the_next_request),
         cmocka_unit_test(a_giver_that_is_busy_with_others_is_waited_for),
         cmocka_unit_test(what_comes_out_of_the_cache_takes_no_more_room),
+        cmocka_unit_test(units_far_behind_in_the_queue_are_not_looked_up),
         cmocka_unit_test(a_coordinator_that_has_just_started_takes_no_giver_away),
         cmocka_unit_test(a_stream_of_nothing_comes_to_an_end),
     };
