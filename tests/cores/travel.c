@@ -172,7 +172,8 @@ static void a_long_queue_gets_on_in_little_room(void **state)
     trip_over(t);
 }
 
-// A second for a unit, whoever asks for it, and one after the other.
+static int64_t unit_ns = LH_SECOND; // for a unit, whoever asks for it, and one after the other
+
 static int64_t slow_pace(void *arg, const char *from, const char *to, enum lh_rpc rpc, size_t head,
                          size_t bulk)
 {
@@ -181,7 +182,7 @@ static int64_t slow_pace(void *arg, const char *from, const char *to, enum lh_rp
     if (rpc != LH_RPC_UNIT || !bulk) return 0;
     int64_t now = lh_now(t->r->s.env);
     if (t->free_ns < now) t->free_ns = now;
-    t->free_ns += LH_SECOND;
+    t->free_ns += unit_ns;
     return t->free_ns - now;
 }
 
@@ -200,6 +201,22 @@ static void a_slow_link_is_not_asked_for_more_than_it_carries(void **state)
     trip_check_trained_once(t);
     assert_int_equal(trip_told(t, "failed"), 0);
     assert_int_equal(rig_said(t->r, "units.closed"), 0);
+    trip_over(t);
+}
+
+// A link that is never idle has the rate of its last seconds, as one that is.
+static void a_link_with_calls_at_any_time_has_its_rate(void **state)
+{
+    (void)state;
+    struct trip *t = trip_begin_with(TRIP_MANY, 1);
+    unit_ns = 100 * LH_MS;
+    lh_fabric_pace(t->r->fabric, slow_pace, t);
+    trip_start_worker_with(t, 20, 160);
+    trip_run_until_credited(t, TRIP_MANY);
+    const struct wk_travel_home *home = &t->l.worker->travel->home[0];
+    print_message("%g\n", home->bytes_per_s.mean);
+    assert_in_range((uint64_t)home->bytes_per_s.mean, 8 * TRIP_BYTES, 12 * TRIP_BYTES);
+    unit_ns = LH_SECOND;
     trip_over(t);
 }
 
@@ -426,6 +443,7 @@ int main(void)
         cmocka_unit_test(a_server_that_gives_no_more_is_forgotten),
         cmocka_unit_test(a_long_queue_gets_on_in_little_room),
         cmocka_unit_test(a_slow_link_is_not_asked_for_more_than_it_carries),
+        cmocka_unit_test(a_link_with_calls_at_any_time_has_its_rate),
         cmocka_unit_test(what_comes_again_goes_back_with_the_next_request),
         cmocka_unit_test(a_giver_that_is_busy_with_others_is_waited_for),
         cmocka_unit_test(what_comes_out_of_the_cache_takes_no_more_room),
