@@ -122,6 +122,21 @@ static void rounds_are_told(void **state)
     rig_free(r);
 }
 
+// Nothing is decided or said of a worker whose speed nobody has measured.
+static void no_pace_is_set_before_a_speed_is_known(void **state)
+{
+    (void)state;
+    struct rig *r = begin(true, false);
+    const struct ps_co_pace *p = &r->coordinator->worker[0].pace;
+    struct pace silent = {.step_s = 0.1};
+    tell(r, 0, &silent);
+    assert_int_equal(p->h + p->told, 0);
+    silent.units_per_s = 8;
+    tell(r, 0, &silent);
+    assert_int_equal(p->told, BASE);
+    rig_free(r);
+}
+
 // One that drained counts as nobody's fastest, and may be any times as fast as those that are left.
 static void no_round_is_longer_than_the_longest(void **state)
 {
@@ -431,6 +446,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(by_speed_each_round_takes_equal_time),
         cmocka_unit_test(a_worker_whose_loop_is_away_is_nobodys_fastest),
+        cmocka_unit_test(no_pace_is_set_before_a_speed_is_known),
         cmocka_unit_test(no_round_is_longer_than_the_longest),
         cmocka_unit_test(rounds_are_told),
         cmocka_unit_test(an_exchange_fits_in_a_round),

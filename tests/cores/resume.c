@@ -7,6 +7,7 @@
 #include "server/recovery/rebuild.h"
 #include "server/recovery/rebuilding.h"
 #include "tests/cores/life.h"
+#include "worker/units/units.h"
 
 static struct wk_shard *shard(struct life *l)
 {
@@ -220,6 +221,30 @@ static void what_was_begun_goes_on_first(void **state)
     life_end(l);
 }
 
+// How far a unit was trained is kept until it is credited: others may have had it since.
+static void only_what_is_credited_is_forgotten(void **state)
+{
+    (void)state;
+    struct life *l = life_begin(48, 1);
+    struct wk_worker *w = l->worker;
+    const struct lh_ledger *ledger = &shard(l)->replica.ledger;
+    uint64_t open[2], done = 0;
+    for (int i = 0; i < 20000 && !ledger->credited; i++) life_run(l, LH_MS);
+    assert_true(ledger->credited > 0);
+    while (!lh_ledger_credited(ledger, done)) done++;
+    uint32_t opens = 0;
+    for (uint64_t u = 0; opens < 2; u++)
+        if (!lh_ledger_credited(ledger, u)) open[opens++] = u;
+    w->resume_count = 0;
+    wk_units_keep_position(w, open[0], 5);
+    wk_units_keep_position(w, done, 6);
+    wk_units_keep_position(w, open[1], 7);
+    assert_int_equal(w->resume_count, 2);
+    assert_true(w->resume[0].unit == open[0] && w->resume[0].tokens == 5);
+    assert_true(w->resume[1].unit == open[1] && w->resume[1].tokens == 7);
+    life_end(l);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -230,6 +255,7 @@ int main(void)
         cmocka_unit_test(a_join_that_was_cut_short_is_completed_for_all_shards),
         cmocka_unit_test(a_copy_that_cant_be_read_is_not_offered_again),
         cmocka_unit_test(what_was_begun_goes_on_first),
+        cmocka_unit_test(only_what_is_credited_is_forgotten),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
