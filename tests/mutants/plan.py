@@ -59,7 +59,8 @@ FAILED = dict.fromkeys(("common/env/env.c", "common/format/ledger.c", "common/fo
 # What runs a file that few cores and no simulation do: the two ends of the boundary with a trainer
 # beside the worker, the state machine of a region's ranks, and the forecast.
 BOUNDARY = (("external.client",), ("external.deaths",), ("cores.beside",))
-ELSEWHERE = {"worker/client/*": BOUNDARY, "worker/external/*": BOUNDARY,
+ELSEWHERE = {"worker/client/device.c": (*BOUNDARY, ("external.cuda",)),
+             "worker/client/*": BOUNDARY, "worker/external/*": BOUNDARY,
              "worker/ranks/region*": (("region.seeds", "--seeds", "600"),),
              "server/coordinator/balance/forecast.c": (("cores.balance",), ("cores.ahead",))}
 TARGETS = {"region.seeds": "region"}
@@ -84,8 +85,19 @@ CORES = {
     "server/coordinator/owners/owner.c": ("owner", "copy", "move"),
     "server/coordinator/drain.c": ("drain",), "server/coordinator/member.c": ("lease", "join"),
     "server/coordinator/grant.c": ("ahead", "ride_out", "lease"), "worker/member.c": ("ahead",),
-    "worker/units/units.c": ("ahead",), "worker/push/history.c": ("older", "histories"),
+    "worker/units/units.c": ("ahead", "resume", "left_over"), "worker/units/travel.c": ("travel",),
+    "worker/units/homes.c": ("travel", "stored_units"), "worker/units/givers.c": ("travel",),
+    "worker/push/history.c": ("older", "histories"),
     "server/coordinator/watch/states.c": ("hook",), "server/coordinator/watch/hook.c": ("hook",),
+    "server/coordinator/balance/away.c": ("away", "reach"),
+    "server/coordinator/balance/lease.c": ("rows", "twice", "lease"),
+    "server/coordinator/balance/twice.c": ("twice",),
+    "server/coordinator/balance/override.c": ("override",),
+    "server/coordinator/balance/crossed.c": ("crossed",),
+    "server/coordinator/cadence.c": ("cadence", "pace"),
+    "server/coordinator/watch/stall.c": ("stall",),
+    "server/coordinator/watch/retired.c": ("retire",),
+    "server/coordinator/watch/expelled.c": ("expel",), "server/recovery/refold.c": ("refold",),
     "server/coordinator/plan.c": ("lease",), "server/state/digest.c": ("digest",),
     "server/coordinator/owners/epochs.c": ("epochs",),
     "server/coordinator/servers.c": ("epochs", "owner"),
@@ -96,7 +108,8 @@ CORES = {
     "server/push/snapshot.c": ("join", "sealed"), "server/coordinator/silence.c": ("trips",),
     "server/coordinator/status.c": ("status", "commit"), "worker/push/round.c": ("drain",),
     "server/recovery/recover.c": ("recover", "epochs"),
-    "server/recovery/rebuild.c": ("recover", "late"), "server/recovery/epoch.c": ("epochs",),
+    "server/recovery/rebuild.c": ("recover", "late", "move"),
+    "server/recovery/epoch.c": ("epochs",),
     "server/recovery/identity.c": ("copy",), "server/recovery/settle.c": ("recover",),
     "server/push/older_copy.c": ("copy", "owner"), "server/push/due.c": ("move", "digest"),
     "server/recovery/restore.c": ("recover", "late"), "worker/replica/snapshot.c": ("sealed",),
@@ -105,6 +118,7 @@ CORES = {
     "worker/replica/offer.c": ("recover",), "worker/replica/durable_copy.c": ("copy",),
     "common/net/state_seal.c": ("sealed",),
 }
+CORES_OF = {"server/coordinator/balance/*": ("balance", "budget", "crossed", "reach", "wanted")}
 # The simulator: (name, flags). `first` is run before the cores, `then` after them.
 BASE = ("sim:base", "--seeds 60")
 MIXES = {
@@ -269,7 +283,8 @@ def tests(root, file, deep=False):
     own = [] if file in NOT_UNITS else own
     units = [u for u in (*own, *UNITS.get(file, ())) if u in have]
     names = core_names(root)
-    liked = [n for n in CORES.get(file, ()) if n in names]
+    of_folder = next((row for p, row in CORES_OF.items() if fnmatch.fnmatch(file, p)), ())
+    liked = [n for n in dict.fromkeys((*CORES.get(file, ()), *of_folder)) if n in names]
     first = [Test(f"unit.{u}", f"unit_{u}", [f"tests/unit_{u}"]) for u in dict.fromkeys(units)]
     if file in FAILED:
         fault = f"fault_{FAILED[file]}"
