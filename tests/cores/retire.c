@@ -98,7 +98,7 @@ static void who_takes_the_place_keeps_what_is_leased_to_it(void **state)
     struct rig *r = both_gone();
     struct ps_coordinator *c = r->coordinator;
     assert_int_equal(retire(r, 0), LH_OK);
-    c->lease[0] = c->wanted_by[1] = 2; // of the worker at index 1
+    c->lease[0] = c->wanted_by[1] = 2; // the index is 1
     c->second[c->seconds++] = (struct ps_co_second_lease){2, 1, 5};
     for (int i = 0; i < 100 && c->workers > 1; i++) rig_run(r, 100 * LH_MS);
     assert_int_equal(c->worker[0].id, id_of(r, 1));

@@ -213,7 +213,7 @@ static void leases_of_many_units_come_back(void **state)
     struct rig *r = one_there(20); // 160 units
     struct ps_coordinator *c = r->coordinator;
     for (uint64_t u = 1; u < 130; u++) assert_int_equal(ps_co_lease_set(c, u, 0), LH_OK);
-    assert_int_equal(ps_co_lease_set(c, 0, 0), LH_OK); // and its row again, and another row
+    assert_int_equal(ps_co_lease_set(c, 0, 0), LH_OK); // this stores the first row again
     assert_int_equal(ps_co_lease_end(c, 100), LH_OK);
     rig_settle(r);
     uint32_t number[160], last = c->last_grant;

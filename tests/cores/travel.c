@@ -172,7 +172,8 @@ static void a_long_queue_gets_on_in_little_room(void **state)
     trip_over(t);
 }
 
-static int64_t unit_ns = LH_SECOND; // for a unit, whoever asks for it, and one after the other
+// A unit takes so long, whoever asks for it, and they come one after the other.
+static int64_t unit_ns = LH_SECOND;
 
 static int64_t slow_pace(void *arg, const char *from, const char *to, enum lh_rpc rpc, size_t head,
                          size_t bulk)
@@ -214,7 +215,6 @@ static void a_link_with_calls_at_any_time_has_its_rate(void **state)
     trip_start_worker_with(t, 20, 160);
     trip_run_until_credited(t, TRIP_MANY);
     const struct wk_travel_home *home = &t->l.worker->travel->home[0];
-    print_message("%g\n", home->bytes_per_s.mean);
     assert_in_range((uint64_t)home->bytes_per_s.mean, 8 * TRIP_BYTES, 12 * TRIP_BYTES);
     unit_ns = LH_SECOND;
     trip_over(t);

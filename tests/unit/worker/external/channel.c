@@ -141,7 +141,7 @@ static void a_kind_that_there_is_not_is_refused(void **state)
     uint8_t none[] = {8, 0, 0, 0, WK_CHANNEL_ABI, 0, 0, 0};
     uint8_t beyond[] = {8, 0, 0, 0, WK_CHANNEL_ABI + 1, 0, WK_CHANNEL_KINDS, 0};
     assert_false(wk_channel_decode(none, sizeof none, &out));
-    assert_false(wk_channel_decode(beyond, sizeof beyond, &out)); // of another abi, too
+    assert_false(wk_channel_decode(beyond, sizeof beyond, &out)); // the abi is another one
     none[4]++;
     assert_false(wk_channel_decode(none, sizeof none, &out));
     beyond[6]--;
