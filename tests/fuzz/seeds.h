@@ -1,12 +1,23 @@
-// Seeds of formats that have a file of their own.
+// Seeds: the inputs that fuzz_seeds writes, a file for each kind of format.
 #ifndef LH_TESTS_FUZZ_SEEDS_H
 #define LH_TESTS_FUZZ_SEEDS_H
 
 #include "common/base/buf.h"
+#include "tests/fuzz/disk.h"
 
-// Writes one input: `head` bytes of choice before the format's own.
-typedef void (*fuzz_put)(const void *arg, const char *name, struct lh_span head,
-                         struct lh_span bytes);
-void fuzz_channel_seeds(fuzz_put put, const void *arg);
+#define FUZZ_JOB "fuzz" // the run that all of them are of
+
+struct fuzz_seeds {
+    const char *corpus; // the folder
+    struct fuzz_disk disk;
+};
+
+// Writes corpus/FORMAT/NAME: `head` bytes of choice before the format's own.
+void fuzz_seed(const struct fuzz_seeds *o, const char *format, const char *name,
+               struct lh_span head, struct lh_span bytes);
+
+void fuzz_seeds_disk(struct fuzz_seeds *o, struct lh_span frame, struct lh_span plan,
+                     struct lh_span fence);
+void fuzz_seeds_channel(const struct fuzz_seeds *o);
 
 #endif

@@ -5,20 +5,16 @@
 #include "tests/fuzz/seeds.h"
 #include "worker/external/correction.h"
 
-struct put {
-    fuzz_put put;
-    const void *arg;
-};
-
-static void put_channel_message(struct put o, const char *name, struct wk_channel_message m)
+static void put_channel_message(const struct fuzz_seeds *o, const char *name,
+                                struct wk_channel_message m)
 {
     uint8_t bytes[WK_CHANNEL_MESSAGE];
     m.abi = WK_CHANNEL_ABI;
     size_t n = wk_channel_encode(&m, bytes);
-    o.put(o.arg, name, lh_span("\0", 1), lh_span(bytes, n));
+    fuzz_seed(o, "channel", name, lh_span("\0", 1), lh_span(bytes, n));
 }
 
-static void channel_messages(struct put o)
+static void channel_messages(const struct fuzz_seeds *o)
 {
     struct wk_channel_message m = {.kind = WK_CHANNEL_HELLO};
     m.as.hello = (struct wk_channel_hello){1, 2, 3, true, {9, 8, 7}};
@@ -38,9 +34,8 @@ static void channel_messages(struct put o)
 }
 
 // Two parts; two corrections of the first, a sparse and a dense one.
-void fuzz_channel_seeds(fuzz_put put, const void *arg)
+void fuzz_seeds_channel(const struct fuzz_seeds *o)
 {
-    struct put o = {put, arg};
     static const uint64_t first[] = {0, 40, 50};
     struct wk_channel_shape shape = {50, 2, 1, 4, 4, first};
     struct wk_channel_layout layout;
@@ -70,9 +65,9 @@ void fuzz_channel_seeds(fuzz_put put, const void *arg)
     lh_put(&b, base + layout.first_at, 64);
     lh_put(&b, p, sizeof *p);
     lh_put(&b, wk_channel_ring(&c, 0), 512);
-    o.put(o.arg, "memory", lh_span("\1", 1), lh_buf_span(&b));
+    fuzz_seed(o, "channel", "memory", lh_span("\1", 1), lh_buf_span(&b));
     b.data[sizeof(struct wk_channel_head) + 64 + 64 + 32 + 24] = 200; // more entries than values
-    o.put(o.arg, "memory-damaged", lh_span("\1", 1), lh_buf_span(&b));
+    fuzz_seed(o, "channel", "memory-damaged", lh_span("\1", 1), lh_buf_span(&b));
     lh_buf_free(&b);
     wk_channel_close(&c);
     free(base);
