@@ -18,7 +18,7 @@ from __future__ import annotations
 import collections
 import typing
 
-import coordinator
+from search import for_ever
 
 BUGS = {
     "push_of_the_end": ("start", "a push whose base is not above END is decided like any other"),
@@ -327,7 +327,7 @@ def search(world: str, bug: str | None = None) -> tuple[int, str]:
             if after not in seen:
                 seen.add(after)
                 todo.append(after)
-    stuck = coordinator.for_ever(edges, reached, FAIR)
+    stuck = for_ever(edges, reached, FAIR)
     return len(seen), "it never ends" if stuck else ""
 
 

@@ -14,11 +14,9 @@ of an earlier leader after one of a later one.
 
 from __future__ import annotations
 
-import collections
-import time
 import typing
 
-import coordinator
+import search
 
 BUGS = {
     "no_fence": "a commit compares nothing",
@@ -158,18 +156,7 @@ def following(s: State, bug: str | None) -> typing.Iterator[tuple[str, State]]:
 
 def explore(bug: str | None = None) -> dict[str, object]:
     """Searches every state. {"bad": why, ...} or {"ok": "complete", ...}"""
-    began = time.monotonic()
-    start = State()
-    came, queue = {start: None}, collections.deque([start])
-    while queue:
-        s = queue.popleft()
-        if s.wrong:
-            return {"bad": s.wrong, "states": len(came), "trace": coordinator.trace(came, s)}
-        for label, t in following(s, bug):
-            if t not in came:
-                came[t] = (s, label)
-                queue.append(t)
-    return {"ok": "complete", "states": len(came), "secs": round(time.monotonic() - began, 1)}
+    return search.search(State(), lambda s: following(s, bug), lambda s: s.wrong)
 
 
 def main() -> None:

@@ -16,11 +16,9 @@ does not push.
 """
 from __future__ import annotations
 
-import collections
-import time
 import typing
 
-import coordinator
+import search
 
 LIVES, FAR, MADE_UP = 2, 2, 9  # FAR: how far the row's number may lie above the worker's
 MOST = 4  # numbers that are granted; two that replace each other would do so for ever
@@ -169,23 +167,7 @@ WORLDS = {"lost": State(granted=1, stored=1, losses=1), "newer": State(stays=Tru
 
 def explore(world: str, bug: str | None = None) -> dict:
     """Searches every state. {"bad": why, ...} or {"ok": "complete", ...}"""
-    began = time.monotonic()
-    start = WORLDS[world]
-    edges, came, queue = {}, {start: None}, collections.deque([start])
-    while queue:
-        s = queue.popleft()
-        if bad(s):
-            return {"bad": bad(s), "states": len(came), "trace": coordinator.trace(came, s)}
-        edges[s] = list(following(s, bug))
-        for label, t in edges[s]:
-            if t not in came:
-                came[t] = (s, label)
-                queue.append(t)
-    stuck = coordinator.for_ever(edges, goal, FAIR)
-    if stuck:
-        return {"bad": "it never ends", "states": len(edges),
-                "trace": coordinator.trace(came, stuck)}
-    return {"ok": "complete", "states": len(edges), "secs": round(time.monotonic() - began, 1)}
+    return search.search(WORLDS[world], lambda s: following(s, bug), bad, goal, FAIR)
 
 
 def main() -> None:

@@ -16,10 +16,7 @@ Numbers are those of server/docs/0000-protocol.md#rule-6, #rule-25 and of #rule-
 Each is searched exhaustively, and judged in every state. `norms`, `rounds`, `logs`,
 `expelled` and `rewound` have a goal too: no fair run goes on for ever without it.
 """
-import time
-from collections import deque
-
-import coordinator
+import search
 
 BUGS = {
     "no_bucket": ("pace", "every push of a flood is decided"),
@@ -463,28 +460,8 @@ WORLDS = {"ordered": ordered, "pace": pace, "norms": norms, "third": third, "beg
 
 
 def explore(world, bugs=()):
-    start, nxt, bad, goal, fair = WORLDS[world](frozenset(bugs))
-    began = time.monotonic()
-    edges, came, queue = {}, {start: None}, deque([start])
-    while queue:
-        s = queue.popleft()
-        if bad(s):
-            return {"bad": bad(s), "states": len(came), "trace": coordinator.trace(came, s)}
-        edges[s] = list(nxt(s))
-        for label, t in edges[s]:
-            if t not in came:
-                came[t] = (s, label)
-                queue.append(t)
-    stuck = coordinator.for_ever(edges, goal, fair) if goal else None
-    if stuck:
-        return {"bad": "it never ends", "states": len(edges),
-                "trace": coordinator.trace(came, stuck)}
-    return {"ok": "complete", "states": len(edges), "secs": round(time.monotonic() - began, 1)}
+    return search.search(*WORLDS[world](frozenset(bugs)))
 
 
 if __name__ == "__main__":
-    for name in WORLDS:
-        print(name, explore(name), flush=True)
-        for key, (where, _) in BUGS.items():
-            if where == name:
-                print(" ", key, "->", explore(name, [key]), flush=True)
+    search.each_world(explore, WORLDS, BUGS)

@@ -1,0 +1,93 @@
+"""Planted bugs and literal readings of the rules, each of which an invariant of protocol.py must
+catch (server/docs/0000-protocol.md), and under which faults.
+"""
+
+BUGS = {
+    # durability and dedupe, planted
+    "ack_before_sync": "acknowledge before the sync",
+    "drop_dedupe": "the dedupe table is not rebuilt at restart",
+    "no_resync": "a tail found after kill -9 (page cache only) is served without being synced",
+    # terminal decisions
+    "unlogged_reject": "a refusal is answered without a record and the step is reused",
+    "busy_returns": "RESOURCE_EXHAUSTED folds the frame back into the residual",
+    "return_twice": 'residual and "step decided" are two commits when a refused frame is returned',
+    "corrupt_burn": "a frame that fails to open consumes the step",
+    # the worker's disk
+    "resend_all": "after a crash every outbox entry is sent, also one above the residual slot",
+    "esnap_rollback": "after a power cut the residual snapshot of N rounds ago is used as it is",
+    "trim_esnap": "outbox trimming ignores the residual snapshot",
+    "same_inc_power": "after a power cut the worker goes on with the same incarnation",
+    "inc_reuse": "an incarnation is issued twice (coordinator restored from a backup)",
+    "fence_no_resolve": "a new incarnation drops the old outbox: lower incarnation = FENCED",
+    "fence_resend": "a new incarnation re-cuts old frames without the fence record's outcome",
+    "base_delta": "delta = base - local while an earlier push is still in flight",
+    # history
+    "local_stable": '"stable" means a checkpoint on the disk that can be lost',
+    "rebuild_any_branch": "a rebuild takes the longest tail, also from a branch that was abandoned",
+    "tail_silent": "a tail cut as torn, which may have been acknowledged, starts no new epoch",
+    "no_chain": "a follower resumes by version number only",
+    "rebuild_no_dedupe": "a rebuild takes weights from a follower, not the dedupe state",
+    "no_hello": "a restarted server takes frames without hello; old acks are believed",
+    "trim_by_ack": "outbox trimmed by acknowledged version <= stable version",
+    "resend_refused": "after lost history refused frames are sent again byte for byte",
+    "elide_own": "own records are elided by worker identity, not by what the follower holds",
+    # credit
+    "credit_each": "every shard record of a push carries the credit",
+    "credit_any": "the credit rides in the next frame of any shard; tokens fence",
+    "epoch_unit": "a claim names the unit of the data, not the unit of the run, which has an epoch",
+    "ledger_sticky": 'the ledger stays "done" when the record that credited it is lost',
+    # commit, then memory
+    "return_in_memory": "a refused frame is in the residual before the flip, which fails",
+    "unknown_goes_on": "a flip failed, may be on the disk all the same, and the worker goes on",
+    "group_in_memory": "a group whose sync failed is taken back from the log, not from the rows",
+    "group_left": "a group that was taken back leaves entries on the disk, which a start reads",
+    # older epochs
+    "old_hello": "the hello of a server of an older epoch is believed",
+    "old_hello_replica": "an older epoch is one below the replica's, not below any that was heard",
+    "damaged_goes_on": "a damaged undecided push is left out, and the incarnation goes on",
+    "damaged_unread": "a residual snapshot counts though a frame sent after it is damaged",
+    "old_hello_forgotten": "what epoch was heard is forgotten when the worker restarts",
+    # names
+    "retire_forgets": "a retired name's row goes, and nothing says which numbers it had",
+}
+# the smallest fault budget under which each bug must show (also the budget of its control run)
+FOCUS = {
+    "ack_before_sync": dict(power=2),
+    "drop_dedupe": dict(kill=2),
+    "no_resync": dict(kill=1, power=1),
+    "unlogged_reject": dict(refuse=2),
+    "busy_returns": dict(busy=1),
+    "return_twice": dict(refuse=1, wkill=1),
+    "corrupt_burn": dict(corrupt=1),
+    "resend_all": dict(wkill=2),
+    "esnap_rollback": dict(wpower=1, esnap=2),
+    "trim_esnap": dict(wpower=1, esnap=2, stable=2),
+    "same_inc_power": dict(wpower=1, esnap=2),
+    "inc_reuse": dict(wlost=1),
+    "fence_no_resolve": dict(wpower=1, esnap=1),
+    "fence_resend": dict(wpower=1, esnap=1),
+    "base_delta": dict(),
+    "local_stable": dict(disk=1, stable=2, esnap=2),
+    "no_chain": dict(disk=1),
+    "tail_silent": dict(tail=2, kill=2, disk=1, refuse=1),
+    "rebuild_any_branch": dict(disk=3, refuse=1),
+    "rebuild_no_dedupe": dict(disk=1),
+    "no_hello": dict(disk=1, refuse=1),
+    "trim_by_ack": dict(disk=2, stable=2),
+    "resend_refused": dict(disk=1, refuse=2),
+    "elide_own": dict(wlost=1),
+    "credit_each": dict(),
+    "credit_any": dict(release=2, kill=1),
+    "epoch_unit": dict(),
+    "ledger_sticky": dict(disk=1, stable=1),
+    "return_in_memory": dict(refuse=1, wfull=1),
+    "unknown_goes_on": dict(refuse=2, disk=1, wfull=1, wkill=1),
+    "group_in_memory": dict(sfull=1),
+    "group_left": dict(sfull=1, kill=1),
+    "old_hello": dict(disk=1, old=1),
+    "old_hello_replica": dict(disk=1, old=1),
+    "damaged_goes_on": dict(wkill=1, obad=1),
+    "damaged_unread": dict(wkill=3, obad=1, esnap=2, wpower=1),
+    "old_hello_forgotten": dict(disk=1, old=1, wkill=1),
+    "retire_forgets": dict(retire=1),
+}
