@@ -7,8 +7,8 @@ that only a checkpoint shows (bitsandbytes), a tensor of several parts (torchao)
 import unittest
 
 import torch
+from fake import Case, Fake, errors, longhaul, parameters
 from torch.utils import _pytree
-from units import Case, Fake, errors, longhaul, parameters
 
 SIZE = 4
 

@@ -1,7 +1,13 @@
 """A stand-in for the client, and what the package's tests share; their command line is
 `TEST LIBRARY PACKAGE`."""
+import array
+import hashlib
+import json
 import os
+import struct
 import sys
+import tempfile
+import unittest
 
 LIBRARY, PACKAGE = sys.argv[1:3]
 sys.path.insert(0, PACKAGE)
@@ -83,3 +89,57 @@ class Fake:
 
 def model_of(*sizes):
     return torch.nn.Sequential(*(torch.nn.Linear(a, b) for a, b in sizes))
+
+
+class Scarce(Fake):
+    """A client whose units are all there is: no other is leased until one of them is trained."""
+
+    idle, over, holder = 0, None, None
+
+    def lease(self):
+        if self.leases:
+            return self.leases.pop(0)
+        if self.over in (self.holder or self).done:
+            raise errors.DrainedError("none")
+        return None
+
+    def wait(self, *_):
+        self.idle += 1
+        if self.idle > 9:
+            raise AssertionError("the loop waits for a step that never comes")
+
+
+class Case(unittest.TestCase):
+    """A folder, a model with its optimizer, and a run's files."""
+
+    def setUp(self):
+        self.folder = tempfile.TemporaryDirectory(prefix="lh-py-")
+        self.addCleanup(self.folder.cleanup)
+        self.model = model_of((2, 2))
+        self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.1)
+
+    def path(self, name):
+        return os.path.join(self.folder.name, name)
+
+    def units(self, *sizes):
+        tokens, rows = array.array("H"), []
+        for i, size in enumerate(sizes):
+            own = array.array("H", [100 * i + k for k in range(size)])
+            rows.append({"id": i, "file": "a.bin", "from": len(tokens), "tokens": size,
+                         "sha256": hashlib.sha256(own.tobytes()).hexdigest()})
+            tokens.extend(own)
+        with open(self.path("a.bin"), "wb") as file:
+            file.write(struct.pack("<256i", 20240520, 1, len(tokens), *[0] * 253))
+            tokens.tofile(file)
+        with open(self.path("units.json"), "w", encoding="utf-8") as file:
+            json.dump({"units": rows}, file)
+        return self.path("units.json")
+
+    def manifest(self, **tensors):
+        with open(self.path("model.json"), "w", encoding="utf-8") as file:
+            json.dump({"tensors": [{"name": n.replace("_", "."), "shape": s}
+                                   for n, s in tensors.items()]}, file)
+        return self.path("model.json")
+
+    def run_of(self, client, **options):
+        return longhaul.AsyncDiLoCo(client, self.model, self.optimizer, **options)

@@ -8,7 +8,7 @@ import os
 import unittest
 
 import torch
-from units import Case, Fake, errors, longhaul
+from fake import Case, Fake, errors, longhaul
 
 finite = longhaul.finite
 

@@ -11,8 +11,10 @@ from unittest import mock
 import numpy
 import torch
 from accelerate import Accelerator
+from fake import Case, Fake, errors, longhaul, model_of
 from fits import Fit, trainer_of
-from units import Case, Fake, LocalSGD, LonghaulCallback, errors, longhaul, model_of
+from longhaul.accelerate import LocalSGD
+from longhaul.hf import LonghaulCallback
 
 INNER = r"AsyncDiLoCo\(client, model, inner_optimizer\): "
 

@@ -5,8 +5,8 @@ import unittest
 from unittest import mock
 
 import torch
+from fake import Case, Fake
 from safetensors.torch import load_file
-from units import Case, Fake
 
 
 class Buffers(Case):

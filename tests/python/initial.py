@@ -10,7 +10,7 @@ import unittest
 
 import numpy
 import torch
-from units import Case, errors, longhaul, model_of
+from fake import Case, errors, longhaul, model_of
 
 
 class With(torch.nn.Module):

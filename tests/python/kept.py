@@ -9,8 +9,10 @@ from unittest import mock
 
 import torch
 from accelerate import Accelerator
+from fake import Case, Fake, errors, longhaul, model_of
 from fits import Fit, Watch, moments, points, trainer_of
-from units import Case, Fake, LocalSGD, LonghaulCallback, errors, longhaul, model_of
+from longhaul.accelerate import LocalSGD
+from longhaul.hf import LonghaulCallback
 
 CUT = longhaul.Due.CUT
 

@@ -7,9 +7,9 @@ import json
 import os
 import unittest
 
-from tokenizers import Tokenizer, models, pre_tokenizers
-from units import Case, longhaul
+from fake import Case, longhaul
 from longhaul import first, prepare
+from tokenizers import Tokenizer, models, pre_tokenizers
 
 
 class Prepared(Case):

@@ -5,7 +5,7 @@ import unittest
 from unittest import mock
 
 import torch
-from units import Case, Fake, errors, longhaul, model_of
+from fake import Case, Fake, errors, longhaul, model_of
 
 
 class Held(Fake):

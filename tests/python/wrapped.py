@@ -4,7 +4,7 @@ wrapped.py LIBRARY PACKAGE."""
 import unittest
 
 import torch
-from units import Case, Fake, errors, longhaul, model_of, parameters
+from fake import Case, Fake, errors, longhaul, model_of, parameters
 
 
 class Wrapped(torch.nn.Module):
