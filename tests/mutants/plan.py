@@ -58,7 +58,8 @@ FAILED = dict.fromkeys(("common/env/env.c", "common/format/ledger.c", "common/fo
                                  "worker/ranks/comm/comm_tcp.c": "ranks"}
 # What runs a file that few cores and no simulation do: the two ends of the boundary with a trainer
 # beside the worker, the state machine of a region's ranks, and the forecast.
-BOUNDARY = (("external.client",), ("external.deaths",), ("cores.beside",))
+BOUNDARY = (("external.client",), ("external.deaths",), ("cores.beside",),
+            ("cores.beside_ends",))
 ELSEWHERE = {"worker/client/device.c": (*BOUNDARY, ("external.cuda",)),
              "worker/client/*": BOUNDARY, "worker/external/*": BOUNDARY,
              "worker/ranks/region*": (("region.seeds", "--seeds", "600"),),

@@ -20,7 +20,8 @@ import tempfile
 import unittest
 
 PROGRAMS = {"server/longhaul-server": "server/main.c", "worker/longhaul-worker": "worker/main.c"}
-SIM, SIM_SOURCES = "tests/sim/sim", ("tests/sim/", "tests/cores/trainer.c", "worker/client/")
+SIM, SIM_SOURCES = "tests/sim/sim", ("tests/sim/", "tests/cores/trainer.c",
+                             "tests/cores/trainer_link.c", "worker/client/")
 CORES = {"lh_server", "lh_worker", "lh_kernels", "lh_common", "lh_proto"}
 SOURCE = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 

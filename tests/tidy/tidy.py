@@ -103,10 +103,9 @@ def main() -> int:
             names.remove("format")
     for finding in findings:
         print(finding)
-    fatal = sum(finding.fatal for finding in findings)
     ran = len([name for name in names if name in wanted])
-    print(f"tidy: {len(tree)} files, {ran} rules, {fatal} errors, {len(findings) - fatal} warnings")
-    return 1 if fatal else 0
+    print(f"tidy: {len(tree)} files, {ran} rules, {len(findings)} errors")
+    return 1 if findings else 0
 
 
 if __name__ == "__main__":
