@@ -37,7 +37,7 @@ def faults(path: str, product: bool) -> list[str]:
         found.append("no BIND_NOW")
     if not re.search(r"Type:\s+DYN", headers):
         found.append("a fixed address, no PIE")
-    stack = re.search(r"GNU_STACK(?:\s+0x\w+){5}\s+([RWE ]+?)\s+0x", headers)
+    stack = re.search(r"GNU_STACK(?:\s+0x\w+){5}\s+([RWE ]+?)\s+0", headers)
     if not stack or "E" in stack.group(1):
         found.append("an executable stack")
     if product:
