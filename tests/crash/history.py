@@ -47,6 +47,10 @@ class Unreadable(Exception):
     """The history is not complete: nothing can be decided from it."""
 
 
+class Missing(Unreadable):
+    """Nothing is left of a server's log."""
+
+
 @dataclasses.dataclass
 class Record:
     shard: int
@@ -162,7 +166,7 @@ def read_segments(folder):
         number, _, first = struct.unpack_from("<QQQ", data, 8)
         found.append((number, first, data))
     if not found:
-        raise Unreadable(f"no segment in {folder}")
+        raise Missing(f"no segment in {folder}")
     records, due = [], 1
     for i, (number, first, data) in enumerate(found):
         end = found[i + 1][1] if i + 1 < len(found) else None

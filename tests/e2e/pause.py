@@ -19,6 +19,14 @@ def paused(workers):
     return lambda: all(w.status().get("state") == "paused" for w in workers)
 
 
+def standing(workers):
+    """The steps of each; one that was under way at the pause still ends."""
+    seen = {w.name: w.status()["up_s"] for w in workers}
+    until("all have said so again a while later",
+          lambda: all(w.status().get("up_s", 0) > seen[w.name] + 1.5 for w in workers))
+    return [steps(w) for w in workers]
+
+
 def stands(world, coordinator, workers, reached):
     """Each has said so in a status of its own, and made no step since."""
     until("all stand still", paused(workers))
@@ -50,7 +58,7 @@ def run(world):
     said = world.tool("pause", "--why", WHY, *boss)
     check("the run is paused: 3 live workers" in said, said)
     until("all stand still", paused(workers))
-    reached = [steps(w) for w in workers]
+    reached = standing(workers)
     told(world, coordinator)
     check("was paused already" in world.tool("pause", "--why", "another", *boss), "twice")
     code, _, complaint = world.try_tool("pause", *world.admin(coordinator, "asia-0", "worker"))
