@@ -223,6 +223,8 @@ static void begun_pushes_hold_no_memory_that_others_wait_for(void **state)
     lh_call_cancel(small.call);
     rig_call_wait(r, &small);
     room->frames -= 1700;
+    if (!his[0].over) lh_call_cancel(his[0].call);
+    rig_call_wait(r, &his[0]);
 }
 
 static void parts_that_wait_keep_nobody_out(void **state)

@@ -277,7 +277,7 @@ static void status_names_all_workers(void **state)
     assert_int_equal(ps_coordinator_status(r->coordinator, &b), LH_OK);
     lh_put_u8(&b, 0);
     for (uint32_t w = 0; w < RIG_WORKERS; w++) {
-        char name[64];
+        char name[128];
         snprintf(name, sizeof name, "\"name\":\"%s\"", r->w[w].self.name);
         if (!strstr((const char *)b.data, name)) fail_msg("%s is not in %s", name, b.data);
     }

@@ -49,8 +49,11 @@ static int make_disk(void **state)
     if (lh_env_real_create(&d->env)) return -1;
     snprintf(d->level[0], sizeof d->level[0], "/tmp/lh_folders.XXXXXX");
     if (!mkdtemp(d->level[0])) return -1;
-    for (int i = 1; i <= LEVELS; i++)
-        snprintf(d->level[i], sizeof d->level[i], "%.100s/%c", d->level[i - 1], 'a' + i);
+    for (int i = 1; i <= LEVELS; i++) {
+        char above[101];
+        snprintf(above, sizeof above, "%.100s", d->level[i - 1]);
+        snprintf(d->level[i], sizeof d->level[i], "%s/%c", above, 'a' + i);
+    }
     *state = d;
     return 0;
 }

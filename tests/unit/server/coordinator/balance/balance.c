@@ -57,9 +57,9 @@ static void test_all_end_together(void **state)
     (void)state;
     b->region[EUROPE].tokens_per_s.mean = 20;
     ps_balance_plan(b, plan);
-    assert_float_equal(plan->end_s, 100 * UNIT / 40, 5);
+    assert_float_equal(plan->end_s, (float)(100 * UNIT / 40), 5);
     for (int r = 0; r < 3; r++) assert_float_equal(plan->finish_s[r], 2500, 5);
-    assert_float_equal(plan->tokens[0][EUROPE], 50 * UNIT, 200);
+    assert_float_equal(plan->tokens[0][EUROPE], (float)(50 * UNIT), 200);
     assert_int_equal(next(ASIA).reason, PS_BALANCE_HOME);
     assert_int_equal(next(EUROPE).reason, PS_BALANCE_PLANNED);
 }
@@ -111,7 +111,7 @@ static void test_who_is_gone_or_not_known_gets_nothing(void **state)
     b->region[AMERICA].tokens_per_s.mean = 0;
     assert_int_equal(next(EUROPE).reason, PS_BALANCE_NOTHING);
     assert_int_equal(next(AMERICA).reason, PS_BALANCE_NOTHING);
-    assert_float_equal(plan->tokens[0][ASIA], 100 * UNIT, 1);
+    assert_float_equal(plan->tokens[0][ASIA], (float)(100 * UNIT), 1);
 }
 
 // Its files are gone, or damaged: it trains none of it, however fast it is.
@@ -211,7 +211,7 @@ static void test_the_cap_of_a_link_is_hard(void **state)
     (void)state;
     b->link[ASIA][EUROPE].cap_bytes = 3.5 * UNIT;
     ps_balance_plan(b, plan);
-    assert_float_equal(plan->tokens[0][EUROPE], 3.5 * UNIT, 1);
+    assert_float_equal(plan->tokens[0][EUROPE], (float)(3.5 * UNIT), 1);
     assert_int_equal(next(EUROPE).reason, PS_BALANCE_PLANNED);
     b->link[ASIA][EUROPE].cap_bytes = 0.5 * UNIT;
     assert_int_equal(next(EUROPE).reason, PS_BALANCE_NOTHING);
