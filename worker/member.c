@@ -416,8 +416,7 @@ static void tell_training(struct wk_worker *w, struct lh_lease_request *m)
     m->tokens = wk_all_tokens(w);
     m->failing = w->external && wk_external_failing(w->external);
     m->evaluates = w->evaluated.languages || loop_evaluates(w);
-    m->loop_away = w->conf.beside && w->beside.lives &&
-                   (w->beside.state == WK_BESIDE_AWAY || w->beside.ending);
+    m->loop_away = gives_all(w);
     m->step_tokens = w->step_tokens;
     if (w->conf.trainer && !m->step_tokens) // It makes such steps.
         m->step_tokens = w->conf.trainer->ops->step_tokens(w->conf.trainer);
