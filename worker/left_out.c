@@ -60,7 +60,12 @@ static void look_for_the_end(struct wk_worker *w)
     struct wk_left_out *l = &w->left_out;
     int64_t now = lh_now(w->conf.env);
     uint64_t versions = folded(w);
-    if (w->phase != LH_PHASE_END || all_ended(w)) return;
+    if (w->phase != LH_PHASE_END) { // a run that goes on has another end
+        l->since_ns = 0;
+        l->said = false;
+        return;
+    }
+    if (all_ended(w)) return;
     if (!l->since_ns || versions > l->versions) l->since_ns = now;
     l->versions = versions;
     if (now - l->since_ns < PATIENCE_NS) return;
