@@ -155,6 +155,16 @@ def entries(data):
             group = []
 
 
+def keep_segment(path, link):
+    """Gives a segment a second name, which outlives a checkpoint. A server that was killed before
+    the segment's header was written makes a new file of the same name: the link follows it."""
+    if os.path.exists(link):
+        if os.path.samefile(path, link):
+            return
+        os.remove(link)
+    os.link(path, link)
+
+
 def read_segments(folder):
     """The records of one server's log, in order, and the job."""
     found = []

@@ -1,8 +1,10 @@
 #!/usr/bin/env python3
 """The offline checker over histories that are made by hand: `history_test.py`."""
 import hashlib
+import os
 import struct
 import sys
+import tempfile
 import unittest
 
 import history
@@ -48,6 +50,20 @@ class Tampered(unittest.TestCase):
 
     def test_every_change_is_seen_where_first_pushes_surround_the_others(self):
         self.check_all_seen(of_pushes((1, 1), (2, 5), (2, 6), (3, 1), (4, 1)))
+
+
+class Kept(unittest.TestCase):
+    def test_a_link_follows_a_segment_that_is_made_anew(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path, link = os.path.join(folder, "1.seg"), os.path.join(folder, "kept")
+            for content in ("no header yet", "whole"):
+                with open(path, "w", encoding="utf-8") as file:
+                    file.write(content)
+                for _ in range(2):  # again and again, as the drills do
+                    history.keep_segment(path, link)
+                os.remove(path)  # by a start, by a checkpoint
+                with open(link, encoding="utf-8") as file:
+                    self.assertEqual(file.read(), content)
 
 
 if __name__ == "__main__":

@@ -182,7 +182,7 @@ def main():
     flags = argparse.ArgumentParser(description=__doc__,
                                     formatter_class=argparse.RawDescriptionHelpFormatter)
     flags.add_argument("--build", required=True, help="the build tree")
-    flags.add_argument("--units", type=int, default=720)
+    flags.add_argument("--units", type=int, default=1440)
     flags.add_argument("--speed", type=int, default=1500, help="tokens a second of each worker")
     flags.add_argument("--keep", action="store_true", help="keep the run's folder")
     given = flags.parse_args()

@@ -86,8 +86,8 @@ class Logs(threading.Thread):
         for server, folder in zip(self.servers, self.kept):
             try:
                 for name in os.listdir(os.path.join(server.dir, "log")):
-                    if not os.path.exists(os.path.join(folder, name)):
-                        os.link(os.path.join(server.dir, "log", name), os.path.join(folder, name))
+                    history.keep_segment(os.path.join(server.dir, "log", name),
+                                         os.path.join(folder, name))
             except FileNotFoundError:
                 continue
 

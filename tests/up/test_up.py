@@ -50,10 +50,15 @@ class Up(Launcher):
         said, _ = up.communicate(timeout=PATIENCE_S)
         self.assertIn("s0 ended with signal 9 (Killed) and was started again", said)
 
+    def wait_until_one_leads(self):
+        self.wait_for("a coordinator leads", lambda: any(
+            self.status(name).get("leads") for name in ("coordinator", "coordinator-b")))
+
     def test_the_other_coordinator_leads_when_one_is_killed(self):
         self.write("t.yaml", self.TOPOLOGY + "server: {coordinator.store: etcd://127.0.0.1:1/x}\n")
         up = self.start(NODE_SPEED="8000")
         self.wait_until_trained(8000)
+        self.wait_until_one_leads()
         first, other = sorted(("coordinator", "coordinator-b"),
                               key=lambda name: not self.status(name).get("leads"))
         os.kill(self.status(first)["pid"], signal.SIGKILL)
@@ -69,6 +74,7 @@ class Up(Launcher):
         self.write("t.yaml", self.TOPOLOGY + "server: {coordinator.store: etcd://127.0.0.1:1/x}\n")
         up = self.start(NODE_SPEED="8000")
         self.wait_until_trained(0)
+        self.wait_until_one_leads()
         if self.status("coordinator").get("leads"):
             os.kill(self.status("coordinator")["pid"], signal.SIGKILL)
         said, _ = up.communicate(timeout=PATIENCE_S)
