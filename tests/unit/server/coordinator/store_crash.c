@@ -393,6 +393,27 @@ static void nor_as_what_follows_it_after_a_power_cut(void **state)
     }
 }
 
+// The sync of a commit failed, so it is in the page cache alone, marked as clean, and the next
+// start reads it there: it may be told of only once it is on the disk.
+static void a_commit_that_a_start_takes_up_is_on_the_disk(void **state)
+{
+    (void)state;
+    struct rig r = start(21);
+    struct lh_buf held = lh_buf(1 << 16);
+    struct lh_span durable;
+    put(&r, "a", "one");
+    lh_fake_fail_at(r.env, 1, LH_ERR_IO);
+    assert_int_equal(try_to_commit(r.store), LH_ERR_IO);
+    assert_true(lh_fake_failed(r.env));
+    crash(&r, false);
+    assert_true(holds(&r, "a", "one"));
+    assert_int_equal(lh_file_load(r.env, file_path, &held), LH_OK);
+    assert_true(lh_fake_durable(r.env, file_path, &durable));
+    assert_true(lh_span_equal(durable, lh_buf_span(&held)));
+    lh_buf_free(&held);
+    finish(&r);
+}
+
 // Keys that take turns, so that the file is replaced again and again, in parts; the process dies at
 // any operation of it.
 static void a_crash_while_the_file_is_replaced_loses_nothing(void **state)
@@ -456,6 +477,7 @@ int main(void)
         cmocka_unit_test(what_a_failed_commit_left_is_not_read_as_part_of_the_next),
         cmocka_unit_test(a_flipped_byte_of_the_last_commit_is_refused_under_a_mark),
         cmocka_unit_test(a_mark_is_written_once),
+        cmocka_unit_test(a_commit_that_a_start_takes_up_is_on_the_disk),
         cmocka_unit_test(a_crash_while_the_file_is_replaced_loses_nothing),
         cmocka_unit_test(nor_as_what_follows_it_after_a_power_cut),
     };

@@ -373,17 +373,20 @@ static void late_copies_of_requests_do_no_harm(void **state)
 static void damage_is_refused(void **state)
 {
     (void)state;
-    for (int way = 0; way < 3; way++) {
+    static const char *const why[] = {"the one before it is missing", "it is incomplete",
+                                      "it is incomplete", "it is incomplete"};
+    for (int way = 0; way < 4; way++) {
         struct rig *r = start(ON_FAKE);
         for (int i = 0; i < 4; i++) {
             put(r, "a", i % 2 ? "one" : "two");
             commit(r);
         }
         size_t second = r->fake.count - 3;
-        if (way == 0) fake_remove(&r->fake, second);
-        if (way == 1) r->fake.at[second].value[40] ^= 1;
+        if (way == 0 || way == 3) fake_remove(&r->fake, second);
+        if (way == 1 || way == 3) r->fake.at[second].value[40] ^= 1; // 3: of the next one
         if (way == 2) r->fake.at[second].bytes--;
         assert_int_equal(try_to_open(r), LH_ERR_CORRUPT);
+        assert_non_null(strstr(lh_err_text(LH_ERR_CORRUPT), why[way]));
         finish(r);
     }
 }
