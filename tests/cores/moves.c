@@ -465,6 +465,64 @@ static void a_word_that_is_not_needed_takes_no_shard(void **state)
 
 #define TWO_SHARDS(f) cmocka_unit_test_setup_teardown(f, two_shards, rig_tear_down)
 
+// The answer to a report, by hand: the coordinator wants moves of these shards given up.
+static void give_up(struct ps_server *s, size_t n, const uint32_t *shards, uint64_t epoch)
+{
+    struct lh_shard_move moves[RIG_SHARDS] = {{0}};
+    struct lh_report_reply m = {.moves = moves, .n_moves = n};
+    for (size_t i = 0; i < n; i++) {
+        moves[i].shard = shards[i];
+        moves[i].epoch = epoch;
+    }
+    ps_move_told(s, &m);
+}
+
+static const uint32_t both[] = {0, 1};
+
+// A refusal that was stored for the next shard does not make good what one could not store.
+static void a_refusal_that_cannot_be_stored_ends_the_target(void **state)
+{
+    struct rig *r = *state;
+    begin(r);
+    lh_fake_fail_at(r->t.env, 0, LH_ERR_IO);
+    give_up(r->standby, 2, both, 9);
+    assert_true(lh_fake_failed(r->t.env));
+    assert_int_equal(r->fatal_count, 1);
+    assert_true(r->standby->shard[0]->begun < 9 && r->standby->shard[1]->begun < 9);
+}
+
+// It refuses nothing that it was never asked to take: the move may be of long ago.
+static void an_owner_that_hears_of_a_move_given_up_begins_no_epoch_for_it(void **state)
+{
+    struct rig *r = *state;
+    begin(r);
+    uint64_t before = r->server->shard[0]->begun;
+    give_up(r->server, 2, both, 9);
+    rig_run(r, LH_SECOND);
+    assert_int_equal(r->server->shard[0]->begun, before);
+    assert_int_equal(r->fatal_count, 0);
+    assert_true(decides(r->server, 0) && decides(r->server, 1));
+}
+
+// The records of both are here, but the epoch of one was refused before: it can't serve them, so it
+// is not too late for the other.
+static void a_target_that_refused_one_refuses_the_other(void **state)
+{
+    struct rig *r = *state;
+    begin(r);
+    for (uint32_t k = 0; k < RIG_SHARDS; k++) {
+        struct ps_shard *s = r->standby->shard[k];
+        s->replica.ledger.move = (struct lh_move){9, r->standby->standby.identity};
+        assert_true(ps_shard_moved_here(s));
+    }
+    r->standby->shard[1]->begun = 9;
+    give_up(r->standby, 1, both, 9);
+    assert_int_equal(r->standby->shard[0]->begun, 0); // too late
+    r->standby->shard[1]->begun = 10;
+    give_up(r->standby, 1, both, 9);
+    assert_int_equal(r->standby->shard[0]->begun, 10);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -481,6 +539,9 @@ int main(void)
         TWO_SHARDS(an_owner_that_takes_a_move_back_is_not_fenced_by_its_own_late_words),
         TWO_SHARDS(an_operators_word_is_for_all_shards_of_a_server),
         TWO_SHARDS(a_word_that_is_not_needed_takes_no_shard),
+        TWO_SHARDS(a_refusal_that_cannot_be_stored_ends_the_target),
+        TWO_SHARDS(an_owner_that_hears_of_a_move_given_up_begins_no_epoch_for_it),
+        TWO_SHARDS(a_target_that_refused_one_refuses_the_other),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -300,6 +300,28 @@ static void an_older_copy_is_one_for_all_its_shards(void **state)
     }
 }
 
+// Nor does a torn end of its log, of which each start takes note, make it a good one.
+static void an_older_copy_with_a_torn_log_stays_one(void **state)
+{
+    struct rig *r = *state;
+    enum { OLDER = 1 }; // epoch.c
+    rig_start_coordinator(r);
+    assert_int_equal(rig_start_server(r, false), LH_OK);
+    rig_run(r, 2 * LH_SECOND);
+    for (uint64_t i = 1; i <= 6; i++) rig_hello(r, 0, i << 32, 0, 1);
+    uint64_t epoch = r->server->shard[0]->replica.ledger.epoch;
+    rig_kill_server(r, false);
+    rig_damage_tail(&r->s);
+    lh_fake_boot(r->s.env);
+    assert_int_equal(ps_epoch_write(r->s.env, r->s.dir, 0, epoch + 1, OLDER), LH_OK);
+    lh_fake_kill(r->s.env, false);
+    for (int starts = 0; starts < 2; starts++) {
+        assert_int_equal(rig_start_server(r, false), LH_ERR_CORRUPT);
+        r->server = NULL;
+        rig_kill_server(r, false);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -312,6 +334,7 @@ int main(void)
         cmocka_unit_test(a_checkpoint_that_was_not_read_is_not_taken_for_lost),
         cmocka_unit_test(nor_is_it_given_up_for_what_followers_do_not_have),
         cmocka_unit_test(an_older_copy_is_one_for_all_its_shards),
+        RIG_TEST(an_older_copy_with_a_torn_log_stays_one),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -272,6 +272,25 @@ static void a_shard_that_cant_after_all_is_named(void **state)
     rig_free(r);
 }
 
+// A file of the order that is damaged by then is called so, and so is its remedy.
+static void a_damaged_order_is_named(void **state)
+{
+    (void)state;
+    struct rig *r = begun(8);
+    char path[LH_PATH_BYTES];
+    struct lh_refold_reply out;
+    until_it_goes(r);
+    for (int i = 0; i < 4000 && !r->fatal_count; i++) rig_run(r, LH_MS);
+    rig_kill_server(r, false);
+    assert_int_equal(lh_path(path, sizeof path, r->s.dir, "refold-0000"), LH_OK);
+    assert_int_equal(lh_fake_flip(r->s.env, path, 9, 1), LH_OK);
+    assert_int_equal(rig_start_server(r, false), LH_OK);
+    assert_int_equal(follow(r, back_to(BACK), &out), LH_OK);
+    assert_int_equal(out.kept, 1);
+    assert_non_null(strstr(out.why, "refold-0000 is damaged"));
+    rig_free(r);
+}
+
 // ---------------------------------------------------------------- a standby
 
 static void no_standby_serves_the_former_history(void **state)
@@ -412,6 +431,7 @@ int main(void)
         cmocka_unit_test(so_does_the_coordinator),
         cmocka_unit_test(a_refusal_changes_nothing_and_says_from_where),
         cmocka_unit_test(a_shard_that_cant_after_all_is_named),
+        cmocka_unit_test(a_damaged_order_is_named),
         cmocka_unit_test(no_standby_serves_the_former_history),
         cmocka_unit_test(the_standby_of_a_server_that_refuses_does_it),
         cmocka_unit_test(what_a_worker_pushed_is_taken_out_and_comes_again),

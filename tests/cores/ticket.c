@@ -174,6 +174,19 @@ static void ask_from_its_own(struct rig *r, struct offer_held *h)
     for (int i = 0; i < STEPS && (b->ask && b->opening); i++) rig_run(r, STEP);
 }
 
+// One epoch more is as much as the next one that it must not serve below: it begins that one.
+static void an_epoch_below_the_least_is_not_served(void **state)
+{
+    (void)state;
+    struct ps_server server = {0};
+    struct ps_shard s = {.server = &server, .least_epoch = 3};
+    s.replica.ledger.version = 5;
+    for (uint64_t epoch = 1; epoch <= 4; epoch++) {
+        s.replica.ledger.epoch = epoch;
+        assert_int_equal(ps_epoch_due(&s), epoch < 3);
+    }
+}
+
 static void serves_from(struct rig *r, uint64_t fenced)
 {
     for (int i = 0; i < STEPS && r->server->phase != PS_SERVING; i++) rig_run(r, STEP);
@@ -225,6 +238,7 @@ static void where_it_was_lost_the_best_state_is_chosen_anew(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(an_epoch_below_the_least_is_not_served),
         RIG_TEST(a_ticket_is_good_for_one_request),
         RIG_TEST(nor_is_one_of_another_life_in_force),
         RIG_TEST(who_names_no_ticket_opens_nothing),

@@ -221,6 +221,20 @@ static void what_is_no_state_is_no_voice(void **state)
     lh_blob_release(l.held.state);
 }
 
+// The stable point is of epoch 5: the epochs before it ended at or below its version, whatever else
+// is known of them.
+static void what_an_earlier_epoch_has_above_the_stable_point_is_another_history(void **state)
+{
+    (void)state;
+    struct ps_rebuild b = {.stable = {.epoch = 5, .version = 40}};
+    for (uint64_t epoch = 3; epoch <= 7; epoch++)
+        for (uint64_t version = 38; version <= 60; version += version == 40 ? 2 : 1) {
+            if (version == 40) continue; // its chain decides there
+            const struct lh_point p = {.epoch = epoch, .version = version};
+            assert_int_equal(ps_rebuild_counts(&b, &p), version < 40 || epoch >= 5);
+        }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -232,6 +246,7 @@ int main(void)
         RIG_TEST(one_voice_alone_is_not_enough),
         RIG_TEST(the_stable_point_is_confirmed_already),
         RIG_TEST(what_is_no_state_is_no_voice),
+        cmocka_unit_test(what_an_earlier_epoch_has_above_the_stable_point_is_another_history),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
