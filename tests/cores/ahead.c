@@ -265,6 +265,7 @@ static void what_is_held_beyond_the_budget_is_recalled(void **state)
         struct heard has = say(r, 0, &w);
         assert_int_equal(has.recalls, !room);
         assert_int_equal(has.units, room);
+        assert_int_equal(r->coordinator->lease[w.holding[0]] == CO_FREE, !room);
         rig_free(r);
     }
 }

@@ -5,6 +5,7 @@
 #include "common/format/frame.h"
 #include "tests/head.h"
 #include "server/coordinator/owners/rights.h"
+#include "server/push/grants.h"
 #include "tests/cores/rig.h"
 
 static const struct ps_co_shard *row(const struct rig *r)
@@ -214,6 +215,24 @@ static void an_adopted_server_takes_the_shard(void **state)
     assert_string_equal(row(r)->address, "127.0.0.1:9");
 }
 
+// A key that could not be stored would be gone with this process, and grants could not be checked
+// while the coordinator is away: the server ends, unless its disk is only full.
+static void a_key_that_cannot_be_stored_ends_the_server(void **state)
+{
+    struct rig *r = *state;
+    begin(r);
+    struct lh_shard_key key = {.key = {1, 2, 3}};
+    const struct lh_report_reply told = {.keys = &key, .n_keys = 1};
+    for (int full = 1; full >= 0; full--) {
+        lh_fake_fail_at(r->s.env, 0, full ? LH_ERR_DISK_FULL : LH_ERR_IO);
+        key.key[0]++;
+        ps_grants_told(r->server, &told);
+        assert_true(lh_fake_failed(r->s.env));
+        assert_false(r->server->shard[0]->grants.stored);
+        assert_int_equal(r->fatal_count, !full);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -222,6 +241,7 @@ int main(void)
         RIG_TEST(a_server_that_is_not_named_does_not_stand_by),
         RIG_TEST(words_of_no_standby_do_not_reach_an_owner),
         RIG_TEST(an_adopted_server_takes_the_shard),
+        RIG_TEST(a_key_that_cannot_be_stored_ends_the_server),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

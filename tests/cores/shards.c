@@ -3,6 +3,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "server/wal/quarantine.h"
 #include "tests/cores/rig.h"
@@ -349,9 +350,11 @@ static void a_removal_that_a_power_cut_ends_leaves_no_gap(void **state)
 
 static const struct lh_env_ops *real;
 static int64_t dirs_left;
+static bool kept; // the last folder that was synced is one of logs that are set aside
 
 static lh_err sync_dir(struct lh_env *env, const char *path)
 {
+    kept = strstr(path, "/damaged-") != NULL;
     return dirs_left-- ? real->files->sync_dir(env, path) : lh_fail(LH_ERR_IO, "%s: no", path);
 }
 
@@ -394,6 +397,7 @@ static void a_log_is_set_aside_one_segment_after_the_other(void **state)
     assert_true(all > 3);
     assert_int_equal(gone, all);
     assert_int_equal(stopped, all);
+    assert_true(kept); // a file system may make each folder's names durable by itself
 }
 
 int main(void)
