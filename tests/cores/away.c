@@ -194,6 +194,43 @@ static void a_damaged_unit_is_not_tried_before_its_pause_is_over(void **state)
     trip_over(t);
 }
 
+static uint32_t withdrawn; // announcements that were taken back
+static uint64_t withdrawn_unit;
+
+static void announce(struct wk_trainer *t, uint64_t unit, bool coming)
+{
+    (void)t;
+    if (coming) return;
+    withdrawn++;
+    withdrawn_unit = unit;
+}
+
+// The trainer was told that it comes, and may have begun to read it.
+static void a_unit_that_is_given_back_is_withdrawn_from_the_trainer(void **state)
+{
+    (void)state;
+    struct trip *t = trip_begin();
+    trip_start_worker(t);
+    struct wk_worker *w = t->l.worker;
+    const struct wk_trainer_ops *own = w->conf.trainer->ops;
+    struct wk_trainer_ops ops = *own;
+    for (int i = 0; i < 6000 && w->queued < 4; i++) rig_run(t->r, 10 * LH_MS);
+    assert_true(w->queued >= 4);
+    ops.announce = announce;
+    w->conf.trainer->ops = &ops;
+    for (uint32_t announced = 0; announced < 2; announced++) {
+        uint64_t unit = w->queue[w->queued - 1].unit;
+        w->queue[w->queued - 1].announced = announced;
+        withdrawn = 0;
+        assert_true(wk_travel_unread(w, unit, lh_fail(LH_ERR_CORRUPT, "unit")));
+        assert_true(wk_travel_is_refused(w, unit));
+        assert_int_equal(withdrawn, announced);
+        assert_true(!announced || withdrawn_unit == unit);
+    }
+    w->conf.trainer->ops = own;
+    trip_over(t);
+}
+
 // Nothing was trained between them: the folder is another run's, say.
 static void three_in_a_row_end_the_worker(void **state)
 {
@@ -362,6 +399,7 @@ int main(void)
         cmocka_unit_test(a_unit_that_is_damaged_at_its_home_is_refused_alone),
         cmocka_unit_test(a_damaged_unit_of_its_own_is_given_back),
         cmocka_unit_test(a_damaged_unit_is_not_tried_before_its_pause_is_over),
+        cmocka_unit_test(a_unit_that_is_given_back_is_withdrawn_from_the_trainer),
         cmocka_unit_test(three_in_a_row_end_the_worker),
         cmocka_unit_test(what_is_given_back_is_free_without_leases_ahead),
         cmocka_unit_test(a_begun_unit_whose_giver_does_not_answer_is_given_back),

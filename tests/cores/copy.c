@@ -273,9 +273,27 @@ static void copies_of_two_regions_meet(void **state)
         }
 }
 
+// With as many copies as it may have, a worker makes another one once the newest is registered, or
+// one of a later epoch is.
+static void a_copy_that_is_registered_makes_room_for_the_next(void **state)
+{
+    (void)state;
+    struct wk_worker w = {.conf = {.durable_every = 10}};
+    struct wk_shard s = {.worker = &w, .copies = {.count = 4}};
+    s.replica.ledger.epoch = 3;
+    s.replica.ledger.version = 50; // no common one
+    s.copies.durable = (struct lh_point){.epoch = 3, .version = 30};
+    for (uint64_t epoch = 1; epoch <= 5; epoch++)
+        for (uint64_t version = 29; version <= 31; version++) {
+            s.stable = (struct lh_point){.epoch = epoch, .version = version};
+            assert_int_equal(wk_durable_copy_due(&s), epoch > 3 || (epoch == 3 && version >= 30));
+        }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_copy_that_is_registered_makes_room_for_the_next),
         cmocka_unit_test(copies_of_two_regions_meet),
         cmocka_unit_test(a_copy_that_is_told_of_survives_a_power_cut),
         RIG_TEST(a_last_copy_that_found_no_room_is_made_when_there_is),

@@ -7,8 +7,11 @@
 #include "server/coordinator/drain.h"
 #include "server/coordinator/plan.h"
 #include "server/coordinator/status.h"
+#include "server/coordinator/watch/stall.h"
 #include "server/coordinator/watch/states.h"
 #include "tests/cores/rig.h"
+#include "worker/units/units.h"
+#include "worker/worker.h"
 
 enum { SEEDS = 6 }; // a power cut keeps or loses by chance what was not synced
 
@@ -275,9 +278,49 @@ static void a_worker_s_units_go_back_when_its_step_is_over(void **state)
     rig_life_end(r, &l, false);
 }
 
+// Values that came back wait for a loop's later push only where a loop beside the worker makes it.
+static void what_came_back_holds_up_a_loop_beside_the_worker_alone(void **state)
+{
+    (void)state;
+    const struct wk_beside_conf beside = {0};
+    struct wk_slot slot = {.tokens = 64};
+    struct wk_shard s = {.slot = {.committed = &slot}};
+    struct wk_worker w = {.phase = LH_PHASE_DRAIN, .shards = 1, .shard = &s};
+    w.beside.state = WK_BESIDE_AWAY;
+    s.worker = &w;
+    assert_true(wk_units_drained(&w));
+    w.conf.beside = &beside;
+    assert_false(wk_units_drained(&w));
+    slot.tokens = 0;
+    assert_true(wk_units_drained(&w));
+}
+
+// A drain is given time by the longest round of those that go on.
+static void a_drain_takes_rounds_of_those_that_go_on(void **state)
+{
+    (void)state;
+    struct rig *r = both_there(1);
+    struct ps_coordinator *c = r->coordinator;
+    c->conf.drain_floor_ns = LH_SECOND;
+    c->conf.drain_rounds = 2;
+    for (uint32_t i = 0; i < RIG_WORKERS; i++) {
+        c->worker[i].live = true;
+        c->worker[i].stall.local_steps = 10;
+        c->worker[i].stall.step_ns = (i ? 3 : 1) * LH_SECOND;
+    }
+    assert_int_equal(ps_co_drain_bound(c), 60 * LH_SECOND);
+    c->worker[1].left = true;
+    assert_int_equal(ps_co_drain_bound(c), 20 * LH_SECOND);
+    c->worker[0].live = false;
+    assert_int_equal(ps_co_drain_bound(c), LH_SECOND);
+    rig_free(r);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(what_came_back_holds_up_a_loop_beside_the_worker_alone),
+        cmocka_unit_test(a_drain_takes_rounds_of_those_that_go_on),
         cmocka_unit_test(a_drain_and_its_undoing_hold_over_a_power_cut),
         cmocka_unit_test(tokens_outlive_the_coordinator),
         cmocka_unit_test(tokens_of_a_worker_that_is_gone_outlive_the_coordinator),

@@ -6,6 +6,7 @@
 
 #include "tests/cores/rig.h"
 #include "tests/sim/synthetic.h"
+#include "worker/push/outcome.h"
 
 enum { PUSHES = 30, UNITS = 400, FRAMES_MAX = 1 };
 
@@ -365,6 +366,37 @@ static void nor_is_one_given_up_that_cant_be_opened(void **state)
         "too many open files. The push in it may be intact: check the file's permissions");
 }
 
+// The worker started without a slot, so no file has its residual yet: a push that the disk lets it
+// not take back leaves the residual as it was, whichever operation fails.
+static void a_return_that_fails_takes_nothing(void **state)
+{
+    (void)state;
+    struct life l = {0};
+    begin(rig_new(9), &l);
+    leave_undecided(&l);
+    struct wk_shard *s = l.shard;
+    size_t bytes = s->layout->values * sizeof *s->slot.residual;
+    float *before = malloc(bytes);
+    assert_non_null(before);
+    memcpy(before, s->slot.residual, bytes);
+    int64_t n = 0;
+    lh_err err = LH_ERR_DISK_FULL;
+    for (; err; n++) {
+        struct wk_entry *e = wk_outbox_undecided(&s->outbox);
+        s->slot.stored = false;
+        lh_fake_fail_at(l.rig->w[1].env, n, LH_ERR_DISK_FULL);
+        err = wk_entry_return(s, e);
+        assert_true(n < 100 && (!err || err == LH_ERR_DISK_FULL));
+        bool kept = !memcmp(before, s->slot.residual, bytes);
+        assert_int_equal(kept, s->slot.committed->gone_step != e->head.step);
+        if (!kept) break;
+    }
+    lh_fake_fail_at(l.rig->w[1].env, -1, LH_OK);
+    assert_true(n > 4);
+    free(before);
+    stop(&l);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -379,6 +411,7 @@ int main(void)
         cmocka_unit_test(one_that_is_damaged_after_the_start_raises_the_incarnation),
         cmocka_unit_test(a_disk_that_reads_nothing_ends_the_start),
         cmocka_unit_test(nor_is_one_given_up_that_cant_be_opened),
+        cmocka_unit_test(a_return_that_fails_takes_nothing),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
