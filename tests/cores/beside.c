@@ -246,6 +246,21 @@ static void a_slow_loop_pushes_as_often_as_a_fast_one(void **state_)
     }
 }
 
+// A loop that waits may pass a boundary rarely, no more than one between two looks of the worker.
+static void a_loop_that_waits_slowly_is_seen_to_wait(void **state_)
+{
+    (void)state_;
+    play_begin(18, 2);
+    play_cuts(2);
+    const struct wk_beside *b = &play->l->worker->beside;
+    struct ps_coordinator *c = play->l->rig->coordinator;
+    play->b->step_ms = 300;
+    c->conf.budget_tokens = c->stock.committed_tokens; // it gets no more than it has
+    for (int k = 0; k < 600 && !b->starves; k++) life_run(play->l, 100 * LH_MS);
+    assert_true(b->starves);
+    play_end();
+}
+
 // At the n-th file operation from now: all that a cut does on the disk lies among them.
 static void the_worker_dies_at_every_step_of_a_commit(void **state_)
 {
@@ -329,6 +344,7 @@ int main(void)
         cmocka_unit_test(a_life_that_outlived_its_worker_is_counted_whole),
         cmocka_unit_test(steps_are_those_that_trained),
         cmocka_unit_test(a_slow_loop_pushes_as_often_as_a_fast_one),
+        cmocka_unit_test(a_loop_that_waits_slowly_is_seen_to_wait),
         cmocka_unit_test(the_worker_dies_at_every_step_of_a_commit),
         cmocka_unit_test(both_die),
         cmocka_unit_test(the_worker_looks_late),

@@ -5,6 +5,7 @@
 
 #include "server/coordinator/drain.h"
 #include "tests/cores/beside_play.h"
+#include "worker/external/life.h"
 #include "worker/push/beside.h"
 #include "worker/push/commit.h"
 #include "worker/push/view.h"
@@ -41,6 +42,42 @@ static void a_parameter_that_is_no_number_ends_the_life_alone(void **state_)
     play_check();
     assert_int_equal(play->b->lives, 2);
     assert_true(life_said(play->l, "trainer.wrong") > 0);
+    play_end();
+}
+
+static void (*judge)(struct life *l, uint32_t shard, const struct wk_whole *w, const float *delta,
+                     uint64_t values);
+static uint64_t spoilt; // the cut of shard 0 under which corrections were written over; 0: none yet
+
+// Just before the cut is read into the residual.
+static void write_over_corrections(struct life *l, uint32_t shard, const struct wk_whole *w,
+                                   const float *delta, uint64_t values)
+{
+    struct wk_external *x = l->worker->external;
+    judge(l, shard, w, delta, values);
+    if (shard || spoilt || !w->number || x->part[0].included == x->part[0].retired) return;
+    spoilt = w->number;
+    for (uint32_t n = 0; n < WK_CHANNEL_LIVE; n++)
+        wk_channel_part(&x->channel, 0)->entry[n].kind = 3;
+}
+
+// A loop that writes over the corrections that its cut is to be read with: nothing of the cut is
+// pushed.
+static void a_cut_that_cannot_be_read_is_not_pushed(void **state_)
+{
+    (void)state_;
+    play_begin(9, 2);
+    play_cuts(3);
+    spoilt = 0;
+    judge = play->l->on_kept;
+    play->l->on_kept = write_over_corrections;
+    for (int i = 0; i < 20000 && !play->b->restarts; i++) life_run(play->l, LH_MS);
+    assert_true(spoilt && play->cut[0] == spoilt - 1);
+    assert_int_equal(play->b->restarts, 1);
+    play_until(WK_BESIDE_THERE);
+    play_cuts(6);
+    play_check();
+    assert_int_equal(life_said(play->l, "trainer.wrong"), 1);
     play_end();
 }
 
@@ -223,6 +260,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_cut_that_finds_no_room_stays_whole),
         cmocka_unit_test(a_parameter_that_is_no_number_ends_the_life_alone),
+        cmocka_unit_test(a_cut_that_cannot_be_read_is_not_pushed),
         cmocka_unit_test(a_loop_that_spoils_life_after_life_is_failing),
         cmocka_unit_test(a_drain_that_is_taken_back_begins_another_life),
         cmocka_unit_test(it_ends_with_the_parameters_of_the_run),

@@ -4,8 +4,11 @@
 
 #include <stdio.h>
 
+#include "common/privacy/account.h"
+#include "common/privacy/sampling.h"
 #include "kernels/privacy/choice.h"
 #include "kernels/privacy/grid.h"
+#include "kernels/privacy/noise.h"
 #include "worker/privacy/record_step.h"
 
 enum { RECORDS = 8, LONGEST = 40, TOKENS = 24, SETS = 60 };
@@ -287,6 +290,38 @@ static void what_is_not_sound_is_refused(void **state)
     free(r.world);
 }
 
+// A step of these terms, whose sampler may add no more than its share of delta.
+static lh_err open_with(struct fixture *f, const struct step *s, double delta)
+{
+    struct wk_record_step *step;
+    struct wk_record_step_conf of = {s->region.conf, &f->loader, s->transformer, s->values};
+    of.of.terms.delta = delta;
+    lh_err err = wk_record_step_open(&of, &step);
+    if (!err) wk_record_step_close(step);
+    return err;
+}
+
+static void the_samplers_share_of_delta_may_be_used_up(void **state)
+{
+    struct step s;
+    struct lk_grid grid;
+    int64_t width;
+    step_open(*state, &s);
+    const struct lh_privacy *p = &s.region.conf.terms;
+    assert_int_equal(lk_grid_of(p->clip, s.values, &grid), LH_OK);
+    assert_int_equal(lk_noise_width(lk_grid_deviation(&grid, p->sigma), &width), LH_OK);
+    double drawn = (double)p->steps * (double)s.values;
+    double adds = lh_sampling_slack(p->epsilon, drawn, lk_noise_distance(width));
+    double least = nextafter(adds / LH_ACCOUNT_SLACK, 0);
+    while (LH_ACCOUNT_SLACK * least < adds) least = nextafter(least, 1);
+    assert_true(adds > 0 && LH_ACCOUNT_SLACK * least == adds);
+    assert_int_equal(open_with(*state, &s, least), LH_OK);
+    while (LH_ACCOUNT_SLACK * least >= adds) least = nextafter(least, 0);
+    assert_int_equal(open_with(*state, &s, least), LH_ERR_CONFIG);
+    assert_non_null(strstr(lh_err_text(LH_ERR_CONFIG), "set fewer privacy.steps"));
+    step_close(&s);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -296,6 +331,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(equal_releases_are_followed_by_equal_bytes, setup,
                                         teardown),
         cmocka_unit_test_setup_teardown(what_is_not_sound_is_refused, setup, teardown),
+        cmocka_unit_test_setup_teardown(the_samplers_share_of_delta_may_be_used_up, setup,
+                                        teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
