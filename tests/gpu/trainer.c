@@ -1,6 +1,8 @@
 // The built-in trainer with its arrays on the emulated device, beside the same on the CPU: losses,
 // parameters, norms and noise agree to rounding; saved states are each other's; a device that fails
 // ends training, and no parameter of it is taken.
+#include <dlfcn.h>
+
 #include "kernels/cuda/gemm_loader.h"
 #include "tests/unit/worker/train/trainer_case.h"
 #include "worker/train/device.h"
@@ -325,6 +327,26 @@ static void logits_are_counted(void **state)
     wk_device_close(d);
 }
 
+// The next device in this process, or another process on that GPU, finds its memory free.
+static void what_a_device_took_it_gives_back(void **state)
+{
+    struct wk_device_conf conf = device_conf(*state, WK_PRECISION_FP32);
+    struct wk_device *d;
+    int (*held)(void);
+    conf.plugin = variable("LH_TEST_FAKE_PLUGIN");
+    setenv("LH_FAKE_PLUGIN", "counts", 1);
+    void *plugin = dlopen(conf.plugin, RTLD_NOW | RTLD_LOCAL); // it stays, and its count
+    assert_non_null(plugin);
+    void *symbol = dlsym(plugin, "fake_held");
+    assert_non_null(symbol);
+    memcpy(&held, &symbol, sizeof held);
+    assert_int_equal(wk_device_open(&conf, &d), LH_OK);
+    assert_true(held() > 7);
+    wk_device_close(d);
+    assert_int_equal(held(), 0);
+    dlclose(plugin);
+}
+
 // The device fails in the middle: the step says so and does not count, nor does any other; what is
 // copied from there on is no number, so that no push takes it.
 static void a_device_that_fails(void **state)
@@ -366,6 +388,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(steps_agree, setup, teardown),
         cmocka_unit_test_setup_teardown(norms_agree, setup, teardown),
         cmocka_unit_test_setup_teardown(renewals_have_the_same_bits, setup, teardown),
+        cmocka_unit_test_setup_teardown(what_a_device_took_it_gives_back, setup, teardown),
         cmocka_unit_test_setup_teardown(bf16_learns_too, setup, teardown),
         cmocka_unit_test(a_budget_is_one_line),
         cmocka_unit_test_setup_teardown(whoever_cannot_says_why, setup, teardown),

@@ -72,7 +72,8 @@ QUEUES = {
     "kernels/cuda/crossing.c": ("pipeline", "state"),
 } | dict.fromkeys(("worker/ranks/comm/comm.c", "worker/ranks/comm/comm_nccl.c",
                    "worker/ranks/comm/comm_host.c", "worker/ranks/comm/ready.c",
-                   "worker/ranks/peer.c", "worker/train/device.c"), ("ranks", "ranks_nccl"))
+                   "worker/ranks/peer.c"), ("ranks", "ranks_nccl")) | {
+    "worker/train/device.c": ("trainer", "ranks", "ranks_nccl")}
 # The suites of tests/parity, and those that look at a file first.
 PARITY = ("dense", "guard", "each", "optimizer", "layers", "fold", "transfer", "large", "encode")
 PARITY_FIRST = {"fold.cu": ("fold",), "transfer.cu": ("transfer",), "encode.cu": ("encode",),
