@@ -71,6 +71,13 @@ bool wk_everything_ready(const struct wk_worker *w)
     return !still || w->began;
 }
 
+bool wk_all_ended(const struct wk_worker *w)
+{
+    for (uint32_t i = 0; i < w->shards; i++)
+        if (!w->shard[i].ended) return false;
+    return true;
+}
+
 void wk_note_plans(struct wk_worker *w)
 {
     uint32_t say = 0, known = 0, ready = 0, still = 0, ended = 0;

@@ -29,13 +29,6 @@ static void count_lost(struct wk_worker *w)
     l->tokens = most; // each shard's push stands for the same training
 }
 
-static bool all_ended(const struct wk_worker *w)
-{
-    for (uint32_t i = 0; i < w->shards; i++)
-        if (!w->shard[i].ended) return false;
-    return true;
-}
-
 static void say_awaited(const struct wk_worker *w)
 {
     uint32_t i = 0;
@@ -65,7 +58,7 @@ static void look_for_the_end(struct wk_worker *w)
         l->said = false;
         return;
     }
-    if (all_ended(w)) return;
+    if (wk_all_ended(w)) return;
     if (!l->since_ns || versions > l->versions) l->since_ns = now;
     l->versions = versions;
     if (now - l->since_ns < PATIENCE_NS) return;

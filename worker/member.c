@@ -268,13 +268,6 @@ static void go_on(struct wk_worker *w)
     }
 }
 
-static bool all_ended(const struct wk_worker *w)
-{
-    for (uint32_t i = 0; i < w->shards; i++)
-        if (!w->shard[i].ended) return false;
-    return true;
-}
-
 static void on_lease(void *self, lh_err err, const void *answer)
 {
     struct wk_worker *w = self;
@@ -310,7 +303,7 @@ static void on_lease(void *self, lh_err err, const void *answer)
     if (w->stopped) return;
     take_addresses(w, m->n_shards, m->shards);
     go_on(w);
-    w->told_done |= w->telling_done && all_ended(w) && w->phase == LH_PHASE_END;
+    w->told_done |= w->telling_done && wk_all_ended(w) && w->phase == LH_PHASE_END;
     look_for_servers(w);
     wk_grants_take(w, m->grants);
     take_allowance(w, m);
@@ -446,7 +439,7 @@ static lh_err send_lease(struct wk_worker *w)
     if (!wk_private_is(w) || !w->conf.privacy.quiet) tell_training(w, &m);
     wk_travel_tell(w, &m);
     m.drained = w->telling_drained = wk_units_drained(w);
-    m.done = w->telling_done = all_ended(w);
+    m.done = w->telling_done = wk_all_ended(w);
     for (uint32_t i = 0; i < w->shards; i++) w->shard[i].end_asked = w->shard[i].ended;
     if (!err) {
         m.n_durable = list_points(w, false, points);

@@ -87,13 +87,10 @@ void dp_drain_waits(const json_t *status, const struct dp_scope *scope, bool end
     {
         bool drained = lh_json_yes(row, "done") || (!end && lh_json_yes(row, "drained"));
         const char *why = lh_json_word(row, "why");
-        bool aside = lh_json_yes(row, "set_aside");
         if (!lh_json_yes(row, "live") || drained) continue;
-        dp_put(out, "%sworker %s%s%s", out->len ? "; " : "", lh_json_word(row, "name"),
-               !why[0] ? ""
-               : aside ? ": "
-                       : ", which is stalled: ",
-               why);
+        dp_put(out, "%sworker %s", out->len ? "; " : "", lh_json_word(row, "name"));
+        if (!why[0]) continue;
+        dp_put(out, "%s: %s", lh_json_yes(row, "set_aside") ? "" : ", which is stalled", why);
     }
     json_decref(rows);
 }

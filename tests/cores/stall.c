@@ -511,10 +511,21 @@ static void who_drained_and_reaches_nobody_says_that_it_waits(void **state)
 {
     struct rig *r = *state;
     struct rig_life l = {0};
-    const struct wk_worker *w = hears_for_30_s(r, &l, false);
+    struct wk_worker *w = hears_for_30_s(r, &l, false);
     struct lh_log *log = w->conf.log;
     assert_true(!w->stopped && !w->left_out.is);
     assert_int_equal(rig_said(r, "WARN rig run.end_awaited"), 1);
+    w->phase = LH_PHASE_RUN; // it goes on: its next end is waited for anew
+    wk_left_out_told(w, false);
+    for (int i = 0; i < 2; i++) {
+        w->phase = LH_PHASE_END;
+        wk_left_out_told(w, false);
+    }
+    assert_int_equal(rig_said(r, "WARN rig run.end_awaited"), 1);
+    rig_run(r, 31 * LH_SECOND);
+    w->phase = LH_PHASE_END;
+    wk_left_out_told(w, false);
+    assert_int_equal(rig_said(r, "WARN rig run.end_awaited"), 2);
     rig_life_end(r, &l, false);
     lh_log_close(log);
 }

@@ -222,10 +222,7 @@ static void look_again(void *arg);
 
 static bool all_ended(const struct wk_worker *w)
 {
-    if (w->began_ended) return false; // the run may resume after that END record
-    for (uint32_t i = 0; i < w->shards; i++)
-        if (!w->shard[i].ended) return false;
-    return true;
+    return !w->began_ended && wk_all_ended(w); // the run may resume after an earlier END record
 }
 
 static lh_err start_boundary(struct wk_worker *w, uint64_t *first)
