@@ -6,9 +6,8 @@
 #
 # A result that is written to bench/results renews the page there, and README (bench/page.py).
 # The lock is bench/.lock: a bench that waits for another would measure nothing, so it ends with
-# status 3 instead. `learning` and `showcase` fetch the demo's texts first (deploy/text/corpora.sh);
-# `codec` also measures PyTorch where .venv/bin/python or $LH_BENCH_PYTHON has it, which `showcase`
-# needs (tests/run.sh --stage oracle).
+# status 3 instead. `learning` fetches the demo's texts first (deploy/text/corpora.sh); `codec` also
+# measures PyTorch where .venv/bin/python or $LH_BENCH_PYTHON has it.
 # Tests name a build and a lock of their own in LH_BENCH_BUILD and LH_BENCH_LOCK.
 set -euo pipefail
 from=$PWD
@@ -72,7 +71,7 @@ if [ "$name" = balancer ] && ! python3 -c 'import scipy' 2> /dev/null; then
     .venv/bin/pip install -q -r bench/balancer/requirements.txt
     python=.venv/bin/python
 fi
-[ "$name" != learning ] && [ "$name" != showcase ] || ./deploy/text/corpora.sh --out data/text
+[ "$name" != learning ] || ./deploy/text/corpora.sh --out data/text
 if [ "$name" = learning ]; then
     mkdir -p run
     [ -e data/tokens/units.json ] || build/release/deploy/longhaul data prepare --text data/text \

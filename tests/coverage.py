@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
 """Which lines and branches the tests ran: `tests/coverage.py [BUILD] [--files]`.
 
-`tests/coverage.py --whole` builds and runs the tests of the log, the ledger (the whole of dedupe),
-the decision and checkpoints with their manifest, and fails where one branch of them is not taken
-(half a minute; stage `coverage` of tests/run.sh). What no test can reach there is an LH_ASSERT.
+`tests/coverage.py --whole` builds (preset release) and runs the tests of the log, the ledger (the
+whole of dedupe), the decision and checkpoints with their manifest, and fails where one branch of
+them is not taken (coverage.cmake names them; stage `coverage` of tests/run.sh). What no test can
+reach there is an LH_ASSERT.
 
 All tests:
 
@@ -26,20 +27,12 @@ import tempfile
 
 ROOT = os.path.realpath(os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
 ROOMS = ("common", "kernels", "server", "worker", "deploy")
-# Every branch of these is taken, by these tests alone: none that starts a cluster, whose seeds may
-# take another way tomorrow.
-WHOLE = ("server/wal/wal.c", "server/wal/wal_scan.c", "common/format/ledger.c",
-         "server/push/decide.c", "kernels/state/checkpoint.c", "kernels/state/checkpoint_read.c")
-UNITS = ("wal", "wal_ahead", "wal_bounds", "wal_scan", "ledger", "ledger_bounds", "decide",
-         "decide_norms", "charge", "grants",
-         "checkpoint", "checkpoint_folder", "checkpoint_command", "log_command")
-OTHERS = ("fault_log", "golden_read")  # programs
+COVERED = os.path.join(ROOT, "build", "release", "tests", "CMakeFiles", "covered.dir")
 
 
 def reports(build):
     """gcov's JSON of every object that ran."""
-    notes = [os.path.join(folder, name) for folder, _, names in os.walk(build) for name in names
-             if name.endswith(".gcda")]
+    notes = of_kind(build, ".gcda")
     if not notes:
         raise SystemExit(f"{build}: no test has run there (no .gcda); see --help")
     with tempfile.TemporaryDirectory() as folder:
@@ -78,32 +71,37 @@ def collect(build):
     return lines, branches
 
 
-def run_whole(build):
-    """Builds and runs the tests of WHOLE; counts of earlier runs are forgotten."""
-    subprocess.run(["cmake", "--preset", "coverage"], cwd=ROOT, check=True,
-                   stdout=subprocess.DEVNULL)
-    subprocess.run(["cmake", "--build", "--preset", "coverage", "--target", *OTHERS,
-                    *("unit_" + unit for unit in UNITS)], cwd=ROOT, check=True,
-                   stdout=subprocess.DEVNULL)
-    for folder, _, names in os.walk(build):
-        for name in names:
-            if name.endswith(".gcda"):
-                os.remove(os.path.join(folder, name))
-    subprocess.run(["ctest", "--test-dir", build, "--output-on-failure", "--no-tests=error", "-R",
-                    rf"^unit\.({'|'.join(UNITS)})$|^fault\.log$|^golden\."], cwd=ROOT, check=True)
+def of_kind(folder, suffix):
+    return [os.path.join(inside, name) for inside, _, names in os.walk(folder) for name in names
+            if name.endswith(suffix)]
 
 
-def judge_whole(branches):
+def run_whole():
+    """Builds and runs the tests of coverage.cmake; counts of earlier runs are forgotten. The files
+    that they cover."""
+    subprocess.run(["cmake", "--preset", "release"], cwd=ROOT, check=True,
+                   stdout=subprocess.DEVNULL)
+    subprocess.run(["cmake", "--build", "--preset", "release"], cwd=ROOT, check=True,
+                   stdout=subprocess.DEVNULL)
+    for path in of_kind(COVERED, ".gcda"):
+        os.remove(path)
+    subprocess.run(["ctest", "--test-dir", "build/release", "--output-on-failure",
+                    "--no-tests=error", "-L", "^coverage$"], cwd=ROOT, check=True)
+    return sorted(os.path.relpath(path.removesuffix(".c.gcno"), os.path.join(COVERED, "__")) + ".c"
+                  for path in of_kind(COVERED, ".gcno"))
+
+
+def judge_whole(whole, branches):
     """A line a file; the number of files with a branch that was not taken, or with none at all."""
     failed = 0
-    for path in WHOLE:
+    for path in whole:
         if all(branches[path].values()) and branches[path]:
             print(f"{path}: all {len(branches[path])} branches")
         else:
             print_missing(path, branches[path])
             failed += 1
-    print(f"{len(WHOLE) - failed} passed, {failed} failed")
-    return failed
+    print(f"{len(whole) - failed} passed, {failed} failed")
+    return failed or not whole
 
 
 def share(counters):
@@ -132,9 +130,7 @@ def main():
                         help="run the tests of the files that must be covered, and judge")
     flags = parser.parse_args()
     if flags.whole:
-        flags.build = os.path.join(ROOT, "build", "coverage")
-        run_whole(flags.build)
-        raise SystemExit(1 if judge_whole(collect(flags.build)[1]) else 0)
+        raise SystemExit(1 if judge_whole(run_whole(), collect(COVERED)[1]) else 0)
     lines, branches = collect(os.path.abspath(flags.build))
     for path in flags.missing:
         print_missing(path, branches[path])

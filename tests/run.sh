@@ -13,14 +13,14 @@
 #   --stage   only these stages (their builds included); --list names them
 #
 # Tests say by their ctest label where they belong: none: gcc as users build it, and clang with
-# sanitizers; tsan: those and ThreadSanitizer; gcc: with that compiler alone; tree: once, they
-# read only the tree; links, sim, bugs, e2e, oracle: their own stage.
+# sanitizers; tsan: those and ThreadSanitizer; gcc, asan: with that build alone; tree: once, they
+# read only the tree; links, sim, bugs, coverage, e2e, oracle: their own stage.
 set -uo pipefail
 cd "$(dirname "$0")/.."
 root=$PWD
 logs=$root/build/logs
 jobs=$(nproc)
-OWN_STAGE='^(gcc|tree|links|sim|bugs|e2e|oracle)$'
+OWN_STAGE='^(gcc|asan|tree|links|sim|bugs|coverage|e2e|oracle)$'
 
 # ---- stages: run in a subshell with output in their log; tests are counted by run_ctest
 
@@ -32,13 +32,13 @@ stage_gcc() { build release && jobs=$((jobs + 1)) run_ctest release -LE "${OWN_S
 stage_tree() { configure release && run_ctest release -L '^tree$'; }
 
 # clang, with AddressSanitizer and UndefinedBehaviorSanitizer; the simulator too, with fewer seeds
-stage_asan() { build asan && run_fewer asan "${OWN_STAGE/sim|/}"; }
+stage_asan() { build asan && run_fewer asan "$(sed 's/asan|//; s/sim|//' <<<"$OWN_STAGE")"; }
 
 stage_tsan() { build tsan --target tsan_tests && run_ctest tsan -L '^tsan$'; }
 
-stage_fuzz() { count_said tests/fuzz/run.sh 4; } # a target each
+stage_fuzz() { count_said tests/fuzz/run.sh 3; } # a target each
 
-stage_coverage() { count_said tests/coverage.py --whole; } # a file each
+stage_coverage() { build release && count_said tests/coverage.py --whole; } # a file each
 
 stage_arm() { count_said tests/arm/run.sh; } # a unit test each
 

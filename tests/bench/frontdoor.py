@@ -2,7 +2,7 @@
 """bench/frontdoor.py, shortened: `tests/bench/frontdoor.py BUILD PYTHON`.
 
 The loop alone and longhaul's arm with a tiny model on loopback, two regions; the same and plain
-DiLoCo with three regions and modelled steps, as the large sizes are measured: the real programs,
+DiLoCo with modelled steps, as the large sizes are measured: the real programs,
 equal parameters in the end (the bench checks that itself). Every row is there and the document
 keeps its contract; no time is judged. Before that, what the bench makes of windows, what the large
 sizes are, and what it says where memory does not suffice.
@@ -100,7 +100,7 @@ def main():
         smoke(*sys.argv[1:], folder, "frontdoor", ROWS, "--arms", "alone,longhaul")
         smoke(*sys.argv[1:], folder, "frontdoor.tiny",
               ROWS | {"gloo.lost_s", "gloo.share_percent"}, "--arms", "alone,gloo,longhaul",
-              "--regions", "3", "--modelled")
+              "--regions", "2", "--modelled")
 
 
 main()

@@ -89,7 +89,7 @@ def arms(folder):
     results, said = os.path.join(folder, "r.jsonl"), os.path.join(folder, "r.json")
     line = [sys.executable, os.path.join(GPU, "replica.py"), "--data", folder, "--results", results,
             "--sizes", "tiny", "--seeds", "7-8", "--arms", ",".join(replica.ARMS), "--rounds", "4",
-            "--points", "2", "--held-bytes", "2048", "--tokens", "1",
+            "--points", "2", "--held-bytes", "2048", "--tokens", "0.25",
             "--device", "cpu", "--json", said]
     once = subprocess.run(line, capture_output=True, text=True, check=True).stdout
     with open(results, encoding="utf-8") as file:
@@ -97,7 +97,7 @@ def arms(folder):
     check(len(lines) == 2 * len(replica.ARMS) and all(2 < r["loss"] < 5.55 for r in lines),
           f"{once}\n{lines}")
     check(all(r["tokens"] == 4 * 14 * CONTEXT * round(
-        r["parameters"] / (4 * 14 * CONTEXT)) for r in lines), f"{lines}")
+        r["parameters"] / 4 / (4 * 14 * CONTEXT)) for r in lines), f"{lines}")
     sparse = [r for r in lines if r["arm"] == "sparseloco"]
     check(all(0.01 < r["carried"] < 0.02 and not r["staleness"] for r in sparse), f"{sparse}")
     again = subprocess.run(line, capture_output=True, text=True, check=True).stdout

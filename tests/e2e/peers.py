@@ -289,7 +289,8 @@ def run(world, ranks, more, kills, hosts):
         region.goes_on("the start", rank)
     if more["ranks.reduce"] == "nccl":
         check_nccl(region)
-        fail_on_demand(world, region)
+        if kills:
+            fail_on_demand(world, region)
     if hosts:
         strangers(world, region)
     elif kills:
@@ -341,7 +342,9 @@ def main():
         more.update({"trainer.backend": "cuda", "LONGHAUL_CUDA_PLUGIN": flags.cuda,
                      "LONGHAUL_GEMM_PLUGIN": flags.cuda, "trainer.batch": 1,
                      "trainer.accumulate": flags.ranks})
-    units = 100 if flags.cuda else 800 if flags.nccl else 600 if flags.hosts else 480
+    units = 100 if flags.cuda else 600 if flags.hosts else 480
+    if flags.nccl and not flags.cuda:
+        units = 800 if flags.ranks > 2 else 200
     with World(flags.build, units=units, keep=flags.keep) as world:
         os.mkdir(world.path("faults"))
         os.environ["LH_FAKE_NCCL_FAULTS"] = world.path("faults")

@@ -164,7 +164,7 @@ def draws(tool, count, bins=200):
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--tool", required=True)
-    parser.add_argument("--settings", type=int, default=200)
+    parser.add_argument("--settings", type=int, default=100)
     parser.add_argument("--draws", type=float, default=1e8)
     parser.add_argument("--seed", type=int, default=1)
     given = parser.parse_args()

@@ -39,6 +39,7 @@ from transformers import LlamaConfig, LlamaForCausalLM, Qwen2Config, Qwen2ForCau
 CUT = longhaul.Due.CUT
 RENEW = longhaul.Due.RENEW
 PATIENCE_S = 120
+SHORT_S = 20  # gloo waits so long for a rank that has left while it was connecting
 SMALL = {"vocab_size": 33, "hidden_size": 8, "intermediate_size": 15, "num_hidden_layers": 2,
          "num_attention_heads": 2, "num_key_value_heads": 1, "max_position_embeddings": 16}
 
@@ -51,17 +52,22 @@ def client_of(rank, ranks, dues=()):
     return client
 
 
-def refusal(rank, ranks, model, optimizer=None):
-    """What a loop with this model is told, by its own rank or by one that was faster. Nobody may
+def told(client, run):
+    """What a loop is told that enters `run`, by its own rank or by one that was faster. Nobody may
     have been asked for anything by then."""
-    client = client_of(rank, ranks)
     try:
-        with longhaul.AsyncDiLoCo(client, model, optimizer, hook=False):
+        with run():
             return "it began"
     except (errors.UnsupportedError, errors.RankError) as error:
         if client.of("connect", "start"):
             return "it connected"
         return re.sub(r"^rank \d+ can't go on: UnsupportedError: ", "", str(error))
+
+
+def refusal(rank, ranks, model, optimizer=None):
+    client = client_of(rank, ranks)
+    return told(client, lambda: longhaul.AsyncDiLoCo(client, model, optimizer, hook=False,
+                                                     timeout_s=SHORT_S))
 
 
 def tensor_parallel(rank, ranks, plan, name):
@@ -247,11 +253,8 @@ def accelerates_hybrid(rank, ranks):
         model = model_of((4, 6))
         model, _ = accelerator.prepare(model, torch.optim.Adam(model.parameters()))
         client = client_of(rank, ranks)
-        try:
-            with LocalSGD(accelerator, model, client=client):
-                return "it began"
-        except errors.UnsupportedError as error:
-            return "it connected" if client.of("connect", "start") else str(error)
+        return told(client, lambda: LocalSGD(accelerator, model, client=client,
+                                             timeout_s=SHORT_S))
 
 
 def accelerates_fsdp1(_rank, _ranks):

@@ -94,7 +94,7 @@ def check_libraries(folder):
 
 
 def check_run(wheels):
-    made = wheels.run("python3", "-m", "longhaul.first", "run", "--tokens", "60000")
+    made = wheels.run("python3", "-m", "longhaul.first", "run", "--tokens", "24000")
     command = made.strip().splitlines()[-1].split()
     assert command[0] == os.path.join(wheels.place, "bin", "longhaul"), made
     print(wheels.run("longhaul", *command[1:]))
