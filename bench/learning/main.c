@@ -40,15 +40,14 @@ static const char usage[] =
     "  --curve-bytes N  of each held-out text, at a point of the curve (4096)\n"
     "  --points N       of the curve, at most 96 (12)\n"
     "  --short          100 rounds, the main arms, 3 seeds: under 40 minutes on two cores\n"
-    "  --report         runs nothing, reports on what FILE has\n"
-    "  --rule           runs nothing, says the density, beta and eta of each arm at this length\n";
+    "  --report         runs nothing, reports on what FILE has\n";
 
 struct options {
     const char *json, *results, *pictures, *arms;
     uint64_t first, last, rounds;
     struct learn_conf conf; // conditions of every arm; the seed is the arm's
     int jobs;
-    bool report, rule;
+    bool report;
 };
 
 static const char *const short_arms =
@@ -294,8 +293,7 @@ static void read_options(int argc, char **argv, struct options *o)
         {"report", 0, NULL, 'o'}, {"help", 0, NULL, 'h'},        {"pictures", 1, NULL, 'p'},
         {"rounds", 1, NULL, 'R'}, {"dim", 1, NULL, 'D'},         {"step-tokens", 1, NULL, 'S'},
         {"points", 1, NULL, 'P'}, {"curve-bytes", 1, NULL, 'c'}, {"rate", 1, NULL, 'L'},
-        {"h", 1, NULL, 'H'},      {"decay", 1, NULL, 'W'},       {"rule", 0, NULL, 'u'},
-        {NULL, 0, NULL, 0}};
+        {"h", 1, NULL, 'H'},      {"decay", 1, NULL, 'W'},       {NULL, 0, NULL, 0}};
     for (int c; (c = getopt_long(argc, argv, "", flags, NULL)) != -1;) switch (c) {
         case 'j': o->json = optarg; break;
         case 'd': o->conf.data = optarg; break;
@@ -318,7 +316,6 @@ static void read_options(int argc, char **argv, struct options *o)
         case 'n': o->jobs = (int)number(optarg); break;
         case 's': read_seeds(o, optarg); break;
         case 'o': o->report = true; break;
-        case 'u': o->rule = true; break;
         case 'q':
             o->rounds = ROUNDS_SHORT;
             o->last = 3;
@@ -331,15 +328,6 @@ static void read_options(int argc, char **argv, struct options *o)
         exit(2);
     }
     settle(&o->conf, o->rounds);
-}
-
-// "ARM DENSITY BETA ETA" a line.
-static int say_rule(const struct options *o, const struct learn_arm *const *arm, size_t arms)
-{
-    for (size_t i = 0; i < arms; i++)
-        printf("%s %.9g %.9g %.9g\n", arm[i]->name, (double)learn_density(arm[i], o->rounds),
-               (double)learn_beta(arm[i], o->rounds), (double)learn_eta(arm[i], o->rounds));
-    return 0;
 }
 
 int main(int argc, char **argv)
@@ -372,7 +360,6 @@ int main(int argc, char **argv)
             arm[arms] = &learn_arms[arms];
             arms++;
         }
-    if (o.rule) return say_rule(&o, arm, arms);
     if (!o.report && run_all(&o, arm, arms)) return 1;
     return learn_report(o.results, &o.conf, o.json, o.pictures);
 }

@@ -2,9 +2,9 @@
 """Ranks that train on the emulated device, and a worker whose state is there too (gpu.state).
 
 A run with a rank that is killed with -9 and comes back: its model is that of a state on the host,
-to the byte, with the state on the worker's device. Then a run in which the worker is killed as
-well: replicas and servers agree, the device agrees with the host at each digest record, and all
-ranks end with the worker's parameters.
+to the byte, with the state on the worker's device. Then, with sums over TCP, a run in which the
+worker is killed as well: replicas and servers agree, the device agrees with the host at each digest
+record, and all ranks end with the worker's parameters.
 With --nccl the tests' NCCL sums, in the device's own memory; and the abort of a communicator hangs
 while its device has an operation under way, of a worker and of a rank that encodes there: the
 process ends, because nothing waits for that device, and comes back.
@@ -139,9 +139,10 @@ def main():
     args = parser.parse_args()
     os.environ["OPENBLAS_NUM_THREADS"] = "1"
     one_killed(args)
-    worker_killed(args)
     if args.nccl:
         abort_hangs(args)
+    else:
+        worker_killed(args)
     return 0
 
 

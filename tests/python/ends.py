@@ -12,6 +12,7 @@ import hashlib
 import json
 import os
 import sys
+import time
 import unittest
 from unittest import mock
 
@@ -93,12 +94,26 @@ def silent(rank, ranks, patience):
     return ("" if rank == FAILS else said(lambda: run.together.of_all(rank))), limit
 
 
+def one_still_connects(rank, ranks):
+    """Whether the slowest rank had its group when this one left together()."""
+    store, made = group.Together._board(), dist.new_group  # pylint: disable=protected-access
+
+    def slow(*given):
+        mine = made(*given)
+        time.sleep(1)
+        store.set("connected", "yes")
+        return mine
+
+    with mock.patch("torch.distributed.new_group", slow if rank == FAILS else made):
+        group.together(ranks, 60)
+    return store.check(["connected"])
+
+
 def heard_again(rank, ranks):
     """The words of a rank are those of its first error; a later group knows nothing of it."""
     told = []
     for why in (ValueError("first"), ValueError("second")):
         made = group.together(ranks, 60)
-        dist.barrier()  # each rank has connected: none fails in together() instead
         if rank == FAILS:
             made.leave(why)
             made.leave(ValueError("never said"))
@@ -178,8 +193,12 @@ class Ends(Judged):
                 self.assertRegex(text, r"^RankError: another rank ended without a word, or did not "
                                  r"answer within 2 s \(timeout_s and 1 more\)")
 
+    def test_no_rank_leaves_while_another_connects(self):
+        self.assertEqual(of_ranks(3, one_still_connects), [True] * 3)
+
     def test_the_limit_is_the_clients_and_ten_seconds(self):
         with mock.patch("torch.distributed.new_group") as made, \
+                mock.patch("longhaul.group.Together._board"), \
                 mock.patch("torch.distributed.is_initialized", return_value=True), \
                 mock.patch("torch.distributed.get_rank", return_value=0), \
                 mock.patch("torch.distributed.get_backend", return_value="gloo"), \

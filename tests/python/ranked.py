@@ -39,7 +39,6 @@ from transformers import LlamaConfig, LlamaForCausalLM, Qwen2Config, Qwen2ForCau
 CUT = longhaul.Due.CUT
 RENEW = longhaul.Due.RENEW
 PATIENCE_S = 120
-SHORT_S = 20  # gloo waits so long for a rank that has left while it was connecting
 SMALL = {"vocab_size": 33, "hidden_size": 8, "intermediate_size": 15, "num_hidden_layers": 2,
          "num_attention_heads": 2, "num_key_value_heads": 1, "max_position_embeddings": 16}
 
@@ -66,8 +65,7 @@ def told(client, run):
 
 def refusal(rank, ranks, model, optimizer=None):
     client = client_of(rank, ranks)
-    return told(client, lambda: longhaul.AsyncDiLoCo(client, model, optimizer, hook=False,
-                                                     timeout_s=SHORT_S))
+    return told(client, lambda: longhaul.AsyncDiLoCo(client, model, optimizer, hook=False))
 
 
 def tensor_parallel(rank, ranks, plan, name):
@@ -253,8 +251,7 @@ def accelerates_hybrid(rank, ranks):
         model = model_of((4, 6))
         model, _ = accelerator.prepare(model, torch.optim.Adam(model.parameters()))
         client = client_of(rank, ranks)
-        return told(client, lambda: LocalSGD(accelerator, model, client=client,
-                                             timeout_s=SHORT_S))
+        return told(client, lambda: LocalSGD(accelerator, model, client=client))
 
 
 def accelerates_fsdp1(_rank, _ranks):

@@ -53,10 +53,16 @@ class Together:
         self.on_hosts = dist.get_backend(self.all) == "gloo"
 
     def of(self, ranks: list[int] | None, backend: str | None) -> typing.Any:
-        """Makes a group of some of the ranks, with the same limit. All ranks call this."""
+        """Makes a group of some of the ranks, with the same limit. All ranks call this, and none
+        returns before all have made it: gloo waits without a limit for a rank that leaves while
+        it is still connecting."""
         limit = datetime.timedelta(seconds=self.timeout_s)
         with self.hearing():
             made = self._dist.new_group(ranks, limit, backend)
+            keys = [f"{self._key}/{len(self._made)}/{rank}" for rank in range(self.size)]
+            store = self._board()
+            store.set(keys[self.rank], "made")
+            store.wait(keys, limit)
         self._made.append(made)
         return made
 
