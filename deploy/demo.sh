@@ -10,7 +10,7 @@
 #   --with-faults   in the middle: kill -9 of a shard server, a worker, the coordinator; then a
 #                   region is cut off for 20 s
 #   --no-wan        loopback instead of emulated links (no root, no /dev/net/tun)
-#   --short         a sixth of the tokens, a look rather than a result
+#   --short         a tenth of the tokens, a look rather than a result
 #   --private       differential privacy instead, two runs of about 15 s: one region's records
 #                   beside two public ones (deploy/examples/private-records.yaml), then three
 #                   regions whose loops are private (deploy/examples/private.yaml). Each ends with
@@ -163,7 +163,7 @@ step "texts" tokens
 topology=deploy/examples/three-regions.yaml
 if [ -n "$short" ]; then
     mkdir -p run
-    sed 's/^run: .*/run: three-regions-short/; s/^budget_tokens: .*/budget_tokens: 600_000/' \
+    sed 's/^run: .*/run: three-regions-short/; s/^budget_tokens: .*/budget_tokens: 400_000/' \
         "$topology" > run/short.yaml
     topology=run/short.yaml
 fi
