@@ -209,9 +209,9 @@ void dp_plan_make(const struct dp_topology *t, uint64_t parameters, struct dp_pl
         out->region[i].up_bytes_round = workers * out->payload_bytes;
         out->region[i].down_bytes_round = workers * (t->workers - 1) * out->payload_bytes;
     }
-    // fp32 copies. Server: parameters and one checkpoint being made, both with the outer
-    // optimizer's state. On a worker's disk pushes stay until they are stable: those of the last
-    // two points.
+    // fp32 copies. Server: parameters, a checkpoint being made, and what a joining worker is sent
+    // (server/README.md#bytes-and-memory), each with the outer optimizer's state. On a worker's
+    // disk pushes stay until they are stable: those of the last two points.
     double share = largest_server(t) * values * 4,
            every = (double)t->server_base->checkpoint.every_versions;
     out->log_bytes = out->rounds * t->workers * out->payload_bytes;
@@ -219,7 +219,7 @@ void dp_plan_make(const struct dp_topology *t, uint64_t parameters, struct dp_pl
     out->server_disk_bytes = share * (double)t->server_base->checkpoint.keep +
                              tail * out->payload_bytes * largest_server(t) +
                              2.0 * LH_SEGMENT_BYTES_MAX;
-    out->server_memory_bytes = 2 * outer * share + FIXED_BYTES;
+    out->server_memory_bytes = 3 * outer * share + FIXED_BYTES;
     double waiting = fmin(out->rounds, fmax(1, 2.0 * LH_POINT_EVERY / t->workers));
     out->worker_disk_bytes = disk_copies(t, outer) * values * 4 + waiting * out->payload_bytes;
     // A push is there as frame and as payload.

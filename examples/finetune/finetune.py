@@ -173,6 +173,8 @@ class Tune:
         rtt, rate = self.given.links.removesuffix("mbit").split("ms,")
         topology["link"] = {"rtt_ms": int(rtt), "mbit": int(rate)}
         topology["regions"] = {region: {} for region in self.regions}
+        if self.given.full:  # a push takes 5.5 s of the link
+            topology["server"]["coordinator"]["h_base"] = 4
         own = self.given.loop == "trainer"
         topology["command"] = self.words(
             "trainer.py" if own else "loop.py", "join", "{dir}/{worker}" + self.kind(),
