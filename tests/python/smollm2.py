@@ -28,7 +28,7 @@ LANGUAGES = {"asia": ("zh", "ja"), "europe": ("de", "fr"), "america": ("es", "pt
 CUT = ["--no-wan", "--budget", "3072", "--rate", "3e-3", "--length", "64", "--held-tokens", "128",
        "--text-bytes", "20000", "--sample-tokens", "4", "--arms", "together"]
 END = "<|endoftext|>"  # longhaul.prepare knows it
-FULL = [*CUT, "--full", "--rate", "1e-2"]
+FULL = [*CUT, "--full", "--rate", "1e-2", "--budget", "6144"]
 
 
 def check(holds, why):
