@@ -10,7 +10,7 @@
 #include "common/env/slow.h"
 #include "common/net/transport.h"
 #include "common/net/wire.h"
-#include "kernels/state/checkpoint.h"
+#include "kernels/storage/checkpoint.h"
 #include "server/give.h"
 #include "server/push/push_memory.h"
 #include "server/recovery/recover.h"

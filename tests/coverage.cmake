@@ -2,7 +2,7 @@
 # none of which starts a cluster, whose seeds may take another way tomorrow. covered_NAME is NAME
 # with gcov's counters in these files; the rest of it is the build's.
 set(whole server/wal/wal.c server/wal/wal_scan.c common/format/ledger.c server/push/decide.c
-    kernels/state/checkpoint.c kernels/state/checkpoint_read.c)
+    kernels/storage/checkpoint.c kernels/storage/checkpoint_read.c)
 set(programs unit_wal unit_wal_ahead unit_wal_bounds unit_wal_scan unit_ledger unit_ledger_bounds
     unit_decide unit_decide_norms unit_charge unit_grants unit_checkpoint unit_checkpoint_folder
     unit_checkpoint_command unit_log_command fault_log)

@@ -5,13 +5,13 @@
 //   random;
 //                        durable before it is used
 //   DIR/slot-*, residual-*   slot.h        DIR/outbox/*   outbox.h
-//   DIR/replica/*        durable copies of the fold state (kernels/state/checkpoint.h)
+//   DIR/replica/*        durable copies of the fold state (kernels/storage/checkpoint.h)
 //   DIR/trainer          optimizer state, written with every residual snapshot
 //
 // Intact (same boot, valid slots): the incarnation continues, and the same sealed bytes are sent
 // again. If a power cut lost a slot: the incarnation is raised, the residual is rebuilt from the
 // snapshot and the outbox, and missing pushes are counted. No identity: the coordinator grants one.
-#include "kernels/state/checkpoint.h"
+#include "kernels/storage/checkpoint.h"
 #include "worker/start.h"
 
 #include <inttypes.h>

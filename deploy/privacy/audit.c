@@ -19,7 +19,7 @@
 #include "deploy/tool/cli.h"
 #include "deploy/tool/files.h"
 #include "deploy/tool/table.h"
-#include "kernels/state/checkpoint.h"
+#include "kernels/storage/checkpoint.h"
 #include "server/privacy.h"
 #include "server/wal/wal.h"
 

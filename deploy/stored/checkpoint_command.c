@@ -18,7 +18,7 @@
 #include "deploy/tool/commands.h"
 #include "deploy/tool/files.h"
 #include "deploy/tool/table.h"
-#include "kernels/state/checkpoint.h"
+#include "kernels/storage/checkpoint.h"
 
 // The directory: an argument, or that of the settings file.
 static LH_MUST lh_err one_dir(const struct dp_usage *usage, const struct dp_texts *rest,

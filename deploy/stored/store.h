@@ -1,4 +1,4 @@
-// Checkpoints in object stores (kernels/state/stored.h), for the commands that read folders.
+// Checkpoints in object stores (kernels/storage/stored.h), for the commands that read folders.
 //
 // The store's endpoint and access key are those of the settings file (--config), or what the
 // variables of the environment say (common/objects/objects.h).
@@ -7,7 +7,7 @@
 
 #include "deploy/stored/job.h"
 #include "deploy/tool/cli.h"
-#include "kernels/state/stored.h"
+#include "kernels/storage/stored.h"
 
 // Opens the store at an address, for a job that is open. LH_ERR_CONFIG, LH_ERR_UNSUPPORTED.
 LH_MUST lh_err dp_store_open(const struct dp_job *job, const char *address,

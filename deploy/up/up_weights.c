@@ -9,7 +9,7 @@
 #include "common/app/node.h"
 #include "common/env/env.h"
 #include "deploy/up/up.h"
-#include "kernels/state/checkpoint.h"
+#include "kernels/storage/checkpoint.h"
 
 struct reader {
     struct dp_up *up;

@@ -17,7 +17,7 @@
 #include "server/coordinator/balance/crossed.h"
 #include "server/coordinator/balance/decided.h"
 #include "server/coordinator/balance/grants.h"
-#include "server/coordinator/balance/machine.h"
+#include "server/coordinator/watch/machine.h"
 #include "server/coordinator/balance/measure.h"
 #include "server/coordinator/balance/override.h"
 #include "server/coordinator/balance/stock.h"

@@ -13,7 +13,7 @@
 #include "server/coordinator/balance/away.h"
 #include "server/coordinator/balance/crossed.h"
 #include "server/coordinator/balance/grants.h"
-#include "server/coordinator/balance/machine.h"
+#include "server/coordinator/watch/machine.h"
 #include "server/coordinator/balance/measure.h"
 #include "server/coordinator/cadence.h"
 #include "server/coordinator/commit.h"

@@ -7,7 +7,7 @@
 
 #include <stdatomic.h>
 
-#include "kernels/state/checkpoint.h"
+#include "kernels/storage/checkpoint.h"
 #include "kernels/state/replica.h"
 
 enum { PS_REPLAY_HEAD = -1 }; // a version: the last one there is

@@ -13,7 +13,7 @@
 #include <unistd.h>
 
 #include "common/base/text.h"
-#include "kernels/state/stored.h"
+#include "kernels/storage/stored.h"
 
 enum { CHANNELS = 2 };
 

@@ -1,5 +1,5 @@
 // Uploader: copies a server's newest checkpoints into an object store during training
-// (kernels/state/stored.h).
+// (kernels/storage/stored.h).
 //
 // Its own thread looks at the folder of checkpoints and does not touch the core. So if the store is
 // unreachable, slow or full, only the stored checkpoints get old. If the process dies, a partly

@@ -1,9 +1,9 @@
 // A worker tells at a join what it runs on, and what differs is named
-// (server/coordinator/balance/machine.c).
+// (server/coordinator/watch/machine.c).
 #include <string.h>
 
 #include "common/env/machine.h"
-#include "server/coordinator/balance/machine.h"
+#include "server/coordinator/watch/machine.h"
 #include "tests/cores/rig.h"
 #include "worker/worker.h"
 

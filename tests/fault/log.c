@@ -14,7 +14,7 @@
 #include "common/env/env_fake.h"
 #include "common/format/ledger.h"
 #include "common/format/manifest.h"
-#include "kernels/state/checkpoint.h"
+#include "kernels/storage/checkpoint.h"
 #include "server/state/disk_full.h"
 #include "server/wal/wal.h"
 #include "tests/fault/fault.h"

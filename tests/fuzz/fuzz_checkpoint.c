@@ -9,7 +9,7 @@
 
 #include "common/base/check.h"
 #include "common/format/manifest.h"
-#include "kernels/state/checkpoint_format.h"
+#include "kernels/storage/checkpoint_format.h"
 #include "tests/fuzz/disk.h"
 #include "tests/fuzz/fuzz.h"
 

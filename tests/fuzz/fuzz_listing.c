@@ -6,7 +6,7 @@
 #include "common/base/check.h"
 #include "common/objects/credentials.h"
 #include "common/objects/xml.h"
-#include "kernels/state/stored.h"
+#include "kernels/storage/stored.h"
 #include "tests/fuzz/fuzz.h"
 
 static lh_err note(void *arg, const struct lh_xml_row *row)

@@ -8,7 +8,7 @@
 #include "common/format/manifest.h"
 #include "common/format/tokens.h"
 #include "common/format/units_index.h"
-#include "kernels/state/checkpoint.h"
+#include "kernels/storage/checkpoint.h"
 #include "server/coordinator/store.h"
 #include "server/state/disk_full.h"
 #include "server/wal/wal_format.h"

@@ -4,7 +4,7 @@
 #ifndef TESTS_HISTORY_HISTORY_H
 #define TESTS_HISTORY_HISTORY_H
 
-#include "kernels/state/checkpoint.h"
+#include "kernels/storage/checkpoint.h"
 #include "server/wal/wal.h"
 
 enum { HISTORY_SHARDS = 2, HISTORY_KEY_ID = 7, HISTORY_VERSIONS = 64, HISTORY_LATES = 16 };

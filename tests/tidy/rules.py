@@ -60,7 +60,8 @@ FOLDERS = {
     # a plugin of its own: the table that it fills, and libc
     "kernels/cublaslt": ("kernels/cuda",),
     "kernels/layers": ("kernels", "common/base"),
-    "kernels/state": ("kernels", "kernels/cpu", "common/objects", *_BYTES),
+    "kernels/state": ("kernels", "kernels/cpu", *_BYTES),
+    "kernels/storage": ("kernels", "kernels/state", "common/objects", *_BYTES),
     "kernels/privacy": ("kernels", "common/base", "common/env"),
 }
 PREFIX = {"common": "lh_", "kernels": "lk_", "server": "ps_", "worker": "wk_", "deploy": "dp_"}

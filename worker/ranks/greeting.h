@@ -3,7 +3,7 @@
 #define WK_GREETING_H
 
 #include "worker/ranks/region_message.h"
-#include "worker/stream/address.h"
+#include "worker/ranks/stream/address.h"
 
 enum {
     WK_REGION_NAME_BYTES = 64,

@@ -10,7 +10,7 @@
 #include "common/env/log.h"
 #include "worker/ranks/comm/comm.h"
 #include "worker/ranks/reduce.h"
-#include "worker/stream/tls.h"
+#include "worker/ranks/stream/tls.h"
 
 enum { WK_PEERS_NAME_BYTES = 64, WK_PEERS_TEXT_BYTES = 320 };
 

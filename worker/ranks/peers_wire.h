@@ -1,6 +1,6 @@
 // The channel between a region's leader and its other ranks: whole messages in order
 // (region_message.h). On one host it is a Unix socket with an abstract name; between hosts it is
-// TCP under mutual TLS (worker/stream/tls.h).
+// TCP under mutual TLS (worker/ranks/stream/tls.h).
 //
 // Bytes on a connection: the rank's greeting (greeting.h), then messages both ways, each a u32
 // length, little endian, and that many bytes. On a Unix socket each end accepts only processes of
@@ -12,7 +12,7 @@
 
 #include "common/base/buf.h"
 #include "worker/ranks/region_message.h"
-#include "worker/stream/door.h"
+#include "worker/ranks/stream/door.h"
 
 enum { WK_WIRE_POLLS = WK_RANKS_MAX + WK_DOOR_POLLS };
 

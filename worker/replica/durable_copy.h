@@ -2,7 +2,7 @@
 #ifndef WK_DURABLE_COPY_H
 #define WK_DURABLE_COPY_H
 
-#include "kernels/state/checkpoint.h"
+#include "kernels/storage/checkpoint.h"
 #include "worker/worker.h"
 
 bool wk_durable_copy_due(const struct wk_shard *s);

@@ -22,7 +22,7 @@
 #include "common/base/check.h"
 #include "worker/ranks/greeting.h"
 #include "worker/ranks/comm/ring.h"
-#include "worker/stream/door.h"
+#include "worker/ranks/stream/door.h"
 
 enum { GREETING_MS = 1000, LOOK_MS = 100, SECRET_AT = 32 };
 enum { PORT_BYTES = 2, ADDRESS_BYTES = WK_HOST_BYTES + PORT_BYTES };

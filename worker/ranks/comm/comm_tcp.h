@@ -4,7 +4,7 @@
 
 #include "common/env/log.h"
 #include "worker/ranks/comm/comm.h"
-#include "worker/stream/tls.h"
+#include "worker/ranks/stream/tls.h"
 
 struct wk_comm_tcp_conf {
     struct lh_env *env;

@@ -21,7 +21,7 @@
 
 #include "common/base/err.h"
 #include "worker/ranks/reduce.h"
-#include "worker/stream/stream.h"
+#include "worker/ranks/stream/stream.h"
 
 enum { WK_RING_HEAD_BYTES = 16, WK_RING_SEGMENT_BYTES = 256 << 10 };
 enum { WK_RING_SCRATCH_BYTES = 2 * WK_RING_SEGMENT_BYTES }; // one segment received, one sent

@@ -14,7 +14,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "kernels/state/stored.h"
+#include "kernels/storage/stored.h"
 #include "server/state/uploader.h"
 #include "tests/history/rig.h"
 

@@ -1,6 +1,6 @@
 // The channel between a region's ranks on several hosts: messages both ways, who is turned away,
 // strangers by the dozen, and a leader that goes and comes back. Time is the test's own.
-#include "tests/unit/worker/stream/region_certs.h"
+#include "tests/unit/worker/ranks/stream/region_certs.h"
 
 #include <signal.h>
 #include <sys/socket.h>

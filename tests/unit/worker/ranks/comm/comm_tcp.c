@@ -1,6 +1,6 @@
 // A communicator over TCP and TLS, as between hosts: ranks in threads find each other while
 // strangers come, sum to the same bits as without TLS, leave, and begin anew.
-#include "tests/unit/worker/stream/region_certs.h"
+#include "tests/unit/worker/ranks/stream/region_certs.h"
 
 #include <math.h>
 #include <signal.h>
@@ -8,7 +8,7 @@
 
 #include "worker/ranks/greeting.h"
 #include "worker/ranks/comm/comm_tcp.h"
-#include "worker/stream/address.h"
+#include "worker/ranks/stream/address.h"
 
 enum { RANKS = 4, VALUES = 70001, MANY = 600000 };
 

@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "common/base/parallel.h"
-#include "kernels/state/checkpoint_format.h"
+#include "kernels/storage/checkpoint_format.h"
 
 // Ranges read one after the other, then checked and unsealed in parallel.
 enum { AT_ONCE = 8 };

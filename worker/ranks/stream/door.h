@@ -10,7 +10,7 @@
 
 #include <poll.h>
 
-#include "worker/stream/stream.h"
+#include "worker/ranks/stream/stream.h"
 
 enum {
     WK_DOOR_GUESTS = 16,

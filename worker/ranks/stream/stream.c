@@ -1,5 +1,5 @@
 // A connection between two processes of a region. See stream.h.
-#include "worker/stream/stream.h"
+#include "worker/ranks/stream/stream.h"
 
 #include <errno.h>
 #include <netinet/in.h>

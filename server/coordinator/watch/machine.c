@@ -6,7 +6,7 @@
 // Store: machine/<worker, 16 hex> = version, system, processor, gpu, codec, cipher (strings),
 // processors u32, memory in bytes u64. A row is written if it changes, and removed if a worker
 // reports nothing.
-#include "server/coordinator/balance/machine.h"
+#include "server/coordinator/watch/machine.h"
 
 #include <inttypes.h>
 #include <stddef.h>

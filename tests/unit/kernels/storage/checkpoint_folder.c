@@ -1,6 +1,6 @@
-// kernels/state/checkpoint_read.c: folders of checkpoints: the newest good one is loaded, whatever
-// else lies there; the oldest go, and those of a history that was given up. What one file says is
-// checkpoint.c's.
+// kernels/storage/checkpoint_read.c: folders of checkpoints: the newest good one is loaded,
+// whatever else lies there; the oldest go, and those of a history that was given up. What one file
+// says is checkpoint.c's.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -1,5 +1,5 @@
 // The door of a listener. See door.h.
-#include "worker/stream/door.h"
+#include "worker/ranks/stream/door.h"
 
 #include <errno.h>
 #include <string.h>

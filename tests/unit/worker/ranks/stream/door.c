@@ -11,7 +11,7 @@
 #include <unistd.h>
 
 #include "common/base/check.h"
-#include "worker/stream/door.h"
+#include "worker/ranks/stream/door.h"
 
 enum { GREETING = 4, MANY = 100000 };
 

@@ -2,8 +2,8 @@
 #ifndef WK_STREAM_H
 #define WK_STREAM_H
 
-#include "worker/stream/address.h"
-#include "worker/stream/tls.h"
+#include "worker/ranks/stream/address.h"
+#include "worker/ranks/stream/tls.h"
 
 struct wk_stream {
     int fd;                     // -1: none

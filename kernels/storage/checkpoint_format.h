@@ -3,7 +3,7 @@
 #ifndef LK_CHECKPOINT_FORMAT_H
 #define LK_CHECKPOINT_FORMAT_H
 
-#include "kernels/state/checkpoint.h"
+#include "kernels/storage/checkpoint.h"
 
 static const uint32_t LK_CKPT_MAGIC = 0x4b43484c;          // "LHCK"
 static const uint32_t LK_CKPT_MANIFEST_MAGIC = 0x4d43484c; // "LHCM"

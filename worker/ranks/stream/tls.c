@@ -4,7 +4,7 @@
 // session tickets: nothing is resumed without a check, and if only one end sends, the other has no
 // unread data. Every program of ours ignores SIGPIPE (common/app/program.c), because OpenSSL uses
 // write(2).
-#include "worker/stream/tls.h"
+#include "worker/ranks/stream/tls.h"
 
 #include <errno.h>
 #include <openssl/err.h>

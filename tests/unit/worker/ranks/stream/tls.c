@@ -1,14 +1,14 @@
 // ctest: ranks_tls
 // TLS between the processes of a region: whom it accepts, bytes both ways while neither end waits,
 // new keys, and what garbage does.
-#include "tests/unit/worker/stream/region_certs.h"
+#include "tests/unit/worker/ranks/stream/region_certs.h"
 
 #include <errno.h>
 #include <poll.h>
 #include <signal.h>
 #include <sys/socket.h>
 
-#include "worker/stream/stream.h"
+#include "worker/ranks/stream/stream.h"
 
 enum { BYTES = 3 << 20, MANY = 1000000 };
 

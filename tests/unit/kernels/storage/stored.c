@@ -1,4 +1,4 @@
-// kernels/state/stored.c: checkpoints in a store: which one counts, what comes back, what goes.
+// kernels/storage/stored.c: checkpoints in a store: which one counts, what comes back, what goes.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -9,7 +9,7 @@
 #include <string.h>
 
 #include "common/base/check.h"
-#include "kernels/state/stored.h"
+#include "kernels/storage/stored.h"
 #include "tests/history/rig.h"
 
 // A history whose folder of checkpoints is on the real disk, and a store beside it.

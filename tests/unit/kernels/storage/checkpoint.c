@@ -1,6 +1,6 @@
-// kernels/state/checkpoint.c, checkpoint_read.c: a state that is copied while records are folded is
-// the state of its version; no damaged byte is accepted; who signed it counts where that is asked
-// for. Folders of them are checkpoint_folder.c's.
+// kernels/storage/checkpoint.c, checkpoint_read.c: a state that is copied while records are folded
+// is the state of its version; no damaged byte is accepted; who signed it counts where that is
+// asked for. Folders of them are checkpoint_folder.c's.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -12,7 +12,7 @@
 
 #include "common/base/check.h"
 #include "common/env/env_fake.h"
-#include "kernels/state/checkpoint_format.h"
+#include "kernels/storage/checkpoint_format.h"
 #include "tests/history/rig.h"
 
 static lh_err read_file(struct history_rig *r, const struct lk_checkpoint_name *name,

@@ -1,11 +1,11 @@
 // Checkpoints of a shard's fold state: taking and writing. Layout: checkpoint.h; reading:
 // checkpoint_read.c.
-#include "kernels/state/checkpoint.h"
+#include "kernels/storage/checkpoint.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-#include "kernels/state/checkpoint_format.h"
+#include "kernels/storage/checkpoint_format.h"
 
 // ---------------------------------------------------------------- taking
 

@@ -8,7 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "worker/stream/address.h"
+#include "worker/ranks/stream/address.h"
 
 static void check_text(const struct wk_address *p, const char *text)
 {

@@ -3,7 +3,7 @@
 //  1. NAME.json is the commit: it is written after the file and removed before it.
 // 2. A file without NAME.json is removed only if a newer checkpoint of its channel is stored: a
 // newer file may still be uploading.
-#include "kernels/state/stored.h"
+#include "kernels/storage/stored.h"
 
 #include <inttypes.h>
 #include <stdio.h>

@@ -15,7 +15,7 @@
 
 #include "common/env/env.h"
 #include "common/security/certs.h"
-#include "worker/stream/tls.h"
+#include "worker/ranks/stream/tls.h"
 
 #define CERTS_DOMAIN "test.local"
 

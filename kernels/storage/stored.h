@@ -14,7 +14,7 @@
 #define LK_STORED_H
 
 #include "common/objects/objects.h"
-#include "kernels/state/checkpoint.h"
+#include "kernels/storage/checkpoint.h"
 
 enum { LK_STORED_NAME_BYTES = 64 };
 

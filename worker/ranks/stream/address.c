@@ -1,5 +1,5 @@
 // Addresses of the processes of a region. See address.h.
-#include "worker/stream/address.h"
+#include "worker/ranks/stream/address.h"
 
 #include <arpa/inet.h>
 #include <errno.h>
