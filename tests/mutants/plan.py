@@ -12,7 +12,7 @@ import re
 # The protocol's code. What is left out says, serves or sets up, trains, or reads data.
 FILES = (
     "server/*.c", "server/*/*.c", "server/*/*/*.c", "worker/*.c", "worker/*/*.c",
-    "worker/ranks/comm/*.c", "worker/push/cut/*.c",
+    "worker/ranks/comm/*.c", "worker/ranks/stream/*.c", "worker/push/cut/*.c",
     "common/env/env.c", "common/format/frame.c", "common/security/identity.c",
     "common/format/ledger.c", "common/env/numbers.c", "common/format/plan.c",
     "common/format/record.c", "common/net/state_seal.c",
