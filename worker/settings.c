@@ -11,8 +11,8 @@
 #include "common/objects/objects.h"
 #include "kernels/codec.h"
 #include "worker/backend.h"
-#include "worker/rule.h"
 #include "worker/ranks/stream/address.h"
+#include "worker/rule.h"
 #include "worker/train/device.h"
 
 // The words of codec.name, in the order of lk_codec_word().

@@ -13,7 +13,6 @@
 #include "server/coordinator/balance/away.h"
 #include "server/coordinator/balance/crossed.h"
 #include "server/coordinator/balance/grants.h"
-#include "server/coordinator/watch/machine.h"
 #include "server/coordinator/balance/measure.h"
 #include "server/coordinator/cadence.h"
 #include "server/coordinator/commit.h"
@@ -23,6 +22,7 @@
 #include "server/coordinator/silence.h"
 #include "server/coordinator/watch/stall.h"
 #include "server/coordinator/stable.h"
+#include "server/coordinator/watch/machine.h"
 
 // ---------------------------------------------------------------- rows of the store
 

@@ -30,7 +30,6 @@
 #include "server/coordinator/balance/away.h"
 #include "server/coordinator/balance/crossed.h"
 #include "server/coordinator/balance/decided.h"
-#include "server/coordinator/watch/machine.h"
 #include "server/coordinator/balance/measure.h"
 #include "server/coordinator/cadence.h"
 #include "server/coordinator/commit.h"
@@ -45,6 +44,7 @@
 #include "server/coordinator/watch/stall.h"
 #include "server/coordinator/status.h"
 #include "server/coordinator/watch/hook.h"
+#include "server/coordinator/watch/machine.h"
 #include "server/coordinator/watch/rules.h"
 #include "server/coordinator/watch/states.h"
 

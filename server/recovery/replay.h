@@ -7,8 +7,8 @@
 
 #include <stdatomic.h>
 
-#include "kernels/storage/checkpoint.h"
 #include "kernels/state/replica.h"
+#include "kernels/storage/checkpoint.h"
 
 enum { PS_REPLAY_HEAD = -1 }; // a version: the last one there is
 

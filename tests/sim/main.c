@@ -245,9 +245,10 @@ static int run_steps(struct sim_conf conf, uint64_t seed, int64_t steps)
 }
 
 #ifdef LH_PLANTED_BUGS
+enum { CONTROLS = 10 }; // runs without the bug; each mix has a test of its own besides
+
 // Each bug under the faults that it needs, beside control runs of the right rules under the same.
 // `family`: of the failpoints (common/base/check.h) at which it does something wrong.
-enum { CONTROLS = 10 }; // each mix has a test of its own
 static const struct {
     const char *name, *faults, *family;
     // A run that can tell: fixed point, disks without room, two coordinators.

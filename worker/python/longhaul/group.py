@@ -4,6 +4,7 @@ from __future__ import annotations
 import contextlib
 import datetime
 import itertools
+import time
 import typing
 
 from . import errors
@@ -56,13 +57,14 @@ class Together:
         """Makes a group of some of the ranks, with the same limit. All ranks call this, and none
         returns before all have made it: gloo waits without a limit for a rank that leaves while
         it is still connecting."""
-        limit = datetime.timedelta(seconds=self.timeout_s)
+        begun, limit = time.monotonic(), datetime.timedelta(seconds=self.timeout_s)
         with self.hearing():
             made = self._dist.new_group(ranks, limit, backend)
+            spent = datetime.timedelta(seconds=time.monotonic() - begun)
             keys = [f"{self._key}/{len(self._made)}/{rank}" for rank in range(self.size)]
             store = self._board()
             store.set(keys[self.rank], "made")
-            store.wait(keys, limit)
+            store.wait(keys, max(limit - spent, datetime.timedelta(seconds=1)))
         self._made.append(made)
         return made
 
