@@ -209,17 +209,20 @@ void dp_plan_make(const struct dp_topology *t, uint64_t parameters, struct dp_pl
         out->region[i].up_bytes_round = workers * out->payload_bytes;
         out->region[i].down_bytes_round = workers * (t->workers - 1) * out->payload_bytes;
     }
-    // fp32 copies. Server: parameters, a checkpoint being made, and what a joining worker is sent
-    // (server/README.md#bytes-and-memory), each with the outer optimizer's state. On a worker's
-    // disk pushes stay until they are stable: those of the last two points.
+    // fp32 copies. Server: parameters, and for a moment a checkpoint being made and what a joining
+    // worker is sent (server/README.md#bytes-and-memory), each with the outer optimizer's state. On
+    // a worker's disk pushes stay until they are stable: those of the last two points.
     double share = largest_server(t) * values * 4,
            every = (double)t->server_base->checkpoint.every_versions;
     out->log_bytes = out->rounds * t->workers * out->payload_bytes;
     double tail = fmin(out->rounds * t->workers, every * (double)t->server_base->checkpoint.keep);
-    out->server_disk_bytes = share * (double)t->server_base->checkpoint.keep +
-                             tail * out->payload_bytes * largest_server(t) +
-                             2.0 * LH_SEGMENT_BYTES_MAX;
-    out->server_memory_bytes = 3 * outer * share + FIXED_BYTES;
+    // Checkpoints that are kept, and the shard's that is being written.
+    double files =
+        outer * share * (double)t->server_base->checkpoint.keep + outer * values * 4 / t->shards;
+    out->server_disk_bytes =
+        files + tail * out->payload_bytes * largest_server(t) + 2.0 * LH_SEGMENT_BYTES_MAX;
+    out->server_held_bytes = outer * share + FIXED_BYTES;
+    out->server_memory_bytes = out->server_held_bytes + 2 * outer * share;
     double waiting = fmin(out->rounds, fmax(1, 2.0 * LH_POINT_EVERY / t->workers));
     out->worker_disk_bytes = disk_copies(t, outer) * values * 4 + waiting * out->payload_bytes;
     // A push is there as frame and as payload.
@@ -337,9 +340,16 @@ static void print_update(const struct dp_topology *t, const struct dp_plan *plan
                 LONG_ROUNDS);
 }
 
+static void print_node(const char *which, double disk, double memory, double held, FILE *out)
+{
+    char a[16], b[16], c[16];
+    fprintf(out, "%-17s disk %s, memory %s, of it %s only while copies are made", which,
+            dp_bytes_text(disk, a), dp_bytes_text(memory, b), dp_bytes_text(memory - held, c));
+}
+
 void dp_plan_print(const struct dp_topology *t, const struct dp_plan *plan, FILE *out)
 {
-    char a[16], b[16], gap[200];
+    char a[16], gap[200];
     const char *codec = wk_codec_name(t->worker_base);
     fprintf(out,
             "run %s: %.2f M parameters in %u shard%s, %u worker%s in %u region%s, %u server%s\n",
@@ -368,13 +378,10 @@ void dp_plan_print(const struct dp_topology *t, const struct dp_plan *plan, FILE
     print_links(t, plan, out);
     print_commands(t, out);
     fprintf(out, "\nlogs, untrimmed   %s in all\n", dp_bytes_text(plan->log_bytes, a));
-    fprintf(out, "largest server    disk %s, memory %s\n",
-            dp_bytes_text(plan->server_disk_bytes, a), dp_bytes_text(plan->server_memory_bytes, b));
-    char c[16];
-    fprintf(out,
-            "a worker          disk %s, memory %s, of it %s only while copies are written (without "
-            "%s)\n",
-            dp_bytes_text(plan->worker_disk_bytes, a), dp_bytes_text(plan->worker_memory_bytes, b),
-            dp_bytes_text(plan->worker_memory_bytes - plan->worker_held_bytes, c),
-            t->trainers ? "the command's own" : "activations");
+    print_node("largest server", plan->server_disk_bytes, plan->server_memory_bytes,
+               plan->server_held_bytes, out);
+    fputc('\n', out);
+    print_node("a worker", plan->worker_disk_bytes, plan->worker_memory_bytes,
+               plan->worker_held_bytes, out);
+    fprintf(out, " (without %s)\n", t->trainers ? "the command's own" : "activations");
 }

@@ -26,9 +26,9 @@ struct dp_plan {
     double payload_bytes;     // bytes of one push to all shards
     double train_s;           // 0: unknown (no throttle)
     double log_bytes;         // bytes of all shards' logs, before checkpoints trim them
-    double server_disk_bytes, server_memory_bytes; // the largest server's
+    double server_disk_bytes, server_memory_bytes; // the largest server's, at most
     double worker_disk_bytes, worker_memory_bytes; // one worker's, at most
-    double worker_held_bytes; // its memory without the copies that are being written
+    double server_held_bytes, worker_held_bytes;   // memory without copies that are being made
     struct dp_plan_region region[DP_REGIONS_MAX];
 };
 

@@ -165,6 +165,16 @@ static LH_MUST lh_err unwritten(struct ps_shard *shard, bool weights)
     return LH_OK;
 }
 
+// The shards take turns, or one that is always due would keep the others waiting for ever.
+static void next_in_turn(const struct ps_shard *last)
+{
+    struct ps_server *s = last->server;
+    uint32_t at = 0;
+    while (s->shard[at] != last) at++;
+    for (uint32_t i = 1; i <= s->conf.shard_count; i++)
+        ps_checkpointer_start(s->shard[(at + i) % s->conf.shard_count]);
+}
+
 static void write_done(void *arg)
 {
     struct ps_checkpointer *k = arg;
@@ -179,7 +189,7 @@ static void write_done(void *arg)
         err = unwritten(shard, k->checkpoint.weights);
     if (err && s->phase != PS_STOPPED) ps_fatal(s, err);
     ps_checkpointer_free(k);
-    for (uint32_t i = 0; i < s->conf.shard_count; i++) ps_checkpointer_start(s->shard[i]);
+    next_in_turn(shard);
 }
 
 static void late_free(struct late *l)
@@ -383,7 +393,7 @@ void ps_checkpointer_start(struct ps_shard *shard)
     struct ps_server *s = shard->server;
     bool full = ps_checkpointer_due(shard);
     if (s->phase == PS_STOPPED || !(full || ps_checkpointer_weights_due(shard))) return;
-    if (ps_checkpointer_busy(s)) return; // one copy at a time; its completion looks at all shards
+    if (ps_checkpointer_busy(s)) return; // one copy at a time; the others come in turn
     struct ps_checkpointer *k = calloc(1, sizeof *k);
     if (!k) return;
     k->shard = shard;

@@ -132,16 +132,23 @@ static LH_MUST lh_err look(struct ps_uploader *u, uint64_t *version, bool *any)
     return LH_OK;
 }
 
-// Uploads full checkpoints first, because a run recovers from them.
+// Uploads full checkpoints first, because a run recovers from them. A file that can't be uploaded
+// keeps no other one waiting.
 static LH_MUST lh_err store_all(struct ps_uploader *u, const uint64_t *version)
 {
+    struct lh_err_said said;
+    lh_err first = LH_OK;
     for (int weights = 0; weights < CHANNELS; weights++)
         for (uint32_t i = 0; i < u->conf.shard_count; i++) {
             uint32_t k = i * CHANNELS + (uint32_t)weights;
             if (!version[k] || version[k] == u->channel[k].stored) continue;
-            LH_TRY(upload(u, i, weights, version[k]));
+            lh_err err = upload(u, i, weights, version[k]);
+            if (err == LH_ERR_UNAVAILABLE || err == LH_ERR_CANCELLED) return err;
+            if (err && !first) lh_err_take(&said);
+            if (!first) first = err;
         }
-    return LH_OK;
+    if (first) lh_err_give(&said);
+    return first;
 }
 
 static void tell(struct ps_uploader *u, lh_err err)

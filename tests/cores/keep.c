@@ -1,5 +1,6 @@
 // A plan that is folded while a checkpoint's state is copied, slice by slice: what it changes is in
-// the checkpoint as well, in what was copied before it too.
+// the checkpoint as well, in what was copied before it too. Shards that are always due for a
+// checkpoint take turns.
 #include <stdlib.h>
 #include <string.h>
 
@@ -83,10 +84,63 @@ static void a_plan_that_closes_the_run_is_in_what_was_copied(void **state)
     assert_in_range(before, 3, TRIES - 1); // some came after it
 }
 
+enum { COPY_JOBS = 4 };
+
+static struct copy_lane { // its jobs wait
+    struct copy_job {
+        lh_job job;
+        lh_fn done;
+        void *of;
+    } job[COPY_JOBS];
+    uint32_t jobs;
+} lane;
+
+static bool wait_on_copy_lane(void *arg, enum lh_lane which, lh_job job, lh_fn done, void *of)
+{
+    (void)arg;
+    if (which != LH_LANE_COPY) return false;
+    assert_true(lane.jobs < COPY_JOBS);
+    lane.job[lane.jobs++] = (struct copy_job){job, done, of};
+    return true;
+}
+
+static void run_copy_lane(void)
+{
+    struct copy_lane now = lane;
+    lane.jobs = 0;
+    for (uint32_t i = 0; i < now.jobs; i++) {
+        now.job[i].job(now.job[i].of);
+        now.job[i].done(now.job[i].of);
+    }
+}
+
+// Each shard has new records before a job of the copy lane ends.
+static void a_slow_disk_writes_checkpoints_of_all_shards(void **state)
+{
+    (void)state;
+    struct rig *r = rig_new(1);
+    rig_two_shards(r);
+    assert_int_equal(rig_start_server(r, true), LH_OK);
+    struct ps_shard **shard = r->server->shard;
+    r->server->conf.checkpoint_every = 1;
+    lh_fake_jobs(r->s.env, wait_on_copy_lane, NULL);
+    for (uint64_t round = 1; round <= 24; round++) {
+        for (r->shard = 0; r->shard < RIG_SHARDS; r->shard++) rig_log(r, round, round);
+        run_copy_lane();
+        rig_run(r, 10 * LH_MS); // a copy's slices
+    }
+    for (uint32_t i = 0; i < RIG_SHARDS; i++) assert_true(shard[i]->checkpointed >= 8);
+    lh_fake_jobs(r->s.env, NULL, NULL);
+    run_copy_lane(); // the rest
+    rig_run(r, LH_SECOND);
+    rig_free(r);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_plan_that_closes_the_run_is_in_what_was_copied),
+        cmocka_unit_test(a_slow_disk_writes_checkpoints_of_all_shards),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -241,8 +241,10 @@ static void h_by_speed_and_dense_codecs(void **state)
     near(plan.bits, 1 + 16.0 / 4096, 1e-12);
     near(plan.region[0].up_bytes_round, 2 * plan.payload_bytes, 1e-12);
     near(plan.region[0].down_bytes_round, 2 * 4 * plan.payload_bytes, 1e-12);
-    // three quarters of the model: two checkpoints, 20 versions of log, two segments
-    near(plan.server_disk_bytes, 0.75 * (2 * 4e6 + 20 * plan.payload_bytes) + 2 * 67108864.0, 1e-9);
+    // three quarters of the model: two checkpoints, 20 versions of log; a shard's next checkpoint;
+    // two segments
+    near(plan.server_disk_bytes,
+         0.75 * (2 * 4e6 + 20 * plan.payload_bytes) + 0.25 * 4e6 + 2 * 67108864.0, 1e-9);
     dp_topology_free(t);
 }
 
@@ -282,8 +284,10 @@ static void an_outer_optimizer_takes_memory(void **state)
     dp_topology_free(t);
     // Replica, checkpoint, snapshot for a joining worker.
     near(plain.server_memory_bytes, 3 * 0.75 * 4e6 + (48 << 20), 1e-12);
+    near(plain.server_held_bytes, 0.75 * 4e6 + (48 << 20), 1e-12);
     // The checkpoint has the optimizer's state as well, and so has the durable copy.
     near(outer.server_memory_bytes, 3 * 0.75 * 12e6 + (48 << 20), 1e-12);
+    near(outer.server_disk_bytes - plain.server_disk_bytes, (2 * 0.75 + 0.25) * 8e6, 1e-9);
     near(outer.worker_held_bytes - plain.worker_held_bytes, 8e6, 1e-12);
     near(outer.worker_memory_bytes - plain.worker_memory_bytes, 16e6, 1e-12);
 }

@@ -1,5 +1,6 @@
 // server/state/uploader.c: what is new is stored beside training; a store that is away costs age
-// alone; a standby uploads nothing; the end of a run is stored before the process goes.
+// alone, and a damaged checkpoint no other one; a standby uploads nothing; the end of a run is
+// stored before the process goes.
 // labels: tsan
 #include <setjmp.h>
 #include <stdarg.h>
@@ -138,6 +139,23 @@ static void a_store_that_is_away_costs_age_alone(void **state)
     assert_true(stored(r, &newest) >= 2);
 }
 
+static void a_damaged_checkpoint_keeps_no_other_waiting(void **state)
+{
+    struct rig *r = *state;
+    char path[LH_PATH_BYTES];
+    const struct lk_checkpoint_name damaged = {.shard = 0, .version = UINT32_MAX};
+    assert_int_equal(lk_checkpoint_path(r->dir, &damaged, path), LH_OK);
+    assert_int_equal(lh_file_replace(r->env, path, lh_span_str("no checkpoint")), LH_OK);
+    start(r);
+    ps_uploader_serve(r->uploader, true);
+    until(r, "uploads", 1); // shard 1's
+    until(r, "failures", 3);
+    assert_int_equal(said(r, "away"), 1);
+    assert_int_equal(unlink(path), 0);
+    until(r, "uploads", 2);
+    ps_uploader_stop(r->uploader);
+}
+
 static bool logged(struct rig *r, const char *text)
 {
     struct lh_buf all = lh_buf(1 << 20);
@@ -225,6 +243,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         TEST(the_newest_are_stored),
         TEST(a_store_that_is_away_costs_age_alone),
+        TEST(a_damaged_checkpoint_keeps_no_other_waiting),
         TEST(what_the_store_lacks_at_the_end_is_told),
         TEST(a_standby_stores_nothing),
         TEST(what_the_store_does_not_find_is_a_failure),
