@@ -261,6 +261,40 @@ static void a_loop_that_waits_slowly_is_seen_to_wait(void **state_)
     play_end();
 }
 
+// The model has as many values as the run's; the number of parameters, their order, a name or a
+// shape is another one.
+static void a_loop_with_another_model_is_refused(void **state_)
+{
+    static const char *const names[][2] = {
+        {"a.weight"}, {"b.weight", "a.weight"}, {"a.weight", "b.bias"}, {"a.weight", "b.weight"}};
+    static const uint64_t shapes[][2][5] = {{{80}}, {{40}, {40}}, {{40}, {40}}, {{40}, {5, 8}}};
+    (void)state_;
+    play_begin(19, 2);
+    struct beside *b = play->b;
+    const struct lh_manifest *own = b->manifest;
+    assert_true(own->tensors == 2 && own->values == 80);
+    play_cuts(1);
+    for (size_t i = 0; i < LH_COUNT(names); i++) {
+        struct lh_manifest other;
+        assert_int_equal(lh_manifest_build(&other, i ? 2 : 1, names[i], shapes[i], 1, NULL), LH_OK);
+        beside_kill(b);
+        play_until(WK_BESIDE_AWAY);
+        b->manifest = &other;
+        b->refusals = 0;
+        beside_start(b);
+        life_run(play->l, LH_SECOND);
+        assert_true(b->refusals > 0 && play_state() == WK_BESIDE_AWAY);
+        beside_kill(b);
+        b->manifest = own;
+        lh_manifest_free(&other);
+        beside_start(b);
+        play_until(WK_BESIDE_THERE);
+    }
+    play_cuts(2);
+    play_check();
+    play_end();
+}
+
 // At the n-th file operation from now: all that a cut does on the disk lies among them.
 static void the_worker_dies_at_every_step_of_a_commit(void **state_)
 {
@@ -345,6 +379,7 @@ int main(void)
         cmocka_unit_test(steps_are_those_that_trained),
         cmocka_unit_test(a_slow_loop_pushes_as_often_as_a_fast_one),
         cmocka_unit_test(a_loop_that_waits_slowly_is_seen_to_wait),
+        cmocka_unit_test(a_loop_with_another_model_is_refused),
         cmocka_unit_test(the_worker_dies_at_every_step_of_a_commit),
         cmocka_unit_test(both_die),
         cmocka_unit_test(the_worker_looks_late),

@@ -263,7 +263,11 @@ static void one_that_hangs_is_told_and_training_goes_on(void **state)
     uint64_t steps = l->worker->count.steps;
     life_rest(l);
     lh_fake_hang(l->rig->w[1].env, 60 * LH_SECOND);
-    for (int i = 0; i < 6000 && life_said(l, "disk.slow") < 3; i++) life_run(l, 10 * LH_MS);
+    for (int i = 0; i < 6000 && life_said(l, "disk.slow") < 3; i++) {
+        life_run(l, 10 * LH_MS);
+        const struct lh_slow *slow = &l->worker->shard[0].disk.slow; // from its first moment on
+        assert_true(wk_disk_slow_age_s(l->worker) == lh_slow_age_s(slow, lh_now(l->rig->w[1].env)));
+    }
     assert_int_equal(life_said(l, "disk.slow"), 3); // It was said at 2, 4 and 8 s.
     assert_int_equal(life_said(l, "disk.again"), 0);
     assert_true(wk_disk_slow_age_s(l->worker) >= 8);

@@ -291,6 +291,37 @@ static void a_damaged_order_is_named(void **state)
     rig_free(r);
 }
 
+// Two servers have a shard each: one's word is not the other's, before the order goes and at its
+// end.
+static void every_shard_has_to_be_heard_of(void **state)
+{
+    static const enum ps_co_refold_stage stage[] = {PS_CO_REFOLD_ASKED, PS_CO_REFOLD_GOES,
+                                                    PS_CO_REFOLD_OVER};
+    (void)state;
+    struct rig *r = rig_new(10);
+    struct lh_refold_reply out;
+    rig_two_shards(r);
+    rig_start_coordinator(r);
+    assert_int_equal(rig_start_server(r, false), LH_OK);
+    rig_run(r, LH_SECOND);
+    for (r->shard = RIG_SHARDS; r->shard--;) rig_log(r, 1, HEAD);
+    rig_run(r, LH_SECOND);
+    rig_kill_server(r, false);
+    assert_int_equal(order_back(r, back_to(BACK), &out), LH_OK);
+    struct lh_shard_report said = {0};
+    struct lh_report_request m = {.n_shards = 1, .shards = &said, .has_refold = true};
+    m.refold = (struct lh_refold_state){.number = out.number, .why = ""};
+    for (int i = 0; i < 2; i++, m.refold.done = true) {
+        for (said.head.shard = 0; said.head.shard < RIG_SHARDS; said.head.shard++) {
+            assert_int_equal(r->coordinator->refold.stage, stage[i]);
+            assert_int_equal(ps_co_refold_heard(r->coordinator, &m), LH_OK);
+        }
+        assert_int_equal(r->coordinator->refold.stage, stage[i + 1]);
+    }
+    rig_settle(r);
+    rig_free(r);
+}
+
 // ---------------------------------------------------------------- a standby
 
 static void no_standby_serves_the_former_history(void **state)
@@ -432,6 +463,7 @@ int main(void)
         cmocka_unit_test(a_refusal_changes_nothing_and_says_from_where),
         cmocka_unit_test(a_shard_that_cant_after_all_is_named),
         cmocka_unit_test(a_damaged_order_is_named),
+        cmocka_unit_test(every_shard_has_to_be_heard_of),
         cmocka_unit_test(no_standby_serves_the_former_history),
         cmocka_unit_test(the_standby_of_a_server_that_refuses_does_it),
         cmocka_unit_test(what_a_worker_pushed_is_taken_out_and_comes_again),

@@ -34,7 +34,8 @@ struct beside {
     uint32_t late_ms;                      // its rings take so long: the worker looks late
     // The trainer's fate so far.
     uint32_t lives, restarts;
-    bool over; // it ended with the final parameters: `value`
+    uint32_t refusals; // it describes another model than the run's
+    bool over;         // it ended with the final parameters: `value`
     float *value;
     struct beside_made made[BESIDE_CUTS]; // as of cut n: [n % BESIDE_CUTS]
     struct beside_made now;

@@ -287,7 +287,9 @@ int wk_link_connect(struct longhaul *c, int timeout_ms)
     }
     while (take_mail(l, &m)) {
         if (!m.end && m.m.kind == WK_CHANNEL_WELCOME) return map(c, l, &m);
-        LH_ASSERT(m.end || m.m.as.refused.why == WK_CHANNEL_BUSY || ends_life(&m.m));
+        bool other = !m.end && m.m.as.refused.why == WK_CHANNEL_OTHER_MODEL;
+        LH_ASSERT(m.end || other || m.m.as.refused.why == WK_CHANNEL_BUSY || ends_life(&m.m));
+        l->owner->refusals += other;
         l->calling = false;
     }
     return LONGHAUL_E_TIMEOUT;

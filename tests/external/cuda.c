@@ -8,6 +8,7 @@
 static int (*copy)(void *to, const void *from, size_t n, int kind, void *stream);
 static int (*new_stream)(void **out, unsigned flags);
 static int (*finish_stream)(void *stream);
+static int (*chosen_device)(int *out);
 
 // A step on the device: work of the default stream. The host knows the parameters before it is
 // done.
@@ -44,14 +45,21 @@ static uint64_t stored(struct rig *r)
     return s.cuts;
 }
 
+// The thread's device is another one than the parameters', and stays so.
 static void cuts_and_renews_as_on_the_host(void **state)
 {
     struct rig *r = *state;
     struct longhaul_state s = {.size = sizeof s};
+    int device;
+    setenv("CUDART_DEVICE", "1", 1);
     join_with(r, r->mine, LONGHAUL_FP32, LONGHAUL_CUDA);
     assert_int_equal(longhaul_state(r->c, &s), LONGHAUL_OK);
     assert_true(s.pinned_bytes >= 8 * N);
     check_rounds(r);
+    longhaul_close(r->c);
+    r->c = NULL;
+    unsetenv("CUDART_DEVICE");
+    assert_true(chosen_device(&device) == 0 && device == 0);
 }
 
 struct adder {
@@ -546,6 +554,13 @@ static void each_rank_copies_its_share(void **state)
     longhaul_close(second);
 }
 
+static void find(void *library, const char *name, void *function)
+{
+    void *at = library ? dlsym(library, name) : NULL;
+    LH_ASSERT(at);
+    memcpy(function, &at, sizeof at);
+}
+
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
@@ -573,14 +588,10 @@ int main(int argc, char **argv)
     };
     setenv("LONGHAUL_CUDART", CUDART, 1);
     void *library = dlopen(CUDART, RTLD_NOW | RTLD_LOCAL);
-    LH_ASSERT(library);
-    void *copies = dlsym(library, "cudaMemcpyAsync");
-    void *creates = dlsym(library, "cudaStreamCreateWithFlags");
-    void *finishes = dlsym(library, "cudaStreamSynchronize");
-    LH_ASSERT(copies && creates && finishes);
-    memcpy(&copy, &copies, sizeof copies);
-    memcpy(&new_stream, &creates, sizeof creates);
-    memcpy(&finish_stream, &finishes, sizeof finishes);
+    find(library, "cudaMemcpyAsync", &copy);
+    find(library, "cudaStreamCreateWithFlags", &new_stream);
+    find(library, "cudaStreamSynchronize", &finish_stream);
+    find(library, "cudaGetDevice", &chosen_device);
     if (argc > 1) cmocka_set_test_filter(argv[1]);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -11,6 +11,9 @@
 //     does that has caught up: CUDART=caller_late turns both around. Then the default stream is the
 //     one that is late, and others do at once what they may.
 //  6. A step, a copy on the device, looks for the thread's last error as frameworks do.
+//  7. The default stream is that of the device that a thread has chosen; parameters are on device
+//     0, or on CUDART_DEVICE=1. A stream or an event that ends while another one is chosen would
+//     make a context there.
 //
 // CUDART_FAULT names a call that does nothing: a wait that somebody forgot. faults.py has them all.
 #include <pthread.h>
@@ -24,6 +27,7 @@ enum { NOT_READY = 600, ASKED = 3, STREAMS = 32, EVENTS = 64, WORK = 256, PINNED
 
 struct event {
     bool used;
+    int device;
     uint64_t recorded, done; // times
     int stream;              // the last record went to this one
     int asked;
@@ -42,6 +46,7 @@ struct work {
 
 struct stream {
     bool used;
+    int device;
     struct work work[WORK];
     int first, count;
 };
@@ -97,6 +102,17 @@ static void must(bool right, const char *what)
 static int number_of(const void *stream)
 {
     return (int)(intptr_t)stream;
+}
+
+static int device_of_parameters(void)
+{
+    return is("CUDART_DEVICE", "1");
+}
+
+// A call for this stream comes where the device that it is meant for is chosen.
+static void must_be_chosen(const void *stream)
+{
+    must(stream || current == device_of_parameters(), "the default stream of another device");
 }
 
 static bool late(int stream)
@@ -189,7 +205,7 @@ CALL cudaPointerGetAttributes(void *out, const void *pointer)
     const struct {
         int type, device;
         const void *at[2];
-    } a = {2, 0, {pointer, pointer}};
+    } a = {2, device_of_parameters(), {pointer, pointer}};
     memcpy(out, &a, sizeof a);
     return 0;
 }
@@ -241,6 +257,7 @@ CALL cudaMemcpyAsync(void *to, const void *from, size_t n, int kind, void *strea
     enum { TO_DEVICE = 1, TO_HOST = 2, ON_DEVICE = 3 };
     if (kind < TO_DEVICE || kind > ON_DEVICE) return 1;
     must(kind != ON_DEVICE || !last, "a step finds an error that is not its own");
+    must_be_chosen(stream);
     pthread_mutex_lock(&cuda.lock);
     bool now = (kind == TO_DEVICE && !pinned(from, n)) || (kind == TO_HOST && !pinned(to, n));
     if (kind == TO_HOST && !now) memset(to, 0xff, n); // NaN
@@ -260,7 +277,7 @@ CALL cudaStreamCreateWithFlags(void **out, unsigned flags)
     int i = 1;
     while (i < STREAMS && cuda.stream[i].used) i++;
     must(i < STREAMS, "too many streams");
-    cuda.stream[i] = (struct stream){.used = true};
+    cuda.stream[i] = (struct stream){.used = true, .device = current};
     *out = (void *)(intptr_t)i; // NOLINT(performance-no-int-to-ptr): a handle
     pthread_mutex_unlock(&cuda.lock);
     return 0;
@@ -269,7 +286,9 @@ CALL cudaStreamCreateWithFlags(void **out, unsigned flags)
 CALL cudaStreamDestroy(void *stream)
 {
     pthread_mutex_lock(&cuda.lock);
-    must(stream && cuda.stream[number_of(stream)].count == 0, "a stream that has work ends");
+    const struct stream *s = &cuda.stream[number_of(stream)];
+    must(stream && s->count == 0, "a stream that has work ends");
+    must(s->device == current, "a stream ends while another device is chosen");
     cuda.stream[number_of(stream)].used = false;
     pthread_mutex_unlock(&cuda.lock);
     return 0;
@@ -278,6 +297,7 @@ CALL cudaStreamDestroy(void *stream)
 CALL cudaStreamSynchronize(void *stream)
 {
     if (forgotten(stream ? "host_waits_for_copies" : "host_waits_for_caller")) return 0;
+    must_be_chosen(stream);
     pthread_mutex_lock(&cuda.lock);
     do_until(number_of(stream), NULL, 0);
     catch_up();
@@ -290,6 +310,7 @@ CALL cudaStreamWaitEvent(void *stream, void *event, unsigned flags)
     struct event *e = event;
     (void)flags;
     if (forgotten(stream ? "copies_wait_for_caller" : "caller_waits_for_copies")) return 0;
+    must_be_chosen(stream);
     pthread_mutex_lock(&cuda.lock);
     must(e->used, "an event that is none");
     give(number_of(stream), (struct work){.kind = FOLLOW, .event = e, .time = e->recorded});
@@ -304,7 +325,7 @@ CALL cudaEventCreateWithFlags(void **out, unsigned flags)
     int i = 0;
     while (i < EVENTS && cuda.event[i].used) i++;
     must(i < EVENTS, "too many events");
-    cuda.event[i] = (struct event){.used = true};
+    cuda.event[i] = (struct event){.used = true, .device = current};
     *out = &cuda.event[i];
     pthread_mutex_unlock(&cuda.lock);
     return 0;
@@ -313,6 +334,7 @@ CALL cudaEventCreateWithFlags(void **out, unsigned flags)
 CALL cudaEventDestroy(void *event)
 {
     struct event *e = event;
+    must(e->device == current, "an event ends while another device is chosen");
     e->used = false;
     return 0;
 }
@@ -323,6 +345,8 @@ CALL cudaEventRecord(void *event, void *stream)
     if (forgotten(stream ? "copies_are_marked" : "caller_is_marked")) return 0;
     pthread_mutex_lock(&cuda.lock);
     must(e->used, "an event that is none");
+    must(e->device == (stream ? cuda.stream[number_of(stream)].device : current),
+         "an event of another device");
     e->stream = number_of(stream);
     e->asked = 0;
     give(e->stream, (struct work){.kind = RECORD, .event = e, .time = ++e->recorded});

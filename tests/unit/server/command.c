@@ -209,8 +209,11 @@ static void words_are_split_at_blanks_alone(void **state)
     memcpy(text + 2 * PS_COMMAND_WORDS_MAX, "w", 2);
     assert_int_equal(ps_command_parse(text, &c), LH_ERR_CONFIG);
     memset(text, 'w', sizeof text);
-    text[sizeof text - 1] = 0;
+    text[sizeof c.text] = 0; // one byte more than there is room for, with its end
     assert_int_equal(ps_command_parse(text, &c), LH_ERR_CONFIG);
+    text[sizeof c.text - 1] = 0;
+    assert_int_equal(ps_command_parse(text, &c), LH_OK);
+    assert_string_equal(c.word[0], text);
 }
 
 int main(void)

@@ -104,6 +104,32 @@ static void the_file_is_rewritten_when_it_has_grown(void **state)
     finish(&r);
 }
 
+static void a_file_of_just_the_least_size_is_rewritten(void **state)
+{
+    enum { LEAST = 1 << 16, VALUE = 1000 };
+    (void)state;
+    for (size_t less = 0; less < 2; less++) {
+        struct rig r = start(5);
+        static char value[8 * VALUE];
+        memset(value, 'v', sizeof value);
+        size_t n = file_bytes(&r), more = 0;
+        while (LEAST - less - n > 4 * VALUE) {
+            assert_int_equal(ps_store_put(r.store, "key", lh_span(value, VALUE)), LH_OK);
+            commit(&r);
+            more = file_bytes(&r) - n;
+            n += more;
+        }
+        size_t rest = LEAST - less - n - (more - VALUE);
+        assert_int_equal(ps_store_put(r.store, "key", lh_span(value, rest)), LH_OK);
+        commit(&r);
+        assert_int_equal(file_bytes(&r), LEAST - less);
+        put(&r, "key", "one");
+        commit(&r);
+        assert_int_equal(file_bytes(&r) < LEAST - less, !less);
+        finish(&r);
+    }
+}
+
 static void a_full_disk_is_told_and_the_commit_is_taken_back(void **state)
 {
     (void)state;
@@ -217,6 +243,7 @@ int main(void)
         cmocka_unit_test(what_was_not_committed_is_lost),
         cmocka_unit_test(each_gives_the_keys_of_a_prefix_in_order),
         cmocka_unit_test(the_file_is_rewritten_when_it_has_grown),
+        cmocka_unit_test(a_file_of_just_the_least_size_is_rewritten),
         cmocka_unit_test(a_full_disk_is_told_and_the_commit_is_taken_back),
         cmocka_unit_test(a_commit_has_what_was_put_before_it_began),
         cmocka_unit_test(a_full_disk_does_not_keep_a_store_from_being_opened),
