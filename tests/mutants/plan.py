@@ -58,14 +58,14 @@ FAILED = dict.fromkeys(("common/env/env.c", "common/format/ledger.c", "common/fo
                                  "server/push/receive.c": "cores",
                                  "server/coordinator/grant.c": "cores",
                                  "server/coordinator/balance/stock.c": "cores",
+                                 "server/coordinator/store/move.c": "store",
                                  "worker/replica/snapshot.c": "cores",
                                  "worker/ranks/comm/comm_tcp.c": "ranks"}
 # What runs a file that few cores and no simulation do: the two ends of the boundary with a trainer
 # beside the worker, the state machine of a region's ranks, and the forecast.
 BOUNDARY = (("external.client",), ("external.deaths",), ("cores.beside",),
             ("cores.beside_ends",))
-ELSEWHERE = {"worker/client/device.c": (*BOUNDARY, ("external.cuda",)),
-             "worker/client/*": BOUNDARY, "worker/external/*": BOUNDARY,
+ELSEWHERE = {"worker/client/*": (*BOUNDARY, ("external.cuda",)), "worker/external/*": BOUNDARY,
              "worker/ranks/region*": (("region.seeds", "--seeds", "600"),),
              "server/coordinator/balance/forecast.c": (("cores.balance",), ("cores.ahead",))}
 TARGETS = {"region.seeds": "region"}
