@@ -1,4 +1,5 @@
-// OpenBLAS runs what the processor can, not what a list of older models says.
+// OpenBLAS runs the kernels that the processor supports, even where its own list of models is older
+// than the processor.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -11,8 +12,8 @@
 #include "kernels/blas.h"
 #include "kernels/cpu/cpu_features.h"
 
-static const char *path;   // the program's own
-static const char *before; // OPENBLAS_CORETYPE when it was started the first time; NULL: not set
+static const char *path;   // path of this program
+static const char *before; // OPENBLAS_CORETYPE at the first start; NULL: not set
 
 static void a_core_without_avx2_is_not_left_where_there_is_avx2(void **state)
 {
@@ -34,7 +35,7 @@ static void this_program_runs_what_the_processor_can(void **state)
     assert_true(strlen(lk_blas_core()) > 0);
 }
 
-// `sh` sets the core type and starts this program with a word that asks for its core.
+// Starts this program again with OPENBLAS_CORETYPE=`type`; it prints the core that OpenBLAS chose.
 static void core_of(const char *type, char *out, size_t room)
 {
     char line[4300];

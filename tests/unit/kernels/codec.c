@@ -1,5 +1,5 @@
-// Codecs: what is chosen and written agrees with a naive reader and a naive choice, nothing is
-// lost, and the bytes stay what they are.
+// Codecs: selection and encoding agree with a naive selection and a naive reader, no mass is lost,
+// and the bytes of the format never change.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -50,11 +50,11 @@ static int larger_first(const void *a, const void *b)
     return i < j ? -1 : 1;
 }
 
-// Nearest binary16, ties to even, by looking at all of them that are finite.
+// Nearest fp16 number, ties to even, by a search among all finite ones.
 static float nearest_half(double x)
 {
     uint32_t low = 0, high = 0x7bff;
-    while (low < high) { // first one that is >= x
+    while (low < high) { // finds the first one >= x
         uint32_t middle = (low + high) / 2;
         if ((double)naive_half(middle) < x)
             low = middle + 1;
@@ -66,7 +66,7 @@ static float nearest_half(double x)
     return naive_half(up < down || (up == down && low % 2 == 0) ? low : low - 1);
 }
 
-// 1 where a unit (a chunk, or a tensor's part in the shard) carries its value.
+// Sets `wanted` to 1 where a unit (a chunk, or a tensor's part in the shard) must carry its value.
 static void want_largest(const struct lk_codec *codec, const float *e, uint64_t len,
                          uint8_t *wanted)
 {
@@ -86,7 +86,7 @@ static double add_lanes(const double lane[8])
     return sum;
 }
 
-// Mean of the magnitudes in [from, to) among x[0..k), its sum in eight lanes.
+// Mean of the magnitudes in [from, to) among x[0..k), summed in eight lanes.
 static double mean(const float *x, uint32_t k, double from, double to)
 {
     double lane[8] = {0};
@@ -105,7 +105,7 @@ static float level_of(float x, float scale, float max)
     return scale == 0 ? 0 : fminf(fmaxf(rintf(x / scale), -max), max) * scale;
 }
 
-// Quantises k values of a chunk as the page says.
+// Quantises k values of a chunk as kernels/docs/0001-payload.md describes.
 static void quantise(uint8_t value, const float *x, uint32_t k, float *q)
 {
     double largest = 0, all = mean(x, k, 0, INFINITY);
@@ -144,7 +144,7 @@ static void expect_choice(const struct lk_codec *codec, const struct lh_shard_la
     free(wanted);
 }
 
-// fold, add and clear against the naive reading; then the sum of squares.
+// Compares fold, add, clear and the sum of squares with the naive reader's values.
 static void expect_uses(const struct lk_codec *codec, const struct lh_shard_layout *l,
                         struct lh_span payload, const struct naive *got, const float *start)
 {
@@ -189,7 +189,7 @@ static void expect_info(const struct lh_shard_layout *l, const struct naive *got
     assert_memory_equal(&info->sum_squares, &total, sizeof total);
 }
 
-// One shard, one codec, one filling: everything a payload must be.
+// Checks every property of a payload for one shard, codec and filling.
 static void round_trip(const struct lk_codec *codec, const struct lh_shard_layout *l,
                        enum case_kind kind, float beta, bool with_d)
 {
@@ -213,7 +213,7 @@ static void round_trip(const struct lk_codec *codec, const struct lh_shard_layou
     expect_choice(codec, l, &got, before);
     expect_info(l, &got, &info);
     expect_info(l, &got, &checked);
-    for (uint64_t i = 0; i < l->values; i++) { // what is left is what a decoder would leave
+    for (uint64_t i = 0; i < l->values; i++) { // the residual is the value less the decoded value
         float left = before[i];
         if (got.carried[i]) left -= got.q[i];
         assert_memory_equal(&left, &e[i], sizeof left);
@@ -253,7 +253,7 @@ static void every_density_and_feedback(void **state)
     }
 }
 
-// The sum of squares has 256 lanes of chunks: here each gets several, and some one more.
+// The sum of squares has 256 lanes of chunks; here each gets several chunks, and some get one more.
 static void more_chunks_than_lanes_of_their_sum(void **state)
 {
     (void)state;
@@ -280,8 +280,8 @@ static void a_shard_of_nothing_and_of_one_value(void **state)
     }
 }
 
-// Mass is exact in fixed point (server/docs/0000-protocol.md). Round after round, what went out
-// plus what is left is what came in, in bits.
+// Mass is exact in fixed point (server/docs/0000-protocol.md): after each round, the mass sent plus
+// the residual equals the mass of all deltas, bit for bit.
 static void mass_is_conserved_in_fixed_point(void **state)
 {
     (void)state;
@@ -320,13 +320,14 @@ static void at_most_0_140_bits_per_parameter(void **state)
     double bits = 8.0 * (double)out.len / (double)c.layout.values;
     print_message("topk-sign at 64 of 4096: %.5f bits per parameter\n", bits);
     assert_true(bits <= 0.140);
-    assert_true(bits >= 0.131); // below the entropy something is missing
+    assert_true(bits >= 0.131); // fewer bits than the entropy would mean a loss
     assert_int_equal(info.values, 64 * c.layout.chunks);
     lh_buf_free(&out);
     free(e);
 }
 
-// Bounds hold for the fullest and for the most uneven payloads; lk_payload_most() for all of them.
+// lk_payload_max() holds for the fullest and for very uneven payloads; lk_payload_most() bounds it
+// for all codecs.
 static void no_payload_exceeds_its_bound(void **state)
 {
     (void)state;
@@ -339,7 +340,7 @@ static void no_payload_exceeds_its_bound(void **state)
             size_t most = lk_payload_max(&codec, &c.layout);
             assert_true(most <= lk_payload_most(&c.layout));
             float *e = case_fill(i % 2 ? CASE_STEPS : CASE_SPARSE, c.layout.values, n);
-            struct lh_buf out = lh_buf(most); // beyond it encoding asserts
+            struct lh_buf out = lh_buf(most); // encoding beyond it would fail an assertion
             assert_int_equal(lk_encode(&codec, &c.layout, 1, NULL, e, &out, NULL), LH_OK);
             lh_buf_free(&out);
             free(e);
@@ -364,7 +365,7 @@ static void rice_parameter_follows_its_formula(void **state)
     }
 }
 
-// ---- golden bytes: the format of version 1 does not move.
+// ---- golden bytes of format version 1
 static void expect_bytes(const struct lh_buf *out, const char *hex)
 {
     char text[513] = "";

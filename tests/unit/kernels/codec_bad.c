@@ -1,5 +1,5 @@
-// Payloads from a peer that is wrong: each fault is refused by name, no bit turned anywhere makes
-// a reader leave its bounds, and what is accepted reads as the naive reader reads it.
+// Damaged payloads: the error text names each fault, no flipped bit makes a reader leave its
+// bounds, and the naive reader agrees on every payload that is accepted.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -26,13 +26,14 @@ static void make(struct made *m, const char *name, const uint64_t *lens)
     m->payload = lh_buf(lk_payload_max(&m->codec, &m->c.layout));
     float *e = case_fill(CASE_GAUSSIAN, m->c.layout.values, 9);
     assert_int_equal(lk_encode(&m->codec, &m->c.layout, 1, NULL, e, &m->payload, NULL), LH_OK);
-    if (!m->payload.data) abort(); // cannot be, and the analyzer wants to know
+    if (!m->payload.data) abort(); // cannot happen; tells the static analyzer
     free(e);
 }
 
 static lh_err check_bytes(const struct made *m, const uint8_t *data, size_t n)
 {
-    uint8_t *exact = malloc(n ? n : 1); // the exact size: a sanitizer sees a read past the end
+    // exact length, so that a sanitizer sees a read past the end
+    uint8_t *exact = malloc(n ? n : 1);
     assert_non_null(exact);
     if (n) memcpy(exact, data, n);
     struct lk_payload_info info;
@@ -41,7 +42,7 @@ static lh_err check_bytes(const struct made *m, const uint8_t *data, size_t n)
     return err;
 }
 
-// Turns bits of one byte and expects this code and a text that holds `why`.
+// Flips bits of one byte; expects error `code` with a text that contains `why`.
 static void expect(const struct made *m, size_t at, uint8_t turn, lh_err code, const char *why)
 {
     assert_true(at < m->payload.len);
@@ -80,7 +81,7 @@ static void values(void **state)
     uint8_t high = m.payload.data[27];
     expect(&m, 27, (uint8_t)(high ^ 0x7c), LH_ERR_NON_FINITE, "chunk 0: centroid");
     expect(&m, 37, 0x80, LH_ERR_MALFORMED, "padding"); // 75 bits in 10 bytes
-    expect(&m, 24, 1, LH_ERR_MALFORMED, "");           // length of the group
+    expect(&m, 24, 1, LH_ERR_MALFORMED, "");           // length of the group's index stream
     expect(&m, 41, m.payload.data[41], LH_ERR_MALFORMED, "index");
     lh_buf_free(&m.payload);
 
@@ -104,7 +105,8 @@ static void values(void **state)
     lh_buf_free(&m.payload);
 }
 
-// Puts a code of 4 or 16 bits into the first field, above its gap's 4 bits, or without a gap.
+// Puts a code of 4 or 16 bits into the first field: after its 4 bits of gap if `gap`, else at its
+// start.
 static void put_code(uint8_t *field, unsigned bits, unsigned code, bool gap)
 {
     for (unsigned i = 0, at = gap ? 4 : 0; i < bits; i++, at++) {
@@ -113,13 +115,13 @@ static void put_code(uint8_t *field, unsigned bits, unsigned code, bool gap)
     }
 }
 
-// Codes that no encoder writes, beside an index (b is 4 for 15 of 300) and without one.
+// Codes that no encoder writes, with an index (b is 4 for 15 of 300) and without one.
 static void codes_that_are_none(void **state)
 {
     (void)state;
     static const struct {
         const char *name;
-        size_t field; // offset of the first one
+        size_t field; // offset of the first field
         unsigned bits, code;
         lh_err wanted;
     } cases[] = {
@@ -163,7 +165,7 @@ static void every_cut_and_every_longer_one(void **state)
     }
 }
 
-// A byte more in the stream, owned up to in the table: not the one reading of these indices.
+// One surplus byte in the index stream, counted in the table: indices have one encoding only.
 static void a_stream_longer_than_needed(void **state)
 {
     (void)state;
@@ -176,12 +178,13 @@ static void a_stream_longer_than_needed(void **state)
     longer[24]++;
     assert_int_equal(check_bytes(&m, longer, len + 1), LH_ERR_MALFORMED);
     assert_non_null(strstr(lh_err_text(LH_ERR_MALFORMED), "surplus indices"));
-    longer[len] = 1; // a set bit in it that nobody reads
+    longer[len] = 1; // a set bit in the surplus byte
     assert_int_equal(check_bytes(&m, longer, len + 1), LH_ERR_MALFORMED);
     lh_buf_free(&m.payload);
 }
 
-// An accepted payload is read again, naively and by fold, into an array without a value to spare.
+// Reads an accepted payload again, with the naive reader and by folding it into an array of the
+// exact length.
 static void expect_agreement(const struct made *m)
 {
     struct naive got;
@@ -212,12 +215,12 @@ static void every_bit_turned(void **state)
             if (err == LH_OK) expect_agreement(&m);
             m.payload.data[bit / 8] ^= (uint8_t)(1u << bit % 8);
         }
-        assert_true(accepted > 0); // another value, another sign: a payload all the same
+        assert_true(accepted > 0); // some flips only give another valid value or sign
         lh_buf_free(&m.payload);
     }
 }
 
-// Noise in place of the group: many groups and chunks, so that streams run dry and over.
+// Random bytes over many groups and chunks, so that streams end early or overrun.
 static void noise(void **state)
 {
     (void)state;
@@ -239,7 +242,7 @@ static void noise(void **state)
     lh_buf_free(&m.payload);
 }
 
-// Another shard's payload, another density's, another codec's.
+// Payloads of another shard, another density and another codec.
 static void payloads_of_others(void **state)
 {
     (void)state;
@@ -252,7 +255,7 @@ static void payloads_of_others(void **state)
         case_layout(&m.c, other);
         assert_int_equal(check_bytes(&m, m.payload.data, m.payload.len), LH_OK);
         m.codec.density = 0.051f;
-        bool dense = m.codec.index == LK_INDEX_DENSE; // these have none
+        bool dense = m.codec.index == LK_INDEX_DENSE; // dense codecs have no density
         assert_int_equal(check_bytes(&m, m.payload.data, m.payload.len),
                          dense ? LH_OK : LH_ERR_MALFORMED);
         const char *next = lk_codec_word(n + 1) ? lk_codec_word(n + 1) : lk_codec_word(0);

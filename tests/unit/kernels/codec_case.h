@@ -1,5 +1,5 @@
-// Cases for the codec tests: shards cut in awkward places, filled in awkward ways, and a reader of
-// payloads written from the page (kernels/docs/0001-payload.md) alone, one bit at a time.
+// Cases for the codec tests: shards and fillings that are difficult for a codec, and a reader of
+// payloads that follows kernels/docs/0001-payload.md alone and reads one bit at a time.
 #ifndef LH_TESTS_UNIT_CODEC_CASE_H
 #define LH_TESTS_UNIT_CODEC_CASE_H
 
@@ -17,7 +17,7 @@ struct layout_case {
     struct lh_shard_layout layout;
 };
 
-// Tensors 7, 8, 9, ... of the given lengths, which end with 0.
+// Makes tensors 7, 8, 9, ... of the given lengths; 0 ends the list.
 static inline void case_layout(struct layout_case *c, const uint64_t *lens)
 {
     memset(c, 0, sizeof *c);
@@ -57,14 +57,14 @@ static inline float case_from_bits(uint32_t bits)
     return x;
 }
 
-// How arrays are filled. Huge ones stay finite when two of them are added.
+// Ways to fill an array. CASE_HUGE values stay finite when two of them are added.
 enum case_kind {
     CASE_GAUSSIAN,
-    CASE_SMALL,  // around 1e-6, where fp16 is coarse
+    CASE_SMALL,  // around 1e-6, where fp16 has few bits
     CASE_TIES,   // a handful of magnitudes
     CASE_EQUAL,  // one magnitude, both signs
     CASE_ZEROS,  // zeros of both signs
-    CASE_SPARSE, // zeros and a few others
+    CASE_SPARSE, // zeros and a few other values
     CASE_DENORMAL,
     CASE_HUGE,
     CASE_WILD,  // every exponent
@@ -103,8 +103,8 @@ static inline float *case_fill(enum case_kind kind, uint64_t n, uint64_t seed)
 struct naive {
     float *q;         // decoded, one per value of the shard; 0 where not carried
     uint8_t *carried; // 1 where carried
-    size_t bytes;     // how many it read
-    bool bad;         // an index out of range
+    size_t bytes;     // bytes read
+    bool bad;         // an index was out of range
 };
 
 static inline uint32_t naive_bits(const uint8_t *data, size_t at, unsigned n)
@@ -120,11 +120,11 @@ static inline float naive_half(uint32_t h)
     return (float)(exponent ? ldexp(1024.0 + fraction, (int)exponent - 25) : ldexp(fraction, -24));
 }
 
-// Values carried of a chunk or tensor.
+// Number of values carried in a chunk or tensor.
 static inline uint32_t naive_k(const struct lk_codec *codec, uint64_t len)
 {
     if (codec->index == LK_INDEX_DENSE) return (uint32_t)len;
-    double k = rint((double)codec->density * (double)len); // the default mode: ties to even
+    double k = rint((double)codec->density * (double)len); // default rounding mode: ties to even
     return k < 1 ? 1 : (uint32_t)k;
 }
 
@@ -149,15 +149,15 @@ static inline float naive_value(uint8_t value, uint32_t code, float half)
     }
 }
 
-// A chunk's place and density, as header and table say.
+// A chunk's place and density, from the header and the table.
 struct naive_chunk {
     uint64_t first, len;
     uint32_t k;
     unsigned b;
 };
 
-// Reads one chunk whose record starts at byte `record`; its unary bits at *unary. Returns the byte
-// after the record.
+// Reads the chunk whose record starts at byte `record` and whose unary bits start at `*unary`.
+// Returns the byte after the record.
 static inline size_t naive_chunk(struct naive *n, const struct lk_codec *codec, const uint8_t *data,
                                  size_t record, size_t *unary, const struct naive_chunk *c)
 {
@@ -192,7 +192,7 @@ static inline size_t naive_record(const struct lk_codec *codec, const struct nai
     return 2 * naive_halves(codec->value) + (bits + 7) / 8 + (apart ? 4 * (size_t)c->k : 0);
 }
 
-// Chunk number c of a layout: first value and length.
+// First value and length of chunk number c.
 static inline void naive_cut(const struct lh_shard_layout *l, uint64_t c, uint64_t *first,
                              uint64_t *len)
 {

@@ -1,7 +1,6 @@
-// The vector forms of the codecs give the scalar form's bytes: function by function on awkward
-// lengths and alignments, and payload by payload. Every form that this processor can run is
-// compared in its turn; where there is none, the program says so and compares the scalar form with
-// itself.
+// The vector forms of the codecs give the bytes of the scalar form: function by function on awkward
+// lengths and alignments, and for whole payloads. Every form that this processor can run is
+// compared. If there is none, the program says so and compares the scalar form with itself.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -23,7 +22,7 @@ static const struct lk_codec_ops *vector(void)
     return tested;
 }
 
-struct run { // one chunk of one kind at an odd address
+struct run { // one chunk of one kind, at an unaligned address
     float *memory, *e;
     uint32_t n;
 };
@@ -90,7 +89,7 @@ static void check_codes(const struct run *r, uint8_t value, float level)
         vector()->values(value, level, one, r->n, y);
         assert_memory_equal(x, y, r->n * sizeof *x);
     }
-    if (value == LK_VALUE_FP16) return; // among any bytes are some that are not finite
+    if (value == LK_VALUE_FP16) return; // random bytes would include values that are not finite
     uint64_t seed = r->n;
     for (size_t i = 0; i < bytes; i++) a[i] = (uint8_t)case_random(&seed);
     scalar->unpack(value, level, a, r->n, x);
@@ -127,7 +126,7 @@ static void packing(void **state)
     each_run(check_packing);
 }
 
-// A hint of any kind, good or absurd, changes nothing.
+// A hint, good or absurd, never changes the selection.
 static void check_selection(const struct run *r)
 {
     uint16_t a[LH_CHUNK + LK_INDEX_SLACK], b[LH_CHUNK + LK_INDEX_SLACK];
@@ -176,7 +175,7 @@ static void finiteness(void **state)
             }
 }
 
-// ---- indices: what is read, where the stream stands then, and what is refused
+// ---- indices: the values read, the position in the stream afterwards, and refusals
 struct stream {
     uint8_t fields[LH_CHUNK * 4], unary[LH_CHUNK * 4];
     size_t field_bytes, unary_bytes;
@@ -186,7 +185,8 @@ static void expect_same_indices(const struct lk_rice *rice, const struct stream 
                                 uint32_t k, size_t slack)
 {
     uint16_t a[LH_CHUNK], b[LH_CHUNK], codes_a[LH_CHUNK], codes_b[LH_CHUNK];
-    uint8_t *exact = malloc(s->field_bytes + slack + 1); // its end is where a sanitizer looks
+    // exact length, so that a sanitizer sees a read past the end
+    uint8_t *exact = malloc(s->field_bytes + slack + 1);
     assert_non_null(exact);
     memcpy(exact, s->fields, s->field_bytes + slack);
     struct lh_span fields = lh_span(exact, s->field_bytes);
@@ -209,7 +209,7 @@ static void make_stream(const struct lk_rice *rice, uint32_t len, uint32_t k, ui
     uint16_t index[LH_CHUNK], code[LH_CHUNK];
     uint32_t n = 0, code_bits = rice->field_bits - rice->low_bits;
     memset(s, 0, sizeof *s);
-    for (uint32_t i = 0; i < len && n < k; i++) // k of len, each set as likely
+    for (uint32_t i = 0; i < len && n < k; i++) // k of len, each equally likely
         if (case_random(&seed) % (len - i) < k - n) index[n++] = (uint16_t)i;
     for (uint32_t i = 0; i < k; i++) code[i] = (uint16_t)(case_random(&seed) % (1u << code_bits));
     size_t bits = lk_rice_put(rice, index, code_bits ? code : NULL, k, s->fields, s->unary, 0);
@@ -232,11 +232,11 @@ static void indices(void **state)
                 for (size_t slack = 0; slack <= 64; slack += 16)
                     expect_same_indices(&rice, &s, LH_CHUNK, ks[i], slack);
                 s.field_bytes = ((ks[i] + 1) * (size_t)rice.field_bits + 7) / 8;
-                expect_same_indices(&rice, &s, LH_CHUNK, ks[i] + 1, 64); // one too many
+                expect_same_indices(&rice, &s, LH_CHUNK, ks[i] + 1, 64); // one index too many
                 s.field_bytes = (ks[i] * (size_t)rice.field_bits + 7) / 8;
-                for (uint32_t len = LH_CHUNK; len > 4000; len -= 19) // out of range
+                for (uint32_t len = LH_CHUNK; len > 4000; len -= 19) // indices out of range
                     expect_same_indices(&rice, &s, len, ks[i], 64);
-                for (int turn = 0; turn < 8; turn++) { // bits turned anywhere
+                for (int turn = 0; turn < 8; turn++) { // flipped bits anywhere
                     s.unary[case_random(&seed) % s.unary_bytes] ^= (uint8_t)(1 << turn);
                     if (s.field_bytes)
                         s.fields[case_random(&seed) % s.field_bytes] ^= (uint8_t)(1 << turn);
@@ -276,7 +276,7 @@ static void expect_same_payload(const struct lk_codec *codec, const struct lh_sh
     lk_codec_force("scalar");
     assert_int_equal(lk_fold(codec, l, lh_buf_span(&a.payload), 0.7f, a.e), LH_OK);
     lk_codec_force(vector()->name);
-    uint8_t *odd = malloc(b.payload.len + 1); // values need not lie where floats do
+    uint8_t *odd = malloc(b.payload.len + 1); // the values need not be aligned as floats
     assert_non_null(odd);
     memcpy(odd + 1, b.payload.data, b.payload.len);
     assert_int_equal(lk_fold(codec, l, lh_span(odd + 1, b.payload.len), 0.7f, b.e), LH_OK);
@@ -326,7 +326,7 @@ int main(void)
         cmocka_unit_test(selection),   cmocka_unit_test(finiteness),
         cmocka_unit_test(payloads),    cmocka_unit_test(a_large_payload),
     };
-    // AVX-512 adds the reading of indices to AVX2's loops.
+    // The AVX-512 form only adds its own reading of indices to the AVX2 loops.
     const struct CMUnitTest added[] = {cmocka_unit_test(indices), cmocka_unit_test(payloads)};
     int failed = 0;
     for (size_t i = 0; (tested = lk_codec_form(i)) != NULL; i++) {

@@ -1,7 +1,7 @@
-// An expert of a mixture that few tokens are routed to: its updates are rare and small beside the
-// others', and must not wait in the residual for long. A top-k choice is made in each chunk by
-// itself, so the large values of other chunks do not hold it back. Values that share a chunk with
-// larger ones do wait: an expert of fewer than 4,096 values in a tensor of all experts.
+// An expert of a mixture that gets few tokens: its updates are rare and small beside those of other
+// experts, and they must leave the residual soon. Top-k chooses in each chunk separately, so large
+// values in other chunks do not hold them back. Values that share a chunk with larger ones do wait.
+// This happens to an expert of fewer than 4,096 values in a tensor that holds all experts.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -15,8 +15,8 @@
 enum { CHUNKS = 8, N = CHUNKS * LH_CHUNK, EVERY = 25, ROUNDS = 4 * EVERY };
 static const float SMALL = 0.01f;
 
-// The largest share of one rare update's energy that is in the residual after so many further
-// rounds. The rare values are every `stride`-th one from `first` on.
+// The largest share of one rare update's energy that is still in the residual `rounds` rounds
+// later. The rare values are every `stride`-th one from `first` on.
 static double left_after(const char *name, double density, int rounds, int first, int stride)
 {
     static float d[N], e[N];
@@ -50,7 +50,7 @@ static void a_rare_experts_update_leaves_the_residual(void **state)
 {
     (void)state;
     static const char *const names[] = {"topk-sign", "topk-q4"};
-    static const double densities[] = {1.0 / 6, 0.075}; // the rule's range
+    static const double densities[] = {1.0 / 6, 0.075}; // the range of the density rule
     for (int k = 0; k < 2; k++)
         for (int j = 0; j < 2; j++) {
             int rounds = (int)(1 / densities[j] + 0.5);

@@ -1,5 +1,5 @@
-// Fragments: which values a turn carries, by a second reading of the page; what is taken out of a
-// residual; what a reader refuses.
+// Fragments: the values that a turn carries (against a second implementation of
+// kernels/docs/0001-payload.md), their removal from a residual, and malformed payloads.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -19,7 +19,7 @@ static struct lk_codec codec_of(float density)
     return (struct lk_codec){LK_INDEX_FRAGMENT, LK_VALUE_FP32, density};
 }
 
-// Marks what turn t carries, value by value, as the page says it.
+// Marks the values that turn `turn` carries, computed value by value as the page describes.
 static uint64_t mark(const struct lk_codec *codec, const struct lh_shard_layout *l, uint64_t turn,
                      uint8_t *carried)
 {
@@ -131,7 +131,7 @@ static void bad_fragments_are_refused(void **state)
         lh_err err = lk_payload_check(&other, &c.layout, good, NULL);
         assert_int_equal(err, value == LK_VALUE_FP32 ? LH_OK : LH_ERR_UNSUPPORTED);
     }
-    out.data[3] = 1; // Rice's parameter
+    out.data[3] = 1; // a Rice parameter, which fragments do not have
     assert_int_equal(lk_payload_check(&codec, &c.layout, good, NULL), LH_ERR_MALFORMED);
     out.data[3] = 0;
     out.data[24 + 3] = 0x7f, out.data[24 + 2] = 0x80;
@@ -141,7 +141,7 @@ static void bad_fragments_are_refused(void **state)
     assert_int_equal(lk_fragment_encode(&codec, &c.layout, 9, values, &out, NULL),
                      LH_ERR_NON_FINITE);
     assert_int_equal(out.len, len);
-    // Values are not chosen by the encoders that choose by value.
+    // Encoders that choose by value refuse a fragment codec.
     assert_int_equal(lk_encode(&codec, &c.layout, 1, NULL, e, &out, NULL), LH_ERR_UNSUPPORTED);
     assert_int_equal(lk_encode_on(4, &codec, &c.layout, 1, NULL, e, &out, NULL),
                      LH_ERR_UNSUPPORTED);

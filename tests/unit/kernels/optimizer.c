@@ -1,5 +1,5 @@
-// AdamW, clipping and the schedule against PyTorch's (tests/fixtures/trainer); the exponential and
-// the generator of initial values.
+// AdamW, clipping and the schedule against PyTorch's results (tests/fixtures/trainer); the
+// exponential and the generator of initial values.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -52,7 +52,8 @@ static void adamw_agrees_with_torch(void **state)
     fclose(f);
 }
 
-// The bits of lk_adamw(), with the parameters in the gradient's place; what it reads stays.
+// lk_adamw_into() gives the bits of lk_adamw(), leaves its inputs as they are, and may write the
+// parameters over the gradient.
 static void a_step_goes_into_other_arrays(void **state)
 {
     (void)state;
@@ -84,7 +85,7 @@ static void clipping_is_torchs(void **state)
     assert_true(isfinite(lk_sum_squares(2, large)) != 0);
 }
 
-// Lanes start at the first value, not at an aligned address.
+// Lanes are counted from the first value, so alignment does not change the sum.
 static void norms_do_not_depend_on_addresses(void **state)
 {
     (void)state;
@@ -147,7 +148,7 @@ static void schedule_stays_at_its_peak_until_it_decays(void **state)
     assert_true(wk_schedule_rate(&s, 1000) == 0.5);
     struct wk_schedule all = {1000, 0.1, 2.0, 0.25, 0.9, 0, 0},
                        none = {1000, 0.1, 2.0, 0.25, 0, 0, 0};
-    s.decay = 1; // more than the warm-up leaves: as much as it leaves
+    s.decay = 1; // longer than the rest after the warm-up: decays over all of that rest
     for (uint64_t at = 0; at < 1000; at += 50) {
         assert_true(wk_schedule_rate(&s, at) == wk_schedule_rate(&none, at));
         assert_true(fabs(wk_schedule_rate(&all, at) - wk_schedule_rate(&none, at)) < 1e-12);
@@ -183,7 +184,7 @@ static void normal_is_counter_based(void **state)
     assert_memory_not_equal(whole, part, sizeof part);
 }
 
-// A budget that is changed makes no jump: the rate goes in a line from where it stood to the new
+// A changed budget does not make the rate jump: it goes in a line from its old value to the new
 // budget's schedule.
 static void a_changed_budget_ramps(void **state)
 {
@@ -195,13 +196,13 @@ static void a_changed_budget_ramps(void **state)
         assert_true(wk_schedule_rate(&is, at) == wk_schedule_rate(&was, at));
     assert_true(wk_schedule_rate(&fresh, 600) > wk_schedule_rate(&was, 600) + 0.5);
     double before = wk_schedule_rate(&is, 600);
-    for (uint64_t at = 601; at < 2100; at++) { // 140 tokens of a ramp
+    for (uint64_t at = 601; at < 2100; at++) { // the ramp takes 140 tokens
         double rate = wk_schedule_rate(&is, at);
         assert_true(fabs(rate - before) < 0.02);
         if (at >= 740) assert_true(rate == wk_schedule_rate(&fresh, at));
         before = rate;
     }
-    is.changed_tokens = 2000; // the new budget is met already
+    is.changed_tokens = 2000; // the new budget is already met
     assert_true(wk_schedule_rate(&is, 2000) == wk_schedule_rate(&fresh, 2000));
 }
 

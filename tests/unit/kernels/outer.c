@@ -1,4 +1,4 @@
-// The outer optimizers: each rule against a second form of it, the guard, and state that survives.
+// The outer optimizers: each rule against a second implementation, the guard, and saved state.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -11,7 +11,7 @@
 #include "common/base/check.h"
 #include "kernels/state/incoming.h"
 
-enum { N = 600, PUSHES = 14 }; // values of the one shard
+enum { N = 600, PUSHES = 14 }; // N: values of the only shard
 static const uint8_t JOB[LH_JOB_BYTES] = {1, 2, 3};
 static const struct lk_codec EXACT = {
     .index = LK_INDEX_DENSE, .value = LK_VALUE_FP32, .density = 1};
@@ -65,7 +65,7 @@ static lh_err put_plan(struct lk_replica *r, const struct lh_plan *plan)
     return err;
 }
 
-// Push number k: mostly one direction, and something of its own.
+// Value i of push k: mostly a direction common to all pushes, plus a part of its own.
 static float value(int k, int i)
 {
     return 0.5f + 0.25f * (float)((k * 7 + i * 3) % 11 - 5);
@@ -108,7 +108,7 @@ static void sgd_is_the_plain_fold_and_keeps_nothing(void **state)
     lh_buf_free(&b);
 }
 
-// A step of many values is made in parts, on several threads: each value is as it would be alone.
+// A step of many values runs in parts on several threads; each value is as if computed alone.
 static void parts_of_a_step_leave_no_value_out(void **state)
 {
     enum { MANY = (2 << 20) + 5 };
@@ -142,7 +142,7 @@ static void parts_of_a_step_leave_no_value_out(void **state)
     lh_buf_free(&b);
 }
 
-// The rule of outer.h, in doubles, one value at a time.
+// The rule of outer.h in fp64, one value at a time.
 static double reference(float mu, uint32_t every, int pushes, int i)
 {
     double theta = (double)(0.01f * (float)i), u = 0, m = 0;
@@ -164,7 +164,8 @@ static void the_rule_is_what_its_page_says(void **state)
     struct fixture *f = *state;
     static const struct {
         float mu;
-        uint32_t every, means; // 0 means: one of each live worker
+        // every: 0 takes one push of each live worker; means: pushes per step
+        uint32_t every, means;
     } rules[] = {{0.5f, 0, 2}, {0.9f, 1, 1}, {0, 4, 4}, {0.75f, 3, 3}};
     for (size_t c = 0; c < LH_COUNT(rules); c++) {
         struct lk_replica r;
@@ -184,8 +185,8 @@ static void the_rule_is_what_its_page_says(void **state)
     }
 }
 
-// A run that closes and one that changes its optimizer give up what no step has taken yet: it has
-// moved the parameters already.
+// Closing the run or changing the optimizer drops the pending sum that no step has taken: its
+// pushes have moved the parameters already.
 static void another_optimizer_begins_anew(void **state)
 {
     struct lk_replica *r = &((struct fixture *)*state)->replica;
@@ -266,7 +267,7 @@ static void state_goes_on_bit_for_bit_from_a_saved_copy(void **state)
     struct lh_plan plan = plan_of(1, LH_OPT_DELAYED_NESTEROV, 0.5f, 3);
     plan.effective_step_max = 1.5f;
     assert_int_equal(put_plan(r, &plan), LH_OK);
-    for (int k = 0; k < 8; k++) push(r, k); // eight pushes end between two steps
+    for (int k = 0; k < 8; k++) push(r, k); // 8 pushes end between two steps
     struct lh_buf b = lh_buf(1 << 20);
     assert_int_equal(lk_replica_save(r, &b), LH_OK);
     assert_true(b.len <= lk_replica_bytes_max(r->layout));
@@ -285,7 +286,8 @@ static void state_goes_on_bit_for_bit_from_a_saved_copy(void **state)
     lh_buf_free(&b);
 }
 
-// `each` bytes at a time: in order until the parameters' place is known, then from the end on.
+// Delivers `each` bytes at a time: in order until the parameters' place is known, then from the end
+// backwards.
 static lh_err arrive_backwards(struct lk_replica *r, struct lh_span state, size_t each)
 {
     struct lk_incoming in = {0};
@@ -306,7 +308,7 @@ static lh_err arrive_backwards(struct lk_replica *r, struct lh_span state, size_
     return err;
 }
 
-// All but the last `cut` bytes, in pieces of `piece`.
+// Delivers all but the last `cut` bytes, in pieces of `piece` bytes.
 static lh_err arrive(struct lk_replica *r, struct lh_span state, size_t cut, size_t piece)
 {
     struct lk_incoming in = {0};
@@ -328,7 +330,7 @@ static void state_arrives_in_pieces_cut_anywhere(void **state)
     struct lk_replica *r = &f->replica, other;
     struct lh_plan plan = plan_of(1, LH_OPT_DELAYED_NESTEROV, 0.5f, 3);
     struct lh_hash is, before, whole;
-    for (int k = 0; k < 2; k++) { // a state without an optimizer's arrays, then one with them
+    for (int k = 0; k < 2; k++) { // first a state without optimizer arrays, then one with them
         if (k) assert_int_equal(put_plan(r, &plan), LH_OK);
         for (int i = 0; i < 8; i++) push(r, i);
         struct lh_buf b = lh_buf(1 << 20);
@@ -340,7 +342,7 @@ static void state_arrives_in_pieces_cut_anywhere(void **state)
             for (size_t cut = 1; cut < b.len; cut += 997)
                 assert_int_equal(arrive(&other, lh_buf_span(&b), cut, piece), LH_ERR_MALFORMED);
             is = lk_replica_digest(&other);
-            assert_true(lh_hash_equal(&is, &before)); // a state that is cut short changed nothing
+            assert_true(lh_hash_equal(&is, &before)); // a truncated state changed nothing
             assert_int_equal(arrive(&other, lh_buf_span(&b), 0, piece), LH_OK);
             is = lk_replica_digest(&other);
             assert_true(lh_hash_equal(&is, &whole));
@@ -404,13 +406,13 @@ static void bytes_that_are_no_state_are_refused(void **state)
     push(r, 0);
     struct lh_buf b = lh_buf(1 << 20);
     assert_int_equal(lk_replica_save(r, &b), LH_OK);
-    size_t at = b.len - 2 * N * sizeof(float) - 33; // its kind
+    size_t at = b.len - 2 * N * sizeof(float) - 33; // the byte of the optimizer's kind
     assert_int_equal(b.data[at], LH_OPT_DELAYED_NESTEROV);
     b.data[at] = LH_OPT_DELAYED_NESTEROV + 1;
     assert_int_equal(lk_replica_load(r, lh_buf_span(&b)), LH_ERR_MALFORMED);
-    assert_int_equal(r->outer.pending, 1); // as it was
+    assert_int_equal(r->outer.pending, 1); // unchanged
     b.data[at] = LH_OPT_DELAYED_NESTEROV;
-    memset(b.data + at + 21, 255, 8); // rho: not a number
+    memset(b.data + at + 21, 255, 8); // rho = NaN
     assert_int_equal(lk_replica_load(r, lh_buf_span(&b)), LH_ERR_MALFORMED);
     lh_buf_free(&b);
 }

@@ -1,5 +1,5 @@
-// Encoding on several threads: bytes, what is left and figures are those of one thread, for every
-// codec, at every place where a tensor or a part may end.
+// Encoding on several threads gives the bytes, residual and figures of one thread, for every codec
+// and wherever a tensor or a part may end.
 // labels: tsan
 #include <setjmp.h>
 #include <stdarg.h>
@@ -14,8 +14,8 @@
 
 enum { PART = 16 * LK_GROUP_CHUNKS * LH_CHUNK };
 
-// The second part begins within the first tensor, the third within the fifth; groups run over the
-// tensors' ends.
+// The second part begins within the first tensor, the third within the fifth; groups span the ends
+// of tensors.
 static const uint64_t shard[] = {PART + 5000, 3, 1, 4096, PART + 70000, 777, 3 * 4096 + 5, 0};
 static const uint32_t threads[] = {2, 7};
 
@@ -44,7 +44,7 @@ static struct encoded encode(uint32_t count, const struct lk_codec *codec,
                              const struct lh_shard_layout *l, const float *d, const float *e)
 {
     struct encoded x = {copy_of(e, l->values), lh_buf(lk_payload_max(codec, l) + 3), {0}};
-    lh_put(&x.out, "abc", 3); // it is appended
+    lh_put(&x.out, "abc", 3); // encoding must append
     assert_int_equal(lk_encode_on(count, codec, l, 0.9f, d, x.e, &x.out, &x.info), LH_OK);
     return x;
 }
@@ -106,7 +106,7 @@ static size_t parts_of(uint32_t count, const char *name, const uint64_t *lens)
     return is;
 }
 
-// Else the test above would compare one thread with itself.
+// Without this, the tests above might compare one thread with itself.
 static void there_is_more_than_one_part(void **state)
 {
     static const uint64_t just[] = {PART, 0}, over[] = {PART, 1, 0};

@@ -1,5 +1,5 @@
-// bf16: every number there and back, every boundary between two of them, NaNs, and sums term by
-// term, against a reference that compares distances in fp64.
+// bf16: every number converted there and back, every boundary between neighbours, NaNs, and sums
+// term by term, against a reference that compares distances in fp64.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -40,14 +40,14 @@ static uint16_t narrow(float x)
     return out;
 }
 
-// Infinity counts as the number that it would be if the exponent went on: what is nearer to that
-// than to the largest number becomes infinite.
+// Infinity counts as the next number after the largest one: a value nearer to it than to the
+// largest number rounds to infinity.
 static double magnitude(uint32_t number)
 {
     return number == INFINITE ? ldexp(1, 128) : (double)wide(number);
 }
 
-// The nearer of the two neighbours, by their distances; half way between them the even one.
+// The nearer of the two neighbouring bf16 numbers, by distance; the even one on a tie.
 static uint16_t reference(float x)
 {
     uint32_t bits = bits_of(x), sign = bits >> 31 << 15, low = bits >> 16 & 0x7fff;
@@ -73,7 +73,7 @@ static void every_number_there_and_back(void **state)
     }
 }
 
-// Up to infinity, with either sign: half way, and one step of fp32 to each side.
+// Every boundary up to infinity, with both signs: the midpoint, and one fp32 step to each side.
 static void boundaries_round_to_nearest_even(void **state)
 {
     (void)state;
@@ -91,7 +91,8 @@ static void boundaries_round_to_nearest_even(void **state)
 
 static void a_nan_stays_one(void **state)
 {
-    // The last two have no bit among those that bf16 keeps: cut off, they would be infinite.
+    // The payload bits of these two lie below those that bf16 keeps: truncation would make them
+    // infinite.
     static const uint32_t nan[] = {0x7fc00000, 0xffc00000, 0x7fffffff, 0x7f800001, 0xff80ffff};
     (void)state;
     for (size_t i = 0; i < sizeof nan / sizeof *nan; i++) {
@@ -109,7 +110,7 @@ static uint32_t chance(uint32_t *seed)
     return *seed;
 }
 
-// Values are of any size, or near each other in size, by turns: a small one beside a large is lost.
+// Values of any size and values of similar size by turns; beside a large term a small one is lost.
 static float draw(uint32_t *seed, uint64_t i)
 {
     uint32_t bits = chance(seed);
@@ -141,7 +142,8 @@ static void sums_are_rounded_term_by_term(void **state)
         }
         lk_bf16_add(term, x, SUMS);
     }
-    // Two roundings, of 2^-8 and of 2^-24, for each term: an absolute 2^-134 below 2^-126.
+    // Each term has two roundings, of 2^-8 and of 2^-24; below 2^-126 the error is an absolute
+    // 2^-134.
     double bound = pow((1 + ldexp(1, -8)) * (1 + ldexp(1, -24)), TERMS) - 1;
     for (uint64_t i = 0; i < SUMS; i++) {
         assert_int_equal(bits_of(x[i]), bits_of(want[i]));

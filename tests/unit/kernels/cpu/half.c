@@ -1,4 +1,4 @@
-// fp16: every finite number there and back, and every boundary between two of them.
+// fp16: every finite number converted there and back, and every boundary between neighbours.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -23,7 +23,8 @@ static void every_half_there_and_back(void **state)
     assert_false(lk_half_is_finite(LK_HALF_MAX + 1));
 }
 
-// Half way between neighbours: to the even one; an fp64 step off: to the nearer one.
+// The midpoint of two neighbours rounds to the even one; one fp64 step away from it, to the nearer
+// one.
 static void boundaries_round_to_nearest_even(void **state)
 {
     (void)state;

@@ -21,7 +21,7 @@ struct chunk {
     size_t field_bytes;
 };
 
-// Every `step`-th index, shifted and thinned by the chunk's number.
+// Sets every `step`-th index, shifted and thinned by the chunk's number.
 static void fill(struct chunk *c, uint32_t number, uint32_t step, uint32_t code_bits)
 {
     c->k = 0;
@@ -34,7 +34,8 @@ static void expect_chunk(const struct lk_rice *rice, const struct chunk *c, stru
 {
     uint16_t index[LEN];
     uint16_t code[LEN];
-    uint8_t *fields = malloc(c->field_bytes + 1); // the end is where a sanitizer looks
+    // exact length, so that a sanitizer sees a read past the end
+    uint8_t *fields = malloc(c->field_bytes + 1);
     assert_non_null(fields);
     memcpy(fields, c->fields, c->field_bytes);
     struct lh_span span = lh_span(fields, c->field_bytes);
@@ -86,7 +87,7 @@ static void the_bits_of_the_page(void **state)
     uint8_t fields[8] = {0}, unary[8] = {0};
     struct lk_rice rice = {2, 3};
     assert_int_equal(lk_rice_put(&rice, index, sign, 3, fields, unary, 0), 6);
-    assert_int_equal(fields[0], 0x45); // 101, 000, 10: from the lowest bit up
+    assert_int_equal(fields[0], 0x45); // 101, 000, 10, from the lowest bit up
     assert_int_equal(fields[1], 0x00);
     assert_int_equal(unary[0], 0x26); // 0,1, 1, 0,0,1
 }
@@ -104,9 +105,9 @@ static void ends(void **state)
     assert_true(lk_rice_get(&rice, one, &u, 3, 2, index, code));
     assert_int_equal(index[1], 2);
     u = lk_unary(lh_span(unary, 1));
-    assert_false(lk_rice_get(&rice, one, &u, 2, 2, index, code)); // 2 is outside
+    assert_false(lk_rice_get(&rice, one, &u, 2, 2, index, code)); // index 2 is outside a chunk of 2
     u = lk_unary(lh_span(unary, 1));
-    assert_false(lk_rice_get(&rice, one, &u, 8, 3, index, code)); // no third one
+    assert_false(lk_rice_get(&rice, one, &u, 8, 3, index, code)); // there is no third index
     static const uint8_t padded[] = {0x04};
     u = lk_unary(lh_span(unary, 1));
     assert_false(lk_rice_get(&rice, lh_span(padded, 1), &u, 3, 2, index, code));

@@ -1,4 +1,5 @@
-// The worker's local view: progress survives a new base, is taken once, and comes back.
+// The worker's local view: progress survives a new base, enters one delta only, and can be given
+// back.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -59,7 +60,7 @@ static void takes_progress_once_as_base_minus_local(void **state)
     for (int i = 0; i < N; i++) assert_float_equal(out[i], 0.5f * RESIDUAL[i], 0);
 }
 
-// A trainer beside the worker: the view for it, and a delta that it brings.
+// For a trainer in another process: the view computed for it, and the delta that it returns.
 static void says_the_same_of_parameters_that_are_elsewhere(void **state)
 {
     (void)state;
@@ -74,7 +75,7 @@ static void says_the_same_of_parameters_that_are_elsewhere(void **state)
     assert_memory_equal(delta, out, sizeof out);
 }
 
-// ---- the renewal in two, beside the one above
+// ---- a renewal in two steps, compared with the renewal in place
 
 enum {
     MANY = 3 * 1024 + 37,
@@ -123,7 +124,7 @@ static void a_dense_renewal_has_the_bits_of_one_in_place(void **state)
     }
 }
 
-// Every line once: the first value, one in the middle, the last one of all.
+// Changes one value at a time: the first, one in the middle and the last of each line.
 static void a_sparse_renewal_touches_what_changed_alone(void **state)
 {
     (void)state;

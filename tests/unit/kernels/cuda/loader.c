@@ -1,4 +1,4 @@
-// The CUDA plugin's loader: what is missing is said in one line, and nothing stays open.
+// The CUDA plugin's loader: a missing part is reported in one line, and no library stays open.
 // ctest: gpu_loader
 #include <setjmp.h>
 #include <stdarg.h>
@@ -34,7 +34,7 @@ static void another_library(void **state)
     refused("libm.so.6", "another library");
 }
 
-// The plugin that this build made, on whatever machine this is.
+// The plugin of this build, with or without a GPU in the machine.
 static void this_plugin(void **state)
 {
     (void)state;

@@ -1,5 +1,5 @@
 // ctest: privacy_grid
-// Clipping: what one record can change in a sum, in two worlds with the same draws.
+// Clipping bounds how much one record can change a sum.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -25,7 +25,7 @@ static float small(void)
     return (float)((double)(roll() >> 11) / 4503599627370496.0 - 1);
 }
 
-// A vector that was made to break a clip: kind by kind.
+// Fills x with a vector that is difficult to clip; `kind` chooses how.
 static void make(float *x, uint64_t d, unsigned kind, double clip)
 {
     static const float odd[] = {0.0f,   -0.0f, 1e-45f, -1e-38f,  3.4e38f,   -3.4e38f,
@@ -37,7 +37,7 @@ static void make(float *x, uint64_t d, unsigned kind, double clip)
         case 1: x[i] = small() * 1e30f; break;
         case 2: x[i] = odd[roll() % LH_COUNT(odd)]; break;
         case 3: x[i] = i == roll() % d ? 3e38f : small(); break;
-        case 4: x[i] = just; break; // norm C, but for rounding
+        case 4: x[i] = just; break; // norm C, apart from rounding
         case 5: x[i] = nextafterf(just, INFINITY); break;
         case 6: x[i] = i == 0 ? (float)clip : 1e-30f; break;
         default: x[i] = odd[roll() % 8] * small();
@@ -55,7 +55,7 @@ static unsigned __int128 norm(const int64_t *a, const int64_t *b, uint64_t d)
     return sum;
 }
 
-// 10,000 pairs of neighbours: the same records but one, which is empty in the second world.
+// 10,000 pairs of neighbouring sets: in the second set one record is replaced by zeros.
 static void neighbours_differ_by_at_most_c(void **state)
 {
     (void)state;
@@ -97,14 +97,15 @@ static void small_vectors_stay_and_large_ones_shrink(void **state)
     assert_true(fabs((double)big[1] * g.step + 0.8) < 2 * g.step);
     double length = sqrt((double)norm(big, NULL, 3)) * g.step;
     assert_true(length <= 1 && length > 1 - 1e-3);
-    // Rounded towards zero: what is below a step is nothing.
+    // Values are rounded towards zero: less than one step becomes 0.
     int64_t tiny[3] = {0};
     float less = (float)(g.step * 0.999);
     lk_grid_add(&g, (const float[]){less, -less, less}, tiny);
     assert_true(!tiny[0] && !tiny[1] && !tiny[2]);
 }
 
-// Somebody's clip passed [NaN, 1000, 5], and died on a zero update (flower, pull request 7631).
+// Another framework's clip let [NaN, 1000, 5] pass and failed on a zero update (flower, pull
+// request 7631).
 static void what_is_not_finite_counts_as_zero(void **state)
 {
     (void)state;
@@ -119,7 +120,7 @@ static void what_is_not_finite_counts_as_zero(void **state)
     }
 }
 
-// A sum in fp32 depends on its order, one in integers does not.
+// A sum of fp32 values depends on their order; a sum of integers does not.
 static void sums_are_exact(void **state)
 {
     (void)state;
@@ -149,7 +150,7 @@ static void values_lie_on_the_grid(void **state)
         assert_true(steps == rint(steps));
         assert_true(fabs(steps - (double)noise[i]) <= fabs((double)noise[i]) * 6e-8);
     }
-    // Any int64 is rounded as a conversion would round it.
+    // Every int64 is rounded as a conversion to float would round it.
     for (int i = 0; i < 1000; i++) {
         sum[i] =
             i < 4 ? (const int64_t[]){INT64_MIN, INT64_MAX, 0, -1}[i] : (int64_t)roll() >> i % 64;
@@ -163,7 +164,7 @@ static void values_lie_on_the_grid(void **state)
     assert_true(lk_grid_deviation(&g, 2) * g.step >= 2 * g.clip);
 }
 
-// One vector without a sum: the same values as by way of a sum, whatever the vector is.
+// Releasing one vector without a sum gives the values of the path through a sum, for any vector.
 static void a_single_vector_needs_no_sum(void **state)
 {
     (void)state;

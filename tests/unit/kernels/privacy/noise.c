@@ -1,5 +1,5 @@
 // ctest: privacy_noise
-// The sampler of a rounded Gaussian: its table and e^-t, its distribution, its bound.
+// The sampler of a rounded Gaussian: its table, e^-t, its distribution and its error bound.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -66,10 +66,10 @@ static void cells_have_their_weights(void **state)
         assert_true(fabs(share - want) < 1e-15);
         before = (double)table.up_to[j];
     }
-    assert_true(all > 0.97 * 0x1p127); // few draws find no cell
+    assert_true(all > 0.97 * 0x1p127); // few draws lie beyond the last cell
 }
 
-// Probability that a value of noise lies above `n` - 1/2, for deviation s.
+// Probability that a noise value exceeds n - 1/2, for standard deviation s.
 static double above(double n, double s)
 {
     return lh_normal_above((n - 0.5) / s);
@@ -77,7 +77,7 @@ static double above(double n, double s)
 
 enum { BINS = 64 };
 
-// Chi-square over bins of equal width, and the Kolmogorov-Smirnov distance, of n draws.
+// Chi-square over bins of equal width and the Kolmogorov-Smirnov distance, for n draws.
 static void compare(int64_t width, size_t n, uint8_t key_number)
 {
     double s = 50 * (double)width, chi = 0, distance = 0;
@@ -102,7 +102,8 @@ static void compare(int64_t width, size_t n, uint8_t key_number)
         seen += count[b];
         distance = fmax(distance, fabs((double)seen / (double)n - (1 - to)));
     }
-    // 63 degrees of freedom: above 130 once in a million; sqrt(n) D above 2.7 likewise.
+    // Chance of a false alarm: one in a million for chi-square above 130 (63 degrees of freedom),
+    // and likewise for sqrt(n) D above 2.7.
     assert_true(chi < 130);
     assert_true(distance * sqrt((double)n) < 2.7);
     free(x);
@@ -116,7 +117,7 @@ static void draws_follow_the_distribution(void **state)
     for (uint8_t i = 0; i < LH_COUNT(width); i++) compare(width[i], n, i);
 }
 
-// Each integer by itself, where the deviation is so small that rounding shows.
+// Each integer's frequency, for a deviation so small that rounding matters.
 static void single_integers_have_their_share(void **state)
 {
     (void)state;
@@ -139,7 +140,7 @@ static void single_integers_have_their_share(void **state)
     assert_true(chi < 215); // 121 degrees of freedom: once in a million
 }
 
-// The paths that 2^-44 of all draws take: forced by a stream of our own words.
+// Makes the stream return the given words, to reach paths that only 2^-44 of all draws take.
 static void play(struct lk_stream *s, const uint64_t *word, size_t n)
 {
     memset(s, 0, sizeof *s);
@@ -162,12 +163,12 @@ static void rare_paths(void **state)
     (void)state;
     size_t left;
     const uint64_t half = UINT64_C(1) << 63;
-    // Cell 0, x = 0, accepted at once; the sign is the first word's lowest bit.
+    // Cell 0, x = 0, accepted at once; the sign is the lowest bit of the first word.
     assert_int_equal(drawn((uint64_t[]){0, 0, 0}, 3, 7, &left), 0);
     assert_int_equal(left, 0);
     assert_int_equal(drawn((uint64_t[]){1, half + 5, 0}, 3, 1000, &left), -500);
     assert_int_equal(left, 0);
-    // x is 1/2 less 2^-64, and 64 more bits decide about rounding: 0.5 up, below it down.
+    // x is 1/2 - 2^-64, and the next 64 bits decide its rounding: up from 0.5 on, else down.
     const uint64_t low_half[] = {0, half - 1, 0, UINT64_MAX, 0};
     assert_int_equal(drawn(low_half, 5, 1, &left), 0);
     assert_int_equal(left, 1);
@@ -175,12 +176,12 @@ static void rare_paths(void **state)
                               0}; // 3x is 1/2 - 2^-63
     assert_int_equal(drawn(three, 5, 3, &left), 1);
     assert_int_equal(left, 1);
-    // The number of the cell equals a bound's first 63 bits: 64 more decide on which side it is.
+    // The first 63 bits equal a cell's bound: the next 64 decide on which side the draw lies.
     uint64_t at = table.up_to_high[3] << 1, low = (uint64_t)table.up_to[3];
     assert_true(low > 0);
     assert_int_equal(drawn((uint64_t[]){at, low - 1, 0, 0}, 4, 10, &left), 30);
     assert_int_equal(drawn((uint64_t[]){at, low, 0, 0}, 4, 10, &left), 40);
-    // u is so large that 1 - t does not decide; e^-t does: above it the draw begins anew.
+    // u is too large for the quick test against 1 - t, so e^-t decides; above it the draw restarts.
     uint64_t cell = (table.up_to_high[50] - 1) << 1; // j = 50, x = 1/2: t = 0.01005
     double accepted = exp(-0.5 * 100.5 / 5000);
     uint64_t just = (uint64_t)ldexp(accepted, 64);
@@ -190,7 +191,7 @@ static void rare_paths(void **state)
     const uint64_t above_it[] = {cell, half, just + (UINT64_C(1) << 20), 0, 0, 0, 0, 0};
     assert_int_equal(drawn(above_it, 8, 10, &left), 0);
     assert_int_equal(left, 0);
-    // Beyond the last cell the draw begins anew.
+    // Beyond the last cell the draw restarts.
     assert_int_equal(drawn((uint64_t[]){UINT64_MAX, 0, 0, 0}, 4, 10, &left), 0);
     assert_int_equal(left, 0);
 }
@@ -207,7 +208,7 @@ static void widths(void **state)
     assert_int_equal(lk_noise_width(1.58e8, &width), LH_OK);
     for (size_t i = 0; i < LH_COUNT(bad); i++)
         assert_int_equal(lk_noise_width(bad[i], &width), LH_ERR_CONFIG);
-    // The whole run's error: 2^28 values, 10^5 steps, epsilon 8 add less than delta / 1000.
+    // Error of a whole run: 2^28 values in 10^5 steps at epsilon 8 add less than delta / 1000.
     double run = 0x1p28 * 1e5 * lk_noise_distance(LK_NOISE_WIDTH_MAX) * (1 + exp(8));
     assert_true(run < 1e-12);
     assert_true(lk_noise_distance(1) < 0x1p-111);
@@ -296,7 +297,7 @@ static void choices_are_independent(void **state)
         sum += kept;
         squares += (double)kept * kept;
     }
-    // The number of drawn records is binomial: mean 50, variance 45.
+    // The number of chosen records is binomial: mean 50, variance 45.
     double mean = sum / ROUNDS, variance = squares / ROUNDS - mean * mean, chi = 0;
     assert_true(fabs(mean - 50) < 0.6 && fabs(variance - 45) < 6 && truncated < 5);
     for (int i = 0; i < RECORDS; i++) {

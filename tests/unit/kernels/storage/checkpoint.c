@@ -1,6 +1,6 @@
-// kernels/storage/checkpoint.c, checkpoint_read.c: a state that is copied while records are folded
-// is the state of its version; no damaged byte is accepted; who signed it counts where that is
-// asked for. Folders of them are checkpoint_folder.c's.
+// kernels/storage/checkpoint.c and checkpoint_read.c: a state copied while records are folded is
+// the state of its version; no damaged byte is accepted; signatures count where they are required.
+// Folders of checkpoints are tested in checkpoint_folder.c.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -38,7 +38,7 @@ static void fold_one(struct history_rig *r, uint32_t shard, enum lh_kind kind,
     r->h.taking = NULL;
 }
 
-// Its file is read again, and has the digest of its version.
+// Writes the checkpoint, reads its file again, and compares the digest with that of its version.
 static void is_of_its_version(struct history_rig *r, struct lk_checkpoint *c)
 {
     struct lh_hash digest;
@@ -48,8 +48,9 @@ static void is_of_its_version(struct history_rig *r, struct lk_checkpoint *c)
     assert_true(lh_hash_equal(&digest, &r->h.digest[1][c->version]));
 }
 
-// One of `count` records between two steps of a copy; it has another length each round, so that
-// every record meets the copy nearly empty and nearly whole. A plan is of the optimizer `next`.
+// Folds one of `count` records between two steps of a copy. The number of steps differs each round,
+// so each record meets copies that are nearly empty and nearly complete. A plan record sets the
+// optimizer `next`.
 static void copy_between(struct history_rig *r, const enum lh_kind *kinds, const uint8_t *next,
                          size_t count, bool weights)
 {
@@ -67,13 +68,13 @@ static void copy_between(struct history_rig *r, const enum lh_kind *kinds, const
             assert_false(c.whole);
             r->h.optimizer = next ? next[i] : LH_OPT_SGD;
             fold_one(r, 1, kinds[i], &c);
-            assert_false(c.whole); // no record completes a copy: that would keep the loop for long
+            assert_false(c.whole); // completing a copy in a fold would block the loop
         }
-        c.weights = false; // a full one fell due
+        c.weights = false; // a full checkpoint became due
         while (!c.whole)
             assert_int_equal(lk_checkpoint_copy(&c, &r->h.replica[1], values * each / 4), LH_OK);
         assert_int_equal(c.version, began + steps);
-        fold_one(r, 1, LH_ADMIT, &c); // above it: not in the copy any more
+        fold_one(r, 1, LH_ADMIT, &c); // newer than the checkpoint, so not in it
         if (r->h.hold_late && steps > 1) assert_true(r->h.late_count > 0);
         history_repeat(&r->h, &c);
         is_of_its_version(r, &c);
@@ -92,8 +93,8 @@ static void a_state_copied_between_folds_is_that_of_its_version(void **state)
     r->h.hold_late = false;
 }
 
-// Pushes with outer steps between them and changes of the optimizer, which apply what is held: none
-// completes the copy, and all are in it; also where it was begun for weights only.
+// Outer steps between pushes, and optimizer changes, which apply pending records. No record
+// completes the copy, and the copy contains them all, also if it began as weights only.
 static void copy_between_plans(struct history_rig *r, const uint8_t next[9])
 {
     static const enum lh_kind kinds[] = {LH_PLAN,  LH_ADMIT, LH_ADMIT, LH_ADMIT, LH_PLAN,
@@ -153,7 +154,7 @@ static void no_damaged_byte_is_accepted(void **state)
     struct lh_buf b = lh_buf(1 << 20);
     for (int weights = 0; weights < 2; weights++) {
         struct lk_checkpoint_name name = {0, 2, weights};
-        r->h.conf.signer = r->signer[weights]; // one signed each way of reading
+        r->h.conf.signer = r->signer[weights]; // each kind is signed once
         history_write(&r->h, 0, weights);
         load_bytes(r, &name, &b);
         assert_int_equal(read_file(r, &name, NULL), LH_OK);
@@ -177,7 +178,7 @@ static void no_damaged_byte_is_accepted(void **state)
     lh_buf_free(&b);
 }
 
-// Whole ranges may not change places, nor come from another state of the same shard and version.
+// Whole ranges may not be swapped, nor come from another state of the same shard and version.
 static void ranges_belong_to_their_place_and_file(void **state)
 {
     (void)state;
@@ -208,15 +209,15 @@ static void ranges_belong_to_their_place_and_file(void **state)
     assert_int_equal(lh_file_load(r->env, path, &second), LH_OK);
 
     uint8_t *at = first.data + LK_CKPT_HEADER_BYTES;
-    memcpy(second.data + LK_CKPT_HEADER_BYTES, at, range); // the other state's range
+    memcpy(second.data + LK_CKPT_HEADER_BYTES, at, range); // a range of the other state
     assert_int_equal(lh_file_replace(r->env, path, lh_buf_span(&second)), LH_OK);
     assert_int_equal(lk_checkpoint_read(&conf, path, &got), LH_ERR_CORRUPT);
-    memcpy(second.data + LK_CKPT_HEADER_BYTES, at + range, range); // changed places
+    memcpy(second.data + LK_CKPT_HEADER_BYTES, at + range, range); // swapped
     memcpy(second.data + LK_CKPT_HEADER_BYTES + range, at, range);
     assert_int_equal(lh_file_replace(r->env, path, lh_buf_span(&second)), LH_OK);
     assert_int_equal(lk_checkpoint_read(&conf, path, &got), LH_ERR_CORRUPT);
     assert_non_null(strstr(lh_err_text(LH_ERR_CORRUPT), "range 0 is damaged (bytes 164 to "));
-    // and say that they belong there: each seal opens, the digest tells
+    // Ranges that claim each other's place: each seal is valid, but the digest differs.
     uint8_t *to = second.data + LK_CKPT_HEADER_BYTES;
     memcpy(second.data, first.data, first.len);
     memcpy(to + range + 8, at + 2 * range + 8, range - 8);
@@ -232,7 +233,7 @@ static void ranges_belong_to_their_place_and_file(void **state)
     lh_buf_free(&second);
 }
 
-// ---------------------------------------------------------------- who wrote it
+// ---------------------------------------------------------------- signatures
 
 static void only_trusted_signatures_count_where_they_are_asked_for(void **state)
 {
@@ -242,10 +243,11 @@ static void only_trusted_signatures_count_where_they_are_asked_for(void **state)
     history_write(&r->h, 0, false);
     assert_int_equal(read_file(r, &name, NULL), LH_OK);
     r->h.conf.trusted = &trusted;
-    assert_int_equal(read_file(r, &name, NULL), LH_ERR_UNAUTHENTICATED); // nobody signed
+    assert_int_equal(read_file(r, &name, NULL), LH_ERR_UNAUTHENTICATED); // unsigned
     r->h.conf.signer = r->signer[1];
     history_write(&r->h, 0, false);
-    assert_int_equal(read_file(r, &name, NULL), LH_ERR_UNAUTHENTICATED); // a stranger did
+    // signed by an untrusted key
+    assert_int_equal(read_file(r, &name, NULL), LH_ERR_UNAUTHENTICATED);
     assert_int_equal(check_file(r, &name), LH_ERR_UNAUTHENTICATED);
     r->h.conf.signer = r->signer[0];
     history_write(&r->h, 0, false);
@@ -253,7 +255,7 @@ static void only_trusted_signatures_count_where_they_are_asked_for(void **state)
     assert_int_equal(check_file(r, &name), LH_OK);
 }
 
-// Whoever holds the job key can make a file; not in another's name.
+// A holder of the job key can make a file, but cannot reuse another file's signature for it.
 static void a_signature_is_of_this_file(void **state)
 {
     struct history_rig *r = *state;
@@ -262,7 +264,7 @@ static void a_signature_is_of_this_file(void **state)
     r->h.conf.signer = r->signer[0];
     history_write(&r->h, 0, false);
     load_bytes(r, &name, &a);
-    history_write(&r->h, 0, false); // other nonces
+    history_write(&r->h, 0, false); // same state, other nonces
     load_bytes(r, &name, &b);
     assert_int_equal(a.len, b.len);
     size_t tail = LH_SIGN_PUBLIC_BYTES + LH_SIGN_BYTES + 4, at = b.len - tail;
@@ -277,9 +279,10 @@ static void a_signature_is_of_this_file(void **state)
     lh_buf_free(&b);
 }
 
-// ---------------------------------------------------------------- what no writer of ours writes
+// ---------------------------------------------------------------- files that our writer never
+// makes
 
-// Repairs every checksum and seals the only range anew, as somebody who holds the job key could.
+// Repairs every checksum and seals the only range again, as a holder of the job key could.
 static void forge(struct history_rig *r, const struct lk_checkpoint_name *name, struct lh_buf *b,
                   struct lh_span state)
 {
@@ -317,7 +320,7 @@ static void what_a_header_says_must_be_so(void **state)
         if (weights) lh_put(&plain, replica->theta, replica->layout->values * sizeof(float));
         if (!weights) assert_int_equal(lk_replica_save(replica, &plain), LH_OK);
         forge(r, &name, &b, lh_buf_span(&plain));
-        assert_int_equal(read_file(r, &name, NULL), LH_OK); // the forger is good at it
+        assert_int_equal(read_file(r, &name, NULL), LH_OK); // an unchanged forgery is accepted
         static const struct {
             size_t at;
             uint8_t mask;
@@ -333,7 +336,7 @@ static void what_a_header_says_must_be_so(void **state)
             lh_err err = read_file(r, &name, NULL);
             if (err != wrong[i].err) fail_msg("case %zu: %s", i, lh_err_name(err));
         }
-        memset(b.data + BYTES, 0, 8); // no state
+        memset(b.data + BYTES, 0, 8); // an empty state
         b.data[RANGES] = 0;
         forge(r, &name, &b, lh_buf_span(&plain));
         assert_int_equal(read_file(r, &name, NULL), LH_ERR_CORRUPT);
@@ -343,7 +346,7 @@ static void what_a_header_says_must_be_so(void **state)
         forge(r, &name, &b, lh_buf_span(&plain));
         assert_int_equal(read_file(r, &name, NULL), weights ? LH_OK : LH_ERR_CORRUPT);
         b.data[CHAIN] ^= 1;
-        plain.data[0] ^= 1; // another count, or another version of the ledger's bytes
+        plain.data[0] ^= 1; // the count of weights, or the version of the ledger's bytes
         forge(r, &name, &b, lh_buf_span(&plain));
         assert_int_equal(read_file(r, &name, NULL), weights ? LH_ERR_CORRUPT : LH_ERR_MALFORMED);
     }
@@ -351,8 +354,8 @@ static void what_a_header_says_must_be_so(void **state)
     lh_buf_free(&plain);
 }
 
-// Weights of another number of parameters under the same manifest: fewer, more, more than any state
-// of this shape takes.
+// Weights with another parameter count under the same manifest: fewer, more, and more than any
+// state of this shape has.
 static void weights_of_another_shape_are_refused(void **state)
 {
     struct history_rig *r = *state;
@@ -378,7 +381,7 @@ static void weights_of_another_shape_are_refused(void **state)
     free(theta);
 }
 
-// A file of one shard under the name of another.
+// A file of one shard under another shard's name.
 static void a_checkpoint_of_another_shard_is_refused(void **state)
 {
     struct history_rig *r = *state;
@@ -399,7 +402,7 @@ static void what_cannot_be_written_is_said(void **state)
     struct lk_checkpoint_info info;
     char dir[LH_PATH_BYTES];
     assert_int_equal(lk_checkpoint_take(&r->h.conf, &r->h.replica[0], &c), LH_OK);
-    assert_int_equal(lk_checkpoint_copy(&c, &r->h.replica[0], 1), LH_OK); // is whole already
+    assert_int_equal(lk_checkpoint_copy(&c, &r->h.replica[0], 1), LH_OK); // already complete
     c.conf.key_id = 99;
     assert_int_equal(lk_checkpoint_write(&c), LH_ERR_KEY_MISSING);
     c.conf.key_id = HISTORY_KEY_ID;
@@ -410,18 +413,18 @@ static void what_cannot_be_written_is_said(void **state)
     lk_checkpoint_free(&c);
     assert_int_equal(lk_checkpoint_peek(r->env, "none", &info), LH_ERR_NOT_FOUND);
 
-    // slices smaller than a parameter, and records that no decided push can be
+    // Slices smaller than one parameter, and records that no decided push can be.
     struct lh_record bad = {.kind = LH_ADMIT, .body = lh_span("no frame", 8)};
     struct lk_checkpoint_late late;
     assert_int_equal(lk_checkpoint_begin(&r->h.conf, &r->h.replica[0], &c), LH_OK);
     assert_int_equal(lk_checkpoint_folded(&c, &r->h.replica[0], &bad, &late), LH_OK);
-    assert_int_equal(late.below, 0); // nothing yet
+    assert_int_equal(late.below, 0); // nothing copied yet
     assert_int_equal(lk_checkpoint_copy(&c, &r->h.replica[0], 0), LH_OK);
     assert_int_equal(c.copied, 1);
     assert_int_equal(lk_checkpoint_folded(&c, &r->h.replica[0], &bad, &late), LH_ERR_MALFORMED);
     struct lh_buf frame = lh_buf(1 << 16);
     history_frame(&r->h, 0, &frame);
-    frame.data[8] = 99; // its index code: of none that this build knows
+    frame.data[8] = 99; // an unknown index code
     bad.body = lh_buf_span(&frame);
     assert_int_equal(lk_checkpoint_folded(&c, &r->h.replica[0], &bad, &late), LH_ERR_MALFORMED);
     lh_buf_free(&frame);
@@ -430,8 +433,8 @@ static void what_cannot_be_written_is_said(void **state)
 
 // ---------------------------------------------------------------- crashes
 
-// The power goes at every file operation of a write in turn: afterwards the older file is as it
-// was, and the newer is whole or not there.
+// The power fails at each file operation of a write: afterwards the older file is unchanged, and
+// the newer one is complete or absent.
 static void a_crash_leaves_a_file_whole_or_none(void **state)
 {
     struct history_rig *r = *state;

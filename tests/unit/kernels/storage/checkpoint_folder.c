@@ -1,6 +1,6 @@
-// kernels/storage/checkpoint_read.c: folders of checkpoints: the newest good one is loaded,
-// whatever else lies there; the oldest go, and those of a history that was given up. What one file
-// says is checkpoint.c's.
+// kernels/storage/checkpoint_read.c: folders of checkpoints. The newest good one is loaded,
+// whatever else is in the folder; the oldest are removed, and so are those of an abandoned history.
+// Single files are tested in checkpoint.c.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -25,7 +25,7 @@ static void offered(void *arg, const char *path, const struct lk_checkpoint_info
     ++*(unsigned *)arg;
 }
 
-// Shard 0's file of version `from` under the name of another version.
+// Copies shard 0's file of version `from` to the name of another version.
 static void put_copy(struct history_rig *r, uint64_t from, uint64_t to)
 {
     char path[2][LH_PATH_BYTES];
@@ -65,7 +65,7 @@ static void the_newest_good_one_is_loaded(void **state)
         history_add(&r->h, 0, LH_ADMIT);
         history_write(&r->h, 0, false);
     }
-    history_write(&r->h, 0, true); // no start
+    history_write(&r->h, 0, true); // weights only: no server can start from it
     history_add(&r->h, 0, LH_ADMIT);
     history_write(&r->h, 0, true);
     struct lk_checkpoint_name name = {0, 4, false};
@@ -108,9 +108,9 @@ static void all_of_many_are_seen_and_the_oldest_go(void **state)
     assert_int_equal(lk_checkpoint_prune(&r->h.conf, 0, false, 80, &oldest), LH_OK);
     assert_int_equal(oldest, 22);
     assert_int_equal(lk_checkpoint_prune(&r->h.conf, 0, true, 2, &oldest), LH_OK);
-    assert_int_equal(oldest, 0); // there is none
+    assert_int_equal(oldest, 0); // there are no checkpoints
     assert_int_equal(lk_checkpoint_prune(&r->h.conf, 1, false, 2, &oldest), LH_OK);
-    assert_int_equal(oldest, 0); // one alone is not enough to cut the log
+    assert_int_equal(oldest, 0); // a single one does not allow the log to be trimmed
     assert_int_equal(lk_checkpoint_prune(&r->h.conf, 1, false, 1, &oldest), LH_OK);
     assert_int_equal(oldest, 2);
     assert_false(lk_checkpoint_name_parse("0000-0000000000000002.ckpt.tmp", &name));
@@ -118,7 +118,7 @@ static void all_of_many_are_seen_and_the_oldest_go(void **state)
     assert_false(lk_checkpoint_name_parse("nothing", &name));
 }
 
-// An env's list() that finds one file, whatever is there.
+// An env's list() that always reports one file.
 static lh_err list_one(struct lh_env *env, const char *path,
                        void (*each)(void *arg, const char *name), void *arg)
 {
@@ -142,8 +142,7 @@ static lh_err list_fails(struct lh_env *env, const char *path,
     return LH_ERR_IO;
 }
 
-// A folder whose own path is just short enough, as a server started elsewhere
-// may have made it.
+// A folder whose own path is just short enough, as a server started elsewhere may have made it.
 static void files_whose_path_is_too_long_are_said(void **state)
 {
     struct history_rig *r = *state;
@@ -164,7 +163,7 @@ static void files_whose_path_is_too_long_are_said(void **state)
     assert_int_equal(lk_checkpoint_prune(&conf, 0, false, 0, &oldest), LH_ERR_TOO_LARGE);
     assert_int_equal(lk_checkpoint_list(&conf, &got, offered, &seen), LH_OK);
     assert_int_equal(seen, 0);
-    files.list = list_fails; // a folder that cannot be read is not an empty one
+    files.list = list_fails; // an unreadable folder must not look empty
     unsigned left;
     assert_int_equal(lk_checkpoint_load(&conf, &got, passed_over, &seen), LH_ERR_IO);
     assert_int_equal(lk_checkpoint_list(&conf, &got, offered, &seen), LH_ERR_IO);
@@ -177,8 +176,8 @@ static void files_whose_path_is_too_long_are_said(void **state)
     lk_replica_free(&got);
 }
 
-// A follower offers to a server that lost its disk: files of this run and
-// shape only.
+// The files that a follower offers to a server that lost its disk: only those of this run and
+// shape.
 static void only_what_is_of_this_run_is_listed(void **state)
 {
     struct history_rig *r = *state;
@@ -189,18 +188,18 @@ static void only_what_is_of_this_run_is_listed(void **state)
     history_write(&r->h, 0, false);
     history_add(&r->h, 0, LH_ADMIT);
     history_write(&r->h, 0, false);
-    history_write(&r->h, 1, false); // another shard's
+    history_write(&r->h, 1, false); // of another shard
     assert_int_equal(lk_checkpoint_list(&r->h.conf, &got, offered, &seen), LH_OK);
     assert_int_equal(seen, 2);
     put_copy(r, 2, 7);
     char path[LH_PATH_BYTES];
     struct lk_checkpoint_name name = {0, 7, false};
     assert_int_equal(lk_checkpoint_path(r->h.checkpoints, &name, path), LH_OK);
-    assert_int_equal(lh_fake_flip(r->env, path, 5, 1), LH_OK); // its header
+    assert_int_equal(lh_fake_flip(r->env, path, 5, 1), LH_OK); // damages its header
     assert_int_equal(lk_checkpoint_list(&r->h.conf, &got, offered, &seen), LH_OK);
     assert_int_equal(seen, 4);
     assert_int_equal(lk_checkpoint_read(&r->h.conf, path, &got), LH_ERR_CORRUPT);
-    got.ledger.shard = 1; // files of shard 1 under shard 0's manifest
+    got.ledger.shard = 1; // shard 1's files under shard 0's manifest
     got.job[0] ^= 1;
     assert_int_equal(lk_checkpoint_list(&r->h.conf, &got, offered, &seen), LH_OK);
     assert_int_equal(seen, 4);
@@ -224,7 +223,7 @@ static void what_is_above_or_below_goes(void **state)
     uint64_t first, last;
     unsigned left;
     assert_int_equal(lk_checkpoint_drop_above(&r->h.conf, 0, 5),
-                     LH_OK); // none is there
+                     LH_OK); // there are none
     assert_int_equal(lk_checkpoint_drop_below(&r->h.conf, 0, 5, &left), LH_OK);
     assert_int_equal(left, 0);
     history_write(&r->h, 0, false);
@@ -247,9 +246,8 @@ static void what_is_above_or_below_goes(void **state)
     assert_int_equal(left, 1);
 }
 
-// The process ends at every file operation in turn: whoever comes next finds
-// what was to stay, and no caller takes an end for damage or for a folder
-// without files.
+// The process dies at each file operation. Afterwards the files that should stay are there, and no
+// caller mistakes the death for damage or for an empty folder.
 static void an_end_in_the_middle_is_no_answer(void **state)
 {
     struct history_rig *r = *state;
@@ -273,7 +271,7 @@ static void an_end_in_the_middle_is_no_answer(void **state)
             assert_true(when < 40);
             if (what == 3) assert_in_range(count(r, false, &first, &last), 2, 4);
             if (what == 3) assert_int_equal(last, 5);
-            if (what == 0 && err) assert_int_equal(seen, 0); // not passed over for an older one
+            if (what == 0 && err) assert_int_equal(seen, 0); // no fallback to an older one
             if (what >= 2) history_write(&r->h, 0, false);
         }
     }
@@ -299,7 +297,7 @@ static void what_a_crash_left_unfinished_goes(void **state)
     history_add(&r->h, 0, LH_ADMIT);
     uint64_t whole = lh_fake_disk_used(r->env);
     assert_int_equal(lk_checkpoint_take(&r->h.conf, &r->h.replica[0], &c), LH_OK);
-    lh_fake_crash_at(r->env, 2, false); // its sync
+    lh_fake_crash_at(r->env, 2, false); // dies at the file's sync
     assert_int_not_equal(lk_checkpoint_write(&c), LH_OK);
     lk_checkpoint_free(&c);
     lh_fake_boot(r->env);
@@ -308,14 +306,15 @@ static void what_a_crash_left_unfinished_goes(void **state)
         assert_int_equal(lh_path(path, sizeof path, r->h.checkpoints, "%s", others[i]), LH_OK);
         assert_int_equal(lh_file_replace(r->env, path, lh_span("left", 4)), LH_OK);
     }
-    for (int64_t when = 0; when < 2; when++) { // nothing else happens where that ends, too
+    // cleaning also does nothing else when it is cut short
+    for (int64_t when = 0; when < 2; when++) {
         lh_fake_crash_at(r->env, when, false);
         assert_int_equal(lk_checkpoint_clean(&r->h.conf, 0), LH_ERR_KILLED);
         lh_fake_boot(r->env);
     }
     assert_int_equal(lk_checkpoint_clean(&r->h.conf, 0), LH_OK);
     assert_int_equal(lh_fake_disk_used(r->env),
-                     whole + 5 * 4); // what is not of this shard stays
+                     whole + 5 * 4); // files of other shards stay
     for (size_t i = 4; i < LH_COUNT(others); i++) {
         assert_int_equal(lh_path(path, sizeof path, r->h.checkpoints, "%s", others[i]), LH_OK);
         assert_int_equal(lh_file_load(r->env, path, &b), i == 5 ? LH_OK : LH_ERR_NOT_FOUND);
@@ -324,13 +323,13 @@ static void what_a_crash_left_unfinished_goes(void **state)
     lh_buf_free(&b);
 }
 
-// A state of 17 million parameters: 17 ranges of 4 MiB, more than are left unsynced
-// while it is written.
+// A state of 17 million parameters has 17 ranges of 4 MiB, more than may be unsynced during a
+// write.
 static void a_large_one_is_synced_while_it_is_written(void **state)
 {
     static const char *const names[] = {"w"};
     static const uint64_t shapes[][5] = {{4096, 4200}};
-    enum { BEFORE = 14, AFTER = 20 }; // file operations: the sync behind 16 ranges lies between
+    enum { BEFORE = 14, AFTER = 20 }; // file operations; the sync after 16 ranges lies between them
     struct history_rig *r = *state;
     struct lk_checkpoint_conf conf = r->h.conf;
     struct lh_manifest m = {0};

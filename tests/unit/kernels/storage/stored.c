@@ -1,4 +1,4 @@
-// kernels/storage/stored.c: checkpoints in a store: which one counts, what comes back, what goes.
+// kernels/storage/stored.c: checkpoints in a store: listing, restoring and pruning.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -12,7 +12,7 @@
 #include "kernels/storage/stored.h"
 #include "tests/history/rig.h"
 
-// A history whose folder of checkpoints is on the real disk, and a store beside it.
+// A history with its checkpoint folder on the real disk, and a store.
 struct rig {
     struct history_rig h;
     struct lh_env *env;
@@ -92,7 +92,7 @@ static void what_is_stored_comes_back(void **state)
     assert_true(bytes > 0);
     assert_int_equal(count_keys(r), 2);
     assert_int_equal(lk_stored_put(r->store, r->env, r->dir, &name, &bytes), LH_OK);
-    assert_int_equal(bytes, 0); // it was there
+    assert_int_equal(bytes, 0); // it was already stored
     assert_int_equal(lk_stored_list(r->store, LK_STORED_ALL, &list), LH_OK);
     assert_int_equal(list.count, 1);
     assert_int_equal(list.at[0].name.version, name.version);
@@ -132,7 +132,8 @@ static void damage_is_seen(void **state)
     text.data[text.len / 2] ^= 1;
     assert_int_equal(lh_file_replace(r->env, path, lh_buf_span(&text)), LH_OK);
     assert_int_equal(lk_stored_get(r->store, r->env, &list.at[0], back), LH_ERR_CORRUPT);
-    assert_int_equal(lh_file_load(r->env, back, &text), LH_ERR_NOT_FOUND); // nothing is left
+    // no partial file is left
+    assert_int_equal(lh_file_load(r->env, back, &text), LH_ERR_NOT_FOUND);
     assert_int_equal(r->env->ops->files->remove(r->env, path), LH_OK);
     assert_int_equal(lk_stored_get(r->store, r->env, &list.at[0], back), LH_ERR_CORRUPT);
     lk_stored_name(&list.at[0], key);
@@ -152,7 +153,7 @@ static void damage_is_seen(void **state)
     lh_buf_free(&text);
 }
 
-// Puts an object of shard 0 that looks like one of a checkpoint's.
+// Puts an object that looks like a part of shard 0's checkpoint.
 static void plant(struct rig *r, unsigned epoch, unsigned version, const char *behind)
 {
     char key[128];
@@ -176,10 +177,10 @@ static void the_newest_stay(void **state)
         plant(r, 1, 100 * v, "ckpt" HASH);
         plant(r, 1, 100 * v, "ckpt.json");
     }
-    plant(r, 2, 50, "ckpt" HASH); // a history that was taken back, and so is newer
+    plant(r, 2, 50, "ckpt" HASH); // a rewound history of a newer epoch
     plant(r, 2, 50, "ckpt.json");
     plant(r, 1, 150, "ckpt" HASH); // left by a process that died
-    plant(r, 2, 60, "ckpt" HASH);  // on its way
+    plant(r, 2, 60, "ckpt" HASH);  // an upload under way
     plant(r, 1, 100, "weights" HASH);
     plant(r, 1, 100, "weights.json");
     assert_int_equal(r->store->ops->put_new(r->store, "README", lh_span_str("x")), LH_OK);
@@ -191,14 +192,14 @@ static void the_newest_stay(void **state)
     assert_int_equal(lk_stored_prune(r->store, 0, false, 2, removed, &gone), LH_OK);
     assert_int_equal(gone, 2);
     assert_int_equal(count_keys(r), 8);
-    assert_null(strstr(r->keys, "0000000000000096"));     // 150
-    assert_non_null(strstr(r->keys, "000000000000003c")); // 60
+    assert_null(strstr(r->keys, "0000000000000096"));     // version 150
+    assert_non_null(strstr(r->keys, "000000000000003c")); // version 60
     assert_non_null(strstr(r->keys, "README"));
     assert_int_equal(lk_stored_prune(r->store, 1, false, 2, removed, &gone), LH_OK);
     assert_int_equal(gone, 2);
 }
 
-// A store in which another process stores the same checkpoint meanwhile: its mark comes first.
+// A store where another process stores the same checkpoint meanwhile and puts its mark first.
 static const struct lh_objects_ops *alone;
 static char mark[128];
 
@@ -225,7 +226,7 @@ static void the_first_mark_counts(void **state)
     assert_int_equal(lk_stored_put(r->store, r->env, r->dir, &name, &bytes), LH_OK);
     r->store->ops = alone;
     assert_int_equal(bytes, 0);
-    assert_int_equal(count_keys(r), 1); // its own file is gone again
+    assert_int_equal(count_keys(r), 1); // its own file was removed again
     assert_non_null(strstr(r->keys, mark));
 }
 
