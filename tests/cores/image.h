@@ -14,7 +14,7 @@ struct image {
     size_t count;
 };
 
-// The node is down, before and after. image_put() takes the place of all that the directory holds.
+// The node must be down before and after. image_put() replaces all that the directory holds.
 void image_take(struct rig_node *n, struct image *m);
 void image_put(struct rig_node *n, const struct image *m);
 void image_free(struct image *m);

@@ -1,5 +1,6 @@
-// Joins of several lives of one worker: each number is granted once, and a word of a life that is
-// over changes nothing for the one that is there (server/docs/0000-protocol.md#rule-8).
+// Joins of several lives of one worker: the coordinator grants each incarnation's number once, and
+// a message from an earlier life does not change the current one
+// (server/docs/0000-protocol.md#rule-8).
 #include "common/env/log.h"
 #include "server/coordinator/drain.h"
 #include "tests/cores/rig.h"
@@ -18,7 +19,7 @@ static void taken(struct rig *r, uint64_t attempt, uint32_t over, uint32_t numbe
     assert_int_equal(m.granted, number);
 }
 
-// Does the coordinator know this number as the worker's?
+// Returns whether the coordinator accepts this number as the worker's incarnation.
 static bool in_force(struct rig *r, uint32_t number)
 {
     Longhaul__V1__LeaseRequest m = LONGHAUL__V1__LEASE_REQUEST__INIT;
@@ -38,9 +39,9 @@ static void a_late_join_of_an_earlier_life_fences_nobody(void **state)
     struct rig *r = *state;
     rig_start_coordinator(r);
     granted(r, 11, 0, 1);
-    taken(r, 22, 0, 1); // its directory is gone: it learns which number it replaces
+    taken(r, 22, 0, 1); // its directory is lost: it learns which number it replaces
     granted(r, 22, 1, 2);
-    taken(r, 33, 0, 2); // never answered before, of a life between those two
+    taken(r, 33, 0, 2); // an unanswered join of a life between those two arrives late
     taken(r, 33, 1, 2);
     assert_true(in_force(r, 2));
     rig_kill_coordinator(r);
@@ -55,7 +56,7 @@ static void a_late_join_that_comes_first_is_replaced(void **state)
     rig_start_coordinator(r);
     granted(r, 11, 0, 1);
     taken(r, 33, 0, 1);
-    granted(r, 22, 1, 2); // late: nobody hears of it
+    granted(r, 22, 1, 2); // a late join: nobody hears its answer
     taken(r, 33, 1, 2);
     granted(r, 33, 2, 3);
     assert_true(in_force(r, 3));
@@ -72,7 +73,7 @@ static void a_repeated_join_gets_the_same_number(void **state)
     granted(r, 11, 0, 1);
 }
 
-// Two processes that are there at the same time: the first one never heard which number it got.
+// Two processes run at the same time: the first one never heard its number.
 static void a_repeated_join_does_not_hear_the_number_that_replaced_its_own(void **state)
 {
     struct rig *r = *state;
@@ -86,7 +87,7 @@ static void a_repeated_join_does_not_hear_the_number_that_replaced_its_own(void 
 static void a_number_that_was_granted_is_known_after_a_power_cut(void **state)
 {
     (void)state;
-    for (uint64_t seed = 1; seed <= 6; seed++) { // it keeps or loses by chance what was not synced
+    for (uint64_t seed = 1; seed <= 6; seed++) { // what a power cut loses is random
         struct rig *r = rig_new(seed);
         rig_start_coordinator(r);
         for (uint32_t number = 1; number <= 3; number++) {
@@ -102,8 +103,9 @@ static void a_number_that_was_granted_is_known_after_a_power_cut(void **state)
     }
 }
 
-// A worker that learns which number it replaces holds nothing yet, but an operator may name it: the
-// store has a row of it, or the next start could not make out whom that word is about.
+// A worker that only learned which number it replaces holds nothing yet, but an operator may drain
+// it. The store must have its row, or a restarted coordinator could not tell which worker is
+// drained.
 static void one_that_was_granted_nothing_is_known_and_leases_nothing(void **state)
 {
     struct rig *r = *state;
@@ -123,8 +125,8 @@ static void one_that_was_granted_nothing_is_known_and_leases_nothing(void **stat
     assert_true(in_force(r, 1));
 }
 
-// The highest number of a retired name binds all that come later: one that says the highest of all
-// would leave none for them (server/docs/0000-protocol.md#rule-35).
+// Numbers only rise, so a worker that claimed the highest one would leave none for later joins
+// (server/docs/0000-protocol.md#rule-35).
 static void nobody_s_word_takes_the_last_number(void **state)
 {
     struct rig *r = *state;
@@ -140,12 +142,12 @@ static void nobody_s_word_takes_the_last_number(void **state)
                              &longhaul__v1__join_reply__descriptor, &answer),
                      LH_ERR_FENCED);
     assert_int_equal(r->coordinator->worker[0].granted, 1);
-    m.incarnation = UINT64_C(7) << 32; // as of a store that was lost
+    m.incarnation = UINT64_C(7) << 32; // as after the coordinator lost its store
     assert_int_equal(rig_ask(r, r->to_c[0], LH_RPC_JOIN, &m.base,
                              &longhaul__v1__join_reply__descriptor, &answer),
                      LH_OK);
     rig_free_message(answer);
-    m.incarnation = UINT64_C(1) << 63; // the highest one that is believed
+    m.incarnation = UINT64_C(1) << 63; // the highest number that is accepted
     assert_int_equal(rig_ask(r, r->to_c[0], LH_RPC_JOIN, &m.base,
                              &longhaul__v1__join_reply__descriptor, &answer),
                      LH_OK);
@@ -164,7 +166,7 @@ static void nobody_s_word_takes_the_last_number(void **state)
     assert_int_equal(r->coordinator->worker[0].granted, UINT32_MAX);
 }
 
-// Otherwise it would be back and lost again with each join, and the log would say so each time.
+// Otherwise each such join would make the worker live and then lost again, with two log lines.
 static void a_join_that_was_granted_nothing_brings_nobody_back(void **state)
 {
     struct rig *r = *state;

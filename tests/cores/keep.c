@@ -1,5 +1,5 @@
-// A plan that is folded while a checkpoint's state is copied, slice by slice: what it changes is in
-// the checkpoint as well, in what was copied before it too. Shards that are always due for a
+// A plan is folded while a checkpoint copies the state slice by slice: the checkpoint has the
+// plan's changes in all slices, also in those copied before it. Shards that are always due for a
 // checkpoint take turns.
 #include <stdlib.h>
 #include <string.h>
@@ -12,7 +12,7 @@ enum { SLICE_BYTES = 8, TRIES = 24, STEP_NS = 400000 };
 
 static const struct lh_env_ops *fake;
 
-// Between two slices time passes, in which a group can end.
+// Delays each slice, so that a group can end between two slices.
 static uint64_t a_little_later(struct lh_env *env, int64_t delay_ns, lh_fn fn, void *arg)
 {
     return fake->after(env, delay_ns ? delay_ns : STEP_NS, fn, arg);
@@ -39,7 +39,7 @@ static void remember_pushes(struct lk_replica *r)
     for (uint64_t i = 0; i < r->layout->values; i++) r->outer.u[i] = (float)(i + 1);
 }
 
-// The plan comes so long after the copy began. True: before its end.
+// Folds a plan `delay_ns` after the copy began; returns whether the copy was still under way.
 static bool comes_after(int64_t delay_ns)
 {
     struct rig *r = rig_new(1);
@@ -56,10 +56,10 @@ static bool comes_after(int64_t delay_ns)
     slow = *fake;
     slow.after = a_little_later;
     r->s.env->ops = &slow;
-    shard->alone = true; // one is due by that
+    shard->alone = true; // makes a checkpoint due
     ps_checkpointer_start(shard);
     rig_run(r, delay_ns);
-    plan(r, LH_PHASE_CLOSE); // what the optimizer keeps of pushes is given up
+    plan(r, LH_PHASE_CLOSE); // resets the optimizer's sums of pushes
     rig_run(r, LH_SECOND);
     assert_int_equal(shard->replica.ledger.version, 2);
     bool before = shard->checkpointed == 2;
@@ -81,12 +81,12 @@ static void a_plan_that_closes_the_run_is_in_what_was_copied(void **state)
     int before = 0;
     (void)state;
     for (int i = 0; i < TRIES; i++) before += comes_after(i * LH_MS);
-    assert_in_range(before, 3, TRIES - 1); // some came after it
+    assert_in_range(before, 3, TRIES - 1); // some plans came after the copy's end
 }
 
 enum { COPY_JOBS = 4 };
 
-static struct copy_lane { // its jobs wait
+static struct copy_lane { // holds its jobs until run_copy_lane()
     struct copy_job {
         lh_job job;
         lh_fn done;
@@ -114,7 +114,7 @@ static void run_copy_lane(void)
     }
 }
 
-// Each shard has new records before a job of the copy lane ends.
+// Each shard gets new records before a job of the copy lane ends.
 static void a_slow_disk_writes_checkpoints_of_all_shards(void **state)
 {
     (void)state;
@@ -127,7 +127,7 @@ static void a_slow_disk_writes_checkpoints_of_all_shards(void **state)
     for (uint64_t round = 1; round <= 24; round++) {
         for (r->shard = 0; r->shard < RIG_SHARDS; r->shard++) rig_log(r, round, round);
         run_copy_lane();
-        rig_run(r, 10 * LH_MS); // a copy's slices
+        rig_run(r, 10 * LH_MS); // time for a copy's slices
     }
     for (uint32_t i = 0; i < RIG_SHARDS; i++) assert_true(shard[i]->checkpointed >= 8);
     lh_fake_jobs(r->s.env, NULL, NULL);

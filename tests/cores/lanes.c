@@ -1,5 +1,5 @@
-// A cut goes over two lanes: of shards that are cut at one step the second is encoded before the
-// first is durable. A worker that is closed in between has cut nothing.
+// A cut uses two lanes: when two shards are cut at one step, the second is encoded while the first
+// is written. A worker that is closed between the two lanes has cut nothing.
 #include <string.h>
 
 #include "tests/cores/life.h"
@@ -7,7 +7,7 @@
 
 enum { HANDED_MAX = 64 };
 
-// Jobs of the worker's lanes, as they are handed over: e encode, d disk.
+// Jobs in the order in which they reach the worker's lanes: e encode, d disk.
 static struct {
     const struct lh_env_ops *real;
     struct lh_env_ops ops;
@@ -42,7 +42,7 @@ static void shards_are_encoded_beside_each_others_commits(void **state)
     (void)state;
     struct life *l = life_begin(21, 2);
     l->worker->conf.stagger = WK_STAGGER_OFF;
-    life_cut(l, 2); // from here on both at one step
+    life_cut(l, 2); // from here on both shards are cut at one step
     life_rest(l);
     begin_watch(l);
     life_cut(l, 2);
@@ -53,8 +53,8 @@ static void shards_are_encoded_beside_each_others_commits(void **state)
     life_end(l);
 }
 
-// At every half millisecond of a cut, between its lanes too. The machine is switched off after
-// that: what an orderly end wrote is there.
+// Closes the worker at every half millisecond of a cut, then cuts its host's power: everything that
+// an orderly end writes must be durable.
 static void a_worker_that_is_closed_between_them_has_cut_nothing(void **state)
 {
     bool between = false;
@@ -66,7 +66,7 @@ static void a_worker_that_is_closed_between_them_has_cut_nothing(void **state)
         life_run(l, ms * LH_MS / 2);
         between |= !strchr(watch.handed, 'd');
         end_watch(l);
-        wk_worker_close(l->worker); // what the lanes still do comes back to it
+        wk_worker_close(l->worker); // jobs still on the lanes end after this
         life_run(l, 10 * LH_MS);
         assert_int_equal(wk_worker_settle(l->worker), LH_OK);
         rig_life_end(l->rig, &l->core, true);

@@ -1,5 +1,5 @@
-// Pushes by hand: a late copy of one and the push after it, decided in one group; frames that are
-// not what their beginning announced.
+// Pushes sent by hand: a late copy of a push, decided in one group with the push after it; frames
+// that differ from their announcement.
 #include <stdlib.h>
 #include <string.h>
 
@@ -13,13 +13,14 @@ struct push {
     struct lh_frame head;
     struct lh_blob *frame;
     bool answered;
-    uint64_t step; // as the answer says
+    uint64_t step; // from the answer
 };
 
 static void make_frame(struct rig *r, struct push *p, uint64_t number, uint64_t step)
 {
     struct lh_buf head = lh_buf(LH_FRAME_HEADER_BYTES);
-    const uint8_t plain[PLAIN] = {0}; // it opens, and is no payload: a refusal is a decision too
+    // Unseals, but is no payload: the push is refused, and that is a decision too
+    const uint8_t plain[PLAIN] = {0};
     *p = (struct push){.head = {.cipher = LH_CIPHER_XCHACHA20,
                                 .key_id = 1,
                                 .worker = lh_worker_id(&r->w[0].self),
@@ -83,7 +84,7 @@ static void send(struct rig *r, struct push *p)
     announce(r, p, lh_frame_digest(lh_blob_span(p->frame), &p->head));
 }
 
-// A run that has begun, with worker 0 in it.
+// Starts a run with worker 0 in it.
 static void begin(struct rig *r, uint64_t number)
 {
     rig_start_coordinator(r);
@@ -95,7 +96,8 @@ static void begin(struct rig *r, uint64_t number)
     rig_hello(r, 0, number, 0, 1);
 }
 
-// While another's greeting is committed they wait, and make the next group.
+// Both pushes arrive while a greeting of worker 1 is committed, so they form the next group.
+// Returns false if they did not.
 static bool in_one_group(struct rig *r, struct push *late, struct push *next)
 {
     rig_greet(r, 1, UINT64_C(5) << 32, 0, 1);
@@ -106,7 +108,7 @@ static bool in_one_group(struct rig *r, struct push *late, struct push *next)
     rig_call_wait(r, &next->call);
     assert_int_equal(r->fatal_count, 0);
     assert_true(next->answered);
-    if (late->answered) { // a group of its own held what was decided before
+    if (late->answered) { // the late copy met a group of its own, and got the earlier decision
         assert_int_equal(late->step, late->head.step);
         return false;
     }
@@ -140,7 +142,8 @@ static void a_late_copy_beside_the_step_after_it_is_turned_down(void **state)
     assert_true(met > 0);
 }
 
-// How a push of `p` ends that announces `digest`, and why.
+// Announces `digest` with push `p`; returns how the call ended, and checks its text for
+// `why`.
 static lh_err ends_with(struct rig *r, struct push *p, struct lh_digest digest, const char *why)
 {
     announce(r, p, digest);
@@ -162,13 +165,13 @@ static void a_frame_that_is_not_what_was_announced_is_turned_down(void **state)
     make_frame(r, &other, number, 2);
     struct lh_digest digest = lh_frame_digest(lh_blob_span(other.frame), &other.head);
     assert_int_equal(ends_with(r, &p, digest, "announced"), LH_ERR_MALFORMED);
-    p.frame->data[40] ^= 1; // the frame's worker; its beginning names who sends it
+    p.frame->data[40] ^= 1; // the frame's worker; the announcement still names the sender
     p.head.worker ^= 1;
     digest = lh_frame_digest(lh_blob_span(p.frame), &p.head);
     p.head.worker ^= 1;
     assert_int_equal(ends_with(r, &p, digest, "another worker"), LH_ERR_DENIED);
     p.frame->data[40] ^= 1;
-    send(r, &p); // the session is as good as before
+    send(r, &p); // the session goes on
     rig_call_wait(r, &p.call);
     assert_true(p.answered);
     lh_blob_release(p.frame);
@@ -179,9 +182,9 @@ static void a_frame_that_is_not_what_was_announced_is_turned_down(void **state)
 static struct {
     const struct lh_env_ops *real;
     const struct ps_server *server;
-    unsigned early;    // writes of the frame that is written ahead, before its group's commit
-    unsigned unsealed; // pushes that the compute lane was given to unseal
-    uint64_t read;     // bytes that were read of files
+    unsigned early;    // writes of a frame before its group's commit
+    unsigned unsealed; // unseal jobs that the compute lane got
+    uint64_t read;     // bytes read from files
 } watch;
 
 static lh_err watched_write(struct lh_file *file, uint64_t at, struct lh_span bytes)
@@ -197,7 +200,7 @@ static void watched_work(struct lh_env *env, enum lh_lane lane, lh_job run, lh_f
     watch.real->work(env, lane, run, done, arg);
 }
 
-// Its loop answers others while a large frame is unsealed.
+// The server's loop answers others while a large frame is unsealed.
 static void a_push_is_unsealed_beside_the_loop(void **state)
 {
     (void)state;
@@ -234,7 +237,7 @@ static void a_push_that_finds_the_disk_full_is_to_come_again(void **state)
     r->server->conf.checkpoint_every = 0;
     lh_fake_disk_limit(r->s.env, 1);
     uint64_t step = 0;
-    while (p.answered && step < 50) { // the segment's end comes
+    while (p.answered && step < 50) { // until the segment is full
         if (step) lh_blob_release(p.frame);
         make_frame(r, &p, number, ++step);
         send(r, &p);
@@ -260,7 +263,7 @@ static lh_err watched_read(struct lh_file *file, uint64_t at, void *out, size_t 
 }
 
 struct reader {
-    struct rig_call call; // first
+    struct rig_call call; // must be first
     uint64_t bytes;
 };
 
@@ -283,7 +286,8 @@ static void follow(struct rig *r, struct reader *reader)
     lh_call_read(reader->call.call);
 }
 
-// A follower at the log's end gets each push as it is in memory: of the log its beginning is read.
+// A follower at the log's end gets each push from memory; only the record's beginning is read from
+// the log.
 static void what_was_just_committed_is_not_read_again_to_be_sent(void **state)
 {
     (void)state;
@@ -313,14 +317,15 @@ static void what_was_just_committed_is_not_read_again_to_be_sent(void **state)
     admitted = r->server->count.admitted - admitted;
     assert_true(admitted >= 5 && !reader.call.over);
     assert_true(reader.bytes - before > admitted * VALUES);
-    assert_true(watch.read < admitted * VALUES / 2); // the worker's own stream reads as much
+    // This includes the reads for the worker's own stream
+    assert_true(watch.read < admitted * VALUES / 2);
     r->s.env->ops = watch.real;
     lh_call_cancel(reader.call.call);
     rig_life_end(r, &l, false);
     rig_free(r);
 }
 
-// How often a push was written ahead, where frames of so many bytes more than its are.
+// How often a push is written ahead if ahead_bytes_min is its frame's size plus `more`.
 static unsigned written_ahead(int64_t more)
 {
     struct rig *r = rig_new(1);
@@ -346,7 +351,7 @@ static unsigned written_ahead(int64_t more)
     return watch.early;
 }
 
-// While its seal is opened the disk has time: the commit finds it written.
+// The disk writes the frame while it is unsealed, so that the commit need not.
 static void a_large_frame_is_written_before_its_commit(void **state)
 {
     (void)state;

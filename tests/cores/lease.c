@@ -1,5 +1,6 @@
-// Leases: what a worker was told, the coordinator still knows after a power cut; units go to one
-// worker at a time; stable points are told to all (server/docs/0000-protocol.md#rule-13, #rule-19).
+// Leases: the coordinator still knows after a power cut which units it leased; a unit has one
+// holder at a time; all workers hear of stable points (server/docs/0000-protocol.md#rule-13,
+// #rule-19).
 #include <string.h>
 
 #include "tests/head.h"
@@ -9,7 +10,7 @@
 #include "tests/cores/life.h"
 #include "worker/member.h"
 
-enum { SEEDS = 6 }; // a power cut keeps or loses by chance what was not synced
+enum { SEEDS = 6 }; // what a power cut loses is random
 
 static Longhaul__V1__LeaseReply *say(struct rig *r, uint32_t w, uint32_t want,
                                      Longhaul__V1__Point *durable, bool drained)
@@ -34,7 +35,7 @@ static Longhaul__V1__LeaseReply *lease(struct rig *r, uint32_t w, uint32_t want,
     return say(r, w, want, durable, false);
 }
 
-// Bit u: the coordinator has unit u as one of worker w's.
+// Bit u is set if the coordinator has leased unit u to worker w.
 static unsigned held_by(const struct rig *r, uint32_t w)
 {
     const struct ps_coordinator *c = r->coordinator;
@@ -81,13 +82,13 @@ static void what_was_leased_is_known_after_a_power_cut(void **state)
             assert_int_equal(__builtin_popcount(told), 2);
             cut_its_power(r);
             assert_int_equal(held_by(r, w), told);
-            rig_run(r, 2 * LH_SECOND); // the server reports again
+            rig_run(r, 2 * LH_SECOND); // until the server reports again
         }
         rig_free(r);
     }
 }
 
-// No server has a plan in its log that the coordinator would not know any more.
+// After a power cut the coordinator still knows every plan that a server has in its log.
 static void a_plan_that_servers_took_is_known_after_a_power_cut(void **state)
 {
     (void)state;
@@ -110,7 +111,7 @@ static void a_unit_has_one_holder(void **state)
     for (uint32_t w = 0; w < RIG_WORKERS; w++) {
         unsigned told = units_of(lease(r, w, 3, NULL));
         assert_int_equal(__builtin_popcount(told), 3);
-        assert_int_equal(units_of(lease(r, w, 3, NULL)), told); // it has as many as it wants
+        assert_int_equal(units_of(lease(r, w, 3, NULL)), told); // it holds as many as it wants
         assert_int_equal(told & held, 0);
         held |= told;
     }
@@ -134,7 +135,7 @@ static void who_begins_anew_gives_back_what_it_held(void **state)
         struct rig *r = begun(seed);
         assert_int_equal(__builtin_popcount(units_of(lease(r, 0, 3, NULL))), 3);
         unsigned hers = units_of(lease(r, 1, 2, NULL));
-        assert_int_equal(rig_join(r, 0, 22, 1).granted, 2); // its directory is gone
+        assert_int_equal(rig_join(r, 0, 22, 1).granted, 2); // its directory is lost
         assert_int_equal(held_by(r, 0), 0);
         cut_its_power(r);
         assert_int_equal(held_by(r, 0), 0);
@@ -143,8 +144,8 @@ static void who_begins_anew_gives_back_what_it_held(void **state)
     }
 }
 
-// The second of them: who has drained leaves the plan, and a little later, when servers have said
-// what its last pushes claimed, its units are free.
+// Worker 1 has drained: it leaves the plan at once, and its units are free a little later, when
+// servers have reported the claims of its last pushes.
 static void who_has_drained_leaves_its_units(void **state)
 {
     (void)state;
@@ -177,9 +178,9 @@ static bool count_leases(void *arg, const char *from, const char *to, enum lh_rp
     return true;
 }
 
-// A server's report is late: the units that the coordinator names are credited, as the worker knows
-// from the log. It waits for others as long as where there are none, and does not ask at once, and
-// at once again.
+// The server's report is late, so the coordinator offers units that the worker knows to be
+// credited. The worker then waits as long as when there are no units at all, instead of asking
+// again at once.
 static void units_that_are_known_to_be_credited_are_not_asked_for_in_a_row(void **state)
 {
     (void)state;
@@ -196,7 +197,7 @@ static void units_that_are_known_to_be_credited_are_not_asked_for_in_a_row(void 
     life_run(l, SECONDS * LH_SECOND);
     assert_int_equal(l->worker->queued, 0);
     assert_true(leases >= SECONDS);
-    assert_true(leases < 4 * SECONDS); // one each half second, and what else there is to tell
+    assert_true(leases < 4 * SECONDS); // one each half second, and some with other news
     lh_fabric_fates(l->rig->fabric, NULL, NULL);
     life_end(l);
 }
@@ -204,7 +205,7 @@ static void units_that_are_known_to_be_credited_are_not_asked_for_in_a_row(void 
 // ---------------------------------------------------------------- how often a worker asks
 
 struct asked {
-    bool unheard; // nothing that the server reports arrives
+    bool unheard; // drops the server's reports
     unsigned leases;
 };
 
@@ -214,14 +215,14 @@ static bool count(void *arg, const char *from, const char *to, enum lh_rpc rpc,
     struct asked *a = arg;
     (void)from;
     (void)to;
-    // A peer that asks again at once would ask for ever where no time passes.
+    // Without a delay a peer that asks again at once would loop forever at one virtual time.
     fate->delay_ns = LH_MS;
     a->leases += rpc == LH_RPC_LEASE;
     return !a->unheard || rpc != LH_RPC_REPORT;
 }
 
-// The coordinator, which does not hear of credits, hands out again what the worker knows to be
-// credited, and nothing else: that it gets nothing to train is no reason to ask at once.
+// The coordinator does not hear of credits, so it offers only units that the worker knows to be
+// credited. The worker has nothing to train, but does not ask again at once.
 static void a_worker_whose_server_is_not_heard_asks_at_the_usual_pace(void **state)
 {
     (void)state;
@@ -237,7 +238,7 @@ static void a_worker_whose_server_is_not_heard_asks_at_the_usual_pace(void **sta
             assert_in_range(a.leases, 1, LH_SECOND / most + 1);
         }
         a.unheard = false;
-        life_cut(l, 3); // it goes on when the server is heard
+        life_cut(l, 3); // training goes on once the coordinator hears the server
         lh_fabric_fates(l->rig->fabric, NULL, NULL);
         life_end(l);
     }
@@ -251,7 +252,7 @@ static bool done(const struct life *l)
     return false;
 }
 
-// A worker is done with the run when it has the end of each of its shards.
+// A worker is done with the run when every one of its shards has ended.
 static void the_end_of_one_shard_of_two_is_not_the_run_s(void **state)
 {
     (void)state;
@@ -296,7 +297,7 @@ static bool again_later(void *arg, const char *from, const char *to, enum lh_rpc
     return true;
 }
 
-// An overtaken report of the same epoch counts for nothing.
+// Delivers each report twice; the late copy, of the same epoch, changes nothing.
 static void a_report_that_arrives_again_takes_nothing_back(void **state)
 {
     (void)state;
@@ -326,8 +327,8 @@ static bool some_ms(void *arg, const char *from, const char *to, enum lh_rpc rpc
     return true;
 }
 
-// The answer to a full queue brings nothing, and there are units all the same: the worker need not
-// wait for its usual pace before it asks again.
+// A worker with a full queue gets no units, though some are left: this must not slow down its next
+// request.
 static void an_answer_to_a_full_queue_is_not_taken_for_the_last(void **state)
 {
     (void)state;
@@ -349,7 +350,7 @@ static void an_answer_to_a_full_queue_is_not_taken_for_the_last(void **state)
     life_end(l);
 }
 
-static unsigned withdrawn; // units whose announcement was taken back
+static unsigned withdrawn; // announcements that were taken back
 
 static void announce(struct wk_trainer *t, uint64_t unit, bool coming)
 {
@@ -379,7 +380,7 @@ static void note_credited(struct lh_ledger *l, uint64_t unit)
     l->credit[unit / 8] |= (uint8_t)(1u << unit % 8);
 }
 
-// The replica says that another worker had these credited.
+// The replica's ledger says that another worker trained these units.
 static void units_that_another_had_credited_leave_the_queue(void **state)
 {
     (void)state;

@@ -1,6 +1,6 @@
-// A worker whose process was asked to end (worker/leave.c): the coordinator has the units that it
-// has not begun before it is gone, without its silence, and the log has what it trained. A peer
-// that is away is not waited for.
+// A worker whose process was asked to end (worker/leave.c): it returns the units that it has not
+// begun before it ends, so that the coordinator need not wait for a timeout, and it pushes what it
+// trained. It does not wait for a peer that is down.
 #include <string.h>
 
 #include "server/coordinator/balance/stock.h"
@@ -13,7 +13,7 @@ static struct wk_worker *train(struct rig *r, struct rig_life *l, uint32_t shard
 {
     if (shards > 1) rig_two_shards(r);
     rig_start_coordinator(r);
-    r->coordinator->conf.worker_timeout_ns = 100000 * LH_SECOND; // nothing comes back by silence
+    r->coordinator->conf.worker_timeout_ns = 100000 * LH_SECOND; // no unit returns by timeout
     r->coordinator->conf.ride_out_ns = 60 * LH_SECOND;
     assert_int_equal(rig_start_server(r, false), LH_OK);
     struct wk_conf conf = rig_life_conf(r, l, STEP_MS);
@@ -31,8 +31,8 @@ static void leave(struct rig *r, struct wk_worker *w)
     assert_true(wk_left(w));
 }
 
-// Units that the coordinator counts as worker 1's: *waits of them are not begun. It may not have
-// heard yet that a unit is credited.
+// Units leased to worker 1 and not credited in the server's ledger, which may be ahead of the
+// coordinator; *waits counts those that are not begun.
 static uint32_t leased(const struct rig *r, uint32_t *waits)
 {
     const struct ps_coordinator *c = r->coordinator;
@@ -77,14 +77,14 @@ static void units_come_back_and_training_is_pushed(void **state)
         assert_true(left <= held);
         assert_true(w->count.steps <= steps + 1); // the step under way
         check_pushed(r, w);
-        rig_run(r, 10 * LH_SECOND); // nor does it ask for more
+        rig_run(r, 10 * LH_SECOND); // it does not ask for more either
         assert_int_equal(leased(r, &waits), left);
         rig_life_end(r, &l, false);
         rig_free(r);
     }
 }
 
-// The answer to a request that was under way leases units that the worker does not take.
+// A lease request is under way: the worker does not take the units of its answer.
 static void units_of_an_answer_under_way_come_back(void **state)
 {
     struct rig *r = *state;
@@ -101,7 +101,7 @@ static void units_of_an_answer_under_way_come_back(void **state)
     rig_life_end(r, &l, false);
 }
 
-// A later life trains on what the worker had begun, and each token counts once.
+// The worker's next life trains on what it had begun, and each token counts once.
 static void a_later_life_goes_on(void **state)
 {
     struct rig *r = *state;

@@ -1,7 +1,7 @@
-// Claims and tokens that a trainer beside a worker left, and that no progress takes along, are
-// pushed by themselves, on the replica as it is then. On the view of the last correction, which
-// nothing renews while the trainer is away or waits, such a push would be stale for ever.
-// Units that are leased to a worker whose loop has ended by itself go to others. The coordinator
+// Claims and tokens that a trainer beside a worker left, and that no progress takes along, get a
+// push of their own. Its base is the replica as it is then. The view of the last correction is not
+// renewed while the trainer is away or waits, so a push based on it would be too stale.
+// Units leased to a worker whose loop has ended by itself go to other workers. The coordinator
 // hears of that end, and whether the loop evaluated the model.
 #include "server/coordinator/balance/lease.h"
 #include "tests/cores/life.h"
@@ -11,7 +11,7 @@
 
 enum { STEP_MS = 20, OTHERS = 40 };
 
-// Tokens that came back with a refused push.
+// As after a push with 5 tokens was refused.
 static void give_back(struct wk_shard *s)
 {
     struct wk_change change;
@@ -21,12 +21,12 @@ static void give_back(struct wk_shard *s)
     wk_change_free(&change);
 }
 
-// A worker with a loop beside it, of which some cuts are committed.
+// A worker with a loop beside it that has committed some cuts.
 static struct life *begin(struct beside **loop)
 {
     struct life *l = life_begin(21, 1);
     life_rest(l);
-    life_kill(l); // the built-in trainer's
+    life_kill(l); // ends the life with the built-in trainer
     rig_boot_worker(l->rig, 1);
     struct beside *b = *loop =
         beside_new(l->rig->world, l->rig->w[1].env, &l->rig->manifest, &l->rig->units, STEP_MS);
@@ -50,7 +50,7 @@ static void what_is_left_over_is_pushed_on_the_replica(void **state)
     uint64_t base = s->view.of.version, version = s->replica.ledger.version;
     assert_int_equal(rig_join(l->rig, 0, 11, 0).granted, 1);
     rig_hello(l->rig, 0, 1, 0, 1);
-    for (int i = 0; i < OTHERS; i++) // each is a record
+    for (int i = 0; i < OTHERS; i++) // each fence is a record
         assert_int_equal(rig_fence(l->rig, 0, (uint64_t)i + 2), LH_OK);
     life_run(l, LH_SECOND);
     assert_true(s->replica.ledger.version >= version + OTHERS);
@@ -78,7 +78,7 @@ static uint32_t leased_to(const struct ps_coordinator *c, uint32_t worker)
     return n;
 }
 
-// The answer that leased them came when the loop had ended: its worker never had them.
+// The lease's answer came after the loop had ended, so the worker never took these units.
 static void units_of_a_loop_that_has_ended_go_to_others(void **state)
 {
     (void)state;
@@ -107,7 +107,8 @@ static void units_of_a_loop_that_has_ended_go_to_others(void **state)
     beside_free(b);
 }
 
-// Told by the name of longhaul.Evaluation's figure (worker/python/longhaul/heldout.py).
+// The coordinator knows it by the name of longhaul.Evaluation's figure
+// (worker/python/longhaul/heldout.py).
 static void the_coordinator_hears_that_a_loop_evaluates_and_that_it_ends(void **state)
 {
     (void)state;

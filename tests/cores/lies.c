@@ -1,5 +1,5 @@
-// Numbers near the end of numbers, and lists without an end, that a server or a worker says: they
-// cost nobody else (server/docs/0000-protocol.md#rule-17, #rule-20).
+// A peer sends numbers near their type's limit, and very long lists: nobody else is harmed
+// (server/docs/0000-protocol.md#rule-17, #rule-20).
 #include <stdlib.h>
 #include <string.h>
 
@@ -22,8 +22,8 @@ static struct rig *begun(void)
     return r;
 }
 
-// Each unit of a request is looked up: a million of them, ten times a second, are the coordinator's
-// whole time.
+// Each unit in a request costs a look-up: a million of them ten times a second would take all of
+// the coordinator's time.
 static void a_request_names_what_a_worker_can_hold(void **state)
 {
     (void)state;
@@ -47,7 +47,7 @@ static void a_request_names_what_a_worker_can_hold(void **state)
     rig_free(r);
 }
 
-// A region's tokens are the sum of what its workers say; 2^64-1 would be one token less.
+// A region's tokens are the sum of its workers' numbers, in which 2^64-1 would count as -1.
 static void tokens_that_are_said_can_be_summed_up(void **state)
 {
     (void)state;
@@ -67,9 +67,9 @@ static void tokens_that_are_said_can_be_summed_up(void **state)
     rig_free(r);
 }
 
-// ---------------------------------------------------------------- numbers near the end of numbers
+// ---------------------------------------------------------------- numbers near their limit
 
-// A report of shard 0 as its server makes it, but for these numbers.
+// Sends a report of shard 0 that is correct except for these numbers.
 static lh_err report(struct rig *r, struct lh_link *link, uint64_t epoch, uint64_t version,
                      uint64_t begun, size_t shards)
 {
@@ -115,7 +115,7 @@ static lh_err open_epoch(struct rig *r, struct lh_link *link, uint64_t epoch)
     return err;
 }
 
-// Nobody could begin an epoch above the last number: the shard would be its server's for good.
+// An owner that used the last epoch number would keep the shard for good.
 static void an_owner_leaves_epochs_to_others(void **state)
 {
     (void)state;
@@ -139,7 +139,7 @@ static void an_owner_leaves_epochs_to_others(void **state)
     rig_free(r);
 }
 
-// The number of the next plan where shard 1's owner says this of its log, and shard 0's the truth.
+// The number of the next plan if shard 1's owner reports `said`, and shard 0's owner the truth.
 static uint64_t next_plan(struct rig *r, uint64_t said)
 {
     r->coordinator->shard[1].plan = said;
@@ -147,7 +147,7 @@ static uint64_t next_plan(struct rig *r, uint64_t said)
     return r->coordinator->plan.number;
 }
 
-// Each plan is a record in every log.
+// Each new plan number costs a record in every log.
 static void an_owner_alone_neither_raises_nor_holds_numbers_of_plans(void **state)
 {
     (void)state;
@@ -162,7 +162,8 @@ static void an_owner_alone_neither_raises_nor_holds_numbers_of_plans(void **stat
     assert_int_equal(next_plan(r, UINT64_MAX), number);
     assert_int_equal(next_plan(r, UINT64_C(1) << 61), number);
     assert_int_equal(next_plan(r, number + (1 << 21)), number);
-    // A store that was lost has a lower number than all logs. One owner alone says that it ended.
+    // After the coordinator lost its store, all logs have higher numbers than it. But only one
+    // owner says that the run has ended.
     r->coordinator->shard[0].phase = LH_PHASE_END;
     assert_int_equal(next_plan(r, number + 7), number + 8);
     for (uint64_t i = 0; i < 5; i++) assert_int_equal(next_plan(r, number + 20 + i), number + 8);

@@ -6,7 +6,7 @@
 
 #include "worker/push/view.h"
 
-static const char LOG[] = "log"; // on a disk of its own: the standby's node
+static const char LOG[] = "log"; // on the disk of the standby's node
 enum { UNITS = 2000, CUTS = 3, STEP_MS = 50 };
 
 static void saw_kept(void *arg, uint32_t shard, struct lh_incarnation i, uint64_t step,
@@ -85,7 +85,8 @@ void life_start(struct life *l)
     if (l->beside) conf.trainer = NULL;
     rig_life_start(&l->core, &conf);
     l->worker = l->core.worker;
-    for (uint32_t k = 0; k < l->worker->shards; k++) { // a cut whose commit the death hid
+    // A cut may have been committed unseen just before the worker died.
+    for (uint32_t k = 0; k < l->worker->shards; k++) {
         const struct wk_slot *slot = l->worker->shard[k].slot.committed;
         const struct wk_whole *w = &l->cutting[k].whole;
         bool same = lh_incarnation_equal(slot->incarnation, l->cutting[k].incarnation);

@@ -1,5 +1,5 @@
-// A worker's life on the rig, looked at: what its cuts put in, what its log says, and the words of
-// the server that a test wants to say itself.
+// A worker's life on the rig, with observers: the sum of its cuts, its log, and a hook that lets a
+// test answer calls in the server's place.
 #ifndef TESTS_CORES_LIFE_H
 #define TESTS_CORES_LIFE_H
 
@@ -12,49 +12,49 @@ struct life {
     struct rig_life core;
     struct wk_worker *worker;
     struct wk_observer observer;
-    struct lh_log *log; // log of all lives, on the disk of the standby's node
-    // For each shard: the sum of all deltas that were cut, and the cut whose commit nobody saw yet.
+    struct lh_log *log; // of all lives, on the disk of the standby's node
+    // For each shard: the sum of all deltas that were cut, and a cut whose commit was not seen yet.
     double raw[RIG_SHARDS][LIFE_VALUES];
     struct {
         double delta[LIFE_VALUES];
         struct lh_incarnation incarnation;
         uint64_t step;
-        struct wk_whole whole; // the cut of a trainer beside the worker
+        struct wk_whole whole; // if a trainer beside the worker was cut
         bool open;
     } cutting[RIG_SHARDS];
     uint32_t refused, lost;
-    // The worker has a trainer beside it, from the next life_start() on; what a test wants to see
-    // of its cuts: the delta that is taken, and that the cut is committed.
+    // Not NULL: from the next life_start() on the worker has a trainer beside it. on_kept is told
+    // the delta of each cut, on_cut that the cut is committed.
     const struct wk_beside_conf *beside;
     void (*on_kept)(struct life *l, uint32_t shard, const struct wk_whole *whole,
                     const float *delta, uint64_t values);
     void (*on_cut)(struct life *l, uint32_t shard, const struct wk_whole *whole);
-    struct wk_private_conf privacy; // life_start() takes it; pushes are dense beside a trainer
+    struct wk_private_conf privacy; // used by life_start(); pushes are dense beside a trainer
     bool (*on_call)(struct life *l, enum lh_rpc rpc, struct lh_call *call,
-                    const struct lh_call_ops **ops, void **self); // true: the test speaks
-    struct lh_service service;                                    // the server's own
+                    const struct lh_call_ops **ops, void **self); // true: the test answers the call
+    struct lh_service service;                                    // the server's original service
 };
 
-// A coordinator and a server with so many shards; the worker's node is up, and no process there.
+// Starts a coordinator and a server with so many shards, and the worker's node without a process.
 struct life *life_open(uint64_t seed, uint32_t shards);
-// The same, and a worker that has pushed to each; deltas are
-// multiples of a quarter, and so is all that follows from them.
+// The same, with a worker that has pushed to each shard. All deltas are multiples of a quarter, so
+// their sums are exact.
 struct life *life_begin(uint64_t seed, uint32_t shards);
 void life_end(struct life *l);
-void life_kill(struct life *l);  // -9
-void life_start(struct life *l); // the next process on the directory
-void life_hook(struct life *l);  // on the server that runs now: on_call hears its calls first
-// From here on no file can be opened to be written: also where a limit of bytes would let a slot be
-// written in place.
+void life_kill(struct life *l);  // kill -9
+void life_start(struct life *l); // starts the next process on the directory
+void life_hook(struct life *l);  // the running server's calls go to on_call first
+// While `full`, no file can be opened for writing. This also stops slots from being written in
+// place, which a limit of bytes would allow.
 void life_full(struct life *l, bool full);
-unsigned life_tries(const struct life *l); // how often one was tried to be opened since
+unsigned life_tries(const struct life *l); // opens for writing that failed since then
 void life_run(struct life *l, int64_t ns);
-// Until every shard was cut so often from now.
+// Runs until every shard was cut so often.
 void life_cut(struct life *l, uint64_t cuts);
-// Until nothing is cut or undecided, and all of it folded here.
+// Runs until no cut is under way, and every push is decided and folded by the worker.
 void life_rest(struct life *l);
-// Every value: what the replica holds of it and what the residual does is what the cuts put in.
+// Checks for every value that replica and residual add up to the sum of the cuts.
 void life_mass(struct life *l);
-unsigned life_said(const struct life *l, const char *event); // lines of its log
+unsigned life_said(const struct life *l, const char *event); // how often the log names it
 
 #endif

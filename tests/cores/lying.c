@@ -1,8 +1,8 @@
 // Messages that are lies: every field of every request takes numbers, names and lists that no
-// honest peer says. Nothing stops for it, and an honest worker's words count as before.
+// honest peer sends. No process stops, and an honest worker is served as before.
 //
-// Each lie is a request with a few fields changed, or all of them; the fields come from the
-// message's descriptor, so a new field is lied about from the day on that it exists.
+// Each lie is a request with a few of its fields changed, or all of them. The fields come from the
+// message's descriptor, so that new fields are covered as well.
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,12 +12,12 @@
 
 enum { LIES = 60, PARTS_MAX = 40, TEXT_BYTES = 3000 };
 
-// ---------------------------------------------------------------- what is said
+// ---------------------------------------------------------------- lies
 
 struct liar {
     struct rig *r;
     uint64_t random;
-    void *owned[4096]; // what the message of now points to
+    void *owned[4096]; // memory of the current message
     size_t count;
     bool wild; // all fields are lies, not a few
 };
@@ -86,7 +86,7 @@ static char *text(struct liar *l)
                                      "*",      "region0", "127.0.0.1:9", "freeze",       "thaw",
                                      "move",   "leases"};
     uint64_t at = draw(l, sizeof of / sizeof *of + 1);
-    if (at < sizeof of / sizeof *of) return (char *)(uintptr_t)of[at]; // only read
+    if (at < sizeof of / sizeof *of) return (char *)(uintptr_t)of[at]; // never written to
     char *out = own(l, TEXT_BYTES);
     memset(out, 'y', TEXT_BYTES);
     return out;
@@ -154,7 +154,7 @@ static void lie(struct liar *l, const ProtobufCFieldDescriptor *f, uint8_t *m, u
     *(void **)(void *)(m + f->offset) = list;
 }
 
-// A version that the shard has; false: the field is of something else.
+// Sets a version that the shard has. Returns false if the field is no part of a point.
 static bool tell_point(const struct liar *l, const ProtobufCFieldDescriptor *f, void *at)
 {
     const struct lh_ledger *ledger = &l->r->server->shard[0]->replica.ledger;
@@ -173,7 +173,7 @@ static bool tell_point(const struct liar *l, const ProtobufCFieldDescriptor *f, 
     return true;
 }
 
-// An honest peer's value of that field; false: no value is fixed.
+// Sets the value that an honest peer would send. Returns false if the field has no fixed value.
 static bool tell_truth(struct liar *l, const ProtobufCFieldDescriptor *f, uint8_t *m,
                        const struct lh_peer *self)
 {
@@ -230,11 +230,11 @@ static ProtobufCMessage *request(struct liar *l, const ProtobufCMessageDescripto
     return (ProtobufCMessage *)m;
 }
 
-// ---------------------------------------------------------------- whom it is said to
+// ---------------------------------------------------------------- calls
 
 struct word {
     enum lh_rpc rpc;
-    const ProtobufCMessageDescriptor *asks, *answers; // no answer: a stream, which is only opened
+    const ProtobufCMessageDescriptor *asks, *answers; // answers NULL: a stream
 };
 
 #define WORD(rpc, asks, answers)                                                                   \
@@ -281,7 +281,7 @@ static void say(struct liar *l, struct lh_link *link, const struct lh_peer *self
     forget(l);
 }
 
-// Worker 0 is leased units, and its incarnation goes into the log.
+// Checks that worker 0 is leased units, and that the log takes its new incarnation.
 static void honest_words_count(struct rig *r, uint64_t *raised)
 {
     Longhaul__V1__LeaseRequest m = LONGHAUL__V1__LEASE_REQUEST__INIT;
@@ -290,7 +290,7 @@ static void honest_words_count(struct rig *r, uint64_t *raised)
     m.incarnation = UINT64_C(1) << 32;
     m.want = 1;
     m.tokens_per_s = 64;
-    rig_run(r, 2 * LH_SECOND); // reports, and room for another fence
+    rig_run(r, 2 * LH_SECOND); // time for reports, and for another fence
     if (r->fatal_count) fail_msg("it stopped: %s", r->fatal_text);
     assert_int_equal(rig_ask(r, r->to_c[0], LH_RPC_LEASE, &m.base,
                              &longhaul__v1__lease_reply__descriptor, &answer),
@@ -340,7 +340,7 @@ static void tell_all(struct rig *r, const struct side *side, size_t sides, uint6
                      bool counts)
 {
     struct liar *l = test_calloc(1, sizeof *l);
-    const char *seeds = getenv("LIES_SEED"); // more of them, by hand
+    const char *seeds = getenv("LIES_SEED"); // for other lies, by hand
     uint64_t raised = 0;
     l->r = r;
     l->random = seed + (seeds ? strtoull(seeds, NULL, 10) : 0);
@@ -407,8 +407,8 @@ static const struct word operator_to_coordinator[] = {
     WORD(LH_RPC_REFOLD, refold_request, refold_reply),
 };
 
-// The owner's own lies, and an operator's slips, cost the run what they may cost: but the
-// coordinator hears all of them, and answers a worker.
+// An owner's lies and an operator's mistakes may harm the run, but the coordinator hears them all
+// and still answers a worker.
 static void the_owner_and_an_operator_stop_no_coordinator(void **state)
 {
     (void)state;

@@ -1,6 +1,6 @@
-// Answers that are lies: a server's words to a worker, and to its standby, each changed on its way
-// here and there: its numbers, bytes and lists, the bulk behind them, and the status of a call. Who
-// hears them lives, and goes on with the server as soon as that says the truth.
+// Answers that are lies: some of a server's messages to a worker and to its standby are changed on
+// their way: numbers, bytes and lists, the bulk behind them, and the status of a call. Worker and
+// standby survive, and go on when the server tells the truth again.
 #include <stdlib.h>
 #include <string.h>
 
@@ -96,7 +96,7 @@ static void put_part(struct lh_span was, bool change, struct lh_buf *out, unsign
     lh_buf_free(&part);
 }
 
-// The message with a few fields changed, left out or said twice.
+// Copies the message with a few fields changed, left out or repeated.
 static void copy_changed(struct lh_span message, struct lh_buf *out, unsigned depth)
 {
     struct lh_cursor c = lh_cursor(message);
@@ -136,10 +136,10 @@ static void copy_changed(struct lh_span message, struct lh_buf *out, unsigned de
     }
 }
 
-// ---------------------------------------------------------------- a call between
+// ---------------------------------------------------------------- a call in between
 
 struct between {
-    struct lh_call call; // what the server sees
+    struct lh_call call; // the server's end
     struct lh_call *real;
     const struct lh_call_ops *ops; // the server's
     void *self;
@@ -256,7 +256,7 @@ static bool stand_between(struct life *l, enum lh_rpc rpc, struct lh_call *call,
     return liar.every && !open_between(&l->service, &l->rig->w[1].self, rpc, call, ops, self);
 }
 
-// ---------------------------------------------------------------- a life beside it
+// ---------------------------------------------------------------- lives
 
 static uint32_t ended;
 
@@ -270,12 +270,12 @@ static void note_end(void *arg, lh_err err, const char *text)
 static void tell_truth_again(struct life *l)
 {
     liar.every = 0;
-    rig_kill_server(l->rig, false); // what is half said is forgotten
+    rig_kill_server(l->rig, false); // ends the calls that are under way
     assert_int_equal(rig_start_server(l->rig, false), LH_OK);
     life_hook(l);
     const struct wk_shard *s = &l->worker->shard[0];
     const uint64_t cuts = s->progress.cut_count + 2;
-    // It may have to wait until it opens another incarnation (incarnation.held).
+    // The worker may have to wait before it opens another incarnation (incarnation.held).
     for (int i = 0; i < 100 && s->progress.cut_count < cuts; i++) life_run(l, LH_SECOND);
     assert_true(s->progress.cut_count >= cuts);
     life_rest(l);
@@ -283,7 +283,7 @@ static void tell_truth_again(struct life *l)
 
 static void live_beside(enum lh_rpc about, uint32_t every, uint64_t seed)
 {
-    const char *more = getenv("LIES_SEED"); // others of them, by hand
+    const char *more = getenv("LIES_SEED"); // for other lies, by hand
     liar.random = seed + (more ? strtoull(more, NULL, 10) : 941);
     struct life *l = life_begin(seed, 1);
     l->worker->conf.fatal = note_end;
@@ -291,10 +291,10 @@ static void live_beside(enum lh_rpc about, uint32_t every, uint64_t seed)
     for (int i = 0; i < ROUNDS; i++) {
         liar.about = about;
         liar.every = every;
-        // All is asked for anew: greetings, the stream, and every second time the whole state.
+        // The worker greets and follows again, and every second time it needs a snapshot.
         if (i % 2) l->worker->shard[0].stream.need_snapshot = true;
         rig_kill_server(l->rig, false);
-        if (about == LH_RPC_OFFER) lh_fake_disk_wipe(l->rig->s.env); // it asks for a state
+        if (about == LH_RPC_OFFER) lh_fake_disk_wipe(l->rig->s.env); // it needs a state
         assert_int_equal(rig_start_server(l->rig, false), LH_OK);
         life_hook(l);
         life_run(l, 5 * LH_SECOND);
@@ -314,7 +314,7 @@ static void no_answer_of_a_server_ends_a_worker_or_keeps_it(void **state)
     for (size_t i = 0; i < sizeof rpcs / sizeof *rpcs; i++) {
         uint32_t before = liar.lies;
         live_beside(rpcs[i], 2, 31 + i);
-        assert_true(liar.lies > before); // it was asked, and lied
+        assert_true(liar.lies > before); // some answers were changed
     }
 }
 
@@ -343,7 +343,7 @@ static void start_owner(struct rig *r)
     r->server->service = (struct lh_service){NULL, to_standby};
 }
 
-// The servers of a shard trust each other; but none ends by what the other says.
+// The servers of a shard trust each other, but no message of one may end the other.
 static void a_standby_lives_beside_an_owner_that_lies(void **state)
 {
     (void)state;

@@ -1,4 +1,4 @@
-// A worker tells at a join what it runs on, and what differs is named
+// A worker says at a join what it runs on, and the coordinator logs what differs from the others
 // (server/coordinator/watch/machine.c).
 #include <string.h>
 
@@ -71,7 +71,7 @@ static void what_differs_is_named(void **state)
     b.memory_bytes = UINT64_C(128) << 30;
     join(r, 0, &a);
     rig_settle(r);
-    assert_int_equal(rig_said(r, "worker.differs"), 0); // nobody else is there
+    assert_int_equal(rig_said(r, "worker.differs"), 0); // there is no other worker
     join(r, 1, &b);
     rig_settle(r);
     assert_int_equal(rig_said(r, "version 0.2.0 (0.1.0), codec dense-q4 (topk-sign), processors 8 "
@@ -82,7 +82,7 @@ static void what_differs_is_named(void **state)
     assert_string_equal(text_of(row, "processor"), "Some CPU");
     assert_int_equal(json_integer_value(json_object_get(row, "processors")), 8);
     assert_true(json_real_value(json_object_get(row, "memory_gib")) == 128);
-    assert_null(json_object_get(row, "gpu")); // not known
+    assert_null(json_object_get(row, "gpu")); // unknown
     json_decref(row);
     over(r);
 }
@@ -110,7 +110,7 @@ static void start_again(struct rig *r)
     r->coordinator->conf.log = log;
 }
 
-// The coordinator alone is restarted; its workers go on and do not join again.
+// The coordinator alone restarts; its workers go on and do not join again.
 static void it_is_known_after_a_restart(void **state)
 {
     (void)state;

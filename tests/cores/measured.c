@@ -1,5 +1,5 @@
-// Workers measure their training and their ways to servers; these tests show what the coordinator
-// makes of it (worker/push/path.c, server/coordinator/balance/measure.c).
+// Workers measure their training and their paths to servers; these tests check the coordinator's
+// use of these figures (worker/push/path.c, server/coordinator/balance/measure.c).
 #include <jansson.h>
 #include <math.h>
 #include <string.h>
@@ -43,7 +43,7 @@ static void a_worker_tells_how_far_its_server_is_and_how_fast_it_trains(void **s
     assert_string_equal(json_string_value(json_object_get(row, "server")), r->s.self.name);
     assert_true(fabs(of(row, "rtt_ms") - 200) < 1);
     assert_true(of(row, "push_ms") >= 200 && of(row, "push_ms") < 500);
-    assert_null(json_object_get(row, "up_mbit_s")); // its pushes are too small to show it
+    assert_null(json_object_get(row, "up_mbit_s")); // its pushes are too small to measure a rate
     assert_true(ps_co_exchange_s(w) >= 0.2 && ps_co_exchange_s(w) < 0.5);
     const struct lh_row *admitted =
         lh_ledger_row(&r->server->shard[0]->replica.ledger, lh_worker_id(&r->w[1].self));
@@ -58,7 +58,7 @@ static void a_worker_tells_how_far_its_server_is_and_how_fast_it_trains(void **s
     rig_life_end(r, &l, false);
 }
 
-// Numbers of a peer that are none, and a worker that tells nothing.
+// A peer sends NaN or infinite figures; a worker sends none.
 static void what_is_no_number_is_not_known(void **state)
 {
     struct rig *r = *state;
@@ -86,7 +86,7 @@ static void what_is_no_number_is_not_known(void **state)
     json_decref(rows);
 }
 
-// The list of a report is bounded: where a shard has more rows, the next reports go on.
+// A report's list is bounded: if a shard has more rows, the next report goes on with them.
 static void the_rows_of_many_workers_are_told_in_turns(void **state)
 {
     struct rig *r = *state;

@@ -1,6 +1,6 @@
-// A shard moves to its standby while both live (server/docs/0000-protocol.md#rule-22): what was
-// acknowledged goes with it, one server at most decides at any moment, and neither needs the
-// coordinator once it is told.
+// A shard moves to its standby while both live (server/docs/0000-protocol.md#rule-22): all
+// acknowledged writes go with it, at most one server decides at any moment, and once both were
+// told, neither needs the coordinator.
 #include <stdio.h>
 #include <string.h>
 
@@ -27,7 +27,7 @@ static bool decides(const struct ps_server *s)
     return s && s->phase == PS_SERVING && !ps_shard_frozen(s->shard[0]);
 }
 
-// Lets time pass; two never decide.
+// Lets time pass, and checks that the two servers never decide at the same time.
 static void run(struct rig *r, int64_t ns)
 {
     int64_t start = lh_fake_now(r->world);
@@ -37,7 +37,7 @@ static void run(struct rig *r, int64_t ns)
     }
 }
 
-// A server, a standby that follows it, and what a worker's fences made durable.
+// A server and a standby that follows it, with a few of a worker's fences in the log.
 static void begin(struct rig *r)
 {
     rig_start_coordinator(r);
@@ -91,11 +91,11 @@ static void a_shard_goes_with_all_that_was_acknowledged(void **state)
     assert_int_equal(row(r)->owner, r->standby->standby.identity);
     assert_int_equal(row(r)->move.target, 0);
     assert_string_equal(row(r)->address, r->t.address);
-    assert_int_equal(r->fatal_count, 1); // the former owner was told, and stopped
+    assert_int_equal(r->fatal_count, 1); // the former owner stops when it is told
     assert_true(r->server->phase == PS_STOPPED);
 }
 
-// An operator asks, and time passes until the owner has just heard of it.
+// Lets an operator ask, and runs until the owner has just heard of it.
 static void ask_and_hear(struct rig *r)
 {
     ask(r);
@@ -114,8 +114,8 @@ static void the_coordinator_may_be_away_once_it_has_told_the_owner(void **state)
     has_it_all(r, 2);
     assert_int_equal(fence(r, FENCES + 1), LH_ERR_BUSY);
     rig_kill_server(r, true);
-    assert_int_equal(rig_start_server(r, false), LH_OK);       // it finds the record in its log,
-    assert_int_equal(fence(r, FENCES + 1), LH_ERR_REBUILDING); // it waits for the coordinator
+    assert_int_equal(rig_start_server(r, false), LH_OK);       // it finds the record in its log
+    assert_int_equal(fence(r, FENCES + 1), LH_ERR_REBUILDING); // and waits for the coordinator
     assert_false(r->server->phase == PS_SERVING);
     rig_start_coordinator(r);
     run(r, 5 * LH_SECOND);
@@ -141,11 +141,11 @@ static void a_target_that_dies_before_it_has_the_record_is_waited_for(void **sta
     assert_int_not_equal(row(r)->move.target, 0);
     assert_int_equal(rig_start_standby(r), LH_OK);
     run(r, 5 * LH_SECOND);
-    has_it_all(r, 3); // the record was on its way to its disk
+    has_it_all(r, 3); // the record was on its way to the target's disk
     assert_int_equal(r->fatal_count, 1);
 }
 
-// An operator who knows that it is gone for good.
+// The operator knows that the target is gone for good.
 static void the_former_owner_takes_it_back_where_an_operator_says_so(void **state)
 {
     struct rig *r = *state;
@@ -161,7 +161,7 @@ static void the_former_owner_takes_it_back_where_an_operator_says_so(void **stat
     assert_int_equal(ledger(r->server)->epoch, 3);
     assert_int_equal(row(r)->move.target, 0);
     assert_int_equal(fence(r, FENCES + 1), LH_OK);
-    // it was not gone, and has the record: it asks whose the shard is, and stands by for that one
+    // The target was not gone after all, and has the record. It asks for the owner, and stands by.
     assert_int_equal(rig_start_standby(r), LH_OK);
     run(r, 5 * LH_SECOND);
     assert_int_equal(r->fatal_count, 0);
@@ -170,7 +170,7 @@ static void the_former_owner_takes_it_back_where_an_operator_says_so(void **stat
     assert_true(decides(r->server) && row(r)->owner == 0);
 }
 
-// The target served in the reserved epoch, and the coordinator did not hear of it. Then both
+// The target served in the reserved epoch, but the coordinator did not hear of it. Then both
 // servers lose their disks (simulator: all,move seeds 273 and 340).
 static void an_epoch_that_was_reserved_is_not_opened_again(void **state)
 {
@@ -194,7 +194,8 @@ static void an_epoch_that_was_reserved_is_not_opened_again(void **state)
     assert_int_equal(row(r)->move.target, 0);
 }
 
-// The target refuses the epoch, and the owner, which is told too late, takes the shard back.
+// The target refuses the epoch. The owner, which is told of the move only then, takes the shard
+// back.
 static void take_back(struct rig *r)
 {
     begin(r);
@@ -205,7 +206,7 @@ static void take_back(struct rig *r)
     assert_int_equal(r->standby->shard[0]->begun, 3);
     assert_true(decides(r->server));
     r->server->shard[0]->wish = (struct lh_move){2, r->standby->standby.identity}; // told too late
-    assert_int_equal(fence(r, FENCES + 1), LH_ERR_BUSY); // MOVE lies ahead
+    assert_int_equal(fence(r, FENCES + 1), LH_ERR_BUSY); // MOVE goes into the log first
     run(r, 3 * LH_SECOND);
     assert_true(r->standby->phase == PS_STANDBY && decides(r->server));
     assert_int_equal(ledger(r->server)->epoch, 3);
@@ -221,8 +222,8 @@ static void a_target_that_refused_the_epoch_never_serves_in_it(void **state)
     assert_int_equal(ledger(r->standby)->epoch, 4);
 }
 
-// Streams stay open while a move is taken back. Nobody pushes, so no record comes after that of the
-// new epoch.
+// Streams stay open while a move is taken back. Nobody pushes, so the new epoch's record is the
+// last one.
 static void a_quiet_shard_that_was_taken_back_tells_its_followers(void **state)
 {
     struct rig *r = *state;
@@ -231,7 +232,7 @@ static void a_quiet_shard_that_was_taken_back_tells_its_followers(void **state)
     assert_int_equal(ledger(r->standby)->epoch, 3);
 }
 
-static unsigned asked; // requests of the owner for an epoch, or for what is registered
+static unsigned asked; // epoch requests of the owner, also those that only look one up
 
 static bool count_asked(void *arg, const char *from, const char *to, enum lh_rpc rpc,
                         struct lh_fate *fate)
@@ -243,8 +244,8 @@ static bool count_asked(void *arg, const char *from, const char *to, enum lh_rpc
     return true;
 }
 
-// The owner lost its log's end before it froze. It gets another epoch when its target has refused
-// the reserved one, and that is away: it asks twice in half a second, not once a round trip.
+// The owner lost its log's end before it froze. It gets another epoch once its target has refused
+// the reserved one, but the target is down. It asks twice in half a second, not once a round trip.
 static void an_owner_whose_target_is_away_asks_now_and_then(void **state)
 {
     struct rig *r = *state;
@@ -270,7 +271,7 @@ static void an_owner_whose_target_is_away_asks_now_and_then(void **state)
     assert_int_equal(ledger(r->server)->epoch, 3);
 }
 
-// The target has the record on its disk, and dies before it serves.
+// Runs until the target has the record on its disk, and does not serve yet.
 static void until_it_has_the_record(struct rig *r)
 {
     int64_t start = lh_fake_now(r->world);
@@ -281,7 +282,7 @@ static void until_it_has_the_record(struct rig *r)
     assert_false(decides(r->standby));
 }
 
-// Another life of it can't know whether that epoch was served: it asks, and begins a later one.
+// The target's next life can't know whether that epoch was served, so it asks for a later one.
 static void a_target_that_dies_with_the_record_asks_before_it_serves(void **state)
 {
     struct rig *r = *state;
@@ -301,7 +302,7 @@ static void a_target_that_dies_with_the_record_asks_before_it_serves(void **stat
     assert_int_equal(r->fatal_count, 1); // the former owner
 }
 
-// A copy of the target's directory of that moment comes back after the shard was served there.
+// A copy of the target's directory from that moment comes back after the target has served.
 static void comes_back_old(struct rig *r, bool forgets)
 {
     struct image m;
@@ -343,7 +344,7 @@ static void nor_is_an_epoch_served_twice_where_nobody_knows(void **state)
 
 static bool reserved_once_more;
 
-// Whether it serves depends on which records come in one group: here each may be the last of one.
+// Whether a target serves depends on how records are grouped: here any one may end a group.
 static void note_reserved(void *arg, uint32_t shard, const struct lh_record *record)
 {
     const struct rig *r = arg;
@@ -353,7 +354,7 @@ static void note_reserved(void *arg, uint32_t shard, const struct lh_record *rec
 }
 
 // The target served in the reserved epoch, and moved the shard back. Then it comes back on a copy
-// of its directory from just before the record, and follows: the record comes to it once more.
+// of its directory from just before the record, and gets the record once more as it follows.
 static void a_record_of_a_move_that_is_long_over_is_not_served(void **state)
 {
     struct rig *r = *state;
@@ -381,7 +382,7 @@ static void a_record_of_a_move_that_is_long_over_is_not_served(void **state)
     r->folded = note_reserved;
     reserved_once_more = false;
     assert_int_equal(rig_start_standby(r), LH_OK);
-    run(r, 5 * LH_SECOND); // two never decide
+    run(r, 5 * LH_SECOND); // run() checks that two never decide
     assert_false(reserved_once_more);
     assert_true(decides(r->server));
     assert_true(r->standby->phase == PS_STANDBY);
@@ -389,9 +390,9 @@ static void a_record_of_a_move_that_is_long_over_is_not_served(void **state)
 }
 
 // Not covered (server/docs/promises.md): the target served in the reserved epoch, and the
-// coordinator did not hear of it. On a copy of its directory from before the record it follows the
-// former owner again, is told the record again and serves that epoch again, without what it had
-// acknowledged.
+// coordinator did not hear of it. Its directory goes back to a copy from before the record. Then it
+// follows the former owner again, gets the record again and serves that epoch again, without the
+// writes that it had acknowledged.
 static void a_copy_from_before_the_record_is_served_where_nobody_heard_of_it(void **state)
 {
     struct rig *r = *state;
@@ -419,9 +420,9 @@ static void a_copy_from_before_the_record_is_served_where_nobody_heard_of_it(voi
     has_it_all(r, 2);
 }
 
-// The new owner loses its log's end, and with it the record that its epoch begins with. What is
-// left is of the epoch before, and no worker has a copy of it: it still counts. Nobody can tell it
-// from an older copy of the directory, so the server says so first.
+// The new owner loses its log's end, and with it the record that begins its epoch. The rest of its
+// log is of the epoch before, and no worker has a copy of it: it still counts. As an older copy of
+// the directory would look the same, the server first stops and says so.
 static void what_is_left_of_a_torn_log_is_gone_on_with(void **state)
 {
     struct rig *r = *state;
@@ -438,7 +439,7 @@ static void what_is_left_of_a_torn_log_is_gone_on_with(void **state)
     rig_damage_tail(&r->t);
     r->fatal_count = 0;
     assert_int_equal(rig_start_standby(r), LH_OK);
-    assert_int_equal(ledger(r->standby)->epoch, 1); // it is lost
+    assert_int_equal(ledger(r->standby)->epoch, 1); // the record of epoch 2 is lost
     run(r, 5 * LH_SECOND);
     assert_int_equal(r->fatal_count, 1);
     assert_non_null(strstr(r->fatal_text, "its log lost its end"));
@@ -451,12 +452,12 @@ static void what_is_left_of_a_torn_log_is_gone_on_with(void **state)
     has_it_all(r, 3);
 }
 
-// Each report's answer names all moves that are asked for: one that is not named is not wanted.
+// The answer to a report names all moves that are asked for; the owner forgets any other.
 static void a_wish_that_is_not_named_any_more_is_forgotten(void **state)
 {
     struct rig *r = *state;
     begin(r);
-    r->server->shard[0]->wish = (struct lh_move){2, 7ull << 32}; // no such server is here
+    r->server->shard[0]->wish = (struct lh_move){2, 7ull << 32}; // no server has this identity
     run(r, LH_SECOND);
     assert_int_equal(r->server->shard[0]->wish.epoch, 0);
     assert_true(decides(r->server));
@@ -482,7 +483,7 @@ static void what_cannot_be_moved_is_said(void **state)
     assert_int_equal(ps_co_move(r->coordinator, "server1", &shards), LH_ERR_INVALID);
     rig_kill_standby(r, false);
     run(r, 20 * LH_SECOND);
-    assert_int_equal(ps_co_move(r->coordinator, "server1", &shards), LH_ERR_NOT_FOUND); // silent
+    assert_int_equal(ps_co_move(r->coordinator, "server1", &shards), LH_ERR_NOT_FOUND); // down
 }
 
 static bool slow_state(void *arg, const char *from, const char *to, enum lh_rpc rpc,
@@ -496,8 +497,9 @@ static bool slow_state(void *arg, const char *from, const char *to, enum lh_rpc 
 }
 
 // The target begins anew after damage while a move waits for it, and its disk is full when the
-// owner's state comes, with the MOVE record in it: that is in memory alone, and moves nothing. Else
-// the owner would be fenced, and a power cut of the target would lose all that was acknowledged.
+// owner's state arrives, with the MOVE record in it. The record is then in memory alone, and must
+// not move the shard: the owner would be fenced, and a power cut of the target would lose all that
+// was acknowledged.
 static void a_record_in_memory_alone_moves_nothing(void **state)
 {
     struct rig *r = *state;
@@ -526,7 +528,7 @@ static void a_record_in_memory_alone_moves_nothing(void **state)
     lh_fake_disk_limit(r->t.env, lh_fake_disk_used(r->t.env) + 64);
     run(r, 5 * LH_SECOND);
     assert_true(r->standby->standby.unwritten && ledger(r->standby)->move.epoch != 0);
-    assert_int_equal(row(r)->owner, 0); // nobody but the first
+    assert_int_equal(row(r)->owner, 0); // still its first owner
     assert_int_equal(r->fatal_count, 0);
     rig_kill_standby(r, true);
     lh_fake_disk_limit(r->t.env, 0);
@@ -546,8 +548,8 @@ static unsigned said(const struct rig *r, const char *event)
     return n;
 }
 
-// The record is in the target's log, and its disk has no room for the file of the reserved epoch:
-// it tries again and again, and says that the shard was moved when it was.
+// The record is in the target's log, but its disk has no room for the reserved epoch's file. The
+// target retries, and logs the move only when it is done.
 static void a_target_without_room_says_once_that_a_shard_was_moved(void **state)
 {
     struct rig *r = *state;

@@ -1,7 +1,6 @@
 // A server's shards go to its standby together, or none does
-// (server/docs/0000-protocol.md#rule-22): while the standby has the records of some of them only,
-// their owner goes on bringing the others'; and a move of which one shard is given up is given up
-// whole.
+// (server/docs/0000-protocol.md#rule-22). While the standby has the records of only some of them,
+// their owner keeps sending the others; if the move of one shard is given up, so are the others.
 #include <string.h>
 
 #include "server/coordinator/owners/insync.h"
@@ -53,22 +52,22 @@ static void begin(struct rig *r)
     rig_run(r, 2 * LH_SECOND);
 }
 
-static unsigned streams; // snapshots that were asked for
-static unsigned heard;   // the one of them that is answered
+static unsigned streams; // snapshot requests so far
+static unsigned heard;   // the request that is answered
 
-// The standby's copy of shard 0 asks first, then that of shard 1: nobody hears the other one.
+// The standby asks for shard 0 first, then for shard 1; one of the two requests is dropped.
 static bool one_stream(void *arg, const char *from, const char *to, enum lh_rpc rpc,
                        struct lh_fate *fate)
 {
     const struct rig *r = arg;
     (void)to;
-    // A peer that asks again at once would ask for ever where no time passes.
+    // Without a delay a peer that asks again at once would loop forever at one virtual time.
     fate->delay_ns = LH_MS;
     bool follows = rpc == LH_RPC_FOLLOW && strcmp(from, r->t.self.name) == 0;
     return !follows || streams++ == heard;
 }
 
-// The owner writes both records, and its standby, which died meanwhile, gets that of one shard.
+// The owner writes both records. The standby was killed meanwhile, and gets that of one shard only.
 static void begin_half_of(struct rig *r, uint32_t shard)
 {
     heard = shard;
@@ -155,7 +154,7 @@ static void assert_taken_back(struct rig *r)
 
 static void assert_given_up(struct rig *r)
 {
-    row(r, 1)->unwanted = true; // as when the owner has to open an epoch of it
+    row(r, 1)->unwanted = true; // as when the owner has to open an epoch of shard 1
     rig_run(r, 3 * LH_SECOND);
     assert_taken_back(r);
     rig_kill_standby(r, false);
@@ -167,7 +166,7 @@ static void assert_given_up(struct rig *r)
     assert_moved(r);
 }
 
-// The target has the record of one shard, and refuses that epoch as well: it can't serve the other.
+// The target has the record of one shard, but refuses its epoch too: it can't serve the other.
 static void a_move_that_is_given_up_for_one_is_given_up_for_both(void **state)
 {
     for (uint32_t k = 0; k < RIG_SHARDS; k++) {
@@ -179,7 +178,7 @@ static void a_move_that_is_given_up_for_one_is_given_up_for_both(void **state)
     }
 }
 
-// The coordinator asks the other one back by itself: the owner, which would, is away.
+// The owner, which would ask the other shard back, is down: the coordinator does it.
 static void so_it_is_while_the_owner_is_away(void **state)
 {
     for (uint32_t k = 0; k < RIG_SHARDS; k++) {
@@ -194,8 +193,8 @@ static void so_it_is_while_the_owner_is_away(void **state)
     }
 }
 
-// It had both, and its file says that it began the reserved epochs; the log's end was lost since,
-// and with it the record of shard 1 and whatever came after that.
+// The target had both records, and its file says that it began the reserved epochs. Then its log
+// lost its end from the record of shard 1 on.
 static void so_it_is_where_the_target_lost_the_record_of_one(void **state)
 {
     struct rig *r = *state;
@@ -205,7 +204,7 @@ static void so_it_is_where_the_target_lost_the_record_of_one(void **state)
     for (uint32_t k = 0; k < RIG_SHARDS; k++)
         assert_int_equal(ps_epoch_write(r->t.env, r->t.dir, k, 2, 77), LH_OK);
     lh_fake_kill(r->t.env, false);
-    streams = 1; // the record of shard 1 is not sent twice
+    streams = 1; // the record of shard 1 is not sent again
     assert_int_equal(rig_start_standby(r), LH_OK);
     rig_run(r, LH_SECOND);
     for (uint32_t k = 0; k < RIG_SHARDS; k++) assert_int_equal(r->standby->shard[k]->begun, 2);
@@ -213,7 +212,7 @@ static void so_it_is_where_the_target_lost_the_record_of_one(void **state)
     assert_given_up(r);
 }
 
-// Bytes of its log from this place on, to the end.
+// Damages the node's log from this place to its end.
 static void damage_from(const struct rig_node *n, const struct ps_place *from)
 {
     char path[LH_PATH_BYTES];
@@ -232,7 +231,7 @@ static void damage_from(const struct rig_node *n, const struct ps_place *from)
     lh_fake_kill(n->env, false);
 }
 
-// A server whose epoch is refused asks again at once, for ever where no time passes.
+// Without a delay a server whose epoch is refused would ask forever at one virtual time.
 static bool takes_time(void *arg, const char *from, const char *to, enum lh_rpc rpc,
                        struct lh_fate *fate)
 {
@@ -244,13 +243,13 @@ static bool takes_time(void *arg, const char *from, const char *to, enum lh_rpc 
     return true;
 }
 
-// The target serves both, nobody knows it yet, and a checkpoint of shard 0 is of that epoch. Then
-// the log's end is lost, and with it the record of shard 1.
+// The target serves both, which nobody knows yet, and has a checkpoint of shard 0 in that epoch.
+// Then it loses its log's end, and with it the record of shard 1.
 static void begin_checkpoint_alone(struct rig *r)
 {
     begin(r);
     r->shard = 0;
-    rig_log(r, 1, 2); // DIGEST, MOVE and EPOCH make it five, and a checkpoint is due
+    rig_log(r, 1, 2); // DIGEST, MOVE and EPOCH make it five: a checkpoint is due
     ask(r);
     for (int i = 0; i < 50000 && !r->server->shard[1]->wish.epoch; i++) rig_run(r, LH_MS / 10);
     rig_kill_coordinator(r);
@@ -276,8 +275,8 @@ static void begin_checkpoint_alone(struct rig *r)
     rig_start_coordinator(r);
 }
 
-// The target says that it served shard 0 in the reserved epoch, and refuses that of shard 1 (seed
-// 6502981 of all,move,full_target).
+// The target says that it served shard 0 in the reserved epoch, and refuses the epoch of shard 1
+// (seed 6502981 of all,move,full_target).
 static void so_it_is_where_a_checkpoint_alone_shows_that_the_target_served(void **state)
 {
     struct rig *r = *state;
@@ -290,8 +289,8 @@ static void so_it_is_where_a_checkpoint_alone_shows_that_the_target_served(void 
     assert_moved(r);
 }
 
-// A report of the target as the owner, sent while it served, is heard when it has refused, and
-// before its source has opened an epoch.
+// The target sent a report as the owner while it served. It arrives after the target has refused,
+// and before the former owner has opened an epoch.
 static void nothing_goes_to_a_target_that_refused_by_what_it_said_before(void **state)
 {
     struct rig *r = *state;
@@ -309,7 +308,7 @@ static void nothing_goes_to_a_target_that_refused_by_what_it_said_before(void **
     assert_taken_back(r);
 }
 
-// The owner has to open an epoch of shard 1 before it wrote a record.
+// The owner has to open an epoch of shard 1 before it has written a record.
 static void nor_is_an_epoch_kept_for_the_other_alone(void **state)
 {
     struct rig *r = *state;
@@ -325,7 +324,7 @@ static void nor_is_an_epoch_kept_for_the_other_alone(void **state)
     }
 }
 
-// As an answer of before says that comes late.
+// Delivers a late answer that asks to give up the move of this shard.
 static void told_to_refuse(struct rig *r, uint32_t shard)
 {
     const struct lh_shard_move move = {.shard = shard, .epoch = 2};
@@ -333,7 +332,7 @@ static void told_to_refuse(struct rig *r, uint32_t shard)
     ps_move_told(r->standby, &m);
 }
 
-// With both records it may serve, or have served: it says that it has them.
+// A target with both records may have served, so it says that it has them instead of refusing.
 static void a_target_that_has_both_records_refuses_nothing(void **state)
 {
     struct rig *r = *state;
@@ -351,14 +350,14 @@ static void a_target_that_has_both_records_refuses_nothing(void **state)
     assert_moved(r);
 }
 
-// The standby hears that another server has an epoch, and then records that would give it that
-// epoch, as those of a move that is over would. It asks, and is served in a later one.
+// The standby hears that another server has an epoch, and then gets records that would give it that
+// epoch, like those of an old move. It asks, and serves in a later one.
 static void records_into_an_epoch_that_is_registered_do_not_give_it_again(void **state)
 {
     struct rig *r = *state;
     struct lh_shard_address owner[RIG_SHARDS];
     begin(r);
-    for (uint32_t k = 0; k < RIG_SHARDS; k++) // epoch 2 is the one that a move from here reserves
+    for (uint32_t k = 0; k < RIG_SHARDS; k++) // a move reserves epoch 2 here
         owner[k] = (struct lh_shard_address){.shard = k, .address = r->s.address, .epoch = 2};
     const struct lh_report_reply m = {.n_owners = RIG_SHARDS, .owners = owner};
     ps_standby_told(r->standby, &m);
@@ -380,7 +379,7 @@ static bool late_words(void *arg, const char *from, const char *to, enum lh_rpc 
     return true;
 }
 
-// Words about the epoch that ends with the take-back are heard when the next one is open.
+// The owner's reports on the epoch that it gave up arrive after the next epoch was opened.
 static void an_owner_that_takes_a_move_back_is_not_fenced_by_its_own_late_words(void **state)
 {
     struct rig *r = *state;
@@ -391,10 +390,10 @@ static void an_owner_that_takes_a_move_back_is_not_fenced_by_its_own_late_words(
     rig_run(r, 2 * LH_SECOND);
     for (uint32_t k = 0; k < RIG_SHARDS; k++) assert_int_equal(row(r, k)->move.target, 0);
     lh_fabric_fates(r->fabric, late_words, r);
-    for (uint32_t k = 0; k < RIG_SHARDS; k++) { // told too late
+    for (uint32_t k = 0; k < RIG_SHARDS; k++) { // told after it was given up
         struct ps_shard *s = r->server->shard[k];
         assert_int_equal(s->insync.state, PS_IN_SYNC);
-        s->insync.settled = false; // it asks with its standby's next word
+        s->insync.settled = false; // it asks when its standby next reports
         row(r, k)->standby = 0;    // as when the standby said that it lost something
         row(r, k)->changes++;
         assert_int_equal(ps_co_store_insync(r->coordinator, k), LH_OK);
@@ -415,7 +414,7 @@ static void an_owner_that_takes_a_move_back_is_not_fenced_by_its_own_late_words(
     }
 }
 
-// The shards are another server's, and their former owner is down, with a log of both.
+// Another server has the shards, and their former owner is down, with the logs of both.
 static void begin_taken_over(struct rig *r)
 {
     rig_start_coordinator(r);
@@ -431,8 +430,8 @@ static void begin_taken_over(struct rig *r)
     rig_settle(r);
 }
 
-// An operator lets the former owner go on. Of shard 0 its log needs an epoch, of shard 1 it does
-// not (seed 5692 of all,move).
+// An operator lets the former owner go on (below_stable). Its log needs a new epoch for shard 0,
+// but not for shard 1 (seed 5692 of all,move).
 static void an_operators_word_is_for_all_shards_of_a_server(void **state)
 {
     struct rig *r = *state;
@@ -450,8 +449,8 @@ static void an_operators_word_is_for_all_shards_of_a_server(void **state)
     }
 }
 
-// The word takes nothing from the server that has them where none of them needs it: it may have
-// been left in the settings.
+// If no shard needs that setting, it takes none from the present owner: it may have been left in
+// the settings.
 static void a_word_that_is_not_needed_takes_no_shard(void **state)
 {
     struct rig *r = *state;
@@ -465,7 +464,7 @@ static void a_word_that_is_not_needed_takes_no_shard(void **state)
 
 #define TWO_SHARDS(f) cmocka_unit_test_setup_teardown(f, two_shards, rig_tear_down)
 
-// The answer to a report, by hand: the coordinator wants moves of these shards given up.
+// Delivers an answer to a report that gives up the moves of these shards.
 static void give_up(struct ps_server *s, size_t n, const uint32_t *shards, uint64_t epoch)
 {
     struct lh_shard_move moves[RIG_SHARDS] = {{0}};
@@ -479,7 +478,7 @@ static void give_up(struct ps_server *s, size_t n, const uint32_t *shards, uint6
 
 static const uint32_t both[] = {0, 1};
 
-// A refusal that was stored for the next shard does not make good what one could not store.
+// Storing the next shard's refusal does not make up for one that could not be stored.
 static void a_refusal_that_cannot_be_stored_ends_the_target(void **state)
 {
     struct rig *r = *state;
@@ -491,7 +490,7 @@ static void a_refusal_that_cannot_be_stored_ends_the_target(void **state)
     assert_true(r->standby->shard[0]->begun < 9 && r->standby->shard[1]->begun < 9);
 }
 
-// It refuses nothing that it was never asked to take: the move may be of long ago.
+// A server refuses only a move to itself: this one may be an old one.
 static void an_owner_that_hears_of_a_move_given_up_begins_no_epoch_for_it(void **state)
 {
     struct rig *r = *state;
@@ -504,8 +503,8 @@ static void an_owner_that_hears_of_a_move_given_up_begins_no_epoch_for_it(void *
     assert_true(decides(r->server, 0) && decides(r->server, 1));
 }
 
-// The records of both are here, but the epoch of one was refused before: it can't serve them, so it
-// is not too late for the other.
+// The target has the records of both, but refused the epoch of one before. It can't serve them, so
+// it can still refuse the other.
 static void a_target_that_refused_one_refuses_the_other(void **state)
 {
     struct rig *r = *state;
@@ -517,7 +516,7 @@ static void a_target_that_refused_one_refuses_the_other(void **state)
     }
     r->standby->shard[1]->begun = 9;
     give_up(r->standby, 1, both, 9);
-    assert_int_equal(r->standby->shard[0]->begun, 0); // too late
+    assert_int_equal(r->standby->shard[0]->begun, 0); // too late: epoch 9 is begun
     r->standby->shard[1]->begun = 10;
     give_up(r->standby, 1, both, 9);
     assert_int_equal(r->standby->shard[0]->begun, 10);

@@ -1,12 +1,12 @@
-// A coordinator that dies right after it registered an epoch, before a worker heard of it: the
-// worker keeps its pushes, and the next coordinator on that store names the epoch
+// A coordinator dies right after it registered an epoch, before a worker heard of it. The worker
+// keeps its pushes, and the next coordinator on that store names the epoch
 // (server/docs/0000-protocol.md#rule-17, worker/push/history.c).
 #include <string.h>
 
 #include "tests/cores/life.h"
 #include "worker/worker.h"
 
-static struct lh_service whole; // the coordinator's own
+static struct lh_service whole; // the coordinator's original service
 
 static lh_err hear_servers(void *self, struct lh_call *call, enum lh_rpc rpc,
                            const struct lh_peer *peer, const struct lh_call_ops **ops,
@@ -17,7 +17,7 @@ static lh_err hear_servers(void *self, struct lh_call *call, enum lh_rpc rpc,
     return whole.on_call(whole.self, call, rpc, peer, ops, call_self);
 }
 
-// Epoch 2 is registered and served, and the coordinator is gone.
+// Epoch 2 is registered and served, and the coordinator is down.
 static struct life *begin(void)
 {
     struct life *l = life_begin(17, 1);
@@ -51,7 +51,7 @@ static void the_next_coordinator_names_it(void **state)
     life_cut(l, 1);
     life_rest(l);
     assert_int_equal(s->replica.ledger.epoch, 2);
-    life_mass(l); // what was cut is in the log, once, or in the residual
+    life_mass(l); // each cut's mass is in the log once, or in the residual
     assert_int_equal(l->lost, 0);
     life_end(l);
 }

@@ -1,4 +1,4 @@
-// Followers by hand. See offer.h.
+// Followers by hand: see offer.h.
 #include "tests/cores/offer.h"
 
 #include "tests/head.h"
@@ -32,7 +32,7 @@ bool offer_say(struct rig *r, uint32_t w, Longhaul__V1__Point *have)
 bool offer_say_other(struct rig *r, uint32_t w, Longhaul__V1__Point *have,
                      const struct lh_hash *digest)
 {
-    ProtobufCBinaryData bytes = {LH_HASH_BYTES, (uint8_t *)(uintptr_t)digest->b}; // only read
+    ProtobufCBinaryData bytes = {LH_HASH_BYTES, (uint8_t *)(uintptr_t)digest->b}; // not written to
     Longhaul__V1__OfferRequest m = LONGHAUL__V1__OFFER_REQUEST__INIT;
     ProtobufCMessage *answer;
     lh_head_run(r->server->conf.job, &r->manifest.hash, &m.job, &m.manifest);
