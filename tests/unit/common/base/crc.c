@@ -1,5 +1,5 @@
-// CRC-32C against the polynomial itself, bit by bit: of every length around the lanes', wherever it
-// begins, in one piece and in two.
+// CRC-32C against a bitwise reference: lengths around those of the lanes, every alignment, in one
+// piece and in two.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

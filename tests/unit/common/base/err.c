@@ -1,4 +1,4 @@
-// Errors: a text says where what failed below, in place; input that it quotes is made harmless.
+// Errors: a text includes the text of the failure below it; quoted input is made harmless.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -1,4 +1,4 @@
-// Exit codes: one each, and what errors of the programs' starts become.
+// Exit codes: one for each kind of failure, and the code of every error at a program's start.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -44,7 +44,7 @@ static void errors_have_their_codes(void **state)
     };
     for (size_t i = 0; i < LH_COUNT(row); i++)
         assert_int_equal(lh_exit_of(row[i].err), row[i].exit);
-    for (int err = 1; err < LH_ERR_COUNT; err++) // no failure looks like success
+    for (int err = 1; err < LH_ERR_COUNT; err++) // no error gives the exit code of success
         assert_int_not_equal(lh_exit_of((lh_err)err), LH_EXIT_OK);
 }
 
@@ -54,7 +54,7 @@ static void say_handler(void)
     fflush(stdout);
 }
 
-// Gives what a child says that leaves with status 3 while exit handlers are registered.
+// Reads the output of a child that leaves with status 3 while an exit handler is registered.
 static int say_and_leave(char *out, size_t size)
 {
     int ends[2], status;
@@ -64,7 +64,7 @@ static int say_and_leave(char *out, size_t size)
     if (!child) {
         dup2(ends[1], STDOUT_FILENO);
         atexit(say_handler);
-        fputs("said\n", stdout); // stays in the stream: a pipe is no terminal
+        fputs("said\n", stdout); // stays in the buffer: stdout is a pipe
         lh_leave(3);
     }
     close(ends[1]);
@@ -82,7 +82,7 @@ static void leaving_writes_streams_and_runs_no_handlers(void **state)
 {
     (void)state;
     char said[64];
-    fflush(NULL); // what this process holds is not the child's to say
+    fflush(NULL); // otherwise the child would inherit buffered output
     assert_int_equal(say_and_leave(said, sizeof said), 3);
 #ifdef LH_EXIT_HANDLERS
     assert_string_equal(said, "said\nhandler\n");

@@ -1,4 +1,4 @@
-// Nearest match: distances, and which candidates are offered.
+// Nearest match: distances, and the candidates that are offered.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -57,8 +57,8 @@ static void what_is_offered(void **state)
 {
     (void)state;
     assert_string_equal(best("codec.denisty"), "codec.density");
-    assert_string_equal(best("density"), "codec.density");  // the section forgotten
-    assert_string_equal(best("update.beta"), "codec.beta"); // the wrong section
+    assert_string_equal(best("density"), "codec.density");  // section missing
+    assert_string_equal(best("update.beta"), "codec.beta"); // wrong section
     assert_string_equal(best("lisen"), "listen");
     assert_string_equal(best("dri"), "dir");
     assert_string_equal(best("completely.else"), "");

@@ -1,4 +1,4 @@
-// common/base/parallel.c: every part once, on several threads where there are several processors.
+// common/base/parallel.c: every part runs once, on several threads if there are several processors.
 // labels: tsan
 #include <pthread.h>
 #include <sched.h>
@@ -34,7 +34,7 @@ static void every_part_is_done_once(void **state)
     }
 }
 
-// Parts that wait for each other: only with a thread each do they get through.
+// Parts that wait for each other finish only if each has a thread.
 static void meet(void *arg, size_t i)
 {
     (void)i;
@@ -54,7 +54,7 @@ static void parts_run_at_the_same_time(void **state)
     }
 }
 
-// As many as this process may run on: on one processor that is one.
+// One thread for each processor that this process may use.
 static void every_processor_has_a_thread(void **state)
 {
     (void)state;

@@ -1,4 +1,4 @@
-// The pool of large blobs: what was released is given again, within its bounds, and outlives it.
+// The pool of large blobs reuses released blobs within its bounds; a blob may outlive the pool.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -21,9 +21,9 @@ static void released_memory_is_given_again(void **state)
     struct lh_blob *other = lh_blob_share(a);
     lh_blob_release(a);
     struct lh_blob *b = lh_pool_blob(p, 3 * MIB);
-    assert_ptr_not_equal(b, first); // somebody still looks at it
+    assert_ptr_not_equal(b, first); // still referenced by `other`
     lh_blob_release(other);
-    struct lh_blob *c = lh_pool_blob(p, 4 * MIB); // other length, same room
+    struct lh_blob *c = lh_pool_blob(p, 4 * MIB); // another length, same capacity
     assert_ptr_equal(c, first);
     assert_int_equal(c->len, 4 * MIB);
     lh_blob_release(b);
@@ -54,8 +54,9 @@ static void what_is_kept_has_a_bound(void **state)
     for (size_t i = 0; i < 4; i++) out[i] = lh_pool_blob(p, 4 * MIB); // never refused
     assert_int_equal(lh_pool_bytes(p), 16 * MIB);
     for (size_t i = 0; i < 4; i++) lh_blob_release(out[i]);
-    assert_int_equal(lh_pool_bytes(p), 8 * MIB);  // the others were freed as they came back
-    struct lh_blob *b = lh_pool_blob(p, 7 * MIB); // none fits, and beside both there is no room
+    assert_int_equal(lh_pool_bytes(p), 8 * MIB); // the other two were freed on release
+    // neither kept blob is large enough, and the bound allows no third one: both are freed
+    struct lh_blob *b = lh_pool_blob(p, 7 * MIB);
     assert_int_equal(lh_pool_bytes(p), 7 * MIB);
     lh_blob_release(b);
     assert_int_equal(lh_pool_bytes(p), 7 * MIB);
@@ -71,7 +72,7 @@ static void what_is_kept_has_a_bound(void **state)
     lh_pool_destroy(p);
 }
 
-// As many small ones as there are places: a large one that comes back is kept all the same.
+// When small blobs fill every place of the pool, a released large one still displaces one of them.
 static void small_ones_give_way_to_a_large_one(void **state)
 {
     (void)state;
@@ -85,7 +86,8 @@ static void small_ones_give_way_to_a_large_one(void **state)
     assert_int_equal(lh_pool_bytes(p), (32 + places - 1) * MIB);
     large = lh_pool_blob(p, 32 * MIB);
     assert_ptr_equal(large, first);
-    struct lh_blob *over = lh_pool_blob(p, 33 * MIB), *kept = over; // more than the bound
+    // With `over` the pool would exceed its bound.
+    struct lh_blob *over = lh_pool_blob(p, 33 * MIB), *kept = over;
     lh_blob_release(large);
     lh_blob_release(over);
     assert_int_equal(lh_pool_bytes(p), kept->cap);
@@ -102,13 +104,13 @@ static void small_ones_are_not_the_pools(void **state)
     lh_blob_release(b);
 }
 
-// Under ASan: nothing is used after it was freed, nothing is left.
+// Run under ASan, which reports a use after free and a leak.
 static void a_blob_may_outlive_its_pool(void **state)
 {
     (void)state;
     struct lh_pool *p = lh_pool_create(MIB);
     struct lh_blob *out = lh_pool_blob(p, 2 * MIB), *over = lh_pool_blob(p, 3 * MIB);
-    lh_blob_release(over); // more than is kept: freed
+    lh_blob_release(over); // larger than the bound: freed at once
     lh_pool_destroy(p);
     out->data[2 * MIB - 1] = 1;
     lh_blob_release(out);
@@ -138,7 +140,7 @@ static void populated_memory_is_there_and_keeps_what_it_held(void **state)
     free(p);
 }
 
-// So that a log takes them from where they are (server/wal/wal.c).
+// This alignment lets a log write them without a copy (server/wal/wal.c).
 static void large_ones_lie_as_a_logs_first_body(void **state)
 {
     (void)state;
@@ -148,7 +150,7 @@ static void large_ones_lie_as_a_logs_first_body(void **state)
         assert_true(a && b);
         assert_int_equal((uintptr_t)a->data % LH_BLOCK, LH_BLOB_PHASE);
         assert_int_equal((uintptr_t)b->data % LH_BLOCK, LH_BLOB_PHASE);
-        a->data[len - 1] = b->data[len - 1] = 1; // theirs to the end
+        a->data[len - 1] = b->data[len - 1] = 1; // writable to the end
         lh_blob_release(a);
         lh_blob_release(b);
     }

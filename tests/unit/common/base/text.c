@@ -1,4 +1,4 @@
-// Text that somebody else wrote: what is left of it.
+// Text from others: the characters that are kept and those that are replaced.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -19,7 +19,7 @@ static const struct {
     {"a\nb\tc\x1b[2J\x7f", "a?b?c?[2J?"},
     {"\xc2\x9b"
      "2J \xc2\x80",
-     "??2J ??"}, // one byte of C1 is an escape sequence's begin
+     "??2J ??"}, // one byte of C1 can begin an escape sequence
     {"abc\xe2\x80\xae"
      "cba",
      "abc???cba"},
@@ -27,8 +27,8 @@ static const struct {
     {"\xe2\x80\x8e\xe2\x80\x8f\xd8\x9c", "????????"},
     {"\xe2\x80\xa8\xe2\x80\xa9\xef\xbb\xbf", "?????????"},
     {"\xe2\x80\x93\xe2\x82\xac\xd8\x9b", "\xe2\x80\x93\xe2\x82\xac\xd8\x9b"},
-    {"\xff\xc0\x8a\xe2\x80", "?????"},           // no UTF-8, an overlong line break, cut off
-    {"\xed\xa0\x80\xf4\x90\x80\x80", "???????"}, // a surrogate, beyond Unicode
+    {"\xff\xc0\x8a\xe2\x80", "?????"}, // invalid UTF-8, an overlong newline, a truncated sequence
+    {"\xed\xa0\x80\xf4\x90\x80\x80", "???????"}, // a surrogate; beyond Unicode
 };
 
 static void wild_characters_are_replaced(void **state)

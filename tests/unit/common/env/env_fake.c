@@ -1,5 +1,5 @@
-// The fake world's events: timers that are cancelled in any order, and what is left comes in turn;
-// messages of the in-process transport that a path's pace holds up.
+// Events of the fake world: timers cancelled in any order, and the rest fire in order; messages of
+// the in-process transport that a path's pace delays.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -11,7 +11,7 @@
 #include "common/env/env_fake.h"
 #include "common/net/mem/transport_mem.h"
 
-enum { TIMERS = 600 }; // more than the heap begins with
+enum { TIMERS = 600 }; // more than the heap's initial capacity
 
 static struct fired {
     struct lh_fake_world *world;
@@ -62,7 +62,7 @@ static void timers_are_cancelled_in_any_order(void **state)
     lh_fake_world_destroy(fired.world);
 }
 
-// Its place in the queue may be another one's by then.
+// Another timer may have its place in the queue by then.
 static void a_timer_that_has_fired_cancels_no_other(void **state)
 {
     (void)state;
@@ -70,7 +70,7 @@ static void a_timer_that_has_fired_cancels_no_other(void **state)
     struct lh_env *env = node(fired.world);
     int64_t due[2] = {10, 15};
     uint64_t first = lh_after(env, due[0], fires, &due[0]);
-    lh_fake_run(fired.world, 12); // none is left: the clock stands at 10
+    lh_fake_run(fired.world, 12); // no timer is left: the clock stays at 10
     uint64_t second = lh_after(env, 5, fires, &due[1]);
     assert_true(first != second);
     lh_cancel(env, &first);
@@ -81,13 +81,13 @@ static void a_timer_that_has_fired_cancels_no_other(void **state)
 
 // ---------------------------------------------------------------- pace
 
-static struct said { // what the server of a call heard, and when
+static struct said { // the messages that a call's server received, and when
     struct lh_fake_world *world;
     struct lh_call *call;
     int64_t at[8];
     uint32_t messages;
     int64_t half_closed;
-    int64_t left[8]; // when the client heard that one had left
+    int64_t left[8]; // times at which the client learned that a message had left
     uint32_t leaves;
 } said;
 
@@ -146,7 +146,7 @@ static bool fate(void *arg, const char *from, const char *to, enum lh_rpc rpc, s
     return true;
 }
 
-// The first message takes longer than those behind it; bytes count.
+// Holds the first message longer than those behind it, and checks the arguments.
 static int64_t pace(void *arg, const char *from, const char *to, enum lh_rpc rpc, size_t head,
                     size_t bulk)
 {

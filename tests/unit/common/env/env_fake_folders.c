@@ -1,5 +1,5 @@
-// The fake world's folders apart: a power cut takes names of a folder that was not synced, whatever
-// others were, in the order in which they were made; a rename is done or undone as a whole.
+// Folders of the fake world: a power cut removes the last names added to an unsynced folder,
+// whatever happened to other folders; a rename is undone as a whole or not at all.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -66,7 +66,7 @@ static void only_the_folder_that_was_synced_is_durable(void **state)
         lost += !there(&d, "b/1");
         first_alone += there(&d, "b/1") && !there(&d, "b/2");
         bool second = there(&d, "b/2");
-        cut(&d); // what is left is durable
+        cut(&d); // names that survived the first cut are durable
         assert_int_equal(there(&d, "b/2"), second);
         lh_fake_world_destroy(d.world);
     }

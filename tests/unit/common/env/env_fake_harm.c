@@ -1,5 +1,5 @@
-// The fake world's later harms: nodes that stand still, torn middles, writes that find the disk
-// full within them, syncs that fail.
+// Other faults of the fake world: paused nodes, writes torn in the middle, a disk that fills up
+// within a write, and failed syncs.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -48,7 +48,7 @@ static size_t size(struct disk *d)
     return (size_t)bytes;
 }
 
-// ---------------------------------------------------------------- standing still
+// ---------------------------------------------------------------- paused nodes
 
 struct heard {
     struct disk *d;
@@ -133,7 +133,7 @@ static void death_ends_a_stall(void **s)
     lh_fake_boot(d.env);
     lh_after(d.env, LH_MS, early, NULL);
     lh_fake_run(d.world, 2 * LH_SECOND);
-    assert_string_equal(heard.order, "lel"); // each is told of as lost at its time
+    assert_string_equal(heard.order, "lel"); // each side learns of the loss at its own time
     assert_int_equal(heard.at[0], 20 * LH_MS);
     assert_int_equal(heard.at[1], 21 * LH_MS);
     assert_int_equal(heard.at[2], 50 * LH_MS);
@@ -142,7 +142,7 @@ static void death_ends_a_stall(void **s)
 
 // ---------------------------------------------------------------- disks
 
-// Says which sectors of an unsynced write of four are there after a power cut, a bit each.
+// Returns the sectors of an unsynced write of four that survive a power cut, one bit each.
 static unsigned left_of_four(uint64_t seed, bool torn)
 {
     struct disk d = start(seed);
@@ -169,8 +169,8 @@ static void a_power_cut_loses_the_middle_of_a_write_where_it_tears(void **s)
     unsigned holes = 0, heads = 0;
     for (uint64_t seed = 1; seed <= SEEDS; seed++) {
         unsigned torn = left_of_four(seed, true), whole = left_of_four(seed, false);
-        holes += (torn & (torn + 1)) != 0;   // something is there above a gap
-        heads += (whole & (whole + 1)) != 0; // never: without it a write is cut at its end
+        holes += (torn & (torn + 1)) != 0;   // a sector survives above a gap
+        heads += (whole & (whole + 1)) != 0; // never: without `torn`, a write only loses its end
     }
     assert_true(holes > 4);
     assert_int_equal(heads, 0);
@@ -234,7 +234,7 @@ static void the_nth_sync_fails_once_and_loses_what_it_was_to_keep(void **s)
     assert_int_equal(d.files->write(d.file, 0, lh_span_str("lost")), LH_OK);
     assert_int_equal(d.files->sync(d.file), LH_ERR_IO);
     assert_true(lh_fake_failed(d.env));
-    assert_int_equal(d.files->sync(d.file), LH_OK); // the pages are clean by now
+    assert_int_equal(d.files->sync(d.file), LH_OK); // the failed sync marked the pages clean
     d.files->close(d.file);
     lh_fake_kill(d.env, true);
     lh_fake_boot(d.env);

@@ -1,4 +1,4 @@
-// The real env: order of posts, timers and jobs, stop from a signal, random.
+// The real env: order of posts, timers and jobs; stopping from a signal handler; random numbers.
 // labels: tsan
 #include <setjmp.h>
 #include <stdarg.h>
@@ -99,10 +99,10 @@ static void run_goes_on_after_a_stop(void **state)
     lh_post(env, count, &after);
     lh_env_real_run(env);
     assert_int_equal(before, 1);
-    assert_int_equal(after, 0); // stop is heeded between two functions
+    assert_int_equal(after, 0); // a stop takes effect between two functions
     lh_post(env, stop, env);
     lh_env_real_run(env);
-    assert_int_equal(after, 1); // nothing posted is lost
+    assert_int_equal(after, 1); // no post is lost
 }
 
 static void stop_before_run_returns_at_once(void **state)
@@ -114,7 +114,7 @@ static void stop_before_run_returns_at_once(void **state)
     assert_int_equal(ran, 0);
 }
 
-static struct lh_env *signalled; // a handler has no other way to know
+static struct lh_env *signalled; // for the signal handler
 
 static void on_signal(int number)
 {
@@ -131,7 +131,7 @@ static void stop_wakes_a_sleeping_loop_from_a_signal(void **state)
     assert_int_equal(setitimer(ITIMER_REAL, &soon, NULL), 0);
     int ran = 0;
     lh_after(*state, 3600 * LH_SECOND, count, &ran);
-    lh_env_real_run(*state); // ctest's time limit is what fails when it does not return
+    lh_env_real_run(*state); // if it never returned, ctest's time limit would fail the test
     assert_int_equal(ran, 0);
     sigaction(SIGALRM, &old, NULL);
 }
@@ -140,12 +140,12 @@ static void stop_wakes_a_sleeping_loop_from_a_signal(void **state)
 
 struct order {
     struct lh_env *env;
-    int64_t latest; // the latest lower bound of those that fired
+    int64_t latest; // highest lower bound among the timers that fired
     int fired, wrong, early, stop_at;
 };
 struct timed {
     struct order *order;
-    int64_t least, most; // bounds of the due time the env computed
+    int64_t least, most; // bounds of the due time that the env computed
     uint64_t id;
 };
 
@@ -161,7 +161,7 @@ static void fire(void *arg)
 {
     struct timed *t = arg;
     struct order *o = t->order;
-    if (t->most < o->latest) o->wrong++; // surely due before one that fired already
+    if (t->most < o->latest) o->wrong++; // surely due before one that already fired
     if (lh_now(o->env) < t->least) o->early++;
     if (t->least > o->latest) o->latest = t->least;
     if (++o->fired == o->stop_at) lh_env_real_stop(o->env);
@@ -178,9 +178,9 @@ static void timers_fire_in_order_and_cancelled_ones_never(void **state)
         uint64_t id = t[i].id;
         lh_cancel(o.env, &t[i].id);
         assert_int_equal(t[i].id, 0);
-        o.env->ops->cancel(o.env, id); // a second time: ignored
+        o.env->ops->cancel(o.env, id); // cancelling twice is ignored
     }
-    // A new timer in a freed slot is not touched by the old id.
+    // The old id does not cancel a new timer in the freed slot.
     struct timed fresh;
     uint64_t old = t[1].id;
     lh_cancel(o.env, &t[1].id);
@@ -197,7 +197,7 @@ static void timers_fire_in_order_and_cancelled_ones_never(void **state)
 static void same(void *arg)
 {
     struct timed *t = arg;
-    if (t->least != t->order->latest + 1) t->order->wrong++; // here `least` is a number in a row
+    if (t->least != t->order->latest + 1) t->order->wrong++; // here `least` is a serial number
     t->order->latest = t->least;
     if (++t->order->fired == t->order->stop_at) lh_env_real_stop(t->order->env);
 }
@@ -208,8 +208,8 @@ static void timers_due_at_the_same_time_fire_as_armed(void **state)
     struct timed t[100];
     for (int i = 0; i < 100; i++) {
         t[i] = (struct timed){.order = &o, .least = i + 1};
-        lh_after(o.env, INT64_MAX, count, &o.early); // far ones between them
-        lh_after(o.env, -i, same, &t[i]);            // a negative delay is none
+        lh_after(o.env, INT64_MAX, count, &o.early); // far timers between them
+        lh_after(o.env, -i, same, &t[i]);            // a negative delay counts as 0
     }
     lh_env_real_run(o.env);
     assert_int_equal(o.fired, 100);
@@ -278,7 +278,7 @@ static void lanes_run_beside_each_other_and_jobs_in_order(void **state)
     struct task t[N], other = {.env = *state, .order = &order, .left = &left, .tell = &go};
     for (int i = 0; i < N; i++) {
         t[i] = (struct task){.env = *state, .order = &order, .left = &left};
-        if (i == 0) t[i].wait = &go; // the other lane's job frees this one: needs two threads
+        if (i == 0) t[i].wait = &go; // freed by the other lane's job, so both need a thread
         work(*state, LH_LANE_COMPUTE, job, done, &t[i]);
     }
     work(*state, LH_LANE_DISK, job, done, &other);
@@ -290,7 +290,7 @@ static void lanes_run_beside_each_other_and_jobs_in_order(void **state)
 static int64_t note_nice(void *arg)
 {
     struct task *t = arg;
-    return t->least = getpriority(PRIO_PROCESS, 0); // this thread's
+    return t->least = getpriority(PRIO_PROCESS, 0); // this thread's nice value
 }
 
 static void long_copies_give_way(void **state)
@@ -301,7 +301,8 @@ static void long_copies_give_way(void **state)
     work(*state, LH_LANE_DISK, note_nice, done, &disk);
     lh_env_real_run(*state);
     assert_int_equal(disk.least, ours);
-    if (ours < 10) assert_true(copy.least > ours); // copies have 10, whatever this test was given
+    // copies run at nice 10, whatever this test runs at
+    if (ours < 10) assert_true(copy.least > ours);
     assert_int_equal(getpriority(PRIO_PROCESS, 0), ours);
 }
 
@@ -315,13 +316,13 @@ static void a_job_lasts_at_least_what_it_returned(void **state)
     work(*state, LH_LANE_COMPUTE, job, done, &behind);
     lh_env_real_run(*state);
     assert_true(slow.done_at - start >= 30 * LH_MS);
-    assert_true(behind.done_at - start >= 30 * LH_MS); // the lane was occupied
+    assert_true(behind.done_at - start >= 30 * LH_MS); // the lane was busy
     assert_int_equal(behind.number, 1);
 }
 
 struct failing {
     struct lh_env *env;
-    const char *why; // NULL: the job is in order
+    const char *why; // NULL: the job succeeds
     char told[64];
 };
 
@@ -338,8 +339,8 @@ static void tell_here(void *arg)
     snprintf(f->told, sizeof f->told, "%s", lh_err_text(LH_ERR_IO));
 }
 
-// An error's text is its thread's. Left there, a worker's last word was "larger than its limit",
-// and nobody knew what was.
+// Each thread has its own error text. Without the hand-over, a worker's last message was "larger
+// than its limit", without saying what was too large.
 static void what_failed_on_a_lane_is_told_on_the_loop(void **state)
 {
     struct failing one = {*state, "/a: no such disk", ""}, two = {*state, "/b: no such disk", ""},
@@ -353,7 +354,7 @@ static void what_failed_on_a_lane_is_told_on_the_loop(void **state)
     lh_env_real_run(*state);
     assert_string_equal(one.told, "/a: no such disk");
     assert_string_equal(two.told, "/b: no such disk");
-    assert_string_equal(fine.told, "/b: no such disk"); // nothing new
+    assert_string_equal(fine.told, "/b: no such disk"); // no new error
 }
 
 static void destroy_drops_what_waits(void **state)
@@ -372,7 +373,7 @@ static void destroy_drops_what_waits(void **state)
     work(env, LH_LANE_DISK, job, done, &queued);
     lh_after(env, LH_SECOND, count, &left);
     sem_wait(&started);
-    lh_env_real_destroy(env); // does not sit out the hour
+    lh_env_real_destroy(env); // does not wait for the hour
     assert_int_equal(left, 2);
     sem_destroy(&started);
 }
@@ -443,7 +444,7 @@ static void no_two_threads_are_given_the_same_numbers(void **state)
     draw(&d[0]);
     lh_env_real_run(env);
     qsort(all, DRAWERS * DRAWS, sizeof *all, by_number);
-    assert_int_not_equal(all[0], 0); // what was given is wiped
+    assert_int_not_equal(all[0], 0); // returned numbers are wiped to 0: none is returned again
     for (int i = 1; i < DRAWERS * DRAWS; i++) assert_int_not_equal(all[i], all[i - 1]);
     free(all);
 }

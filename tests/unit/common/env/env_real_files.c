@@ -1,4 +1,4 @@
-// Files of the real env on this disk, and the whole-file helpers of env.c over them.
+// Files of the real env on this machine's disk, and the whole-file helpers of env.c over them.
 // labels: tsan
 #include <setjmp.h>
 #include <stdarg.h>
@@ -63,8 +63,7 @@ static struct lh_file *opened(struct disk *d, unsigned flags)
     return f;
 }
 
-// Large writes to a file that is written directly, wherever they begin and end, and small ones
-// beside them in the same blocks.
+// Large direct writes with any start and end, and small writes in the same blocks.
 static void direct_writes_come_back(void **state)
 {
     enum { SIZE = 12 << 20, LARGE = (5 << 20) + 123 };
@@ -88,7 +87,7 @@ static void direct_writes_come_back(void **state)
     test_free(out);
 }
 
-// How many pages of a file, of the first `size` bytes, the page cache holds.
+// Number of pages among a file's first `size` bytes that are in the page cache.
 static size_t cached_pages(const char *path, size_t size)
 {
     unsigned char resident[SIZE_CACHED / 4096];
@@ -104,7 +103,7 @@ static size_t cached_pages(const char *path, size_t size)
     return n;
 }
 
-// Writes round the page cache, as this test itself can. False: not on this file system.
+// Writes past the page cache with O_DIRECT; false where the file system cannot.
 static bool round_the_cache(const char *path, const void *aligned, size_t size)
 {
     int fd = open(path, O_WRONLY | O_CREAT | O_DIRECT | O_CLOEXEC, 0600);
@@ -113,8 +112,8 @@ static bool round_the_cache(const char *path, const void *aligned, size_t size)
     return done && cached_pages(path, size) < size / 4096 / 2;
 }
 
-// A large write leaves no pages behind where the file system can do that; elsewhere the bytes
-// are written as ever.
+// A large direct write leaves no pages in the cache if the file system allows it; elsewhere the
+// bytes are written as usual.
 static void direct_writes_go_round_the_page_cache(void **state)
 {
     struct disk *d = *state;
@@ -128,13 +127,13 @@ static void direct_writes_go_round_the_page_cache(void **state)
     memset(bytes, 8, SIZE_CACHED);
     for (unsigned i = 0; i < 4; i++) {
         bool direct = i % 2;
-        size_t at = i < 2 ? 0 : 1000; // on a block's edge, and between two blocks
+        size_t at = i < 2 ? 0 : 1000; // at the edge of a block, and inside one
         unsigned flags = LH_OPEN_WRITE | LH_OPEN_CREATE | LH_OPEN_TRUNCATE;
         struct lh_file *f = opened(d, flags | (direct ? LH_OPEN_DIRECT : 0));
         assert_int_equal(d->files->write(f, at, lh_span(bytes, SIZE_CACHED)), LH_OK);
         size_t pages = cached_pages(d->path, SIZE_CACHED);
         if (direct && can) assert_true(pages < SIZE_CACHED / 4096 / 2);
-        // `pages` would say nothing otherwise.
+        // Checks that `pages` does count a write through the cache.
         if (!direct) assert_true(pages > SIZE_CACHED / 4096 / 2);
         assert_int_equal(d->files->read(f, at, out, SIZE_CACHED, &got), LH_OK);
         assert_int_equal(got, SIZE_CACHED);
@@ -157,12 +156,12 @@ static void bytes_come_back(void **state)
     assert_int_equal(d->files->size(f, &size), LH_OK);
     assert_int_equal(size, 8);
     assert_int_equal(d->files->read(f, 4, out, sizeof out, &got), LH_OK);
-    assert_int_equal(got, 4); // short at the end
+    assert_int_equal(got, 4); // short read at the end
     assert_memory_equal(out, "ello", 4);
     assert_int_equal(d->files->read(f, 100, out, sizeof out, &got), LH_OK);
     assert_int_equal(got, 0);
     d->files->close(f);
-    f = opened(d, LH_OPEN_WRITE | LH_OPEN_CREATE); // present: kept
+    f = opened(d, LH_OPEN_WRITE | LH_OPEN_CREATE); // an existing file is kept
     assert_int_equal(d->files->size(f, &size), LH_OK);
     assert_int_equal(size, 8);
     d->files->close(f);
@@ -206,18 +205,18 @@ static void open_says_what_is_wrong(void **state)
     assert_int_equal(d->files->open(d->env, d->path, flags, &f), LH_ERR_BUSY);
     uint64_t size;
     assert_int_equal(d->files->size(g, &size), LH_OK);
-    assert_int_equal(size, 4); // the loser of the lock cut nothing
+    assert_int_equal(size, 4); // the open that failed did not truncate the file
     d->files->close(g);
-    g = opened(d, LH_OPEN_WRITE | LH_OPEN_LOCK); // free again
+    g = opened(d, LH_OPEN_WRITE | LH_OPEN_LOCK); // the lock is free again
     d->files->close(g);
 }
 
-// A file behind whose descriptor lies a device: one is refused by its name.
+// Opens a file, then puts a device behind its descriptor; the env refuses to open a device by name.
 static struct lh_file *opened_device(struct disk *d, const char *name)
 {
     int device = open(name, O_RDWR | O_CLOEXEC), next = dup(device);
     assert_true(device >= 0 && next >= 0);
-    close(next); // the lowest that is free
+    close(next); // the lowest free descriptor
     struct lh_file *f = opened(d, LH_OPEN_WRITE | LH_OPEN_CREATE);
     assert_int_equal(dup2(device, next), next);
     close(device);
@@ -228,7 +227,7 @@ static void a_failed_sync_is_final_and_a_full_disk_is_not(void **state)
 {
     struct disk *d = *state;
     struct lh_file *f;
-    f = opened_device(d, "/dev/null"); // it cannot be synced, as a disk that fails
+    f = opened_device(d, "/dev/null"); // it fails to sync, as a failing disk does
     assert_int_equal(d->files->write(f, 0, lh_span_str("x")), LH_OK);
     assert_int_equal(d->files->sync(f), LH_ERR_IO);
     assert_int_equal(d->files->write(f, 0, lh_span_str("x")), LH_ERR_IO);
@@ -263,7 +262,7 @@ static void names_are_made_listed_and_removed(void **state)
         assert_int_equal(lh_file_replace(d->env, path, lh_span_str("x")), LH_OK);
     }
     assert_int_equal(d->files->list(d->env, d->dir, collect, all), LH_OK);
-    assert_string_equal(all, ".hidden B a10 a9 zz "); // folders left out, bytes decide the order
+    assert_string_equal(all, ".hidden B a10 a9 zz "); // no folders; sorted by bytes
     snprintf(d->path, sizeof d->path, "%s/zz", d->dir);
     snprintf(deep, sizeof deep, "%s/zz/below", d->dir);
     assert_int_equal(d->files->make_dir(d->env, d->path), LH_ERR_EXISTS);
@@ -300,7 +299,8 @@ static void whole_files_are_replaced_and_loaded(void **state)
     assert_int_equal(lh_file_load(d->env, d->path, &out), LH_ERR_TOO_LARGE);
     assert_int_equal(out.len, 0);
     snprintf(tmp, sizeof tmp, "%s.tmp", d->path);
-    assert_int_equal(lh_file_load(d->env, tmp, &out), LH_ERR_NOT_FOUND); // nothing left behind
+    // the temporary file is gone
+    assert_int_equal(lh_file_load(d->env, tmp, &out), LH_ERR_NOT_FOUND);
     lh_buf_free(&out);
 }
 
@@ -311,7 +311,7 @@ static lh_err no_room_half_way(void *arg, struct lh_file *file)
     return err ? err : lh_fail(LH_ERR_DISK_FULL, "no room for the rest");
 }
 
-// Bytes that were written before the space ended would hold that space for good.
+// If the disk fills up while a file is written, its partial bytes must not keep space.
 static void a_file_without_room_leaves_nothing(void **state)
 {
     struct disk *d = *state;
@@ -337,12 +337,13 @@ static void paths_are_joined(void **state)
     assert_int_equal(lh_path(out, sizeof out, "/", "b"), LH_OK);
     assert_string_equal(out, "/b");
     assert_int_equal(lh_path(out, sizeof out, "1234567", "%s", "1234567"),
-                     LH_OK); // 15 and the zero
+                     LH_OK); // 15 bytes and the terminating zero
     assert_int_equal(lh_path(out, sizeof out, "1234567", "%s", "12345678"), LH_ERR_TOO_LARGE);
     assert_int_equal(lh_path(out, sizeof out, "0123456789abcdef", "b"), LH_ERR_TOO_LARGE);
 }
 
-// Memory that lies as its place in the file does is not copied, other memory is, once.
+// Memory with the alignment of its place in the file is written without a copy; other memory is
+// copied once.
 static void memory_in_step_with_its_place_goes_uncopied(void **state)
 {
     enum { SIZE = 5 << 20, PLACE = 3 * LH_BLOCK + LH_BLOB_PHASE };
@@ -351,11 +352,11 @@ static void memory_in_step_with_its_place_goes_uncopied(void **state)
     size_t got;
     assert_true(bytes && out);
     for (size_t i = 0; i < 2 * SIZE; i++) bytes[i] = (uint8_t)(i * 31 + i / 4096);
-    for (int apart = 0; apart < 2; apart++) { // bytes that the two reads lie apart
+    for (int apart = 0; apart < 2; apart++) { // difference of the two alignments, in bytes
         struct lh_file *f = opened(d, LH_OPEN_WRITE | LH_OPEN_CREATE | LH_OPEN_DIRECT);
         uint8_t *from = bytes + LH_BLOB_PHASE + apart;
         assert_int_equal(d->files->write(f, PLACE, lh_span(from, SIZE)), LH_OK);
-        uint64_t copied = lh_env_real_copied(f); // 0: or it can't write directly at all
+        uint64_t copied = lh_env_real_copied(f); // also 0 if the file system has no direct writes
         if (apart)
             assert_true(copied == 0 || (copied > SIZE - 2 * 4096 && copied <= SIZE));
         else
@@ -393,7 +394,7 @@ static void put_folder(struct disk *d)
     assert_int_equal(mkdir(d->path, 0700), 0);
 }
 
-// Opening a FIFO would wait for its writer, and reading a device would never end.
+// Opening a FIFO would block until it has a writer, and reading a device would never end.
 static void what_is_no_plain_file_is_refused_at_once(void **state)
 {
     struct disk *d = *state;

@@ -1,5 +1,5 @@
-// Folders of the real env: every level of a new one is durable when it is made, for a file that is
-// synced inside would be lost with the name of its folder.
+// Folders of the real env: every level of a new folder is durable when it is made. Otherwise a file
+// synced inside could be lost with its folder's name.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -21,7 +21,7 @@ static struct {
     size_t count;
 } synced;
 
-// The program's own, which the linker takes before the library's: it looks on.
+// The linker takes this definition before the C library's. It records the synced inodes.
 int fsync(int fd)
 {
     struct stat st;
@@ -40,7 +40,7 @@ static bool was_synced(const char *path)
 
 struct disk {
     struct lh_env *env;
-    char level[LEVELS + 1][128]; // level[0]: it is there already
+    char level[LEVELS + 1][128]; // level[0] exists already
 };
 
 static int make_disk(void **state)
@@ -72,10 +72,11 @@ static void each_level_that_is_made_is_durable(void **state)
     struct disk *d = *state;
     synced.count = 0;
     assert_int_equal(d->env->ops->files->make_dir(d->env, d->level[LEVELS]), LH_OK);
-    for (int i = 0; i < LEVELS; i++) assert_true(was_synced(d->level[i])); // holds the next one
+    // the parent of the next level
+    for (int i = 0; i < LEVELS; i++) assert_true(was_synced(d->level[i]));
 }
 
-// Whoever made it may have been killed before it was durable.
+// Its maker may have been killed before the folder was durable.
 static void one_that_is_there_is_made_durable(void **state)
 {
     struct disk *d = *state;

@@ -1,4 +1,4 @@
-// Log: line formats, levels, quoting, rate limit, a disk that refuses. Over an env of this file.
+// Log: line formats, levels, quoting, rate limit, a failing disk. The env is one of this file.
 // labels: tsan
 #include <setjmp.h>
 #include <stdarg.h>
@@ -37,7 +37,7 @@ static int64_t world_wall(struct lh_env *env)
 static lh_err world_open(struct lh_env *env, const char *path, unsigned flags, struct lh_file **out)
 {
     if (!strcmp(path, "/nowhere/log")) return lh_fail(LH_ERR_NOT_FOUND, "%s: no such folder", path);
-    assert_int_equal(flags, LH_OPEN_WRITE | LH_OPEN_CREATE); // an old log is kept
+    assert_int_equal(flags, LH_OPEN_WRITE | LH_OPEN_CREATE); // keeps an old log
     *out = &((struct world *)env)->file;
     return LH_OK;
 }
@@ -171,7 +171,7 @@ static void what_was_left_out_is_said_though_the_event_never_comes_again(void **
     static struct world w;
     struct lh_log *log = open_log(&w, false);
     for (int i = 0; i < LH_LOG_PEER_RATE + 3; i++) lh_log_peer(log, LH_INFO, "tls.refused", "p");
-    lh_log_look(log); // within the second
+    lh_log_look(log); // within the same second
     assert_int_equal(lines_with(&w, " more lines"), 0);
     w.now_ns += LH_SECOND;
     lh_log_look(log);
@@ -195,7 +195,7 @@ static void what_was_left_out_is_said_at_the_end(void **state)
     assert_int_equal(lines_with(&w, " 3 more lines"), 1);
 }
 
-// A peer that can invent events shares one row with all others, and can't grow our memory.
+// A peer that invents events uses one row for all of them, so it cannot make memory grow.
 static void many_events_share_a_row(void **state)
 {
     (void)state;
@@ -253,9 +253,9 @@ static void a_bad_path_and_no_log(void **state)
     lh_log_close(NULL);
 }
 
-// ---------------------------------------------------------------- apart
+// ---------------------------------------------------------------- a writer thread
 
-// A disk that hangs while `hangs`, and what reached it.
+// A disk that blocks while `hangs`, and counts of the writes that reached it.
 struct apart {
     struct lh_env env;
     pthread_mutex_t lock;
@@ -369,11 +369,13 @@ static void a_disk_that_hangs_keeps_nobody_who_logs(void **state)
     lh_log_sync(log);
     assert_true(a.lines == 1 && a.syncs == 1);
     set(&a, true, false);
-    for (int i = 0; i < LINES; i++) lh_logf(log, LH_INFO, "many", "%s", text); // it comes back
+    // logging does not block
+    for (int i = 0; i < LINES; i++) lh_logf(log, LH_INFO, "many", "%s", text);
     set(&a, false, false);
     lh_log_sync(log);
     assert_true(a.syncs == 2 && a.lines > 900);
-    assert_true(a.bytes < 3 * LH_LOG_QUEUE_BYTES); // what waited, and what the writer had taken
+    // the queue, and the part that the writer had taken
+    assert_true(a.bytes < 3 * LH_LOG_QUEUE_BYTES);
     for (int i = 0; i < 10 && !a.lost; i++) {
         lh_logf(log, LH_INFO, "last", "with it what was lost is said");
         lh_log_sync(log);
@@ -410,7 +412,7 @@ static void what_waits_is_written_at_the_end(void **state)
     assert_int_equal(a.lines, 100);
 }
 
-// Standard error is a pipe that is full, and nobody reads it.
+// Standard error is a full pipe that nobody reads.
 static void a_full_pipe_keeps_nobody_who_logs_or_ends(void **state)
 {
     enum { PATIENCE_S = 100 };
@@ -425,7 +427,7 @@ static void a_full_pipe_keeps_nobody_who_logs_or_ends(void **state)
     }
     assert_int_equal(fcntl(to[1], F_SETFL, 0), 0);
     assert_int_equal(dup2(to[1], STDERR_FILENO), STDERR_FILENO);
-    alarm(PATIENCE_S); // ends the test where a caller waits for the pipe
+    alarm(PATIENCE_S); // ends the test if a caller blocks on the pipe
     assert_int_equal(lh_log_open(&log, &a.env, "t", LH_INFO, false, NULL), LH_OK);
     assert_int_equal(lh_log_apart(log), LH_OK);
     for (int i = 0; i < 3; i++) lh_logf(log, LH_INFO, "line", "%d", i);

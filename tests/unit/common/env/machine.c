@@ -1,4 +1,4 @@
-// common/env/machine.c: this machine has a name, processors and memory.
+// common/env/machine.c reports this machine's name, processors and memory.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -19,7 +19,7 @@ static void this_one_is_known(void **state)
     assert_true(m.processor[0] != ' ' && m.processor[strlen(m.processor) - 1] != ' ');
     assert_in_range(m.processors, 1, 1 << 20);
     assert_true(m.memory_bytes > 1 << 20);
-    assert_int_equal(strlen(m.gpu) + strlen(m.codec) + strlen(m.cipher), 0); // the caller's
+    assert_int_equal(strlen(m.gpu) + strlen(m.codec) + strlen(m.cipher), 0); // left to the caller
 }
 
 int main(void)

@@ -1,4 +1,4 @@
-// common/env/numbers.c: a small file is whole, of its kind and of this version, or it is
+// common/env/numbers.c: a small file is complete, of its kind and of this version; else it is
 // damaged.
 #include <setjmp.h>
 #include <stdarg.h>
@@ -78,10 +78,10 @@ static void every_byte_and_every_length(void **state)
         put(lh_span(b.data, i));
         damaged();
     }
-    lh_put_u8(&b, 0); // a byte more
+    lh_put_u8(&b, 0); // one byte too many
     put(lh_buf_span(&b));
     damaged();
-    lh_put_zeros(&b, 64 - b.len); // larger than any of them
+    lh_put_zeros(&b, 64 - b.len); // larger than any of these files
     put(lh_buf_span(&b));
     damaged();
     lh_buf_free(&b);
@@ -96,7 +96,7 @@ static void another_kind_or_version(void **state)
     const struct {
         size_t at;
         uint8_t mask;
-    } change[] = {{0, 1}, {4, 1}, {4, 2}}; // the magic; version 3; version 0
+    } change[] = {{0, 1}, {4, 1}, {4, 2}}; // magic, version 3, version 0
     for (size_t i = 0; i < sizeof change / sizeof *change; i++) {
         b.data[change[i].at] ^= change[i].mask;
         seal(&b);

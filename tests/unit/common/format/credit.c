@@ -1,4 +1,4 @@
-// common/format/credit.c: packed credits say what the bits do, whatever a unit and shards are.
+// common/format/credit.c: packed credits hold the same bits, for any number of units and shards.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -17,7 +17,7 @@ static bool has(const uint8_t *bits, uint64_t i)
     return bits[i / 8] >> (i % 8) & 1;
 }
 
-// Compares the packed bits with those that they are made of, one by one.
+// Compares packed bits with the original bits, one by one.
 static void compare(const uint8_t *bits, size_t bytes, uint32_t shard, uint32_t shards)
 {
     uint8_t packed[MOST + 2];

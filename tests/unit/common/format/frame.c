@@ -1,4 +1,4 @@
-// The frame: its bytes are fixed, nothing half or unknown is read, and its digest binds all of it.
+// The frame: stable bytes, no partial or unknown frame is read, and the digest covers all of it.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -13,7 +13,7 @@
 
 enum { CASE_HEAD = LH_FRAME_HEADER_BYTES + 48, CASE_BYTES = CASE_HEAD + 12 + LH_SEAL_TAG_BYTES };
 
-// Written out from the table in frame.h by hand, not by the code under test.
+// Written by hand from the table in frame.h, not by the code under test.
 static const char GOLDEN[] = "4c484631"         // magic
                              "0200c800"         // wire version, header bytes
                              "01020100"         // index code, value code, cipher, flags
@@ -75,13 +75,13 @@ static void a_frame_reads_back(void **state)
     assert_int_equal(parts.head.len, CASE_HEAD);
     assert_ptr_equal(parts.sealed.data, b.data + CASE_HEAD);
     assert_int_equal(parts.sealed.len, 12 + LH_SEAL_TAG_BYTES);
-    lh_frame_write_head(&got, &again); // every field came through
+    lh_frame_write_head(&got, &again); // every field was read
     assert_true(lh_span_equal(lh_buf_span(&again), parts.head));
     lh_buf_free(&b);
     lh_buf_free(&again);
 }
 
-// Parses a copy of exactly `n` bytes, so that a sanitizer sees any read beyond them.
+// Parses a copy of exactly `n` bytes, so that a sanitizer sees a read past the end.
 static lh_err parse_copy(const uint8_t *bytes, size_t n, bool stub)
 {
     struct lh_frame f;
@@ -153,7 +153,7 @@ static void what_no_worker_writes_is_refused(void **state)
     }
 }
 
-// A head alone has no length that would tell, and whoever parses it goes through its claims.
+// A head alone has no total length to check against, and its reader goes through all claims.
 static void a_head_alone_is_checked_as_well(void **state)
 {
     (void)state;
@@ -161,7 +161,8 @@ static void a_head_alone_is_checked_as_well(void **state)
     struct lh_buf b = lh_buf(1 << 20);
     lh_frame_write_head(&f, &b);
     assert_int_equal(lh_frame_parse_head(lh_buf_span(&b), &got), LH_OK);
-    lh_put_zeros(&b, LH_CLAIM_BYTES * LH_CLAIMS_MAX); // enough for all that it says to have
+    // bytes for all the claims that the count announces
+    lh_put_zeros(&b, LH_CLAIM_BYTES * LH_CLAIMS_MAX);
     lh_buf_patch_u32(&b, 108, LH_CLAIMS_MAX + 1);
     assert_int_equal(lh_frame_parse_head(lh_buf_span(&b), &got), LH_ERR_MALFORMED);
     lh_buf_free(&b);
@@ -181,7 +182,7 @@ static void the_most_claims_and_the_last_unit_fit(void **state)
     lh_buf_free(&b);
 }
 
-// Its bytes are not touched, so the machine need not have them.
+// The bytes are never touched, so they use no physical memory.
 static void the_largest_frame_fits_and_no_larger(void **state)
 {
     (void)state;
@@ -226,13 +227,13 @@ static void the_digest_binds_head_tag_and_job(void **state)
     struct lh_buf b = case_bytes(&f);
     struct lh_digest right = lh_frame_digest(lh_buf_span(&b), &f), d;
     for (size_t i = 0; i < b.len; i++) {
-        bool payload = i >= CASE_HEAD && i < CASE_HEAD + 12; // bound by the tag
+        bool payload = i >= CASE_HEAD && i < CASE_HEAD + 12; // covered by the tag
         b.data[i] ^= 1;
         d = lh_frame_digest(lh_buf_span(&b), &f);
         assert_int_equal(lh_digest_equal(&d, &right), payload);
         b.data[i] ^= 1;
     }
-    f.job[0] ^= 1; // the same bytes under another key
+    f.job[0] ^= 1; // same bytes, another job
     d = lh_frame_digest(lh_buf_span(&b), &f);
     assert_false(lh_digest_equal(&d, &right));
     lh_buf_free(&b);

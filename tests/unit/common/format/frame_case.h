@@ -1,10 +1,10 @@
-// A frame that fits its header; the payload is not sealed, for nobody here opens it.
+// A frame whose fields are consistent. The payload is not sealed: no test here unseals it.
 #ifndef TESTS_UNIT_FRAME_CASE_H
 #define TESTS_UNIT_FRAME_CASE_H
 
 #include "common/format/frame.h"
 
-// Shard 3, step 9, claims 6 and 9, 12 plain bytes: no two fields have the same value by chance.
+// Shard 3, step 9, claims 6 and 9, 12 plain bytes; all fields differ, so that a swap shows.
 static inline struct lh_frame case_frame(void)
 {
     struct lh_frame f = {.index_code = 1,

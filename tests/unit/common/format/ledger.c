@@ -1,5 +1,5 @@
-// The ledger: a pure fold of records. What no correct server writes changes nothing, a unit is
-// credited once, and the bytes of a ledger are the ledger.
+// The ledger, a pure fold of records. A record that no correct server writes changes nothing, a
+// unit is credited once, and a ledger reads back byte for byte.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -112,7 +112,7 @@ static struct lh_buf bytes_of(const struct lh_ledger *l)
     return b;
 }
 
-// `expression` gives `wanted` and leaves the ledger as it was, byte for byte.
+// Expects `expression` to give `wanted` and to leave the ledger byte for byte as it was.
 #define ASSERT_REFUSED(l, wanted, expression)                                                      \
     do {                                                                                           \
         struct lh_buf before_ = bytes_of(l);                                                       \
@@ -123,7 +123,7 @@ static struct lh_buf bytes_of(const struct lh_ledger *l)
         lh_buf_free(&after_);                                                                      \
     } while (0)
 
-// Two workers, a plan, a refusal, credits, a later epoch: something in every field.
+// Two workers, a plan, a refusal, credits, a later epoch: every field has a value.
 static void fill(struct lh_ledger *l)
 {
     assert_int_equal(plan(l, 1, 2), LH_OK);
@@ -201,7 +201,7 @@ static void pushes_move_the_row(void **state)
     assert_int_equal(l->admitted, 3);
     assert_int_equal(l->refused, 1);
     assert_int_equal(l->tokens, 70);
-    // A new life counts its steps from 1, and keeps the counters.
+    // A new incarnation counts its steps from 1 and keeps the counters.
     struct lh_incarnation second = {FIRST.number + 1, 5};
     assert_int_equal(fence(l, W1, second), LH_OK);
     assert_int_equal(lh_row_step(lh_ledger_row(l, W1)), 0);
@@ -217,7 +217,7 @@ static void an_impossible_push_changes_nothing(void **state)
     struct lh_frame f = push_of(W1, 1);
     f.claims = 1;
     f.claim[0] = SHARD;
-    ASSERT_REFUSED(l, LH_ERR_CORRUPT, admit(l, &f)); // no row yet
+    ASSERT_REFUSED(l, LH_ERR_CORRUPT, admit(l, &f)); // the worker has no row yet
     assert_int_equal(fence(l, W1, FIRST), LH_OK);
     struct lh_frame bad = f;
     bad.step = 2;
@@ -278,15 +278,15 @@ static void after_a_move_comes_nothing_but_a_later_epoch(void **state)
     struct lh_record digest = {.kind = LH_DIGEST_RECORD, .body = lh_span(hash, sizeof hash)};
     ASSERT_REFUSED(l, LH_ERR_MALFORMED, move(l, e + 2, 7, 15));
     ASSERT_REFUSED(l, LH_ERR_MALFORMED, move(l, e + 2, 7, 17));
-    ASSERT_REFUSED(l, LH_ERR_CORRUPT, move(l, e, 7, 16));     // an epoch that was
-    ASSERT_REFUSED(l, LH_ERR_CORRUPT, move(l, e + 2, 0, 16)); // the target is nobody
+    ASSERT_REFUSED(l, LH_ERR_CORRUPT, move(l, e, 7, 16));     // a past epoch
+    ASSERT_REFUSED(l, LH_ERR_CORRUPT, move(l, e + 2, 0, 16)); // no target
     assert_int_equal(move(l, e + 2, 7, 16), LH_OK);
     assert_true(l->move.epoch == e + 2 && l->move.target == 7 && l->epoch == e);
     ASSERT_REFUSED(l, LH_ERR_CORRUPT, apply(l, digest));
     ASSERT_REFUSED(l, LH_ERR_CORRUPT, move(l, e + 3, 7, 16));
     ASSERT_REFUSED(l, LH_ERR_CORRUPT, plan(l, 100, 1));
     ASSERT_REFUSED(l, LH_ERR_CORRUPT,
-                   epoch(l, e + 1, e + 1, l->version)); // before the reserved one
+                   epoch(l, e + 1, e + 1, l->version)); // before the reserved epoch
     assert_int_equal(epoch(l, e + 2, e + 2, l->version), LH_OK);
     assert_true(!l->move.epoch && !l->move.target && l->epoch == e + 2);
     assert_int_equal(apply(l, digest), LH_OK);
@@ -302,7 +302,7 @@ static lh_err read_back(struct lh_span bytes, struct lh_ledger *got)
 static void a_ledger_that_was_moved_reads_back(void **state)
 {
     struct lh_ledger *l = *state, got;
-    enum { MOVE = 90 }; // behind version, shard, shards, epoch, version, chain, counters, reference
+    enum { MOVE = 90 }; // after version, shard, shards, epoch, version, chain, counters, reference
     fill(l);
     assert_int_equal(move(l, l->epoch + 1, 7, 16), LH_OK);
     struct lh_buf b = bytes_of(l);
@@ -315,7 +315,7 @@ static void a_ledger_that_was_moved_reads_back(void **state)
         assert_int_equal(read_back(lh_span(b.data, n), &got), LH_ERR_MALFORMED);
         lh_ledger_free(&got);
     }
-    for (size_t at = MOVE; at <= MOVE + 8; at += 8) { // into epoch 0; to nobody
+    for (size_t at = MOVE; at <= MOVE + 8; at += 8) { // MOVE into epoch 0, then to target 0
         memcpy(again.data, b.data, b.len);
         memset(again.data + at, 0, 8);
         assert_int_equal(read_back(lh_buf_span(&again), &got), LH_ERR_MALFORMED);
@@ -350,7 +350,7 @@ static void another_history_is_a_conflict(void **state)
     r.chain.b[31] ^= 1;
     ASSERT_REFUSED(l, LH_ERR_CONFLICT, lh_ledger_apply(l, &r));
     r = right;
-    r.scale = 0.25f; // the chain binds what the fold multiplies with
+    r.scale = 0.25f; // the chain covers the fold's scale
     ASSERT_REFUSED(l, LH_ERR_CONFLICT, lh_ledger_apply(l, &r));
     r = right;
     r.version++;
@@ -382,7 +382,7 @@ static void a_record_without_its_payload_folds_the_same(void **state)
     elided.flags = LH_RECORD_ELIDED;
     elided.body = lh_buf_span(&stub);
     assert_int_equal(lh_ledger_apply(l, &whole), LH_OK);
-    assert_int_not_equal(other.version, l->version); // a copy of its own
+    assert_int_not_equal(other.version, l->version); // still at its own version
     assert_int_equal(lh_ledger_apply(&other, &elided), LH_OK);
     struct lh_buf x = bytes_of(l), y = bytes_of(&other);
     assert_true(lh_span_equal(lh_buf_span(&x), lh_buf_span(&y)));
@@ -401,8 +401,8 @@ static void a_unit_is_credited_once_and_in_its_shard(void **state)
     struct lh_frame f = push_of(W1, 1);
     f.claims = 4;
     f.claim[0] = 5; // 5 mod 4 is this shard
-    f.claim[1] = 6; // another shard's unit
-    f.claim[2] = 5; // again
+    f.claim[1] = 6; // a unit of another shard
+    f.claim[2] = 5; // the same unit again
     f.claim[3] = 1021;
     struct lh_frame refused = f;
     refused.worker = W2;
@@ -415,7 +415,7 @@ static void a_unit_is_credited_once_and_in_its_shard(void **state)
     assert_false(lh_ledger_credited(l, UINT64_MAX));
     f = push_of(W2, 2);
     f.claims = 2;
-    f.claim[0] = 5; // W1 was first
+    f.claim[0] = 5; // already credited to W1
     f.claim[1] = 9;
     assert_int_equal(admit(l, &f), LH_OK);
     assert_int_equal(l->credited, 3);
@@ -435,16 +435,16 @@ static void staleness_is_others_since_the_base_less_a_turn(void **state)
     assert_int_equal(admit(l, &own), LH_OK);
     assert_int_equal(lh_ledger_others(l, W1), 1);
     assert_int_equal(lh_ledger_others(l, W2), 10);
-    assert_int_equal(lh_ledger_others(l, W3), 11);      // without a row: everybody's
-    assert_int_equal(lh_ledger_staleness(l, W2, 4), 6); // no plan: no turn
+    assert_int_equal(lh_ledger_others(l, W3), 11);      // a worker without a row: all pushes count
+    assert_int_equal(lh_ledger_staleness(l, W2, 4), 6); // no plan: no other live worker to subtract
     assert_int_equal(plan(l, 1, 1), LH_OK);
-    assert_int_equal(lh_ledger_staleness(l, W2, 4), 6); // one live worker: no turn
+    assert_int_equal(lh_ledger_staleness(l, W2, 4), 6); // one live worker: nothing to subtract
     assert_int_equal(plan(l, 2, 4), LH_OK);
     assert_int_equal(lh_ledger_staleness(l, W2, 4), 3); // 10 - 4 - 3
     assert_int_equal(lh_ledger_staleness(l, W2, 6), 1);
     assert_int_equal(lh_ledger_staleness(l, W2, 7), 0);
     assert_int_equal(lh_ledger_staleness(l, W2, 10), 0);
-    assert_int_equal(lh_ledger_staleness(l, W2, 11), 0); // a base ahead of us
+    assert_int_equal(lh_ledger_staleness(l, W2, 11), 0); // the base is newer than the log
     assert_int_equal(lh_ledger_staleness(l, W2, UINT64_MAX), 0);
     assert_int_equal(lh_ledger_staleness(l, W1, 0), 0);
 }
@@ -463,7 +463,7 @@ static void one_that_was_away_takes_its_place_in_the_round(void **state)
     assert_int_equal(admit(l, &f), LH_OK);
     assert_int_equal(lh_ledger_row(l, W1)->round, 5);
     assert_int_equal(lh_ledger_row(l, W3)->round, 5);
-    f = push_of(W1, 6); // now W2 alone is the slowest, which the plan does not name first
+    f = push_of(W1, 6); // W2 alone is now the slowest, and the plan does not name it first
     assert_int_equal(admit(l, &f), LH_OK);
     f = push_of(W3, 2);
     assert_int_equal(admit(l, &f), LH_OK);
@@ -490,7 +490,8 @@ static void an_epoch_follows_the_version_it_names(void **state)
     assert_int_equal(admit(l, &f), LH_OK);
 }
 
-// Each field by itself: one that were written twice, and another's not, would read back as bytes.
+// Compares field by field: a writer that wrote one field twice and left another out would still
+// read back the same bytes.
 static void assert_same(const struct lh_ledger *a, const struct lh_ledger *b)
 {
     assert_true(a->epoch == b->epoch && a->version == b->version);
@@ -517,14 +518,14 @@ static void a_ledger_reads_back_byte_for_byte(void **state)
     fill(l);
     struct lh_buf b = bytes_of(l);
     assert_int_equal(lh_ledger_create(&got, JOB, &MANIFEST, SHARD, SHARDS), LH_OK);
-    for (int twice = 0; twice < 2; twice++) { // over an empty one and over a full one
+    for (int twice = 0; twice < 2; twice++) { // first over an empty ledger, then over a full one
         struct lh_cursor c = lh_cursor(lh_buf_span(&b));
         assert_int_equal(lh_ledger_read(&got, &c), LH_OK);
         assert_int_equal(lh_left(&c), 0);
     }
     assert_int_equal(got.credited, 3);
     assert_same(&got, l);
-    struct lh_frame f = push_of(W1, 4); // the copy goes on alike
+    struct lh_frame f = push_of(W1, 4); // both continue in the same way
     assert_int_equal(admit(l, &f), LH_OK);
     assert_int_equal(admit(&got, &f), LH_OK);
     struct lh_buf x = bytes_of(l), y = bytes_of(&got);
@@ -541,7 +542,8 @@ static void a_part_of_a_ledger_or_anothers_is_refused(void **state)
     fill(l);
     struct lh_buf b = bytes_of(l);
     for (size_t n = 0; n < b.len; n++) {
-        uint8_t *copy = malloc(n + !n); // exact, so that a sanitizer sees any read beyond it
+        // exact length, so that a sanitizer sees a read past the end
+        uint8_t *copy = malloc(n + !n);
         assert_non_null(copy);
         if (n) memcpy(copy, b.data, n);
         assert_int_equal(lh_ledger_create(&got, JOB, &MANIFEST, SHARD, SHARDS), LH_OK);

@@ -1,5 +1,5 @@
-// common/format/ledger.c: bodies of the wrong length, more workers than fit, workers that the log
-// has not heard of, norms that are none. What a correct log says is ledger.c's.
+// common/format/ledger.c: bodies of wrong length, more workers than fit, workers without a row,
+// invalid norms. Correct logs are tested in ledger.c.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -49,7 +49,7 @@ static lh_err fence(struct lh_ledger *l, uint64_t worker)
     return apply(l, LH_FENCE, &b);
 }
 
-// A body that is right but for its last bytes: `more` of them, or fewer.
+// Applies a body with `more` surplus bytes at its end, or with that many missing.
 static lh_err misshapen(struct lh_ledger *l, uint16_t kind, int more)
 {
     struct lh_buf b = lh_buf(LH_SMALL_BYTES);
@@ -64,7 +64,7 @@ static lh_err misshapen(struct lh_ledger *l, uint16_t kind, int more)
     return apply(l, kind, &b);
 }
 
-// An epoch comes first, at version 0: there half a body names the base that it should.
+// LH_EPOCH comes first, at version 0, where even half a body names the right base.
 static void bodies_have_their_length(void **state)
 {
     struct lh_ledger *l = *state;
@@ -87,12 +87,12 @@ static void more_workers_than_fit_are_refused(void **state)
     assert_int_equal(l->rows, LH_WORKERS_MAX);
     assert_null(lh_ledger_row(l, 7));
     assert_int_equal(lh_row_step(NULL), 0);
-    assert_int_equal(lh_row_step(lh_ledger_row(l, 2)), 0); // let in, and nothing pushed yet
+    assert_int_equal(lh_row_step(lh_ledger_row(l, 2)), 0); // admitted, but no push yet
     struct lh_ledger back = {.shards = 1};
     struct lh_buf b = lh_buf(1 << 20);
     lh_ledger_write(l, &b);
     struct lh_cursor c = lh_cursor(lh_buf_span(&b));
-    assert_int_equal(lh_ledger_read(&back, &c), LH_OK); // a full ledger is no damage
+    assert_int_equal(lh_ledger_read(&back, &c), LH_OK); // a full ledger is valid
     assert_int_equal(back.rows, LH_WORKERS_MAX);
     lh_ledger_free(&back);
     lh_buf_free(&b);
@@ -132,7 +132,7 @@ static void a_ledger_that_does_not_fit_says_so(void **state)
     lh_buf_free(&b);
 }
 
-// The slowest other worker may be one that the plan names and no fence let in yet.
+// The slowest other worker may be one that the plan names but that has no row yet.
 static void a_live_worker_without_a_row_has_done_no_round(void **state)
 {
     struct lh_ledger *l = *state;
@@ -169,7 +169,7 @@ static void a_ledger_cut_short_is_none(void **state)
 static void rows_are_read_in_their_order_and_each_once(void **state)
 {
     struct lh_ledger *l = *state;
-    enum { FIRST_ROW = 106 + 4 }; // behind their count, which stands as below
+    enum { FIRST_ROW = 106 + 4 }; // after the count of rows, see ROWS below
     assert_int_equal(fence(l, 3), LH_OK);
     assert_int_equal(fence(l, 5), LH_OK);
     for (uint32_t worker = 3; worker <= 7; worker++) {
@@ -184,13 +184,13 @@ static void rows_are_read_in_their_order_and_each_once(void **state)
     }
 }
 
-// Counts above the limits are refused before memory is asked for.
+// Counts above the limits are refused before any allocation.
 static void counts_above_the_limits_are_refused(void **state)
 {
     struct lh_ledger *l = *state;
-    enum { ROWS = 106 }; // behind version, shard, shards, epoch, version, chain, counters, move
+    enum { ROWS = 106 }; // after version, shard, shards, epoch, version, chain, counters, move
     struct lh_buf b = lh_buf(1 << 20);
-    lh_ledger_write(l, &b); // no row: the credit's count comes next
+    lh_ledger_write(l, &b); // without rows, the credit count comes next
     static const struct {
         size_t at;
         uint32_t most;
@@ -205,7 +205,7 @@ static void counts_above_the_limits_are_refused(void **state)
         lh_put_u32(&field, count[i].most + 1);
         assert_int_equal(lh_ledger_read(&back, &c), count[i].beyond);
         snprintf(text, sizeof text, "%u", count[i].most + 1);
-        // The text names the count, not its absence.
+        // The text names the bad count.
         assert_non_null(strstr(lh_err_text(LH_ERR_MALFORMED), text));
         lh_ledger_free(&back);
         field = lh_buf_over(b.data + count[i].at, 4);
@@ -244,7 +244,7 @@ static struct lh_buf field_u8(uint8_t value)
     return b;
 }
 
-// Reads a ledger back whose bytes from `at` on are those of the field, which it frees.
+// Reads a ledger back with `field` in place of its bytes from `at` on; frees `field`.
 static lh_err read_with(const struct lh_ledger *l, size_t at, struct lh_buf field)
 {
     struct lh_ledger back = {.shards = 1};
@@ -265,8 +265,8 @@ static void norms_that_no_fold_makes_are_refused(void **state)
 {
     struct lh_ledger *l = *state;
     enum {
-        REFERENCE = 82, // behind version, shard, shards, epoch, version, chain, counters
-        ROW = 110,      // behind the reference, the move and the count of rows
+        REFERENCE = 82, // after version, shard, shards, epoch, version, chain, counters
+        ROW = 110,      // after the reference, the move and the count of rows
         NORMS = ROW + 8 + 2 * 16 + 2 * 8 + LH_DIGEST_BYTES + 4 + 5 * 8,
         COUNT = NORMS + 4 * LH_NORMS,
         STEPS = COUNT + 4,
@@ -322,17 +322,17 @@ static void retired_names_make_place_and_come_back_under_no_old_number(void **st
     assert_int_equal(fence_of(l, 1, 1, 1), LH_ERR_TOO_LARGE);
     p = (struct lh_plan){.number = 1, .phase = LH_PHASE_RUN, .eta = 1, .live = 3};
     p.worker[0] = 4;
-    p.worker[1] = 5; // It joined, and greeted nobody yet.
+    p.worker[1] = 5; // joined, but said no hello yet
     p.worker[2] = 8;
     p.retired_up_to = 2;
     p.retired_count = 3;
     p.retired[0] = 2;
     p.retired[1] = 4;
-    p.retired[2] = 6; // Its row is of a number above: it is another life's.
+    p.retired[2] = 6; // its row is of a higher number: another life
     assert_int_equal(take_plan(l, &p), LH_OK);
     assert_int_equal(l->rows, LH_WORKERS_MAX - 1);
     assert_null(lh_ledger_row(l, 2));
-    assert_null(lh_ledger_row(l, 4)); // A plan calls it live until somebody else comes.
+    assert_null(lh_ledger_row(l, 4)); // the plan calls it live until another life comes
     assert_non_null(lh_ledger_row(l, 6));
     assert_int_equal(fence_of(l, 2, 1, 9), LH_ERR_CORRUPT);
     assert_int_equal(fence_of(l, 2, 2, 9), LH_ERR_CORRUPT);
@@ -340,18 +340,18 @@ static void retired_names_make_place_and_come_back_under_no_old_number(void **st
     assert_int_equal(fence_of(l, 5, 1, 9), LH_OK);
     assert_int_equal(fence_of(l, 8, 2, 9), LH_OK);
     p.number = 2;
-    p.retired_up_to = 1; // It never falls.
+    p.retired_up_to = 1; // must not fall
     assert_int_equal(take_plan(l, &p), LH_ERR_CORRUPT);
     p.retired_up_to = 3;
     p.retired_count = 2;
-    p.retired[1] = 3; // It never had a row.
+    p.retired[1] = 3; // never had a row
     assert_int_equal(take_plan(l, &p), LH_OK);
     assert_null(lh_ledger_row(l, 2));
     assert_null(lh_ledger_row(l, 3));
     assert_int_equal(fence_of(l, 2, 3, 10), LH_ERR_CORRUPT);
 }
 
-// ---------------------------------------------------------------- what a plan says of workers
+// ---------------------------------------------------------------- workers named by a plan
 
 static void letting_back_the_same_once_more_changes_nothing(void **state)
 {
@@ -360,7 +360,7 @@ static void letting_back_the_same_once_more_changes_nothing(void **state)
     assert_int_equal(fence(l, 5), LH_OK);
     p = (struct lh_plan){.number = 1, .phase = LH_PHASE_RUN, .eta = 1, .lets_back = 2};
     p.let_back[0] = (struct lh_let_back){5, 2};
-    p.let_back[1] = (struct lh_let_back){6, 2}; // It has no row.
+    p.let_back[1] = (struct lh_let_back){6, 2}; // has no row
     l->row[0].norms.outliers = LH_OUTLIERS_MAX;
     assert_int_equal(take_plan(l, &p), LH_OK);
     assert_int_equal(l->row[0].norms.outliers, 0);

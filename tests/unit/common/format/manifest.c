@@ -1,5 +1,5 @@
-// common/format/manifest.c: layouts cover every value once, the hash is fixed, the parser trusts
-// nothing.
+// common/format/manifest.c: layouts cover every value once, the hash is stable, and the parser
+// accepts no malformed file.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -27,7 +27,7 @@ static void hash_is_golden(void **state)
     struct lh_hash two = m.hash;
     lh_manifest_free(&m);
     assert_int_equal(lh_manifest_build(&m, 3, names, shapes, 3, "{\"d\": 96}"), LH_OK);
-    assert_false(lh_hash_equal(&two, &m.hash)); // the number of shards counts
+    assert_false(lh_hash_equal(&two, &m.hash)); // the hash includes the number of shards
     lh_manifest_free(&m);
 }
 
@@ -50,7 +50,7 @@ static void layout_of_three_tensors(void **state)
     lh_manifest_free(&m);
 }
 
-// Walks all extents in order: together they must be the flat order, chunk by chunk.
+// Walks all extents in order: together they give the flat order, chunk by chunk.
 static void check_layout(const struct lh_manifest *m)
 {
     uint64_t flat = 0, least = UINT64_MAX, most = 0;
@@ -138,7 +138,7 @@ static void random_model(uint64_t seed)
     check_layout(&m);
     round_trip(&m);
     lh_manifest_free(&m);
-    // one shard more than chunks never fits
+    // One shard more than there are chunks is refused.
     assert_int_equal(lh_manifest_build(&m, tensors, name, (const uint64_t(*)[5])shape,
                                        (uint32_t)chunks + 1, NULL),
                      LH_ERR_INVALID);
@@ -192,14 +192,14 @@ static void bad_files_are_refused(void **state)
          "2^44", LH_ERR_TOO_LARGE},
         {HEAD "\"shards\":1,\"model\":3,\"tensors\":[" T("a", "[1]") "]}", "model", LH_ERR_INVALID},
         {HEAD "\"chunk\":4096,\"shards\":1,\"tensors\":[" T("a", "[1]") "]}", "not JSON",
-         LH_ERR_MALFORMED}, // a key twice
+         LH_ERR_MALFORMED}, // duplicate key
     };
     for (size_t i = 0; i < LH_COUNT(bad); i++) {
         struct lh_manifest m;
         lh_err err = lh_manifest_parse(&m, lh_span_str(bad[i].json));
         if (err != bad[i].err || !strstr(lh_err_text(err), bad[i].says))
             fail_msg("case %zu: %s: %s", i, lh_err_name(err), lh_err_text(err));
-        assert_null(m.tensor); // nothing is left behind
+        assert_null(m.tensor); // nothing is left allocated
         assert_null(m.shard);
     }
 }
@@ -221,7 +221,7 @@ static void long_names_are_refused(void **state)
     assert_int_equal(lh_manifest_build(&m, 1, one, shape, 1, NULL), LH_ERR_INVALID);
 }
 
-// Every cut of a good file is refused, except that of the last line's end.
+// Every truncation of a good file is refused, except the loss of the final newline.
 static void truncated_files_are_refused(void **state)
 {
     (void)state;

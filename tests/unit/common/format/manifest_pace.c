@@ -1,4 +1,5 @@
-// common/format/manifest_pace.h: small models are looked at often, and have small segments.
+// common/format/manifest_pace.h: small models have more frequent stable points and smaller
+// segments.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

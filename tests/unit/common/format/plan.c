@@ -1,4 +1,4 @@
-// common/format/plan.c: a plan reads back byte for byte, and nothing else is one.
+// common/format/plan.c: a plan reads back byte for byte, and anything else is refused.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -61,13 +61,13 @@ static void a_plan_reads_back_and_nothing_else(void **state)
         assert_int_equal(lh_plan_parse(lh_buf_span(&b), &got), LH_ERR_MALFORMED);
         b.data[bad[i].at] = old;
     }
-    size_t last = b.len - 2; // the last exception's; the terms' level follows
+    size_t last = b.len - 2; // end of the last exception; the privacy terms' level follows
     b.data[last] = LH_DATA_PRIVATE + 1;
     assert_int_equal(lh_plan_parse(lh_buf_span(&b), &got), LH_ERR_MALFORMED);
     b.data[last] = LH_DATA_PRIVATE;
     lh_put_u8(&b, 0);
     assert_int_equal(lh_plan_parse(lh_buf_span(&b), &got), LH_ERR_MALFORMED);
-    p.expelled[0] = W3; // the same one twice
+    p.expelled[0] = W3; // the same worker twice
     lh_buf_clear(&b);
     lh_plan_write(&p, &b);
     assert_int_equal(lh_plan_parse(lh_buf_span(&b), &got), LH_ERR_MALFORMED);
@@ -97,9 +97,9 @@ static void a_plan_that_closes_names_whom_it_leaves_out(void **state)
     assert_int_equal(lh_plan_parse(lh_buf_span(&b), &got), LH_ERR_MALFORMED);
     b.data[10] = LH_PHASE_END;
     assert_int_equal(lh_plan_parse(lh_buf_span(&b), &got), LH_OK);
-    b.data[without] = 0; // an empty list is not written
+    b.data[without] = 0; // an empty list has no bytes
     assert_int_equal(lh_plan_parse(lh_span(b.data, without + 4), &got), LH_ERR_MALFORMED);
-    p.left_out[1] = W1; // the same one twice
+    p.left_out[1] = W1; // the same worker twice
     lh_buf_clear(&b);
     lh_plan_write(&p, &b);
     assert_int_equal(lh_plan_parse(lh_buf_span(&b), &got), LH_ERR_MALFORMED);
@@ -114,7 +114,8 @@ static void a_change_of_the_budget_reads_back_and_has_one_form(void **state)
     lh_plan_write(&p, &b);
     size_t without = b.len;
     p.budget_tokens = 300, p.old_budget_tokens = 200, p.changed_tokens = 210;
-    for (int closes = 0; closes < 2; closes++) { // whom it leaves out stands before it
+    // with the list of left-out workers before it, and without
+    for (int closes = 0; closes < 2; closes++) {
         if (closes) p.phase = LH_PHASE_END, p.left = 1, p.left_out[0] = W1;
         size_t left_out = without + (closes ? 4 + 8 : 0);
         lh_buf_clear(&b);
@@ -130,7 +131,7 @@ static void a_change_of_the_budget_reads_back_and_has_one_form(void **state)
     }
     lh_put_u8(&b, 0);
     assert_int_equal(lh_plan_parse(lh_buf_span(&b), &got), LH_ERR_MALFORMED);
-    p.old_budget_tokens = 0; // no run had that
+    p.old_budget_tokens = 0; // no run had a budget of 0
     lh_buf_clear(&b);
     lh_plan_write(&p, &b);
     assert_int_equal(lh_plan_parse(lh_buf_span(&b), &got), LH_ERR_MALFORMED);
@@ -145,7 +146,8 @@ static void a_pause_reads_back_and_has_one_form(void **state)
     lh_plan_write(&p, &b);
     size_t without = b.len;
     p.paused = true;
-    for (int changed = 0; changed < 2; changed++) { // the budget's change stands before it
+    // with the change of the budget before it, and without
+    for (int changed = 0; changed < 2; changed++) {
         if (changed) p.budget_tokens = 300, p.old_budget_tokens = 200;
         lh_buf_clear(&b);
         lh_plan_write(&p, &b);
@@ -157,10 +159,10 @@ static void a_pause_reads_back_and_has_one_form(void **state)
                              whole ? LH_OK : LH_ERR_MALFORMED);
         }
     }
-    b.data[b.len - 1] = 0; // no pause is not written
+    b.data[b.len - 1] = 0; // a plan without a pause has no such byte
     assert_int_equal(lh_plan_parse(lh_buf_span(&b), &got), LH_ERR_MALFORMED);
     b.data[b.len - 1] = 1;
-    b.data[10] = LH_PHASE_DRAIN; // nobody trains any more
+    b.data[10] = LH_PHASE_DRAIN; // no worker trains in this phase
     assert_int_equal(lh_plan_parse(lh_buf_span(&b), &got), LH_ERR_MALFORMED);
     lh_buf_free(&b);
 }
@@ -184,23 +186,23 @@ static void a_plans_optimizer_reads_back_and_sgd_has_one_form(void **state)
     assert_true(got.momentum == 0.5f && got.effective_step_max == 1.5f);
     assert_int_equal(lh_plan_outer_every(&got), 3);
     p.outer_every = 0;
-    assert_int_equal(lh_plan_outer_every(&p), 1); // as many as live workers
+    assert_int_equal(lh_plan_outer_every(&p), 1); // the number of live workers, at least 1
     for (size_t n = 0; n < b.len; n++)
         assert_int_equal(lh_plan_parse(lh_span(b.data, n), &got), LH_ERR_MALFORMED);
-    size_t at = b.len - 13 - 18; // the optimizer, its three constants, and the bounds behind them
+    size_t at = b.len - 13 - 18; // the optimizer, its three constants, then the bounds
     static const uint8_t bad[] = {LH_OPT_SGD, LH_OPT_DELAYED_NESTEROV + 1};
     for (size_t i = 0; i < LH_COUNT(bad); i++) {
         b.data[at] = bad[i];
         assert_int_equal(lh_plan_parse(lh_buf_span(&b), &got), LH_ERR_MALFORMED);
     }
     b.data[at] = LH_OPT_DELAYED_NESTEROV;
-    lh_buf_patch_u32(&b, at + 1, 0); // a momentum of none
+    lh_buf_patch_u32(&b, at + 1, 0); // a momentum of 0
     assert_int_equal(lh_plan_parse(lh_buf_span(&b), &got), LH_OK);
     b.data[at + 4] = 0x40; // above 1
     assert_int_equal(lh_plan_parse(lh_buf_span(&b), &got), LH_ERR_MALFORMED);
-    lh_buf_patch_u32(&b, at + 1, 0x3f800000); // 1: what came before would never fade
+    lh_buf_patch_u32(&b, at + 1, 0x3f800000); // 1: old pushes would never fade
     assert_int_equal(lh_plan_parse(lh_buf_span(&b), &got), LH_ERR_MALFORMED);
-    p.optimizer = LH_OPT_SGD; // it has no constants
+    p.optimizer = LH_OPT_SGD; // has no constants
     lh_plan_write(&p, &plain);
     assert_int_equal(plain.len, b.len);
     assert_int_equal(lh_plan_parse(lh_buf_span(&plain), &got), LH_OK);
@@ -232,7 +234,7 @@ static void the_most_workers_and_shards_fit_and_no_more(void **state)
     lh_plan_write(&p, &b);
     assert_int_equal(lh_plan_parse(lh_buf_span(&b), &got), LH_OK);
     assert_int_equal(got.ends, LH_SHARDS_MAX);
-    lh_buf_patch_u32(&b, 29, LH_SHARDS_MAX + 1); // `ends`, where nobody is live
+    lh_buf_patch_u32(&b, 29, LH_SHARDS_MAX + 1); // `ends`, when there are no live workers
     lh_put_u64(&b, 0);
     assert_int_equal(lh_plan_parse(lh_buf_span(&b), &got), LH_ERR_MALFORMED);
     p.ends = 0;
@@ -253,7 +255,7 @@ static void a_push_may_say_what_its_steps_can_hold(void **state)
     (void)state;
     struct lh_plan p = {.steps_max = 32, .step_tokens_max = 100};
     assert_int_equal(lh_plan_tokens_max(&p), 4100);
-    p.step_tokens_max = 0; // nobody has said it yet
+    p.step_tokens_max = 0; // not reported yet
     assert_int_equal(lh_plan_tokens_max(&p), 41 * LH_STEP_TOKENS);
     p.step_tokens_max = LH_PUSH_TOKENS_MAX;
     assert_int_equal(lh_plan_tokens_max(&p), LH_PUSH_TOKENS_MAX);
@@ -282,8 +284,8 @@ static void retired_names_are_the_last_part_of_a_plan(void **state)
     assert_true(got.retired_up_to == 3 && got.retired_count == 2 && got.retired[1] == W3);
     assert_true(lh_plan_retires(&got, UINT64_C(3) << 32 | 9));
     assert_false(lh_plan_retires(&got, UINT64_C(4) << 32));
-    for (size_t n = 1; n <= 24;
-         n++) // All of it, or none of it and of what stands for nobody left out.
+    // Truncations within this field, or within the empty list of left-out workers before it.
+    for (size_t n = 1; n <= 24; n++)
         assert_int_equal(lh_plan_parse(lh_span(b.data, b.len - n), &got), LH_ERR_MALFORMED);
     p.retired[1] = W1;
     lh_buf_clear(&b);

@@ -1,4 +1,4 @@
-// Terms of privacy: they read back byte for byte, in a plan too, and nothing else is one.
+// Terms of privacy read back byte for byte, alone and in a plan; anything else is refused.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -77,7 +77,7 @@ static void a_number_that_is_none_is_refused(void **state)
     BAD(local_steps, 0);
 #undef BAD
     struct lh_privacy sampled = TERMS;
-    sampled.level = LH_PRIVACY_REGION; // a push holds the whole region
+    sampled.level = LH_PRIVACY_REGION; // a push contains the whole region
     assert_false(reads(&sampled, &got));
     sampled.rate = 1;
     assert_true(reads(&sampled, &got));

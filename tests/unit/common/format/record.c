@@ -1,4 +1,4 @@
-// common/format/record.c: what of a record's header is refused, whoever sent it.
+// common/format/record.c: invalid record headers are refused, whoever sent them.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -20,7 +20,7 @@ static lh_err parse(const struct lh_record *r, struct lh_record *out)
     assert_int_equal(lh_buf_err(&bytes), LH_OK);
     assert_int_equal(bytes.len, LH_RECORD_HEADER_BYTES);
     lh_err err = lh_record_parse_header(lh_buf_span(&bytes), out, &body);
-    if (!err) { // all of it must come out again
+    if (!err) { // an accepted header encodes to the same bytes
         struct lh_buf again = lh_buf(LH_RECORD_HEADER_BYTES);
         assert_int_equal(body, r->body.len);
         out->body = r->body;
@@ -34,7 +34,7 @@ static lh_err parse(const struct lh_record *r, struct lh_record *out)
 
 static struct lh_record good(void)
 {
-    static uint8_t body[200]; // no two parts of it are alike
+    static uint8_t body[200]; // all bytes differ
     for (size_t i = 0; i < sizeof body; i++) body[i] = (uint8_t)(i + 1);
     struct lh_record r = {.version = 7,
                           .epoch = 2,
@@ -94,7 +94,7 @@ static void other_fields(void **state)
     assert_int_equal(parse(&r, &got), LH_ERR_MALFORMED);
     r = good(), r.kind = LH_KEY_RETIRE; // reserved
     assert_int_equal(parse(&r, &got), LH_ERR_MALFORMED);
-    r = good(), r.kind = LH_REFUSE; // elided: only what was admitted
+    r = good(), r.kind = LH_REFUSE; // elided, which only an admitted push may be
     assert_int_equal(parse(&r, &got), LH_ERR_MALFORMED);
     r = good(), r.kind = LH_PLAN;
     assert_int_equal(parse(&r, &got), LH_ERR_MALFORMED);
@@ -160,7 +160,7 @@ static void a_stream_that_is_none(void **state)
     part = lh_buf_span(&b);
     assert_int_equal(lh_record_stream_take(&t, &part), LH_OK);
     assert_true(!part.len && !t.whole);
-    lh_record_stream_reset(&t); // inside a body: it is freed, and a record may begin
+    lh_record_stream_reset(&t); // within a body: frees it and expects a new record
     part = lh_buf_span(&b);
     assert_int_equal(lh_record_stream_take(&t, &part), LH_OK);
     assert_int_equal(t.record.version, 7);

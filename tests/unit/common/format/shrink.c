@@ -1,5 +1,5 @@
-// common/format/shrink.c: what shrinks comes back, what gains too little is left, and a frame from
-// anywhere is refused unless it holds what it should.
+// common/format/shrink.c: a shrunk block comes back, a block that would gain too little stays as it
+// is, and a frame with wrong contents is refused, whoever sent it.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -10,7 +10,7 @@
 
 #include "common/format/shrink.h"
 
-enum { BYTES = 9 << 20 }; // more than two blocks of lz4
+enum { BYTES = 9 << 20 }; // more than two lz4 blocks
 
 static uint8_t *text(size_t n)
 {
@@ -66,11 +66,11 @@ static void what_gains_too_little_is_left(void **state)
     uint8_t *in = noise(100000);
     struct lh_buf out = shrunk(in, 100000);
     assert_int_equal(out.len, 0);
-    memset(in, 0, 4000); // 4 %
+    memset(in, 0, 4000); // 4 % gain
     lh_buf_free(&out);
     out = shrunk(in, 100000);
     assert_int_equal(out.len, 0);
-    memset(in, 0, 6000); // 6 %
+    memset(in, 0, 6000); // 6 % gain
     lh_buf_free(&out);
     out = shrunk(in, 100000);
     assert_true(out.len > 90000 && out.len <= 95000);
@@ -89,7 +89,7 @@ static void a_frame_holds_exactly_what_it_should(void **state)
     assert_non_null(back);
     back[99999] = 0xa5;
     assert_int_equal(lh_unshrink(lh_buf_span(&small), back, 99999), LH_ERR_MALFORMED);
-    assert_int_equal(back[99999], 0xa5); // nothing is written behind the end
+    assert_int_equal(back[99999], 0xa5); // nothing is written past the end
     assert_int_equal(lh_unshrink(lh_buf_span(&small), back, 100001), LH_ERR_MALFORMED);
     assert_int_equal(lh_unshrink(lh_span(small.data, small.len - 1), back, 100000),
                      LH_ERR_MALFORMED);

@@ -1,4 +1,4 @@
-// common/format/tokens.c: headers of both widths, ids, and what is refused.
+// common/format/tokens.c: headers of both token widths, token ids, and refusals.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -58,7 +58,7 @@ static void bad_headers_are_refused(void **state)
     lh_buf_patch_u32(&b, 8, 0x80000000u); // a negative count
     assert_int_equal(lh_tokens_header(lh_buf_span(&b), 2, &count), LH_ERR_MALFORMED);
     lh_buf_patch_u32(&b, 8, 7);
-    lh_buf_patch_u32(&b, 4, 7); // the other width's version
+    lh_buf_patch_u32(&b, 4, 7); // the version of the other width
     assert_int_equal(lh_tokens_header(lh_buf_span(&b), 2, &count), LH_ERR_MALFORMED);
     lh_buf_patch_u32(&b, 4, 1);
     assert_int_equal(lh_tokens_header(lh_buf_span(&b), 2, &count), LH_OK);

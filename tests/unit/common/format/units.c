@@ -1,5 +1,4 @@
-// common/format/units.c: what is written is parsed again, and what is not right is refused with its
-// reason.
+// common/format/units.c: a written list is parsed again, and a bad one is refused with its reason.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -70,7 +69,7 @@ static void round_trip(void **state)
     assert_true(lh_hash_equal(&h, &again.hash));
     assert_int_equal(lh_units_write(&again, &twice), LH_OK);
     assert_true(lh_span_equal(lh_buf_span(&out), lh_buf_span(&twice)));
-    for (size_t n = 0; n + 1 < out.len; n++) { // every cut is refused
+    for (size_t n = 0; n + 1 < out.len; n++) { // every truncation is refused
         struct lh_units part;
         assert_int_equal(lh_units_parse(&part, lh_span(out.data, n)), LH_ERR_MALFORMED);
     }
