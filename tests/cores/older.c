@@ -1,5 +1,5 @@
-// An older copy of a server's directory comes back: no version of an epoch exists twice, and what
-// was acknowledged comes back where followers hold it (server/docs/0000-protocol.md#rule-27).
+// An older copy of a server's directory comes back: no version of an epoch exists twice, and
+// acknowledged writes come back where followers hold them (server/docs/0000-protocol.md#rule-27).
 #include <stdlib.h>
 #include <string.h>
 
@@ -20,7 +20,7 @@ static const struct lh_ledger *ledger(const struct ps_server *s, uint32_t shard)
     return &s->shard[shard]->replica.ledger;
 }
 
-// Records `from` to `to` of worker 0, each acknowledged; the coordinator hears of them.
+// Adds records `from` to `to` of worker 0, each acknowledged; the coordinator hears of them.
 static void log_more(struct rig *r, uint64_t from, uint64_t to)
 {
     for (uint64_t v = from; v <= to; v++) rig_hello(r, 0, v << 32, 0, 1);
@@ -53,7 +53,7 @@ static void restart_coordinator(struct rig *r)
     rig_start_coordinator(r);
 }
 
-// A server at HEAD, and a copy of its directory from when it was at OLD.
+// Brings a server to HEAD, with a copy of its directory from when it was at OLD.
 static void grow(struct rig *r, struct image *m)
 {
     rig_start_coordinator(r);
@@ -77,7 +77,7 @@ static void a_start_that_lost_nothing_goes_on_in_its_epoch(void **state)
     assert_int_equal(ledger(r->server, 0)->epoch, 1);
     assert_int_equal(ledger(r->server, 0)->version, version);
     log_more(r, HEAD + 1, HEAD + 1);
-    rig_kill_coordinator(r); // a server that serves goes on without it
+    rig_kill_coordinator(r); // a serving server goes on without it
     rig_hello(r, 0, (uint64_t)(HEAD + 2) << 32, 0, 1);
     assert_int_equal(rig_fenced(r, r->server, 0), HEAD + 2);
 }
@@ -127,7 +127,7 @@ static void an_older_copy_is_not_served(void **state)
     assert_int_equal(row(r, 0)->head.version, HEAD);
 }
 
-// The directory that was moved away is started again: it is the one that is known.
+// The newer directory, which had been moved away, is started again: the coordinator knows it.
 static void the_newer_directory_is_served_after_it(void **state)
 {
     struct rig *r = *state;
@@ -145,7 +145,7 @@ static void the_newer_directory_is_served_after_it(void **state)
     assert_int_equal(rig_fenced(r, r->server, 0), HEAD);
 }
 
-// One that went on by itself, beyond what is known: only the chain tells.
+// The older copy ran alone beyond the version that the coordinator knows: only the chain differs.
 static void nor_is_a_longer_log_of_another_history(void **state)
 {
     struct rig *r = *state;
@@ -161,7 +161,7 @@ static void nor_is_a_longer_log_of_another_history(void **state)
     assert_false(r->server->phase == PS_SERVING);
 }
 
-// A run that a worker's core does not bring to its end meanwhile, and that core.
+// Starts a run that the worker does not finish during the test.
 static void begin_long(struct rig *r)
 {
     r->rebuild_damaged = true;
@@ -178,7 +178,7 @@ static struct wk_conf follower(struct rig *r, struct rig_life *l)
     return conf;
 }
 
-// grow(), with a worker that follows, and whose durable copies make a version above OLD stable.
+// Like grow(), with a worker that follows. Its durable copies make a version above OLD stable.
 static void grow_followed(struct rig *r, struct rig_life *l, struct image *m)
 {
     struct wk_conf conf = follower(r, l);
@@ -192,7 +192,7 @@ static void grow_followed(struct rig *r, struct rig_life *l, struct image *m)
     assert_true(row(r, 0)->stable.version > copied);
 }
 
-// Nor where the coordinator knows the stable point alone, and the settings forbid to give it up.
+// The coordinator knows only the stable point, and the settings forbid a rebuild from followers.
 static void a_copy_from_below_the_stable_point_is_not_served(void **state)
 {
     struct rig *r = *state;
@@ -209,8 +209,8 @@ static void a_copy_from_below_the_stable_point_is_not_served(void **state)
     rig_life_end(r, &l, false);
 }
 
-// Its worker holds all of it: in memory, or, with the coordinator started again, known only from
-// the stable point on.
+// The worker holds the whole history in memory. If the coordinator `forgets`, it knows only the
+// stable point.
 static void comes_back(struct rig *r, bool forgets)
 {
     struct image m;
@@ -244,7 +244,7 @@ static void so_it_does_where_only_the_stable_point_is_known(void **state)
     comes_back(*state, true);
 }
 
-// Nothing says that the log is the last one, so its epoch is over: what comes now is of another.
+// Nobody can tell whether the log is the newest one, so a new epoch begins.
 static void where_nobody_can_tell_a_new_epoch_begins(void **state)
 {
     struct rig *r = *state;
@@ -260,9 +260,9 @@ static void where_nobody_can_tell_a_new_epoch_begins(void **state)
     assert_int_equal(r->fatal_count, 0);
 }
 
-// A stable point of this epoch that the log contradicts shows a log of another history. One of an
-// earlier epoch does not: where this epoch began was judged against it then, and a worker's copy of
-// a version that the log had no more at that time may have been believed.
+// A stable point of this epoch that the log contradicts shows that the log has another history. One
+// of an earlier epoch does not: the start of this epoch was checked against it, and it may rest on
+// a worker's copy of a version that the log had lost by then.
 static void only_a_stable_point_of_its_own_epoch_contradicts_a_log(void **state)
 {
     struct rig *r = *state;
@@ -270,12 +270,13 @@ static void only_a_stable_point_of_its_own_epoch_contradicts_a_log(void **state)
     start(r);
     log_more(r, 1, OLD);
     rig_kill_server(r, false);
-    restart_coordinator(r); // a new coordinator has epoch 2 opened
+    restart_coordinator(r); // a new coordinator opens epoch 2
     start(r);
     log_more(r, OLD + 1, OLD + 1);
     assert_int_equal(ledger(r->server, 0)->epoch, 2);
     struct lh_hash chain;
-    assert_int_equal(ps_shard_chain(r->server->shard[0], OLD - 1, &chain), LH_OK); // it is known
+    // The log still has that version.
+    assert_int_equal(ps_shard_chain(r->server->shard[0], OLD - 1, &chain), LH_OK);
     for (uint64_t epoch = 1; epoch <= 2; epoch++) {
         row(r, 0)->stable = (struct lh_point){epoch, OLD - 1, {{1}}};
         rig_kill_server(r, false);
@@ -285,8 +286,7 @@ static void only_a_stable_point_of_its_own_epoch_contradicts_a_log(void **state)
     }
 }
 
-// The copy is of no earlier version than the last report: what came between that and the end only
-// the directory of the process knows that made it.
+// The copy is not older than the last report, and only the lost directory had the records after it.
 static void what_was_not_reported_is_in_no_version_that_exists_twice(void **state)
 {
     struct rig *r = *state;
@@ -305,8 +305,8 @@ static void what_was_not_reported_is_in_no_version_that_exists_twice(void **stat
     assert_int_equal(rig_fenced(r, r->server, 0), OLD);
 }
 
-// A copy of the moment when an epoch was registered and nothing of it was written: the log of
-// before, with the epoch's file. Records `OLD` + 1 to `upto` were served in that epoch since.
+// Goes back to a copy from when epoch 2 was registered, but had no record yet: the older log, with
+// the epoch's file. Records OLD + 1 to `upto` were served in that epoch meanwhile.
 static void go_back_to_before_its_record(struct rig *r, uint64_t upto)
 {
     struct image m;
@@ -315,7 +315,7 @@ static void go_back_to_before_its_record(struct rig *r, uint64_t upto)
     start(r);
     log_more(r, 1, OLD);
     copy(r, &m);
-    restart_coordinator(r); // a new coordinator has epoch 2 opened
+    restart_coordinator(r); // a new coordinator opens epoch 2
     start(r);
     log_more(r, OLD + 1, upto);
     assert_int_equal(ps_co_epoch(row(r, 0)), 2);
@@ -327,7 +327,7 @@ static void go_back_to_before_its_record(struct rig *r, uint64_t upto)
     lh_fake_kill(r->s.env, false);
 }
 
-// Nor where it holds its own record alone.
+// This also holds if the epoch's own record is its only one.
 static void an_epoch_that_was_served_is_not_begun_a_second_time(void **state)
 {
     (void)state;
@@ -341,7 +341,7 @@ static void an_epoch_that_was_served_is_not_begun_a_second_time(void **state)
     }
 }
 
-// The token of the copy is the one that is registered, and nothing is known above its log's end.
+// The copy's token is the registered one, and the coordinator knows no version above its log's end.
 static void nor_where_the_coordinator_does_not_know_that_it_was(void **state)
 {
     struct rig *r = *state;
@@ -354,8 +354,8 @@ static void nor_where_the_coordinator_does_not_know_that_it_was(void **state)
     assert_int_equal(rig_fenced(r, r->server, 0), OLD);
 }
 
-// Both shards at OLD, then one of them alone at HEAD; and the directory of before that is back.
-// Gives the process that served when the copy was made.
+// Brings both shards to OLD, then one of them to HEAD, and goes back to the directory from before
+// that. Returns the process that served when the copy was made.
 static uint64_t grow_one_of_two(struct rig *r, uint32_t grown)
 {
     struct image m;
@@ -369,7 +369,7 @@ static uint64_t grow_one_of_two(struct rig *r, uint32_t grown)
     return process;
 }
 
-// The copy of one shard alone shows it: the directory is an old one.
+// One shard alone shows that the directory is an older copy.
 static void both_shards_are_old_where_one_is(void **state)
 {
     struct rig *r = *state;
@@ -388,8 +388,8 @@ static void both_shards_are_old_where_one_is(void **state)
     rig_life_end(r, &l, false);
 }
 
-// Nobody follows: what the copy holds is all there is, and none of it in an epoch that was served.
-// It was made while the process lived that reported last.
+// Nobody follows, so the copy's content is all that is left, and it may not be served in an epoch
+// that was served already. The copy was made while the process lived that reported last.
 static void both_begin_a_new_epoch_where_one_is_old(void **state)
 {
     struct rig *r = *state;
@@ -408,8 +408,8 @@ static void both_begin_a_new_epoch_where_one_is_old(void **state)
     }
 }
 
-// One shard shows that the directory is an old copy, and has its new epoch when the process is
-// killed. The next one finds nothing that shows it any more, and the other shard is old all the
+// One shard shows that the directory is an older copy. The process is killed when this shard has
+// its new epoch. The next process finds no other sign of it, but the other shard is old all the
 // same.
 static void what_one_start_found_the_next_one_knows(void **state)
 {
@@ -420,7 +420,7 @@ static void what_one_start_found_the_next_one_knows(void **state)
     start(r);
     uint64_t process = grow_one_of_two(r, 0);
     for (uint32_t i = 0; i < 2; i++) row(r, i)->process = process;
-    row(r, 1)->stable = (struct lh_point){1, 1000, {{1}}}; // nobody has that: shard 1 waits
+    row(r, 1)->stable = (struct lh_point){1, 1000, {{1}}}; // nobody has that version: shard 1 waits
     assert_int_equal(rig_start_server(r, false), LH_OK);
     for (int i = 0; i < 100000 && ps_co_epoch(row(r, 0)) < 2; i++) rig_run(r, LH_MS);
     assert_int_equal(ps_co_epoch(row(r, 0)), 2);
@@ -435,7 +435,7 @@ static void what_one_start_found_the_next_one_knows(void **state)
 
 // ---------------------------------------------------------------- with a standby
 
-// A server and a standby that is in sync, both at OLD; a copy of the server's directory.
+// A server and a standby in sync, both at HEAD; *m is a copy of the server's directory at OLD.
 static void begin_pair(struct rig *r, struct image *m)
 {
     r->replicated = true;
@@ -452,8 +452,8 @@ static void begin_pair(struct rig *r, struct image *m)
     assert_int_equal(ledger(r->standby, 0)->version, ledger(r->server, 0)->version);
 }
 
-// A server that asks at a start is not silent, and wants no epoch: its standby takes nothing over,
-// and no move is given up.
+// A server that asks at its start does not count as silent or as needing an epoch: its standby does
+// not take over, and no move is given up.
 static void a_start_is_no_silence(void **state)
 {
     struct rig *r = *state;
@@ -470,7 +470,7 @@ static void a_start_is_no_silence(void **state)
     log_more(r, HEAD + 1, HEAD + 1);
 }
 
-// The owner ends, and its standby serves all of the log up to HEAD.
+// The owner is killed, and its standby serves the log up to HEAD.
 static void the_standby_takes_over(struct rig *r)
 {
     rig_kill_server(r, false);
@@ -486,7 +486,7 @@ static void a_standby_that_is_ahead_of_its_owner_stops_it(void **state)
     begin_pair(r, &m);
     uint64_t version = ledger(r->standby, 0)->version;
     go_back(r, &m);
-    restart_coordinator(r); // nobody but the standby knows
+    restart_coordinator(r); // only the standby knows
     r->coordinator->conf.take_over_ns = 10 * LH_SECOND;
     assert_int_equal(rig_start_server(r, false), LH_OK);
     for (int i = 0; i < 30000 && !r->fatal_count; i++) {
@@ -499,8 +499,8 @@ static void a_standby_that_is_ahead_of_its_owner_stops_it(void **state)
     the_standby_takes_over(r);
 }
 
-// The copy went on by itself, and has more records than the standby, which are other ones: versions
-// alone don't tell. Its log still has the standby's last version, or begins above it.
+// The copy ran alone, and has more records than the standby, but other ones: versions alone don't
+// show it. Its log still has the standby's last version, or was cut above it.
 static void overtakes(struct rig *r, bool cut)
 {
     struct image m;
@@ -517,7 +517,7 @@ static void overtakes(struct rig *r, bool cut)
     assert_true(ledger(r->server, 0)->version > version);
     assert_true(cut == !ps_shard_place(r->server->shard[0], version));
     rig_kill_server(r, false);
-    restart_coordinator(r); // nobody but the standby knows
+    restart_coordinator(r); // only the standby knows
     r->coordinator->conf.take_over_ns = 10 * LH_SECOND;
     assert_int_equal(rig_start_standby(r), LH_OK);
     rig_run(r, 2 * LH_SECOND);
@@ -538,7 +538,7 @@ static void so_it_does_where_the_owner_cut_its_log(void **state)
     overtakes(*state, true);
 }
 
-// ---------------------------------------------------------------- what its status says
+// ---------------------------------------------------------------- status
 
 static void what_a_rebuild_gave_up_is_in_the_status(void **state)
 {

@@ -1,5 +1,5 @@
-// Reports of an older history, and strike-outs by an owner that has less than its standby, are not
-// heard (server/docs/0000-protocol.md#rule-27): the coordinator of servers.
+// The coordinator refuses reports of an older history, and lets no owner strike out a standby that
+// holds more than it does (server/docs/0000-protocol.md#rule-27).
 #include "tests/head.h"
 #include "server/coordinator/drain.h"
 #include "server/coordinator/owners/epochs.h"
@@ -17,7 +17,7 @@ static const struct lh_ledger *ledger(const struct ps_server *s)
     return &s->shard[0]->replica.ledger;
 }
 
-// ---------------------------------------------------------------- names
+// ---------------------------------------------------------------- a standby's identity
 
 static lh_err note(struct rig *r, uint64_t standby)
 {
@@ -40,15 +40,15 @@ static lh_err note(struct rig *r, uint64_t standby)
     return err;
 }
 
-// An owner that has not heard of it joins the name that its standby gave up: nobody would ever take
-// over under it (seeds 1787 and 2359 of all,standby).
+// The standby gave up its identity, and its owner, which has not heard of that, notes this identity
+// as in sync. Nobody could ever take over under it (seeds 1787 and 2359 of all,standby).
 static void a_name_that_a_standby_gave_up_is_not_joined_again(void **state)
 {
     struct rig *r = *state;
     rig_begin_in_sync(r);
     uint64_t name = row(r)->standby;
     rig_kill_standby(r, false);
-    assert_false(rig_serves(r, name, 101, true)); // its directory was damaged meanwhile
+    assert_false(rig_serves(r, name, 101, true)); // its directory was damaged
     assert_int_equal(row(r)->standby, 0);
     assert_int_equal(note(r, name), LH_ERR_BUSY);
     rig_settle(r);
@@ -98,7 +98,7 @@ static void a_server_below_the_stable_point_of_its_epoch_stops(void **state)
     row(r)->stable.version++;
     assert_int_equal(ps_co_store_point(r->coordinator, 0), LH_OK);
     rig_settle(r);
-    rig_kill_coordinator(r); // the stable point is durable, and known in every life
+    rig_kill_coordinator(r); // the stable point is durable, so a restart knows it
     rig_start_coordinator(r);
     start_anew(r);
     assert_true(r->server->phase == PS_STOPPED);
@@ -120,13 +120,13 @@ static void a_server_below_what_its_earlier_life_reported_stops(void **state)
 {
     struct rig *r = *state;
     begin_with_log(r);
-    row(r)->head.version++; // as the life before said
+    row(r)->head.version++; // as its earlier life reported
     start_anew(r);
     assert_int_equal(r->fatal_count, 1);
     assert_true(r->server->phase == PS_STOPPED);
 }
 
-// It may be overtaken on the way: nobody is accused for that.
+// Reports may overtake each other: this one is late, but not of an older history.
 static void a_late_word_of_the_same_life_is_only_late(void **state)
 {
     struct rig *r = *state;
@@ -136,11 +136,11 @@ static void a_late_word_of_the_same_life_is_only_late(void **state)
     assert_int_equal(ps_co_check_history(r->coordinator, 0, row(r)->process, &late), LH_OK);
     assert_int_equal(ps_co_check_history(r->coordinator, 0, row(r)->process + 1, &late),
                      LH_ERR_FENCED);
-    late.epoch++; // an epoch may begin anywhere
+    late.epoch++; // a new epoch may begin at any version
     assert_int_equal(ps_co_check_history(r->coordinator, 0, row(r)->process + 1, &late), LH_OK);
 }
 
-// Each bound by itself: the stable point, its chain, the head that another life reported.
+// Checks each bound alone: the stable point, its chain, and the head that another life reported.
 static void another_life_is_refused_by_each_bound_alone(void **state)
 {
     struct rig *r = *state;
@@ -183,7 +183,7 @@ static lh_err report(struct rig *r, const struct lh_point *at, uint64_t process)
     return err;
 }
 
-// A process on an older copy that never asked at its start.
+// The report of a process on an older copy that did not ask at its start.
 static void an_older_report_is_refused_whatever_its_server_does(void **state)
 {
     struct rig *r = *state;
@@ -202,7 +202,7 @@ static struct ps_co_standby *standing(struct rig *r)
     return NULL;
 }
 
-// The standby holds more than the directory that its owner comes back with.
+// The owner comes back with a directory that has less than its standby.
 static void an_owner_that_is_behind_its_standby_stops_and_does_not_strike_it_out(void **state)
 {
     struct rig *r = *state;
@@ -212,7 +212,7 @@ static void an_owner_that_is_behind_its_standby_stops_and_does_not_strike_it_out
     rig_kill_server(r, false);
     rig_kill_standby(r, false);
     standing(r)->head.version += 3;
-    row(r)->head.version -= 1; // nor is it known better from the owner
+    row(r)->head.version -= 1; // nor did the owner report more
     assert_int_equal(rig_start_server(r, false), LH_OK);
     rig_run(r, LH_SECOND);
     assert_true(r->server->phase == PS_STOPPED);
@@ -281,8 +281,8 @@ static void operators_read_whether_a_standby_is_in_sync(void **state)
     lh_log_close(log);
 }
 
-// A store that was put back from a copy calls a standby in sync that was struck out since. The
-// owner knows better, and says so.
+// The coordinator's store was restored from a copy in which a standby is in sync that was struck
+// out since. The owner knows better, and reports it.
 static void an_old_store_takes_the_owners_word_for_its_standby(void **state)
 {
     struct rig *r = *state;
@@ -293,7 +293,7 @@ static void an_old_store_takes_the_owners_word_for_its_standby(void **state)
     assert_int_equal(lh_path(path, sizeof path, r->c.dir, "store"), LH_OK);
     assert_int_equal(lh_file_load(r->c.env, path, &copy), LH_OK);
     rig_kill_standby(r, false);
-    assert_int_equal(rig_fence(r, 0, 7ull << 32), LH_OK); // acknowledged without it
+    assert_int_equal(rig_fence(r, 0, 7ull << 32), LH_OK); // acknowledged without the standby
     assert_int_equal(row(r)->standby, 0);
     rig_kill_coordinator(r);
     lh_fake_boot(r->c.env);
@@ -307,7 +307,7 @@ static void an_old_store_takes_the_owners_word_for_its_standby(void **state)
     rig_kill_server(r, false);
     rig_kill_coordinator(r);
     rig_start_coordinator(r);
-    assert_int_equal(row(r)->standby, 0); // the next life knows it without the owner
+    assert_int_equal(row(r)->standby, 0); // stored: known without the owner
     assert_int_equal(row(r)->changes, changes);
     assert_int_equal(rig_start_standby(r), LH_OK);
     rig_run(r, 10 * LH_SECOND);
@@ -319,14 +319,15 @@ static void an_old_store_takes_the_owners_word_for_its_standby(void **state)
     lh_buf_free(&copy);
 }
 
-// The server that has the shard by a take-over, with another directory: it does not keep itself
-// from being the owner again by what it says.
+// The owner by a take-over lost its directory, and its server reports as a standby from another
+// one. These reports must not count as signs of the former owner, or the server could not become
+// the owner again.
 static void a_former_owners_words_as_a_standby_are_not_its_owners(void **state)
 {
     struct rig *r = *state;
     rig_begin_in_sync(r);
     struct ps_co_shard *s = row(r);
-    s->owner = 99; // the directory that was lost; of the standby's server
+    s->owner = 99; // the lost directory, of the standby's server
     s->standby = 0;
     s->server = s->heard_of = lh_worker_id(&r->t.self);
     rig_kill_server(r, false);
@@ -335,7 +336,7 @@ static void a_former_owners_words_as_a_standby_are_not_its_owners(void **state)
         struct ps_co_worker *who;
         struct lh_drain_request m = {.region = "", .worker = ""};
         m.undo = i % 2;
-        assert_int_equal(ps_co_drain(r->coordinator, &m, &who), LH_OK); // something to write
+        assert_int_equal(ps_co_drain(r->coordinator, &m, &who), LH_OK); // the store has to write
         rig_run(r, 10 * LH_MS);
     }
     assert_int_equal(s->owner, r->standby->standby.identity);

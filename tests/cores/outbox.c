@@ -1,5 +1,5 @@
-// An outbox that is never trimmed: of all its pushes one at most is in memory, the others are read
-// again where they are wanted, and a file that was damaged meanwhile costs what it held, no more.
+// An outbox that is never trimmed: at most one of its pushes is in memory, and the others are read
+// again when they are needed. A damaged file costs only the push in it.
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,13 +10,13 @@
 
 enum { PUSHES = 30, UNITS = 400, FRAMES_MAX = 1 };
 
-// Life of a worker, as worker 1 of the rig.
+// The life of worker 1 of the rig.
 struct life {
     struct rig *rig;
     struct wk_worker *worker;
     struct wk_trainer *trainer;
     struct wk_shard *shard;
-    bool unreadable; // what damage() does: the disk can't give the file's bytes any more
+    bool unreadable; // damage() makes the file unreadable
 };
 
 static void on_fatal(void *arg, lh_err err, const char *text)
@@ -25,7 +25,7 @@ static void on_fatal(void *arg, lh_err err, const char *text)
     fail_msg("the worker ends with %s: %s", lh_err_name(err), text);
 }
 
-// Nothing makes a stable point advance: no durable copy but the first, no residual snapshot.
+// The stable point never advances: only the first durable copy, and no residual snapshot.
 static void live(struct rig *r, struct life *l)
 {
     struct rig_node *n = &r->w[1];
@@ -53,13 +53,13 @@ static void end(struct life *l)
     setup_stop(&c, &s, &l->worker, &l->trainer);
 }
 
-// The next process on the same directory.
+// Starts the next process on the same directory.
 static void start_again(struct life *l)
 {
     end(l);
     rig_boot_worker(l->rig, 1);
     live(l->rig, l);
-    assert_int_equal(l->shard->outbox.held_bytes, 0); // it read them all and kept none
+    assert_int_equal(l->shard->outbox.held_bytes, 0); // it read all pushes and kept none
 }
 
 static uint64_t in_memory(const struct wk_outbox *o)
@@ -96,7 +96,7 @@ static void begin(struct rig *r, struct life *l)
     rig_run(r, 2 * LH_SECOND);
     live(r, l);
     push(l, PUSHES);
-    assert_true(l->shard->outbox.entries >= PUSHES); // nothing went
+    assert_true(l->shard->outbox.entries >= PUSHES); // none was trimmed
 }
 
 static void damage(struct life *l, const struct wk_entry *e)
@@ -118,7 +118,8 @@ static void stop(struct life *l)
 
 // ---------------------------------------------------------------- a start
 
-// Record by record. Did it meanwhile tell the server that it holds no payload?
+// Runs until the replica has this version, record by record. Returns whether the worker told the
+// server meanwhile that it holds no payload.
 static bool wait_for_version(struct life *l, uint64_t version)
 {
     bool held_none = false;
@@ -132,7 +133,7 @@ static bool wait_for_version(struct life *l, uint64_t version)
     return held_none;
 }
 
-// Its copy of the replica lacks all pushes, and the server leaves their payloads out.
+// The worker's copy of the replica lacks all its pushes, and the server leaves out their payloads.
 static void a_start_folds_its_own_pushes_from_their_files(void **state)
 {
     (void)state;
@@ -172,8 +173,9 @@ static void one_whose_file_cant_be_read_comes_from_the_server(void **state)
     folded_from_the_server(true);
 }
 
-// After a power cut its pushes are of an older incarnation, and one of them is damaged: the server
-// is told of what is there on both sides of it, and gives that one.
+// After a power cut the worker's pushes are of an older incarnation, and one of them is damaged.
+// The worker tells the server which ones it holds on both sides of the gap, and the server sends
+// that one.
 static void a_gap_in_older_pushes_comes_from_the_server(void **state)
 {
     (void)state;
@@ -195,10 +197,10 @@ static void a_gap_in_older_pushes_comes_from_the_server(void **state)
     stop(&l);
 }
 
-// ---------------------------------------------------------------- a history that is lost
+// ---------------------------------------------------------------- a lost history
 
-// The server's disk is, and the worker's memory: what is left of the shard is the worker's first
-// copy. Everything that was admitted since comes back from the outbox.
+// The server loses its disk, and the worker restarts: only the worker's first copy of the shard is
+// left. Everything that was admitted since comes back from the outbox.
 static void lose_history(struct life *l, size_t damaged)
 {
     struct rig *r = l->rig;
@@ -241,10 +243,10 @@ static void only_what_a_damaged_file_held_is_lost(void **state)
     }
 }
 
-// ---------------------------------------------------------------- the undecided one
+// ---------------------------------------------------------------- an undecided push
 
-// Leaves a push that nobody decided, the server away and the worker to be started. One that is on
-// its way when the server goes may have been admitted.
+// Leaves an undecided push, with the server down. No push may be on its way when the server is
+// killed: it might be admitted.
 static void leave_undecided(struct life *l)
 {
     for (int i = 0; i < 1000 && (wk_outbox_undecided(&l->shard->outbox) || l->shard->cut); i++)
@@ -269,7 +271,8 @@ static void it_is_sent_again_from_its_file(void **state)
     stop(&l);
 }
 
-// Its step will never come: without a new incarnation all later ones would be BEHIND.
+// The lost push's step will never arrive: without a new incarnation all later pushes would be
+// BEHIND.
 static void lost_undecided(uint64_t seed, bool before_the_start, bool unreadable)
 {
     struct life l = {.unreadable = unreadable};
@@ -284,7 +287,7 @@ static void lost_undecided(uint64_t seed, bool before_the_start, bool unreadable
     assert_int_equal(l.worker->count.lost, 1);
     assert_true(l.worker->count.admitted >= PUSHES - 1);
     assert_int_equal(l.worker->incarnation.number, number + 1);
-    start_again(&l); // what was told of once is not told of again
+    start_again(&l); // the loss is reported only once
     assert_int_equal(l.worker->count.lost, 0);
     stop(&l);
 }
@@ -301,8 +304,8 @@ static void one_that_is_damaged_after_the_start_raises_the_incarnation(void **st
     for (int unreadable = 0; unreadable < 2; unreadable++) lost_undecided(7, false, unreadable);
 }
 
-// A disk that reads nothing any more is no matter of single files: the start says so, and puts none
-// aside.
+// A disk on which no read succeeds is not a matter of single files: the start fails, and sets no
+// push aside.
 static const struct lh_files_ops *whole_files;
 
 static lh_err reads_nothing(struct lh_file *f, uint64_t at, void *out, size_t n, size_t *got)
@@ -357,7 +360,7 @@ static void a_disk_that_reads_nothing_ends_the_start(void **state)
     ends_the_start((struct lh_files_ops){.read = reads_nothing}, "input/output error");
 }
 
-// Nor is a push lost for which this process has no descriptor: its file may be whole.
+// A push that this process can't open is not lost either: its file may be intact.
 static void nor_is_one_given_up_that_cant_be_opened(void **state)
 {
     (void)state;
@@ -366,8 +369,8 @@ static void nor_is_one_given_up_that_cant_be_opened(void **state)
         "too many open files. The push in it may be intact: check the file's permissions");
 }
 
-// The worker started without a slot, so no file has its residual yet: a push that the disk lets it
-// not take back leaves the residual as it was, whichever operation fails.
+// The worker started without a slot, so no file has its residual yet. If the disk fails while a
+// refused push is returned, the residual stays as it was, whichever operation fails.
 static void a_return_that_fails_takes_nothing(void **state)
 {
     (void)state;

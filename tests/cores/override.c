@@ -1,4 +1,4 @@
-// Operators tell the balancer: freeze, move (server/coordinator/balance/override.c).
+// Operators overrule the balancer: freeze, move (server/coordinator/balance/override.c).
 #include <string.h>
 
 #include "server/coordinator/balance/override.h"
@@ -30,7 +30,7 @@ static void while_frozen_units_stay_in_their_regions(void **state)
         r->coordinator->conf.ride_out_ns = 300 * LH_SECOND;
         r->coordinator->conf.balance.follows = follows;
         rig_run(r, 3 * LH_SECOND);
-        assert_int_equal(say(r, 0, &w).units, 20); // it holds over a restart
+        assert_int_equal(say(r, 0, &w).units, 20); // the freeze survives a restart
         assert_int_equal(order(r, "thaw", 0, ""), LH_OK);
         assert_int_equal(say(r, 0, &w).units, 40);
         rig_free(r);
@@ -46,14 +46,14 @@ static void a_unit_that_is_moved_comes_back_for_whom_it_is(void **state)
     assert_int_equal(has.units, 40);
     w.begun[w.begins++] = 5;
     say(r, 0, &w);
-    assert_int_equal(order(r, "move", 5, r->w[1].self.name), LH_ERR_INVALID); // it is begun
+    assert_int_equal(order(r, "move", 5, r->w[1].self.name), LH_ERR_INVALID); // begun already
     assert_int_equal(order(r, "move", 7, "nobody"), LH_ERR_NOT_FOUND);
     assert_int_equal(order(r, "move", 40, r->w[1].self.name), LH_ERR_NOT_FOUND);
     r->units.unit[6].may_leave = false;
     assert_int_equal(order(r, "move", 6, r->w[1].self.name), LH_ERR_INVALID);
-    assert_int_equal(order(r, "move", 7, r->w[0].self.name), LH_ERR_INVALID); // it is there
+    assert_int_equal(order(r, "move", 7, r->w[0].self.name), LH_ERR_INVALID); // its holder already
     assert_int_equal(order(r, "move", 7, r->w[1].self.name), LH_OK);
-    assert_int_equal(order(r, "freeze", 0, ""), LH_OK); // what is asked by hand goes on
+    assert_int_equal(order(r, "freeze", 0, ""), LH_OK); // an operator's move ignores it
     struct heard asked = say(r, 0, &w);
     assert_int_equal(asked.recalls, 1);
     assert_int_equal(asked.recalled[0], 7);
@@ -79,7 +79,7 @@ static void what_does_not_reach_a_worker_is_not_moved_to_it(void **state)
     rig_free(r);
 }
 
-// A loop that left wants no units: a unit that goes to its worker would stand still.
+// A loop that left asks for no units: a unit moved to its worker would wait there.
 static void what_nobody_would_take_is_not_moved(void **state)
 {
     (void)state;
@@ -96,7 +96,7 @@ static void what_nobody_would_take_is_not_moved(void **state)
     rig_free(r);
 }
 
-// A region is away, and the others may not have its units: that is said, once.
+// A region is lost, and the frozen balancer may not lease its units to others: this is logged.
 static void a_frozen_balancer_beside_a_lost_region_is_told(void **state)
 {
     (void)state;

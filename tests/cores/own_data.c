@@ -1,12 +1,12 @@
-// The coordinator's settings say whose data a worker trains
-// (server/docs/0004-authority.md#modes): who is refused, and that a run ends beside such a worker.
+// The coordinator's settings say whose data a worker trains (server/docs/0004-authority.md#modes):
+// these tests check which workers are refused, and that a run can end beside such a worker.
 #include <string.h>
 
 #include "tests/cores/words.h"
 
 enum { UNITS = 40 };
 
-// Worker w asks for so many units, or says that its loop has data of its own.
+// Worker w asks for so many units; `own` says that its loop has data of its own.
 static lh_err ask(struct rig *r, uint32_t w, uint32_t want, bool own)
 {
     Longhaul__V1__LeaseRequest m = LONGHAUL__V1__LEASE_REQUEST__INIT;
@@ -27,7 +27,7 @@ static void refuses(lh_err err, const char *why)
     if (!strstr(lh_err_text(err), why)) fail_msg("%s", lh_err_text(err));
 }
 
-// A worker that says otherwise than the settings is refused, and nobody else is.
+// A worker that contradicts the settings is refused; the others are not.
 static void the_settings_decide(void **state)
 {
     (void)state;
@@ -41,7 +41,7 @@ static void the_settings_decide(void **state)
     r->coordinator->conf.data = LH_DATA_OWN;
     assert_int_equal(ask(r, 0, 0, true), LH_OK);
     refuses(ask(r, 1, 2, false), "workers there have data of their own");
-    assert_int_equal(ask(r, 1, 0, false), LH_OK); // It asks for nothing.
+    assert_int_equal(ask(r, 1, 0, false), LH_OK); // it asks for nothing
     assert_int_equal(ask(r, 0, 0, true), LH_OK);
     rig_free(r);
 }
@@ -52,7 +52,7 @@ static bool one_region(void *arg, const char *region, enum lh_data *out)
     return !strcmp(region, arg);
 }
 
-// Regions of both kinds train one model. The plan names whose data each worker trains.
+// Regions of both kinds train one model. The plan says whose data each worker trains.
 static void regions_may_differ(void **state)
 {
     (void)state;
@@ -70,8 +70,8 @@ static void regions_may_differ(void **state)
     rig_free(r);
 }
 
-// Each life of a refused worker joins anew, so its coordinator never counts it as lost. It has to
-// say that it drained, or the run would wait for it for ever.
+// Each life of a refused worker joins anew, so the coordinator never counts it as lost. While the
+// run ends it has to be heard when it says that it drained, or the run would wait forever.
 static void while_the_run_ends_nobody_is_refused(void **state)
 {
     (void)state;
@@ -89,7 +89,7 @@ static void while_the_run_ends_nobody_is_refused(void **state)
     }
 }
 
-// The loop that trained data of its own left, so its worker says that it would give units back.
+// A loop with data of its own left, so its worker says that it can give units back (`ahead`).
 static void who_gives_back_and_wants_none_gets_none(void **state)
 {
     (void)state;

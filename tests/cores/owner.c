@@ -1,5 +1,5 @@
-// The owner of a shard that a standby took over: the directory that did, and after its loss the
-// same server with another one, where nobody else may hold what it acknowledged
+// The owner of a shard that a standby took over: first the standby's directory, and after its loss
+// another directory of the same server, unless somebody else may hold its acknowledged writes
 // (server/docs/0000-protocol.md#rule-17, #rule-21).
 #include <stdio.h>
 
@@ -25,7 +25,7 @@ static void again(struct rig *r)
     r->coordinator->conf.take_over_ns = LH_SECOND;
 }
 
-// X took the shard over, as `server`; Z is in sync with it.
+// X, a directory of `server`, took the shard over; Z is in sync with it.
 static void begin(struct rig *r, uint64_t server)
 {
     bool opened;
@@ -35,7 +35,7 @@ static void begin(struct rig *r, uint64_t server)
     assert_int_equal(ps_co_open_epoch(r->coordinator, 0, 0, &p, 1, 0, false, false, &opened),
                      LH_OK);
     shard(r)->standby = X;
-    assert_false(rig_serves(r, X, server, false)); // its owner was heard of just now
+    assert_false(rig_serves(r, X, server, false)); // its owner was heard just now
     rig_run(r, LH_SECOND);
     assert_true(rig_serves(r, X, server, false));
     shard(r)->standby = Z;
@@ -50,12 +50,12 @@ static void a_server_with_another_directory_is_the_owner_again(void **state)
     struct rig *r = *state;
     begin(r, SERVER);
     rig_run(r, LH_SECOND);
-    assert_false(rig_serves(r, Y, SERVER, false)); // Z has what was acknowledged
-    assert_false(rig_serves(r, Z, OTHER, true));   // Z has it no more: it is struck out
+    assert_false(rig_serves(r, Y, SERVER, false)); // Z holds the acknowledged writes
+    assert_false(rig_serves(r, Z, OTHER, true));   // Z lost them, and is struck out
     assert_true(rig_serves(r, Y, SERVER, false));
     again(r);
     assert_int_equal(shard(r)->owner, Y);
-    assert_true(shard(r)->least > EPOCH); // under another epoch than X had
+    assert_true(shard(r)->least > EPOCH); // in a later epoch than X had
     assert_int_equal(ps_co_check_owner(r->coordinator, 0, X), LH_ERR_FENCED);
     assert_true(rig_serves(r, Y, SERVER, false));
 }
@@ -66,7 +66,7 @@ static void nobody_else_is_nor_while_it_lives(void **state)
     begin(r, SERVER);
     shard(r)->standby = 0;
     assert_false(
-        rig_serves(r, Y, SERVER, false)); // X was heard of, as far as this coordinator knows
+        rig_serves(r, Y, SERVER, false)); // the restarted coordinator counts X as heard just now
     rig_run(r, LH_SECOND);
     assert_false(rig_serves(r, Y, OTHER, false));
     struct lh_point head = {.epoch = EPOCH};
@@ -76,7 +76,7 @@ static void nobody_else_is_nor_while_it_lives(void **state)
     assert_true(rig_serves(r, Y, SERVER, false));
 }
 
-// Its certificate is not known: nobody speaks as the owner.
+// The owner's certificate is unknown, so no other directory may replace it.
 static void of_an_owner_that_is_not_known_nobody_is(void **state)
 {
     struct rig *r = *state;
@@ -121,8 +121,8 @@ static void an_owner_asks_in_its_own_epoch(void **state)
     assert_true(asked > 0);
 }
 
-// A server that acknowledged alone has no standby to ask for at its next start, whatever the
-// settings say.
+// DIR/replicated marks a directory that acknowledged with a standby. A server without this setting
+// leaves no mark, so its next start need not ask for a standby.
 static void a_server_that_had_no_standby_notes_none(void **state)
 {
     struct rig *r = *state;
@@ -141,9 +141,9 @@ static void a_server_that_had_no_standby_notes_none(void **state)
     lh_buf_free(&b);
 }
 
-// Its directory is gone, and followers hold less than the beginning of the epoch that is
-// registered. What they brought is gone on with: a directory that held less than others know would
-// not be.
+// The server's directory is lost, and the followers hold less than the version at which the
+// registered epoch begins. The server goes on with their state, although it would refuse a
+// directory that held less.
 static void what_followers_brought_is_no_older_copy(void **state)
 {
     struct rig *r = *state;
@@ -153,7 +153,7 @@ static void what_followers_brought_is_no_older_copy(void **state)
     offer_lose_directory(r, &h);
     struct lh_point begins = {h.at.epoch + 1, h.at.version + 5, {{1}}};
     assert_int_equal(ps_co_adopt_epoch(r->coordinator, 0, &begins), LH_OK);
-    r->server->shard[0]->least_epoch = begins.epoch + 1; // as a turn says it
+    r->server->shard[0]->least_epoch = begins.epoch + 1; // as a move or a take-over sets it
     for (int i = 0; i < 100 && !wanted; i++) {
         rig_run(r, 100 * LH_MS);
         (void)offer_say(r, 1, &h.at);
@@ -168,10 +168,10 @@ static void what_followers_brought_is_no_older_copy(void **state)
     lh_blob_release(h.state);
 }
 
-// The server opens a later epoch, and does not know yet that it is open.
+// Fates for a server that opens a later epoch, and does not hear yet that it is open.
 struct settling {
-    bool slow;  // the coordinator's word on epochs
-    bool hears; // the coordinator, of a standby
+    bool slow;  // delays the coordinator's answers on epochs
+    bool hears; // the coordinator hears of standbys
 };
 
 static bool settling_fate(void *arg, const char *from, const char *to, enum lh_rpc rpc,
@@ -184,7 +184,7 @@ static bool settling_fate(void *arg, const char *from, const char *to, enum lh_r
     return rpc != LH_RPC_INSYNC || p->hears;
 }
 
-// A question about its standby that it asked in the epoch before is refused: no reason to end.
+// The server's request about its standby, of the epoch before, is refused: it goes on.
 static void a_server_that_settles_is_not_fenced_by_what_it_asked_before(void **state)
 {
     struct rig *r = *state;
@@ -201,7 +201,7 @@ static void a_server_that_settles_is_not_fenced_by_what_it_asked_before(void **s
     for (int i = 0; i < 5000 && s->insync.state != PS_JOINING; i++) rig_run(r, LH_MS);
     assert_int_equal(s->insync.state, PS_JOINING);
     p.slow = true;
-    s->least_epoch = s->replica.ledger.epoch + 1; // as where a move is taken back
+    s->least_epoch = s->replica.ledger.epoch + 1; // as after a move was given up
     assert_int_equal(ps_settle_in_room(r->server), LH_OK);
     for (int i = 0; i < 10000 && ps_co_epoch(shard(r)) < s->least_epoch; i++) rig_run(r, LH_MS);
     assert_int_equal(ps_co_epoch(shard(r)), s->least_epoch);
@@ -215,7 +215,7 @@ static void a_server_that_settles_is_not_fenced_by_what_it_asked_before(void **s
     lh_fabric_fates(r->fabric, NULL, NULL);
 }
 
-// The one that has the shard alone is given nothing that it has not.
+// Naming the present owner takes nothing more away; naming another one makes it the owner.
 static void an_operator_s_word_changes_what_is_otherwise(void **state)
 {
     struct rig *r = *state;
@@ -224,7 +224,7 @@ static void an_operator_s_word_changes_what_is_otherwise(void **state)
     assert_int_equal(shard(r)->owner, X);
     assert_int_equal(shard(r)->standby, Z);
     assert_int_equal(ps_co_give_up_owner(r->coordinator, 0, X, SERVER), LH_OK);
-    assert_int_equal(shard(r)->standby, 0); // what it alone held is given up
+    assert_int_equal(shard(r)->standby, 0); // giving up all that Z alone held
     rig_settle(r);
     uint64_t changes = shard(r)->changes;
     assert_int_equal(ps_co_give_up_owner(r->coordinator, 0, X, SERVER), LH_OK);

@@ -1,4 +1,4 @@
-// A worker that pushes without end, beside one whose rounds take a second.
+// One worker pushes without a pause, beside one whose rounds take a second.
 #include <stdlib.h>
 #include <string.h>
 
@@ -18,7 +18,7 @@ struct pusher {
     struct rig *rig;
     uint32_t w;
     struct lh_frame head;
-    struct lh_blob *frame; // the push that was sent last
+    struct lh_blob *frame; // the last push sent
     uint64_t answered, admitted, busy;
     bool stops;
 };
@@ -31,7 +31,7 @@ static struct base base_now(const struct pusher *p)
     return (struct base){l->version, l->epoch, lh_ledger_others(l, p->head.worker)};
 }
 
-// All zeros.
+// Encodes a payload of zeros.
 static void encode(const struct rig *r, struct lh_frame *f, struct lh_buf *plain)
 {
     const struct lk_codec codec = {LK_INDEX_RICE, LK_VALUE_FP32, 0.1f};
@@ -112,7 +112,7 @@ static void send(struct pusher *p)
     assert_int_equal(lh_rpc_send_bulk(p->call.call, &head.base, p->frame, 0, p->frame->len), LH_OK);
 }
 
-// ---------------------------------------------------------------- the two
+// ---------------------------------------------------------------- tests
 
 static void begin(struct rig *r, struct pusher *p, uint32_t w)
 {
@@ -128,7 +128,7 @@ static void begin(struct rig *r, struct pusher *p, uint32_t w)
     rig_hello(r, w, NUMBER, 0, 1);
 }
 
-// A run in which both workers are live, or the first one alone.
+// Starts a run in which both workers are live, or only the first one.
 static void begin_run(struct rig *r, uint32_t live)
 {
     assert_int_equal(rig_start_server(r, true), LH_OK);
@@ -150,7 +150,7 @@ static void begin_run(struct rig *r, uint32_t live)
     assert_int_equal(r->server->shard[0]->head->plan.phase, LH_PHASE_RUN);
 }
 
-// Sends the next push, or the last one again where that was not decided.
+// Sends the next push, or the last one again if it was not decided.
 static void flood(void *arg)
 {
     struct pusher *p = arg;
@@ -163,7 +163,7 @@ static void flood(void *arg)
     lh_fake_at(p->rig->world, LH_SECOND / FLOOD_HZ, flood, p);
 }
 
-// A push whose base is a second old.
+// Sends a push whose base is a second old.
 static void push_round(struct pusher *p)
 {
     struct base base = base_now(p);
@@ -188,7 +188,8 @@ static void a_flood_is_held_to_a_rate_and_keeps_nobody_out(void **state)
     double s = (double)(lh_fake_now(r->world) - start) / (double)LH_SECOND;
     assert_int_equal(honest->admitted, ROUNDS + 5);
     assert_int_equal(honest->busy, 0);
-    double decided = (double)(rogue->answered - before); // eight times the other's, and its bucket
+    // At most eight times the other worker's rate, and a burst.
+    double decided = (double)(rogue->answered - before);
     assert_true(decided >= 4 * s && decided <= 8.5 * s + PS_PACE_BURST);
     assert_true(rogue->busy > 0);
     assert_int_equal(r->fatal_count, 0);
@@ -200,7 +201,7 @@ static void a_flood_is_held_to_a_rate_and_keeps_nobody_out(void **state)
     test_free(rogue);
 }
 
-// A worker beside which no other is live is not held back.
+// A worker that is the only live one is not held back.
 static void one_that_pushes_alone_is_not_held_back(void **state)
 {
     struct rig *r = *state;

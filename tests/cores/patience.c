@@ -1,4 +1,4 @@
-// Followers that offer more than they bring: the good one has its turn
+// Followers that offer a state and do not deliver it: an honest follower still gets its turn
 // (server/docs/0000-protocol.md#rule-29).
 #include <string.h>
 
@@ -9,13 +9,13 @@
 enum { BAD, GOOD }; // workers; the bad one offers the higher version
 
 static const int64_t STEP = 100 * LH_MS;
-enum { STEPS = 300 }; // many grace times of the server's, which is a second
+enum { STEPS = 300 }; // many times the server's grace time of one second
 
 struct waiting {
     struct offer_held held; // the good one's state
     struct lh_hash none;
     Longhaul__V1__Point made_up;
-    unsigned asked[2]; // how often each of the two heard that its state is wanted
+    unsigned asked[2]; // how often each of the two was asked for its state
 };
 
 static void begin(struct rig *r, struct waiting *w)
@@ -28,7 +28,7 @@ static void begin(struct rig *r, struct waiting *w)
     w->made_up.chain.data = w->none.b;
 }
 
-// Both say what they hold, the good one first; whether it is the good one's turn.
+// Both offer their state, the good one first. Returns whether the good one is asked for its state.
 static bool say(struct rig *r, struct waiting *w)
 {
     rig_run(r, STEP);
@@ -67,7 +67,7 @@ static void a_state_that_is_offered_and_never_brought_is_passed_over(void **stat
     comes_back(r, &w);
 }
 
-// It has its turn again when the other one had its own, and then the other one once more.
+// The bad one gets another turn after the good one had its own, and then the good one again.
 static void who_was_passed_over_is_asked_again(void **state)
 {
     struct rig *r = *state;
@@ -75,13 +75,14 @@ static void who_was_passed_over_is_asked_again(void **state)
     begin(r, &w);
     until_it_is_the_good_ones_turn(r, &w);
     unsigned asked = w.asked[BAD];
-    for (int i = 0; i < STEPS && w.asked[BAD] == asked; i++) say(r, &w); // nor does this one
+    // The good one does not send its state either.
+    for (int i = 0; i < STEPS && w.asked[BAD] == asked; i++) say(r, &w);
     assert_true(w.asked[BAD] > asked);
     until_it_is_the_good_ones_turn(r, &w);
     comes_back(r, &w);
 }
 
-// One that comes and goes has no more turns than one that stays.
+// A follower that comes and goes gets no more turns than one that stays.
 static void a_turn_that_passed_is_not_forgotten_in_silence(void **state)
 {
     struct rig *r = *state;
@@ -89,17 +90,17 @@ static void a_turn_that_passed_is_not_forgotten_in_silence(void **state)
     begin(r, &w);
     while (!w.asked[BAD]) say(r, &w);
     bool good = false;
-    for (int i = 0; i < STEPS && !good; i++) { // it says nothing any more
+    for (int i = 0; i < STEPS && !good; i++) { // the bad one is silent
         rig_run(r, STEP);
         good = offer_say(r, GOOD, &w.held.at);
     }
     assert_true(good);
-    assert_false(offer_say(r, BAD, &w.made_up)); // until now
+    assert_false(offer_say(r, BAD, &w.made_up)); // silent until now
     assert_true(offer_say(r, GOOD, &w.held.at));
     comes_back(r, &w);
 }
 
-// A transfer of which only empty messages come, or its first bytes one at a time.
+// The bad one sends only empty messages, or the state's first bytes one at a time.
 static void trickles(struct rig *r, size_t bytes)
 {
     struct waiting w;
@@ -128,7 +129,7 @@ static void nor_are_single_bytes(void **state)
     trickles(*state, 1);
 }
 
-// The bad one is asked first, and brings the first part of a state that takes several messages.
+// The bad one is asked first, and sends the first part of a state that takes several messages.
 static void begin_transfer(struct rig *r, struct waiting *w, struct rig_call *h)
 {
     rig_enlarge(r, 3 * LH_PART_BYTES / sizeof(float));
@@ -149,7 +150,7 @@ static void a_transfer_that_stops_in_the_middle_is_passed_over(void **state)
     comes_back(r, &w);
 }
 
-// When its time is over it is passed over, not at the look after that.
+// A transfer is passed over as soon as its time is up.
 static void a_transfer_is_over_when_its_time_is(void **state)
 {
     struct rig *r = *state;
@@ -167,7 +168,7 @@ static void a_transfer_is_over_when_its_time_is(void **state)
     comes_back(r, &w);
 }
 
-// Full parts renew it: a state that takes longer than the grace time is waited for.
+// Each full part renews the time: a state that takes longer than the grace time is waited for.
 static void a_transfer_that_gets_on_is_not_passed_over(void **state)
 {
     struct rig *r = *state;
@@ -194,7 +195,7 @@ static void a_transfer_that_gets_on_is_not_passed_over(void **state)
     lh_blob_release(w.held.state);
 }
 
-// A worker that begins again and again, and breaks off, has had its turn after a few of them.
+// A worker that keeps starting transfers and breaking them off loses its turn after a few.
 static void a_transfer_that_breaks_again_and_again_is_passed_over(void **state)
 {
     struct rig *r = *state;
@@ -217,7 +218,7 @@ static void a_transfer_that_breaks_again_and_again_is_passed_over(void **state)
     comes_back(r, &w);
 }
 
-// The other shard has no followers but good ones, and waits for this one.
+// The other shard has only good followers, and waits for this one.
 static void it_is_so_with_two_shards(void **state)
 {
     struct rig *r = *state;

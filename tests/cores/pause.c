@@ -1,6 +1,6 @@
-// A paused run (server/docs/0000-protocol.md#rule-37): it holds over a power cut from the moment
-// that it was answered; workers begin no step, keep their units and are not called stalled; what is
-// in flight is decided; the run ends after it was resumed.
+// A paused run (server/docs/0000-protocol.md#rule-37): an answered pause survives a power cut;
+// workers begin no step, keep their units and do not count as stalled; pushes in flight are
+// decided; the run ends only after it was resumed, or by an operator.
 #include <jansson.h>
 #include <string.h>
 
@@ -10,13 +10,13 @@
 #include "server/coordinator/status.h"
 #include "tests/cores/rig.h"
 
-enum { SEEDS = 6 }; // a power cut keeps or loses by chance what was not synced
+enum { SEEDS = 6 }; // what a power cut loses is random
 
 static lh_err pause_run(struct rig *r, bool resume, const char *why, bool *changed)
 {
     lh_err err = resume ? ps_co_resume(r->coordinator, "boss", why, changed)
                         : ps_co_pause(r->coordinator, "boss", why, changed);
-    rig_settle(r); // nobody is answered before
+    rig_settle(r); // the answer waits for this
     return err;
 }
 
@@ -123,17 +123,17 @@ static void a_paused_worker_makes_no_step_and_keeps_its_units(void **state)
     assert_int_equal(pause_run(r, false, "", &changed), LH_OK);
     await_told(r, w, true);
     uint64_t steps = w->count.steps;
-    rig_run(r, 5 * LH_SECOND); // what is in flight is credited
+    rig_run(r, 5 * LH_SECOND); // what is in flight gets credited
     uint64_t held = row(r)->held.units, plan = r->coordinator->plan.number;
     uint32_t queued = w->queued;
     assert_true(queued > 0 && held > 0);
-    rig_run(r, 120 * LH_SECOND); // many of the bounds of a stall and of a drain
+    rig_run(r, 120 * LH_SECOND); // much longer than the limits of a stall and of a drain
     assert_int_equal(w->count.steps, steps);
     assert_int_equal(w->queued, queued);
     assert_int_equal(row(r)->held.units, held);
     assert_true(row(r)->live && !row(r)->stall.why);
     assert_null(wk_outbox_undecided(&w->shard[0].outbox));
-    assert_true(w->shard[0].replica.ledger.plan.paused); // the log has it
+    assert_true(w->shard[0].replica.ledger.plan.paused); // the log has the pause
     assert_int_equal(r->coordinator->plan.number, plan);
     assert_int_equal(pause_run(r, true, "", &changed), LH_OK);
     await_told(r, w, false);
@@ -145,8 +145,8 @@ static void a_paused_worker_makes_no_step_and_keeps_its_units(void **state)
     rig_life_end(r, &l, false);
 }
 
-// The coordinator is away when its word is in the log already: a worker that hears the log alone
-// stands still, and goes on with the coordinator's next answer.
+// The coordinator is down, but its pause is in the log: a worker that reads only the log stops, and
+// goes on with the coordinator's next answer.
 static void a_worker_hears_a_pause_with_the_log(void **state)
 {
     struct rig *r = *state;
@@ -155,14 +155,14 @@ static void a_worker_hears_a_pause_with_the_log(void **state)
     await_told(r, w, false);
     struct lh_plan *logged = &w->shard[0].replica.ledger.plan;
     logged->paused = true;
-    assert_false(wk_paused(w)); // its last answer came after this plan
+    assert_false(wk_paused(w)); // the coordinator's last answer is newer than this plan
     logged->number++;
     assert_true(wk_paused(w));
     await_told(r, w, false); // the coordinator says otherwise
     rig_life_end(r, &l, false);
 }
 
-// The owner of one shard writes plans into its log as it likes.
+// The owner of one shard can write any plan into its log.
 static void one_log_of_two_pauses_nobody(void **state)
 {
     struct rig *r = *state;
@@ -177,7 +177,7 @@ static void one_log_of_two_pauses_nobody(void **state)
     assert_false(wk_paused(w));
     mine->paused = true;
     mine->number++;
-    assert_true(wk_paused(w)); // though the other number is far above
+    assert_true(wk_paused(w)); // although the other log's number is far higher
     await_told(r, w, false);
     rig_life_end(r, &l, false);
 }
@@ -231,7 +231,7 @@ static void a_paused_region_drains_and_the_run_ends_by_an_operator(void **state)
     for (int i = 0; i < 60000 && !row(r)->drained; i++) rig_run(r, LH_MS);
     assert_true(row(r)->drained);
     assert_int_equal(drain(r, r->w[1].self.region, false, true), LH_OK);
-    await_told(r, w, true); // it is paused still
+    await_told(r, w, true); // still paused
     assert_int_equal(drain(r, "", true, false), LH_OK);
     await_end(r);
     check_told(r, NULL, NULL); // the pause ended with the training
@@ -239,7 +239,8 @@ static void a_paused_region_drains_and_the_run_ends_by_an_operator(void **state)
     rig_life_end(r, &l, false);
 }
 
-// The pushes in flight complete the run, and the operator finds it as it was left.
+// The pushes in flight complete the run's budget, but it stays paused until the operator resumes
+// it.
 static void a_paused_run_does_not_end_by_itself(void **state)
 {
     struct rig *r = *state;
@@ -247,7 +248,7 @@ static void a_paused_run_does_not_end_by_itself(void **state)
     bool changed;
     train(r, &l, 2);
     for (int i = 0; i < 600000 && r->coordinator->stock.free_units; i++) rig_run(r, LH_MS);
-    r->coordinator->conf.budget_tokens = 1; // all that is leased is more than that
+    r->coordinator->conf.budget_tokens = 1; // less than what is leased
     assert_int_equal(pause_run(r, false, "", &changed), LH_OK);
     rig_run(r, 30 * LH_SECOND);
     assert_int_equal(r->coordinator->plan.phase, LH_PHASE_RUN);
@@ -257,7 +258,8 @@ static void a_paused_run_does_not_end_by_itself(void **state)
 }
 
 // Each pause and each resume is a plan in the logs. A coordinator with an empty store begins with
-// plan 1, which no server would take; a number that a liar made up does not stop it either.
+// plan 1, which no server would take, so it continues above the logs' numbers; a made-up number
+// does not stop it either.
 static void after_a_lost_store_plans_go_on_above_the_logs(void **state)
 {
     struct rig *r = *state;
@@ -283,7 +285,7 @@ static void after_a_lost_store_plans_go_on_above_the_logs(void **state)
     number = r->coordinator->plan.number;
     assert_true(number < UINT64_C(1) << 62);
     rig_life_end(r, &l, false);
-    // After the end an empty store is no operator's word that the run goes on.
+    // After the run's end an empty store does not reopen the run.
     const struct lh_plan *logged = &r->server->shard[0]->replica.ledger.plan;
     for (int i = 0; i < 60000 && logged->phase < LH_PHASE_END; i++) rig_run(r, LH_MS);
     assert_int_equal(logged->phase, LH_PHASE_END);

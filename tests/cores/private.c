@@ -1,6 +1,6 @@
-// A private region at region level: a worker with a loop beside it, on the fake world. What its
-// pushes cost is charged before they can leave, whatever dies when; a push that came back is sealed
-// again as it was; and at the budget the region leaves while the run goes on
+// A private region at region level: a worker with a loop beside it, on the fake env. The cost of a
+// push is charged before the push can leave, whichever process dies; a returned push is sealed
+// again with the same payload; and at the budget the region leaves while the run goes on
 // (server/docs/0000-protocol.md#rule-34).
 #include <math.h>
 #include <stdlib.h>
@@ -17,9 +17,9 @@
 
 enum { STEP_MS = 20, H = 4, STEP_TOKENS = 16, PAYLOAD_MAX = 1024 };
 
-// ---------------------------------------------------------------- the log, looked at
+// ---------------------------------------------------------------- checks of the log
 
-// A refused frame's record has its head alone, so the payloads are those that were admitted.
+// A refused frame's record has only its head, so payloads are compared for admitted frames.
 static void on_folded(void *arg, uint32_t shard, const struct lh_record *record)
 {
     const struct rig *r = arg;
@@ -53,8 +53,8 @@ static struct lh_privacy charged_terms(uint64_t steps)
                                .record_tokens = 64};
 }
 
-// Nothing was sent that is not charged, no payload is in the log twice, the log shows as many steps
-// as it has releases, and nothing is above the budget.
+// Everything that was sent is charged, no payload is in the log twice, each shard's log shows at
+// least as many charged steps as releases, and nothing is above the budget.
 static void judge(void)
 {
     uint32_t shards = play.l->rig->manifest.shards;
@@ -119,11 +119,11 @@ static void each_push_is_noise_on_all_values_and_charged(void **state)
         assert_int_equal(play.seen[i].charged, last[play.seen[i].shard] + 1);
         last[play.seen[i].shard]++;
     }
-    // Nothing of class training (server/docs/0005-telemetry.md) was said.
+    // Nothing of class training (server/docs/0005-telemetry.md) was sent.
     const struct ps_co_worker *row = &play.l->rig->coordinator->worker[0];
     assert_true(row->tokens == 0 && row->step_tokens == 0 && row->measured.paths == 0);
     assert_true(row->stall.step_ns == 0 && row->stall.idle_ns == 0 && !row->stall.failing);
-    // sigma 80 and a clip of 0.5: noise of 40 a value, and an energy to match.
+    // With sigma 80 and a clip of 0.5 a value has noise of 40; the noise energy must be as high.
     assert_true(w->privacy.delta_energy <= 0.5 * 0.5 / w->shards + 1e-9);
     assert_true(w->privacy.noise_energy > 100 * w->privacy.delta_energy);
     json_t *status = wk_private_status(w);
@@ -136,8 +136,8 @@ static void each_push_is_noise_on_all_values_and_charged(void **state)
     end();
 }
 
-// The noise of the next release is there, or the compute lane draws it, whenever no cut is under
-// way: no cut draws any, and none begins before it is there.
+// Whenever no cut is under way, the noise of the next release is ready, or the compute lane is
+// drawing it. No cut draws noise itself, and none begins before it is ready.
 static void noise_is_drawn_before_a_cut_begins(void **state)
 {
     (void)state;
@@ -161,7 +161,7 @@ static void noise_is_drawn_before_a_cut_begins(void **state)
     end();
 }
 
-// The worker's process dies at each of its file operations in turn, by kill -9 and without power.
+// Kills the worker's process at each of its file operations in turn, by kill -9 and by a power cut.
 static void no_crash_leaves_a_release_uncharged(void **state)
 {
     (void)state;
@@ -186,8 +186,8 @@ static void no_crash_leaves_a_release_uncharged(void **state)
     }
 }
 
-// A push is on its way when the worker raises its incarnation: whatever the fence's answer says,
-// the payload and the total are those that were charged, and nothing is charged for them again.
+// The worker raises its incarnation while a push is on its way. Whatever the fence's answer says,
+// payload and total are those that were charged, and nothing is charged for them again.
 static void a_fenced_push_is_sealed_again_as_it_was(void **state)
 {
     (void)state;
@@ -205,7 +205,7 @@ static void a_fenced_push_is_sealed_again_as_it_was(void **state)
     struct lh_hash payload;
     struct lh_span plain = lh_buf_span(&e->plain);
     payload = lh_hash_of((struct lh_span){0}, &plain, 1);
-    // Nobody is asked for another view before it is in: of the old one it would be stale for ever.
+    // The push must get a new view before it is sent again: on the old one it would be too stale.
     for (int i = 0; i < WK_VIEWS_HELD; i++) s->view.by[i] = (struct wk_view_of){.version = 1};
     s->view.of = s->view.by[0];
     uint64_t version = s->replica.ledger.version;
@@ -223,7 +223,7 @@ static void a_fenced_push_is_sealed_again_as_it_was(void **state)
     end();
 }
 
-// At its budget the region drains and is no live worker any more; it follows the log.
+// At its budget the region drains and leaves the live workers; it still follows the log.
 static void at_the_budget_the_region_leaves(void **state)
 {
     (void)state;
@@ -242,8 +242,8 @@ static void at_the_budget_the_region_leaves(void **state)
     end();
 }
 
-// The budget's file is gone, with the worker's directory or without it: what was charged is at most
-// A above the total of the log.
+// The budget's file is lost, with or without the worker's directory. At most A steps more than the
+// total of the log were charged, so the count goes on above that.
 static void a_lost_file_goes_on_beyond_what_was_charged(void **state)
 {
     (void)state;
@@ -254,7 +254,7 @@ static void a_lost_file_goes_on_beyond_what_was_charged(void **state)
     life_kill(play.l);
     charge_lose_file();
     start_worker();
-    charge_covers(used); // no loop is needed for it
+    charge_covers(used); // this works without a loop
     start_worker();
     beside_start(play.b);
     until_admitted(admitted() + 1);

@@ -1,5 +1,5 @@
 // Units that do not reach a worker, or reach it late, under the balancer's policy
-// (server/coordinator/balance/assign.c, away.c): who gets them instead.
+// (server/coordinator/balance/assign.c, away.c): another worker gets them instead.
 #include <stdio.h>
 #include <string.h>
 
@@ -7,7 +7,7 @@
 #include "server/coordinator/balance/view.h"
 #include "tests/cores/words.h"
 
-// The worker asks; it has trained and claimed all that it gets, and gives back what is recalled.
+// Worker w asks; it trains and claims all units that it gets, and returns those that are recalled.
 static void train(struct rig *r, uint32_t w, struct words *s)
 {
     s->returns = 0;
@@ -19,8 +19,8 @@ static void train(struct rig *r, uint32_t w, struct words *s)
     say(r, w, s);
 }
 
-// The one worker of its home can't read this unit: another region's gets it once it has no other,
-// although the unit would end no earlier there by the speeds.
+// The only worker of the unit's home can't read it. Another region's worker gets it when it has no
+// other unit, although by the speeds it would not finish the unit any earlier.
 static void what_its_home_refuses_goes_to_another_region(void **state)
 {
     (void)state;
@@ -32,7 +32,7 @@ static void what_its_home_refuses_goes_to_another_region(void **state)
         b.units_per_s = 4;
         for (int k = 0; k < 30; k++) {
             if (k == 20) assert_int_equal(a.claims + b.claims, 39);
-            if (k == 20) a.refuses = 0; // It has its file, and nothing else is left.
+            if (k == 20) a.refuses = 0; // it can read the file now, and no other unit is left
             train(r, 1, &b);
             train(r, 0, &a);
             rig_run(r, 2 * LH_SECOND);
@@ -48,8 +48,8 @@ static uint64_t leased_of(const struct rig *r, const struct words *s, uint32_t w
     return count_home(r, &h, home);
 }
 
-// By either rule: a home that is closed to a worker is not leased to it, and what was to come to it
-// comes no more. Others get it.
+// With the policy and with `level`: a worker is leased no units of a home that does not reach it,
+// and none that were planned for it. Others get them.
 static void what_does_not_reach_a_worker_is_not_leased_to_it(void **state)
 {
     (void)state;
@@ -63,14 +63,14 @@ static void what_does_not_reach_a_worker_is_not_leased_to_it(void **state)
         assert_true(leased_of(r, &s, 0, 0) > 0);
         assert_true(ps_co_is_closed(r->coordinator, 1, 0));
         s.closed = false;
-        rig_run(r, 2 * LH_SECOND); // the plan is made anew
+        rig_run(r, 2 * LH_SECOND); // until the next plan
         assert_true(leased_of(r, &s, 0, 1) > 0);
         assert_false(ps_co_is_closed(r->coordinator, 1, 0));
         rig_free(r);
     }
 }
 
-// Worker 1 is asked for units that worker 0 is to have, which then says that none reaches it.
+// Units are recalled from worker 1 for worker 0, which then says that none of them reaches it.
 static void what_was_recalled_for_a_closed_home_is_free_for_others(void **state)
 {
     (void)state;
@@ -87,12 +87,13 @@ static void what_was_recalled_for_a_closed_home_is_free_for_others(void **state)
     fast.closed = true;
     say(r, 0, &fast);
     asked = say(r, 1, &slow);
-    assert_true(asked.recalls > 0); // its own ones still come
+    assert_true(asked.recalls > 0); // the units of worker 0's own home still come
     for (size_t i = 0; i < asked.recalls; i++) assert_int_equal(asked.recalled[i] % 2, 0);
     rig_free(r);
 }
 
-// The policy is told bytes, the link's rate where units travel, no link where they lie.
+// The policy gets bytes, and the link's rate where units travel; where a worker has the files,
+// there is no link.
 static void a_transfer_counts_where_units_travel(void **state)
 {
     (void)state;
@@ -117,7 +118,7 @@ static void a_transfer_counts_where_units_travel(void **state)
     rig_free(r);
 }
 
-// A worker takes a few of a region: those that spoke lately come first.
+// A worker takes only a few of a region's givers: those that were heard lately come first.
 static void a_giver_that_speaks_is_named_before_silent_ones(void **state)
 {
     (void)state;
@@ -145,7 +146,7 @@ static void what_arrives_too_late_stays_where_it_is(void **state)
         struct words slow = {.want = 40, .ahead = LH_LEASES_MAX, .units_per_s = 0.1};
         struct words fast = {.want = 30, .ahead = LH_LEASES_MAX, .units_per_s = 1};
         fast.away = r->w[1].self.region;
-        fast.away_bytes_per_s = fast_link ? 1e6 : 0.1; // a unit in 1280 s
+        fast.away_bytes_per_s = fast_link ? 1e6 : 0.1; // a unit takes 1280 s
         assert_int_equal(say(r, 1, &slow).units, 40);
         say(r, 0, &fast);
         struct heard asked = say(r, 1, &slow);

@@ -1,5 +1,5 @@
-// Peers that open streams, calls and snapshots of a server and read nothing of them, or little:
-// honest readers get theirs.
+// Peers open streams, calls and snapshots of a server and read little or nothing of them: honest
+// readers still get theirs.
 #include <stdlib.h>
 #include <string.h>
 
@@ -9,13 +9,13 @@
 
 enum { FLOOD = 2 * LH_DECIDE_QUEUE_MAX };
 
-// A server's call whose end nobody takes, as of a peer whose window is shut.
+// A call whose peer never reads its end, as with a closed window.
 struct deaf {
     struct lh_call call;
     const struct lh_call_ops *ops;
     void *self; // NULL: it is closed
     bool cancelled;
-    lh_err status; // status that it was ended with
+    lh_err status; // status with which the server ended it
 };
 
 static lh_err deaf_send(struct lh_call *call, const struct lh_out *message)
@@ -94,7 +94,7 @@ static void follow(struct rig *r, uint32_t w, struct rig_call *h)
 }
 
 struct reader {
-    struct rig_call call; // first
+    struct rig_call call; // must be first
     unsigned messages;
 };
 
@@ -105,7 +105,7 @@ static void on_part(void *self, struct lh_call *call, const struct lh_msg *msg)
     rig_on_message(self, call, msg);
 }
 
-// No more is handed over than the transport takes: who reads again after a while finds the rest.
+// The server sends no more than the transport takes, so a reader that pauses finds the rest later.
 static void who_reads_later_is_waited_for(void **state)
 {
     static const struct lh_call_ops reads = {on_part, rig_on_nothing, rig_on_nothing, rig_on_close};
@@ -118,7 +118,7 @@ static void who_reads_later_is_waited_for(void **state)
     assert_false(h.call.over);
     lh_call_read(h.call.call);
     rig_run(r, LH_SECOND);
-    assert_false(h.call.over); // it follows on
+    assert_false(h.call.over); // the stream goes on
     assert_true(h.messages >= 3 * LH_CALL_SENDS_MAX);
     lh_call_cancel(h.call.call);
     rig_run(r, LH_SECOND);
@@ -159,8 +159,8 @@ static void nobody_has_all_snapshots(void **state)
     assert_int_equal(rig_start_server(r, true), LH_OK);
     for (int i = 0; i < ASKED; i++) rig_call_open(r, 0, LH_RPC_SNAPSHOT, &rig_call_ops, &h[i]);
     rig_run(r, LH_SECOND);
-    for (int i = 0; i <= HERS; i++) // both together have no more than the server makes at once
-        rig_call_open(r, 1, LH_RPC_SNAPSHOT, &rig_call_ops, &hers[i]);
+    // Both together ask for no more snapshots than the server makes at once.
+    for (int i = 0; i <= HERS; i++) rig_call_open(r, 1, LH_RPC_SNAPSHOT, &rig_call_ops, &hers[i]);
     rig_run(r, LH_SECOND);
     for (int i = 0; i < ASKED; i++) busy += h[i].over && h[i].status == LH_ERR_BUSY;
     assert_int_equal(busy, ASKED - HIS);
@@ -171,7 +171,7 @@ static void nobody_has_all_snapshots(void **state)
     assert_int_equal(r->server->snapshots, 0);
 }
 
-// Asks for a snapshot and takes none of it.
+// Asks for a snapshot and reads nothing of it.
 static lh_err ask_as(struct rig *r, const struct lh_peer *peer, struct deaf *d)
 {
     Longhaul__V1__SnapshotRequest m = LONGHAUL__V1__SNAPSHOT_REQUEST__INIT;
@@ -190,7 +190,7 @@ static lh_err ask_snapshot(struct rig *r, uint32_t w, struct deaf *d)
     return ask_as(r, &r->w[w].self, d);
 }
 
-// All of a small state is sent and its call ended.
+// A small state is sent whole, and its call ended.
 static void snapshots_that_nobody_reads_keep_nobody_out(void **state)
 {
     struct rig *r = *state;
@@ -208,7 +208,7 @@ static void snapshots_that_nobody_reads_keep_nobody_out(void **state)
     assert_int_equal(r->server->snapshots, 0);
 }
 
-// Two peers that ask for a snapshot whenever there is a place would have all of them.
+// Without this rule two peers that keep asking for snapshots would hold all places.
 static void a_reader_without_a_snapshot_gets_a_place_of_those_with_many(void **state)
 {
     struct rig *r = *state;
@@ -220,13 +220,13 @@ static void a_reader_without_a_snapshot_gets_a_place_of_those_with_many(void **s
     for (size_t i = 0; i < LH_COUNT(his); i++) assert_int_equal(ask_snapshot(r, 0, &his[i]), LH_OK);
     for (size_t i = 0; i < LH_COUNT(hers); i++)
         assert_int_equal(ask_snapshot(r, 1, &hers[i]), LH_OK);
-    rig_run(r, LH_JOIN_TURN_MS * LH_MS); // whoever has its share already takes no place of others
+    rig_run(r, LH_JOIN_TURN_MS * LH_MS); // a peer with its full share takes no other's place
     assert_int_equal(ask_snapshot(r, 0, &more), LH_ERR_BUSY);
     assert_int_equal(ask_snapshot(r, 1, &more), LH_ERR_BUSY);
     for (size_t i = 0; i < LH_COUNT(his); i++) assert_false(his[i].cancelled);
     for (size_t i = 0; i < LH_COUNT(theirs); i++) {
         assert_int_equal(ask_as(r, &third, &theirs[i]), LH_OK);
-        assert_true(his[LH_COUNT(his) - 1 - i].cancelled); // its newest one
+        assert_true(his[LH_COUNT(his) - 1 - i].cancelled); // his newest one
         assert_int_equal(ask_snapshot(r, 0, &more), LH_ERR_BUSY);
     }
     assert_false(hers[0].cancelled || hers[1].cancelled);
@@ -236,8 +236,8 @@ static void a_reader_without_a_snapshot_gets_a_place_of_those_with_many(void **s
     assert_int_equal(r->server->snapshots, 0);
 }
 
-// Peers that keep to their share, and renew it in turn before it is anybody's turn to yield, would
-// have all places; one that began none lately gets one at once.
+// Peers that keep to their share, but renew it in turn before their time is up, would hold all
+// places. A peer that began none lately gets one at once.
 static void who_began_none_lately_gets_a_place_of_those_who_renew(void **state)
 {
     enum { PEERS = 4, TURNS = 6 };
@@ -263,7 +263,7 @@ static void who_began_none_lately_gets_a_place_of_those_who_renew(void **state)
     for (int i = 0; i < PEERS; i++)
         for (int k = 0; k < LH_SNAPSHOT_RANGES; k++) cancelled += held[i][k].cancelled;
     assert_int_equal(cancelled, LH_SNAPSHOT_RANGES);
-    assert_int_equal(ask_as(r, &peer[0], &more), LH_ERR_BUSY); // she began fewer
+    assert_int_equal(ask_as(r, &peer[0], &more), LH_ERR_BUSY); // the other peer began fewer
     assert_false(hers[0].cancelled);
     for (int k = 0; k < LH_SNAPSHOT_RANGES; k++) close_deaf(&hers[k]);
     for (int i = 0; i < PEERS; i++)
@@ -271,14 +271,14 @@ static void who_began_none_lately_gets_a_place_of_those_who_renew(void **state)
     assert_int_equal(r->server->snapshots, 0);
 }
 
-// A state from which the log does not go on; those who read it go on reading.
+// Makes the states stale, so that the log does not go on from them; their readers go on reading.
 static void make_stale(struct rig *r)
 {
     for (int i = 0; i < PS_SNAPSHOTS; i++) r->server->shard[0]->snapshot[i].lost = true;
 }
 
-// One slow reader of an older state leaves a second one for others. With two of them, one goes as
-// soon as somebody waits, once it had its turn.
+// While one slow reader has an older state, others can use the second one. With two slow readers,
+// one is cut off when another reader waits and it has had its turn.
 static void slow_readers_of_snapshots_keep_nobody_out(void **state)
 {
     struct rig *r = *state;
@@ -292,7 +292,7 @@ static void slow_readers_of_snapshots_keep_nobody_out(void **state)
     assert_int_equal(ask_snapshot(r, 1, &hers), LH_OK);
     assert_int_equal(hers.status, LH_ERR_BUSY);
     close_deaf(&hers);
-    assert_false(slow[0].cancelled || slow[1].cancelled); // they have their turn
+    assert_false(slow[0].cancelled || slow[1].cancelled); // their turn is not over
     rig_run(r, LH_JOIN_TURN_MS * LH_MS);
     assert_int_equal(ask_snapshot(r, 1, &hers), LH_OK);
     assert_int_equal(hers.status, LH_ERR_BUSY);
@@ -306,8 +306,8 @@ static void slow_readers_of_snapshots_keep_nobody_out(void **state)
     for (int i = 0; i < PS_SNAPSHOTS; i++) close_deaf(&slow[i]);
 }
 
-// A reader that takes a message now and then is no faster for it: its snapshot has a time as a
-// whole.
+// A reader that takes a message now and then does not extend its time: it is limited for the
+// snapshot as a whole.
 static void a_snapshot_has_a_time_as_a_whole(void **state)
 {
     struct rig *r = *state;

@@ -1,7 +1,7 @@
-// A private region at record level, on the fake world: a trainer that adds its own noise. What its
-// steps cost is charged before a push of them can leave, whatever dies when; what comes back lies
-// in the residual; pushes tell nothing that only the trainer knows; and at the budget the region
-// leaves (server/docs/0000-protocol.md#rule-34).
+// A private region at record level, on the fake env: the trainer adds its own noise. The cost of
+// its steps is charged before a push with them can leave, whichever process dies; the mass of a
+// returned push stays in the residual; pushes tell nothing that only the trainer knows; and at the
+// budget the region leaves (server/docs/0000-protocol.md#rule-34).
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,8 +15,8 @@
 
 enum { H = 4, STEP_TOKENS = 16 };
 
-static struct lh_hash frames; // all of a play, in their order
-static float told = 1;        // the loss that the trainer says
+static struct lh_hash frames; // hash of all frames of a play, in order
+static float told = 1;        // the loss that the trainer reports
 
 static void on_folded(void *arg, uint32_t shard, const struct lh_record *record)
 {
@@ -44,7 +44,7 @@ static void begin(uint64_t seed, uint32_t shards, uint64_t steps, uint64_t ahead
     start_worker();
 }
 
-// The coordinator's status has the charge of admitted pushes, and a bound of its epsilon.
+// The coordinator's status has the charge of admitted pushes, and an upper bound of their epsilon.
 static void coordinator_shows(double most)
 {
     struct lh_buf out = lh_buf(1 << 20);
@@ -75,7 +75,7 @@ static void each_push_is_charged_with_all_steps_before_it(void **state)
         assert_int_equal(s->charged - last[s->shard], s->steps);
         last[s->shard] = s->charged;
     }
-    // Nothing of class training (server/docs/0005-telemetry.md) was said, and no unit was leased.
+    // Nothing of class training (server/docs/0005-telemetry.md) was sent, and no unit was leased.
     const struct ps_co_worker *row = &play.l->rig->coordinator->worker[0];
     assert_true(row->tokens == 0 && row->step_tokens == 0 && row->measured.paths == 0);
     assert_true(row->stall.step_ns == 0 && row->stall.idle_ns == 0 && !row->stall.failing);
@@ -91,7 +91,7 @@ static void each_push_is_charged_with_all_steps_before_it(void **state)
     life_end(play.l);
 }
 
-// A region that pushed before it was private: its directory has a residual without noise.
+// The region pushed before it was private: its directory may have a residual without noise.
 static void state_from_before_privacy_is_refused(void **state)
 {
     (void)state;
@@ -102,7 +102,7 @@ static void state_from_before_privacy_is_refused(void **state)
         (struct lh_row *)(uintptr_t)lh_ledger_row(&w->shard[1].replica.ledger, w->id);
     uint64_t charged = row->charged;
     bool may;
-    row->charged = 0; // as a region's that leased units
+    row->charged = 0; // as of a region that leased units
     struct wk_budget *open = w->privacy.budget;
     w->privacy.budget = NULL;
     assert_int_equal(wk_private_look(w, &may), LH_ERR_CONFIG);
@@ -110,7 +110,7 @@ static void state_from_before_privacy_is_refused(void **state)
     assert_non_null(strstr(lh_err_text(LH_ERR_CONFIG), "pushed to shard 1 before its region was"));
     assert_null(w->privacy.budget);
     w->privacy.budget = open;
-    // Pushes that held no step of their own, only what came back, were charged nothing.
+    // Pushes with a returned push's mass alone have no tokens, and were charged nothing.
     assert_true(wk_totals_uncharged(&w->shard[1]));
     uint64_t tokens = row->tokens;
     row->tokens = 0;
@@ -122,7 +122,7 @@ static void state_from_before_privacy_is_refused(void **state)
     life_end(play.l);
 }
 
-// With telemetry the region is private all the same, and no claim is made.
+// With telemetry the region is still private, but makes no claim.
 static void telemetry_makes_no_claim(void **state)
 {
     (void)state;
@@ -146,8 +146,8 @@ static void telemetry_makes_no_claim(void **state)
     life_end(play.l);
 }
 
-// The coordinator keeps the terms that the run began with, and gives none to a run that began
-// without.
+// The coordinator keeps the terms that the run began with, and a run that began without terms gets
+// none.
 static void terms_are_fixed_for_a_run(void **state)
 {
     (void)state;
@@ -156,13 +156,13 @@ static void terms_are_fixed_for_a_run(void **state)
     life_kill(play.l);
     rig_settle(play.l->rig);
     rig_kill_coordinator(play.l->rig);
-    // The rig's settings name no terms.
+    // The rig's settings have no terms.
     assert_int_equal(rig_try_coordinator(play.l->rig), LH_ERR_CONFIG);
     assert_non_null(strstr(lh_err_text(LH_ERR_CONFIG), "the terms of privacy are fixed"));
     life_end(play.l);
 }
 
-// The worker's process dies at each of its file operations in turn, by kill -9 and without power.
+// Kills the worker's process at each of its file operations in turn, by kill -9 and by a power cut.
 static void no_crash_leaves_a_step_uncharged(void **state)
 {
     (void)state;
@@ -185,8 +185,8 @@ static void no_crash_leaves_a_step_uncharged(void **state)
     }
 }
 
-// A push is on its way when the worker raises its incarnation: its mass returns to the residual as
-// any other's, and a later push carries it.
+// The worker raises its incarnation while a push is on its way: the push's mass returns to the
+// residual as usual, and a later push carries it.
 static void what_comes_back_lies_in_the_residual(void **state)
 {
     (void)state;
@@ -210,7 +210,7 @@ static void what_comes_back_lies_in_the_residual(void **state)
     life_end(l);
 }
 
-// At its budget the last steps are pushed, and the region leaves; it follows the log.
+// At its budget the region pushes its last steps and leaves; it still follows the log.
 static void at_the_budget_the_region_leaves(void **state)
 {
     (void)state;
@@ -233,7 +233,7 @@ static void at_the_budget_the_region_leaves(void **state)
     life_end(play.l);
 }
 
-// The budget's file is gone: what was charged is at most A above the total of the log.
+// The budget's file is lost: at most A steps more than the total of the log were charged.
 static void a_lost_file_goes_on_beyond_what_was_charged(void **state)
 {
     (void)state;
@@ -247,8 +247,8 @@ static void a_lost_file_goes_on_beyond_what_was_charged(void **state)
     assert_true(play.seen[play.count - 1].charged > trained);
     assert_int_equal(life_said(play.l, "privacy.budget_lost"), 1);
     struct wk_shard *s = play.l->worker->shard;
-    uint64_t more = s[0].charge.charged + s[1].charge.charged +
-                    100; // shards share the count, and charge it once
+    // The shards share the count, and charge it once.
+    uint64_t more = s[0].charge.charged + s[1].charge.charged + 100;
     wk_totals_charge(&s[0], more);
     wk_totals_charge(&s[1], more);
     assert_int_equal(s[0].charge.charging, more);
@@ -257,8 +257,8 @@ static void a_lost_file_goes_on_beyond_what_was_charged(void **state)
     life_end(play.l);
 }
 
-// Steps stop A beyond the stable point, which the worker moves on by copies of its own: it is never
-// more than A ahead, and never stands still for good.
+// Steps stop A beyond the stable point. The worker advances that point by durable copies of its
+// own, so steps are never more than A ahead of it, and never stop for good.
 static void steps_wait_for_the_stable_point(void **state)
 {
     (void)state;
@@ -274,8 +274,8 @@ static void steps_wait_for_the_stable_point(void **state)
     life_end(play.l);
 }
 
-// The disk is full when the terms come: the budget's file can't be locked. The worker waits for
-// room.
+// The disk is full when the worker gets the terms, so it can't lock the budget's file. It waits for
+// disk space.
 static void a_full_disk_stops_no_private_worker(void **state)
 {
     (void)state;
@@ -294,7 +294,7 @@ static void a_full_disk_stops_no_private_worker(void **state)
     life_end(play.l);
 }
 
-// Equal releases, and another loss that the trainer alone knows: all frames are the same bytes.
+// Only the loss differs, which the trainer alone knows: all frames have the same bytes.
 static void what_the_trainer_alone_knows_is_in_no_frame(void **state)
 {
     (void)state;

@@ -1,6 +1,5 @@
-// Starts of a server whose log was cut below its newest checkpoint: the versions in between are in
-// no record any more, so that everything depends on checkpoints
-// (server/docs/0000-protocol.md#rule-18, #rule-23).
+// Starts of a server whose log was cut below its newest checkpoint: the records in between are
+// lost, so the server depends on its checkpoints (server/docs/0000-protocol.md#rule-18, #rule-23).
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -20,7 +19,7 @@ static void damage(struct rig *r, const char *path, uint64_t from, uint64_t to)
     lh_fake_kill(r->s.env, false);
 }
 
-// Leaves records 1 to CUT - 1 and the checkpoints of 5 and CHECKPOINT.
+// Leaves records 1 to CUT - 1, and the checkpoints of versions 5 and CHECKPOINT.
 static void cut_the_log(struct rig *r)
 {
     char path[160];
@@ -32,7 +31,7 @@ static void cut_the_log(struct rig *r)
     assert_int_equal(first.segment, last.segment);
     rig_kill_server(r, false);
     snprintf(path, sizeof path, "%s/log/%016llx.seg", r->s.dir, (unsigned long long)first.segment);
-    damage(r, path, first.at, last.at + 512); // the mark behind them goes too
+    damage(r, path, first.at, last.at + 512); // also the mark behind them
 }
 
 static void cut_below_the_checkpoint(struct rig *r)
@@ -47,7 +46,7 @@ static void a_second_checkpoint_is_written_at_once(void **state)
 {
     struct rig *r = *state;
     cut_below_the_checkpoint(r);
-    rig_run(r, LH_SECOND); // nobody pushes anything
+    rig_run(r, LH_SECOND); // without any push
     rig_kill_server(r, true);
     char path[160];
     snprintf(path, sizeof path, "%s/checkpoints/0000-%016x.ckpt", r->s.dir, CHECKPOINT);
@@ -58,7 +57,7 @@ static void a_second_checkpoint_is_written_at_once(void **state)
                      CHECKPOINT);
 }
 
-// One that found no room protects nothing: another stays due, and is tried after a pause.
+// A checkpoint that found no disk space leaves another one due, which is tried after a pause.
 static void a_second_checkpoint_that_was_not_written_stays_due(void **state)
 {
     struct rig *r = *state;
@@ -75,8 +74,8 @@ static void a_second_checkpoint_that_was_not_written_stays_due(void **state)
     rig_run(r, 30 * LH_SECOND);
     assert_int_equal(shard->checkpointed, RECORDS + 1);
     assert_false(shard->unwritten || shard->alone);
-    assert_int_equal(shard->disk_retry_at_ns,
-                     0); // a disk that is full again has the next one wait for nobody
+    // The next checkpoint need not wait if the disk is full again.
+    assert_int_equal(shard->disk_retry_at_ns, 0);
 }
 
 static lh_err there_is(struct rig *r, const char *path)
@@ -88,7 +87,7 @@ static lh_err there_is(struct rig *r, const char *path)
     return err;
 }
 
-// A checkpoint that a start passed over is kept for whoever looks at it, until the disk is full.
+// A damaged checkpoint that a start skipped is kept for inspection until the disk is full.
 static void a_damaged_checkpoint_stays_until_there_is_no_room(void **state)
 {
     struct rig *r = *state;
@@ -109,7 +108,7 @@ static void a_damaged_checkpoint_stays_until_there_is_no_room(void **state)
     assert_false(room);
 }
 
-// The torn tail's new epoch finds no room for a segment: its record gets one that is no larger.
+// There is no disk space for a whole segment: the new epoch's record gets one that just holds it.
 static void a_new_epoch_needs_little_room(void **state)
 {
     struct rig *r = *state;
@@ -130,7 +129,7 @@ static void a_new_epoch_needs_little_room(void **state)
     assert_int_equal(r->server->shard[0]->replica.ledger.version, RECORDS);
 }
 
-// A process that was killed after a checkpoint and before it removed the oldest one left three.
+// A process that was killed before it removed the oldest checkpoint left three.
 static void one_checkpoint_too_many_goes_before_room_matters(void **state)
 {
     struct rig *r = *state;
@@ -145,7 +144,7 @@ static void one_checkpoint_too_many_goes_before_room_matters(void **state)
     snprintf(to, sizeof to, "%s/checkpoints/0000-%016x.ckpt", r->s.dir, 1);
     assert_int_equal(lh_file_load(r->s.env, from, &b), LH_OK);
     assert_int_equal(lh_file_replace(r->s.env, to, lh_buf_span(&b)), LH_OK);
-    lh_fake_disk_limit(r->s.env, used + 128); // what it took, the first segment needs
+    lh_fake_disk_limit(r->s.env, used + 128); // the first segment needs the removed one's space
     lh_fake_kill(r->s.env, false);
     assert_int_equal(rig_start_server(r, true), LH_OK);
     assert_int_equal(lh_file_load(r->s.env, to, &b), LH_ERR_NOT_FOUND);
@@ -163,8 +162,8 @@ static bool is_there(struct rig *r, const char *name)
     return !err;
 }
 
-// A process that ended between a checkpoint and the cut of the log that it allows; false: the n-th
-// file operation from the checkpoint's record on is not there.
+// Kills a process between a checkpoint and the cut of the log that it allows. Returns false if the
+// n-th file operation from the checkpoint's record on does not lie there.
 static bool a_log_is_left_uncut(struct rig *r, int64_t n)
 {
     static const char first[] = "log/0000000000000001.seg";
@@ -173,7 +172,7 @@ static bool a_log_is_left_uncut(struct rig *r, int64_t n)
     assert_int_equal(rig_start_server(r, true), LH_OK);
     rig_log(r, 1, 3);
     rig_kill_server(r, false);
-    assert_int_equal(rig_start_server(r, true), LH_OK); // a segment of its own begins
+    assert_int_equal(rig_start_server(r, true), LH_OK); // begins another segment
     rig_log(r, 4, CHECKPOINT - 1);
     lh_fake_crash_at(r->s.env, n, false);
     rig_greet(r, 0, (uint64_t)CHECKPOINT << 32, 0, 1);
@@ -185,7 +184,7 @@ static bool a_log_is_left_uncut(struct rig *r, int64_t n)
     return left;
 }
 
-// There is nothing to write another checkpoint of: what the last one allows makes the room.
+// No record is left for another checkpoint: the cut that the last one allows frees the space.
 static void a_full_disk_cuts_what_was_left(void **state)
 {
     struct rig *r = rig_new(1);
@@ -196,29 +195,29 @@ static void a_full_disk_cuts_what_was_left(void **state)
         r = rig_new(1);
         assert_true(++n < CALLS_MAX);
     }
-    lh_fake_disk_limit(r->s.env, lh_fake_disk_used(r->s.env)); // a segment's head has room
+    lh_fake_disk_limit(r->s.env, lh_fake_disk_used(r->s.env)); // leaves space for a segment's head
     assert_int_equal(rig_start_server(r, true), LH_OK);
     uint64_t room = ps_disk_full_reserve(r->server) + (1 << 20) - 100; // a segment lacks 100 bytes
     lh_fake_disk_limit(r->s.env, lh_fake_disk_used(r->s.env) + room);
-    rig_greet(r, 0, (uint64_t)(CHECKPOINT + 1) << 32, 0, 1); // finds no room
+    rig_greet(r, 0, (uint64_t)(CHECKPOINT + 1) << 32, 0, 1); // finds no disk space
     rig_run(r, LH_SECOND);
     rig_greet(r, 0, (uint64_t)(CHECKPOINT + 1) << 32, 0, 1);
     rig_run(r, LH_SECOND);
     assert_int_equal(r->server->count.full, 1);
     assert_int_equal(r->server->shard[0]->replica.ledger.version, CHECKPOINT + 1);
     assert_false(r->server->disk_full.now);
-    assert_int_equal(r->server->shard[0]->checkpointed, CHECKPOINT); // nor was another one written
+    assert_int_equal(r->server->shard[0]->checkpointed, CHECKPOINT); // no further one was written
     rig_free(r);
 }
 
-// A start whose n-th file operation fails, the first after the cut or the second; false: none was
-// left to fail.
+// Starts the server with its n-th file operation failing: at the first start after the cut, or at
+// the second. Returns whether that operation was reached.
 static bool a_start_fails(int n, bool first)
 {
     struct rig *r = rig_new(1);
     cut_the_log(r);
     if (!first) assert_int_equal(rig_start_server(r, true), LH_OK);
-    if (!first) rig_kill_server(r, false); // before there is another checkpoint
+    if (!first) rig_kill_server(r, false); // before it writes another checkpoint
     lh_fake_fail_at(r->s.env, n, LH_ERR_IO);
     lh_err err = rig_start_server(r, true);
     bool failed = lh_fake_failed(r->s.env);
@@ -244,8 +243,9 @@ static void a_checkpoint_that_was_not_read_is_not_taken_for_lost(void **state)
     }
 }
 
-// The same where the settings let followers bring what is damaged, and there are none: the next
-// start, which can read it, has all of it. False: no operation was left to fail.
+// The same if the settings let followers replace damaged state, and there are no followers: the
+// next start, which can read the checkpoint, has everything. Returns whether the n-th operation was
+// reached.
 static bool it_is_given_up(int n)
 {
     struct rig *r = rig_new(1);
@@ -276,13 +276,12 @@ static void nor_is_it_given_up_for_what_followers_do_not_have(void **state)
     assert_true(n > 20);
 }
 
-// Whichever shard's file says that the directory is an older copy
-// (server/docs/0000-protocol.md#rule-27): a start that was killed may have begun an epoch of the
-// others.
+// One shard's file says that the directory is an older copy (server/docs/0000-protocol.md#rule-27):
+// this holds for all its shards, as a killed start may already have begun an epoch of the others.
 static void an_older_copy_is_one_for_all_its_shards(void **state)
 {
     (void)state;
-    enum { OLDER = 1 }; // epoch.c
+    enum { OLDER = 1 }; // as in epoch.c
     for (uint32_t k = 0; k < RIG_SHARDS; k++) {
         struct rig *r = rig_new(k + 1);
         rig_two_shards(r);
@@ -300,11 +299,11 @@ static void an_older_copy_is_one_for_all_its_shards(void **state)
     }
 }
 
-// Nor does a torn end of its log, of which each start takes note, make it a good one.
+// A torn log, which each start notices, does not change that.
 static void an_older_copy_with_a_torn_log_stays_one(void **state)
 {
     struct rig *r = *state;
-    enum { OLDER = 1 }; // epoch.c
+    enum { OLDER = 1 }; // as in epoch.c
     rig_start_coordinator(r);
     assert_int_equal(rig_start_server(r, false), LH_OK);
     rig_run(r, 2 * LH_SECOND);

@@ -1,5 +1,6 @@
 // An operator takes running shards back (server/docs/0000-protocol.md#rule-33): a refusal changes
-// nothing, whoever is killed goes on with the order, and no standby serves the former history.
+// nothing, a process that is killed goes on with the order, and no standby serves the former
+// history.
 #include <stdlib.h>
 #include <string.h>
 
@@ -46,7 +47,7 @@ static struct lh_refold_request without(const struct rig *r, uint32_t w)
     return m;
 }
 
-// The order as the operator's command follows it; a server that stops for it is started again.
+// Repeats the order as the operator's command does; restarts a server that stops for it.
 static lh_err follow(struct rig *r, struct lh_refold_request m, struct lh_refold_reply *out)
 {
     uint32_t stopped = r->fatal_count;
@@ -84,7 +85,7 @@ static struct lh_hash chain_at(const struct rig *r, uint64_t version)
     return chain;
 }
 
-// The shard goes on from BACK of its former history, in a later epoch.
+// Checks that the shard went on from BACK of its former history, in a later epoch.
 static void went_back(struct rig *r, const struct lh_hash *chain, uint64_t epoch)
 {
     rig_run(r, 2 * LH_SECOND);
@@ -125,7 +126,7 @@ static void the_run_goes_on_from_an_earlier_version(void **state)
 
 // ---------------------------------------------------------------- kills
 
-// Runs until the order goes, or the server stops for it.
+// Runs until the order is accepted and under way.
 static void until_it_goes(struct rig *r)
 {
     struct lh_refold_reply out;
@@ -135,8 +136,8 @@ static void until_it_goes(struct rig *r)
     assert_int_equal(r->coordinator->refold.stage, PS_CO_REFOLD_GOES);
 }
 
-// The server loses its power at its n-th file operation since the order goes; `life` 1: since the
-// start that carries it out. False: it did not come so far.
+// Cuts the server's power at its n-th file operation after the order goes; `life` 1: after the
+// start that carries it out. Returns whether that operation was reached.
 static bool dies_at(uint64_t seed, int life, int n)
 {
     struct rig *r = begun(seed);
@@ -193,7 +194,7 @@ static void so_does_the_coordinator(void **state)
     rig_start_coordinator(r);
     assert_int_equal(r->coordinator->refold.stage, PS_CO_REFOLD_GOES);
     assert_int_equal(order_back(r, back_to(BACK - 1), &out),
-                     LH_ERR_BUSY); // another one
+                     LH_ERR_BUSY); // a different order
     assert_int_equal(follow(r, back_to(BACK), &out), LH_OK);
     went_back(r, &chain, epoch);
     rig_kill_coordinator(r);
@@ -240,7 +241,7 @@ static void a_refusal_changes_nothing_and_says_from_where(void **state)
     refused(r, m, LH_ERR_INVALID, "no shard 1");
     refused(r, back_to(1000), LH_ERR_NOT_FOUND, "no version 1000 yet");
     refused(r, back_to(2), LH_ERR_NOT_FOUND, "the first possible one is");
-    refused(r, without(r, 0), LH_ERR_NOT_FOUND, "no push of"); // it has raised incarnations alone
+    refused(r, without(r, 0), LH_ERR_NOT_FOUND, "no push of"); // it only raised incarnations
     refused(r, without(r, 1), LH_ERR_NOT_FOUND, "no push of");
     r->coordinator->shard[0].move.target = 7;
     refused(r, back_to(38), LH_ERR_BUSY, "is being moved");
@@ -253,7 +254,7 @@ static void a_refusal_changes_nothing_and_says_from_where(void **state)
     rig_free(r);
 }
 
-// A directory that lacks what the order needs by the time it goes keeps its history.
+// The directory no longer has what the order needs when it goes: the shard keeps its history.
 static void a_shard_that_cant_after_all_is_named(void **state)
 {
     (void)state;
@@ -272,7 +273,7 @@ static void a_shard_that_cant_after_all_is_named(void **state)
     rig_free(r);
 }
 
-// A file of the order that is damaged by then is called so, and so is its remedy.
+// The order's file is damaged when the order goes: the answer says so.
 static void a_damaged_order_is_named(void **state)
 {
     (void)state;
@@ -291,8 +292,7 @@ static void a_damaged_order_is_named(void **state)
     rig_free(r);
 }
 
-// Two servers have a shard each: one's word is not the other's, before the order goes and at its
-// end.
+// Two servers have a shard each: both must be heard before the order goes, and at its end.
 static void every_shard_has_to_be_heard_of(void **state)
 {
     static const enum ps_co_refold_stage stage[] = {PS_CO_REFOLD_ASKED, PS_CO_REFOLD_GOES,
@@ -336,7 +336,7 @@ static void no_standby_serves_the_former_history(void **state)
     assert_int_equal(r->fatal_count, 1);
     assert_int_equal(r->coordinator->shard[0].standby, 0);
     rig_kill_server(r, false);
-    rig_run(r, 20 * LH_SECOND); // far more than a take-over takes
+    rig_run(r, 20 * LH_SECOND); // far longer than a take-over
     assert_int_equal(r->coordinator->shard[0].owner, owner);
     uint32_t shards;
     assert_int_equal(ps_co_move(r->coordinator, r->t.self.name, &shards), LH_ERR_BUSY);
@@ -351,7 +351,7 @@ static void no_standby_serves_the_former_history(void **state)
     rig_free(r);
 }
 
-// The owner says by hand that it can't: another word than its server's own.
+// Reports in the owner's name that it can't carry out the order.
 static void refuse_by_hand(struct rig *r, struct lh_link *link)
 {
     const struct lh_ledger *l = &shard(r)->replica.ledger;
@@ -382,7 +382,8 @@ static void refuse_by_hand(struct rig *r, struct lh_link *link)
     rig_free_message(answer);
 }
 
-// Its refusal is the order's end, and names it. An operator who does not believe it expels it.
+// A server's refusal ends the order, and is named in the answer. An operator expels the server, and
+// the standby carries out the next order.
 static void the_standby_of_a_server_that_refuses_does_it(void **state)
 {
     (void)state;
