@@ -1,4 +1,4 @@
-// The fake disk of the file formats' targets. See disk.h.
+// Implements the fake disk of disk.h.
 #include "tests/fuzz/disk.h"
 
 #include "common/base/check.h"

@@ -11,11 +11,11 @@ struct fuzz_disk {
 
 struct fuzz_disk fuzz_disk_create(void);
 void fuzz_disk_destroy(struct fuzz_disk *d);
-// Puts a file on it, in the folder `dir`.
+// Writes the file `dir`/`name`.
 void fuzz_disk_put(struct fuzz_disk *d, const char *dir, const char *name, struct lh_span bytes);
 
-// Writes the CRC-32C of bytes [from, to) at `to`, as if the bytes had been written so: a fuzzer
-// cannot guess it, and what lies behind it must hold as well.
+// Writes the CRC-32C of bytes [from, to) at `to`. A fuzzer cannot guess a checksum, and the code
+// behind the check has to be tested as well.
 void fuzz_repair_crc(uint8_t *bytes, size_t from, size_t to);
 
 #endif

@@ -1,7 +1,7 @@
-// Every fuzz target defines this: one input from anywhere, which must not crash, leak or hang.
+// The entry point that every fuzz target defines. No input may make it crash, leak or hang.
 //
-// Returns 0, always: an input that is refused is as good as one that is accepted. What a target
-// checks beyond that (encode(decode(x)) == x, say), it asserts.
+// Always returns 0: a refused input is as good as an accepted one. Further checks, for example
+// encode(decode(x)) == x, are assertions in the target.
 #ifndef LH_TESTS_FUZZ_H
 #define LH_TESTS_FUZZ_H
 

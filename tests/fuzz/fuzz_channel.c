@@ -1,8 +1,8 @@
-// Bytes that cross between a worker and a trainer of somebody else's: byte 0 of an input chooses a
-// message of the socket, or a shared memory with its corrections.
+// Bytes between a worker and a trainer that somebody else wrote. Byte 0 of an input chooses: even
+// for a message of the socket, odd for a shared memory with its corrections.
 //
-// A message that is accepted has exactly the bytes that we would have written. A memory that is
-// accepted has its size from its numbers, and no correction in it is read beyond it.
+// An accepted message encodes to the same bytes. The size of an accepted memory follows from its
+// head, and no correction in it is read beyond its end.
 #include <stdlib.h>
 #include <string.h>
 
@@ -35,8 +35,8 @@ static void try_correction(const struct wk_channel *c, uint32_t part, uint64_t n
     }
 }
 
-// An input is the head, the table's first TABLE bytes, the first part's words and the ring: they go
-// to their places in zeros of the size that the head names.
+// An input is the head, the table's first TABLE bytes, the first part's words and the ring. Each is
+// copied to its place in a zeroed memory of the size that the head names.
 enum { TABLE = 64, WORDS = sizeof(struct wk_channel_part) };
 
 static void lay_out(uint8_t *base, uint64_t bytes, const uint8_t *data, size_t size)

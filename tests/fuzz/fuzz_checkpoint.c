@@ -1,9 +1,9 @@
-// A checkpoint file: accepted whole, with the digest it names, or refused; the scratch replica
-// stays one that can be used.
+// A checkpoint file is accepted whole, with the digest that it names, or refused. A refusal leaves
+// the replica at version 0.
 //
 // Byte 0 bit 0: the header's checksum is repaired first; bit 1: that of the manifest at its end.
-// What the ranges seal cannot be forged: that part of the corpus is what lk_checkpoint_write()
-// wrote under the key of the bytes 1 to 32.
+// Sealed ranges cannot be forged, so the accepted files of the corpus come from
+// lk_checkpoint_write(), under the key of the bytes 1 to 32.
 #include <stdlib.h>
 #include <string.h>
 
@@ -13,7 +13,7 @@
 #include "tests/fuzz/disk.h"
 #include "tests/fuzz/fuzz.h"
 
-// Says where the manifest of a file of this size would begin, by its header's count of ranges.
+// Returns where the manifest of a file of this size would begin, by its header's count of ranges.
 static size_t manifest_at(const uint8_t *bytes, size_t size)
 {
     size_t n = size > 24 ? lk_ckpt_manifest_bytes(bytes[20] | (uint32_t)bytes[21] << 8) : 0;
@@ -37,9 +37,9 @@ static void read_one(struct fuzz_disk *disk, struct lk_checkpoint_conf *conf)
     struct lh_hash digest = lk_replica_digest(&r);
     struct lk_checkpoint_info info;
     lh_err checked = lk_checkpoint_check(conf, "ckpt/0000-0000000000000002.ckpt", &info);
-    LH_ASSERT(err || info.weights || lh_hash_equal(&digest, &info.digest)); // it is what it says
+    LH_ASSERT(err || info.weights || lh_hash_equal(&digest, &info.digest)); // as named
     LH_ASSERT(err ||
-              checked != LH_ERR_UNAUTHENTICATED); // a hash may be wrong, where all else is right
+              checked != LH_ERR_UNAUTHENTICATED); // a hash may be wrong where all else is right
     lk_replica_free(&r);
     lh_manifest_free(&m);
 }

@@ -1,5 +1,5 @@
-// Settings files: any bytes are a server.yaml or a refusal that names its place, and what was
-// accepted lies in its row's range.
+// Settings files: any bytes are a valid server.yaml or are refused with their place. Each accepted
+// value lies in its row's range.
 #include <string.h>
 
 #include "common/app/config_value.h"
@@ -19,7 +19,7 @@ static void check_ranges(const struct lh_config *c)
             memcpy(&v, settings + row->offset, sizeof v);
             LH_ASSERT(!limited || ((double)v >= row->min && (double)v <= row->max));
         }
-        union { // the text that `explain` shows parses again
+        union { // the text that `explain` shows must parse again
             int64_t i;
             double d;
             const char *s;

@@ -1,4 +1,4 @@
-// lh_cursor: whatever is read, in whatever order, stays inside the bytes, and a failure is sticky.
+// lh_cursor: any sequence of reads stays inside the bytes, and a failure is sticky.
 //
 // The first byte of each step chooses the read, the next one its length.
 #include "common/base/buf.h"

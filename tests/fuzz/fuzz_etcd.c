@@ -1,5 +1,5 @@
-// Answers of etcd: any bytes are values within their limits, or a refusal, and reading a prefix
-// ends. Byte 0 is the call that they answer. The address of etcd in a setting, too.
+// Answers of etcd: any bytes are values within their limits or are refused, and reading a prefix
+// ends. Byte 0 is the call that they answer. The same bytes are also parsed as etcd's address.
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -45,7 +45,7 @@ static lh_err note(void *arg, const char *key, struct lh_span value)
 {
     char *last = arg;
     LH_ASSERT(strlen(key) < PS_ETCD_KEY_BYTES && !strncmp(key, "/p/", 3));
-    LH_ASSERT(strcmp(key, last) > 0); // rising keys: so reading them ends
+    LH_ASSERT(strcmp(key, last) > 0); // rising keys, so reading them ends
     LH_ASSERT(!value.len || value.data);
     snprintf(last, PS_ETCD_KEY_BYTES, "%s", key);
     return LH_OK;
@@ -66,7 +66,7 @@ static void ask(struct ps_etcd *e, unsigned what)
     case 4: err = ps_etcd_keep_alive(e, 3); break;
     default: err = ps_etcd_revoke(e, 3);
     }
-    (void)err; // each is fine
+    (void)err; // any result is allowed
     lh_buf_free(&value);
 }
 

@@ -1,5 +1,5 @@
-// dp_family_read: of any config.json, the tensors that a family demands make a manifest, or it is
-// refused. The first byte says whether names stand without the model's prefix.
+// dp_family_read: for any config.json, either the tensors that its family demands make a manifest,
+// or it is refused. The first byte says whether tensor names stand without the model's prefix.
 #include <stdlib.h>
 #include <string.h>
 
@@ -23,7 +23,7 @@ static void check_manifest(const struct dp_family *f)
         names[i] = f->want[i].name;
         memcpy(shapes[i], f->want[i].shape, sizeof shapes[i]);
     }
-    // Sizes may be more than a manifest holds; names and shapes are good.
+    // The sizes may exceed a manifest's limits; names and shapes are always valid.
     lh_err err = lh_manifest_build(&ours, f->wants, names, (const uint64_t(*)[5])shapes, 1, NULL);
     LH_ASSERT(!err || err == LH_ERR_TOO_LARGE);
     if (!err && f->built_in) {

@@ -1,4 +1,4 @@
-// Frames and their stubs: what is accepted has exactly the bytes that we would have written.
+// Frames and their stubs: an accepted one encodes to the same bytes.
 #include "common/base/check.h"
 #include "common/format/frame.h"
 #include "tests/fuzz/fuzz.h"

@@ -1,6 +1,6 @@
-// The first bytes that anybody sends to a region's ranks (greeting.h). The first byte says which
-// reader has the rest: 0 and 1 the channel's, on one host and with hosts; 2 and 3 the ring's. What
-// is accepted encodes to the same bytes.
+// The first bytes that a peer sends to a region's ranks (greeting.h). The first byte chooses the
+// reader: 0 and 1 the channel's, without and with hosts; 2 and 3 the ring's. An accepted greeting
+// encodes to the same bytes.
 #include "common/base/check.h"
 #include "tests/fuzz/fuzz.h"
 #include "worker/ranks/greeting.h"

@@ -1,4 +1,4 @@
-// lh_peer_parse on any URI: what is accepted prints as the same bytes; nothing else is accepted.
+// lh_peer_parse on any URI: an accepted one prints as the same bytes.
 #include <string.h>
 
 #include "common/base/check.h"

@@ -1,4 +1,4 @@
-// Saved ledgers: what is accepted has exactly the bytes that we would have written.
+// Saved ledgers: an accepted one encodes to the same bytes.
 #include "common/base/check.h"
 #include "common/format/ledger.h"
 #include "tests/fuzz/fuzz.h"

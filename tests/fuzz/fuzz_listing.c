@@ -1,6 +1,5 @@
-// Answers of an S3 store and what is read of them: listings and uploads by the XML reader, the
-// JSON beside a checkpoint, and a file of access keys. Any bytes are rows within their limits, or a
-// refusal.
+// Answers of an S3 store: listings and uploads for the XML reader, the JSON beside a checkpoint,
+// and a file of access keys. Any bytes are rows within their limits or are refused.
 #include <string.h>
 
 #include "common/base/check.h"
@@ -30,7 +29,7 @@ static void read_xml(struct lh_span xml)
     LH_ASSERT(memchr(small, 0, sizeof small));
 }
 
-// A store that gives these bytes for every object, and lists them as one key.
+// A store that returns these bytes for every object and lists them as one key.
 struct store {
     struct lh_objects base;
     struct lh_span bytes;

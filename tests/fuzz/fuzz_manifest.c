@@ -1,4 +1,5 @@
-// lh_manifest_parse: what is accepted covers every value once, and writes and parses to itself.
+// lh_manifest_parse: an accepted manifest covers every value once, and survives a write and a
+// parse.
 #include "common/base/check.h"
 #include "common/format/manifest.h"
 #include "tests/fuzz/fuzz.h"

@@ -49,7 +49,7 @@ static const struct lh_wire_type *const types[] = {
     &lh_wire_unit_head,
 };
 
-// A message that was read can be written, and then reads as it did.
+// A decoded message can be encoded, and decodes to the same message again.
 static void write_again(const struct lh_wire_type *type, const struct lh_got *got)
 {
     struct lh_buf once = lh_buf(SIZE_MAX / 2), twice = lh_buf(SIZE_MAX / 2);

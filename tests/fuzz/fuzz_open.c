@@ -1,4 +1,4 @@
-// lh_unseal on bytes from anywhere: what opens, seals to the same bytes again; the rest is refused.
+// lh_unseal on any bytes: a plaintext that it returns seals to the same bytes again.
 //
 // Input: cipher u8, key id u8, purpose u8, length of the header u8, nonce 24, header, sealed bytes.
 // The key is that of tests/unit/common/security/seal.c: the bytes 1 to 32 under the id 7.

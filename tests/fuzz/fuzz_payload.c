@@ -1,4 +1,4 @@
-// Payloads of every codec: lk_payload_check, and what is accepted is folded, added and cleared.
+// Payloads of every codec: lk_payload_check; accepted ones are then folded, added and cleared.
 //
 // Byte 0 chooses the codec (mod 8: lk_codec_word, then a fragment), byte 1 density (mod 4) and
 // shard (then mod 4); the rest is the payload.
@@ -29,11 +29,11 @@ static void cut(struct shard *s, const uint64_t *len)
     }
 }
 
-// 0 - q + q is 0 for every finite q; clear makes as many zeros as there are values.
+// 0 - q + q is 0 for every finite q; lk_payload_clear zeroes exactly the payload's values.
 static void use(const struct lk_codec *codec, const struct lh_shard_layout *l,
                 struct lh_span payload, const struct lk_payload_info *info)
 {
-    float *x = calloc(l->values, sizeof *x); // not a value to spare: a sanitizer sees the rest
+    float *x = calloc(l->values, sizeof *x); // exact size, so that a sanitizer sees overruns
     LH_ASSERT(x);
     lh_err err = lk_fold(codec, l, payload, 1, x);
     LH_ASSERT(err == LH_OK);

@@ -1,5 +1,5 @@
-// A peer of a region takes from its leader: the messages of a stream (peers_wire.h), and,
-// where one is a STEP, the step in it (peers_step.h). A step that is accepted encodes to the same
+// The bytes that a peer of a region receives from its leader: the messages of a stream
+// (peers_wire.h), and the step inside a STEP (peers_step.h). An accepted step encodes to the same
 // bytes.
 #include <string.h>
 

@@ -1,4 +1,4 @@
-// Plans: what is accepted has exactly the bytes that we would have written.
+// Plans: an accepted one encodes to the same bytes.
 #include "common/base/check.h"
 #include "common/format/plan.h"
 #include "tests/fuzz/fuzz.h"

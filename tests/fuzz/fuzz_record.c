@@ -1,7 +1,8 @@
-// Record headers: what is accepted has exactly the bytes that we would have written.
+// Record headers: an accepted one encodes to the same bytes.
 //
-// What follows the 64 bytes of the header stands for the body: of the length that the header says,
-// it is hashed into a chain and applied to an empty ledger, which takes or refuses it as a whole.
+// The bytes after the header's 64 are the body, if they have the length that the header names. The
+// record then passes through a stream and is applied to an empty ledger, which takes or refuses it
+// as a whole.
 #include "common/base/check.h"
 #include "common/base/limits.h"
 #include "common/format/ledger.h"
@@ -15,14 +16,14 @@ static void apply(struct lh_record *r)
     struct lh_ledger l;
     lh_err err = lh_ledger_create(&l, job, &manifest, 0, 1);
     LH_ASSERT(err == LH_OK);
-    lh_ledger_next(&l, r); // as the next one of this log; a body that is none is refused
+    lh_ledger_next(&l, r); // as this log's next record; an invalid body is refused
     uint64_t before = l.version;
     err = lh_ledger_apply(&l, r);
     LH_ASSERT(l.version == before + (err == LH_OK));
     lh_ledger_free(&l);
 }
 
-// The same record as a stream that is cut into small pieces.
+// Feeds the same record to a stream in small pieces.
 static void stream(struct lh_span bytes, const struct lh_record *r)
 {
     struct lh_record_stream t = {0};

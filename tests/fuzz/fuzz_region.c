@@ -1,5 +1,4 @@
-// wk_region_message_get: what is accepted stays within its limits and encodes
-// to the same bytes.
+// wk_region_message_get: an accepted message stays within its limits and encodes to the same bytes.
 #include "common/base/check.h"
 #include "tests/fuzz/fuzz.h"
 #include "worker/ranks/region_message.h"

@@ -1,8 +1,8 @@
-// A shard's fold state, as it lies in checkpoints and comes in snapshots: accepted, it writes the
-// same bytes again, and in pieces as it came whole; refused, it changed nothing.
+// A shard's fold state, as stored in checkpoints and sent in snapshots. An accepted state saves to
+// the same bytes, whether it came whole or in pieces. A refused one changes nothing.
 //
-// Byte 0: the pieces' length (0: one piece); byte 1 bit 0: every second one is written to its place
-// beforehand, as a sealed one is; bit 1: it comes in two ranges, the second one before the first.
+// Byte 0: the pieces' length (0: one piece). Byte 1 bit 0: every second piece is written straight
+// to its place, as a sealed one is; bit 1: the state comes in two ranges, the second one first.
 #include <stdlib.h>
 #include <string.h>
 
@@ -21,7 +21,7 @@ static lh_err take_piece(struct lk_incoming *in, const struct lk_replica *r, siz
     return LH_OK;
 }
 
-// The pieces from `from` to `until`.
+// Takes the pieces from `from` to `until`.
 static lh_err take_range(struct lk_incoming *in, const struct lk_replica *r, struct lh_span state,
                          size_t from, size_t until, size_t each, bool place)
 {
@@ -33,7 +33,7 @@ static lh_err take_range(struct lk_incoming *in, const struct lk_replica *r, str
     return err;
 }
 
-// As two ranges, of which the second one comes first as soon as it may, or as one.
+// Takes the state as one range, or as two with the second one first (after the ledger's bytes).
 static lh_err take_pieces(struct lk_replica *r, struct lh_span state, size_t each, bool place,
                           bool two)
 {

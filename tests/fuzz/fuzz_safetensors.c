@@ -1,5 +1,5 @@
-// dp_st_length, dp_st_parse: what is accepted covers its bytes once, and makes and parses to
-// itself.
+// dp_st_length, dp_st_parse: the tensors of an accepted file cover its bytes once, and its header
+// survives a write and a parse.
 #include <string.h>
 
 #include "common/base/check.h"

@@ -1,7 +1,7 @@
-// An lz4 frame from a peer: it gives exactly the bytes that it should hold, or is refused. Nothing
-// is written behind them.
+// An lz4 frame from a peer decompresses to exactly the expected number of bytes or is refused.
+// Nothing is written behind them.
 //
-// Input: bytes that it should hold u32, then the frame.
+// Input: expected number of bytes u32, then the frame.
 #include <stdlib.h>
 #include <string.h>
 

@@ -1,4 +1,4 @@
-// A worker's slot and residual snapshot, read at start; and an outbox entry from the same bytes.
+// A worker's slot and residual snapshot, read at start; the same bytes are also an outbox entry.
 //
 // Byte 0 bit 0: the checksums of a slot are repaired first; bit 1: that of an outbox entry.
 #include <stdlib.h>
@@ -10,13 +10,13 @@
 #include "worker/push/outbox.h"
 #include "worker/push/slot.h"
 
-enum { VALUES = 3, CLAIMS_AT = 68, FIXED = 96 }; // bytes of a slot's head: slot.h
+enum { VALUES = 3, CLAIMS_AT = 68, FIXED = 96 }; // offsets in a slot's head: slot.h
 
 static void repair_slot(uint8_t *bytes, size_t size)
 {
     size_t rest = VALUES * sizeof(float);
     if (size < FIXED + 8 + rest) return;
-    size_t head = size - rest - 8; // the two checksums stand there
+    size_t head = size - rest - 8; // the two checksums begin here
     uint8_t residual[VALUES * sizeof(float) + 4];
     memcpy(residual, bytes + size - rest, rest);
     fuzz_repair_crc(residual, 0, rest);
@@ -35,7 +35,7 @@ static void load_slot(struct fuzz_disk *disk)
     LH_ASSERT(err == LH_OK && slot.claim_count <= WK_CLAIMS_HELD_MAX &&
               slot.position_count <= WK_POSITIONS_MAX);
     LH_ASSERT(!slot.claim_count || state != WK_SLOT_ABSENT);
-    if (state == WK_SLOT_INTACT && slots.generation < UINT64_MAX) { // written again, it reads same
+    if (state == WK_SLOT_INTACT && slots.generation < UINT64_MAX) { // survives a rewrite
         struct wk_slots fresh = {.env = disk->env, .dir = "slots", .values = VALUES};
         struct wk_slot again = {0};
         err = wk_slot_flip(&slots, &slot, residual, true);

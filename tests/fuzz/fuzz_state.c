@@ -1,5 +1,5 @@
-// A server's small files, DIR/epoch-0000 and DIR/standby: it starts with these bytes or refuses
-// them.
+// A server's small files, DIR/epoch-0000 and DIR/standby: the server starts from these bytes or
+// refuses them.
 //
 // Byte 0 bit 0: the checksum is repaired first.
 #include <stdlib.h>

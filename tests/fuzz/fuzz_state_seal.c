@@ -1,10 +1,10 @@
-// A sealed fold state from a peer: its head and its pieces. What opens seals to the same bytes
-// again; everything else is refused, and nothing of it is left.
+// A sealed fold state from a peer: its head and its pieces. A piece that unseals seals to the same
+// bytes again. A refused one does not advance the receiver.
 //
-// Input: bytes of the state in all u32, length of the head u16, head (Seal), then pieces, each
-// after its length u16. The receiver is of job "fuzz", shard 5, key 7 of
-// tests/unit/common/security/seal.c, and its challenge is 16 bytes of 0x33 (seeds.c seals by the
-// same).
+// Input: the state's total bytes u32, length of the head u16, head (Seal), then pieces, each after
+// its length u16. The receiver has job "fuzz", shard 5, key 7 of
+// tests/unit/common/security/seal.c, and 16 bytes of 0x33 as its challenge; put_sealed in seeds.c
+// seals with the same.
 #include <stdlib.h>
 #include <string.h>
 

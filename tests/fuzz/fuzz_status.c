@@ -1,5 +1,5 @@
-// A status as another process wrote it, for `up`, the page of metrics and TensorBoard: any bytes
-// are counts and names within their limits and metrics of the registry, or a refusal.
+// A status written by another process, as `up`, the metrics page and TensorBoard read it. Any bytes
+// are counts and names within their limits and metrics of the registry, or are refused.
 #include <ctype.h>
 #include <jansson.h>
 #include <string.h>

@@ -1,5 +1,5 @@
-// The coordinator's store: a coordinator starts from these bytes or refuses them and changes
-// nothing.
+// The coordinator's store: a coordinator starts from these bytes or refuses them. After a refused
+// version the file is as it was.
 //
 // Byte 0 bit 0: the checksums of the entries are repaired first.
 #include <stdlib.h>
@@ -11,7 +11,7 @@
 #include "tests/fuzz/disk.h"
 #include "tests/fuzz/fuzz.h"
 
-enum { HEADER = 8, HEAD = 28, ENTRY = 8 }; // store.h
+enum { HEADER = 8, HEAD = 28, ENTRY = 8 }; // sizes: store.h
 
 static void repair_sum(uint8_t *at, size_t n)
 {
@@ -80,12 +80,12 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     struct lh_buf left = lh_buf(1 << 22);
     err = start(&disk, &m, &units);
     if (err == LH_OK) {
-        LH_ASSERT(start(&disk, &m, &units) == LH_OK); // what it made of it can be read again
+        LH_ASSERT(start(&disk, &m, &units) == LH_OK); // the store that it rewrote is readable
     } else {
         LH_ASSERT(err == LH_ERR_CORRUPT || err == LH_ERR_VERSION || err == LH_ERR_MALFORMED);
         LH_ASSERT(lh_file_load(disk.env, "c/store", &left) == LH_OK);
         struct lh_span was = lh_span(bytes, size);
-        bool rows = err == LH_ERR_CORRUPT || err == LH_ERR_MALFORMED; // a row, in a good file
+        bool rows = err == LH_ERR_CORRUPT || err == LH_ERR_MALFORMED; // a bad row in a good file
         LH_ASSERT(rows || lh_span_equal(lh_buf_span(&left), was));
     }
     lh_buf_free(&left);

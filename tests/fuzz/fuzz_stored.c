@@ -1,5 +1,5 @@
-// stored.json of a folder in an object store (deploy/stored/upload.c), and the address of a store.
-// Any bytes are names that a folder can have, or a refusal; nothing is fetched.
+// stored.json of a folder in an object store (deploy/stored/upload.c), and a store's address. Any
+// bytes are names that a folder can hold or are refused; no file is fetched.
 #include <stdlib.h>
 #include <string.h>
 
@@ -7,7 +7,7 @@
 #include "deploy/stored/upload.h"
 #include "tests/fuzz/fuzz.h"
 
-struct store { // it has the one object stored.json
+struct store { // a store with the single object stored.json
     struct lh_objects base;
     struct lh_span bytes;
 };
@@ -47,7 +47,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     uint64_t bytes;
     lh_err err = dp_download(NULL, &s.base, "s3://b/p", "/tmp", is_wanted, &seen, &count, &bytes);
     LH_ASSERT(!err || err == LH_ERR_CORRUPT || err == LH_ERR_MALFORMED || err == LH_ERR_TOO_LARGE);
-    LH_ASSERT(!count && !bytes); // counts of fetched files
+    LH_ASSERT(!count && !bytes); // both count fetched files
     read_address(s.bytes);
     return 0;
 }

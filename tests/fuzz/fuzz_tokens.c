@@ -1,12 +1,12 @@
-// Token files: of a header that is accepted we would have written what is read of it, and no id
-// that is beyond the vocabulary is passed over.
+// Token files: an accepted header encodes to the same bytes, and lh_tokens_beyond finds the first
+// id beyond the vocabulary.
 //
-// Byte 0 odd: ids of 4 bytes, else of 2; byte 1: the vocabulary, in 256ths of what the ids hold.
+// Byte 0 odd: ids of 4 bytes, else of 2; byte 1: the vocabulary, in 256ths of half the ids' range.
 #include "common/base/check.h"
 #include "common/format/tokens.h"
 #include "tests/fuzz/fuzz.h"
 
-enum { READ = 12, IDS_MAX = 4096 }; // bytes of a header that are read: magic, version, count
+enum { READ = 12, IDS_MAX = 4096 }; // the header's bytes that are read: magic, version, count
 
 static void judge_ids(struct lh_span bytes, uint32_t token_bytes, uint32_t vocabulary)
 {

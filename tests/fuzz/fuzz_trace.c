@@ -1,5 +1,5 @@
-// lh_trace_parse: the traceparent that a caller sends. What is accepted is written as it came, but
-// for its flags.
+// lh_trace_parse: the traceparent that a caller sends. An accepted one is written back the same,
+// except for its flags.
 #include <string.h>
 
 #include "common/base/check.h"

@@ -1,4 +1,4 @@
-// lh_units_parse: what is accepted stays within its limits, and writes and parses to itself.
+// lh_units_parse: an accepted manifest stays within its limits, and survives a write and a parse.
 #include "common/base/check.h"
 #include "common/format/units.h"
 #include "tests/fuzz/fuzz.h"

@@ -1,5 +1,5 @@
-// lh_units_index_read: an index is refused, or has units that parse would take, all within its
-// bytes.
+// lh_units_index_read: an index is refused, or all its units are ones that lh_units_parse would
+// accept, and lie within its bytes.
 //
 // Byte 0 bit 0: the checksums are repaired first.
 #include "common/base/check.h"
@@ -16,7 +16,7 @@ static void repair(uint8_t *bytes, size_t size)
     uint32_t crc;
     if (size < LH_UNITS_INDEX_HEADER) return;
     crc = lh_crc32c(0, bytes + LH_UNITS_INDEX_HEADER, size - LH_UNITS_INDEX_HEADER);
-    memcpy(bytes + CRC_AT, &crc, sizeof crc); // little endian, as here
+    memcpy(bytes + CRC_AT, &crc, sizeof crc); // little endian, like the host
     crc = lh_crc32c(0, bytes, SUM_AT);
     memcpy(bytes + SUM_AT, &crc, sizeof crc);
 }
@@ -27,7 +27,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     struct lh_hash hash = {0};
     if (size < 1) return 0;
     bool repaired = data[0] & 1;
-    uint8_t *bytes = malloc(size); // as a map it begins where any struct may
+    uint8_t *bytes = malloc(size); // allocated, so aligned for any struct, as a mapped file is
     LH_ASSERT(bytes);
     size--;
     memcpy(bytes, data + 1, size);

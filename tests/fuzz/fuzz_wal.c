@@ -1,7 +1,7 @@
-// A segment of the write-ahead log, read at start: replayed in order, cut, or refused; never more.
+// A segment of the write-ahead log, read at start: its records are replayed, or it is refused.
 //
-// Byte 0 odd: the checksums are repaired first, so that what stands behind them is reached. After
-// an accepted start the log takes a record, and a second start finds what the first one left.
+// Byte 0 odd: the checksums are repaired first, so that the code behind them is reached. After an
+// accepted start the log takes one record, and a second start replays one record more.
 #include <stdlib.h>
 #include <string.h>
 
@@ -19,7 +19,7 @@ static lh_err replay(void *arg, uint32_t shard, const struct lh_record *r, struc
 {
     struct seen *seen = arg;
     LH_ASSERT(shard != PS_MARK && place.bytes == LH_RECORD_HEADER_BYTES + r->body.len);
-    lh_crc32c(0, r->body.data, r->body.len); // every byte of it is there
+    lh_crc32c(0, r->body.data, r->body.len); // reads every byte of the body
     seen->records++;
     return LH_OK;
 }

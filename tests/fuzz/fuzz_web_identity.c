@@ -1,5 +1,5 @@
-// An answer of a security token service: a key that is valid now, whole and printable, or a refusal
-// that leaves none.
+// An answer of a security token service yields a valid, complete, printable key, or is refused and
+// leaves no key.
 #include <string.h>
 
 #include "common/base/check.h"

@@ -1,5 +1,5 @@
-// Command lines: any text is words within its limits, or a refusal; what was split fills again, and
-// words without a placeholder stay as they are.
+// Command lines: any text splits into words within their limits or is refused. Filling placeholders
+// keeps the number of words, and words without a placeholder stay the same.
 #include <string.h>
 
 #include "common/base/check.h"

@@ -2,9 +2,9 @@
 // sees the formats' known inputs in the ordinary tests: `fuzz_NAME CORPUS_DIR`.
 //
 // For each file, sorted by name: the file, its prefixes (every length up to CUTS of them, evenly
-// spread), and FLIPS copies with one bit turned, chosen by a fixed sequence. Each input lies in a
-// block of exactly its size, so that a sanitizer sees a read past the end. A folder without a file
-// fails: a replay of nothing proves nothing.
+// spread), and FLIPS copies with one bit flipped, chosen by a fixed sequence. Each input has a
+// block of exactly its size, so that a sanitizer sees a read past the end. An empty folder fails,
+// because it would prove nothing.
 #include "tests/fuzz/fuzz.h"
 
 #include <dirent.h>
@@ -42,7 +42,7 @@ static void feed_variants(uint8_t *data, size_t size)
     }
 }
 
-// 0, or 1 with a line on stderr.
+// Returns 0, or 1 with a line on stderr.
 static int feed_file(const char *folder, const char *name)
 {
     char path[4096];

@@ -2,7 +2,7 @@
 # Fuzzes every decoder for a while: tests/fuzz/run.sh [seconds per target] [target ...]
 #
 # Builds the preset `fuzz` (clang, ASan, UBSan), runs two targets at a time from their corpora, and
-# ends with `N passed, N failed`. What libFuzzer finds stays in build/fuzz/found/NAME: inputs that
+# ends with `N passed, N failed`. libFuzzer's findings stay in build/fuzz/found/NAME: inputs that
 # reach new code in corpus/, crashing ones in crash-*. Nothing is written into the tree.
 set -euo pipefail
 cd "$(dirname "$0")/../.."

@@ -1,6 +1,6 @@
-// Writes the corpora of the formats that are awkward to type, with the encoders of the product:
-// `fuzz_seeds tests/fuzz/corpus`. Run it again after a change of a format; what a fuzzer found is
-// added by hand and stays.
+// Writes the corpora of the binary formats, with the product's encoders: `fuzz_seeds
+// tests/fuzz/corpus`. Run it again after a format changes. Inputs that a fuzzer found are added by
+// hand and stay.
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -60,7 +60,7 @@ static void frames(const struct fuzz_seeds *o, struct lh_buf *whole)
     struct lh_frame f = make_frame();
     struct lh_buf stub = lh_buf(4096);
     lh_frame_write_head(&f, whole);
-    for (int i = 0; i < 9 + LH_SEAL_TAG_BYTES; i++) lh_put_u8(whole, (uint8_t)i); // never opened
+    for (int i = 0; i < 9 + LH_SEAL_TAG_BYTES; i++) lh_put_u8(whole, (uint8_t)i); // never unsealed
     lh_frame_write_stub(lh_buf_span(whole), &f, &stub);
     fuzz_seed(o, "frame", "whole", lh_span("", 0), lh_buf_span(whole));
     fuzz_seed(o, "frame", "stub", lh_span("", 0), lh_buf_span(&stub));
@@ -110,7 +110,7 @@ static struct lh_plan make_plan(void)
                             .end = {9}};
 }
 
-// A ledger after its MOVE, up to the next epoch.
+// A ledger after a MOVE, and one whose MOVE has no target.
 static void moved_ledgers(const struct fuzz_seeds *o, struct lh_ledger *l)
 {
     struct lh_record r = {.kind = LH_MOVE};
@@ -130,7 +130,7 @@ static void moved_ledgers(const struct fuzz_seeds *o, struct lh_ledger *l)
     lh_buf_free(&body);
 }
 
-// A ledger that a fence and a plan were applied to, and then a move.
+// A ledger after a fence and a plan, a truncated one, and moved ones.
 static void ledgers(const struct fuzz_seeds *o, struct lh_span plan, struct lh_span fence)
 {
     struct lh_hash manifest = {{0}};
@@ -151,7 +151,8 @@ static void ledgers(const struct fuzz_seeds *o, struct lh_span plan, struct lh_s
     lh_ledger_free(&l);
 }
 
-// Fold states of one shard of 80 values: new, and after a plan under this optimizer.
+// Saved fold states of a shard of 80 values, after a plan with this optimizer; `cut`: bytes
+// missing.
 static void put_replica(const struct fuzz_seeds *o, const char *name, int optimizer, size_t cut)
 {
     static const char *const names[] = {"w"};
@@ -188,7 +189,7 @@ static void messages(const struct fuzz_seeds *o)
     uint8_t bytes[256];
     size_t n = longhaul__v1__hello_request__pack(&hello, bytes);
     fuzz_seed(o, "message", "hello-defaults", lh_span("\x08\x01", 2), lh_span(bytes, n));
-    // field 15, type bytes, of a part: the bulk "abc" behind an empty head
+    // A part whose head is empty: field 15, type bytes, holds the bulk "abc".
     fuzz_seed(o, "message", "part-with-bulk", lh_span("\x0f\x02", 2),
               lh_span("\x7a\x03"
                       "abc",
@@ -202,7 +203,7 @@ static void messages(const struct fuzz_seeds *o)
               lh_span("\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff", 12));
 }
 
-// One payload of a codec on a shard of 300 and 21 values, for fuzz_payload's first density.
+// One codec's payload for a shard of 300 and 21 values, at fuzz_payload's first density.
 static void put_payload(const struct fuzz_seeds *o, size_t word)
 {
     struct lh_extent extent[] = {{.len = 300}, {.tensor = 1, .offset = 300, .len = 21}};
@@ -221,7 +222,7 @@ static void put_payload(const struct fuzz_seeds *o, size_t word)
     lh_buf_free(&b);
 }
 
-// The same shard's fragment; its turn goes round the end of both chunks.
+// A fragment of the same shard; its range wraps around the end of both chunks.
 static void put_fragment(const struct fuzz_seeds *o)
 {
     struct lh_extent extent[] = {{.len = 300}, {.tensor = 1, .offset = 300, .len = 21}};
@@ -237,7 +238,7 @@ static void put_fragment(const struct fuzz_seeds *o)
     lh_buf_free(&b);
 }
 
-// fuzz_state_seal.c says what its input is.
+// Writes an input of fuzz_state_seal.c, which gives its format. `said`: byte of the challenge.
 static void put_sealed(const struct fuzz_seeds *o, const char *name, enum lh_cipher cipher,
                        uint8_t said, size_t cut)
 {

@@ -1,4 +1,4 @@
-// Seeds of the channel between a worker and a trainer. See seeds.h.
+// Seeds of the channel between a worker and a trainer.
 #include <stdlib.h>
 
 #include "common/base/check.h"
@@ -33,7 +33,7 @@ static void channel_messages(const struct fuzz_seeds *o)
     put_channel_message(o, "ring", m);
 }
 
-// Two parts; two corrections of the first, a sparse and a dense one.
+// A memory of two parts, with two corrections of the first one: a sparse and a dense one.
 void fuzz_seeds_channel(const struct fuzz_seeds *o)
 {
     static const uint64_t first[] = {0, 40, 50};

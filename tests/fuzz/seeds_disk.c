@@ -1,5 +1,5 @@
 // Seeds of the formats that are files on a node's disk: logs, slots, checkpoints, the coordinator's
-// store, units' tokens and their index. See seeds.h.
+// store, units' tokens and their index.
 #include <stdio.h>
 #include <string.h>
 
@@ -42,8 +42,8 @@ static lh_err no_replay(void *arg, uint32_t shard, const struct lh_record *r, st
     return LH_OK;
 }
 
-// The first segment of a log with two groups of this record and a mark, shorter than the disk keeps
-// it; the caller's.
+// Returns the first segment of a log with two groups of this record and a mark, without the
+// preallocated space behind them. The caller frees it.
 static struct lh_buf make_log(struct fuzz_seeds *o, const char *dir, struct lh_record r)
 {
     struct ps_wal_conf conf = {
@@ -116,7 +116,7 @@ static void slots(struct fuzz_seeds *o, struct lh_span frame)
     fuzz_seed(o, "slot", "slot", lh_span("\0", 1), lh_buf_span(&b));
     fuzz_seed(o, "slot", "slot-repaired", lh_span("\1", 1), lh_buf_span(&b));
     lh_buf_clear(&b);
-    slot.cut = 7; // a trainer beside the worker has cuts: version 3
+    slot.cut = 7; // a cut, which only a trainer beside the worker has, makes it version 3
     memset(slot.life, 5, sizeof slot.life);
     if (!err) err = wk_slot_flip(&s, &slot, residual, true);
     if (!err) err = lh_file_load(o->disk.env, "s/slot-0000-a", &b);
@@ -153,7 +153,7 @@ static void checkpoints(struct fuzz_seeds *o)
     LH_ASSERT(err == LH_OK);
     fuzz_seed(o, "checkpoint", "version-2", lh_span("\0", 1), lh_buf_span(&b));
     fuzz_seed(o, "checkpoint", "version-2-cut-short", lh_span("\1", 1), lh_span(b.data, b.len - 3));
-    b.data[b.len - 80] ^= 1; // a bit of the absent signature, which is not looked at
+    b.data[b.len - 80] ^= 1; // a bit of the absent signature, which is not read
     fuzz_seed(o, "checkpoint", "version-2-manifest-repaired", lh_span("\2", 1), lh_buf_span(&b));
     b.data[b.len - 132] ^= 1; // a bit of a hash
     fuzz_seed(o, "checkpoint", "version-2-wrong-hash", lh_span("\2", 1), lh_buf_span(&b));
@@ -170,7 +170,7 @@ static void put_row(struct ps_store *s, const char *key, const struct lh_buf *va
     LH_ASSERT(err == LH_OK);
 }
 
-// One row of each kind that a coordinator reads at its start.
+// Puts one row of each kind that a coordinator reads at its start.
 static void put_rows(struct ps_store *s, struct lh_span plan)
 {
     struct lh_buf worker = lh_buf(512), lease = lh_buf(64), epoch = lh_buf(128), point = lh_buf(64),
@@ -224,7 +224,7 @@ static void units_indexes(struct fuzz_seeds *o)
     fuzz_seed(o, "units_index", "two-units", lh_span("\0", 1), lh_buf_span(&b));
     fuzz_seed(o, "units_index", "checksums-repaired", lh_span("\1", 1), lh_buf_span(&b));
     fuzz_seed(o, "units_index", "cut-short", lh_span("\0", 1), lh_span(b.data, b.len - 5));
-    b.data[LH_UNITS_INDEX_HEADER + 264] = 2; // may_leave is neither
+    b.data[LH_UNITS_INDEX_HEADER + 264] = 2; // may_leave must be 0 or 1
     fuzz_seed(o, "units_index", "a-flag-that-is-none", lh_span("\1", 1), lh_buf_span(&b));
     lh_buf_free(&b);
 }
@@ -252,7 +252,7 @@ static void stores(struct fuzz_seeds *o, struct lh_span plan)
     lh_buf_free(&b);
 }
 
-// A small file of a server: magic, version, and numbers, with its checksum.
+// A small state file of a server: magic, version and numbers, with its checksum.
 static void put_state(struct fuzz_seeds *o, const char *name, uint32_t magic, uint16_t version,
                       int numbers)
 {
