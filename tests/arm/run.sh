@@ -21,8 +21,8 @@ if ! command -v $cc >/dev/null || ! command -v qemu-aarch64 >/dev/null ||
         { echo "run: no cross compiler and no emulator for aarch64 to be had"; exit 77; }
 fi
 
-# libsodium's headers are any processor's, and nothing here calls it: what is not reached is dropped
-# before the linker asks where it is.
+# libsodium's headers fit any processor, and nothing here calls it: the linker drops the unreached
+# sections before it looks for the library.
 mkdir -p "$out/include"
 ln -sfn "$(pkg-config --variable=includedir libsodium)/sodium.h" "$out/include/sodium.h"
 ln -sfn "$(pkg-config --variable=includedir libsodium)/sodium" "$out/include/sodium"

@@ -1,5 +1,5 @@
-// As much of cmocka as the codecs' tests use, for a processor that the tests' packages are not
-// installed for. A test that fails ends the program, so what is printed last names it.
+// The part of cmocka that the codecs' tests use, for a processor without the tests' packages. A
+// failing test ends the program, so the last line printed names it.
 #ifndef LH_TESTS_ARM_STAND_IN_H
 #define LH_TESTS_ARM_STAND_IN_H
 

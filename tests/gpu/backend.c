@@ -1,5 +1,5 @@
-// The worker's backend: bytes of the emulated device are the CPU's for every codec; whoever can't
-// have a device, or loses it, uses the CPU and says why.
+// The worker's backend: the emulated device encodes every codec to the CPU's bytes. Without a
+// device, or after losing it, the backend uses the CPU and reports why.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -34,7 +34,7 @@ static struct wk_backend *open_backend(const char *plugin, enum wk_backend_kind 
     return b;
 }
 
-// Compares what the status says under this key.
+// Checks that the status has this word under this key; "" means an empty text.
 static void says(const struct wk_backend *b, const char *key, const char *word)
 {
     json_t *status = wk_backend_status(b);
@@ -107,7 +107,7 @@ static void every_codec(void **state)
 
 static const struct lk_codec usual = {LK_INDEX_RICE, LK_VALUE_SIGN, 64.0f / 4096};
 
-// A value that is not finite is told of in the CPU's words, and changes nothing.
+// A non-finite value gives the CPU's error message and changes nothing.
 static void not_finite(void **state)
 {
     struct lh_manifest m = model();
@@ -133,7 +133,7 @@ static void not_finite(void **state)
     lh_manifest_free(&m);
 }
 
-// The thread that opens it may have used another device before: pushes are encoded on the first.
+// The opening thread may have used another device before; pushes are encoded on the first one.
 static void after_another_device(void **state)
 {
     struct lh_manifest m = model();
@@ -175,7 +175,7 @@ static void without_a_device(void **state)
     falls_back("memory", WK_BACKEND_CPU, "");
 }
 
-// The check's encoding and one push succeed; the next push is the CPU's, and so are all others.
+// The self-check's encoding and one push succeed; all later pushes are encoded by the CPU.
 static void a_device_that_fails(void **state)
 {
     struct lh_manifest m = model();
@@ -192,7 +192,7 @@ static void a_device_that_fails(void **state)
     lh_manifest_free(&m);
 }
 
-// On the CPU, with a shard that is several threads' work.
+// On the CPU, with a shard large enough for several threads.
 static void several_threads(void **state)
 {
     static const char *const one[] = {"large"};

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# --backend of the codec's bench: bench.sh BUILD EMULATED. Without a GPU cuda is refused, and
-# auto says why it is the CPU; an emulated device is none, unless a test asks for its rows.
+# --backend of the codec's bench: bench.sh BUILD EMULATED. Without a GPU, cuda is refused, and auto
+# reports why it uses the CPU. An emulated device counts as none, unless a test asks for its rows.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 build=$1 emulated=$2
@@ -9,7 +9,7 @@ trap 'rm -rf "$out"' EXIT
 none=$out/no-plugin.so
 die() { echo "bench: $*" >&2; cat "$out/said" >&2; exit 1; }
 
-# bench PLUGIN STATUS [flags]: what it says is in $out/said
+# bench PLUGIN STATUS [flags]: runs the bench; its output goes to $out/said
 bench() {
     local plugin=$1 want=$2 status=0
     shift 2

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# bench/gpu/check.sh where there is no GPU says so, and where there is one that only pretends, takes
-# every stage: check.sh BUILD EMULATED. The tools of NVIDIA's are stand-ins in a folder of its own.
+# bench/gpu/check.sh reports a missing GPU, and with a fake one it runs every stage:
+# check.sh BUILD EMULATED. NVIDIA's tools are stand-ins in a temporary folder.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 build=$1 emulated=$2
@@ -21,8 +21,8 @@ stages = json.load(open(sys.argv[1]))["stages"]
 assert [s["verdict"] for s in stages] == ["SKIP"], stages
 PYTHON
 
-# A build whose plugin is the emulated one, and a bench and suites that are quick. Its programs say
-# their version and no more; a Python before the real one has regions that end well.
+# A build with the emulated plugin, and a quick bench and suites. Its programs only print a version;
+# a stand-in for Python lets the tests of regions succeed at once.
 mkdir -p "$out/build/tests/parity" "$out/build/bench" "$out/build/worker" "$out/build/server" \
     "$out/build/deploy"
 for program in server/longhaul-server worker/longhaul-worker deploy/longhaul; do
@@ -51,9 +51,9 @@ mkdir -p "$out/build/tests/gpu"
 cp "$build/tests/gpu/gpu_model" "$out/build/tests/gpu"
 chmod +x "$out"/bin/* "$out/build/tests/parity/parity_real" "$out/build/bench/"*
 export LH_BENCH_EMULATED=1 # else no bench takes it for a device
-# The emulated plugin multiplies as well; cuBLASLt is not opened.
+# The emulated plugin multiplies as well, so cuBLASLt is not opened.
 export LONGHAUL_GEMM_PLUGIN=$emulated LONGHAUL_CUBLASLT_LIB=none.so
-# check NAME STATUS FLAGS...: a run into $out/NAME, what it says into $out/said
+# check NAME STATUS FLAGS...: a run into $out/NAME; its output goes to $out/said
 check() {
     local name=$1 want=$2 status=0
     shift 2
@@ -82,7 +82,7 @@ for name in ("nccl", "nccl.one", "nccl.ranks"):
     assert b[name]["verdict"] == "SKIP" and "no NCCL is found" in b[name]["word"], b[name]
 for name in ("worker", "regions"):
     assert b[name]["verdict"] == "PASS", b[name]
-# The sanitizers come last, over four suites; initcheck alone sees memory as it is given.
+# The sanitizers come last, over four suites; only initcheck sees memory that is not poisoned.
 last = list(b)[-16:]
 assert last == [f"sanitizer.{tool}.{suite}"
                 for suite in ("transfer", "layers", "optimizer", "dense")
@@ -105,8 +105,8 @@ names = ["gpu.product.fp32", "gpu.product.bf16", "gpu.train.fp32", "gpu.train.fp
 assert [row["name"] for row in rows] == names and all(row["value"] > 0 for row in rows), rows
 PYTHON
 
-# A suite that fails is told of, and the others are run all the same. There is a made-up NCCL, but
-# one of its two programs alone; the bench leaves no figures; one program does not run.
+# A failing suite is reported, and the others still run. There is a fake NCCL, but only one of its
+# two test programs; the bench leaves no figures; the worker's program does not run.
 mkdir -p "$out/build/tests/nccl"
 printf '#!/bin/sh\necho "NCCL at $1"\n' > "$out/build/tests/nccl/nccl_real"
 printf '#!/bin/sh\necho none\n' > "$out/build/bench/bench_gpu"
@@ -125,20 +125,21 @@ for name in conformance.model speed.train train; do
 done
 grep -q '^ceilings *SKIP .*the bench left no figures' "$out/said" || die "ceilings of nothing"
 
-# A driver that lists a GPU which no program gets is no success: every suite says so, none ran.
+# A driver that lists a GPU which no program can use is no success: every suite is reported as
+# skipped.
 printf '#!/bin/sh\necho "no device"\nexit 77\n' > "$out/build/tests/parity/parity_real"
 printf '#!/bin/sh\necho 1\n' > "$out/build/worker/longhaul-worker"
 check 7 3 --run A
 grep -q '^conformance.encode *SKIP .*no device' "$out/said" || die "the suite's word is lost"
 grep -q '^check: incomplete' "$out/said" || die "nothing was shown, and it does not say so"
 
-# A stage that runs out of time is slow; it is no failure, and no success.
+# A stage that runs out of time is reported as slow, which is neither failure nor success.
 printf '#!/bin/sh\n[ $1 != encode ] || exec sleep 100\n' > "$out/build/tests/parity/parity_real"
 LH_CHECK_STAGE=1 check 8 3 --run A
 grep -q '^conformance.encode *SLOW .*too slow: more than 1 s' "$out/said" || die "not too slow"
 grep -q '^conformance.fold *PASS' "$out/said" || die "what comes after is not run"
 
-# What CUDA_VISIBLE_DEVICES hides is not there.
+# GPUs that CUDA_VISIBLE_DEVICES hides are not used.
 printf '#!/bin/sh\nprintf "GPU 0: one\\nGPU 1: another\\n"\n' > "$out/bin/nvidia-smi"
 for hidden in '' -1 none; do
     status=0
@@ -149,7 +150,7 @@ for hidden in '' -1 none; do
         die "it does not say why with '$hidden'"
 done
 
-# Nothing goes on beyond the limit of all stages: neither the one under way nor what comes after.
+# After the limit for all stages the stage under way is stopped and the later ones are skipped.
 printf '#!/bin/sh\nexec sleep 100\n' > "$out/build/tests/parity/parity_real"
 nccl=$out/nccl.so check 4 3 --limit 2
 grep -q '^conformance.encode *SLOW .*more than [12] s' "$out/said" || die "a stage goes on"

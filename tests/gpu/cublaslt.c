@@ -1,5 +1,5 @@
-// The plugin of matrix products on a made-up cuBLASLt: what comes out is the product that the table
-// speaks of, a plan is made once, nothing is left; and one line says what is wrong.
+// The plugin of matrix products on a fake cuBLASLt: results match the product that the table
+// describes, each plan is made once, nothing leaks; and one line gives the reason of a refusal.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -31,7 +31,7 @@ static const char *variable(const char *name)
     return value;
 }
 
-// The number that fake_cublaslt.c counts under this name.
+// Returns the counter of fake_cublaslt.c with this name.
 static int counted(const struct products *p, const char *name)
 {
     int (*count)(void);
@@ -61,7 +61,7 @@ static int close_products(void **state)
     lk_gemm_close(&p->library);
     dlclose(p->lt);
     free(p);
-    return left; // objects of the library's that nobody destroyed
+    return left; // the library's objects that were not destroyed
 }
 
 static float at(const float *x, const struct lk_gemm_matrix *m, uint64_t number, uint64_t row,
@@ -83,7 +83,7 @@ static void try_one(const struct products *p, struct lk_gemm_call call, unsigned
         c[i] = should[i] = (float)i / 100;
     }
     if (call.type == LK_GEMM_BF16) {
-        lk_bf16_of_fp32(a, half_a, VALUES); // these values have no more digits than bf16
+        lk_bf16_of_fp32(a, half_a, VALUES); // these values fit bf16 exactly
         lk_bf16_of_fp32(b, half_b, VALUES);
     }
     bool half = call.type == LK_GEMM_BF16;
@@ -129,7 +129,7 @@ static void products(void **state)
     }
 }
 
-// The same sizes at the same alignments are one plan; others are others.
+// Equal sizes and alignments share one plan; a difference makes another one.
 static void plans(void **state)
 {
     const struct products *p = *state;
@@ -147,9 +147,9 @@ static void plans(void **state)
     call.alpha = 2;
     try_one(p, call, 0);
     assert_int_equal(counted(p, "fake_choices"), before + 1);
-    try_one(p, call, 1); // an address that is a multiple of 4 alone
+    try_one(p, call, 1); // an address that is a multiple of 4 only
     assert_int_equal(counted(p, "fake_choices"), before + 2);
-    for (uint64_t k = 1; k < 1100; k++) { // more kinds than are kept
+    for (uint64_t k = 1; k < 1100; k++) { // more kinds than the plugin keeps
         call.k = 1 + k % 5;
         call.a.stride = 1 + k;
         if (call.a.stride < call.k) call.a.stride = call.k;

@@ -1,8 +1,8 @@
-// A cuBLASLt that multiplies on the processor, in columns as the real one does: what the plugin of
-// kernels/cublaslt asks of it is checked, and wrong use is an error.
+// A cuBLASLt that multiplies on the processor, in column order as the real one does. It checks the
+// calls of kernels/cublaslt: wrong use is an error.
 //
-// $LH_FAKE_CUBLASLT: "device" finds none, "choice" has no algorithm, "status" has one that failed,
-// "version" is another version.
+// $LH_FAKE_CUBLASLT: "device" finds no device, "choice" has no algorithm, "status" has one that
+// failed, "version" is another version.
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
@@ -34,7 +34,7 @@ SHOWN int fake_choices(void)
     return choices;
 }
 
-SHOWN int fake_alive(void) // objects that nobody destroyed
+SHOWN int fake_alive(void) // objects not destroyed yet
 {
     return alive;
 }
@@ -145,7 +145,7 @@ SHOWN int cublasLtMatmulPreferenceSetAttribute(void *preference, int what, const
     return LK_LT_FINE;
 }
 
-// The algorithm is what it was chosen for: alignments, and the workspace.
+// The algorithm records the alignments and the workspace that it was chosen for.
 SHOWN int cublasLtMatmulAlgoGetHeuristic(void *handle, void *product, void *a, void *b, void *c,
                                          void *d, void *preference, int wanted,
                                          struct lk_lt_found *found, int *count)

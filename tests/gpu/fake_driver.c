@@ -1,6 +1,6 @@
-// A driver library (libcuda.so.1) of a GPU that is listed and does no work: what names the device
-// answers, all else fails with CUDA_ERROR_DEVICE_UNAVAILABLE. bench/gpu/rehearse.sh plays
-// bench/gpu/check.sh against it, on a machine that has nothing else.
+// A driver library (libcuda.so.1) that lists a GPU which does no work: calls that describe the
+// device succeed, all others fail with CUDA_ERROR_DEVICE_UNAVAILABLE. bench/gpu/rehearse.sh runs
+// bench/gpu/check.sh against it, in a root that has nothing else.
 //
 // The runtime library asks for functions by name (cuGetProcAddress); it gets those below, or
 // refuse() for every other name.
@@ -102,7 +102,7 @@ CALL cuGetErrorString(int err, const char **text)
     return cuGetErrorName(err, text);
 }
 
-// Hidden tables of the runtime library's; every entry refuses.
+// Undocumented tables of the runtime library; every entry refuses.
 CALL cuGetExportTable(const void **table, const void *id)
 {
     static int (*entries[64])(void);

@@ -1,25 +1,25 @@
-// A CUDA plugin that is wrong in the way that $LH_FAKE_PLUGIN names. What works of it is the
-// emulated plugin's ($LH_FAKE_PLUGIN_REAL), with single calls exchanged.
+// A CUDA plugin that is broken in the way that $LH_FAKE_PLUGIN names. The rest is the emulated
+// plugin's ($LH_FAKE_PLUGIN_REAL), with single calls replaced.
 //
 //   abi      does not speak the ABI it is asked for
 //   renamed  answers with a table of another ABI
 //   short    answers with a table that lacks its end
 //   driver   its devices() fails: no driver
 //   none     the driver sees no device
-//   memory   the device has none
-//   tight    a MiB of its memory is free, it says, and it gives none
-//   small    a KiB of its memory is free, it says
-//   arrays   from the second question on, a KiB of its memory is free, it says
-//   folds    it folds nothing
-//   skips    it folds the first two records of each four alone
-//   later    the third shard's encoding and all after it fail
+//   memory   the device has no memory
+//   tight    reports 1 MiB of free memory, and refuses every allocation
+//   small    reports 1 KiB of free memory
+//   arrays   reports 1 KiB of free memory from the second question on
+//   folds    folds nothing
+//   skips    of every four records, folds only the first two
+//   later    the third encoding and all after it fail
 //   second   there is a second device, which has no memory
 //   layers   a gradient of its layers is wrong
 //   scores   attention's scores get no gradient
 //   lazy     its optimizer does nothing
 //   sums     its sums of squares are zero
-//   step     the fourth step of the optimizer and all after it fail; the first one is the check's
-//   counts   nothing is wrong: fake_held() says what was not given back
+//   step     the fourth step of the optimizer and all after it fail; the first is the self-check's
+//   counts   nothing is broken: fake_held() counts the memory not released yet
 //   bytes    its payloads differ from the CPU's in one bit
 #include "kernels/cuda/plugin.h"
 
@@ -88,7 +88,7 @@ static int none_left(int index, struct lk_gpu_device *out)
 static int skip(struct lk_gpu_shard *shard, const struct lk_gpu_record *record, uint32_t records,
                 enum lk_gpu_use to, uint64_t below, float *device_to, lk_gpu_stream stream)
 {
-    if (folds++ % 4 / 2) return 0; // the first one is the check's
+    if (folds++ % 4 / 2) return 0; // the first one is the self-check's
     return real->kernels->fold(shard, record, records, to, below, device_to, stream);
 }
 
@@ -174,7 +174,7 @@ static int flip_slot(struct lk_gpu_slots *slots, const void *device, uint64_t by
 // ---------------------------------------------------------------- what is held
 
 static int held;
-int fake_held(void); // trainer.c finds it by its name
+int fake_held(void); // trainer.c looks it up by name
 
 __attribute__((visibility("default"))) int fake_held(void)
 {

@@ -1,4 +1,4 @@
-// Plugins that are wrong each in its way: one line says why the CPU is used, nothing stays open.
+// Broken plugins: one line says why the CPU is used, and no plugin stays open.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -76,7 +76,8 @@ static void the_emulated_one(void **state)
     lk_gpu_close(&gpu);
 }
 
-// The file is named by the caller, the environment, the folders around the program, or nobody.
+// The plugin's path: from the caller, the environment, the folders around the program, or the bare
+// name.
 static void which_file(void **state)
 {
     char path[LK_GPU_PATH_BYTES];

@@ -1,5 +1,5 @@
-// The transformer's passes on the emulated device against the CPU's and PyTorch's: losses and
-// gradients, twice to the same bits; and why there are no passes, where there are none.
+// The transformer's passes on the emulated device: losses and gradients agree with the CPU's and
+// PyTorch's, and repeat to the bit; where there are no passes, the reason is given.
 // $LH_TEST_PLUGIN and $LH_TEST_PRODUCTS name other plugins than the emulator's: bench/gpu/check.sh.
 #include <setjmp.h>
 #include <stdarg.h>
@@ -43,7 +43,7 @@ static int open_device(void **state)
         d->gpu.backend->device(0, &is))
         return -1;
     d->emulated = !strcmp(is.name, LK_GPU_EMULATED);
-    d->bound = d->emulated ? 1e-5 : 1e-4; // 1e-4 is what is asked for
+    d->bound = d->emulated ? 1e-5 : 1e-4; // the documented bound is 1e-4
     return d->gpu.backend->streams->create(&d->stream);
 }
 
@@ -91,7 +91,7 @@ passes_of(const struct device *d, const struct wk_transformer_conf *conf, enum l
     return t;
 }
 
-// A gradient of the device's, on the host; it starts from zeros.
+// Returns the device's gradient, copied to the host; it starts from zeros.
 static float *gradient_of(const struct device *d, struct wk_gpu_passes *t, const float *value,
                           uint64_t values, const struct wk_batch *b, float scale, double *nll)
 {
@@ -145,7 +145,7 @@ static void agrees_with_the_cpu_and_torch(void **state)
     }
 }
 
-// A model whose rows are more than a slab, in a batch of an odd number of sequences.
+// A model with more rows than fit in a slab, in a batch of an odd number of sequences.
 enum { LENGTH = 40, SEQUENCES = 3, VOCAB = 70 };
 struct model {
     struct wk_shape shape;
@@ -206,7 +206,7 @@ static void larger_batches(void **state)
         assert_true(fabs(nll / should - 1.0) < d->bound);
         compare(&m.params, g, cpu, d->bound, "a batch");
 
-        // Another order of blocks, warps and copies: the same bits. And without a gradient.
+        // The emulator takes another order of blocks, warps and copies: the same bits.
         float *same = gradient_of(d, t, value, m.params.values, &b, 0.1f, &again);
         assert_memory_equal(same, g, m.params.values * sizeof *g);
         assert_memory_equal(&again, &nll, sizeof nll);
@@ -217,7 +217,7 @@ static void larger_batches(void **state)
         assert_int_equal(wk_gpu_passes_loss(only, value, &b, &alone), LH_OK);
         assert_memory_equal(&alone, &nll, sizeof nll);
 
-        // Parts of a batch, shorter sequences among them, add up.
+        // The gradients of a batch's parts, with shorter sequences among them, add up.
         void *sum;
         fine(d, d->gpu.backend->memory->alloc(&sum, m.params.values * sizeof(float)));
         fine(d, d->gpu.backend->optimizer->zero(sum, m.params.values, d->stream));
@@ -246,7 +246,7 @@ static void larger_batches(void **state)
     }
 }
 
-// Products of bf16 move a gradient by about 2^-8 of it, and they do move it.
+// bf16 products change a gradient by about 2^-8 of it, and not by zero.
 static void products_of_bf16(void **state)
 {
     const struct device *d = *state;
@@ -272,7 +272,7 @@ static void products_of_bf16(void **state)
     free_model(&m);
 }
 
-// Batches that are none are refused, and the next one is fine.
+// Invalid batches are refused, and the next one is computed.
 static void wrong_batches(void **state)
 {
     const struct device *d = *state;
@@ -340,7 +340,7 @@ static void whoever_cannot_says_why(void **state)
     refused(&c, "the CUDA plugin has no layers");
     gpu = *d->gpu.backend;
 
-    // A device that fails in the middle: the pass says so, and holds nothing.
+    // A device that fails in the middle: the pass reports it and keeps nothing.
     struct wk_gpu_passes *t;
     gpu.streams = &streams;
     assert_int_equal(wk_gpu_passes_create(&c, &t), LH_OK);
@@ -354,7 +354,7 @@ static void whoever_cannot_says_why(void **state)
     d->gpu.backend->memory->release(value);
     wk_gpu_passes_destroy(t);
 
-    // The same of a product that can't be.
+    // A product that fails is reported in the same way.
     struct lk_gemm_table table = *d->gemm.table;
     gpu = *d->gpu.backend;
     c.gemm = &table;
@@ -369,7 +369,7 @@ static void whoever_cannot_says_why(void **state)
     wk_gpu_passes_destroy(t);
     free_model(&m);
 
-    if (!getenv("LH_TEST_FAKE_PLUGIN")) return; // it is a real device's turn
+    if (!getenv("LH_TEST_FAKE_PLUGIN")) return; // not the emulator: a real device is under test
     struct lk_gemm_library none;
     assert_int_equal(lk_gemm_open("none.so", &none), LH_ERR_UNSUPPORTED);
     assert_non_null(strstr(lh_err_text(LH_ERR_UNSUPPORTED), "plugin of matrix products none.so: "));

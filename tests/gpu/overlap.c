@@ -1,8 +1,9 @@
-// Does a bucket leave while the backward pass goes on? Two ranks of one process sum on the emulated
-// device, by the tests' NCCL. Each one's stream has a whole pass before anything is summed, as the
-// host queues it ahead of a device: a layer's values, then the next layer, which first looks at
-// what became of the values before. With work as late as it may be (LH_SIMT_LATE=1) that look finds
-// the sum if the bucket followed its own layer, and the layer's own values if it waited for all.
+// Checks that a bucket is summed while the backward pass goes on. Two ranks of one process sum on
+// the emulated device, by the tests' NCCL. Each one's stream gets a whole pass before anything is
+// summed, as a host queues it ahead of a device: a layer's values, then the next layer, which first
+// copies the values of the layer before. With work delayed as long as possible (LH_SIMT_LATE=1)
+// that copy has the sum if the bucket followed its own layer, and the layer's own values if it
+// waited for all.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -23,7 +24,7 @@ struct rank {
     struct wk_ready *ready;
     struct wk_comm *comm;
     lk_gpu_stream stream;
-    float *gradient, *seen; // the device's, [VALUES] each
+    float *gradient, *seen; // on the device, [VALUES] each
     float *pinned;          // [VALUES]
     float last[BEHIND];
     struct wk_comm_device device;
@@ -98,7 +99,7 @@ static void all_well(struct rank *k)
     }
 }
 
-// The last layer first. Each looks at the one before it, and makes its own values.
+// Last layer first. Each copies the values of the layer before it, then writes its own.
 static void queue_a_pass(struct rank *k)
 {
     const struct lk_gpu_memory *m = k->gpu.backend->memory;

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # A pack of bench/gpu/pack.sh runs where none of our packages is: packed.sh BUILD EMULATED DRIVER.
-# Every library but glibc's is in it and found there, nothing is found by LD_LIBRARY_PATH, its
-# programs run, and check.sh takes it as a --build. With a build that has the real plugin, run A is
-# played against a driver that lists a GPU and then fails: no success, a word for each stage.
-# bench/gpu/rehearse.sh plays the same in a root that has nothing else.
+# Every library but glibc's is in it and found there without LD_LIBRARY_PATH, its programs run, and
+# check.sh takes it as a --build. With a build that has the real plugin, run A is played against a
+# driver that lists a GPU and then fails: no success, and a reason for each stage.
+# bench/gpu/rehearse.sh does the same in a root that has nothing else.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 build=$1 emulated=$2 driver=$3
@@ -41,7 +41,8 @@ printf '#!/bin/sh\necho "GPU 0: one that does no work"\n' > "$out/bin/nvidia-smi
 chmod +x "$out/bin/nvidia-smi"
 cp "$driver" "$out/driver/libcuda.so.1"
 if [ -e "$build/liblonghaul_cuda.so" ]; then
-    # The stand-in for the driver alone is found by LD_LIBRARY_PATH; a machine has it in its folder.
+    # Only the stand-in for the driver is found by LD_LIBRARY_PATH; a real one is in a system
+    # folder.
     cp "$build"/liblonghaul_{cuda,cublaslt}.so "$out/pack/lib/longhaul/"
     status=0
     PATH=$out/bin:$PATH LD_LIBRARY_PATH=$out/driver LONGHAUL_CUBLASLT_LIB=none.so \

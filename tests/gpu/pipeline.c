@@ -1,7 +1,7 @@
 // A push's way off the emulated device (worker/state, kernels/cuda/crossing.h): pushes of several
 // shards are encoded beside each other's copies, pieces are copied while the one before is taken,
-// and slots that are full hold back the next copy alone. What is looked at is in which order things
-// are asked for, never how long they take.
+// and full slots hold back only the next copy. The tests check the order of calls, never their
+// times.
 #include "tests/gpu/state_rig.h"
 
 #include <stdio.h>
@@ -10,8 +10,8 @@
 
 enum { LOG_MAX = 4000, OTHER = 0 };
 
-// The device's calls, in their order: E an encoding, c a copy into a slot, f a copy that found none
-// free, t a slot that was waited for, g one that was given back.
+// The device's calls in order: E an encoding, c a copy into a slot, f a copy that found none free,
+// t a slot that was waited for, g one that was given back.
 static struct {
     struct lk_gpu_kernels kernels;
     struct lk_gpu_transfer transfer;
@@ -45,7 +45,7 @@ static int copy(struct lk_gpu_slots *slots, const void *device, uint64_t bytes, 
     return err;
 }
 
-// The trainer's stream goes on while slots are full.
+// The trainer's stream goes on while the slots are full.
 static void train(void)
 {
     rig_train(watch.rig);
@@ -98,7 +98,7 @@ static lh_err encode_push(struct rig *r)
     return r->device->ops->encode(r->device, &is, 0.9f, r->left, &r->theirs, &info);
 }
 
-// The host's push of the same cut, and what it leaves.
+// Compares with the host's push of the same cut, and its residual.
 static void assert_is_right(struct rig *r)
 {
     const struct wk_shard_state_of is = rig_of(r);
@@ -158,8 +158,8 @@ static void close_other(struct other *o)
     free(o->residual);
 }
 
-// Two shards are cut at one step: the second one's encoding is asked for before anybody waits for
-// the first one's residual, and nothing of it is asked for later.
+// Two shards are cut at one step: both encodings are queued before anybody waits for the first
+// residual, and none later.
 static void pushes_of_two_shards_go_side_by_side(void **state)
 {
     struct rig r;
@@ -191,9 +191,9 @@ static size_t count(const char *log, size_t n, char what)
     return sum;
 }
 
-// A shard that is larger than all slots: whenever a piece is waited for, all other slots are on
-// their way already, as long as there are pieces. More are never taken than there are, and the
-// trainer goes on meanwhile.
+// A shard larger than all slots: whenever a piece is waited for, all other slots are being filled
+// already, as long as there are pieces. No more slots are taken than exist, and the trainer goes on
+// meanwhile.
 static void pieces_are_copied_while_others_are_taken(void **state)
 {
     struct rig r;
@@ -218,7 +218,7 @@ static void pieces_are_copied_while_others_are_taken(void **state)
     rig_close(&r);
 }
 
-// One slot, of less than a chunk's record: it takes longer, and that is all.
+// One slot, smaller than a chunk's record, is slower and gives the same bytes.
 static void one_small_slot_will_do(void **state)
 {
     struct rig r;
@@ -234,7 +234,7 @@ static void one_small_slot_will_do(void **state)
     rig_close(&r);
 }
 
-// A copy that fails in the middle leaves no slot taken: the push after it is as ever.
+// A copy that fails in the middle leaves no slot taken, and the next push succeeds.
 static void a_failed_copy_gives_its_slots_back(void **state)
 {
     struct rig r;
@@ -255,13 +255,13 @@ static void a_failed_copy_gives_its_slots_back(void **state)
     rig_close(&r);
 }
 
-// A residual that the host has would have to be waited for: it is left to the encode lane.
+// begin() does nothing if it would have to wait for the host's residual: the encode lane does it.
 static void a_begin_waits_for_nothing(void **state)
 {
     struct rig r;
     (void)state;
     open_watched(&r, 14);
-    r.number++; // a push came back: the residual is another one
+    r.number++; // a refused push came back and changed the residual
     rig_make_up(&r, r.residual, r.layout->values);
     begin_log();
     uint64_t filled = atomic_load(&r.counts.filled);
@@ -274,7 +274,7 @@ static void a_begin_waits_for_nothing(void **state)
     rig_close(&r);
 }
 
-// The other way: an array of many halves, whose memory changes as soon as the call returns.
+// The way in: an array larger than the two halves of the buffer, overwritten once the call returns.
 static void an_array_crosses_in_halves(void **state)
 {
     struct rig r;

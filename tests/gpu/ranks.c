@@ -1,7 +1,7 @@
 // Ranks of a region that train on emulated devices beside the same ranks on the CPU: real
 // processes, over TCP, or with LH_TEST_NCCL set by the tests' NCCL in the devices' own memory.
-// Losses, norms and parameters agree to rounding, also when a rank is killed and another one comes;
-// a rank that trains on the CPU is refused.
+// Losses, norms and parameters agree to rounding, also when a rank is killed and replaced. A rank
+// that trains on the CPU is refused.
 #include <signal.h>
 #include <stdio.h>
 #include <sys/prctl.h>
@@ -33,13 +33,13 @@ struct region {
     struct wk_device *device; // The leader's; NULL: the CPU trains.
     enum wk_sum_type sum;
     bool cuda, peers_cuda;
-    bool measured; // The noise is: no value of a step's first pass is told to be final.
-    bool norms;    // Each step's norms are asked for.
+    bool measured; // The noise is measured, so no value of a step's first pass is final.
+    bool norms;    // Norms are computed in each step.
     bool state;    // The leader's state on its device changes the parameters, not the host.
-    struct wk_shard_state *shard[SHARDS_MAX]; // NULL: none did so yet
+    struct wk_shard_state *shard[SHARDS_MAX]; // NULL: not created yet
     struct wk_device_counts counts;
     uint32_t sequences; // A step's; 0: two batches.
-    int go;             // a byte into it lets the spare rank begin
+    int go;             // writing a byte starts the spare rank
     pid_t pid[RANKS];   // place 0: the spare
 };
 
@@ -132,7 +132,7 @@ static _Noreturn void be_peer(struct fixture *f, const struct region *r, uint32_
     _exit(c.result);
 }
 
-// Forked before this process has threads. The spare, place 0, becomes rank 1 when it is told.
+// Forks before this process has threads. The spare, place 0, starts as rank 1 when it is told.
 static void start_ranks(struct fixture *f, struct region *r)
 {
     int go[2];
@@ -164,7 +164,7 @@ static struct wk_trainer *open_region(struct fixture *f, struct region *r, int64
     assert_int_equal(wk_reduce_peers_create(&conf, &r->reduce), LH_OK);
     struct wk_builtin_conf c = conf_of(f);
     if (r->cuda) r->device = device_of(f, 0);
-    // An emulator is slow: half of the batches where other programs do all.
+    // The emulator is slow: LH_TEST_QUICK halves the batches.
     c.accumulate = getenv("LH_TEST_QUICK") ? 1 : 2;
     if (r->sequences) c.batch = r->sequences;
     if (r->sequences) c.accumulate = 1;
@@ -184,7 +184,7 @@ static void wait_for(struct region *r, uint32_t rank, int should)
     r->pid[rank] = 0;
 }
 
-// Ranks that live heard that the run is over.
+// The living ranks hear that the run is over, and end.
 static void close_region(struct region *r, struct wk_trainer *t)
 {
     assert_true(r->reduce->ops->close(r->reduce, true));
@@ -220,8 +220,8 @@ static void change(struct wk_trainer *t, size_t values)
     free(x);
 }
 
-// The same, by a renewal of the state on the leader's device. The states live on: their end would
-// wait for what was queued.
+// Changes the parameters in the same way, by a renewal of the state on the leader's device. The
+// states live on, because destroying them would wait for the queued work.
 static void change_by_states(const struct fixture *f, struct region *r, struct wk_trainer *t)
 {
     float *x = copy_parameters(t, f->manifest.values);
@@ -268,11 +268,11 @@ static void near(double a, double b, double most, const char *what, uint64_t ste
         fail_msg("%s of step %llu: %.9g, not %.9g", what, (unsigned long long)step, a, b);
 }
 
-// Kills rank 1 when the next step is dealt: the leader then computes its part for nothing.
+// Kills rank 1 when the next step is dealt, so that the leader computes its part for nothing.
 static struct {
     const struct wk_reduce_ops *own;
     struct wk_reduce_ops ops;
-    struct region *region; // NULL: nobody is killed
+    struct region *region; // NULL: no kill
 } tap;
 
 static void tap_deal(struct wk_reduce *r, const struct wk_reduce_step *step, struct wk_part *own)
@@ -295,7 +295,7 @@ static void tap_on(struct wk_reduce *r)
 enum { TENSORS_MAX = 32 };
 struct course {
     struct wk_step_out out[STEPS];
-    struct wk_tensor_norms norms[TENSORS_MAX]; // the last step's, where they are asked for
+    struct wk_tensor_norms norms[TENSORS_MAX]; // the last step's, where requested
     float *value;                              // after the last step
     struct lh_buf all;                         // the optimizer's state, as saved
 };
@@ -320,7 +320,7 @@ static struct course train(struct fixture *f, struct region *r, bool kills)
     }
     c.value = copy_parameters(t, f->manifest.values);
     assert_int_equal(t->ops->save(t, &c.all), LH_OK);
-    // A rank whose parameters are others than the leader's fails an epoch.
+    // A rank whose parameters differ from the leader's fails an epoch.
     assert_true(status_of(r).failures <= kills);
     assert_true(status_of(r).counts.buckets > STEPS);
     r->reduce->ops = tap.own;
@@ -366,28 +366,28 @@ static void fp32_as_on_the_cpu(void **state)
     on_devices_as_on_the_cpu(*state, &r, 1e-4);
 }
 
-// Sums are begun while the backward pass is queued or runs.
+// Sums begin while the backward pass is queued or running.
 static void buckets_beside_the_backward_pass(void **state)
 {
     const struct region r = {.measured = false};
     on_devices_as_on_the_cpu(*state, &r, 1e-4);
 }
 
-// Two ranks have nothing to compute: their gradient is that of zeros.
+// Two ranks have nothing to compute: their gradient is zero.
 static void empty_parts_are_zeros(void **state)
 {
     const struct region r = {.sequences = 1};
     on_devices_as_on_the_cpu(*state, &r, 1e-4);
 }
 
-// A gradient's value that lies at a rounding's edge falls to the other side: 1/256 of it.
+// A gradient's value close to a rounding boundary may round the other way, by 1/256 of it.
 static void bf16_as_on_the_cpu(void **state)
 {
     const struct region r = {.sum = WK_SUM_BF16};
     on_devices_as_on_the_cpu(*state, &r, 1e-3);
 }
 
-// The killed one's step is trained again; the one that comes gets parameters and moments.
+// The killed rank's step is trained again; its replacement receives parameters and moments.
 static void a_killed_rank_is_replaced(void **state)
 {
     struct fixture *f = *state;

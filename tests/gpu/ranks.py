@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """Two ranks of a worker on one GPU, by NCCL: they train, one is killed with -9 and comes back.
 
-Each process names a host of its own to NCCL (NCCL_HOSTID), which does not take two ranks on one
-device of one host. Exit status 77: it does not take them all the same; the last line says so. In
-the end both ranks hold the same parameters, and the worker's replica is the server's.
+Each process gives NCCL a host name of its own (NCCL_HOSTID), because NCCL refuses two ranks on one
+device of one host. Exit status 77: it refuses them all the same; the last line says so. In the end
+both ranks hold the same parameters, and the worker's replica is the server's.
 """
 import argparse
 import os
@@ -19,7 +19,7 @@ SKIPPED = 77
 
 
 def refusal(region):
-    """NCCL's own words in a rank's log file, if it refuses the device."""
+    """Returns NCCL's message in a rank's log file, if it refuses the device."""
     for rank in region.ranks:
         try:
             with open(os.path.join(rank.dir, "nccl.log"), encoding="utf-8") as log:

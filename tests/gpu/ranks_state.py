@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
 """Ranks that train on the emulated device, and a worker whose state is there too (gpu.state).
 
-A run with a rank that is killed with -9 and comes back: its model is that of a state on the host,
-to the byte, with the state on the worker's device. Then, with sums over TCP, a run in which the
-worker is killed as well: replicas and servers agree, the device agrees with the host at each digest
-record, and all ranks end with the worker's parameters.
-With --nccl the tests' NCCL sums, in the device's own memory; and the abort of a communicator hangs
-while its device has an operation under way, of a worker and of a rank that encodes there: the
-process ends, because nothing waits for that device, and comes back.
+A rank is killed with -9 and comes back: with the state on the worker's device the model is, to the
+byte, that of a run with the state on the host. With sums over TCP the worker is killed too, in
+another run: replicas and servers agree, the device agrees with the host at each digest record, and
+all ranks end with the worker's parameters.
+With --nccl the tests' NCCL sums, in the device's own memory. The abort of a communicator then hangs
+while its device has an operation under way, in a worker and in a rank that encodes there. The
+process still ends, because nothing waits for that device, and is started again.
 """
 import argparse
 import os
@@ -20,8 +20,8 @@ from peers import (Region, check_cuda, check_equal, fault, kill_a_rank,  # noqa:
 from world import Alike, World, check, until  # noqa: E402
 
 RANKS = 3
-# One sequence a step: the worker's. So all sums have the same bits, whoever is there, and two runs
-# are the same wherever the kill falls and however late a busy machine lets the other ranks join.
+# One sequence a step, the worker's. So all sums have the same bits with any number of ranks, and
+# two runs agree wherever the kill falls and however late a busy machine lets the other ranks join.
 SEQUENCES = 1
 STEADY = {"trainer.warmup": 0, "trainer.min_ratio": 1}  # the learning rate
 
@@ -38,8 +38,8 @@ def settings_of(args, where, more_still):
 
 
 def begin(world, args, where, own=(), **more):
-    """The other ranks first: most of the worker's steps have all of them. `own`: settings of the
-    ranks; `more`: of the server."""
+    """Starts the other ranks first, so that most of the worker's steps have all of them. `own`:
+    settings of the ranks; `more`: of the server."""
     shard = world.both(**more)
     shard.start().listening()
     region = Region(world, shard, RANKS, settings_of(args, where, dict(own)))
@@ -99,7 +99,7 @@ def worker_killed(args):
 
 
 def hangs(world, node, other, word):
-    """Its abort hangs, after a fault of the other one's; it ends, and says why."""
+    """After a fault of `other` the abort of `node` hangs; `node` ends and logs why."""
     met = fault(world, node, "abort")
     until(f"{other.name} meets {word}", fault(world, other, word))
     check(node.end() != 0 and met(), f"{node.name} ended as if it were in order")
@@ -109,13 +109,13 @@ def hangs(world, node, other, word):
 
 
 def abort_hangs(args):
-    """The worker alone computes: the others' sums are under way before its own. So one of them that
-    hangs leaves the worker's on its device, and an error of the worker's the others'."""
+    """Only the worker computes, so the others' sums are under way before its own. A hang of one of
+    them leaves the worker's sum on its device, and an error of the worker leaves the others'."""
     for where, word in (("device", "hang"), ("host", "error")):
         with World(args.build, units=18, unit_tokens=512) as world:
             os.mkdir(world.path("faults"))
             os.environ["LH_FAKE_NCCL_FAULTS"] = world.path("faults")
-            # Slowed down, for the run lasts until the process that hangs is back.
+            # Slow, so that the run lasts until the process that hangs is back.
             slow = {"backend": "auto", "trainer.tokens_per_s": 200}
             shard, region = begin(world, args, where, slow)
             node, other = region.worker, region.ranks[-1]

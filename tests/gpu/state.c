@@ -1,6 +1,6 @@
-// A shard's state on the emulated device, beside one on the host (worker/state): over made-up runs
-// parameters, pushes, residuals and replicas have the same bits, whatever order the device's
-// streams take; a wait that is missing, and a record that is not folded, are found.
+// A shard's state on the emulated device, beside one on the host (worker/state). Over random runs
+// parameters, pushes, residuals and replicas have the same bits, in any order of the device's
+// streams; a missing wait, and a record that is not folded, are found.
 #include "tests/gpu/state_rig.h"
 
 #include <math.h>
@@ -70,7 +70,8 @@ static void plant_no_follow(struct rig *r)
     r->streams.event_follow = no_follow;
 }
 
-// A payload that is overwritten by one of another codec would be read beyond its end.
+// The same codec for all records: an overwritten payload of another codec would be read past its
+// end.
 static void plant_always_done(struct rig *r)
 {
     r->own_codec = true;
@@ -95,8 +96,8 @@ static int skip_fold(struct lk_gpu_shard *shard, const struct lk_gpu_record *rec
     return planted.fold(shard, record, records, use, below, device_to, stream);
 }
 
-// A record that the device did not fold: the next digest record says so, and the renewal after it
-// gives the host's parameters.
+// The device does not fold one record: the next digest record reports it, and the renewal after it
+// restores the host's parameters.
 static void a_digest_finds_what_was_not_folded(void **state)
 {
     struct rig r;
@@ -114,14 +115,14 @@ static void a_digest_finds_what_was_not_folded(void **state)
     assert_false(rig_same_replica(&r));
     assert_false(rig_digest(&r));
     assert_int_equal(atomic_load(&r.counts.differed), 1);
-    assert_true(rig_digest(&r)); // it is not compared until it is filled
+    assert_true(rig_digest(&r)); // not compared until the state is filled again
     assert_true(rig_renew(&r) && rig_same_replica(&r) && rig_digest(&r));
     assert_int_equal(atomic_load(&r.counts.differed), 1);
     rig_close(&r);
 }
 
-// The digest is of the optimizer's arrays, too, which the device does not have. And the record that
-// ends it may change more than its payload says.
+// The digest also covers the optimizer's arrays, which the device does not have. The record that
+// ends such an optimizer may change more than its payload says.
 static void another_optimizer_is_not_compared(void **state)
 {
     struct rig r;
@@ -148,7 +149,7 @@ static void another_optimizer_is_not_compared(void **state)
 
 // ---------------------------------------------------------------- failures
 
-// A value that is not finite is told of in the CPU's words, and the cut after it is as ever.
+// A non-finite value gives the CPU's error message, and the next cuts succeed.
 static void not_finite(void **state)
 {
     struct rig r;
@@ -170,7 +171,7 @@ static void not_finite(void **state)
     rig_close(&r);
 }
 
-// The device fails at the third push: it says so, and no step follows.
+// The device fails at the third push, which returns the error.
 static void a_device_that_fails(void **state)
 {
     struct rig r;
@@ -200,7 +201,7 @@ static int follow_fails(lk_gpu_stream stream, lk_gpu_event event)
     return 3;
 }
 
-// A failure between two steps is the trainer's to tell; the cut that follows is none.
+// A failure between two steps is reported to the trainer; the next push fails.
 static void a_failure_between_steps(void **state)
 {
     struct rig r;

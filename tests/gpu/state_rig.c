@@ -1,4 +1,4 @@
-// A state on the device beside one on the host. See state_rig.h.
+// Implements state_rig.h: a state on the device beside one on the host.
 #include "tests/gpu/state_rig.h"
 
 #include <dlfcn.h>
@@ -185,7 +185,7 @@ void rig_start(struct rig *r)
 {
     const struct wk_shard_state_of is = rig_of(r);
     uint64_t n = r->manifest.values;
-    memset(r->trainer.value, 0, n * sizeof(float)); // the other shard's: zeros that stay
+    memset(r->trainer.value, 0, n * sizeof(float)); // the other shard's values stay zero
     assert_int_equal(r->gpu.backend->optimizer->zero(r->there.value, n, r->there.stream), 0);
     r->host->ops->start(r->host, &is);
     r->device->ops->start(r->device, &is);
@@ -215,7 +215,7 @@ void rig_fold(struct rig *r)
     new_chain(r, &f.before);
     const struct wk_shard_state_of is = rig_of(r);
     r->device->ops->fold(r->device, &is, &f);
-    memset(payload.data, 0xa5, payload.len); // nobody reads it any more
+    memset(payload.data, 0xa5, payload.len); // must not be read any more
     lh_buf_free(&payload);
 }
 
@@ -243,9 +243,9 @@ bool rig_digest(struct rig *r)
     return r->device->ops->agrees(r->device, &now, &record);
 }
 
-struct lane { // A push is encoded here, beside the loop.
+struct lane { // Encodes a push beside the loop.
     struct rig *r;
-    bool by_host; // from the progress that the device gives: a push of another density
+    bool by_host; // from the delta that the device returns, as for another density
     struct wk_shard_state_of of;
     struct lk_payload_info info;
     lh_err err;
@@ -277,8 +277,8 @@ static void encode_beside(struct rig *r, struct lane *lane)
     pthread_join(thread, NULL);
 }
 
-// Between the copy of a cut and its encoding: it is begun, or not (encode() then does all); or it
-// is begun, and somebody looks at the progress; or it is given up, and another one is taken.
+// Between a cut's copy and its encoding, at random: nothing (encode() then does all), begin(), a
+// read of the delta after it, or a second copy that replaces the first.
 static void begin(struct rig *r, const struct wk_shard_state_of *is)
 {
     uint64_t how = rig_draw(r, 6), filled = atomic_load(&r->counts.filled);
@@ -326,21 +326,21 @@ bool rig_cut(struct rig *r)
         a.chunks != lane.info.chunks ||
         memcmp(&a.sum_squares, &lane.info.sum_squares, sizeof(double)))
         return false;
-    if (!rig_draw(r, 4)) return true; // the disk is full
+    if (!rig_draw(r, 4)) return true; // not committed, as if the disk were full
     memcpy(r->residual, r->spare, bytes);
     r->number++;
     const struct wk_shard_state_of next = rig_of(r);
     r->host->ops->committed(r->host, &next);
     r->device->ops->committed(r->device, &next);
     if (rig_draw(r, 3)) return true;
-    r->number++; // it is refused: its mass comes back
+    r->number++; // the push is refused: its mass comes back
     r->same = false;
     assert_int_equal(lk_payload_add(&r->codec, r->layout, lh_buf_span(&r->payload), r->residual),
                      LH_OK);
     return true;
 }
 
-// A whole state arrives: the log was rolled back, or this worker lagged behind.
+// Installs a new state, as after a rollback of the log or when this worker lags behind.
 static void roll_back(struct rig *r)
 {
     struct lh_hash before;
@@ -348,7 +348,7 @@ static void roll_back(struct rig *r)
     new_chain(r, &before);
 }
 
-// Another optimizer is in force for some records.
+// Puts another optimizer in force for some records.
 static void other_optimizer(struct rig *r)
 {
     r->replica.outer.kind = LH_OPT_DELAYED_NESTEROV;
@@ -396,7 +396,7 @@ const char *rig_live(struct rig *r, uint64_t number)
             break;
         default:
             for (uint64_t n = rig_draw(r, 4); n > 0; n--)
-                rig_fold(r); // the first may be under way still
+                rig_fold(r); // the first may still be under way
             rig_fold(r);
             break;
         }

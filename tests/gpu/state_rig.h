@@ -1,4 +1,4 @@
-// A shard's state on a device beside one on the host: what a worker does to both over made-up
+// A shard's state on a device beside one on the host, and a worker's operations on both over random
 // lives.
 #ifndef LH_TESTS_GPU_STATE_RIG_H
 #define LH_TESTS_GPU_STATE_RIG_H
@@ -13,16 +13,16 @@
 #include "worker/state/state_device.h"
 
 enum { TURNS = 40, SEEDS = 7, SHARD = 1 };
-enum { SLOTS = 3, SLOT_BYTES = 3000 }; // A residual is nine pieces; no value's end is a piece's.
+enum { SLOTS = 3, SLOT_BYTES = 3000 }; // nine pieces a residual, split inside values
 
 struct host_trainer {
     struct wk_trainer base;
-    float *value; // all of the model's
+    float *value; // the whole model's
 };
 
 struct rig {
     struct lk_gpu gpu;
-    struct lk_gpu_backend table; // what the states call; a test exchanges parts of it
+    struct lk_gpu_backend table; // the states call it; a test replaces parts of it
     struct lk_gpu_kernels kernels;
     struct lk_gpu_streams streams;
     struct lk_gpu_memory memory;
@@ -37,11 +37,11 @@ struct rig {
     struct wk_device_counts counts;
     struct wk_shard_state *host, *device;
     float *residual, *spare, *got, *left, *pinned;
-    bool own_codec; // All records have the pushes' codec.
+    bool own_codec; // all records have the pushes' codec
     bool beside;    // records come while another thread encodes, as on a worker's encode lane
     struct lh_buf payload, theirs;
     uint64_t number, random;
-    bool same; // the device has the host's residual: no push takes it from the host
+    bool same; // the device has the host's residual: no push copies it from the host
     int failures;
 };
 
@@ -53,21 +53,21 @@ void rig_make_up(struct rig *r, float *out, uint64_t n);
 struct wk_device_state_conf rig_device_conf(struct rig *r);
 void rig_open(struct rig *r, const char *plugin, const char *codec);
 void rig_close(struct rig *r);
-// Seeds the device's choices and what is made up.
+// Seeds the device's scheduling and the random values.
 void rig_seed(struct rig *r, uint64_t number);
 struct wk_shard_state_of rig_of(const struct rig *r);
 // A step of both trainers, queued on the device: each value is scaled.
 void rig_train(struct rig *r);
 bool rig_same_parameters(struct rig *r);
 void rig_start(struct rig *r);
-// A record of some worker's, with any codec.
+// Folds a random worker's record, with any codec.
 void rig_fold(struct rig *r);
 bool rig_renew(struct rig *r);
 bool rig_same_replica(struct rig *r);
 bool rig_digest(struct rig *r);
-// A cut, beside which training goes on and records come; committed, refused later, or given up.
+// Cuts a push while training goes on and records come. The push is committed, refused or given up.
 bool rig_cut(struct rig *r);
-// One made-up life; NULL, or what differed first.
+// Runs one random life. Returns NULL, or the name of the first difference.
 const char *rig_live(struct rig *r, uint64_t number);
 
 #endif

@@ -1,5 +1,5 @@
-// The states of all shards of a worker on the emulated device (worker/state/states.h): the memory
-// that is reckoned is what is taken, and whoever can't have them says why.
+// The states of all shards of a worker on the emulated device (worker/state/states.h): the budget
+// equals the memory taken, and a refusal gives its reason.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -15,7 +15,7 @@
 static const char *const names[] = {"first", "long", "tiny", "last"};
 static const uint64_t shapes[][5] = {{5000, 0}, {4097, 0}, {1, 0}, {70, 60, 0}};
 
-struct rig { // a model of two shards whose parameters lie on the device
+struct rig { // a model of two shards whose parameters are on the device
     struct lk_gpu gpu;
     struct lh_manifest manifest;
     struct lk_codec codec;
@@ -67,7 +67,7 @@ static uint64_t free_bytes(const struct rig *r)
     return is.free_bytes;
 }
 
-// The budget is what is taken, for every codec, and it is told in bytes a parameter.
+// The budget equals the memory taken, for every codec; its text gives bytes a parameter.
 static void a_budget_is_what_is_taken(void **state)
 {
     (void)state;
@@ -99,7 +99,7 @@ static void a_budget_is_what_is_taken(void **state)
                               "cut 20.0, payloads and scratch 4.5), 1 MiB of 5 free");
 }
 
-// Room for ranks' gradients counts, whether it is taken already or not.
+// The budget counts memory for ranks' gradients.
 static void a_budget_leaves_room_for_gradients(void **state)
 {
     (void)state;
@@ -135,7 +135,7 @@ static const struct lk_gpu_backend *real;
 
 // ---------------------------------------------------------------- calls that fail
 
-// A table of which one call fails. It counts what is held.
+// A backend whose `before`-th call from now fails. Counts the objects held.
 static struct {
     struct lk_gpu_backend table;
     struct lk_gpu_memory memory;
@@ -144,7 +144,7 @@ static struct {
     struct lk_gpu_transfer transfer;
     int before; // calls before the one that fails
     int held;
-    bool used; // the one that failed was use()
+    bool used; // use() was the call that failed
 } counting;
 
 enum { NO_MEMORY = 2 };
@@ -267,7 +267,7 @@ static const struct lk_gpu_backend *count_calls(const struct rig *r)
     return &counting.table;
 }
 
-// This thread uses the trainer's device: what it takes is that one's.
+// Checks that this thread uses the trainer's device: an allocation comes from its memory.
 static void uses_the_trainers(const struct rig *r)
 {
     void *some = NULL;
@@ -277,8 +277,8 @@ static void uses_the_trainers(const struct rig *r)
     real->memory->release(some);
 }
 
-// Whichever call fails: nothing is kept, one line says it, and the thread uses
-// the trainer's device afterwards.
+// For each call that can fail: nothing is kept, the error is one line, and the thread uses the
+// trainer's device afterwards.
 static void a_start_that_fails_keeps_nothing(void **state)
 {
     struct rig r;
@@ -294,7 +294,7 @@ static void a_start_that_fails_keeps_nothing(void **state)
         assert_int_equal(real->use(0), 0);
         lh_err err = wk_states_open(&conf, &s);
         over = counting.before >= 0;
-        if (over || counting.used) { // use() that gives a device back may fail unseen
+        if (over || counting.used) { // a use() that restores a device may fail unseen
             if (over) assert_int_equal(err, LH_OK);
             wk_states_close(s);
         } else {

@@ -1,6 +1,6 @@
-// The built-in trainer with its arrays on the emulated device, beside the same on the CPU: losses,
-// parameters, norms and noise agree to rounding; saved states are each other's; a device that fails
-// ends training, and no parameter of it is taken.
+// The built-in trainer with its arrays on the emulated device, beside one on the CPU: losses,
+// parameters, norms and noise agree to rounding, and each loads the other's saved state. A device
+// that fails ends training, and none of its parameters is used.
 #include <dlfcn.h>
 
 #include "kernels/cuda/gemm_loader.h"
@@ -33,7 +33,7 @@ static struct wk_device *device_of(const struct fixture *f, enum wk_precision pr
     const struct wk_device_conf conf = device_conf(f, precision);
     lh_err err = wk_device_open(&conf, &d);
     if (err) fail_msg("%s", lh_err_text(err));
-    // The budget is what was taken.
+    // The budget equals the memory taken.
     struct wk_device_budget b = wk_device_budget(d);
     assert_int_equal(b.values, f->manifest.values);
     assert_true(b.state >= 4 * b.values * sizeof(float) && b.need.work > 0 && !b.norms);
@@ -94,7 +94,7 @@ static void steps_agree(void **state)
     struct fixture *f = *state;
     struct two t = {.conf = conf_of(f)};
     t.conf.accumulate = 2;
-    t.conf.warmup = (struct wk_warmup_conf){1e9, 0.5, UINT64_MAX, 1}; // the noise is measured
+    t.conf.warmup = (struct wk_warmup_conf){1e9, 0.5, UINT64_MAX, 1}; // measure the noise
     make_two(f, &t, WK_PRECISION_FP32);
     assert_string_equal(wk_device_name(t.device), "an emulated device, the emulator's loops, fp32");
     assert_true(equal_parameters(t.cpu, t.gpu, f->manifest.values));
@@ -111,7 +111,7 @@ static void steps_agree(void **state)
     assert_true(last < first - 0.1); // it learns
     near_parameters(t.gpu, t.cpu, f->manifest.values, 1e-4);
 
-    // A saved state of either is the other's; from there on they agree as well.
+    // The CPU loads the device's saved state; from there on both agree.
     struct lh_buf saved = lh_buf((size_t)1 << 24), again = lh_buf((size_t)1 << 24);
     assert_int_equal(t.gpu->ops->save(t.gpu, &saved), LH_OK);
     assert_int_equal(t.cpu->ops->load(t.cpu, lh_buf_span(&saved)), LH_OK);
@@ -160,7 +160,7 @@ static void norms_agree(void **state)
     end_two(&t);
 }
 
-// Parameters that move under the progress get the bits of lk_view_move.
+// A renewal beside progress gives the bits of lk_view_move.
 static void renewals_have_the_same_bits(void **state)
 {
     struct fixture *f = *state;
@@ -221,7 +221,7 @@ static void refused(const struct wk_device_conf *conf, const char *why)
     assert_null(d);
 }
 
-// Bytes a parameter, and what they are for.
+// The budget as text: bytes a parameter, by use.
 static void a_budget_is_one_line(void **state)
 {
     struct wk_device_budget b = {.values = 1000,
@@ -269,7 +269,7 @@ static void whoever_cannot_says_why(void **state)
         refused(&conf, "a sum of squares is 0, and the CPU's ");
     }
 
-    // A model that is smaller than the made-up one.
+    // A model smaller than the self-check's.
     struct wk_device *tiny;
     conf = device_conf(f, WK_PRECISION_FP32);
     conf.model =
@@ -278,7 +278,7 @@ static void whoever_cannot_says_why(void **state)
     wk_device_close(tiny);
 }
 
-// By default products are of bf16 where tensor cores have it.
+// By default products are in bf16 where tensor cores support it.
 static void the_device_says_the_precision(void **state)
 {
     static const struct {
@@ -300,7 +300,7 @@ static void the_device_says_the_precision(void **state)
     unsetenv("LH_SIMT_SM");
 }
 
-// A GiB of logits at a time, and no more; the budget knows of it.
+// At most 1 GiB of logits at a time, which the budget includes.
 static void logits_are_counted(void **state)
 {
     struct fixture *f = *state;
@@ -327,7 +327,7 @@ static void logits_are_counted(void **state)
     wk_device_close(d);
 }
 
-// The next device in this process, or another process on that GPU, finds its memory free.
+// Closing a device releases all its memory, for the next device of this process or another one.
 static void what_a_device_took_it_gives_back(void **state)
 {
     struct wk_device_conf conf = device_conf(*state, WK_PRECISION_FP32);
@@ -335,7 +335,7 @@ static void what_a_device_took_it_gives_back(void **state)
     int (*held)(void);
     conf.plugin = variable("LH_TEST_FAKE_PLUGIN");
     setenv("LH_FAKE_PLUGIN", "counts", 1);
-    void *plugin = dlopen(conf.plugin, RTLD_NOW | RTLD_LOCAL); // it stays, and its count
+    void *plugin = dlopen(conf.plugin, RTLD_NOW | RTLD_LOCAL); // keeps the counter
     assert_non_null(plugin);
     void *symbol = dlsym(plugin, "fake_held");
     assert_non_null(symbol);
@@ -347,8 +347,8 @@ static void what_a_device_took_it_gives_back(void **state)
     dlclose(plugin);
 }
 
-// The device fails in the middle: the step says so and does not count, nor does any other; what is
-// copied from there on is no number, so that no push takes it.
+// The device fails in the middle of a run: that step and all later ones return the error. The
+// parameters copied from then on are NaN, so that no push uses them.
 static void a_device_that_fails(void **state)
 {
     struct fixture *f = *state;

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""A region whose worker encodes on a device (the emulated one), and one on a host without a driver.
+"""Workers that encode and train on the emulated device, and one on a host without a driver.
 
-Both end with the servers' digests. The first says that the device encoded its pushes, the second in
-one line of its log, and in status.json, why the CPU did. `longhaul gpu` says the same of each.
-Then three regions train one model, each with a worker that encodes on the one device; one region
-trains on it, to the CPU's losses; and a region that does and one that does not train together.
-At last a device fails under a worker, which ends, and goes on when it is started again.
+The first two runs end with the servers' digests. One reports that the device encoded its pushes;
+the other says in one line of its log, and in status.json, why the CPU did. `longhaul gpu` says the
+same of each. Then three regions train one model, each with a worker that encodes on the one device;
+one region trains on it, to the CPU's losses; and one on the device trains with one on the CPU. At
+last a device fails under a worker, which ends, and goes on when it is started again.
 """
 import argparse
 import json
@@ -18,7 +18,7 @@ from world import REGIONS, Alike, World, check, held, until  # noqa: E402
 
 
 def train(world, plugin, backend, mode="async", **more):
-    """One worker to the end of the run; its last word of its backend."""
+    """Runs one worker to the end of the run. Returns it and its last backend status."""
     shard = world.both(**{"update.mode": mode}).start().listening()
     settings = {"LONGHAUL_CUDA_PLUGIN": plugin, **more}
     worker = world.worker("asia", shard, backend=backend, **settings).start()
@@ -70,7 +70,7 @@ def without(args):
 
 def regions(args, plugin):
     """Three regions to the end of a run; all replicas agree, and the device encoded for each."""
-    # Slowed down, so that whoever is there last still finds work.
+    # Slow, so that the last region to start still finds work.
     slow = {"LONGHAUL_CUDA_PLUGIN": plugin, "trainer.tokens_per_s": 1500}
     with World(args.build, units=90, unit_tokens=512) as world:
         shard = world.both(workers=len(REGIONS)).start().listening()
@@ -91,8 +91,8 @@ ON_DEVICE = {"trainer.backend": "cuda"}
 
 
 def losses(build, plugin, products):
-    """One region's run on the CPU, and on the device: the losses are the same to rounding. With
-    bsp each step goes on from the same parameters, whatever time it takes."""
+    """One region's run on the CPU and on the device: the losses agree to rounding. With bsp each
+    step starts from the same parameters, at any speed."""
     found = {}
     for name in ("cpu", "fp32", "bf16"):
         more = {} if name == "cpu" else {**ON_DEVICE, "trainer.precision": name}
@@ -119,8 +119,8 @@ def mixed(args):
         shard = world.both().start().listening()
         there = {**ON_DEVICE, "backend": "cuda", "LONGHAUL_CUDA_PLUGIN": args.emulated,
                  "LONGHAUL_GEMM_PLUGIN": args.emulated, "trainer.norms_every_rounds": 1}
-        # The other comes when the first has trained, for it is much faster than an emulator. It has
-        # a rank, though none that was started, and so it trains on the CPU.
+        # The CPU's region is much faster than the emulator, so it starts after the first one has
+        # trained. It has ranks (none of them is started), and so it trains on the CPU.
         ranks = {"trainer.backend": "auto", "gpu.state": "auto", "ranks.count": 2,
                  "trainer.tokens_per_s": 600}
         workers = [world.worker("asia", shard, **there).start()]
@@ -142,8 +142,8 @@ def mixed(args):
 
 
 def breaks(args):
-    """The device fails at a step: the worker ends with a line that says how. Started again on a
-    device that works, it goes on from its directory, and nothing is lost or counted twice."""
+    """The device fails at a step: the worker ends and logs the cause. Restarted on a working
+    device, it goes on from its directory, and nothing is lost or counted twice."""
     os.environ["LH_FAKE_PLUGIN"] = "step"
     os.environ["LH_FAKE_PLUGIN_REAL"] = args.emulated
     with World(args.build, units=6, unit_tokens=512) as world:

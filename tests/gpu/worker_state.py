@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """A worker whose state is on the device that trains (gpu.state), in real programs on the emulator.
 
-The model that comes of a run is that of a state on the host, to the byte; a worker that is killed
-comes back; a device without memory for it and one that leaves out records are dealt with.
+A run's model is, to the byte, that of a run with the state on the host. A killed worker comes back.
+A device without memory for the state, and one that leaves out records, are handled.
 """
 import argparse
 import os
@@ -23,8 +23,8 @@ ON_BOTH = {**ON_DEVICE, "gpu.state": "device"}
 
 
 def state(args):
-    """Base, residual and replica on the device that trains: the model that comes of a run is that
-    of a state on the host, to the byte. With bsp both take the same steps."""
+    """Base, residual and replica are on the device that trains: the run's model is, to the byte,
+    that of a run with the state on the host. With bsp both take the same steps."""
     found = {}
     for where in ("host", "device"):
         with Alike(args.build, 3072) as world:
@@ -43,8 +43,8 @@ def state(args):
 
 
 def killed(args):
-    """A worker whose state is on the device, beside one whose is not; it is killed with -9 and
-    started again. Replicas agree, and so does the device at each digest record."""
+    """Two workers, one with its state on the device. That one is killed with -9 twice and started
+    again. Replicas agree, and so does the device at each digest record."""
     with World(args.build, units=36, unit_tokens=512) as world:
         shard = world.both(workers=2)
         shard.start().listening()
@@ -72,9 +72,9 @@ def killed(args):
 
 
 def no_room(args):
-    """A device that trains and has no memory for the arrays: auto keeps the state on the host, and
-    says so; device ends the start. One that leaves out records is found by the digests and filled
-    anew."""
+    """A device that trains but has no memory for the arrays: with `auto` the state stays on the
+    host, and the worker says so; with `device` the start fails. If a device leaves out records, the
+    digests find it and the state is copied anew."""
     os.environ["LH_FAKE_PLUGIN_REAL"] = args.emulated
     there = {**ON_DEVICE, "LONGHAUL_GEMM_PLUGIN": args.emulated}
     os.environ["LH_FAKE_PLUGIN"] = "arrays"
