@@ -1,8 +1,9 @@
-// The product's mechanism in process: records, clip, noise, encode, bytes; and its mistakes.
+// Audits the product's mechanism in process (records, clip, noise, encode, bytes), and its
+// mistakes.
 //
-// `audit honest` must stay below the claim at three sigmas; `audit planted` must show more than the
+// `audit honest` must stay below the claim at three sigmas. `audit planted` must show more than the
 // claim for each mistake: those planted in kernels/privacy, and orders of operations that the
-// product refuses and does not have, built here out of its parts.
+// product refuses, built here from its parts.
 #include <string.h>
 
 #include "common/base/check.h"
@@ -43,7 +44,7 @@ static void make(struct mechanism *m, uint64_t d, double sigma)
     LH_ASSERT(!err);
 }
 
-// The payload's first value, as it arrives.
+// Returns the payload's first value, decoded from its bytes.
 static double arrived(const struct mechanism *m, const float *values)
 {
     uint8_t bytes[128];
@@ -96,7 +97,7 @@ static double claim(double sigma, enum lh_account_unit unit)
 
 static void honest(size_t n)
 {
-    // sigma, and what an audit with the best threshold shows at 10^6 runs a world.
+    // sigma, and the bound of an audit with the best threshold at 10^6 runs a world.
     static const double row[][2] = {{0.6, 5.21}, {1, 3.13}, {2, 1.45}};
     for (size_t i = 0; i < LH_COUNT(row); i++) {
         struct mechanism m;
@@ -130,7 +131,7 @@ static void planted(const char *bug, float size, size_t n)
     world_must(b > claim(2, LH_ACCOUNT_EMPTIED), bug, b);
 }
 
-// A step that is trained again on other data under the same noise: the difference has none.
+// Trains a step again on other data under the same noise: the noise cancels in the difference.
 static double repeated(void *arg, int world)
 {
     struct mechanism *m = arg;
@@ -141,7 +142,7 @@ static double repeated(void *arg, int world)
 }
 #endif
 
-// The largest value is chosen before the noise: its index says which world it is.
+// Chooses the largest value before the noise is added: its index reveals the world.
 static double largest(void *arg, int world)
 {
     struct mechanism *m = arg;
@@ -156,8 +157,8 @@ static double largest(void *arg, int world)
     return chosen ? 100 + (double)values[1] : (double)values[0];
 }
 
-// A sampled record stays in a residual before the noise, and is in the later releases too. The
-// claim is of one draw a step with q = 1/8; the sum of 8 releases shows the record 8 times.
+// Keeps a sampled record in a residual before the noise, so that later releases hold it too. The
+// claim is for one draw a step with q = 1/8; the sum of 8 releases shows the record 8 times.
 enum { FED_STEPS = 8 };
 static double fed_back(void *arg, int world)
 {
@@ -167,7 +168,7 @@ static double fed_back(void *arg, int world)
     for (int t = 0; t < FED_STEPS; t++) {
         uint32_t drawn[1];
         uint32_t is = lk_choice_draw(&m->env, 1, 1.0 / FED_STEPS, 1, drawn);
-        if (is && world) residual += 50; // what one clip lets out of it a step is C
+        if (is && world) residual += 50; // after clipping each step releases C of it
         int64_t sum[D_MAX] = {0};
         const float x[D_MAX] = {residual};
         lk_grid_add(&m->grid, x, sum);
@@ -177,9 +178,9 @@ static double fed_back(void *arg, int world)
     return seen;
 }
 
-// arXiv 2403.17673: one epoch in an order that is drawn once, batches of one record, all others of
-// gradient -C. In one world the last record is +C, in the other one empty. The event is that some
-// sum is above `a`; closed form.
+// arXiv 2403.17673, in closed form: one epoch in an order drawn once, in batches of one record; all
+// other records have gradient -C. In one world the last record is +C, in the other one it is empty.
+// The event is that some sum is above `a`.
 static double shuffled_delta(double sigma, double steps, double epsilon)
 {
     double most = 0;

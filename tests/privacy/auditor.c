@@ -1,6 +1,6 @@
-// The auditor. See auditor.h.
+// Implements auditor.h.
 //
-// Invariant: the half that chooses an event is no part of its count.
+// Invariant: the samples that choose the event are not counted for its bounds.
 #include "tests/privacy/auditor.h"
 
 #include <math.h>
@@ -46,7 +46,7 @@ static double beta(double a, double b, double x)
     return 1 - front * beta_fraction(b, a, 1 - x) / b;
 }
 
-// The x with I_x(a, b) = p.
+// Returns the x with I_x(a, b) = p.
 static double beta_inverse(double a, double b, double p)
 {
     double low = 0, high = 1;
@@ -72,7 +72,7 @@ double audit_lower(uint64_t k, uint64_t n, double miss)
     return beta_inverse((double)k, (double)(n - k) + 1, miss);
 }
 
-// log((P - delta) / Q) of an event that k[0] runs of P's world and k[1] of Q's had.
+// log((P - delta) / Q) of an event that occurred in k[0] runs of P's world and k[1] of Q's.
 static double bound(const uint64_t k[2], size_t n, double delta)
 {
     double p = audit_lower(k[0], n, MISS) - delta, q = audit_upper(k[1], n, MISS);
@@ -112,7 +112,7 @@ static void count(const struct event *e, double *const x[2], size_t n, uint64_t 
     }
 }
 
-// bound() by normal approximations, for the half that chooses.
+// Approximates bound() by normal distributions, to choose the event.
 static double roughly(const uint64_t k[2], size_t n, double delta)
 {
     double runs = (double)n, p = (double)k[0] / runs, q = (double)k[1] / runs;

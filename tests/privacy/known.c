@@ -1,10 +1,10 @@
-// The auditor on mechanisms whose epsilon is known, and its bounds of probabilities.
+// The auditor on mechanisms whose epsilon is known, and its probability bounds.
 #include "common/base/check.h"
 #include "common/privacy/gaussian.h"
 #include "tests/privacy/auditor.h"
 #include "tests/privacy/world.h"
 
-// Randomised response: the true bit with probability 3/4 is exactly log(3).
+// Randomised response: telling the true bit with probability 3/4 has epsilon log(3).
 static double response(void *arg, int world)
 {
     (void)arg;
@@ -35,7 +35,7 @@ static double everything(void *arg, int world)
     return world;
 }
 
-// Negative statistics: an auditor that took magnitudes would miss the sign.
+// The statistics differ only in sign: an auditor that compared magnitudes would miss that.
 static double signs(void *arg, int world)
 {
     (void)arg;
@@ -46,7 +46,7 @@ int main(int argc, char **argv)
 {
     size_t n = world_runs(argc, argv);
     double at = 0.5, sigma = 1;
-    // Clopper and Pearson by hand: no success, and nothing but successes.
+    // Clopper-Pearson bounds computed by hand: no success, all successes, one of 100.
     world_must(fabs(audit_upper(0, 1000, 5e-4) - (1 - pow(5e-4, 1e-3))) < 1e-12, "none of 1,000",
                audit_upper(0, 1000, 5e-4));
     world_must(fabs(audit_lower(1000, 1000, 5e-4) - pow(5e-4, 1e-3)) < 1e-12, "all of 1,000",

@@ -1,9 +1,8 @@
 #!/usr/bin/env python3
 """Each thing that a private run refuses has a test, by the table of deploy/docs/privacy.md.
 
-A row names tests (`unit.NAME`, `cores.NAME`, `privacy.NAME`) that are there, functions that they
-have, and planted mistakes that the product has; and a test of the row has the words by which it is
-known.
+A row names existing tests (`unit.NAME`, `cores.NAME`, `privacy.NAME`), functions in them, and
+planted mistakes that the product has. At least one test of the row contains the row's known words.
 """
 import pathlib
 import re
@@ -11,7 +10,7 @@ import sys
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 PAGE = ROOT / "deploy/docs/privacy.md"
-# What has to be refused, and words that a test of it must have.
+# The refusals, and words that a test of each must contain.
 WANTED = {
     "state from before privacy was on": "state_from_before_privacy_is_refused",
     "`trainer.noise_threshold`": "trainer.noise_threshold=1",
@@ -31,7 +30,7 @@ WANTED = {
 
 
 def sources():
-    """{test: the text of its source}."""
+    """Returns {test: its source text}."""
     found = {}
     for path in (ROOT / "tests/unit").rglob("*.c"):
         text = path.read_text(encoding="utf-8")
@@ -50,7 +49,7 @@ def sources():
 
 
 def compare(page, tests):
-    """What is wrong with the table, a line each."""
+    """Returns the table's faults, a line each."""
     table = page.split("### Refused")[1].split("\n### ")[0]
     rows = {row.split(" | ")[0].strip("| "): row for row in re.findall(r"^\| .*$", table, re.M)}
     wrong = []

@@ -1,5 +1,5 @@
-// Secrets under valgrind: everything secret is undefined to it, so it complains of each branch and
-// each address that depends on one. `secrets leak` has such a branch, and must be complained of.
+// Marks all secrets as undefined, so that valgrind complains of every branch and address that
+// depends on one. `secrets leak` has such a branch and must fail.
 #include <string.h>
 
 #if __has_include(<valgrind/memcheck.h>)
@@ -63,7 +63,7 @@ int main(int argc, char **argv)
     for (int i = 0; i < D; i++) x[i] = d[i] = e[i] = (float)(i % 17 - 8);
     lh_err err = lk_pool_create(5e4, D, &pool);
     LH_ASSERT(!err);
-    lk_pool_fill(pool, &public); // ahead of the release: its time is not the release's
+    lk_pool_fill(pool, &public); // before the release, and not part of its time
     release(pool, x, sum, out);
     cut(d, e, out);
     uint32_t kept = lk_choice_draw(&secret, 500, 0.05, CAP, drawn);

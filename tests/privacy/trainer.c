@@ -1,9 +1,9 @@
-// An audit of the built-in trainer at record level, in process: a unit's tokens, the transformer's
+// Audits the built-in trainer at record level, in process: a unit's tokens, the transformer's
 // passes, the draw, the clip, the noise, and the gradient that the optimizer gets.
 //
-// `trainer honest` must stay below the claim; `trainer planted` must show more than it for each
-// mistake that is compiled in, one in force at a time. The worlds differ in the first record, which
-// one of them has emptied. A run's statistic is the gradient along that record's own one.
+// `trainer honest` must stay below the claim. `trainer planted` must show more than the claim for
+// each compiled-in mistake; one is in force at a time. The worlds differ in the first record, which
+// is empty in one of them. A run's statistic is the gradient's component along that record's own.
 #include <string.h>
 
 #include "common/base/check.h"
@@ -22,7 +22,7 @@ enum { RECORDS = 2, VALUES_MAX = 64, TOKENS = 2 };
 static const double DELTA = 1e-5;
 static const struct wk_shape SHAPE = {2, 2, 1, 1, 1, 1, TOKENS, 1e4, 1e-6, false, true};
 
-// Stands in for worker/data/loader.c: a record's tokens are given by its number.
+// Stands in for worker/data/loader.c: a record's tokens follow from its number.
 lh_err wk_loader_read(struct wk_loader *l, uint64_t unit, uint64_t offset, uint64_t tokens,
                       uint32_t *ids)
 {
@@ -105,7 +105,7 @@ static double release(void *arg, int world)
     return at;
 }
 
-// Steps of this noise and rate, with one of the mistakes; NULL: with none.
+// Audits steps with this noise and rate and one of the mistakes; NULL: no mistake.
 static double audit_step(const char *bug, double sigma, double rate, size_t n)
 {
     static struct region r;
@@ -129,7 +129,7 @@ static double claim(double sigma, double rate)
 }
 
 struct row {
-    double sigma, rate, least; // what the audit shows at least, so that it is one
+    double sigma, rate, least; // the least bound that a working audit shows
 };
 
 static void honest(size_t n)

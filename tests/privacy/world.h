@@ -1,5 +1,5 @@
-// Random numbers of the audits, also those that the mechanism under test takes as the system's.
-// They are the same in each run, so that an audit always has the same result.
+// Random numbers of the audits, also in place of the system's for the mechanism under test. They
+// are the same in each run, so an audit always has the same result.
 #ifndef LH_TESTS_PRIVACY_WORLD_H
 #define LH_TESTS_PRIVACY_WORLD_H
 
@@ -22,7 +22,7 @@ static inline void world_random(struct lh_env *env, void *out, size_t n)
     randombytes_buf_deterministic(out, n, seed);
 }
 
-// An env that has random numbers and nothing else.
+// An env with random numbers only.
 static const struct lh_env_ops WORLD_OPS = {.random = world_random};
 
 static inline double world_uniform(void) // (0, 1)
@@ -38,7 +38,7 @@ static inline double world_gaussian(void)
     return radius * cos(2 * M_PI * world_uniform());
 }
 
-// Ends the program where it does not hold.
+// Prints a check's result, and ends the program if it failed.
 static inline void world_must(int holds, const char *what, double got)
 {
     printf("%s %s: %.4f\n", holds ? "ok  " : "FAIL", what, got);

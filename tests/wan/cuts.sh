@@ -1,5 +1,5 @@
 #!/bin/bash
-# Partitions, changes under way, many flows at once. ./cuts.sh PROGRAM
+# Partitions, changes while data flows, many flows at once. ./cuts.sh PROGRAM
 . "$(dirname "$0")/lib.sh"
 check "comes up" "$wanem" up "$work/topology"
 
@@ -59,8 +59,8 @@ storm() { # two hundred changes under way
 check "and 200 changes while it sends" transfer us eu 20000000 storm
 check "which cut and lost some of it" has severed 1
 
-# One connection as gRPC keeps it: small calls and 200 kB pushes with their answers, while the link
-# changes.
+# One long connection as gRPC keeps it: small calls and 200 kB pushes with their answers, while the
+# link changes.
 port=$((port + 1))
 "$wanem" set us eu rtt=40ms rate=50mbit
 "$wanem" reset

@@ -1,5 +1,5 @@
 // The launcher's side of the emulator (deploy/up/wan.h), with real namespaces: up, exec, bytes,
-// cut, down, and that the daemon does not outlive its parent. Needs root and /dev/net/tun.
+// cut, down, and the end of the daemon with its parent. Needs root and /dev/net/tun.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -93,7 +93,7 @@ static int status_of(pid_t child)
     return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
 }
 
-// A UDP socket in a region, at its first host: a socket stays in the network it was made in.
+// Returns a UDP socket at a region's first host; a socket stays in the network it was created in.
 static int socket_in(const struct scene *s, const char *region, unsigned number)
 {
     struct sockaddr_in address = {.sin_family = AF_INET, .sin_port = htons(PORT)};
@@ -137,7 +137,7 @@ static void up_carries_and_counts(void **state)
     assert_int_equal(count, 2);
     assert_string_equal(bytes[0].region, "asia");
     assert_string_equal(bytes[1].region, "europe");
-    assert_int_equal(bytes[0].up, 10 * 1028); // IP and UDP headers
+    assert_int_equal(bytes[0].up, 10 * 1028); // with IP and UDP headers
     assert_int_equal(bytes[0].down, 0);
     assert_int_equal(bytes[1].up, 0);
     assert_int_equal(bytes[1].down, 10 * 1028);
@@ -156,12 +156,12 @@ static void a_cut_is_counted_and_heals(void **state)
     assert_int_equal(dp_wan_cut(&s->wan, "asia"), LH_OK);
     send_to(asia, 2, 100);
     do assert_int_equal(dp_wan_stats(&s->wan, bytes, &count), LH_OK);
-    while (bytes[0].dropped == 0); // ctest's limit of time ends it otherwise
+    while (bytes[0].dropped == 0); // ctest's time limit ends an endless loop
     assert_int_equal(bytes[1].down, 0);
     assert_int_equal(dp_wan_heal(&s->wan, "asia"), LH_OK);
     send_to(asia, 2, 100);
     assert_true(arrives(europe, PATIENCE_MS));
-    assert_false(arrives(europe, 0)); // what was sent into the cut is gone
+    assert_false(arrives(europe, 0)); // the packet sent during the cut is lost
     close(asia);
     close(europe);
 }
@@ -214,21 +214,21 @@ static void down_leaves_nothing(void **state)
     assert_true(instance_is_gone(s));
     assert_int_equal(dp_wan_down(&s->wan, false), LH_OK); // nothing to do
     assert_int_equal(dp_wan_stats(&s->wan, bytes, &count), LH_ERR_INVALID);
-    assert_int_equal(kill(inside, 0), 0); // spared
+    assert_int_equal(kill(inside, 0), 0); // left alone
     assert_int_equal(kill(inside, SIGKILL), 0);
     assert_int_equal(status_of(inside), -1);
     close(said[0]);
     close(said[1]);
 }
 
-// A launcher that is killed takes its world with it.
+// Killing the launcher ends the daemon and removes the instance.
 static void the_daemon_ends_with_its_parent(void **state)
 {
     struct scene *s = *state;
     int said[2];
     pid_t daemon = 0;
     assert_int_equal(pipe(said), 0);
-    assert_int_equal(prctl(PR_SET_CHILD_SUBREAPER, 1), 0); // the orphan is ours to wait for
+    assert_int_equal(prctl(PR_SET_CHILD_SUBREAPER, 1), 0); // lets us wait for the orphaned daemon
     pid_t launcher = fork();
     if (launcher == 0) {
         if (dp_wan_up(&s->wan, s->topology, s->instance)) _exit(1);

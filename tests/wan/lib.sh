@@ -1,10 +1,9 @@
-# What the tests of the emulator share; sourced with the program as $1. Needs root, /dev/net/tun,
-# iproute2 and python3.
+# Shared functions of the emulator's tests; sourced with the program as $1. Needs root,
+# /dev/net/tun, iproute2 and python3.
 #
-# What the processors do meanwhile should change no result: packets are timed by the kernel that
-# receives them, nothing may come early, lateness is judged by the least or the median and with room
-# for a slow machine (deploy/wan/measure.sh has the exact figures), and every step waits for the
-# event it depends on.
+# Busy processors should not change a result. The receiving kernel timestamps packets, and nothing
+# may come early. Lateness is judged by the minimum or the median, with tolerance for a slow machine
+# (deploy/wan/measure.sh has the exact figures). Every step waits for the event it depends on.
 program=$(realpath "${1:-none}")
 cd "$(dirname "$0")" || exit 1
 here=$PWD
@@ -35,7 +34,7 @@ clean_up() {
 trap clean_up EXIT
 trap 'exit 1' INT TERM
 
-# check NAME COMMAND...: the test passes if the command does.
+# check NAME COMMAND...: the check passes if the command succeeds.
 check() {
     local name=$1
     shift
@@ -48,7 +47,7 @@ check() {
         sed 's/^/        /' "$work/output" | head -20
     fi
 }
-# The verdict of a whole file of tests: the last line of each.
+# Prints the result of a whole file of tests; the last line of each.
 verdict() {
     check "no sanitizer complains" fails grep -r . "$work" --include='sanitizer*'
     echo "$passed passed, $failed failed"
@@ -68,12 +67,12 @@ says() {
     echo "$text"
     grep -qF -- "$want" <<<"$text"
 }
-# until_true COMMAND...: waits for a state that nothing announces, for ten seconds at most.
+# until_true COMMAND...: polls for a state that no event announces, for at most ten seconds.
 until_true() {
     local end=$((SECONDS + 10))
     until "$@"; do [ $SECONDS -lt $end ] || return 1; done
 }
-# ended PID: waits for the end of a process that need not be our child.
+# ended PID: waits for the end of a process that may not be our child.
 ended() {
     python3 - "$1" <<'PYTHON'
 import os, select, sys
@@ -87,7 +86,7 @@ PYTHON
 mkfifo "$work/ready"
 exec {ready}<>"$work/ready"
 export READY=$ready
-# announced WORD: waits until a process that was given the pipe says the word.
+# announced WORD: waits until a process writes the word to the pipe.
 announced() {
     local word
     while read -r -t 20 -u "$ready" word; do [ "$word" = "$1" ] && return; done
@@ -96,19 +95,19 @@ announced() {
 
 in_region() { "$wanem" exec "$1" -- "${@:2}"; }
 traffic() { in_region "$1" timeout 60 python3 "$here/traffic.py" "${@:2}"; }
-# A counter of the link from $1 to $2.
+# Prints a counter ($3) of the link from $1 to $2.
 counter() {
     "$wanem" stats -j | sed -n "s/.*\"from\":\"$1\",\"to\":\"$2\".*\"$3\":\([-0-9.]*\).*/\1/p"
 }
 calc() { awk "BEGIN { printf \"%.3f\", $1 }"; }
-# The least round-trip time in ms from region $1 to host $2, of $3 pings: what waiting for a
-# processor adds is not the link's.
+# Prints the minimum round-trip time in ms from region $1 to host $2, of $3 pings: waits for a
+# processor are not the link's.
 rtt() { traffic "$1" ping "$2" "$3" 0.05 2 | sort -n | head -n 1; }
 reaches() { traffic "$1" ping "$2" 3 0.02 1 >/dev/null; }
 
 port=6000
-# Sends $3 bytes over TCP from region $1 to $2, runs the rest meanwhile; what arrives must be the
-# same.
+# Sends $3 bytes over TCP from region $1 to $2 and runs the command in the other arguments
+# meanwhile. The received bytes must be the same.
 transfer() {
     local receiver sender
     port=$((port + 1))
@@ -119,7 +118,7 @@ transfer() {
     wait $sender && wait $receiver &&
         [ "$(cat "$work/digest")" = "$(python3 "$here/traffic.py" digest "$3")" ]
 }
-# Sends UDP probes from region $1 to $2: count, interval in ms, bytes. Sets what the sink tells.
+# Sends UDP probes from region $1 to $2: count, interval in ms, bytes. Sets the sink's figures.
 probe() {
     local sink
     port=$((port + 1))
@@ -130,8 +129,8 @@ probe() {
     # shellcheck disable=SC2034
     read -r count disorder least low median high greatest mean gap <"$work/probe"
 }
-# One TCP flow from region $1 to $2: congestion control, seconds to skip, seconds to measure. Prints
-# Mbit/s.
+# Measures one TCP flow from region $1 to $2: congestion control, seconds to skip, seconds to
+# measure. Prints Mbit/s.
 throughput() {
     local receiver
     port=$((port + 1))
@@ -153,7 +152,7 @@ link all all rtt=20ms
 link us eu rtt=50ms
 link us to ap delay=30ms
 TOPOLOGY
-# Nothing of instance $1 is left. The daemon's process may end a little after its world is gone.
+# Nothing of instance $1 is left. Its daemon may end a little after its namespaces.
 gone() {
     [ ! -e "/run/wanem/$1" ] && [ ! -e "/run/wanem/$1.lock" ] &&
         ! ls /run/netns | grep "^$1-" && until_true fails pgrep -f "$wanem up"

@@ -1,4 +1,4 @@
-// A search path for libraries without the current folder.
+// Tests dp_libraries_absolute: a search path for libraries without the current folder.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -1,8 +1,8 @@
 #!/bin/bash
-# Up, exec, down, crashes, instances side by side. ./life.sh PROGRAM
+# Up, exec, down, crashes, several instances at once. ./life.sh PROGRAM
 . "$(dirname "$0")/lib.sh"
 
-# What wanem could change outside its regions. The time that a lease has left passes by itself.
+# Prints the host's state that wanem could change, without the remaining lease times.
 host_state() {
     {
         ip -o link; ip -o -4 addr; ip route

@@ -1,5 +1,5 @@
 #!/bin/bash
-# What a link does: delay, jitter, loss, rate, queue. ./links.sh PROGRAM
+# A link's delay, jitter, loss, rate and queue. ./links.sh PROGRAM
 . "$(dirname "$0")/lib.sh"
 check "comes up" "$wanem" up "$work/topology"
 

@@ -1,5 +1,5 @@
-// Reads randomly changed topologies: each is taken, or refused with the file's name and a reason.
-// `mutate FILE ROUNDS SEED`; the sequence is a function of the seed.
+// Reads randomly changed topologies: each is accepted, or refused with the file's name and a
+// reason. `mutate FILE ROUNDS SEED`; the seed determines the sequence.
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -33,26 +33,26 @@ static void change(struct text *t)
     const char *word = WORDS[draw(t, sizeof WORDS / sizeof *WORDS)];
     if (span > t->length - at) span = t->length - at;
     switch (draw(t, 4)) {
-    case 0: // another byte
+    case 0: // replace a byte
         t->bytes[at] = (char)draw(t, 256);
         t->length += at == t->length;
         break;
-    case 1: // a word more
+    case 1: // insert a word
         memmove(t->bytes + at + strlen(word), t->bytes + at, t->length - at);
         memcpy(t->bytes + at, word, strlen(word));
         t->length += strlen(word);
         break;
-    case 2: // some bytes less
+    case 2: // remove some bytes
         memmove(t->bytes + at, t->bytes + at + span, t->length - at - span);
         t->length -= span;
         break;
-    default: // some bytes twice
+    default: // repeat some bytes
         memmove(t->bytes + at + span, t->bytes + at, t->length - at);
         t->length += span;
     }
 }
 
-// True where the text is read as it should be; *taken tells how.
+// Returns false if the result is neither a valid world nor a proper refusal. *taken: accepted.
 static bool read_one(struct text *t, struct dp_world *world, bool *taken)
 {
     FILE *in = t->length ? fmemopen(t->bytes, t->length, "r") : fopen("/dev/null", "r");

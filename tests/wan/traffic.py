@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Traffic for the tests of the emulator: traffic.py MODE ARGUMENTS, inside a region.
 
-Packets are timed by the kernel that receives them, so that busy processors change no result. A
-server announces its port on the descriptor in $READY once it listens. Python 3.9, standard library.
+The receiving kernel timestamps packets, so that busy processors change no result. A server
+announces its port on the descriptor in $READY once it listens. Python 3.9, standard library.
 """
 import hashlib
 import os
@@ -41,7 +41,7 @@ def be_prompt():
 
 
 def arrival(notes):
-    """When the kernel received a packet, in ns."""
+    """Returns when the kernel received a packet, in ns."""
     seconds, nanoseconds = struct.unpack("qq", notes[0][2])
     return seconds * 10**9 + nanoseconds
 
@@ -63,7 +63,7 @@ def echo_request(mark, number):
 
 
 def ping(host, count, interval, timeout):
-    """Prints the round-trip times in ms; fails without any."""
+    """Prints the round-trip times in ms; fails if no answer comes."""
     be_prompt()
     raw = socket.socket(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_ICMP)
     raw.setsockopt(socket.SOL_SOCKET, TIMESTAMPS, 1)
@@ -89,7 +89,7 @@ def ping(host, count, interval, timeout):
 
 
 def receive(port):
-    """Prints the digest of what one TCP connection brings."""
+    """Prints the digest of the bytes of one TCP connection."""
     connection, digest = accept(port), hashlib.sha256()
     while data := connection.recv(1 << 20):
         digest.update(data)
@@ -97,7 +97,7 @@ def receive(port):
 
 
 def digest(size):
-    """What `receive` should print."""
+    """Prints the digest that `receive` should print."""
     print(hashlib.sha256(pattern(int(size))).hexdigest())
 
 
@@ -107,7 +107,7 @@ def send(host, port, size):
 
 
 def measure(port, skip, seconds):
-    """Prints the Mbit/s that one TCP connection brings after the first seconds."""
+    """Prints the Mbit/s of one TCP connection after the first seconds."""
     connection = accept(port)
     start = time.monotonic() + float(skip)
     end, begun, received, now = start + float(seconds), None, 0, 0.0
@@ -123,7 +123,7 @@ def measure(port, skip, seconds):
 
 
 def flood(host, port, control):
-    """Sends until the other side has had enough."""
+    """Sends until the receiver closes the connection."""
     with socket.socket() as connection:
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, control.encode())
         connection.connect((host, int(port)))
@@ -135,7 +135,7 @@ def flood(host, port, control):
 
 
 def collect(port, count):
-    """Takes in that many TCP connections to their ends."""
+    """Reads that many TCP connections to their ends."""
     with serve(port) as server:
         connections = [server.accept()[0] for _ in range(int(count))]
         while connections:
@@ -155,8 +155,8 @@ def scatter(host, port, count, size, seconds):
 
 
 def sink(port):
-    """Prints of UDP probes: count, out of order; least, 5th percentile, median, 95th percentile,
-    greatest and mean one-way ms; median ms between arrivals."""
+    """Prints figures of UDP probes: count, out of order; minimum, 5th percentile, median, 95th
+    percentile, maximum and mean one-way ms; median ms between arrivals."""
     be_prompt()
     udp = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
     udp.setsockopt(socket.SOL_SOCKET, FORCE_RECEIVE_BUFFER, 64 << 20)
@@ -195,7 +195,7 @@ def probe(host, port, count, interval_ms, size):
 
 
 def calls(port):
-    """Answers each frame of a connection with one of the same number: small, or 16 KiB."""
+    """Answers each frame of a connection with the same number and 32 bytes, or 16 KiB to a push."""
     connection = accept(port)
     try:
         while True:
@@ -208,7 +208,7 @@ def calls(port):
 
 
 def send_calls(connection, enough, waiting, lock):
-    """Calls of 200 bytes until the file exists; every tenth is a push of 200 kB."""
+    """Sends calls of 200 bytes until the file exists; every tenth is a push of 200 kB."""
     number, data = 0, pattern(200000)
     while not os.path.exists(enough):
         kind = int(number % 10 == 9)
@@ -222,7 +222,7 @@ def send_calls(connection, enough, waiting, lock):
 
 
 def call(host, port, enough):
-    """Prints how many calls and pushes were answered, all in order and intact."""
+    """Prints how many calls and pushes were answered; asserts that all were in order and intact."""
     connection = socket.create_connection((host, int(port)))
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     waiting, lock, answered = [], threading.Lock(), [0, 0]
