@@ -1,4 +1,4 @@
-// The table engine: every type, every source and their order, every refusal, explain and help.
+// The table of settings: every type, every source and their order, every refusal, explain and help.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -143,7 +143,7 @@ static void values_that_are_refused(void **state)
         {"codec.rate=inf", "a number"},
         {"codec.rate=1e999", "a number"},
         {"codec.kappa=-1",
-         "a number from 0 to 1, or auto, half"}, // the word, not what it stands for
+         "a number from 0 to 1, or auto, half"}, // the text offers the word, not its value
         {"wal.bytes=1", "a size from 4 KiB to 1 GiB"},
         {"wal.bytes=5 parsecs", "a size"},
         {"wal.bytes=1.00001 KiB", "a size"},
@@ -168,7 +168,7 @@ static void values_that_are_refused(void **state)
     struct lh_config *c = create();
     for (size_t i = 0; i < LH_COUNT(row); i++)
         says(lh_config_set(c, row[i].set), LH_ERR_CONFIG, row[i].says);
-    const struct things *t = lh_config_settings(c); // nothing changed
+    const struct things *t = lh_config_settings(c); // a refused value changes nothing
     assert_true(t->count == 3 && t->rate == 0.5 && t->kappa == -1 && t->bytes == 64 << 20);
     lh_config_destroy(c);
 }
@@ -293,13 +293,13 @@ static void explain_one_section_and_all(void **state)
     assert_non_null(strstr((char *)out.data, "(must be given)"));
     assert_null(strstr((char *)out.data, "not shown"));
     lh_buf_clear(&out);
-    assert_int_equal(lh_config_explain(c, NULL, false, &out), LH_OK); // those that are not rare
+    assert_int_equal(lh_config_explain(c, NULL, false, &out), LH_OK); // without the rare ones
     lh_put_u8(&out, 0);
     assert_non_null(strstr((char *)out.data, "wal.bytes\n"));
     assert_null(strstr((char *)out.data, "wal.wait_ms"));
     assert_non_null(strstr((char *)out.data, "\n2 settings that few runs need are not shown ("));
     lh_buf_clear(&out);
-    assert_int_equal(lh_config_explain(c, "wal", false, &out), LH_OK); // asked for by name
+    assert_int_equal(lh_config_explain(c, "wal", false, &out), LH_OK); // the rows of a section
     lh_put_u8(&out, 0);
     assert_non_null(strstr((char *)out.data, "wal.wait_ms"));
     says(lh_config_explain(c, "codec.rte", false, &out), LH_ERR_NOT_FOUND,

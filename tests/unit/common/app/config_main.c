@@ -34,7 +34,7 @@ static const char *from_env(const char *name)
     return strcmp(name, "THINGS_KEYS") ? NULL : "from-env";
 }
 
-// Runs a command line of words; *c is the caller's to destroy.
+// Runs a command line; the caller destroys *c.
 static lh_err line(struct lh_config **c, const char *const *words)
 {
     char *argv[16];
@@ -64,7 +64,7 @@ static void a_file_and_assignments(void **state)
     assert_int_equal(t->count, 5);
     assert_string_equal(shown, "");
     lh_config_destroy(c);
-    // a file that is called like a flag's value is still a value
+    // A file named like a flag is still taken as a value.
     assert_int_equal(LINE(&c, "--set", "name=--config", "--config", path), LH_OK);
     lh_config_destroy(c);
 }

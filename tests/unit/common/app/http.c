@@ -1,5 +1,5 @@
-// The HTTP server over loopback: what each path answers, what it refuses, and that peers that send
-// nothing do not keep others out.
+// The HTTP server over loopback: the answer for each path, refusals, and silent peers, which must
+// not keep others out.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -36,7 +36,7 @@ static int reach(const struct lh_http *h)
     return fd;
 }
 
-// The whole answer; the caller frees it.
+// Sends a request and returns the whole answer; the caller frees it.
 static char *ask(const struct lh_http *h, const char *method, const char *path)
 {
     char request[512];
@@ -151,7 +151,7 @@ static void a_wrong_address_is_named(void **state)
     lh_http_stop(h);
 }
 
-// As `longhaul up` passes one on to each life of a coordinator.
+// `longhaul up` passes one socket to each coordinator process that it starts.
 static void a_socket_that_was_passed_on_outlives_the_server(void **state)
 {
     (void)state;

@@ -1,4 +1,4 @@
-// Metrics: Prometheus' text of a status, escapes, types; curves in bounded memory.
+// Metrics: Prometheus text from a status, escapes, types; curves in bounded memory.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -64,7 +64,7 @@ static void a_servers_status(void **state)
     assert_non_null(strstr(text, "longhaul_fold_seconds_bucket{le=\"0.004\"} 2\n"));
     assert_non_null(strstr(text, "longhaul_fold_seconds_bucket{le=\"+Inf\"} 3\n"));
     assert_non_null(strstr(text, "longhaul_fold_seconds_count 3\n"));
-    assert_null(strstr(text, "longhaul_member_state")); // another role's
+    assert_null(strstr(text, "longhaul_member_state")); // belongs to another role
     free(text);
     json_decref(status);
 }
@@ -95,7 +95,7 @@ static void a_server_that_is_coordinator_too(void **state)
     char *text = text_of(status);
     assert_non_null(strstr(text, "longhaul_up_seconds 2\n"));
     assert_non_null(strstr(text, "longhaul_disk_full 0\n"));
-    assert_null(strstr(text, "longhaul_disk_full 1\n")); // a name and its labels stand once
+    assert_null(strstr(text, "longhaul_disk_full 1\n")); // each name with its labels appears once
     assert_non_null(strstr(text, "longhaul_shard_version{shard=\"0\"} 3\n"));
     assert_non_null(strstr(text, "longhaul_units 5\n"));
     free(text);
@@ -154,7 +154,7 @@ static void a_long_run_stays_bounded(void **state)
     json_t *values = series(h, "longhaul_run_tokens_total", "");
     size_t n = json_array_size(values);
     assert_in_range(n, LH_HISTORY_POINTS / 2, LH_HISTORY_POINTS);
-    for (size_t i = 1; i < n; i++) // none is missing, and they are in order
+    for (size_t i = 1; i < n; i++) // no point is missing, and they are in order
         assert_true(json_number_value(json_array_get(values, i)) >
                     json_number_value(json_array_get(values, i - 1)));
     assert_true(json_number_value(json_array_get(values, n - 1)) > 90000);
@@ -166,7 +166,7 @@ static void a_long_run_stays_bounded(void **state)
     lh_history_destroy(h);
 }
 
-// Points from times that have not come yet go, so that the curve goes on.
+// Points with times in the future are dropped, so that the curve continues.
 static void a_clock_that_is_set_back_stops_no_curve(void **state)
 {
     (void)state;
@@ -207,7 +207,8 @@ static void names_without_end_are_left_out(void **state)
     lh_history_destroy(h);
 }
 
-// deploy/docs/metrics.md has the registry's table between its marks: `unit_metrics page` prints it.
+// deploy/docs/metrics.md holds the registry's table between its marks. `unit_metrics page` prints
+// the table.
 static void the_page_is_the_registrys(void **state)
 {
     (void)state;

@@ -1,5 +1,5 @@
 // ctest: app_node
-// Who a node is says its certificate.
+// A node takes its identity from its certificate.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -1,4 +1,4 @@
-// The service manager hears each message once, over a real socket, by path and by an abstract name.
+// The service manager receives each message once, over a real socket, by path and by abstract name.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -48,7 +48,7 @@ static void a_message_is_one_datagram(void **state)
         assert_true(lh_notify("STATUS=two\nMAINPID=1"));
         assert_hears(fd, "STATUS=two\nMAINPID=1");
         close(fd);
-        assert_false(lh_notify("READY=1")); // nobody listens any more
+        assert_false(lh_notify("READY=1")); // nobody listens
     }
     unlink(path);
     rmdir(folder);
@@ -82,7 +82,7 @@ static void the_watchdog_is_this_process_own(void **state)
     assert_false(lh_notify_watchdog());
     setenv("WATCHDOG_USEC", "30000000", 1);
     assert_true(lh_notify_watchdog());
-    setenv("WATCHDOG_PID", "1", 1); // another one's
+    setenv("WATCHDOG_PID", "1", 1); // meant for another process
     assert_false(lh_notify_watchdog());
     snprintf(pid, sizeof pid, "%d", (int)getpid());
     setenv("WATCHDOG_PID", pid, 1);

@@ -1,5 +1,5 @@
-// Event files of TensorBoard: the bytes, read by a reader of the test's own, and what a full disk
-// leaves. TensorBoard itself reads such a file in tests/oracle/board.py.
+// TensorBoard event files: their bytes, parsed by this test's own reader, and the file that a full
+// disk leaves. tests/oracle/board.py reads such a file with TensorBoard itself.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -48,7 +48,7 @@ static uint32_t unmasked(uint32_t crc)
     return crc >> 17 | crc << 15;
 }
 
-// The payloads of all records, one after the other; how many there are.
+// Appends the payloads of all records to `out`; returns their count.
 static unsigned events_of(struct rig *r, struct lh_buf *out)
 {
     struct lh_buf bytes = lh_buf(FILE_BYTES);
@@ -121,7 +121,7 @@ static void times_are_further_and_further_apart(void **state)
             assert_int_equal(lh_tensorboard_add(t, s, is), LH_OK);
             times++;
         }
-    // 1,000 each of 10 and 20 seconds; then 40 apart
+    // 1,000 points 10 s apart, 1,000 points 20 s apart, the rest 40 s apart
     assert_in_range(times, 2740, 2760);
     assert_int_equal(events_of(r, &events), times + 1);
     lh_buf_free(&events);

@@ -1,5 +1,5 @@
-// common/app/units_file.c: the mapped index says what units.json says, is made where it is missing,
-// stale or damaged, and takes no memory of the program's own for a unit.
+// common/app/units_file.c: the mapped index agrees with units.json, is rebuilt where it is missing,
+// stale or damaged, and uses no heap memory for each unit.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -59,7 +59,7 @@ static struct lh_buf read_file(const char *name)
     return b;
 }
 
-// Writes a manifest of so many units, and gives it as it is parsed.
+// Writes a manifest of `count` units and returns it as parsed.
 static struct lh_units write_units(uint64_t count)
 {
     struct lh_unit *unit = calloc(count, sizeof *unit);
@@ -173,14 +173,15 @@ static void a_bad_manifest_is_refused_and_leaves_no_index(void **state)
     struct lh_units u = write_units(4);
     struct lh_buf json = read_file(path);
     lh_units_free(&u);
-    memcpy(strstr((char *)json.data, "\"tokens\": 8"), "\"tokens\": 9", 11); // they overlap now
+    // the two units now overlap
+    memcpy(strstr((char *)json.data, "\"tokens\": 8"), "\"tokens\": 9", 11);
     write_file(path, lh_buf_span(&json));
     assert_int_equal(lh_units_open(path, &u), LH_ERR_INVALID);
     assert_null(u.unit);
     assert_int_equal(file_of(index_path), 0);
     assert_int_equal(unlink(path), 0);
     assert_int_equal(lh_units_open(path, &u), LH_ERR_NOT_FOUND);
-    assert_int_equal(rmdir(dir), 0); // nothing else was left
+    assert_int_equal(rmdir(dir), 0); // the folder is empty
     assert_int_equal(mkdir(dir, 0700), 0);
     lh_buf_free(&json);
 }
@@ -208,7 +209,7 @@ static void a_unit_takes_no_memory_of_the_programs_own(void **state)
     for (int again = 0; again < 2; again++) {
         assert_int_equal(lh_units_open(path, &u), LH_OK);
         assert_int_equal(u.count, UNITS);
-#ifdef LH_ASAN // it keeps what was freed
+#ifdef LH_ASAN // ASan keeps freed memory
         long bound = before + LONG_MAX / 2;
 #else
         long bound = before + UNITS * BOUND / 1024;
@@ -239,14 +240,14 @@ static void a_manifest_in_a_store_is_fetched_and_its_copy_serves(void **state)
     snprintf(copy, sizeof copy, "%s/units-copy.json", state_dir);
     assert_int_equal(mkdir(state_dir, 0700), 0);
     assert_int_equal(lh_units_find(env, NULL, path, state_dir, found), LH_OK);
-    assert_string_equal(found, path); // a file stays where it is
+    assert_string_equal(found, path); // a file is used where it is
     snprintf(from, sizeof from, "file://%s/none.json", dir);
     assert_int_equal(lh_units_find(env, NULL, from, state_dir, found), LH_ERR_NOT_FOUND);
     snprintf(from, sizeof from, "file://%s/units.json", dir);
     assert_int_equal(lh_units_find(env, NULL, from, state_dir, found), LH_OK);
     assert_string_equal(found, copy);
     assert_true(same_files(path, copy));
-    u = write_units(5); // another one in the store counts at the next start
+    u = write_units(5); // a changed manifest in the store is used at the next start
     lh_units_free(&u);
     assert_false(same_files(path, copy));
     assert_int_equal(lh_units_find(env, NULL, from, state_dir, found), LH_OK);

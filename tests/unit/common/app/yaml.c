@@ -1,4 +1,4 @@
-// YAML trees: what is read, and every refusal with its line.
+// YAML trees: the values read, and every refusal with its line.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -1,4 +1,5 @@
-// common/net/leader: whose word a client takes, the number on its disk, the next address.
+// common/net/leader: whose answers a client accepts, the leader number on its disk, the next
+// address.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -27,7 +28,8 @@ static void an_earlier_leader_is_not_taken(void **state)
     (void)state;
     assert_int_equal(lh_leader_hears(&l, 7), LH_OK);
     assert_int_equal(lh_leader_hears(&l, 6), LH_ERR_FENCED);
-    assert_int_equal(lh_leader_hears(&l, 0), LH_ERR_FENCED); // without a number after one with it
+    // 0: no number, after an answer that had one
+    assert_int_equal(lh_leader_hears(&l, 0), LH_ERR_FENCED);
     assert_int_equal(heard.number, 0);
     assert_int_equal(lh_leader_hears(&l, 9), LH_OK);
     assert_int_equal(heard.number, 9);

@@ -1,4 +1,4 @@
-// A listener's clock stands still for a pause of its owner, and for as long again after it.
+// A listener's clock stands still during a pause of its process, and for the same time after it.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -41,7 +41,7 @@ static void a_pause_does_not_count_nor_as_long_a_time_after_it(void **state)
     assert_int_equal(lh_listener_look(&l, at += GAP + 1), START + 40);
 }
 
-// The first look that is part of the rest and partly beyond it counts what is beyond.
+// The first look that is partly within the rest counts only the part after it.
 static void a_look_across_the_end_of_a_rest_counts_the_part_beyond_it(void **state)
 {
     (void)state;
@@ -62,15 +62,15 @@ static void a_long_pause_is_followed_by_a_rest_of_bounded_length(void **state)
     assert_int_equal(lh_listener_look(&l, at += GAP), START + GAP);
 }
 
-// Pauses follow one another: each has its rest, and none shortens that of a longer one.
+// Consecutive pauses: each is followed by its own rest, and none shortens the rest of a longer one.
 static void a_pause_in_a_rest_does_not_shorten_it(void **state)
 {
     (void)state;
     struct lh_listener l = begun();
     int64_t at = START + 900;
     assert_int_equal(lh_listener_look(&l, at), START);
-    assert_int_equal(lh_listener_look(&l, at += GAP), START); // 800 are left
-    // 800 are still left after this one.
+    assert_int_equal(lh_listener_look(&l, at += GAP), START); // 800 of its rest are left
+    // This pause does not shorten them.
     assert_int_equal(lh_listener_look(&l, at += 2 * GAP), START);
     for (int i = 0; i < 8; i++) assert_int_equal(lh_listener_look(&l, at += GAP), START);
     assert_int_equal(lh_listener_look(&l, at += GAP), START + GAP);

@@ -1,4 +1,4 @@
-// Bulk messages: the head is found wherever the message was cut, and however long it is.
+// Bulk messages: the head is found wherever the message is split and whatever the head's length.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -13,7 +13,7 @@ enum { BULK = 5000, PARTS = 64 };
 
 static uint8_t digest[LH_HEAD_BYTES + 100];
 
-// A head whose digest has so many bytes, and BULK bytes of bulk behind it.
+// A head with a digest of `digest_bytes`, followed by BULK bytes of bulk.
 static void make(struct lh_buf *out, size_t digest_bytes)
 {
     Longhaul__V1__PushHead head = LONGHAUL__V1__PUSH_HEAD__INIT;

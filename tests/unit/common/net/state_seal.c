@@ -1,4 +1,4 @@
-// Sealed pieces of a fold state: what was sealed opens, however its messages were cut; everything
+// Sealed pieces of a fold state: a sealed piece unseals however its messages are split; everything
 // else is refused.
 #include <setjmp.h>
 #include <stdarg.h>
@@ -110,12 +110,13 @@ static struct lh_state_seal receiver(struct scene *s)
     return e;
 }
 
-// Opens `len` bytes as they come after a head, in parts of `cut` bytes.
+// Unseals `len` bytes that follow a head and come in parts of `cut` bytes.
 static lh_err take(struct lh_state_seal *e, const uint8_t *piece, size_t len, size_t cut,
                    uint8_t *out)
 {
     struct lh_span part[PARTS_MAX];
-    uint8_t *bytes = malloc(HEAD + len); // the exact size: a sanitizer sees what is read beyond
+    // exact length, so that a sanitizer sees a read past the end
+    uint8_t *bytes = malloc(HEAD + len);
     struct lh_msg msg = {.part = part, .len = HEAD + len};
     assert_non_null(bytes);
     memset(bytes, 0xee, HEAD);
@@ -139,7 +140,7 @@ static void what_was_sealed_opens_however_it_was_cut(void **state)
     struct scene *s = *state;
     const enum lh_cipher ciphers[] = {LH_CIPHER_XCHACHA20, LH_CIPHER_AES256GCM};
     for (size_t c = 0; c < 2; c++) {
-        if (!lh_cipher_available(ciphers[c])) continue; // then nobody can seal with it either
+        if (!lh_cipher_available(ciphers[c])) continue; // unavailable here, so nothing to test
         seal_all(s, ciphers[c]);
         for (size_t cut = 16385; cut < 2 * LH_PART_BYTES; cut = cut * 3 + 1) {
             struct lh_state_seal e = receiver(s);
@@ -155,7 +156,7 @@ static void what_was_sealed_opens_however_it_was_cut(void **state)
 static void a_stream_may_be_of_a_range_of_the_pieces(void **state)
 {
     struct scene *s = *state;
-    seal_all(s, LH_CIPHER_XCHACHA20); // the whole: its pieces open where they stand, nowhere else
+    seal_all(s, LH_CIPHER_XCHACHA20); // the whole state; a piece unseals only at its own place
     for (size_t from = 0; from < PIECES; from++) {
         struct lh_state_seal e = receiver(s);
         assert_int_equal(lh_state_seal_from(&e, from * LH_STATE_PIECE_BYTES), LH_OK);
@@ -185,7 +186,8 @@ static void no_byte_may_change(void **state)
     assert_int_equal(take_piece(s, &e, 0), LH_OK);
 }
 
-// Whoever could change one of these would hand a state to the wrong place, or an old one.
+// By changing one of these fields, an attacker could deliver a state to the wrong place, or an old
+// one.
 static void every_field_is_bound(void **state)
 {
     struct scene *s = *state;
@@ -199,7 +201,7 @@ static void every_field_is_bound(void **state)
         e.shard ^= field == 5;
         e.epoch ^= field == 6;
         e.version ^= field == 7;
-        e.total += field == 8; // nothing but this tells it where the piece is whole
+        e.total += field == 8; // only this field says where the piece is in its whole
         e.at += field == 9 ? LH_STATE_PIECE_BYTES : 0;
         e.stream[15] ^= field == 10;
         if (field == 11) e.purpose = LH_SEAL_RESTORE;
@@ -211,13 +213,13 @@ static void every_field_is_bound(void **state)
         assert_int_equal(take_piece(s, &e, 0), LH_ERR_UNSEAL);
     }
     e = receiver(s);
-    e.keys = s->others; // the same id, another key
+    e.keys = s->others; // same id, another key
     assert_int_equal(take_piece(s, &e, 0), LH_ERR_UNSEAL);
     e = receiver(s);
-    e.key_id = 8; // a peer's word must not stop this process
+    e.key_id = 8; // a peer's key id must not stop this process
     assert_int_equal(take_piece(s, &e, 0), LH_ERR_UNSEAL);
     e = receiver(s);
-    e.cipher = (enum lh_cipher)99; // the error says it as it is: the keys are not at fault
+    e.cipher = (enum lh_cipher)99; // the error blames the cipher, not the keys
     assert_int_equal(take_piece(s, &e, 0), LH_ERR_UNSUPPORTED);
 }
 
@@ -227,17 +229,17 @@ static void pieces_come_in_order_and_whole(void **state)
     seal_all(s, LH_CIPHER_XCHACHA20);
     struct lh_state_seal e = receiver(s);
     assert_int_equal(take_piece(s, &e, 1), LH_ERR_UNSEAL);
-    assert_int_equal(take_piece(s, &e, 2), LH_ERR_MALFORMED); // shorter than the next one
+    assert_int_equal(take_piece(s, &e, 2), LH_ERR_MALFORMED); // shorter than the piece that is due
     assert_int_equal(take_piece(s, &e, 0), LH_OK);
-    assert_int_equal(take_piece(s, &e, 0), LH_ERR_UNSEAL); // again
+    assert_int_equal(take_piece(s, &e, 0), LH_ERR_UNSEAL); // the same piece again
     assert_int_equal(take(&e, s->piece[1], s->len[1] - 1, LH_PART_BYTES, s->out), LH_ERR_MALFORMED);
     assert_int_equal(take(&e, s->piece[1], 3, 2, s->out), LH_ERR_MALFORMED);
     assert_int_equal(take_piece(s, &e, 1), LH_OK);
-    assert_int_equal(e.at, 2 * LH_STATE_PIECE_BYTES); // a stream that ends here is not whole
+    assert_int_equal(e.at, 2 * LH_STATE_PIECE_BYTES); // a stream that ends here is incomplete
     assert_int_equal(lh_state_seal_next(&e), 1000);
     assert_int_equal(take_piece(s, &e, 2), LH_OK);
-    assert_int_equal(take_piece(s, &e, 2), LH_ERR_MALFORMED); // there is no next one
-    seal_all(s, LH_CIPHER_XCHACHA20); // the same state once more: a stream of its own
+    assert_int_equal(take_piece(s, &e, 2), LH_ERR_MALFORMED); // no piece is due
+    seal_all(s, LH_CIPHER_XCHACHA20); // the same state again gets a new stream id
     assert_memory_not_equal(e.stream, s->sender.stream, LH_STATE_RANDOM_BYTES);
     assert_int_equal(take(&e, s->piece[0], s->len[0], LH_PART_BYTES, s->out), LH_ERR_MALFORMED);
     struct lh_state_seal mixed = e;
@@ -250,7 +252,7 @@ static void a_head_is_checked(void **state)
     struct scene *s = *state;
     seal_all(s, LH_CIPHER_XCHACHA20);
     struct lh_state_seal e = end_of(s, s->keys);
-    struct lh_seal bad = s->head; // a stream of another length: tests/unit/common/net/wire.c
+    struct lh_seal bad = s->head; // of another length: tests/unit/common/net/wire.c
     bad.has_of = false;
     assert_int_equal(lh_state_unseal_begin(&e, &bad, TOTAL), LH_ERR_MALFORMED);
     bad = s->head;

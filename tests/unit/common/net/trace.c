@@ -1,5 +1,5 @@
-// common/net/trace.c: the trace of a push follows from its name, and what a peer sends as one is
-// taken in one form only.
+// common/net/trace.c: a push's trace is derived from its name; only one form is accepted from a
+// peer.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -64,8 +64,7 @@ static void other_forms_are_ignored(void **state)
         if (lh_trace_parse(lh_span_str(bad[i]), &t)) fail_msg("%s was taken", bad[i]);
         assert_string_equal(t.id, "");
     }
-    for (size_t i = 0; i + 1 < sizeof good;
-         i++) { // none of its bytes may be 0, or from outside ASCII
+    for (size_t i = 0; i + 1 < sizeof good; i++) { // a zero byte or a byte outside ASCII
         memcpy(nul, good, sizeof good);
         nul[i] = i % 2 ? 0 : (char)0xb0;
         assert_false(lh_trace_parse(lh_span(nul, sizeof good - 1), &t));

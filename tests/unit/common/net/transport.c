@@ -1,4 +1,4 @@
-// The role table, cell by cell against a table written by hand; copying bytes out of a message.
+// The role table, cell by cell against a table written by hand; copies of a message's bytes.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -11,8 +11,8 @@
 
 static const enum lh_role roles[] = {LH_W, LH_S, LH_C, LH_A};
 
-// Written out a second time on purpose: a slip in the X-macro opens a door, this makes it two
-// slips.
+// Written a second time on purpose: a slip in the X-macro would give a role a right it must not
+// have.
 static const struct {
     const char *path, *may; // one letter per role that may call
 } expected[] = {

@@ -1,4 +1,4 @@
-// A path's round trip as RFC 6298 keeps it, and the patience that follows from it.
+// A path's round trip as in RFC 6298, and the timeout that follows from it.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -12,14 +12,14 @@ static void the_first_round_trip_is_the_mean_and_half_of_it_the_spread(void **st
 {
     (void)state;
     struct lh_trip t = {0};
-    assert_int_equal(lh_trip_rto_ns(&t), 0); // not known
+    assert_int_equal(lh_trip_rto_ns(&t), 0); // unknown
     lh_trip_take(&t, 1200 * LH_MS);
     assert_int_equal(t.mean_ns, 1200 * LH_MS);
     assert_int_equal(t.spread_ns, 600 * LH_MS);
     assert_int_equal(lh_trip_rto_ns(&t), 3600 * LH_MS);
 }
 
-// RFC 6298, 2.3: RTTVAR by the mean before this sample.
+// RFC 6298, 2.3: RTTVAR is updated with the mean from before this sample.
 static void later_ones_move_it_by_an_eighth_and_a_quarter(void **state)
 {
     (void)state;
@@ -52,7 +52,7 @@ static void what_a_peer_says_is_bounded(void **state)
 {
     (void)state;
     struct lh_trip t = lh_trip_said(0, 7000);
-    assert_int_equal(t.mean_ns + t.spread_ns, 0); // an older peer's
+    assert_int_equal(t.mean_ns + t.spread_ns, 0); // an older peer, which sends none
     t = lh_trip_said(1200000, 50000);
     assert_int_equal(t.mean_ns, 1200 * LH_MS);
     assert_int_equal(t.spread_ns, 50 * LH_MS);
@@ -60,7 +60,7 @@ static void what_a_peer_says_is_bounded(void **state)
     assert_int_equal(t.mean_ns, 60 * LH_SECOND);
     assert_int_equal(t.spread_ns, 60 * LH_SECOND);
     assert_int_equal(lh_trip_us(-5), 0);
-    assert_int_equal(lh_trip_us(1), 1); // one that is known stays so
+    assert_int_equal(lh_trip_us(1), 1); // a known time never rounds to 0, which means unknown
     assert_int_equal(lh_trip_us(1200 * LH_MS), 1200000);
     assert_int_equal(lh_trip_us(INT64_MAX), LH_TRIP_US_MAX);
 }
@@ -76,7 +76,7 @@ static void patience_is_the_setting_and_eight_timeouts_of_the_path(void **state)
     assert_int_equal(lh_trip_patience_ns(&far, least, 20 * LH_SECOND), 20 * LH_SECOND);
     assert_int_equal(lh_trip_patience_ns(&huge, least, most), most);
     assert_int_equal(lh_trip_patience_ns(&huge, least, INT64_MAX), least + 8 * 300 * LH_SECOND);
-    assert_int_equal(lh_trip_patience_ns(&far, least, 0), least); // no bound: nothing is added
+    assert_int_equal(lh_trip_patience_ns(&far, least, 0), least); // no bound: adds nothing
     assert_int_equal(lh_trip_patience_ns(&far, least, least - 1), least);
 }
 

@@ -1,5 +1,5 @@
-// Tables of messages: each names every field of its message with a member of the field's type; a
-// message that was written reads as it was; what is too long, or of another length, is refused.
+// Tables of messages: each has every field of its message, with a member of the field's type; a
+// written message reads back the same; a field that is too long or of a wrong length is refused.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -132,7 +132,7 @@ enum { ELEMENTS = 3 };
 
 static uint8_t bytes_of_all[256];
 
-// Fills a plain struct with values that differ from each other and from 0, as far as it goes.
+// Fills a plain struct with values that differ from each other and from 0 where possible.
 static void fill(const struct lh_wire_type *type, void *plain, uint64_t *next, void *memory[],
                  size_t *used);
 
@@ -200,7 +200,7 @@ static void what_was_written_reads_as_it_was(void **state)
         assert_int_equal(lh_wire_put(types[i], plain, &first), LH_OK);
         assert_int_equal(lh_wire_get(types[i], lh_buf_span(&first), &got), LH_OK);
         assert_int_equal(lh_wire_put(types[i], got.message, &again), LH_OK);
-        // protobuf-c reads all of it, and every field is there
+        // protobuf-c can read it, and finds every field.
         ProtobufCMessage *m = protobuf_c_message_unpack(types[i]->of, NULL, first.len, first.data);
         assert_non_null(m);
         assert_int_equal(protobuf_c_message_get_packed_size(m), first.len);
@@ -216,7 +216,7 @@ static void what_was_written_reads_as_it_was(void **state)
     }
 }
 
-// Nothing is written of a struct of zeros but what is never absent.
+// For a struct of zeros only the fields that are always present are written.
 static void zeros_are_absent(void **state)
 {
     (void)state;
@@ -295,7 +295,7 @@ static void lists_have_a_bound(void **state)
     }
 }
 
-// Texts for people are cut and made printable; an address that is too long is refused.
+// Free texts are truncated and made printable; an address that is too long is refused.
 static void texts_have_a_bound(void **state)
 {
     (void)state;

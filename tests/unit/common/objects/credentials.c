@@ -1,4 +1,4 @@
-// common/objects/credentials.c: where an access key comes from, and what is none.
+// common/objects/credentials.c: the sources of an access key, and incomplete keys.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -13,7 +13,7 @@
 #include "common/base/check.h"
 #include "common/objects/credentials.h"
 
-static const char *names[8], *values[8]; // variables of this test
+static const char *names[8], *values[8]; // environment variables of this test
 
 static void set(unsigned i, const char *name, const char *value)
 {
@@ -72,7 +72,7 @@ static void the_order_is_file_variables_shared_file(void **state)
     assert_int_equal(lh_credentials_load(variable, &k), LH_OK);
     assert_string_equal(k.id, "AKID");
     set(2, "AWS_ACCESS_KEY_ID", "FROM-VARIABLE");
-    assert_int_equal(lh_credentials_load(variable, &k), LH_ERR_CONFIG); // without a secret
+    assert_int_equal(lh_credentials_load(variable, &k), LH_ERR_CONFIG); // no secret
     set(3, "AWS_SECRET_ACCESS_KEY", "s");
     assert_int_equal(lh_credentials_load(variable, &k), LH_OK);
     assert_string_equal(k.id, "FROM-VARIABLE");

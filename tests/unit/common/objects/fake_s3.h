@@ -1,5 +1,5 @@
-// A small S3 store in this process, which fails as it is told to. It answers what
-// common/objects/s3.c asks for.
+// A small S3 store in this process that fails on demand. It answers the requests of
+// common/objects/s3.c.
 #ifndef TESTS_UNIT_FAKE_S3_H
 #define TESTS_UNIT_FAKE_S3_H
 
@@ -26,19 +26,19 @@ struct object {
     size_t len;
 };
 
-// How the store fails, each so many times more.
+// Faults of the store. Each number says how many more times the fault occurs.
 struct faults {
     int unavailable;   // 503
     int dropped;       // the connection ends without an answer
-    int lost;          // it is carried out, and the connection ends without an answer
-    int cut;           // a body of an answer ends in the middle
+    int lost;          // the request is carried out, then the connection ends without an answer
+    int cut;           // an answer's body ends in the middle
     int denied;        // 403
     int in_body;       // a completion answers 200 with an error
-    bool no_listing;   // a listing is no XML
-    bool endless;      // every page of a listing names a next one, with no token
-    bool whole;        // a range is answered as if it were all
-    bool bare_parts;   // parts are answered without an ETag
-    const char *error; // the 403's code
+    bool no_listing;   // a listing is not XML
+    bool endless;      // every page of a listing announces another, without a token
+    bool whole;        // a range request gets the whole object
+    bool bare_parts;   // answers to parts have no ETag
+    const char *error; // error code of the 403
 };
 
 struct store {
@@ -47,10 +47,10 @@ struct store {
     pthread_mutex_t lock;
     struct object object[OBJECTS];
     struct object part[PARTS];
-    unsigned uploads, aborted; // begun, given up
-    bool uploading;            // one at a time
-    unsigned requests, wrong;  // wrong: unsigned, or a body of another hash
-    unsigned sessions;         // keys that it gave as a token service
+    unsigned uploads, aborted; // begun, aborted
+    bool uploading;            // an upload is under way; one at a time
+    unsigned requests, wrong;  // wrong: unsigned, or the body does not match its hash
+    unsigned sessions;         // keys given as a token service
     struct faults f;
 };
 
@@ -251,7 +251,7 @@ static enum MHD_Result carry_out(struct store *s, struct MHD_Connection *c, cons
     return o ? answer_object(s, c, o) : answer(c, 404, "<Error><Code>NoSuchKey</Code></Error>");
 }
 
-// It is its own token service, at the same address.
+// The store also serves as the token service, at the same address.
 static enum MHD_Result give_session(struct store *s, struct MHD_Connection *c)
 {
     char text[512];
@@ -339,7 +339,7 @@ static void on_end(void *arg, struct MHD_Connection *c, void **own,
     *own = NULL;
 }
 
-// Starts it on loopback; `endpoint` gets its URL.
+// Starts the store on loopback and writes its URL to `endpoint`.
 static void start_store(struct store *s, char endpoint[64])
 {
     struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};

@@ -1,4 +1,4 @@
-// common/objects/folder.c, objects.c: a folder keeps objects; addresses and keys that are none.
+// common/objects/folder.c and objects.c: objects in a folder; malformed addresses and keys.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -74,10 +74,10 @@ static void objects_come_back(void **state)
     char hash[LH_OBJECT_HASH_BYTES];
     uint64_t bytes;
     const struct lh_objects_ops *ops = r->store->ops;
-    assert_string_equal(list(r, ""), ""); // before the first
+    assert_string_equal(list(r, ""), ""); // the folder does not exist yet
     assert_int_equal(lh_file_replace(r->env, r->file, lh_span_str("whole")), LH_OK);
     assert_int_equal(ops->put(r->store, "a-1", r->file), LH_OK);
-    assert_int_equal(ops->put(r->store, "a-1", r->file), LH_OK); // over itself
+    assert_int_equal(ops->put(r->store, "a-1", r->file), LH_OK); // replaces the object with itself
     assert_int_equal(ops->put_new(r->store, "b-1", lh_span_str("first")), LH_OK);
     assert_int_equal(ops->put_new(r->store, "b-1", lh_span_str("second")), LH_ERR_EXISTS);
     assert_int_equal(ops->get(r->store, "b-1", &got), LH_OK);

@@ -1,5 +1,5 @@
-// common/objects/s3.c, s3_request.c, transfer_curl.c against a small S3 store in this process,
-// which fails as it is told to: retries, parts, conditions, listings of several pages, refusals.
+// common/objects/s3.c, s3_request.c and transfer_curl.c against a small S3 store in this process
+// that fails on demand: retries, parts, conditions, paged listings, refusals.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -106,11 +106,12 @@ static lh_err range(struct rig *r, uint64_t at, size_t n, const char *want)
     return LH_OK;
 }
 
-static const char *its_endpoint; // the variables below name it
+static const char *its_endpoint; // for web_identity()
 
 static const char *web_identity(const char *name)
 {
-    if (!strcmp(name, "AWS_WEB_IDENTITY_TOKEN_FILE")) return "/proc/self/comm"; // any text
+    // any text serves as a token
+    if (!strcmp(name, "AWS_WEB_IDENTITY_TOKEN_FILE")) return "/proc/self/comm";
     if (!strcmp(name, "AWS_ROLE_ARN")) return "arn:aws:iam::1:role/a";
     return strcmp(name, "AWS_ENDPOINT_URL_STS") ? NULL : its_endpoint;
 }
@@ -129,7 +130,7 @@ static void a_web_identity_gets_a_key_and_another_when_it_is_refused(void **stat
     assert_int_equal(o->ops->put_new(o, "a", lh_span_str("1")), LH_OK);
     assert_int_equal(o->ops->put_new(o, "b", lh_span_str("2")), LH_OK);
     assert_int_equal(r->store.sessions, 1);
-    r->store.f.denied = 1; // it ended early
+    r->store.f.denied = 1; // the key expired early
     assert_int_equal(o->ops->put_new(o, "c", lh_span_str("3")), LH_ERR_DENIED);
     assert_int_equal(o->ops->put_new(o, "c", lh_span_str("3")), LH_OK);
     assert_int_equal(r->store.sessions, 2);
@@ -145,15 +146,15 @@ static void ranges_are_what_was_asked_for(void **state)
     assert_int_equal(r->objects->ops->put(r->objects, "file", r->file), LH_OK);
     assert_int_equal(range(r, 0, 4, "0123"), LH_OK);
     assert_int_equal(range(r, 4, 3, "456"), LH_OK);
-    assert_int_equal(range(r, 8, 9, "89"), LH_OK); // its end
+    assert_int_equal(range(r, 8, 9, "89"), LH_OK); // only the end of the object
     assert_int_equal(range(r, 10, 3, ""), LH_OK);
     assert_int_equal(range(r, 99, 3, ""), LH_OK);
     assert_int_equal(range(r, 5, 0, ""), LH_OK);
-    r->store.f.cut = 2; // it goes on where it was cut
+    r->store.f.cut = 2; // continues where it was cut
     assert_int_equal(range(r, 1, 8, "12345678"), LH_OK);
     r->store.f.unavailable = LH_OBJECT_ATTEMPTS;
     assert_int_equal(range(r, 1, 8, ""), LH_ERR_UNAVAILABLE);
-    r->store.f.whole = true; // all of it could come in a range's place
+    r->store.f.whole = true; // the store ignores the range and sends the whole object
     assert_int_equal(range(r, 0, 4, ""), LH_ERR_MALFORMED);
 }
 
@@ -166,7 +167,7 @@ static void files_come_back_bit_for_bit(void **state)
         assert_int_equal(r->objects->ops->put(r->objects, "file", r->file), LH_OK);
         comes_back(r, "file", sizes[i]);
     }
-    assert_int_equal(r->store.uploads, 3); // those above one part
+    assert_int_equal(r->store.uploads, 3); // objects larger than one part
     assert_int_equal(r->store.aborted, 0);
     assert_int_equal(r->objects->ops->get_file(r->objects, "file", 7, r->back), LH_ERR_CORRUPT);
     assert_int_equal(r->objects->ops->get_file(r->objects, "file", 1 << 20, r->back),
@@ -195,7 +196,7 @@ static void passing_failures_are_tried_again(void **state)
     lh_buf_free(&got);
 }
 
-static _Atomic int64_t skew; // time that the answers of the store took
+static _Atomic int64_t skew; // added to the clock as the time that the store took to answer
 static int64_t (*real_now)(struct lh_env *);
 static int64_t skewed_now(struct lh_env *env)
 {
@@ -206,7 +207,7 @@ static void takes_half_a_minute(void)
     atomic_fetch_add(&skew, 30 * LH_SECOND);
 }
 
-// So a store that hangs is told of after a minute, as one that can't be reached is.
+// With two attempts a store that hangs is reported after a minute, like one that cannot be reached.
 static void a_store_that_hangs_is_tried_twice(void **state)
 {
     struct rig *r = *state;
@@ -231,12 +232,13 @@ static void a_lost_answer_changes_nothing(void **state)
     struct rig *r = *state;
     struct lh_buf got = lh_buf(100);
     write_file(r, 2 * PART + 5);
-    for (int lost = 1; lost <= 4; lost++) { // the begin, a part, the completion
+    for (int lost = 1; lost <= 4; lost++) { // the start, a part, the completion
         r->store.f.lost = lost;
         assert_int_equal(r->objects->ops->put(r->objects, "file", r->file), LH_OK);
         comes_back(r, "file", 2 * PART + 5);
     }
-    // A conditional write whose answer is lost finds itself: its caller compares.
+    // A conditional write whose answer is lost finds its own object on the retry; the caller
+    // compares.
     r->store.f.lost = 1;
     assert_int_equal(r->objects->ops->put_new(r->objects, "mark", lh_span_str("m")), LH_ERR_EXISTS);
     assert_int_equal(r->objects->ops->get(r->objects, "mark", &got), LH_OK);
@@ -260,7 +262,7 @@ static void what_fails_in_the_middle_is_given_up(void **state)
     assert_int_equal(r->store.aborted, 2);
     assert_int_equal(list(r, ""), LH_OK);
     assert_string_equal(r->listed, "");
-    r->store.uploading = true; // A process that died left it.
+    r->store.uploading = true; // left by a process that died
     assert_int_equal(r->objects->ops->tidy(r->objects, "left"), LH_OK);
     assert_int_equal(r->store.aborted, 3);
     assert_false(r->store.uploading);
@@ -276,7 +278,7 @@ static void listings_have_pages(void **state)
         size_t n = strlen(want);
         snprintf(want + n, sizeof want - n, "%s=2;", key);
     }
-    keep(r->store.object, OBJECTS, "run/of/others", "x", 1); // no key of ours
+    keep(r->store.object, OBJECTS, "run/of/others", "x", 1); // not a key of ours
     assert_int_equal(list(r, "k-"), LH_OK);
     assert_string_equal(r->listed, want);
     assert_int_equal(list(r, "k-7"), LH_OK);
@@ -295,7 +297,8 @@ static void refusals_are_not_tried_again(void **state)
     assert_int_equal(list(r, ""), LH_ERR_DENIED);
     assert_int_equal(r->store.requests, 1);
     assert_non_null(strstr(lh_err_text(LH_ERR_DENIED), "access key"));
-    assert_null(strchr(lh_err_text(LH_ERR_DENIED), 27)); // the store's text is tame
+    // control characters of the store's text are replaced
+    assert_null(strchr(lh_err_text(LH_ERR_DENIED), 27));
     r->store.f.denied = 1;
     r->store.f.error = "RequestTimeTooSkewed";
     assert_int_equal(list(r, ""), LH_ERR_DENIED);

@@ -1,5 +1,5 @@
-// common/objects/sigv4.c: signatures that AWS published, of its test suite for version 4 and of the
-// examples in S3's documentation.
+// common/objects/sigv4.c: signatures published by AWS, from its test suite for version 4 and from
+// the examples in the S3 documentation.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -29,7 +29,7 @@ static void expect(const struct lh_sigv4_request *r, const char *id, const char 
     assert_string_equal(got, want);
 }
 
-// The suite: aws-sig-v4-test-suite, by the names of its cases.
+// Cases of aws-sig-v4-test-suite, by their names there.
 static void the_test_suites_are_right(void **state)
 {
     (void)state;

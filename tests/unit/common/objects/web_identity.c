@@ -1,5 +1,5 @@
-// common/objects/web_identity.c against a token service in this process: what it is asked, how long
-// a key is used, and what is no key.
+// common/objects/web_identity.c against a token service in this process: the request, how long a
+// key is used, and malformed answers.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -32,7 +32,7 @@ struct rig {
     struct lh_web_identity web;
 };
 
-static struct rig *its; // the variables below name its files
+static struct rig *its; // variable() returns its files
 
 static const char *variable(const char *name)
 {

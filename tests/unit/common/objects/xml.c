@@ -1,4 +1,4 @@
-// common/objects/xml.c: answers as S3 stores write them, and texts that are none.
+// common/objects/xml.c: answers as S3 stores write them, and malformed texts.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -53,7 +53,7 @@ static void a_listing_is_read(void **state)
     assert_string_equal(text, "");
     lh_xml_find(lh_span_str(LISTING), "Prefix", NULL, text, 4);
     assert_string_equal(text, "run");
-    r.fails = LH_ERR_TOO_LARGE; // what the caller says ends it
+    r.fails = LH_ERR_TOO_LARGE; // the caller's error ends the reading
     assert_int_equal(read_rows(LISTING, &r), LH_ERR_TOO_LARGE);
     assert_string_equal(r.text, "run/a&b=12;");
 }
@@ -66,7 +66,7 @@ static void what_is_no_listing_is_refused(void **state)
     static const char *const bad[] = {
         "",
         "no XML",
-        "<Contents><Key>a</Key>", // it ends early
+        "<Contents><Key>a</Key>", // truncated
         "<Contents><Key>a&nbsp;</Key></Contents>",
         "<Contents><Key>&#xfff;</Key></Contents>",
         "<Contents><Key>&#0;</Key></Contents>",
@@ -82,7 +82,7 @@ static void what_is_no_listing_is_refused(void **state)
     memset(text + n, 'k', 2 * LH_XML_TEXT_BYTES);
     snprintf(text + n + 2 * LH_XML_TEXT_BYTES, 64, "</Key></Contents>");
     assert_int_equal(read_rows(text, &r), LH_ERR_MALFORMED);
-    assert_int_equal(read_rows("<ListBucketResult/>", &r), LH_OK); // an empty one
+    assert_int_equal(read_rows("<ListBucketResult/>", &r), LH_OK); // an empty listing
     assert_string_equal(r.text, "");
 }
 

@@ -1,4 +1,4 @@
-// The accountants against values of other people's, each other, and what must hold of any of them.
+// The accountants against published values, against each other, and properties that all must have.
 //
 // Reference values: dp-accounting 0.6.0 (RDP with its default orders; PLD at 1e-4) and Opacus.
 #include <setjmp.h>
@@ -78,7 +78,7 @@ static void divergences(void **state)
     assert_true(near(lh_rdp_step(2, 1, 3), 3.0 / 8, 1e-15));
     assert_true(lh_rdp_step(2, 0, 3) == 0);
     for (size_t i = 1; i < LH_RDP_ORDERS; i++) assert_true(lh_rdp_order(i) > lh_rdp_order(i - 1));
-    for (size_t i = 0; i < LH_RDP_ORDERS; i++) { // the better conversion is never the worse one
+    for (size_t i = 0; i < LH_RDP_ORDERS; i++) { // our conversion is never worse
         double a = lh_rdp_order(i), r = lh_rdp_step(1, 0.1, a);
         assert_true(lh_rdp_epsilon(r, a, 1e-6) <= r + log(1e6) / (a - 1)); // arXiv 1702.07476
     }
@@ -124,7 +124,7 @@ static double one_step(double sigma, double q, double delta)
         double e = (low + high) / 2, t = log1p(expm1(e) / q), x = sigma * sigma * t + 0.5;
         double all = lh_normal_above(x / sigma), one = lh_normal_above((x - 1) / sigma);
         double removed = q * one + (1 - q - exp(e)) * all, added = 0;
-        double other = 1 + expm1(-e) / q; // e^t where the loss of ADD is e
+        double other = 1 + expm1(-e) / q; // e^t at the point where ADD's loss is e
         if (other > 0) {
             double y = sigma * sigma * log(other) + 0.5;
             double below = lh_normal_above(-y / sigma),
@@ -139,7 +139,7 @@ static double one_step(double sigma, double q, double delta)
     return high;
 }
 
-// PLD is above the truth and close to it; RDP is above PLD.
+// PLD is above the exact value and close to it; RDP is above PLD.
 static void bounds_hold(void **state)
 {
     (void)state;
@@ -162,7 +162,7 @@ static void monotone(void **state)
 {
     (void)state;
     double before[3] = {INFINITY, INFINITY, INFINITY};
-    for (double sigma = 0.5; sigma < 40; sigma *= 1.7) { // falls with sigma
+    for (double sigma = 0.5; sigma < 40; sigma *= 1.7) { // decreases with sigma
         for (int a = 0; a < 2; a++) {
             double e = by((enum lh_accountant)a, sigma, 0.02, 500, 1e-6);
             assert_true(e < before[a]);
@@ -174,19 +174,19 @@ static void monotone(void **state)
     }
     for (int a = 0; a < 2; a++) {
         double last = 0;
-        for (double q = 1e-4; q < 1; q *= 4) { // rises with q
+        for (double q = 1e-4; q < 1; q *= 4) { // increases with q
             double e = by((enum lh_accountant)a, 1, q, 300, 1e-6);
             assert_true(e > last);
             last = e;
         }
         last = 0;
-        for (uint64_t steps = 1; steps < 30000; steps *= 5) { // rises with steps
+        for (uint64_t steps = 1; steps < 30000; steps *= 5) { // increases with steps
             double e = by((enum lh_accountant)a, 1.2, 0.01, steps, 1e-6);
             assert_true(e > last);
             last = e;
         }
         last = INFINITY;
-        for (double delta = 1e-9; delta < 0.01; delta *= 30) { // falls with delta
+        for (double delta = 1e-9; delta < 0.01; delta *= 30) { // decreases with delta
             double e = by((enum lh_accountant)a, 1.2, 0.01, 800, delta);
             assert_true(e < last);
             last = e;
@@ -194,7 +194,7 @@ static void monotone(void **state)
     }
 }
 
-// More than a double holds, less than a grid resolves.
+// Results too large for a double, and smaller than a step of the grid.
 static void extreme_terms(void **state)
 {
     (void)state;
@@ -218,7 +218,8 @@ static void claims(void **state)
     assert_int_equal(lh_account_claim(&t, &claim), LH_OK);
     assert_true(claim == cost.claimed && claim == cost.epsilon[LH_ACCOUNTANT_PLD]);
     assert_true(isnan(cost.epsilon[LH_ACCOUNTANT_ANALYTIC]));
-    // Accountants may not spend what the sampler and truncated draws may take.
+    // Part of delta is reserved for the sampler's error and truncated draws; accountants must not
+    // spend it.
     at_delta = by(LH_ACCOUNTANT_PLD, 1.5, 0.04, 2250, 1e-5);
     assert_true(claim > at_delta && claim < at_delta * 1.001);
     assert_true(cost.delta_accounted + 2 * LH_ACCOUNT_SLACK * t.delta <= t.delta * (1 + 1e-15));
@@ -230,7 +231,7 @@ static void claims(void **state)
     assert_true(cost.claimed == cost.epsilon[LH_ACCOUNTANT_ANALYTIC]);
 }
 
-// A run shows the bound while it goes on: never below the claim, and not far above it.
+// The bound shown while a run goes on is never below the claim and not far above it.
 static void the_bound_is_above_the_claim(void **state)
 {
     (void)state;
@@ -251,7 +252,7 @@ static void the_bound_is_above_the_claim(void **state)
     }
 }
 
-// A calibration that lands above its target was somebody's mistake (opacus, issue 346).
+// A calibration elsewhere ended above its target (opacus, issue 346).
 static void calibration_never_exceeds(void **state)
 {
     (void)state;
@@ -293,18 +294,18 @@ static void steps_fit_the_budget(void **state)
     assert_int_equal(steps, LH_CHARGED_MAX);
 }
 
-// A region's delta replaced by another one is twice as far as a record emptied: by hand, one
-// release of N(v, s) against N(-v, s), |v| = C, is a Gaussian of sensitivity 2C.
+// Replacing a region's delta moves the sum twice as far as emptying a record. By hand: one release
+// of N(v, s) against N(-v, s), |v| = C, is a Gaussian of sensitivity 2C.
 static void replacing_costs_twice_the_clip(void **state)
 {
     (void)state;
     const double c = 0.5, noise = 3, s = noise * c, epsilon = 1;
-    double x = epsilon * s * s / (2 * c); // log(P/Q) = 2 c x / s^2 is above epsilon from here on
+    double x = epsilon * s * s / (2 * c); // log(P/Q) = 2 c x / s^2 exceeds epsilon above this x
     double delta = lh_normal_above((x - c) / s) - exp(epsilon) * lh_normal_above((x + c) / s);
     double sigma = lh_account_sigma(noise, LH_ACCOUNT_REPLACED);
     assert_true(near(lh_gaussian_delta(1 / sigma, epsilon), delta, 1e-12));
     assert_true(lh_account_sigma(noise, LH_ACCOUNT_EMPTIED) == noise);
-    // A round of S shards: S releases of sigma sqrt(S) each.
+    // A round of S shards is S releases of sigma sqrt(S) each.
     double round = by(LH_ACCOUNTANT_ANALYTIC, sigma, 1, 1, 1e-6);
     assert_true(near(by(LH_ACCOUNTANT_ANALYTIC, sigma * sqrt(16), 1, 16, 1e-6), round, 1e-12));
 }
@@ -361,7 +362,7 @@ static void tails_keep_their_accuracy(void **state)
                                     {-100, -5005.52420869420509}, {1, -0.17275377902344989}};
     for (size_t i = 0; i < LH_COUNT(row); i++)
         assert_true(near(lh_normal_log_below(row[i][0]), row[i][1], 1e-13));
-    // Both forms of erfc meet.
+    // The two forms of erfc agree where they meet.
     assert_true(near(lh_log_erfc(25 - 1e-12), lh_log_erfc(25), 1e-12));
     assert_true(near(lh_normal_between(9, 10), 1.12851220742359904e-19, 1e-12));
     assert_true(near(lh_normal_between(-10, -9), lh_normal_between(9, 10), 1e-14));

@@ -1,4 +1,5 @@
-// Certificates: what is written verifies, says who it is, and never overwrites unasked.
+// Certificates: those written verify, carry the right identity, and are never overwritten by
+// default.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -65,7 +66,7 @@ static X509 *load(const struct dir *d, const char *name)
     return cert;
 }
 
-// The verdict of OpenSSL's own verification of a leaf under a CA, for one of the two TLS purposes.
+// The result of OpenSSL's own verification of a leaf under a CA, for one of the two TLS purposes.
 static int verdict(const struct dir *d, const char *leaf, const char *ca, int purpose)
 {
     X509_STORE *store = X509_STORE_new();
@@ -130,7 +131,7 @@ static void inspection_gives_back_what_was_asked_for(void **state)
     int64_t now = (int64_t)time(NULL);
     assert_int_equal(lh_certs_ca_create(d->path, "example.org", 30, false), LH_OK);
     assert_int_equal(lh_certs_issue(d->path, &W1, 7, d->path, false), LH_OK);
-    int64_t after = (int64_t)time(NULL); // however long it took
+    int64_t after = (int64_t)time(NULL); // after the issue, however long that took
     assert_int_equal(lh_certs_inspect(in(d, "w1.pem", path), &info), LH_OK);
     assert_false(info.ca);
     assert_memory_equal(&info.peer, &W1, sizeof W1);
@@ -184,7 +185,8 @@ static void never_overwrites_unasked(void **state)
     assert_int_equal(lh_certs_issue(d->path, &W1, 7, d->path, false), LH_OK);
     assert_int_equal(lh_certs_issue(d->path, &W1, 7, d->path, false), LH_ERR_EXISTS);
     assert_int_equal(lh_certs_issue(d->path, &W1, 7, d->path, true), LH_OK);
-    assert_int_equal(unlink(in(d, "w1.pem", path)), 0); // its key alone is protected as well
+    // a key without its certificate is protected as well
+    assert_int_equal(unlink(in(d, "w1.pem", path)), 0);
     assert_int_equal(lh_certs_issue(d->path, &W1, 7, d->path, false), LH_ERR_EXISTS);
     X509_free(first);
     X509_free(second);
@@ -199,7 +201,7 @@ static void another_ca_does_not_verify(void **state)
     assert_int_equal(rename(in(d, "ca.key", from), in(d, "old.key", to)), 0);
     assert_int_equal(lh_certs_ca_create(d->path, "example.org", 30, true), LH_OK);
     assert_int_not_equal(verdict(d, "w1.pem", "ca.pem", X509_PURPOSE_SSL_CLIENT), X509_V_OK);
-    assert_int_equal(rename(to, from), 0); // a CA and another one's key
+    assert_int_equal(rename(to, from), 0); // a CA certificate with the key of another CA
     assert_int_equal(lh_certs_issue(d->path, &W1, 7, d->path, true), LH_ERR_INVALID);
 }
 
@@ -236,7 +238,7 @@ static void refuses_bad_names(void **state)
     assert_int_equal(lh_certs_issue(d->path, &peer, 7, d->path, false), LH_ERR_INVALID);
 }
 
-// A handshake in memory, each side requiring and verifying the other, at one version of TLS.
+// An in-memory handshake at one version of TLS, in which each side requires and verifies the other.
 static void shake_hands(const struct dir *d, int version)
 {
     char path[128];
@@ -295,7 +297,7 @@ static void a_request_is_signed_for_whom_the_holder_states(void **state)
     assert_int_equal(stat(key, &kept), 0);
     assert_int_equal(kept.st_mode & 0777, 0600);
     struct lh_peer other = W1;
-    other.role = LH_S; // a partner asks for one thing, and is to get another
+    other.role = LH_S; // the operator's identity differs from that in the request
     assert_int_equal(lh_certs_sign(d->path, csr, &other, 7, d->path, false), LH_ERR_DENIED);
     other = W1;
     snprintf(other.name, sizeof other.name, "w2");
@@ -306,7 +308,7 @@ static void a_request_is_signed_for_whom_the_holder_states(void **state)
     assert_int_equal(verdict(d, "w1.pem", "ca.pem", X509_PURPOSE_SSL_CLIENT), X509_V_OK);
     struct stat now;
     assert_int_equal(stat(key, &now), 0);
-    assert_int_equal(now.st_ino, kept.st_ino); // the key stayed as it was
+    assert_int_equal(now.st_ino, kept.st_ino); // the key was not touched
     X509 *cert = load(d, "w1.pem");
     FILE *file = fopen(key, "r");
     assert_non_null(file);
@@ -331,14 +333,14 @@ static void what_is_no_good_request_is_refused(void **state)
     FILE *file = fopen(csr, "r+");
     assert_non_null(file);
     size_t n = fread(text, 1, sizeof text, file);
-    text[n / 2] = text[n / 2] == 'A' ? 'B' : 'A'; // on its way
+    text[n / 2] = text[n / 2] == 'A' ? 'B' : 'A'; // damaged in transit
     rewind(file);
     assert_int_equal(fwrite(text, 1, n, file), n);
     fclose(file);
     assert_int_not_equal(lh_certs_sign(d->path, csr, &W1, 7, d->path, false), LH_OK);
-    in(d, "ca.pem", csr); // no request at all
+    in(d, "ca.pem", csr); // not a request
     assert_int_equal(lh_certs_sign(d->path, csr, &W1, 7, d->path, false), LH_ERR_MALFORMED);
-    // A request for another kind of key, made by hand.
+    // A handmade request for another kind of key.
     EVP_PKEY *key = EVP_RSA_gen(1024);
     X509_REQ *request = X509_REQ_new();
     assert_true(X509_REQ_set_pubkey(request, key) && X509_REQ_sign(request, key, EVP_sha256()));

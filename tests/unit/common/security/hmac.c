@@ -1,4 +1,4 @@
-// common/security/hmac.c: codes of RFC 4231, and files that hold no secret.
+// common/security/hmac.c: the codes of RFC 4231, and malformed secret files.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -1,4 +1,4 @@
-// Identities: the one shape that is accepted, and everything near it that is not.
+// Identities: the one accepted form, and refusal of every near miss.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -10,7 +10,7 @@
 #include "common/base/check.h"
 #include "common/security/identity.h"
 
-#define LONGEST "abcdefghijklmnopqrstuvwxyz0123456789._-abcdefghijklmnopqrstuvwx" // 63
+#define LONGEST "abcdefghijklmnopqrstuvwxyz0123456789._-abcdefghijklmnopqrstuvwx" // 63 characters
 
 static void an_identity_is_read_and_written(void **state)
 {
@@ -92,7 +92,7 @@ static void a_zero_inside_is_refused(void **state)
     assert_int_equal(lh_peer_parse(lh_span(uri, sizeof uri), &p), LH_ERR_UNAUTHENTICATED);
 }
 
-// Every cut and every changed byte of a good one is either refused or another name, never the same.
+// Each truncation and each changed byte of an identity is refused or names another peer.
 static void no_two_texts_name_the_same_peer(void **state)
 {
     (void)state;

@@ -1,4 +1,4 @@
-// Key files: whole or not at all, modes, limits, refusals.
+// Key files: complete or absent, modes, limits, refusals.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -88,13 +88,13 @@ static void an_open_secret_is_refused(void **state)
     }
 }
 
-// Root's file, for its group: what a program reads that does not run as root.
+// A file owned by root and readable by its group, for a program that does not run as root.
 static void roots_secret_is_for_its_group(void **state)
 {
     struct dir *d = *state;
     char out[8];
     size_t len;
-    if (geteuid() != 0) return; // it can't give a file to root; the refusals are above
+    if (geteuid() != 0) return; // only root can make such a file; the refusals are tested above
     assert_int_equal(lh_keyfile_write(d->file, LH_KEYFILE_SECRET, false, lh_span("abc", 3)), LH_OK);
     assert_int_equal(chmod(d->path, 0755), 0);
     const struct {
@@ -103,7 +103,7 @@ static void roots_secret_is_for_its_group(void **state)
     } of[] = {{0440, LH_OK}, {0640, LH_OK}, {0660, LH_ERR_DENIED}, {0444, LH_ERR_DENIED}};
     for (size_t i = 0; i < sizeof of / sizeof of[0]; i++) {
         assert_int_equal(chmod(d->file, of[i].mode), 0);
-        assert_int_equal(seteuid(65534), 0); // its group is root's still
+        assert_int_equal(seteuid(65534), 0); // the process keeps root's group
         lh_err err = lh_keyfile_read(d->file, LH_KEYFILE_SECRET, out, sizeof out, &len);
         assert_int_equal(seteuid(0), 0);
         assert_int_equal(err, of[i].err);

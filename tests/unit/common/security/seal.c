@@ -1,4 +1,4 @@
-// Sealing: known answers, tampering with every byte, every part of the context, key files.
+// Sealing: known answers, tampering with every byte and every part of the context, key files.
 //
 // The known answers were computed without libsodium: subkeys by Python's hashlib.blake2b, AES-GCM
 // and ChaCha20-Poly1305 by OpenSSL, HChaCha20 by hand after draft-irtf-cfrg-xchacha, 2.2 (and
@@ -67,7 +67,7 @@ static lh_err open_again(struct scene *s, enum lh_cipher cipher, uint8_t out[PLA
                      lh_span(s->sealed, SEALED_BYTES), out);
 }
 
-// The ciphers of this machine; AES-GCM is not everywhere.
+// The ciphers available on this machine; not every processor has AES-GCM.
 static size_t ciphers(enum lh_cipher out[2])
 {
     out[0] = LH_CIPHER_XCHACHA20;
@@ -103,7 +103,7 @@ static void opens_what_was_sealed(void **state)
         assert_int_equal(seal(s, cipher[i]), LH_OK);
         assert_int_equal(open_again(s, cipher[i], out), LH_OK);
         assert_memory_equal(out, PLAIN, PLAIN_BYTES);
-        // nothing to hide, nothing to authenticate beside it: a tag alone
+        // No plaintext and no associated data: the result is a tag alone.
         assert_int_equal(lh_seal(s->ring, cipher[i], 7, &s->context, lh_span(NULL, 0), s->nonce,
                                  lh_span(NULL, 0), tag),
                          LH_OK);
@@ -144,7 +144,7 @@ static void tampering_shows_at_every_bit(void **state)
             s->nonce[bit / 8] ^= (uint8_t)(1u << bit % 8);
         }
         uint8_t out[PLAIN_BYTES];
-        assert_int_equal(open_again(s, cipher[i], out), LH_OK); // all is as it was
+        assert_int_equal(open_again(s, cipher[i], out), LH_OK); // unchanged again
     }
 }
 
@@ -197,7 +197,7 @@ static void another_key_does_not_open(void **state)
     assert_int_equal(seal(s, LH_CIPHER_XCHACHA20), LH_OK);
     assert_int_equal(lh_keyring_create(&ring), LH_OK);
     assert_int_equal(lh_keyring_add(ring, 7, &other), LH_OK);
-    assert_int_equal(lh_keyring_add(ring, 8, &s->key), LH_OK); // the bytes under another id
+    assert_int_equal(lh_keyring_add(ring, 8, &s->key), LH_OK); // the right key under another id
     for (uint32_t id = 7; id <= 8; id++)
         assert_int_equal(lh_unseal(ring, LH_CIPHER_XCHACHA20, id, &s->context,
                                    lh_span(s->ad, sizeof s->ad), s->nonce,
@@ -231,7 +231,7 @@ static void a_ring_keeps_its_keys(void **state)
     struct scene *s = *state;
     struct lh_seal_key key = s->key, zero = {{0}};
     assert_int_equal(lh_keyring_first(s->ring), 7);
-    assert_int_equal(lh_keyring_add(s->ring, 7, &s->key), LH_OK); // the same again
+    assert_int_equal(lh_keyring_add(s->ring, 7, &s->key), LH_OK); // the same key again is fine
     key.b[0] ^= 1;
     assert_int_equal(lh_keyring_add(s->ring, 7, &key), LH_ERR_EXISTS);
     assert_int_equal(lh_keyring_add(s->ring, 0, &key), LH_ERR_INVALID);
@@ -275,7 +275,7 @@ static void key_files_are_read(void **state)
                              lh_span(s->ad, sizeof s->ad), s->nonce, lh_span(PLAIN, PLAIN_BYTES),
                              a),
                      LH_OK);
-    assert_memory_equal(a, s->sealed, SEALED_BYTES); // the digits are the bytes
+    assert_memory_equal(a, s->sealed, SEALED_BYTES); // the file's digits are the key's bytes
     lh_keyring_destroy(ring);
 }
 

@@ -1,4 +1,4 @@
-// common/security/sign.c: a signature holds for its message and key alone; key files that are none
+// common/security/sign.c: a signature is valid for its message and key only; malformed key files
 // are refused.
 #include <setjmp.h>
 #include <stdarg.h>

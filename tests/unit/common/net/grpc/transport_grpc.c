@@ -1,4 +1,5 @@
-// The gRPC transport: messages both ways, flow, statuses, servers that come and go.
+// The gRPC transport: messages in both directions, flow control, statuses, servers that stop and
+// restart.
 #include "tests/unit/common/net/grpc/transport_grpc.h"
 
 #include "common/net/grpc/transport_grpc_core.h"
@@ -11,7 +12,7 @@ static struct lh_blob *noise(struct world *w, size_t n)
     return b;
 }
 
-// A call that goes there and back: what was under way before it has had its time.
+// Makes a whole call, so that earlier traffic had time to arrive.
 static void round_trip(struct world *w)
 {
     struct side s = {0};
@@ -78,7 +79,7 @@ static void a_trace_goes_with_its_call_alone(void **state)
                           zero = {"00000000000000000000000000000000", "b7ad6b7169203331"};
     check_trace(w, &good, good.id);
     check_trace(w, &none, "");
-    check_trace(w, &upper, ""); // another client's: the call goes on without it
+    check_trace(w, &upper, ""); // another client's trace: the call continues without one
     check_trace(w, &zero, "");
     assert_string_equal(w->link->trace.id, "");
 }
@@ -135,14 +136,14 @@ static void no_byte_of_a_bulk_is_copied(void **state)
     assert_true(lh_grpc_parts(m, part, 2, &msg));
     assert_int_equal(msg.parts, 2);
     assert_int_equal(msg.len, 4 + MIB - 200);
-    assert_ptr_equal(part[1].data, b->data + 100); // out: the slice is the blob's memory
+    assert_ptr_equal(part[1].data, b->data + 100); // outgoing: the slice is the blob's memory
     assert_int_equal(part[1].len, MIB - 200);
     assert_int_equal(atomic_load(&b->owners), 2);
-    for (size_t i = 0; i < 2; i++) { // these stay inside: the parts are gRPC's own slices
+    for (size_t i = 0; i < 2; i++) { // incoming: the parts are gRPC's own slices
         const grpc_slice *slice = &m->data.raw.slice_buffer.slices[i];
         assert_ptr_equal(part[i].data, GRPC_SLICE_START_PTR(*slice));
     }
-    assert_false(lh_grpc_parts(m, part, 1, &msg)); // more pieces than there is room for
+    assert_false(lh_grpc_parts(m, part, 1, &msg)); // room for one part, but the message has two
     grpc_byte_buffer_destroy(m);
     assert_int_equal(atomic_load(&b->owners), 1);
     lh_blob_release(b);
@@ -179,13 +180,13 @@ static void a_server_that_does_not_read_stops_its_client(void **state)
     for (int i = 0; i < 20; i++) round_trip(w);
     struct side *server = &w->accepted[0];
     assert_int_equal(server->messages, 0);
-    assert_true(s.to_send > 0); // some may lie in gRPC's windows and the kernel's buffers
+    assert_true(s.to_send > 0); // some messages may be in gRPC's windows and the kernel's buffers
     assert_int_equal(lh_call_send(s.call, &(struct lh_out){.head = lh_span_str("one more")}),
                      LH_ERR_BUSY);
     lh_call_read(server->call);
     UNTIL(w, server->messages == 1);
     for (int i = 0; i < 5; i++) round_trip(w);
-    assert_int_equal(server->messages, 1); // one for each read
+    assert_int_equal(server->messages, 1); // one per read
     server->lazy = false;
     lh_call_read(server->call);
     UNTIL(w, s.closes);
@@ -216,7 +217,8 @@ static void the_end_waits_for_what_was_sent_before_it(void **state)
 static void many_calls_at_once(void **state)
 {
     struct world *w = *state;
-    enum { N = LH_GRPC_CALLS_PER_CONNECTION + 100 }; // the rest waits in gRPC for a stream
+    // more than one connection has streams; gRPC queues the rest
+    enum { N = LH_GRPC_CALLS_PER_CONNECTION + 100 };
     struct side *s = test_calloc(N, sizeof *s);
     w->plan.hold = false;
     for (int i = 0; i < N; i++) {
@@ -280,7 +282,7 @@ static void statuses_of_others_are_understood(void **state)
     assert_int_equal(lh_grpc_err(GRPC_STATUS_ABORTED, &one, ""), LH_ERR_STALE);
     m.value = grpc_slice_from_static_string("LH_ERR_FROM_THE_FUTURE");
     assert_int_equal(lh_grpc_err(GRPC_STATUS_ABORTED, &one, ""), LH_ERR_CONFLICT);
-    m.value = grpc_slice_from_static_string("LH_OK"); // a failure stays one
+    m.value = grpc_slice_from_static_string("LH_OK"); // a failed call stays failed
     assert_int_equal(lh_grpc_err(GRPC_STATUS_ABORTED, &one, ""), LH_ERR_CONFLICT);
 }
 
@@ -318,16 +320,16 @@ static void a_deadline_ends_a_call(void **state)
     struct world *w = *state;
     w->plan.hold = true;
     struct side s = {0};
-    round_trip(w); // connected, so that the call is there before its end
+    round_trip(w); // connects, so that the call arrives before its deadline
     int64_t start = lh_now(w->env);
     side_open(w, &s, LH_RPC_LEASE, 100 * LH_MS);
     side_say(&s, "x");
     UNTIL(w, s.closes);
     assert_int_equal(s.status, LH_ERR_DEADLINE);
-    assert_true(lh_now(w->env) - start >= 90 * LH_MS); // gRPC rounds
+    assert_true(lh_now(w->env) - start >= 90 * LH_MS); // gRPC rounds the deadline
     UNTIL(w, w->accepted[1].closes);
     assert_int_equal(w->accepted[1].status, LH_ERR_CANCELLED);
-    assert_int_equal(w->accepted[1].half_closes, 0); // a break is no half close
+    assert_int_equal(w->accepted[1].half_closes, 0); // a cancelled call has no half close
 }
 
 static void a_client_may_cancel(void **state)
@@ -339,7 +341,7 @@ static void a_client_may_cancel(void **state)
     side_say(&s, "x");
     UNTIL(w, w->accepts == 1 && w->accepted[0].messages == 1);
     lh_call_cancel(s.call);
-    assert_int_equal(s.closes, 0); // it follows
+    assert_int_equal(s.closes, 0); // on_close comes later
     UNTIL(w, s.closes && w->accepted[0].closes);
     assert_int_equal(s.status, LH_ERR_CANCELLED);
     assert_int_equal(w->accepted[0].status, LH_ERR_CANCELLED);
@@ -360,7 +362,7 @@ static void a_client_may_cancel_at_once(void **state)
     UNTIL(w, s.closes);
     assert_int_equal(s.status, LH_ERR_CANCELLED);
     round_trip(w);
-    assert_int_equal(w->asked, 1); // the server never heard of the other one
+    assert_int_equal(w->asked, 1); // the server never saw the cancelled call
 }
 
 static void a_server_may_cancel(void **state)
@@ -387,10 +389,10 @@ static void nobody_there(void **state)
     side_say(&s, "anybody?");
     UNTIL(w, s.closes);
     assert_int_equal(s.status, LH_ERR_UNAVAILABLE);
-    assert_non_null(strstr(s.text, w->bound)); // it says who
+    assert_non_null(strstr(s.text, w->bound)); // names the address
     assert_non_null(strstr(s.text, "refused"));
     assert_int_equal(s.sent, 0);
-    for (int i = 0; i < 3; i++) { // it fails at once, however often
+    for (int i = 0; i < 3; i++) { // fails at once each time
         struct side again = {0};
         int64_t start = lh_now(w->env);
         side_open(w, &again, LH_RPC_JOIN, 0);
@@ -411,7 +413,7 @@ static void a_server_that_comes_back_is_found(void **state)
     UNTIL(w, w->accepts == 2);
     lh_transport_grpc_destroy(w->server);
     w->server = NULL;
-    assert_int_equal(w->accepted[1].status, LH_ERR_CANCELLED); // told before destroy returned
+    assert_int_equal(w->accepted[1].status, LH_ERR_CANCELLED); // reported before destroy returned
     assert_int_equal(w->accepted[1].closes, 1);
     UNTIL(w, cut.closes);
     assert_int_not_equal(cut.status, LH_OK);
@@ -436,7 +438,7 @@ static void a_server_that_comes_back_is_found(void **state)
         assert_true(status == LH_OK || status == LH_ERR_UNAVAILABLE);
         pass_ms(w, 20);
     }
-    // Backoff is at most a second, jittered by a fifth; the rest is this machine's load.
+    // The backoff is at most a second with a fifth of jitter; the rest allows for a loaded machine.
     assert_true(lh_now(w->env) - start < 6 * LH_GRPC_BACKOFF_MS * LH_MS);
 }
 
@@ -445,7 +447,7 @@ static void names_are_resolved_and_proxies_ignored(void **state)
     struct world *w = *state;
     char address[64];
     snprintf(address, sizeof address, "localhost%s", strrchr(w->bound, ':'));
-    setenv("http_proxy", "http://127.0.0.1:1", 1); // a proxy for the web is none for us
+    setenv("http_proxy", "http://127.0.0.1:1", 1); // proxy settings for the web must not apply
     setenv("https_proxy", "http://127.0.0.1:1", 1);
     struct lh_link *usual = w->link;
     assert_int_equal(w->client->ops->dial(w->client, address, LH_S, LH_LINE_FIRST, &w->link),
@@ -469,7 +471,7 @@ static void a_port_that_is_taken_is_said(void **state)
     assert_int_equal(second->ops->listen(second, "nonsense", &w->service, bound, sizeof bound),
                      LH_ERR_INVALID);
     assert_int_equal(second->ops->listen(second, "203.0.113.7:0", &w->service, bound, sizeof bound),
-                     LH_ERR_IO); // no address of this machine (TEST-NET-3)
+                     LH_ERR_IO); // not an address of this machine (TEST-NET-3)
     assert_int_equal(second->ops->listen(second, "127.0.0.1:0", &w->service, bound, sizeof bound),
                      LH_OK); // a second try is allowed
     assert_int_equal(second->ops->listen(second, "127.0.0.1:0", &w->service, bound, sizeof bound),

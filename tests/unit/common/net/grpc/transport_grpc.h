@@ -1,5 +1,5 @@
 // Shared by the tests of the gRPC transport: certificates of a made-up run in a folder of its own,
-// one loop with a server and a client on it, and owners of calls that count what they hear.
+// a loop with a server and a client, and owners of calls that count their callbacks.
 #ifndef LH_TESTS_UNIT_TRANSPORT_GRPC_H
 #define LH_TESTS_UNIT_TRANSPORT_GRPC_H
 
@@ -20,30 +20,30 @@
 
 enum { MIB = 1 << 20, PATIENCE_S = 30, SIDES = 512 };
 
-// A thread that ends while LeakSanitizer looks has OpenSSL's objects of a thread in nobody's hands:
-// its generators of random numbers, its queue of errors. gRPC 1.51 waits for none of its event
-// engine's threads, so that is seen once in a hundred runs; these programs overlook it. Our own use
-// of OpenSSL is watched by those without gRPC.
+// LeakSanitizer finds OpenSSL's per-thread objects (random generators, error queue) unreferenced if
+// a thread ends during its scan. gRPC 1.51 does not wait for its event engine's threads, so this
+// happens once in about a hundred runs, and these programs ignore it. Our own use of OpenSSL is
+// checked by the tests without gRPC.
 const char *__lsan_default_suppressions(void);
 const char *__lsan_default_suppressions(void)
 {
     return "leak:libcrypto.so\n";
 }
 
-// One side of one call: what it does by itself, and what it heard.
+// One side of one call: how it behaves, and what it received.
 struct side {
     struct world *w;
     struct lh_call *call;
     // behaviour
-    bool lazy;            // reads only when the test says so
-    bool echo;            // what comes goes back
+    bool lazy;            // reads only when the test tells it to
+    bool echo;            // sends every message back
     bool hold;            // server: does not finish at the half close
-    struct lh_blob *bulk; // bulk of the messages below; borrowed from the test
-    int to_send;          // messages of the whole bulk; the next goes when one has left
-    bool finish_after;    // finishes when they are all handed over
+    struct lh_blob *bulk; // bulk of its messages; borrowed from the test
+    int to_send;          // messages left to send, each with the whole bulk, one at a time
+    bool finish_after;    // finishes when all of them are handed over
     lh_err end;           // server: the status it finishes with
     void (*hook)(struct side *s, const char *event); // runs inside every callback, last
-    // what it heard
+    // received
     int messages, sent, half_closes, closes;
     uint64_t bytes;
     uint32_t crc; // CRC-32C of all bytes
@@ -57,9 +57,9 @@ struct world {
     struct lh_transport *server, *client;
     struct lh_link *link;
     struct lh_service service;
-    struct side plan; // what an accepted side is a copy of
-    lh_err refuse;    // on_call's answer
-    const char *out;  // a peer of this name is refused; NULL: nobody
+    struct side plan; // copied to each accepted side
+    lh_err refuse;    // the result of on_call
+    const char *out;  // name of a peer to refuse; NULL: none
     struct side accepted[SIDES];
     enum lh_rpc rpc[SIDES];
     struct lh_peer peer[SIDES];
@@ -69,7 +69,7 @@ struct world {
 
 // ---------------------------------------------------------------- sides
 
-// The test looks whether it has what it waits for.
+// Makes the test check its condition again.
 static inline void wake(struct world *w)
 {
     lh_env_real_stop(w->env);
@@ -125,7 +125,7 @@ static inline void on_sent(void *self, struct lh_call *call)
     (void)call;
     assert_int_equal(s->closes, 0);
     s->sent++;
-    if (s->echo) lh_call_read(s->call); // as much comes in as goes out
+    if (s->echo) lh_call_read(s->call); // one read per echo
     send_next(s);
     heard(s, "sent");
 }
@@ -194,7 +194,7 @@ static inline void lose_patience(void *world)
     wake(w);
 }
 
-// Runs the loop until the condition holds, looking after every callback.
+// Runs the loop until the condition holds; checks it after every callback.
 #define UNTIL(w, condition)                                                                        \
     do {                                                                                           \
         uint64_t patience_ = lh_after((w)->env, PATIENCE_S * LH_SECOND, lose_patience, (w));       \
@@ -215,7 +215,7 @@ static inline void pass_mark(void *arg)
     wake(m->w);
 }
 
-// Waits until all that was posted until now has run.
+// Runs everything that has been posted so far.
 static inline void settle(struct world *w)
 {
     struct mark m = {.w = w};
@@ -230,7 +230,7 @@ static inline void pass_ms(struct world *w, int64_t ms)
     UNTIL(w, m.passed);
 }
 
-// The last of a blob's slices goes with gRPC's buffers, on its own threads, a little later.
+// Releases the blob. gRPC's threads release its last slice a little later, so it waits for that.
 static inline void let_go(struct world *w, struct lh_blob *b)
 {
     for (int64_t start = lh_now(w->env); atomic_load(&b->owners) > 1;) {
@@ -332,8 +332,8 @@ static inline int drop_world(void **state)
 
 // ---------------------------------------------------------------- a whole program
 
-// gRPC's threads may free a connection while the process ends. OpenSSL's own exit handler would
-// have taken away by then how what hangs on a connection is freed.
+// gRPC's threads may free a connection while the process exits. By then OpenSSL's exit handler
+// would have removed what is needed to free the data attached to a connection.
 static inline int keep_openssl(void **state)
 {
     (void)state;
@@ -342,7 +342,7 @@ static inline int keep_openssl(void **state)
 
 // ---------------------------------------------------------------- asking
 
-// One call over `link` with nothing in it; what came of it.
+// Makes one call without messages over `link` and returns its side.
 static inline struct side call_once(struct world *w, struct lh_link *link, enum lh_rpc rpc)
 {
     struct side s = {0};
@@ -373,7 +373,7 @@ static inline void assert_works(struct world *w, struct lh_link *link)
     if (s.status) fail_msg("%s", s.text);
 }
 
-// A second world's CA of the same domain and run.
+// A second CA with the same domain and run.
 static inline struct world *other_world(void)
 {
     void *other = NULL;

@@ -1,6 +1,6 @@
-// The gRPC transport's door: however many connections strangers open, whoever has a certificate
-// comes in afterwards, those who are in stay, and the process can open its files. What peers send
-// and nobody reads takes bounded memory.
+// The gRPC transport's limit of connections: however many connections strangers open, a peer with a
+// certificate gets in, existing connections stay, and the process can open its files. Messages that
+// nobody reads take bounded memory.
 #include "tests/unit/common/net/grpc/transport_grpc.h"
 
 #include <arpa/inet.h>
@@ -15,7 +15,7 @@
 
 enum { FILES = 200, STRANGERS = 2, EACH = 150 };
 
-// Whatever the machine allows, this process may open so many.
+// Sets this process's limit of open files, whatever the machine allows.
 static void limit_files(void)
 {
     const struct rlimit few = {FILES, FILES};
@@ -32,9 +32,9 @@ static struct sockaddr_in address_of(const struct world *w)
     return to;
 }
 
-struct stranger { // another process, whose connections are no descriptors of ours
+struct stranger { // another process, so that its connections do not use our descriptors
     pid_t process;
-    int end; // closed: it ends
+    int end; // closing it ends the process
 };
 
 static void hold_connections(struct sockaddr_in to, in_addr_t from, int said, int end)
@@ -51,8 +51,8 @@ static void hold_connections(struct sockaddr_in to, in_addr_t from, int said, in
     _exit(write(said, &byte, 1) == 1 && read(end, &byte, 1) == 0 ? 0 : 1);
 }
 
-// The door must look meanwhile: of an address that it does not answer any more, it lets the rest in
-// a second later.
+// The server's loop must run meanwhile: it accepts the rest of an address's connections a second
+// later.
 static void stranger_comes(struct world *w, in_addr_t from, struct stranger *out)
 {
     int said[2], end[2];
@@ -62,7 +62,7 @@ static void stranger_comes(struct world *w, in_addr_t from, struct stranger *out
     out->process = fork();
     assert_true(out->process >= 0);
     if (out->process == 0) {
-        close(end[1]); // the child would never see the end otherwise
+        close(end[1]); // else the child would never see the end of file
         hold_connections(address_of(w), from, said[1], end[0]);
     }
     close(said[1]);
@@ -82,8 +82,8 @@ static void stranger_goes(const struct stranger *s)
     assert_int_equal(status, 0);
 }
 
-// A worker's call. Its connection may be turned away while gRPC still closes strangers' connections
-// that were ended for it: it dials again, as every worker does.
+// Makes a worker's call. The connection may be refused while gRPC is still closing strangers'
+// connections, so it retries, as every worker does.
 static struct side let_in(struct world *w, struct lh_link *link)
 {
     struct side s = call_once(w, link, LH_RPC_JOIN);
@@ -103,8 +103,8 @@ static uint64_t rushed(const struct world *w)
 
 enum { LAST_BYTES = 64 };
 
-// Connections that were closed as soon as they were made, and where the last one beyond the
-// process's own limit came from.
+// Number of connections that were closed at once. `last` gets the address of the last one that was
+// beyond the process's limit.
 static uint64_t turned_away(const struct world *w, char last[LAST_BYTES])
 {
     return lh_grpc_door_away(last, LAST_BYTES) + rushed(w);
@@ -123,10 +123,10 @@ static void strangers_shut_no_door(void **state)
     const uint64_t least = before + STRANGERS * EACH - FILES / 2;
     for (int64_t start = lh_now(w->env); turned_away(w, last) < least;) {
         assert_true(lh_now(w->env) - start < PATIENCE_S * LH_SECOND);
-        pass_ms(w, 10); // on gRPC's threads
+        pass_ms(w, 10); // gRPC's threads accept meanwhile
     }
     assert_true(!strcmp(last, "127.0.0.1") || !strcmp(last, "127.0.0.2"));
-    int file = open("/dev/null", O_RDONLY); // a descriptor is left for the log
+    int file = open("/dev/null", O_RDONLY); // a descriptor must be left for the log
     assert_true(file >= 0);
     close(file);
     assert_int_equal(w->accepted[0].closes, 0); // earlier connections stay
@@ -140,7 +140,7 @@ static void strangers_shut_no_door(void **state)
     UNTIL(w, in.closes);
 }
 
-// All of them are of one address, and stay.
+// All strangers come from one address and stay.
 static void one_address_leaves_room_for_others(void **state)
 {
     struct world *w = *state;
@@ -162,8 +162,8 @@ static void one_address_leaves_room_for_others(void **state)
     for (int i = 0; i < STRANGERS; i++) stranger_goes(&s[i]);
 }
 
-// Three addresses without a certificate hold what they can get; a new worker of a fourth comes in
-// while they are there.
+// Three addresses without certificates take all connections that they can get; a new worker from a
+// fourth address still gets in.
 static void half_open_handshakes_keep_nobody_out(void **state)
 {
     enum { ADDRESSES = 3 };
@@ -179,7 +179,7 @@ static void half_open_handshakes_keep_nobody_out(void **state)
     for (int i = 0; i < ADDRESSES; i++) stranger_goes(&s[i]);
 }
 
-// Whether a connection from that address is made within 0.2 s; it ends at once.
+// Whether a connection from `from` is established within 0.2 s; closes it at once.
 static bool is_answered(struct sockaddr_in to, in_addr_t from)
 {
     const struct sockaddr_in own = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(from)};
@@ -197,7 +197,7 @@ static bool is_answered(struct sockaddr_in to, in_addr_t from)
     return !made;
 }
 
-// An address that dials without end is not answered for the rest of a second; others are.
+// An address that connects without end is not accepted for the rest of a second; others are.
 static void who_dials_without_end_is_not_answered(void **state)
 {
     struct world *w = *state;
@@ -218,8 +218,7 @@ static void who_dials_without_end_is_not_answered(void **state)
     assert_int_equal(in.status, LH_OK);
 }
 
-// A connection that says nothing is closed after ten seconds; the call of one that was in before
-// stays.
+// A silent connection is closed after ten seconds; an earlier connection with a call stays.
 static void who_says_nothing_goes(void **state)
 {
     struct world *w = *state;
@@ -237,7 +236,7 @@ static void who_says_nothing_goes(void **state)
         lh_grpc_waiting_look(now, &now_waited);
         assert_true(lh_now(w->env) - start < PATIENCE_S * LH_SECOND);
         pass_ms(w, 10);
-        now += LH_SECOND; // as if so much had passed between two looks
+        now += LH_SECOND; // pretends that a second has passed
     }
     assert_int_equal(read(fd, &byte, 1), 0);
     assert_int_equal(in.closes, 0);
@@ -246,7 +245,7 @@ static void who_says_nothing_goes(void **state)
     UNTIL(w, in.closes);
 }
 
-// The door must look meanwhile, as above.
+// The server's loop must run meanwhile, as above.
 static int knock(struct world *w, struct sockaddr_in to, in_addr_t from)
 {
     const struct sockaddr_in own = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(from)};
@@ -262,8 +261,8 @@ static int knock(struct world *w, struct sockaddr_in to, in_addr_t from)
     return fd;
 }
 
-// Handshakes cost the server more than whoever begins them: an address that makes connection after
-// connection, and no call, waits. Others don't, and the address comes in again after a while.
+// A handshake costs the server more than its client. An address that connects again and again
+// without a call has to wait; others do not. After a while it is accepted again.
 static void who_comes_again_and_again_waits(void **state)
 {
     struct world *w = *state;
@@ -276,25 +275,25 @@ static void who_comes_again_and_again_waits(void **state)
         close(knock(w, to, from));
         if (knocks % 50 == 49) pass_ms(w, 1); // gRPC's threads accept
     }
-    assert_true(knocks > 100); // a site's workers come in together
+    assert_true(knocks > 100); // one site may start that many workers at once
     struct lh_transport *late;
     assert_int_equal(create(w, "worker", &late), LH_OK);
     struct side in = let_in(w, dial(late, w->bound, LH_S)); // from 127.0.0.1
     assert_int_equal(in.status, LH_OK);
     lh_transport_grpc_destroy(late);
     struct lh_grpc_waited waited;
-    for (int i = 1; i <= 4; i++) // as if so much had passed
+    for (int i = 1; i <= 4; i++) // pretends that time has passed
         lh_grpc_waiting_look(lh_now(w->env) + i * 2 * LH_SECOND, &waited);
     uint64_t turned_away = waited.rushed;
     close(knock(w, to, from));
-    in = call_once(w, w->link, LH_RPC_JOIN); // accepted behind it
+    in = call_once(w, w->link, LH_RPC_JOIN); // accepted after the knock
     assert_int_equal(in.status, LH_OK);
     lh_grpc_waiting_look(lh_now(w->env), &waited);
     assert_int_equal(waited.rushed, turned_away);
 }
 
-// Another listener of the process, as that of the page: whoever comes there makes no calls, and
-// spends no attempts.
+// Connections to another listener of this process, such as the HTTP page, make no calls, but must
+// not use up an address's attempts.
 static void who_asks_for_the_page_spends_nothing(void **state)
 {
     enum { TIMES = 600 };
@@ -318,7 +317,7 @@ static void who_asks_for_the_page_spends_nothing(void **state)
     assert_true(is_answered(to, INADDR_LOOPBACK + 60));
 }
 
-// Whoever makes calls spends nothing.
+// Connections with calls do not use up attempts.
 static void who_makes_calls_does_not_wait(void **state)
 {
     enum { TIMES = 300 };
@@ -334,7 +333,7 @@ static void who_makes_calls_does_not_wait(void **state)
     assert_int_equal(rushed(w), before);
 }
 
-// Bytes of calls that are open still, and were taken from their sender.
+// Bytes handed over by calls that are still open.
 static uint64_t taken(const struct side *s, int n, size_t each)
 {
     uint64_t sum = 0;
@@ -363,12 +362,12 @@ static void what_nobody_reads_takes_bounded_memory(void **state)
         calm = now == held ? calm + 1 : 0;
         held = now;
     }
-    assert_true(held <= LH_GRPC_MEMORY_BYTES_MAX + 64 * MIB); // what is on the way comes on top
+    assert_true(held <= LH_GRPC_MEMORY_BYTES_MAX + 64 * MIB); // plus messages in transit
     for (int i = 0; i < CALLS; i++)
         if (!s[i].closes) lh_call_cancel(s[i].call);
     for (int i = 0; i < CALLS; i++) UNTIL(w, s[i].closes);
     w->plan = (struct side){0};
-    struct side after = call_once(w, w->link, LH_RPC_JOIN); // a call that is repeated gets in
+    struct side after = call_once(w, w->link, LH_RPC_JOIN); // retried until memory is free
     for (start = lh_now(w->env); after.status;) {
         assert_true(lh_now(w->env) - start < PATIENCE_S * LH_SECOND);
         after = call_once(w, w->link, LH_RPC_JOIN);
@@ -376,7 +375,7 @@ static void what_nobody_reads_takes_bounded_memory(void **state)
     let_go(w, b);
 }
 
-// The log of a server that turned a call away with this error.
+// The log of a server that refused a call with this error.
 static char *refusing(struct world *w, lh_err err)
 {
     char path[128];
@@ -403,8 +402,8 @@ static char *refusing(struct world *w, lh_err err)
     return (char *)text.data;
 }
 
-// A worker that comes before its server is ready, when it stops, or to a former owner, does nothing
-// wrong: roles start in any order.
+// A worker may call before its server is ready, while it stops, or at a former owner: roles start
+// in any order. None of these is logged as a warning.
 static void who_comes_early_is_no_warning(void **state)
 {
     struct world *w = *state;

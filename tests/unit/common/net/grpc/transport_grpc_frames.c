@@ -1,5 +1,5 @@
-// Budgets over the frames of HTTP/2: what is counted as what, in pieces of any size, and how much
-// an honest peer may do.
+// Budgets over HTTP/2 frames: how each frame is counted, in pieces of any size, and that they
+// suffice for an honest peer.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -43,7 +43,7 @@ static long until_too_much(struct stream *s, uint8_t type, uint8_t flags, size_t
 {
     long n = 0;
     while (!send_frame(s, type, flags, length, 4096)) assert_true(++n < 10000000);
-    s->frames.left = 0; // the rest of that frame never comes: a new one begins
+    s->frames.left = 0; // drops the rest of that frame
     return n;
 }
 
@@ -88,7 +88,7 @@ static void pieces_make_no_difference(void **state)
         long resets = 0;
         begin(&s);
         while (!send_frame(&s, 3, 0, 4, piece)) {
-            assert_null(send_frame(&s, 0, 0, 333, piece)); // data costs nothing
+            assert_null(send_frame(&s, 0, 0, 333, piece)); // data frames are free
             resets++;
         }
         assert_int_equal(resets, LH_GRPC_RESETS_BURST);
@@ -111,14 +111,14 @@ static void time_gives_back(void **state)
     assert_int_equal(until_too_much(&s, 3, 0, 4), LH_GRPC_RESETS_BURST);
     s.now_ns += LH_SECOND;
     assert_int_equal(until_too_much(&s, 3, 0, 4), LH_GRPC_RESETS_PER_S);
-    s.now_ns += 1000 * LH_SECOND; // never more than the burst
+    s.now_ns += 1000 * LH_SECOND; // the burst is the maximum
     assert_int_equal(until_too_much(&s, 3, 0, 4), LH_GRPC_RESETS_BURST);
-    for (int i = 0; i < 1000; i++) { // small steps lose nothing
+    for (int i = 0; i < 1000; i++) { // small steps add up
         s.now_ns += LH_SECOND / 1000;
         (void)lh_grpc_spend(&s.allowance, LH_GRPC_RESETS_SPENT, 0, s.now_ns);
     }
     assert_int_equal(until_too_much(&s, 3, 0, 4), LH_GRPC_RESETS_PER_S);
-    s.now_ns -= 10 * LH_SECOND; // a clock that goes back gives nothing
+    s.now_ns -= 10 * LH_SECOND; // a clock that is set back adds nothing
     assert_int_equal(until_too_much(&s, 3, 0, 4), 0);
 }
 

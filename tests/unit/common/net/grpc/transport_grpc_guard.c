@@ -1,6 +1,6 @@
-// The gRPC transport's guard over real TLS: who is let through a handshake, what a peer may ask of
-// HTTP/2, what a flood costs, and that others go on beside it. The strangers here speak HTTP/2 by
-// hand, over OpenSSL.
+// The gRPC transport's guard over real TLS: accepted and refused handshakes, what a peer may
+// request over HTTP/2, the cost of a flood, and honest peers beside it. The strangers here write
+// HTTP/2 frames by hand, over OpenSSL.
 #include "tests/unit/common/net/grpc/transport_grpc.h"
 
 #include <arpa/inet.h>
@@ -16,7 +16,7 @@
 
 enum { LOG_BYTES = 1 << 16, MEMORY_BYTES_MAX = 64 * MIB };
 
-// A sanitizer keeps freed memory aside, so the process's size says nothing there.
+// A sanitizer keeps freed memory, so the size of the process tells nothing.
 #if defined LH_ASAN || defined LH_TSAN
 static const bool MEMORY_IS_SEEN = false;
 #else
@@ -28,7 +28,7 @@ static const bool MEMORY_IS_SEEN = true;
 struct logged {
     struct world *w;
     struct lh_log *log;
-    char path[128], list[128]; // list: of revoked certificates; "": there is none
+    char path[128], list[128]; // list: path of revoked certificates; "": none
 };
 
 static void log_server(struct world *w, struct logged *l)
@@ -77,17 +77,17 @@ struct stranger {
     struct world *w;
     struct paths files;
     in_port_t port;
-    // what it sends: `frames` again and again, at most `times`; each stream number is the last one
-    // plus 2 where the frame opens a stream
+    // It sends `frames` repeatedly, at most `times`. Where a frame opens a stream, the stream
+    // number rises by 2.
     uint8_t frames[512];
     size_t bytes;
-    size_t once;         // bytes of them that are sent the first time only
-    size_t number_at[2]; // places of stream numbers in `frames`; 0: none
+    size_t once;         // bytes of `frames` that are sent only the first time
+    size_t number_at[2]; // offsets of stream numbers in `frames`; 0: none
     long times;
-    bool takes; // it takes the server's settings first
-    // what came of it
+    bool takes; // reads the server's settings first
+    // results
     long sent;
-    bool shook, ended, kept; // kept: the server said nothing for PATIENCE_S, and ended nothing
+    bool shook, ended, kept; // kept: the server was silent for PATIENCE_S and did not close
     struct mark done;
 };
 
@@ -122,14 +122,14 @@ static void put_number(uint8_t *at, uint32_t number)
     for (int i = 0; i < 4; i++) at[i] = (uint8_t)(number >> (24 - 8 * i));
 }
 
-// Sends until the server ends the connection. It reads until the end afterwards.
+// Sends until the server ends the connection, then reads to the end.
 static void flood(struct stranger *s, SSL *ssl)
 {
     static const char preface[] = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\4\0\0\0\0";
     uint8_t in[4096];
-    s->ended = SSL_write(ssl, preface, sizeof preface) <= 0; // its zero ends the empty SETTINGS
-    // gRPC 1.51 loses its place where much comes right behind the handshake: the server speaks
-    // first.
+    // the terminating zero ends the empty SETTINGS
+    s->ended = SSL_write(ssl, preface, sizeof preface) <= 0;
+    // gRPC 1.51 misreads much data right behind the handshake, so the server speaks first.
     if (!s->ended) s->ended = SSL_read(ssl, in, sizeof in) <= 0;
     if (s->takes && !s->ended) s->ended = SSL_write(ssl, "\0\0\0\4\1\0\0\0", 9) <= 0;
     for (uint32_t number = 1; s->sent < s->times && !s->ended; number += 2) {
@@ -196,7 +196,7 @@ static void add(struct stranger *s, uint8_t type, uint8_t flags, uint32_t stream
     s->bytes += 9 + n;
 }
 
-// Headers of a call of Push, with nothing kept in HPACK's table.
+// Headers of a Push call; none is kept in HPACK's table.
 static const char push_headers[] = "\x83\x87"
                                    "\x04\x17/longhaul.v1.Shard/Push"
                                    "\x01\x01x"
@@ -235,7 +235,7 @@ static void another_runs_certificate_is_refused_in_the_handshake(void **state)
     wait_for_log(&l, "net.handshake");
     wait_for_log(&l, "longhaul/r2/worker/eu/guest is not of run r1");
     assert_int_equal(w->asked, 0);
-    assert_false(log_says(&l, "net.refused")); // gRPC made no call of it
+    assert_false(log_says(&l, "net.refused")); // gRPC saw no call
     assert_works(w, w->link);
     end_log(&l);
 }
@@ -269,8 +269,8 @@ static void a_connection_that_breaks_off_is_told(void **state)
 
 // ---------------------------------------------------------------- floods
 
-// Sends it to a server beside an honest worker; its connection ends, its peer is barred, the
-// memory stays bounded, and the honest worker's call stands.
+// Sends the flood beside an honest worker. The flood's connection must end and its peer be barred,
+// memory stays bounded, and the honest worker's call stays open.
 static void assert_ends(struct world *w, struct stranger *s, const char *what)
 {
     struct logged l = {0};
@@ -278,7 +278,7 @@ static void assert_ends(struct world *w, struct stranger *s, const char *what)
     log_server(w, &l);
     issue(w, LH_W, "rogue", "r1", 1);
     w->plan.hold = true;
-    w->out = "rogue"; // It asks for more calls than the world has sides, and some come late.
+    w->out = "rogue"; // it asks for more calls than the world has sides, and some come late
     side_open(w, &open, LH_RPC_FOLLOW, 0);
     UNTIL(w, w->accepts == 1);
     long before = resident_bytes();
@@ -314,7 +314,7 @@ static void rapid_reset(void **state)
     assert_ends(*state, &s, "took back");
 }
 
-// gRPC keeps a peer to its number of streams only once the peer has taken the settings.
+// gRPC enforces the limit of streams only after the peer acknowledged the settings.
 static void a_flood_of_requests(void **state)
 {
     struct stranger s = {0};
@@ -336,7 +336,7 @@ static void headers_without_an_end(void **state)
 static void pings_without_an_end(void **state)
 {
     struct stranger s = {0};
-    for (int i = 0; i < 20; i++) add(&s, 6, 1, 0, "longhaul", 8); // answers to nothing
+    for (int i = 0; i < 20; i++) add(&s, 6, 1, 0, "longhaul", 8); // replies to no ping
     assert_ends(*state, &s, "carry nothing");
 }
 
@@ -391,7 +391,7 @@ static void an_expired_peers_connection_ends(void **state)
     struct world *w = *state;
     struct logged l = {0};
     struct side open = {0};
-    // The server's certificate lasts, so it is the server that ends the connection.
+    // The server's certificate lasts longer, so the server must end the connection.
     issue(w, LH_S, "server", "r1", 9);
     log_server(w, &l);
     side_open(w, &open, LH_RPC_FOLLOW, 0);
@@ -400,7 +400,7 @@ static void an_expired_peers_connection_ends(void **state)
     UNTIL(w, w->accepted[0].messages == 1);
     const struct lh_env_ops *real = w->env->ops;
     struct lh_env_ops later = *real;
-    days_later = 2; // the client's certificate is for one day
+    days_later = 2; // the client's certificate is valid for one day
     later.wall_s = wall_later;
     w->env->ops = &later;
     for (int64_t start = lh_now(w->env); !open.closes;) {
@@ -435,7 +435,7 @@ static void log_server_with_list(struct world *w, struct logged *l)
     log_server(w, l);
 }
 
-// It reads nothing and says nothing, so no probe would end it soon.
+// The peer reads and sends nothing, so no probe would end the connection soon.
 static void a_revoked_peers_connection_ends_though_it_is_silent(void **state)
 {
     struct world *w = *state;
@@ -472,7 +472,7 @@ static void a_revoked_peers_connection_without_a_call_ends(void **state)
     struct world *w = *state;
     struct logged l;
     log_server_with_list(w, &l);
-    assert_works(w, w->link); // its connection stands from here on
+    assert_works(w, w->link); // connects
     int asked = w->asked;
     write_list(&l, "worker");
     assert_int_equal(lh_transport_grpc_reload(w->server), LH_OK);
@@ -485,13 +485,13 @@ static void a_revoked_peers_connection_without_a_call_ends(void **state)
 
 // ---------------------------------------------------------------- the key
 
-#ifndef LH_ASAN // it maps memory that nobody may read
+#ifndef LH_ASAN // ASan maps memory that cannot be read
 static bool holds(const uint8_t *at, size_t n, const uint8_t *what, size_t m)
 {
     return memmem(at, n, what, m) != NULL;
 }
 
-// Counts the mappings of this process that hold these bytes, other than our own copy of them.
+// Counts this process's mappings that contain these bytes, except our own copy.
 static int copies(const uint8_t *what, size_t n, const void *ours)
 {
     FILE *maps = fopen("/proc/self/maps", "r");
@@ -517,12 +517,12 @@ static int copies(const uint8_t *what, size_t n, const void *ours)
 static void a_keys_text_lies_nowhere(void **state)
 {
     struct world *w = *state;
-    assert_works(w, w->link); // contexts of both sides are made
+    assert_works(w, w->link); // creates the TLS contexts of both sides
     struct lh_buf pem = lh_buf(1 << 16);
     assert_int_equal(lh_file_load(w->env, paths_of(w, "server").key, &pem), LH_OK);
     const uint8_t *body = memchr(pem.data, '\n', pem.len);
     assert_non_null(body);
-    body += 1 + 20; // a P-256 key of PKCS #8 has its secret from there on
+    body += 1 + 20; // the secret of a P-256 key in PKCS #8 starts here
     assert_int_equal(copies(body, 40, body), 0);
     lh_buf_free(&pem);
 }
@@ -548,6 +548,6 @@ int main(void)
         IN_PAIR(a_keys_text_lies_nowhere),
 #endif
     };
-    signal(SIGPIPE, SIG_IGN); // a server that ends a connection ends no test
+    signal(SIGPIPE, SIG_IGN); // writing to a closed connection must not kill the test
     return cmocka_run_group_tests(tests, keep_openssl, NULL);
 }

@@ -1,5 +1,5 @@
-// A link with several addresses tries one after the other; of coordinators the answers of a former
-// leader are none.
+// A link with several addresses tries them in turn; answers of a former leader among coordinators
+// are ignored.
 #include "tests/unit/common/net/grpc/transport_grpc.h"
 
 struct pair { // two coordinators
@@ -37,7 +37,7 @@ static void drop(struct lh_transport **t)
     *t = NULL;
 }
 
-// One message there and back.
+// Makes a call with one message each way.
 static struct side ask(struct world *w, struct lh_link *link)
 {
     struct side s = {0};
@@ -57,7 +57,7 @@ static void assert_answers(struct world *w, struct lh_link *link)
     assert_int_equal(s.messages, 1);
 }
 
-// The first call after a loss fails, the next one goes to the next address.
+// The first call after a loss fails; the next call goes to the next address.
 static void the_next_address_is_tried(void **state)
 {
     struct world *w = *state;
@@ -76,7 +76,7 @@ static void the_next_address_is_tried(void **state)
     drop(&p.other);
 }
 
-// A coordinator that says that it can't answer is left, too; one that refuses is not.
+// A link leaves a coordinator that is unavailable, but not one that refuses.
 static void an_unavailable_one_is_left(void **state)
 {
     struct world *w = *state;
@@ -96,11 +96,11 @@ static void a_former_leaders_answer_is_none(void **state)
     struct world *w = *state;
     struct pair p = pair_of(w, 5, 7);
     char bound[128];
-    static const uint64_t former[] = {5, 0}; // 0: a coordinator that has its store in a file
+    static const uint64_t former[] = {5, 0}; // 0: a coordinator with its store in a file
     assert_answers(w, p.link);
     drop(&p.one);
     assert_int_equal(ask(w, p.link).status, LH_ERR_UNAVAILABLE);
-    assert_answers(w, p.link); // leader 7 answers
+    assert_answers(w, p.link); // answered by leader 7
     drop(&p.other);
     for (size_t i = 0; i < LH_COUNT(former); i++) {
         struct lh_link *link = dial(w->client, p.one_at, LH_C);
@@ -109,7 +109,7 @@ static void a_former_leaders_answer_is_none(void **state)
         assert_int_equal(s.status, LH_ERR_UNAVAILABLE);
         assert_int_equal(s.messages, 0);
         assert_says(s.text, "no longer leads");
-        w->refuse = LH_ERR_EXPELLED; // nor does its refusal count
+        w->refuse = LH_ERR_EXPELLED; // its refusal does not count either
         assert_int_equal(ask(w, link).status, LH_ERR_UNAVAILABLE);
         w->refuse = LH_OK;
         w->client->ops->hangup(link);
@@ -123,7 +123,7 @@ static void a_former_leaders_answer_is_none(void **state)
 
 // ---------------------------------------------------------------- over restarts
 
-struct disk { // what a node keeps over its lives
+struct disk { // what a node keeps across restarts
     uint64_t number;
     int writes;
     lh_err fails;
@@ -138,7 +138,7 @@ static lh_err note(void *self, uint64_t number)
     return LH_OK;
 }
 
-// The worker's process begins a new life with what is on its disk.
+// Restarts the worker's process with the number on its disk.
 static struct lh_link *restart(struct world *w, struct disk *d, const char *at)
 {
     struct paths p = paths_of(w, "worker");
@@ -159,7 +159,7 @@ static void a_restart_forgets_no_leader(void **state)
     assert_answers(w, restart(w, &d, p.other_at));
     assert_answers(w, restart(w, &d, p.other_at));
     assert_int_equal(d.number, 7);
-    assert_int_equal(d.writes, 1); // a number that is known is not noted again
+    assert_int_equal(d.writes, 1); // a known number is not written again
     struct side s = ask(w, restart(w, &d, p.one_at));
     assert_int_equal(s.status, LH_ERR_UNAVAILABLE);
     assert_int_equal(s.messages, 0);
@@ -168,7 +168,7 @@ static void a_restart_forgets_no_leader(void **state)
     drop(&p.other);
 }
 
-// Nobody acts on a later leader's word whose number could be forgotten.
+// No answer of a later leader is used before its number is durable.
 static void an_answer_waits_for_its_number(void **state)
 {
     struct world *w = *state;
@@ -185,7 +185,7 @@ static void an_answer_waits_for_its_number(void **state)
     drop(&p.other);
 }
 
-// Numbers are of coordinators alone.
+// Only coordinators have leader numbers.
 static void a_servers_answer_has_no_leader(void **state)
 {
     struct world *w = *state;

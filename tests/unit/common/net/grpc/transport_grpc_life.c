@@ -1,6 +1,6 @@
-// The gRPC transport: owners that cancel, hang up or destroy from inside any callback, on either
-// side, and thousands of random orders. What must hold: on_close once, nothing after it, no memory
-// touched too late (run under ASan), and the other side lives on.
+// The gRPC transport: owners that cancel, hang up or destroy inside any callback on either side,
+// and thousands of random orders. Invariants: on_close runs once, no callback follows it, no memory
+// is used after it is freed (run under ASan), and the other side keeps working.
 #include "tests/unit/common/net/grpc/transport_grpc.h"
 
 #include "common/net/grpc/transport_grpc_core.h"
@@ -15,7 +15,7 @@ struct drama {
     bool at_server, done;
 };
 
-// One at a time; the hooks have no argument of their own.
+// Global, because the hooks have no argument of their own.
 static struct drama drama;
 
 static void act_on(struct side *s, const char *event, bool server)
@@ -179,7 +179,7 @@ static void hangup_ends_calls_before_it_returns(void **state)
     struct side s[3] = {0};
     for (int i = 0; i < 3; i++) {
         side_open(w, &s[i], LH_RPC_FOLLOW, 0);
-        if (i < 2) UNTIL(w, w->accepts == i + 1); // the third was never sent
+        if (i < 2) UNTIL(w, w->accepts == i + 1); // the third call was never sent
     }
     w->link->transport_ops->hangup(w->link);
     w->link = NULL;
@@ -196,8 +196,8 @@ static void hang_up_once(struct side *s, const char *event)
     if (!strcmp(event, "close")) do_hangup(s);
 }
 
-// All calls fail with the one connection; the first that hears of it hangs up, and what gRPC says
-// of the others comes when their link is gone.
+// All calls fail with their connection. The first on_close hangs up, so gRPC completes the others
+// when their link is gone.
 static void hangup_while_other_calls_fail(void **state)
 {
     struct world *w = *state;
@@ -209,18 +209,18 @@ static void hangup_while_other_calls_fail(void **state)
         side_open(w, &s[i], LH_RPC_FOLLOW, 0);
     }
     for (size_t i = 0; i < LH_COUNT(s); i++) UNTIL(w, s[i].closes);
-    destroy_mine(w, false); // waits for gRPC's last word on each
+    destroy_mine(w, false); // waits until gRPC has completed each call
     int failed = 0;
     for (size_t i = 0; i < LH_COUNT(s); i++) failed += s[i].status == LH_ERR_UNAVAILABLE;
     assert_true(failed > 0);
 }
 
-// Counts this process's connections to that address.
+// Number of this process's connections to that address.
 static int connections_to(const char *address)
 {
     int n = 0;
     for (int fd = 0; fd < 1024; fd++) {
-        struct sockaddr_in6 to; // gRPC's sockets are of this family, for IPv4 addresses too
+        struct sockaddr_in6 to; // gRPC uses this family for IPv4 addresses too
         socklen_t size = sizeof to;
         if (getpeername(fd, (struct sockaddr *)&to, &size) || to.sin6_family != AF_INET6) continue;
         n += ntohs(to.sin6_port) == strtol(strrchr(address, ':') + 1, NULL, 10);
@@ -228,7 +228,7 @@ static int connections_to(const char *address)
     return n;
 }
 
-// gRPC closes a socket on threads of its own, and no event of the loop tells of it.
+// gRPC closes a socket on its own threads, without an event to the loop.
 static void await_connections(struct world *w, int n)
 {
     for (int64_t start = lh_now(w->env); connections_to(w->bound) != n;) {
@@ -296,7 +296,7 @@ static void so_many_links_share_a_connection(void **state)
                          LH_OK);
     w->plan.hold = true;
     side_open(w, &a, LH_RPC_FOLLOW, 0);
-    w->link = other; // one too many for the first one's
+    w->link = other; // one link more than the first connection takes
     side_open(w, &b, LH_RPC_FOLLOW, 0);
     UNTIL(w, w->accepts == 2);
     assert_int_equal(connections_to(w->bound), 2);
@@ -305,7 +305,7 @@ static void so_many_links_share_a_connection(void **state)
     UNTIL(w, a.closes + b.closes == 2);
 }
 
-// The channel of a first connection is made when nobody knows the path.
+// A channel is created before the round trip of its path is known.
 static void after_a_connection_an_attempt_gets_what_its_path_needs(void **state)
 {
     struct world *w = *state;
@@ -314,10 +314,10 @@ static void after_a_connection_an_attempt_gets_what_its_path_needs(void **state)
     w->plan.hold = true;
     side_open(w, &held, LH_RPC_FOLLOW, 0);
     UNTIL(w, w->accepts == 1);
-    line->connect_ms = 1; // as if it had been far too little
+    line->connect_ms = 1; // pretends that the timeout was much too short
     const grpc_channel *channel = line->channel;
     side_open(w, &s, LH_RPC_FOLLOW, 0);
-    assert_int_equal(line->connect_ms, 1); // the connection stands
+    assert_int_equal(line->connect_ms, 1); // the connection stays
     assert_ptr_equal(line->channel, channel);
     lh_transport_grpc_destroy(w->server);
     w->server = NULL;
@@ -328,7 +328,7 @@ static void after_a_connection_an_attempt_gets_what_its_path_needs(void **state)
     UNTIL(w, again.closes);
 }
 
-// Nobody has measured that path, so what is configured counts.
+// The path is not measured yet, so the configured timeout applies.
 static void a_first_attempt_gets_what_its_transport_gives(void **state)
 {
     struct world *w = *state;
@@ -344,8 +344,8 @@ static void a_first_attempt_gets_what_its_transport_gives(void **state)
     }
 }
 
-// How many sockets of this process are connected to or from that port, and the least
-// TCP_USER_TIMEOUT of them in ms.
+// Counts this process's sockets connected to or from that port; `*least` is their smallest
+// TCP_USER_TIMEOUT in ms.
 static int least_patience_ms(const char *bound, int *least)
 {
     const uint16_t port = (uint16_t)strtol(strrchr(bound, ':') + 1, NULL, 10);
@@ -364,7 +364,7 @@ static int least_patience_ms(const char *bound, int *least)
     return found;
 }
 
-// At both ends: a connection that one end alone has given up is waited on by the other.
+// Both ends must wait that long: if one gave up, the other would still wait for it.
 static void an_outage_of_a_minute_and_a_half_ends_no_connection(void **state)
 {
     struct world *w = *state;
@@ -373,7 +373,7 @@ static void an_outage_of_a_minute_and_a_half_ends_no_connection(void **state)
     w->plan.hold = true;
     side_open(w, &held, LH_RPC_FOLLOW, 0);
     UNTIL(w, w->accepts == 1);
-    lh_grpc_wire_look(((struct lh_grpc *)w->client)->wire); // it may be tended
+    lh_grpc_wire_look(((struct lh_grpc *)w->client)->wire); // sets the options of its sockets
     lh_grpc_wire_look(((struct lh_grpc *)w->server)->wire);
     assert_int_equal(least_patience_ms(w->bound, &least_ms), 2);
     assert_true(least_ms >= 90000);
@@ -382,7 +382,7 @@ static void an_outage_of_a_minute_and_a_half_ends_no_connection(void **state)
     UNTIL(w, held.closes);
 }
 
-// The server's ends of its connections break, as a process that is killed leaves them.
+// Breaks the server's ends of its connections, as when a process is killed.
 static int break_connections(const struct world *w)
 {
     int broken = 0;
@@ -398,7 +398,7 @@ static int break_connections(const struct world *w)
     return broken;
 }
 
-// It had answered by this connection before, and then no word of it came to this call.
+// It had answered on this connection before, and this call got no answer.
 static void a_server_that_was_killed_is_not_said_to_refuse_us(void **state)
 {
     struct world *w = *state;
@@ -416,7 +416,7 @@ static void a_server_that_was_killed_is_not_said_to_refuse_us(void **state)
     UNTIL(w, w->accepted[1].closes);
     w->plan = (struct side){0};
     struct side after = call_once(w, w->link, LH_RPC_JOIN);
-    if (after.status) { // it still went by the broken connection
+    if (after.status) { // this call still used the broken connection
         assert_says(after.text, "its process ended");
         assert_works(w, w->link);
     }
@@ -477,7 +477,7 @@ static void random_step(struct world *w, struct side *s, struct lh_blob *b)
     case 0: lh_call_cancel(s->call); break;
     case 1:
         lh_call_finish(s->call, LH_OK, NULL);
-        s->hold = true; // nothing is sent after it
+        s->hold = true; // sends nothing after finishing
         break;
     case 2: lh_call_read(s->call); break;
     default:
@@ -506,12 +506,13 @@ static void random_orders_end_well(void **state)
     struct side s[AT_ONCE] = {0};
     int64_t start = lh_now(w->env);
     for (int step = 0; w->accepts < SIDES && (step < 3000 || w->accepts <= 20); step++) {
-        assert_true(lh_now(w->env) - start < PATIENCE_S * LH_SECOND); // a slow machine needs more
+        // PATIENCE_S allows for a slow machine
+        assert_true(lh_now(w->env) - start < PATIENCE_S * LH_SECOND);
         w->plan = (struct side){.lazy = step % 3 == 0, .hold = step % 5 == 0};
         random_step(w, &s[lh_random_below(w->env, AT_ONCE)], b);
         if (w->accepts && step % 4 == 0) random_server_step(w);
         if (step % 3 == 0) settle(w);
-        if (step % 20 == 0) pass_ms(w, 1); // nothing would get far otherwise
+        if (step % 20 == 0) pass_ms(w, 1); // otherwise no call would get far
     }
     for (int i = 0; i < AT_ONCE; i++)
         if (s[i].w && !s[i].closes) lh_call_cancel(s[i].call);

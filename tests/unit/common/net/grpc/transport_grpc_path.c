@@ -1,5 +1,5 @@
-// Cuts and long round trips: what a socket waits before it sends again, when it is given up, and
-// what an attempt to connect gets.
+// Outages and long round trips: when a socket retransmits, when it is given up, and how long an
+// attempt to connect may take.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -72,18 +72,19 @@ static void an_attempt_gets_what_its_path_needs(void **state)
     assert_int_equal(attempt_ms(0, 0, false), LH_GRPC_CONNECT_MS);
     assert_int_equal(attempt_ms(100 * MS, 0, false), LH_GRPC_CONNECT_MS);
     assert_int_equal(attempt_ms(3000 * MS, 0, false), 24000);
-    // a path that nobody has measured yet: twice as long each time, and kept when a server refuses
+    // The path is not measured yet: the timeout doubles each time, and stays where a server
+    // refused.
     assert_int_equal(attempt_ms(0, LH_GRPC_CONNECT_MS, true), 2 * LH_GRPC_CONNECT_MS);
     assert_int_equal(attempt_ms(0, 2 * LH_GRPC_CONNECT_MS, false), 2 * LH_GRPC_CONNECT_MS);
     assert_int_equal(attempt_ms(0, LH_GRPC_CONNECT_MS_MAX, true), LH_GRPC_CONNECT_MS_MAX);
-    // what a program's first attempt gets does for TCP, TLS and settings at 3 s a trip
+    // A program's first attempt has time for TCP, TLS and settings at 3 s a round trip.
     assert_int_equal(attempt_ms(0, LH_GRPC_CONNECT_FAR_MS, false), LH_GRPC_CONNECT_FAR_MS);
     assert_true(LH_GRPC_CONNECT_FAR_MS > 4 * 3000);
     assert_int_equal(attempt_ms(100 * MS, LH_GRPC_CONNECT_FAR_MS, false), LH_GRPC_CONNECT_MS);
-    // and never more than is allowed
+    // The maximum holds.
     assert_int_equal(lh_grpc_path_connect_ms(3000 * MS, 0, false, 20000), 20000);
     assert_int_equal(lh_grpc_path_connect_ms(0, 0, false, 3000), 3000);
-    // once it is measured, what was given before does not count
+    // Once the path is measured, the earlier timeout does not count.
     assert_int_equal(attempt_ms(100 * MS, LH_GRPC_CONNECT_MS_MAX, false), LH_GRPC_CONNECT_MS);
 }
 
@@ -95,7 +96,7 @@ static int option(int fd, int level, int name)
     return value;
 }
 
-// The kernel's spread of a short path is a constant of its own: none of it counts.
+// The kernel's deviation of a short path is a constant, not a measurement: none of it counts.
 static void a_trip_is_the_paths_and_not_the_kernels_caution(void **state)
 {
     (void)state;
@@ -138,23 +139,23 @@ static void a_socket_is_capped_and_follows_its_path(void **state)
     lh_grpc_path_tend(&path, p->near, true, &info);
     assert_int_equal(path.uncapped, !caps);
     if (caps) assert_int_equal(option(p->near, IPPROTO_TCP, TCP_RTO_MAX_MS), 1000);
-    assert_int_equal(option(p->near, SOL_SOCKET, SO_KEEPALIVE), !caps); // the other way
+    assert_int_equal(option(p->near, SOL_SOCKET, SO_KEEPALIVE), !caps); // the other method
     info.tcpi_rtt = 3200 * MS;
-    info.tcpi_backoff = 2; // a round trip that was measured before the cut says nothing
+    info.tcpi_backoff = 2; // no new round trip since the outage began
     lh_grpc_path_tend(&path, p->near, true, &info);
     assert_int_equal(path.cap_ms, 1000);
     info.tcpi_backoff = 0;
-    path.now_ns += 15999 * LH_MS; // nor does one that has the cut in it
+    path.now_ns += 15999 * LH_MS; // this sample includes the outage
     lh_grpc_path_tend(&path, p->near, true, &info);
     assert_int_equal(path.cap_ms, 1000);
-    path.now_ns += LH_MS; // after sixteen of the old caps it is the path's
+    path.now_ns += LH_MS; // after 16 of the old caps the sample counts
     lh_grpc_path_tend(&path, p->near, true, &info);
     assert_int_equal(path.cap_ms, 4040);
     if (caps) assert_int_equal(option(p->near, IPPROTO_TCP, TCP_RTO_MAX_MS), 4040);
 }
 
-// A connection's first sample counts half of itself as its spread: what was set by that must not
-// stay.
+// A connection's first sample sets the deviation to half the round trip; a cap computed from that
+// must not stay.
 static void a_cap_comes_down_with_the_spread(void **state)
 {
     struct pair *p = *state;
@@ -163,16 +164,16 @@ static void a_cap_comes_down_with_the_spread(void **state)
     bool caps = kernel_caps(p->near);
     lh_grpc_path_tend(&path, p->near, true, &info);
     assert_int_equal(path.cap_ms, 10000);
-    info.tcpi_rttvar = 500 * MS; // a difference of a third
+    info.tcpi_rttvar = 500 * MS; // lowers the cap by more than a third
     lh_grpc_path_tend(&path, p->near, true, &info);
     assert_int_equal(path.cap_ms, 6000);
-    info.tcpi_rttvar = 450 * MS; // too little to ask the kernel for
+    info.tcpi_rttvar = 450 * MS; // too small a change for a system call
     lh_grpc_path_tend(&path, p->near, true, &info);
     assert_int_equal(path.cap_ms, 6000);
     if (caps) assert_int_equal(option(p->near, IPPROTO_TCP, TCP_RTO_MAX_MS), 6000);
 }
 
-// An answer does not wait behind all that gathered while packets were lost.
+// An answer must not wait behind all data that gathered during packet loss.
 static void the_kernel_takes_little_until_a_long_path_is_calm(void **state)
 {
     struct pair *p = *state;
@@ -190,7 +191,7 @@ static void the_kernel_takes_little_until_a_long_path_is_calm(void **state)
     path.now_ns++;
     lh_grpc_path_tend(&path, p->near, false, &info);
     assert_int_equal(option(p->near, IPPROTO_TCP, TCP_NOTSENT_LOWAT), usual);
-    // a short one may lose what it wants
+    // On a short path, losses change nothing.
     struct lh_grpc_path other = {0};
     info = (struct tcp_info){.tcpi_rtt = 499 * MS, .tcpi_rttvar = 100 * MS, .tcpi_backoff = 3};
     lh_grpc_path_tend(&other, p->near, false, &info);
@@ -204,7 +205,8 @@ static void a_stalled_socket_is_closed_where_the_kernel_has_no_cap(void **state)
     struct tcp_info info = {.tcpi_rtt = 200 * MS, .tcpi_backoff = 2, .tcpi_rto = 1600 * MS};
     char byte;
     lh_grpc_path_tend(&path, p->near, false, &info);
-    assert_int_equal(recv(p->far, &byte, 1, MSG_DONTWAIT), -1); // it sends again soon enough
+    // the kernel retransmits soon by itself
+    assert_int_equal(recv(p->far, &byte, 1, MSG_DONTWAIT), -1);
     assert_int_equal(errno, EAGAIN);
     info.tcpi_rto = 3200 * MS;
     lh_grpc_path_tend(&path, p->near, false, &info);

@@ -1,4 +1,4 @@
-// The gRPC transport tells of each refused call, with its caller, for the audit.
+// The gRPC transport reports each refused call with its caller, for the audit log.
 #include "tests/unit/common/net/grpc/transport_grpc.h"
 
 struct told {
@@ -16,7 +16,7 @@ static void hear_of_it(void *self, const struct lh_peer *peer, const char *rpc, 
     snprintf(t->text, sizeof t->text, "%s", text);
 }
 
-// Every RPC of every role, made well and refused: by the role table, by the owner, as the answer.
+// Makes every RPC as every role; it is refused by the role table, by its owner, or in its answer.
 static void each_refused_call_is_told_with_its_caller(void **state)
 {
     static const enum lh_role roles[] = {LH_W, LH_S, LH_C, LH_A};
@@ -41,7 +41,7 @@ static void each_refused_call_is_told_with_its_caller(void **state)
             assert_string_equal(told.rpc, lh_rpc_path((enum lh_rpc)rpc));
             assert_string_equal(told.peer.name, "caller");
             assert_int_equal(told.peer.role, roles[r]);
-            w->refuse = LH_ERR_UNAVAILABLE; // the peer did nothing wrong
+            w->refuse = LH_ERR_UNAVAILABLE; // not the peer's fault
             before = told.count;
             (void)call_once(w, link, (enum lh_rpc)rpc);
             assert_int_equal(told.count, before + !allowed);

@@ -1,9 +1,10 @@
-// The gRPC transport's own certificates: checked at the start, renewed while connections stand.
+// The gRPC transport's own certificates: checked at the start, and renewed while connections stay
+// open.
 #include "tests/unit/common/net/grpc/transport_grpc.h"
 
 #include <time.h>
 
-// ---------------------------------------------------------------- our own files
+// ---------------------------------------------------------------- files at the start
 
 static void assert_create_fails(struct world *w, struct paths p, const char *run, lh_err err,
                                 const char *says)
@@ -52,17 +53,17 @@ static void a_server_renews_without_a_restart(void **state)
     struct world *w = *state;
     w->plan.hold = true;
     struct side open = {0};
-    side_open(w, &open, LH_RPC_FOLLOW, 0); // stands through it all
+    side_open(w, &open, LH_RPC_FOLLOW, 0); // stays open throughout
     UNTIL(w, w->accepts == 1);
     w->plan.hold = false;
-    issue(w, LH_A, "server", "r1", 1); // what it is now can be seen from outside
+    issue(w, LH_A, "server", "r1", 1); // another role, which a client can see
     assert_int_equal(lh_transport_grpc_reload(w->server), LH_OK);
     assert_works(w, dial(w->client, w->bound, LH_A));
     side_say(&open, "still here");
     UNTIL(w, w->accepted[0].messages == 1);
     lh_call_cancel(open.call);
     UNTIL(w, open.closes);
-    w->link->transport_ops->hangup(w->link); // its connection would be used on otherwise
+    w->link->transport_ops->hangup(w->link); // otherwise a dial would reuse this connection
     w->link = NULL;
     struct side s = call_once(w, dial(w->client, w->bound, LH_S), LH_RPC_JOIN);
     assert_int_equal(s.status, LH_ERR_UNAUTHENTICATED);
@@ -72,7 +73,7 @@ static void a_bad_renewal_changes_nothing(void **state)
 {
     struct world *w = *state;
     struct paths p = paths_of(w, "server"), q = paths_of(w, "worker");
-    assert_int_equal(rename(q.key, p.key), 0); // between the two files of a replacement
+    assert_int_equal(rename(q.key, p.key), 0); // a state between replacing the two files
     assert_int_equal(lh_transport_grpc_reload(w->server), LH_ERR_UNAUTHENTICATED);
     assert_says(lh_err_text(LH_ERR_UNAUTHENTICATED), "is not the key of");
     assert_works(w, dial(w->client, w->bound, LH_S));
@@ -96,18 +97,18 @@ static void a_client_renews_without_a_restart(void **state)
     UNTIL(w, w->accepts == 1);
     assert_int_equal(w->peer[0].role, LH_W);
     w->plan.hold = false;
-    issue(w, LH_A, "worker", "r1", 1); // the same file, another role
+    issue(w, LH_A, "worker", "r1", 1); // the same file with another role
     assert_int_equal(call_once(w, w->link, LH_RPC_DRAIN).status, LH_ERR_DENIED);
     assert_int_equal(lh_transport_grpc_reload(w->client), LH_OK);
     assert_int_equal(call_once(w, w->link, LH_RPC_DRAIN).status, LH_OK);
-    assert_int_equal(open.closes, 0); // the old connection's calls go on
+    assert_int_equal(open.closes, 0); // calls on the old connection continue
     side_say(&open, "still here");
     UNTIL(w, w->accepted[0].messages == 1);
     lh_call_cancel(open.call);
     UNTIL(w, open.closes);
 }
 
-// ---------------------------------------------------------------- the end of our own
+// ---------------------------------------------------------------- expiry
 
 static int64_t later_s;
 
@@ -187,7 +188,7 @@ static void restart_with_list(struct world *w, struct lh_transport **t, const ch
     assert_int_equal(lh_transport_grpc_create(&conf, t), LH_OK);
 }
 
-// Its handshake is refused, which a client of TLS 1.3 learns by the end of its connection only.
+// The handshake is refused; with TLS 1.3 a client learns that only when the connection ends.
 static void assert_refused(struct world *w)
 {
     int asked = w->asked;
@@ -213,7 +214,7 @@ static void a_revoked_client_is_heard_no_more_and_its_open_calls_end(void **stat
     side_open(w, &open, LH_RPC_FOLLOW, 0);
     UNTIL(w, w->accepts == 1);
     w->plan.hold = false;
-    write_serial(list, paths_of(w, "server").cert); // somebody else's
+    write_serial(list, paths_of(w, "server").cert); // another node's certificate
     assert_int_equal(lh_transport_grpc_reload(w->server), LH_OK);
     assert_works(w, dial(w->client, w->bound, LH_S));
     assert_int_equal(open.closes, 0);
@@ -223,13 +224,13 @@ static void a_revoked_client_is_heard_no_more_and_its_open_calls_end(void **stat
     UNTIL(w, open.closes);
     assert_refused(w);
     struct side s;
-    FILE *f = fopen(list, "w"); // what can't be read changes nothing
+    FILE *f = fopen(list, "w"); // an unreadable list changes nothing
     fprintf(f, "no serial\n");
     fclose(f);
     assert_int_equal(lh_transport_grpc_reload(w->server), LH_ERR_MALFORMED);
     assert_says(lh_err_text(LH_ERR_MALFORMED), "line 1");
     assert_refused(w);
-    write_serial(list, NULL); // it was a mistake
+    write_serial(list, NULL); // takes the revocation back
     assert_int_equal(lh_transport_grpc_reload(w->server), LH_OK);
     do s = call_once(w, dial(w->client, w->bound, LH_S), LH_RPC_JOIN);
     while (s.status == LH_ERR_UNAVAILABLE); // the refused attempt

@@ -1,5 +1,5 @@
-// The gRPC transport's door: who is let in, who is believed, and what each refusal says. Wrong
-// role, wrong run, wrong CA, expired, no TLS at all; certificates renewed while connections stand.
+// The gRPC transport's authentication: which peers each side accepts, and the text of each refusal.
+// Wrong role, wrong run, wrong CA, expired, no TLS.
 #include "tests/unit/common/net/grpc/transport_grpc.h"
 
 #include <arpa/inet.h>
@@ -28,7 +28,7 @@ static void a_role_may_call_what_its_table_says(void **state)
             assert_int_equal(s.status, LH_ERR_DENIED);
             assert_says(s.text, "a worker may not call");
             assert_says(s.text, lh_rpc_path((enum lh_rpc)rpc));
-            assert_int_equal(w->asked, before); // its service never heard of it
+            assert_int_equal(w->asked, before); // the service never saw the call
         }
     }
 }
@@ -71,7 +71,7 @@ static struct answer take_answer(grpc_call *call, grpc_completion_queue *queue)
     return a;
 }
 
-struct stranger { // a client that is none of ours: it believes any server of the CA
+struct stranger { // a foreign client that accepts any server of the CA
     struct world *w;
     const char *path;
     struct paths files;
@@ -158,7 +158,8 @@ static void write_pem(struct world *w, const char *name, X509 *cert, EVP_PKEY *k
     fclose(k);
 }
 
-// A certificate of our CA that no tool of ours would issue; valid from and to, in seconds from now.
+// Issues a certificate of our CA that our tools would not issue; `from` and `to` are in seconds
+// from now.
 static void issue_odd(struct world *w, const char *name, const char *san, long from, long to)
 {
     char path[128];
@@ -220,13 +221,13 @@ static void a_server_of_another_role_is_not_believed(void **state)
     assert_says(s.text, "a coordinator of run r1");
     assert_says(s.text, w->bound);
     assert_int_equal(w->asked, 0);
-    s = call_once(w, link, LH_RPC_JOIN); // the same link fails again
+    s = call_once(w, link, LH_RPC_JOIN); // it fails on the same link again
     assert_int_equal(s.status, LH_ERR_UNAUTHENTICATED);
     assert_works(w, w->link);
 }
 
-// Another server of the run has a good certificate of the right role. It is not the one that was
-// expected, also where it is the same connection that stands already.
+// Another server of the run has a valid certificate of the right role, but is not the expected
+// server. It is refused also on a connection that exists already.
 static void another_server_is_not_believed(void **state)
 {
     struct world *w = *state;
@@ -263,14 +264,14 @@ static void a_worker_is_no_server(void **state)
     assert_int_equal(w->asked, 0);
 }
 
-// The machine's clock as the transport sees it; OpenSSL and gRPC look at the real one.
+// The transport's clock; OpenSSL and gRPC use the real one.
 static int64_t wall_before(struct lh_env *env)
 {
     (void)env;
     return time(NULL) - 300;
 }
 
-// A transport whose own checks pass in the past.
+// Creates a transport whose own checks see a past time.
 static struct lh_transport *create_in_the_past(struct world *w, const char *name, const char *ca)
 {
     const struct lh_env_ops *real = w->env->ops;
@@ -287,7 +288,7 @@ static struct lh_transport *create_in_the_past(struct world *w, const char *name
     return t;
 }
 
-// A certificate that ran out a minute ago; five minutes ago it was good.
+// Issues a certificate that expired a minute ago and was valid five minutes ago.
 static void issue_expired(struct world *w, enum lh_role role, const char *name)
 {
     char san[200];
@@ -331,7 +332,7 @@ static void a_server_of_another_ca_is_not_believed(void **state)
     drop_world(&state2);
 }
 
-// ---------------------------------------------------------------- clients the server throws out
+// ---------------------------------------------------------------- clients that the server refuses
 
 static void an_expired_client_learns_why(void **state)
 {
@@ -346,7 +347,7 @@ static void an_expired_client_learns_why(void **state)
     assert_works(w, w->link);
 }
 
-// A client of `certs`' files that believes the CAs of both worlds.
+// Creates a client with the files of `certs` that trusts the CAs of both worlds.
 static struct lh_transport *create_trusting(struct world *w, struct world *other,
                                             struct world *certs)
 {
@@ -369,10 +370,10 @@ static struct lh_transport *create_trusting(struct world *w, struct world *other
 
 static void a_client_of_another_ca_is_thrown_out(void **state)
 {
-    struct world *w = *state, *other = other_world(); // the server believes its own CA alone
+    struct world *w = *state, *other = other_world(); // the server trusts only its own CA
     struct lh_transport *t = create_trusting(w, other, other);
     struct side s = call_once(w, dial(t, w->bound, LH_S), LH_RPC_PUSH);
-    assert_int_equal(s.status, LH_ERR_UNAVAILABLE); // TLS 1.3 does not say it in the handshake
+    assert_int_equal(s.status, LH_ERR_UNAVAILABLE); // with TLS 1.3 the handshake does not tell
     assert_says(s.text, "may not accept our certificate");
     assert_int_equal(w->asked, 0);
     lh_transport_grpc_destroy(t);
@@ -394,7 +395,7 @@ static void a_server_that_came_back_with_another_ca_may_refuse_us(void **state)
     listen_at(w, w->bound);
     struct side s = {0};
     for (int i = 0; i < 100 && !strstr(s.text, "may not accept our certificate"); i++) {
-        s = call_once(w, link, LH_RPC_PUSH); // the first may go by the old connection
+        s = call_once(w, link, LH_RPC_PUSH); // the first call may use the old connection
         assert_int_equal(s.status, LH_ERR_UNAVAILABLE);
     }
     assert_says(s.text, "may not accept our certificate");
@@ -405,9 +406,9 @@ static void a_server_that_came_back_with_another_ca_may_refuse_us(void **state)
 
 // ---------------------------------------------------------------- no TLS
 
-struct plain { // a server that is none: says `line` to everybody and hangs up
+struct plain { // a server without TLS: sends `line` to every client and hangs up
     int fd;
-    const char *line; // NULL: says nothing and holds on
+    const char *line; // NULL: sends nothing and keeps the connection open
     char address[64];
     pthread_t thread;
 };
@@ -438,7 +439,7 @@ static void plain_start(struct plain *p, const char *line)
 
 static void plain_stop(struct plain *p)
 {
-    shutdown(p->fd, SHUT_RDWR); // accept() returns
+    shutdown(p->fd, SHUT_RDWR); // makes accept() return
     pthread_join(p->thread, NULL);
     close(p->fd);
 }
@@ -511,7 +512,7 @@ static void garbage_at_the_door_does_no_harm(void **state)
     lh_random(w->env, noise, sizeof noise);
     int fd = connect_to(w->bound);
     assert_int_equal(write(fd, noise, sizeof noise), sizeof noise);
-    assert_works(w, w->link); // while the stranger still holds his end
+    assert_works(w, w->link); // while the stranger's connection is open
     close(fd);
     assert_works(w, w->link);
     assert_int_equal(w->asked, 2);
@@ -521,7 +522,7 @@ static void garbage_at_the_door_does_no_harm(void **state)
 
 struct handshake {
     struct world *w;
-    int version; // the most we offer
+    int version; // highest version offered
     bool certificate, ok;
     int spoken;
     struct mark done;
@@ -532,7 +533,7 @@ static void *shake(void *arg)
     struct handshake *h = arg;
     struct paths p = paths_of(h->w, "worker");
     SSL_CTX *context = SSL_CTX_new(TLS_client_method());
-    SSL_CTX_set_security_level(context, 0); // OpenSSL itself would not offer 1.1 otherwise
+    SSL_CTX_set_security_level(context, 0); // else OpenSSL itself would not offer 1.1
     SSL_CTX_set_max_proto_version(context, h->version);
     SSL_CTX_set_min_proto_version(context, TLS1_VERSION);
     bool ready = SSL_CTX_use_certificate_file(context, p.cert, SSL_FILETYPE_PEM) == 1 &&

@@ -1,4 +1,4 @@
-// Bytes on the wire: what the sockets counted is what was sent, a little more, and never forgotten.
+// Bytes on the wire: the sockets' counts are the payload plus little overhead, and never decrease.
 #include "tests/unit/common/net/grpc/transport_grpc.h"
 
 #include "common/net/grpc/transport_grpc_core.h"
@@ -30,7 +30,8 @@ static void a_push_is_counted_on_both_sides(void **state)
     assert_int_equal(none.sent, 0);
     push_mib(w, 16);
     struct lh_wire_bytes c = bytes_of(w->client), s = bytes_of(w->server);
-    assert_in_range(c.sent, payload, payload + payload / 50); // TLS and HTTP/2: under 2 %
+    // overhead of TLS and HTTP/2: under 2 %
+    assert_in_range(c.sent, payload, payload + payload / 50);
     assert_in_range(s.received, payload, payload + payload / 50);
     assert_true(c.received < payload / 100);
     assert_true(s.sent < payload / 100);
@@ -46,7 +47,7 @@ static void closed_connections_still_count(void **state)
     assert_true(before >= 4 * (uint64_t)MIB);
     w->link->transport_ops->hangup(w->link);
     UNTIL(w, (pass_ms(w, 20), ((struct lh_grpc *)w->server)->served == 0));
-    // Until the server's socket is gone, and after: never less.
+    // The count must not fall, before or after the server's socket is closed.
     for (int i = 0; i < 20; i++) {
         uint64_t now = bytes_of(w->server).received;
         assert_true(now >= before);
@@ -55,7 +56,7 @@ static void closed_connections_still_count(void **state)
     }
     assert_int_equal(w->client->ops->dial(w->client, w->bound, LH_S, LH_LINE_FIRST, &w->link),
                      LH_OK);
-    push_mib(w, 4); // another socket, perhaps with the same number
+    push_mib(w, 4); // another socket, perhaps with the same descriptor
     assert_in_range(bytes_of(w->server).received, 8 * (uint64_t)MIB, 9 * (uint64_t)MIB);
     assert_in_range(bytes_of(w->client).sent, 8 * (uint64_t)MIB, 9 * (uint64_t)MIB);
 }
@@ -68,13 +69,14 @@ static void other_sockets_do_not_count(void **state)
     assert_int_equal(create(w, "server", &second), LH_OK);
     assert_int_equal(second->ops->listen(second, "127.0.0.1:0", &w->service, bound, sizeof bound),
                      LH_OK);
-    push_mib(w, 2); // between the first two, in the same process
+    push_mib(w, 2); // between the first two transports, in the same process
     assert_int_equal(bytes_of(second).received, 0);
     assert_int_equal(bytes_of(second).sent, 0);
     lh_transport_grpc_destroy(second);
 }
 
-// A worker behind a long link dials its first server: it knows the way to the coordinator.
+// A worker behind a long link that knows only the coordinator's round trip connects to its first
+// server.
 static void a_port_that_nobody_dialled_is_as_far_as_the_others(void **state)
 {
     struct world *w = *state;
@@ -89,7 +91,8 @@ static void a_port_that_nobody_dialled_is_as_far_as_the_others(void **state)
     lh_grpc_wire_look(server);
     assert_true(lh_grpc_wire_rtt_us(client, w->bound) > 0);
     assert_true(lh_grpc_wire_rtt_us(client, "127.0.0.1:1") > 0);
-    assert_int_equal(lh_grpc_wire_rtt_us(server, "127.0.0.1:1"), 0); // others dialled that one
+    // others connected to that port
+    assert_int_equal(lh_grpc_wire_rtt_us(server, "127.0.0.1:1"), 0);
     lh_call_cancel(held.call);
     UNTIL(w, held.closes);
 }
@@ -112,7 +115,8 @@ static void a_peer_has_one_name(void **state)
     assert_int_equal(strlen(name), LH_GRPC_PEER_BYTES - 1);
 }
 
-// Another host at the same port is another path; and a path is known after its connection.
+// Another host with the same port is another path; a path's round trip stays known after its
+// connection.
 static void a_link_knows_the_round_trip_of_its_own_path(void **state)
 {
     struct world *w = *state;
