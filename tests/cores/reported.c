@@ -1,6 +1,6 @@
-// A private region whose loop clips and adds noise by itself, on the fake world: what it reports is
-// compared with the plan's terms, its steps are counted and charged before a push of them can
-// leave, whatever dies when; and at the budget the region leaves
+// A private region whose loop clips and adds noise by itself, on the fake env: its report is
+// compared with the plan's terms; its steps are counted, and charged before a push with them can
+// leave, whichever process dies; and at the budget the region leaves
 // (server/docs/0000-protocol.md#rule-34).
 #include <math.h>
 #include <stdlib.h>
@@ -79,7 +79,7 @@ static void each_push_is_charged_with_all_steps_before_it(void **state)
     end();
 }
 
-// Each boundary ends three private steps, as the loop says.
+// The loop reports three private steps at each boundary.
 static void a_loop_may_count_more_steps_than_boundaries(void **state)
 {
     (void)state;
@@ -98,13 +98,13 @@ static void a_loop_may_count_more_steps_than_boundaries(void **state)
 static void a_loop_that_reports_nothing_pushes_nothing(void **state)
 {
     (void)state;
-    begin(5, 2, 40000, 64); // steps that were trained count, too
+    begin(5, 2, 40000, 64); // trained steps that were never pushed count too
     play.b->noise.size = 0;
     life_run(play.l, 20 * LH_SECOND);
     assert_int_equal(play.count, 0);
     assert_int_equal(life_said(play.l, "privacy.unreported"), 1);
     beside_kill(play.b);
-    play.b->noise.size = sizeof play.b->noise; // its next process does
+    play.b->noise.size = sizeof play.b->noise; // its next process reports
     beside_start(play.b);
     until_admitted(4);
     life_kill(play.l);
@@ -112,8 +112,8 @@ static void a_loop_that_reports_nothing_pushes_nothing(void **state)
     end();
 }
 
-// A life with less noise, a higher rate or clip ends with a reason, and nothing of it leaves. The
-// reason is logged once, although each later life has it, too.
+// A life with less noise, a higher rate or a larger clip is ended with a reason, and none of its
+// pushes leaves. The reason is logged once, although each later life has it too.
 static void weaker_noise_than_the_terms_is_refused(void **state)
 {
     (void)state;
@@ -132,8 +132,8 @@ static void weaker_noise_than_the_terms_is_refused(void **state)
     }
 }
 
-// The worker's process dies at each of its file operations in turn, by kill -9 and without power,
-// and the loop with it or not: then its life goes on, and so do its steps.
+// Kills the worker's process at each of its file operations in turn, by kill -9 and by a power cut,
+// with or without the loop. A loop that survives goes on with its steps.
 static void no_crash_leaves_a_step_uncharged(void **state)
 {
     (void)state;
@@ -145,7 +145,7 @@ static void no_crash_leaves_a_step_uncharged(void **state)
             lh_fake_crash_at(env, at, power);
             for (int i = 0; i < 4000 && lh_fake_alive(env); i++) life_run(play.l, LH_MS);
             lh_fake_crash_at(env, -1, false);
-            bool both = power || at % 2; // they share a host, and its power
+            bool both = power || at % 2; // both are on one host
             if (both) beside_kill(play.b);
             life_kill(play.l);
             charge_judge();
@@ -159,8 +159,8 @@ static void no_crash_leaves_a_step_uncharged(void **state)
     }
 }
 
-// Near its budget the loop ends, the last steps are pushed, and the region leaves. No total is
-// above the terms, though the loop trains on until it hears of it.
+// Near its budget the loop is ended, the last steps are pushed, and the region leaves. No total is
+// above the terms, though the loop trains on until it hears of the end.
 static void at_the_budget_the_region_leaves(void **state)
 {
     (void)state;
@@ -180,7 +180,7 @@ static void at_the_budget_the_region_leaves(void **state)
     end();
 }
 
-// A loop that does not end at its budget: its later cuts go nowhere.
+// The loop does not end at its budget: its later cuts are not pushed.
 static void steps_beyond_the_budget_are_pushed_never(void **state)
 {
     (void)state;
@@ -193,8 +193,8 @@ static void steps_beyond_the_budget_are_pushed_never(void **state)
     end();
 }
 
-// The residual has what went beyond the budget. A later process does not know that: it finds the
-// whole budget charged, and pushes nothing more.
+// The residual has the steps beyond the budget. A later process does not know that, but it finds
+// the whole budget charged, and pushes nothing more.
 static void steps_beyond_the_budget_are_charged(void **state)
 {
     (void)state;
@@ -219,14 +219,14 @@ static void steps_beyond_the_budget_are_charged(void **state)
     end();
 }
 
-// Worker and loop die together between two pushes: the steps of that time are charged, for the loop
-// may have kept what it learned.
+// Worker and loop die together between two pushes. The steps since the last push are charged, as
+// the loop may have kept what it learned.
 static void steps_that_no_push_had_are_charged(void **state)
 {
     (void)state;
     begin(14, 1, 4000, 1600);
     until_admitted(2);
-    rig_kill_server(play.l->rig, false); // no push comes to its end
+    rig_kill_server(play.l->rig, false); // no push gets decided
     for (int i = 0; i < 20000 && !wk_outbox_undecided(&play.l->worker->shard[0].outbox); i++)
         life_run(play.l, LH_MS);
     uint64_t trained = play.l->worker->privacy.records.trained;
@@ -239,7 +239,7 @@ static void steps_that_no_push_had_are_charged(void **state)
     end();
 }
 
-// The budget's file is gone: what was charged is at most A above the total of the log.
+// The budget's file is lost: at most A steps more than the total of the log were charged.
 static void a_lost_file_goes_on_beyond_what_was_charged(void **state)
 {
     (void)state;
@@ -250,7 +250,7 @@ static void a_lost_file_goes_on_beyond_what_was_charged(void **state)
     life_kill(play.l);
     charge_lose_file();
     start_worker();
-    charge_covers(shown); // no loop is needed for it
+    charge_covers(shown); // this works without a loop
     start_worker();
     beside_start(play.b);
     until_admitted(admitted() + 1);
@@ -260,8 +260,8 @@ static void a_lost_file_goes_on_beyond_what_was_charged(void **state)
     end();
 }
 
-// A push waits where its total would be more than A above the stable point, which the worker moves
-// on by copies of its own: it never stands still for good.
+// A push waits while its total would be more than A above the stable point. The worker advances
+// that point by durable copies of its own, so pushes never stop for good.
 static void pushes_wait_for_the_stable_point(void **state)
 {
     (void)state;
@@ -279,8 +279,8 @@ static void pushes_wait_for_the_stable_point(void **state)
     end();
 }
 
-// A push is on its way when the worker raises its incarnation: its mass returns to the residual as
-// any other's, for it has its noise.
+// The worker raises its incarnation while a push is on its way: the push's mass returns to the
+// residual as usual, as it has its noise.
 static void what_comes_back_lies_in_the_residual(void **state)
 {
     (void)state;
@@ -302,7 +302,8 @@ static void what_comes_back_lies_in_the_residual(void **state)
     end();
 }
 
-// The loop has ended, and its last push comes back: nothing will carry it, and no run waits for it.
+// The loop has ended, and its last push is returned: no later push carries it, and the run does not
+// wait for it.
 static void what_came_back_in_the_end_keeps_no_run(void **state)
 {
     (void)state;

@@ -1,5 +1,5 @@
-// A worker's directory and what a start makes of it: the trainer's state, pushes that went or were
-// never made, slots that are missing, and durable copies that can't be read.
+// The start of a worker on its directory: the trainer's state, pushes that were trimmed or never
+// committed, missing slots, and durable copies that can't be read.
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -49,7 +49,7 @@ static void a_start_goes_on_with_the_trainers_state(void **state)
     life_end(l);
 }
 
-// Room for a state that is to come: a worker that has its own keeps no second one.
+// Memory is reserved for a state that has to be fetched: a worker with its own state reserves none.
 static void a_start_that_has_its_state_keeps_no_room_for_another(void **state)
 {
     (void)state;
@@ -79,7 +79,8 @@ static size_t files(struct life *l)
     return n;
 }
 
-// Stable, folded and covered by a snapshot, a push is needed no more, and its file goes.
+// A push that is stable, folded and covered by a snapshot is not needed any more; its file is
+// removed.
 static void what_is_trimmed_is_removed(void **state)
 {
     (void)state;
@@ -97,12 +98,12 @@ static void what_is_trimmed_is_removed(void **state)
     life_end(l);
 }
 
-// A file above the slot was never committed. A power cut that brought it back after the slot was
-// lost would have it counted as a push that is lost.
+// A file above the slot was never committed. It must stay removed: if a power cut brought it back
+// and lost the slot, it would count as a lost push.
 static void what_was_never_made_is_gone_for_good(void **state)
 {
     (void)state;
-    for (uint64_t seed = 44; seed < 56; seed++) { // a power cut keeps or loses by chance
+    for (uint64_t seed = 44; seed < 56; seed++) { // what a power cut loses is random
         struct life *l = life_begin(seed, 1);
         struct lh_buf b = lh_buf(64);
         char path[160];
@@ -127,8 +128,8 @@ static void what_was_never_made_is_gone_for_good(void **state)
 
 // ---------------------------------------------------------------- slots
 
-// A join that was cut short may leave a slot of one shard and none of the other. The next start
-// makes what is missing: a cut is committed by a slot, and is told by it from what was never made.
+// A join that was cut short may leave a slot for one shard and none for the other. The next start
+// creates the missing one: only a slot tells a committed cut from one that was never made.
 static void a_join_that_was_cut_short_is_completed_for_all_shards(void **state)
 {
     (void)state;
@@ -170,8 +171,8 @@ static bool offered(const struct rig *r, uint64_t version)
     return false;
 }
 
-// A copy that could not be read when it was wanted is not offered again; the state in memory, and
-// the other copies, are.
+// A copy that could not be read when it was asked for is not offered again; the state in memory and
+// the other copies are.
 static void a_copy_that_cant_be_read_is_not_offered_again(void **state)
 {
     (void)state;
@@ -200,7 +201,7 @@ static void a_copy_that_cant_be_read_is_not_offered_again(void **state)
 
 // ---------------------------------------------------------------- units
 
-// Units that are trained in part come first, or a start would begin others beside them.
+// Units that are trained in part come first: otherwise each start would begin further ones.
 static void what_was_begun_goes_on_first(void **state)
 {
     (void)state;
@@ -221,7 +222,7 @@ static void what_was_begun_goes_on_first(void **state)
     life_end(l);
 }
 
-// How far a unit was trained is kept until it is credited: others may have had it since.
+// A unit's position is kept until the unit is credited.
 static void only_what_is_credited_is_forgotten(void **state)
 {
     (void)state;

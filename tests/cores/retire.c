@@ -1,6 +1,6 @@
-// Names of workers that are gone for good make place for others
-// (server/docs/0000-protocol.md#rule-35): nothing of a retired name is heard any more, over
-// restarts too, and whoever comes under it later is somebody else.
+// Names of workers that are gone for good are freed (server/docs/0000-protocol.md#rule-35):
+// messages of a retired name are refused, after restarts too, and a later worker under that name
+// counts as another one.
 #include <stdlib.h>
 #include <string.h>
 
@@ -41,7 +41,7 @@ static lh_err join(struct rig *r, uint32_t w, uint64_t incarnation, uint64_t att
     return err;
 }
 
-// Both workers have greeted the shard, and are gone.
+// Both workers have greeted the shard, and are lost.
 static struct rig *both_gone(void)
 {
     struct rig *r = rig_new(3);
@@ -52,7 +52,7 @@ static struct rig *both_gone(void)
         rig_hello(r, w, UINT64_C(1) << 32, 0, 1);
     }
     rig_run(r, 2 * LH_SECOND);
-    assert_int_equal(retire(r, 1), LH_ERR_INVALID); // It is there.
+    assert_int_equal(retire(r, 1), LH_ERR_INVALID); // it is live
     r->coordinator->conf.worker_timeout_ns = LH_SECOND;
     for (int i = 0; i < 600 && r->coordinator->worker[1].live; i++) rig_run(r, 100 * LH_MS);
     assert_false(r->coordinator->worker[1].live);
@@ -65,7 +65,7 @@ static void nothing_of_a_retired_name_is_heard_again(void **state)
     struct rig *r = both_gone();
     assert_non_null(lh_ledger_row(ledger(r), id_of(r, 0)));
     assert_int_equal(retire(r, 0), LH_OK);
-    assert_int_equal(join(r, 0, UINT64_C(1) << 32, 0), LH_ERR_BUSY); // Not yet free.
+    assert_int_equal(join(r, 0, UINT64_C(1) << 32, 0), LH_ERR_BUSY); // not free yet
     for (int i = 0; i < 100 && r->coordinator->workers > 1; i++) rig_run(r, 100 * LH_MS);
     assert_int_equal(r->coordinator->workers, 1);
     assert_int_equal(r->coordinator->worker[0].id, id_of(r, 1));
@@ -74,7 +74,7 @@ static void nothing_of_a_retired_name_is_heard_again(void **state)
         rig_run(r, 2 * LH_SECOND);
         assert_int_equal(r->coordinator->plan.retired_count, 0);
         assert_int_equal(r->coordinator->plan.retired_up_to, 1);
-        assert_int_equal(join(r, 0, UINT64_C(1) << 32, 0), LH_ERR_FENCED); // Its old directory.
+        assert_int_equal(join(r, 0, UINT64_C(1) << 32, 0), LH_ERR_FENCED); // its old directory
         assert_int_equal(rig_fence(r, 0, UINT64_C(1) << 32), LH_ERR_FENCED);
         assert_null(lh_ledger_row(ledger(r), id_of(r, 0)));
         assert_int_equal(r->coordinator->workers, 1);
@@ -84,14 +84,14 @@ static void nothing_of_a_retired_name_is_heard_again(void **state)
         assert_int_equal(rig_start_server(r, false), LH_OK);
     }
     rig_run(r, 2 * LH_SECOND);
-    assert_int_equal(rig_join(r, 0, 12, 1).granted, 2); // Somebody else, under that name.
+    assert_int_equal(rig_join(r, 0, 12, 1).granted, 2); // another worker under that name
     assert_int_equal(rig_fence(r, 0, UINT64_C(2) << 32), LH_OK);
-    assert_int_equal(rig_fence(r, 1, UINT64_C(1) << 32), LH_OK); // Nobody retired this one.
+    assert_int_equal(rig_fence(r, 1, UINT64_C(1) << 32), LH_OK); // this one is not retired
     assert_int_equal(r->fatal_count, 0);
     rig_free(r);
 }
 
-// Its place in the list of workers is the last one's now, whose leases are still its own.
+// The last worker moves to the retired one's place in the list, and keeps its leases.
 static void who_takes_the_place_keeps_what_is_leased_to_it(void **state)
 {
     (void)state;
@@ -113,7 +113,7 @@ static void a_restart_goes_on_with_what_was_begun(void **state)
 {
     (void)state;
     struct rig *r = both_gone();
-    rig_kill_server(r, false); // No shard can know.
+    rig_kill_server(r, false); // no shard hears of it
     rig_run(r, LH_SECOND);
     assert_int_equal(retire(r, 0), LH_OK);
     rig_run(r, 5 * LH_SECOND);
@@ -130,7 +130,7 @@ static void a_restart_goes_on_with_what_was_begun(void **state)
     rig_free(r);
 }
 
-// As if so many had joined long ago.
+// Fills the list, as if so many workers had joined long ago.
 static void take_all_names(struct rig *r)
 {
     struct ps_coordinator *c = r->coordinator;
@@ -154,7 +154,7 @@ static void when_all_names_are_taken_old_ones_go(void **state)
         rig_run(r, 100 * LH_MS);
     assert_true(r->coordinator->workers < LH_WORKERS_MAX);
     assert_int_equal(join(r, 1, 0, 12), LH_OK);
-    rig_run(r, 20 * LH_SECOND); // Enough names are free: the others stay.
+    rig_run(r, 20 * LH_SECOND); // enough names are free: the others stay
     assert_true(r->coordinator->workers > LH_WORKERS_MAX / 2);
     assert_int_equal(r->fatal_count, 0);
     rig_free(r);

@@ -1,5 +1,5 @@
-// Leases ahead: a coordinator that is away stops nobody, and at the end of the run
-// nobody waits for a slow region's leases. Three regions of speeds 8:4:2, on the virtual clock.
+// Leases ahead: workers train on while the coordinator is down, and at the end of the run nobody
+// waits for a slow region's leases. Three regions of speeds 8:4:2, on the virtual clock.
 #include "tests/cores/rig.h"
 #include "tests/sim/synthetic.h"
 #include "worker/worker.h"
@@ -17,8 +17,8 @@ struct core { // a worker of its own region; the first is the fastest
     struct rig_node node;
     struct wk_worker *worker;
     struct wk_trainer *trainer;
-    uint64_t tokens;    // trained so far, as it was seen last
-    int64_t trained_ns; // when that last grew
+    uint64_t tokens;    // trained so far, when last looked at
+    int64_t trained_ns; // when `tokens` last grew
 };
 
 struct regions {
@@ -53,7 +53,7 @@ static void start_core(struct regions *g, uint32_t i)
     all.fatal = stops;
     o->trainer = sim_trainer_new(n->env, g->rig->manifest.values, step_ms[i]);
     struct wk_conf conf = setup_worker(&all, o->trainer);
-    conf.queue_units = 10; // two in work, eight read ahead
+    conf.queue_units = 10; // two in work, eight more ahead
     conf.lease_ns = LH_SECOND;
     conf.retry_base_ns = 200 * LH_MS;
     conf.retry_max_ns = 30 * LH_SECOND;
@@ -108,7 +108,7 @@ static void run(struct regions *g, int64_t ns)
     }
 }
 
-// To the end of the run: all is credited, and nothing was trained twice.
+// Runs to the end: all units are credited, and none was trained twice.
 static void finish(struct regions *g, uint32_t units)
 {
     struct ps_coordinator *c = g->rig->coordinator;
@@ -130,7 +130,7 @@ static void away_stops_nobody(int64_t away_ns)
     rig_kill_coordinator(g->rig);
     for (int64_t ns = 0; ns < away_ns; ns += LH_SECOND) {
         run(g, LH_SECOND);
-        for (uint32_t i = 0; i < CORES; i++) // each trains a step in 2 s, and pushes
+        for (uint32_t i = 0; i < CORES; i++) // each trains a step in 2 s and pushes it
             assert_true(lh_fake_now(g->rig->world) - g->core[i].trained_ns < 3 * LH_SECOND);
     }
     double seconds = (double)away_ns / LH_SECOND;
@@ -154,7 +154,7 @@ static void nor_does_one_that_is_away_for_290_s(void **state)
     away_stops_nobody(290 * LH_SECOND);
 }
 
-// The longest that a region has nothing to train before the last one has not either.
+// The time from when the first region runs dry to when the last one does.
 static int64_t tail_ns(uint32_t units, int64_t ride_out_ns)
 {
     struct regions *g = three_regions(units, ride_out_ns);
@@ -172,7 +172,7 @@ static void at_the_end_of_the_run_nobody_waits_for_the_slowest(void **state)
 {
     (void)state;
     static const uint32_t runs[] = {30, 100, 101, 250, 400};
-    const int64_t unit = 8 * LH_SECOND; // time of the slowest
+    const int64_t unit = 8 * LH_SECOND; // the slowest region's time for one
     for (size_t i = 0; i < LH_COUNT(runs); i++) {
         int64_t before = tail_ns(runs[i], 0), now = tail_ns(runs[i], 300 * LH_SECOND);
         print_message("%u units: the first is idle for %.1f s, without leases ahead for %.1f s\n",

@@ -1,4 +1,4 @@
-// Cores on the fake env. See rig.h.
+// Cores on the fake env: see rig.h.
 #include "server/coordinator/commit.h"
 #include "server/coordinator/owners/insync.h"
 #include "tests/cores/rig.h"
@@ -20,7 +20,7 @@ static void on_fatal(void *arg, lh_err err, const char *text)
     r->fatal_count++;
 }
 
-static void nothing(void *arg) // a node that crashed is looked at by its test
+static void nothing(void *arg) // a crashed node: its test looks at it
 {
     (void)arg;
 }
@@ -64,7 +64,7 @@ static void hang_up(struct lh_link **link)
 static void make_model(struct rig *r, uint64_t values, uint32_t shards)
 {
     static const char *const names[RIG_SHARDS] = {"a.weight", "b.weight"};
-    const uint64_t shapes[RIG_SHARDS][5] = {{values}, {values}}; // one a shard
+    const uint64_t shapes[RIG_SHARDS][5] = {{values}, {values}}; // one tensor a shard
     assert_int_equal(lh_manifest_build(&r->manifest, shards, names, shapes, shards, NULL), LH_OK);
     r->initial = calloc(r->manifest.values, sizeof *r->initial);
     assert_non_null(r->initial);
@@ -188,7 +188,7 @@ static struct ps_conf server_conf(struct rig *r, struct rig_node *n, bool alone)
     conf.shard_count = r->manifest.shards;
     conf.segment_bytes = r->segment_bytes ? r->segment_bytes : 1 << 20;
     conf.checkpoint_every = 5;
-    conf.digest_every = 0; // every version is a word of the test
+    conf.digest_every = 0; // only the test adds versions
     conf.report_ns = 500 * LH_MS;
     conf.mark_ns = 100 * LH_MS;
     conf.grace_ns = LH_SECOND;
@@ -301,7 +301,7 @@ void rig_run(struct rig *r, int64_t ns)
     lh_fake_run(r->world, lh_fake_now(r->world) + ns);
 }
 
-// ---------------------------------------------------------------- words
+// ---------------------------------------------------------------- requests
 
 struct asking {
     const ProtobufCMessageDescriptor *type;
@@ -368,7 +368,7 @@ Longhaul__V1__JoinReply rig_join(struct rig *r, uint32_t w, uint64_t attempt, ui
                      LH_OK);
     Longhaul__V1__JoinReply out = *(Longhaul__V1__JoinReply *)answer;
     rig_free_message(answer);
-    return out; // its numbers
+    return out; // only its numbers are valid
 }
 
 static struct lh_unary *start_hello(struct rig *r, uint32_t w, uint64_t number, uint64_t decided,
@@ -540,7 +540,7 @@ unsigned rig_said(struct rig *r, const char *event)
 static void on_worker_fatal(void *arg, lh_err err, const char *text)
 {
     (void)arg;
-    if (err == LH_ERR_KILLED) return; // lh_fake_crash_at() did it
+    if (err == LH_ERR_KILLED) return; // by lh_fake_crash_at()
     fail_msg("the worker ends with %s: %s", lh_err_name(err), text);
 }
 

@@ -1,5 +1,6 @@
-// A server of this run that is not a shard's: whatever it says of the shard changes nothing, and
-// the shard's own server lives on (server/docs/0004-authority.md#identity-before-role).
+// A server of this run that does not own the shard: none of its messages about the shard changes
+// anything, and the shard's own server goes on
+// (server/docs/0004-authority.md#identity-before-role).
 #include <string.h>
 
 #include "common/format/frame.h"
@@ -21,7 +22,7 @@ static void begin(struct rig *r)
     rig_boot_standby(r);
 }
 
-// Words of the second server, whose certificate is good and of this run.
+// Messages of the second server, which has a valid certificate of this run.
 
 static lh_err report(struct rig *r, bool standing, uint64_t identity, uint64_t epoch)
 {
@@ -112,7 +113,7 @@ static void words_of_another_server_change_nothing(void **state)
     check_untouched(r);
 }
 
-// The first standby may stand by. That does not make it the owner.
+// Any server may be the shard's first standby, but that does not make it the owner.
 static void a_standby_does_not_speak_as_the_owner(void **state)
 {
     struct rig *r = *state;
@@ -126,7 +127,7 @@ static void a_standby_does_not_speak_as_the_owner(void **state)
     check_untouched(r);
 }
 
-// The settings name the servers: no other one may stand by.
+// The settings name the servers: no other server may stand by.
 static void a_server_that_is_not_named_does_not_stand_by(void **state)
 {
     struct rig *r = *state;
@@ -155,7 +156,7 @@ static lh_err confirm(struct rig *r, uint64_t standby)
     return err;
 }
 
-// Its owner would wait for it, or stop for an older copy that it makes up.
+// Otherwise the owner would wait for it, or stop because of a history that it made up.
 static void words_of_no_standby_do_not_reach_an_owner(void **state)
 {
     struct rig *r = *state;
@@ -177,7 +178,7 @@ static void words_of_no_standby_do_not_reach_an_owner(void **state)
     rig_call_wait(r, &call);
     assert_int_equal(call.status, LH_ERR_BUSY);
     assert_int_equal(r->fatal_count, 0);
-    assert_int_equal(report(r, true, 77, 1), LH_OK); // it is the shard's standby now
+    assert_int_equal(report(r, true, 77, 1), LH_OK); // now it is the shard's standby
     rig_run(r, LH_SECOND);
     assert_int_equal(confirm(r, 77), LH_OK);
 }
@@ -192,7 +193,7 @@ static lh_err adopt(struct rig *r, const char *name)
     return ps_co_adopt(r->coordinator, &m, &adopted);
 }
 
-// An operator gives the shard to another server. It takes it when it asks to serve, not before.
+// An operator gives the shard to another server, which gets it only when it asks to serve.
 static void an_adopted_server_takes_the_shard(void **state)
 {
     struct rig *r = *state;
@@ -215,8 +216,8 @@ static void an_adopted_server_takes_the_shard(void **state)
     assert_string_equal(row(r)->address, "127.0.0.1:9");
 }
 
-// A key that could not be stored would be gone with this process, and grants could not be checked
-// while the coordinator is away: the server ends, unless its disk is only full.
+// A key that could not be stored would be lost with this process, and grants could not be checked
+// while the coordinator is down. So the server ends, unless its disk is only full.
 static void a_key_that_cannot_be_stored_ends_the_server(void **state)
 {
     struct rig *r = *state;

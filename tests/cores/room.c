@@ -1,4 +1,5 @@
-// A disk without room for another segment, and what of the log a start needs and keeps.
+// A full disk without space for another segment, and the part of the log that a start needs and
+// keeps.
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -21,8 +22,8 @@ static struct ps_shard *shard_of(struct rig *r)
     return r->server->shard[0];
 }
 
-// Checkpoints of CHECKPOINT and of RECORDS, which is the last version, and many segments from the
-// older one on.
+// Leaves checkpoints of CHECKPOINT and of the last version, RECORDS, and many segments after the
+// older one.
 static void checkpoint_the_end(struct rig *r)
 {
     assert_int_equal(rig_start_server(r, true), LH_OK);
@@ -45,8 +46,8 @@ static void leave_a_damaged_checkpoint(struct rig *r, const char *path)
     lh_fake_kill(r->s.env, false);
 }
 
-// Nothing newer can be checkpointed, and the older checkpoint keeps all of the log: what was set
-// aside goes, and a record of the server's own lets another checkpoint be made, which cuts it.
+// No newer checkpoint is possible, and the older one keeps the whole log. The file that was set
+// aside is removed, and a record of the server's own allows another checkpoint, which cuts the log.
 static void a_checkpoint_of_the_last_version_is_no_dead_end(void **state)
 {
     struct rig *r = *state;
@@ -54,20 +55,20 @@ static void a_checkpoint_of_the_last_version_is_no_dead_end(void **state)
     snprintf(aside, sizeof aside, "%s/checkpoints/0000-%016x.damaged", r->s.dir, CHECKPOINT + 1);
     checkpoint_the_end(r);
     leave_a_damaged_checkpoint(r, aside);
-    lh_fake_disk_limit(r->s.env, lh_fake_disk_used(r->s.env)); // the start gets a header's room
+    lh_fake_disk_limit(r->s.env, lh_fake_disk_used(r->s.env)); // the start gets space for a header
     assert_int_equal(rig_start_server(r, true), LH_OK);
     assert_int_equal(shard_of(r)->replica.ledger.version, RECORDS);
     uint64_t room = ps_checkpointer_bytes(r->server) + SEGMENT / 2;
     lh_fake_disk_limit(r->s.env, lh_fake_disk_used(r->s.env) + room);
-    rig_greet(r, 0, (uint64_t)(RECORDS + 1) << 32, 0, 1); // finds no room
+    rig_greet(r, 0, (uint64_t)(RECORDS + 1) << 32, 0, 1); // finds no disk space
     rig_run(r, LH_SECOND);
-    rig_greet(r, 0, (uint64_t)(RECORDS + 1) << 32, 0, 1); // nor for a segment of its own
+    rig_greet(r, 0, (uint64_t)(RECORDS + 1) << 32, 0, 1); // nor for its own segment
     rig_run(r, 5 * LH_SECOND);
     struct lh_buf b = lh_buf(1024);
     assert_int_equal(lh_file_load(r->s.env, aside, &b), LH_ERR_NOT_FOUND);
     lh_buf_free(&b);
     assert_int_equal(r->server->count.full, 2);
-    assert_int_equal(shard_of(r)->replica.ledger.version, RECORDS + 1); // DIGEST, and no other
+    assert_int_equal(shard_of(r)->replica.ledger.version, RECORDS + 1); // only DIGEST was added
     assert_int_equal(shard_of(r)->checkpointed, RECORDS + 1);
     assert_int_equal(shard_of(r)->index[0].version, RECORDS + 1);
     rig_hello(r, 0, (uint64_t)(RECORDS + 2) << 32, 0, 1);
@@ -75,7 +76,7 @@ static void a_checkpoint_of_the_last_version_is_no_dead_end(void **state)
     assert_int_equal(r->fatal_count, 0);
 }
 
-// After a rebuild the log begins above its oldest checkpoint, and what follows is all there is.
+// After a rebuild the log begins above its oldest checkpoint; nothing of the rest may be trimmed.
 static void a_log_that_begins_late_is_kept(void **state)
 {
     struct rig *r = *state;
@@ -99,8 +100,8 @@ static void a_log_that_begins_late_is_kept(void **state)
     lh_buf_free(&b);
 }
 
-// The log has room in its segment, a checkpoint has none: it is tried again, though no record comes
-// meanwhile, and until it is there the shard stands on the one that is.
+// There is space for the log, but not for a checkpoint. It is tried again, even without new
+// records; until then the shard depends on the older one.
 static void a_checkpoint_that_found_no_room_is_tried_again(void **state)
 {
     struct rig *r = *state;
@@ -111,7 +112,7 @@ static void a_checkpoint_that_found_no_room_is_tried_again(void **state)
     rig_log(r, CHECKPOINT + 1, 2 * CHECKPOINT);
     struct ps_shard *s = shard_of(r);
     assert_int_equal(s->checkpointed, CHECKPOINT);
-    s->replay_ns = 7 * LH_SECOND; // as of large records
+    s->replay_ns = 7 * LH_SECOND; // as with large records
     lh_fake_disk_limit(r->s.env, lh_fake_disk_used(r->s.env) + 64);
     r->server->conf.checkpoint_every = 1;
     ps_checkpointer_start(s);
@@ -121,7 +122,7 @@ static void a_checkpoint_that_found_no_room_is_tried_again(void **state)
     assert_int_equal(s->replay_ns, 7 * LH_SECOND);
     lh_fake_disk_limit(r->s.env, 0);
     rig_run(r, 25 * LH_SECOND);
-    assert_int_equal(s->checkpointed, CHECKPOINT); // not without a pause
+    assert_int_equal(s->checkpointed, CHECKPOINT); // not before the pause is over
     rig_run(r, 10 * LH_SECOND);
     assert_int_equal(s->checkpointed, 2 * CHECKPOINT);
     assert_false(s->unwritten);

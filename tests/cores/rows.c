@@ -1,5 +1,5 @@
-// Rows of the coordinator's store that can't be read though the file is whole: the start is refused
-// with the file, the row and the way out, and nothing that was answered is forgotten in silence
+// Rows of the coordinator's store that can't be read, though the file is intact. The start is
+// refused with the file, the row and the remedy, so that no answered request is silently forgotten
 // (server/docs/0000-protocol.md#rule-26, server/coordinator/commit.c).
 #include <inttypes.h>
 #include <stdio.h>
@@ -9,13 +9,13 @@
 #include "server/coordinator/commit.h"
 #include "tests/cores/rig.h"
 
-enum { UNITS = 8 }; // the data has so many (rig_new)
+enum { UNITS = 8 }; // units of the data, as in rig_new()
 
 static struct rig *one_there(uint32_t epochs)
 {
     struct rig *r = rig_new(1);
     rig_start_coordinator(r);
-    assert_int_equal(rig_join(r, 0, 11, 0).granted, 1); // expects one epoch
+    assert_int_equal(rig_join(r, 0, 11, 0).granted, 1); // with one epoch
     rig_kill_coordinator(r);
     r->epochs = epochs;
     rig_start_coordinator(r);
@@ -41,8 +41,8 @@ static void put_number(struct rig *r, const char *key, uint64_t number)
     lh_buf_free(&b);
 }
 
-// A row of a lease: its holder, then numbers that are 0.
-// A row of a lease, of the unit at that place of its range; or of a second one.
+// A row of a lease: the unit's place in its range and a 1 (a second lease has neither), the holder,
+// and a number 0.
 static void put_lease(struct rig *r, const char *key, uint8_t place, uint64_t worker)
 {
     struct lh_buf b = lh_buf(32);
@@ -70,7 +70,7 @@ static void refused(struct rig *r, const char *key, const char *why)
 static const char NEVER_JOINED[] = "is of a worker that never joined",
                   NO_UNIT[] = "is of a unit that the run does not have: run.epochs";
 
-// ---------------------------------------------------------------- rows that are cut short
+// ---------------------------------------------------------------- truncated rows
 
 static void one_that_is_too_short_is_refused(void **state)
 {
@@ -79,7 +79,7 @@ static void one_that_is_too_short_is_refused(void **state)
                                        "epoch/0000", "insync/0000"};
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
         struct rig *r = one_there(1);
-        put(r, keys[i], lh_span("\5\5a", 3)); // no number, nor a name of 5 bytes or more
+        put(r, keys[i], lh_span("\5\5a", 3)); // too short for a number, and for its name of 5 bytes
         refused(r, keys[i], "is too short");
     }
 }
@@ -88,7 +88,7 @@ static void a_member_that_is_too_short_is_refused(void **state)
 {
     (void)state;
     struct rig *r = one_there(1);
-    put_number(r, "worker/00000000000000aa", 0xaa); // its numbers and its name are missing
+    put_number(r, "worker/00000000000000aa", 0xaa); // without its other numbers and its name
     refused(r, "worker/00000000000000aa", "is too short");
 }
 
@@ -118,7 +118,7 @@ static void a_plan_that_is_none_is_refused(void **state)
     refused(r, "plan", "can't be read: ");
 }
 
-// ---------------------------------------------------------------- rows of what is not there
+// ---------------------------------------------------------------- rows about something unknown
 
 static void a_lease_is_of_a_unit_and_a_worker_of_the_run(void **state)
 {
@@ -191,7 +191,7 @@ static void a_members_row_has_its_name(void **state)
     refused(r, "worker/00000000000000aa", "is another worker's");
 }
 
-// Fewer epochs than the run began with: what was leased of the others is not forgotten.
+// The settings have fewer epochs than the run began with: leases of the others are not forgotten.
 static void a_run_keeps_its_epochs(void **state)
 {
     (void)state;
@@ -204,16 +204,16 @@ static void a_run_keeps_its_epochs(void **state)
     refused(r, "lease/0000000000", NO_UNIT);
 }
 
-// ---------------------------------------------------------------- rows that are read
+// ---------------------------------------------------------------- valid rows
 
-// A row has the leases of 64 units, by runs: none goes beyond its row's end.
+// A row has the leases of 64 units, as runs: no run goes beyond its row's end.
 static void leases_of_many_units_come_back(void **state)
 {
     (void)state;
     struct rig *r = one_there(20); // 160 units
     struct ps_coordinator *c = r->coordinator;
     for (uint64_t u = 1; u < 130; u++) assert_int_equal(ps_co_lease_set(c, u, 0), LH_OK);
-    assert_int_equal(ps_co_lease_set(c, 0, 0), LH_OK); // this stores the first row again
+    assert_int_equal(ps_co_lease_set(c, 0, 0), LH_OK); // stores the first row again
     assert_int_equal(ps_co_lease_end(c, 100), LH_OK);
     rig_settle(r);
     uint32_t number[160], last = c->last_grant;
@@ -264,19 +264,19 @@ static void a_run_has_so_many_members(void **state)
     (void)state;
     struct rig *r = one_there(1);
     char key[48];
-    for (uint64_t id = 1; id <= LH_WORKERS_MAX; id++) { // one has joined
+    for (uint64_t id = 1; id <= LH_WORKERS_MAX; id++) { // one more has joined
         struct lh_buf b = lh_buf(1024);
         lh_put_u64(&b, id);
         lh_put_u32(&b, 1);
         lh_put_str(&b, "asia");
         lh_put_str(&b, "w");
-        for (int i = 0; i < 3; i++) lh_put_u64(&b, 0); // the attempt, and two counts of tokens
+        for (int i = 0; i < 3; i++) lh_put_u64(&b, 0); // the attempt, and two token counts
         snprintf(key, sizeof key, "worker/%016" PRIx64, id);
         assert_int_equal(ps_co_put(r->coordinator, key, lh_buf_span(&b)), LH_OK);
         lh_buf_free(&b);
     }
     rig_settle(r);
-    assert_true(worker(r) > LH_WORKERS_MAX); // its row is the last one
+    assert_true(worker(r) > LH_WORKERS_MAX); // so its row is the last one
     snprintf(key, sizeof key, "worker/%016" PRIx64, worker(r));
     refused(r, key, "is of one worker more than a run may have");
 }

@@ -1,5 +1,5 @@
-// Rules of the coordinator (server/coordinator/watch/rules.c): when an alarm begins and ends, what
-// it says and to whom, that it pauses the run once, and that it holds over a power cut.
+// Rules of the coordinator (server/coordinator/watch/rules.c): when an alarm begins and ends, its
+// text and its notices, that it pauses the run once, and that it survives a power cut.
 #include <jansson.h>
 #include <string.h>
 
@@ -39,7 +39,7 @@ static int64_t hear(void *arg, const struct ps_co_notice *notice, const atomic_b
     return 0;
 }
 
-// The coordinator that runs has these rules from here on.
+// Gives the running coordinator these rules.
 static void attach(struct world *w)
 {
     struct ps_co_conf *conf = &w->r->coordinator->conf;
@@ -68,7 +68,7 @@ static void end(struct world *w)
     test_free(w);
 }
 
-// Lets so many seconds pass, in which the workers of these bits are heard of.
+// Lets so many seconds pass, in which the coordinator hears the workers whose bits are set.
 static void live(struct world *w, int seconds, unsigned workers)
 {
     for (int i = 0; i < seconds; i++) {
@@ -91,7 +91,7 @@ static const json_t *row_of(json_t *rows, const char *rule)
     return NULL;
 }
 
-// `region` NULL: it is not active.
+// `region` is NULL if the alarm should not be active.
 static void assert_alarm(const struct world *w, const char *rule, const char *region)
 {
     json_t *rows = ps_co_rules_status(w->r->coordinator);
@@ -116,7 +116,7 @@ static void a_region_that_is_silent_is_an_alarm_until_it_is_heard_for_a_while(vo
     const char *region = w->r->w[1].self.region;
     live(w, 10, 3);
     assert_alarm(w, "away", NULL);
-    live(w, 7, 1); // over the bound, and not for long enough
+    live(w, 7, 1); // above the bound, but not for long enough
     assert_alarm(w, "away", NULL);
     live(w, 2, 3);
     assert_alarm(w, "away", NULL);
@@ -124,7 +124,7 @@ static void a_region_that_is_silent_is_an_alarm_until_it_is_heard_for_a_while(vo
     assert_alarm(w, "away", region);
     assert_told(w, 1, "rule.alarm");
     assert_non_null(strstr(w->last, "silent "));
-    live(w, 5, 3); // it is heard, and not for long enough
+    live(w, 5, 3); // heard, but not for long enough
     assert_alarm(w, "away", region);
     live(w, 7, 1);
     live(w, 5, 3);
@@ -135,7 +135,7 @@ static void a_region_that_is_silent_is_an_alarm_until_it_is_heard_for_a_while(vo
     end(w);
 }
 
-// The coordinator's own disk has no region. The alarm lasts, and an operator's word counts more.
+// The coordinator's disk has no region. The alarm stays active, but an operator's resume prevails.
 static void a_rule_pauses_the_run_once(void **state)
 {
     (void)state;
@@ -174,7 +174,7 @@ static void a_rule_pauses_the_run_once(void **state)
     end(w);
 }
 
-// The hook hears of an alarm when its row is durable, and of one that a full disk took back never.
+// The hook is called once an alarm's row is durable, and not for one that a full disk took back.
 static void an_alarm_that_found_no_room_is_told_once(void **state)
 {
     (void)state;
@@ -201,7 +201,7 @@ static void an_alarm_that_found_no_room_is_told_once(void **state)
     end(w);
 }
 
-// Both conditions of one region, and not one of each.
+// One region must meet both conditions: two regions that meet one each are no alarm.
 static void loss_that_rises_while_the_region_waits(void **state)
 {
     (void)state;
@@ -260,7 +260,7 @@ static void expel(struct rig *r, uint32_t w)
     rig_settle(r);
 }
 
-// An operator expelled it: its silence is no news, and pauses nobody.
+// An operator expelled the worker: its silence raises no alarm, and pauses nothing.
 static void whoever_is_expelled_is_not_judged(void **state)
 {
     (void)state;
@@ -273,7 +273,7 @@ static void whoever_is_expelled_is_not_judged(void **state)
     end(w);
 }
 
-// A worker that takes the index of a retired one has no part in that one's losses.
+// A worker that takes the index of a retired one does not inherit its losses.
 static void losses_are_of_one_worker(void **state)
 {
     (void)state;

@@ -1,5 +1,5 @@
-// Workers that are wanted by the schedule, and the calls for them
-// (server/coordinator/scale.c). The wall clock of the fake env begins at 22:13:20 UTC.
+// Workers that the schedule wants, and the calls for them (server/coordinator/scale.c). The wall
+// clock of the fake env begins at 22:13:20 UTC.
 #include <stdio.h>
 #include <string.h>
 
@@ -10,11 +10,11 @@
 
 enum { GRACE_S = 15, EVERY_S = 300, CALLS = 64 };
 
-struct supplier { // the test stands for it
+struct supplier { // played by the test
     struct rig *r;
     struct ps_schedule schedule;
     struct ps_co_scale_wish wish[CALLS];
-    int64_t at_s[CALLS], began_s; // the first ones, from `began_s` on
+    int64_t at_s[CALLS], began_s; // times of the first calls, from `began_s` on
     uint32_t calls;
     bool fails;
     int64_t lasts_ns;
@@ -40,7 +40,7 @@ static int64_t supply(void *arg, const struct ps_co_scale_wish *wish, const atom
     return s->lasts_ns;
 }
 
-// A run of both workers that follows this schedule.
+// Starts a run of both workers with this schedule.
 static struct supplier *begin(const char *schedule)
 {
     struct supplier *s = test_calloc(1, sizeof *s);
@@ -61,7 +61,7 @@ static void end(struct supplier *s)
     test_free(s);
 }
 
-// Lets so many seconds pass, in which the workers of these bits are heard of.
+// Lets so many seconds pass, in which the coordinator hears the workers whose bits are set.
 static void live(struct supplier *s, int64_t seconds, unsigned workers)
 {
     const struct words nothing = {.ahead = 1};
@@ -77,7 +77,7 @@ static void who_supplies_is_told_and_told_again(void **state)
     (void)state;
     struct supplier *s = begin("22:00=3");
     live(s, GRACE_S - 5, 3);
-    assert_int_equal(s->calls, 0); // all must have had their time to be heard of
+    assert_int_equal(s->calls, 0); // all workers get time to be heard
     live(s, EVERY_S, 3);
     assert_int_equal(s->calls, 1);
     assert_string_equal(s->wish[0].region, "");
@@ -100,7 +100,7 @@ static void nobody_is_called_where_as_many_are_here(void **state)
     assert_int_equal(s->calls, 1);
     assert_int_equal(s->wish[0].wanted, 1);
     assert_int_equal(s->wish[0].present, 2);
-    live(s, 2 * EVERY_S, 1); // worker 1 goes
+    live(s, 2 * EVERY_S, 1); // worker 1 ends
     assert_int_equal(s->calls, 1);
     end(s);
 }
@@ -143,7 +143,7 @@ static void a_failure_is_tried_again_sooner_and_then_later(void **state)
     assert_int_equal(rig_said(s->r, "scale.failed"), s->calls);
     s->fails = false;
     for (int i = 0; i < 100 && !rig_said(s->r, "scale.answered"); i++) live(s, 5, 3);
-    uint32_t calls = s->calls; // the one that went well
+    uint32_t calls = s->calls; // includes the one that succeeded
     live(s, EVERY_S - 20, 3);
     assert_int_equal(s->calls, calls);
     assert_int_equal(rig_said(s->r, "scale.answered"), 1);
@@ -190,7 +190,7 @@ static void nobody_is_called_for_what_an_operator_drains(void **state)
     struct supplier *s = begin(schedule);
     drain(s, names->w[0].self.region);
     live(s, GRACE_S + 10, 3);
-    assert_int_equal(s->calls, 1); // the run has one of two
+    assert_int_equal(s->calls, 1); // the run has one worker of two
     assert_string_equal(s->wish[0].region, "");
     assert_int_equal(s->wish[0].present, 1);
     drain(s, "");
@@ -200,13 +200,13 @@ static void nobody_is_called_for_what_an_operator_drains(void **state)
     end(s);
 }
 
-// One call is under way at a time, and meanwhile all goes on.
+// Only one call is under way at a time, and the coordinator goes on meanwhile.
 static void a_long_call_holds_nobody_up(void **state)
 {
     (void)state;
     struct supplier *s = begin("22:00=3,nowhere@22:00=1");
     s->lasts_ns = 100 * LH_SECOND;
-    live(s, GRACE_S + 90, 3); // whose requests are answered
+    live(s, GRACE_S + 90, 3); // their requests are answered
     assert_int_equal(s->calls, 1);
     live(s, 30, 3);
     assert_int_equal(s->calls, 2);
@@ -221,7 +221,7 @@ static void a_coordinator_ends_while_a_call_is_under_way(void **state)
     s->lasts_ns = 100 * LH_SECOND;
     live(s, GRACE_S + 10, 3);
     assert_int_equal(s->calls, 1);
-    ps_coordinator_close(s->r->coordinator); // as a process that ends: the lane comes to rest
+    ps_coordinator_close(s->r->coordinator); // as when a process ends: the lane becomes idle
     rig_run(s->r, 200 * LH_SECOND);
     end(s);
 }
@@ -231,7 +231,7 @@ static void operators_see_it(void **state)
     (void)state;
     struct supplier *s = begin("22:00=3");
     json_t *rows = ps_co_scale_status(s->r->coordinator);
-    assert_int_equal(json_array_size(rows), 0); // nothing was looked at yet
+    assert_int_equal(json_array_size(rows), 0); // the schedule was not looked at yet
     json_decref(rows);
     live(s, GRACE_S + 10, 3);
     rows = ps_co_scale_status(s->r->coordinator);

@@ -1,5 +1,6 @@
-// A state crosses sealed with the job key, or not at all (server/docs/0003-sealed-states.md): who
-// has a certificate and no key neither reads one nor is believed.
+// A state is sealed with the job key when it crosses a link, or is refused
+// (server/docs/0003-sealed-states.md): a peer with a certificate and without the key can't read a
+// state, and can't give one.
 #include <string.h>
 
 #include "tests/head.h"
@@ -7,12 +8,12 @@
 
 enum { VALUES = 700000 }; // values of a large state: three sealed pieces
 
-// ---------------------------------------------------------------- a follower made by hand
+// ---------------------------------------------------------------- a follower by hand
 
 struct pull {
     struct rig_call call;
     bool sealed;
-    uint64_t total, from, announced, version; // as its first message says
+    uint64_t total, from, announced, version; // from the first message
     size_t bytes;
     struct lh_state_seal seal;
     lh_err opened;
@@ -32,8 +33,7 @@ static void on_message(void *self, struct lh_call *call, const struct lh_msg *ms
         p->announced = head->bytes;
         p->version = head->of.at.version;
         p->sealed = head->has_seal;
-        if (p->sealed)
-            assert_false(head->has_of); // the seal names the state, and nothing else does
+        if (p->sealed) assert_false(head->has_of); // only the seal names the state
         if (p->sealed) {
             assert_int_equal(lh_state_unseal_begin(&p->seal, &head->seal, head->total), LH_OK);
             assert_int_equal(lh_state_seal_from(&p->seal, head->from), LH_OK);
@@ -48,8 +48,8 @@ static void on_message(void *self, struct lh_call *call, const struct lh_msg *ms
 static const struct lh_call_ops pull_ops = {on_message, rig_on_nothing, rig_on_nothing,
                                             rig_on_close};
 
-// Asks for a snapshot, or a range of one; `keys`: with this ring, sealed; NULL: as a peer before
-// there was a seal.
+// Asks for a snapshot, or a range of one: sealed with `keys`, or unsealed (NULL), as peers did
+// before states were sealed.
 static struct pull *pull_range(struct rig *r, const struct lh_keyring *keys, uint32_t ranges,
                                uint32_t range)
 {
@@ -99,7 +99,7 @@ static void a_server_seals_what_it_gives(void **state)
     assert_true(p->sealed && !p->opened && !lh_state_seal_next(&p->seal));
     assert_int_equal(p->bytes, p->total + LH_SEAL_TAG_BYTES);
     assert_int_equal(p->seal.epoch, r->server->shard[0]->replica.ledger.epoch);
-    p = pull(r, others); // it has a certificate: it gets bytes that say nothing
+    p = pull(r, others); // a certificate without the key: the bytes are useless
     assert_int_equal(p->call.status, LH_OK);
     assert_int_equal(p->opened, LH_ERR_UNSEAL);
     p = pull(r, NULL);
@@ -122,7 +122,7 @@ static void a_server_that_may_give_unsealed_gives_what_is_asked_for(void **state
     assert_true(p->sealed && !p->opened && !lh_state_seal_next(&p->seal));
 }
 
-// Both together are the state: each byte of it once, in whole pieces where it is sealed.
+// The two ranges together are the state: each byte once, in whole pieces if it is sealed.
 static void give_ranges(struct rig *r, const struct lh_keyring *keys, bool filled)
 {
     struct pull *p = pull_range(r, keys, 2, 0);
@@ -136,7 +136,7 @@ static void give_ranges(struct rig *r, const struct lh_keyring *keys, bool fille
     assert_false(p->opened);
     p = pull_range(r, keys, 2, 1);
     assert_int_equal(p->call.status, LH_OK);
-    if (!filled) assert_int_equal(p->bytes, 0); // one piece is all there is
+    if (!filled) assert_int_equal(p->bytes, 0); // there is only one piece
     if (!filled) return;
     assert_int_equal(p->from, middle);
     assert_int_equal(p->announced, total - middle);
@@ -176,7 +176,7 @@ static struct rig_life live(struct rig *r, struct lh_keyring *keys, bool unseale
                             uint64_t cut_bytes)
 {
     static int lives;
-    static char dir[32]; // its own folder: nobody finds the state of an earlier life
+    static char dir[32]; // a new folder each time, without the state of an earlier life
     struct rig_life l;
     struct wk_conf conf = rig_life_conf(r, &l, 500);
     snprintf(dir, sizeof dir, "life%d", ++lives);
@@ -216,7 +216,7 @@ static void only_who_has_the_job_key_joins(void **state)
     struct rig_life l = live(r, others, false, 0);
     assert_false(joins(r, &l));
     leave(r, &l);
-    l = live(r, r->keys, true, 0); // it asks for an unsealed one
+    l = live(r, r->keys, true, 0); // it asks for an unsealed state
     assert_false(joins(r, &l));
     leave(r, &l);
     l = live(r, r->keys, false, 0);
@@ -225,7 +225,7 @@ static void only_who_has_the_job_key_joins(void **state)
     lh_keyring_destroy(others);
 }
 
-// Calls for snapshots, and the one of them that breaks when it has come so far.
+// Counts the calls for snapshots; number `breaks` breaks on its way.
 struct asked {
     int calls, breaks;
 };
@@ -269,13 +269,13 @@ static void a_large_state_comes_in_two_ranges(void **state)
     for (int k = 0; k < 2; k++) {
         joins_by(r, k, bytes, 2, 0);
         joins_by(r, k, bytes + 1, 1, 0);
-        joins_by(r, k, bytes, 3, 1); // after a failure it comes as one
+        joins_by(r, k, bytes, 3, 1); // after a failure the state comes as one
         joins_by(r, k, bytes, 3, 2);
     }
 }
 
-// The first range may end within the ledger, which is to say where the parameters of the second
-// one belong (simulator: seeds 100 and 208 of base,shards at 05dfd82 stood still for that).
+// The first range may end within the ledger, which is needed to place the second range's parameters
+// (simulator: seeds 100 and 208 of base,shards at 05dfd82 stood still for that).
 static void a_state_that_is_mostly_ledger_comes_in_two_ranges(void **state)
 {
     struct rig *r = *state;
@@ -283,17 +283,17 @@ static void a_state_that_is_mostly_ledger_comes_in_two_ranges(void **state)
     rig_enlarge(r, 8);
     r->unsealed = true;
     start(r);
-    rig_hello(r, 0, 1ull << 32, 0, 1); // it has a row
+    rig_hello(r, 0, 1ull << 32, 0, 1); // so the ledger has a row
     lh_ledger_write(&r->server->shard[0]->replica.ledger, &ledger);
     assert_true(ledger.len > r->manifest.values * sizeof(float));
     lh_buf_free(&ledger);
     joins_by(r, true, 0, 2, 0);
 }
 
-// ---------------------------------------------------------------- a server made by hand
+// ---------------------------------------------------------------- a server by hand
 
-// It has a server's certificate, and gives this state without a seal: as servers before there was
-// one, which knew no ranges either, or as one that made it up; or in ranges that are wrong.
+// A server with a valid certificate sends this state without a seal: as servers did before states
+// were sealed, which had no ranges (OLD), or in ranges that are wrong.
 enum wrong { OLD, OTHER_STATE, OTHER_TOTAL, OVERLAP, GAP, SHORT, LONG, NOTHING, RIGHT };
 
 struct giver {
@@ -301,7 +301,7 @@ struct giver {
     enum wrong wrong;
     Longhaul__V1__Point of;
     int asked, whole;
-    bool no_log; // its follower has to ask for the state first
+    bool no_log; // its follower has to ask for a snapshot first
 };
 
 static void give_range(struct giver *g, struct lh_call *call, uint32_t range,
@@ -358,13 +358,14 @@ static lh_err on_call(void *self, struct lh_call *call, enum lh_rpc rpc, const s
     return LH_OK;
 }
 
-// The server's own state, given by hand from its address from now on; so many records are in it.
+// From here on a giver with the server's own state answers at its address; the state has so many
+// records.
 static struct giver take_its_place(struct rig *r, struct lh_service *service, uint64_t fences)
 {
     struct lh_buf bytes = lh_buf(1 << 20);
     char bound[32];
     static struct lh_hash chain;
-    start(r); // the coordinator knows its address then
+    start(r); // tells the coordinator the address
     const struct lk_replica *replica = &r->server->shard[0]->replica;
     const struct lh_ledger *l = &replica->ledger;
     for (uint64_t v = 1; v <= fences; v++) rig_hello(r, 0, v << 32, 0, 1);
@@ -388,7 +389,7 @@ static void an_unsealed_state_is_taken_only_where_that_is_allowed(void **state)
     g = take_its_place(r, &service, 0);
     struct rig_life l = live(r, r->keys, false, 0);
     assert_false(joins(r, &l));
-    assert_true(g.asked > 1); // it asks once more, in case the server is upgraded
+    assert_true(g.asked > 1); // it asks again, in case the server was upgraded
     leave(r, &l);
     l = live(r, r->keys, true, 0);
     assert_true(joins(r, &l));
@@ -416,7 +417,7 @@ static void a_standby_takes_one_only_where_that_is_allowed(void **state)
     lh_blob_release(g.state);
 }
 
-// Whatever is wrong with ranges, nothing of them is taken, and it is asked for as a whole then.
+// Nothing is taken of ranges that don't fit; the worker then asks for the whole state.
 static void ranges_that_do_not_fit_are_not_taken(void **state)
 {
     struct rig *r = *state;

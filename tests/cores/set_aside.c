@@ -1,5 +1,5 @@
-// A standby whose log is of a history that its owner gave up: it fetches the owner's, and sets its
-// log aside. Wherever it is killed on the way, its next life reads nothing of the old log.
+// A standby whose log has a history that its owner gave up fetches the owner's state, and sets its
+// log aside. Wherever it is killed meanwhile, its next life reads nothing of the old log.
 #include "tests/cores/rig.h"
 
 enum { HEAD = 7, MORE = 4, OPERATIONS_MAX = 400 };
@@ -10,7 +10,7 @@ static const struct ps_shard *shard_of(const struct ps_server *s)
 }
 
 // The standby is down and has all records of epoch 1. The owner lost the last one of them, and has
-// epoch 2's first record in its place.
+// the first record of epoch 2 in its place.
 static struct rig *begin(uint64_t seed)
 {
     struct rig *r = rig_new(seed);
@@ -23,7 +23,7 @@ static struct rig *begin(uint64_t seed)
     const struct lh_ledger *owned = &shard_of(r->server)->replica.ledger;
     const struct lh_ledger *copied = &shard_of(r->standby)->replica.ledger;
     for (int i = 0; i < 50 && copied->version < owned->version; i++) rig_run(r, LH_MS);
-    assert_int_equal(copied->version, owned->version); // its log ends with that record
+    assert_int_equal(copied->version, owned->version); // its log ends with the record of HEAD
     struct lh_hash held = shard_of(r->standby)->replica.ledger.chain;
     uint64_t version = shard_of(r->standby)->replica.ledger.version;
     rig_kill_standby(r, false);
@@ -38,7 +38,7 @@ static struct rig *begin(uint64_t seed)
     return r;
 }
 
-// The standby gives followers the same records out of its log as its owner's log has.
+// Checks that the records in the standby's log have the same chain as in its owner's.
 static void check_log(struct rig *r)
 {
     const struct ps_shard *s = shard_of(r->standby), *owner = shard_of(r->server);
@@ -52,7 +52,7 @@ static void check_log(struct rig *r)
     }
 }
 
-// False: the standby made less than `operation` file operations until it followed.
+// Returns false if the standby made fewer file operations than that until it followed.
 static bool is_killed_at(int64_t operation)
 {
     struct rig *r = begin(1);
@@ -63,7 +63,7 @@ static bool is_killed_at(int64_t operation)
     lh_fake_crash_at(r->t.env, -1, false);
     if (killed) {
         rig_kill_standby(r, false);
-        r->fatal_count = 0; // the process that is gone had one
+        r->fatal_count = 0; // the killed process had one
         assert_int_equal(rig_start_standby(r), LH_OK);
         rig_run(r, 3 * LH_SECOND);
     }
@@ -80,7 +80,7 @@ static void a_log_of_another_history_is_never_read_again(void **state)
     int64_t operation = 0;
     (void)state;
     while (is_killed_at(operation)) assert_true(++operation < OPERATIONS_MAX);
-    assert_true(operation > 10); // a checkpoint, a log and their names are among them
+    assert_true(operation > 10); // including a checkpoint, a log and their names
 }
 
 int main(void)

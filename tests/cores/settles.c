@@ -1,18 +1,18 @@
-// A coordinator does not take a late word for silence, and changes nothing when the run is over.
+// A coordinator does not take a late message for silence, and changes no plan when the run is over.
 #include <string.h>
 
 #include "server/coordinator/owners/epochs.h"
 #include "server/coordinator/owners/insync.h"
 #include "tests/cores/rig.h"
 
-enum { STANDBY = 5, SERVER = 100 }; // a directory; a certificate
+enum { STANDBY = 5, SERVER = 100 }; // a directory, and a certificate
 
 static struct ps_co_shard *shard(struct rig *r)
 {
     return &r->coordinator->shard[0];
 }
 
-// A request of the shard's own server, that settles its history: it only asks.
+// The shard's own server only asks for its epochs, as when it settles its history.
 static void ask_for_epochs(struct rig *r, struct lh_link *link)
 {
     Longhaul__V1__EpochRequest m = LONGHAUL__V1__EPOCH_REQUEST__INIT;
@@ -34,7 +34,7 @@ static bool takes_over(struct rig *r)
     return rig_serves(r, STANDBY, SERVER, false);
 }
 
-// The request may be a late copy, of before the server came to serve.
+// The request may be a late copy, from before the server served.
 static void a_server_that_asked_for_its_epochs_is_not_silent(void **state)
 {
     struct rig *r = *state;
@@ -57,7 +57,7 @@ static void a_server_that_asked_for_its_epochs_is_not_silent(void **state)
     link->transport_ops->hangup(link);
 }
 
-// Nothing of it could be stored any more, and a plan that is told is a stored one.
+// After the run's end nothing can be stored, so no changed plan may be announced either.
 static void the_plan_of_a_run_that_is_over_keeps_its_workers(void **state)
 {
     struct rig *r = *state;
@@ -68,7 +68,7 @@ static void the_plan_of_a_run_that_is_over_keeps_its_workers(void **state)
     assert_int_equal(plan->live, RIG_WORKERS);
     plan->phase = LH_PHASE_END;
     (void)rig_join(r, 1, 8, 0);
-    rig_run(r, r->coordinator->conf.worker_timeout_ns - LH_SECOND / 2); // only worker 1 is heard of
+    rig_run(r, r->coordinator->conf.worker_timeout_ns - LH_SECOND / 2); // only worker 1 is heard
     (void)rig_join(r, 1, 8, 0);
     rig_run(r, 2 * LH_SECOND);
     assert_false(r->coordinator->worker[0].live);
@@ -76,7 +76,7 @@ static void the_plan_of_a_run_that_is_over_keeps_its_workers(void **state)
     assert_int_equal(plan->live, RIG_WORKERS);
 }
 
-// Workers end with the run; that is no loss that anybody has to hear of.
+// Workers end with the run: nobody need be told of a loss.
 static void a_worker_that_is_gone_after_the_end_is_not_lost(void **state)
 {
     struct rig *r = *state;

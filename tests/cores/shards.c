@@ -1,5 +1,5 @@
-// Two shards of one server, one log: what is done for one of them is done for both. A loop that
-// ends after the first passes every test with one.
+// Two shards of one server, with one log: each operation covers both shards. A loop that ended
+// after the first would pass every test with one shard.
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -31,7 +31,7 @@ static void assert_settled(struct rig *r)
     }
 }
 
-// Worker 0 greets both with its n-th incarnation: one group, for nothing of it is waited for.
+// Worker 0 greets both shards with its n-th incarnation, without waiting between: one group.
 static void greet_both(struct rig *r, uint64_t n)
 {
     for (r->shard = 0; r->shard < RIG_SHARDS; r->shard++) rig_greet(r, 0, n << 32, 0, 1);
@@ -46,7 +46,7 @@ static void restart(struct rig *r, bool alone)
 
 // ---------------------------------------------------------------- a damaged file
 
-// A shard may be rebuilt from what it holds, also where another shard's file is damaged.
+// Each shard can be rebuilt from its own state, even if the other shard's file is damaged.
 static void a_damaged_file_of_one_leaves_the_other_its_state(void **state)
 {
     struct rig *r = *state;
@@ -86,7 +86,7 @@ static void a_full_disk_takes_back_both_shards(void **state)
     assert_int_equal(r->server->count.full, 1);
     assert_true(r->server->count.groups > groups);
     assert_settled(r);
-    for (uint32_t k = 0; k < RIG_SHARDS; k++) { // nothing of that group happened to either
+    for (uint32_t k = 0; k < RIG_SHARDS; k++) { // that group changed neither shard
         assert_int_equal(ledger(r, k)->version, n - 1);
         assert_int_equal(ledger(r, k)->row[0].incarnation.number >> 32, n - 1);
     }
@@ -99,8 +99,8 @@ static void a_full_disk_takes_back_both_shards(void **state)
     for (uint32_t k = 0; k < RIG_SHARDS; k++) assert_int_equal(ledger(r, k)->version, n);
 }
 
-// The disk is full at the n-th file operation from here, in the middle of the group of both shards;
-// then come a smaller group, and a crash. False: nothing failed any more.
+// The disk is full at the n-th file operation from here, in the middle of a group of both shards;
+// then come a smaller group, if `smaller`, and a crash. Returns whether an operation failed.
 static bool full_at(int n, bool smaller, bool power)
 {
     struct rig *r = rig_new(1);
@@ -113,16 +113,16 @@ static bool full_at(int n, bool smaller, bool power)
     for (uint64_t i = 2; i <= 4; i++) greet_both(r, i);
     rig_run(r, 500 * LH_MS);
     bool failed = lh_fake_failed(r->s.env),
-         ended = r->fatal_count > 0; // a sync failed: it is final
+         ended = r->fatal_count > 0; // a sync failed: this is final
     lh_fake_fail_at(r->s.env, -1, LH_OK);
     assert_true(ended || r->server->count.full == failed);
     uint64_t version[RIG_SHARDS];
     if (!ended) assert_settled(r);
-    if (!ended && smaller) rig_hello(r, 1, UINT64_C(77) << 32, 0, 1); // a record as long as others
+    if (!ended && smaller) rig_hello(r, 1, UINT64_C(77) << 32, 0, 1); // one record
     for (uint32_t k = 0; k < RIG_SHARDS; k++) version[k] = ledger(r, k)->version;
     rig_kill_server(r, power);
     assert_int_equal(rig_start_server(r, true), LH_OK);
-    bool torn = r->server->log.torn; // then a record of its own opens an epoch
+    bool torn = r->server->log.torn; // if so, an EPOCH record follows
     assert_true(!torn || (power && !smaller));
     for (uint32_t k = 0; k < RIG_SHARDS; k++) {
         if (!ended) assert_int_equal(ledger(r, k)->version, version[k] + torn);
@@ -139,7 +139,7 @@ static void a_group_that_was_taken_back_leaves_nothing_behind(void **state)
     for (int way = 0; way < 4; way++) {
         int n = 0;
         while (full_at(n, way & 1, way & 2)) n++;
-        assert_true(n > 6); // head, body of each record, and the sync
+        assert_true(n > 6); // head and body of each record, and the sync
     }
 }
 
@@ -162,7 +162,7 @@ static void what_either_shard_needs_of_the_log_stays(void **state)
     assert_int_equal(ledger(r, 0)->version, 60);
     assert_int_equal(ledger(r, 1)->version, 3);
     r->shard = 1;
-    rig_log(r, 4, 20); // checkpoints of both cut the log
+    rig_log(r, 4, 20); // checkpoints of both shards cut the log
     rig_run(r, LH_SECOND);
     assert_non_null(ps_shard_place_from(r->server->shard[1], 1));
     assert_true(ps_shard_place_from(r->server->shard[1], 1)->segment > 1);
@@ -170,14 +170,14 @@ static void what_either_shard_needs_of_the_log_stays(void **state)
     assert_int_equal(ledger(r, 1)->version, 20);
 }
 
-// One state is copied at a time: the shard that waited for the other's has its turn when that is
-// written, though nothing is pushed any more.
+// Only one state is copied at a time. A shard that waited for the other's checkpoint makes its own
+// after that, even if nothing is pushed.
 static void a_checkpoint_that_waited_for_the_other_shard_s_is_made(void **state)
 {
     struct rig *r = *state;
     assert_int_equal(rig_start_server(r, true), LH_OK);
     r->server->conf.checkpoint_every = 5;
-    r->server->conf.mark_ns = 60 * LH_SECOND; // a mark is a group as well, whose end looks at all
+    r->server->conf.mark_ns = 60 * LH_SECOND; // a mark is a group too, which checks all shards
     for (uint64_t n = 1; n <= 5; n++) {
         greet_both(r, n);
         rig_run(r, n < 5 ? 100 * LH_MS : 5 * LH_SECOND);
@@ -188,14 +188,14 @@ static void a_checkpoint_that_waited_for_the_other_shard_s_is_made(void **state)
     }
 }
 
-// Nobody knows which shard's records stood in a torn tail.
+// A torn tail may have held records of either shard.
 static void a_torn_tail_begins_a_new_epoch_of_both_shards(void **state)
 {
     struct rig *r = *state;
     rig_start_coordinator(r);
     assert_int_equal(rig_start_server(r, false), LH_OK);
     rig_run(r, 2 * LH_SECOND);
-    r->server->conf.mark_ns = 600 * LH_SECOND; // nothing says that the last group was durable
+    r->server->conf.mark_ns = 600 * LH_SECOND; // no mark says that the last group was durable
     greet_both(r, 1);
     rig_run(r, 10 * LH_MS);
     greet_both(r, 2);
@@ -212,7 +212,7 @@ static void a_torn_tail_begins_a_new_epoch_of_both_shards(void **state)
     assert_int_equal(r->fatal_count, 0);
 }
 
-// Checkpoints and segments stand in folders of their own: a sync of one is none of the other.
+// Checkpoints and segments are in different folders: a sync of one does not cover the other.
 static void a_power_cut_takes_no_name_that_is_needed(void **state)
 {
     (void)state;
@@ -225,7 +225,7 @@ static void a_power_cut_takes_no_name_that_is_needed(void **state)
             assert_int_equal(rig_start_server(r, true), LH_OK);
             for (uint64_t n = 1; n <= 7; n++) {
                 greet_both(r, 7 * life + n);
-                rig_run(r, (int64_t)(seed % 4) * 10 * LH_MS); // some in one group
+                rig_run(r, (int64_t)(seed % 4) * 10 * LH_MS); // some greetings share a group
             }
             rig_run(r, LH_SECOND);
             uint64_t version[RIG_SHARDS] = {ledger(r, 0)->version, ledger(r, 1)->version};
@@ -242,7 +242,8 @@ static void a_power_cut_takes_no_name_that_is_needed(void **state)
 
 // ---------------------------------------------------------------- a plan
 
-// It was told of once, and waits in memory until its record is durable: its coordinator is gone.
+// The coordinator is down and sent the plan only once: it waits in memory until its record is
+// durable.
 static void a_plan_that_found_no_room_is_not_forgotten(void **state)
 {
     struct rig *r = *state;
@@ -251,7 +252,7 @@ static void a_plan_that_found_no_room_is_not_forgotten(void **state)
     r->server->conf.checkpoint_every = 0;
     lh_fake_disk_limit(r->s.env, 1);
     uint64_t n = 0;
-    while (!r->server->count.full && n < 20) { // the segment is full
+    while (!r->server->count.full && n < 20) { // until the segment is full
         greet_both(r, ++n);
         rig_run(r, 20 * LH_MS);
     }
@@ -273,7 +274,7 @@ static void a_plan_that_found_no_room_is_not_forgotten(void **state)
     assert_int_equal(r->fatal_count, 0);
 }
 
-// ---------------------------------------------------------------- a log that is set aside
+// ---------------------------------------------------------------- logs set aside
 
 static void count(void *arg, const char *name)
 {
@@ -316,7 +317,7 @@ static void put_aside(const struct rig *r, uint64_t folder)
     assert_int_equal(files->sync_dir(r->s.env, r->server->conf.dir), LH_OK);
 }
 
-// The power goes at the n-th file operation of a removal. False: it did not come to that.
+// Cuts the power at the n-th file operation of a removal. Returns whether it was reached.
 static bool removal_cut_at(uint64_t seed, int64_t n)
 {
     struct rig *r = rig_new(seed);
@@ -337,7 +338,7 @@ static bool removal_cut_at(uint64_t seed, int64_t n)
     return cut;
 }
 
-// Folders are counted from the first one on: a gap would hide the later ones for ever.
+// Folders are numbered from 1 and looked up in order: a gap would hide the later ones forever.
 static void a_removal_that_a_power_cut_ends_leaves_no_gap(void **state)
 {
     (void)state;
@@ -350,7 +351,7 @@ static void a_removal_that_a_power_cut_ends_leaves_no_gap(void **state)
 
 static const struct lh_env_ops *real;
 static int64_t dirs_left;
-static bool kept; // the last folder that was synced is one of logs that are set aside
+static bool kept; // the last synced folder is one of logs that were set aside
 
 static lh_err sync_dir(struct lh_env *env, const char *path)
 {
@@ -358,7 +359,7 @@ static lh_err sync_dir(struct lh_env *env, const char *path)
     return dirs_left-- ? real->files->sync_dir(env, path) : lh_fail(LH_ERR_IO, "%s: no", path);
 }
 
-// The n-th sync of a folder fails. How many segments have gone by then? *all: of so many.
+// Fails the n-th sync of a folder; *gone of *all segments were moved by then.
 static lh_err set_aside(int64_t n, uint64_t *gone, uint64_t *all)
 {
     struct rig *r = rig_new(5);
@@ -381,8 +382,8 @@ static lh_err set_aside(int64_t n, uint64_t *gone, uint64_t *all)
     return err;
 }
 
-// A segment goes when the one before it is known to have gone: what a power cut leaves in between
-// is the log's end.
+// A segment is moved only when the move of the one before it is durable: after a power cut the
+// segments that are left are the log's end.
 static void a_log_is_set_aside_one_segment_after_the_other(void **state)
 {
     (void)state;
@@ -397,7 +398,7 @@ static void a_log_is_set_aside_one_segment_after_the_other(void **state)
     assert_true(all > 3);
     assert_int_equal(gone, all);
     assert_int_equal(stopped, all);
-    assert_true(kept); // a file system may make each folder's names durable by itself
+    assert_true(kept); // a file system may sync each folder's names separately
 }
 
 int main(void)

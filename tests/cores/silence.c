@@ -1,5 +1,5 @@
-// Silence is measured by a listener that ran (server/docs/0000-protocol.md#rule-28): the
-// coordinator of servers and workers, an owner of its standby.
+// Silence counts only while the listener itself ran (server/docs/0000-protocol.md#rule-28): the
+// coordinator listens to servers and workers, an owner to its standby.
 #include <string.h>
 
 #include "tests/head.h"
@@ -17,7 +17,7 @@ static struct ps_insync *insync(struct rig *r)
     return &r->server->shard[0]->insync;
 }
 
-// The process was away for so long, just now, while the time of everybody else went on.
+// As if the listening process had been paused for so long until now, while all others ran on.
 static void away(struct lh_listener *l, int64_t ns)
 {
     l->looked_ns -= ns;
@@ -35,11 +35,11 @@ static void a_pause_of_the_coordinator_deposes_nobody_and_gives_nobody_up(void *
         c->conf.worker_timeout_ns = 2 * LH_SECOND;
         c->worker[0].seen_ns = ps_co_now(c);
         away(&c->listener, (1 + i % 4) * LH_SECOND);
-        // The looks fall on every moment of their reports.
+        // The checks fall on different moments between reports.
         rig_run(r, 1800 * LH_MS + i * 13 * LH_MS);
         assert_int_equal(row(r)->owner, 0);
         assert_true(c->worker[0].live);
-        rig_run(r, 4 * LH_SECOND); // the rest is over
+        rig_run(r, 4 * LH_SECOND); // until the rest is over
         assert_false(lh_listener_rests(&c->listener));
     }
     assert_int_equal(r->fatal_count, 0);
@@ -59,7 +59,7 @@ static void who_is_gone_is_given_up_after_a_pause_too(void **state)
     assert_int_equal(row(r)->owner, r->standby->standby.identity);
 }
 
-// Nobody's report reaches the coordinator; or only the standby's, ahead of all others.
+// Drops all reports, or all but the standby's (`standby`).
 struct ahead {
     const struct rig *rig;
     bool standby;
@@ -74,20 +74,20 @@ static bool ahead(void *arg, const char *from, const char *to, enum lh_rpc rpc,
     return rpc != LH_RPC_REPORT || (a->standby && strcmp(from, a->rig->t.self.name) == 0);
 }
 
-// Silence of before the pause is enough, and the standby's report is the first that is read after
-// it (seed 2043 of all,standby).
+// The owner was silent for long enough before the pause, and after it the standby's report is read
+// first (seed 2043 of all,standby).
 static void nor_is_anybody_by_silence_of_before_it_while_words_are_unread(void **state)
 {
     struct rig *r = *state;
     struct ahead a = {.rig = r};
     rig_begin_in_sync(r);
     lh_fabric_fates(r->fabric, ahead, &a);
-    rig_run(r, 3 * LH_SECOND); // longer than it takes to be believed dead
+    rig_run(r, 3 * LH_SECOND); // longer than the take-over time
     away(&r->coordinator->listener, 4 * LH_SECOND);
     a.standby = true;
     rig_run(r, 1500 * LH_MS);
     assert_int_equal(row(r)->owner, 0);
-    lh_fabric_fates(r->fabric, NULL, NULL); // the owner's are read, too
+    lh_fabric_fates(r->fabric, NULL, NULL); // now the owner's reports are read too
     rig_run(r, 10 * LH_SECOND);
     assert_int_equal(row(r)->owner, 0);
     assert_true(r->server->phase == PS_SERVING);
@@ -117,13 +117,13 @@ static void no_unit_is_leased_by_what_was_known_before_a_pause(void **state)
     rig_run(r, LH_SECOND);
     assert_int_equal(units_for(r, 2), 2);
     away(&r->coordinator->listener, 3 * LH_SECOND);
-    assert_int_equal(units_for(r, 4), 2); // what it has
+    assert_int_equal(units_for(r, 4), 2); // the ones that it has
     rig_run(r, LH_SECOND);                // the server reports
     assert_true(lh_listener_rests(&r->coordinator->listener));
     assert_int_equal(units_for(r, 4), 4);
 }
 
-// Everything that the standby confirms takes so long.
+// Delays the standby's confirms.
 static bool delay(void *arg, const char *from, const char *to, enum lh_rpc rpc,
                   struct lh_fate *fate)
 {
@@ -148,15 +148,15 @@ static void a_pause_of_the_owner_is_not_its_standbys_silence(void **state)
     }
     assert_null(insync(r)->waiting);
     lh_fabric_fates(r->fabric, NULL, NULL);
-    rig_kill_standby(r, false); // one that is gone is struck out as before
+    rig_kill_standby(r, false); // a standby that is down is still struck out
     assert_int_equal(rig_fence(r, 0, 8ull << 32), LH_OK);
     assert_int_equal(insync(r)->state, PS_ALONE);
 }
 
-// The fate of one server's reports.
+// Fates of one server's reports.
 struct reports {
     struct rig_node *of;
-    uint32_t hangs; // from here on so many hang until nobody waits for them any more
+    uint32_t hangs; // so many reports hang until they time out
     int64_t delay_ns;
 };
 
@@ -201,7 +201,8 @@ static void nor_does_a_round_trip_that_is_longer_than_the_take_over(void **state
     lh_fabric_fates(r->fabric, NULL, NULL);
 }
 
-// The coordinator lost its power with a report of the standby unread, and its owner died then.
+// As if the coordinator had lost its power with a report of the standby unread; then the owner
+// dies.
 static void a_report_that_nobody_answers_does_not_keep_a_standby_from_taking_over(void **state)
 {
     struct rig *r = *state;
@@ -211,13 +212,13 @@ static void a_report_that_nobody_answers_does_not_keep_a_standby_from_taking_ove
     rig_run(r, LH_SECOND);
     assert_int_equal(p.hangs, 0);
     rig_kill_server(r, true);
-    rig_run(r, 3 * LH_SECOND); // less than the deadline of that report
+    rig_run(r, 3 * LH_SECOND); // less than that report's deadline
     assert_true(r->standby->phase == PS_SERVING);
     lh_fabric_fates(r->fabric, NULL, NULL);
 }
 
-// An answer to what it said as a standby could come between the take-over and its first record, and
-// be taken for one to an owner.
+// An answer to a report as a standby could arrive between the take-over and its first record, and
+// be taken for an answer to the owner.
 static void who_takes_over_hears_no_answer_to_what_it_said_as_a_standby(void **state)
 {
     struct rig *r = *state;
@@ -237,7 +238,7 @@ static void who_takes_over_hears_no_answer_to_what_it_said_as_a_standby(void **s
     lh_fabric_fates(r->fabric, NULL, NULL);
 }
 
-// With the answer it has another name. What it says under this one it says once.
+// The answer gives the standby another identity. It reports under the old one only once.
 static void a_standby_that_gives_its_name_up_waits_for_the_answer(void **state)
 {
     struct rig *r = *state;
@@ -257,7 +258,7 @@ static void a_standby_that_gives_its_name_up_waits_for_the_answer(void **state)
     lh_fabric_fates(r->fabric, NULL, NULL);
 }
 
-// A standby's last word counts where its reports overtake each other.
+// If a standby's reports overtake each other, the newest one counts.
 static void a_report_that_was_overtaken_says_nothing_of_its_standby(void **state)
 {
     static const struct {
@@ -281,7 +282,7 @@ static void a_report_that_was_overtaken_says_nothing_of_its_standby(void **state
 
 // ---------------------------------------------------------------- pushes that wait
 
-// Worker 0 says that a push of it has waited for so long: it is stalled.
+// Worker 0 says that a push has waited for so long. Returns whether it now counts as stalled.
 static bool stalls(struct rig *r, struct words *s, int64_t waits_s)
 {
     const struct ps_coordinator *c = r->coordinator;
@@ -291,8 +292,8 @@ static bool stalls(struct rig *r, struct words *s, int64_t waits_s)
     return c->worker[w].stall.why != PS_CO_GOES_ON;
 }
 
-// A server stands still for a minute, and goes on. It admits the pushes of worker 1 first; those of
-// worker 0 have waited for as long as it was silent, and that is no sign against that worker.
+// A server is down for a minute. Back again, it admits worker 1's pushes first. Worker 0's push has
+// waited as long as the server was silent, which must not count against the worker.
 static void a_server_that_was_silent_stalls_nobody_when_it_is_back(void **state)
 {
     (void)state;

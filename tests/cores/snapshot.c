@@ -1,12 +1,12 @@
-// A slot that is lost with the power, and a server that lost its history: a push that was admitted
-// comes back, and one that the snapshot's residual took back already does not come twice
+// A slot is lost in a power cut, and then the server loses its history. A push that was admitted is
+// returned to the residual, but one that the snapshot's residual already has is not returned twice
 // (server/docs/0000-protocol.md#rule-11).
 #include <stdlib.h>
 
 #include "tests/cores/life.h"
 #include "worker/push/outcome.h"
 
-enum { OPERATIONS = 24, SNAPSHOT_CUTS = 3 }; // more than a return has on the disk; setup.c's
+enum { OPERATIONS = 24, SNAPSHOT_CUTS = 3 }; // more operations than a return has; as in setup.c
 
 static struct wk_shard *shard(const struct life *l)
 {
@@ -20,7 +20,7 @@ static struct wk_entry *newest(const struct life *l)
     return e;
 }
 
-// The next cut comes with a snapshot, and no durable copy holds the newest push.
+// Whether the next cut comes with a snapshot, and no durable copy has the newest push.
 static bool stands(const struct life *l)
 {
     const struct wk_entry *e = newest(l);
@@ -28,13 +28,13 @@ static bool stands(const struct life *l)
            e->version > shard(l)->copies.durable.version;
 }
 
-// The newest push of the worker's older incarnation.
+// The newest push of the worker's earlier incarnation.
 struct pushed {
     struct lh_incarnation incarnation;
     uint64_t step, version;
 };
 
-// All pushes were admitted, then the server went away and the incarnation was raised.
+// All pushes were admitted; then the server is killed and the worker raises its incarnation.
 static struct life *life_raised(uint64_t seed, struct pushed *p)
 {
     struct life *l = life_begin(seed, 1);
@@ -51,7 +51,7 @@ static struct life *life_raised(uint64_t seed, struct pushed *p)
     return l;
 }
 
-// The first push of the new incarnation, with which the snapshot is written.
+// Waits for the first push of the new incarnation, which comes with a snapshot.
 static struct wk_entry *cut_with_snapshot(struct life *l)
 {
     struct wk_shard *s = shard(l);
@@ -76,7 +76,7 @@ static void lose_slot(struct life *l, const struct pushed *p)
     assert_true(shard(l)->copies.durable.version < p->version);
 }
 
-// The server comes back from the worker's durable copy.
+// The server loses its disk, and is rebuilt from the worker's durable copy.
 static void lose_history(struct life *l)
 {
     lh_fake_disk_wipe(l->rig->s.env);
@@ -86,8 +86,8 @@ static void lose_history(struct life *l)
     assert_int_equal(shard(l)->replica.ledger.epoch, 2);
 }
 
-// From here on the lost slot has taken what it took: what is left is in the log, whose parameters
-// are `theta`, and in the residual.
+// Sets the expected sums anew after the slot was lost: the log, whose parameters are `theta`, and
+// the residual are what is left.
 static void declare(struct life *l, const float *theta)
 {
     const struct wk_shard *s = shard(l);
@@ -95,8 +95,8 @@ static void declare(struct life *l, const float *theta)
         l->raw[0][i] = (double)l->rig->initial[i] - (double)theta[i] + (double)s->slot.residual[i];
 }
 
-// Seed 5094460 of the simulator. The push of which the snapshot was made is refused and gone: the
-// newest one that is left is of the older incarnation, and was admitted.
+// Seed 5094460 of the simulator. The push that came with the snapshot was refused and removed. The
+// newest push that is left is of the earlier incarnation, and was admitted.
 static void an_admitted_push_below_the_snapshot_comes_back(void **state)
 {
     (void)state;
@@ -115,7 +115,8 @@ static void an_admitted_push_below_the_snapshot_comes_back(void **state)
     life_end(l);
 }
 
-// The push before it, of which the snapshot was made, was admitted; nobody knows what became of it.
+// The push before it, which came with the snapshot, was admitted; nobody knows whether this one
+// was.
 static void the_push_after_the_snapshot_is_undecided(void **state)
 {
     (void)state;
@@ -142,7 +143,7 @@ static void the_push_after_the_snapshot_is_undecided(void **state)
     life_end(l);
 }
 
-// Its mass comes back, and its file finds no room for its removal.
+// Returns the push's mass to the residual, but the disk is too full to remove its file.
 static void take_back(struct life *l, const struct pushed *p)
 {
     lh_err err = LH_OK;
@@ -156,7 +157,7 @@ static void take_back(struct life *l, const struct pushed *p)
     assert_non_null(find(l, p));
 }
 
-// `killed`: so is the process after the power cut, before it heard of any server.
+// `killed`: so is the process after the power cut, before it hears any server.
 static void leave_file(uint64_t seed, bool killed)
 {
     struct pushed p;
