@@ -1,6 +1,6 @@
-// Workers that are heard and make no progress: whose trainer makes no step, or of which no push is
-// admitted (server/docs/0000-protocol.md#rule-30). Others train what they hold, and the run's end
-// waits for them no longer than a drain's bound.
+// Workers that are heard and make no progress: their trainer makes no step, or none of their pushes
+// is admitted (server/docs/0000-protocol.md#rule-30). Others train the units that they hold, and
+// the run's end waits for them no longer than a drain's limit.
 #include <string.h>
 
 #include "server/coordinator/balance/lease.h"
@@ -16,7 +16,7 @@
 
 enum { UNITS = 40 };
 
-// The first `n` units that it was told are begun from here on, and it holds them all.
+// From here on the worker holds all units that it heard, and has begun the first `n`.
 static void begins(struct words *s, const struct heard *h, size_t n)
 {
     memcpy(s->holding, h->unit, h->units * sizeof *h->unit);
@@ -25,7 +25,7 @@ static void begins(struct words *s, const struct heard *h, size_t n)
     s->begins = n;
 }
 
-// Bits of the units that the coordinator has as this worker's.
+// Bit u is set if the coordinator has leased unit u to this worker.
 static uint64_t held_by(const struct rig *r, uint32_t w)
 {
     const struct ps_coordinator *c = r->coordinator;
@@ -73,23 +73,23 @@ static void others_train_what_a_hung_trainer_holds(void **state)
     assert_int_equal(held_by(r, 0), kept);
     assert_true(!is_counted(r, 0) && is_counted(r, 1));
 
-    moves.units_per_s = 1000;                  // It asks until it has all, by its speed or not.
-    do {                                       // It has trained at once what it gets.
-        assert_int_equal(seconds_of(r, 1), 0); // Something else is there.
+    moves.units_per_s = 1000;                  // asks until it has all units
+    do {                                       // trains each unit at once
+        assert_int_equal(seconds_of(r, 1), 0); // there still are other units
         h = say(r, 1, &moves);
         for (size_t i = 0; i < h.units && !seconds_of(r, 1); i++)
             moves.claimed[moves.claims++] = h.unit[i];
     } while (!seconds_of(r, 1));
     assert_int_equal(held_by(r, 1), (UINT64_C(1) << UNITS) - 1 - kept);
-    assert_int_equal(h.units, 2); // A claimed one, too; and not only near the end of the run.
+    assert_int_equal(h.units, 2); // also the claimed one, before the run's end
     assert_int_equal(seconds_of(r, 1), kept);
 
     hung.idle_ms = 0;
-    hung.holds = hung.begins; // The rest is given back.
+    hung.holds = hung.begins; // the rest is given back
     told = say(r, 0, &hung);
     assert_false(is_stalled(r, 0));
     assert_true(is_counted(r, 0));
-    assert_int_equal(held_by(r, 0), kept); // Both run them: the first claim credits.
+    assert_int_equal(held_by(r, 0), kept); // both train them: the first claim credits
     assert_int_equal(seconds_of(r, 1), kept);
     rig_free(r);
 }
@@ -115,7 +115,8 @@ static void a_failing_loop_is_treated_as_a_stalled_one(void **state)
     rig_free(r);
 }
 
-// The plan is in every shard's log, and an operator's hook hears each change of a state.
+// Each plan is in every shard's log, and an operator's hook is told each change of a worker's
+// state.
 static void a_word_that_changes_with_each_request_changes_the_plan_seldom(void **state)
 {
     (void)state;
@@ -139,7 +140,7 @@ static void a_word_that_changes_with_each_request_changes_the_plan_seldom(void *
         say(r, 1, &moves);
         rig_run(r, LH_SECOND);
     }
-    assert_false(is_stalled(r, 0)); // It is believed again when it says one thing.
+    assert_false(is_stalled(r, 0)); // its reports count again once they agree
     assert_true(is_counted(r, 0));
     rig_free(r);
 }
@@ -168,7 +169,7 @@ static void who_runs_a_unit_twice_and_stalls_runs_it_no_more(void **state)
     rig_free(r);
 }
 
-// Is a worker with such words stalled after so many seconds without a step?
+// Returns whether the worker counts as stalled after so many seconds without a step.
 static bool stalls(struct rig *r, struct words *s, uint64_t seconds)
 {
     s->idle_ms = seconds * 1000;
@@ -197,12 +198,12 @@ static void a_bound_is_by_the_worker_s_own_rounds(void **state)
     assert_false(stalls(r, &s, 4 * 60 * h - 1));
     assert_true(stalls(r, &s, 4 * 60 * h + 1));
     s.step_ms = 1;
-    assert_false(stalls(r, &s, FLOOR_S - 1)); // an evaluation
+    assert_false(stalls(r, &s, FLOOR_S - 1)); // as in an evaluation
     assert_true(stalls(r, &s, FLOOR_S + 1));
     s.step_ms = 0; // its first step, which compiles
     assert_false(stalls(r, &s, 10 * FLOOR_S - 1));
     assert_true(stalls(r, &s, 10 * FLOOR_S + 1));
-    s.step_ms = UINT64_MAX; // No word of a peer is more than one can wait for.
+    s.step_ms = UINT64_MAX; // a made-up time has a maximum
     assert_false(stalls(r, &s, 10 * FLOOR_S + 1));
     r->coordinator->conf.stall_floor_ns = 0;
     s.step_ms = 100;
@@ -229,10 +230,10 @@ static void a_worker_whose_pushes_nobody_admits_stalls(void **state)
     assert_true(is_counted(r, 1) && !is_counted(r, 0));
     assert_false(waits_and_stalls(r, 0, &cut, 0)); // a push was admitted
     assert_true(is_counted(r, 0));
-    cut.push_s = 20; // A long exchange takes as long.
+    cut.push_s = 20; // a long exchange takes longer
     assert_false(waits_and_stalls(r, 0, &cut, 79));
     assert_true(waits_and_stalls(r, 0, &cut, 81));
-    cut.push_s = 0; // Its first push.
+    cut.push_s = 0; // its first push
     assert_false(waits_and_stalls(r, 0, &cut, 10 * FLOOR_S - 1));
     assert_true(waits_and_stalls(r, 0, &cut, 10 * FLOOR_S + 1));
     rig_free(r);
@@ -246,9 +247,9 @@ static void a_server_that_serves_nobody_stalls_nobody(void **state)
     say(r, 0, &a);
     say(r, 1, &b);
     assert_false(waits_and_stalls(r, 1, &b, FLOOR_S / 2 + 1));
-    assert_false(waits_and_stalls(r, 0, &a, FLOOR_S + 1));    // Both wait.
-    assert_true(waits_and_stalls(r, 0, &a, 4 * FLOOR_S + 1)); // That is long enough.
-    assert_false(waits_and_stalls(r, 1, &b, 5 * FLOOR_S));    // Somebody has to be left.
+    assert_false(waits_and_stalls(r, 0, &a, FLOOR_S + 1));    // both wait
+    assert_true(waits_and_stalls(r, 0, &a, 4 * FLOOR_S + 1)); // long enough
+    assert_false(waits_and_stalls(r, 1, &b, 5 * FLOOR_S));    // one must be left
     assert_false(is_stalled(r, 0));
     assert_false(waits_and_stalls(r, 1, &b, 0));
     say(r, 0, &a);
@@ -256,7 +257,7 @@ static void a_server_that_serves_nobody_stalls_nobody(void **state)
     assert_false(waits_and_stalls(r, 0, &a, 0));
     rig_kill_server(r, false);
     rig_run(r, 30 * LH_SECOND);
-    assert_false(waits_and_stalls(r, 0, &a, 10 * FLOOR_S)); // Nobody serves the shard.
+    assert_false(waits_and_stalls(r, 0, &a, 10 * FLOOR_S)); // nobody serves the shard
     rig_free(r);
 }
 
@@ -266,7 +267,7 @@ static lh_err ask_to_end(struct rig *r)
 {
     struct lh_drain_request m = {.region = "", .worker = ""};
     struct ps_co_worker *named;
-    m.region = m.worker = (char *)(uintptr_t) ""; // only read
+    m.region = m.worker = (char *)(uintptr_t) ""; // not written to
     m.end = true;
     lh_err err = ps_co_drain(r->coordinator, &m, &named);
     rig_settle(r);
@@ -306,7 +307,7 @@ static void the_end_does_not_wait_for_a_hung_trainer(void **state)
     the_end_waits_for_a_drain_s_bound(true);
 }
 
-// Then others are done, and no longer show that its shard serves anybody.
+// After the run's end other workers are done, and no longer show that the shard's server serves.
 static void who_was_left_out_does_not_move_because_the_run_is_over(void **state)
 {
     (void)state;
@@ -354,8 +355,8 @@ static void a_drain_s_bound_is_by_rounds_and_no_liar_makes_it_long(void **state)
     rig_free(r);
 }
 
-// Units that may not leave the region of a worker that stalled: the others wait for a drain's bound
-// and end; a worker that comes back in time trains them.
+// The region of a stalled worker has units that may not leave it. The others wait for as long as a
+// drain may take, and end. A worker that comes back in time trains them.
 static void what_only_a_stalled_worker_may_train_is_given_up(void **state)
 {
     (void)state;
@@ -370,7 +371,7 @@ static void what_only_a_stalled_worker_may_train_is_given_up(void **state)
         b.want = 0;
         say(r, 0, &a);
         say(r, 1, &b);
-        for (uint64_t u = 0; u < 4; u++) // what is of b's region counts as a's
+        for (uint64_t u = 0; u < 4; u++) // all units now have a's region as their home
             snprintf(r->units.unit[u].home, sizeof r->units.unit[u].home, "%s",
                      r->w[0].self.region);
         b.want = 1;
@@ -382,7 +383,8 @@ static void what_only_a_stalled_worker_may_train_is_given_up(void **state)
     }
 }
 
-// Enough is credited: nobody trains the rest of a stalled worker again, and nobody waits for it.
+// The budget is credited: the other units of a stalled worker are not trained again, and the run
+// ends without them.
 static void what_a_stalled_worker_holds_beyond_the_budget_is_left(void **state)
 {
     (void)state;
@@ -401,7 +403,7 @@ static void what_a_stalled_worker_holds_beyond_the_budget_is_left(void **state)
     rig_free(r);
 }
 
-// Every copy of the units is damaged: the run ends without them, and names them.
+// All copies of the units are damaged: the run ends without them.
 static void what_every_worker_refuses_is_given_up(void **state)
 {
     (void)state;
@@ -414,7 +416,7 @@ static void what_every_worker_refuses_is_given_up(void **state)
     rig_free(r);
 }
 
-// ---------------------------------------------------------------- what a worker says
+// ---------------------------------------------------------------- a worker's reports
 
 static void until_it_steps(struct rig *r, const struct rig_life *l, uint64_t steps)
 {
@@ -422,7 +424,7 @@ static void until_it_steps(struct rig *r, const struct rig_life *l, uint64_t ste
     assert_true(l->worker->count.steps >= steps);
 }
 
-// A step of five seconds is no pause; one that hangs is told while it hangs, and the speed ages.
+// A worker with steps of five seconds is not idle between them, and its speed does not age.
 static void a_worker_tells_of_a_step_that_hangs(void **state)
 {
     struct rig *r = *state;
@@ -462,19 +464,19 @@ static void a_step_that_hangs_is_told_to_the_coordinator(void **state)
     rig_life_end(r, &l, false);
 }
 
-// The run has ended, and its last state can't be fetched from anybody.
+// The run has ended, and nobody is left to fetch its last state from.
 static struct wk_worker *hears_for_30_s(struct rig *r, struct rig_life *l, bool left_out)
 {
     rig_start_coordinator(r);
     assert_int_equal(rig_start_server(r, false), LH_OK);
     struct wk_conf conf = rig_life_conf(r, l, 1000);
-    conf.fatal = NULL; // The rig's fails the test.
+    conf.fatal = NULL; // the rig's would fail the test
     lh_fake_boot(r->t.env);
     conf.log = rig_log_lines(r);
     rig_life_start(l, &conf);
     until_it_steps(r, l, 3);
     rig_kill_server(r, false);
-    rig_kill_coordinator(r); // The test speaks for it.
+    rig_kill_coordinator(r); // the test plays it
     struct wk_worker *w = l->worker;
     wk_left_out_told(w, left_out);
     for (int i = 0; i < 30; i++) {
@@ -491,7 +493,7 @@ static struct wk_worker *hears_for_30_s(struct rig *r, struct rig_life *l, bool 
     return w;
 }
 
-// It ends with a word instead of trying for ever.
+// The worker ends with a reason instead of retrying forever.
 static void who_was_left_out_and_reaches_nobody_ends(void **state)
 {
     struct rig *r = *state;
@@ -506,7 +508,8 @@ static void who_was_left_out_and_reaches_nobody_ends(void **state)
     lh_log_close(log);
 }
 
-// All that it trained is in the model, and its path may come back: it waits, and says so once.
+// All that the worker trained is in the model, and its network may come back: it waits, and logs
+// this once.
 static void who_drained_and_reaches_nobody_says_that_it_waits(void **state)
 {
     struct rig *r = *state;
@@ -515,7 +518,7 @@ static void who_drained_and_reaches_nobody_says_that_it_waits(void **state)
     struct lh_log *log = w->conf.log;
     assert_true(!w->stopped && !w->left_out.is);
     assert_int_equal(rig_said(r, "WARN rig run.end_awaited"), 1);
-    w->phase = LH_PHASE_RUN; // it goes on: its next end is waited for anew
+    w->phase = LH_PHASE_RUN; // the run goes on: its next end is logged anew
     wk_left_out_told(w, false);
     for (int i = 0; i < 2; i++) {
         w->phase = LH_PHASE_END;

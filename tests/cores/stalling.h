@@ -1,4 +1,4 @@
-// A run whose workers have bounds for progress, and what the coordinator has of each.
+// A run whose workers have limits for progress, and the coordinator's view of each worker.
 #ifndef TESTS_CORES_STALLING_H
 #define TESTS_CORES_STALLING_H
 

@@ -1,5 +1,5 @@
-// A standby and an owner by hand that gives what it likes: what the standby confirmed stays, and it
-// asks with a pause (server/docs/0000-protocol.md#rule-26, #rule-27, #rule-29).
+// A standby, and an owner played by hand that sends any state: the standby keeps what it confirmed,
+// and pauses between its requests (server/docs/0000-protocol.md#rule-26, #rule-27, #rule-29).
 #include <stdio.h>
 #include <string.h>
 
@@ -12,14 +12,14 @@
 
 enum { OLD = 4, HEAD = 9 };
 
-// An owner in the server's place.
+// Plays the owner at the server's address.
 struct owner {
     struct rig *r;
     struct lh_service service;
     struct lh_blob *old, *head;  // fold states of these versions
-    const struct lh_blob *gives; // NULL: a call that brings nothing
-    uint64_t misnamed;           // a sealed state names a version so much above its own
-    uint32_t asked;              // snapshots asked for
+    const struct lh_blob *gives; // NULL: its call brings nothing
+    uint64_t misnamed;           // the seal's version is so much higher than the state's
+    uint32_t asked;              // snapshot requests
 };
 
 static const struct lh_ledger *held(const struct rig *r)
@@ -27,7 +27,7 @@ static const struct lh_ledger *held(const struct rig *r)
     return &r->standby->shard[0]->replica.ledger;
 }
 
-// As it was asked for: unsealed, or sealed with the job key.
+// Sends the state as requested: unsealed, or sealed with the job key.
 static lh_err give(struct owner *o, struct lh_call *call, const struct lh_snapshot_request *m)
 {
     const struct rig *r = o->r;
@@ -61,7 +61,7 @@ static void on_asked(void *self, struct lh_call *call, const struct lh_msg *msg)
     struct owner *o = self;
     struct lh_got m;
     assert_int_equal(lh_take(msg, &lh_wire_snapshot_request, &m), LH_OK);
-    if (++o->asked > 1000) fail_msg("asked without a pause"); // time would stand still
+    if (++o->asked > 1000) fail_msg("asked without a pause"); // virtual time would not pass
     if (o->gives) {
         assert_int_equal(give(o, call, m.message), LH_OK);
         lh_call_finish(call, LH_OK, "");
@@ -71,7 +71,7 @@ static void on_asked(void *self, struct lh_call *call, const struct lh_msg *msg)
 
 static const struct lh_call_ops owner_ops = {on_asked, rig_on_nothing, rig_on_nothing, rig_on_gone};
 
-// Nothing ever goes on from what a follower holds.
+// Refuses to follow: a follower always has to ask for a snapshot.
 static lh_err on_call(void *self, struct lh_call *call, enum lh_rpc rpc, const struct lh_peer *peer,
                       const struct lh_call_ops **ops, void **call_self)
 {
@@ -136,7 +136,7 @@ static bool has_it_all(const struct rig *r)
     return held(r)->row && held(r)->row[0].incarnation.number >> 32 == HEAD;
 }
 
-// The owner's history is older: what was confirmed stays, and is what is taken over with.
+// The owner has an older history: the standby keeps what it confirmed, and takes over with it.
 static void keeps(struct rig *r)
 {
     struct owner o;
@@ -172,7 +172,7 @@ static void nor_for_one_that_is_unsealed(void **state)
     keeps(r);
 }
 
-// The state has the same version and another history: a standby of its own confirmed it as well.
+// A state of the same version with another history, as if another standby had confirmed it.
 static void nor_for_another_state_of_the_same_version(void **state)
 {
     struct rig *r = *state;
@@ -221,7 +221,7 @@ static void a_snapshot_of_which_nothing_comes_is_asked_for_again(void **state)
     end(&o);
 }
 
-// The seal says of which state it is, and the state is of another one.
+// The seal names another version than the state's.
 static void a_state_that_is_not_the_sealed_one_is_not_taken(void **state)
 {
     struct rig *r = *state;
@@ -253,7 +253,7 @@ static lh_err count_dials(struct lh_transport *t, const char *address, enum lh_r
     return real->dial(t, address, role, line, out);
 }
 
-// An address comes from the network, and is kept where there is room for so many bytes.
+// An address comes from the network, but only so many bytes of it can be kept.
 static void an_owner_whose_address_is_too_long_is_not_called(void **state)
 {
     struct rig *r = *state;
@@ -275,8 +275,8 @@ static void an_owner_whose_address_is_too_long_is_not_called(void **state)
     end(&o);
 }
 
-// A standby that was away, whose disk is full when the newer state comes.
-// The answer to whoever can't go on with its own log and wants this standby's state.
+// Asks for the standby's state, as a server that can't go on with its own log does; returns the
+// answer's status.
 static lh_err ask_for_its_state(struct rig *r)
 {
     static const uint8_t challenge[LH_STATE_RANDOM_BYTES];
@@ -300,6 +300,7 @@ static lh_err ask_for_its_state(struct rig *r)
     return c.status;
 }
 
+// The standby was down, and its disk is full when the newer state arrives.
 static void fill(struct rig *r, struct owner *o)
 {
     begin(r, o);
@@ -315,20 +316,20 @@ static void fill(struct rig *r, struct owner *o)
     lh_fake_disk_limit(r->t.env, lh_fake_disk_used(r->t.env) + 64);
     rig_run(r, 10 * LH_SECOND);
     assert_true(r->standby->standby.unwritten);
-    assert_int_equal(s->checkpointed, checkpointed); // it stands on what the disk has
+    assert_int_equal(s->checkpointed, checkpointed); // only what the disk has
     assert_int_equal(s->digested, digested);
     assert_int_equal(s->index_count, indexed);
-    assert_int_equal(ask_for_its_state(r), LH_ERR_NOT_OWNER); // the disk has not taken it
+    assert_int_equal(ask_for_its_state(r), LH_ERR_NOT_OWNER); // not on its disk yet
 }
 
-// Records that a full disk did not take are written when there is room, and before they are relied
-// on.
+// Records that a full disk did not take are written when there is space, and before anything relies
+// on them.
 static void what_was_not_written_is_written_before_it_is_served(void **state)
 {
     struct rig *r = *state;
     struct owner o;
     fill(r, &o);
-    r->coordinator->shard[0].standby = r->standby->standby.identity; // it is the only one left
+    r->coordinator->shard[0].standby = r->standby->standby.identity; // the only one left
     r->coordinator->conf.take_over_ns = LH_MS;
     rig_run(r, 2 * LH_SECOND);
     assert_true(r->standby->standby.taking && r->standby->phase != PS_SERVING);
@@ -355,8 +356,8 @@ static void what_was_not_written_is_not_there_after_a_power_cut(void **state)
     end(&o);
 }
 
-// As between the moment when its log was set aside and the one when a full disk takes a new one:
-// a group that was to be written, and the mark of the durable position, wait for it.
+// As when the standby's log was set aside, and a full disk has not taken a new one yet: the next
+// group and the next mark wait for the new log.
 static void one_without_a_log_waits_for_it(void **state)
 {
     struct rig *r = *state;
@@ -390,18 +391,18 @@ static bool unheard(void *arg, const char *from, const char *to, enum lh_rpc rpc
     return rpc != LH_RPC_REPORT || strcmp(from, r->t.self.name) != 0;
 }
 
-// It lost what it confirmed, cut its log, and is killed before it could say so: the next start
-// does.
+// The standby lost records that it had confirmed, cut its log, and is killed before it reports
+// this: the next start reports it.
 static void a_torn_tail_is_told_of_by_a_later_start(void **state)
 {
     struct rig *r = *state;
     struct owner o;
     begin(r, &o);
     uint64_t name = r->standby->standby.identity;
-    r->standby->conf.mark_ns = 600 * LH_SECOND; // nothing says that the last group was durable
+    r->standby->conf.mark_ns = 600 * LH_SECOND; // no mark says that the last group was durable
     go_on(r, &o);
     assert_int_equal(r->coordinator->shard[0].standby, name);
-    rig_kill_server(r, false); // nobody strikes it out
+    rig_kill_server(r, false); // no owner strikes the standby out
     rig_kill_standby(r, false);
     rig_damage_tail(&r->t);
     lh_fabric_fates(r->fabric, unheard, r);
@@ -418,7 +419,7 @@ static void a_torn_tail_is_told_of_by_a_later_start(void **state)
     assert_int_not_equal(r->standby->standby.identity, name);
     assert_int_equal(r->coordinator->shard[0].standby, 0);
     assert_false(r->standby->phase == PS_SERVING);
-    name = r->standby->standby.identity; // its identity stays
+    name = r->standby->standby.identity; // from here on its identity stays
     rig_kill_standby(r, false);
     assert_int_equal(rig_start_standby(r), LH_OK);
     rig_run(r, LH_SECOND);
@@ -426,7 +427,7 @@ static void a_torn_tail_is_told_of_by_a_later_start(void **state)
     end(&o);
 }
 
-// A standby whose epoch's file is damaged begins anew, once: the file is written again.
+// A standby with a damaged epoch file begins anew only once, as the file is then written again.
 static void a_damaged_file_of_a_standby_costs_its_state_once(void **state)
 {
     struct rig *r = *state;
@@ -448,7 +449,8 @@ static void a_damaged_file_of_a_standby_costs_its_state_once(void **state)
     }
 }
 
-// It would be in sync, and be asked to take over, under a name that the next process does not have.
+// Otherwise the standby would be in sync, and could take over, under an identity that its next
+// process would not have.
 static void a_name_that_found_no_room_is_not_taken(void **state)
 {
     struct rig *r = *state;
@@ -462,10 +464,10 @@ static void a_name_that_found_no_room_is_not_taken(void **state)
     assert_int_not_equal(r->standby->standby.identity, was);
 }
 
-// ---------------------------------------------------------------- one in sync
+// ---------------------------------------------------------------- a standby in sync
 
 static const struct lh_transport_ops *inner;
-static struct lh_transport_ops dials; // the standby's, whose links fail where a test says so
+static struct lh_transport_ops dials; // the standby's; its links fail on request
 static struct lh_transport_ops fails;
 static int confirms_lost;
 static unsigned follows;
@@ -488,7 +490,7 @@ static lh_err dial(struct lh_transport *t, const char *address, enum lh_role rol
     return LH_OK;
 }
 
-// The standby follows over links of this test.
+// The standby follows the server over links that the test can make fail.
 static void begin_followed(struct rig *r)
 {
     confirms_lost = 0;
@@ -502,7 +504,7 @@ static void begin_followed(struct rig *r)
     dials = fails = *inner;
     dials.dial = dial;
     fails.open = open_call;
-    r->t.transport->ops = &dials; // it has dialed nobody but the coordinator
+    r->t.transport->ops = &dials; // so far it dialled only the coordinator
     for (uint64_t i = 1; i <= OLD; i++) {
         rig_run(r, 2 * LH_SECOND);
         rig_hello(r, 0, i << 32, 0, 1);
@@ -512,7 +514,7 @@ static void begin_followed(struct rig *r)
     assert_int_equal(r->server->shard[0]->insync.state, PS_IN_SYNC);
 }
 
-// It says it again with the next mark of its log.
+// The standby sends the confirm again at the next mark of its log.
 static void a_confirm_that_could_not_be_sent_is_sent_again(void **state)
 {
     struct rig *r = *state;
@@ -524,10 +526,11 @@ static void a_confirm_that_could_not_be_sent_is_sent_again(void **state)
     assert_int_equal(confirms_lost, 0);
     assert_int_equal(rig_fenced(r, r->server, 0), OLD + 1);
     assert_int_equal(r->server->shard[0]->insync.state, PS_IN_SYNC);
-    assert_int_equal(r->coordinator->shard[0].changes, changes); // nor was it struck out meanwhile
+    assert_int_equal(r->coordinator->shard[0].changes, changes); // it was not struck out either
 }
 
-// A standby asks for the records after what it folded while a checkpoint of that is being written.
+// Severs the link while the standby writes a checkpoint; returns whether it asked to follow again
+// before the checkpoint was written.
 static bool follows_beside_a_checkpoint(struct rig *r, uint64_t *next)
 {
     struct ps_server *t = r->standby;
@@ -549,7 +552,7 @@ static void a_checkpoint_under_way_keeps_no_standby_from_following(void **state)
     uint64_t next = OLD + 1;
     bool seen = false;
     begin_followed(r);
-    lh_fake_slow(r->t.env, 10 * LH_SECOND); // a checkpoint takes long, each another time
+    lh_fake_slow(r->t.env, 10 * LH_SECOND); // makes checkpoints slow, by random times
     for (int i = 0; i < 20 && !seen; i++) seen = follows_beside_a_checkpoint(r, &next);
     assert_true(seen);
 }

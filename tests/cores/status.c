@@ -1,4 +1,4 @@
-// The coordinator names everybody who takes part to operators, once, as what he is.
+// The coordinator's status lists each worker and each server once, in its present role.
 #include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,7 +17,7 @@ static json_t *told(struct rig *r)
     return all;
 }
 
-// How many rows of this list have that name, and that role where one is named.
+// Counts the rows of this list with that name, and with that role if `role` is not NULL.
 static unsigned named(const json_t *all, const char *list, const char *name, const char *role)
 {
     const json_t *rows = json_object_get(all, list);
@@ -43,7 +43,7 @@ static void each_worker_is_named_once(void **state)
     json_decref(all);
 }
 
-// As many workers as a run may have take more than one answer.
+// The status of as many workers as a run may have needs more than one answer.
 static void a_state_of_any_size_is_told_in_slices(void **state)
 {
     struct rig *r = *state;

@@ -1,5 +1,5 @@
-// Units whose files are in a store that goes away (worker/units/homes.c): they are given back, the
-// worker stays, trains what it has, and asks again. The worker is europe's; see trip.h.
+// A store with the units' files becomes unreachable (worker/units/homes.c): the worker gives its
+// units back, stays, trains what it has, and asks again. The worker is europe's; see trip.h.
 #include <string.h>
 
 #include "server/coordinator/balance/away.h"
@@ -14,7 +14,7 @@ struct stored {
     struct trip *t;
     bool unread[TRIP_UNITS];
     uint32_t finds;
-    char said[LH_ERR_TEXT_BYTES]; // why the worker ended by itself
+    char said[LH_ERR_TEXT_BYTES]; // why the worker ended, if it did
 };
 
 static void note_end(void *arg, lh_err err, const char *text)
@@ -23,8 +23,8 @@ static void note_end(void *arg, lh_err err, const char *text)
     if (err != LH_ERR_KILLED) snprintf(s->said, sizeof s->said, "%s", text);
 }
 
-// The lane of the job that the env begins now. A look-up asks the store, so it may take a minute,
-// and the worker's status must not wait for it.
+// Lane of the job that the env runs now. A look-up asks the store and may take a minute, so it must
+// not block the lane of the worker's status.
 static enum lh_lane lane_now = LH_LANE_COUNT;
 static const struct lh_env_ops *real;
 
@@ -57,7 +57,7 @@ static void count_trained(void *arg, const struct wk_step_in *in)
         s->t->trained[in->piece[i].unit % TRIP_UNITS] += in->piece[i].tokens;
 }
 
-// Europe's files are in the store, and with `asia_too` asia's. No server gives units.
+// Europe's files are in the store, and asia's too if `asia_too`. No server gives units.
 static void start(struct stored *s, bool asia_too)
 {
     struct trip *t = s->t = trip_begin();
@@ -65,7 +65,7 @@ static void start(struct stored *s, bool asia_too)
     struct wk_conf conf = rig_life_conf(t->r, &t->l, 200);
     sim_trainer_unread(t->l.trainer, s->unread, t->units);
     sim_trainer_unread_as(t->l.trainer, LH_ERR_UNAVAILABLE);
-    t->cached = true; // asia's, where they are not in the store
+    t->cached = true; // asia's units, if not in the store
     if (asia_too)
         t->travel = (struct wk_travel_conf){find_stored, NULL, drop_nothing, s, 8 * TRIP_BYTES};
     if (asia_too) t->observer = (struct wk_observer){.arg = s, .stepped = count_trained};
@@ -83,7 +83,7 @@ static void start(struct stored *s, bool asia_too)
     rig_life_start(&t->l, &conf);
 }
 
-// A coordinator that does not heed what is closed leases it all the same.
+// Leases a unit of a closed home to the worker, as a coordinator could that ignores the closing.
 static void check_not_here(struct trip *t, uint64_t unit)
 {
     struct wk_worker *w = t->l.worker;
@@ -121,12 +121,12 @@ static void its_own_units_wait_for_the_store_and_others_are_trained(void **state
     uint32_t held = 0, credited = 0;
     for (int i = 0; i < 3000; i++) rig_run(t->r, 100 * LH_MS); // five minutes
     for (uint32_t i = 0; i < TRIP_UNITS; i += 2) credited += t->trained[i] == TRIP_TOKENS;
-    assert_int_equal(credited, TRIP_UNITS / 2); // asia's, all of them
+    assert_int_equal(credited, TRIP_UNITS / 2); // all of asia's
     for (uint32_t i = 1; i < TRIP_UNITS && ps_co_is_closed(c, EUROPE, 0); i += 2)
         held += c->lease[i] != CO_FREE && t->trained[i] < TRIP_TOKENS;
-    assert_int_equal(held, 0); // begun ones too: it is away for long
+    assert_int_equal(held, 0); // begun ones too: the outage is long
     assert_true(rig_said(t->r, "units.closed") >= 4);
-    assert_true(rig_said(t->r, "units.closed") <= 8); // pauses grow
+    assert_true(rig_said(t->r, "units.closed") <= 8); // pauses get longer
     set_away(&s, false);
     trip_run_until_credited(t, TRIP_UNITS);
     trip_check_trained_once(t);
@@ -144,12 +144,12 @@ static void units_of_all_homes_come_back_with_the_store(void **state)
     struct trip *t = s.t;
     trip_run_until_credited(t, 6);
     set_away(&s, true);
-    rig_run(t->r, 15 * LH_SECOND); // shorter than the patience: begun units stay
+    rig_run(t->r, 15 * LH_SECOND); // too short for begun units to be given up
     assert_int_equal(trip_told(t, "given_up"), 0);
     assert_true(trip_told(t, "returned") > 0);
     uint32_t finds = s.finds;
     rig_run(t->r, 4 * LH_SECOND);
-    assert_true(s.finds < finds + TRIP_UNITS); // it is not asked in a loop
+    assert_true(s.finds < finds + TRIP_UNITS); // not asked in a loop
     set_away(&s, false);
     trip_run_until_credited(t, TRIP_UNITS);
     trip_check_trained_once(t);
@@ -157,7 +157,7 @@ static void units_of_all_homes_come_back_with_the_store(void **state)
     trip_over(t);
 }
 
-// Minutes after an outage the next one begins with a short pause again.
+// An outage that begins minutes after another one starts with a short pause again.
 static void a_second_outage_is_not_counted_with_the_first(void **state)
 {
     (void)state;

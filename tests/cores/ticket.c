@@ -1,6 +1,6 @@
-// An epoch is opened for the request that names the ticket in force, and who asked for one decides
-// nothing anew before it knows what became of that (server/docs/0000-protocol.md#rule-17;
-// simulator: seed 2731 of all,move).
+// The coordinator opens an epoch only for a request that names the ticket in force. A server that
+// asked for one decides nothing new before it knows the outcome
+// (server/docs/0000-protocol.md#rule-17; simulator: seed 2731 of all,move).
 #include <string.h>
 
 #include "tests/head.h"
@@ -22,12 +22,12 @@ static struct ps_co_shard *row(struct rig *r)
 // ---------------------------------------------------------------- the coordinator
 
 struct asked {
-    uint64_t ticket, epoch; // epoch 0: it opens none
+    uint64_t ticket, epoch; // epoch 0: it only asks
     bool below_stable;
 };
 
-// A request of the shard's server, for an epoch from a version of its own; the ticket of the
-// answer.
+// The shard's server asks for an epoch that begins at a version of its own; returns the answer's
+// ticket.
 static uint64_t send_asked(struct rig *r, struct asked a, bool *opened)
 {
     Longhaul__V1__EpochRequest m = LONGHAUL__V1__EPOCH_REQUEST__INIT;
@@ -70,17 +70,17 @@ static void a_ticket_is_good_for_one_request(void **state)
     rig_boot_server(r);
     uint64_t first = ask(r, 0, 0, &opened);
     assert_true(first);
-    assert_int_equal(ask(r, 0, 0, &opened), first); // one that names none uses none up
-    uint64_t second = ask(r, first, 0, &opened);    // it was asked again meanwhile
+    assert_int_equal(ask(r, 0, 0, &opened), first); // a request without a ticket uses none up
+    uint64_t second = ask(r, first, 0, &opened);    // a second request uses it up
     assert_int_not_equal(second, first);
-    // The first request comes now.
+    // The first request with that ticket arrives late.
     assert_int_equal(ask(r, first, 1, &opened), second);
     assert_false(opened);
     assert_int_equal(ps_co_epoch(row(r)), 0);
     uint64_t third = ask(r, second, 1, &opened);
     assert_true(opened);
     assert_int_not_equal(third, second);
-    ask(r, second, 2, &opened); // what has opened one opens no other
+    ask(r, second, 2, &opened); // a used ticket opens no other epoch
     assert_false(opened);
 }
 
@@ -112,7 +112,7 @@ static void who_names_no_ticket_opens_nothing(void **state)
     assert_int_equal(ps_co_epoch(row(r)), 0);
 }
 
-// An operator's word that comes late gives up nothing.
+// An operator's late order to go below the stable point gives nothing up.
 static void a_late_word_of_an_operator_is_none(void **state)
 {
     struct rig *r = *state;
@@ -131,8 +131,8 @@ static void a_late_word_of_an_operator_is_none(void **state)
 
 // ---------------------------------------------------------------- the server
 
-// A server on an older copy of its directory, which is to be rebuilt; what a follower holds of the
-// newer one. It has asked for an epoch from its own state, and has had no answer.
+// Starts a server on an older copy of its directory, with *h as a follower's newer state. The
+// server has asked for an epoch from its own state, and has no answer yet.
 static void ask_from_its_own(struct rig *r, struct offer_held *h)
 {
     struct image m;
@@ -174,7 +174,8 @@ static void ask_from_its_own(struct rig *r, struct offer_held *h)
     for (int i = 0; i < STEPS && (b->ask && b->opening); i++) rig_run(r, STEP);
 }
 
-// One epoch more is as much as the next one that it must not serve below: it begins that one.
+// An epoch below least_epoch is not served, so another one is due; least_epoch itself may be
+// served.
 static void an_epoch_below_the_least_is_not_served(void **state)
 {
     (void)state;
@@ -197,8 +198,8 @@ static void serves_from(struct rig *r, uint64_t fenced)
     assert_int_equal(r->fatal_count, 0);
 }
 
-// The coordinator stood still, and opens the epoch when it goes on. What follower 0 offers
-// meanwhile would be ruled out by that epoch, and the directory's own state be gone.
+// The coordinator hangs, and opens the epoch when it goes on. If the server took follower 0's state
+// meanwhile, that epoch would rule it out, and the directory's own state would be lost.
 static void a_state_that_an_epoch_was_asked_for_is_kept_until_that_is_known(void **state)
 {
     struct rig *r = *state;
@@ -213,8 +214,8 @@ static void a_state_that_an_epoch_was_asked_for_is_kept_until_that_is_known(void
     lh_blob_release(h.state);
 }
 
-// The coordinator dies instead, and the request with it: the next answer says so, and the better
-// state is fetched.
+// The coordinator is killed instead, and the request is lost: the next answer shows this, and the
+// server fetches the better state.
 static void where_it_was_lost_the_best_state_is_chosen_anew(void **state)
 {
     struct rig *r = *state;

@@ -1,5 +1,5 @@
-// The trace of a push: lines of its worker and of its server about one push name one id, and those
-// of a resend the same again (common/net/trace.h).
+// The trace of a push: all lines of worker and server about one push have the same id, also after a
+// resend (common/net/trace.h).
 #include <stdlib.h>
 #include <string.h>
 
@@ -7,7 +7,7 @@
 
 enum { ID = 32 };
 
-// The id of the first line of this event from `at` on; NULL: there is none.
+// The id in the first line with this event after `at`; returns where to look on, or NULL.
 static const char *id_of(const char *at, const char *event, char out[ID + 1])
 {
     char field[64];
@@ -30,7 +30,7 @@ static unsigned count(const char *text, const char *event, const char *id)
     return n;
 }
 
-// JSON lines of worker and server, debugging ones as well, in one file.
+// Logs JSON lines of worker and server, with debug lines, to one file.
 static void log_as_json(struct trip *t)
 {
     t->r->server->conf.log = NULL;
@@ -61,7 +61,7 @@ static void lines_about_a_push_share_its_id(void **state)
     trip_over(t);
 }
 
-// The server gets nothing of the first few calls.
+// Loses the first few push requests.
 static bool lose_some(void *arg, const char *from, const char *to, enum lh_rpc rpc,
                       struct lh_fate *fate)
 {

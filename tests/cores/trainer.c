@@ -1,4 +1,4 @@
-// A trainer beside a worker, on the fake world: its process and its loop. See trainer.h.
+// A trainer beside a worker, on the fake env: its process and its loop. See trainer.h.
 #include "tests/cores/trainer.h"
 
 #include <math.h>
@@ -13,7 +13,7 @@
 
 static void tick(void *arg);
 
-// If a part is cut now, this is what its cut holds.
+// Notes what a cut of each part would hold now.
 static void record(struct beside *b)
 {
     struct longhaul *c = b->client;
@@ -93,7 +93,7 @@ static void begin_life(struct beside *b)
     }
 }
 
-// False: the life is over, or the trainer is.
+// Passes a boundary; returns false if the life is over.
 static bool pass(struct beside *b, uint64_t tokens)
 {
     unsigned due = 0;
@@ -181,7 +181,7 @@ void beside_start(struct beside *b)
     again(b, LH_MS);
 }
 
-// Nothing is said; the worker sees its pidfd.
+// Sends no message: the worker notices by the pidfd.
 void beside_kill(struct beside *b)
 {
     struct longhaul *c = b->client;

@@ -1,6 +1,6 @@
-// Between a trainer and its worker, on the fake world: shared memory, connections, and messages
-// that take a while. One end is under the worker's core (worker/external), the other in the place
-// of the client library's link.c.
+// The link between a trainer and its worker, on the fake env: shared memory, connections, and
+// messages with delays. One end is under the worker's core (worker/external), the other replaces
+// the client library's link.c.
 #include <stdlib.h>
 #include <string.h>
 
@@ -10,7 +10,7 @@
 
 enum { TRAINERS_MAX = 8, MAILS_MAX = 8 };
 
-// Memory that two processes share.
+// Memory shared by two processes.
 struct shared {
     void *base;
     uint64_t bytes;
@@ -24,26 +24,26 @@ struct mail {
 };
 
 struct beside_link {
-    struct wk_external_io io; // first
+    struct wk_external_io io; // must be first
     struct beside *owner;
-    struct wk_external *x;           // NULL: no worker lives, or it does not listen yet
-    struct shared *worker, *trainer; // what each has mapped
-    struct shared *offered;          // came with a greeting
+    struct wk_external *x;           // NULL: no worker runs, or it does not listen yet
+    struct shared *worker, *trainer; // memory that each has mapped
+    struct shared *offered;          // memory that came with a greeting
     uint64_t connection, numbers;    // 0: none
-    bool calling;                    // it greeted, and waits to be let in
-    bool lost;                       // the process that it greeted is gone
+    bool calling;                    // it greeted, and waits for a welcome
+    bool lost;                       // the process that it greeted has ended
     struct mail mail[MAILS_MAX];
     uint32_t mails;
 };
 
-// The library's calls name the handle alone.
+// The library's calls name only the handle.
 static struct beside *trainer[TRAINERS_MAX];
 
 static struct beside *owner_of(const struct longhaul *c)
 {
     for (int i = 0; i < TRAINERS_MAX; i++)
         if (trainer[i] && trainer[i]->client == c) return trainer[i];
-    LH_ASSERT(c == NULL); // a handle of nobody's
+    LH_ASSERT(c == NULL); // a handle without an owner
     return NULL;
 }
 
@@ -137,7 +137,7 @@ static lh_err listen_here(void *arg, const struct wk_external_conf *conf,
     return LH_OK;
 }
 
-// The worker's process is gone, or ends.
+// The worker's process was killed, or ends.
 static void close_here(struct wk_external *x)
 {
     struct beside_link *l = link_of(wk_external_world(x));
@@ -148,7 +148,7 @@ static void close_here(struct wk_external *x)
     l->lost = true;
 }
 
-// ---------------------------------------------------------------- between them
+// ---------------------------------------------------------------- messages
 
 enum event_kind { OPENED, MESSAGE, CLOSED };
 struct event {
@@ -210,7 +210,7 @@ static bool take_mail(struct beside_link *l, struct mail *out)
     return true;
 }
 
-// ---------------------------------------------------------------- the library's end: its link.c
+// ---------------------------------------------------------------- the library's end: link.c
 
 int64_t wk_link_now(void)
 {
@@ -267,13 +267,13 @@ static int map(struct longhaul *c, struct beside_link *l, struct mail *m)
     return LONGHAUL_OK;
 }
 
-// Greets, and is called again later: nothing can be waited for here.
 static bool ends_life(const struct wk_channel_message *m)
 {
     uint32_t why = m->as.refused.why;
     return why == WK_CHANNEL_AGAIN || why == WK_CHANNEL_NOT_FINITE;
 }
 
+// Greets, and returns at once: the trainer calls this again until the worker has answered.
 int wk_link_connect(struct longhaul *c, int timeout_ms)
 {
     struct beside_link *l = owner_of(c)->link;
@@ -304,7 +304,7 @@ void wk_link_ring(struct longhaul *c)
 
 void wk_link_hear_end(struct longhaul *c)
 {
-    (void)c; // the text is nobody's here
+    (void)c; // the text is not used here
 }
 
 void wk_link_report(struct longhaul *c, const char *name, double value)
@@ -368,7 +368,7 @@ void wk_link_close(struct longhaul *c, bool orderly)
 void wk_link_sleep(const _Atomic uint32_t *word, uint32_t seen, int64_t ns)
 {
     (void)seen, (void)ns;
-    LH_ASSERT(word == NULL); // nothing sleeps in here
+    LH_ASSERT(word == NULL); // nothing may sleep here
 }
 
 void wk_link_wake(const _Atomic uint32_t *word)
@@ -376,7 +376,7 @@ void wk_link_wake(const _Atomic uint32_t *word)
     (void)word;
 }
 
-// ---------------------------------------------------------------- a trainer's
+// ---------------------------------------------------------------- open and close
 
 void beside_link_open(struct beside *b)
 {

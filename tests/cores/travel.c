@@ -1,7 +1,6 @@
-// Units whose files a worker does not have come from a server of their home region, and what
-// happens where they can't (worker/units/travel.c, server/coordinator/balance/away.c). The worker
-// is europe's, without files; the server is asia's, and gives units. Those that are refused or
-// given back: away.c.
+// A worker gets units whose files it does not have from a server of their home region, unless they
+// can't be sent (worker/units/travel.c, server/coordinator/balance/away.c). The worker is europe's,
+// without files; the server is asia's, and gives units. Refused and returned units: away.c.
 #include <stdlib.h>
 #include <string.h>
 
@@ -20,7 +19,7 @@ static void units_of_another_region_arrive_and_are_trained(void **state)
     trip_run_until_credited(t, TRIP_UNITS);
     trip_check_trained_once(t);
     assert_int_equal(t->arrived, TRIP_UNITS / 2);
-    assert_true(t->most_kept <= 8); // bytes_max
+    assert_true(t->most_kept <= 8); // as bytes_max allows
     rig_run(t->r, 5 * LH_SECOND);
     assert_int_equal(trip_kept_now(t), 0);
     assert_int_equal(trip_told(t, "units"), TRIP_UNITS / 2);
@@ -29,7 +28,7 @@ static void units_of_another_region_arrive_and_are_trained(void **state)
     assert_int_equal(trip_told(t, "returned"), 0);
     assert_int_equal(rig_said(t->r, "units.away"), 1);
     assert_int_equal(rig_said(t->r, "units.closed"), 0);
-    // The coordinator knows that they travel, and how fast.
+    // The coordinator knows that they travel, and at which rate.
     const struct ps_co_away *a = ps_co_away_of(&t->r->coordinator->worker[0], 0);
     assert_true(a && !a->closed && a->bytes_per_s.mean > 0);
     assert_true(ps_co_arrival_s(t->r->coordinator, 0, 0) > 0);
@@ -39,7 +38,7 @@ static void units_of_another_region_arrive_and_are_trained(void **state)
     trip_over(t);
 }
 
-// Units of several data epochs stand in the queue together: what came serves all that are there.
+// Units of several data epochs are in the queue together: a unit that arrived serves all of them.
 static void each_data_epoch_trains_them(void **state)
 {
     (void)state;
@@ -73,7 +72,7 @@ static void damaged_tokens_do_not_count(void **state)
 {
     (void)state;
     struct trip *t = trip_begin();
-    // The giver believes in what it sends: another sha256 of other tokens, under the same manifest.
+    // The giver's own manifest has the hashes of other tokens, so it sends these as correct.
     uint8_t good[sizeof t->tokens];
     struct lh_units its = t->r->units;
     its.unit = calloc(TRIP_UNITS, sizeof *its.unit);
@@ -87,7 +86,7 @@ static void damaged_tokens_do_not_count(void **state)
     memcpy(t->tokens, good, sizeof good);
     t->r->server->conf.units = &its;
     trip_start_worker(t);
-    trip_run_until_credited(t, TRIP_UNITS / 2); // its own
+    trip_run_until_credited(t, TRIP_UNITS / 2); // its own units
     rig_run(t->r, 30 * LH_SECOND);
     assert_int_equal(t->arrived, 0);
     assert_true(rig_said(t->r, "does not have the sha256") > 0);
@@ -111,7 +110,7 @@ static void a_giver_that_dies_costs_nothing(void **state)
     rig_run(t->r, 20 * LH_SECOND);
     assert_true(rig_said(t->r, "units.closed") > 0);
     assert_true(trip_told(t, "returned") > 0);
-    // Units that were given back are nobody's, and the worker gets nothing of it while the home is
+    // Returned units are leased to nobody, and the worker gets none of that home while it is
     // closed.
     const struct ps_coordinator *c = t->r->coordinator;
     uint32_t held = 0;
@@ -160,7 +159,7 @@ static void a_home_without_a_giver_is_closed(void **state)
     trip_over(t);
 }
 
-// Steps come to what is kept: room that units far behind took would never come back.
+// The little space goes to units that are trained next: units far behind would never free it.
 static void a_long_queue_gets_on_in_little_room(void **state)
 {
     (void)state;
@@ -172,7 +171,7 @@ static void a_long_queue_gets_on_in_little_room(void **state)
     trip_over(t);
 }
 
-// A unit takes so long, whoever asks for it, and they come one after the other.
+// Time in which a unit crosses the link; units cross one after the other.
 static int64_t unit_ns = LH_SECOND;
 
 static int64_t slow_pace(void *arg, const char *from, const char *to, enum lh_rpc rpc, size_t head,
@@ -195,7 +194,7 @@ static void a_slow_link_is_not_asked_for_more_than_it_carries(void **state)
     trip_start_worker(t);
     trip_run_until_credited(t, TRIP_UNITS / 2);
     struct wk_travel_home *home = &t->l.worker->travel->home[0];
-    home->slow = true; // until it sends one
+    home->slow = true; // until it sends a unit
     trip_run_until_credited(t, TRIP_UNITS);
     assert_false(home->slow);
     assert_in_range((uint64_t)home->bytes_per_s.mean, 4 * TRIP_BYTES / 5, 5 * TRIP_BYTES / 4);
@@ -205,7 +204,7 @@ static void a_slow_link_is_not_asked_for_more_than_it_carries(void **state)
     trip_over(t);
 }
 
-// A link that is never idle has the rate of its last seconds, as one that is.
+// A link that always has calls under way still gets a correct rate.
 static void a_link_with_calls_at_any_time_has_its_rate(void **state)
 {
     (void)state;
@@ -220,7 +219,7 @@ static void a_link_with_calls_at_any_time_has_its_rate(void **state)
     trip_over(t);
 }
 
-// A coordinator that does not heed what is closed leases the same units again and again.
+// The coordinator ignores closed homes, and leases the same units again and again.
 static void what_comes_again_goes_back_with_the_next_request(void **state)
 {
     (void)state;
@@ -239,7 +238,7 @@ static void what_comes_again_goes_back_with_the_next_request(void **state)
     trip_over(t);
 }
 
-// Others have all of the giver's calls but one, and that only now and then.
+// Others use all of the giver's calls; only now and then one is free.
 static void a_giver_that_is_busy_with_others_is_waited_for(void **state)
 {
     (void)state;
@@ -278,7 +277,7 @@ static void what_comes_out_of_the_cache_takes_no_more_room(void **state)
     trip_over(t);
 }
 
-// However much room there is: a step looks no further ahead.
+// Even with enough space for all: a step looks no further ahead.
 static void units_far_behind_in_the_queue_are_not_looked_up(void **state)
 {
     (void)state;
@@ -286,7 +285,7 @@ static void units_far_behind_in_the_queue_are_not_looked_up(void **state)
     t->cached = true;
     t->travel.bytes_max = TRIP_MANY * TRIP_BYTES;
     trip_start_worker_with(t, 20, TRIP_MANY);
-    uint32_t behind = 0, looked_up = 0; // units of asia
+    uint32_t behind = 0, looked_up = 0; // counts units of asia
     for (int i = 0; i < 6000 && !(behind && looked_up); i++) {
         rig_run(t->r, 10 * LH_MS);
         const struct wk_worker *w = t->l.worker;
@@ -332,7 +331,7 @@ static void a_coordinator_that_has_just_started_takes_no_giver_away(void **state
     trip_over(t);
 }
 
-// A giver by hand: the head of a unit, a byte of it, and then messages without any.
+// A giver by hand: it sends the head of a unit and one byte, and then only empty messages.
 struct empty {
     struct lh_service service;
     struct lh_env *env;
@@ -411,7 +410,8 @@ static void a_stream_of_nothing_comes_to_an_end(void **state)
     assert_true(rig_said(t->r, "without tokens") > 0);
     assert_true(rig_said(t->r, "units.closed") > 0);
     assert_int_equal(t->arrived, 0);
-    // A byte of each call crossed the link, and counts against its cap, though no unit came.
+    // One byte of each ended call crossed the link, and counts against its cap, though no unit
+    // came.
     uint64_t crossed = t->l.worker->travel->home[0].arrived_bytes;
     assert_int_equal(crossed, e.asked - (e.call != NULL));
     trip_over(t);

@@ -1,4 +1,4 @@
-// A worker without files, and a server that gives. See trip.h.
+// A worker without files, and a server that gives units: see trip.h.
 #include "tests/cores/trip.h"
 
 #include <openssl/evp.h>
@@ -22,7 +22,7 @@ uint32_t trip_kept_now(const struct trip *t)
 static bool find(void *arg, uint64_t unit, bool *kept)
 {
     struct trip *t = arg;
-    assert_true(is_asia(unit)); // its own are not looked for
+    assert_true(is_asia(unit)); // own units are not looked up
     *kept = t->kept[unit] |= t->cached;
     if (trip_kept_now(t) > t->most_kept) t->most_kept = trip_kept_now(t);
     return *kept;
@@ -101,7 +101,7 @@ struct trip *trip_begin_with(uint32_t units, uint32_t epochs)
     r->coordinator->conf.ride_out_ns = 300 * LH_SECOND;
     trip_start_server(t, &r->units);
     trip_write_file(t);
-    rig_boot_standby(r); // its disk keeps the log's lines
+    rig_boot_standby(r); // its disk keeps the log
     t->log = rig_log_lines(r);
     r->server->conf.log = t->log;
     t->travel = (struct wk_travel_conf){find, keep, drop, t, 8 * TRIP_BYTES};

@@ -1,5 +1,5 @@
-// A worker of europe without files, whose units of asia come from asia's server: tests of units
-// that travel share it.
+// A worker of europe without files, which gets units of asia from asia's server. For tests of units
+// that travel.
 #ifndef TESTS_CORES_TRIP_H
 #define TESTS_CORES_TRIP_H
 
@@ -22,26 +22,26 @@ struct trip {
     bool kept[TRIP_MANY];
     bool cached; // units are in the worker's cache
     uint32_t arrived, most_kept;
-    uint64_t trained[TRIP_MANY]; // tokens of each
-    int64_t free_ns;             // the slow link sends nothing more until then
+    uint64_t trained[TRIP_MANY]; // tokens trained of each unit
+    int64_t free_ns;             // the slow link is busy until then
 };
 
-// A run of so many units, asia's and europe's by turns, and data epochs, but for its worker.
+// Starts a run without its worker: so many units, of asia and europe in turns, and data epochs.
 struct trip *trip_begin_with(uint32_t units, uint32_t epochs);
 struct trip *trip_begin(void); // TRIP_UNITS of one epoch
 void trip_start_worker_with(struct trip *t, uint64_t step_ms, uint32_t queue_units);
 void trip_start_worker(struct trip *t);
-void trip_end_worker(struct trip *t, bool power); // what it kept in memory is gone
-void trip_over(struct trip *t);                   // fails the test where a core ended by itself
-// The server gives units by this manifest; all tokens as t->tokens has them lie in its file.
+void trip_end_worker(struct trip *t, bool power); // what it kept in memory is lost
+void trip_over(struct trip *t);                   // fails the test if a core ended by itself
+// Starts a server that gives units by this manifest; its file has all of t->tokens.
 void trip_start_server(struct trip *t, const struct lh_units *units);
 void trip_write_file(struct trip *t);
-void trip_hash(struct rig *r, const uint8_t *tokens); // r->units get the sha256 of these
+void trip_hash(struct rig *r, const uint8_t *tokens); // gives r->units the hashes of these
 uint64_t trip_credited(const struct trip *t);
 void trip_run_until_credited(struct trip *t, uint64_t units);
 uint32_t trip_kept_now(const struct trip *t);
-json_int_t trip_told(const struct trip *t, const char *key); // a count of the worker's "travel"
-// No token was trained twice, of whatever unit.
+json_int_t trip_told(const struct trip *t, const char *key); // from the status "travel"
+// Checks that no token was trained twice.
 void trip_check_trained_once(const struct trip *t);
 
 #endif

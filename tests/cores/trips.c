@@ -1,6 +1,6 @@
-// Long paths: how long somebody may be silent follows from the round trip that it reports
-// (common/net/trip.h), and so do the deadlines of calls. Nobody is given up before the bound that
-// is printed, and nobody talks himself out of ever being given up.
+// Long paths: the time for which a peer may be silent, and the deadlines of its calls, follow from
+// the round trip that it reports (common/net/trip.h). No peer is given up before the limit that the
+// status shows, and none can raise its limit without end.
 #include <jansson.h>
 #include <string.h>
 
@@ -22,7 +22,7 @@ static void begin(struct rig *r)
     rig_run(r, 2 * LH_SECOND);
 }
 
-// Worker 0 is heard, and says this of its path; a mean of 0: nothing, as an older one does.
+// Worker 0 reports this round trip; 0 and 0: none, as older workers do.
 static void speak(struct rig *r, uint32_t mean_us, uint32_t spread_us)
 {
     Longhaul__V1__LeaseRequest m = LONGHAUL__V1__LEASE_REQUEST__INIT;
@@ -59,7 +59,7 @@ static double printed(struct rig *r, const char *list, const char *key)
     return value;
 }
 
-// It keeps its leases for as long as is printed, and no longer.
+// Checks that worker 0 keeps its leases exactly as long as the status says.
 static void assert_given_up_at(struct rig *r, int64_t bound)
 {
     assert_true(printed(r, "workers", "bound_s") == (double)bound / LH_SECOND);
@@ -86,7 +86,7 @@ static void one_that_says_nothing_of_its_path_has_the_setting_alone(void **state
     struct rig *r = *state;
     begin(r);
     speak(r, 2000 * MS, 250 * MS);
-    speak(r, 0, 0); // an older process of it
+    speak(r, 0, 0); // as an older process does
     assert_given_up_at(r, TIMEOUT);
 }
 
@@ -96,11 +96,11 @@ static void a_trip_that_was_made_up_gains_the_maximum_and_no_more(void **state)
     begin(r);
     speak(r, UINT32_MAX, UINT32_MAX);
     assert_given_up_at(r, TIMEOUT_MAX);
-    speak(r, 0, UINT32_MAX); // no path
+    speak(r, 0, UINT32_MAX); // without a mean there is no path
     assert_given_up_at(r, TIMEOUT);
 }
 
-// Worker 0 joins under a number of before, and says this of its path.
+// Worker 0 joins under an earlier number, and reports this round trip.
 static lh_err join_late(struct rig *r, uint64_t incarnation, bool fresh, Longhaul__V1__Trip *trip)
 {
     Longhaul__V1__JoinRequest m;
@@ -109,7 +109,7 @@ static lh_err join_late(struct rig *r, uint64_t incarnation, bool fresh, Longhau
     rig_join_request(r, 13, &wire, &m);
     m.fresh = fresh;
     m.incarnation = incarnation;
-    m.over = 1; // replaces number 0, which was replaced
+    m.over = 1; // replaces number 0, which was replaced already
     m.trip = trip;
     lh_err err = rig_ask(r, r->to_c[0], LH_RPC_JOIN, &m.base, &longhaul__v1__join_reply__descriptor,
                          &answer);
@@ -131,7 +131,7 @@ static void a_join_that_was_replaced_says_nothing_of_the_path(void **state)
     assert_memory_equal(&r->coordinator->worker[0].trip, &before, sizeof before);
 }
 
-// The coordinator starts again while the worker connects, which takes it several round trips.
+// The coordinator restarts, and the worker needs several round trips to connect again.
 static void a_start_knows_the_paths_of_before(void **state)
 {
     struct rig *r = *state;
@@ -145,7 +145,7 @@ static void a_start_knows_the_paths_of_before(void **state)
     assert_given_up_at(r, TIMEOUT + 24 * LH_SECOND);
 }
 
-// A trip that wavers by less than what matters writes nothing.
+// A small change of the round trip is not stored.
 static void a_trip_that_wavers_costs_no_commit(void **state)
 {
     struct rig *r = *state;
@@ -164,7 +164,7 @@ static void a_trip_that_wavers_costs_no_commit(void **state)
 // ---------------------------------------------------------------- a worker's core
 
 struct far {
-    int64_t delay_ns; // delay of each message: half a round trip
+    int64_t delay_ns; // of each message: half a round trip
     bool cut;
 };
 
@@ -179,7 +179,7 @@ static bool far_fate(void *arg, const char *from, const char *to, enum lh_rpc rp
     return !far->cut;
 }
 
-// Worker 1's core joins over the path of `far`, with a deadline of 3 s that a long path raises.
+// Worker 1's core joins over this path, with a deadline of 3 s, which a long path raises.
 static struct wk_conf core_conf(struct rig *r, struct rig_life *l, struct far *far)
 {
     rig_start_coordinator(r);
@@ -208,7 +208,7 @@ static void a_region_at_two_seconds_keeps_its_leases_through_a_cut(void **state)
     unsigned before = held(r);
     assert_true(before > 0);
     far.cut = true;
-    rig_run(r, 18 * LH_SECOND); // a cut of 8 s, and the connection's way back
+    rig_run(r, 18 * LH_SECOND); // a cut of 8 s, and time to connect again
     assert_true(r->coordinator->listener.ns - w->seen_ns > TIMEOUT);
     assert_true(w->live);
     assert_true(held(r) >= 1);
@@ -223,7 +223,7 @@ static void calls_have_the_time_that_their_path_takes(void **state)
 {
     struct rig *r = *state;
     struct rig_life l = {0};
-    struct far far = {.delay_ns = 1700 * LH_MS}; // 3.4 s there and back; the deadline: 3 s
+    struct far far = {.delay_ns = 1700 * LH_MS}; // a round trip of 3.4 s; the deadline is 3 s
     struct wk_conf conf = core_conf(r, &l, &far);
     rig_life_start(&l, &conf);
     rig_run(r, 60 * LH_SECOND);
@@ -272,7 +272,8 @@ static void a_server_far_away_is_replaced_as_much_later(void **state)
     lh_fabric_fates(r->fabric, NULL, NULL);
 }
 
-// Both are gone at once: an owner far away has its time to come back from the start on.
+// Owner and coordinator are killed together: the restarted coordinator gives a distant owner its
+// time.
 static void a_start_knows_the_path_of_an_owner(void **state)
 {
     struct rig *r = *state;
@@ -286,13 +287,13 @@ static void a_start_knows_the_path_of_an_owner(void **state)
     rig_start_coordinator(r);
     r->coordinator->conf.take_over_max_ns = 30 * LH_SECOND;
     const struct ps_co_shard *s = &r->coordinator->shard[0];
-    assert_true(ps_co_owner_bound(r->coordinator, s) > bound / 2); // a path that wavers costs none
+    assert_true(ps_co_owner_bound(r->coordinator, s) > bound / 2); // small changes are not stored
     rig_run(r, bound - 2500 * LH_MS);
     assert_int_equal(s->owner, 0);
     lh_fabric_fates(r->fabric, NULL, NULL);
 }
 
-// It confirms 1.1 s later, which is longer than wait_ns. The first confirms measure the
+// The standby confirms 1.1 s later, which is longer than wait_ns. The first confirms measure the
 // path.
 static void a_standby_far_away_stays_in_sync(void **state)
 {

@@ -1,5 +1,5 @@
 // Second leases of a stalled worker's units (server/coordinator/balance/twice.c). Worker 0, asia's,
-// holds all units and stalls; worker 1, europe's, has nothing else to do and asks.
+// holds all units and stalls; worker 1, europe's, has no other units and asks.
 #include <string.h>
 
 #include "server/coordinator/balance/crossed.h"
@@ -11,13 +11,12 @@
 #include "tests/cores/stalling.h"
 #include "tests/cores/words.h"
 
-// Worker 0 gets all units; it has claimed them but for the last `begins` ones, which it has begun,
-// and says so.
+// Worker 0 gets all units. It has claimed all but the last `begins`, which it reports as begun.
 static struct words has_all(struct rig *r, size_t begins)
 {
     struct words a = TRAINS, b = TRAINS;
     b.want = 0;
-    b.drained = true; // worker 1 leaves them to it for now
+    b.drained = true; // worker 1 takes none for now
     say(r, 1, &b);
     a.want = (uint32_t)r->units.count;
     a.units_per_s = 1000;
@@ -56,11 +55,11 @@ static void units_of_its_own_region_come_first(void **state)
         assert_int_equal(h.units, 1); // one at a time
         assert_true(is_of(r, h.unit[0], i < 4 ? 1 : 0));
         uint64_t turn = ps_co_stock_turn(r->coordinator, h.unit[0]);
-        assert_true(i % 4 == 0 || turn > last); // then in the run's order
+        assert_true(i % 4 == 0 || turn > last); // next: the run's order
         last = turn;
         b.claimed[b.claims++] = h.unit[0];
     }
-    assert_int_equal(say(r, 1, &b).units, 0); // each once
+    assert_int_equal(say(r, 1, &b).units, 0); // each unit only once
     rig_free(r);
 }
 
@@ -98,7 +97,7 @@ static void a_unit_that_may_not_leave_stays(void **state)
     rig_free(r);
 }
 
-// Two units' bytes may cross. An answer has one of them at most, so that each is counted.
+// The cap allows two units' bytes. An answer has at most one such unit, so that each is counted.
 static void a_link_carries_no_more_than_its_cap(void **state)
 {
     (void)state;
@@ -123,8 +122,8 @@ static void a_link_carries_no_more_than_its_cap(void **state)
     rig_free(r);
 }
 
-// The bound is judged between two reports: what it has not begun comes back with the next one, and
-// runs nowhere else before.
+// A worker is found stalled between two of its reports. The units that it has not begun come back
+// with the next one, and are leased to nobody before.
 static void a_unit_that_waits_runs_nowhere_else(void **state)
 {
     (void)state;
@@ -168,7 +167,7 @@ static void no_more_than_the_table_takes_run_twice(void **state)
     rig_free(r);
 }
 
-// How many units worker 1 is answered at this moment: nothing else happens in between.
+// How many units worker 1 would be leased now, with nothing else in between.
 static size_t answered(struct rig *r)
 {
     static struct ps_co_leased out;
@@ -180,7 +179,7 @@ static size_t answered(struct rig *r)
     return out.units;
 }
 
-// The budget is credited, or it is not known whether the unit is: nobody needs it a second time.
+// The budget is credited, or it is unknown whether the unit is: no second lease is needed.
 static void what_nobody_needs_or_may_be_credited_is_left(void **state)
 {
     (void)state;

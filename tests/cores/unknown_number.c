@@ -1,4 +1,4 @@
-// A coordinator whose store was lost grants numbers anew; servers' rows know higher ones
+// A coordinator that lost its store grants numbers anew, but the servers' rows have higher ones
 // (server/docs/0000-protocol.md#rule-8).
 #include "tests/cores/life.h"
 
@@ -55,8 +55,8 @@ static void it_goes_on_above_the_row(void **state)
     assert_int_equal(ended, 0);
     assert_int_equal(l.worker->incarnation.number, ((uint64_t)5 << 32) + 1);
     assert_int_equal(row(r), l.worker->incarnation.number);
-    assert_int_equal(granted(r), 5);                             // The coordinator has learned it.
-    assert_true(l.worker->shard[0].slot.committed->decided > 0); // Pushes are decided.
+    assert_int_equal(granted(r), 5);                             // the coordinator knows it now
+    assert_true(l.worker->shard[0].slot.committed->decided > 0); // its pushes are decided
     rig_life_end(r, &l, false);
 }
 
@@ -86,14 +86,14 @@ static void a_made_up_row_wears_no_numbers_out(void **state)
     struct wk_conf conf = life(r, &l);
     rig_life_start(&l, &conf);
     rig_run(r, 10 * LH_SECOND);
-    assert_int_equal(ended, 0); // No server's word ends a worker: it asks again.
+    assert_int_equal(ended, 0); // a server's claim ends no worker: it retries
     assert_int_equal(granted(r), 1);
     assert_int_equal(l.worker->incarnation.number >> 32, 1);
     rig_life_end(r, &l, false);
 }
 
-// The answer that its number is in force finds a cut in progress: the number rises after it, for a
-// cut owns the slots.
+// The coordinator confirms the worker's number while a cut is under way. The number rises only
+// after the cut, which owns the slots.
 static void it_waits_for_a_cut(void **state)
 {
     struct rig *r = *state;
@@ -109,7 +109,7 @@ static void it_waits_for_a_cut(void **state)
     assert_true(wk_cutting(l.worker));
     wk_member_contest(l.worker, (uint64_t)5 << 32);
     rig_run(r, 200 * LH_MS);
-    assert_true(wk_cutting(l.worker)); // It was answered meanwhile.
+    assert_true(wk_cutting(l.worker)); // the answer came meanwhile
     assert_int_equal(l.worker->incarnation.number, (uint64_t)1 << 32);
     lh_fake_hang(r->w[1].env, 0);
     rig_run(r, 5 * LH_SECOND);

@@ -1,5 +1,5 @@
 // The two operations between a worker and a trainer in its process, cut and renewal: which view a
-// boundary gives, what becomes of progress, and of one that was made early.
+// boundary gives, what happens to progress, and when a view that was made early is used.
 #include <stdlib.h>
 #include <string.h>
 
@@ -14,8 +14,8 @@ static struct {
     struct life *l;
     unsigned renewals, cuts;
     unsigned renewed[RIG_SHARDS]; // renewals by shard
-    bool dense, sparse;           // some renewal was
-    uint32_t cut[2];              // the shards that were cut last, by turns
+    bool dense, sparse;           // whether some renewal changed all values, or fewer
+    uint32_t cut[2];              // the shards of the last two cuts
 } look;
 
 static struct wk_shard *shard_at(uint64_t first)
@@ -33,8 +33,9 @@ static void expect_view(const struct wk_shard *s, const float *view)
                            s->replica.theta[i] - s->worker->conf.kappa * s->slot.residual[i], 0);
 }
 
-// Every renewal of a life: from the base, to what the replica and the residual say at this moment,
-// with the progress as it was. (The numbers are multiples of an eighth: nothing is rounded.)
+// Checks each renewal of a life: from the base to the view that follows from the present replica
+// and residual, with unchanged progress. (All numbers are multiples of an eighth: nothing is
+// rounded.)
 static void renew(struct wk_trainer *t, const struct wk_renewal *r)
 {
     const struct wk_shard *s = shard_at(r->first);
@@ -98,9 +99,9 @@ static void renewals_keep_progress(void **state)
     for (uint32_t shards = 1; shards <= RIG_SHARDS; shards++) every_renewal_keeps_progress(shards);
 }
 
-// ---------------------------------------------------------------- made early
+// ---------------------------------------------------------------- views made early
 
-// Lets time pass until the next view lies there, in the middle of a step.
+// Runs until the next view is made, in the middle of a step.
 static struct wk_shard *until_made(struct life *l)
 {
     struct wk_shard *s = &l->worker->shard[0];
@@ -130,12 +131,13 @@ static void a_view_is_made_while_training_goes_on(void **state)
     memcpy(made, next, s->layout->values * sizeof *made);
     int64_t at = s->view.next.at_ns;
     until_renewed(l);
-    assert_true(s->view.next.at_ns == at); // it was not made again
+    assert_true(s->view.next.at_ns == at); // not made again
     assert_memory_equal(s->state->slot[(number + 1) % 2], made, s->layout->values * sizeof *made);
     life_end(l);
 }
 
-// The replica moves on between the making and the boundary: renew() above asks for the newest.
+// The replica changes between the making of the view and the boundary: renew() above checks that
+// the newest view is given.
 static void a_view_of_an_older_replica_is_not_given(void **state)
 {
     (void)state;
@@ -145,13 +147,13 @@ static void a_view_of_an_older_replica_is_not_given(void **state)
     for (uint64_t i = 0; i < RECORDS; i++) {
         struct wk_shard *s = until_made(l);
         uint64_t version = s->replica.ledger.version;
-        s->view.next.took_ns = LH_SECOND; // none is made early in the next eight seconds
+        s->view.next.took_ns = LH_SECOND; // prevents an early view for eight seconds
         s->view.next.at_ns = lh_now(l->worker->conf.env);
         rig_greet(l->rig, 0, (100 + 2 * i) << 32, 0, 1); // a record that changes no value
         while (l->worker->stepping && s->view.next.made && s->replica.ledger.version == version)
             life_run(l, LH_MS);
         if (l->worker->stepping && s->view.next.made) {
-            s->state->slot[(s->state->number + 1) % 2][0] += 64; // whoever gives it is found out
+            s->state->slot[(s->state->number + 1) % 2][0] += 64; // renew() would notice this view
             moved_on++;
         }
         until_renewed(l);
@@ -163,7 +165,7 @@ static void a_view_of_an_older_replica_is_not_given(void **state)
     life_end(l);
 }
 
-// The residual changes and the replica does not, as where a push of a lost history comes back.
+// The residual changes, but not the replica, as when a push of a lost history is returned.
 static void a_view_of_another_residual_is_not_given(void **state)
 {
     (void)state;
@@ -181,7 +183,7 @@ static void a_view_of_another_residual_is_not_given(void **state)
     life_end(l);
 }
 
-// A rebuilt shard may be at the same version again, in a later epoch and with other parameters.
+// A rebuilt shard may have the same version in a later epoch, with other parameters.
 static void a_view_of_an_earlier_epoch_is_not_given(void **state)
 {
     (void)state;
@@ -199,8 +201,8 @@ static void a_view_of_an_earlier_epoch_is_not_given(void **state)
 enum { LONG_STEP_MS = 2000, PATIENCE_MS = 300 };
 
 static struct {
-    bool hold;            // the next push is heard, and never answered
-    struct lh_call *held; // NULL: none was
+    bool hold;            // the next push is never answered
+    struct lh_call *held; // that push's call; NULL: none yet
 } silent;
 
 static lh_err long_step(struct wk_trainer *t, const struct wk_step_in *in, struct wk_step_out *out)
@@ -238,7 +240,7 @@ static struct wk_shard *due(struct wk_worker *w)
     return NULL;
 }
 
-// A shard's view waits for the push of another one, but not for one that takes long.
+// A shard's view waits for another shard's push, but not for a slow one.
 static void a_push_goes_before_a_view(void **state)
 {
     (void)state;
@@ -248,7 +250,7 @@ static void a_push_goes_before_a_view(void **state)
     int waited = 0, made = 0;
     look_on(l);
     noting.step = long_step;
-    for (int i = 0; i < 40000 && made < 5; i++) { // without a push under way none waits
+    for (int i = 0; i < 40000 && made < 5; i++) { // without a push under way no view waits
         int64_t before = w->shard[0].view.next.at_ns;
         life_run(l, LH_MS);
         if (!pushing(w)) assert_null(due(w));
@@ -261,14 +263,14 @@ static void a_push_goes_before_a_view(void **state)
     assert_true(silent.held && due(w));
     s = due(w);
     for (; wk_view_due(s) && w->stepping && pushing(w); waited++) life_run(l, LH_MS);
-    assert_true(w->stepping && pushing(w)); // it was made in the middle of both
+    assert_true(w->stepping && pushing(w)); // it was made during the step and the push
     assert_in_range(waited, PATIENCE_MS - 20, PATIENCE_MS + 2);
     silent.held = NULL;
     l->on_call = NULL;
     life_end(l);
 }
 
-// ---------------------------------------------------------------- a cut that is given up
+// ---------------------------------------------------------------- a failed cut
 
 static void a_cut_that_finds_no_room_changes_nothing(void **state)
 {
@@ -285,7 +287,7 @@ static void a_cut_that_finds_no_room_changes_nothing(void **state)
     float base[LIFE_VALUES];
     memcpy(base, s->state->slot[number % 2], s->layout->values * sizeof *base);
     for (int i = 0; i < TURNS && s->cut; i++) life_run(l, LH_MS);
-    assert_true(s->progress.tokens > 0); // it is there again
+    assert_true(s->progress.tokens > 0); // the progress is back
     assert_int_equal(s->state->number, number);
     assert_int_equal(s->progress.cut_count, round);
     assert_memory_equal(s->state->slot[number % 2], base, s->layout->values * sizeof *base);
@@ -296,9 +298,9 @@ static void a_cut_that_finds_no_room_changes_nothing(void **state)
     life_end(l);
 }
 
-// ---------------------------------------------------------------- which shard is cut first
+// ---------------------------------------------------------------- the order of cuts
 
-// Until both shards were cut at a boundary once more, with so long trips to their servers.
+// Runs until both shards were cut at a boundary once more, with these round trips to their servers.
 static void cut_both(struct life *l, int64_t first_ns, int64_t second_ns)
 {
     const int64_t trip[] = {first_ns, second_ns};
@@ -324,7 +326,7 @@ static void the_shard_of_a_far_server_is_cut_first(void **state)
         assert_int_equal(look.cut[0], 1);
         cut_both(l, 100 * LH_MS, LH_MS);
         assert_int_equal(look.cut[0], 0);
-        cut_both(l, 100 * LH_MS, 90 * LH_MS); // about as far: in their order
+        cut_both(l, 100 * LH_MS, 90 * LH_MS); // about equal: by number
         assert_int_equal(look.cut[0], 0);
     }
     life_end(l);

@@ -1,5 +1,5 @@
-// States are rebuilt by agreement: what workers of two regions hold, what two regions proved while
-// the server lived, or what an operator chooses (server/docs/0000-protocol.md#rule-17).
+// A state is rebuilt only if workers of two regions hold it, two regions proved it while the server
+// lived, or an operator chooses it (server/docs/0000-protocol.md#rule-17).
 #include <stdio.h>
 #include <string.h>
 
@@ -9,7 +9,7 @@
 #include "server/recovery/rebuilding.h"
 #include "tests/cores/offer.h"
 
-enum { LIAR, HONEST }; // workers, of two regions
+enum { LIAR, HONEST }; // workers of two regions
 
 static struct ps_rebuild *rebuild(const struct rig *r)
 {
@@ -19,7 +19,7 @@ static struct ps_rebuild *rebuild(const struct rig *r)
 struct lost {
     struct offer_held held;
     struct lh_hash none;
-    Longhaul__V1__Point made_up; // a little above what was reported last
+    Longhaul__V1__Point made_up; // a little above the last report
 };
 
 static void begin(struct rig *r, struct lost *l)
@@ -33,7 +33,7 @@ static void begin(struct rig *r, struct lost *l)
     l->made_up.chain.data = l->none.b;
 }
 
-// Both say what they hold for a while; whether one of them is to bring it, and which.
+// Both offer their state for a while; returns whether the server asks one of them for it, and whom.
 static bool say(struct rig *r, Longhaul__V1__Point *liar, const struct lh_hash *liars,
                 Longhaul__V1__Point *honest, uint32_t *who)
 {
@@ -86,7 +86,7 @@ static void two_regions_that_hold_the_same_are_enough(void **state)
     serves(r, &l, who);
 }
 
-// The liar's state is possible, finite and newer. Nobody confirms it.
+// The liar's state is plausible, finite and newer, but nobody confirms it.
 static void one_that_makes_a_state_up_is_not_believed(void **state)
 {
     struct rig *r = *state;
@@ -103,10 +103,11 @@ static void one_that_makes_a_state_up_is_not_believed(void **state)
     assert_true(say(r, &l.made_up, &l.none, &l.held.at, &who));
     assert_int_equal(who, HONEST);
     serves(r, &l, who);
-    assert_int_equal(r->coordinator->shard[0].choice_bytes, 0); // the word was for once
+    assert_int_equal(r->coordinator->shard[0].choice_bytes, 0); // the choice is used once
 }
 
-// A true version, chain and epoch, with bytes of its own: whose are they?
+// The liar offers the true version, chain and epoch with other bytes: nobody can tell which is
+// right.
 static void the_same_point_with_other_bytes_is_another_state(void **state)
 {
     struct rig *r = *state;
@@ -117,14 +118,14 @@ static void the_same_point_with_other_bytes_is_another_state(void **state)
     assert_string_equal(waits_for(r), "operator");
     assert_int_equal(adopt(r, &l.held.digest, LH_HASH_BYTES), LH_OK);
     rig_settle(r);
-    rig_kill_coordinator(r); // the word outlives it
+    rig_kill_coordinator(r); // the choice survives this
     rig_start_coordinator(r);
     assert_true(say(r, &l.held.at, &l.none, &l.held.at, &who));
     assert_int_equal(who, HONEST);
     serves(r, &l, who);
 }
 
-// It says the true digest and brings other bytes: it is not asked again.
+// A worker offers the true digest and sends other bytes: it is not asked again.
 static void what_is_brought_must_have_the_digest(void **state)
 {
     struct rig *r = *state;
@@ -140,7 +141,7 @@ static void what_is_brought_must_have_the_digest(void **state)
     assert_false(rebuild(r)->fetched);
     middle[sizeof values] ^= 1;
     uint32_t liar = who;
-    // With the liar's word gone one region is left: the operator decides.
+    // Without the liar's offer only one region is left: the operator decides.
     assert_false(say(r, &l.held.at, &l.held.digest, &l.held.at, &who));
     assert_int_equal(adopt(r, &l.held.digest, LH_HASH_BYTES), LH_OK);
     assert_true(say(r, &l.held.at, &l.held.digest, &l.held.at, &who));
@@ -148,7 +149,7 @@ static void what_is_brought_must_have_the_digest(void **state)
     serves(r, &l, who);
 }
 
-// Nobody waits for whoever claims more than the others.
+// The liar offers a higher state beside the true one: the rebuild does not wait for that.
 static void a_higher_claim_holds_nobody_up(void **state)
 {
     struct rig *r = *state;
@@ -191,7 +192,7 @@ static void one_voice_alone_is_not_enough(void **state)
     lh_blob_release(l.held.state);
 }
 
-// But for the stable point, whose digest two regions proved.
+// The stable point needs no second region, as two regions proved its digest.
 static void the_stable_point_is_confirmed_already(void **state)
 {
     struct rig *r = *state;
@@ -201,13 +202,13 @@ static void the_stable_point_is_confirmed_already(void **state)
     struct ps_co_shard *s = &r->coordinator->shard[0];
     s->stable = (struct lh_point){l.held.at.epoch, l.held.at.version, l.held.chain};
     s->stable_digest = l.held.digest;
-    // Asked again, the coordinator says so.
+    // The coordinator confirms it when the server asks again.
     assert_true(say(r, &l.made_up, &l.none, &l.held.at, &who));
     assert_int_equal(who, HONEST);
     serves(r, &l, who);
 }
 
-// A point without a digest is no state, and neither is one of a version that no log can have.
+// A point without a digest is no state, nor is one with an impossible version.
 static void what_is_no_state_is_no_voice(void **state)
 {
     struct rig *r = *state;
@@ -217,19 +218,18 @@ static void what_is_no_state_is_no_voice(void **state)
     Longhaul__V1__Point far = l.held.at;
     far.version = UINT64_MAX;
     assert_false(say(r, &far, &l.held.digest, NULL, &who));
-    assert_true(r->server->phase == PS_SERVING); // nobody holds anything: it begins anew
+    assert_true(r->server->phase == PS_SERVING); // nobody holds a state: it begins anew
     lh_blob_release(l.held.state);
 }
 
-// The stable point is of epoch 5: the epochs before it ended at or below its version, whatever else
-// is known of them.
+// The stable point is of epoch 5, so all earlier epochs ended at or below its version.
 static void what_an_earlier_epoch_has_above_the_stable_point_is_another_history(void **state)
 {
     (void)state;
     struct ps_rebuild b = {.stable = {.epoch = 5, .version = 40}};
     for (uint64_t epoch = 3; epoch <= 7; epoch++)
         for (uint64_t version = 38; version <= 60; version += version == 40 ? 2 : 1) {
-            if (version == 40) continue; // its chain decides there
+            if (version == 40) continue; // there the chain decides
             const struct lh_point p = {.epoch = epoch, .version = version};
             assert_int_equal(ps_rebuild_counts(&b, &p), version < 40 || epoch >= 5);
         }

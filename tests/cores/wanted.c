@@ -1,4 +1,4 @@
-// Units are recalled for a worker that then leaves, or is lost; how many regions the policy takes
+// Units are recalled for a worker that then leaves or is lost; how many regions the policy can take
 // (server/coordinator/balance: lease.c, view.c).
 #include <stdio.h>
 #include <string.h>
@@ -10,7 +10,7 @@
 
 enum { UNITS = 40 };
 
-// Worker 1 is slow and has all units, and worker 0 has most of them recalled for it.
+// Worker 1 is slow and has all units; most of them are being recalled for worker 0.
 struct both {
     struct rig *r;
     struct words fast, slow;
@@ -40,7 +40,7 @@ static void nothing_is_recalled(const struct both *b)
     for (uint64_t u = 0; u < UNITS; u++) assert_int_equal(b->r->coordinator->wanted_by[u], 0);
 }
 
-// Others may have what was to be its own, and its holder counts as having all of it.
+// The units may go to others, and their holder counts as having all of them.
 static void nothing_is_recalled_for_who_left(void **state)
 {
     (void)state;
@@ -70,7 +70,7 @@ static void nothing_is_recalled_for_who_is_lost(void **state)
     rig_free(b.r);
 }
 
-// Level gives half of what is left, and what is kept for another is not left.
+// `level` leases half of the free units; those kept for another worker do not count as free.
 static void what_is_kept_for_another_is_not_left(void **state)
 {
     (void)state;
@@ -83,8 +83,8 @@ static void what_is_kept_for_another_is_not_left(void **state)
     rig_free(r);
 }
 
-// Worker 1 has most units and trains them; a third one has few, and its loop is away: it would
-// never end them, so they go first.
+// Worker 1 has most units and trains them. A third worker has a few units, but its loop is away: as
+// it would never finish them, they are recalled first.
 static void who_is_idle_gives_first(void **state)
 {
     (void)state;
@@ -115,7 +115,7 @@ static void who_is_idle_gives_first(void **state)
     }
 }
 
-// Rows of workers that never asked, of so many regions where no units lie.
+// Adds workers that never asked, of so many regions that are no unit's home.
 static void add_workers(struct ps_coordinator *c, uint32_t count, uint32_t regions)
 {
     for (uint32_t i = 0; i < count; i++) {
@@ -126,7 +126,7 @@ static void add_workers(struct ps_coordinator *c, uint32_t count, uint32_t regio
     }
 }
 
-// The limit is of regions, however many workers each has.
+// The limit counts regions, not workers.
 static void the_policy_takes_so_many_regions(void **state)
 {
     (void)state;

@@ -1,15 +1,15 @@
-// Units that a worker has in work at once: what is begun comes back from nobody, so the coordinator
-// bounds it (server/coordinator/balance/assign.c), and the worker fills its steps all the same
+// The number of units that a worker has in work at once. Begun units can't be recalled, so the
+// coordinator limits it (server/coordinator/balance/assign.c), but the worker still fills its steps
 // (worker/push/round.c).
 #include <string.h>
 
 #include "tests/cores/words.h"
 #include "worker/worker.h"
 
-enum { STEP = 16 }; // tokens of the test trainer's
+enum { STEP = 16 }; // tokens of the test trainer's step
 
-// No more than it trains in a quarter of the time that is left, and two units while its speed is
-// not known.
+// The limit is what the worker trains in a quarter of the time that is left, or two units while its
+// speed is unknown.
 static void what_a_worker_begins_is_bounded(void **state)
 {
     (void)state;
@@ -21,14 +21,14 @@ static void what_a_worker_begins_is_bounded(void **state)
     assert_int_equal(say(r, 1, &unknown).window, 2);
     say(r, 0, &fast);
     say(r, 1, &slow);
-    rig_run(r, 2 * LH_SECOND); // All end after 100 s by now.
+    rig_run(r, 2 * LH_SECOND); // now all end after 100 s
     assert_in_range(say(r, 0, &fast).window, 73, 77);
     assert_in_range(say(r, 1, &slow).window, 24, 27);
-    slow.units_per_s = 0.2; // It became slow: all end after 125 s.
+    slow.units_per_s = 0.2; // it became slow: all end after 125 s
     say(r, 1, &slow);
     rig_run(r, 2 * LH_SECOND);
     assert_in_range(say(r, 1, &slow).window, 5, 8);
-    slow.batch_s = 0; // It measured no step yet.
+    slow.batch_s = 0; // it measured no step yet
     assert_int_equal(say(r, 1, &slow).window, 0);
     rig_free(r);
 }
@@ -53,7 +53,7 @@ static void stepped(void *arg, const struct wk_step_in *in)
     if (units > s->most_units) s->most_units = units;
 }
 
-// Two units are less than a step here: it takes as many as fill it.
+// Two units are less than a step here: the worker begins as many as fill it.
 static void a_step_is_full_whatever_the_bound(void **state)
 {
     (void)state;
@@ -75,7 +75,7 @@ static void a_step_is_full_whatever_the_bound(void **state)
     for (int i = 0; i < 400 && seen.steps < 4; i++) rig_run(r, 20 * LH_MS);
     assert_true(seen.steps >= 4);
     assert_int_equal(seen.short_ones, 0);
-    assert_int_equal(seen.most_units, 4); // It may have two, and begins no more than it has to.
+    assert_int_equal(seen.most_units, 4); // more than the two allowed, but no more than needed
     rig_life_end(r, &l, false);
     rig_free(r);
 }

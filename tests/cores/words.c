@@ -1,4 +1,4 @@
-// Lease requests by hand. See words.h.
+// Lease requests by hand: see words.h.
 #include "tests/cores/words.h"
 
 #include <stdio.h>
@@ -33,7 +33,7 @@ struct heard say(struct rig *r, uint32_t w, const struct words *s)
     path.push_s = &push;
     m.paths = paths;
     m.n_paths = s->push_s > 0;
-    m.holding = (uint64_t *)(uintptr_t)s->holding; // all of these: only read
+    m.holding = (uint64_t *)(uintptr_t)s->holding; // none of these arrays is written to
     m.n_holding = s->holds;
     m.begun = (uint64_t *)(uintptr_t)s->begun;
     m.n_begun = s->begins;
@@ -47,7 +47,7 @@ struct heard say(struct rig *r, uint32_t w, const struct words *s)
     Longhaul__V1__Away away = LONGHAUL__V1__AWAY__INIT, *aways[] = {&away};
     Longhaul__V1__Estimate rate = LONGHAUL__V1__ESTIMATE__INIT;
     if (s->away) {
-        away.region = (char *)(uintptr_t)s->away; // only read
+        away.region = (char *)(uintptr_t)s->away; // not written to
         away.closed = s->closed;
         away.arrived_bytes = s->arrived_bytes;
         away.process = s->process;
@@ -118,7 +118,7 @@ void balance_by(struct rig *r, enum ps_balance_kind kind)
 struct rig *balanced(uint32_t units, enum ps_balance_kind kind)
 {
     struct rig *r = begun_run(units, 300 * LH_SECOND);
-    r->coordinator->conf.budget_tokens = (uint64_t)units * WORDS_TOKENS; // all that there is
+    r->coordinator->conf.budget_tokens = (uint64_t)units * WORDS_TOKENS; // all units
     balance_by(r, kind);
     return r;
 }
