@@ -1,4 +1,4 @@
-// A copy of a node's directory, as an operator or a snapshot of its disk makes it.
+// A copy of a node's directory, as from an operator or a snapshot of its disk.
 #ifndef TESTS_CORES_IMAGE_H
 #define TESTS_CORES_IMAGE_H
 

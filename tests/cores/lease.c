@@ -54,7 +54,7 @@ static unsigned units_of(Longhaul__V1__LeaseReply *m)
     return out;
 }
 
-// A coordinator, a server that has reported, and both workers: the run has begun.
+// Begins a run with a coordinator, a server that has reported, and both workers.
 static struct rig *begun(uint64_t seed)
 {
     struct rig *r = rig_new(seed);
@@ -257,7 +257,7 @@ static void the_end_of_one_shard_of_two_is_not_the_run_s(void **state)
 {
     (void)state;
     struct life *l = life_begin(21, RIG_SHARDS);
-    rig_kill_server(l->rig, false); // The test speaks for the logs.
+    rig_kill_server(l->rig, false); // the test plays the logs
     l->rig->coordinator->plan.phase = LH_PHASE_END;
     l->worker->shard[0].ended = true;
     wk_lease_soon(l->worker);

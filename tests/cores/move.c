@@ -66,7 +66,7 @@ static void until_frozen(struct rig *r)
     assert_int_not_equal(ledger(r->server)->move.epoch, 0);
 }
 
-// The former owner's answer to another incarnation of the worker.
+// Greets the former owner as another incarnation of the worker; returns the answer's status.
 static lh_err fence(struct rig *r, uint64_t number)
 {
     return rig_fence(r, 0, number << 32);

@@ -394,7 +394,7 @@ static void an_owner_that_takes_a_move_back_is_not_fenced_by_its_own_late_words(
         struct ps_shard *s = r->server->shard[k];
         assert_int_equal(s->insync.state, PS_IN_SYNC);
         s->insync.settled = false; // it asks when its standby next reports
-        row(r, k)->standby = 0;    // as when the standby said that it lost something
+        row(r, k)->standby = 0;    // as when the standby reported a loss
         row(r, k)->changes++;
         assert_int_equal(ps_co_store_insync(r->coordinator, k), LH_OK);
         s->wish = (struct lh_move){2, r->standby->standby.identity};
