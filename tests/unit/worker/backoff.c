@@ -1,4 +1,5 @@
-// The wait before a worker tries again: bounded by why it failed, and never in step with others.
+// The wait before a worker retries is bounded by the cause of the failure and randomised, so that
+// workers do not retry in step.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -7,7 +8,7 @@
 
 #include "worker/worker.h"
 
-enum { DRAWS = 400, LATE = 20 }; // tries after which every bound is reached
+enum { DRAWS = 400, LATE = 20 }; // retries after which every bound is reached
 
 static struct wk_worker worker;
 
@@ -53,7 +54,8 @@ static void looks_often_for_a_server_that_is_gone(void **state)
     (void)state;
     assert_in_range(longest(0, LH_ERR_UNAVAILABLE), 100 * LH_MS, 200 * LH_MS);
     assert_in_range(longest(LATE, LH_ERR_UNAVAILABLE), LH_SECOND / 2, LH_SECOND);
-    assert_in_range(longest(LATE, LH_ERR_DEADLINE), LH_SECOND / 2, LH_SECOND); // it reads its log
+    // the server is reading its log
+    assert_in_range(longest(LATE, LH_ERR_DEADLINE), LH_SECOND / 2, LH_SECOND);
 }
 
 static void asks_a_server_that_settles_its_history_often(void **state)

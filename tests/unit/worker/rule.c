@@ -33,7 +33,7 @@ static void beta_is_one_where_pushes_are_dense(void **state)
     near(wk_rule_beta(1.0 / 64), 0.95);
 }
 
-// Never above the workers' sum, and not above what was measured with three.
+// Never more than the number of workers, nor than was measured with three of them.
 static void eta_is_larger_where_pushes_are_sparse(void **state)
 {
     (void)state;
@@ -69,7 +69,7 @@ static void eta_follows_the_length(void **state)
     near(wk_rule_eta(0.05, 800, 3, false), 1.85);
     near(wk_rule_eta(0.05, 1600, 3, false), 1.7);
     near(wk_rule_eta(0.1, 1600, 3, false), 1);
-    near(wk_rule_eta(1.0 / 64, 1600, 3, false), 3); // behind there, by 1.7 %
+    near(wk_rule_eta(1.0 / 64, 1600, 3, false), 3); // at N = 1600 this rate lost 1.7 %
     near(wk_rule_eta(0.075, 1600, 3, true), 1.4);
 }
 

@@ -1,4 +1,4 @@
-// worker.yaml: a good file, and what its rows must satisfy together.
+// worker.yaml: a good file, and the rules between its rows.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -61,7 +61,7 @@ static void every_codec_word_is_its_name(void **state)
     const char *text = lh_err_text(LH_ERR_CONFIG);
     assert_non_null(strstr(text, "did you mean dense-fp32?"));
     assert_non_null(strstr(text, "one of topk-sign, topk-q4, "));
-    assert_non_null(strstr(text, ", dense-q4, dense-fp32")); // not cut off
+    assert_non_null(strstr(text, ", dense-q4, dense-fp32")); // the text is complete
     lh_config_destroy(c);
 }
 
@@ -188,7 +188,8 @@ static void assert_plan(struct wk_codec_plan p, double density, double beta, dou
     assert_true(p.density == (float)density && p.beta == (float)beta && p.kappa == (float)kappa);
 }
 
-// beta 1 from 6 % on, else 0.95; kappa 0.25 (worker/README.md says why); dense codecs keep nothing.
+// beta is 1 from a density of 6 % on, else 0.95; kappa is 0.25 (worker/README.md gives the reason);
+// dense codecs have no residual.
 static void what_auto_means(void **state)
 {
     (void)state;
@@ -196,7 +197,7 @@ static void what_auto_means(void **state)
     assert_plan(plan_of("codec.density=0.06", NULL), 0.06, 1, 0.25);
     assert_plan(plan_of("codec.density=0.02", NULL), 0.02, 0.95, 0.25);
     assert_plan(plan_of("codec.density=auto", "codec.name=dense-q4"), 1, 1, 0);
-    // auto follows the rounds, which the coordinator knows.
+    // auto follows the number of rounds, which the coordinator knows.
     assert_true(plan_of("codec.density=auto", NULL).follows);
     assert_plan(plan_of("codec.density=auto", NULL), 0.075, 1, 0.25);
     assert_false(plan_of("codec.density=0.075", NULL).follows);
@@ -213,7 +214,7 @@ static uint32_t threads_of(const char *a, const char *b)
     return threads;
 }
 
-// One for each rank, at most one a processor; what is set holds.
+// One thread for each rank, at most one a processor; a value that is set is used.
 static void a_push_is_encoded_by_as_many_threads_as_ranks(void **state)
 {
     (void)state;
@@ -224,7 +225,7 @@ static void a_push_is_encoded_by_as_many_threads_as_ranks(void **state)
                      lh_processors() < 64 ? lh_processors() : 64);
 }
 
-// A private worker that could not keep its claim does not start.
+// A private worker that could not keep its privacy claim does not start.
 static void what_a_private_worker_sends_has_noise(void **state)
 {
     (void)state;
@@ -261,7 +262,7 @@ static void what_a_private_worker_sends_has_noise(void **state)
     assert_int_equal(s->privacy.telemetry, WK_TELEMETRY_NONE);
     assert_true(wk_settings_releases(s));
     lh_config_destroy(c);
-    // A loop that reports its own noise: its steps have it already.
+    // A training loop that reports its own noise: the worker adds none.
     c = load("privacy.budget=records.budget");
     assert_int_equal(lh_config_set(c, "trainer.kind=external"), LH_OK);
     assert_int_equal(lh_config_set(c, "privacy.reported=on"), LH_OK);
@@ -269,7 +270,7 @@ static void what_a_private_worker_sends_has_noise(void **state)
     if (err) fail_msg("%s", lh_err_text(err));
     assert_false(wk_settings_releases(lh_config_settings(c)));
     lh_config_destroy(c);
-    // The built-in trainer's steps have noise already: any codec may follow.
+    // The built-in trainer's steps contain noise already, so any codec may be used.
     c = load("privacy.budget=records.budget");
     assert_int_equal(lh_config_finish(c), LH_OK);
     assert_false(wk_settings_releases(lh_config_settings(c)));

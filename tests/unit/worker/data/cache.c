@@ -1,5 +1,5 @@
-// worker/data/cache.c: what was put is what is got, also after a restart; never more than its room;
-// a damaged or torn entry is as if it were not there.
+// worker/data/cache.c: entries survive a restart, the size stays within its limit, and a damaged or
+// torn entry counts as missing.
 // labels: tsan
 #include <setjmp.h>
 #include <stdarg.h>
@@ -77,7 +77,7 @@ static void what_was_put_is_got_after_a_restart_too(void **state)
     assert_false(get(c, 1));
     put(c, 1);
     put(c, 2);
-    put(c, 2); // again: the same entry
+    put(c, 2); // the same entry again
     assert_true(get(c, 1) && get(c, 2) && wk_cache_has(c, "unit-2") && !wk_cache_has(c, "unit-3"));
     assert_int_equal(wk_cache_bytes(c), 2 * FILE_BYTES);
     assert_int_equal(wk_cache_room(c), 8 * FILE_BYTES);
@@ -86,7 +86,7 @@ static void what_was_put_is_got_after_a_restart_too(void **state)
     assert_int_equal(wk_cache_bytes(c), 2 * FILE_BYTES);
     assert_true(get(c, 1) && get(c, 2));
     uint8_t other[BYTES - 1];
-    assert_false(wk_cache_get(c, "unit-1", other, sizeof other)); // another size: not this one
+    assert_false(wk_cache_get(c, "unit-1", other, sizeof other)); // a different size does not match
     wk_cache_close(c);
 }
 
@@ -106,7 +106,7 @@ static void the_least_used_goes_first(void **state)
     (void)state;
     struct wk_cache *c = open_cache(3);
     for (int i = 1; i <= 3; i++) put(c, i);
-    assert_true(get(c, 1)); // now 2 is the one that waited longest
+    assert_true(get(c, 1)); // 2 is now the least recently used entry
     put(c, 4);
     assert_true(get(c, 1) && !get(c, 2) && get(c, 3) && get(c, 4));
     assert_int_equal(wk_cache_room(c), 0);
@@ -114,12 +114,12 @@ static void the_least_used_goes_first(void **state)
     set_age("unit-1.unit", 30);
     set_age("unit-3.unit", 20);
     set_age("unit-4.unit", 10);
-    c = open_cache(1); // less room than what is there
+    c = open_cache(1); // a limit below the present size
     assert_int_equal(wk_cache_bytes(c), FILE_BYTES);
-    assert_true(get(c, 4) && !get(c, 1)); // the one written last stays
+    assert_true(get(c, 4) && !get(c, 1)); // the newest entry stays
     wk_cache_close(c);
     c = open_cache(0);
-    assert_false(wk_cache_put(c, "unit-1", bytes_of(1), BYTES)); // no room at all
+    assert_false(wk_cache_put(c, "unit-1", bytes_of(1), BYTES)); // no space at all
     wk_cache_close(c);
 }
 
@@ -156,7 +156,7 @@ static void damage_is_absence(void **state)
     put(c, 1);
     char path[128];
     snprintf(path, sizeof path, "%s/unit-1.unit", dir);
-    assert_int_equal(unlink(path), 0); // somebody else removes it
+    assert_int_equal(unlink(path), 0); // removed by another process
     assert_false(get(c, 1));
     wk_cache_close(c);
 }
@@ -178,8 +178,8 @@ static void leftovers_go_and_strangers_stay(void **state)
     assert_non_null(strstr(lh_err_text(LH_ERR_IO), "data.cache"));
 }
 
-// More entries than a start looks at: they are got at once, nothing is put until all are taken
-// over, and then the oldest of them go first, but for the one that was used.
+// More entries than a start reads: they are available at once. No entry is written until all are
+// listed; then the oldest go first, except those used since.
 static void a_large_folder_is_taken_over_beside(void **state)
 {
     (void)state;
@@ -206,7 +206,7 @@ static void a_large_folder_is_taken_over_beside(void **state)
     if (!wk_cache_ready(c)) assert_false(wk_cache_put(c, name_of(0), bytes_of(0), 2 * BYTES));
     wk_cache_settle(c);
     assert_true(wk_cache_ready(c));
-    assert_int_equal(wk_cache_bytes(c), (uint64_t)ENTRIES * FILE_BYTES); // one went
+    assert_int_equal(wk_cache_bytes(c), (uint64_t)ENTRIES * FILE_BYTES); // one was evicted
     put(c, 0);
     assert_int_equal(wk_cache_bytes(c), (uint64_t)ENTRIES * FILE_BYTES);
     for (int i = 0; i < 8; i++) assert_true(wk_cache_has(c, name_of(ENTRIES - i)));

@@ -1,6 +1,6 @@
-// worker/data/loader.c: what is read is what was written and checked; prefetch keeps what is
-// needed; every kind of damage is told with file, unit and what to do. A FIFO in place of a token
-// file is the event by which a test knows how far the background thread came.
+// worker/data/loader.c: reads return the checked bytes of the files; prefetching keeps needed
+// units; an error names the file, the unit and the remedy. A FIFO in place of a token file shows
+// how far the background thread has come.
 // labels: tsan
 #include <setjmp.h>
 #include <stdarg.h>
@@ -23,7 +23,7 @@
 
 enum { UNITS = 8, TOKENS = 64 };
 
-// Units 0 and 1 share a file, every other one has its own.
+// Units 0 and 1 share a file; every other unit has its own.
 struct fixture {
     char dir[64];
     struct lh_unit unit[UNITS];
@@ -117,7 +117,7 @@ static void reads_what_was_written(void **state)
     }
 }
 
-// Until so many units were fetched.
+// Waits until `units` units were fetched.
 static void expect_fetched(const struct fixture *f, uint64_t units)
 {
     struct wk_loader_status is = {0};
@@ -143,10 +143,10 @@ static void prefetched_units_cost_no_wait(void **state)
     expect_read(&f, 2, 0, TOKENS);
     expect_read(&f, 3, 0, TOKENS);
     assert_int_equal(wk_loader_waited_ns(f.l), 0);
-    uint32_t ids[2]; // it is not waited for
+    uint32_t ids[2]; // a FIFO does not block the reader
     assert_int_equal(wk_loader_read(f.l, 4, 0, 1, ids), LH_ERR_INVALID);
     assert_non_null(strstr(lh_err_text(LH_ERR_INVALID), "t4.bin is a FIFO, not a file"));
-    expect_read(&f, 5, 0, 1); // nobody announced it: this one waits
+    expect_read(&f, 5, 0, 1); // it was not announced, so the read waits
     assert_true(wk_loader_waited_ns(f.l) > 0);
     close_fixture(&f);
 }
@@ -159,7 +159,7 @@ static void oldest_goes_first(void **state)
     expect_read(&f, 2, 0, 1);
     expect_read(&f, 3, 0, 1);
     expect_read(&f, 2, 1, 1);
-    expect_read(&f, 4, 0, 1); // pushes 3 out
+    expect_read(&f, 4, 0, 1); // evicts 3
     remove(path_of(&f, 2));
     remove(path_of(&f, 3));
     remove(path_of(&f, 4));
@@ -170,7 +170,7 @@ static void oldest_goes_first(void **state)
     close_fixture(&f);
 }
 
-// With every slot taken by what is needed, announcements wait; the unit in use stays.
+// If needed units fill every slot, announced ones wait; the unit in use stays.
 static void announcements_push_out_nothing_needed(void **state)
 {
     (void)state;
@@ -186,7 +186,7 @@ static void announcements_push_out_nothing_needed(void **state)
     }
 }
 
-// One of two slots with units that nobody read is free again.
+// Withdrawing an unread unit frees one of the two slots.
 static void a_withdrawn_unit_makes_room_for_the_next(void **state)
 {
     (void)state;
@@ -197,9 +197,9 @@ static void a_withdrawn_unit_makes_room_for_the_next(void **state)
     expect_fetched(&f, 2);
     wk_loader_announce(f.l, 4);
     wk_loader_announce(f.l, 5);
-    wk_loader_withdraw(f.l, 4); // waits
-    wk_loader_withdraw(f.l, 2); // is in memory
-    wk_loader_withdraw(f.l, 6); // is nowhere
+    wk_loader_withdraw(f.l, 4); // waiting
+    wk_loader_withdraw(f.l, 2); // in memory
+    wk_loader_withdraw(f.l, 6); // never announced
     wk_loader_withdraw(f.l, UNITS);
     expect_fetched(&f, 3);
     remove(path_of(&f, 3));
@@ -248,7 +248,7 @@ static void damage_is_told(void **state)
     expect_error(&f, 5, LH_ERR_CORRUPT, "too early");
     remove(path_of(&f, 6));
     expect_error(&f, 6, LH_ERR_NOT_FOUND, "there is no");
-    put_file(&f, 6, 1); // mended: the next read tries again
+    put_file(&f, 6, 1); // repaired: the next read succeeds
     expect_read(&f, 6, 0, TOKENS);
     f.units.vocabulary = id_at(7, TOKENS - 1);
     expect_error(&f, 7, LH_ERR_CORRUPT, "token 63 is not below the vocabulary");
@@ -290,7 +290,7 @@ static void *announce_at_random(void *arg)
     return NULL;
 }
 
-// The loop's thread announces while the compute lane reads, in no good order.
+// The loop's thread announces units in random order while the compute lane reads.
 static void threads_do_not_disturb_each_other(void **state)
 {
     (void)state;
@@ -308,7 +308,7 @@ static void threads_do_not_disturb_each_other(void **state)
     assert_int_equal(pthread_join(other, &failed), 0);
     assert_null(failed);
     for (uint64_t u = 0; u < UNITS; u++) wk_loader_announce(f.l, u);
-    close_fixture(&f); // announcements are still under way
+    close_fixture(&f); // while announced units are still being fetched
 }
 
 int main(void)

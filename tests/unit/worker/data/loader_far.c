@@ -1,5 +1,5 @@
-// worker/data/loader.c over a source that is far: its cache, the start's warm-up, how many fetches
-// are under way at once. The source is this test's: it can hold its readers, and counts them.
+// worker/data/loader.c over a remote source: its cache, the warm-up at the start, concurrent
+// fetches. This test's source can block its readers and counts them.
 // labels: tsan
 #include <setjmp.h>
 #include <stdarg.h>
@@ -27,9 +27,9 @@ struct far {
     struct wk_source *near;
     pthread_mutex_t lock;
     pthread_cond_t changed;
-    unsigned inside, wanted; // readers now; held until so many are
-    unsigned delay_us;       // time that every read takes
-    bool held;               // readers of europe's files stay
+    unsigned inside, wanted; // inside: current readers; they block until `wanted` are inside
+    unsigned delay_us;       // duration of each read
+    bool held;               // readers of europe's files block
     bool gone;               // every read fails
 };
 
@@ -61,7 +61,7 @@ static lh_err far_read(struct wk_source *s, const char *file, uint64_t at, void 
     pthread_cond_broadcast(&f->changed);
     while (f->inside < f->wanted && !late)
         late = pthread_cond_timedwait(&f->changed, &f->lock, &end);
-    if (!late) f->wanted = 0; // all came: nobody is held any more
+    if (!late) f->wanted = 0; // all came: nobody blocks any more
     while (f->held && strtol(file + 1, NULL, 10) >= OWN) pthread_cond_wait(&f->changed, &f->lock);
     pthread_cond_broadcast(&f->changed);
     pthread_mutex_unlock(&f->lock);
@@ -75,7 +75,7 @@ static lh_err far_read(struct wk_source *s, const char *file, uint64_t at, void 
     return err;
 }
 
-static void far_close(struct wk_source *s) // the fixture's own
+static void far_close(struct wk_source *s) // the fixture frees it
 {
     (void)s;
 }
@@ -173,7 +173,7 @@ static void a_unit_is_fetched_once(void **state)
     uint64_t bytes = 10 * (LH_TOKENS_HEADER_BYTES + TOKENS * 2);
     assert_int_equal(status_of(l).counts.bytes, bytes);
     wk_loader_close(l);
-    f->far.gone = true; // the cache must do
+    f->far.gone = true; // everything must come from the cache
     l = open_loader(&c);
     for (uint64_t u = 0; u < 10; u++) expect_unit(l, u);
     assert_int_equal(status_of(l).counts.cached, 10);
@@ -187,7 +187,7 @@ static void a_unit_is_fetched_once(void **state)
     wk_loader_close(l);
 }
 
-// A cache with the right sum around wrong tokens: as its file would be of other data.
+// A cache entry with a right checksum over wrong tokens, like one from other data.
 static void what_the_cache_holds_is_checked(void **state)
 {
     struct fixture *f = *state;
@@ -218,7 +218,7 @@ static void tokens_of(uint64_t unit, uint8_t *tokens)
     }
 }
 
-// A unit without a file, as it arrives over the network: its tokens alone.
+// A unit without a file, received over the network as tokens only.
 static void what_arrives_is_read_from_memory(void **state)
 {
     struct fixture *f = *state;
@@ -228,17 +228,17 @@ static void what_arrives_is_read_from_memory(void **state)
     bool kept;
     uint8_t tokens[TOKENS * 2];
     tokens_of(35, tokens);
-    assert_true(wk_loader_find(l, 35, &kept) && !kept); // its file is there
+    assert_true(wk_loader_find(l, 35, &kept) && !kept); // its file exists
     snprintf(path, sizeof path, "%s/t35.bin", f->dir);
     assert_int_equal(unlink(path), 0);
     assert_false(wk_loader_find(l, 35, &kept));
     assert_int_equal(wk_loader_keep(l, 35, tokens, sizeof tokens), LH_OK);
     assert_true(wk_loader_find(l, 35, &kept));
-    expect_unit(l, 35); // behind the last token comes the last one again
+    expect_unit(l, 35); // the last token is repeated after the end
     assert_int_equal(status_of(l).counts.arrived, 1);
     assert_int_equal(status_of(l).counts.fetched, 0);
     wk_loader_close(l);
-    l = open_loader(&c); // the next start finds it in the cache, and keeps it
+    l = open_loader(&c); // after a restart it is in the cache
     assert_true(wk_loader_find(l, 35, &kept) && kept);
     expect_unit(l, 35);
     assert_int_equal(status_of(l).counts.arrived, 1);
@@ -262,7 +262,8 @@ static void wait_until_inside(struct fixture *f, unsigned readers)
     pthread_mutex_unlock(&f->far.lock);
 }
 
-// It was dropped while it was announced, and arrives again: what failed before is no reason.
+// The unit was dropped while its fetch was under way, and arrives again: the earlier failure must
+// not count.
 static void what_is_announced_anew_is_fetched_anew(void **state)
 {
     struct fixture *f = *state;
@@ -277,13 +278,13 @@ static void what_is_announced_anew_is_fetched_anew(void **state)
         wk_loader_announce(l, 35);
         wait_until_inside(f, 1);
         assert_int_equal(wk_loader_keep(l, 35, tokens, sizeof tokens), LH_OK);
-        if (late) wk_loader_announce(l, 35); // before it has failed
+        if (late) wk_loader_announce(l, 35); // before the fetch fails
         pthread_mutex_lock(&f->far.lock);
         f->far.held = false;
         pthread_cond_broadcast(&f->far.changed);
         pthread_mutex_unlock(&f->far.lock);
         uint32_t ids[2];
-        if (!late) { // the one thread has done with it when it reads another
+        if (!late) { // reading another unit shows that the only thread is done
             assert_int_equal(wk_loader_read(l, 36, 0, 1, ids), LH_ERR_IO);
             wk_loader_announce(l, 35);
         }
@@ -337,13 +338,13 @@ static void warming_pushes_nothing_out(void **state)
     c.fetches = 1;
     l = open_loader(&c);
     wait_until_warm(l, 1);
-    expect_unit(l, 35); // comes when the warm-up is over or had its turn
+    expect_unit(l, 35); // fetched after, or during, the warm-up
     f->far.gone = true;
     for (uint64_t u = 20; u < 23; u++) expect_unit(l, u);
     wk_loader_close(l);
 }
 
-// Warming hangs, what is needed does not.
+// The warm-up blocks; units that are needed are still fetched.
 static void warming_leaves_a_thread_for_what_is_needed(void **state)
 {
     struct fixture *f = *state;
@@ -365,8 +366,8 @@ static void warming_leaves_a_thread_for_what_is_needed(void **state)
     wk_loader_close(l);
 }
 
-// Little's law: units that last no time over a source that takes some: all threads at once, and
-// further ahead. The source lets nobody go before that many are there.
+// Little's law: if units are used up quickly and the source is slow, all threads fetch at once and
+// further ahead. The source blocks its readers until that many are there.
 static void a_slow_source_is_asked_ahead_and_at_once(void **state)
 {
     struct fixture *f = *state;
@@ -375,10 +376,10 @@ static void a_slow_source_is_asked_ahead_and_at_once(void **state)
     c.depth = 2 * FETCHES;
     f->far.delay_us = 20000;
     struct wk_loader *l = open_loader(&c);
-    assert_int_equal(status_of(l).ahead, WK_AHEAD_MIN); // nothing is known yet
+    assert_int_equal(status_of(l).ahead, WK_AHEAD_MIN); // nothing is measured yet
     struct wk_loader_status s;
     uint64_t u = 0;
-    for (int i = 0; i < 2000; i++) { // the last 32 units count: a machine that stalls has time
+    for (int i = 0; i < 2000; i++) { // the last 32 units count, so a stalled machine recovers
         s = status_of(l);
         if (s.unit_s > 0 && s.fetch_s / s.unit_s > 8) break;
         expect_unit(l, u++ % UNITS);
@@ -390,7 +391,7 @@ static void a_slow_source_is_asked_ahead_and_at_once(void **state)
     pthread_mutex_unlock(&f->far.lock);
     for (uint64_t k = 0; k < FETCHES; k++) wk_loader_announce(l, (u + k) % UNITS);
     for (uint64_t k = 0; k < FETCHES; k++) expect_unit(l, (u + k) % UNITS);
-    assert_int_equal(f->far.wanted, 0); // they were there together
+    assert_int_equal(f->far.wanted, 0); // all readers were inside at once
     wk_loader_close(l);
 }
 

@@ -1,4 +1,4 @@
-// The mix of a batch: which unit of the window gives the next sequence.
+// The mix of a batch: the unit of the window that gives the next sequence.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -18,7 +18,8 @@ static void fill(struct wk_queued *unit)
         unit[i] = (struct wk_queued){.unit = i, .done = 0, .tokens = SEQUENCES * LENGTH};
 }
 
-// Draws from a window of equal units: the units given, and every unit's last draw in end.
+// Draws from a window of equal units. `given` gets the unit of each draw, `end` each unit's last
+// draw.
 static void train(uint64_t from, int *given, uint32_t *end)
 {
     struct wk_queued unit[UNITS];
@@ -43,7 +44,7 @@ static void every_sequence_is_given_once(void **state)
     train(77, given, end);
 }
 
-// Units that all end together are credited together: the learning rate would move in jumps.
+// Units that all ended together would be credited together, and the learning rate would jump.
 static void units_end_one_by_one(void **state)
 {
     (void)state;
@@ -58,7 +59,7 @@ static void units_end_one_by_one(void **state)
     assert_true(late < UNITS / 2);
 }
 
-// In turn, a unit's next sequence would come after UNITS draws each time.
+// With units in turn, a unit's next sequence would always come after UNITS draws.
 static void what_follows_in_a_text_does_not_follow_in_training(void **state)
 {
     (void)state;

@@ -1,5 +1,6 @@
 // worker/data/source_store.c under the loader, against a small S3 store in this process that fails
-// as it is told to: cut, slow, wrong bytes, refusals; and the end of a worker that waits for it.
+// on demand: truncated, slow and wrong answers, refusals; a worker ends while it waits for the
+// store.
 // labels: tsan
 #include "tests/unit/common/objects/fake_s3.h"
 
@@ -13,7 +14,7 @@ enum { UNITS = 6, TOKENS = 64, ALL = UNITS * TOKENS };
 
 struct rig {
     struct store store;
-    struct lh_env env; // the real one's, but for its clock
+    struct lh_env env; // the real env with another clock
     struct lh_env_ops ops;
     struct lh_env *real;
     _Atomic int64_t later_ns;
@@ -25,7 +26,7 @@ struct rig {
     char endpoint[64];
 };
 
-static struct rig *its; // the env's operations have no other way to it
+static struct rig *its; // for the operations of the env
 
 static int64_t now_ns(struct lh_env *env)
 {
@@ -120,7 +121,7 @@ static unsigned requests(struct rig *r)
     return n;
 }
 
-// The store's thread reads these.
+// Sets the faults of the store's thread.
 static void set_faults(struct rig *r, struct faults f)
 {
     f.error = "AccessDenied";
@@ -137,7 +138,7 @@ static struct faults left(struct rig *r)
     return f;
 }
 
-// Flips a byte of the object, and cuts so many off its end (negative: gives them back).
+// Flips a byte of the object and removes `cut` bytes from its end; a negative `cut` restores them.
 static void damage(struct rig *r, size_t at, int cut)
 {
     pthread_mutex_lock(&r->store.lock);
@@ -155,9 +156,10 @@ static void units_come_out_of_the_store(void **state)
     for (uint64_t u = 0; u < UNITS; u++) wk_loader_announce(r->loader, u);
     for (uint64_t u = 0; u < UNITS; u++) assert_int_equal(read_unit(r, u), LH_OK);
     unsigned before = requests(r);
-    assert_true(before <= UNITS + 4); // a range each; the header once, or by each thread
+    // one range for each unit; the header once, or once for each thread
+    assert_true(before <= UNITS + 4);
     for (uint64_t u = 0; u < UNITS; u++) assert_true(wk_loader_find(r->loader, u, &kept) && !kept);
-    assert_int_equal(requests(r), before); // the file is known
+    assert_int_equal(requests(r), before); // the file is already known
     snprintf(r->unit[1].file, sizeof r->unit[1].file, "gone.bin");
     assert_false(wk_loader_find(r->loader, 1, &kept));
 }
@@ -176,7 +178,7 @@ static void wrong_bytes_are_refused(void **state)
 {
     struct rig *r = *state;
     open_loader(r);
-    damage(r, LH_TOKENS_HEADER_BYTES + 5, 10); // unit 0's, and the end of the last one
+    damage(r, LH_TOKENS_HEADER_BYTES + 5, 10); // damages unit 0 and cuts the last unit
     assert_int_equal(read_unit(r, 0), LH_ERR_CORRUPT);
     assert_int_equal(read_unit(r, 1), LH_OK);
     assert_int_equal(read_unit(r, UNITS - 1), LH_ERR_CORRUPT);
@@ -213,7 +215,7 @@ static void a_store_that_is_away_is_asked_again_after_a_while(void **state)
     assert_true(away_ns(r) >= WK_SOURCE_AWAY_S * LH_SECOND);
     assert_int_equal(read_unit(r, 1), LH_OK);
     assert_int_equal(away_ns(r), 0);
-    set_faults(r, (struct faults){.denied = 1}); // an access key that has ended
+    set_faults(r, (struct faults){.denied = 1}); // an expired access key
     assert_int_equal(read_unit(r, 2), LH_ERR_UNAVAILABLE);
     assert_non_null(strstr(lh_err_text(LH_ERR_UNAVAILABLE), "access key"));
     atomic_store(&r->later_ns, 3 * WK_SOURCE_AWAY_S * LH_SECOND);
@@ -228,7 +230,7 @@ static void *read_one(void *arg)
     return (void *)(uintptr_t)r->source->ops->read(r->source, "all.bin", 0, &byte, 1, &got);
 }
 
-// Its retries' pauses would last minutes.
+// Waiting for the retries would take minutes.
 static void a_worker_that_ends_waits_for_no_store(void **state)
 {
     struct rig *r = *state;

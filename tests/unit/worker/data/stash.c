@@ -1,4 +1,4 @@
-// worker/data/stash.c: what was put is there until it is dropped.
+// worker/data/stash.c keeps an entry until it is dropped.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -17,10 +17,10 @@ static void what_was_put_is_there_until_it_is_dropped(void **state)
     assert_false(wk_stash_has(s, 7));
     assert_int_equal(wk_stash_put(s, 7, "seven", 6), LH_OK);
     assert_int_equal(wk_stash_put(s, 8, "eight", 6), LH_OK);
-    assert_int_equal(wk_stash_put(s, 7, "other", 6), LH_OK); // stays as it is
+    assert_int_equal(wk_stash_put(s, 7, "other", 6), LH_OK); // the first entry stays
     assert_true(wk_stash_get(s, 7, out, 6));
     assert_string_equal(out, "seven");
-    assert_false(wk_stash_get(s, 7, out, 7)); // it has fewer
+    assert_false(wk_stash_get(s, 7, out, 7)); // the entry is shorter
     assert_false(wk_stash_get(s, 9, out, 1));
     wk_stash_drop(s, 7);
     wk_stash_drop(s, 7);

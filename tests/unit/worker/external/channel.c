@@ -1,4 +1,4 @@
-// The channel: areas that do not overlap, a memory that is read only if it is sound, messages,
+// The channel: areas that do not overlap, memory that is read only if it is valid, messages,
 // corrections and their ring.
 // ctest: channel
 #include <setjmp.h>
@@ -44,7 +44,7 @@ static void areas_are_apart(void **state)
         assert_true(at[i] > at[i - 1]);
         assert_int_equal(at[i] % WK_CHANNEL_PAGE, 0);
     }
-    // the last thing of each area lies before the next one
+    // The last item of each area ends before the next area.
     uint8_t *end = (uint8_t *)(wk_channel_done(&c, 2, 1) + 1);
     assert_true(end <= c.base + l->note_at);
     assert_true((uint8_t *)(wk_channel_note(&c, 1, 31) + 1) <= c.base + l->slot_at[0]);
@@ -84,7 +84,7 @@ static void reads_only_what_is_sound(void **state)
     drop(&c);
 }
 
-// Assigns without what stands in a temporary's padding: messages are compared as a whole.
+// Assigns without garbage in the padding, because whole messages are compared.
 #define ASSIGN(to, ...)                                                                            \
     do {                                                                                           \
         static const __typeof__(to) given = __VA_ARGS__;                                           \
@@ -101,15 +101,15 @@ static void messages_come_back(void **state)
     assert_true(n > 8);
     assert_true(wk_channel_decode(bytes, n, &out));
     assert_memory_equal(&out, &m, sizeof m);
-    assert_false(wk_channel_decode(bytes, n - 1, &out)); // its length says more
-    m.as.tensor.count = 21;                              // 10 + 21 of 30
+    assert_false(wk_channel_decode(bytes, n - 1, &out)); // shorter than its length field says
+    m.as.tensor.count = 21;                              // 10 + 21 exceeds 20
     assert_int_equal(wk_channel_encode(&m, bytes), 0);
     m = (struct wk_channel_message){.abi = WK_CHANNEL_ABI, .kind = WK_CHANNEL_HELLO};
     m.as.hello = (struct wk_channel_hello){2, 2, 1, false, {0}};
     assert_int_equal(wk_channel_encode(&m, bytes), 0); // rank 2 of 2
     m.as.hello.rank = 1;
     n = wk_channel_encode(&m, bytes);
-    bytes[4] = 2; // another abi: its kind is read, no more
+    bytes[4] = 2; // another abi: only the kind is read
     assert_true(wk_channel_decode(bytes, n, &out));
     assert_int_equal(out.abi, 2);
     assert_int_equal(out.as.hello.ranks, 0);
@@ -145,7 +145,7 @@ static void a_kind_that_there_is_not_is_refused(void **state)
     uint8_t none[] = {8, 0, 0, 0, WK_CHANNEL_ABI, 0, 0, 0};
     uint8_t beyond[] = {8, 0, 0, 0, WK_CHANNEL_ABI + 1, 0, WK_CHANNEL_KINDS, 0};
     assert_false(wk_channel_decode(none, sizeof none, &out));
-    assert_false(wk_channel_decode(beyond, sizeof beyond, &out)); // the abi is another one
+    assert_false(wk_channel_decode(beyond, sizeof beyond, &out)); // unknown kind of another abi
     none[4]++;
     assert_false(wk_channel_decode(none, sizeof none, &out));
     beyond[6]--;
@@ -206,7 +206,7 @@ static void corrections_lead_to_the_view(void **state)
     assert_int_equal(plan.count, 0);
     wk_correction_close(&work);
 
-    // Entries that were written over are told of, and nothing beyond them is read.
+    // Overwritten entries are detected, and nothing is read outside the ring.
     struct wk_channel_entry *e = &wk_channel_part(&c, PART)->entry[1], good = *e;
     struct wk_channel_correction r;
     e->count = VALUES + 1;
@@ -218,13 +218,13 @@ static void corrections_lead_to_the_view(void **state)
     *e = good, e->number = 17;
     assert_false(wk_channel_correction(&c, PART, 1, &r));
     *e = good;
-    ((uint64_t *)wk_channel_ring(&c, PART))[1] = UINT64_MAX; // the sparse one's table
+    ((uint64_t *)wk_channel_ring(&c, PART))[1] = UINT64_MAX; // the sparse correction's table
     assert_int_equal(wk_base_read(&base, 0, 10, chunk), LH_ERR_CORRUPT);
     free(view);
     drop(&c);
 }
 
-// Entries come at one end of the ring and go at the other; no two that live share a byte.
+// Entries are added at one end of the ring and removed at the other; live entries share no bytes.
 static void the_ring_gives_no_byte_twice(void **state)
 {
     (void)state;
@@ -240,7 +240,7 @@ static void the_ring_gives_no_byte_twice(void **state)
         uint64_t bytes = wk_channel_correction_bytes(e.kind, VALUES, e.count);
         e.at =
             lives < WK_CHANNEL_LIVE ? wk_ring_place(live, lives, VALUES, room, bytes) : UINT64_MAX;
-        if (e.at == UINT64_MAX) { // a commit retires some
+        if (e.at == UINT64_MAX) { // a commit retires some entries
             assert_true(lives > 0);
             uint32_t gone = (uint32_t)(chance % lives) + 1;
             memmove(live, live + gone, (lives -= gone) * sizeof *live);

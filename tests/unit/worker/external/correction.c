@@ -1,5 +1,5 @@
-// Corrections of a part that several threads share: added as the trainer adds them, they lead to
-// the view.
+// Corrections of a part that several threads share: the trainer adds them and must arrive at the
+// view.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -12,18 +12,18 @@
 #include "kernels/view.h"
 #include "worker/external/correction.h"
 
-enum { SMALL = 5000, PART = (1 << 19) + 4096 + 11 }; // three threads' parts
+enum { SMALL = 5000, PART = (1 << 19) + 4096 + 11 }; // PART: a part for three threads
 
 struct fixture {
     struct wk_channel channel;
     uint8_t *memory;
     float *theta, *residual, *view, *base;
     struct wk_correction_work work;
-    uint64_t number, at; // corrections so far, and where the next one goes
+    uint64_t number, at; // number of corrections, and the ring offset of the next one
 };
 
 static const uint64_t first[] = {0, SMALL, SMALL + PART};
-// Multiples of 1/64, of which no sum or difference here is rounded.
+// Multiples of 1/64, so that no sum or difference here is rounded.
 static uint32_t drawn = 1;
 static float draw(void)
 {
@@ -72,7 +72,7 @@ static int tear_down(void **state)
     return 0;
 }
 
-// Makes the next correction to theta - residual / 4, and adds it as the trainer does.
+// Computes the next correction to theta - residual / 4 and adds it as the trainer does.
 static struct wk_correction_plan correct(struct fixture *f)
 {
     const struct wk_external_view view = {f->theta, f->residual, 0.25f};
@@ -117,7 +117,7 @@ static void all_parts_of_a_correction_lead_to_the_view(void **state)
     assert_int_equal(plan.count, (PART - 5 + 63) / 64);
 }
 
-// Whichever thread finds it.
+// Every thread must be able to find the damage.
 static void a_base_that_was_written_over_is_refused(void **state)
 {
     struct fixture *f = *state;
@@ -141,7 +141,7 @@ static void a_base_that_was_written_over_is_refused(void **state)
     assert_int_equal(wk_correction_plan(&base, &view, &f->work, &plan), LH_OK);
 }
 
-// A base that changes between the count and the write: the write stays where the count put it.
+// The base changes between counting and writing: the write stays within the counted size.
 static void a_base_that_changes_between_the_passes_is_refused(void **state)
 {
     struct fixture *f = *state;

@@ -1,7 +1,7 @@
-// Ranks are let in, and some lives of the trainer outlive their worker.
+// Admission of ranks, and lives of the trainer that outlive their worker.
 #include "tests/unit/worker/external/external_rig.h"
 
-// ---------------------------------------------------------------- who is let in
+// ---------------------------------------------------------------- admission
 
 static void lets_all_ranks_in_or_none(void **state)
 {
@@ -17,12 +17,12 @@ static void wants_shares_that_make_a_whole(void **state)
 {
     struct rig *r = *state;
     greet(r, 1, 0, NULL, 0, 700);
-    greet(r, 2, 1, NULL, 701, 1299); // a value is nobody's
+    greet(r, 2, 1, NULL, 701, 1299); // value 700 belongs to no rank
     assert_int_equal(r->sents, 2);
     assert_int_equal(r->sent[0].m.as.refused.why, WK_CHANNEL_OTHER_MODEL);
     assert_non_null(strstr(r->sent[0].m.as.refused.text, "rows"));
     greet(r, 3, 0, NULL, 0, 701);
-    greet(r, 4, 1, NULL, 700, 1300); // one is two ranks'
+    greet(r, 4, 1, NULL, 700, 1300); // value 700 belongs to both ranks
     assert_int_equal(r->sent[2].m.as.refused.why, WK_CHANNEL_OTHER_MODEL);
     assert_int_equal(r->creates, 0);
 }
@@ -45,17 +45,17 @@ static void sends_nonsense_away(void **state)
     wk_external_opened(r->x, 3);
     wk_external_message(r->x, 3, lh_span("nonsense", 8));
     assert_int_equal(r->sent[2].m.as.refused.why, WK_CHANNEL_BAD);
-    assert_int_equal(r->overs, 0); // the others go on
+    assert_int_equal(r->overs, 0); // the other ranks go on
     say_kind(r, 1, WK_CHANNEL_DESCRIBED);
-    assert_int_equal(r->overs, 1); // out of turn, from one that is in
+    assert_int_equal(r->overs, 1); // an unexpected message of an admitted rank
     wk_external_opened(r->x, 4);
     wk_external_message(r->x, 4, lh_span("\x08\0\0\0\x02\0\x01\0", 8));
     assert_int_equal(r->sent[r->sents - 1].m.as.refused.why, WK_CHANNEL_OTHER_VERSION);
 }
 
-// ---------------------------------------------------------------- lives that go on
+// ---------------------------------------------------------------- lives that continue
 
-// The worker dies; the trainer brings the memory back to the next one.
+// The worker dies, and the trainer offers the memory to the next worker.
 static void die_and_return(struct rig *r, const uint8_t *other_life)
 {
     uint8_t life[WK_CHANNEL_LIFE];
@@ -85,14 +85,14 @@ static void a_life_goes_on_with_a_cut_that_was_not_committed(void **state)
     assert_int_equal(r->cuts, 1);
     die_and_return(r, NULL);
     assert_int_equal(r->resumes, 1);
-    assert_int_equal(r->cuts, 2); // the same again
+    assert_int_equal(r->cuts, 2); // the same cut again
     assert_int_equal(wk_external_delta(r->x, 0, 0, 1000, delta), LH_OK);
     assert_true(delta[0] == 13 - 9);
     wk_external_committed(r->x, 0, 1);
     for (int i = 0; i < 1000; i++) view0[i] = 9;
     uint64_t published = wk_channel_part(&r->channel, 0)->published;
     assert_int_equal(wk_external_renew(r->x, 0, &(struct wk_external_view){.theta = view0}),
-                     LH_OK); // the slot is that already
+                     LH_OK); // the slot holds that view already
     assert_int_equal(wk_channel_part(&r->channel, 0)->published, published);
 }
 
@@ -102,14 +102,14 @@ static void the_word_follows_the_commit(void **state)
     join_both(r);
     wk_external_want(r->x, 0, 5);
     both_cut(r, 0, 1, 5);
-    r->own[0] = 1; // committed, and then it died before the word moved
+    r->own[0] = 1; // it died after the commit, before it set `committed` in the memory
     die_and_return(r, NULL);
     assert_int_equal(r->resumes, 1);
-    assert_int_equal(r->cuts, 1); // not again
+    assert_int_equal(r->cuts, 1); // the cut is not handled again
     assert_int_equal(wk_channel_part(&r->channel, 0)->committed, 1);
 }
 
-// Notes that every part's committed cut holds were told to the process before.
+// Notes in the committed cuts of all parts were reported to the previous process.
 static void a_life_goes_on_behind_the_notes_that_are_committed(void **state)
 {
     struct rig *r = *state;
@@ -123,7 +123,7 @@ static void a_life_goes_on_behind_the_notes_that_are_committed(void **state)
         r->own[part] = 1;
     }
     assert_int_equal(r->notes, 3);
-    note(r, 1, 8); // its journal is full
+    note(r, 1, 8); // fills its journal
     die_and_return(r, NULL);
     assert_int_equal(r->resumes, 1);
     wk_external_want(r->x, 0, 6);
@@ -131,7 +131,7 @@ static void a_life_goes_on_behind_the_notes_that_are_committed(void **state)
     say_kind(r, 11, WK_CHANNEL_RING);
     assert_int_equal(r->notes, 3 + 8);
     assert_int_equal(r->noted, 10);
-    note(r, 1, 1); // now one was written over
+    note(r, 1, 1); // overwrites a note
     die_and_return(r, NULL);
     assert_int_equal(r->resumes, 1);
     assert_int_equal(r->sent[0].m.as.refused.why, WK_CHANNEL_AGAIN);
@@ -154,7 +154,7 @@ static void a_commit_without_its_cut_ends_the_life(void **state)
 {
     struct rig *r = *state;
     join_both(r);
-    r->own[1] = 1; // a number that no rank wrote
+    r->own[1] = 1; // the number of a cut that no rank wrote
     die_and_return(r, NULL);
     assert_int_equal(r->resumes, 0);
 }

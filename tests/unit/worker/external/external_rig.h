@@ -1,5 +1,5 @@
-// The worker's end of the boundary in a world that is memory of this process; the trainer is what
-// the tests write into it.
+// The worker's end of the boundary, with this process's memory as its world; the tests write the
+// trainer's part.
 #ifndef TESTS_UNIT_EXTERNAL_RIG_H
 #define TESTS_UNIT_EXTERNAL_RIG_H
 
@@ -22,21 +22,21 @@ struct rig {
     struct wk_external_io io; // first
     struct lh_env *env;
     struct wk_external *x;
-    void *memory, *offered; // offered: what a greeting brings
+    void *memory, *offered; // offered: the memory that comes with a hello
     uint64_t bytes, creates, forgets;
     struct {
         uint64_t to;
         struct wk_channel_message m;
     } sent[MESSAGES];
     uint32_t sents, drops;
-    // what the core saw
-    uint64_t own[PARTS]; // what committed() says
+    // calls to the core
+    uint64_t own[PARTS]; // returned by committed()
     uint32_t comes, resumes, overs, orderlies, endings, cuts, notes, settles;
     struct wk_external_cut cut;
     uint64_t lost, noted;
     uint32_t reports;
     double reported;
-    uint64_t damaged; // the last unit that was told so
+    uint64_t damaged; // last unit reported as damaged
     char metric[WK_CHANNEL_METRIC];
     struct wk_channel channel; // the trainer's view of the memory
 };
@@ -230,7 +230,8 @@ static inline void say_kind(struct rig *r, uint64_t from, uint16_t kind)
     say(r, from, &m);
 }
 
-// Greets with two tensors, the second one sharded: `begin` and `count` of its `rows` values.
+// Sends a rank's hello and two tensors; the rank holds `count` values of the second from `begin`
+// on.
 static inline void greet_with(struct rig *r, uint64_t from, uint32_t rank, const uint8_t *life,
                               uint64_t begin, uint64_t count, uint64_t rows)
 {
@@ -257,7 +258,7 @@ static inline void greet(struct rig *r, uint64_t from, uint32_t rank, const uint
 static inline void join_both(struct rig *r)
 {
     greet(r, 1, 0, NULL, 0, 700);
-    assert_int_equal(r->creates, 0); // not before all are there
+    assert_int_equal(r->creates, 0); // not before all ranks are there
     greet(r, 2, 1, NULL, 700, 1300);
     assert_int_equal(r->comes, 1);
     assert_int_equal(r->sents, 2);
@@ -285,7 +286,7 @@ static inline void both_cut(struct rig *r, uint32_t part, uint64_t number, uint6
     say_kind(r, 1, WK_CHANNEL_RING);
 }
 
-// The rank trains so many units more.
+// The rank trains `notes` more units.
 static inline void note(struct rig *r, uint32_t rank, uint64_t notes)
 {
     struct wk_channel_rank *me = wk_channel_rank(&r->channel, rank);

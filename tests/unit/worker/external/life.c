@@ -1,4 +1,4 @@
-// Cuts of a life that count, what its end loses, and how it leaves.
+// Cuts of a life: complete and invalid ones; the work lost at its end, and an orderly end.
 #include <math.h>
 
 #include "tests/unit/worker/external/external_rig.h"
@@ -18,7 +18,7 @@ static void a_cut_counts_when_all_ranks_wrote_it(void **state)
     say_kind(r, 1, WK_CHANNEL_RING);
     assert_int_equal(r->cuts + r->notes, 0);
     rank_cuts(r, 0, 1, 1, 5, 0);
-    wk_channel_note(&r->channel, 0, 1)->upto = 65; // it belongs to the next one
+    wk_channel_note(&r->channel, 0, 1)->upto = 65; // belongs to the next cut
     wk_channel_rank(&r->channel, 0)->noted = 2;
     say_kind(r, 2, WK_CHANNEL_RING);
     assert_int_equal(r->cuts, 1);
@@ -30,25 +30,25 @@ static void a_cut_counts_when_all_ranks_wrote_it(void **state)
     assert_int_equal(wk_channel_part(&r->channel, 0)->committed, 0);
     wk_external_committed(r->x, 0, 1);
     assert_int_equal(wk_channel_part(&r->channel, 0)->committed, 1);
-    // The note stays for the other part, which did not commit yet.
+    // The note stays until the other part has committed too.
     assert_int_equal(wk_channel_worker_rank(&r->channel, 0)->retired, 0);
     wk_external_want(r->x, 1, 6);
     both_cut(r, 1, 1, 6);
     wk_external_committed(r->x, 1, 1);
     assert_int_equal(wk_channel_worker_rank(&r->channel, 0)->retired, 1);
     say_kind(r, 1, WK_CHANNEL_RING);
-    assert_int_equal(r->cuts, 2); // none twice
+    assert_int_equal(r->cuts, 2); // neither cut is counted twice
 }
 
 static void a_cut_that_cannot_be_ends_the_life(void **state)
 {
     struct rig *r = *state;
     join_both(r);
-    rank_cuts(r, 0, 0, 1, 5, 0); // nobody asked
+    rank_cuts(r, 0, 0, 1, 5, 0); // a cut that was not requested
     wk_external_want(r->x, 1, 5);
     say_kind(r, 1, WK_CHANNEL_RING);
     assert_int_equal(r->overs, 0);
-    rank_cuts(r, 1, 0, 2, 5, 0); // the one after the one that is wanted
+    rank_cuts(r, 1, 0, 2, 5, 0); // one after the requested cut
     say_kind(r, 1, WK_CHANNEL_RING);
     assert_int_equal(r->overs, 1);
     assert_int_equal(r->cuts, 0);
@@ -60,7 +60,7 @@ static void ranks_must_agree(void **state)
     join_both(r);
     wk_external_want(r->x, 0, 5);
     rank_cuts(r, 0, 0, 1, 5, 0);
-    rank_cuts(r, 0, 1, 1, 6, 0); // another step
+    rank_cuts(r, 0, 1, 1, 6, 0); // a different step
     say_kind(r, 1, WK_CHANNEL_RING);
     assert_int_equal(r->overs, 1);
     assert_int_equal(r->cuts, 0);
@@ -77,7 +77,7 @@ static void a_cut_cannot_hold_what_is_not_published(void **state)
     assert_int_equal(r->overs, 1);
 }
 
-// A journal has room for 8 notes: where more are counted, some were written over unread.
+// A journal holds 8 notes; if more were written, some were overwritten before they were read.
 static void a_journal_that_was_written_over_ends_the_life(void **state)
 {
     struct rig *r = *state;
@@ -85,7 +85,7 @@ static void a_journal_that_was_written_over_ends_the_life(void **state)
     note(r, 1, 8);
     wk_external_want(r->x, 0, 5);
     both_cut(r, 0, 1, 5);
-    assert_int_equal(r->notes, 8); // a full one is told
+    assert_int_equal(r->notes, 8); // a full journal is still read
     assert_int_equal(r->overs, 0);
     wk_external_want(r->x, 1, 5);
     note(r, 0, 9);
@@ -127,7 +127,7 @@ static void a_cut_that_was_whole_at_a_death_counts(void **state)
     join_both(r);
     wk_external_want(r->x, 0, 5);
     rank_cuts(r, 0, 0, 1, 5, 0);
-    rank_cuts(r, 0, 1, 1, 5, 0); // this rank never rang
+    rank_cuts(r, 0, 1, 1, 5, 0); // this rank never rang the bell
     wk_external_closed(r->x, 1);
     assert_int_equal(r->cuts, 1);
     wk_external_committed(r->x, 0, 1);
@@ -136,7 +136,7 @@ static void a_cut_that_was_whole_at_a_death_counts(void **state)
 
 // ---------------------------------------------------------------- values that are not finite
 
-// A life whose cut of this part holds one.
+// Runs a life whose cut of this part contains a value that is not finite.
 static void spoiled_life(struct rig *r, uint64_t from, uint32_t part)
 {
     wk_channel_close(&r->channel);
@@ -150,7 +150,7 @@ static void spoiled_life(struct rig *r, uint64_t from, uint32_t part)
     say_kind(r, from, WK_CHANNEL_RING);
     r->sents = 0;
     wk_external_spoiled(r->x, part, "parameter w is not finite");
-    for (uint32_t i = 0; i < 2; i++) { // each rank hears which parameter it was
+    for (uint32_t i = 0; i < 2; i++) { // each rank is told the parameter
         assert_int_equal(r->sent[i].m.kind, WK_CHANNEL_REFUSED);
         assert_int_equal(r->sent[i].m.as.refused.why, WK_CHANNEL_NOT_FINITE);
         assert_string_equal(r->sent[i].m.as.refused.text, "parameter w is not finite");
@@ -222,7 +222,7 @@ static void ranks_leave_one_by_one(void **state)
     assert_true(wk_channel_slot(&r->channel, 2)[VALUES - 1] == 99);
     say_kind(r, 1, WK_CHANNEL_LEAVE);
     wk_external_closed(r->x, 1);
-    assert_int_equal(r->overs, 0); // the other one reads the final parameters
+    assert_int_equal(r->overs, 0); // the other rank still reads the final parameters
     say_kind(r, 2, WK_CHANNEL_LEAVE);
     wk_external_closed(r->x, 2);
     assert_int_equal(r->orderlies, 1);
@@ -232,7 +232,7 @@ static void ranks_leave_one_by_one(void **state)
 static void leases_have_room_or_wait(void **state)
 {
     struct rig *r = *state;
-    assert_int_equal(wk_external_lease(r->x, 0, 1, 0, 64), LH_ERR_BUSY); // nobody is there
+    assert_int_equal(wk_external_lease(r->x, 0, 1, 0, 64), LH_ERR_BUSY); // no ranks yet
     join_both(r);
     for (uint64_t i = 0; i < 8; i++) assert_int_equal(wk_external_lease(r->x, 1, i, 0, 64), LH_OK);
     assert_int_equal(wk_external_lease(r->x, 1, 8, 0, 64), LH_ERR_BUSY);

@@ -1,4 +1,4 @@
-// A packet on the boundary's socket: its bytes, the descriptor that comes with it, and no other.
+// A packet on the boundary's socket: its bytes, and at most one descriptor.
 #include "worker/external/message.h"
 
 #include <errno.h>
@@ -31,7 +31,7 @@ static void disconnect(struct ends e)
     close(e.b);
 }
 
-// The reading end of a pipe hears its end once nobody holds the writing end.
+// A read from the pipe returns 0 once no process holds its writing end.
 static bool nobody_writes(int reader)
 {
     char byte;
@@ -74,7 +74,7 @@ static void test_bytes_alone_bring_none(void **state)
     assert_int_equal(wk_message_receive(e.b, bytes, sizeof bytes, &file), 3);
     assert_int_equal(file, -1);
     close(e.b);
-    assert_false(wk_message_send(e.a, "abc", 3, -1, false)); // a signal would end the test
+    assert_false(wk_message_send(e.a, "abc", 3, -1, false)); // must not raise SIGPIPE
     close(e.a);
 }
 
@@ -111,7 +111,7 @@ static void test_of_several_one_is_given_and_none_leaks(void **state)
     disconnect(e);
 }
 
-// A folder's path of more bytes than an address holds.
+// A folder whose path is too long for a socket address.
 static void test_a_socket_in_a_folder_whose_path_is_long(void **state)
 {
     (void)state;
@@ -135,7 +135,7 @@ static void test_a_socket_in_a_folder_whose_path_is_long(void **state)
     close(listener);
     assert_int_equal(unlink(path), 0);
     assert_int_equal(rmdir(dir), 0);
-    assert_false(wk_message_address(path, &address, &folder)); // the folder is gone
+    assert_false(wk_message_address(path, &address, &folder)); // the folder no longer exists
     assert_int_equal(errno, ENOENT);
     snprintf(path, sizeof path, "%s/%0120d", root, 0);
     assert_false(wk_message_address(path, &address, &folder));

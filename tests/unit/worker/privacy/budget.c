@@ -1,5 +1,5 @@
-// The budget of a record set: a count is durable before it is answered, never falls, and never
-// passes what the terms allow, whatever the disk does.
+// The budget of a record set: a charge is durable before it is answered, the count never falls and
+// never exceeds the terms, whatever the disk does.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -77,7 +77,7 @@ static void blocks_are_charged_and_a_crash_wastes_one_at_most(void **state)
         uint64_t charged = wk_budget_charged(b, 1);
         assert_true(charged >= total && charged < total + BLOCK);
     }
-    assert_int_equal(wk_budget_charged(b, 0), 0); // a shard has a count of its own
+    assert_int_equal(wk_budget_charged(b, 0), 0); // each shard has its own count
     assert_int_equal(wk_budget_charged(b, 1), 2 * BLOCK);
     wk_budget_close(b);
     restart(true);
@@ -92,8 +92,8 @@ static void nothing_is_charged_above_the_terms(void **state)
     (void)state;
     struct wk_budget *b = open_region();
     assert_int_equal(wk_budget_charge(b, 0, STEPS - 1), LH_OK);
-    assert_int_equal(wk_budget_charged(b, 0), STEPS);       // no whole block fits below the bound
-    assert_int_equal(wk_budget_charge(b, 0, STEPS), LH_OK); // it is charged already
+    assert_int_equal(wk_budget_charged(b, 0), STEPS);       // the last block is cut at the bound
+    assert_int_equal(wk_budget_charge(b, 0, STEPS), LH_OK); // charged already
     assert_int_equal(wk_budget_charge(b, 0, STEPS + 1), LH_ERR_BUDGET);
     assert_int_equal(wk_budget_charged(b, 0), STEPS);
     wk_budget_close(b);
@@ -167,8 +167,8 @@ static void damage_is_no_empty_budget(void **state)
     lh_buf_free(&bytes);
 }
 
-// At every file operation of a charge, by kill and by power cut: what was answered is there, and
-// a block is the most that is there beside it.
+// A kill or a power cut at every file operation of a charge: every answered charge is on the disk,
+// and at most one block more.
 static void a_crash_at_any_operation_refunds_nothing(void **state)
 {
     (void)state;

@@ -1,5 +1,5 @@
-// Steps at record level: what one record can change in a sum, and that all that follows a release
-// is a function of it.
+// Steps at record level: one record changes a sum by a bounded amount, and everything after a
+// release depends on the release only.
 #include "tests/unit/worker/train/trainer_case.h"
 
 #include <stdio.h>
@@ -43,7 +43,7 @@ static struct world *world_of(uint64_t seed)
 // ---- a region's records -------------------------------------------------------------------------
 
 struct region {
-    struct lh_unit unit[RECORDS + 1]; // the last one is another region's
+    struct lh_unit unit[RECORDS + 1]; // the last one belongs to another region
     struct lh_units units;
     struct world *world;
     struct wk_records_conf conf;
@@ -116,7 +116,7 @@ static void sum_of(struct step *s, const uint32_t *drawn, int64_t *sum)
     assert_int_equal(err, LH_OK);
 }
 
-// Norm of the sums' difference, in steps of the grid.
+// Norm of the difference of the two sums, in steps of the grid.
 static double apart(const struct step *s)
 {
     double norm = 0;
@@ -129,8 +129,8 @@ static double apart(const struct step *s)
 
 // ---- tests --------------------------------------------------------------------------------------
 
-// Equal draws in two worlds, of which one has a record emptied. Every third set has parameters at
-// which gradients are far above C, every other third ones at which they are not finite.
+// Equal draws in two worlds; in one of them a record is emptied. Parameters vary by turns: usual
+// ones, gradients far above C, gradients that are not finite.
 static void one_record_moves_a_sum_by_c_at_most(void **state)
 {
     struct step s;
@@ -138,7 +138,7 @@ static void one_record_moves_a_sum_by_c_at_most(void **state)
     unsigned moved = 0, nothing = 0;
     step_open(*state, &s);
     struct lk_grid grid;
-    const uint32_t passes = RECORDS; // A draw of all of them is likely enough.
+    const uint32_t passes = RECORDS; // drawing all records is likely
     assert_int_equal(lk_grid_of(s.region.conf.terms.clip, s.values, &grid), LH_OK);
     assert_int_equal(wk_record_step_tokens(s.step), passes * (TOKENS - 1));
     for (int set = 0; set < SETS; set++) {
@@ -161,13 +161,13 @@ static void one_record_moves_a_sum_by_c_at_most(void **state)
         }
         s.params[at] = kept;
     }
-    assert_true(moved > SETS / 4); // the bound is reached: most gradients are clipped
-    assert_true(nothing > 0);      // what is not finite counts as zero
+    assert_true(moved > SETS / 4); // most gradients are clipped, so the bound is reached
+    assert_true(nothing > 0);      // gradients that are not finite count as zero
     step_close(&s);
 }
 
-// Its gradient is that of its own tokens: what follows it in the file, and what else was drawn, is
-// not in it; what it has beyond record_tokens is dropped.
+// A record's gradient depends on its own tokens only, not on the tokens behind it in the file nor
+// on other drawn records; tokens beyond record_tokens are dropped.
 static void a_record_is_its_own_tokens_alone(void **state)
 {
     struct step s;
@@ -192,7 +192,8 @@ static void a_record_is_its_own_tokens_alone(void **state)
         struct lk_grid grid;
         assert_int_equal(lk_grid_of(s.region.conf.terms.clip, s.values, &grid), LH_OK);
         lk_grid_add(&grid, s.gradient, s.other);
-        assert_true(apart(&s) <= 1e-3 * (double)grid.units); // the same but for sums' order
+        // equal, except for the order of the sums
+        assert_true(apart(&s) <= 1e-3 * (double)grid.units);
     }
     step_close(&s);
 }
@@ -217,9 +218,9 @@ static void an_empty_draw_is_a_step_of_noise(void **state)
     t->ops->destroy(t);
 }
 
-// Two regions with other texts and the same random numbers, whose releases are forced to be equal:
-// at parameters that are not finite each gradient counts as zero. Parameters, optimizer state,
-// norms and rates are equal then, whatever was drawn.
+// Two regions with different texts and the same random numbers. At parameters that are not finite
+// each gradient counts as zero, so the releases are equal. Then parameters, optimizer state, norms
+// and rates must be equal, whatever was drawn.
 static void equal_releases_are_followed_by_equal_bytes(void **state)
 {
     struct fixture *f = *state;
@@ -290,7 +291,7 @@ static void what_is_not_sound_is_refused(void **state)
     free(r.world);
 }
 
-// A step of these terms, whose sampler may add no more than its share of delta.
+// Opens a step with these terms, whose sampler may use only its share of `delta`.
 static lh_err open_with(struct fixture *f, const struct step *s, double delta)
 {
     struct wk_record_step *step;

@@ -1,5 +1,5 @@
-// The outbox: what was kept is there after any crash, what was durably dropped is not, a damaged
-// file is told of and left out.
+// The outbox: a kept entry survives any crash, a durably dropped one does not return, and a damaged
+// file is reported and skipped.
 #include "tests/unit/worker/push/outbox_rig.h"
 
 static void entries_are_kept_in_order(void **state)
@@ -17,7 +17,7 @@ static void entries_are_kept_in_order(void **state)
         for (size_t i = 0; i < LH_COUNT(sorted); i++, e = e->next)
             assert_entry(m, e, sorted[i][0], sorted[i][1]);
         assert_null(e);
-        restart(m, restarted > 0); // kept means durable: a power cut loses none
+        restart(m, restarted > 0); // kept entries are durable: a power cut loses none
         assert_int_equal(m->bad, 0);
     }
     assert_entry(m, wk_outbox_find(&m->box, 1, 10), 1, 10);
@@ -81,7 +81,8 @@ static void a_removal_that_was_not_synced_may_come_back_whole(void **state)
         back++;
         assert_int_equal(wk_outbox_drop(&m->box, e), LH_OK);
     }
-    assert_true(back > 0 && back < 20); // the durable test above could have failed
+    // not every drop was durable, so the test above could have failed
+    assert_true(back > 0 && back < 20);
 }
 
 static void one_that_leaves_is_off_the_list_before_its_file_is_gone(void **state)
@@ -94,19 +95,19 @@ static void one_that_leaves_is_off_the_list_before_its_file_is_gone(void **state
     wk_outbox_leave(&m->box, e[0]);
     assert_true(wk_outbox_begin_removal(&m->box));
     wk_outbox_leave(&m->box, e[1]);
-    assert_false(wk_outbox_begin_removal(&m->box)); // one is under way
+    assert_false(wk_outbox_begin_removal(&m->box)); // a removal is under way
     assert_int_equal(wk_outbox_remove(&m->box), LH_OK);
     assert_ptr_equal(m->box.first, e[2]);
     assert_int_equal(m->box.entries, 2);
     assert_int_equal(m->box.bytes, rest);
-    restart(m, false); // the start finds what nobody has removed yet
+    restart(m, false); // finds the entries whose files were not removed yet
     assert_int_equal(m->box.entries, 3);
     assert_entry(m, m->box.first, 1, 2);
     assert_false(wk_outbox_begin_removal(&m->box));
 }
 
-// The newest entries are left: a server leaves out the payloads that the outbox says it holds,
-// of one push and all after it.
+// Only the newest entries may be left: a server omits the payloads of a push that the outbox holds
+// and of all later pushes.
 static void a_crash_in_a_removal_leaves_no_hole(void **state)
 {
     struct machine *m = *state;
@@ -129,7 +130,7 @@ static void a_middle_entry_is_dropped_and_the_rest_stays(void **state)
     assert_int_equal(wk_outbox_drop(&m->box, e[1]), LH_OK);
     assert_ptr_equal(m->box.first, e[0]);
     assert_ptr_equal(e[0]->next, e[2]);
-    // A file that is gone already does not keep its entry.
+    // If its file is already gone, the entry is dropped all the same.
     assert_int_equal(m->env->ops->files->remove(m->env, "outbox/0003-0000000000000001-"
                                                         "0000000000000003"),
                      LH_OK);
@@ -147,7 +148,7 @@ static void a_damaged_file_is_told_of_and_left_out(void **state)
     static const char path[] = "outbox/0003-0000000000000001-0000000000000002";
     for (uint64_t step = 1; step <= 3; step++) assert_int_equal(keep(m, 1, step, &e), LH_OK);
     size_t bytes = e->bytes + 4;
-    for (size_t at = 0; at < bytes; at++) { // any byte, the checksum's too
+    for (size_t at = 0; at < bytes; at++) { // each byte, including the checksum
         assert_int_equal(lh_fake_flip(m->env, path, at, 0x10), LH_OK);
         restart(m, false);
         assert_int_equal(m->bad, 1);
@@ -157,10 +158,10 @@ static void a_damaged_file_is_told_of_and_left_out(void **state)
         assert_null(wk_outbox_find(&m->box, 1, 2));
         assert_int_equal(lh_fake_flip(m->env, path, at, 0x10), LH_OK);
     }
-    write_file(m, path, lh_span("abc", 3)); // cut short
+    write_file(m, path, lh_span("abc", 3)); // truncated
     restart(m, false);
     assert_int_equal(m->bad, 1);
-    struct lh_buf b = lh_buf(16); // a right checksum of what is no frame
+    struct lh_buf b = lh_buf(16); // a valid checksum over bytes that are not a frame
     lh_put_u32(&b, 5);
     lh_put_u32(&b, lh_crc32c(0, b.data, 4));
     write_file(m, path, lh_buf_span(&b));
@@ -184,8 +185,8 @@ static void files_of_others_are_left_alone(void **state)
     assert_int_equal(m->box.entries, 1);
 }
 
-// A crash at every file operation of keep(), on a disk that loses sectors within a write: the entry
-// is listed only when it is durable, and nothing that is not whole has its name.
+// Crashes at every file operation of keep(), on a disk that loses sectors within a write: an entry
+// is listed only when it is durable, and only a complete file has its name.
 static void a_crash_while_keeping_leaves_no_half_entry(void **state)
 {
     struct machine *m = *state;
@@ -206,11 +207,11 @@ static void a_crash_while_keeping_leaves_no_half_entry(void **state)
         if (e) assert_entry(m, e, 1, step);
         crashes += err != LH_OK;
     }
-    assert_true(crashes >= 80 && crashes < 160); // struck before, inside and after keep()
+    assert_true(crashes >= 80 && crashes < 160); // before, during and after keep()
 }
 
 static struct {
-    const struct lh_files_ops *files; // the fake disk's own
+    const struct lh_files_ops *files; // of the fake disk
     int file, folder;
 } syncs;
 
@@ -226,7 +227,7 @@ static lh_err count_sync_dir(struct lh_env *env, const char *path)
     return syncs.files->sync_dir(env, path);
 }
 
-// Each push waits for them: its bytes, and its folder once for both names.
+// Each push waits for two syncs: one of its bytes, and one of the folder for both names.
 static void an_entry_costs_two_syncs(void **state)
 {
     struct machine *m = *state;

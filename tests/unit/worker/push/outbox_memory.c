@@ -1,10 +1,10 @@
-// The outbox: memory has only the frames that are not settled, a full disk keeps nothing, and a
-// file that can't be read is a damaged one.
+// The outbox: memory holds only frames of unsettled pushes, a full disk stores no entry, and an
+// unreadable file counts as damaged.
 #include "tests/unit/worker/push/outbox_rig.h"
 
-// ---------------------------------------------------------------- what is in memory
+// ---------------------------------------------------------------- frames in memory
 
-// Also where its file is whole already, and the process dies then.
+// Also if the file is already complete, and if the process then dies.
 static void an_entry_that_found_no_room_leaves_nothing(void **state)
 {
     struct machine *m = *state;
@@ -65,7 +65,7 @@ static void one_that_is_set_aside_is_not_told_of_again(void **state)
     lh_buf_free(&kept);
 }
 
-// A power cut gives it no other name either.
+// A power cut does not bring the old name back.
 static void one_that_is_set_aside_stays_so(void **state)
 {
     struct machine *m = *state;
@@ -92,16 +92,16 @@ static void a_frame_is_in_memory_until_it_is_admitted_and_folded(void **state)
     uint64_t each = e[0]->bytes;
     assert_int_equal(m->box.held_bytes, 2 * each);
     wk_outbox_admitted(&m->box, e[0]);
-    assert_int_equal(m->box.held_bytes, 2 * each); // it may yet be wanted to be folded
+    assert_int_equal(m->box.held_bytes, 2 * each); // a fold may still need it
     wk_outbox_folded(&m->box, e[0], 7, 2);
     assert_int_equal(m->box.held_bytes, each);
     assert_null(e[0]->frame);
     assert_true(e[0]->version == 7 && e[0]->epoch == 2);
-    wk_outbox_folded(&m->box, e[1], 8, 2); // its record may be here before its answer
+    wk_outbox_folded(&m->box, e[1], 8, 2); // the record may arrive before the answer
     assert_int_equal(m->box.held_bytes, each);
     wk_outbox_admitted(&m->box, e[1]);
     assert_int_equal(m->box.held_bytes, 0);
-    assert_int_equal(m->box.bytes, 2 * each); // the files are all there
+    assert_int_equal(m->box.bytes, 2 * each); // the files are still there
     wk_outbox_leave(&m->box, e[0]);
     assert_int_equal(wk_outbox_drop(&m->box, e[1]), LH_OK);
     assert_int_equal(m->box.held_bytes, 0);
@@ -117,7 +117,7 @@ static void the_payload_goes_with_the_fold(void **state)
     assert_int_equal(keep(m, 1, 1, &e), LH_OK);
     e->plain = lh_buf(16);
     lh_put_u32(&e->plain, 1);
-    wk_outbox_folded(&m->box, e, 0, 2); // a state that does not have it
+    wk_outbox_folded(&m->box, e, 0, 2); // a state without this push
     assert_int_equal(e->plain.len, 4);
     wk_outbox_folded(&m->box, e, 3, 2);
     assert_int_equal(e->plain.len, 0);
@@ -153,7 +153,7 @@ static void assert_unreadable(struct machine *m, struct wk_entry *e)
     assert_null(frame);
     assert_null(e->frame);
     assert_int_equal(m->box.held_bytes, 0);
-    assert_int_equal(m->box.entries, 2); // whose loss it is, the caller says
+    assert_int_equal(m->box.entries, 2); // the caller reports the loss
 }
 
 static void a_file_that_was_damaged_since_is_told_of_and_its_entry_stays(void **state)
@@ -173,7 +173,7 @@ static void a_file_that_was_damaged_since_is_told_of_and_its_entry_stays(void **
         assert_int_equal(lh_fake_flip(m->env, path, at, 0x10), LH_OK);
     }
     assert_entry(m, e, 1, 1);
-    assert_int_equal(lh_file_load(m->env, other, &b), LH_OK); // whole, but another push's
+    assert_int_equal(lh_file_load(m->env, other, &b), LH_OK); // intact, but of another push
     write_file(m, path, lh_buf_span(&b));
     assert_unreadable(m, e);
     write_file(m, path, lh_span(b.data, b.len - 1));
@@ -187,7 +187,8 @@ static void a_file_that_was_damaged_since_is_told_of_and_its_entry_stays(void **
     lh_buf_free(&b);
 }
 
-// A moment's failure costs nothing. One that stays where the file is opened may be this process's.
+// A transient error is retried. A lasting error on open may be this process's own, e.g. too many
+// open files.
 static void what_the_disk_fails_at_is_tried_once_more(void **state)
 {
     struct machine *m = *state;

@@ -73,7 +73,7 @@ static inline void note_bad(void *arg, const char *file, lh_err e)
     snprintf(m->bad_file, sizeof m->bad_file, "%s", file);
 }
 
-// Opens again as a fresh process after a kill or a power cut.
+// Loads the outbox as a fresh process does after a kill or a power cut.
 static inline void restart(struct machine *m, bool power)
 {
     wk_outbox_free(&m->box);
@@ -83,7 +83,8 @@ static inline void restart(struct machine *m, bool power)
     assert_int_equal(wk_outbox_load(&m->box, note_bad, m), LH_OK);
 }
 
-// Its bytes are there, wherever they are; memory has as much of them afterwards as before.
+// Checks the entry's bytes, in memory or on disk; memory must hold as many of them afterwards as
+// before.
 static inline void assert_entry(struct machine *m, struct wk_entry *e, uint64_t incarnation,
                                 uint64_t step)
 {
@@ -93,7 +94,7 @@ static inline void assert_entry(struct machine *m, struct wk_entry *e, uint64_t 
     assert_int_equal(e->head.step, step);
     assert_int_equal(e->status, WK_UNDECIDED);
     bool held = e->frame != NULL;
-    if (!held) e->status = WK_ADMITTED; // an admitted one is read, and not kept
+    if (!held) e->status = WK_ADMITTED; // so that the frame is read without being kept
     assert_int_equal(wk_outbox_frame(&m->box, e, &frame), LH_OK);
     e->status = WK_UNDECIDED;
     assert_int_equal(e->frame != NULL, held);

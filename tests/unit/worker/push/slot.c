@@ -1,5 +1,5 @@
-// The slot: the newest whole file counts, a torn one never does, and after a power cut only what
-// was synced.
+// The slot: the newest intact file counts, never a torn one, and after a power cut only a synced
+// one.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -11,7 +11,7 @@
 #include "common/env/env_fake.h"
 #include "worker/push/slot.h"
 
-enum { VALUES = 300 }; // more than a sector, so that a write can tear inside
+enum { VALUES = 300 }; // more than a sector, so that a write can be torn
 static const char A[] = "state/slot-0003-a", B[] = "state/slot-0003-b";
 
 struct machine {
@@ -46,7 +46,7 @@ static int free_machine(void **state)
     return 0;
 }
 
-// The slots as a fresh process opens them.
+// Opens the slots as a fresh process does.
 static struct wk_slots open_slots(struct machine *m)
 {
     struct wk_slots s = {.env = m->env, .dir = "state", .shard = 3, .values = VALUES};
@@ -54,11 +54,11 @@ static struct wk_slots open_slots(struct machine *m)
     return s;
 }
 
-// The n-th slot: every field and every value follow from n.
+// The n-th slot; every field and value is derived from n.
 static struct wk_slot slot_of(struct machine *m, uint64_t n)
 {
     for (int i = 0; i < VALUES; i++) m->residual[i] = (float)n * 1000 + (float)i;
-    bool beside = n % 3 == 2; // a trainer beside the worker has cuts
+    bool beside = n % 3 == 2; // with an external trainer there are cuts
     return (struct wk_slot){.incarnation = {n << 32 | 1, n + 7},
                             .cut = beside ? n + 50 : 0,
                             .life = {beside ? (uint8_t)n : 0, [15] = beside ? 9 : 0},
@@ -101,7 +101,7 @@ static void assert_slot(struct machine *m, const struct wk_slot *got, uint64_t n
     assert_memory_equal(m->got, m->residual, sizeof m->got);
 }
 
-// A fresh process finds slot n, in this state.
+// Expects a fresh process to find slot n in this state.
 static void assert_loads(struct machine *m, uint64_t n, enum wk_slot_state wanted)
 {
     struct wk_slots s = open_slots(m);
@@ -130,7 +130,7 @@ static void the_newest_counts(void **state)
     struct machine *m = *state;
     struct wk_slots s = open_slots(m);
     assert_int_equal(state_without_slot(m), WK_SLOT_ABSENT);
-    for (uint64_t n = 1; n <= 9; n++) { // claims grow and shrink on the way
+    for (uint64_t n = 1; n <= 9; n++) { // the number of claims varies
         assert_int_equal(flip(m, &s, n, false), LH_OK);
         assert_loads(m, n, WK_SLOT_INTACT);
     }
@@ -144,7 +144,7 @@ static void the_older_counts_when_the_newest_is_damaged(void **state)
     struct machine *m = *state;
     struct wk_slots s = open_slots(m);
     for (uint64_t n = 1; n <= 3; n++) assert_int_equal(flip(m, &s, n, false), LH_OK);
-    static const uint64_t at[] = {0, 9, 60, 130, 400, 1000}; // magic to residual
+    static const uint64_t at[] = {0, 9, 60, 130, 400, 1000}; // from the magic to the residual
     for (size_t i = 0; i < sizeof at / sizeof *at; i++) {
         assert_int_equal(lh_fake_flip(m->env, B, at[i], 4), LH_OK);
         assert_loads(m, 2, WK_SLOT_INTACT);
@@ -153,7 +153,7 @@ static void the_older_counts_when_the_newest_is_damaged(void **state)
     }
     assert_int_equal(lh_fake_flip(m->env, A, 70, 4), LH_OK);
     assert_int_equal(lh_fake_flip(m->env, B, 70, 4), LH_OK);
-    assert_int_equal(state_without_slot(m), WK_SLOT_LOST); // there was one: not ABSENT
+    assert_int_equal(state_without_slot(m), WK_SLOT_LOST); // there was a slot, so not ABSENT
 }
 
 static void a_flip_is_all_or_nothing(void **state)
@@ -184,7 +184,7 @@ static void a_flip_is_all_or_nothing(void **state)
         whole = whole || fresh.generation > have;
         have = fresh.generation;
     }
-    assert_true(torn && whole); // both fates were seen
+    assert_true(torn && whole); // both outcomes occurred
 }
 
 static void another_boot_loses_what_was_not_synced(void **state)
@@ -195,9 +195,9 @@ static void another_boot_loses_what_was_not_synced(void **state)
     lh_fake_kill(m->env, true);
     lh_fake_boot(m->env);
     assert_loads(m, 1, WK_SLOT_INTACT);
-    // The same bytes with nothing lost on the disk, but the machine was started again.
+    // The disk lost nothing, but the machine was restarted, so the unsynced slot does not count.
     assert_int_equal(flip(m, &s, 2, false), LH_OK);
-    struct lh_file *file; // somebody else's sync makes them durable
+    struct lh_file *file; // an unrelated sync makes the bytes durable
     assert_int_equal(m->env->ops->files->open(m->env, A, LH_OPEN_WRITE, &file), LH_OK);
     assert_int_equal(m->env->ops->files->sync(file), LH_OK);
     m->env->ops->files->close(file);
@@ -207,7 +207,8 @@ static void another_boot_loses_what_was_not_synced(void **state)
     assert_loads(m, 2, WK_SLOT_LOST);
 }
 
-// Whoever flips after an orderly end may have sent: the synced slot of that end is history then.
+// Flips after the synced slot of an orderly end may have been followed by sends, so that slot is
+// outdated.
 static void a_synced_slot_does_not_outlive_later_flips(void **state)
 {
     struct machine *m = *state;
@@ -234,8 +235,8 @@ static void a_synced_slot_does_not_outlive_later_flips(void **state)
     }
 }
 
-// Two flips after a start, or after a synced one, are synced as well, each in another file: the
-// older slot says that it was synced no more. The flips after them wait for no disk.
+// The two flips after a start or after a synced flip are synced too, one in each file, so that no
+// file still claims to be synced. Later flips do not wait for the disk.
 static void two_flips_are_synced_and_no_more(void **state)
 {
     struct machine *m = *state;
@@ -254,7 +255,8 @@ static void a_snapshot_that_was_removed_stays_away_after_a_power_cut(void **stat
 {
     struct machine *m = *state;
     struct wk_slot got, slot = slot_of(m, 5);
-    for (int round = 0; round < 12; round++) { // a cut keeps or loses by chance what was not synced
+    // a power cut randomly keeps or loses unsynced writes
+    for (int round = 0; round < 12; round++) {
         struct wk_slots s = open_slots(m);
         assert_int_equal(wk_snapshot_write(&s, &slot, m->residual), LH_OK);
         assert_int_equal(wk_snapshot_remove(&s), LH_OK);
@@ -284,7 +286,7 @@ static void a_snapshot_survives_a_power_cut(void **state)
     assert_null(got.claim);
 }
 
-// The file's head of so many bytes says this version; its checksum holds.
+// Sets the version in a file's head of `head` bytes and fixes the checksum.
 static void says_version(struct machine *m, const char *path, uint8_t version, size_t head)
 {
     struct lh_buf b = lh_buf(1 << 16), field = lh_buf(8);
@@ -300,10 +302,10 @@ static void says_version(struct machine *m, const char *path, uint8_t version, s
 static void a_version_that_never_was_does_not_count(void **state)
 {
     struct machine *m = *state;
-    static const uint8_t versions[] = {4, 0, 3, 5}; // 4: what is written
+    static const uint8_t versions[] = {4, 0, 3, 5}; // 4 is the version that is written
     for (size_t i = 0; i < LH_COUNT(versions); i++) {
         struct wk_slots s = open_slots(m);
-        assert_int_equal(flip(m, &s, 1, false), LH_OK); // a claim and a position
+        assert_int_equal(flip(m, &s, 1, false), LH_OK); // with a claim and a position
         says_version(m, B, versions[i], 144 + 24 + 16 + 4);
         if (i == 0)
             assert_loads(m, 1, WK_SLOT_INTACT);
@@ -343,8 +345,8 @@ static enum wk_slot_state load_first(struct machine *m, uint64_t next)
     return found;
 }
 
-// The first one is there whole or not at all, for there is no other to fall back to. What a killed
-// process began is no part of it.
+// A first slot is complete or absent, because there is no other to fall back to. A file that a
+// killed process left unfinished does not count.
 static void a_first_slot_is_whole_and_durable(void **state)
 {
     struct machine *m = *state;
@@ -362,18 +364,19 @@ static void a_first_slot_is_whole_and_durable(void **state)
         absent += found == WK_SLOT_ABSENT;
     }
     assert_true(absent >= 3);
-    for (int round = 0; round < 12; round++) { // a cut keeps or loses by chance what was not synced
+    // a power cut randomly keeps or loses unsynced writes
+    for (int round = 0; round < 12; round++) {
         lh_fake_disk_wipe(m->env);
         struct wk_slots s = open_slots(m);
         assert_int_equal(wk_slot_begin(&s, &slot), LH_OK);
-        lh_fake_kill(m->env, true); // without power
+        lh_fake_kill(m->env, true); // power cut
         lh_fake_boot(m->env);
         assert_int_equal(load_first(m, slot.next), WK_SLOT_INTACT);
     }
 }
 
-// Whatever part of it found no room, and however much was written: a process that is killed then
-// finds the slot before it, and the same process writes it when there is room.
+// Whichever part of a flip finds the disk full, and however much was written: after a kill the
+// previous slot counts, and the same process writes the new one once there is space.
 static void a_flip_that_found_no_room_is_not_there(void **state)
 {
     struct machine *m = *state;
@@ -398,8 +401,8 @@ static void a_flip_that_found_no_room_is_not_there(void **state)
     assert_true(full >= 8);
 }
 
-// The second slot file is new, and its first write left less of it than a magic number: what takes
-// it back wants no room.
+// The second slot file is new, and its first write got less than a magic number onto the disk.
+// Undoing the write must need no space.
 static void a_second_file_that_found_no_room_leaves_the_first(void **state)
 {
     struct machine *m = *state;
@@ -449,7 +452,7 @@ static enum wk_slot_state reload(struct machine *m, bool power, uint64_t *genera
     return found;
 }
 
-// Another disk, with a first slot on it.
+// Wipes the disk and writes a first slot to it.
 static struct wk_slots begun(struct machine *m)
 {
     struct wk_slot slot = slot_of(m, 3);
@@ -459,9 +462,9 @@ static struct wk_slots begun(struct machine *m)
     return s;
 }
 
-// A flip that a kill cut off between its bytes and their sync, or whose sync failed, counts at the
-// next start: what is sent by then may not be undone by a power cut that brings the synced one
-// before it back.
+// A flip counts at the next start even if a kill came before its sync or the sync failed. A power
+// cut must not undo it by restoring the earlier synced slot, because pushes may have been sent
+// since.
 static void is_not_undone(struct machine *m, bool fails)
 {
     int read = 0;
@@ -489,8 +492,8 @@ static void what_a_start_has_read_is_not_undone(void **state)
     is_not_undone(*state, true);
 }
 
-// The same where the disk holds the synced one in the place of the flip whose sync failed, and the
-// flip after the start is torn in the other's.
+// The same if the disk restores the synced slot in place of the flip whose sync failed, and the
+// flip after the start is torn in the other file.
 static void a_torn_flip_brings_no_synced_one_back(void **state)
 {
     struct machine *m = *state;
@@ -515,7 +518,7 @@ static void a_torn_flip_brings_no_synced_one_back(void **state)
     assert_true(torn);
 }
 
-// A change that is given up reads the newest file, also beside one that found no room.
+// Giving up a change reads the newest file again, also after a flip that found the disk full.
 static void the_newest_residual_is_read_again(void **state)
 {
     struct machine *m = *state;

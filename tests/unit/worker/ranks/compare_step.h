@@ -1,5 +1,5 @@
-// A region's trainer beside a trainer of one process: each step from the same state, compared on
-// its own.
+// Compares a region's trainer with a trainer of one process, step by step, each step from the same
+// state.
 #ifndef TEST_COMPARE_STEP_H
 #define TEST_COMPARE_STEP_H
 
@@ -9,7 +9,7 @@
 
 enum { ACCUMULATE = 2 };
 
-// Norm of the difference over the norm.
+// Norm of the difference, relative to the norm.
 static double apart(size_t n, const float *a, const float *b)
 {
     double difference = 0, norm = 0;
@@ -20,14 +20,15 @@ static double apart(size_t n, const float *a, const float *b)
     return sqrt(difference / norm);
 }
 
-// Optimizer states as saved: a header of 96 bytes, then first moments: sums of gradients.
+// Relative difference of the first moments (sums of gradients), which follow 96 bytes of header in
+// a saved optimizer state.
 static double moments_apart(const struct lh_buf *a, const struct lh_buf *b, size_t values)
 {
     return apart(values, (const float *)(const void *)(a->data + 96),
                  (const float *)(const void *)(b->data + 96));
 }
 
-// One step of both from the same state, so that each step is compared on its own.
+// Takes one step with both from the same state and compares the results.
 static void compare_a_step(struct wk_trainer *ranks, struct wk_trainer *one, uint64_t number,
                            size_t values)
 {

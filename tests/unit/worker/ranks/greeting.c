@@ -1,4 +1,4 @@
-// The first bytes between a region's ranks: as they are written they are read, and nothing else is.
+// The first bytes between a region's ranks are read back as written; anything else is refused.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -28,7 +28,7 @@ static void the_channels(void **state)
             if (n != all)
                 assert_int_equal(wk_channel_greeting_get(lh_span(bytes, n), hosts, &back),
                                  LH_ERR_MALFORMED);
-        for (size_t i = 0; i < 8; i++) { // any byte of the head but the rank
+        for (size_t i = 0; i < 8; i++) { // any byte of the head but the rank changes
             bytes[i] ^= 1;
             assert_int_equal(wk_channel_greeting_get(lh_span(bytes, all), hosts, &back),
                              i == 5 ? LH_OK : LH_ERR_MALFORMED);
@@ -44,9 +44,9 @@ static void names(void **state)
         uint8_t bytes[WK_CHANNEL_GREETING_HOSTS_BYTES];
         struct lh_buf b = lh_buf_over(bytes, sizeof bytes);
         struct wk_channel_greeting g = {.rank = 1, .hosts = true}, back;
-        if (i == 0) memset(g.name, 'x', sizeof g.name);     // no end
-        if (i == 1) memcpy(g.name, "a\0b", 3);              // something behind its end
-        if (i == 2) memset(g.name, 'x', sizeof g.name - 1); // just fits
+        if (i == 0) memset(g.name, 'x', sizeof g.name);     // not terminated
+        if (i == 1) memcpy(g.name, "a\0b", 3);              // bytes after the terminating zero
+        if (i == 2) memset(g.name, 'x', sizeof g.name - 1); // the longest name
         wk_channel_greeting_put(&b, &g);
         assert_int_equal(wk_channel_greeting_get(lh_buf_span(&b), true, &back),
                          i == 2 ? LH_OK : LH_ERR_MALFORMED);
@@ -75,7 +75,7 @@ static void the_rings(void **state)
             if (n != all)
                 assert_int_equal(wk_ring_greeting_get(lh_span(bytes, n), hosts, &back),
                                  LH_ERR_MALFORMED);
-        bytes[4] = 3; // there is no such kind
+        bytes[4] = 3; // no such kind
         assert_int_equal(wk_ring_greeting_get(lh_span(bytes, all), hosts, &back), LH_ERR_MALFORMED);
     }
 }

@@ -1,6 +1,6 @@
-// Two processes of a region in one, over TCP: what their lanes say is final is summed while they go
-// on. The digest by which the ranks of a region compare their parameters: a bit that differs
-// anywhere shows, in the middle, in what is left over at the end, and in what was digested before.
+// Two ranks of a region in one process, over TCP: values that a compute lane reports final are
+// summed while it continues. The digest with which ranks compare parameters shows a bit that
+// differs anywhere: in the middle, in the rest at the end, or in data digested earlier.
 // labels: tsan
 #include "worker/ranks/peers.h"
 
@@ -19,7 +19,7 @@
 
 enum { RANKS = 2, VALUES = 3000, BUCKET_VALUES = 1024, LATE = 900 };
 
-struct clock {         // what the region's thread looks at each time it looks about
+struct clock {         // counts the turns of the region's thread
     struct lh_env env; // first
     struct lh_env *real;
     _Atomic unsigned looks;
@@ -48,7 +48,7 @@ static void random_bytes(struct lh_env *env, void *out, size_t n)
     lh_random(((struct clock *)env)->real, out, n);
 }
 
-// The region's thread has looked about, the whole round.
+// Waits until the region's thread has made whole turns.
 static void until_looked(struct process *p)
 {
     unsigned before = p->clock.looks;
@@ -114,7 +114,7 @@ static void until_early(struct process *p, uint64_t buckets)
     while (wk_peers_status(p->peers, &is), is.counts.early != buckets);
 }
 
-// Two buckets are summed while both lanes are still at the start of the gradient.
+// Two buckets are summed while the lane has not yet computed the start of the gradient.
 static void what_is_final_is_summed_early(void **state)
 {
     static struct process p[RANKS];
@@ -127,7 +127,7 @@ static void what_is_final_is_summed_early(void **state)
         wk_peers_want(p[0].peers, step, lh_span("step", 4), true);
         for (uint32_t rank = 0; rank < RANKS; rank++) {
             assert_int_equal(wk_peers_wait(p[rank].peers, &task), WK_PEERS_COMPUTE);
-            until_looked(&p[rank]); // what the last step's computation said is no word on this one
+            until_looked(&p[rank]); // the last step's reports must not count for this step
             memset(p[rank].state.gradient, 0, (VALUES + WK_FIGURES) * sizeof(float));
             fill_gradient(&p[rank], rank, LATE, VALUES);
             wk_peers_final(p[rank].peers, LATE);
@@ -150,13 +150,13 @@ static void what_is_final_is_summed_early(void **state)
     struct wk_peers_status is;
     wk_peers_status(p[0].peers, &is);
     assert_int_equal(is.failures, 0);
-    assert_int_equal(is.counts.buckets, 3 * (3 + 2)); // three of values, two of what is behind
+    assert_int_equal(is.counts.buckets, 3 * (3 + 2)); // three of values, two of figures behind them
     for (uint32_t rank = 0; rank < RANKS; rank++) close_process(&p[rank]);
     lh_env_real_destroy(env);
 }
 
-// Rank 1 goes while a bucket is on its way and the leader's lane is still at the start of the
-// gradient. The step begins anew with the next rank 1, and has nothing of that bucket.
+// Rank 1 dies while a bucket is being summed and the leader's lane has not yet computed the start
+// of the gradient. The step restarts with the next rank 1, without anything of that bucket.
 static void a_step_begins_anew_beside_a_bucket(void **state)
 {
     static struct process p[RANKS];
@@ -175,7 +175,7 @@ static void a_step_begins_anew_beside_a_bucket(void **state)
     p[1] = (struct process){.steps = 0};
     open_process(env, &p[1], 1);
     for (uint64_t end = 0; end <= LATE; end++) fill_gradient(&p[0], 0, 0, end);
-    wk_peers_final(p[0].peers, LATE / 2); // the step is left by now, or will be
+    wk_peers_final(p[0].peers, LATE / 2); // the step is given up now or soon
     wk_peers_computed(p[0].peers, true);
     for (uint32_t rank = 0; rank < RANKS; rank++) {
         assert_int_equal(wk_peers_wait(p[rank].peers, &task), WK_PEERS_COMPUTE);
@@ -220,7 +220,7 @@ static void every_bit_shows(void **state)
     }
 }
 
-// Values that changed places are other parameters.
+// Swapped values change the digest.
 static void every_place_shows(void **state)
 {
     uint8_t data[BYTES], other[BYTES];

@@ -1,6 +1,6 @@
-// A leader whose ranks have not come takes its steps alone, while strangers keep its thread awake:
-// a step that the thread took at once was held for one too large, and the worker ended. And one
-// whose communicator's abort hangs: what its thread may still use was freed.
+// A leader without ranks takes its steps alone while strangers keep waking its thread. (A step that
+// the thread took at once was once mistaken for one that was too large, and the worker ended.) And
+// a leader whose communicator's abort hangs must not free what that thread may still use.
 // labels: tsan
 #include "worker/ranks/peers.h"
 
@@ -114,7 +114,7 @@ static void every_step_is_taken(void **state)
 struct stuck {
     struct wk_comm base; // first
     sem_t begun, goes_on;
-    int told; // What fcntl() says of the region's bell once it goes on.
+    int told; // result of fcntl() on the region's bell afterwards
 };
 
 static uint32_t version(struct wk_comm *c)
@@ -123,7 +123,7 @@ static uint32_t version(struct wk_comm *c)
     return 1;
 }
 
-// Then it uses what it was given.
+// Hangs; afterwards it uses its arrays and the bell.
 static void hang(struct wk_comm *c)
 {
     struct stuck *s = (struct stuck *)c;
@@ -146,7 +146,7 @@ static void an_abort_that_hangs_keeps_its_memory(void **state)
     static const struct wk_params params = {.at = &tensor, .count = 1, .values = VALUES};
     struct stuck s = {.base = {.ops = &ops, .leave_ms = 20}, .told = -1};
     struct arrays a = {0};
-    static struct wk_peers *p; // it is never freed: a leak checker finds it here
+    static struct wk_peers *p; // never freed; static, so that a leak checker finds it
     struct wk_peers_conf conf = {.address = "", .ranks = 2, .comm = &s.base};
     (void)state;
     assert_int_equal(lh_env_real_create(&conf.env), LH_OK);
@@ -163,7 +163,7 @@ static void an_abort_that_hangs_keeps_its_memory(void **state)
     assert_int_equal(pthread_join(s.base.thread, NULL), 0);
     assert_true(s.told >= 0);
     assert_true(a.gradient[0] == 1);
-    // The process ends here; a test tidies up.
+    // A real process would exit here; the test frees what is left.
     int left[] = {s.base.told, s.base.bell, s.base.wake, s.base.gone};
     for (size_t i = 0; i < LH_COUNT(left); i++) assert_int_equal(close(left[i]), 0);
     pthread_mutex_destroy(&s.base.lock);

@@ -1,5 +1,5 @@
-// A step for a region's peers: put and got again, refused when it is wrong; parts that cover it;
-// figures that survive a sum to the bit, in bf16 too.
+// A step for a region's peers: read back as written, refused if malformed; its parts cover all
+// sequences; figures survive a sum bit for bit, in bf16 too.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -48,7 +48,7 @@ static void there_and_back(void **state)
 
 static void what_is_wrong(void **state)
 {
-    // magic, sequences, length, measure, zero, the step's number
+    // Offsets of the magic, sequences, length, measure, zero and the step's number.
     static const size_t wrong[] = {0, 4, 8, 12, 52};
     struct lh_buf out = lh_buf(4096);
     struct wk_peers_step s = {0};
@@ -80,7 +80,8 @@ static void parts_cover_a_step(void **state)
                 next += part.count;
             }
             assert_int_equal(next, sequences);
-            assert_true(wk_peers_part(sequences, 0, parts).count > 0); // the leader's: see gather()
+            // the leader's part: see gather()
+            assert_true(wk_peers_part(sequences, 0, parts).count > 0);
         }
 }
 
@@ -103,7 +104,7 @@ static void figures_survive_a_sum_of(enum wk_sum_type type)
     double all = 0;
     for (int i = 0; i < 5; i++) all += nll[i];
     assert_true(got.nll == all);
-    assert_int_equal(got.samples, 4); // the one that measured nothing gives none
+    assert_int_equal(got.samples, 4); // a rank that measured nothing gives no sample
     assert_int_equal(got.sample[0].first, 1);
     assert_true(got.sample[3].first == UINT32_MAX);
     assert_true(got.sample[0].first_square == nll[4] && got.sample[3].first_square == nll[0]);

@@ -1,5 +1,5 @@
-// The channel between a region's ranks on several hosts: messages both ways, who is turned away,
-// strangers by the dozen, and a leader that goes and comes back. Time is the test's own.
+// The channel between a region's ranks on several hosts: messages in both directions, refused
+// peers, dozens of strangers, a leader that restarts. The test sets the clock.
 #include "tests/unit/worker/ranks/stream/region_certs.h"
 
 #include <signal.h>
@@ -13,7 +13,7 @@ struct end {
     struct wk_wire *wire;
     uint32_t from;
     int messages, losses, refusals;
-    size_t bytes; // The last message has so many.
+    size_t bytes; // length of the last message
     uint8_t first;
     char why[320];
 };
@@ -90,7 +90,7 @@ static int close_world(void **state)
     return 0;
 }
 
-// Everybody looks once, when something is there.
+// Waits for input, then runs each end once.
 static void turn(struct world *w)
 {
     struct end *all[] = {&w->leader, &w->member[0], &w->member[1]};
@@ -175,7 +175,7 @@ static void the_leader_comes_back(void **state)
     wk_wire_close(w->leader.wire);
     w->leader.wire = NULL;
     UNTIL(w, w->member[0].losses == 1 && w->member[1].losses == 1);
-    // Nobody is there: that is told once, however often they try.
+    // There is no leader: a rank reports that once, however often it retries.
     for (int i = 0; i < 5; i++) {
         w->now += LH_SECOND;
         UNTIL(w, w->member[0].refusals == 1 && w->member[1].refusals == 1);
@@ -188,7 +188,8 @@ static void the_leader_comes_back(void **state)
     check_talk(w);
 }
 
-// Another worker's rank, one of another region, and one that none of ours would lead.
+// Refused: a rank of another worker, and a rank of another region, which refuses the leader too.
+// have.
 static void who_is_turned_away(void **state)
 {
     struct world *w = *state;
@@ -220,7 +221,7 @@ static int stranger(const struct world *w)
     return fd;
 }
 
-// They take all places and say nothing: ranks that are there don't mind, and one that comes gets
+// Strangers take all places and stay silent: connected ranks are not affected, and a new rank gets
 // in.
 static void strangers_that_say_nothing(void **state)
 {
@@ -242,7 +243,8 @@ static void strangers_that_say_nothing(void **state)
     for (int i = 0; i < STRANGERS; i++) close(fd[i]);
 }
 
-// Another version's head may be shorter. Its rank is let in, is not understood, and that is said.
+// Another version's head may be shorter. Its rank connects, but its message is refused with a
+// reason.
 static void a_rank_of_another_version(void **state)
 {
     struct world *w = *state;

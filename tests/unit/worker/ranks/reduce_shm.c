@@ -1,5 +1,5 @@
-// The ranks of a region in shared memory, with real processes: what they give adds up to what one
-// process computes; whoever dies, leaves or hangs costs the others its work and nothing else.
+// The ranks of a region in shared memory, as real processes: their gradients add up to that of one
+// process; if a rank dies, leaves or hangs, the others only redo its work.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -19,12 +19,12 @@
 
 enum { VALUES = 1000, SEQUENCES = 13, LENGTH = 5, RANKS = 4, PATIENCE_MS = 600000 };
 
-// How a rank of these tests behaves when it gets its `at`-th task.
+// The behaviour of a rank when it gets its `at`-th task.
 enum manner { WORKS, DIES, STOPS, FAILS };
 struct plan {
     enum manner manner;
     int at;
-    int tell; // a byte goes there when the seat is taken
+    int tell; // gets a byte when the seat is taken
 };
 
 struct fixture {
@@ -35,7 +35,7 @@ struct fixture {
     float gradient[VALUES], want[VALUES];
 };
 
-// ---- what everybody computes: whole numbers, so that sums are the same in any order -------------
+// ---- the computation: whole numbers, so that sums do not depend on their order ------------------
 
 static float value_of(const float *params, const uint32_t *sequence, uint64_t i)
 {
@@ -79,7 +79,7 @@ static _Noreturn void be_rank(const struct wk_shm_conf *conf, uint32_t rank, str
         lh_err err = seat ? wk_seat_wait(seat, &task) : wk_seat_take(conf, rank, &seat);
         if (err == LH_ERR_CANCELLED) _exit(0);
         if (err == LH_ERR_CONFIG) _exit(2);
-        if (!seat) usleep(2000); // nobody leads yet, or the seat is taken: polls
+        if (!seat) usleep(2000); // polls until there is a leader and the seat is free
         if (seat && plan.tell && write(plan.tell, "x", 1) == 1) plan.tell = 0;
         if (seat && err == LH_ERR_UNAVAILABLE) {
             wk_seat_leave(seat);
@@ -87,7 +87,7 @@ static _Noreturn void be_rank(const struct wk_shm_conf *conf, uint32_t rank, str
         }
         if (seat && !err && task.params)
             do_task(seat, &task, rank, ++tasks == plan.at, plan.manner);
-        task.params = NULL; // a seat that was just taken has no task
+        task.params = NULL; // a fresh seat has no task
     }
 }
 
@@ -95,7 +95,7 @@ static void start_telling(struct fixture *f, uint32_t rank, struct plan plan)
 {
     f->pid[rank] = fork();
     assert_true(f->pid[rank] >= 0);
-    if (f->pid[rank] == 0) signal(SIGSEGV, SIG_DFL); // not the test program's
+    if (f->pid[rank] == 0) signal(SIGSEGV, SIG_DFL); // without the test program's handler
     if (f->pid[rank] == 0) prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (f->pid[rank] == 0) be_rank(&f->conf, rank, plan);
 }
@@ -192,7 +192,7 @@ static void finish_step(struct fixture *f, const struct wk_reduce_step *step, st
     assert_true(sum->nll == alone.nll);
 }
 
-// One step, checked against what one process computes; how many other ranks had a part in it.
+// Takes a step and compares it with one process; returns the number of other ranks that took part.
 static uint32_t take_step(struct fixture *f, uint32_t sequences)
 {
     struct wk_reduce_step step = step_of(f, sequences);
@@ -209,11 +209,11 @@ static void the_sum_is_that_of_one_process(void **state)
 {
     struct fixture *f = *state;
     lead(f);
-    assert_int_equal(take_step(f, SEQUENCES), 0); // nobody there yet
+    assert_int_equal(take_step(f, SEQUENCES), 0); // no other ranks yet
     for (uint32_t rank = 1; rank < RANKS; rank++) start_rank(f, rank, WORKS, 0);
     wait_for_ranks(f, RANKS);
     for (uint32_t n = SEQUENCES; n >= 1; n--) {
-        f->r->ops->parameters(f->r)[n] += 1; // what the leader changes between steps is seen
+        f->r->ops->parameters(f->r)[n] += 1; // ranks see the leader's changes
         assert_int_equal(take_step(f, n), n >= RANKS ? RANKS - 1 : n - 1);
     }
     f->r->ops->close(f->r, true);
@@ -221,7 +221,7 @@ static void the_sum_is_that_of_one_process(void **state)
     for (uint32_t rank = 1; rank < RANKS; rank++) assert_int_equal(end_of(f, rank), 0);
 }
 
-// Small whole numbers, whose sums bf16 has to the bit: with parameters of 0 at most 13 * 12.
+// Small whole numbers with exact sums in bf16: with parameters of 0 at most 13 * 12.
 static void the_sum_in_bf16(void **state)
 {
     struct fixture *f = *state;
@@ -231,11 +231,11 @@ static void the_sum_in_bf16(void **state)
     for (uint32_t rank = 1; rank < RANKS; rank++) start_rank(f, rank, rank == 2 ? DIES : WORKS, 2);
     wait_for_ranks(f, RANKS);
     assert_int_equal(take_step(f, SEQUENCES), 3);
-    assert_true(take_step(f, SEQUENCES) >= 2); // the lost part is done by others
+    assert_true(take_step(f, SEQUENCES) >= 2); // others do the lost part
     assert_true(WIFSIGNALED(end_of(f, 2)));
     wait_for_ranks(f, RANKS - 1);
     assert_int_equal(take_step(f, SEQUENCES), 2);
-    // The leader's own part is rounded as well: 257 is between two numbers of bf16.
+    // The leader's own part is rounded too: 257 lies between two bf16 numbers.
     struct wk_reduce_step step = step_of(f, 3);
     struct wk_gathered sum = {0};
     struct wk_part part;
@@ -244,7 +244,7 @@ static void the_sum_in_bf16(void **state)
     for (uint64_t i = 0; i < VALUES; i++) f->gradient[i] = 257;
     assert_int_equal(f->r->ops->gather(f->r, true, f->gradient, &sum, &part), LH_OK);
     assert_int_equal(part.count, 0);
-    for (uint32_t s = 1; s < 3; s++) { // a sequence a rank; numbers from 256 to 512 are even
+    for (uint32_t s = 1; s < 3; s++) { // one sequence a rank; bf16 numbers from 256 to 512 are even
         want += value_of(f->r->ops->parameters(f->r), f->ids + s * (LENGTH + 1), 0);
         want = 4 * floorf(want / 4) + (fmodf(want, 4) == 3 ? 4 : fmodf(want, 4) >= 2 ? 2 : 0);
     }
@@ -271,7 +271,7 @@ static void a_killed_rank_costs_its_work_only(void **state)
     for (uint32_t rank = 1; rank < RANKS; rank++) start_rank(f, rank, rank == 2 ? DIES : WORKS, 2);
     wait_for_ranks(f, RANKS);
     assert_int_equal(take_step(f, SEQUENCES), 3);
-    // The part that it had computed and not given is dealt among the others and done at once.
+    // The part that the dead rank had computed but not delivered goes to other ranks at once.
     assert_true(take_step(f, SEQUENCES) >= 2);
     assert_true(WIFSIGNALED(end_of(f, 2)));
     wait_for_ranks(f, RANKS - 1);
@@ -292,7 +292,7 @@ static void all_may_die_in_one_step(void **state)
     assert_int_equal(take_step(f, SEQUENCES), 0);
 }
 
-// Its result would be a mixture of two lives: it must not be taken.
+// Its result would mix two processes, so it must not be used.
 static void a_rank_that_was_started_again_at_once_is_lost_too(void **state)
 {
     struct fixture *f = *state;
@@ -310,7 +310,7 @@ static void a_rank_that_was_started_again_at_once_is_lost_too(void **state)
     assert_int_equal(waitpid(f->pid[1], &status, WUNTRACED), f->pid[1]);
     assert_true(WIFSTOPPED(status));
     kill_rank(f, 1);
-    start_telling(f, 1, (struct plan){WORKS, 0, tell[1]}); // the next one, before anybody looked
+    start_telling(f, 1, (struct plan){WORKS, 0, tell[1]}); // restarts before the leader looks
     close(tell[1]);
     assert_int_equal(read(tell[0], &got, 1), 1);
     close(tell[0]);
@@ -368,7 +368,7 @@ static void ranks_outlive_a_killed_leader(void **state)
     struct wk_reduce *second = NULL;
     assert_int_equal(wk_shm_lead(&f->conf, &second), LH_ERR_BUSY);
     kill_rank(f, 0);
-    lead(f); // the next one, under the same name
+    lead(f); // a new leader under the same name
     wait_for_ranks(f, RANKS);
     assert_int_equal(take_step(f, SEQUENCES), RANKS - 1);
 }
@@ -386,7 +386,7 @@ static void another_model_is_refused(void **state)
     other.manifest.b[3] ^= 1;
     assert_int_equal(wk_seat_take(&other, 1, &seat), LH_ERR_CONFIG);
     other = f->conf;
-    other.values = 1; // it would map less than there is
+    other.values = 1; // would map less than the whole memory
     assert_int_equal(wk_seat_take(&other, 1, &seat), LH_ERR_CONFIG);
     start_rank(f, 1, WORKS, 0);
     wait_for_ranks(f, 2);
@@ -396,10 +396,10 @@ static void another_model_is_refused(void **state)
 static void too_much_memory_is_said(void **state)
 {
     struct fixture *f = *state;
-    f->conf.values = UINT64_C(1) << 59; // more than any file may have: nothing is tried
+    f->conf.values = UINT64_C(1) << 59; // larger than any file, so no allocation is tried
     assert_int_equal(wk_shm_lead(&f->conf, &f->r), LH_ERR_NO_MEMORY);
     assert_non_null(strstr(lh_err_text(LH_ERR_NO_MEMORY), "/dev/shm"));
-    f->conf.values = VALUES; // nothing is left of the attempt
+    f->conf.values = VALUES; // the failed attempt left nothing behind
     lead(f);
 }
 

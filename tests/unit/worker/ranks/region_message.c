@@ -1,5 +1,5 @@
-// Messages between a region's ranks: what is put is got again, what is wrong is
-// refused whole.
+// Messages between a region's ranks are read back as written; a message with any wrong field is
+// refused.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -69,14 +69,14 @@ static void what_is_wrong(void **state)
     for (size_t n = 0; n < out.len; n++)
         assert_int_equal(wk_region_message_get(lh_span(out.data, n), &got), LH_ERR_MALFORMED);
     refused(&out, 0, 'X'); // magic
-    refused(&out, 4, 5);   // version: another one
+    refused(&out, 4, 5);   // another version
     assert_non_null(strstr(lh_err_text(LH_ERR_MALFORMED), "give all ranks"));
     refused(&out, 5, 0);               // kind
     refused(&out, 5, WK_REGION_KINDS); // kind
     refused(&out, 6, 64);              // rank
     refused(&out, 7, 2);               // share
-    refused(&out, 12, 4);              // the payload's bytes
-    refused(&out, 15, 0xff);           // the payload's bytes
+    refused(&out, 12, 4);              // payload length
+    refused(&out, 15, 0xff);           // payload length
     refused(&out, 64, 2);              // sum
     refused(&out, 65, 2);              // backend
     refused(&out, 66, 1);              // zeros

@@ -1,5 +1,5 @@
-// A leader's way through a step, its ranks and its communicator made up: what it takes for the
-// bandwidth of a sum that went on beside the backward pass.
+// A leader's way through a step, with made-up ranks and communicator: the bandwidth that it
+// computes for a sum that overlaps the backward pass.
 #include "worker/ranks/region_core.h"
 
 #include <setjmp.h>
@@ -108,8 +108,8 @@ static void hear(struct wk_region *r, struct wk_region_message m, int64_t now)
     hear_from(r, 1, m, now);
 }
 
-// The rest of the gradient is 1600 bytes and takes a second; the minute before it was the backward
-// pass's.
+// The last 1600 bytes of the gradient take a second to sum; the minute before that was the backward
+// pass.
 static void a_long_backward_pass_is_no_slow_network(void **state)
 {
     static const struct wk_region_channel_ops channel = {send};

@@ -1,7 +1,7 @@
-// The built-in trainer of a region of peers: real processes with parameters of their own, over TCP,
-// make the same training as one process at the same global batch, also when one of them is killed;
-// and the same bits as ranks that share memory, in fp32 and in bf16. With NCCL and a plugin in
-// LH_TEST_NCCL (the tests' own: tests/nccl) in place of TCP.
+// The built-in trainer of a region of peers: real processes with their own parameters, over TCP,
+// train like one process with the same global batch, also if one of them is killed. They give the
+// same bits as ranks in shared memory, in fp32 and in bf16. LH_TEST_NCCL replaces TCP by NCCL and a
+// plugin (the fakes of tests/nccl).
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -24,12 +24,12 @@ struct region {
     char name[WK_PEERS_NAME_BYTES];
     struct lh_env *env;
     struct wk_reduce *reduce;
-    struct wk_shm_conf shm; // Their shared memory, unless they are peers.
+    struct wk_shm_conf shm; // ranks in shared memory, unless `peers`
     bool peers;
     enum wk_sum_type sum;
     uint64_t bucket_bytes;
-    int go;           // a byte into it lets the spare rank begin
-    pid_t pid[RANKS]; // place 0: the spare
+    int go;           // a byte into it starts the spare rank
+    pid_t pid[RANKS]; // index 0: the spare
 };
 
 static void ended(void *arg, lh_err err, const char *text)
@@ -40,7 +40,7 @@ static void ended(void *arg, lh_err err, const char *text)
 
 struct checked {
     struct lh_env *env;
-    int result; // -1: goes on
+    int result; // -1: still running
 };
 
 static void look(void *arg)
@@ -115,7 +115,7 @@ static _Noreturn void be_rank(struct fixture *f, const struct region *r, uint32_
     run_until(&c);
 }
 
-// Forked before this process has threads. The spare, place 0, becomes rank 1 when it is told.
+// Forks before this process has threads. The spare at index 0 becomes rank 1 when it is started.
 static void start_ranks(struct fixture *f, struct region *r)
 {
     int go[2];
@@ -137,7 +137,7 @@ static void start_ranks(struct fixture *f, struct region *r)
     r->go = go[1];
 }
 
-// In buckets that are no divisor of the model, or in one.
+// The bucket size does not divide the model, or one bucket holds all of it.
 static void open_peers_with(struct fixture *f, struct region *r, enum wk_sum_type sum,
                             uint64_t bucket_bytes, int64_t gather_ns)
 {
@@ -176,8 +176,8 @@ static void open_shared(struct fixture *f, struct region *r, enum wk_sum_type su
     }
 }
 
-// Ranks that live heard that the run is over. The trainer is freed with them, in the order that the
-// worker has.
+// The ranks that are alive were told that the run is over. The trainer is freed in the same order
+// as in the worker.
 static void close_region(struct region *r, struct wk_trainer *t)
 {
     r->reduce->ops->close(r->reduce, true);
@@ -232,7 +232,8 @@ static void peers_train_as_one_process(void **state)
         compare_a_step(a, b, i, f->manifest.values);
         assert_int_equal(r.reduce->ops->watch(r.reduce, NULL), RANKS);
     }
-    assert_true(failures(&r) <= 1); // the killed rank's alone: nobody ever held other parameters
+    // at most that of the killed rank: no rank ever had other parameters
+    assert_true(failures(&r) <= 1);
     b->ops->destroy(b);
     close_region(&r, a);
 }
@@ -256,8 +257,8 @@ static void a_lost_rank_is_done_without(void **state)
     close_region(&r, a);
 }
 
-// Gives the parameters that all three end with: those of shared memory, of small buckets beside the
-// backward pass, and of one bucket after it.
+// Trains in shared memory, with small buckets beside the backward pass and with one bucket after
+// it, and returns the parameters, which must be equal.
 static float *the_same_bits_of(struct fixture *f, enum wk_sum_type sum)
 {
     struct region r;
@@ -287,15 +288,15 @@ static void the_same_bits_as_in_shared_memory(void **state)
     const struct fixture *f = *state;
     float *fp32 = the_same_bits_of(*state, WK_SUM_FP32);
     float *bf16 = the_same_bits_of(*state, WK_SUM_BF16);
-    assert_memory_not_equal(fp32, bf16, f->manifest.values * sizeof *fp32); // it was in force
+    assert_memory_not_equal(fp32, bf16, f->manifest.values * sizeof *fp32); // bf16 was in force
     free(fp32);
     free(bf16);
 }
 
-// Beside a trainer of one process, in fp32, each on its own from the same start. A gradient in bf16
-// is off by RANKS / 256 of the parts' absolute values at most (reduce.h), so what a step gains is
-// off by no more of what all parts gain; where they pull the same way, as here, that is the step's
-// gain. Errors have both signs, and many parameters take part: a tenth of that bound is asked for.
+// Trains beside an fp32 trainer of one process, both from the same start. A bf16 gradient differs
+// by at most RANKS / 256 of the parts' absolute values (reduce.h), so a step's gain differs by at
+// most that share of the gains of all parts. Here these add up to the step's gain. Errors have both
+// signs and many parameters take part, so the test asks for a tenth of that bound.
 static void bf16_learns_what_fp32_learns(void **state)
 {
     struct fixture *f = *state;
@@ -311,7 +312,7 @@ static void bf16_learns_what_fp32_learns(void **state)
         }
         struct wk_step_out x = take_step(a, i), y = take_step(b, i);
         if (i == 0) first = (double)y.loss;
-        if (i == 0) assert_true(fabs((double)x.loss / first - 1) < 1e-6); // before any rounding
+        if (i == 0) assert_true(fabs((double)x.loss / first - 1) < 1e-6); // no rounding yet
         gained = first - (double)y.loss;
         most = fmax(most, fabs((double)x.loss - (double)y.loss));
         assert_int_equal(r.reduce->ops->watch(r.reduce, NULL), RANKS);
@@ -324,16 +325,16 @@ static void bf16_learns_what_fp32_learns(void **state)
     close_region(&r, a);
 }
 
-// ---------------------------------------------------------------- beside the reduce's calls
+// ---------------------------------------------------------------- hooks around the reduce's calls
 
 static struct {
     const struct wk_reduce_ops *own;
     struct wk_reduce_ops ops;
-    bool spoils;           // The leader's first id, once the ranks have theirs.
-    struct region *region; // NULL: nobody is killed
-    uint32_t killed;       // a rank, once its part is dealt
-    lh_err gathered;       // what the last gather() said
-    uint32_t samples;      // after it
+    bool spoils;           // overwrites the leader's first id after the ranks got theirs
+    struct region *region; // NULL: kills no rank
+    uint32_t killed;       // rank to kill once its part is dealt
+    lh_err gathered;       // result of the last gather()
+    uint32_t samples;      // number of samples after it
 } tap;
 
 static void tap_deal(struct wk_reduce *r, const struct wk_reduce_step *step, struct wk_part *own)
@@ -364,7 +365,7 @@ static void tap_on(struct wk_reduce *r)
     r->ops = &tap.ops;
 }
 
-// Each rank's first pass is a sample of the noise, the leader's too where the step begins anew.
+// Each rank's first pass is a sample of the noise, also the leader's when a step restarts.
 static void a_step_that_begins_anew_is_measured_anew(void **state)
 {
     struct fixture *f = *state;
@@ -408,8 +409,8 @@ static uint64_t applied_by(const struct wk_peer *peer)
     return steps;
 }
 
-// The leader finds an id that the model does not have in its part, and the other rank, in this
-// process, none in its own: nobody takes the step.
+// The leader finds an id outside the vocabulary in its part; the other rank, in this process, does
+// not. Neither takes the step.
 static void a_step_that_the_leader_cannot_compute_is_nobodys(void **state)
 {
     struct fixture *f = *state;

@@ -1,5 +1,5 @@
-// The built-in trainer of a region with several ranks: real processes that compute their parts make
-// the same training as one process at the same global batch, also when one of them is killed.
+// The built-in trainer of a region with several ranks: real processes that compute parts of a step
+// train like one process with the same global batch, also if one of them is killed.
 #include <signal.h>
 #include <stdio.h>
 #include <sys/prctl.h>
@@ -26,7 +26,7 @@ static void ended(void *arg, lh_err err, const char *text)
 
 struct checked {
     struct lh_env *env;
-    int result; // -1: goes on
+    int result; // -1: still running
 };
 
 static void look(void *arg)
@@ -94,7 +94,7 @@ static void close_region(struct region *r)
     for (uint32_t i = 1; i < RANKS; i++) {
         int status = 0;
         assert_int_equal(waitpid(r->pid[i], &status, 0), r->pid[i]);
-        assert_int_equal(status, 0); // it heard that the run is over
+        assert_int_equal(status, 0); // it was told that the run is over
     }
 }
 

@@ -1,5 +1,5 @@
-// worker/train/evaluation.c: when it evaluates, what it says, and which files it refuses. Over a
-// fake env whose clock is this test's: every look at it takes TICK.
+// worker/train/evaluation.c: when it evaluates, its results, and the files that it refuses. The
+// fake env's clock advances by TICK at each read.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -137,7 +137,7 @@ static void it_says_what_an_evaluation_afterwards_would(void **state)
     }
 }
 
-// One costs a tick; at 1 % the next may come when 200 have passed.
+// An evaluation takes a tick; at a share of 1 % the second may start after 200 ticks.
 static void its_share_of_the_time_is_kept(void **state)
 {
     struct fixture *f = *state;
@@ -153,7 +153,7 @@ static void its_share_of_the_time_is_kept(void **state)
         double share = (double)made * (double)TICK / (double)(now_ns - from);
         assert_true(made == 1 || share <= c.share);
     }
-    assert_true(made >= 29 && made <= 31); // it is used, too
+    assert_true(made >= 29 && made <= 31); // the share is used up
     wk_evaluation_close(e);
 }
 
@@ -167,7 +167,7 @@ static void files_that_are_not_the_data_are_refused(void **state)
     assert_non_null(strstr(lh_err_text(LH_ERR_CORRUPT), "ja.bin: sha256"));
     put_text(f, 1);
     f->heldout[1].tokens--;
-    assert_int_equal(wk_evaluation_open(&c, &e), LH_ERR_TOO_LARGE); // the file has more
+    assert_int_equal(wk_evaluation_open(&c, &e), LH_ERR_TOO_LARGE); // the file has more tokens
     f->heldout[1].tokens += 2;
     assert_int_equal(wk_evaluation_open(&c, &e), LH_ERR_CORRUPT);
     f->heldout[1].tokens--;

@@ -1,4 +1,4 @@
-// A trainer's two operations on parameters in an array: parts meet without gap or overlap.
+// A trainer's two operations on an array of parameters: parts meet without gap or overlap.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -15,7 +15,7 @@ enum {
     FIRST = 4096,
     RANGE = (5 << 20) / 2 + 7,
     ALL = FIRST + RANGE + 33
-}; // three parts, one short
+}; // three parts, one of them short
 
 static float *numbers(uint64_t n, float factor)
 {
@@ -58,7 +58,7 @@ static void a_renewal_keeps_progress_in_all_parts(void **state)
     uint64_t *changed = malloc((RANGE / 1024 + 1) * sizeof *changed);
     assert_true(from && changed);
     memcpy(from, value + FIRST, RANGE * sizeof *from);
-    for (uint64_t i = 0; i < ALL; i++) value[i] += 2; // its progress
+    for (uint64_t i = 0; i < ALL; i++) value[i] += 2; // training progress
     memset(changed, 0xff, (RANGE / 1024 + 1) * sizeof *changed);
     changed[RANGE / 1024] = ((uint64_t)1 << (RANGE % 1024 + LK_VIEW_LINE - 1) / LK_VIEW_LINE) - 1;
     const struct wk_renewal r = {FIRST, RANGE, from, to, changed};

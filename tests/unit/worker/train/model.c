@@ -1,4 +1,4 @@
-// Shape parsing, the table of tensors, the manifest made from it, initial values.
+// Shapes, the table of tensors, the manifest made from it, and initial values.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -141,8 +141,8 @@ static void the_manifest_has_the_same_order(void **state)
     wk_params_free(&p);
 }
 
-// The initial values are part of a run's history: these bits must never change. tests/oracle has
-// the generator in Python and compares every value (oracle.py init).
+// The initial values are part of a run's history: these bits must never change. tests/oracle
+// implements the generator in Python and compares every value (oracle.py init).
 static void initial_values_are_fixed_bits(void **state)
 {
     (void)state;

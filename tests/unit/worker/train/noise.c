@@ -1,5 +1,5 @@
-// worker/train/noise.c: the noise scale of a gradient whose noise is known, and the warm-up that
-// waits.
+// worker/train/noise.c: the measured noise scale of a gradient whose noise is known, and the
+// warm-up that waits for it.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -26,7 +26,8 @@ static void add_step(struct wk_noise *n, uint64_t step, double deviation, uint32
         for (uint32_t s = 0; s < BATCH / ranks; s++) {
             lk_normal_fill(step, rank * BATCH + s, deviation, DIMENSIONS, sequence);
             for (int d = 0; d < DIMENSIONS; d++) {
-                double g = (1.0 + (double)sequence[d]) / BATCH; // as it lies: part of the mean
+                // gradients of a pass are parts of the mean
+                double g = (1.0 + (double)sequence[d]) / BATCH;
                 whole[d] += g;
                 if (s < FIRST) first[d] += g;
             }
@@ -49,7 +50,8 @@ static void the_ratio_is_that_of_the_noise(void **state)
             for (uint64_t step = 0; step < STEPS; step++) add_step(&n, step, deviation[i], ranks);
             double want = deviation[i] * deviation[i] / BATCH;
             assert_true(fabs(wk_noise_ratio(&n, BATCH) / want - 1) < 0.15);
-            assert_true(fabs(wk_noise_ratio(&n, 2 * BATCH) / want - 0.5) < 0.1); // a larger step
+            // a step twice as large
+            assert_true(fabs(wk_noise_ratio(&n, 2 * BATCH) / want - 0.5) < 0.1);
         }
 }
 
@@ -60,7 +62,8 @@ static void nothing_is_said_without_a_sample(void **state)
     struct wk_gathered sum = {0};
     wk_noise_add(&n, 1, BATCH, &sum);
     sum.samples = 1;
-    sum.sample[0] = (struct wk_share){.first = BATCH, .first_square = 1}; // the step itself
+    // the whole step is no sample
+    sum.sample[0] = (struct wk_share){.first = BATCH, .first_square = 1};
     wk_noise_add(&n, 1, BATCH, &sum);
     sum.sample[0] = (struct wk_share){.first = FIRST, .first_square = NAN};
     wk_noise_add(&n, 1, BATCH, &sum);
@@ -78,7 +81,7 @@ static void the_rate_is_held_until_the_noise_falls(void **state)
     (void)state;
     struct wk_warmup w = {0};
     uint64_t credited = 0;
-    for (; credited < 100; credited++) { // ratio 9/8: above
+    for (; credited < 100; credited++) { // ratio 9/8: above the threshold
         add_step(&w.noise, credited, 3, 1);
         wk_warmup_step(&w, &conf, BATCH, credited);
         assert_true(!w.released && wk_warmup_factor(&w, &conf, credited) == 0.1);
@@ -87,14 +90,14 @@ static void the_rate_is_held_until_the_noise_falls(void **state)
         add_step(&w.noise, credited, 0.5, 1);
         wk_warmup_step(&w, &conf, BATCH, credited);
     }
-    assert_true(w.released && credited > 101); // the average takes its time
+    assert_true(w.released && credited > 101); // the average follows slowly
     uint64_t at = w.released_at;
     assert_int_equal(at, credited - 1);
     assert_true(wk_warmup_factor(&w, &conf, at) == 0.1);
     assert_true(fabs(wk_warmup_factor(&w, &conf, at + 500) - 0.55) < 1e-12);
     assert_true(wk_warmup_factor(&w, &conf, at + 1000) == 1);
     add_step(&w.noise, 1, 30, 1);
-    wk_warmup_step(&w, &conf, BATCH, at + 1); // once released, always
+    wk_warmup_step(&w, &conf, BATCH, at + 1); // once released, it stays released
     assert_true(w.released && w.released_at == at);
 }
 

@@ -8,7 +8,7 @@
 #include "common/base/check.h"
 #include "worker/train/trainer.h"
 
-// A copy of all of them; the caller frees it.
+// Copies all parameters; the caller frees the copy.
 static inline float *copy_parameters(struct wk_trainer *t, uint64_t values)
 {
     float *copy = malloc(values * sizeof *copy);

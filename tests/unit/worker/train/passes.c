@@ -1,5 +1,5 @@
-// Passes over a part of a step: they add up, and only what no later pass and no measurement needs
-// any more is said to be final.
+// The passes over a part of a step add up; values are reported final only if no later pass and no
+// measurement needs them.
 #include "worker/train/passes.h"
 
 #include <setjmp.h>
@@ -17,12 +17,12 @@ struct fixture {
     struct wk_passes passes;
     struct wk_reduce_step step;
     uint32_t ids[IDS];
-    float *value, *gradient, *seen; // seen: what was in the gradient when it was said to be final
-    uint64_t from;                  // the last that was said
+    float *value, *gradient, *seen; // seen: values when they were reported final
+    uint64_t from;                  // start of the last report
     uint32_t told;
 };
 
-// Spoils what is final: a later pass, or a measurement, would come to another result.
+// Overwrites final values: a later pass or a measurement that used them would give another result.
 static void take_final(void *arg, uint64_t from)
 {
     struct fixture *f = arg;
@@ -81,7 +81,7 @@ static struct wk_share run(struct fixture *f, struct wk_part part, bool fresh, b
     return share;
 }
 
-// Three passes: the last one alone says what is final, and then it is the sum of all.
+// Of three passes only the last one reports values, and these are the sums of all three.
 static void the_last_pass_is_told(void **state)
 {
     struct fixture *f = *state;
@@ -98,7 +98,7 @@ static void the_last_pass_is_told(void **state)
     free(whole);
 }
 
-// The first pass's own gradient is measured after it: one that is the last as well is not told.
+// The first pass's own gradient is measured after the pass, so a part of one pass reports nothing.
 static void a_measured_pass_is_not_told(void **state)
 {
     struct fixture *f = *state;
@@ -110,7 +110,7 @@ static void a_measured_pass_is_not_told(void **state)
     struct wk_share two = run(f, (struct wk_part){1, 2}, true, true);
     assert_int_equal(f->told, LAYERS + 2);
     assert_true(two.first == 1 && two.first_square == alone.first_square);
-    struct wk_share again = run(f, (struct wk_part){1, 1}, false, true); // nothing is measured
+    struct wk_share again = run(f, (struct wk_part){1, 1}, false, true); // without a measurement
     assert_int_equal(f->told, LAYERS + 2);
     assert_int_equal(again.first, 0);
 }

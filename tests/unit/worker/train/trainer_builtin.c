@@ -10,7 +10,7 @@ static void learns_a_repeating_text(void **state)
     struct wk_trainer *t = trainer_of(f, &c);
     assert_int_equal(t->ops->step_tokens(t), BATCH * SEQUENCE);
     double first = take_step(t, 0).loss, last = first;
-    assert_true(fabs(first - log(256.0)) < 0.1); // 5.545: it knows nothing yet
+    assert_true(fabs(first - log(256.0)) < 0.1); // 5.545: untrained
     for (uint64_t i = 1; i < 150; i++) last = take_step(t, i).loss;
     assert_true(last < 0.5); // the text's own entropy is near 0
     t->ops->destroy(t);
@@ -43,7 +43,7 @@ static void saved_state_continues_to_the_bit(void **state)
     struct wk_trainer *a = trainer_of(f, &c), *b = trainer_of(f, &c);
     struct lh_buf saved = lh_buf(1 << 24);
     for (uint64_t i = 0; i < 5; i++) take_step(a, i);
-    lh_put_u8(&saved, 77); // save() appends
+    lh_put_u8(&saved, 77); // save() must append
     assert_int_equal(a->ops->save(a, &saved), LH_OK);
     share_parameters(a, b, f->manifest.values);
     assert_int_equal(b->ops->load(b, lh_span(saved.data + 1, saved.len - 1)), LH_OK);
@@ -57,7 +57,7 @@ static void saved_state_continues_to_the_bit(void **state)
     b->ops->destroy(b);
 }
 
-// A rate that is held back: the state that a save must carry, too.
+// A save includes the state of a held learning rate.
 static void a_held_rate_survives_a_save(void **state)
 {
     struct fixture *f = *state;
@@ -67,7 +67,7 @@ static void a_held_rate_survives_a_save(void **state)
     struct wk_trainer *a = trainer_of(f, &c), *b = trainer_of(f, &c);
     struct lh_buf saved = lh_buf(1 << 24), again = lh_buf(1 << 24);
     for (uint64_t i = 0; i < 5; i++) {
-        struct wk_step_out out = take_step(a, i); // its clock: 100 tokens a step
+        struct wk_step_out out = take_step(a, i); // the credited tokens: 100 a step
         assert_true(fabs(out.rate / 3e-3 - 0.25) < 1e-6 && out.noise > 0);
     }
     assert_int_equal(a->ops->save(a, &saved), LH_OK);
@@ -75,13 +75,13 @@ static void a_held_rate_survives_a_save(void **state)
     assert_int_equal(b->ops->save(b, &again), LH_OK);
     assert_true(lh_span_equal(lh_buf_span(&saved), lh_buf_span(&again)));
     share_parameters(a, b, f->manifest.values);
-    for (uint64_t i = 5; i < 12; i++) { // the cap, at 700 tokens, releases it: full from 800 on
+    for (uint64_t i = 5; i < 12; i++) { // released by the cap of 700 tokens, full from 800 on
         struct wk_step_out x = take_step(a, i), y = take_step(b, i);
         assert_true(x.rate == y.rate && x.noise == y.noise && x.loss == y.loss);
         assert_true(fabs(x.rate / 3e-3 - (i <= 7 ? 0.25 : 1)) < 1e-6);
-        assert_true((x.noise > 0) == (i < 7)); // nobody measures it any more
+        assert_true((x.noise > 0) == (i < 7)); // measured no longer
     }
-    struct wk_trainer *later = trainer_of(f, &c); // a released measurement stays so
+    struct wk_trainer *later = trainer_of(f, &c); // a released warm-up stays released after a load
     lh_buf_clear(&saved);
     assert_int_equal(a->ops->save(a, &saved), LH_OK);
     assert_int_equal(later->ops->load(later, lh_buf_span(&saved)), LH_OK);
@@ -94,7 +94,8 @@ static void a_held_rate_survives_a_save(void **state)
     b->ops->destroy(b);
 }
 
-// Norms of every tensor, against the parameters before and after the step; asking changes nothing.
+// Norms of every tensor against the parameters before and after the step; reading them changes
+// nothing.
 static void norms_are_of_the_step(void **state)
 {
     struct fixture *f = *state;
@@ -153,7 +154,7 @@ static void load_refuses_other_bytes(void **state)
         saved.data[at] ^= 0x10;
     }
 
-    // Another model of the same size: another hash.
+    // A model of the same size with another hash.
     struct lh_manifest other;
     assert_int_equal(wk_model_manifest(&f->shape, 3, &other), LH_OK);
     c.manifest = &other;
@@ -162,7 +163,7 @@ static void load_refuses_other_bytes(void **state)
     stranger->ops->destroy(stranger);
     lh_manifest_free(&other);
 
-    // After all refusals the state is what it was.
+    // The refused loads left the state unchanged.
     lh_buf_clear(&saved);
     assert_int_equal(t->ops->save(t, &saved), LH_OK);
     assert_true(lh_span_equal(lh_buf_span(&saved), lh_buf_span(&before)));
@@ -171,7 +172,7 @@ static void load_refuses_other_bytes(void **state)
     t->ops->destroy(t);
 }
 
-// 4 passes of 1 sequence make the step of 1 pass of 4, to rounding.
+// 4 passes of 1 sequence equal 1 pass of 4, up to rounding.
 static void accumulation_is_a_larger_batch(void **state)
 {
     struct fixture *f = *state;
@@ -231,12 +232,12 @@ static void clips_the_global_norm(void **state)
         if (limits[i] > 0.0 && limits[i] < norm) want = limits[i];
         assert_true(norm > 1e-2);
         double got = first_moment_norm(t, f->manifest.values) / 0.1;
-        assert_true(fabs(got / want - 1.0) < 1e-3); // the 1e-6 in torch's formula
+        assert_true(fabs(got / want - 1.0) < 1e-3); // tolerance for the 1e-6 in torch's formula
         t->ops->destroy(t);
     }
 }
 
-// Decay shrinks matrices by rate * decay of what they were, and nothing else.
+// Decay shrinks matrices by rate * decay of their old values, and changes no other tensor.
 static void decays_matrices_only(void **state)
 {
     struct fixture *f = *state;
@@ -280,7 +281,7 @@ static void throttle_follows_the_tokens(void **state)
     t->ops->destroy(t);
 }
 
-// A unit of the run in a later epoch is trained on the same data.
+// A later epoch's number of a unit reads the same data.
 static void a_later_epoch_reads_the_same_unit(void **state)
 {
     struct fixture *f = *state;
@@ -303,7 +304,7 @@ static void a_later_epoch_reads_the_same_unit(void **state)
     b->ops->destroy(b);
 }
 
-// Bad pieces, a loader that fails, a NaN: an error, and nothing moved.
+// Bad pieces, a failing loader, a NaN: each gives an error and changes nothing.
 static void a_failed_step_changes_nothing(void **state)
 {
     struct fixture *f = *state;

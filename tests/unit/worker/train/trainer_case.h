@@ -1,5 +1,5 @@
-// A small model, a loader over one text, and steps of the built-in trainer on both: shared by the
-// tests of the trainer alone and with other ranks.
+// A small model, a loader over one text, and steps of the built-in trainer with both. Shared by the
+// tests of a single trainer and of several ranks.
 #ifndef TRAINER_CASE_H
 #define TRAINER_CASE_H
 
@@ -17,8 +17,7 @@
 #include "worker/train/model.h"
 #include "worker/train/trainer_builtin.h"
 
-// ---- a loader over one text; the tests' program has these instead of worker/data/loader.c's
-// ----------
+// ---- a loader over one text, linked in place of worker/data/loader.c
 
 struct wk_loader {
     const char *text;
@@ -37,7 +36,7 @@ void wk_loader_close(struct wk_loader *l)
 uint64_t wk_loader_units(const struct wk_loader *l)
 {
     (void)l;
-    return 20; // half of them can't be read
+    return 20; // units 10 to 19 cannot be read
 }
 void wk_loader_announce(struct wk_loader *l, uint64_t unit)
 {

@@ -1,4 +1,4 @@
-// The synthetic trainer: its steps are a function of its seed, of the size asked for, and resume.
+// The synthetic trainer: its steps depend on the seed and the requested size only, and it resumes.
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -11,7 +11,7 @@
 #include "tests/unit/worker/train/parameters.h"
 #include "worker/train/trainer_synthetic.h"
 
-enum { VALUES = 10007, TOKENS = 64 }; // several chunks, the last one short
+enum { VALUES = 10007, TOKENS = 64 }; // several chunks, the last of them short
 
 static struct wk_trainer *make(uint64_t seed)
 {

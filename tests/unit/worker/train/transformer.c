@@ -1,4 +1,4 @@
-// The transformer against PyTorch's answers (tests/fixtures/trainer, made by tests/oracle) and
+// The transformer against PyTorch's results (tests/fixtures/trainer, made by tests/oracle) and
 // against finite differences of its own loss.
 #include <setjmp.h>
 #include <stdarg.h>
@@ -57,8 +57,8 @@ static double loss_at(struct wk_transformer *t, const struct case_file *c, float
     return nll / (double)(c->sequences * c->length);
 }
 
-// Along the gradient of each tensor, (L(+h) - L(-h)) / 2h must be |g|^2. fp32 noise of the loss is
-// about 1e-7, so h moves it by about 1e-2; what is left is the third derivative.
+// Along each tensor's gradient, (L(+h) - L(-h)) / 2h must be |g|^2. The loss has fp32 noise of
+// about 1e-7, so h changes it by about 1e-2; the remaining error is the third derivative's.
 static void agrees_with_finite_differences(void **state)
 {
     (void)state;
@@ -93,7 +93,7 @@ static void agrees_with_finite_differences(void **state)
     }
 }
 
-// Gradients add up: two halves of a batch give the whole's, whatever the order of the calls.
+// Gradients accumulate: two halves of a batch, in any order, add up to the gradient of the whole.
 static void gradients_accumulate(void **state)
 {
     (void)state;
@@ -121,12 +121,12 @@ static void gradients_accumulate(void **state)
 }
 
 struct watched {
-    float *gradient, *seen; // seen: what it was when it was said to be final
-    uint64_t from;          // the last that was said
+    float *gradient, *seen; // seen: values when they were reported final
+    uint64_t from;          // start of the last report
     uint32_t told;
 };
 
-// Takes what is final, and spoils it: who still adds to it would be found out.
+// Copies the final values, then overwrites them, so that a later addition would show.
 static void take_final(void *arg, uint64_t from)
 {
     struct watched *w = arg;
@@ -139,8 +139,8 @@ static void take_final(void *arg, uint64_t from)
     w->told++;
 }
 
-// Values that a backward pass says are final are the gradient's, layer by layer from the end, and
-// it does not touch them again; with a head of its own, and with the embedding as head.
+// Values reported final are those of the gradient, layer by layer from the end, and the backward
+// pass does not touch them again; with a separate head and with a tied one.
 static void what_is_final_stays(void **state)
 {
     (void)state;
@@ -177,8 +177,8 @@ static void what_is_final_stays(void **state)
     }
 }
 
-// 200 rows of 1,000 logits go through the head in four chunks, the last a short one; 50 rows in
-// one. The same sums come out.
+// 200 rows of 1,000 logits pass the head in four chunks, the last one short, and 50 rows in one;
+// the sums are equal.
 static void chunks_of_the_head_add_up(void **state)
 {
     (void)state;
@@ -193,7 +193,7 @@ static void chunks_of_the_head_add_up(void **state)
     float *parts = calloc(p.values, sizeof *parts);
     assert_true(value != NULL && whole != NULL && parts != NULL);
     assert_int_equal(wk_model_init(&shape, 3, value), LH_OK);
-    for (uint32_t i = 0; i < p.count; i++) // far from uniform attention and softmax
+    for (uint32_t i = 0; i < p.count; i++) // makes attention and softmax far from uniform
         for (uint64_t j = 0; wk_param_decays(&p.at[i]) && j < p.at[i].len; j++)
             value[p.at[i].offset + j] *= 10.0f;
     uint32_t ids[IDS];
@@ -223,7 +223,7 @@ static void chunks_of_the_head_add_up(void **state)
     wk_transformer_destroy(t);
 }
 
-// One token further back changes nothing before it: no row looks ahead.
+// Changing a token does not change the logits of earlier rows.
 static void logits_are_causal(void **state)
 {
     (void)state;
@@ -251,12 +251,12 @@ static void eval_takes_every_token_once(void **state)
     size_t count = c.length + 1;
     double nll;
     uint64_t tokens;
-    // One window is the case itself.
+    // One window is the whole case.
     assert_int_equal(wk_eval(&c.shape, c.value, c.ids, count, c.length, &nll, &tokens), LH_OK);
     assert_int_equal(tokens, c.length);
     assert_true(fabs(nll / c.answer.nll_sum - 1.0) < bound);
 
-    // Windows of 64, 64 and 22 inputs: the sum of three runs of their own.
+    // Windows of 64, 64 and 22 inputs give the sum of three separate runs.
     double parts = 0.0, part;
     for (size_t at = 0; at < c.length; at += 64) {
         size_t n = c.length - at < 64 ? c.length - at : 64;
@@ -292,8 +292,8 @@ static void *solve_again(void *arg)
     return NULL;
 }
 
-// Same bits whatever else runs in the process and wherever malloc put the parameters: a resumed
-// worker must continue its run, not one that is nearly the same.
+// The bits must not depend on other threads or on where malloc put the parameters: a resumed worker
+// continues exactly the same run.
 static void bits_depend_on_nothing_else(void **state)
 {
     (void)state;
@@ -339,7 +339,7 @@ static void refuses_bad_batches(void **state)
     assert_int_equal(wk_transformer_loss(t, c.value, &b, &nll), LH_ERR_INVALID);
     b.sequences = 1;
     assert_int_equal(wk_transformer_loss(t, c.value, &b, &nll), LH_OK);
-    c.ids[c.length] = c.shape.vocab; // the last target
+    c.ids[c.length] = c.shape.vocab; // an id outside the vocabulary as the last target
     assert_int_equal(wk_transformer_loss(t, c.value, &b, &nll), LH_ERR_INVALID);
     b.length = c.length + 1;
     assert_int_equal(wk_transformer_loss(t, c.value, &b, &nll), LH_ERR_INVALID);

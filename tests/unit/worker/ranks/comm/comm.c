@@ -1,5 +1,5 @@
-// A communicator's thread over made-up operations: buckets are summed in their order and not before
-// they are final; what is left at an abort says so, and nothing that was opened stays open.
+// A communicator's thread over made-up operations: buckets are summed in order and only when they
+// are final; an abort is reported for unfinished sums, and everything that was opened is closed.
 // labels: tsan
 #include "worker/ranks/comm/comm.h"
 
@@ -17,7 +17,7 @@
 
 #include "common/base/check.h"
 
-static int under_way; // an eventfd: reduce() waits
+static int under_way; // an eventfd: reduce() has started
 
 static lh_err init(struct wk_comm *c, const struct wk_nccl_id *id, uint32_t ranks, uint32_t rank)
 {
@@ -25,7 +25,7 @@ static lh_err init(struct wk_comm *c, const struct wk_nccl_id *id, uint32_t rank
     return LH_OK;
 }
 
-// It would never end by itself.
+// Blocks until it is stopped.
 static lh_err reduce(struct wk_comm *c, float *bucket, uint64_t values, bool last)
 {
     (void)bucket, (void)values, (void)last;
@@ -71,8 +71,8 @@ enum { VALUES = 23, BEHIND = 3, BUCKET = 8 };
 struct counting {
     struct wk_comm base; // first
     float x[VALUES];
-    char order[64]; // "4+8 " for a bucket of 8 from the 4th on; "." after the last
-    bool fails;     // The second bucket does.
+    char order[64]; // "4+8 " for a bucket of 8 from value 4 on; "." after the last one
+    bool fails;     // the second bucket fails
     _Atomic unsigned idle;
 };
 
@@ -112,7 +112,8 @@ static void open_counting(struct counting *n, const struct wk_comm_ops *o)
 static const struct wk_comm_ops counting_ops = {
     .name = "counts", .init = init, .reduce = note_bucket, .end = nothing, .destroy = nothing};
 
-// From the end on, what stands behind at last; the same buckets whatever is said to be final when.
+// Buckets are summed from the end on, the values behind the gradient last. They are the same
+// whenever values are reported final.
 static void a_bucket_is_summed_once_it_is_final(void **state)
 {
     static const uint64_t steps[][4] = {{7, 8, 19, UINT64_MAX}, {20, UINT64_MAX}, {UINT64_MAX}};
@@ -145,8 +146,8 @@ static lh_err note_idle(struct wk_comm *c)
     return LH_OK;
 }
 
-// Without anything behind the gradient, the last bucket waits for the word that all is final: a sum
-// that is over before it would be begun again.
+// If nothing is behind the gradient, the last bucket waits for the report that all is final. A sum
+// that ended earlier would be started again.
 static void a_sum_ends_after_the_last_word(void **state)
 {
     (void)state;
@@ -166,8 +167,8 @@ static void a_sum_ends_after_the_last_word(void **state)
     wk_comm_destroy(&n.base);
 }
 
-// A sum that fails beside the backward pass stays a failure, though more becomes final after it;
-// the next communicator begins with nothing of it.
+// A sum that failed during the backward pass stays failed, although more values become final; the
+// next communicator starts without it.
 static void a_failure_beside_the_backward_pass_is_told(void **state)
 {
     (void)state;
@@ -187,14 +188,14 @@ static void a_failure_beside_the_backward_pass_is_told(void **state)
     assert_int_equal(until_over(&n.base), WK_REGION_OK);
     wk_comm_region.reduce(&n.base, BUCKET);
     until_early(&n.base, 3);
-    assert_int_equal(wk_comm_region.poll(&n.base), WK_REGION_BUSY); // the next is not final
+    assert_int_equal(wk_comm_region.poll(&n.base), WK_REGION_BUSY); // the next bucket is not final
     wk_comm_region.reduce(&n.base, UINT64_MAX);
     assert_int_equal(until_over(&n.base), WK_REGION_OK);
     assert_string_equal(n.order, "12+8 4+8 0+4 20+3.");
     wk_comm_destroy(&n.base);
 }
 
-// A process without a standard input has descriptor 0 for its first file.
+// In a process without standard input, its first file has descriptor 0.
 static void descriptor_0_is_closed_as_well(void **state)
 {
     (void)state;

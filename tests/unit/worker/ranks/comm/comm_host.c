@@ -1,5 +1,5 @@
-// A made-up device's arrays by way of the host: after an error nothing is half open, and the next
-// call tries again.
+// A made-up device's arrays copied through the host: after an error nothing stays open, and the
+// next call tries again.
 #include "worker/ranks/comm/comm_host.h"
 
 #include <setjmp.h>
@@ -12,7 +12,7 @@
 enum { VALUES = 100 };
 
 static struct {
-    int calls, fails; // calls that open something; the one that fails, from 1, or 0
+    int calls, fails; // calls: opening calls so far; fails: number of the call that fails, 0: none
     int streams, pinned;
 } device;
 
@@ -110,7 +110,8 @@ static void an_error_leaves_nothing_open(void **state)
     (void)state;
     float x[VALUES];
     for (int i = 0; i < VALUES; i++) x[i] = (float)i;
-    for (int failing = 1; failing <= 3; failing++) { // the device, its stream, its memory
+    // opening the device, its stream or its memory fails
+    for (int failing = 1; failing <= 3; failing++) {
         struct wk_comm_device d = {.gpu = &gpu};
         assert_int_equal(wk_ready_create(&gpu, &d.ready), LH_OK);
         assert_int_equal(wk_ready_record(d.ready, NULL, WK_READY_ALL), 0);

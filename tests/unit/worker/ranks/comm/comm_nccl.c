@@ -1,6 +1,6 @@
-// A communicator by NCCL, over the made-up NCCL and device of tests/nccl: two ranks of one process
-// get what rank 0 gives and the sums of both, in fp32 and in bf16, in buckets, and free all that an
-// epoch made; a rank works on the device that its settings name.
+// A communicator over the fake NCCL and device of tests/nccl: two ranks in one process get rank 0's
+// values and the sums of both, in fp32 and in bf16, in buckets; everything of an epoch is freed; a
+// rank uses the device that its settings name.
 #include "worker/ranks/comm/comm_nccl.h"
 
 #include <dlfcn.h>
@@ -14,7 +14,7 @@
 #include <unistd.h>
 
 enum { RANKS = 2, BEHIND = 90, EARLY = 400 };
-enum { VALUES = 1000, BUCKET_BYTES = 4 * 77 }; // 77 or 154 values: no divisor of all
+enum { VALUES = 1000, BUCKET_BYTES = 4 * 77 }; // 77 or 154 values, which do not divide VALUES
 
 struct rank {
     struct wk_comm *comm;
@@ -51,7 +51,7 @@ static void all_well(struct rank *k)
     }
 }
 
-// Asks the made-up device about itself, by a function of tests/nccl/fake.h.
+// Calls a function of tests/nccl/fake.h in the fake device.
 static int asked(const char *name)
 {
     int (*ask)(void);
@@ -65,13 +65,13 @@ static int asked(const char *name)
     return n;
 }
 
-// How much of the made-up device nobody has freed.
+// Number of the fake device's objects that are not freed.
 static int held(void)
 {
     return asked("fake_held");
 }
 
-// The sum of what both have, v and v: twice what this type makes of v.
+// The sum of v and v after conversion to this type.
 static float sum_of(enum wk_sum_type type, uint32_t v)
 {
     uint32_t unit = type == WK_SUM_BF16 && v >= 256 ? v >= 512 ? 4 : 2 : 1, rest = v % unit;
@@ -80,7 +80,7 @@ static float sum_of(enum wk_sum_type type, uint32_t v)
     return 2 * (float)(low + (up ? unit : 0));
 }
 
-// The backward pass makes the rest while buckets at the end are summed.
+// The backward pass computes the rest while buckets at the end are summed.
 static void sum_early(struct rank *k)
 {
     static float x[RANKS][VALUES];
@@ -152,7 +152,7 @@ static void ranks_sum_and_share_and_free_what_an_epoch_made(void **state)
     }
 }
 
-// Calls that go on until they were asked about a few times are not slept on.
+// The thread does not sleep for calls that finish after a few polls.
 static void calls_that_go_on_for_a_moment_cost_no_sleep(void **state)
 {
     setenv("LH_FAKE_NCCL_ASKS", "20", 1);

@@ -1,5 +1,5 @@
 // A communicator over TCP and TLS, as between hosts: ranks in threads find each other while
-// strangers come, sum to the same bits as without TLS, leave, and begin anew.
+// strangers connect, get the same sums as without TLS, leave, and start again.
 #include "tests/unit/worker/ranks/stream/region_certs.h"
 
 #include <math.h>
@@ -113,8 +113,8 @@ static void greet_without_secret(int fd)
     assert_int_equal(write(fd, bytes, b.len), sizeof bytes);
 }
 
-// Strangers, some silent, some with nonsense, some as rank 1 without the secret: they come to the
-// port that the id names.
+// Connects strangers to the port in the id: some silent, some sending garbage, some claiming rank 1
+// without the secret.
 static void come_as_strangers(const struct wk_nccl_id *id, int *fd, int count)
 {
     struct lh_cursor c = lh_cursor(lh_span(id->bytes + 4, 2));
@@ -160,7 +160,7 @@ static void same_sums_on_hosts(void **state)
     free(sealed);
 }
 
-// One rank leaves in the middle; the next communicator stands, with the same sums.
+// One rank leaves in the middle; the next communicator gives the same sums.
 static void leave_and_begin_anew(void **state)
 {
     float *sum = malloc(VALUES * sizeof(float)), *again = malloc(VALUES * sizeof(float));
@@ -179,7 +179,7 @@ static void leave_and_begin_anew(void **state)
     assert_int_equal(wait_for(&w, 0), WK_REGION_WRONG);
     abort_all(&w);
     assert_int_equal(wk_comm_region.unique_id(w.comm[0], &id), LH_OK);
-    for (uint32_t rank = 0; rank + 1 < RANKS; rank++) // The last never comes.
+    for (uint32_t rank = 0; rank + 1 < RANKS; rank++) // the last rank never comes
         wk_comm_region.init(w.comm[rank], &id, RANKS, rank);
     abort_all(&w);
     begin_all(&w, &id);
@@ -191,8 +191,8 @@ static void leave_and_begin_anew(void **state)
     free(again);
 }
 
-// A rank that is aborted again, as a region does whose peers leave one by one: it has left only
-// when the second order is carried out too, and can begin anew then.
+// A rank is aborted twice, as in a region whose peers leave one by one. It has left only when the
+// second abort is done too, and can start again then.
 static void leave_twice(void **state)
 {
     struct world w;
@@ -201,7 +201,7 @@ static void leave_twice(void **state)
     open_world(&w, true);
     for (int i = 0; i < 50; i++) {
         assert_int_equal(wk_comm_region.unique_id(w.comm[0], &id), LH_OK);
-        wk_comm_region.init(w.comm[0], &id, RANKS, 0); // nobody else comes
+        wk_comm_region.init(w.comm[0], &id, RANKS, 0); // no other rank comes
         abort_all(&w);
         abort_all(&w);
     }
@@ -210,7 +210,7 @@ static void leave_twice(void **state)
     close_world(&w);
 }
 
-// A rank that knows the secret, but has another region's certificate.
+// A rank that knows the secret but has a certificate of another region.
 static void the_secret_alone(void **state)
 {
     struct world w;
@@ -254,6 +254,6 @@ int main(void)
         cmocka_unit_test(leave_twice),        cmocka_unit_test(the_secret_alone),
         cmocka_unit_test(addresses),
     };
-    signal(SIGPIPE, SIG_IGN); // as the programs do
+    signal(SIGPIPE, SIG_IGN); // as in the programs
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

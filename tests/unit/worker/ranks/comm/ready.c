@@ -1,4 +1,4 @@
-// The ring of events: which one a bucket follows, on made-up streams.
+// The ring of events: which event a bucket waits for, on made-up streams.
 #include "worker/ranks/comm/ready.h"
 
 #include <setjmp.h>
@@ -10,12 +10,12 @@
 enum { MANY = 3 * WK_READY_EVENTS };
 
 struct event {
-    uint64_t recorded; // the record() that it stands behind
+    uint64_t recorded; // number of its record() call
 };
 
 static struct {
     uint64_t records, followed; // followed: the record that a stream waits for
-    int events, fails_at;       // fails_at: this event can't be made; 0: all can
+    int events, fails_at;       // fails_at: creating this event fails; 0: none
 } made;
 
 static int event_create(lk_gpu_event *out)
@@ -82,11 +82,12 @@ static void a_bucket_follows_the_first_event_that_covers_it(void **state)
     assert_int_equal(followed(r, 11), 2);
     assert_int_equal(followed(r, 40), 4);
     assert_int_equal(wk_ready_record(r, NULL, WK_READY_ALL), 0);
-    assert_int_equal(followed(r, 25), 3); // the pass is over, and the bucket leaves all the same
+    // after the whole pass a bucket still waits for its own event
+    assert_int_equal(followed(r, 25), 3);
     assert_int_equal(followed(r, 41), 5);
     assert_int_equal(followed(r, WK_READY_ALL), 5);
     assert_int_equal(wk_ready_record(r, NULL, WK_READY_ALL), 0);
-    assert_int_equal(followed(r, WK_READY_ALL), 6); // what was queued since then counts
+    assert_int_equal(followed(r, WK_READY_ALL), 6); // includes the work queued since then
     wk_ready_destroy(r);
 }
 
@@ -95,7 +96,7 @@ static void a_new_gradient_has_no_events_of_the_old_one(void **state)
     (void)state;
     struct wk_ready *r = ring();
     made.followed = 99;
-    assert_int_equal(followed(r, WK_READY_ALL), 99); // a rank that only just came follows nothing
+    assert_int_equal(followed(r, WK_READY_ALL), 99); // a new rank waits for no event
     for (int i = 0; i < 3; i++) {
         wk_ready_forget(r);
         if (i) assert_int_equal(followed(r, WK_READY_ALL), 2 * (uint64_t)i);
@@ -104,7 +105,7 @@ static void a_new_gradient_has_no_events_of_the_old_one(void **state)
         assert_int_equal(followed(r, 5), 2 * (uint64_t)i + 1);
     }
     wk_ready_forget(r);
-    assert_int_equal(wk_ready_record(r, NULL, WK_READY_ALL), 0); // zeros alone
+    assert_int_equal(wk_ready_record(r, NULL, WK_READY_ALL), 0); // zeros only
     assert_int_equal(followed(r, 5), 7);
     wk_ready_destroy(r);
 }

@@ -1,5 +1,5 @@
-// A ring of ranks in threads: sums in rank's order to the bit, in fp32 and in bf16, what rank 0 has
-// to all, and what happens when a rank goes, talks nonsense, or is told to leave.
+// A ring of ranks in threads: sums in the order of ranks bit for bit, in fp32 and in bf16; sharing
+// rank 0's values; a rank that dies, sends garbage, or is told to leave.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -77,7 +77,7 @@ static void run_all(struct member *m, uint32_t ranks)
     for (uint32_t i = 0; i < ranks; i++) pthread_join(m[i].thread, NULL);
 }
 
-// Values of very different sizes, so that the order of a sum shows.
+// Values of very different sizes, so that the order of a sum matters.
 static float value(uint32_t rank, uint64_t i)
 {
     uint32_t h = (rank + 1) * 2654435761u ^ (uint32_t)i * 40503u;
@@ -92,11 +92,11 @@ static void fill(struct member *m, uint32_t ranks, uint64_t n)
         m[rank].x = malloc((n + 1) * sizeof *m[rank].x);
         assert_non_null(m[rank].x);
         for (uint64_t i = 0; i < n; i++) m[rank].x[i] = value(rank, i);
-        m[rank].x[n] = -7; // nobody writes behind the end
+        m[rank].x[n] = -7; // must not be overwritten
     }
 }
 
-// The value as it is after a way between ranks.
+// The value after it was sent between ranks.
 static float as(enum wk_sum_type type, float x)
 {
     uint16_t narrow;
@@ -116,8 +116,8 @@ static void check_sum(const struct member *m, uint32_t ranks, uint64_t n, enum w
             exact += (double)value(rank, i);
             sizes += fabs((double)value(rank, i));
         }
-        // One rounding of half an ulp a sum: 2^-24 of what was added up so far. In bf16 2^-8 of it,
-        // and of each value, so the last term of a power that begins with ranks / 256.
+        // Each sum rounds by half an ulp: 2^-24 of the sum so far. In bf16 it is 2^-8 of that and
+        // of each value, hence the power, which is about 1 + ranks / 256.
         double bound = type == WK_SUM_BF16 ? pow(1 + ldexp(1, -8) + ldexp(1, -23), ranks) - 1
                                            : ranks * ldexp(1, -24);
         assert_true(fabs((double)sum - exact) <= bound * sizes);
@@ -146,7 +146,7 @@ static void sums_in_ranks_order(void **state)
         }
 }
 
-// All ranks get the same bits, also where one rank's value is no number or infinite.
+// All ranks get the same bits, also if one rank's value is NaN or infinite.
 static void what_is_not_finite_reaches_all(void **state)
 {
     enum { N = 5 };
@@ -157,7 +157,7 @@ static void what_is_not_finite_reaches_all(void **state)
         open_ring(m, 3);
         fill(m, 3, N);
         memcpy(m[at].x, bad, sizeof bad);
-        m[(at + 1) % 3].x[3] = 3e38f; // beyond what there is
+        m[(at + 1) % 3].x[3] = 3e38f; // the sum exceeds the largest number
         for (uint32_t i = 0; i < 3; i++) m[i].type = WK_SUM_BF16;
         run_all(m, 3);
         for (uint32_t i = 0; i < 3; i++) {
@@ -177,7 +177,7 @@ static void what_rank_0_has(void **state)
         struct member m[RANKS] = {0};
         open_ring(m, ranks);
         fill(m, ranks, SIZE);
-        for (int again = 0; again < 2; again++) { // operations follow each other
+        for (int again = 0; again < 2; again++) { // several operations in a row
             for (uint32_t i = 0; i < ranks; i++) m[i].what = again ? SUM : SHARE;
             run_all(m, ranks);
             for (uint32_t i = 0; i < ranks; i++) {
@@ -221,7 +221,7 @@ static void one_that_is_told_to_leave(void **state)
     close_ring(m, 2);
 }
 
-// A head with one byte changed, and one of another segment than the next.
+// A head with one changed byte, and a head of another segment than the next one.
 static void nonsense(void **state)
 {
     static const uint8_t good[WK_RING_HEAD_BYTES] = {'W', 'S', 'E', 'G', 1};
@@ -233,7 +233,8 @@ static void nonsense(void **state)
         open_ring(m, 2);
         fill(m, 2, 10);
         memcpy(head, good, sizeof head);
-        head[wrong[i]] ^= wrong[i] == 4 ? 3 : 1; // kind 2: a result, which the last rank never gets
+        // kind 2 is a result, which the last rank never gets
+        head[wrong[i]] ^= wrong[i] == 4 ? 3 : 1;
         assert_int_equal(write(m[0].after.fd, head, sizeof head), sizeof head);
         take_part(&m[1]);
         assert_int_equal(m[1].err, LH_ERR_MALFORMED);

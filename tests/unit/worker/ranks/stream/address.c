@@ -1,4 +1,4 @@
-// Addresses: what is one and what is not, their bytes, listening at them.
+// Addresses: valid and invalid ones, their bytes, and listening on them.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -79,7 +79,8 @@ static void listening(void **state)
     again = p;
     assert_int_equal(wk_address_listen(&again, 4, &second), LH_ERR_BUSY);
     assert_int_equal(second, -1);
-    assert_int_equal(wk_address_numeric("192.0.2.1", &elsewhere), LH_OK); // kept for documents
+    // reserved for documentation
+    assert_int_equal(wk_address_numeric("192.0.2.1", &elsewhere), LH_OK);
     assert_true(wk_address_listen(&elsewhere, 4, &second) != LH_OK);
     close(fd);
 }

@@ -1,5 +1,5 @@
-// The door of a listener: who has greeted is given, who says nothing loses his place only when
-// others wait or his time is over, and then he who came first. Time is the test's own.
+// A listener's waiting places: a connection that has greeted is handed over. A silent one loses its
+// place only when others wait or its time is over; the oldest goes first. The test sets the clock.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -135,15 +135,15 @@ static void all_places_are_taken(void **state)
         UNTIL(&w, guests(&w) == i + 1);
         w.now++;
     }
-    close(fd[0]); // The first goes by himself, and another one has his place.
+    close(fd[0]); // the first one leaves, and another takes its place
     UNTIL(&w, w.refusals == 1);
     fd[0] = come(&w);
     UNTIL(&w, guests(&w) == WK_DOOR_GUESTS);
     int rank = come(&w);
     assert_int_equal(write(rank, "rank", 4), 4);
-    for (int i = 0; i < 20; i++) assert_false(look(&w)); // They have their time yet.
+    for (int i = 0; i < 20; i++) assert_false(look(&w)); // they still have time
     assert_int_equal(w.refusals, 1);
-    w.now = WK_DOOR_GRACE_S * LH_SECOND + 1; // Now it is over for fd[1] alone.
+    w.now = WK_DOOR_GRACE_S * LH_SECOND + 1; // fd[1] alone is out of time
     check_greets(&w, "rank");
     assert_int_equal(w.refusals, 2);
     assert_non_null(strstr(w.why, "others wait"));

@@ -1,4 +1,4 @@
-// Certificates of a region's ranks, and of others, in a folder of the test's own.
+// Certificates of a region's ranks and of strangers, in a folder of the test's own.
 #ifndef REGION_CERTS_H
 #define REGION_CERTS_H
 
@@ -22,7 +22,7 @@
 struct certs {
     struct lh_env *env;
     char dir[64], other[80]; // two authorities of one domain
-    char path[16][3][192];   // ca, certificate, key of each that was issued
+    char path[16][3][192];   // CA, certificate and key of each issue
     int count;
 };
 
@@ -54,7 +54,8 @@ static inline void close_certs(struct certs *c)
     lh_env_real_destroy(c->env);
 }
 
-// A certificate of this authority, and the settings of a process of run r1 and region asia with it.
+// Issues a certificate of this authority; returns the settings of a process of run r1 and region
+// asia that uses it.
 static inline struct wk_tls_conf issue_by(struct certs *c, const char *dir, enum lh_role role,
                                           const char *run, const char *region, int days)
 {

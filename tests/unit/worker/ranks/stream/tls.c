@@ -1,6 +1,6 @@
 // ctest: ranks_tls
-// TLS between the processes of a region: whom it accepts, bytes both ways while neither end waits,
-// new keys, and what garbage does.
+// TLS between the processes of a region: accepted and refused peers, bytes in both directions
+// without blocking, new keys, and garbage.
 #include "tests/unit/worker/ranks/stream/region_certs.h"
 
 #include <errno.h>
@@ -14,8 +14,8 @@ enum { BYTES = 3 << 20, MANY = 1000000 };
 
 struct pair {
     struct wk_tls *tls[2];
-    struct wk_stream end[2]; // 0 came to 1
-    lh_err err[2];           // The handshake ended with it.
+    struct wk_stream end[2]; // 0 connected to 1
+    lh_err err[2];           // result of the handshake
     char text[2][256];
 };
 
@@ -41,7 +41,7 @@ static void close_pair(struct pair *p)
     }
 }
 
-// One end's handshake, until it ends well or hangs up.
+// Runs one end's handshake until it succeeds or closes the connection.
 static void shake_one(struct pair *p, int i)
 {
     if (p->err[i] != LH_ERR_BEHIND) return;
@@ -61,7 +61,7 @@ static void shake(struct pair *p)
     fail_msg("the handshake never ends");
 }
 
-// Sends `bytes` from one end to the other, both looked at by turns.
+// Sends `bytes` from one end to the other and runs both by turns.
 static void carry(struct pair *p, int from, const uint8_t *bytes, size_t count)
 {
     uint8_t *back = malloc(count);
@@ -130,7 +130,8 @@ static void one_certificate_for_all(void **state)
     close_certs(&c);
 }
 
-// A stranger whose settings are as its certificate comes to a rank: the rank says who it is.
+// A stranger with matching settings and certificate connects to a rank, whose error names the
+// stranger.
 static void check_refused(const struct wk_tls_conf *rank, struct wk_tls_conf who, const char *text)
 {
     struct pair p;
@@ -153,14 +154,14 @@ static void strangers_come(void **state)
     struct wk_tls_conf ca = issue_by(&c, c.other, LH_W, "r1", "asia", 1);
     region.region = "europe";
     run.run = "r2";
-    ca.ca = rank.ca; // It does not mind the rank's.
+    ca.ca = rank.ca; // the stranger itself accepts the rank
     check_refused(&rank, region, "/r1/worker/europe/n1, but");
     check_refused(&rank, run, "/r2/worker/asia/n2, but");
     check_refused(&rank, ca, "the peer's certificate");
     close_certs(&c);
 }
 
-// The other way: who comes refuses what it finds.
+// The reverse: a connecting rank refuses the peer that it finds.
 static void a_stranger_leads(void **state)
 {
     struct certs c;
@@ -228,7 +229,7 @@ static void garbage(void **state)
         assert_true(p.err[1] == LH_ERR_UNAUTHENTICATED || p.err[1] == LH_ERR_UNAVAILABLE);
         close_pair(&p);
     }
-    // Bytes that are changed behind the handshake end the connection.
+    // Garbage after the handshake ends the connection.
     uint8_t byte;
     open_pair(&p, &rank, &rank);
     shake(&p);
@@ -238,7 +239,7 @@ static void garbage(void **state)
     close_certs(&c);
 }
 
-// The real env with a clock of the test's own.
+// The real env with the test's own clock.
 struct clocked {
     struct lh_env env; // first
     struct lh_env_ops ops;
@@ -255,7 +256,7 @@ static int64_t wall_of(struct lh_env *env)
     return ((struct clocked *)env)->wall_s;
 }
 
-// Somebody comes to a rank with these certificates: the rank's end of the handshake.
+// Connects to a rank with these certificates and returns the rank's result of the handshake.
 static lh_err comes(struct wk_tls *tls, const struct wk_tls_conf *rank)
 {
     struct pair p;
@@ -275,8 +276,8 @@ static void reissue(const struct certs *c, const char *region, int days)
     assert_int_equal(lh_certs_issue(c->dir, &p, days, c->dir, true), LH_OK);
 }
 
-// A certificate that expired is replaced in its files, which are read again after a while; files
-// that will not do change nothing.
+// An expired certificate is replaced in its files, which are read again after a while; unusable
+// files change nothing.
 static void renewed_certificates(void **state)
 {
     enum { AGAIN = WK_TLS_RELOAD_S + 1 };
@@ -290,8 +291,8 @@ static void renewed_certificates(void **state)
     k.env.ops = &k.ops;
     struct wk_tls_conf rank = issue_rank(&c), own = issue_rank(&c);
     own.env = &k.env;
-    reissue(&c, "asia", 0); // It expired an hour ago.
-    k.wall_s -= 2 * 3600;   // This process does not know yet.
+    reissue(&c, "asia", 0); // expired an hour ago
+    k.wall_s -= 2 * 3600;   // this process's clock is behind
     assert_int_equal(wk_tls_open(&own, &tls), LH_OK);
     assert_int_equal(comes(tls, &rank), LH_ERR_UNAUTHENTICATED);
     k.wall_s += 2 * 3600;
@@ -314,6 +315,6 @@ int main(void)
         cmocka_unit_test(the_own_certificate),  cmocka_unit_test(garbage),
         cmocka_unit_test(renewed_certificates),
     };
-    signal(SIGPIPE, SIG_IGN); // as the programs do
+    signal(SIGPIPE, SIG_IGN); // as in the programs
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
