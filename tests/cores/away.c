@@ -391,6 +391,44 @@ static void another_giver_is_asked_at_once(void **state)
     trip_over(t);
 }
 
+static uint64_t hear_giver(struct rig *r, uint32_t n, bool gives)
+{
+    struct lh_peer peer = r->s.self;
+    const struct lh_report_request m = {.address = r->s.address, .gives = gives};
+    snprintf(peer.name, sizeof peer.name, "giver%u", n);
+    ps_co_heard_giver(r->coordinator, &peer, &m);
+    rig_run(r, LH_MS * (n > 1)); // the first two are heard at one moment
+    return lh_worker_id(&peer);
+}
+
+static bool is_giver(const struct rig *r, uint64_t server)
+{
+    bool is = false;
+    for (uint32_t i = 0; i < r->coordinator->givers; i++)
+        is |= r->coordinator->giver[i].server == server;
+    return is;
+}
+
+static void of_too_many_givers_the_one_that_is_silent_longest_goes(void **state)
+{
+    static const uint32_t goes[] = {0, 1, 3};
+    struct rig *r = *state;
+    uint64_t server[LH_GIVERS_MAX + LH_COUNT(goes)];
+    rig_start_coordinator(r);
+    for (uint32_t i = 0; i < LH_GIVERS_MAX; i++) server[i] = hear_giver(r, i, true);
+    hear_giver(r, 2, true); // again: it is there once, and silent no longer
+    for (uint32_t k = 0; k < LH_COUNT(goes); k++) {
+        uint32_t i = LH_GIVERS_MAX + k;
+        assert_int_equal(r->coordinator->givers, LH_GIVERS_MAX);
+        assert_true(is_giver(r, server[goes[k]]));
+        server[i] = hear_giver(r, i, true);
+        assert_true(is_giver(r, server[i]) && !is_giver(r, server[goes[k]]));
+    }
+    hear_giver(r, 2, false);
+    assert_int_equal(r->coordinator->givers, LH_GIVERS_MAX - 1);
+    for (uint32_t i = 4; i < LH_COUNT(server); i++) assert_true(is_giver(r, server[i]));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -406,6 +444,7 @@ int main(void)
         cmocka_unit_test(a_begun_unit_that_nobody_gives_is_given_back),
         cmocka_unit_test(another_worker_gets_it),
         cmocka_unit_test(another_giver_is_asked_at_once),
+        RIG_TEST(of_too_many_givers_the_one_that_is_silent_longest_goes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -259,6 +259,10 @@ static void a_change_by_speed_is_told_now_and_then(void **state)
     }
     assert_int_equal(rig_said(r, "cadence.changed"), 2);
     rig_run(r, 3601 * LH_SECOND);
+    slow.units_per_s = 2.5;
+    assert_int_equal(tell(r, 1, &slow), 5); // a fifth is no news
+    assert_int_equal(rig_said(r, "cadence.changed"), 2);
+    slow.units_per_s = 6;
     for (int i = 0; i < 3; i++) tell(r, 1, &slow);
     assert_int_equal(rig_said(r, "cadence.changed"), 3);
     assert_int_equal(rig_said(r, "4 -> 12 local steps a round"), 1);

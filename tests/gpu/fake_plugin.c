@@ -12,6 +12,7 @@
 //   arrays   reports 1 KiB of free memory from the second question on
 //   folds    folds nothing
 //   skips    of every four records, folds only the first two
+//   still    computes deltas as if nothing had been trained
 //   later    the third encoding and all after it fail
 //   second   there is a second device, which has no memory
 //   layers   a gradient of its layers is wrong
@@ -114,6 +115,13 @@ static int encode(struct lk_gpu_shard *shard, const struct lk_gpu_encode *in, lk
 {
     if (++encodings > 2) return BROKEN;
     return real->kernels->encode(shard, in, stream);
+}
+
+static int no_delta(enum lk_gpu_op op, const struct lk_gpu_arrays *arrays, lk_gpu_stream stream)
+{
+    struct lk_gpu_arrays still = *arrays;
+    if (op == LK_GPU_VIEW_DELTA) still.b = arrays->y;
+    return real->kernels->each(op, &still, stream);
 }
 
 static int no_gradient(uint64_t rows, uint64_t width, const float *gate_up, const float *dy,
@@ -252,6 +260,7 @@ __attribute__((visibility("default"))) const struct lk_gpu_backend *lk_gpu_query
     if (!strcmp(how, "folds")) kernels.fold = no_fold;
     if (!strcmp(how, "second")) table.use = use;
     if (!strcmp(how, "second")) memory.alloc = memory_of_the_first;
+    if (!strcmp(how, "still")) kernels.each = no_delta;
     if (!strcmp(how, "later")) kernels.encode = encode;
     if (!strcmp(how, "bytes")) memory.copy_out = flip;
     if (!strcmp(how, "layers")) backward.swiglu = no_gradient;

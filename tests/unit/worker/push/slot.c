@@ -438,6 +438,29 @@ static void a_first_slot_that_found_no_room_is_not_there(void **state)
     assert_int_equal(load_first(m, slot.next), WK_SLOT_INTACT);
 }
 
+static lh_err no_room_to_remove(struct lh_env *env, const char *path)
+{
+    (void)env;
+    return lh_fail(LH_ERR_DISK_FULL, "%s: no room to remove it", path);
+}
+
+// The rest of the file can't be removed either: nobody takes the slot for one that is not there.
+static void a_first_slot_that_cant_be_undone_is_no_full_disk(void **state)
+{
+    struct machine *m = *state;
+    const struct lh_env_ops *ops = m->env->ops;
+    struct lh_env_ops broken = *ops;
+    struct lh_files_ops files = *ops->files;
+    struct wk_slot slot = slot_of(m, 3);
+    struct wk_slots s = open_slots(m);
+    files.remove = no_room_to_remove;
+    broken.files = &files;
+    m->env->ops = &broken;
+    lh_fake_disk_limit(m->env, lh_fake_disk_used(m->env) + 8);
+    assert_int_equal(wk_slot_begin(&s, &slot), LH_ERR_IO);
+    m->env->ops = ops;
+}
+
 static enum wk_slot_state reload(struct machine *m, bool power, uint64_t *generation)
 {
     struct wk_slots s = open_slots(m);
@@ -557,6 +580,7 @@ int main(void)
         ON_MACHINE(a_flip_that_found_no_room_is_not_there),
         ON_MACHINE(a_second_file_that_found_no_room_leaves_the_first),
         ON_MACHINE(a_first_slot_that_found_no_room_is_not_there),
+        ON_MACHINE(a_first_slot_that_cant_be_undone_is_no_full_disk),
         ON_MACHINE(what_a_start_has_read_is_not_undone),
         ON_MACHINE(a_torn_flip_brings_no_synced_one_back),
         ON_MACHINE(the_newest_residual_is_read_again),

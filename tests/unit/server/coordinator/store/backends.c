@@ -177,6 +177,36 @@ static void a_commit_without_space_is_taken_back(void **state)
     finish(r);
 }
 
+// One request finds no space, also of those that put another log in force: what was acknowledged
+// stays.
+static void a_request_without_space_takes_nothing_away(void **state)
+{
+    enum { COMMITS = 20, VALUE = 8000 };
+    static char value[VALUE];
+    (void)state;
+    bool full = true;
+    for (uint64_t n = 1; full; n++) {
+        struct rig *r = start(ON_FAKE);
+        uint64_t first = r->fake.requests;
+        r->fake.fault = FAKE_FULL;
+        r->fake.fault_at = first + n;
+        r->fake.fault_count = 1;
+        for (int i = 0; i < COMMITS; i++) {
+            memset(value, 'a' + i % 26, sizeof value);
+            assert_int_equal(ps_store_put(r->store, "a", lh_span(value, sizeof value)), LH_OK);
+            lh_err err = try_to_commit(r);
+            assert_true(!err || err == LH_ERR_DISK_FULL);
+            if (err) i--; // once more
+        }
+        full = r->fake.requests >= r->fake.fault_at;
+        open_store(r);
+        struct lh_span got;
+        assert_true(ps_store_get(r->store, "a", &got));
+        assert_true(lh_span_equal(got, lh_span(value, sizeof value)));
+        finish(r);
+    }
+}
+
 // Each third request is lost, or its answer: the same request is made again.
 static void lost_requests_and_answers_change_nothing(void **state)
 {
@@ -472,6 +502,7 @@ int main(int argc, char **argv)
     };
     const struct CMUnitTest etcd[] = {
         cmocka_unit_test(a_commit_without_space_is_taken_back),
+        cmocka_unit_test(a_request_without_space_takes_nothing_away),
         cmocka_unit_test(lost_requests_and_answers_change_nothing),
         cmocka_unit_test(no_space_after_a_lost_answer_is_not_known),
         cmocka_unit_test(a_replaced_leader_changes_nothing),

@@ -20,6 +20,7 @@ enum fake_fault {
     FAKE_NONE,
     FAKE_BEFORE, // the request is lost
     FAKE_AFTER,  // the answer is lost
+    FAKE_FULL,   // it finds no space
 };
 
 struct fake_key {
@@ -259,7 +260,10 @@ static inline LH_MUST lh_err fake_call(void *self, uint32_t member, const char *
     if (f->away || (bad && f->fault == FAKE_BEFORE))
         return lh_fail(LH_ERR_UNAVAILABLE, "the fake etcd is away");
     size_t had = answer->len;
+    bool full = f->full;
+    f->full = full || (bad && f->fault == FAKE_FULL);
     lh_err err = fake_carry_out(f, path, token, request, answer);
+    f->full = full;
     if (!bad || f->fault != FAKE_AFTER) return err;
     answer->len = had;
     return lh_fail(LH_ERR_DEADLINE, "the fake etcd's answer is lost");
