@@ -397,7 +397,7 @@ static uint64_t hear_giver(struct rig *r, uint32_t n, bool gives)
     const struct lh_report_request m = {.address = r->s.address, .gives = gives};
     snprintf(peer.name, sizeof peer.name, "giver%u", n);
     ps_co_heard_giver(r->coordinator, &peer, &m);
-    rig_run(r, LH_MS * (n > 1)); // the first two are heard at one moment
+    rig_run(r, LH_MS * (n > 1)); // the first two are heard at the same time
     return lh_worker_id(&peer);
 }
 
@@ -416,7 +416,7 @@ static void of_too_many_givers_the_one_that_is_silent_longest_goes(void **state)
     uint64_t server[LH_GIVERS_MAX + LH_COUNT(goes)];
     rig_start_coordinator(r);
     for (uint32_t i = 0; i < LH_GIVERS_MAX; i++) server[i] = hear_giver(r, i, true);
-    hear_giver(r, 2, true); // again: it is there once, and silent no longer
+    hear_giver(r, 2, true); // again: it stays listed once, and is now the newest
     for (uint32_t k = 0; k < LH_COUNT(goes); k++) {
         uint32_t i = LH_GIVERS_MAX + k;
         assert_int_equal(r->coordinator->givers, LH_GIVERS_MAX);

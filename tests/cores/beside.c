@@ -261,8 +261,8 @@ static void a_loop_that_waits_slowly_is_seen_to_wait(void **state_)
     play_end();
 }
 
-// The model has as many values as the run's; the number of parameters, their order, a name or a
-// shape is another one.
+// The model has as many values as the run's, but another number of parameters, another order, name
+// or shape.
 static void a_loop_with_another_model_is_refused(void **state_)
 {
     static const char *const names[][2] = {

@@ -11,9 +11,9 @@
 //     does that has caught up: CUDART=caller_late turns both around. Then the default stream is the
 //     one that is late, and others do at once what they may.
 //  6. A step, a copy on the device, looks for the thread's last error as frameworks do.
-//  7. The default stream is that of the device that a thread has chosen; parameters are on device
-//     0, or on CUDART_DEVICE=1. A stream or an event that ends while another one is chosen would
-//     make a context there.
+//  7. The default stream belongs to the thread's current device. Parameters are on device 0, or on
+//     device 1 with CUDART_DEVICE=1. Destroying a stream or an event while another device is
+//     current would create a context there.
 //
 // CUDART_FAULT names a call that does nothing: a wait that somebody forgot. faults.py has them all.
 #include <pthread.h>

@@ -1,5 +1,5 @@
-// A run's move into another store when the n-th allocation or the n-th file operation fails: the
-// next move goes on where it has to, and every row is there.
+// A run moves into another store, and the n-th allocation or file operation fails. After the next
+// try every row is there.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

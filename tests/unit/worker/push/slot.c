@@ -444,7 +444,8 @@ static lh_err no_room_to_remove(struct lh_env *env, const char *path)
     return lh_fail(LH_ERR_DISK_FULL, "%s: no room to remove it", path);
 }
 
-// The rest of the file can't be removed either: nobody takes the slot for one that is not there.
+// The unfinished file can't be removed either. The error must not be "disk full", which would
+// promise that nothing was written.
 static void a_first_slot_that_cant_be_undone_is_no_full_disk(void **state)
 {
     struct machine *m = *state;
