@@ -133,7 +133,7 @@ static void death_ends_a_stall(void **s)
     lh_fake_boot(d.env);
     lh_after(d.env, LH_MS, early, NULL);
     lh_fake_run(d.world, 2 * LH_SECOND);
-    assert_string_equal(heard.order, "lel"); // each side learns of the loss at its own time
+    assert_string_equal(heard.order, "lel"); // each delivery is reported lost at its own time
     assert_int_equal(heard.at[0], 20 * LH_MS);
     assert_int_equal(heard.at[1], 21 * LH_MS);
     assert_int_equal(heard.at[2], 50 * LH_MS);

@@ -124,7 +124,7 @@ static void a_dense_renewal_has_the_bits_of_one_in_place(void **state)
     }
 }
 
-// Changes one value at a time: the first, one in the middle and the last of each line.
+// Changes one value at a time: every 101st, and the last one.
 static void a_sparse_renewal_touches_what_changed_alone(void **state)
 {
     (void)state;

@@ -279,8 +279,7 @@ static void a_signature_is_of_this_file(void **state)
     lh_buf_free(&b);
 }
 
-// ---------------------------------------------------------------- files that our writer never
-// makes
+// ---------------------------------------------------------------- files of another writer
 
 // Repairs every checksum and seals the only range again, as a holder of the job key could.
 static void forge(struct history_rig *r, const struct lk_checkpoint_name *name, struct lh_buf *b,

@@ -306,7 +306,7 @@ static void what_a_crash_left_unfinished_goes(void **state)
         assert_int_equal(lh_path(path, sizeof path, r->h.checkpoints, "%s", others[i]), LH_OK);
         assert_int_equal(lh_file_replace(r->env, path, lh_span("left", 4)), LH_OK);
     }
-    // cleaning also does nothing else when it is cut short
+    // The process may die while it cleans, too.
     for (int64_t when = 0; when < 2; when++) {
         lh_fake_crash_at(r->env, when, false);
         assert_int_equal(lk_checkpoint_clean(&r->h.conf, 0), LH_ERR_KILLED);

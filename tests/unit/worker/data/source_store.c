@@ -121,7 +121,7 @@ static unsigned requests(struct rig *r)
     return n;
 }
 
-// Sets the faults of the store's thread.
+// Sets the store's faults, under the lock of its thread.
 static void set_faults(struct rig *r, struct faults f)
 {
     f.error = "AccessDenied";

@@ -1,5 +1,5 @@
-// The outbox: memory holds only frames of unsettled pushes, a full disk stores no entry, and an
-// unreadable file counts as damaged.
+// The outbox: memory holds only frames of unsettled pushes, a full disk stores no entry, and a file
+// that opens but cannot be read counts as damaged.
 #include "tests/unit/worker/push/outbox_rig.h"
 
 // ---------------------------------------------------------------- frames in memory

@@ -189,7 +189,6 @@ static void the_leader_comes_back(void **state)
 }
 
 // Refused: a rank of another worker, and a rank of another region, which refuses the leader too.
-// have.
 static void who_is_turned_away(void **state)
 {
     struct world *w = *state;

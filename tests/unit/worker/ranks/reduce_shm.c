@@ -52,8 +52,7 @@ static void compute(const struct wk_reduce_step *step, const float *params, stru
     }
 }
 
-// ---- the other ranks: children of the test
-// -------------------------------------------------------
+// ---- the other ranks: children of the test ------------------------------------------------------
 
 static void misbehave(enum manner manner)
 {

@@ -281,7 +281,7 @@ static void throttle_follows_the_tokens(void **state)
     t->ops->destroy(t);
 }
 
-// A later epoch's number of a unit reads the same data.
+// A unit's number in a later epoch reads the same data.
 static void a_later_epoch_reads_the_same_unit(void **state)
 {
     struct fixture *f = *state;

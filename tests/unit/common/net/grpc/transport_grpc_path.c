@@ -139,7 +139,7 @@ static void a_socket_is_capped_and_follows_its_path(void **state)
     lh_grpc_path_tend(&path, p->near, true, &info);
     assert_int_equal(path.uncapped, !caps);
     if (caps) assert_int_equal(option(p->near, IPPROTO_TCP, TCP_RTO_MAX_MS), 1000);
-    assert_int_equal(option(p->near, SOL_SOCKET, SO_KEEPALIVE), !caps); // the other method
+    assert_int_equal(option(p->near, SOL_SOCKET, SO_KEEPALIVE), !caps); // the fallback
     info.tcpi_rtt = 3200 * MS;
     info.tcpi_backoff = 2; // no new round trip since the outage began
     lh_grpc_path_tend(&path, p->near, true, &info);

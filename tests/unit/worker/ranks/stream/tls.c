@@ -184,7 +184,7 @@ static void a_stranger_leads(void **state)
     close_certs(&c);
 }
 
-// A certificate that no peer would accept is refused at the start.
+// A certificate that every peer would refuse is refused at the start.
 static void the_own_certificate(void **state)
 {
     struct certs c;
