@@ -1,5 +1,5 @@
-// Audit: an operator's word is made durable, what a peer causes is limited, and
-// the file is bounded.
+// Audit: a line for an operator's action is durable, lines that peers cause are rate-limited, and
+// the file has a maximum size.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -78,8 +78,8 @@ static void nothing(void *arg)
     (void)arg;
 }
 
-// A peer that joins without end for a day; what an operator did before is there still, and so is
-// each of the joins with which a run begins.
+// A peer joins again and again for a day. The audit file still holds the operator's earlier actions
+// and each of the joins with which the run began.
 static void a_day_of_joins_pushes_nothing_out(void **state)
 {
     enum { WORKERS = 256, DAY_S = 86400 };
@@ -92,7 +92,7 @@ static void a_day_of_joins_pushes_nothing_out(void **state)
         ps_audit(audit, "audit.join", &WORKER, "incarnation %u", i);
     lh_log_sync(audit);
     assert_true(has(env, "d/audit.jsonl", "incarnation 256"));
-    lh_fake_at(w, (DAY_S + 1) * LH_SECOND, nothing, NULL); // time goes on until then
+    lh_fake_at(w, (DAY_S + 1) * LH_SECOND, nothing, NULL); // keeps virtual time running until then
     for (int64_t s = 0; s < DAY_S; s++) {
         lh_fake_run(w, s * LH_SECOND);
         for (int i = 0; i < 2; i++) ps_audit(audit, "audit.join", &WORKER, "again");

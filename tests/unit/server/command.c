@@ -1,6 +1,6 @@
 // labels: tsan
-// server/command.c with real commands. No test depends on how fast the machine is: what must be
-// ended would run for ever, and what may end by itself has time enough.
+// server/command.c with real commands. No test depends on the speed of the machine: a command that
+// must be killed would run for ever, and one that may exit by itself has ample time.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -44,7 +44,6 @@ static int tear_down(void **state)
     return err;
 }
 
-// Runs sh with this script.
 static struct ps_command_end run(struct world *w, const char *script, char *const *extra,
                                  int64_t timeout_ns)
 {
@@ -69,7 +68,7 @@ static void it_gets_words_and_environment(void **state)
     struct ps_command_end end =
         run(*state, "echo $1,$2,$#,$LONGHAUL_WANTED,$PATH; echo to \\\"stderr >&2; cat; exit 3",
             extra, LONG);
-    // cat is not found in that PATH; echo is the shell's own
+    // PATH has no cat; echo is a built-in of the shell
     assert_int_equal(end.fate, PS_COMMAND_EXITED);
     assert_int_equal(end.number, 3);
     assert_memory_equal(end.says, "one,two,2,64,/nowhere to stderr", 31);
@@ -86,7 +85,7 @@ static void it_reads_its_input_to_the_end(void **state)
     w->input = lh_span(long_one, sizeof long_one);
     end = run(w, "wc -c", nothing, LONG);
     assert_int_equal(strtol(end.says, NULL, 10), PS_COMMAND_INPUT_MAX);
-    end = run(w, "exec <&-; echo end; exit 2", nothing, LONG); // it need not read
+    end = run(w, "exec <&-; echo end; exit 2", nothing, LONG); // a command need not read its input
     assert_int_equal(end.fate, PS_COMMAND_EXITED);
     assert_int_equal(end.number, 2);
     assert_memory_equal(end.says, "end", 3);
@@ -134,11 +133,11 @@ static void what_does_not_hear_is_killed(void **state)
     struct ps_command_end end =
         run(*state, "trap '' TERM; while true; do sleep 1; done", nothing, LH_SECOND);
     assert_int_equal(end.fate, PS_COMMAND_TOO_LATE);
-    // the shell ignores SIGTERM, unless it came before the trap
+    // the shell ignores SIGTERM, unless the signal came before the trap
     assert_true(end.number == SIGKILL || end.number == SIGTERM);
 }
 
-// The background process holds the pipe; the command has ended.
+// The background process still holds the pipe when the command has exited.
 static void what_it_leaves_behind_is_not_waited_for(void **state)
 {
     struct ps_command_end end = run(*state, "sleep 1000 & echo $!", nothing, LONG);
@@ -160,7 +159,7 @@ static void a_signal_is_named(void **state)
 static void *stop_soon(void *arg)
 {
     struct world *w = arg;
-    usleep(20000); // sooner or later: the command would run for ever
+    usleep(20000); // any delay will do: the command would run for ever
     atomic_store(&w->stop, true);
     return NULL;
 }
@@ -209,7 +208,7 @@ static void words_are_split_at_blanks_alone(void **state)
     memcpy(text + 2 * PS_COMMAND_WORDS_MAX, "w", 2);
     assert_int_equal(ps_command_parse(text, &c), LH_ERR_CONFIG);
     memset(text, 'w', sizeof text);
-    text[sizeof c.text] = 0; // one byte more than there is room for, with its end
+    text[sizeof c.text] = 0; // one byte too long, with its terminator
     assert_int_equal(ps_command_parse(text, &c), LH_ERR_CONFIG);
     text[sizeof c.text - 1] = 0;
     assert_int_equal(ps_command_parse(text, &c), LH_OK);

@@ -1,4 +1,4 @@
-// A log's word of a point: every case of epoch, version and chain.
+// How a log judges a point: every case of epoch, version and chain.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -9,7 +9,7 @@
 #include "server/point.h"
 
 enum { EPOCH = 5, END = 20 };
-enum chain { NONE, A, B }; // chains: a point may name none; a log may have no record there
+enum chain { NONE, A, B }; // a point may name no chain; a log may have no record there
 
 static const struct lh_hash *hash(enum chain c)
 {
@@ -22,7 +22,7 @@ static const struct {
     enum chain named, in_log;
     enum ps_stand stand;
 } cases[] = {
-    // A point of an earlier or a later epoch: nothing else counts.
+    // A point of another epoch: version and chain do not matter.
     {EPOCH - 1, END - 1, A, A, PS_POINT_EARLIER},
     {EPOCH - 1, END + 1, A, NONE, PS_POINT_EARLIER},
     {EPOCH - 1, END, NONE, B, PS_POINT_EARLIER},
@@ -30,18 +30,18 @@ static const struct {
     {EPOCH + 1, END - 1, A, A, PS_POINT_LATER},
     {EPOCH + 1, END + 1, A, NONE, PS_POINT_LATER},
     {EPOCH + 1, 0, NONE, NONE, PS_POINT_LATER},
-    // Above the end a chain can't be compared.
+    // Above the end of the log, chains can't be compared.
     {EPOCH, END + 1, A, NONE, PS_POINT_AHEAD},
     {EPOCH, END + 1, NONE, NONE, PS_POINT_AHEAD},
     {EPOCH, UINT64_MAX, B, A, PS_POINT_AHEAD},
-    // At the end and below it the chain says all.
+    // At the end and below it, the chain decides.
     {EPOCH, END, A, A, PS_POINT_OURS},
     {EPOCH, END - 1, B, B, PS_POINT_OURS},
     {EPOCH, END, A, B, PS_POINT_OTHER},
     {EPOCH, END - 1, B, A, PS_POINT_OTHER},
     {EPOCH, 0, A, A, PS_POINT_OURS},
     {EPOCH, 0, A, B, PS_POINT_OTHER},
-    // Without a record there nobody can tell; without a chain the version is believed.
+    // Without a record there, the log can't tell; without a chain, the version decides.
     {EPOCH, END - 1, A, NONE, PS_POINT_CUT},
     {EPOCH, 0, A, NONE, PS_POINT_CUT},
     {EPOCH, END, NONE, A, PS_POINT_OURS},
@@ -59,7 +59,7 @@ static void each_case_has_its_answer(void **state)
     }
 }
 
-// The last ones are known; a record that does not follow takes the place of all before it.
+// Only the chains of the last records are kept; a record that does not follow replaces all of them.
 static void chains_are_known_of_the_last_records(void **state)
 {
     (void)state;

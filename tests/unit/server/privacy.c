@@ -1,6 +1,6 @@
 // ctest: server_privacy
-// The settings privacy.* of a coordinator: what is not sound is refused, with the reason and the
-// nearest sound setting.
+// The settings privacy.* of a coordinator: an unsound combination is refused, with the reason and
+// the nearest sound setting.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -81,14 +81,14 @@ static void what_is_not_sound_is_refused_with_what_would_be(void **state)
     }
 }
 
-// At record level records are drawn, and a neighbour's sum is C away, not 2C.
+// At record level records are sampled, and a neighbour's sum is C away, not 2C.
 static void at_record_level_a_draw_makes_noise_cheaper(void **state)
 {
     (void)state;
     static const char all[] = "privacy.level=record\nprivacy.rate=0.01\nprivacy.sigma=1\n"
                               "privacy.delta=1e-5\nprivacy.steps=1000\nprivacy.epsilon=";
     static const struct {
-        const char *epsilon, *says; // 1.828 is what the accountants' reference says
+        const char *epsilon, *says; // the reference accountant gives 1.828
     } row[] = {{"1.85", NULL}, {"1.82", "set privacy.sigma to 1.00"}};
     for (size_t i = 0; i < LH_COUNT(row); i++) {
         struct lh_config *c;

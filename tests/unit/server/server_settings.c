@@ -1,4 +1,4 @@
-// server.yaml: a good file of each role, and what its rows must satisfy together.
+// server.yaml: a valid file for each role, and the conditions that join several rows.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -21,7 +21,7 @@ static const char coordinator[] = "role: coordinator\ndata.units: u.json\n"
 static const char level[] = "role: coordinator\ndata.units: u.json\n"
                             "run.budget_tokens: 3_000_000\ncoordinator: {balance: level}\n";
 
-// Finishes a file of two parts and assignments, NULL at the end.
+// Finishes a file of two parts and assignments; `set` ends with NULL.
 static lh_err finish(const char *part, const char *const *set, struct lh_config **out)
 {
     struct lh_config *c;
@@ -168,7 +168,7 @@ static void the_plan_of_named_regions(void **state)
     lh_config_destroy(c);
 }
 
-// `coordinator` is an address and the name of a section: a file may use either, or both at once.
+// `coordinator` is both an address and the name of a section: a file may use one of them or both.
 static void a_section_may_bear_a_settings_name(void **state)
 {
     (void)state;

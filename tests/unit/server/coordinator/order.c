@@ -40,7 +40,7 @@ static void the_first_epoch_comes_as_it_is_numbered(void **state)
     for (uint32_t i = 0; i < MOST; i++) assert_int_equal(order[i], i);
 }
 
-// Places that two orders share: of two shuffles about one.
+// The number of places at which two orders agree; for two random orders it is about one.
 static uint32_t shared(const uint32_t *a, const uint32_t *b)
 {
     uint32_t n = 0;

@@ -1,4 +1,4 @@
-// server/coordinator/watch/rules_text.c: rules as operators write them, and what is no rule.
+// server/coordinator/watch/rules_text.c: rules as operators write them, and texts that are refused.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -1,4 +1,4 @@
-// server/coordinator/schedule.c: which number holds at which time, and what is no schedule.
+// server/coordinator/schedule.c: the number that holds at each time, and texts that are refused.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

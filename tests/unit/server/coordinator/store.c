@@ -1,5 +1,5 @@
-// server/coordinator/store/store.c: what is committed is there, the file stays small, and a full
-// disk is told.
+// server/coordinator/store/store.c: commits survive a reopen, the file stays small, and a full disk
+// is reported.
 #include <stdio.h>
 #include <string.h>
 
@@ -157,7 +157,8 @@ static void a_full_disk_is_told_and_the_commit_is_taken_back(void **state)
     finish(&r);
 }
 
-// Changes made while a commit is written belong to the next one, and fall with this one.
+// A change made while a commit is being written belongs to the next one. If the write fails, that
+// change is lost with the commit.
 static void a_commit_has_what_was_put_before_it_began(void **state)
 {
     (void)state;
@@ -201,7 +202,7 @@ static void a_full_disk_does_not_keep_a_store_from_being_opened(void **state)
     bool two = holds(&r, "a", "two");
     assert_true(two || holds(&r, "a", "one"));
     assert_in_range(file_bytes(&r), durable, durable + (two ? 1000 : 0));
-    crash(&r, true); // it made durable what it found
+    crash(&r, true); // the start has made durable whatever it read
     assert_true(holds(&r, "a", two ? "two" : "one"));
     put(&r, "b", "after");
     commit(&r);
@@ -210,12 +211,13 @@ static void a_full_disk_does_not_keep_a_store_from_being_opened(void **state)
     finish(&r);
 }
 
-// The commit is durable all the same; the file is rewritten once it has grown further.
+// The commit is durable even though the rewrite fails; the file is rewritten after it has grown
+// further.
 static void a_rewrite_that_finds_no_room_is_put_off(void **state)
 {
     (void)state;
     struct rig r = start(18);
-    char value[1001] = {0}, large[15001] = {0}; // a rewritten file has room for the large one
+    char value[1001] = {0}, large[15001] = {0}; // a rewritten file has space for the large value
     size_t before = 0, most = 0;
     memset(value, 'v', sizeof value - 1);
     memset(large, 'w', sizeof large - 1);

@@ -1,4 +1,4 @@
-// server/coordinator/store/store.c: commits are whole and survive every crash; what is damaged is
+// server/coordinator/store/store.c: commits are atomic and survive every crash; a damaged file is
 // refused.
 #include <stdio.h>
 #include <stdlib.h>
@@ -26,7 +26,7 @@ static void a_power_cut_takes_nothing_that_was_committed(void **state)
     }
 }
 
-// Two keys that each commit sets to the same value: no crash shows one without the other.
+// Each commit sets two keys to the same value: no crash shows one without the other.
 static void a_crash_inside_a_commit_leaves_it_whole_or_absent(void **state)
 {
     (void)state;
@@ -54,7 +54,7 @@ static void a_crash_inside_a_commit_leaves_it_whole_or_absent(void **state)
     }
 }
 
-// Two commits: a = one; then a = two, b = two. Returns the bytes of the file after the first one.
+// Makes two commits: a = one; then a = two, b = two. Returns the file's size after the first one.
 static size_t two_commits(struct rig *r, struct lh_buf *whole)
 {
     put(r, "a", "one");
@@ -67,7 +67,7 @@ static size_t two_commits(struct rig *r, struct lh_buf *whole)
     return first;
 }
 
-// The file gets these bytes while no store is open.
+// Replaces the file by these bytes while no store is open.
 static void lay_down(struct rig *r, struct lh_span bytes)
 {
     ps_store_close(r->store);
@@ -87,7 +87,7 @@ static void the_last_commit_is_cut_where_it_is_torn(void **state)
         bool all = cut == whole.len;
         assert_true(holds(&r, "a", all ? "two" : "one"));
         assert_true(holds(&r, "b", all ? "two" : NULL));
-        put(&r, "c", "after"); // goes on behind what was kept
+        put(&r, "c", "after"); // appends behind what was kept
         commit(&r);
         assert_int_equal(open_store(&r), LH_OK);
         assert_true(holds(&r, "c", "after"));
@@ -114,12 +114,12 @@ static void a_flipped_byte_of_the_last_commit_cuts_it_whole(void **state)
     finish(&r);
 }
 
-// A mark behind the last commit says that it is durable: what is damaged in it was answered. Damage
-// of the mark itself loses nothing.
+// A mark behind the last commit says that this commit is durable and may have been answered, so
+// damage in it is refused. Damage of the mark itself loses nothing.
 static void a_flipped_byte_of_the_last_commit_is_refused_under_a_mark(void **state)
 {
     (void)state;
-    for (int closed = 0; closed < 2; closed++) { // a commit that finds nothing changed, or a stop
+    for (int closed = 0; closed < 2; closed++) { // 0: an empty commit marks; 1: a stop does
         struct rig r = start(19);
         struct lh_buf whole = lh_buf(1 << 16);
         size_t first = two_commits(&r, &whole), last = whole.len;
@@ -162,7 +162,7 @@ static void a_mark_is_written_once(void **state)
     put(&r, "a", "six");
     commit(&r);
     lh_fake_disk_limit(r.env, 1);
-    commit(&r); // a mark that finds no room is put off
+    commit(&r); // a mark that finds no space is put off
     assert_int_equal(ps_store_begin(r.store, &begun), LH_OK);
     assert_false(begun);
     lh_fake_disk_limit(r.env, 0);
@@ -180,7 +180,7 @@ static void write_file(struct rig *r, struct lh_span bytes)
     assert_int_equal(lh_file_replace(r->env, file_path, bytes), LH_OK);
 }
 
-// Refused with the file's name and the place of the damage, and the file is left as it was.
+// The start refuses the file, names it and the place of the damage, and leaves the file as it was.
 static void refused_at(struct rig *r, struct lh_span bytes, size_t entry)
 {
     char place[40];
@@ -195,7 +195,8 @@ static void refused_at(struct rig *r, struct lh_span bytes, size_t entry)
     lh_buf_free(&after);
 }
 
-// Four commits of two entries each, behind the one of an empty store. Gives where commits end.
+// Makes four commits of two entries each, behind the one of an empty store. Gives the end of each
+// commit.
 static struct lh_buf four_commits(struct rig *r, size_t end[5])
 {
     char value[8];
@@ -232,13 +233,13 @@ static void a_flipped_byte_below_a_later_commit_is_refused(void **state)
         whole.data[at] ^= 0x40;
     }
     write_file(&r, lh_buf_span(&whole));
-    assert_int_equal(open_store(&r), LH_OK); // the copy that the message asks for
+    assert_int_equal(open_store(&r), LH_OK); // restoring a copy, as the message asks
     assert_true(holds(&r, "left", "v4"));
     lh_buf_free(&whole);
     finish(&r);
 }
 
-// A power cut may leave any pages of the commit that was not synced, also its end alone.
+// A power cut may keep any pages of a commit that was not synced, even its last ones alone.
 static void a_torn_commit_whose_end_is_there_is_cut(void **state)
 {
     (void)state;
@@ -293,7 +294,7 @@ static void a_second_process_is_told_and_changes_nothing(void **state)
     put(&r, "a", "one");
     commit(&r);
     struct lh_buf before = lh_buf(1 << 16), after = lh_buf(1 << 16);
-    drop(&r, "a"); // a rewrite would show it
+    drop(&r, "a"); // would be seen if the file were rewritten
     commit(&r);
     assert_int_equal(lh_file_load(r.env, file_path, &before), LH_OK);
     assert_int_equal(ps_store_open(r.env, "state", &second), LH_ERR_BUSY);
@@ -303,7 +304,7 @@ static void a_second_process_is_told_and_changes_nothing(void **state)
     lh_buf_free(&after);
     put(&r, "b", "two");
     commit(&r);
-    assert_int_equal(open_store(&r), LH_OK); // its own lock is gone with it
+    assert_int_equal(open_store(&r), LH_OK); // closing the store releases its lock
     assert_true(holds(&r, "b", "two") && holds(&r, "a", NULL));
     finish(&r);
 }
@@ -312,7 +313,7 @@ static void a_file_that_is_no_store_is_refused(void **state)
 {
     (void)state;
     struct rig r = start(8);
-    for (uint64_t at = 0; at < 6; at++) { // magic and version
+    for (uint64_t at = 0; at < 6; at++) { // the bytes of magic and version
         lh_err want = at < 4 ? LH_ERR_CORRUPT : LH_ERR_VERSION;
         assert_int_equal(lh_fake_flip(r.env, file_path, at, 0x04), LH_OK);
         assert_int_equal(open_store(&r), want);
@@ -323,8 +324,8 @@ static void a_file_that_is_no_store_is_refused(void **state)
     finish(&r);
 }
 
-// The disk takes the whole of a commit and says only at the sync that it has no room for it, as
-// some file systems do. A shorter one follows in its place, and its end is torn off.
+// The disk takes a whole commit and reports only at the sync that it is full, as some file systems
+// do. A shorter commit follows in its place, and its end is torn off.
 static void what_a_failed_commit_left_is_not_read_as_part_of_the_next(void **state)
 {
     (void)state;
@@ -337,19 +338,19 @@ static void what_a_failed_commit_left_is_not_read_as_part_of_the_next(void **sta
     assert_int_equal(try_to_commit(r.store), LH_ERR_DISK_FULL);
     assert_true(lh_fake_failed(r.env));
     size_t before = file_bytes(&r);
-    put(&r, "a", "six"); // as long as what failed
+    put(&r, "a", "six"); // as long as the failed value
     commit(&r);
     assert_true(file_bytes(&r) < before);
     struct lh_buf whole = lh_buf(1 << 16);
     assert_int_equal(lh_file_load(r.env, file_path, &whole), LH_OK);
-    write_file(&r, lh_span(whole.data, whole.len - 22)); // not all of it
+    write_file(&r, lh_span(whole.data, whole.len - 22)); // the last commit without its end
     assert_int_equal(open_store(&r), LH_OK);
     assert_true(holds(&r, "a", "one") && holds(&r, "b", NULL));
     lh_buf_free(&whole);
     finish(&r);
 }
 
-// As a kernel does by itself: what the file holds now is on the disk.
+// Writes the file's current bytes to the disk, as a kernel may do by itself.
 static void write_back(struct rig *r)
 {
     const struct lh_files_ops *files = r->env->ops->files;
@@ -363,12 +364,13 @@ static void write_back(struct rig *r)
     lh_buf_free(&held);
 }
 
-// The same, and the power goes at any operation of the shorter one, whose first sector alone may be
-// on the disk then, and the file's new length not. What the failed commit left goes before.
+// As above, but the power fails at any operation of the shorter commit. Then perhaps only the
+// commit's first sector is on the disk, and the file's new length is not. The rest of the failed
+// commit must be gone before that.
 static void nor_as_what_follows_it_after_a_power_cut(void **state)
 {
     (void)state;
-    // The fake disk has such sectors; an entry has so many bytes beside its value.
+    // SECTOR is that of the fake disk; ENTRY is an entry's size without its value.
     enum { SECTOR = 512, ENTRY = 15 };
     static char two[SECTOR], six[SECTOR];
     memset(two, '2', SECTOR - ENTRY);
@@ -381,8 +383,8 @@ static void nor_as_what_follows_it_after_a_power_cut(void **state)
         put(&r, "b", "two");
         lh_fake_fail_at(r.env, 1, LH_ERR_DISK_FULL); // the write is done, the sync is not
         assert_int_equal(try_to_commit(r.store), LH_ERR_DISK_FULL);
-        write_back(&r);    // its bytes reach the disk all the same
-        put(&r, "a", six); // a sector, as what failed begins with
+        write_back(&r);    // its bytes reach the disk nevertheless
+        put(&r, "a", six); // one sector, as the failed commit's first entry
         lh_fake_crash_at(r.env, (int64_t)(seed % 5), true);
         bool done = !try_to_commit(r.store);
         crash(&r, true);
@@ -393,8 +395,8 @@ static void nor_as_what_follows_it_after_a_power_cut(void **state)
     }
 }
 
-// The sync of a commit failed, so it is in the page cache alone, marked as clean, and the next
-// start reads it there: it may be told of only once it is on the disk.
+// The sync of a commit failed, so its bytes are in the page cache alone, marked as clean, and the
+// next start reads them there. The store may report them only once they are on the disk.
 static void a_commit_that_a_start_takes_up_is_on_the_disk(void **state)
 {
     (void)state;
@@ -414,8 +416,8 @@ static void a_commit_that_a_start_takes_up_is_on_the_disk(void **state)
     finish(&r);
 }
 
-// Keys that take turns, so that the file is replaced again and again, in parts; the process dies at
-// any operation of it.
+// Commits cycle through the keys, so that the file is replaced again and again, in parts. The
+// process dies at any operation of that.
 static void a_crash_while_the_file_is_replaced_loses_nothing(void **state)
 {
     (void)state;
@@ -424,7 +426,7 @@ static void a_crash_while_the_file_is_replaced_loses_nothing(void **state)
     memset(value, 'v', WIDTH);
     for (uint64_t seed = 1; seed <= 60; seed++) {
         struct rig r = start(seed);
-        int is[KEYS] = {0}, next[KEYS]; // 0: not there; else the commit that put it
+        int is[KEYS] = {0}, next[KEYS]; // 0: absent; else the commit that put it
         lh_fake_crash_at(r.env, (int64_t)(seed * 16), seed % 2);
         for (int i = 1; i <= COMMITS; i++) {
             memcpy(next, is, sizeof is);

@@ -1,4 +1,4 @@
-// A node with a store of the coordinator on its disk.
+// A node with the coordinator's store on its disk.
 #ifndef TESTS_UNIT_STORE_RIG_H
 #define TESTS_UNIT_STORE_RIG_H
 

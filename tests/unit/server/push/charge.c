@@ -1,5 +1,5 @@
-// Charge: a private push's total of charged steps rises by what the push costs, and stays within
-// the plan; nobody else has one.
+// Charge: a private push raises its worker's total of charged steps by what the push costs, and the
+// total stays within the plan. Other pushes have no total.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -38,7 +38,7 @@ static void the_total_rises_by_what_a_push_costs(void **state)
     assert_int_equal(check(LH_PRIVACY_RECORD, ME, 4, BEFORE + 4), LH_OK);
     assert_int_equal(check(LH_PRIVACY_RECORD, ME, 4, BEFORE + 5), LH_OK); // a block was wasted
     assert_int_equal(check(LH_PRIVACY_RECORD, ME, 4, BEFORE + 3), LH_ERR_BUDGET);
-    assert_int_equal(check(LH_PRIVACY_RECORD, ME, 0, BEFORE), LH_OK); // it holds what came back
+    assert_int_equal(check(LH_PRIVACY_RECORD, ME, 0, BEFORE), LH_OK); // only refused deltas
     assert_int_equal(check(LH_PRIVACY_RECORD, ME, 0, BEFORE - 1), LH_ERR_BUDGET);
     assert_int_equal(check(LH_PRIVACY_REGION, ME, 0, BEFORE), LH_ERR_BUDGET);
     assert_int_equal(check(LH_PRIVACY_REGION, ME, 8, BEFORE + 1), LH_OK); // one release

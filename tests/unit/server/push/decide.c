@@ -1,5 +1,6 @@
-// Decide: every branch. What may not consume a step is not final, what does is a record, and a norm
-// above the gate is scaled down to it: a refusal would come back no smaller, for ever.
+// Decide: every branch. An error that must not consume a step is not final, one that does becomes a
+// record, and a norm above the gate is scaled down to it: a refused push would come back no
+// smaller, for ever.
 #include "common/base/check.h"
 #include "tests/unit/server/push/decide_case.h"
 
@@ -24,7 +25,7 @@ static struct lh_digest digest_of(const struct lh_frame *f)
     return d;
 }
 
-// ---------------------------------------------------------------- before the seal is opened
+// ---------------------------------------------------------------- before the push is unsealed
 
 static struct ps_decision step_of(const struct ps_shard *s, const struct lh_frame *f)
 {
@@ -53,9 +54,9 @@ static void a_push_needs_a_hello_of_its_incarnation(void **state)
     struct ps_shard *s = *state;
     struct lh_frame f = push_of(ME, 1);
     assert_now(s, &f);
-    f.incarnation = NEXT; // another one was greeted
+    f.incarnation = NEXT; // another incarnation has the session
     assert_not_final(s, &f, LH_ERR_NEED_HELLO);
-    f = push_of(OTHER, 1); // known to the log, not to this process
+    f = push_of(OTHER, 1); // the log knows it, this process does not
     assert_not_final(s, &f, LH_ERR_NEED_HELLO);
     f = push_of(303, 1);
     assert_not_final(s, &f, LH_ERR_NEED_HELLO);
@@ -65,18 +66,18 @@ static void the_row_says_which_incarnation_may_push(void **state)
 {
     struct ps_shard *s = *state;
     struct lh_frame f = push_of(303, 1);
-    assert_int_equal(ps_shard_open_session(s, 303, FIRST), LH_OK); // greeted, no row
+    assert_int_equal(ps_shard_open_session(s, 303, FIRST), LH_OK); // has a session, but no row
     assert_not_final(s, &f, LH_ERR_NEED_HELLO);
     f = push_of(ME, 1);
-    f.incarnation = NEXT; // greeted, the row is of the one before
+    f.incarnation = NEXT; // has a session, but the row is of the incarnation before
     assert_int_equal(ps_shard_open_session(s, ME, NEXT), LH_OK);
     assert_not_final(s, &f, LH_ERR_NEED_HELLO);
     fence(s, ME, NEXT);
     assert_now(s, &f);
-    f = push_of(ME, 1); // the old one, whatever session it had
+    f = push_of(ME, 1); // the old incarnation, even with a session
     assert_int_equal(ps_shard_open_session(s, ME, FIRST), LH_OK);
     assert_not_final(s, &f, LH_ERR_FENCED);
-    f.incarnation = (struct lh_incarnation){NEXT.number, 5}; // a number that was issued twice
+    f.incarnation = (struct lh_incarnation){NEXT.number, 5}; // the same number, issued twice
     assert_int_equal(ps_shard_open_session(s, ME, f.incarnation), LH_OK);
     assert_not_final(s, &f, LH_ERR_FENCED);
 }
@@ -87,7 +88,7 @@ static void a_step_is_decided_once(void **state)
     struct lh_frame f = push_of(ME, 1);
     admit(s, ME, 1);
     assert_int_equal(step_of(s, &f).verdict, PS_DECIDED_BEFORE);
-    f.tokens++; // the same step, other bytes
+    f.tokens++; // the same step with other bytes
     assert_not_final(s, &f, LH_ERR_PROTOCOL);
     f = push_of(ME, 3);
     assert_not_final(s, &f, LH_ERR_BEHIND);
@@ -98,8 +99,6 @@ static void a_step_is_decided_once(void **state)
     assert_not_final(s, &f, LH_ERR_PROTOCOL);
 }
 
-// They move the clock of every schedule, and the mean that pushes are weighed by. What a log has
-// already is answered as it was decided.
 static void a_new_incarnation_begins_at_step_one(void **state)
 {
     struct ps_shard *s = *state;
@@ -133,7 +132,7 @@ static void pushes_are_taken_while_the_run_goes_on(void **state)
         else
             assert_not_final(s, &f, LH_ERR_BUSY);
     }
-    admit(s, ME, 1); // what was decided is told in any phase
+    admit(s, ME, 1); // a decision is repeated in any phase
     assert_int_equal(step_of(s, &f).verdict, PS_DECIDED_BEFORE);
 }
 
@@ -144,14 +143,14 @@ static void nothing_is_decided_once_the_shard_has_moved(void **state)
     admit(s, ME, 1);
     given.move = (struct lh_move){2, 7};
     assert_true(ps_shard_frozen(s));
-    assert_int_equal(step_of(s, &f).verdict, PS_DECIDED_BEFORE); // what was decided is told
+    assert_int_equal(step_of(s, &f).verdict, PS_DECIDED_BEFORE); // the decision is repeated
     f = push_of(ME, 2);
     assert_not_final(s, &f, LH_ERR_BUSY);
     given.move = (struct lh_move){0};
     assert_now(s, &f);
 }
 
-// ---------------------------------------------------------------- after it is open
+// ---------------------------------------------------------------- after the push is unsealed
 
 static void what_can_not_be_opened_is_refused(void **state)
 {
@@ -165,7 +164,7 @@ static void what_can_not_be_opened_is_refused(void **state)
     for (uint64_t k = 1; k <= 5; k++) admit(s, OTHER, k);
     struct ps_decision d = value_of(s, OPEN_GATE, &f, LH_ERR_NON_FINITE, 1);
     assert_refused(&d, LH_ERR_NON_FINITE);
-    assert_int_equal(d.staleness, 4); // told all the same
+    assert_int_equal(d.staleness, 4); // the staleness is set nevertheless
 }
 
 static void a_push_staler_than_the_bound_is_refused(void **state)
@@ -184,7 +183,7 @@ static void a_push_staler_than_the_bound_is_refused(void **state)
     f.base_others = 1; // a fresher base
     d = value_of(s, OPEN_GATE, &f, LH_OK, 1);
     assert_int_equal(d.kind, LH_ADMIT);
-    f.base_others = 0; // nobody is stale in rounds, and everybody weighs the same
+    f.base_others = 0; // in rounds nobody is stale, and all weigh the same
     given.plan.mode = LH_MODE_BSP;
     d = value_of(s, OPEN_GATE, &f, LH_OK, 1);
     assert_scale(&d, 0.5);
@@ -243,7 +242,7 @@ static void an_expelled_worker_is_turned_away(void **state)
     assert_now(s, &f);
 }
 
-// ---------------------------------------------------------------- what it says, and how often
+// ---------------------------------------------------------------- bounds of fields, and pace
 
 static void a_push_says_no_more_than_it_may(void **state)
 {
@@ -251,7 +250,7 @@ static void a_push_says_no_more_than_it_may(void **state)
     given.epoch = 3;
     for (int i = 0; i < 5; i++) {
         struct lh_frame f = push_of(ME, 1);
-        f.base_epoch = i == 0 ? 4 : i == 4 ? 2 : 3; // 2: no version of it is compared
+        f.base_epoch = i == 0 ? 4 : i == 4 ? 2 : 3; // 2: its versions are not compared
         f.base_version = given.version + (i == 1 || i == 4);
         if (i == 2) f.tokens = (uint64_t)LH_PUSH_TOKENS_MAX + 1;
         struct ps_decision d = value_of(s, GATE, &f, LH_OK, 1);
@@ -276,7 +275,7 @@ static void a_push_from_before_the_end_is_refused_after_it(void **state)
         else
             assert_int_equal(d.kind, LH_ADMIT);
     }
-    given.plan.ends = SHARD; // another shard's alone
+    given.plan.ends = SHARD; // the plan has an end of another shard only
     f.base_version = 7;
     struct ps_decision d = value_of(s, OPEN_GATE, &f, LH_OK, 1);
     assert_int_equal(d.kind, LH_ADMIT);

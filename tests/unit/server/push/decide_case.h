@@ -1,4 +1,4 @@
-// A shard whose head is given, for the tests of decisions.
+// A shard with a given head, for the tests of decisions.
 #ifndef TESTS_UNIT_DECIDE_CASE_H
 #define TESTS_UNIT_DECIDE_CASE_H
 
@@ -54,7 +54,8 @@ static inline struct lh_frame push_of(uint64_t worker, uint64_t step)
     return f;
 }
 
-// ME and OTHER were fenced in, ME has a session; eta 1, two are live, damping 0.5, bound 4 of each.
+// ME and OTHER were fenced in, ME has a session; eta 1, two live workers, damping 0.5, bound 4 for
+// each.
 static inline int make_shard(void **state)
 {
     struct ps_shard *s = calloc(1, sizeof *s);

@@ -1,12 +1,12 @@
-// Decide: the norm gate (server/docs/0000-protocol.md#rule-31). Nobody moves the bound alone, who
-// is far above the others is set aside, and nobody is set aside for its data, its H or another
-// one's word.
+// Decide: the norm gate (server/docs/0000-protocol.md#rule-31). No worker moves the bound alone. A
+// worker far above the others is set aside, and none is set aside for its data, its H or what
+// another one reports.
 #include <float.h>
 
 #include "common/base/check.h"
 #include "tests/unit/server/push/decide_case.h"
 
-// The server's way with a push of this norm: decided, and applied where it was admitted.
+// Handles a push of this norm as the server does: decides it, and applies it if it was admitted.
 static struct ps_decision push_norm(struct ps_shard *s, uint64_t worker, uint32_t steps,
                                     double norm)
 {
@@ -48,24 +48,24 @@ static void the_first_push_is_bounded_by_the_shards_own_size(void **state)
     struct ps_decision d = push_norm(s, ME, 1, 1e30);
     assert_true(d.kind == LH_ADMIT && d.noted.clipped);
     assert_true((double)d.scale * 1e30 <= 0.5 * 100 * (1 + 1e-6));
-    assert_true((double)d.noted.at_equal_h <= 4 * 100); // what it says of itself is bounded too
+    assert_true((double)d.noted.at_equal_h <= 4 * 100); // its own claim of a norm is bounded too
     d = push_norm(s, OTHER, 1, 100);
     assert_true(whole(&d));
 }
 
-// One push of 3e38: its scale would be no fp32 of full precision.
+// A push of 3e38: its scale would not be a normal fp32 number.
 static void what_can_not_be_folded_is_refused(void **state)
 {
     struct ps_shard *s = *state;
     struct lh_frame f = push_of(ME, 1);
     struct ps_decision d = value_of(s, GATE, &f, LH_OK, 3e42);
     assert_refused(&d, LH_ERR_TOO_LARGE);
-    d = value_of(s, OPEN_GATE, &f, LH_OK, 1e31); // the gate is off, the fold stays finite
+    d = value_of(s, OPEN_GATE, &f, LH_OK, 1e31); // the gate is off, but the fold must stay finite
     assert_refused(&d, LH_ERR_TOO_LARGE);
     d = value_of(s, OPEN_GATE, &f, LH_OK, 1e30);
     assert_int_equal(d.kind, LH_ADMIT);
     given.plan.momentum = 0.9f;
-    d = value_of(s, OPEN_GATE, &f, LH_OK, 1e30); // what lasts is multiplied
+    d = value_of(s, OPEN_GATE, &f, LH_OK, 1e30); // momentum multiplies a lasting push
     assert_refused(&d, LH_ERR_TOO_LARGE);
     struct ps_gate far = {0, 0, 100, 1e37};
     d = value_of(s, far, &f, LH_OK, 1e29);
@@ -89,15 +89,15 @@ static void a_norm_above_the_gate_is_scaled_down_to_it(void **state)
     assert_true(d.noted.clipped &&
                 fabs((double)d.scale * 800 - 0.5 * 10 * given.norm_reference) < 1e-3);
     d = value_of(s, OPEN_GATE, &f, LH_OK, 1e6);
-    assert_scale(&d, 0.5); // off
-    f.base_others = 4;     // on top of the damping
+    assert_scale(&d, 0.5); // the gate is off
+    f.base_others = 4;     // the scale multiplies the damping
     d = value_of(s, GATE, &f, LH_OK, 800);
     assert_true(fabs((double)d.scale * 800 - 0.5 * pow(1 + 3, -0.5) * 10 * given.norm_reference) <
                 1e-3);
 }
 
-// Eight times the steps move eight times as far, or less. Who names more counts as eight times the
-// others.
+// Eight times the steps move a model at most eight times as far. A worker that names more steps
+// counts as if it had eight times the others'.
 static void norms_are_compared_at_equal_steps(void **state)
 {
     struct ps_shard *s = *state;
@@ -113,7 +113,7 @@ static void norms_are_compared_at_equal_steps(void **state)
     assert_true(fabs(bound - 200 * sqrt(8 * 4)) < 1e-9);
 }
 
-// One of three alone moves nothing: neither up nor down, and the others stay as they are.
+// One of three alone can't move the reference up or down, and the others' pushes go in whole.
 static void one_of_three_does_not_move_the_reference(void **state)
 {
     struct ps_shard *s = *state;
@@ -135,7 +135,7 @@ static void one_of_three_does_not_move_the_reference(void **state)
     }
 }
 
-// Whichever of two lies: the other's pushes go in as they are, and the liar's stay bounded.
+// One of two lies: the other's pushes go in whole, and the liar's stay bounded.
 static void one_of_two_does_not_move_the_reference(void **state)
 {
     struct ps_shard *s = *state;
@@ -157,7 +157,7 @@ static void next_to_nothing_does_not_shut_the_other_out(void **state)
     for (int i = 0; i < 100; i++) {
         struct ps_decision d = push_norm(s, ME, 1, 3); // 3 % of the shard
         assert_true(whole(&d));
-        d = push_norm(s, ME, 1, 30); // clipped, and never set aside
+        d = push_norm(s, ME, 1, 30); // clipped, but never set aside
         assert_int_equal(d.kind, LH_ADMIT);
         assert_false(d.noted.outlier);
         push_norm(s, OTHER, 1, 1e-12);
@@ -171,7 +171,7 @@ static void the_reference_grows_by_a_bounded_factor(void **state)
         push_norm(s, ME, 1, 1);
         push_norm(s, OTHER, 1, 1);
     }
-    for (int i = 0; i < 4; i++) { // all at once, as in a warm-up: their medians are there
+    for (int i = 0; i < 4; i++) { // both at once, as in a warm-up: their medians follow
         double before = given.norm_reference;
         push_norm(s, ME, 1, 9);
         push_norm(s, OTHER, 1, 9);
@@ -184,7 +184,7 @@ static void the_reference_grows_by_a_bounded_factor(void **state)
     assert_true(given.norm_reference == 9);
 }
 
-// All grow together and are clipped for a while: nobody is an outlier.
+// All grow together and are clipped for a while; none is an outlier.
 static void who_grows_with_the_others_is_not_set_aside(void **state)
 {
     struct ps_shard *s = *state;
@@ -206,10 +206,10 @@ static void after_ten_outliers_a_worker_is_set_aside_until_it_is_let_back(void *
         for (uint64_t w = ME; w < ME + 3; w++) push_norm(s, w, 1, 1);
     struct ps_decision d = {0};
     for (int i = 0; i < LH_OUTLIERS_MAX - 1; i++) push_norm(s, ME, 1, 1e6);
-    d = push_norm(s, ME, 1, 1); // one that is in order: the count begins anew
+    d = push_norm(s, ME, 1, 1); // a push within the bound: the count starts again
     assert_true(whole(&d));
     for (int i = 0; i < LH_OUTLIERS_MAX; i++) {
-        // two voices suffice, also where the shard's own size would explain such a push
+        // two voices suffice, even for a push that the shard's own size would explain
         d = push_norm(s, ME, 1, i % 2 ? 500 : 1e6);
         assert_true(d.kind == LH_ADMIT && d.noted.outlier);
     }
@@ -222,7 +222,7 @@ static void after_ten_outliers_a_worker_is_set_aside_until_it_is_let_back(void *
     plan->number++;
     plan->lets_back = 1;
     plan->let_back[0] = (struct lh_let_back){ME, 1};
-    for (int i = 0; i < 2; i++, plan->number++) { // the same word twice lets it back once
+    for (int i = 0; i < 2; i++, plan->number++) { // saying it twice lets the worker back once
         struct lh_buf b = lh_buf(LH_SMALL_BYTES);
         lh_plan_write(plan, &b);
         apply(s, (struct lh_record){.kind = LH_PLAN, .body = lh_buf_span(&b)});
@@ -234,7 +234,7 @@ static void after_ten_outliers_a_worker_is_set_aside_until_it_is_let_back(void *
     free(plan);
 }
 
-// Empty pushes of those that have nothing to train make no outlier of one that trains.
+// Empty pushes of workers without data make no outlier of a worker that trains.
 static void who_trains_nothing_says_nothing_of_norms(void **state)
 {
     struct ps_shard *s = *state;
@@ -249,8 +249,8 @@ static void who_trains_nothing_says_nothing_of_norms(void **state)
     }
 }
 
-// One that was always far too large is set aside by one other voice; one whose data make larger
-// pushes is not, whatever its H.
+// A worker that was always far too large is set aside by one other voice. A worker whose data make
+// larger pushes is not, whatever its H.
 static void one_of_two_that_was_always_too_large_is_set_aside(void **state)
 {
     struct ps_shard *s = *state;
@@ -275,8 +275,8 @@ static void one_of_two_with_other_data_is_not_set_aside(void **state)
     }
 }
 
-// One that says that its pushes stand for no step is no voice. It does not keep the first bound,
-// which is the shard's size.
+// A worker that reports no steps is no voice. It does not keep the first bound, the shard's size,
+// in force.
 static void no_steps_do_not_keep_the_first_bound(void **state)
 {
     struct ps_shard *s = *state;
@@ -290,7 +290,8 @@ static void no_steps_do_not_keep_the_first_bound(void **state)
     assert_true(given.norm_reference == 1);
 }
 
-// The one voice beside it moves the reference alone, and then the shard's size bounds it still.
+// The only voice beside a silent worker moves the reference alone, but the shard's size still
+// bounds it.
 static void one_voice_beside_silence_is_bounded_by_the_shards_size(void **state)
 {
     struct ps_shard *s = *state;
@@ -304,7 +305,7 @@ static void one_voice_beside_silence_is_bounded_by_the_shards_size(void **state)
     assert_true(given.norm_reference > 10);
 }
 
-// The reference that one voice made, while the other live worker said nothing, ends with the other
+// A reference made by one voice, while the other live worker was silent, is dropped at the other
 // one's first norm.
 static void the_second_voice_sets_the_reference_anew(void **state)
 {
@@ -319,7 +320,7 @@ static void the_second_voice_sets_the_reference_anew(void **state)
     assert_true((double)d.scale * 1e30 <= 0.5 * 50 * (1 + 1e-6));
 }
 
-// One whose pushes are next to nothing does not keep the reference there once two others are heard.
+// A worker with nearly empty pushes does not hold the reference down once two others are heard.
 static void the_third_voice_sets_the_reference_anew(void **state)
 {
     struct ps_shard *s = *state;
@@ -332,7 +333,7 @@ static void the_third_voice_sets_the_reference_anew(void **state)
     struct ps_decision d = push_norm(s, ME + 2, 1, 2);
     assert_true(whole(&d));
     live(s, 4);
-    push_norm(s, ME + 3, 1, 50); // the fourth one sets nothing: its first push is a voice as others
+    push_norm(s, ME + 3, 1, 50); // the fourth one resets nothing: its first push is one voice more
     assert_true(given.norm_reference == 1);
 }
 
@@ -341,16 +342,16 @@ static void a_worker_without_a_row_is_compared_too(void **state)
     struct ps_shard *s = *state;
     struct lh_frame f = push_of(ME + 7, 1);
     struct ps_decision d;
-    for (int i = 0; i < LH_NORMS; i++) { // the first pushes of a worker are small
+    for (int i = 0; i < LH_NORMS; i++) { // a worker's first pushes are small
         push_norm(s, OTHER, 1, 1);
         d = value_of(s, GATE, &f, LH_OK, 1e4);
         assert_int_equal(d.noted.outlier, i == LH_NORMS - 1);
     }
-    d = value_of(s, GATE, &f, LH_OK, 500); // large, and within what the shard's own size explains
+    d = value_of(s, GATE, &f, LH_OK, 500); // large, but the shard's own size explains it
     assert_true(d.noted.clipped && !d.noted.outlier);
     push_norm(s, ME, 1, 1e4);
     f = push_of(ME, 2);
-    d = value_of(s, GATE, &f, LH_OK, 2e3); // as its own last push, which says nothing for it
+    d = value_of(s, GATE, &f, LH_OK, 2e3); // as its own last push, which is no excuse
     assert_true(d.noted.outlier);
     struct ps_gate huge = {10, 0, 1e40, 0};
     given.norm_reference = 1e39;
@@ -358,7 +359,8 @@ static void a_worker_without_a_row_is_compared_too(void **state)
     assert_true(d.noted.at_equal_h >= FLT_MAX);
 }
 
-// A worker whose push was too large sends it again with what it made meanwhile: it must get in.
+// A worker whose push was too large would send it again together with later progress, so every norm
+// gets in.
 static void no_norm_is_refused(void **state)
 {
     struct ps_shard *s = *state;
@@ -374,8 +376,8 @@ static void no_norm_is_refused(void **state)
     }
 }
 
-// The noise makes most of it, so its size says nothing of others' pushes: the bound is that of the
-// noise, nobody is set aside by it, and it is no voice.
+// Noise makes up most of a private push, so its norm says nothing of others' pushes. The push is
+// bounded by its noise, makes no outlier, and is no voice.
 static void a_private_push_is_bounded_by_its_noise(void **state)
 {
     struct ps_shard *s = *state;
@@ -400,7 +402,7 @@ static void one_voice_of_two_does_not_raise_the_bound_above_the_shards_size(void
     struct lh_frame f = push_of(OTHER, 1);
     given.plan.live = 1;
     for (int i = 0; i < 8; i++) push_norm(s, ME, 1, 1);
-    given.plan.live = 2; // the other one begins
+    given.plan.live = 2; // the other worker begins
     assert_true(ps_norm_bound(s, &GATE, &f) == 10);
     given.plan.live = 1;
     for (int i = 0; i < 5000 && given.norm_reference < 20; i++) push_norm(s, ME, 1, 90);

@@ -1,5 +1,5 @@
 // Grants: what a push says beside its values. A claim needs a grant of its unit to its worker;
-// steps and tokens are bounded by the plan and by what was leased to the worker.
+// steps and tokens are bounded by the plan and by the worker's leases.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -19,7 +19,7 @@ static const struct lh_hash MANIFEST = {{9, 8, 7}};
 static const struct lh_incarnation FIRST = {UINT64_C(1) << 32, 77};
 static const struct ps_gate OPEN_GATE = {0, 0, 100, 0};
 
-// ---------------------------------------------------------------- a shard whose head is given
+// ---------------------------------------------------------------- a shard with a given head
 
 static struct lh_ledger given;
 
@@ -72,7 +72,8 @@ static struct lh_digest digest_of(const struct lh_frame *f)
     return d;
 }
 
-// ME and OTHER were fenced in, ME has a session; eta 1, two are live, damping 0.5, bound 4 of each.
+// ME and OTHER were fenced in, ME has a session; eta 1, two live workers, damping 0.5, bound 4 for
+// each.
 static int make_shard(void **state)
 {
     struct ps_shard *s = calloc(1, sizeof *s);
@@ -131,7 +132,7 @@ static struct ps_decision value_of(const struct ps_shard *s, struct ps_gate gate
     return d;
 }
 
-// ---------------------------------------------------------------- what it says
+// ---------------------------------------------------------------- what a push says
 
 static const struct lh_grant_key KEY = {{7, 7, 7}};
 
@@ -152,14 +153,14 @@ static void no_push_says_more_than_it_may(void **state)
 {
     struct ps_shard *s = *state;
     struct lh_frame f = push_of(ME, 1);
-    f.tokens = LH_PUSH_TOKENS_MAX; // a plan without bounds has this one
+    f.tokens = LH_PUSH_TOKENS_MAX; // the bound of a plan that sets none
     assert_int_equal(judged(s, &f), LH_OK);
     f.tokens++;
     assert_int_equal(judged(s, &f), LH_ERR_BOUND);
     given.plan.steps_max = 32;
     given.plan.step_tokens_max = 100;
     given.plan.data = LH_DATA_OWN;
-    f.steps = 0; // what came back, alone
+    f.steps = 0; // refused deltas that came back, alone
     f.tokens = 4100;
     assert_int_equal(judged(s, &f), LH_OK);
     f.tokens++;
@@ -181,12 +182,12 @@ static void a_base_of_the_future_is_refused(void **state)
     assert_int_equal(judged(s, &f), LH_OK);
     f.base_version++;
     assert_int_equal(judged(s, &f), LH_ERR_BOUND);
-    f.base_epoch = 0; // a version that a lost history had
+    f.base_epoch = 0; // a version of a lost history
     assert_int_equal(judged(s, &f), LH_OK);
     f.base_epoch = given.epoch + 1;
     assert_int_equal(judged(s, &f), LH_ERR_BOUND);
     f = push_of(ME, 1);
-    f.base_others = UINT64_MAX; // counts as all that there are
+    f.base_others = UINT64_MAX; // counts as all pushes of others
     assert_int_equal(judged(s, &f), LH_OK);
 }
 
@@ -204,21 +205,21 @@ static void a_claim_needs_its_grant(void **state)
     claim(&f, 5, 5, ME);
     claim(&f, 9, 9, ME);
     assert_int_equal(judged(s, &f), LH_OK);
-    f.grant[1].number++; // from another lease
+    f.grant[1].number++; // a number of another lease
     assert_int_equal(judged(s, &f), LH_ERR_GRANT);
     f = push_of(ME, 1);
-    claim(&f, 5, 9, ME); // the grant of another unit
+    claim(&f, 5, 9, ME); // with the grant of another unit
     assert_int_equal(judged(s, &f), LH_ERR_GRANT);
     f = push_of(ME, 1);
-    claim(&f, 5, 5, OTHER); // another worker's
+    claim(&f, 5, 5, OTHER); // with the grant of another worker
     assert_int_equal(judged(s, &f), LH_ERR_GRANT);
     f = push_of(ME, 1);
     claim(&f, 5, 5, ME);
     claim(&f, 5, 5, ME);
-    assert_int_equal(judged(s, &f), LH_ERR_GRANT); // twice
+    assert_int_equal(judged(s, &f), LH_ERR_GRANT); // the same unit twice
     f = push_of(ME, 1);
     claim(&f, 6, 6, ME);
-    assert_int_equal(judged(s, &f), LH_ERR_GRANT); // another shard's
+    assert_int_equal(judged(s, &f), LH_ERR_GRANT); // the unit belongs to another shard
     f = push_of(ME, 1);
     claim(&f, 5, 5, ME);
     f.grant[0] = (struct lh_grant){0};
@@ -245,12 +246,12 @@ static void all_tokens_of_a_worker_are_bounded_by_its_leases(void **state)
     struct ps_shard *s = *state;
     has_key(s);
     given.plan.steps_max = 8;
-    given.plan.step_tokens_max = 500; // one push: 5,500
+    given.plan.step_tokens_max = 500; // one push may have 5,500 tokens
     struct lh_frame f = push_of(ME, 2);
     f.tokens = 5500;
     f.steps = 8;
     assert_int_equal(judged(s, &f), LH_OK);
-    admit(s, ME, 1); // it stood for 4,096 tokens
+    admit(s, ME, 1); // the admitted push had 4,096 tokens
     assert_int_equal(judged(s, &f), LH_ERR_BOUND);
     f.tokens = 5500 - 4096;
     assert_int_equal(judged(s, &f), LH_OK);
@@ -258,7 +259,7 @@ static void all_tokens_of_a_worker_are_bounded_by_its_leases(void **state)
     f.allowance = 4096 + 5500;
     f.allowance_tag = lh_allowance_tag(&KEY, f.job, ME, f.allowance);
     assert_int_equal(judged(s, &f), LH_OK);
-    f.allowance *= 2; // the tag is of another number
+    f.allowance *= 2; // the tag is for another number
     assert_int_equal(judged(s, &f), LH_ERR_BOUND);
     f.allowance_tag = lh_allowance_tag(&KEY, f.job, OTHER, f.allowance);
     assert_int_equal(judged(s, &f), LH_ERR_BOUND);
@@ -270,7 +271,7 @@ static void without_a_key_nothing_is_final(void **state)
 {
     struct ps_shard *s = *state;
     struct lh_frame f = push_of(ME, 1);
-    assert_now(s, &f); // it needs none
+    assert_now(s, &f); // without claims a push needs no key
     claim(&f, 5, 5, ME);
     assert_not_final(s, &f, LH_ERR_BUSY);
     f = push_of(ME, 1);

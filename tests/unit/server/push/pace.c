@@ -1,4 +1,4 @@
-// Pace: the bucket of each worker, and how many pushes of another one staleness counts.
+// Pace: each worker's token bucket, and how many pushes of another worker staleness counts.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -13,7 +13,7 @@ enum { A = 101, B = 102, C = 103, ROGUE = 104 };
 
 static struct lh_ledger given;
 
-// A shard whose log says nothing yet; all four are live.
+// A shard with an empty log; all four workers are live.
 static int make_shard(void **state)
 {
     struct ps_shard *s = calloc(1, sizeof *s);
@@ -44,7 +44,7 @@ static void wait_ms(struct ps_shard *s, int64_t ms)
     s->pace.now_ns += ms * LH_MS;
 }
 
-// Pushes as often as it is let, once each step_ms; how many were decided.
+// Tries to push once every step_ms. Returns the number of pushes that were decided.
 static uint32_t pushes(struct ps_shard *s, uint64_t worker, uint32_t n, int64_t step_ms)
 {
     uint32_t decided = 0;
@@ -73,8 +73,8 @@ static void one_beside_which_nobody_is_live_is_not_held(void **state)
     given.plan.live = 1;
     assert_int_equal(pushes(s, A, 1000, 1), 1000);
     assert_int_equal(pushes(s, ROGUE, 4, 1000), 4);
-    assert_int_equal(pushes(s, A, 1000, 1), 1000);         // whoever else pushes
-    assert_int_equal(pushes(s, B, 100, 0), PS_PACE_BURST); // one that is not live is held
+    assert_int_equal(pushes(s, A, 1000, 1), 1000);         // whatever the pace of others
+    assert_int_equal(pushes(s, B, 100, 0), PS_PACE_BURST); // a worker that is not live is held
 }
 
 static void a_flood_is_held_to_eight_times_the_others_pace(void **state)
@@ -84,7 +84,7 @@ static void a_flood_is_held_to_eight_times_the_others_pace(void **state)
     assert_in_range(pushes(s, ROGUE, 10000, 5), 8 * 50 + PS_PACE_BURST - 1,
                     8 * 50 + PS_PACE_BURST + 1);
     wait_ms(s, 60 * 1000);
-    assert_int_equal(pushes(s, ROGUE, 2 * PS_PACE_BURST, 0), PS_PACE_BURST); // no more is saved up
+    assert_int_equal(pushes(s, ROGUE, 2 * PS_PACE_BURST, 0), PS_PACE_BURST); // saves up no more
 }
 
 static void however_slow_the_others_are_four_a_second_are_free(void **state)
@@ -124,7 +124,7 @@ static void a_worker_that_is_not_live_says_nothing_about_the_pace(void **state)
     assert_int_equal(pushes(s, ROGUE, 1000, 50), 1000);
 }
 
-// A group may hold several pushes of one worker: what it took too much is owed.
+// A group may hold several pushes of one worker: the bucket then goes below zero.
 static void a_bucket_may_owe(void **state)
 {
     struct ps_shard *s = *state;
@@ -156,7 +156,7 @@ static uint64_t staleness(const struct ps_shard *s, uint64_t worker, struct lh_f
     return ps_pace_staleness(s, &base);
 }
 
-// A base that has everything.
+// A base that has seen everything.
 static struct lh_frame base_now(uint64_t worker)
 {
     struct lh_frame f = case_frame();
@@ -175,7 +175,7 @@ static void a_flood_counts_twice_a_round(void **state)
     admit(s, B);
     admit(s, C);
     assert_int_equal(staleness(s, A, base), 2 + 1 + 1 - 3);
-    given.plan.live = 2; // beside nobody else it is the pusher whose pushes are compared
+    given.plan.live = 2; // beside one other worker, pushes are compared with the pusher's own
     given.plan.worker[1] = ROGUE;
     assert_int_equal(staleness(s, A, base), 2 + 1 + 1 - 1);
 }
@@ -187,20 +187,20 @@ static void others_that_are_alike_all_count(void **state)
     struct lh_frame base = base_now(A);
     for (int i = 0; i < 5; i++)
         for (uint64_t w = B; w <= ROGUE; w++) admit(s, w);
-    assert_int_equal(staleness(s, A, base), 5 * 3 - 3); // a slow one
+    assert_int_equal(staleness(s, A, base), 5 * 3 - 3); // A is slow
 }
 
 static void what_was_not_seen_counts(void **state)
 {
     struct ps_shard *s = *state;
     struct lh_frame base = base_now(A);
-    given.version = 50; // a checkpoint, from which the log is read
+    given.version = 50; // the log is read from a checkpoint at this version
     for (int i = 0; i < 20; i++) admit(s, ROGUE);
     assert_int_equal(staleness(s, A, base), 20 - 3);
     base = base_now(A);
     for (int i = 0; i < 20; i++) admit(s, ROGUE);
     assert_int_equal(staleness(s, A, base), 0);
-    given.epoch++; // its base is of an earlier epoch
+    given.epoch++; // the base is of an earlier epoch
     assert_int_equal(staleness(s, A, base), 20 - 3);
     given.epoch--;
     ps_pace_anew(s);

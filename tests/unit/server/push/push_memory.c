@@ -1,4 +1,4 @@
-// Room: what the pushes under way take stays within its bounds, and what is received can be opened.
+// Push memory: pushes in flight stay within its bounds, and every received push can be unsealed.
 // ctest: room
 #include <setjmp.h>
 #include <stdarg.h>
@@ -20,7 +20,7 @@ static struct ps_server *server(uint64_t bytes_max)
     return &s;
 }
 
-static struct lh_blob *frame(struct ps_server *s, uint64_t bytes) // NULL: no room
+static struct lh_blob *frame(struct ps_server *s, uint64_t bytes) // NULL: no memory
 {
     struct lh_blob *b = NULL;
     if (!ps_push_memory_frame(s, bytes, &b)) return NULL;
@@ -35,10 +35,10 @@ static void a_payload_always_finds_room_beside_the_frames(void **state)
     struct ps_server *s = server(300);
     struct lh_blob *a = frame(s, 100), *b = frame(s, 100);
     assert_true(a && b);
-    assert_null(frame(s, 100)); // the third payload's room is the first two's
+    assert_null(frame(s, 100)); // the rest is for the payloads of the first two
     assert_null(frame(s, 1));
     assert_true(ps_push_memory_payload(s, 100));
-    assert_false(ps_push_memory_payload(s, 100)); // one after the other
+    assert_false(ps_push_memory_payload(s, 100)); // one payload at a time
     ps_push_memory_give_payload(s, 100);
     assert_true(ps_push_memory_payload(s, 100));
     ps_push_memory_give_payload(s, 100);
@@ -59,7 +59,7 @@ static void one_larger_than_all_room_comes_alone(void **state)
     assert_true(ps_push_memory_payload(s, 1000));
     ps_push_memory_give_payload(s, 1000);
     ps_push_memory_give_frame(s, large);
-    large = frame(s, 10); // gone, it takes no room from those that come after it
+    large = frame(s, 10); // after the large one, later pushes have all the memory
     struct lh_blob *next = frame(s, 10);
     assert_true(large && next);
     ps_push_memory_give_frame(s, large);
@@ -85,7 +85,7 @@ static void small_ones_are_under_way_together(void **state)
     lh_pool_destroy(s->push_memory.pool);
 }
 
-// Whoever waits unread is looked at again, once, when room comes back.
+// A push that waits unread is looked at again, once, when memory comes back.
 static void who_waits_is_woken(void **state)
 {
     (void)state;
@@ -99,14 +99,14 @@ static void who_waits_is_woken(void **state)
         assert_true(b && ps_push_memory_payload(s, 10));
         s->received = payload ? &waits : NULL;
         ps_push_memory_give_payload(s, 10);
-        assert_int_equal(s->events.posted, payload); // nobody waits: nobody is woken
+        assert_int_equal(s->events.posted, payload); // nobody waits, so nobody is woken
         s->events.posted = false;
         s->received = payload ? NULL : &waits;
         ps_push_memory_give_frame(s, b);
         assert_int_equal(s->events.posted, !payload);
         s->received = NULL;
-        s->phase = PS_STOPPED; // what is woken looks at nothing, for there is no server
-        assert_false(lh_fake_run(w, lh_fake_now(w) + LH_MS)); // it runs to its end
+        s->phase = PS_STOPPED; // there is no real server: the event must do nothing
+        assert_false(lh_fake_run(w, lh_fake_now(w) + LH_MS)); // runs the event
         assert_false(s->events.posted);
         s->phase = PS_SERVING;
     }
@@ -114,7 +114,7 @@ static void who_waits_is_woken(void **state)
     lh_fake_world_destroy(w);
 }
 
-// With a clock; nobody who waits is woken.
+// A server with a clock; a woken push does nothing.
 static struct ps_server *clocked(struct lh_fake_world *w, uint64_t bytes_max)
 {
     struct ps_server *s = server(bytes_max);
@@ -129,7 +129,7 @@ static void turn_in(struct lh_fake_world *w, int64_t ms)
     (void)lh_fake_run(w, lh_fake_now(w) + ms * LH_MS);
 }
 
-// Large frames arrive one after another, small ones beside them; who is slow loses its turn.
+// Large frames arrive one after another, with small ones beside them. A slow one loses its turn.
 static void large_ones_arrive_in_turn(void **state)
 {
     (void)state;
@@ -138,19 +138,19 @@ static void large_ones_arrive_in_turn(void **state)
     char push[2];
     const struct ps_push *a = (void *)&push[0], *b = (void *)&push[1];
     assert_true(ps_push_memory_turn(s, 101));
-    ps_push_memory_arrives(s, a, 100); // a small one: no turn of its own
+    ps_push_memory_arrives(s, a, 100); // a small one takes no turn
     assert_true(ps_push_memory_turn(s, 101));
     ps_push_memory_arrives(s, a, 101);
     assert_false(ps_push_memory_turn(s, 101));
     assert_true(ps_push_memory_turn(s, 100));
-    ps_push_memory_arrived(s, b); // has no turn to give up
+    ps_push_memory_arrived(s, b); // b has no turn to give up
     assert_false(ps_push_memory_turn(s, 101));
     ps_push_memory_arrived(s, a);
     assert_true(ps_push_memory_turn(s, 101));
     ps_push_memory_arrives(s, b, 101);
     turn_in(w, LH_TURN_MS - 1);
     assert_false(ps_push_memory_turn(s, 101));
-    ps_push_memory_arrives(s, a, 101); // the time is each one's own
+    ps_push_memory_arrives(s, a, 101); // each one's time counts for itself
     turn_in(w, LH_TURN_MS - 1);
     assert_false(ps_push_memory_turn(s, 101));
     turn_in(w, 1);
@@ -159,7 +159,8 @@ static void large_ones_arrive_in_turn(void **state)
     lh_fake_world_destroy(w);
 }
 
-// 64 MiB at 128 MiB/s over a link of `trip_ms`: what is left of it when the next one is let in.
+// 64 MiB arrive at 128 MiB/s over a link of `trip_ms`. Returns the bytes left when the next one is
+// let in.
 static uint64_t left_at_the_next(struct lh_fake_world *w, struct ps_server *s, int64_t trip_ms)
 {
     const uint64_t all = 64 << 20, step = 1 << 20;
@@ -174,7 +175,7 @@ static uint64_t left_at_the_next(struct lh_fake_world *w, struct ps_server *s, i
     return 0;
 }
 
-// The next large one is let in a trip before the end, so that its bytes come right behind.
+// The next large frame is let in one trip before the end, so that its bytes follow at once.
 static void a_long_link_is_not_idle_between_two(void **state)
 {
     (void)state;
@@ -187,7 +188,8 @@ static void a_long_link_is_not_idle_between_two(void **state)
     lh_fake_world_destroy(w);
 }
 
-// Bytes that are kept of a frame of 64 MiB after it came at this many MiB/s.
+// A frame of 64 MiB arrives at this many MiB/s. Returns the bytes of memory that the pool keeps of
+// it.
 static size_t kept_at(struct lh_fake_world *w, struct ps_server *s, unsigned mib_a_s)
 {
     const uint64_t all = 64 << 20, step = 1 << 20;
@@ -199,26 +201,26 @@ static size_t kept_at(struct lh_fake_world *w, struct ps_server *s, unsigned mib
         ps_push_memory_arriving(s, p, have, all - have);
         (void)lh_fake_run(w, lh_fake_now(w) + LH_SECOND / mib_a_s);
     }
-    assert_true(ps_push_memory_turn(s, all)); // it is over, by its bytes or by its time
+    assert_true(ps_push_memory_turn(s, all)); // its turn is over, by bytes or by time
     ps_push_memory_give_frame(s, b);
     return lh_pool_bytes(s->push_memory.pool);
 }
 
-// A slow link's frames give their memory back to the system, a fast one's keep it.
+// The memory of frames from a slow link goes back to the system; that of a fast link's is kept.
 static void memory_is_kept_where_frames_come_fast(void **state)
 {
     (void)state;
     struct lh_fake_world *w = lh_fake_world_create(1);
     struct ps_server *s = clocked(w, LH_PUSH_BYTES);
     assert_in_range(kept_at(w, s, 1000), 64 << 20, 72 << 20);
-    assert_int_equal(kept_at(w, s, 128), 0); // its bytes rule that out
+    assert_int_equal(kept_at(w, s, 128), 0); // the bytes in flight rule that out
     assert_in_range(kept_at(w, s, 160), 64 << 20, 72 << 20);
-    assert_int_equal(kept_at(w, s, 20), 0); // its time rules that out
+    assert_int_equal(kept_at(w, s, 20), 0); // the time rules that out
     lh_pool_destroy(s->push_memory.pool);
     lh_fake_world_destroy(w);
 }
 
-// A peer that sends slowly loses its turn as well: nobody waits longer for it than twice the time.
+// A peer that sends slowly loses its turn as well: others wait for it at most twice the time.
 static void who_sends_slowly_loses_its_turn(void **state)
 {
     (void)state;

@@ -1,4 +1,4 @@
-// When a checkpoint is due: by versions, by what a start would have to fold again, at the end.
+// When a checkpoint is due: by versions, by the time to replay the log at a start, at the end.
 // ctest: keep
 #include <setjmp.h>
 #include <stdarg.h>
@@ -47,7 +47,7 @@ static void is_due_when_replay_would_take_long(void **state)
     assert_false(ps_checkpointer_due(&shard));
 }
 
-// As much will be folded while the next one is made as was while the last one was.
+// Folding while the next checkpoint is made is expected to take as long as during the last one.
 static void is_due_earlier_by_what_comes_meanwhile(void **state)
 {
     (void)state;
@@ -56,7 +56,7 @@ static void is_due_earlier_by_what_comes_meanwhile(void **state)
     assert_false(ps_checkpointer_due(&shard));
     shard.replay_ns++;
     assert_true(ps_checkpointer_due(&shard));
-    shard.meanwhile_ns = INT64_MAX; // more than there is room for, or not known: half
+    shard.meanwhile_ns = INT64_MAX; // too long, or not known: half the time
     shard.replay_ns = LH_SECOND / 2 - 1;
     assert_false(ps_checkpointer_due(&shard));
     shard.replay_ns++;
@@ -73,7 +73,8 @@ static void is_due_once_when_the_log_has_ended(void **state)
     assert_false(ps_checkpointer_due(&shard));
 }
 
-// A full disk makes one due, which lets the log be cut; one that found no room waits.
+// A full disk makes a checkpoint due, because it lets the log be trimmed; one that failed for lack
+// of space waits.
 static void is_due_when_the_disk_is_full(void **state)
 {
     struct lh_fake_world *world = lh_fake_world_create(1);
@@ -85,17 +86,17 @@ static void is_due_when_the_disk_is_full(void **state)
     shard.disk_retry_at_ns = lh_now(server.conf.env) + 1;
     assert_false(ps_checkpointer_due(&shard));
     shard.disk_retry_at_ns = 0;
-    shard.checkpointed = 60; // nothing above it
+    shard.checkpointed = 60; // no record above it
     assert_false(ps_checkpointer_due(&shard));
-    shard.unwritten = true; // the one at 60 was not written
+    shard.unwritten = true; // the checkpoint at 60 failed
     assert_true(ps_checkpointer_due(&shard));
-    server.disk_full.now = false; // then the next one will do
+    server.disk_full.now = false; // with disk space again, the next regular one suffices
     assert_false(ps_checkpointer_due(&shard));
     lh_fake_world_destroy(world);
 }
 
-// One that is written holds the others back: none of weights only is begun that a full one, of any
-// shard, would have to wait for.
+// One checkpoint at a time is written. None of weights only begins if a full one, of any shard,
+// would soon have to wait for it.
 static void weights_wait_for_a_full_one_that_falls_due_soon(void **state)
 {
     (void)state;

@@ -1,6 +1,6 @@
-// server/state/uploader.c: what is new is stored beside training; a store that is away costs age
-// alone, and a damaged checkpoint no other one; a standby uploads nothing; the end of a run is
-// stored before the process goes.
+// server/state/uploader.c: new checkpoints are stored beside training. A store that can't be
+// reached only delays them, and a damaged checkpoint delays no other one. A standby uploads
+// nothing. The end of a run is stored before the process exits.
 // labels: tsan
 #include <setjmp.h>
 #include <stdarg.h>
@@ -28,7 +28,7 @@ struct rig {
     uint32_t shards[2];
 };
 
-// An access key, whatever is asked for.
+// Sets an access key under any name.
 static const char *variable(const char *name)
 {
     return strstr(name, "KEY") ? "key" : NULL;
@@ -115,7 +115,7 @@ static void the_newest_are_stored(void **state)
     ps_uploader_stop(r->uploader);
     size_t count = stored(r, &newest);
     assert_true(count >= 2 && newest > 0);
-    start(r); // a process that begins again stores nothing twice
+    start(r); // a restarted process stores nothing twice
     ps_uploader_serve(r->uploader, true);
     ps_uploader_stop(r->uploader);
     assert_int_equal(stored(r, &newest), count);
@@ -217,7 +217,8 @@ static enum MHD_Result nothing_is_here(void *arg, struct MHD_Connection *c, cons
     return done;
 }
 
-// A wrong endpoint answers 404 to everything: that is no checkpoint which was pruned meanwhile.
+// A wrong endpoint answers 404 to everything; that does not mean that the checkpoint was pruned
+// meanwhile.
 static void what_the_store_does_not_find_is_a_failure(void **state)
 {
     struct rig *r = *state;

@@ -1,5 +1,5 @@
-// server/wal/wal.c: what was committed is replayed, in order and from its place; what a crash or a
-// full disk takes is the group in flight at most.
+// server/wal/wal.c: committed records are replayed in order, with their places; a crash or a full
+// disk loses at most the group in flight.
 #include "server/state/disk_full.h"
 #include "tests/unit/server/wal/wal_rig.h"
 
@@ -35,7 +35,7 @@ static void committed_records_are_replayed_in_order_with_their_places(void **sta
     assert_int_equal(r.place[0].at, first.at);
     assert_int_equal(r.place[0].bytes, first.bytes);
     for (size_t i = 0; i < r.seen; i++) check_bytes(&r, r.place[i], i + 1);
-    fill(&r, 7, 8); // goes on where it was
+    fill(&r, 7, 8); // appends where it had stopped
     assert_int_equal(open_wal(&r), LH_OK);
     check_seen(&r, 8);
     finish(&r);
@@ -79,7 +79,7 @@ static void a_mark_follows_records_only(void **state)
     assert_false(ps_wal_mark(r.wal)); // the group is not empty
     commit(&r);
     mark(&r);
-    assert_false(ps_wal_mark(r.wal)); // the last entry is one
+    assert_false(ps_wal_mark(r.wal)); // the last entry is a mark
     fill(&r, 2, 2);
     mark(&r);
     assert_int_equal(open_wal(&r), LH_OK);
@@ -108,7 +108,7 @@ static void what_is_not_there_any_more_is_not_read(void **state)
     segment_path(3, path);
     assert_int_equal(r.env->ops->files->remove(r.env, path), LH_OK);
     assert_int_equal(ps_wal_remove(r.wal, ps_wal_release(r.wal, 1000)),
-                     LH_OK); // never the one that is written
+                     LH_OK); // never the segment that is being written
     assert_true(exists(&r, ps_wal_segment(r.wal)));
     fill(&r, 9, 9);
     finish(&r);
@@ -124,7 +124,7 @@ static void a_power_cut_takes_nothing_that_was_committed(void **state)
         r.conf.segment_bytes = HEADER + 2 * ENTRY;
         assert_int_equal(open_wal(&r), LH_OK);
         fill(&r, 1, 5);
-        add(&r, 6); // it is in the group, not committed
+        add(&r, 6); // it is in the group, but not committed
         lh_fake_kill(r.env, true);
         lh_fake_boot(r.env);
         assert_int_equal(open_wal(&r), LH_OK);
@@ -134,8 +134,8 @@ static void a_power_cut_takes_nothing_that_was_committed(void **state)
     }
 }
 
-// The crash strikes at every file operation of five commits in turn: what was reported as committed
-// is there, and of the group in flight at most its whole.
+// A crash at every file operation of five commits in turn: committed records are there, and the
+// group in flight is there as a whole or not at all.
 static void a_crash_inside_a_commit_loses_that_group_at_most(void **state)
 {
     (void)state;
@@ -158,7 +158,7 @@ static void a_crash_inside_a_commit_loses_that_group_at_most(void **state)
         check_seen(&r, r.seen);
         size_t kept = r.seen;
         fill(&r, kept + 1, kept + 2);
-        lh_fake_kill(r.env, true); // what the start kept is durable by now
+        lh_fake_kill(r.env, true); // the start has made durable what it kept
         lh_fake_boot(r.env);
         assert_int_equal(open_wal(&r), LH_OK);
         check_seen(&r, kept + 2);
@@ -184,7 +184,7 @@ static void a_full_disk_loses_the_group_and_nothing_else(void **state)
     assert_int_equal(ps_wal_group_bytes(r.wal), 0);
     assert_int_equal(ps_wal_segment(r.wal), 1);
     lh_fake_disk_limit(r.env, lh_fake_disk_used(r.env) + HEADER);
-    assert_int_equal(open_wal(&r), LH_OK); // a start needs no more than a header
+    assert_int_equal(open_wal(&r), LH_OK); // a start needs no more space than a header
     check_seen(&r, 2);
     add(&r, 3);
     assert_int_equal(ps_wal_commit(r.wal), LH_ERR_DISK_FULL);
@@ -192,8 +192,8 @@ static void a_full_disk_loses_the_group_and_nothing_else(void **state)
     ps_wal_drop_group(r.wal);
     lh_fake_disk_limit(r.env, lh_fake_disk_used(r.env) + HEADER + ENTRY);
     add(&r, 3);
-    assert_int_equal(ps_wal_commit(r.wal), LH_ERR_DISK_FULL); // a whole segment has no room
-    assert_int_equal(ps_wal_commit_small(r.wal, 0), LH_OK);   // this group has room
+    assert_int_equal(ps_wal_commit(r.wal), LH_ERR_DISK_FULL); // no space for a whole segment
+    assert_int_equal(ps_wal_commit_small(r.wal, 0), LH_OK);   // space for this group
     ps_wal_group_done(r.wal);
     assert_int_equal(open_wal(&r), LH_ERR_DISK_FULL);
     lh_fake_disk_limit(r.env, 0);
@@ -206,8 +206,8 @@ static void a_full_disk_loses_the_group_and_nothing_else(void **state)
     finish(&r);
 }
 
-// Their preallocated bytes would fill the disk, before one of them serves and a checkpoint lets it
-// be cut.
+// Preallocated segments of failed starts would fill the disk before one of the starts serves and a
+// checkpoint trims the log.
 static void starts_that_come_to_nothing_take_a_header_each(void **state)
 {
     (void)state;

@@ -1,5 +1,6 @@
-// server/wal/wal.c: bodies that are written ahead. Whatever becomes of them, what was committed is
-// replayed, and nothing of a body that got no record makes the log look torn after the next commit.
+// server/wal/wal.c: bodies that are written ahead of their records. Whatever happens to them,
+// committed records are replayed, and a body without a record never makes the log look torn after
+// the next commit.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -46,7 +47,7 @@ static void reopen(struct rig *r)
 
 static struct rig *start(uint64_t segment_bytes)
 {
-    static struct rig r; // its bodies stay where they are
+    static struct rig r; // its bodies keep their addresses
     r = (struct rig){.world = lh_fake_world_create(1)};
     r.env = lh_fake_node(r.world, NULL, NULL);
     lh_fake_boot(r.env);
@@ -101,7 +102,7 @@ static void check_replay(struct rig *r, uint64_t versions, bool torn)
     assert_int_equal(r->torn, torn);
 }
 
-// Does the body of the version stand where its record will be, as the n-th of segment 1?
+// Whether the body of `version` is where its record will be, as the n-th of segment 1.
 static bool stands(struct rig *r, uint64_t version, size_t n)
 {
     char path[LH_PATH_BYTES];
@@ -116,7 +117,7 @@ static bool stands(struct rig *r, uint64_t version, size_t n)
     return same;
 }
 
-// ---------------------------------------------------------------- as it was meant
+// ---------------------------------------------------------------- the body is used
 
 static void it_stands_in_its_record(void **state)
 {
@@ -163,23 +164,23 @@ static void a_group_that_fills_the_segment_to_the_byte_stays_in_it(void **state)
     finish(r);
 }
 
-// ---------------------------------------------------------------- in vain
+// ---------------------------------------------------------------- the body is abandoned
 
 static void another_record_leaves_it_behind(void **state)
 {
     (void)state;
     struct rig *r = start(4096);
     fill(r, 1, 2);
-    ahead(r, 9); // room for a record that does not come
+    ahead(r, 9); // for a record that does not come
     fill(r, 3, 4);
     assert_int_equal(ps_wal_segment(r->wal), 2);
-    ahead(r, 6); // room for a record that is its group's second
+    ahead(r, 6); // for a record that is the second of its group
     add(r, 5);
     add(r, 6);
     commit(r);
     assert_int_equal(ps_wal_segment(r->wal), 3);
     ahead(r, 9);
-    assert_true(ps_wal_mark(r->wal)); // an entry that is smaller
+    assert_true(ps_wal_mark(r->wal)); // a smaller entry
     commit(r);
     check_replay(r, 6, false);
     finish(r);
@@ -190,7 +191,7 @@ static void a_group_too_large_for_the_segment_leaves_it_behind(void **state)
     (void)state;
     struct rig *r = start(PS_SEGMENT_HEADER_BYTES + 2 * ENTRY + 8);
     fill(r, 1, 1);
-    ahead(r, 2); // alone it would fit
+    ahead(r, 2); // alone, it would fit
     assert_true(stands(r, 2, 2));
     add(r, 2);
     add(r, 3);
@@ -200,7 +201,7 @@ static void a_group_too_large_for_the_segment_leaves_it_behind(void **state)
     finish(r);
 }
 
-// Its segment is closed all the same: the next group's bytes would end before it ends.
+// The segment is closed nevertheless: the next group's bytes may end before the abandoned body's.
 static void one_left_behind_on_a_full_disk_ends_its_segment(void **state)
 {
     (void)state;
@@ -211,7 +212,7 @@ static void one_left_behind_on_a_full_disk_ends_its_segment(void **state)
     add(r, 3);
     assert_int_equal(ps_wal_commit(r->wal), LH_ERR_DISK_FULL);
     ps_wal_drop_group(r->wal);
-    assert_true(ps_wal_mark(r->wal)); // it would fit
+    assert_true(ps_wal_mark(r->wal)); // the mark would fit
     assert_int_equal(ps_wal_commit(r->wal), LH_ERR_DISK_FULL);
     ps_wal_drop_group(r->wal);
     lh_fake_disk_limit(r->env, 0);
@@ -221,7 +222,7 @@ static void one_left_behind_on_a_full_disk_ends_its_segment(void **state)
     finish(r);
 }
 
-// The beginning of one may stand there: a smaller group's end would not be the segment's.
+// The beginning of the body may be in the segment, so bytes would remain behind a smaller group.
 static void one_that_found_no_room_half_way_leaves_nothing_behind(void **state)
 {
     (void)state;
@@ -237,7 +238,7 @@ static void one_that_found_no_room_half_way_leaves_nothing_behind(void **state)
     finish(r);
 }
 
-// Nobody was told of it: it is cut, and said.
+// Nothing of it was acknowledged, so it is cut, and the start reports a torn tail.
 static void a_crash_before_the_commit_leaves_a_torn_tail(void **state)
 {
     (void)state;
@@ -263,8 +264,8 @@ static bool told(const struct rig *r)
     return found;
 }
 
-// Every file operation of it in turn, in a segment that has room and in one that has none: the
-// commit does without, and the log of events tells it.
+// Each file operation fails in turn, in a segment with enough space and in one without: the commit
+// works without the body, and a warning is logged.
 static void a_failure_is_no_matter(void **state)
 {
     (void)state;
@@ -286,13 +287,12 @@ static void a_failure_is_no_matter(void **state)
     }
 }
 
-// ---------------------------------------------------------------- what a worker put into it
+// ---------------------------------------------------------------- bodies that a worker forges
 
-// A worker chooses its frame's bytes, and they may be an entry whose checksum holds. Which one it
-// has to be for this log, it would have to guess: here it tries every small generation.
-
-// After a crash the whole segment is searched for entries that name a durable position: a forged
-// one would make the start refuse a log that lost nothing.
+// A worker chooses its frame's bytes, and they may be an entry with a valid checksum. It would have
+// to guess the log's generation; here it tries every small one. After a crash the whole segment is
+// searched for entries that name a durable position: a forged one would make the start refuse a log
+// that lost nothing.
 static void a_forged_position_is_not_believed(void **state)
 {
     (void)state;
@@ -310,8 +310,9 @@ static void a_forged_position_is_not_believed(void **state)
     finish(r);
 }
 
-// A body that was written ahead, whose group's head found no room, is in its segment no more when a
-// smaller group follows: what stood behind that one's last entry would be the worker's words.
+// The disk is full when the group's head is written. The abandoned body must not stay in the
+// segment when a smaller group follows: the bytes behind that group's last entry would be the
+// worker's.
 static void forge_behind(uint64_t generation)
 {
     struct rig *r = start(4096);
@@ -343,8 +344,8 @@ static void a_forged_entry_is_not_taken(void **state)
     for (uint64_t generation = 0; generation < GENERATIONS; generation++) forge_behind(generation);
 }
 
-// The log is cut by a checkpoint alone: a new segment leaves the room that one takes, or none is
-// begun and nothing of the group counts. A start needs a header's.
+// Only a checkpoint lets the log be trimmed, so a new segment leaves the space that one needs;
+// otherwise no segment is begun and the group fails. A start needs only a header's space.
 static void a_segment_leaves_a_checkpoint_its_room(void **state)
 {
     (void)state;
@@ -360,7 +361,7 @@ static void a_segment_leaves_a_checkpoint_its_room(void **state)
     r->conf.reserve = 1001 + unused;
     check_replay(r, 3, false);
     add(r, 4);
-    assert_int_equal(ps_wal_commit(r->wal), LH_ERR_DISK_FULL); // a header alone was begun
+    assert_int_equal(ps_wal_commit(r->wal), LH_ERR_DISK_FULL); // only a header was begun
     ps_wal_reserve(r->wal, 1000 + unused - PS_SEGMENT_HEADER_BYTES);
     commit(r);
     check_replay(r, 4, false);

@@ -1,6 +1,6 @@
-// server/wal/wal.c, wal_scan.c: what no writer of ours writes, under checksums that hold: headers
-// and entries of other shapes. Each is refused, or cut as a torn tail; none is replayed. And groups
-// of any size. What our writer wrote, and damage to it, is wal.c's.
+// server/wal/wal.c, wal_scan.c: headers and entries of shapes that our writer never writes, with
+// valid checksums. Each is refused, or cut as a torn tail; none is replayed. Also groups of any
+// size. Entries of our writer, and damage to them, are tested in wal.c.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -19,8 +19,8 @@ enum { SHARD = 3, BODY = CASE_BODY, ENTRY = CASE_ENTRY };
 struct rig {
     struct lh_fake_world *world;
     struct lh_env *env;
-    struct lh_buf segment; // the bytes of the one that is made
-    uint64_t seen;         // records of the last look
+    struct lh_buf segment; // bytes of the segment that is being made
+    uint64_t seen;         // records of the last scan
     struct ps_wal_found found;
 };
 
@@ -91,7 +91,7 @@ static lh_err see(void *arg, const struct ps_wal_entry *e)
     return LH_OK;
 }
 
-// Looks at a log of what was made so far, as its first segment, and zeros behind it.
+// Scans a log whose first segment holds the bytes made so far, followed by zeros.
 static lh_err look(struct rig *r)
 {
     size_t len = r->segment.len;
@@ -127,7 +127,7 @@ static void a_header_of_another_form_is_refused(void **state)
     }
 }
 
-// The remains of another log's entry, or what somebody made who can't know this log's generation.
+// Remains of another log's entry, or one forged by somebody who can't know this log's generation.
 static void an_entry_of_another_generation_is_a_torn_tail(void **state)
 {
     struct rig *r = *state;
@@ -138,7 +138,7 @@ static void an_entry_of_another_generation_is_a_torn_tail(void **state)
         assert_int_equal(look(r), LH_OK);
         assert_int_equal(r->seen, generation == 1 ? 2 : 1);
         assert_int_equal(r->found.torn, generation != 1);
-        // nor does it say that the entry before it was durable
+        // nor does it prove that the entry before it was durable
         begin_usual(r);
         put_entry(r, 1, 0);
         lh_put_zeros(&r->segment, ENTRY);
@@ -148,7 +148,7 @@ static void an_entry_of_another_generation_is_a_torn_tail(void **state)
     }
 }
 
-// After one good entry: each of these ends the log there, as bytes that may be torn.
+// After one valid entry, each of these ends the log as bytes that may be torn.
 static void an_entry_of_another_form_is_a_torn_tail(void **state)
 {
     struct rig *r = *state;
@@ -180,7 +180,7 @@ static void an_entry_of_another_form_is_a_torn_tail(void **state)
 static void an_entry_out_of_its_turn_is_not_replayed(void **state)
 {
     struct rig *r = *state;
-    static const uint64_t turn[] = {1, 3}; // twice, and one left out
+    static const uint64_t turn[] = {1, 3}; // one twice, and one left out
     for (size_t i = 0; i < LH_COUNT(turn); i++) {
         begin_usual(r);
         put_entry(r, 1, 0);
@@ -191,8 +191,8 @@ static void an_entry_out_of_its_turn_is_not_replayed(void **state)
     }
 }
 
-// Behind damage only a later entry that names it durable proves that it had been synced: not one
-// that names less, not a body that looks like an entry's beginning.
+// Only a later entry that names the damaged one durable proves that it had been synced. An entry
+// that names an earlier one does not, nor does a body that looks like an entry's beginning.
 static void only_a_durable_position_behind_damage_refuses_it(void **state)
 {
     struct rig *r = *state;
@@ -216,7 +216,7 @@ static void only_a_durable_position_behind_damage_refuses_it(void **state)
 struct start {
     struct lh_env *env;
     uint64_t replayed;
-    bool torn, asked; // what scanned() heard
+    bool torn, asked; // what scanned() was told
 };
 
 static lh_err replay(void *arg, uint32_t shard, const struct lh_record *r, struct ps_place place)
@@ -257,7 +257,7 @@ static void that_bytes_were_cut_is_told_before_a_segment_hides_it(void **state)
     ps_wal_close(w);
 }
 
-// More entries than the array for them has at first, one without a body, and one too large.
+// More entries than the array initially holds, one without a body, and one too large.
 static void a_group_takes_many_entries_and_none_too_large(void **state)
 {
     struct rig *r = *state;

@@ -1,4 +1,4 @@
-// An entry of a log, byte by byte: as a writer of ours or somebody else would make it.
+// An entry of a log, byte by byte, as our writer or anybody else may make it.
 #ifndef TESTS_UNIT_WAL_CASE_H
 #define TESTS_UNIT_WAL_CASE_H
 
@@ -16,7 +16,7 @@ struct case_entry {
     uint32_t shard;
 };
 
-// Writes the checksum of the last `bytes` of `b`, an entry, anew.
+// Writes the checksum of an entry, the last `bytes` of `b`, anew.
 static inline void case_sum(struct lh_buf *b, size_t bytes)
 {
     uint8_t *end = b->data + b->len;
@@ -24,7 +24,7 @@ static inline void case_sum(struct lh_buf *b, size_t bytes)
     lh_put_u32(&sum, lh_crc32c(0, end - bytes, bytes - PS_ENTRY_TRAILER));
 }
 
-// CASE_ENTRY bytes: a FENCE whose body is its sequence's low byte over and over.
+// Appends CASE_ENTRY bytes: a FENCE whose body repeats the low byte of its sequence.
 static inline void case_put_entry(struct lh_buf *b, const struct case_entry *e)
 {
     uint8_t body[CASE_BODY];

@@ -1,5 +1,5 @@
 // A log on the fake env's disk, filled with records whose bodies follow from their versions, and
-// what its replay shows. For the tests of server/wal/wal.c and server/wal/wal_scan.c.
+// the result of its replay. For the tests of server/wal/wal.c and server/wal/wal_scan.c.
 #ifndef TESTS_UNIT_WAL_RIG_H
 #define TESTS_UNIT_WAL_RIG_H
 
@@ -32,8 +32,8 @@ struct rig {
     size_t seen;
     uint64_t version[SEEN_MAX];
     struct ps_place place[SEEN_MAX];
-    uint8_t body[SEEN_MAX][BODY]; // bodies of records that are not committed yet
-    bool same[SEEN_MAX];          // shard and body are those that record() gave the version
+    uint8_t body[SEEN_MAX][BODY]; // bodies of uncommitted records
+    bool same[SEEN_MAX];          // shard and body are what record() gave the version
 };
 
 static inline void body_of(uint64_t version, uint8_t body[BODY])
@@ -106,7 +106,7 @@ static inline void commit(struct rig *r)
     ps_wal_group_done(r->wal);
 }
 
-// Versions `from` to `to`, each a group of its own.
+// Writes versions `from` to `to`, each as a group of its own.
 static inline void fill(struct rig *r, uint64_t from, uint64_t to)
 {
     for (uint64_t v = from; v <= to; v++) {

@@ -1,4 +1,4 @@
-// server/wal/wal_scan.c: damage is cut or refused, by its place. Layout of the segments: wal.h.
+// server/wal/wal_scan.c: damage is cut or refused, depending on its place. The layout is in wal.h.
 #include <stdio.h>
 #include <string.h>
 
@@ -12,7 +12,7 @@ static void load_first(struct rig *r, struct lh_buf *out)
     assert_int_equal(lh_file_load(r->env, path, out), LH_OK);
 }
 
-// A disk with nothing but this first segment, cut to `bytes`.
+// Leaves nothing on the disk but this first segment, cut to `bytes`.
 static void only_segment(struct rig *r, const struct lh_buf *whole, size_t bytes)
 {
     char path[LH_PATH_BYTES];
@@ -34,7 +34,7 @@ static void a_log_cut_anywhere_replays_a_prefix(void **state)
     for (size_t cut = 0; cut <= HEADER + 5 * ENTRY; cut++) {
         only_segment(&r, &whole, cut);
         assert_int_equal(open_wal(&r), LH_OK);
-        // the last word of an entry is zero, but it belongs to it
+        // the last word of an entry is zero, but is part of the entry
         size_t entries = cut < HEADER ? 0 : (cut - HEADER) / ENTRY;
         check_seen(&r, entries);
         assert_int_equal(r.torn, cut > HEADER && (cut - HEADER) % ENTRY != 0);
@@ -43,8 +43,8 @@ static void a_log_cut_anywhere_replays_a_prefix(void **state)
     finish(&r);
 }
 
-// Five records, synced one by one, and a mark when `marked`: whichever byte is damaged, a record
-// that a later entry calls durable is replayed or the start is refused.
+// Five records, synced one by one, and a mark if `marked`. Whichever byte is damaged, a record that
+// a later entry names durable is replayed, or the start is refused.
 static void flip_each_byte(bool marked)
 {
     struct rig r = start(6);
@@ -109,9 +109,9 @@ static void damage_in_an_earlier_segment_is_refused(void **state)
     flip(&r, 1, HEADER + 2 * ENTRY + 60);
     assert_int_equal(open_wal(&r), LH_ERR_CORRUPT);
     assert_non_null(strstr(lh_err_text(LH_ERR_CORRUPT), "log/0000000000000001.seg"));
-    flip(&r, 1, HEADER + 2 * ENTRY + 60); // as it was
+    flip(&r, 1, HEADER + 2 * ENTRY + 60); // undo
     flip(&r, 2, 9);
-    assert_int_equal(open_wal(&r), LH_ERR_CORRUPT); // the header of the last, which has entries
+    assert_int_equal(open_wal(&r), LH_ERR_CORRUPT); // header of the last, which has entries
     assert_non_null(strstr(lh_err_text(LH_ERR_CORRUPT), "log/0000000000000002.seg"));
     flip(&r, 2, 9);
     assert_int_equal(open_wal(&r), LH_OK);
@@ -151,7 +151,7 @@ static void a_missing_segment_is_refused(void **state)
     finish(&r);
 }
 
-// Behind a damaged entry, only a later one shows that it had been synced.
+// Only an entry that was written after the damaged one proves that it had been synced.
 static void an_older_entry_behind_damage_proves_nothing(void **state)
 {
     (void)state;
@@ -170,15 +170,15 @@ static void an_older_entry_behind_damage_proves_nothing(void **state)
     finish(&r);
 }
 
-// Says something else at `field` of the entry at `at`, and sums it anew.
+// Sets `field` of the entry at `at`, and recomputes its checksum.
 static void say(struct lh_buf *log, size_t at, size_t field, uint8_t value)
 {
     log->data[at + field] = value;
     lh_buf_patch_u32(log, at + ENTRY - 8, lh_crc32c(0, log->data + at, ENTRY - 8));
 }
 
-// Three records of one group after one of its own, the third of which is of another place or of
-// another group: its group is not whole, however good each entry is.
+// A group of three records follows a group of one. One entry of the three names another place or
+// another group, so its group is incomplete, although each entry is valid.
 static void an_entry_of_another_group_ends_none(void **state)
 {
     (void)state;
@@ -212,7 +212,7 @@ static void an_entry_of_another_group_ends_none(void **state)
     finish(&r);
 }
 
-// ---------------------------------------------------------------- what is no damage
+// ---------------------------------------------------------------- undamaged logs
 
 static void the_log_of_another_job_is_refused(void **state)
 {

@@ -64,7 +64,7 @@ static void test_all_end_together(void **state)
     assert_int_equal(next(EUROPE).reason, PS_BALANCE_PLANNED);
 }
 
-// Nothing crosses a link, whatever it is, to a region where the files of the home lie too.
+// Files that also lie in the asking region arrive at once, however slow the link is.
 static void test_what_lies_there_arrives_at_once(void **state)
 {
     (void)state;
@@ -80,13 +80,13 @@ static void test_what_lies_there_arrives_at_once(void **state)
 static void test_what_is_held_counts(void **state)
 {
     (void)state;
-    b->region[EUROPE].held_tokens = 200 * UNIT; // it has enough to do
+    b->region[EUROPE].held_tokens = 200 * UNIT; // europe already has enough to do
     ps_balance_plan(b, plan);
     assert_float_equal(plan->tokens[0][EUROPE], 0, 1);
     assert_int_equal(next(EUROPE).reason, PS_BALANCE_NOTHING);
 }
 
-// Whatever it is that slows one region down, the others' plan is as fine as without it.
+// A region that nearly stands still, whatever the cause, does not make the others' plan coarser.
 static void test_one_that_nearly_stands_still_spoils_no_plan(void **state)
 {
     (void)state;
@@ -114,7 +114,7 @@ static void test_who_is_gone_or_not_known_gets_nothing(void **state)
     assert_float_equal(plan->tokens[0][ASIA], (float)(100 * UNIT), 1);
 }
 
-// Its files are gone, or damaged: it trains none of it, however fast it is.
+// The home's files are gone or damaged, so the home trains none of its units, however fast it is.
 static void test_a_home_without_its_own_files_never_ends_them(void **state)
 {
     (void)state;
@@ -134,11 +134,11 @@ static void test_arrival_counts(void **state)
     (void)state;
     for (int r = EUROPE; r <= AMERICA; r++) b->link[ASIA][r].bytes_per_s.mean = 0.05;
     assert_int_equal(next(EUROPE).reason, PS_BALANCE_NOTHING);
-    b->conf.kind = PS_BALANCE_BLIND; // as if it arrived at once
+    b->conf.kind = PS_BALANCE_BLIND; // assumes that units arrive at once
     assert_int_equal(next(EUROPE).reason, PS_BALANCE_PLANNED);
 }
 
-// Units go over that one of two links which is ten times as fast.
+// Of two links, the one that is ten times as fast carries more units.
 static void test_fast_links_carry_more(void **state)
 {
     (void)state;
@@ -162,7 +162,7 @@ static void test_one_unit_is_on_its_way_at_a_time(void **state)
     assert_int_equal(next(EUROPE).reason, PS_BALANCE_HOME);
 }
 
-// The pool that needs the path is not the first one.
+// The pool that needs the path may come after another one.
 static void test_a_path_is_as_busy_as_any_pool_makes_it(void **state)
 {
     (void)state;
@@ -189,7 +189,8 @@ static void test_residency_is_hard(void **state)
     }
 }
 
-// Units that may not leave are trained before those that may, and before foreign ones come.
+// Units that may not leave are trained before the region's other units, and before foreign ones are
+// fetched.
 static void test_what_must_stay_goes_first(void **state)
 {
     (void)state;
@@ -201,7 +202,7 @@ static void test_what_must_stay_goes_first(void **state)
     struct ps_balance_choice c = next(EUROPE);
     assert_int_equal(c.reason, PS_BALANCE_HOME);
     assert_int_equal(c.pool, 2);
-    // But where the path is what is short, it is kept busy.
+    // But where the path is the bottleneck, it is kept busy.
     for (int k = 0; k < 3; k++) b->link[ASIA][k].bytes_per_s.mean = 10;
     assert_int_equal(next(EUROPE).reason, PS_BALANCE_PLANNED);
 }
@@ -217,13 +218,13 @@ static void test_the_cap_of_a_link_is_hard(void **state)
     assert_int_equal(next(EUROPE).reason, PS_BALANCE_NOTHING);
 }
 
-// America has room for all that is to leave, and so has europe: the one with its language is
-// chosen.
+// Both america and europe could train all units that leave asia; the region with the pool's
+// language gets them.
 static void test_language_is_soft(void **state)
 {
     (void)state;
     b->region[EUROPE].tokens_per_s.mean = b->region[AMERICA].tokens_per_s.mean = 1000;
-    b->pools = 2; // what binds the end is europe's and america's neither
+    b->pools = 2; // a second pool, which only asia may train, decides the end of the run
     b->pool[1] = (struct ps_balance_pool){
         .home = ASIA, .allowed = 1 << ASIA, .units = 100, .tokens = 100 * UNIT, .bytes = 1};
     b->conf.affinity = 0.5;
@@ -231,12 +232,13 @@ static void test_language_is_soft(void **state)
     b->region[AMERICA].languages = 2;
     ps_balance_plan(b, plan);
     assert_float_equal(plan->tokens[0][AMERICA], 0, 1);
-    b->region[EUROPE].workers = 0; // soft: where nobody else is, it goes there
+    b->region[EUROPE].workers = 0; // soft: with nobody in europe, the units go to america
     ps_balance_plan(b, plan);
     assert_true(plan->tokens[0][AMERICA] > 90 * UNIT);
 }
 
-// The last unit: it moves if it ends earlier there by the hysteresis, which grows with doubt.
+// The last unit moves if it would end earlier elsewhere by the hysteresis, which grows with the
+// spread.
 static void test_the_last_unit(void **state)
 {
     (void)state;
@@ -273,7 +275,7 @@ static void test_twice_in_the_last_twentieth(void **state)
     assert_int_equal(ps_balance_twice(b, EUROPE, ASIA, 7, UNIT, 1, 400).reason, PS_BALANCE_TWICE);
     assert_int_equal(ps_balance_twice(b, EUROPE, ASIA, 7, UNIT, 1, 105).reason, 0); // no gain
     assert_int_equal(ps_balance_twice(b, ASIA, ASIA, 7, UNIT, 1, 400).reason, 0);
-    b->pools = 2; // much is left, though nothing of the first pool
+    b->pools = 2; // much is left in the second pool, but nothing in the first
     b->pool[0].units = b->pool[0].tokens = 0;
     b->pool[1] = (struct ps_balance_pool){
         .home = ASIA, .allowed = 1 << ASIA, .units = 9, .tokens = 9 * UNIT, .bytes = 9 * UNIT};
@@ -288,7 +290,7 @@ static void near(double is, double wanted, double by)
     assert_true(fabs(is - wanted) <= by);
 }
 
-// Each region has 100 units, and the budget is of 30 of all: nobody helps anybody.
+// Each region has 100 units, and the budget has 30 units in all, so no region helps another.
 static void three_homes(void)
 {
     b->pools = 3;
@@ -318,7 +320,7 @@ static void test_a_budget_is_trained_where_the_data_lie(void **state)
     near(ps_balance_left(b), 0, 0);
 }
 
-// Asia's own are 10 units, of 17 that it trains of the budget: it helps, and no more than that.
+// Asia has 10 units of its own and trains 17 of the budget: it helps with 7 and no more.
 static void test_who_has_little_helps_within_the_budget(void **state)
 {
     (void)state;
@@ -332,7 +334,8 @@ static void test_who_has_little_helps_within_the_budget(void **state)
     near(plan->tokens[EUROPE][ASIA] + plan->tokens[AMERICA][ASIA], 7143, 200);
 }
 
-// One epoch and a half of two, 10 units each in asia and europe: 22.5 of asia's, 7.5 of europe's.
+// 10 units each in asia and europe, and a budget of one and a half epochs: asia trains 22.5 units,
+// europe 7.5.
 static void test_whole_epochs_go_before_later_ones(void **state)
 {
     (void)state;
@@ -352,7 +355,8 @@ static void test_whole_epochs_go_before_later_ones(void **state)
     near(plan->tokens[EUROPE][ASIA], 2.5 * UNIT, 50);
     near(plan->tokens[EUROPE][EUROPE], 7.5 * UNIT, 50);
     assert_int_equal(next(ASIA).reason, PS_BALANCE_HOME);
-    // The budget's rest is europe's first epoch, 3 units; asia's own are of the second.
+    // The rest of the budget is europe's first epoch, 3 units; asia's own units are of the second
+    // epoch.
     b->pool[ASIA].units = 10;
     b->pool[ASIA].tokens = b->pool[ASIA].bytes = 10 * UNIT;
     b->pool[ASIA].whole_tokens = 0;
@@ -363,11 +367,12 @@ static void test_whole_epochs_go_before_later_ones(void **state)
     struct ps_balance_choice c = next(ASIA);
     assert_int_equal(c.reason, PS_BALANCE_PLANNED);
     assert_int_equal(c.pool, EUROPE);
-    b->beyond_tokens = 0; // All that there is: its own goes first.
+    b->beyond_tokens = 0; // no budget: asia's own units go first
     assert_int_equal(next(ASIA).reason, PS_BALANCE_HOME);
 }
 
-// Its units that must stay are of a later epoch, those that may leave of the first.
+// Units that must stay are of a later epoch than those that may leave: the earlier epoch goes
+// first.
 static void test_own_units_of_the_first_epoch_go_first(void **state)
 {
     (void)state;
@@ -381,8 +386,9 @@ static void test_own_units_of_the_first_epoch_go_first(void **state)
     assert_int_equal(next(ASIA).pool, 1);
 }
 
-// Asia is gone, and its 10 units of the first epoch may not leave it. Of europe's 20 of each epoch,
-// europe and america end the others' part of the budget together: all of the first, then more.
+// Asia is gone, and its 10 units of the first epoch may not leave it. Europe and america together
+// train the rest of the budget from europe's 20 units of each epoch: all of the first, then some of
+// the second.
 static void test_what_can_go_nowhere_is_in_no_plan(void **state)
 {
     (void)state;
@@ -404,16 +410,16 @@ static void test_what_can_go_nowhere_is_in_no_plan(void **state)
     near(plan->end_s, 1500, 20);
     near(plan->tokens[1][EUROPE], 15 * UNIT, 200);
     near(plan->tokens[1][AMERICA], 15 * UNIT, 200);
-    b->beyond_tokens = 5 * UNIT; // 45 are, of 40 that somebody is there to train
+    b->beyond_tokens = 5 * UNIT; // the budget asks for 45 units, and only 40 can be trained
     ps_balance_plan(b, plan);
     near(plan->end_s, 2000, 20);
-    b->region[ASIA].workers = 1; // It is back.
+    b->region[ASIA].workers = 1; // asia is back
     ps_balance_plan(b, plan);
     near(plan->tokens[0][ASIA], 10 * UNIT, 50);
     near(plan->end_s, 1500, 20);
 }
 
-// The budget leaves three units of a thousand data epochs and more, one for each region.
+// The budget leaves three of more than a million units, one for each region.
 static void test_the_last_units_of_a_budget_are_planned(void **state)
 {
     (void)state;
@@ -452,7 +458,7 @@ static void test_the_plain_rule(void **state)
     b->pool[1] = b->pool[0];
     b->pool[1].home = AMERICA;
     assert_int_equal(next(ASIA).reason, PS_BALANCE_HOME);
-    b->link[AMERICA][EUROPE].bytes_per_s.mean = 10; // as full, farther away
+    b->link[AMERICA][EUROPE].bytes_per_s.mean = 10; // as full, but farther away
     struct ps_balance_choice c = next(EUROPE);
     assert_int_equal(c.reason, PS_BALANCE_SCORED);
     assert_int_equal(c.from, ASIA);
@@ -484,7 +490,7 @@ static void test_units_that_can_go_nowhere(void **state)
     assert_true(isfinite(plan->end_s));
 }
 
-// The bound that balance.h names; the time is not judged here, but it ends.
+// The largest input that balance.h allows. Only that it ends is checked, not how long it takes.
 static void test_the_largest(void **state)
 {
     (void)state;

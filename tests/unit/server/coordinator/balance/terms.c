@@ -1,4 +1,4 @@
-// server/coordinator/balance/terms.c: which link has which cap, and what are no terms.
+// server/coordinator/balance/terms.c: the cap of each link, and texts that are refused.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

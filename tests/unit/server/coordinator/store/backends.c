@@ -1,7 +1,7 @@
-// server/coordinator/store: what both backends promise, over a file and over an etcd in memory; and
-// what the one in etcd promises besides: an answer that is lost, a leader that was replaced, a
-// crash at any request. With etcd://HOST:PORT/PREFIX and a folder of secrets (or "") as its
-// arguments it runs the first part against that etcd (tests/e2e/etcd.py).
+// server/coordinator/store: what both backends promise, over a file and over an etcd in memory;
+// then what the etcd backend promises besides, when an answer is lost, a leader was replaced, or
+// the process dies at any request. With etcd://HOST:PORT/PREFIX and a folder of secrets (or "") as
+// its arguments the program runs the first part against that etcd (tests/e2e/etcd.py).
 #include <stdio.h>
 
 #include "tests/unit/server/coordinator/store/rig.h"
@@ -84,8 +84,8 @@ static uint64_t digest_of(struct rig *r)
     return digest;
 }
 
-// Rows of all sizes are put and removed; the log is replaced several times on the way. After each
-// reopen the rows are the same.
+// Rows of all sizes are put and removed, and the log is replaced several times meanwhile. After
+// each reopen the rows are the same.
 static void rows_survive_when_the_log_is_replaced(enum kind kind)
 {
     struct rig *r = start(kind);
@@ -119,8 +119,8 @@ static void nothing(void *arg)
     (void)arg;
 }
 
-// Numbers rise while the clock stands still, over restarts, and where the store is put back to an
-// old copy while the clock went on.
+// Numbers rise while the clock stands still, over restarts, and after the store was restored from
+// an old copy while the clock went on.
 static void each_leader_has_a_higher_number(enum kind kind)
 {
     struct rig *r = start(kind);
@@ -207,7 +207,7 @@ static void a_request_without_space_takes_nothing_away(void **state)
     }
 }
 
-// Each third request is lost, or its answer: the same request is made again.
+// Every third request or answer is lost; the store then makes the same request again.
 static void lost_requests_and_answers_change_nothing(void **state)
 {
     (void)state;
@@ -228,7 +228,8 @@ static void lost_requests_and_answers_change_nothing(void **state)
     }
 }
 
-// An attempt that was not answered may have found space: nobody takes that commit for taken back.
+// An unanswered attempt may have been carried out, so a later "no space" does not prove that the
+// commit was taken back.
 static void no_space_after_a_lost_answer_is_not_known(void **state)
 {
     (void)state;
@@ -287,8 +288,8 @@ static void an_etcd_that_is_away_is_told(void **state)
     finish(r);
 }
 
-// The process ends at its n-th request, which is carried out or not. What was acknowledged is
-// there; of the commit under way all is there, or nothing.
+// The process dies at its n-th request, which is carried out or not. Every acknowledged commit
+// survives; the commit in flight is there as a whole or not at all.
 static void it_may_end_at_any_request(void **state)
 {
     (void)state;
@@ -305,7 +306,7 @@ static void it_may_end_at_any_request(void **state)
             r->fake.fault_at = r->fake.requests + n;
             r->fake.fault_count = 1;
             over = 1;
-            for (int i = 1; i <= 9 && over; i++) { // the sixth begins to replace the log
+            for (int i = 1; i <= 9 && over; i++) { // the sixth commit begins to replace the log
                 snprintf(value, sizeof value, "%d", i);
                 put(r, "number", value);
                 put(r, "large", i % 2 ? large : value);
@@ -353,8 +354,8 @@ static lh_err record(void *self, uint32_t member, const char *path, const char *
     return fake_call(r->fake, member, path, token, request, timeout_ns, answer);
 }
 
-// An attempt that was given up may be carried out at any later time, though a later attempt was
-// answered long ago: here all of them, once more, by a leader that leads still.
+// etcd may carry out an abandoned attempt at any later time, even long after a later attempt was
+// answered. Here every attempt is carried out once more while its leader still leads.
 static void late_copies_of_requests_do_no_harm(void **state)
 {
     static struct recorded all;
@@ -374,7 +375,7 @@ static void late_copies_of_requests_do_no_harm(void **state)
     assert_int_equal(ps_store_open_etcd(&conf, &r->store), LH_OK);
     char log[64], last[64];
     unsigned replaced = 0;
-    for (int i = 0; replaced < 3; i++) { // logs are replaced
+    for (int i = 0; replaced < 3; i++) { // until three logs were replaced
         struct fake_key *named = &r->fake.at[fake_find(&r->fake, LOG, strlen(LOG))];
         snprintf(log, sizeof log, "%.*s", (int)named->bytes, (const char *)named->value);
         replaced += i > 0 && strcmp(log, last) != 0;
@@ -413,7 +414,7 @@ static void damage_is_refused(void **state)
         }
         size_t second = r->fake.count - 3;
         if (way == 0 || way == 3) fake_remove(&r->fake, second);
-        if (way == 1 || way == 3) r->fake.at[second].value[40] ^= 1; // 3: of the next one
+        if (way == 1 || way == 3) r->fake.at[second].value[40] ^= 1; // 3: damages the next part
         if (way == 2) r->fake.at[second].bytes--;
         assert_int_equal(try_to_open(r), LH_ERR_CORRUPT);
         assert_non_null(strstr(lh_err_text(LH_ERR_CORRUPT), why[way]));
@@ -430,7 +431,7 @@ static void a_login_is_renewed(void **state)
     struct lh_buf value = lh_buf(100);
     int64_t created;
     assert_int_equal(ps_etcd_get(e, LEADER, &value, &created), LH_OK);
-    r->fake.logins++; // the token is not good any more
+    r->fake.logins++; // the token is no longer valid
     assert_int_equal(ps_etcd_get(e, LEADER, &value, &created), LH_OK);
     ps_etcd_destroy(e);
     e = fake_client(&r->fake, "user:wrong", 0);

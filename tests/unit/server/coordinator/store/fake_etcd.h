@@ -1,5 +1,5 @@
-// An etcd in memory: the few requests that server/coordinator/store/etcd.c makes, and faults. The
-// simulator has it behind a network of its own (tests/sim/pair_store.c).
+// An etcd in memory: the few requests that server/coordinator/store/etcd.c makes, with faults. The
+// simulator runs it behind its own network (tests/sim/pair_store.c).
 #ifndef TESTS_UNIT_FAKE_ETCD_H
 #define TESTS_UNIT_FAKE_ETCD_H
 
@@ -38,13 +38,13 @@ struct fake_etcd {
     int64_t lease_end_ns[FAKE_LEASES]; // the end of lease i + 1; 0: revoked
     int64_t lease_ttl_s[FAKE_LEASES];
     uint64_t requests; // all so far
-    // Faults: of request number `fault_at` on, `fault_count` of them; every n-th one.
+    // Faults hit `fault_count` requests from number `fault_at` on, or every `every`-th one.
     uint64_t fault_at, fault_count, every;
     enum fake_fault fault;
     bool away, full;
-    const char *password; // NULL: none is wanted
+    const char *password; // NULL: no password is needed
     unsigned logins;
-    size_t bytes_max; // largest request so far
+    size_t bytes_max; // size of the largest request so far
 };
 
 static inline size_t fake_find(const struct fake_etcd *f, const char *key, size_t n)
@@ -130,7 +130,7 @@ static inline void fake_range(struct fake_etcd *f, struct lh_span request, struc
     etcdserverpb__range_request__free_unpacked(rq, NULL);
 }
 
-// Without a comparison it always holds.
+// A transaction without comparisons always holds.
 static inline bool fake_holds(const struct fake_etcd *f, const Etcdserverpb__TxnRequest *rq)
 {
     for (size_t k = 0; k < rq->n_compare; k++) {
@@ -199,7 +199,7 @@ static inline void fake_lease(struct fake_etcd *f, const char *path, struct lh_s
         etcdserverpb__lease_grant_request__free_unpacked(rq, NULL);
         return;
     }
-    // Both requests have the lease as their first field.
+    // Both kinds of request have the lease as their first field.
     Etcdserverpb__LeaseKeepAliveRequest *rq =
         etcdserverpb__lease_keep_alive_request__unpack(NULL, request.len, request.data);
     Etcdserverpb__LeaseKeepAliveResponse out = ETCDSERVERPB__LEASE_KEEP_ALIVE_RESPONSE__INIT;
@@ -277,7 +277,7 @@ static inline void fake_wait(void *self, int64_t ns)
 
 static inline void fake_close(void *self)
 {
-    (void)self; // the test's
+    (void)self; // the test owns the fake
 }
 
 static inline struct ps_etcd *fake_client(struct fake_etcd *f, const char *login,

@@ -2,7 +2,7 @@
 #include "server/coordinator/store/move.h"
 #include "tests/unit/server/coordinator/store/rig.h"
 
-// A run's file store moves into an etcd that has none, once; one that has rows is left alone.
+// A run's file store moves once into an etcd that has no rows. An etcd that has rows is left alone.
 static void a_file_store_moves(void **state)
 {
     (void)state;
@@ -50,7 +50,8 @@ static lh_err move_back(struct rig *r, bool *before)
     return err;
 }
 
-// The state comes back into a file, once, with the last leader's number; etcd then has none.
+// The state moves back into a file, once, with the last leader's number. After that the etcd holds
+// none.
 static void a_store_moves_back_into_a_file(void **state)
 {
     (void)state;
@@ -60,7 +61,7 @@ static void a_store_moves_back_into_a_file(void **state)
     put(r, "a", "one");
     commit(r);
     uint64_t number = number_of(r), next;
-    assert_int_equal(move_back(r, &before), LH_ERR_BUSY); // one leads
+    assert_int_equal(move_back(r, &before), LH_ERR_BUSY); // a leader is active
     let_go(r);
     assert_int_equal(move_back(r, &before), LH_OK);
     assert_false(before);
@@ -73,14 +74,14 @@ static void a_store_moves_back_into_a_file(void **state)
     assert_true(next > number);
     ps_store_close(file);
     put(r, "a", "late");
-    assert_int_equal(try_to_commit(r), LH_ERR_CONFLICT); // the one that led
+    assert_int_equal(try_to_commit(r), LH_ERR_CONFLICT); // the former leader
     (void)lead(r, "another");
     assert_int_equal(try_to_open(r), LH_ERR_CONFIG);
     let_go(r);
     finish(r);
 }
 
-// The command ends after each of its requests, and is called again as its text says.
+// The command dies after each of its requests in turn, and is run again as its message says.
 static void the_way_back_may_end_at_any_request(void **state)
 {
     (void)state;
@@ -102,7 +103,7 @@ static void the_way_back_may_end_at_any_request(void **state)
             if (err) {
                 assert_true(err == LH_ERR_UNAVAILABLE);
                 r->fake.fault_count = 0;
-                let_go(r); // a lease is over some time
+                let_go(r); // the lease would expire in time
                 lh_err again = move_back(r, &before);
                 if (again == LH_ERR_EXISTS) {
                     assert_int_equal(r->env->ops->files->remove(r->env, "back/store"), LH_OK);

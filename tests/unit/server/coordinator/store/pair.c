@@ -1,24 +1,24 @@
 // server/coordinator/store: two coordinators on one etcd, over seeds. Each takes the lead when the
 // key is free, reads the store, takes a number and leases units to workers. Requests and answers
-// are lost, leases end while their holder stands still, etcd is away, and a former leader's commits
-// come late. The judge knows which answers left: no unit has two holders, no number is used twice
-// or falls, and each new leader finds all that was answered.
+// are lost, leases expire while their holder stands still, etcd is unreachable, and a former
+// leader's commits arrive late. The test knows which answers were sent: no unit has two holders, no
+// number is used twice or falls, and each new leader finds every answered lease.
 #include "tests/unit/server/coordinator/store/rig.h"
 
 enum { SEEDS = 300, STEPS = 120, UNITS = 24, PAIR = 2 };
 
 struct leader {
     struct ps_store *store; // NULL: stands by
-    bool sure;              // its lease can't be over, by its own clock
+    bool sure;              // by its own clock its lease can't be over
     uint64_t number;
 };
 
 struct game {
     struct rig *r;
     struct leader is[PAIR];
-    int holder[UNITS]; // the worker that was told that it has the unit; 0: none
-    uint64_t number;   // the highest that was taken
-    uint64_t x;        // the seed's stream
+    int holder[UNITS]; // the worker that was answered that it has the unit; 0: none
+    uint64_t number;   // highest number taken
+    uint64_t x;        // state of the seed's random stream
     unsigned leased, fenced, away, late, led;
 };
 
@@ -39,7 +39,7 @@ static void key_of(int unit, char out[16])
     snprintf(out, 16, "unit/%02d", unit);
 }
 
-// The store of whoever leads now has each answer.
+// The current leader's store holds every lease that was answered.
 static void assert_has_all(const struct game *g, const struct leader *l)
 {
     for (int u = 0; u < UNITS; u++) {
@@ -53,7 +53,7 @@ static void assert_has_all(const struct game *g, const struct leader *l)
     }
 }
 
-// Half of the time one or two of the next requests are lost, or their answers.
+// Half of the time, one or two of the next requests or their answers are lost.
 static void draw_fault(struct game *g)
 {
     struct fake_etcd *f = &g->r->fake;
@@ -91,8 +91,8 @@ static void take_lead(struct game *g, struct leader *l)
     assert_has_all(g, l);
 }
 
-// A leader leases a unit that is free for all that it knows, and answers once that is durable, if
-// it still may.
+// A leader leases a unit that it takes for free, and answers once the lease is durable, if it still
+// may.
 static void lease(struct game *g, struct leader *l)
 {
     char key[16];
@@ -107,7 +107,7 @@ static void lease(struct game *g, struct leader *l)
     if (err) {
         g->fenced += err == LH_ERR_CONFLICT;
         g->away += err == LH_ERR_UNAVAILABLE;
-        stand_by(l); // its process starts again
+        stand_by(l); // the process restarts
         return;
     }
     g->leased++;
@@ -117,8 +117,8 @@ static void lease(struct game *g, struct leader *l)
     g->holder[unit] = worker;
 }
 
-// The lease ends in etcd: only after its holder, by its own clock, no longer answers. The holder
-// may not have noticed yet, and commit once more.
+// The lease expires in etcd, but only after its holder, by its own clock, no longer answers. The
+// holder may not have noticed yet, and commit once more.
 static void end_lease(struct game *g)
 {
     if (key_is_free(g)) return;
@@ -145,7 +145,7 @@ static void step(struct game *g)
 static void play(uint64_t seed, struct game *sum)
 {
     struct game g = {.r = start(ON_FAKE), .x = seed * 7919 + 1};
-    g.r->patience_ns = 0; // one try: each loss is seen
+    g.r->patience_ns = 0; // one attempt only, so that each loss is seen
     ps_store_close(g.r->store);
     g.r->store = NULL;
     end_lease(&g);
@@ -154,7 +154,7 @@ static void play(uint64_t seed, struct game *sum)
     for (int i = 0; i < PAIR; i++) stand_by(&g.is[i]);
     g.r->fake.fault_count = 0;
     end_lease(&g);
-    while (!g.is[0].store) { // a fault may hit its first requests
+    while (!g.is[0].store) { // a fault may hit the first requests
         take_lead(&g, &g.is[0]);
         if (!g.is[0].store) end_lease(&g);
     }

@@ -1,4 +1,4 @@
-// A store over a file, over an etcd in memory, or over a real one, for tests of both.
+// A store over a file, an etcd in memory, or a real etcd, for tests of all three.
 #ifndef TESTS_UNIT_STORE_RIG_H
 #define TESTS_UNIT_STORE_RIG_H
 

@@ -1,5 +1,5 @@
-// server/coordinator/store/rows.c: a table of rows says what a plain list says, in their order,
-// while it grows and shrinks, and a walk meets every row that stays.
+// server/coordinator/store/rows.c: a table of rows agrees with a plain list, in order too, while it
+// grows and shrinks; and a walk visits every row that stays.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -28,7 +28,7 @@ static void name_of(char out[40], uint64_t i)
     if (i % 4 == 3) snprintf(out, 40, "x/y/%llu", n);
 }
 
-// Longer values than the table swaps are the number again and again.
+// A value longer than those that the table swaps in place repeats the number.
 enum { LONG_BYTES = 72 };
 
 static struct lh_span value_of(uint64_t value, unsigned bytes)
@@ -70,7 +70,7 @@ static void a_table_is_a_list(void **state)
     (void)state;
     static struct {
         uint64_t value;
-        unsigned bytes; // 0: not there
+        unsigned bytes; // 0: absent
     } is[NAMES];
     uint64_t seed = 5, there = 0;
     struct ps_rows *t = ps_rows_create(0);
@@ -82,7 +82,7 @@ static void a_table_is_a_list(void **state)
         if (draw(&seed) % 3) {
             there += !is[i].bytes;
             is[i].value = draw(&seed);
-            const unsigned bytes[] = {4, 8, LONG_BYTES}; // as long as before, or not
+            const unsigned bytes[] = {4, 8, LONG_BYTES}; // the same length as before, or another
             is[i].bytes = bytes[draw(&seed) % 3];
             put(t, key, is[i].value, is[i].bytes);
         } else {
@@ -151,8 +151,8 @@ static void a_walk_meets_every_row_that_stays(void **state)
     }
 }
 
-// Rows of leases are of 64 units each: with a hash that follows the number, 63 of 64 chains were
-// empty, and each look-up walked past 64 rows.
+// A row of leases covers 64 units. When the hash followed the number, 63 of 64 chains were empty,
+// and each look-up walked past 64 rows.
 static void rows_of_ranges_have_short_chains(void **state)
 {
     (void)state;
