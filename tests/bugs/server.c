@@ -15,8 +15,8 @@ void ps_bug_answer_early(struct ps_server *s)
         }
 }
 
-// A process's knowledge of a shard. A simulation has many processes, one after the other; its
-// oldest ones are forgotten.
+// What a process knows of a shard. A simulation has many processes, one after another; the oldest
+// ones are dropped.
 struct knowledge {
     uint64_t process;
     uint32_t shard;

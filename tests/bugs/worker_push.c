@@ -1,12 +1,12 @@
-// Planted bugs of a worker's pushes; see worker/bugs.h. The conditions under which they act stand
-// in worker/, one line each.
+// Planted bugs of a worker's pushes; see worker/bugs.h. The conditions that trigger them are in
+// worker/, one line each.
 #include <math.h>
 #include <stdint.h>
 
 #include "worker/bugs.h"
 #include "worker/push/outcome.h"
 
-// A second push while one is in flight.
+// Allows a second push while one is in flight.
 bool wk_bug_may_cut(const struct wk_shard *s)
 {
     size_t undecided = 0;
@@ -15,7 +15,7 @@ bool wk_bug_may_cut(const struct wk_shard *s)
     return undecided < 2;
 }
 
-// Steps as if they had been committed; the disk does not say so.
+// Changes steps as if they had been committed, but not on the disk.
 void wk_bug_commit(struct wk_shard *s, uint64_t next, uint64_t decided)
 {
     struct wk_slot *slot = (struct wk_slot *)(uintptr_t)s->slot.committed;
@@ -23,8 +23,8 @@ void wk_bug_commit(struct wk_shard *s, uint64_t next, uint64_t decided)
     slot->decided = decided;
 }
 
-// History was lost behind us, so everything above the row is sent again byte for byte, also what
-// was refused and went back to the residual. Returns whether there was anything to do.
+// After history was lost, sends everything above the row again byte for byte, even refused pushes
+// whose deltas went back to the residual. Returns whether there was anything to send.
 bool wk_bug_send_above(struct wk_shard *s, uint64_t incarnation, uint64_t step)
 {
     const struct wk_worker *w = s->worker;
@@ -37,7 +37,7 @@ bool wk_bug_send_above(struct wk_shard *s, uint64_t incarnation, uint64_t step)
     return true;
 }
 
-// A server that is busy is taken for one that refused.
+// Treats a busy server as one that refused.
 lh_err wk_bug_return_undecided(struct wk_shard *s)
 {
     struct wk_entry *e = wk_outbox_undecided(&s->outbox);
@@ -46,7 +46,7 @@ lh_err wk_bug_return_undecided(struct wk_shard *s)
     return wk_entry_return(s, e);
 }
 
-// Undecided pushes are taken back without waiting for an answer.
+// Takes undecided pushes back without waiting for an answer.
 lh_err wk_bug_return_all(struct wk_worker *w)
 {
     for (uint32_t i = 0; i < w->shards; i++) {
@@ -56,7 +56,7 @@ lh_err wk_bug_return_all(struct wk_worker *w)
     return LH_OK;
 }
 
-// After a power cut steps go on under the same incarnation, over those that the slot had given out.
+// After a power cut, reuses steps that the slot had given out, under the same incarnation.
 lh_err wk_bug_keep_steps(struct wk_shard *s, struct wk_slot *slot)
 {
     slot->next = s->slot.snapshot.step + 1;
@@ -67,7 +67,7 @@ lh_err wk_bug_keep_steps(struct wk_shard *s, struct wk_slot *slot)
     return LH_OK;
 }
 
-// The mass that comes back is rounded as a coarser format would.
+// Rounds the mass that comes back, as a coarser format would.
 void wk_bug_round(struct wk_shard *s)
 {
     float *residual = wk_residual_next(s);

@@ -1,5 +1,5 @@
-// The client library against the worker's end, in one process: what a renewal adds and a cut takes,
-// in each type of the host's memory, and what is refused.
+// The client library against the worker's end, in one process: renewals and cuts in each data type
+// of host memory, and calls that are refused.
 #include "tests/external/client_rig.h"
 
 // ---------------------------------------------------------------- fp32
@@ -25,7 +25,7 @@ static void end_and_want(struct rig *r)
     wk_external_want(r->x, 0, 0);
 }
 
-// The cut would be taken into the slot that holds the final parameters.
+// A cut now would be taken into the slot that holds the final parameters.
 static void after_the_end_no_cut_is_wanted(void **state)
 {
     struct rig *r = *state;
@@ -41,8 +41,8 @@ static void after_the_end_no_cut_is_wanted(void **state)
 
 // ---------------------------------------------------------------- bf16
 
-// bf16 knows every second number from 256 on: a correction of a quarter is kept until eight of them
-// are worth a step, and what training did is told in bf16's own steps.
+// From 256 on, bf16 has only even numbers: corrections of a quarter are collected until eight of
+// them make a step, and the trainer's progress is reported in bf16's own steps.
 static void bf16_keeps_small_corrections(void **state)
 {
     static uint16_t mine[N];
@@ -55,21 +55,21 @@ static void bf16_keeps_small_corrections(void **state)
     for (int i = 0; i < N; i++) r->view[i] += 0.25f;
     on_loop(r, renew_now);
     on_loop(r, want_now);
-    mine[7] = 0x4384; // 264: eight more
+    mine[7] = 0x4384; // 264: progress of eight
     assert_int_equal(boundary(r, 1), LONGHAUL_RENEW | LONGHAUL_CUT);
     assert_int_equal(longhaul_renew(r->c), LONGHAUL_OK);
     assert_true(wide(mine[7]) == 264 && wide(mine[8]) == 256);
     assert_int_equal(longhaul_cut(r->c), LONGHAUL_OK);
     await_cuts(r, 1);
     assert_true(r->delta[7] == -8 && r->delta[8] == 0);
-    for (uint64_t k = 0; k < 7; k++) { // seven more quarters: two in all
+    for (uint64_t k = 0; k < 7; k++) { // with seven more quarters, two in all
         for (int i = 0; i < N; i++) r->view[i] += 0.25f;
-        r->view[7] += k ? 0 : 8; // its own delta
+        r->view[7] += k ? 0 : 8; // its own delta comes back
         on_loop(r, renew_now);
         on_loop(r, want_now);
         assert_int_equal(boundary(r, 2 + k), LONGHAUL_RENEW | LONGHAUL_CUT);
         assert_int_equal(longhaul_renew(r->c), LONGHAUL_OK);
-        assert_int_equal(longhaul_cut(r->c), LONGHAUL_OK); // its commit makes room
+        assert_int_equal(longhaul_cut(r->c), LONGHAUL_OK); // its commit frees the slot
         await_cuts(r, 2 + k);
         assert_true(r->delta[7] == 0 && r->delta[8] == 0);
     }
@@ -96,7 +96,7 @@ static void reads_dlpack(void **state)
     d.strides = turned;
     assert_int_equal(longhaul_parameter_dlpack(r->c, "w", &d, NULL), LONGHAUL_E_INVALID);
     d.strides = strides;
-    d.code = 0; // whole numbers
+    d.code = 0; // integers
     assert_int_equal(longhaul_parameter_dlpack(r->c, "w", &d, NULL), LONGHAUL_E_INVALID);
     d.code = 2;
     d.device_type = 8; // Metal
@@ -141,7 +141,7 @@ static void refuses_tied_and_repeated(void **state)
     assert_int_equal(longhaul_parameter(r->c, &c), LONGHAUL_E_INVALID);
 }
 
-// Those of a newer header: what the library does not know has to be 0.
+// Structs of a newer header are accepted if the fields that the library does not know are 0.
 static void structs_may_be_longer_than_the_librarys(void **state)
 {
     struct rig *r = *state;
@@ -167,12 +167,12 @@ static void a_rank_may_hold_none_of_a_tensor(void **state)
 {
     struct rig *r = *state;
     struct longhaul_tensor t = tensor("w", NULL, LONGHAUL_BF16);
-    assert_int_equal(longhaul_parameter(r->c, &t), LONGHAUL_E_INVALID); // all of it, at NULL
+    assert_int_equal(longhaul_parameter(r->c, &t), LONGHAUL_E_INVALID); // all values, at NULL
     t.first = N - 1;
-    assert_int_equal(longhaul_parameter(r->c, &t), LONGHAUL_E_INVALID); // none, in its middle
+    assert_int_equal(longhaul_parameter(r->c, &t), LONGHAUL_E_INVALID); // none, but not at the end
     t.first = N;
     assert_int_equal(longhaul_parameter(r->c, &t), LONGHAUL_OK);
-    // The only rank holds none, so nobody does.
+    // The only rank holds no values, so the ranks do not add up to the model.
     assert_int_equal(longhaul_connect(r->c, TIMEOUT_MS), LONGHAUL_E_MODEL);
     assert_non_null(strstr(longhaul_text(r->c), "do not add up to the whole"));
 }
@@ -206,7 +206,8 @@ static void refuses_other_ranks_and_no_worker(void **state)
     assert_non_null(strstr(longhaul_text(r->c), "/nonexistent/socket"));
 }
 
-// Whoever comes second waits, for the first one may be about to leave; then it hears who is there.
+// A second trainer waits, because the first may be about to leave; then it is told that one is
+// connected.
 static void says_who_is_there_already(void **state)
 {
     struct rig *r = *state;
@@ -242,7 +243,7 @@ static void refuses_a_forked_child(void **state)
     int status;
     assert_int_equal(waitpid(child, &status, 0), child);
     assert_int_equal(status, 0);
-    check_rounds(r); // nothing happened to the parent
+    check_rounds(r); // the parent is not affected
 }
 
 static void asks_for_things_in_their_order(void **state)
@@ -250,7 +251,7 @@ static void asks_for_things_in_their_order(void **state)
     struct rig *r = *state;
     unsigned due;
     assert_int_equal(longhaul_boundary(r->c, 1, 1, &due), LONGHAUL_E_STATE);
-    assert_int_equal(longhaul_connect(r->c, 1), LONGHAUL_E_STATE); // nothing described
+    assert_int_equal(longhaul_connect(r->c, 1), LONGHAUL_E_STATE); // no parameters were described
     join_with(r, r->mine, LONGHAUL_FP32, LONGHAUL_HOST);
     assert_int_equal(longhaul_start(r->c), LONGHAUL_E_STATE);
     assert_int_equal(boundary(r, 5), 0);
@@ -272,7 +273,7 @@ static void credit_now(struct rig *r)
     wk_external_credited(r->x, 11776);
 }
 
-// Whoever goes on with a kept optimizer asks for it first.
+// A loop that resumes with a saved optimizer asks for the clock before its first step.
 static void knows_the_clock_as_soon_as_it_is_in(void **state)
 {
     struct rig *r = *state;
@@ -283,8 +284,9 @@ static void knows_the_clock_as_soon_as_it_is_in(void **state)
     assert_int_equal(tokens, 11776);
 }
 
-// Hosts may run ahead of their devices by any number of steps, and steps may rise by more than one:
-// all ranks take the same clock at the same step, and it goes on when they are near each other.
+// Hosts may run ahead of their devices by any number of steps, and step numbers may rise by more
+// than one. All ranks see the same clock at the same step, and it advances while the ranks are near
+// each other.
 static void ranks_that_are_steps_apart_have_one_clock(void **state)
 {
     enum { APART = 11, STEPS = 20 };
@@ -369,8 +371,8 @@ static void tells_its_noise_and_private_steps(void **state)
     assert_int_equal(longhaul_boundary(r->c, 1, 1, &due), LONGHAUL_OK); // one step
     n.steps = 5;
     assert_int_equal(longhaul_noise(r->c, &n), LONGHAUL_OK);
-    assert_int_equal(longhaul_boundary(r->c, 2, 1, &due), LONGHAUL_OK); // five
-    assert_int_equal(longhaul_boundary(r->c, 3, 1, &due), LONGHAUL_OK); // one again
+    assert_int_equal(longhaul_boundary(r->c, 2, 1, &due), LONGHAUL_OK); // five steps
+    assert_int_equal(longhaul_boundary(r->c, 3, 1, &due), LONGHAUL_OK); // one step again
     assert_int_equal(longhaul_noise(r->c, &n), LONGHAUL_OK);
     assert_int_equal(longhaul_noise(r->c, &n), LONGHAUL_OK);
     assert_int_equal(longhaul_boundary(r->c, 4, 1, &due), LONGHAUL_OK); // ten: both calls count
@@ -406,11 +408,11 @@ static void tells_figures_of_its_own(void **state)
     char name[WK_CHANNEL_METRIC + 1];
     memset(name, 'n', sizeof name - 1);
     name[sizeof name - 1] = 0;
-    assert_int_equal(longhaul_report(r->c, "loss", 1), LONGHAUL_OK); // nobody hears it
+    assert_int_equal(longhaul_report(r->c, "loss", 1), LONGHAUL_OK); // no worker receives it
     join_with(r, r->mine, LONGHAUL_FP32, LONGHAUL_HOST);
     assert_int_equal(longhaul_report(r->c, name, 1), LONGHAUL_E_INVALID);
     assert_int_equal(longhaul_report(r->c, "", 1), LONGHAUL_E_INVALID);
-    assert_int_equal(longhaul_report(r->c, "loss", NAN), LONGHAUL_OK); // it is not told
+    assert_int_equal(longhaul_report(r->c, "loss", NAN), LONGHAUL_OK); // NAN is not reported
     assert_int_equal(longhaul_report(r->c, "loss", 2.5), LONGHAUL_OK);
     sem_wait(&r->told);
     assert_true(r->reported == 2.5);

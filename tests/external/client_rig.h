@@ -1,4 +1,4 @@
-// A worker on a loop of its own and the library's handle, in one process.
+// A worker on its own loop, and the library's handle, in one process.
 #ifndef TESTS_EXTERNAL_CLIENT_RIG_H
 #define TESTS_EXTERNAL_CLIENT_RIG_H
 
@@ -31,7 +31,7 @@ struct rig {
     uint64_t cuts, cuts_seen, overs, credited;
     uint32_t ranks;
     bool wrong_model, lends_zero; // lends_zero: descriptor 0 is free when the next life begins
-    sem_t ended, go, told;        // a life is over; the loop may go on; a figure came
+    sem_t ended, go, told;        // a life is over; the loop may continue; a metric arrived
     double reported;
     char metric[WK_CHANNEL_METRIC];
     struct longhaul *c;
@@ -203,7 +203,7 @@ static inline void stop_worker(struct rig *r)
     lh_env_real_stop(r->env);
     pthread_join(r->thread, NULL);
     wk_external_stop(r->x);
-    lh_post(r->env, (lh_fn)lh_env_real_stop, r->env); // after what is still posted
+    lh_post(r->env, (lh_fn)lh_env_real_stop, r->env); // after events that are still posted
     lh_env_real_run(r->env);
     r->x = NULL;
 }
@@ -221,7 +221,7 @@ static inline int tear_down(void **state)
     return 0;
 }
 
-// ---------------------------------------------------------------- what the tests say
+// ---------------------------------------------------------------- what the tests call
 
 static const uint64_t shape[] = {N};
 
@@ -246,11 +246,11 @@ static inline void join_with(struct rig *r, void *data, int32_t dtype, int32_t m
 
 static inline void *connect_and_hold(void *arg)
 {
-    LH_ASSERT(longhaul_connect(arg, TIMEOUT_MS) == LONGHAUL_OK); // it waits for the other rank
+    LH_ASSERT(longhaul_connect(arg, TIMEOUT_MS) == LONGHAUL_OK); // waits for the other rank
     return NULL;
 }
 
-// Two ranks of replicas; the second one's handle is the caller's to close.
+// Joins two ranks of replicas; the caller closes the second one's handle.
 static inline struct longhaul *join_two(struct rig *r, float theirs[N], int32_t memory)
 {
     struct longhaul_tensor t = tensor("w", r->mine, LONGHAUL_FP32);
@@ -307,21 +307,21 @@ static inline void await_cuts(struct rig *r, uint64_t cuts)
     assert_int_equal(r->cuts_seen, cuts);
 }
 
-// Cuts and renewals of fp32, wherever r->mine lies.
+// Checks cuts and renewals of fp32, whatever kind of memory r->mine is.
 static inline void check_rounds(struct rig *r)
 {
     assert_int_equal(boundary(r, 1), 0);
     for (int i = 0; i < N; i++) r->mine[i] -= 3; // progress
     on_loop(r, want_now);
     assert_int_equal(boundary(r, 2), LONGHAUL_CUT);
-    assert_int_equal(boundary(r, 3), LONGHAUL_CUT); // it stays due
+    assert_int_equal(boundary(r, 3), LONGHAUL_CUT); // the cut stays due
     assert_int_equal(longhaul_cut(r->c), LONGHAUL_OK);
     assert_int_equal(longhaul_before_step(r->c), LONGHAUL_OK);
     await_cuts(r, 1);
     for (int i = 0; i < N; i++) assert_true(r->delta[i] == 3);
 
     for (int i = 0; i < N; i += 100) r->view[i] += 8; // sparse
-    for (int i = 0; i < N; i++) r->view[i] -= 3;      // the delta comes back as well: dense
+    for (int i = 0; i < N; i++) r->view[i] -= 3;      // the delta comes back: dense
     on_loop(r, renew_now);
     for (int i = 0; i < N; i += 500) r->view[i] += 16;
     on_loop(r, renew_now);
@@ -374,7 +374,8 @@ static inline void on_threads(struct rig *r, void *(*run)(void *))
     }
 }
 
-// Pieces on threads are the same as the whole, wherever r->mine lies.
+// Cuts and renewals in pieces on several threads equal those of the whole, whatever kind of memory
+// r->mine is.
 static inline void check_pieces(struct rig *r, int32_t memory)
 {
     join_with(r, r->mine, LONGHAUL_FP32, memory);

@@ -1,17 +1,18 @@
-// Parameters on CUDA: cuts that go on beside the trainer's own work, against a runtime that does
-// everything as late as it may (cudart.c). faults.py leaves out each wait, and these tests find it.
+// Parameters on CUDA: cuts that run beside the trainer's own work, against a runtime that does
+// everything as late as it may (cudart.c). faults.py removes each wait in turn, and these tests
+// must fail.
 #include <dlfcn.h>
 
 #include "tests/external/client_rig.h"
 
-// The runtime's own, for steps on the device.
+// Functions of the fake runtime, for steps on the device.
 static int (*copy)(void *to, const void *from, size_t n, int kind, void *stream);
 static int (*new_stream)(void **out, unsigned flags);
 static int (*finish_stream)(void *stream);
 static int (*chosen_device)(int *out);
 
-// A step on the device: work of the default stream. The host knows the parameters before it is
-// done.
+// Trains a step on the device, as work of the default stream. The host knows the parameters before
+// the device has computed them.
 static void train(struct rig *r, float *known, float by)
 {
     enum { ON_DEVICE = 3, STEPS = 4 };
@@ -29,7 +30,7 @@ static void join_on_device(struct rig *r, float *known)
     memcpy(known, r->mine, sizeof r->mine);
 }
 
-// A cut of what a step of -3 left is queued.
+// Trains a step of -3 and queues a cut of the result.
 static void begin_cut(struct rig *r, float *known)
 {
     train(r, known, -3);
@@ -45,7 +46,7 @@ static uint64_t stored(struct rig *r)
     return s.cuts;
 }
 
-// The thread's device is another one than the parameters', and stays so.
+// The thread's current device differs from that of the parameters, and is left unchanged.
 static void cuts_and_renews_as_on_the_host(void **state)
 {
     struct rig *r = *state;
@@ -71,7 +72,7 @@ struct adder {
 static int add_here(void *arg, const struct longhaul_addition *a)
 {
     struct adder *x = arg;
-    if (!a->count) { // the end of a piece of a renewal
+    if (!a->count) { // a piece of a renewal ends
         x->ends++;
         return 0;
     }
@@ -107,7 +108,8 @@ static void the_loop_may_add_corrections_itself(void **state)
     assert_int_equal(x.ends, 1);
 }
 
-// A correction that is put off reaches the cut of longhaul_finish(), which renews itself.
+// Defers each correction until its piece ends. The cut of longhaul_finish(), which renews by
+// itself, has to contain it.
 static int add_at_the_end(void *arg, const struct longhaul_addition *a)
 {
     static struct longhaul_addition later;
@@ -143,7 +145,7 @@ static void an_adder_may_put_corrections_off_to_the_end(void **state)
     assert_int_equal(longhaul_finish(r->c, TIMEOUT_MS), LONGHAUL_OK);
     assert_int_equal(x.calls, 1);
     assert_int_equal(r->cuts, 1);
-    for (int i = 0; i < N; i++) assert_true(r->delta[i] == 0); // all of the view is in the cut
+    for (int i = 0; i < N; i++) assert_true(r->delta[i] == 0); // the cut contains all of the view
 }
 
 static void add_and_compare(struct rig *r, uint64_t step)
@@ -154,7 +156,7 @@ static void add_and_compare(struct rig *r, uint64_t step)
     for (int i = 0; i < N; i++) assert_true(r->mine[i] == r->view[i]);
 }
 
-// Two tensors that meet within a chunk; each has a stream and an adder of its own.
+// Two tensors that meet within a chunk; each has its own stream and adder.
 enum { MEET = 5000 };
 struct two {
     uint64_t size[2];
@@ -168,7 +170,7 @@ static void join_two_tensors(struct rig *r, struct two *x)
         .size = {MEET, N - MEET},
         .adder = {{.to = r->mine, .values = MEET}, {.to = r->mine + MEET, .values = N - MEET}}};
     assert_int_equal(new_stream(&x->stream[1], 1), 0);
-    x->copies_of_first = (char *)x->stream[1] + 1; // the next one that the runtime gives
+    x->copies_of_first = (char *)x->stream[1] + 1; // the runtime numbers streams in order
     for (int k = 0; k < 2; k++) {
         struct longhaul_tensor t = tensor(k ? "b" : "a", x->adder[k].to, LONGHAUL_FP32);
         t.memory = LONGHAUL_CUDA;
@@ -182,7 +184,7 @@ static void join_two_tensors(struct rig *r, struct two *x)
     assert_int_equal(longhaul_start(r->c), LONGHAUL_OK);
 }
 
-// Progress beyond the view: so much, or, where it is 0, another number for each value.
+// Trains a step to the view plus `by`, or, if `by` is 0, plus a different number for each value.
 static void step_both(struct rig *r, const struct two *x, float by)
 {
     enum { ON_DEVICE = 3, STEPS = 4 };
@@ -219,7 +221,7 @@ static void each_tensor_has_a_stream_and_an_adder(void **state)
     for (int i = 0; i < N; i++) assert_true(r->delta[i] == -(float)(i % 3));
 }
 
-static float taken[N]; // what a cut is to hold, in place of the memory that is described
+static float taken[N]; // values for a cut, in place of the described memory
 
 static int take_those(void *arg, const struct longhaul_taking *t)
 {
@@ -245,7 +247,7 @@ static void the_loop_may_say_what_a_cut_holds(void **state)
     on_loop(r, want_now);
     assert_int_equal(boundary(r, 1), LONGHAUL_CUT);
     assert_int_equal(longhaul_cut(r->c), LONGHAUL_OK);
-    assert_int_equal(stored(r), 0); // the copy is on its way
+    assert_int_equal(stored(r), 0); // the copy is still in flight
     assert_int_equal(longhaul_before_step(r->c), LONGHAUL_OK);
     await_cuts(r, 1);
     for (int i = 0; i < N; i++) assert_true(r->delta[i] == (float)(i % 9));
@@ -261,14 +263,14 @@ static void an_addition_that_fails_is_the_renewals_error(void **state)
     assert_int_equal(boundary(r, 1), LONGHAUL_RENEW);
     assert_int_equal(longhaul_renew(r->c), LONGHAUL_E_SYSTEM);
     assert_int_equal(x.calls, 1);
-    assert_int_equal(x.ends, 1); // what an adder put off is no other life's
+    assert_int_equal(x.ends, 1); // deferred work does not pass into another life
 }
 
-// Each rank pins what its cuts write, and no page of the slots is pinned by all of them.
+// Each rank pins the pages that its cuts write; no rank pins all slots.
 static void ranks_pin_a_host_once(void **state)
 {
     static float theirs[N];
-    enum { PAGES = 4 * 4096 }; // each of two ranges begins and ends within a page
+    enum { PAGES = 4 * 4096 }; // both ranges may begin and end within a page
     struct rig *r = *state;
     struct longhaul *second = join_two(r, theirs, LONGHAUL_CUDA), *both[] = {r->c, second};
     for (int k = 0; k < 2; k++) {
@@ -279,21 +281,21 @@ static void ranks_pin_a_host_once(void **state)
     longhaul_close(second);
 }
 
-// A host may have libraries of two CUDAs, and a driver that is too old for the newer one.
+// A host may have libraries of two CUDA versions, and a driver that is too old for the newer one.
 static void takes_the_library_that_finds_a_device(void **state)
 {
     struct rig *r = *state;
     char named[256];
     snprintf(named, sizeof named, "%s", getenv("LONGHAUL_CUDART"));
     void *none = dlopen(CUDART_13, RTLD_NOW), *some = dlopen(CUDART_12, RTLD_NOW);
-    assert_true(none && some); // dlopen() finds a library that is loaded by its name
+    assert_true(none && some); // dlopen() finds a loaded library by its name
     struct longhaul_tensor t = tensor("w", r->mine, LONGHAUL_FP32);
     t.memory = LONGHAUL_CUDA;
     unsetenv("LONGHAUL_CUDART");
     assert_int_equal(longhaul_parameter(r->c, &t), LONGHAUL_OK);
     longhaul_close(r->c);
     assert_int_equal(longhaul_open(&r->c), LONGHAUL_OK);
-    setenv("LONGHAUL_CUDART", CUDART_13, 1); // what is named is asked alone
+    setenv("LONGHAUL_CUDART", CUDART_13, 1); // a named library is the only one tried
     assert_int_equal(longhaul_parameter(r->c, &t), LONGHAUL_E_UNSUPPORTED);
     assert_non_null(strstr(longhaul_text(r->c), "CUDA finds no device here"));
     setenv("LONGHAUL_CUDART", named, 1);
@@ -314,7 +316,7 @@ static void does_without_pinned_memory(void **state)
     check_rounds(r);
 }
 
-// The copy is queued, and the next step changes the parameters: the worker gets what they were.
+// The copy is queued when the next step changes the parameters: the worker gets the old values.
 static void the_next_step_waits_for_the_copy(void **state)
 {
     static float known[N];
@@ -334,7 +336,7 @@ static void the_next_step_waits_for_the_copy(void **state)
     }
 }
 
-// The step before the boundary is still to be done by the device when the cut is queued.
+// The device has still to do the step before the boundary when the cut is queued.
 static void the_copy_waits_for_the_step_before(void **state)
 {
     static float known[N];
@@ -350,7 +352,7 @@ static void the_copy_waits_for_the_step_before(void **state)
     for (int i = 0; i < N; i++) assert_true(r->delta[i] == 3);
 }
 
-// A loop that waits for a lease trains nothing meanwhile; the worker may wait for this cut.
+// A loop that waits for a lease trains nothing meanwhile, and the worker may need this cut.
 static void somebody_who_waits_looks_whether_the_copy_ended(void **state)
 {
     static float known[N];
@@ -376,7 +378,7 @@ static void the_end_waits_for_the_copy(void **state)
     for (int i = 0; i < N; i++) assert_true(r->mine[i] == r->view[i]);
 }
 
-// Closing, and another life, give the memory back that the copy is on its way into.
+// Closing, and beginning another life, free the memory that the copy writes to.
 static void closing_waits_for_the_copy(void **state)
 {
     static float known[N];
@@ -392,7 +394,7 @@ static void closing_waits_for_the_copy(void **state)
     longhaul_close(r->c);
     r->c = NULL;
     while (sem_wait(&r->ended)) continue;
-    assert_int_equal(r->cuts, 0); // neither copy's cut was stored
+    assert_int_equal(r->cuts, 0); // neither cut was stored
 }
 
 static int add_late(void *arg, const struct longhaul_addition *a)
@@ -401,7 +403,7 @@ static int add_late(void *arg, const struct longhaul_addition *a)
     return copy(arg, a->value, a->entries * sizeof *a->value, 1, NULL);
 }
 
-// An adder may leave the correction to the device, which reads it when it comes to it.
+// An adder may queue the correction on the device, which reads it later.
 static void closing_waits_for_additions(void **state)
 {
     struct rig *r = *state;
@@ -424,7 +426,7 @@ static void closing_waits_for_additions(void **state)
     for (int i = 0; i < N; i++) assert_true(r->mine[i] == (float)(i % 7 + 1));
 }
 
-// The copy has ended when the boundary comes, and the step went on beside it.
+// The copy has ended at the boundary, but a step ran beside it.
 static void says_when_a_step_did_not_wait(void **state)
 {
     enum { LOOKS = 5 };
@@ -448,7 +450,7 @@ static void says_when_a_step_did_not_wait(void **state)
     assert_int_equal(boundary(r, 1), 0);
 }
 
-// A step ran beside the copies: one tensor's had ended by then, the other's had not.
+// A step ran beside the copies: one tensor's copy had ended before, the other's had not.
 static void the_end_takes_a_cut_again_that_nothing_waited_for(void **state)
 {
     struct rig *r = *state;
@@ -466,7 +468,8 @@ static void the_end_takes_a_cut_again_that_nothing_waited_for(void **state)
     for (int i = 0; i < N; i++) assert_true(r->delta[i] == -50);
 }
 
-// The trainer dies between the cut's call and the end of its copy: nobody stored its number.
+// The trainer dies after it called for a cut and before the copy ended, so the cut's number is
+// stored nowhere.
 static void a_cut_that_is_on_its_way_dies_with_the_trainer(void **state)
 {
     struct rig *r = *state;
@@ -498,7 +501,7 @@ static void a_cut_that_is_on_its_way_dies_with_the_trainer(void **state)
 
 // ---------------------------------------------------------------- bf16, pieces, ranks
 
-// The copy of bf16 goes to the end of the place that its fp32 takes, and is widened from there.
+// bf16 is copied to the end of the place for its fp32 values, and widened from there.
 static void bf16_is_widened_where_it_came(void **state)
 {
     static uint16_t mine[N];
@@ -537,7 +540,7 @@ static void cut_by(struct longhaul *c, uint64_t step)
     assert_int_equal(longhaul_before_step(c), LONGHAUL_OK);
 }
 
-// The cut is whole when the copies of both have ended; the boundaries go on meanwhile.
+// The cut is complete when both ranks' copies have ended; boundaries go on meanwhile.
 static void each_rank_copies_its_share(void **state)
 {
     static float theirs[N];

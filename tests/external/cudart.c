@@ -1,21 +1,21 @@
-// A CUDA runtime for tests without a GPU: its device memory is the host's. Work that is given to a
-// stream is done late, as late as its order allows, so that who does not wait for it is found out:
+// A CUDA runtime for tests without a GPU; its device memory is the host's. A stream does its work
+// as late as its order allows, so that a caller that does not wait for the work is found out:
 //
-//  1. Work of a stream is done in its order, and after the events that the stream was told to wait
-//     for. All of it is done when somebody waits for it, none of it earlier.
-//  2. The host's memory that a copy will write holds NaN until the copy is done.
-//  3. Only pinned memory is copied late. Other memory is copied before the call returns, as the
-//     runtime does it.
-//  4. cudaEventQuery() finds an event done when it asks for the third time.
-//  5. A stream that the program itself made (the default stream) does its work at once, as a device
-//     does that has caught up: CUDART=caller_late turns both around. Then the default stream is the
-//     one that is late, and others do at once what they may.
-//  6. A step, a copy on the device, looks for the thread's last error as frameworks do.
+//  1. A stream does its work in order, and after the events that it was told to wait for. All of
+//     the work is done when somebody waits for it, and none earlier.
+//  2. Host memory that a copy will write holds NaN until the copy is done.
+//  3. Only copies of pinned memory are late. Other memory is copied before the call returns, as in
+//     the real runtime.
+//  4. cudaEventQuery() reports an event as done at its third call.
+//  5. The default stream does its work at once, like a device that has caught up. With
+//     CUDART=caller_late it is the default stream that is late, and others do at once what they
+//     may.
+//  6. A step, which is a copy on the device, checks the thread's last error as frameworks do.
 //  7. The default stream belongs to the thread's current device. Parameters are on device 0, or on
 //     device 1 with CUDART_DEVICE=1. Destroying a stream or an event while another device is
 //     current would create a context there.
 //
-// CUDART_FAULT names a call that does nothing: a wait that somebody forgot. faults.py has them all.
+// CUDART_FAULT names a call that does nothing, as if it had been forgotten; faults.py lists them.
 #include <pthread.h>
 #include <stdbool.h>
 #include <stdint.h>
@@ -28,8 +28,8 @@ enum { NOT_READY = 600, ASKED = 3, STREAMS = 32, EVENTS = 64, WORK = 256, PINNED
 struct event {
     bool used;
     int device;
-    uint64_t recorded, done; // times
-    int stream;              // the last record went to this one
+    uint64_t recorded, done; // numbers of records, not clock times
+    int stream;              // stream of the last record
     int asked;
 };
 
@@ -41,7 +41,7 @@ struct work {
     const void *from;
     size_t n;
     struct event *event;
-    uint64_t time; // the event's
+    uint64_t time; // number of the event's record
 };
 
 struct stream {
@@ -53,7 +53,7 @@ struct stream {
 
 static struct {
     pthread_mutex_t lock;
-    struct stream stream[STREAMS]; // 0: the default one
+    struct stream stream[STREAMS]; // 0: the default stream
     struct event event[EVENTS];
     struct {
         uint8_t *at;
@@ -109,7 +109,7 @@ static int device_of_parameters(void)
     return is("CUDART_DEVICE", "1");
 }
 
-// A call for this stream comes where the device that it is meant for is chosen.
+// Checks that the default stream is used only while the parameters' device is current.
 static void must_be_chosen(const void *stream)
 {
     must(stream || current == device_of_parameters(), "the default stream of another device");
@@ -136,7 +136,7 @@ static void do_first(struct stream *s)
     if (--s->count == 0) s->first = 0;
 }
 
-// Until the stream has done all, or this event; what it waits for is done first.
+// Works until the stream has done everything, or `event`; first does what the stream waits for.
 static void do_until(int stream, const struct event *event, uint64_t time)
 {
     struct stream *s = &cuda.stream[stream];
@@ -147,7 +147,7 @@ static void do_until(int stream, const struct event *event, uint64_t time)
     }
 }
 
-// Streams that are not late do what they may.
+// Lets streams that are not late do everything that they may.
 static void catch_up(void)
 {
     for (bool more = true; more;) {
@@ -180,7 +180,7 @@ CALL cudaGetLastError(void)
 
 CALL cudaGetDeviceCount(int *count)
 {
-#ifdef CUDART_NONE // a CUDA that is newer than the driver's
+#ifdef CUDART_NONE // a CUDA newer than the driver's
     *count = 0;
     return last = 35; // cudaErrorInsufficientDriver
 #endif

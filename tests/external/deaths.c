@@ -1,4 +1,4 @@
-// The client library against the worker's end, in one process: each outlives the other.
+// The client library against the worker's end, in one process: either side outlives the other.
 #include "tests/external/client_rig.h"
 
 enum { WORDS = 20000 };
@@ -10,7 +10,7 @@ static void trains_on_without_a_worker_for_a_while(void **state)
     assert_int_equal(boundary(r, 1), 0);
     stop_worker(r);
     for (uint64_t step = 2; step < 7; step++) assert_int_equal(boundary(r, step), 0);
-    assert_int_equal(boundary(r, 7), LONGHAUL_WAIT); // five steps: run_on
+    assert_int_equal(boundary(r, 7), LONGHAUL_WAIT); // run_on allows five steps
     struct longhaul_state s = {.size = sizeof s};
     assert_int_equal(longhaul_state(r->c, &s), LONGHAUL_OK);
     assert_int_equal(s.worker_lives, 0);
@@ -18,8 +18,8 @@ static void trains_on_without_a_worker_for_a_while(void **state)
     assert_int_equal(longhaul_wait(r->c, 1), LONGHAUL_E_TIMEOUT);
 }
 
-// The life's memory goes to the worker's next process, whatever number its descriptor has: 0 is one
-// in a process that was started with its input closed.
+// The life's memory goes to the worker's next process, whatever the number of its descriptor. The
+// number may be 0 in a process that was started with its input closed.
 static void a_worker_that_comes_back_goes_on_with_the_life(void **state)
 {
     struct rig *r = *state;
@@ -30,7 +30,7 @@ static void a_worker_that_comes_back_goes_on_with_the_life(void **state)
     assert_false(r->lends_zero);
     assert_int_equal(boundary(r, 1), 0);
     stop_worker(r);
-    assert_int_equal(boundary(r, 2), 0); // it is missed
+    assert_int_equal(boundary(r, 2), 0); // the worker's absence is noticed
     start_worker(r);
     for (int err = LONGHAUL_OK; !s.worker_lives;) {
         err = longhaul_wait(r->c, TIMEOUT_MS);
@@ -67,8 +67,8 @@ static void drain_now(struct rig *r)
     wk_external_drain(r->x);
 }
 
-// It stands still over the death of its worker, whatever else is said, until the run goes on or
-// drains.
+// A paused loop stands still until the run resumes or drains, even if its worker dies or other
+// messages come.
 static void a_loop_stands_still_while_the_run_is_paused(void **state)
 {
     struct rig *r = *state;
@@ -76,13 +76,13 @@ static void a_loop_stands_still_while_the_run_is_paused(void **state)
     assert_int_equal(boundary(r, 1), 0);
     on_loop(r, pause_now);
     assert_int_equal(boundary(r, 2), LONGHAUL_PAUSE);
-    on_loop(r, credit_more); // other news
+    on_loop(r, credit_more); // other messages
     assert_int_equal(longhaul_wait(r->c, 1), LONGHAUL_E_TIMEOUT);
     assert_string_equal(longhaul_text(r->c), "the run is paused");
     stop_worker(r);
     assert_int_equal(longhaul_wait(r->c, 1), LONGHAUL_E_TIMEOUT);
     start_worker(r);
-    on_loop(r, pause_now); // it hears so before its trainer calls
+    on_loop(r, pause_now); // the worker knows before its trainer connects
     struct longhaul_state s = {.size = sizeof s};
     while (!s.worker_lives) {
         assert_int_equal(longhaul_wait(r->c, 20), LONGHAUL_E_TIMEOUT);
@@ -98,7 +98,7 @@ static void a_loop_stands_still_while_the_run_is_paused(void **state)
     assert_int_equal(boundary(r, 5), LONGHAUL_DRAIN);
 }
 
-// Rank 0 names the step, two ahead: neither waits in a step for the other.
+// Rank 0 names the step at which both stop, two ahead, so neither waits in a step for the other.
 static void ranks_stand_still_at_one_step(void **state)
 {
     static float theirs[N];
@@ -136,7 +136,8 @@ static void wait_both(struct longhaul *first, struct longhaul *second)
     assert_true(two == LONGHAUL_OK || two == LONGHAUL_E_TIMEOUT);
 }
 
-// One rank asks before the worker dies, the other after it came back, both before their first step.
+// One rank asks for the clock before the worker dies, the other after the worker is back; both ask
+// before their first step.
 static void ranks_begin_with_one_clock_though_the_worker_dies(void **state)
 {
     static float theirs[N];
@@ -148,7 +149,7 @@ static void ranks_begin_with_one_clock_though_the_worker_dies(void **state)
     stop_worker(r);
     while (both_have_a_worker(r->c, second)) wait_both(r->c, second);
     start_worker(r);
-    while (!both_have_a_worker(r->c, second)) wait_both(r->c, second); // each calls again
+    while (!both_have_a_worker(r->c, second)) wait_both(r->c, second); // each connects again
     assert_int_equal(clock_of(second), tokens);
     longhaul_close(second);
 }
@@ -159,8 +160,8 @@ static void held_up(void *arg)
     while (sem_wait(&r->go)) continue;
 }
 
-// The child cuts and is gone. The worker has more words of it than it takes at a time: all are read
-// before its death counts, its last cut too.
+// The child cuts and dies. It left more messages than the worker reads at a time; the worker reads
+// all of them, and takes the last cut, before it handles the death.
 static void a_trainer_s_last_cut_comes_before_its_death(void **state)
 {
     struct rig *r = *state;
@@ -180,7 +181,7 @@ static void a_trainer_s_last_cut_comes_before_its_death(void **state)
         r->mine[0] -= 1;
         struct longhaul_unit none;
         for (int i = 0; is && i < WORDS; i++)
-            is = longhaul_lease(c, &none) == LONGHAUL_E_AGAIN; // each rings
+            is = longhaul_lease(c, &none) == LONGHAUL_E_AGAIN; // each sends a message
         _exit(is && due == LONGHAUL_CUT && longhaul_cut(c) == LONGHAUL_OK ? 0 : 1);
     }
     assert_int_equal(read(ready[0], &byte, 1), 1);

@@ -4,10 +4,10 @@
 //
 // A line of TENSORS is a parameter of the run's model: its name and its shape. A step lowers
 // parameter i by the tokens of all ranks times exact_mass(i) (tests/crash/exact.h), so crash_mass
-// knows from the credited tokens what went in. Ranks are threads with a handle each; their
-// all-reduce is a barrier. STEPS: the loop ends by itself then. Where a life is over it begins
-// another, as a loop that torchrun starts again. The file $LOOP_TOKENS, where that is set, always
-// has the number of tokens that this process trained (8 bytes).
+// can compute from the credited tokens what the pushes carried. Ranks are threads with a handle
+// each; their all-reduce is a barrier. The loop ends by itself after STEPS steps. When a life is
+// over, the loop begins another, as if torchrun had restarted it. $LOOP_TOKENS, if set, names a
+// file that always holds the number of tokens that this process trained (8 bytes).
 #include <fcntl.h>
 #include <pthread.h>
 #include <stdbool.h>
@@ -36,7 +36,7 @@ static int told = -1;    // $LOOP_TOKENS
 static uint64_t trained; // rank 0's count of all ranks' tokens
 static pthread_barrier_t in_step;
 static uint64_t spent[RANKS_MAX]; // tokens of each rank's step
-static int over[RANKS_MAX];       // each rank's word on whether the life is over
+static int over[RANKS_MAX];       // whether each rank found that the life is over
 
 struct rank {
     uint32_t rank;
@@ -88,7 +88,7 @@ static void describe(const struct rank *r)
     }
 }
 
-// Tokens that this rank trains in this step, of the unit that it holds.
+// Returns the tokens that this rank trains in this step, from the unit that it holds.
 static uint64_t use(const struct rank *r, struct longhaul_unit *u)
 {
     if (own_data) return STEP_TOKENS;
@@ -99,7 +99,7 @@ static uint64_t use(const struct rank *r, struct longhaul_unit *u)
     return n;
 }
 
-// All ranks' tokens: what an all-reduce of gradients would sum.
+// Returns the sum of all ranks' tokens, as an all-reduce of gradients would.
 static uint64_t reduce(const struct rank *r, uint64_t mine)
 {
     uint64_t sum = 0;
@@ -110,7 +110,7 @@ static uint64_t reduce(const struct rank *r, uint64_t mine)
     return sum;
 }
 
-// Does any rank say that this life is over?
+// Returns whether any rank found that this life is over.
 static bool agree(const struct rank *r, bool mine)
 {
     bool any = false;
@@ -150,7 +150,7 @@ static int step_once(const struct rank *r, uint64_t step, struct longhaul_unit *
     return err;
 }
 
-// One life. 0: the run is over.
+// Trains one life. Returns 0 when the run is over.
 static int live(const struct rank *r)
 {
     struct longhaul_unit u = {0, 0, 0};

@@ -1,12 +1,11 @@
-// A trainer that only pretends, with the real client library: a step adds a known amount to every
-// parameter. Ranks are threads with a handle each, kept in step by a barrier as an all-reduce
-// would.
+// A fake trainer on the real client library: a step adds a known amount to every parameter. Ranks
+// are threads with a handle each, kept in step by a barrier as an all-reduce would.
 //
 //     external_trainer DIR RANKS        (LONGHAUL_SOCKET names the worker's socket)
 //
-// Its parameters are a device's where LONGHAUL_CUDART names a runtime.
-// It ends with 0 after longhaul_finish() and leaves rank 0's parameters in DIR/final; with 3 where
-// a life of several ranks is over, for whoever starts them to start them again.
+// Its parameters are on a device if LONGHAUL_CUDART names a runtime. It exits with 0 after
+// longhaul_finish(), with rank 0's parameters in DIR/final; and with 3 when a life of several ranks
+// is over, so that its starter restarts all of them.
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -23,7 +22,7 @@ static pthread_barrier_t in_step;
 struct rank {
     uint32_t rank, ranks;
     const char *dir;
-    float *value; // all of the model; of `rows` only the own ones are real
+    float *value; // the whole model; of `rows`, only this rank's are valid
     struct longhaul *c;
 };
 
@@ -67,13 +66,13 @@ static void describe(struct rank *r)
 
 static void train(struct rank *r, uint64_t step)
 {
-    struct timespec t = {0, STEP_NS}; // what forward and backward take, beside the copies of a cut
+    struct timespec t = {0, STEP_NS}; // time of forward and backward, beside a cut's copies
     nanosleep(&t, NULL);
     MUST(r, longhaul_before_step(r->c));
     for (uint64_t i = 0; i < EX_VALUES; i++) r->value[i] += ex_progress(i, step);
 }
 
-// The tokens that this step trains; the lease that they are of is kept in *u.
+// Returns the tokens that this step trains; *u keeps the lease that they belong to.
 static uint64_t use_unit(struct rank *r, struct longhaul_unit *u)
 {
     if (u->from >= u->tokens && longhaul_lease(r->c, u) != LONGHAUL_OK) return 0;
@@ -82,7 +81,7 @@ static uint64_t use_unit(struct rank *r, struct longhaul_unit *u)
     return EX_STEP_TOKENS;
 }
 
-// One life. True: the run is over.
+// Trains one life. Returns whether the run is over.
 static int live(struct rank *r)
 {
     struct longhaul_unit u = {0, 0, 0};
@@ -121,7 +120,7 @@ static void leave_final(const struct rank *all)
 {
     char path[300];
     snprintf(path, sizeof path, "%s/final", all[0].dir);
-    if (all[0].ranks > 1) // the rows that rank 1 holds
+    if (all[0].ranks > 1) // rank 1's rows
         for (uint64_t i = 3001 + 3000; i < 3001 + 6000; i++) all[0].value[i] = all[1].value[i];
     FILE *file = fopen(path, "wb");
     if (!file || fwrite(all[0].value, sizeof(float), EX_VALUES, file) != EX_VALUES || fclose(file))

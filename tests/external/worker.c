@@ -1,12 +1,12 @@
-// A worker that only pretends, behind the real boundary: it takes cuts, sends a third of each
-// residual, hears of records that nobody sent, and keeps all of it in one file, which it replaces
-// by rename. Killed at any instant it comes back with what that file says.
+// A fake worker behind the real boundary: it takes cuts, sends a third of each residual, makes up
+// records of other regions, and keeps all of it in one file, which it replaces by rename. Killed at
+// any instant, it comes back with the state in that file.
 //
 //     external_worker DIR SOCKET PARTS RANKS [BROKEN | VALUES [twins]]
 //
-// With VALUES it takes any model of so many parameters, which begin at 0, hears of no
-// records, and sends all of each residual; with `twins` a third of it, the same of both halves of
-// the values. BROKEN plants a mistake that the judge must find: `twice` forgets which cut its file
+// With VALUES it takes any model of so many parameters, which begin at 0, makes up no records, and
+// sends all of each residual; with `twins` it sends a third, the same one of both halves of the
+// values. BROKEN plants a mistake that the judge must find: `twice` forgets which cut the file
 // holds, `skip` takes the next one for committed.
 #include <stdio.h>
 #include <stdlib.h>
@@ -27,13 +27,13 @@ struct fake {
     struct lh_env *env;
     struct wk_external *x;
     const char *dir, *broken;
-    uint64_t first[EX_PARTS_MAX + 1], values; // values: of a model that is not world.h's; or 0
-    uint64_t twin;                            // half of the values, where these are twins; or 0
+    uint64_t first[EX_PARTS_MAX + 1], values; // values: size of a model other than world.h's; or 0
+    uint64_t twin;                            // half of the values, if the halves are twins; or 0
     uint32_t parts, ranks;
     struct ex_state *state, *written; // written: the copy that the lane writes
-    struct ex_life *life;             // the trainer's, in state
+    struct ex_life *life;             // the current trainer's life, in state
     bool pending[EX_PARTS_MAX], last[EX_PARTS_MAX], writing, ending, ended;
-    struct wk_external_cut cut[EX_PARTS_MAX]; // pending ones, in `queue`'s order
+    struct wk_external_cut cut[EX_PARTS_MAX]; // pending cuts, in `queue`'s order
     uint32_t queue[EX_PARTS_MAX], queued;
     struct note *note;
     size_t notes;
@@ -95,7 +95,7 @@ static void view(void *arg, uint32_t part, bool final, float *out)
 static void renew(struct fake *f, uint32_t part)
 {
     static float buffer[EX_VALUES];
-    if (f->pending[part]) return; // what is being committed is not in the view yet
+    if (f->pending[part]) return; // a cut that is being committed is not in the view yet
     view_of(f, part, KAPPA, buffer);
     lh_err err = wk_external_renew(f->x, part, &(struct wk_external_view){.theta = buffer});
     LH_ASSERT(!err || err == LH_ERR_BUSY);
@@ -225,7 +225,7 @@ static void came(void *arg, const uint8_t name[16], bool resumed)
         f->life = &f->state->life[f->state->lives++];
         memcpy(f->life->name, name, 16);
     }
-    memset(f->leased, resumed ? 1 : 0, sizeof f->leased); // those of an outlived worker are out
+    memset(f->leased, resumed ? 1 : 0, sizeof f->leased); // a dead worker's leases are still out
     for (uint32_t i = 0; i < f->parts; i++) {
         renew(f, i);
         next_cut(f, i);
@@ -312,7 +312,7 @@ int main(int argc, char **argv)
     f.dir = argv[1];
     f.parts = (uint32_t)strtoul(argv[3], NULL, 10);
     f.ranks = (uint32_t)strtoul(argv[4], NULL, 10);
-    f.values = argc > 5 ? strtoul(argv[5], NULL, 10) : 0; // 0: the name of a mistake
+    f.values = argc > 5 ? strtoul(argv[5], NULL, 10) : 0; // 0: BROKEN was given
     f.broken = argc > 5 && !f.values ? argv[5] : NULL;
     f.twin = argc > 6 ? f.values / 2 : 0;
     uint64_t values = f.values ? f.values : EX_VALUES;

@@ -1,6 +1,6 @@
-// Cores whose memory fails where they keep what a peer sent: the peer hears so, or the process ends
-// with that word. Nobody waits for an answer that never comes, and no part of a state is left out.
-// A start that finds no memory does not start.
+// Cores that run out of memory where they store what a peer sent: the peer is answered with an
+// error, or the process ends and reports it. Nobody waits for an answer that never comes, and no
+// part of a state is left out. A start without enough memory fails.
 #include <string.h>
 
 #include "kernels/state/replica.h"
@@ -28,7 +28,7 @@ static void begin_push(struct rig *r, struct rig_call *h)
     lh_blob_release(b);
 }
 
-// It would wait for memory of its frame with what it brought, and there is none for that either.
+// A push that finds no space waits, but here its bytes find no memory to wait in either.
 static void a_push_that_cant_even_wait_is_told_so(void **state)
 {
     struct rig *r = *state;
@@ -36,7 +36,7 @@ static void a_push_that_cant_even_wait_is_told_so(void **state)
     rig_enlarge(r, VALUES);
     assert_int_equal(rig_start_server(r, true), LH_OK);
     struct ps_push_memory *memory = &r->server->push_memory;
-    memory->frames += memory->bytes_max; // others' frames
+    memory->frames += memory->bytes_max; // taken by other frames
     begin_push(r, &h);
     fault_alloc_of(PART, FRAME);
     rig_run(r, LH_SECOND);
@@ -62,8 +62,8 @@ static void on_fatal(void *arg, lh_err err, const char *text)
     j->ended = err;
 }
 
-// The memory that the one piece of this state is opened in fails: the worker's alone is of that
-// size.
+// Fails the allocation into which the state's only piece is unsealed; only the worker allocates
+// exactly that many bytes.
 static bool asks(void *arg, const char *from, const char *to, enum lh_rpc rpc, struct lh_fate *fate)
 {
     struct joining *j = arg;
@@ -97,7 +97,7 @@ static void a_state_of_which_a_piece_finds_no_memory_ends_the_worker(void **stat
     assert_int_equal(j.ended, LH_ERR_NO_MEMORY);
     lh_fabric_fates(r->fabric, NULL, NULL);
     rig_life_end(r, &l, false);
-    rig_boot_worker(r, 1); // its next life has it
+    rig_boot_worker(r, 1); // the worker's next life has memory
     l = (struct rig_life){0};
     conf = rig_life_conf(r, &l, 50);
     rig_life_start(&l, &conf);
@@ -108,7 +108,7 @@ static void a_state_of_which_a_piece_finds_no_memory_ends_the_worker(void **stat
 
 // ---------------------------------------------------------------- a coordinator's start
 
-// Without memory for its pools of units, two for each home, units would be placed nowhere.
+// Without memory for its pools of units, two for each home, a coordinator could not place any unit.
 static void a_coordinator_whose_pools_find_no_memory_does_not_start(void **state)
 {
     struct rig *r = *state;
@@ -124,7 +124,8 @@ static void a_coordinator_whose_pools_find_no_memory_does_not_start(void **state
 
 // ---------------------------------------------------------------- a lease
 
-// The list of what a worker claims finds no memory: without it those units would be given again.
+// Without memory for the list of the worker's claims, the coordinator would lease those units
+// again.
 static void a_lease_whose_claims_find_no_memory_is_asked_for_again(void **state)
 {
     struct rig *r = *state;

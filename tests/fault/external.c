@@ -1,5 +1,5 @@
-// The worker's end of the boundary when the n-th allocation fails: it is not made, or the trainer
-// is told to try again and is let in then. Nothing is half begun.
+// The worker's end of the boundary when the n-th allocation fails: the channel is not made, or the
+// trainer is told to try again and is then let in. Nothing is left half begun.
 #include "tests/fault/fault.h"
 #include "tests/unit/worker/external/external_rig.h"
 
@@ -23,7 +23,7 @@ static void no_channel_without_memory(void **state)
     }
 }
 
-// Both ranks greet; those that were refused are the ones to greet again.
+// Both ranks connect; a rank that was refused connects again.
 static void no_life_without_memory(void **state)
 {
     struct rig *r = *state;

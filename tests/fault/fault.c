@@ -6,10 +6,10 @@
 #include <stdlib.h>
 
 static struct {
-    long alloc, files, more; // calls until it fails; below 0: never
-    size_t least, most;      // bytes of the allocation that fails; most 0: none does for its size
+    long alloc, files, more; // calls until one fails; below 0: never
+    size_t least, most;      // size of the allocation that fails; most 0: any size
     lh_err err;
-    bool inside, struck; // inside: in a call of the inner files
+    bool inside, struck; // inside: a call of the inner files is running
     struct lh_env *inner;
 } fault = {.alloc = -1, .files = -1};
 
@@ -81,7 +81,7 @@ void *__wrap_realloc(void *old, size_t n)
 
 // ---------------------------------------------------------------- waits
 
-static atomic_int wait_ms = -1; // -1: none is asked for, or it is over
+static atomic_int wait_ms = -1; // -1: no wait is to fail, or it already has
 
 void fault_wait(int ms)
 {
@@ -185,7 +185,7 @@ static lh_err sync_dir(struct lh_env *env, const char *path)
     CALL(sync_dir, fault.inner, path);
 }
 
-// The function that it calls for each name is the product's again.
+// The function that is called for each name is the product's, so its failures count again.
 struct listing {
     void (*each)(void *arg, const char *name);
     void *arg;
@@ -207,7 +207,7 @@ static lh_err list(struct lh_env *env, const char *path, void (*each)(void *arg,
     CALL(list, fault.inner, path, list_one, &l);
 }
 
-// Nobody here has a loop or lanes: those entries stay empty.
+// No test here has a loop or lanes, so those entries stay empty.
 static void random_bytes(struct lh_env *env, void *out, size_t n)
 {
     (void)env;

@@ -1,6 +1,6 @@
-// The log, the ledger and checkpoints when the n-th allocation or the n-th file operation fails:
-// each comes back with that error and nothing leaks (AddressSanitizer's build looks), and what was
-// acknowledged before is there at the next start.
+// The log, the ledger and checkpoints when the n-th allocation or file operation fails: each call
+// returns that error, nothing leaks (AddressSanitizer checks), and everything acknowledged before
+// is there at the next start.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -24,7 +24,7 @@ static const uint8_t JOB[LH_JOB_BYTES] = {7};
 
 struct rig {
     struct lh_fake_world *world;
-    struct lh_env *disk, *env; // env: the same with failures
+    struct lh_env *disk, *env; // env: the same disk, with failures
 };
 
 static int set_up(void **state)
@@ -48,8 +48,8 @@ static int tear_down(void **state)
     return 0;
 }
 
-// How something is made to fail: the n-th of its kind. A scenario runs for n = 0, 1, ... until
-// nothing fails any more.
+// A kind of failure. A scenario runs with the n-th call failing, for n = 0, 1, ..., until no call
+// fails any more.
 struct way {
     bool alloc;
     long more;
@@ -79,7 +79,7 @@ static struct lh_record record(uint64_t version, uint8_t body[BODY])
 }
 
 struct seen {
-    uint64_t versions; // 1 to this, without gaps
+    uint64_t versions; // versions 1 to this one were seen, without gaps
     bool wrong;
 };
 
@@ -99,8 +99,8 @@ static lh_err look(void *arg, const struct ps_wal_entry *e)
     return LH_OK;
 }
 
-// Appends until `to`, a group each; a full disk gives the group up and goes on. *done:
-// acknowledged.
+// Appends records up to `to`, each as a group of its own. A full disk drops the group and ends the
+// append. *done is the last acknowledged version.
 static lh_err append(struct ps_wal *w, uint64_t to, uint64_t *done)
 {
     for (uint64_t v = *done + 1; v <= to; v++) {
@@ -127,7 +127,7 @@ static lh_err append(struct ps_wal *w, uint64_t to, uint64_t *done)
     return LH_OK;
 }
 
-// A start, appends, reading the first record back out of its segment, a trim, a look.
+// Starts, appends, reads the first record back from its segment, trims, and scans the log.
 static lh_err use_log(struct lh_env *env, uint64_t to, uint64_t *done, struct seen *seen)
 {
     struct ps_wal_conf conf = {.env = env, .dir = "log", .segment_bytes = SEGMENT};
@@ -139,7 +139,7 @@ static lh_err use_log(struct lh_env *env, uint64_t to, uint64_t *done, struct se
     *seen = (struct seen){0};
     LH_TRY(ps_wal_open(&conf, note, seen, &torn, &w));
     lh_err err = append(w, to, done);
-    if (!err) err = ps_wal_remove(w, ps_wal_release(w, 1)); // nothing stands below it
+    if (!err) err = ps_wal_remove(w, ps_wal_release(w, 1)); // no segment is below it
     ps_wal_close(w);
     return err ? err : ps_wal_look(env, "log", JOB, look, &records, &found);
 }
@@ -160,8 +160,7 @@ static void nothing_acknowledged_is_lost(void **state)
             struck = fault_over();
             if (!struck) assert_int_equal(err, LH_OK);
             if (seen.wrong) fail_msg("way %zu, call %ld: replayed something else", i, n);
-            // a process whose disk failed ends, its machine too; the next one starts on what is
-            // there
+            // a process whose disk failed ends, and its host too; the next one starts on that disk
             lh_fake_kill(r->disk, true);
             lh_fake_boot(r->disk);
             uint64_t kept = done;
@@ -200,8 +199,8 @@ static void what_is_cut_away_is_gone_or_all_there(void **state)
     }
 }
 
-// A group of `n` records from a version on, whose bodies are another's than record() gives where
-// it is `given_up`. What the commit says.
+// Commits a group of `n` records from version `from` on, and returns the commit's error. The bodies
+// differ from record()'s if the group is expected to fail (`given_up`).
 static lh_err commit_group(struct ps_wal *w, uint64_t from, size_t n, bool given_up)
 {
     uint8_t body[TAKEN_BACK][BODY];
@@ -220,15 +219,16 @@ static lh_err commit_group(struct ps_wal *w, uint64_t from, size_t n, bool given
     return err;
 }
 
-// How a group is taken back, and what comes afterwards.
+// How a group is dropped, and what follows.
 struct taken_back {
-    long more;   // calls that fail after the first: what would clean up is among them
-    size_t next; // records of the group that takes its place; 0: the process ends before
-    bool cut;    // the power is cut when the process ends
+    long more;   // calls that fail after the first, so that the clean-up fails too
+    size_t next; // records of the group that takes its place; 0: none does
+    bool cut;    // the power fails when the process ends
 };
 
-// Bytes of it may stand behind the log's end where nothing took its place and they could not be cut
-// away; else a start finds nothing that it would have to call torn, and open an epoch for.
+// Checks two starts. Bytes of the dropped group may remain behind the log's end only if no group
+// took their place and they could not be cut off. Otherwise a start must not report a torn tail,
+// for which it would begin a new epoch.
 static void start_after(struct rig *r, const struct ps_wal_conf *conf, const struct taken_back *how,
                         long n)
 {
@@ -249,7 +249,7 @@ static void start_after(struct rig *r, const struct ps_wal_conf *conf, const str
     }
 }
 
-// Whether a call failed.
+// Runs one scenario. Returns whether a call failed.
 static bool take_back(struct rig *r, const struct taken_back *how, long n)
 {
     struct ps_wal_conf conf = {.env = r->env, .dir = "log", .segment_bytes = 16 * SEGMENT};
@@ -272,8 +272,9 @@ static bool take_back(struct rig *r, const struct taken_back *how, long n)
     return struck;
 }
 
-// The disk is full at each call of a group's commit in turn, and after it when the failed group
-// would be cleaned up: nothing of it comes back, whatever takes its place, whenever a crash comes.
+// The disk is full at each call of a group's commit in turn, and perhaps also during the clean-up
+// after it. Nothing of the group comes back, whatever takes its place and whenever the process
+// dies.
 static void a_group_that_was_taken_back_leaves_nothing_behind(void **state)
 {
     struct rig *r = *state;
@@ -287,8 +288,7 @@ static void a_group_that_was_taken_back_leaves_nothing_behind(void **state)
             }
 }
 
-// Bytes that were to be synced may be there after all: the process ends, whatever the sync failed
-// for.
+// Bytes may be on the disk although their sync failed, so the process ends whatever the error was.
 static void a_sync_that_finds_no_room_is_final(void **state)
 {
     struct rig *r = *state;
@@ -350,7 +350,7 @@ static lh_err apply(struct lh_ledger *l, uint16_t kind, const struct lh_buf *bod
     return lh_ledger_apply(l, &r);
 }
 
-// A plan that retires a name which no row has.
+// Applies a plan that retires a name without a row.
 static lh_err retire_nobody(struct lh_ledger *l)
 {
     const struct lh_plan plan = {.number = 1,
@@ -400,7 +400,7 @@ static void a_ledger_without_memory_says_so(void **state)
         fault_alloc(n);
         lh_err err = fold(&l, &copy, &back, &fence, &frame, &bytes);
         struck = fault_over();
-        // the chain is a hash: a scratch without memory gives another one, and that is refused
+        // the chain is a hash: folding without memory for it gives another one, which is refused
         assert_true(struck ? err != LH_OK : err == LH_OK);
         if (!struck) assert_true(lh_hash_equal(&back.chain, &l.chain));
         if (!struck) assert_true(lh_ledger_credited(&back, 40));
@@ -446,7 +446,7 @@ static void free_job(struct job *j)
     lh_keyring_destroy(j->conf.keys);
 }
 
-// The record after which the shard has an optimizer with a state, if it had none.
+// Tells the checkpoint of a record that gives the shard an optimizer with state, if it had none.
 static lh_err plan_comes(struct job *j, struct lk_checkpoint *c)
 {
     struct lk_checkpoint_late late;
@@ -481,7 +481,7 @@ static lh_err keep_and_read(struct job *j, struct lk_replica *scratch)
     LH_TRY(lk_checkpoint_check(&j->conf, "c/0000-0000000000000000.weights", &info));
     LH_TRY(lk_checkpoint_peek(j->conf.env, "c/0000-0000000000000000.ckpt", &info));
     LH_TRY(lk_checkpoint_prune(&j->conf, 0, false, 2, &oldest));
-    j->replica.ledger.version = 1; // a second one of weights
+    j->replica.ledger.version = 1; // a second checkpoint of weights
     lh_err err = keep(j, true);
     j->replica.ledger.version = 0;
     return err ? err : lk_checkpoint_prune(&j->conf, 0, true, 0, &oldest);
@@ -498,7 +498,7 @@ static void check_whole_or_error(struct rig *r, uint8_t optimizer)
             struct lk_replica scratch;
             assert_true(n < CALLS_MAX);
             assert_int_equal(lk_replica_create(&scratch, JOB, &j.manifest, 0, j.conf.keys), LH_OK);
-            scratch.theta[3] = 5; // something else until it is loaded
+            scratch.theta[3] = 5; // differs until the checkpoint is loaded
             lh_fake_disk_wipe(r->disk);
             ask(&ways[i], n);
             lh_err err = keep_and_read(&j, &scratch);

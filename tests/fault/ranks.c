@@ -1,6 +1,6 @@
-// Ranks over TCP whose sockets take nothing: a greeting that can't be sent in time ends the attempt
-// with a word, and the next one stands. Buffers of a kernel are larger than a greeting, so the wait
-// for room fails here and not the socket.
+// Ranks over TCP whose sockets accept nothing: a greeting that can't be sent in time ends the
+// attempt with a message, and the next attempt works. Socket buffers are larger than a greeting, so
+// the test fails the wait for space and not the socket.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -14,7 +14,7 @@
 #include "tests/fault/fault.h"
 #include "worker/ranks/comm/comm_tcp.h"
 
-enum { RANKS = 2, GREETING_MS = 1000 }; // comm_tcp.c's
+enum { RANKS = 2, GREETING_MS = 1000 }; // as in comm_tcp.c
 
 static struct wk_comm *comm[RANKS];
 static int told[RANKS];
@@ -56,7 +56,7 @@ static void a_greeting_that_cant_be_sent_in_time_is_told(void **state)
         wk_comm_bind(comm[rank], &(struct wk_comm_arrays){.sums = 0}, told[rank]);
     }
     fault_wait(GREETING_MS);
-    begin_all(); // rank 1 greets; rank 0 waits for it
+    begin_all(); // rank 1 greets; rank 0 waits for the greeting
     assert_int_equal(wait_for(1), WK_REGION_WRONG);
     assert_true(fault_waited());
     const char *why = wk_comm_region.why(comm[1]);

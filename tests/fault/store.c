@@ -12,7 +12,7 @@
 #include "server/coordinator/store/move.h"
 #include "tests/fault/fault.h"
 
-enum { ROWS = 80, CALLS_MAX = 2000 }; // more rows than a store keeps notes of at first
+enum { ROWS = 80, CALLS_MAX = 2000 }; // more rows than a store at first has space for
 
 static void name(int row, char out[16])
 {

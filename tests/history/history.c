@@ -108,7 +108,7 @@ void history_reopen(struct history *h)
 
 // ---------------------------------------------------------------- bodies
 
-// The next push: a delta that depends on shard and step alone, through the history's codec.
+// Makes the next push: a delta that depends only on shard and step, through the history's codec.
 void history_frame(struct history *h, uint32_t shard, struct lh_buf *out)
 {
     const struct lh_shard_layout *layout = &h->manifest.shard[shard];

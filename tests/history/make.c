@@ -1,12 +1,12 @@
-// Writes a golden: `golden_make DIR` fills an empty folder with a server's directory of today's
-// formats (log, checkpoints) and expect.txt: "shard version chain digest" of every version.
-// Done once for each version of a format; what was written stays as it is.
+// Writes a golden: `golden_make DIR` fills an empty folder with a server's directory in today's
+// formats (log, checkpoints) and expect.txt: "shard version chain digest" of every version. Run it
+// once for each version of a format; a written golden is never changed.
 #include <stdio.h>
 
 #include "common/base/check.h"
 #include "tests/history/files.h"
 
-// Signs the checkpoints with a key whose public half stays, as DIR/signer.pub.
+// Signs the checkpoints with a key of which only the public half is kept, as DIR/signer.pub.
 static void make_signer(struct history *h)
 {
     char path[LH_PATH_BYTES];
@@ -32,8 +32,8 @@ static void write_weights(const struct history *h)
     }
 }
 
-// Both shards go to another server, with a checkpoint of the state between the two; one of them is
-// served there.
+// Moves both shards to another server, with a checkpoint between the records. Only one of them goes
+// on there.
 static void move(struct history *h)
 {
     for (uint32_t shard = 0; shard < HISTORY_SHARDS; shard++) {

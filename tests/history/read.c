@@ -1,8 +1,8 @@
 // Goldens: stored bytes give the same state at every version, so no format changes unnoticed.
 //
-// Each folder under tests/fixtures/history is a server's directory as make.c wrote it.
-// Argument: that folder. Every checkpoint is read, and the log is folded from the initial
-// parameters and from the newest checkpoint.
+// The argument is a folder under tests/fixtures/history, a server's directory as make.c wrote it.
+// Every checkpoint is read, and the log is folded from the initial parameters and from the newest
+// checkpoint.
 #include <inttypes.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -27,7 +27,7 @@ struct golden {
     uint64_t last[HISTORY_SHARDS];
     char digest[HISTORY_SHARDS][HISTORY_VERSIONS][2 * LH_HASH_BYTES + 1];
     char chain[HISTORY_SHARDS][HISTORY_VERSIONS][2 * LH_HASH_BYTES + 1];
-    uint64_t newest[HISTORY_SHARDS], before[HISTORY_SHARDS]; // versions of its full checkpoints
+    uint64_t newest[HISTORY_SHARDS], before[HISTORY_SHARDS]; // versions of full checkpoints
     unsigned checkpoints, folded;                            // files of both kinds; records
     struct lh_trusted trusted; // signers; count 0: written before there were signatures
 };
@@ -49,7 +49,7 @@ static void note_checkpoint(struct golden *g, const char *file)
     g->newest[name.shard] = name.version;
 }
 
-// On the fake disk, so that reading it may change it.
+// Copies a file to the fake disk, where the test may change it.
 static void copy_one(void *arg, const char *name)
 {
     const struct copy *c = arg;
@@ -116,7 +116,7 @@ static int set_up(void **state)
     if (dp_file_exists(signer)) assert_int_equal(lh_trusted_load(signer, &g->trusted), LH_OK);
     copy_dir(g, "log");
     copy_dir(g, "checkpoints");
-    // keys, manifest and initial parameters; its own log is not the golden's
+    // keys, manifest and initial parameters; this history's own log is not used
     history_start(&g->h, g->env, "scratch");
     if (g->trusted.count) g->h.conf.trusted = &g->trusted;
     *state = g;
@@ -133,7 +133,7 @@ static int tear_down(void **state)
     return 0;
 }
 
-// Folds what comes next; what a checkpoint holds already is passed over.
+// Folds the next record, unless the checkpoint already contains it.
 static lh_err fold(void *arg, uint32_t shard, const struct lh_record *r, struct ps_place place)
 {
     struct golden *g = arg;
@@ -196,8 +196,7 @@ struct each {
     unsigned count;
 };
 
-// Its hashes can be checked without a key; a byte
-// more is damage.
+// The hashes can be checked without a key, and an extra byte counts as damage.
 static void check_hashes_and_length(struct golden *g, const char *path, struct lk_replica *r)
 {
     struct lk_checkpoint_info info;
@@ -224,7 +223,7 @@ static void read_one(void *arg, const char *name)
     lh_err err = lk_checkpoint_read(&g->h.conf, path, &r);
     if (err) fail_msg("%s", lh_err_text(err));
     if (strstr(name,
-               ".weights")) // these are the last version's, to which the log was folded
+               ".weights")) // of the last version, to which the log was folded
         assert_memory_equal(r.theta, g->h.replica[shard].theta, r.layout->values * sizeof(float));
     else
         check_state(g, &r);

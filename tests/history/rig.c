@@ -55,7 +55,7 @@ const char *history_in_root(const struct history_rig *r, const char *name)
     return out;
 }
 
-// Splits the line into argv from 1 on; free() each.
+// Splits the line into argv from 1 on; the caller frees each word.
 static int words_of(const struct history_rig *r, const char *line, char *argv[WORDS_MAX])
 {
     char words[4096];

@@ -1,4 +1,4 @@
-// The world's chance, and what a process has of a device: training and collectives. See world.h.
+// The world's random numbers, and a process's device: training and collectives. See world.h.
 #include "tests/region/inside.h"
 
 #include <inttypes.h>
@@ -8,7 +8,7 @@
 
 #include "common/base/check.h"
 
-// ---------------------------------------------------------------- chance
+// ---------------------------------------------------------------- random numbers
 
 uint64_t world_mix(uint64_t a, uint64_t b)
 {
@@ -60,7 +60,7 @@ bool world_strikes(struct world *w, enum world_fault kind, uint64_t n)
 
 // ---------------------------------------------------------------- training
 
-// A value of the gradient of one sequence, by parameters as a rank holds them.
+// A bucket of one sequence's gradient, computed with the parameters that a rank holds.
 static uint64_t gradient_of(uint64_t param, uint64_t payload, uint64_t i, uint64_t bucket)
 {
     return world_mix(world_mix(payload, i + 77 + 1000 * bucket), param);
@@ -114,7 +114,7 @@ static void compute(void *arg, uint64_t step, uint32_t part, uint32_t parts, str
     if (world_strikes(w, WORLD_SLOW, 300)) p->computed_ns += (int64_t)world_below(w, 6000) * LH_MS;
 }
 
-// The backward pass comes from bucket to bucket, and leaves each as it shall be.
+// Advances the backward pass from bucket to bucket, and leaves each with its final value.
 static void compute_on(struct process *p)
 {
     int64_t each = (p->computed_ns - p->began_ns) / BUCKETS;
@@ -184,7 +184,7 @@ static lh_err unique_id(void *arg, struct wk_nccl_id *out)
     return LH_OK;
 }
 
-// Draws what will go wrong with a communicator at this rank.
+// Draws the faults of a communicator at this rank.
 static void draw_wrong(struct process *p)
 {
     struct world *w = p->world;
@@ -250,7 +250,7 @@ static void share(void *arg, enum wk_region_share what)
     begin(arg, true);
 }
 
-// Begins the next bucket's sum, if it may.
+// Begins the sum of the next bucket, if it may.
 static void next_bucket(struct process *p)
 {
     struct endpoint *e = &p->end;
@@ -318,8 +318,7 @@ void world_break_group(struct process *p)
     if (!p->end.live || g->broken) return;
     g->broken = true;
     g->broken_ns = p->world->now;
-    if (g->ready_ns > p->world->now)
-        g->ready = g->ready ? g->ready - 1 : 0; // not over anywhere yet
+    if (g->ready_ns > p->world->now) g->ready = g->ready ? g->ready - 1 : 0; // finished nowhere yet
     bool half = p->end.sharing && !p->end.over && p->region;
     if (half && p->rank) p->param ^= 1;
 }

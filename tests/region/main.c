@@ -1,7 +1,8 @@
-// The campaign over a region's state machine: region [--from SEED] [--seeds N]
-// [--seed SEED]
-// [--bugs]. Every seed must end as world.h says; with --bugs each planted bug
-// must be found.
+// The campaign over a region's state machine.
+//
+//     region [--from SEED] [--seeds N] [--seed SEED] [--bugs]
+//
+// Every seed must end as world.h says; with --bugs each planted bug must be found.
 #include "tests/region/world.h"
 
 #include <inttypes.h>
@@ -45,7 +46,7 @@ static int find_bugs(uint64_t seeds)
     for (size_t b = 0; b < LH_COUNT(bugs); b++) {
         fflush(stdout);
         int status = 0;
-        pid_t child = fork(); // an assertion of the product's own ends the process
+        pid_t child = fork(); // an assertion of the product ends the process
         if (child == 0) _exit(hunt(bugs[b], seeds));
         LH_ASSERT(child > 0 && waitpid(child, &status, 0) == child);
         bool asserted = WIFSIGNALED(status), found = asserted || WEXITSTATUS(status) == 1;
@@ -77,7 +78,7 @@ static int campaign(uint64_t from, uint64_t seeds)
     bool idle = seeds >= 100 && !sum.early;
     for (int i = 0; i < WORLD_FAULT_KINDS; i++) {
         printf(" %s %" PRIu64, fault_names[i], sum.faults[i]);
-        idle |= seeds >= 100 && !sum.faults[i]; // it would prove nothing
+        idle |= seeds >= 100 && !sum.faults[i]; // without it the campaign would prove nothing
     }
     printf("\n");
     return failed || idle ? 1 : 0;

@@ -1,16 +1,15 @@
 // A region's ranks under a virtual clock. See world.h.
 //
-// Parameters are one number: a step makes of it, of the step's number and of
-// the sum of all sequences' gradients another one. So a step that misses a
-// sequence, has one twice, is applied twice or on what another rank holds gives
-// a number that no right history has; truth[s] is the right one after s steps.
-// Every process lives in ticks of 10 ms.
+// The parameters are one number. A step computes the next one from it, the step's number and the
+// sum of all sequences' gradients. A step that misses a sequence, counts one twice, is applied
+// twice, or is based on another rank's parameters gives a number that no right history has;
+// truth[s] is the right one after s steps. Processes run in ticks of 10 ms.
 //
-// The judge: 1. the leader counts step after step, each once, and holds
-// truth[s] when it does; 2. a process that ends says why; 3. the one of another
-// NCCL, ranks.wire, a bucket or trainer.backend ends, with both in its
-// text, and nobody else; 4. CALM after the last fault all ranks are members of one epoch and steps
-// are counted; 5. when no step is wanted any more all hold truth[s] of one s.
+// The judge checks that 1. the leader counts every step once and in order, and then holds truth[s];
+// 2. a process that ends says why; 3. only the rank with another NCCL, ranks.wire, bucket size or
+// trainer.backend is refused, with both values in its text; 4. CALM after the last fault all ranks
+// are members of one epoch, and steps are counted; 5. when no more steps are wanted, all ranks hold
+// truth[s] of the same s.
 #include "tests/region/inside.h"
 
 #include <inttypes.h>
@@ -81,7 +80,7 @@ static void deliver_due(struct world *w)
     }
 }
 
-// The connection ends; who is told hears so after what was sent before.
+// Ends the connection. If `told`, both ends are notified, after everything that was sent before.
 static void hang_up(struct world *w, uint32_t rank, bool told)
 {
     if (!w->up[rank]) return;
@@ -148,7 +147,7 @@ static void start(struct process *p)
     static const struct wk_region_hooks hooks = {stepped, changed, NULL, ended};
     struct world *w = p->world;
     w->life[p->rank] = world_mix(++w->lives, 99) >> 16 | 1;
-    p->step = p->rank ? world_below(w, 4) : w->cut; // a member's are worth nothing
+    p->step = p->rank ? world_below(w, 4) : w->cut; // a member's state is arbitrary
     p->param = p->rank ? world_below(w, 1000) : w->truth[w->cut];
     if (!p->rank) w->counted = w->cut;
     p->computing = p->ended = false;
@@ -206,7 +205,7 @@ static void live(struct process *p)
     struct world *w = p->world;
     if (!p->region && !p->refused && w->now >= p->starts_ns) start(p);
     if (!p->region || p->paused_ns > w->now) return;
-    if (!p->rank && w->wanting && p->wished != w->counted + 1) { // one a step, and a life
+    if (!p->rank && w->wanting && p->wished != w->counted + 1) { // once for each step and process
         uint64_t payload = world_payload(w->counted);
         uint64_t corrected = world_corrected(p->param, w->counted);
         bool changed = corrected != p->param;
@@ -259,11 +258,10 @@ static void tick(struct world *w)
     for (uint32_t i = 0; i < w->ranks; i++) live(&w->process[i]);
 }
 
-// Nothing is under way: the leader waits for a wish, the members for the
-// leader.
+// Whether nothing is in progress: the leader waits for a request, the members for the leader.
 static bool quiet(const struct world *w)
 {
-    if (w->process[0].wished == w->counted + 1) return false; // a step is wanted still
+    if (w->process[0].wished == w->counted + 1) return false; // a step is still requested
     for (uint32_t i = 0; i < w->ranks; i++)
         if (w->process[i].region && wk_region_phase_of(w->process[i].region) != WK_REGION_STANDS)
             return false;
@@ -298,8 +296,8 @@ static bool gave_up(struct world *w)
     return w->given_up;
 }
 
-// A leader begins no epoch for nothing: while ranks come back, as from an operation that hangs
-// since the storm, steps are wanted.
+// Whether all ranks are at rest. While ranks come back, for example from an operation that has hung
+// since the storm, steps are requested, because a leader begins no epoch without a request.
 static bool rests(struct world *w)
 {
     w->wanting = !settled(w);
@@ -362,7 +360,7 @@ struct world_outcome world_play(uint64_t seed, bool loud)
     while (w->out.ok && w->now < STORM) tick(w);
     world_say(w, "calm");
     w->storm = false;
-    // Faults that were drawn in the storm do not strike later.
+    // Faults drawn in the storm must not happen later.
     for (uint32_t i = 0; i < w->ranks; i++) w->process[i].point = 0;
     uint64_t before = w->out.steps;
     w->out.steps = 0;

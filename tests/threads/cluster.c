@@ -1,13 +1,13 @@
-// A whole cluster on real threads: what ThreadSanitizer looks at.
+// A whole cluster on real threads, for ThreadSanitizer.
 //
-// Coordinator, two servers with a shard each and three workers with the simulator's trainer, every
-// one a thread with the real env: its own loop, lanes, clock, files. They speak through the
-// in-process transport, whose calls are sometimes lost, broken, damaged or said twice. One server
-// and one worker are stopped in the middle and started again on what their directories hold. The
-// run ends by itself when every unit is credited; then all replicas must be equal.
+// Coordinator, two servers with a shard each and three workers with the simulator's trainer, each a
+// thread with the real env: its own loop, lanes, clock, files. They talk over the in-process
+// transport, which loses, cuts, damages and repeats calls. One server and one worker are stopped
+// midway and restarted on their directories. The run ends by itself when every unit is credited;
+// then all replicas must be equal.
 //
-// Every node is touched by its own loop only, as in the programs. What crosses threads: posts, the
-// fabric, `done`, `broken`, and what main reads after the threads were joined.
+// Each node is used only by its own loop, as in the programs. Shared between threads are: posts,
+// the fabric, `done`, `broken`, and the data that main reads after the threads were joined.
 #include <errno.h>
 #include <pthread.h>
 #include <semaphore.h>
@@ -36,13 +36,13 @@ struct cluster;
 struct node {
     struct cluster *cluster;
     enum kind kind;
-    uint32_t index; // among its kind
+    uint32_t index; // among the nodes of its kind
     char name[LH_NAME_BYTES], dir[128], address[64];
     struct lh_peer self;
     pthread_t thread;
     struct lh_env *env;
     struct lh_keyring *keys;
-    // its loop's own
+    // used only by its loop
     struct lh_transport *transport;
     struct ps_coordinator *coordinator;
     struct ps_server *server;
@@ -53,7 +53,7 @@ struct node {
     int lanes_busy;
     uint32_t lives, cuts;
     bool again, leaving, told;
-    struct lh_hash digest[SHARDS]; // digests at the end of the states it holds
+    struct lh_hash digest[SHARDS]; // digests of its states at the end
 };
 
 struct cluster {
@@ -63,7 +63,7 @@ struct cluster {
     float *initial;
     char dir[64];
     struct node node[NODES];
-    sem_t done; // posted by each node when its part is over, and by one that breaks
+    sem_t done; // posted by each node that is finished, and by one that breaks
     atomic_bool broken;
     // guarded by the fabric's lock
     uint64_t random, calls, pushes, lost, cut, damaged, twice;
@@ -71,9 +71,9 @@ struct cluster {
 
 static const char JOB[LH_JOB_BYTES + 1] = "threads run 0001";
 
-// ---------------------------------------------------------------- what goes wrong
+// ---------------------------------------------------------------- faults
 
-// Called under the fabric's lock. Every fifth call or so meets something.
+// Called under the fabric's lock. About every fourth call meets a fault.
 static bool fate(void *arg, const char *from, const char *to, enum lh_rpc rpc, struct lh_fate *f)
 {
     (void)from;
@@ -135,7 +135,7 @@ static void saw_cut(void *arg, uint32_t shard, struct lh_incarnation i, uint64_t
     (void)shard;
     (void)i;
     (void)step;
-    lh_post(n->env, count_cut, n); // it is told on the disk lane
+    lh_post(n->env, count_cut, n); // this hook runs on the disk lane
 }
 
 // ---------------------------------------------------------------- lives
@@ -172,13 +172,13 @@ static lh_err start_server(struct node *n)
 {
     struct setup all = common(n);
     struct ps_conf conf = setup_server(&all, &n->index);
-    conf.push_bytes_max = n->index ? 0 : 1; // one at a time, or all
+    conf.push_bytes_max = n->index ? 0 : 1; // a push at a time, or all
     conf.ahead_bytes_min = 1;
     conf.segment_bytes = 64 << 10;
     conf.checkpoint_every = 20;
     conf.weights_every = 7;
     conf.weights_keep = 2;
-    conf.digest_now_bytes = 1;        // beside the loop
+    conf.digest_now_bytes = 1;        // on a lane, beside the loop
     conf.checkpoint_slice_bytes = 64; // many slices, between which records are folded
     conf.report_ns = 20 * LH_MS;
     conf.mark_ns = 20 * LH_MS;
@@ -249,8 +249,9 @@ static void stop_loop(void *arg)
     lh_env_real_stop(arg);
 }
 
-// As a program ends: closed, what the lanes still do comes back to a closed core, then the calls
-// go, then the memory. Nothing is settled: the directory is as kill -9 leaves it.
+// Ends a life as a program does: close the core, wait for the lanes, whose results a closed core
+// ignores, then end the calls and free the memory. Nothing is flushed: the directory is as after
+// kill -9.
 static void end_life(struct node *n)
 {
     lh_cancel(n->env, &n->timer);
@@ -262,7 +263,7 @@ static void end_life(struct node *n)
         n->env->ops->work(n->env, (enum lh_lane)i, nothing, lane_is_idle, n);
     while (n->lanes_busy) lh_env_real_run(n->env);
     if (n->transport) lh_transport_mem_kill(n->transport, false);
-    lh_post(n->env, stop_loop, n->env); // after what is in the queue already
+    lh_post(n->env, stop_loop, n->env); // after everything already in the queue
     lh_env_real_run(n->env);
     n->transport = NULL;
     setup_stop(&n->coordinator, &n->server, &n->worker, &n->trainer);
@@ -351,8 +352,8 @@ static void make_cluster(struct cluster *c)
     c->initial = calloc(c->manifest.values, sizeof *c->initial);
     LH_ASSERT(c->initial);
     setup_units(&c->units, UNITS, UNIT_TOKENS, WORKERS);
-    // half of them stay at home, so that every worker has enough to be stopped in its middle,
-    // however late the scheduler lets it run
+    // half of the units stay at home, so that every worker has enough to be stopped midway, however
+    // late the scheduler runs it
     for (uint32_t i = 0; i < UNITS; i += 2) c->units.unit[i].may_leave = false;
     uint32_t at = 0;
     make_node(c, at++, COORDINATOR, 0);
@@ -360,7 +361,7 @@ static void make_cluster(struct cluster *c)
     for (uint32_t i = 0; i < WORKERS; i++) make_node(c, at++, WORKER, i);
 }
 
-// Until every node said that its part is over, or one broke.
+// Waits until every node has reported its end, or one broke.
 static void wait_for_the_end(struct cluster *c)
 {
     struct timespec until;
@@ -375,7 +376,7 @@ static void wait_for_the_end(struct cluster *c)
 
 static void free_cluster(struct cluster *c)
 {
-    // what was posted to loops that had left already; events may cause one more
+    // handles events posted to loops that have already ended; each may post one more
     for (int pass = 0; pass < 3; pass++)
         for (int i = 0; i < NODES; i++) {
             lh_post(c->node[i].env, stop_loop, c->node[i].env);
