@@ -1,6 +1,6 @@
 // Writes a golden: `golden_make DIR` fills an empty folder with a server's directory in today's
 // formats (log, checkpoints) and expect.txt: "shard version chain digest" of every version. Run it
-// once for each version of a format; a written golden is never changed.
+// when a format changes (README.md).
 #include <stdio.h>
 
 #include "common/base/check.h"

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Many seeds of a region of ranks, with a report: `campaign.py --region build/.../region`.
+"""Runs many seeds of a region of ranks, with a report: `campaign.py --region build/.../region`.
 
-The summaries of some runs of `region` are added up. Exit status 1 if a seed failed.
+Adds up the summaries of several runs of `region`. Exit status 1 if a seed failed.
 """
 import argparse
 import collections

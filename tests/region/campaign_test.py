@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""campaign.py reads what `region` says, adds up its runs, and writes a document of
-tests/contracts/bench.schema.json; a run that says nothing is an error."""
+"""Checks that campaign.py adds up the summaries of `region` and writes a document that satisfies
+tests/contracts/bench.schema.json, and that a run without a summary is an error."""
 import argparse
 import json
 import os

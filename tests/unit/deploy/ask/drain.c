@@ -1,4 +1,4 @@
-// `longhaul drain`: whom it concerns, and when the wait for them is over.
+// `longhaul drain`: the workers it applies to, and when its wait for them ends.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -42,7 +42,8 @@ static void words_name_a_scope(void **state)
     assert_int_equal(parse(NULL, NULL, &s), LH_ERR_INVALID);
 }
 
-// Workers of a status: eu-0 drained, eu-1 silent, us-0 not drained; all done where `done`.
+// A status with three workers: eu-0 drained, eu-1 silent, us-0 drained if `us_drained`; all done if
+// `done`.
 static json_t *status_of(const char *phase, bool us_drained, bool done)
 {
     json_t *o = json_pack(
@@ -66,7 +67,8 @@ static struct dp_drained judge(json_t *status, const char *region, const char *w
     return state;
 }
 
-// A worker whose own drain was undone may drain with its region or the run.
+// A worker that is still draining is counted: its own drain was undone, but its region or the run
+// drains.
 static void those_who_drain_still_are_counted(void **state)
 {
     (void)state;
@@ -112,7 +114,7 @@ static void an_end_is_one_when_all_have_said_so(void **state)
     json_decref(early);
 }
 
-// A drain's wait is explained: a server that is expelled holds it up as long as it is.
+// The command names what a drain waits for; an expelled server holds it up until it is let back.
 static void a_wait_names_whom_it_waits_for(void **state)
 {
     (void)state;
@@ -162,7 +164,7 @@ static void wrong_lines(void **state)
 {
     (void)state;
     assert_int_equal(drain(NULL, NULL, NULL, NULL), DP_USAGE);
-    assert_int_equal(drain("run", NULL, NULL, NULL), DP_USAGE); // whose?
+    assert_int_equal(drain("run", NULL, NULL, NULL), DP_USAGE); // neither --dir nor --coordinator
     assert_int_equal(drain("run", "--end", "--undo", NULL), DP_USAGE);
     assert_int_equal(drain("run", "--wait", "--undo", NULL), DP_USAGE);
     assert_int_equal(drain("region", "eu", "--end", NULL), DP_USAGE);

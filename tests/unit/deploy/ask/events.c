@@ -1,5 +1,5 @@
-// Events out of logs: both forms of a line, kinds, lives that ended without a word, order, filters.
-// And logs that grow, followed.
+// Events from logs: both forms of a line, kinds, processes that ended without a last line, order,
+// filters; and logs that are followed as they grow.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -140,7 +140,7 @@ static void a_life_without_a_last_word_was_a_kill(void **state)
     assert_string_equal(field(rows, 2, "time"), "2026-11-21T21:12:50Z");
     assert_non_null(strstr(field(rows, 2, "text"), "after 11.1 s"));
     json_decref(rows);
-    // It said nothing for ten minutes, and died.
+    // The process logged nothing for ten minutes before it died.
     rows = read_text("2026-11-21T21:12:29Z +0.100 INFO server/eu/s program.begin a\n"
                      "2026-11-21T21:13:06Z +37.300 INFO server/eu/s shard.ready b\n"
                      "2026-11-21T21:23:40Z +0.200 INFO server/eu/s program.begin c\n");
@@ -158,7 +158,7 @@ static void a_life_without_a_last_word_was_a_kill(void **state)
     rows = read_text("2026-11-21T21:12:40Z +11.100 INFO server/eu/s program.end asked\n"
                      "2026-11-21T21:12:50Z +3.200 INFO server/eu/s shard.ready c\n"
                      "2026-11-21T21:12:52Z +0.100 INFO server/eu/s shard.ready d\n");
-    assert_int_equal(kills(rows), 1); // the second life ended without one
+    assert_int_equal(kills(rows), 1); // the second process ended without a last line
     json_decref(rows);
     rows = read_text("2026-11-21T21:12:40Z +0.001 INFO server/eu/s program.begin 1\n"
                      "longhaul-server: b.yaml:3: no setting x\n"
@@ -204,7 +204,7 @@ static void by_time_and_filtered(void **state)
     assert_int_equal(json_array_size(chosen), 1);
     assert_string_equal(field(chosen, 0, "text"), "one");
     json_decref(chosen);
-    const char *norms[] = {"norms"}; // there are as many as tensors: only where they are asked for
+    const char *norms[] = {"norms"}; // one event for each tensor, so shown only on request
     struct dp_event_filter many = {.kind = norms, .kinds = 1};
     chosen = dp_events_choose(rows, &many);
     assert_int_equal(json_array_size(chosen), 1);
@@ -247,7 +247,7 @@ static void append(const char *path, const char *text)
     assert_int_equal(fclose(file), 0);
 }
 
-// Reads what is new, which must be `count` events; gives them.
+// Reads the new events, of which there must be `count`, and returns them.
 static json_t *more(struct dp_event_log *log, size_t count)
 {
     json_t *rows = json_array();
@@ -256,7 +256,7 @@ static json_t *more(struct dp_event_log *log, size_t count)
     return rows;
 }
 
-// Until a file holds a word; its text.
+// Waits until a file contains a word, and gives the file's text.
 static void wait_for(const char *path, char *text, size_t size, const char *word)
 {
     for (int i = 0; i < 6000; i++) {
@@ -287,12 +287,12 @@ static void a_log_that_grows(void **state)
     assert_false(dp_event_log_ended(log));
     json_decref(more(log, 0));
     append(path, "2026-11-21T21:12:30Z +1.100 INFO server/eu/s check");
-    json_decref(more(log, 0)); // half a line is none yet
+    json_decref(more(log, 0)); // half a line is no event yet
     append(path, "point.written b\n2026-11-21T21:12:50Z +0.200 INFO server/eu/s shard.ready c\n");
     rows = more(log, 3);
     assert_string_equal(field(rows, 0, "text"), "b");
     assert_string_equal(field(rows, 0, "source"), "grows.log:3");
-    assert_string_equal(field(rows, 1, "event"), "process.killed"); // over two reads
+    assert_string_equal(field(rows, 1, "event"), "process.killed"); // detected across two reads
     json_decref(rows);
     append(path, "2026-11-21T21:12:51Z +1.200 INFO server/eu/s program.end asked\n");
     json_decref(more(log, 1));
@@ -305,7 +305,7 @@ static void a_log_that_grows(void **state)
     unlink(path);
 }
 
-// The command in a process of its own; its output goes to a file.
+// The command runs in a child process, with its output in a file.
 static void follows_until_all_have_ended(void **state)
 {
     (void)state;
@@ -341,7 +341,7 @@ static void follows_until_all_have_ended(void **state)
         assert_string_equal(json_string_value(json_object_get(event, "kind")), "run");
         json_decref(event);
     }
-    assert_int_equal(lines, 3); // each once, and only what was asked for
+    assert_int_equal(lines, 3); // each once, and only the events asked for
     unlink(a);
     unlink(b);
     unlink(said);

@@ -1,4 +1,4 @@
-// `longhaul get`: what it shows of a status, and what it says where there is nobody to ask.
+// `longhaul get`: the tables it shows of a status, and its errors when nothing answers.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -68,7 +68,7 @@ static void the_plan_says_when_each_region_ends(void **state)
     lh_buf_free(&out);
 }
 
-// A worker that is set aside is not called stalled.
+// A worker that is set aside is not reported as stalled.
 static void who_is_absent_is_named_with_why(void **state)
 {
     (void)state;
@@ -87,7 +87,7 @@ static void who_is_absent_is_named_with_why(void **state)
     }
 }
 
-// A cap with its figures, and why nothing more crosses a link.
+// A link's cap with its figures, and the reason why nothing more crosses it.
 static void the_plan_says_what_links_carried(void **state)
 {
     (void)state;
@@ -151,7 +151,7 @@ static void members_say_what_they_run_on(void **state)
     lh_buf_free(&out);
 }
 
-// A figure that was not measured is a dash.
+// A value that was not measured is shown as a dash.
 static void links_are_what_workers_measured(void **state)
 {
     (void)state;
@@ -175,7 +175,7 @@ static void regions_are_sums(void **state)
     assert_int_equal(number(rows, 0, "live"), 1);
     assert_int_equal(number(rows, 0, "tokens"), 12);
     json_t *speed = json_object_get(json_array_get(rows, 0), "tokens_per_s");
-    assert_true(json_real_value(speed) == 2.5); // the live workers' speed
+    assert_true(json_real_value(speed) == 2.5); // the speed of live workers
     assert_int_equal(number(rows, 1, "workers"), 1);
     json_decref(rows);
 }
@@ -282,7 +282,7 @@ static void tables(void **state)
     lh_put_u8(&out, 0);
     const char *text = (const char *)out.data;
     assert_non_null(strstr(text, "TOKENS/S"));
-    assert_non_null(strstr(text, "eu-1?")); // nothing of theirs moves our cursor
+    assert_non_null(strstr(text, "eu-1?")); // names of others can't move the terminal's cursor
     assert_null(strchr(text, 27));
     assert_non_null(strstr(text, "    0 a:1 "));
     lh_buf_free(&out);
@@ -296,10 +296,10 @@ static void a_screen_is_not_left(void **state)
         unsigned columns, lines;
     } row[] = {
         {"one\ntwo\n", "one\ntwo\n", 3, 3},
-        {"one\ntwo\n", "one\ntwo", 3, 2}, // the last break would scroll
+        {"one\ntwo\n", "one\ntwo", 3, 2}, // a final line break would scroll the screen
         {"one\ntwo\n", "on\ntw", 2, 2},
         {"one\ntwo\nthree\n", "one\ntwo", 80, 2},
-        {"caf\xc3\xa9s\n", "caf\xc3\xa9\n", 4, 2}, // no half character
+        {"caf\xc3\xa9s\n", "caf\xc3\xa9\n", 4, 2}, // no half of a character
         {"", "", 80, 24},
     };
     for (size_t i = 0; i < sizeof row / sizeof row[0]; i++) {
@@ -329,7 +329,7 @@ static const char *missing(const char *home, const char *language, const char *w
 {
     const struct dp_lease_filter filter = {.home = home, .language = language, .worker = worker};
     json_t *all = status(), *rows = json_array();
-    for (int i = 0; i < 1000; i++) // each name is told once
+    for (int i = 0; i < 1000; i++) // each name is listed once
         json_array_append_new(rows, json_pack("{s:s s:s}", "home", i % 2 ? "eu" : "us", "language",
                                               i % 3 ? "de" : "en"));
     lh_err err = dp_leases_known(&filter, json_object_get(all, "workers"), rows);
@@ -345,7 +345,7 @@ static void a_name_that_nobody_has(void **state)
     (void)state;
     assert_string_equal(missing(NULL, NULL, NULL), "");
     assert_string_equal(missing("eu", "en", "us-0"), "");
-    assert_string_equal(missing("", NULL, ""), ""); // any, to the coordinator
+    assert_string_equal(missing("", NULL, ""), ""); // the coordinator takes "" for any
     assert_string_equal(missing("as", NULL, NULL), "no home as in this run; there are: us eu");
     assert_string_equal(missing("eu", "ja", NULL), "no language ja in this run; there are: en de");
     assert_non_null(

@@ -1,4 +1,5 @@
-// The place of a run's coordinator: nothing on loopback, and clear words when its links are down.
+// Entering the network of a run's coordinator: nothing to do on loopback, and a clear message when
+// its links are down.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

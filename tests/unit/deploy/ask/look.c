@@ -1,4 +1,4 @@
-// A run in one object: what comes from which source, what sums say, what is missing.
+// A run as one JSON object: the source of each field, sums, and missing data.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -79,14 +79,14 @@ static void regions_add_up(void **state)
     assert_true(number(eu, "drained") == 1);
     assert_true(number(eu, "h") == 8);
     assert_true(number(eu, "silent_s") == 0.5);
-    assert_null(json_object_get(us, "loss")); // no file says it
+    assert_null(json_object_get(us, "loss")); // no file has one
     const json_t *own = at(all, "regions", 3);
     assert_true(number(own, "sent_bytes") == 7);
-    assert_null(json_object_get(own, "loss")); // a loop of somebody's own tells none
+    assert_null(json_object_get(own, "loss")); // an external trainer reports none
     json_decref(all);
 }
 
-// A worker shows its slowest way, a region its slowest live worker.
+// A worker shows its slowest path, a region its slowest live worker.
 static void what_was_measured_is_of_the_slowest(void **state)
 {
     (void)state;
@@ -97,13 +97,13 @@ static void what_was_measured_is_of_the_slowest(void **state)
     assert_true(number(first, "push_ms") == 80.5);
     assert_true(number(at(all, "workers", 1), "rtt_ms") == 20);
     assert_null(json_object_get(at(all, "workers", 1), "push_ms"));
-    assert_null(json_object_get(at(all, "workers", 2), "rtt_ms")); // another one of that name
+    assert_null(json_object_get(at(all, "workers", 2), "rtt_ms")); // of another worker
     assert_true(number(eu, "utilisation") == 0.625);
     assert_true(number(eu, "rtt_ms") == 30);
     assert_true(number(eu, "push_ms") == 80.5);
     assert_null(json_object_get(us, "utilisation"));
     assert_null(json_object_get(us, "push_ms"));
-    assert_null(json_object_get(as, "utilisation")); // it is gone
+    assert_null(json_object_get(as, "utilisation")); // the worker is gone
     assert_null(json_object_get(as, "rtt_ms"));
     json_decref(all);
 }
@@ -125,7 +125,7 @@ static void shards_say_who_answered(void **state)
     json_decref(all);
 }
 
-// Credits of a shard that no server has reported are missing in the sum, and that is said.
+// Credits of a shard that no server reported are missing in the sum, and the run says so.
 static void what_the_run_lacks_is_told(void **state)
 {
     (void)state;
@@ -150,7 +150,7 @@ static void the_run_has_an_end_in_sight(void **state)
     (void)state;
     json_t *all = look(), *run = json_object_get(all, "run");
     assert_true(number(run, "percent") == 40);
-    assert_true(number(run, "tokens_per_s") == 5); // the live workers' speed
+    assert_true(number(run, "tokens_per_s") == 5); // the speed of live workers
     assert_true(number(run, "eta_s") == 120);
     assert_true(number(run, "live") == 3);
     json_decref(all);

@@ -1,4 +1,4 @@
-// status.json of every role; absent fields; refusals; counts over several lives.
+// status.json of every role; absent fields; refusals; counts over several processes.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -113,7 +113,7 @@ static void counts_over_lives(void **state)
         uint64_t up, steps, up_total, steps_total;
     } row[] = {
         {1, 100, 10, 100, 10}, {1, 250, 20, 250, 20},
-        {2, 30, 25, 280, 45},  {2, 40, 30, 290, 50}, // as many as before, and more: still its own
+        {2, 30, 25, 280, 45},  {2, 40, 30, 290, 50}, // above the last one's, but its own
         {3, 5, 31, 295, 81},
     };
     struct dp_lives lives = {0};
@@ -125,12 +125,12 @@ static void counts_over_lives(void **state)
         dp_lives_see(&lives, &s, &total);
         assert_int_equal(total.payload_up, row[i].up_total);
         assert_int_equal(total.steps, row[i].steps_total);
-        assert_int_equal(total.accepted, row[i].up); // names all lives' itself
+        assert_int_equal(total.accepted, row[i].up); // reported as the total over all processes
     }
 }
 
-// A process counts a trainer's life from its beginning. One that was started again counts the life
-// that outlived the process before it, and that part is no news.
+// A process counts a trainer's life from the life's beginning. A restarted process also counts the
+// part of the life before its own start, which must not be added again.
 static void a_trainer_that_outlives_its_worker_counts_once(void **state)
 {
     (void)state;

@@ -1,6 +1,6 @@
-// deploy/models/dtype.c: every value of the 16-bit types comes back as it was, and what lies
-// between two of them goes to the nearest, ties to even. The rule is written here a second time,
-// in double precision.
+// deploy/models/dtype.c: every value of the 16-bit types survives a round trip, and a value between
+// two of them is rounded to the nearest, ties to even. The test has its own version of the rule, in
+// double precision.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -52,7 +52,8 @@ static void every_short_value_comes_back(void **state)
         }
 }
 
-// Between each value and the next: the middle goes to the even one, what is beside it to its side.
+// Between each value and the next: the middle is rounded to the even one, its neighbours to their
+// side.
 static void what_lies_between_goes_to_the_nearest(void **state)
 {
     (void)state;
@@ -66,7 +67,7 @@ static void what_lies_between_goes_to_the_nearest(void **state)
                 double middle =
                     ((double)from16(types[t], low) + (double)from16(types[t], high)) / 2;
                 float m = (float)middle;
-                assert_true((double)m == middle); // fp32 holds it
+                assert_true((double)m == middle); // fp32 can represent it
                 assert_int_equal(to16(types[t], m, &fits), low & 1 ? high : low);
                 assert_int_equal(to16(types[t], nextafterf(m, 0), &fits), low);
                 assert_int_equal(to16(types[t], nextafterf(m, sign ? -INFINITY : INFINITY), &fits),

@@ -1,5 +1,6 @@
-// deploy/models/export.c, export_command.c: what comes out is what went in; types, files and what
-// the run did not train are as they were; every state of a server's directory can be had.
+// deploy/models/export.c, export_command.c: an export gives back what was imported; types, files
+// and tensors that the run did not train are unchanged; every state in a server's directory can be
+// exported.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -21,7 +22,7 @@
 struct rig {
     struct folders f;
     struct lh_manifest manifest;
-    float *theta; // what the run ends with: the imported values, negated
+    float *theta; // the run's final parameters: the imported values, negated
     char manifest_path[DP_PATH_BYTES], out[DP_PATH_BYTES];
     struct lh_buf said;
     unsigned files;
@@ -96,7 +97,8 @@ static int tear_down(void **state)
     return 0;
 }
 
-// The tensor of a written folder has this type and shape, and the value at i is factor * its own.
+// Checks that the tensor in the written folder has this type and shape, and the imported values
+// times `factor`.
 static void check_tensor(struct dp_folder *f, const struct dp_st_tensor *was, enum dp_dtype type,
                          float factor)
 {
@@ -167,7 +169,7 @@ static void without_the_folder_the_imports_record_tells_the_types(void **state)
     assert_int_equal(f.tensors, TINY_TENSORS);
     for (unsigned i = 0; i < TINY_TENSORS; i++) check_tensor(&f, &m.t[i], m.t[i].dtype, -1);
     dp_folder_close(&f);
-    // Without import.json nothing says what the model was stored as: fp32.
+    // Without import.json the model's stored types are unknown: fp32.
     assert_int_equal(remove(folders_path(&r->f, "in/import.json")), 0);
     assert_int_equal(export(r, "out-2", NULL, NULL, 1 << 30), LH_OK);
     assert_int_equal(dp_folder_open(&f, r->out), LH_OK);
@@ -209,7 +211,7 @@ static void a_large_model_is_cut_into_files(void **state)
     struct rig *r = *state;
     struct tiny m = with_extras();
     struct dp_folder f;
-    enum { MOST = 60 }; // embedding and head have 64 bytes: files of their own
+    enum { MOST = 60 }; // embedding and head have 64 bytes: a file for each
     import(r, &m);
     assert_int_equal(export(r, "out", "hf", NULL, MOST), LH_OK);
     assert_true(r->files > 4);
@@ -240,11 +242,11 @@ static void a_folder_takes_one_export_at_a_time(void **state)
     import(r, &m);
     assert_int_equal(dp_make_dirs(folders_path(&r->f, "out")), LH_OK);
     int fd = open(folders_path(&r->f, "out"), O_RDONLY | O_DIRECTORY);
-    assert_int_equal(flock(fd, LOCK_EX | LOCK_NB), 0); // another export's
+    assert_int_equal(flock(fd, LOCK_EX | LOCK_NB), 0); // held by another export
     assert_int_equal(export(r, "out", "hf", NULL, 1 << 30), LH_ERR_BUSY);
     assert_false(dp_file_exists(folders_path(&r->f, "out/longhaul.json")));
     close(fd);
-    // One that fails, as without space, leaves nothing that keeps the next one out.
+    // An export that fails, for example without space, leaves nothing that blocks the next one.
     assert_int_equal(dp_make_dirs(folders_path(&r->f, "out/model.safetensors.tmp")), LH_OK);
     assert_int_not_equal(export(r, "out", "hf", NULL, 1 << 30), LH_OK);
     assert_int_equal(rmdir(folders_path(&r->f, "out/model.safetensors.tmp")), 0);
@@ -337,7 +339,7 @@ static void a_folder_of_checkpoints_is_enough(void **state)
     lh_buf_free(&b);
 }
 
-// A convolution's BatchNorm: what the run trains, and statistics, which are the loop's.
+// BatchNorm: the run trains the weight; the running statistics come from the training loop.
 static void running_statistics_are_a_regions_or_it_is_refused(void **state)
 {
     struct rig *r = *state;
@@ -368,7 +370,7 @@ static void running_statistics_are_a_regions_or_it_is_refused(void **state)
     r->buffers = NULL;
 }
 
-// `longhaul export --dir DIR --like LIKE --out OUT`; r->said: its complaints.
+// Runs `longhaul export --dir DIR --like LIKE --out OUT`; r->said gets its messages.
 static int export_run(struct rig *r, const char *dir, const char *like, const char *out)
 {
     char words[][DP_PATH_BYTES] = {"export", "--dir", "", "--like", "", "--out", ""};
@@ -389,7 +391,7 @@ static int export_run(struct rig *r, const char *dir, const char *like, const ch
     return code;
 }
 
-// A run that went on without asia: what its loop left is from the end before.
+// A run went on without asia, so the statistics that asia's loop left are older than europe's.
 static void the_newest_statistics_of_a_run_s_folder_are_taken(void **state)
 {
     struct rig *r = *state;
@@ -454,7 +456,7 @@ static void same_file(struct history_rig *r, const char *one, const char *other)
     lh_buf_free(&b);
 }
 
-// Nothing is left in TMPDIR, and stored.json lists what another command checks.
+// Nothing is left in TMPDIR, and stored.json has the list that `store pull` checks.
 static void an_export_goes_into_a_store(void **state)
 {
     struct history_rig *r = *state;
@@ -465,7 +467,7 @@ static void an_export_goes_into_a_store(void **state)
     snprintf(line, sizeof line, "@server JOB --at 8 --max-shard-size 1KiB --out %s", store);
     assert_int_equal(run(r, line), DP_OK);
     assert_true(history_says(r, store));
-    assert_int_equal(run(r, line), DP_FAILED); // the address has one already
+    assert_int_equal(run(r, line), DP_FAILED); // the address already holds an export
     assert_int_equal(rmdir(history_in_root(r, "tmp")), 0);
     assert_int_equal(run(r, line), DP_FAILED);
     assert_int_equal(unsetenv("TMPDIR"), 0);

@@ -1,4 +1,5 @@
-// Folders of models for these tests, made by hand: headers as texts, so that bad ones can be made.
+// Folders of models for these tests. Headers are written as text, so that invalid ones are
+// possible.
 #ifndef TESTS_FOLDERS_H
 #define TESTS_FOLDERS_H
 
@@ -26,7 +27,7 @@ static inline void folders_end(struct folders *f)
     remove_tree(f->root);
 }
 
-// ROOT/NAME, in one of a few places that take turns.
+// Returns the path ROOT/NAME, which the eighth call after this one overwrites.
 static inline const char *folders_path(const struct folders *f, const char *name)
 {
     static char path[8][DP_PATH_BYTES];
@@ -54,7 +55,7 @@ static inline void folders_text(const struct folders *f, const char *name, const
     folders_bytes(f, name, text, strlen(text));
 }
 
-// A safetensors file of this header and these bytes.
+// Writes a safetensors file of this header and these bytes.
 static inline void folders_tensors(const struct folders *f, const char *name, const char *header,
                                    const void *data, size_t n)
 {

@@ -1,5 +1,5 @@
-// deploy/models/folder.c, family.c, import.c: a folder becomes the same manifest and parameters
-// however its files are cut; what does not fit is named.
+// deploy/models/folder.c, family.c, import.c: a folder gives the same manifest and parameters
+// however its tensors are split into files; a tensor that does not fit is named.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -39,7 +39,7 @@ static lh_err import_with(const struct folders *f, const char *from, const char 
     lh_put(said, q.notes.data, q.notes.len);
     lh_put_u8(said, 0);
     if (sha256) memcpy(sha256, q.sha256, 65);
-    char kept[512]; // dp_import_free() may not change what is said
+    char kept[512]; // dp_import_free() must not change the error text
     snprintf(kept, sizeof kept, "%s", lh_err_text(err));
     dp_import_free(&q);
     return err ? lh_fail(err, "%s", kept) : LH_OK;
@@ -72,7 +72,7 @@ static void tensors_stand_in_the_models_order(void **state)
         for (uint64_t i = 0; i < is.tensor[t].len; i++)
             assert_true(theta[is.tensor[t].offset + i] == tiny_value(is.tensor[t].name, i));
     free(theta);
-    // The built-in trainer takes it: the same tensors in the same order.
+    // The built-in trainer's manifest has the same tensors in the same order.
     struct wk_shape shape;
     struct lh_manifest ours;
     assert_int_equal(wk_shape_parse(is.model_json, &shape), LH_OK);
@@ -86,7 +86,8 @@ static void tensors_stand_in_the_models_order(void **state)
     lh_buf_free(&said);
 }
 
-// One file, an index of two, other types, another order: the same parameters.
+// One file, and an index of two files with another type, give the same model. Without config.json
+// the order differs.
 static void files_make_no_difference(void **state)
 {
     const struct folders *f = *state;
@@ -219,14 +220,14 @@ static void tied_weights_are_stored_once(void **state)
     tiny_write(f, &m, "hf");
     assert_int_equal(import_with(f, "hf", "out", NULL, &said, NULL), LH_ERR_MANIFEST);
     assert_true(says(&said, "lm_head.weight differs from model.embed_tokens.weight, but"));
-    m.t[0] = m.t[--m.count]; // the head is not there
+    m.t[0] = m.t[--m.count]; // the head is missing
     tiny_write(f, &m, "hf");
     assert_int_equal(import_with(f, "hf", "out-a", NULL, &said, NULL), LH_OK);
     assert_int_equal(dp_manifest_load(folders_path(f, "out-a/model.json"), &is), LH_OK);
     assert_int_equal(is.tensors, TINY_TENSORS - 1);
     assert_string_equal(is.tensor[10].name, "model.norm.weight");
     lh_manifest_free(&is);
-    // There, and the same values: zeros twice.
+    // The head is there with the embedding's values: all zeros.
     struct lh_buf b = lh_buf(1 << 20);
     tiny_add(&m, "lm_head.weight", DP_DTYPE_BF16, 8, 4);
     for (unsigned i = 0; i < m.count; i++) assert_int_equal(dp_st_measure("", &m.t[i]), LH_OK);
@@ -282,7 +283,7 @@ static void values_that_cannot_be_trained_are_refused(void **state)
     lh_buf_free(&said);
 }
 
-// A folder of one tensor of floats, and of its config.json.
+// Writes a folder of config.json and a model of two float tensors, one of them named `name`.
 static void one_tensor(const struct folders *f, const char *config, const char *name)
 {
     char header[300];
@@ -383,7 +384,7 @@ static void files_that_are_not_what_they_seem_are_named(void **state)
     one_tensor(f, "{}", "v");
     assert_int_equal(unlink(folders_path(f, "hf/config.json")), 0);
     assert_int_equal(symlink("../../blobs/0123abcd", folders_path(f, "hf/config.json")), 0);
-    err = import_with(f, "hf", "out", NULL, &said, NULL); // not as one that has none
+    err = import_with(f, "hf", "out", NULL, &said, NULL); // not treated as missing
     assert_true(folders_says(err, "config.json is a link to ../../blobs/0123abcd, which is not"));
     static const char *const names[] = {"model.safetensors", "model.safetensors.index.json"};
     for (size_t i = 0; i < LH_COUNT(names); i++) {
@@ -400,7 +401,8 @@ static void files_that_are_not_what_they_seem_are_named(void **state)
     lh_buf_free(&said);
 }
 
-// In a family without a list: equal to the embedding in all bytes, and not said to be another.
+// In a family without a list of tensors, a head is left out if its bytes equal the embedding's and
+// the config does not say that the head is separate.
 static void a_head_that_is_the_embedding_again_is_left_out(void **state)
 {
     const struct folders *f = *state;
@@ -437,7 +439,7 @@ static void a_tied_model_whose_file_has_the_head_alone(void **state)
     const struct folders *f = *state;
     struct tiny m = tiny_llama(DP_DTYPE_BF16);
     struct lh_buf said = lh_buf(1 << 20);
-    m.count--; // The embedding is the last one.
+    m.count--; // the embedding is the last one
     char config[600];
     snprintf(config, sizeof config, "{\"tie_word_embeddings\":true,%s", TINY_CONFIG + 1);
     m.config = config;
@@ -479,7 +481,7 @@ static void families_are_told_apart(void **state)
     (void)state;
     static const struct {
         const char *config;
-        unsigned wants; // 0: not known
+        unsigned wants; // 0: unknown family
         const char *why_not;
     } cases[] = {
         {"{\"model_type\":\"llama\"," SIZES "}", 12, NULL},
@@ -536,7 +538,7 @@ static void a_config_that_makes_no_sense_is_refused(void **state)
     }
 }
 
-// A family that is not known keeps every float, layer 10 after layer 9.
+// An unknown family keeps every float tensor, with layer 10 after layer 9.
 static void numbers_in_names_are_ordered_by_value(void **state)
 {
     const struct folders *f = *state;

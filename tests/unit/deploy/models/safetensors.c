@@ -1,5 +1,5 @@
-// deploy/models/safetensors.c: what the format allows is read, everything else is refused with the
-// tensor's name; 10,000 headers changed by chance do no harm.
+// deploy/models/safetensors.c: every valid file is read, any other is refused with the tensor's
+// name, and 10,000 randomly mutated headers do no harm.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -38,7 +38,7 @@ static void what_the_format_allows_is_read(void **state)
                                                                         "32") "," A "}   ",
                            32, &st),
                      LH_OK);
-    assert_int_equal(st.tensors, 2); // sorted by place, not as the header has them
+    assert_int_equal(st.tensors, 2); // sorted by offset, not in the header's order
     assert_string_equal(st.tensor[0].name, "a");
     assert_int_equal(st.tensor[0].values, 6);
     assert_int_equal(st.tensor[1].at, 24);
@@ -48,7 +48,7 @@ static void what_the_format_allows_is_read(void **state)
     assert_int_equal(parse("{" ONE("e", "F32", "[0,4611686018427387904,4]", "0",
                                    "0") "," ONE("s", "F64", "[]", "0", "8") "}",
                            8, &st),
-                     LH_OK); // no values, a scalar
+                     LH_OK); // a tensor without values, and a scalar
     assert_int_equal(st.tensor[0].values, 0);
     assert_int_equal(st.tensor[1].values, 1);
     assert_int_equal(st.tensor[1].dims, 0);
@@ -120,7 +120,7 @@ static void headers_that_are_wrong_are_refused(void **state)
     refused("{\"__metadata__\":{\"k\":1}}", 0, LH_ERR_MALFORMED, "\"k\" must be a text");
 }
 
-// A hundred megabytes of JSON could become gigabytes of memory.
+// Otherwise a hundred megabytes of JSON could take gigabytes of memory.
 static void more_entries_than_tensors_need_are_refused_unread(void **state)
 {
     (void)state;
@@ -132,7 +132,7 @@ static void more_entries_than_tensors_need_are_refused_unread(void **state)
     lh_err err = dp_st_parse("f", lh_buf_span(&b), 0, &st);
     assert_int_equal(err, LH_ERR_TOO_LARGE);
     assert_true(folders_says(err, "more entries than"));
-    lh_buf_clear(&b); // commas inside of a text are none
+    lh_buf_clear(&b); // commas inside a string do not count
     lh_put(&b, "{\"__metadata__\":{\"k\":\"\\\"", 24);
     for (int i = 0; i < 1000000; i++) lh_put(&b, ",[{", 3);
     lh_put(&b, "\"}}", 3);
@@ -188,7 +188,7 @@ static void what_is_made_is_read(void **state)
     lh_buf_free(&out);
 }
 
-// ---------------------------------------------------------------- changed by chance
+// ---------------------------------------------------------------- random mutations
 
 static uint64_t chance(uint64_t *state, uint64_t below)
 {
@@ -196,8 +196,8 @@ static uint64_t chance(uint64_t *state, uint64_t below)
     return (*state >> 33) % below;
 }
 
-// One to four changes: a byte, a bit, a piece that is left out, doubled, or taken from elsewhere, a
-// number in another's place.
+// Makes one to four changes: a byte, a bit, a piece that is removed, doubled, or copied from
+// elsewhere, or a number in another's place.
 static void mutate(uint64_t *seed, struct lh_buf *b)
 {
     static const char *const bits[] = {"0",          "-1",   "18446744073709551615",
@@ -246,7 +246,7 @@ static void ten_thousand_changed_headers_do_no_harm(void **state)
         const char *text = seeds[i % LH_COUNT(seeds)];
         lh_put(&b, text, strlen(text));
         mutate(&seed, &b);
-        uint8_t *exact = malloc(b.len); // a sanitizer sees a read behind its end
+        uint8_t *exact = malloc(b.len); // exact size: a sanitizer sees a read beyond it
         assert_non_null(exact);
         memcpy(exact, b.data, b.len);
         lh_err err = dp_st_parse("f", lh_span(exact, b.len), DATA_BYTES, &st);
@@ -264,7 +264,7 @@ static void ten_thousand_changed_headers_do_no_harm(void **state)
         lh_buf_free(&b);
     }
     assert_int_equal(read + refused_, HEADERS);
-    assert_true(read > 100 && refused_ > 5000); // both happen: names and spaces may change
+    assert_true(read > 100 && refused_ > 5000); // changes of names and spaces are valid
 }
 
 int main(void)

@@ -1,4 +1,4 @@
-// A tiny Llama for these tests: one layer, 4 wide, its values made by a rule.
+// A tiny Llama for these tests: one layer, width 4, with values computed from names and indices.
 #ifndef TESTS_TINY_H
 #define TESTS_TINY_H
 
@@ -7,7 +7,7 @@
 
 enum { TINY_TENSORS = 12, TINY_ROOM = 16 };
 
-// All a test changes before it is written.
+// The model, which a test may change before it is written.
 struct tiny {
     struct dp_st_tensor t[TINY_ROOM];
     unsigned count;
@@ -33,7 +33,7 @@ static inline struct dp_st_tensor *tiny_add(struct tiny *m, const char *name, en
 static inline struct tiny tiny_llama(enum dp_dtype dtype)
 {
     struct tiny m = {.config = TINY_CONFIG};
-    tiny_add(&m, "lm_head.weight", dtype, 8, 4); // another order than the model's
+    tiny_add(&m, "lm_head.weight", dtype, 8, 4); // not in the model's order
     tiny_add(&m, "model.norm.weight", DP_DTYPE_F32, 4, 0);
     tiny_add(&m, TINY_L "mlp.down_proj.weight", dtype, 4, 6);
     tiny_add(&m, TINY_L "mlp.gate_proj.weight", dtype, 6, 4);
@@ -56,7 +56,7 @@ static inline struct dp_st_tensor *tiny_find(struct tiny *m, const char *name)
     return NULL;
 }
 
-// Value i of a tensor: a multiple of 1/8 that bf16 holds, other ones for each name.
+// Value i of a tensor: a multiple of 1/8 that bf16 can represent, different for each name.
 static inline float tiny_value(const char *name, uint64_t i)
 {
     unsigned sum = 0;
@@ -76,7 +76,7 @@ static inline void tiny_values(const struct dp_st_tensor *t, struct lh_buf *out)
     }
 }
 
-// ROOT/DIR/FILE of the tensors [from, to).
+// Writes ROOT/DIR/FILE with the tensors [from, to).
 static inline void tiny_file(const struct folders *f, struct tiny *m, const char *dir,
                              const char *file, unsigned from, unsigned to)
 {

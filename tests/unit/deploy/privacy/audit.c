@@ -1,6 +1,6 @@
 // ctest: privacy_audit_command
-// deploy/privacy/audit.c: charges and epsilon out of a log, and out of the checkpoint below a log
-// whose beginning is gone.
+// deploy/privacy/audit.c: charges and epsilon from a log, or from the checkpoint below a log whose
+// beginning is gone.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -14,8 +14,8 @@
 #include "tests/history/files.h"
 #include "tests/history/rig.h"
 
-// Two pushes of a private worker to shard 0, which cost four steps each, and a checkpoint; then
-// another generation of the log, in which nobody pushes.
+// A private worker makes two pushes to shard 0, which cost four steps each; then a checkpoint, and
+// another generation of the log without pushes.
 static int set_up(void **state)
 {
     struct history_rig *r = calloc(1, sizeof *r);

@@ -1,4 +1,4 @@
-// Claims and what is said of them: numbers, units, the receipt, the command.
+// Privacy claims and their texts: numbers, units, the receipt, the command.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -51,7 +51,7 @@ static void text_of(const struct dp_claim *c, char *text, size_t size)
     lh_buf_free(&out);
 }
 
-// At region level data is replaced: twice the noise over C of what is emptied.
+// At region level data is replaced, not emptied, so the noise over C must be twice as large.
 static void region_level_has_twice_the_sensitivity(void **state)
 {
     (void)state;
@@ -59,7 +59,7 @@ static void region_level_has_twice_the_sensitivity(void **state)
     char text[8192];
     assert_int_equal(dp_claim_calibrate(&c, 8), LH_OK);
     assert_int_equal(dp_claim_compute(&c), LH_OK);
-    assert_true(fabs(c.terms.sigma - 2 * 9.234) < 0.02); // the notes' sigma of 200 steps, twice
+    assert_true(fabs(c.terms.sigma - 2 * 9.234) < 0.02); // twice the notes' sigma of 200 steps
     assert_true(c.sigma == c.terms.sigma / 2);
     assert_true(c.price.claimed <= 8 && c.price.claimed > 7.99);
     assert_true(c.delta_sampler > 0 && c.delta_sampler < 1e-9 && c.delta_truncated == 0);
@@ -87,12 +87,12 @@ static void record_level_counts_draws(void **state)
     assert_non_null(strstr(text, "in secret; the sum is divided by the expected batch"));
     assert_non_null(strstr(text, "100 steps of this run and 50 of earlier ones"));
     assert_non_null(strstr(text, "one document emptied"));
-    // Rounded up: never below what was computed.
+    // The text rounds up: never below the computed epsilon.
     double said = strtod(strchr(text, '(') + 1, NULL);
     assert_true(said >= c.price.claimed && said < c.price.claimed + 0.001);
 }
 
-// The statement calls what the trainer says its word.
+// The statement attributes what the trainer reported to the trainer.
 static void a_reported_level_promises_nothing_of_its_own(void **state)
 {
     (void)state;
@@ -141,7 +141,7 @@ static void the_receipt_says_the_same(void **state)
     for (size_t i = 0; i < LH_COUNT(keys); i++) assert_non_null(json_object_get(o, keys[i]));
     assert_true(json_real_value(json_object_get(o, "epsilon")) == c.price.claimed);
     const json_t *by = json_object_get(o, "epsilon_by");
-    assert_true(json_object_size(by) == 2); // the analytic one knows no sampling
+    assert_true(json_object_size(by) == 2); // the analytic accountant does not support sampling
     json_decref(o);
 }
 

@@ -1,5 +1,5 @@
-// Manifests of Kubernetes: names that it takes, and what is refused. tests/oracle/k8s.py reads
-// them.
+// Kubernetes manifests: names that are valid there, and topologies that are refused.
+// tests/oracle/k8s.py reads the manifests.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

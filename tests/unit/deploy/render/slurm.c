@@ -1,4 +1,5 @@
-// Batch scripts: what Slurm is asked for, which processes a host has, what is refused.
+// Batch scripts for Slurm: the resources they request, the processes of each host, and topologies
+// that are refused.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -1,6 +1,6 @@
-// deploy/stored/checkpoint_command.c, checkpoint_restore.c: a good file is ok, and one flipped
-// byte, another name, another run or another key is not; shards come back on another number of
-// servers with the same state; pruning leaves a start.
+// deploy/stored/checkpoint_command.c, checkpoint_restore.c: an intact file passes; one with a
+// flipped byte, another name, run or key does not. Shards are restored onto another number of
+// servers with the same state, and pruning leaves a state to start from.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -48,7 +48,7 @@ static void a_workers_folder_lists_its_durable_copies(void **state)
     load(r, "server/checkpoints/0000-0000000000000005.ckpt", &bytes);
     assert_int_equal(dp_make_dirs(history_in_root(r, "worker/replica")), LH_OK);
     store(r, "worker/replica/0000-0000000000000005.ckpt", lh_buf_span(&bytes));
-    store(r, "worker/final.weights", lh_span("parameters", 10)); // what a run's end leaves
+    store(r, "worker/final.weights", lh_span("parameters", 10)); // written at the end of a run
     lh_buf_free(&bytes);
     assert_int_equal(run(r, "ls @worker"), DP_OK);
     assert_true(history_says(r, "0000-0000000000000005.ckpt"));
@@ -67,7 +67,7 @@ static void a_listing_says_what_headers_say(void **state)
     assert_true(history_says(r, "\"epoch\": 1"));
     assert_true(history_says(r, "\"signer\": \"-\""));
     store(r, "server/checkpoints/0000-0000000000000007.weights", lh_span("none", 4));
-    assert_int_equal(run(r, "ls @server"), DP_UNVERIFIED); // no header to believe
+    assert_int_equal(run(r, "ls @server"), DP_UNVERIFIED); // the file has no valid header
     assert_int_equal(run(r, "ls"), DP_USAGE);
     assert_int_equal(run(r, "ls @server -o xml"), DP_USAGE);
     assert_int_equal(run(r, "ls @nothing"), DP_MISSING);
@@ -78,7 +78,7 @@ static void a_listing_says_what_headers_say(void **state)
 static void a_good_one_is_ok(void **state)
 {
     struct history_rig *r = *state;
-    assert_int_equal(run(r, "verify @server"), DP_OK); // hashes
+    assert_int_equal(run(r, "verify @server"), DP_OK); // checks hashes only
     assert_int_equal(run(r, "verify @server JOB"), DP_OK);
     assert_int_equal(run(r, "verify @server JOB --run other"), DP_UNVERIFIED);
     assert_int_equal(run(r, "verify @nothing JOB"), DP_MISSING);
@@ -104,7 +104,7 @@ static void damaged_ones_are_not(void **state)
     }
     store(r, "d/0000-0000000000000005.ckpt", lh_buf_span(&b));
     assert_int_equal(run(r, "verify @d"), DP_OK);
-    store(r, "d/0000-0000000000000006.ckpt", lh_buf_span(&b)); // says another version
+    store(r, "d/0000-0000000000000006.ckpt", lh_buf_span(&b)); // its header has another version
     assert_int_equal(run(r, "verify @d"), DP_UNVERIFIED);
     assert_int_equal(run(r, "verify @d JOB"), DP_UNVERIFIED);
     assert_int_equal(remove(history_in_root(r, "d/0000-0000000000000006.ckpt")), 0);
@@ -115,7 +115,7 @@ static void damaged_ones_are_not(void **state)
 
 // ---------------------------------------------------------------- restore
 
-// The state that a server would start from in this directory.
+// Checks the state from which a server would start in this directory.
 static void check_start(struct history_rig *r, const char *dir, uint32_t shard, uint64_t version,
                         uint64_t epoch)
 {
@@ -137,7 +137,7 @@ static void check_start(struct history_rig *r, const char *dir, uint32_t shard, 
     lh_err err = ps_epoch_read(real, history_in_root(r, dir), shard, &begun, &token);
     assert_int_equal(err, epoch ? LH_OK : LH_ERR_NOT_FOUND);
     assert_int_equal(begun, epoch);
-    assert_int_equal(token, 0); // the server asks for it under one of its own
+    assert_int_equal(token, 0); // the server asks for the epoch with its own token
     lh_env_real_destroy(real);
 }
 
@@ -146,11 +146,11 @@ static void shards_go_onto_other_servers_without_loss(void **state)
     struct history_rig *r = *state;
     assert_int_equal(run(r, "restore @server JOB --into @a --shards 0"), DP_OK);
     assert_int_equal(run(r, "restore @server JOB --into @b --shards 1"), DP_OK);
-    check_start(r, "a", 0, 16, 0); // it starts at the end of the log, and no history is lost
+    check_start(r, "a", 0, 16, 0); // starts at the log's end, so no history is lost
     check_start(r, "b", 1, 9, 0);
     assert_false(dp_file_exists(history_in_root(r, "a/checkpoints/0001-0000000000000009.ckpt")));
     assert_int_equal(run(r, "restore @a/checkpoints @b/checkpoints JOB --into @c"), DP_OK);
-    check_start(r, "c", 0, 16, 3); // whoever has checkpoints alone does not know what came after
+    check_start(r, "c", 0, 16, 3); // checkpoints alone don't show what came after them
     check_start(r, "c", 1, 9, 3);
     assert_int_equal(run(r, "restore @a @b JOB --export @x.safetensors"), DP_OK);
     assert_true(dp_file_exists(history_in_root(r, "x.safetensors")));
@@ -166,7 +166,7 @@ static void what_is_not_all_opens_an_epoch(void **state)
     check_start(r, "b", 0, 14, 3); // its log has epoch 2
     assert_int_equal(run(r, "restore @server JOB --into @c --epoch 9"), DP_OK);
     check_start(r, "c", 0, 16, 9);
-    // an epoch that was begun and has no record yet
+    // an epoch that has begun but has no record yet
     struct lh_buf b;
     load(r, "c/epoch-0000", &b);
     store(r, "server/epoch-0000", lh_buf_span(&b));
@@ -261,7 +261,7 @@ static const char *address(const struct history_rig *r)
     return text;
 }
 
-// The server's checkpoints go into the store, as its uploader stores them.
+// Puts the server's checkpoints into the store, as its uploader does.
 static void store_all(const struct history_rig *r)
 {
     struct dp_job job = {.config = NULL};
@@ -288,7 +288,7 @@ static int on_store(struct history_rig *r, const char *format)
     return run(r, line);
 }
 
-// Flips a byte of the file of shard 0's newest checkpoint.
+// Flips a byte of shard 0's newest stored checkpoint.
 static void damage_newest(struct history_rig *r)
 {
     struct lk_stored_list list;
@@ -338,15 +338,15 @@ static void a_run_comes_back_from_a_store(void **state)
     assert_true(holds(r, "one/deep", 1, 4) && !holds(r, "one/deep", 0, 11));
     assert_int_equal(on_store(r, "restore STORE JOB --into @old --to 0:5"), DP_OK);
     assert_true(holds(r, "old", 0, 5));
-    assert_int_equal(on_store(r, "restore STORE JOB --into @new"), DP_FAILED); // it holds something
+    assert_int_equal(on_store(r, "restore STORE JOB --into @new"), DP_FAILED); // not empty
     damage_newest(r);
     assert_int_equal(on_store(r, "verify STORE"), DP_UNVERIFIED);
     assert_true(history_says(r, "SHA-256"));
     assert_int_equal(on_store(r, "restore STORE JOB --into @older"), DP_OK);
-    assert_true(holds(r, "older", 0, 5)); // the one before it
+    assert_true(holds(r, "older", 0, 5)); // the checkpoint before the damaged one
     assert_int_equal(on_store(r, "prune STORE --keep 2"), DP_OK);
     assert_false(history_says(r, "removed"));
-    assert_int_equal(run(r, "ls ftp://x/y"), DP_MISSING); // a folder's name, as any other
+    assert_int_equal(run(r, "ls ftp://x/y"), DP_MISSING); // taken as a folder's name
     assert_int_equal(run(r, "ls s3://x/"), DP_CONFIG);
 }
 

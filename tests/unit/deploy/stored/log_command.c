@@ -1,6 +1,6 @@
 // deploy/stored/log_command.c, log_verify.c, replay.c, weights_file.c, job.c: every state that a
-// log ever had comes back with its digest; what is damaged is told from what is torn, by its place;
-// and nothing of it changes the directory.
+// log ever had is replayed to its digest; damage is told from a torn tail by its place; and no
+// command changes the directory.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -70,7 +70,7 @@ static void every_version_comes_back_with_its_digest(void **state)
             lh_hash_hex(&r->h.digest[shard][v], hex);
             if (!history_says(r, hex)) fail_msg("%s: %s", line, (const char *)r->out.data);
             lh_hash_hex(&r->h.digest[!shard][r->h.replica[!shard].ledger.version], hex);
-            assert_true(history_says(r, hex)); // the other one to its end
+            assert_true(history_says(r, hex)); // the other shard is replayed to its end
         }
 }
 
@@ -87,7 +87,7 @@ static void a_version_that_is_not_there_is_named(void **state)
     assert_int_equal(run(r, "replay @server"), DP_USAGE);
     assert_int_equal(run(r, "replay /nonexistent JOB"), DP_MISSING);
     segment_path(r, 1,
-                 path); // the log begins in the second segment now, above 0's at 5 and 1's at 4
+                 path); // the log now begins above the checkpoints at 5 and 4
     history_write(&r->h, 1, false);
     history_copy_out(&r->h, history_in_root(r, "server"));
     assert_int_equal(remove(path), 0);
@@ -151,7 +151,7 @@ static void parameters_of_a_past_moment_are_exported(void **state)
     assert_int_equal(run(r, "replay @server JOB --export /nonexistent/x"), DP_FAILED);
 }
 
-// A directory with one shard of two: its digest comes, an export does not.
+// A directory with one of two shards shows its digest, but can't be exported.
 static void an_export_needs_every_shard(void **state)
 {
     struct history_rig *r = *state;
@@ -270,12 +270,12 @@ static void damage_is_told_with_its_place(void **state)
     assert_true(history_says(r, ": damaged"));
     assert_int_equal(run(r, "replay @server JOB"), DP_UNVERIFIED);
     assert_int_equal(run(r, "dump @server"), DP_UNVERIFIED);
-    assert_true(lines(r) > 5); // what came before it is shown
+    assert_true(lines(r) > 5); // entries before the damage are shown
     flip(path, 64 + 70);
     assert_int_equal(run(r, "verify @server"), DP_OK);
 }
 
-// Behind the last entry stand bytes that are none: torn, unless a server holds the directory.
+// Invalid bytes behind the last entry are a torn tail, unless a server holds the directory.
 static void a_torn_end_is_told_from_damage(void **state)
 {
     struct history_rig *r = *state;
@@ -293,12 +293,12 @@ static void a_torn_end_is_told_from_damage(void **state)
     assert_non_null(strstr(lh_err_text(LH_ERR_CONFLICT), place));
     assert_int_equal(run(r, "verify @server -o json"), DP_FAILED);
     assert_true(history_says(r, "\"torn\""));
-    assert_int_equal(run(r, "replay @server JOB"), DP_OK); // what is whole can be had
+    assert_int_equal(run(r, "replay @server JOB"), DP_OK); // the intact part can be replayed
     assert_int_equal(run(r, "dump @server"), DP_OK);
 
     assert_int_equal(dp_path(lock, "%s/lock", history_in_root(r, "server")), LH_OK);
     put_file(lock, lh_span("", 0));
-    assert_int_equal(run(r, "verify @server"), DP_FAILED); // nobody holds it
+    assert_int_equal(run(r, "verify @server"), DP_FAILED); // nobody holds the lock
     FILE *held = fopen(lock, "r+");
     assert_non_null(held);
     assert_int_equal(flock(fileno(held), LOCK_EX | LOCK_NB), 0);
@@ -315,7 +315,7 @@ static void log_and_checkpoints_must_fit(void **state)
     struct lh_buf b = lh_buf(1 << 20);
     history_write(&r->h, 1, false); // its checkpoint is at 9
     history_copy_out(&r->h, history_in_root(r, "server"));
-    segment_path(r, 1, path); // the log begins above versions 5 and 4: 11 and 9 bear it
+    segment_path(r, 1, path); // without it, the log needs checkpoints 11 and 9
     assert_int_equal(dp_file_read(path, &b), LH_OK);
     assert_int_equal(remove(path), 0);
     assert_int_equal(run(r, "verify @server JOB"), DP_OK);
@@ -328,7 +328,7 @@ static void log_and_checkpoints_must_fit(void **state)
     assert_int_equal(run(r, "verify @server"), DP_OK);
     lh_buf_free(&b);
 
-    // a checkpoint of the same version of another history of this run
+    // a checkpoint of the same version from another history of this run
     struct history other;
     history_start(&other, r->env, "other");
     history_add(&other, 0, LH_FENCE);
@@ -342,7 +342,7 @@ static void log_and_checkpoints_must_fit(void **state)
     assert_non_null(strstr(lh_err_text(LH_ERR_CORRUPT), "another history"));
 }
 
-// Whichever byte of the log is damaged: refused with a place, or torn, or it is none that counts.
+// Flips bytes all over a segment: a damaged byte is refused, or it does not count.
 static void no_flipped_byte_is_overlooked(void **state)
 {
     struct history_rig *r = *state;
@@ -352,7 +352,7 @@ static void no_flipped_byte_is_overlooked(void **state)
     segment_path(r, 2, path);
     assert_int_equal(dp_file_read(path, &b), LH_OK);
     for (size_t at = 0; at < b.len; at += 17) {
-        bool counts = at < 60; // the header's last word is nobody's
+        bool counts = at < 60; // the header's last word is not checked
         flip(path, at);
         int code = run(r, "verify @server");
         flip(path, at);
@@ -393,7 +393,7 @@ static void nothing_is_changed(void **state)
     struct history_rig *r = *state;
     char path[DP_PATH_BYTES];
     assert_int_equal(dp_path(path, "%s/log/%016x.seg", history_in_root(r, "server"), 4), LH_OK);
-    put_file(path, lh_span("", 0)); // a segment that was never finished: a start removes it
+    put_file(path, lh_span("", 0)); // an unfinished segment, which a start would remove
     struct lh_hash before = hash_dir(r);
     assert_int_equal(run(r, "dump @server"), DP_OK);
     assert_int_equal(run(r, "verify @server JOB"), DP_OK);
@@ -402,7 +402,7 @@ static void nothing_is_changed(void **state)
     assert_true(lh_hash_equal(&before, &after));
 }
 
-// All pushes of the history are one worker's: without them the parameters are the initial ones.
+// One worker made all pushes of the history: without them the parameters are the initial ones.
 static void a_workers_pushes_are_left_out(void **state)
 {
     struct history_rig *r = *state;
@@ -417,7 +417,7 @@ static void a_workers_pushes_are_left_out(void **state)
     assert_int_equal(dp_file_read(history_in_root(r, "weights.bin"), &initial), LH_OK);
     assert_true(lh_span_equal(lh_buf_span(&r->out), lh_buf_span(&initial)));
     lh_buf_free(&initial);
-    // The oldest checkpoint has some of them in it.
+    // The oldest checkpoint contains some of the pushes.
     snprintf(line, sizeof line, "replay @server JOB %s", by_id);
     assert_int_equal(run(r, line), DP_MISSING);
     snprintf(line, sizeof line, "replay @server JOB %s --from 1000", by_id);

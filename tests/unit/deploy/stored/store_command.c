@@ -1,5 +1,5 @@
-// deploy/stored/store_command.c, upload.c: a folder goes into a store and comes back as it was;
-// what is not whole, changed or of records that stay is refused.
+// deploy/stored/store_command.c, upload.c: a folder is pushed into a store and pulled back
+// unchanged; incomplete or changed folders, and units that must stay, are refused.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -23,7 +23,7 @@ struct rig {
     unsigned next;
 };
 
-// A path below the rig's folder, good until the fourth call after this one.
+// Returns a path below the rig's folder, which the fourth call after this one overwrites.
 static const char *at(struct rig *r, const char *name)
 {
     char *out = r->path[r->next++ % LH_COUNT(r->path)];
@@ -91,9 +91,9 @@ static void a_folder_comes_back_as_it_was(void **state)
     assert_false(dp_file_exists(at(r, "store/units.json.index")));
     assert_false(dp_file_exists(at(r, "store/left.tmp")));
     assert_false(dp_file_exists(at(r, "store/.hidden")));
-    assert_int_equal(run("push", at(r, "data"), r->address), DP_FAILED); // a prefix has one folder
+    assert_int_equal(run("push", at(r, "data"), r->address), DP_FAILED); // one folder a prefix
     assert_int_equal(run("push", at(r, "nothing"), r->address), DP_FAILED);
-    assert_int_equal(run("pull", r->address, at(r, "back")), DP_OK); // all is there and right
+    assert_int_equal(run("pull", r->address, at(r, "back")), DP_OK); // all files are intact
     save(r, "back/a-000.bin", "other bytes");
     assert_int_equal(run("pull", r->address, at(r, "back")), DP_FAILED);
     is(r, "back/a-000.bin", "other bytes");
@@ -146,7 +146,7 @@ static lh_err put_some(struct lh_objects *o, const char *key, const char *path)
     return whole->put(o, key, path);
 }
 
-// The object is stored, and its answer is lost: a retry finds it there.
+// The object is stored, but the answer is lost, so a retry finds it there.
 static lh_err put_new_lost(struct lh_objects *o, const char *key, struct lh_span bytes)
 {
     LH_TRY(whole->put_new(o, key, bytes));
@@ -198,7 +198,7 @@ static void what_broke_off_is_not_there_and_can_be_pushed_again(void **state)
     assert_false(dp_file_exists(at(r, "store/stored.json")));
 }
 
-// Another upload to the same address ends first: its objects stay as they are.
+// Another upload to the same address finishes first; its objects are not overwritten.
 static void a_second_upload_stops_before_it_overwrites(void **state)
 {
     struct rig *r = *state;

@@ -1,5 +1,5 @@
-// deploy/text/data.c: units are the text and nothing else, in both widths; languages alternate in
-// proportion; what is dropped is said; folders that are not right are refused with their reason.
+// deploy/text/data.c: units contain the text and nothing else, in both widths; languages alternate
+// in proportion; dropped text is reported; invalid folders are refused with the reason.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -45,7 +45,7 @@ static void close_fixture(struct fixture *f)
     assert_int_equal(remove_tree(f->dir), 0);
 }
 
-// Byte i of a language's text; lines of 10 bytes.
+// Byte i of a language's text, in lines of 10 bytes.
 static char byte_at(char language, uint64_t i)
 {
     return (char)(i % 10 == 9 ? '\n' : language + (char)(i / 10 % 20));
@@ -71,7 +71,7 @@ static void put_sample(const struct fixture *f)
     put_text(f, "asia/ko/short.txt", '0', 62);
     put_text(f, "europe/de/1.txt", 'A', 100);
     put_text(f, "europe/de/2.txt", 'A', 100);
-    put_text(f, "europe/de/notes.md", 'x', 5000); // no .txt: passed over
+    put_text(f, "europe/de/notes.md", 'x', 5000); // not .txt: ignored
     put_text(f, "heldout/ja.txt", 'A', 77);
     put_text(f, "heldout/de.txt", 'A', 33);
 }
@@ -137,7 +137,7 @@ static void what_is_not_used_is_named_or_refused(void **state)
     close_fixture(f);
 }
 
-// The k-th unit of a language, in the order of ids, holds bytes [64 k, 64 k + 64) of its text.
+// The k-th unit of a language, in order of ids, holds bytes [64 k, 64 k + 64) of its text.
 static void expect_text(const struct fixture *f, const struct lh_units *u, const char *language,
                         char letter)
 {
@@ -175,7 +175,7 @@ static void units_are_the_text(void **state)
         assert_int_equal(u.vocabulary, 256);
         expect_text(&f, &u, "ja", 'A');
         expect_text(&f, &u, "zh", 'a');
-        assert_int_equal(count_of(&u, "de", 20, 23), 3); // regions one after another
+        assert_int_equal(count_of(&u, "de", 20, 23), 3); // regions follow one another
         assert_string_equal(u.unit[22].home, "europe");
         assert_string_equal(u.unit[22].file, "europe-de-000.bin");
         assert_int_equal(count_of(&u, "ko", 0, 23), 0);
@@ -198,8 +198,8 @@ static void put(const struct fixture *f, const char *name, const char *text)
     assert_int_equal(dp_file_write(path, lh_span_str(text), 0666), LH_OK);
 }
 
-// A unit is a document: it begins where one begins, has no text of another, and ends with its own,
-// or at the unit's tokens.
+// A unit is a document: it begins where the document begins, contains no other text, and ends with
+// the document or after unit_tokens.
 static void units_are_documents(void **state)
 {
     (void)state;
@@ -251,7 +251,7 @@ static void languages_alternate_in_proportion(void **state)
     put_sample(&f);
     assert_int_equal(dp_data_prepare(&f.conf), LH_OK);
     load(&f, &u);
-    // 15 ja to 5 zh: every 4 units in a row hold one zh
+    // 15 ja to 5 zh: each 4 units in a row contain one zh
     for (uint64_t i = 0; i < 20; i += 4) assert_int_equal(count_of(&u, "zh", i, i + 4), 1);
     for (uint64_t i = 0; i < u.count; i++) assert_true(u.unit[i].may_leave);
     lh_units_free(&u);
@@ -273,7 +273,7 @@ static void same_text_gives_same_manifest(void **state)
     assert_true(lh_hash_equal(&a.hash, &b.hash));
     lh_units_free(&b);
     f.conf.staying = &staying;
-    f.conf.limit_bytes = 300; // 4 units of each of ja and zh
+    f.conf.limit_bytes = 300; // 4 units each of ja and zh
     assert_int_equal(dp_data_prepare(&f.conf), LH_OK);
     load(&f, &b);
     assert_false(lh_hash_equal(&a.hash, &b.hash));
@@ -290,7 +290,7 @@ static void expect_refused(struct fixture *f, lh_err code, const char *says)
     lh_err err = dp_data_prepare(&f->conf);
     if (err != code || !strstr(lh_err_text(err), says))
         fail_msg("%s: %s", lh_err_name(err), lh_err_text(err));
-    assert_false(dp_file_exists(f->units)); // no half-made manifest
+    assert_false(dp_file_exists(f->units)); // no partial manifest
 }
 
 static void bad_folders_are_refused(void **state)
@@ -322,7 +322,7 @@ static void bad_folders_are_refused(void **state)
     f.conf.file_tokens = 64;
     assert_int_equal(dp_data_prepare(&f.conf), LH_OK);
     assert_true(dp_file_exists(f.units));
-    // a later run that fails leaves no manifest of an earlier one
+    // a failed run also removes the manifest of an earlier one
     put_text(&f, "heldout/ja.txt", 'A', 0);
     expect_refused(&f, LH_ERR_MALFORMED, "is empty");
     close_fixture(&f);
@@ -335,7 +335,7 @@ static void the_command_takes_its_flags(void **state)
     struct lh_units u;
     open_fixture(&f);
     put_sample(&f);
-    // stdout to /dev/null for the table
+    // discards the table on stdout
     int keep = dup(STDOUT_FILENO), null = open("/dev/null", O_WRONLY);
     fflush(stdout);
     dup2(null, STDOUT_FILENO);

@@ -1,5 +1,5 @@
-// Held-out evaluation on a tiny model: against wk_eval directly, the bigram entropy against theory,
-// and files that are not what they should be.
+// Held-out evaluation on a tiny model: compared with wk_eval itself, the bigram entropy with
+// theory; and invalid files are refused.
 #include <math.h>
 #include <openssl/evp.h>
 #include <setjmp.h>
@@ -57,7 +57,7 @@ static int setup(void **state)
     if (!parameters || wk_model_init(&shape, 3, parameters)) return 1;
     wk_params_free(&list);
     uint64_t x = 1;
-    for (int i = 0; i < TOKENS; i++) { // each token is one of two that follow the last
+    for (int i = 0; i < TOKENS; i++) { // each token is one of two possible successors
         x = x * 6364136223846793005u + 1442695040888963407u;
         ids[i] = i ? (ids[i - 1] * 3 + (uint32_t)(x >> 63)) % 16 : 0;
     }
@@ -113,7 +113,7 @@ static void a_sample_is_spread(void **state)
     assert_int_equal(row[0].bytes, 8 * 99);
     assert_int_equal(row[1].bytes, 2 * 8 * 49);
     assert_true(row[0].nats != all[0].nats && fabs(row[0].nats - all[0].nats) < 0.1);
-    assert_true(row[0].bigram == all[0].bigram); // both are the whole text's
+    assert_true(row[0].bigram == all[0].bigram); // both are of the whole text
 }
 
 static void files_that_are_refused(void **state)

@@ -1,5 +1,5 @@
-// Sampling: what temperature, top-k and seed promise, and that a text continues by the model's own
-// predictions.
+// Sampling: the effects of temperature, top-k and seed, and that a text continues by the model's
+// own predictions.
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -27,7 +27,7 @@ static const struct wk_shape shape = {.vocab = VOCAB,
 
 static uint32_t sample(double temperature, uint32_t top_k, uint64_t seed, uint64_t step)
 {
-    static const float logits[4] = {0, 2, 1, 2}; // probabilities 0.052, 0.387, 0.142, ... of 1
+    static const float logits[4] = {0, 2, 1, 2}; // probabilities 0.052, 0.387, 0.142, 0.387
     const struct dp_sampling how = {temperature, top_k, seed};
     struct dp_candidate order[4];
     return dp_sample(&how, logits, 4, step, order);
@@ -71,7 +71,7 @@ static float *parameters(uint64_t seed)
     float *p = malloc(list.values * sizeof *p);
     assert_non_null(p);
     assert_int_equal(wk_model_init(&shape, seed, p), LH_OK);
-    for (uint64_t i = 0; i < list.values; i++) p[i] *= 20; // predictions differ by this
+    for (uint64_t i = 0; i < list.values; i++) p[i] *= 20; // so that predictions differ
     wk_params_free(&list);
     return p;
 }
@@ -88,7 +88,7 @@ static void a_seed_is_a_text(void **state)
     assert_memory_equal(a, b, sizeof a);
     assert_memory_not_equal(a, c, sizeof a);
     for (int i = 0; i < COUNT; i++) assert_true(a[i] < VOCAB);
-    // going on from a part of the text gives the rest of it
+    // continuing a part of the text gives the rest of it
     memset(b + 20, 0, (COUNT - 20) * sizeof *b);
     assert_int_equal(dp_generate(&shape, p, &one, b, 20, COUNT), LH_OK);
     assert_memory_equal(a, b, sizeof a);
@@ -128,7 +128,7 @@ static void nonsense_is_refused(void **state)
     assert_int_equal(dp_generate(&shape, p, &how, ids, 1, 4), LH_ERR_INVALID);
     assert_int_equal(dp_generate(&shape, p, &how, ids, 0, 4), LH_ERR_INVALID);
     ids[0] = 1;
-    p[VOCAB] = NAN; // the embedding's, which is the head, too
+    p[VOCAB] = NAN; // in the embedding, which is also the head
     assert_int_equal(dp_generate(&shape, p, &how, ids, 1, 4), LH_ERR_NON_FINITE);
     free(p);
 }

@@ -1,4 +1,4 @@
-// `longhaul certs`: what it writes, what it prints, what it refuses, with which exit code.
+// `longhaul certs`: the files it writes, its output, the requests it refuses, and its exit codes.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -19,7 +19,7 @@
 
 struct scene {
     char dir[32];
-    char out[16384]; // what the last command printed, stdout and stderr
+    char out[16384]; // stdout and stderr of the last command
 };
 
 static int set_up(void **state)
@@ -46,7 +46,7 @@ static int tear_down(void **state)
     return failed;
 }
 
-// Runs `longhaul certs` with a line's words, in which @ stands for the folder.
+// Runs `longhaul certs` with the words of `line`, in which @ stands for the folder.
 static int certs(struct scene *s, const char *line)
 {
     char text[1024] = "", *argv[40] = {"longhaul", "certs"}, *rest = text;
@@ -150,7 +150,7 @@ static void the_job_key_loads(void **state)
     lh_keyring_destroy(ring);
 }
 
-// The serial of @/NAME, as `ls` shows it.
+// Gives the serial of @/NAME, in the form that `ls` shows.
 static void serial_of(const struct scene *s, const char *name, char out[LH_CERTS_SERIAL_BYTES])
 {
     struct lh_certs_info info;
@@ -178,7 +178,7 @@ static void a_certificate_is_renewed_for_its_key(void **state)
     struct lh_certs_info info;
     char path[128];
     assert_int_equal(certs(s, "init --dir @ --domain example.org"), DP_OK);
-    assert_int_equal(lh_certs_issue(s->dir, &peer, 0, s->dir, false), LH_OK); // it has expired
+    assert_int_equal(lh_certs_issue(s->dir, &peer, 0, s->dir, false), LH_OK); // already expired
     serial_of(s, "old.pem", before);
     assert_int_equal(certs(s, "renew @/old.pem --dir @"), DP_FAILED);
     prints(s, "exists already");
@@ -197,7 +197,7 @@ static void a_certificate_is_renewed_for_its_key(void **state)
     FILE *key = fopen(path, "r");
     EVP_PKEY *k = PEM_read_PrivateKey(key, NULL, NULL, NULL);
     fclose(key);
-    assert_int_equal(X509_check_private_key(x, k), 1); // the key of before
+    assert_int_equal(X509_check_private_key(x, k), 1); // the key has not changed
     EVP_PKEY_free(k);
     X509_free(x);
 }
@@ -230,7 +230,7 @@ static void what_is_revoked_or_of_another_ca_is_not_renewed(void **state)
     assert_int_equal(certs(s, "renew @/w1.pem --dir @ --revoked @/list --out @ --replace"), DP_OK);
     write_line(s, "list", serial);
     assert_int_equal(certs(s, "renew @/w1.pem --dir @ --revoked @/list --replace"), DP_OK);
-    serial_of(s, "w1.pem", serial); // each renewal has a serial of its own
+    serial_of(s, "w1.pem", serial); // each renewal gets its own serial
     write_line(s, "list", serial);
     assert_int_equal(certs(s, "renew @/w1.pem --dir @ --revoked @/list --replace"), DP_DENIED);
     prints(s, "is revoked");

@@ -13,7 +13,7 @@
 #include "deploy/tool/cli.h"
 #include "deploy/tool/files.h"
 
-// Runs the tool with words split at spaces; what it prints is in `printed`.
+// Runs the tool with the words of `line`; `printed` gets its output.
 static char printed[1 << 16];
 
 static int tool(const char *line)
@@ -50,7 +50,7 @@ static void prints(const char *text)
     if (!strstr(printed, text)) fail_msg("\"%s\" is not in:\n%s", text, printed);
 }
 
-// The tool ends with this code and prints this text.
+// Checks that the tool exits with this code and prints this text.
 static void runs(const char *line, int code, const char *text)
 {
     assert_int_equal(tool(line), code);
@@ -134,7 +134,7 @@ static void config_check(void **state)
     runs("config explain", DP_OK, "a worker (--kind worker), beside those that a server has too:");
     unsigned shown = 0;
     for (const char *at = printed; (at = strstr(at, "\n  ")) != NULL; at++) shown++;
-    assert_true(shown > 30 && shown <= 50); // a reader goes through them in one sitting
+    assert_true(shown > 30 && shown <= 50); // few enough to read in one sitting
     runs("config explain rebiuld.voices --kind server", DP_MISSING, "did you mean rebuild.voices?");
 }
 
@@ -150,7 +150,7 @@ static void files_are_read_and_written_whole(void **state)
     struct lh_buf big = lh_buf(1 << 20), back = lh_buf(1 << 20);
     for (uint32_t i = 0; i < 200000 / 4; i++) lh_put_u32(&big, i * 2654435761u);
     assert_int_equal(dp_file_write(path, lh_buf_span(&big), 0600), LH_OK);
-    assert_int_equal(dp_make_dirs(path), LH_ERR_EXISTS); // a file stands there
+    assert_int_equal(dp_make_dirs(path), LH_ERR_EXISTS); // there is a file of that name
     assert_int_equal(dp_file_read(path, &back), LH_OK);
     assert_true(lh_span_equal(lh_buf_span(&big), lh_buf_span(&back)));
     struct lh_buf exact = lh_buf(200000), small = lh_buf(199999);

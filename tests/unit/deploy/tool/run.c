@@ -1,4 +1,5 @@
-// longhaul run: what the user's command finds in its environment, and what is refused before it.
+// longhaul run: the environment of the user's command, and the settings with which it is not
+// started.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -31,8 +32,8 @@ static int remove_settings(void **state)
     return unlink(settings);
 }
 
-// The tool's exit status with these words, or that of the command that took its place. Tended: of
-// the command below it.
+// Returns the exit status of the tool, or of the command that replaced it or, if `tended`, that ran
+// below it.
 static int run(const char *set, const char *command, bool tended)
 {
     char *argv[] = {"longhaul",

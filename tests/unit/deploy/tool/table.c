@@ -1,4 +1,4 @@
-// Numbers of a table, as people read them.
+// Numbers in tables, formatted for people.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -1,5 +1,6 @@
-// A tended command: its end is the tool's, and nothing that it started outlives it, whoever is
-// killed. A pipe that only the command's processes hold says when the last of them is gone.
+// A tended command: the tool ends as the command does, and no process that the command started
+// survives, whichever process is killed. A pipe that only those processes hold shows when the last
+// one is gone.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -16,11 +17,11 @@
 
 struct tender {
     pid_t pid;
-    int said; // what the command writes; its end: all its processes are gone
+    int said; // read end of the command's pipe; end of file: all its processes are gone
 };
 
-// In a process of its own, tends `sh -c SCRIPT`, whose descriptor 9 is the pipe; nobody else keeps
-// it for long.
+// Tends `sh -c SCRIPT` in a child process. The script's descriptor 9 is the pipe, which nobody else
+// keeps for long.
 static _Noreturn void tend(const char *script, int out)
 {
     char *argv[] = {"sh", "-c", (char *)(uintptr_t)script, NULL};
@@ -49,18 +50,18 @@ static void hear(const struct tender *t)
     assert_int_equal(read(t->said, &c, 1), 1);
 }
 
-// Everything has ended; gives how the tending process did.
+// Waits until all processes have ended, and returns the status of the tending process.
 static int end(const struct tender *t)
 {
     int status;
     char c;
-    while (read(t->said, &c, 1) > 0) continue; // hangs where something is left behind
+    while (read(t->said, &c, 1) > 0) continue; // hangs if a process is left behind
     close(t->said);
     assert_int_equal(waitpid(t->pid, &status, 0), t->pid);
     return status;
 }
 
-// In a session of its own, as torchrun starts its ranks; says that it lives.
+// A process in its own session, as torchrun starts its ranks; it writes a byte when it runs.
 #define RANK "setsid sh -c 'echo >&9; exec sleep 1000' & "
 
 static void its_end_is_the_commands(void **state)
@@ -79,7 +80,7 @@ static void a_killed_command_leaves_nothing(void **state)
     (void)state;
     struct tender t = begin(RANK "wait");
     hear(&t);
-    // The command alone is its child; the rank is, too, as soon as the command is dead.
+    // Its child is the command; once the command is dead, the rank is one too.
     assert_in_range(dp_tend_signal(t.pid, SIGKILL), 1, 2);
     int status = end(&t);
     assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
@@ -92,7 +93,7 @@ static void asked_to_end(void **state)
     hear(&t);
     kill(t.pid, SIGTERM);
     int status = end(&t);
-    // Before the trap was set the signal itself ends it.
+    // Before the trap is set, the signal itself ends the command.
     assert_true((WIFEXITED(status) && WEXITSTATUS(status) == 7) ||
                 (WIFSIGNALED(status) && WTERMSIG(status) == SIGTERM));
 }
@@ -103,7 +104,7 @@ static void asked_twice_it_is_killed(void **state)
     struct tender t = begin("trap 'echo >&9' TERM; echo >&9; while :; do sleep 1000 & wait; done");
     hear(&t); // the trap is set
     kill(t.pid, SIGTERM);
-    hear(&t); // the trap was run: it interrupts wait, wherever sleep is
+    hear(&t); // the trap has run: it interrupts wait, wherever sleep is
     kill(t.pid, SIGTERM);
     assert_true(WIFSIGNALED(end(&t)));
     t = begin(RANK "trap '' TERM; wait");
@@ -112,7 +113,7 @@ static void asked_twice_it_is_killed(void **state)
     assert_true(WIFSIGNALED(end(&t)));
 }
 
-// The launcher is killed with -9: what it tends ends with it.
+// The launcher is killed with -9: the command that it tends ends too.
 static void a_dead_parent(void **state)
 {
     (void)state;

@@ -1,4 +1,5 @@
-// Words of a command line: a shell's quoting, what only a shell understands, placeholders.
+// Words of a command line: quoting as in a shell, syntax that only a shell understands,
+// placeholders.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -12,7 +13,7 @@
 
 static struct dp_words words, filled;
 
-// The words with a bar between.
+// Joins the words with bars.
 static const char *joined(const struct dp_words *w)
 {
     static char text[DP_WORDS_BYTES];

@@ -1,4 +1,4 @@
-// The doctor's word on a run that goes on: who is named, and whether a person has to act.
+// The doctor's report on a running run: what it names, and whether a person has to act.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -25,7 +25,8 @@ static const char STATUS[] =
     "\"servers\":[{\"role\":\"server\",\"name\":\"s0\",\"state\":\"live\",\"shards\":[0]}]}";
 static const char SERVERS[] = "{\"h:1\":{" WELL "," SERVER "}}";
 
-// The doctor's lines about these three, and how many of them ask for something.
+// Returns the doctor's lines for these three inputs; *fails and *warns count those that need
+// action.
 static char *doctor(const char *status, const char *servers, const char *files, unsigned *fails,
                     unsigned *warns)
 {
@@ -56,7 +57,7 @@ static void a_run_that_is_well_asks_for_nothing(void **state)
     free(text);
 }
 
-// The text with one part in place of another.
+// Returns the text with `part` replaced.
 static char *with(const char *text, const char *part, const char *other)
 {
     const char *at = strstr(text, part);
@@ -72,7 +73,7 @@ static void what_is_amiss_is_named_with_a_remedy(void **state)
     (void)state;
     static const char SOUND[] = "\"time_s\":2000000001";
     static const struct {
-        bool server; // the text that changes; else the coordinator's
+        bool server; // `part` is in the server's answer; else in the coordinator's status
         const char *part, *other, *says;
         bool fails;
     } rows[] = {
@@ -137,7 +138,7 @@ static void what_is_amiss_is_named_with_a_remedy(void **state)
     }
 }
 
-// A worker's own file knows more of it than the coordinator does.
+// A worker's own status file knows more than the coordinator does.
 static void a_workers_file_is_looked_at(void **state)
 {
     (void)state;
@@ -147,7 +148,7 @@ static void a_workers_file_is_looked_at(void **state)
     assert_int_equal(fails, 1);
     free(text);
     static const char OLD[] = "{\"a\":{\"time_s\":1999999940,\"disk_free_bytes\":9}}";
-    text = doctor(STATUS, SERVERS, OLD, &fails, &warns); // what it says of the disk is past
+    text = doctor(STATUS, SERVERS, OLD, &fails, &warns); // too old to say anything of the disk
     assert_non_null(strstr(text, "FAIL   worker eu/a: it answers, but has written no status for "
                                  "60 s: its disk is full or hangs"));
     assert_int_equal(fails, 1);
@@ -164,7 +165,7 @@ static void an_answer_without_sense_harms_nobody(void **state)
     for (size_t i = 0; i < LH_COUNT(odd); i++) {
         unsigned fails, warns;
         free(doctor(odd[i], "{\"h:1\":[1]}", odd[i], &fails, &warns));
-        assert_int_equal(fails, 1); // the server's answer
+        assert_int_equal(fails, 1); // for the server's answer
     }
 }
 

@@ -1,4 +1,4 @@
-// Topologies: the example, lists and their owners, every refusal with its line.
+// Topologies: the example, lists and their owners, and every refusal with its line.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -63,7 +63,8 @@ static void defaults_and_default_links(void **state)
     dp_topology_free(t);
 }
 
-// A rank a GPU; how their gradients come together follows from that, unless it is said.
+// Each GPU has a rank. The number of GPUs and hosts decides how gradients are reduced, unless the
+// file says so.
 static void gpus_have_ranks(void **state)
 {
     (void)state;
@@ -82,7 +83,7 @@ static void gpus_have_ranks(void **state)
     assert_int_equal(t->region[3].hosts, 2);
     assert_int_equal(t->region[0].hosts, 1);
     assert_int_equal(t->region[4].reduce, WK_REDUCE_TCP);
-    static const unsigned host[] = {0, 0, 0, 1, 1}; // each has its ranks side by side
+    static const unsigned host[] = {0, 0, 0, 1, 1}; // neighbouring ranks share a host
     for (unsigned rank = 0; rank < LH_COUNT(host); rank++)
         assert_int_equal(dp_region_host(&t->region[4], rank), host[rank]);
     assert_int_equal(t->helpers, 2 * 7 + 2 + 1 + 3 + 4);
@@ -178,9 +179,9 @@ static void commands(void **state)
     assert_string_equal(eu->at[3], "{dir}/{worker}");
     assert_null(t->region[1].command); // the built-in trainer
     assert_int_equal(ap->count, 3);
-    assert_string_equal(ap->at[2], "a | b $X"); // a list's words are no shell's
+    assert_string_equal(ap->at[2], "a | b $X"); // a list's words are not parsed as a shell would
     assert_int_equal(t->trainers, 4);
-    assert_int_equal(t->helpers, 0); // ranks of a command are its own
+    assert_int_equal(t->helpers, 0); // a command has its own ranks
     dp_topology_free(t);
 }
 

@@ -1,5 +1,5 @@
-// Private regions of a topology: what the coordinator's settings get, what is refused before
-// anything starts.
+// Private regions of a topology: the coordinator's settings for them, and files that are refused
+// before anything starts.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -67,7 +67,7 @@ static void whose_data_are_read(void **state)
     struct lh_privacy terms;
     struct dp_topology *t = parse("regions: {eu: {data: /r, privacy: " RECORD "}, us: }\n" SERVER);
     assert_false(dp_topology_own_data(t)); // us leases units
-    assert_false(dp_topology_travels(t));  // records don't
+    assert_false(dp_topology_travels(t));  // records do not travel
     assert_int_equal(dp_private_terms(t, &terms), LH_OK);
     assert_true(terms.level == LH_PRIVACY_RECORD && terms.steps == 50 && terms.sigma == 9.4);
     dp_topology_free(t);

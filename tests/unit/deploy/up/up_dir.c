@@ -1,5 +1,5 @@
-// The folder of a run: what is made, what a second `up` keeps, what it refuses; and that every
-// node's settings pass the tables they were written from.
+// The folder of a run: the files that `up` makes, those that a second `up` keeps, changes that it
+// refuses; and that every node's settings file passes its table.
 #include <sys/stat.h>
 
 #include "common/security/certs.h"
@@ -56,7 +56,7 @@ static void what_is_made(void **state)
     assert_string_equal(s->advertise, up->node[1].address);
     assert_int_equal(s->shards.count, 2);
     assert_int_equal(s->shards.value[1], 2);
-    assert_true(s->update.eta == 1); // density 1/6: not under 10 %
+    assert_true(s->update.eta == 1); // density 1/6: not below 10 %
     lh_config_destroy(c);
 
     assert_string_equal(up->node[5].name, "us-1");
@@ -81,7 +81,7 @@ static int64_t voices_of(const char *yaml)
     return voices;
 }
 
-// One region confirms by itself; where an operator says something, that counts.
+// One region confirms by itself; an operator's setting has precedence.
 static void voices_of_a_rebuild(void **state)
 {
     static const char one[] =
@@ -125,7 +125,7 @@ static void secrets_and_identities(void **state)
     close_up(up);
 }
 
-// A server signs with a key that is in the list of those it trusts.
+// A server's signing key is on the list of keys that it trusts.
 static void checkpoints_are_signed(void **state)
 {
     (void)state;
@@ -165,11 +165,11 @@ static void a_second_up_keeps_it(void **state)
     all(a);
     struct lh_hash before[LH_COUNT(kept)];
     for (size_t i = 0; i < LH_COUNT(kept); i++) before[i] = hash_file(a, kept[i]);
-    assert_int_equal(dp_dir_open(b), LH_ERR_EXISTS); // not while the first one works in it
+    assert_int_equal(dp_dir_open(b), LH_ERR_EXISTS); // not while the first one holds it
     assert_non_null(strstr(lh_err_text(LH_ERR_EXISTS), "a run goes on in"));
     dp_dir_close(a);
     all(b);
-    for (size_t i = 0; i < LH_COUNT(kept); i++) { // the ports in s0.yaml, too
+    for (size_t i = 0; i < LH_COUNT(kept); i++) { // including the ports in s0.yaml
         struct lh_hash after = hash_file(b, kept[i]);
         if (!lh_hash_equal(&before[i], &after)) fail_msg("%s changed", kept[i]);
     }
@@ -177,7 +177,7 @@ static void a_second_up_keeps_it(void **state)
     close_up(b);
 }
 
-// The kernel may name one free port twice.
+// The kernel may hand out the same free port twice.
 static void no_two_nodes_have_one_port(void **state)
 {
     (void)state;
@@ -193,7 +193,7 @@ static void no_two_nodes_have_one_port(void **state)
     close_up(up);
 }
 
-// The same run with this text in the place of that, or with more text.
+// Opens the same run with `to` in place of `from`, or, if `from` is NULL, appended.
 static lh_err meets(const char *from, const char *to)
 {
     char other[2048];
@@ -220,7 +220,7 @@ static void a_topology_is_compared_by_its_meaning(void **state)
     close_up(up);
 }
 
-// Each is taken, and the folder goes by it from then on.
+// Each of these changes is accepted and applies to the folder from then on.
 static void what_may_change_in_a_run_is_taken(void **state)
 {
     (void)state;
@@ -243,11 +243,11 @@ static void what_may_change_in_a_run_is_taken(void **state)
     for (size_t i = 0; i < LH_COUNT(of); i++) {
         char yaml[2048];
         snprintf(yaml, sizeof yaml, "%s/topology.yaml", run_dir);
-        (void)remove(yaml); // each against the first one
+        (void)remove(yaml); // each is compared with the original
         assert_int_equal(meets(NULL, ""), LH_OK);
         assert_int_equal(meets(of[i].from, of[i].to), LH_OK);
     }
-    // The file of the last one is the folder's now: a region that is left out again is refused.
+    // The folder now has the last file: leaving the added region out again is refused.
     assert_int_equal(meets("us: {workers: 2}", "us: {workers: 3}\n  af: {}"), LH_OK);
     assert_int_equal(meets(NULL, ""), LH_ERR_CONFIG);
     assert_non_null(strstr(lh_err_text(LH_ERR_CONFIG), "longhaul drain region"));
@@ -277,7 +277,7 @@ static void what_may_not_change_is_named_with_why(void **state)
         assert_non_null(strstr(lh_err_text(LH_ERR_CONFIG), of[i].says));
         assert_non_null(strstr(lh_err_text(LH_ERR_CONFIG), "can't change in a run"));
     }
-    assert_int_equal(meets(NULL, ""), LH_OK); // nothing was taken of those
+    assert_int_equal(meets(NULL, ""), LH_OK); // none of those was applied
 }
 
 static void what_up_sets_itself_is_refused(void **state)
@@ -303,7 +303,7 @@ static const struct dp_node *worker_at(const struct dp_up *up, const struct dp_n
     return at;
 }
 
-// Ranks have their worker's name, certificate and shared memory, and a directory of their own.
+// Ranks share their worker's name, certificate and shared memory; each has its own directory.
 static void ranks_belong_to_their_worker(void **state)
 {
     (void)state;
@@ -333,8 +333,8 @@ static void ranks_belong_to_their_worker(void **state)
     close_up(up);
 }
 
-// One rank's way to the others: rank 0 listens where the others look for it, and with TCP each says
-// its own host's address. Ranks 0 and 1 share a host, and 2 and 3.
+// Checks the addresses of a rank. Rank 0 listens where the others look for it, and with TCP each
+// names its own host. Ranks 0 and 1 share a host, and so do 2 and 3.
 static void check_way(const struct dp_node *node, const struct wk_settings *s, bool tcp)
 {
     char host[40], listens[40];
@@ -394,7 +394,7 @@ static void gpus_are_reduced_by_nccl(void **state)
     close_up(up);
 }
 
-// Counts and curves of an interrupted `up` are there in the next one.
+// The next `up` keeps counts and curves of an interrupted one.
 static void totals_are_kept(void **state)
 {
     (void)state;

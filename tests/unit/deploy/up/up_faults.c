@@ -1,5 +1,5 @@
-// The drill's script: what is killed when, what counts as healed, and that one waits for the other.
-// The victims are real children of this test.
+// The drill's script: which processes it kills and when, what counts as recovered, and that each
+// fault waits for the one before. The victims are real child processes.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -30,7 +30,7 @@ static void spawn(unsigned i)
     up->node[i].status.pid = pid;
 }
 
-// The child of a node was killed with -9; a new one takes its place.
+// The node's child was killed with -9; starts a new one in its place.
 static void expect_killed_and_restart(unsigned i)
 {
     int status;
@@ -94,7 +94,7 @@ static void the_whole_drill(void **state)
     assert_int_equal(up->faults, 1);
     assert_true(dp_faults_open(&faults));
     expect_killed_and_restart(SERVER);
-    progress(0.9); // the next one waits all the same
+    progress(0.9); // the next fault still waits
     up->node[SERVER].status.shard[0].version = 41;
     tick();
     assert_true(dp_faults_open(&faults)); // a late status of the dead process does not count
@@ -126,7 +126,7 @@ static void the_whole_drill(void **state)
     tick();
     assert_false(dp_faults_open(&faults));
 
-    tick(); // no emulated links: the last worker is stopped instead, and the drill says so
+    tick(); // no emulated links: the last worker is paused instead
     assert_int_equal(up->faults, dp_faults_planned(up));
     assert_string_equal(up->fault[3].what, "20 s pause of a worker");
     assert_string_equal(up->fault[3].target, "n3");
@@ -144,15 +144,15 @@ static void the_whole_drill(void **state)
                      up->node[LAST].proc->pid);
     tick();
     assert_true(
-        dp_faults_open(&faults)); // what was accepted before the end of the pause is not new
+        dp_faults_open(&faults)); // pushes accepted before the end of the pause do not count
     up->node[LAST].total.accepted = 6;
     tick();
     assert_false(dp_faults_open(&faults));
     tick();
-    assert_int_equal(up->faults, dp_faults_planned(up)); // no more than the planned ones came
+    assert_int_equal(up->faults, dp_faults_planned(up)); // no unplanned faults
 }
 
-// A command beside the first worker: it is killed alone, and together with its worker.
+// A command beside the first worker is killed alone, then together with its worker.
 static void commands_are_killed_too(void **state)
 {
     (void)state;
@@ -160,29 +160,29 @@ static void commands_are_killed_too(void **state)
     up->t->trainers = 1;
     *trainer = (struct dp_node){.kind = DP_TRAINER, .name = "n2.trainer"};
     trainer->proc = dp_procs_add(&up->procs, trainer->name);
-    faults = (struct dp_faults){.next = 1}; // the server has healed
+    faults = (struct dp_faults){.next = 1}; // the server has recovered
     progress(0.3);
     tick();
-    assert_int_equal(up->faults, 0); // none runs yet
+    assert_int_equal(up->faults, 0); // no command runs yet
     spawn(NODES);
     tick();
-    assert_int_equal(up->faults, 0); // nor has its worker heard of it
+    assert_int_equal(up->faults, 0); // its worker has not seen it yet
     worker->status.trainer_lives = 1;
     worker->total.steps = 50;
     tick();
     assert_string_equal(up->fault[0].what, "kill -9 of a command");
     assert_string_equal(up->fault[0].target, "n2.trainer");
-    worker->total.steps = 60; // said before it died
+    worker->total.steps = 60; // reported before it died
     tick();
     assert_true(dp_faults_open(&faults));
     worker->status.trainer_lives = 2;
     tick();
-    assert_true(dp_faults_open(&faults)); // it is there, and has made no step
+    assert_true(dp_faults_open(&faults)); // it is back, but has made no step
     worker->total.steps = 61;
     tick();
     assert_false(dp_faults_open(&faults));
 
-    faults.next = 3; // the worker alone: the other test
+    faults.next = 3; // the fault on the worker alone is tested above
     progress(0.45);
     tick();
     assert_string_equal(up->fault[1].what, "kill -9 of command, worker");
@@ -191,7 +191,7 @@ static void commands_are_killed_too(void **state)
     worker->status.trainer_lives = 0;
     worker->total.steps = 70;
     tick();
-    assert_true(dp_faults_open(&faults)); // the worker alone is back
+    assert_true(dp_faults_open(&faults)); // only the worker is back
     worker->status.trainer_lives = 1;
     tick();
     worker->total.steps = 71;

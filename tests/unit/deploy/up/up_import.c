@@ -11,7 +11,7 @@ static void import_tiny(const struct folders *f, struct tiny *m, const char *out
     dp_import_free(&q);
 }
 
-// The nodes of a run with a command, and the settings of a worker that has one beside it.
+// Checks the nodes of a run with a command, and the settings of a worker that has one.
 static void check_commanded(struct dp_up *up)
 {
     struct lh_buf file = lh_buf(1 << 16);
@@ -48,7 +48,7 @@ static void a_folder_of_hugging_faces_is_imported(void **state)
     assert_int_equal(dp_path(path, "%s/import/model.json", run_dir), LH_OK);
     assert_true(dp_file_exists(path));
     lh_manifest_free(&up->manifest);
-    assert_int_equal(dp_dir_model(up), LH_OK); // a second time takes what is there
+    assert_int_equal(dp_dir_model(up), LH_OK); // a second call takes the existing files
     lh_manifest_free(&up->manifest);
     assert_int_equal(remove(folders_path(&f, "hf/config.json")), 0);
     lh_err err = dp_dir_model(up);
@@ -76,7 +76,7 @@ static void an_imported_model_is_where_a_run_begins(void **state)
     assert_int_equal(dp_path(run_dir, "%s/imported", root), LH_OK);
     struct dp_up *up = open_up((const char *)yaml.data);
     all(up);
-    assert_int_equal(up->manifest.shards, 2); // the topology's, not the import's
+    assert_int_equal(up->manifest.shards, 2); // from the topology, not from the import
     assert_int_equal(up->manifest.tensors, TINY_TENSORS);
     assert_int_equal(up->shape.context, 8);
     assert_int_equal(up->shape.kv_heads, 1);
@@ -85,7 +85,7 @@ static void an_imported_model_is_where_a_run_begins(void **state)
     assert_int_equal(dp_path(path, "%s/weights.bin", run_dir), LH_OK);
     assert_int_equal(dp_file_read(path, &is), LH_OK);
     assert_true(lh_span_equal(lh_buf_span(&is), lh_buf_span(&was)));
-    // The folder of a run that has ended: its final parameters.
+    // In the folder of a finished run, final.bin with the final parameters is taken.
     assert_int_equal(dp_file_write(folders_path(&f, "in/final.bin"), lh_buf_span(&was), 0666),
                      LH_OK);
     was.data[0] ^= 1;
@@ -97,7 +97,7 @@ static void an_imported_model_is_where_a_run_begins(void **state)
     assert_int_equal(dp_file_read(path, &was), LH_OK);
     assert_true(lh_span_equal(lh_buf_span(&is), lh_buf_span(&was)));
     assert_int_equal(remove(folders_path(&f, "in/final.bin")), 0);
-    // A model that the built-in trainer has no shape of is refused, with the reason.
+    // A model of a shape that the built-in trainer does not support is refused, with the reason.
     m.config = "{\"model_type\":\"other\"}";
     assert_int_equal(remove(folders_path(&f, "in/model.json")), 0);
     assert_int_equal(remove(folders_path(&f, "in/weights.bin")), 0);
@@ -106,7 +106,7 @@ static void an_imported_model_is_where_a_run_begins(void **state)
     lh_err err = dp_dir_model(up);
     assert_int_equal(err, LH_ERR_CONFIG);
     assert_true(folders_says(err, "a region without a command has the built-in trainer"));
-    // A command trains any model, in the topology's shards; no loss of it is told.
+    // A command trains any model, in the topology's shards; its loss is not reported.
     close_up(up);
     yaml.len--;
     dp_put(&yaml, "  us: {ranks: 2}\ncommand: train\nserver: {coordinator.data: own}\n");

@@ -1,4 +1,4 @@
-// The emulated regions of `longhaul up`: what the emulator is told.
+// The emulated regions of `longhaul up`: the input of the emulator.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -9,7 +9,7 @@
 #include "common/base/check.h"
 #include "deploy/up/up.h"
 
-// The world of two or three regions with these `link` and `links` settings.
+// Returns the emulator's input for two or three regions with these `link` and `links` settings.
 static struct lh_buf world(const char *links)
 {
     char text[1024];
@@ -51,7 +51,8 @@ static void regions_and_links(void **state)
     lh_buf_free(&out);
 }
 
-// Twice what is under way on the longest link, so that TCP limits a sender and not gRPC's window.
+// Buffers are twice the bandwidth-delay product of the longest link, so that TCP limits a sender,
+// and not gRPC's window.
 static void a_host_holds_twice_what_is_under_way(void **state)
 {
     (void)state;

@@ -1,5 +1,5 @@
-// The cost of a run: figures of the example against hand calculation and DESIGN.md#section-6 to
-// #section-7.
+// The cost of a run: figures of the example, compared with hand calculation and DESIGN.md#section-6
+// to #section-7.
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -41,15 +41,15 @@ static void the_example(void **state)
     near(plan.rounds, 4e6 / ((8 + 4 + 2) * 512), 1e-12); // 558
     near(plan.density, 0.075, 1e-12);
     near(plan.density_rounds, 0.075 * plan.rounds, 1e-12);
-    assert_null(plan.gap); // 558 rounds: nobody measured that
+    assert_null(plan.gap); // 558 rounds: not measured
     near(plan.region[0].tokens_per_s, t->run->tokens_per_s * 4 / 7, 1e-12);
     near(plan.region[2].up_bytes_round, plan.payload_bytes, 1e-12);
     near(plan.region[2].down_bytes_round, 2 * plan.payload_bytes, 1e-12);
-    assert_true(plan.train_s > 60 && plan.train_s < 8 * 60); // the demo's eight minutes
+    assert_true(plan.train_s > 60 && plan.train_s < 8 * 60); // the demo takes eight minutes
     dp_topology_free(t);
 }
 
-// DESIGN.md#section-7: 64 of 4096 with one sign: entropy 0.132, at most 0.140 bit per parameter.
+// DESIGN.md#section-7: 64 of 4096 with signs: entropy 0.132, at most 0.140 bit per parameter.
 static void bits_of_64_in_4096(void **state)
 {
     (void)state;
@@ -87,7 +87,7 @@ static double eta_with(const char *density, const char *regions, const char *ser
     return plan.eta;
 }
 
-// A topology such as bench/learning's; what is in `more` comes on top.
+// Returns the expected gap of a topology like bench/learning's, with `more` added to its server.
 static const struct dp_gap *gap_trained(const char *trainer, const char *third, const char *worker,
                                         const char *more, uint64_t parameters, unsigned rounds)
 {
@@ -115,7 +115,7 @@ static const struct dp_gap *gap_with(const char *third, const char *worker, cons
 
 static const char ALIKE[] = "2", P64[] = ", codec: {density: 0.015625}";
 
-// The row of a results' file, which the caller releases with `all`.
+// Returns the row of a results file; the caller releases `all`.
 static const json_t *row_of(const char *path, const char *name, json_t **all)
 {
     json_t *row;
@@ -128,7 +128,7 @@ static const json_t *row_of(const char *path, const char *name, json_t **all)
     return NULL;
 }
 
-// The table of up_plan.c says what bench/results says, to its last digit.
+// The table in up_plan.c agrees with bench/results to its last digit.
 static void gaps_are_those_that_were_measured(void **state)
 {
     (void)state;
@@ -163,7 +163,7 @@ static void nothing_is_expected_of_what_was_not_measured(void **state)
     assert_non_null(gap_with(ALIKE, "", "", 430000, 400));
     assert_null(gap_with(ALIKE, "", "", 1700000, 400)); // another size
     assert_null(gap_with(ALIKE, "", "", 430000, 4000)); // length, and so density
-    assert_null(gap_with(ALIKE, ", codec: {density: 0.075}", "", 430000, 800)); // length alone
+    assert_null(gap_with(ALIKE, ", codec: {density: 0.075}", "", 430000, 800)); // only the length
     assert_null(gap_with("16", "", "", 430000, 400));                           // cadence
     assert_null(gap_with("2 workers: 2", "", "", 430000, 400));
     assert_null(gap_with(ALIKE, ", codec: {density: 0.1}", "", 430000, 400));
@@ -181,11 +181,11 @@ static void nothing_is_expected_of_what_was_not_measured(void **state)
         strstr(dp_gap_text(gap_with(ALIKE, "", "", 430000, 400), text), "-1.3 to -0.6 %"));
 }
 
-// bench/learning/README.md says why.
+// The reasons are in bench/learning/README.md.
 static void eta_by_density_and_workers(void **state)
 {
     (void)state;
-    near(eta_with("0.05", "", ""), 1, 1e-12); // alone: its push is all there is to do
+    near(eta_with("0.05", "", ""), 1, 1e-12); // a single worker's push is the whole update
     near(eta_with("0.05", "{workers: 2}", ""), 1.4, 1e-12);
     near(eta_with("0.05", "{workers: 3}", ""), 2, 1e-12);
     near(eta_with("0.05", "{workers: 9}", ""), 2, 1e-12);
@@ -199,7 +199,7 @@ static void eta_by_density_and_workers(void **state)
          1e-12); // not above the bound of the effective step
 }
 
-// A sign's gap costs the same whatever value it leads to.
+// An index gap costs the same in every value code.
 static void bits_of_every_codec(void **state)
 {
     (void)state;
@@ -241,8 +241,8 @@ static void h_by_speed_and_dense_codecs(void **state)
     near(plan.bits, 1 + 16.0 / 4096, 1e-12);
     near(plan.region[0].up_bytes_round, 2 * plan.payload_bytes, 1e-12);
     near(plan.region[0].down_bytes_round, 2 * 4 * plan.payload_bytes, 1e-12);
-    // three quarters of the model: two checkpoints, 20 versions of log; a shard's next checkpoint;
-    // two segments
+    // three quarters of the model: two checkpoints and 20 versions of log; a shard's next
+    // checkpoint; two segments
     near(plan.server_disk_bytes,
          0.75 * (2 * 4e6 + 20 * plan.payload_bytes) + 0.25 * 4e6 + 2 * 67108864.0, 1e-9);
     dp_topology_free(t);
@@ -258,7 +258,7 @@ static void density_is_clamped(void **state)
         {"budget_tokens: 4096\nregions: {asia: }\nserver: {coordinator.h_base: 1}\n",
          1.0 / 6}, // 8 rounds
         {"budget_tokens: 512000000\nregions: {asia: }\nserver: {coordinator.h_base: 1}\n",
-         0.075}, // a million
+         0.075}, // a million rounds
         {"budget_tokens: 153600\nregions: {asia: }\nserver: {coordinator.h_base: 1}\n", 0.1}, // 300
     };
     for (size_t i = 0; i < LH_COUNT(row); i++) {
@@ -270,7 +270,8 @@ static void density_is_clamped(void **state)
     }
 }
 
-// u and m of the outer optimizer, on the largest server (3 of 4 shards) and on every worker.
+// u and m of the outer optimizer take memory on the largest server (3 of 4 shards) and on every
+// worker.
 static void an_outer_optimizer_takes_memory(void **state)
 {
     (void)state;
@@ -282,17 +283,17 @@ static void an_outer_optimizer_takes_memory(void **state)
               "server: {update: {optimizer: delayed-nesterov}}\n");
     dp_plan_make(t, 1000000, &outer);
     dp_topology_free(t);
-    // Replica, checkpoint, snapshot for a joining worker.
+    // Replica, checkpoint, and snapshot for a joining worker.
     near(plain.server_memory_bytes, 3 * 0.75 * 4e6 + (48 << 20), 1e-12);
     near(plain.server_held_bytes, 0.75 * 4e6 + (48 << 20), 1e-12);
-    // The checkpoint has the optimizer's state as well, and so has the durable copy.
+    // The checkpoint and the durable copy contain the optimizer's state as well.
     near(outer.server_memory_bytes, 3 * 0.75 * 12e6 + (48 << 20), 1e-12);
     near(outer.server_disk_bytes - plain.server_disk_bytes, (2 * 0.75 + 0.25) * 8e6, 1e-9);
     near(outer.worker_held_bytes - plain.worker_held_bytes, 8e6, 1e-12);
     near(outer.worker_memory_bytes - plain.worker_memory_bytes, 16e6, 1e-12);
 }
 
-// Bytes a parameter of worker/README.md#memory, by what trains.
+// Bytes per parameter from worker/README.md#memory, for each kind of trainer.
 static void what_trains_takes_memory(void **state)
 {
     (void)state;
@@ -317,7 +318,8 @@ static void what_trains_takes_memory(void **state)
     }
 }
 
-// fp32 copies: a gradient a rank in shared memory, all that a peer holds.
+// Memory of ranks in fp32 copies of the model: a gradient for each rank in shared memory, or all
+// that a separate process holds.
 static void ranks_take_memory(void **state)
 {
     (void)state;
@@ -377,7 +379,7 @@ static void what_is_printed(void **state)
     plan.eta = 1.55;
     print_to(t, &plan, text);
     assert_non_null(strstr(text, "learning rate     in long runs 0.6 of dense training's peak"));
-    plan.eta = 1.4; // two workers: nobody measured less rate with it
+    plan.eta = 1.4; // two workers: a lower rate was not measured
     print_to(t, &plan, text);
     assert_null(strstr(text, "learning rate"));
     plan.eta = 1.7, plan.density = 0.15;
@@ -386,7 +388,8 @@ static void what_is_printed(void **state)
     dp_topology_free(t);
 }
 
-// By hand: three workers' pushes of 0.5 MB, 1440 rounds of a minute in a day; then 4 s a round.
+// Computed by hand: three workers' pushes of 0.5 MB, at 1440 rounds of a minute a day; then at 4 s
+// a round.
 static void bytes_a_day_are_told_by_region_and_in_all(void **state)
 {
     (void)state;
@@ -397,7 +400,7 @@ static void bytes_a_day_are_told_by_region_and_in_all(void **state)
     char text[8192], total[128];
     dp_plan_make(t, 1000000, &plan);
     near(plan.payload_bytes, 5e5, 0.001);
-    assert_true(plan.train_s == 0); // nobody says how fast the loops are
+    assert_true(plan.train_s == 0); // the speed of the loops is unknown
     print_to(t, &plan, text);
     snprintf(total, sizeof total, ROW, "total", 3, "", "", "1.5 MB", "3.0 MB");
     if (!strstr(text, total)) fail_msg("\"%s\" is not in:\n%s", total, text);

@@ -1,4 +1,4 @@
-// Pictures of curves: where points land, and what a picture of nothing is.
+// Plots of curves: where points are drawn, and a plot without points.
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>

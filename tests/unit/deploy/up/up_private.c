@@ -1,4 +1,5 @@
-// The private regions of a run: their folders, what a plan prints of them, what their nodes get.
+// The private regions of a run: their folders, what a plan prints of them, and their nodes'
+// settings.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -118,7 +119,7 @@ static void a_folder_of_records(void **state)
     refused("good", "0.01", "use one below 0.00333");
     refused("absent", "1e-5", "units.json");
     up = open_up("absent", "1e-5");
-    assert_int_equal(dp_private_data(up, true), LH_OK); // a plan says so
+    assert_int_equal(dp_private_data(up, true), LH_OK); // a plan reports it
     assert_int_equal(up->records[1], 0);
     close_up(up);
 }
@@ -152,7 +153,7 @@ static void a_plan_says_what_privacy_costs(void **state)
     static const char *const unknown[] = {"records not counted", "the sampler adds", NULL};
     put_units("good", "us", 32);
     struct dp_up *up = open_up("good", "1e-5");
-    assert_int_equal(up->plan.region[1].step_tokens, 64); // what its pushes say
+    assert_int_equal(up->plan.region[1].step_tokens, 64); // the tokens that its pushes report
     assert_int_equal(dp_private_data(up, true), LH_OK);
     says(up, known);
     close_up(up);

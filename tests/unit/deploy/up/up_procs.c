@@ -30,7 +30,7 @@ static struct dp_proc *shell(struct dp_procs *p, const char *script)
     return proc;
 }
 
-// Ticks until the state is reached; events (SIGCHLD), not sleep.
+// Ticks until the state is reached; waits for SIGCHLD and does not sleep.
 static lh_err tick_until(struct dp_procs *p, struct dp_proc *proc, enum dp_proc_state state)
 {
     sigset_t child;
@@ -54,17 +54,17 @@ static void a_clean_end_is_no_crash(void **state)
     assert_int_equal(dp_proc_start(proc), LH_OK);
     assert_int_equal(tick_until(&p, proc, DP_PROC_ENDED), LH_OK);
     assert_int_equal(proc->restarts, 0);
-    dp_proc_stop(proc, SIGTERM); // too late: nobody asked for the end that it had
+    dp_proc_stop(proc, SIGTERM); // too late: the process ended unasked
     assert_false(proc->stopping);
     dp_proc_ending(proc, how, sizeof how);
     assert_string_equal(how, "exit 0");
     dp_proc_log_tail(proc, tail, sizeof tail);
     assert_string_equal(tail, "out\nerr\n");
-    dp_proc_log_tail(proc, tail, 8); // the last whole line that fits
+    dp_proc_log_tail(proc, tail, 8); // the last whole lines that fit
     assert_string_equal(tail, "err\n");
 }
 
-// Somebody else sends a server SIGTERM, and it ends in order.
+// A server ends in order because somebody else sent it SIGTERM.
 static void a_server_that_ended_is_started_again(void **state)
 {
     (void)state;
@@ -77,7 +77,7 @@ static void a_server_that_ended_is_started_again(void **state)
     assert_int_equal(dp_procs_tick(&p, proc->retry_ns), LH_OK);
     assert_int_equal(proc->state, DP_PROC_RUNNING);
     assert_int_equal(proc->restarts, 1);
-    dp_proc_stop(proc, SIGKILL); // the end that we ask for
+    dp_proc_stop(proc, SIGKILL); // an end that we asked for
     assert_int_equal(tick_until(&p, proc, DP_PROC_ENDED), LH_OK);
     assert_int_equal(proc->restarts, 1);
 }
@@ -104,17 +104,17 @@ static void a_crash_is_started_again(void **state)
     assert_int_equal(proc->state, DP_PROC_ENDED);
     assert_int_equal(dp_procs_running(&p), 0);
     dp_proc_ending(proc, how, sizeof how);
-    assert_string_equal(how, "signal 15 (Terminated)"); // SIGTERM was enough
+    assert_string_equal(how, "signal 15 (Terminated)"); // SIGTERM sufficed
 }
 
-// Each start of a worker that an operator expelled ends at once with an error.
+// A worker that an operator expelled ends with an error at each start.
 static void one_that_the_run_refuses_waits(void **state)
 {
     (void)state;
     static struct dp_procs p;
     struct dp_proc *proc = shell(&p, "exit 1");
     assert_int_equal(dp_proc_start(proc), LH_OK);
-    for (int i = 0; i < DP_CRASHES_MAX - 2; i++) { // nobody has heard of it yet
+    for (int i = 0; i < DP_CRASHES_MAX - 2; i++) { // the coordinator's answer is not known yet
         assert_int_equal(tick_until(&p, proc, DP_PROC_WAITING), LH_OK);
         assert_int_equal(dp_procs_tick(&p, proc->retry_ns), LH_OK);
     }
@@ -128,7 +128,7 @@ static void one_that_the_run_refuses_waits(void **state)
     assert_int_equal(dp_procs_tick(&p, INT64_MAX), LH_OK);
     assert_int_equal(proc->state, DP_PROC_RUNNING);
     assert_int_equal(proc->restarts, restarts + 1);
-    assert_int_equal(proc->crashes, 0); // it has all its tries again
+    assert_int_equal(proc->crashes, 0); // it has all its attempts again
     proc->held = true;
     dp_proc_stop(proc, SIGKILL);
     assert_int_equal(tick_until(&p, proc, DP_PROC_ENDED), LH_OK);
@@ -147,24 +147,25 @@ static void it_gives_up_and_says_so(void **state)
         if (err) break;
         assert_true(proc->retry_ns - dp_now_ns() > waited / 2); // grows
         waited = proc->retry_ns - dp_now_ns();
-        err = dp_procs_tick(&p, proc->retry_ns); // virtual: no need to sit it out
+        err = dp_procs_tick(&p, proc->retry_ns); // passes the time, so nothing waits
     }
     assert_int_equal(err, LH_ERR_INTERNAL);
     assert_non_null(strstr(lh_err_text(err), "child ended 6 times in a row, last with exit 6"));
     assert_int_equal(proc->state, DP_PROC_GIVEN_UP);
-    assert_int_equal(dp_procs_tick(&p, INT64_MAX), LH_OK); // said once
+    assert_int_equal(dp_procs_tick(&p, INT64_MAX), LH_OK); // reported once
     dp_procs_end(&p, 1000);
     assert_int_equal(proc->state, DP_PROC_GIVEN_UP);
 }
 
-// Waits for the process's end, but leaves it to be reaped.
+// Waits for the process to end, but does not reap it.
 static void until_dead(const struct dp_proc *proc)
 {
     siginfo_t info;
     assert_int_equal(waitid(P_PID, (id_t)proc->pid, &info, WEXITED | WNOWAIT), 0);
 }
 
-// However long each took. One that came to work in between begins the count anew.
+// A tended command that never joins is given up after three lives, however long they took. A life
+// that joins restarts the count.
 static void a_command_that_never_comes_is_given_up_after_three(void **state)
 {
     (void)state;
@@ -181,7 +182,7 @@ static void a_command_that_never_comes_is_given_up_after_three(void **state)
             until_dead(proc);
             assert_int_equal(dp_procs_tick(&p, dp_now_ns() + 30 * LH_SECOND), LH_OK);
             assert_int_equal(proc->state, DP_PROC_WAITING);
-            assert_true(proc->retry_ns - dp_now_ns() > 31 * LH_SECOND); // its worker tells first
+            assert_true(proc->retry_ns - dp_now_ns() > 31 * LH_SECOND); // its worker reports first
             if (comes && lives == 2) proc->came = true;
             err = dp_procs_tick(&p, proc->retry_ns);
         }
@@ -190,7 +191,7 @@ static void a_command_that_never_comes_is_given_up_after_three(void **state)
         assert_int_equal(lives, comes ? 5 : 3);
         char tail[64];
         dp_proc_log_tail(proc, tail, sizeof tail);
-        assert_string_equal(tail, "mine\n"); // the last process's words alone
+        assert_string_equal(tail, "mine\n"); // the last process's output only
     }
 }
 
@@ -209,7 +210,7 @@ static void a_missing_program_is_127(void **state)
     dp_procs_end(&p, 1000);
 }
 
-// Starts a shell that does this, and waits until its traps are set.
+// Starts a shell that ignores these signals, and waits until its traps are set.
 static struct dp_proc *deaf(struct dp_procs *p, const char *traps)
 {
     char mark[256], script[512], c;
@@ -221,7 +222,7 @@ static struct dp_proc *deaf(struct dp_procs *p, const char *traps)
     assert_int_equal(dp_proc_start(proc), LH_OK);
     int fd = open(mark, O_RDONLY);
     assert_true(fd >= 0);
-    assert_int_equal(read(fd, &c, 1), 1); // closed earlier, the writer would die of SIGPIPE
+    assert_int_equal(read(fd, &c, 1), 1); // if closed earlier, the writer would die of SIGPIPE
     close(fd);
     unlink(mark);
     return proc;
@@ -238,7 +239,7 @@ static void one_that_will_not_end_is_killed(void **state)
     assert_string_equal(how, "signal 9 (Killed)");
 }
 
-// As one that waits for a disk that hangs: whatever it is sent, it stays.
+// A process that no signal ends, as if it waited for a hanging disk.
 static void nobody_waits_for_ever_for_one_that_cannot_be_killed(void **state)
 {
     (void)state;
@@ -254,7 +255,8 @@ static void nobody_waits_for_ever_for_one_that_cannot_be_killed(void **state)
     assert_int_equal(waitpid(proc->pid, NULL, 0), proc->pid);
 }
 
-// A parent killed with -9 takes its child along: the pipe that only the child holds is closed.
+// When a parent is killed with -9, its child dies too, which closes the pipe that only the child
+// holds.
 static void no_child_outlives_its_parent(void **state)
 {
     (void)state;

@@ -1,4 +1,4 @@
-// The folder of a run in a folder of the test's own.
+// A run's folder inside a temporary folder of the test.
 #ifndef TESTS_UP_RIG_H
 #define TESTS_UP_RIG_H
 
@@ -31,7 +31,7 @@ static int teardown(void **state)
     return remove_tree(root);
 }
 
-// A fresh `up` over this topology text.
+// Returns a new `up` for this topology text.
 static struct dp_up *open_up(const char *yaml)
 {
     struct dp_up *up = calloc(1, sizeof *up);

@@ -42,7 +42,7 @@ static void drop(struct dp_up *up)
     free(up);
 }
 
-// Does the node's settings file have this line?
+// Whether the node's settings file has this line.
 static bool has(struct dp_up *up, unsigned node, const char *line)
 {
     struct lh_buf out = lh_buf(LH_YAML_BYTES_MAX);
@@ -55,7 +55,7 @@ static bool has(struct dp_up *up, unsigned node, const char *line)
     return is;
 }
 
-// They differ in their names alone; all others know both, and only they have the etcd.
+// The two differ only in their names. All other nodes know both, and only these two know the etcd.
 static void a_pair_of_coordinators(void **state)
 {
     (void)state;

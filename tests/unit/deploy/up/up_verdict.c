@@ -1,4 +1,5 @@
-// The verdict on a run, each of its parts failing alone; and that summary.json holds its contract.
+// The verdict on a run, with each of its parts failing alone; and summary.json satisfies its
+// contract.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -13,7 +14,7 @@
 #include "common/base/check.h"
 #include "deploy/up/up_summary.h"
 
-// A run that ended well: the example's nodes, all telling the same.
+// Returns a run that ended well: the example's nodes, all with the same status.
 static struct dp_up *good_run(void)
 {
     struct dp_up *up = calloc(1, sizeof *up);
@@ -79,9 +80,9 @@ static void replicas(void **state)
         struct dp_holding *h = &up->node[4].status.shard[1];
         if (what == 0) h->digest[0] = 'x';
         if (what == 1) h->version--;
-        if (what == 2) up->node[4].status.shards = 1; // says nothing of one shard
-        if (what == 3) h->digest[0] = up->node[2].status.shard[0].digest[0] = 0; // nobody knows
-        if (what == 4) up->node[1].status.shards = 0; // the server is silent
+        if (what == 2) up->node[4].status.shards = 1; // has no status of one shard
+        if (what == 3) h->digest[0] = up->node[2].status.shard[0].digest[0] = 0; // no digest
+        if (what == 4) up->node[1].status.shards = 0; // the server reports no shards
         if (what == 5) h->epoch = 1;
         struct dp_verdict v = judge(up);
         assert_false(v.replicas_equal);
@@ -90,7 +91,7 @@ static void replicas(void **state)
     }
 }
 
-// Another node's replica is short; what differs is why its worker counts or not.
+// One worker's replica is behind; whether the worker counts depends on why.
 static void workers_that_the_run_went_on_without(void **state)
 {
     (void)state;
@@ -110,7 +111,7 @@ static void workers_that_the_run_went_on_without(void **state)
         snprintf(n->status.state, sizeof n->status.state, "training");
         if (!strcmp(what, "runs")) proc.state = DP_PROC_RUNNING;
         if (!strcmp(what, "done")) snprintf(n->status.state, sizeof n->status.state, "done");
-        if (!strcmp(what, "stopped")) proc.stopping = true; // we asked it to
+        if (!strcmp(what, "stopped")) proc.stopping = true; // we stopped it
         if (!strcmp(what, "expelled")) {
             proc.state = DP_PROC_WAITING;
             snprintf(c->expelled[c->expelleds++], sizeof c->expelled[0], "n4");
@@ -154,7 +155,7 @@ static void credits_of_several_epochs(void **state)
         struct dp_run_settings run = *up->t->run;
         run.epochs = epochs;
         up->t->run = &run;
-        up->units.count = 20; // 30 of them are credited
+        up->units.count = 20; // 30 units are credited
         assert_int_equal(judge(up).credited_once, epochs == 2);
     }
 }
@@ -170,7 +171,7 @@ static void learning(void **state)
         assert_true(!v.learned && !v.below_bigram && !dp_verdict_ok(&v));
     }
     struct dp_up *up = good_run();
-    up->heldout[0].after.nats = 2.6; // learned, but not past pairs of bytes: said, no failure
+    up->heldout[0].after.nats = 2.6; // learned, but worse than bigrams: reported, no failure
     struct dp_verdict v = judge(up);
     assert_true(v.learned && !v.below_bigram && dp_verdict_ok(&v));
     up = good_run();
@@ -186,7 +187,7 @@ static void the_drill(void **state)
     up->fault[1].recovered_s = -1;
     assert_false(judge(up).drill);
     up = good_run();
-    up->faults--; // one never came
+    up->faults--; // one fault never came
     assert_false(judge(up).drill);
     up = good_run();
     up->faults = 0;
@@ -207,7 +208,7 @@ static void measured_bits(void **state)
     judge(up);
 }
 
-// A command beside the last worker, whose losses nobody can tell.
+// Adds a command beside the last worker; its losses are unknown.
 static struct dp_up *commanded_run(int status)
 {
     struct dp_up *up = good_run();
@@ -219,7 +220,7 @@ static struct dp_up *commanded_run(int status)
     up->faults = dp_faults_planned(up);
     for (unsigned i = 0; i < up->faults; i++)
         up->fault[i] = (struct dp_fault){.what = "x", .target = "y", .recovered_s = 1};
-    up->heldout[0].after.nats = 9; // not looked at
+    up->heldout[0].after.nats = 9; // not checked
     return up;
 }
 
@@ -233,7 +234,7 @@ static void commands(void **state)
     struct dp_up *up = commanded_run(0);
     up->node[6].proc = NULL; // the run had ended
     assert_true(judge(up).commands);
-    up = commanded_run(15); // it was asked to end, since it came when all was over
+    up = commanded_run(15); // it was asked to end because it came after the run's end
     up->node[6].trainer.late = true;
     assert_true(judge(up).commands);
     up = commanded_run(15);
@@ -245,7 +246,7 @@ static void commands(void **state)
     up->node[6].proc->fails = 1;
     assert_true(judge(up).commands);
     up = commanded_run(0);
-    up->faults = 4; // those of a drill without commands
+    up->faults = 4; // the number of faults in a drill without commands
     assert_false(judge(up).drill);
 }
 

@@ -1,4 +1,4 @@
-// Watch: a disk that takes no status any more is seen. The file systems are this file's own.
+// Watch: a disk too full for a status file is detected. This file has its own statvfs().
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -10,7 +10,7 @@
 
 #include "deploy/up/up.h"
 
-// In the place of libc's.
+// Replaces libc's function.
 int statvfs(const char *path, struct statvfs *fs)
 {
     bool full = strstr(path, "full") != NULL;
@@ -30,19 +30,19 @@ static void a_full_disk_is_seen_though_it_takes_no_status(void **state)
     (void)state;
     static struct dp_proc proc = {.state = DP_PROC_RUNNING, .pid = 7};
     static struct dp_node node = {.proc = &proc};
-    node.status.pid = 6; // an earlier process wrote it, or this one before the disk was full
+    node.status.pid = 6; // written by an earlier process, or before the disk was full
     const enum dp_kind kinds[] = {DP_COORDINATOR, DP_SERVER, DP_WORKER};
     for (size_t i = 0; i < 3; i++) {
         assert_true(is_full(&node, kinds[i], "full"));
         assert_false(is_full(&node, kinds[i], "room"));
         assert_false(is_full(&node, kinds[i], "full, and away"));
     }
-    assert_false(is_full(&node, DP_TRAINER, "full")); // its worker's folder
+    assert_false(is_full(&node, DP_TRAINER, "full")); // the folder belongs to its worker
     proc.state = DP_PROC_ENDED;
     assert_false(is_full(&node, DP_SERVER, "full"));
 }
 
-// A log that finds no room for its next segment, where a status still does.
+// The log finds no space for its next segment, though a status file still fits.
 static void a_node_says_itself_that_its_disk_is_full(void **state)
 {
     (void)state;
@@ -62,7 +62,7 @@ static void a_disk_that_hangs_is_told_by_its_node_or_by_its_silence(void **state
     assert_string_equal(dp_watch_hangs(&node, 1020), "DISK OR PROCESS HANGS");
     node.status.commit_age_s = 20;
     assert_string_equal(dp_watch_hangs(&node, 1000), "DISK HANGS");
-    node.kind = DP_TRAINER; // its worker's status
+    node.kind = DP_TRAINER; // the status belongs to its worker
     assert_null(dp_watch_hangs(&node, 1000));
     node.kind = DP_SERVER;
     proc.state = DP_PROC_WAITING;
