@@ -109,7 +109,7 @@ static void reads_dlpack(void **state)
     check_rounds(r);
 }
 
-// ---------------------------------------------------------------- what is refused
+// ---------------------------------------------------------------- calls that are refused
 
 static void says_where_there_is_no_cuda(void **state)
 {

@@ -164,7 +164,7 @@ static void a_life_without_a_last_word_was_a_kill(void **state)
                      "longhaul-server: b.yaml:3: no setting x\n"
                      "2026-11-21T21:12:50Z +0.000 INFO server/eu/s program.begin 2\n"
                      "2026-11-21T21:12:52Z +0.000 INFO server/eu/s program.begin 3\n");
-    assert_int_equal(kills(rows), 1); // the first said why it would not start, the second did not
+    assert_int_equal(kills(rows), 1); // the first logged why it would not start, the second did not
     json_decref(rows);
 }
 

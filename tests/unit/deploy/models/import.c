@@ -160,7 +160,7 @@ static void an_index_that_does_not_fit_its_files_is_refused(void **state)
     lh_buf_free(&said);
 }
 
-// ---------------------------------------------------------------- what does not fit
+// ---------------------------------------------------------------- tensors that do not fit
 
 static void missing_unexpected_and_misshaped_are_named(void **state)
 {

@@ -84,7 +84,7 @@ static void a_good_one_is_ok(void **state)
     assert_int_equal(run(r, "verify @nothing JOB"), DP_MISSING);
     assert_int_equal(run(r, "verify @server --keys @job.keys"), DP_USAGE);
     assert_int_equal(lh_key_generate(history_in_root(r, "other.keys")), LH_OK);
-    assert_int_equal(run(r, "verify @server JOB --keys @other.keys"), DP_MISSING); // key 7
+    assert_int_equal(run(r, "verify @server JOB --keys @other.keys"), DP_MISSING); // no key 7
     assert_int_equal(dp_make_dirs(history_in_root(r, "empty")), LH_OK);
     assert_int_equal(run(r, "verify @empty"), DP_MISSING);
 }

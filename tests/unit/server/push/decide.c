@@ -4,7 +4,7 @@
 #include "common/base/check.h"
 #include "tests/unit/server/push/decide_case.h"
 
-// ---------------------------------------------------------------- a shard whose head is given
+// ---------------------------------------------------------------- a shard with a given head
 
 static void admit(struct ps_shard *s, uint64_t worker, uint64_t step)
 {
@@ -171,7 +171,7 @@ static void a_push_staler_than_the_bound_is_refused(void **state)
 {
     struct ps_shard *s = *state;
     struct lh_frame f = push_of(ME, 1);
-    // one turn of the one other live worker is not stale; the bound is 4 for each of two
+    // one push by the only other live worker is not stale; the bound is 4 for each of the two
     for (uint64_t k = 1; k <= 9; k++) admit(s, OTHER, k);
     struct ps_decision d = value_of(s, OPEN_GATE, &f, LH_OK, 1);
     assert_int_equal(d.staleness, 8);

@@ -1,4 +1,4 @@
-// Grants: what a push says beside its values. A claim needs a grant of its unit to its worker;
+// Grants: the fields of a push beside its values. A claim needs a grant of its unit to its worker;
 // steps and tokens are bounded by the plan and by the worker's leases.
 #include <setjmp.h>
 #include <stdarg.h>
@@ -132,7 +132,7 @@ static struct ps_decision value_of(const struct ps_shard *s, struct ps_gate gate
     return d;
 }
 
-// ---------------------------------------------------------------- what a push says
+// ---------------------------------------------------------------- fields of a push
 
 static const struct lh_grant_key KEY = {{7, 7, 7}};
 

@@ -128,7 +128,7 @@ static void test_a_home_without_its_own_files_never_ends_them(void **state)
     assert_int_equal(ps_balance_next(b, plan, EUROPE).reason, PS_BALANCE_STOLEN);
 }
 
-// Links too slow to bring a unit before its home has trained all: nothing moves.
+// Nothing moves over links too slow to bring a unit before its home has trained all.
 static void test_arrival_counts(void **state)
 {
     (void)state;

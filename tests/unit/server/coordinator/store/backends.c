@@ -177,8 +177,8 @@ static void a_commit_without_space_is_taken_back(void **state)
     finish(r);
 }
 
-// A single request finds no space, including those that put another log in force. Every
-// acknowledged commit stays.
+// A single request finds no space, be it one of those that replace the log. Every acknowledged
+// commit survives.
 static void a_request_without_space_takes_nothing_away(void **state)
 {
     enum { COMMITS = 20, VALUE = 8000 };

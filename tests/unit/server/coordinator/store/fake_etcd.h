@@ -20,7 +20,7 @@ enum fake_fault {
     FAKE_NONE,
     FAKE_BEFORE, // the request is lost
     FAKE_AFTER,  // the answer is lost
-    FAKE_FULL,   // it finds no space
+    FAKE_FULL,   // the request finds no space
 };
 
 struct fake_key {
