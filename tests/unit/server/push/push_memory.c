@@ -213,9 +213,9 @@ static void memory_is_kept_where_frames_come_fast(void **state)
     struct lh_fake_world *w = lh_fake_world_create(1);
     struct ps_server *s = clocked(w, LH_PUSH_BYTES);
     assert_in_range(kept_at(w, s, 1000), 64 << 20, 72 << 20);
-    assert_int_equal(kept_at(w, s, 128), 0); // the bytes in flight rule that out
+    assert_int_equal(kept_at(w, s, 128), 0); // its bytes came too slowly
     assert_in_range(kept_at(w, s, 160), 64 << 20, 72 << 20);
-    assert_int_equal(kept_at(w, s, 20), 0); // the time rules that out
+    assert_int_equal(kept_at(w, s, 20), 0); // its turn ran out of time
     lh_pool_destroy(s->push_memory.pool);
     lh_fake_world_destroy(w);
 }
