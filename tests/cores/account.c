@@ -1,5 +1,6 @@
-// A worker's word of itself and its servers: its status.json counts each push of the logs once,
-// over all lives, wherever it was killed; its rate follows the log; which server it misses.
+// What a worker reports of itself and its servers: its status.json counts each admitted push once,
+// over all its lives and wherever it was killed; its rate follows the logs; it logs which server it
+// misses.
 #include <jansson.h>
 
 #include "tests/head.h"
@@ -34,7 +35,7 @@ static uint64_t in_logs(const struct life *l)
     return n;
 }
 
-// The decision is in memory alone: the slot notes it with the next cut.
+// The decision is in memory only: the slot records it with the next cut.
 static bool heard_and_not_noted(const struct life *l)
 {
     const struct wk_shard *s = &l->worker->shard[0];
@@ -73,7 +74,7 @@ static float note_rate(void *arg, const struct lh_plan *plan, uint64_t tokens)
     return 0.5f;
 }
 
-// One clock for all workers: the tokens of the shards' logs, as they are when a step begins.
+// All workers share one clock: the tokens in the shards' logs when a step begins.
 static void the_rate_follows_what_the_log_has(void **state)
 {
     (void)state;
@@ -87,7 +88,7 @@ static void the_rate_follows_what_the_log_has(void **state)
     life_end(l);
 }
 
-// Three logs of which one lies, and then two.
+// One log of three has false values, then one of two.
 static void no_owner_moves_the_clock_alone(void **state)
 {
     (void)state;
@@ -118,7 +119,7 @@ static void no_owner_moves_the_clock_alone(void **state)
     test_free(w);
 }
 
-// Said of a shard that no server has reported, and of no other.
+// Logged only for a shard that no server has reported.
 static void nobody_misses_a_server_that_is_there(void **state)
 {
     (void)state;
@@ -128,17 +129,18 @@ static void nobody_misses_a_server_that_is_there(void **state)
     life_kill(l);
     rig_kill_server(l->rig, false);
     rig_kill_coordinator(l->rig);
-    rig_start_coordinator(l->rig); // it has heard of no server
+    rig_start_coordinator(l->rig); // it knows no server yet
     life_start(l);
     life_run(l, 2 * LH_SECOND);
     assert_true(life_said(l, "INFO worker shard.unserved") > 0);
-    assert_int_equal(life_said(l, "WARN worker shard.unserved"), 0); // it may be on its way
+    assert_int_equal(life_said(l, "WARN worker shard.unserved"), 0); // the server may be starting
     life_run(l, 18 * LH_SECOND);
     assert_true(life_said(l, "WARN worker shard.unserved") > 0);
     life_end(l);
 }
 
-// A worker that has no state yet may have come before its server; one that had may not.
+// A worker without state may have started before its server, so it warns late. A worker that had
+// state warns at once.
 static void a_server_that_is_not_there_yet_is_no_warning(void **state)
 {
     struct rig *r = *state;
@@ -146,7 +148,7 @@ static void a_server_that_is_not_there_yet_is_no_warning(void **state)
     rig_start_coordinator(r);
     assert_int_equal(rig_start_server(r, false), LH_OK);
     rig_run(r, LH_SECOND);
-    rig_kill_server(r, false); // the coordinator names its address
+    rig_kill_server(r, false); // the coordinator still names its address
     lh_fake_boot(r->t.env);
     struct lh_log *log = rig_log_lines(r);
     struct wk_conf conf = rig_life_conf(r, &l, 500);
@@ -169,9 +171,9 @@ static void a_server_that_is_not_there_yet_is_no_warning(void **state)
     lh_log_close(log);
 }
 
-static lh_err said; // the server's answer to each hello
+static lh_err said; // the error that answers each hello; LH_OK: none
 static uint64_t row, last_step, far_epoch;
-enum { NEXT_ROW = 1 }; // above the worker's own, whatever that is
+enum { NEXT_ROW = 1 }; // stands for the worker's own number + 1
 
 static void lie(void *self, struct lh_request *rq, const ProtobufCMessage *m)
 {
@@ -193,7 +195,7 @@ static void lie(void *self, struct lh_request *rq, const ProtobufCMessage *m)
     if (row == NEXT_ROW) out.incarnation = l->worker->incarnation.number + 1;
     out.incarnation_random = row ? 7 : l->worker->incarnation.random;
     out.last_incarnation = l->worker->incarnation.number;
-    // With less than was decided it would be an older copy, which nobody listens to.
+    // A smaller step would be an older copy's, and the worker ignores those.
     out.last_step = last_step ? last_step : l->worker->shard[0].slot.committed->decided;
     out.last_digest = (ProtobufCBinaryData){sizeof digest, digest};
     out.session = true;
@@ -217,8 +219,8 @@ static void note_end(void *arg, lh_err err, const char *text)
     ended++;
 }
 
-// The coordinator took this worker. Whatever a server says, it asks again, and goes on when the
-// server is an honest one.
+// The coordinator admitted this worker. Whatever a server answers, the worker asks again, and it
+// goes on once the server is honest.
 static void a_servers_word_ends_no_worker(void **state)
 {
     (void)state;
@@ -238,7 +240,7 @@ static void a_servers_word_ends_no_worker(void **state)
         {LH_OK, (UINT64_C(2) << 32) - 1, 0, 0},
         {LH_OK, 0, 1, 0},
         {LH_OK, 0, 0, 1},
-        {LH_OK, 0, 0, UINT64_C(1) << 61}, // no later server of the shard could have more
+        {LH_OK, 0, 0, UINT64_C(1) << 61}, // no later server of the shard could have a higher epoch
     };
     for (size_t i = 0; i < LH_COUNT(of); i++) {
         struct life *l = life_begin(5, 1);
@@ -246,7 +248,7 @@ static void a_servers_word_ends_no_worker(void **state)
         row = of[i].row;
         last_step = of[i].last_step;
         far_epoch = of[i].far_epoch;
-        life_cut(l, 1); // undecided while nobody greets it
+        life_cut(l, 1); // undecided as long as no hello succeeds
         l->worker->conf.fatal = note_end;
         rig_kill_server(l->rig, false);
         assert_int_equal(rig_start_server(l->rig, false), LH_OK);
@@ -266,7 +268,7 @@ static void a_servers_word_ends_no_worker(void **state)
     }
 }
 
-// Each incarnation is a FENCE on every shard: the honest ones take no push meanwhile.
+// Each incarnation needs a FENCE on every shard, and meanwhile honest servers admit no push.
 static void rows_that_are_made_up_raise_few_incarnations(void **state)
 {
     (void)state;
@@ -296,7 +298,7 @@ static void rows_that_are_made_up_raise_few_incarnations(void **state)
     }
 }
 
-// A plan in one log of two that would have the worker wait for ever.
+// A plan in one log of two that would make the worker wait for ever.
 static void one_log_of_two_stops_no_worker(void **state)
 {
     (void)state;
@@ -319,8 +321,8 @@ static void one_log_of_two_stops_no_worker(void **state)
     }
 }
 
-// The owner of one shard writes plans into its log as it likes. Most logs have to say what would
-// end this worker.
+// The owner of one shard can write any plan into its log. Only a plan in most logs may end this
+// worker.
 static void one_log_of_two_ends_no_worker(void **state)
 {
     (void)state;
@@ -340,7 +342,7 @@ static void one_log_of_two_ends_no_worker(void **state)
     assert_true(may);
     honest->data = LH_DATA_PRIVATE;
     honest->privacy = its->privacy;
-    honest->privacy.sigma = 2; // two that differ are none
+    honest->privacy.sigma = 2; // terms that differ do not count
     assert_int_equal(wk_private_look(l->worker, &may), LH_OK);
     honest->privacy.sigma = 1;
     honest->mode = LH_MODE_BSP;
@@ -353,7 +355,7 @@ static void one_log_of_two_ends_no_worker(void **state)
     life_end(l);
 }
 
-// For a while the server has another manifest, so it refuses all.
+// For a while the server has another manifest, so it refuses every push.
 static void pushes_that_are_refused_in_a_row_are_told_now_and_then(void **state)
 {
     (void)state;

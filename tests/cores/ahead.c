@@ -1,6 +1,6 @@
-// Leases ahead (server/coordinator/grant.c): how many a worker gets, what is recalled and comes
-// back, by workers that say what the test wants. A worker's core: ahead_core.c. What all of it is
-// for: ride_out.c.
+// Leases ahead (server/coordinator/grant.c): how many units a worker gets, which ones are recalled,
+// and how they come back. The test plays the workers. A worker's core: ahead_core.c. What leases
+// ahead are for: ride_out.c.
 #include <jansson.h>
 #include <string.h>
 
@@ -32,10 +32,10 @@ static void a_worker_gets_what_it_trains_in_that_time(void **state)
     (void)state;
     struct rig *r = begun(1000);
     struct words w = {.want = 16, .ahead = LH_LEASES_MAX};
-    assert_int_equal(say(r, 0, &w).units, 16); // its speed is not known
+    assert_int_equal(say(r, 0, &w).units, 16); // its speed is not known yet
     w.units_per_s = 0.5;
     assert_int_equal(say(r, 0, &w).units, 150);
-    w.units_per_s = 0.1; // what it has it keeps
+    w.units_per_s = 0.1; // it keeps what it has
     assert_int_equal(say(r, 0, &w).units, 150);
     w.ahead = 160; // it gets no more than it can hold
     w.units_per_s = 1;
@@ -58,7 +58,8 @@ static void it_has_half_of_what_is_left_at_most(void **state)
     rig_free(r);
 }
 
-// The units that it asks for it gets at once. A fourth would be ahead, and more than half of all.
+// The worker gets the units that it asks for. A fourth would be ahead, and more than half of all
+// units.
 static void it_has_what_it_asks_for_and_no_more_where_little_is_left(void **state)
 {
     (void)state;
@@ -89,7 +90,7 @@ static void without_a_time_to_ride_out_it_gets_what_it_asks_for(void **state)
     r->coordinator->conf.ride_out_ns = 0;
     assert_int_equal(say(r, 0, &w).units, 16);
     r->coordinator->conf.ride_out_ns = 300 * LH_SECOND;
-    w.ahead = 0; // a worker of before
+    w.ahead = 0; // an older worker
     assert_int_equal(say(r, 0, &w).units, 16);
     w.want = UINT32_MAX; // its queue may hold so many
     assert_int_equal(say(r, 0, &w).units, 256);
@@ -98,10 +99,10 @@ static void without_a_time_to_ride_out_it_gets_what_it_asks_for(void **state)
 
 // ---------------------------------------------------------------- recall
 
-// Worker 1, at a tenth of worker 0's speed, has all 40 units but those that 0 has.
+// Worker 1 holds all 40 units, at a tenth of worker 0's speed.
 struct both {
     struct words fast, slow;
-    struct heard has; // the slow one
+    struct heard has; // the slow worker's leases
 };
 
 static struct both busy_and_dry(struct rig *r)
@@ -115,7 +116,7 @@ static struct both busy_and_dry(struct rig *r)
     b.slow.begun[b.slow.begins++] = b.has.unit[0];
     b.slow.begun[b.slow.begins++] = b.has.unit[39];
     say(r, 1, &b.slow);
-    assert_int_equal(say(r, 0, &b.fast).units, 0); // the fast one wants some
+    assert_int_equal(say(r, 0, &b.fast).units, 0); // no unit is free: this causes the recall
     return b;
 }
 
@@ -125,28 +126,30 @@ static void what_is_not_begun_comes_back_for_who_is_dry(void **state)
     struct rig *r = begun(40);
     struct both b = busy_and_dry(r);
     struct heard asked = say(r, 1, &b.slow);
-    assert_int_equal(asked.recalls, 36); // 36 s for one, 40 s for the other
+    assert_int_equal(asked.recalls, 36); // 36 s of work for the fast worker, 40 s for the slow one
     assert_int_equal(asked.units, 4);
     for (size_t i = 0; i < b.slow.begins; i++)
         assert_false(is_in(asked.recalled, asked.recalls, b.slow.begun[i]));
-    for (int i = 0; i < 3; i++) { // until it gives, it is asked again, and nobody else has them
+    for (int i = 0; i < 3; i++) { // until it returns them they stay recalled, and nobody else gets
+                                  // them
         assert_int_equal(say(r, 0, &b.fast).units, 0);
         assert_int_equal(say(r, 1, &b.slow).recalls, 36);
     }
     memcpy(b.slow.returned, asked.recalled, 8 * sizeof *asked.recalled);
     b.slow.returns = 8;
     asked = say(r, 1, &b.slow);
-    assert_int_equal(asked.recalls, 28); // those 8 are kept for the other
+    assert_int_equal(asked.recalls, 28); // the returned 8 are kept for the fast worker
     assert_int_equal(asked.units, 4);
     struct heard got = say(r, 0, &b.fast);
     assert_int_equal(got.units, 8);
     for (size_t i = 0; i < 8; i++) assert_true(is_in(got.unit, 8, b.slow.returned[i]));
-    assert_int_equal(say(r, 1, &b.slow).recalls, 28); // said twice: the other one's now
+    assert_int_equal(say(r, 1, &b.slow).recalls, 28); // a repeated return changes nothing: worker 0
+                                                      // holds them
     assert_int_equal(say(r, 0, &b.fast).units, 8);
     rig_free(r);
 }
 
-// Both regions have half of all units; one is twice as fast, and helps the other.
+// Each region has half of all units; one is twice as fast, and helps the other.
 static void the_forecast_lets_both_end_together(void **state)
 {
     (void)state;
@@ -178,13 +181,13 @@ static void the_forecast_lets_both_end_together(void **state)
     for (size_t i = 0; i < 2; i++) {
         json_t *row = json_array_get(rows, i);
         double ends = json_number_value(json_object_get(row, "ends_s"));
-        assert_float_equal(ends, 50, 1); // each trains of its own, by its speed
+        assert_float_equal(ends, 50, 1); // each region trains its own units, at its speed
     }
     json_decref(rows);
     rig_free(r);
 }
 
-// As `longhaul get leases` tells it.
+// State of the unit's lease, as `longhaul get leases` shows it.
 static const char *lease_of(struct rig *r, uint64_t unit, json_t **page)
 {
     const struct lh_status_request m = {
@@ -247,11 +250,11 @@ static void what_is_claimed_is_trained(void **state)
     slow.claims = 30;
     assert_int_equal(say(r, 1, &slow).units, 10);
     assert_int_equal(say(r, 0, &fast).units, 0);
-    assert_int_equal(say(r, 1, &slow).recalls, 9); // nine of ten, not of forty
+    assert_int_equal(say(r, 1, &slow).recalls, 9); // nine of the ten left, not of forty
     rig_free(r);
 }
 
-// Leases that were given up while their holder could not be heard, and that nobody else has by now.
+// Leases that were given up while their holder was silent, and that nobody else holds now.
 static void what_is_held_beyond_the_budget_is_recalled(void **state)
 {
     (void)state;
@@ -279,13 +282,13 @@ static void what_is_kept_for_one_is_of_the_budget_for_all(void **state)
     struct heard asked = say(r, 1, &b.slow);
     memcpy(b.slow.returned, asked.recalled, 8 * sizeof *asked.recalled);
     b.slow.returns = 8;
-    assert_int_equal(say(r, 1, &b.slow).units, 4); // others would be free, but for the budget
+    assert_int_equal(say(r, 1, &b.slow).units, 4); // other units are free, but beyond the budget
     assert_int_equal(say(r, 0, &b.fast).units, 8);
     rig_free(r);
 }
 
-// More is kept for two than the budget leaves, which may be smaller since the last start: each
-// would count what is kept for the other one as leased, and none would take anything.
+// More is kept for two workers than the budget leaves (a restart may have lowered it). If each
+// counted the units kept for the other one as leased, neither would get any.
 static void two_for_whom_too_much_is_kept_do_not_wait_for_each_other(void **state)
 {
     (void)state;
@@ -297,7 +300,7 @@ static void two_for_whom_too_much_is_kept_do_not_wait_for_each_other(void **stat
         for (uint64_t u = 0; u < 8; u++) ps_co_lease_want(c, u, u % 2 + 1);
         c->conf.budget_tokens = 2 * TOKENS;
         assert_int_equal(say(r, 0, &w).units, 2);
-        assert_int_equal(say(r, 1, &w).units, 0); // it is spent
+        assert_int_equal(say(r, 1, &w).units, 0); // the budget is spent
         rig_free(r);
     }
 }
@@ -335,7 +338,7 @@ static void who_is_gone_gets_nothing_kept(void **state)
     rig_free(r);
 }
 
-// Its loop is away, and it is there all the same. Its worker asks for nothing.
+// Worker 0 is alive but its training loop is away, so it asks for no units.
 static void nothing_waits_for_one_that_asks_for_nothing(void **state)
 {
     (void)state;
@@ -354,7 +357,8 @@ static void nothing_waits_for_one_that_asks_for_nothing(void **state)
     rig_free(r);
 }
 
-// The other one gets all that it had reserved, to the last unit, but not what it has begun.
+// A worker that asks for nothing returns all units that it had reserved, to the last one, but not
+// the one it has begun.
 static void one_that_asks_for_nothing_gives_back_all(void **state)
 {
     (void)state;
@@ -367,7 +371,7 @@ static void one_that_asks_for_nothing_gives_back_all(void **state)
         away.want = 0;
         away.ahead = 1;
         away.begun[away.begins++] = has.unit[3];
-        w.units_per_s = 0.1; // no faster than it was
+        w.units_per_s = 0.1; // slower than the holder
         for (int i = 0; i < 60; i++) {
             has = say(r, 1, &away);
             memcpy(away.returned, has.recalled, has.recalls * sizeof *has.recalled);
@@ -382,8 +386,8 @@ static void one_that_asks_for_nothing_gives_back_all(void **state)
     }
 }
 
-// A copy of an older request comes late: meanwhile the worker got the unit again and claimed it,
-// and it may be credited by now.
+// An older request arrives late: since then the worker got the unit again and claimed it, and the
+// unit may be credited by now.
 static void what_is_claimed_is_not_given_back_by_a_late_word(void **state)
 {
     (void)state;
@@ -418,8 +422,8 @@ static void who_leaves_gives_back_what_it_has_not_begun(void **state)
     rig_free(r);
 }
 
-// The store has leases alone: what was recalled is asked for anew, and what a worker says it gives
-// back is taken back by a coordinator that never asked for it.
+// The store has leases only. A restarted coordinator recalls anew, and takes back units that it
+// never recalled.
 static void a_recall_is_forgotten_with_its_coordinator_and_a_lease_is_not(void **state)
 {
     (void)state;
@@ -443,7 +447,7 @@ static void a_recall_is_forgotten_with_its_coordinator_and_a_lease_is_not(void *
     rig_free(r);
 }
 
-// ---------------------------------------------------------------- who could not be heard
+// ---------------------------------------------------------------- silent workers
 
 static void who_comes_back_after_its_leases_went_to_others_keeps_the_rest(void **state)
 {
@@ -452,8 +456,8 @@ static void who_comes_back_after_its_leases_went_to_others_keeps_the_rest(void *
     struct words w = {.want = 4, .ahead = LH_LEASES_MAX, .units_per_s = 0.1}, other = w;
     struct heard had = say(r, 1, &w);
     assert_int_equal(had.units, 30);
-    rig_run(r, 20 * LH_SECOND); // it is given up
-    other.want = 60;            // the fifty of its region, then ten of the one that is gone
+    rig_run(r, 20 * LH_SECOND); // worker 1 is given up
+    other.want = 60;            // the fifty of its region, then ten that worker 1 had
     struct heard took = say(r, 0, &other);
     assert_int_equal(took.units, 60);
     memcpy(w.holding, had.unit, had.units * sizeof *had.unit);

@@ -1,5 +1,5 @@
-// Leases ahead as a worker's core has them: what it reads ahead, what it gives back and what it
-// keeps. What the coordinator leases and recalls: ahead.c.
+// Leases ahead in a worker's core: what it reads ahead, gives back and keeps. ahead.c tests what
+// the coordinator leases and recalls.
 #include <string.h>
 
 #include "tests/cores/words.h"
@@ -9,7 +9,7 @@
 
 enum { TOKENS = WORDS_TOKENS, SLOTS = WORDS_SLOTS, RIDE_OUT_S = 300 };
 
-static uint64_t of_unit[SLOTS]; // tokens that a core trained
+static uint64_t of_unit[SLOTS]; // tokens of each unit that the core trained
 
 static void stepped(void *arg, const struct wk_step_in *in)
 {
@@ -17,8 +17,8 @@ static void stepped(void *arg, const struct wk_step_in *in)
     for (uint32_t i = 0; i < in->pieces; i++) of_unit[in->piece[i].unit] += in->piece[i].tokens;
 }
 
-static bool coming[SLOTS];           // it was announced, and not read or withdrawn since
-static struct wk_trainer_ops noting; // a trainer's, that notes it
+static bool coming[SLOTS];           // announced, and neither read nor withdrawn since
+static struct wk_trainer_ops noting; // the trainer's, with note() as announce
 
 static void note(struct wk_trainer *t, uint64_t unit, bool comes)
 {
@@ -72,8 +72,8 @@ static bool delay_leases(void *arg, const char *from, const char *to, enum lh_rp
     return true;
 }
 
-// The answer that asks for it crossed with the push that claimed it, and with the record that
-// credited it: the coordinator may not have heard of that, and would lease it again.
+// A request to give back a unit may cross with the push that claimed it and the record that
+// credited it. The coordinator may not know of the credit yet, and would lease the unit again.
 static void what_is_credited_is_not_given_back(void **state)
 {
     (void)state;
@@ -92,7 +92,7 @@ static void what_is_credited_is_not_given_back(void **state)
         if (credited) assert_int_equal(l.worker->returned_count, 0);
         returned += l.worker->returned_count;
     }
-    assert_true(returned > 0); // what it never had, it says again
+    assert_true(returned > 0); // a unit that it does not hold is returned again
     rig_life_end(r, &l, false);
     rig_free(r);
 }
@@ -107,7 +107,7 @@ static void what_is_begun_while_an_answer_travels_stays(void **state)
     start_core_of(r, &l, 40);
     uint32_t got = 0;
     for (int i = 0; i < 60; i++) {
-        struct heard h = say(r, 0, &fast); // trains none of them
+        struct heard h = say(r, 0, &fast); // worker 0 trains none of them
         got = (uint32_t)h.units;
         for (size_t k = 0; k < h.units; k++) {
             assert_int_equal(of_unit[h.unit[k]], 0);

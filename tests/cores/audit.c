@@ -1,5 +1,5 @@
-// An operator hears an answer when its line of the audit is on the disk, taken or refused, and a
-// disk that hangs keeps nobody else (server/docs/0000-protocol.md#rule-26).
+// An operator's request is answered only once its audit line is on the disk, whether it was taken
+// or refused; a disk that hangs delays nobody else (server/docs/0000-protocol.md#rule-26).
 #include <stdio.h>
 #include <string.h>
 
@@ -80,7 +80,7 @@ static void status_is_answered(struct rig *r)
     rig_free_message(answer);
 }
 
-// A refusal changes nothing, and is a line all the same.
+// A refusal changes nothing, but has its audit line all the same.
 static void a_refusal_waits_for_its_line(void **state)
 {
     struct rig *r = *state;
@@ -91,7 +91,7 @@ static void a_refusal_waits_for_its_line(void **state)
     rig_run(r, 20 * LH_SECOND);
     assert_true(ps_co_settled(r->coordinator));
     assert_false(w.over);
-    assert_true(ps_co_commit_age_s(r->coordinator) > 10); // it is told
+    assert_true(ps_co_commit_age_s(r->coordinator) > 10); // the wait is reported
     status_is_answered(r);
     assert_false(is_durable(r, "audit.retire"));
     lh_fake_hang(r->c.env, 0);
@@ -127,7 +127,8 @@ static void what_is_taken_waits_for_its_line_and_its_row(void **state)
     rig_kill_coordinator(r);
 }
 
-// A commit that has no room answers "busy"; the line stays, for it was asked.
+// A commit that has no room answers "busy". Its audit line is lost too, and is counted in the log
+// once there is room.
 static void a_full_disk_answers_busy(void **state)
 {
     struct rig *r = *state;

@@ -1,4 +1,4 @@
-// Single units that do not reach a worker, while others of their home do; and begun ones whose
+// Single units that do not reach a worker while others of their home do, and begun units whose
 // giver is gone (worker/units/homes.c, server/coordinator/balance/away.c).
 #include <stdlib.h>
 #include <string.h>
@@ -13,7 +13,7 @@
 
 enum { BAD = 4 }; // a unit of asia
 
-// The giver's own manifest: what it believes of its units.
+// The giver's own copy of the manifest, for the test to change.
 static struct lh_units copy_of(const struct lh_units *units)
 {
     struct lh_units its = *units;
@@ -23,7 +23,7 @@ static struct lh_units copy_of(const struct lh_units *units)
     return its;
 }
 
-// Everything but this unit is trained, and its home stays open.
+// All units but BAD are trained, and its home stays open.
 static void check_alone(struct trip *t)
 {
     trip_run_until_credited(t, TRIP_UNITS - 1);
@@ -34,7 +34,7 @@ static void check_alone(struct trip *t)
     assert_true(trip_told(t, "returned") > 0);
 }
 
-// It was given back by name, and the worker does not get it while it is refused.
+// The worker returned BAD by name, and does not get it again while it is marked as refused.
 static void check_named(struct trip *t)
 {
     const struct ps_coordinator *c = t->r->coordinator;
@@ -54,7 +54,7 @@ static void a_unit_that_the_giver_refuses_is_refused_alone(void **state)
 {
     (void)state;
     struct trip *t = trip_begin();
-    struct lh_units its = copy_of(&t->r->units); // it has the last word
+    struct lh_units its = copy_of(&t->r->units); // the giver decides by its own manifest
     its.unit[BAD].may_leave = false;
     t->r->server->conf.units = &its;
     trip_start_worker(t);
@@ -69,7 +69,7 @@ static void a_unit_that_the_giver_refuses_is_refused_alone(void **state)
     free(its.unit);
 }
 
-// The giver believes in what it sends.
+// The giver's manifest matches its damaged file, so it sends the unit.
 static void a_damaged_unit_is_refused_alone(void **state)
 {
     (void)state;
@@ -98,7 +98,7 @@ static void a_damaged_unit_is_refused_alone(void **state)
     free(its.unit);
 }
 
-// The giver sees that its file is damaged, and says so.
+// The giver finds that its file is damaged, and says so.
 static void a_unit_that_is_damaged_at_its_home_is_refused_alone(void **state)
 {
     (void)state;
@@ -117,7 +117,7 @@ static void a_unit_that_is_damaged_at_its_home_is_refused_alone(void **state)
 
 // ---------------------------------------------------------------- damaged files of its own
 
-enum { OWN = 5 }; // a unit of europe, as the worker is
+enum { OWN = 5 }; // a unit of europe, the worker's own region
 
 static void note_end(void *arg, lh_err err, const char *text)
 {
@@ -125,7 +125,7 @@ static void note_end(void *arg, lh_err err, const char *text)
     if (err != LH_ERR_KILLED) snprintf(said, LH_ERR_TEXT_BYTES, "%s", text);
 }
 
-// Starts a worker that can't read these units; *said: why it ended by itself.
+// Starts a worker that can't read these units. `said` gets the reason why it ended by itself.
 static void start_unread(struct trip *t, const bool *unread, char said[LH_ERR_TEXT_BYTES])
 {
     struct wk_conf conf = rig_life_conf(t->r, &t->l, 200);
@@ -140,7 +140,8 @@ static void start_unread(struct trip *t, const bool *unread, char said[LH_ERR_TE
     rig_life_start(&t->l, &conf);
 }
 
-// It is given back by its number; the worker goes on, and trains it when its file is mended.
+// The worker gives the unit back by its number and goes on. It trains the unit once its file is
+// repaired.
 static void a_damaged_unit_of_its_own_is_given_back(void **state)
 {
     (void)state;
@@ -170,8 +171,8 @@ static void a_damaged_unit_of_its_own_is_given_back(void **state)
     trip_over(t);
 }
 
-// A coordinator that leases it again at once, as an older one does, is not asked again at once, nor
-// is its file read.
+// An older coordinator leases the unit again at once. Before the pause is over, the worker neither
+// returns it with an extra request nor reads its file.
 static void a_damaged_unit_is_not_tried_before_its_pause_is_over(void **state)
 {
     (void)state;
@@ -205,7 +206,7 @@ static void announce(struct wk_trainer *t, uint64_t unit, bool coming)
     withdrawn_unit = unit;
 }
 
-// The trainer was told that it comes, and may have begun to read it.
+// The trainer was told that the unit comes, and may have begun to read it.
 static void a_unit_that_is_given_back_is_withdrawn_from_the_trainer(void **state)
 {
     (void)state;
@@ -231,7 +232,7 @@ static void a_unit_that_is_given_back_is_withdrawn_from_the_trainer(void **state
     trip_over(t);
 }
 
-// Nothing was trained between them: the folder is another run's, say.
+// No unit was trained between the three: data.dir may be another run's.
 static void three_in_a_row_end_the_worker(void **state)
 {
     (void)state;
@@ -239,7 +240,7 @@ static void three_in_a_row_end_the_worker(void **state)
     bool unread[TRIP_UNITS];
     char said[LH_ERR_TEXT_BYTES];
     for (uint32_t i = 0; i < TRIP_UNITS; i++) unread[i] = i % 2 == 1;
-    t->r->server->conf.units_dir = ""; // nothing comes from elsewhere either
+    t->r->server->conf.units_dir = ""; // and no unit travels to it
     start_unread(t, unread, said);
     for (int i = 0; i < 600 && !said[0]; i++) rig_run(t->r, 100 * LH_MS);
     assert_non_null(strstr(said, "sha256 is not the manifest's"));
@@ -248,7 +249,7 @@ static void three_in_a_row_end_the_worker(void **state)
     trip_over(t);
 }
 
-// Without leases ahead nothing is recalled; what is given back is free for others all the same.
+// Without leases ahead nothing is recalled, but a returned unit is free for others all the same.
 static void what_is_given_back_is_free_without_leases_ahead(void **state)
 {
     (void)state;
@@ -269,7 +270,7 @@ static void what_is_given_back_is_free_without_leases_ahead(void **state)
 
 // ---------------------------------------------------------------- begun units
 
-// A unit of asia of which the shard's last cut holds a part; t->units: there is none now.
+// A unit of asia of which the shard's last cut holds a part; t->units if there is none.
 static uint64_t part_of(const struct trip *t)
 {
     const struct wk_slot *s = t->l.worker->shard[0].slot.committed;
@@ -279,8 +280,8 @@ static uint64_t part_of(const struct trip *t)
     return t->units;
 }
 
-// The worker is killed when a push holds a part of a unit of asia, and starts again; what had
-// arrived is gone. `address` alone gives units from then on, "": nobody does. Gives that unit.
+// Kills the worker when a push holds a part of a unit of asia, and starts it again; arrived units
+// are lost. From then on only `address` gives units ("": no giver). Returns that unit.
 static uint64_t begin_again(struct trip *t, const char *address)
 {
     uint64_t unit = t->units;
@@ -312,7 +313,7 @@ static bool holds(const struct trip *t, uint64_t unit)
     return false;
 }
 
-// Waits until the unit was given back, and looks at what is left of it.
+// Waits until the unit is given back, and checks what is left of it.
 static void wait_until_given_up(struct trip *t, uint64_t unit)
 {
     const struct ps_coordinator *c = t->r->coordinator;
@@ -331,7 +332,7 @@ static void given_back_when_its_giver_is_gone(const char *address)
     struct trip *t = trip_begin();
     uint64_t unit = begin_again(t, address);
     wait_until_given_up(t, unit);
-    // It comes back, and goes on where it was trained to.
+    // The unit is leased again, and training goes on where it stopped.
     uint64_t before = t->trained[unit];
     assert_in_range(before, 1, TRIP_TOKENS);
     t->r->server->conf.units_dir = "units";
@@ -353,14 +354,14 @@ static void a_begun_unit_that_nobody_gives_is_given_back(void **state)
     given_back_when_its_giver_is_gone("");
 }
 
-// Nobody waits for the one that gave it back.
+// Nobody waits for the worker that gave the unit back.
 static void another_worker_gets_it(void **state)
 {
     (void)state;
     struct trip *t = trip_begin();
     uint64_t unit = begin_again(t, "");
     wait_until_given_up(t, unit);
-    // The worker of its home asks, and has it alone from then on.
+    // A worker of the unit's home asks for it, and alone holds it from then on.
     const struct words asks = {.want = 64, .ahead = 64, .units_per_s = 5};
     const struct ps_coordinator *c = t->r->coordinator;
     assert_int_equal(rig_join(t->r, 0, 11, 0).granted, 1);
@@ -373,7 +374,7 @@ static void another_worker_gets_it(void **state)
     trip_over(t);
 }
 
-// Its first giver is gone, and the home is closed for a while; then there is another one.
+// The first giver is gone, and the home is closed for a while; then another giver appears.
 static void another_giver_is_asked_at_once(void **state)
 {
     (void)state;

@@ -1,5 +1,5 @@
 // Leases by the balancer's policy (server/coordinator/balance/assign.c): how many units each worker
-// gets, what is recalled for whom, the end of a run, the static split. The policy by itself:
+// gets, which are recalled for others, the end of a run. The policy by itself:
 // tests/unit/server/coordinator/balance/balance.c.
 #include <jansson.h>
 #include <stdio.h>
@@ -19,7 +19,7 @@ static void each_reserves_what_it_trains_until_all_end(void **state)
     struct words slow = {.want = 4, .ahead = LH_LEASES_MAX, .units_per_s = 1};
     introduce(r, 1, 1);
     introduce(r, 0, 3);
-    rig_run(r, 2 * LH_SECOND); // the plan that knew one of them is over
+    rig_run(r, 2 * LH_SECOND); // the plan made when only one was known has expired
     struct heard f = say(r, 0, &fast), s = say(r, 1, &slow);
     assert_in_range(f.units, 285, 301); // all end after 100 s
     assert_int_equal(count_home(r, &f, 0), 200);
@@ -36,14 +36,14 @@ static void a_slow_ones_reservation_goes_to_who_ends_it_earlier(void **state)
     struct words slow = {.want = 40, .ahead = LH_LEASES_MAX, .units_per_s = 0.1};
     struct words fast = {.want = 8, .ahead = LH_LEASES_MAX, .units_per_s = 1};
     struct heard has = say(r, 1, &slow);
-    assert_int_equal(has.units, 40); // nobody else told its speed
+    assert_int_equal(has.units, 40); // no other worker has reported a speed
     slow.begun[slow.begins++] = has.unit[0];
-    slow.begun[slow.begins++] = has.unit[39]; // it would be the first to go
+    slow.begun[slow.begins++] = has.unit[39]; // otherwise it would be recalled first
     say(r, 1, &slow);
     struct heard f = say(r, 0, &fast);
     assert_int_equal(f.units, 0);
     struct heard asked = say(r, 1, &slow);
-    assert_in_range(asked.recalls, 8, 39); // its window, and what is of its own region
+    assert_in_range(asked.recalls, 8, 39); // its window, and units of its own region
     assert_int_equal(ps_co_decided_count(r->coordinator, PS_BALANCE_STOLEN), asked.recalls);
     for (size_t i = 0; i < slow.begins; i++)
         assert_false(is_in(asked.recalled, asked.recalls, slow.begun[i]));
@@ -63,7 +63,7 @@ static void a_slow_ones_reservation_goes_to_who_ends_it_earlier(void **state)
     rig_free(r);
 }
 
-// When the worker's region ends, as status and `get plan` say it.
+// When the worker's region ends, as status and `get plan` show it.
 static double forecast_of(struct rig *r, uint32_t w)
 {
     double out = -1;
@@ -79,8 +79,8 @@ static double forecast_of(struct rig *r, uint32_t w)
     return out;
 }
 
-// The time of the last push counts, and of begun units what is not trained: 50 units at one a
-// second and 20 s of a push, or half of the one that is begun.
+// The forecast includes the time of a push and leaves out what is trained of begun units: 80 units
+// at one a second and a push of 20 s, shared by two, take 50 s; half a unit less takes 49.75 s.
 static void the_forecast_is_what_the_planner_reckons_with(void **state)
 {
     (void)state;
@@ -90,7 +90,7 @@ static void the_forecast_is_what_the_planner_reckons_with(void **state)
     introduce(r, 1, 1);
     b.push_s = 20;
     for (int i = 0; i < 2; i++) {
-        rig_run(r, 2 * LH_SECOND); // the plan is made anew
+        rig_run(r, 2 * LH_SECOND); // until a new plan is made
         struct heard has = say(r, 1, &b);
         say(r, 0, &a);
         rig_run(r, 2 * LH_SECOND);
@@ -106,7 +106,7 @@ static void the_forecast_is_what_the_planner_reckons_with(void **state)
     rig_free(r);
 }
 
-// A request that moves many units is one event for each home and holder that they come from.
+// A request that moves many units logs one event for each home and holder that they come from.
 static void many_units_are_one_event(void **state)
 {
     (void)state;
@@ -140,7 +140,7 @@ static void many_units_are_one_event(void **state)
     rig_free(r);
 }
 
-// Adjoining units are told as ranges, in whichever order they were chosen.
+// Adjoining units are logged as ranges, in whatever order they were chosen.
 static void an_event_names_ranges(void **state)
 {
     (void)state;
@@ -163,7 +163,7 @@ static void an_event_names_ranges(void **state)
     rig_free(r);
 }
 
-// More units than a request can move: nothing is left out, and nothing is written beyond its place.
+// More units than a request can move: all are counted, and nothing is written out of bounds.
 static void decisions_without_end_are_bounded(void **state)
 {
     (void)state;
@@ -185,7 +185,7 @@ static void decisions_without_end_are_bounded(void **state)
     rig_free(r);
 }
 
-// Requests within a second go on with a row; one that comes later has a row of its own.
+// Requests within a second share a row; a later one gets its own.
 static void a_row_is_of_a_second(void **state)
 {
     (void)state;
@@ -204,8 +204,8 @@ static void a_row_is_of_a_second(void **state)
     rig_free(r);
 }
 
-// It has all units, and its speed is not known yet: it counts as fast as the one that asks, which
-// takes half of them.
+// Worker 0 holds all units, and its speed is not known yet. It is taken to be as fast as the worker
+// that asks, which gets half of them.
 static void an_unmeasured_worker_is_not_taken_for_a_slow_one(void **state)
 {
     (void)state;
@@ -228,20 +228,20 @@ static void what_would_end_as_late_stays(void **state)
     rig_run(r, 2 * LH_SECOND);
     struct heard has = say(r, 0, &a), its = say(r, 1, &b);
     assert_int_equal(has.units + its.units, 40);
-    memcpy(a.claimed, has.unit, has.units * sizeof *has.unit); // it has trained all of it
+    memcpy(a.claimed, has.unit, has.units * sizeof *has.unit); // worker 0 has trained all its units
     a.claims = has.units;
     memcpy(b.claimed, its.unit, (its.units - 2) * sizeof *its.unit);
     b.claims = its.units - 2;
-    struct words mute = b; // the first word of each: what they have claimed
+    struct words mute = b; // the first requests only report the claims
     mute.want = mute.ahead = 1;
     say(r, 1, &mute);
     say(r, 0, &a);
     uint64_t before = ps_co_decided_count(r->coordinator, PS_BALANCE_STOLEN);
-    assert_true(before >= 1); // 4 s of work; one of two units would end after 1 + 2 s
+    assert_true(before >= 1); // 4 s of work; one of two units would end after 1 + 2 s at worker 0
     struct heard last = say(r, 1, &b);
     assert_int_equal(last.recalls, 1);
     assert_int_equal(last.units, 1);
-    b.claims = its.units - 1; // 2 s of work: it would end here as late
+    b.claims = its.units - 1; // 2 s of work: it would end no earlier at worker 0
     b.claimed[b.claims - 1] = last.unit[0];
     say(r, 0, &a);
     last = say(r, 1, &b);
@@ -250,8 +250,8 @@ static void what_would_end_as_late_stays(void **state)
     rig_free(r);
 }
 
-// One unit of the other's two would end here after 1 + 2 s, there after 3.2 s or, where it is
-// slower, 4 s: 6 % earlier is not worth a recall, a quarter is.
+// One of the other worker's two units would end here after 1 + 2 s. There it ends after 3.2 s or,
+// with the slower worker, 4 s: 6 % earlier is not worth a recall, a quarter is.
 static void a_little_earlier_is_not_early_enough(void **state)
 {
     (void)state;
@@ -278,8 +278,8 @@ static void a_little_earlier_is_not_early_enough(void **state)
     }
 }
 
-// Two of a region, as fast as each other: the one that trains all units of its own leaves them to
-// it, and the other reserves its half of what the plan gives the region of another's.
+// Two equally fast workers of one region. One holds all units of their region and keeps them; the
+// other reserves half of what the plan gives their region of the other region's units.
 static void what_a_region_gets_of_anothers_is_shared_by_its_workers(void **state)
 {
     (void)state;
@@ -293,14 +293,14 @@ static void what_a_region_gets_of_anothers_is_shared_by_its_workers(void **state
     assert_int_equal(its.units, 20);
     assert_int_equal(count_home(r, &its, 0), 20);
     introduce(r, 0, 1);
-    rig_run(r, 2 * LH_SECOND); // the plan that knew one of them is over
+    rig_run(r, 2 * LH_SECOND); // the plan made when only one was known has expired
     struct heard h = say(r, 0, &w);
     assert_int_equal(count_home(r, &h, 0), 0);
     assert_in_range(h.units, 9, 11); // 20 of the other region for two
     rig_free(r);
 }
 
-// 8 of 40 units are begun by worker 1: of the 32 others it gets 12, so that both end after 20 s.
+// Worker 1 has begun 8 of the 40 units. It gets 12 of the 32 others, so that both end after 20 s.
 static void what_is_begun_counts_for_its_region(void **state)
 {
     (void)state;
@@ -312,17 +312,17 @@ static void what_is_begun_counts_for_its_region(void **state)
     b.begins = 8;
     say(r, 1, &b);
     introduce(r, 0, 1);
-    rig_run(r, 2 * LH_SECOND); // the plan that knew one of them is over
+    rig_run(r, 2 * LH_SECOND); // the plan made when only one was known has expired
     b.want = 40;
     b.ahead = LH_LEASES_MAX;
     assert_in_range(say(r, 1, &b).units, 19, 21);
     rig_free(r);
 }
 
-// Both have claimed all of 40 units but a few.
+// Both workers have claimed all of the 40 units but a few.
 struct late {
     struct words a, b;
-    uint64_t left; // the last one that worker 1 has, begun
+    uint64_t left; // the last unit of worker 1, which has begun it
 };
 
 static struct late nearly_over(struct rig *r, uint32_t left)
@@ -351,7 +351,7 @@ static void the_window_is_two_in_the_last_tenth(void **state)
     struct late l = nearly_over(r, 3);
     say(r, 0, &l.a);
     assert_int_equal(say(r, 1, &l.b).window, 2);
-    l.b.batch_s = 0; // a worker of before
+    l.b.batch_s = 0; // an older worker
     assert_int_equal(say(r, 1, &l.b).window, 0);
     rig_free(r);
 }
@@ -367,7 +367,7 @@ static void the_last_unit_runs_twice_and_both_leases_are_on_the_disk(void **stat
     assert_int_equal(h.units, 1);
     assert_int_equal(h.unit[0], l.left);
     assert_int_equal(ps_co_decided_count(r->coordinator, PS_BALANCE_TWICE), 1);
-    assert_int_equal(say(r, 1, &l.b).units, 1); // its holder goes on
+    assert_int_equal(say(r, 1, &l.b).units, 1); // its first holder keeps it
     rig_settle(r);
     rig_kill_coordinator(r);
     rig_start_coordinator(r);
@@ -379,7 +379,7 @@ static void the_last_unit_runs_twice_and_both_leases_are_on_the_disk(void **stat
     assert_true(is_in(h.unit, h.units, l.left));
     uint32_t holder = r->coordinator->lease[l.left] - 1;
     assert_string_equal(r->coordinator->worker[holder].name, r->w[1].self.name);
-    assert_int_equal(ps_co_free_leases(r->coordinator, holder), LH_OK); // it is lost
+    assert_int_equal(ps_co_free_leases(r->coordinator, holder), LH_OK); // the holder is lost
     holder = r->coordinator->lease[l.left] - 1;
     assert_string_equal(r->coordinator->worker[holder].name, r->w[0].self.name);
     assert_int_equal(r->coordinator->seconds, 0);

@@ -1,6 +1,6 @@
-// A trainer of somebody else's beside a worker's core: the real client library, a loop of known
-// steps (tests/cores/trainer.h). It trains, and trainer and worker die at every point of a cut; the
-// judge of tests/cores/beside_play.h looks at each cut.
+// A user's trainer beside a worker's core, with the real client library and a loop of known steps
+// (tests/cores/trainer.h). It trains; trainer and worker die at every point of a cut; the judge of
+// tests/cores/beside_play.h checks each cut.
 #include "common/base/check.h"
 #include "tests/cores/beside_play.h"
 #include "tests/cores/words.h"
@@ -23,7 +23,7 @@ static void its_cuts_are_pushed_and_its_units_credited(void **state_)
     play_end();
 }
 
-// Its parameters are the view and what it trained since the last cut, to the bit.
+// Its parameters are the view less what it lowered since the last cut, to the bit.
 static void corrections_take_it_to_the_view(void **state_)
 {
     (void)state_;
@@ -32,7 +32,7 @@ static void corrections_take_it_to_the_view(void **state_)
     play->b->idle = true;
     life_run(play->l, LH_SECOND);
     life_rest(play->l);
-    life_run(play->l, LH_SECOND); // the last correction is added
+    life_run(play->l, LH_SECOND); // until the last correction is added
     play_check();
     for (uint32_t k = 0; k < 2; k++) {
         const struct wk_shard *s = &play->l->worker->shard[k];
@@ -68,8 +68,8 @@ static void the_trainer_dies_at_any_point(void **state_)
     play_end();
 }
 
-// The worker has units that wait, all of the budget but what worker 0 got, who could train them
-// faster from now on and says *w. Gives what the worker holds, as the coordinator knows it.
+// Worker 1 holds units that wait, and worker 0 the rest of the budget. From now on worker 0, which
+// sends *w, could train them faster. Returns the coordinator's counts of what worker 1 holds.
 static const struct ps_co_held *begin_to_hold(struct words *w)
 {
     *w = (struct words){.want = 40, .ahead = LH_LEASES_MAX, .units_per_s = 0.5};
@@ -88,7 +88,7 @@ static const struct ps_co_held *begin_to_hold(struct words *w)
     return has;
 }
 
-// Others need what it has, and nobody knows when the loop comes back.
+// Other workers need its units, and nobody knows when the loop will come back.
 static void a_loop_that_is_away_keeps_no_units(void **state_)
 {
     (void)state_;
@@ -105,8 +105,8 @@ static void a_loop_that_is_away_keeps_no_units(void **state_)
     play_end();
 }
 
-// The worker was killed, and its loop may have outlived it with units in hand: until one came,
-// nobody gets what they have.
+// The worker was killed, and its loop may have outlived it with units in hand. Until a loop
+// connects, nobody else gets these units.
 static void a_worker_that_was_restarted_waits_for_its_loop(void **state_)
 {
     (void)state_;
@@ -117,7 +117,7 @@ static void a_worker_that_was_restarted_waits_for_its_loop(void **state_)
     life_kill(play->l);
     rig_boot_worker(r, 1);
     play_start_worker();
-    life_run(play->l, 5 * LH_SECOND); // what it had pushed is credited
+    life_run(play->l, 5 * LH_SECOND); // its pushes are credited
     uint64_t before = has->units;
     assert_true(has->tokens[CO_WAITS] > 0);
     for (int i = 0; i < 30; i++) {
@@ -147,7 +147,7 @@ static void the_worker_dies_at_any_moment(void **state_)
     }
     play_cuts(4);
     play_check();
-    assert_int_equal(play->b->lives, 1); // one life of the trainer, all the time
+    assert_int_equal(play->b->lives, 1); // the trainer never ended
     assert_int_equal(play->b->restarts, 0);
     play_end();
 }
@@ -157,8 +157,8 @@ static uint64_t steps_told(void)
     return play->l->worker->count.steps;
 }
 
-// Its speed, which leases go by, is of what was trained since it came. Its steps and tokens are all
-// of that life, and each is told the coordinator once.
+// Its speed, which decides leases, counts what was trained since the worker came back. Its steps
+// and tokens are those of its whole life, and the coordinator is told each once.
 static void a_life_that_outlived_its_worker_is_counted_whole(void **state_)
 {
     (void)state_;
@@ -169,18 +169,18 @@ static void a_life_that_outlived_its_worker_is_counted_whole(void **state_)
     assert_true(speed > 0);
     life_kill(play->l);
     rig_boot_worker(play->l->rig, 1);
-    life_run(play->l, 700 * LH_MS); // it trains on
+    life_run(play->l, 700 * LH_MS); // the trainer goes on
     play_start_worker();
     play_until(WK_BESIDE_THERE);
     life_run(play->l, 1500 * LH_MS);
-    play->b->idle = true; // it waits now, and its boundaries are no steps
+    play->b->idle = true; // its boundaries are no steps from here on
     life_run(play->l, LH_SECOND);
     assert_true(play->b->step > play->b->trained + 10);
     assert_int_equal(steps_told(), play->b->trained);
     assert_int_equal(play->l->worker->count.tokens, play->b->tokens);
     double since = play->l->worker->tokens_per_s;
-    // With the life before counted it would be many times as much; a loop that got its units late
-    // is slower than one that has them.
+    // If the life before counted, it would be many times as much. A loop that got its units late is
+    // slower than one that has them.
     if (!(since > 0 && since < 2 * speed)) fail_msg("%g tokens/s, then %g", speed, since);
     life_rest(play->l);
     assert_int_equal(wk_all_tokens(play->l->worker), built_in + play->b->tokens);
@@ -188,8 +188,8 @@ static void a_life_that_outlived_its_worker_is_counted_whole(void **state_)
     play_end();
 }
 
-// The empty boundaries of a loop that has ended are no steps, nor are those of one that waits, and
-// what a dead life trained stays counted.
+// Boundaries that a loop passes after its end, or while it waits, are no steps. Steps of a dead
+// life stay counted.
 static void steps_are_those_that_trained(void **state_)
 {
     (void)state_;
@@ -210,8 +210,8 @@ static void steps_are_those_that_trained(void **state_)
     play_end();
 }
 
-// A round has H trained steps, however long one takes: also when nothing is left to lease, and the
-// loop has asked for more while it trains what it has.
+// A round has H trained steps, however long a step takes, even when nothing is left to lease and
+// the loop asks for more while it trains what it has.
 static void a_slow_loop_pushes_as_often_as_a_fast_one(void **state_)
 {
     (void)state_;
@@ -222,7 +222,7 @@ static void a_slow_loop_pushes_as_often_as_a_fast_one(void **state_)
         struct ps_coordinator *c = play->l->rig->coordinator;
         c->conf.h_base = H;
         play->b->reads_ahead = true;
-        play->b->conf.ahead = 1000; // all that is leased is with the loop
+        play->b->conf.ahead = 1000; // the loop holds all leased units
         for (int k = 0; k < 60000 && play->l->worker->local_steps != H; k++)
             life_run(play->l, LH_MS);
         assert_int_equal(play->l->worker->local_steps, H);
@@ -246,7 +246,7 @@ static void a_slow_loop_pushes_as_often_as_a_fast_one(void **state_)
     }
 }
 
-// A loop that waits may pass a boundary rarely, no more than one between two looks of the worker.
+// A loop that waits may pass boundaries rarely, at most one between two looks of the worker.
 static void a_loop_that_waits_slowly_is_seen_to_wait(void **state_)
 {
     (void)state_;
@@ -255,7 +255,7 @@ static void a_loop_that_waits_slowly_is_seen_to_wait(void **state_)
     const struct wk_beside *b = &play->l->worker->beside;
     struct ps_coordinator *c = play->l->rig->coordinator;
     play->b->step_ms = 300;
-    c->conf.budget_tokens = c->stock.committed_tokens; // it gets no more than it has
+    c->conf.budget_tokens = c->stock.committed_tokens; // no more units for it
     for (int k = 0; k < 600 && !b->starves; k++) life_run(play->l, 100 * LH_MS);
     assert_true(b->starves);
     play_end();
@@ -295,7 +295,7 @@ static void a_loop_with_another_model_is_refused(void **state_)
     play_end();
 }
 
-// At the n-th file operation from now: all that a cut does on the disk lies among them.
+// The worker dies at the n-th file operation from now; all file operations of a cut are among them.
 static void the_worker_dies_at_every_step_of_a_commit(void **state_)
 {
     (void)state_;
@@ -340,8 +340,8 @@ static void both_die(void **state_)
     play_end();
 }
 
-// Two parts' cuts are whole when the worker looks, the earlier one last: it claims no unit and
-// keeps no place that only the later one holds.
+// When the worker looks, both parts' cuts are complete, and the earlier one was completed last. The
+// worker claims no unit and keeps no position that only the later cut holds.
 static void the_worker_looks_late(void **state_)
 {
     (void)state_;

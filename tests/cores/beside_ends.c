@@ -1,6 +1,6 @@
-// Ends of the life of a trainer beside a worker, or of its run, and obstacles: a full disk, a
-// parameter that is no number, a drain, the end of the run, damaged units, none to lease. The judge
-// of tests/cores/beside_play.h looks at each cut.
+// How the life of a trainer beside a worker, or its run, ends, and obstacles: a full disk, a
+// parameter that is NaN, a drain, the end of the run, damaged units, no units to lease. The judge
+// of tests/cores/beside_play.h checks each cut.
 #include <string.h>
 
 #include "server/coordinator/drain.h"
@@ -28,7 +28,7 @@ static void a_cut_that_finds_no_room_stays_whole(void **state_)
     play_end();
 }
 
-// The trainer is to blame, and the worker goes on.
+// The trainer is at fault; the worker goes on.
 static void a_parameter_that_is_no_number_ends_the_life_alone(void **state_)
 {
     (void)state_;
@@ -47,9 +47,9 @@ static void a_parameter_that_is_no_number_ends_the_life_alone(void **state_)
 
 static void (*judge)(struct life *l, uint32_t shard, const struct wk_whole *w, const float *delta,
                      uint64_t values);
-static uint64_t spoilt; // the cut of shard 0 under which corrections were written over; 0: none yet
+static uint64_t spoilt; // the cut of shard 0 whose corrections were overwritten; 0: none yet
 
-// Just before the cut is read into the residual.
+// Runs just before the cut is read into the residual.
 static void write_over_corrections(struct life *l, uint32_t shard, const struct wk_whole *w,
                                    const float *delta, uint64_t values)
 {
@@ -61,7 +61,7 @@ static void write_over_corrections(struct life *l, uint32_t shard, const struct 
         wk_channel_part(&x->channel, 0)->entry[n].kind = 3;
 }
 
-// A loop that writes over the corrections that its cut is to be read with: nothing of the cut is
+// The loop overwrites the corrections that its cut is to be read with: nothing of the cut is
 // pushed.
 static void a_cut_that_cannot_be_read_is_not_pushed(void **state_)
 {
@@ -81,8 +81,8 @@ static void a_cut_that_cannot_be_read_is_not_pushed(void **state_)
     play_end();
 }
 
-// Three lives in a row that spoil a parameter: the worker and its status say so, by its name, until
-// a cut is taken.
+// Three lives in a row spoil a parameter: the worker and its status report its name until a cut is
+// taken.
 static void a_loop_that_spoils_life_after_life_is_failing(void **state_)
 {
     (void)state_;
@@ -132,7 +132,7 @@ static void a_drain_that_is_taken_back_begins_another_life(void **state_)
     play_end();
 }
 
-// To the bit: the trainer leaves with what the run ended with.
+// The trainer ends with the run's final parameters, to the bit.
 static void it_ends_with_the_parameters_of_the_run(void **state_)
 {
     (void)state_;
@@ -175,13 +175,13 @@ static bool no_leases(void *arg, const char *from, const char *to, enum lh_rpc r
     return rpc != LH_RPC_LEASE || strcmp(from, r->w[1].self.name) != 0;
 }
 
-// The run ends while the coordinator can't be heard, in the middle of a round. No push may take
-// along what was trained by then: it is in the residual.
+// The run ends in the middle of a round, while the worker cannot hear the coordinator. No push
+// carries what was trained by then: it stays in the residual.
 static void what_is_trained_beyond_the_end_stays_in_the_residual(void **state_)
 {
     (void)state_;
     play_begin(14, 2);
-    play->b->own_data = true; // it needs no units
+    play->b->own_data = true; // the loop needs no units
     play_cuts(8);
     play->b->step_ms = 5000; // a round lasts longer than the end of the run
     struct rig *r = play->l->rig;
@@ -191,7 +191,7 @@ static void what_is_trained_beyond_the_end_stays_in_the_residual(void **state_)
     for (int i = 0; i < 60000 && !play->b->over; i++) life_run(play->l, LH_MS);
     assert_true(play->b->over);
     const struct wk_worker *w = play->l->worker;
-    assert_true(w->phase < LH_PHASE_DRAIN); // as far as it has heard
+    assert_true(w->phase < LH_PHASE_DRAIN); // it has not heard of the end
     assert_int_equal(w->beside.absorbed, 2);
     for (uint32_t k = 0; k < 2; k++) {
         uint64_t first = w->shard[k].layout->first, last = play->cut[k];
@@ -204,7 +204,7 @@ static void what_is_trained_beyond_the_end_stays_in_the_residual(void **state_)
     play_end();
 }
 
-// Tokens that an earlier life's last cut left to the slot: they go with what is trained next.
+// An earlier life's last cut left tokens in the slot: they are pushed with what is trained next.
 static void a_trainer_that_waits_for_units_pushes_nothing_empty(void **state_)
 {
     (void)state_;
@@ -212,7 +212,7 @@ static void a_trainer_that_waits_for_units_pushes_nothing_empty(void **state_)
     struct ps_coordinator *c = play->l->rig->coordinator;
     struct wk_shard *s = &play->l->worker->shard[1];
     struct wk_change change;
-    c->frozen = true; // an operator: it gets units of its own region alone
+    c->frozen = true; // by an operator: units of its own region only
     for (int i = 0, ms = 0; i < 600000 && ms < 3000; i++) {
         life_run(play->l, LH_MS);
         ms = play->l->worker->beside.starves ? ms + 1 : 0;
@@ -235,7 +235,7 @@ static void a_trainer_that_waits_for_units_pushes_nothing_empty(void **state_)
     play_end();
 }
 
-// Its progress is pushed to the last step, and the units that it began are others'.
+// Its progress is pushed to the last step, and its begun units go to others.
 static void a_loop_that_ends_by_itself_drains_its_worker(void **state_)
 {
     (void)state_;

@@ -1,4 +1,4 @@
-// A play of worker and trainer, and its judge. See beside_play.h.
+// Runs a worker and a trainer, and judges their cuts. See beside_play.h.
 #include "tests/cores/beside_play.h"
 
 #include <math.h>
@@ -14,7 +14,7 @@ static bool same_life(const struct wk_whole *w, const uint8_t *life)
     return memcmp(w->life, life, WK_SLOT_LIFE_BYTES) == 0;
 }
 
-// The delta of a cut is what training did since the cut before, bit for bit.
+// The delta of a cut equals the progress since the cut before, bit for bit.
 static void on_kept(struct life *l, uint32_t shard, const struct wk_whole *w, const float *delta,
                     uint64_t values)
 {
@@ -26,7 +26,7 @@ static void on_kept(struct life *l, uint32_t shard, const struct wk_whole *w, co
         if (w->number)
             want = p->b->made[w->number % BESIDE_CUTS].lowered[i] -
                    p->b->made[(w->number - 1) % BESIDE_CUTS].lowered[i];
-        if (p->spoilt && i == 0 && isnan(delta[0])) continue; // it may be taken, not committed
+        if (p->spoilt && i == 0 && isnan(delta[0])) continue; // may be taken, but not committed
         if ((double)delta[i - first] != want)
             fail_msg("shard %u, value %u: the delta of cut %u is %g, training did %g", shard,
                      (unsigned)i, (unsigned)w->number, (double)delta[i - first], want);
@@ -73,7 +73,7 @@ void play_begin(uint64_t seed, uint32_t shards)
     assert_non_null(play);
     struct life *l = play->l = life_begin(seed, shards);
     life_rest(l);
-    life_kill(l); // the built-in trainer's; the residual stays
+    life_kill(l); // the built-in trainer's life; the residual stays
     rig_boot_worker(l->rig, 1);
     play->b =
         beside_new(l->rig->world, l->rig->w[1].env, &l->rig->manifest, &l->rig->units, STEP_MS);
@@ -83,7 +83,7 @@ void play_begin(uint64_t seed, uint32_t shards)
     l->on_cut = on_cut;
     play_start_worker();
     life_rest(l);
-    for (uint32_t k = 0; k < shards; k++) { // what the built-in one trained
+    for (uint32_t k = 0; k < shards; k++) { // units of the built-in trainer
         const struct wk_slot *slot = l->worker->shard[k].slot.committed;
         for (uint32_t i = 0; i < slot->position_count; i++)
             play->held[k][slot->position[i].unit] = slot->position[i].tokens;
@@ -97,7 +97,7 @@ void play_begin(uint64_t seed, uint32_t shards)
 void play_end(void)
 {
     beside_kill(play->b);
-    life_end(play->l); // its world goes, and with it the trainer's node
+    life_end(play->l); // frees the world, and the trainer's node with it
     beside_free(play->b);
     for (int k = 0; k < RIG_SHARDS; k++) free(play->held[k]);
     free(play);

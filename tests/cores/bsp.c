@@ -1,4 +1,4 @@
-// Mode bsp: whose push of a round the others wait for, and how long
+// Mode bsp: which worker's push of a round the others wait for, and how long
 // (server/docs/0000-protocol.md#rule-30).
 #include <string.h>
 
@@ -28,7 +28,7 @@ static struct rig *in_rounds_of_shards(struct words *a, struct words *b)
     return begin_rounds(with_bounds(begun_shards(UNITS, 300 * LH_SECOND)), a, b);
 }
 
-// As the shard's server reports it.
+// Reports pushes of worker w, as the shard's server does.
 static void pushes_to(struct rig *r, uint32_t shard, uint32_t w, uint64_t count)
 {
     const struct lh_admitted row = {
@@ -43,7 +43,8 @@ static void pushes(struct rig *r, uint32_t w, uint64_t count)
     pushes_to(r, 0, w, count);
 }
 
-// Both are heard for so long; worker 0 says that it waits for nothing.
+// Both workers report for so long; worker 0 says that it waits for nothing. Returns whether worker
+// 0 is stalled then.
 static bool holds_for(struct rig *r, struct words *a, struct words *b, int seconds)
 {
     int64_t end = lh_now(r->c.env) + seconds * LH_SECOND;
@@ -69,11 +70,11 @@ static void nobody_holds_a_round_in_silence(void **state)
     assert_true(is_counted(r, 0));
     for (uint64_t round = 2; round < 4; round++) {
         pushes(r, 1, round);
-        a.step_ms = 1000000; // Its own word of its rounds is no bound here.
+        a.step_ms = 1000000; // its reported step time does not extend the bound
         assert_false(holds_for(r, &a, &b, FLOOR_S - 2));
         assert_true(holds_for(r, &a, &b, 4));
         pushes(r, 0, round);
-        // Once more, and others wait for it no longer.
+        // After the third stall the others no longer wait for it.
         assert_int_equal(holds_for(r, &a, &b, 2), round == 3);
     }
     assert_false(is_counted(r, 0));
@@ -90,8 +91,8 @@ static void nobody_holds_a_round_in_silence(void **state)
     rig_free(r);
 }
 
-// A worker that was stalled too often is not waited for, although it pushes; for a while, and only
-// as long as those push that others do wait for.
+// A worker that was stalled too often is not waited for although it pushes. This holds for a while,
+// and only as long as the workers push that others do wait for.
 static struct rig *with_one_out(struct words *a, struct words *b)
 {
     struct rig *r = in_rounds(a, b);
@@ -128,7 +129,7 @@ static void others_wait_again_after_a_while(void **state)
         assert_false(holds_for(r, &a, &b, FLOOR_S + 2));
         assert_true(is_counted(r, 0));
         pushes(r, 1, ++round);
-        assert_true(holds_for(r, &a, &b, FLOOR_S + 2)); // out at once, for twice as long
+        assert_true(holds_for(r, &a, &b, FLOOR_S + 2)); // left out at once, for twice as long
         pushes(r, 0, round);
     }
     rig_free(r);
@@ -145,7 +146,7 @@ static void nobody_is_out_for_one_that_pushes_nothing(void **state)
     rig_free(r);
 }
 
-// Worker 0 holds no round while worker 1 makes no step, and the same one again afterwards.
+// Worker 0 holds no round while worker 1 makes no step, and holds the same one again afterwards.
 static void one_round_counts_once(void **state)
 {
     (void)state;
@@ -167,7 +168,8 @@ static void one_round_counts_once(void **state)
     rig_free(r);
 }
 
-// The others are ahead of the slowest one whenever the coordinator looks, and yet it pushes.
+// The other is ahead of the slow worker whenever the coordinator looks, and yet both push each
+// round.
 static void who_is_slow_and_pushes_each_round_is_not_stalled(void **state)
 {
     (void)state;
@@ -181,7 +183,7 @@ static void who_is_slow_and_pushes_each_round_is_not_stalled(void **state)
     rig_free(r);
 }
 
-// One that pushed last waits for the others; a server that is away makes nobody hold anything.
+// A worker that pushed last waits for the others; while a server is away nobody holds a round.
 static void who_waits_holds_no_round(void **state)
 {
     (void)state;
@@ -200,7 +202,7 @@ static void who_waits_holds_no_round(void **state)
     rig_free(r);
 }
 
-// Worker 0 keeps its push of shard 1 back. Worker 1 waits for it, so it does not push to shard 0.
+// Worker 0 withholds its push of shard 1. Worker 1 waits for it, so it does not push to shard 0.
 static struct rig *one_keeps_back(struct words *a, struct words *b)
 {
     struct rig *r = in_rounds_of_shards(a, b);
@@ -248,7 +250,7 @@ static void a_push_just_before_the_bound_gets_nobody_else_stalled(void **state)
     rig_free(r);
 }
 
-// A server's report may show at once that each of two workers holds a shard's round.
+// A server's report may show at once that each of two workers holds a round of one shard.
 static void of_two_that_began_at_once_one_is_stalled(void **state)
 {
     (void)state;

@@ -1,7 +1,7 @@
 // A budget that ends the run before all data are trained, under the balancer's policy
-// (server/coordinator/balance/assign.c, view.c): each region trains its own as long as it has some,
-// nobody reserves the others' part, and a worker that became slow gives back what it would end too
-// late. Units are half of one region, half of the other.
+// (server/coordinator/balance/assign.c, view.c): each region trains its own units while it has some
+// and reserves none of the others', and a worker that became slow gives back what it would finish
+// too late. Half of the units are of one region, half of the other.
 #include <stdio.h>
 #include <string.h>
 
@@ -23,7 +23,7 @@ static uint64_t decided(const struct rig *r, enum ps_balance_reason reason)
     return ps_co_decided_count(r->coordinator, reason);
 }
 
-// The worker asks, and gives back what it is asked for; how many units that was.
+// Worker w asks, and gives back all that is recalled. Returns how many units that was.
 static uint64_t gives_back(struct rig *r, uint32_t w, struct words *s)
 {
     struct heard h = say(r, w, s);
@@ -34,7 +34,7 @@ static uint64_t gives_back(struct rig *r, uint32_t w, struct words *s)
     return h.recalls;
 }
 
-// The slow one is measured first, and the plan that knows it alone is of the whole budget.
+// The slow worker is measured first, and the plan that knows it alone covers the whole budget.
 static void each_trains_its_own_from_the_first_second_on(void **state)
 {
     (void)state;
@@ -59,7 +59,8 @@ static void each_trains_its_own_from_the_first_second_on(void **state)
     rig_free(r);
 }
 
-// Nothing may leave its region. Others train of their own what the slow one gives back.
+// No unit may leave its region. The other worker trains units of its own in place of those that the
+// slow one gives back.
 static void who_becomes_slow_gives_back(void **state)
 {
     (void)state;
@@ -79,7 +80,7 @@ static void who_becomes_slow_gives_back(void **state)
     rig_free(r);
 }
 
-// All end after 50 s, the other one's last push is decided 20 s after it was begun.
+// All end after 50 s; worker 1's last push is decided 20 s after it was begun.
 static void the_last_push_counts(void **state)
 {
     (void)state;
@@ -91,7 +92,7 @@ static void the_last_push_counts(void **state)
     rig_run(r, 2 * LH_SECOND);
     assert_in_range(say(r, 1, &b).units, 29, 31);
     assert_in_range(say(r, 0, &a).units, 49, 51);
-    b.push_s = 40; // 60 s; it trains 20 of them.
+    b.push_s = 40; // all end after 60 s; it trains for 20 of them
     say(r, 1, &b);
     rig_run(r, 2 * LH_SECOND);
     assert_in_range(gives_back(r, 1, &b), 9, 11);
@@ -99,7 +100,7 @@ static void the_last_push_counts(void **state)
     rig_free(r);
 }
 
-// Both are as fast, and worker 1, which says *b, is leased 40 of the 80 units.
+// Both workers are equally fast, and worker 1, which sends *b, is leased 40 of the 80 units.
 static struct rig *lease_half(struct words *b, struct heard *has)
 {
     struct rig *r = short_run(80);
@@ -113,7 +114,7 @@ static struct rig *lease_half(struct words *b, struct heard *has)
     return r;
 }
 
-// Its begun unit and its window stay.
+// The worker keeps its begun unit and its window.
 static void not_all_comes_back(void **state)
 {
     (void)state;
@@ -125,7 +126,7 @@ static void not_all_comes_back(void **state)
     r->coordinator->frozen = true;
     say(r, 1, &b);
     rig_run(r, 2 * LH_SECOND);
-    assert_int_equal(gives_back(r, 1, &b), 0); // An operator froze it.
+    assert_int_equal(gives_back(r, 1, &b), 0); // an operator froze leases
     r->coordinator->frozen = false;
     assert_int_equal(gives_back(r, 1, &b), 36);
     struct heard left = say(r, 1, &b);
@@ -134,8 +135,9 @@ static void not_all_comes_back(void **state)
     rig_free(r);
 }
 
-// Its queue has them in another order than the run: the later ones first. What it starts last comes
-// back, others' before its own, and what it starts next stays, wherever that is from.
+// The worker's queue has the units in another order than the run, later ones first. The units that
+// it would start last come back, another region's before its own; those that it would start next
+// stay, wherever they are from.
 static void what_is_started_next_stays(void **state)
 {
     (void)state;
@@ -144,7 +146,7 @@ static void what_is_started_next_stays(void **state)
     struct rig *r = lease_half(&b, &has);
     assert_int_equal(count_home(r, &has, 1), 40);
     for (size_t i = 0; i < has.units; i++) b.holding[b.holds++] = has.unit[has.units - 1 - i];
-    uint64_t far = b.holding[30], near = b.holding[1]; // two that are another region's
+    uint64_t far = b.holding[30], near = b.holding[1]; // two, made another region's
     for (size_t i = 1; i < 31; i += 29) {
         struct lh_unit *u = &r->units.unit[b.holding[i]];
         snprintf(u->home, sizeof u->home, "%s", r->w[0].self.region);
@@ -161,7 +163,7 @@ static void what_is_started_next_stays(void **state)
     rig_free(r);
 }
 
-// Units that were leased a moment ago have not reached it: it would start them last.
+// Units that were leased a moment ago have not reached the worker, which would start them last.
 static void what_it_does_not_hold_yet_comes_back_first(void **state)
 {
     (void)state;
@@ -179,7 +181,7 @@ static void what_it_does_not_hold_yet_comes_back_first(void **state)
     rig_free(r);
 }
 
-// Only who wants units is waited for until its speed is known.
+// Only a worker that wants units is waited for until its speed is known.
 static void who_is_idle_is_left_nothing(void **state)
 {
     (void)state;
@@ -190,7 +192,7 @@ static void who_is_idle_is_left_nothing(void **state)
     rig_free(r);
 }
 
-// All end after 9.3 s: 9 units of the slow one's, rather than 10.
+// All end after 9.3 s: the slow worker keeps 9 units, rather than 10.
 static void it_gives_back_to_the_nearest_unit(void **state)
 {
     (void)state;
@@ -221,9 +223,8 @@ static void what_is_trained_counts_before_it_is_credited(void **state)
     rig_free(r);
 }
 
-// All data are in the budget: what the slow one has reserved is recalled for the other instead.
-// An operator lowers the budget of a run whose units are leased: those that are begun are trained,
-// the others come back, by whatever policy they were leased.
+// An operator lowers the budget while units are leased: begun units are trained, and the others
+// come back, whichever policy leased them.
 static void a_lowered_budget_takes_back_what_is_not_begun(void **state)
 {
     (void)state;
@@ -247,12 +248,13 @@ static void a_lowered_budget_takes_back_what_is_not_begun(void **state)
         for (int i = 0; i < 8; i++)
             for (uint32_t w = 0; w < RIG_WORKERS; w++) gives_back(r, w, &s[w]);
         assert_in_range(c->stock.leased_units, RIG_WORKERS, 8);
-        for (uint32_t w = 0; level && w < RIG_WORKERS; w++) // what is within it stays
+        for (uint32_t w = 0; level && w < RIG_WORKERS; w++) // units within the budget stay
             assert_int_equal(gives_back(r, w, &s[w]), 0);
         rig_free(r);
     }
 }
 
+// The budget covers all data, so nothing is recalled for its sake.
 static void a_budget_of_all_data_takes_nothing_back(void **state)
 {
     (void)state;
@@ -271,8 +273,8 @@ static void a_budget_of_all_data_takes_nothing_back(void **state)
     rig_free(r);
 }
 
-// One epoch and a half of two, or three: all of the first is trained, the fast region helps with
-// it; of the second it trains its own.
+// The budget is one epoch and a half, of two or three epochs. The first is trained in full, with
+// the fast region's help; of the second the fast region trains its own units.
 static void train_whole_epochs(uint32_t epochs)
 {
     struct rig *r = begun_epochs(40, epochs, 300 * LH_SECOND);

@@ -11,12 +11,12 @@
 
 enum { BASE = 16 };
 
-// A run with both workers live, which has told nothing yet.
+// A run with two live workers that have reported nothing yet.
 static struct rig *begin(bool by_link, bool staged)
 {
     struct rig *r = begun_run(100, 0);
     struct ps_co_conf *conf = &r->coordinator->conf;
-    conf->worker_timeout_ns = 144000 * LH_SECOND; // the test says all that is said, when it likes
+    conf->worker_timeout_ns = 144000 * LH_SECOND; // no worker is lost between reports
     conf->h_base = BASE;
     conf->dylu = true;
     conf->by_link = by_link;
@@ -24,14 +24,14 @@ static struct rig *begin(bool by_link, bool staged)
     return r;
 }
 
-struct pace { // what a worker tells
+struct pace { // what a worker reports
     double units_per_s, step_s, push_s, rtt_s, up, down;
-    bool away; // its loop is, and it asks for no unit
+    bool away; // its loop is away, and it asks for no unit
     uint64_t step_tokens;
 };
-static double rounds; // what the last answer to tell() said of the run
+static double rounds; // the run's rounds in the last answer to tell()
 
-// Worker w tells this, and gets H.
+// Worker w reports this. Returns its H.
 static uint32_t tell(struct rig *r, uint32_t w, const struct pace *p)
 {
     Longhaul__V1__LeaseRequest m = LONGHAUL__V1__LEASE_REQUEST__INIT;
@@ -73,12 +73,12 @@ static void by_speed_each_round_takes_equal_time(void **state)
     slow.push_s = 100; // does not count
     assert_int_equal(tell(r, 0, &fast), BASE);
     assert_int_equal(tell(r, 1, &slow), BASE / 4);
-    slow.units_per_s = 2.6; // followed at once
+    slow.units_per_s = 2.6; // a change is followed at once
     assert_int_equal(tell(r, 1, &slow), 5);
     rig_free(r);
 }
 
-// A worker says the speed that it had as long as it lives.
+// A live worker goes on reporting the speed that it had.
 static void a_worker_whose_loop_is_away_is_nobodys_fastest(void **state)
 {
     (void)state;
@@ -87,7 +87,7 @@ static void a_worker_whose_loop_is_away_is_nobodys_fastest(void **state)
     assert_int_equal(tell(r, 0, &fast), BASE);
     assert_int_equal(tell(r, 1, &slow), BASE / 4);
     fast.away = true;
-    assert_int_equal(tell(r, 0, &fast), BASE); // its own stays
+    assert_int_equal(tell(r, 0, &fast), BASE); // its own H stays
     assert_int_equal(tell(r, 1, &slow), BASE);
     fast.away = false;
     assert_int_equal(tell(r, 0, &fast), BASE); // It counts again at once.
@@ -95,7 +95,7 @@ static void a_worker_whose_loop_is_away_is_nobodys_fastest(void **state)
     rig_free(r);
 }
 
-// The run's tokens over those that all workers train in a round, as the density wants them.
+// The run's tokens over those that all workers train in a round; the density depends on it.
 static void rounds_are_told(void **state)
 {
     (void)state;
@@ -105,10 +105,11 @@ static void rounds_are_told(void **state)
     struct pace fast = {.units_per_s = 8, .step_s = 0.1}, slow = {.units_per_s = 2, .step_s = 0.1};
     conf->workers = 2;
     tell(r, 0, &fast);
-    assert_true(rounds == 0); // nobody has said what a step has
+    assert_true(rounds == 0); // no worker has reported the tokens of a step
     fast.step_tokens = 2;
     tell(r, 0, &fast);
-    assert_true(fabs(rounds - tokens / (2.0 * BASE * 2)) < 1e-9); // The other one is as this one.
+    assert_true(fabs(rounds - tokens / (2.0 * BASE * 2)) < 1e-9); // the other is taken to be like
+                                                                  // this one
     tell(r, 1, &slow);
     slow.step_tokens = 4;
     tell(r, 1, &slow);
@@ -116,13 +117,13 @@ static void rounds_are_told(void **state)
     conf->budget_tokens = 10 * WORDS_TOKENS;
     tell(r, 1, &slow);
     assert_true(fabs(rounds - tokens / 10 / (BASE * 2 + BASE / 4.0 * 4)) < 1e-9);
-    conf->budget_tokens = 1; // A run has a round.
+    conf->budget_tokens = 1; // a run has at least one round
     tell(r, 1, &slow);
     assert_true(fabs(rounds - 1) < 1e-9);
     rig_free(r);
 }
 
-// Nothing is decided or said of a worker whose speed nobody has measured.
+// Nothing is decided or logged for a worker without a measured speed.
 static void no_pace_is_set_before_a_speed_is_known(void **state)
 {
     (void)state;
@@ -137,7 +138,7 @@ static void no_pace_is_set_before_a_speed_is_known(void **state)
     rig_free(r);
 }
 
-// One that drained counts as nobody's fastest, and may be any times as fast as those that are left.
+// A drained worker does not count as the fastest, and may be any times as fast as the others.
 static void no_round_is_longer_than_the_longest(void **state)
 {
     (void)state;
@@ -151,8 +152,8 @@ static void no_round_is_longer_than_the_longest(void **state)
     rig_free(r);
 }
 
-// Two pushes' way up is 0.8 s, 2 round trips 0.4 s: 1.2 s of rounds of which 0.8 may be an
-// exchange's, 15 steps of 0.1 s.
+// A push takes 0.8 s on its way up, 2 round trips take 0.4 s. Such an exchange of 1.2 s may fill
+// 0.8 of a round: 15 steps of 0.1 s.
 static void an_exchange_fits_in_a_round(void **state)
 {
     (void)state;
@@ -163,15 +164,15 @@ static void an_exchange_fits_in_a_round(void **state)
     assert_int_equal(tell(r, 1, &far), 15);
     far.step_s = 0.2; // half as many steps in the same time
     assert_int_equal(tell(r, 1, &far), 8);
-    far.push_s = 0.25; // the link is short: speed says it
+    far.push_s = 0.25; // the exchange is short: speed decides
     assert_int_equal(tell(r, 1, &far), 4);
     far.push_s = 1e6;
     assert_int_equal(tell(r, 1, &far), PS_CO_H_MAX);
     rig_free(r);
 }
 
-// The pushes of the other worker come down at a quarter of the rate at which the own ones go up:
-// 4 x 0.8 s + 0.4 s.
+// The other worker's pushes come down at a quarter of the rate at which the worker's own go up: 4 x
+// 0.8 s + 0.4 s.
 static void the_way_down_counts_where_it_takes_longer(void **state)
 {
     (void)state;
@@ -182,7 +183,8 @@ static void the_way_down_counts_where_it_takes_longer(void **state)
     far.down = 1e6;
     assert_int_equal(tell(r, 0, &fast), BASE);
     assert_int_equal(tell(r, 1, &far), 45);
-    fast.away = true; // Nothing comes down then: 15 by the link, as above. Alone it is the fastest.
+    fast.away = true; // nothing comes down: 15 by the link, and the only active worker is the
+                      // fastest
     assert_int_equal(tell(r, 0, &fast), BASE);
     assert_int_equal(tell(r, 1, &far), BASE);
     fast.away = false;
@@ -204,7 +206,7 @@ static void small_changes_are_not_made(void **state)
     far.push_s = 2.1;
     assert_int_equal(tell(r, 0, &far), 27);
     far.push_s = 1.75;
-    assert_int_equal(tell(r, 0, &far), 27); // 22
+    assert_int_equal(tell(r, 0, &far), 27); // it would be 22
     rig_free(r);
 }
 
@@ -223,7 +225,9 @@ static void each_change_is_told_with_its_figures(void **state)
                                  "0.100 s"),
                      1);
     far.push_s = 3.2;
-    for (int i = 0; i < 5; i++) assert_int_equal(tell(r, 0, &far), 40); // it holds at once
+    for (int i = 0; i < 5; i++)
+        assert_int_equal(tell(r, 0, &far), 40); // H changes at once, the
+                                                // line comes later
     assert_int_equal(rig_said(r, "cadence.changed"), 1);
     rig_run(r, 3600 * LH_SECOND);
     tell(r, 0, &far);
@@ -239,8 +243,8 @@ static void each_change_is_told_with_its_figures(void **state)
     rig_free(r);
 }
 
-// H that follows speeds at once is told, too, but no more than once an hour, and not where it
-// wavers. One that can't change is told never.
+// Changes of H by speed are logged too, but at most once an hour, and not while H wavers. An H that
+// can't change is never logged.
 static void a_change_by_speed_is_told_now_and_then(void **state)
 {
     (void)state;
@@ -255,7 +259,7 @@ static void a_change_by_speed_is_told_now_and_then(void **state)
     assert_int_equal(rig_said(r, "0 -> 4 local steps a round: 4 by speed (base 16"), 1);
     for (int i = 1; i <= 8; i++) {
         slow.units_per_s = 2 + 0.5 * i;
-        assert_int_equal(tell(r, 1, &slow), 4 + i); // it is followed
+        assert_int_equal(tell(r, 1, &slow), 4 + i); // H follows
     }
     assert_int_equal(rig_said(r, "cadence.changed"), 2);
     rig_run(r, 3601 * LH_SECOND);
@@ -305,15 +309,15 @@ static void what_an_operator_fixed_stays(void **state)
     rig_free(r);
 }
 
-// Both train 128 tokens/s, and take a step in so many seconds.
+// Both workers report 128 tokens/s and steps of step_s seconds. Returns worker 1's H.
 static uint32_t tell_stage(struct rig *r, double step_s)
 {
     struct pace p = {.units_per_s = 2, .step_s = step_s};
-    tell(r, 0, &p); // whose step counts: it is as fast, and joined first
+    tell(r, 0, &p); // its step counts: it is as fast, and joined first
     return tell(r, 1, &p);
 }
 
-// Both train 2,560 tokens while one takes a step of 10 s.
+// Together the workers train 2,560 tokens in a step of 10 s.
 static void the_base_has_stages(void **state)
 {
     (void)state;
@@ -329,7 +333,7 @@ static void the_base_has_stages(void **state)
     assert_int_equal(tell_stage(r, 10), BASE / 2);
     *credited += 20 * 2560;
     assert_int_equal(tell_stage(r, 10), BASE);
-    *credited -= 500 * 2560; // it never goes back
+    *credited -= 500 * 2560; // the stage never goes back
     assert_int_equal(tell_stage(r, 10), BASE);
     *credited += 8890 * 2560;
     assert_int_equal(tell_stage(r, 10), BASE); // 9,900 steps
@@ -343,8 +347,8 @@ static void the_base_has_stages(void **state)
     rig_free(r);
 }
 
-// While the loop of one is away the other's tokens are that one's alone: 128 a second. What both
-// trained before grows no older by it.
+// While one loop is away, only the other's 128 tokens a second are trained. Tokens from before
+// still count at the speed of both.
 static void a_loop_that_is_away_takes_no_steps(void **state)
 {
     (void)state;
@@ -352,7 +356,7 @@ static void a_loop_that_is_away_takes_no_steps(void **state)
     struct pace p = {.units_per_s = 2, .step_s = 10}, away = p;
     uint64_t *credited = &r->coordinator->stock.credited_tokens;
     away.away = true;
-    *credited = 600 * 2560; // nothing is concluded from the first one's speed alone
+    *credited = 600 * 2560; // at the first worker's speed alone these would be 1,200 steps
     assert_int_equal(tell_stage(r, 10), BASE / 2);
     tell(r, 0, &away);
     assert_int_equal(tell(r, 1, &p), BASE / 2);
@@ -363,7 +367,7 @@ static void a_loop_that_is_away_takes_no_steps(void **state)
     rig_free(r);
 }
 
-// H of a run that begins with one step is one step.
+// H is at least one step and at most PS_CO_H_MAX.
 static void half_of_one_is_one(void **state)
 {
     (void)state;
@@ -376,12 +380,12 @@ static void half_of_one_is_one(void **state)
     rig_free(r);
 }
 
-// Cuts of both shards of a worker's within so many steps, and how many of them were at one step.
+// Cuts of a worker's two shards, and how many of them were made at one step.
 struct cuts {
     uint64_t count, together;
 };
 
-// The run stands still, or goes on.
+// Drains the run, or undoes the drain.
 static void drain(struct rig *r, bool undo)
 {
     struct lh_drain_request m = {.region = "", .worker = ""};
@@ -390,7 +394,7 @@ static void drain(struct rig *r, bool undo)
     assert_int_equal(ps_co_drain(r->coordinator, &m, &found), LH_OK);
 }
 
-// `dry`: of what comes after the worker had nothing to train for some seconds.
+// `dry`: counts the cuts after the worker had nothing to train for some seconds.
 static struct cuts count_cuts(enum wk_stagger stagger, bool dry)
 {
     struct rig *r = rig_new(1);
@@ -398,7 +402,7 @@ static struct cuts count_cuts(enum wk_stagger stagger, bool dry)
     struct cuts out = {0, 0};
     rig_two_shards(r);
     lh_units_free(&r->units);
-    setup_units(&r->units, 40, 64 * WORDS_TOKENS, RIG_WORKERS); // it never runs dry
+    setup_units(&r->units, 40, 64 * WORDS_TOKENS, RIG_WORKERS); // they last
     rig_start_coordinator(r);
     r->coordinator->conf.h_base = 4;
     assert_int_equal(rig_start_server(r, false), LH_OK);
@@ -424,7 +428,7 @@ static struct cuts count_cuts(enum wk_stagger stagger, bool dry)
     return out;
 }
 
-// The peak of what a worker sends at one step is one shard's push, not that of all.
+// At one step a worker sends one shard's push at most.
 static void staggered_shards_are_not_pushed_at_one_step(void **state)
 {
     (void)state;
@@ -434,8 +438,7 @@ static void staggered_shards_are_not_pushed_at_one_step(void **state)
     assert_int_equal(off.together, off.count / 2);
 }
 
-// A worker that ran dry pushes all it has at one step; from then on its shards have their own
-// again.
+// A worker that ran dry pushes all it has at one step; afterwards its shards are staggered again.
 static void what_ran_dry_is_staggered_again(void **state)
 {
     (void)state;

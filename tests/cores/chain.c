@@ -1,5 +1,5 @@
-// A version alone says nothing: a peer that names another history of the same epoch is told apart
-// by its chain, be it of the newest version or of one that only the log knows
+// A version alone does not name a history. A peer on another history of the same epoch is told
+// apart by its chain, at the newest version or at one that only the log still holds
 // (server/docs/0000-protocol.md#rule-14, #rule-21).
 #include "tests/head.h"
 #include "server/push/insync.h"
@@ -12,7 +12,7 @@ static struct ps_shard *shard(struct rig *r)
     return r->server->shard[0];
 }
 
-// The chain of a version, or of another history of it.
+// The chain of a version; `another`: of another history.
 static struct lh_hash chain_of(struct rig *r, uint64_t version, bool another)
 {
     struct lh_hash chain;
@@ -21,7 +21,7 @@ static struct lh_hash chain_of(struct rig *r, uint64_t version, bool another)
     return chain;
 }
 
-// ---------------------------------------------------------------- who follows
+// ---------------------------------------------------------------- followers
 
 static lh_err follow(struct rig *r, uint64_t version, bool another)
 {
@@ -52,7 +52,7 @@ static void a_follower_of_another_history_takes_a_snapshot(void **state)
     assert_int_equal(follow(r, EARLIER, true), LH_ERR_NOT_FOUND);
 }
 
-// ---------------------------------------------------------------- who stands by
+// ---------------------------------------------------------------- standbys
 
 enum naming { OURS, ANOTHER, NONE }; // what a confirm names as its chain
 
@@ -73,7 +73,7 @@ static enum ps_insync_state confirm(struct rig *r, uint64_t version, enum naming
     return shard(r)->insync.state;
 }
 
-// An owner alone, at HEAD; a test speaks for its standby.
+// An owner alone, at HEAD; the test plays its standby.
 static void begin(struct rig *r)
 {
     r->replicated = true;
@@ -108,7 +108,7 @@ static void one_that_names_no_chain_is_believed_as_ever(void **state)
     assert_true(confirm(r, shard(r)->replica.ledger.version, NONE) > PS_CATCHING);
 }
 
-// It holds all that was ever answered, or it is not in sync yet.
+// A standby that lacks one acknowledged version is not in sync.
 static void one_version_short_is_not_in_sync(void **state)
 {
     struct rig *r = *state;

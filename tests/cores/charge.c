@@ -1,4 +1,4 @@
-// Charge: a private region whose frames are watched. See charge.h.
+// Watches the frames of a private region. See charge.h.
 #include "tests/cores/charge.h"
 
 #include <math.h>
@@ -38,7 +38,7 @@ void charge_begin(uint64_t seed, uint32_t shards, const struct lh_privacy *terms
     c->conf.step_tokens = step_tokens;
     c->conf.budget_tokens = 10000000;
     c->conf.plan.privacy = c->plan.privacy = *terms;
-    // The server was started already: its hook is what it was given then.
+    // The server is already running, so its own hook is set as well.
     l->rig->folded = folded;
     l->rig->server->conf.folded = folded;
     l->rig->server->conf.folded_arg = l->rig;

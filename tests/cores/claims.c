@@ -1,6 +1,6 @@
-// Stable points from workers' words: the server's log vouches for a copy, its holder proves it, and
-// two regions have it. So a false word makes nothing stable, takes no other's place, and stops no
-// server (server/docs/0000-protocol.md#rule-13, #rule-27).
+// Stable points from workers' claims: the server's log vouches for a copy, its holder proves it,
+// and two regions have it. So a false claim makes nothing stable, displaces no other copy, and
+// stops no server (server/docs/0000-protocol.md#rule-13, #rule-27).
 #include <stdlib.h>
 #include <string.h>
 
@@ -71,13 +71,13 @@ static struct ps_co_worker *worker_of(const struct rig *r, uint32_t w)
     return NULL;
 }
 
-// A worker's words of each shard: which copy it holds, and how it proves that.
+// A worker's claim for each shard: which copy it holds, and how it proves that.
 struct word {
     const struct lh_point *p;
     Longhaul__V1__Possession *proof; // manifest.shards of them; NULL: none
 };
 
-// *out gets the answer; NULL: nobody wants it.
+// *out gets the answer; if `out` is NULL, the answer is freed.
 static void lease(struct rig *r, uint32_t w, const struct word *word,
                   Longhaul__V1__LeaseReply **out)
 {
@@ -105,7 +105,7 @@ static void lease(struct rig *r, uint32_t w, const struct word *word,
         rig_free_message(answer);
 }
 
-// Worker w says that it holds this of each shard, and proves nothing.
+// Worker w claims these copies, and proves nothing.
 static void say(struct rig *r, uint32_t w, const struct lh_point *p)
 {
     struct word word = {.p = p};
@@ -144,8 +144,8 @@ static void answer(const struct rig *r, const Longhaul__V1__Challenge *q, const 
     out->digest.b[0] ^= wrong == OTHER_DIGEST;
 }
 
-// Worker w says that it holds this of each shard, is asked for proofs, and gives them. False: it
-// was not asked about every shard.
+// Worker w claims these copies, is asked for proofs, and gives them. False: it was not asked about
+// every shard.
 static bool hold(struct rig *r, uint32_t w, const struct lh_point *p, enum wrong wrong)
 {
     Longhaul__V1__LeaseReply *m;
@@ -180,7 +180,7 @@ static bool is_stable(const struct rig *r, uint32_t shard, const struct lh_point
     return s->epoch == p->epoch && s->version == p->version && lh_hash_equal(&s->chain, &p->chain);
 }
 
-// The next start of the server compares its log with what is stable.
+// Restarts the server, which compares its log with the stable point.
 static void starts_again(struct rig *r)
 {
     uint64_t epoch = ledger(r, 0)->epoch;
@@ -208,7 +208,7 @@ static void a_made_up_history_below_the_head_is_not_stable(void **state)
             rig_run(r, 300 * LH_MS);
             for (uint32_t k = 0; k < shards; k++) assert_int_equal(row(r, k)->stable.version, 0);
         }
-        rig_run(r, 2 * LH_SECOND); // once the server has said no, it is not asked again
+        rig_run(r, 2 * LH_SECOND); // once the server has denied the copy, it is not asked again
         for (uint32_t k = 0; k < shards; k++)
             assert_int_equal(worker_of(r, 0)->claim[k].said.version, 0);
         assert_true(hold(r, 1, honest, RIGHT));
@@ -236,7 +236,7 @@ static void the_latest_copy_of_two_regions_is_stable(void **state)
     assert_true(hold(r, 1, &head, RIGHT));
     assert_true(is_stable(r, 0, &head));
     assert_false(row(r, 0)->single);
-    lh_fake_kill(r->c.env, true); // it survives a power cut, and everybody is told
+    lh_fake_kill(r->c.env, true); // the point survives a power cut, and every worker is told
     rig_kill_coordinator(r);
     rig_start_coordinator(r);
     rig_run(r, 2 * LH_SECOND);
@@ -251,8 +251,8 @@ static void the_latest_copy_of_two_regions_is_stable(void **state)
     rig_free(r);
 }
 
-// Whoever knows the point and its digest, which everybody is told, and not the state, proves
-// nothing: neither by bytes that it makes up nor by an answer to another challenge.
+// A worker that knows the point and its digest, which every worker is told, but lacks the state,
+// proves nothing, either with made-up bytes or with an answer to another challenge.
 static void a_copy_that_is_not_proved_is_not_stable(void **state)
 {
     (void)state;
@@ -273,7 +273,8 @@ static void a_copy_that_is_not_proved_is_not_stable(void **state)
     }
 }
 
-// One worker alone moves nothing that workers of another region count on, however long it says so.
+// One worker alone makes nothing stable that workers of another region count on, however often it
+// claims it.
 static void a_lone_region_is_not_enough_while_another_lives(void **state)
 {
     (void)state;
@@ -285,11 +286,11 @@ static void a_lone_region_is_not_enough_while_another_lives(void **state)
     rig_run(r, 3 * LH_SECOND);
     assert_true(is_stable(r, 0, &head));
     assert_true(row(r, 0)->single);
-    assert_false(lh_point_named(&row(r, 0)->stable_digest)); // one region's word alone
+    assert_false(lh_point_named(&row(r, 0)->stable_digest)); // one region's claim alone
     rig_free(r);
 }
 
-// A region that makes no copies holds the others up for a while, not for ever.
+// A region that makes no copies delays the others for a while, not for ever.
 static void a_region_without_copies_is_not_waited_for_for_ever(void **state)
 {
     (void)state;
@@ -304,7 +305,7 @@ static void a_region_without_copies_is_not_waited_for_for_ever(void **state)
     rig_free(r);
 }
 
-// A worker that says something new with every lease is answered all the same.
+// A worker that claims a new copy with every lease is answered all the same.
 static void a_worker_that_goes_on_is_not_passed_over(void **state)
 {
     (void)state;
@@ -332,8 +333,8 @@ static void a_copy_that_is_gone_is_not_stable(void **state)
     rig_free(r);
 }
 
-// The server's process that knew what a holder of that version answers is gone, and its log begins
-// above it: nobody can tell any more. A copy of what it holds now counts.
+// The server process that knew the proof for that version is gone, and its log begins above the
+// version, so nobody can vouch for the copy. A copy of the newest version counts.
 static void a_copy_that_nobody_can_vouch_for_is_not_stable(void **state)
 {
     (void)state;
@@ -355,7 +356,7 @@ static void a_copy_that_nobody_can_vouch_for_is_not_stable(void **state)
     rig_free(r);
 }
 
-// The number of a shard comes from the network: behind the last there is nothing to write to.
+// A shard's number comes from the network; one beyond the last shard must not be written to.
 static void a_copy_of_a_shard_that_does_not_exist_is_no_claim(void **state)
 {
     (void)state;

@@ -1,4 +1,4 @@
-// Nothing leaves the coordinator before what it rests on is durable
+// Nothing leaves the coordinator before the state behind it is durable
 // (server/docs/0000-protocol.md#rule-26): its disk is full, slow, or fails, while members, owners
 // and operators ask for something.
 #include <stdio.h>
@@ -36,7 +36,7 @@ static void again(struct rig *r)
 
 // ---------------------------------------------------------------- a full disk
 
-// While it can't be struck out durably it may take over, so nothing is acknowledged without it.
+// Until its strike-out is durable it may take over, so nothing is acknowledged without it.
 static void a_standby_is_struck_out_on_the_disk_or_not_at_all(void **state)
 {
     struct rig *r = *state;
@@ -49,7 +49,7 @@ static void a_standby_is_struck_out_on_the_disk_or_not_at_all(void **state)
     assert_int_equal(r->server->shard[0]->insync.state, PS_LEAVING);
     rig_settle(r);
     assert_int_equal(row(r)->standby, standby);
-    again(r); // as it would be for whoever comes after a crash
+    again(r); // finds what a restart after a crash would find
     assert_int_equal(row(r)->standby, standby);
     empty(r);
     for (int i = 0; i < 1000 && row(r)->standby; i++) rig_run(r, 10 * LH_MS);
@@ -167,7 +167,7 @@ static void an_incarnation_that_found_no_room_was_not_granted(void **state)
     Longhaul__V1__Wire wire;
     ProtobufCMessage *answer;
     rig_join_request(r, 2, &wire, &m);
-    for (uint32_t w = 0; w < 2; w++) { // one that is known, and one that is not
+    for (uint32_t w = 0; w < 2; w++) { // a known worker, then a new one
         m.over = w == 0;
         assert_int_equal(rig_ask(r, r->to_c[w], LH_RPC_JOIN, &m.base,
                                  &longhaul__v1__join_reply__descriptor, &answer),
@@ -182,7 +182,7 @@ static void an_incarnation_that_found_no_room_was_not_granted(void **state)
     assert_int_equal(rig_join(r, 0, 2, 1).granted, 2);
 }
 
-// A worker that was given up while there was no room is given up once there is.
+// A worker that was lost while there was no room is given up once there is.
 static void units_of_a_lost_worker_are_freed_when_there_is_room(void **state)
 {
     struct rig *r = *state;
@@ -200,7 +200,7 @@ static void units_of_a_lost_worker_are_freed_when_there_is_room(void **state)
     assert_int_equal(leased(r), 0);
 }
 
-// Wishes of operators and the plan that follows them.
+// Operators' requests, and the plan that follows from them, are taken back.
 static void a_wish_that_found_no_room_was_not_heard(void **state)
 {
     struct rig *r = *state;
@@ -248,7 +248,7 @@ static void a_move_that_found_no_room_is_not_begun(void **state)
     assert_int_equal(ps_co_epoch(row(r)), 2);
 }
 
-// The shard's own way to its new owner waits for room, and is not lost.
+// The take-over waits for room, and is not lost.
 static void a_take_over_that_found_no_room_takes_place_later(void **state)
 {
     struct rig *r = *state;
@@ -283,7 +283,7 @@ static void nobody_is_answered_before_the_disk_has_it(void **state)
     }
 }
 
-// Its loop hears everybody meanwhile, and whoever waits for its answer is not silent.
+// The coordinator's loop still hears everybody, and a peer that waits for an answer is not silent.
 static void a_slow_disk_deposes_nobody(void **state)
 {
     struct rig *r = *state;
@@ -299,12 +299,12 @@ static void a_slow_disk_deposes_nobody(void **state)
     }
     assert_int_equal(r->fatal_count, 0);
     assert_true(r->server->phase == PS_SERVING && r->standby->phase != PS_SERVING);
-    rig_kill_server(r, false); // it does see who is gone
+    rig_kill_server(r, false); // a dead owner is still noticed
     rig_run(r, 30 * LH_SECOND);
     assert_true(r->standby->phase == PS_SERVING);
 }
 
-// As a standby that reports just then finds it.
+// Would a standby that reports now be told to serve?
 static bool would_take_over(struct rig *r)
 {
     return rig_serves(r, row(r)->standby, 1, false);
@@ -338,7 +338,7 @@ static void who_waits_for_an_answer_is_not_silent(void **state)
     assert_false(would_take_over(r));
 }
 
-// Looks at status.json as an operator does: units leased, and the standby.
+// Checks what an operator reads in status.json: units leased, and the standby.
 static void status_says(struct rig *r, int leased_units, bool in_sync)
 {
     struct lh_buf json = lh_buf(1 << 20);
@@ -357,7 +357,7 @@ static bool leads(void *arg)
     return *(const bool *)arg;
 }
 
-// A disk that hangs is told, each time that it has lasted twice as long, and its end is.
+// A disk that hangs is logged each time that the wait has doubled, and so is its end.
 static void a_commit_that_takes_long_is_told(void **state)
 {
     struct rig *r = *state;
@@ -408,7 +408,7 @@ static void a_group_that_takes_long_is_told(void **state)
     r->server->conf.log = NULL;
 }
 
-// While its disk hangs an owner with a standby in sync is silent, and the standby takes over.
+// While its disk hangs an owner with a standby in sync is silent, so the standby takes over.
 static void an_owner_whose_disk_hangs_gives_way_to_its_standby(void **state)
 {
     struct rig *r = *state;
@@ -462,7 +462,7 @@ static void status_json_promises_nothing_that_the_disk_has_not(void **state)
     assert_int_equal(leased(r), 2);
     assert_false(ps_co_settled(r->coordinator));
     for (int i = 0; i < 3; i++) status_says(r, 0, true);
-    // Changes never end here; a report in between becomes durable all the same.
+    // Changes never end here; a status in between becomes durable all the same.
     uint64_t told = ps_store_changed(r->coordinator->store);
     for (int i = 0; i < 60000 && ps_store_durable(r->coordinator->store) < told; i++) {
         if (ps_co_settled(r->coordinator)) break;
@@ -474,7 +474,7 @@ static void status_json_promises_nothing_that_the_disk_has_not(void **state)
     fill(r);
     rig_kill_standby(r, false);
     rig_greet(r, 0, 9ull << 32, 0, 1);
-    for (int i = 0; i < 1000; i++) { // its strike-out is tried again and again, and taken back
+    for (int i = 0; i < 1000; i++) { // the strike-out is tried and taken back again and again
         rig_run(r, 10 * LH_MS);
         status_says(r, 2, true);
     }
@@ -493,7 +493,7 @@ static void wish(struct rig *r, bool undo) // something to write
     assert_int_equal(ps_co_drain(r->coordinator, &m, &who), LH_OK);
 }
 
-// The last durable one is gone, as where there was no memory for its next.
+// The last durable status is gone, as if there had been no memory for the next.
 static void nor_anything_where_nothing_is_durable(void **state)
 {
     struct rig *r = *state;
@@ -510,7 +510,7 @@ static void nor_anything_where_nothing_is_durable(void **state)
     lh_buf_free(&json);
 }
 
-// It was made while the commit was under way that failed; later changes have the same numbers.
+// This status was made during a commit that failed; later changes have the same numbers.
 static void nor_what_was_taken_back(void **state)
 {
     struct rig *r = *state;
@@ -555,8 +555,8 @@ static void a_disk_that_fails_ends_it_without_a_word(void **state)
     assert_int_equal(r->fatal_count, 1);
 }
 
-// Another coordinator may lead (server/docs/0000-protocol.md#rule-38): neither what is durable by
-// now is said, nor a refusal.
+// Another coordinator may lead (server/docs/0000-protocol.md#rule-38): this one sends neither what
+// is durable by now nor a refusal.
 static void one_that_no_longer_leads_answers_nothing(void **state)
 {
     struct rig *r = *state;

@@ -1,6 +1,5 @@
-// A run that stands still in the middle of a data epoch and is started again: the same units are
-// credited as if nothing had happened
-// (server/docs/0000-protocol.md#rule-19).
+// A run is stopped in the middle of a data epoch and started again: the same units are credited as
+// without the stop (server/docs/0000-protocol.md#rule-19).
 #include <stdlib.h>
 #include <string.h>
 
@@ -22,7 +21,7 @@ static void on_record(void *arg, uint32_t shard, const struct lh_record *record)
     struct lh_frame f;
     (void)arg;
     (void)shard;
-    if (record->version <= seen.version) return; // A start reads them again.
+    if (record->version <= seen.version) return; // a restart reads it again
     seen.version = record->version;
     if (record->kind != LH_ADMIT) return;
     assert_int_equal(lh_frame_parse_head(record->body, &f), LH_OK);

@@ -1,5 +1,5 @@
-// A worker's copy of a shard that is told of as durable: a power cut takes none away
-// (server/docs/0000-protocol.md#rule-13), also where the process died between the copy's rename and
+// Durable copies of a worker's shards: a power cut takes away none that the coordinator was told of
+// (server/docs/0000-protocol.md#rule-13), even if the process died between the copy's rename and
 // the folder's sync.
 #include <stdlib.h>
 
@@ -35,7 +35,7 @@ static void look(void *arg, const char *path, const struct lk_checkpoint_info *i
     l->found |= info->version == l->version;
 }
 
-// A copy that this life tells the coordinator of is there after a power cut.
+// A copy that this life reports to the coordinator still exists after a power cut.
 static void judge(struct rig *r, struct rig_life *l)
 {
     struct looking held = {.version = l->worker->shard[0].copies.durable.version};
@@ -47,7 +47,7 @@ static void judge(struct rig *r, struct rig_life *l)
     assert_true(held.found || !held.version);
 }
 
-// It dies at its n-th file operation while copies are made; false: it did not come so far.
+// Kills the worker at its n-th file operation while copies are made. False: it made fewer.
 static bool dies_at(uint64_t seed, int n)
 {
     struct rig *r = rig_new(seed);
@@ -86,8 +86,8 @@ static void a_copy_that_is_told_of_survives_a_power_cut(void **state)
     }
 }
 
-// The run ends only when what its shards closed with is kept, and after that no record comes that
-// would ask for another copy.
+// The run ends only when copies of all final versions are durable, and no later record comes that
+// would cause another copy.
 static void a_last_copy_that_found_no_room_is_made_when_there_is(void **state)
 {
     struct rig *r = *state;
@@ -111,7 +111,7 @@ static void a_last_copy_that_found_no_room_is_made_when_there_is(void **state)
     rig_life_end(r, &l, false);
 }
 
-// While nobody registers them only a few copies are made; once one is registered they go on.
+// While no coordinator registers copies only a few are made; once one is registered they go on.
 static void copies_go_on_when_the_coordinator_is_back(void **state)
 {
     struct rig *r = *state;
@@ -128,7 +128,7 @@ static void copies_go_on_when_the_coordinator_is_back(void **state)
     uint64_t v = 1;
     for (; v <= 5 * RECORDS; v++) rig_hello(r, 0, v << 32, 0, 1);
     uint64_t durable = s->copies.durable.version;
-    assert_true(durable && s->replica.ledger.version > durable + 8); // more are not made
+    assert_true(durable && s->replica.ledger.version > durable + 8); // no more are made
     rig_start_coordinator(r);
     for (int i = 0; i < 600 && s->stable.version < durable; i++) rig_run(r, 100 * LH_MS);
     for (; v <= 6 * RECORDS; v++) rig_hello(r, 0, v << 32, 0, 1);
@@ -137,8 +137,8 @@ static void copies_go_on_when_the_coordinator_is_back(void **state)
     rig_life_end(r, &l, false);
 }
 
-// Copies of an epoch that is over are not registered any more: they keep no copy of the next one
-// from being made, or nothing would become stable until the run closes.
+// Copies of a past epoch are no longer registered. They must not keep copies of the next epoch from
+// being made, or nothing would become stable until the run closes.
 static void copies_go_on_in_the_next_epoch(void **state)
 {
     struct rig *r = *state;
@@ -165,12 +165,12 @@ static void copies_go_on_in_the_next_epoch(void **state)
     rig_run(r, 5 * LH_SECOND);
     assert_true(s->copies.durable.epoch > durable.epoch);
     assert_true(s->stable.epoch > durable.epoch && s->stable.version > durable.version);
-    assert_true(s->copies.count <= 6); // the elders went with the next copy
+    assert_true(s->copies.count <= 6); // the next copy removed older ones
     rig_life_end(r, &l, false);
 }
 
-// Releases of private workers wait for the stable point: where all of them wait, no record comes
-// that would ask others for a copy of what they have.
+// Releases of private workers wait for the stable point. When all of them wait, no record comes
+// that would cause copies of the newest version on other workers.
 static void under_privacy_there_is_a_copy_of_where_the_log_rests(void **state)
 {
     struct rig *r = *state;
@@ -193,10 +193,10 @@ static void under_privacy_there_is_a_copy_of_where_the_log_rests(void **state)
     live(r, &l);
     rig_run(r, 2 * LH_SECOND);
     rig_kill_coordinator(r);
-    rig_run(r, 60 * LH_SECOND); // its leases are used up
+    rig_run(r, 60 * LH_SECOND); // until its leases are used up
     const struct wk_shard *s = &l.worker->shard[0];
     assert_true(s->replica.ledger.plan.privacy.level);
-    // No version at which it makes a copy anyway.
+    // Ends at a version of which no copy is due anyway.
     for (uint64_t v = 1; v <= 40 || s->replica.ledger.version % 4 == 0; v++) {
         rig_hello(r, 0, v << 32, 0, 1);
         rig_run(r, 100 * LH_MS);
@@ -208,8 +208,8 @@ static void under_privacy_there_is_a_copy_of_where_the_log_rests(void **state)
     rig_life_end(r, &l, false);
 }
 
-// The server's history went back, so the next copy is of an older version than those before it:
-// they go when it is there, not sooner.
+// The server's history went back, so the next copy is of an older version than the earlier copies.
+// They are removed once it is durable, not sooner.
 static void the_copies_before_one_that_found_no_room_stay(void **state)
 {
     (void)state;
@@ -238,7 +238,7 @@ static void the_copies_before_one_that_found_no_room_stay(void **state)
     life_end(l);
 }
 
-// The versions from `from` on of which a worker that nobody answers makes copies.
+// Sets `made` for the versions of which a worker makes copies while none is registered.
 static void make_copies(uint32_t count, uint64_t from, uint64_t to, bool made[])
 {
     struct wk_worker w = {.conf = {.durable_every = 10}};
@@ -254,8 +254,8 @@ static void make_copies(uint32_t count, uint64_t from, uint64_t to, bool made[])
     }
 }
 
-// Two regions may hold any number of copies when an epoch begins, of any version: those that they
-// make from then on are of the same versions soon, or no point would become stable any more.
+// Two regions may hold any number of copies, of any version, when an epoch begins. Soon they make
+// copies of the same versions; otherwise no point would become stable any more.
 static void copies_of_two_regions_meet(void **state)
 {
     enum { VERSIONS = 400, SOON = 80 };
@@ -273,15 +273,15 @@ static void copies_of_two_regions_meet(void **state)
         }
 }
 
-// With as many copies as it may have, a worker makes another one once the newest is registered, or
-// one of a later epoch is.
+// A worker with the maximum number of copies makes another once its newest copy, or one of a later
+// epoch, is registered.
 static void a_copy_that_is_registered_makes_room_for_the_next(void **state)
 {
     (void)state;
     struct wk_worker w = {.conf = {.durable_every = 10}};
     struct wk_shard s = {.worker = &w, .copies = {.count = 4}};
     s.replica.ledger.epoch = 3;
-    s.replica.ledger.version = 50; // no common one
+    s.replica.ledger.version = 50; // not a common version
     s.copies.durable = (struct lh_point){.epoch = 3, .version = 30};
     for (uint64_t epoch = 1; epoch <= 5; epoch++)
         for (uint64_t version = 29; version <= 31; version++) {

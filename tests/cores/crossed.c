@@ -1,5 +1,5 @@
 // Links that carry units: caps, languages (server/coordinator/balance/crossed.c, assign.c). Worker
-// 0 is asia's and fast, worker 1 europe's; 40 units of 128 bytes, 20 of each.
+// 0 is in asia and fast, worker 1 in europe; each region has 20 of the 40 units of 128 bytes.
 #include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,7 +13,7 @@
 
 enum { UNITS = 40, BYTES = 2 * WORDS_TOKENS };
 
-static struct ps_terms terms; // one test's at a time
+static struct ps_terms terms; // of the running test
 
 static void follow(struct rig *r, const char *text, struct ps_co_links_conf links)
 {
@@ -36,7 +36,7 @@ static struct words fast(const struct rig *r)
         .want = UNITS, .ahead = UNITS, .units_per_s = 2, .away = r->w[1].self.region, .process = 7};
 }
 
-// Europe's units that worker 0 holds; it begins them all, so that none is on its way.
+// Returns how many of europe's units worker 0 holds. It begins them all, so none is on its way.
 static size_t foreign(struct rig *r, struct words *s)
 {
     struct heard h = say(r, 0, s);
@@ -54,8 +54,8 @@ static void a_cap_is_hard(void **state)
     (void)state;
     struct rig *r = begin("europe>asia=640B", (struct ps_co_links_conf){0});
     struct words s = fast(r);
-    assert_int_equal(foreign(r, &s), 5); // what may come counts
-    s.arrived_bytes = 500;               // lz4 made them smaller
+    assert_int_equal(foreign(r, &s), 5); // units that may still come count
+    s.arrived_bytes = 500;               // compressed by lz4
     assert_int_equal(foreign(r, &s), 6);
     s.arrived_bytes = 620;
     assert_int_equal(foreign(r, &s), 6);
@@ -72,8 +72,8 @@ static void a_cap_is_hard(void **state)
     rig_free(r);
 }
 
-// Asia has claimed all of its units, europe all but one, which it has begun. Asia has become fast,
-// and asks. Gives how many units it gets.
+// Asia has claimed all of its units, europe all but one, which it has begun. Then asia, now fast,
+// asks. Returns how many units it gets.
 static size_t run_twice(struct rig *r)
 {
     struct words one = {.want = 1, .ahead = 1, .units_per_s = 0.1};
@@ -95,7 +95,8 @@ static size_t run_twice(struct rig *r)
     return say(r, 0, &a).units;
 }
 
-// Over its lives a worker may meet more homes than one life knows of: it is served all the same.
+// Over its lives a worker may meet more homes than it can name at a time; it is served all the
+// same.
 static void a_worker_that_met_many_homes_is_served(void **state)
 {
     (void)state;
@@ -110,7 +111,8 @@ static void a_worker_that_met_many_homes_is_served(void **state)
     rig_free(r);
 }
 
-// A second run is in nobody's list of what is held; its tokens have to come all the same.
+// The second lease of a unit is in no worker's list of held units, but its tokens travel all the
+// same.
 static void a_second_run_counts_against_the_cap(void **state)
 {
     (void)state;
@@ -122,7 +124,8 @@ static void a_second_run_counts_against_the_cap(void **state)
     rig_free(r);
 }
 
-// If its holder gives the unit back, the other one has it: nobody said that its bytes came.
+// If its holder gives the unit back, the other worker has it alone. Its bytes have not been
+// reported.
 static void a_second_run_that_is_left_alone_counts_until_it_is_begun(void **state)
 {
     (void)state;
@@ -153,7 +156,7 @@ static void a_unit_that_is_larger_than_others_has_to_fit_the_cap(void **state)
     rig_free(r);
 }
 
-// Bytes are counted over restarts of both, and none twice.
+// Bytes are counted over restarts of coordinator and worker, and none twice.
 static void what_crossed_is_known_after_a_restart(void **state)
 {
     (void)state;
@@ -169,7 +172,7 @@ static void what_crossed_is_known_after_a_restart(void **state)
     rig_start_coordinator(r);
     follow(r, "europe>asia=10kB", (struct ps_co_links_conf){0});
     assert_true(ps_co_carried(r->coordinator, 1, "asia").crossed == 300);
-    rig_run(r, 2 * LH_SECOND); // its servers have to be heard
+    rig_run(r, 2 * LH_SECOND); // until its servers have reported
     s.arrived_bytes = 310;
     say(r, 0, &s);
     assert_true(ps_co_carried(r->coordinator, 1, "asia").crossed == 310);
@@ -180,8 +183,8 @@ static void what_crossed_is_known_after_a_restart(void **state)
     rig_free(r);
 }
 
-// A worker whose speed is not known is served by level.c. Where nothing lies in its region it gets
-// one unit at a time over a link with a cap: else it would never train, and never be measured.
+// A worker of unknown speed is served by level.c. If its region has no units it gets one at a time
+// over a link with a cap; otherwise it would never train, and never be measured.
 static void a_worker_without_a_speed_gets_one_unit_over_a_cap(void **state)
 {
     (void)state;
@@ -194,12 +197,12 @@ static void a_worker_without_a_speed_gets_one_unit_over_a_cap(void **state)
         struct words s = {
             .want = UNITS, .ahead = UNITS, .away = r->w[0].self.region, .closed = true};
         assert_int_equal(say(r, 0, &s).units, rows[i].units);
-        assert_int_equal(say(r, 0, &s).units, rows[i].units); // one that it has is enough
+        assert_int_equal(say(r, 0, &s).units, rows[i].units); // the one it holds is enough
         rig_free(r);
     }
 }
 
-// The same where the other worker has reserved all: one is asked back for it.
+// The same where the other worker has reserved all units: one is recalled for it.
 static void a_worker_without_a_speed_is_not_forgotten(void **state)
 {
     (void)state;
@@ -221,9 +224,9 @@ static void a_worker_without_a_speed_is_not_forgotten(void **state)
     }
 }
 
-// Leases by whoever asks, as with more regions than the policy takes. What is kept for another, and
-// would come over a link with a cap, is no part of what is left for this one: it gets half of what
-// its own region has.
+// Leases are first come, first served, as with more regions than the policy takes. Units that are
+// kept for another worker, and would cross a link with a cap, do not reduce what is left for this
+// one: it gets half of its own region's units.
 static void what_is_kept_behind_a_cap_is_not_taken_off(void **state)
 {
     (void)state;
@@ -239,7 +242,7 @@ static void what_is_kept_behind_a_cap_is_not_taken_off(void **state)
     rig_free(r);
 }
 
-// Europe trains for 80 s; asia is through after 10.
+// Returns how many of europe's units asia gets. Europe trains for 80 s; asia is done after 10.
 static size_t taken_from_europe(const char *text, struct ps_co_links_conf links, bool languages)
 {
     struct rig *r = begin(text, links);

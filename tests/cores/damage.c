@@ -1,6 +1,6 @@
-// A push that can't be read any more, and the power: what it sent can't be cleared from an older
-// snapshot of the residual, so that one does not count (server/docs/0000-protocol.md#rule-11). The
-// other shard's does.
+// A push that can no longer be read, and a power cut: the push can't be cleared from an older
+// snapshot of the residual, so that snapshot does not count (server/docs/0000-protocol.md#rule-11).
+// The other shard's does.
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -29,7 +29,7 @@ static bool snapshot_is_behind(const struct life *l)
     return true;
 }
 
-// Each shard has a snapshot, a push that the snapshot knows, and two later ones at least.
+// Each shard has a snapshot, a push below it, and at least two above it.
 static struct life *life_with_snapshots(uint64_t seed)
 {
     struct life *l = life_begin(seed, RIG_SHARDS);
@@ -57,7 +57,7 @@ static unsigned held(const struct wk_shard *s) // values of the residual that ar
     return n;
 }
 
-// Nothing is there twice: deltas are never below zero.
+// Checks that no mass counts twice; deltas are never below zero.
 static void check_mass(const struct life *l)
 {
     for (uint32_t k = 0; k < l->worker->shards; k++) {
@@ -80,7 +80,8 @@ static void go_on(struct life *l)
     life_end(l);
 }
 
-// `first`: a process that finds the damage while its slot is there, or the one after the power cut.
+// `first`: a process finds the damage while its slot is there; else the one after the power cut
+// does.
 static void damage_one(uint64_t seed, bool first, bool newest)
 {
     struct life *l = life_with_snapshots(seed);
@@ -95,7 +96,8 @@ static void damage_one(uint64_t seed, bool first, bool newest)
     kill_and_start(l, true);
     assert_int_equal(held(&l->worker->shard[HURT]), 0);
     assert_true(held(&l->worker->shard[WHOLE]) > 0);
-    assert_int_equal(l->worker->count.lost, first ? 2 : 3); // two slots, and the push where found
+    assert_int_equal(l->worker->count.lost, first ? 2 : 3); // two slots, and the push if this
+                                                            // process found it
     assert_int_equal(life_said(l, "residual.snapshot"), 1);
     assert_int_equal(life_said(l, "outbox.damaged"), 1);
     go_on(l);
@@ -110,12 +112,12 @@ static void a_residual_that_cant_be_cleared_begins_at_zero(void **state)
 static void nor_is_it_rebuilt_where_an_earlier_start_put_the_push_aside(void **state)
 {
     (void)state;
-    // A seed whose power cut leaves the name that the push was put aside under: else it is found
-    // again.
+    // The power cut of this seed keeps the name under which the push was put aside; otherwise the
+    // push is found again.
     for (int newest = 0; newest < 2; newest++) damage_one(33, true, newest);
 }
 
-// A snapshot that was made after the push lacks nothing.
+// A snapshot made after the push lacks nothing.
 static void one_that_the_snapshot_knows_costs_no_residual(void **state)
 {
     (void)state;
@@ -139,7 +141,7 @@ static struct wk_entry *undecided(const struct life *l)
     return s->cut ? NULL : wk_outbox_undecided(&s->outbox);
 }
 
-// A push that was to be sent again, and can't be read then, goes after the snapshot.
+// If a push is to be sent again and can't be read, the snapshot is removed too.
 static void an_undecided_one_takes_the_snapshot_with_it(void **state)
 {
     (void)state;
@@ -148,7 +150,7 @@ static void an_undecided_one_takes_the_snapshot_with_it(void **state)
     char path[160];
     const struct wk_shard *before = &l->worker->shard[HURT];
     for (int i = 0; i < 9 && before->slot.snapshot.step + 1 != before->slot.committed->next; i++) {
-        life_cut(l, 1); // until one came with a snapshot: the next one comes without
+        life_cut(l, 1); // until a cut made a snapshot: the next cut makes none
         life_rest(l);
     }
     assert_int_equal(before->slot.snapshot.step + 1, before->slot.committed->next);
@@ -170,8 +172,7 @@ static void an_undecided_one_takes_the_snapshot_with_it(void **state)
     go_on(l);
 }
 
-// With the server away, a push that no process has in memory any more, and a file of it that can't
-// be read.
+// The server is away. Returns an undecided push that no process has in memory, with a damaged file.
 static struct wk_entry *undecided_and_damaged(struct life *l)
 {
     char path[160];
@@ -185,7 +186,7 @@ static struct wk_entry *undecided_and_damaged(struct life *l)
     return e;
 }
 
-// It is lost once, and only when it is durable that it was decided: each file operation in turn
+// The push counts as lost once, and only when its decision is durable: each file operation in turn
 // finds no room.
 static void a_refused_one_is_lost_once_its_decision_is_durable(void **state)
 {
@@ -215,7 +216,7 @@ static void a_refused_one_is_lost_once_its_decision_is_durable(void **state)
     life_end(l);
 }
 
-// A push that is to be sent, and can't be read: where its end finds no room it is tried again.
+// A push that is to be sent can't be read. If there is no room to give it up, that is tried again.
 static void its_end_waits_for_room(void **state)
 {
     (void)state;
@@ -234,7 +235,7 @@ static void its_end_waits_for_room(void **state)
     }
 }
 
-// The entry of a cut that was not committed yet may be whole: then that mass is there too.
+// The entry of a cut that was not committed may be whole; then its mass is there too.
 static void count_unfinished(struct life *l)
 {
     for (uint32_t k = 0; k < l->worker->shards; k++) {
@@ -244,8 +245,8 @@ static void count_unfinished(struct life *l)
     }
 }
 
-// The power goes within a cut, on a disk that loses sectors in the middle of a write: a push that
-// was never finished is no damaged one, and the residual comes back from its snapshot.
+// The power goes within a cut, on a disk that loses sectors in the middle of a write: an unfinished
+// push does not count as damaged, and the residual is rebuilt from its snapshot.
 static void one_that_was_being_written_costs_no_residual(void **state)
 {
     (void)state;

@@ -1,5 +1,5 @@
-// Data epochs: in which order their units are leased, what a worker and a coordinator say of them
-// at a join, and that each unit of each epoch is credited once, whoever dies
+// Data epochs: the order in which their units are leased, what a worker and a coordinator check at
+// a join, and that each unit of each epoch is credited once, whichever process dies
 // (server/docs/0000-protocol.md#rule-19).
 #include <stdlib.h>
 #include <string.h>
@@ -74,7 +74,7 @@ static size_t lease(struct rig *r, uint32_t w, uint32_t want, uint64_t unit[ALL]
     return n;
 }
 
-// The two workers by hand are there, and the run has begun.
+// Worker 0 has joined, and the run has begun.
 static void begin(struct rig *r, uint64_t seed)
 {
     uint32_t told;
@@ -92,7 +92,7 @@ static bool is_home(const struct rig *r, uint64_t unit)
     return strcmp(lh_units_at(&r->units, unit)->home, r->w[0].self.region) == 0;
 }
 
-// Within an epoch its region's units come first, then the others', each in the epoch's order.
+// Within an epoch the region's own units come first, then the others', each in the epoch's order.
 static void check_epoch(const struct rig *r, const uint64_t *unit, uint32_t epoch)
 {
     uint32_t order[UNITS];
@@ -114,16 +114,16 @@ static void epochs_are_leased_one_after_the_other(void **state)
         if (want % UNITS) continue;
         bool seen[ALL] = {false};
         for (uint32_t i = 0; i < want; i++) seen[unit[i]] = true;
-        for (uint32_t i = 0; i < want; i++) assert_true(seen[i]); // no later one before
+        for (uint32_t i = 0; i < want; i++) assert_true(seen[i]); // none of a later epoch
     }
-    assert_int_equal(lease(r, 0, ALL, unit), ALL); // all of what it has, in the order of the epochs
+    assert_int_equal(lease(r, 0, ALL, unit), ALL); // all its leases, in the order of the epochs
     for (uint32_t e = 0; e < EPOCHS; e++) {
         uint32_t order[UNITS];
         ps_co_shuffle(r->order, e, order, UNITS);
         for (uint32_t i = 0; i < UNITS; i++)
             assert_int_equal(unit[e * UNITS + i], e * UNITS + order[i]);
     }
-    rig_kill_coordinator(r); // what was leased it knows, and hands it out in the same order
+    rig_kill_coordinator(r); // a restart knows the leases, and lists them in the same order
     rig_start_coordinator(r);
     rig_run(r, 5 * LH_SECOND);
     assert_int_equal(lease(r, 0, ALL, again), ALL);
@@ -136,11 +136,11 @@ static void each_epoch_has_its_own_order(void **state)
     uint64_t unit[ALL];
     begin(r, 78);
     assert_int_equal(lease(r, 0, ALL, unit), ALL);
-    // The units that it was just given come as they were taken.
+    // New leases are listed in the order in which they were taken.
     for (uint32_t e = 0; e < EPOCHS; e++) check_epoch(r, unit + e * UNITS, e);
 }
 
-// The units that may not leave the other region hold nobody up.
+// Units that may not leave the other region delay nobody.
 static void nobody_waits_for_the_end_of_an_epoch(void **state)
 {
     struct rig *r = *state;
@@ -269,7 +269,7 @@ static void a_worker_that_expects_other_epochs_ends(void **state)
     rig_life_end(r, &l, false);
 }
 
-// Its coordinator comes back with other settings, and the worker does not join again.
+// The coordinator restarts with other settings, and the worker does not join again.
 static void a_worker_hears_of_a_change_with_its_leases(void **state)
 {
     struct rig *r = *state;
@@ -300,7 +300,7 @@ static void a_worker_hears_of_a_change_with_its_leases(void **state)
 
 // ---------------------------------------------------------------- the largest run
 
-// Two shards of a server have credits that no message takes as they are.
+// Two shards of one server have credits that are too large for a message as they are.
 static void credits_of_the_largest_run_are_reported(void **state)
 {
     struct rig *r = *state;
@@ -332,7 +332,7 @@ static void credits_of_the_largest_run_are_reported(void **state)
         for (size_t i = 0; i < l->credit_bytes; i++)
             l->credit[i] = (uint8_t)(i < l->credit_bytes / 2 ? 0x55 << k : 0);
     }
-    rig_run(r, LH_SECOND); // the same version with other credits: an epoch lost some
+    rig_run(r, LH_SECOND); // the same version with other credits, as if an epoch had lost some
     span = ps_co_under_way(r->coordinator);
     assert_true(span.from == LH_UNITS_MAX / 2 && span.to == LH_UNITS_MAX / 2);
     assert_int_equal(ps_co_data_epoch(r->coordinator), r->epochs / 2);

@@ -1,9 +1,9 @@
-// Pushes whose density falls with the run's credited tokens: each frame says its own, the log's
-// other end reads it, and nothing that a push left behind is lost on the way down.
+// Pushes whose density falls with the run's credited tokens: each frame states its own, the reader
+// of the log uses that one, and no mass is lost while the density falls.
 #include "tests/cores/life.h"
 
 static const float START = 0.75f;
-static uint64_t fall_tokens; // the density is the codec's from these on
+static uint64_t fall_tokens; // from so many tokens on the density is the codec's
 static float rest;           // the density of the codec
 
 static float falling(void *arg, uint64_t tokens)
@@ -12,7 +12,7 @@ static float falling(void *arg, uint64_t tokens)
     return tokens >= fall_tokens ? rest : START;
 }
 
-// The newest push of the shard; 0: none is listed.
+// Density of the shard's newest push; 0: none is listed.
 static float newest(const struct life *l, uint32_t shard)
 {
     float density = 0;
@@ -55,7 +55,7 @@ static void each_push_has_the_density_of_its_time(void **state)
     life_end(l);
 }
 
-// A worker that dies between the two comes back with what it had, whatever the density was.
+// A worker that dies while the density falls restarts with all its mass.
 static void a_worker_that_dies_on_the_way_down_keeps_its_mass(void **state)
 {
     (void)state;
@@ -84,7 +84,7 @@ static void note_rounds(void *arg, double rounds)
     tells++;
 }
 
-// `auto` takes what the coordinator says; a tenth more or less is no news.
+// `auto` uses the rounds that the coordinator reports; a change within a tenth is not passed on.
 static void a_worker_hears_of_the_rounds(void **state)
 {
     (void)state;
@@ -94,7 +94,7 @@ static void a_worker_hears_of_the_rounds(void **state)
     life_cut(l, 2);
     life_rest(l);
     assert_true(told >= 1);
-    assert_true(tells == 1 || tells == 2); // twice: a step had fewer tokens than it may have
+    assert_true(tells == 1 || tells == 2); // twice if a step had fewer tokens than allowed
     life_end(l);
 }
 

@@ -1,5 +1,5 @@
-// A DIGEST record whose digest is made beside the loop: it follows the version that it is of, and
-// what comes meanwhile follows it.
+// A DIGEST record whose digest is computed beside the loop: the record directly follows the version
+// that it describes, and records that arrive meanwhile come after it.
 #include "server/coordinator/owners/move.h"
 #include "server/state/digest.h"
 #include "server/state/fold.h"
@@ -34,7 +34,7 @@ static struct ps_shard *start(struct rig *r)
     return r->server->shard[0];
 }
 
-// A greeting comes while the record that makes a digest due is committed: it waits for the digest.
+// A greeting comes while the record that makes a digest due is committed. It waits for the digest.
 static void what_comes_meanwhile_follows_it(void **state)
 {
     struct rig *r = *state;
@@ -49,14 +49,14 @@ static void what_comes_meanwhile_follows_it(void **state)
     assert_int_equal(kinds[EVERY + 2], LH_FENCE);
     assert_false(ps_digest_busy(shard));
 
-    rig_kill_server(r, false); // a start reads it again: it is the digest of that version
+    rig_kill_server(r, false); // a restart reads the record: it has the digest of that version
     kinds[EVERY + 1] = 0;
     assert_int_equal(rig_start_server(r, true), LH_OK);
     assert_int_equal(kinds[EVERY + 1], LH_DIGEST_RECORD);
     assert_int_equal(r->server->shard[0]->replica.ledger.version, EVERY + 2);
 }
 
-// The shard may go on meanwhile where nothing is held for it.
+// A shard that holds nothing back for its digest may go on meanwhile; the digest is then outdated.
 static void one_of_an_older_version_does_not_count(void **state)
 {
     struct rig *r = *state;
@@ -72,7 +72,7 @@ static void one_of_an_older_version_does_not_count(void **state)
     assert_true(ps_digest_ready(shard, false));
 }
 
-// A move hands over shards of one group: the shard whose digest is there waits for the other's.
+// A move hands over all shards of a group: the shard whose digest is ready waits for the other.
 static void a_move_waits_for_the_digests_of_all_shards(void **state)
 {
     struct rig *r = *state;
@@ -89,15 +89,15 @@ static void a_move_waits_for_the_digests_of_all_shards(void **state)
     rig_run(r, LH_SECOND);
     struct ps_shard *const *shard = r->server->shard;
     assert_true(ps_digest_ready(shard[0], false) || ps_digest_busy(shard[0]));
-    rig_run(r, LH_MS); // the first one's is there
+    rig_run(r, LH_MS); // the first shard's digest is made
     assert_false(ps_digest_all_ready(r->server));
     assert_true(ps_digest_busy(shard[0]) && ps_digest_busy(shard[1]));
     assert_true(ps_digest_holds(shard[0]) && ps_digest_holds(shard[1]));
-    rig_run(r, LH_MS); // no move comes: they go on
+    rig_run(r, LH_MS); // without a move they go on
     assert_false(ps_digest_busy(shard[0]) || ps_digest_busy(shard[1]));
     for (r->shard = 0; r->shard < RIG_SHARDS; r->shard++) rig_hello(r, 0, UINT64_C(2) << 32, 0, 1);
 
-    shard[0]->digest.shard = shard[1]->digest.shard = NULL; // whose the lane is told of
+    shard[0]->digest.shard = shard[1]->digest.shard = NULL; // set again where the lane makes it
     uint32_t shards;
     assert_int_equal(ps_co_move(r->coordinator, r->t.self.name, &shards), LH_OK);
     rig_run(r, 3 * LH_SECOND);

@@ -1,5 +1,5 @@
-// An operator's word to drain: it holds over a power cut from the moment that it was answered,
-// until it is undone, and for those that it names (server/docs/0000-protocol.md#rule-19,
+// An operator's drain holds over a power cut from the moment it is answered until it is undone, and
+// only for the workers that it names (server/docs/0000-protocol.md#rule-19,
 // server/coordinator/drain.c).
 #include <jansson.h>
 #include <string.h>
@@ -13,7 +13,7 @@
 #include "worker/units/units.h"
 #include "worker/worker.h"
 
-enum { SEEDS = 6 }; // a power cut keeps or loses by chance what was not synced
+enum { SEEDS = 6 }; // a power cut keeps or loses unsynced bytes by chance
 
 static lh_err drain(struct rig *r, const char *region, const char *worker, bool undo)
 {
@@ -23,7 +23,7 @@ static lh_err drain(struct rig *r, const char *region, const char *worker, bool 
     m.worker = worker;
     m.undo = undo;
     lh_err err = ps_co_drain(r->coordinator, &m, &named);
-    rig_settle(r); // nobody is answered before
+    rig_settle(r); // the answer waits for this
     return err;
 }
 
@@ -102,8 +102,8 @@ static void a_worker_of_a_region_that_drains_is_not_let_go_on_alone(void **state
     rig_free(r);
 }
 
-// It drained, its process ended, and so does the coordinator: the worker has drained still, until
-// the drain is undone or it joins again and trains.
+// The worker drained, its process ended, and the coordinator restarts: the worker still counts as
+// drained, until the drain is undone or it joins again and trains.
 static void a_worker_that_drained_is_not_lost_after_a_restart(void **state)
 {
     (void)state;
@@ -151,7 +151,7 @@ static void says_tokens(struct rig *r, uint64_t tokens, bool drained)
     rig_settle(r);
 }
 
-// Gives a number of worker 0 as operators read it; *hears: the coordinator waits for more.
+// Returns a number from worker 0's status. *hears: the coordinator still waits for reports.
 static double told(struct rig *r, const char *key, bool *hears)
 {
     struct lh_buf out = lh_buf(1 << 20);
@@ -175,8 +175,8 @@ static json_int_t told_tokens(struct rig *r, bool *hears)
     return (json_int_t)told(r, "tokens", hears);
 }
 
-// A coordinator that is started again tells of no fewer tokens: it knows them of workers that say
-// no more, and says for some seconds that others have not spoken yet.
+// A restarted coordinator reports no fewer tokens. It knows those of workers that report no more,
+// and shows for some seconds that others have not reported yet.
 static void tokens_outlive_the_coordinator(void **state)
 {
     (void)state;
@@ -185,20 +185,20 @@ static void tokens_outlive_the_coordinator(void **state)
     says_tokens(r, 700, false);
     assert_int_equal(told_tokens(r, &hears), 700);
     rig_run(r, 11 * LH_SECOND);
-    says_tokens(r, 900, false); // stored alone, so long after the last one
+    says_tokens(r, 900, false); // stored by itself: the last store was long ago
     cut_its_power(r);
     assert_int_equal(told_tokens(r, &hears), 900);
     says_tokens(r, 1000, false);
     says_tokens(r, 200, false); // a new process of the worker
     assert_int_equal(told_tokens(r, &hears), 1000);
-    says_tokens(r, 1100, true); // its last word
+    says_tokens(r, 1100, true); // its last report
     cut_its_power(r);
     assert_int_equal(told_tokens(r, &hears), 1100);
     assert_false(hears); // a run that waits for its first workers
     r->coordinator->plan.phase = LH_PHASE_RUN;
     (void)told_tokens(r, &hears);
     assert_true(hears);
-    rig_run(r, 6 * LH_SECOND); // some never speak again
+    rig_run(r, 6 * LH_SECOND); // some never report again
     (void)told_tokens(r, &hears);
     assert_false(hears);
     rig_free(r);
@@ -212,14 +212,14 @@ static void tokens_of_a_worker_that_is_gone_outlive_the_coordinator(void **state
     says_tokens(r, 700, false);
     rig_run(r, 11 * LH_SECOND);
     says_tokens(r, 900, false);
-    says_tokens(r, 1000, false); // too soon to be stored with it
+    says_tokens(r, 1000, false); // too soon after the last to be stored
     rig_run(r, 3 * r->coordinator->conf.worker_timeout_ns);
     cut_its_power(r);
     assert_int_equal(told_tokens(r, &hears), 1000);
     rig_free(r);
 }
 
-// Its last speed would count in the run's, and in the time that is left.
+// Its last speed would count in the run's speed and in the time that is left.
 static void a_worker_that_stands_still_has_no_speed(void **state)
 {
     (void)state;
@@ -239,7 +239,7 @@ static void a_worker_that_stands_still_has_no_speed(void **state)
     rig_free(r);
 }
 
-// Its workers would not go on, whatever an operator is told.
+// The workers would not go on, so the operator must not be told that they do.
 static void a_run_that_closes_takes_no_drain_back(void **state)
 {
     (void)state;
@@ -255,7 +255,7 @@ static void a_run_that_closes_takes_no_drain_back(void **state)
     rig_free(r);
 }
 
-// Its units are others' once the step that trains on one of them is over, not at the next answer.
+// Its units are free for others once its current step is over, not only at the next answer.
 static void a_worker_s_units_go_back_when_its_step_is_over(void **state)
 {
     struct rig *r = *state;
@@ -278,7 +278,7 @@ static void a_worker_s_units_go_back_when_its_step_is_over(void **state)
     rig_life_end(r, &l, false);
 }
 
-// Values that came back wait for a loop's later push only where a loop beside the worker makes it.
+// Tokens in the slot delay a drain only where a loop beside the worker is to push them.
 static void what_came_back_holds_up_a_loop_beside_the_worker_alone(void **state)
 {
     (void)state;
@@ -295,7 +295,7 @@ static void what_came_back_holds_up_a_loop_beside_the_worker_alone(void **state)
     assert_true(wk_units_drained(&w));
 }
 
-// A drain is given time by the longest round of those that go on.
+// The time for a drain follows the longest round of the workers that go on.
 static void a_drain_takes_rounds_of_those_that_go_on(void **state)
 {
     (void)state;

@@ -68,7 +68,7 @@ static void asked_again_it_is_opened_again_for_the_same_asker_only(void **state)
     assert_int_equal(shard(r)->epochs, 1);
 }
 
-// Nor up to one that a move reserved, also where the move is over.
+// No epoch up to one that a move reserved is opened, even after the move is over.
 static void none_is_opened_up_to_one_that_a_move_reserved(void **state)
 {
     struct rig *r = *state;
@@ -93,7 +93,7 @@ static void none_begins_below_the_stable_point_unless_that_is_given_up(void **st
     shard(r)->stable = point(1, 10, 1);
     assert_int_equal(ps_co_store_point(r->coordinator, 0), LH_OK);
     assert_false(open(r, 1, point(2, 9, 1), 8, false));
-    assert_false(open(r, 1, point(2, 10, 2), 8, false)); // there, of another history
+    assert_false(open(r, 1, point(2, 10, 2), 8, false)); // the stable version, in another history
     assert_true(open(r, 1, point(2, 10, 1), 8, false));
     assert_true(open(r, 2, point(3, 9, 1), 9, true));
     again(r);
@@ -101,7 +101,8 @@ static void none_begins_below_the_stable_point_unless_that_is_given_up(void **st
     assert_int_equal(shard(r)->stable.version, 0);
 }
 
-// An operator's other history ends what was stable of the one before, also below its own beginning.
+// An operator's other history ends the stable point of the one before, even a point below its own
+// beginning.
 static void what_was_stable_of_another_history_is_given_up(void **state)
 {
     struct rig *r = *state;
@@ -136,7 +137,7 @@ static void what_the_stable_point_has_overtaken_is_forgotten(void **state)
     assert_int_equal(shard(r)->begun[0].version, 40);
 }
 
-// Is a state of this epoch and version of the history, by what these epochs say?
+// Does a state of this epoch and version belong to the history, by these epochs?
 static bool counts(const struct lh_point *begun, size_t n, uint64_t epoch, uint64_t version)
 {
     for (size_t i = 0; i < n; i++)
@@ -144,8 +145,7 @@ static bool counts(const struct lh_point *begun, size_t n, uint64_t epoch, uint6
     return true;
 }
 
-// An epoch that a later one does not begin above is forgotten, and nothing that is asked of the
-// registry has another answer for it.
+// An epoch is forgotten when a later one begins no higher. This changes no answer of the registry.
 static void what_a_later_epoch_says_as_well_is_forgotten(void **state)
 {
     struct rig *r = *state;
@@ -167,7 +167,7 @@ static void what_a_later_epoch_says_as_well_is_forgotten(void **state)
     assert_int_equal(shard(r)->begun[0].epoch, 1);
 }
 
-// A server that dies at each start, before it serves.
+// A server dies at each start, before it serves.
 static void starts_in_turn_that_never_served_fill_no_registry(void **state)
 {
     struct rig *r = *state;
@@ -178,14 +178,14 @@ static void starts_in_turn_that_never_served_fill_no_registry(void **state)
     assert_int_equal(ps_co_epoch(shard(r)), 5000);
 }
 
-// A store from a copy is older than what servers report.
+// A store restored from a copy is older than what servers report.
 static void an_epoch_that_is_only_told_of_is_taken_up(void **state)
 {
     struct rig *r = *state;
     rig_start_coordinator(r);
     assert_true(open(r, 0, point(1, 0, 0), 7, false));
     assert_int_equal(adopt(r, 4), LH_OK);
-    assert_int_equal(adopt(r, 3), LH_OK); // older: nothing
+    assert_int_equal(adopt(r, 3), LH_OK); // older: ignored
     again(r);
     assert_int_equal(ps_co_epoch(shard(r)), 4);
     assert_false(open(r, 1, point(5, 6, 1), 8, false));
@@ -251,7 +251,7 @@ static lh_err comes_back(struct rig *r, uint64_t process, struct lh_point head)
     return ps_co_check_history(r->coordinator, 0, process, &head);
 }
 
-// A process that the coordinator does not know yet has what is stable, and what was reported.
+// A process that the coordinator does not know must have what is stable and what was reported.
 static void a_server_comes_back_with_all_that_is_known(void **state)
 {
     struct rig *r = *state;
@@ -260,12 +260,13 @@ static void a_server_comes_back_with_all_that_is_known(void **state)
     assert_int_equal(comes_back(r, 5, point(2, 9, 0)), LH_ERR_FENCED);
     assert_int_equal(comes_back(r, 5, point(2, 10, 2)), LH_ERR_FENCED);
     assert_int_equal(comes_back(r, 5, point(2, 10, 1)), LH_OK);
-    assert_int_equal(comes_back(r, 5, point(3, 4, 3)), LH_OK); // what was lost is another matter
+    assert_int_equal(comes_back(r, 5, point(3, 4, 3)), LH_OK); // a later epoch may have lost
+                                                               // versions
     shard(r)->head = point(2, 20, 1);
     shard(r)->process = 4;
     assert_int_equal(comes_back(r, 5, point(2, 19, 0)), LH_ERR_FENCED);
     assert_int_equal(comes_back(r, 5, point(2, 20, 1)), LH_OK);
-    assert_int_equal(comes_back(r, 4, point(2, 19, 0)), LH_OK); // a word that was overtaken
+    assert_int_equal(comes_back(r, 4, point(2, 19, 0)), LH_OK); // an overtaken report
 }
 
 int main(void)

@@ -1,5 +1,5 @@
-// The last worker that evaluates the model on held-out texts goes, and the run goes on: the
-// coordinator says so once, with the reason, and says when one evaluates again.
+// The last worker that evaluates the model on held-out texts leaves, and the run goes on: the
+// coordinator logs this once, with the reason, and logs when a worker evaluates again.
 #include <stdlib.h>
 #include <string.h>
 
@@ -34,7 +34,7 @@ static struct run begin(void)
     return s;
 }
 
-// For so long europe trains, and asia says what it says unless it is barred or `silent`.
+// For so long europe trains, and asia reports unless it is barred or `silent`.
 static void goes_on(struct run *s, int64_t seconds, bool silent)
 {
     for (int64_t i = 0; i < seconds; i++) {
@@ -119,7 +119,8 @@ static void it_is_lost(void **state)
     end(&s);
 }
 
-// An evaluation takes long, and is no step: a worker that is stalled for a while may evaluate.
+// An evaluation takes long and is no step, so a worker that has stalled for a while may be
+// evaluating.
 static void it_is_stalled_for_good(void **state)
 {
     (void)state;
@@ -168,7 +169,7 @@ static void where_nobody_evaluates_or_all_stand_still_nothing_is_said(void **sta
 {
     (void)state;
     struct run s = begin();
-    expel(&s, 1, false); // it never did
+    expel(&s, 1, false); // it never evaluated
     rig_run(s.r, LH_SECOND);
     expel(&s, 1, true);
     goes_on(&s, 2, false);

@@ -1,7 +1,6 @@
-// Coordinator and servers hear no more of an expelled worker, over a power cut, until it is let
-// back. A worker that the shards have set aside is waited for by nobody, but one server's word does
-// not set it aside
-// (server/docs/0000-protocol.md#rule-30, #rule-31).
+// Coordinator and servers refuse an expelled worker, over a power cut too, until it is let back.
+// Nobody waits for a worker that the shards have set aside, but one server alone does not set it
+// aside (server/docs/0000-protocol.md#rule-30, #rule-31).
 #include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
@@ -21,7 +20,7 @@ static lh_err expel(struct rig *r, const char *region, const char *name, bool se
     m.server = server;
     m.admit = admit;
     lh_err err = ps_co_expel(r->coordinator, &r->c.self, &m, &who, &changed);
-    rig_settle(r); // nobody is answered before
+    rig_settle(r); // the answer waits for this
     return err;
 }
 
@@ -103,7 +102,7 @@ static void who_is_expelled_is_heard_by_nobody_until_it_is_let_back(void **state
     rig_free(r);
 }
 
-// The coordinator's status has one server, in this state.
+// Checks that the coordinator's status shows the server, in this state.
 static void assert_told_of_server(struct rig *r, const char *state)
 {
     struct lh_buf out = lh_buf(1 << 20);
@@ -131,7 +130,7 @@ static void servers_and_those_who_never_came_are_expelled_by_name(void **state)
     assert_told_of_server(r, "expelled");
     int64_t heard = r->coordinator->shard[0].heard_ns;
     rig_run(r, 3 * LH_SECOND);
-    assert_int_equal(r->coordinator->shard[0].heard_ns, heard); // its reports say nothing any more
+    assert_int_equal(r->coordinator->shard[0].heard_ns, heard); // its reports are ignored
     assert_int_equal(expel(r, "", s->name, true, true), LH_OK);
     rig_run(r, 3 * LH_SECOND);
     assert_true(r->coordinator->shard[0].heard_ns > heard);
@@ -158,7 +157,7 @@ static void so_many_are_expelled_and_no_more(void **state)
     rig_free(r);
 }
 
-// As if the shard's log had it so.
+// Makes the shard's ledger set worker w aside.
 static void set_aside(struct rig *r, uint32_t w)
 {
     struct lh_ledger *l = &r->server->shard[0]->replica.ledger;
@@ -179,7 +178,7 @@ static void nobody_waits_for_a_worker_that_is_set_aside(void **state)
     const struct ps_co_worker *w = &r->coordinator->worker[0];
     assert_true(w->id == id_of(r, 0) && ps_co_set_aside(r->coordinator, w));
     assert_false(lh_plan_has(&r->coordinator->plan, id_of(r, 0)));
-    assert_int_equal(r->coordinator->worker[0].held.units, 0); // its units are others'
+    assert_int_equal(r->coordinator->worker[0].held.units, 0); // its units are free
     assert_int_equal(expel(r, "", r->w[0].self.name, false, true), LH_OK);
     assert_int_equal(r->coordinator->lets_back, 1);
     lh_fake_kill(r->c.env, true);
@@ -194,7 +193,7 @@ static void nobody_waits_for_a_worker_that_is_set_aside(void **state)
     rig_free(r);
 }
 
-// As the shard's server reports it.
+// Reports worker 0 as set aside, as the shard's server does.
 static void report_aside(struct rig *r, uint32_t shard, uint32_t let_back)
 {
     const struct lh_admitted row = {.worker = id_of(r, 0), .set_aside = true, .let_back = let_back};
@@ -203,7 +202,7 @@ static void report_aside(struct rig *r, uint32_t shard, uint32_t let_back)
     ps_co_take_admitted(r->coordinator, &m);
 }
 
-// A server that lies could set all workers aside.
+// Otherwise a server that lies could set all workers aside.
 static void one_of_two_servers_sets_nobody_aside(void **state)
 {
     (void)state;
@@ -246,7 +245,7 @@ static void operators_are_told_which_shards_refuse_a_worker_s_pushes_and_why(voi
     lh_fake_boot(r->t.env);
     struct lh_log *log = r->coordinator->conf.log = rig_log_lines(r);
     is_shown(r, "live", NULL);
-    for (int i = 0; i < 2; i++) report_aside(r, 1, 0); // each report has it
+    for (int i = 0; i < 2; i++) report_aside(r, 1, 0); // every report repeats it
     rig_settle(r);
     snprintf(text, sizeof text,
              "WARN rig worker.set_aside %s of %s: shard 1 refuses its pushes, because ten in a row "

@@ -1,5 +1,5 @@
-// Figures that a loop beside a worker reports of itself: as many as there is room for, the loss
-// smoothed, the others as they were reported last.
+// Figures that a loop beside a worker reports, as many as there is room for: the loss is smoothed,
+// the others have the value reported last.
 #include <math.h>
 #include <stdio.h>
 

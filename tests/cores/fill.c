@@ -1,4 +1,4 @@
-// Fill: once a session, behind its first push, a far server gets bytes that mean nothing
+// Fill: once a session, after its first push, a worker sends a far server bytes without meaning
 // (worker/push/fill.c).
 #include <string.h>
 
@@ -12,7 +12,7 @@ enum { TIMES = 16 }; // bytes of a fill for each byte of the session's first pus
 static struct {
     unsigned fills, pushes;
     size_t bytes; // bytes of the last fill
-    size_t push;  // bytes of the first push behind a start
+    size_t push;  // bytes of the session's first push
 } seen;
 
 static void fill_message(void *self, struct lh_call *call, const struct lh_msg *msg)
@@ -55,7 +55,7 @@ static bool hears(struct life *l, enum lh_rpc rpc, struct lh_call *call,
     return true;
 }
 
-// So many cuts, with a round trip of so long to the server.
+// Makes so many cuts, with this round trip to the server.
 static void cut(struct life *l, unsigned cuts, int64_t trip_ns)
 {
     struct wk_shard *s = &l->worker->shard[0];
@@ -77,7 +77,7 @@ static struct life *begin(void)
     return l;
 }
 
-// Four cuts of one session: the first push alone is followed by a fill.
+// Makes four cuts in one session: only the first push is followed by a fill.
 static void check_session(struct life *l, unsigned fills)
 {
     seen.pushes = 0;

@@ -1,6 +1,6 @@
 // An owner on an older copy of its directory that went on by itself: it has as many records as its
-// standby in sync, and they are others. The standby is neither struck out nor made to give up what
-// it confirmed, whatever comes between a question and its answer
+// standby in sync, but others. The standby is neither struck out nor made to give up what it
+// confirmed, whatever happens between a question and its answer
 // (server/docs/0000-protocol.md#rule-21, #rule-27).
 #include "tests/head.h"
 #include "server/coordinator/owners/move.h"
@@ -41,8 +41,8 @@ static void start_server(struct rig *r)
     assert_int_equal(rig_start_server(r, false), LH_OK);
 }
 
-// The standby is in sync at HEAD, and down; so is the coordinator, which will know of nothing. The
-// server's directory is a copy of OLD that went on to FAR, in the same epoch.
+// The standby is in sync at HEAD, and down; so is the coordinator, which will have heard no report.
+// The server's directory is a copy from OLD that went on to FAR, in the same epoch.
 static struct lh_point begin(struct rig *r)
 {
     struct image m;
@@ -97,8 +97,8 @@ static void the_standby_takes_over(struct rig *r)
     assert_int_equal(rig_fenced(r, r->standby, 0), HEAD);
 }
 
-// The owner was told of nothing that the standby holds. Then the standby reports, and does not
-// reach its owner.
+// The owner was not told what the standby holds. Then the standby reports to the coordinator, but
+// does not reach its owner.
 static void a_report_between_the_question_and_the_strike_out_counts(void **state)
 {
     struct rig *r = *state;
@@ -114,7 +114,7 @@ static void a_report_between_the_question_and_the_strike_out_counts(void **state
     the_standby_takes_over(r);
 }
 
-// A standby in sync that holds OLD pushes of the owner's log.
+// Starts a standby that is in sync and holds OLD pushes of the owner's log.
 static void begin_in_sync(struct rig *r)
 {
     r->replicated = true;
@@ -127,7 +127,7 @@ static void begin_in_sync(struct rig *r)
     assert_int_not_equal(row(r)->standby, 0);
 }
 
-// An owner that compared the standby's last words may strike it out.
+// An owner that compared the standby's last report may strike it out.
 static void a_standby_that_says_no_more_is_struck_out(void **state)
 {
     struct rig *r = *state;
@@ -148,9 +148,9 @@ static bool not_told(void *arg, const char *from, const char *to, enum lh_rpc rp
     return rpc != LH_RPC_INSYNC;
 }
 
-// An owner that can't be told for a while who is in sync trims its log beyond what that one holds:
-// it knows the chain there still, and is no older copy (seed 12995 of all,standby). What another
-// history has there shows one.
+// An owner that can't be told for a while which standby is in sync trims its log beyond that
+// standby. It still knows the chain there, so it is no older copy (seed 12995 of all,standby). If
+// another history has the chain there, the owner is one.
 static void trims_beyond_its_standby(struct rig *r, bool another)
 {
     r->segment_bytes = 4096;
@@ -186,7 +186,8 @@ static void but_one_of_another_history_is(void **state)
     trims_beyond_its_standby(*state, true);
 }
 
-// It follows while its owner knows who is in sync, and is no point of the owner's log.
+// The standby follows once its owner knows which one is in sync, and its point is not in the
+// owner's log.
 static void a_standby_that_its_owner_overtook_stops_it_and_gives_nothing_up(void **state)
 {
     struct rig *r = *state;
@@ -200,7 +201,7 @@ static void a_standby_that_its_owner_overtook_stops_it_and_gives_nothing_up(void
     the_standby_takes_over(r);
 }
 
-// The answer to a standby that follows from `held`, or wants a snapshot instead.
+// Returns the answer to a standby that follows from `held`, or asks for a snapshot instead.
 static lh_err ask(struct rig *r, enum lh_rpc rpc, const struct lh_point *held, uint64_t standby)
 {
     static const uint8_t challenge[LH_STATE_RANDOM_BYTES];
@@ -223,7 +224,7 @@ static lh_err ask(struct rig *r, enum lh_rpc rpc, const struct lh_point *held, u
     return LH_OK;
 }
 
-// The coordinator is gone before it said to the owner, which serves, who is in sync.
+// The coordinator ends before it tells the serving owner which standby is in sync.
 static void while_nobody_knows_who_is_in_sync_a_standby_of_another_history_waits(void **state)
 {
     struct rig *r = *state;
@@ -242,13 +243,14 @@ static void while_nobody_knows_who_is_in_sync_a_standby_of_another_history_waits
     assert_int_equal(r->fatal_count, 0);
     start_coordinator(r);
     for (int i = 0; i < 5000 && !insync(r)->known; i++) rig_run(r, LH_MS);
-    assert_int_equal(ask(r, LH_RPC_FOLLOW, &held, standby + 1), LH_ERR_NOT_FOUND); // not that one
+    assert_int_equal(ask(r, LH_RPC_FOLLOW, &held, standby + 1), LH_ERR_NOT_FOUND); // another
+                                                                                   // standby
     assert_int_equal(r->fatal_count, 0);
     assert_int_equal(ask(r, LH_RPC_SNAPSHOT, &held, standby), LH_ERR_FENCED);
     assert_int_equal(r->fatal_count, 1);
 }
 
-// The copy is of before the first standby, and the settings of today know of none either.
+// The copy is from before the first standby, and today's settings name none either.
 static void
 a_directory_that_knows_of_no_standby_strikes_out_whom_the_coordinator_names(void **state)
 {

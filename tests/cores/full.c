@@ -1,5 +1,5 @@
-// A worker whose disk is full: what could not be committed is as it was, in memory and after a
-// kill; it is said once, training goes on, and the rest follows when there is room
+// A worker whose disk is full: a commit that fails changes nothing, in memory or after a kill. The
+// worker logs it once, goes on training, and commits when there is room
 // (server/docs/0000-protocol.md#rule-26).
 #include <stdlib.h>
 #include <string.h>
@@ -9,9 +9,13 @@
 #include "worker/disk_full.h"
 #include "worker/push/outcome.h"
 
-enum { OPERATIONS = 24, CRASHES = 16 }; // more than any commit has on the disk, than a first cut
+enum {
+    OPERATIONS = 24,
+    CRASHES = 16
+}; // more file operations than a commit has; than a first cut
+   // has
 
-// Runs one test with one shard, and with two for their last one.
+// Runs a test with one shard and with two; it looks at the last shard.
 static void with_shards(void (*f)(uint32_t shards))
 {
     for (uint32_t shards = 1; shards <= RIG_SHARDS; shards++) f(shards);
@@ -56,7 +60,7 @@ static bool is_cutting(const struct life *l)
     return is;
 }
 
-// A push of the last shard, with claims, that nobody decided.
+// Leaves a push of the last shard undecided. The push has claims.
 static struct wk_entry *leave_undecided(struct life *l)
 {
     struct wk_shard *s = last_shard(l);
@@ -69,7 +73,7 @@ static struct wk_entry *leave_undecided(struct life *l)
     return e;
 }
 
-// Every file operation of its return in turn finds no room.
+// Each file operation of the push's return in turn finds no room.
 static void refused_many_times(uint32_t shards)
 {
     struct life *l = life_begin(1, shards);
@@ -96,7 +100,7 @@ static void refused_many_times(uint32_t shards)
     assert_int_equal(s->outbox.entries, before.entries - 1);
     assert_int_equal(l->worker->count.returned, 1);
     assert_int_equal(l->refused, 1);
-    if (shards == 1) life_mass(l); // the other push is undecided where there are two shards
+    if (shards == 1) life_mass(l); // with two shards the other's push is undecided
     life_end(l);
 }
 
@@ -106,7 +110,8 @@ static void a_refused_push_comes_back_once_however_often_there_is_no_room(void *
     with_shards(refused_many_times);
 }
 
-// Killed after each of them: the next process finds it where it was, or returned.
+// The worker is killed after such a failure: the next process finds the push where it was, or
+// returned.
 static void refused_and_killed(uint32_t shards)
 {
     unsigned kept = 0, back = 0;
@@ -148,7 +153,7 @@ static void killed_in_between_it_is_returned_or_not(void **state)
     with_shards(refused_and_killed);
 }
 
-// The whole way: the server's answer, greetings, the row that repeats it.
+// The whole way: the server's answer, greetings, the ledger row that repeats the refusal.
 static struct {
     struct wk_entry entry; // the head and digest of the push that was refused
     unsigned answers;
@@ -221,8 +226,8 @@ static void refused_by_its_server(uint32_t shards)
     struct memory before;
     look(s, &before);
     life_run(l, 10 * LH_SECOND);                              // no room
-    assert_true(refusal.answers > 3 && refusal.answers < 50); // not in a hurry
-    before.entries = s->outbox.entries;                       // others may have left some
+    assert_true(refusal.answers > 3 && refusal.answers < 50); // not too often
+    before.entries = s->outbox.entries;                       // others may have been trimmed
     assert_true(same(s, &before));
     assert_ptr_equal(wk_outbox_undecided(&s->outbox),
                      wk_outbox_find(&s->outbox, l->worker->incarnation.number, step));
@@ -246,7 +251,8 @@ static void a_server_that_refuses_is_asked_again_until_there_is_room(void **stat
 }
 
 // How long the worker says that a shard has waited for a push to be admitted. Whatever keeps it
-// from pushing, the coordinator judges it by that alone (server/docs/0000-protocol.md#rule-30).
+// from pushing, the coordinator judges it by this time alone
+// (server/docs/0000-protocol.md#rule-30).
 static int64_t waits_s(const struct life *l)
 {
     struct lh_progress p;
@@ -268,7 +274,7 @@ static void one_that_hangs_is_told_and_training_goes_on(void **state)
         const struct lh_slow *slow = &l->worker->shard[0].disk.slow; // from its first moment on
         assert_true(wk_disk_slow_age_s(l->worker) == lh_slow_age_s(slow, lh_now(l->rig->w[1].env)));
     }
-    assert_int_equal(life_said(l, "disk.slow"), 3); // It was said at 2, 4 and 8 s.
+    assert_int_equal(life_said(l, "disk.slow"), 3); // logged at 2, 4 and 8 s
     assert_int_equal(life_said(l, "disk.again"), 0);
     assert_true(wk_disk_slow_age_s(l->worker) >= 8);
     assert_true(waits_s(l) >= 7);
@@ -300,7 +306,7 @@ static void nothing_for_a_while(uint32_t shards)
     assert_true(l->worker->count.steps > steps + 200);
     assert_int_equal(life_said(l, "outbox.disk_full"), 1);
     assert_int_equal(life_said(l, "outbox.room"), 0);
-    assert_true(life_tries(l) > 10 && life_tries(l) < 60 * shards); // not in a hurry
+    assert_true(life_tries(l) > 10 && life_tries(l) < 60 * shards); // not too often
     life_full(l, false);
     life_cut(l, 5);
     assert_int_equal(life_said(l, "outbox.disk_full"), 1);
@@ -317,7 +323,8 @@ static void training_goes_on_and_the_push_is_made_when_there_is_room(void **stat
     with_shards(nothing_for_a_while);
 }
 
-// Each file operation of a cut finds no room; then it goes on, or is killed there and goes on.
+// Each file operation of a cut finds no room; then the worker goes on, or is killed there and
+// restarted.
 static void any_operation_of_a_cut(uint32_t shards)
 {
     for (int n = 0; n < 2 * OPERATIONS; n++) {
@@ -348,7 +355,7 @@ static void a_cut_that_found_no_room_leaves_nothing_behind(void **state)
 
 // ---------------------------------------------------------------- an incarnation
 
-// True: the raise did not reach that operation any more.
+// True: the raise had fewer operations.
 static bool raise(struct life *l, int n, bool *raised)
 {
     struct wk_worker *w = l->worker;
@@ -372,8 +379,8 @@ static bool raise(struct life *l, int n, bool *raised)
     return !reached;
 }
 
-// Its number is in force when it is durable, for all shards, also where their slots find no room;
-// whenever it dies in the first cuts under it, nothing is there twice.
+// The number is in force once it is durable, for all shards, even where their slots find no room.
+// Wherever the worker dies in the first cuts under it, no mass counts twice.
 static void any_operation_of_a_raise(uint32_t shards)
 {
     unsigned kept = 0, behind = 0;
@@ -383,7 +390,7 @@ static void any_operation_of_a_raise(uint32_t shards)
             bool raised;
             life_rest(l);
             over = raise(l, n, &raised);
-            if (!raised) crash = CRASHES; // as it was: one life will do
+            if (!raised) crash = CRASHES; // nothing changed: one life is enough
             kept += !raised;
             behind += raised && !over;
             if (raised && crash >= 0) {
@@ -409,7 +416,7 @@ static void an_incarnation_that_was_not_stored_is_not_in_force(void **state)
     with_shards(any_operation_of_a_raise);
 }
 
-// A join is granted a number that finds no room, and asks again.
+// A join is granted a number that can't be stored, and asks again.
 static void joins_on_a_full_disk(uint32_t shards)
 {
     unsigned waited = 0;
@@ -425,7 +432,7 @@ static void joins_on_a_full_disk(uint32_t shards)
             if (l->worker->fresh) assert_int_equal(l->worker->incarnation.number, 0);
         }
         assert_false(l->worker->fresh);
-        over = !life_said(l, "outbox.disk_full"); // it joined before
+        over = !life_said(l, "outbox.disk_full"); // it had joined before
         waited += !over;
         assert_int_equal(l->worker->incarnation.number >> 32, 2); // one more number, no more
         lh_fake_fail_at(l->rig->w[1].env, -1, LH_OK);
@@ -449,7 +456,7 @@ static void what_is_undecided_at_the_end_waits_for_room(void **state)
     struct life *l = life_begin(8, 1);
     leave_undecided(l);
     struct wk_shard *s = last_shard(l);
-    s->ended = true; // the log does not have the end
+    s->ended = true; // its log has no END
     lh_fake_fail_at(l->rig->w[1].env, 0, LH_ERR_DISK_FULL);
     assert_int_equal(wk_settle_end(s), LH_OK);
     assert_non_null(wk_outbox_undecided(&s->outbox));
@@ -485,8 +492,8 @@ static void note_fatal(void *arg, lh_err err, const char *text)
     ended_with = err;
 }
 
-// Whether a start would find that push nobody knows then: a worker that goes on could cut another
-// one of the same step.
+// A restart may or may not find the new push. A worker that went on could cut another push of the
+// same step.
 static void a_cut_that_can_be_neither_made_nor_undone_ends_the_worker(void **state)
 {
     (void)state;

@@ -1,4 +1,5 @@
-// A server gives its region's units, and what it refuses (server/give.c): words by hand.
+// The units that a server gives, and those that it refuses (server/give.c); the test plays the
+// workers.
 #include <openssl/evp.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,7 +11,8 @@
 
 enum { UNIT_TOKENS = 3000, BIG_TOKENS = 1500000, ASIA = 0, EUROPE = 1, UNITS = 6 };
 
-// Units 0, 2, 4 are of asia, the server's region; 2 stays there. 4 is more than two messages.
+// Units 0, 2 and 4 are of asia, the server's region; 2 may not leave it. 4 takes more than two
+// messages.
 struct given {
     uint8_t *tokens; // all tokens of the file, in order
     struct rig_call call;
@@ -171,9 +173,10 @@ static void what_may_not_leave_stays(void **state)
     assert_int_equal(g.got.len, 0);
     assert_int_equal(r->server->give.count.refused, 1);
     assert_int_equal(rig_said(r, "unit.refused"), 1);
-    assert_int_equal(ask(r, &g, ASIA, 2, true), LH_OK); // a worker at home
+    assert_int_equal(ask(r, &g, ASIA, 2, true), LH_OK); // a worker of its region
     check_tokens(r, &g, 2);
-    assert_int_equal(ask(r, &g, ASIA, 1, true), LH_ERR_DENIED); // europe's lies here by chance
+    assert_int_equal(ask(r, &g, ASIA, 1, true), LH_ERR_DENIED); // a unit of europe that happens to
+                                                                // lie here
     assert_int_equal(ask(r, &g, EUROPE, 1, true), LH_ERR_DENIED);
     over(r, &g);
 }
@@ -234,7 +237,7 @@ static void a_reader_that_does_not_read_is_ended(void **state)
     rig_run(r, LH_SECOND);
     assert_int_equal(r->server->give.calls, PS_GIVES_OF_A_PEER);
     assert_int_equal(ask(r, &g, EUROPE, 0, false), LH_ERR_BUSY);
-    assert_int_equal(ask(r, &g, ASIA, 0, false), LH_OK); // another peer's are its own
+    assert_int_equal(ask(r, &g, ASIA, 0, false), LH_OK); // another peer has calls of its own
     rig_run(r, (LH_JOIN_SILENT_MS + 1000) * LH_MS);
     for (int i = 0; i < PS_GIVES_OF_A_PEER; i++) assert_true(many[i].over);
     assert_int_equal(r->server->give.calls, 0);
@@ -243,7 +246,7 @@ static void a_reader_that_does_not_read_is_ended(void **state)
     over(r, &g);
 }
 
-// A worker that reads nothing of many units leaves none of the memory, or of the calls, to others.
+// A worker that reads nothing of many units keeps neither memory nor calls from others.
 static void who_has_many_units_under_way_makes_place(void **state)
 {
     (void)state;
@@ -259,13 +262,13 @@ static void who_has_many_units_under_way_makes_place(void **state)
     uint64_t others = PS_GIVE_BYTES_MAX - give->bytes;
     give->bytes += others;
     assert_int_equal(ask(r, &g, ASIA, 0, false), LH_OK);
-    assert_true(his[2].call.over && !his[1].call.over); // the newest one
+    assert_true(his[2].call.over && !his[1].call.over); // the newest call ends
     give->bytes -= others;
     give->calls += PS_GIVES_MAX - 2;
     assert_int_equal(ask(r, &g, ASIA, 0, false), LH_OK);
     assert_true(his[1].call.over && !his[0].call.over);
     give->calls += 1;
-    assert_int_equal(ask(r, &g, ASIA, 0, false), LH_ERR_BUSY); // it has no more than others
+    assert_int_equal(ask(r, &g, ASIA, 0, false), LH_ERR_BUSY); // it has no more calls than others
     assert_false(his[0].call.over);
     give->calls -= PS_GIVES_MAX - 1;
     lh_call_cancel(his[0].call.call);
@@ -276,7 +279,7 @@ static void who_has_many_units_under_way_makes_place(void **state)
     over(r, &g);
 }
 
-// Its last messages are read more than the silence's bound after they were handed over.
+// The last messages are read later after their hand-over than the bound on silence.
 static void a_reader_that_is_slow_gets_all(void **state)
 {
     (void)state;

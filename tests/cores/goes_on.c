@@ -1,4 +1,4 @@
-// A run that has ended goes on where an operator gave it more to train: in the same logs, under a
+// A run that has ended goes on when an operator gives it more to train: in the same logs, under a
 // plan that declares the change (server/docs/0000-protocol.md#rule-36).
 #include <math.h>
 
@@ -33,7 +33,7 @@ static const struct lh_ledger *ledger(const struct rig *r)
     return &r->server->shard[0]->replica.ledger;
 }
 
-// The run ends for the coordinator, the server and the worker.
+// Waits until the run has ended for the coordinator, the server and the worker.
 static void until_over(struct rig *r, const struct rig_life *l)
 {
     for (int i = 0;
@@ -118,7 +118,7 @@ static void a_second_time(void **state)
     goes_on(false, true);
 }
 
-// Nothing was raised: a start changes nothing, and a worker that starts anew ends at once.
+// Nothing was raised: a restart changes nothing, and a restarted worker ends at once.
 static void not_by_itself(void **state)
 {
     (void)state;
@@ -138,8 +138,8 @@ static void not_by_itself(void **state)
     rig_free(r);
 }
 
-// A server that lost its log's end where the run had gone on must not write in the same epoch again
-// what others know already.
+// A server lost the end of its log after the run had gone on. It must not rewrite, in the same
+// epoch, versions that others already know.
 static void a_log_that_lost_what_came_after_the_end_begins_an_epoch(void **state)
 {
     (void)state;
@@ -163,7 +163,7 @@ static void a_log_that_lost_what_came_after_the_end_begins_an_epoch(void **state
     rig_free(r);
 }
 
-// Whoever made a push before the end took it back there.
+// The author of a push from before the end has taken it back.
 static void a_push_from_before_the_end_is_refused(void **state)
 {
     (void)state;
@@ -205,7 +205,7 @@ static void an_answer_from_before_this_end_does_not_count(void **state)
     rig_free(r);
 }
 
-// A budget that is changed while the run goes on is declared too, and nothing else happens.
+// A budget that changes during the run is declared too, and nothing else happens.
 static void a_budget_that_changes_in_a_run_is_declared(void **state)
 {
     (void)state;

@@ -1,11 +1,12 @@
-// A server that was killed is found again at once: its door opens before it reads its log, and a
-// greeting whose answer came at the wrong moment is said again when that is over, not at random.
+// A server that was killed is found again at once: it listens before it reads its log, and a
+// greeting whose answer arrives during a cut is repeated when the cut is over, not at a random
+// time.
 #include "tests/cores/rig.h"
 #include "worker/push/session.h"
 
 enum { TRIES = 20, RECORDS = 3 }; // tries after which a worker waits half a minute
 
-struct late { // the server's port, as another process finds it while the log is replayed
+struct late { // tries the server's port, as another process, while the log is replayed
     struct rig *rig;
     int looked, taken;
 };
@@ -57,12 +58,12 @@ static void a_greeting_that_met_a_cut_is_said_again_after_it(void **state)
     s->session.after_cut = true;
     for (int i = 0; i < 1000 && s->progress.cut_count == before; i++) rig_run(r, 10 * LH_MS);
     rig_run(r, 100 * LH_MS);
-    assert_true(s->progress.cut_count > before && s->session.process); // the cut's end said it
+    assert_true(s->progress.cut_count > before && s->session.process); // repeated at the cut's end
 
     rig_kill_server(r, false);
     for (int i = 0; i < 1000 && (s->session.process || s->cut); i++) rig_run(r, 10 * LH_MS);
     assert_true(!s->session.process && !s->cut);
-    s->cut = (struct wk_cut *)s; // one that takes long; nobody looks into it
+    s->cut = (struct wk_cut *)s; // a cut that takes long; nobody reads it
     s->session.tries = TRIES;
     assert_int_equal(rig_start_server(r, false), LH_OK);
     for (int i = 0; i < 1000 && !s->session.after_cut; i++) rig_run(r, 10 * LH_MS);
@@ -112,7 +113,7 @@ static void a_push_that_cant_be_begun_is_sent_after_another_greeting(void **stat
     rig_life_end(r, &l, false);
 }
 
-// Roles start in any order. The wait is told at once, and is a warning once it takes long.
+// Roles start in any order. The wait is logged at once, and as a warning when it takes long.
 static void a_coordinator_that_is_not_there_yet_is_no_warning(void **state)
 {
     struct rig *r = *state;
@@ -163,7 +164,7 @@ static void another_server_at_the_address_is_not_greeted(void **state)
     assert_int_equal(other->ops->listen(other, r->s.address, &service, bound, sizeof bound), LH_OK);
     rig_run(r, 5 * LH_SECOND);
     assert_int_equal(calls, 0);
-    s->session.link->transport_ops->expect(s->session.link, 0); // the control
+    s->session.link->transport_ops->expect(s->session.link, 0); // without this check it is greeted
     wk_session_lost(s);
     for (int i = 0; i < 1000 && !calls; i++) rig_run(r, 10 * LH_MS);
     assert_true(calls > 0);

@@ -1,6 +1,6 @@
-// A standby that is in sync for one shard of its server and not for the other takes none over:
-// their owner, which can't go on with its log, or lost it, fetches from it what that one alone
-// holds (server/docs/0000-protocol.md#rule-21).
+// A standby that is in sync for one of its server's two shards, and not for the other, takes over
+// neither. Their owner, which lost its log or can't go on with it, fetches from the standby what
+// that one alone holds (server/docs/0000-protocol.md#rule-21).
 #include <stdio.h>
 #include <string.h>
 
@@ -29,7 +29,7 @@ static struct ps_co_shard *row(struct rig *r, uint32_t shard)
 static void start(struct rig *r)
 {
     assert_int_equal(rig_start_server(r, false), LH_OK);
-    r->server->conf.mark_ns = 600 * LH_SECOND; // nothing says that the last group was durable
+    r->server->conf.mark_ns = 600 * LH_SECOND; // no mark says that the last group is durable
 }
 
 static void begin_in_sync(struct rig *r)
@@ -46,7 +46,7 @@ static void begin_in_sync(struct rig *r)
         assert_int_equal(row(r, k)->standby, r->standby->standby.identity);
 }
 
-// The owner is down, without the last record of its log. Of shard 1 its standby is not in sync.
+// The owner is down, its log lacks the last record, and its standby is not in sync for shard 1.
 static void part(struct rig *r)
 {
     rig_kill_server(r, false);
@@ -57,7 +57,7 @@ static void part(struct rig *r)
     rig_settle(r);
 }
 
-// The record that is lost was acknowledged, of shard 0, and the standby has it.
+// The lost record is of shard 0 and was acknowledged, and the standby has it.
 static void begin_apart(struct rig *r)
 {
     begin_in_sync(r);
@@ -73,7 +73,8 @@ static void assert_gone_on(struct rig *r, uint64_t epoch)
     assert_in_range(rig_fenced(r, r->server, 1), ACKNOWLEDGED - 1, ACKNOWLEDGED);
     for (uint32_t k = 0; k < RIG_SHARDS; k++) {
         assert_int_equal(row(r, k)->owner, 0);
-        assert_int_equal(row(r, k)->standby, r->standby->standby.identity); // again, or still
+        assert_int_equal(row(r, k)->standby, r->standby->standby.identity); // in sync again, or
+                                                                            // still
         r->shard = k;
         rig_hello(r, 0, (uint64_t)(ACKNOWLEDGED + 1) << 32, 0, 1);
     }
@@ -89,8 +90,8 @@ static void the_owner_goes_on_with_what_its_standby_holds(void **state)
     assert_gone_on(r, 2);
 }
 
-// Between the epoch and its installation the standby's disk alone has that record: it is not struck
-// out before.
+// Between the new epoch and its installation only the standby's disk has that record, so the
+// standby is not struck out before.
 static void so_it_does_when_it_dies_before_it_serves(void **state)
 {
     struct rig *r = *state;
@@ -106,7 +107,7 @@ static void so_it_does_when_it_dies_before_it_serves(void **state)
     assert_gone_on(r, 3);
 }
 
-// Records of the owner beyond that state were acknowledged to nobody, and are lost without need.
+// The owner's records beyond that state were acknowledged to nobody, but need not be lost.
 static void a_log_that_goes_on_from_that_state_stays(void **state)
 {
     struct rig *r = *state;
@@ -137,8 +138,8 @@ static bool neither_struck_out_nor_followed(void *arg, const char *from, const c
     return rpc != LH_RPC_INSYNC && rpc != LH_RPC_FOLLOW;
 }
 
-// Both directories are gone, or damaged: only an operator can say that what the standby alone held
-// is lost (seed 3139 of all,standby). The word is taken back when the shards are served.
+// Both directories are gone, or damaged: only an operator can declare lost what the standby alone
+// held (seed 3139 of all,standby). The setting may go when the shards are served.
 static void where_that_state_is_gone_an_operator_lets_the_owner_go_on(void **state)
 {
     struct rig *r = *state;
@@ -155,7 +156,7 @@ static void where_that_state_is_gone_an_operator_lets_the_owner_go_on(void **sta
     for (uint32_t k = 0; k < RIG_SHARDS; k++) {
         const struct ps_rebuild *b = r->server->shard[k]->rebuild;
         assert_non_null(b);
-        assert_int_equal(b->told_of, gone); // whom it waits for is in its log
+        assert_int_equal(b->told_of, gone); // the standby that it waits for is in its log
         assert_int_equal(row(r, k)->standby, gone);
     }
     for (int word = 1; word >= 0; word--) {
@@ -170,7 +171,7 @@ static void where_that_state_is_gone_an_operator_lets_the_owner_go_on(void **sta
 }
 
 // An epoch that began with that state, and was served before the standby was struck out, goes on
-// from it: also where the log was cut behind its beginning (seed 1257 of all,standby).
+// from it, even if the log was trimmed beyond its beginning (seed 1257 of all,standby).
 static void nor_is_a_log_given_up_whose_epoch_began_there(void **state)
 {
     enum { MORE = 14 };
@@ -202,8 +203,8 @@ static void nor_is_a_log_given_up_whose_epoch_began_there(void **state)
     lh_fabric_fates(r->fabric, NULL, NULL);
 }
 
-// A snapshot made a version stable that the standby never had, and the owner's disk is lost: a
-// follower's state goes on from the standby's.
+// A snapshot made a version stable that the standby never had, and the owner's disk is lost: the
+// state of a follower, which goes on from the standby's, is taken.
 static void where_more_is_stable_it_comes_from_followers(void **state)
 {
     struct rig *r = *state;
@@ -243,12 +244,13 @@ static void where_more_is_stable_it_comes_from_followers(void **state)
     assert_int_equal(r->fatal_count, 0);
 }
 
-// A standby that may lack what it confirmed does not say so by giving the rest.
+// A standby in another directory may lack what the first one confirmed, so it must not give the
+// rest.
 static void nothing_is_fetched_from_a_directory_of_another_name(void **state)
 {
     struct rig *r = *state;
     begin_apart(r);
-    row(r, 0)->standby ^= 1; // the same server's identity, before it lost that directory
+    row(r, 0)->standby ^= 1; // as if the standby had lost the directory that was in sync
     start(r);
     for (int i = 0; i < 10; i++) {
         rig_run(r, LH_SECOND);
@@ -269,14 +271,14 @@ static bool not_heard(void *arg, const char *from, const char *to, enum lh_rpc r
     return rpc != LH_RPC_REPORT || strcmp(from, r->t.self.name) != 0;
 }
 
-// An older coordinator names no place, as one does that has not heard the standby: the owner opens
-// nothing meanwhile, says for whom it waits, and goes on once the standby is named.
+// An older coordinator names no address, like one that has not heard the standby. The owner opens
+// no epoch meanwhile, logs that it waits, and goes on once the standby is named.
 static void where_no_place_is_named_the_owner_waits(void **state)
 {
     struct rig *r = *state;
     begin_apart(r);
     lh_fabric_fates(r->fabric, not_heard, r);
-    rig_run(r, LH_SECOND); // what was under way has come
+    rig_run(r, LH_SECOND); // messages under way have arrived
     row(r, 0)->held_by = 0;
     struct lh_log *log = rig_log_lines(r);
     start(r);
@@ -291,8 +293,8 @@ static void where_no_place_is_named_the_owner_waits(void **state)
     assert_gone_on(r, 2);
 }
 
-// The standby took over, its former owner stands by for it, and the directory that has the shards
-// is lost while that one is in sync for shard 0 alone (seeds 139 and 220 of all,standby).
+// The standby took over, its former owner is its standby, and the directory that has the shards is
+// lost while the former owner is in sync for shard 0 alone (seeds 139 and 220 of all,standby).
 static void lose_the_new_owner(struct rig *r)
 {
     begin_in_sync(r);
@@ -321,7 +323,7 @@ static void an_owner_without_its_directory_goes_on_with_what_its_standby_holds(v
     for (int i = 0; i < 10000 && row(r, 0)->owner == lost; i++) rig_run(r, LH_MS);
     assert_int_equal(row(r, 0)->owner, r->standby->standby.identity);
     assert_int_equal(row(r, 1)->owner, r->standby->standby.identity);
-    assert_int_equal(row(r, 0)->standby, held); // nobody else has what was acknowledged
+    assert_int_equal(row(r, 0)->standby, held); // nobody else has the acknowledged records
     rig_run(r, 10 * LH_SECOND);
     assert_true(r->standby->phase == PS_SERVING);
     assert_int_equal(r->fatal_count, 0);
@@ -329,10 +331,10 @@ static void an_owner_without_its_directory_goes_on_with_what_its_standby_holds(v
     const struct lh_row *last = lh_ledger_row(l, lh_worker_id(&r->w[0].self));
     assert_non_null(last);
     assert_int_equal(last->incarnation.number >> 32, ACKNOWLEDGED);
-    assert_int_equal(row(r, 0)->standby, r->server->standby.identity); // again
+    assert_int_equal(row(r, 0)->standby, r->server->standby.identity); // in sync again
 }
 
-// One that is in sync for all of them takes them over.
+// A standby that is in sync for all shards takes them over.
 static void nor_does_it_where_its_standby_takes_over(void **state)
 {
     struct rig *r = *state;
@@ -348,7 +350,7 @@ static void nor_does_it_where_its_standby_takes_over(void **state)
     assert_int_equal(rig_fenced(r, r->server, 1), ACKNOWLEDGED);
 }
 
-// Nor does one whose own log is damaged: it may have lost what it confirmed.
+// Nothing is fetched from a standby whose own log is damaged: it may have lost what it confirmed.
 static void nothing_is_fetched_from_a_damaged_log(void **state)
 {
     struct rig *r = *state;
@@ -362,12 +364,12 @@ static void nothing_is_fetched_from_a_damaged_log(void **state)
     assert_gone_on(r, 2);
 }
 
-// A server in the standby's place, with its certificate and without the job key.
+// A server in the standby's place, with its certificate but without the job key.
 struct giver {
-    struct lh_blob *state; // NULL: it says nothing
+    struct lh_blob *state; // NULL: it sends nothing
     uint64_t total;        // bytes that it announces
     unsigned asked, words;
-    bool says_nothing; // empty messages, one after the other
+    bool says_nothing; // sends empty messages, one after the other
 };
 
 static void say_nothing(void *self, struct lh_call *call)
@@ -429,8 +431,8 @@ static void name_it(struct rig *r)
     snprintf(row(r, 0)->held_at, sizeof row(r, 0)->held_at, "%s", r->t.address);
 }
 
-// It is asked anew, and that the owner hung up itself is no word of a peer's, nor an end that
-// anything is decided from.
+// The peer is asked again. That the owner itself hung up counts neither as the peer's error nor as
+// an end from which anything is decided.
 static void is_asked_anew(struct rig *r, struct giver *g)
 {
     struct lh_service service = {g, on_call};

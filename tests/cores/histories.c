@@ -1,7 +1,7 @@
-// Older histories (server/docs/0000-protocol.md#rule-27): a worker hears no server that answers for
-// an epoch below what it knows, or for less of that epoch. It takes nothing back, pushes nothing
-// there, says so once, and goes on with the server that has it all. A later epoch that lost history
-// is another matter (6).
+// Older histories (server/docs/0000-protocol.md#rule-27): a worker ignores a server that answers
+// for an epoch below the one it knows, or for less of that epoch. It takes nothing back, pushes
+// nothing there, logs this once, and goes on with the server that has everything. A later epoch
+// that lost history is another matter (#rule-6).
 #include <stdlib.h>
 #include <string.h>
 
@@ -19,14 +19,14 @@ enum { NONE = -1000 };
 enum {
     NO_EPOCH = 1,
     NO_VERSION = 2,
-    RESTARTED = 4, // the worker: it knows only what its disk and the coordinator know
+    RESTARTED = 4, // the worker was: it knows only what its disk and the coordinator know
     STABLE = 8,    // the coordinator said that a later version is stable
-    UNTOLD = 16,   // the coordinator says nothing of versions: it is of before that field
+    UNTOLD = 16,   // the coordinator is older than that field, and tells no versions
 };
 
-struct words { // what a server says of itself, against what is known here
+struct words { // a server's answer, relative to what the worker knows
     const char *what;
-    int epoch, version; // added to the replica's; of one that was restarted, to the server's log
+    int epoch, version; // added to the replica's or, of a restarted worker, to the server's log
     int row;            // added to the last decided step; 1: a step that was never made; NONE
     unsigned but;
     enum answer answer;
@@ -58,7 +58,7 @@ static const struct words words[] = {
 };
 
 static struct {
-    const struct words *words;  // NULL: the server speaks itself
+    const struct words *words;  // NULL: the server answers itself
     unsigned greetings, pushes; // the last shard's
     struct lh_request *waiting[16];
     size_t waits;
@@ -77,7 +77,7 @@ static struct lh_digest digest_of(const struct life *l, const struct wk_shard *s
     return e ? e->digest : row->last_digest;
 }
 
-// The words are about the last shard; the others' servers have all that is there.
+// The answer is about the last shard; for the others it has everything.
 static void greet(void *self, struct lh_request *rq, const ProtobufCMessage *message)
 {
     static const struct words well = {.what = "what is there"};
@@ -114,7 +114,7 @@ static bool speak(struct life *l, enum lh_rpc rpc, struct lh_call *call,
                               greet, l, ops, self);
 }
 
-// The server's disk is lost: its shards come back from the worker, under epoch 2.
+// The server's disk is lost, and its shards are rebuilt from the worker, under epoch 2.
 static struct life *life_in_epoch_2(uint64_t seed, uint32_t shards)
 {
     struct life *l = life_begin(seed, shards);
@@ -147,7 +147,7 @@ static void forget_what_was_told(struct life *l)
     struct wk_shard *s = shard(l);
     for (int i = 0; i < 5000 && !s->session.address[0]; i++) life_run(l, LH_MS);
     assert_true(s->history.told_version > s->replica.ledger.version);
-    rig_kill_coordinator(l->rig); // it would say the same again
+    rig_kill_coordinator(l->rig); // it would tell the version again
     for (uint32_t k = 0; k < l->worker->shards; k++) l->worker->shard[k].history.told_version = 0;
 }
 
@@ -177,7 +177,7 @@ static void hear(const struct words *w, uint32_t shards)
     hand.greetings = hand.pushes = 0;
     if (w->but & RESTARTED) {
         report(l);
-        rig_kill_server(l->rig, false); // the copy of the replica does not go on then
+        rig_kill_server(l->rig, false); // so that the worker's durable copy does not advance
         life_kill(l);
         life_start(l);
         s = shard(l);
@@ -189,7 +189,7 @@ static void hear(const struct words *w, uint32_t shards)
     } else {
         // The coordinator knows an epoch before it is served.
         if (w->epoch > 0) wk_history_told(s, s->replica.ledger.epoch + (uint64_t)w->epoch, 0);
-        if (w->but & STABLE) rig_kill_coordinator(l->rig); // it would say something else
+        if (w->but & STABLE) rig_kill_coordinator(l->rig); // it would tell another version
         if (w->but & STABLE) s->stable.version = s->replica.ledger.version + 5;
         assert_int_equal(s->stable.epoch, 2);
         wk_session_lost(s);
@@ -209,8 +209,8 @@ static void hear(const struct words *w, uint32_t shards)
     if (life_said(l, "hello.older") != (w->answer == IGNORED)) fail_msg("%s: said", w->what);
     if (w->answer == IGNORED && (hand.greetings < 5 || hand.greetings > 50))
         fail_msg("%s: asked %u times", w->what, hand.greetings);
-    hand.words = NULL;                                           // the server speaks again
-    if (w->answer == IGNORED && !(w->but & (STABLE | UNTOLD))) { // the coordinator is there
+    hand.words = NULL;                                           // the server answers itself again
+    if (w->answer == IGNORED && !(w->but & (STABLE | UNTOLD))) { // the coordinator is up
         life_cut(l, 3);
         life_rest(l);
         life_mass(l);
@@ -227,8 +227,8 @@ static void a_greeting_is_heard_as_far_as_its_history_goes(void **state)
         for (uint32_t shards = 1; shards <= RIG_SHARDS; shards++) hear(&words[i], shards);
 }
 
-// The later epoch had lost history: the incarnation was raised, and nothing was decided or folded
-// in it yet.
+// The later epoch lost history: the worker raised its incarnation, and nothing has been decided or
+// folded in that epoch yet.
 static void a_greeting_of_before_the_one_that_was_heard_is_not(void **state)
 {
     static const struct words later = {"a later epoch that lacks pushes", 1, -3, -3, 0, RAISED};
@@ -277,12 +277,12 @@ static void silence(const struct life *l)
     l->rig->coordinator->service = (struct lh_service){NULL, hear_servers};
 }
 
-// A server that makes an epoch up is in none that the coordinator knows. Its word is not taken, nor
-// are its records or its state: whoever gets the shard after it could have no later epoch.
+// A server may make up an epoch that the coordinator does not name. Its greetings, records and
+// states are not taken: otherwise the shard's next owner could open no later epoch.
 static void an_epoch_that_the_coordinator_does_not_name_is_not_followed(void **state)
 {
     (void)state;
-    for (int wiped = 0; wiped < 2; wiped++) { // its log goes on; its state is another one
+    for (int wiped = 0; wiped < 2; wiped++) { // 0: its log goes on; 1: its state is another one
         struct life *l = life_begin(17, 1);
         struct wk_shard *s = shard(l);
         life_rest(l);
@@ -309,7 +309,7 @@ static void an_epoch_that_the_coordinator_does_not_name_is_not_followed(void **s
     }
 }
 
-// Another process of this worker's has raised its local number: ours goes above it.
+// Another process of this worker has raised its local number: the worker's number goes above it.
 static void number_ahead(void *self, struct lh_request *rq, const ProtobufCMessage *message)
 {
     struct life *l = self;
@@ -332,7 +332,7 @@ static bool speak_ahead(struct life *l, enum lh_rpc rpc, struct lh_call *call,
                         const struct lh_call_ops **ops, void **self)
 {
     bool raised = l->worker->incarnation.number & UINT32_MAX;
-    if (rpc != LH_RPC_HELLO || raised) return false; // it asks again where it met a cut
+    if (rpc != LH_RPC_HELLO || raised) return false; // it greets again if a cut was under way
     return !lh_request_accept(call, &l->rig->w[1].self, &longhaul__v1__hello_request__descriptor,
                               number_ahead, l, ops, self);
 }
@@ -376,8 +376,8 @@ static void a_server_says_which_version_it_answers_for(void **state)
 
 // ---------------------------------------------------------------- a whole server
 
-// Another server of epoch 1 stands where the one of epoch 2 was: with a lower version or a higher
-// one than the worker's, which follows it and asks it for its state.
+// A server of epoch 1 takes the place of the one of epoch 2, with a lower or a higher version than
+// the worker's, which follows it and asks it for its state.
 static void stand_in(uint64_t versions, bool unsealed)
 {
     struct life *l = life_in_epoch_2(12, 1);
@@ -427,7 +427,7 @@ static void end_waiting(void)
     while (hand.waits) lh_reply_error(hand.waiting[--hand.waits], LH_ERR_UNAVAILABLE, "");
 }
 
-// Once it serves, the server's records do not reach the worker.
+// Once the server serves, its records do not reach the worker.
 static bool keep_records(struct life *l, enum lh_rpc rpc, struct lh_call *call,
                          const struct lh_call_ops **ops, void **self)
 {
@@ -454,8 +454,8 @@ static bool decided_in_epoch_2(const struct life *l, const uint64_t *admitted)
     return true;
 }
 
-// A push of each shard was decided in epoch 2, and nothing of that epoch was folded. `old` is the
-// server's directory of the middle of epoch 1.
+// A push of each shard was decided in epoch 2, and nothing of that epoch was folded. `old` gets the
+// server's directory from the middle of epoch 1.
 static struct life *life_that_heard_of_epoch_2(uint64_t seed, uint32_t shards, struct image *old)
 {
     struct life *l = life_begin(seed, shards);
@@ -479,7 +479,7 @@ static struct life *life_that_heard_of_epoch_2(uint64_t seed, uint32_t shards, s
     return l;
 }
 
-// The old server went on: its versions are above all that the worker's disk knows.
+// The old server went on: its versions are above all that is on the worker's disk.
 static void old_server(struct life *l, uint32_t shards)
 {
     assert_int_equal(rig_start_server(l->rig, true), LH_OK);
@@ -528,7 +528,7 @@ static void an_epoch_that_was_only_heard_of_outlives_the_worker(void **state)
     for (uint32_t shards = 1; shards <= RIG_SHARDS; shards++) heard_of_before_the_kill(shards);
 }
 
-// While it is up it hears of one with its leases; a coordinator of before the field says nothing.
+// A running worker hears of an epoch with its leases; an older coordinator names none.
 static void told_with_a_lease(bool says)
 {
     struct life *l = life_begin(15, 1);
@@ -556,7 +556,7 @@ static void an_epoch_is_heard_of_with_a_lease(void **state)
     told_with_a_lease(false);
 }
 
-// Its state of an older epoch neither, where nothing is here to compare it with.
+// A state of an older epoch is not taken, even by a worker that has nothing to compare it with.
 static void a_first_state_is_of_the_newest_epoch(void **state)
 {
     (void)state;

@@ -1,5 +1,5 @@
-// States of workers and the hook that is told each change of them (server/coordinator/watch). A
-// worker is given up after 15 s, and suspect after half of that.
+// Workers' states, and the hook that is called for each change of them (server/coordinator/watch).
+// A worker is lost after 15 s of silence, and suspect after half of that.
 #include <jansson.h>
 #include <stdio.h>
 #include <string.h>
@@ -11,7 +11,7 @@
 
 enum { BOUND_S = 15, KEPT = 64 };
 
-struct ear { // the operator's command: the test stands for it
+struct ear { // stands for the operator's command
     struct rig *r;
     struct ps_co_notice notice[KEPT]; // the first calls
     int64_t at_ms[KEPT];
@@ -36,7 +36,7 @@ static int64_t hear(void *arg, const struct ps_co_notice *notice, const atomic_b
     return e->lasts_ns;
 }
 
-// The coordinator that runs calls it from here on.
+// Makes the running coordinator call the ear from here on.
 static void attach(struct ear *e)
 {
     struct ps_coordinator *c = e->r->coordinator;
@@ -71,7 +71,7 @@ static void end(struct ear *e)
     test_free(e);
 }
 
-// Worker w is heard.
+// Sends a lease request of worker w.
 static void speak(struct ear *e, uint32_t w, bool drained)
 {
     Longhaul__V1__LeaseRequest m = LONGHAUL__V1__LEASE_REQUEST__INIT;
@@ -85,7 +85,7 @@ static void speak(struct ear *e, uint32_t w, bool drained)
     rig_free_message(answer);
 }
 
-// Lets so many seconds pass, in which the workers of these bits are heard of.
+// Lets so many seconds pass, in which the workers of these bits report.
 static void live(struct ear *e, int64_t seconds, unsigned workers)
 {
     for (int64_t i = 0; i < seconds; i++) {
@@ -105,7 +105,7 @@ static void drain(struct ear *e, uint32_t w, bool undo)
     rig_settle(e->r);
 }
 
-// The call of this number, from 0 on, tells that of worker w.
+// Checks that this call, counted from 0, is about worker w.
 static void assert_told(const struct ear *e, uint32_t call, uint32_t w, const char *from,
                         const char *to)
 {
@@ -185,7 +185,7 @@ static void one_that_drained_is_not_lost_however_silent(void **state)
     struct ear *e = begin();
     live(e, 5, 3);
     drain(e, 1, false);
-    live(e, 5, 3); // it has something to push still
+    live(e, 5, 3); // it still has something to push
     assert_int_equal(e->calls, 0);
     speak(e, 1, true);
     live(e, 2, 1);
@@ -262,7 +262,7 @@ static void who_joins_is_new(void **state)
     rig_free(e.r);
 }
 
-// Nobody is new whom the store knows, and who is gone is told once more.
+// A worker in the store is not new, and one that is gone is reported once more.
 static void a_restarted_coordinator_takes_all_for_live(void **state)
 {
     (void)state;
@@ -356,28 +356,28 @@ static void a_failure_is_told_anew_and_then_given_up(void **state)
     end(e);
 }
 
-// One call is under way at a time, and meanwhile all goes on.
+// One call is under way at a time, and everything else goes on meanwhile.
 static void a_hook_that_hangs_holds_nobody_up(void **state)
 {
     (void)state;
     struct ear *e = begin();
     live(e, 5, 3);
     e->fails = true;
-    e->lasts_ns = 100 * LH_SECOND; // then its time is over
-    live(e, 60, 1);                // whose requests are answered
+    e->lasts_ns = 100 * LH_SECOND; // until its timeout
+    live(e, 60, 1);                // worker 0 is answered
     assert_int_equal(e->calls, 1);
     assert_false(e->r->coordinator->worker[1].live);
     assert_int_equal(ps_co_changes_waiting(e->r->coordinator), 1); // the loss
     e->lasts_ns = 0;
     e->fails = false;
     live(e, 60, 1);
-    assert_int_equal(e->calls, 3); // the first one anew
+    assert_int_equal(e->calls, 3); // the first one is repeated
     assert_string_equal(e->notice[1].body, e->notice[0].body);
     assert_told(e, 2, 1, "suspect", "lost");
     end(e);
 }
 
-// So many changes at once, as if of many workers.
+// Makes so many changes at once, as if many workers changed.
 static void make_changes(struct ear *e, uint32_t count)
 {
     struct ps_co_worker *w = &e->r->coordinator->worker[0];
@@ -429,7 +429,7 @@ static void a_coordinator_ends_while_a_call_is_under_way(void **state)
     e->lasts_ns = 100 * LH_SECOND;
     live(e, BOUND_S, 1);
     assert_int_equal(e->calls, 1);
-    ps_coordinator_close(e->r->coordinator); // as a process that ends: the lane comes to rest
+    ps_coordinator_close(e->r->coordinator); // as when the process ends: the lane stops
     rig_run(e->r, 200 * LH_SECOND);
     assert_int_equal(e->calls, 1);
     end(e);

@@ -1,5 +1,5 @@
-// Peers with a good certificate and bad manners: none stops a server, keeps others out or stops a
-// worker.
+// Peers with a valid certificate that misbehave: none stops a server or a worker, or keeps others
+// out.
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -25,7 +25,7 @@ static int ended_with(const struct rig_call *h, lh_err status)
     return n;
 }
 
-// The beginning of a push of `bytes`, with `n` of them.
+// Sends the beginning of a push of `bytes`, with `n` of them.
 static void send_part(struct rig *r, uint32_t w, uint64_t process, size_t bytes, size_t n,
                       struct rig_call *h)
 {
@@ -48,7 +48,7 @@ static void begin_push(struct rig *r, uint32_t w, uint64_t process, size_t bytes
     send_part(r, w, process, bytes, n, h);
 }
 
-// Whether worker w gets as far as to be told that it should greet first.
+// Whether worker w gets as far as being told to greet first.
 static bool is_let_in(struct rig *r, uint32_t w)
 {
     struct rig_call h;
@@ -80,12 +80,12 @@ static void one_worker_too_many_is_turned_away(void **state)
     rig_hello(r, 1, 2, 0, 1); // the worker that was there goes on
 }
 
-static void on_time(void *arg) // a world without an event stands still
+static void on_time(void *arg) // virtual time passes only up to an event
 {
     (void)arg;
 }
 
-// Each is a record for every follower and in every disk.
+// Each raised incarnation is a record, for every follower and on every disk.
 static void a_worker_raises_so_many_incarnations_and_no_more(void **state)
 {
     struct rig *r = *state;
@@ -102,7 +102,7 @@ static void a_worker_raises_so_many_incarnations_and_no_more(void **state)
     assert_in_range(l->version, version, version + 1);
     assert_int_equal(rig_fence(r, 1, 1), LH_OK); // others are let in,
     const struct lh_row *row = lh_ledger_row(l, lh_worker_id(&r->w[0].self));
-    rig_hello(r, 0, row->incarnation.number, 0, 1); // as the last that it raised
+    rig_hello(r, 0, row->incarnation.number, 0, 1); // so is its own last incarnation
     lh_fake_at(r->world, LH_FENCE_MS * LH_MS, on_time, NULL);
     rig_run(r, LH_FENCE_MS * LH_MS);
     assert_int_equal(rig_fence(r, 0, ++n), LH_OK); // later on it is granted
@@ -127,7 +127,7 @@ static void pushes_that_say_nothing_keep_nobody_out(void **state)
     test_free(flood);
 }
 
-// A server, and worker 0's push of 400 bytes of which `n` have come.
+// Starts a server, and worker 0's push of 400 bytes, of which `n` have arrived.
 static void come_to_a_stop(struct rig *r, size_t n, struct rig_call *h)
 {
     assert_int_equal(rig_start_server(r, true), LH_OK);
@@ -135,7 +135,7 @@ static void come_to_a_stop(struct rig *r, size_t n, struct rig_call *h)
     rig_run(r, LH_SECOND);
 }
 
-// Room that is held by a push whose rest does not come is given back.
+// Memory that is held by a push whose rest does not come is released.
 static void a_push_that_stops_holds_no_room(void **state)
 {
     struct rig *r = *state;
@@ -203,7 +203,7 @@ static void begun_pushes_hold_no_memory_that_others_wait_for(void **state)
     assert_int_equal(room->frames, 400);
     begin_push(r, 1, process, 400, 100, &hers);
     rig_run(r, LH_PUSH_SLOW_MS / 2 * LH_MS);
-    assert_non_null(room->first); // he has his time
+    assert_non_null(room->first); // worker 0 still has time
     assert_false(his[2].over);
     rig_run(r, LH_PUSH_SLOW_MS * LH_MS);
     assert_null(room->first);
@@ -218,7 +218,7 @@ static void begun_pushes_hold_no_memory_that_others_wait_for(void **state)
     assert_non_null(room->first);
     begin_push(r, 1, process, 250, 0, &small);
     rig_run(r, LH_SECOND);
-    assert_non_null(room->first); // it passes the large one
+    assert_non_null(room->first); // the small push passes the large one
     assert_int_equal(room->frames, 1700 + 250);
     lh_call_cancel(small.call);
     rig_call_wait(r, &small);
@@ -242,7 +242,7 @@ static void parts_that_wait_keep_nobody_out(void **state)
     r->server->push_count -= others;
 }
 
-// A state that a follower made up takes no other follower's place.
+// A state that a follower made up does not displace another follower's.
 static void a_state_that_is_not_the_offered_one_is_not_asked_for_again(void **state)
 {
     struct rig *r = *state;
@@ -282,8 +282,8 @@ static void until_the_honest_one_is_asked(struct rig *r, struct offer_held *h)
     assert_true(wanted);
 }
 
-// The highest version of all, an epoch after which none could come, and another history at the
-// version that was reported last: whoever offers them is passed over at once.
+// The highest version of all, an epoch above which none could come, and another history at the
+// version that was reported last: a follower that offers them is passed over at once.
 static void a_point_that_no_log_can_have_is_not_asked_for(void **state)
 {
     struct rig *r = *state;
@@ -311,14 +311,14 @@ static void a_point_that_no_log_can_have_is_not_asked_for(void **state)
     lh_blob_release(h.state);
 }
 
-// A state of the right point whose parameters no run has. It replaces nothing.
+// The state's point is right, but its parameters are not finite. It replaces nothing.
 static void a_state_that_is_not_finite_is_not_taken(void **state)
 {
     struct rig *r = *state;
     struct offer_held h;
     r->unsealed = true;
     offer_lose_directory(r, &h);
-    // Behind the ledger stand the number of the parameters and the parameters.
+    // The ledger is followed by the number of parameters, and by the parameters.
     uint64_t values = r->server->shard[0]->replica.layout->values;
     uint8_t kept[8], *middle = (uint8_t *)h.state->data + 100;
     while (memcmp(middle, &values, sizeof values) != 0) middle++;
@@ -333,7 +333,7 @@ static void a_state_that_is_not_finite_is_not_taken(void **state)
     lh_blob_release(h.state);
 }
 
-// A certificate does not make who brings it believable (server/docs/0003-sealed-states.md).
+// A certificate alone does not make a peer trusted (server/docs/0003-sealed-states.md).
 static void a_state_without_the_seal_is_not_taken(void **state)
 {
     struct rig *r = *state;
@@ -400,12 +400,12 @@ static void a_false_word_of_a_worker_changes_nothing_for_others(void **state)
     assert_int_equal(s->stable.version, 0); // it is of no history of the shard
     p = lh_head_point(0, s->head.epoch, s->head.version, &chain);
     rig_free_message(lease(r, 0, 1, &p, NULL, 0));
-    assert_int_equal(s->stable.version, 0); // it proves nothing (claims.c has who does)
+    assert_int_equal(s->stable.version, 0); // it is not proved (proofs: claims.c)
 }
 
 // ---------------------------------------------------------------- a worker
 
-static uint32_t told; // how often the server said where to go on
+static uint32_t told; // how often the server told where to resume
 
 static void tell_to_go_on(void *self, struct lh_call *call)
 {
@@ -417,7 +417,7 @@ static void tell_to_go_on(void *self, struct lh_call *call)
     told++;
 }
 
-// Tells a worker that sent all of its push to go on from its beginning.
+// Tells a worker that has sent its whole push to resume from the beginning.
 static const struct lh_call_ops liar = {rig_on_message, tell_to_go_on, rig_on_nothing, rig_on_gone};
 
 static lh_err lie(void *self, struct lh_call *call, enum lh_rpc rpc, const struct lh_peer *peer,
@@ -446,7 +446,7 @@ static void a_worker_that_is_told_to_go_on_after_the_end_tries_again(void **stat
     rig_life_end(r, &l, false);
 }
 
-// A worker's word stops nobody.
+// A worker that claims to be ahead stops no server.
 static void a_worker_that_is_ahead_stops_nobody(void **state)
 {
     struct rig *r = *state;
@@ -460,7 +460,7 @@ static void a_worker_that_is_ahead_stops_nobody(void **state)
     Longhaul__V1__Point from = lh_head_point(0, 1, 20, &chain);
     m.from = &from;
     m.standby = 7;
-    r->server->shard[0]->insync.noted = 7; // it names the standby, which it is not
+    r->server->shard[0]->insync.noted = 7; // the request names the standby, but comes from a worker
     lh_head_run(r->server->conf.job, &r->manifest.hash, &m.job, &m.manifest);
     rig_call_open(r, 0, LH_RPC_FOLLOW, &rig_call_ops, &h);
     assert_int_equal(lh_rpc_send(h.call, &m.base), LH_OK);
