@@ -1,6 +1,6 @@
-// Head: the parts that requests share, in protobuf-c's structs: the run, this build's wire
-// versions, points, trips. Tests that play a peer make their messages with these, so that what the
-// tables of common/net/wire.c read was not made by them.
+// The parts that requests share, in protobuf-c's structs: the run, this build's wire versions,
+// points, trips. Tests that play a peer make their messages with these, so that the tables of
+// common/net/wire.c read messages that they did not make.
 #ifndef TESTS_HEAD_H
 #define TESTS_HEAD_H
 

@@ -1,5 +1,5 @@
-// Read by clang-tidy before every file but common/base/err.c (lint.sh): lh_fail returns the code it
-// is given, which the analyzer cannot see and which ends the path it follows.
+// Read by clang-tidy before every file but common/base/err.c (lint.sh). The analyzer cannot see
+// that lh_fail returns the code it is given; these macros show it, which ends impossible paths.
 #ifndef LH_TESTS_LINT_H
 #define LH_TESTS_LINT_H
 

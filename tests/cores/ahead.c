@@ -130,8 +130,7 @@ static void what_is_not_begun_comes_back_for_who_is_dry(void **state)
     assert_int_equal(asked.units, 4);
     for (size_t i = 0; i < b.slow.begins; i++)
         assert_false(is_in(asked.recalled, asked.recalls, b.slow.begun[i]));
-    for (int i = 0; i < 3; i++) { // until it returns them they stay recalled, and nobody else gets
-                                  // them
+    for (int i = 0; i < 3; i++) { // nobody gets them before they are returned
         assert_int_equal(say(r, 0, &b.fast).units, 0);
         assert_int_equal(say(r, 1, &b.slow).recalls, 36);
     }
@@ -143,8 +142,7 @@ static void what_is_not_begun_comes_back_for_who_is_dry(void **state)
     struct heard got = say(r, 0, &b.fast);
     assert_int_equal(got.units, 8);
     for (size_t i = 0; i < 8; i++) assert_true(is_in(got.unit, 8, b.slow.returned[i]));
-    assert_int_equal(say(r, 1, &b.slow).recalls, 28); // a repeated return changes nothing: worker 0
-                                                      // holds them
+    assert_int_equal(say(r, 1, &b.slow).recalls, 28); // a repeated return changes nothing
     assert_int_equal(say(r, 0, &b.fast).units, 8);
     rig_free(r);
 }

@@ -108,8 +108,7 @@ static void rounds_are_told(void **state)
     assert_true(rounds == 0); // no worker has reported the tokens of a step
     fast.step_tokens = 2;
     tell(r, 0, &fast);
-    assert_true(fabs(rounds - tokens / (2.0 * BASE * 2)) < 1e-9); // the other is taken to be like
-                                                                  // this one
+    assert_true(fabs(rounds - tokens / (2.0 * BASE * 2)) < 1e-9); // taken for both
     tell(r, 1, &slow);
     slow.step_tokens = 4;
     tell(r, 1, &slow);
@@ -183,8 +182,7 @@ static void the_way_down_counts_where_it_takes_longer(void **state)
     far.down = 1e6;
     assert_int_equal(tell(r, 0, &fast), BASE);
     assert_int_equal(tell(r, 1, &far), 45);
-    fast.away = true; // nothing comes down: 15 by the link, and the only active worker is the
-                      // fastest
+    fast.away = true; // nothing comes down: 15 by the link, BASE by speed, as it is alone
     assert_int_equal(tell(r, 0, &fast), BASE);
     assert_int_equal(tell(r, 1, &far), BASE);
     fast.away = false;
@@ -225,9 +223,7 @@ static void each_change_is_told_with_its_figures(void **state)
                                  "0.100 s"),
                      1);
     far.push_s = 3.2;
-    for (int i = 0; i < 5; i++)
-        assert_int_equal(tell(r, 0, &far), 40); // H changes at once, the
-                                                // line comes later
+    for (int i = 0; i < 5; i++) assert_int_equal(tell(r, 0, &far), 40); // holds at once
     assert_int_equal(rig_said(r, "cadence.changed"), 1);
     rig_run(r, 3600 * LH_SECOND);
     tell(r, 0, &far);

@@ -96,8 +96,7 @@ static void damage_one(uint64_t seed, bool first, bool newest)
     kill_and_start(l, true);
     assert_int_equal(held(&l->worker->shard[HURT]), 0);
     assert_true(held(&l->worker->shard[WHOLE]) > 0);
-    assert_int_equal(l->worker->count.lost, first ? 2 : 3); // two slots, and the push if this
-                                                            // process found it
+    assert_int_equal(l->worker->count.lost, first ? 2 : 3); // two slots; the push, if found now
     assert_int_equal(life_said(l, "residual.snapshot"), 1);
     assert_int_equal(life_said(l, "outbox.damaged"), 1);
     go_on(l);

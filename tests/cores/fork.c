@@ -243,8 +243,7 @@ static void while_nobody_knows_who_is_in_sync_a_standby_of_another_history_waits
     assert_int_equal(r->fatal_count, 0);
     start_coordinator(r);
     for (int i = 0; i < 5000 && !insync(r)->known; i++) rig_run(r, LH_MS);
-    assert_int_equal(ask(r, LH_RPC_FOLLOW, &held, standby + 1), LH_ERR_NOT_FOUND); // another
-                                                                                   // standby
+    assert_int_equal(ask(r, LH_RPC_FOLLOW, &held, standby + 1), LH_ERR_NOT_FOUND); // not in sync
     assert_int_equal(r->fatal_count, 0);
     assert_int_equal(ask(r, LH_RPC_SNAPSHOT, &held, standby), LH_ERR_FENCED);
     assert_int_equal(r->fatal_count, 1);

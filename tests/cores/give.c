@@ -175,8 +175,7 @@ static void what_may_not_leave_stays(void **state)
     assert_int_equal(rig_said(r, "unit.refused"), 1);
     assert_int_equal(ask(r, &g, ASIA, 2, true), LH_OK); // a worker of its region
     check_tokens(r, &g, 2);
-    assert_int_equal(ask(r, &g, ASIA, 1, true), LH_ERR_DENIED); // a unit of europe that happens to
-                                                                // lie here
+    assert_int_equal(ask(r, &g, ASIA, 1, true), LH_ERR_DENIED); // europe's unit, in this file too
     assert_int_equal(ask(r, &g, EUROPE, 1, true), LH_ERR_DENIED);
     over(r, &g);
 }

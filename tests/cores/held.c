@@ -73,8 +73,7 @@ static void assert_gone_on(struct rig *r, uint64_t epoch)
     assert_in_range(rig_fenced(r, r->server, 1), ACKNOWLEDGED - 1, ACKNOWLEDGED);
     for (uint32_t k = 0; k < RIG_SHARDS; k++) {
         assert_int_equal(row(r, k)->owner, 0);
-        assert_int_equal(row(r, k)->standby, r->standby->standby.identity); // in sync again, or
-                                                                            // still
+        assert_int_equal(row(r, k)->standby, r->standby->standby.identity); // again, or still
         r->shard = k;
         rig_hello(r, 0, (uint64_t)(ACKNOWLEDGED + 1) << 32, 0, 1);
     }

@@ -1,7 +1,7 @@
 // Older histories (server/docs/0000-protocol.md#rule-27): a worker ignores a server that answers
 // for an epoch below the one it knows, or for less of that epoch. It takes nothing back, pushes
 // nothing there, logs this once, and goes on with the server that has everything. A later epoch
-// that lost history is another matter (#rule-6).
+// that lost history is another matter (rule 6).
 #include <stdlib.h>
 #include <string.h>
 

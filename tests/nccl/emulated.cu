@@ -1,4 +1,4 @@
-// Work of the tests' NCCL on the streams of the emulated device (tests/simt), in the place of
+// Runs the work of the tests' NCCL on the streams of the emulated device (tests/simt), in place of
 // fake_device.c: ranks that train there sum in its memory.
 #include "tests/nccl/fake.h"
 

@@ -1,5 +1,5 @@
-// A CUDA plugin whose devices are made up: memory is the host's, a stream is a thread that does
-// what was queued, late. Copies and collectives alone; there are no kernels.
+// A CUDA plugin with made-up devices: memory is the host's, and a stream is a thread that runs
+// queued work, late. There are copies and collectives only, no kernels.
 #include <dlfcn.h>
 #include <pthread.h>
 #include <stdatomic.h>
@@ -75,7 +75,7 @@ static void *run_stream(void *arg)
         s->seed = s->seed * 1103515245u + 12345u;
         useconds_t late = s->seed >> 16 & 1 ? s->seed >> 8 & (LATE_US - 1) : 0;
         pthread_mutex_unlock(&s->lock);
-        if (late) usleep(late); // the host must not count on it that work is done at once
+        if (late) usleep(late); // the host must not rely on work being done at once
         w->run(w->arg);
         free(w);
         pthread_mutex_lock(&s->lock);
@@ -119,7 +119,7 @@ static int stream_create(lk_gpu_stream *out)
     return 0;
 }
 
-// As CUDA's: what is queued still runs.
+// As with CUDA, queued work still runs.
 static void stream_destroy(lk_gpu_stream stream)
 {
     struct fake_stream *s = stream;
@@ -185,7 +185,7 @@ static int event_follow(lk_gpu_stream stream, lk_gpu_event event)
 {
     (void)stream;
     (void)event;
-    return 3; // nobody who uses this device needs it
+    return 3; // no user of this device needs it
 }
 
 static int event_done(lk_gpu_event event, int *done)

@@ -1,15 +1,15 @@
-// NCCL's names, over Unix sockets: what worker/ranks/comm/nccl.h asks for, for tests without a GPU.
+// NCCL's names, over Unix sockets: the calls of worker/ranks/comm/nccl.h, for tests without a GPU.
 //
-// A communicator is a star: rank 0 takes what the others send, sums it in rank's order, and sends
-// the result. Operations run on their stream (fake.h), so they are queued, and late: an array is
-// taken from the device, spoiled there, and put back when the operation is over. As with the
-// real one, an operation whose peer is gone never ends by itself: the communicator's error says so,
-// and abort frees it. Faults (fake_fault): of init, "init" (it fails at once) and "never" (it goes
-// on for ever); of an operation, "call" (the call fails), "error" (the communicator does) and
-// "hang"; and "abort", which hangs. With LH_FAKE_NCCL_ASKS=N each operation goes on until the
-// communicator was asked N times, as the real one's calls do while they get ready. With
-// LH_FAKE_NCCL_ONE_GPU it takes no second rank, as the real one does where two are on a device of
-// one host, and says so in its log file.
+// A communicator is a star: rank 0 receives the others' values, sums them in the order of ranks,
+// and sends the result. Operations run on their stream (fake.h), so they are queued, and late: an
+// array is copied from the device, overwritten there, and written back when the operation is over.
+// As with the real NCCL, an operation whose peer is gone never ends by itself: the communicator's
+// error shows it, and abort frees it. Faults (fake_fault): at init, "init" (it fails at once) and
+// "never" (it never ends); at an operation, "call" (the call fails), "error" (the communicator
+// fails) and "hang"; and "abort", which hangs. With LH_FAKE_NCCL_ASKS=N each operation is in
+// progress until the communicator was asked N times, as the real one's calls are at first. With
+// LH_FAKE_NCCL_ONE_GPU it refuses a second rank, as the real one refuses two ranks on one device of
+// a host, and says so in its log file.
 #include <dlfcn.h>
 #include <errno.h>
 #include <poll.h>
@@ -31,12 +31,12 @@
 enum { RANKS_MAX = 16, LOOK_MS = 5, NAME_BYTES = 48 };
 
 struct wk_nccl_comm {
-    struct wk_nccl_comm *next; // Every one that was made; none is freed.
+    struct wk_nccl_comm *next; // every communicator made; none is freed
     struct wk_nccl_id id;
     int ranks, rank, listener, fd[RANKS_MAX]; // -1: none
-    _Atomic int error, asks;                  // asks: until a call is over
+    _Atomic int error, asks;                  // asks: left until a call is over
     atomic_bool aborted, never;
-    pthread_t thread; // makes it
+    pthread_t thread; // creates the communicator
 };
 
 enum kind { SUM, GIVE };
@@ -54,7 +54,7 @@ struct operation {
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct wk_nccl_comm *all;
-static int waiting = -1; // a listener whose communicator was not begun yet
+static int waiting = -1; // a listener whose communicator is not begun yet
 static char waiting_name[NAME_BYTES];
 
 bool fake_fault(const char *of, char word[16])
@@ -240,7 +240,7 @@ SHOWN int ncclCommFinalize(struct wk_nccl_comm *c);
 int ncclCommFinalize(struct wk_nccl_comm *c)
 {
     (void)c;
-    return WK_NCCL_USAGE; // the worker aborts
+    return WK_NCCL_USAGE; // the worker calls abort instead
 }
 
 SHOWN int ncclCommDestroy(struct wk_nccl_comm *c);
@@ -260,7 +260,7 @@ static float wide(uint16_t x)
     return out;
 }
 
-// To the nearest, half way to the even one.
+// Rounds to nearest, ties to even.
 static uint16_t narrow(float x)
 {
     uint32_t bits;
@@ -279,7 +279,7 @@ static void add(const struct operation *o, void *sum, const void *theirs, size_t
         small[i] = narrow(wide(small[i]) + wide(((const uint16_t *)theirs)[i]));
 }
 
-// Rank 0: the sum of what all have at `from`.
+// On rank 0: sums what all ranks have at `from`.
 static bool sum_up(const struct operation *o, void *sum, size_t bytes)
 {
     struct wk_nccl_comm *c = o->comm;
@@ -303,7 +303,7 @@ static bool give_all(const struct operation *o)
     return fine;
 }
 
-// Each rank's slice of the sum to it; the rest of its array is spoiled, as the real one's may be.
+// Rank 0 sends the whole result to each rank.
 static bool carry_out(const struct operation *o)
 {
     struct wk_nccl_comm *c = o->comm;
@@ -320,7 +320,7 @@ static bool writes(const struct operation *o)
     return o->kind != GIVE || o->comm->rank;
 }
 
-// On the stream, like the next two.
+// Runs on the stream, like put() and run().
 static void take(void *arg)
 {
     struct operation *o = arg;
@@ -336,7 +336,7 @@ static void put(void *arg)
     free(o);
 }
 
-// An operation that does not succeed holds the stream up until the abort.
+// An operation that fails holds the stream up until the abort.
 static void run(void *arg)
 {
     struct operation *o = arg;

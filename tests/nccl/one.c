@@ -1,9 +1,9 @@
-// One rank of the NCCL at argv[1] on the first device of the plugin at argv[2]. A communicator of
-// its own gives and sums buckets, in fp32 and bf16, is aborted, and is made again: what one rank
-// sums up is what it had, in bf16 rounded. That shows calls and waits, not that bytes moved, since
-// a bucket's sum lies where the bucket lay. So NCCL's AllReduce is called once more by itself, from
-// one array of the device to another that holds something else.
-// Exit status 77 says in one line what is missing.
+// One rank of the NCCL at argv[1] on the first device of the plugin at argv[2]. A communicator
+// shares and sums buckets, in fp32 and bf16, is aborted, and is made again; the sum of one rank is
+// its own values, in bf16 rounded. That shows calls and waits, not that bytes moved, since a
+// bucket's sum lies where the bucket lay. So AllReduce is called once more by itself, from one
+// array of the device to another with other values.
+// Exit status 77, with a line that says so: something is missing.
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -113,7 +113,7 @@ struct arrays {
     wk_nccl_comm comm;
     lk_gpu_stream stream;
     void *from, *to; // on the device
-    void *pinned;    // two buckets: what goes, what comes
+    void *pinned;    // two buckets: sent, received
 };
 
 static int settle(struct arrays *a, int result)
@@ -148,7 +148,7 @@ static int move(struct arrays *a)
     return 0;
 }
 
-// The process ends after it, and gives back what there is.
+// After a failure nothing is freed: the process ends.
 static int array_to_array(const char *library, const char *plugin)
 {
     static struct arrays a;

@@ -1,4 +1,5 @@
-// A library that is no NCCL, or too old, is told of in one line; its settings keep their order.
+// A library that is not NCCL, or too old, is reported in one line; settings in the environment are
+// kept.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -1,4 +1,4 @@
-// The real NCCL at argv[1]: what it says on a machine without a device is what the table expects.
+// The real NCCL at argv[1]: on a machine without a device it answers as the table expects.
 #include <stdio.h>
 #include <string.h>
 
@@ -11,8 +11,8 @@ static int complain(const char *what, int result)
     return 1;
 }
 
-// Without a device the first step of init fails, at once, and gives no communicator; with one it
-// goes on by itself and is aborted.
+// Without a device init fails at once and gives no communicator; with one it goes on in the
+// background and is aborted.
 static int try_init(const struct wk_nccl *n, const struct wk_nccl_id *id)
 {
     struct wk_nccl_config config = WK_NCCL_CONFIG;

@@ -2,20 +2,20 @@
 """Fetches the wheel of the real NCCL once, into a folder of the build, and runs `real` with it;
 compiles signatures.c with the wheel's header.
 
-Exit status 77, with a word, where pip cannot: ctest then says Skipped.
+Exit status 77, with the reason, where pip cannot fetch it: ctest then says Skipped.
 """
 import os
 import subprocess
 import sys
 
 WHEEL = "nvidia-nccl-cu13==2.28.9"
-# What nccl.h takes of CUDA's headers, for machines without them.
+# The part of CUDA's headers that nccl.h needs, for machines without them.
 STAND_IN = {"cuda_runtime.h": "#include <stddef.h>\ntypedef struct CUstream_st *cudaStream_t;\n",
             "cuda_fp16.h": ""}
 
 
 def check_signatures(folder):
-    """What worker/ranks/comm/nccl.h says is what the library's own header says."""
+    """Compares worker/ranks/comm/nccl.h with the library's own header."""
     here = os.path.dirname(os.path.abspath(__file__))
     root = os.path.dirname(os.path.dirname(here))
     stand_in = os.path.join(folder, "stand_in")

@@ -1,6 +1,6 @@
-// Compiled and never run: what worker/ranks/comm/nccl.h says of NCCL's binary interface, against
-// the nccl.h of the library itself (signatures.py). A call whose arguments differ, a number that
-// does, or a type of another size stops the compiler.
+// Compiled and never run: compares worker/ranks/comm/nccl.h, which restates NCCL's binary
+// interface, with the library's own nccl.h (real.py). A call with other arguments, another number,
+// or a type of another size stops the compiler.
 #include <nccl.h>
 
 #include "worker/ranks/comm/nccl.h"

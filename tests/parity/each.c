@@ -1,5 +1,5 @@
-// Kernels that go value by value: the local view, conversions; and the sums and hashes over a whole
-// shard.
+// Kernels that go value by value (the local view, conversions), and the sums and hashes over a
+// whole shard.
 #include "tests/parity/device.h"
 
 #include <stdlib.h>
@@ -13,7 +13,7 @@ struct four {
     float a[MOST], b[MOST], x[MOST], y[MOST];
 };
 
-// Any bits at all where the operation takes any.
+// Fills all four arrays with values of this kind.
 static void fill(struct four *f, uint64_t n, int kind, uint64_t seed)
 {
     float *arrays[] = {f->a, f->b, f->x, f->y};
@@ -54,7 +54,7 @@ static void compare(const struct device *dev, enum lk_gpu_op op, uint64_t n, int
     must(f && g, "no memory");
     memset(f, 0, sizeof *f);
     fill(f, n, kind, seed);
-    for (uint64_t i = 0; op == LK_GPU_VIEW_MOVE && i < n; i += 2) // half of it is the view already
+    for (uint64_t i = 0; op == LK_GPU_VIEW_MOVE && i < n; i += 2) // half is the view already
         lk_view_of(f->a + i, s, f->b + i, f->y + i, 1);
     if (op > LK_GPU_VIEW_MOVE) // conversions: every class of bits
         for (uint64_t i = 0; i < n; i++)
@@ -79,7 +79,7 @@ static void compare(const struct device *dev, enum lk_gpu_op op, uint64_t n, int
     free(g);
 }
 
-// The norm that clips: per-chunk sums in eight lanes, as a dense fp32 payload's.
+// The norm that clips: per-chunk sums in eight lanes, as in a dense fp32 payload.
 static void norms(const struct device *dev)
 {
     static const uint64_t lens[] = {9000, 1, 4096, 63, 700, 0};

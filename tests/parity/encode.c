@@ -1,5 +1,5 @@
-// Encoding: payload, what is left of the residual, anchor and sum of squares, to the bit, for every
-// codec, kind of values and way to call it.
+// Encoding: payload, remaining residual, anchor and sum of squares, to the bit, for every codec,
+// kind of values and way to call it.
 #include "tests/parity/device.h"
 
 #include <stdlib.h>
@@ -160,7 +160,7 @@ struct row {
     float density;
 };
 
-// All codecs of one index code.
+// Runs all codecs of one index code.
 static void run(uint8_t index, const struct row *rows, uint64_t count, int kinds)
 {
     struct device dev = device_create();
@@ -176,7 +176,7 @@ static void run(uint8_t index, const struct row *rows, uint64_t count, int kinds
                 n++;
                 float beta = (float[]){0.95f, 1, 0, 0.5f}[(n + n / 4) % 4];
                 enum how how = (enum how)((n / 4 + n + seed) % HOWS);
-                // Magnitudes that fp16 has exactly, or that lie between two of it.
+                // Keeps magnitudes that fp16 has exactly, or that lie between two of its values.
                 if (kind == CASE_TIES || kind == CASE_FIXED) beta = 1;
                 simt_seed(1 + n + 1000 * seed);
                 case_layout(&c, row->lens);
@@ -189,7 +189,7 @@ static void run(uint8_t index, const struct row *rows, uint64_t count, int kinds
 
 void parity_encode(void)
 {
-    // 256 of 4096 is the most that the short form takes; 0.1 and 1 take the long one.
+    // 256 of 4096 is the most that the short form takes; 0.1 and 1 use the long one.
     static const struct row rows[] = {
         {long_lens, 64.0f / 4096}, {short_lens, 0.0625f}, {short_lens, 0.1f}, {one_chunk, 1}};
     static const struct row others[] = {
@@ -205,7 +205,8 @@ void parity_dense(void)
     run(LK_INDEX_DENSE, rows, 1, CASE_KINDS);
 }
 
-// Values that are not finite: the first one's place is told, and in place nothing has changed.
+// Values that are not finite: the place of the first one is reported, and encoding in place changes
+// nothing.
 void parity_guard(void)
 {
     static const uint32_t bits[] = {0x7f800000, 0xff800000, 0x7fc00000, 0xffffffff};
@@ -223,7 +224,7 @@ void parity_guard(void)
             float *to = i == 1 ? a.anchor : n % 2 ? a.e : a.d;
             to[case_random(&seed) % a.n] = case_from_bits(bits[n / 4 % 4]);
         }
-        if (n % 5 == 0) a.e[a.n - 1] = a.d[a.n - 1] = a.anchor[a.n - 1] = 3e38f; // their sum is not
+        if (n % 5 == 0) a.e[a.n - 1] = a.d[a.n - 1] = a.anchor[a.n - 1] = 3e38f; // their sum is inf
         enum how how = (enum how)(n / 2 % HOWS);
         compare(&dev, &codec, &c.layout, 1, how, &a, case_name(&codec, CASE_GAUSSIAN, n));
         arrays_free(&a);

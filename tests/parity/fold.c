@@ -1,5 +1,5 @@
-// Folding payloads of any codec and density, several at once, in the order of the log; and clearing
-// what they carry.
+// Folds payloads of any codec and density, several at once, in the order of the log; and clears the
+// values that they carry.
 #include "tests/parity/device.h"
 
 #include <stdlib.h>

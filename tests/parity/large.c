@@ -1,7 +1,7 @@
-// Arrays beyond 2^31 values, as large as a device is for: an index that is too narrow shows in no
-// smaller one, and only here every multiprocessor is busy. The CPU makes one period of 4 MiB; the
-// device has it over and over, so that each range's hash (kernels->digest) has to be the period's.
-// LH_PARITY_VALUES: another number of values, for a device that is emulated.
+// Arrays beyond 2^31 values, as large as a device is for: only they show an index that is too
+// narrow, and only here is every multiprocessor busy. The CPU computes one period of 4 MiB; the
+// device's array repeats it, so each range's hash (kernels->digest) must be the period's.
+// LH_PARITY_VALUES: another number of values, for an emulated device.
 #include "tests/parity/device.h"
 
 #include <stdio.h>
@@ -18,7 +18,7 @@ struct large {
     uint64_t values;
     struct lh_extent extent, small_extent;
     struct lh_shard_layout layout, small;
-    float *d, *e, *theta; // The host's, of a period and a tail.
+    float *d, *e, *theta; // on the host, of a period and a tail
     void *pinned;
 };
 
@@ -31,7 +31,7 @@ static struct lh_shard_layout lay_out(struct lh_extent *extent, uint64_t values)
                                     .extents = 1};
 }
 
-// Values of a period; its first ones once more behind it.
+// Values of one period, with the first ones repeated behind it.
 static float *periodic(enum case_kind kind, uint64_t seed)
 {
     float *x = made(kind, PERIOD + TAIL, seed);
@@ -39,7 +39,7 @@ static float *periodic(enum case_kind kind, uint64_t seed)
     return x;
 }
 
-// The period on the device, over and over; the device's memory may be longer than what is filled.
+// Fills an array on the device with the period, over and over.
 static float *spread(struct large *l, const float *x)
 {
     const struct lk_gpu_memory *m = l->dev.b->memory;
@@ -56,7 +56,7 @@ static float *spread(struct large *l, const float *x)
     return (void *)to;
 }
 
-// All of the device's bytes are the period's. `period` divides a range, and `x` has one period.
+// Checks that the device's bytes repeat the period. `period` divides a range; `x` has one period.
 static void must_repeat(const struct large *l, const void *device, uint64_t bytes, const void *x,
                         size_t period, const char *what)
 {
@@ -81,7 +81,7 @@ static void must_repeat(const struct large *l, const void *device, uint64_t byte
     free(got);
 }
 
-// A push of the whole array, folded into parameters: residual and parameters.
+// Pushes the whole array, and folds the push into parameters. Checks residual and parameters.
 static void push(struct large *l, const struct lk_codec *codec)
 {
     const struct lk_gpu_kernels *k = l->dev.b->kernels;
@@ -112,7 +112,7 @@ static void push(struct large *l, const struct lk_codec *codec)
     must_succeed(&l->dev, k->encode(shard, &in, l->dev.stream), "encode");
     device_get(&l->dev, &is, result, sizeof is);
     must(is.bad == LK_GPU_FINE, "value %llu is not finite", (unsigned long long)is.bad);
-    if (l->values == l->small.values) { // more chunks than lanes of their sum
+    if (l->values == l->small.values) { // a longer array has another size and sum
         must(is.bytes == out.len, "%llu bytes", (unsigned long long)is.bytes);
         must_equal(&is.sum_squares, &info.sum_squares, sizeof info.sum_squares, "squares");
     }
@@ -159,7 +159,7 @@ static void each(struct large *l)
     free(narrow);
 }
 
-// Everything, of arrays of so many values.
+// Runs everything, on arrays of so many values.
 static void all_of(struct large *l, uint64_t values)
 {
     static const char *const words[] = {"topk-sign", "dense-q4"};

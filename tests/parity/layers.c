@@ -1,6 +1,6 @@
-// The trainer's layers against kernels/layers: to the bit where values go one by one, to within
-// NEAR where a sum has another order. Attention's own are compared with fp64, since the CPU has
-// them in one piece with its products; tests/gpu/model.c compares the whole.
+// The trainer's layers against kernels/layers: to the bit where values are computed one by one, to
+// within NEAR where sums have another order. Attention's kernels are compared with fp64, since the
+// CPU computes them in one piece with the products; tests/gpu/model.c compares the whole.
 #include "tests/parity/device.h"
 
 #include <stdlib.h>
@@ -20,7 +20,7 @@ struct arrays {
     uint64_t seed;
 };
 
-// Another array of n values, gaussian; returns its number.
+// Adds an array of n gaussian values; returns its number.
 static int another(struct arrays *a, size_t n)
 {
     int i = a->count++;
@@ -31,7 +31,7 @@ static int another(struct arrays *a, size_t n)
     return i;
 }
 
-// The device's array i, in memory of the caller's.
+// Returns a copy of the device's array i; the caller frees it.
 static float *device_has(const struct arrays *a, int i)
 {
     float *out = malloc(a->n[i] * sizeof *out);
@@ -102,7 +102,7 @@ static void norms(const struct device *dev, size_t rows, size_t dim, uint64_t se
                     a.host[dw]);
     close_to(&a, dx, "rmsnorm's gradient, written");
 
-    // A bias's gradient; the weight's of before is where it starts.
+    // A bias's gradient, added to the weight's gradient above.
     c.x = NULL;
     device_free(dev, a.there[dw]);
     a.there[dw] = device_put(dev, a.host[dw], dim * sizeof(float));
@@ -135,9 +135,9 @@ static void swiglus(const struct device *dev, size_t rows, size_t width, uint64_
     end_arrays(&a);
 }
 
-// ---- attention, but for its products
+// ---- attention without its products
 
-// Place in q, k or v of value i of a row's slot, and which of the three.
+// Place in q, k or v of value i of a row's slot; *kind tells which of the three.
 static size_t place_of(const struct lk_gpu_heads *h, size_t row, size_t slot, size_t i, int *kind)
 {
     size_t head = slot, heads = h->heads;
@@ -178,7 +178,7 @@ static void splits(const struct device *dev, struct lk_gpu_heads h, bool biased,
     }
     for (int i = 0; i < 3; i++) same(&a, part[i], i == 0 ? "q" : i == 1 ? "k" : "v");
 
-    // The way back turns the other way; the parts serve as their own gradients.
+    // The gradient rotates the other way; the parts serve as their own gradients.
     must_succeed(dev,
                  dev->b->backward->split(&h, a.there[cosine], a.there[sine], a.there[part[0]],
                                          a.there[part[1]], a.there[part[2]], a.there[qkv],
@@ -222,7 +222,7 @@ static void softmaxes(const struct device *dev, struct lk_gpu_heads h, uint64_t 
     struct arrays a = {.dev = dev, .seed = seed};
     int s = another(&a, n), p = another(&a, n), dp = another(&a, n), log_sum = another(&a, rows);
     int dot = another(&a, rows);
-    memcpy(a.host[p], a.host[s], n * sizeof(float)); // scores that become weights a second time
+    memcpy(a.host[p], a.host[s], n * sizeof(float)); // scores that are turned into weights again
     device_free(dev, a.there[p]);
     a.there[p] = device_put(dev, a.host[p], n * sizeof(float));
     must_succeed(dev, dev->b->forward->softmax(&h, a.there[s], a.there[log_sum], dev->stream),
@@ -249,7 +249,7 @@ static void softmaxes(const struct device *dev, struct lk_gpu_heads h, uint64_t 
     end_arrays(&a);
 }
 
-// A NaN as a device makes them: it stays one in weights and losses, so that the step is refused.
+// A NaN as devices make them stays a NaN in weights and losses, so that the step is refused.
 static void nans(const struct device *dev)
 {
     const uint32_t bits = 0x7fffffff, target[] = {0};

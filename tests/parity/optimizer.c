@@ -8,7 +8,7 @@
 
 enum { TENSORS = 5, STEPS = 3 };
 static const uint64_t lens[TENSORS] = {1, 300, LK_GPU_PIECE, 2 * LK_GPU_PIECE + 7, 31};
-// The piece that begins where a rank's part of the values may.
+// The piece that begins where a rank's part of the values may begin.
 enum { FIRST = LK_GPU_PIECE, FIRST_PIECE = 3 };
 
 struct pieces {
@@ -76,8 +76,8 @@ static void steps(const struct device *dev, const struct pieces *pieces, uint64_
     device_free(dev, g_there);
 }
 
-// A step of the values from FIRST on, as a rank's part is: new moments have arrays of their own,
-// new values the gradient's place; what was read stays.
+// A step of the values from FIRST on, as in a rank's part: new moments go to arrays of their own,
+// new values to the gradient's place; the inputs stay as they are.
 static void part_of_a_step(const struct device *dev, const struct pieces *pieces, uint64_t seed)
 {
     uint64_t n = pieces->values, part = n - FIRST;
@@ -163,7 +163,7 @@ static void squares(const struct device *dev, const struct pieces *pieces, uint6
     device_free(dev, out);
 }
 
-// A piece's digest is the host's, and another one once a value changes a bit, or two their places.
+// A piece's digest equals the host's, and changes when a bit changes or two values swap places.
 static void digests(const struct device *dev, const struct pieces *pieces, uint64_t seed)
 {
     uint64_t n = pieces->values, got[2][8];

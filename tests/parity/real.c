@@ -1,8 +1,8 @@
 // The suites on the plugin that is found (kernels/cuda/loader.h) in place of the emulator. Device
-// memory is poisoned when it is given: what a kernel does not write is no leftover of a right run.
-// LH_PARITY_POISON=0 leaves it as the device gives it, for compute-sanitizer's initcheck: what was
-// poisoned counts as written there, and no read of it would be found. Without a plugin or a device
-// the program says why and ends with 77.
+// memory is poisoned when it is allocated, so that a value that a kernel fails to write is not
+// right by chance. LH_PARITY_POISON=0 leaves memory as the device gives it, for compute-sanitizer's
+// initcheck: poisoned memory counts as written, and no read of it would be found. Without a plugin
+// or a device the program says why and ends with 77.
 #include "tests/parity/device.h"
 
 #include <stdio.h>
@@ -67,7 +67,7 @@ const struct lk_gpu_backend *lk_gpu_query(uint32_t abi)
     return abi == LK_GPU_ABI ? &real.table : NULL;
 }
 
-void simt_seed(uint64_t seed) // a real device makes its own order
+void simt_seed(uint64_t seed) // a real device has an order of its own
 {
     (void)seed;
 }

@@ -1,6 +1,6 @@
-// Arrays on their way to the host: more copies than slots, on a stream of their own, some thrown
-// away unread; whole arrays in pieces, both ways; and the round of a push: cut, encode, fold what
-// came back, renew the view.
+// Arrays on their way to the host: more copies than slots, on a stream of their own, some dropped
+// unread; whole arrays in pieces, both ways; and the round of a push: cut, encode, fold the
+// payload, renew the view.
 #include "tests/parity/device.h"
 
 #include <stdlib.h>
@@ -19,7 +19,7 @@ static struct lk_gpu_shard *shard_of(const struct device *dev, const struct lk_c
     return shard;
 }
 
-// Pushes of one residual, each with another delta, encoded into two buffers by turns; two copies
+// Encodes pushes of one residual, each with another delta, into two buffers by turns; two copies
 // are under way at a time.
 static void ring(const struct device *dev, uint64_t seed)
 {
@@ -49,7 +49,7 @@ static void ring(const struct device *dev, uint64_t seed)
     }
     for (int i = 0; i < PUSHES + SLOTS; i++) {
         int old = i - SLOTS;
-        bool dropped = old % 3 == 2; // nobody wants it any more
+        bool dropped = old % 3 == 2; // thrown away unread
         if (old >= 0 && !dropped) {
             const uint8_t *payload;
             must_succeed(dev, t->take(slots, slot[old], &payload), "take");
@@ -95,8 +95,8 @@ static void ring(const struct device *dev, uint64_t seed)
     lk_gpu_plan_free(&plan);
 }
 
-// Arrays that are larger than all slots, and than both halves, there and back while kernels change
-// them: two at once, one of them empty, one with a piece of a value.
+// Copies arrays that are larger than all slots, and than both halves, there and back while kernels
+// change them. Of those to the host one is empty, and one ends within a value.
 static void crossing(const struct device *dev, uint64_t seed)
 {
     enum { N = 5000, SLOT_BYTES = 1000, HALF_BYTES = 1200 };
@@ -168,7 +168,7 @@ static void round_trip(const struct device *dev, uint64_t seed)
     struct lk_gpu_arrays view = {g_theta, g_e, g_local, g_anchor, 0.5f, n};
     must_succeed(dev, k->each(LK_GPU_VIEW_START, &view, dev->stream), "each");
     lk_view_start(theta, 0.5f, e, local, anchor, n);
-    // Training, on the host: local is another one afterwards.
+    // Trains on the host, which changes `local`.
     device_get(dev, got, g_local, bytes);
     must_equal(got, local, bytes, "local view, seed %llu", (unsigned long long)seed);
     for (uint64_t i = 0; i < n; i++) local[i] -= 0.01f * step[i];
@@ -206,7 +206,7 @@ static void round_trip(const struct device *dev, uint64_t seed)
     lk_gpu_plan_free(&plan);
 }
 
-// A call that fails, and one whose answer is "not yet", spoil no launch after them.
+// A call that fails, or whose answer is "not yet", does not spoil the launches after it.
 static void errors_end_with_their_call(const struct device *dev)
 {
     const struct lk_gpu_streams *s = dev->b->streams;

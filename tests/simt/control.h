@@ -1,4 +1,4 @@
-// A test's words to the emulator (simt.h), and its questions; plain C.
+// How a test controls the emulator (simt.h) and reads its counts; plain C.
 #ifndef LH_TESTS_SIMT_CONTROL_H
 #define LH_TESTS_SIMT_CONTROL_H
 

@@ -22,7 +22,7 @@ __asm__(".text\n.globl simt_switch\n.type simt_switch,@function\nsimt_switch:\n"
         "pushq %rbp\npushq %rbx\npushq %r12\npushq %r13\npushq %r14\npushq %r15\n"
         "movq %rsp, (%rdi)\nmovq %rsi, %rsp\n"
         "popq %r15\npopq %r14\npopq %r13\npopq %r12\npopq %rbx\npopq %rbp\n"
-        "popq %rcx\njmpq *%rcx\n" // a processor guesses a ret from its own stack of calls: wrong
+        "popq %rcx\njmpq *%rcx\n" // a ret would be mispredicted, since no call matches it
         ".size simt_switch,.-simt_switch\n.section .note.GNU-stack,\"\",@progbits\n.text\n");
 typedef void *context;
 #else
@@ -54,7 +54,7 @@ struct meeting {
     const char *file;
 };
 
-// A warp's lanes as masks: no call asks 31 neighbours, in which most of the time would go.
+// A warp's lanes as masks: asking 31 neighbours at each call would take most of the time.
 struct warp {
     unsigned gone;    // lanes that have left, or stand at a barrier
     unsigned waiting; // lanes in any of the meetings
@@ -67,7 +67,7 @@ static struct warp warps[THREADS_MAX / LANES];
 static context scheduler;
 static struct fibre *now;
 static unsigned ready[THREADS_MAX], readies, threads, done, at_barrier;
-static char *spare[THREADS_MAX]; // stacks; the last one is the one that the caches know
+static char *spare[THREADS_MAX]; // stacks; the last one is the likeliest in the caches
 static unsigned spares;
 static const struct fibre *first_at_barrier;
 static struct simt_votes votes, votes_so_far;
@@ -208,7 +208,7 @@ simt_votes simt_barrier(int vote, const char *file, int line)
         first_at_barrier = me;
         votes_so_far = simt_votes{0, 0, 1};
     }
-    const struct fibre *first = first_at_barrier; // the others are where it is
+    const struct fibre *first = first_at_barrier; // all others wait at the same one
     if (first->line != line || first->file != file)
         simt_fail("divergent barriers: thread %u at %s:%d, thread %u at %s:%d", me->index, file,
                   line, first->index, first->file, first->line);
@@ -241,7 +241,7 @@ static uint64_t combine(simt_kind kind, uint64_t a, uint64_t b)
     }
 }
 
-// The lane that a shuffle reads, or the own one where it leaves the warp.
+// The lane that a shuffle reads, or its own where that lane is outside the warp.
 static int source_of(const struct fibre *f, int lane)
 {
     int from = f->kind == SIMT_SHUFFLE        ? f->argument & 31
@@ -284,7 +284,7 @@ static bool same(const struct meeting *m, const struct fibre *f)
     return m->mask == f->mask && m->kind == f->kind && m->line == f->line && m->file == f->file;
 }
 
-// The lanes that f waits for are none that never come: this one is.
+// Reports why f waits for ever: a lane of its mask is gone, or at another operation.
 [[noreturn]] static void say_apart(const struct fibre *f, const struct warp *w, unsigned there)
 {
     unsigned lane = f->index % LANES, mask = f->mask;
@@ -302,7 +302,7 @@ static bool same(const struct meeting *m, const struct fibre *f)
     simt_fail("the emulator is wrong about a warp");
 }
 
-// The meeting of those of f's mask that are at its operation; none of them is elsewhere.
+// The meeting of the lanes of f's mask at f's operation. Fails if one of them is elsewhere.
 static struct meeting *meeting_of(struct warp *w, const struct fibre *f)
 {
     struct meeting *m = w->meeting, *end = w->meeting + w->meetings;
@@ -369,8 +369,8 @@ static void prepare(struct fibre *f, unsigned index)
     make_ready(f);
 }
 
-// At its first step a fibre takes the stack that another left last: those that never wait have
-// one for all.
+// At its first step a fibre takes the stack that was freed last, so fibres that never wait share
+// one.
 static void begin(struct fibre *f)
 {
     if (!spares) {
@@ -381,7 +381,7 @@ static void begin(struct fibre *f)
     }
     f->stack = spare[--spares];
 #if defined(__x86_64__)
-    // Tops of pages would share few lines of a cache.
+    // Stacks that all began at the top of a page would share few cache lines.
     void **top = (void **)(void *)(f->stack + STACK_BYTES - f->index % 32 * 128) - 2;
     *top = (void *)run_body;
     memset(top - 6, 0, 6 * sizeof *top);
@@ -410,7 +410,7 @@ static void run_block(unsigned block)
     threads = blockDim.x;
     readies = done = at_barrier = shareds = 0;
 #ifdef SIMT_ASAN
-    scheduler_stack = NULL; // The thread that is here now has another one.
+    scheduler_stack = NULL; // the current thread may be another one
 #endif
     for (unsigned i = 0; i < threads; i++) prepare(&fibre[i], i);
     for (unsigned i = 0; i < threads; i += LANES)
@@ -443,7 +443,8 @@ void simt_run(const char *name, dim3 grid, dim3 block, const std::function<void(
     body = &run;
     gridDim = grid;
     blockDim = block;
-    // Blocks in an order of the seed's: an odd step that shares no factor walks through all.
+    // Blocks run in an order of the seed's: a step that shares no factor with their count visits
+    // all.
     unsigned step = 1 + simt_choose(grid.x), at = simt_choose(grid.x);
     for (unsigned a = step, b = grid.x; b;) { // greatest common divisor
         unsigned rest = a % b;

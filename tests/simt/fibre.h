@@ -1,4 +1,5 @@
-// Between the emulator's two halves: fibre.cu runs a block, runtime.cu keeps streams and memory.
+// The interface between the emulator's halves: fibre.cu runs a block, runtime.cu keeps streams and
+// memory.
 #ifndef LH_TESTS_SIMT_FIBRE_H
 #define LH_TESTS_SIMT_FIBRE_H
 

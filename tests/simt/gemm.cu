@@ -1,6 +1,7 @@
 // The emulator's matrix products (kernels/cuda/gemm.h): plain loops, queued on its streams.
 //
-// Each sum is taken in the order of k, in fp32. What beta 0 leaves unread is poison before.
+// Each sum is taken in the order of k, in fp32. With beta 0 the result's old values are not read:
+// they may be poison.
 #include "kernels/cuda/gemm.h"
 #include "tests/simt/simt.h"
 

@@ -4,12 +4,12 @@
 // stream was told to wait for; nothing else orders it; 2. device memory can be reached by kernels
 // and copies alone (under AddressSanitizer a touch from the host is found); 3. a copy reads its
 // source when it runs, and its destination holds poison until then; 4. one thread at a time is
-// inside, whoever calls: the emulator has one processor; 5. what runs sees the memory of its own
-// device, and of those that it was given access to: a touch of another's ends the program.
+// inside, from any caller: the emulator has one processor; 5. an operation sees the memory of its
+// own device and of those that it was given access to: a touch of another's ends the program.
 //
 // There are LH_SIMT_DEVICES devices (1), and with LH_SIMT_PEERS=1 each may be given access to the
-// others. Which of the operations that may run does so is chosen at random, or with LH_SIMT_LATE=1
-// what is waited for alone runs: each of the others is as late as streams and events permit.
+// others. The next operation is chosen at random from those that may run. With LH_SIMT_LATE=1 only
+// what is waited for runs: each other operation is as late as streams and events permit.
 #include "kernels/cuda/plugin.h"
 #include "tests/simt/fibre.h"
 
@@ -50,7 +50,7 @@ struct simt_event {
 
 struct operation {
     std::function<void()> run;
-    simt_event *wait; // not before this event reached `ticket`
+    simt_event *wait; // not before this event has reached `ticket`
     uint64_t ticket;
     std::shared_ptr<std::atomic<bool>> outside; // not before work outside is over; may be none
     int with = -1;                              // a copy between devices: the other one
@@ -76,7 +76,7 @@ enum { DEVICES_MAX = 16 };
 static thread_local cudaError_t last; // what cudaGetLastError() gives, and forgets
 static thread_local int current;
 static bool given[DEVICES_MAX][DEVICES_MAX]; // the first has access to the second's memory
-static int seen = -1, seen_with = -1;        // whose memory is not hidden; -1: to be done anew
+static int seen = -1, seen_with = -1;        // whose memory is not hidden; -1: unknown
 static std::vector<simt_stream *> streams;
 static std::map<char *, allocation> device;
 static std::list<std::pair<const char *, size_t>>
@@ -87,7 +87,7 @@ static void fill(void *memory, size_t bytes)
     memset(memory, simt_choose(2) ? 0xff : 0xa5, bytes);
 }
 
-// Operations may touch device memory while one of these is there; a queued call may run others.
+// While one of these exists, operations may touch device memory; a queued call may run others.
 struct opened {
     static unsigned depth;
     opened()
@@ -126,7 +126,7 @@ static void touched(int, siginfo_t *info, void *)
             simt_fail("device %d touches memory of device %d, to which it has no access", seen,
                       m.second.device);
     }
-    signal(SIGSEGV, SIG_DFL); // it is met again
+    signal(SIGSEGV, SIG_DFL); // the fault comes again
 }
 
 static void hide(char *memory, allocation *a, bool is_hidden)
@@ -137,7 +137,7 @@ static void hide(char *memory, allocation *a, bool is_hidden)
         simt_fail("mprotect of %zu bytes", a->room);
 }
 
-// The work that runs next is of device `is`, and touches memory of `with` as well.
+// Hides the memory that work of device `is` must not touch; it may touch that of `with`.
 static void see(int is, int with)
 {
     static bool caught;
@@ -155,7 +155,7 @@ static void see(int is, int with)
     }
 }
 
-// The device whose memory this is.
+// Returns the device whose memory this is.
 static int check_device(const void *at, size_t bytes, const char *what)
 {
     char *from = (char *)at;
@@ -168,7 +168,7 @@ static int check_device(const void *at, size_t bytes, const char *what)
     return m->second.device;
 }
 
-// CUDA lets a stream of another device copy as well. Here that is a mistake.
+// CUDA permits copies on a stream of another device. Here they are a mistake.
 static void check_own(const void *at, size_t bytes, const simt_stream *s, const char *what)
 {
     int of = check_device(at, bytes, what);
@@ -197,7 +197,7 @@ static bool lives(const simt_stream *s)
     return false;
 }
 
-// The stream whose next operation is the one that `s` needs; NULL: none can run.
+// The stream whose next operation `s` needs; NULL: none can run.
 static simt_stream *needed_by(simt_stream *s)
 {
     for (size_t i = 0; i <= streams.size() && s && lives(s); i++) {
@@ -217,7 +217,7 @@ static simt_stream *any()
     return n ? able[simt_choose(n)] : NULL;
 }
 
-// One operation, on the way to what is waited for in `wanted`; false: none can run.
+// Runs one operation, if late one that `wanted` needs. False: none can run.
 static bool step(simt_stream *wanted)
 {
     simt_stream *s = is_late() ? needed_by(wanted) : any();
@@ -226,7 +226,7 @@ static bool step(simt_stream *wanted)
     s->queue.pop_front();
     simt_counting()->operations++;
     if (!o.run) return true;
-    static unsigned running; // what runs may wait for other work
+    static unsigned running; // an operation may wait for other work
     int before = seen, before_with = seen_with;
     see(s->device, o.with);
     running++;
@@ -246,7 +246,7 @@ static void add(simt_stream *s, operation o)
     for (; n && step(s); n--) continue;
 }
 
-// Nothing can run: work outside may change that.
+// Nothing can run, unless work outside changes that.
 static void wait_outside(const char *else_what)
 {
     for (simt_stream *s : streams)
@@ -303,7 +303,7 @@ void simt_queue_outside(cudaStream_t stream, std::function<void()> work)
     add(stream, operation{{}, NULL, 0, over});
 }
 
-// A call's result; an error is kept as well, as CUDA does.
+// Returns a call's result, and keeps an error, as CUDA does.
 static cudaError_t said(cudaError_t err)
 {
     if (err) last = err;
@@ -460,8 +460,8 @@ cudaError_t cudaFreeHost(void *memory)
     return cudaSuccess;
 }
 
-// A queued copy still reads some of this memory of the host's: a copy to it that is queued behind
-// must leave it as it is.
+// Whether a queued copy still reads some of this host memory: then a copy to it that is queued
+// later must not poison it yet.
 static bool is_read(const char *at, size_t bytes)
 {
     for (auto &r : readings)

@@ -98,7 +98,7 @@ static void write_too_far()
     cudaFree(device);
 }
 
-// Runs `wrong` in a process of its own and looks for `text` in what it says as it aborts.
+// Runs `wrong` in a process of its own, and looks for `text` in its output as it aborts.
 static void must_abort(const std::function<void()> &wrong, const char *text)
 {
     char said[4096];
@@ -138,7 +138,7 @@ static void must(bool holds, const char *what)
     exit(1);
 }
 
-// Every thread writes its number where all can see it; the last one to come stays.
+// Every thread writes its number to one word; the last write stays.
 static void last_one(unsigned *out)
 {
     simt_yield();
@@ -149,7 +149,7 @@ struct pair {
     unsigned a[THREADS];
 };
 
-// The neighbour's value without a barrier between: sometimes it is not there yet.
+// Reads the neighbour's value without a barrier between: sometimes it is not there yet.
 static void no_barrier(unsigned *out)
 {
     LK_SHARED(struct pair, s);
@@ -176,7 +176,7 @@ static void sums(unsigned *out)
     if (!right) atomicAdd(out, 1u);
 }
 
-// Gives what `kernel` leaves in a word that is 0 before.
+// Runs `kernel` on a word that is 0, and returns the word.
 static unsigned word_after(void (*kernel)(unsigned *), uint64_t seed)
 {
     cudaStream_t stream;
@@ -218,7 +218,7 @@ static unsigned later_stream(bool ordered, uint64_t seed)
     return out;
 }
 
-// A copy to the host is poison until somebody waits, and reads its source late.
+// A copy to the host is poison until it is waited for, and reads its source late.
 static void deferred()
 {
     unsigned early = 0, late_source = 0;
@@ -244,7 +244,7 @@ static void deferred()
 }
 
 // ---- two devices
-struct there { // memory, a stream and an event of a device, whose number is then the current one
+struct there { // memory, a stream and an event of a device, which becomes the current one
     void *memory;
     cudaStream_t stream;
     cudaEvent_t event;
@@ -347,7 +347,7 @@ static void two_devices()
     cudaSetDevice(0);
 }
 
-// A copy that is waited for comes, and one behind it does not.
+// A wait for an event waits for the copy before it, and not for the one behind it.
 static void until_the_event()
 {
     there a = on(0);
@@ -364,7 +364,7 @@ static void until_the_event()
     give_back({a});
 }
 
-// An event that is recorded anew in another stream does not change what a wait before that needs.
+// Recording an event again, in another stream, does not change what an earlier wait needs.
 static void recorded_anew()
 {
     there a = on(0);

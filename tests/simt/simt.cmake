@@ -1,5 +1,6 @@
 # The CUDA sources as plain C++ on fibres, for machines without a GPU: included by the folders whose
-# tests use it. `cuda` lists the sources; without a C++ compiler there is no lh_simt_library(). The C++ compiler is the C compiler's sibling, so that sanitizers match.
+# tests use it. `cuda` lists the sources; without a C++ compiler there is no lh_simt_library(). The
+# C++ compiler is the C compiler's sibling, so that sanitizers match.
 include(CheckLanguage)
 if(NOT CMAKE_CXX_COMPILER)
     if(CMAKE_C_COMPILER_ID STREQUAL "Clang")
@@ -29,7 +30,8 @@ function(lh_simt_library name root)
         target_compile_options(${name} PRIVATE -Wno-pass-failed)
     endif()
     if(LH_SANITIZE STREQUAL "thread")
-        # It follows the stack of each thread, and fibres have their own: only those who call are seen.
+        # It follows each thread's stack, and fibres have their own: only the calling threads are
+        # seen.
         target_compile_options(${name} PRIVATE -fno-sanitize=thread)
     elseif(LH_SANITIZE)
         target_compile_options(${name} PRIVATE -fsanitize=${LH_SANITIZE} -fno-sanitize-recover=all
@@ -39,7 +41,7 @@ function(lh_simt_library name root)
         if(CMAKE_CXX_COMPILER_ID STREQUAL "Clang") # programs in C lack that part of its runtime
             target_compile_options(${name} PRIVATE -fno-sanitize=function)
         endif()
-        # The scheduler is no code under test, and most of what runs.
+        # The scheduler is not under test, and is most of what runs.
         foreach(source ${ARGN})
             if(source MATCHES "fibre\\.cu$" AND LH_SANITIZE MATCHES "address")
                 set_source_files_properties(${source} PROPERTIES COMPILE_OPTIONS

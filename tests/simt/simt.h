@@ -1,10 +1,10 @@
 // A stand-in for the CUDA dialect: kernels/cuda compiled as plain C++ and run on the host.
 //
 // Threads of a block are fibres that a seeded scheduler picks at random at every barrier, warp
-// operation and atomic; blocks run one after another in random order. Streams are deferred: what is
-// queued runs when somebody waits, or at random before, in any order that streams and events
-// permit. Device memory and what a copy will write are poisoned until then. A wrong use aborts with
-// one line that begins with "simt:" (README.md lists them).
+// operation and atomic; blocks run one after another in random order. Streams are deferred: queued
+// work runs when somebody waits, or at random before, in any order that streams and events permit.
+// Device memory, and a copy's destination, are poisoned until then. A wrong use aborts with one
+// line that begins with "simt:" (README.md lists them).
 //
 // Invariants: 1. a warp operation completes when all lanes of its mask are at the same one; 2. a
 // barrier completes when every thread of the block stands at the same one; 3. one seed, one order.
@@ -201,9 +201,9 @@ typedef struct simt_event *cudaEvent_t;
 
 void simt_launch(const char *kernel, dim3 grid, dim3 block, cudaStream_t stream,
                  std::function<void()> body);
-void simt_queue(cudaStream_t stream, std::function<void()> work); // what is no kernel of ours
-// The same of work that waits for other processes: it has a thread of its own, and may touch no
-// device memory. What is behind it in the stream waits until it is over.
+void simt_queue(cudaStream_t stream, std::function<void()> work); // work that is no kernel
+// The same for work that waits for other processes: it has a thread of its own, and may touch no
+// device memory. Later work in the stream waits until it is over.
 void simt_queue_outside(cudaStream_t stream, std::function<void()> work);
 #define LK_LAUNCH(kernel, grid, block, stream, ...)                                                \
     simt_launch(#kernel, grid, block, stream, std::bind(kernel, __VA_ARGS__))
