@@ -113,9 +113,20 @@ class Cell(frontdoor.Bench):
         return line
 
 
+class Distant(frontdoor.Emulated):
+    """Regions with a round-trip time between any two of them."""
+
+    def __init__(self, build, folder, mbit, rtt_ms):
+        path = os.path.join(folder, "distant.world")
+        with open(path, "w", encoding="utf-8") as out:
+            out.writelines(f"region {region}\n" for region in ("hub", *REGIONS))
+            out.write(f"link all all rtt={rtt_ms:.0f}ms rate={mbit:.3f}mbit\n")
+        frontdoor.Links.__init__(self, build, path, f"grid-{os.getpid()}")
+
+
 class Learning(Cell):
     """The same with a small model that learns: its held-out loss at the end. The link is narrower
-    as the model is smaller."""
+    as the model is smaller, and as long as makes a push take as much of a window as in the grid."""
 
     def __init__(self, flags, of, mbit, links, folder):
         _, system, h, p, seed = of
@@ -142,6 +153,14 @@ def loss_mbit(system, h, p):
     return LOSS_SIZE * next(mbit for mbit in MBITS if density(h, mbit) >= p)
 
 
+def loss_rtt_ms(cells, flags, h, p):
+    """The round-trip time of a link on which a push takes as much of a window as it took at most in
+    the grid's cells with this H and density; 0: there is no such cell."""
+    took = [share for of, line in cells.items() if of[0] == "longhaul" and of[1] == h
+            and line.get("density") == p and "seconds" in line for share in push_windows(line)]
+    return max(took, default=0) * h * flags.step_ms
+
+
 def text_of(folder):
     """The tree's pages as one file."""
     path = os.path.join(folder, "text")
@@ -156,8 +175,8 @@ def text_of(folder):
 
 
 def rate(links):
-    """What a link carries, where there is one."""
-    return {} if isinstance(links, frontdoor.Loopback) else {"link_mbit": links.measured()}
+    """What a link of the grid carries."""
+    return {"link_mbit": links.measured()} if isinstance(links, net.Shaped) else {}
 
 
 def key(line):
@@ -195,15 +214,20 @@ def name_of(system, h, mbit):
     return f"grid.h{h}.{mbit}mbit.{system}"
 
 
+def push_windows(line):
+    """How many windows each worker's pushes took, on average."""
+    window_s = statistics.median(s for region in line["seconds"] for s in region)
+    took = [w["push_seconds"]["sum"] / sum(w["push_seconds"]["count"]) for w in line["workers"]]
+    return [s / window_s for s in took]
+
+
 def rows_of_longhaul(out, line, begin):
     """What stands beside busy: the density, exchanges in a window, how many windows one takes from
     the cut to the server's answer, what the loop gives to them."""
     pushed = [w["rounds"] / n for w, n in zip(line["workers"], line["windows"])]
     out.row(f"{begin}.density", "1", [line["density"]])
     out.row(f"{begin}.pushes_per_window", "1", pushed)
-    window_s = statistics.median(s for region in line["seconds"] for s in region)
-    took = [w["push_seconds"]["sum"] / sum(w["push_seconds"]["count"]) for w in line["workers"]]
-    out.row(f"{begin}.push_windows", "1", [s / window_s for s in took])
+    out.row(f"{begin}.push_windows", "1", push_windows(line))
     for what in ("cut", "renew"):
         out.row(f"{begin}.{what}_ms", "ms",
                 [1e3 * s for region in line[f"{what}_s"] for s in region])
@@ -250,6 +274,7 @@ def tell_losses(out, lines):
             took = [w["push_seconds"]["sum"] / sum(w["push_seconds"]["count"]) /
                     (h * line["step_ms"] / 1e3) for line in these for w in line["workers"]]
             out.row(f"{name}.push_windows", "1", took)
+            out.row(f"{name}.rtt_ms", "ms", [line["rtt_ms"] for line in these])
             out.row(f"{name}.windows", "1", [n for line in these for n in line["windows"]])
 
 
@@ -302,19 +327,28 @@ def asked(flags):
             for system in systems]
 
 
-def measure(flags, of, folder, lacks):
+def links_of(flags, mbit, rtt_ms, folder):
+    """The links of one cell."""
+    if flags.loopback:
+        return frontdoor.Loopback()
+    if rtt_ms:
+        return Distant(flags.build, folder, mbit, rtt_ms)
+    return net.Shaped(REGIONS, mbit, f"grid{os.getpid()}")
+
+
+def measure(flags, of, folder, lacks, cells):
     """The line of one cell; `lacks`: why a system can't be measured."""
     loss = of[0] == "loss"
     system, h = of[1:3] if loss else of[:2]
     mbit = loss_mbit(system, h, of[3]) if loss else of[2]
     if system in lacks:
         return {"system": system, "h": h, "mbit": mbit, "why": lacks[system]}
-    links = frontdoor.Loopback() if flags.loopback else \
-        net.Shaped(REGIONS, mbit, f"grid{os.getpid()}")
+    rtt_ms = loss_rtt_ms(cells, flags, h, of[3]) if loss and system == "longhaul" else 0
+    links = links_of(flags, mbit, rtt_ms, folder)
     try:
         cell = Learning(flags, of, mbit, links, folder) if loss else \
             Cell(flags, system, h, mbit, links, folder)
-        return {**rate(links), **cell.run()}
+        return {**rate(links), "rtt_ms": rtt_ms, **cell.run()}
     finally:
         links.close()
 
@@ -327,7 +361,7 @@ def run(flags, folder):
     lacks = frontdoor.install(frontdoor.Bench(
         flags, frontdoor.SIZES["tiny"], frontdoor.Loopback(), folder), flags) if missing else {}
     for of in missing:
-        line = measure(flags, of, folder, lacks)
+        line = measure(flags, of, folder, lacks, cells)
         cells[of] = line
         said = line.get("why") or (f"loss {line['loss']:.4f}" if "loss" in line else
                                    f"{busy(line)[0]:.2f} % busy")

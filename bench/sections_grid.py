@@ -29,7 +29,8 @@ def _loss(rows, h, density):
     """Ours at one density beside plain DiLoCo."""
     ours = f"grid.loss.h{h}.longhaul.p{density:g}"
     return (str(h), f"{density:g}", _figure(rows, f"grid.loss.h{h}.gloo", 4),
-            _figure(rows, ours, 4), _figure(rows, f"{ours}.push_windows", 2))
+            _figure(rows, ours, 4), _figure(rows, f"{ours}.push_windows", 2),
+            _figure(rows, f"{ours}.rtt_ms", 0))
 
 
 def tables(rows):
@@ -42,7 +43,8 @@ def tables(rows):
               if f"grid.loss.h{h}.longhaul.p{p:g}" in rows]
     if losses:
         found.append(("Held-out loss of the small model that learns, nats a byte:",
-                      ("H", "density", "plain DiLoCo", "longhaul", "windows a push takes"),
+                      ("H", "density", "plain DiLoCo", "longhaul", "windows a push takes",
+                       "its link, ms"),
                       losses))
     return found
 

@@ -10,6 +10,7 @@ import os
 import subprocess
 import sys
 import tempfile
+import types
 
 ROOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..")
 sys.path.insert(0, os.path.join(ROOT, "bench"))
@@ -56,6 +57,18 @@ def figures():
     check("it is not there" in out.conditions["h10.50mbit.hivemind"], out.conditions)
 
 
+def distances():
+    """A small run that learns has a link on which a push takes the grid's longest share."""
+    def cell(p, *took):
+        return line("longhaul", [[4, 4]], density=p, workers=[
+            {"push_seconds": {"count": [2], "sum": 2 * seconds}} for seconds in took])
+    cells = {("longhaul", 10, 50): cell(0.5, 0.5, 0.25), ("longhaul", 10, 200): cell(0.25, 1, 2)}
+    flags = types.SimpleNamespace(step_ms=100)
+    found = [grid.loss_rtt_ms(cells, flags, h, p)
+             for h, p in ((10, 0.25), (10, 0.5), (10, 1), (20, 0.5))]
+    check(found == [500, 125, 0, 0], found)
+
+
 def densities():
     """What is shipped, but where a window is too short for the link."""
     check([grid.density(h, mbit) for h, mbit in ((32, 50), (32, 200), (128, 50), (128, 5000))] ==
@@ -87,6 +100,7 @@ def smoke(build, python):
 
 def main():
     figures()
+    distances()
     densities()
     smoke(*sys.argv[1:])
 
