@@ -425,7 +425,7 @@ static void until_it_steps(struct rig *r, const struct rig_life *l, uint64_t ste
 }
 
 // A worker with steps of five seconds is not idle between them, and its speed does not age.
-static void a_worker_tells_of_a_step_that_hangs(void **state)
+static void a_slow_step_is_no_hang(void **state)
 {
     struct rig *r = *state;
     struct rig_life l = {0};
@@ -550,7 +550,7 @@ int main(void)
         cmocka_unit_test(what_only_a_stalled_worker_may_train_is_given_up),
         cmocka_unit_test(what_a_stalled_worker_holds_beyond_the_budget_is_left),
         cmocka_unit_test(what_every_worker_refuses_is_given_up),
-        RIG_TEST(a_worker_tells_of_a_step_that_hangs),
+        RIG_TEST(a_slow_step_is_no_hang),
         RIG_TEST(a_step_that_hangs_is_told_to_the_coordinator),
         RIG_TEST(who_was_left_out_and_reaches_nobody_ends),
         RIG_TEST(who_drained_and_reaches_nobody_says_that_it_waits),

@@ -114,9 +114,10 @@ static void a_giver_that_dies_costs_nothing(void **state)
     // closed.
     const struct ps_coordinator *c = t->r->coordinator;
     uint32_t held = 0;
-    if (ps_co_is_closed(c, 0, 0))
-        for (uint32_t i = 0; i < TRIP_UNITS; i += 2)
-            held += c->lease[i] != CO_FREE && !t->kept[i] && !t->trained[i];
+    for (int i = 0; i < 600 && !ps_co_is_closed(c, 0, 0); i++) rig_run(t->r, 100 * LH_MS);
+    assert_true(ps_co_is_closed(c, 0, 0));
+    for (uint32_t i = 0; i < TRIP_UNITS; i += 2)
+        held += c->lease[i] != CO_FREE && !t->kept[i] && !t->trained[i];
     trip_start_server(t, &t->r->units);
     trip_run_until_credited(t, TRIP_UNITS);
     trip_check_trained_once(t);
