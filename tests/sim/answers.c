@@ -1,17 +1,17 @@
-// Answers: every message that leaves a server or the coordinator, as it leaves, whatever the
-// network then does to it.
+// Checks every message that leaves a server or the coordinator, whatever the network does to it
+// then.
 //
-// Invariants: 1. What the coordinator answers is on its disk at that moment, or was there until the
-// commit for which it waited (sim_stored_held). 2. A push that is
-// answered is a record of the log (history.c). What the disk has of the coordinator's rows tells
-// when a standby comes in sync and when it takes a shard over.
+// Invariants: 1. The coordinator's answers are on its disk at that moment, or were there until the
+// commit that the answer waited for (sim_stored_held). 2. An answered push is a record of the log
+// (history.c). The coordinator's rows on disk show when a standby comes in sync and when it takes a
+// shard over.
 #include <string.h>
 
 #include "longhaul/v1/member.pb-c.h"
 #include "longhaul/v1/shard.pb-c.h"
 #include "tests/sim/judge.h"
 
-// Finds the node of a transport. A process that only has a node's address and directory is none.
+// Finds a transport's node. NULL for a process that only has a node's address and directory.
 static struct sim_node *node_of(struct sim *s, const struct lh_transport *transport)
 {
     for (uint32_t i = 0; i < s->nodes; i++)
@@ -51,7 +51,7 @@ void sim_read_store(struct sim *s)
     for (uint32_t k = 0; k < s->shards; k++) look_at_row(s, k, &before[k]);
 }
 
-// ---------------------------------------------------------------- its answers
+// ---------------------------------------------------------------- the coordinator's answers
 
 struct answer { // on its way from the coordinator
     const struct sim *sim;
@@ -68,7 +68,7 @@ static const char *check_epochs(const struct sim_stored *stored, const struct si
     return any->shard < s->shards ? sim_stored_epochs(stored, any->shard, m) : "an epoch";
 }
 
-// The answer does not name its shard: it is one that the server asks about.
+// The answer does not name its shard, which is one of those that the server asks about.
 static const char *check_in_sync(const struct sim_stored *stored, const struct answer *a,
                                  const Longhaul__V1__InSyncReply *m)
 {
@@ -111,7 +111,7 @@ static const ProtobufCMessageDescriptor *type_of(enum lh_rpc rpc)
     }
 }
 
-// A worker that gave leases back did so with the request that is answered.
+// Counts recalls, and answers to requests in which a worker returned leases.
 static void count_recalls(struct sim *s, const struct answer *a)
 {
     if (a->rpc != LH_RPC_LEASE) return;
@@ -126,8 +126,8 @@ static void saw_push_reply(struct sim_node *server, const struct sim_node *worke
         sim_saw_answer(server, m->digest.data, m->admitted);
 }
 
-// A join that grants nothing, or of an incarnation that is not known, may be a late word of an
-// earlier life: it is no sign of life.
+// True if the reply shows that the coordinator knows the worker. A join without a grant, or a reply
+// about an unknown incarnation, may answer a late message of an earlier life.
 static bool is_member(enum lh_rpc rpc, const ProtobufCMessage *m)
 {
     if (rpc == LH_RPC_JOIN) return !((const Longhaul__V1__JoinReply *)m)->taken;

@@ -1,8 +1,8 @@
-// Balance: no fault, but a coordinator whose leases follow the balancer's policy, units that may
-// not leave their regions, and an operator who freezes it and moves units.
+// Balance, no fault: the coordinator leases by the balancer's policy, some units may not leave
+// their regions, and an operator freezes the balancer and moves units.
 //
-// A worker that trains a unit which may not come to it is a violation (watch.c), whoever gave it.
-// In every run the sums that the coordinator keeps of its units are compared with the units.
+// A worker that trains a unit which may not come to it is a violation (watch.c). In every run the
+// coordinator's sums are compared with its units.
 #include "server/coordinator/balance/decided.h"
 #include "server/coordinator/balance/override.h"
 #include "server/coordinator/balance/stock.h"
@@ -21,14 +21,14 @@ void sim_choose_balance(struct sim *s)
     if (!s->conf.faults.balance) return;
     s->balance = (struct ps_co_balance_conf){true, kinds[draw(s, LH_COUNT(kinds))]};
     s->ride_out_ns = (draw(s, 3) ? 300 : 1) * LH_SECOND;
-    uint64_t every = draw(s, 3) * 3; // 0: all may leave
+    uint64_t every = draw(s, 3) * 3; // 0: all units may leave
     for (uint64_t u = 0; every && u < s->units.count; u += every)
         s->units.unit[u].may_leave = false;
     sim_happened(s, balance);
 }
 
-// The judge reads what is on the coordinator's disk: a call that can't be durable is taken back as
-// any other.
+// Gives an operator's order. An order that can't become durable is taken back as any other change,
+// because the judge reads the coordinator's disk.
 static void order(struct sim *s, const char *what, uint64_t unit, const char *to)
 {
     struct ps_coordinator *c = sim_asked(s);
@@ -38,18 +38,18 @@ static void order(struct sim *s, const char *what, uint64_t unit, const char *to
     m.balancer = what;
     m.unit = unit;
     m.to = to;
-    lh_err err = ps_co_override(c, &m, &units); // refused where it may not be, or is over
+    lh_err err = ps_co_override(c, &m, &units); // refused if not allowed, or if the run is over
     if (!err) sim_trace(s, "operator: %s unit %llu %s", what, (unsigned long long)unit, to);
     if (err && lh_err_class(err) == LH_CLASS_STOP) ps_co_fatal(c, err);
 }
 
-// Moves are not bound by caps: none is ordered where caps are judged (links.c).
+// Gives a move order. Caps don't bind moves, so none is ordered where caps are judged (links.c).
 static void by_hand(struct sim *s, const char *what, uint64_t unit, const char *to)
 {
     if (!s->conf.faults.links) order(s, what, unit, to);
 }
 
-// Nobody holds the balancer any more; asked again and again, for the coordinator may be down.
+// Thaws the balancer, again and again, because the coordinator may be down.
 static void let_go(void *arg)
 {
     struct sim *s = arg;
@@ -95,7 +95,7 @@ void sim_balance_count(const struct sim_node *n)
 
 // ---------------------------------------------------------------- the judge
 
-// The counts of the coordinator's stock, counted anew over all units.
+// The counts of the coordinator's stock, recomputed from all units.
 struct counted {
     uint64_t free_units, leased_units, credited_units, credited_tokens, committed_tokens;
     uint64_t held[LH_WORKERS_MAX];

@@ -1,11 +1,11 @@
-// Budget: no fault, but a run whose token budget is less than all its units, and that an operator
-// changes while faults happen: the coordinator's settings have another number, and it is started
-// again. A budget that is met ends the run in the middle of the faults.
+// Budget, no fault: the run's token budget is less than all its units, and an operator changes it
+// during the faults by restarting the coordinator with another setting. A budget that is met ends
+// the run in the middle of the faults.
 //
-// A violation: the run ended before the budget that its coordinator had then was credited; or more
-// was credited than the largest budget that there ever was, and one unit, where no worker was
-// stalled and nothing is on that lets one be given up or takes credits back. The units of such a
-// worker go to others, and its claims may come all the same.
+// Violations: the run ended before the coordinator's budget of that moment was credited; or the
+// credited tokens exceed the largest budget so far by a unit or more, where no worker was stalled
+// and no fault lets one be given up or takes credits back. Others get the units of such a worker,
+// and its claims may still come.
 #include "server/coordinator/core.h"
 #include "tests/sim/judge.h"
 
@@ -14,13 +14,13 @@ static uint64_t all_tokens(void)
     return (uint64_t)SIM_UNITS * SIM_UNIT_TOKENS;
 }
 
-// A setting of 0 is a budget of all units.
+// Returns the budget that a setting means: 0 is all units.
 static uint64_t meant(uint64_t setting)
 {
     return setting && setting < all_tokens() ? setting : all_tokens();
 }
 
-// From one unit to all of them, and mostly not a whole number of units.
+// From one unit to all of them, mostly not a whole number of units.
 static void choose(struct sim *s)
 {
     uint64_t tokens = SIM_UNIT_TOKENS + sim_draw(s, SIM_FAULT_budget, all_tokens());
@@ -43,7 +43,7 @@ void sim_strike_budget(struct sim *s)
     choose(s);
     sim_trace(s, "operator: a budget of %llu tokens", (unsigned long long)s->budget_tokens);
     sim_happened(s, budget);
-    // The next life reads the new budget.
+    // The coordinator's next life reads the new budget.
     if (lh_fake_alive(n->env) && killed) sim_node_die(n, false);
 }
 
@@ -52,10 +52,10 @@ void sim_look_at_budget(struct sim *s)
     const struct ps_coordinator *c = sim_coordinator(s);
     if (!s->conf.faults.budget || !c) return;
     uint64_t now = meant(c->conf.budget_tokens), before = s->budget.seen;
-    // A life that ended since the last look may have decided it.
+    // A life that ended since the last look may have decided the end.
     if (c->plan.phase == LH_PHASE_END && !s->budget.ended)
         s->budget.ended = before && before < now ? before : now;
-    if (c->plan.phase != LH_PHASE_END) s->budget.ended = 0; // it was taken back
+    if (c->plan.phase != LH_PHASE_END) s->budget.ended = 0; // the end was taken back
     s->budget.seen = now;
     for (uint32_t i = 0; i < c->workers; i++)
         s->budget.stalled |= c->worker[i].stall.why != PS_CO_GOES_ON;
@@ -72,7 +72,7 @@ static bool may_exceed(const struct sim_faults *f)
 
 void sim_judge_budget(struct sim *s)
 {
-    uint64_t tokens = 0, kept = 0; // `kept`: nobody but a region without progress may have them
+    uint64_t tokens = 0, kept = 0; // `kept`: only a region without progress may train them
     for (uint64_t u = 0; u < SIM_UNITS; u++) {
         bool credited = false;
         for (uint32_t k = 0; k < s->shards; k++) credited |= sim_log_of(s, k)->credited[u] != 0;

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Many seeds of the simulator, in chunks, with a report: `campaign.py --sim build/.../sim`.
+"""Runs many seeds of the simulator in chunks, and reports: `campaign.py --sim build/.../sim`.
 
-A chunk is one run of `sim`, --jobs of them at a time; its summary line is added up. Ends after
---seeds or --minutes, or with the chunks in which SIGTERM comes, whichever is first, and says how
-many ran. Exit status 1 if a seed violates an invariant.
+A chunk is one run of `sim`, --jobs of them at a time; the figures of its summary are added up. Ends
+after --seeds or --minutes, or on SIGTERM once the running chunks are done, and says how many seeds
+ran. Exit status 1 if a seed violates an invariant.
 """
 import argparse
 import collections
@@ -27,7 +27,7 @@ FAULTS = re.compile(r"^faults:((?: \w+ \d+)*)$", re.M)
 JUDGED = re.compile(r"^(\d+) pushes were acknowledged, \d+ of them exempt:((?: \d+ \w+,?)*)$", re.M)
 BALANCED = re.compile(r"^(\d+) worker-shards balanced, (\d+) losses of workers measured; (\d+) "
                       r"answers of the coordinator", re.M)
-# What the balancer, travelling units and pairs of coordinators did, where the faults have them.
+# Figures of the balancer, travelling units and pairs of coordinators, if the faults include them.
 TOLD = (
     (re.compile(r"^(\d+) answers recalled leases, (\d+) took some back$", re.M),
      ("units.recalls", "units.returns")),
@@ -48,8 +48,8 @@ NAMES = ("seeds", "events", "admitted", "clipped", "refused", "outer_steps", "vi
 
 
 def chunk(given, first, count):
-    """What a run of `count` seeds adds up to, how often each fault came about, its violations in
-    words, seeds a CPU minute."""
+    """Runs `count` seeds. Returns the summary's figures, how often each fault occurred, the other
+    figures, the lines about violations, and seeds a CPU minute."""
     with subprocess.Popen(
             [*shlex.split(given.before), given.sim, "--from", str(first), "--seeds", str(count),
              "--faults", given.faults, *(["--pair"] if given.pair else [])],
@@ -60,7 +60,7 @@ def chunk(given, first, count):
     found = SUMMARY.search(out)
     if not found:
         raise RuntimeError(f"sim --from {first} ended with {run.returncode}: {out}")
-    disks = DISKS.search(out)  # only where disks are lost or damaged
+    disks = DISKS.search(out)  # only if disks are lost or damaged
     sums = found.groups() + (disks.groups() if disks else (0, 0, 0))
     said = [line for line in out.splitlines() if line.startswith("seed ")]
     words = FAULTS.search(out).group(1).split()
@@ -70,7 +70,7 @@ def chunk(given, first, count):
 
 
 def told(out):
-    """What units and pairs did, by name."""
+    """Returns the figures of units and pairs, by name."""
     sums = {}
     for pattern, names in TOLD:
         found = pattern.search(out)
@@ -80,7 +80,7 @@ def told(out):
 
 
 def judged(out):
-    """What the judge looked at, and what it left out, by the loss that each push names."""
+    """Returns what the judge checked, and the exempted pushes by the kind of loss."""
     pushes, balanced = JUDGED.search(out), BALANCED.search(out)
     exempt = pushes.group(2).replace(",", "").split()
     sums = {f"judge.exempt.{name}": int(n) for n, name in zip(exempt[::2], exempt[1::2])}

@@ -1,9 +1,9 @@
-// Charges: the last worker's private region, and the loop beside it where that is private by its
-// word (server/docs/0000-protocol.md#rule-34).
+// Charges: the last worker's private region, and the loop beside the worker where the loop reports
+// that it is private (server/docs/0000-protocol.md#rule-34).
 //
 // The loop is tests/cores/trainer.c, with the real client library. It dies with its worker or apart
-// from it, and somebody starts it again. Whenever a server has one of the region's pushes on its
-// disk, the budget's file, as a power cut would leave it, covers the push and is within the plan.
+// from it, and is started again. Whenever a server has one of the region's pushes on its disk, the
+// budget's file, as a power cut would leave it, covers the push and is within the plan.
 #include <inttypes.h>
 #include <string.h>
 
@@ -20,7 +20,7 @@ static struct sim_node *worker_of(struct sim *s)
 }
 
 // In a third of the seeds the region is private at record level, in a third of the others by its
-// loop's word. Others have to be able to train all units, also those of its region.
+// loop's report. The other workers must be able to train all units, including this region's.
 void sim_choose_charges(struct sim *s)
 {
     const struct sim_faults *f = &s->conf.faults;
@@ -46,7 +46,7 @@ static bool region_data(void *arg, const char *region, enum lh_data *out)
     return strcmp(region, setup_region[SIM_WORKERS - 1]) == 0;
 }
 
-// Few enough steps that the region leaves before the run ends, in most seeds.
+// Sets so few steps that in most seeds the region leaves before the run ends.
 void sim_charges_coordinator(const struct sim *s, struct ps_co_conf *conf)
 {
     if (!s->records && !s->reported) return;
@@ -100,8 +100,8 @@ void sim_loop_start(struct sim *s)
     lh_fake_at(s->world, LOOK, look, s);
 }
 
-// A worker's process died. They share a host, and its power. A loop that ended heard of the end
-// from the process that is gone: the next one has to hear of it, too.
+// Handles a worker's death. Worker and loop share a host and its power. A loop that ended had heard
+// of the end from the dead process, so the next loop has to hear of it too.
 void sim_loop_death(struct sim_node *n, bool power)
 {
     struct sim *s = n->sim;
@@ -131,8 +131,8 @@ static void note_file(void *there, const char *path, uint64_t bytes)
     if (!strcmp(path, BUDGET)) *(bool *)there = true;
 }
 
-// Reads the total that the budget's file has after a power cut: all shards share the first count of
-// its only run. A death within a charge leaves the old file or the new one.
+// Reads the total in the budget's file as a power cut would leave it: all shards share the first
+// count of its only run. A death during a charge leaves the old file or the new one.
 static uint64_t durable_total(struct sim *s)
 {
     struct lh_span file;
@@ -146,8 +146,8 @@ static uint64_t durable_total(struct sim *s)
     return fits ? number(file.data + file.len - 4 - counts, 8) : 0;
 }
 
-// A worker that lost its directory lost the file with it. It goes on above what the log shows when
-// it charges again, which the end judges.
+// Checks a durable push. A worker that lost its directory lost the budget's file too; when it
+// charges again it continues above the log's total, which is judged at the end.
 void sim_charges_see(struct sim *s, uint32_t shard, const struct sim_record *r)
 {
     struct sim_frame f;

@@ -1,5 +1,4 @@
-// The cluster: one run, from its seed to the judge. Its nodes and their lives: lives.c. See
-// cluster.h.
+// Implements cluster.h: one run, from its seed to the judge. Nodes and their lives are in lives.c.
 #include "server/coordinator/core.h"
 #include "server/core.h"
 #include "tests/sim/judge.h"
@@ -9,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const int64_t RUN_LIMIT = 900 * LH_SECOND; // after which a run is stuck
+static const int64_t RUN_LIMIT = 900 * LH_SECOND; // a longer run is stuck
 static const uint64_t EVENTS_MAX = 4000000;
 
 void sim_fail(struct sim *s, const char *format, ...)
@@ -35,7 +34,7 @@ void sim_trace(const struct sim *s, const char *format, ...)
 
 // ---------------------------------------------------------------- one run
 
-// How many shards the servers have: one each, or what is drawn. A server's standby has the same.
+// Chooses how many shards the servers have. A server's standby has the same ones.
 static void choose_shape(struct sim *s)
 {
     static const uint32_t shapes[][SIM_SERVERS] = {{1, 1}, {2, 0}, {2, 2}, {1, 2}};
@@ -45,7 +44,7 @@ static void choose_shape(struct sim *s)
     if (drawn) sim_happened(s, shards);
 }
 
-// For how long the coordinator leases ahead. A run lasts some seconds without faults.
+// Chooses how far the coordinator leases ahead. Without faults a run lasts some seconds.
 static void choose_ride_out(struct sim *s)
 {
     static const int64_t seconds[] = {0, 1, 0, 300};
@@ -72,16 +71,17 @@ static void create(struct sim *s, const struct sim_conf *conf)
         lh_manifest_build(&s->manifest, s->shards < 3 ? 3 : 5, names, shapes, s->shards, NULL);
     LH_ASSERT(!err);
     s->keys = setup_keys();
-    // with exact values nothing is ever over-sent, so that losses can't hide what is there twice
+    // exact values are never over-sent, so a loss can't hide mass that is there twice
     s->codec =
         (struct lk_codec){LK_INDEX_RICE, conf->seed % 2 ? LK_VALUE_SIGN : LK_VALUE_FP32, 0.1f};
     if (conf->tight_disks) s->codec = (struct lk_codec){LK_INDEX_RICE, LK_VALUE_FP32, 0.5f};
-    if (conf->exact && conf->seed % 2) s->codec.value = LK_VALUE_FP16; // rounds to multiples, too
-    static const double gates[] = {0, 1.5, 2, 4, 10}; // small ones, so that it acts
+    if (conf->exact && conf->seed % 2) s->codec.value = LK_VALUE_FP16; // multiples as well
+    static const double gates[] = {0, 1.5, 2, 4, 10};                  // low enough to clip
     s->norm_gate = gates[conf->seed % LH_COUNT(gates)];
     s->initial = calloc(s->manifest.values, sizeof *s->initial);
     LH_ASSERT(s->initial);
-    // Parameters of the size of some pushes: the norm gate measures the first pushes by them.
+    // Parameters of the size of some pushes, because the norm gate measures the first pushes by
+    // them.
     for (uint64_t i = 0; i < s->manifest.values; i++) s->initial[i] = conf->exact ? SIM_BASE : 32;
     setup_units(&s->units, SIM_UNITS / s->epochs, SIM_UNIT_TOKENS, SIM_WORKERS);
     sim_choose_balance(s);
@@ -188,16 +188,17 @@ static void tell_all(struct sim *s)
     }
 }
 
-// As a program ends (worker/node.c): the coordinator has heard it. A worker that starts from a copy
-// of an earlier end is done until the coordinator says that the run went on.
+// Returns whether the worker is done and the coordinator has heard it, as worker/node.c requires at
+// a program's end. A worker that starts from a copy of an earlier end is done until the coordinator
+// says that the run went on.
 static bool is_at_its_end(const struct sim_node *n)
 {
     return n->worker && wk_worker_state(n->worker) == WK_DONE && n->worker->told_done;
 }
 
-// Does the run end, for all others, without the worker that is cut from a server for good? Then the
-// way is healed, so that it is judged like the rest: what it had not pushed is in no log, and it is
-// told so.
+// Heals the path of the worker that is cut from a server for good, once the run has ended for all
+// others without it. It is then judged like the rest: its unsent progress is in no log, and it
+// learns that.
 static void look_at_struck(struct sim *s)
 {
     struct sim_node *n = s->struck;
@@ -216,7 +217,7 @@ static bool finished(struct sim *s)
         if (!n->transport && !sim_absent(n)) return false;
         if (n->worker && !is_at_its_end(n)) return false;
     }
-    // a shard that was taken over is judged by the server that holds its end
+    // a shard that was taken over is judged by its new owner
     for (uint32_t k = 0; sim_standbys(s) && k < s->shards; k++) {
         struct ps_server *owner = sim_owner(s, k)->server;
         if (owner->phase != PS_SERVING ||
@@ -290,13 +291,13 @@ bool sim_run(const struct sim_conf *conf, char why[512], struct sim_tally *tally
         if (conf->tight_disks) sim_tighten(s);
         if (now % (500 * LH_MS) == 0) sim_look(s);
         if (now > RUN_LIMIT || lh_fake_events(s->world) > EVENTS_MAX) {
-            // by what it stands still for, where that is wrong by itself
+            // report the cause, if it is a violation of its own
             for (uint32_t k = 0; k < s->shards; k++) sim_judge_acknowledged(s, k);
             sim_fail(s, "stuck: the run has not ended after %.0f s", (double)now / 1e9);
             break;
         }
     }
-    for (int i = 0; i < SIM_NODES_MAX; i++) { // what did not start is dead: nobody calls it again
+    for (int i = 0; i < SIM_NODES_MAX; i++) { // after a failed start it is dead
         const struct sim_node *n = &s->node[i];
         LH_ASSERT(!n->transport || n->coordinator || n->server || n->worker || s->pair);
     }

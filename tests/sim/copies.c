@@ -1,14 +1,15 @@
-// Copies: directories as they were some time ago, put back, or served by a second process.
+// Copies of directories, put back later or served by a second process.
 //
-// A copy is what a file system's snapshot holds: every file as programs saw it at that moment.
+// A copy is a file system's snapshot: every file as programs saw it at that moment.
 //
-// Rolled back are a server that owns shards, while a worker's disk has what is stable (else all
-// copies of it would be gone, which nothing covers), and one that stands by and is not counted on,
-// nor may be under the copy's name; to a copy below the epoch or the stable point that is
-// registered, for nobody sees another one. `rollback_worker` and `rollback_store` do it to workers
-// and to the coordinator's store. A zombie is a process of such an older life: it has a copy of a
-// server's directory, and half of the calls to that server's address reach it for a while. The
-// coordinator is out of its reach: it would be that server, started anew.
+// Two kinds of servers are rolled back. One owns shards, while a worker's disk has the stable
+// point; otherwise all copies of it would be gone, which nothing covers. The other is a standby on
+// which nobody relies, nor may rely under the copy's name. The copy is older than the registered
+// epoch or stable point, because nobody can notice a newer one. `rollback_worker` and
+// `rollback_store` do the same to workers and to the coordinator's store. A zombie is a process of
+// such an older life: it has a copy of a server's directory, and half of the calls to that server's
+// address reach it for a while. It can't reach the coordinator, or it would be that server,
+// restarted.
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -27,9 +28,9 @@ struct one_file {
 
 struct sim_image {
     struct one_file *first;
-    int64_t taken;                        // when
-    uint64_t standby;                     // the name of the directory of a server that stood by
-    struct lh_point most[SIM_SHARDS_MAX]; // a server's shards, in its order: no record is above it
+    int64_t taken;                        // time of the copy
+    uint64_t standby;                     // the directory's name as a standby's
+    struct lh_point most[SIM_SHARDS_MAX]; // per shard of the server: no record lies above it
     struct lh_env *env;
 };
 
@@ -65,7 +66,7 @@ static void take_file(void *arg, const char *path, uint64_t bytes)
     c->first = f;
 }
 
-// Copies the directory of a node that lives.
+// Copies the directory of a running node.
 static void take(struct sim_node *n, struct sim_image **out)
 {
     drop(out);
@@ -75,7 +76,7 @@ static void take(struct sim_node *n, struct sim_image **out)
     c->env = n->env;
     c->standby = n->server ? n->server->standby.identity : 0;
     for (uint32_t i = 0; n->server && i < n->shards; i++) {
-        // A process that stands still may have written a group whose end it did not hear of.
+        // A stopped process may have written a group without having heard that it is done.
         const struct ps_shard *shard = n->server->shard[i];
         const struct lh_ledger *l = n->server->committing ? shard->head : &shard->replica.ledger;
         c->most[i] = (struct lh_point){l->epoch, l->version, l->chain};
@@ -100,7 +101,7 @@ static lh_err put_file(struct lh_env *env, const struct one_file *f)
     return err || !end ? err : env->ops->files->sync_dir(env, dir);
 }
 
-// On the disk of a node that is dead.
+// Replaces a dead node's disk by the copy.
 static void put(struct lh_env *env, const struct sim_image *c)
 {
     lh_fake_disk_wipe(env);
@@ -116,9 +117,9 @@ static void put(struct lh_env *env, const struct sim_image *c)
 
 // ---------------------------------------------------------------- rolled back
 
-// Does an owner, or the coordinator's note, count on what this standby confirmed? With its copy put
-// back and the owner gone before they speak again, both copies would be. The note is the one in
-// memory and the one on the disk: a change that waits for room may be taken back.
+// Returns whether an owner, or the coordinator's row, relies on this standby's confirmations. With
+// its old copy back and the owner lost before they talk again, both copies would be lost. The row
+// counts in memory and on disk, because a change that waits for space may be taken back.
 static bool counted_on(const struct sim_node *n)
 {
     struct sim *s = n->sim;
@@ -138,8 +139,8 @@ static bool counted_on(const struct sim_node *n)
     return is;
 }
 
-// An owner's last word of its standby may be on its way to the coordinator still when it died,
-// which then counts on a directory of that name.
+// Remembers the standbys of a dying owner: its last report of one may still be on its way to the
+// coordinator, which will then rely on a directory of that name.
 void sim_owner_ends(const struct sim_node *n)
 {
     for (uint32_t i = 0; n->server && i < n->server->conf.shard_count; i++) {
@@ -169,9 +170,9 @@ static bool may_roll_back(struct sim_node *n, uint64_t standby)
     return !serves || sim_may_lose(n);
 }
 
-// Is the copy older than what the coordinator has registered, as its disk says? A server with a
-// copy of what is known last is the same server to everybody else: nobody could see that it was put
-// back.
+// Returns whether the copy is older than the coordinator's registered points on disk. A server with
+// a copy of the newest known point looks unchanged to everybody else: nobody could notice the
+// rollback.
 static bool older(struct sim_node *n, const struct sim_image *copy)
 {
     struct sim *s = n->sim;
@@ -187,7 +188,7 @@ static bool older(struct sim_node *n, const struct sim_image *copy)
     return false;
 }
 
-// Takes a copy, or puts the one back that there is.
+// Takes a copy, or puts the existing one back.
 static void roll_back(struct sim_node *n, enum sim_fault fault)
 {
     struct sim *s = n->sim;
@@ -229,7 +230,7 @@ void sim_strike_rollback_worker(struct sim *s)
 
 void sim_strike_rollback_store(struct sim *s)
 {
-    roll_back(&s->node[0], SIM_FAULT_rollback_store); // there is no pair then
+    roll_back(&s->node[0], SIM_FAULT_rollback_store); // never with a pair
 }
 
 // ---------------------------------------------------------------- zombies

@@ -1,4 +1,4 @@
-// Disks: servers' disks that run out of room, and what they lose: the log's end, bits, all of it.
+// Servers' disks: they run out of space, and lose the log's end, single bits, or everything.
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -7,10 +7,10 @@
 #include "server/wal/wal_format.h"
 #include "tests/sim/cluster.h"
 
-// ---------------------------------------------------------------- room
+// ---------------------------------------------------------------- space
 
-// A power cut brings files back whose removal was not synced. A file system gives their room to
-// nobody else before it is, which the fake one does not know: what is back has its room.
+// Applies the node's disk capacity. A power cut restores files whose removal was not synced. A real
+// file system keeps their space until the sync; the fake one does not, so the capacity is raised.
 void sim_disk_limit(struct sim_node *n)
 {
     uint64_t used = lh_fake_disk_used(n->env);
@@ -23,11 +23,12 @@ void sim_disk_back(void *arg)
     sim_disk_limit(arg);
 }
 
-// As many versions above the newest checkpoint as another one may cut off some day: less than a
-// segment's worth makes no room.
+// A server is tightened once so many versions lie above the newest checkpoint: trimming less than a
+// segment's worth frees no space.
 enum { TIGHTEN_ABOVE = 12 };
 
-// Has each of its shards two checkpoints, and log to cut above them? And the bytes of their states.
+// Returns whether each of its shards has two checkpoints and log above them. Adds their states'
+// bytes.
 static bool may_tighten(const struct sim_node *n, size_t *state)
 {
     for (uint32_t i = 0; i < n->shards; i++) {
@@ -63,7 +64,7 @@ void sim_tighten(struct sim *s)
 
 struct newest {
     char name[64];
-    uint32_t shard; // the shard where only one's files count
+    uint32_t shard; // only this shard's files count, where it matters
 };
 
 static void note(void *arg, const char *name)
@@ -74,7 +75,7 @@ static void note(void *arg, const char *name)
 
 // ---------------------------------------------------------------- the log's end
 
-// The newest segment of its log, as programs see it. Gives `out`, empty: there is none.
+// Loads the newest segment of its log, as programs see it; `out` is empty if there is none.
 static void load_newest(struct sim_node *n, struct newest *last, char path[160], struct lh_buf *out)
 {
     char dir[64];
@@ -87,9 +88,9 @@ static void load_newest(struct sim_node *n, struct newest *last, char path[160],
     if (err) lh_buf_clear(out);
 }
 
-// A start takes a group of entries as a whole or not at all, so a damaged entry takes those before
-// it along. Gives where the first one of its group stands (place.at 0: the last entry; of the
-// result, that there is none).
+// A start takes a group of entries as a whole or not at all, so damage to one entry also loses
+// those before it. Returns the place of its group's first entry. place.at 0 means the last entry;
+// in the result it means none.
 static struct ps_place first_of_group(struct sim_node *n, struct ps_place of)
 {
     struct newest last;
@@ -115,9 +116,9 @@ static struct ps_place first_of_group(struct sim_node *n, struct ps_place of)
     return (struct ps_place){strtoull(last.name, NULL, 16), group, 0};
 }
 
-// The disk damages the log's end while the server is down, which looks like a torn tail: its last
-// entry, or everything from the entry of version `from` on (0: the last one), which nothing that is
-// left says to have been durable.
+// Damages the log's end while the server is down, so that it looks like a torn tail: the last
+// entry, or all entries from the place `from` on (at 0: only the last one). Nothing that remains
+// shows them to have been durable.
 static void damage_tail(struct sim_node *n, struct ps_place from)
 {
     struct sim *s = n->sim;
@@ -125,7 +126,7 @@ static void damage_tail(struct sim_node *n, struct ps_place from)
     struct newest last;
     struct lh_buf b;
     lh_err err = LH_OK;
-    lh_fake_boot(n->env); // the disk is looked at by nobody in particular
+    lh_fake_boot(n->env); // boots it only to read the disk
     load_newest(n, &last, path, &b);
     size_t end = b.len;
     while (end > 64 && b.data[end - 1] == 0) end--;
@@ -139,29 +140,29 @@ static void damage_tail(struct sim_node *n, struct ps_place from)
     lh_fake_kill(n->env, false);
 }
 
-// A disk may be lost while a worker's is there that has a copy of the stable point: the promise is
-// about one or the other.
+// The disk may be lost while a running worker has a copy of the stable point: the promise covers
+// the loss of one of the two.
 bool sim_may_lose(struct sim_node *n)
 {
-    const struct sim_node *cut = n->sim->struck; // What that one holds does not reach the server.
+    const struct sim_node *cut = n->sim->struck; // its copies can't reach the server
     if (!n->server || n->server->phase != PS_SERVING || (cut && cut->cut_from == n)) return false;
     for (uint32_t i = 0; i < n->shards; i++) {
         bool held =
             (sim_stable_held(n->sim, n->shard[i]) && sim_claims_held(n->sim, n->shard[i])) ||
-            LH_BUG("local_stable"); // the planted bug takes it for held
+            LH_BUG("local_stable"); // the planted bug counts it as held
         if (!held || n->server->shard[i]->replica.ledger.plan.phase >= LH_PHASE_END) return false;
     }
     return true;
 }
 
-// One of a server's shards; a server with one does not draw.
+// Draws one of a server's shards; a server with one shard draws nothing.
 static uint32_t some_shard(struct sim_node *n)
 {
     return n->shards > 1 ? (uint32_t)sim_draw(n->sim, SIM_FAULT_shards, n->shards) : 0;
 }
 
-// A tail: what lies above everybody's durable copies, so that the server's own log is enough; or,
-// where whole disks are lost too, from anywhere.
+// A tail lies above all followers' durable copies, so that the server's own log suffices; where
+// whole disks may be lost, it starts anywhere.
 bool sim_may_lose_tail(struct sim_node *n)
 {
     if (!sim_may_lose(n)) return false;
@@ -178,8 +179,8 @@ bool sim_may_lose_tail(struct sim_node *n)
     return true;
 }
 
-// Does the log hold, from this place on, what followers have durable copies of? Then its loss would
-// be more than a tail's.
+// Returns whether the log from this place on has records of which followers have durable copies.
+// That loss would be more than a tail.
 static bool holds_durable(struct sim_node *n, struct ps_place from)
 {
     for (uint32_t i = 0; i < n->shards && !n->sim->conf.faults.disk_loss; i++) {
@@ -190,8 +191,8 @@ static bool holds_durable(struct sim_node *n, struct ps_place from)
     return false;
 }
 
-// From which record on the tail is lost: any above the durable copies (or any at all) whose entry
-// stands in the segment that is written now; or whatever comes last, place.at 0.
+// Chooses the first lost record: one above the durable copies (or any, with disk_loss) in the
+// current segment; or the last entry, place.at 0.
 static struct ps_place first_lost(struct sim_node *n)
 {
     struct sim *s = n->sim;
@@ -216,7 +217,7 @@ void sim_lose_tail(struct sim_node *n)
     damage_tail(n, place);
 }
 
-// The server's whole directory is gone.
+// Loses the server's whole directory.
 void sim_lose_disk(struct sim_node *n)
 {
     sim_saw_loss(n, SIM_LOSS_DISK, NULL);
@@ -255,8 +256,8 @@ static void maybe_flip(void *arg, const char *name)
     flip(f->node, path, bytes);
 }
 
-// Bits flip on the server's disk while it is down: in a record that is not the last, in segments,
-// in checkpoints, in the epoch's file.
+// Flips bits on the server's disk while it is down: in a record that is not the last, in segments,
+// in checkpoints, or in the epoch's file.
 void sim_damage_disk(struct sim_node *n)
 {
     struct sim *s = n->sim;
@@ -294,8 +295,8 @@ static void note_checkpoint(void *arg, const char *name)
     if (lk_checkpoint_name_parse(name, &n) && !n.weights && n.shard == last->shard) note(arg, name);
 }
 
-// A bit of the newest checkpoint flips while the server is down. An older one and the log must do:
-// there is one, or the log is whole.
+// Flips a bit of the newest checkpoint while the server is down. An older checkpoint and the log
+// must suffice: one exists, or the log is complete.
 void sim_rot(struct sim_node *n)
 {
     char dir[80], path[160];

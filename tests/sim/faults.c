@@ -1,4 +1,4 @@
-// Faults: what goes wrong, when, at random but from the seed. Of disks: disks.c.
+// Faults, drawn from the seed: which ones happen, and when. Faults of disks are in disks.c.
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,7 +10,7 @@
 
 // ---------------------------------------------------------------- the data
 
-// The run has the same units, of one epoch of the data or of several.
+// Chooses how many epochs of the data the run's units form.
 void sim_choose_epochs(struct sim *s)
 {
     static const uint32_t epochs[] = {1, 2, 3, 4};
@@ -22,7 +22,7 @@ void sim_choose_epochs(struct sim *s)
 
 // ---------------------------------------------------------------- the network
 
-// The longer one of two far nodes' ways counts.
+// Returns the extra delay between two nodes: the larger one of theirs.
 static int64_t far_ns(struct sim *s, const char *from, const char *to)
 {
     int64_t most = 0;
@@ -122,7 +122,7 @@ static void heard_again(void *arg)
     s->unheard = NULL;
 }
 
-// Everybody else still reaches it: an owner that is taken for dead goes on.
+// Cuts the node from the coordinator only: an owner that is believed dead goes on.
 static void cut_from_coordinator(struct sim_node *n)
 {
     struct sim *s = n->sim;
@@ -143,7 +143,7 @@ static struct sim_node *some_server(struct sim *s)
     uint64_t n = sim_below(s, SIM_SERVERS + (sim_standbys(s) ? SIM_STANDBYS : 0));
     struct sim_node *drawn =
         &s->node[n < SIM_SERVERS ? 1 + n : SIM_FIRST_STANDBY + n - SIM_SERVERS];
-    return sim_absent(drawn) ? drawn - 1 : drawn; // the first one is always there
+    return sim_absent(drawn) ? drawn - 1 : drawn; // the first server always exists
 }
 
 static struct sim_node *some_node(struct sim *s)
@@ -157,7 +157,7 @@ static struct sim_node *some_worker(struct sim *s)
     return &s->node[1 + SIM_SERVERS + sim_below(s, SIM_WORKERS)];
 }
 
-// Not while a server may need what this worker has copies of.
+// Loses a worker's disk, unless a server may need its copies.
 static void lose_host(struct sim_node *n)
 {
     if (!lh_fake_alive(n->env)) return;
@@ -173,14 +173,14 @@ static void lose_host(struct sim_node *n)
     sim_trace(n->sim, "%s lost its disk", n->name);
 }
 
-// Stops the coordinator as an operator's call that meets a failed disk does.
+// Stops the coordinator after a failed disk write, as an operator's call would.
 static void stop_like_a_call(struct ps_coordinator *c, lh_err err)
 {
     if (err && lh_err_class(err) == LH_CLASS_STOP) ps_co_fatal(c, err);
 }
 
-// An operator asks the coordinator, if there is one, that the run, a region or a worker stands
-// still or goes on.
+// An operator asks the leading coordinator, if any, to drain the run, a region or a worker, or to
+// undo it.
 static void ask(struct sim *s, bool undo, const char *region, const char *worker)
 {
     struct ps_coordinator *c = sim_asked(s);
@@ -190,7 +190,7 @@ static void ask(struct sim *s, bool undo, const char *region, const char *worker
     m.region = region;
     m.worker = worker;
     if (!c) return;
-    lh_err err = ps_co_drain(c, &m, &found); // refused: it has not joined, or drains otherwise
+    lh_err err = ps_co_drain(c, &m, &found); // refused: not joined, or draining otherwise
     if (!err) sim_happened(s, drain);
     stop_like_a_call(c, err);
     if (!err) sim_trace(s, "operator: %s%s %s", undo ? "undo " : "drain ", region, worker);
@@ -207,7 +207,7 @@ static void some_wish(struct sim *s)
     }
 }
 
-// Nobody wishes anything any more: asked again and again, for the coordinator may be down.
+// Undoes all drains, again and again, because the coordinator may be down.
 static void undo_all(void *arg)
 {
     struct sim *s = arg;
@@ -222,7 +222,7 @@ static void undo_all(void *arg)
     if (left) lh_fake_at(s->world, LH_SECOND, undo_all, s);
 }
 
-// An operator asks that a shard goes to the server that stands by for it; refused where none does.
+// An operator moves a shard to its standby; refused if the server is not one.
 static void some_move(struct sim *s)
 {
     struct sim_node *n = some_server(s);
@@ -235,7 +235,7 @@ static void some_move(struct sim *s)
     sim_trace(s, "operator: move to %s: %s", n->name, err ? lh_err_text(err) : "ok");
 }
 
-// The shard's other server is on the same grid.
+// Cuts the power of the shard's other server too: both are on the same grid.
 static void lose_power_with(const struct sim_node *server)
 {
     struct sim *s = server->sim;
@@ -245,7 +245,8 @@ static void lose_power_with(const struct sim_node *server)
     }
 }
 
-// One of a disk's next operations fails: the process stops with a clear word, or did without it.
+// Fails one of a disk's next operations: the process stops with a clear message, or goes on
+// without.
 static void fail_disk(struct sim *s)
 {
     struct sim_node *n = some_node(s);
@@ -260,7 +261,7 @@ static void disk_is_quick(void *arg)
     lh_fake_slow(((struct sim_node *)arg)->env, 0);
 }
 
-// A disk stalls: what is written and synced there takes up to seconds.
+// Stalls a disk: writes and syncs take up to seconds.
 static void slow_disk(struct sim *s)
 {
     struct sim_node *n = sim_below(s, 2) ? some_server(s) : some_node(s);
@@ -271,7 +272,7 @@ static void slow_disk(struct sim *s)
     lh_fake_at(s->world, (int64_t)(1 + sim_below(s, 8)) * LH_SECOND, disk_is_quick, n);
 }
 
-// One that is down already dies of nothing.
+// Kills a node; one that is already down does not count.
 static void die(struct sim_node *n, bool power, enum sim_fault fault)
 {
     n->sim->met.happened[fault] += lh_fake_alive(n->env);
@@ -357,8 +358,8 @@ static void next_fault(void *arg)
         s->faulty = false;
         for (uint32_t i = 0; i < s->nodes; i++) {
             if (s->conf.crash_at < 0) lh_fake_crash_at(s->node[i].env, -1, false);
-            // what failed already may be on its way back from a lane: its process still stops for
-            // it
+            // an error that has happened may still be on its way back from a lane: its process
+            // stops because of it
             if (!lh_fake_failed(s->node[i].env)) lh_fake_fail_at(s->node[i].env, -1, LH_OK);
             sim_disk_back(&s->node[i]);
             disk_is_quick(&s->node[i]);

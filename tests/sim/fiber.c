@@ -1,4 +1,4 @@
-// Fibers. See fiber.h.
+// Implements fiber.h.
 #include "tests/sim/fiber.h"
 
 #include <pthread.h>
@@ -9,12 +9,12 @@
 
 struct sim_fiber {
     pthread_t thread;
-    sem_t its, ours; // whose turn it is
+    sem_t its, ours; // semaphores: the fiber's turn, the simulator's turn
     void (*fn)(void *arg);
     void *arg;
     bool ended;
 #ifdef LH_PLANTED_BUGS
-    const char *bug; // planted in the simulator's thread
+    const char *bug; // the bug planted in the simulator's thread
 #endif
 };
 

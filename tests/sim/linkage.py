@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
 """The simulator links the same objects as the programs: `linkage.py BUILD`, ctest sim.linkage.
 
-Reads from a build by Ninja or make how sim, longhaul-server and longhaul-worker were linked:
- 1. sim takes the libraries of the two programs, the same files, and no other of ours.
- 2. What it takes beside them was compiled from tests/sim, but for the loop beside a worker and the
-    client library that the loop calls; the programs add their main.c alone.
- 3. Nothing beside them defines a symbol of theirs: a copy or an included core source would be
+Reads from a Ninja or make build how sim, longhaul-server and longhaul-worker were linked:
+ 1. sim links the same library files as the two programs, and no other library of the project.
+ 2. Its other objects come from tests/sim, the loop beside a worker, and the client library that the
+    loop calls; the programs add only their main.c.
+ 3. No other object defines a symbol of the libraries: a copied or included core source would be
     linked instead of the library's object.
-To show that this can fail, an object of each library is then added to sim's as if somebody had.
+To show that the check can fail, one object of each library is then added to sim's.
 """
 import functools
 import json
@@ -31,7 +31,7 @@ def run(*command: str, **options) -> str:
 
 
 def link_command(build: str, target: str) -> tuple[str, str]:
-    """The command that links a target, and the folder it runs in."""
+    """Returns the command that links a target, and the folder it runs in."""
     folder, name = os.path.split(target)
     recipe = os.path.join(build, folder, "CMakeFiles", name + ".dir", "link.txt")
     if os.path.exists(recipe):  # make
@@ -41,7 +41,7 @@ def link_command(build: str, target: str) -> tuple[str, str]:
 
 
 class Linked:
-    """The files of ours that a target is linked from."""
+    """The project's files that a target is linked from."""
 
     def __init__(self, build: str, target: str):
         command, folder = link_command(build, target)
@@ -53,7 +53,7 @@ class Linked:
 
 
 def sources(build: str) -> dict[str, str]:
-    """Object -> the source it is compiled from, relative to the tree."""
+    """Returns {object: its source, relative to the tree}."""
     with open(os.path.join(build, "compile_commands.json"), encoding="utf-8") as file:
         entries = json.load(file)
     found = {}
@@ -66,13 +66,13 @@ def sources(build: str) -> dict[str, str]:
 
 @functools.cache
 def symbols(path: str) -> set[str]:
-    """The strong global symbols that an object or a library defines."""
+    """Returns the strong global symbols that an object or a library defines."""
     said = run("nm", "--defined-only", "--extern-only", path)
     return set(re.findall(r"^[0-9a-f]+ [TDBRGC] (\w+)$", said, re.M))
 
 
 def copies(objects: list[str], libraries: set[str]) -> dict[str, str]:
-    """Symbol -> the object that defines it though a library does."""
+    """Returns {symbol: the object that defines it although a library does}."""
     core = set().union(*map(symbols, libraries))
     return {name: path for path in objects for name in symbols(path) & core}
 

@@ -1,4 +1,4 @@
-// Settings that test clusters share. See setup.h.
+// Implements setup.h: settings that test clusters share.
 #include "tests/sim/setup.h"
 
 #include <stdio.h>
