@@ -1,11 +1,11 @@
-// History: each shard's log, record by record as it became durable, what faults took of it, and
-// what was acknowledged.
+// History: each shard's log, record by record as it became durable; the records that faults took;
+// and the acknowledged pushes.
 //
-// Invariants: 1. A version that was seen stays what it was, unless a new epoch begins below it. 2.
-// An epoch begins below a durable record only where a fault took that record, or where a standby
-// takes the shard over and the record was not acknowledged; it begins at or above what the fault
-// left, and at or above the stable point. 3. A push that is answered is a record of a log, and
-// while a standby is in sync it is on that one's disk, too. 4. In the end each push that was
+// Invariants: 1. A version stays the same once seen, unless a new epoch begins below it. 2. An
+// epoch begins below a durable record only if a fault took that record, or if a standby takes the
+// shard over and the record was not acknowledged. It begins at or above the rest that the fault
+// left, and at or above the stable point. 3. An answered push is a record of a log; while a standby
+// is in sync, the record is on the standby's disk too. 4. At the end each push that was
 // acknowledged as admitted is in the log, or was cut off with a record that a named loss took.
 #include <inttypes.h>
 #include <stdlib.h>
@@ -59,7 +59,7 @@ struct sim_push *sim_find_push(struct sim_log *l, uint32_t worker, uint64_t inca
     return NULL;
 }
 
-// Incarnations that were issued twice differ in their random half.
+// Incarnations that were issued twice differ in their random half; this compares both.
 static struct sim_push *find_exactly(struct sim_log *l, uint32_t worker, uint64_t incarnation,
                                      uint64_t random, uint64_t step)
 {
@@ -102,9 +102,10 @@ static void note_push(struct sim *s, uint32_t shard, const struct sim_record *r)
     if (p->admitted && w < SIM_WORKERS) sim_mass_logged(s, shard, r->body, 1);
 }
 
-// ---------------------------------------------------------------- what faults take
+// ---------------------------------------------------------------- losses
 
-// The stable point that is durable: the coordinator may take back later ones, and has told nobody.
+// Returns the durable stable point. The coordinator may take back later ones, which it has told
+// nobody.
 static uint64_t stable_now(struct sim *s, uint32_t shard)
 {
     sim_read_store(s);
@@ -116,8 +117,8 @@ static bool at_or_behind(const struct ps_place *p, const struct ps_place *from)
     return p->segment > from->segment || (p->segment == from->segment && p->at >= from->at);
 }
 
-// The highest version below what a damaged tail takes. The log's last entry may be of any of its
-// server's shards, or a mark.
+// Returns the highest version below a damaged tail. The log's last entry may belong to any of its
+// server's shards, or be a mark.
 static uint64_t floor_of_tail(const struct ps_shard *shard, const struct ps_place *from)
 {
     uint64_t head = shard->replica.ledger.version;
@@ -137,7 +138,7 @@ void sim_saw_loss(struct sim_node *n, enum sim_loss_kind kind, const struct ps_p
         if (!sim_has(n, k)) continue;
         struct sim_loss loss = {.kind = kind, .node = n, .floor = stable_now(s, k)};
         if (kind == SIM_LOSS_TAIL && shard) loss.floor = floor_of_tail(shard, from);
-        // one that was counted on, and comes back with less, covers nothing any more
+        // a standby that others relied on, and that comes back with less, covers nothing any more
         uint64_t standby = s->judging->stored.shard[k].standby;
         loss.standby = standby && standby != n->server->standby.identity;
         LH_ASSERT(l->losses < SIM_LOSSES_MAX);
@@ -145,7 +146,8 @@ void sim_saw_loss(struct sim_node *n, enum sim_loss_kind kind, const struct ps_p
     }
 }
 
-// The loss that may have made this server begin an epoch: of several the one that left least.
+// Returns the loss that may have made this server begin an epoch: of several the one that left
+// least.
 static const struct sim_loss *loss_behind(const struct sim_log *l, const struct sim_node *n)
 {
     const struct sim_loss *worst = NULL;
@@ -156,15 +158,15 @@ static const struct sim_loss *loss_behind(const struct sim_log *l, const struct 
     return worst;
 }
 
-// A tail and a disk are missed at the next start: once the shard is served again, all that they
-// took is known. A flipped bit may be read much later.
+// Marks losses as used up. A lost tail or disk is noticed at the next start: once the shard is
+// served again, the whole loss is known. A flipped bit may be read much later.
 void sim_spend_losses(struct sim_log *l, const struct sim_node *n)
 {
     for (uint32_t i = 0; i < l->losses; i++)
         l->loss[i].spent |= l->loss[i].node == n && l->loss[i].kind != SIM_LOSS_DAMAGE;
 }
 
-// A standby that was in sync, and lost nothing itself, has the shard now: nobody else.
+// True: a standby was in sync and lost nothing itself, so it alone may go on with the shard.
 static bool was_covered(const struct sim *s, const struct sim_log *l, const struct sim_loss *loss)
 {
     for (uint32_t i = 0; i < l->losses; i++)
@@ -187,7 +189,7 @@ static void check_cut(struct sim *s, uint32_t shard, const struct sim_loss *loss
                  sim_loss_name[loss->kind], base);
 }
 
-// Whether it is admitted again is another decision, to be acknowledged anew.
+// Excuses the push. Admitting it again would be a new decision, with its own acknowledgement.
 static void excuse(struct sim_push *p)
 {
     p->excuse = p->because;
@@ -209,7 +211,7 @@ static void cut_push(struct sim *s, uint32_t shard, const struct sim_record *r,
     if (p->admitted && w < SIM_WORKERS) sim_mass_logged(s, shard, r->body, -1);
 }
 
-// Another history begins at version `from`: what was above belongs to no log any more.
+// Another history begins at version `from`: the records from there on belong to no log any more.
 static void cut_off(struct sim_node *n, uint32_t shard, uint64_t from)
 {
     struct sim *s = n->sim;
@@ -233,15 +235,15 @@ static void cut_off(struct sim_node *n, uint32_t shard, uint64_t from)
 
 // ---------------------------------------------------------------- durable records
 
-// May this record be in the place of that one? False: it is of a server that does not know yet that
-// its standby has the shard, or that its directory is an older one.
+// Returns whether record r replaces record old. False: r is of a server that does not know yet that
+// its standby has the shard, or that its own directory is an older one.
 static bool replaces(struct sim *s, uint32_t shard, const struct sim_record *r,
                      const struct sim_record *old)
 {
     const struct sim_log *l = sim_log_of(s, shard);
-    bool stood_by = s->conf.faults.standby;  // what no standby confirmed may go
-    bool put_back = s->conf.faults.rollback; // an old directory is read, and not served
-    bool former = s->conf.faults.move;       // a log whose shard went elsewhere, likewise
+    bool stood_by = s->conf.faults.standby;  // records that no standby confirmed may go
+    bool put_back = s->conf.faults.rollback; // an old directory is read, but not served
+    bool former = s->conf.faults.move;       // likewise the log of a shard that moved away
     if ((stood_by || put_back || (former && l->losses)) && r->epoch < old->epoch) return false;
     if (!l->losses && !stood_by)
         sim_fail(s, "shard %u: version %" PRIu64 " was seen and is another one now", shard,
@@ -257,20 +259,20 @@ static bool read_kept(const struct sim *s, uint32_t shard, uint64_t version, str
     return kept && sim_read_record(lh_blob_span(kept), out);
 }
 
-// Is it the shard's, and seen for the first time?
+// Keeps the record; true: it is the shard's, and new.
 static bool take_record(struct sim_node *n, uint32_t shard, struct lh_span bytes)
 {
     struct sim *s = n->sim;
     struct sim_log *l = sim_log_of(s, shard);
     struct sim_record r, old;
     bool read = sim_read_record(bytes, &r);
-    LH_ASSERT(read); // its header was written just now
+    LH_ASSERT(read); // its header was just written
     if (read_kept(s, shard, r.version, &old)) {
         if (lh_span_equal(lh_blob_span(s->kept[shard][r.version]), bytes)) return false;
         if (!replaces(s, shard, &r, &old)) return false;
         cut_off(n, shard, r.version);
     } else if (r.epoch < l->epoch) {
-        return false; // as above, beyond what the new owner has by now
+        return false; // as above, above the new owner's newest version
     }
     l->epoch = r.epoch;
     s->kept[shard][r.version] = lh_blob_copy(bytes);
@@ -344,7 +346,7 @@ static void acknowledge(struct sim *s, uint32_t shard, struct sim_push *p)
 {
     struct sim_log *l = sim_log_of(s, shard);
     p->acknowledged = true;
-    if (p->where == SIM_CUT_OFF && p->because) excuse(p); // on its way when the fault struck
+    if (p->where == SIM_CUT_OFF && p->because) excuse(p); // on its way when the fault happened
     if (p->where == SIM_IN_LOG && p->version > l->acknowledged) l->acknowledged = p->version;
 }
 

@@ -1,13 +1,13 @@
-// Judge: the invariants of server/docs/0000-protocol.md, looked at after everything healed.
+// Judge: the invariants of server/docs/0000-protocol.md, checked after everything healed.
 //
-// 1. Each committed push is applied at most once; if it was acknowledged it is in the log, unless
-//    history was lost. 2. Mass: per worker, shard and value, what the log applied plus what the
-//    residual holds is what the cuts put in (in bits, in a fixed-point run); only declared losses
-//    may be missing, nothing may be there twice. 3. Every replica ends with the same state. 4.
-//    Every unit is credited once, and all of it is in the pushes of every shard. 5. Tokens: what a
-//    shard's ledger has of a worker, and what came back to it, is what it trained, less what its
-//    deaths took. 6. A worker that starts again trains only that again which not every shard's
-//    pushes hold.
+// 1. Each committed push is applied at most once; an acknowledged one is in the log, unless history
+//    was lost. 2. Mass: per worker, shard and value, what the log applied plus the residual is the
+//    sum of the cuts (bit for bit in a fixed-point run). Only declared losses may be missing, and
+//    nothing may be there twice. 3. All replicas end with the same state. 4. Every unit is credited
+//    once, and all of it is in the pushes of every shard. 5. Tokens: a worker's tokens in a shard's
+//    ledger, and those returned to it, are the tokens that it trained, less those that its deaths
+//    took. 6. A restarted worker trains again only sequences that some shard's pushes lack. 7 to
+//    10: below, checked at any moment.
 #include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
@@ -24,14 +24,14 @@ struct found { // the judge's fold of a shard's whole log
     struct sim *sim;
     struct sim_fold fold;
     float *theta, *q;
-    double largest, size; // the largest norm of an honest push so far, and of the parameters
-    uint32_t steps;       // most local steps of an honest push so far
-    uint32_t refused;     // honest pushes
+    double largest, size; // the largest norms so far: of an honest push, of the parameters
+    uint32_t steps;       // the most local steps of an honest push so far
+    uint32_t refused;     // honest pushes that were refused
 };
-// Without any fault a push of a slow worker is stale in one of three hundred runs.
+// Without any fault a slow worker's push is too stale in one of three hundred runs.
 enum { REFUSED_MAX = 2 };
 
-// A liar may claim what the coordinator leased to it, trained or not. It may claim nothing else.
+// A liar may claim a unit that the coordinator leased to it, trained or not, and no other.
 static void note_lie(struct found *f, const struct sim_frame *frame)
 {
     struct sim *s = f->sim;
@@ -80,14 +80,14 @@ static double whole_scale(const struct sim_plan *plan, uint64_t stale)
     return (double)plan->eta / (plan->live ? plan->live : 1) * w;
 }
 
-// The scale is eta / live * w of the plan in force, or less where the norm gate clipped.
+// The scale is eta / live * w of the plan in force, or less if the norm gate clipped.
 static void note_scale(struct found *f, const struct sim_record *r, const struct sim_frame *frame)
 {
     struct sim *s = f->sim;
     const struct sim_plan *plan = &f->fold.plan;
     uint64_t least, most = sim_fold_staleness(&f->fold, frame, &least);
     double whole = whole_scale(plan, least), is = (double)r->scale;
-    bool clipped = true; // a server that has begun since then counts all, or some of them
+    bool clipped = true; // a restarted server may count only some of the pushes
     for (uint64_t stale = least; stale <= most && clipped; stale++) {
         double of = whole_scale(plan, stale);
         clipped = is < of * (1 - 1e-6) || is > of * (1 + 1e-6);
@@ -106,11 +106,11 @@ static double norm_of(const float *v, uint64_t values)
     return sqrt(sum);
 }
 
-// A liar's push moves the shard no farther than honest ones say that pushes move it, at its steps,
-// or than the shard is large while nobody said anything.
+// A liar's push may move the shard no farther than the norm gate allows by the honest pushes and
+// their steps, or than the shard's own norm while there are none.
 static void judge_size(struct found *f, const struct sim_record *r, const struct sim_frame *frame)
 {
-    enum { STEPS = 8 }; // times those of others that a pusher may name
+    enum { STEPS = 8 }; // a push may name so many times the others' steps
     struct sim *s = f->sim;
     uint64_t values = f->fold.values;
     double norm = norm_of(f->q, values), size = norm_of(f->fold.theta, values);
@@ -127,7 +127,7 @@ static void judge_size(struct found *f, const struct sim_record *r, const struct
                  frame->shard, r->version, (double)r->scale * norm, bound);
 }
 
-// Nothing is wrong but that partners lie: honest pushes get in.
+// True: no fault is on but lying partners, so honest pushes are admitted.
 static bool only_lies(const struct sim_conf *conf)
 {
     struct sim_faults f = conf->faults, none;
@@ -163,7 +163,7 @@ static const char *read_record(struct found *f, const struct sim_record *r)
     return sim_fold_next(&f->fold, r, f->q);
 }
 
-// Folds the whole log, as it became durable record by record, by the judge's own rules.
+// Folds the whole log, record by record as it became durable, by the judge's own rules.
 static void read_log(struct found *f, uint32_t shard, uint64_t head)
 {
     struct sim *s = f->sim;
@@ -224,9 +224,9 @@ static void judge_state(struct found *f, const struct lk_replica *server)
                  f->fold.shard, differs);
 }
 
-// A private worker says the plan's tokens a step. What the log has admitted is charged to the
-// record set, in the log and in its file, and the file is within the plan. So it is where the
-// worker lost the file: it charges what the log shows before it ends.
+// A private worker counts the plan's tokens for each step. Its admitted steps are charged to the
+// record set, in the log and in the budget's file, and the file is within the plan. That also holds
+// if the worker lost the file: it charges the log's total before it ends.
 static void judge_charges(struct found *f, uint32_t shard, const struct wk_shard *ws)
 {
     const struct wk_worker *w = ws->worker;
@@ -234,7 +234,7 @@ static void judge_charges(struct found *f, uint32_t shard, const struct wk_shard
     const struct lh_row *folded = lh_ledger_row(&ws->replica.ledger, w->id);
     uint64_t steps = row ? row->tokens / SIM_STEP_TOKENS : 0, shown = folded ? folded->charged : 0;
     uint64_t file = w->privacy.budget ? wk_budget_charged(w->privacy.budget, shard) : 0;
-    // A loop that reports trains beyond the budget, and nothing of that is pushed.
+    // A loop that reports may train beyond the budget, but such steps are not pushed.
     const struct wk_records *counted = &w->privacy.records;
     if (f->sim->records && counted->trained > file) file = counted->trained;
     if (steps <= shown && shown <= file && file <= SIM_PRIVATE_STEPS) return;
@@ -267,8 +267,8 @@ static void judge_tokens(struct found *f, uint32_t shard)
     }
 }
 
-// The run may end without a unit that nobody else may train, or has the bytes of, than a worker
-// that hangs or is cut off for good.
+// The run may end without a unit that only a worker that hangs or is cut off for good may train, or
+// has the bytes of.
 static bool may_be_left(const struct sim *s, uint64_t unit)
 {
     bool stalls = s->conf.faults.hang || s->conf.faults.one_way;
@@ -309,7 +309,7 @@ static void judge_again(struct sim *s)
     }
 }
 
-// Outside it deltas need not be multiples of the quantum, or their sums not exact.
+// Checks fixed point: outside this range deltas may not be multiples of the quantum.
 static void judge_range(struct sim *s, const struct sim_fold *f)
 {
     for (uint64_t i = 0; i < f->values; i++)
@@ -377,7 +377,7 @@ static void judge_credit(struct sim *s)
 
 // ---------------------------------------------------------------- at any moment
 
-// Invariant 7: two replicas at one version of one epoch hold the same.
+// Invariant 7: two replicas at one version of one epoch hold the same state.
 static void look_at_state(struct sim *s, uint32_t shard, const struct lk_replica *r)
 {
     const struct lh_ledger *l = &r->ledger;
@@ -412,7 +412,7 @@ static void is_held(void *arg, const char *path, const struct lk_checkpoint_info
                 lh_hash_equal(&info->chain, &h->point->chain);
 }
 
-// Does a worker that runs have a copy of this point?
+// Returns whether a running worker has a copy of this point.
 static bool on_a_disk(struct sim *s, uint32_t shard, const struct lh_point *point)
 {
     struct held h = {point, point->version == 0};
@@ -431,7 +431,7 @@ static bool on_a_disk(struct sim *s, uint32_t shard, const struct lh_point *poin
 bool sim_stable_held(struct sim *s, uint32_t shard)
 {
     struct ps_coordinator *c = sim_coordinator(s);
-    if (!c || c->stopped) return false; // what it registered last is not known
+    if (!c || c->stopped) return false; // its last registered point is not known
     return on_a_disk(s, shard, &c->shard[shard].stable);
 }
 
@@ -460,8 +460,8 @@ void sim_note_lost_copies(struct sim_node *n)
     }
 }
 
-// The word of a copy that was lost since may still be on its way, to a coordinator that stands
-// still, say, and then makes its point the stable one.
+// Checks the copies that were lost since. A report of one may still be on its way, for example to a
+// stopped coordinator, which then makes its point the stable one.
 static bool lost_ones_held(struct sim *s, uint32_t shard)
 {
     const struct lh_point *stable = &sim_coordinator(s)->shard[shard].stable;
@@ -486,7 +486,7 @@ bool sim_claims_held(struct sim *s, uint32_t shard)
     return true;
 }
 
-// Invariant 8: what is registered as stable is on some worker's disk, where none of them is lost.
+// Invariant 8: while no worker loses its disk, some worker's disk has the registered stable point.
 static void look_at_copies(struct sim *s, uint32_t shard)
 {
     const struct ps_coordinator *c = sim_coordinator(s);
@@ -497,7 +497,7 @@ static void look_at_copies(struct sim *s, uint32_t shard)
         sim_fail(s, "shard %u: no worker has a copy of the stable point", shard);
 }
 
-// Invariant 9: where shards are only moved, never taken over, one server at most decides pushes.
+// Invariant 9: where shards only move and no standby takes over, at most one server decides pushes.
 static void look_at_owners(struct sim *s, uint32_t shard)
 {
     uint32_t owners = 0;
@@ -510,7 +510,7 @@ static void look_at_owners(struct sim *s, uint32_t shard)
         sim_fail(s, "shard %u: %u servers decide its pushes", shard, owners);
 }
 
-// Invariant 10: a worker has a frame in memory only until it is admitted and folded there.
+// Invariant 10: a worker keeps a frame in memory only until it is admitted and folded there.
 static void look_at_outbox(struct sim *s, const struct wk_shard *ws)
 {
     uint64_t held = 0;
@@ -547,7 +547,7 @@ void sim_look(struct sim *s)
     }
 }
 
-// Nothing at or below a stable point was ever lost: each is a version of the final history.
+// Nothing at or below a stable point was ever lost: each point is a version of the final history.
 static void judge_stable(struct sim *s, uint32_t shard)
 {
     for (uint32_t i = 0; i < s->stables[shard]; i++) {

@@ -8,54 +8,54 @@
 #include "tests/sim/refold.h"
 #include "tests/sim/stored.h"
 
-// A push as it became durable in a log, or as somebody was told of it.
+// A push, known from a log or from a worker that heard its decision.
 struct sim_push {
     uint32_t worker;
-    uint64_t incarnation, random, step; // random 0: only told of
-    uint64_t version, epoch;            // its newest record's
+    uint64_t incarnation, random, step; // random 0: only heard of
+    uint64_t version, epoch;            // of its newest record
     uint8_t digest[16];
     enum { SIM_UNSEEN, SIM_IN_LOG, SIM_CUT_OFF } where;
     bool admitted;              // its newest record is an ADMIT
-    bool acknowledged;          // a server answered so, or its worker heard it
-    enum sim_loss_kind because; // the fault that cut its record off last
-    // The fault that cut it off once it was acknowledged; it may come back.
+    bool acknowledged;          // a server said so, or its worker heard it
+    enum sim_loss_kind because; // the fault that last cut its record off
+    // The fault that cut it off after it was acknowledged. The push may come back.
     enum sim_loss_kind excuse;
 };
 
-// A fault that took durable records. What it took lies above `floor`.
+// A fault that took durable records, all above `floor`.
 struct sim_loss {
     enum sim_loss_kind kind;
     const struct sim_node *node;
     uint64_t floor;
-    bool standby; // one was in sync: nothing that was acknowledged is excused
-    bool spent;   // its epoch has begun, so that nothing later is its doing
+    bool standby; // one was in sync: no acknowledged push is excused
+    bool spent;   // its epoch has begun: it explains nothing later
 };
 
-// A server's copy of a shard, on its disk.
+// How much of a shard a server has on its disk.
 struct sim_copy {
     uint64_t epoch, version;
 };
 
 enum { SIM_LOSSES_MAX = 256 };
 
-// A shard's log as the judge knows it.
+// A shard's log, as the judge knows it.
 struct sim_log {
     struct sim_push *push;
     uint32_t pushes, room;
     struct sim_loss loss[SIM_LOSSES_MAX];
     uint32_t losses;
-    double *applied[SIM_WORKERS]; // per value: what the log holds now
-    uint64_t epoch;               // its newest record's
-    uint64_t acknowledged;        // highest version of an acknowledged push that is in the log
+    double *applied[SIM_WORKERS]; // per value: the sum of the worker's pushes in the log
+    uint64_t epoch;               // of its newest record
+    uint64_t acknowledged;        // the highest version of an acknowledged push in the log
     struct sim_copy copy[SIM_NODES_MAX];
-    bool credited[SIM_UNITS]; // credits by the judge's fold of the whole log
+    bool credited[SIM_UNITS]; // credits, by the judge's fold of the whole log
     // owners.c
     const struct sim_node *owner; // the node that served last
     int64_t served_since;
-    int64_t silent_since; // nobody serves, and a standby in sync could; 0: it is not so
+    int64_t silent_since; // since when nobody serves though a standby in sync could; 0: not so
 };
 
-// Bound of a worker's silence (silences.c).
+// The bound on a worker's silence (silences.c).
 struct sim_bound {
     int64_t heard_ns; // when the coordinator last answered it
     int64_t bound_ns; // as printed at the last look
@@ -65,39 +65,39 @@ struct sim_bound {
 struct sim_judging {
     struct sim_log log[SIM_SHARDS_MAX];
     uint64_t id[SIM_WORKERS];
-    struct sim_stored stored; // what is durable of the coordinator's store
+    struct sim_stored stored; // the durable part of the coordinator's store
     int64_t trouble[SIM_NODES_MAX];
     int64_t echo[SIM_NODES_MAX];        // when the last late copy of its reports arrives (owners.c)
-    int64_t hangs_since[SIM_NODES_MAX]; // a group waits for a disk that hangs; 0: none (owners.c)
+    int64_t hangs_since[SIM_NODES_MAX]; // a group waits for a hanging disk; 0: none (owners.c)
     int64_t looked_ns, paused_ns, rest_ns; // the coordinator's pauses (owners.c)
-    const struct sim_node *centre;         // whose coordinator led at the last look (owners.c)
+    const struct sim_node *centre;         // leading coordinator at the last look (owners.c)
     struct sim_bound bound[SIM_WORKERS];
-    uint64_t bound_life;              // deaths of the coordinator that printed them
-    bool lied[SIM_UNITS];             // credited by a liar's claim, which had a grant
-    uint64_t identity[SIM_NODES_MAX]; // identities of servers' directories, as they last ran
+    uint64_t bound_life;              // deaths of the coordinator that printed the bounds
+    bool lied[SIM_UNITS];             // credited by a liar's claim, under a grant
+    uint64_t identity[SIM_NODES_MAX]; // of servers' directories, as they last ran
 };
 
 static inline struct sim_log *sim_log_of(const struct sim *s, uint32_t shard)
 {
     return &s->judging->log[shard];
 }
-uint32_t sim_author(const struct sim *s, uint64_t worker); // SIM_WORKERS: nobody's id
+uint32_t sim_author(const struct sim *s, uint64_t worker); // SIM_WORKERS: an unknown id
 struct sim_node *sim_node_named(struct sim *s, const char *name);
-// The shard as this node's server has it; NULL: it has none, or does not run.
+// The shard at this node's server. NULL: it has none, or does not run.
 const struct ps_shard *sim_shard_at(const struct sim_node *n, uint32_t shard);
 bool sim_serves(const struct sim_node *n, uint32_t shard);
 
 // ---- history.c
-// A server answers a push: of the one of its shards whose log has this digest.
+// A server answers the push with this digest, which must be in the log of one of its shards.
 void sim_saw_answer(struct sim_node *server, const uint8_t digest[16], bool admitted);
-// A worker hears of a push that is decided.
+// A worker hears a push's decision.
 void sim_saw_told(struct sim *s, uint32_t shard, uint32_t worker, struct lh_incarnation i,
                   uint64_t step, bool admitted);
 const struct sim_node *sim_named(const struct sim *s, uint64_t identity); // NULL: none
-// A standby is in sync from now on: it holds all that was acknowledged.
+// A standby comes in sync: it must have all acknowledged records.
 void sim_saw_in_sync(struct sim *s, uint32_t shard, const struct sim_node *standby);
 void sim_spend_losses(struct sim_log *l, const struct sim_node *n); // it serves the shard again
-void sim_note_copies(struct sim_node *n); // the node is a server that runs, or ran until now
+void sim_note_copies(struct sim_node *n); // of a server that runs, or ran until now
 void sim_note_copy(struct sim *s, const struct sim_node *n, uint32_t shard, uint64_t epoch,
                    uint64_t version);
 struct sim_push *sim_find_push(struct sim_log *l, uint32_t worker, uint64_t incarnation,
@@ -105,17 +105,17 @@ struct sim_push *sim_find_push(struct sim_log *l, uint32_t worker, uint64_t inca
 void sim_judge_acknowledged(struct sim *s, uint32_t shard);
 
 // ---- mass.c
-// What a frame carries, dense; false: it does not open.
+// Decodes a frame's payload into q, dense. False: it can't be unsealed.
 bool sim_payload(const struct sim *s, uint32_t shard, struct lh_span frame, float *q);
 void sim_mass_logged(struct sim *s, uint32_t shard, struct lh_span frame, double sign);
-void sim_mass_start(struct sim_node *n); // the node is a worker: it must hold what it held
+void sim_mass_start(struct sim_node *n); // a worker: it must hold its former mass
 void sim_judge_mass(struct sim *s, uint32_t shard);
 
 // ---- charges.c
-void sim_charges_see(struct sim *s, uint32_t shard, const struct sim_record *r); // it is durable
+void sim_charges_see(struct sim *s, uint32_t shard, const struct sim_record *r); // r is durable
 
 // ---- owners.c
-void sim_saw_taken(struct sim *s, uint32_t shard); // a standby took it over just now
+void sim_saw_taken(struct sim *s, uint32_t shard); // a standby just took it over
 bool sim_watched_fate(void *arg, const char *from, const char *to, enum lh_rpc rpc,
                       struct lh_fate *fate);
 
@@ -125,7 +125,8 @@ void sim_saw_printed(struct sim *s, uint32_t worker, bool live, int64_t bound_ns
 void sim_look_at_bounds(struct sim *s);
 
 // ---- judge.c
-// A server's state is the judge's fold of its log, in bits: NULL, or what differs.
+// Compares a server's state with the judge's fold of its log, bit for bit. Returns NULL, or the
+// name of the difference.
 const char *sim_state_differs(const struct sim_fold *own, const struct lk_replica *server);
 
 // ---- answers.c

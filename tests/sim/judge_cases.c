@@ -1,5 +1,5 @@
-// The judge against histories that were made up: for each thing that it looks for one where it is
-// wrong, and a neighbour where it is right. What became durable, what was answered, who serves.
+// The judge against hand-made histories: for each check one history that is wrong, and a similar
+// one that is right. They cover durable records, answers, and servers.
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -177,14 +177,14 @@ static void a_record_that_is_cut_short_is_none(void **state)
     struct sim_record out;
     assert_true(sim_read_record(lh_buf_span(&bytes), &out));
     assert_false(sim_read_record(lh_span(bytes.data, bytes.len - 1), &out));
-    lh_put_u8(&bytes, 0); // more than its header says
+    lh_put_u8(&bytes, 0); // a byte more than its header says
     assert_false(sim_read_record(lh_buf_span(&bytes), &out));
     lh_buf_free(&bytes);
 }
 
 // ---------------------------------------------------------------- states
 
-// The product's replica and the judge's fold, of the same log.
+// Folds the same log with the product's replica and with the judge's fold.
 static void fold_both(struct made *m, struct lk_replica *theirs, struct sim_fold *own, float *theta)
 {
     struct sim *s = m->sim;
@@ -298,7 +298,7 @@ static void a_server_that_served_all_the_time_is_not_replaced(void **state)
     let_pass(m->sim, 10 * LH_SECOND);
     l->served_since = 9 * LH_SECOND;
     sim_saw_taken(m->sim, 0);
-    made_clean(m->sim); // the time is shorter than it takes to be believed dead
+    made_clean(m->sim); // less time than it takes to be believed dead
     l->served_since = LH_SECOND;
     m->sim->judging->trouble[SERVER] = 9 * LH_SECOND;
     sim_saw_taken(m->sim, 0);
@@ -308,7 +308,7 @@ static void a_server_that_served_all_the_time_is_not_replaced(void **state)
     made_found(m->sim, "served and could be heard all the time");
 }
 
-// The coordinator prints this of worker 1, a tenth of a second later each time.
+// The coordinator prints this about worker 1, 0.1 s later each time.
 static void printed_as(struct sim *s, bool live, int64_t bound_ns)
 {
     let_pass(s, 100 * LH_MS);
@@ -325,7 +325,7 @@ static void nobody_is_given_up_before_the_bound_that_was_printed(void **state)
     for (int i = 0; i < 49; i++) printed_as(s, true, bound);
     printed_as(s, false, bound); // 5.0 s
     made_clean(s);
-    printed_as(s, true, bound); // it is back
+    printed_as(s, true, bound); // live again
     sim_saw_heard(worker);
     for (int i = 0; i < 48; i++) printed_as(s, true, bound);
     printed_as(s, false, bound); // 4.9 s
@@ -334,8 +334,8 @@ static void nobody_is_given_up_before_the_bound_that_was_printed(void **state)
 
 enum { HINDERED, STANDS_STILL };
 
-// Nobody serves the shard for 6 s: its standby runs, is in sync, and may be heard, or not. After
-// `at` tenths of a second the coordinator is hindered for a moment, or stands still for `tenths`.
+// Nobody serves the shard for 6 s. Its standby runs, is in sync or not, and can be reached or not.
+// After `at` tenths of a second the coordinator is hindered for a moment, or stopped for `tenths`.
 static void wait_for_the_standby(struct made *m, bool cut_off, uint64_t in_sync, int at, int what,
                                  int tenths)
 {
@@ -375,7 +375,7 @@ static void a_standby_that_is_in_sync_serves_soon(void **state)
     made_found(m->sim, "nobody serves it");
 }
 
-// Twice the pause is left out of the 6 s, and nothing else.
+// Twice the pause is subtracted from the 6 s, and nothing else.
 static void a_pause_of_the_coordinator_is_left_out_twice(void **state)
 {
     struct made *m = *state;
@@ -385,11 +385,11 @@ static void a_pause_of_the_coordinator_is_left_out_twice(void **state)
     wait_for_the_standby(m, false, IDENTITY, 30, STANDS_STILL, 12);
     made_clean(m->sim);
     sim_log_of(m->sim, 0)->silent_since = 0;
-    wait_for_the_standby(m, false, IDENTITY, 30, STANDS_STILL, 5); // what was before it counts
+    wait_for_the_standby(m, false, IDENTITY, 30, STANDS_STILL, 5); // time before it counts
     made_found(m->sim, "nobody serves it");
 }
 
-// When the last late copy of the former server's reports has come, 2.5 s of 6 are left.
+// When the last late copy of the former server's reports has arrived, 2.5 s of 6 are left.
 static void a_late_copy_of_a_report_is_heard(void **state)
 {
     struct made *m = *state;
@@ -399,13 +399,13 @@ static void a_late_copy_of_a_report_is_heard(void **state)
     wait_for_the_standby(m, false, IDENTITY, -1, HINDERED, 0);
     made_clean(m->sim);
     sim_log_of(m->sim, 0)->silent_since = 0;
-    *echo = lh_fake_now(m->sim->world); // a report from before it was silent
+    *echo = lh_fake_now(m->sim->world); // a report from before its silence
     m->sim->judging->echo[STANDBY] = *echo + 3500 * LH_MS;
     wait_for_the_standby(m, false, IDENTITY, -1, HINDERED, 0);
     made_found(m->sim, "nobody serves it");
 }
 
-// A server that serves so much of epoch 1; what was acknowledged in it is version 2.
+// A server serves this version of this epoch; version 2 of epoch 1 is acknowledged.
 static void serves(struct made *m, uint64_t epoch, uint64_t version)
 {
     struct ps_shard shard = {.replica.ledger = {.epoch = epoch, .version = version}};

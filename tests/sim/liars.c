@@ -1,18 +1,18 @@
-// Liars: partners of the run that hold what any partner holds, and lie.
+// Liars: partners of the run with all that a partner holds, and who lie.
 //
 // A lying worker has a worker's certificate and the job key. It invents pushes, claims, tokens,
-// steps, norms, bases and speeds, sends frames again, says that it holds, began and trained units
-// that it never saw, and never drains, or drains and ends with a state that nobody has. A lying
-// server has a server's certificate, and no shard is its own. It reports, opens epochs and names
-// standbys of all shards, and follows and confirms in standbys' names. A flooding worker sends
-// without end what is cheap to send, and does not read what it asked for.
+// steps, norms, bases and speeds, and repeats frames. It says that it holds, began and trained
+// units that it never saw. It never drains, or drains and ends with an invented state. A lying
+// server has a server's certificate, and no shard. It reports, opens epochs and names standbys for
+// all shards, and follows and confirms in standbys' names. A flooding worker sends cheap messages
+// without end, and does not read the answers.
 //
-// Each is there in a third of the seeds: at most two of six workers lie, and the server has no
-// right to a shard. They have no node in `sim`: what they do counts only by what the others do
-// then. They lie until the run ends, beside every fault, and their calls meet the same network.
+// Each is present in a third of the seeds: at most two of six workers lie, and the server has no
+// right to a shard. They have no node in `sim`, because only their effect on the others counts.
+// They lie until the run ends, beside every fault, and their calls meet the same network.
 //
-// A lying worker offers states that it does not have to servers that lost their disk, and says that
-// it has copies at the head of the log, whose proofs it invents. Not played: bringing such a state.
+// A lying worker offers states that it does not have to servers without their disk. It says that it
+// has copies at the log's head, and invents the proofs. It does not bring such a state.
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -24,7 +24,7 @@
 enum { CALLS_MAX = 64 };
 static const int64_t DEADLINE = 3 * LH_SECOND;
 
-// Numbers that a mistake of arithmetic would like.
+// Returns a number that arithmetic mistakes are sensitive to.
 uint64_t sim_liar_number(struct sim_liar *l, uint64_t near)
 {
     switch (sim_liar_draw(l, 8)) {
@@ -72,7 +72,7 @@ struct lh_link *sim_liar_to_shard(struct sim_liar *l, uint32_t shard)
     return sim_liar_link(l, sim_owner(l->sim, shard));
 }
 
-struct said { // a call under way
+struct said { // a call in progress
     struct sim_liar *liar;
     enum lh_rpc rpc;
     uint32_t shard;
@@ -160,7 +160,7 @@ static void on_message(void *self, struct lh_call *call, const struct lh_msg *ms
 {
     struct said *said = self;
     ProtobufCMessage *m;
-    if (said->rpc != LH_RPC_PUSH) return; // it reads no more
+    if (said->rpc != LH_RPC_PUSH) return; // it reads no more answers
     if (lh_rpc_parse(msg, &longhaul__v1__push_reply__descriptor, &m) != LH_OK) return;
     const Longhaul__V1__PushReply *decided = (Longhaul__V1__PushReply *)m;
     struct sim_liar_shard *at = &said->liar->shard[said->shard];
@@ -213,7 +213,7 @@ static const struct {
     enum sim_fault fault;
     enum lh_role role;
     const char *name;
-    uint64_t every_ms; // on average
+    uint64_t every_ms; // mean interval
     void (*lie)(struct sim_liar *l);
 } kinds[SIM_LIARS] = {
     {SIM_FAULT_liar, LH_W, "liar", 60, sim_lie_as_worker},
@@ -285,7 +285,7 @@ void sim_liars_end(struct sim *s)
     }
 }
 
-// The operator names the servers of each shard where a server may lie, as the page tells
+// Where a server may lie, the operator names the servers of each shard
 // (server/docs/0004-authority.md#identity-before-role).
 const char *sim_liars_servers(struct sim *s)
 {

@@ -1,4 +1,4 @@
-// A server that lies: no shard is its own. See liars.c.
+// A lying server, with no shard of its own. See liars.c.
 #include <string.h>
 
 #include "tests/head.h"
@@ -14,7 +14,7 @@ static struct lh_point invented(struct sim_liar *l, uint32_t shard)
     return p;
 }
 
-// The name of a directory: one of a server of the run, or nobody's.
+// Returns the identity of a server's directory, or an invented one.
 static uint64_t directory(struct sim_liar *l)
 {
     uint64_t known = l->sim->judging->identity[sim_liar_draw(l, l->sim->nodes)];

@@ -1,4 +1,4 @@
-// A worker that lies, and one that floods. See liars.c.
+// A lying worker, and a flooding one. See liars.c.
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -28,11 +28,11 @@ static void join(struct sim_liar *l)
                  &longhaul__v1__join_reply__descriptor);
 }
 
-struct lists { // units that a request names
+struct lists { // the units in a request
     uint64_t holding[SIM_UNITS], claimed[SIM_UNITS], begun[SIM_UNITS], returned[SIM_UNITS];
 };
 
-// Some units, those that are its own or any.
+// Lists units: none, all, random ones, or those leased to it.
 static size_t some_units(struct sim_liar *l, uint64_t out[SIM_UNITS])
 {
     size_t n = 0;
@@ -55,7 +55,7 @@ static double speed(struct sim_liar *l)
     return said[sim_liar_draw(l, LH_COUNT(said))];
 }
 
-// The newest point of a shard's log, which every partner can know. False: nobody serves it now.
+// The newest point of a shard's log, which every partner can know. False: nobody serves the shard.
 static bool head_of(struct sim_liar *l, uint32_t shard, Longhaul__V1__Point *out)
 {
     const struct ps_shard *at = sim_shard_at(sim_owner(l->sim, shard), shard);
@@ -65,14 +65,14 @@ static bool head_of(struct sim_liar *l, uint32_t shard, Longhaul__V1__Point *out
     return true;
 }
 
-struct copies { // its words about copies
+struct copies { // its claims about copies
     Longhaul__V1__Point point[SIM_SHARDS_MAX], *points[SIM_SHARDS_MAX];
     Longhaul__V1__Possession proof[SIM_SHARDS_MAX], *proofs[SIM_SHARDS_MAX];
     uint8_t bytes[LH_HASH_BYTES];
     size_t count;
 };
 
-// It has none, and answers what it is asked about them with bytes that it invents.
+// Claims copies that it does not have, and answers challenges with invented bytes.
 static void say_copies(struct sim_liar *l, struct copies *c, Longhaul__V1__LeaseRequest *m)
 {
     c->count = 0;
@@ -135,8 +135,8 @@ static void lease(struct sim_liar *l)
                  &longhaul__v1__lease_reply__descriptor);
 }
 
-// A state that a server without its disk would take: the log's newest point or a higher one, of
-// other bytes. It brings none.
+// Offers a state that a server without its disk would take: the log's newest point or a higher one,
+// with another digest. It never sends the state.
 static void offer(struct sim_liar *l, uint32_t shard)
 {
     Longhaul__V1__OfferRequest m = LONGHAUL__V1__OFFER_REQUEST__INIT;
@@ -172,7 +172,7 @@ static void hello(struct sim_liar *l, uint32_t shard)
 {
     Longhaul__V1__HelloRequest m = LONGHAUL__V1__HELLO_REQUEST__INIT;
     Longhaul__V1__Wire wire = lh_head_wire();
-    if (sim_liar_one_in(l, 12)) l->incarnation++; // a worker raises the lower half by itself
+    if (sim_liar_one_in(l, 12)) l->incarnation++; // the lower half is the worker's to raise
     m.wire = &wire;
     lh_head_run((const uint8_t *)SIM_JOB, &l->sim->manifest.hash, &m.job, &m.manifest);
     m.shard = shard;
@@ -185,13 +185,13 @@ static void hello(struct sim_liar *l, uint32_t shard)
                  &longhaul__v1__hello_reply__descriptor);
 }
 
-// A push lies about one thing, or about any.
+// A push lies about one thing, or about several.
 enum lie {
     LIES_BASE,
     LIES_TOKENS,
     LIES_STEPS,
     LIES_SIZE,
-    LIES_NUMBERS, // values that are no numbers, or another number of them
+    LIES_NUMBERS, // values are not numbers, or the count is wrong
     LIES_CLAIMS,
     LIES_NAMES, // step, worker, incarnation, job
     LIES_ALLOWANCE,
@@ -203,8 +203,8 @@ static bool lies(struct sim_liar *l, enum lie about)
     return l->lie == (int)about || (l->lie == LIES && sim_liar_one_in(l, 3));
 }
 
-// How large the values of a push are, each. Where the operator has no gate, and where mass is
-// compared in bits, it pushes nothing: what it pushed would be in the model.
+// Returns the absolute value of a push's numbers: 0 where there is no gate, or where mass is
+// compared bit for bit, because the push would stay in the model.
 static float size_of(struct sim_liar *l)
 {
     static const float sizes[] = {0, 0, 1e-9f, 1, 10, 1e3f, 1e6f, 1e20f, 3e38f};
@@ -235,7 +235,7 @@ static void encode(struct sim_liar *l, struct lh_frame *f, struct lh_buf *plain)
     lh_put_u32(&last, no_number[sim_liar_draw(l, LH_COUNT(no_number))]);
 }
 
-// Units that were granted to it, or that were not.
+// Claims units, granted to it or not.
 static void claim(struct sim_liar *l, struct lh_frame *f)
 {
     bool unlawful = lies(l, LIES_CLAIMS);
@@ -293,7 +293,7 @@ static void make_head(struct sim_liar *l, struct lh_frame *f, uint32_t shard)
     if (lies(l, LIES_ALLOWANCE)) f->allowance = 1e30f;
 }
 
-// The next push: its frame is kept, to be sent once more.
+// Makes the next push. Its frame is kept, to be repeated.
 static void make_push(struct sim_liar *l, uint32_t shard)
 {
     struct sim_liar_shard *at = &l->shard[shard];
@@ -318,7 +318,7 @@ static void make_push(struct sim_liar *l, uint32_t shard)
     lh_buf_free(&head);
 }
 
-// The rest of a part that is sent alone never comes.
+// Sends a push. If not `whole`, the second half never comes.
 static void send_push(struct sim_liar *l, uint32_t shard, bool whole)
 {
     Longhaul__V1__PushHead head = LONGHAUL__V1__PUSH_HEAD__INIT;
@@ -362,7 +362,7 @@ static void snapshot(struct sim_liar *l, uint32_t shard)
     if (call && lh_rpc_send(call, &m.base)) lh_call_cancel(call);
 }
 
-// ---------------------------------------------------------------- what each does
+// ---------------------------------------------------------------- turns
 
 void sim_lie_as_worker(struct sim_liar *l)
 {
@@ -380,7 +380,7 @@ void sim_lie_as_worker(struct sim_liar *l)
     case 0:
     case 1:
     case 2: lease(l); break;
-    case 3: send_push(l, shard, true); break; // what it sent before
+    case 3: send_push(l, shard, true); break; // the same push again
     case 4: send_push(l, shard, false); break;
     case 5: hello(l, shard); break;
     case 6: follow(l, shard); break;

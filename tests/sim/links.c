@@ -1,13 +1,14 @@
-// Links: no fault, but caps of bytes on the links over which units travel (`travel` has to be on),
-// and languages. Leases follow the balancer's policy, which alone heeds them; an operator moves no
-// units, for he is not bound by a cap.
+// Links, no fault: byte caps on the links over which units travel (needs `travel`), and languages.
+// Leases follow the balancer's policy, which alone respects caps; the operator moves no units,
+// because a move is not bound by a cap.
 //
-// A violation: more than its cap crossed a link. The judge counts by itself what came, whole and
-// right, with the bytes that a giver sends of it. Two things do not count, as
-// deploy/docs/balancer.md says:
-// - what came to the same worker before: it was damaged, broken off, or its worker began anew;
-// - what came so shortly before its worker died that no request told of it. The coordinator's disk
-//   says what was told.
+// A violation: more bytes than its cap crossed a link. The judge itself counts the units that
+// arrived whole and correct, with the bytes that a sender sends for them. Two things do not count,
+// as deploy/docs/balancer.md says:
+// - a unit that had come to the same worker before, and was damaged, broken off, or lost with the
+//   worker's memory;
+// - a unit that arrived so shortly before its worker's death that no request reported it. The
+//   coordinator's disk shows the reported ones.
 #include <stdio.h>
 #include <string.h>
 
@@ -27,9 +28,9 @@ static uint32_t region_of(const char *name)
     return r;
 }
 
-// ---------------------------------------------------------------- what is drawn
+// ---------------------------------------------------------------- choices
 
-// Half of the links have a cap of 0 to 9 units. The first one has, so that the text is not empty.
+// Half of the links have a cap of 0 to 9 units. The first one always has, so the text is not empty.
 static void choose_link(struct sim *s, uint32_t from, uint32_t to, char *text, size_t size)
 {
     uint64_t capped = draw(s, 2), cap = draw(s, 9 * SIM_UNIT_BYTES);
@@ -61,13 +62,13 @@ void sim_choose_links(struct sim *s)
     for (uint64_t u = 0; u < s->units.count; u++)
         snprintf(s->units.unit[u].language, sizeof s->units.unit[u].language, "l%u",
                  region_of(s->units.unit[u].home) / 2); // two regions share one
-    s->budget_tokens = draw(s, 2) ? (uint64_t)SIM_UNITS * SIM_UNIT_TOKENS : 0; // all that there is
+    s->budget_tokens = draw(s, 2) ? (uint64_t)SIM_UNITS * SIM_UNIT_TOKENS : 0; // all tokens
     sim_happened(s, links);
 }
 
-// ---------------------------------------------------------------- what crossed
+// ---------------------------------------------------------------- crossings
 
-// As a giver sends it: an lz4 frame where that is smaller.
+// Returns a unit's bytes on the link: an lz4 frame if that is smaller.
 static uint64_t sent_bytes(const uint8_t *tokens, size_t bytes)
 {
     struct lh_buf small = lh_buf(2 * bytes + 64);
@@ -88,7 +89,7 @@ void sim_links_arrived(struct sim_node *n, uint64_t unit, const uint8_t *tokens,
     s->links.came[n->index][unit] = true;
 }
 
-// The coordinator's number of a home: they are in the order of their first units.
+// Returns the coordinator's number of a home region; homes are numbered by their first units.
 static uint32_t number_of(const struct sim *s, uint32_t region)
 {
     bool met[SETUP_REGIONS] = {false};
@@ -99,7 +100,7 @@ static uint32_t number_of(const struct sim *s, uint32_t region)
         number += !met[is];
         met[is] = true;
     }
-    return UINT32_MAX; // no unit is at home there
+    return UINT32_MAX; // no unit has its home there
 }
 
 void sim_links_death(struct sim_node *n)
@@ -131,7 +132,7 @@ void sim_judge_links(struct sim *s)
         }
 }
 
-// Bytes over links with a cap, and how many of these links had no room for another unit.
+// Counts bytes over links with a cap, and those links without space for another unit.
 void sim_links_count(struct sim *s)
 {
     for (uint32_t from = 0; s->conf.faults.links && from < SETUP_REGIONS; from++)

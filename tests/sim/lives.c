@@ -1,5 +1,5 @@
-// Lives: what nodes are, how they start, end and come back, and why they may stop by themselves.
-// See cluster.h.
+// Lives: what nodes are; how they start, end and restart; and when they may stop by themselves. See
+// cluster.h.
 #include "server/coordinator/core.h"
 #include "server/core.h"
 #include "tests/sim/judge.h"
@@ -11,12 +11,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-// ---------------------------------------------------------------- what the cores tell
+// ---------------------------------------------------------------- fatal errors
 
-// A disk that failed is the one reason to stop by oneself; somebody starts the process again. So is
-// one that finds no room for what the file has room for already, where that is what takes a commit
-// back that found none: nobody knows then what is there
-// (server/docs/0000-protocol.md#rule-26).
+// A node may stop by itself only for a failed disk; then it is restarted. A disk without space for
+// an overwrite in place counts too, if the overwrite takes back a commit that found no space: then
+// the file's content is unknown (server/docs/0000-protocol.md#rule-26).
 static bool disk_failed(const struct sim_node *n, lh_err err)
 {
     return err == LH_ERR_IO && (lh_fake_failed(n->env) || lh_fake_no_room_in_place(n->env));
@@ -27,13 +26,13 @@ bool sim_standbys(const struct sim *s)
     return s->conf.faults.standby || s->conf.faults.move;
 }
 
-// Its standby has the shard by now: an operator starts it again as the standby of that one.
+// Its standby has taken the shard over: an operator restarts it as a standby.
 static bool taken_over(const struct sim_node *n, lh_err err)
 {
     return err == LH_ERR_FENCED && n->server && sim_standbys(n->sim);
 }
 
-// It was given an old copy of its directory and says so: an operator does what it asks for.
+// Its directory was replaced by an old copy, and it says so: an operator follows its message.
 static bool old_copy(const struct sim_node *n, lh_err err, const char *text)
 {
     return err == LH_ERR_FENCED && n->put_back && strstr(text, "empty");
@@ -55,7 +54,7 @@ void sim_on_fatal(void *arg, lh_err err, const char *text)
 {
     struct sim_node *n = arg;
     if (err == LH_ERR_KILLED || n->failed) return;
-    if (n->zombie) { // it may do what it likes, but nobody may take harm
+    if (n->zombie) { // a zombie may stop, but must not harm anybody
         n->failed = true;
         sim_trace(n->sim, "%s's zombie stops: %s", n->name, text);
         return;
@@ -67,7 +66,7 @@ void sim_on_fatal(void *arg, lh_err err, const char *text)
     n->emptied |= old;
     if (rebuilds || fenced || old || disk_failed(n, err) || sim_pair_again(n, err)) {
         sim_trace(n->sim, "%s stops: %s", n->name, text);
-        n->failed = true; // whatever else fails until it is gone
+        n->failed = true; // ignore further errors until it is gone
         lh_fake_fail_at(n->env, -1, LH_OK);
         lh_fake_at(n->sim->world, 0, stops, n);
         return;
@@ -79,16 +78,16 @@ void sim_on_fatal(void *arg, lh_err err, const char *text)
 
 // ---------------------------------------------------------------- lives
 
-// Half of the seeds fold with an optimizer that keeps state; its steps and its end are in the log.
+// Half of the seeds fold with an optimizer that keeps state; the log has its settings and its end.
 static void choose_optimizer(const struct sim *s, struct lh_plan *plan)
 {
     static const uint8_t kind[] = {LH_OPT_SGD, LH_OPT_DELAYED_NESTEROV};
     static const float momentum[] = {0.9f, 0.5f, 0};
-    uint64_t draw = s->conf.seed / 2; // apart from the codec
+    uint64_t draw = s->conf.seed / 2; // independent of the codec
     plan->optimizer = s->conf.optimizer < 0 ? kind[draw % 2] : (uint8_t)s->conf.optimizer;
     if (plan->optimizer == LH_OPT_SGD) return;
     plan->momentum = momentum[draw / 4 % 3];
-    plan->outer_every = (uint32_t)(draw / 12 % 3) * 3; // 0: one of each live worker
+    plan->outer_every = (uint32_t)(draw / 12 % 3) * 3; // 0: one for each live worker
     plan->effective_step_max = draw / 36 % 2 ? 1.5f : 0;
 }
 
@@ -176,7 +175,7 @@ lh_err sim_server_start(struct sim_node *n)
     return ps_server_start(&conf, &n->server);
 }
 
-// A third of the seeds have denser pushes at first.
+// Returns the density for a third of the seeds, whose pushes are denser at first.
 static float falling(void *arg, uint64_t tokens)
 {
     const struct sim *s = arg;
@@ -188,7 +187,7 @@ static float falling(void *arg, uint64_t tokens)
 static lh_err start_worker(struct sim_node *n)
 {
     static const uint64_t step_ms[SIM_WORKERS] = {40, 80, 160, 160};  // speeds 4:2:1:1
-    bool loop = n->sim->reported && sim_is_private(n->sim, n->index); // it trains
+    bool loop = n->sim->reported && sim_is_private(n->sim, n->index); // the loop trains
     if (!loop) n->trainer = sim_trainer_new(n->env, n->sim->manifest.values, step_ms[n->index]);
     if (n->hung) sim_trainer_hang(n->trainer, SIM_FOR_GOOD);
     if (n->trainer && n->sim->conf.exact) sim_trainer_quantum(n->trainer, SIM_QUANTUM);
@@ -261,7 +260,7 @@ void sim_node_bury(struct sim_node *n, bool power)
     for (uint32_t i = 0; n->server && i < n->shards; i++)
         n->sim->met.rebuilt += n->server->shard[i]->lost.worker != 0;
     if (n->server) n->sim->met.full += n->server->count.full;
-    sim_operator_sees(n); // it may have served for less time than lies between two looks
+    sim_operator_sees(n); // it may have served for less than the time between two looks
     if (!n->zombie) sim_owner_ends(n);
     if (!n->zombie) sim_saw_death(n);
     sim_loop_death(n, power);
@@ -290,7 +289,7 @@ static void plan_return(struct sim_node *n)
     lh_fake_at(n->sim->world, 10 * LH_MS + delay, come_back, n);
 }
 
-static void on_death(void *arg) // a crash in the middle of a handler
+static void on_death(void *arg) // a crash inside a handler
 {
     struct sim_node *n = arg;
     n->sim->met.struck += n->sim->conf.crash_at >= 0 && !n->deaths;
@@ -310,8 +309,8 @@ void sim_node_die(struct sim_node *n, bool power)
     plan_return(n);
 }
 
-// The first worker's first life ends at the operation that was asked for, its second life within
-// its start or soon after it.
+// Plans the crashes of conf.crash_at: the first worker's first life ends at that operation, its
+// second life during its start or soon after.
 static void ask_crash(struct sim_node *n)
 {
     const struct sim_conf *c = &n->sim->conf;
@@ -335,19 +334,19 @@ void sim_node_start(struct sim_node *n)
     if (!err && n->kind == SIM_WORKER) err = start_worker(n);
     sim_trace(s, "%s starts: %s", n->name, err ? lh_err_text(err) : "ok");
     if (!err) return;
-    if (err == LH_ERR_DISK_FULL || disk_failed(n, err)) { // try again when there is room
+    if (err == LH_ERR_DISK_FULL || disk_failed(n, err)) { // retry when there is space
         lh_fake_fail_at(n->env, -1, LH_OK);
         lh_fake_kill(n->env, false);
         sim_node_bury(n, false);
         plan_return(n);
     } else if (err != LH_ERR_KILLED) {
         sim_fail(s, "%s does not start: %s", n->name, lh_err_text(err));
-        lh_fake_kill(n->env, false); // nobody may call what a failed start has freed
+        lh_fake_kill(n->env, false); // the objects of a failed start are freed
         sim_node_bury(n, false);
     }
 }
 
-// A server and its standby have the same; servers' follow each other.
+// A server and its standby have the same shards; the servers' numbers follow each other.
 static void give_shards(struct sim_node *n)
 {
     const uint32_t *shape = n->sim->shape;
@@ -356,7 +355,7 @@ static void give_shards(struct sim_node *n)
     for (; n->shards < shape[n->index]; n->shards++) n->shard[n->shards] = first + n->shards;
 }
 
-// How bad its disk is is a matter of the faults alone.
+// Sets how the disk misbehaves, which depends on the faults only.
 static void harm(struct sim_node *n)
 {
     const struct sim_faults *f = &n->sim->conf.faults;
@@ -370,7 +369,7 @@ void sim_make_node(struct sim *s, uint32_t at, enum sim_kind kind, uint32_t inde
 {
     static const enum lh_role role[] = {LH_C, LH_S, LH_W, LH_S};
     struct sim_node *n = &s->node[at];
-    uint32_t number = kind == SIM_STANDBY ? SIM_SERVERS + index : index; // among those of its role
+    uint32_t number = kind == SIM_STANDBY ? SIM_SERVERS + index : index; // within its role
     struct lh_peer self = setup_peer(role[kind], number, "sim");
     *n = (struct sim_node){.sim = s, .kind = kind, .index = index};
     n->self = self;

@@ -1,4 +1,4 @@
-// The cases' cluster and log. See made_cases.h.
+// Implements made_cases.h.
 #include "tests/sim/made_cases.h"
 
 #include <stdio.h>
@@ -97,7 +97,7 @@ void made_clean(const struct sim *s)
     assert_string_equal(s->bad, "");
 }
 
-// ---------------------------------------------------------------- a log by hand
+// ---------------------------------------------------------------- a hand-made log
 
 void made_record(struct made *m, struct sim_node *server, struct lh_record r)
 {
@@ -137,7 +137,7 @@ void made_epoch(struct made *m, struct sim_node *server, uint64_t base)
     lh_buf_free(&body);
 }
 
-// Worker 0's next push: each value moves by `by`. Gives the sealed frame.
+// Returns the sealed frame of worker 0's next push, which moves each value by `by`.
 static struct lh_buf make_frame(struct made *m, float by)
 {
     struct sim *s = m->sim;

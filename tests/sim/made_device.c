@@ -1,4 +1,4 @@
-// The simulator's GPU. See made_device.h.
+// Implements made_device.h.
 #include "tests/sim/made_device.h"
 
 #include <stdlib.h>
@@ -12,7 +12,7 @@ struct sim_device {
     struct wk_states *states;
 };
 
-// A head stands before each allocation: bytes that were copied to its start last.
+// Stands before each allocation, with the bytes last copied to its start.
 struct head {
     size_t bytes;
     uint64_t aligned;
