@@ -1,17 +1,17 @@
 // sim: runs seeds of the simulated cluster.
 //
 //   sim [--from N] [--seeds N] [--faults all|base|honest|none|LIST] [--bsp] [--stagger] [--trace]
-//   sim --exact ...          in fixed point: mass is conserved in bits
+//   sim --exact ...          in fixed point: mass is conserved bit for bit
 //   sim --pair ...           two coordinators on one store, in every run
-//   sim --device ...         half of the workers keep their state on a made-up device
-//   sim --crash-steps N ...  N runs of one seed: the first worker crashes at the 1st, 2nd, ... file
-//                            operation, by turns killed and without power
-//   sim --tight-disks ...    servers' disks have no room for another segment, once there are two
-//                            checkpoints: the log must be cut to go on
+//   sim --device ...         half of the workers keep their state on an emulated device
+//   sim --crash-steps N ...  2 N runs of one seed: the first worker crashes at the 1st, 2nd, ...
+//                            file operation, killed and by a power cut
+//   sim --tight-disks ...    with two checkpoints, a server's disk has no space for a
+//                            segment: only trimming the log lets it go on
 //   sim --bugs[=NAME] [--from N] [--seeds N] [--trace]    every planted bug, or this one, must be
 //                                                         found (builds with LH_BUGS only)
 //
-// Exit status 1 at the first violation; the seed replays it.
+// Exit status 1 after a violation; the printed seed replays it.
 #include <getopt.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -23,7 +23,7 @@
 static const struct {
     const char *name;
     size_t at;
-    bool base, all; // the words that mean it, beside its name
+    bool base, all; // part of "base", of "all"
 } fault_names[] = {
 #define FAULT(field, base, all) {#field, offsetof(struct sim_faults, field), base, all},
 #define BASE(field) FAULT(field, true, true)
@@ -73,7 +73,7 @@ static double seconds(void)
     return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
 }
 
-// How often each fault came about, for whoever wants to know that it was tried.
+// Prints how often each fault occurred.
 static void print_happened(const struct sim_tally *met)
 {
     printf("faults:");
@@ -177,7 +177,7 @@ static int run_seeds(struct sim_conf conf, uint64_t from, uint64_t seeds)
     if (endless) printf("sim: no budget ended a run in all these seeds\n");
     bool untravelled =
         conf.faults.travel && ((seeds >= 100 && !(met.travelled && met.refused_units)) ||
-                               (seeds >= 300 && !met.begun_back)); // once in twenty seeds
+                               (seeds >= 300 && !met.begun_back)); // one in twenty seeds
     if (untravelled)
         printf("sim: no unit travelled, was refused, or was given back, in all these seeds\n");
     bool kept = seeds >= 100 && conf.faults.ahead && !met.returns;
@@ -217,7 +217,8 @@ static int run_seeds(struct sim_conf conf, uint64_t from, uint64_t seeds)
     return failed || none ? 1 : 0;
 }
 
-// Every run crashes at another operation; one that never comes so far would prove nothing.
+// Each run crashes at another operation. A run that ends before its operation would prove nothing,
+// so it fails the command.
 static int run_steps(struct sim_conf conf, uint64_t seed, int64_t steps)
 {
     uint64_t failed = 0;
@@ -245,13 +246,13 @@ static int run_steps(struct sim_conf conf, uint64_t seed, int64_t steps)
 }
 
 #ifdef LH_PLANTED_BUGS
-enum { CONTROLS = 10 }; // runs without the bug; each mix has a test of its own besides
+enum { CONTROLS = 10 }; // control runs without the bug, besides the tests of each mix
 
-// Each bug under the faults that it needs, beside control runs of the right rules under the same.
-// `family`: of the failpoints (common/base/check.h) at which it does something wrong.
+// Each bug with the faults that it needs; control runs without the bug have the same faults.
+// `family`: the failpoints (common/base/check.h) at which it does something wrong.
 static const struct {
     const char *name, *faults, *family;
-    // A run that can tell: fixed point, disks without room, two coordinators.
+    // The run that can find it: any, in fixed point, with tight disks, with two coordinators.
     enum { ANY, EXACT, TIGHT, PAIR } run;
 } bugs[] = {
     {"ack_before_sync", "power,crash,network", "group", ANY},
@@ -320,7 +321,7 @@ static const struct {
     {"forgets", "pair,kill,worker_kill", NULL, PAIR},
 };
 
-// Failpoints in whose family nothing is planted: a process that dies there would prove little.
+// Counts failpoints with no planted bug in their family: deaths there would prove little.
 static int bare_failpoints(void)
 {
     static const char *const points[] = {
@@ -341,8 +342,7 @@ static int bare_failpoints(void)
     return bare;
 }
 
-// A seed that found this bug before, tried first where others are many: it saves their time. 0:
-// none.
+// A seed that found this bug before; tried first where few seeds find it, to save time. 0: none.
 static uint64_t known_seed(const char *name)
 {
     static const struct {

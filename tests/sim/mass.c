@@ -1,12 +1,12 @@
-// Mass: what a worker's cuts put in is in the log or in its hands, at every start of it and in the
-// end; what a declared loss took is measured at the start that declares it.
+// Mass: the sum of a worker's cuts is in the log or in its hands, at each of its starts and at the
+// end. The mass that a declared loss took is measured at the start that declares it.
 //
-// In its hands: the residual, and the entries of its outbox whose pushes no log has. Invariants: 1.
-// A start that declares no loss holds what was held. 2. One whose slot was lost holds what
-// server/docs/0000-protocol.md#rule-11 says: the snapshot, with every coordinate zero that a later
-// entry carries, and its entries. 3. A record that is cut off is in its author's outbox, unless
-// that author declared a loss. 4. In the end nothing is missing and nothing is there twice, but for
-// what was measured; that a loss took more than the worker held is (1) of the next start.
+// "In its hands" are the residual, and the outbox entries whose pushes no log has. Invariants: 1. A
+// start that declares no loss holds the former mass. 2. After a lost slot the start holds the mass
+// of server/docs/0000-protocol.md#rule-11: the snapshot, with zeros for every coordinate in a later
+// entry, and its entries. 3. A record that is cut off is in its author's outbox, unless the author
+// declared a loss. 4. At the end nothing is missing but the measured losses, and nothing is there
+// twice. A loss that took more than the worker held violates (1) at the next start.
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
@@ -15,7 +15,7 @@
 
 #include "tests/sim/judge.h"
 
-static const double TOLERANCE = 0.02; // one value of a push is 0.25 or more, rounding 1e-4 or less
+static const double TOLERANCE = 0.02; // a value of a push is at least 0.25, rounding at most 1e-4
 
 static double tolerance(const struct sim *s, double raw)
 {
@@ -63,9 +63,8 @@ static struct sim_cut *find_cut(struct sim_history *h, const struct sim_frame *f
     return NULL;
 }
 
-// A record came into the log, or was cut off (sign -1) and is its author's again, or nobody's,
-// where the author lost it meanwhile. What was on its way when the author lost it may still be
-// logged.
+// A record came into the log, or (sign -1) was cut off. A cut-off push is its author's again, or
+// nobody's if the author lost it. A push on its way when its author lost it may still be logged.
 void sim_mass_logged(struct sim *s, uint32_t shard, struct lh_span frame, double sign)
 {
     struct sim_frame f;
@@ -87,9 +86,9 @@ void sim_mass_logged(struct sim *s, uint32_t shard, struct lh_span frame, double
                  shard, w, f.incarnation, f.step);
 }
 
-// ---------------------------------------------------------------- what a worker holds
+// ---------------------------------------------------------------- a worker's mass
 
-// An outbox file, less its checksum. Frees nothing: `out` is the caller's.
+// Reads an outbox file into `out`, without its checksum. The caller frees `out`.
 static bool read_entry(const struct sim_node *n, uint32_t shard, const struct lh_frame *head,
                        struct lh_buf *out)
 {
@@ -105,8 +104,8 @@ static bool read_entry(const struct sim_node *n, uint32_t shard, const struct lh
     return true;
 }
 
-// The snapshot file (worker/push/slot.h): its residual, up to which push it has everything, and
-// the push that it took back last.
+// The snapshot file (worker/push/slot.h): its residual, the last push that it includes, and the
+// last push that it took back.
 struct snapshot {
     bool there;
     uint64_t incarnation, step, gone_incarnation, gone_step;
@@ -129,7 +128,7 @@ static struct snapshot read_snapshot(const struct sim_node *n, uint32_t shard, u
     (void)lh_get(&c, 8);
     snap.gone_incarnation = lh_get_u64(&c);
     snap.gone_step = lh_get_u64(&c);
-    snap.step = lh_get_u64(&c) - 1; // next is the first that it lacks
+    snap.step = lh_get_u64(&c) - 1; // next: the first push that it lacks
     size_t bytes = values * sizeof(float);
     if (c.failed || file->len < bytes) return snap;
     snap.residual = file->data + file->len - bytes;
@@ -140,7 +139,7 @@ static struct snapshot read_snapshot(const struct sim_node *n, uint32_t shard, u
 // Mass of a worker's shard at a start.
 struct holding {
     double *held;  // mass in its hands
-    float *rule11; // the residual of a lost slot
+    float *rule11; // the residual that rule 11 gives after a lost slot
     struct snapshot snapshot;
 };
 
@@ -155,8 +154,8 @@ static bool taken_back(const struct lh_frame *f, const struct snapshot *s)
     return s->there && f->incarnation.number == s->gone_incarnation && f->step == s->gone_step;
 }
 
-// An entry of the outbox: of nobody's log, it is in the worker's hands; one that the snapshot took
-// back is there already.
+// Adds an outbox entry: one in no log is in the worker's hands, unless the snapshot took it back
+// and so has it already.
 static void hold_entry(struct sim_node *n, uint32_t shard, const struct wk_entry *e,
                        struct lh_buf *file, struct holding *o)
 {
@@ -173,7 +172,7 @@ static void hold_entry(struct sim_node *n, uint32_t shard, const struct wk_entry
     free(q);
 }
 
-// From cut `first` on.
+// Notes, from cut `first` on, which cuts the outbox has.
 static void note_copies(struct sim_history *h, const struct wk_shard *ws, uint32_t first)
 {
     for (uint32_t k = first; k < h->cuts; k++)
@@ -205,8 +204,8 @@ static bool is_held(const struct balance *b, const double *held, const double *m
     return true;
 }
 
-// The newest cut was committed, or it was not. Then its entry is removed, but a power cut may bring
-// the entry's name back, until that of the next commit is durable: `undone`.
+// Decides whether the newest cut was committed. If not, its entry is removed, but until the next
+// commit's name is durable a power cut may restore it: `undone`.
 static void settle(const struct balance *b, const double *held)
 {
     struct sim_history *h = b->history;
@@ -240,9 +239,9 @@ static void check_rule11(const struct balance *b, const float *residual, const f
         }
 }
 
-// With pushes that have the values themselves (fp32) the residual is never below zero, so a loss
-// leaves no value larger. The newest cut may have been committed, or one before it that no start
-// found committed has come back in its place.
+// Measures a declared loss. Codecs that send the values themselves (fp32) keep the residual at or
+// above zero, so a loss makes no value larger. The newest cut may have been committed, or an
+// earlier uncommitted cut may be back in its place.
 static void measure(const struct balance *b, const double *held)
 {
     struct sim_history *h = b->history;
@@ -282,7 +281,7 @@ static void start_of(struct sim_node *n, uint32_t shard)
         note_copies(b.history, ws, 0);
     } else {
         bool newest =
-            b.history->pending; // it may add nothing: the outbox tells whether it is there
+            b.history->pending; // a cut of zeros: only the outbox shows whether it is there
         settle(&b, o.held);
         if (newest) note_copies(b.history, ws, b.history->cuts - 1);
     }
@@ -309,7 +308,7 @@ void sim_saw_wipe(struct sim_node *n)
     }
 }
 
-// ---------------------------------------------------------------- in the end
+// ---------------------------------------------------------------- at the end
 
 static void judge_worker(struct sim *s, uint32_t shard, uint32_t w)
 {

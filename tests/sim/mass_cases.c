@@ -1,12 +1,12 @@
-// The judge's balance against workers that hold too little, or too much: at a start, after a loss
-// that was declared, in the end.
+// The judge's mass balance against workers that hold too little or too much: at a start, after a
+// declared loss, at the end.
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "tests/sim/made_cases.h"
 
-struct hands { // what a worker's shard holds
+struct hands { // a worker's shard
     struct wk_worker worker;
     struct wk_shard shard;
     float residual[64];
@@ -96,8 +96,8 @@ static void a_declared_loss_makes_nothing_larger(void **state)
     made_found(m->sim, "after it declared a loss");
 }
 
-// The entry of a cut that a start found not committed comes back with the power cut that takes the
-// slot; once a later cut is committed it can't.
+// The entry of an uncommitted cut comes back with the power cut that takes the slot. After the next
+// commit it can't.
 static void what_was_undone_may_come_back_until_the_next_commit(void **state)
 {
     struct made *m = *state;
@@ -109,7 +109,7 @@ static void what_was_undone_may_come_back_until_the_next_commit(void **state)
         history->cuts = 1;
         history->pending = true;
         for (uint64_t i = 0; i < values; i++) history->last[i] = 2;
-        start(m, &h, 3); // it was not committed
+        start(m, &h, 3); // the cut was not committed
         made_clean(m->sim);
         history->pending = commit;
         for (uint64_t i = 0; i < values; i++) history->last[i] = 1;
@@ -129,7 +129,7 @@ static void a_lost_slot_starts_from_its_snapshot(void **state)
     struct hands h;
     put_in(m, 3);
     m->sim->history[0][0].lost = m->sim->history[0][0].losing = true;
-    m->sim->history[0][0].slot_lost = true; // there is no snapshot, so it has zeros
+    m->sim->history[0][0].slot_lost = true; // there is no snapshot, so rule 11 gives zeros
     start(m, &h, 1);
     made_found(m->sim, "server/docs/0000-protocol.md#rule-11");
 }
@@ -147,9 +147,9 @@ static void write_entry(const struct sim_node *n, struct lh_span frame, uint64_t
     lh_buf_free(&file);
 }
 
-// A push of 1 that the log had once is in the outbox, below a snapshot of 2; the slot is lost. Says
-// how much of these 3 that took, by what the snapshot names as taken back. What the worker believes
-// of its entry, the opposite, counts for nothing.
+// A push of 1 that the log once had is in the outbox, below a snapshot of 2; the slot is lost.
+// Returns how much of these 3 the loss took, which depends on the push that the snapshot names as
+// taken back. The worker's own flag of the entry says the opposite, and must not matter.
 static double taken_with_slot(struct made *m, bool back)
 {
     const struct sim_node *n = &m->sim->node[WORKER];

@@ -1,17 +1,18 @@
-// A month of a run: what it leaves on disks, in memory and in logs, on a virtual clock.
+// A month of a run on a virtual clock: how much disk, memory and log it takes.
 //
 //   month [--days N] [--regions N] [--servers N] [--round-s S]
 //
 // The real cores of one coordinator, some servers (2) and a worker a region, each with its files
-// and its log of events. Every region pushes once a round. Each quarter of an hour a worker loses
-// its power, once a day the coordinator and a server are killed. Prints what there was at most, by
-// time. It fails where anything in the last third of the time is a quarter larger than it ever was
-// in the two thirds before (and a bit a unit for each copy of what is credited), where a process
-// stops by itself, or where fewer pushes were admitted than nine tenths of the rounds give.
+// and its event log. Every region pushes once a round. Every quarter of an hour a worker loses its
+// power; once a day the coordinator and a server are killed. Prints the maximum of each figure, by
+// time. It fails if a figure's maximum in the last third of the time is over a quarter above that
+// of the first two thirds (plus a bit a unit for each copy of the credits), if a process stops by
+// itself, or if fewer pushes were admitted than nine tenths of the rounds.
 //
-// Not as in the programs: the model has 300 values, and what comes by the clock alone comes more
-// rarely, so that a day takes minutes: a worker asks the coordinator each 10 s, a server reports
-// each 5 s and tells its stable point each second, the coordinator looks each second. Silences are
+// Different from the programs: the model has 300 values, and timed work is rarer, so that a day
+// takes minutes. A worker asks the coordinator every 10 s, a server reports every 5 s and marks its
+// log every second, and the coordinator ticks every second. Bounds on silence are longer (see
+// start()).
 // judged by longer bounds (settings in start()).
 #include <getopt.h>
 #include <inttypes.h>
@@ -31,16 +32,16 @@ enum {
     REGIONS_MAX = 256,
     SERVERS_MAX = 8,
     H = 4,            // steps of a round
-    STEP_TOKENS = 16, // as the synthetic trainer has them
-    UNIT_ROUNDS = 4,  // a unit is trained in
+    STEP_TOKENS = 16, // as in the synthetic trainer
+    UNIT_ROUNDS = 4,  // rounds that train a unit
     LOOKS_A_DAY = 96,
     PATH_MS = 75, // one way
 };
 static const int64_t DAY = 86400 * LH_SECOND;
 static const double MORE = 1.25;
-enum { CREDIT_COPIES = 4 }; // a node's copies of what is credited, a bit a unit
+enum { CREDIT_COPIES = 4 }; // copies of the credits at a node, a bit a unit
 
-// The figures: the largest at any look.
+// The figures: the maximum over all looks.
 enum figure { STORE, COORDINATOR, LOG, SERVER, OUTBOX, WORKER, MEMORY, EVENTS, FIGURES };
 static const char *const figure_name[FIGURES] = {
     "store",  "coordinator's files", "a server's log", "a server's files",
@@ -73,12 +74,12 @@ struct month {
     float *initial;
     struct node node[1 + SERVERS_MAX + REGIONS_MAX];
     bool failed;
-    double day[FIGURES]; // the largest of this day
+    double day[FIGURES]; // this day's maxima
     double before[FIGURES],
-        late[FIGURES];              // the largest in two thirds of the time, in the last third
-    uint64_t pushes, deaths;        // pushes: admitted by servers' lives that have ended
-    double part, events;            // bytes of a node's store, log or outbox, and of its events
-    double all_events, told_events; // all nodes' events so far, and when a line last told them
+        late[FIGURES];       // maxima of the first two thirds of the time, and of the last third
+    uint64_t pushes, deaths; // pushes: admitted by servers' earlier lives
+    double part, events;     // bytes of a node's store, log or outbox; of its events
+    double all_events, told_events; // events of all nodes so far, and at the last printed line
 };
 
 static void on_fatal(void *arg, lh_err err, const char *text)
@@ -184,8 +185,7 @@ static void die(struct node *n, bool power)
     lh_fake_at(n->month->world, 5 * LH_SECOND, come_back, n);
 }
 
-// At each look a worker loses its power, in turn; once a day the coordinator is killed, and a
-// server.
+// At each look another worker loses its power; once a day the coordinator is killed, and a server.
 static void kill_some(struct month *m, uint64_t look)
 {
     die(&m->node[1 + m->servers + look % m->regions], true);
@@ -209,7 +209,7 @@ static void note(struct month *m, enum figure f, double value)
     m->day[f] = fmax(m->day[f], value);
 }
 
-static double own_memory(void) // bytes, the fake disks among them
+static double own_memory(void) // bytes, including the fake disks
 {
     char line[256];
     double kb = 0;
@@ -276,7 +276,7 @@ static void create(struct month *m)
     m->initial = calloc(m->manifest.values, sizeof *m->initial);
     LH_ASSERT(m->initial);
     for (uint64_t i = 0; i < m->manifest.values; i++) m->initial[i] = 32;
-    // more than there is time for: the run does not end
+    // more units than there is time for, so that the run does not end
     setup_units(&m->units, (uint32_t)(rounds / UNIT_ROUNDS * 1.2) + 64 * m->regions,
                 UNIT_ROUNDS * H * STEP_TOKENS, 1);
     for (uint64_t i = 0; i < m->units.count; i++)
@@ -321,7 +321,7 @@ static int judge(const struct month *m)
     double rounds = m->days * 86400 / m->round_s * m->regions * m->servers;
     for (int f = 0; f < FIGURES; f++) {
         double credits = (double)CREDIT_COPIES * (double)m->units.count / 8;
-        if (f == MEMORY) credits *= 2 * m->nodes; // files and what is in use
+        if (f == MEMORY) credits *= 2 * m->nodes; // files and working memory
         if (m->late[f] <= MORE * m->before[f] + credits) continue;
         printf("month: %s grew to %.0f bytes, from %.0f in the first two thirds of the time\n",
                figure_name[f], m->late[f], m->before[f]);

@@ -1,18 +1,18 @@
 // Operator: does what server/docs/0000-protocol.md#rule-21, #rule-22 and server/README.md ask for
-// where the target of a move, or the standby that a shard's owner waits for, is gone for good.
+// when the target of a move, or the standby that a shard's owner waits for, is gone for good.
 //
-// The former owner stays frozen until its target speaks. A target that lost its directory comes
-// back as another one, which can't: the operator sees that every server of the shard is up, that
-// none of them has the directory that the coordinator names as the target, and that it is the same
-// five seconds later; then it starts the former owner again with rebuild.below_stable: true. What
-// the target alone held is lost by name: it is the loss of that target's disk.
+// The former owner stays frozen until its target reports. A target that lost its directory comes
+// back as another one, which can't take the shard. The operator sees that every server of the shard
+// is up, that none has the directory that the coordinator names as the target, and that it is the
+// same five seconds later. It then restarts the former owner with rebuild.below_stable: true.
+// Records that only the target had are lost by name, as a loss of that target's disk.
 //
-// Where no state of a shard is confirmed by as many regions as the settings want, the server's
-// status says what each worker claims, and that it waits for an operator; that one chooses the
-// highest claim, if it is the same five seconds later. (No worker lies here.)
+// If no state of a shard is confirmed by as many regions as the settings require, the server's
+// status lists each worker's claims and says that it waits for an operator. The operator chooses
+// the highest claim, if it is the same five seconds later. (No worker lies here.)
 //
-// It is the same with an owner that can't go on with its log, says in its status that it waits for
-// its standby, and whose standby's directory is gone.
+// The same holds for an owner that can't go on with its log, that says in its status that it waits
+// for its standby, and whose standby's directory is gone.
 #include <string.h>
 
 #include "common/net/wire_admin.h"
@@ -22,7 +22,8 @@
 
 static const int64_t LOOK_EVERY = 5 * LH_SECOND;
 
-// Nobody can tell while one of them is down: that may be the one.
+// Returns whether no server of the shard has this directory. False while one is down: it may have
+// it.
 static bool is_gone(const struct sim *s, uint32_t shard, uint64_t directory)
 {
     for (uint32_t i = 0; i < s->nodes; i++) {
@@ -33,9 +34,9 @@ static bool is_gone(const struct sim *s, uint32_t shard, uint64_t directory)
     return true;
 }
 
-// Finds the shard's owner as the coordinator names it; who had it from the beginning is not named.
-// Where the owner's directory is gone as well, and a server that stands by finds nobody, it is the
-// server that had the shard from the beginning, with role: shard.
+// Finds the shard's owner by the coordinator's row, which does not name the original owner. If the
+// owner's directory is gone too, and its standby finds nobody, the shard's original server takes
+// its place, with role: shard.
 static struct sim_node *former_owner(struct sim *s, uint32_t shard, uint64_t owner)
 {
     struct sim_node *first = NULL;
@@ -61,18 +62,18 @@ static void give_up(struct sim *s, uint32_t shard, struct sim_node *n, const cha
     n->refused = false;
 }
 
-// Its log needs no epoch of its own, so the word was not taken: it says to come with an empty
-// directory, and comes if they are still gone when the operator looks again.
+// The server's log needs no new epoch, so the setting had no effect. It stops, and asks for an
+// empty directory. It gets one if the target is still gone when the operator looks again.
 void sim_operator_refused(struct sim_node *n)
 {
     n->refused |= n->gives_up;
     n->gives_up = false;
 }
 
-// Its log lost its end, and with it the beginning of an epoch that was served from it: to the
-// server that is an older copy of its directory, which it refuses
-// (server/docs/0000-protocol.md#rule-27). The operator knows of no newer one, and does what it
-// says.
+// The server's log lost its end, with the beginning of an epoch that was served from it. To the
+// server this is an older copy of its directory, which it refuses
+// (server/docs/0000-protocol.md#rule-27). The operator knows of no newer one, and follows its
+// message.
 bool sim_operator_rebuilds(struct sim_node *n, lh_err err, const char *text)
 {
     bool refuses = err == LH_ERR_FENCED && strstr(text, "rebuild.damaged: followers");
@@ -82,7 +83,7 @@ bool sim_operator_rebuilds(struct sim_node *n, lh_err err, const char *text)
     return true;
 }
 
-// The server that says that it waits for the shard's standby; NULL: none does.
+// The server that waits for the shard's standby, by its status; NULL: none.
 static struct sim_node *waiting_owner(struct sim *s, uint32_t shard)
 {
     for (uint32_t i = 0; i < s->nodes; i++) {
@@ -124,7 +125,7 @@ static struct ps_rebuild *undecided(struct sim *s, uint32_t shard)
     return NULL;
 }
 
-// The highest state that some worker claims and that is possible.
+// The highest possible state that some worker claims.
 static const struct ps_state *highest(const struct ps_rebuild *b)
 {
     const struct ps_state *best = NULL;
@@ -152,7 +153,7 @@ static void look_at_claims(struct sim *s, uint32_t shard)
     sim_trace(s, "operator: shard %u comes back from version %llu", shard,
               (unsigned long long)best->at.version);
     lh_err err = ps_co_choose_state(sim_coordinator(s), &m, &shards);
-    if (err) sim_trace(s, "operator: %s", lh_err_text(err)); // it looks again
+    if (err) sim_trace(s, "operator: %s", lh_err_text(err)); // retries at the next look
 }
 
 void sim_operator_sees(struct sim_node *n)

@@ -1,31 +1,32 @@
-// Owners: who serves each shard, and how long nobody does.
+// Owners: which server serves each shard, and for how long none does.
 //
 // Invariants: 1. A shard is not taken from a server that served it, and that the coordinator could
-// reach, all the time that it takes to be believed dead. 2. Where nobody serves a shard, its
-// standby is in sync, and that and the coordinator reach each other, it serves soon. A pause of the
-// coordinator, and as long after it, do not count (server/docs/0000-protocol.md#rule-28): what was
-// counted before stays. Nor does the time in which the network still brings reports of the server
-// that is silent. An owner whose disk hangs while a group waits for it serves nobody. 3. No server
-// serves less of an epoch than was acknowledged in it.
+// reach, for as long as it takes to be believed dead. 2. If nobody serves a shard, its standby is
+// in sync, and the standby and the coordinator reach each other, then the standby serves soon. A
+// pause of the coordinator, and an equal time after it, do not count
+// (server/docs/0000-protocol.md#rule-28); the time counted before is kept. Nor does the time count
+// in which the network still delivers reports of the silent server. An owner does not serve while
+// its disk hangs and a group waits for it. 3. No server serves less of an epoch than was
+// acknowledged in it.
 #include <inttypes.h>
 #include <string.h>
 
 #include "server/coordinator/core.h"
 #include "tests/sim/judge.h"
 
-// A standby takes over after 1.5 s of silence (cluster.c), which counts from the owner's last
-// report. It reports twice a second; reports, the epoch and the row are four round trips of 0.2 s
-// at most; its lanes' work takes milliseconds.
+// A standby takes over after 1.5 s of silence (lives.c), counted from the owner's last report.
+// Reports come twice a second; the reports, the epoch and the row take at most four round trips of
+// 0.2 s; the work on lanes takes milliseconds.
 static const int64_t TAKE_OVER = 1500 * LH_MS, SOON = 4000 * LH_MS;
-// Far away: 20 s of silence at most (cluster.c), and the four round trips take 3 s each.
+// With `far`: at most 20 s of silence (lives.c), and four round trips of 3 s each.
 static const int64_t SOON_FAR = 36 * LH_SECOND;
-// A call to a coordinator that stands still ends after 3 s; then the other one is called, which may
-// lead since then and hear nothing meanwhile.
+// A call to a stopped coordinator ends after 3 s. The next call goes to the other one, which may
+// have led since then without hearing anything.
 static const int64_t OTHER = 4000 * LH_MS;
-// An owner is silent once a group has waited for its disk for so long (common/env/slow.h), and what
-// it said before may be under way.
+// An owner is silent once a group has waited for its disk for so long (common/env/slow.h); earlier
+// reports may still be on their way.
 static const int64_t HANGS = 2500 * LH_MS;
-enum { ROOM_MIN = 1 << 16 }; // a disk with less than that may stand in the way
+enum { ROOM_MIN = 1 << 16 }; // a disk with less free space counts as trouble
 
 struct sim_node *sim_node_named(struct sim *s, const char *name)
 {
@@ -58,15 +59,15 @@ static bool well_for(const struct sim_node *n, int64_t ns)
     return lh_fake_now(n->sim->world) - n->sim->judging->trouble[n - n->sim->node] >= ns;
 }
 
-// An owner is silent while a group waits for its disk too long, be it slow or hung
-// (server/docs/0000-protocol.md#rule-21).
+// Returns whether a group waits too long for the owner's disk, slow or hung, which makes the owner
+// silent (server/docs/0000-protocol.md#rule-21).
 static bool gives_way(const struct sim_node *n)
 {
     double most_s = (double)LH_DISK_SLOW / LH_SECOND;
     return n->server && lh_slow_age_s(&n->server->slow, lh_now(n->env)) >= most_s;
 }
 
-// The coordinator's own pauses excuse nothing that it does then
+// The coordinator's own pauses are no trouble: they do not excuse its later actions
 // (server/docs/0000-protocol.md#rule-28).
 static bool in_trouble(const struct sim_node *n)
 {
@@ -82,8 +83,8 @@ static bool in_trouble(const struct sim_node *n)
     return !runs || full || still || n->cut_off || s->unheard == n;
 }
 
-// A report of a server that dies meanwhile is heard once more: the coordinator takes it for a sign
-// of life, as it can't tell a late copy from a slow report.
+// Notes when the late copy of a report will arrive. The coordinator takes it for a sign of life,
+// even if the server has died, because it can't tell a late copy from a slow report.
 static void note_echo(struct sim *s, const struct sim_node *n, int64_t ns)
 {
     int64_t *echo = &s->judging->echo[n - s->node], at = lh_fake_now(s->world) + ns;
@@ -117,7 +118,7 @@ void sim_saw_taken(struct sim *s, uint32_t shard)
                  shard, l->owner->name);
 }
 
-// A version that was lost is served under a later epoch, or not at all.
+// A shard that lost a version is served under a later epoch, or not at all.
 static void look_at_head(struct sim *s, uint32_t shard, const struct sim_node *n)
 {
     const struct sim_log *l = sim_log_of(s, shard);
@@ -129,7 +130,7 @@ static void look_at_head(struct sim *s, uint32_t shard, const struct sim_node *n
                  shard, n->name, has->version, has->epoch, l->acknowledged);
 }
 
-// Its disk hangs, and a group waits for it: pushes can't go on here.
+// True: its disk hangs and a group waits for it, so pushes can't go on here.
 static bool waits_for_disk(const struct sim_node *n)
 {
     int64_t since = n->sim->judging->hangs_since[n - n->sim->node];
@@ -167,7 +168,7 @@ static void look_at_server(struct sim *s, uint32_t shard)
     if (owner) l->owner = owner;
 }
 
-// A standby takes over all of its shards, or none.
+// True: the standby may take over all of its shards; else it takes none.
 static bool may_have_all(const struct sim *s, const struct sim_node *n, uint64_t identity)
 {
     for (uint32_t k = 0; k < s->shards; k++) {
@@ -178,8 +179,8 @@ static bool may_have_all(const struct sim *s, const struct sim_node *n, uint64_t
     return true;
 }
 
-// Finds the server that is to serve a shard that nobody serves: the standby in sync, or the one
-// that has just taken it over. NULL: nobody, or something is in its way.
+// Finds the server that should serve a shard without an owner: the standby in sync, or the one that
+// has just taken it over. NULL: none, or one that is hindered.
 static const struct sim_node *heir(struct sim *s, uint32_t shard)
 {
     const struct sim_stored_shard *row = &s->judging->stored.shard[shard];
@@ -190,23 +191,23 @@ static const struct sim_node *heir(struct sim *s, uint32_t shard)
     return held && !held->rebuild && well_for(found, 1) && well_for(&s->node[0], 1) ? found : NULL;
 }
 
-// The time of the last trouble, however short, of the heir or of the coordinator.
+// The time of the last trouble, however short, of the heir or the coordinator.
 static int64_t last_trouble(const struct sim *s, const struct sim_node *next)
 {
     int64_t its = s->judging->trouble[next - s->node], centre = s->judging->trouble[0];
     return its > centre ? its : centre;
 }
 
-// When the coordinator heard the last late copy of a report of the server that is silent, or now:
-// one is on its way.
+// The time at which the coordinator heard the last late copy of the silent server's reports; now,
+// if one is still on its way.
 static int64_t last_echo(const struct sim *s, const struct sim_node *former)
 {
     int64_t at = former ? s->judging->echo[former - s->node] : 0, now = lh_fake_now(s->world);
     return at < now ? at : now;
 }
 
-// The time since the last look that the coordinator's clock of silence does not have: it stands
-// still with the process and, in that life, for as long again
+// Returns how much of the time since the last look the coordinator's clock of silence leaves out.
+// That clock stops with the process, and in the same life for an equal time after it
 // (server/docs/0000-protocol.md#rule-28).
 static int64_t look_at_pause(struct sim *s)
 {
@@ -248,9 +249,8 @@ static void look_at_silence(struct sim *s, uint32_t shard, int64_t unheard)
                  shard, (double)silent / LH_SECOND, next->name);
 }
 
-// The trouble of the coordinator is noted at the first node, whichever leads. Without one, where
-// another one leads since the last look, and while its store is to it as a disk that hangs, there
-// is trouble.
+// Trouble of the coordinator is noted at the first node, whichever one leads. It is in trouble if
+// none leads, if another one has led since the last look, and while its store does not answer it.
 static void look_at_centre(struct sim *s)
 {
     struct sim_judging *j = s->judging;

@@ -1,14 +1,13 @@
-// Pair: two coordinators on one store, of which one leads (server/docs/0000-protocol.md#rule-38).
-// The lead, the etcd client, the store over it and the clients' rule are the programs' own; this
-// file gives them processes, pair_store.c gives them an etcd that fails.
+// Pair: two coordinators on one store, one of which leads (server/docs/0000-protocol.md#rule-38).
+// The lead, the etcd client, the store over it and the clients' rule are the programs' own. This
+// file gives them processes, pair_store.c an etcd that fails.
 //
-// Invariants: 1. Whoever answers, or may, holds the leader's key at that moment, by the store's own
-// clock.
-// 2. A server or worker takes no word of a lower leader than one that it took before, in any life
-// of its directory. 3. Whoever does not hold the key changes nothing in the store (pair_store.c).
-// 4. Where the key is free, or its holder runs and the store answers that at once, a coordinator
-// leads within 3 s; the key of one that died is free after the lease. What else the judge asks it
-// asks of the leader.
+// Invariants: 1. A coordinator that answers, or may answer, holds the leader's key at that moment,
+// by the store's clock. 2. A server or worker that accepted a leader accepts no lower one, in any
+// life of its directory. 3. A process that does not hold the key changes nothing in the store
+// (pair_store.c). 4. If the key is free, or its holder runs and the store answers the holder at
+// once, then a coordinator leads within 3 s; a dead holder's key is free after its lease. All other
+// checks of the coordinator apply to the leader.
 #include "tests/sim/pair.h"
 
 #include <inttypes.h>
@@ -100,7 +99,7 @@ static bool take_job(void *arg, enum lh_lane lane, lh_job job, lh_fn done, void 
 {
     struct sim_side *side = arg;
     if (lane != LH_LANE_DISK) return false;
-    LH_ASSERT(!side->writing); // the coordinator has one commit under way
+    LH_ASSERT(!side->writing); // the coordinator has one commit at a time
     side->write.job = job;
     side->write.done = done;
     side->write.of = of;
@@ -165,7 +164,7 @@ bool sim_pair_again(const struct sim_node *n, lh_err err)
     return n->sim->pair && n->kind == SIM_COORDINATOR && lh_err_class(err) == LH_CLASS_RETRY;
 }
 
-// Whatever the process waits for ends at once.
+// Ends the process's blocking calls at once.
 void sim_pair_ends(struct sim_node *n)
 {
     struct sim_side *side = n->sim->pair ? sim_side_of(n) : NULL;
@@ -196,7 +195,8 @@ static void save_again(void *arg)
     if (err) lh_after(n->env, LH_SECOND, save_again, n);
 }
 
-// As a program does (common/app/program.c): on a full disk the number is kept in memory for now.
+// Saves the leader's number as a program does (common/app/program.c): on a full disk it stays in
+// memory for now.
 static lh_err on_heard(void *arg, uint64_t number)
 {
     struct sim_node *n = arg;
@@ -267,7 +267,7 @@ bool sim_pair_is_well(struct sim *s)
     return !s->pair || (sim_coordinator(s) && is_well(sim_side_of(sim_centre(s))));
 }
 
-// Does a process that is dead, or that the store does not answer at once, hold the key?
+// True: the key's holder is dead, or the store does not answer it at once.
 static bool is_held_up(const struct sim_pair *p)
 {
     bool lives = p->maker && p->maker->life == p->maker_life && p->maker->well_since;
@@ -305,7 +305,7 @@ void sim_pair_stepped(struct sim *s)
     s->met.leaderless_steps += s->pair && !sim_coordinator(s);
 }
 
-// A commit of the log has the bytes that it has in a file, after the file's header.
+// Writes the log as a file: a header, then the commits, whose bytes are the same as in a file.
 bool sim_pair_file(struct sim *s, struct lh_span *out)
 {
     static const char LOG[] = SIM_STORE_BASE "/log";
@@ -333,7 +333,8 @@ bool sim_pair_file(struct sim *s, struct lh_span *out)
 
 // ---------------------------------------------------------------- one run
 
-// An older copy of the store is another fault's, of one coordinator's folder.
+// Chooses whether the run has a pair. rollback_store puts back the directory of a single
+// coordinator, so it excludes a pair.
 void sim_choose_pair(struct sim *s)
 {
     const struct sim_faults *f = &s->conf.faults;
@@ -347,7 +348,7 @@ void sim_choose_pair(struct sim *s)
     s->met.pairs++;
 }
 
-// The second one is the last node, so that all others have the places that they have without it.
+// Makes the second coordinator the last node, so that all others keep their places.
 void sim_pair_nodes(struct sim *s)
 {
     struct sim_pair *p = s->pair;

@@ -1,22 +1,22 @@
-// The store of two coordinators: an etcd in memory behind a network of its own, which delays, loses
-// and repeats, and from which each coordinator may be cut.
+// The store of two coordinators: an etcd in memory, behind its own network, which delays, loses and
+// repeats messages, and from which each coordinator may be cut.
 //
-// Requests arrive one after the other, each at its moment, however long ago it was sent and whether
-// or not its sender still lives: a commit of a leader that was replaced comes late. While the store
-// is down no lease ends; then each has its whole time again, as after an election among real
-// members. The judge's question: whoever does not hold the leader's key changes nothing else.
+// Requests arrive one by one, however long ago they were sent, even if the sender has died: the
+// commit of a replaced leader may come late. While the store is down no lease ends; afterwards each
+// has its whole time again, as after an election among real members. Invariant: a process that does
+// not hold the leader's key changes nothing else.
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "tests/sim/pair.h"
 
-// A request that waits for nothing takes up to 60 ms; a late one comes after its sender gave it up.
+// An undelayed request takes up to 60 ms; a late one arrives after its sender gave up.
 enum { DELAY_MS = 30, SLOW_MS = 2000, LATE_MS = 12000 };
 
 struct request {
     struct sim_side *side;
-    struct sim_fiber *by; // it waits for the answer; NULL: nobody does any more
+    struct sim_fiber *by; // waits for the answer; NULL: nobody does any more
     uint64_t life;
     char path[64];
     uint8_t *bytes;
@@ -26,7 +26,7 @@ struct request {
     lh_err err;
     char text[256];
     struct lh_buf answer;
-    unsigned references; // the caller, and events
+    unsigned references; // the caller and the events
 };
 
 static int64_t now_of(const struct sim_pair *p)
@@ -98,7 +98,7 @@ static bool is_maker(const struct request *rq)
     return p->maker == rq->side && p->maker_life == rq->life;
 }
 
-// Judges a change: the first one of a process makes the leader's key, and all further ones need it.
+// Judges a change: a process's first one creates the leader's key, and all later ones require it.
 static void judge_change(const struct request *rq, bool had_leader, bool has_leader)
 {
     struct sim_pair *p = rq->side->pair;
@@ -186,7 +186,7 @@ static void arrive_again(void *arg)
     drop(rq);
 }
 
-// ---------------------------------------------------------------- a coordinator's end
+// ---------------------------------------------------------------- the coordinator's side
 
 static void send(struct request *rq)
 {
@@ -260,7 +260,7 @@ static void wait_there(void *self, int64_t ns)
 
 static void close_wire(void *self)
 {
-    (void)self; // the pair's
+    (void)self; // owned by the pair
 }
 
 lh_err sim_store_dial(void *side, struct ps_etcd_wire *out)
@@ -269,7 +269,7 @@ lh_err sim_store_dial(void *side, struct ps_etcd_wire *out)
     return LH_OK;
 }
 
-// ---------------------------------------------------------------- what goes wrong
+// ---------------------------------------------------------------- faults
 
 static void go_down(struct sim_pair *p)
 {
@@ -302,7 +302,7 @@ static void stall(struct sim_side *side)
     sim_trace(side->pair->sim, "%s stands still for %.3f s", side->node->name, (double)ns / 1e9);
 }
 
-// Two thirds of what strikes one coordinator strikes the one that leads.
+// Strikes the store or a coordinator: in two of three cases the leading one.
 void sim_strike_pair(struct sim *s)
 {
     struct sim_pair *p = s->pair;

@@ -1,8 +1,8 @@
 // Pauses: an operator pauses the run and resumes it (server/docs/0000-protocol.md#rule-37).
 //
-// The judge's question: no worker begins a step after it heard from the coordinator that the run is
-// paused, before it heard otherwise. That nothing is lost by it, and that the run ends after its
-// last resumption, are questions that the judge asks anyway.
+// Invariant: after a worker heard from the coordinator that the run is paused, it begins no step
+// until it hears otherwise. The judge's other checks show that a pause loses nothing, and that the
+// run ends after its last resumption.
 #include "server/coordinator/watch/pause.h"
 #include "tests/sim/judge.h"
 
@@ -14,7 +14,7 @@ static void ask(struct sim *s, bool pause)
     lh_err err = pause ? ps_co_pause(c, "operator", "a fault", &changed)
                        : ps_co_resume(c, "operator", "", &changed);
     if (err && lh_err_class(err) == LH_CLASS_STOP) ps_co_fatal(c, err);
-    if (err || !changed) return; // refused: the run ends
+    if (err || !changed) return; // refused: the run is ending
     sim_happened(s, pause);
     sim_trace(s, "operator: %s", pause ? "pause" : "resume");
 }
@@ -24,7 +24,7 @@ void sim_strike_pause(struct sim *s)
     ask(s, sim_draw(s, SIM_FAULT_pause, 2) == 0);
 }
 
-// A coordinator that is down, or whose disk was full, is asked again.
+// Resumes, again and again, because the coordinator may be down or its disk full.
 static void resume(void *arg)
 {
     struct sim *s = arg;

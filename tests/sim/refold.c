@@ -1,9 +1,9 @@
-// The judge's fold. See refold.h.
+// Implements refold.h: the judge's fold.
 //
-// Invariants: 1. A record follows by version, epoch and chain, or is none of this log. 2. A push is
-// of its row's incarnation and the step after the row's last. 3. A unit is credited by its first
-// claim, in the log of shard `unit mod shards`. 4. Every product and every difference of parameters
-// is rounded to fp32 by itself, in index order.
+// Invariants: 1. A record follows the log by version, epoch and chain, or is not part of it. 2. A
+// push has its row's incarnation and the step after the row's last. 3. A unit is credited by its
+// first claim, in the log of shard `unit mod shards`. 4. Each product and each difference of
+// parameters is rounded to fp32 by itself, in index order.
 #include "tests/sim/refold.h"
 
 #include <math.h>
@@ -81,8 +81,8 @@ bool sim_read_frame(struct lh_span bytes, struct sim_frame *out)
     return out->step > 0;
 }
 
-// The workers that the run closed without, retired names, a change of the budget, a pause: what is
-// empty at the end is not there.
+// Checks a plan's tail: the workers without which the run closed, retired names, a change of the
+// budget, a pause. Parts that are empty at the end are left out.
 static bool is_tail(struct lh_span bytes)
 {
     const uint8_t *b = bytes.data;
@@ -119,7 +119,7 @@ bool sim_read_plan(struct lh_span bytes, struct sim_plan *out)
     if (version != 4 || bytes.len < list + 4) return false;
     uint64_t end = list + 4 + EXCEPTION * number(b + list, 4);
     if (bytes.len <= end) return false;
-    end += b[end] ? TERMS : 1; // the level of privacy: 0 has no terms
+    end += b[end] ? TERMS : 1; // level of privacy; 0 has no terms
     if (!is_tail(lh_span(b + end, bytes.len - end))) return false;
     out->optimizer = b[rest];
     out->momentum = real(b + rest + 1);
@@ -162,7 +162,7 @@ void sim_frame_digest(struct lh_span body, const struct sim_frame *f, uint8_t ou
     memcpy(out, h.b, 16);
 }
 
-// ---------------------------------------------------------------- life
+// ---------------------------------------------------------------- begin and end
 
 static float *zeros(uint64_t values)
 {
@@ -203,7 +203,7 @@ const struct sim_row *sim_fold_row(const struct sim_fold *f, uint64_t worker)
     return NULL;
 }
 
-// Admitted pushes of a worker whose versions are above `after`, up to `last`.
+// Counts a worker's admitted pushes with versions above `after` and up to `last`.
 static uint64_t pushes_of(const struct sim_row *row, uint64_t after, uint64_t last)
 {
     uint64_t n = 0;
@@ -212,7 +212,7 @@ static uint64_t pushes_of(const struct sim_row *row, uint64_t after, uint64_t la
     return n;
 }
 
-// Twice the lower median of the live workers' pushes; the pusher has one more, this one.
+// Returns twice the lower median of the live workers' pushes; the pusher counts this one too.
 static uint64_t most_counted(const struct sim_fold *f, const struct sim_frame *push, uint64_t last)
 {
     uint64_t base = push->base_version, count[SIM_FOLD_ROWS + 1];
@@ -233,7 +233,8 @@ static uint64_t most_counted(const struct sim_fold *f, const struct sim_frame *p
     return 2;
 }
 
-// All counts that the push's own group, which begins behind `last`, admitted before.
+// Counts the other workers' pushes; all those of the push's own group, which begins after `last`,
+// count in full.
 static uint64_t counted(const struct sim_fold *f, const struct sim_frame *push, uint64_t last)
 {
     uint64_t sum = 0, most = most_counted(f, push, last);
@@ -248,11 +249,11 @@ static uint64_t counted(const struct sim_fold *f, const struct sim_frame *push, 
 
 uint64_t sim_fold_staleness(const struct sim_fold *f, const struct sim_frame *push, uint64_t *least)
 {
-    enum { GROUP = 64 }; // pushes that a server decides together, at most
+    enum { GROUP = 64 }; // at most so many pushes are decided together
     const struct sim_row *row = sim_fold_row(f, push->worker);
     uint64_t others = f->admitted - (row ? row->admitted : 0);
     uint64_t turn = f->plan.live > 1 ? f->plan.live - 1 : 0;
-    uint64_t had = push->base_others < others ? push->base_others : others; // more counts as that
+    uint64_t had = push->base_others < others ? push->base_others : others; // capped
     uint64_t all = others - had > turn ? others - had - turn : 0;
     *least = all;
     if (push->base_epoch != f->epoch) return all;
@@ -344,7 +345,7 @@ static double cosine(const struct sim_fold *f)
     return uu > 0 && mm > 0 ? um / sqrt(uu) / sqrt(mm) : 0;
 }
 
-// Momentum of this outer step: lower where eta / (1 - mu * rho) would pass the plan's bound.
+// Momentum of this outer step: lower if eta / (1 - mu * rho) would exceed the plan's bound.
 static float momentum(struct sim_fold *f)
 {
     double mu = (double)f->plan.momentum, eta = (double)f->plan.eta,
@@ -387,7 +388,7 @@ static void add_push(struct sim_fold *f, float scale, const float *q)
     if (++f->pending >= (every ? every : 1)) outer_step(f);
 }
 
-// A plan that closes the run, or brings another optimizer, gives up what no step has taken.
+// A plan that closes the run, or brings another optimizer, drops pushes not yet in an outer step.
 static const char *take_plan(struct sim_fold *f, const struct sim_record *r)
 {
     struct sim_plan plan;

@@ -1,5 +1,5 @@
-// The judge's fold against logs by hand: what no server may write is said, and what a right log
-// leaves is what the rules say.
+// The judge's fold against hand-made logs: it rejects records that no server may write, and a valid
+// log gives the state that the rules demand.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -80,7 +80,7 @@ static const char *push(struct log *l, uint16_t kind, uint64_t number, uint64_t 
                          .claim = {unit}};
     lh_buf_clear(&l->body);
     lh_frame_write_head(&f, &l->body);
-    lh_put_zeros(&l->body, LH_SEAL_TAG_BYTES); // no payload: a frame and its stub are the same
+    lh_put_zeros(&l->body, LH_SEAL_TAG_BYTES); // without a payload a frame equals its stub
     for (int i = 0; i < VALUES; i++) l->q[i] = 2;
     return fold(l, kind);
 }
@@ -95,7 +95,7 @@ static const char *plan(struct log *l, struct lh_plan p)
 static void pushes_count_by_incarnation_and_step(void **state)
 {
     struct log *l = *state;
-    assert_non_null(push(l, LH_ADMIT, 1, 1, 0)); // nobody's
+    assert_non_null(push(l, LH_ADMIT, 1, 1, 0)); // no such worker
     assert_null(fence(l, WORKER, 1));
     assert_non_null(push(l, LH_ADMIT, 1, 2, 0));
     assert_null(push(l, LH_ADMIT, 1, 1, 0));
@@ -202,7 +202,7 @@ static void an_epoch_and_a_move_follow(void **state)
         r.epoch = epoch;
         r.chain = sim_chain(&l->fold.chain, &r);
         if (epoch == 4)
-            assert_non_null(sim_fold_next(&l->fold, &r, NULL)); // below the reserved one
+            assert_non_null(sim_fold_next(&l->fold, &r, NULL)); // below the reserved epoch
         else
             assert_null(sim_fold_next(&l->fold, &r, NULL));
     }
@@ -227,7 +227,7 @@ static void sgd_moves_parameters_at_once(void **state)
     for (int i = 0; i < VALUES; i++) assert_true(l->theta[i] == -1); // 0.5 * 2
 }
 
-// Delayed Nesterov: each push at once, and at a step mu * m more.
+// Delayed Nesterov: each push moves the parameters at once, and an outer step moves them by mu * m.
 static void a_delayed_nesterov_adds_momentum_at_its_steps(void **state)
 {
     struct log *l = *state;

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Runs every seed that ever failed: `seeds.py --sim build/.../sim` reads seeds.txt beside it.
 
-A line is the flags of `sim`, the seed, and after two spaces and a # what it found. Exit status 1 if
-one violates an invariant.
+A line has the flags of `sim`, the seed, and after two spaces and a # the bug that it found. Exit
+status 1 if one violates an invariant.
 """
 import argparse
 from concurrent import futures
@@ -14,7 +14,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 
 
 def read(path):
-    """(flags, seed, what it found) of each line."""
+    """Yields (flags, seed, the bug that it found) of each line."""
     with open(path, encoding="utf-8") as file:
         for number, line in enumerate(file, 1):
             flags, _, words = line.partition("#")
@@ -27,7 +27,7 @@ def read(path):
 
 
 def run(sim, flags, seed):
-    """What it says of a violation; nothing if there is none."""
+    """Returns what `sim` printed about a violation, or ""."""
     done = subprocess.run([sim, *flags, "--from", seed, "--seeds", "1"], stdout=subprocess.PIPE,
                           stderr=subprocess.STDOUT, text=True, check=False)
     said = [line for line in done.stdout.splitlines() if line.startswith("seed ")]

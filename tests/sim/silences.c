@@ -1,9 +1,9 @@
-// Silences: nobody is given up whose silence is shorter than the bound that is printed for it.
+// Silences: no worker is given up before its printed bound of silence.
 //
-// Where bounds follow from paths (`far`), what `longhaul get members` would print is looked at ten
-// times a second, without its JSON. A worker that it calls live, and then no more, must have been
-// silent for the bound that was printed, since the coordinator last answered it: a worker that
-// waits for an answer is not silent, and the coordinator's own clock stands still for its pauses.
+// With `far`, bounds follow from paths. Ten times a second this looks at the values that `longhaul
+// get members` would print, without its JSON. A worker that was live and no longer is must have
+// been silent for the printed bound, since the coordinator last answered it: a worker that waits
+// for an answer is not silent, and the coordinator's own clock stops during its pauses.
 #include "server/coordinator/core.h"
 #include "server/coordinator/silence.h"
 #include "tests/sim/judge.h"
@@ -27,7 +27,7 @@ void sim_saw_printed(struct sim *s, uint32_t worker, bool live, int64_t bound_ns
     b->bound_ns = bound_ns;
 }
 
-// A bound that the coordinator printed in an earlier life is over with it.
+// Forgets the bounds that the coordinator printed in an earlier life.
 static void begin_anew(struct sim *s)
 {
     struct sim_judging *j = s->judging;

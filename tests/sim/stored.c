@@ -1,8 +1,8 @@
-// Holds the coordinator's answers against its disk. See stored.h.
+// Implements stored.h: checks the coordinator's answers against its disk.
 //
-// Invariant: whatever is answered is durable at that moment, or was until the commit for which the
-// answer waited: leases, incarnations, stable points, the plan, epochs, in-sync rows, moves. A row
-// never goes back.
+// Invariant: an answer is durable at that moment, or was until the commit for which it waited. This
+// covers leases, incarnations, stable points, the plan, epochs, in-sync rows and moves. A row never
+// goes back.
 #include "tests/sim/stored.h"
 
 #include <stdlib.h>
@@ -97,13 +97,13 @@ static void take_crossed(struct sim_stored *s, const struct row *r, struct lh_cu
     s->crossed[i].bytes = bytes;
 }
 
-// The leases of 64 units, as runs.
+// Reads the leases of 64 units, stored as runs.
 static void take_leases(struct sim_stored *s, uint64_t first, struct lh_cursor *c)
 {
     for (uint64_t u = first; u < first + 64 && u < SIM_STORED_UNITS; u++) s->lease[u] = 0;
     while (!c->failed && lh_left(c)) {
         uint64_t u = first + lh_get_u8(c), end = u + lh_get_u8(c), worker = lh_get_u64(c);
-        (void)lh_get_u64(c); // when, and the grant's number
+        (void)lh_get_u64(c); // time and number of the grant
         for (; !c->failed && u < end && u < SIM_STORED_UNITS; u++) s->lease[u] = worker;
     }
 }
@@ -139,7 +139,7 @@ static bool get_row(struct lh_cursor *c, struct row *r)
     struct lh_span body = lh_get(c, bytes);
     if (c->failed || crc != lh_crc32c(0, body.data, body.len)) return false;
     struct lh_cursor b = lh_cursor(body);
-    (void)lh_get_u32(&b); // how many follow: the head has said it
+    (void)lh_get_u32(&b); // how many follow: known from the head
     lh_get_str(&b, r->key, sizeof r->key);
     uint32_t len = lh_get_u32(&b);
     r->removed = len == UINT32_MAX;
@@ -159,8 +159,8 @@ static bool get_head(struct lh_cursor *c, uint32_t *rows)
     return true;
 }
 
-// Rows count when all of their commit are there: returns where it ends; 0: they are not. *rows: how
-// many they are; a mark has none.
+// Takes a commit's rows if all of them are there. Returns where it ends; 0: incomplete. *rows:
+// their number; a mark has none.
 static size_t take_commit(struct sim_stored *s, struct lh_span file, size_t from, uint32_t *rows)
 {
     struct lh_span rest = lh_span(file.data + from, file.len - from);
@@ -175,8 +175,8 @@ static size_t take_commit(struct sim_stored *s, struct lh_span file, size_t from
     return end;
 }
 
-// In etcd a commit that writes the log anew is in the former log first, as a reader in between
-// sees. The new log ends with the same rows and a mark. In a file both come at once.
+// In etcd a commit that rewrites the log is first in the former log, where a reader may see it. The
+// new log ends with the same rows and a mark. In a file both appear at once.
 static bool ends_with_last(const struct sim_stored *s, struct lh_span file)
 {
     size_t from = s->last + COMMIT_HEAD;
@@ -185,8 +185,8 @@ static bool ends_with_last(const struct sim_stored *s, struct lh_span file)
     return !memcmp(file.data + file.len - COMMIT_HEAD - bytes, s->seen.data + from, bytes);
 }
 
-// Written anew: what is not in it any more was removed. What may never go back stays, to be
-// compared.
+// The file was rewritten: rows that it lacks were removed. Values that may never go back are kept
+// for comparison.
 static void begin_again(struct sim_stored *s, struct lh_span file)
 {
     struct lh_buf empty = s->was;
@@ -208,7 +208,7 @@ void sim_stored_read(struct sim_stored *s, struct lh_span file)
     if (!more) begin_again(s, file);
     if (!s->seen.len && file.len < HEADER) return;
     size_t at = s->seen.len ? s->seen.len : HEADER;
-    bool anew = !more; // all of a new file is as one commit
+    bool anew = !more; // a whole new file counts as one commit
     uint32_t rows = 0;
     if (anew) s->last = HEADER;
     for (size_t end; (end = take_commit(s, file, at, &rows)); at = end) {
@@ -249,9 +249,9 @@ uint64_t sim_stored_epoch(const struct sim_stored *s, uint32_t shard)
     return at->epochs ? at->begun[at->epochs - 1].epoch : 0;
 }
 
-// ---------------------------------------------------------------- states that an answer may be of
+// ---------------------------------------------------------------- states of an answer
 
-// The state that the newest commit replaced.
+// Reads the state that the newest commit replaced.
 static void read_before(const struct sim_stored *s, struct sim_stored *out)
 {
     struct lh_span whole = lh_buf_span(&s->seen);
@@ -261,8 +261,8 @@ static void read_before(const struct sim_stored *s, struct sim_stored *out)
         sim_stored_read(out, lh_span(s->was.data, s->replaced));
 }
 
-// A file that is written anew has its rows in no order, so an answer's leases may come after a
-// stable point that was raised later, and what came and went within the commit is not in it.
+// A rewritten file has its rows in no order. So an answer's leases may come after a stable point
+// that was raised later, and a lease that came and went within the commit is not in the file.
 static bool held_anew(const struct sim_stored *s, sim_stored_check *check, void *arg)
 {
     if (s->last > HEADER || !s->was.len) return false;
@@ -319,7 +319,7 @@ void sim_stored_answered(struct sim_stored *s, const Longhaul__V1__JoinReply *m)
             s->worker[i].answered = m->granted;
 }
 
-// Whoever drains is told so, whatever the plan's phase.
+// A draining worker is told so in any phase of the plan.
 static bool phase_is(const struct sim_stored *s, uint32_t phase)
 {
     uint32_t is = s->plan_bytes > 10 ? s->plan[10] : 0;
@@ -345,7 +345,7 @@ const char *sim_stored_lease(const struct sim_stored *s, uint64_t worker,
     return phase_is(s, m->phase) ? NULL : "a phase of the run";
 }
 
-// A shard that a standby is to serve is its own on the disk, in that epoch or a later one.
+// A shard that a standby is told to serve is the standby's on disk, in that epoch or a later one.
 static bool turn_is(const struct sim_stored *s, const Longhaul__V1__ShardTurn *t)
 {
     if (t->shard >= SIM_STORED_SHARDS) return false;

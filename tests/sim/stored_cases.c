@@ -1,5 +1,5 @@
-// The coordinator's answers against its disk: a store that is written by the product, messages by
-// hand. What was put and not committed is on no disk, whatever memory says.
+// The coordinator's answers against its disk: the product writes the store, the messages are
+// hand-made. A row that was put but not committed is on no disk, whatever memory has.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -50,14 +50,14 @@ static void put(struct disk *d, const char *key, const uint64_t *numbers, size_t
 {
     struct lh_buf b = lh_buf(4096);
     for (size_t i = 0; i < count; i++) lh_put_u64(&b, numbers[i]);
-    lh_put_zeros(&b, LH_HASH_BYTES); // a chain's bytes, or more than a row needs
+    lh_put_zeros(&b, LH_HASH_BYTES); // a chain, or spare bytes
     assert_int_equal(ps_store_put(d->store, key, lh_buf_span(&b)), LH_OK);
     lh_buf_free(&b);
 }
 
 static const char LEASE[] = "lease/0000000000";
 
-// The unit is leased to WORKER, alone of its range.
+// Puts a range of leases in which WORKER holds only UNIT.
 static void put_lease(struct disk *d)
 {
     struct lh_buf b = lh_buf(32);
@@ -100,7 +100,7 @@ static uint64_t file_bytes(struct disk *d)
     return n;
 }
 
-// The next commit writes the file anew: it is longer by far than what it holds.
+// Makes the file much longer than its content, so that the next commit rewrites it.
 static void fill(struct disk *d)
 {
     static const uint64_t filler[500];
@@ -172,7 +172,7 @@ static void a_file_that_is_written_anew_is_read_anew(void **state)
 static void the_phase_is_the_stored_plans(void **state)
 {
     struct disk *d = *state;
-    uint8_t plan[33] = {1, 0, 7, [10] = 1}; // version 1, number 7, phase RUN, nobody live
+    uint8_t plan[33] = {1, 0, 7, [10] = 1}; // version 1, number 7, phase RUN, no live worker
     Longhaul__V1__LeaseReply m = LONGHAUL__V1__LEASE_REPLY__INIT;
     m.phase = 1;
     look(d);
@@ -209,7 +209,7 @@ static void a_pause_is_on_the_disk(void **state)
 
 static Longhaul__V1__Point point(uint64_t epoch, uint64_t version)
 {
-    static uint8_t chain[LH_HASH_BYTES]; // zeros, as put() has them
+    static uint8_t chain[LH_HASH_BYTES]; // zeros, as in put()
     Longhaul__V1__Point p = LONGHAUL__V1__POINT__INIT;
     p.epoch = epoch;
     p.version = version;
@@ -249,12 +249,12 @@ static void an_incarnation_is_on_the_disk(void **state)
     put(d, "worker/0000000000000009", (uint64_t[]){WORKER, 2}, 2);
     commit(d);
     look(d);
-    assert_false(d->stored.unreadable); // its commit was taken back, and nobody heard of it
+    assert_false(d->stored.unreadable); // its commit was taken back, and no answer had it
     sim_stored_answered(&d->stored, &m);
     put(d, "worker/0000000000000009", (uint64_t[]){WORKER, 1}, 2);
     commit(d);
     look(d);
-    assert_true(d->stored.unreadable); // once it was answered it never goes back
+    assert_true(d->stored.unreadable); // an answered number never goes back
 }
 
 static void an_in_sync_row_is_on_the_disk(void **state)
@@ -340,7 +340,7 @@ static const char *check_other(const struct sim_stored *stored, void *m)
     return sim_stored_lease(stored, WORKER + 1, m);
 }
 
-// Judges an answer that tells of this stable point.
+// Judges an answer with this stable point.
 static const char *held_stable(struct disk *d, uint64_t version)
 {
     Longhaul__V1__LeaseReply m = LONGHAUL__V1__LEASE_REPLY__INIT;
@@ -367,7 +367,7 @@ static void an_answer_may_tell_what_its_commit_replaced(void **state)
     put_stable(d, 24);
     commit(d);
     assert_null(held_stable(d, 8));
-    assert_null(held_stable(d, 16)); // when the request was handled
+    assert_null(held_stable(d, 16)); // a state at the request
     assert_null(held_stable(d, 24));
     assert_string_equal(held_stable(d, 20), "a stable point");
 }
@@ -380,7 +380,7 @@ static void an_answer_may_not_tell_what_an_earlier_commit_replaced(void **state)
     put_stable(d, 16);
     commit(d);
     assert_null(held_stable(d, 8));
-    put_lease(d); // no word of the point
+    put_lease(d); // no row of the point
     commit(d);
     assert_null(held_stable(d, 16));
     assert_string_equal(held_stable(d, 8), "a stable point");
@@ -425,7 +425,7 @@ static void a_file_that_is_written_anew_has_no_order(void **state)
     fill(d);
     look(d);
     put(d, "stable/0001", (uint64_t[]){1, 24}, 2);
-    put_lease(d); // the answer is of now
+    put_lease(d); // the answered state is this one
     put_stable(d, 16);
     commit(d);
     assert_true(file_bytes(d) < 1 << 16);
@@ -443,7 +443,7 @@ static void a_file_that_is_written_anew_has_no_order(void **state)
     assert_string_equal(sim_stored_held(&d->stored, check_stable, &m), "a lease");
 }
 
-// Somebody else has the unit afterwards: nobody was answered a lease of it.
+// Another worker holds the unit after the rewrite, so no answer had this lease.
 static void a_file_that_is_written_anew_has_the_holders(void **state)
 {
     struct disk *d = *state;
@@ -480,7 +480,7 @@ static void a_file_that_is_written_anew_replaced_what_it_was(void **state)
     assert_string_equal(held_stable(d, 8), "a stable point");
 }
 
-// Appends the commit that wrote `anew` to the former file: the last of its rows, before the mark.
+// Appends to the former file the commit that rewrote it as `anew`: its last row before the mark.
 static void add_last_row(struct lh_buf *was, struct lh_span anew)
 {
     enum { HEADER = 8, COMMIT_HEAD = 28 };
@@ -495,7 +495,7 @@ static void add_last_row(struct lh_buf *was, struct lh_span anew)
     }
     assert_false(c.failed);
     struct lh_buf head = lh_buf(COMMIT_HEAD);
-    lh_put_u64(&head, 1); // its number, which is not looked at
+    lh_put_u64(&head, 1); // its number, which is not checked
     lh_put_u32(&head, 1);
     lh_put_zeros(&head, 8);
     lh_put_u32(was, 0x4353484c);
@@ -505,7 +505,7 @@ static void add_last_row(struct lh_buf *was, struct lh_span anew)
     lh_buf_free(&head);
 }
 
-// As in etcd: a reader sees the commit in the former log first.
+// As in etcd: a reader first sees the commit in the former log.
 static void a_log_that_is_written_anew_had_the_commit_before(void **state)
 {
     struct disk *d = *state;
@@ -521,7 +521,7 @@ static void a_log_that_is_written_anew_had_the_commit_before(void **state)
     assert_true(anew.len < was.len);
     add_last_row(&was, anew);
     sim_stored_read(&d->stored, lh_buf_span(&was));
-    assert_null(held_stable(d, 8)); // it reads the file that was written anew
+    assert_null(held_stable(d, 8)); // reads the rewritten file
     assert_null(held_stable(d, 16));
     assert_string_equal(held_stable(d, 12), "a stable point");
     lh_buf_free(&was);

@@ -1,7 +1,7 @@
-// Streams: the random numbers of the faults that came after the first ones, and when these strike.
+// Streams: the random numbers of the later faults, and when these faults happen.
 //
-// Each fault has a stream of its own, from the seed and its name: a seed that does without it draws
-// nothing, so it means what it meant before the fault was there.
+// Each fault has its own stream, from the seed and its name. A seed without the fault draws nothing
+// from it, and so means what it meant before the fault existed.
 #include <string.h>
 
 #include "tests/sim/cluster.h"
@@ -34,9 +34,9 @@ uint64_t sim_draw(struct sim *s, enum sim_fault fault, uint64_t n)
     return splitmix(&s->stream[fault]) % n;
 }
 
-// ---------------------------------------------------------------- what strikes
+// ---------------------------------------------------------------- the faults
 
-// Any node, but for the place that a server leaves empty.
+// Draws any node except an empty server's place.
 static struct sim_node *some_node(struct sim *s, enum sim_fault fault)
 {
     struct sim_node *drawn = &s->node[sim_draw(s, fault, s->nodes)];
@@ -48,7 +48,7 @@ static int64_t some_ms(struct sim *s, enum sim_fault fault, uint64_t least, uint
     return (int64_t)(least + sim_draw(s, fault, most - least)) * LH_MS;
 }
 
-// A worker or the coordinator has no room for another byte; servers have `disk_full`.
+// Fills the disk of a worker or the coordinator; for servers there is `disk_full`.
 static void strike_full(struct sim *s)
 {
     uint64_t drawn = sim_draw(s, SIM_FAULT_full, SIM_WORKERS + 2);
@@ -60,7 +60,7 @@ static void strike_full(struct sim *s)
     lh_fake_at(s->world, some_ms(s, SIM_FAULT_full, 200, 5000), sim_disk_back, n);
 }
 
-// Any disk fills up within a write, or is full for one write alone.
+// Fills any disk within a write, or for one write only.
 static void strike_short_write(struct sim *s)
 {
     struct sim_node *n = some_node(s, SIM_FAULT_short_write);
@@ -85,7 +85,7 @@ static void strike_sync(struct sim *s)
     sim_happened(s, sync);
 }
 
-// A process stands still with its sockets open, for less or longer than leases and take-overs wait.
+// Stops a process with its sockets open, for shorter or longer than leases and take-overs wait.
 static void strike_stall(struct sim *s)
 {
     bool coordinator = sim_draw(s, SIM_FAULT_stall, 4) == 0;
@@ -94,13 +94,13 @@ static void strike_stall(struct sim *s)
     int64_t ns = some_ms(s, SIM_FAULT_stall, 500, brief ? 3000 : 20000);
     uint64_t within = sim_draw(s, SIM_FAULT_stall, 2);
     if (!lh_fake_alive(n->env)) return;
-    // at once, or with one of its next file operations, whose end it does not hear of before
+    // at once, or during one of its next file operations, whose end it does not hear meanwhile
     lh_fake_stall_at(n->env, within ? (int64_t)sim_draw(s, SIM_FAULT_stall, 30) : -1, ns);
     sim_happened(s, stall);
     sim_trace(s, "%s stands still for %.3f s%s", n->name, (double)ns / 1e9, within ? " soon" : "");
 }
 
-// A server loses its disk, or a part of it is damaged, far more often than by the world's stream.
+// Takes a server's disk, or damages part of it, far more often than the world's stream does.
 static void strike_disks(struct sim *s)
 {
     struct sim_node *n = &s->node[1 + sim_draw(s, SIM_FAULT_disks, SIM_SERVERS)];
@@ -111,8 +111,8 @@ static void strike_disks(struct sim *s)
     (lost ? sim_lose_disk : sim_damage_disk)(n);
 }
 
-// The disk of an owner, a standby, the coordinator or a worker does nothing for a while. Where an
-// owner's standby is in sync, that one goes on (owners.c).
+// Hangs the disk of an owner, a standby, the coordinator or a worker for a while. If the owner's
+// standby is in sync, it takes over (owners.c).
 static void strike_disk_hang(struct sim *s)
 {
     struct sim_node *n = some_node(s, SIM_FAULT_disk_hang);
@@ -124,7 +124,7 @@ static void strike_disk_hang(struct sim *s)
     sim_happened(s, disk_hang);
 }
 
-// A worker's trainer hangs for a while, or for good.
+// Hangs a worker's trainer for a while, or for good.
 static void strike_hang(struct sim *s)
 {
     struct sim_node *n = &s->node[1 + SIM_SERVERS + sim_draw(s, SIM_FAULT_hang, SIM_WORKERS)];
@@ -138,12 +138,12 @@ static void strike_hang(struct sim *s)
     sim_happened(s, hang);
 }
 
-// A worker does not reach one of the servers any more. Everybody else does, and it all others.
+// Cuts a worker from one of the servers. All other paths stay.
 static void strike_one_way(struct sim *s)
 {
     struct sim_node *n = &s->node[1 + SIM_SERVERS + sim_draw(s, SIM_FAULT_one_way, SIM_WORKERS)];
     struct sim_node *server = &s->node[1 + sim_draw(s, SIM_FAULT_one_way, SIM_SERVERS)];
-    // Not where the server may need what this worker holds.
+    // Not if the server may need this worker's copies.
     bool serves = server->server && server->server->phase == PS_SERVING;
     if (s->struck || sim_absent(server) || !serves || s->met.damaged) return;
     s->struck = n;
@@ -162,7 +162,7 @@ bool sim_is_cut(const struct sim *s, const char *from, const char *to)
 
 static const struct {
     enum sim_fault fault;
-    uint64_t every_ms; // on average
+    uint64_t every_ms; // mean interval
     void (*strike)(struct sim *s);
 } strikes[] = {
     {SIM_FAULT_full, 5000, strike_full},
@@ -218,8 +218,7 @@ void sim_streams_start(struct sim *s)
     }
 }
 
-// Faults that have not come about by now do not any more. A node that stands still goes on by
-// itself.
+// Cancels faults that have not happened yet. A stopped node goes on by itself.
 void sim_streams_end(struct sim *s)
 {
     for (uint32_t i = 0; i < s->nodes; i++) {

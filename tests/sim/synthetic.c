@@ -1,6 +1,6 @@
 // The synthetic trainer: each step moves every parameter down by a random positive amount.
 //
-// Deltas are positive, so in the sums that judge.c compares too much mass can't hide behind a loss.
+// Deltas are positive, so that too much mass can't hide behind a loss in the sums of judge.c.
 #include <stdlib.h>
 #include <string.h>
 
@@ -14,11 +14,11 @@ struct synthetic {
     float *values;
     uint64_t count, step_ns, random;
     float quantum, loss;
-    const bool *unread; // Indexed by unit of the data. NULL: all can be read.
+    const bool *unread; // indexed by unit of the data; NULL: all can be read
     uint64_t units;
     lh_err unread_as; // LH_OK: LH_ERR_CORRUPT
     bool private;     // record level
-    int64_t hang_ns;  // time of the next step alone; 0: the usual one
+    int64_t hang_ns;  // time of only the next step; 0: the usual one
 };
 
 static void copy(struct wk_trainer *t, uint64_t first, uint64_t values, float *slot)
@@ -43,7 +43,7 @@ static uint64_t sequence_tokens(const struct wk_trainer *t)
     return 4;
 }
 
-// A step is handed sequences with something in them, and no more than it asks for.
+// Checks the sequences of a step: none is empty, and together they fit a step.
 static void check_handed(const struct wk_trainer *t, const struct wk_step_in *in)
 {
     uint64_t sum = 0;
@@ -101,7 +101,7 @@ static void destroy(struct wk_trainer *t)
     free(s);
 }
 
-// Its steps take no pieces from now on.
+// From now on its steps take no pieces.
 static lh_err keep_private(struct wk_trainer *t, const struct wk_records_conf *conf)
 {
     (void)conf;

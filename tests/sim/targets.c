@@ -1,12 +1,12 @@
-// Targets: the target of a move that loses what it holds while the move waits for it, and whose
-// disk is full when the owner's state comes (server/docs/0000-protocol.md#rule-22, #rule-26).
+// Targets: while a move waits for its target, the target loses its state, and its disk is full when
+// the owner's state comes (server/docs/0000-protocol.md#rule-22, #rule-26).
 //
-// A target is struck when its owner's log ends with MOVE and it has not taken that record yet: it
-// loses its power, and the file of its epoch is damaged, so that it begins anew. Then the record
-// comes within the owner's state and not by itself. As soon as it has begun anew its disk has no
-// room for that state, for a while. At random it loses its power again before there is room, and
-// all workers die when the state comes (`worker_kill`), so that the owner alone has what was
-// acknowledged. It may lose what nobody counts on alone: the owner has it all, and is frozen.
+// A target is struck when its owner's log ends with MOVE and it has not taken that record yet. It
+// loses its power, and its epoch file is damaged, so that it starts anew; then the record comes as
+// part of the owner's state. As soon as it has started anew, its disk is full for a while. At
+// random it loses its power again before there is space, and (`worker_kill`) all workers die when
+// the state comes, so that only the owner has the acknowledged records. The target may lose its
+// state because nobody relies on it alone: the owner has everything, and is frozen.
 #include <stdio.h>
 
 #include "server/core.h"
@@ -19,8 +19,7 @@ static bool stands_by(const struct sim_node *n)
     return n->server && lh_fake_alive(n->env) && n->server->phase == PS_STANDBY;
 }
 
-// Does the owner's log, as its disk has it, end with a move to this server, whose log goes on to
-// it?
+// True: the owner's log ends with a move to this server, and this server's log lacks its end.
 static bool is_on_its_way(const struct sim_node *target, uint32_t shard)
 {
     const struct sim *s = target->sim;
@@ -36,7 +35,7 @@ static bool is_on_its_way(const struct sim_node *target, uint32_t shard)
     return false;
 }
 
-// Nobody but the owner has the records of any of its shards, and it has taken none itself.
+// True: for each of its shards the owner's log ends with a move to it, and it lacks that record.
 static bool is_awaited(const struct sim_node *n)
 {
     if (!stands_by(n) || n->server->log.damaged) return false;
@@ -45,7 +44,7 @@ static bool is_awaited(const struct sim_node *n)
     return true;
 }
 
-// False: it has no such file yet.
+// False: the file does not exist yet.
 static bool damage(struct sim_node *n)
 {
     char path[64];
@@ -84,7 +83,7 @@ static void fill(struct sim_ambush *a)
     if (!stands_by(n)) return;
     a->damaged |= n->server->log.damaged;
     if (!a->damaged || n->server->log.damaged) return;
-    lh_fake_disk_limit(n->env, 1); // not even where it removes files
+    lh_fake_disk_limit(n->env, 1); // not even after it removes files
     sim_happened(a->sim, full_target);
     sim_trace(a->sim, "%s begins anew, and its disk is full for %.3f s", n->name,
               (double)a->lasts / LH_SECOND);
@@ -97,7 +96,7 @@ static void fill(struct sim_ambush *a)
 static void look(void *arg)
 {
     struct sim_ambush *a = arg;
-    if (!a->sim->faulty) a->stage = SIM_AMBUSH_NONE; // disks have room again
+    if (!a->sim->faulty) a->stage = SIM_AMBUSH_NONE; // disks have space again
     bool late = lh_fake_now(a->sim->world) >= a->until;
     if (a->stage == SIM_AMBUSH_FULL && late) has_room(a);
     if (late) a->stage = SIM_AMBUSH_NONE;

@@ -1,13 +1,12 @@
-// Travel: no fault by itself, but workers that have their own region's files alone, and servers and
-// standbys that give the units of theirs. Two regions of four have a server, so the units of the
-// others travel only where there are standbys.
+// Travel: workers have only their own region's files; servers and standbys send the units of their
+// regions. Two of four regions have a server, so the others' units travel only with standbys.
 //
-// These go wrong: a giver is killed, gives nothing for up to 90 s, is so slow that calls end;
-// refuses a unit, or all; has damaged tokens and believes in them, or sees that they are damaged;
-// has lost their file. All but the second heals when faults cease.
+// Faults: a sender is killed, sends nothing for up to 90 s, is so slow that calls end, refuses one
+// unit or all, sends damaged tokens with a matching hash, notices that its tokens are damaged, or
+// has lost their file. All but the second heal when faults cease.
 //
-// A violation: a worker keeps other tokens than the unit's, or trains a unit that it does not have.
-// That each unit is credited exactly once is judged in every run (judge.c).
+// Violations: a worker keeps tokens that are not the unit's, or trains a unit that it does not
+// have. That each unit is credited exactly once is judged in every run (judge.c).
 #include <inttypes.h>
 #include <openssl/evp.h>
 #include <stdlib.h>
@@ -24,7 +23,7 @@ static uint64_t draw(struct sim *s, uint64_t n)
     return sim_draw(s, SIM_FAULT_travel, n);
 }
 
-// Every second unit is one that lz4 makes smaller.
+// lz4 can shrink every second unit.
 static uint8_t byte_of(uint64_t unit, uint64_t at, bool damaged)
 {
     uint64_t mixed = (unit * UNIT_BYTES + at) * 0x9e3779b97f4a7c15u;
@@ -44,7 +43,7 @@ void sim_choose_travel(struct sim *s)
     if (!s->conf.faults.travel) return;
     for (uint64_t u = 0; u < s->units.count; u++) {
         struct lh_unit *unit = &s->units.unit[u];
-        // Half of the units whose homes have no server move to one that has: they travel.
+        // Half of the units whose homes have no server move to one that has one, so they travel.
         if (u % 8 == 2 || u % 8 == 3)
             snprintf(unit->home, sizeof unit->home, "%s", setup_region[u % 2]);
         unit->from = u * SIM_UNIT_TOKENS;
@@ -55,7 +54,7 @@ void sim_choose_travel(struct sim *s)
     sim_happened(s, travel);
 }
 
-// ---------------------------------------------------------------- givers
+// ---------------------------------------------------------------- senders
 
 static lh_err write_file(struct sim_node *n, const char *name, bool damaged)
 {
@@ -163,7 +162,7 @@ void sim_travel_count(const struct sim_node *n)
     json_decref(is);
 }
 
-// ---------------------------------------------------------------- what goes wrong
+// ---------------------------------------------------------------- faults
 
 static void gives_again(void *arg)
 {
@@ -201,7 +200,7 @@ static void harm_unit(struct sim_node *n, uint64_t u, enum harm harm)
     const char *file = harm == IS_LOST ? GONE : harm == REFUSES ? GOOD : BAD;
     snprintf(unit->file, sizeof unit->file, "%s", file);
     if (harm == REFUSES) unit->may_leave = false;
-    if (harm == IS_WRONG) hash(u, true, unit->sha256); // it believes in what it sends
+    if (harm == IS_WRONG) hash(u, true, unit->sha256); // the sender's own hash matches
 }
 
 static void harm_units(struct sim_node *n, enum harm harm)

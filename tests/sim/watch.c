@@ -1,5 +1,5 @@
-// Watch: what the workers tell while they run, kept for the judge: every step, cut and decision, so
-// that what their deaths take is known to the token. What servers make durable: history.c.
+// Watch: the workers' events for the judge: every step, cut and decision, so that the tokens that a
+// death takes are known exactly. Records that servers make durable are in history.c.
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -45,7 +45,7 @@ static void saw_stepped(void *arg, const struct wk_step_in *in)
     }
 }
 
-// A cut takes what is uncut; another attempt after a full disk takes what the first one had, too.
+// A cut takes the uncut progress. A retry after a full disk also takes the first attempt's.
 static void note_cutting(struct sim_history *h)
 {
     for (uint32_t u = 0; u < SIM_UNITS; u++) h->cutting_of[u] |= h->uncut_of[u];
@@ -61,7 +61,7 @@ static void note_cut(struct sim_history *h)
     h->cutting = 0;
 }
 
-// The process is gone. What a cut was being made of is in its push, or not.
+// The process is gone. The progress in an unfinished cut is in its push, or lost.
 void sim_saw_death(struct sim_node *n)
 {
     sim_note_copies(n);
@@ -96,8 +96,8 @@ static void saw_kept(void *arg, uint32_t shard, struct lh_incarnation i, uint64_
         return;
     }
     note_cutting(h);
-    h->pending = true; // one that was before was taken back: the delta that comes holds it
-    // A cut found was kept before, crashed before its commit, and is made anew.
+    h->pending = true; // a pending cut was taken back, and this delta includes it
+    // A cut that is found was kept before a crash without being committed, and is made again.
     if (!find_cut(h, i, step)) h->cut[h->cuts++] = (struct sim_cut){.incarnation = i, .step = step};
     for (uint64_t k = 0; k < values; k++) h->last[k] = (double)delta[k];
     if (n->sim->conf.exact) check_quanta(n->sim, h->last, values);
@@ -150,7 +150,7 @@ static void saw_lost(void *arg, uint32_t shard, const char *what)
     sim_trace(n->sim, "%s declares shard %u: %s lost", n->name, shard, what);
 }
 
-// The slot after its start tells whether the newest cut was committed.
+// The worker's slot after its start shows whether the newest cut was committed.
 void sim_saw_start(struct sim_node *n)
 {
     sim_mass_start(n);
