@@ -108,7 +108,7 @@ static void rounds_are_told(void **state)
     assert_true(rounds == 0); // no worker has reported the tokens of a step
     fast.step_tokens = 2;
     tell(r, 0, &fast);
-    assert_true(fabs(rounds - tokens / (2.0 * BASE * 2)) < 1e-9); // taken for both
+    assert_true(fabs(rounds - tokens / (2.0 * BASE * 2)) < 1e-9); // assumed of both
     tell(r, 1, &slow);
     slow.step_tokens = 4;
     tell(r, 1, &slow);
@@ -260,7 +260,7 @@ static void a_change_by_speed_is_told_now_and_then(void **state)
     assert_int_equal(rig_said(r, "cadence.changed"), 2);
     rig_run(r, 3601 * LH_SECOND);
     slow.units_per_s = 2.5;
-    assert_int_equal(tell(r, 1, &slow), 5); // a fifth is no news
+    assert_int_equal(tell(r, 1, &slow), 5); // a change by a fifth is not logged
     assert_int_equal(rig_said(r, "cadence.changed"), 2);
     slow.units_per_s = 6;
     for (int i = 0; i < 3; i++) tell(r, 1, &slow);
@@ -398,7 +398,7 @@ static struct cuts count_cuts(enum wk_stagger stagger, bool dry)
     struct cuts out = {0, 0};
     rig_two_shards(r);
     lh_units_free(&r->units);
-    setup_units(&r->units, 40, 64 * WORDS_TOKENS, RIG_WORKERS); // they last
+    setup_units(&r->units, 40, 64 * WORDS_TOKENS, RIG_WORKERS); // enough for all steps
     rig_start_coordinator(r);
     r->coordinator->conf.h_base = 4;
     assert_int_equal(rig_start_server(r, false), LH_OK);

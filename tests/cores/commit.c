@@ -36,7 +36,7 @@ static void again(struct rig *r)
 
 // ---------------------------------------------------------------- a full disk
 
-// Until its strike-out is durable it may take over, so nothing is acknowledged without it.
+// A standby may take over until its strike-out is durable: nothing is acknowledged without it.
 static void a_standby_is_struck_out_on_the_disk_or_not_at_all(void **state)
 {
     struct rig *r = *state;

@@ -150,7 +150,7 @@ static bool not_told(void *arg, const char *from, const char *to, enum lh_rpc rp
 
 // An owner that can't be told for a while which standby is in sync trims its log beyond that
 // standby. It still knows the chain there, so it is no older copy (seed 12995 of all,standby). If
-// another history has the chain there, the owner is one.
+// its chain differs there, it is one.
 static void trims_beyond_its_standby(struct rig *r, bool another)
 {
     r->segment_bytes = 4096;

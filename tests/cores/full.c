@@ -9,7 +9,7 @@
 #include "worker/disk_full.h"
 #include "worker/push/outcome.h"
 
-enum { OPERATIONS = 24, CRASHES = 16 }; // more than a commit, a first cut has
+enum { OPERATIONS = 24, CRASHES = 16 }; // more file operations than a commit, a first cut
 
 // Runs a test with one shard and with two; it looks at the last shard.
 static void with_shards(void (*f)(uint32_t shards))

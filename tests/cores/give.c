@@ -278,7 +278,7 @@ static void who_has_many_units_under_way_makes_place(void **state)
     over(r, &g);
 }
 
-// The last messages are read later after their hand-over than the bound on silence.
+// The last messages are read later than the bound on silence permits after their hand-over.
 static void a_reader_that_is_slow_gets_all(void **state)
 {
     (void)state;
