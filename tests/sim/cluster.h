@@ -76,7 +76,7 @@ struct sim_history {
 // One worker's training, in all its lives.
 struct sim_training {
     uint64_t tokens; // tokens of completed steps
-    uint64_t again;  // at most so many tokens of these may be of repeated sequences
+    uint64_t again;  // upper bound of those among them that repeat a sequence
     uint16_t seen[SIM_UNITS];
     uint64_t twice; // tokens of sequences that it trained more than once
 };
@@ -98,7 +98,7 @@ struct sim_node {
     uint32_t shard[SIM_SHARDS_MAX], shards; // a server's; none: this place is empty
     struct lh_log *log;                     // when traced
     bool failed;                            // it stopped by itself
-    bool stands_by;                         // by its settings: the shard was taken over
+    bool stands_by;                         // set once its shard was taken over
     bool put_back;                          // its directory was replaced by an old copy
     bool wiped;                             // it lost its directory, or had an older one
     bool emptied;                           // its error asked for a start with an empty directory
@@ -301,7 +301,7 @@ struct sim_ambush {
 
 // Bytes over one link, from a home to a worker's region (links.c).
 struct sim_crossed {
-    uint64_t bytes;  // of units that arrived whole and correct
+    uint64_t bytes;  // units that arrived whole and correct
     uint64_t again;  // part of it: units that had come to the same worker before
     uint64_t untold; // the most that no request had reported when the worker died
 };
@@ -520,8 +520,8 @@ bool sim_pair_file(struct sim *s, struct lh_span *out); // the store as a file; 
 void sim_choose_links(struct sim *s);
 void sim_links_arrived(struct sim_node *n, uint64_t unit, const uint8_t *tokens, size_t bytes);
 void sim_links_death(struct sim_node *n);
-void sim_judge_links(struct sim *s); // at any moment
-void sim_links_count(struct sim *s); // at the end
+void sim_judge_links(struct sim *s); // holds at any moment
+void sim_links_count(struct sim *s); // called at the end
 // Copies of directories (copies.c), put back at a later start or served by another process.
 void sim_strike_rollback(struct sim *s);
 void sim_owner_ends(const struct sim_node *n); // before its memory is freed

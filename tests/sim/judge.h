@@ -12,7 +12,7 @@
 struct sim_push {
     uint32_t worker;
     uint64_t incarnation, random, step; // random 0: only heard of
-    uint64_t version, epoch;            // of its newest record
+    uint64_t version, epoch;            // its newest record's
     uint8_t digest[16];
     enum { SIM_UNSEEN, SIM_IN_LOG, SIM_CUT_OFF } where;
     bool admitted;              // its newest record is an ADMIT
@@ -45,7 +45,7 @@ struct sim_log {
     struct sim_loss loss[SIM_LOSSES_MAX];
     uint32_t losses;
     double *applied[SIM_WORKERS]; // per value: the sum of the worker's pushes in the log
-    uint64_t epoch;               // of its newest record
+    uint64_t epoch;               // its newest record's
     uint64_t acknowledged;        // the highest version of an acknowledged push in the log
     struct sim_copy copy[SIM_NODES_MAX];
     bool credited[SIM_UNITS]; // credits, by the judge's fold of the whole log
@@ -74,7 +74,7 @@ struct sim_judging {
     struct sim_bound bound[SIM_WORKERS];
     uint64_t bound_life;              // deaths of the coordinator that printed the bounds
     bool lied[SIM_UNITS];             // credited by a liar's claim, under a grant
-    uint64_t identity[SIM_NODES_MAX]; // of servers' directories, as they last ran
+    uint64_t identity[SIM_NODES_MAX]; // the servers' directories, as they last ran
 };
 
 static inline struct sim_log *sim_log_of(const struct sim *s, uint32_t shard)
@@ -97,7 +97,7 @@ const struct sim_node *sim_named(const struct sim *s, uint64_t identity); // NUL
 // A standby comes in sync: it must have all acknowledged records.
 void sim_saw_in_sync(struct sim *s, uint32_t shard, const struct sim_node *standby);
 void sim_spend_losses(struct sim_log *l, const struct sim_node *n); // it serves the shard again
-void sim_note_copies(struct sim_node *n); // of a server that runs, or ran until now
+void sim_note_copies(struct sim_node *n); // the node is a server that runs, or ran until now
 void sim_note_copy(struct sim *s, const struct sim_node *n, uint32_t shard, uint64_t epoch,
                    uint64_t version);
 struct sim_push *sim_find_push(struct sim_log *l, uint32_t worker, uint64_t incarnation,

@@ -285,7 +285,7 @@ void sim_liars_end(struct sim *s)
     }
 }
 
-// Where a server may lie, the operator names the servers of each shard
+// If a server may lie, the operator names the servers of each shard
 // (server/docs/0004-authority.md#identity-before-role).
 const char *sim_liars_servers(struct sim *s)
 {

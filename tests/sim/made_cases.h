@@ -17,7 +17,7 @@ struct made { // one shard, served by SERVER; every delta is a multiple of the q
     struct sim *sim;
     struct lh_hash chain;
     uint64_t version, epoch, step;
-    uint8_t digest[16]; // of the newest push
+    uint8_t digest[16]; // the newest push's
 };
 
 #define MADE_TEST(f) cmocka_unit_test_setup_teardown(f, made_set_up, made_tear_down)
@@ -29,7 +29,7 @@ void made_clean(const struct sim *s);
 
 // Appends a record, durable at this server, with the next version, epoch and chain.
 void made_record(struct made *m, struct sim_node *server, struct lh_record r);
-void made_fence(struct made *m); // of worker 0's incarnation
+void made_fence(struct made *m); // worker 0's incarnation
 // Begins an epoch at version `base`: later records belong to no log any more.
 void made_epoch(struct made *m, struct sim_node *server, uint64_t base);
 // Worker 0 cuts and commits its next push, which moves each value by `by`. Its record becomes

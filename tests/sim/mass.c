@@ -139,7 +139,7 @@ static struct snapshot read_snapshot(const struct sim_node *n, uint32_t shard, u
 // Mass of a worker's shard at a start.
 struct holding {
     double *held;  // mass in its hands
-    float *rule11; // the residual that rule 11 gives after a lost slot
+    float *rule11; // the residual that a lost slot should start with
     struct snapshot snapshot;
 };
 

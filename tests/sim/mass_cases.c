@@ -129,7 +129,7 @@ static void a_lost_slot_starts_from_its_snapshot(void **state)
     struct hands h;
     put_in(m, 3);
     m->sim->history[0][0].lost = m->sim->history[0][0].losing = true;
-    m->sim->history[0][0].slot_lost = true; // there is no snapshot, so rule 11 gives zeros
+    m->sim->history[0][0].slot_lost = true; // there is no snapshot, so it should have zeros
     start(m, &h, 1);
     made_found(m->sim, "server/docs/0000-protocol.md#rule-11");
 }

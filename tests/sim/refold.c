@@ -249,7 +249,7 @@ static uint64_t counted(const struct sim_fold *f, const struct sim_frame *push, 
 
 uint64_t sim_fold_staleness(const struct sim_fold *f, const struct sim_frame *push, uint64_t *least)
 {
-    enum { GROUP = 64 }; // at most so many pushes are decided together
+    enum { GROUP = 64 }; // the most pushes that are decided together
     const struct sim_row *row = sim_fold_row(f, push->worker);
     uint64_t others = f->admitted - (row ? row->admitted : 0);
     uint64_t turn = f->plan.live > 1 ? f->plan.live - 1 : 0;

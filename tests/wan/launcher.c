@@ -137,7 +137,7 @@ static void up_carries_and_counts(void **state)
     assert_int_equal(count, 2);
     assert_string_equal(bytes[0].region, "asia");
     assert_string_equal(bytes[1].region, "europe");
-    assert_int_equal(bytes[0].up, 10 * 1028); // with IP and UDP headers
+    assert_int_equal(bytes[0].up, 10 * 1028); // includes IP and UDP headers
     assert_int_equal(bytes[0].down, 0);
     assert_int_equal(bytes[1].up, 0);
     assert_int_equal(bytes[1].down, 10 * 1028);
