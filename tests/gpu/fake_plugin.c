@@ -11,7 +11,7 @@
 //   small    reports 1 KiB of free memory
 //   arrays   reports 1 KiB of free memory from the second question on
 //   folds    folds nothing
-//   skips    of every four records, folds only the first two
+//   skips    of every four folds, does only the first two
 //   still    computes deltas as if nothing had been trained
 //   later    the third encoding and all after it fail
 //   second   there is a second device, which has no memory
@@ -179,7 +179,7 @@ static int flip_slot(struct lk_gpu_slots *slots, const void *device, uint64_t by
     return err;
 }
 
-// ---------------------------------------------------------------- what is held
+// ---------------------------------------------------------------- allocations
 
 static int held;
 int fake_held(void); // trainer.c looks it up by name

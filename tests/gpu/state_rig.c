@@ -155,7 +155,7 @@ void rig_seed(struct rig *r, uint64_t number)
     r->random = number;
 }
 
-// ---------------------------------------------------------------- what a worker does
+// ---------------------------------------------------------------- a worker's operations
 
 struct wk_shard_state_of rig_of(const struct rig *r)
 {

@@ -20,7 +20,7 @@ static uint64_t meant(uint64_t setting)
     return setting && setting < all_tokens() ? setting : all_tokens();
 }
 
-// From one unit to all of them, mostly not a whole number of units.
+// Draws a budget, from one unit to all of them, mostly not a whole number of units.
 static void choose(struct sim *s)
 {
     uint64_t tokens = SIM_UNIT_TOKENS + sim_draw(s, SIM_FAULT_budget, all_tokens());

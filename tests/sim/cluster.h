@@ -33,7 +33,7 @@ enum { SIM_SEQUENCE = 4 }; // tokens of a sequence; a unit's sequences fit a 16-
 // More refusals in a row of one worker and shard are a livelock (ten were never seen).
 enum { SIM_REFUSED_MAX = 50 };
 
-// For parameters of this size fp32 numbers are multiples of the quantum, after any addition or
+// In this range of parameters fp32 numbers are multiples of the quantum, after any addition or
 // scaling. So are all deltas, and with 17 bits above the point their sums are exact.
 static const float SIM_BASE = 98304, SIM_QUANTUM = 1.0f / 128;
 
