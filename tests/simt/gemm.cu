@@ -79,7 +79,7 @@ static const char *error_text(int err)
 extern "C" __attribute__((visibility("default"))) const struct lk_gemm_table *
 lk_gemm_query(uint32_t abi)
 {
-    static const struct lk_gemm_table table = {
-        LK_GEMM_ABI, sizeof table, 256, create, destroy, name, run, error_text};
+    static const struct lk_gemm_table table = {LK_GEMM_ABI, sizeof table, 256, create,
+                                               destroy,     name,         run, error_text};
     return abi == LK_GEMM_ABI ? &table : NULL;
 }
