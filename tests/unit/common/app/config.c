@@ -308,7 +308,7 @@ static void explain_one_section_and_all(void **state)
     lh_config_destroy(c);
 }
 
-static void what_is_written_reads_the_same(void **state)
+static void written_settings_read_back_the_same(void **state)
 {
     (void)state;
     static const char *const set[] = {"run.name=a \"b\" \\ \n# : x",
@@ -364,7 +364,7 @@ int main(void)
         cmocka_unit_test(later_sources_win),
         cmocka_unit_test(the_tables_check_is_last),
         cmocka_unit_test(explain_one_section_and_all),
-        cmocka_unit_test(what_is_written_reads_the_same),
+        cmocka_unit_test(written_settings_read_back_the_same),
         cmocka_unit_test(help_has_a_line_a_key),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

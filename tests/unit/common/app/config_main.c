@@ -69,7 +69,7 @@ static void a_file_and_assignments(void **state)
     lh_config_destroy(c);
 }
 
-static void what_is_only_shown(void **state)
+static void help_version_and_explain_are_shown(void **state)
 {
     (void)state;
     struct lh_config *c;
@@ -133,7 +133,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_file_and_assignments),
-        cmocka_unit_test(what_is_only_shown),
+        cmocka_unit_test(help_version_and_explain_are_shown),
         cmocka_unit_test(wrong_lines),
     };
     return cmocka_run_group_tests(tests, setup, teardown);

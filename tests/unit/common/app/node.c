@@ -12,7 +12,7 @@
 
 #include "common/app/node.h"
 
-static void the_certificate_says_who_a_node_is(void **state)
+static void a_certificate_gives_the_nodes_identity(void **state)
 {
     (void)state;
     char dir[] = "/tmp/longhaul-node-XXXXXX", cert[64], ca[64], none[64], rest[96];
@@ -48,6 +48,6 @@ static void the_certificate_says_who_a_node_is(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(the_certificate_says_who_a_node_is)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(a_certificate_gives_the_nodes_identity)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -19,7 +19,7 @@ static void a_text_takes_in_the_one_before(void **state)
     assert_string_equal(lh_err_text(LH_ERR_CONFIG), "segment 3: byte 7; a.yaml");
 }
 
-static void what_is_quoted_is_harmless_and_cut(void **state)
+static void control_characters_are_replaced_and_long_texts_cut(void **state)
 {
     (void)state;
     char longest[2000];
@@ -51,7 +51,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_text_takes_in_the_one_before),
-        cmocka_unit_test(what_is_quoted_is_harmless_and_cut),
+        cmocka_unit_test(control_characters_are_replaced_and_long_texts_cut),
         cmocka_unit_test(a_text_goes_to_another_place_once),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -53,7 +53,7 @@ static const char *best(const char *word)
     return n.best ? n.best : "";
 }
 
-static void what_is_offered(void **state)
+static void the_nearest_name_is_offered(void **state)
 {
     (void)state;
     assert_string_equal(best("codec.denisty"), "codec.density");
@@ -71,7 +71,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(distances),
         cmocka_unit_test(long_words_are_cut_not_overrun),
-        cmocka_unit_test(what_is_offered),
+        cmocka_unit_test(the_nearest_name_is_offered),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

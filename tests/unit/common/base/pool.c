@@ -46,7 +46,7 @@ static void a_much_smaller_blob_takes_no_large_one(void **state)
     lh_pool_destroy(p);
 }
 
-static void what_is_kept_has_a_bound(void **state)
+static void kept_blobs_have_a_byte_limit(void **state)
 {
     (void)state;
     struct lh_pool *p = lh_pool_create(8 * MIB);
@@ -163,7 +163,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(released_memory_is_given_again),
         cmocka_unit_test(a_much_smaller_blob_takes_no_large_one),
-        cmocka_unit_test(what_is_kept_has_a_bound),
+        cmocka_unit_test(kept_blobs_have_a_byte_limit),
         cmocka_unit_test(populated_memory_is_there_and_keeps_what_it_held),
         cmocka_unit_test(small_ones_give_way_to_a_large_one),
         cmocka_unit_test(small_ones_are_not_the_pools),

@@ -341,7 +341,7 @@ static void tell_here(void *arg)
 
 // Each thread has its own error text. Without the hand-over, a worker's last message was "larger
 // than its limit", without saying what was too large.
-static void what_failed_on_a_lane_is_told_on_the_loop(void **state)
+static void a_lane_jobs_error_text_reaches_the_loop(void **state)
 {
     struct failing one = {*state, "/a: no such disk", ""}, two = {*state, "/b: no such disk", ""},
                    fine = {*state, NULL, ""};
@@ -469,7 +469,7 @@ static void keep_the_loop(void *env)
     lh_env_real_stop(env);
 }
 
-static void what_keeps_the_loop_is_seen_once(void **state)
+static void a_long_callback_is_reported_once(void **state)
 {
     struct lh_env *env = *state;
     env->ops->post(env, keep_the_loop, env);
@@ -495,9 +495,9 @@ int main(void)
         ON_ENV(lanes_run_beside_each_other_and_jobs_in_order),
         ON_ENV(long_copies_give_way),
         ON_ENV(a_job_lasts_at_least_what_it_returned),
-        ON_ENV(what_keeps_the_loop_is_seen_once),
+        ON_ENV(a_long_callback_is_reported_once),
         ON_ENV(one_boot_has_one_id),
-        ON_ENV(what_failed_on_a_lane_is_told_on_the_loop),
+        ON_ENV(a_lane_jobs_error_text_reaches_the_loop),
         cmocka_unit_test(destroy_drops_what_waits),
         ON_ENV(random_numbers_differ_and_stay_below),
         ON_ENV(no_two_threads_are_given_the_same_numbers),

@@ -395,7 +395,7 @@ static void put_folder(struct disk *d)
 }
 
 // Opening a FIFO would block until it has a writer, and reading a device would never end.
-static void what_is_no_plain_file_is_refused_at_once(void **state)
+static void special_files_are_refused_at_once(void **state)
 {
     struct disk *d = *state;
     static const struct {
@@ -431,7 +431,7 @@ int main(void)
         ON_DISK(memory_in_step_with_its_place_goes_uncopied),
         ON_DISK(growth_is_allocated_zeros),
         ON_DISK(open_says_what_is_wrong),
-        ON_DISK(what_is_no_plain_file_is_refused_at_once),
+        ON_DISK(special_files_are_refused_at_once),
         ON_DISK(a_failed_sync_is_final_and_a_full_disk_is_not),
         ON_DISK(names_are_made_listed_and_removed),
         ON_DISK(whole_files_are_replaced_and_loaded),

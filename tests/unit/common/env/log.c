@@ -165,7 +165,7 @@ static void peers_are_limited_per_event(void **state)
     assert_int_equal(lines_with(&w, "not limited"), 7);
 }
 
-static void what_was_left_out_is_said_though_the_event_never_comes_again(void **state)
+static void omitted_lines_are_counted_if_the_event_never_recurs(void **state)
 {
     (void)state;
     static struct world w;
@@ -185,7 +185,7 @@ static void what_was_left_out_is_said_though_the_event_never_comes_again(void **
     assert_int_equal(lines_with(&w, " more lines"), 2);
 }
 
-static void what_was_left_out_is_said_at_the_end(void **state)
+static void omitted_lines_are_counted_at_close(void **state)
 {
     (void)state;
     static struct world w;
@@ -356,7 +356,7 @@ static void close_apart(struct apart *a, struct lh_log *log)
     pthread_mutex_destroy(&a->lock);
 }
 
-static void a_disk_that_hangs_keeps_nobody_who_logs(void **state)
+static void logging_does_not_wait_for_a_hung_disk(void **state)
 {
     enum { LINES = 2000, LINE_BYTES = 1000 };
     (void)state;
@@ -385,7 +385,7 @@ static void a_disk_that_hangs_keeps_nobody_who_logs(void **state)
     close_apart(&a, log);
 }
 
-static void what_a_full_disk_took_is_counted_once(void **state)
+static void lines_lost_to_a_full_disk_are_counted_once(void **state)
 {
     (void)state;
     static struct apart a;
@@ -402,7 +402,7 @@ static void what_a_full_disk_took_is_counted_once(void **state)
     close_apart(&a, log);
 }
 
-static void what_waits_is_written_at_the_end(void **state)
+static void queued_lines_are_written_at_close(void **state)
 {
     (void)state;
     static struct apart a;
@@ -413,7 +413,7 @@ static void what_waits_is_written_at_the_end(void **state)
 }
 
 // Standard error is a full pipe that nobody reads.
-static void a_full_pipe_keeps_nobody_who_logs_or_ends(void **state)
+static void a_full_pipe_blocks_neither_logging_nor_close(void **state)
 {
     enum { PATIENCE_S = 100 };
     (void)state;
@@ -450,12 +450,12 @@ int main(void)
         cmocka_unit_test(a_line_about_a_push_has_its_trace),
         cmocka_unit_test(data_stays_an_object),
         cmocka_unit_test(peers_are_limited_per_event),
-        cmocka_unit_test(what_was_left_out_is_said_though_the_event_never_comes_again),
-        cmocka_unit_test(what_was_left_out_is_said_at_the_end),
-        cmocka_unit_test(a_disk_that_hangs_keeps_nobody_who_logs),
-        cmocka_unit_test(what_a_full_disk_took_is_counted_once),
-        cmocka_unit_test(what_waits_is_written_at_the_end),
-        cmocka_unit_test(a_full_pipe_keeps_nobody_who_logs_or_ends),
+        cmocka_unit_test(omitted_lines_are_counted_if_the_event_never_recurs),
+        cmocka_unit_test(omitted_lines_are_counted_at_close),
+        cmocka_unit_test(logging_does_not_wait_for_a_hung_disk),
+        cmocka_unit_test(lines_lost_to_a_full_disk_are_counted_once),
+        cmocka_unit_test(queued_lines_are_written_at_close),
+        cmocka_unit_test(a_full_pipe_blocks_neither_logging_nor_close),
         cmocka_unit_test(many_events_share_a_row),
         cmocka_unit_test(lost_lines_are_counted),
         cmocka_unit_test(a_long_text_is_cut),

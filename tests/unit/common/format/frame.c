@@ -114,7 +114,7 @@ static void another_length_is_refused(void **state)
     lh_buf_free(&stub);
 }
 
-static void what_no_worker_writes_is_refused(void **state)
+static void invalid_headers_are_refused(void **state)
 {
     (void)state;
     static const struct {
@@ -255,7 +255,7 @@ int main(void)
         cmocka_unit_test(the_head_has_its_golden_bytes),
         cmocka_unit_test(a_frame_reads_back),
         cmocka_unit_test(another_length_is_refused),
-        cmocka_unit_test(what_no_worker_writes_is_refused),
+        cmocka_unit_test(invalid_headers_are_refused),
         cmocka_unit_test(a_head_alone_is_checked_as_well),
         cmocka_unit_test(the_most_claims_and_the_last_unit_fit),
         cmocka_unit_test(the_largest_frame_fits_and_no_larger),

@@ -102,7 +102,7 @@ static void a_plan_has_them(void **state)
     free(p);
 }
 
-static void what_a_push_costs_and_how_large_it_is(void **state)
+static void terms_give_a_pushs_cost_and_largest_norm(void **state)
 {
     (void)state;
     struct lh_privacy region = TERMS;
@@ -121,7 +121,7 @@ int main(void)
         cmocka_unit_test(terms_read_back),
         cmocka_unit_test(a_number_that_is_none_is_refused),
         cmocka_unit_test(a_plan_has_them),
-        cmocka_unit_test(what_a_push_costs_and_how_large_it_is),
+        cmocka_unit_test(terms_give_a_pushs_cost_and_largest_norm),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -42,7 +42,7 @@ static struct lh_buf shrunk(const uint8_t *bytes, size_t n)
     return out;
 }
 
-static void what_shrinks_comes_back(void **state)
+static void compressed_bytes_decompress_unchanged(void **state)
 {
     (void)state;
     const size_t sizes[] = {100, 1000, 65536, 65537, BYTES};
@@ -60,7 +60,7 @@ static void what_shrinks_comes_back(void **state)
     }
 }
 
-static void what_gains_too_little_is_left(void **state)
+static void bytes_that_compress_too_little_are_left_alone(void **state)
 {
     (void)state;
     uint8_t *in = noise(100000);
@@ -105,8 +105,8 @@ static void a_frame_holds_exactly_what_it_should(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(what_shrinks_comes_back),
-        cmocka_unit_test(what_gains_too_little_is_left),
+        cmocka_unit_test(compressed_bytes_decompress_unchanged),
+        cmocka_unit_test(bytes_that_compress_too_little_are_left_alone),
         cmocka_unit_test(a_frame_holds_exactly_what_it_should),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

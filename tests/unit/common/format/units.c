@@ -164,7 +164,7 @@ static void bad_files_are_refused(void **state)
     }
 }
 
-static void what_would_not_parse_is_not_written(void **state)
+static void invalid_unit_lists_are_not_written(void **state)
 {
     (void)state;
     struct lh_units u = sample();
@@ -214,7 +214,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(round_trip),
         cmocka_unit_test(bad_files_are_refused),
-        cmocka_unit_test(what_would_not_parse_is_not_written),
+        cmocka_unit_test(invalid_unit_lists_are_not_written),
         cmocka_unit_test(a_run_has_as_many_epochs_as_its_units_allow),
         cmocka_unit_test(a_unit_of_a_later_epoch_has_the_same_data),
     };

@@ -135,7 +135,7 @@ static lh_err take_piece(struct scene *s, struct lh_state_seal *e, size_t i)
     return take(e, s->piece[i], s->len[i], LH_PART_BYTES, s->out);
 }
 
-static void what_was_sealed_opens_however_it_was_cut(void **state)
+static void a_sealed_state_unseals_however_it_was_split(void **state)
 {
     struct scene *s = *state;
     const enum lh_cipher ciphers[] = {LH_CIPHER_XCHACHA20, LH_CIPHER_AES256GCM};
@@ -275,7 +275,7 @@ static void a_head_is_checked(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(what_was_sealed_opens_however_it_was_cut, set_up,
+        cmocka_unit_test_setup_teardown(a_sealed_state_unseals_however_it_was_split, set_up,
                                         tear_down),
         cmocka_unit_test_setup_teardown(a_stream_may_be_of_a_range_of_the_pieces, set_up,
                                         tear_down),

@@ -50,7 +50,7 @@ static void every_cell_of_the_role_table(void **state)
     }
 }
 
-static void what_is_not_listed_is_denied(void **state)
+static void unlisted_calls_and_roles_are_denied(void **state)
 {
     (void)state;
     assert_false(lh_rpc_allowed(LH_RPC_COUNT, LH_A));
@@ -89,7 +89,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_cell_of_the_role_table),
-        cmocka_unit_test(what_is_not_listed_is_denied),
+        cmocka_unit_test(unlisted_calls_and_roles_are_denied),
         cmocka_unit_test(bytes_are_copied_across_parts),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -48,7 +48,7 @@ static void samples_that_make_no_sense_are_bounded(void **state)
     }
 }
 
-static void what_a_peer_says_is_bounded(void **state)
+static void a_peers_round_trip_time_is_bounded(void **state)
 {
     (void)state;
     struct lh_trip t = lh_trip_said(0, 7000);
@@ -86,7 +86,7 @@ int main(void)
         cmocka_unit_test(the_first_round_trip_is_the_mean_and_half_of_it_the_spread),
         cmocka_unit_test(later_ones_move_it_by_an_eighth_and_a_quarter),
         cmocka_unit_test(samples_that_make_no_sense_are_bounded),
-        cmocka_unit_test(what_a_peer_says_is_bounded),
+        cmocka_unit_test(a_peers_round_trip_time_is_bounded),
         cmocka_unit_test(patience_is_the_setting_and_eight_timeouts_of_the_path),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -186,7 +186,7 @@ static void fill(const struct lh_wire_type *type, void *plain, uint64_t *next, v
     }
 }
 
-static void what_was_written_reads_as_it_was(void **state)
+static void messages_read_back_as_written(void **state)
 {
     (void)state;
     for (size_t i = 0; i < sizeof bytes_of_all; i++) bytes_of_all[i] = (uint8_t)(i + 1);
@@ -339,7 +339,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(each_table_has_every_field),
-        cmocka_unit_test(what_was_written_reads_as_it_was),
+        cmocka_unit_test(messages_read_back_as_written),
         cmocka_unit_test(zeros_are_absent),
         cmocka_unit_test(a_point_names_a_whole_chain_or_none),
         cmocka_unit_test(a_stream_has_its_length),

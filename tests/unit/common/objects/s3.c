@@ -249,7 +249,7 @@ static void a_lost_answer_changes_nothing(void **state)
     lh_buf_free(&got);
 }
 
-static void what_fails_in_the_middle_is_given_up(void **state)
+static void a_failed_upload_is_aborted(void **state)
 {
     struct rig *r = *state;
     write_file(r, 3 * PART);
@@ -341,7 +341,7 @@ int main(void)
         TEST(passing_failures_are_tried_again),
         TEST(a_store_that_hangs_is_tried_twice),
         TEST(a_lost_answer_changes_nothing),
-        TEST(what_fails_in_the_middle_is_given_up),
+        TEST(a_failed_upload_is_aborted),
         TEST(listings_have_pages),
         TEST(refusals_are_not_tried_again),
         TEST(a_stop_ends_the_tries),

@@ -111,7 +111,7 @@ static void times_hashes_and_codes(void **state)
     lh_buf_free(&text);
 }
 
-static void what_is_too_long_is_refused(void **state)
+static void too_long_a_request_is_refused(void **state)
 {
     (void)state;
     char *query = malloc(40 << 10), out[LH_SIGV4_AUTHORIZATION_BYTES];
@@ -136,7 +136,7 @@ int main(void)
         cmocka_unit_test(the_test_suites_are_right),
         cmocka_unit_test(s3s_examples_are_right),
         cmocka_unit_test(times_hashes_and_codes),
-        cmocka_unit_test(what_is_too_long_is_refused),
+        cmocka_unit_test(too_long_a_request_is_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

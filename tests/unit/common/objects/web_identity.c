@@ -189,7 +189,7 @@ static void a_key_is_asked_for_and_used_for_three_quarters_of_its_time(void **st
     assert_int_equal(r->asked, 3);
 }
 
-static void what_is_no_key_is_refused(void **state)
+static void malformed_keys_are_refused(void **state)
 {
     struct rig *r = *state;
     struct lh_sigv4_keys k;
@@ -249,7 +249,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         TEST(a_key_is_asked_for_and_used_for_three_quarters_of_its_time),
-        TEST(what_is_no_key_is_refused),
+        TEST(malformed_keys_are_refused),
         TEST(failures_are_told_apart),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

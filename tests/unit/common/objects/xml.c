@@ -58,7 +58,7 @@ static void a_listing_is_read(void **state)
     assert_string_equal(r.text, "run/a&b=12;");
 }
 
-static void what_is_no_listing_is_refused(void **state)
+static void malformed_listings_are_refused(void **state)
 {
     (void)state;
     struct rows r = {.fails = LH_OK};
@@ -90,7 +90,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_listing_is_read),
-        cmocka_unit_test(what_is_no_listing_is_refused),
+        cmocka_unit_test(malformed_listings_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

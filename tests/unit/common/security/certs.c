@@ -323,7 +323,7 @@ static void a_request_is_signed_for_whom_the_holder_states(void **state)
     assert_true(strlen(info.serial) >= 16);
 }
 
-static void what_is_no_good_request_is_refused(void **state)
+static void bad_requests_are_refused(void **state)
 {
     struct dir *d = *state;
     char csr[128], text[4096];
@@ -367,7 +367,7 @@ int main(void)
         IN_DIR(refuses_bad_names),
         IN_DIR(tls_takes_them),
         IN_DIR(a_request_is_signed_for_whom_the_holder_states),
-        IN_DIR(what_is_no_good_request_is_refused),
+        IN_DIR(bad_requests_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -65,7 +65,7 @@ static void a_secret_is_one_line(void **state)
     assert_int_equal(key.bytes, 0);
 }
 
-static void what_is_none_is_refused(void **state)
+static void bad_key_files_are_refused(void **state)
 {
     (void)state;
     struct lh_hmac_key key;
@@ -87,7 +87,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(codes_are_those_of_the_rfc),
         cmocka_unit_test(a_secret_is_one_line),
-        cmocka_unit_test(what_is_none_is_refused),
+        cmocka_unit_test(bad_key_files_are_refused),
     };
     return cmocka_run_group_tests_name("hmac", tests, NULL, NULL);
 }

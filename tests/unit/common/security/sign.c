@@ -94,7 +94,7 @@ static lh_err load(const char *name)
 
 #define DIGITS "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"
 
-static void what_is_no_key_is_refused(void **state)
+static void bad_key_files_are_refused(void **state)
 {
     (void)state;
     put_text("good", "ed25519 " DIGITS "\n", 0600);
@@ -148,7 +148,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_signature_holds_for_its_message_and_key_alone),
-        cmocka_unit_test(what_is_no_key_is_refused),
+        cmocka_unit_test(bad_key_files_are_refused),
         cmocka_unit_test(a_list_of_keys_is_read_line_by_line),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);

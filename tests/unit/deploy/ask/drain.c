@@ -69,7 +69,7 @@ static struct dp_drained judge(json_t *status, const char *region, const char *w
 
 // A worker that is still draining is counted: its own drain was undone, but its region or the run
 // drains.
-static void those_who_drain_still_are_counted(void **state)
+static void workers_that_still_drain_are_counted(void **state)
 {
     (void)state;
     json_t *status = status_of("running", false, false);
@@ -177,7 +177,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(words_name_a_scope),
         cmocka_unit_test(the_silent_are_not_waited_for),
-        cmocka_unit_test(those_who_drain_still_are_counted),
+        cmocka_unit_test(workers_that_still_drain_are_counted),
         cmocka_unit_test(an_end_is_one_when_all_have_said_so),
         cmocka_unit_test(a_wait_names_whom_it_waits_for),
         cmocka_unit_test(wrong_lines),

@@ -69,7 +69,7 @@ static void the_plan_says_when_each_region_ends(void **state)
 }
 
 // A worker that is set aside is not reported as stalled.
-static void who_is_absent_is_named_with_why(void **state)
+static void absent_workers_are_named_with_the_reason(void **state)
 {
     (void)state;
     for (int aside = 0; aside <= 1; aside++) {
@@ -311,7 +311,7 @@ static void a_screen_is_not_left(void **state)
     }
 }
 
-static void what_is_no_status(void **state)
+static void unknown_views_and_malformed_statuses_are_refused(void **state)
 {
     (void)state;
     struct lh_buf out = lh_buf(1 << 16);
@@ -377,7 +377,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_plan_says_when_each_region_ends),
-        cmocka_unit_test(who_is_absent_is_named_with_why),
+        cmocka_unit_test(absent_workers_are_named_with_the_reason),
         cmocka_unit_test(the_plan_says_how_many_workers_are_wanted),
         cmocka_unit_test(the_plan_says_what_links_carried),
         cmocka_unit_test(members_say_what_they_run_on),
@@ -386,7 +386,7 @@ int main(void)
         cmocka_unit_test(members_are_servers_and_workers),
         cmocka_unit_test(leases_are_counts_and_rows),
         cmocka_unit_test(tables),
-        cmocka_unit_test(what_is_no_status),
+        cmocka_unit_test(unknown_views_and_malformed_statuses_are_refused),
         cmocka_unit_test(a_screen_is_not_left),
         cmocka_unit_test(a_name_that_nobody_has),
         cmocka_unit_test(wrong_lines),

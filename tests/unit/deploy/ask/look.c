@@ -87,7 +87,7 @@ static void regions_add_up(void **state)
 }
 
 // A worker shows its slowest path, a region its slowest live worker.
-static void what_was_measured_is_of_the_slowest(void **state)
+static void measurements_are_those_of_the_slowest(void **state)
 {
     (void)state;
     json_t *all = look();
@@ -108,7 +108,7 @@ static void what_was_measured_is_of_the_slowest(void **state)
     json_decref(all);
 }
 
-static void shards_say_who_answered(void **state)
+static void shards_tell_whether_their_server_answers(void **state)
 {
     (void)state;
     json_t *all = look();
@@ -126,7 +126,7 @@ static void shards_say_who_answered(void **state)
 }
 
 // Credits of a shard that no server reported are missing in the sum, and the run says so.
-static void what_the_run_lacks_is_told(void **state)
+static void unheard_shards_and_a_frozen_balancer_are_told(void **state)
 {
     (void)state;
     json_t *all = look(), *run = json_object_get(all, "run");
@@ -232,9 +232,9 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(regions_add_up),
-        cmocka_unit_test(what_was_measured_is_of_the_slowest),
-        cmocka_unit_test(shards_say_who_answered),
-        cmocka_unit_test(what_the_run_lacks_is_told),
+        cmocka_unit_test(measurements_are_those_of_the_slowest),
+        cmocka_unit_test(shards_tell_whether_their_server_answers),
+        cmocka_unit_test(unheard_shards_and_a_frozen_balancer_are_told),
         cmocka_unit_test(the_run_has_an_end_in_sight),
         cmocka_unit_test(things_have_names),
         cmocka_unit_test(units_are_counted),

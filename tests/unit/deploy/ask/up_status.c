@@ -82,7 +82,7 @@ static void a_server_and_a_coordinator(void **state)
     assert_int_equal(s.credited, 700);
 }
 
-static void what_is_absent_or_odd_is_zero(void **state)
+static void missing_or_odd_fields_are_zero(void **state)
 {
     (void)state;
     struct dp_status s = parse("{\"step\": -5, \"loss\": \"x\", \"behind\": 3, \"digests\": [1], "
@@ -163,7 +163,7 @@ int main(void)
         cmocka_unit_test(a_worker),
         cmocka_unit_test(numbers_that_no_count_can_have),
         cmocka_unit_test(a_server_and_a_coordinator),
-        cmocka_unit_test(what_is_absent_or_odd_is_zero),
+        cmocka_unit_test(missing_or_odd_fields_are_zero),
         cmocka_unit_test(refusals_change_nothing),
         cmocka_unit_test(counts_over_lives),
         cmocka_unit_test(a_trainer_that_outlives_its_worker_counts_once),

@@ -54,7 +54,7 @@ static void every_short_value_comes_back(void **state)
 
 // Between each value and the next: the middle is rounded to the even one, its neighbours to their
 // side.
-static void what_lies_between_goes_to_the_nearest(void **state)
+static void values_between_round_to_the_nearest(void **state)
 {
     (void)state;
     const enum dp_dtype types[] = {DP_DTYPE_F16, DP_DTYPE_BF16};
@@ -75,7 +75,7 @@ static void what_lies_between_goes_to_the_nearest(void **state)
             }
 }
 
-static void what_is_too_large_is_told(void **state)
+static void overflow_is_reported(void **state)
 {
     (void)state;
     bool fits;
@@ -135,8 +135,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_short_value_comes_back),
-        cmocka_unit_test(what_lies_between_goes_to_the_nearest),
-        cmocka_unit_test(what_is_too_large_is_told),
+        cmocka_unit_test(values_between_round_to_the_nearest),
+        cmocka_unit_test(overflow_is_reported),
         cmocka_unit_test(it_agrees_with_the_codecs_half),
         cmocka_unit_test(doubles_are_rounded_once),
         cmocka_unit_test(names_are_read),

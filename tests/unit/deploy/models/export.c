@@ -124,7 +124,7 @@ static struct tiny with_extras(void)
     return m;
 }
 
-static void what_was_imported_comes_out_as_it_was(void **state)
+static void an_imported_model_is_exported_unchanged(void **state)
 {
     struct rig *r = *state;
     struct tiny m = with_extras();
@@ -509,7 +509,7 @@ static void a_wrong_line_is_told(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(what_was_imported_comes_out_as_it_was),
+        TEST(an_imported_model_is_exported_unchanged),
         TEST(without_the_folder_the_imports_record_tells_the_types),
         TEST(another_type_is_written_into_config_json),
         TEST(a_large_model_is_cut_into_files),

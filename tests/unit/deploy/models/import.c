@@ -185,7 +185,7 @@ static void missing_unexpected_and_misshaped_are_named(void **state)
     lh_buf_free(&said);
 }
 
-static void what_is_no_parameter_is_left_out_and_named(void **state)
+static void other_tensors_are_left_out_and_named(void **state)
 {
     const struct folders *f = *state;
     struct tiny m = tiny_llama(DP_DTYPE_BF16);
@@ -434,7 +434,7 @@ static void a_head_that_is_the_embedding_again_is_left_out(void **state)
     lh_buf_free(&said);
 }
 
-static void a_tied_model_whose_file_has_the_head_alone(void **state)
+static void a_tied_model_may_hold_the_head_alone(void **state)
 {
     const struct folders *f = *state;
     struct tiny m = tiny_llama(DP_DTYPE_BF16);
@@ -567,7 +567,7 @@ int main(void)
         TEST(files_make_no_difference),
         TEST(an_index_that_does_not_fit_its_files_is_refused),
         TEST(missing_unexpected_and_misshaped_are_named),
-        TEST(what_is_no_parameter_is_left_out_and_named),
+        TEST(other_tensors_are_left_out_and_named),
         TEST(tied_weights_are_stored_once),
         TEST(values_that_cannot_be_trained_are_refused),
         TEST(names_that_no_loop_would_have_are_refused),
@@ -575,7 +575,7 @@ int main(void)
         TEST(words_of_python_in_config_json_are_read),
         TEST(files_that_are_not_what_they_seem_are_named),
         TEST(a_head_that_is_the_embedding_again_is_left_out),
-        TEST(a_tied_model_whose_file_has_the_head_alone),
+        TEST(a_tied_model_may_hold_the_head_alone),
         TEST(families_are_told_apart),
         TEST(a_config_that_makes_no_sense_is_refused),
         TEST(numbers_in_names_are_ordered_by_value),

@@ -30,7 +30,7 @@ static void refused(const char *header, uint64_t data_bytes, lh_err wanted, cons
     "}"
 #define A ONE("a", "F32", "[2,3]", "0", "24")
 
-static void what_the_format_allows_is_read(void **state)
+static void every_allowed_header_is_read(void **state)
 {
     (void)state;
     struct dp_st st;
@@ -156,7 +156,7 @@ static void lengths_are_checked_before_anything_is_read(void **state)
     assert_int_equal(dp_st_length("f", lh_span(over, 8), 1 << 30, &length), LH_ERR_TOO_LARGE);
 }
 
-static void what_is_made_is_read(void **state)
+static void a_written_header_is_read_back(void **state)
 {
     (void)state;
     struct dp_st_tensor t[] = {
@@ -270,13 +270,13 @@ static void ten_thousand_changed_headers_do_no_harm(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(what_the_format_allows_is_read),
+        cmocka_unit_test(every_allowed_header_is_read),
         cmocka_unit_test(places_that_are_wrong_are_refused),
         cmocka_unit_test(shapes_that_are_wrong_are_refused),
         cmocka_unit_test(headers_that_are_wrong_are_refused),
         cmocka_unit_test(more_entries_than_tensors_need_are_refused_unread),
         cmocka_unit_test(lengths_are_checked_before_anything_is_read),
-        cmocka_unit_test(what_is_made_is_read),
+        cmocka_unit_test(a_written_header_is_read_back),
         cmocka_unit_test(ten_thousand_changed_headers_do_no_harm),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -109,7 +109,7 @@ static void data_in_a_store(void **state)
     has("servers/servers.yaml", "- secretRef: {name: longhaul-store, optional: true}");
 }
 
-static void what_is_refused(void **state)
+static void unusable_names_and_settings_are_refused(void **state)
 {
     (void)state;
     static const struct {
@@ -154,7 +154,7 @@ int main(void)
         cmocka_unit_test(names_are_labels),
         cmocka_unit_test(data_in_a_store),
         cmocka_unit_test(a_pair_of_coordinators),
-        cmocka_unit_test(what_is_refused),
+        cmocka_unit_test(unusable_names_and_settings_are_refused),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }

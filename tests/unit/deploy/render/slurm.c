@@ -90,7 +90,7 @@ static void a_region_of_each_kind(void **state)
     has("eu/eu-0.yaml", "coordinator: \"a.example.org:7700,b.example.org:7700\"\n");
 }
 
-static void what_is_refused(void **state)
+static void unusable_names_and_settings_are_refused(void **state)
 {
     (void)state;
     static const struct {
@@ -113,7 +113,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_region_of_each_kind),
-        cmocka_unit_test(what_is_refused),
+        cmocka_unit_test(unusable_names_and_settings_are_refused),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }

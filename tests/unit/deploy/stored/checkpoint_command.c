@@ -156,7 +156,7 @@ static void shards_go_onto_other_servers_without_loss(void **state)
     assert_true(dp_file_exists(history_in_root(r, "x.safetensors")));
 }
 
-static void what_is_not_all_opens_an_epoch(void **state)
+static void a_partial_restore_opens_an_epoch(void **state)
 {
     struct history_rig *r = *state;
     assert_int_equal(run(r, "restore @server/checkpoints JOB --into @a"), DP_OK);
@@ -201,7 +201,7 @@ static void restores_that_must_not_be(void **state)
     fclose(held);
 }
 
-static void what_is_restored_can_be_signed(void **state)
+static void restored_checkpoints_can_be_signed(void **state)
 {
     struct history_rig *r = *state;
     char line[256];
@@ -359,9 +359,9 @@ int main(void)
         TEST(a_good_one_is_ok),
         TEST(damaged_ones_are_not),
         TEST(shards_go_onto_other_servers_without_loss),
-        TEST(what_is_not_all_opens_an_epoch),
+        TEST(a_partial_restore_opens_an_epoch),
         TEST(restores_that_must_not_be),
-        TEST(what_is_restored_can_be_signed),
+        TEST(restored_checkpoints_can_be_signed),
         TEST(pruning_leaves_a_start),
         TEST(a_run_comes_back_from_a_store),
     };

@@ -170,7 +170,7 @@ static lh_err push(struct rig *r)
     return dp_upload_end(&u, err);
 }
 
-static void what_broke_off_is_not_there_and_can_be_pushed_again(void **state)
+static void an_interrupted_push_writes_no_list_and_can_be_repeated(void **state)
 {
     struct rig *r = *state;
     struct lh_objects_ops some = *r->o->ops;
@@ -260,7 +260,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         TEST(a_folder_comes_back_as_it_was),
         TEST(changed_objects_and_lists_are_refused),
-        TEST(what_broke_off_is_not_there_and_can_be_pushed_again),
+        TEST(an_interrupted_push_writes_no_list_and_can_be_repeated),
         TEST(a_second_upload_stops_before_it_overwrites),
         TEST(units_that_stay_are_not_stored),
         TEST(a_wrong_line_is_told),

@@ -99,7 +99,7 @@ static void refuses_tree(const struct fixture *f, const char *why)
     if (!strstr(lh_err_text(err), why)) fail_msg("\"%s\" lacks \"%s\"", lh_err_text(err), why);
 }
 
-static void what_is_not_used_is_named_or_refused(void **state)
+static void unusable_files_are_named_or_refused(void **state)
 {
     (void)state;
     struct fixture at, *f = &at;
@@ -373,7 +373,7 @@ static void the_command_takes_its_flags(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(what_is_not_used_is_named_or_refused),
+        cmocka_unit_test(unusable_files_are_named_or_refused),
         cmocka_unit_test(units_are_the_text),
         cmocka_unit_test(units_are_documents),
         cmocka_unit_test(languages_alternate_in_proportion),

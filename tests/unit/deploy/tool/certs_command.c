@@ -102,7 +102,7 @@ static void init_issue_ls(void **state)
     json_decref(rows);
 }
 
-static void what_is_no_good_shows_in_the_exit_code(void **state)
+static void bad_certificates_set_the_exit_code(void **state)
 {
     struct scene *s = *state;
     struct lh_peer peer = {LH_W, "example.org", "demo", "eu", "old"};
@@ -218,7 +218,7 @@ static void a_renewal_takes_a_request_of_the_same_identity(void **state)
     prints(s, "spiffe://example.org/longhaul/demo/worker/eu/w1 for 365 days");
 }
 
-static void what_is_revoked_or_of_another_ca_is_not_renewed(void **state)
+static void revoked_or_foreign_certificates_are_not_renewed(void **state)
 {
     struct scene *s = *state;
     char serial[LH_CERTS_SERIAL_BYTES];
@@ -288,12 +288,12 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         IN_SCENE(init_issue_ls),
-        IN_SCENE(what_is_no_good_shows_in_the_exit_code),
+        IN_SCENE(bad_certificates_set_the_exit_code),
         IN_SCENE(nothing_is_overwritten_unasked),
         IN_SCENE(the_job_key_loads),
         IN_SCENE(a_certificate_is_renewed_for_its_key),
         IN_SCENE(a_renewal_takes_a_request_of_the_same_identity),
-        IN_SCENE(what_is_revoked_or_of_another_ca_is_not_renewed),
+        IN_SCENE(revoked_or_foreign_certificates_are_not_renewed),
         IN_SCENE(wrong_lines_say_what_is_wanted),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

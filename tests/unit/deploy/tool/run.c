@@ -69,7 +69,7 @@ static void the_command_finds_socket_and_manifest(void **state)
     }
 }
 
-static void what_makes_no_sense_starts_nothing(void **state)
+static void invalid_settings_and_commands_start_nothing(void **state)
 {
     (void)state;
     assert_int_equal(run("trainer.kind=builtin", "exit 41", false), DP_CONFIG);
@@ -86,7 +86,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_command_finds_socket_and_manifest),
-        cmocka_unit_test(what_makes_no_sense_starts_nothing),
+        cmocka_unit_test(invalid_settings_and_commands_start_nothing),
     };
     return cmocka_run_group_tests(tests, write_settings, remove_settings);
 }

@@ -68,7 +68,7 @@ static char *with(const char *text, const char *part, const char *other)
     return out;
 }
 
-static void what_is_amiss_is_named_with_a_remedy(void **state)
+static void each_fault_is_named(void **state)
 {
     (void)state;
     static const char SOUND[] = "\"time_s\":2000000001";
@@ -173,7 +173,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_run_that_is_well_asks_for_nothing),
-        cmocka_unit_test(what_is_amiss_is_named_with_a_remedy),
+        cmocka_unit_test(each_fault_is_named),
         cmocka_unit_test(a_workers_file_is_looked_at),
         cmocka_unit_test(an_answer_without_sense_harms_nobody),
     };

@@ -44,7 +44,7 @@ static void sets(const char *rest, const char *data, const char *level)
     dp_topology_free(t);
 }
 
-static void the_coordinator_is_told_who_is_private(void **state)
+static void the_coordinator_is_told_the_private_regions(void **state)
 {
     (void)state;
     sets("regions: {eu: {data: /r, privacy: " RECORD "}, us: , ap: }\n" SERVER, "eu=private,leased",
@@ -61,7 +61,7 @@ static void the_coordinator_is_told_who_is_private(void **state)
     sets("regions: {eu: , us: }\n", "leased", "none");
 }
 
-static void whose_data_are_read(void **state)
+static void own_data_and_terms_follow_from_the_regions(void **state)
 {
     (void)state;
     struct lh_privacy terms;
@@ -133,8 +133,8 @@ static void the_examples(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_coordinator_is_told_who_is_private),
-        cmocka_unit_test(whose_data_are_read),
+        cmocka_unit_test(the_coordinator_is_told_the_private_regions),
+        cmocka_unit_test(own_data_and_terms_follow_from_the_regions),
         cmocka_unit_test(refusals),
         cmocka_unit_test(the_examples),
     };

@@ -31,7 +31,7 @@ static struct lh_config *settings_of(const struct dp_node *node)
     return c;
 }
 
-static void what_is_made(void **state)
+static void every_node_gets_its_settings(void **state)
 {
     (void)state;
     struct dp_up *up = open_up(text);
@@ -221,7 +221,7 @@ static void a_topology_is_compared_by_its_meaning(void **state)
 }
 
 // Each of these changes is accepted and applies to the folder from then on.
-static void what_may_change_in_a_run_is_taken(void **state)
+static void permitted_changes_in_a_run_are_accepted(void **state)
 {
     (void)state;
     static const struct {
@@ -258,7 +258,7 @@ static void what_may_change_in_a_run_is_taken(void **state)
     run_dir[strlen(run_dir) - 2] = 0;
 }
 
-static void what_may_not_change_is_named_with_why(void **state)
+static void forbidden_changes_are_named_with_the_reason(void **state)
 {
     (void)state;
     static const struct {
@@ -280,7 +280,7 @@ static void what_may_not_change_is_named_with_why(void **state)
     assert_int_equal(meets(NULL, ""), LH_OK); // none of those was applied
 }
 
-static void what_up_sets_itself_is_refused(void **state)
+static void settings_made_by_up_are_refused(void **state)
 {
     (void)state;
     char other[1024];
@@ -438,15 +438,15 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(voices_of_a_rebuild),
-        cmocka_unit_test(what_is_made),
+        cmocka_unit_test(every_node_gets_its_settings),
         cmocka_unit_test(secrets_and_identities),
         cmocka_unit_test(checkpoints_are_signed),
         cmocka_unit_test(a_second_up_keeps_it),
         cmocka_unit_test(no_two_nodes_have_one_port),
         cmocka_unit_test(a_topology_is_compared_by_its_meaning),
-        cmocka_unit_test(what_may_change_in_a_run_is_taken),
-        cmocka_unit_test(what_may_not_change_is_named_with_why),
-        cmocka_unit_test(what_up_sets_itself_is_refused),
+        cmocka_unit_test(permitted_changes_in_a_run_are_accepted),
+        cmocka_unit_test(forbidden_changes_are_named_with_the_reason),
+        cmocka_unit_test(settings_made_by_up_are_refused),
         cmocka_unit_test(ranks_belong_to_their_worker),
         cmocka_unit_test(ranks_on_hosts_find_their_worker),
         cmocka_unit_test(gpus_are_reduced_by_nccl),

@@ -294,7 +294,7 @@ static void an_outer_optimizer_takes_memory(void **state)
 }
 
 // Bytes per parameter from worker/README.md#memory, for each kind of trainer.
-static void what_trains_takes_memory(void **state)
+static void memory_depends_on_the_trainer(void **state)
 {
     (void)state;
     static const struct {
@@ -355,7 +355,7 @@ static void ranks_take_memory(void **state)
     }
 }
 
-static void what_is_printed(void **state)
+static void a_printed_plan_shows_its_figures(void **state)
 {
     (void)state;
     struct dp_topology *t;
@@ -427,11 +427,11 @@ int main(void)
         cmocka_unit_test(bits_of_every_codec),
         cmocka_unit_test(h_by_speed_and_dense_codecs),
         cmocka_unit_test(density_is_clamped),
-        cmocka_unit_test(what_is_printed),
+        cmocka_unit_test(a_printed_plan_shows_its_figures),
         cmocka_unit_test(bytes_a_day_are_told_by_region_and_in_all),
         cmocka_unit_test(ranks_take_memory),
         cmocka_unit_test(an_outer_optimizer_takes_memory),
-        cmocka_unit_test(what_trains_takes_memory),
+        cmocka_unit_test(memory_depends_on_the_trainer),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

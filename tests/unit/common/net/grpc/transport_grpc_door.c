@@ -198,7 +198,7 @@ static bool is_answered(struct sockaddr_in to, in_addr_t from)
 }
 
 // An address that connects without end is not accepted for the rest of a second; others are.
-static void who_dials_without_end_is_not_answered(void **state)
+static void an_endless_dialler_is_not_answered(void **state)
 {
     struct world *w = *state;
     struct sockaddr_in to = address_of(w);
@@ -219,7 +219,7 @@ static void who_dials_without_end_is_not_answered(void **state)
 }
 
 // A silent connection is closed after ten seconds; an earlier connection with a call stays.
-static void who_says_nothing_goes(void **state)
+static void a_silent_connection_is_closed(void **state)
 {
     struct world *w = *state;
     struct sockaddr_in to = address_of(w);
@@ -263,7 +263,7 @@ static int knock(struct world *w, struct sockaddr_in to, in_addr_t from)
 
 // A handshake costs the server more than its client. An address that connects again and again
 // without a call has to wait; others do not. After a while it is accepted again.
-static void who_comes_again_and_again_waits(void **state)
+static void an_address_that_reconnects_without_calls_waits(void **state)
 {
     struct world *w = *state;
     const struct sockaddr_in to = address_of(w);
@@ -294,7 +294,7 @@ static void who_comes_again_and_again_waits(void **state)
 
 // Connections to another listener of this process, such as the HTTP page, make no calls, but must
 // not use up an address's attempts.
-static void who_asks_for_the_page_spends_nothing(void **state)
+static void page_requests_use_up_no_attempts(void **state)
 {
     enum { TIMES = 600 };
     struct world *w = *state;
@@ -318,7 +318,7 @@ static void who_asks_for_the_page_spends_nothing(void **state)
 }
 
 // Connections with calls do not use up attempts.
-static void who_makes_calls_does_not_wait(void **state)
+static void connections_with_calls_use_up_no_attempts(void **state)
 {
     enum { TIMES = 300 };
     struct world *w = *state;
@@ -341,7 +341,7 @@ static uint64_t taken(const struct side *s, int n, size_t each)
     return sum;
 }
 
-static void what_nobody_reads_takes_bounded_memory(void **state)
+static void unread_messages_take_bounded_memory(void **state)
 {
     enum { CALLS = LH_GRPC_CALLS_PER_CONNECTION, EACH_BYTES = 2 * MIB, CALM = 20 };
     struct world *w = *state;
@@ -404,7 +404,7 @@ static char *refusing(struct world *w, lh_err err)
 
 // A worker may call before its server is ready, while it stops, or at a former owner: roles start
 // in any order. None of these is logged as a warning.
-static void who_comes_early_is_no_warning(void **state)
+static void refusals_of_early_calls_are_no_warnings(void **state)
 {
     struct world *w = *state;
     static const struct {
@@ -427,16 +427,16 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(strangers_shut_no_door, make_pair, drop_world),
-        cmocka_unit_test_setup_teardown(who_comes_early_is_no_warning, make_pair, drop_world),
+        cmocka_unit_test_setup_teardown(refusals_of_early_calls_are_no_warnings, make_pair,
+                                        drop_world),
         cmocka_unit_test_setup_teardown(one_address_leaves_room_for_others, make_pair, drop_world),
         IN_PAIR(half_open_handshakes_keep_nobody_out),
-        IN_PAIR(who_says_nothing_goes),
-        IN_PAIR(who_comes_again_and_again_waits),
-        IN_PAIR(who_dials_without_end_is_not_answered),
-        IN_PAIR(who_asks_for_the_page_spends_nothing),
-        IN_PAIR(who_makes_calls_does_not_wait),
-        cmocka_unit_test_setup_teardown(what_nobody_reads_takes_bounded_memory, make_pair,
-                                        drop_world),
+        IN_PAIR(a_silent_connection_is_closed),
+        IN_PAIR(an_address_that_reconnects_without_calls_waits),
+        IN_PAIR(an_endless_dialler_is_not_answered),
+        IN_PAIR(page_requests_use_up_no_attempts),
+        IN_PAIR(connections_with_calls_use_up_no_attempts),
+        cmocka_unit_test_setup_teardown(unread_messages_take_bounded_memory, make_pair, drop_world),
     };
     limit_files();
     return cmocka_run_group_tests(tests, keep_openssl, NULL);

@@ -112,7 +112,7 @@ static void a_trip_is_the_paths_and_not_the_kernels_caution(void **state)
     assert_int_equal(t.spread_ns, 300 * LH_MS);
 }
 
-static void what_is_not_acknowledged_ends_a_connection_later_on_a_long_path(void **state)
+static void a_long_path_gets_a_longer_acknowledgement_timeout(void **state)
 {
     struct pair *p = *state;
     assert_int_equal(lh_grpc_path_patience_ms(0, 0), LH_GRPC_UNHEARD_MS);
@@ -238,8 +238,8 @@ int main(void)
         cmocka_unit_test(the_cap_follows_the_round_trip_and_its_spread),
         cmocka_unit_test(an_attempt_gets_what_its_path_needs),
         cmocka_unit_test(a_trip_is_the_paths_and_not_the_kernels_caution),
-        cmocka_unit_test_setup_teardown(
-            what_is_not_acknowledged_ends_a_connection_later_on_a_long_path, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_long_path_gets_a_longer_acknowledgement_timeout, setup,
+                                        teardown),
         cmocka_unit_test_setup_teardown(a_socket_is_capped_and_follows_its_path, setup, teardown),
         cmocka_unit_test_setup_teardown(a_cap_comes_down_with_the_spread, setup, teardown),
         cmocka_unit_test_setup_teardown(the_kernel_takes_little_until_a_long_path_is_calm, setup,

@@ -125,7 +125,7 @@ static struct answer ask_as_stranger(struct world *w, const char *name, const ch
     return s.answer;
 }
 
-static void what_is_not_listed_is_not_answered(void **state)
+static void unlisted_methods_are_not_answered(void **state)
 {
     struct world *w = *state;
     static const char *const paths[] = {"/longhaul.v1.Shard/Steal", "/", "/longhaul.v1.Shard/Pus",
@@ -579,7 +579,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         IN_PAIR(a_role_may_call_what_its_table_says),
-        IN_PAIR(what_is_not_listed_is_not_answered),
+        IN_PAIR(unlisted_methods_are_not_answered),
         IN_PAIR(another_run_is_refused),
         IN_PAIR(odd_identities_are_refused),
         IN_PAIR(a_server_of_another_role_is_not_believed),
