@@ -208,7 +208,7 @@ static void refuses_other_ranks_and_no_worker(void **state)
 
 // A second trainer waits, because the first may be about to leave; then it is told that one is
 // connected.
-static void says_who_is_there_already(void **state)
+static void says_that_a_trainer_has_connected(void **state)
 {
     struct rig *r = *state;
     static float theirs[N];
@@ -319,7 +319,7 @@ static void see_schedule(struct rig *r)
     schedule_seen = wk_external_schedule(r->x);
 }
 
-static void tells_whose_clock_its_rates_follow(void **state)
+static void tells_which_clock_its_rates_follow(void **state)
 {
     struct rig *r = *state;
     assert_int_equal(longhaul_schedule(r->c, LONGHAUL_OWN_STEPS), LONGHAUL_E_STATE);
@@ -422,7 +422,7 @@ static void tells_figures_of_its_own(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(tells_whose_clock_its_rates_follow),
+        TEST(tells_which_clock_its_rates_follow),
         TEST(tells_its_noise_and_private_steps),
         TEST(knows_the_clock_as_soon_as_it_is_in),
         TEST_TWO(ranks_that_are_steps_apart_have_one_clock),
@@ -437,7 +437,7 @@ int main(void)
         TEST(a_rank_may_hold_none_of_a_tensor),
         TEST(refuses_another_model),
         TEST(refuses_other_ranks_and_no_worker),
-        TEST(says_who_is_there_already),
+        TEST(says_that_a_trainer_has_connected),
         TEST(refuses_a_forked_child),
         TEST(asks_for_things_in_their_order),
         TEST(hears_which_parameter_ended_its_life),

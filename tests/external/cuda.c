@@ -353,7 +353,7 @@ static void the_copy_waits_for_the_step_before(void **state)
 }
 
 // A loop that waits for a lease trains nothing meanwhile, and the worker may need this cut.
-static void somebody_who_waits_looks_whether_the_copy_ended(void **state)
+static void a_waiting_loop_looks_whether_the_copy_ended(void **state)
 {
     static float known[N];
     struct rig *r = *state;
@@ -578,7 +578,7 @@ int main(int argc, char **argv)
         TEST_TWO(ranks_pin_a_host_once),
         TEST(the_next_step_waits_for_the_copy),
         TEST(the_copy_waits_for_the_step_before),
-        TEST(somebody_who_waits_looks_whether_the_copy_ended),
+        TEST(a_waiting_loop_looks_whether_the_copy_ended),
         TEST(the_end_waits_for_the_copy),
         TEST(closing_waits_for_the_copy),
         TEST(closing_waits_for_additions),

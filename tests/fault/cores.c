@@ -109,7 +109,7 @@ static void a_state_of_which_a_piece_finds_no_memory_ends_the_worker(void **stat
 // ---------------------------------------------------------------- a coordinator's start
 
 // Without memory for its pools of units, two for each home, a coordinator could not place any unit.
-static void a_coordinator_whose_pools_find_no_memory_does_not_start(void **state)
+static void a_coordinator_without_memory_for_its_pools_does_not_start(void **state)
 {
     struct rig *r = *state;
     size_t bytes = (2 * RIG_WORKERS + 1) * sizeof(struct ps_co_pool);
@@ -126,7 +126,7 @@ static void a_coordinator_whose_pools_find_no_memory_does_not_start(void **state
 
 // Without memory for the list of the worker's claims, the coordinator would lease those units
 // again.
-static void a_lease_whose_claims_find_no_memory_is_asked_for_again(void **state)
+static void a_lease_without_memory_for_its_claims_is_asked_for_again(void **state)
 {
     struct rig *r = *state;
     Longhaul__V1__LeaseRequest m = LONGHAUL__V1__LEASE_REQUEST__INIT;
@@ -154,8 +154,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         RIG_TEST(a_push_that_cant_even_wait_is_told_so),
-        RIG_TEST(a_coordinator_whose_pools_find_no_memory_does_not_start),
-        RIG_TEST(a_lease_whose_claims_find_no_memory_is_asked_for_again),
+        RIG_TEST(a_coordinator_without_memory_for_its_pools_does_not_start),
+        RIG_TEST(a_lease_without_memory_for_its_claims_is_asked_for_again),
         RIG_TEST(a_state_of_which_a_piece_finds_no_memory_ends_the_worker),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -172,7 +172,7 @@ static void nothing_acknowledged_is_lost(void **state)
     }
 }
 
-static void what_is_cut_away_is_gone_or_all_there(void **state)
+static void a_log_that_failed_to_remove_segments_is_sound(void **state)
 {
     struct rig *r = *state;
     for (size_t i = 0; i < LH_COUNT(ways); i++) {
@@ -528,7 +528,7 @@ int main(void)
 #define TEST(f) cmocka_unit_test_setup_teardown(f, set_up, tear_down)
     const struct CMUnitTest tests[] = {
         TEST(nothing_acknowledged_is_lost),
-        TEST(what_is_cut_away_is_gone_or_all_there),
+        TEST(a_log_that_failed_to_remove_segments_is_sound),
         TEST(a_group_that_was_taken_back_leaves_nothing_behind),
         TEST(a_sync_that_finds_no_room_is_final),
         TEST(a_mark_without_memory_is_left_out),

@@ -168,7 +168,7 @@ static void refused(const struct products *p, const char *why)
     if (!strstr(text, why)) fail_msg("\"%s\" lacks \"%s\"", text, why);
 }
 
-static void whoever_cannot_says_why(void **state)
+static void unusable_libraries_give_the_reason(void **state)
 {
     const struct products *p = *state;
     setenv("LONGHAUL_CUBLASLT_LIB", "none.so", 1);
@@ -198,7 +198,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(products),
         cmocka_unit_test(plans),
-        cmocka_unit_test(whoever_cannot_says_why),
+        cmocka_unit_test(unusable_libraries_give_the_reason),
     };
     return cmocka_run_group_tests(tests, open_products, close_products);
 }

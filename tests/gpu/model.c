@@ -323,7 +323,7 @@ static void refused(const struct wk_gpu_passes_conf *c, const char *why)
     assert_null(t);
 }
 
-static void whoever_cannot_says_why(void **state)
+static void failures_give_the_reason(void **state)
 {
     const struct device *d = *state;
     struct model m;
@@ -386,7 +386,7 @@ int main(void)
         cmocka_unit_test(larger_batches),
         cmocka_unit_test(products_of_bf16),
         cmocka_unit_test(wrong_batches),
-        cmocka_unit_test(whoever_cannot_says_why),
+        cmocka_unit_test(failures_give_the_reason),
     };
     return cmocka_run_group_tests(tests, open_device, close_device);
 }

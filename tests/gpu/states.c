@@ -327,7 +327,7 @@ static void refused(const char *how, const char *why)
     close_rig(&r);
 }
 
-static void whoever_cannot_says_why(void **state)
+static void unusable_devices_give_the_reason(void **state)
 {
     (void)state;
     refused("small", "the state does not fit on an emulated device: ");
@@ -343,7 +343,7 @@ int main(void)
         cmocka_unit_test(a_budget_is_what_is_taken),
         cmocka_unit_test(a_budget_leaves_room_for_gradients),
         cmocka_unit_test(a_start_that_fails_keeps_nothing),
-        cmocka_unit_test(whoever_cannot_says_why),
+        cmocka_unit_test(unusable_devices_give_the_reason),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

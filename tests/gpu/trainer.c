@@ -241,7 +241,7 @@ static void a_budget_is_one_line(void **state)
                               "activations and scratch 3.5), 1 MiB of 5 free");
 }
 
-static void whoever_cannot_says_why(void **state)
+static void unusable_devices_give_the_reason(void **state)
 {
     struct fixture *f = *state;
     struct wk_device_conf conf = device_conf(f, WK_PRECISION_FP32);
@@ -328,7 +328,7 @@ static void logits_are_counted(void **state)
 }
 
 // Closing a device releases all its memory, for the next device of this process or another one.
-static void what_a_device_took_it_gives_back(void **state)
+static void a_closed_device_releases_its_memory(void **state)
 {
     struct wk_device_conf conf = device_conf(*state, WK_PRECISION_FP32);
     struct wk_device *d;
@@ -388,10 +388,10 @@ int main(void)
         cmocka_unit_test_setup_teardown(steps_agree, setup, teardown),
         cmocka_unit_test_setup_teardown(norms_agree, setup, teardown),
         cmocka_unit_test_setup_teardown(renewals_have_the_same_bits, setup, teardown),
-        cmocka_unit_test_setup_teardown(what_a_device_took_it_gives_back, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_closed_device_releases_its_memory, setup, teardown),
         cmocka_unit_test_setup_teardown(bf16_learns_too, setup, teardown),
         cmocka_unit_test(a_budget_is_one_line),
-        cmocka_unit_test_setup_teardown(whoever_cannot_says_why, setup, teardown),
+        cmocka_unit_test_setup_teardown(unusable_devices_give_the_reason, setup, teardown),
         cmocka_unit_test_setup_teardown(a_device_that_fails, setup, teardown),
         cmocka_unit_test_setup_teardown(the_device_says_the_precision, setup, teardown),
         cmocka_unit_test_setup_teardown(logits_are_counted, setup, teardown),

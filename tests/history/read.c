@@ -248,7 +248,7 @@ static void passed_over(void *arg, const char *file, lh_err err)
     ++*(unsigned *)arg;
 }
 
-static void a_checkpoint_whose_bytes_changed_is_passed_over(void **state)
+static void a_checkpoint_with_changed_bytes_is_passed_over(void **state)
 {
     struct golden *g = *state;
     struct lk_checkpoint_name newest = {.version = g->newest[0]};
@@ -274,7 +274,7 @@ int main(int argc, char **argv)
         cmocka_unit_test_setup_teardown(checkpoint_and_log_fold_to_the_last_state, set_up,
                                         tear_down),
         cmocka_unit_test_setup_teardown(every_checkpoint_is_read, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(a_checkpoint_whose_bytes_changed_is_passed_over, set_up,
+        cmocka_unit_test_setup_teardown(a_checkpoint_with_changed_bytes_is_passed_over, set_up,
                                         tear_down),
     };
     if (argc != 2) {

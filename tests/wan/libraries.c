@@ -45,7 +45,7 @@ static void a_path_that_is_too_long(void **state)
     assert_string_equal(kept, "");
 }
 
-static void what_is_started_gets_the_clean_path(void **state)
+static void empty_entries_leave_the_library_path(void **state)
 {
     (void)state;
     setenv("LD_LIBRARY_PATH", "/opt/lib:", 1);
@@ -61,7 +61,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(only_absolute_elements),
         cmocka_unit_test(a_path_that_is_too_long),
-        cmocka_unit_test(what_is_started_gets_the_clean_path),
+        cmocka_unit_test(empty_entries_leave_the_library_path),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -358,7 +358,7 @@ static void state_arrives_in_pieces_cut_anywhere(void **state)
     }
 }
 
-static void what_is_no_state_is_not_gathered_for_ever(void **state)
+static void an_incoming_state_of_noise_is_refused(void **state)
 {
     struct lk_replica *r = &((struct fixture *)*state)->replica;
     struct lk_incoming in = {0};
@@ -432,7 +432,7 @@ int main(void)
         CASE(a_rate_above_the_bound_leaves_no_momentum),
         CASE(state_goes_on_bit_for_bit_from_a_saved_copy),
         CASE(state_arrives_in_pieces_cut_anywhere),
-        CASE(what_is_no_state_is_not_gathered_for_ever),
+        CASE(an_incoming_state_of_noise_is_refused),
         CASE(the_digest_sees_every_part_of_it),
         CASE(bytes_that_are_no_state_are_refused),
     };

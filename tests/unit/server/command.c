@@ -119,7 +119,7 @@ static void its_output_is_cut_and_made_one_line(void **state)
     assert_int_equal(strlen(end.says), sizeof end.says - 1);
 }
 
-static void what_takes_too_long_is_ended(void **state)
+static void a_slow_command_is_ended(void **state)
 {
     struct ps_command_end end =
         run(*state, "echo here; while true; do sleep 1; done", nothing, LH_SECOND);
@@ -128,7 +128,7 @@ static void what_takes_too_long_is_ended(void **state)
     assert_true(end.took_ns >= LH_SECOND);
 }
 
-static void what_does_not_hear_is_killed(void **state)
+static void a_command_that_ignores_sigterm_is_killed(void **state)
 {
     struct ps_command_end end =
         run(*state, "trap '' TERM; while true; do sleep 1; done", nothing, LH_SECOND);
@@ -138,7 +138,7 @@ static void what_does_not_hear_is_killed(void **state)
 }
 
 // The background process still holds the pipe when the command has exited.
-static void what_it_leaves_behind_is_not_waited_for(void **state)
+static void a_background_process_is_not_waited_for(void **state)
 {
     struct ps_command_end end = run(*state, "sleep 1000 & echo $!", nothing, LONG);
     assert_int_equal(end.fate, PS_COMMAND_EXITED);
@@ -175,7 +175,7 @@ static void the_end_of_the_process_ends_it(void **state)
     assert_int_equal(end.fate, PS_COMMAND_STOPPED);
 }
 
-static void what_is_not_there_does_not_start(void **state)
+static void a_missing_program_does_not_start(void **state)
 {
     struct world *w = *state;
     struct ps_command c;
@@ -222,12 +222,12 @@ int main(void)
         cmocka_unit_test(it_reads_its_input_to_the_end),
         cmocka_unit_test(it_inherits_no_descriptor),
         cmocka_unit_test(its_output_is_cut_and_made_one_line),
-        cmocka_unit_test(what_takes_too_long_is_ended),
-        cmocka_unit_test(what_does_not_hear_is_killed),
-        cmocka_unit_test(what_it_leaves_behind_is_not_waited_for),
+        cmocka_unit_test(a_slow_command_is_ended),
+        cmocka_unit_test(a_command_that_ignores_sigterm_is_killed),
+        cmocka_unit_test(a_background_process_is_not_waited_for),
         cmocka_unit_test(a_signal_is_named),
         cmocka_unit_test(the_end_of_the_process_ends_it),
-        cmocka_unit_test(what_is_not_there_does_not_start),
+        cmocka_unit_test(a_missing_program_does_not_start),
         cmocka_unit_test(words_are_split_at_blanks_alone),
     };
     return cmocka_run_group_tests_name("command", tests, set_up, tear_down);

@@ -50,7 +50,7 @@ static void sound_settings_make_the_terms(void **state)
     lh_config_destroy(c);
 }
 
-static void what_is_not_sound_is_refused_with_what_would_be(void **state)
+static void unsound_settings_are_refused_with_a_remedy(void **state)
 {
     (void)state;
     static const struct {
@@ -115,7 +115,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(sound_settings_make_the_terms),
-        cmocka_unit_test(what_is_not_sound_is_refused_with_what_would_be),
+        cmocka_unit_test(unsound_settings_are_refused_with_a_remedy),
         cmocka_unit_test(at_record_level_a_draw_makes_noise_cheaper),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

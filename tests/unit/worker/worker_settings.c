@@ -190,7 +190,7 @@ static void assert_plan(struct wk_codec_plan p, double density, double beta, dou
 
 // beta is 1 from a density of 6 % on, else 0.95; kappa is 0.25 (worker/README.md gives the reason);
 // dense codecs have no residual.
-static void what_auto_means(void **state)
+static void auto_chooses_density_beta_and_kappa(void **state)
 {
     (void)state;
     assert_plan(plan_of(NULL, NULL), 0.075, 1, 0.25);
@@ -226,7 +226,7 @@ static void a_push_is_encoded_by_as_many_threads_as_ranks(void **state)
 }
 
 // A private worker that could not keep its privacy claim does not start.
-static void what_a_private_worker_sends_has_noise(void **state)
+static void a_private_worker_without_noise_does_not_start(void **state)
 {
     (void)state;
     static const struct {
@@ -285,9 +285,9 @@ int main(void)
         cmocka_unit_test(refused_together),
         cmocka_unit_test(settings_that_would_do_nothing),
         cmocka_unit_test(ranks_fit_together),
-        cmocka_unit_test(what_auto_means),
+        cmocka_unit_test(auto_chooses_density_beta_and_kappa),
         cmocka_unit_test(a_push_is_encoded_by_as_many_threads_as_ranks),
-        cmocka_unit_test(what_a_private_worker_sends_has_noise),
+        cmocka_unit_test(a_private_worker_without_noise_does_not_start),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -106,7 +106,7 @@ static void small_vectors_stay_and_large_ones_shrink(void **state)
 
 // Another framework's clip let [NaN, 1000, 5] pass and failed on a zero update (flower, pull
 // request 7631).
-static void what_is_not_finite_counts_as_zero(void **state)
+static void a_non_finite_update_counts_as_zero(void **state)
 {
     (void)state;
     static const float bad[][3] = {{NAN, 1000, 5}, {INFINITY, 0, 0}, {0, -INFINITY, 1},
@@ -210,7 +210,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(neighbours_differ_by_at_most_c),
         cmocka_unit_test(small_vectors_stay_and_large_ones_shrink),
-        cmocka_unit_test(what_is_not_finite_counts_as_zero),
+        cmocka_unit_test(a_non_finite_update_counts_as_zero),
         cmocka_unit_test(sums_are_exact),
         cmocka_unit_test(values_lie_on_the_grid),
         cmocka_unit_test(a_single_vector_needs_no_sum),

@@ -304,7 +304,7 @@ static void forge(struct history_rig *r, const struct lk_checkpoint_name *name, 
     store_bytes(r, name, lh_buf_span(b));
 }
 
-static void what_a_header_says_must_be_so(void **state)
+static void forged_headers_are_refused(void **state)
 {
     struct history_rig *r = *state;
     enum { VERSION = 4, FLAGS = 7, RANGES = 20, CHAIN = 88, DIGEST = 120, BYTES = 152 };
@@ -394,7 +394,7 @@ static void a_checkpoint_of_another_shard_is_refused(void **state)
     lh_buf_free(&b);
 }
 
-static void what_cannot_be_written_is_said(void **state)
+static void unwritable_files_and_bad_records_are_errors(void **state)
 {
     struct history_rig *r = *state;
     struct lk_checkpoint c;
@@ -483,10 +483,10 @@ int main(void)
         TEST(ranges_belong_to_their_place_and_file),
         SIGNED(only_trusted_signatures_count_where_they_are_asked_for),
         SIGNED(a_signature_is_of_this_file),
-        TEST(what_a_header_says_must_be_so),
+        TEST(forged_headers_are_refused),
         TEST(weights_of_another_shape_are_refused),
         TEST(a_checkpoint_of_another_shard_is_refused),
-        TEST(what_cannot_be_written_is_said),
+        TEST(unwritable_files_and_bad_records_are_errors),
         TEST(a_crash_leaves_a_file_whole_or_none),
         TEST(a_full_disk_is_said),
     };

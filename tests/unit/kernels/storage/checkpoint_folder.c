@@ -143,7 +143,7 @@ static lh_err list_fails(struct lh_env *env, const char *path,
 }
 
 // A folder whose own path is just short enough, as a server started elsewhere may have made it.
-static void files_whose_path_is_too_long_are_said(void **state)
+static void files_with_too_long_a_path_are_reported(void **state)
 {
     struct history_rig *r = *state;
     struct lk_checkpoint_conf conf = r->h.conf;
@@ -217,7 +217,7 @@ static size_t count(struct history_rig *r, bool weights, uint64_t *first, uint64
     return n;
 }
 
-static void what_is_above_or_below_goes(void **state)
+static void files_above_or_below_a_version_are_removed(void **state)
 {
     struct history_rig *r = *state;
     uint64_t first, last;
@@ -278,7 +278,7 @@ static void an_end_in_the_middle_is_no_answer(void **state)
     lk_replica_free(&got);
 }
 
-static void what_a_crash_left_unfinished_goes(void **state)
+static void unfinished_files_of_a_crash_are_removed(void **state)
 {
     struct history_rig *r = *state;
     struct lk_checkpoint c;
@@ -358,12 +358,12 @@ int main(void)
         TEST(a_start_without_its_keys_stops_at_once),
         TEST(the_newest_good_one_is_loaded),
         TEST(all_of_many_are_seen_and_the_oldest_go),
-        TEST(files_whose_path_is_too_long_are_said),
+        TEST(files_with_too_long_a_path_are_reported),
         TEST(only_what_is_of_this_run_is_listed),
-        TEST(what_is_above_or_below_goes),
+        TEST(files_above_or_below_a_version_are_removed),
         TEST(a_large_one_is_synced_while_it_is_written),
         TEST(an_end_in_the_middle_is_no_answer),
-        TEST(what_a_crash_left_unfinished_goes),
+        TEST(unfinished_files_of_a_crash_are_removed),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

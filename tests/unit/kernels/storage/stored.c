@@ -81,7 +81,7 @@ static unsigned count_keys(struct rig *r)
     return n;
 }
 
-static void what_is_stored_comes_back(void **state)
+static void a_stored_checkpoint_reads_back(void **state)
 {
     struct rig *r = *state;
     struct lk_checkpoint_name name = newest(r, 0);
@@ -234,7 +234,7 @@ static void the_first_mark_counts(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(what_is_stored_comes_back),
+        TEST(a_stored_checkpoint_reads_back),
         TEST(damage_is_seen),
         TEST(the_newest_stay),
         TEST(the_first_mark_counts),

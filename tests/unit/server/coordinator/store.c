@@ -7,7 +7,7 @@
 
 // ---------------------------------------------------------------- use
 
-static void what_was_committed_is_there_after_a_reopen(void **state)
+static void committed_rows_survive_a_reopen(void **state)
 {
     (void)state;
     struct rig r = start(1);
@@ -32,7 +32,7 @@ static void what_was_committed_is_there_after_a_reopen(void **state)
     finish(&r);
 }
 
-static void what_was_not_committed_is_lost(void **state)
+static void uncommitted_rows_are_lost(void **state)
 {
     (void)state;
     struct rig r = start(2);
@@ -241,8 +241,8 @@ static void a_rewrite_that_finds_no_room_is_put_off(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(what_was_committed_is_there_after_a_reopen),
-        cmocka_unit_test(what_was_not_committed_is_lost),
+        cmocka_unit_test(committed_rows_survive_a_reopen),
+        cmocka_unit_test(uncommitted_rows_are_lost),
         cmocka_unit_test(each_gives_the_keys_of_a_prefix_in_order),
         cmocka_unit_test(the_file_is_rewritten_when_it_has_grown),
         cmocka_unit_test(a_file_of_just_the_least_size_is_rewritten),

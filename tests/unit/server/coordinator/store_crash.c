@@ -240,7 +240,7 @@ static void a_flipped_byte_below_a_later_commit_is_refused(void **state)
 }
 
 // A power cut may keep any pages of a commit that was not synced, even its last ones alone.
-static void a_torn_commit_whose_end_is_there_is_cut(void **state)
+static void a_torn_commit_with_its_end_on_disk_is_cut(void **state)
 {
     (void)state;
     struct rig r = start(11);
@@ -326,7 +326,7 @@ static void a_file_that_is_no_store_is_refused(void **state)
 
 // The disk takes a whole commit and reports only at the sync that it is full, as some file systems
 // do. A shorter commit follows in its place, and its end is torn off.
-static void what_a_failed_commit_left_is_not_read_as_part_of_the_next(void **state)
+static void a_failed_commits_rest_is_no_part_of_the_next(void **state)
 {
     (void)state;
     struct rig r = start(16);
@@ -367,7 +367,7 @@ static void write_back(struct rig *r)
 // As above, but the power fails at any operation of the shorter commit. Then perhaps only the
 // commit's first sector is on the disk, and the file's new length is not. The rest of the failed
 // commit must be gone before that.
-static void nor_as_what_follows_it_after_a_power_cut(void **state)
+static void a_failed_commits_rest_never_follows_the_next_after_a_power_cut(void **state)
 {
     (void)state;
     // SECTOR is that of the fake disk; ENTRY is an entry's size without its value.
@@ -471,17 +471,17 @@ int main(void)
         cmocka_unit_test(the_last_commit_is_cut_where_it_is_torn),
         cmocka_unit_test(a_flipped_byte_of_the_last_commit_cuts_it_whole),
         cmocka_unit_test(a_flipped_byte_below_a_later_commit_is_refused),
-        cmocka_unit_test(a_torn_commit_whose_end_is_there_is_cut),
+        cmocka_unit_test(a_torn_commit_with_its_end_on_disk_is_cut),
         cmocka_unit_test(a_file_without_a_whole_commit_is_refused),
         cmocka_unit_test(a_commit_is_not_taken_out_of_the_middle),
         cmocka_unit_test(a_second_process_is_told_and_changes_nothing),
         cmocka_unit_test(a_file_that_is_no_store_is_refused),
-        cmocka_unit_test(what_a_failed_commit_left_is_not_read_as_part_of_the_next),
+        cmocka_unit_test(a_failed_commits_rest_is_no_part_of_the_next),
         cmocka_unit_test(a_flipped_byte_of_the_last_commit_is_refused_under_a_mark),
         cmocka_unit_test(a_mark_is_written_once),
         cmocka_unit_test(a_commit_that_a_start_takes_up_is_on_the_disk),
         cmocka_unit_test(a_crash_while_the_file_is_replaced_loses_nothing),
-        cmocka_unit_test(nor_as_what_follows_it_after_a_power_cut),
+        cmocka_unit_test(a_failed_commits_rest_never_follows_the_next_after_a_power_cut),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -53,7 +53,7 @@ static void nothing_goes_beyond_the_plan(void **state)
     assert_int_equal(check(LH_PRIVACY_RECORD, ME, 1, UINT64_MAX), LH_ERR_BUDGET);
 }
 
-static void who_is_not_private_charges_nothing(void **state)
+static void a_worker_that_is_not_private_charges_nothing(void **state)
 {
     (void)state;
     assert_int_equal(check(LH_PRIVACY_REGION, OTHER, 1, 0), LH_OK);
@@ -79,7 +79,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_total_rises_by_what_a_push_costs),
         cmocka_unit_test(nothing_goes_beyond_the_plan),
-        cmocka_unit_test(who_is_not_private_charges_nothing),
+        cmocka_unit_test(a_worker_that_is_not_private_charges_nothing),
         cmocka_unit_test(the_terms_bound_a_norm_at_region_level_alone),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

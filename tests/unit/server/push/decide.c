@@ -152,7 +152,7 @@ static void nothing_is_decided_once_the_shard_has_moved(void **state)
 
 // ---------------------------------------------------------------- after the push is unsealed
 
-static void what_can_not_be_opened_is_refused(void **state)
+static void an_undecodable_push_is_refused(void **state)
 {
     struct ps_shard *s = *state;
     struct lh_frame f = push_of(ME, 1);
@@ -308,7 +308,7 @@ int main(void)
         TEST(a_new_incarnation_begins_at_step_one),
         TEST(pushes_are_taken_while_the_run_goes_on),
         TEST(nothing_is_decided_once_the_shard_has_moved),
-        TEST(what_can_not_be_opened_is_refused),
+        TEST(an_undecodable_push_is_refused),
         TEST(a_push_staler_than_the_bound_is_refused),
         TEST(a_plan_without_live_workers_counts_one),
         TEST(weights),

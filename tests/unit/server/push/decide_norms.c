@@ -54,7 +54,7 @@ static void the_first_push_is_bounded_by_the_shards_own_size(void **state)
 }
 
 // A push of 3e38: its scale would not be a normal fp32 number.
-static void what_can_not_be_folded_is_refused(void **state)
+static void a_push_too_large_to_fold_is_refused(void **state)
 {
     struct ps_shard *s = *state;
     struct lh_frame f = push_of(ME, 1);
@@ -185,7 +185,7 @@ static void the_reference_grows_by_a_bounded_factor(void **state)
 }
 
 // All grow together and are clipped for a while; none is an outlier.
-static void who_grows_with_the_others_is_not_set_aside(void **state)
+static void a_worker_growing_with_the_others_is_no_outlier(void **state)
 {
     struct ps_shard *s = *state;
     live(s, 3);
@@ -235,7 +235,7 @@ static void after_ten_outliers_a_worker_is_set_aside_until_it_is_let_back(void *
 }
 
 // Empty pushes of workers without data make no outlier of a worker that trains.
-static void who_trains_nothing_says_nothing_of_norms(void **state)
+static void empty_pushes_do_not_count_among_the_norms(void **state)
 {
     struct ps_shard *s = *state;
     live(s, 3);
@@ -418,16 +418,16 @@ int main(void)
         TEST(a_private_push_is_bounded_by_its_noise),
         TEST(one_voice_of_two_does_not_raise_the_bound_above_the_shards_size),
         TEST(the_first_push_is_bounded_by_the_shards_own_size),
-        TEST(what_can_not_be_folded_is_refused),
+        TEST(a_push_too_large_to_fold_is_refused),
         TEST(a_norm_above_the_gate_is_scaled_down_to_it),
         TEST(norms_are_compared_at_equal_steps),
         TEST(one_of_three_does_not_move_the_reference),
         TEST(one_of_two_does_not_move_the_reference),
         TEST(next_to_nothing_does_not_shut_the_other_out),
         TEST(the_reference_grows_by_a_bounded_factor),
-        TEST(who_grows_with_the_others_is_not_set_aside),
+        TEST(a_worker_growing_with_the_others_is_no_outlier),
         TEST(after_ten_outliers_a_worker_is_set_aside_until_it_is_let_back),
-        TEST(who_trains_nothing_says_nothing_of_norms),
+        TEST(empty_pushes_do_not_count_among_the_norms),
         TEST(one_of_two_that_was_always_too_large_is_set_aside),
         TEST(one_of_two_with_other_data_is_not_set_aside),
         TEST(no_steps_do_not_keep_the_first_bound),

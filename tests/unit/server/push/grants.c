@@ -226,7 +226,7 @@ static void a_claim_needs_its_grant(void **state)
     assert_int_equal(judged(s, &f), LH_ERR_GRANT);
 }
 
-static void who_has_own_data_claims_nothing(void **state)
+static void a_worker_with_own_data_may_claim_nothing(void **state)
 {
     struct ps_shard *s = *state;
     has_key(s);
@@ -288,7 +288,7 @@ int main(void)
         TEST(no_push_says_more_than_it_may),
         TEST(a_base_of_the_future_is_refused),
         TEST(a_claim_needs_its_grant),
-        TEST(who_has_own_data_claims_nothing),
+        TEST(a_worker_with_own_data_may_claim_nothing),
         TEST(all_tokens_of_a_worker_are_bounded_by_its_leases),
         TEST(without_a_key_nothing_is_final),
     };

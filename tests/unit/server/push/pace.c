@@ -190,7 +190,7 @@ static void others_that_are_alike_all_count(void **state)
     assert_int_equal(staleness(s, A, base), 5 * 3 - 3); // A is slow
 }
 
-static void what_was_not_seen_counts(void **state)
+static void unseen_pushes_count(void **state)
 {
     struct ps_shard *s = *state;
     struct lh_frame base = base_now(A);
@@ -207,7 +207,7 @@ static void what_was_not_seen_counts(void **state)
     assert_int_equal(staleness(s, A, base), 20 - 3);
 }
 
-static void what_a_group_has_admitted_counts(void **state)
+static void pushes_admitted_in_a_group_count(void **state)
 {
     struct ps_shard *s = *state;
     admit(s, A);
@@ -231,8 +231,8 @@ int main(void)
         TEST(a_bucket_may_owe),
         TEST(a_flood_counts_twice_a_round),
         TEST(others_that_are_alike_all_count),
-        TEST(what_was_not_seen_counts),
-        TEST(what_a_group_has_admitted_counts),
+        TEST(unseen_pushes_count),
+        TEST(pushes_admitted_in_a_group_count),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

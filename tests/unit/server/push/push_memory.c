@@ -86,7 +86,7 @@ static void small_ones_are_under_way_together(void **state)
 }
 
 // A push that waits unread is looked at again, once, when memory comes back.
-static void who_waits_is_woken(void **state)
+static void a_waiting_push_is_woken(void **state)
 {
     (void)state;
     struct lh_fake_world *w = lh_fake_world_create(1);
@@ -221,7 +221,7 @@ static void memory_is_kept_where_frames_come_fast(void **state)
 }
 
 // A peer that sends slowly loses its turn as well: others wait for it at most twice the time.
-static void who_sends_slowly_loses_its_turn(void **state)
+static void a_slow_sender_loses_its_turn(void **state)
 {
     (void)state;
     struct lh_fake_world *w = lh_fake_world_create(1);
@@ -246,11 +246,11 @@ int main(void)
         cmocka_unit_test(a_payload_always_finds_room_beside_the_frames),
         cmocka_unit_test(one_larger_than_all_room_comes_alone),
         cmocka_unit_test(small_ones_are_under_way_together),
-        cmocka_unit_test(who_waits_is_woken),
+        cmocka_unit_test(a_waiting_push_is_woken),
         cmocka_unit_test(large_ones_arrive_in_turn),
         cmocka_unit_test(a_long_link_is_not_idle_between_two),
         cmocka_unit_test(memory_is_kept_where_frames_come_fast),
-        cmocka_unit_test(who_sends_slowly_loses_its_turn),
+        cmocka_unit_test(a_slow_sender_loses_its_turn),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -166,7 +166,7 @@ static bool logged(struct rig *r, const char *text)
     return is;
 }
 
-static void what_the_store_lacks_at_the_end_is_told(void **state)
+static void missing_checkpoints_are_logged_at_the_end(void **state)
 {
     struct rig *r = *state;
     assert_int_equal(lh_log_open(&r->log, r->env, "server", LH_INFO, false,
@@ -219,7 +219,7 @@ static enum MHD_Result nothing_is_here(void *arg, struct MHD_Connection *c, cons
 
 // A wrong endpoint answers 404 to everything; that does not mean that the checkpoint was pruned
 // meanwhile.
-static void what_the_store_does_not_find_is_a_failure(void **state)
+static void a_404_from_the_store_is_a_failure(void **state)
 {
     struct rig *r = *state;
     struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
@@ -245,9 +245,9 @@ int main(void)
         TEST(the_newest_are_stored),
         TEST(a_store_that_is_away_costs_age_alone),
         TEST(a_damaged_checkpoint_keeps_no_other_waiting),
-        TEST(what_the_store_lacks_at_the_end_is_told),
+        TEST(missing_checkpoints_are_logged_at_the_end),
         TEST(a_standby_stores_nothing),
-        TEST(what_the_store_does_not_find_is_a_failure),
+        TEST(a_404_from_the_store_is_a_failure),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -87,7 +87,7 @@ static void a_mark_follows_records_only(void **state)
     finish(&r);
 }
 
-static void what_is_not_there_any_more_is_not_read(void **state)
+static void removed_segments_are_not_read(void **state)
 {
     (void)state;
     struct rig r = start(16);
@@ -231,7 +231,7 @@ int main(void)
         cmocka_unit_test(committed_records_are_replayed_in_order_with_their_places),
         cmocka_unit_test(segments_roll_and_are_trimmed),
         cmocka_unit_test(a_mark_follows_records_only),
-        cmocka_unit_test(what_is_not_there_any_more_is_not_read),
+        cmocka_unit_test(removed_segments_are_not_read),
         cmocka_unit_test(a_power_cut_takes_nothing_that_was_committed),
         cmocka_unit_test(a_crash_inside_a_commit_loses_that_group_at_most),
         cmocka_unit_test(starts_that_come_to_nothing_take_a_header_each),

@@ -70,7 +70,7 @@ static bool get(struct wk_cache *c, int entry)
     return true;
 }
 
-static void what_was_put_is_got_after_a_restart_too(void **state)
+static void entries_survive_a_restart(void **state)
 {
     (void)state;
     struct wk_cache *c = open_cache(10);
@@ -259,7 +259,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
-        TEST(what_was_put_is_got_after_a_restart_too),
+        TEST(entries_survive_a_restart),
         TEST(the_least_used_goes_first),
         TEST(damage_is_absence),
         TEST(leftovers_go_and_strangers_stay),

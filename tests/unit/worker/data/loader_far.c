@@ -188,7 +188,7 @@ static void a_unit_is_fetched_once(void **state)
 }
 
 // A cache entry with a right checksum over wrong tokens, like one from other data.
-static void what_the_cache_holds_is_checked(void **state)
+static void cached_tokens_are_checked(void **state)
 {
     struct fixture *f = *state;
     struct wk_loader_conf c = conf_of(f);
@@ -219,7 +219,7 @@ static void tokens_of(uint64_t unit, uint8_t *tokens)
 }
 
 // A unit without a file, received over the network as tokens only.
-static void what_arrives_is_read_from_memory(void **state)
+static void arrived_units_are_read_from_memory(void **state)
 {
     struct fixture *f = *state;
     struct wk_loader_conf c = conf_of(f);
@@ -264,7 +264,7 @@ static void wait_until_inside(struct fixture *f, unsigned readers)
 
 // The unit was dropped while its fetch was under way, and arrives again: the earlier failure must
 // not count.
-static void what_is_announced_anew_is_fetched_anew(void **state)
+static void an_earlier_failed_fetch_does_not_count(void **state)
 {
     struct fixture *f = *state;
     struct wk_loader_conf c = conf_of(f);
@@ -400,9 +400,9 @@ int main(void)
     const struct CMUnitTest tests[] = {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
         TEST(a_unit_is_fetched_once),
-        TEST(what_the_cache_holds_is_checked),
-        TEST(what_arrives_is_read_from_memory),
-        TEST(what_is_announced_anew_is_fetched_anew),
+        TEST(cached_tokens_are_checked),
+        TEST(arrived_units_are_read_from_memory),
+        TEST(an_earlier_failed_fetch_does_not_count),
         TEST(the_start_warms_the_regions_first_units),
         TEST(warming_pushes_nothing_out),
         TEST(warming_leaves_a_thread_for_what_is_needed),

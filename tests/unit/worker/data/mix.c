@@ -60,7 +60,7 @@ static void units_end_one_by_one(void **state)
 }
 
 // With units in turn, a unit's next sequence would always come after UNITS draws.
-static void what_follows_in_a_text_does_not_follow_in_training(void **state)
+static void a_units_next_sequence_follows_at_no_fixed_distance(void **state)
 {
     (void)state;
     int given[UNITS * SEQUENCES];
@@ -86,7 +86,7 @@ static void the_same_number_draws_the_same(void **state)
     assert_true(equal < UNITS * SEQUENCES / 4);
 }
 
-static void what_this_step_has_already_counts(void **state)
+static void sequences_already_in_the_step_count(void **state)
 {
     (void)state;
     struct wk_queued unit[2] = {{.unit = 5, .tokens = 256}, {.unit = 6, .tokens = 128}};
@@ -122,9 +122,9 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_sequence_is_given_once),
         cmocka_unit_test(units_end_one_by_one),
-        cmocka_unit_test(what_follows_in_a_text_does_not_follow_in_training),
+        cmocka_unit_test(a_units_next_sequence_follows_at_no_fixed_distance),
         cmocka_unit_test(the_same_number_draws_the_same),
-        cmocka_unit_test(what_this_step_has_already_counts),
+        cmocka_unit_test(sequences_already_in_the_step_count),
         cmocka_unit_test(the_window_follows_the_run),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

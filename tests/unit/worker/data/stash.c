@@ -8,7 +8,7 @@
 
 #include "worker/data/stash.h"
 
-static void what_was_put_is_there_until_it_is_dropped(void **state)
+static void entries_stay_until_they_are_dropped(void **state)
 {
     (void)state;
     struct wk_stash *s;
@@ -34,7 +34,7 @@ static void what_was_put_is_there_until_it_is_dropped(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(what_was_put_is_there_until_it_is_dropped),
+        cmocka_unit_test(entries_stay_until_they_are_dropped),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

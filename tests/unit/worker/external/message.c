@@ -78,7 +78,7 @@ static void test_bytes_alone_bring_none(void **state)
     close(e.a);
 }
 
-static void test_of_several_one_is_given_and_none_leaks(void **state)
+static void test_one_of_several_files_is_given_and_none_leaks(void **state)
 {
     (void)state;
     struct ends e = connected();
@@ -152,7 +152,7 @@ int main(void)
         cmocka_unit_test(test_a_descriptor_crosses),
         cmocka_unit_test(test_a_socket_in_a_folder_whose_path_is_long),
         cmocka_unit_test(test_bytes_alone_bring_none),
-        cmocka_unit_test(test_of_several_one_is_given_and_none_leaks),
+        cmocka_unit_test(test_one_of_several_files_is_given_and_none_leaks),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -269,7 +269,7 @@ static void refuse(struct fixture *f, const struct wk_builtin_conf *c,
     t->ops->destroy(t);
 }
 
-static void what_is_not_sound_is_refused(void **state)
+static void unsound_settings_are_refused(void **state)
 {
     struct fixture *f = *state;
     struct wk_builtin_conf c = conf_of(f), noisy = c;
@@ -331,7 +331,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(an_empty_draw_is_a_step_of_noise, setup, teardown),
         cmocka_unit_test_setup_teardown(equal_releases_are_followed_by_equal_bytes, setup,
                                         teardown),
-        cmocka_unit_test_setup_teardown(what_is_not_sound_is_refused, setup, teardown),
+        cmocka_unit_test_setup_teardown(unsound_settings_are_refused, setup, teardown),
         cmocka_unit_test_setup_teardown(the_samplers_share_of_delta_may_be_used_up, setup,
                                         teardown),
     };

@@ -189,7 +189,7 @@ static void a_file_that_was_damaged_since_is_told_of_and_its_entry_stays(void **
 
 // A transient error is retried. A lasting error on open may be this process's own, e.g. too many
 // open files.
-static void what_the_disk_fails_at_is_tried_once_more(void **state)
+static void a_failed_disk_operation_is_retried_once(void **state)
 {
     struct machine *m = *state;
     struct wk_entry *e;
@@ -270,7 +270,7 @@ int main(void)
         ON_MACHINE(the_payload_goes_with_the_fold),
         ON_MACHINE(a_start_holds_no_frame_but_the_one_that_is_sent),
         ON_MACHINE(a_file_that_was_damaged_since_is_told_of_and_its_entry_stays),
-        ON_MACHINE(what_the_disk_fails_at_is_tried_once_more),
+        ON_MACHINE(a_failed_disk_operation_is_retried_once),
         ON_MACHINE(one_that_cant_be_opened_is_not_taken_for_damaged),
         ON_MACHINE(one_that_cant_be_read_is_a_damaged_one),
     };

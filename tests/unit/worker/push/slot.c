@@ -510,7 +510,7 @@ static void is_not_undone(struct machine *m, bool fails)
     assert_true(read);
 }
 
-static void what_a_start_has_read_is_not_undone(void **state)
+static void a_flip_read_at_a_start_is_not_undone(void **state)
 {
     is_not_undone(*state, false);
     is_not_undone(*state, true);
@@ -582,7 +582,7 @@ int main(void)
         ON_MACHINE(a_second_file_that_found_no_room_leaves_the_first),
         ON_MACHINE(a_first_slot_that_found_no_room_is_not_there),
         ON_MACHINE(a_first_slot_that_cant_be_undone_is_no_full_disk),
-        ON_MACHINE(what_a_start_has_read_is_not_undone),
+        ON_MACHINE(a_flip_read_at_a_start_is_not_undone),
         ON_MACHINE(a_torn_flip_brings_no_synced_one_back),
         ON_MACHINE(the_newest_residual_is_read_again),
         ON_MACHINE(the_older_counts_when_the_newest_is_damaged),

@@ -115,7 +115,7 @@ static void until_early(struct process *p, uint64_t buckets)
 }
 
 // Two buckets are summed while the lane has not yet computed the start of the gradient.
-static void what_is_final_is_summed_early(void **state)
+static void final_buckets_are_summed_early(void **state)
 {
     static struct process p[RANKS];
     struct wk_peers_task task;
@@ -240,7 +240,7 @@ static void every_place_shows(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(what_is_final_is_summed_early),
+        cmocka_unit_test(final_buckets_are_summed_early),
         cmocka_unit_test(a_step_begins_anew_beside_a_bucket),
         cmocka_unit_test(every_bit_shows),
         cmocka_unit_test(every_place_shows),

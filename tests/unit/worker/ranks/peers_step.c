@@ -46,7 +46,7 @@ static void there_and_back(void **state)
     lh_buf_free(&again);
 }
 
-static void what_is_wrong(void **state)
+static void malformed_steps_are_refused(void **state)
 {
     // Offsets of the magic, sequences, length, measure, zero and the step's number.
     static const size_t wrong[] = {0, 4, 8, 12, 52};
@@ -121,7 +121,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(there_and_back),
-        cmocka_unit_test(what_is_wrong),
+        cmocka_unit_test(malformed_steps_are_refused),
         cmocka_unit_test(parts_cover_a_step),
         cmocka_unit_test(figures_survive_a_sum),
     };

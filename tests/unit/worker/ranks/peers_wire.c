@@ -189,7 +189,7 @@ static void the_leader_comes_back(void **state)
 }
 
 // Refused: a rank of another worker, and a rank of another region, which refuses the leader too.
-static void who_is_turned_away(void **state)
+static void ranks_of_other_workers_or_regions_are_refused(void **state)
 {
     struct world *w = *state;
     struct wk_tls_conf region = issue_by(&w->certs, w->certs.dir, LH_W, "r1", "europe", 1);
@@ -279,7 +279,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(one_leader, open_world, close_world),
         cmocka_unit_test_setup_teardown(a_rank_that_comes_anew, open_world, close_world),
         cmocka_unit_test_setup_teardown(the_leader_comes_back, open_world, close_world),
-        cmocka_unit_test_setup_teardown(who_is_turned_away, open_world, close_world),
+        cmocka_unit_test_setup_teardown(ranks_of_other_workers_or_regions_are_refused, open_world,
+                                        close_world),
         cmocka_unit_test_setup_teardown(strangers_that_say_nothing, open_world, close_world),
         cmocka_unit_test_setup_teardown(a_rank_of_another_version, open_world, close_world),
         cmocka_unit_test_setup_teardown(garbage, open_world, close_world),

@@ -334,7 +334,7 @@ static void a_rank_that_hangs_is_left_out_until_it_caught_up(void **state)
     assert_int_equal(others, 1);
 }
 
-static void what_a_rank_cannot_compute_the_leader_does(void **state)
+static void the_leader_computes_a_failing_ranks_share(void **state)
 {
     struct fixture *f = *state;
     lead(f);
@@ -413,7 +413,7 @@ int main(void)
         TEST(all_may_die_in_one_step),
         TEST(a_rank_that_was_started_again_at_once_is_lost_too),
         TEST(a_rank_that_hangs_is_left_out_until_it_caught_up),
-        TEST(what_a_rank_cannot_compute_the_leader_does),
+        TEST(the_leader_computes_a_failing_ranks_share),
         TEST(ranks_outlive_a_killed_leader),
         TEST(another_model_is_refused),
         TEST(too_much_memory_is_said),

@@ -60,7 +60,7 @@ static void refused(const struct lh_buf *good, size_t at, uint8_t byte)
     assert_int_equal(wk_region_message_get(lh_span(bytes, sizeof bytes), &got), LH_ERR_MALFORMED);
 }
 
-static void what_is_wrong(void **state)
+static void malformed_messages_are_refused(void **state)
 {
     struct wk_region_message m = sample(), got;
     struct lh_buf out = lh_buf(1024);
@@ -90,7 +90,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(there_and_back),
-        cmocka_unit_test(what_is_wrong),
+        cmocka_unit_test(malformed_messages_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

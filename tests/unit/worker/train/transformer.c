@@ -141,7 +141,7 @@ static void take_final(void *arg, uint64_t from)
 
 // Values reported final are those of the gradient, layer by layer from the end, and the backward
 // pass does not touch them again; with a separate head and with a tied one.
-static void what_is_final_stays(void **state)
+static void final_gradients_stay(void **state)
 {
     (void)state;
     enum { LENGTH = 8, LAYERS = 3 };
@@ -357,7 +357,7 @@ int main(void)
         cmocka_unit_test(agrees_with_finite_differences),
         cmocka_unit_test(gradients_accumulate),
         cmocka_unit_test(chunks_of_the_head_add_up),
-        cmocka_unit_test(what_is_final_stays),
+        cmocka_unit_test(final_gradients_stay),
         cmocka_unit_test(logits_are_causal),
         cmocka_unit_test(eval_takes_every_token_once),
         cmocka_unit_test(bits_depend_on_nothing_else),

@@ -65,7 +65,7 @@ static void test_all_end_together(void **state)
 }
 
 // Files that also lie in the asking region arrive at once, however slow the link is.
-static void test_what_lies_there_arrives_at_once(void **state)
+static void test_files_already_there_arrive_at_once(void **state)
 {
     (void)state;
     b->link[ASIA][EUROPE].bytes_per_s.mean = 0.01;
@@ -77,7 +77,7 @@ static void test_what_lies_there_arrives_at_once(void **state)
     assert_int_equal(next(EUROPE).reason, PS_BALANCE_PLANNED);
 }
 
-static void test_what_is_held_counts(void **state)
+static void test_held_units_count(void **state)
 {
     (void)state;
     b->region[EUROPE].held_tokens = 200 * UNIT; // europe already has enough to do
@@ -104,7 +104,7 @@ static void test_one_that_nearly_stands_still_spoils_no_plan(void **state)
     }
 }
 
-static void test_who_is_gone_or_not_known_gets_nothing(void **state)
+static void test_an_absent_or_unmeasured_region_gets_nothing(void **state)
 {
     (void)state;
     b->region[EUROPE].workers = 0;
@@ -191,7 +191,7 @@ static void test_residency_is_hard(void **state)
 
 // Units that may not leave are trained before the region's other units, and before foreign ones are
 // fetched.
-static void test_what_must_stay_goes_first(void **state)
+static void test_units_that_must_stay_go_first(void **state)
 {
     (void)state;
     b->pools = 3;
@@ -321,7 +321,7 @@ static void test_a_budget_is_trained_where_the_data_lie(void **state)
 }
 
 // Asia has 10 units of its own and trains 17 of the budget: it helps with 7 and no more.
-static void test_who_has_little_helps_within_the_budget(void **state)
+static void test_a_region_with_few_units_helps_within_the_budget(void **state)
 {
     (void)state;
     three_homes();
@@ -389,7 +389,7 @@ static void test_own_units_of_the_first_epoch_go_first(void **state)
 // Asia is gone, and its 10 units of the first epoch may not leave it. Europe and america together
 // train the rest of the budget from europe's 20 units of each epoch: all of the first, then some of
 // the second.
-static void test_what_can_go_nowhere_is_in_no_plan(void **state)
+static void test_units_that_can_go_nowhere_are_in_no_plan(void **state)
 {
     (void)state;
     b->pools = 2;
@@ -547,27 +547,27 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         TEST(test_all_end_together),
-        TEST(test_what_lies_there_arrives_at_once),
-        TEST(test_what_is_held_counts),
+        TEST(test_files_already_there_arrive_at_once),
+        TEST(test_held_units_count),
         TEST(test_one_that_nearly_stands_still_spoils_no_plan),
-        TEST(test_who_is_gone_or_not_known_gets_nothing),
+        TEST(test_an_absent_or_unmeasured_region_gets_nothing),
         TEST(test_a_home_without_its_own_files_never_ends_them),
         TEST(test_arrival_counts),
         TEST(test_fast_links_carry_more),
         TEST(test_one_unit_is_on_its_way_at_a_time),
         TEST(test_a_path_is_as_busy_as_any_pool_makes_it),
         TEST(test_residency_is_hard),
-        TEST(test_what_must_stay_goes_first),
+        TEST(test_units_that_must_stay_go_first),
         TEST(test_the_cap_of_a_link_is_hard),
         TEST(test_language_is_soft),
         TEST(test_the_last_unit),
         TEST(test_the_window_shrinks_in_the_last_tenth),
         TEST(test_twice_in_the_last_twentieth),
         TEST(test_a_budget_is_trained_where_the_data_lie),
-        TEST(test_who_has_little_helps_within_the_budget),
+        TEST(test_a_region_with_few_units_helps_within_the_budget),
         TEST(test_whole_epochs_go_before_later_ones),
         TEST(test_own_units_of_the_first_epoch_go_first),
-        TEST(test_what_can_go_nowhere_is_in_no_plan),
+        TEST(test_units_that_can_go_nowhere_are_in_no_plan),
         TEST(test_the_last_units_of_a_budget_are_planned),
         TEST(test_the_last_tenth_is_the_budgets),
         TEST(test_the_plain_rule),

@@ -33,7 +33,7 @@ static void the_first_entry_that_names_a_link_counts(void **state)
     assert_true(ps_terms_of(&t, "a", "b")->cap_bytes == 0);
 }
 
-static void what_is_none_is_refused(void **state)
+static void malformed_terms_are_refused(void **state)
 {
     (void)state;
     static const char *const bad[] = {
@@ -75,7 +75,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_first_entry_that_names_a_link_counts),
-        cmocka_unit_test(what_is_none_is_refused),
+        cmocka_unit_test(malformed_terms_are_refused),
         cmocka_unit_test(a_home_that_no_unit_has_is_refused),
         cmocka_unit_test(there_are_not_too_many),
     };

@@ -8,7 +8,7 @@
 
 // ---------------------------------------------------------------- both
 
-static void what_was_committed_is_there_after_a_reopen(enum kind kind)
+static void committed_rows_survive_a_reopen(enum kind kind)
 {
     struct rig *r = start(kind);
     put(r, "a", "one");
@@ -151,7 +151,7 @@ static void each_leader_has_a_higher_number(enum kind kind)
         (void)state;                                                                               \
         test(real_address ? ON_REAL : ON_FAKE);                                                    \
     }
-BOTH(what_was_committed_is_there_after_a_reopen)
+BOTH(committed_rows_survive_a_reopen)
 BOTH(changes_made_meanwhile_belong_to_the_next_commit)
 BOTH(each_gives_the_keys_of_a_prefix_in_order)
 BOTH(rows_survive_when_the_log_is_replaced)
@@ -490,8 +490,8 @@ static void the_setting_is_read(void **state)
 int main(int argc, char **argv)
 {
     const struct CMUnitTest both[] = {
-        cmocka_unit_test(what_was_committed_is_there_after_a_reopen_file),
-        cmocka_unit_test(what_was_committed_is_there_after_a_reopen_etcd),
+        cmocka_unit_test(committed_rows_survive_a_reopen_file),
+        cmocka_unit_test(committed_rows_survive_a_reopen_etcd),
         cmocka_unit_test(changes_made_meanwhile_belong_to_the_next_commit_file),
         cmocka_unit_test(changes_made_meanwhile_belong_to_the_next_commit_etcd),
         cmocka_unit_test(each_gives_the_keys_of_a_prefix_in_order_file),

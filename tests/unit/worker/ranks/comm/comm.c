@@ -43,7 +43,7 @@ static void nothing(struct wk_comm *c)
 static const struct wk_comm_ops ops = {
     .name = "made-up", .init = init, .reduce = reduce, .end = nothing, .destroy = nothing};
 
-static void what_is_left_at_an_abort_says_so(void **state)
+static void an_aborted_reduce_gives_the_reason(void **state)
 {
     (void)state;
     struct wk_comm c = {.ops = &ops};
@@ -218,7 +218,7 @@ int main(void)
         cmocka_unit_test(a_bucket_is_summed_once_it_is_final),
         cmocka_unit_test(a_sum_ends_after_the_last_word),
         cmocka_unit_test(a_failure_beside_the_backward_pass_is_told),
-        cmocka_unit_test(what_is_left_at_an_abort_says_so),
+        cmocka_unit_test(an_aborted_reduce_gives_the_reason),
         cmocka_unit_test(descriptor_0_is_closed_as_well),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

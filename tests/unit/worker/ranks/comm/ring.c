@@ -147,7 +147,7 @@ static void sums_in_ranks_order(void **state)
 }
 
 // All ranks get the same bits, also if one rank's value is NaN or infinite.
-static void what_is_not_finite_reaches_all(void **state)
+static void non_finite_values_reach_all_ranks(void **state)
 {
     enum { N = 5 };
     static const float bad[N] = {NAN, INFINITY, -INFINITY, 3e38f, 1};
@@ -170,7 +170,7 @@ static void what_is_not_finite_reaches_all(void **state)
     }
 }
 
-static void what_rank_0_has(void **state)
+static void all_ranks_get_rank_0s_values(void **state)
 {
     (void)state;
     for (uint32_t ranks = 2; ranks <= RANKS; ranks++) {
@@ -246,8 +246,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(sums_in_ranks_order),
-        cmocka_unit_test(what_is_not_finite_reaches_all),
-        cmocka_unit_test(what_rank_0_has),
+        cmocka_unit_test(non_finite_values_reach_all_ranks),
+        cmocka_unit_test(all_ranks_get_rank_0s_values),
         cmocka_unit_test(a_rank_that_goes),
         cmocka_unit_test(one_that_is_told_to_leave),
         cmocka_unit_test(nonsense),

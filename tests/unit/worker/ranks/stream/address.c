@@ -32,7 +32,7 @@ static void addresses(void **state)
     check_text(&p, "127.0.0.1:80");
 }
 
-static void what_is_none(void **state)
+static void invalid_addresses_are_refused(void **state)
 {
     static const char *const none[] = {"", ":", ":80", "10.1.2.3", "10.1.2.3:", "[]:80"};
     struct wk_address p;
@@ -89,7 +89,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(addresses),
-        cmocka_unit_test(what_is_none),
+        cmocka_unit_test(invalid_addresses_are_refused),
         cmocka_unit_test(bytes),
         cmocka_unit_test(listening),
     };

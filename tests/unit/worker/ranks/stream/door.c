@@ -81,7 +81,7 @@ static void check_greets(struct world *w, const char *text)
     wk_stream_close(&w->guest.stream);
 }
 
-static void who_greets_in_pieces(void **state)
+static void a_greeting_may_come_in_pieces(void **state)
 {
     struct world w;
     (void)state;
@@ -105,7 +105,7 @@ static void who_greets_in_pieces(void **state)
     wk_door_close(&w.door);
 }
 
-static void who_takes_too_long(void **state)
+static void a_guest_that_does_not_greet_in_time_is_refused(void **state)
 {
     struct world w;
     char byte;
@@ -157,8 +157,8 @@ static void all_places_are_taken(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(who_greets_in_pieces),
-        cmocka_unit_test(who_takes_too_long),
+        cmocka_unit_test(a_greeting_may_come_in_pieces),
+        cmocka_unit_test(a_guest_that_does_not_greet_in_time_is_refused),
         cmocka_unit_test(all_places_are_taken),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
