@@ -262,10 +262,10 @@ static double apart(const float *a, const float *b, uint64_t n)
     return sqrt(sum / square);
 }
 
-static void near(double a, double b, double most, const char *what, uint64_t step)
+static void near(double a, double b, double most, const char *what, uint64_t number)
 {
     if (!(fabs(a - b) <= most * fabs(b)))
-        fail_msg("%s of step %llu: %.9g, not %.9g", what, (unsigned long long)step, a, b);
+        fail_msg("%s %llu: %.9g, not %.9g", what, (unsigned long long)number, a, b);
 }
 
 // Kills rank 1 when the next step is dealt, so that the leader computes its part for nothing.
@@ -334,9 +334,9 @@ static void compare(const struct fixture *f, const struct course *gpu, const str
 {
     uint64_t n = f->manifest.values;
     for (uint64_t i = 0; i < STEPS; i++) {
-        near(gpu->out[i].loss, cpu->out[i].loss, most / 10, "loss", i);
-        near(gpu->out[i].grad_norm, cpu->out[i].grad_norm, most, "norm of the gradient", i);
-        near(gpu->out[i].noise, cpu->out[i].noise, 10 * most, "noise", i);
+        near(gpu->out[i].loss, cpu->out[i].loss, most / 10, "loss of step", i);
+        near(gpu->out[i].grad_norm, cpu->out[i].grad_norm, most, "norm of the gradient of step", i);
+        near(gpu->out[i].noise, cpu->out[i].noise, 10 * most, "noise of step", i);
     }
     assert_true(cpu->out[STEPS - 1].loss < cpu->out[0].loss - 0.05F); // it learns
     double d = apart(gpu->value, cpu->value, n);
@@ -356,13 +356,20 @@ static void on_devices_as_on_the_cpu(struct fixture *f, const struct region *lik
     struct course cpu = train(f, &here, false), gpu = train(f, &there, false);
     compare(f, &gpu, &cpu, most);
     assert_true(!like->measured || gpu.out[0].noise > 0);
+    for (uint32_t i = 0; like->norms && i < f->manifest.tensors; i++) {
+        const struct wk_tensor_norms *is = &gpu.norms[i], *should = &cpu.norms[i];
+        assert_true(should->weight > 0 && should->gradient > 0 && should->update > 0);
+        near(is->weight, should->weight, most, "norm of tensor", i);
+        near(is->gradient, should->gradient, 10 * most, "norm of the gradient of tensor", i);
+        near(is->update, should->update, 10 * most, "norm of the change of tensor", i);
+    }
     free_course(&cpu);
     free_course(&gpu);
 }
 
 static void fp32_as_on_the_cpu(void **state)
 {
-    const struct region r = {.measured = true};
+    const struct region r = {.measured = true, .norms = true};
     on_devices_as_on_the_cpu(*state, &r, 1e-4);
 }
 
