@@ -2,11 +2,11 @@
 """deploy/docs/across-machines.md, line by line: six hosts on emulated long links, kills and a cut.
 
 The page's commands are read and run as they stand. A host is a network namespace of longhaul-wanem
-in which the page's names resolve, and a folder that is all it sees of the run: `scp` copies into
-it. Other than on the page the model, the texts and the budget are small and the trainers throttled
-(SMALLER). What is killed with -9 or cut off is drawn from --seed; each node is started again by its
-line of the page. In the end the workers exit with 0, all replicas have the servers' digests, every
-unit is credited once, and the held-out losses fell.
+in which the page's names resolve, and a folder, the only part of the run's files that it sees:
+`scp` copies into it. Unlike on the page, the model, the texts and the budget are small and the
+trainers throttled (SMALLER). Kills with -9 and cuts are drawn from --seed; each node is restarted
+with its line of the page. At the end the workers exit with 0, all replicas have the servers'
+digests, every unit is credited once, and the held-out losses fell.
 """
 import argparse
 import ctypes
@@ -26,9 +26,9 @@ from world import SHAPE, Failure, Node, check, make_text, until
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 TREE = os.path.join(HERE, "..", "..")
-UNITS, UNIT_TOKENS = 20, 8192  # of each region; the page leaves the units' size at its default
+UNITS, UNIT_TOKENS = 20, 8192  # of each region; the page leaves the unit size at its default
 RTT_MS = {("asia", "europe"): 200, ("america", "asia"): 180, ("america", "europe"): 90}
-LIMIT_S = 400  # under the limit of ctest, so that nothing is left behind
+LIMIT_S = 400  # below ctest's limit, so that nothing is left behind
 SMALLER = {
     "shape.json": (r"^.*$", json.dumps(dict(SHAPE, context=128)) + "\n"),
     "coordinator.yaml": (r"budget_tokens: [0-9_]+", "budget_tokens: BUDGET"),
@@ -45,7 +45,7 @@ case ${!#} in
 *) [ $# = 2 ]; from=${1%%.example.org:*}; exec cp $flags "$HOSTS/$from/${1#*:}" "$2" ;;
 esac
 """
-# What stands between a host's network and its node: names, its own folder, nothing of the others.
+# A host's mounts: the page's names, its own folder, nothing of the other hosts.
 ENTER = """set -eu
 mount --bind "$WORK/names" /etc/hosts
 mount --bind "$WORK/hosts/$1" "$WORK/here"
@@ -57,7 +57,7 @@ exec sh -c "exec $2"
 
 
 def die_with_parent():
-    """In the child: whatever ends this test ends the child, too."""
+    """In the child: gets SIGTERM when this test's process ends."""
     ctypes.CDLL(None).prctl(1, signal.SIGTERM)
 
 
@@ -95,7 +95,7 @@ class Host(Node):
         return self
 
     def here(self, lines):
-        """On this host, beside its node."""
+        """Runs the lines on this host, in its node's folder."""
         done = subprocess.run(["/bin/bash", "-euo", "pipefail", "-c", "\n".join(lines)],
                               cwd=self.folder, env=self.world.env, check=False)
         check(done.returncode == 0, f"the page's lines {lines}: {done.returncode}")
@@ -106,7 +106,7 @@ class Host(Node):
 
 
 class Fleet:
-    """The hosts, the links between them, and the desk at which the page's reader sits."""
+    """The hosts, the links between them, and the desk: the machine of the page's reader."""
 
     def __init__(self, build):
         self.dir = tempfile.mkdtemp(prefix="longhaul-across-")
@@ -129,7 +129,8 @@ class Fleet:
     # ------------------------------------------------------------ the desk
 
     def sit_down(self, units=UNITS):
-        """The texts, so many units a region, and the examples as the page finds them, smaller."""
+        """Writes texts of `units` units a region, and copies the page's examples, reduced in
+        size."""
         make_text(self.path("desk", "text"), units * UNIT_TOKENS + 100)
         folder = self.path("desk", "deploy", "examples", "across")
         shutil.copytree(os.path.join(TREE, "deploy", "examples", "across"), folder)
@@ -151,7 +152,7 @@ class Fleet:
         return done.stdout
 
     def over_the_links(self, lines):
-        """At the desk, which stands in the first host's network and knows the names."""
+        """Runs the lines at the desk, in the first host's network, where the names resolve."""
         script = ['mount --bind "$WORK/names" /etc/hosts', 'cd "$WORK/desk"', *lines]
         done = subprocess.run([*self.wanem, "exec", self.nodes[0].name, "--", "/bin/bash", "-euo",
                                "pipefail", "-c", "\n".join(script)], env=self.env,
@@ -166,7 +167,7 @@ class Fleet:
             os.mkdir(Host(self, line).folder)
 
     def link_up(self):
-        """A region of the emulator for each host, as far apart as their regions."""
+        """Makes an emulated region for each host, with the distances between the hosts' regions."""
         here = {"coordinator": "europe", "shard-0": "europe", "shard-1": "america"}
         region = {host.name: here.get(host.name, host.name.rsplit("-", 1)[0])
                   for host in self.nodes}
@@ -205,10 +206,10 @@ class Fleet:
             shutil.rmtree(self.dir)
 
 
-# ---------------------------------------------------------------- what happens to them
+# ---------------------------------------------------------------- faults
 
 def renewal():
-    """The page's two lines for a certificate that ends."""
+    """The page's two lines for a certificate that is about to expire."""
     path = os.path.join(TREE, "deploy", "docs", "across-machines.md")
     with open(path, encoding="utf-8") as file:
         section = file.read().split("\n## A certificate that ends\n")[1].split("\n## ")[0]
@@ -218,7 +219,7 @@ def renewal():
 
 
 def renew(fleet, lines, workers):
-    """The node takes it in while it runs."""
+    """The node takes the new certificate while it runs."""
     name = re.search(r"certs/(\S+)\.pem", lines[0]).group(1)
     host = next(host for host in workers if host.name == name)
     fleet.at_desk(lines)
@@ -227,7 +228,7 @@ def renew(fleet, lines, workers):
 
 
 def go_on(workers, what):
-    """Waits until every worker has trained on; true: and none has come to its end."""
+    """Waits until every worker has trained on; false if one ended meanwhile."""
     since, begun = mark(workers), time.monotonic()
     goes = trained_on(workers, since, 3)
     until(f"all workers train on after {what}",
@@ -252,7 +253,7 @@ def cut(fleet, host, seconds, workers):
 
 
 def drill(fleet, draw, coordinator, servers, workers):
-    """One of each kind and a cut, in any order; then whatever comes while the run lasts."""
+    """One fault of each kind and a cut, in any order; then random faults while the run lasts."""
     faults = [("kill", coordinator), ("kill", draw.choice(servers)), ("kill", draw.choice(workers)),
               ("cut", draw.choice(fleet.nodes))]
     draw.shuffle(faults)
@@ -335,8 +336,8 @@ def arguments(description):
 
 
 def on_hosts(given, limit_s, played):
-    """Calls played(fleet). Where it fails, or takes too long, the hosts' logs are shown and their
-    folders are kept."""
+    """Calls played(fleet). If it fails, or takes too long, shows the hosts' logs and keeps their
+    folders."""
     def out_of_time(*_):
         raise Failure(f"not done after {limit_s} s")
     signal.signal(signal.SIGALRM, out_of_time)

@@ -1,6 +1,7 @@
 // Asks a running program one question over gRPC, under any certificate, and prints the answer.
 // e2e_ask CA CERT KEY DOMAIN RUN ROLE ADDRESS status|shards|health|drain|old-join
-// Exit code of the error; its text goes to stderr. `old-join` speaks a wire version nobody has.
+// Exits with the error's code and prints its text to stderr. `old-join` speaks an unknown wire
+// version.
 #include <stdio.h>
 #include <string.h>
 

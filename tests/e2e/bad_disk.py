@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
-"""What disks do: damage to what a program wrote, and no room to write more.
+"""Disk faults: damage to files that a program wrote, and no space to write more.
 
-Damage that may be a torn end is cut and the run goes on; damage below what was acknowledged stops
-the start with file, place and way out. A full disk refuses what is new and serves what there is.
+Damage that may be a torn tail is truncated and the run goes on; damage below the acknowledged
+position stops the start with file, place and remedy. A server with a full disk refuses pushes and
+still serves pulls.
 """
 import errno
 import json
@@ -17,7 +18,7 @@ from cases import FAILED, UNVERIFIED, main, refused, run, train
 from world import check, held, until
 
 def entries(path):
-    """(place, total bytes) of each entry of a log segment (server/wal/wal.h)."""
+    """(offset, total bytes) of each entry of a log segment (server/wal/wal.h)."""
     with open(path, "rb") as file:
         data = file.read()
     found, at = [], 64
@@ -50,7 +51,7 @@ def corrupt_tail(world):
     path = segments(server)[-1]
     for at, total in entries(path)[-2:]:
         flip(path, at + total - 20)
-    # what a kill in the middle of a checkpoint leaves: nothing but the next start can name it
+    # A kill in the middle of a checkpoint leaves this; only the next start can find it.
     unfinished = os.path.join(server.dir, "checkpoints", "0000-00000000000000ff.ckpt.tmp")
     with open(unfinished, "wb") as file:
         file.write(b"half a checkpoint")
@@ -77,21 +78,21 @@ def corrupt_middle(world):
     flip(path, at + total // 2)
     server.start()
     refused(server, UNVERIFIED, path, f"damaged at byte {at}")
-    flip(path, at + total // 2)  # a copy would do the same
+    flip(path, at + total // 2)  # flipping the byte back; restoring a copy would do the same
     server.start().listening()
     worker.must_end(120)
     check(held(servers) == worker.last_holdings(), "worker and servers differ in the end")
 
 
 def claims(server):
-    """What workers claim to hold of the first shard, as the server's status shows it."""
+    """The copies of the first shard that workers report to hold, from the server's status."""
     shards = server.status().get("shards") or [{}]
     return shards[0].get("rebuilding", {}).get("claims", [])
 
 
 def lost_disk(world):
-    """A server loses all it had and has it again from its follower, once an operator says so, and a
-    standby has it from the server. All three states cross sealed."""
+    """A server loses its whole disk and rebuilds from its follower after an operator agrees, and a
+    standby gets its state from the server. All three states cross sealed."""
     coordinator, servers = run(world)
     other = world.worker("europe", coordinator, **{"trainer.tokens_per_s": 1}).start()
     until("a second region is known", lambda: "europe" in json.dumps(
@@ -103,7 +104,7 @@ def lost_disk(world):
     server.kill()
     shutil.rmtree(server.dir)
     server.start().listening()
-    # The run has workers of two regions, and one is there: its word alone is not believed.
+    # The run has workers of two regions and only one is there: its copy alone is not enough.
     until("an operator is asked", lambda: server.says("rebuild.undecided"))
     until("the status shows the claims", lambda: claims(server))
     newest = max(claims(server), key=lambda claim: claim["version"])
@@ -111,7 +112,7 @@ def lost_disk(world):
     world.tool("adopt", "--state", newest["state"], "--shards", "0", *world.admin(coordinator))
     until("the follower's state is there", lambda: server.says("shard.rebuilt", "as follower"))
     until("the worker has its answer", lambda: worker.says("restore.brought"))
-    # its log begins above that state: nobody comes by records alone
+    # The server's log begins above that state, so records alone do not suffice.
     standby = world.server(0, coordinator, name="standby-0", role="standby").start()
     until("the standby has the state, too", lambda: any(
         s["version"] > 0 for s in standby.status().get("shards", [])))
@@ -122,7 +123,7 @@ def lost_disk(world):
 # ---------------------------------------------------------------- the coordinator's store
 
 def commits(path):
-    """Where the commits of a store end (server/coordinator/store.h)."""
+    """End offsets of a store's commits (server/coordinator/store.h)."""
     with open(path, "rb") as file:
         data = file.read()
     ends, at = [], 8
@@ -145,7 +146,7 @@ def damaged_store(world):
     coordinator.start()
     refused(coordinator, UNVERIFIED, path, f"damaged at byte {place - 9}", "from a copy")
     check(worker.alive() and all(server.alive() for server in servers), "the others suffered")
-    flip(path, place)  # a copy would do the same
+    flip(path, place)  # flipping the byte back; restoring a copy would do the same
     with open(path, "ab") as file:
         file.write(b"torn")
     coordinator.start().listening()
@@ -163,7 +164,7 @@ def mounting(*line):
 
 
 def small_disk(node, size):
-    """From its next start the node has a disk of its own, as long as that process lives."""
+    """Gives the node a small disk of its own from its next start, while that process lives."""
     node.before = mounting(MOUNT, "small", node.dir, size)
 
 
@@ -190,8 +191,8 @@ LOUD = {"codec.name": "dense-fp32", "codec.density": 1, "trainer.tokens_per_s": 
 
 
 def small_run(world, every):
-    """Coordinator, servers, a worker: every push takes a segment of its own, and the second
-    server's disk is small."""
+    """Coordinator, servers, a worker: every push takes its own segment, and the second server's
+    disk is small."""
     coordinator = world.coordinator(workers=1).start().listening()
     servers = [world.server(i, coordinator, **{"checkpoint.every_versions": every})
                for i in (0, 1)]
@@ -202,7 +203,7 @@ def small_run(world, every):
 
 
 def full_disk(world):
-    """The next push after the filling has no room for its segment."""
+    """Fills the disk: the next push has no space for its segment."""
     world.certificate("admin", "europe", "boss")
     coordinator, servers, worker = small_run(world, 4)
     full = servers[1]
@@ -245,8 +246,7 @@ def checkpoints(node):
 
 
 def leave_room(node, left):
-    """All but so many bytes of the disk are taken, if more are free; the server stands still
-    meanwhile."""
+    """Fills the disk up to `left` bytes, if more are free; the server is stopped meanwhile."""
     if room_of(node) <= left:
         return
     node.process.send_signal(signal.SIGSTOP)
@@ -259,14 +259,14 @@ def leave_room(node, left):
 
 
 def relieved(world):
-    """Room for another checkpoint, but not for a segment: the server makes it, cuts the log, goes
-    on, again and again, and nobody frees anything."""
+    """Space for another checkpoint but not for a segment: the server checkpoints, trims its log and
+    goes on, repeatedly, although nobody frees space."""
     coordinator, servers, worker = small_run(world, 6)
     tight = servers[1]
     until("there are two checkpoints", lambda: len(checkpoints(tight)) == 2)
     room = max(checkpoints(tight)) + 12288
     check(room < 65536, f"a checkpoint is no smaller than a segment: {room}")
-    def full():  # a cut of the log that was under way makes room after the first filling
+    def full():  # a trim under way may free space after the first filling
         leave_room(tight, room + 3 * 65536)  # and for pushes above the last checkpoint
         return tight.says("log.disk_full")
     until("the disk is full", full)
@@ -281,7 +281,7 @@ def relieved(world):
 
 
 def full_from_the_start(world):
-    """No room for the first segment: the server refuses to start and says where room is missing."""
+    """No space for the first segment: the server refuses to start and names the full disk."""
     coordinator = world.coordinator().start().listening()
     server = world.server(1, coordinator)
     small_disk(server, "16k")
@@ -290,7 +290,7 @@ def full_from_the_start(world):
 
 
 def full_at_the_end(world):
-    """A worker that drained has a full disk when the run ends: it waits with the model."""
+    """A drained worker's disk is full when the run ends: it waits for space to write the model."""
     coordinator, _ = run(world)
     worker = world.worker("asia", coordinator, **{"trainer.tokens_per_s": 2000})
     small_disk(worker, "8m")
@@ -301,7 +301,7 @@ def full_at_the_end(world):
         train(one)
     worker.dir = folder
     world.tool("drain", "worker", worker.name, *world.admin(coordinator))
-    # Again and again: what it needs no more leaves its disk.
+    # Filled again and again: the worker deletes files that it no longer needs.
     until("it says that it waits", lambda: (fill(worker), worker.says(
         "weights.disk_full", "waits for space"))[1])
     until("the run has ended", lambda: coordinator.status().get("phase") == "ended")
@@ -314,8 +314,8 @@ def full_at_the_end(world):
 
 
 def damaged_unit(world):
-    """A unit of the worker's own region is damaged on its disk: it is given back by its number, all
-    others are trained, and when its file is mended it is trained too."""
+    """A unit of the worker's own region is damaged on its disk: the worker gives it back by its
+    number and trains all others, and this one too after its file is mended."""
     unit = next(u for u in world.units if u["home"] == "asia" and u["id"] > 3)
     path = world.path("data", unit["file"])
     at = 1024 + 2 * unit["from"] + 9  # a token has 2 bytes, a file a header of 1024
@@ -342,7 +342,7 @@ MOUNTED = (full_disk, relieved, full_from_the_start, full_at_the_end)
 
 
 def possible():
-    """MOUNTED, or nothing where that was asked for and mounts can't be had."""
+    """MOUNTED, or nothing if LH_NO_WAN=1 and mounts are not allowed."""
     probe = mounting("mount -t tmpfs none /tmp")
     if os.environ.get("LH_NO_WAN") != "1" or subprocess.run(probe, check=False).returncode == 0:
         return MOUNTED

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Frames that no worker should send, from one that holds a certificate and the job key (push.c).
+"""Frames that no worker should send, from a client with a certificate and the job key (push.c).
 
-Damage on the way is not final: the push is turned down and its step is not used up. A frame that
-was sealed well and is wrong inside is refused by a record that all followers fold. Either way the
-server lives, says what it saw, and the run ends with equal replicas.
+Damage in transit is not final: the push is turned down and its step stays free. A frame that was
+sealed correctly and has wrong contents is refused by a record that all followers fold. In both
+cases the server lives and logs the cause, and the run ends with equal replicas.
 """
 import subprocess
 import sys
@@ -13,7 +13,7 @@ from world import PATIENCE_S, check, held, until
 
 
 class Rogue:
-    """The worker `rogue` of europe, who has met shard 0's server."""
+    """The worker `rogue` of europe, which has greeted shard 0's server."""
 
     def __init__(self, world, server):
         self.world, self.server = world, server
@@ -30,7 +30,7 @@ class Rogue:
         return done.returncode, done.stdout, done.stderr
 
     def counts(self):
-        """(admitted, refused) of the shard, as its server tells."""
+        """(admitted, refused) of the shard, from its server's status."""
         before = self.server.status().get("time_s")
         until("a later status", lambda: self.server.status().get("time_s") != before)
         shard = self.server.status()["shards"][0]
@@ -52,7 +52,7 @@ REFUSED = {
 
 
 def start(world):
-    """A run that stands still at some version, its only worker dead, so that it can't end."""
+    """A run that stands still at some version: its only worker is dead, so it can't end."""
     coordinator, servers = run(world)
     worker = world.worker("asia", coordinator, **{"trainer.tokens_per_s": 2000}).start()
     train(worker)

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""What people get wrong: each case starts real programs and looks at what they say and do.
+"""Users' mistakes: each case starts real programs and checks their messages and exit codes.
 
-A program either refuses to start, with the exit code of `longhaul help exit-codes` and a text that
-names the place and the way out, or goes on and says what it waits for.
+A program either refuses to start, with an exit code of `longhaul help exit-codes` and a text that
+names the place and the remedy, or goes on and logs what it waits for.
 """
 import json
 import os
@@ -36,7 +36,7 @@ def wrong_line(world):
 
 
 def a_dir_of_somebody_else(world):
-    """Refused: the folder of the data, and what another role lived in before."""
+    """Refused as `dir`: the folder of the data, and the directory of another role."""
     coordinator = world.coordinator(workers=1)
     own, coordinator.settings["dir"] = coordinator.dir, world.path("data")
     refused(coordinator.start(), CONFIG, "dir: ", "holds a run's data (units.json)")
@@ -85,7 +85,7 @@ def weights_that_are_not_finite(world):
 
 
 def nothing_held_out(world):
-    """An evaluation of no text is an error, and no mean of 0."""
+    """An evaluation without text is an error, not a mean of 0."""
     with open(world.path("data", "units.json"), encoding="utf-8") as file:
         units = json.load(file)
     os.makedirs(world.path("none"))
@@ -125,17 +125,17 @@ def wrong_ca(world):
     ours = dict(worker.settings)
     world.tool("certs", "issue", "--dir", world.path("ca2"), "--run", world.run, "--role", "worker",
                "--region", "asia", "--name", "asia-0", "--out", world.path("certs2"))
-    # a certificate that its own CA file does not vouch for
+    # a certificate that its own CA file did not sign
     worker.settings["tls.cert"] = world.path("certs2", "asia-0.pem")
     worker.settings["tls.key"] = world.path("certs2", "asia-0.key")
     refused(worker.start(), DENIED, "asia-0.pem", "ca.pem")
-    # a whole pair of another CA: each side refuses the other
+    # a consistent pair of another CA: each side refuses the other
     worker.settings["tls.ca"] = world.path("ca2", "ca.pem")
     worker.start()
     until("the worker says what is wrong", lambda: worker.says("ERROR", "member.refused", "CA"))
     check(worker.alive(), "the worker gave up: the certificate may still be replaced")
     check(not coordinator.status().get("workers"), "the coordinator took the worker in")
-    # the right pair, and all is well
+    # with the right pair the worker is served
     worker.kill()
     worker.settings = ours
     train(worker.start())
@@ -163,7 +163,7 @@ def wrong_role(world):
 
 
 def wrong_question(world):
-    """Who may ask what: a worker may not drain the run, a server may not join it."""
+    """RPCs that a role may not call: a worker may not drain the run, a server may not join it."""
     coordinator, servers = run(world)
     world.certificate("admin", "europe", "boss")
     world.certificate("worker", "asia", "asia-0")
@@ -183,7 +183,7 @@ def wrong_question(world):
 
 
 def operator(world):
-    """`longhaul get`, as an operator uses it: from outside, and from the run's folder."""
+    """`longhaul get` as an operator uses it: from another host, and in the run's folder."""
     coordinator, _ = run(world)
     whole = world.admin(coordinator)
     who = whole[2:]
@@ -212,7 +212,7 @@ def old_wire(world):
 
 
 def other_run(world):
-    """A whole and valid worker of another run under the same CA."""
+    """A worker with a valid certificate of another run under the same CA."""
     coordinator, _ = run(world)
     worker = world.worker("asia", coordinator)
     world.tool("certs", "issue", "--dir", world.path("ca"), "--run", "other", "--role", "worker",
@@ -269,7 +269,7 @@ def other_units(world):
     refused(worker.start(), CONFIG, "another manifest of data units")
 
 
-# ---------------------------------------------------------------- the world around
+# ---------------------------------------------------------------- the environment
 
 def port_taken(world):
     coordinator = world.coordinator().start().listening()
@@ -309,7 +309,7 @@ def nobody_there(world):
 
 
 def no_server(world):
-    """A shard whose server was not started, and one whose server is gone for a while."""
+    """A shard whose server was never started, and one whose server is down for a while."""
     coordinator = world.coordinator(workers=1).start().listening()
     servers = [world.server(i, coordinator) for i in (0, 1)]
     servers[0].start().listening()

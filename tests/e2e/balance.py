@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 """Units go by estimated finish: three regions over loopback, one eight times slower.
 
-The balancer takes units from the slow region and says why; links are measured. A fourth region,
-which no setting and no unit names, joins in the middle with a certificate that is issued then: it
-gets units, is in the plan, and has its own number of local steps. An operator freezes the balancer
-over a kill of the coordinator, and thaws it. In the end every unit is credited once.
+The balancer takes units from the slow region and logs why; links are measured. A fourth region,
+which no setting and no unit names, joins in the middle with a certificate issued then: it gets
+units, is in the plan, and has its own number of local steps. An operator freezes the balancer over
+a kill of the coordinator, and thaws it. At the end every unit is credited once.
 """
 import json
 import os
@@ -32,7 +32,7 @@ def measured(world, coordinator, count):
 
 
 def last_reserved(world, coordinator, region):
-    """The unit of that region that is begun last of all: it can still be asked back."""
+    """The region's unit that is last in line to be trained: it can still be recalled."""
     rows = json.loads(world.tool("get", "leases", *world.admin(coordinator), "-o",
                                  "json"))["leases"]
     return max(r["unit"] for r in rows if r["home"] == region and r["state"] != "credited")
@@ -61,7 +61,7 @@ def in_plan(world, coordinator, region):
 
 
 def join_late(world, coordinator, region):
-    """A worker of a region that nobody has heard of."""
+    """Starts a worker of a region that is in no setting."""
     with open(world.path("coordinator.yaml"), encoding="utf-8") as settings:
         check(region not in settings.read(), f"{region} is in the settings")
     check(not os.path.exists(world.path("certs", f"{region}-0.pem")), "it has a certificate")

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """`update.mode: bsp` with the real programs: three regions of unequal speed, round by round.
 
-In the middle a server and a worker are killed with -9. In the end nobody has been a round ahead,
-and all that loopback.py looks at holds.
+In the middle a server and a worker are killed with -9. At the end no region has been a round ahead,
+and all checks of loopback.py hold.
 """
 import sys
 
@@ -10,12 +10,12 @@ from loopback import (check_credit, check_learned, check_replicas, check_weights
                       end_workers, kill_and_see, play, trained_on)
 from world import check, until
 
-SPEED = {"asia": 8000, "europe": 4000, "america": 2000}  # tokens/s; the slowest is the pace of all
+SPEED = {"asia": 8000, "europe": 4000, "america": 2000}  # tokens/s; the slowest sets the pace
 BSP = {"update.mode": "bsp"}
 
 
 def run(world):
-    # a dead worker is waited for as long as its restart may take: without it others would go on
+    # The timeout exceeds a restart of a dead worker: otherwise the others would go on without it.
     coordinator = world.coordinator(**BSP, **{"coordinator.worker_timeout_s": "60 s"})
     coordinator.start().listening()
     servers = [world.server(i, coordinator, **BSP).start().listening() for i in (0, 1)]

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 """Links with a cap, languages, and residency, with real processes over loopback.
 
-A region without data trains units that travel to it: of asia's no more bytes than the link's cap,
-also over a kill of the coordinator, of europe's none, whose cap is 0, and none that may not leave.
-What a server sent is counted, not what the worker says that it got. Then a run in which a unit in a
-foreign language costs more than any wait: nobody helps the slow region.
+A region without data trains units that travel to it: from asia at most as many bytes as the link's
+cap, also over a kill of the coordinator; from europe, whose cap is 0, none; and none that may not
+leave. The test counts bytes that servers sent, not bytes that the worker reports. In a second run a
+unit in a foreign language costs more than any wait: nobody helps the slow region.
 """
 import os
 import re
@@ -31,7 +31,7 @@ def sent(server):
 
 
 def decided(coordinator, home, worker):
-    """Units of this home that the policy gave to the worker, by the coordinator's log."""
+    """Units of this home that the policy gave to the worker, from the coordinator's log."""
     units = []
     one = rf"balance\.\w+ unit (\d+) of {home}\b.* goes to {worker} of"
     many = rf"balance\.\w+ \d+ units of {home} \(([-0-9, ]+)[^)]*\).* go to {worker} of"
@@ -62,7 +62,7 @@ def run_caps(world):
     staying = stay(world, "asia")
     check(len(staying) > 10, "too few units stay")
     coordinator, servers = start(world, 4, **{
-        # Nobody else helps asia: its units last until africa's link is full.
+        # No other region helps asia, so its units last until africa's link is full.
         "coordinator.links": f"asia>africa={CAP}B,asia>europe=0B,asia>america=0B,"
                              "europe>africa=0B"})
     os.makedirs(world.path("empty"))
@@ -72,9 +72,8 @@ def run_caps(world):
         "trainer.tokens_per_s": FAST, "data.dir": world.path("empty")}).start())
     until("the link is full", lambda: of_link(coordinator, "asia", "africa").get("state") == "full")
     kill_and_see(coordinator, workers[:1])
-    # A link counts as full by units that are leased over it, too. Such a unit may be recalled
-    # before it is sent, but while asia has work another one takes its place: in the end the bytes
-    # crossed.
+    # Leased units count against the link's cap too. Such a unit may be recalled before it is sent,
+    # but while asia has work another one takes its place: at the end the bytes have crossed.
     until("what crossed fills the link, over a kill, too",
           lambda: of_link(coordinator, "asia", "africa").get("crossed_bytes", 0) > CAP - UNIT)
     end_workers(coordinator, workers)

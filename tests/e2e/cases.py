@@ -1,4 +1,4 @@
-"""What the scripts of bad input share: their checks, and how cases are run."""
+"""Shared by the scripts that run cases: their checks, and the runner."""
 import argparse
 import traceback
 
@@ -8,14 +8,15 @@ MISSING, CONFIG, DENIED, UNVERIFIED, FAILED, USAGE, UNREACHABLE = 3, 6, 7, 5, 1,
 
 
 def refused(node, code, *words):
-    """The program ends by itself, with this code, and one line says all these words."""
+    """Checks that the program ends by itself with this code and logs a line with all these
+    words."""
     status = node.end()
     check(status == code, f"{node.name} ended with {status}, {code} was expected:\n{node.tail()}")
     check(node.says(*words), f"{node.name} does not say {words}:\n{node.tail()}")
 
 
 def run(world):
-    """A coordinator and both servers, up."""
+    """Starts a coordinator and both servers."""
     coordinator = world.coordinator(workers=1).start().listening()
     servers = [world.server(i, coordinator).start().listening() for i in (0, 1)]
     return coordinator, servers
@@ -26,7 +27,7 @@ def train(worker, steps=6):
 
 
 def main(cases, text):
-    """Runs the cases, each in a world of its own, or those that the command line names."""
+    """Runs the cases that the command line names, or all, each in its own world."""
     flags = argparse.ArgumentParser(description=text)
     flags.add_argument("--build", required=True, help="the build tree")
     flags.add_argument("--keep", action="store_true", help="keep the runs' folders")
@@ -46,7 +47,7 @@ def main(cases, text):
         except Failure as failure:
             failed += 1
             print(f"FAILED {case.__name__}: {failure}", flush=True)
-        except Exception:  # pylint: disable=broad-except; the other cases still say theirs
+        except Exception:  # pylint: disable=broad-except; the other cases still run
             failed += 1
             print(f"FAILED {case.__name__}", flush=True)
             traceback.print_exc()

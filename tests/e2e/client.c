@@ -85,7 +85,7 @@ lh_err client_greet(struct client *c)
         .shard = c->head.shard,
         .worker = c->head.worker,
         .incarnation = c->head.incarnation,
-        .next = UINT32_MAX, // whatever was decided in an earlier life of this program is ours
+        .next = UINT32_MAX, // all steps decided in an earlier process of this program count as ours
     };
     LH_TRY(lh_ask(c->link, LH_RPC_HELLO, 20 * LH_SECOND, LH_MESSAGE(hello_request, &m),
                   &lh_wire_hello_reply, on_hello, c, &call));

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Secrets of the programs as they run: where private keys are in memory, and who may read files.
+"""Secrets of running programs: private keys in memory, and permissions of files.
 
-A private key is in each program's memory in one place, which is locked and left out of dumps; no
-core is written, and nobody but root looks into a program. Token files, units and what the programs
-keep are closed to other users, even under a umask of 0.
+A private key is at one place of a program's memory, which is locked and excluded from dumps; no
+core is written, and only root may read a program's memory. Token files, units and state directories
+are closed to other users, even under a umask of 0.
 """
 import base64
 import os
@@ -20,7 +20,8 @@ LOCKED, NO_DUMP = "lo", "dd"  # VmFlags of proc_pid_smaps(5)
 # ---------------------------------------------------------------- keys
 
 def secrets_of(path):
-    """The key's secret number, as bytes and as limbs, and what of its file would give it away."""
+    """The key's secret number, as bytes and as limbs, and a line of its file that would reveal
+    it."""
     with open(path, encoding="ascii") as file:
         lines = file.read().split("-----")[2].split()
     der = base64.b64decode("".join(lines))
@@ -30,7 +31,7 @@ def secrets_of(path):
 
 
 def mappings(pid):
-    """(from, to, flags) of all that may be written."""
+    """(from, to, flags) of all writable mappings."""
     out, span = [], None
     with open(f"/proc/{pid}/smaps", encoding="utf-8") as file:
         for line in file:
@@ -43,7 +44,7 @@ def mappings(pid):
 
 
 def places(pid, secrets):
-    """Flags of the mapping of each place that holds one of these."""
+    """For each place that holds one of these secrets, the flags of its mapping."""
     found = []
     with open(f"/proc/{pid}/mem", "rb", buffering=0) as memory:
         for begin, end, flags in mappings(pid):
@@ -61,14 +62,14 @@ def sealed_off(pid):
     with open(f"/proc/{pid}/limits", encoding="utf-8") as file:
         core = next(line for line in file if line.startswith("Max core file size")).split()
     check(core[4] == "0" and core[5] == "0", f"cores: {core}")
-    owner = os.stat(f"/proc/{pid}/mem").st_uid  # root's, where a process is not dumpable
+    owner = os.stat(f"/proc/{pid}/mem").st_uid  # root's, if a process is not dumpable
     check(owner == 0, f"user {owner} may look into process {pid}")
 
 
 def keys_are_locked(world):
     coordinator, servers = run(world)
     worker = world.worker("asia", coordinator, **{"trainer.tokens_per_s": 2000}).start()
-    train(worker)  # connections were made both ways
+    train(worker)  # makes connections in both directions
     for node in (coordinator, servers[0], worker):
         sealed_off(node.process.pid)
         if os.geteuid() != 0:
@@ -88,7 +89,7 @@ def files_below(folder):
 
 
 def closed(folder):
-    """How many files there are; none is for other users."""
+    """Checks that no file is open to other users; gives the number of files."""
     count = 0
     for path, info in files_below(folder):
         if stat.S_ISREG(info.st_mode):

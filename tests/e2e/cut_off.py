@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Regions whose paths are cut for ever hold up nobody's end: `cut_off.py --build BUILD`.
+"""Regions whose paths are cut for ever do not delay the end: `cut_off.py --build BUILD`.
 
-Each program has a network namespace of longhaul-wanem (deploy/wan). In the middle of the run
-asia's path to one of two servers is cut, and america's to everybody. The run ends without both:
-the coordinator and `longhaul get plan` name them as left out, the others end with 0 and the
-servers' digests, and asia, which is told but can't fetch the last state, ends with an error that
-says so. Then america's paths come back: no log takes a push any more, it is told what is lost, and
-it ends with the same parameters as the others.
+Each program has a network namespace of longhaul-wanem (deploy/wan). In the middle of the run asia's
+path to one of two servers is cut, and all of america's paths. The run ends without both: the
+coordinator and `longhaul get plan` list them as left out, the others exit with 0 and the servers'
+digests, and asia, which hears of the end but can't fetch the last state, exits with an error that
+explains it. Then america's paths are healed: no log admits a push any more, america learns which
+pushes are lost, and it ends with the same parameters as the others.
 """
 import argparse
 import ctypes
@@ -19,7 +19,7 @@ from loopback import check_credit, check_replicas, check_weights, steps
 from world import World, check, until
 
 HOSTS = ("hub", "north", "south", "asia", "europe", "america", "africa")
-TRAINED = 2  # steps of each before the cuts
+TRAINED = 2  # steps of each worker before the cuts
 UNREACHABLE = 4  # common/base/exit.h
 FLOOR = {"coordinator.stall_floor_s": "3 s"}
 SPEED = {"trainer.tokens_per_s": 4000}  # so that the run outlasts the cuts on any machine
@@ -82,7 +82,7 @@ def start(world):
 
 
 def comes_back(world, coordinator, late, others):
-    """Its outbox holds what nobody takes any more; it follows the logs to their end."""
+    """A region whose outbox is never admitted any more follows the logs to their end."""
     check(late.alive(), f"{late.name} ended while it was cut off")
     world.wide("heal", late.region)
     late.must_end()

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""`longhaul drain` on a run that trains: parts of it stand still and go on, then it ends early.
+"""`longhaul drain` on a run that trains: parts of it are drained and resumed, then it ends early.
 
-A worker, a region and the whole run are drained and go on again; what was asked holds over a kill
-of the coordinator and a restart of the worker. `--end` then ends the run long before its budget:
-every worker exits with 0, all replicas agree, and no unit is credited twice.
+A worker, a region and the whole run are drained and resumed; the orders survive a kill of the
+coordinator and a restart of the worker. `--end` then ends the run long before its budget: every
+worker exits with 0, all replicas agree, and no unit is credited twice.
 """
 import json
 import os
@@ -30,7 +30,7 @@ def units_of(rows):
 
 
 def check_leases(world, coordinator):
-    """Of a run that stands still: every unit once, over several pages, and they add up."""
+    """On a drained run: every unit is listed once, over several pages, and the totals add up."""
     answer = leases(world, coordinator)
     rows, totals = answer["leases"], answer["totals"]
     check(units_of(rows) == list(range(len(world.units))), "a unit is missing")
@@ -59,7 +59,7 @@ def written(worker):
 
 
 def fresh_steps(workers):
-    """Steps by statuses that were written from now on; they come about once a second."""
+    """Steps from statuses written after this call; a status comes about once a second."""
     now = {w: written(w) for w in workers}
     until("they write their status", lambda: all(written(w) > now[w] for w in workers))
     check(all(w.status()["state"] == "draining" for w in workers), "it does not say so")
@@ -67,7 +67,7 @@ def fresh_steps(workers):
 
 
 def stands_still(workers, others):
-    """While the others train on, or some statuses later, these have trained no more."""
+    """Checks that `workers` take no step while the others train on, or over some statuses."""
     reached = fresh_steps(workers)
     until("the others train on", trained_on(others, mark(others), 8))
     check(fresh_steps(workers) == reached, "a drained worker trains on")
@@ -120,7 +120,7 @@ def whole_run(world, coordinator, workers):
     sent = [w.status()["wire_up_bytes"] for w in workers]
     fresh_steps(workers)
     sent = [w.status()["wire_up_bytes"] - before for w, before in zip(workers, sent)]
-    # a word a second to the coordinator; asked in a loop these were 270 kB
+    # One report a second goes to the coordinator; requests in a loop once took 270 kB.
     check(max(sent) < 50000, f"drained workers sent {sent} bytes between two statuses")
     check_leases(world, coordinator)
     again = drain(world, coordinator, "run", "--wait")  # asking twice changes nothing
@@ -143,7 +143,7 @@ def refusals(world, coordinator, workers):
     asia = world.admin(coordinator, "asia-0", "worker")
     got, _, complaint = world.try_tool("drain", "run", *asia)
     check(got == DENIED and "a worker may not call" in complaint, f"{got}: {complaint}")
-    # one that cannot drain: the command gives up waiting, the wish stays
+    # a worker that cannot drain: the command times out, the order remains
     workers[2].process.send_signal(signal.SIGSTOP)
     got, said, _ = world.try_tool("drain", "worker", workers[2].name, "--wait", "--timeout", "1",
                                   *boss)
@@ -176,7 +176,7 @@ def ended(world, coordinator, servers, workers):
 
 
 def told_as_hung(world, coordinator):
-    """A run's folder whose coordinator lives, and writes nothing."""
+    """The doctor on a run's folder whose coordinator is alive but writes nothing."""
     flags = world.admin(coordinator)
     os.makedirs(world.path("folder", "coordinator"))
     with open(world.path("folder", "coordinator", "status.json"), "w", encoding="utf-8") as file:
@@ -188,11 +188,11 @@ def told_as_hung(world, coordinator):
 
 
 def run(world):
-    # nobody is to be taken for dead while it is stopped
+    # Long enough that no stopped worker is taken for dead.
     coordinator = world.coordinator(**{"coordinator.worker_timeout_s": "120 s"})
     coordinator.start().listening()
     servers = [world.server(i, coordinator).start().listening() for i in (0, 1)]
-    # a narrow window: some units are to be trained to their end while all of this happens
+    # A narrow window: some units are to be finished while all of this happens.
     slow = {"trainer.tokens_per_s": 1000, "data.window": 2}
     workers = [world.worker(region, coordinator, **slow).start() for region in REGIONS]
     until("all workers train", trained_on(workers, {}, 4))

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """Three regions train three epochs of the data over loopback, and are killed in the later ones.
 
-A worker and the coordinator are killed with -9 in the second epoch, a worker in the third. In the
-end every unit of every epoch is credited once, and the status says so on the way. A worker that
-expects another number of epochs ends with a sentence that names both.
+A worker and the coordinator are killed with -9 in the second epoch, a worker in the third. At the
+end every unit of every epoch is credited once, and the status showed the progress on the way. A
+worker with another number of epochs ends with a message that names both numbers.
 """
 import json
 import sys
@@ -20,7 +20,7 @@ def credited(coordinator):
 
 
 def in_epoch(world, coordinator, epoch, part):
-    """Waits until that part of the epoch's units is credited, however epochs overlap."""
+    """Waits until that part of the epoch's units is credited; epochs may overlap."""
     least = (epoch + part) * len(world.units)
     until(f"{least:.0f} units are credited", lambda: credited(coordinator) >= least)
     status = coordinator.status()
@@ -30,7 +30,7 @@ def in_epoch(world, coordinator, epoch, part):
 
 
 def check_leases(world, coordinator):
-    """Each unit of the run has a row, and its epoch and data stand in it."""
+    """Each unit of the run has a row with its epoch and its data."""
     rows = json.loads(world.tool("get", "leases", *world.admin(coordinator), "-o",
                                  "json"))["leases"]
     check([row["unit"] for row in rows] == list(range(EPOCHS * len(world.units))), "rows")
@@ -42,7 +42,7 @@ def check_leases(world, coordinator):
 
 
 def refused(world, coordinator):
-    """A worker that is set to another number of epochs ends, and tells why on both sides."""
+    """A worker with another number of epochs ends; both sides log the reason."""
     worker = world.worker("asia", coordinator, **{"run.epochs": EPOCHS - 1}).start()
     check(worker.end(60) != 0, "a worker of two epochs is in a run of three")
     check(worker.says("the run has 3 data epochs"), "the worker does not say why it ended")

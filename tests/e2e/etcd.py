@@ -1,17 +1,17 @@
 #!/usr/bin/env python3
 """A run whose coordinator's state is in etcd: three members, two coordinators of which one leads.
 
-The store's conformance suite runs against the same etcd first, and against one that asks for a
-certificate and a password. Then a run trains, and its
-coordinator's file store moves into etcd with a restart. One member of
-etcd is killed with -9, then the coordinator that leads: the other one leads, and the run goes on.
-The killed one stands by; the leader is asked to end, and it leads at once. The leader is stopped
-(SIGSTOP) until the other one leads, and a server and a worker that heard that are started again: it
-wakes up, and nobody takes its word. A leader registers a server's epoch and is killed before a
-worker heard of it: the other one names it. The leader is cut off from etcd alone: it stands by.
-Then two members are away: nothing is acknowledged, nobody leads, training goes on; they come back,
-and so does a leader. Last, the state moves back into a file. In the end every unit is credited
-once, no push is lost, and all replicas have the servers' digests.
+The store's conformance suite first runs against the same etcd, and against one that asks for a
+certificate and a password. Then a run trains, and a restart moves its coordinator's file store into
+etcd. One member of etcd is killed with -9, then the leading coordinator: the other one leads, and
+the run goes on. The killed one restarts as a standby; the leader is asked to end, and the standby
+leads at once. The leader is stopped (SIGSTOP) until the other one leads, and a server and a worker
+that heard of it are restarted; then the old leader wakes up, and nobody obeys it. A leader
+registers a server's epoch and is killed before a worker heard of it: the other one names the epoch.
+The leader is cut off from etcd alone: it steps down. Then two members are down: nothing is
+acknowledged, nobody leads, training goes on; the members come back, and one coordinator leads
+again. Last, the state moves back into a file. At the end every unit is credited once, no push is
+lost, and all replicas have the servers' digests.
 """
 import argparse
 import json
@@ -33,7 +33,7 @@ from world import REGIONS, Node, World, check, free_ports, until
 
 
 def program(build):
-    """The etcd of this machine, or Debian's, unpacked in the build folder: nothing is installed."""
+    """This machine's etcd, or Debian's, unpacked in the build folder: nothing is installed."""
     there = shutil.which("etcd")
     if there:
         return there
@@ -78,7 +78,7 @@ class Member:
 
 
 class Etcd:
-    """Three members; their folder outlives them."""
+    """Three members; the folder is kept after they stop."""
 
     def __init__(self, folder, build):
         self.folder, self.program = folder, program(build)
@@ -96,7 +96,7 @@ class Etcd:
         return "etcd://" + ",".join(at) + "/" + prefix
 
     def relays(self):
-        """A way of one's own to each member."""
+        """A new relay to each member."""
         self.way.append([Relay(m.client) for m in self.member])
         return self.way[-1]
 
@@ -118,7 +118,7 @@ def openssl(folder, *line):
 
 
 def make_secrets(folder):
-    """A CA, a member's certificate, and the folder of a client."""
+    """Makes a CA, a member's certificate, and a client's folder."""
     key = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes")
     os.makedirs(os.path.join(folder, "secrets"))
     openssl(folder, "req", "-x509", *key, "-keyout", "ca.key", "-out", "secrets/ca.pem", "-subj",
@@ -143,7 +143,7 @@ def make_secrets(folder):
 
 
 class Secured:
-    """One member that asks for a certificate and, once lock() was called, for a password."""
+    """One member that requires a certificate and, after lock(), a password."""
 
     def __init__(self, folder, name):
         os.makedirs(folder)
@@ -197,7 +197,7 @@ def secured(world, etcd):
 
 
 def coordinators(world, etcd):
-    """Two that share all settings but their names, certificates, folders and addresses."""
+    """Two coordinators that share all settings but names, certificates, folders and addresses."""
     first = world.coordinator()
     settings = {**first.settings, **world.common("coordinator", "asia", "coordinator-b")}
     second = Node(world, "coordinator", "asia", "coordinator-b", settings)
@@ -208,7 +208,7 @@ def coordinators(world, etcd):
 
 
 class Both:
-    """Two addresses, as a member's setting has them."""
+    """Two addresses in one setting, as a worker's or server's setting has them."""
 
     def __init__(self, *nodes):
         self.address = ",".join(node.address for node in nodes)
@@ -223,7 +223,7 @@ def number_of(node):
 
 
 def roles(pair):
-    """(the leader, the one that stands by and names it). A busy machine may change them."""
+    """(the leader, the standby that names it). On a busy machine the two may change roles."""
     def found():
         for lead, other in (pair, pair[::-1]):
             status = other.status() if other.alive() else {}
@@ -246,7 +246,7 @@ def credited(pair):
 
 
 def goes_on(pair, workers):
-    """Workers train, and the coordinator credits and leases."""
+    """Checks that workers train, and that the coordinator credits and leases."""
     since, before = mark(workers), credited(pair)
     until("all workers train on", trained_on(workers, since, 3))
     until("units are credited", lambda: credited(pair) > before)
@@ -259,7 +259,7 @@ def members_die(world, etcd, pair, workers):
     before = number_of(lead)
     since = time.monotonic()
     lead.kill()
-    world.tool("get", "workers", *world.admin(Both(*pair)))  # it waits until somebody leads
+    world.tool("get", "workers", *world.admin(Both(*pair)))  # waits until one coordinator leads
     takes_over(other, before)
     print(f"kill -9 of the leader: the other leads after {time.monotonic() - since:.2f} s at most")
     goes_on(pair, workers)
@@ -274,7 +274,7 @@ def members_die(world, etcd, pair, workers):
 
 
 def heard(node):
-    """The number of the highest leader that a node has on its disk; 0: none yet."""
+    """The highest leader number on a node's disk; 0: none yet."""
     try:
         with open(os.path.join(node.dir, "leader"), "rb") as file:
             return struct.unpack("<IHHQI", file.read())[3]
@@ -283,7 +283,7 @@ def heard(node):
 
 
 def led(pair, number):
-    """One leads, with this number at least; the other one stands by."""
+    """Waits until one leads with at least this number and the other one stands by."""
     until("one leads, with a number that is no lower", lambda: number_of(roles(pair)[0]) >= number)
 
 
@@ -310,7 +310,7 @@ def epoch_of(server):
 
 
 def epoch_outlives_its_coordinator(pair, servers, workers):
-    """A coordinator registers an epoch, and is killed before any worker has heard of it."""
+    """A coordinator registers an epoch and is killed before any worker has heard of it."""
     lead, other = roles(pair)
     server, before, number = servers[0], epoch_of(servers[0]), number_of(lead)
     for worker in workers:
@@ -318,7 +318,7 @@ def epoch_outlives_its_coordinator(pair, servers, workers):
     server.kill()
     lead.kill()
     takes_over(other, number)
-    server.start().listening()  # the new leader has not heard of it: its log gets a new epoch
+    server.start().listening()  # the new leader does not know that epoch, so opens another
     until("the server has a new epoch", lambda: epoch_of(server) > before)
     number = number_of(other)
     other.kill()
@@ -337,7 +337,7 @@ def epoch_outlives_its_coordinator(pair, servers, workers):
 
 
 def leader_is_cut_off(pair, workers):
-    """From etcd alone: servers and workers reach it."""
+    """The leader is cut off from etcd alone: servers and workers still reach it."""
     lead, other = roles(pair)
     before = number_of(lead)
     for relay in lead.relays:
@@ -368,7 +368,7 @@ def back_into_a_file(world, pair, workers):
 
 
 def etcd_is_away(etcd, pair, workers):
-    """Two of three members: no majority."""
+    """Two of three members are down: etcd has no majority."""
     etcd.start(etcd.member[0])
     for member in etcd.member[1:]:
         member.kill()

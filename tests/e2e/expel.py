@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
-"""`longhaul expel` and `admit` on a run that trains, the audit of it, and a partner's enrolment.
+"""`longhaul expel` and `admit` on a run that trains, their audit log, and a partner's enrolment.
 
-A worker is expelled: it ends with that word, its units go to others, and it is refused when it
-is started once more, also by a coordinator that was killed meanwhile. It is let back and works. Its
-certificate came of a request, so its key never left its folder. Then its certificate is revoked
-in the running servers. The run ends with the others; the audit names who did and was refused what.
+A worker is expelled: it ends with that message, its units go to others, and it is refused when it
+is restarted, also by a coordinator that was killed meanwhile. It is admitted again and trains. Its
+certificate was issued from a request, so its key never left its folder. Then its certificate is
+revoked in the running servers. The run ends with the others; the audit lists every command with its
+operator, and every refusal.
 """
 import json
 import os
@@ -21,7 +22,7 @@ def workers_of(world, coordinator):
 
 
 def enrol(world, region, name):
-    """A partner's key stays in the partner's folder."""
+    """Enrols a worker whose key stays in the partner's folder."""
     theirs = world.path("partner")
     who = ["--run", world.run, "--role", "worker", "--region", region, "--name", name]
     world.tool("certs", "request", *who, "--domain", "e2e.test", "--out", theirs)
@@ -77,7 +78,7 @@ def revoked(world, nodes, partner, lists):
 
 
 def retired(world, coordinator, partner):
-    """Its name is free for somebody else once nobody hears of it any more."""
+    """Once the worker is no longer heard of, its name is free for another one."""
     name = f"{REGIONS[0]}/{partner.name}"
     until("it is gone, and its name is retired",
           lambda: world.try_tool("retire", name, *world.admin(coordinator))[0] == 0)

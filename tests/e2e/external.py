@@ -1,15 +1,15 @@
 #!/usr/bin/env python3
-"""Trainers of somebody else's beside the workers, with real servers: `external.py --build BUILD`.
+"""External trainers beside the workers, with real servers: `external.py --build BUILD`.
 
-Three regions, two shard servers and a coordinator on loopback. The workers are of `trainer.kind:
+Three regions, two shard servers and a coordinator on loopback. The workers have `trainer.kind:
 external`; beside each runs a training loop in fixed point that is linked with liblonghaul.so
 (tests/external/loop.c). Trainers and workers are killed with -9 at random moments, also both at
-once, and started again, and so is a server. In the end all replicas have the servers' digests,
-every unit is credited once, each trainer ends with the parameters that the run ended with, and of
-every worker and parameter the log's pushes, denser ones at first, and the residual hold together
-what the credited tokens put in, bit for bit (tests/crash/mass.c). With --own the loops have data of
-their own: no unit is claimed, tokens are counted, `longhaul drain run --end` ends the run, and the
-density stays.
+once, and restarted, and so is a server. At the end all replicas have the servers' digests, every
+unit is credited once, and each trainer ends with the run's final parameters. For every worker and
+parameter, the pushes in the log (denser ones at first) plus the residual equal, bit for bit, the
+contribution of the credited tokens (tests/crash/mass.c). With --own the loops have their own data:
+no unit is claimed, tokens are counted, `longhaul drain run --end` ends the run, and the density is
+constant.
 """
 import argparse
 import json
@@ -33,7 +33,7 @@ SHARDS = 2
 
 
 class Trainer:
-    """The training loop beside a worker, over its lives."""
+    """The training loop beside a worker, over its restarts."""
 
     def __init__(self, world, worker, ranks, own, steps=None):
         self.world, self.worker, self.ranks = world, worker, ranks
@@ -45,7 +45,7 @@ class Trainer:
         self.process = None
 
     def tokens(self):
-        """What its process, or the one before, has trained."""
+        """Tokens that its process, or the one before, has trained."""
         with open(self.tokens_file, "rb") as file:
             return int.from_bytes(file.read(8), "little")
 
@@ -73,7 +73,7 @@ class Trainer:
 
 
 class Logs(threading.Thread):
-    """Keeps a link to every segment of the servers' logs, before checkpoints let it go."""
+    """Hard-links every segment of the servers' logs before checkpoints delete it."""
 
     def __init__(self, world, servers):
         super().__init__(daemon=True)
@@ -144,8 +144,8 @@ def is_over(coordinator):
 
 
 def more_cuts(trainers, coordinator, most=60):
-    """Every trainer's next cut is committed, or the run ends: a life that just began counts
-    from 0."""
+    """Waits until every trainer's next cut is committed, or the run ends. A new worker process
+    counts its cuts from 0."""
     before = {t: (t.worker.process.pid, t.cuts()) for t in trainers}
 
     def grown(t):
@@ -156,7 +156,7 @@ def more_cuts(trainers, coordinator, most=60):
 
 
 def harm(draw, trainers, server):
-    """Kills something with -9; all of it is there again when this returns."""
+    """Kills something with -9 and returns once everything runs again."""
     t, what = draw.choice(trainers), draw.choice(("trainer", "worker", "both", "server", "worker"))
     if what == "server":
         server.kill()
@@ -202,7 +202,7 @@ def play(world, given, trainers):
           f"the run ended after {sum(harms.values())} kills: the drill proves nothing")
     print("killed with -9:", ", ".join(f"{n} times {what}" for what, n in sorted(harms.items())))
     more_cuts(trainers, coordinator)
-    # A worker that was just started tells nothing of a loop yet.
+    # A worker that was just started does not report a loop yet.
     loop = lambda t: t.worker.status().get("trainer")
     until("each worker tells of its loop", lambda: all(map(loop, trainers)))
     lost = sum(loop(t)["lost_tokens"] for t in trainers)
@@ -241,7 +241,7 @@ def main():
         trainers = []
         try:
             play(world, given, trainers)
-        finally:  # nothing outlives this, whatever went wrong
+        finally:  # stops all trainers, also after an error
             for trainer in trainers:
                 if trainer.process.poll() is None:
                     trainer.kill()

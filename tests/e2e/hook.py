@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""A command is told each change of a worker's state, as JSON that is signed.
+"""A command is called with each change of a worker's state, as signed JSON.
 
 A worker joins, is killed with -9, comes back, drains and is stopped. The command fails at first and
-is told the same again; it hangs later and is ended, while the worker trains on. Every signature
-holds, no change is missing, and one that drained is not lost.
+is called again with the same change; later it hangs and is killed, while the worker trains on.
+Every signature is valid, no change is missing, and a drained worker is not reported as lost.
 """
 import hashlib
 import hmac
@@ -47,7 +47,7 @@ def write(path, text=""):
 
 
 def calls(world):
-    """(signature, what the environment says, body) of each call."""
+    """(signature, the environment's copy of the change, body) of each call."""
     return [line.split(" ", 2) for line in lines(world.path("calls"))]
 
 
@@ -61,14 +61,14 @@ def check_calls(world):
 
 
 def check_chain(changes):
-    """One worker's: each begins where the one before ended, and none is missing."""
+    """Of one worker: each change begins in the state where the last ended; none is missing."""
     for before, after in zip(changes, changes[1:]):
         check(after["from"] == before["to"], f"{before} is followed by {after}")
         check(after["number"] == before["number"] + 1, f"{before} is followed by {after}")
 
 
 def joins(world, coordinator):
-    """The first call fails, and is made once more."""
+    """The first call fails and is repeated."""
     write(world.path("fails"))
     worker = world.worker("asia", coordinator, **{"trainer.tokens_per_s": 2000}).start()
     until("its failure is told", lambda: coordinator.says(
@@ -98,7 +98,7 @@ def dies(world, worker):
 
 
 def hangs(world, coordinator, worker):
-    """The call for the drain hangs, and is ended; until it ends well nothing counts as told."""
+    """The call for the drain hangs and is killed; the change is repeated until a call succeeds."""
     write(world.path("hangs"))
     world.tool("drain", "worker", "asia-0", "--wait", *world.admin(coordinator))
     until("the call is ended", lambda: coordinator.says(

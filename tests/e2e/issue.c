@@ -1,4 +1,4 @@
-// Issues an expired certificate for a test; the tool itself refuses to.
+// Issues an expired certificate for a test; the tool refuses to.
 // e2e_issue CA_DIR OUT_DIR DOMAIN RUN ROLE REGION NAME
 #include <stdio.h>
 

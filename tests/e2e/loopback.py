@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 """Three regions, two shard servers and a coordinator as processes on loopback, with kills.
 
-Before the kills, and in a run without any whose roles start in the wrong order, nobody warns.
-In the middle of the run a server, a worker and the coordinator are killed with -9, another worker
-is asked to end, and all are started again. In the end every worker exits with 0, all replicas have
-the digests of the servers, every unit is credited once, the model learned, and no process is left.
+Before the kills, and in a run without kills whose roles start in the wrong order, nothing warns. In
+the middle of the run a server, a worker and the coordinator are killed with -9, another worker is
+stopped in order, and all are restarted. At the end every worker exits with 0, all replicas have the
+servers' digests, every unit is credited once, the model learned, and no process is left.
 """
 import argparse
 import array
@@ -23,7 +23,7 @@ def steps(node):
 
 
 def trained_on(workers, since, more):
-    """Every worker has trained `more` steps since then; a restarted one begins at 0 again."""
+    """Every worker has trained `more` steps since `since`; a restarted one counts from 0."""
     def one(worker):
         pid, before = since.get(worker.name, (0, 0))
         return steps(worker) >= (before if worker.process.pid == pid else 0) + more
@@ -35,7 +35,7 @@ def mark(workers):
 
 
 def kill_and_see(node, workers, orderly=False):
-    """Ends a node, starts it again, and waits until all workers go on. Prints how long it took."""
+    """Ends a node, restarts it, and waits until all workers go on. Prints how long that took."""
     if orderly:
         node.must_stop()
     else:
@@ -53,7 +53,7 @@ def kill_and_see(node, workers, orderly=False):
 
 
 class Statuses(threading.Thread):
-    """Notes when each status of these nodes was made; one comes a second, by itself."""
+    """Notes the time of each status of these nodes; a status comes once a second."""
 
     def __init__(self, nodes):
         super().__init__(daemon=True)
@@ -67,17 +67,17 @@ class Statuses(threading.Thread):
                     made.append(at)
 
     def check(self):
-        """The run's end was told at once: between two statuses that come by themselves."""
+        """The run's end was reported at once: a status came between two regular ones."""
         until("a status comes out of turn", lambda: any(
             0 < b - a < 0.9 for made in self.made.values() for a, b in zip(made, made[1:])), 5)
         self.over.set()
         self.join()
 
 
-# What only a machine that is too busy makes of an ordinary run: somebody was silent for longer than
-# others wait, a call took too long.
+# Warnings that an ordinary run gives only on a machine that is too busy: a process was silent for
+# longer than its peers wait, or a call took too long.
 BUSY = ("worker.lost", "follow.silent", "snapshot.silent", "push.silent")
-# What is a warning after some ten seconds.
+# Events that become warnings after about ten seconds.
 MISSING = ("member.unreachable", "server.unreachable", "shard.unserved", "start.waiting")
 
 
@@ -139,20 +139,20 @@ def check_learned(world, worker):
 
 
 def end_all(nodes):
-    """Every node ends in good order when it is asked to."""
+    """Stops every node in order."""
     for node in nodes:
         node.must_stop()
 
 
 def end_workers(coordinator, workers):
-    """Waits until the run is over for every worker, and the coordinator knows."""
+    """Waits until every worker has ended, and the coordinator knows."""
     for worker in workers:
         worker.must_end(120)
     until("the coordinator knows", lambda: coordinator.status().get("phase") == "ended")
 
 
 def play(doc, run_it, units):
-    """The program of a test: runs run_it(world) in a world of its own, and nothing is left."""
+    """A test's main(): runs run_it(world) in a world of its own and removes everything."""
     flags = argparse.ArgumentParser(description=doc)
     flags.add_argument("--build", required=True, help="the build tree")
     flags.add_argument("--keep", action="store_true", help="keep the run's folder")
@@ -203,7 +203,7 @@ def run(world, kills):
 
 
 def run_both(world):
-    """The smallest run: one process that is coordinator and server, one worker; killed once."""
+    """The smallest run: one process that is coordinator and server, and one worker; killed once."""
     server = world.both().start().listening()
     worker = world.worker("asia", server, **{"trainer.tokens_per_s": 2000}).start()
     until("the worker trains", trained_on([worker], {}, 8))
@@ -219,7 +219,7 @@ def run_both(world):
 
 
 def run_in_any_order(world):
-    """A server and a worker come before the coordinator, the other server after the worker."""
+    """A server and a worker start before the coordinator, the other server after the worker."""
     begun = time.monotonic()
     coordinator = world.coordinator(workers=1)
     with socket.socket() as free:

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Role x RPC x which one, over TLS: every cell of who may say what to whom.
+"""Role x RPC x named subject, over TLS: every cell of the authority rules.
 
-The role table (common/net/transport.h) says which role may call an RPC. The rows of "which one" say
-that a peer of the right role speaks for itself alone: a worker for its own row, a server for the
-shards that are its own (server/docs/0004-authority.md). Afterwards the run is as it was.
+The role table (common/net/transport.h) says which role may call an RPC. The rows of `which_one`
+check that a peer of the right role may speak only for itself: a worker for its own row, a server
+for its own shards (server/docs/0004-authority.md). Afterwards the run is as it was.
 """
 import json
 import re
@@ -13,21 +13,21 @@ import sys
 from cases import main, run
 from world import check, until
 
-OTHER = str(2 ** 64 - 1)  # an id, or a standby's name, that is nobody's here
-MEMBER = {  # at the coordinator's door: what each role hears when it speaks for itself
-    "Member/Join": {"worker": "LH_ERR_CONFIG"},  # it names no data
+OTHER = str(2 ** 64 - 1)  # an id, or a standby's name, that nobody has here
+MEMBER = {  # on the coordinator: the answer to each role that speaks for itself
+    "Member/Join": {"worker": "LH_ERR_CONFIG"},  # the request names no data
     "Member/Lease": {"worker": "LH_OK"},
     "Member/Report": {"server": "LH_ERR_DENIED", "coordinator": "LH_ERR_DENIED"},
     "Member/Epoch": {"server": "LH_ERR_DENIED", "coordinator": "LH_ERR_DENIED"},
     "Member/InSync": {"server": "LH_ERR_DENIED", "coordinator": "LH_ERR_DENIED"},
     "Member/Status": dict.fromkeys(("worker", "server", "coordinator", "admin"), "LH_OK"),
     "Member/Drain": {"admin": "LH_ERR_NOT_FOUND"},
-    "Member/Pause": {"admin": "LH_OK"},  # it resumes a run that is not paused
+    "Member/Pause": {"admin": "LH_OK"},  # resumes a run that is not paused
     "Member/Move": {"admin": "LH_ERR_NOT_FOUND"},
     "Member/Adopt": {"admin": "LH_ERR_INVALID"},
     "Member/Refold": {"admin": "LH_ERR_INVALID"},
 }
-SHARD = {  # at the door of shard 0's server
+SHARD = {  # on shard 0's server
     "Shard/Hello": {"worker": "LH_OK"},
     "Shard/Push": {"worker": "LH_ERR_NEED_HELLO"},
     "Shard/Follow": {"worker": "LH_OK", "server": "LH_OK", "admin": "LH_OK"},
@@ -36,7 +36,7 @@ SHARD = {  # at the door of shard 0's server
     "Shard/Restore": {"worker": "LH_ERR_CONFLICT"},
     "Shard/Confirm": {"server": "LH_ERR_BUSY", "coordinator": "LH_ERR_BUSY"},
     "Shard/Status": dict.fromkeys(("worker", "server", "coordinator", "admin"), "LH_OK"),
-    "Data/Unit": {"worker": "LH_ERR_UNSUPPORTED"},  # this server gives none
+    "Data/Unit": {"worker": "LH_ERR_UNSUPPORTED"},  # this server sends no units
 }
 HEALTH = "Health/Check"
 ROLES = ("worker", "server", "coordinator", "admin")
@@ -51,7 +51,7 @@ class Peers:
             world.certificate(role, "asia", "m-" + role)
 
     def say(self, certificate, cells):
-        """What each cell (door, RPC, worker or standby named, shard) came to."""
+        """The result of each cell (program, RPC, worker or standby named, shard)."""
         world, words = self.world, []
         for door, rpc, named, shard in cells:
             role = "coordinator" if door == "coordinator" else "server"
@@ -66,7 +66,7 @@ class Peers:
 
 
 def compare(peers, certificate, rows):
-    """rows: (cell, what it must come to). Gives how many there were."""
+    """rows: (cell, expected result). Gives the number of rows."""
     said = peers.say(certificate, [cell for cell, _ in rows])
     wrong = [f"{cell}: {got}, not {want}" for (cell, want), got in zip(rows, said) if got != want]
     check(len(said) == len(rows) and not wrong, f"{certificate}: " + "; ".join(wrong))
@@ -83,7 +83,8 @@ READ_ONLY = ("Member/Status", "Shard/Status")
 
 
 def audited(world, peers, refused):
-    """Each refused cell is in its door's audit or counted there; so is an operator's word."""
+    """Each refused cell is in its program's audit log or counted there; so is an admin's
+    command."""
     def lines(door):
         return json.loads(world.tool("events", "--audit", "--dir", peers.door[door].dir,
                                      "-o", "json"))
@@ -106,7 +107,7 @@ def audited(world, peers, refused):
 
 
 def roles(world):
-    """Every RPC at both doors, by a peer of each role that speaks for itself."""
+    """Every RPC on both programs, by a peer of each role that speaks for itself."""
     coordinator, servers = run(world)
     peers = Peers(world, coordinator, servers)
     cells, refused = 0, {"coordinator": 0, "server": 0}
@@ -127,7 +128,7 @@ def roles(world):
 
 
 def which_one(world):
-    """The right role, and another one's name."""
+    """Peers of the right role that name somebody else."""
     coordinator, servers = run(world)
     peers = Peers(world, coordinator, servers)
     compare(peers, "m-worker", [
@@ -157,7 +158,7 @@ def which_one(world):
 
 
 def untouched(peers):
-    """The servers live on and have their shards."""
+    """The servers are alive and still have their shards."""
     coordinator = peers.door["coordinator"]
     shards = until("the coordinator has heard both servers", lambda: [
         s for s in [coordinator.status().get("shards", [])]

@@ -2,9 +2,9 @@
 """Metrics of the real programs: `metrics.py --build BUILD`.
 
 Three regions, two shard servers and a coordinator on loopback, each with `http.listen`. Every row
-of the registry is told by a process that has it. A real Prometheus scrapes them and answers every
-query of deploy/prometheus; the alert rules' own cases run in promtool. The coordinator's page, its
-curves and its log are there. Probes are answered.
+of the registry is exported by a process. A real Prometheus scrapes them and answers every query of
+deploy/prometheus; the alert rules' own cases run in promtool. The coordinator serves its page,
+curves and log. Probes are answered.
 """
 import argparse
 import contextlib
@@ -22,7 +22,7 @@ from world import REGIONS, Failure, World, check, until
 
 TREE = pathlib.Path(__file__).resolve().parents[2]
 RULES = TREE / "deploy/prometheus"
-# Rows of which a healthy run on loopback has none.
+# Metrics that a healthy run on loopback does not export.
 RARE = {"longhaul_loop_metric", "longhaul_loop_last_exit",
         "longhaul_learning_rate", "longhaul_alarm_active",
         "longhaul_run_paused_timestamp_seconds", "longhaul_privacy_epsilon",
@@ -47,7 +47,7 @@ def families(text):
 
 
 def registry():
-    """name -> (type, letters of the roles), from the documentation that the registry made."""
+    """name -> (type, letters of the roles), from the page generated from the registry."""
     rows = re.findall(r"^\| `(longhaul_\w+)` \| (\w+) \| ([\w, ]+) \|",
                       (TREE / "deploy/docs/metrics.md").read_text(encoding="utf-8"), re.M)
     check(len(rows) > 40, "the registry's page has too few rows")
@@ -74,7 +74,7 @@ def queries():
 
 
 def told_by(nodes):
-    """Metric -> kinds of the nodes that tell it."""
+    """Metric -> kinds of the nodes that export it."""
     told = {}
     for node in nodes:
         text = get(node.http, "/metrics")
@@ -88,7 +88,7 @@ def told_by(nodes):
 
 def check_told(nodes):
     wanted = {name for name in registry() if name not in RARE}
-    with contextlib.suppress(Failure):  # which ones are missing is said below
+    with contextlib.suppress(Failure):  # the missing ones are reported below
         until("every metric is told", lambda: wanted <= set(told_by(nodes)))
     told = set(told_by(nodes))
     check(wanted <= told, f"no process tells {wanted - told}")
@@ -129,7 +129,7 @@ def check_prometheus(world, nodes):
         until("it has scraped all", lambda: len(ask("up == 1")) == len(nodes))
         until("rates are known", lambda: ask("rate(longhaul_push_seconds_count[5m]) > 0"))
         for query in alerts:
-            ask(query)  # it is one that Prometheus understands
+            ask(query)  # Prometheus parses it
         for query in board:
             until(f"{query} has an answer", lambda q=query: ask(q))
     finally:

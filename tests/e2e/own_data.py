@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Loops that bring data of their own: `own_data.py --build BUILD`.
+"""Loops with their own data: `own_data.py --build BUILD`.
 
-Two regions on loopback, workers of `trainer.kind: external`, a loop beside each that is linked with
-liblonghaul.so. The run ends by itself when the ledger counts as many tokens as the budget, also
-when the coordinator is killed while it ends. A loop that asks such a run for units is refused, and
-so is one with data of its own in a run that leases units; either worker says why and ends. The
-settings say which kind of run it is.
+Two regions on loopback, workers with `trainer.kind: external`, a loop beside each that is linked
+with liblonghaul.so. The run ends by itself when the ledger counts as many tokens as the budget,
+also when the coordinator is killed while the run ends. A loop that asks such a run for units is
+refused, and so is one with its own data in a run that leases units; in both cases the worker logs
+why and ends. The settings name the run's kind.
 """
 import argparse
 import sys
@@ -18,7 +18,7 @@ MANY, MORE = 10**12, 30_000  # tokens
 
 
 def begin(world, trainers, own):
-    """Coordinator, servers and workers, with a loop beside each; all of them train."""
+    """Starts coordinator, servers, workers and a loop beside each, and waits until all train."""
     write_model(world)
     regions = REGIONS[:2]
     coordinator = world.coordinator(len(regions), **{
@@ -33,7 +33,7 @@ def begin(world, trainers, own):
 
 
 def change_data(world, trainer, own, why):
-    """The loop goes on with data of the other kind, and its worker is told that it may not."""
+    """The loop goes on with data of the other kind, and its worker is refused."""
     trainer.kill()
     other = Trainer(world, trainer.worker, 1, own).start()
     try:
@@ -93,7 +93,7 @@ def main():
             trainers = []
             try:
                 play(world, trainers)
-            finally:  # nothing outlives this, whatever went wrong
+            finally:  # stops all trainers, also after an error
                 for trainer in trainers:
                     if trainer.process.poll() is None:
                         trainer.kill()

@@ -1,13 +1,14 @@
 #!/usr/bin/env python3
 """The coordinator's page in a browser: `page.py --build BUILD`.
 
-A run has an alarm, and an operator has paused it with words that are HTML. Headless Chromium opens
-the page, light and dark, as wide as a desk's screen and as a phone's: the alarm, the regions and
-their curves are there, nothing is wider than the screen, the words are text. The page asks nobody
-but the coordinator, and only reads. The pictures are in BUILD/page-*.png.
+A run has an alarm, and an operator has paused it with a reason that is HTML. Headless Chromium
+opens the page, light and dark, at the width of a desktop screen and of a phone: the alarm, the
+regions and their curves are there, nothing is wider than the screen, the reason is shown as text.
+The page sends requests only to the coordinator, and only reads. The pictures are in
+BUILD/page-*.png.
 
-Debian's chromium-headless-shell and what it needs are unpacked beside the build folder: nothing is
-installed. Exit status 77 where no such package is reached.
+Debian's chromium-headless-shell and its libraries are unpacked beside the build folder: nothing is
+installed. Exit status 77 if the package cannot be downloaded.
 """
 import base64
 import json
@@ -29,7 +30,7 @@ RULES = "trains: loss > 0 for 1s\nfull: disk_free < 1MB"
 
 
 def browser(build):
-    """The program, and the folders of its libraries."""
+    """The program, and its library folders."""
     place = pathlib.Path(build).resolve().parent / "chromium"
     program = place / "usr/lib/chromium" / PACKAGE
     if not program.exists():
@@ -52,7 +53,7 @@ def browser(build):
 
 
 class Tab:
-    """A page of a browser, by the DevTools protocol over two pipes."""
+    """A browser's page, driven by the DevTools protocol over two pipes."""
 
     def __init__(self, build, folder):
         program, libraries = browser(build)
@@ -117,7 +118,7 @@ class Tab:
 
 
 def pixels(png):
-    """(width, height, how many different lines of pixels) of a picture without interlace."""
+    """(width, height, number of distinct rows of pixels) of a picture without interlace."""
     check(png[:8] == b"\x89PNG\r\n\x1a\n", "no PNG")
     width, height, depth, kind = struct.unpack(">IIBB", png[16:26])
     at, data = 8, b""
@@ -167,7 +168,7 @@ def check_requests(tab, address):
 
 
 def page(world):
-    browser(world.build)  # before anything runs
+    browser(world.build)  # downloads it before anything runs
     coordinator = world.coordinator(**{"http.listen": "127.0.0.1:0", "coordinator.rules": RULES})
     coordinator.start().listening()
     servers = [world.server(i, coordinator).start().listening() for i in (0, 1)]

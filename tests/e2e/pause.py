@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 """`longhaul pause` and `resume` on a run that trains.
 
-All workers stand still, over a kill of the coordinator, of a worker and of a server. Nobody is
-called stalled for longer than the bounds of a stall. Every place where an operator looks says by
-whom the run is paused and why. A worker drains meanwhile. After `resume` the run goes on, and what
-it credits is credited once.
+All workers stand still, over a kill of the coordinator, of a worker and of a server. No worker is
+reported as stalled, although the pause outlasts the bounds of a stall. Every place where an
+operator looks shows who paused the run and why. A worker drains meanwhile. After `resume` the run
+goes on, and every unit is credited once.
 """
 import json
 
@@ -20,7 +20,7 @@ def paused(workers):
 
 
 def standing(workers):
-    """The steps of each; one that was under way at the pause still ends."""
+    """The steps of each; a step that was under way at the pause is finished."""
     seen = {w.name: w.status()["up_s"] for w in workers}
     until("all have said so again a while later",
           lambda: all(w.status().get("up_s", 0) > seen[w.name] + 1.5 for w in workers))
@@ -28,7 +28,7 @@ def standing(workers):
 
 
 def stands(world, coordinator, workers, reached):
-    """Each has said so in a status of its own, and made no step since."""
+    """All workers report the pause in a status, and took no step after `reached`."""
     until("all stand still", paused(workers))
     check([steps(w) for w in workers] == reached, "a paused worker trains")
     members = json.loads(world.tool("get", "members", *world.admin(coordinator), "-o", "json"))

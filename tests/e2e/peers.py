@@ -2,16 +2,16 @@
 """A region whose worker and ranks are peers, beside a region of one process, with kills.
 
 Each rank holds parameters and optimizer; gradients are summed over TCP. A rank is killed with -9:
-the others train on, and it takes part again when it is started. Then the worker is killed: it
-comes back, and its ranks, which lived, train on with it. A rank that was stopped, and so answers
-nothing, is done without. With --nccl NCCL and its devices are made up (tests/nccl), and
-fail on demand besides: an error, a call that fails, an operation that hangs, a communicator that
-is refused or never made, an abort that hangs. With --cuda ranks train on that plugin's device,
-which is emulated (tests/simt). With --hosts each rank has an address of its own
-and a files of its own, and all talk under mutual TLS: as on several hosts; strangers come to the
-leader meanwhile, silent, with garbage, and with certificates of others. In the end all ranks hold
-the worker's parameters to the bit, the replicas are the servers', every unit is credited once,
-and no process is left.
+the others train on, and it takes part again when it is restarted. Then the worker is killed and
+restarted, and its ranks, which lived, train on with it. The region goes on without a rank that is
+stopped and so answers nothing. With --nccl NCCL and its devices are made up (tests/nccl), and
+inject faults: an error, a call that fails, an operation that hangs, a communicator that is refused
+or never made, an abort that hangs. With --cuda ranks train on that plugin's device, which is
+emulated (tests/simt). With --hosts each rank has its own address and its own files, and all use
+mutual TLS, as on several hosts; meanwhile strangers connect to the leader: silent ones, ones that
+send garbage, and ones with certificates of others. At the end all ranks hold the worker's
+parameters to the bit, the replicas equal the servers', every unit is credited once, and no process
+is left.
 """
 import argparse
 import json
@@ -50,8 +50,8 @@ class Region:
             self.spread(world)
 
     def spread(self, world):
-        """Each rank as on a host of its own: an address, a certificate, and only the files that
-        would be there."""
+        """Puts each rank on a host of its own: an address, a certificate, and only the files that
+        such a host would have."""
         for rank, node in enumerate(self.ranks):
             at = "%s:%d" % self.leader
             node.settings["ranks.leader"] = at
@@ -83,7 +83,7 @@ class Region:
         until("all ranks are members", lambda: self.members() == len(self.ranks))
 
     def goes_on(self, what, rank=None):
-        """The worker, or another rank, takes steps from now on; how long that took."""
+        """Waits until the worker, or another rank, takes steps; gives how long that took."""
         node, begun = rank or self.worker, time.monotonic()
         done = lambda: (node.process.pid, steps(node))
         (pid, since) = done()
@@ -99,7 +99,7 @@ def free_port(host):
 
 
 def knock(region, ca, pem):
-    """Comes to the leader under TLS with this certificate, and sees that nobody talks to it."""
+    """Connects to the leader under TLS with this certificate, and checks that it sends nothing."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE
@@ -110,11 +110,11 @@ def knock(region, ca, pem):
                 s.sendall(b"REPW\x01\x01\0\0" + region.worker.settings["ranks.leader"].encode())
                 check(not s.recv(1), f"the leader talks to {pem} of {ca}")
     except OSError:
-        pass  # It hung up in the midst of it.
+        pass  # The leader closed the connection meanwhile.
 
 
 def refused(world, region, role, where, name, ca="ca", words=None):
-    """Until the leader says why: it says a few a second of what others cause."""
+    """Knocks until the leader logs why it refuses; its log of peers' errors is rate-limited."""
     folder = "certs" if ca == "ca" else ca + "-certs"
     world.tool("certs", "issue", "--dir", world.path(ca), "--run", world.run, "--role", role,
                "--region", where, "--name", name, "--out", world.path(folder))
@@ -125,7 +125,7 @@ def refused(world, region, role, where, name, ca="ca", words=None):
 
 
 def strangers(world, region):
-    """Nobody else is heard at the leader's address, and it goes on."""
+    """The leader accepts no stranger, and goes on."""
     refused(world, region, "worker", "europe", "europe-7")
     refused(world, region, "server", "asia", "server-7")
     world.tool("certs", "init", "--dir", world.path("others"), "--domain", "e2e.test")
@@ -138,15 +138,15 @@ def strangers(world, region):
     until("the leader turns them away",
           lambda: region.worker.text().count("region.refused") > before)
     region.goes_on("strangers came")
-    kill_a_rank(region)  # It comes back while the silent ones still take places.
+    kill_a_rank(region)  # It comes back while the silent connections still take places.
     for s in silent:
         s.close()
     print("40 that say nothing, garbage, and certificates of another region and role: refused")
 
 
 def another_setting(region, key, words):
-    """A rank whose setting is not the worker's ends, and says both; then it comes back as it should
-    be."""
+    """A rank with another setting than the worker's ends and logs both values; then it restarts
+    with the right one."""
     last, mine = region.ranks[-1], region.worker.settings.get(key, words[0])
     other = words[words[0] == mine]
     last.kill()
@@ -187,7 +187,7 @@ def kill_the_worker(region):
 
 
 def stop_a_rank(region):
-    """It answers nothing, and its connections stand: only deadlines tell."""
+    """A stopped rank answers nothing and its connections stay open: only deadlines reveal it."""
     last, begun = region.ranks[-1], time.monotonic()
     before = region.worker.text().count("rank.lost")
     last.process.send_signal(signal.SIGSTOP)
@@ -201,7 +201,7 @@ def stop_a_rank(region):
 
 
 def fault(world, node, word):
-    """The made-up NCCL of this process does this at the next occasion."""
+    """Makes this process's made-up NCCL fail in this way at the next occasion."""
     path = world.path("faults", f"fault-{node.process.pid}")
     with open(path + ".tmp", "w", encoding="utf-8") as out:
         out.write(word)
@@ -214,7 +214,7 @@ def fails(world, region, node, word, why):
     until(f"{node.name} meets {word}", fault(world, node, word))
     until(f"the worker hears of {word}",
           lambda: region.worker.text().count("region.failed") > before)
-    # The one after it may have come as well: a fault of the next communicator.
+    # A second failure may follow: a fault of the next communicator.
     first = [line for line in region.worker.text().splitlines() if "region.failed" in line][before]
     check(any(w in first for w in why), f"after {word}: {first}")
     region.together()
@@ -225,7 +225,7 @@ def fails(world, region, node, word, why):
 
 def fail_on_demand(world, region):
     worker, rank, last = region.worker, region.ranks[1], region.ranks[-1]
-    # Or a bucket that was given to it after the first: its communicator is in error by then.
+    # Or a bucket submitted after the first fails: its communicator is in error by then.
     remote = ["remote process exited", ": made-up NCCL error"]
     fails(world, region, rank, "error", remote)
     if not region.made_up:
@@ -304,7 +304,7 @@ def run(world, ranks, more, kills, hosts):
         stop_a_rank(region)
         check(coordinator.status().get("phase", "running") == "running",
               "the run ended before the last kill: the drill proves nothing")
-    if not region.made_up:  # The rest of the data is the other region's.
+    if not region.made_up:  # The rest of the data belongs to the other region.
         other.kill()
         other.settings["trainer.tokens_per_s"] = 3000
         other.start()

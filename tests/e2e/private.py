@@ -1,17 +1,17 @@
 #!/usr/bin/env python3
 """Private regions whose processes are killed: `private.py --build BUILD [--level L] [--cycles N]`.
 
-Two regions on loopback. At region level a loop of worker/client/examples trains beside each, at
-record level the built-in trainer does, on documents of its region, and at level reported a loop in
-Python that clips and adds noise by itself (reported_loop.py). In each cycle
-a worker, a loop, a server, the coordinator, or all of a region die by kill -9 at a random moment
-and start again. After each one the servers' logs and the budgets' files are read: no file says less
-than the logs show, no total fell or was admitted twice, as many steps are charged as were released,
-and none above the plan. Then the plan's steps are spent, the run ends by itself, and the statement
-says what was charged.
+Two regions on loopback. At region level a loop of worker/client/examples trains beside each; at
+record level the built-in trainer does, on documents of its region; at level reported it is a loop
+in Python that clips and adds noise by itself (reported_loop.py). In each cycle a worker, a loop, a
+server, the coordinator, or all processes of a region are killed with -9 at a random moment and
+restarted. After each one the servers' logs and the budget files are read: no file shows a smaller
+charge than the logs, no total fell or was admitted twice, as many steps are charged as were
+released, and none above the plan. Then the plan's steps are spent, the run ends by itself, and the
+statement gives the charged steps.
 
-With --state FILE the run's folder and the cycles that are done are kept there, and a later call
-goes on with them.
+With --state FILE the run's folder and the number of finished cycles are kept there, and a later
+call goes on with them.
 """
 import argparse
 import hashlib
@@ -34,7 +34,7 @@ TERMS = 65  # common/format/privacy.h
 
 
 class Line(Trainer):
-    """The example's loop, which has records of its own."""
+    """The example's loop, which has its own records."""
 
     def __init__(self, world, worker):
         super().__init__(world, worker, 1, True)
@@ -50,7 +50,7 @@ class Line(Trainer):
 
 
 class Reported(Line):
-    """A loop in Python that clips and adds noise by itself, and says so."""
+    """A loop in Python that clips and adds noise by itself, and reports that it does."""
 
     def start(self):
         here = os.path.dirname(os.path.abspath(__file__))
@@ -68,7 +68,7 @@ class Reported(Line):
 
 
 class Kept(World):
-    """A world that an earlier call left."""
+    """A world left by an earlier call."""
 
     def __init__(self, build, folder):  # pylint: disable=super-init-not-called
         self.build, self.run, self.keep, self.dir, self.nodes = build, "e2e", True, folder, []
@@ -85,14 +85,14 @@ def write_model(world):
 
 
 def id_of(worker):
-    """How logs name it (common/docs/0001-formats.md)."""
+    """The worker's id in the logs (common/docs/0001-formats.md)."""
     uri = f"spiffe://e2e.test/longhaul/e2e/worker/{worker.region}/{worker.name}"
     number = hashlib.blake2b(uri.encode(), digest_size=32).digest()[:8]
     return f"{int.from_bytes(number, 'little') | 1:016x}"
 
 
 def budget_of(worker):
-    """Charged steps by shard, as the file beside the records says. A rename makes it whole."""
+    """Charged steps by shard, from the file beside the records. A rename replaces it whole."""
     path = worker.settings["privacy.budget"]
     check(os.path.exists(path), f"{worker.name}: the file says nothing, it is gone")
     with open(path, "rb") as file:
@@ -114,7 +114,7 @@ def terms_of(world, level, steps):
 
 
 class Play:
-    """The run's processes. `kind`: of the loops beside the workers; None: as the level has it."""
+    """The run's processes. `kind`: of the loops beside the workers; None: the level's default."""
 
     def __init__(self, world, level, steps, regions=2, kind=None):
         self.world, self.level, self.steps = world, level, steps
@@ -129,7 +129,7 @@ class Play:
         mine = {"trainer.kind": "external", "codec.name": "dense-fp32", "codec.density": "auto"}
         if level == "reported":
             mine = {"trainer.kind": "external", "privacy.reported": "on"}
-        if level == "record":  # some 20 steps a second
+        if level == "record":  # about 20 steps a second
             mine = {"trainer.tokens_per_s": 60000}
         self.workers = [world.worker(r, self.coordinator, **{
             "privacy.budget": world.path(r + ".budget"), **mine}).start()
@@ -145,7 +145,8 @@ class Play:
         return {row["worker"]: row for row in rows}
 
     def judge(self):
-        """What was charged, by file and by log. The logs are read first: files may go on."""
+        """Compares charges by file and by log. The logs are read first: files may advance
+        meanwhile."""
         rows = self.audit()
         for worker in self.workers:
             row, charged = rows.get(id_of(worker)), budget_of(worker)
@@ -157,18 +158,18 @@ class Play:
                 if self.level != "region":
                     said = charged[0]
                 check(released <= shown <= said, f"{worker.name}: {row}, the file says {charged}")
-        # a log is trimmed, so the releases that it still has may fall; what it charged may not
+        # A trimmed log has fewer releases than before, but never fewer charges.
         return sum(sum(row["by_shard"]) for row in rows.values())
 
     def is_spent(self):
         return all(w.process.poll() is not None for w in self.workers)
 
     def goes_on(self, before):
-        """Or the plan's steps are spent: how many a cycle lasts depends on the machine."""
+        """Waits until the log shows more releases, or all steps of the plan are spent."""
         until("releases go on", lambda: self.judge() > before or self.is_spent(), 90)
 
     def kill(self, draw):
-        """Some processes die, and start again."""
+        """Kills some processes and restarts them."""
         region = draw.randrange(2)
         worker, loop = self.workers[region], self.loops[region:region + 1]
         server = draw.choice(self.servers)
@@ -185,13 +186,13 @@ class Play:
                 victim.listening()
 
     def shown(self):
-        """Epsilon of both regions, as an operator sees it."""
+        """Epsilon of both regions, from the operator's tool."""
         rows = json.loads(self.world.tool("get", "regions", "-o", "json",
                                           *self.world.admin(self.coordinator)))
         return len(rows) == 2 and all(0 < row.get("epsilon", 0) <= 8 for row in rows)
 
     def spend(self):
-        """The rest of the budget; the run ends."""
+        """Spends the rest of the budget, until the run ends."""
         for loop in self.loops:
             check(loop.end(240) == 0, f"the loop of {loop.worker.name}: {loop.process.returncode}")
         for worker in self.workers:
@@ -199,7 +200,7 @@ class Play:
         self.judge()
         for worker in self.workers:
             said = worker.last("privacy")
-            # A loop of its own ends some steps before the last: it is not held between two.
+            # An external loop ends some steps before the last: nothing stops it between two steps.
             least = self.steps - 60 if self.level == "reported" else self.steps
             check(said["state"] == "spent" and least <= said["charged"] <= self.steps, f"{said}")
             check(0 < said["epsilon"] <= 8 and said["level"] == self.level, f"{said}")

@@ -1,16 +1,16 @@
-// A worker that sends what no worker should: greets a server and pushes one made-up frame.
+// A faulty worker: greets a server and pushes one frame that it should not send.
 // e2e_push CA CERT KEY JOB_KEYS MANIFEST SHARD ADDRESS KIND
 //
 //   good         a small update
-//   altered      a byte of the sealed payload is another one
-//   altered-head a byte of the header is another one, the announced digest fits it
+//   altered      a byte of the sealed payload is changed
+//   altered-head a byte of the header is changed, the announced digest fits it
 //   truncated    the last 40 bytes are missing, and so the message says
 //   short        the stream ends inside the frame
 //   index        sealed well; the last index of the first chunk lies outside of it
 //   nan          sealed well; the first value is no number
 //
-// Prints `admitted` or `refused CODE: TEXT`; where the push is not decided, the error goes to
-// stderr and its exit code is ours. Every step of this worker is the one after its last decided.
+// Prints `admitted` or `refused CODE: TEXT`. If the push is not decided, prints the error to stderr
+// and exits with its code. Every frame's step is the one after the last decided step.
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -42,7 +42,7 @@ static void end(struct rogue *r, lh_err err, const char *text)
 // ---------------------------------------------------------------- the frame
 
 // kernels/docs/0001-payload.md: 24 bytes of header, 2 for each group of 16 chunks; then chunk 0: k
-// fields of b bits (b stands in byte 3), k values of 4 bytes.
+// fields of b bits (byte 3 is b), k values of 4 bytes.
 static void spoil(const struct rogue *r, uint8_t *plain)
 {
     const struct lh_extent *first = &r->client.layout->extent[0];
@@ -55,8 +55,8 @@ static void spoil(const struct rogue *r, uint8_t *plain)
     if (is(r, "nan")) memset(plain + values, 0x7f, 4), plain[values + 2] = 0xc0;
 }
 
-// Values that rise along the shard, so that a chunk's last ones are carried: all gaps but the first
-// are 0, and one that is not leads out of the chunk.
+// Values rise along the shard, so that the last ones of a chunk are selected: all gaps but the
+// first are 0, and a larger gap leads out of the chunk.
 static LH_MUST lh_err make_frame(struct rogue *r)
 {
     const struct lk_codec codec = {LK_INDEX_RICE, LK_VALUE_FP32, 0.1f};

@@ -1,4 +1,4 @@
-"""A TCP relay on loopback that can be cut: then it takes connections and bytes, and passes none."""
+"""A TCP relay on loopback. When cut, it still accepts connections and bytes, but forwards none."""
 import contextlib
 import socket
 import threading
@@ -22,7 +22,7 @@ class Relay:
             threading.Thread(target=self.begin, args=(near,), daemon=True).start()
 
     def begin(self, near):
-        """One connection: two directions, until one of them ends."""
+        """Forwards one connection in both directions, until one of them ends."""
         with self.lock:
             self.open.add(near)
             passes = self.passes
@@ -39,7 +39,7 @@ class Relay:
                 self.carry(near, far)
                 back.join()
         except OSError:
-            pass  # the one that it goes to is away
+            pass  # the destination is down
         finally:
             near.close()
 
@@ -56,7 +56,8 @@ class Relay:
         self.passes = False
 
     def mend(self):
-        """New connections pass. Those of before are over: what they lost cannot come any more."""
+        """New connections pass. Earlier ones are closed: their dropped bytes cannot be
+        recovered."""
         with self.lock:
             self.passes = True
             was, self.open = self.open, set()

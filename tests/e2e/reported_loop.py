@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""A loop that is private by itself: reported_loop.py SIGMA RATE CLIP, with LONGHAUL_SOCKET.
+"""A loop that makes its own training private: reported_loop.py SIGMA RATE CLIP, with
+LONGHAUL_SOCKET.
 
 The model of worker/client/examples/line.c in plain Python. Each step draws records, clips the
 gradient of each, adds Gaussian noise, and ends with a boundary, as Opacus would do it.
@@ -16,7 +17,7 @@ IN, OUT, RECORDS = 8, 4, 60
 
 
 def gradient(values, record):
-    """Of one record, clipped by the caller: the line is weight[o, i] = i - o, bias[o] = o."""
+    """Gradient of one record, unclipped. The target line is weight[o, i] = i - o, bias[o] = o."""
     draw = random.Random(record)
     x = [draw.uniform(-1, 1) for _ in range(IN)]
     out = array.array("d", [0.0] * len(values))
@@ -59,7 +60,7 @@ def main():
                 step, due = 0, longhaul.Due(0)
                 while not due & longhaul.Due.DRAIN:
                     train(values, sigma, rate, clip)
-                    time.sleep(0.02)  # some 50 steps a second
+                    time.sleep(0.02)  # about 50 steps a second
                     step += 1
                     due = c.boundary(step, 16)
                     if due & longhaul.Due.RENEW:

@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
-"""A run that goes on with another number of servers, as an operator moves it.
+"""An operator moves a run to another number of servers.
 
-Two servers are stopped in the middle of a run and their shards restored into one directory, whole;
-later that one is stopped too, and its shards go apart again, from its checkpoints alone. The worker
-is killed both times and goes on, and any version's log replays to the state it had before.
+Two servers are stopped in the middle of a run and their shards restored, complete, into one
+directory; later that server is stopped too, and its shards are split again, from its checkpoints
+alone. The worker is killed both times and goes on, and the log replays to every earlier version's
+state.
 """
 import json
 import os
@@ -30,7 +31,7 @@ def replayed(world, server, *more):
 
 
 def stop(world, servers):
-    """shard -> (version, digest) that they ended with, by what they left."""
+    """shard -> (version, digest) that the stopped servers left on disk."""
     was = {}
     for server in servers:
         server.must_stop()
@@ -40,7 +41,7 @@ def stop(world, servers):
 
 
 def look_back(world, server, shard, was):
-    """A version of before the move is what it was, and one that never was is not made up."""
+    """A version from before the move is unchanged, and a version that never was is refused."""
     version, _ = was
     check(replayed(world, server, "--to", f"{shard}:{version}")[shard] == was,
           f"shard {shard} was {was}")
@@ -50,7 +51,7 @@ def look_back(world, server, shard, was):
 
 
 def together(world, coordinator, apart, was):
-    """Both shards in one server, without a loss."""
+    """Restores both shards into one server, without loss."""
     one = world.server(0, coordinator, name="shard-01", shards=[0, 1])
     adopt(world, coordinator, one, "0,1")
     world.tool("checkpoint", "restore", apart[0].dir, apart[1].dir, *job(world), "--into", one.dir)
@@ -63,7 +64,7 @@ def together(world, coordinator, apart, was):
 
 
 def adopt(world, coordinator, server, shards):
-    """Another server is believed of a shard where an operator says so."""
+    """An operator's command makes a server the owner of shards that another one had."""
     world.tool("adopt", f"europe/{server.name}", "--shards", shards, *world.admin(coordinator))
 
 
@@ -77,7 +78,7 @@ def other_servers(world):
     coordinator, apart = run(world)
     worker = world.worker("asia", coordinator, **{"trainer.tokens_per_s": 1500}).start()
     train(worker, 10)
-    worker.kill()  # else it would train on while nobody serves, and have nothing left
+    worker.kill()  # otherwise it would use up its data while no server is up
     was = stop(world, apart)
     one = together(world, coordinator, apart, was)
     goes_on([one], worker, was)

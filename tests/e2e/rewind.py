@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""`longhaul refold` and `rewind` on a running run: without a worker, and to an earlier version.
+"""`longhaul refold` and `rewind` on a running run: fold without a worker, go back to a version.
 
-Three regions train; one shard has a standby. What is refused changes no shard. One worker is
-expelled, and its pushes are taken out: a server that is killed in the middle goes on with it, the
+Three regions train; one shard has a standby. A refused command changes no shard. One worker is
+expelled, and its pushes are taken out: a server killed in the middle of this finishes it, the
 others take the new states under new epochs and train on. Then the run goes back to earlier
 versions, below the stable point, while the coordinator is killed. The run ends, and all replicas
 agree.
@@ -46,7 +46,7 @@ def begin(world, *line):
 
 
 def finished(world, command, line):
-    """A command whose coordinator was killed says so; the same one then waits for the end."""
+    """A command whose coordinator was killed reports that; run again, it waits for the end."""
     said, _ = command.communicate(timeout=120)
     if command.returncode:
         said = world.tool(*line)

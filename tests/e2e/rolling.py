@@ -3,12 +3,12 @@
 
     tests/e2e/rolling.py --build build/release --old OTHER/build/release
 
-All processes begin as programs of --old. Then one after the other is ended, by turns in order and
-by kill -9, and started from its directory as a program of --build: a worker, a server, the
-coordinator, the other server, the other workers. After each of them all workers train on, so new
-workers have old servers, and old workers new ones, and an old coordinator both. In the end every
-unit is credited once, and all replicas are equal. Without --old both are --build: a rolling
-restart.
+All processes begin as programs of --old. Then they are ended one after the other, alternately in
+order and by kill -9, and restarted from their directories as programs of --build: a worker, a
+server, the coordinator, the other server, the other workers. After each step all workers train on,
+so new workers have old servers, old workers have new ones, and an old coordinator has both. At the
+end every unit is credited once, and all replicas are equal. Without --old both are --build: a
+rolling restart.
 """
 import argparse
 import os
@@ -18,11 +18,11 @@ from loopback import check_credit, check_replicas, end_all, end_workers, kill_an
     nothing_left, trained_on
 from world import REGIONS, World, check, until
 
-UNITS, SPEED = 300, 3000  # some 35 s of training
+UNITS, SPEED = 300, 3000  # about 35 s of training
 
 
 def runs_from(node, build):
-    """The node's program lies in this build."""
+    """The node's program belongs to this build."""
     program = os.path.realpath(f"/proc/{node.process.pid}/exe")
     return program.startswith(os.path.realpath(build) + os.sep)
 

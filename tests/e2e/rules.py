@@ -3,7 +3,7 @@
 
 A rule's alarm begins once the workers report a loss, and pauses the run. The webhook fails at
 first; then it gets each change in order, signed. The alarm is in the events and the status. After
-`resume` the run goes on although the alarm lasts, over a kill of the coordinator too. A wrong rule
+`resume` the run goes on although the alarm lasts, also over a kill of the coordinator. A wrong rule
 is refused before anything starts.
 """
 import hashlib
@@ -18,11 +18,11 @@ from loopback import mark, play, trained_on
 from world import REGIONS, check, until
 
 SECRET = "ab" * 32
-FAILS = 2  # answers of the webhook before it takes anything
+FAILS = 2  # answers of the webhook before it accepts a call
 
 
 class Webhook:
-    """Keeps each body that it took, and how many it refused."""
+    """Keeps each body that it accepted, and counts the refused ones."""
 
     def __init__(self):
         hook = self
@@ -55,7 +55,7 @@ class Webhook:
 
 
 def refused(world):
-    """`config check` says where a rule is wrong, and what to write."""
+    """`config check` says where a rule is wrong, and suggests a correction."""
     for text, says in (("a: loss > 9\nb: los > 3",
                         "line 2: \"los\" is no metric of rules; did you mean loss?"),
                        ("a: loss > 9 then stop", "line 1: then what? then alarm, or then pause")):
@@ -66,7 +66,7 @@ def refused(world):
 
 
 def doctor(world, coordinator, server):
-    """The doctor names the alarm and the pause, and judges a node that runs by its status."""
+    """The doctor names the alarm and the pause, and judges a running node by its status."""
     code, said, _ = world.try_tool("doctor", *world.admin(coordinator))
     check(code == 1 and "FAIL   alarm trains of " in said and "run: paused by rule trains" in said,
           f"{code}: {said}")

@@ -1,8 +1,8 @@
-// Says words of any RPC to running programs over TLS, under any certificate, and prints how each
-// ended: the error's name, LH_OK where an answer came.
+// Calls any RPC of running programs over TLS, under any certificate, and prints how each call
+// ended: the error's name, or LH_OK for an answer.
 // e2e_say CA CERT KEY DOMAIN RUN MANIFEST CELL...
-// CELL: ROLE ADDRESS RPC WORKER SHARD, the last two being what the request names; WORKER 0 stands
-// for the certificate's own id.
+// CELL: ROLE ADDRESS RPC WORKER SHARD; the request names WORKER and SHARD. WORKER 0 stands for the
+// certificate's own id.
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -27,7 +27,7 @@ enum { CELL_WORDS = 5 };
 struct said {
     struct lh_env *env;
     struct lh_call *call;
-    bool over, answered, role; // role: this role may not call that
+    bool over, answered, role; // role: the role may not call this RPC
     lh_err status;
 };
 
@@ -57,7 +57,7 @@ static void on_close(void *self, struct lh_call *call, lh_err status, const char
 
 static const struct lh_call_ops ops = {on_message, on_nothing, on_nothing, on_close};
 
-struct words { // what a request names
+struct words { // contents of a request
     uint8_t job[LH_JOB_BYTES];
     const struct lh_manifest *manifest;
     uint64_t worker;
@@ -148,7 +148,7 @@ static lh_err send(struct lh_call *call, enum lh_rpc rpc, struct words *w)
         return lh_rpc_send(call, &m.base);
     }
     if (rpc == LH_RPC_REFOLD) {
-        Longhaul__V1__RefoldRequest m = LONGHAUL__V1__REFOLD_REQUEST__INIT; // back to nothing
+        Longhaul__V1__RefoldRequest m = LONGHAUL__V1__REFOLD_REQUEST__INIT; // back to version 0
         return lh_rpc_send(call, &m.base);
     }
     if (rpc == LH_RPC_HELLO) {

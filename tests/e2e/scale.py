@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Workers that are wanted: the coordinator calls a command, which runs beside it.
+"""The coordinator calls a command when it wants more workers; the command runs beside it.
 
-The command gets its figures; its failure is a warning, and it is called again. A worker joins, is
-counted, and says what it runs on. A coordinator that is to end takes a command that would run for
-ever with it.
+The command gets the figures; a failed call is a warning, and is repeated. A worker joins, is
+counted, and reports its device. A coordinator that is stopped also ends a command that would run
+for ever.
 """
 import os
 import sys

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""The units of deploy/systemd, and what real programs tell a service manager.
+"""The units of deploy/systemd, and the notifications of real programs to a service manager.
 
-systemd reads the units without a complaint and rates their exposure at most 3.0. The manager that a
-program talks to is this test: each is ready once it serves or has joined and not before, says that
-it lives, and that it ends. No systemd is booted.
+systemd accepts the units without a complaint and rates their exposure at most 3.0. This test is the
+manager that a program notifies: each program reports ready once it serves or has joined and not
+before, then sends watchdog signals, and reports its end. No systemd is booted.
 """
 import argparse
 import os
@@ -22,7 +22,7 @@ LATE_S = 30  # WATCHDOG_USEC of the test, in seconds
 
 
 class Manager:
-    """NOTIFY_SOCKET of one node, and all that it was told."""
+    """NOTIFY_SOCKET of one node, and all messages received there."""
 
     def __init__(self, node):
         self.node, self.told = node, []
@@ -43,7 +43,7 @@ class Manager:
 
 
 def units(build):
-    """Their files as they are installed, the programs' paths replaced by those that were built."""
+    """The unit files as installed, with the paths of the built programs."""
     with tempfile.TemporaryDirectory() as folder:
         for kind in ("server", "worker"):
             made = pathlib.Path(build, "deploy", f"longhaul-{kind}@.service").read_text("utf-8")

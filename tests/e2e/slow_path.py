@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Paths on which an attempt to connect takes long: programs give the first one more time than the
-tool does, which tries once more.
+"""Paths on which connecting takes long: programs give the first attempt more time than the tool
+does, which makes one more attempt.
 
-A Path stands between them and the coordinator: a connection to it is taken at once, and its bytes
-pass when it says so.
+A Path is a relay between the programs and the coordinator: it accepts a connection at once, and
+forwards its bytes after a chosen delay.
 """
 import contextlib
 import select
@@ -15,15 +15,15 @@ import time
 from cases import main, run, train
 from world import check
 
-# Longer than an attempt on a path of which nothing is known (LH_GRPC_CONNECT_MS, 5 s), and shorter
-# than what programs give it (LH_GRPC_CONNECT_FAR_MS, 15 s).
+# Longer than an attempt on an unknown path (LH_GRPC_CONNECT_MS, 5 s), and shorter than the first
+# attempt of programs (LH_GRPC_CONNECT_FAR_MS, 15 s).
 QUIET_S = 7
 
 
 class Path:
-    """To this address. `quiet`: seconds for which the first connections pass nothing, in turn;
-    None: they never do. All later ones pass at once. `awaited`: of each that began to pass,
-    whether its program had not given it up by then."""
+    """A relay to this address. `quiet`: seconds for which the first connections forward nothing, in
+    turn; None: for ever. All later ones forward at once. `awaited`: for each connection that began
+    to forward, whether its program had not given it up by then."""
 
     def __init__(self, address, quiet):
         host, port = address.rsplit(":", 1)

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 """A region under Slurm: `longhaul render slurm`, then Debian's slurmctld and slurmd on loopback.
 
-One region's rendered job runs under Slurm, another region's worker by hand. The batch script gets
-the SIGTERM that Slurm sends before the end of a job's time: the worker saves its state and ends,
-its leases go to others, and the job is in the queue again. Slurm starts it once more, it goes on
-where it was, and the run ends with every unit credited once. A job that is cancelled is not put
-back. All daemons run from a folder of the test; nothing is left of them.
+One region's rendered job runs under Slurm, another region's worker outside of it. The batch script
+gets the SIGTERM that Slurm sends before a job's time is over: the worker saves its state and ends,
+its leases go to others, and the job is requeued. Slurm starts it once more, it goes on where it
+was, and the run ends with every unit credited once. A cancelled job is not requeued. All daemons
+run from a folder of the test, which is removed.
 """
 import argparse
 import json
@@ -21,8 +21,8 @@ import time
 from loopback import check_credit, check_replicas, steps
 from world import DENSITY, Failure, Node, World, check, free_ports, until
 
-SPEED = {"asia": 3000, "europe": 400}  # tokens/s: europe alone takes longer than asia is away
-AWAY_S = 12  # in which Slurm does not start a job again; above the coordinator's worker_timeout_s
+SPEED = {"asia": 3000, "europe": 400}  # tokens/s: europe alone takes longer than asia's absence
+AWAY_S = 12  # Slurm's delay before it restarts a job; above the coordinator's worker_timeout_s
 TOPOLOGY = """run: e2e
 budget_tokens: {budget}
 model: {{import: {dir}, context: 64}}
@@ -67,7 +67,7 @@ class Slurm:
         self.daemons = []
         for name in ("ctld", "d"):
             os.makedirs(os.path.join(self.dir, name), mode=0o755)
-        os.chmod(world.dir, 0o755)  # munged wants no others' write permission above its socket
+        os.chmod(world.dir, 0o755)  # munged refuses a path that others may write above its socket
         key = self.path("munge.key")
         with open(os.open(key, os.O_WRONLY | os.O_CREAT, 0o400), "wb") as out:
             out.write(secrets.token_bytes(128))
@@ -118,7 +118,7 @@ class Slurm:
             return file.read()[-3000:]
 
     def ours(self):
-        """Processes that Slurm started for this cluster, by their environment."""
+        """Processes that Slurm started for this cluster, found by their environment."""
         found = []
         for pid in filter(str.isdigit, os.listdir("/proc")):
             try:
@@ -158,7 +158,7 @@ class Job(Node):
             return {}
 
     def alive(self):
-        return False  # Slurm ends it
+        return False  # Slurm ends the process
 
 
 def render(world, coordinator):

@@ -4,10 +4,10 @@
 Three regions, two shard servers and a coordinator on loopback; a training loop beside each worker.
 One loop is stopped with SIGSTOP, while its worker lives and answers.
 
-`run`: in the middle of the run. It is told as stalled, the others train all units, also those that
-it had begun, and the run ends without it. `drain`: an operator ends the run while the loop stands
-still. In both the worker that was left out is named by the coordinator and in its own log, the
-others end with the servers' digests, and `longhaul get plan` shows who was left out.
+`run`: in the middle of the run. The worker is reported as stalled, the others train all units, also
+those that it had begun, and the run ends without it. `drain`: an operator ends the run while the
+loop is stopped. In both cases the coordinator, the worker's own log and `longhaul get plan` say
+that it was left out, and the others end with the servers' digests.
 """
 import argparse
 import signal
@@ -39,7 +39,7 @@ def row_of(coordinator, worker):
 
 
 def stop(worker, trainer):
-    """Stops the loop within a unit: one that has begun nothing holds nothing up."""
+    """Stops the loop within a unit: a loop between units delays nothing."""
     def tokens():
         return worker.status()["trainer"]["life_tokens"]
 
@@ -75,7 +75,7 @@ def play(world, case, trainers):
     check_replicas(servers, others)
     if case == "run":
         check_credit(world, coordinator, servers)
-    stopped.must_end()  # its loop hangs still, and it ends
+    stopped.must_end()  # its loop is still stopped, but the worker ends
 
 
 def main():

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 """A region without data trains units of others, which travel to it over loopback.
 
-The worker of africa has an empty folder, that of europe has all files. Servers of asia and europe
-give their regions' units, of america's there is no giver. Half of europe's units may not leave. The
-server that gives asia's is killed with -9 while units are on their way, and stays away until africa
-has given its units back. In the end every unit is credited once, and none that may not leave ever
-left.
+The worker of africa has an empty folder, europe's worker has all files. Servers of asia and europe
+send their regions' units; no server sends america's. Half of europe's units may not leave. The
+server that sends asia's is killed with -9 while units are on their way, and restarted after africa
+has given its units back. At the end every unit is credited once, and no unit that may not leave
+ever left.
 """
 import json
 import os
@@ -19,7 +19,7 @@ SPEED = 2500  # tokens/s
 
 
 def stay(world, home="europe"):
-    """Every other unit of that home may not leave. Gives their numbers."""
+    """Marks every other unit of that home as not allowed to leave. Gives their numbers."""
     path = world.path("data", "units.json")
     with open(path, encoding="utf-8") as file:
         manifest = json.load(file)
@@ -32,7 +32,7 @@ def stay(world, home="europe"):
 
 
 def given(server):
-    """The units that this server gave, by its log."""
+    """The units that this server sent, from its log."""
     return [int(n) for n in re.findall(r"unit\.given unit (\d+),", server.text())]
 
 
@@ -49,7 +49,7 @@ def is_closed(worker, home):
 
 
 def kill_the_giver(world, giver, africa, workers):
-    """Units are on their way when it dies; they are given back, and it is asked again later."""
+    """The server dies while units are on their way; they are given back, and it is asked later."""
     before = len(given(giver))
     until("more of asia's units travel", lambda: len(given(giver)) > before + 2)
     giver.kill()

@@ -2,9 +2,9 @@
 """deploy/docs/operations.md, line by line: a week of a run on six hosts, in some minutes.
 
 The hosts, the links and the desk are those of across.py. The page's commands are run as they stand:
-`# desk` and `# NAME` say where. Between them this test does what the page says has happened: a host
-is gone with its disk, then all of them. In the end the workers exit with 0 and all replicas have
-the servers' digests. What was credited by the backup is not trained again.
+`# desk` and `# NAME` give the place. In between the test causes the events that the page describes:
+one host is lost with its disk, then all of them. At the end the workers exit with 0 and all
+replicas have the servers' digests. Units that the backup counts as credited are not trained again.
 """
 import json
 import os
@@ -18,7 +18,7 @@ from across import ENTER, TREE
 from loopback import check_replicas, mark, trained_on
 from world import check, until
 
-LIMIT_S = 500  # under the limit of ctest
+LIMIT_S = 500  # below ctest's limit
 UNITS = 160  # of each region: more than is trained by the end of the week
 ASK = re.compile(r"^ask=")
 
@@ -52,7 +52,7 @@ class Week:
         return next(host for host in self.fleet.nodes if host.name == name)
 
     def on(self, host, lines):
-        """On this host, in its network, beside its node."""
+        """Runs the lines on this host, in its network, in its node's folder."""
         done = subprocess.run(
             [*self.fleet.wanem, "exec", host.name, "--", "/bin/bash", "-c", ENTER, "enter",
              host.name, "bash -euo pipefail"], input="\n".join(lines), env=self.fleet.env,
@@ -62,7 +62,7 @@ class Week:
         return done.stdout
 
     def run(self, title):
-        """The section's commands; what each said. A node's own line starts it."""
+        """Runs the section's commands and gives their output. A node's own line starts it."""
         said = []
         for where, lines in self.page.pop(title):
             print(f"{title}: {where}: {len(lines)} lines", flush=True)
@@ -105,7 +105,7 @@ class Week:
 
 
 def settings(fleet):
-    """What the page says of settings, and checkpoints more often than a run of minutes has."""
+    """The page's settings, and more frequent checkpoints, since the run takes only minutes."""
     for name in ("coordinator", "shard-0", "asia-0"):
         with open(fleet.path("desk", "deploy", "examples", "across", name + ".yaml"), "a",
                   encoding="utf-8") as out:

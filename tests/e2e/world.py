@@ -1,7 +1,7 @@
-"""A small run of the real programs on loopback: files, processes, what they say of themselves.
+"""A small run of the real programs on loopback: files, processes, their status and logs.
 
-Everything lives in one folder. Addresses are free ports that the programs print; a process that is
-started again gets its old address. Nothing outlives close().
+Everything lives in one folder. Addresses are free ports that the programs print; a restarted
+process gets its old address. close() ends and removes everything.
 """
 import argparse
 import json
@@ -18,7 +18,7 @@ SHAPE = {"architecture": "transformer", "vocab": 256, "dim": 32, "layers": 2, "h
          "kv_heads": 1, "ffn": 64, "context": 64, "tied": True}
 REGIONS = ("asia", "europe", "america")
 DENSITY = 0.1  # codec.density of the workers
-PATIENCE_S = 150  # for a machine that others keep busy
+PATIENCE_S = 150  # long enough for a busy machine
 
 
 class Failure(Exception):
@@ -31,7 +31,7 @@ def check(holds, text):
 
 
 def until(what, condition, patience=PATIENCE_S):
-    """Looks until the condition holds and gives its value."""
+    """Polls until the condition holds and gives its value."""
     end = time.monotonic() + patience
     while True:
         value = condition()
@@ -43,8 +43,8 @@ def until(what, condition, patience=PATIENCE_S):
 
 
 def held(servers):
-    """shard -> (version, digest) as the servers hold it in the end. A digest takes its time, and a
-    status may be a second old."""
+    """shard -> (version, digest) that the servers end with. A digest takes time, and a status may
+    be a second old."""
     def ended():
         shards = [s for server in servers for s in server.shards()]
         done = shards and all(s["phase"] == "ended" and s["digest"] for s in shards)
@@ -54,7 +54,7 @@ def held(servers):
 
 
 class Node:
-    """One process of the run, over its lives. Settings in capitals are its environment."""
+    """One process of the run, over its restarts. Settings in capitals are environment variables."""
 
     def __init__(self, world, kind, region, name, settings):
         self.world, self.kind, self.region, self.name = world, kind, region, name
@@ -62,8 +62,8 @@ class Node:
         self.log = os.path.join(world.dir, name + ".log")
         self.settings = settings
         self.program = "longhaul-worker" if kind == "worker" else "longhaul-server"
-        self.before = []  # words before the program's, which end by executing what follows them
-        self.environment = None  # variables beside those of this process
+        self.before = []  # prefix of the command line; it must exec its arguments
+        self.environment = None  # variables added to those of this process
         self.address = None
         self.process = None
         world.nodes.append(self)
@@ -80,7 +80,7 @@ class Node:
         return self
 
     def listening(self):
-        """Waits for the line with the bound address; a process that ends first is a failure."""
+        """Waits for the line with the bound address; fails if the process ends first."""
         line = self.process.stdout.readline().decode()
         if not line.startswith("listening "):
             self.process.wait(PATIENCE_S)
@@ -107,14 +107,14 @@ class Node:
         return self.end()
 
     def end(self, patience=PATIENCE_S):
-        """Waits for the end and gives the exit status."""
+        """Waits for the process to end and gives the exit status."""
         try:
             return self.process.wait(patience)
         except subprocess.TimeoutExpired:
             raise Failure(f"{self.name} has not ended after {patience} s:\n{self.tail()}") from None
 
     def must_end(self, patience=PATIENCE_S):
-        """Waits for its end by itself; one in disorder is a failure, which shows what it said."""
+        """Waits for the process to end by itself; fails with its output if the status is not 0."""
         status = self.end(patience)
         check(status == 0, f"{self.name} ended with {status}:\n{self.tail(12)}")
 
@@ -126,7 +126,7 @@ class Node:
         return self.process is not None and self.process.poll() is None
 
     def status(self):
-        """The last status of the process that runs now; {} before its first."""
+        """The last status of the running process; {} before its first."""
         try:
             with open(os.path.join(self.dir, "status.json"), encoding="utf-8") as file:
                 status = json.load(file)
@@ -135,12 +135,12 @@ class Node:
         return status if self.process and status["pid"] == self.process.pid else {}
 
     def shards(self):
-        """Of a server's last status; it may have the coordinator's beside it."""
+        """The shards in a server's last status, which may also hold the coordinator's."""
         status = self.status()
         return status.get("server", status).get("shards", [])
 
     def last(self, key):
-        """Of the last status, also of a process that has ended."""
+        """A key of the last status, also of a process that has ended."""
         with open(os.path.join(self.dir, "status.json"), encoding="utf-8") as file:
             return json.load(file)[key]
 
@@ -161,9 +161,9 @@ class Node:
 
 
 def make_text(folder, size):
-    """Text of made-up words, as `longhaul data prepare` wants it, `size` bytes in each region:
-    three languages of different words, all easy to learn a little of. They share their letters, so
-    that training on one, in whatever order a busy machine makes of it, does not unlearn the others.
+    """Text of made-up words in the format of `longhaul data prepare`, `size` bytes in each region:
+    three languages of different words, each quick to learn in part. They share their letters, so
+    that training on one, in whatever order on a busy machine, does not unlearn the others.
     """
     draw = random.Random(11)
     os.makedirs(os.path.join(folder, "heldout"))
@@ -203,7 +203,7 @@ class World:
         return os.path.join(self.build, room[name], name)
 
     def try_tool(self, *line):
-        """(exit code, output, complaint) of the operator's tool."""
+        """(exit code, output, stderr) of the operator's tool."""
         done = subprocess.run([self.program("longhaul"), *line], capture_output=True, text=True,
                               check=False)
         return done.returncode, done.stdout, done.stderr
@@ -215,7 +215,7 @@ class World:
         return said
 
     def admin(self, coordinator, name="boss", role="admin"):
-        """The flags under which the tool asks this coordinator."""
+        """The flags with which the tool calls this coordinator."""
         self.certificate(role, "europe", name)
         return ("--coordinator", coordinator.address, "--ca", self.path("ca", "ca.pem"), "--cert",
                 self.path("certs", name + ".pem"), "--key", self.path("certs", name + ".key"))
@@ -242,7 +242,7 @@ class World:
                       role, "--region", region, "--name", name, "--out", self.path("certs"))
 
     def ask(self, certificate, node, question):
-        """(exit code, answer, complaint) of a call under this certificate."""
+        """(exit code, output, stderr) of a call under this certificate."""
         role = "server" if node.kind == "server" else "coordinator"
         done = subprocess.run(
             [self.program("e2e_ask"), self.path("ca", "ca.pem"),
@@ -322,8 +322,8 @@ class World:
 
 
 class Alike(World):
-    """For runs that are to end with the same bits: one unit is all the data. A busy machine makes
-    an order of its own of several, and a round ends early where the next one is late."""
+    """For runs that must end with the same bits: all data is one unit. With several units their
+    order, and the end of a round, depend on how busy the machine is."""
 
     def __init__(self, build, tokens):
         super().__init__(build, unit_tokens=tokens)
@@ -337,7 +337,7 @@ class Alike(World):
 
 
 def free_ports(first, count):
-    """Ports that nobody listens on now, none of them in the range of outgoing connections."""
+    """Ports without a listener, none of them in the range of outgoing connections."""
     found, port = [], first + os.getpid() % 4000
     while len(found) < count:
         port += 1
@@ -351,7 +351,7 @@ def free_ports(first, count):
 
 
 def main(about, run, **kind):
-    """The command of a test: runs `run(world)` in a World of this kind."""
+    """A test's main(): runs `run(world)` in a World of this class."""
     flags = argparse.ArgumentParser(description=about)
     flags.add_argument("--build", required=True, help="the build tree")
     flags.add_argument("--keep", action="store_true", help="keep the run's folder")
