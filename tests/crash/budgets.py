@@ -1,14 +1,15 @@
 #!/usr/bin/env python3
-"""Private regions lose their power, and their disks fill: `budgets.py --build build/release`.
+"""Private regions lose power, and their disks fill: `budgets.py --build build/release`.
 
-As tests/e2e/private.py, but each worker and the file of its records' budget stand on a disk of
-their own (power.py). In each cycle a host loses its power while it charges and releases, or its
-disk is full for some seconds, in half of these with a kill -9 meanwhile, or processes are killed as
-there. After each cycle no budget's file says less than the logs show, no total fell or was admitted
-twice, and none is above the plan; then releases go on. Needs root; 77 where disks can't be cut.
+Like tests/e2e/private.py, but each worker and its records' budget file are on a disk of their own
+(power.py). In each cycle a host loses power while it charges and releases; or its disk is full for
+some seconds, in half of these cycles with a kill -9 meanwhile; or processes are killed as in
+private.py. After each cycle no budget file shows a smaller charge than the logs, no total fell or
+was admitted twice, and none is above the plan; then releases go on. Needs root; status 77 where
+disks can't be cut.
 
---lie gives the workers a libc whose fdatasync() and fsync() do nothing: then a file must say less
-than the logs after a cut, or the cycles show nothing.
+--lie gives the workers a libc whose fdatasync() and fsync() do nothing: then some file must show a
+smaller charge than the logs after a cut, or the cycles prove nothing.
 """
 import argparse
 import os
@@ -28,7 +29,7 @@ FAULTS = ("power", "full", "kill")
 
 
 class Budgets(Hosts):
-    """Private workers on disks of their own; everybody else's lie in the world's folder."""
+    """Private workers on disks of their own; the other nodes are in the world's folder."""
 
     WORKERS_ON_DISK = 2
 
@@ -44,7 +45,7 @@ class Budgets(Hosts):
 
 
 def start_again(worker):
-    """A worker may end, and say so, where its disk is full; not otherwise."""
+    """Restarts a worker that ended because its disk was full; any other end is a failure."""
     if worker.alive():
         return
     if worker.process.returncode != -9:

@@ -1,7 +1,7 @@
-"""A run of the real programs that is made to be killed: a tiny model, the synthetic trainer.
+"""A run of the real programs that tests kill: a tiny model, the synthetic trainer.
 
-Segments of the logs get a second name as soon as they are seen, so that the whole history is there
-when the run is judged, however much of it checkpoints made superfluous.
+Log segments are hard-linked as soon as they appear, so that the whole history is there when the run
+is judged, although checkpoints delete segments.
 """
 import argparse
 import json
@@ -26,7 +26,7 @@ LOUD = {"log.level": "debug", "log.format": "json"}
 
 class Cluster:
     """Coordinator, SERVERS and three workers. WORKER and COORDINATOR hold settings, PROGRAM is
-    another program for the workers, and all servers have as many of the SHARDS."""
+    another program for the workers, and every server has the same number of the SHARDS."""
 
     WORKER, COORDINATOR, PROGRAM, SHARDS, SERVERS = {}, {}, None, SHARDS, SERVERS
 
@@ -67,8 +67,8 @@ class Cluster:
         return [*self.servers, *self.workers, self.coordinator]
 
     def keep_segments(self, but=None):
-        """Called often enough that no segment comes and goes in between. `but`: not this server's,
-        whose log is no part of the run's yet."""
+        """Links new segments; called so often that no segment comes and goes in between. `but`: a
+        server to skip, whose log does not belong to the run yet."""
         for server, kept in zip(self.servers, self.kept):
             if server is but:
                 continue
@@ -78,15 +78,15 @@ class Cluster:
                     path = os.path.join(log, name)
                     history.keep_segment(path, os.path.join(kept, self.kept_name(path)))
                 except FileExistsError:
-                    pass  # keep.c was quicker
+                    pass  # linked by keep.c
                 except FileNotFoundError:
-                    self.missed.add(name)  # gone just now: kept before, or its entries are missing
+                    self.missed.add(name)  # deleted just now, perhaps before it was linked
 
     def kept_name(self, path):
         return os.path.basename(path)
 
     def pushes_told(self):
-        """How many answers the workers' logs have by now."""
+        """The number of answers to pushes in the workers' logs."""
         for worker in self.workers:
             with open(worker.log, "rb") as file:
                 file.seek(self.read.get(worker.name, 0))
@@ -97,19 +97,19 @@ class Cluster:
         return self.told
 
     def over(self):
-        """The run is near its end, or beyond."""
+        """The run is near its end, or has ended."""
         status = self.coordinator.status()
         return status.get("phase") in ("draining", "closing", "ended") or \
             status.get("credited", 0) > 0.6 * len(self.world.units)
 
     def wait_for_pushes(self, more):
-        """Until so many more are answered, or the run is over anyway."""
+        """Waits until `more` further pushes are answered, or the run is over."""
         due = self.pushes_told() + more
         until("pushes are answered",
               lambda: (self.keep_segments(), self.pushes_told() >= due or self.over())[1])
 
     def finish(self, patience=240):
-        """Lets the run come to its end: workers exit with 0, every unit is credited."""
+        """Waits for the run's end: workers exit with 0, every unit is credited."""
         for worker in filter(lambda w: w.alive(), self.workers):
             worker.kill()
             worker.settings["trainer.tokens_per_s"] = 0
@@ -137,7 +137,7 @@ class Cluster:
         return records, job
 
     def heard(self):
-        """The workers' logs, and how many lines of them can't be read."""
+        """The workers' events, and the number of unreadable lines in their logs."""
         workers, bad = {}, 0
         for w in self.workers:
             events, unreadable = history.read_worker(w.log)
@@ -147,7 +147,7 @@ class Cluster:
         return workers, bad
 
     def history(self):
-        """What history.py judges, read after the end; the servers still run."""
+        """The history for history.py, read after the run's end while the servers still run."""
         truth = held(self.servers)
         counted = {s["shard"]: s["credited"] for n in self.servers for s in n.status()["shards"]}
         records, job = self.records()
@@ -161,8 +161,8 @@ class Cluster:
 
 
 def judged(cluster):
-    """Lets the run come to its end: the history of it that history.py finds nothing wrong with,
-    and in which it sees whatever is tampered with."""
+    """Waits for the run's end and gives its history. history.py must find nothing wrong with it,
+    and must detect every tampered copy."""
     h = cluster.finish().history()
     bad = history.judge(h)
     check(not bad, f"{len(bad)} violations, the first: {bad[:5]}")
@@ -172,7 +172,7 @@ def judged(cluster):
 
 
 class Sums:
-    """What the runs of a campaign proved, taken together."""
+    """Sums over the runs of a campaign."""
 
     def __init__(self):
         self.of = {}
@@ -182,14 +182,14 @@ class Sums:
             self.of[key] = self.of.get(key, 0) + value
 
     def rows(self, report, prefix):
-        """Their rows; whoever comes here saw no violation."""
+        """Adds the sums to the report; only runs without a violation are counted."""
         for key in sorted(self.of):
             report.count(f"{prefix}.{key}", self.of[key])
         report.row(f"{prefix}.violations", "1", [0])
 
 
 def add_flags(flags, what):
-    """Those of a campaign's report."""
+    """Adds the flags of a campaign's report."""
     flags.add_argument("--seed", type=int, default=1, help=what)
     flags.add_argument("--json")
     flags.add_argument("--join", action="store_true",
@@ -208,7 +208,7 @@ def verdict(run):
 
 
 def figures(h):
-    """What was proved something about."""
+    """Numbers of judged records and events."""
     of_kind = [r.kind for rs in h.records.values() for r in rs]
     events = [e for _, es in h.workers.values() for e in es]
     return {"records": len(of_kind), "admitted": of_kind.count(history.ADMIT),
@@ -218,7 +218,7 @@ def figures(h):
 
 
 def resumed(given, count, run):
-    """The results of `count` runs: those in --file, and those that --seconds leaves time for.
+    """The results of `count` runs: those in --file, and as many more as fit into --seconds.
     run(given, seed) gives the result of one, a line of JSON."""
     done = []
     if given.file and os.path.exists(given.file):
@@ -239,7 +239,7 @@ def resumed(given, count, run):
 
 def campaign_of_faults(text, one_run, faults, why=""):
     """A script's main(): runs of some faults each. one_run(given, seed) gives a line of JSON with
-    its `faults`; `text`: the script's own; `why`: beside the help of --faults."""
+    its `faults`; `text`: the script's docstring; `why`: an addition to the help of --faults."""
     flags = argparse.ArgumentParser(description=text,
                                     formatter_class=argparse.RawDescriptionHelpFormatter)
     flags.add_argument("--build", required=True, help="the build tree")

@@ -1,25 +1,25 @@
 #!/usr/bin/env python3
-"""No bit of a worker's mass is lost or doubled by kill -9, and by a power cut none beyond what
+"""kill -9 loses or doubles no bit of a worker's mass, and a power cut loses only the part that
 server/docs/0000-protocol.md#rule-11 gives up: `exact.py --build build/release`.
 
 Coordinator, two shard servers and three workers on loopback, as in kill.py; the workers are the
-real program with a trainer in fixed point (exact_worker.c), so that what they put in is known
-exactly. After each run history.py judges it, and mass.c adds up, of every worker and parameter,
-what the log's admitted pushes carry and what the worker's residual holds: together they are what
-went in, bit for bit. What happens in a run is one of these:
+real program with a trainer in fixed point (exact_worker.c), so that their contribution is known
+exactly. After each run history.py judges it, and for every worker and parameter mass.c adds the
+log's admitted pushes and the worker's residual: the sum equals the contribution, bit for bit. A run
+is of one of these kinds:
 
-  kills           workers are killed with -9 at random moments and started again
-  cuts            all stand on disks of their own, as in power.py (root): workers' and servers' lose
-                  power at random moments, workers are killed in between
+  kills           workers are killed with -9 at random moments and restarted
+  cuts            all are on disks of their own, as in power.py (root): the disks of workers and
+                  servers lose power at random moments, and workers are killed in between
   failpoints      workers die once at each of their failpoints (a build with -DLH_BUGS=ON)
   failpoint-cuts  and their disks lose power then
 
-A power cut may take what the slot held that was not synced, and only where the slot is lost: what
-server/docs/0000-protocol.md#rule-11 leaves of the directory as the process left it is computed
-apart from the worker, and the mass that is missing in the end has to be just that, in bits. The
-worker has to say that it lost a slot where it did, and only there.
+A power cut may take unsynced contents of a slot, and only if the slot is lost: the part of the
+directory that server/docs/0000-protocol.md#rule-11 keeps is computed independently of the worker,
+and the mass missing at the end must be exactly the rest, in bits. The worker must report every lost
+slot, and no other.
 
-A residual that is one grain off and a push that counts once more must be seen.
+The check must detect a residual that is off by one grain, and a push that is counted twice.
 """
 import argparse
 import json
@@ -43,7 +43,7 @@ BASE = 98304.0  # every parameter's first value: between 2^16 and 2^17, and stay
 
 
 class Exact(Cluster):
-    """A cluster in fixed point. beta: a residual that decayed would not be one."""
+    """A cluster in fixed point. At codec density 0.1 beta is 1, so no residual decays."""
 
     WORKER = {"codec.name": "topk-fp32"}
     PROGRAM = "crash_exact_worker"
@@ -60,11 +60,11 @@ class Exact(Cluster):
             file.write(struct.pack("<f", BASE) * values)
 
     def copies(self, _worker):
-        """Its directory around each power cut: [(before, after)]."""
+        """Copies of the worker's directory around each power cut: [(before, after)]."""
         return []
 
     def mass(self, shard):
-        """What mass.c finds of a shard when the run is over."""
+        """The output of mass.c for a shard after the run."""
         line = [self.world.program("crash_mass"),
                 self.world.path(self.servers[shard].name + ".yaml"), str(shard), self.kept[shard]]
         for w in self.workers:
@@ -79,24 +79,24 @@ class Exact(Cluster):
         return found | self.judge_losses(shard, found.pop("rebuilt"))
 
     def judge_losses(self, _shard, _rebuilt):
-        """Of what mass.c says of the slots around each cut: figures."""
+        """Figures from mass.c's output about the slots around each cut."""
         return {}
 
 
 class ExactHosts(Exact, power.Hosts):
-    """The same on disks whose power can be cut."""
+    """The same cluster on disks whose power can be cut."""
 
     WORKERS_ON_DISK = 3
 
     def __init__(self, build, units, keep):
         super().__init__(build, units, keep)
-        self.cut = {}  # a worker's name -> (copy before, copy after, end of its log) of each cut
+        self.cut = {}  # worker's name -> (copy before, copy after, end of its log) of each cut
 
     def copies(self, worker):
         return [cut[:2] for cut in self.cut.get(worker.name, [])]
 
     def copy(self, node, when):
-        """What the next start would find of slots, snapshots and outbox."""
+        """Copies slots, snapshots and outbox as the next start would find them."""
         number = len(self.cut.get(node.name, []))
         to = self.world.path(f"cut-{node.name}-{number}-{when}")
         os.mkdir(to)
@@ -124,7 +124,7 @@ class ExactHosts(Exact, power.Hosts):
         return super().mass(shard)
 
     def judge_losses(self, shard, rebuilt):
-        """Every lost slot was told of, none else."""
+        """Checks that every lost slot was reported, and no other."""
         lost = rebuilt[1::2].count("1")
         check(lost, "no cut took a slot: nothing was proved about them")
         for worker in self.workers:
@@ -135,8 +135,9 @@ class ExactHosts(Exact, power.Hosts):
 
     @staticmethod
     def check_told(worker, shard, ends, slots):
-        """Of each cut: a life up to the next one says that the slot was lost, where it was. A cut
-        that comes before any life came so far finds the slot lost already, and is told with it."""
+        """For each cut that lost the slot, a process before the next cut must report the loss. A
+        cut that comes before any process started finds the slot lost already, and shares that
+        report."""
         with open(worker.log, "rb") as file:
             log = file.read()
         ends = [*ends, len(log)]
@@ -153,7 +154,7 @@ class ExactHosts(Exact, power.Hosts):
 
 
 def kill_some(given, draw, cluster):
-    """Workers die at random moments, also in their starts."""
+    """Kills workers at random moments, also while they start."""
     done = 0
     while done < given.deaths and not cluster.over():
         time.sleep(draw.choice((0, 0.1, 0.3)) * draw.random())
@@ -176,7 +177,7 @@ def kill_one(draw, cluster):
 
 
 def cut_some(given, draw, cluster):
-    """Power cuts, mostly of workers, at random moments, also in their starts; kills in between."""
+    """Cuts power, mostly of workers, at random moments, also while they start; kills in between."""
     done = {"cuts_worker": 0, "cuts_server": 0, "kills": 0}
     while done["cuts_worker"] + done["cuts_server"] < given.deaths and not cluster.over():
         node = draw.choice([*cluster.workers * 2, *cluster.servers])
@@ -193,7 +194,7 @@ def cut_some(given, draw, cluster):
 
 
 def fire_all(given, _draw, cluster):
-    """Every failpoint of a worker, once."""
+    """Fires every failpoint of a worker once."""
     names = [name for name, role in failpoints.names() if role == "worker"]
     cut = given.what == "failpoint-cuts"
     for name in names:

@@ -1,9 +1,9 @@
 // A worker in fixed point: the real program, linked with another synthetic trainer.
 //
-// A step lowers parameter i by its tokens times MASS(i), a small multiple of 2^-7. Where all
-// parameters stay between 2^16 and 2^17, of which fp32 has every multiple of 2^-7 and no other
-// number, no sum, difference or rounding on the way to a push changes a bit: what a worker put in
-// is known from the tokens that it trained, and mass.c finds it again or not.
+// A step lowers parameter i by its tokens times MASS(i), a small multiple of 2^-7. As long as all
+// parameters stay between 2^16 and 2^17, where the fp32 numbers are exactly the multiples of 2^-7,
+// no sum, difference or rounding on the way to a push changes a bit: a worker's contribution
+// follows from the tokens that it trained, and mass.c checks that it is there.
 #include <stdlib.h>
 
 #include "tests/crash/exact.h"
@@ -78,7 +78,7 @@ static void destroy(struct wk_trainer *t)
     free(e);
 }
 
-// In place of the one in the archive, whose file the linker then does not take.
+// Replaces the function of the same name in the archive, whose object is then not linked.
 lh_err wk_synthetic_create(const struct wk_synthetic_conf *conf, struct wk_trainer **out)
 {
     static const struct wk_trainer_ops ops = {.copy = copy,

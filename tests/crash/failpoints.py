@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Every failpoint fires, and harms nothing: `failpoints.py --build build/bugs`.
+"""Every failpoint fires, and no death there loses anything: `failpoints.py --build build/bugs`.
 
-The build has to be one with -DLH_BUGS=ON. For each name in common/base/check.h a process of its
-role is started with that failpoint armed, until it has killed itself there, and is started again
-without. In the end history.py decides about the whole run, as in kill.py.
+The build must have -DLH_BUGS=ON. For each name in common/base/check.h a process of its role is
+started with that failpoint armed, until it has killed itself there, and restarted without it. At
+the end history.py judges the whole run, as in kill.py.
 """
 import argparse
 import os
@@ -15,7 +15,7 @@ from cluster import ROOT, Cluster, check, figures, judged, until, verdict
 
 
 def names():
-    """(name, role) of each, as the header lists them."""
+    """(name, role) of each failpoint, from the header."""
     with open(os.path.join(ROOT, "common", "base", "check.h"), encoding="utf-8") as file:
         found = re.findall(r'^ *X\("([a-z.]+)", (\w+),', file.read(), re.M)
     check(len(found) > 10, f"only {len(found)} failpoints in common/base/check.h")
@@ -23,8 +23,8 @@ def names():
 
 
 def fire(cluster, name, role, passage, then=None):
-    """A process of the role dies at this passage of the failpoint, then(node) happens, and it
-    lives again."""
+    """A process of the role dies at this passage of the failpoint, then(node) is called, and the
+    process is restarted."""
     node = {"server": cluster.servers[0], "worker": cluster.workers[0],
             "coordinator": cluster.coordinator}[role]
     cluster.keep_segments()

@@ -1,9 +1,8 @@
 """Faults that last: stopped processes (SIGSTOP) and full disks, each of which ends by itself.
 
-A fault is undone by a thread of its own when its time is over, and by release() in any case: no
-process stays stopped, however the test ends. A disk that can be filled is a tmpfs that is mounted
-over a node's folder, in a mount namespace of the program's own (power.py); a file that takes all
-its room fills it.
+A fault is undone by its own thread when its time is over, and by release() in any case: no process
+stays stopped, however the test ends. A disk that can be filled is a tmpfs mounted over a node's
+folder, in a mount namespace of the program's own (power.py); a large file fills it.
 """
 import errno
 import os
@@ -17,12 +16,12 @@ import history
 from cluster import Cluster, check, held
 
 DISK_BYTES = 32 << 20
-WITHOUT_ROOM = "No space left on device"  # what a process says that ends because its disk is full
+WITHOUT_ROOM = "No space left on device"  # logged by a process that ends because its disk is full
 
 
 def fill(folder):
-    """A file takes all the room that there is, down to pieces of a record's size; again, what has
-    become free since."""
+    """Fills the disk with a file, down to pieces of a record's size; called again, it takes the
+    space that has been freed since."""
     with open(os.path.join(folder, "filler"), "ab", buffering=0) as file:
         for piece in (1 << 16, 512):
             try:
@@ -40,20 +39,20 @@ def empty(folder):
 
 
 def newest(pool, version):
-    """The branch with this last version; of several the one of the latest epoch."""
+    """The branch whose last record has this version; of several, the one of the latest epoch."""
     ends = {r.chain for r in pool if r.version == version}
     return max((history.branch(pool, version, chain) for chain in ends),
                key=lambda records: records[-1].epoch, default=[])
 
 
 class Lasting:
-    """The faults that are on now, by (fault, node's name)."""
+    """The active faults, by (fault, node's name)."""
 
     def __init__(self):
         self.timers, self.begun, self.seconds = {}, {}, {}
 
     def begin(self, key, seconds, do, undo):
-        """undo() may be called twice."""
+        """Starts a fault. undo() may be called twice."""
         self.begun[key] = time.monotonic()
         try:
             do()
@@ -72,7 +71,7 @@ class Lasting:
             self.seconds[key[0]] = self.seconds.get(key[0], 0) + time.monotonic() - begun
 
     def on(self, key=None):
-        """Whether this fault is on; how many are."""
+        """Whether this fault is active; without a key, the number of active faults."""
         return key in self.begun if key else len(self.begun)
 
     def end(self, key):
@@ -88,7 +87,7 @@ class Lasting:
 
 
 def last_words(node):
-    """The last lines of its log, but for those about connections that it refuses while it ends."""
+    """The last lines of its log, without those about connections refused while it ends."""
     lines = [line for line in node.tail(40).splitlines() if "net.refused" not in line]
     return "\n".join(lines[-3:])
 
@@ -110,7 +109,7 @@ class Faulty(Cluster):
     # ------------------------------------------------------------ disks
 
     def on_disk(self, node):
-        """The node's folder gets a small file system of its own."""
+        """Gives the node's folder a small file system of its own."""
         folder = self.disks[node.name] = self.world.path("disk-" + node.name)
         os.mkdir(folder)
         subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={DISK_BYTES}", "none", folder],
@@ -127,12 +126,13 @@ class Faulty(Cluster):
         return node
 
     def kept_name(self, path):
-        """As keep.c does: a number may be used twice, where there was no room for a segment."""
+        """The same name as keep.c gives: a full disk may cause a segment number to be used
+        twice."""
         return f"{os.path.basename(path)}-{os.stat(path).st_ino}"
 
     def keep_segments(self):
-        """Second names stand on the server's disk; what only they hold leaves it, or a checkpoint
-        would make no room."""
+        """Links segments as in Cluster. The links are on the server's disk; segments that only they
+        keep alive are moved off it, because otherwise a checkpoint would free no space."""
         self.tend()
         whole, self.kept = self.kept, [
             os.path.join(self.disks[s.name], "history") if s.name in self.disks else kept
@@ -145,7 +145,7 @@ class Faulty(Cluster):
                     shutil.move(entry.path, os.path.join(to, entry.name))
 
     def gather(self):
-        """The segments that are still in use join the others."""
+        """Collects the segments that are still in use, beside the others."""
         self.keep_segments()
         for server, to in zip(self.servers, self.kept):
             if server.name in self.disks:
@@ -153,7 +153,7 @@ class Faulty(Cluster):
                                 dirs_exist_ok=True)
 
     def records(self):
-        """Of all segments of all lives, what leads to the last version that each owner holds."""
+        """From all segments of all restarts, the branch to the last version of each owner."""
         truth = held(self.servers)
         self.gather()
         pool, job = history.read_pool(self.kept)
@@ -168,7 +168,7 @@ class Faulty(Cluster):
         self.start_again(node)
 
     def up(self, node):
-        """Waits for a server or coordinator that was started again."""
+        """Waits for a server or coordinator that was restarted."""
         if node.name not in self.no_room:
             node.listening()
 
@@ -195,8 +195,8 @@ class Faulty(Cluster):
                           lambda: empty(folder))
 
     def tend(self):
-        """Whoever ended for want of room is started again as soon as there is some. Nobody else
-        may end by itself, but for a worker that is through."""
+        """Restarts every process that ended because its disk was full, once there is space. No
+        other process may end by itself, except a worker that has finished."""
         for node in self.nodes():
             if node.alive() or not node.process or node.process.returncode == 0:
                 continue
@@ -210,11 +210,11 @@ class Faulty(Cluster):
                 self.start_again(node)
 
     def replaced(self, _node):
-        """Whether it ended because another server has its shards; it is seen to."""
+        """Whether it ended because another server has its shards; a subclass restarts it."""
         return False
 
     def release(self, keep):
-        """Nothing stays stopped, full or mounted; with `keep` the disks' files stay."""
+        """Resumes every process, empties and unmounts every disk; `keep` keeps the disks' files."""
         self.faults.release()
         for node in self.world.nodes:
             if node.alive():
@@ -225,7 +225,7 @@ class Faulty(Cluster):
             subprocess.run(["umount", "-l", folder], check=False)
 
     def noticed(self):
-        """role -> lines in which its processes say that their disk is full."""
+        """role -> number of lines in which its processes log that their disk is full."""
         lines = {}
         for node in self.nodes():
             with open(node.log, encoding="utf-8", errors="replace") as file:
@@ -236,6 +236,6 @@ class Faulty(Cluster):
         return {}
 
     def given_up(self):
-        """How often the coordinator took a worker for lost."""
+        """How often the coordinator declared a worker lost."""
         with open(self.coordinator.log, encoding="utf-8", errors="replace") as file:
             return sum("worker.lost" in line for line in file)

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Faults that last end by themselves, and in any case: `faults_test.py`."""
+"""Tests that lasting faults end by themselves, and in any case: `faults_test.py`."""
 import signal
 import subprocess
 import sys

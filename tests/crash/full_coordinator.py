@@ -2,13 +2,13 @@
 """The coordinator's disk is full when a standby dies: `full_coordinator.py --build build/release`.
 
 A standby that can't be struck out durably may still take over, so its owner must not acknowledge
-without it. First there is room again: the standby is struck out, and pushes go on. Then, with the
-standby back and the disk full once more, it dies again, and with it the coordinator and the owner.
-The coordinator comes back with room and remembers the standby, which takes over, and history.py
-decides that nothing that was acknowledged is lost.
+without it. First the disk gets space again: the standby is struck out, and pushes go on. Then, with
+the standby back and the disk full once more, the standby dies again, together with the coordinator
+and the owner. The coordinator comes back with space on its disk and remembers the standby, which
+takes over, and history.py checks that no acknowledged push is lost.
 
 The coordinator's disk is a small tmpfs in a mount namespace of this program's own. Exit status 77
-where there can't be one.
+where that is not possible.
 """
 import argparse
 import json
@@ -35,12 +35,12 @@ def alone(owner):
 
 
 def write_until_full(cluster, folder):
-    """Until the coordinator says that it has no room: the store's last page may have had some."""
+    """Fills the disk until the coordinator logs it: the store's last page may have had space."""
     asks, times = cluster.world.admin(cluster.coordinator), said(cluster.coordinator, FULL)
 
     def full():
         fill(folder)
-        for order in ("freeze", "thaw"):  # each is a write; refused where there is no room
+        for order in ("freeze", "thaw"):  # each is a write, refused if the disk is full
             cluster.world.try_tool("balancer", order, *asks)
         return said(cluster.coordinator, FULL) > times
     until("the coordinator says so", full)
@@ -52,10 +52,10 @@ def signal_workers(cluster, number):
 
 
 def die_without_room(cluster, folder):
-    """The standby of the first shard dies, and can't be struck out.
+    """The first shard's standby dies, and can't be struck out.
 
-    The workers stand still until then. Nothing is leased without room, so they would have trained
-    and pushed all that they hold if the filling took long, and the owner would ask for nothing.
+    The workers are stopped until then. Without disk space nothing is leased, so if the filling took
+    long they would have trained and pushed all their units, and the owner would ask for nothing.
     """
     owner, standby = cluster.former[0], cluster.servers[0]
     signal_workers(cluster, signal.SIGSTOP)
@@ -114,7 +114,7 @@ def main():
     flags = argparse.ArgumentParser(description=__doc__,
                                     formatter_class=argparse.RawDescriptionHelpFormatter)
     flags.add_argument("--build", required=True, help="the build tree")
-    # Many: without room nothing is leased, and an owner without pushes asks for nothing.
+    # Many: on a full disk nothing is leased, and an owner without pushes asks for nothing.
     flags.add_argument("--units", type=int, default=480)
     flags.add_argument("--speed", type=int, default=1500, help="tokens a second of each worker")
     flags.add_argument("--keep", action="store_true", help="keep the run's folder")

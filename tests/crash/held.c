@@ -1,4 +1,5 @@
-// See held.h. Written apart from worker/start.c, which it judges; they share the file formats only.
+// See held.h. Written independently of worker/start.c, which it checks; only file formats are
+// shared.
 #include "tests/crash/held.h"
 
 #include <stdlib.h>
@@ -10,12 +11,12 @@
 struct held {
     const struct held_conf *conf;
     struct wk_slots slots;
-    struct wk_slot slot; // the slot, or where it is lost the snapshot
+    struct wk_slot slot; // the slot, or the snapshot if the slot is lost
     enum wk_slot_state state;
     bool snapshot;
     struct wk_outbox outbox;
     float *residual, *q;
-    uint64_t values, tokens; // tokens: of what is not in the log
+    uint64_t values, tokens; // tokens: trained, but in no push of the log
 };
 
 lh_err held_boot(struct lh_env *env, const char *dir, uint8_t boot[16])
@@ -48,8 +49,8 @@ static lh_err open_entry(struct held *h, struct wk_entry *e, struct lk_codec *co
     return err;
 }
 
-// The residual that server/docs/0000-protocol.md#rule-11 leaves: the snapshot, or nothing, without
-// what later pushes carry.
+// The residual that server/docs/0000-protocol.md#rule-11 keeps: the snapshot's, or nothing, minus
+// the contents of later pushes.
 static lh_err rebuild(struct held *h)
 {
     const struct lh_shard_layout *layout = h->conf->replica->layout;
@@ -68,7 +69,7 @@ static lh_err rebuild(struct held *h)
     return LH_OK;
 }
 
-// Does the residual hold it, or is it nowhere: was it never committed?
+// Whether the push is in the log, its mass is in the residual, or it was never committed.
 static bool settled(const struct held *h, const struct wk_entry *e)
 {
     const struct wk_slot *s = &h->slot;
@@ -104,7 +105,7 @@ static lh_err add_up(struct held *h, double *mass)
 static lh_err look(struct held *h, double *mass)
 {
     LH_TRY(held_boot(h->conf->env, h->conf->dir, h->slots.boot));
-    LH_TRY(wk_outbox_load(&h->outbox, NULL, NULL)); // a torn one was never committed
+    LH_TRY(wk_outbox_load(&h->outbox, NULL, NULL)); // a torn entry was never committed
     LH_TRY(wk_slot_load(&h->slots, &h->slot, h->residual, &h->state));
     if (h->state == WK_SLOT_ABSENT && h->outbox.first) h->state = WK_SLOT_LOST;
     if (h->state == WK_SLOT_LOST) LH_TRY(rebuild(h));

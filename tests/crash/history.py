@@ -1,12 +1,12 @@
-"""The offline checker: reads what the processes of a run left behind, and decides.
+"""The offline checker: reads the files that a run's processes left behind, and judges them.
 
-It shares no code with the programs. From the servers: every segment of the log (server/wal/wal.h),
-also those that a checkpoint made superfluous, if somebody kept them. From the workers: their debug
-log in JSON, over all their lives. From both: the last status.
+It shares no code with the programs. From the servers it reads every segment of the log
+(server/wal/wal.h), also deleted ones if they were kept. From the workers: their JSON debug logs
+over all restarts. From both: the last status.
 
-An entry counts if its sequence is below the first one of the next segment: a start cuts what is
-torn. CRCs are not looked at again; the chain is, which binds every byte but a payload's, and the
-AEAD tag in it binds those.
+An entry counts if its sequence is below the first one of the next segment: a start truncates a torn
+tail. CRCs are not checked again; the chain is, which covers every byte except the payload, and the
+AEAD tag in it covers the payload.
 
 judge() gives the violations, each as (name, text):
   gap        a shard's versions are not 1, 2, 3 ... in the order of the log
@@ -14,19 +14,19 @@ judge() gives the violations, each as (name, text):
   twice      a push was decided twice
   skipped    a worker's steps on a shard have a gap
   lost       a push was acknowledged as admitted and is not in the log
-  outcome    a push was told another outcome than the log has
-  stranger   a push in the log that its worker never cut
+  outcome    a worker was told another outcome of its push than the log has
+  stranger   a push in the log was never cut by its worker
   folded     a worker folded a version that the log does not have, or has as another kind
-  order      a worker folded a shard's versions out of order within one life
-  credit     a unit is claimed elsewhere than in its shard's log, or twice by different pushes and
-             counted twice, or not at all though the run ended, or the servers count otherwise
+  order      a worker folded a shard's versions out of order within one process
+  credit     a unit is claimed in another log than its shard's, or counted twice for different
+             pushes, or not counted though the run ended, or the servers' count differs
   replicas   a worker ends with another state than the servers
   stable     a shard that lost its disk goes on from below its stable point
   unnamed    the server names another version than the one that its shard went on from
 
-A shard whose disk was lost goes on from an earlier version: the records above it are of a branch
-that was given up. What was acknowledged there has to be in what the shard went on with, or its
-author says that its mass returned to the residual, whence it goes out again
+A shard whose disk was lost goes on from an earlier version: the records above it belong to an
+abandoned branch. A push that was acknowledged there must also be in the shard's new branch, or its
+author must log that its mass returned to the residual, from which it is sent again
 (server/docs/0000-protocol.md#rule-7).
 """
 import collections
@@ -44,7 +44,7 @@ FRAME_HEADER = 200  # bytes of a frame before its claims (common/format/frame.h)
 
 
 class Unreadable(Exception):
-    """The history is not complete: nothing can be decided from it."""
+    """The history is incomplete and can't be judged."""
 
 
 class Missing(Unreadable):
@@ -57,7 +57,7 @@ class Record:
     version: int
     epoch: int
     kind: int
-    fixed: bytes  # of the header, as the chain hashes it
+    fixed: bytes  # part of the header, as the chain hashes it
     chain: bytes
     identity: bytes
     worker: int = 0
@@ -90,26 +90,26 @@ class History:
     units: dict  # id -> tokens
     records: dict  # shard -> [Record]
     workers: dict  # name -> (id, [Event])
-    ended: bool = False  # the run came to its end: every unit has to be credited
-    credited: int = 0  # as the coordinator says
+    ended: bool = False  # the run came to its end, so every unit must be credited
+    credited: int = 0  # from the coordinator's status
     credited_tokens: int = 0
-    counted: dict = dataclasses.field(default_factory=dict)  # shard -> units, as its server says
-    # shard -> (version, digest), as its server says; worker -> the same, as the worker does
+    counted: dict = dataclasses.field(default_factory=dict)  # shard -> units, by its server
+    # shard -> (version, digest), from its server; worker -> the same, from the worker
     truth: dict = dataclasses.field(default_factory=dict)
     held: dict = dataclasses.field(default_factory=dict)
     unreadable_lines: int = 0
-    # shard -> records of branches that a rebuild did not go on with; what the rebuilds said
+    # shard -> records of branches that a rebuild abandoned; the rebuilds' log lines
     abandoned: dict = dataclasses.field(default_factory=dict)
     rebuilds: list = dataclasses.field(default_factory=list)
 
 
 @dataclasses.dataclass
 class Rebuild:
-    """A shard lost its disk: the stable point when it did, and what the server says of the rest."""
+    """A shard that lost its disk: the stable point at that time, and the server's report."""
     shard: int
     stable: int
     base: int  # the version it goes on from
-    lost_to: int  # the highest version above it that is known to be lost; 0: none is
+    lost_to: int  # highest version above it known to be lost; 0: none
 
 
 # ---------------------------------------------------------------- reading
@@ -138,7 +138,7 @@ def parse_record(shard, data):
 
 
 def entries(data):
-    """(sequence, shard, record bytes) of a segment's entries, up to where its whole groups end."""
+    """(sequence, shard, record bytes) of a segment's entries, to the end of its complete groups."""
     at, ours, group, left = 64, struct.unpack_from("<Q", data, 16)[0], [], 0
     while data[at:at + 4] == b"LHWR" and at + 48 <= len(data):
         fields = struct.unpack_from("<IQQQII", data, at + 4)
@@ -156,8 +156,8 @@ def entries(data):
 
 
 def keep_segment(path, link):
-    """Gives a segment a second name, which outlives a checkpoint. A server that was killed before
-    the segment's header was written makes a new file of the same name: the link follows it."""
+    """Hard-links a segment, so that it outlives a checkpoint. A server killed before the segment's
+    header was written makes a new file of the same name: the link then follows that file."""
     if os.path.exists(link):
         if os.path.samefile(path, link):
             return
@@ -172,7 +172,7 @@ def read_segments(folder):
         with open(os.path.join(folder, name), "rb") as file:
             data = file.read()
         if data[:4] != b"LHWS":
-            continue  # made at the moment of a kill: its header was never written
+            continue  # created at the moment of a kill, without a header
         number, _, first = struct.unpack_from("<QQQ", data, 8)
         found.append((number, first, data))
     if not found:
@@ -186,7 +186,7 @@ def read_segments(folder):
             if end is not None and sequence >= end:
                 break
             if sequence != due:
-                break  # the remains of a group that was thrown away
+                break  # the rest of a group that was discarded
             due += 1
             if shard != MARK:
                 records.append(parse_record(shard, bytes_))
@@ -194,10 +194,10 @@ def read_segments(folder):
 
 
 def splice(lives):
-    """One shard's log over the lives of its disk: (what it goes on from, what was given up).
+    """One shard's log over the generations of its disk: (current branch, abandoned records).
 
-    A life begins with the record after the version that was rebuilt; older records from there on
-    are of a branch that was given up."""
+    A generation begins with the record after the rebuilt version; older records from there on
+    belong to an abandoned branch."""
     records, abandoned = [], []
     for life in lives:
         first = life[0].version if records and life else 1
@@ -207,7 +207,7 @@ def splice(lives):
 
 
 def read_pool(folders):
-    """shard -> every record of any segment in these folders, also of given up branches; the job."""
+    """shard -> every record in any segment of these folders, abandoned ones too; and the job."""
     pool, job = collections.defaultdict(list), b""
     for path in (entry.path for folder in folders for entry in os.scandir(folder)):
         with open(path, "rb") as file:
@@ -222,8 +222,8 @@ def read_pool(folders):
 
 
 def branch(pool, version, chain):
-    """Of one shard's pool, the records up to this one: each is the one that the next one's chain
-    was made from, so there is one branch and no choice."""
+    """The records of one shard's pool up to this one. Each record's chain was made from the
+    previous one's, so the branch is unique."""
     at = {}
     for r in pool:
         at.setdefault(r.version, []).append(r)
@@ -243,7 +243,7 @@ FOLD = re.compile(r"shard (\d+): version (\d+) kind (\d+)")
 
 
 def read_worker(path):
-    """The events of a worker's log over its lives, and how many lines can't be read."""
+    """The events of a worker's log over its restarts, and the number of unreadable lines."""
     events, life, bad = [], 0, 0
     with open(path, encoding="utf-8", errors="replace") as file:
         for line in file:
@@ -321,7 +321,7 @@ def check_acknowledged(h):
             push = e.shard, e.incarnation, e.step
             given_up = (e.shard, number, e.incarnation, e.step) in anew
             if given_up and (last[push] is not e or push in returned):
-                continue  # decided anew, as its author heard later; or it goes out in another cut
+                continue  # decided again, told later; or sent again in another cut
             kind = outcome[e.shard].get((number, e.incarnation, e.step))
             told = {"admitted": ADMIT, "refused": REFUSE}[e.outcome]
             text = f"shard {e.shard}: {who} heard that {e.incarnation:x}/{e.step} is {e.outcome}"
@@ -406,10 +406,10 @@ def judge(history):
     return [violation for check in CHECKS for violation in check(history)]
 
 
-# ---------------------------------------------------------------- that it can fail
+# ---------------------------------------------------------------- checks of the checker
 
 def tampered(history):
-    """(name of the violation that is due, a changed copy) for each kind of violation."""
+    """(name of the expected violation, a changed copy) for each kind of violation."""
     def copy():
         return dataclasses.replace(
             history, records={s: [dataclasses.replace(r) for r in rs]
@@ -445,7 +445,8 @@ def tampered(history):
         r.identity = r.identity[:-1] + bytes([r.identity[-1] ^ 1])
 
     def skip(h):
-        """A gap shows only after another push of the same incarnation: its first step is any."""
+        """A gap shows only after an earlier push of the incarnation, whose first step is
+        arbitrary."""
         seen, after = set(), []
         for r in h.records[0]:
             key = r.worker, r.incarnation
@@ -520,5 +521,5 @@ def tampered(history):
 
 
 def unseen(history):
-    """Names of tampered histories that judge() takes for good ones: none, or it can't fail."""
+    """Names of tampered histories in which judge() misses the violation; should be empty."""
     return [due for due, h in tampered(history) if due not in {n for n, _ in judge(h)}]

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The offline checker over histories that are made by hand: `history_test.py`."""
+"""Tests the offline checker on made-up histories: `history_test.py`."""
 import hashlib
 import os
 import struct
@@ -14,7 +14,7 @@ JOB, MANIFEST, WORKER = b"j" * 16, b"m" * 32, 7
 
 
 def record(version, chain, incarnation, step):
-    """A push that claims a unit of its own; the chain goes on from `chain`."""
+    """A push that claims its own unit; the chain continues from `chain`."""
     fixed = struct.pack("<QQHI", version, 1, ADMIT, 0) + b"\0" * 4
     identity = b"push %d" % version
     chain = hashlib.blake2b(chain + fixed + identity, digest_size=32).digest()
@@ -23,7 +23,8 @@ def record(version, chain, incarnation, step):
 
 
 def of_pushes(*pushes):
-    """One shard and one worker that cut these (incarnation, step), heard of them, folded them."""
+    """The history of one shard and of one worker that cut these (incarnation, step), received their
+    decisions and folded them."""
     chain = hashlib.blake2b(b"longhaul log 1" + JOB + MANIFEST + struct.pack("<II", 0, 1),
                             digest_size=32).digest()
     records, events = [], []
@@ -59,9 +60,9 @@ class Kept(unittest.TestCase):
             for content in ("no header yet", "whole"):
                 with open(path, "w", encoding="utf-8") as file:
                     file.write(content)
-                for _ in range(2):  # again and again, as the drills do
+                for _ in range(2):  # repeatedly, as the drills do
                     history.keep_segment(path, link)
-                os.remove(path)  # by a start, by a checkpoint
+                os.remove(path)  # as a start or a checkpoint does
                 with open(link, encoding="utf-8") as file:
                     self.assertEqual(file.read(), content)
 

@@ -2,17 +2,17 @@
 """A disk that hangs for a while: `hung_disk.py --build build/release`.
 
 Each server has a standby. The coordinator, the owner of the first shard, the standby of the second
-and one worker stand on file systems of their own, which are frozen one after the other, as a
-storage that is away freezes them. The coordinator's log lies there too.
+and one worker are on file systems of their own, which are frozen one after the other, as an
+unreachable storage would freeze them. The coordinator's log lies there too.
 
-The owner's: it says so, its standby takes over and pushes go on; when the disk answers again, the
-former owner ends with a word that says why, and comes back as a standby. The standby's: it says so,
-its owner acknowledges without it after a second, and it gets in sync again afterwards; while its
-disk is full, too. The worker's: it says so, trains on and pushes later. The coordinator's: it says
-so, answers what changes nothing, and pushes go on. In the end history.py decides: nothing that was
-acknowledged is lost, nothing is applied twice, all replicas are equal.
+The owner logs that its disk hangs, its standby takes over and pushes go on; when the disk answers
+again, the former owner ends, logs why, and restarts as a standby. The standby logs it, its owner
+acknowledges without it after a second, and it gets in sync again afterwards; the same happens when
+its disk is full. The worker logs it, trains on and pushes later. The coordinator logs it and
+answers calls that change nothing, and pushes go on. At the end history.py checks that no
+acknowledged push is lost, none is applied twice, and all replicas are equal.
 
-Exit status 77 where namespaces or loop devices can't be had. Whatever happens, no file system stays
+Exit status 77 where namespaces or loop devices can't be had. In every case no file system stays
 frozen, and the mounts are this program's own.
 """
 import argparse
@@ -53,7 +53,7 @@ def frozen(disk):
 
 
 class OnDisks(Replicated):
-    """The same, with some nodes on disks that can be frozen."""
+    """A replicated cluster with some nodes on disks that can be frozen."""
 
     def __init__(self, *given, **more):
         super().__init__(*given, **more)
@@ -127,13 +127,13 @@ def worker_hangs(cluster):
     worker = cluster.workers[0]
     with frozen(cluster.disks[worker.name]):
         until("it says so", lambda: worker.says("disk.slow"))
-        cluster.wait_for_pushes(20)  # the others'
+        cluster.wait_for_pushes(20)  # pushes of the others
         check(worker.alive(), "it ended while its disk hung")
     until("its push is durable", lambda: worker.says("disk.again"))
 
 
 def commit_age_s(page):
-    """As the coordinator's page tells it: its log is on the disk that hangs."""
+    """From the coordinator's metrics page: its log is on the disk that hangs."""
     with urllib.request.urlopen(f"http://{page}/metrics", timeout=20) as answer:
         return float(re.search(r"^longhaul_commit_age_seconds(?:{.*})? (\S+)$",
                                answer.read().decode(), re.M).group(1))
@@ -144,7 +144,7 @@ def coordinator_hangs(cluster):
     disk = cluster.disks[coordinator.name]
     page = coordinator.status()["http"]
     with frozen(disk):
-        # An operator's word is a line of the audit and a row of the store, and waits.
+        # An operator's command writes a line of the audit log and a row of the store, so it waits.
         with subprocess.Popen([world.program("longhaul"), "balancer", "freeze",
                                *world.admin(coordinator)], stdout=subprocess.DEVNULL,
                               stderr=subprocess.DEVNULL) as asks:

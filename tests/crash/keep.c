@@ -1,6 +1,6 @@
-// A segment of a log that is removed keeps a second name: loaded before libc, unlink() first links
-// FILE.seg as $LONGHAUL_HISTORY/FILE.seg-INODE. Where a disk is full a server cuts its log every
-// few milliseconds, too often for cluster.py to see each segment while it is there.
+// Keeps deleted log segments: loaded before libc, unlink() first links FILE.seg as
+// $LONGHAUL_HISTORY/FILE.seg-INODE. On a full disk a server trims its log every few milliseconds,
+// too often for cluster.py to see each segment while it exists.
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -8,7 +8,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-// A failure is only told: faults.py finds nothing that leads to the records after it.
+// A failure is only printed: faults.py would then find no branch to the records after it.
 static void keep(const char *path, const char *history)
 {
     const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;

@@ -1,24 +1,23 @@
 #!/usr/bin/env python3
-"""Real processes die, stand still and run out of disk: `kill.py --build build/release --cycles 99`.
+"""Real processes are killed, stopped and run out of disk: `kill.py --build BUILD --cycles 99`.
 
-Coordinator, --servers of --shards each and three workers on loopback. A cycle gives one of them
-a fault, at a random moment, in its start or later:
+Coordinator, --servers of --shards each and three workers on loopback. A cycle inflicts a fault on
+one of them at a random moment, while it starts or later:
 
-  kill  kill -9, and it is started again
+  kill  kill -9, and a restart
   stop  SIGSTOP for 0.2 to 20 s, also longer than a worker may be silent, then SIGCONT
   full  its disk is full for 0.2 to 8 s (a tmpfs under its folder; needs root)
 
 With --standbys every server has one, and pushes are acknowledged by both; owner and standby change
 roles whenever one takes over (pairs.py).
 
-A stopped process and a full disk last while others get theirs, and while it is killed itself. Every
---per-run cycles the run is let to its end, and history.py decides from what all processes left:
-nothing that was acknowledged is lost, nothing is applied twice, every unit is credited once, all
-replicas are equal. Then the history is tampered with in a dozen ways, and the checker has to see
-each.
+While a process is stopped or its disk full, others get faults, and it may be killed itself. Every
+--per-run cycles the run is let to its end, and history.py judges the logs: no acknowledged push is
+lost, none is applied twice, every unit is credited once, all replicas are equal. Then the history
+is tampered with in a dozen ways, and the checker must detect each.
 
-Exit status 1 at the first violation; the run's folder is kept. 77 if disks can't be filled here
-though they should: the other faults were run.
+Exit status 1 at the first violation; the run's folder is kept. 77 if disks were to be filled but
+can't be here: the other faults were run.
 """
 import argparse
 import os
@@ -33,12 +32,12 @@ from pairs import Pairs
 from report import Report
 
 KINDS = {"kill": "killed", "stop": "stopped", "full": "filled"}
-AT_ONCE = 2  # faults that last; with more of six processes away nothing would be left to judge
+AT_ONCE = 2  # lasting faults; with more of six processes away nothing would be left to judge
 
 
 def deck(draw, faults, roles):
-    """Every fault of every role, without end: servers and workers, of which there are more, twice
-    in each round."""
+    """Every fault of every role, endlessly: servers and workers, of which there are more, twice in
+    each round."""
     while True:
         cards = [(fault, role) for fault in faults for role in roles + roles[1:]]
         draw.shuffle(cards)
@@ -46,15 +45,15 @@ def deck(draw, faults, roles):
 
 
 def seconds(draw, fault):
-    """How long it lasts: mostly short; a pause may be longer than all timeouts."""
+    """How long it lasts: mostly short; a pause may exceed all timeouts."""
     if fault == "full":
         return 0.2 * 40 ** draw.random()
     return 0.2 * 10 ** draw.random() if draw.random() < 0.75 else 2 * 10 ** draw.random()
 
 
 def cycle(draw, cluster, fault, role):
-    """One fault, at any moment: whoever died before may still be starting. None of a worker that
-    has ended as it should, or where this fault is on."""
+    """One fault at any moment, so a process killed before may still be starting. Skips a worker
+    that has ended as it should, and a process that already has this fault."""
     time.sleep(draw.choice((0, 0.1, 0.3, 0.8)) * draw.random())
     if fault != "kill":
         until("few faults are on",
@@ -75,7 +74,7 @@ def cycle(draw, cluster, fault, role):
 
 
 def inflict(draw, cluster, faults, cycles):
-    """So many faults, unless the run is over before: (fault, role) -> how many."""
+    """That many faults, unless the run is over before: (fault, role) -> count."""
     counts = {(fault, role): 0 for fault in faults for role in cluster.ROLES}
     for fault, role in deck(draw, faults, cluster.ROLES):
         if sum(counts.values()) == cycles or cluster.over():
@@ -130,7 +129,7 @@ def judged_run(given, draw, cluster, cycles, sums):
 
 
 def bench_name(given):
-    """Each topology has a document of its own: counts of different ones do not add up."""
+    """Each topology has its own report: counts of different ones do not add up."""
     return "campaign-kill" + ("-standbys" if given.standbys else "") + \
         ("-one-server" if given.servers == 1 else "") + \
         (f"-{given.balance}" if given.balance else "")

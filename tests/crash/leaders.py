@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
 """Two coordinators on an etcd of three members, under faults: `leaders.py --build build/release`.
 
-Each cycle is one fault that the seed draws, in a run of the real programs: kill -9 of the leader,
-of the one that stands by, of one member of etcd or of two; SIGSTOP of the leader until the other
-leads; a cut between the leader and etcd alone; kill -9 of a server and a worker while the leader is
-stopped. After each, one coordinator leads with a number no lower than before, no node has forgotten
-the highest number that it heard, and all workers train on. A run ends after --faults cycles: units
-are credited as in the logs, no push is lost, all replicas have the servers' digests.
+Each cycle is one fault drawn from the seed, in a run of the real programs: kill -9 of the leader,
+of the standby, of one etcd member or of two; SIGSTOP of the leader until the other leads; a cut
+between the leader and etcd alone; kill -9 of a server and a worker while the leader is stopped.
+After each, one coordinator leads with a number no lower than before, no node has forgotten the
+highest number that it heard, and all workers train on. A run ends after --faults cycles: units are
+credited as in the logs, no push is lost, all replicas have the servers' digests.
 
-With --file each run is a line there, and the same call goes on where an earlier one was ended.
+With --file each run is a line there, and the same call goes on where an interrupted one stopped.
 """
 import os
 import random
@@ -20,7 +20,7 @@ from cluster import REGIONS, World, campaign_of_faults, check, until
 import etcd as pairs
 from loopback import check_replicas, trained_on
 
-UNITS = 6000  # more than a run's faults leave time for
+UNITS = 6000  # more than can be trained during a run's faults
 
 
 class Run:

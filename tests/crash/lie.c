@@ -1,5 +1,5 @@
-// A disk that lies: loaded before libc, nothing is synced and every sync succeeds. What power.py
-// finds with it is what it would find if the programs did not sync.
+// A disk that lies: loaded before libc, nothing is synced and every sync succeeds. power.py must
+// then fail in the same way as if the programs did not sync.
 int fsync(int fd);
 int fdatasync(int fd);
 

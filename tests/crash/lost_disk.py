@@ -2,16 +2,16 @@
 """A server loses its disk, twice: `lost_disk.py --build build/release`.
 
 Coordinator, two shard servers and three workers on loopback, as in kill.py. A server is killed with
--9 and its whole directory is deleted; started again with the same settings it comes back from what
-its followers hold, under a new epoch (server/docs/0000-protocol.md#rule-13 to #rule-18). The first
-time the followers live on: they hold all of it in memory. The second time all workers are killed at
-the same moment: only their durable copies are left, and what was acknowledged above the newest one
-is pushed again by its authors.
+-9 and its whole directory is deleted; restarted with the same settings it rebuilds from its
+followers' copies, under a new epoch (server/docs/0000-protocol.md#rule-13 to #rule-18). The first
+time the followers live on: they hold everything in memory. The second time all workers are killed
+at the same moment: only their durable copies are left, and authors push again everything that was
+acknowledged above the newest copy.
 
 The run then goes to its end, and history.py judges it: nothing at or below the stable point is
-missing, nothing acknowledged is lost, what the shard could not go on from is named, no push is
-decided twice in what the shard goes on from, what came back is bit for bit what its followers hold,
-every unit is credited once, all replicas are equal.
+missing, nothing acknowledged is lost, versions that the shard could not rebuild are named, no push
+is decided twice in the shard's new branch, the rebuilt state is bit for bit the followers', every
+unit is credited once, all replicas are equal.
 """
 import argparse
 import os
@@ -23,18 +23,18 @@ from cluster import Cluster, check, figures, judged, until, verdict
 
 import history
 
-AHEAD = 4  # records of the shard that no durable copy has, when all die
+AHEAD = 4  # records of the shard that no durable copy has when all are killed
 
 
 class Losses(Cluster):
-    """A cluster whose first server may lose its disk; the log of each of its lives is kept."""
+    """A cluster whose first server may lose its disk; the log of each disk is kept."""
 
     def __init__(self, build, units, keep):
         super().__init__(build, units, keep)
         self.old, self.rebuilds = [], []
 
     def written_after(self, node, since):
-        """Its status, once one was written after this moment (of the wall clock)."""
+        """The node's status, once one was written after this moment (wall clock)."""
         path = os.path.join(node.dir, "status.json")
         until(f"{node.name} writes its status",
               lambda: os.path.exists(path) and os.stat(path).st_mtime > since)
@@ -45,13 +45,13 @@ class Losses(Cluster):
         return next(s["stable"] for s in shards if s["shard"] == 0)
 
     def copied(self):
-        """The newest durable copy of shard 0 that a worker has."""
+        """The version of the newest durable copy of shard 0 on a worker."""
         names = [name for w in self.workers for name in os.listdir(os.path.join(w.dir, "replica"))]
         return max([int(name[5:21], 16) for name in names
                     if name.startswith("0000-") and name.endswith(".ckpt")], default=0)
 
     def runs_ahead(self):
-        """Its present epoch has a stable point, and its log is beyond all durable copies."""
+        """The current epoch has a stable point, and the log is ahead of all durable copies."""
         self.keep_segments()
         records, _ = history.read_segments(self.kept[0])
         base = self.rebuilds[-1].base if self.rebuilds else 0
@@ -60,11 +60,11 @@ class Losses(Cluster):
         return records and stable > base and self.copied() <= records[-1].version - AHEAD
 
     def replace_directory(self, server):
-        """What the server finds when it starts again: nothing."""
+        """Deletes the directory: the server finds nothing when it restarts."""
         shutil.rmtree(server.dir)
 
     def lose(self, also):
-        """Kill -9, the directory is gone, the same command again. `also` dies with it."""
+        """Kill -9, the directory is deleted, the same command is run again. `also` dies with it."""
         server = self.servers[0]
         self.keep_segments()
         for node in [server, *also]:
@@ -73,8 +73,8 @@ class Losses(Cluster):
             node.process.wait()
             node.process.stdout.close()
         begun = time.monotonic()
-        self.keep_segments()  # all that was ever written: the page cache is the machine's, not its
-        stable = self.stable(time.time())  # no earlier point: only workers that live can raise it
+        self.keep_segments()  # complete: the page cache belongs to the machine and survives
+        stable = self.stable(time.time())  # the highest possible: only running workers can raise it
         self.old.append(self.kept[0])
         self.replace_directory(server)
         self.kept[0] = self.world.path(f"history-0-{len(self.old)}")
@@ -129,7 +129,7 @@ def run(given):
 
 
 def main(about, one_run):
-    """A drill's command line: its run is judged, and its exit status given."""
+    """A drill's main(): judges its run and gives the exit status."""
     flags = argparse.ArgumentParser(description=about,
                                     formatter_class=argparse.RawDescriptionHelpFormatter)
     flags.add_argument("--build", required=True, help="the build tree")

@@ -1,17 +1,18 @@
-// Is the mass that workers put in all there, bit for bit? `crash_mass SERVER.yaml SHARD LOG
+// Checks bit for bit that no mass of the workers is missing. `crash_mass SERVER.yaml SHARD LOG
 // ID=DIRECTORY [BEFORE AFTER]...` reads a shard's log (every segment of it) and the workers'
-// directories after the run; ID is a worker's id, 16 hex digits. BEFORE and AFTER: copies of it
-// around each power cut of its disk, as the killed process left it and as the disk came back.
+// directories after the run; ID is a worker's id, 16 hex digits. BEFORE and AFTER: copies of its
+// directory around each power cut of its disk, as the killed process left it and as the disk came
+// back.
 //
-// Of each worker and parameter: the sum of what its admitted pushes carry, plus what its residual
-// holds, is the mass of the tokens that it was credited for, plus those of the refused pushes that
-// the next one would name again, less what power cuts took. That is what
-// server/docs/0000-protocol.md#rule-11 gives up of each BEFORE and no more (held.h), nothing where
-// the slot outlived the cut, and never less than nothing. exact_worker.c says why all of these are
-// exact. Where it is, one grain too much and a push too much have to be seen. Prints one JSON
-// object; `rebuilt` has two letters a cut, in the arguments' order: was the slot lost before it,
-// and after it? `density`: the least and the most of an admitted push. Exit status 0: all is there,
-// 1: it is not, 2: it could not be read.
+// For each worker and parameter: the sum of its admitted pushes plus its residual is the mass of
+// the tokens that it was credited for, plus those of refused pushes that its next push would claim
+// again, minus the mass that power cuts took. Each cut may take exactly the part of BEFORE that
+// server/docs/0000-protocol.md#rule-11 gives up (held.h), nothing if the slot outlived the cut, and
+// never a negative amount. exact_worker.c says why all of these are exact. If the sums hold, the
+// check must also detect a residual that is off by one grain, and one push more. Prints one JSON
+// object; `rebuilt` has two digits per cut, in the arguments' order: whether the slot was lost
+// before it, and after it; `density` is the lowest and the highest of an admitted push. Exit status
+// 0: nothing is missing, 1: mass differs, 2: files could not be read.
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -33,7 +34,7 @@ struct worker {
     const char *dir;
     double *applied, *lost; // lost: to power cuts
     float *residual;
-    char **cut; // copies of its directory, two a cut
+    char **cut; // copies of its directory, two per cut
     uint32_t cuts;
     // An admitted push of this worker.
     struct push {
@@ -47,12 +48,12 @@ struct mass {
     uint32_t shard;
     struct worker worker[WORKERS_MAX];
     uint32_t workers;
-    float *q;     // the values of the last admitted push
-    float *again; // those of the last one that has any; its worker is `last`
+    float *q;     // values of the last admitted push
+    float *again; // values of the last push that has any; its worker is `last`
     uint32_t last;
     uint64_t missing;               // parameters of a cut that lost something
     char rebuilt[2 * CUTS_MAX + 1]; // "0" or "1": the slot was lost
-    float density[2];               // least and most of admitted pushes
+    float density[2];               // lowest and highest of admitted pushes
 };
 
 static lh_err admit(struct mass *m, struct worker *w, const struct lh_record *r,
@@ -124,8 +125,8 @@ static bool admitted(void *arg, const struct lh_frame *f)
     return false;
 }
 
-// The tokens of refused pushes may be lost with the slot; then their mass that is left in the
-// snapshot is more than the tokens say.
+// The tokens of refused pushes may be lost with the slot; then the snapshot holds more mass than
+// the tokens account for.
 static lh_err judge_loss(struct mass *m, struct worker *w, const struct held_found *before,
                          const struct held_found *after)
 {
@@ -174,7 +175,7 @@ static bool in_fixed_point(double x)
     return grains == (double)(int64_t)grains;
 }
 
-// How many parameters do not add up, or are not in fixed point. `says`: the first one.
+// The number of parameters that do not add up, or are not in fixed point. `says`: print the first.
 static uint64_t judge(const struct mass *m, const struct worker *w, bool says)
 {
     uint64_t wrong = 0, first = m->replica.layout->first;
@@ -189,8 +190,8 @@ static uint64_t judge(const struct mass *m, const struct worker *w, bool says)
     return wrong;
 }
 
-// Whether a residual that is one grain off is seen, and a push that counts once more: the last one
-// with a value, because a push may carry nothing but claims.
+// Whether the check detects a residual that is off by one grain, and one push counted twice: the
+// last push with a value, because a push may carry only claims.
 static bool sees(struct mass *m)
 {
     struct worker *w = &m->worker[0];
@@ -243,7 +244,7 @@ static void release(struct mass *m)
     dp_job_close(&m->job);
 }
 
-// ID=DIRECTORY [BEFORE AFTER]...; false: not so.
+// Parses ID=DIRECTORY [BEFORE AFTER]...; false if malformed.
 static bool take_line(struct mass *m, int count, char **word)
 {
     uint64_t cuts = 0;

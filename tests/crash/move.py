@@ -3,12 +3,11 @@
 
 Every server has a standby that follows it; pushes are acknowledged by the owner alone. An operator
 moves shard 0 to its standby (`longhaul move`), then shard 1 with the coordinator killed as soon as
-it has answered; nothing else is stopped. Each former owner has to end by itself, with a word that
-says why, and is started again as the new owner's standby; shard 0 then moves back to it, and to and
-fro until a push was under way while it moved. In the end history.py decides from the owners' logs
-and the workers': nothing that was acknowledged is lost, nothing is applied twice, all replicas are
-equal. Figures: what a push that met a move waited for its answer, and what any other did.
-"""
+it has answered; nothing else is stopped. Each former owner must end by itself and log why, and is
+restarted as the new owner's standby; shard 0 then moves back to it, and to and fro until a push was
+under way while it moved. At the end history.py checks the owners' and the workers' logs: no
+acknowledged push is lost, none is applied twice, all replicas are equal. Figures: how long a push
+waited for its answer during a move, and how long any other push did."""
 import argparse
 import json
 import os
@@ -23,11 +22,11 @@ import history
 from report import Report
 
 PUSH = re.compile(r"shard (\d+): (\S+)")
-MOVES_MAX = 10  # of shard 0, until a push met one: most do
+MOVES_MAX = 10  # of shard 0, until a push was under way: most moves meet one
 
 
 class Moving(Replicated):
-    """Servers with standbys that acknowledge alone."""
+    """Servers with standbys, acknowledging without them."""
 
     def make_servers(self, checkpoint_every):
         durable = {**WHOLE, "acknowledge": "durable", "log.format": "json"}
@@ -37,7 +36,7 @@ class Moving(Replicated):
                                          **durable).start().listening() for i in range(SHARDS)]
 
     def move(self, shard, and_then=lambda: None):
-        """The shard's servers change places; the former owner ends, and stands by then."""
+        """The shard's servers change roles; the former owner ends, and restarts as the standby."""
         source, target = self.servers[shard], self.former[shard]
         until(f"{target.name} follows", lambda: follows(target))
         self.wait_for_pushes(20)
@@ -46,7 +45,7 @@ class Moving(Replicated):
         and_then()
         check(source.end() != 0, f"{source.name} ended as if all was well")
         check(source.says("was taken over by its standby, or moved") or
-              source.says("another server has it"),  # a server that stood by before
+              source.says("another server has it"),  # a server that was a standby before
               f"it does not say why:\n{source.tail()}")
         check(target.says("shard.moved"), f"it does not serve by a move:\n{target.tail()}")
         source.process.stdout.close()
@@ -56,7 +55,7 @@ class Moving(Replicated):
         self.wait_for_pushes(20)
 
     def waits(self):
-        """Seconds from the cut of each push to its answer, by the moments of both."""
+        """Seconds from the cut of each push to its answer, with both times."""
         for worker in self.workers:
             cut = {}
             with open(worker.log, encoding="utf-8", errors="replace") as file:
@@ -70,7 +69,7 @@ class Moving(Replicated):
                         yield int(push[1]), cut.pop(push.groups()), at
 
     def met_and_others(self):
-        """What pushes waited for their answers: those in which a move fell, and all others."""
+        """Seconds that pushes waited for their answers: those during a move, and all others."""
         begun = {i: [t for n in (self.servers[i], self.former[i]) for t in moments(n)]
                  for i in range(SHARDS)}
         met, others = [], []
@@ -86,7 +85,7 @@ def follows(node):
 
 
 def moments(node):
-    """When this server began to serve by a move."""
+    """The times when this server began to serve by a move."""
     with open(node.log, encoding="utf-8", errors="replace") as file:
         for line in file:
             if "shard.moved" in line and line.startswith("{"):
@@ -95,8 +94,8 @@ def moments(node):
 
 def check_epochs(records):
     """Epochs never go back, and a MOVE is the last record of its own
-    (server/docs/0000-protocol.md#rule-22): how many there are. A start that had to cut its log's
-    end may open one more in between."""
+    (server/docs/0000-protocol.md#rule-22); gives their number. A start that had to truncate its log
+    may open one more in between."""
     epochs = [r.epoch for r in records]
     check(epochs == sorted(epochs), f"epochs {epochs}")
     at = [i for i, r in enumerate(records) if r.kind == history.MOVE]

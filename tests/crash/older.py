@@ -2,14 +2,15 @@
 """A server's directory is rolled back to an older copy: `older.py --build build/release`.
 
 Coordinator, two shard servers and three workers on loopback, as in kill.py. While a server is down
-its directory is copied (cp -a). It goes on, and is killed with -9 when much more was acknowledged.
+its directory is copied (cp -a). It goes on, and is killed with -9 after many more pushes were
+acknowledged.
 
-1. With the settings' defaults the server stops on the copy, says so, and serves nothing of it; on
+1. With default settings the server refuses the copy, logs why, and serves nothing of it; on
    the newer directory it goes on in its epoch.
-2. With rebuild.damaged: followers it comes back from what its followers hold, under a new epoch.
+2. With rebuild.damaged: followers it rebuilds from its followers' copies, under a new epoch.
 
 The run then goes to its end, and history.py judges it: nothing acknowledged is lost, no push is
-decided twice in what the shard goes on from, what is missing above the stable point was named.
+decided twice in the shard's new branch, missing versions above the stable point were named.
 """
 import os
 import shutil
@@ -22,10 +23,10 @@ import history
 
 
 class Copies(Losses):
-    """A cluster whose first server may find an older copy of its directory."""
+    """A cluster whose first server may restart on an older copy of its directory."""
 
     def copy_directory(self):
-        """Made while the server is down."""
+        """Copies the directory while the server is down."""
         server = self.servers[0]
         server.kill()
         self.keep_segments()
@@ -48,7 +49,7 @@ class Copies(Losses):
         return next((s["epoch"] for s in shards if s["shard"] == 0), 0)
 
     def refuses(self):
-        """It is not served where the settings do not say that it may be given up."""
+        """The copy is not served unless the settings allow a rebuild."""
         server, epoch = self.servers[0], self.epoch()
         server.kill()
         self.keep_segments()

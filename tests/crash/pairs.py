@@ -1,8 +1,8 @@
-"""Servers with standbys under all faults: whoever takes over is the owner, and its former owner,
-which ends when it hears so, is started again as the standby.
+"""Servers with standbys under all faults: a server that takes over is the owner, and the former
+owner, which ends when it hears of that, is restarted as the standby.
 
-A log of a server that stood by may begin in the middle. So all servers' segments of all lives are
-one pool, and a shard's history is the branch that leads to what its last owner ends with.
+The log of a former standby may begin in the middle. So all servers' segments of all restarts form
+one pool, and a shard's history is the branch to the last version of its last owner.
 """
 import os
 
@@ -13,7 +13,7 @@ TAKEN = ("was taken over by its standby, or moved to it", "another server has it
 
 
 class Pairs(Faulty):
-    """Servers and a standby of each; which of a pair is the owner changes."""
+    """Servers with a standby each; either of a pair may be the owner."""
 
     ROLES = ("coordinator", "server", "standby", "worker")
 
@@ -42,7 +42,7 @@ class Pairs(Faulty):
         return "server" if node in self.owners() else "standby"
 
     def up(self, node):
-        """A server that was taken over may end before it listens."""
+        """Like Faulty.up(); a server that was taken over may end before it listens."""
         if node.kind != "server":
             super().up(node)
 
@@ -55,7 +55,7 @@ class Pairs(Faulty):
         return True
 
     def history(self):
-        """The owners' word counts for what is held and credited."""
+        """Replicas and credits are compared with the owners' reports."""
         self.everyone, self.servers = self.servers, self.owners()
         try:
             return super().history()

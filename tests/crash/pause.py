@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""The coordinator alone is held up, and nobody else is blamed: `pause.py --build build/release`.
+"""Only the coordinator is paused, and no other process is blamed: `pause.py --build build/release`.
 
-Both shards acknowledge with a standby. The coordinator is stopped (SIGSTOP) for longer than it
-gives a silent server (coordinator.take_over_ms), or, with --long, than it gives a silent worker,
-and goes on. Everybody else was there all the time: no owner is deposed, no worker is given up, and
-pushes go on. In the end history.py decides that nothing that was acknowledged is lost. Then an
-owner is killed with -9: it is still taken over.
+Both shards acknowledge with a standby. The coordinator is stopped (SIGSTOP) for longer than its
+timeout for a silent server (coordinator.take_over_ms), or, with --long, for a silent worker, and
+continued. All other processes ran all the time: no owner is deposed, no worker is given up, and
+pushes go on. At the end history.py checks that no acknowledged push is lost. Then an owner is
+killed with -9: its standby still takes over.
 """
 import argparse
 import json
@@ -20,7 +20,7 @@ BLAME = ("shard.taken_over", "worker.lost")
 
 
 def blamed(coordinator):
-    """What it said of others' silence."""
+    """Its log lines that blame others for silence."""
     with open(coordinator.log, encoding="utf-8", errors="replace") as file:
         return [line for line in file if any(event in line for event in BLAME)]
 

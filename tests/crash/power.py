@@ -3,21 +3,21 @@
 
 Both servers, the coordinator and one worker have a disk of their own, an ext4 image on a loop
 device. A cycle kills the process, shuts its file system down without flushing the journal (the
-ioctl EXT4_IOC_SHUTDOWN), unmounts, mounts, starts it again: what was not synced is gone, as after a
-power cut, whatever the page cache held. In the end history.py decides, as in kill.py, and tampered
-histories must be seen.
+ioctl EXT4_IOC_SHUTDOWN), unmounts, mounts, and restarts it: unsynced data are lost, as after a
+power cut, even those in the page cache. At the end history.py judges the run, as in kill.py, and
+tampered histories must be detected.
 
-The process dies first because of Linux, not of us: an fdatasync() that is under way when the ioctl
-strikes may return 0 although its data are lost (a loop of pwrite and fdatasync shows it in 5 of 150
-cuts, Linux 6), which no real disk would do.
+The process is killed first because of a Linux limitation: an fdatasync() that is under way during
+the ioctl may return 0 although its data are lost (a loop of pwrite and fdatasync shows it in 5 of
+150 cuts, Linux 6), which no real disk would do.
 
 --lie gives the servers a libc whose fdatasync() and fsync() do nothing: then acknowledged pushes
-must be missing, or these cuts cut nothing.
+must be missing, or the cuts have no effect.
 
-Where a worker's disk is cut its host has another boot id afterwards, as it would: the worker sees
-that a slot which says nothing of a sync did not outlive it (server/docs/0000-protocol.md#rule-11).
+A worker whose disk is cut finds another boot id afterwards, as after a real power cut: it sees that
+a slot without a record of a sync did not outlive the host (server/docs/0000-protocol.md#rule-11).
 
-All of it lives in a mount and process namespace of its own, which ends with this program, however
+Everything lives in a mount and process namespace of its own, which ends with this program, however
 it ends: no mount, loop device or process outlives it. Exit status 77 where namespaces, loop devices
 or that ioctl can't be had.
 """
@@ -44,7 +44,7 @@ BOOT_ID = "/proc/sys/kernel/random/boot_id"
 
 
 def boot(node):
-    """Its host starts: another boot id."""
+    """Simulates a boot of the node's host: another boot id."""
     with open(node.boot, "w", encoding="utf-8") as file:
         file.write(f"{uuid.uuid4()}\n")
 
@@ -64,7 +64,7 @@ class Disk:
         subprocess.run(["mount", "-o", "loop", self.image, self.folder], check=True)
 
     def cut(self):
-        """From here on nothing reaches the disk, and everybody gets an error."""
+        """From now on nothing reaches the disk, and every call gets an error."""
         fd = os.open(self.folder, os.O_RDONLY | os.O_DIRECTORY)
         try:
             fcntl.ioctl(fd, SHUTDOWN, struct.pack("I", NO_LOG_FLUSH))
@@ -77,8 +77,8 @@ class Disk:
 
 
 class Hosts(Cluster):
-    """A cluster whose servers, coordinator and first so many workers stand on disks of their own.
-    These workers' hosts have a boot id of their own too, another one after each cut."""
+    """A cluster whose servers, coordinator and first WORKERS_ON_DISK workers are on disks of their
+    own. These workers' hosts also have their own boot id, a new one after each cut."""
 
     WORKERS_ON_DISK = 1
 
@@ -109,14 +109,14 @@ class Hosts(Cluster):
         return node
 
     def on_host(self, node):
-        """Its processes see a boot id that is this host's, each in a mount namespace of its own."""
+        """Shows the node's processes the boot id of its host, each in its own mount namespace."""
         node.boot = self.world.path("boot-" + node.name)
         boot(node)
         node.before = ["unshare", "--mount", "--propagation", "slave", "sh", "-c",
                        f'mount --bind "$0" {BOOT_ID} && exec "$@"', node.boot]
 
     def lose_power(self, node):
-        """The process dies first, see the file's head: what it had not synced is in the page
+        """Kills the process first (see the module's docstring): its unsynced data are in the page
         cache."""
         node.kill()
         self.lose_disk(node)
@@ -129,7 +129,7 @@ class Hosts(Cluster):
         node.disk.back()
 
     def release(self):
-        """Ends the processes and gives the disks back."""
+        """Ends the processes and releases the disks."""
         for node in self.world.nodes:
             if node.alive():
                 node.kill()
@@ -196,7 +196,7 @@ def campaign(given):
 
 
 def lied(given):
-    """Cuts under servers whose libc does not sync: what was acknowledged has to be missing."""
+    """Cuts under servers whose libc does not sync: acknowledged pushes must be missing."""
     draw = random.Random(given.seed)
     cluster = Hosts(given.build, 400, given.keep, given.lie)
     with cluster.world:
@@ -216,7 +216,7 @@ def lied(given):
                                    workers=cluster.heard()[0])
             bad = history.check_acknowledged(left)
             lost = [text for name, text in bad if name == "lost"]
-            # a server whose whole log is gone has what its followers hold, perhaps all of it
+            # A server whose whole log is lost rebuilds from its followers, perhaps completely.
             rebuilt = [server.name for server in cluster.servers if server.says("shard.rebuilt")]
             check(lost or rebuilt,
                   "nothing was synced, and nothing was lost: the cuts prove nothing")
@@ -237,9 +237,9 @@ def can_isolate():
 
 
 def isolated():
-    """Runs this program again as the first process of namespaces of its own, or is that one."""
+    """Runs this program again as the first process of new namespaces, unless it is that process."""
     if os.environ.pop(INSIDE, None):
-        # private so far: a disk that is unmounted here goes from the workers' namespaces, too
+        # Private by default; shared, an unmount here also reaches the workers' namespaces.
         subprocess.run(["mount", "--make-rshared", "/"], check=True)
         return
     if not can_isolate():
@@ -249,7 +249,7 @@ def isolated():
 
 
 def probe():
-    """One cut under nobody: what is synced is there afterwards, what is not, is not."""
+    """One cut without a process: synced data survive, unsynced data do not."""
     with tempfile.TemporaryDirectory() as folder:
         try:
             disk = Disk(os.path.join(folder, "probe"), 8 << 20)

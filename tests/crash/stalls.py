@@ -1,17 +1,17 @@
 #!/usr/bin/env python3
-"""What a region that stands still costs the others: `stalls.py --build build/release`.
+"""The cost of a stalled region to the others: `stalls.py --build build/release`.
 
-Coordinator, two shard servers and three workers on loopback, a loop with a throttle beside each. In
-each cycle, a run of its own, an idle process takes the place of one region's loop, and another
-time that loop gets SIGSTOP, in an order that the seed draws. With --freeze it is the disk of that
-region's worker that hangs, by fsfreeze of a file system of its own (root; status 77 without). What
-the other two train is counted through --window seconds of both. Then the run is ended while the
-region stands still: the run has to end without it and name it, and the others have to end with the
+Coordinator, two shard servers and three workers on loopback, a throttled loop beside each. Each
+cycle is a run of its own: in one phase an idle process replaces one region's loop, in the other
+that loop gets SIGSTOP, in an order drawn from the seed. With --freeze the disk of that region's
+worker hangs instead, by fsfreeze of a file system of its own (root; status 77 without). The tokens
+of the other two regions are counted over --window seconds of both phases. Then the run is ended
+while the region is stalled: it must end without it and name it, and the others must end with the
 servers' digests.
 
-The figure is the others' tokens/s beside the one that stands still over those beside the idle
-process. With --file each cycle is a line there, and the same call goes on where an earlier one was
-ended.
+The figure is the ratio of the others' tokens/s beside the stalled region to those beside the idle
+process. With --file each cycle is a line there, and the same call goes on where an interrupted one
+stopped.
 """
 import argparse
 import contextlib
@@ -57,7 +57,7 @@ class Run:
         self.all_train()
 
     def all_train(self):
-        """Each has cut a few times in its life."""
+        """Waits until each loop has cut a few times in its present process."""
         until("all loops have cut", lambda: all(t.cuts() > 3 for t in self.trainers))
 
     def rate(self, victim):
@@ -106,7 +106,7 @@ class Run:
         return rate
 
     def end(self, victim):
-        """The seconds that the end took while the region stood still."""
+        """Ends the run while the region is stalled; gives the seconds that took."""
         self.hold(victim)
         begun = time.monotonic()
         self.world.tool("drain", "run", "--end", *self.world.admin(self.coordinator))

@@ -1,13 +1,12 @@
 #!/usr/bin/env python3
-"""Servers with standbys: one owner dies, one is only held up: `standby.py --build build/release`.
+"""Servers with standbys: one owner dies, one is only paused: `standby.py --build build/release`.
 
 Both shards acknowledge with a standby (acknowledge: replicated). When both are in sync, one owner
-is killed with -9 and the other is stopped, so that it lives on and knows nothing. Their standbys
-take over, pushes go on. Then the stopped one goes on, too: it has to end, with a word that says
-why. Both are started again as standbys of the new owners and get in sync. In the end history.py
-decides from the new owners' logs and the workers': nothing that was acknowledged is lost, nothing
-is applied twice, all replicas are equal. Figures: seconds from the kill, or the stop, to the next
-push that the shard acknowledges.
+is killed with -9 and the other is stopped, so that it lives on and learns nothing. Their standbys
+take over, pushes go on. Then the stopped one is continued: it must end and log why. Both are
+restarted as standbys of the new owners and get in sync. At the end history.py checks the new
+owners' and the workers' logs: no acknowledged push is lost, none is applied twice, all replicas are
+equal. Figures: seconds from the kill, or the stop, to the next push that the shard acknowledges.
 """
 import argparse
 import json
@@ -23,7 +22,7 @@ WHOLE = {"checkpoint.every_versions": "off", "acknowledge": "replicated"}
 
 
 def decided(worker, shard):
-    """Moments (of the machine's clock) at which this worker heard of a push of the shard."""
+    """Times (machine clock) at which this worker received a decision on a push of the shard."""
     with open(worker.log, encoding="utf-8", errors="replace") as file:
         for line in file:
             if '"push.decided"' in line and line.endswith("\n") and f"shard {shard}:" in line:
@@ -31,7 +30,7 @@ def decided(worker, shard):
 
 
 class Replicated(Cluster):
-    """The same with a standby for each server."""
+    """A cluster with a standby for each server."""
 
     def start(self, speed, checkpoint_every=0):
         super().start(speed, checkpoint_every or 1000000)
@@ -47,13 +46,13 @@ class Replicated(Cluster):
         return [*super().nodes(), *self.former]
 
     def keep_segments(self):
-        """Nothing is cut: no checkpoint is made."""
+        """Does nothing: without checkpoints no segment is deleted."""
 
     def logs(self):
         return [os.path.join(server.dir, "log") for server in self.servers]
 
     def next_push(self, shard, since):
-        """Seconds until somebody heard of a push of this shard."""
+        """Seconds until a worker received a decision on a push of this shard."""
         times = until(f"shard {shard} acknowledges again", lambda: [
             t for w in self.workers for t in decided(w, shard) if t > since])
         return min(times) - since

@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
 """A run on an S3 store under faults: `stores.py --build build/release`.
 
-Units come out of a real store, SeaweedFS, and checkpoints go into it. Each cycle is one fault that
-the seed draws: kill -9 of the store; SIGSTOP of it; a link on which every 64 KiB take a second; an
-upload that is held in the middle while the server is killed with -9; the store killed, and then a
-worker or the server. The run goes on training out of it afterwards, and the store gets a newer
-checkpoint; all that it holds can be opened. A run ends after --faults cycles: units are credited as
-in the logs, all replicas have the server's digests, and the store has the last version.
+Units are read from a real store, SeaweedFS, and checkpoints are uploaded to it. Each cycle is one
+fault drawn from the seed: kill -9 of the store; SIGSTOP of it; a link on which every 64 KiB take a
+second; an upload that is held in the middle while the server is killed with -9; the store killed,
+and then a worker or the server. Afterwards the run trains on from the store, and the store gets a
+newer checkpoint; all its objects can be opened. A run ends after --faults cycles: units are
+credited as in the logs, all replicas have the server's digests, and the store has the last version.
 
-With --file each run is a line there, and the same call goes on where an earlier one was ended.
+With --file each run is a line there, and the same call goes on where an interrupted one stopped.
 """
 import os
 import pathlib
@@ -23,7 +23,7 @@ from loopback import check_replicas, mark, trained_on
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "oracle"))
 from store import ADDRESS, KEY, SECRET, Store, Way, stored, told, verified  # noqa: E402
 
-UNITS = 6000  # more than a run's faults leave time for
+UNITS = 6000  # more than can be trained during a run's faults
 PLACE = "s3://longhaul/units"
 
 
@@ -45,7 +45,7 @@ class Run:
     # ------------------------------------------------------------ faults
 
     def is_away(self):
-        """Somebody has found out: the server has nothing to store once no unit is left."""
+        """A program has noticed: the server has nothing to store once no unit is left."""
         before = sum(w.text().count("units.closed") for w in self.workers)
         until("the store is missed", lambda: told(self.server)["away"] or before < sum(
             w.text().count("units.closed") for w in self.workers))

@@ -4,9 +4,9 @@
     trainer_loop.py        lines of JSON: {"start": {...}} gives a process id, {"wait": ID} how it
                            ended, once it has
 
-PyTorch is imported once, so that a loop that was killed is there again at once; each loop is a
-process of its own. A step lowers parameter i by its tokens times the mass of exact.h, so that
-mass.c knows from the credited tokens what went in.
+PyTorch is imported once, so that a killed loop restarts at once; each loop is a process of its own.
+A step lowers parameter i by its tokens times the mass of exact.h, so that mass.c knows the
+contribution of the credited tokens.
 """
 import ctypes
 import json
@@ -24,7 +24,7 @@ SEQUENCE = 64
 
 
 def mass(first, values):
-    """exact_mass() of exact.h, of parameters in their flat order."""
+    """exact_mass() of exact.h for parameters in their flat order."""
     at = numpy.arange(first, first + values, dtype=numpy.uint64)
     with numpy.errstate(over="ignore"):
         high = (at * numpy.uint64(0x9e3779b97f4a7c15)) >> numpy.uint64(61)
@@ -49,12 +49,12 @@ class Model(torch.nn.Module):
             owner.register_parameter(last, torch.nn.Parameter(torch.zeros(shape)))
 
     def in_order(self):
-        """As the manifest has them."""
+        """The parameters in the manifest's order."""
         return [self.get_parameter(name) for name, _ in self.rows]
 
 
 class Exact(torch.optim.Optimizer):
-    """A step by the tokens that it was told, without a gradient. No sum in it is rounded."""
+    """Steps by the number of tokens, without a gradient. No sum in it is rounded."""
 
     def __init__(self, model):
         super().__init__(model.in_order(), {})
@@ -71,7 +71,7 @@ class Exact(torch.optim.Optimizer):
 
 
 def train(given):
-    """One life of a loop, to the end of the run."""
+    """Runs one process of a loop, to the end of the run."""
     model = Model(given["manifest"])
     optimizer = Exact(model)
     with longhaul.AsyncDiLoCo(longhaul.Client.from_env(), model, optimizer) as run:
@@ -88,10 +88,10 @@ def train(given):
 
 
 def live(given):
-    """In the forked process; never comes back."""
+    """Runs in the forked process; never returns."""
     code = 1
     try:
-        ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # with whoever forked it
+        ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # dies with the forking process
         for to, path, how in ((0, os.devnull, os.O_RDONLY),
                               (1, given["log"], os.O_WRONLY | os.O_APPEND | os.O_CREAT)):
             os.dup2(os.open(path, how, 0o644), to)

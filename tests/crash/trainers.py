@@ -1,16 +1,16 @@
 #!/usr/bin/env python3
-"""Training loops of the Python package, and the workers beside them, die and stand still:
+"""Python training loops, and the workers beside them, are killed and stopped:
 `trainers.py --build build/release --cycles 40`.
 
 Coordinator, two shard servers and three workers of `trainer.kind: external` on loopback, a loop of
-PyTorch beside each worker (trainer_loop.py) that trains leased units in fixed point. A cycle gives
-one of loops, workers and servers a fault of kill.py, at a random moment, in its start or later:
-kill -9, or SIGSTOP for 0.2 to 20 s. Now and then a worker and its loop are killed at once.
+PyTorch beside each worker (trainer_loop.py) that trains leased units in fixed point. A cycle
+inflicts a fault of kill.py on a loop, worker or server, at a random moment, while it starts or
+later: kill -9, or SIGSTOP for 0.2 to 20 s. Sometimes a worker and its loop are killed at once.
 
-Every --per-run cycles the run is let to its end. Then history.py judges what the servers' logs and
-the workers say: nothing acknowledged is lost or applied twice, every unit is credited once, all
-replicas are equal. mass.c finds in the log and in the residuals what the credited tokens put in,
-bit for bit; each loop has to end by itself, with the parameters that the run ended with.
+Every --per-run cycles the run is let to its end. Then history.py judges the servers' and workers'
+logs: nothing acknowledged is lost or applied twice, every unit is credited once, all replicas are
+equal. mass.c compares log and residuals with the contribution of the credited tokens, bit for bit;
+each loop must end by itself, with the run's final parameters.
 
 Exit status 1 at the first violation; the run's folder is kept.
 """
@@ -32,7 +32,7 @@ from faults import Faulty
 from report import Report
 from world import Node
 
-BOTH = 0.4  # so often a killed worker takes its loop with it
+BOTH = 0.4  # how often a killed worker's loop is killed with it
 
 
 class Forks:
@@ -48,7 +48,7 @@ class Forks:
                  "OMP_NUM_THREADS": "1"}, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
     def ask(self, what):
-        """A number, for one line."""
+        """Sends one line; gives the number in its answer."""
         self.process.stdin.write(json.dumps(what) + "\n")
         self.process.stdin.flush()
         answer = self.process.stdout.readline()
@@ -56,7 +56,7 @@ class Forks:
         return int(answer)
 
     def close(self):
-        """The loops end with it."""
+        """Ends the process, and its loops with it."""
         self.process.kill()
         self.process.wait()
         self.process.stdin.close()
@@ -64,7 +64,7 @@ class Forks:
 
 
 class Forked:
-    """One life of a loop; of subprocess.Popen what Node and faults.py call."""
+    """One process of a loop, with the methods of subprocess.Popen that Node and faults.py call."""
 
     def __init__(self, forks, given):
         self.forks, self.stdout, self.returncode = forks, open(os.devnull, "rb"), None
@@ -75,7 +75,7 @@ class Forked:
         os.close(self.fd)
 
     def wait(self, timeout=None):
-        """Its exit status, negative: the signal."""
+        """Its exit status; negative: a signal's number."""
         if self.returncode is None:
             if not select.select([self.fd], [], [], timeout)[0]:
                 raise subprocess.TimeoutExpired("a loop", timeout)
@@ -83,14 +83,14 @@ class Forked:
         return self.returncode
 
     def poll(self):
-        """None: it lives."""
+        """The exit status, or None if it is alive."""
         try:
             return self.wait(0)
         except subprocess.TimeoutExpired:
             return None
 
     def send_signal(self, number):
-        """A pidfd names no other process, whatever became of this one."""
+        """Uses the pidfd, which cannot name another process if the pid was reused."""
         try:
             signal.pidfd_send_signal(self.fd, number)
         except ProcessLookupError:
@@ -98,7 +98,7 @@ class Forked:
 
 
 class Loop(Node):
-    """The loop beside a worker, over its lives."""
+    """The loop beside a worker, over its restarts."""
 
     def __init__(self, cluster, worker, speed):
         world = cluster.world
@@ -118,7 +118,7 @@ class Loop(Node):
 
 
 class Trained(Exact, Faulty):
-    """A cluster whose workers' trainers are loops of Python."""
+    """A cluster whose workers' trainers are Python loops."""
 
     ROLES = ("server", "worker", "trainer")
     WORKER = Exact.WORKER | {"trainer.kind": "external"}
@@ -149,7 +149,7 @@ class Trained(Exact, Faulty):
             super().up(node)
 
     def kill(self, node):
-        """Loop and worker at once, now and then: neither finds the other when it starts again."""
+        """Sometimes kills loop and worker at once: neither finds the other when it restarts."""
         for loop in self.trainers:
             if loop.worker is node and loop.alive() and self.draw.random() < BOTH:
                 self.both += 1
@@ -161,7 +161,7 @@ class Trained(Exact, Faulty):
         super().kill(node)
 
     def finish(self, patience=240):
-        """Workers and loops come to the run's end by themselves."""
+        """Waits until workers and loops end by themselves."""
         with open(self.world.path("fast"), "wb"):
             pass
         for node in [*self.trainers, *self.workers]:
