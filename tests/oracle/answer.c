@@ -1,7 +1,7 @@
 // Answers for oracle.py: `oracle_answer case IN OUT` writes the answer part of a case file,
 // `oracle_answer init JSON SEED OUT` the initial parameters, fp32 in the manifest's order,
-// `oracle_answer codec NAME DENSITY IN OUT` what a codec sends of an array (fp32, one tensor), and
-// what it leaves.
+// `oracle_answer codec NAME DENSITY IN OUT` the values that a codec sends of an array (fp32, one
+// tensor), and the residual.
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -61,7 +61,7 @@ out:
     return err;
 }
 
-// Both as arrays of the input's length.
+// Writes sent values and residual, two arrays of the input's length.
 static lh_err send(const struct lk_codec *codec, struct lh_buf *in, struct lh_buf *out)
 {
     uint64_t n = in->len / sizeof(float);

@@ -2,8 +2,8 @@
 """TensorBoard reads a node's event files: `board.py --build BUILD`.
 
 A coordinator, a server and a worker train with log.tensorboard. TensorBoard's own reader finds each
-one's metrics under their names, with times and steps that rise, and the last value of a shard's
-version is one that the server had. After kill -9 of the server its next life has a file of its own.
+node's metrics under their names, with rising times and steps, and the last value of a shard's
+version is one that the server had. After kill -9 of the server its next process writes a new file.
 """
 import argparse
 import os

@@ -25,11 +25,11 @@ struct case_file {
     struct case_answer answer; // when answered
 };
 
-LH_MUST lh_err case_read(const char *path, struct lh_buf *out); // a whole file, appended
+LH_MUST lh_err case_read(const char *path, struct lh_buf *out); // appends a whole file
 LH_MUST lh_err case_load(const char *path, struct case_file *out);
 void case_free(struct case_file *c);
 struct wk_batch case_batch(const struct case_file *c);
-// Our own answer; free with case_answer_free.
+// Computes our own answer; free with case_answer_free.
 LH_MUST lh_err case_solve(const struct case_file *c, struct case_answer *out);
 void case_answer_free(struct case_answer *a);
 // |a - b| / |b| over n values, in fp64.

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Compares every codec with PyTorch: which values it carries, what it makes of them, what is left.
+"""Compares every codec with PyTorch: selected values, their coded values, and the residual.
 
     codec.py [--tool PATH] [--values 100003] [--seed 1]
 
-Choice by torch.topk, halves, rounding and sums in fp64 by torch. Levels, halves and fp32 must agree
-in every bit, centroids to the last place of an fp16: their sums may be added in another order.
-Exit code 1 when something differs, or when an error of quantisation is larger than theory says.
+Selection by torch.topk; halves, rounding and sums in fp64 by torch. Levels, halves and fp32 must
+agree in every bit, centroids to the last place of an fp16: their sums may be added in another
+order. Exit code 1 if a value differs, or if a quantisation error is larger than theory says.
 """
 import argparse
 import pathlib
@@ -20,12 +20,12 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 CHUNK = 4096
 CODECS = ("topk-sign", "topk-q4", "topk-fp16", "topk-fp32", "dense-sign", "dense-q4", "dense-fp32")
 # Of gaussian values, squared error over squared norm: 1 - 2/pi for a sign and one centroid;
-# step^2/12 for uniform levels up to the largest of a chunk, 3.3 to 4.8 deviations.
+# step^2/12 for uniform levels up to a chunk's largest value, 3.3 to 4.8 deviations.
 THEORY = {"sign": (0.35, 0.37), "q4": (0.015, 0.05), "fp16": (1e-9, 1e-6), "fp32": (0, 0)}
 
 
 def deltas(n: int, seed: int) -> np.ndarray:
-    """Gaussian, every chunk of another size, as layers are; fp16 is not coarse here."""
+    """Gaussian, a different scale for each chunk, as layers have; in fp16's normal range."""
     rng = np.random.default_rng(seed)
     scale = np.repeat(rng.uniform(0.5, 2, n // CHUNK + 1), CHUNK)[:n]
     return (rng.standard_normal(n) * scale).astype("f4")

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """The decoder over runs that are made for it: `decode_made.py --tool build/.../oracle_runs`.
 
-They have what no run of the tree has: outer optimizers with state, AES-256-GCM, states of several
-ranges, shards of many groups of chunks.
+They have features that no run in the tree has: outer optimizers with state, AES-256-GCM, states of
+several ranges, shards of many groups of chunks.
 """
 import argparse
 import subprocess
@@ -31,7 +31,7 @@ class Made(unittest.TestCase):
                    path / "server" / "expect.txt")
 
     def check(self, run, trials, **counts):
-        """Everything agrees, so much was compared, and no flipped bit goes unnoticed."""
+        """Everything agrees, these counts were compared, and no flipped bit goes unnoticed."""
         run.verify()
         self.assertEqual({name: count for name, count in run.count.items() if count}, counts)
         self.assertEqual(tamper(run, trials), dict.fromkeys(KINDS, trials))

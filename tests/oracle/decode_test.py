@@ -38,14 +38,14 @@ VALUE = {"sign": 1, "q4": 3, "fp16": 5, "fp32": 6}
 
 
 def history(name):
-    """One of the histories that were written by a build of their time."""
+    """One of the histories written by an older build."""
     folder = HISTORY / name
     return Run([folder], HERE / "history", "history", "longhaul.local", folder / "expect.txt")
 
 
 class Runs(unittest.TestCase):
     def check(self, run, kinds, **counts):
-        """Everything agrees, so much was compared, and no flipped bit goes unnoticed."""
+        """Everything agrees, these counts were compared, and no flipped bit goes unnoticed."""
         run.verify()
         self.assertEqual({name: count for name, count in run.count.items() if count}, counts)
         self.assertEqual(tamper(run, TRIALS), dict.fromkeys(kinds, TRIALS))
@@ -108,7 +108,7 @@ class Runs(unittest.TestCase):
     def test_a_log_whose_beginning_was_removed_agrees(self):
         run = history("1")
         folder, files = run.logs.popitem()
-        for gone, passed in ((1, 10), (2, 5)):  # shard 1 has no record behind its last checkpoint
+        for gone, passed in ((1, 10), (2, 5)):  # shard 1 has no record after its last checkpoint
             with self.subTest(gone):
                 run.logs[folder] = files[gone:]
                 self.check(run, SIGNED_KINDS, records=9, frames=3, digests=2, expected=11,
@@ -131,7 +131,7 @@ class Runs(unittest.TestCase):
 
 
 class Files(unittest.TestCase):
-    """Files beside the run that are not what they must be: said in a line, never a traceback."""
+    """Invalid files beside the run are reported in one line, never by a traceback."""
 
     BROKEN = (
         ("model.json", "{", "no JSON"),
@@ -171,7 +171,7 @@ class Files(unittest.TestCase):
 
 
 class Rules(unittest.TestCase):
-    """What no valid log has, and no run of the tree either."""
+    """Violations that no valid log has, nor any run in the tree."""
 
     def setUp(self):
         job = SimpleNamespace(id=bytes(16), manifest=bytes(32), shards=1)
@@ -289,7 +289,7 @@ class Examples(unittest.TestCase):
                 index, value = codec.split("-")
                 body, reading = shown(column), readings[codec]
                 if index == "dense":
-                    if value == "fp32":  # the page shows only how it begins
+                    if value == "fp32":  # the page shows only the first bytes
                         self.assertTrue(TWO.tobytes().startswith(body) and body)
                         body = TWO.tobytes()
                     self.check((range(12), reading), codec, 0, 1, body, TWO_LAYOUT, 12)
@@ -304,7 +304,7 @@ class Examples(unittest.TestCase):
             indices, values = decode("fragment-fp32", 0, .3, shown(column), TWO_LAYOUT, 4,
                                      int(turn))
             self.assertEqual((list(indices), list(values)), (want, list(TWO[want])))
-        # Round the end of a chunk: 4 of 9 from 8 on.
+        # Wraps at the end of a chunk: 4 of 9, from 8 on.
         self.assertEqual(list(fragment(2, 4, 9)), [0, 1, 2, 8])
 
     def test_what_a_reader_refuses(self):

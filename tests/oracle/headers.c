@@ -28,7 +28,7 @@ static void look(const char *path)
     char why[512];
     lh_err err = dp_folder_open(&f, path);
     snprintf(why, sizeof why, "%s", lh_err_text(err));
-    for (char *at = why; *at; at++) // it quotes names, which may be cut inside a character
+    for (char *at = why; *at; at++) // the text quotes names, which may be cut inside a character
         if (*at & 0x80) *at = '?';
     json_t *o =
         err ? json_pack("{s:s}", "refused", why) : json_pack("{s:o}", "tensors", tensors_of(&f));
@@ -50,7 +50,7 @@ static lh_err convert(const char *name, const char *in, const char *out)
     uint8_t *to = err ? NULL : lh_buf_grow(&made, n * dp_dtype_bits(type) / 8);
     if (!err && (!value || !to)) err = lh_fail(LH_ERR_NO_MEMORY, "no memory");
     if (!err) memcpy(value, bytes.data, n * sizeof *value);
-    if (!err) dp_dtype_from_f32(type, value, n, to); // an infinity is PyTorch's answer too
+    if (!err) dp_dtype_from_f32(type, value, n, to); // on overflow an infinity, as in PyTorch
     if (!err) err = dp_file_write(out, lh_buf_span(&made), 0666);
     free(value);
     lh_buf_free(&made);

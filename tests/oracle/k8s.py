@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 """`longhaul render k8s` against Kubernetes' schemas and its own references: `k8s.py --build BUILD`.
 
-No cluster is asked. Each object passes the published schema of its kind (kubernetes-validate). Of
-JobSet and cert-manager, whose schemas no package has, the fields that we use are listed here, and a
-JobSet's templates are checked as the Jobs that it makes. Then all that refers to something finds
-it: selectors, volumes, keys of secrets, ports of probes, the paths in each settings file; and the
+No cluster is needed. Each object passes the published schema of its kind (kubernetes-validate). For
+JobSet and cert-manager, whose schemas are in no package, the fields that we use are listed here,
+and a JobSet's templates are checked as the Jobs that it creates. Then every reference is resolved:
+selectors, volumes, keys of secrets, ports of probes, the paths in each settings file; and the
 identities are those that `longhaul certs` writes.
 """
 import argparse
@@ -40,7 +40,7 @@ CERTIFICATE = {"secretName", "commonName", "subject", "uris", "dnsNames", "usage
                "duration", "renewBefore", "issuerRef"}
 JOBSET = {"network": {"enableDNSHostnames", "subdomain", "publishNotReadyAddresses"},
           "replicatedJobs": {"name", "replicas", "template"}}
-# Secrets that the operator makes: name -> keys (deploy/docs/kubernetes.md).
+# Secrets that the operator creates: name -> keys (deploy/docs/kubernetes.md).
 GIVEN = {"longhaul-job": {"job.keys"}, "longhaul-signers": {"signers"}}
 OWN = {"longhaul-etcd"}  # secrets whose keys are the operator's choice
 MADE = {"ca.crt", "tls.crt", "tls.key"}  # keys of a certificate's secret
@@ -59,7 +59,7 @@ def tool(build, *words, code=0):
 
 
 class Cluster:
-    """What `kubectl apply -k FOLDER` would send, as far as our kustomizations go."""
+    """The objects that `kubectl apply -k FOLDER` would send, for the kustomizations we use."""
 
     def __init__(self, folder):
         self.folder, self.objects = folder, []
@@ -98,7 +98,7 @@ class Cluster:
         return {item["metadata"]["name"] for item in self.of(kind)}
 
     def jobs(self):
-        """The Jobs that a JobSet makes."""
+        """The Jobs that a JobSet creates."""
         for item in self.of("JobSet"):
             for job in item["spec"]["replicatedJobs"]:
                 name = f"{item['metadata']['name']}-{job['name']}-0"
@@ -166,7 +166,7 @@ def secret_keys(cluster, name):
 
 
 def check_volumes(cluster, name, pod, templates=()):
-    """Gives the paths of files that the pod has, and its folders."""
+    """Gives the paths of the pod's files, and of its folders."""
     spec, files, folders = pod["spec"], set(), set()
     volumes = {v["name"]: v for v in spec["volumes"]}
     mounts = spec["containers"][0]["volumeMounts"]
@@ -196,7 +196,7 @@ def check_volumes(cluster, name, pod, templates=()):
 
 
 def check_settings(name, text, files, folders):
-    """Each path of a settings file is one that the pod has."""
+    """Each path in a settings file exists in the pod."""
     found = 0
     for key, value in re.findall(r'^([\w.]+): "([^"]*)"', text, re.M):
         if not value.startswith("/"):
@@ -277,7 +277,7 @@ def check_regions(clusters):
 
 
 def check_page():
-    """The objects that deploy/docs/kubernetes.md has an operator make."""
+    """The objects that deploy/docs/kubernetes.md tells an operator to create."""
     page = os.path.join(os.path.dirname(__file__), "..", "..", "deploy", "docs", "kubernetes.md")
     with open(page, encoding="utf-8") as file:
         blocks = re.findall(r"```yaml\n(.*?)```", file.read(), re.S)
@@ -286,14 +286,14 @@ def check_page():
     kubernetes_validate.validate(found[1], VERSION, strict=True)
     pod, = (item["spec"] for item in found if item["kind"] == "Pod")
     container, = pod["containers"]
-    confined = container["securityContext"]  # what the namespace's label asks for
+    confined = container["securityContext"]  # required by the namespace's label
     check(pod["securityContext"]["runAsNonRoot"] and pod["securityContext"]["seccompProfile"] ==
           {"type": "RuntimeDefault"} and confined["capabilities"] == {"drop": ["ALL"]}
           and confined["allowPrivilegeEscalation"] is False, "the namespace refuses that pod")
 
 
 def check_pair(build, folder):
-    """Two coordinators on an etcd: each has the etcd's secrets, and all others both addresses."""
+    """Two coordinators on an etcd: each has the etcd's secrets, all other pods both addresses."""
     with open(f"{folder}/pair.yaml", "w", encoding="utf-8") as out:
         out.write(TOPOLOGY + PAIR)
     tool(build, "render", "k8s", f"{folder}/pair.yaml", "--out", f"{folder}/pair", "--domain",
@@ -312,7 +312,7 @@ def check_pair(build, folder):
 
 
 def check_stored(build, folder):
-    """Data and checkpoints in S3: the pods that read or write there may have its access key."""
+    """Data and checkpoints in S3: the pods that use it have its access key."""
     stored = "".join(line for line in TOPOLOGY.splitlines(True) if "command" not in line)
     stored = stored.replace(", data: /srv/here", "")
     with open(f"{folder}/stored.yaml", "w", encoding="utf-8") as out:

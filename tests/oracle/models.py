@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Models in and out, against Hugging Face's own code: models.py TOOLS [unittest arguments].
+"""Import and export of models, against Hugging Face's own code: models.py TOOLS [unittest
+arguments].
 
 TOOLS: longhaul, oracle_headers and oracle_answer, joined by commas. Small models with random
 weights are made here; nothing is downloaded.
@@ -39,7 +40,7 @@ FAMILIES = {
     "qwen3": lambda: transformers.Qwen3Config(**SIZES, head_dim=8, attention_bias=True),
     "gpt2": lambda: transformers.GPT2Config(**GPT2),
     "gpt2-untied": lambda: transformers.GPT2Config(**GPT2, tie_word_embeddings=False),
-    # no table of ours: every float is taken as it is
+    # not in our table: all floats are converted as they are
     "gemma": lambda: transformers.GemmaConfig(**SIZES, head_dim=8, tie_word_embeddings=False),
 }
 BUILT_IN = ("llama", "mistral", "qwen2", "qwen2-tied")
@@ -53,7 +54,7 @@ def run(*line):
 
 
 def make(name, dtype=torch.float32):
-    """A model whose values are all different from what an initialisation would give again."""
+    """A model with random values in every parameter, unlike a fresh initialisation."""
     torch.manual_seed(len(name))
     model = transformers.AutoModelForCausalLM.from_config(FAMILIES[name]())
     with torch.no_grad():
@@ -88,7 +89,7 @@ class Models(unittest.TestCase):
         return model.eval()
 
     def same(self, model, again):
-        """Both as they were loaded: a model in memory has its buffers in another type."""
+        """Both as loaded: a model that was made in memory has its buffers in another type."""
         ours, theirs = again.state_dict(), model.state_dict()
         self.assertEqual(list(ours), list(theirs))
         for name, value in theirs.items():
@@ -105,7 +106,7 @@ class Models(unittest.TestCase):
                     model = make(name, dtype)
                     model.save_pretrained(self.dir / "hf")
                     out = self.round_trip(self.dir / "hf")
-                    # What we write is what save_file() writes of the same tensors.
+                    # We write the same bytes as save_file() for the same tensors.
                     self.assertEqual((out / "model.safetensors").read_bytes(),
                                      (self.dir / "hf/model.safetensors").read_bytes())
                     self.assertEqual((out / "config.json").read_bytes(),
@@ -159,7 +160,7 @@ class Models(unittest.TestCase):
             self.assertLess(away, 1e-5, name)
 
     def test_rounding_is_pytorchs(self):
-        """Every F16 and BF16, what lies between and beside them, and what is too large for them."""
+        """Every F16 and BF16, the values between and beside them, and values too large for them."""
         for name, dtype in (("F16", torch.float16), ("BF16", torch.bfloat16)):
             every = torch.arange(65536, dtype=torch.int32).to(torch.int16).view(dtype)
             every = every[~every.isnan()].float()
@@ -177,7 +178,7 @@ class Models(unittest.TestCase):
 
 
 def describe(data):
-    """What the reference says of a file: its tensors, or None where it refuses."""
+    """The reference's reading of a file: its tensors, or None if it refuses."""
     try:
         return {name: [about["dtype"], list(about["shape"]), len(about["data"])]
                 for name, about in safetensors.deserialize(data)}
@@ -200,7 +201,8 @@ class Headers(unittest.TestCase):
         return [json.loads(line) for line in run(HEADERS, *paths).splitlines()]
 
     def compare(self, files):
-        """Counts of (both read, both refuse); what we alone refuse must be on the short list."""
+        """Counts of (both read, both refuse); files that only we refuse must be on the short
+        list."""
         read = refused = 0
         for data, said in zip(files, self.ours(files), strict=True):
             theirs = describe(data)

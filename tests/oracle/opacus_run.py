@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Three regions whose loops are private by Opacus: `opacus_run.py --build BUILD`.
+"""Three regions whose loops are made private by Opacus: `opacus_run.py --build BUILD`.
 
 Each loop trains with Opacus' engine, loader and optimizer, and reports their noise, rate and clip.
-The workers charge the steps and end the loops at the budget. Steps are charged as Opacus' own
-accountant counted them, epsilon is that accountant's to 0.005, and the statement says that it is as
-the trainer reported.
+The workers charge the steps and end the loops at the budget. Charged steps equal the count of
+Opacus' own accountant, epsilon equals that accountant's to 0.005, and the statement says that the
+parameters were reported by the trainer.
 """
 import argparse
 import functools
@@ -27,14 +27,14 @@ import private  # noqa: E402
 from world import World, check  # noqa: E402
 
 RECORDS, STEPS, LOCAL_STEPS = 200, 150, 4
-BLOCK = 16          # of steps, which are charged at once: a sixteenth of what is charged ahead
-LEAD = 40          # steps that a loop may be beyond its last cut
+BLOCK = 16          # steps that are charged at once: a sixteenth of the steps charged ahead
+LEAD = 40          # steps that a loop may be ahead of its last cut
 TOLERANCE = 0.005  # of epsilon, which Opacus computes to 0.001
 FORK = multiprocessing.get_context("fork")  # so that PyTorch is imported once
 
 
 def train(terms, out):
-    """A script as Opacus' documentation has it, with three lines for the run."""
+    """A script as in Opacus' documentation, with three lines for the run."""
     torch.manual_seed(1)
     x = torch.rand(RECORDS, private.IN)
     data = torch.utils.data.TensorDataset(x, x @ torch.rand(private.IN, private.OUT))
@@ -65,7 +65,7 @@ def train(terms, out):
 
 
 class Forked:
-    """What tests/e2e wants of a process, of one that goes on from here."""
+    """A fork of this process, with the methods that tests/e2e expects of a process."""
 
     def __init__(self, run):
         self.process = FORK.Process(target=run)
@@ -106,14 +106,14 @@ class Opacus(private.Line):
 
 @functools.lru_cache
 def epsilons_of(sigma, rate, steps, delta):
-    """By Opacus' two accountants: close to the truth, and a bound from above."""
+    """Epsilon from Opacus' two accountants: close to the truth, and an upper bound."""
     prv, rdp = PRVAccountant(), RDPAccountant()
     prv.history = rdp.history = [(sigma, rate, steps)]
     return prv.get_epsilon(delta, eps_error=0.001), rdp.get_epsilon(delta)
 
 
 def compare(play, loop):
-    """What the worker says of its region, beside Opacus' accountant."""
+    """Compares the worker's report of its region with Opacus' accountant."""
     terms, said = play.world.terms, loop.worker.last("privacy")
     with open(loop.out, encoding="utf-8") as file:
         (sigma, rate, counted), = json.load(file)

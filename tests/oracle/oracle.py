@@ -31,8 +31,8 @@ SIZES = {"vocab": 256, "dim": 96, "layers": 4, "heads": 4, "kv_heads": 2, "ffn":
 # ---- cases --------------------------------------------------------------------------------------
 
 def random_parameters(shape: dict, rng: np.random.Generator) -> np.ndarray:
-    """Larger than a model starts with, so that attention is far from uniform and every gradient
-    matters."""
+    """Larger than a model's initial values, so that attention is far from uniform and every
+    gradient matters."""
     parts = []
     for name, size in reference.tensors(shape):
         x = rng.standard_normal(math.prod(size))
@@ -111,7 +111,7 @@ def mix(z: np.ndarray) -> np.ndarray:
 
 
 def normal(seed: int, stream: int, std: float, n: int) -> np.ndarray:
-    """kernels/layers/normal.c by its comment: the same operations and order, in numpy's fp64."""
+    """kernels/layers/normal.c from its comment: the same operations and order, in numpy's fp64."""
     with np.errstate(over="ignore"):
         one = lambda x: mix(np.array([x % 2 ** 64], dtype=np.uint64))
         key = mix(np.uint64(seed) + one(stream + GOLDEN))
@@ -190,9 +190,9 @@ CASES = {  # name: shape, sequences, length, seed
 
 
 def optimizer_fixture(out: pathlib.Path) -> None:
-    """Text: a header line, then per step the gradient's norm before clipping and p after it. The
-    test makes the same start and gradients by itself: x[i] = ((i * 7919 + step * 104729) % 2003 -
-    1001) / 1001 with i from 0, step 0 for the parameters."""
+    """Text: a header line, then per step the gradient's norm before clipping and p after the step.
+    The test makes the same start and gradients by itself: x[i] = ((i * 7919 + step * 104729) % 2003
+    - 1001) / 1001 with i from 0, step 0 for the parameters."""
     n, steps, matrix = 24, 20, 16  # the first 16 values decay, the others do not
     make = lambda step: torch.tensor(
         [((i * 7919 + step * 104729) % 2003 - 1001) / 1001 for i in range(n)], dtype=torch.float64)
@@ -216,8 +216,8 @@ def optimizer_fixture(out: pathlib.Path) -> None:
 
 
 def schedule_fixture(out: pathlib.Path) -> None:
-    """Lines: budget warmup peak min_ratio credited rate, by torch's own schedulers, a step of
-    theirs standing for 1,000 tokens."""
+    """Lines: budget warmup peak min_ratio credited rate, from torch's own schedulers; one of their
+    steps stands for 1,000 tokens."""
     lines = []
     for total, warm, peak, floor in ((200, 20, 3e-3, 0.1), (90, 0, 1e-3, 0.0), (100, 50, 1.0, 0.0)):
         p = torch.zeros(1, requires_grad=True)

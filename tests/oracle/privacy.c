@@ -2,10 +2,9 @@
 //
 //   account SIGMA Q STEPS DELTA   epsilon by RDP, PLD and, for Q = 1, the exact curve; seconds of
 //   PLD exp HIGH LOW                  e^-t of the sampler, t and the result as two words of 64 bits
-//   draw WIDTH N BINS             counts of N draws: in BINS bins of 8 deviations in all, then
-//   those
-//                                 beyond 3, 4, 5 and 6 deviations, then the largest distance of the
-//                                 distribution functions at a bin's end
+//   draw WIDTH N BINS             counts of N draws: in BINS bins of 8 deviations in all,
+//                                 then beyond 3, 4, 5 and 6 deviations, then the largest
+//                                 distance of the distribution functions at a bin's end
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>

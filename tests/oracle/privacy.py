@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""The accountants beside dp-accounting and Opacus, the sampler beside exact values of MPFR.
+"""The accountants against dp-accounting and Opacus, the sampler against exact values of MPFR.
 
     privacy.py --tool build/release/tests/oracle/oracle_privacy [--settings 200] [--draws 1e8]
 
-RDP is within 5e-5 of dp-accounting. Opacus computes orders between the integers, where both others
-interpolate from above: RDP is at least Opacus' value and at most its value of the integer orders,
-to 5e-5. PLD, in every fourth setting, is never below dp-accounting's optimistic estimate and at
-most 0.5 % above its pessimistic one, at the same grid; an epsilon below 200 of the grid's distances
-may be off by one distance. The exact curve is within 1e-9.
+RDP is within 5e-5 of dp-accounting. Opacus computes orders between the integers, where
+dp-accounting and we interpolate from above: RDP is at least Opacus' value and at most its value of
+the integer orders, to 5e-5. PLD, in every fourth setting, is never below dp-accounting's optimistic
+estimate and at most 0.5 % above its pessimistic one, at the same grid; an epsilon below 200 grid
+distances may be off by one distance. The exact curve is within 1e-9.
 """
 import argparse
 import logging
@@ -41,7 +41,7 @@ class Tool:
 
 def settings(count, seed):
     """sigma in [0.5, 20], q in [1e-4, 1], steps up to 20,000, delta in [1e-9, 1e-4]; every fifth
-    without sampling. Epsilons that nobody would claim are left out."""
+    without sampling. Epsilons too large to be of use are skipped."""
     dice = random.Random(seed)
     found = 0
     while found < count:
@@ -119,7 +119,7 @@ def accountants(tool, count, seed):
 
 
 def exponentials(tool, count, seed):
-    """The sampler's e^-t, below 2^-120 of MPFR's."""
+    """The sampler's e^-t is within 2^-120 of MPFR's."""
     dice, one, worst = random.Random(seed), 1 << 127, 0
     with gmpy2.context(gmpy2.get_context(), precision=400):
         for i in range(count):

@@ -1,4 +1,4 @@
-"""The transformer of worker/train/model.h in PyTorch, fp64, written without a look at the C passes.
+"""The transformer of worker/train/model.h in PyTorch, fp64, written without reading the C code.
 
 Attention is the plain softmax over a masked square, positions follow Hugging Face's rotate_half.
 fp64 makes the reference the truth, so that the distance measured is the C code's own rounding.
@@ -99,8 +99,8 @@ def solve(shape: dict, flat, ids):
 def solve_by_transformers(shape: dict, flat, ids):
     """The same from Hugging Face's own model, in fp64: Qwen2 with qkv biases, Llama without.
 
-    It shows that the shape is the family's, names and rotation included; solve() stays the one that
-    needs nothing but PyTorch."""
+    It shows that the shape is the family's, names and rotation included; solve() needs nothing but
+    PyTorch."""
     import transformers
 
     common = {"vocab_size": shape["vocab"], "hidden_size": shape["dim"],

@@ -1,9 +1,9 @@
-// Runs that no fixture of the tree has, for decode_made.py: `oracle_runs DIR` writes
+// Runs with features that no fixture in the tree has, for decode_made.py: `oracle_runs DIR` writes
 // DIR/NAME/server (log, checkpoints, expect.txt) and DIR/NAME's model.json, weights.bin and
 // job.keys for each.
 //
-//   optimizers  the optimizer with state: steps, the guard, changes of the kind, what is
-//               held when the run closes, checkpoints in between; dense pushes
+//   optimizers  the optimizer with state: steps, the guard, changes of the kind, pushes pending
+//               when the run closes, checkpoints in between; dense pushes
 //   large       states of several ranges, shards of many groups of chunks, AES-256-GCM throughout
 #include <stdio.h>
 
@@ -28,7 +28,7 @@ static void add_plan(struct history *h, uint32_t shard, uint8_t optimizer, float
     history_add(h, shard, LH_PLAN);
 }
 
-// The plans that close and end the run; what is held when it closes is applied.
+// Adds the plans that close and end the run; pushes pending at the close are applied.
 static void end(struct history *h, uint32_t shard)
 {
     h->phase = LH_PHASE_CLOSE;
@@ -67,7 +67,7 @@ static void optimizers(struct history *h)
     add_plan(h, 1, LH_OPT_DELAYED_NESTEROV, 0);
     add(h, 1, LH_ADMIT, 3);
     history_reopen(h);
-    history_write(h, 1, false); // one push is held back
+    history_write(h, 1, false); // one push is pending
     add_plan(h, 1, LH_OPT_SGD, 0);
     history_write(h, 1, false);
     add(h, 1, LH_ADMIT, 2);

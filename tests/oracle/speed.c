@@ -1,4 +1,4 @@
-// How fast the trainer steps on one core, beside a ceiling measured in the same run.
+// Measures the trainer's steps on one core, beside a ceiling measured in the same run.
 //
 //   oracle_speed [STEPS [HEADS KV_HEADS]]      main job's size; prints one JSON object
 //

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 """A run's checkpoints in a real S3 store, SeaweedFS: `store.py --build BUILD`.
 
-deploy/docs/store.md as an operator plays it. A run stores its checkpoints, in parts, while it
+Follows deploy/docs/store.md as an operator would. A run stores its checkpoints, in parts, while it
 trains; the store is killed and comes back; the server is killed with -9 in the middle of an upload,
-and nothing that counts is left of it; then all machines are lost, and the run comes back on empty
-ones from the store alone, with the state that was stored, and ends with every unit credited.
+which leaves no visible checkpoint; then all machines are lost, and the run is restored on empty
+ones from the store alone, with the stored state, and ends with every unit credited.
 """
 import argparse
 import json
@@ -31,7 +31,7 @@ ADDRESS = "s3://longhaul/demo"
 
 
 class Store:
-    """SeaweedFS with its S3 gateway, on loopback; its folder outlives its processes."""
+    """SeaweedFS with its S3 gateway, on loopback; its folder is kept after its processes end."""
 
     def __init__(self, folder):
         self.folder = folder
@@ -69,7 +69,7 @@ class Store:
             try:
                 urllib.request.urlopen(bucket, timeout=5).close()
             except urllib.error.HTTPError as error:
-                check(error.code == 409, f"{error}")  # it is there
+                check(error.code == 409, f"{error}")  # it exists already
             with socket.create_connection(("127.0.0.1", s3), timeout=5):
                 return True
         except OSError:
@@ -81,8 +81,8 @@ class Store:
 
 
 class Way:
-    """The way to the store. It can hold what is sent after so many bytes of a connection, or take
-    its time for every 64 KiB."""
+    """A relay to the store. It can hold back the data after a number of bytes of a connection, or
+    delay every 64 KiB."""
 
     def __init__(self, port):
         self.to, self.hold_after, self.held = port, None, threading.Event()
@@ -112,7 +112,7 @@ class Way:
                 sent += len(data)
                 if up and self.hold_after and sent > self.hold_after:
                     self.held.set()
-                    while near.recv(1 << 16):  # what comes is taken, and never arrives
+                    while near.recv(1 << 16):  # bytes are read and dropped
                         pass
                     break
                 time.sleep(self.pause_s)  # a slow link, not a synchronisation
@@ -145,7 +145,7 @@ def told(server):
 
 
 def stored(world, server):
-    """version -> row, of the full checkpoints that the store has."""
+    """version -> row, of the full checkpoints in the store."""
     rows = json.loads(world.tool("checkpoint", "ls", ADDRESS, "--config", server.write_settings(),
                                  "-o", "json"))
     return {row["version"]: row for row in rows if row["channel"] == "full"}
@@ -157,7 +157,7 @@ def listed(world, server):
 
 
 def verified(world, server):
-    """version -> digest, of what the store holds and was opened and loaded."""
+    """version -> digest, of the stored checkpoints that could be opened and loaded."""
     rows = json.loads(world.tool("checkpoint", "verify", ADDRESS, "--config",
                                  server.write_settings(), "-o", "json"))
     check(all(row["state"] == "ok" for row in rows), f"{rows}")
@@ -165,7 +165,7 @@ def verified(world, server):
 
 
 def away(world, store, server):
-    """A store that is killed costs age alone, and gets the newest once it is back."""
+    """While the store is down only the checkpoints' age rises; once back it gets the newest."""
     store.kill()
     before = server.shards()[0]["version"]
     until("the server says that the store is away", lambda: told(server)["away"])
@@ -190,7 +190,7 @@ def killed_in_the_middle(world, way, server):
 
 
 def all_gone(world, coordinator, server, worker):
-    """Gives the version and digest that the run came back with."""
+    """Loses all machines; gives the version and digest with which the run was restored."""
     worker.kill()
     until("the store has the newest", lambda: max(stored(world, server)) == max(
         row["version"] for row in listed(world, server) if row["channel"] == "full"))
@@ -226,14 +226,14 @@ def play(world, store, way):
     version = all_gone(world, coordinator, server, worker)
     coordinator.start().listening()
     server.start().listening()
-    worker.settings["trainer.tokens_per_s"] = 20000  # the rest as fast as it can
+    worker.settings["trainer.tokens_per_s"] = 20000  # trains the rest as fast as it can
     worker.start()
     until("it goes on above what was stored",
           lambda: server.shards() and server.shards()[0]["version"] > version)
     worker.must_end()
     check(held([server]) == worker.last_holdings(), "worker and server differ in the end")
     last = held([server])[0][0]
-    server.must_stop()  # the end is stored before the process goes
+    server.must_stop()  # the last version is stored before the process ends
     check(max(stored(world, server)) == last, f"version {last} is not in {stored(world, server)}")
     check(len(stored(world, server)) == 2, "checkpoint.keep")
     coordinator.must_stop()

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 """Units and an export in a real S3 store, SeaweedFS: `stored_units.py --build BUILD`.
 
-deploy/docs/store.md as an operator plays it. The token files go into the store, and the worker's
-host has none. In the middle the store is killed: units are given back, and nothing ends; the worker
-is stopped and started meanwhile. Then the run ends with every unit credited, its model goes into
-the store, and comes out of it as it would have lain on the disk.
+Follows deploy/docs/store.md as an operator would. The token files go into the store, and the
+worker's host has none. In the middle the store is killed: units are given back, and no process
+ends; the worker is restarted meanwhile. Then the run ends with every unit credited, its model goes
+into the store, and the downloaded files equal an export to disk.
 """
 import filecmp
 import json
@@ -21,7 +21,7 @@ UNITS, MODEL = "s3://longhaul/run/units", "s3://longhaul/run/model"
 
 
 def push(world):
-    """Pushes the token files, and leaves none of them on this host."""
+    """Pushes the token files, and removes them from this host."""
     code = world.try_tool("store", "push", world.path("data"), "s3://no-bucket/units")[0]
     check(code, "a bucket that is not there")
     os.environ["AWS_SECRET_ACCESS_KEY"] = "another"
@@ -48,14 +48,14 @@ regions: {asia: , europe: , america: }
 
 
 def launch(world):
-    """`longhaul up` on units in the store: only the manifest and held-out texts come here."""
+    """`longhaul up` on units in the store: only the manifest and held-out texts are copied here."""
     with open(world.path("t.yaml"), "w", encoding="utf-8") as out:
         out.write(TOPOLOGY)
     line = ("up", world.path("t.yaml"), "--data", UNITS, "--dir", world.path("up"))
     code, _, text = world.try_tool(*line)
     check(code == 6 and "use --no-wan" in text, f"{code}: {text}")
     code, said, text = world.try_tool(*line, "--no-wan")
-    check(code in (0, 5), f"{code}: {said}{text}")  # 5: so short a run may learn too little
+    check(code in (0, 5), f"{code}: {said}{text}")  # 5: the model may learn too little
     for verdict in ("4 replicas of each shard are equal", "every unit of data is credited at most"):
         check(f"ok     {verdict}" in said, said)
     names = os.listdir(world.path("up", "data"))
@@ -94,7 +94,7 @@ def play(world, store, way):
     until("units are given back", lambda: worker.says("units.closed"))
     check(worker.says("do not reach this worker: loader: unit", UNITS), worker.tail())
     check(worker.alive() and server.alive(), "nothing ends")
-    worker.must_stop()  # though the store is away
+    worker.must_stop()  # although the store is down
     worker.start()
     until("it starts without the store", lambda: worker.says("units.copy"))
     store.start()

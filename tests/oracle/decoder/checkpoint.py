@@ -12,9 +12,9 @@ SEAL_CHECKPOINT = 2
 
 
 class Checkpoint:
-    """A checkpoint's file, unsealed: its header, its state, and that a trusted key signed it.
+    """A checkpoint's file, unsealed: its header, its state, and its verified signature.
 
-    trusted: the public keys that may sign, or None where nobody says which.
+    trusted: the public keys that may sign, or None if they are unknown.
     """
 
     def __init__(self, path, data, job, trusted, flip=keep):
@@ -85,7 +85,7 @@ class Checkpoint:
             raise Differs(f"{self.name}: the signature is wrong") from None
 
     def compare(self, state):
-        """Compares with the state that was folded at the checkpoint's version."""
+        """Compares with the folded state at the checkpoint's version."""
         need(state.ledger.version == self.version, f"{self.name}: a state of version "
              f"{state.ledger.version}")
         folded = state.weights() if self.weights else state.pack()
@@ -96,7 +96,7 @@ class Checkpoint:
         need(self.state == folded, f"{self.name}: the state is not the folded one")
 
     def compare_itself(self, job):
-        """Compares the header with the state in the file, where no log leads to it."""
+        """Compares the header with the state in the file, if no log leads to it."""
         if self.weights:
             need(digest_of(self.state) == self.said[40:], f"{self.name}: the digest is another one")
             return

@@ -34,7 +34,7 @@ class Outer:
         self.u, self.m = np.zeros(size, np.float32), np.zeros(size, np.float32)
 
     def unpack(self, cursor):
-        """Takes fields() and the arrays behind them."""
+        """Reads the bytes of fields() and the arrays after them."""
         kind, self.pending, self.steps, self.cosines, self.rho, momentum = cursor.read("BIQQdf")
         need(kind == self.kind, f"{cursor.name}: state of optimizer {kind}, the plan names "
              f"{self.kind}")
@@ -42,7 +42,7 @@ class Outer:
         self.u, self.m = (floats(cursor, self.u.size) for _ in range(2))
 
     def admit(self, theta, indices, g, plan):
-        """Takes an admitted push, and an outer step where enough are pending."""
+        """Adds an admitted push, and takes an outer step when enough are pending."""
         theta[indices] -= g
         self.u[indices] += g
         self.pending += 1
@@ -70,7 +70,7 @@ class Outer:
         return np.float32(min(plan.momentum, room / r))
 
     def release(self):
-        """Gives up what no step has taken: it has moved the parameters."""
+        """Drops pushes that no step has used: they have already moved the parameters."""
         self.u[:] = 0
         self.pending = 0
 
@@ -102,7 +102,7 @@ class State:
 
     @classmethod
     def of(cls, job, shard, data, name):
-        """The state that a whole checkpoint has, instead of one that was folded."""
+        """The state in a whole checkpoint, instead of a folded one."""
         state, cursor = cls(job, shard), Cursor(data, name)
         state.ledger.unpack(cursor)
         count = cursor.read("Q")
@@ -116,7 +116,7 @@ class State:
         return state
 
     def apply(self, record, flip=keep):
-        """Applies the next record. flip may change a payload on its way."""
+        """Applies the next record. flip may change a payload before it is used."""
         frame, identity = None, record.body
         if record.kind in (ADMIT, REFUSE):
             frame = Frame(record.body, record.kind == ADMIT, record.where)
@@ -177,11 +177,11 @@ class State:
         return digest_of(*parts)
 
     def weights(self):
-        """The bytes that a checkpoint of the weights alone has."""
+        """The bytes of a weights-only checkpoint."""
         return struct.pack("<Q", self.theta.size) + self.theta.tobytes()
 
     def pack(self):
-        """The bytes that a whole checkpoint has."""
+        """The bytes of a whole checkpoint."""
         parts = [self.ledger.pack(), self.weights()]
         if self.outer:
             parts += [self.outer.fields(), self.outer.u.tobytes(), self.outer.m.tobytes()]

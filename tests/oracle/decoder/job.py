@@ -1,4 +1,4 @@
-"""A run's names, keys and model: where each value lies, and what it is at version 0."""
+"""A run's names, keys and model: the place of each value, and its value at version 0."""
 import math
 import struct
 from dataclasses import dataclass, field
@@ -13,7 +13,7 @@ MODEL = {"chunk": int, "shards": int, "tensors": [{"name": str, "shape": [int]}]
 
 @dataclass
 class Layout:
-    """What of the model lies in one shard."""
+    """The part of the model that lies in one shard."""
 
     first: int                                    # first value, in the model's flat order
     chunks: list = field(default_factory=list)    # (offset in the shard, length)
@@ -40,7 +40,7 @@ class Job:
         need(size == 4 * total, f"weights.bin: {size} bytes for {total} values")
 
     def manifest_hash(self):
-        """H of what determines the model's layout."""
+        """H of everything that determines the model's layout."""
         parts = [b"longhaul manifest 1", struct.pack("<III", CHUNK, self.shards, len(self.tensors))]
         for name, shape in self.tensors:
             parts.append(struct.pack("<H", len(name)) + name)

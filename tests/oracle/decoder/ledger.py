@@ -59,7 +59,7 @@ class Plan:
 
 @dataclass
 class Norms:
-    """How large a worker's last pushes were."""
+    """The norms of a worker's last pushes."""
 
     last: tuple = (0.0,) * 7
     count: int = 0
@@ -74,7 +74,7 @@ class Norms:
                            self.outliers, self.let_back)
 
     def median(self):
-        """The lower median of the norms that are there."""
+        """The lower median of the norms so far."""
         return sorted(self.last[:self.count])[(self.count - 1) // 2]
 
 
@@ -86,7 +86,7 @@ def low_and_high(values):
 
 @dataclass
 class Row:
-    """What the ledger keeps of a worker."""
+    """The ledger's row of a worker."""
 
     number: int = 0
     noise: int = 0
@@ -104,7 +104,7 @@ class Row:
     norms: Norms = field(default_factory=Norms)
 
     def pack(self):
-        """The row's bytes behind the worker."""
+        """The row's bytes after the worker's id."""
         *own, norms = self.__dict__.values()
         return struct.pack("<QQQQQQ16sIQQQQQ", *own) + norms.pack()
 
@@ -122,7 +122,7 @@ class Ledger:
         self.reference = 0.0
 
     def unpack(self, cursor):
-        """Takes what pack() gave, in place of the beginning of the log."""
+        """Reads the bytes of pack(), if the log's beginning is missing."""
         name = cursor.name
         version, shard, shards, self.epoch, self.version = cursor.read("HIIQQ")
         need(version == 4, f"{name}: ledger of version {version}")
@@ -142,7 +142,7 @@ class Ledger:
         self.plan = Plan(cursor.take(cursor.read("I")), name)
 
     def follow(self, record, identity):
-        """Checks and takes a record's version, epoch and chain."""
+        """Checks a record's version, epoch and chain, and advances to it."""
         name = record.where
         need(record.version == self.version + 1, f"{name}: version {record.version}")
         need(record.kind == EPOCH or record.epoch == self.epoch, f"{name}: epoch {record.epoch}")
@@ -155,7 +155,7 @@ class Ledger:
         self.version, self.chain = record.version, chain
 
     def fence(self, record):
-        """Sets the incarnation of a worker, which a FENCE alone does."""
+        """Sets the incarnation of a worker; only a FENCE does."""
         cursor = Cursor(record.body, record.where)
         worker, number, noise = cursor.read("QQQ")
         cursor.end()
@@ -198,7 +198,7 @@ class Ledger:
             self.claim(unit)
 
     def counted(self, skip):
-        """The norms that count: of live workers, and of all where those are few."""
+        """The norms that count: of live workers, or of all if those are few."""
         def some(workers):
             rows = [self.rows[w].norms for w in workers
                     if w in self.rows and w != skip and w not in self.plan.expelled]
@@ -206,14 +206,14 @@ class Ledger:
         return some(self.plan.live), some(self.rows)
 
     def steps(self, worker, steps):
-        """Local steps of a push as they count."""
+        """The number of local steps with which a push counts."""
         live, everybody = self.counted(worker)
         most = [n.steps for n in live or everybody]
         bound = min(1 << 16, 8 * low_and_high(most)[0] if most else 1 << 16)
         return max(1, min(steps, bound))
 
     def note(self, norms, bits, steps):
-        """Takes a norm, and moves the reference."""
+        """Adds a norm, and moves the reference."""
         norm, = struct.unpack("<f", struct.pack("<I", bits & 0x7ffffffe))
         if steps and norm > 0:
             norms.last = (norm, *norms.last[:6])
@@ -253,7 +253,7 @@ class Ledger:
                 self.rows[worker].norms = Norms(let_back=count)
 
     def claim(self, unit):
-        """Credits a unit in the shard that keeps it."""
+        """Credits a unit, if this shard keeps it."""
         if unit % self.shards == self.shard:
             self.credit.extend(bytes(max(0, unit // 8 + 1 - len(self.credit))))
             self.credit[unit // 8] |= 1 << unit % 8

@@ -13,7 +13,7 @@ MARK = 0xffffffff
 
 @dataclass
 class Record:
-    """One record of a shard's log, and where it stands."""
+    """One record of a shard's log, and its place."""
 
     shard: int
     version: int
@@ -34,7 +34,7 @@ class Segment:
     path: Path
     first: int
     entries: list
-    rest: int       # bytes that are not zero behind the last entry that counts
+    rest: int       # non-zero bytes after the last entry that counts
 
 
 def read_segment(path, data, job):
@@ -130,7 +130,7 @@ def read_log(files, job, flip=keep):
 
 
 def gather(logs, job):
-    """The records of each shard in order of versions; what two servers have must be the same.
+    """The records of each shard by version; records that two servers have must be equal.
 
     The first one of a shard may have any version: the log before it was removed.
     """

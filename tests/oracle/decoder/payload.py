@@ -1,14 +1,14 @@
-"""The plain payload of a frame, by kernels/docs/0001-payload.md: which values it has, and where."""
+"""The plain payload of a frame, by kernels/docs/0001-payload.md: its indices and values."""
 import numpy as np
 
 from .plain import Cursor, need
 
 DENSE, TOPK, FRAGMENT = 0, 1, 2
-# Value codes: bits of a code, and how many fp16 stand before the codes of a chunk.
+# Value codes: bits of a code, and number of fp16 before the codes of a chunk.
 VALUES = {1: (1, 1), 3: (4, 1), 5: (16, 0), 6: (32, 0)}
 
 def carried(density, length):
-    """How many values of a chunk are carried; Python rounds ties to even too."""
+    """The number of selected values of a chunk; Python rounds ties to even too."""
     return max(1, round(density * length))
 
 
@@ -54,7 +54,7 @@ class Payload:
              f"counts, {frame.values} in the header")
 
     def read_header(self):
-        """Compares the header with the frame; Rice's parameter of top-k, the turn of a fragment."""
+        """Compares the header with the frame; reads top-k's Rice parameter or a fragment's turn."""
         version, index, value, rice, flags, density, chunks, values = self.cursor.read("BBBBIfIQ")
         frame = self.frame
         need(version == 1 and (flags == 0 or index == FRAGMENT),
@@ -70,7 +70,7 @@ class Payload:
         return rice, flags
 
     def read_table(self):
-        """The bytes of each group's unary stream, and the values that each chunk carries."""
+        """Reads the sizes of the groups' unary streams, and the number of values of each chunk."""
         lengths = [length for _, length in self.layout.chunks]
         groups = range(0, len(lengths), 16)
         if self.frame.index == DENSE:

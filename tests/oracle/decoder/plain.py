@@ -1,4 +1,4 @@
-"""Bytes, hashes and seals: what every other file here uses."""
+"""Bytes, hashes and seals, used by all other files here."""
 import hashlib
 import json
 import struct
@@ -12,11 +12,11 @@ RANGE = 4 << 20
 
 
 class Differs(Exception):
-    """Something is not as the pages or the expectations say."""
+    """A difference from the pages or the expectations."""
 
 
 class Unreadable(Differs):
-    """A file beside the run, written by hand or by a tool, is not what it must be."""
+    """A file beside the run, written by hand or by a tool, is invalid."""
 
 
 def need(ok, text):
@@ -34,8 +34,8 @@ def read_text(path):
 
 
 def read_json(path, form):
-    """The JSON value of a file, which has this form: a type; {name: form} of an object that has at
-    least these members; [form] of a list; {str: form} of an object with any names."""
+    """The JSON value of a file, which must have this form: a type; {name: form} for an object with
+    at least these members; [form] for a list; {str: form} for an object with any names."""
     try:
         value = json.loads(read_text(path))
     except ValueError as why:
@@ -67,7 +67,7 @@ def said(kind):
 
 
 def keep(_what, _where, data):
-    """The hook of a plain verification: it changes nothing. tamper.py has one that does."""
+    """The hook of a plain verification, which changes nothing; tamper.py has one that does."""
     return data
 
 
@@ -128,7 +128,7 @@ class Cursor:
         return struct.unpack(f"<{count}Q", self.take(8 * count))
 
     def more(self):
-        """Are there bytes left?"""
+        """Whether bytes are left."""
         return self.at < len(self.data)
 
     def end(self):

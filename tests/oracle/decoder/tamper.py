@@ -1,4 +1,4 @@
-"""Shows that the verification can fail: flips bits in memory, and each has to be noticed."""
+"""Checks that the verification can fail: flips bits in memory, each of which must be noticed."""
 import random
 
 import numpy as np
@@ -20,17 +20,17 @@ class Flip:
       ledger      the lowest bit of one number of the ledger: shard and version
       checkpoint  a bit of the file: its path
       state       a bit of the state in the file, unsealed: its path
-      said        a bit of the epoch, chain or digest that the file's header says: its path
+      said        a bit of the epoch, chain or digest in the file's header: its path
       hashes      a bit of the hashes in a file of format 2 whose checksums are right: its path
       signer      a bit of the public key in a file whose checksums are right: the path
       signature   a bit of the signature in such a file: the path
-      signed      a bit of what the signature covers, header and hashes, in such a file: the path
+      signed      a bit of the signed data, header and hashes, in such a file: the path
     """
 
     def __init__(self, what, place, dice):
         self.what, self.dice = what, dice
         self.place, self.span = place if what == "log" else (place, None)
-        self.done = None  # which bit was flipped
+        self.done = None  # the flipped bit
 
     def __call__(self, what, where, data):
         if self.done or where != self.place:
@@ -65,11 +65,11 @@ class Flip:
 
 
 def places(run):
-    """Where each kind can be flipped, in a run that was verified."""
+    """The places where each kind can be flipped, in a verified run."""
     records = run.folded()
     admits = [(record.shard, record.version) for record in records if record.kind == ADMIT]
     files = [path for path, _, _ in run.checkpoints]
-    # The format stands at byte 4, low byte first.
+    # The format is at byte 4, low byte first.
     listed = [path for path, data, _ in run.checkpoints if data[4] == 2]
     # A file of format 2 has its flags at byte 7; bit 0 says that it is signed.
     signed = [path for path, data, _ in run.checkpoints if data[7] & 1]
@@ -81,7 +81,7 @@ def places(run):
 
 
 def tamper(run, trials, seed=1):
-    """Flips bits, one a verification, and returns how many of each kind were noticed: all."""
+    """Flips one bit per verification; gives the number noticed of each kind, which must be all."""
     run.verify()
     dice, noticed = random.Random(seed), {}
     for what, where in places(run).items():

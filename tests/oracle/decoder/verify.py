@@ -1,4 +1,4 @@
-"""Reads all that a run's servers left behind and compares everything that can be compared."""
+"""Reads all files of a run's servers and compares everything that can be compared."""
 import collections
 
 from .checkpoint import Checkpoint, read_trusted
@@ -34,7 +34,7 @@ class Run:
         self.digests = read_json(digests, form) if digests else {}
         self.logs = {}         # directory: path and bytes of each segment
         self.checkpoints = []  # path, bytes, trusted keys
-        self.count = collections.Counter()  # of what the last verification compared
+        self.count = collections.Counter()  # numbers compared by the last verification
         for directory in dirs:
             paths = sorted((directory / "log").glob("*.seg"))
             self.logs[directory] = [(path, path.read_bytes()) for path in paths]
@@ -44,12 +44,12 @@ class Run:
                 self.checkpoints.append((path, path.read_bytes(), trusted))
         self.shards = {}       # number: records
         self.begins = {}       # number: version from which its records are folded
-        self.ends = {}         # number: version to which they are
+        self.ends = {}         # number: version up to which they are folded
 
     def verify(self, flip=keep):
         """Compares everything; returns a line for each log, shard and checkpoint.
 
-        flip sees all that is read before it is judged, and may change it.
+        flip sees all data before they are checked, and may change them.
         """
         self.count.clear()
         lines, logs = [], []
@@ -61,7 +61,7 @@ class Run:
         self.shards = gather(logs, self.job)
         checkpoints = self.read_checkpoints(flip)
         for shard in {shard for shard, _ in checkpoints} - set(self.shards):
-            self.shards[shard] = []  # nothing was written behind its last checkpoint
+            self.shards[shard] = []  # nothing was written after its last checkpoint
         lines += [self.verify_shard(shard, checkpoints, flip) for shard in sorted(self.shards)]
         for place, some in checkpoints.items():
             folded = place[1] >= self.begins[place[0]]
@@ -90,7 +90,7 @@ class Run:
         return found
 
     def begin(self, shard, checkpoints):
-        """The state to fold from: version 0, or where the log's beginning is gone, the oldest
+        """The state to fold from: version 0, or if the log's beginning is missing, the oldest
         checkpoint that the log goes on from."""
         records = self.shards[shard]
         if records and records[0].version == 1:
@@ -105,8 +105,8 @@ class Run:
         return State.of(self.job, shard, first.state, first.name)
 
     def pass_over(self, shard, state, flip):
-        """Checks the records that are in the first state already: chains from the second on, frames
-        and payloads. What they fold to cannot be compared. Returns the records behind them."""
+        """Checks the records that the first state already contains: chains from the second on,
+        frames and payloads. Their fold cannot be compared. Returns the records after them."""
         records, before = self.shards[shard], None
         passed = [record for record in records if record.version <= state.ledger.version]
         chained = State(self.job, shard).ledger
@@ -157,7 +157,7 @@ class Run:
                 f"digest {state.digest().hex()}{' as expected' if final else ''}")
 
     def compare(self, state):
-        """Compares chain and digest with the expectation of this version, if there are any."""
+        """Compares chain and digest with the expectation for this version, if there is one."""
         if not self.expect:
             return
         place = state.shard, state.ledger.version
@@ -168,12 +168,12 @@ class Run:
         self.count["expected"] += 1
 
     def folded(self):
-        """The records that were folded, each of which the comparison covers whole."""
+        """The folded records, each of which the comparison covers completely."""
         return [record for shard, records in self.shards.items() for record in records
                 if record.version > self.begins[shard]]
 
     def known(self):
-        """Every shard and version whose digest something says."""
+        """Every shard and version with a known digest."""
         known = {key for key in self.expect if key[1] >= self.begins[key[0]]}
         known |= {(r.shard, r.version - 1) for r in self.folded() if r.kind == DIGEST}
         for shard in self.shards:
