@@ -2,17 +2,17 @@
 """The charge of a private region (server/docs/0000-protocol.md#rule-34), exhaustively.
 
 One record set, one worker, one shard, at region level. A release is a piece of the region's delta
-under a noise; whoever reads the wire has seen it from the moment at which it could have been sent.
-The budget's file says how many steps are charged. Faults: the worker is killed, the budget's file
-is lost, alone or with the worker's directory, or an older copy comes back, a push is refused, the
-log loses its tail above the stable point.
+under a noise; an observer of the network counts as having seen it from the moment at which it could
+have been sent. The budget file holds the number of charged steps. Faults: the worker is killed, the
+budget file is lost, alone or with the worker's directory, or replaced by an older copy, a push is
+refused, the log loses its tail above the stable point.
 """
 import sys
 from typing import NamedTuple
 
 import search
 
-STEPS, BLOCK, AHEAD = 4, 2, 2  # of the plan; of the budget's file; A
+STEPS, BLOCK, AHEAD = 4, 2, 2  # of the plan; added by a charge; the protocol's A
 
 BUGS = {
     "charge_after_flip": "the budget is charged once the push is committed",
@@ -30,16 +30,16 @@ BUGS = {
 
 class State(NamedTuple):
     """A world at rest between two steps."""
-    file: int = 0        # charged steps by the budget's file, on the disk
+    file: int = 0        # charged steps in the budget file, on the disk
     used: int = 0        # charged steps that have a push, in memory
     old: int = 0         # the total of a copy of the file that may come back
     push: tuple = ()     # (stage, noise, piece, total): made, written, flipped
     again: tuple = ()    # pushes that are to be sealed again: (noise, piece, total)
-    kept: tuple = ()     # admitted ones in the outbox
+    kept: tuple = ()     # admitted pushes in the outbox
     log: tuple = ()      # (admitted, noise, piece, total)
     stable: int = 0      # records of the log that are stable
-    piece: int = 0       # the next one that the residual has
-    noise: int = 0       # the next one that is drawn
+    piece: int = 0       # the next piece in the residual
+    noise: int = 0       # the next noise to draw
     seen: frozenset = frozenset()  # releases that could have been sent
     kills: int = 2
     losses: int = 1
@@ -51,12 +51,12 @@ MADE, WRITTEN, FLIPPED = range(3)
 
 
 def total_of(log):
-    """The total of the last admitted push."""
+    """The total of the last admitted push in the log."""
     return max([r[3] for r in log if r[0]], default=0)
 
 
 def restart(s, bugs, file, **more):
-    """The worker begins again: memory is gone, and a push that no slot names."""
+    """The worker restarts: memory is lost, and so is a push that no slot names."""
     push = s.push if s.push and s.push[0] == FLIPPED else ()
     last = max([total_of(s.log), *(k[2] for k in (*s.kept, *s.again)), *push[3:]])
     if file < 0 or (file < last and "older_copy" not in bugs):
@@ -67,20 +67,20 @@ def restart(s, bugs, file, **more):
 
 
 def charge(s, bugs):
-    """The budget's file with another block, or None where there is none to be had."""
+    """Adds a block to the budget file; None if the plan has none left."""
     most = STEPS if "above_budget" not in bugs else STEPS + BLOCK
     file = min(s.used + BLOCK, most)
     return s._replace(file=file) if file > s.file else None
 
 
 def ahead(s):
-    """Releases that the worker's directory holds and the stable point does not."""
+    """Releases in the worker's directory that are not below the stable point."""
     stable = {r[1:] for r in s.log[:s.stable] if r[0]}
     return len([k for k in s.kept if k not in stable]) + len(s.again)
 
 
 def cut(s, bugs):
-    """What the next push is made of."""
+    """Makes the next push."""
     if s.again:
         noise, piece, total = s.again[0]
         fresh = "noise_again" in bugs
@@ -101,7 +101,7 @@ def cut(s, bugs):
 
 
 def flip(s):
-    """The commit point: from here on the push may be sent."""
+    """The commit point: after it the push may be sent."""
     _, noise, piece, total = s.push
     sealed_again = bool(s.again)
     again = s.again[1:] if sealed_again else ()
@@ -110,7 +110,7 @@ def flip(s):
 
 
 def decide(s, bugs):
-    """The server decides, and the worker hears it."""
+    """The server decides, and the worker receives the decision."""
     _, noise, piece, total = s.push
     fits = total_of(s.log) < total <= STEPS
     record = (noise, piece, total)
@@ -125,7 +125,7 @@ def decide(s, bugs):
 
 
 def steps(s, bugs):
-    """(what happens, the state after it)"""
+    """(event, next state)"""
     if not s.push:
         yield from cut(s, bugs)
     elif s.push[0] == MADE:
@@ -150,27 +150,27 @@ def steps(s, bugs):
         yield "the file is lost", restart(s, bugs, -1, losses=0)
         lost = s._replace(kept=(), again=(), push=(), piece=s.piece + 1)
         yield "file and directory are lost", restart(lost, bugs, -1, losses=0)
-        if 0 < s.old < total_of(s.log):  # a copy that the log does not show is not covered
+        if 0 < s.old < total_of(s.log):  # a copy that the log does not contradict is not covered
             yield "an older file comes back", restart(s, bugs, s.old, losses=0)
     if s.tails and s.stable < len(s.log):
         yield "the log's tail is lost", lose_tail(s)
 
 
 def lose_tail(s):
-    """Another epoch begins at the stable point; what only the author holds is pushed anew."""
+    """A new epoch begins at the stable point; pushes that only the author has are pushed again."""
     log = s.log[:s.stable]
     have = {r[1:] for r in log if r[0]}
     lost = [k for k in s.kept if k not in have]
     flipped = s.push and s.push[0] == FLIPPED
     waits = [*lost, *([s.push[1:]] if flipped else []), *s.again]
-    sealed = s.push and not flipped and s.again  # what is being sealed again is still in `again`
+    sealed = s.push and not flipped and s.again  # a push being resealed is still in `again`
     push = () if flipped or sealed else s.push
     return s._replace(log=log, tails=0, push=push, again=tuple(waits),
                       kept=tuple(k for k in s.kept if k in have))
 
 
 def bad(s):
-    """What must never be, or an empty text."""
+    """The violated invariant, or an empty text."""
     noises = len({noise for noise, _ in s.seen})
     if noises > s.file:
         return f"{noises} releases could have been sent, {s.file} are charged"
@@ -198,7 +198,7 @@ def explore(bugs=(), faults=None):
 
 
 def main():
-    """The rules, then every planted bug."""
+    """Checks the rules, then every planted bug."""
     return search.rules_then_bugs(explore, BUGS)
 
 

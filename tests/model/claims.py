@@ -1,11 +1,11 @@
-"""A worker's word counts as far as it is proved: small worlds.
+"""A worker's claim counts only as far as it is proved: small worlds.
 
 Numbers are those of server/docs/0000-protocol.md#rule-13, #rule-17 and #rule-19. coordinator.py
-searches them.
+searches these worlds.
 
-  granted   19: a worker claims what was not leased to it, while the coordinator is away
-  proved    13, 17: a worker lies about a copy and about a state, and disks of the server and of a
-            region are lost
+  granted   19: a worker claims a unit that was not leased to it, while the coordinator is down
+  proved    13, 17: a worker lies about a copy and about a state, and the disks of the server and
+            of a region are lost
 """
 import itertools
 
@@ -29,13 +29,13 @@ BUGS = {
 
 def granted(bugs):
     """(grants, units that the honest worker has trained and not claimed, key in the server's memory
-    and on its disk, the coordinator: here, away, gone for good, who was credited with what, a claim
-    was dropped). Unit 0 is anybody's, unit 1 the honest worker's alone. The liar has seen every
-    grant: followers see the frames."""
+    and on its disk, the coordinator: here, away, gone for good, credits by worker and unit, whether
+    a claim was dropped). Unit 0 may go to either worker, unit 1 only to the honest one. The liar
+    has seen every grant: followers see the frames."""
     start = (frozenset(), frozenset(), 0, 0, "here", frozenset(), 0)
 
     def judge(s, worker, unit, grant):
-        """None: not final. Else whether the claim counts."""
+        """None: not final. Otherwise whether the claim counts."""
         if not s[2]:
             if "unkeyed_counts" in bugs:
                 return True
@@ -88,10 +88,11 @@ def granted(bugs):
 # ---------------------------------------------------------------- 13, 17: copies and states
 
 def proved(bugs, most=3):
-    """(versions of the log, copies that asia has, or None: its disk is lost; europe's, the stable
-    version, the version up to which the author has trimmed its outbox, what is served: "log",
-    "lost" or (version, whose bytes)). One worker in each region is honest; europe's is the author
-    of all pushes. A liar there has no state, claims any version, and offers bytes of its own."""
+    """(versions of the log; asia's copies, or None if its disk is lost; europe's copies; the stable
+    version; the version up to which the author has trimmed its outbox; the served state: "log",
+    "lost" or (version, whose bytes)). One worker in each region is honest; europe's honest one is
+    the author of all pushes. A liar there has no state, claims any version, and offers made-up
+    bytes."""
     start = (0, frozenset(), frozenset(), 0, 0, "log")
 
     def regions(s, version, claims):
@@ -99,7 +100,7 @@ def proved(bugs, most=3):
         return found | ({"europe"} if claims or version in s[2] else set())
 
     def confirmed(s):
-        """The states of the history that count."""
+        """The confirmed states of the history."""
         held = [n for n in (s[1] or frozenset()) | s[2] if n >= s[3]]
         return [n for n in held if len(regions(s, n, 0)) == 2 or n == s[3]]
 
@@ -113,7 +114,7 @@ def proved(bugs, most=3):
         if counts and "higher_waits" not in bugs:
             yield "come back", (*s[:5], (max(counts), "log"))
         if not counts and "no_operator" not in bugs:
-            # Shown what each claims, the operator asks whose it is; or expels the liar.
+            # The operator sees each claim, asks its author, or expels the liar.
             best = max((n for n in known if n >= s[3]), default=0)
             if best or not s[3]:
                 yield "an operator chooses", (*s[:5], (best, "log"))

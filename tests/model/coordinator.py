@@ -1,21 +1,21 @@
 #!/usr/bin/env python3
-"""What a coordinator, an owner and a rebuild may believe, in small worlds.
+"""Which messages and copies a coordinator, an owner and a rebuild may trust, in small worlds.
 
-Each file below has some of the worlds, each of them with its rule's number in
-server/docs/0000-protocol.md, and the bugs that are planted in them:
+Each file below has some of the worlds, each with its rule's number in server/docs/0000-protocol.md,
+and their planted bugs:
 
   epochs.py   17, 21, 26, 27: late, apart, store, old
   moves.py    22: moved, reserved, together, word
   waiting.py  28 to 30: silence, patience, stalled
   claims.py   13, 17, 19: granted, proved
 
-A world is a function of the planted bugs. It gives its first state, the steps from a state, what is
-wrong with a state, the goal or None, and the steps that happen in a fair run again and again.
+A world is a function of the planted bugs. It gives its first state, the steps from a state, the
+check of a state, the goal or None, and the steps that a fair run takes again and again.
 
-Each is searched exhaustively. `late`, `store`, `old`, `moved` and `reserved` are judged in every
-state.
+Each is searched exhaustively. In `late`, `store`, `old`, `moved` and `reserved` every state is
+judged.
 `apart`, `together`, `word`, `silence`, `patience`, `granted`, `proved` and `stalled` have a goal
-too: no fair run goes on for ever without it.
+too: every fair run reaches it.
 """
 import claims
 import epochs

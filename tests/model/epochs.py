@@ -1,11 +1,11 @@
 """An epoch is opened for one state, and nothing acknowledged is lost: small worlds.
 
 Numbers are those of server/docs/0000-protocol.md#rule-17, #rule-21, #rule-26 and #rule-27.
-coordinator.py searches them.
+coordinator.py searches these worlds.
 
-  late      17: a request that opens an epoch comes when its server goes on from another state
+  late      17: a request that opens an epoch arrives when its server goes on from another state
   apart     21: an owner loses its directory, and its standby is in sync for some shards only
-  store     26: the coordinator's store fails to commit; what it answers must outlive its restart
+  store     26: the coordinator's store fails to commit; its answers must outlive its restart
   old       27: an owner starts on an old copy of its directory, beside a standby in sync
 """
 
@@ -29,11 +29,11 @@ BUGS = {
 # ---------------------------------------------------------------- 17: late requests
 
 def late(bugs, most=5):
-    """(the state that the server is to go on from, its ticket, an epoch may still be opened for it,
-    a request is under way, the coordinator's ticket, the state that the epoch begins from or 0,
-    requests that were sent). A request is (the state, or 0: it only asks; a ticket); it comes at
-    any time, any number of times, or never. State 1 is the directory's own, which is gone from
-    memory when a follower's state 2 was taken. An epoch that begins from 1 rules state 2 out."""
+    """(the state from which the server will go on, its ticket, whether an epoch may still be opened
+    for it, whether a request is under way, the coordinator's ticket, the state from which the epoch
+    begins or 0, requests sent). A request is (the state, or 0 for a question; a ticket); it arrives
+    at any time, any number of times, or never. State 1 is the directory's own, which is dropped
+    from memory when a follower's state 2 is taken. An epoch that begins from 1 excludes state 2."""
     start = (1, 0, 0, 0, 1, 0, ())
 
     def nxt(s):
@@ -68,11 +68,11 @@ def late(bugs, most=5):
 # ---------------------------------------------------------------- 21: in sync for some shards
 
 def apart(bugs):
-    """(who serves, the row's standby of each shard, what the owner's directory has of each, what is
-    known of each to be on the standby's disk, losses left).
+    """(the serving program, the standby in each shard's row, the owner's directory per shard, the
+    standby's disk per shard as far as known, losses left).
 
-    A row is a shard's, a take-over is a server's. Of a shard a directory has nothing (0), all that
-    was acknowledged (1), or what followers have (2)."""
+    A row belongs to a shard, a take-over concerns a whole server. Of a shard a directory has
+    nothing (0), everything that was acknowledged (1), or the followers' state (2)."""
     start = ("owner", (0, 0), (1, 1), (0, 0), 2)
 
     def put(pair, shard, value):
@@ -116,9 +116,9 @@ def apart(bugs):
 def store(bugs):
     """(memory, disk, told, promoted, acked alone, failures left).
 
-    memory and disk: (owner, epoch, standby in sync); told: the owner was answered that it may go on
-    alone; promoted: epochs as the servers heard of them. A commit that fails leaves the disk as it
-    was, or has reached it all the same: whoever failed to sync can't know."""
+    memory and disk: (owner, epoch, standby in sync); told: the owner was allowed to go on alone;
+    promoted: the epochs that the servers heard. A failed commit may or may not have reached the
+    disk: after a failed sync nobody knows."""
     start = ((0, 1, 1), (0, 1, 1), 0, ((0, 1),), 0, 2)
 
     def nxt(s):
@@ -139,7 +139,7 @@ def store(bugs):
                 yield from commit((0, epoch, 0), "strike out", (1, promoted), "store_memory")
                 yield from commit((1, epoch + 1, 0), "take over",
                                   (told, promoted + ((1, epoch + 1),)), "epoch_memory")
-            elif epoch < 3:  # the former owner cut its tail, and begins anew
+            elif epoch < 3:  # the former owner truncated its tail and starts again
                 yield from commit((0, epoch + 1, 0), "open an epoch",
                                   (told, promoted + ((0, epoch + 1),)), "epoch_memory")
         if told and not alone and all(e[0] == 0 for e in promoted):
@@ -161,16 +161,16 @@ def store(bugs):
 # ---------------------------------------------------------------- 27: an old copy
 
 def old(bugs, unseen=False, pushes=3):
-    """(owner's log, standby's log, serving, the standby is there, what the coordinator knows of
-    both, in sync, acknowledged, next push, copies left, the standby is about to speak, what the
-    owner has compared).
+    """(owner's log, standby's log, serving, whether the standby is running, the coordinator's
+    knowledge of both, in sync, acknowledged, next push, copies left, whether the standby is about
+    to report, the state that the owner has compared).
 
-    An owner asks what the standby holds and compares it with its log; it strikes the standby out
-    with another request. Meanwhile the standby may say more.
+    An owner asks for the standby's state and compares it with its log; it strikes the standby out
+    with another request. Meanwhile the standby may report more.
 
-    Every push is another number, so that a version that exists twice shows. A copy is older than
-    what the coordinator heard of, or a standby in sync is there, which says what it holds before
-    the strike-out. `unseen`: it is neither."""
+    Every push is another number, so that two different records of one version are noticed. A copy
+    is older than the coordinator's knowledge, or a standby in sync is running, which reports its
+    state before the strike-out. `unseen`: neither holds."""
     start = ((), (), 1, 1, 0, 0, 1, frozenset(), 1, 1, 0, None)
 
     def nxt(s):

@@ -1,17 +1,16 @@
 #!/usr/bin/env python3
-"""Every order of events of one worker, one shard and the coordinator of a run that ends, and goes
-on (server/docs/0000-protocol.md#rule-36).
+"""Every order of events of one worker, one shard and the coordinator of a run that ends and then
+goes on (server/docs/0000-protocol.md#rule-36).
 
 Mass is in one place: applied in the log, in the worker's residual, or in its undecided push. A
-worker that folds END takes an undecided push back without a record, and copies of it may still be
-under way: a copy that was sent may arrive at any later time, any number of times, or never.
+worker that folds END returns an undecided push to the residual without a record, and copies of it
+may still be under way: a sent copy may arrive at any later time, any number of times, or never.
 
-The worker may start again from its copy of an END. Its outbox is that of its last moment, and the
-outcome of the last admitted push may be forgotten.
+The worker may restart from its copy of an END. Its outbox is the last one, and the outcome of the
+last admitted push may be forgotten.
 
-Each state is judged. Besides, no fair run goes on for ever without its goal: all mass is applied
-while the run goes on, or the worker ends where the run ends for the last time.
-"""
+Each state is judged. Besides, every fair run reaches the goal: all mass is applied while the run
+goes on, or the worker ends where the run ends for the last time."""
 
 from __future__ import annotations
 
@@ -36,7 +35,7 @@ END, GOES_ON, FENCE, PUSH = range(4)  # kinds of records
 
 
 class Push(typing.NamedTuple):
-    """A frame: what it carries is one unit of mass."""
+    """A frame, carrying one unit of mass."""
 
     life: int  # incarnation
     step: int
@@ -48,25 +47,25 @@ class State(typing.NamedTuple):
 
     log: tuple = ()  # (END,), (GOES_ON,), (FENCE, life), (PUSH, frame, admitted)
     wire: frozenset[Push] = frozenset()
-    closing: bool = False  # the coordinator's plan is of phase CLOSE or END
-    known: int = 0  # the newest version that the coordinator heard of
-    mass: int = 0  # all that was ever trained
-    goes: int = 1  # how often an operator's word comes
+    closing: bool = False  # the coordinator's plan has phase CLOSE or END
+    known: int = 0  # the newest version that the coordinator knows
+    mass: int = 0  # all mass that was ever trained
+    goes: int = 1  # how often an operator's command to go on comes
     residual: int = 0
     life: int = 1
     next: int = 1
     decided: int = 0
-    sure: bool = True  # a server of the epoch of the last decision must have it
-    outbox: tuple = ()  # (frame, it is known to be admitted)
+    sure: bool = True  # the server must have the last decision, made in its epoch
+    outbox: tuple = ()  # (frame, whether it is known to be admitted)
     folded: int = 0  # the worker's version
     ended: bool = False
     settled: bool = True
     session: bool = False
     follows: bool = True
-    request: tuple = ()  # (sent at the END where it stands, the answer or nothing)
+    request: tuple = ()  # (sent at the END where the worker is, the answer or nothing)
     done: bool = False
-    copy: int = 0  # the version of an END of which the worker has a copy
-    starts: int = 0  # that are left
+    copy: int = 0  # version of the END of which the worker has a copy
+    starts: int = 0  # restarts left
     wrong: str = ""
 
 
@@ -76,12 +75,12 @@ def ends(log: tuple) -> list[int]:
 
 
 def is_over(log: tuple) -> bool:
-    """Whether the log's last word is END."""
+    """Whether the last END or GOES_ON of the log is END."""
     return next((r[0] == END for r in reversed(log) if r[0] in (END, GOES_ON)), False)
 
 
 def row(log: tuple) -> tuple[int, tuple[int, int], bool]:
-    """The worker's row: its incarnation, the last decided push, and whether that was admitted."""
+    """The worker's row: its incarnation, the last decided push, and whether it was admitted."""
     life, last, admitted = 1, (0, 0), False
     for record in log:
         if record[0] == FENCE:
@@ -97,7 +96,7 @@ def applied(log: tuple) -> list[Push]:
 
 
 def undecided(s: State) -> Push | None:
-    """The push that nobody decided, as far as the worker knows."""
+    """The push that is undecided, as far as the worker knows."""
     return next((p for p, admitted in s.outbox if not admitted), None)
 
 
@@ -109,19 +108,19 @@ def take_back(s: State, push: Push) -> State:
 
 
 def admit(s: State, push: Push) -> State:
-    """The worker hears that the push was admitted."""
+    """The worker learns that the push was admitted."""
     decided = max(s.decided, push.step) if push.life == s.life else s.decided
     return s._replace(outbox=tuple((p, a or p == push) for p, a in s.outbox), decided=decided)
 
 
 def undecidable(s: State, push: Push) -> bool:
-    """No copy of the push is ever decided any more."""
+    """No copy of the push can be decided any more."""
     life, last, _ = row(s.log)
     return push.life < life or (push.life, push.step) <= last
 
 
 def arrives(s: State, push: Push, bug: str | None) -> State:
-    """The server gets a copy."""
+    """A copy arrives at the server."""
     life, last, _ = row(s.log)
     step = last[1] if last[0] == life else 0
     if s.closing or is_over(s.log) or push.life != life:
@@ -138,8 +137,8 @@ def arrives(s: State, push: Push, bug: str | None) -> State:
 
 
 def settle(s: State, bug: str | None) -> State:
-    """The worker stands at an END. Its replica's row decides what was pushed before; the log
-    decides what was pushed after it, where the run went on."""
+    """The worker is at an END. Its replica's row decides pushes from before it; the log decides
+    pushes from after it, if the run went on."""
     _, last, admitted = row(s.log[: s.folded])
     for push, known in s.outbox:
         if push.base > s.folded and bug != "old_end_decides":
@@ -185,7 +184,7 @@ def heard(s: State) -> typing.Iterator[tuple[str, State]]:
 
 
 def fold(s: State, bug: str | None) -> State:
-    """The worker folds up to the next END, or all that the log has."""
+    """The worker folds up to the next END, or the whole log."""
     to = next((e for e in ends(s.log) if e > s.folded), len(s.log))
     records = s.log[s.folded : to]
     ended = s.ended and all(r[0] != GOES_ON for r in records)
@@ -202,7 +201,7 @@ def says(s: State) -> State:
 
 
 def answered(s: State, bug: str | None) -> State:
-    """An answer comes: the coordinator's phase and the newest version that it knows."""
+    """An answer arrives: the coordinator's phase and the newest version that it knows."""
     at_end, (closed, known, last) = s.request
     s = s._replace(request=())
     if not s.ended or not (at_end or bug == "asked_before"):
@@ -214,17 +213,17 @@ def answered(s: State, bug: str | None) -> State:
 
 
 def start(s: State) -> State:
-    """The worker starts again from its copy of an END."""
+    """The worker restarts from its copy of an END."""
     outbox, decided = s.outbox, s.decided
     last = outbox[-1][0] if outbox else None
-    if last and (last.life, last.step) == (s.life, decided):  # the next flip would tell its outcome
+    if last and (last.life, last.step) == (s.life, decided):  # the next flip stores its outcome
         outbox, decided = (*outbox[:-1], (last, False)), decided - 1
     return s._replace(outbox=outbox, decided=decided, folded=s.copy, ended=True, settled=False,
                       session=False, follows=False, request=(), done=False, starts=s.starts - 1)
 
 
 def runs(s: State, bug: str | None) -> typing.Iterator[tuple[str, State]]:
-    """All that the server and the coordinator can do next."""
+    """All possible next events of the server and the coordinator."""
     for push in s.wire:
         mine = push == undecided(s)
         yield "its push arrives" if mine else "a copy arrives", arrives(s, push, bug)
@@ -245,9 +244,9 @@ def runs(s: State, bug: str | None) -> typing.Iterator[tuple[str, State]]:
 
 
 def works(s: State, bug: str | None) -> typing.Iterator[tuple[str, State]]:
-    """All that the worker can do next."""
+    """All possible next events of the worker."""
     push = undecided(s)
-    # It cuts when it has folded its last decision, so that the world is finite.
+    # It cuts after it has folded its last decision, so that the world is finite.
     waits = s.ended or is_over(s.log[: s.folded]) or row(s.log[s.folded :])[1] > (0, 0)
     if s.residual and not push and not waits:
         made = Push(s.life, s.next, s.folded)
@@ -268,7 +267,7 @@ def works(s: State, bug: str | None) -> typing.Iterator[tuple[str, State]]:
         of = ends(s.log)
         wrong = "an earlier END is told as the last one" if s.folded < of[-1] else s.wrong
         yield "it is done", s._replace(done=True, wrong=wrong)
-    elif not s.request:  # one that is done hears more as long as its process lives
+    elif not s.request:  # a finished worker still receives answers while its process lives
         asks = s._replace(request=(s.ended, ()))
         yield "it asks", asks if not s.mass else answered(says(asks), bug)
     if s.request and s.request[1]:
@@ -282,7 +281,7 @@ def works(s: State, bug: str | None) -> typing.Iterator[tuple[str, State]]:
 
 
 def bad(s: State) -> str:
-    """Mass that is lost or in two places, or a wrong last word."""
+    """Mass that is lost or in two places, or a wrong last answer."""
     done = applied(s.log)
     held = sum(p not in done for p, admitted in s.outbox)
     twice = sum(p in done for p, admitted in s.outbox if not admitted)
@@ -306,14 +305,14 @@ FAIR = ("its push arrives", "the server reports", "END is a record",
 
 
 WORLDS = {
-    "word": State(starts=1),  # what the worker is told, without mass
+    "word": State(starts=1),  # the answers to the worker, without mass
     "start": State(mass=1, residual=1, starts=1),
     "twice": State(mass=1, residual=1, goes=2),
 }
 
 
 def search(world: str, bug: str | None = None) -> tuple[int, str]:
-    """The number of states, and the fault that was found."""
+    """The number of states, and the violation found."""
     edges, first = {}, WORLDS[world]
     seen, todo = {first}, collections.deque([first])
     while todo:
@@ -332,7 +331,7 @@ def search(world: str, bug: str | None = None) -> tuple[int, str]:
 
 
 def main() -> None:
-    """The rules hold, and each planted bug is found."""
+    """Checks that the rules hold, and that each planted bug is found."""
     for world in WORLDS:
         states, found = search(world)
         print(f"{world}: {states} states, {found or 'sound'}", flush=True)

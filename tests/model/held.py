@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Who is stalled of two that hold a round of mode bsp (server/docs/0000-protocol.md#rule-30),
-exhaustively.
+"""Which of two workers is stalled that hold up a round of mode bsp
+(server/docs/0000-protocol.md#rule-30), exhaustively.
 
-Two shards. Worker a keeps a push of the second one back, again and again. So worker b, which waits
+Two shards. Worker a keeps a push to the second one back, again and again. So worker b, which waits
 for that round, does not push to the first one, and the others wait for b there: b is honest, and
-its bound is over soon after a's.
+its bound expires soon after a's.
 """
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import collections
 import sys
 import typing
 
-# Ticks; and the stalls after which nobody waits for a worker (for so long that no tick shows it).
+# In ticks; and the number of stalls after which nobody waits for a worker (longer than the model).
 BOUND, STALLS = 3, 3
 
 BUGS = {
@@ -26,19 +26,19 @@ BUGS = {
 
 
 class State(typing.NamedTuple):
-    """Ticks for which a and b hold a round, or None; and what the coordinator did."""
+    """Ticks for which a and b have held up a round, or None; and the coordinator's actions."""
 
     a: int | None = None
     b: int | None = None
-    able: int = 0  # ticks for which nothing has kept b from its push
-    stalled: bool = False  # a is
+    able: int = 0  # ticks for which b could have pushed
+    stalled: bool = False  # a is stalled
     stalls: int = 0
     honest: bool = False  # b was stalled
-    unseen: int = 0  # ticks since the coordinator looked
+    unseen: int = 0  # ticks since the coordinator's last check
 
 
 def look(s: State, bug: str | None) -> State:
-    """The coordinator stalls whoever holds a round for longest."""
+    """The coordinator stalls the worker that has held up a round for longest."""
     over = {k: age for k, age in (("b", s.b), ("a", s.a)) if age is not None and age >= BOUND}
     s = s._replace(unseen=0)
     if not over or (bug == "tie" and s.a == s.b):
@@ -52,8 +52,8 @@ def look(s: State, bug: str | None) -> State:
 
 
 def comes(s: State, bug: str | None) -> State:
-    """The push that a kept back comes after all. Whoever held a round for less time may have waited
-    for it, so its time begins anew."""
+    """The push that a kept back arrives after all. A worker that held up a round for less time may
+    have waited for it, so its time is restarted."""
     renewed = s.b is not None and s.b <= s.a and bug != "old_time"
     return s._replace(a=None, b=0 if renewed else s.b)
 
@@ -66,27 +66,27 @@ def tick(s: State) -> State:
 
 
 def following(s: State, bug: str | None) -> typing.Iterator[State]:
-    """All that can happen next."""
+    """All possible next states."""
     waits = not s.stalled and (s.stalls < STALLS or bug == "waits_again")
     if s.a is None and s.b is None and waits:
-        yield s._replace(a=0)  # it keeps a push back
+        yield s._replace(a=0)  # a keeps a push back
     if s.a is not None:
         yield comes(s, bug)
         if s.b is None:
             yield s._replace(b=0, able=0)  # b waits
     if s.a is None and s.b is not None:
-        yield s._replace(b=None)  # nothing keeps b: it pushes
+        yield s._replace(b=None)  # nothing delays b: it pushes
     if s.stalled:
         yield s._replace(stalled=False)  # its next push is admitted
     if s.unseen:
         yield look(s, bug)
-    # Time that counts passes while somebody is waited for. An honest push takes less than a bound.
+    # Time passes while a worker is waited for. An honest push takes less than a bound.
     if s.unseen < 2 and (s.a is not None or (s.b is not None and s.able + 1 < BOUND)):
         yield tick(s)
 
 
 def bad(s: State) -> str:
-    """What must never be."""
+    """The violated invariant."""
     if s.honest:
         return "an honest worker is stalled for what another one keeps back"
     if s.a is not None and s.a > BOUND + 2:
@@ -95,7 +95,7 @@ def bad(s: State) -> str:
 
 
 def search(bug: str | None = None) -> tuple[int, str]:
-    """The number of states, and the fault that was found."""
+    """The number of states, and the violation found."""
     seen, todo = {State()}, collections.deque([State()])
     while todo:
         s = todo.popleft()
@@ -109,7 +109,7 @@ def search(bug: str | None = None) -> tuple[int, str]:
 
 
 def main() -> int:
-    """The rules hold, and each planted bug is found."""
+    """Checks that the rules hold, and that each planted bug is found."""
     states, found = search()
     print(f"held: {states} states, {found or 'sound'}")
     missed = bool(found)

@@ -2,15 +2,14 @@
 """Every order of events of two coordinators of which one leads, one unit of data and two workers
 (server/docs/0000-protocol.md#rule-38).
 
-A key under a lease says who leads; its revision is the leader's number. A commit is a request to
+A key under a lease names the leader; its revision is the leader's number. A commit is a request to
 the store: once sent it may arrive at any later time, any number of times, or never. An answer may
-arrive late, too. A coordinator may be killed and come back, or stand still while its lease ends. A
-worker may be killed and come back with what is on its disk.
+arrive late, too. A coordinator may be killed and come back, or be paused while its lease expires. A
+worker may be killed and restart with the contents of its disk.
 
-Each state is judged: the store's row is that of the worker that was last told, by the highest
-leader that spoke, that it has the unit; no two leaders have one number; and nobody acts on a word
-of an earlier leader after one of a later one.
-"""
+Each state is judged: the unit's row in the store names the worker that was last told, by the
+highest leader that answered, that it has the unit; no two leaders have the same number; and no
+worker obeys an earlier leader after a later one."""
 
 from __future__ import annotations
 
@@ -29,54 +28,54 @@ BUGS = {
     "forgets": "a worker that comes back has heard of no leader",
     "notes_late": "a worker acts on the first answer of a leader before its number is on disk",
 }
-LIVES = 3  # takings of the lead, in all
+LIVES = 3  # how often the lead is taken, in all
 NOBODY = 0
 WORKERS = (1, 2)
 
 
 class Life(typing.NamedTuple):
-    """A coordinator: its number (0: it stands by), and the row as it has it."""
+    """A coordinator: its number (0: standby), and its copy of the row."""
 
     number: int = 0
     row: int = NOBODY
     asked: int = NOBODY  # the worker whose commit is under way
-    sure: bool = True  # its lease can't be over, by its own clock
+    sure: bool = True  # by its own clock its lease cannot have expired
 
 
 class State(typing.NamedTuple):
     """The world. Requests and answers: (number, coordinator, worker)."""
 
     lives: tuple[Life, ...] = (Life(), Life())
-    leader: tuple[int, int] = (0, 0)  # of the key: (number, coordinator); number 0: no key
+    leader: tuple[int, int] = (0, 0)  # in the key: (number, coordinator); number 0: no key
     last: int = 0  # the highest number so far
     row: int = NOBODY
     requests: frozenset = frozenset()
     answers: frozenset = frozenset()
-    told: tuple[int, ...] = (0, 0)  # highest number that each worker heard, in this life
+    told: tuple[int, ...] = (0, 0)  # highest number that each worker's process heard
     kept: tuple[int, ...] = (0, 0)  # the same, on its disk
     has: tuple[int, ...] = (0, 0)  # number under which each worker was told that it has the unit
     wrong: str = ""
 
 
 def change(numbers: tuple[int, ...], k: int, number: int) -> tuple[int, ...]:
-    """The numbers, with another one for worker k."""
+    """The numbers, with worker k's replaced."""
     return numbers[:k] + (number,) + numbers[k + 1:]
 
 
 def restart(s: State, k: int, bug: str | None) -> State:
-    """A worker is killed and comes back."""
+    """A worker is killed and restarts."""
     return s._replace(told=change(s.told, k, 0 if bug == "forgets" else s.kept[k]))
 
 
 def put(s: State, i: int, **change) -> State:
-    """One coordinator changes."""
+    """Changes one coordinator."""
     lives = list(s.lives)
     lives[i] = lives[i]._replace(**change)
     return s._replace(lives=tuple(lives))
 
 
 def lead(s: State, i: int, bug: str | None) -> State:
-    """The key is free: this one takes it, and reads the store."""
+    """The key is free: this coordinator takes it, and reads the store."""
     number = s.last + 1
     if bug == "number_of_name" and s.has != (0, 0):
         number = 1 + i
@@ -105,7 +104,7 @@ def arrive(s: State, request: tuple, bug: str | None) -> State:
 
 
 def hear(s: State, answer: tuple, bug: str | None) -> State:
-    """A worker gets an answer."""
+    """An answer arrives at a worker."""
     number, _, worker = answer
     k = worker - 1
     if number < s.told[k] and bug not in ("no_number", "late_answer"):
@@ -119,7 +118,7 @@ def hear(s: State, answer: tuple, bug: str | None) -> State:
 
 
 def following(s: State, bug: str | None) -> typing.Iterator[tuple[str, State]]:
-    """(what happens, the state after it)"""
+    """(event, next state)"""
     for i, life in enumerate(s.lives):
         if not life.number and not s.leader[0] and s.last < LIVES:
             yield f"{i} leads", lead(s, i, bug)
@@ -137,7 +136,7 @@ def following(s: State, bug: str | None) -> typing.Iterator[tuple[str, State]]:
                     if bug == "before_durable":
                         t = t._replace(answers=t.answers | {request})
                     yield f"{i} leases to {worker}", t
-                if life.row == worker:  # the worker asks what it has
+                if life.row == worker:  # the worker asks for its leases
                     yield f"{i} says it again", s._replace(
                         answers=s.answers | {(life.number, i, worker)})
     if s.leader[0]:
@@ -145,7 +144,7 @@ def following(s: State, bug: str | None) -> typing.Iterator[tuple[str, State]]:
         if life.number != s.leader[0] or not life.sure:
             yield "the lease is over", s._replace(leader=(0, 0))
     for k, worker in enumerate(WORKERS):
-        if s.told[k] != s.kept[k]:  # its number is on disk some time
+        if s.told[k] != s.kept[k]:  # a worker writes its number to disk at some time
             yield f"{worker} notes its leader", s._replace(kept=change(s.kept, k, s.told[k]))
         yield f"{worker} is killed", restart(s, k, bug)
     for request in sorted(s.requests):
@@ -160,7 +159,7 @@ def explore(bug: str | None = None) -> dict[str, object]:
 
 
 def main() -> None:
-    """The rules, then every planted bug."""
+    """Checks the rules, then every planted bug."""
     print(explore(), flush=True)
     for bug in BUGS:
         print(" ", bug, "->", explore(bug), flush=True)

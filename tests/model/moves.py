@@ -1,11 +1,12 @@
-"""A shard that moves is served by one server, and by one at last: small worlds.
+"""A moving shard is served by at most one server, and by one in the end: small worlds.
 
-The rule is server/docs/0000-protocol.md#rule-22. coordinator.py searches them.
+The rule is server/docs/0000-protocol.md#rule-22. coordinator.py searches these worlds.
 
   moved     22: an older copy of a move's target starts with the MOVE record in its log
-  reserved  22: a move is given up by an operator, and the source's log is lost
-  together  22: a server's two shards are moved; their records come one by one, or are given up, or
-            the target loses its log's end
+  moved     22: an older copy of a move's target starts with the MOVE record in its log
+  reserved  22: an operator gives up a move, and the source's log is lost
+  together  22: a server's two shards are moved; their records arrive one by one, or are given up,
+            or the target loses its log's tail
   word      22: an operator lets a former owner go on, whose log of one shard needs no epoch
 """
 import itertools
@@ -27,14 +28,15 @@ BUGS = {
 # ---------------------------------------------------------------- 22: a move's target
 
 def moved(bugs):
-    """(target's log, the record came to this process, the coordinator knows, its last epoch, epochs
-    with pushes, a copy of the log, an epoch began again). The log: 0, 1 with the MOVE record, or
-    the epoch that it begins. Workers hear of the target from the coordinator."""
+    """(target's log, whether the record reached this process, whether the coordinator knows, its
+    last epoch, epochs with pushes, a copy of the log, whether an epoch began twice). The log: 0, 1
+    with the MOVE record, or the epoch that it begins. Workers hear of the target from the
+    coordinator."""
     start = (0, 0, 0, 2, frozenset(), None, 0)
 
     def nxt(s):
         log, came, known, last, used, copy, twice = s
-        if log == 0:  # once more where it follows an old log again, when another one has the shard
+        if log == 0:  # again if it follows from an old log, when another server has the shard
             yield "the record comes", (1, int(not known or "old_record" in bugs), *s[2:])
         if log == 1 and (came or "reserved_again" in bugs):
             yield "serve", (2, came, known, last, used, copy, int(2 in used))
@@ -59,8 +61,8 @@ def moved(bugs):
 # ---------------------------------------------------------------- 22: a move that was given up
 
 def reserved(bugs):
-    """(the source's log has the MOVE record, the target has it, or served, or is gone, the operator
-    gave the move up, epoch 2 was served, an epoch began again). Epoch 2 is reserved. The
+    """(the source's log has the MOVE record, the target: has it, has served, or is gone, the
+    operator gave the move up, epoch 2 was served, an epoch began twice). Epoch 2 is reserved. The
     coordinator's disk is full: it does not learn that the target served."""
     start = (0, "waits", 0, 0, 0)
 
@@ -92,14 +94,14 @@ def reserved(bugs):
 # ---------------------------------------------------------------- 22: all shards, or none
 
 def together(bugs):
-    """(each shard, wanted back, the source is there, the target serves, it lost its log's end). A
-    shard is on its way, its record is at the target (here), or its epoch is refused; and that as
-    the coordinator knows it: then it is the target's (went), or its source's again (stays). A
-    source that is fenced is gone: it brings no record, and serves nothing.
-    A target that loses its log's end after it served, and before the coordinator knows, refuses
-    all. It shows the records that are left, or that it served (shown); the source brings the others
-    once more. It serves nothing then but what the coordinator says went to it. What it said while
-    it served may be heard only now."""
+    """(each shard, recalled, whether the source runs, whether the target serves, whether it lost
+    its log's tail). A shard is on its way; its record is at the target (here) or its epoch is
+    refused; or the coordinator knows one of these: the shard is the target's (went), or the
+    source's again (stays). A fenced source is gone: it sends no record, and serves nothing.
+    A target that loses its log's tail after it served, and before the coordinator knows, refuses
+    all shards. It reports the records that are left, or that it served (shown); the source sends
+    the others again. From then on it serves only shards that the coordinator gave it. A message
+    from the time when it served may arrive only now."""
     start = (("way", "way"), (0, 0), 1, 0, 0)
 
     def put(pair, k, value):
@@ -161,12 +163,12 @@ def together(bugs):
     return start, nxt, bad, goal, fair
 
 
-# ---------------------------------------------------------------- 22: an operator's word
+# ---------------------------------------------------------------- 22: an operator's command
 
 def word(bugs):
-    """(the shards that are the former owner's again, it runs). Both are another server's, which is
-    gone for good. Of shard 0 the former owner's log needs an epoch, of shard 1 it does not; who
-    asks without the word is refused, and stops."""
+    """(the shards that are the former owner's again, whether it runs). Both belong to another
+    server, which is lost for good. The former owner's log needs an epoch for shard 0 and none for
+    shard 1; a server that asks without the operator's command is refused, and stops."""
     start = ((0, 0), 1)
 
     def nxt(s):

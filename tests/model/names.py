@@ -1,18 +1,17 @@
 #!/usr/bin/env python3
-"""Which process of a worker's name goes on (server/docs/0000-protocol.md#rule-8), exhaustively.
+"""Which process with a worker's name goes on (server/docs/0000-protocol.md#rule-8), exhaustively.
 
-One name, one shard, the coordinator's store. Two lives of the name begin one after the other, each
-on an empty directory: the operator believes that the host of the first is gone. What a life asks
-for may arrive at any later time, any number of times, or never; an answer may be lost.
+One name, one shard, the coordinator's store. Two processes of that name start one after the other,
+each on an empty directory: the operator believes that the host of the first is lost. A process's
+request may arrive at any later time, any number of times, or never; an answer may be lost.
 
-  lost     the first host is gone indeed, and the coordinator's store is lost, or an older copy
+  lost     the first host is really lost, and the coordinator's store is lost, or an older copy
            comes back
   newer    the first process lives on
-  both     two processes begin at once
+  both     two processes start at once
   made_up  the shard's server makes up a row
 
-Each state is judged. In `lost` and `newer` no fair run goes on for ever in which the newest life
-does not push.
+Each state is judged. In `lost` and `newer` the newest process pushes in every fair run.
 """
 from __future__ import annotations
 
@@ -21,7 +20,7 @@ import typing
 import search
 
 LIVES, FAR, MADE_UP = 2, 2, 9  # FAR: how far the row's number may lie above the worker's
-MOST = 4  # numbers that are granted; two that replace each other would do so for ever
+MOST = 4  # numbers granted; two processes that replace each other would go on for ever
 
 BUGS = {
     "asks_nobody": ("lost", "a worker whose number is below the row's stops unasked"),
@@ -34,7 +33,7 @@ BUGS = {
 
 
 class Life(typing.NamedTuple):
-    """A process of the name."""
+    """A process with the name."""
 
     stage: str = "unborn"  # asks, runs, is fenced, is gone
     over: int = 0  # the number that its join replaces
@@ -47,7 +46,7 @@ class State(typing.NamedTuple):
 
     granted: int = 0  # the coordinator's memory
     stored: int = 0
-    attempts: tuple[int, ...] = ()  # lives that were granted a number, the newest first
+    attempts: tuple[int, ...] = ()  # lives that got a number, the newest first
     joins: frozenset = frozenset()  # (life, the number that it replaces)
     lives: tuple[Life, ...] = (Life("asks"),) + (Life(),) * (LIVES - 1)
     row: tuple[int, int, int] = (0, 0, -1)  # number, local number, life
@@ -58,13 +57,13 @@ class State(typing.NamedTuple):
 
 
 def put(s: State, k: int, **change) -> State:
-    """One life changes."""
+    """Changes one life."""
     life = s.lives[k]._replace(**change)
     return s._replace(lives=(*s.lives[:k], life, *s.lives[k + 1 :]))
 
 
 def grant(s: State, number: int, bug: str | None) -> State:
-    """The coordinator's number rises."""
+    """Raises the coordinator's number."""
     return s._replace(granted=number, stored=s.stored if bug == "grant_in_memory" else number)
 
 
@@ -95,7 +94,7 @@ def greet(s: State, k: int, bug: str | None) -> State:
         return s._replace(row=(*own, k))
     if row[0] == life.number:
         return s if s.row[2] == k else put(s, k, local=row[1] + 1)
-    # Its number is below the row's: the coordinator is asked which is in force.
+    # Its number is below the row's: the server asks the coordinator which one is in force.
     if row[0] - life.number > FAR and bug != "any_row":
         return put(s, k, stage="is fenced")
     above = put(s, k, number=row[0], local=row[1] + 1)
@@ -115,7 +114,7 @@ def confirm(s: State, k: int, bug: str | None) -> State:
 
 
 def following(s: State, bug: str | None) -> typing.Iterator[tuple[str, State]]:
-    """(what happens, the state after it)"""
+    """(event, next state)"""
     for k, life in enumerate(s.lives):
         if life.stage == "asks":
             yield f"{k} asks", s._replace(joins=s.joins | {(k, life.over)})
@@ -130,7 +129,8 @@ def following(s: State, bug: str | None) -> typing.Iterator[tuple[str, State]]:
     if s.granted != s.stored:
         yield "the store commits", s._replace(stored=s.granted)
         yield "the coordinator starts again", s._replace(granted=s.stored)
-    # Not covered: a join of before that comes after it, and a first process that lives on, too.
+    # Not covered: a join from before the loss that arrives after it, or a first process that lives
+    # on.
     for older in range(s.granted) if s.losses and s.lives[-1].stage != "unborn" else ():
         yield "the store is lost", s._replace(granted=older, stored=older, attempts=(),
                                               joins=frozenset(), losses=s.losses - 1)
@@ -139,7 +139,7 @@ def following(s: State, bug: str | None) -> typing.Iterator[tuple[str, State]]:
 
 
 def bad(s: State) -> str:
-    """What must never be."""
+    """The violated invariant."""
     running = [(x.number, x.local) for x in s.lives if x.stage == "runs"]
     numbers = [x.number for x in s.lives if x.stage in ("runs", "is fenced")]
     if s.stays and len(set(numbers)) < len(numbers):
@@ -153,7 +153,7 @@ def bad(s: State) -> str:
 
 
 def goal(s: State) -> bool:
-    """The newest life pushes; or the question is not asked here."""
+    """The newest life pushes, or the world has no goal."""
     return s.lies > 0 or not s.ordered or s.row[0] == MADE_UP or s.row[2] == LIVES - 1
 
 
@@ -171,7 +171,7 @@ def explore(world: str, bug: str | None = None) -> dict:
 
 
 def main() -> None:
-    """The rules, then every planted bug."""
+    """Checks the rules, then every planted bug."""
     for world in WORLDS:
         print(world, explore(world), flush=True)
     for bug, (world, _) in BUGS.items():

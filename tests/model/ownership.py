@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Who may order a shard's log: forced take-over by a standby, and a live move.
+"""Which server may order a shard's log: forced take-over by a standby, and a live move.
 
 Exhaustive: one shard, two servers, one coordinator, a worker with N steps. Messages may be lost,
-repeated and reordered for ever (the net only grows); clocks decide nothing: the coordinator may
-suspect the owner at any moment.
+repeated and reordered for ever (the set of messages only grows); no rule depends on clocks: the
+coordinator may suspect the owner at any moment.
 
 State: (coordinator, X, Y, worker, net, budget).  A record is (step, epoch) or ('MOVE', epoch).
 """
@@ -56,8 +56,8 @@ def model(mode, bugs=(), N=3, crashes=2):
         for i in (0, 1):
             up, ep, own, log, syn, conf, frz, dr = S[i]
             if not up:
-                # a restart finds what was synced (both outcomes of the unsynced tail were taken at
-                # the crash)
+                # A restart finds the synced records (both outcomes of the unsynced tail were taken
+                # at the crash).
                 e2, o2 = ep, own
                 put(i=i, v=(1, e2, o2, log, len(log), 0, 0, 0), label=f"start{i}")
                 continue
@@ -73,7 +73,7 @@ def model(mode, bugs=(), N=3, crashes=2):
             if own and not ended and not frz:
                 k = (
                     len(steps(log)) + 1
-                )  # the worker sends its next step to whoever it believes; dedupe by step
+                )  # the worker sends its next step to the owner that it knows; dedupe by step
                 if k <= N:
                     put(
                         i=i,
@@ -146,7 +146,7 @@ def model(mode, bugs=(), N=3, crashes=2):
                 if mode == "zombie" and "take_no_stable" not in B and len(st) > len(log):
                     log, syn = st, len(st)
                 if "promote_unsynced" not in B:
-                    syn = len(log)  # what it starts from is durable before it serves
+                    syn = len(log)  # its initial log is durable before it serves
                 put(i=1, v=(1, x[1], 2, log, syn, 0, 0, 0), label="promoted")
             if x[0] == "demote" and Xv[0] and x[1] > Xv[1] and Xv[2]:
                 put(i=0, v=(1, Xv[1], 0) + Xv[3:], label="X learns it is over")
@@ -190,7 +190,7 @@ def model(mode, bugs=(), N=3, crashes=2):
                 put(i=1, v=(1, 2, 1) + Yv[3:], label="Y owns by the MOVE record")
             if Yv[2] and co == 0 and Yv[0]:
                 put(C=(1, 2, isr, st, mv), label="coordinator learns")
-        # worker trims its outbox below the stable point it is told
+        # the worker trims its outbox below the stable point that it is told
         for k in steps(st) if mode == "zombie" else ():
             if k == Wk[1] + 1 and k in Wk[0]:
                 put(Wk=(Wk[0], k), label=f"trim {k}")

@@ -1,20 +1,20 @@
 #!/usr/bin/env python3
-"""What a partner can do that lies, in small worlds.
+"""Lies of partners, in small worlds.
 
 Numbers are those of server/docs/0000-protocol.md#rule-6, #rule-25 and of #rule-31 to #rule-33.
 
-  pace      25: a worker pushes without end beside one whose rounds take a while
-  norms     31: one of two workers lies about how large pushes are, or pushes what it likes
-  third     31: one of three pushes next to nothing; an honest one begins late
-  begun     31: three honest workers, whose first pushes are small, begin at different times
-  rounds    30: in mode bsp a worker pushes when it likes, and others wait for it
+  pace      25: a worker pushes endlessly beside one whose rounds take a while
+  norms     31: one of two workers lies about the size of its pushes, or pushes anything
+  third     31: one of three pushes nearly nothing; an honest one starts late
+  begun     31: three honest workers, whose first pushes are small, start at different times
+  rounds    30: in mode bsp a worker pushes at any time, and others wait for it
   logs       6: of three shards' logs one is a liar's, and workers take the run's clock from them
-  expelled  32: an operator expels a worker and lets it back; coordinator and server restart;
+  expelled  32: an operator expels a worker and admits it again; coordinator and server restart;
             another server lies
-  rewound   33: an operator takes a worker's pushes out of a stopped server's log, which crashes
+  rewound   33: an operator removes a worker's pushes from a stopped server's log, which crashes
 
-Each is searched exhaustively, and judged in every state. `norms`, `rounds`, `logs`,
-`expelled` and `rewound` have a goal too: no fair run goes on for ever without it.
+Each is searched exhaustively, and every state is judged. `norms`, `rounds`, `logs`, `expelled` and
+`rewound` have a goal too: every fair run reaches it.
 """
 import search
 
@@ -51,7 +51,8 @@ BUGS = {
 def pace(bugs, holds=16, fills=8, most=40):
     """(pushes that the flood's bucket holds, records of the flood since the honest base, whether an
     honest push is under way, whether one was refused as stale). In a round of the honest worker the
-    bucket fills by `fills`; two workers are live, and 8 pushes of others are no staleness."""
+    bucket fills by `fills`; two workers are live, and 8 pushes of others do not count as
+    staleness."""
     start = (holds, 0, 0, 0)
 
     def nxt(s):
@@ -75,11 +76,11 @@ def pace(bugs, holds=16, fills=8, most=40):
 
 # ---------------------------------------------------------------- 31: norms
 
-# Sizes are powers of the root of 10: the gate is 10 times, an outlier is 10 times above the
-# others, a record notes 3 times the bound, 1/32 of the shard goes in as it is. The reference grows
-# by one of them a push, which is more than in the code.
+# Sizes are exponents of the root of 10: the gate is 10 times the reference, an outlier is 10 times
+# above the others, a record notes 3 times the bound, 1/32 of the shard passes unchanged. The
+# reference grows by one exponent per push, which is more than in the code.
 GATE, FAR, NOTED, FLOOR = 2, 2, 1, 3
-NORMS, OUTLIERS = 3, 3  # of the code's 7 and 10
+NORMS, OUTLIERS = 3, 3  # in the code 7 and 10
 HUGE, TINY = 14, -6
 
 
@@ -124,8 +125,8 @@ def bound_of(bugs, reference, rows, size):
 
 
 def decided(bugs, who, norm, reference, rows, size):
-    """(the norm as it moves the shard, the worker's new row), for a push of this norm; None: it
-    says nothing, for it stands for no step, and is as large as it can be."""
+    """(the norm with which the push moves the shard, the worker's new row). Norm None: the push
+    claims zero steps, so its norm is not noted, and is as large as possible."""
     last, _, outliers, admitted = rows[who]
     came = HUGE if norm is None else norm
     bound = bound_of(bugs, reference, rows, size)
@@ -143,11 +144,11 @@ def decided(bugs, who, norm, reference, rows, size):
 
 
 def norms(bugs):
-    """(the shard's size and what the rogue does, or None; whether the honest one trains; the
+    """(the shard's size and the rogue's choice, or None; whether the honest one trains; the
     reference; the rows of both: last norms, clipped, outliers in a row, admitted; whether a push of
-    the rogue moved the shard too far). The honest one's pushes have norm 0, or say nothing.
+    the rogue moved the shard too far). The honest one's pushes have norm 0, or claim zero steps.
 
-    A rogue pushes one thing without end, or does what it likes."""
+    A rogue pushes the same norm endlessly, or any norm each time."""
     likes = (None, TINY, 0, 3, HUGE)
     steady = ((HUGE,), (4,), (None,), (TINY,), likes)
     start = (None, 1, None, (((), False, 0, 0),) * 2, 0)
@@ -190,7 +191,7 @@ def norms(bugs):
             return "a rogue moves the reference alone"
         return ""
 
-    # One that pushes what is too large for the shard, too, is set aside.
+    # A rogue whose pushes are also too large for the shard is set aside.
     def goal(s):
         world, trains, _, rows, _ = s
         if not world or not trains or len(world[1]) > 1 or world[1][0] is None:
@@ -202,8 +203,8 @@ def norms(bugs):
 
 
 def begun(bugs):
-    """(the reference, the rows of three honest workers). Of each the first push is small, for
-    most of what it trains stays in its residual; the later ones are 30 times larger."""
+    """(the reference, the rows of three honest workers). The first push of each is small, because
+    most of its progress stays in the residual; the later ones are 30 times larger."""
     start = (None, (((), False, 0, 0),) * 3)
 
     def nxt(s):
@@ -223,8 +224,8 @@ def begun(bugs):
 
 
 def third(bugs):
-    """(whether the late one has begun, the reference, the rows of the rogue, the honest one and the
-    late one). The rogue pushes next to nothing; the shard's size is 1000 times a push's."""
+    """(whether the late one has started, the reference, the rows of the rogue, the honest one and
+    the late one). The rogue pushes nearly nothing; the shard's size is 1000 times a push's."""
     start = (0, None, (((), False, 0, 0),) * 3)
 
     def nxt(s):
@@ -250,7 +251,7 @@ def third(bugs):
 
 def rounds(bugs, most=6, forgiven=3):
     """(rounds that the honest worker pushed, those of the rogue, whether the rogue is counted, how
-    often others waited for it for a bound). A round begins when all have pushed that count."""
+    often others waited a whole bound for it). A round begins when all have pushed that count."""
     start = (0, 0, 1, 0)
 
     def nxt(s):
@@ -274,9 +275,9 @@ def rounds(bugs, most=6, forgiven=3):
 # ---------------------------------------------------------------- 6: logs
 
 def logs(bugs, far=99, most=3):
-    """(tokens of the liar's log, and of two honest ones; whether the liar's says that the run
-    stands still; steps of a worker; whether its clock was one that no honest log ever had). Honest
-    logs are a round apart at most."""
+    """(tokens of the liar's log, and of two honest ones; whether the liar's log says that the run
+    is paused; steps of a worker; whether its clock ever had a value that no honest log had). Honest
+    logs are at most a round apart."""
     start = (0, 0, 0, 0, 0, 0)
 
     def nxt(s):
@@ -302,9 +303,9 @@ def logs(bugs, far=99, most=3):
 # ---------------------------------------------------------------- 32: expelled
 
 def expelled(bugs):
-    """(the operator's last word, the coordinator's memory, its store, the plan in the shard's log,
-    the worker's pushes that were admitted, steps that the log consumed, whether the worker lives,
-    restarts left). A word is admitted (0) or expelled (1). The worker pushes two steps at most."""
+    """(the operator's last command, the coordinator's memory, its store, the plan in the shard's
+    log, the worker's admitted pushes, steps that the log consumed, whether the worker lives,
+    restarts left). A command is admit (0) or expel (1). The worker pushes at most two steps."""
     start = (0, 0, 0, 0, 0, 0, 1, 2)
 
     def nxt(s):
@@ -339,7 +340,7 @@ def expelled(bugs):
             return "a step is consumed and its push is nowhere"
         return ""
 
-    # A word that was said is in the log in the end; after the last one the worker's pushes are.
+    # In the end a command is in the log, and after the last one so are the worker's pushes.
     def goal(s):
         return s[0] == 1 and s[3] == 1 or s[0] == 2 and s[4] == 2
 
@@ -350,10 +351,10 @@ def expelled(bugs):
 # ---------------------------------------------------------------- 33: rewound
 
 def rewound(bugs):
-    """(what the server's log holds: pushes of the rogue and of an honest worker; the operator's
-    word on its disk; the epoch that the log is in; what the follower holds and of which epoch; what
-    the honest worker's outbox holds; the server's phase; crashes left). The operator takes the
-    log back to before the rogue's push, behind which the honest one came."""
+    """(the server's log: pushes of the rogue and of an honest worker; the operator's command on its
+    disk; the log's epoch; the follower's log and its epoch; the honest worker's outbox; the
+    server's phase; crashes left). The operator rewinds the log to before the rogue's push, after
+    which the honest one came."""
     stopped, starts, serves = range(3)
     poisoned, clean, whole = "rogue honest", "", "honest"
     start = (poisoned, 0, 1, poisoned, 1, 1, stopped, 2)
@@ -367,7 +368,7 @@ def rewound(bugs):
         if phase == starts and word and "word_forgotten" in bugs:
             yield "the word is removed first", (log, 0, *s[2:])
         if phase == starts:
-            # A start without the word finds its log below what is known, and is an older copy.
+            # A start without the command finds its log below the known version: an older copy.
             rebuilt = not word and epoch == 1 or "held_wins" in bugs
             now = held if rebuilt and held_epoch == epoch else log
             yield "its epoch is durable", (now, word, 2, held, held_epoch, outbox, starts, left)
@@ -401,8 +402,8 @@ def rewound(bugs):
 
 def ordered(bugs):
     """(the coordinator's order, in memory and in its store; each of two shards; the first one's
-    standby; restarts left). Servers are asked, then the order goes, then each takes its shard back.
-    The second server may say that it can't; a server that waits to start is silent for long."""
+    standby; restarts left). Servers are asked, then the order is sent, then each rewinds its shard.
+    The second server may answer that it can't; a server that waits to start is silent for long."""
     none, asked, refused, goes, over = range(5)
     old, can, taken, new = range(4)
     away, in_sync, serves = range(3)
@@ -429,7 +430,7 @@ def ordered(bugs):
             yield "the second server takes it", (order, store, first, taken, *s[4:])
         if first == taken and standby == in_sync:
             yield "the standby takes over", (*s[:4], serves, left)
-        if order == goes and first == taken:  # its epoch is opened while the order goes
+        if order == goes and first == taken:  # its epoch is opened while the order is sent
             yield "the first server starts", (order, store, new, *s[3:])
         if order == goes and second == taken:
             yield "the second server starts", (order, store, first, new, *s[4:])

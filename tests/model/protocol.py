@@ -11,13 +11,12 @@ each particle must be in exactly one place: applied once in the shard's log, or 
 The fold of a log is the log itself, so "same fold" is list equality, and the chain value of
 version v is the prefix of length v.
 
-Units are those of the run: NE epochs of NU / NE units of data each. In which order they are leased
-is left open; the coordinator's order is one of these.
+Units are those of the run: NE epochs of NU / NE units of data each. The order of leases is left
+open; the coordinator's order is one of the possible ones.
 
-Here are the state, what can happen next, what the coordinator does, and the explorers. Beside this
-file, protocol_server.py and protocol_worker.py have what happens at each, protocol_judge.py the
-invariants, and protocol_bugs.py the bugs.
-"""
+This file has the state, the possible events, the coordinator, and the explorers. protocol_server.py
+and protocol_worker.py have the events at each, protocol_judge.py the invariants, and
+protocol_bugs.py the bugs."""
 
 import argparse
 import marshal
@@ -61,8 +60,8 @@ class Model(Server, Worker, Judge):
                     lostn=0,
                     ep=1,
                     forks=[],
-                    back=[],  # what the last failed group was: (position, records)
-                    old=[],  # a copy of this directory that is still there: (epoch, log)
+                    back=[],  # the last failed group: (position, records)
+                    old=[],  # a copy of this directory that still exists: (epoch, log)
                 )
                 for _ in range(m.NS)
             ],
@@ -197,7 +196,7 @@ class Model(Server, Worker, Judge):
                         and not m.claimed(w, u)
                     ):
                         A.append(("lease", u, r))
-            # what is not begun is given back; a copy of those words may come late
+            # a unit that is not begun is given back; a copy of that message may arrive late
             for r, w in enumerate(s["wk"]) if f["recall"] and s["ten"][u] >= 0 else ():
                 if s["ten"][u] == r and w["up"] and w["unit"] == u and not m.sticky:
                     A.append(("recall", u, r, 0))
@@ -207,7 +206,7 @@ class Model(Server, Worker, Judge):
                 A.append(("drop", i))
             for keep in (
                 (1,) if m.sticky else (0, 1)
-            ):  # sticky: a message can be repeated for ever, or never
+            ):  # sticky: a message can be repeated for ever, or never arrive
                 if x[0] == "P":
                     if not s["sv"][x[4]]["up"]:
                         continue

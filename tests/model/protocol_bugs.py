@@ -1,5 +1,5 @@
-"""Planted bugs and literal readings of the rules, each of which an invariant of protocol.py must
-catch (server/docs/0000-protocol.md), and under which faults.
+"""Planted bugs and literal readings of the rules (server/docs/0000-protocol.md), each of which an
+invariant of protocol.py must catch, and the faults that each needs.
 """
 
 BUGS = {

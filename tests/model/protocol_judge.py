@@ -1,4 +1,4 @@
-"""How a run of protocol.py ends: faults cease, everything heals, and each invariant is judged."""
+"""The end of a run of protocol.py: faults cease, everything heals, each invariant is judged."""
 import marshal
 
 

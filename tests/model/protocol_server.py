@@ -1,12 +1,12 @@
 """The server's half of protocol.py: a shard's log, its decisions, its disk and its rebuild.
 
-A record is (kind, w, inc, step, bid, parts, claims, verdict). Kind 'P' is a push, 'F' a fence; 'R'
-says that the name is retired: no incarnation up to inc begins a row. 'E' begins an epoch.
+A record is (kind, w, inc, step, bid, parts, claims, verdict). Kind 'P' is a push, 'F' a fence, 'R'
+retires a name: no incarnation up to inc begins a row. 'E' begins an epoch.
 """
 
 
 class Server:
-    """What happens at shard j, whose state is s["sv"][j]."""
+    """Events at shard j, whose state is s["sv"][j]."""
 
     def row(m, sv, w, upto):
         """The whole dedupe state of one worker: (lowest incarnation admitted, last decided push)"""
@@ -161,7 +161,7 @@ class Server:
             v["stable"] = []
 
     def do_rebuild(m, s, j, mask):
-        """The longest state of the stable point and of the workers in the mask."""
+        """Takes the longest state of the stable point and of the workers in the mask."""
         v = s["sv"][j]
         best = list(v["stable"])
         for r, w in enumerate(s["wk"]):

@@ -1,4 +1,4 @@
-"""The worker's half of protocol.py: cuts, its outbox and disk, what it hears, and how it dies.
+"""The worker's half of protocol.py: cuts, its outbox and disk, messages to it, and its deaths.
 
 An entry of an outbox is [inc, step, bid, parts, claims, status, ver]. Status 'U' is undecided, 'A'
 admitted.
@@ -6,9 +6,9 @@ admitted.
 
 
 class Worker:
-    """What happens at worker r, whose state is s["wk"][r], for shard j."""
+    """Events at worker r, whose state is s["wk"][r], for shard j."""
 
-    # ---------------------------------------------------------------- what can be done
+    # ---------------------------------------------------------------- possible events
     def claimed(m, w, u):
         for j in range(m.NS):
             if u in w["pend"][j] or u in w["cl"][j]:
@@ -24,7 +24,7 @@ class Worker:
         return not any(e[5] == "U" for e in w["ob"][j])
 
     def waiting(m, w, j):
-        """The committed push of the incarnation in force that nobody decided, if any"""
+        """The committed undecided push of the incarnation in force, if any"""
         for e in w["ob"][j]:
             if e[5] == "U" and e[0] == w["inc"] and e[1] < w["next"][j]:
                 return e
@@ -158,11 +158,11 @@ class Worker:
                     continue
                 if "busy_returns" in m.B and bid != e[2]:
                     continue
-                if how == "full":  # it finds no room
+                if how == "full":  # the disk is full
                     f["wfull"] -= 1
                     if "return_in_memory" in m.B:
                         w["E"][j] = list(e[3]) + w["E"][j]
-                elif how:  # its sync fails: nobody knows what is there, and the worker ends
+                elif how:  # its sync fails: the disk's contents are unknown, and the worker ends
                     f["wfull"] -= 1
                     if "unknown_goes_on" in m.B:
                         w["alt"][j] = [inc, st]
@@ -184,7 +184,7 @@ class Worker:
                         s["acked"].sort()
                 break
 
-    # ---------------------------------------------------------------- what a server says
+    # ---------------------------------------------------------------- a server's messages
     def do_hello(m, s, r, j):
         """Hello(worker, incarnation, highest decided step) to this server process."""
         w, v, B = s["wk"][r], s["sv"][j], m.B
@@ -203,7 +203,7 @@ class Worker:
         if "inc_reuse" not in B and "same_inc_power" not in B and last >= w["next"][j]:
             m.bump_live(s, r)
             return  # our own state was rolled back
-        if last < w["known"][j]:  # history was lost behind us
+        if last < w["known"][j]:  # history that we had seen was lost
             if "resend_refused" in B:
                 for e in w["ob"][j]:
                     if e[0] == w["inc"] and e[1] > last:
@@ -232,7 +232,7 @@ class Worker:
 
     def old_hello(m, s, r, j):
         """A copy of the lost directory runs, cut off from the coordinator, and answers the hello of
-        whoever reaches it; it takes as many of them as it likes."""
+        every worker that reaches it; it accepts any number of them."""
         w, now = s["wk"][r], s["sv"][j]
         ep, log = now["old"]
         heard = w["heard"][j]
@@ -369,7 +369,7 @@ class Worker:
         m.retenure(s, r)
 
     def do_retire(m, s, r):
-        """Its host is gone for good; later somebody joins under that name."""
+        """Its host is lost for good; later another worker joins under that name."""
         s["f"]["retire"] -= 1
         s["f"]["wlost"] += 1
         for j in range(m.NS):

@@ -1,21 +1,21 @@
 #!/usr/bin/env python3
 """The charge at level reported (server/docs/0000-protocol.md#rule-34), exhaustively.
 
-A loop that adds noise by itself trains beside one worker, with one shard. Each step of it is a
-release from the moment at which a push that holds it could have been sent. A push takes the steps
-since the last cut and what the residual has. The loop cannot be held back: it trains beyond the
-budget. The worker charges a step when it sees it; one that dies with both before that is not in the
-model. A loop that dies may have kept what it learned, such as an optimizer's state, so its lost
-steps come along with the next push. Faults: the worker is killed, with its loop or without it, the
-loop is killed, the budget's file is lost, a push is refused, the log loses its tail above the
-stable point.
+A loop that adds noise by itself trains beside one worker, with one shard. Each of its steps is a
+release from the moment at which a push that contains it could have been sent. A push takes the
+steps since the last cut and the residual. The loop cannot be held back: it trains beyond the
+budget. The worker charges a step when it sees it; a step that is lost with both processes before
+that is not in the model. A loop that dies may have kept its learned state, such as an optimizer's,
+so its lost steps are contained in the next push. Faults: the worker is killed, with its loop or
+without it, the loop is killed, the budget file is lost, a push is refused, the log loses its tail
+above the stable point.
 """
 import sys
 from typing import NamedTuple
 
 import search
 
-STEPS, AHEAD, MADE_MAX = 3, 2, 5  # of the plan; A; steps that the loop trains in all
+STEPS, AHEAD, MADE_MAX = 3, 2, 5  # of the plan; the protocol's A; steps that the loop trains
 
 BUGS = {
     "charge_after_flip": "the budget is charged once the push is committed",
@@ -30,24 +30,24 @@ BUGS = {
 
 class State(NamedTuple):
     """A world at rest between two steps."""
-    file: int = 0            # charged steps by the budget's file, on the disk
+    file: int = 0            # charged steps in the budget file, on the disk
     trained: int = 0         # the worker's count, in memory
-    before: int = 0          # of it: before the loop's life
-    life: int = 0            # steps of the loop's life
+    before: int = 0          # of these: before the loop's present process
+    life: int = 0            # steps of the loop's present process
     base: int = 0            # of these: in a committed cut
-    open: tuple = ()         # steps since the base, which the loop has
+    open: tuple = ()         # steps since the base, in the loop
     whole: tuple = ()        # (total, steps, end, count): a cut that the worker has taken
-    push: tuple = ()         # (flipped, total, steps, end, count); end: of the loop's life, -1: of
-                             # an earlier one; count: steps that it is charged for
+    push: tuple = ()         # (flipped, total, steps, end, count); end: in the loop's process, -1:
+                             # an earlier one's; count: charged steps
     residual: tuple = ()     # steps that no release holds yet
-    memory: tuple = ()       # steps that dead loops lost, and whose traces the next one has
-    back: bool = False       # a refused push's mass lies there, too
+    memory: tuple = ()       # steps that dead loops lost, and whose traces the next loop has
+    back: bool = False       # a refused push's mass is there, too
     log: tuple = ()          # totals of admitted pushes
     kept: tuple = ()         # totals of own pushes in the outbox
     stable: int = 0          # records of the log that are stable
-    made: int = 0            # steps of all lives
+    made: int = 0            # steps of all processes
     seen: frozenset = frozenset()  # steps that could have been sent
-    alive: bool = True       # the loop
+    alive: bool = True       # the loop is
     kills: int = 2
     losses: int = 1
     refusals: int = 1
@@ -55,27 +55,27 @@ class State(NamedTuple):
 
 
 def shown(s):
-    """The highest total that log and outbox show."""
+    """The highest total in log and outbox."""
     return max([0, *s.log, *s.kept, *(s.push[1:2] if s.push and s.push[0] else ())])
 
 
 def stable_total(s):
-    """What no loss of the directory could hide."""
+    """The total that survives any loss of the directory."""
     rests = not s.push and not s.whole and len(s.log) == s.stable
     under = max([0, *s.log[:s.stable]])
-    # what lies beyond it and was never pushed is no step beyond the stable point
+    # steps beyond it that were never pushed are not beyond the stable point
     return max(under, s.before + s.base) if rests else under
 
 
 def restart(s, bugs, file, loop, **more):
-    """The worker begins again; `loop`: the loop outlived it."""
+    """The worker restarts; `loop`: the loop outlived it."""
     push = s.push if s.push and s.push[0] else ()
     t = s._replace(push=push)
     most = shown(t)
     if file < 0 or file < most:
         file = min(STEPS, most + (0 if "lost_at_log" in bugs else AHEAD))
     trained = most if loop and "resume_at_log" in bugs else file
-    # a cut that was not committed is the loop's again
+    # a cut that was not committed goes back to the loop
     again = ()
     for end, ids in ([(s.push[3], s.push[2])] if s.push and not s.push[0] else []) + (
             [(s.whole[2], s.whole[1])] if s.whole else []):
@@ -98,7 +98,7 @@ def train(s, bugs):
 
 
 def loop_dies(s, bugs):
-    """What it had not handed over is lost; the worker has seen the steps."""
+    """Steps that it had not handed over are lost; the worker has seen them."""
     before = s.trained - len(s.open) if "lost_free" in bugs else s.trained
     return s._replace(alive=False, open=(), before=before, life=0, base=0, kills=s.kills - 1,
                       memory=(*s.memory, *s.open),
@@ -107,12 +107,12 @@ def loop_dies(s, bugs):
 
 
 def holds(s, end):
-    """The base of the loop's life when a cut is committed."""
+    """The base of the loop's process when a cut is committed."""
     return end if end >= 0 else s.base
 
 
 def take(s, bugs):
-    """What becomes of a cut that the worker has taken."""
+    """Turns a cut that the worker has taken into a push, if the budget allows it."""
     total, ids, end, count = s.whole
     if total > STEPS and "no_budget" not in bugs:
         yield "absorb", s._replace(whole=(), residual=(*s.residual, *ids), base=holds(s, end))
@@ -128,7 +128,7 @@ def take(s, bugs):
 
 
 def flip(s):
-    """The commit point: from here on the push may be sent."""
+    """The commit point: after it the push may be sent."""
     _, total, ids, end, count = s.push
     return s._replace(push=(True, total, ids, end, count), residual=(), back=False,
                       base=holds(s, end),
@@ -136,7 +136,7 @@ def flip(s):
 
 
 def decide(s):
-    """The server decides, and the worker hears it."""
+    """The server decides, and the worker receives the decision."""
     _, total, _, _, count = s.push
     fits = max([0, *s.log]) + count <= total <= STEPS
     if fits:
@@ -146,7 +146,7 @@ def decide(s):
 
 
 def steps(s, bugs):
-    """(what happens, the state after it)"""
+    """(event, next state)"""
     if s.alive and s.made < MADE_MAX:
         yield "train", train(s, bugs)
     if s.alive and s.open and not s.whole and not s.push:
@@ -182,7 +182,7 @@ def steps(s, bugs):
 
 
 def bad(s):
-    """What must never be, or an empty text."""
+    """The violated invariant, or an empty text."""
     if len(s.seen) > s.file:
         return f"{len(s.seen)} steps could have been sent, {s.file} are charged"
     if s.file > STEPS or len(s.seen) > STEPS:
@@ -198,7 +198,7 @@ def explore(bugs=()):
 
 
 def main():
-    """The rules, then every planted bug."""
+    """Checks the rules, then every planted bug."""
     return search.rules_then_bugs(explore, BUGS)
 
 

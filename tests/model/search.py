@@ -1,4 +1,4 @@
-"""A search through every state of a small world, and for runs that never come to their goal."""
+"""A search through every state of a small world, and for runs that never reach their goal."""
 import itertools
 import time
 from collections import deque
@@ -7,8 +7,8 @@ from collections import deque
 def search(start, steps, bad, goal=None, fair=()):
     """Breadth first: {"bad": why, "trace": labels, ...} or {"ok": "complete", "states": n, ...}.
 
-    steps(s) gives (label, next state); bad(s) says what is wrong, or "". With a goal(s) no fair run
-    may go on for ever without it, see for_ever()."""
+    steps(s) gives (label, next state); bad(s) gives the violated invariant, or "". With a goal(s),
+    every fair run must reach it, see for_ever()."""
     began = time.monotonic()
     edges, came, queue = {}, {start: None}, deque([start])
 
@@ -33,7 +33,7 @@ def search(start, steps, bad, goal=None, fair=()):
 
 
 def trace(came, s):
-    """The labels of the way on which s was reached first."""
+    """The labels of the path on which s was first reached."""
     labels = []
     while came[s]:
         s, label = came[s]
@@ -75,8 +75,8 @@ def components(edges):
 
 
 def for_ever(edges, goal, fair, among=None):
-    """A state of a fair run that never reaches the goal; None where there is none. A run is fair
-    (strongly) if it takes again and again what is possible again and again."""
+    """A state of a fair run that never reaches the goal, or None. A run is (strongly) fair if it
+    takes infinitely often every step that is possible infinitely often."""
     among = {s for s in edges if not goal(s)} if among is None else among
     inside = {s: [e for e in edges[s] if e[1] in among] for s in among}
     for part in components(inside):
@@ -94,7 +94,8 @@ def for_ever(edges, goal, fair, among=None):
 
 
 def rules_then_bugs(explore, bugs):
-    """Prints what is found in the rules, then with each planted bug. True: not as it should be."""
+    """Prints the result for the rules, then for each planted bug. True if a result is
+    unexpected."""
     found = explore()
     print("rules:", found)
     missed = "bad" in found
@@ -106,7 +107,7 @@ def rules_then_bugs(explore, bugs):
 
 
 def each_world(explore, worlds, bugs):
-    """Prints what is found in each world, then with each bug that is planted in it."""
+    """Prints the result for each world, then for each of its planted bugs."""
     for name in worlds:
         print(name, explore(name), flush=True)
         for key, (where, _) in bugs.items():

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """A short run of the model: the rules hold for a range of seeds, and planted bugs are caught.
 
-The full runs are in README.md; this one keeps model and rules from rotting.
+The full runs are in README.md; this one keeps the model and the rules in step.
 """
 import pathlib
 import re
@@ -20,10 +20,10 @@ import protocol
 import reported
 
 SEEDS, STEPS = 2500, 130
-# Planted bugs that need hundreds or thousands of seeds to show (README.md): not for a short run.
+# Planted bugs that need hundreds or thousands of seeds to show (README.md), too many here.
 RARE = {"no_resync", "trim_esnap", "rebuild_any_branch", "tail_silent", "ledger_sticky",
         "group_left", "old_hello_forgotten", "unknown_goes_on", "damaged_unread"}
-BUG_SEEDS = 60  # within which every other one shows; the slowest needs 14
+BUG_SEEDS = 60  # enough for every other bug; the slowest needs 14
 
 
 class Protocol(unittest.TestCase):
@@ -73,10 +73,10 @@ class Protocol(unittest.TestCase):
 
 
 class Planted(unittest.TestCase):
-    """Bugs of the model are planted in the code too, where the simulator is to find them."""
+    """Bugs of the model are planted in the code too, where the simulator has to find them."""
 
     ROOT = pathlib.Path(__file__).resolve().parents[2]
-    # Tests of the code show these bugs (tests/cores, tests/unit;
+    # Tests of the code detect these bugs (tests/cores, tests/unit;
     # server/docs/0000-protocol.md#rule-26 to #rule-29, #rule-35).
     NOT_PLANTED = {"return_in_memory", "unknown_goes_on", "group_in_memory", "group_left",
                    "old_hello", "old_hello_replica", "old_hello_forgotten", "damaged_goes_on",
@@ -115,7 +115,7 @@ class Coordinator(unittest.TestCase):
             self.assertTrue(coordinator.explore(world, [bug]).get("bad"), bug)
 
     def test_a_copy_that_nobody_can_see_is_not_covered(self):
-        """README says so; a rule that covered it would change both."""
+        """The README says so; a rule that covered it would change both."""
         self.assertTrue(coordinator.explore("old", unseen=True).get("bad"))
 
 

@@ -9,7 +9,7 @@ import numpy as np
 def fuzzy():
     """two chunk ranges and the dedupe/scalar part, each copied at its own version
 
-    Then the log is cut, the state restored, the tail folded.
+    Then the log is trimmed, the state restored, the tail folded.
     """
     n = 6
     tested = 0
@@ -19,7 +19,7 @@ def fuzzy():
         parts = [list(range(1, x + 1)) for x in v]
         for rec in range(start + 1, n + 1):
             if rec <= cut:
-                return None  # needed and cut
+                return None  # needed and trimmed
             for i in range(3):
                 if not filt or rec > v[i]:
                     parts[i].append(rec)
@@ -45,7 +45,7 @@ def fuzzy():
 def durable_position():
     """records carry the durable position known when they were written
 
-    Which damaged acknowledged record is cut in silence?
+    Gives the acknowledged records whose damage is mistaken for a torn tail.
     """
     for name in ("as written", "with a mark synced when idle"):
         silent = refused = 0
@@ -75,9 +75,9 @@ def durable_position():
 
 
 def staleness():
-    """every version passed, less R_live - 1, against only the admitted pushes of others"""
+    """every version passed, less R_live - 1, compared with only the admitted pushes of others"""
     for R, inflight, other in ((1, 1, 0), (1, 6, 0), (1, 1, 6), (4, 1, 24)):
-        # one turn of the others, own pushes in flight, records that are no pushes
+        # one round of the others, own pushes in flight, records that are not pushes
         passed = (R - 1) + (inflight - 1) + other
         s_text = max(0, passed - (R - 1))
         s_new = 0

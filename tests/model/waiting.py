@@ -1,12 +1,12 @@
-"""Silence, slowness and hanging stop nobody for ever: small worlds.
+"""Silence, slowness and hanging delay nobody for ever: small worlds.
 
-Numbers are those of server/docs/0000-protocol.md#rule-28 to #rule-30. coordinator.py searches
-them.
+Numbers are those of server/docs/0000-protocol.md#rule-28 to #rule-30. coordinator.py searches these
+worlds.
 
-  silence   28: the coordinator stands still for a while; nobody else's silence is that
-  patience  29: a rebuild wants a state that is offered for ever and never comes
-  stalled   30: a worker that has begun a unit hangs, for a while or for good; another one runs the
-            unit a second time, and the run ends
+  silence   28: the coordinator is paused for a while; that is not a silence of the others
+  patience  29: a rebuild wants a state that is offered for ever and never arrives
+  stalled   30: a worker that has begun a unit hangs, for a while or for good; another one trains
+            the unit a second time, and the run ends
 """
 
 BUGS = {
@@ -29,9 +29,9 @@ BUGS = {
 # ---------------------------------------------------------------- 28: silence
 
 def silence(bugs, timeout=2):
-    """(alive, paused, ticks of silence that the coordinator counts, a word is unread, given up). A
-    tick is the owner's interval: one that lives speaks in each. What it says to a coordinator that
-    stands still waits to be read, or its call breaks and it speaks again in the next tick."""
+    """(alive, paused, ticks of silence that the coordinator counts, whether a message is unread,
+    given up). A tick is the owner's interval: a live owner sends in each. Its message to a paused
+    coordinator waits to be read, or its call breaks and it sends again in the next tick."""
     start = (1, 0, 0, 0, 0)
 
     def nxt(s):
@@ -58,7 +58,7 @@ def silence(bugs, timeout=2):
     def bad(s):
         return "somebody who spoke all the time is given up" if s[0] and s[4] else ""
 
-    # Whoever died is given up, however often the coordinator stands still, as long as it runs too.
+    # A dead owner is given up, however often the coordinator is paused, as long as it also runs.
     fair = ("listen for a tick", "it goes on", "read", "give up")
     return start, nxt, bad, lambda s: s[0] or s[4], fair
 
@@ -66,9 +66,9 @@ def silence(bugs, timeout=2):
 # ---------------------------------------------------------------- 29: patience
 
 def patience(bugs, bound=3, parts=3):
-    """(wanted, ticks without progress, parts that came, passed over). Follower 0 offers the highest
-    version and never brings more than a part of it; follower 1 offers less, and brings a part
-    before the bound is over."""
+    """(wanted, ticks without progress, parts received, passed over). Follower 0 offers the highest
+    version and never sends more than a part of it; follower 1 offers less, and sends a part before
+    the bound expires."""
     start = (0, 0, 0, frozenset())
 
     def nxt(s):
@@ -77,14 +77,14 @@ def patience(bugs, bound=3, parts=3):
             return
         if idle == bound and "no_patience" not in bugs:
             passed = passed | {wanted}
-            passed = frozenset() if len(passed) == 2 else passed  # all were: begin again
+            passed = frozenset() if len(passed) == 2 else passed  # all passed: start again
             yield "pass over", (min({0, 1} - passed), 0, 0, passed)
         late = wanted == 1 and idle == bound - 1 and "one_patience" not in bugs
         if not late and idle < bound:
             yield "tick", (wanted, idle + 1, came, passed)
         if wanted == 1 and idle < bound or wanted == 0 and came == 0:
             renewed = idle if "one_patience" in bugs else 0
-            # A part takes its time: with one bound for all of them, each one takes half of it.
+            # A part takes time: with one bound for all parts, each takes half of it.
             if "one_patience" not in bugs or idle >= min(bound, 2 * (came + 1) - 1):
                 yield f"a part of {wanted}", (wanted, renewed, came + 1, passed)
         if "words_renew" in bugs and wanted == 0:
@@ -100,10 +100,10 @@ def patience(bugs, bound=3, parts=3):
 # ---------------------------------------------------------------- 30: stalled workers
 
 def stalled(bugs):
-    """(worker a, worker b, a hangs, the coordinator has a as stalled, claims in the log in their
-    order, the coordinator's phase, the shard's phase, the head that END names or -1, a is left
-    out). A worker has nothing (0), a lease of the unit (1), a push under way (2), or one that is
-    decided (3). What a pushed may come at any time, also when a hangs or is left out."""
+    """(worker a, worker b, whether a hangs, whether the coordinator has a as stalled, claims in the
+    log in their order, the coordinator's phase, the shard's phase, the head that END names or -1,
+    whether a is left out). A worker has nothing (0), a lease of the unit (1), a push under way (2),
+    or a decided one (3). A push of a may arrive at any time, also when a hangs or is left out."""
     run, drain, close, end = range(4)
     start = (1, 0, 0, 0, (), run, run, -1, 0)
 
@@ -152,7 +152,7 @@ def stalled(bugs):
             return "the run ends without what somebody who moves had begun"
         return ""
 
-    # Whatever a does, the run ends; nothing says that a ever goes on.
+    # The run ends whatever a does; a need not ever resume.
     fair = ("a is stalled", "the unit goes to b, too", "b trains", "b's push is decided", "drain",
             "close", "the shard closes", "end", "a moves", "a trains", "a's push is decided")
     return start, nxt, bad, lambda s: s[5] == end, fair
