@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Runs under transformers' Trainer and accelerate's LocalSGD: around.py LIBRARY PACKAGE.
 
-The client is a stand-in that writes down what it is asked.
+The client is a stand-in that records its calls.
 """
 import sys
 import unittest
@@ -42,7 +42,7 @@ class Around(Case):
             self.assertEqual(client.done, [])
 
     def test_the_runs_figures_reach_the_trainers_trackers(self):
-        tracker = Watch()  # the Trainer's own come before the callbacks that it is given
+        tracker = Watch()  # the Trainer's own callbacks come before the given ones
         with mock.patch("transformers.trainer.get_reporting_integration_callbacks",
                         return_value=[tracker]):
             self.trainer(LonghaulCallback(1, Fake()), max_steps=2).train()
@@ -83,7 +83,7 @@ class Around(Case):
 
     def test_the_trainers_rate_follows_the_runs_clock(self):
         client, watch = Fake(), Watch()
-        client.credits = 525  # half of what is left after the warm-up
+        client.credits = 525  # half of the rest after the warm-up
         self.trainer(LonghaulCallback(1, client, total_tokens=1000), watch, max_steps=2,
                      learning_rate=0.1).train()
         self.assertEqual(len(watch.rates), 2)
@@ -91,7 +91,7 @@ class Around(Case):
             self.assertAlmostEqual(rate, 0.1 * 0.51)
 
     def test_the_schedule_is_one_for_the_trainer_too(self):
-        """It saves it, and loads it."""
+        """The Trainer saves the schedule, and loads it."""
         client, watch = Fake(), Watch()
         client.credits = 525
         for resumed in (False, True):
@@ -139,7 +139,7 @@ class Around(Case):
         self.assertEqual(client.of("cut", "finish", "close"),
                          [("cut",), ("finish", 60), ("close",)])
         self.assertEqual([d[1] for d in client.of("report")], ["loss"])
-        self.assertNotIn("backward", vars(accelerator))  # it is accelerate's own again
+        self.assertNotIn("backward", vars(accelerator))  # it is accelerate's own method again
 
     def test_the_optimizer_that_accelerate_wrapped_will_do(self):
         accelerator = Accelerator(cpu=True, gradient_accumulation_steps=2)

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """The digest of a frozen base that is quantised: base.py LIBRARY PACKAGE.
 
-The layers are made here as quantisers make them: integers and scales as buffers (GPTQ, AWQ), scales
-that only a checkpoint shows (bitsandbytes), a tensor of several parts (torchao).
+The layers are built in the forms that quantisers use: integers and scales as buffers (GPTQ, AWQ),
+scales that only a checkpoint shows (bitsandbytes), a tensor of several parts (torchao).
 """
 import unittest
 
@@ -14,7 +14,7 @@ SIZE = 4
 
 
 class Scaled(torch.Tensor):
-    """Integers and a scale that pass for one tensor."""
+    """Integers and a scale that look like one tensor."""
 
     @staticmethod
     def __new__(cls, integers, scale):

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""What happens at a loop's boundaries, and its schedule: boundaries.py LIBRARY PACKAGE.
+"""Events at a loop's boundaries, and its schedule: boundaries.py LIBRARY PACKAGE.
 
-The client is a stand-in that writes down what it is asked.
+The client is a stand-in that records its calls.
 """
 import sys
 import unittest
@@ -25,9 +25,9 @@ class Boundaries(Case):
         self.assertEqual(client.of("boundary"), [("boundary", i, 5) for i in (1, 2, 3)])
 
     def test_a_step_changes_nothing_that_is_still_being_copied(self):
-        """Between a cut and before_step() no parameter changes, whoever calls step()."""
+        """Between a cut and before_step() no parameter changes, even if step() is called."""
         class Copies(Fake):
-            """The copy reads the parameter for as long as it can."""
+            """A client whose copy reads the parameter for as long as it can."""
 
             def cut(self):
                 self.done.append(("cut", self.weight.clone()))
@@ -61,11 +61,11 @@ class Boundaries(Case):
         client = Copies(dues=[2])
         client.weight = self.model[0].weight
         with longhaul.AsyncDiLoCo(client, self.model, None, hook=False, tokens_per_step=1) as run:
-            run.step()  # nobody says when this loop's next step begins
+            run.step()  # this loop has no hook before its next step
             self.assertEqual([d[0] for d in client.done[-2:]], ["cut", "copied"])
 
     def test_a_loop_that_waits_lets_the_worker_have_its_cut_first(self):
-        """It may be what the worker waits for; a cut from a GPU is its own after before_step()."""
+        """The worker may be waiting for the cut; a cut from a GPU continues until before_step()."""
         client = Fake(dues=[2, 2 | 4])
         with self.run_of(client) as run:
             run.idle(0)
@@ -77,7 +77,7 @@ class Boundaries(Case):
             loader = longhaul.LeasedDataLoader(run, self.units(4), batch_size=1, sequence_length=4)
             next(iter(loader))
             self.optimizer.step()
-            loader._wait()  # within a step, for another batch of it  # pylint: disable=W0212
+            loader._wait()  # within a step, to get another batch  # pylint: disable=W0212
         self.assertEqual([d[0] for d in client.of("cut", "before_step", "wait")],
                          ["cut", "before_step", "wait"])
 
@@ -96,7 +96,7 @@ class Boundaries(Case):
         client = Fake()
         with self.run_of(client, tokens_per_step=1) as run:
             with warnings.catch_warnings():
-                warnings.simplefilter("error")  # a loss that was not detached is as usual
+                warnings.simplefilter("error")  # a loss that was not detached gives no warning
                 run.report(loss=torch.tensor(2.5, requires_grad=True), accuracy=1)
             run.report(perplexity=numpy.float32(3))
             for value in ([1], None.__class__, torch.zeros(2)):
@@ -188,7 +188,7 @@ class Boundaries(Case):
                 pass
 
     def test_an_optimizer_of_masters_is_refused_before_anybody_is_asked(self):
-        """What other regions trained would go into the model, and be written over from them."""
+        """Other regions' progress would go into the model, and be overwritten from the masters."""
         masters = [p.detach().clone().requires_grad_() for p in self.model.parameters()]
         client = Fake()
         with self.assertRaisesRegex(errors.ModelError, r"2 tensors .* of shape \(2, 2\): .* after "
@@ -196,8 +196,8 @@ class Boundaries(Case):
             with longhaul.AsyncDiLoCo(client, self.model, torch.optim.SGD(masters, lr=0.1)):
                 self.fail("it began")
         self.assertEqual(client.done, [])
-        part = torch.optim.SGD([self.model[0].bias], lr=0.1)  # another one steps on the rest
-        dummy = torch.optim.SGD([torch.zeros(1)], lr=0.1)     # of layer-wise optimizers
+        part = torch.optim.SGD([self.model[0].bias], lr=0.1)  # another optimizer steps on the
+        dummy = torch.optim.SGD([torch.zeros(1)], lr=0.1)     # others: layer-wise optimizers
         for welcome in (part, dummy):
             with longhaul.AsyncDiLoCo(client, self.model, welcome):
                 pass
@@ -240,7 +240,7 @@ class Boundaries(Case):
 
     def test_masters_that_come_with_the_first_step_begin_another_life(self):
         class Masters(torch.optim.SGD):
-            """As Transformer Engine's: it steps on fp32 copies in its state."""
+            """As in Transformer Engine: it steps on fp32 copies in its state."""
 
             def step(self, closure=None):
                 for p in self.param_groups[0]["params"]:
@@ -313,7 +313,7 @@ class Boundaries(Case):
             self.optimizer.step()
         self.assertEqual(client.of("schedule"), [("schedule", 1)])
         client = Fake(dues=[longhaul.Due.CUT])
-        with self.run_of(client, tokens_per_step=1):  # a constant rate is nobody's
+        with self.run_of(client, tokens_per_step=1):  # a constant rate has no scheduler
             self.optimizer.step()
         self.assertEqual(client.of("schedule"), [])
 
@@ -328,7 +328,7 @@ class Boundaries(Case):
     def test_a_budget_that_was_changed_makes_no_jump_of_the_rate(self):
         client = Fake()
         client.change = longhaul.client.BudgetChange(3000, 1000, 1000)
-        rate = longhaul.schedule(self.optimizer, client, 1000)  # as the script has it
+        rate = longhaul.schedule(self.optimizer, client, 1000)  # as in the script
         seen = []
         for client.credits in range(900, 1200, 10):
             rate.step()
@@ -373,8 +373,8 @@ class Functions(Case):
             renewed = run.step({**now, "a": 3 * now["a"]})
             self.assertEqual(renewed["a"].tolist(), [13, 13])
             self.assertEqual(client.of("cut"), [("cut", 2, 2), ("cut", 13, 13)])
-            self.assertIsNot(renewed["a"], memory["a"])  # a framework may keep what it gets
-            memory["a"][:] = 5                           # what the next life begins with
+            self.assertIsNot(renewed["a"], memory["a"])  # a framework may keep the array
+            memory["a"][:] = 5                           # with which the next life begins
             self.assertEqual(run.step(renewed)["a"].tolist(), [5, 5])
             run.step({**now, "a": 7 * now["a"]})
             self.assertTrue(run.finished)

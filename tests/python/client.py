@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """The package's client without a framework: client.py BUILD PACKAGE.
 
-Fits a line beside a worker that only pretends (tests/external/worker.c), in memory of array's;
-then the errors that a user meets.
+Fits a line beside a made-up worker (tests/external/worker.c), in memory of array's; then the errors
+that a user meets.
 """
 import array
 import json
@@ -37,7 +37,7 @@ def train(weight, draw, rate):
 
 
 class Worker:
-    """The pretending worker of a model of so many values."""
+    """The made-up worker of a model with this many values."""
 
     def __init__(self, values):
         self.values = values
@@ -99,7 +99,7 @@ class Test(unittest.TestCase):
             c = longhaul.Client.from_env()
             optimizer = types.SimpleNamespace(param_groups=[{"lr": 2.0}])
             rates.schedule(optimizer, c, 1000)
-            self.assertAlmostEqual(optimizer.param_groups[0]["lr"], 0.04)  # it has not begun
+            self.assertAlmostEqual(optimizer.param_groups[0]["lr"], 0.04)  # no life has begun
             for last in (False, True):
                 c.open()
                 c.open()
@@ -167,7 +167,7 @@ class Test(unittest.TestCase):
             self.assertEqual(name, "LONGHAUL_E_" + mine.get(short, short.upper()))
 
     def waited(self, kind, timeout_s, folder="/nowhere"):
-        """The tries of a connection that always ends so, their error and what was said."""
+        """The attempts of a connection that always fails, their error and the log."""
         tries, socket = [], os.path.join(folder, "trainer.sock")
 
         def connect(_, ms):
@@ -220,7 +220,8 @@ class Test(unittest.TestCase):
                 longhaul.Client()
 
     def prepared(self, folder, text):
-        """What `longhaul data prepare` makes of these texts, and save_units() of their bytes."""
+        """The output of `longhaul data prepare` for these texts, and of save_units() for their
+        bytes."""
         for region, languages in text.items():
             for language, content in languages.items():
                 place = os.path.join(folder, "text", region, language)
@@ -249,7 +250,7 @@ class Test(unittest.TestCase):
                 with open(os.path.join(place, "units.json"), encoding="utf-8") as file:
                     found.append(json.load(file))
             self.assertEqual(*found)
-            # The tool makes the index, too, which a program makes where it is missing.
+            # The tool also writes the index, which a program makes if it is missing.
             names = sorted(set(os.listdir(tool)) - {"units.json.index"})
             self.assertEqual(names, sorted(os.listdir(saved)))
             for name in set(names) - {"units.json"}:

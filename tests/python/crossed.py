@@ -2,9 +2,9 @@
 """Corrections on their way to a GPU (longhaul/lanes.py): crossed.py LIBRARY PACKAGE.
 
 There is no GPU: streams and events are made up, and all memory is the host's. Each operation of
-PyTorch's is noted with the stream that would do it, and two that touch the same memory without an
-order between them are a race, as a real device would have it. Each wait is left out once, and the
-race is found.
+PyTorch's is noted with the stream that would run it, and two that touch the same memory without an
+order between them are a race, as on a real device. Each wait is left out once, and the race must be
+found.
 """
 import contextlib
 import unittest
@@ -24,7 +24,7 @@ class Race(Exception):
 
 
 class Watched(TorchDispatchMode):
-    """Which stream does what, and whether it is ordered."""
+    """Records the operations of each stream, and their order."""
 
     def __init__(self):
         super().__init__()
@@ -48,7 +48,7 @@ class Watched(TorchDispatchMode):
         view = any(r.alias_info and not r.alias_info.is_write for r in schema.returns)
         if view:
             return out
-        self._learn(who, self.clock[HOST])  # the host gave it to the stream now
+        self._learn(who, self.clock[HOST])  # the host submitted it to the stream now
         mine = self.clock[who]
         mine[who] = mine.get(who, 0) + 1
         self.done.append((who, func.overloadpacket.__name__, args, kwargs))
@@ -62,7 +62,7 @@ class Watched(TorchDispatchMode):
         return out
 
     def _touch(self, who, tensor, writes, name):
-        self.alive.append(tensor)  # so that no memory is used again
+        self.alive.append(tensor)  # so that no memory is reused
         key = tensor.untyped_storage().data_ptr()
         if key in self.wrote:
             self._after(who, self.wrote[key], name)
@@ -79,7 +79,7 @@ class Watched(TorchDispatchMode):
 
 
 class MadeUp:
-    """In the place of torch.cuda."""
+    """A replacement for torch.cuda."""
 
     pinned = {}
 
@@ -137,11 +137,11 @@ class Crossed(unittest.TestCase):
                 torch.randperm(values, generator=self.draw)[:entries].to(torch.int32))
 
     def renew(self, adders, corrections):
-        """What the library does: each adder's part, then a call without values for each."""
+        """Calls the adders as the library does: each part, then a call without values for each."""
         for adder, (first, count, values, where) in corrections:
             adder(first, count, len(values), values.data_ptr(),
                   0 if where is None else where.data_ptr())
-            if where is not None:  # the library gives that memory back
+            if where is not None:  # the library frees that memory
                 with torch.utils._python_dispatch._disable_current_modes():
                     values.fill_(float("nan"))
                     where.fill_(-1)
@@ -192,11 +192,11 @@ class Crossed(unittest.TestCase):
                     self.many(16)
 
     def test_a_renewal_is_two_copies_and_no_wait(self):
-        """Of 338 tensors: not a copy and a wait for each."""
+        """For 338 tensors, instead of a copy and a wait for each."""
         lane = self.lane(1 << 14)
         tensors = [torch.zeros(64) for _ in range(338)]
         adders = [parameters.Adder(t, lane) for t in tensors]
-        for _ in range(2):  # halves take turns
+        for _ in range(2):  # the two halves of the buffer take turns
             corrections = [(a, (0, 64, *self.sparse(64, 32))) for a in adders]
             with self.watched:
                 self.renew(adders, corrections)
@@ -204,7 +204,7 @@ class Crossed(unittest.TestCase):
         self.assertEqual(self.watched.waits, 0)
 
     def test_no_atomics(self):
-        """They would flush what is subnormal. index_put_ has none where it does not accumulate."""
+        """Atomics would flush subnormal numbers. index_put_ uses none unless it accumulates."""
         lane, to = self.lane(16), torch.full((8,), 1e-45)
         adder = parameters.Adder(to, lane)
         values, where = torch.full((3,), 2e-45), torch.tensor([1, 4, 7], dtype=torch.int32)

@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# The first run as a new user has it: two wheels in an empty Debian, and the lines of
+# The first run of a new user: two wheels in an empty Debian, and the lines of
 # worker/python/README.md. Run as root: tests/python/debian.sh WHEELS [FLAG OF PIP]...
 #
-# WHEELS is the folder of both wheels. LEND names folders of this machine that the Debian finds at
-# the same place (wheels for pip, say), SUITE another Debian than bookworm. Wants debootstrap, and
-# the packages of Debian and PyPI. The last lines say after how many seconds what was done; a
+# WHEELS is the folder of both wheels. LEND names folders of this machine that the Debian sees at
+# the same place (wheels for pip, say), SUITE another Debian than bookworm. Needs debootstrap, and
+# the packages of Debian and PyPI. The last lines give the seconds that each step took; a
 # synced step is one that every loop takes with what its worker pushed and folded. Leaves nothing.
 set -euo pipefail
 [ $# -ge 1 ] || { sed -n '2,10s/^# \{0,1\}//p' "$0"; exit 2; }

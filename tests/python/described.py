@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""How a model's parameters are described to a run, and what is added to them: described.py LIBRARY
+"""The description of a model's parameters to a run, and additions to them: described.py LIBRARY
 PACKAGE.
 """
 import ctypes
@@ -116,7 +116,7 @@ class Parameters(Case):
 
 
 class Rows(Case):
-    """What fully_shard() gives a rank, without ranks: stand-ins with its placements."""
+    """The tensors that fully_shard() gives a rank: stand-ins with its placements."""
 
     def held(self, shape, rank, ranks, placements=None, dimensions=1, names=None):
         from torch.distributed.tensor import Shard  # pylint: disable=import-outside-toplevel
@@ -165,7 +165,7 @@ class Rows(Case):
 
 
 class Additions(Case):
-    """What parameters on a GPU are given, with memory of the host's."""
+    """Corrections of parameters on a GPU, with memory of the host's."""
 
     def test_a_correction_is_added_to_the_bit(self):
         draw = torch.Generator().manual_seed(1)
@@ -185,7 +185,7 @@ class Additions(Case):
         draw = torch.Generator().manual_seed(1)
         p = (torch.randn(50, generator=draw) * 3).bfloat16()
         shadow = parameters.Shadow(p)
-        shadow.kept += torch.randn(50, generator=draw) / 500  # what bf16 can't hold
+        shadow.kept += torch.randn(50, generator=draw) / 500  # a part that bf16 can't hold
         shadow.fill()
         p += torch.randn(50, generator=draw).bfloat16()
         s = shadow.kept.clone()
@@ -199,7 +199,7 @@ class Additions(Case):
         s[10 + where.long()] += values
         self.assertTrue(torch.equal(shadow.kept, s))
         self.assertTrue(torch.equal(p[10:], s[10:].bfloat16()))
-        shadow(10, 40, 0, values.data_ptr(), where.data_ptr())  # it has no entry there
+        shadow(10, 40, 0, values.data_ptr(), where.data_ptr())  # no entry in that range
         self.assertTrue(torch.equal(shadow.kept, s))
 
     def test_what_goes_wrong_is_the_cuts_error(self):

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""One rank can't go on: the others end as well, soon, and say which rank it was and why.
+"""One rank can't go on: the others end as well, soon, and report that rank and its error.
 
     ends.py LIBRARY PACKAGE EXTERNAL_WORKER
 
-The rank that fails stays alive, with its process group, until the others have ended: none of them
-is helped by connections that close with a process. No time is measured: of_ranks() has less
-patience than gloo has.
+The rank that fails stays alive, with its process group, until the others have ended: they get no
+help from connections that close with a process. No time is measured: of_ranks() has a shorter
+timeout than gloo.
 """
 import array
 import hashlib
@@ -24,11 +24,11 @@ from ranked import client_of, of_ranks
 
 DUE = longhaul.Due.RENEW | longhaul.Due.CUT
 SHA256 = hashlib.sha256(array.array("H", range(8)).tobytes()).hexdigest()  # of a unit's tokens
-FAILS = 1  # a rank of the first host; RANKS - 1 is one of another
+FAILS = 1  # a rank of the first host; RANKS - 1 is on another
 
 
 def said(call):
-    """What ends a rank."""
+    """The error that ends a rank."""
     try:
         call()
     except (RuntimeError, ValueError, OSError, FileNotFoundError) as error:
@@ -39,8 +39,8 @@ def said(call):
 # ---------------------------------------------------------------- in a rank, with a worker
 
 def loop(rank, ranks, socket, near, fails, how):
-    """A loop on one host or two; at its 20th step a rank does what nobody may, or what nobody
-    foresaw."""
+    """A loop on one host or two; at its 20th step a rank makes a forbidden change, or meets an
+    unexpected error."""
     placed(rank, near, socket if rank < near else None)
     model = Odd()
     optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
@@ -68,7 +68,7 @@ def cannot_begin(rank, ranks, socket, near, fails):
                                              hook=False).__enter__()), ranks
 
 
-# ---------------------------------------------------------------- in a rank, without one
+# ---------------------------------------------------------------- in a rank, without a worker
 
 def loader(rank, ranks, units):
     """The file of a rank's units is gone."""
@@ -86,7 +86,7 @@ def loader(rank, ranks, units):
 
 
 def silent(rank, ranks, patience):
-    """A rank never comes, and lives."""
+    """A rank never arrives, but lives."""
     group._GRACE_S = 1  # pylint: disable=protected-access
     client = client_of(rank, ranks)
     run = longhaul.AsyncDiLoCo(client, model_of((2, 2)), None, hook=False, timeout_s=patience)
@@ -95,7 +95,7 @@ def silent(rank, ranks, patience):
 
 
 def one_still_connects(rank, ranks):
-    """Whether the slowest rank had its group when this one left together()."""
+    """Whether the slowest rank had its group when this one returned from together()."""
     store, made = group.Together._board(), dist.new_group  # pylint: disable=protected-access
 
     def slow(*given):
@@ -110,7 +110,7 @@ def one_still_connects(rank, ranks):
 
 
 def heard_again(rank, ranks):
-    """The words of a rank are those of its first error; a later group knows nothing of it."""
+    """A rank's message is that of its first error; a later group does not know it."""
     told = []
     for why in (ValueError("first"), ValueError("second")):
         made = group.together(ranks, 60)
@@ -127,7 +127,7 @@ def heard_again(rank, ranks):
 
 
 def cleaned_up(rank, ranks):
-    """The loop took the process group down itself before its error came here."""
+    """The loop destroyed the process group itself before its error was handled."""
     made = group.together(ranks, 60)
     dist.barrier()
     dist.destroy_process_group()
@@ -148,7 +148,8 @@ def cleaned_up(rank, ranks):
 
 class Ends(Judged):
     def assert_heard(self, found, fails, own):
-        """The rank's own error on itself, and on each other one by its number."""
+        """The rank reports its own error, and each other rank reports it with that rank's
+        number."""
         for rank, (text, _) in enumerate(found):
             if rank == fails:
                 self.assertRegex(text, f"^{own}")

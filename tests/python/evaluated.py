@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Held-out losses (longhaul/heldout.py) and what a loop leaves with (longhaul/final.py).
+"""Held-out losses (longhaul/heldout.py) and a loop's results (longhaul/final.py).
 
 LIBRARY PACKAGE: liblonghaul.so and the package's folder.
 """
@@ -32,7 +32,7 @@ class Bigram(torch.nn.Module):
         self.drop = torch.nn.Dropout(0.5)
 
     def forward(self, ids):
-        """Of a batch of ids."""
+        """Logits for a batch of ids."""
         return self.drop(self.table(ids))
 
 
@@ -112,7 +112,7 @@ class Losses(Case):
 
     def test_what_the_model_does_not_take_is_told(self):
         self.model.config = types.SimpleNamespace(max_position_embeddings=LENGTH)
-        losses = longhaul.evaluate(self.model, self.data)  # not more than it has positions for
+        losses = longhaul.evaluate(self.model, self.data)  # no more tokens than it has positions
         self.assertEqual(losses, longhaul.evaluate(self.model, self.data, sequence_length=LENGTH))
         with self.assertRaisesRegex(ValueError, f"takes {LENGTH} tokens at a time, and sequence_l"):
             longhaul.evaluate(self.model, self.data, sequence_length=LENGTH + 1)
@@ -188,7 +188,7 @@ class During(Case):
         self.assertEqual(found["before"], before)
 
     def evaluated(self, steps, **given):
-        """A life of a loop that evaluates every 2 rounds: what it found."""
+        """One life of a loop that evaluates every 2 rounds; gives its results."""
         client = Fake(dues=[longhaul.Due.CUT] * steps)
         self.model.drop.p = 0
         ids = torch.tensor([counting(0, LENGTH)])
@@ -232,13 +232,13 @@ class During(Case):
 
         def gone(data):
             calls.append(data)
-            if len(calls) > 2:  # at the start, and before the run
+            if len(calls) > 2:  # the first two calls: at the start, and before the run
                 raise FileNotFoundError("heldout-de.bin")
             return look(data)
         with mock.patch.object(heldout, "heldout_of", side_effect=gone), \
                 self.assertLogs("longhaul", "WARNING") as said:
             found = self.evaluated(2)
-            again = self.evaluated(2)  # a loop that starts anew has nothing to read at all
+            again = self.evaluated(2)  # a loop that starts again can't read the file at all
         self.assertIn("not evaluated: heldout-de.bin", said.output[0])
         self.assertIn("nothing is evaluated: heldout-de.bin", "".join(said.output))
         self.assertEqual((found["after"], found["rounds"]), (None, []))

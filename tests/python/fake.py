@@ -1,5 +1,5 @@
-"""A stand-in for the client, and what the package's tests share; their command line is
-`TEST LIBRARY PACKAGE`."""
+"""A stand-in for the client, and shared parts of the package's tests, whose command line is `TEST
+LIBRARY PACKAGE`."""
 import array
 import hashlib
 import json
@@ -24,7 +24,7 @@ final._PATIENCE_S = 0.3  # pylint: disable=protected-access
 
 
 class Fake:
-    """A client of one life after the other, whose boundaries do as the test says."""
+    """A client of several lives, whose boundaries return the test's values."""
 
     rank, ranks, follows = 0, 1, False
     change = _client.BudgetChange()
@@ -92,7 +92,7 @@ def model_of(*sizes):
 
 
 class Scarce(Fake):
-    """A client whose units are all there is: no other is leased until one of them is trained."""
+    """A client whose units are all there are: no other is leased until one of them is trained."""
 
     idle, over, holder = 0, None, None
 

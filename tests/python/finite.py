@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Loops whose values become NaN or infinite: finite.py LIBRARY PACKAGE.
 
-The client is a stand-in that ends a life as the worker does: its next boundary says so, and start()
-gives the run's parameters back.
+The client is a stand-in that ends a life as the worker does: its next boundary reports it, and
+start() restores the run's parameters.
 """
 import os
 import unittest
@@ -16,8 +16,8 @@ CUT = longhaul.Due.CUT
 
 
 class Worker(Fake):
-    """Refuses a cut that is not finite at the next boundary. `kept`: cuts of a life that were
-    committed by then."""
+    """Refuses a cut that is not finite at the next boundary. `kept`: number of cuts of a life that
+    were committed by then."""
 
     def __init__(self, model, **given):
         super().__init__(**given)
@@ -98,7 +98,7 @@ class Finite(Case):
                       "stays", text)
         self.assertIn("goes on from", text)
         self.assertNotIn("is dropped", text)
-        # two kept steps, the fourth's boundary ended the life after it
+        # two kept steps; the fourth step's boundary ended the life after it
         steps = {float(s["step"]) for s in self.optimizer.state.values()}
         self.assertEqual(steps, {2.0})
         self.assertTrue(self.all_finite())
@@ -112,7 +112,7 @@ class Finite(Case):
                 for s in self.optimizer.state.values():
                     s["exp_avg"].fill_(float("nan"))
                 for p in self.model.parameters():
-                    p.grad = None  # so the parameters stay as they are
+                    p.grad = None  # so the parameters do not change
                 self.optimizer.step()
         self.assertFalse(os.path.exists(self.path("kept")))
 

@@ -1,4 +1,4 @@
-"""A small model that learns on which line its data lie, and transformers' Trainer for it."""
+"""A small model that fits a line, and transformers' Trainer for it."""
 import torch
 from transformers import Trainer, TrainerCallback, TrainingArguments
 
@@ -20,14 +20,14 @@ class Fit(torch.nn.Module):
 
 
 def points(count, seed=1):
-    """So many samples."""
+    """This many samples."""
     draw = torch.Generator().manual_seed(seed)
     x = torch.rand(count, IN, generator=draw) * 2 - 1
     return [{"x": a, "labels": a @ torch.arange(float(IN))} for a in x]
 
 
 class Watch(TrainerCallback):
-    """What a tracker of the Trainer's would be told; the optimizer before and after each step."""
+    """Records the Trainer's logs, and the optimizer before and after each step."""
 
     def __init__(self):
         self.logs, self.rates, self.begun, self.after = [], [], None, []
@@ -44,13 +44,13 @@ class Watch(TrainerCallback):
 
 
 def moments(optimizer):
-    """An optimizer's state as it is now."""
+    """A copy of an optimizer's state."""
     return {i: {k: v.clone() for k, v in of.items()}
             for i, of in optimizer.state_dict()["state"].items()}
 
 
 def trainer_of(model, out, *watches, data=None, optimizers=(None, None), **given):
-    """The Trainer, told nothing of a run yet."""
+    """The Trainer, not yet attached to a run."""
     args = TrainingArguments(out, **{
         "report_to": [], "use_cpu": True, "disable_tqdm": True, "logging_steps": 1,
         "save_strategy": "no", "per_device_train_batch_size": 4, **given})

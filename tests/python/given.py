@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""What the package's constructors say of wrong arguments: given.py LIBRARY PACKAGE.
+"""Error messages of the package's constructors for wrong arguments: given.py LIBRARY PACKAGE.
 
-Each call is one that somebody makes: arguments in another order, one that is missing, a name in
-place of a number. The error names the argument and says what to pass, before anything is begun.
+Each call is a likely mistake: arguments in another order, a missing one, a name in place of a
+number. The error names the argument and the remedy, before anything is begun.
 """
 import os
 import unittest
@@ -25,7 +25,7 @@ class Given(Case):
         self.client = Fake()
 
     def says(self, kind, words, call, *given, **options):
-        """Nobody was asked for anything before the error."""
+        """The error comes before any call of the client."""
         with self.subTest(call=call, given=given, **options):
             with self.assertRaisesRegex(kind, words):
                 call(*given, **options)
@@ -70,7 +70,7 @@ class Given(Case):
             with self.assertRaisesRegex(errors.StateError, "was entered before"):
                 with run:
                     self.fail("it began")
-        self.assertFalse(run.step())  # a loop that goes on after finish() is told so
+        self.assertFalse(run.step())  # a loop that goes on after finish() gets False
 
     def test_parts_of_a_loop_in_another_order_or_of_another_kind(self):
         for given, words in (

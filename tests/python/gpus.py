@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""accelerate shares a model out (FSDP) only where it finds GPUs. As a program, gpus.py SCRIPT
-WORD... runs a script whose accelerate takes each rank's CPU for one."""
+"""accelerate shards a model (FSDP) only if it finds GPUs. As a program, gpus.py SCRIPT WORD... runs
+a script whose accelerate takes each rank's CPU for one."""
 import contextlib
 import runpy
 import sys
@@ -16,7 +16,7 @@ def _the_cpu(state):
 
 @contextlib.contextmanager
 def as_if_there_were_gpus():
-    """The two places in which accelerate looks for GPUs find some; all else is accelerate's."""
+    """The two places in which accelerate looks for GPUs find some; the rest is unchanged."""
     with mock.patch.object(PartialState, "_prepare_backend",
                            lambda *_, **__: ("gloo", DistributedType.MULTI_GPU)), \
             mock.patch.object(PartialState, "set_device", _the_cpu):

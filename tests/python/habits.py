@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""What users of Hugging Face do around a loop, with the real client: habits.py LIBRARY PACKAGE
-EXTERNAL_WORKER CUDART.
+"""Usual practices of Hugging Face users around a loop, with the real client: habits.py LIBRARY
+PACKAGE EXTERNAL_WORKER CUDART.
 
-transformers' Trainer trains beside a worker that only pretends (tests/external/worker.c): it takes
-every cut and gives back what it took. DataLoader workers that fork, accumulated and clipped
+transformers' Trainer trains beside a made-up worker (tests/external/worker.c), which takes every
+cut and sends it back as corrections. DataLoader workers that fork, accumulated and clipped
 gradients, bf16, torch.compile, tied and frozen weights, buffers, checkpoints and an interrupt.
-Parameters on CUDA are the host's, and the runtime is tests/external/cudart.c.
+Parameters on CUDA are in host memory, and the runtime is tests/external/cudart.c.
 """
 import os
 import subprocess
@@ -25,7 +25,7 @@ WORKER, CUDART = sys.argv[3:5]
 
 
 class Interrupt(TrainerCallback):
-    """As Ctrl-C in a notebook, after so many steps of all."""
+    """Ctrl-C in a notebook, after this many steps in all."""
 
     def __init__(self, at):
         self.at = at
@@ -46,7 +46,7 @@ class Habits(unittest.TestCase):
         return os.path.join(self.folder, name)
 
     def worker(self, model, *how):
-        """Begins beside us, with as many values as the model trains; ends by itself."""
+        """Starts a worker with as many values as the model trains; it ends by itself."""
         trained = [p for p in model.parameters() if p.requires_grad]
         socket = self.path("s")
         process = subprocess.Popen(  # pylint: disable=consider-using-with
@@ -59,7 +59,7 @@ class Habits(unittest.TestCase):
         return process
 
     def fits(self, model, watch, floor=0.2, **given):
-        """A life of the Trainer from the first step to the last; what it watched."""
+        """A life of the Trainer from the first step to the last; gives the Trainer."""
         worker = self.worker(model)
         trainer = trainer_of(model, self.path("out"), watch, **{
             "max_steps": 250, "learning_rate": 0.1, "data": points(4096), **given})
@@ -69,7 +69,7 @@ class Habits(unittest.TestCase):
         losses = [one["loss"] for one in watch.logs if "loss" in one]
         self.assertLess(sum(losses[-10:]) / 10, floor)
         self.assertGreater(losses[0], 20 * floor)
-        self.assertGreater(watch.logs[-2]["longhaul/cuts"], 1)  # their number is the disk's
+        self.assertGreater(watch.logs[-2]["longhaul/cuts"], 1)  # their number depends on the disk
         self.assertEqual({one.get("longhaul/restarts", 0) for one in watch.logs}, {0})
         return trainer
 
@@ -78,7 +78,7 @@ class Habits(unittest.TestCase):
                   max_grad_norm=1.0)
 
     def test_another_run_of_this_process_hears_at_once_that_the_worker_is_taken(self):
-        """And not after its timeout; once the first one left, another one is welcome."""
+        """And not after its timeout; once the first run has left, another one may begin."""
         model = Fit()
         self.worker(model)
         again = [longhaul.AsyncDiLoCo(longhaul.Client.from_env(), model,
@@ -94,7 +94,7 @@ class Habits(unittest.TestCase):
             raise KeyError
 
     def on_cuda(self, **env):
-        """From here on the client takes parameters for those of a GPU."""
+        """From now on the client takes parameters for those of a GPU."""
         describe = longhaul.Client.parameter
 
         def on_device(client, *given, owner, dtype, **named):
@@ -117,7 +117,7 @@ class Habits(unittest.TestCase):
         self.fits(Fit().bfloat16(), Watch(), floor=0.3)
 
     def test_bf16_of_a_gpu_keeps_the_bits_of_the_host(self):
-        """Two equal parameters with equal gradients, one of them on what passes for a GPU."""
+        """Two equal parameters with equal gradients, one of them on the stand-in for a GPU."""
         twins = torch.nn.Module()
         start = (torch.randn(4500) * 3).bfloat16()  # a chunk and a part of one
         twins.host, twins.gpu = (torch.nn.Parameter(start.clone()) for _ in range(2))
@@ -129,7 +129,7 @@ class Habits(unittest.TestCase):
             optimizer = torch.optim.SGD(twins.parameters(), lr=1.0)
             with longhaul.AsyncDiLoCo(longhaul.Client.from_env(), twins, optimizer,
                                       tokens_per_step=1, timeout_s=60) as run:
-                self.assertEqual(run.client.state().shadow_bytes, 4 * 4500)  # the host's alone
+                self.assertEqual(run.client.state().shadow_bytes, 4 * 4500)  # only the host's
                 while seen < 8 and run.steps < 3000:
                     before = twins.host.detach().clone()
                     twins.host.grad = torch.randn(4500).mul(2.0 ** -(run.steps % 12)).bfloat16()
@@ -159,7 +159,7 @@ class Habits(unittest.TestCase):
         self.assertEqual({p.dtype for p in model.parameters()}, {torch.bfloat16})
 
     def test_fp32_masters_of_bf16(self):
-        """Steps below a step of bf16 are trained, and come back."""
+        """Steps too small for bf16 are trained, and come back."""
         class Masters(torch.optim.SGD):
             """Steps on fp32 copies in its state."""
 
@@ -199,8 +199,8 @@ class Habits(unittest.TestCase):
 
     def test_tied_and_frozen_weights_and_buffers(self):
         class Odd(Fit):
-            """The line is used under two names, behind a norm that has buffers alone and a frozen
-            layer that turns the input around."""
+            """The line is used under two names, after a norm that has only buffers and a frozen
+            layer that negates the input."""
 
             def __init__(self):
                 super().__init__()
@@ -237,7 +237,7 @@ class Habits(unittest.TestCase):
             trainer.train()
         interrupt.at = 0
         before = [one["loss"] for one in watch.logs]
-        other = self.path("out/checkpoint-100/model.safetensors")  # parameters are the run's
+        other = self.path("out/checkpoint-100/model.safetensors")  # parameters come from the run
         save_file({n: v + 100 for n, v in load_file(other).items()}, other)
         with self.assertLogs("longhaul", "WARNING") as said:
             trainer.train(resume_from_checkpoint=self.path("out/checkpoint-100"))

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Buffers that training changes, and who gets them: handed.py LIBRARY PACKAGE."""
+"""Buffers that training changes, and the loops that get them: handed.py LIBRARY PACKAGE."""
 import os
 import unittest
 from unittest import mock

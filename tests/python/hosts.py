@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Ranks on two hosts, and masters: whatever was trained is in the run once.
+"""Ranks on two hosts, and masters: every step is in the run exactly once.
 
     hosts.py LIBRARY PACKAGE EXTERNAL_WORKER
 
 Four ranks with gloo between them, two of which have the worker's socket; the real library beside
-the worker that only pretends (tests/external/worker.c). Its judge makes the sum of all steps and
-records anew, in whole numbers. The same for a model of bf16 whose optimizer has fp32 masters: bf16
-could not hold these numbers.
+the made-up worker (tests/external/worker.c). Its judge recomputes the sum of all steps and records
+in integers. The same for a model of bf16 whose optimizer has fp32 masters: bf16 could not hold
+these numbers.
 """
 import array
 import hashlib
@@ -36,7 +36,7 @@ RANKS, NEAR, STEPS, TOKENS = 4, 2, 60, 8
 
 
 class Odd(torch.nn.Module):
-    """The model of world.h; the last rank has a row less of one tensor, and none of another."""
+    """The model of world.h; the last rank has one row less of one tensor, and none of another."""
 
     def __init__(self):
         super().__init__()
@@ -44,7 +44,7 @@ class Odd(torch.nn.Module):
             self.register_parameter(name, torch.nn.Parameter(torch.zeros(shape)))
 
     def train_step(self, step):
-        """What a step of this number adds, to what this rank holds."""
+        """Adds the values of this step, in the rows that this rank holds."""
         at = 0
         for name, p in self.named_parameters():
             mine = parameters.held(name, p)
@@ -58,7 +58,7 @@ class Odd(torch.nn.Module):
 
 
 def placed(rank, near, socket):
-    """The environment of a rank under torchrun on its host."""
+    """Sets the environment of a rank under torchrun on its host."""
     os.environ.update(LOCAL_RANK=str(rank % near), LOCAL_WORLD_SIZE=str(near),
                       GROUP_RANK=str(rank // near))
     os.environ.pop("LONGHAUL_SOCKET", None)
@@ -86,7 +86,7 @@ def loop(rank, ranks, socket, fsdp, near):
             model.train_step(run.steps + 1)
             time.sleep(0.005)
             run.step()
-            time.sleep(0.002 * rank)  # the worker's own clock goes on meanwhile
+            time.sleep(0.002 * rank)  # the worker's own clock advances meanwhile
             rate.step()
             rates.append(rate.get_last_lr()[0])
             if not fsdp:
@@ -97,7 +97,7 @@ def loop(rank, ranks, socket, fsdp, near):
 
 
 def refused(rank, _ranks, socket):
-    """A worker on both hosts."""
+    """Workers on both hosts are refused."""
     placed(rank, NEAR, socket)
     try:
         longhaul.AsyncDiLoCo(longhaul.Client.from_env(), Odd(), None, hook=False)
@@ -107,7 +107,7 @@ def refused(rank, _ranks, socket):
 
 
 def differs(rank, ranks, socket, wrong):
-    """The last rank's model is another one."""
+    """The last rank has another model."""
     placed(rank, NEAR, socket if rank < NEAR else None)
     model = Odd()
     if rank == ranks - 1:
@@ -137,11 +137,11 @@ def leases(rank, _ranks, socket, units):
 
 
 class Masters(torch.optim.SGD):
-    """Adds a step's numbers to fp32 copies of the parameters, which it makes with its first."""
+    """Adds a step's numbers to fp32 copies of the parameters, made in the first step."""
 
     def __init__(self, model):
         super().__init__(model.parameters(), lr=1.0)
-        self.number = None  # says which step it is
+        self.number = None  # the step's number
 
     @torch.no_grad()
     def step(self, closure=None):
@@ -170,7 +170,7 @@ class Judged(unittest.TestCase):
         return process
 
     def judged(self, worker, found, tokens):
-        """Every rank ends with what the run has, and nothing is missing from it."""
+        """Every rank ends with the run's parameters, and no step is missing from them."""
         self.assertEqual(worker.wait(60), 0)
         for one in found:
             self.assertEqual(one["whole"], found[0]["whole"])
@@ -206,7 +206,7 @@ class Judged(unittest.TestCase):
         self.same(found)
 
     def test_rows_of_the_other_host_are_cut_where_nothing_is_renewed(self):
-        """No record comes between two cuts, nor before the last one."""
+        """No record arrives between two cuts, nor before the last one."""
         count = sum(math.prod(shape) for shape in SHAPES.values())
         worker = self.worker(NEAR, str(count))
         found = of_ranks(RANKS, loop, self.socket, True, NEAR)
@@ -247,7 +247,7 @@ class Judged(unittest.TestCase):
         for p, master in zip(model.parameters(), masters):
             self.assertTrue(torch.equal(p, master.bfloat16()))
         found = {"whole": [v for master in masters for v in master.flatten().tolist()]}
-        self.judged(worker, [found], TOKENS * (STEPS - 1))  # the first one is dropped
+        self.judged(worker, [found], TOKENS * (STEPS - 1))  # the first step is dropped
         self.assertGreater(figures["longhaul/renewals"], 3)
 
     def test_another_model_on_another_host_is_refused(self):

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """What save_initial() and save_arrays() refuse before a run begins: initial.py LIBRARY PACKAGE.
 
-Each is what describe(), the library or a server would refuse in the run, where every region would
-meet it at the same time.
+Each would be refused by describe(), the library or a server in the run, where every region would
+meet the error at the same time.
 """
 import json
 import os

@@ -19,7 +19,7 @@ CUT = longhaul.Due.CUT
 
 @contextlib.contextmanager
 def full_at(most):
-    """No file of this process can have more bytes."""
+    """Limits the size of this process's files."""
     was = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (most, was[1]))
     try:
@@ -37,7 +37,7 @@ class Kept(Case):
         return torch.optim.Adam(self.model.parameters(), lr=rate)
 
     def train(self, client, steps, **options):
-        """So many steps with gradients of one; then the process is dead."""
+        """This many steps with gradients of one; then the run is abandoned, as by a kill."""
         run = self.run_of(client, **{"keep": self.path("kept"), "tokens_per_step": 1,
                                      **options})
         run.__enter__()  # pylint: disable=unnecessary-dunder-call
@@ -66,7 +66,7 @@ class Kept(Case):
             self.train(Fake(), 0)
         self.assertIn("goes on from", said.output[0])
         self.assert_moments(wanted)
-        self.assertEqual(self.optimizer.param_groups[0]["lr"], 0.5)  # the script's
+        self.assertEqual(self.optimizer.param_groups[0]["lr"], 0.5)  # from the script
 
     def test_what_came_after_the_last_kept_cut_is_not_there(self):
         self.train(Fake(dues=[CUT, CUT, CUT]), 2, keep_every=2)
@@ -77,7 +77,7 @@ class Kept(Case):
         self.assert_moments(wanted)
 
     def test_masters_that_were_kept_stay_fp32_and_are_the_runs(self):
-        """torch's optimizers load a state with the type of its parameter."""
+        """torch's optimizers load a state with the type of its parameter, which would lose bits."""
         class Masters(torch.optim.SGD):
             def step(self, closure=None):
                 for p in self.param_groups[0]["params"]:
@@ -94,7 +94,7 @@ class Kept(Case):
             self.assertEqual(client.kinds, [2, 2, 1, 1])  # the parameters, then their masters
             self.assertEqual(client.places[2:], [self.optimizer.state[p]["master_param"].data_ptr()
                                                  for p in self.model.parameters()])
-            for of in self.optimizer.state.values():  # what bf16 can't hold
+            for of in self.optimizer.state.values():  # values that bf16 can't hold
                 self.assertEqual(of["moment"].dtype, torch.float32)
                 self.assertTrue((of["moment"] == torch.tensor(1.001)).all())
 
@@ -128,8 +128,8 @@ class Kept(Case):
         self.assert_moments(wanted)
 
     def test_a_disk_that_is_full_at_any_byte(self):
-        """A write that fails within torch.save() is torch's own error, of another kind."""
-        self.model = model_of((64, 64))  # its tensors are larger than a file's buffer
+        """A write that fails within torch.save() raises another kind of error."""
+        self.model = model_of((64, 64))  # its tensors exceed a file's buffer
         self.optimizer = self.adam()
         self.train(Fake(dues=[CUT]), 1, keep_every=1)
         wanted, size = self.moments(), os.path.getsize(self.path("kept"))
@@ -158,7 +158,7 @@ class Kept(Case):
         self.assert_moments(wanted)
 
     def trainer(self, dues, steps, **given):
-        """A life of transformers' Trainer, which ends after so many steps."""
+        """A life of transformers' Trainer, which ends after this many steps."""
         watch = Watch()
         trainer = trainer_of(Fit(), self.path("out"), watch, max_steps=steps,
                              gradient_accumulation_steps=2, max_grad_norm=0.5, **given)
@@ -173,7 +173,7 @@ class Kept(Case):
             second = self.trainer([0, CUT], 2, learning_rate=0.2)
         self.assertIn("goes on from", said.output[0])
         self.assert_moments(first.after[1], second.begun)
-        self.assertEqual(second.rates[0], 0.2)  # the script's
+        self.assertEqual(second.rates[0], 0.2)  # from the script
         self.assertEqual({int(of["step"]) for of in second.after[1].values()}, {4})
         third = self.trainer([], 1)
         self.assert_moments(second.after[1], third.begun)
@@ -191,7 +191,7 @@ class Kept(Case):
         self.assert_moments(first.after[1], watch.begun)  # the Trainer's own
 
     def accelerated(self, dues, named=True):
-        """A life of a loop of accelerate; the moments at its begin and after each step."""
+        """A life of a loop of accelerate; the moments at its start and after each step."""
         accelerator = Accelerator(cpu=True, gradient_accumulation_steps=2)
         model = Fit()
         optimizer = torch.optim.AdamW(model.parameters(), lr=0.1)

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""What a loop of the package costs its host in memory: memory.py BUILD PACKAGE.
+"""The memory that a loop of the package takes on its host: memory.py BUILD PACKAGE.
 
 One region trains 10.2 million parameters in real programs until every state was copied, sent and
-renewed. The worker's peak, and what the loop's process has beside its own model, must keep what
-worker/python/README.md#memory says; both are printed.
+renewed. The worker's peak, and the memory of the loop's process beyond its own model, must stay
+within worker/python/README.md#memory; both are printed.
 """
 import os
 import re
@@ -23,7 +23,7 @@ import longhaul  # noqa: E402
 WIDTH = 3200
 VALUES = WIDTH * WIDTH
 PAGE = "worker/python/README.md"
-FIXED = 48 << 20  # of the worker: code, libraries, the transport
+FIXED = 48 << 20  # in the worker: code, libraries, the transport
 LOOP = """
 import os, sys, torch, longhaul
 model = torch.nn.Linear({width}, {width}, bias=False, dtype=torch.{dtype})
@@ -39,7 +39,7 @@ with longhaul.AsyncDiLoCo(longhaul.Client.from_env(), model, optimizer, tokens_p
 
 
 def promised():
-    """Bytes a parameter, as the page has them: of the worker, shared, beside bf16."""
+    """Bytes per parameter from the page: the worker's, shared, and in the loop for bf16."""
     with open(os.path.join(ROOT, PAGE), encoding="utf-8") as file:
         said = re.search(r"\| the worker \|[^|]*\| (\d+) \|\n\| of it, shared with the loop \|"
                          r"[^|]*\| (\d+) \|\n\| the loop, [^|]*\|[^|]*\| (\d+) \|", file.read())
@@ -48,7 +48,7 @@ def promised():
 
 
 def run(dtype):
-    """Worker's peak, shared bytes, shadow bytes."""
+    """Gives the worker's peak, shared bytes and shadow bytes."""
     with World(BUILD) as world:
         longhaul.save_initial(torch.nn.Linear(WIDTH, WIDTH, bias=False), world.dir, shards=2)
         coordinator = world.coordinator(1, **{

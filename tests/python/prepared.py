@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Texts that become units of a tokenizer's tokens: prepared.py LIBRARY PACKAGE."""
+"""Texts are turned into units of a tokenizer's tokens: prepared.py LIBRARY PACKAGE."""
 import contextlib
 import gzip
 import io

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""The package on models that real PyTorch shares out over real ranks: ranked.py LIBRARY PACKAGE.
+"""The package on models that real PyTorch shards over real ranks: ranked.py LIBRARY PACKAGE.
 
-Ranks are forks of this process, with gloo between them; the client is a stand-in. What can't be
-trained is refused by its name. The optimizer's state that ranks keep: each goes on with its own
-values, all with those of one boundary, or all of them warm up.
+Ranks are forks of this process, with gloo between them; the client is a stand-in. Unsupported ways
+are refused by name. The optimizer's state that ranks keep: either each rank goes on with its own
+values, all from the same boundary, or all of them warm up.
 """
 import contextlib
 import json
@@ -52,8 +52,8 @@ def client_of(rank, ranks, dues=()):
 
 
 def told(client, run):
-    """What a loop is told that enters `run`, by its own rank or by one that was faster. Nobody may
-    have been asked for anything by then."""
+    """The error of a loop that enters `run`, from its own rank or from one that was faster. No
+    client may have been called by then."""
     try:
         with run():
             return "it began"
@@ -89,7 +89,7 @@ def hybrid(rank, ranks, names):
 
 
 def part_of_the_ranks(rank, ranks):
-    """Rows over each pair alone; nobody averages between the pairs."""
+    """Rows over each pair alone; nothing is averaged between the pairs."""
     mesh = init_device_mesh("cpu", (2, ranks // 2), mesh_dim_names=("a", "b"))
     return refusal(rank, ranks, fully_shard(model_of((4, 6)), mesh=mesh["b"]))
 
@@ -109,7 +109,7 @@ def zero_in_backward(rank, ranks):
 
 
 def shared_out(way):
-    """A model and its optimizer: fsdp, replicas, zero, or alone. The last of four ranks of fsdp
+    """A model and its optimizer: fsdp, replicas, zero, or alone. With fsdp the last of four ranks
     has none of the three rows of some parameters."""
     torch.manual_seed(3)
     model = model_of((4, 6), (6, 3))
@@ -132,7 +132,7 @@ def moments(optimizer):
 
 @contextlib.contextmanager
 def hearing():
-    """What the package says."""
+    """Collects the package's log."""
     said = []
     handler = logging.Handler()
     handler.emit = lambda record: said.append(record.getMessage())
@@ -142,8 +142,8 @@ def hearing():
 
 
 def loop(rank, ranks, way, folder, steps, every=1):
-    """So many steps, with a cut after each. What the package said, the moments after each step
-    and at the start, and the parameters at each boundary."""
+    """This many steps, with a cut after each. Gives the package's log, the moments at the start and
+    after each step, and the parameters at each boundary."""
     states, held = [], []
     model, optimizer = shared_out(way)
     replicas = DistributedDataParallel(model) if way in ("replicas", "zero") else model
@@ -166,7 +166,7 @@ def loop(rank, ranks, way, folder, steps, every=1):
 
 
 class Holder(Fake):
-    """Has what was described: which values are this rank's, and where they lie."""
+    """Records the described parameters: this rank's values, and their addresses."""
 
     def __init__(self, rank, ranks, dues):
         super().__init__(dues=dues)
@@ -188,7 +188,7 @@ class Holder(Fake):
 
 
 def causal(kind):
-    """A tiny model of Hugging Face's; 33 rows are no multiple of the ranks."""
+    """A tiny model of Hugging Face's; 33 rows are not a multiple of the ranks."""
     torch.manual_seed(3)
     if kind == "qwen2":
         return Qwen2ForCausalLM(Qwen2Config(**SMALL, tie_word_embeddings=True))
@@ -200,7 +200,7 @@ def causal(kind):
 
 
 def whole_of(accelerator, model):
-    """The parameters that are trained, of all ranks; names are those of before prepare()."""
+    """The trained parameters of all ranks, under their names from before prepare()."""
     trained = {n for n, p in model.named_parameters(remove_duplicate=False) if p.requires_grad}
     trained = {n.replace("_checkpoint_wrapped_module.", "").replace("_orig_mod.", "")
                for n in trained}
@@ -209,8 +209,8 @@ def whole_of(accelerator, model):
 
 
 def accelerated(rank, ranks, folder, kind, plugin):
-    """A loop of accelerate whose model its FSDP2 shares out: two steps, and a renewal by one
-    before each cut."""
+    """A loop of accelerate whose model its FSDP2 shards: two steps, and a renewal by one before
+    each cut."""
     with as_if_there_were_gpus():
         accelerator = Accelerator(
             cpu=True, gradient_accumulation_steps=2,
@@ -266,7 +266,7 @@ def accelerates_fsdp1(_rank, _ranks):
 
 
 def trained(rank, ranks, folder, fsdp):
-    """A life of transformers' Trainer with ranks that share the model out, or replicas."""
+    """A life of transformers' Trainer with ranks that shard the model, or with replicas."""
     ids = torch.arange(16).view(2, 8) + rank
     data = [{"input_ids": ids[i % 2], "labels": ids[i % 2]} for i in range(64)]
     given = {"fsdp": True, "fsdp_config": {"version": 2}} if fsdp else {"ddp_backend": "gloo"}
@@ -285,7 +285,7 @@ def trained(rank, ranks, folder, fsdp):
 
 
 def be_rank(scene, rank, ranks, folder, given):
-    """The whole life of a fork. It ends without the interpreter's end, which gloo's threads do not
+    """Runs a fork's scene. Exits without finalizing the interpreter, which gloo's threads do not
     survive."""
     status = 1
     try:
@@ -297,7 +297,7 @@ def be_rank(scene, rank, ranks, folder, given):
         found = scene(rank, ranks, *given)
         with open(os.path.join(folder, f"found.{rank}"), "w", encoding="utf-8") as file:
             json.dump(found, file)
-        dist.barrier()  # no rank goes while another still talks to it
+        dist.barrier()  # no rank exits while another still talks to it
         status = 0
     except BaseException:  # pylint: disable=broad-exception-caught
         traceback.print_exc()
@@ -309,7 +309,7 @@ def be_rank(scene, rank, ranks, folder, given):
 # ---------------------------------------------------------------- beside the ranks
 
 def of_ranks(ranks, scene, *given):
-    """What each rank found."""
+    """Gives each rank's result."""
     fork = multiprocessing.get_context("fork")
     with tempfile.TemporaryDirectory(prefix="lh-ranked-") as folder:
         forks = [fork.Process(target=be_rank, args=(scene, r, ranks, folder, given))
@@ -387,7 +387,7 @@ class Accelerates(unittest.TestCase):
     """accelerate's FSDP2, in a loop of its own and under transformers' Trainer."""
 
     def assert_a_whole(self, found):
-        """Rows of all ranks are the model; renewals reach it; names are those of before."""
+        """Rows of all ranks make up the model; renewals reach it; names are the original ones."""
         for one in found:
             self.assertTrue(one["fsdp2"])
             self.assertEqual(list(one["rows"]), one["names"])
@@ -446,7 +446,7 @@ class Kept(unittest.TestCase):
         return of_ranks(ranks, loop, way, self.folder, steps)
 
     def goes_on(self, ranks, way, wanted):
-        """Another life: every rank begins with these moments of its own, and trains on."""
+        """Another life: every rank starts with these moments of its own, and trains on."""
         for rank, found in enumerate(self.loop(ranks, way, 1)):
             self.assertEqual(found["moments"][0], wanted[rank], (way, rank))
             self.assertIn("goes on from", found["said"][0])
@@ -476,10 +476,10 @@ class Kept(unittest.TestCase):
 
     def test_a_kill_between_two_ranks_writes(self):
         first = self.loop(2, "fsdp", 2)
-        os.replace(self.path("kept.1.before"), self.path("kept.1"))  # its second write never came
+        os.replace(self.path("kept.1.before"), self.path("kept.1"))  # its second write was lost
         self.goes_on(2, "fsdp", [found["moments"][1] for found in first])
         second = self.loop(2, "fsdp", 2)
-        os.remove(self.path("kept.1"))  # between its two renames
+        os.remove(self.path("kept.1"))  # killed between its two renames
         self.goes_on(2, "fsdp", [found["moments"][1] for found in second])
         os.remove(self.path("kept.0.before"))
         os.replace(self.path("kept.1.before"), self.path("kept.1"))
@@ -507,7 +507,7 @@ class Kept(unittest.TestCase):
     def test_what_could_not_serve_does_not_spoil_what_was_kept_after_it(self):
         self.loop(2, "replicas", 1)
         first = self.loop(2, "fsdp", 1)
-        self.assertIn("kept.0.before", os.listdir(self.folder))  # of the replicas
+        self.assertIn("kept.0.before", os.listdir(self.folder))  # written by the replicas
         self.goes_on(2, "fsdp", [found["moments"][1] for found in first])
 
     def test_a_bad_file_of_one_rank_is_named_by_all(self):

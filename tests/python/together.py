@@ -16,7 +16,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 
 
 def leave(test, *given, **more):
-    """Ends the child with the test's status. Its interpreter is not taken down: that takes longer
+    """Ends the child with the test's status. The interpreter is not finalized: that takes longer
     than most of the tests."""
     status = 1
     try:

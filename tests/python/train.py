@@ -3,11 +3,11 @@
 
 Three regions on loopback, workers of `trainer.kind: external`, the package's plain loop beside
 each; one trainer is killed with -9 in the middle, one worker and one server too. All replicas are
-equal, every unit is credited once, each trainer leaves with the run's final parameters, and its
-loss has fallen. With --script finetune.py the loop is an ordinary script of Hugging Face's, which
-finetune.diff has brought into the run. With --spared nobody is killed. With --trainer one region
-trains on a text of its own, by another example (transformers' Trainer unless --script names it),
-and an operator ends the run. lora.py and jax_loop.py write what their run begins with themselves.
+equal, every unit is credited once, each trainer ends with the run's final parameters, and its loss
+has fallen. With --script finetune.py the loop is an ordinary Hugging Face script, which
+finetune.diff has brought into the run. With --spared no process is killed. With --trainer one
+region trains on its own text, by another example (transformers' Trainer unless --script names it),
+and an operator ends the run. lora.py and jax_loop.py write the run's initial parameters themselves.
 """
 import argparse
 import contextlib
@@ -45,11 +45,11 @@ MODELS = {"llama": LlamaConfig(**SMALL),
               qk_nope_head_dim=8, qk_rope_head_dim=8, v_head_dim=16, moe_intermediate_size=16,
               n_routed_experts=8, num_experts_per_tok=2, n_group=2, topk_group=1,
               first_k_dense_replace=1)}
-# Their experts have other names in a file than in the model: a run begins from the model itself.
+# Experts' names differ between file and model, so a run starts from the model itself.
 EXPERTS = ("qwen3_moe", "deepseek_v3")
 KEEP = {"loop.py": "--keep", "fsdp.py": "{out}.optimizer", "trainer.py": "{out}.optimizer",
         "accelerate_loop.py": "{out}.optimizer"}  # words of the command line
-# What `accelerate launch --use_fsdp --fsdp_version 2` tells a script.
+# Environment that `accelerate launch --use_fsdp --fsdp_version 2` gives a script.
 FSDP2 = {"ACCELERATE_USE_FSDP": "true", "FSDP_VERSION": "2",
          "FSDP_AUTO_WRAP_POLICY": "TRANSFORMER_BASED_WRAP"}
 GOES_ON = "the optimizer goes on from"
@@ -57,7 +57,7 @@ OWN_INITIAL = ("lora.py", "jax_loop.py")
 
 
 class Trainer:
-    """A training script beside a worker, over its lives."""
+    """A training script beside a worker, over its restarts."""
 
     def __init__(self, world, worker, given, script, data):
         package, ranks = given.package, given.ranks
@@ -83,7 +83,7 @@ class Trainer:
         self.process, self.others = None, []
 
     def joined(self):
-        """finetune.py in a run: at most five new lines, which the package's README shows."""
+        """finetune.py in a run: at most five new lines, those in the package's README."""
         path, examples = self.world.path("finetune.py"), os.path.join(self.package, "examples")
         with open(os.path.join(examples, "finetune.diff"), encoding="utf-8") as file:
             lines = file.read().splitlines()[2:]
@@ -101,8 +101,8 @@ class Trainer:
         return path
 
     def torchrun(self, given, host):
-        """What begins the script on this host. Neither torchrun nor gloo may need a name of the
-        host that resolves."""
+        """The words that start the script on this host. Neither torchrun nor gloo may depend on a
+        host name that resolves."""
         several = ["--nnodes", str(given.hosts), "--node-rank", str(host), "--master-addr",
                    "127.0.0.1", "--master-port", str(given.port)]
         ranked = ["-m", "torch.distributed.run", "--local-addr", "127.0.0.1", "--nproc-per-node",
@@ -129,7 +129,7 @@ class Trainer:
             return [int(pid) for pid in file.read().split()]
 
     def kill(self):
-        """Of several ranks the last one alone: torchrun ends the others, and itself."""
+        """With several ranks kills only the last one: torchrun ends the others, and itself."""
         if not self.ranked:
             os.killpg(self.process.pid, signal.SIGKILL)
         else:
@@ -138,7 +138,7 @@ class Trainer:
               "kill")
 
     def end_all(self):
-        """However the test ends, nothing is left."""
+        """Ends all processes, however the test ends."""
         for process in [p for p in (self.process, *self.others) if p and p.poll() is None]:
             ranks = self.ranks(process) if self.ranked else []
             os.killpg(process.pid, signal.SIGKILL)
@@ -158,7 +158,7 @@ class Trainer:
         return self.worker.status().get("trainer", {}).get("cuts", 0)
 
     def trains(self, cuts):
-        """So many cuts of this life of the worker; a trainer that ended is a failure."""
+        """Whether this life of the worker has made this many cuts; fails if the trainer ended."""
         ended = self.process.poll()
         check(ended is None, f"the trainer of {self.worker.name} ended with {ended}:\n" +
               self.text()[-3000:])
@@ -175,8 +175,8 @@ class Trainer:
 
 
 def make_units(world, given):
-    """The texts' units anew, by a tokenizer of more tokens than bytes, which ends documents by its
-    own mark."""
+    """Makes the texts' units again, with a tokenizer of more tokens than bytes, which ends
+    documents by its own mark."""
     sys.path.insert(0, given.package)
     import longhaul  # pylint: disable=import-outside-toplevel
 
@@ -196,7 +196,7 @@ def make_units(world, given):
 
 
 def make_base(world, given):
-    """A model in hf; the one that adapters are for has learned a little from all texts."""
+    """A model in hf; the base for adapters has first learned a little from all texts."""
     torch.manual_seed(7)
     config = MODELS[given.model]
     config.vocab_size = given.vocabulary
@@ -214,7 +214,7 @@ def make_base(world, given):
 
 
 def make_model(world, given):
-    """The base, unless the example needs none, and what the servers begin with."""
+    """Makes the base, unless the example needs none, and the servers' initial parameters."""
     if given.script != "jax_loop.py":
         make_base(world, given)
     if given.script in OWN_INITIAL:
@@ -245,7 +245,7 @@ def run_tensors(world, worker):
 
 
 def saved_and_run(world, given, worker, trainer):
-    """What the example saved, and the run's final parameters under the same names."""
+    """The example's saved model, and the run's final parameters under the same names."""
     if given.script == "jax_loop.py":
         saved = numpy.load(trainer.out + ".npz")
         return {n: torch.from_numpy(saved[n]) for n in saved}, run_tensors(world, worker)
@@ -284,9 +284,9 @@ def check_other_base(world, given, trainer):
 
 
 def check_adapters(world, given, trainer):
-    """Somewhere on the way adapters were better on the region's text than fresh ones. So few
-    values hold one language at a time: at the end it is that of who trained last, so neither the
-    last losses nor the final adapters would tell."""
+    """At some time adapters were better on the region's text than fresh ones. So few values hold
+    one language at a time: at the end it is that of the worker that trained last, so neither the
+    last losses nor the final adapters would show it."""
     with open(*glob.glob(world.path("text", trainer.worker.name[:-2], "*", "a.txt")), "rb") as file:
         text = torch.tensor(list(file.read(16384))).view(-1, 64)
     sys.path.insert(0, given.package)
@@ -302,7 +302,7 @@ def check_adapters(world, given, trainer):
 
 
 def check_losses(trainers, ratio):
-    """What the loops print fell; asked only where it falls by several times what batches differ."""
+    """The printed losses fell; checked only if they fall by much more than batches differ."""
     for t in trainers:
         losses = t.losses()
         check(len(losses) > 20, f"{t.worker.name} said {len(losses)} losses")
@@ -312,7 +312,7 @@ def check_losses(trainers, ratio):
 
 
 def check_server(server, trainers):
-    """A server is killed and comes back: pushes are decided again."""
+    """A server is killed and restarted: pushes are decided again."""
     cuts = [t.cuts() for t in trainers]
     server.kill()
     server.start().listening()
@@ -321,7 +321,7 @@ def check_server(server, trainers):
 
 
 def check_kept(trainer):
-    """The trainer or one of its ranks is killed: all go on with the optimizer's state that they
+    """The trainer or one of its ranks is killed: all go on with the optimizer state that they
     kept."""
     trainer.kill()
     trainer.start()
@@ -330,8 +330,8 @@ def check_kept(trainer):
 
 
 def comes_back(trainer, others):
-    """The killed loop is started and comes. On a busy machine that takes long, and the others would
-    train all that is left: they stand still meanwhile."""
+    """Restarts the killed loop and waits for it. On a busy machine that takes long, and the others
+    would train all remaining units, so they are stopped meanwhile."""
     def lives():
         return trainer.worker.status().get("trainer", {}).get("lives", 0)
     if not others:
@@ -369,7 +369,7 @@ def play(world, given, trainers):
     for t in trainers:
         t.start()
     until("every trainer's cuts come", lambda: all(t.trains(3) for t in trainers), 120)
-    schedule = "local" if script == "trainer.py" else "unknown"  # the Trainer's own scheduler
+    schedule = "local" if script == "trainer.py" else "unknown"  # by the Trainer's scheduler
     until(f"the workers say that rates are {schedule}", lambda: all(
         t.worker.status().get("trainer", {}).get("schedule") == schedule for t in trainers), 60)
     if given.trainer:
@@ -430,7 +430,7 @@ def main():
     given = flags.parse_args()
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
-        given.port = taken.getsockname()[1]  # of torchrun's first host
+        given.port = taken.getsockname()[1]  # for torchrun's first host
     trainers = []
     with World(given.build, units=given.units) as world:
         try:

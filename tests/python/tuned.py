@@ -24,7 +24,7 @@ WORDS = ["<pad>", "<end>", "<unknown>", *"the cat dog sees hears a bird and then
 
 
 def words():
-    """A tokenizer of so few words."""
+    """A tokenizer of a few words."""
     of = Tokenizer(models.WordLevel({w: i for i, w in enumerate(WORDS)}, unk_token="<unknown>"))
     of.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
     return PreTrainedTokenizerFast(tokenizer_object=of, pad_token="<pad>", eos_token="<end>",
@@ -52,11 +52,11 @@ class Tuned(unittest.TestCase):
             "learning_rate": 2e-2, "bf16": False, **given})
 
     def trained(self, trainer, **given):
-        """To the end of the run: the losses, and the tokens of each boundary."""
+        """Trains to the end of the run; gives the losses, and the tokens of each boundary."""
         client = Fake(dues=[*DUES[:-1], longhaul.Due.DRAIN])
         LonghaulCallback(client=client, **given).attach(trainer)
         trainer.train()
-        self.assertEqual(trainer.state.global_step, len(DUES))  # the Trainer would go on
+        self.assertEqual(trainer.state.global_step, len(DUES))  # the Trainer alone would go on
         trained = {n for n, p in trainer.model.named_parameters() if p.requires_grad}
         self.assertEqual({name for _, name in client.of("parameter")}, trained)
         self.assertEqual([len(client.of(name)) for name in ("renew", "cut", "finish")],
@@ -90,7 +90,7 @@ class Tuned(unittest.TestCase):
         self.assertLess(sum(p.requires_grad for p in trainer.model.parameters()), 20)
         before = llama().state_dict()
         for name, value in trainer.model.state_dict().items():
-            if "base_layer" in name:  # the frozen base stays as it is
+            if "base_layer" in name:  # the frozen base is unchanged
                 name = name.replace("base_model.model.", "").replace("base_layer.", "")
                 self.assertTrue(torch.equal(value, before[name]), name)
 

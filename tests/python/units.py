@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """The loader of leased units, of one rank and of several: units.py LIBRARY PACKAGE.
 
-The client is a stand-in that writes down what it is asked.
+The client is a stand-in that records its calls.
 """
 import json
 import os
@@ -103,7 +103,7 @@ class Loader(Case):
         self.assertEqual(client.of("trained"), [("trained", 0, 16)])
 
     def test_a_loop_that_accumulates_gets_what_it_lacks_for_its_last_step(self):
-        """Nothing else is leased until its units are credited, and these wait for that step."""
+        """No other unit is leased until its units are credited, and these wait for that step."""
         client, seen = Scarce([longhaul.Unit(0, 0, 12)]), []
         client.over = ("trained", 0, 12)
         with self.run_of(client) as run:
@@ -117,7 +117,7 @@ class Loader(Case):
 
     def test_a_loop_that_accumulates_waits_for_what_is_on_its_way(self):
         class Late(Fake):
-            late = 2  # a lease that is asked for comes a moment later
+            late = 2  # a requested lease arrives a moment later
 
             def lease(self):
                 if len(self.leases) == 1 and self.late:
@@ -211,7 +211,7 @@ class Loader(Case):
         self.assertEqual(seen, [100, 0, 4, 200, 100])
         self.assertEqual(epochs, [0, 1, 1, 1, 2])
         last = {unit: upto for _, unit, upto in client.of("trained")}
-        self.assertEqual(last, {1: 4, 3: 8, 5: 4, 7: 4})  # noted as units of the run
+        self.assertEqual(last, {1: 4, 3: 8, 5: 4, 7: 4})  # noted under the run's unit numbers
         other = longhaul.LeasedDataLoader(self.run_of(Fake()), path, batch_size=1,
                                           sequence_length=4)
         other.load_state_dict(json.loads(json.dumps(loader.state_dict())))
@@ -232,11 +232,11 @@ class Loader(Case):
 
 
 class Ranks(Case):
-    """Loaders of several ranks, each in a thread; what all of them found goes through a barrier."""
+    """Loaders of several ranks, each in a thread; a barrier checks that they step together."""
 
     def train(self, clients, path, accumulate=1, **options):
-        """The batches of each rank, so many a step. A rank that comes to fewer steps than others
-        breaks the barrier."""
+        """The batches of each rank, `accumulate` per step. A rank that takes fewer steps than
+        others breaks the barrier."""
         ranks, found, batches = len(clients), {}, [[] for _ in clients]
         barrier = threading.Barrier(ranks, timeout=60)
 
@@ -282,7 +282,7 @@ class Ranks(Case):
         seen = [v for mine in batches for b in mine for v in b.flatten().tolist()]
         self.assertEqual(sorted(set(seen)), [*range(32), *range(100, 116), *range(200, 216),
                                              *range(304, 308)])
-        self.assertEqual(len(seen), 68 + 4)  # the seventeenth sequence was left for both ranks
+        self.assertEqual(len(seen), 68 + 4)  # the seventeenth sequence was missing for both ranks
         self.assertEqual(len(batches[0]), len(batches[1]))
         self.assertTrue(all(set(map(tuple, a.tolist())).isdisjoint(map(tuple, b.tolist()))
                             for a, b in list(zip(*batches))[:-1]))

@@ -9,7 +9,7 @@ from fake import Case, Fake, errors, longhaul, model_of
 
 
 class Held(Fake):
-    """Its units are all there is, and nobody else has any."""
+    """Its units are all there are, and no other worker has any."""
 
     def lease(self):
         return self.leases.pop(0) if self.leases else None
@@ -19,7 +19,7 @@ class Held(Fake):
 
 
 class Halves(torch.optim.Optimizer):
-    """Steps in two halves, by an optimizer inside."""
+    """Steps in two halves, with an inner optimizer."""
 
     def __init__(self, params):
         super().__init__(params, {})
@@ -123,7 +123,7 @@ class NoBoundary(Case):
                     run.trained(1)
 
     def test_an_optimizer_for_each_parameter_within_the_backward_pass(self):
-        """As layer-wise optimizers step; the one that is given is the boundary."""
+        """As layer-wise optimizers do; the boundary is the step of the given one."""
         self.model = model_of(*[(2, 2)] * 200)
         each = [torch.optim.SGD([p], lr=0.1) for p in self.model.parameters()]
         self.optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))] +
@@ -145,7 +145,7 @@ class NoBoundary(Case):
 
 class Replaced(Case):
     def after(self, change, kind=errors.StateError):
-        """The loop changes its model after the second step; what it is told."""
+        """The error of a loop that changes its model after the second step."""
         client = Fake()
         with self.assertRaises(kind) as said:
             with self.run_of(client, tokens_per_step=1,
@@ -186,7 +186,7 @@ class Replaced(Case):
         self.assertIn("2.weight is trained since the run began", self.after(came))
 
     def test_a_parameter_that_is_another_layers_now(self):
-        """All names and all parameters, one after the other, are those that they were."""
+        """All names and all parameters, in their order, are as before."""
         self.model[1] = torch.nn.Linear(2, 2, bias=False).requires_grad_(False)
 
         def moves():
@@ -196,7 +196,7 @@ class Replaced(Case):
         self.assertIn("0.bias of the model is no longer the parameter", self.after(moves))
 
     def test_another_of_the_same_value(self):
-        """It is another one, though the two compare as equal."""
+        """It is another parameter, though the two compare as equal."""
         self.model[0].scale = torch.nn.Parameter(torch.ones(1))
         self.optimizer = torch.optim.SGD(self.model[0].parameters(), lr=0.0)
         self.manifest_of = {**self.manifest_of, "0_scale": [1]}
@@ -224,7 +224,7 @@ class Replaced(Case):
         self.assertEqual(client.of("finish"), [])
 
     def test_what_changes_nothing_is_welcome(self):
-        """A wrapper around a layer, a frozen layer in another's place, a trained one frozen."""
+        """A wrapper around a layer, a frozen layer replaced, a trained one frozen: no error."""
         with self.run_of(Fake(), tokens_per_step=1,
                          manifest=self.manifest(**{"0_weight": [2, 2], "0_bias": [2]})):
             self.optimizer.step()

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """The package's wheel: wheel.py LIBRARY PACKAGE. It is built, installed alone into an empty
-environment, and found to have its own library; nothing is fetched for it. auditwheel agrees with
-the wheel's name on the oldest glibc."""
+environment, and must use its own library; nothing is downloaded. auditwheel must agree with the
+wheel's name on the oldest glibc."""
 import os
 import re
 import shutil
@@ -10,7 +10,7 @@ import sys
 import tempfile
 import zipfile
 
-GLIBC = (2, 28)  # what the library's symbols need at most, whatever machine builds it
+GLIBC = (2, 28)  # the highest version that the library's symbols may need
 
 
 def newest_symbol(library):
@@ -20,7 +20,7 @@ def newest_symbol(library):
 
 
 def audited(wheel):
-    """The tag that auditwheel gives."""
+    """The platform tag according to auditwheel."""
     said = subprocess.run([sys.executable, "-m", "auditwheel", "show", wheel], text=True,
                           capture_output=True, check=True).stdout
     print(said)

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Both wheels, as a new user has them: wheels.py BUILD LIBRARY.
+"""Both wheels, installed as by a new user: wheels.py BUILD LIBRARY.
 
 They are built and installed into an environment made for them, to which this Python lends PyTorch
 and NumPy. Then, without a variable of Longhaul's and without the build tree in PATH: the programs
@@ -64,7 +64,7 @@ class Wheels:
         return os.path.join(packages, "longhaul_programs")
 
     def run(self, program, *words):
-        """What a program of the environment says; it ends well."""
+        """The output of a program of the environment, which must exit with 0."""
         ended = subprocess.run([os.path.join(self.place, "bin", program), *words], text=True,
                                env=self.env, cwd=self.folder, stdin=subprocess.DEVNULL,
                                stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False)
@@ -73,7 +73,7 @@ class Wheels:
 
 
 def check_libraries(folder):
-    """Every library comes out of the wheel, glibc's apart, and has its licence where dpkg tells."""
+    """Every library but glibc's comes from the wheel, and has its licence if dpkg knows it."""
     used = set()
     for name in PROGRAMS:
         said = subprocess.run(["ldd", os.path.join(folder, "bin", name)], check=True, text=True,
@@ -84,7 +84,7 @@ def check_libraries(folder):
                 used.add(line.split()[0])
     packed = {n for n in os.listdir(os.path.join(folder, "lib", "longhaul"))}
     assert "libgrpc" in " ".join(used), used
-    plugins = {"liblonghaul_cuda.so", "liblonghaul_cublaslt.so"}  # nothing links them
+    plugins = {"liblonghaul_cuda.so", "liblonghaul_cublaslt.so"}  # no program links them
     assert packed - used <= plugins, packed - used
     licences = os.listdir(os.path.join(folder, "licenses"))
     print(f"{len(used)} libraries, licences of {licences}")

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Models and optimizers under wrappers of others, and models whose names differ from their file's:
-wrapped.py LIBRARY PACKAGE."""
+"""Models and optimizers under other libraries' wrappers, and models whose names differ from their
+file's: wrapped.py LIBRARY PACKAGE."""
 import unittest
 
 import torch
@@ -32,7 +32,7 @@ class Noisy(torch.optim.Optimizer):
 
 
 class Alone(torch.optim.Optimizer):
-    """The same, of its own: no optimizer is inside."""
+    """The same without an inner optimizer."""
 
     def __init__(self, params):  # pylint: disable=super-init-not-called
         self.param_groups, self.state, self.defaults = [{"params": list(params)}], {}, {}
@@ -52,7 +52,7 @@ class Optimizers(Case):
                 optimizer.step()
                 if options.get("hook") is False:
                     run.step()
-        optimizer.step()  # the loop is over: nobody listens
+        optimizer.step()  # the loop is over: this step has no effect
         return client
 
     def test_wrappers(self):
@@ -62,7 +62,7 @@ class Optimizers(Case):
                     inner = torch.optim.SGD(self.model.parameters(), lr=0.1)
                     client = self.boundaries(Noisy(inner, name), **options)
                     self.assertEqual(len(client.of("boundary")), 3)
-                    self.assertEqual(len(client.of("before_step")), 2)  # no change meets a copy
+                    self.assertEqual(len(client.of("before_step")), 2)  # no change during a copy
 
     def test_one_without_an_optimizer_inside(self):
         for options in ({}, {"hook": False}):

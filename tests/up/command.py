@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""A training loop that pretends, beside a pretended worker: command.py [HOW].
+"""A made-up training loop, beside a made-up worker: command.py [HOW].
 
-Writes what it found into command.json beside the worker's status and ends when that says done. It
-keeps a child in a session of its own, as torchrun does. HOW: `fail` ends with 3 at once, `break`
-when its worker knows it, `fall` the same with something trained; `none` ends with 0 at once;
-`spoil` ends with 3 when all is done; `deaf` and its child ignore SIGTERM; `lost` never ends;
-`refused` ends with 3 whenever its worker is expelled; `save FILE` writes
-FILE when all is done, and ignores SIGTERM.
+Writes its environment into command.json beside the worker's status and ends when the status is
+done. It keeps a child in a session of its own, as torchrun does. HOW: `fail` ends with 3 at once,
+`break` once its worker knows it, `fall` the same after some training; `none` ends with 0 at once;
+`spoil` ends with 3 when the run is done; `deaf` and its child ignore SIGTERM; `lost` never ends;
+`refused` ends with 3 whenever its worker is expelled; `save FILE` writes FILE when the run is done,
+and ignores SIGTERM.
 """
 import json
 import os

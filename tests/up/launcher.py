@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""A run of pretended nodes under `longhaul up`; its tests are in test_*.py."""
+"""A run of made-up nodes under `longhaul up`; its tests are in test_*.py."""
 import json
 import os
 import shutil
@@ -77,7 +77,7 @@ class Launcher(unittest.TestCase):
             time.sleep(0.01)  # polls; the condition decides, not the time
 
     def nodes_left(self):
-        """Processes whose program lies in this test's folder, the tool apart."""
+        """Processes whose program is in this test's folder, except the tool."""
         left = []
         for pid in filter(str.isdigit, os.listdir("/proc")):
             try:

@@ -1,18 +1,18 @@
 #!/usr/bin/env python3
-"""`longhaul up` with training loops of other people's.
+"""`longhaul up` with external training loops.
 
     loops.py --build DIR line|alone|private|records|pytorch [--wan]
 
-line      two regions train the example of worker/client/examples, which needs no more than the C
-          library, on data of its own; every fault of the drill, to commands too.
+line      two regions train the example of worker/client/examples, which needs only the C
+          library, on its own data; every fault of the drill, to commands too.
 private   deploy/examples/private.yaml: three private regions spend their budgets; the audit of
-          the logs finds what the regions say, and no more than the plan.
+          the logs agrees with the regions' reports, and finds no more than the plan.
 records   deploy/examples/private-records.yaml: the built-in trainer beside a private one, on
-          documents of its own; nobody else is told where they lie.
+          its own documents; no other process knows their place.
 alone     the same loops end by themselves, and the run with them; nothing is started afterwards.
 pytorch   deploy/examples/pytorch.yaml with a tiny model (--model) and fewer tokens: three regions
           lease units, the losses of their languages fall, all end with the same model. Needs
-          PyTorch. Of a model that the built-in evaluation does not know, what loops say is judged.
+          PyTorch. If the built-in evaluation does not know the model, the loops' losses are judged.
 """
 import argparse
 import json
@@ -40,12 +40,12 @@ regions:
 link: {{rtt_ms: 60, mbit: 100}}
 server: {{coordinator: {{h_base: 4, data: own}}, checkpoint.every_versions: 40}}
 """
-IN, OUT = 8, 4  # the example's
+IN, OUT = 8, 4  # of the example
 LEXICON = [a + b + c for a in "bdfg" for b in "aeo" for c in ("n", "ls", "rt", "mp")]
 
 
 class World(real.World):
-    """A run's folder; its text is another's, its topology ours."""
+    """A run's folder, with other texts and this test's topology."""
 
     def __init__(self, build):
         super().__init__(build, "loops", 1000, 1000, "{}")
@@ -135,7 +135,7 @@ def line(world, wan, budget):
 
 
 def alone(world, _wan, budget):
-    """Loops that end by themselves end the run, though the budget is far."""
+    """Loops that end by themselves end the run, though its budget is not spent."""
     write_line_model(world.path("model"))
     program = os.path.join(world.build, "tests", "external", "external_example")
     text = LINE.format(budget=budget or 10**9, model=world.path("model"), program=program)
@@ -145,13 +145,13 @@ def alone(world, _wan, budget):
     commands = check_commands(summary, ("europe-0", "america-0"))
     check(all(c["restarts"] == 0 for c in commands.values()), f"{commands}")
     check(summary["ok"] and summary["replicas"]["compared"] == 3, "three holders agree")
-    said, summary = world.summary(world.up("--no-wan"))  # it has ended: nothing is started again
+    said, summary = world.summary(world.up("--no-wan"))  # it has ended: nothing is restarted
     check(all(c["ended"] == "not started" for c in summary["commands"]), f"{summary['commands']}")
     check(summary["ok"], said)
 
 
 def private(world, _wan, _budget):
-    """Regions under differential privacy, which leave when their budgets are spent."""
+    """Regions under differential privacy, which leave once their budgets are spent."""
     write_line_model(world.path("model"))
     program = os.path.join(world.build, "tests", "external", "external_example")
     tree = os.path.dirname(os.path.dirname(real.HERE))
@@ -186,7 +186,7 @@ def records(world, _wan, _budget):
     with open(os.path.join(tree, "deploy", "examples", "private-records.yaml"),
               encoding="utf-8") as file:
         text = file.read()
-    text = text.replace("700_000", "450_000")  # it may end before asia's budget does
+    text = text.replace("700_000", "450_000")  # the run may end before asia's budget is spent
     world.write("t.yaml", text.replace("data: records", f"data: {world.path('records')}"))
     words = random.Random(3)
     lines = [" ".join(words.choices(LEXICON, k=words.randrange(2, 30))) for _ in range(2000)]
@@ -237,7 +237,7 @@ def make_model(world, kind):
 
 
 def same_models(world, workers):
-    """Every region's saved model is the run's, as `longhaul export` writes it."""
+    """Every region's saved model equals the run's, as `longhaul export` writes it."""
     from safetensors.torch import load_file  # pylint: disable=import-outside-toplevel
     import torch  # pylint: disable=import-outside-toplevel
 
@@ -253,11 +253,11 @@ def same_models(world, workers):
 
 def check_learned(world, summary, workers, kind):
     """The losses of every region's languages fell."""
-    if kind == "gpt2":  # the built-in evaluation knows none
+    if kind == "gpt2":  # the built-in evaluation does not support it
         check("unjudged" in summary, "what was not judged is said")
         for worker in workers:
             losses = [float(v) for v in re.findall(r"loss ([0-9.]+)", world.log(worker))]
-            # A loop that joined late begins with what the others have learned.
+            # A loop that joined late starts from the others' progress.
             first, last = math.log(256), sum(losses[-10:]) / 10
             print(f"{worker}: {losses[0]:.3f} -> {last:.3f}")
             check(last < first - 1, f"{worker} learned: {losses[0]} -> {last}, {first} before")

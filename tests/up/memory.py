@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""How much memory a parameter costs: `tests/up/memory.py BUILD`.
+"""The memory per parameter: `tests/up/memory.py BUILD`.
 
 A model of 10.6 million parameters without training (`trainer.kind: synthetic`), every state copied
-and sent at least once; the peaks that the processes tell must keep what server/README.md and
-worker/README.md say.
+and sent at least once; the peaks that the processes report must stay within the figures of
+server/README.md and worker/README.md.
 """
 import json
 import os
@@ -26,11 +26,11 @@ regions: {{asia: {asia}, europe: {{speed: 2}}, america: {{speed: 1}}}}
 server: {{coordinator.h_base: 4, checkpoint.every_versions: 10}}
 worker: {{trainer: {{kind: synthetic, learning_rate: 0.001, batch: 4}}}}
 """
-# bytes per parameter, and what code, libraries and the transport take
-# the core, the synthetic trainer, a copy of the replica; the frames that wait on a busy machine are
-# in the second number: 92 MiB were seen
+# Bytes per parameter; and bytes for code, libraries and the transport.
+# The core, the synthetic trainer, a copy of the replica; the second number includes frames that
+# wait on a busy machine: 92 MiB were seen.
 WORKER = 16 + 4 + 4, 112 << 20
-# the fold, a checkpoint's copy, a snapshot's copy; where all come together 43 MiB were seen beside
+# The fold, a checkpoint's copy, a snapshot's copy; beside them 43 MiB were seen when all coincide.
 SERVER = 4 + 8, 48 << 20
 
 
@@ -51,14 +51,14 @@ def main():
     end = time.monotonic() + real.PATIENCE_S
     while world.credited() < 100_000 and up.poll() is None and time.monotonic() < end:
         time.sleep(0.1)  # polls; the count decides
-    up.send_signal(signal.SIGINT)  # the model learns nothing: it need not be evaluated
+    up.send_signal(signal.SIGINT)  # the model learns nothing, so no evaluation is needed
     said, _ = up.communicate(timeout=real.PATIENCE_S)
     real.check(up.returncode == 8, f"up ended with {up.returncode}:\n{said}")
     parameters = os.path.getsize(world.path("run", "weights.bin")) // 4
     real.check(parameters > 10_000_000, f"{parameters} parameters are too few to tell")
     for node in ("asia-0", "europe-0", "america-0"):
         judge(world, node, parameters, WORKER)
-    for node in ("s0", "s1"):  # a shard each, equal but for a chunk
+    for node in ("s0", "s1"):  # one shard each, of equal size up to a chunk
         kept = os.listdir(world.path("run", node, "checkpoints"))
         real.check(len(kept) == 2, f"{node} has written fewer than two checkpoints: {kept}")
         judge(world, node, parameters // 2, SERVER)

@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
-"""A node that pretends: reads its settings, writes status.json, ends on SIGTERM.
+"""A made-up node: reads its settings, writes status.json, ends on SIGTERM.
 
-Its environment says how it behaves: NODE_SPEED, tokens a second of a worker; NODE_CRASH, the name
-of a node that ends with 6 at once; NODE_FULL, the name of one whose disk is full; NODE_LEAVE, the
-name of a worker that ends when it is done; NODE_LATE, the seconds after which the coordinator has
-heard from the servers: half of them it says nothing, then that nothing is credited; NODE_EXPELS,
-the name of a worker that it expelled when that had trained something; NODE_STALLS, the name of one
-that it calls stalled; NODE_LEAVES_OUT, the name of one without which the run ends.
-Credited tokens are summed from the workers' status
-files, so the pretended coordinator needs no network: a worker goes on with its tokens from there.
+Its environment sets its behaviour: NODE_SPEED, tokens a second of a worker; NODE_CRASH, a node that
+exits with 6 at once; NODE_FULL, a node whose disk is full; NODE_LEAVE, a worker that exits when it
+is done; NODE_LATE, the seconds until the coordinator has heard from the servers: for half of them
+it reports nothing, then that nothing is credited; NODE_EXPELS, a worker that it expels after some
+training; NODE_STALLS, a worker that it reports as stalled; NODE_LEAVES_OUT, a worker without which
+the run ends.
+Credited tokens are summed from the workers' status files, so the made-up coordinator needs no
+network: a worker goes on from the tokens in its file.
 """
 import fcntl
 import glob
@@ -52,7 +52,7 @@ def load(path):
 
 
 def trainer():
-    # The loop beside it, which names its process there, has come.
+    # Counts each new process of the loop beside it, found in command.json.
     found = load(os.path.join(folder, "command.json"))
     if found.get("words") != ["lost"] and found.get("pid", seen["pid"]) != seen["pid"]:
         seen.update(pid=found["pid"], lives=seen["lives"] + 1)
@@ -95,7 +95,7 @@ def coordinate(phase):
 
 
 def lead():
-    """A lock is the etcd of a pair: whoever has it leads, under a number of its own."""
+    """A lock replaces the etcd of a pair: the holder leads, under a number of its own."""
     try:
         fcntl.flock(pair, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:

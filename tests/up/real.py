@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""`longhaul up` with the real programs: stopped and resumed, drilled, operated from
-outside, with several processes a worker, or with a region that has its own files alone.
+"""`longhaul up` with the real programs: stopped and resumed, drilled, operated from outside, with
+several processes per worker, or with a region that has only its own files.
 
     tests/up/real.py --build DIR resume|legs|drill|operator|ranks|peers|hosts|travel [--wan]
 
-A tiny model on invented text. No run leaves a process; those that are let must end with 0 and
-leave a summary.json that holds its contract. --wan needs root and /dev/net/tun.
+A tiny model on made-up text. No run leaves a process; runs that are not stopped must exit with 0
+and write a valid summary.json. --wan needs root and /dev/net/tun.
 """
 import argparse
 import fcntl
@@ -44,7 +44,7 @@ worker:
   ranks: {{reduce: {reduce}}}
 """
 PATIENCE_S = 280
-RATE, HOLD = 0.01, 0.1  # of the learning, and the part of it while the gradient is noisy
+RATE, HOLD = 0.01, 0.1  # learning rate, and the factor on it while the gradient is noisy
 
 
 class World:
@@ -84,10 +84,10 @@ class World:
         return self.ups[-1]
 
     def close(self, failed):
-        """Ends what a failed test left; its folder stays, to be looked at."""
+        """Ends the processes of a failed test and keeps its folder for inspection."""
         for up in self.ups:
             if up.poll() is None:
-                up.terminate()  # in order, so that its links go, too
+                up.terminate()  # in order, so that its links are removed, too
                 up.communicate(timeout=PATIENCE_S)
         if failed:
             print(f"kept: {self.dir}")
@@ -105,7 +105,7 @@ class World:
         return self.status().get("credited_tokens", 0)
 
     def ask(self, *line):
-        """(exit code, output, complaint) of a command about this run."""
+        """(exit code, output, stderr) of a command about this run."""
         done = subprocess.run([self.tool, *line, "--dir", self.path("run")], capture_output=True,
                               text=True, errors="replace", check=False,
                               timeout=PATIENCE_S)  # a little model writes half characters
@@ -117,7 +117,7 @@ class World:
         return json.loads(said)
 
     def left(self):
-        """Processes that name our folder, the launcher apart."""
+        """Processes that name this folder, except the launcher."""
         found = []
         for pid in filter(str.isdigit, os.listdir("/proc")):
             try:
@@ -136,7 +136,7 @@ def check(holds, text):
 
 
 def until(what, up, condition):
-    """Looks until the condition holds; a run that ends before is a failure."""
+    """Polls until the condition holds; fails if the run ends before."""
     end = time.monotonic() + PATIENCE_S
     while not condition():
         check(up.poll() is None, f"the run ended before {what}")
@@ -178,7 +178,7 @@ def resume(world, _wan):
     tokens = sum(region["tokens"] for region in summary["regions"].values())
     check(tokens >= 600000, f"the counts are of both halves: {tokens} tokens")
     check(summary["elapsed_s"] > 10, "and so is the time")
-    again = ended_well(world, world.up("--no-wan"))  # nothing is left to do, and that is said
+    again = ended_well(world, world.up("--no-wan"))  # nothing is left to do, and the output says so
     check(again["data"] == summary["data"], f"the same units are credited: {again['data']}")
     check(again["replicas"] == summary["replicas"], "and the parameters are those")
     for name, region in again["regions"].items():
@@ -250,7 +250,8 @@ def drill(world, wan):
 
 
 def look_closer(world, up):
-    """`top` and `describe`: what coordinator, servers and status files say, in one."""
+    """`top` and `describe` combine the coordinator's, the servers' and the status files'
+    figures."""
     top = world.answer("top", "--once")
     check([s["answers"] and s["server"] for s in top["shards"]] == ["s0", "s1"], f"{top['shards']}")
     check(top["run"]["live"] == 3 and top["run"]["phase"] == "running"
@@ -283,7 +284,7 @@ def look_closer(world, up):
 
 
 def watch(world, columns=60, lines=6):
-    """`top` at a terminal of that size draws no more than it has room for, again and again."""
+    """`top` at a terminal of that size never draws more than fits."""
     clear = "\033[H\033[J"
     pid, terminal = pty.fork()
     if not pid:
@@ -303,7 +304,7 @@ def watch(world, columns=60, lines=6):
 
 
 def operator(world, wan):
-    """What an operator asks of a run, from outside its regions, is answered."""
+    """An operator's commands, from outside the run's regions, are answered."""
     up = world.up(*([] if wan else ["--no-wan"]))
     until("all train", up, lambda: world.credited() > 0 and all(
         world.status(name).get("step", 0) > 4 for name in ("asia-0", "europe-0", "america-0")))
@@ -337,7 +338,7 @@ def operator(world, wan):
 
 
 def shared_memory(world):
-    """The segment of asia's ranks, by its worker and the coordinator (worker/join.c)."""
+    """The segment of asia's ranks, named after its worker and the coordinator (worker/join.c)."""
     with open(world.path("run", "asia-0.yaml"), encoding="utf-8") as file:
         at = re.search(r'^coordinator: "(.*)"$', file.read(), re.M).group(1)
     with open(world.path("t.yaml"), encoding="utf-8") as file:
@@ -404,7 +405,7 @@ def ranks(world, _wan):
 
 
 def hosts(world, wan):
-    """The same on two hosts: rank 2's is another than that of the others."""
+    """The same on two hosts: rank 2 is on another one than the others."""
     peers(world, wan)
     for rank, at in enumerate(("asia-0", "asia-0.1", "asia-0.2")):
         with open(world.path("run", at + ".yaml"), encoding="utf-8") as file:
@@ -413,7 +414,8 @@ def hosts(world, wan):
 
 
 def peers(world, wan):
-    """Ranks that are peers: one is killed, then the worker; both come back, and nothing is left."""
+    """Ranks that are peers: one is killed, then the worker; both are restarted, and nothing is
+    left."""
     up = world.up(*([] if wan else ["--no-wan"]))
     members = lambda: world.status("asia-0").get("region_ranks", {}).get("members")
     third = lambda: world.status("asia-0.1").get("step", 0)
@@ -434,7 +436,7 @@ def peers(world, wan):
 
 
 def own_files(world):
-    """A folder with the files of asia's units, and with the texts that are held out."""
+    """A folder with the files of asia's units, and with the held-out texts."""
     with open(world.path("tokens", "units.json"), encoding="utf-8") as file:
         manifest = json.load(file)
     names = {u["file"] for u in manifest["units"] if u["home"] == "asia"}
@@ -446,7 +448,7 @@ def own_files(world):
 
 
 def travel(world, _wan):
-    """Asia has its own files alone, and few: it trains the others' units when those are done."""
+    """Asia has only its own files, and few: it trains the others' units when those are done."""
     own_files(world)
     up = world.up("--no-wan")
     until("units of others travel to asia", up,
@@ -462,7 +464,7 @@ def travel(world, _wan):
 # play, tokens of its budget, tokens a second of its fastest region
 PLAYS = {"resume": (resume, 600000, 40000), "drill": (drill, 1200000, 30000),
          "legs": (legs, 200000, 20000),
-         # ten minutes, if they were let
+         # ten minutes, unless ended before
          "operator": (operator, 1800000, 3000), "ranks": (ranks, 1800000, 3000),
          "peers": (peers, 1800000, 3000), "hosts": (hosts, 1800000, 3000),
          "travel": (travel, 700000, 40000)}

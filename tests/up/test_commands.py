@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Commands beside the workers, over pretended nodes: test_commands.py LONGHAUL [...]."""
+"""Commands beside the workers, over made-up nodes: test_commands.py LONGHAUL [...]."""
 import json
 import os
 import shutil
@@ -42,7 +42,7 @@ class Commands(Launcher):
         up = self.up(["{worker}", "{region} {dir}", "{data}"], NODE_SPEED="20000",
                      OMP_NUM_THREADS=None)
         said, _ = up.communicate(timeout=PATIENCE_S)
-        self.assertEqual(up.returncode, 3, said)  # pretended servers leave no checkpoints
+        self.assertEqual(up.returncode, 3, said)  # made-up servers leave no checkpoints
         for worker in ("eu-0", "eu-1"):
             found, run = self.found(worker), os.path.realpath(self.path("run"))
             self.assertEqual(found["words"], [worker, "eu " + run, self.path("data")])
@@ -92,7 +92,7 @@ class Commands(Launcher):
     def test_kill_9_of_the_launcher_leaves_nothing(self):
         up = self.up(["deaf"], NODE_SPEED="100")
         self.both_run()
-        self.assertEqual(len(self.nodes_left()), 5 + 2 * 3)  # each: what tends it, it, its child
+        self.assertEqual(len(self.nodes_left()), 5 + 2 * 3)  # each: supervisor, command, child
         up.kill()
         up.wait()
         self.wait_for("all are gone", lambda: not self.nodes_left())
@@ -104,7 +104,7 @@ class Commands(Launcher):
         self.assertIn(".trainer ended 3 times in a row before it joined the run, last with exit 3",
                       said)
         self.assertIn("eu-0.trainer failed before it joined the run, with exit 3", said)
-        quoted = said.index("\nno such model\n")  # at once, without the tool's own lines
+        quoted = said.index("\nno such model\n")  # before the tool's own lines
         self.assertLess(quoted, said.index("trainer failed again before it joined"))
         self.assertNotIn("program.begin", said[:quoted + 30])
         self.assertEqual(self.nodes_left(), [])
@@ -122,7 +122,7 @@ class Commands(Launcher):
         up = self.up(["refused"], NODE_SPEED="8000", NODE_EXPELS="eu-0",
                      regions='eu: {}, us: {command: ""}')
         said, _ = up.communicate(timeout=PATIENCE_S)
-        self.assertEqual(up.returncode, 3, said)  # it ended; these nodes leave no checkpoints
+        self.assertEqual(up.returncode, 3, said)  # the run ended, without checkpoints
         self.assertIn("the run goes on without eu-0, which an operator had expelled", said)
         self.assertNotIn("times in a row,", said)
         self.assertEqual(self.nodes_left(), [])
@@ -141,7 +141,7 @@ class Commands(Launcher):
 
     def test_one_of_which_something_is_kept_is_quoted_and_goes_on(self):
         up = self.up(["fall"], NODE_SPEED="20", regions='eu: {}, us: {command: ""}')
-        said, _ = up.communicate(timeout=PATIENCE_S)  # as it falls so quickly, six times are enough
+        said, _ = up.communicate(timeout=PATIENCE_S)  # it fails so soon that six tries suffice
         self.assertEqual(up.returncode, 1, said)
         self.assertIn("eu-0.trainer failed with exit 3; it is started again", said)
         self.assertNotIn("failed again", said)
@@ -167,7 +167,7 @@ class Commands(Launcher):
     def test_one_that_comes_too_late_is_not_waited_for(self):
         up = self.up(["lost"], NODE_SPEED="20000", NODE_LEAVE="eu-0",
                      regions="eu: {}, us: {command: ''}")
-        said, _ = up.communicate(timeout=PATIENCE_S)  # less than a command gets that had come
+        said, _ = up.communicate(timeout=PATIENCE_S)  # less time than for a command that had joined
         self.assertEqual(up.returncode, 3, said)
         self.assertIn("eu-0.trainer came too late", said)
         self.assertEqual(self.nodes_left(), [])

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""deploy/demo.sh: each kind of demo has a folder of its own, so that none meets another's run.
+"""deploy/demo.sh: each kind of demo has a folder of its own, so none finds another's run.
 
-A copy of the script stands in a tree whose installation, build, texts and tool only pretend. The
+A copy of the script is placed in a tree whose installation, build, texts and tool are made up. The
 tool refuses a folder that was made from another topology, as the real one does.
 """
 import os
@@ -23,7 +23,7 @@ topology=$2
 while [ "$1" != --data ]; do shift; done
 [ -e "$2/units.json" ]; while [ "$1" != --dir ]; do shift; done
 mkdir "$2"; cp "$topology" "$2/topology.yaml"; echo "$2"
-"""  # mkdir fails where there is one: that run has ended, or is another's
+"""  # mkdir fails if the folder exists: that run has ended, or is another's
 
 
 class Demo(unittest.TestCase):

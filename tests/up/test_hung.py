@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """Commands that save to a disk that hangs: test_hung.py LONGHAUL [unittest arguments].
 
-The nodes pretend, the disk is real: a file system on a loop device, frozen, as a storage that is
-away freezes it. The kernel ends no process that waits for it. Exit status 77 where namespaces or
-loop devices can't be had.
+The nodes are made up, the disk is real: a file system on a loop device, frozen as an unreachable
+storage would freeze it. The kernel ends no process that waits for it. Exit status 77 where
+namespaces or loop devices can't be had.
 """
 import json
 import os
@@ -38,7 +38,7 @@ class Hung(Launcher):
         return self.start(**environment)
 
     def test_a_run_ends_beside_a_command_that_cannot_be_killed(self):
-        """Its worker was left out, so that nobody waits for what it saves."""
+        """Its worker was left out, so nothing waits for the file that it saves."""
         with hung_disk.frozen(self.disk):
             said, _ = self.saves(NODE_LEAVES_OUT="eu-0").communicate(timeout=2 * PATIENCE_S)
             self.assertIn("eu-0.trainer is stopped: the run ended without its worker", said)

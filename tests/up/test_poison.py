@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""deploy/poison.sh, which is `./deploy/demo.sh --poison`, over a tool that pretends.
+"""deploy/poison.sh, which is `./deploy/demo.sh --poison`, with a made-up tool.
 
 The workers' losses rise when the partner has joined, and the held-out loss is lowest without its
-pushes. What the operator orders, and on whom, and the verdict on the losses at the end are real.
+pushes. The operator's commands, their targets, and the verdict on the final losses are real.
 """
 import os
 import pathlib

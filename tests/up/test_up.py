@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The launcher's promises, over pretended nodes: test_up.py LONGHAUL [unittest arguments]."""
+"""The launcher's promises, over made-up nodes: test_up.py LONGHAUL [unittest arguments]."""
 import json
 import os
 import signal
@@ -21,7 +21,7 @@ class Up(Launcher):
 
     def test_ctrl_c_drains_and_a_second_up_goes_on(self):
         up = self.start(NODE_SPEED="2000")
-        self.wait_until_trained(2000)  # twenty statuses: `up` has seen one of them at least
+        self.wait_until_trained(2000)  # twenty statuses: `up` has seen at least one
         up.send_signal(signal.SIGINT)
         said, _ = up.communicate(timeout=PATIENCE_S)
         self.assertEqual(up.returncode, 8, said)
@@ -38,7 +38,7 @@ class Up(Launcher):
         with open(self.path("run", "curves.csv"), encoding="utf-8") as file:
             seconds = [float(line.split(",")[1]) for line in file if line.startswith("us-0,")]
         self.assertEqual(seconds, sorted(seconds))
-        self.assertGreaterEqual(len(seconds), 2)  # a point of each of the two at least
+        self.assertGreaterEqual(len(seconds), 2)  # at least one point from each of the two
 
     def test_a_killed_node_is_started_again(self):
         up = self.start(NODE_SPEED="400")
@@ -63,7 +63,7 @@ class Up(Launcher):
                               key=lambda name: not self.status(name).get("leads"))
         os.kill(self.status(first)["pid"], signal.SIGKILL)
         said, _ = up.communicate(timeout=PATIENCE_S)
-        self.assertEqual(up.returncode, 3, said)  # it ended; these nodes leave no checkpoints
+        self.assertEqual(up.returncode, 3, said)  # the run ended, without checkpoints
         self.assertIn(f"{first} ended with signal 9 (Killed) and was started again", said)
         self.assertEqual(self.status(other)["leader"]["number"], 2)
         self.assertIn("coordinator-b's page: http://127.0.0.1:", said)
@@ -99,7 +99,7 @@ class Up(Launcher):
         said, _ = self.start().communicate(timeout=PATIENCE_S)
         self.assertIn("has ended with budget_tokens 100000, and a smaller one", said)
         self.write("t.yaml", self.TOPOLOGY.replace("tokens: 100000", "tokens: 60000"))
-        up = self.start("--continue")  # which would wait for a run that never goes on
+        up = self.start("--continue")  # it would wait for a run that never goes on
         said, _ = up.communicate(timeout=PATIENCE_S)
         self.assertIn("nothing is left to train", said)
         self.assertEqual(up.returncode, 6)
@@ -126,10 +126,10 @@ class Up(Launcher):
         self.assertEqual(said.returncode, 6, said.stderr)
 
     def test_a_run_goes_on_without_an_expelled_worker(self):
-        # The other one trains for longer than six tries to start this one take.
+        # The other worker trains for longer than six tries to start this one take.
         up = self.start(NODE_SPEED="8000", NODE_EXPELS="us-0")
         said, _ = up.communicate(timeout=PATIENCE_S)
-        self.assertEqual(up.returncode, 3, said)  # it ended; these nodes leave no checkpoints
+        self.assertEqual(up.returncode, 3, said)  # the run ended, without checkpoints
         self.assertIn("the run goes on without us-0, which an operator had expelled", said)
         self.assertNotIn("in a row", said)
         self.assertEqual(self.nodes_left(), [])
@@ -141,7 +141,7 @@ class Up(Launcher):
         said, _ = up.communicate(timeout=PATIENCE_S)
         self.assertEqual(up.returncode, 3, said)
         self.assertIn("the run goes on without us-0, which somebody else had ended", said)
-        self.assertNotIn("without eu-0", said)  # done
+        self.assertNotIn("without eu-0", said)  # eu-0 is done
 
     def test_a_second_up_in_its_folder_is_refused(self):
         up = self.start(NODE_SPEED="400")
@@ -179,7 +179,7 @@ class Up(Launcher):
         asked = subprocess.run([self.tool, "top", "--once", "--dir", self.path("run")],
                                capture_output=True, text=True, check=False)
         self.assertEqual(asked.returncode, 4, asked.stderr)
-        if "starts it again" not in asked.stderr:  # it waited until the launcher gave it up
+        if "starts it again" not in asked.stderr:  # it waited until the launcher gave the node up
             self.assertIn("has ended or was stopped", asked.stderr)
             self.assertEqual(self.nodes_left(), [])
         again.communicate(timeout=PATIENCE_S)
@@ -275,7 +275,7 @@ class Up(Launcher):
                          "larger budget_tokens")
 
     def test_an_ended_run_is_judged_by_what_its_new_processes_say(self):
-        for late in ("0", "1.5"):  # the second finds the first's statuses, which would do
+        for late in ("0", "1.5"):  # the second finds valid statuses of the first
             up = self.start(NODE_SPEED="200000", NODE_LATE=late)
             said, _ = up.communicate(timeout=PATIENCE_S)
             self.assertEqual(up.returncode, 3, said)
