@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""What liblonghaul.so shows and needs: abi.py LIBRARY.
+"""Exports and dependencies of liblonghaul.so: abi.py LIBRARY.
 
-It shows the functions of longhaul.h under their version and nothing else; it needs the C library
-alone, of glibc 2.28 or newer; the header and the linker's script name the same functions.
+It exports the functions of longhaul.h under their version and nothing else; it needs only the C
+library, glibc 2.28 or newer; the header and the linker's script name the same functions.
 """
 import os
 import re
@@ -11,7 +11,7 @@ import sys
 
 CLIENT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "worker", "client")
 VERSION = "LONGHAUL_1.0"
-GLIBC = (2, 28)  # the newest symbols that it may want
+GLIBC = (2, 28)  # the newest symbols that it may need
 
 
 def run(*command: str) -> str:
@@ -38,7 +38,7 @@ def main() -> int:
     if not declared or not declared == scripted == shown:
         wrong.append(f"header, script and library differ: {declared ^ scripted | scripted ^ shown}")
     needed = re.findall(r"\(NEEDED\).*\[(.*)\]", run("readelf", "-d", library))
-    if needed != ["libdl.so.2", "libc.so.6"]:  # both are the C library's
+    if needed != ["libdl.so.2", "libc.so.6"]:  # both belong to the C library
         wrong.append(f"needs {needed}")
     versions = re.findall(r"@GLIBC_([\d.]+)", run("nm", "-D", "--undefined-only", library))
     newer = [v for v in versions if tuple(map(int, v.split("."))) > GLIBC]

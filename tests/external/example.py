@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """The example of the client library: example.py BUILD.
 
-It has at most 60 lines, the line of its README builds it outside the tree's own build, and it
+It has at most 60 lines, the command in its README builds it outside the tree's own build, and it
 trains.
 """
 import os
@@ -16,7 +16,7 @@ VALUES = 4 * 8 + 4  # the example's parameters
 
 
 def built_as_said(build: str, out: str) -> bool:
-    """By the README's line, with this build and another place for the program."""
+    """Built with the README's command, with this build's paths and another output file."""
     with open(os.path.join(EXAMPLES, "README.md"), encoding="utf-8") as file:
         lines = re.findall(r"^ {4}(cc .*)$", file.read(), re.M)
     command = lines[0].replace("$PWD/", "").replace("build/release", os.path.abspath(build))
@@ -25,7 +25,7 @@ def built_as_said(build: str, out: str) -> bool:
 
 
 def trains(program: str) -> bool:
-    """In a run of its own, with a worker that only pretends."""
+    """It trains in a run of its own, with a made-up worker."""
     pretends = os.path.join(sys.argv[1], "tests", "external", "external_worker")
     with tempfile.TemporaryDirectory(prefix="lh-ext-") as folder:
         socket = os.path.join(folder, "s")
@@ -51,7 +51,7 @@ def main() -> int:
         return 1
     programs = [os.path.join(sys.argv[1], "tests", "external", "external_example")]
     with tempfile.TemporaryDirectory(prefix="lh-ext-") as folder:
-        if len(sys.argv) > 2:  # not with a sanitizer, whose library the README's line lacks
+        if len(sys.argv) > 2:  # not with a sanitizer, whose library the README's command lacks
             programs.append(os.path.join(folder, "line"))
             if not built_as_said(sys.argv[1], programs[1]):
                 return 1

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Each wait of the CUDA path is left out once, and the tests of it find that: faults.py PROGRAM.
+"""Each wait of the CUDA path is left out once, and a test must detect it: faults.py PROGRAM.
 
-What is left out is a call of the runtime that does nothing (CUDART_FAULT of cudart.c): to the
-library's user it is the same as if device.c had forgotten the call.
+A call of the runtime does nothing (CUDART_FAULT of cudart.c): to the library's user that looks the
+same as if device.c did not make the call.
 """
 import os
 import subprocess
@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 class Fault(NamedTuple):
     name: str
-    test: str  # the one that finds it
+    test: str  # the test that detects it
 
 
 FAULTS = (

@@ -1,7 +1,7 @@
-"""The judge: what a fake worker's file must say, from the numbers of world.h alone.
+"""The judge: the expected contents of a made-up worker's file, from the numbers of world.h alone.
 
-Nothing here is shared with the programs but those numbers: the sums of what every credited step
-added, each once, are made anew in whole quarters.
+It shares only those numbers with the programs: the sums of all credited steps, each once, are
+recomputed in integer quarters.
 """
 import array
 import struct
@@ -30,7 +30,7 @@ class State:
 
 
 def expected(state: State) -> list[int]:
-    """theta - residual of every value: the beginning, credited steps, records."""
+    """theta - residual of every value: the initial value, credited steps, records."""
     want = [i % 100 for i in range(VALUES)]
     first = [VALUES * k // state.parts for k in range(state.parts + 1)]
     for part in range(state.parts):
@@ -48,7 +48,7 @@ def expected(state: State) -> list[int]:
 
 
 def judge(path: str, final: str | None = None) -> list[str]:
-    """What is wrong; empty: nothing."""
+    """The errors found; empty if none."""
     state, wrong = State(path), []
     for i, (want, theta, rest) in enumerate(zip(expected(state), state.theta, state.residual)):
         if theta - rest != want:

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Kills trainer, worker or both with -9 at random instants; the judge reads what is left.
+"""Kills trainer, worker or both with -9 at random instants; the judge reads the files left.
 
     kill.py --build DIR [--kills N] [--cuts N] [--parts P] [--ranks G] [--seed S] [--broken NAME]
 
 With --broken it succeeds as soon as the judge finds the planted mistake, and fails after --kills
-without it. A mistake that is not made in the first lives may never be: so every TURN kills a new
-run begins, from the next seed. Pauses before a kill are random, never a wait for something.
+without it. A mistake that is not made in the first lives may never be made, so a new run begins
+every TURN kills, from the next seed. Pauses before a kill are random, never a wait.
 """
 import argparse
 import os
@@ -50,7 +50,7 @@ class World:
                 raise SystemExit(f"kill: the {name} ended by itself: {process.returncode}")
 
     def revive(self) -> None:
-        """Ranks whose life is over end with 3, as torchrun would end them all."""
+        """Ranks whose life is over exit with 3 and are restarted, as torchrun would do."""
         if self.trainer.poll() == 3:
             self.start_trainer()
 

@@ -1,7 +1,7 @@
-"""One mutant after the other: in a copy of the tree, built, tested, and written down.
+"""One mutant after the other is built in a copy of the tree, tested, and recorded.
 
-A copy has a build folder of its own and lies under --scratch, one for each job; nothing outside of
-it changes. Each program that a mutant runs has a process group of its own, which ends with it.
+A copy has its own build folder and is under --scratch, one for each job; nothing outside of it
+changes. Each program that a mutant runs has its own process group, which is ended with it.
 """
 import hashlib
 import json
@@ -15,7 +15,7 @@ import time
 
 import plan
 
-# Warnings are errors in this tree. A mutant may leave a name unused; it is run all the same.
+# Warnings are errors in this tree. A mutant may leave a name unused; it is still run.
 IGNORED = ("unused", "unused-variable", "unused-function", "unused-but-set-variable",
            "unused-but-set-parameter", "unused-parameter", "unused-value", "unused-label",
            "unused-result", "unused-const-variable", "maybe-uninitialized", "uninitialized",
@@ -24,20 +24,20 @@ IGNORED = ("unused", "unused-variable", "unused-function", "unused-but-set-varia
            "tautological-compare", "return-type", "misleading-indentation", "array-bounds",
            "implicit-fallthrough", "logical-op", "stringop-overflow", "stringop-overread")
 PRAGMAS = "".join(f'#pragma GCC diagnostic ignored "-W{name}"\n' for name in IGNORED)
-# A test may use ten times the seconds that it took, of a processor and never under ten; one that
-# only waits is ended after six times as long.
+# A test may use ten times its normal CPU seconds, and at least ten; a test that only waits is ended
+# after six times as long.
 TIMES, LEAST_S, WAIT, BUILD_S = 10, 10, 6, 600
 LIMITS = "ulimit -c 0; ulimit -v 16777216; ulimit -S -t $0; exec \"$@\""
 
 
 class Groups:
-    """The process groups that are alive, so that none outlives us."""
+    """The process groups that are alive, so that none outlives this program."""
 
     def __init__(self):
         self.lock, self.alive, self.ended = threading.Lock(), set(), False
 
     def run(self, command, cwd, env, limit_s):
-        """(status, seconds, output); status None: it took too long, and is gone."""
+        """(status, seconds, output); status None: it timed out and was killed."""
         with self.lock:
             if self.ended:
                 raise KeyboardInterrupt
@@ -58,7 +58,7 @@ class Groups:
             with self.lock:
                 self.alive.discard(process.pid)
         with self.lock:
-            if self.ended:  # it was ended with us, and says nothing of the mutant
+            if self.ended:  # it was ended with us: no result for the mutant
                 raise KeyboardInterrupt
         if status == -signal.SIGXCPU:
             status = None
@@ -85,7 +85,7 @@ def tree_files(root):
 
 
 class Copy:
-    """A copy of the tree, with a build folder; `normal` has the seconds of each test in it."""
+    """A copy of the tree, with a build folder; `normal` has each test's time in it."""
 
     def __init__(self, root, folder, groups, nice, say):
         self.root, self.groups, self.nice, self.say = root, groups, nice, say
@@ -115,7 +115,7 @@ class Copy:
             file.write(text)
 
     def update(self):
-        """Makes the copy what the tree is; what is the same stays untouched, and built."""
+        """Makes the copy equal to the tree; unchanged files stay untouched, and built."""
         wanted, total = set(tree_files(self.root)), hashlib.sha256()
         for folder, folders, names in os.walk(self.tree):
             folders[:] = [f for f in folders if os.path.join(folder, f) !=
@@ -154,7 +154,7 @@ class Copy:
         return max(LEAST_S, TIMES * self.normal[test.name])
 
     def learn(self, tests):
-        """How long each test takes on the tree as it is. One that fails there judges no mutant."""
+        """Measures each test on the unchanged tree. A test that fails there judges no mutant."""
         for test in tests:
             if test.name in self.normal:
                 continue
@@ -171,7 +171,7 @@ class Copy:
 
 
 def try_one(copy, mutant, tests):
-    """What becomes of a mutant: (outcome, by, how)."""
+    """The result of a mutant: (outcome, by, how)."""
     path = os.path.join(copy.tree, mutant.file)
     with open(path, "rb") as file:
         whole = file.read()
@@ -197,7 +197,7 @@ def try_one(copy, mutant, tests):
 
 
 class State:
-    """What is known: a line of JSON for each try. The last one of a mutant counts."""
+    """The recorded results: a line of JSON for each try. The last one of a mutant counts."""
 
     def __init__(self, path):
         self.path, self.lock, self.last = path, threading.Lock(), {}
@@ -208,7 +208,7 @@ class State:
                     self.last[said["id"]] = said
 
     def of(self, mutant):
-        """What is known of a mutant of this very text of its function."""
+        """The result of a mutant for the present text of its function."""
         said = self.last.get(mutant.id)
         return said if said and said["text"] == mutant.function.key else None
 
@@ -220,7 +220,7 @@ class State:
 
 
 def tests_key(root, tests):
-    """Changes with every change of what the tests are: a survivor is tried again then."""
+    """Changes with every change of the tests: survivors are then tried again."""
     total = hashlib.sha256()
     folders = {"tests/cores", "tests/sim", "tests/fault", "tests/external"}
     if any(t.name.startswith("python.") for t in tests):

@@ -1,13 +1,13 @@
 """Mutants of the GPU's code: the CUDA kernels, and the C that queues work on a device.
 
-They are one class, `kernels`, so that the draws of the other classes stay what they are. What is
-special to a GPU has rules of its own here; the rest are those of rules.py.
+They are one class, `kernels`, so that the draws of the other classes do not change. Rules special
+to a GPU are here; the others are those of rules.py.
 """
 import re
 
 import rules
 
-# Calls that order what runs on a device: a kernel that follows no event may still be right by luck.
+# Calls that order work on a device: without them a kernel may still be right by luck.
 ORDERS = re.compile(r"(event|ready)_(record|wait|follow)$|^follow$|_settle$"
                     r"|^cuda(EventRecord|StreamWaitEvent|\w*Synchronize)$")
 FUSED = {"__fadd_rn": "fmaf({}, {}, {})", "__fsub_rn": "fmaf(-({}), {}, {})"}
@@ -21,13 +21,13 @@ def barrier(f):
 
 
 def order(f):
-    """Work on a stream does not wait for what it needs, or is not marked for what waits for it."""
+    """Work on a stream does not wait for its input, or is not marked for later waits."""
     for _, _, start, end, new in rules.drop_call(f, lambda name: bool(ORDERS.search(name)), ""):
         yield "order", start, end, new.replace("LH_OK", "0")
 
 
 def fused(f):
-    """A product and a sum have one rounding in place of two."""
+    """A product and a sum are rounded once instead of twice."""
     for start, at, end in rules.calls(f, 0, len(f.tokens)):
         parts = rules.arguments(f, at + 1) if f.tokens[at].text in FUSED else []
         for k, other in ((0, 1), (1, 0)) if f.tokens[at].text == "__fadd_rn" else ((1, 0),):

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Mutants of the protocol's code: are there tests that see each?
+"""Mutants of the protocol's code: does a test detect each?
 
     mutants.py list                      every mutant, a line each
     mutants.py show ID                   what it changes
-    mutants.py run --budget-s 3600       tries what is not known yet, by turns over the classes
-    mutants.py report                    the score of each class, and who survived
+        mutants.py run --budget-s 3600       tries mutants without a result, class by class in turn
+    mutants.py report                    the score of each class, and the survivors
 
-README.md says what the rules are and what counts. Python 3.11 and its standard library only.
+README.md describes the rules and the scores. Python 3.11 and its standard library only.
 """
 import argparse
 import contextlib
@@ -36,14 +36,14 @@ import report as bench  # noqa: E402
 import rules  # noqa: E402
 import source  # noqa: E402
 
-QUOTA = 40  # mutants of each class that are judged: those with the lowest ids, a fair draw
+QUOTA = 40  # judged mutants of each class: those with the lowest ids, a fair draw
 STATE = os.path.join(ROOT, "bench", "results", "mutants.jsonl")
 RESULT = os.path.join(ROOT, "bench", "results", "mutants.json")
 EQUIVALENT = os.path.join(HERE, "equivalent.json")
 
 
 class Mutant:
-    """An edit with a name that does not change where the code around it does."""
+    """An edit whose name does not change when the code around it does."""
 
     def __init__(self, function, edit, nth):
         self.function, self.file = function, function.file
@@ -99,7 +99,7 @@ def every(root=ROOT):
 
 
 def by_turns(made):
-    """One of each class after the other, the lowest ids first."""
+    """The classes take turns, each with its lowest ids first."""
     rows = [sorted((m for m in made if m.kind == kind), key=lambda m: m.id)
             for kind in rules.CLASSES]
     return [m for turn in itertools.zip_longest(*rows) for m in turn if m]
@@ -111,7 +111,7 @@ def equivalents():
 
 
 def judged(made, state, quota):
-    """Each class's first `quota` of those that build, as far as that is known."""
+    """Each class's first `quota` mutants that build, as far as that is known."""
     chosen, count = [], {kind: 0 for kind in rules.CLASSES}
     for m in by_turns(made):
         said = state.of(m)
@@ -122,7 +122,7 @@ def judged(made, state, quota):
 
 
 def to_try(given, state):
-    """Those that are judged come first; others only where they are asked for."""
+    """The judged ones first; others only on request."""
     made = every()
     asked = wanted(given, made)
     names = {m.id for m in asked}
@@ -143,7 +143,7 @@ def changed(since):
     keys = set()
     for file in set(names.stdout.split()) & set(plan.files(ROOT)):
         reader = python_rules if file.endswith(".py") else source
-        was = git("show", f"{since}:{file}").stdout  # empty where the file is new
+        was = git("show", f"{since}:{file}").stdout  # empty if the file is new
         with open(os.path.join(ROOT, file), encoding="utf-8") as opened:
             now = {f.key for f in reader.functions(file, opened.read())}
         keys |= now - {f.key for f in reader.functions(file, was)}
@@ -190,7 +190,7 @@ def show_command(given):
 
 
 def known(given, state, m):
-    """Need a mutant not be tried again?"""
+    """Whether a mutant need not be tried again."""
     said = state.of(m)
     if not said or given.again == "all":
         return False
@@ -207,7 +207,7 @@ def run_command(given):
     chosen = [m for m in to_try(given, state) if m.id not in same and not known(given, state, m)]
     chosen = chosen[:given.sample] if given.sample else chosen
     print(f"{len(chosen)} mutants to try", flush=True)
-    commit = bench.commit()  # of the copies, whatever is committed meanwhile
+    commit = bench.commit()  # of the copies, even if others are committed meanwhile
     waiting, groups, lock = queue.SimpleQueue(), campaign.Groups(), threading.Lock()
     for m in chosen:
         waiting.put(m)
@@ -253,7 +253,7 @@ def run_command(given):
             work(job)
         except KeyboardInterrupt:
             pass
-        except BaseException as error:  # told once all have ended
+        except BaseException as error:  # raised again once all have ended
             failed.append(error)
             groups.end()
 
@@ -268,7 +268,7 @@ def run_command(given):
 
 
 def score(made, state, same, quota):
-    """A row for each class: what became of those that are judged."""
+    """A row for each class: the results of its judged mutants."""
     chosen, table = judged(made, state, quota), {}
     for kind in rules.CLASSES:
         row = {"made": sum(m.kind == kind for m in made), "killed": 0, "survived": 0,
@@ -299,7 +299,7 @@ def report_command(given):
     report.condition("tried_at", " ".join(sorted({s["commit"] for s in tried})))
     total = {name: sum(row[name] for row in table.values()) for name in names}
     tried = [row["killed"] + row["survived"] + row["equivalent"] for row in table.values()]
-    with contextlib.redirect_stdout(io.StringIO()):  # the table says the same, and is shorter
+    with contextlib.redirect_stdout(io.StringIO()):  # the table says the same, more briefly
         for kind, row in table.items():
             for name in names:
                 report.row(f"mutants.{kind}.{name}", "1", [row[name]])

@@ -1,6 +1,6 @@
-"""Which files are mutated, and which tests can see a change of each, in the order of their runs.
+"""The mutated files, and the tests that can detect a change of each, in the order of their runs.
 
-A unit test of a file's own name comes first, then what is quick and sees much, then what is slow.
+A unit test of a file's own name comes first, then quick tests that detect much, then slow ones.
 Names of tests are ctest's. `sim:` rows are runs of the simulator, with fewer seeds than ctest's.
 """
 import fnmatch
@@ -9,7 +9,7 @@ import glob
 import os
 import re
 
-# The protocol's code. What is left out says, serves or sets up, trains, or reads data.
+# The protocol's code. Left out: files that print, serve, set up, train or read data.
 FILES = (
     "server/*.c", "server/*/*.c", "server/*/*/*.c", "worker/*.c", "worker/*/*.c",
     "worker/ranks/comm/*.c", "worker/ranks/stream/*.c", "worker/push/cut/*.c",
@@ -28,7 +28,7 @@ LEFT_OUT = (
     "worker/train/schedule.c", "worker/data/source_file.c", "worker/train/stats.c",
     "worker/train/trainer_*.c", "worker/train/transformer.c", "worker/train/update.c",
 )
-# Unit tests beside those of the file's own name, and cores that look at it first.
+# Unit tests besides those of the file's own name, and the cores that run first for it.
 UNITS = {
     "common/env/env.c": ("env_real_files", "numbers", "slot"),
     "common/format/frame.c": ("ledger", "decide", "outbox"),
@@ -50,10 +50,10 @@ UNITS = {
     "worker/ranks/region.c": ("trainer_ranks",), "worker/ranks/region_leader.c": ("trainer_ranks",),
     "worker/ranks/region_phase.c": ("trainer_ranks",),
 }
-# Tests of the same name look at another room's file.
+# Tests of the same name that test another room's file.
 NOT_UNITS = {"worker/replica/durable_copy.c", "worker/push/view.c", "server/coordinator/drain.c",
              "server/coordinator/plan.c", "server/server.c", "worker/worker.c"}
-# What the n-th allocation, the n-th file operation and a wait meet: the test in tests/fault.
+# Files whose n-th allocation, file operation or wait fails in a test of tests/fault.
 FAILED = dict.fromkeys(("common/env/env.c", "common/format/ledger.c", "common/format/plan.c",
                         "common/format/record.c", "server/wal/wal.c", "server/wal/wal_scan.c"),
                        "log") | {"worker/external/external.c": "external",
@@ -63,7 +63,7 @@ FAILED = dict.fromkeys(("common/env/env.c", "common/format/ledger.c", "common/fo
                                  "server/coordinator/store/move.c": "store",
                                  "worker/replica/snapshot.c": "cores",
                                  "worker/ranks/comm/comm_tcp.c": "ranks"}
-# What runs a file that few cores and no simulation do: the two ends of the boundary with a trainer
+# Tests of files that few cores and no simulation run: the two ends of the boundary with a trainer
 # beside the worker, the state machine of a region's ranks, and the forecast.
 BOUNDARY = (("external.client",), ("external.deaths",), ("cores.beside",),
             ("cores.beside_ends",))
@@ -71,8 +71,8 @@ ELSEWHERE = {"worker/client/*": (*BOUNDARY, ("external.cuda",)), "worker/externa
              "worker/ranks/region*": (("region.seeds", "--seeds", "600"),),
              "server/coordinator/balance/forecast.c": (("cores.balance",), ("cores.ahead",))}
 TARGETS = {"region.seeds": "region"}
-# C that queues work on a device: the emulated one (tests/simt) shows what is not waited for. Values
-# are programs of tests/gpu, `_nccl` with the tests' NCCL on it.
+# C that queues work on a device: the emulated one (tests/simt) reveals missing waits. Values are
+# programs of tests/gpu, `_nccl` with the tests' NCCL on it.
 QUEUES = {
     "worker/state/state_device.c": ("state", "pipeline"),
     "kernels/cuda/crossing.c": ("pipeline", "state"),
@@ -80,7 +80,7 @@ QUEUES = {
                    "worker/ranks/comm/comm_host.c", "worker/ranks/comm/ready.c",
                    "worker/ranks/peer.c"), ("ranks", "ranks_nccl")) | {
     "worker/train/device.c": ("trainer", "ranks", "ranks_nccl")}
-# The suites of tests/parity, and those that look at a file first.
+# The suites of tests/parity, and those that run first for a file.
 PARITY = ("dense", "guard", "each", "optimizer", "layers", "fold", "transfer", "large", "encode")
 PARITY_FIRST = {"fold.cu": ("fold",), "transfer.cu": ("transfer",), "encode.cu": ("encode",),
                 "layers.cu": ("layers",), "layers_grad.cu": ("layers",), "rows.cuh": ("layers",)}
@@ -210,7 +210,7 @@ def unit_tests(root):
 
 @functools.cache
 def core_names(root):
-    """The tests in tests/cores, in their order: each file but those that they share."""
+    """The tests in tests/cores, in their order: all files except shared ones."""
     with open(os.path.join(root, "tests/cores/CMakeLists.txt"), encoding="utf-8") as file:
         said = file.read()
     shared = (re.search(r"set\(shared ([^)]*)\)", said).group(1).split()
@@ -230,7 +230,7 @@ class Test:
 
 
 # Tests of the Python package (tests/python) that need no run, the quick ones first, and those that
-# look at a file before others do. Tests with a worker of their own need its program.
+# run first for a file. Tests with a worker of their own need its program.
 PYTHON = ("given", "base", "initial", "wrapped", "finite", "handed", "watched", "prepared", "kept",
           "evaluated", "crossed", "units", "ranked", "tuned")
 PYTHON_FIRST = {
@@ -245,7 +245,7 @@ PYTHON_PROGRAM = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../..
 
 
 def python_tests(file):
-    """What can see a change of a file of the Python package."""
+    """The tests that can detect a change of a file of the Python package."""
     stem = os.path.basename(file)[:-3]
     names = dict.fromkeys((*PYTHON_FIRST.get(stem, ()), *PYTHON, *PYTHON_WORKER))
     made = []
@@ -258,16 +258,16 @@ def python_tests(file):
 
 
 def parity_tests(file):
-    """What can see a change of a CUDA kernel: its results in the emulator beside the CPU's."""
+    """The tests that can detect a change of a CUDA kernel, by comparing emulator and CPU."""
     names = dict.fromkeys((*PARITY_FIRST.get(os.path.basename(file), ()), *PARITY))
-    # more than a range of the hashes; without this, `large` is as large as a GPU's
+    # more than one range of the hashes; otherwise `large` would be as large as on a GPU
     return [Test(f"parity.{name}", "parity", ["/usr/bin/env", "LH_PARITY_VALUES=1052672",
                                               "build/release/tests/parity/parity", name])
             for name in names]
 
 
 def device_tests(file):
-    """What can see a change of the order in which work is queued, with a device that is late."""
+    """The tests that detect a change of the order of queued work, with a device that is late."""
     made = []
     for name in QUEUES[file]:
         program, _, nccl = name.partition("_")
@@ -285,7 +285,7 @@ def device_tests(file):
 
 
 def tests(root, file, deep=False):
-    """What can see a change of `file`, as [Test], in the order in which they run."""
+    """The tests that can detect a change of `file`, as [Test], in the order of their runs."""
     if file.endswith(".py"):
         return python_tests(file)
     if fnmatch.fnmatch(file, "*.cu*"):

@@ -1,7 +1,7 @@
-"""Mutants of the Python package: its functions, and the rules that make edits of them.
+"""Mutants of the Python package: its functions, and the rules that edit them.
 
-They are one class, `python`, so that the draws of the other classes stay what they are. Offsets are
-into the file's text, which is ASCII.
+They are one class, `python`, so that the draws of the other classes do not change. Offsets are into
+the file's text, which is ASCII.
 """
 import ast
 import hashlib
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 COMPARES = {"<": "<=", "<=": "<", ">": ">=", ">=": ">", "==": "!=", "!=": "==", "is": "is not",
             "is not": "is", "in": "not in", "not in": "in"}
-QUIET = re.compile(r"(_log|logging|warnings)\.")  # calls that only say something
+QUIET = re.compile(r"(_log|logging|warnings)\.")  # calls that only print
 
 
 @dataclass
@@ -22,12 +22,12 @@ class Function:
 
     @property
     def key(self):
-        """Changes with every change of the function but those of comments and white space."""
+        """Changes with every change of the function except in comments and white space."""
         return hashlib.sha256(ast.dump(self.node).encode()).hexdigest()[:16]
 
 
 def functions(file, text):
-    """The functions and methods of a file; those inside of others belong to these."""
+    """The functions and methods of a file; nested ones belong to the outer one."""
     def walk(node, names):
         for kid in ast.iter_child_nodes(node):
             if isinstance(kid, (ast.FunctionDef, ast.AsyncFunctionDef)):
@@ -61,7 +61,7 @@ class _Edits:
         self.add(rule, *self.span(node), new)
 
     def visit(self, node):
-        """Makes the edits of a node and of what is inside of it; nothing of what only says."""
+        """Makes the edits of a node and of its children, except in code that only prints."""
         start, end = self.span(node) if hasattr(node, "lineno") else (0, 0)
         said = self.text[start:end]
         if isinstance(node, ast.Expr) and (QUIET.match(said) or

@@ -1,7 +1,7 @@
 """The rules that make mutants: each takes a function and yields edits of its text.
 
-An edit is (class, rule, first offset, end, new text). README.md says what the classes break.
-Statements that only say something (logs, errors' texts, assertions) and planted bugs stay alone.
+An edit is (class, rule, first offset, end, new text). README.md describes the classes. Statements
+that only print (logs, errors' texts, assertions) and planted bugs are not changed.
 """
 import functools
 import glob
@@ -36,10 +36,11 @@ STOPS = {"&&", "||", "?", ":", "=", "+=", "-=", "|=", "&=", ",", ";", "return", 
 COMPARES = {"<", "<=", ">", ">=", "==", "!="}
 
 
-# ---------------------------------------------------------------- what stands where
+# ---------------------------------------------------------------- kinds and places
 
 def plain_kind(f, node):
-    """What a plain statement is: empty, return, jump, declaration, set (an assignment), call."""
+    """The kind of a plain statement: empty, return, jump, declaration, set (an assignment),
+    call."""
     said = [t.text for t in f.tokens[node.first:node.end]]
     if said[0] == ";":
         return "empty"
@@ -97,14 +98,14 @@ def commits(f, node):
 
 
 def only_says(f, node):
-    """A log line, perhaps under a condition, or a place to crash at: order changes nothing."""
+    """A log line, perhaps under a condition, or a failpoint: its order changes nothing."""
     if node.kind in ("if", "block") and node.kids:
         return all(only_says(f, kid) for kid in node.kids)
     return node.kind == "plain" and f.tokens[node.first].text in QUIET
 
 
 def planted(f, node):
-    """A bug that is never there but where it is asked for."""
+    """A planted bug, which is off unless a test turns it on."""
     return node.kind == "if" and bool(re.match(r"LH_BUG\(", f.said(*node.head)))
 
 
@@ -117,7 +118,7 @@ def gives_err(f):
 
 
 def operand(f, at, step, stops):
-    """The end of the operand that begins beside place `at`, in the direction of `step`."""
+    """The end of the operand that begins next to place `at`, in the direction of `step`."""
     at += step
     turn = source.CLOSING if step < 0 else source.OPENING
     halt = source.OPENING if step < 0 else source.CLOSING
@@ -135,7 +136,7 @@ def compares(f, stops=None):
 
 
 def neighbours(f):
-    """Each two statements that follow each other."""
+    """Each pair of consecutive statements."""
     for node in f.tree.all():
         if node.kind == "block":
             yield from zip(node.kids, node.kids[1:])
@@ -150,7 +151,7 @@ def gone(f, node):
 # ---------------------------------------------------------------- durability
 
 def drop_call(f, wanted, kind):
-    """A call goes: with its statement, or LH_OK stands for it."""
+    """A call is removed: with its statement, or LH_OK replaces it."""
     for node in f.tree.all():
         if node.kind == "block" or node.kids and node.kind != "if":
             continue
@@ -168,7 +169,7 @@ def drop_call(f, wanted, kind):
 
 def drop_sync(f):
     yield from drop_call(f, lambda name: name in SYNCS, "sync")
-    for node in f.tree.all():  # a flag that says: durably
+    for node in f.tree.all():  # a flag that asks for durability
         if node.kind != "if":
             continue
         for at in range(*node.head):
@@ -182,7 +183,7 @@ def drop_commit(f):
 
 @functools.lru_cache(maxsize=1)
 def bodies():
-    """What the tree's functions say: static ones by (file, name), the others by ("", name)."""
+    """The bodies of the tree's functions: static ones by (file, name), others by ("", name)."""
     said = {}
     for folder in ("common", "kernels", "server", "worker"):
         for path in glob.glob(os.path.join(ROOT, folder, "**", "*.c"), recursive=True):
@@ -199,7 +200,7 @@ def bodies():
 
 @functools.lru_cache(maxsize=None)
 def reached(file, name):
-    """The words of a function that `file` calls, and of all that it calls; None: not known."""
+    """The words of a function that `file` calls, and of all that it calls; None: unknown."""
     known, found, met = bodies(), set(), set()
     left = [(file, name) if (file, name) in known else ("", name)]
     if left[0] not in known:
@@ -217,7 +218,7 @@ def reached(file, name):
 
 
 def unread(f, a, b):
-    """Is `a` an assignment, and does `b`, with all that it calls, name none of its members?"""
+    """Whether `a` is an assignment and `b`, with all that it calls, uses none of its members."""
     if a.kind != "plain" or b.kind != "plain" or plain_kind(f, a) != "set":
         return False
     sign, said = assignment(f, a), f.tokens
@@ -255,7 +256,7 @@ def swap(f):
 
 
 def early(f):
-    """An answer, or what removes the old, comes before the commit that it waits for."""
+    """An answer, or the removal of old data, comes before the commit that it must wait for."""
     for node in f.tree.all():
         if node.kind != "block":
             continue
@@ -288,7 +289,7 @@ def early(f):
             if len(parts) == 5:
                 done, arg = f.said(*parts[3]), f.said(*parts[4])
                 yield "early", "done_at_once", *f.span(start, end), f"{done}({arg})"
-    if gives_err(f):  # success is said before the commit was made
+    if gives_err(f):  # success is returned before the commit
         for node in f.tree.all():
             plain = node.kind == "plain" and node.up.kind == "block" and commits(f, node)
             if plain and plain_kind(f, node) in ("call", "set") and node is not node.up.kids[-1]:
@@ -343,7 +344,7 @@ def off_by_one(f):
 
 
 def greater(f, node):
-    """if (a > b) b = a; of two that are the same it makes no difference which is taken."""
+    """if (a > b) b = a; if both are equal, either is right."""
     body = node.kids[0] if node.kind == "if" and len(node.kids) == 1 else None
     sign = assignment(f, body) if body and body.kind == "plain" else None
     if sign is None or f.tokens[sign].text != "=":
@@ -365,7 +366,7 @@ def boundary(f):
 # ---------------------------------------------------------------- checks
 
 def conditions(f):
-    """Each condition on which more depends than what is said."""
+    """Each condition that controls more than output."""
     for node in f.tree.all():
         if node.kind in ("if", "while"):
             if not all(only_says(f, n) for n in node.all() if n.kind == "plain"):
@@ -373,7 +374,7 @@ def conditions(f):
 
 
 def dull(said):
-    """A condition whose other way ends any run at once: a failed call, no memory."""
+    """A condition whose negation ends any run at once: a failed call, no memory."""
     return bool(re.fullmatch(r"err|!err|!\*?\w+|\w+|w->stopped|s->stopped|true", said))
 
 
@@ -410,7 +411,7 @@ def skip_check(f):
 
 
 def drop_operand(f):
-    """One of several conditions that are joined goes."""
+    """One of several joined conditions is removed."""
     for at, token in enumerate(f.tokens):
         if token.text not in ("&&", "||"):
             continue
@@ -424,7 +425,7 @@ def drop_operand(f):
 
 
 def same_thing(f):
-    """What is to be compared is taken from what it is compared with."""
+    """A value is compared with itself."""
     equal = [(at, arguments(f, at + 1)) for _, at, _ in calls(f, 0, len(f.tokens))
              if f.tokens[at].text in ("lh_span_equal", "lh_hash_equal")]
     for node in f.tree.all():
@@ -485,12 +486,12 @@ def drop_state(f):
 
 @functools.lru_cache(maxsize=1)
 def members(text):
-    """What a file names as a thing's member: (thing, member)."""
+    """A file's uses of members: (object, member)."""
     return set(re.findall(r"(\w+)(?:->|\.)(\w+(?:\.ledger)?)\b", text))
 
 
 def wrong_one(f):
-    """One of a pair stands for the other, where the file says both of the same thing."""
+    """One of a pair replaces the other, if the file uses both of the same object."""
     known = members(f.source)
     for at in range(2, len(f.tokens)):
         if f.tokens[at].kind != "name" or f.tokens[at - 1].text not in ("->", "."):
@@ -524,12 +525,12 @@ def error_is_ok(f):
 RULES = (drop_sync, drop_commit, swap, early, off_by_one, boundary, negate, skip_check, first_only,
          drop_state, wrong_one, error_is_ok)
 CLASSES = ("sync", "commit", "swap", "early", "off_by_one", "boundary", "negate", "check", "first",
-           "state", "pair", "error", "python",  # python_rules.py has its rules
-           "kernels")  # kernel_rules.py has its
+           "state", "pair", "error", "python",  # its rules are in python_rules.py
+           "kernels")  # its rules are in kernel_rules.py
 
 
 def quiet(f):
-    """Offsets in which nothing is changed: what is only said, and planted bugs."""
+    """Offsets in which nothing is changed: output, and planted bugs."""
     for start, at, end in calls(f, 0, len(f.tokens)):
         if f.tokens[at].text in QUIET:
             yield f.span(start, end)
@@ -540,7 +541,7 @@ def quiet(f):
 
 
 def each_once(f, made):
-    """The edits that change something that is not only said, each once."""
+    """The edits that change more than output, each once."""
     held, seen = list(quiet(f)), set()
     for kind, name, start, end, new in made:
         inside = any(a <= start and end <= b and (a, b) != (start, end) for a, b in held)

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""mutants.py: the rules make what they say, the eight known mutants among it, and names hold."""
+"""mutants.py: rules make the expected edits, among them eight known mutants; names are stable."""
 import ast
 import contextlib
 import io
@@ -22,7 +22,7 @@ import plan  # noqa: E402
 import rules  # noqa: E402
 import source  # noqa: E402
 
-# Mutants that every test of an earlier tree let live: the file, a piece of it, what became of it.
+# Mutants that every test of an earlier tree missed: the file, a piece of it, its replacement.
 KNOWN = (
     ("server/push/follow.c", "chain = r.chain;", """
         if (from->chain.len == LH_HASH_BYTES) memcpy(chain.b, from->chain.data, LH_HASH_BYTES);""",
@@ -89,7 +89,7 @@ KNOWN = (
         if (!back) return LH_OK;
         return lh_fail(LH_ERR_CONFLICT, "older");"""),
 )
-# For each rule something that it changes, and what it makes of it.
+# For each rule a statement that it changes, and the result.
 MADE = (
     ("sync.drop", "LH_TRY(files->sync(file));", ""),
     ("sync.flag", "if (durably) x();", "if (false) x();"),
@@ -140,7 +140,7 @@ def function(body, name="some"):
 
 
 def read(path):
-    """What a file says; nothing where it is gone."""
+    """The contents of a file; empty if it does not exist."""
     try:
         with open(path, encoding="utf-8") as file:
             return file.read()
@@ -149,7 +149,7 @@ def read(path):
 
 
 def same(text):
-    """Code as it is compared: without its comments and white space."""
+    """Code in the form that is compared: without comments and white space."""
     return source.squeeze(source.blank(text))
 
 
@@ -166,7 +166,7 @@ class Rules(unittest.TestCase):
         for file, before, after, _ in KNOWN:
             for f in source.functions(file, read(os.path.join(mutants.ROOT, file))):
                 if same(before) not in same(f.text):
-                    continue  # another function, or that code was written anew
+                    continue  # another function, or that code was rewritten
                 wanted = source.squeeze(same(f.text).replace(same(before), same(after), 1))
                 made = mutants.mutants_of(file, f.text + "\n")
                 self.assertIn(wanted, {same(m.apply(f.text)) for m in made}, file)
@@ -197,7 +197,7 @@ class Rules(unittest.TestCase):
         commit = "LH_TRY(ps_co_store_insync(c, shard));"  # writes owner, standby, changes
         self.assertTrue(swaps(f"s->changes++;\n{commit}"))
         self.assertTrue(swaps(f"s->standby = 0;\n{commit}"))
-        self.assertFalse(swaps(f"s->heard_of = server;\n{commit}"))  # is in no row
+        self.assertFalse(swaps(f"s->heard_of = server;\n{commit}"))  # heard_of is in no row
         self.assertTrue(swaps(f"s->heard_of = s->owner;\n{commit}"))
         self.assertTrue(swaps(f"s->heard_of = write_row(s);\n{commit}"))
         self.assertTrue(swaps(f"{commit}\ns->heard_of = server;"))  # only once it was stored
@@ -216,7 +216,7 @@ class Rules(unittest.TestCase):
         self.assertTrue(edges("if (a->x > b) b += a->x;"))
 
 
-PYTHON_MADE = (  # rule, a statement, what it makes of it
+PYTHON_MADE = (  # rule, a statement, the result
     ("python.boundary", "b = a < 1", "b = a <= 1"),
     ("python.negate", "b = a is not self", "b = a is self"),
     ("python.negate", "b = not a", "b = (a)"),
@@ -248,14 +248,14 @@ class Python(unittest.TestCase):
         made = [m for m in EVERY if m.kind == "python"]
         self.assertGreaterEqual(len({m.file for m in made}), 20)
         texts = {m.file: read(os.path.join(mutants.ROOT, m.file)) for m in made}
-        for m in made:  # the lines of the function alone: a whole file takes ten times as long
+        for m in made:  # only the function's lines: a whole file takes ten times as long
             node, text = m.function.node, m.apply(texts[m.file])
             more = text.count("\n") - texts[m.file].count("\n")
             lines = text.splitlines(True)[node.lineno - 1:node.end_lineno + more]
             ast.parse("if True:\n" * (node.col_offset > 0) + "".join(lines))
 
 
-KERNELS_MADE = (  # rule, statements, what it makes of them
+KERNELS_MADE = (  # rule, statements, the result
     ("kernels.barrier", "a = 1; __syncthreads(); b = a;", "a = 1; b = a;"),
     ("kernels.bound", "for (int i = 0; i < n; i++) a += x[i];",
      "for (int i = 0; i + 1 < n; i++) a += x[i];"),
@@ -397,7 +397,7 @@ class Names(unittest.TestCase):
 
 
 class Tries(unittest.TestCase):
-    """What is written down, with a tree and tests of a line each."""
+    """The recorded results, with a tree and tests of one line each."""
 
     def setUp(self):
         held = tempfile.TemporaryDirectory()
@@ -448,7 +448,7 @@ class Tries(unittest.TestCase):
                                   os.environ, 0.5)
         self.assertIsNone(status)
         stat, end = f"/proc/{read(mark).strip()}/stat", time.monotonic() + 60
-        while (state := read(stat)) and state.split()[2] != "Z":  # a signal takes its time
+        while (state := read(stat)) and state.split()[2] != "Z":  # a signal takes time
             self.assertLess(time.monotonic(), end, f"it lives: {state}")
             time.sleep(0.05)
         self.assertEqual(groups.alive, set())
@@ -464,7 +464,7 @@ class Tries(unittest.TestCase):
         os.mkfifo(mark)
 
         def end_once_it_runs():
-            with open(mark, encoding="utf-8"):  # opens when the program does
+            with open(mark, encoding="utf-8"):  # blocks until the program opens it
                 groups.end()
 
         thread = threading.Thread(target=end_once_it_runs)

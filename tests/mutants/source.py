@@ -1,6 +1,6 @@
 """C as this tree writes it: functions, their tokens and a tree of their statements.
 
-No C parser: it reads what clang-format leaves, where a function's braces stand in the first column.
+No C parser: it reads clang-format's output, where a function's braces are in the first column.
 Offsets are into the file's text; comments and directives are blanked in it, and keep their length.
 """
 import hashlib
@@ -19,7 +19,7 @@ FUNCTION = re.compile(r"^(?P<head>[A-Za-z_][^\n;{}]*\([^;{}]*\))[ ]*\n(?P<body>\
                       re.M | re.S)
 with open(os.path.join(os.path.dirname(os.path.abspath(__file__)), "names.json"),
           encoding="utf-8") as _file:
-    FORMER = json.load(_file)  # what files and names were called when mutants were named after them
+    FORMER = json.load(_file)  # names of files and members when mutants were first named after them
 OPENING, CLOSING = {"(": ")", "[": "]", "{": "}"}, {")", "]", "}"}
 
 
@@ -33,7 +33,7 @@ class Token:
 
 @dataclass
 class Node:
-    """A statement: tokens [first, end). `head` is what the parentheses of if, for, while hold."""
+    """A statement: tokens [first, end). `head`: the parentheses of if, for, while."""
 
     kind: str  # block, if, for, while, do, switch, label, plain
     first: int
@@ -58,7 +58,7 @@ class Function:
     source: str  # the file's text, blanked
     tokens: list
     tree: Node
-    match: dict  # the place of each bracket's other one
+    match: dict  # the place of each bracket's partner
 
     @property
     def text(self):
@@ -66,7 +66,7 @@ class Function:
 
     @property
     def key(self):
-        """Changes with every change of the function but those of comments and white space."""
+        """Changes with every change of the function except in comments and white space."""
         return hashlib.sha256(former(squeeze(self.text)).encode()).hexdigest()[:16]
 
     def span(self, first, end):
@@ -74,7 +74,7 @@ class Function:
         return self.tokens[first].start, self.tokens[end - 1].end
 
     def words(self, first, end):
-        """The names of [first, end), and the words that they are made of."""
+        """The names of [first, end), and the words in these names."""
         names = {t.text for t in self.tokens[first:end] if t.kind == "name"}
         return names | {word for name in names for word in name.split("_")}
 
@@ -84,7 +84,7 @@ class Function:
 
 
 def squeeze(text):
-    """White space that means nothing goes; so do brackets around brackets."""
+    """Removes white space without meaning, and brackets around brackets."""
     said = [t.group() for t in TOKEN.finditer(text)]
     match, stack = {}, []
     for at, word in enumerate(said):
@@ -98,25 +98,25 @@ def squeeze(text):
 
 
 def former(text):
-    """A text with the former names of what was renamed: ids and hashes outlive that."""
+    """A text with renamed names replaced by the former ones: ids and hashes survive renaming."""
     text = re.sub(r"(?<=-> )(\w+) \. (\w+)|(?<=->)(\w+)\.(\w+)", _former_member, text)
     return re.sub(r"[A-Za-z_]\w*", lambda n: FORMER["words"].get(n.group(), n.group()), text)
 
 
 def former_file(function):
-    """The file in which a function stood when its mutants were first tried."""
+    """The file of a function when its mutants were first tried."""
     moved = FORMER["moved"].get(f"{function.file}:{function.name}")
     return moved or FORMER["files"].get(function.file, function.file)
 
 
 def _former_member(found):
-    """What is a part's member now was one of the whole: `s->session.timer`."""
+    """The former name of a member that has moved into a part: `s->session.timer`."""
     part, name = [said for said in found.groups() if said]
     return FORMER["members"].get(f"{part}.{name}", found.group())
 
 
 def blank(text):
-    """Comments and directives become spaces."""
+    """Replaces comments and directives by spaces."""
     def spaces(found):
         said = found.group()
         return said if said[0] in "\"'" else re.sub(r"[^\n]", " ", said)
@@ -124,7 +124,7 @@ def blank(text):
 
 
 class _Reader:
-    """Statements out of tokens."""
+    """Builds statements from tokens."""
 
     def __init__(self, tokens, match):
         self.tokens, self.match = tokens, match
@@ -173,7 +173,7 @@ class _Reader:
 
 
 def functions(file, text):
-    """Every function of a file. `text` is what the file says."""
+    """Every function of a file. `text`: the file's contents."""
     source = blank(text)
     for found in FUNCTION.finditer(source):
         start = found.start("body")

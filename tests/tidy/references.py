@@ -1,7 +1,7 @@
-"""What text points at is there: links and anchors of pages, paths in comments and in prose.
+"""References must resolve: links and anchors of pages, paths in comments and in prose.
 
 A page is named by its path from the root, a place in it by its anchor, as in
-`server/docs/0000-protocol.md#rule-14`; in a link of a page the path starts at that page's folder.
+`server/docs/0000-protocol.md#rule-14`; a link in a page starts at that page's folder.
 """
 import posixpath
 import re
@@ -17,7 +17,7 @@ _ALSO = re.compile(r"(?<![\w/&#])#((?:rule|section)-\d+)\b(?! *\))")
 _PATH = re.compile(rf"(?<![\w./$*\"'-])((?:{ROOMS})/[\w./-]*\w\.(?:[ch]|py|sh|md|proto|svg|yaml))"
                    r"(?![\w*/])")
 EXAMPLE = "server/docs/0000-protocol.md#rule-14"
-# Files whose text names paths that are not of this tree, each with its reason.
+# Files whose text names paths outside of this tree, each with its reason.
 MADE_UP = {
     "tests/tidy/self_test.py": "planted violations",
     "tests/tidy/references.py": "the words that it looks for",
@@ -37,7 +37,7 @@ def _slug(heading: str) -> str:
 
 
 def _prose(text: str) -> str:
-    """A page without its blocks of code: their lines stay, empty."""
+    """A page with its code blocks replaced by empty lines."""
     out, fenced, code, item, before = [], False, False, False, ""
     for line in text.split("\n"):
         fence = line.startswith("```")
@@ -63,13 +63,13 @@ def anchors(text: str) -> set[str]:
 
 
 def _places(pattern: re.Pattern, text: str, sign: str = "") -> Iterator[tuple[int, re.Match]]:
-    """Line and match of each; a text without `sign` has none, which is quick to see."""
+    """Line and match of each; the test for `sign` quickly skips a text that has none."""
     for match in pattern.finditer(text) if sign in text else ():
         yield text.count("\n", 0, match.start()) + 1, match
 
 
 def _links(path: str, text: str, known: set[str], at: dict[str, set[str]]) -> Iterator[Place]:
-    """Links of a page that lead nowhere."""
+    """Links of a page whose target does not exist."""
     for line, match in _places(_LINK, re.sub(r"`[^`\n]*`", "", _prose(text))):
         target = match.group(1)
         if re.match(r"[a-z]+:", target):
@@ -85,11 +85,11 @@ def _links(path: str, text: str, known: set[str], at: dict[str, set[str]]) -> It
 
 
 def _named(text: str, known: set[str], at: dict[str, set[str]]) -> Iterator[Place]:
-    """Paths and places that a text names, from the root, and that are not there."""
+    """Paths and places from the root that a text names and that do not exist."""
     for line, match in _places(_PLACE, text, ".md#"):
         page, anchor = match.groups()
         if page.startswith(".."):
-            continue  # of a link that is written into a page, which is read itself
+            continue  # from a link written into a page, which is checked itself
         if page in at and anchor not in at[page]:
             yield Place(line, f"{page}#{anchor}: no such place")
         elif page not in at:
@@ -100,7 +100,7 @@ def _named(text: str, known: set[str], at: dict[str, set[str]]) -> Iterator[Plac
 
 
 def _short(text: str, at: dict[str, set[str]]) -> Iterator[Place]:
-    """`#rule-3` after a whole reference is of the page that was named last."""
+    """`#rule-3` after a full reference belongs to the last page named before."""
     for line, match in _places(_ALSO, text, "#"):
         before = _PLACE.findall(text, 0, match.start())
         page = before[-1][0] if before else ""
@@ -109,7 +109,7 @@ def _short(text: str, at: dict[str, set[str]]) -> Iterator[Place]:
 
 
 def findings(tree: dict[str, str]) -> Iterator[tuple[str, int, str]]:
-    """(path, line, what is wrong)."""
+    """(path, line, message)."""
     files = set(tree) | set(getattr(tree, "others", ()))
     known = files | {"/".join(path.split("/")[:n]) for path in files
                      for n in range(1, path.count("/") + 1)} | {"."}

@@ -1,4 +1,4 @@
-"""The house rules, one function each. A rule takes the tree and yields what it found.
+"""The house rules, one function each. A rule takes the tree and yields its findings.
 
 `tree` maps a path from the root to the file's text. Each rule has a planted violation in
 self_test.py; a rule without one does not pass its own test.
@@ -26,7 +26,7 @@ class Finding(NamedTuple):
 
 Tree = dict[str, str]
 
-# Who may include whom; within a room everything may, but for FOLDERS.
+# Allowed includes between rooms; within a room all are allowed, except for FOLDERS.
 ROOMS = {
     "proto": (),
     "common": ("proto",),
@@ -37,7 +37,7 @@ ROOMS = {
     "tests": ("proto", "common", "kernels", "server", "worker", "deploy"),
     "bench": ("proto", "common", "kernels", "server", "worker", "deploy", "tests"),
 }
-# Within a room: which of these folders each may include besides itself.
+# Within a room: the other folders that each of these may include.
 _BYTES = ("common/base", "common/env", "common/security", "common/format")
 FOLDERS = {
     "common/base": (),
@@ -50,14 +50,14 @@ FOLDERS = {
     "common/net/grpc": (*_BYTES, "common/net"),
     "common/net/mem": (*_BYTES, "common/net"),
     "common/app": (*_BYTES, "common/objects", "common/net", "common/net/grpc", "common/net/mem"),
-    # no files, no threads, no keys; those who have them stand above
-    # liblonghaul.so is linked by programs of other people: the channel's layout, and libc
+    # no files, threads or keys; the folders that have them are above
+    # liblonghaul.so is linked by users' programs: the channel's layout, and libc
     "worker/client": ("worker/external",),
     "worker/client/examples": ("worker/client",),
     "kernels": ("kernels/cpu", "common/base", "common/format"),
     "kernels/cpu": ("kernels", "common/base", "common/format"),
     "kernels/cuda": ("kernels", "kernels/cpu", "common/base", "common/format"),
-    # a plugin of its own: the table that it fills, and libc
+    # a plugin of its own: only the table that it fills, and libc
     "kernels/cublaslt": ("kernels/cuda",),
     "kernels/layers": ("kernels", "common/base"),
     "kernels/state": ("kernels", "kernels/cpu", *_BYTES),
@@ -65,13 +65,13 @@ FOLDERS = {
     "kernels/privacy": ("kernels", "common/base", "common/env"),
 }
 PREFIX = {"common": "lh_", "kernels": "lk_", "server": "ps_", "worker": "wk_", "deploy": "dp_"}
-# What a library shows to programs of other people carries the product's name.
+# Functions that a library shows to users' programs carry the product's name.
 PUBLIC = {"worker/client/": "longhaul_"}
 CORES = ("common/*", "kernels/*", "server/*", "worker/*")
 LINES_MAX, COLUMNS_MAX = 600, 100
 
 # Calls that a core makes through its env, or not at all; and the only files that may make them.
-# A row: the calls, where they are banned, the files excepted, what to use instead.
+# A row: the calls, where they are banned, excepted files, the replacement.
 BANNED = (
     (("time", "gettimeofday", "clock_gettime", "nanosleep", "usleep", "sleep"), CORES,
      ("common/env/env_real*.c", "*/main.c"), "lh_now() and lh_after() of the env"),
@@ -116,7 +116,7 @@ ALLOWED = {
     "worker/data/cache.c": (("open", "opendir"),
                             "the loader's threads keep units, outside the core"),
 }
-# Objects of a file that may change, each with its reason.
+# Mutable objects of a file, each with its reason.
 GLOBALS = {
     "common/base/err.c": ("last", "errno's neighbour: belongs to the thread"),
     "common/base/buf.c": ("crc_table", "filled once, before main"),
@@ -164,7 +164,7 @@ def direction(tree: Tree) -> Iterator[Finding]:
 
 
 def circle(tree: Tree) -> Iterator[Finding]:
-    """No file includes itself, by whatever way round."""
+    """No file includes itself, directly or indirectly."""
     graph = {path: [t for _, t in scan.includes(text) if t in tree] for path, text in c_files(tree)}
     done: set[str] = set()
 
@@ -181,8 +181,8 @@ def circle(tree: Tree) -> Iterator[Finding]:
         yield from walk(path, [])
 
 
-# How many files of a room call each other in a circle, at most: a ratchet that only goes down. Each
-# of them can be read only with all others in mind. Rooms that are not named have no such circle.
+# Maximum number of files of a room that call each other in a circle: a ratchet that only goes down.
+# None of them can be read without the others. Rooms that are not named have no such circle.
 CIRCLE_FILES = {"server": 3, "worker": 2, "kernels": 4,
                 "common/net": 4, "common/base": 2, "common/env": 2}
 
@@ -195,7 +195,7 @@ def _calling_room(path: str) -> str:
 
 
 def calls(tree: Tree) -> Iterator[Finding]:
-    """Within a room calls run one way; CIRCLE_FILES says how far it is from that."""
+    """Within a room calls run one way; CIRCLE_FILES gives the remaining exceptions."""
     sources = {path: scan.scrub(text) for path, text in tree.items()
                if path.endswith(".c") and room_of(path) in PREFIX}
     defined = {head.name: path for path in sources for head in scan.declarations(tree[path])
@@ -228,7 +228,7 @@ _TRAILING = re.compile(r"\s*\S.*?\s//\s*(.*)")
 
 
 def fragment(tree: Tree) -> Iterator[Finding]:
-    """A comment names its subject; it does not go on from somewhere else."""
+    """A comment names its subject; it does not continue another sentence."""
     for path, text in c_files(tree):
         lines = text.split("\n")
         for number, line in enumerate(lines, 1):
@@ -245,7 +245,7 @@ def fragment(tree: Tree) -> Iterator[Finding]:
 
 
 def unused_header(tree: Tree) -> Iterator[Finding]:
-    """A header that nobody includes is dead, or waits for a user that never came."""
+    """A header that no file includes is dead code."""
     used = {target for _, text in c_files(tree) for _, target in scan.includes(text)}
     used |= {target for path, text in tree.items() if path.endswith(".sh")
              for target in re.findall(r"-include(\S+\.h)", text)}
@@ -254,7 +254,8 @@ def unused_header(tree: Tree) -> Iterator[Finding]:
             yield Finding(path, 0, "unused-header", "nobody includes it")
 
 
-# Functions that no product file calls, each with its reason; a header's name stands for all of its.
+# Functions that no product file calls, each with its reason; a header's name stands for all its
+# functions.
 UNCALLED = {
     "common/env/env_fake.h": "the world of tests",
     "common/net/mem/transport_mem.h": "the network of tests",
@@ -262,7 +263,7 @@ UNCALLED = {
     "kernels/privacy/choice.h": "drawing records: the level `record`, which nothing enforces yet",
     "lh_bug_plant": "plants a bug",
     "lh_bug_planted": "plants it in another thread too",
-    # messages as protobuf-c's structs: what tests send is not made by the tables that read it
+    # messages as protobuf-c's structs: tests send them without the tables that read them
     "lh_rpc_send_bulk": "a message with bulk",
     "lh_rpc_parse": "a message",
     "lh_rpc_parse_bulk": "a message with bulk",
@@ -279,7 +280,7 @@ UNCALLED = {
     "wk_builtin_defaults": "the trainer of bench/learning and of tests",
     "lk_codec_force": "encodes by one kind of instructions, beside the others",
     "ps_balance_kind_of": "reads the words of bench/sim",
-    # what tests look at, and programs do not
+    # read by tests, not by programs
     "lh_pool_bytes": "memory that is taken",
     "lh_env_real_copied": "files that were copied",
     "ps_co_decided_count": "rows that are kept",
@@ -299,8 +300,8 @@ _NAME = re.compile(r"\b(?:lh|lk|ps|wk|dp)_\w+\b")
 
 
 def uncalled(tree: Tree) -> Iterator[Finding]:
-    """A function that a header of the product shows has a caller there: one that tests alone call
-    is tested for nobody."""
+    """A function in a header of the product has a caller there: one that only tests call is tested
+    for nothing."""
     shown: dict[str, tuple[str, int]] = {}
     uses: collections.Counter[str] = collections.Counter()
     for path, text in c_files(tree):
@@ -322,7 +323,7 @@ def uncalled(tree: Tree) -> Iterator[Finding]:
                           f"{name}() is called: take it out of UNCALLED")
 
 
-# Pages that grow into diaries where nobody counts: lines of the page, or of each of its sections.
+# Pages that grow into diaries unless limited: lines of the page, or of each of its sections.
 PAGE_LINES = {"bench/README.md": 80}
 SECTION_LINES = {"CHANGELOG.md": 30}
 
@@ -362,15 +363,15 @@ def banned(tree: Tree) -> Iterator[Finding]:
 
 
 class Committed(NamedTuple):
-    """State that follows a disk: where, the files that may assign it, its names."""
+    """State that follows a disk: its place, the files that may assign it, its names."""
     where: tuple[str, ...]
     owners: tuple[str, ...]
     names: tuple[str, ...]  # a member at any depth, or "p->member" of that pointer
 
 
-# Owners put what they change on the disk with it, or read it from there. slot.c reads a file into a
-# slot of its own, recover.c checkpoints into what a start begins from; epochs.c gives a stable
-# point up. A planted bug may do worse.
+# Owners write each change to disk together with it, or read it from there. slot.c reads a file into
+# a slot of its own, recover.c checkpoints into a start's initial state; epochs.c passes a stable
+# point upwards. A planted bug may violate this.
 _SERVER = ("server/*", "!server/coordinator/*")
 _COORDINATOR = "server/coordinator/"
 COMMITTED = (
@@ -396,7 +397,7 @@ COMMITTED = (
               ("draining", "ending", "drained_regions", "w->asked")),
     Committed((_COORDINATOR + "*",), (_COORDINATOR + "balance/override.c",), ("c->frozen",)),
     Committed((_COORDINATOR + "*",), (_COORDINATOR + "silence.c",), ("stored_trip",)),
-    # coordinator.c makes the table
+    # coordinator.c creates the table
     Committed((_COORDINATOR + "*",),
               (_COORDINATOR + "balance/lease.c", _COORDINATOR + "coordinator.c"), ("c->lease",)),
 )
@@ -410,8 +411,8 @@ def _assigned(names: tuple[str, ...]) -> re.Pattern[str]:
 
 
 def commit(tree: Tree) -> Iterator[Finding]:
-    """Commit, then memory (server/docs/0000-protocol.md#rule-26): one file changes the state that
-    follows the disk."""
+    """Commit, then memory (server/docs/0000-protocol.md#rule-26): only one file changes the state
+    that follows the disk."""
     for row in COMMITTED:
         not_there = tuple(place[1:] for place in row.where if place.startswith("!"))
         assigned = _assigned(row.names)
@@ -426,7 +427,7 @@ def commit(tree: Tree) -> Iterator[Finding]:
 
 
 def must_check(tree: Tree) -> Iterator[Finding]:
-    """A header's function that returns lh_err says LH_MUST; lh_fail's result is its argument."""
+    """A header's function that returns lh_err has LH_MUST; lh_fail's result is its argument."""
     for path, text in c_files(tree):
         if not path.endswith(".h"):
             continue
@@ -437,8 +438,8 @@ def must_check(tree: Tree) -> Iterator[Finding]:
 
 
 def readme(tree: Tree) -> Iterator[Finding]:
-    """A folder with sources explains itself; corpora and fixtures belong to the folder above, the
-    folders of tests/unit to those that they mirror."""
+    """A folder with sources has a README; corpora and fixtures belong to the folder above, folders
+    of tests/unit to those that they mirror."""
     folders = {posixpath.dirname(path) for path in tree
                if is_c(path) or path.endswith((".proto", ".py", ".sh"))}
     for folder in sorted(folders - {""}):
@@ -453,7 +454,7 @@ def opening(tree: Tree) -> Iterator[Finding]:
 
 
 def prefix(tree: Tree) -> Iterator[Finding]:
-    """What a room shows carries its prefix; statics carry none of any room."""
+    """Non-static functions of a room carry its prefix; statics carry no room's prefix."""
     for path, text in c_files(tree):
         want = PREFIX.get(room_of(path))
         if not want:
@@ -475,7 +476,7 @@ _AGGREGATE = re.compile(r"^(?:(?:static|_Thread_local|const|typedef|extern)\s+)*
 
 
 def mutable_global(tree: Tree) -> Iterator[Finding]:
-    """State has an owner that passes it on; a file has none of its own."""
+    """State has an owner that passes it on; a file has no mutable state."""
     for path, text in c_files(tree):
         if not path.startswith(tuple(PREFIX)):
             continue
@@ -507,7 +508,7 @@ _MACHINE = re.compile(r"(?<![\w.~*-])/(?:work|root|home)/")
 
 
 def machine_path(tree: Tree) -> Iterator[Finding]:
-    """No path of the machine somebody worked on."""
+    """No path of a developer's machine."""
     for path, text in tree.items():
         for number, line in enumerate(text.split("\n"), 1):
             if _MACHINE.search(line):
@@ -518,7 +519,7 @@ _CONFLICT = re.compile(r"(?:<{7}|>{7}|\|{7})(?: |$)")
 
 
 def conflict(tree: Tree) -> Iterator[Finding]:
-    """No mark that a merge left."""
+    """No merge conflict markers."""
     for path, text in tree.items():
         for number, line in enumerate(text.split("\n"), 1):
             if _CONFLICT.match(line):
@@ -534,12 +535,12 @@ def columns(tree: Tree) -> Iterator[Finding]:
 
 
 def reference(tree: Tree) -> Iterator[Finding]:
-    """Links, anchors and paths lead somewhere; nothing is named by a bare number."""
+    """Links, anchors and paths resolve; nothing is named by a bare number."""
     for path, line, said in references.findings(tree):
         yield Finding(path, line, "reference", said)
 
 
-# Phrases that nobody outside of this tree would understand, whatever the file.
+# Phrases that nobody outside of this project would understand.
 _PRIVATE = re.compile(r"who joins takes|\b(?:come|comes|coming|came) again\b"
                       r"|\b(?:give|gives|gave|giving) way\b")
 
@@ -555,7 +556,7 @@ def words(tree: Tree) -> Iterator[Finding]:
 
 
 FOLDER_MIN, FOLDER_MAX = 3, 16  # .c files of a folder
-# Folders with fewer or more, each with its reason. tests/unit mirrors the folders that it tests.
+# Folders with fewer or more, each with its reason. tests/unit mirrors the tested folders.
 FOLDER_SIZES = {
     "kernels": "the ways into codecs, fragments and outer optimizers; all else is in folders",
     "kernels/cublaslt": "one plugin",
@@ -578,7 +579,7 @@ FOLDER_SIZES = {
 
 
 def folder(tree: Tree) -> Iterator[Finding]:
-    """A list of files is a table of contents: neither a line nor two pages."""
+    """A list of files is a table of contents: neither one line nor two pages."""
     count: dict[str, int] = {}
     for path in tree:
         if path.endswith(".c") and not path.startswith("tests/unit/"):

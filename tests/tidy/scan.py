@@ -1,7 +1,7 @@
-"""Reading C just far enough to check house rules: no parser, no preprocessor.
+"""Reads C just far enough to check house rules: no parser, no preprocessor.
 
 `scrub` blanks comments and literals and keeps every line break and column, so that a match in the
-scrubbed text has the place of the source. `declarations` yields the heads of everything that stands
+scrubbed text has the same place in the source. `declarations` yields the heads of everything
 outside braces: prototypes, definitions, objects.
 """
 import re
@@ -20,7 +20,7 @@ def _blank(match: re.Match) -> str:
 
 
 def scrub(source: str) -> str:
-    """The source with comments, strings and characters replaced by spaces."""
+    """The source with comments, strings and character literals replaced by spaces."""
     return _SKIP.sub(_blank, source)
 
 
@@ -35,7 +35,7 @@ def includes(source: str) -> Iterator[tuple[int, str]]:
 class Head(NamedTuple):
     line: int
     text: str      # white space folded, attributes removed
-    name: str      # of a function; '' when it is none
+    name: str      # a function's name, else ''
     defined: bool  # ends in a body
     must: bool     # carries LH_MUST
 
@@ -53,7 +53,7 @@ def _head(text: str, line: int, defined: bool) -> Head:
 
 
 def declarations(source: str) -> Iterator[Head]:
-    """Every head at file level. Bodies, initialisers and preprocessor lines are passed over."""
+    """Every head at file level. Bodies, initialisers and preprocessor lines are skipped."""
     text = re.sub(r"^[ \t]*#(?:[^\n\\]|\\\n|\\.)*", _blank, scrub(source), flags=re.M)
     text = re.sub(r'extern\s+\{', "        ", text)  # extern "C" { : its braces do not nest
     start, depth, line, first = 0, 0, 1, 1

@@ -10,7 +10,7 @@ import rules
 import scan
 import tidy
 
-# rule -> (tree with one violation, the file it is in, a tree of the same shape without any)
+# rule -> (tree with one violation, the file with it, a similar tree without one)
 PLANTED = {
     "direction": (
         {"common/a.c": '// a\n#include "server/b.h"\n', "server/b.h": "// b\n"}, "common/a.c",
@@ -182,7 +182,7 @@ class Rules(unittest.TestCase):
                 field = name if "->" in name else f"s->{name}"
                 member = name.rsplit(".", 1)[-1].rsplit("->", 1)[-1]
                 with self.subTest(name=name, folder=folder):
-                    self.assertRegex(owned, rf"\b{member}\b")  # the table does not rot
+                    self.assertRegex(owned, rf"\b{member}\b")  # the table names real members
                     for change in (f"{field} = x;", f"{field}++;", f"{field} |= 1;"):
                         text = f"// a\nstatic void f(void)\n{{\n    {change}\n}}\n"
                         said = list(rules.commit({folder + "a.c": text}))

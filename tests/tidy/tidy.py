@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Checks the house rules over the whole tree: `tests/tidy/tidy.py [--root DIR] [--rule NAME]`.
 
-Exit status: 0 clean, 1 findings, 2 wrong call. Python 3.11 and its standard library only.
+Exit status: 0 clean, 1 findings, 2 usage error. Python 3.11 and its standard library only.
 """
 import argparse
 import os
@@ -14,11 +14,11 @@ import rules
 
 TEXT = (".c", ".h", ".cu", ".cuh", ".def", ".py", ".sh", ".md", ".proto", ".txt", ".cmake",
         ".yaml", ".yml", ".json")
-CLANG_FORMAT = 14  # versions disagree with each other, so one of them is the judge
+CLANG_FORMAT = 14  # versions disagree with each other, so one of them is required
 
 
 def paths(root: str) -> list[str]:
-    """What git tracks or would track; in a tree without git every file outside build folders."""
+    """Files that git tracks or would track; without git every file outside build folders."""
     git = subprocess.run(["git", "-C", root, "ls-files", "-co", "--exclude-standard"],
                          capture_output=True, text=True, check=False)
     if git.returncode == 0:
@@ -32,7 +32,7 @@ def paths(root: str) -> list[str]:
 
 
 class Texts(dict):
-    """path -> text of what the rules read; `others`: paths of what they only know to be there."""
+    """path -> text of the files that rules read; `others`: paths of files that are not read."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -40,7 +40,7 @@ class Texts(dict):
 
 
 def load(root: str) -> rules.Tree:
-    """The texts the rules read. Data (fixtures, corpora, goldens) is nobody's prose."""
+    """The texts that rules read. Data (fixtures, corpora, goldens) are not checked."""
     tree = Texts()
     for path in paths(root):
         if path.endswith(TEXT) and not re.search(r"/(corpus|fixtures|golden)/", path):
@@ -61,7 +61,7 @@ def formatter() -> str | None:
 
 
 def format_findings(root: str, tree: rules.Tree, command: str) -> list[rules.Finding]:
-    """clang-format's own complaints, one per file."""
+    """clang-format's findings, one per file."""
     files = [path for path in tree if path.endswith((".c", ".h"))]
     said = subprocess.run([command, "--dry-run", "-Werror", "--ferror-limit=1", *files], cwd=root,
                           capture_output=True, text=True, check=False)
