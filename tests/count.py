@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""How large the tree is: `tests/count.py [FOLDER]`, a row a figure, for before and after a change.
+"""The size of the tree: `tests/count.py [FOLDER]`, one figure a row, to compare changes.
 
-Lines are those of files that git tracks. Product: the rooms that users run; tests: tests and bench.
+Counts lines of files that git tracks. Product: the rooms that users run; tests: tests and bench.
 """
 import re
 import subprocess

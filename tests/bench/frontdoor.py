@@ -2,10 +2,10 @@
 """bench/frontdoor.py, shortened: `tests/bench/frontdoor.py BUILD PYTHON`.
 
 The loop alone and longhaul's arm with a tiny model on loopback, two regions; the same and plain
-DiLoCo with modelled steps, as the large sizes are measured: the real programs,
-equal parameters in the end (the bench checks that itself). Every row is there and the document
-keeps its contract; no time is judged. Before that, what the bench makes of windows, what the large
-sizes are, and what it says where memory does not suffice.
+DiLoCo with modelled steps, as the large sizes are measured: the real programs, equal parameters at
+the end (the bench checks that itself). Every row exists and the document keeps its contract; no
+time is judged. Before that, the bench's figures from known windows, the choice of the large sizes,
+and the message if memory does not suffice.
 """
 import json
 import os
@@ -29,13 +29,13 @@ def check(holds, text):
 
 
 def loop(seconds, moved, **spent):
-    """A loop that said these windows; those of longhaul also what it spent."""
+    """A loop that printed these windows; longhaul's also have the times spent."""
     windows = [{"seconds": s, "late": 0, **spent} for s in seconds]
     return types.SimpleNamespace(windows=windows, moved=moved, parameters=7)
 
 
 def figures():
-    """The first window is left out; lost is what is above the loop alone, beside plain DiLoCo."""
+    """Skips the first window; `lost` is the excess over the loop alone, compared with DiLoCo's."""
     out = report.Report("frontdoor", None)
     made = frontdoor.Figures(out, types.SimpleNamespace(windows=2), frontdoor.SIZES["15m"])
     made.take("alone", [loop((9, 4, 4, 90), [None] * 4)])
@@ -56,7 +56,7 @@ def figures():
 
 
 def sizes():
-    """100 M in three regions and 300 M in one, where there is memory for them."""
+    """100 M in three regions and 300 M in one, if there is memory for them."""
     def asked(gib, **given):
         frontdoor.free_gib = lambda: gib
         return frontdoor.sizes_of(types.SimpleNamespace(
@@ -78,7 +78,7 @@ def sizes():
 
 
 def smoke(build, python, folder, prefix, wanted, *flags):
-    """The real thing, small."""
+    """The real bench, small."""
     path = os.path.join(folder, "out.json")
     subprocess.run([sys.executable, os.path.join(ROOT, "bench", "frontdoor.py"), "--build", build,
                     "--json", path, "--python", python, "--size", "tiny", "--h", "4", "--step-ms",

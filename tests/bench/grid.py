@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """bench/grid.py, shortened: `tests/bench/grid.py BUILD PYTHON`.
 
-What the bench makes of windows; then longhaul's arm and plain DiLoCo on loopback, a tiny model in
-two regions, with the real programs: each row is there, and a cell that was measured is not measured
-again. No time is judged, no peer is installed, nothing is shaped.
+First the bench's figures from known windows; then longhaul's arm and plain DiLoCo on loopback, a
+tiny model in two regions, with the real programs: each row exists, and a measured cell is not
+measured again. No time is judged, no peer is installed, no link is shaped.
 """
 import json
 import os
@@ -34,7 +34,7 @@ def line(system, seconds, **more):
 
 
 def figures():
-    """Busy is over all regions and windows; ours stands beside the busiest peer."""
+    """Busy is over all regions and windows; ours is compared with the busiest peer."""
     value, half, count = grid.busy(line("gloo", [[2, 2], [2, 2]]))
     check((value, half, count) == (50, 0, 2), (value, half, count))
     value, half, count = grid.busy(line("gloo", [[1, 3], [1, 3]]))
@@ -70,13 +70,13 @@ def distances():
 
 
 def densities():
-    """What is shipped, but where a window is too short for the link."""
+    """The shipped density, except where a window is too short for the link."""
     check([grid.density(h, mbit) for h, mbit in ((32, 50), (32, 200), (128, 50), (128, 5000))] ==
           [0.015625, 0.075, 0.075, 0.075], "densities of the grid")
 
 
 def smoke(build, python):
-    """The real thing, small, twice."""
+    """The real bench, small, twice."""
     with tempfile.TemporaryDirectory() as folder:
         path = os.path.join(folder, "out.json")
         words = [sys.executable, os.path.join(ROOT, "bench", "grid.py"), "--build", build, "--json",

@@ -65,13 +65,13 @@ class Learning(unittest.TestCase):
             share = 1 / 7 if line["arm"] == "alone-america" else 1
             self.assertEqual(line["trained"], TOKENS * share)
             self.assertEqual(set(line["language"]), set(HOMES.values()))
-        self.assertGreater(lines[1]["up_bytes"], 5 * lines[0]["up_bytes"])  # fp32 and a sixth
+        self.assertGreater(lines[1]["up_bytes"], 5 * lines[0]["up_bytes"])  # fp32, a sixth of them
         subprocess.run([sys.executable, VALIDATE, "bench", out], check=True)
         with open(out, encoding="utf-8") as f:
             document = json.load(f)
         rows = {row["name"]: row for row in document["rows"]}
         missing = document["conditions"]["not run"].split()
-        self.assertIn("single", missing)  # what is not there is said
+        self.assertIn("single", missing)  # missing arms are listed
         self.assertFalse(set(missing) & set(arms))
         gap = rows["learning.gap_to_sync_dense_percent"]
         ours, sync = (sum(line["language"].values()) / 3 for line in lines[:2])
@@ -83,7 +83,7 @@ class Learning(unittest.TestCase):
                 self.assertEqual(f.read().count("<polyline"), 2)
 
         again = self.small("a.jsonl", "--arms", ",".join(arms))
-        self.assertEqual(len(again), len(lines))  # what ran is not run again
+        self.assertEqual(len(again), len(lines))  # finished arms are not run again
         other = self.small("b.jsonl", "--arms", "ours")
         self.assertEqual(other[0]["digest"], lines[0]["digest"])
 
@@ -120,7 +120,7 @@ class Learning(unittest.TestCase):
         lines = self.small("f.jsonl", "--arms", "ours:s=0.5,ours-p64:s=0.25,ours-p64:s=0.25:beta=1")
         self.assertAlmostEqual(lines[0]["beta"], 0.5 ** (1 / 6), 6)
         self.assertAlmostEqual(lines[1]["beta"], 0.25 ** (1 / 64), 6)
-        self.assertEqual(lines[1]["digest"], lines[2]["digest"])  # beta does not decide
+        self.assertEqual(lines[1]["digest"], lines[2]["digest"])  # beta changes nothing
 
     def test_size_and_steps_are_settings_and_lines_of_others_do_not_count(self):
         out = os.path.join(self.dir, "out.json")
@@ -143,14 +143,14 @@ class Learning(unittest.TestCase):
         self.assertAlmostEqual(gap["value"], 100 * (losses[0] / losses[1] - 1), 6)
 
         other = self.small("g.jsonl", "--arms", "ours", "--rate", "0.003")
-        self.assertEqual((len(other), round(other[-1]["rate"], 6)), (4, 0.003))  # not run before
+        self.assertEqual((len(other), round(other[-1]["rate"], 6)), (4, 0.003))  # another rate
         stable = self.small("g.jsonl", "--arms", "ours", "--decay", "0.25")  # another schedule
         self.assertEqual((len(stable), stable[-1]["decay"], ours["decay"]), (5, 0.25, 0))
         self.assertNotEqual(stable[-1]["digest"], ours["digest"])
         longer = self.small("l.jsonl", "--arms", "ours", "--h", "32")[0]
         self.assertEqual((longer["h"], longer["rounds"], longer["trained"]), (32, 4, TOKENS))
         self.assertAlmostEqual(longer["density"], 1 / 6, 6)
-        rounds = self.small("h.jsonl", "--arms", "ours", "--rounds", "17")  # down to whole shares
+        rounds = self.small("h.jsonl", "--arms", "ours", "--rounds", "17")  # whole shares
         self.assertEqual((rounds[0]["tokens"], rounds[0]["rounds"]), (TOKENS, 16))
 
     def test_real_staleness(self):
@@ -166,7 +166,7 @@ class Learning(unittest.TestCase):
         self.assertEqual((plain["round_trips"], plain["jitter"]), (1, 0))
         self.assertNotIn("slow", plain)
         for setting in ("rtt=20", "slow=asia", settings[4]):
-            # A slow region folds what others push between its steps: only the way makes it stale.
+            # A slow region folds others' pushes between its steps: only distance makes it stale.
             if setting != "slow=asia":
                 self.assertGreater(lines[f"ours:{setting}"]["staleness"], 0, setting)
             bsp = lines[f"bsp-topk:{setting}"]
@@ -178,7 +178,7 @@ class Learning(unittest.TestCase):
             self.assertGreater(line["trained"], TOKENS - 7 * 2048, line["arm"])
         equal = self.small("m.jsonl", "--arms", "bsp-topk,bsp-topk:h=equal")
         self.assertEqual([line["equal_h"] for line in equal], [False, True])
-        # 24 steps of a round that lasts 4 s, where 14 took one second; and the start.
+        # 24 steps in a round of 4 s, where 14 took one second; and the start.
         ratio = equal[1]["virtual_s"] / equal[0]["virtual_s"]
         self.assertTrue(1.3 < ratio < 2.6, ratio)
         slow = lines["bsp-topk:slow=asia"]
@@ -200,10 +200,10 @@ class Learning(unittest.TestCase):
         self.assertTrue(7 < plain["up_bytes"] / q4["up_bytes"] < 8.5)
         self.assertEqual((plain["codec"], q4["codec"]), ("dense-fp32", "dense-q4"))
         self.assertEqual(momentum["up_bytes"], plain["up_bytes"])
-        # The same units, in shares of two workers a region, the busier of which sends less.
+        # The same units, in shares of two workers per region, the busier of which sends less.
         self.assertEqual((plain["copies"], more["copies"]), (1, 2))
         self.assertLess(more["up_bytes"], plain["up_bytes"])
-        # A push is eight steps, whatever is in them.
+        # A push is eight steps, whatever their batch size.
         self.assertEqual((single["batch"], batch["batch"]), (1, 4))
         self.assertTrue(3 < single["admitted"] / batch["admitted"] < 5)
 
@@ -215,7 +215,7 @@ class Learning(unittest.TestCase):
             for arm, nats in curves.items():
                 for seed in (1, 2, 3):
                     worse = 0.02 * (seed - 2) if arm == "ours" else 0
-                    # The baseline's points lie elsewhere: between them a curve is a line.
+                    # The baseline has points at other places: between them a curve is a line.
                     at = [0, 3000, 5000, 9000] if arm == "ours" else [0, 3001, 5000, 9000]
                     if arm == "sync-sgd-1":
                         at = [0, 3000, 5000, 9000]
@@ -228,7 +228,7 @@ class Learning(unittest.TestCase):
                         "--json", out], check=True, stdout=subprocess.DEVNULL)
         with open(out, encoding="utf-8") as f:
             rows = {row["name"]: row for row in json.load(f)["rows"]}
-        # Places: 3000, 6000 and 9000. The second lies on the line from 5000 to 9000.
+        # Places: 3000, 6000 and 9000. The second is on the line from 5000 to 9000.
         worst = rows["learning.curve.worst_percent"]
         at = [100 * (3.03 + d - 3.0) / 3.0 for d in (-0.02, 0, 0.02)]
         self.assertAlmostEqual(worst["value"], 1.0, 6)
@@ -247,7 +247,7 @@ class Learning(unittest.TestCase):
                     f.write(json.dumps({"arm": arm, "seed": seed, "tokens": TOKENS, "load": 1,
                                         "warmup": 0.2, "language": {"de": mean}}) + "\n")
             f.write(json.dumps({"arm": "sync-sgd-1", "seed": 4, "tokens": TOKENS, "load": 1,
-                                "language": {"de": 1}}) + "\n")  # of another warm-up: not counted
+                                "language": {"de": 1}}) + "\n")  # another warm-up: not counted
         subprocess.run([BENCH, "--report", "--results", path, "--tokens", str(TOKENS),
                         "--json", out], check=True, stdout=subprocess.DEVNULL)
         with open(out, encoding="utf-8") as f:

@@ -12,7 +12,7 @@ import pause  # noqa: E402
 import report  # noqa: E402
 
 ROUND = "round.tiny.90ms-1gbit."
-ROWS = {  # what must be there, and above what
+ROWS = {  # rows that must exist, and their lower bounds
     "round": {ROUND + "seconds": 0.09, ROUND + "bytes_per_region": 1000, ROUND + "cpu_s": 0,
               ROUND + "stall_s": -1, ROUND + "peak_bytes": 1e6,
               ROUND + "stage.encode_s": -1, ROUND + "stage.to_server_s": 0.045,
@@ -53,7 +53,7 @@ FLAGS = {
 
 
 def counts(folder):
-    """Calls of a campaign add up what they counted, each of them once."""
+    """Calls of a campaign add up their counts, each call once."""
     path = os.path.join(folder, "counts.json")
     for seed, number in ((1, 40), (2, 2)):
         out = report.Report("counts", path, join=True)
@@ -76,7 +76,7 @@ def counts(folder):
 
 
 def join(folder):
-    """report.Report with `join`: rows of one commit come together, those of another do not."""
+    """report.Report with `join`: rows of one commit are joined, those of another are not."""
     path = os.path.join(folder, "joined.json")
     for value, name in ((1, "a"), (2, "b"), (3, "a")):
         out = report.Report("join", path, join=True)
@@ -97,7 +97,7 @@ def join(folder):
 
 
 def too_short():
-    """bench/pause.py: a run without a second to compare is refused, not divided by."""
+    """bench/pause.py: a run without a second to compare is refused, without a division by 0."""
     looking = pause.Looking()
     looking.seen = {100: 5.0, 101: 7.0, 104: 2.0, 110: 3.0}
     if looking.both([(99, 100), (110, 111)]) != ([5.0, 7.0, 3.0], [2.0]):
@@ -125,7 +125,7 @@ def main():
                         "bench", path], check=True)
         with open(path, encoding="utf-8") as file:
             rows = {row["name"]: row for row in json.load(file)["rows"]}
-    for row, least in ROWS[name].items():  # no exchange over 90 ms is faster than that
+    for row, least in ROWS[name].items():  # no exchange over 90 ms is faster
         if not rows[row]["min"] > least:
             raise SystemExit(f"{rows[row]}: more than {least} wanted")
 

@@ -1,4 +1,4 @@
-"""A program of bench/learning on made-up lines."""
+"""Runs a program of bench/learning on made-up lines."""
 import json
 import os
 import subprocess
@@ -19,7 +19,7 @@ class MadeUp(unittest.TestCase):
         self.dir = held.name
 
     def run_on(self, lines, *flags):
-        """Rows by name, and conditions; or what the program says, and None."""
+        """Rows by name, and conditions; or the program's error, and None."""
         path, out = os.path.join(self.dir, "a.jsonl"), os.path.join(self.dir, "a.json")
         program = os.path.join(ROOT, "bench", "learning", self.PROGRAM)
         with open(path, "w", encoding="utf-8") as file:

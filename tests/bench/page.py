@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""bench/page.py: page and README are what the results say, and a bad result is named."""
+"""bench/page.py: page and README agree with the results, and a bad result is named."""
 import json
 import os
 import re
@@ -43,7 +43,7 @@ class TheTree(unittest.TestCase):
 class Copies(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
-        """Results whose page is made anew, whatever the tree's is."""
+        """Copies results whose page is made again, whatever the tree's is."""
         held = tempfile.TemporaryDirectory()
         cls.addClassCleanup(held.cleanup)
         cls.made = os.path.join(held.name, "made")
@@ -67,7 +67,7 @@ class Copies(unittest.TestCase):
         return os.path.join(self.dir, name)
 
     def change(self, name, what):
-        """Gives the document of a result to `what`, and writes it back."""
+        """Passes the document of a result to `what`, and writes it back."""
         with open(self.path(name), encoding="utf-8") as file:
             document = json.load(file)
         what(document)
@@ -83,7 +83,7 @@ class Copies(unittest.TestCase):
             return file.read()
 
     def front(self):
-        """README's lines that are made, by what they are about."""
+        """The README's generated lines, by their subject."""
         with open(self.readme, encoding="utf-8") as file:
             rows = re.findall(r"^- \*\*(.*?):\*\* (.*)$", file.read(), re.M)
         return dict(rows)

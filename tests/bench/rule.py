@@ -41,14 +41,14 @@ class Rule(MadeUp):
         self.near(rows["learning.rule.rate.n400.ours:rate=0.012"], 2, 12.706)
         self.near(rows["learning.rule.rate_2x.n400.ours"], 1, 12.706)
         self.assertEqual([name for name in rows if ".rate_2x." in name],
-                         ["learning.rule.rate_2x.n400.ours"])  # others have not run at twice it
+                         ["learning.rule.rate_2x.n400.ours"])  # others have no run at twice it
 
     def test_twice_a_rate_of_its_own(self):
         rows, _ = self.run_on(
             seeds("sync-sgd-1", [2.0, 4.0]) + seeds("sync-sgd-1:rate=0.0015", [1.8, 3.6])
             + seeds("sync-sgd-1:rate=0.003", [1.818, 3.636]) + seeds("ours", [2.1, 4.2])
             + seeds("ours:rate=0.0015", [1.8, 3.6]) + seeds("ours:rate=0.003", [1.854, 3.708]))
-        # the baseline is best at 0.0015; 0.006, of which 0.003 is half, is the rate of all
+        # The baseline is best at 0.0015; 0.006, of which 0.003 is half, is the common rate.
         self.near(rows["learning.rule.rate_2x.n400.ours:rate=0.0015"], 2, 0)
         self.near(rows["learning.rule.rate_2x.n400.ours:rate=0.003"],
                   100 * (2.1 / 1.854 - 2 / 1.818), 0)
@@ -109,13 +109,13 @@ class Rule(MadeUp):
                     line("ours", 304, 2.02), line("ours:s=0.5", 304, 2.04)])
         rows, said = self.run_on(lines, "--test", "304-308")
         self.near(rows["learning.rule.n400"], 10)
-        self.near(rows["learning.rule.test.n400"], 1)  # beside what was the baseline before
+        self.near(rows["learning.rule.test.n400"], 1)  # compared with the earlier baseline
         self.near(rows["learning.rule.test.n400.ours:s=0.5"], 2)
         self.near(rows["learning.rule.test.shipped.n400.ours:s=0.5"], 100 * (2.04 / 2.02 - 1))
         self.assertEqual((said["seeds"], said["test"]), ("301", "304"))
         self.near(rows["learning.rule.test.curve.n400.ours"], 0)  # all curves are the same here
         rows, said = self.run_on(lines, "--test", "304-308", "--shipped", "400=ours:s=0.5")
-        self.near(rows["learning.rule.test.n400"], 2)  # the rule of today
+        self.near(rows["learning.rule.test.n400"], 2)  # the present rule
         self.near(rows["learning.rule.test.n400.ours"], 1)
         self.near(rows["learning.rule.test.shipped.n400.ours"], 100 * (2.02 / 2.04 - 1))
         self.assertEqual(said["shipped, N 400"], "ours:s=0.5")
@@ -127,7 +127,7 @@ class Rule(MadeUp):
         self.assertIn("have seeds in common", said)
         rows, _ = self.run_on([*lines, line("sync-sgd-1", 305, 2, commit="abc12345"),
                                line("ours", 305, 2.1, commit="abc12345")], "--test", "305")
-        self.near(rows["learning.rule.test.n400"], 5)  # one commit, abbreviated otherwise
+        self.near(rows["learning.rule.test.n400"], 5)  # the same commit, abbreviated otherwise
         said, _ = self.run_on([*lines, line("ours", 305, 2, commit="other")], "--test", "305")
         self.assertIn("run them on one commit", said)
 
@@ -141,13 +141,13 @@ class Rule(MadeUp):
         self.near(rows["learning.rule.n400"], 3.75, 12.706 * 1.25)  # 5 and 2.5 %
         self.assertFalse([name for name in rows if "rtt" in name or "slow" in name])
         rows, said = self.run_on(lines, "--stale")
-        self.assertTrue(said["baseline, N 400"].startswith("sync-sgd-1;"))  # the dense one, plain
+        self.assertTrue(said["baseline, N 400"].startswith("sync-sgd-1;"))  # dense, unchanged
         self.near(rows["learning.stale.n400.ours:rtt=5"], 10, 0)
         self.near(rows["learning.stale.n400.ours:p=0.1:slow=asia"], 0)
         beside = [100 * (2.2 / 2.1 - 1), 100 * (4.4 / 4.1 - 1)]
         self.near(rows["learning.stale.plain.n400.ours:rtt=5"], sum(beside) / 2,
                   12.706 * abs(beside[0] - beside[1]) / 2)
-        self.assertNotIn("learning.stale.plain.n400.ours:p=0.1:slow=asia", rows)  # it did not run
+        self.assertNotIn("learning.stale.plain.n400.ours:p=0.1:slow=asia", rows)  # it was not run
         self.assertEqual(rows["learning.stale.versions.n400.ours:rtt=5"]["value"], 2.5)
         self.assertEqual(rows["learning.stale.seconds.n400.sync-sgd-1:rtt=5"]["value"], 900)
         self.assertNotIn("learning.stale.n400.ours", rows)

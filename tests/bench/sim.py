@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """bench_sim and bench/sim.py, small: `tests/bench/sim.py BUILD`.
 
-A scene follows from its flags and seed; every run credits each unit once, whatever rule leases it
-and whoever is killed; rates, losses and falls of speed have their effect; the driver's document is
-valid. All of it is of a virtual clock, so nothing here depends on how fast this machine is.
+A scene follows from its flags and seed; every run credits each unit once, under any leasing rule
+and with any region killed; rates, losses and slowdowns have their effect; the driver's document is
+valid. All times are of a virtual clock, so nothing here depends on the speed of this machine.
 """
 import json
 import os
@@ -52,12 +52,12 @@ def runs(program):
     killed = play(program, *small, "--fail", "15,5")
     check(killed["failures"] >= 2, f"{killed['failures']} failures")
     play(program, "--workers", 3, "--units", 8, "--shards", 3)
-    # more than 256 once could not follow one shard
+    # More than 256 workers once could not follow one shard.
     play(program, "--workers", 270, "--units", 1, "--values", 256, "--limit-s", 600)
 
 
 def leases(program):
-    """By each rule; where one region falls to a quarter, who recalls is the earlier."""
+    """By each rule; if one region slows to a quarter, the rule that recalls ends earlier."""
     scene = ("--workers", 6, "--units", 16, "--speeds", "4,2,1", "--slow", "0.1,0.4,0.25")
     cases = {rule: play(program, *scene, "--rule", rule) for rule in RULES}
     check([case["rule"] for case in cases.values()] == list(RULES), "rules have other names")
@@ -65,7 +65,7 @@ def leases(program):
 
 
 def budget(program):
-    """A tenth of the data: by estimated finish every region trains its own all the time."""
+    """A tenth of the data: by estimated finish every region trains only its own units."""
     scene = ("--workers", 3, "--units", 200, "--speeds", "4,2,1", "--budget", 0.1)
     for window in (2, 0):
         for rule in ("level", "finish"):
@@ -77,7 +77,7 @@ def budget(program):
 
 
 def peaks(program):
-    """Four shards at steps of their own: a quarter of the bytes in the busiest half second."""
+    """Four shards at staggered steps: a quarter of the bytes in the busiest half second."""
     scene = ("--shards", 4, "--units", 48, "--values", 32768, "--stands-for", 312)
     on, off = (play(program, *scene, "--stagger", how)["peak_up"] for how in ("on", "off"))
     check(0.2 < on / off < 0.4, f"peaks: {on} and {off} bytes")

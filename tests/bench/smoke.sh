@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# A bench through its front door, small: smoke.sh BUILD NAME ROWS [flags]. Its document must be
-# valid and have so many rows, each with a figure above 0; wrong names and flags are refused.
+# A bench through bench/run.sh, small: smoke.sh BUILD NAME ROWS [flags]. Its document must be valid
+# and have that many rows, each with a figure above 0; wrong names and flags are refused.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 build=$1 name=$2 rows=$3

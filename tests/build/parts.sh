@@ -1,6 +1,6 @@
 #!/bin/sh
 # parts.sh TREE: configures the tree as on a host without cmocka. Every library that a program links
-# with is one that is built there, and the target `programs` has what is installed, and no test.
+# with must be built there, and the target `programs` has all installed files, and no test.
 set -eu
 tree=$(cd "$1" && pwd)
 dir=$(mktemp -d)
@@ -16,7 +16,7 @@ cmake -S "$tree" -B "$dir/build" -G Ninja -DLONGHAUL_CUDA=OFF > "$dir/said"
 grep -q "No cmocka" "$dir/said" || { echo "cmocka was found all the same"; exit 1; }
 ninja -C "$dir/build" -t commands all > "$dir/all"
 ninja -C "$dir/build" -t commands programs > "$dir/programs"
-# CMake takes the name of a target that is not there for a library of the system.
+# CMake takes the name of a missing target for a library of the system.
 if grep -o -e " -llh_[a-z_]*" "$dir/all"; then
     echo "the libraries above are no targets without cmocka"
     exit 1

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """Debian packages of a build: contents.py BUILD CPACK
 
-cpack makes them; lintian finds nothing. Together they have every file that `cmake --install` puts
-in place, each once. Unpacked, the programs say their version, and what a C or Python loop needs is
-found.
+cpack makes them; lintian finds nothing. Together they have every file that `cmake --install`
+installs, each once. After unpacking, the programs print their version, and a C or Python loop finds
+its files.
 """
 import gzip
 import os

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 """Debian packages, tried in an empty Debian: packages.py [--suite SUITE] [--build] [--keep]
 
-As root; wants debootstrap and a mirror. It installs the packages of build/release (`cpack -G DEB`),
-or, with --build, those that an empty Debian of that suite builds from this tree (a quarter of an
-hour). Then, without a compiler and outside the tree: each program says its version, the Python
-package loads its library, the server's account exists, and `longhaul up` trains on a text of three
-regions until its budget is spent. Nothing that was mounted is left.
+Run as root; needs debootstrap and a mirror. It installs the packages of build/release (`cpack -G
+DEB`), or, with --build, packages built from this tree in an empty Debian of that suite (a quarter
+of an hour). Then, without a compiler and outside the tree: each program prints its version, the
+Python package loads its library, the server's account exists, and `longhaul up` trains on a text of
+three regions until its budget is spent. No mount is left.
 """
 import argparse
 import glob
@@ -33,7 +33,7 @@ class Empty(Stage):
 
 
 def built(folder, suite):
-    """Packages that an empty Debian makes of this tree's HEAD."""
+    """Packages built from this tree's HEAD in an empty Debian."""
     stage = Empty(folder, suite, "build")
     os.makedirs(stage.at("/src"))
     made = subprocess.run(["git", "-C", TREE, "archive", "HEAD"], check=True, capture_output=True)
@@ -47,7 +47,7 @@ def built(folder, suite):
 
 
 def texts(place):
-    """Words enough for a small run: this tree's own pages."""
+    """Enough words for a small run: this tree's own pages."""
     for region, pages in (("asia", "server"), ("europe", "worker"), ("america", "deploy")):
         to = os.path.join(place, region, pages)  # a "language" has one home
         os.makedirs(to)

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""The steps of deploy/Containerfile, played in empty Debians: no registry of images is needed.
+"""The steps of deploy/Containerfile, run in empty Debians: no registry of images is needed.
 
     tests/container/play.py [--keep]        # as root, a quarter of an hour; wants debootstrap
 
-Each stage begins with a minbase Debian of its own; COPY, RUN, WORKDIR, USER and ENTRYPOINT do what
-they do in an image, and any other instruction is an error. Then, in the last stage and as its user:
-the three programs say their version, settings are explained, and certificates and a key are made.
-Nothing that was mounted is left.
+Each stage begins with its own minbase Debian; COPY, RUN, WORKDIR, USER and ENTRYPOINT do the same
+as in an image, and any other instruction is an error. Then, in the last stage and as its user: the
+three programs print their version, settings are explained, and certificates and a key are made. No
+mount is left.
 """
 import argparse
 import json
@@ -47,7 +47,7 @@ class Stage:
         shutil.copy("/etc/resolv.conf", os.path.join(self.root, "etc/resolv.conf"))
 
     def run(self, words):
-        """In the stage's root, with /proc and /dev of a mount namespace of its own."""
+        """Runs a command in the stage's root, with /proc and /dev in its own mount namespace."""
         line = (f"mount -t proc proc {shlex.quote(self.root)}/proc && "
                 f"mount --rbind /dev {shlex.quote(self.root)}/dev && "
                 f"exec chroot {shlex.quote(self.root)} su -s /bin/sh {self.user} -c "

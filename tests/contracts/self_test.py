@@ -40,7 +40,7 @@ PEERS = {
     "exchanges": [{"peer": "p", "size": "s", "seconds": 1.5, "bytes": 10}],
     "kills": [{"peer": "p", "said": "it ends"}],
 }
-# contract, path to what is broken, its new value (None: removed), a part of the complaint
+# contract, path of the broken value, its new value (None: removed), a part of the error message
 BROKEN = (
     ("summary", ("schema",), "longhaul.summary/2", "is not"),
     ("summary", ("ok",), 1, "is no boolean"),

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """Checks JSON files against a contract: `tests/contracts/validate.py summary FILE...`.
 
-The name is that of NAME.schema.json beside this file. Exit status: 0 all valid, 1 something is
-not, 2 wrong call. Standard library only: it knows the part of JSON Schema 2020-12 that the
-contracts use, and refuses a schema that uses more, so that nothing is passed over in silence.
+The name is that of NAME.schema.json beside this file. Exit status: 0 all valid, 1 an invalid file,
+2 usage error. Standard library only: it knows the part of JSON Schema 2020-12 that the contracts
+use, and refuses a schema that uses more, so that no keyword is silently ignored.
 """
 import json
 import math
@@ -16,7 +16,7 @@ SILENT = {"$schema", "title", "description", "if"}  # 'if' is read with 'else'
 
 
 class SchemaError(Exception):
-    """The schema itself is at fault."""
+    """The schema itself is invalid."""
 
 
 def _is_type(value: Any, name: str) -> bool:
@@ -72,7 +72,7 @@ def _keyword(value: Any, schema: dict, key: str, at: str) -> Iterator[str]:
 
 
 def problems(value: Any, schema: dict, at: str = "$") -> Iterator[str]:
-    """One line for each thing in `value` that `schema` does not allow."""
+    """One line for each violation of `schema` in `value`."""
     if not isinstance(schema, dict):
         raise SchemaError(f"{at}: not an object")
     for key in schema:

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""How every ELF file of a build is linked: elf.py BUILD PRODUCT...
+"""Checks how every ELF file of a build is linked: elf.py BUILD PRODUCT...
 
 Every file: no RPATH element but $ORIGIN's, RELRO, BIND_NOW, no executable stack, no fixed address.
-The products besides: stack protector and _FORTIFY_SOURCE. Exit status 1 names what lacks which.
+The products also: stack protector and _FORTIFY_SOURCE. With exit status 1 it lists the faults.
 """
 import os
 import re
@@ -16,7 +16,7 @@ def readelf(flags: str, path: str) -> str:
 
 
 def is_linked(path: str) -> bool:
-    """A program or a shared library; objects are neither."""
+    """Whether it is a program or a shared library, not an object."""
     if os.path.islink(path) or not os.path.isfile(path):
         return False
     with open(path, "rb") as file:

@@ -17,7 +17,7 @@ int main(int argc, char **argv)
     return printf("%s", text) < 0;
 }
 """
-CASES = {  # more flags -> what elf.py must say; "": nothing
+CASES = {  # flags to add -> elf.py's message, or "" for none
     "good": ([], ""),
     "origin": (["-Wl,-rpath,$ORIGIN/../lib"], ""),
     "empty": (["-Wl,-rpath,$ORIGIN:"], "searches for libraries"),

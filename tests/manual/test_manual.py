@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Every command and flag that --help shows is in the manual pages and in both completions.
+"""Every command and flag in --help is in the manual pages and in both completions.
 
     test_manual.py LONGHAUL [--install BUILD --cmake CMAKE]
 """
@@ -40,7 +40,7 @@ class Tool:
         return done.stdout
 
     def commands(self):
-        """(command, word or None) -> flags: what a person reads in the help."""
+        """(command, word or None) -> flags, from the help texts."""
         found = {}
         for name in re.findall(r"^  (\S+)", self("help"), re.M):
             if name in ("help", "version"):
@@ -55,7 +55,7 @@ class Tool:
 
 
 def press_tab(script, lines):
-    """What bash offers for each line, whose last word is being typed ('': nothing yet)."""
+    """Bash's completions for each line, whose last word is being typed ('': nothing yet)."""
     with tempfile.TemporaryFile("w+") as typed:
         typed.write("".join(line + "\n" for line in lines))
         typed.seek(0)
@@ -87,7 +87,7 @@ def test_bash(tool, commands):
 
 
 class Shell:
-    """An interactive bash in `folder`, at a terminal of its own, where TAB is a key."""
+    """An interactive bash in `folder`, at its own terminal, where TAB is a key."""
 
     def __init__(self, script, folder):
         self.pid, self.terminal = pty.fork()
@@ -97,7 +97,7 @@ class Shell:
                        {**os.environ, "TERM": "dumb", "HISTFILE": "", "INPUTRC": "/dev/null"})
         self.said = ""
         path = os.path.join(folder, ".completion")
-        with open(path, "w", encoding="utf-8") as file:  # a function answers, not the tool
+        with open(path, "w", encoding="utf-8") as file:  # a function replaces the tool
             file.write(script + "\nlonghaul() { printf '{%s}' \"$@\"; echo END; }\n")
         self.type(f". {path}; echo BEGIN\"\"NING\n", "BEGINNING")
 
@@ -111,7 +111,7 @@ class Shell:
         return self.said[began:]
 
     def press_tab(self, line):
-        """The words that bash passes on when TAB completes the line."""
+        """The words that bash passes to the command after TAB has completed the line."""
         return re.findall(r"{([^}]*)}", self.type(line + "\t\n", "END"))
 
     def end(self):
@@ -121,7 +121,7 @@ class Shell:
 
 
 def test_paths(tool):
-    """A folder beside a command of its name changes no command; a path may have a space."""
+    """A folder named like a command changes no command; a path may contain a space."""
     with tempfile.TemporaryDirectory(prefix="longhaul-typed-") as folder:
         for name in ("data", "man", "my runs"):
             os.mkdir(os.path.join(folder, name))
@@ -178,10 +178,10 @@ def test_man(tool, commands):
 
 
 def test_words(tool):
-    """The words that completion offers are those of the usage line."""
+    """Completion offers the words of the usage line."""
     script = tool("completion", "bash")
     for name, words in re.findall(r"^    (\w+)\)\n +flags='[^']*' words='([^']+)'", script, re.M):
-        if name == "man":  # any command's name
+        if name == "man":  # takes any command's name
             continue
         usage = tool(name, "--help").split("\n\n")[0]
         for word in words.split():

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Makes demo/ anew, and the bytes of it that common/docs/0001-formats.md shows: `make.py BUILD`.
+"""Remakes demo/, and the bytes of it that common/docs/0001-formats.md shows: `make.py BUILD`.
 
-For a day on which a format changes. The run has two servers and three regions on loopback, and
-2,600 parameters. A run is not the same twice, so everything here changes with it.
+Needed when a format changes. The run has two servers and three regions on loopback, and 2,600
+parameters. No two runs are the same, so everything here changes with it.
 """
 import json
 import os
@@ -26,7 +26,7 @@ ENTRY, RECORD, HEAD, MAGIC = 40, 64, 200, 0x5257484c
 
 
 def run(build):
-    """A run from its beginning to its end, copied to demo/."""
+    """Makes a complete run and copies it to demo/."""
     with World(build, run="demo", units=36, shape=SHAPE, unit_tokens=512) as world:
         coordinator = world.coordinator().start().listening()
         quiet = {"checkpoint.every_versions": 100000}
@@ -47,7 +47,7 @@ def run(build):
             shutil.copytree(world.path(name, "log"), os.path.join(DEMO, name, "log"))
         for name in ("job.keys", "model.json", "weights.bin"):
             shutil.copy(world.path(name), os.path.join(DEMO, name))
-    for folder, _, names in os.walk(DEMO):  # without what was only reserved
+    for folder, _, names in os.walk(DEMO):  # without space that was only reserved
         for name in names:
             if name.endswith(".seg"):
                 cut(os.path.join(folder, name))
@@ -57,13 +57,13 @@ def run(build):
 
 
 def cut(path):
-    """Drops the zeros behind the last entry."""
+    """Drops the zeros after the last entry."""
     with open(path, "r+b") as file:
         file.truncate(entries(file.read())[1])
 
 
 def entries(data):
-    """The places of the entries, and where the last one ends."""
+    """The offsets of the entries, and the end of the last one."""
     at, places = 64, []
     while at + ENTRY <= len(data) and struct.unpack_from("<I", data, at)[0] == MAGIC:
         places.append(at)
@@ -72,7 +72,7 @@ def entries(data):
 
 
 def show(data):
-    """(place, version) of what the page's blocks begin with, in their order."""
+    """(offset, version) of the first entry in each of the page's blocks, in their order."""
     places, _ = entries(data)
     marks = [at for at in places if struct.unpack_from("<I", data, at + 32)[0] == MARK]
     rest = [at for at in places if at not in marks]
@@ -85,7 +85,7 @@ def show(data):
 
 
 def block(page, number, data, place):
-    """The page with its block of that number taken from the file again, in the same form."""
+    """The page with its block of that number replaced from the file, in the same form."""
     found = list(re.finditer(r"^```\n(\S+) at (\d+)\n([0-9a-f\s]+)```$", page, re.M))[number]
     taken = data[place:].hex()
     at = 0

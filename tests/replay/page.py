@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""The bytes that common/docs/0001-formats.md shows stand in demo/: `page.py`.
+"""The bytes that common/docs/0001-formats.md shows are in demo/: `page.py`.
 
-A block of the page begins with "FILE at OFFSET"; what follows are the bytes of the file from there
-on, in hexadecimal, with spaces and line ends wherever the page likes them.
+A block of the page begins with "FILE at OFFSET"; then the file's bytes from there on follow in
+hexadecimal, with spaces and line ends at any place.
 """
 import os
 import re
@@ -15,7 +15,7 @@ BLOCKS = 5
 
 
 def compare(page):
-    """What differs, a line each."""
+    """One line for each difference."""
     blocks = BLOCK.findall(page)
     if len(blocks) != BLOCKS or page.count("```") != 2 * BLOCKS:
         yield f"{len(blocks)} blocks of bytes were read, {BLOCKS} are there"
@@ -33,7 +33,7 @@ def main():
         page = file.read()
     wrong = list(compare(page))
     at = page.index("```\nshard-0") + page[page.index("```\nshard-0"):].index("\n4c") + 1
-    changed = page[:at] + "5" + page[at + 1:]  # one digit of a block, and the check has to see it
+    changed = page[:at] + "5" + page[at + 1:]  # with one digit changed the check must fail
     if not list(compare(changed)):
         wrong.append("a digit that was changed is not seen")
     print("\n".join(wrong) or "the page's bytes are the run's")

@@ -1,11 +1,10 @@
 #!/usr/bin/env python3
 """The log of a small demo run, replayed bit for bit: `replay.py PROGRAM`.
 
-demo/ is what two servers and three regions left behind (make.py makes it), whose codecs were
-topk-sign, topk-q4 and topk-fp16: logs, model, initial parameters, job key, and the digests that
-servers and workers ended with. Each form of the codecs' inner loops (scalar, avx2, avx512) folds
-all of it again and has to come to the same digests; so does each compiler, because this runs in
-every build.
+demo/ has the files of two servers and three regions (made by make.py), whose codecs were topk-sign,
+topk-q4 and topk-fp16: logs, model, initial parameters, job key, and the final digests of servers
+and workers. Each form of the codecs' inner loops (scalar, avx2, avx512) folds the logs again and
+must reach the same digests; so must each compiler, because every build runs this.
 """
 import json
 import os
@@ -40,7 +39,7 @@ def main():
         truth = {s: (d["version"], d["digest"]) for s, d in json.load(file).items()}
     with tempfile.TemporaryDirectory() as folder:
         demo = shutil.copytree(HERE, os.path.join(folder, "demo"))
-        os.chmod(os.path.join(demo, "job.keys"), 0o600)  # a checkout makes it readable for all
+        os.chmod(os.path.join(demo, "job.keys"), 0o600)  # in a checkout everybody can read it
         for form in FORMS:
             got = replay(program, form, demo)
             if got is None:

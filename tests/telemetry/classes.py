@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Every field that travels has a class in server/docs/0005-telemetry.md.
+"""Every transmitted field has a class in server/docs/0005-telemetry.md.
 
-A field that is added to a message, a frame's header, a record of the log, a worker's row in
-snapshots and checkpoints, a call's metadata, a message to etcd or the metrics has to be given a
-class with it: what it follows from, and so whether a private region may say it.
+A new field of a message, a frame's header, a log record, a worker's row in snapshots and
+checkpoints, a call's metadata, a message to etcd or the metrics needs a class: the data from which
+it is derived, and so whether a private region may send it.
 """
 import pathlib
 import re
@@ -45,7 +45,7 @@ def members(name):
 
 
 def metadata():
-    """What calls carry beside their messages."""
+    """The names that calls carry as metadata."""
     found = []
     for path in sorted((ROOT / "common/net/grpc").glob("*.c")):
         found += re.findall(r'const char lh_grpc_\w+_key\[\] = "(\S+)"',
@@ -62,7 +62,7 @@ def metrics():
 
 
 def classified(page):
-    """{message: {field: class}} of the page, and what is wrong with its rows."""
+    """{message: {field: class}} of the page, and the errors in its rows."""
     found, wrong = {}, []
     for name, row in re.findall(r"^\| `([\w.]+)` \| (.*) \|$", page, re.M):
         fields = found.setdefault(name, {})
@@ -78,7 +78,7 @@ def classified(page):
 
 
 def compare(page, fields):
-    """What the page lacks, and what it has too much, a line each."""
+    """The page's missing and surplus fields, a line each."""
     found, wrong = classified(page)
     for name, names in fields.items():
         have = found.get(name, {})
