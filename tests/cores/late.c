@@ -288,7 +288,7 @@ static void follow(struct rig *r, struct reader *reader)
 
 // A follower at the log's end gets each push from memory; only the record's beginning is read from
 // the log.
-static void what_was_just_committed_is_not_read_again_to_be_sent(void **state)
+static void a_just_committed_push_is_sent_from_memory(void **state)
 {
     (void)state;
     struct rig *r = rig_new(1);
@@ -364,7 +364,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_push_is_unsealed_beside_the_loop),
-        cmocka_unit_test(what_was_just_committed_is_not_read_again_to_be_sent),
+        cmocka_unit_test(a_just_committed_push_is_sent_from_memory),
         cmocka_unit_test(a_push_that_finds_the_disk_full_is_to_come_again),
         cmocka_unit_test(a_large_frame_is_written_before_its_commit),
         cmocka_unit_test(a_late_copy_beside_the_step_after_it_is_turned_down),

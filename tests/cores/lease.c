@@ -72,7 +72,7 @@ static void cut_its_power(struct rig *r)
     rig_start_coordinator(r);
 }
 
-static void what_was_leased_is_known_after_a_power_cut(void **state)
+static void leases_survive_a_power_cut(void **state)
 {
     (void)state;
     for (uint64_t seed = 1; seed <= SEEDS; seed++) {
@@ -128,7 +128,7 @@ static void the_budget_is_what_all_hold_together(void **state)
     rig_free(r);
 }
 
-static void who_begins_anew_gives_back_what_it_held(void **state)
+static void a_worker_that_begins_anew_returns_its_units(void **state)
 {
     (void)state;
     for (uint64_t seed = 1; seed <= SEEDS; seed++) {
@@ -146,7 +146,7 @@ static void who_begins_anew_gives_back_what_it_held(void **state)
 
 // Worker 1 has drained: it leaves the plan at once, and its units are free a little later, when
 // servers have reported the claims of its last pushes.
-static void who_has_drained_leaves_its_units(void **state)
+static void a_drained_worker_leaves_the_plan_and_then_its_units(void **state)
 {
     (void)state;
     struct rig *r = begun(1);
@@ -416,12 +416,12 @@ int main(void)
         cmocka_unit_test(the_end_of_one_shard_of_two_is_not_the_run_s),
         cmocka_unit_test(status_names_all_workers),
         cmocka_unit_test(a_report_that_arrives_again_takes_nothing_back),
-        cmocka_unit_test(what_was_leased_is_known_after_a_power_cut),
+        cmocka_unit_test(leases_survive_a_power_cut),
         cmocka_unit_test(a_plan_that_servers_took_is_known_after_a_power_cut),
         cmocka_unit_test(a_unit_has_one_holder),
         cmocka_unit_test(the_budget_is_what_all_hold_together),
-        cmocka_unit_test(who_begins_anew_gives_back_what_it_held),
-        cmocka_unit_test(who_has_drained_leaves_its_units),
+        cmocka_unit_test(a_worker_that_begins_anew_returns_its_units),
+        cmocka_unit_test(a_drained_worker_leaves_the_plan_and_then_its_units),
         cmocka_unit_test(units_that_are_known_to_be_credited_are_not_asked_for_in_a_row),
         cmocka_unit_test(an_answer_to_a_full_queue_is_not_taken_for_the_last),
         cmocka_unit_test(units_that_another_had_credited_leave_the_queue),

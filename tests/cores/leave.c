@@ -120,7 +120,7 @@ static void a_later_life_goes_on(void **state)
     rig_life_end(r, &l, false);
 }
 
-static void nobody_who_is_away_is_waited_for(void **state)
+static void a_leaving_worker_waits_for_no_absent_node(void **state)
 {
     (void)state;
     for (int away = 1; away < 4; away++) {
@@ -145,7 +145,7 @@ int main(void)
         cmocka_unit_test(units_come_back_and_training_is_pushed),
         RIG_TEST(units_of_an_answer_under_way_come_back),
         RIG_TEST(a_later_life_goes_on),
-        cmocka_unit_test(nobody_who_is_away_is_waited_for),
+        cmocka_unit_test(a_leaving_worker_waits_for_no_absent_node),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

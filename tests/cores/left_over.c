@@ -38,7 +38,7 @@ static struct life *begin(struct beside **loop)
     return l;
 }
 
-static void what_is_left_over_is_pushed_on_the_replica(void **state)
+static void a_left_over_push_is_based_on_the_replica(void **state)
 {
     (void)state;
     struct beside *b;
@@ -134,7 +134,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(units_of_a_loop_that_has_ended_go_to_others),
-        cmocka_unit_test(what_is_left_over_is_pushed_on_the_replica),
+        cmocka_unit_test(a_left_over_push_is_based_on_the_replica),
         cmocka_unit_test(the_coordinator_hears_that_a_loop_evaluates_and_that_it_ends),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

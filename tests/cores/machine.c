@@ -61,7 +61,7 @@ static void over(struct rig *r)
     rig_free(r);
 }
 
-static void what_differs_is_named(void **state)
+static void differences_of_machines_are_logged(void **state)
 {
     (void)state;
     struct rig *r = logged();
@@ -87,7 +87,7 @@ static void what_differs_is_named(void **state)
     over(r);
 }
 
-static void what_is_the_same_is_not(void **state)
+static void equal_machines_are_not_logged(void **state)
 {
     (void)state;
     struct rig *r = logged();
@@ -194,8 +194,8 @@ static void a_worker_tells_what_it_was_given(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(what_differs_is_named),
-        cmocka_unit_test(what_is_the_same_is_not),
+        cmocka_unit_test(differences_of_machines_are_logged),
+        cmocka_unit_test(equal_machines_are_not_logged),
         cmocka_unit_test(it_is_known_after_a_restart),
         cmocka_unit_test(an_older_worker_tells_nothing),
         cmocka_unit_test(texts_of_a_peer_are_cut_and_printable),

@@ -59,7 +59,7 @@ static void a_worker_tells_how_far_its_server_is_and_how_fast_it_trains(void **s
 }
 
 // A peer sends NaN or infinite figures; a worker sends none.
-static void what_is_no_number_is_not_known(void **state)
+static void non_finite_figures_count_as_unknown(void **state)
 {
     struct rig *r = *state;
     rig_start_coordinator(r);
@@ -116,7 +116,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         RIG_TEST(a_worker_tells_how_far_its_server_is_and_how_fast_it_trains),
-        RIG_TEST(what_is_no_number_is_not_known),
+        RIG_TEST(non_finite_figures_count_as_unknown),
         RIG_TEST(the_rows_of_many_workers_are_told_in_turns),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -423,7 +423,7 @@ static void a_copy_from_before_the_record_is_served_where_nobody_heard_of_it(voi
 // The new owner loses its log's end, and with it the record that begins its epoch. The rest of its
 // log is of the epoch before, and no worker has a copy of it: it still counts. As an older copy of
 // the directory would look the same, the server first stops and says so.
-static void what_is_left_of_a_torn_log_is_gone_on_with(void **state)
+static void the_rest_of_a_torn_log_counts(void **state)
 {
     struct rig *r = *state;
     begin(r);
@@ -463,7 +463,7 @@ static void a_wish_that_is_not_named_any_more_is_forgotten(void **state)
     assert_true(decides(r->server));
 }
 
-static void what_cannot_be_moved_is_said(void **state)
+static void impossible_moves_are_refused(void **state)
 {
     struct rig *r = *state;
     uint32_t shards;
@@ -588,9 +588,9 @@ int main(void)
         RIG_TEST(nor_is_an_epoch_served_twice_where_nobody_knows),
         RIG_TEST(a_copy_from_before_the_record_is_served_where_nobody_heard_of_it),
         RIG_TEST(a_record_of_a_move_that_is_long_over_is_not_served),
-        RIG_TEST(what_is_left_of_a_torn_log_is_gone_on_with),
+        RIG_TEST(the_rest_of_a_torn_log_counts),
         RIG_TEST(a_wish_that_is_not_named_any_more_is_forgotten),
-        RIG_TEST(what_cannot_be_moved_is_said),
+        RIG_TEST(impossible_moves_are_refused),
         RIG_TEST(a_record_in_memory_alone_moves_nothing),
         RIG_TEST(a_target_without_room_says_once_that_a_shard_was_moved),
     };

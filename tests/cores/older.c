@@ -234,7 +234,7 @@ static void comes_back(struct rig *r, bool forgets)
     rig_life_end(r, &l, false);
 }
 
-static void what_followers_hold_comes_back_in_a_new_epoch(void **state)
+static void followers_state_comes_back_in_a_new_epoch(void **state)
 {
     comes_back(*state, false);
 }
@@ -287,7 +287,7 @@ static void only_a_stable_point_of_its_own_epoch_contradicts_a_log(void **state)
 }
 
 // The copy is not older than the last report, and only the lost directory had the records after it.
-static void what_was_not_reported_is_in_no_version_that_exists_twice(void **state)
+static void unreported_versions_are_not_reused_in_their_epoch(void **state)
 {
     struct rig *r = *state;
     struct image m;
@@ -411,7 +411,7 @@ static void both_begin_a_new_epoch_where_one_is_old(void **state)
 // One shard shows that the directory is an older copy. The process is killed when this shard has
 // its new epoch. The next process finds no other sign of it, but the other shard is old all the
 // same.
-static void what_one_start_found_the_next_one_knows(void **state)
+static void the_next_start_knows_that_a_directory_is_older(void **state)
 {
     struct rig *r = *state;
     rig_two_shards(r);
@@ -540,7 +540,7 @@ static void so_it_does_where_the_owner_cut_its_log(void **state)
 
 // ---------------------------------------------------------------- status
 
-static void what_a_rebuild_gave_up_is_in_the_status(void **state)
+static void the_status_shows_a_rebuilds_losses(void **state)
 {
     struct rig *r = *state;
     assert_int_equal(rig_start_server(r, true), LH_OK);
@@ -563,21 +563,21 @@ int main(void)
     const struct CMUnitTest tests[] = {
         RIG_TEST(a_start_that_lost_nothing_goes_on_in_its_epoch),
         RIG_TEST(nothing_is_answered_before_the_coordinator_was_asked),
-        RIG_TEST(what_a_rebuild_gave_up_is_in_the_status),
+        RIG_TEST(the_status_shows_a_rebuilds_losses),
         RIG_TEST(an_older_copy_is_not_served),
         RIG_TEST(the_newer_directory_is_served_after_it),
         RIG_TEST(nor_is_a_longer_log_of_another_history),
-        RIG_TEST(what_followers_hold_comes_back_in_a_new_epoch),
+        RIG_TEST(followers_state_comes_back_in_a_new_epoch),
         RIG_TEST(a_copy_from_below_the_stable_point_is_not_served),
         RIG_TEST(so_it_does_where_only_the_stable_point_is_known),
         RIG_TEST(where_nobody_can_tell_a_new_epoch_begins),
         RIG_TEST(only_a_stable_point_of_its_own_epoch_contradicts_a_log),
-        RIG_TEST(what_was_not_reported_is_in_no_version_that_exists_twice),
+        RIG_TEST(unreported_versions_are_not_reused_in_their_epoch),
         cmocka_unit_test(an_epoch_that_was_served_is_not_begun_a_second_time),
         RIG_TEST(nor_where_the_coordinator_does_not_know_that_it_was),
         RIG_TEST(both_shards_are_old_where_one_is),
         RIG_TEST(both_begin_a_new_epoch_where_one_is_old),
-        RIG_TEST(what_one_start_found_the_next_one_knows),
+        RIG_TEST(the_next_start_knows_that_a_directory_is_older),
         RIG_TEST(a_start_is_no_silence),
         RIG_TEST(a_standby_that_is_ahead_of_its_owner_stops_it),
         RIG_TEST(so_does_one_that_its_owner_overtook),

@@ -244,7 +244,7 @@ static lh_err strike_out(struct rig *r, uint64_t version)
     return err;
 }
 
-static void a_standby_is_struck_out_only_by_who_has_as_much(void **state)
+static void only_a_server_with_as_much_strikes_out_a_standby(void **state)
 {
     struct rig *r = *state;
     rig_begin_in_sync(r);
@@ -354,7 +354,7 @@ int main(void)
         RIG_TEST(an_older_report_is_refused_whatever_its_server_does),
         RIG_TEST(a_late_word_of_the_same_life_is_only_late),
         RIG_TEST(an_owner_that_is_behind_its_standby_stops_and_does_not_strike_it_out),
-        RIG_TEST(a_standby_is_struck_out_only_by_who_has_as_much),
+        RIG_TEST(only_a_server_with_as_much_strikes_out_a_standby),
         RIG_TEST(operators_read_whether_a_standby_is_in_sync),
         RIG_TEST(an_old_store_takes_the_owners_word_for_its_standby),
         RIG_TEST(a_former_owners_words_as_a_standby_are_not_its_owners),

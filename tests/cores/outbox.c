@@ -161,13 +161,13 @@ static void folded_from_the_server(bool unreadable)
     stop(&l);
 }
 
-static void one_whose_file_is_damaged_comes_from_the_server(void **state)
+static void a_push_with_a_damaged_file_comes_from_the_server(void **state)
 {
     (void)state;
     folded_from_the_server(false);
 }
 
-static void one_whose_file_cant_be_read_comes_from_the_server(void **state)
+static void a_push_with_an_unreadable_file_comes_from_the_server(void **state)
 {
     (void)state;
     folded_from_the_server(true);
@@ -223,7 +223,7 @@ static void lose_history(struct life *l, size_t damaged)
     assert_int_equal(l->shard->stream.elided_unknown, 0);
 }
 
-static void what_a_server_lost_comes_back_from_the_files(void **state)
+static void pushes_that_a_server_lost_come_back_from_files(void **state)
 {
     (void)state;
     struct life l = {0};
@@ -404,10 +404,10 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_start_folds_its_own_pushes_from_their_files),
-        cmocka_unit_test(one_whose_file_is_damaged_comes_from_the_server),
+        cmocka_unit_test(a_push_with_a_damaged_file_comes_from_the_server),
         cmocka_unit_test(a_gap_in_older_pushes_comes_from_the_server),
-        cmocka_unit_test(one_whose_file_cant_be_read_comes_from_the_server),
-        cmocka_unit_test(what_a_server_lost_comes_back_from_the_files),
+        cmocka_unit_test(a_push_with_an_unreadable_file_comes_from_the_server),
+        cmocka_unit_test(pushes_that_a_server_lost_come_back_from_files),
         cmocka_unit_test(only_what_a_damaged_file_held_is_lost),
         cmocka_unit_test(it_is_sent_again_from_its_file),
         cmocka_unit_test(one_that_is_damaged_before_the_start_raises_the_incarnation),

@@ -65,7 +65,7 @@ static void a_unit_that_is_moved_comes_back_for_whom_it_is(void **state)
     rig_free(r);
 }
 
-static void what_does_not_reach_a_worker_is_not_moved_to_it(void **state)
+static void units_that_do_not_reach_a_worker_are_not_moved(void **state)
 {
     (void)state;
     struct rig *r = balanced(40, PS_BALANCE_FINISH);
@@ -80,7 +80,7 @@ static void what_does_not_reach_a_worker_is_not_moved_to_it(void **state)
 }
 
 // A loop that left asks for no units: a unit moved to its worker would wait there.
-static void what_nobody_would_take_is_not_moved(void **state)
+static void units_are_not_moved_to_an_absent_loop(void **state)
 {
     (void)state;
     struct rig *r = balanced(40, PS_BALANCE_FINISH);
@@ -121,8 +121,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(while_frozen_units_stay_in_their_regions),
         cmocka_unit_test(a_unit_that_is_moved_comes_back_for_whom_it_is),
-        cmocka_unit_test(what_does_not_reach_a_worker_is_not_moved_to_it),
-        cmocka_unit_test(what_nobody_would_take_is_not_moved),
+        cmocka_unit_test(units_that_do_not_reach_a_worker_are_not_moved),
+        cmocka_unit_test(units_are_not_moved_to_an_absent_loop),
         cmocka_unit_test(a_frozen_balancer_beside_a_lost_region_is_told),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -90,7 +90,7 @@ static void while_the_run_ends_nobody_is_refused(void **state)
 }
 
 // A loop with data of its own left, so its worker says that it can give units back (`ahead`).
-static void who_gives_back_and_wants_none_gets_none(void **state)
+static void a_worker_that_wants_no_units_gets_none(void **state)
 {
     (void)state;
     struct rig *r = begun_run(UNITS, 0);
@@ -120,7 +120,7 @@ int main(void)
         cmocka_unit_test(the_settings_decide),
         cmocka_unit_test(regions_may_differ),
         cmocka_unit_test(while_the_run_ends_nobody_is_refused),
-        cmocka_unit_test(who_gives_back_and_wants_none_gets_none),
+        cmocka_unit_test(a_worker_that_wants_no_units_gets_none),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

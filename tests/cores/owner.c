@@ -77,7 +77,7 @@ static void nobody_else_is_nor_while_it_lives(void **state)
 }
 
 // The owner's certificate is unknown, so no other directory may replace it.
-static void of_an_owner_that_is_not_known_nobody_is(void **state)
+static void nobody_replaces_an_unknown_owner(void **state)
 {
     struct rig *r = *state;
     begin(r, 0);
@@ -144,7 +144,7 @@ static void a_server_that_had_no_standby_notes_none(void **state)
 // The server's directory is lost, and the followers hold less than the version at which the
 // registered epoch begins. The server goes on with their state, although it would refuse a
 // directory that held less.
-static void what_followers_brought_is_no_older_copy(void **state)
+static void a_state_from_followers_is_no_older_copy(void **state)
 {
     struct rig *r = *state;
     struct offer_held h;
@@ -239,13 +239,13 @@ static void an_operator_s_word_changes_what_is_otherwise(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        RIG_TEST(what_followers_brought_is_no_older_copy),
+        RIG_TEST(a_state_from_followers_is_no_older_copy),
         RIG_TEST(a_server_that_settles_is_not_fenced_by_what_it_asked_before),
         RIG_TEST(an_owner_asks_in_its_own_epoch),
         RIG_TEST(a_server_that_had_no_standby_notes_none),
         RIG_TEST(a_server_with_another_directory_is_the_owner_again),
         RIG_TEST(nobody_else_is_nor_while_it_lives),
-        RIG_TEST(of_an_owner_that_is_not_known_nobody_is),
+        RIG_TEST(nobody_replaces_an_unknown_owner),
         RIG_TEST(an_operator_s_word_changes_what_is_otherwise),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

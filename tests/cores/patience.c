@@ -68,7 +68,7 @@ static void a_state_that_is_offered_and_never_brought_is_passed_over(void **stat
 }
 
 // The bad one gets another turn after the good one had its own, and then the good one again.
-static void who_was_passed_over_is_asked_again(void **state)
+static void a_worker_that_was_passed_over_is_asked_again(void **state)
 {
     struct rig *r = *state;
     struct waiting w;
@@ -234,7 +234,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         RIG_TEST(a_state_that_is_offered_and_never_brought_is_passed_over),
-        RIG_TEST(who_was_passed_over_is_asked_again),
+        RIG_TEST(a_worker_that_was_passed_over_is_asked_again),
         RIG_TEST(a_turn_that_passed_is_not_forgotten_in_silence),
         RIG_TEST(empty_messages_are_no_sign_of_life),
         RIG_TEST(nor_are_single_bytes),

@@ -21,7 +21,7 @@ static void train(struct rig *r, uint32_t w, struct words *s)
 
 // The only worker of the unit's home can't read it. Another region's worker gets it when it has no
 // other unit, although by the speeds it would not finish the unit any earlier.
-static void what_its_home_refuses_goes_to_another_region(void **state)
+static void a_unit_refused_at_home_goes_to_another_region(void **state)
 {
     (void)state;
     static const enum ps_balance_kind kinds[] = {PS_BALANCE_FINISH, PS_BALANCE_WEIGHTED};
@@ -50,7 +50,7 @@ static uint64_t leased_of(const struct rig *r, const struct words *s, uint32_t w
 
 // With the policy and with `level`: a worker is leased no units of a home that does not reach it,
 // and none that were planned for it. Others get them.
-static void what_does_not_reach_a_worker_is_not_leased_to_it(void **state)
+static void units_that_do_not_reach_a_worker_are_not_leased(void **state)
 {
     (void)state;
     for (int level = 0; level < 2; level++) {
@@ -71,7 +71,7 @@ static void what_does_not_reach_a_worker_is_not_leased_to_it(void **state)
 }
 
 // Units are recalled from worker 1 for worker 0, which then says that none of them reaches it.
-static void what_was_recalled_for_a_closed_home_is_free_for_others(void **state)
+static void units_of_a_closed_home_are_recalled_no_more(void **state)
 {
     (void)state;
     struct rig *r = balanced(40, PS_BALANCE_FINISH);
@@ -138,7 +138,7 @@ static void a_giver_that_speaks_is_named_before_silent_ones(void **state)
     rig_free(r);
 }
 
-static void what_arrives_too_late_stays_where_it_is(void **state)
+static void units_that_would_arrive_too_late_stay(void **state)
 {
     (void)state;
     for (int fast_link = 0; fast_link < 2; fast_link++) {
@@ -161,12 +161,12 @@ static void what_arrives_too_late_stays_where_it_is(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(what_its_home_refuses_goes_to_another_region),
-        cmocka_unit_test(what_does_not_reach_a_worker_is_not_leased_to_it),
-        cmocka_unit_test(what_was_recalled_for_a_closed_home_is_free_for_others),
+        cmocka_unit_test(a_unit_refused_at_home_goes_to_another_region),
+        cmocka_unit_test(units_that_do_not_reach_a_worker_are_not_leased),
+        cmocka_unit_test(units_of_a_closed_home_are_recalled_no_more),
         cmocka_unit_test(a_transfer_counts_where_units_travel),
         cmocka_unit_test(a_giver_that_speaks_is_named_before_silent_ones),
-        cmocka_unit_test(what_arrives_too_late_stays_where_it_is),
+        cmocka_unit_test(units_that_would_arrive_too_late_stay),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

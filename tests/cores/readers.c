@@ -106,7 +106,7 @@ static void on_part(void *self, struct lh_call *call, const struct lh_msg *msg)
 }
 
 // The server sends no more than the transport takes, so a reader that pauses finds the rest later.
-static void who_reads_later_is_waited_for(void **state)
+static void a_reader_that_pauses_is_waited_for(void **state)
 {
     static const struct lh_call_ops reads = {on_part, rig_on_nothing, rig_on_nothing, rig_on_close};
     struct rig *r = *state;
@@ -124,7 +124,7 @@ static void who_reads_later_is_waited_for(void **state)
     rig_run(r, LH_SECOND);
 }
 
-static void who_does_not_read_is_cut_off(void **state)
+static void a_peer_that_does_not_read_is_cut_off(void **state)
 {
     struct rig *r = *state;
     struct rig_call *flood = test_calloc(FLOOD, sizeof *flood), other;
@@ -238,7 +238,7 @@ static void a_reader_without_a_snapshot_gets_a_place_of_those_with_many(void **s
 
 // Peers that keep to their share, but renew it in turn before their time is up, would hold all
 // places. A peer that began none lately gets one at once.
-static void who_began_none_lately_gets_a_place_of_those_who_renew(void **state)
+static void a_new_reader_gets_a_place_of_a_renewing_peer(void **state)
 {
     enum { PEERS = 4, TURNS = 6 };
     struct rig *r = *state;
@@ -326,12 +326,12 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         RIG_TEST(answers_that_nobody_takes_keep_nobody_out),
-        RIG_TEST(who_reads_later_is_waited_for),
-        RIG_TEST(who_does_not_read_is_cut_off),
+        RIG_TEST(a_reader_that_pauses_is_waited_for),
+        RIG_TEST(a_peer_that_does_not_read_is_cut_off),
         RIG_TEST(nobody_has_all_snapshots),
         RIG_TEST(snapshots_that_nobody_reads_keep_nobody_out),
         RIG_TEST(a_reader_without_a_snapshot_gets_a_place_of_those_with_many),
-        RIG_TEST(who_began_none_lately_gets_a_place_of_those_who_renew),
+        RIG_TEST(a_new_reader_gets_a_place_of_a_renewing_peer),
         RIG_TEST(slow_readers_of_snapshots_keep_nobody_out),
         RIG_TEST(a_snapshot_has_a_time_as_a_whole),
     };

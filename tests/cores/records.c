@@ -187,7 +187,7 @@ static void no_crash_leaves_a_step_uncharged(void **state)
 
 // The worker raises its incarnation while a push is on its way: the push's mass returns to the
 // residual as usual, and a later push carries it.
-static void what_comes_back_lies_in_the_residual(void **state)
+static void returned_mass_lies_in_the_residual(void **state)
 {
     (void)state;
     begin(7, 1, 4000, 256);
@@ -295,7 +295,7 @@ static void a_full_disk_stops_no_private_worker(void **state)
 }
 
 // Only the loss differs, which the trainer alone knows: all frames have the same bytes.
-static void what_the_trainer_alone_knows_is_in_no_frame(void **state)
+static void the_trainers_loss_is_in_no_frame(void **state)
 {
     (void)state;
     struct lh_hash all[2];
@@ -318,12 +318,12 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(each_push_is_charged_with_all_steps_before_it),
-        cmocka_unit_test(what_comes_back_lies_in_the_residual),
+        cmocka_unit_test(returned_mass_lies_in_the_residual),
         cmocka_unit_test(at_the_budget_the_region_leaves),
         cmocka_unit_test(a_lost_file_goes_on_beyond_what_was_charged),
         cmocka_unit_test(steps_wait_for_the_stable_point),
         cmocka_unit_test(a_full_disk_stops_no_private_worker),
-        cmocka_unit_test(what_the_trainer_alone_knows_is_in_no_frame),
+        cmocka_unit_test(the_trainers_loss_is_in_no_frame),
         cmocka_unit_test(state_from_before_privacy_is_refused),
         cmocka_unit_test(telemetry_makes_no_claim),
         cmocka_unit_test(terms_are_fixed_for_a_run),

@@ -421,7 +421,7 @@ static void the_standby_of_a_server_that_refuses_does_it(void **state)
 
 // ---------------------------------------------------------------- without a worker
 
-static void what_a_worker_pushed_is_taken_out_and_comes_again(void **state)
+static void a_workers_pushes_are_taken_out_and_come_again(void **state)
 {
     (void)state;
     struct rig *r = rig_new(11);
@@ -467,7 +467,7 @@ int main(void)
         cmocka_unit_test(every_shard_has_to_be_heard_of),
         cmocka_unit_test(no_standby_serves_the_former_history),
         cmocka_unit_test(the_standby_of_a_server_that_refuses_does_it),
-        cmocka_unit_test(what_a_worker_pushed_is_taken_out_and_comes_again),
+        cmocka_unit_test(a_workers_pushes_are_taken_out_and_come_again),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

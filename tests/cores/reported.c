@@ -281,7 +281,7 @@ static void pushes_wait_for_the_stable_point(void **state)
 
 // The worker raises its incarnation while a push is on its way: the push's mass returns to the
 // residual as usual, as it has its noise.
-static void what_comes_back_lies_in_the_residual(void **state)
+static void returned_mass_lies_in_the_residual(void **state)
 {
     (void)state;
     begin(15, 1, 4000, 256);
@@ -304,7 +304,7 @@ static void what_comes_back_lies_in_the_residual(void **state)
 
 // The loop has ended, and its last push is returned: no later push carries it, and the run does not
 // wait for it.
-static void what_came_back_in_the_end_keeps_no_run(void **state)
+static void a_push_returned_at_the_end_delays_no_run(void **state)
 {
     (void)state;
     begin(17, 1, 4000, 256);
@@ -343,9 +343,9 @@ int main(void)
         cmocka_unit_test(steps_that_no_push_had_are_charged),
         cmocka_unit_test(a_lost_file_goes_on_beyond_what_was_charged),
         cmocka_unit_test(pushes_wait_for_the_stable_point),
-        cmocka_unit_test(what_comes_back_lies_in_the_residual),
+        cmocka_unit_test(returned_mass_lies_in_the_residual),
         cmocka_unit_test(no_crash_leaves_a_step_uncharged),
-        cmocka_unit_test(what_came_back_in_the_end_keeps_no_run),
+        cmocka_unit_test(a_push_returned_at_the_end_delays_no_run),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

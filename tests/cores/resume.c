@@ -81,7 +81,7 @@ static size_t files(struct life *l)
 
 // A push that is stable, folded and covered by a snapshot is not needed any more; its file is
 // removed.
-static void what_is_trimmed_is_removed(void **state)
+static void trimmed_pushes_lose_their_files(void **state)
 {
     (void)state;
     struct life *l = life_begin(43, 1);
@@ -100,7 +100,7 @@ static void what_is_trimmed_is_removed(void **state)
 
 // A file above the slot was never committed. It must stay removed: if a power cut brought it back
 // and lost the slot, it would count as a lost push.
-static void what_was_never_made_is_gone_for_good(void **state)
+static void uncommitted_files_stay_removed(void **state)
 {
     (void)state;
     for (uint64_t seed = 44; seed < 56; seed++) { // what a power cut loses is random
@@ -202,7 +202,7 @@ static void a_copy_that_cant_be_read_is_not_offered_again(void **state)
 // ---------------------------------------------------------------- units
 
 // Units that are trained in part come first: otherwise each start would begin further ones.
-static void what_was_begun_goes_on_first(void **state)
+static void begun_units_go_on_first(void **state)
 {
     (void)state;
     struct life *l = life_begin(47, 1);
@@ -251,11 +251,11 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_start_goes_on_with_the_trainers_state),
         cmocka_unit_test(a_start_that_has_its_state_keeps_no_room_for_another),
-        cmocka_unit_test(what_is_trimmed_is_removed),
-        cmocka_unit_test(what_was_never_made_is_gone_for_good),
+        cmocka_unit_test(trimmed_pushes_lose_their_files),
+        cmocka_unit_test(uncommitted_files_stay_removed),
         cmocka_unit_test(a_join_that_was_cut_short_is_completed_for_all_shards),
         cmocka_unit_test(a_copy_that_cant_be_read_is_not_offered_again),
-        cmocka_unit_test(what_was_begun_goes_on_first),
+        cmocka_unit_test(begun_units_go_on_first),
         cmocka_unit_test(only_what_is_credited_is_forgotten),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -92,7 +92,7 @@ static void nothing_of_a_retired_name_is_heard_again(void **state)
 }
 
 // The last worker moves to the retired one's place in the list, and keeps its leases.
-static void who_takes_the_place_keeps_what_is_leased_to_it(void **state)
+static void a_worker_that_takes_the_place_keeps_its_leases(void **state)
 {
     (void)state;
     struct rig *r = both_gone();
@@ -164,7 +164,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(nothing_of_a_retired_name_is_heard_again),
-        cmocka_unit_test(who_takes_the_place_keeps_what_is_leased_to_it),
+        cmocka_unit_test(a_worker_that_takes_the_place_keeps_its_leases),
         cmocka_unit_test(a_restart_goes_on_with_what_was_begun),
         cmocka_unit_test(when_all_names_are_taken_old_ones_go),
     };

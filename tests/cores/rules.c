@@ -261,7 +261,7 @@ static void expel(struct rig *r, uint32_t w)
 }
 
 // An operator expelled the worker: its silence raises no alarm, and pauses nothing.
-static void whoever_is_expelled_is_not_judged(void **state)
+static void expelled_workers_are_not_judged(void **state)
 {
     (void)state;
     struct world *w = begin("away: silent > 5s then pause");
@@ -315,7 +315,7 @@ int main(void)
         cmocka_unit_test(an_alarm_that_found_no_room_is_told_once),
         cmocka_unit_test(loss_that_rises_while_the_region_waits),
         cmocka_unit_test(a_paused_run_is_not_judged_by_its_progress),
-        cmocka_unit_test(whoever_is_expelled_is_not_judged),
+        cmocka_unit_test(expelled_workers_are_not_judged),
         cmocka_unit_test(losses_are_of_one_worker),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -72,7 +72,7 @@ static void live(struct supplier *s, int64_t seconds, unsigned workers)
     }
 }
 
-static void who_supplies_is_told_and_told_again(void **state)
+static void the_supplier_is_told_again_and_again(void **state)
 {
     (void)state;
     struct supplier *s = begin("22:00=3");
@@ -262,7 +262,7 @@ static void without_a_schedule_there_is_nothing(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(who_supplies_is_told_and_told_again),
+        cmocka_unit_test(the_supplier_is_told_again_and_again),
         cmocka_unit_test(nobody_is_called_where_as_many_are_here),
         cmocka_unit_test(another_number_does_not_wait_for_the_last_calls_pause),
         cmocka_unit_test(a_lost_worker_is_missed),

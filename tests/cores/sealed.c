@@ -208,7 +208,7 @@ static void start(struct rig *r)
     rig_run(r, LH_SECOND);
 }
 
-static void only_who_has_the_job_key_joins(void **state)
+static void only_a_worker_with_the_job_key_joins(void **state)
 {
     struct rig *r = *state;
     struct lh_keyring *others = stranger();
@@ -441,7 +441,7 @@ int main(void)
         RIG_TEST(a_server_that_may_give_unsealed_gives_what_is_asked_for),
         RIG_TEST(a_server_gives_a_state_in_ranges),
         RIG_TEST(a_server_gives_a_large_state_in_ranges),
-        RIG_TEST(only_who_has_the_job_key_joins),
+        RIG_TEST(only_a_worker_with_the_job_key_joins),
         RIG_TEST(a_large_state_comes_in_two_ranges),
         RIG_TEST(a_state_that_is_mostly_ledger_comes_in_two_ranges),
         RIG_TEST(ranges_that_do_not_fit_are_not_taken),

@@ -146,7 +146,7 @@ static void a_group_that_was_taken_back_leaves_nothing_behind(void **state)
 // ---------------------------------------------------------------- the log's two ends
 
 // Shard 1 has no checkpoint, so it needs the log from its beginning; shard 0 has many.
-static void what_either_shard_needs_of_the_log_stays(void **state)
+static void records_that_either_shard_needs_stay_in_the_log(void **state)
 {
     struct rig *r = *state;
     r->segment_bytes = 1024;
@@ -410,7 +410,7 @@ int main(void)
         TWO(a_full_disk_takes_back_both_shards),
         cmocka_unit_test(a_group_that_was_taken_back_leaves_nothing_behind),
         cmocka_unit_test(a_removal_that_a_power_cut_ends_leaves_no_gap),
-        TWO(what_either_shard_needs_of_the_log_stays),
+        TWO(records_that_either_shard_needs_stay_in_the_log),
         TWO(a_checkpoint_that_waited_for_the_other_shard_s_is_made),
         TWO(a_torn_tail_begins_a_new_epoch_of_both_shards),
         cmocka_unit_test(a_power_cut_takes_no_name_that_is_needed),

@@ -46,7 +46,7 @@ static void a_pause_of_the_coordinator_deposes_nobody_and_gives_nobody_up(void *
     assert_true(r->server->phase == PS_SERVING);
 }
 
-static void who_is_gone_is_given_up_after_a_pause_too(void **state)
+static void a_dead_owner_is_given_up_after_a_pause_too(void **state)
 {
     struct rig *r = *state;
     rig_begin_in_sync(r);
@@ -76,7 +76,7 @@ static bool ahead(void *arg, const char *from, const char *to, enum lh_rpc rpc,
 
 // The owner was silent for long enough before the pause, and after it the standby's report is read
 // first (seed 2043 of all,standby).
-static void nor_is_anybody_by_silence_of_before_it_while_words_are_unread(void **state)
+static void earlier_silence_deposes_nobody_while_reports_are_unread(void **state)
 {
     struct rig *r = *state;
     struct ahead a = {.rig = r};
@@ -219,7 +219,7 @@ static void a_report_that_nobody_answers_does_not_keep_a_standby_from_taking_ove
 
 // An answer to a report as a standby could arrive between the take-over and its first record, and
 // be taken for an answer to the owner.
-static void who_takes_over_hears_no_answer_to_what_it_said_as_a_standby(void **state)
+static void a_new_owner_drops_its_reports_as_a_standby(void **state)
 {
     struct rig *r = *state;
     struct reports p = {.of = &r->t, .delay_ns = 700 * LH_MS};
@@ -323,13 +323,13 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         RIG_TEST(a_pause_of_the_coordinator_deposes_nobody_and_gives_nobody_up),
-        RIG_TEST(who_is_gone_is_given_up_after_a_pause_too),
-        RIG_TEST(nor_is_anybody_by_silence_of_before_it_while_words_are_unread),
+        RIG_TEST(a_dead_owner_is_given_up_after_a_pause_too),
+        RIG_TEST(earlier_silence_deposes_nobody_while_reports_are_unread),
         RIG_TEST(no_unit_is_leased_by_what_was_known_before_a_pause),
         RIG_TEST(a_pause_of_the_owner_is_not_its_standbys_silence),
         RIG_TEST(a_report_that_nobody_answers_does_not_silence_its_owner),
         RIG_TEST(a_report_that_nobody_answers_does_not_keep_a_standby_from_taking_over),
-        RIG_TEST(who_takes_over_hears_no_answer_to_what_it_said_as_a_standby),
+        RIG_TEST(a_new_owner_drops_its_reports_as_a_standby),
         RIG_TEST(a_standby_that_gives_its_name_up_waits_for_the_answer),
         RIG_TEST(a_report_that_was_overtaken_says_nothing_of_its_standby),
         RIG_TEST(nor_does_a_round_trip_that_is_longer_than_the_take_over),

@@ -145,7 +145,7 @@ static void a_word_that_changes_with_each_request_changes_the_plan_seldom(void *
     rig_free(r);
 }
 
-static void who_runs_a_unit_twice_and_stalls_runs_it_no_more(void **state)
+static void a_stalled_worker_loses_its_second_leases(void **state)
 {
     (void)state;
     struct rig *r = stalling(2);
@@ -308,7 +308,7 @@ static void the_end_does_not_wait_for_a_hung_trainer(void **state)
 }
 
 // After the run's end other workers are done, and no longer show that the shard's server serves.
-static void who_was_left_out_does_not_move_because_the_run_is_over(void **state)
+static void a_left_out_worker_stays_stalled_after_the_end(void **state)
 {
     (void)state;
     struct rig *r = stalling(UNITS);
@@ -329,7 +329,7 @@ static void who_was_left_out_does_not_move_because_the_run_is_over(void **state)
     rig_free(r);
 }
 
-static void the_end_does_not_wait_for_who_never_says_that_it_drained(void **state)
+static void the_end_leaves_out_a_worker_that_never_drains(void **state)
 {
     (void)state;
     the_end_waits_for_a_drain_s_bound(false);
@@ -357,7 +357,7 @@ static void a_drain_s_bound_is_by_rounds_and_no_liar_makes_it_long(void **state)
 
 // The region of a stalled worker has units that may not leave it. The others wait for as long as a
 // drain may take, and end. A worker that comes back in time trains them.
-static void what_only_a_stalled_worker_may_train_is_given_up(void **state)
+static void units_of_a_stalled_worker_alone_are_given_up(void **state)
 {
     (void)state;
     for (int comes_back = 0; comes_back < 2; comes_back++) {
@@ -385,7 +385,7 @@ static void what_only_a_stalled_worker_may_train_is_given_up(void **state)
 
 // The budget is credited: the other units of a stalled worker are not trained again, and the run
 // ends without them.
-static void what_a_stalled_worker_holds_beyond_the_budget_is_left(void **state)
+static void stalled_units_beyond_the_budget_are_left(void **state)
 {
     (void)state;
     struct rig *r = stalling(4);
@@ -404,7 +404,7 @@ static void what_a_stalled_worker_holds_beyond_the_budget_is_left(void **state)
 }
 
 // All copies of the units are damaged: the run ends without them.
-static void what_every_worker_refuses_is_given_up(void **state)
+static void units_that_every_worker_refuses_are_given_up(void **state)
 {
     (void)state;
     struct rig *r = stalling(4);
@@ -494,7 +494,7 @@ static struct wk_worker *hears_for_30_s(struct rig *r, struct rig_life *l, bool 
 }
 
 // The worker ends with a reason instead of retrying forever.
-static void who_was_left_out_and_reaches_nobody_ends(void **state)
+static void a_left_out_worker_that_reaches_nobody_ends(void **state)
 {
     struct rig *r = *state;
     struct rig_life l = {0};
@@ -510,7 +510,7 @@ static void who_was_left_out_and_reaches_nobody_ends(void **state)
 
 // All that the worker trained is in the model, and its network may come back: it waits, and logs
 // this once.
-static void who_drained_and_reaches_nobody_says_that_it_waits(void **state)
+static void a_drained_worker_that_reaches_nobody_logs_its_wait(void **state)
 {
     struct rig *r = *state;
     struct rig_life l = {0};
@@ -539,21 +539,21 @@ int main(void)
         cmocka_unit_test(others_train_what_a_hung_trainer_holds),
         cmocka_unit_test(a_failing_loop_is_treated_as_a_stalled_one),
         cmocka_unit_test(a_word_that_changes_with_each_request_changes_the_plan_seldom),
-        cmocka_unit_test(who_runs_a_unit_twice_and_stalls_runs_it_no_more),
+        cmocka_unit_test(a_stalled_worker_loses_its_second_leases),
         cmocka_unit_test(a_bound_is_by_the_worker_s_own_rounds),
         cmocka_unit_test(a_worker_whose_pushes_nobody_admits_stalls),
         cmocka_unit_test(a_server_that_serves_nobody_stalls_nobody),
         cmocka_unit_test(the_end_does_not_wait_for_a_hung_trainer),
-        cmocka_unit_test(who_was_left_out_does_not_move_because_the_run_is_over),
-        cmocka_unit_test(the_end_does_not_wait_for_who_never_says_that_it_drained),
+        cmocka_unit_test(a_left_out_worker_stays_stalled_after_the_end),
+        cmocka_unit_test(the_end_leaves_out_a_worker_that_never_drains),
         cmocka_unit_test(a_drain_s_bound_is_by_rounds_and_no_liar_makes_it_long),
-        cmocka_unit_test(what_only_a_stalled_worker_may_train_is_given_up),
-        cmocka_unit_test(what_a_stalled_worker_holds_beyond_the_budget_is_left),
-        cmocka_unit_test(what_every_worker_refuses_is_given_up),
+        cmocka_unit_test(units_of_a_stalled_worker_alone_are_given_up),
+        cmocka_unit_test(stalled_units_beyond_the_budget_are_left),
+        cmocka_unit_test(units_that_every_worker_refuses_are_given_up),
         RIG_TEST(a_slow_step_is_no_hang),
         RIG_TEST(a_step_that_hangs_is_told_to_the_coordinator),
-        RIG_TEST(who_was_left_out_and_reaches_nobody_ends),
-        RIG_TEST(who_drained_and_reaches_nobody_says_that_it_waits),
+        RIG_TEST(a_left_out_worker_that_reaches_nobody_ends),
+        RIG_TEST(a_drained_worker_that_reaches_nobody_logs_its_wait),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -160,12 +160,12 @@ static void keeps(struct rig *r)
     end(&o);
 }
 
-static void what_was_confirmed_is_not_given_up_for_an_older_state(void **state)
+static void a_confirmed_state_is_not_given_up_for_an_older_one(void **state)
 {
     keeps(*state);
 }
 
-static void nor_for_one_that_is_unsealed(void **state)
+static void a_confirmed_state_is_not_given_up_for_an_unsealed_one(void **state)
 {
     struct rig *r = *state;
     r->unsealed = true;
@@ -173,7 +173,7 @@ static void nor_for_one_that_is_unsealed(void **state)
 }
 
 // A state of the same version with another history, as if another standby had confirmed it.
-static void nor_for_another_state_of_the_same_version(void **state)
+static void a_confirmed_state_is_not_given_up_for_another_of_its_version(void **state)
 {
     struct rig *r = *state;
     struct owner o;
@@ -324,7 +324,7 @@ static void fill(struct rig *r, struct owner *o)
 
 // Records that a full disk did not take are written when there is space, and before anything relies
 // on them.
-static void what_was_not_written_is_written_before_it_is_served(void **state)
+static void unwritten_records_are_written_before_serving(void **state)
 {
     struct rig *r = *state;
     struct owner o;
@@ -342,7 +342,7 @@ static void what_was_not_written_is_written_before_it_is_served(void **state)
     end(&o);
 }
 
-static void what_was_not_written_is_not_there_after_a_power_cut(void **state)
+static void unwritten_records_are_gone_after_a_power_cut(void **state)
 {
     struct rig *r = *state;
     struct owner o;
@@ -562,14 +562,14 @@ int main(void)
     const struct CMUnitTest tests[] = {
         RIG_TEST(a_state_that_is_not_the_sealed_one_is_not_taken),
         RIG_TEST(an_owner_whose_address_is_too_long_is_not_called),
-        RIG_TEST(what_was_confirmed_is_not_given_up_for_an_older_state),
-        RIG_TEST(nor_for_one_that_is_unsealed),
-        RIG_TEST(nor_for_another_state_of_the_same_version),
+        RIG_TEST(a_confirmed_state_is_not_given_up_for_an_older_one),
+        RIG_TEST(a_confirmed_state_is_not_given_up_for_an_unsealed_one),
+        RIG_TEST(a_confirmed_state_is_not_given_up_for_another_of_its_version),
         RIG_TEST(snapshots_that_nothing_follows_are_asked_for_with_a_pause),
         RIG_TEST(a_snapshot_of_which_nothing_comes_is_asked_for_again),
-        RIG_TEST(what_was_not_written_is_written_before_it_is_served),
+        RIG_TEST(unwritten_records_are_written_before_serving),
         RIG_TEST(one_without_a_log_waits_for_it),
-        RIG_TEST(what_was_not_written_is_not_there_after_a_power_cut),
+        RIG_TEST(unwritten_records_are_gone_after_a_power_cut),
         RIG_TEST(a_torn_tail_is_told_of_by_a_later_start),
         RIG_TEST(a_damaged_file_of_a_standby_costs_its_state_once),
         RIG_TEST(a_name_that_found_no_room_is_not_taken),

@@ -84,7 +84,7 @@ static void a_ticket_is_good_for_one_request(void **state)
     assert_false(opened);
 }
 
-static void nor_is_one_of_another_life_in_force(void **state)
+static void a_ticket_of_another_life_is_not_in_force(void **state)
 {
     struct rig *r = *state;
     bool opened;
@@ -101,7 +101,7 @@ static void nor_is_one_of_another_life_in_force(void **state)
     assert_true(opened);
 }
 
-static void who_names_no_ticket_opens_nothing(void **state)
+static void a_request_without_a_ticket_opens_nothing(void **state)
 {
     struct rig *r = *state;
     bool opened;
@@ -241,8 +241,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(an_epoch_below_the_least_is_not_served),
         RIG_TEST(a_ticket_is_good_for_one_request),
-        RIG_TEST(nor_is_one_of_another_life_in_force),
-        RIG_TEST(who_names_no_ticket_opens_nothing),
+        RIG_TEST(a_ticket_of_another_life_is_not_in_force),
+        RIG_TEST(a_request_without_a_ticket_opens_nothing),
         RIG_TEST(a_late_word_of_an_operator_is_none),
         RIG_TEST(a_state_that_an_epoch_was_asked_for_is_kept_until_that_is_known),
         RIG_TEST(where_it_was_lost_the_best_state_is_chosen_anew),

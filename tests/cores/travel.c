@@ -53,7 +53,7 @@ static void each_data_epoch_trains_them(void **state)
     trip_over(t);
 }
 
-static void what_may_not_leave_is_not_even_asked_for(void **state)
+static void units_that_may_not_leave_are_not_asked_for(void **state)
 {
     (void)state;
     struct trip *t = trip_begin();
@@ -221,7 +221,7 @@ static void a_link_with_calls_at_any_time_has_its_rate(void **state)
 }
 
 // The coordinator ignores closed homes, and leases the same units again and again.
-static void what_comes_again_goes_back_with_the_next_request(void **state)
+static void units_leased_again_go_back_with_the_next_request(void **state)
 {
     (void)state;
     struct trip *t = trip_begin();
@@ -263,7 +263,7 @@ static void a_giver_that_is_busy_with_others_is_waited_for(void **state)
     trip_over(t);
 }
 
-static void what_comes_out_of_the_cache_takes_no_more_room(void **state)
+static void units_from_the_cache_take_no_more_memory(void **state)
 {
     (void)state;
     struct trip *t = trip_begin_with(TRIP_MANY, 1);
@@ -436,7 +436,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(units_of_another_region_arrive_and_are_trained),
         cmocka_unit_test(each_data_epoch_trains_them),
-        cmocka_unit_test(what_may_not_leave_is_not_even_asked_for),
+        cmocka_unit_test(units_that_may_not_leave_are_not_asked_for),
         cmocka_unit_test(damaged_tokens_do_not_count),
         cmocka_unit_test(a_giver_that_dies_costs_nothing),
         cmocka_unit_test(a_worker_that_dies_has_them_sent_again),
@@ -445,9 +445,9 @@ int main(void)
         cmocka_unit_test(a_long_queue_gets_on_in_little_room),
         cmocka_unit_test(a_slow_link_is_not_asked_for_more_than_it_carries),
         cmocka_unit_test(a_link_with_calls_at_any_time_has_its_rate),
-        cmocka_unit_test(what_comes_again_goes_back_with_the_next_request),
+        cmocka_unit_test(units_leased_again_go_back_with_the_next_request),
         cmocka_unit_test(a_giver_that_is_busy_with_others_is_waited_for),
-        cmocka_unit_test(what_comes_out_of_the_cache_takes_no_more_room),
+        cmocka_unit_test(units_from_the_cache_take_no_more_memory),
         cmocka_unit_test(units_far_behind_in_the_queue_are_not_looked_up),
         cmocka_unit_test(a_coordinator_that_has_just_started_takes_no_giver_away),
         cmocka_unit_test(a_stream_of_nothing_comes_to_an_end),

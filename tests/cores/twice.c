@@ -180,7 +180,7 @@ static size_t answered(struct rig *r)
 }
 
 // The budget is credited, or it is unknown whether the unit is: no second lease is needed.
-static void what_nobody_needs_or_may_be_credited_is_left(void **state)
+static void unneeded_or_perhaps_credited_units_are_not_leased_twice(void **state)
 {
     (void)state;
     struct rig *r = stalling(8);
@@ -207,7 +207,7 @@ int main(void)
         cmocka_unit_test(a_unit_that_may_not_leave_stays),
         cmocka_unit_test(a_link_carries_no_more_than_its_cap),
         cmocka_unit_test(a_unit_that_waits_runs_nowhere_else),
-        cmocka_unit_test(what_nobody_needs_or_may_be_credited_is_left),
+        cmocka_unit_test(unneeded_or_perhaps_credited_units_are_not_leased_twice),
         cmocka_unit_test(no_more_than_the_table_takes_run_twice),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -126,7 +126,7 @@ static void the_same_point_with_other_bytes_is_another_state(void **state)
 }
 
 // A worker offers the true digest and sends other bytes: it is not asked again.
-static void what_is_brought_must_have_the_digest(void **state)
+static void a_brought_state_must_have_the_digest(void **state)
 {
     struct rig *r = *state;
     struct lost l;
@@ -209,7 +209,7 @@ static void the_stable_point_is_confirmed_already(void **state)
 }
 
 // A point without a digest is no state, nor is one with an impossible version.
-static void what_is_no_state_is_no_voice(void **state)
+static void an_impossible_point_is_no_voice(void **state)
 {
     struct rig *r = *state;
     struct lost l;
@@ -223,7 +223,7 @@ static void what_is_no_state_is_no_voice(void **state)
 }
 
 // The stable point is of epoch 5, so all earlier epochs ended at or below its version.
-static void what_an_earlier_epoch_has_above_the_stable_point_is_another_history(void **state)
+static void earlier_epochs_do_not_count_above_the_stable_point(void **state)
 {
     (void)state;
     struct ps_rebuild b = {.stable = {.epoch = 5, .version = 40}};
@@ -241,12 +241,12 @@ int main(void)
         RIG_TEST(two_regions_that_hold_the_same_are_enough),
         RIG_TEST(one_that_makes_a_state_up_is_not_believed),
         RIG_TEST(the_same_point_with_other_bytes_is_another_state),
-        RIG_TEST(what_is_brought_must_have_the_digest),
+        RIG_TEST(a_brought_state_must_have_the_digest),
         RIG_TEST(a_higher_claim_holds_nobody_up),
         RIG_TEST(one_voice_alone_is_not_enough),
         RIG_TEST(the_stable_point_is_confirmed_already),
-        RIG_TEST(what_is_no_state_is_no_voice),
-        cmocka_unit_test(what_an_earlier_epoch_has_above_the_stable_point_is_another_history),
+        RIG_TEST(an_impossible_point_is_no_voice),
+        cmocka_unit_test(earlier_epochs_do_not_count_above_the_stable_point),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

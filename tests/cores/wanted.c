@@ -41,7 +41,7 @@ static void nothing_is_recalled(const struct both *b)
 }
 
 // The units may go to others, and their holder counts as having all of them.
-static void nothing_is_recalled_for_who_left(void **state)
+static void nothing_is_recalled_for_an_absent_loop(void **state)
 {
     (void)state;
     for (int follows = 0; follows < 2; follows++) {
@@ -56,7 +56,7 @@ static void nothing_is_recalled_for_who_left(void **state)
     }
 }
 
-static void nothing_is_recalled_for_who_is_lost(void **state)
+static void nothing_is_recalled_for_a_lost_worker(void **state)
 {
     (void)state;
     struct both b = some_are_recalled(true);
@@ -71,7 +71,7 @@ static void nothing_is_recalled_for_who_is_lost(void **state)
 }
 
 // `level` leases half of the free units; those kept for another worker do not count as free.
-static void what_is_kept_for_another_is_not_left(void **state)
+static void units_kept_for_another_do_not_count_as_free(void **state)
 {
     (void)state;
     struct rig *r = begun_run(400, 300 * LH_SECOND);
@@ -85,7 +85,7 @@ static void what_is_kept_for_another_is_not_left(void **state)
 
 // Worker 1 has most units and trains them. A third worker has a few units, but its loop is away: as
 // it would never finish them, they are recalled first.
-static void who_is_idle_gives_first(void **state)
+static void an_idle_worker_gives_first(void **state)
 {
     (void)state;
     for (int follows = 0; follows < 2; follows++) {
@@ -143,10 +143,10 @@ static void the_policy_takes_so_many_regions(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(nothing_is_recalled_for_who_left),
-        cmocka_unit_test(nothing_is_recalled_for_who_is_lost),
-        cmocka_unit_test(what_is_kept_for_another_is_not_left),
-        cmocka_unit_test(who_is_idle_gives_first),
+        cmocka_unit_test(nothing_is_recalled_for_an_absent_loop),
+        cmocka_unit_test(nothing_is_recalled_for_a_lost_worker),
+        cmocka_unit_test(units_kept_for_another_do_not_count_as_free),
+        cmocka_unit_test(an_idle_worker_gives_first),
         cmocka_unit_test(the_policy_takes_so_many_regions),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -10,7 +10,7 @@ enum { STEP = 16 }; // tokens of the test trainer's step
 
 // The limit is what the worker trains in a quarter of the time that is left, or two units while its
 // speed is unknown.
-static void what_a_worker_begins_is_bounded(void **state)
+static void the_units_that_a_worker_begins_are_bounded(void **state)
 {
     (void)state;
     struct rig *r = begun_run(400, 300 * LH_SECOND);
@@ -83,7 +83,7 @@ static void a_step_is_full_whatever_the_bound(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(what_a_worker_begins_is_bounded),
+        cmocka_unit_test(the_units_that_a_worker_begins_are_bounded),
         cmocka_unit_test(a_step_is_full_whatever_the_bound),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
