@@ -71,7 +71,7 @@ static void it_has_what_it_asks_for_and_no_more_where_little_is_left(void **stat
     rig_free(r);
 }
 
-static void of_a_budget_it_has_half_at_most_too(void **state)
+static void a_worker_has_half_of_a_budget_at_most(void **state)
 {
     (void)state;
     struct rig *r = begun(400);
@@ -120,7 +120,7 @@ static struct both busy_and_dry(struct rig *r)
     return b;
 }
 
-static void what_is_not_begun_comes_back_for_who_is_dry(void **state)
+static void unbegun_units_come_back_for_a_dry_worker(void **state)
 {
     (void)state;
     struct rig *r = begun(40);
@@ -222,7 +222,7 @@ static void a_lease_waits_or_is_begun_or_recalled(void **state)
     rig_free(r);
 }
 
-static void what_was_begun_meanwhile_stays(void **state)
+static void units_begun_meanwhile_stay(void **state)
 {
     (void)state;
     struct rig *r = begun(40);
@@ -237,7 +237,7 @@ static void what_was_begun_meanwhile_stays(void **state)
     rig_free(r);
 }
 
-static void what_is_claimed_is_trained(void **state)
+static void claimed_units_count_as_trained(void **state)
 {
     (void)state;
     struct rig *r = begun(40);
@@ -253,7 +253,7 @@ static void what_is_claimed_is_trained(void **state)
 }
 
 // Leases that were given up while their holder was silent, and that nobody else holds now.
-static void what_is_held_beyond_the_budget_is_recalled(void **state)
+static void units_held_beyond_the_budget_are_recalled(void **state)
 {
     (void)state;
     for (uint32_t room = 0; room < 2; room++) {
@@ -271,7 +271,7 @@ static void what_is_held_beyond_the_budget_is_recalled(void **state)
     }
 }
 
-static void what_is_kept_for_one_is_of_the_budget_for_all(void **state)
+static void units_kept_for_one_worker_count_in_the_budget(void **state)
 {
     (void)state;
     struct rig *r = begun(80);
@@ -317,7 +317,7 @@ static void a_worker_that_gives_nothing_back_is_asked_for_nothing(void **state)
     rig_free(r);
 }
 
-static void who_is_gone_gets_nothing_kept(void **state)
+static void nothing_is_kept_for_a_lost_worker(void **state)
 {
     (void)state;
     struct rig *r = begun(40);
@@ -386,7 +386,7 @@ static void one_that_asks_for_nothing_gives_back_all(void **state)
 
 // An older request arrives late: since then the worker got the unit again and claimed it, and the
 // unit may be credited by now.
-static void what_is_claimed_is_not_given_back_by_a_late_word(void **state)
+static void a_late_request_returns_no_claimed_unit(void **state)
 {
     (void)state;
     struct rig *r = begun(40);
@@ -402,7 +402,7 @@ static void what_is_claimed_is_not_given_back_by_a_late_word(void **state)
     rig_free(r);
 }
 
-static void who_leaves_gives_back_what_it_has_not_begun(void **state)
+static void a_leaving_worker_returns_its_unbegun_units(void **state)
 {
     (void)state;
     struct rig *r = begun(40);
@@ -447,7 +447,7 @@ static void a_recall_is_forgotten_with_its_coordinator_and_a_lease_is_not(void *
 
 // ---------------------------------------------------------------- silent workers
 
-static void who_comes_back_after_its_leases_went_to_others_keeps_the_rest(void **state)
+static void a_returning_worker_keeps_the_leases_that_others_left(void **state)
 {
     (void)state;
     struct rig *r = begun(100);
@@ -475,24 +475,24 @@ int main(void)
         cmocka_unit_test(a_worker_gets_what_it_trains_in_that_time),
         cmocka_unit_test(it_has_half_of_what_is_left_at_most),
         cmocka_unit_test(it_has_what_it_asks_for_and_no_more_where_little_is_left),
-        cmocka_unit_test(of_a_budget_it_has_half_at_most_too),
+        cmocka_unit_test(a_worker_has_half_of_a_budget_at_most),
         cmocka_unit_test(without_a_time_to_ride_out_it_gets_what_it_asks_for),
         cmocka_unit_test(the_forecast_lets_both_end_together),
-        cmocka_unit_test(what_is_not_begun_comes_back_for_who_is_dry),
+        cmocka_unit_test(unbegun_units_come_back_for_a_dry_worker),
         cmocka_unit_test(a_lease_waits_or_is_begun_or_recalled),
-        cmocka_unit_test(what_was_begun_meanwhile_stays),
-        cmocka_unit_test(what_is_claimed_is_trained),
-        cmocka_unit_test(what_is_kept_for_one_is_of_the_budget_for_all),
-        cmocka_unit_test(what_is_held_beyond_the_budget_is_recalled),
+        cmocka_unit_test(units_begun_meanwhile_stay),
+        cmocka_unit_test(claimed_units_count_as_trained),
+        cmocka_unit_test(units_kept_for_one_worker_count_in_the_budget),
+        cmocka_unit_test(units_held_beyond_the_budget_are_recalled),
         cmocka_unit_test(two_for_whom_too_much_is_kept_do_not_wait_for_each_other),
         cmocka_unit_test(a_worker_that_gives_nothing_back_is_asked_for_nothing),
-        cmocka_unit_test(who_is_gone_gets_nothing_kept),
+        cmocka_unit_test(nothing_is_kept_for_a_lost_worker),
         cmocka_unit_test(nothing_waits_for_one_that_asks_for_nothing),
         cmocka_unit_test(one_that_asks_for_nothing_gives_back_all),
-        cmocka_unit_test(what_is_claimed_is_not_given_back_by_a_late_word),
-        cmocka_unit_test(who_leaves_gives_back_what_it_has_not_begun),
+        cmocka_unit_test(a_late_request_returns_no_claimed_unit),
+        cmocka_unit_test(a_leaving_worker_returns_its_unbegun_units),
         cmocka_unit_test(a_recall_is_forgotten_with_its_coordinator_and_a_lease_is_not),
-        cmocka_unit_test(who_comes_back_after_its_leases_went_to_others_keeps_the_rest),
+        cmocka_unit_test(a_returning_worker_keeps_the_leases_that_others_left),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -45,7 +45,7 @@ static void start_core_of(struct rig *r, struct rig_life *l, uint32_t queue_unit
     assert_true(l->worker->count.steps > 0);
 }
 
-static void what_is_leased_is_not_read_ahead(void **state)
+static void reading_ahead_stays_within_its_bound(void **state)
 {
     (void)state;
     struct rig *r = begun_run(400, RIDE_OUT_S * LH_SECOND);
@@ -74,7 +74,7 @@ static bool delay_leases(void *arg, const char *from, const char *to, enum lh_rp
 
 // A request to give back a unit may cross with the push that claimed it and the record that
 // credited it. The coordinator may not know of the credit yet, and would lease the unit again.
-static void what_is_credited_is_not_given_back(void **state)
+static void credited_units_are_not_given_back(void **state)
 {
     (void)state;
     struct rig *r = begun_run(40, RIDE_OUT_S * LH_SECOND);
@@ -97,7 +97,7 @@ static void what_is_credited_is_not_given_back(void **state)
     rig_free(r);
 }
 
-static void what_is_begun_while_an_answer_travels_stays(void **state)
+static void units_begun_while_an_answer_travels_stay(void **state)
 {
     (void)state;
     struct rig *r = begun_run(40, RIDE_OUT_S * LH_SECOND);
@@ -131,9 +131,9 @@ static void what_is_begun_while_an_answer_travels_stays(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(what_is_leased_is_not_read_ahead),
-        cmocka_unit_test(what_is_credited_is_not_given_back),
-        cmocka_unit_test(what_is_begun_while_an_answer_travels_stays),
+        cmocka_unit_test(reading_ahead_stays_within_its_bound),
+        cmocka_unit_test(credited_units_are_not_given_back),
+        cmocka_unit_test(units_begun_while_an_answer_travels_stay),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -104,7 +104,7 @@ static void a_refusal_waits_for_its_line(void **state)
     end(r);
 }
 
-static void what_is_taken_waits_for_its_line_and_its_row(void **state)
+static void accepted_orders_wait_for_their_audit_lines(void **state)
 {
     struct rig *r = *state;
     struct wish first, second;
@@ -153,7 +153,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         RIG_TEST(a_refusal_waits_for_its_line),
-        RIG_TEST(what_is_taken_waits_for_its_line_and_its_row),
+        RIG_TEST(accepted_orders_wait_for_their_audit_lines),
         RIG_TEST(a_full_disk_answers_busy),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

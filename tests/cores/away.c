@@ -250,7 +250,7 @@ static void three_in_a_row_end_the_worker(void **state)
 }
 
 // Without leases ahead nothing is recalled, but a returned unit is free for others all the same.
-static void what_is_given_back_is_free_without_leases_ahead(void **state)
+static void returned_units_are_free_without_leases_ahead(void **state)
 {
     (void)state;
     struct trip *t = trip_begin();
@@ -410,7 +410,7 @@ static bool is_giver(const struct rig *r, uint64_t server)
     return is;
 }
 
-static void of_too_many_givers_the_one_that_is_silent_longest_goes(void **state)
+static void the_giver_that_is_silent_longest_makes_place(void **state)
 {
     static const uint32_t goes[] = {0, 1, 3};
     struct rig *r = *state;
@@ -440,12 +440,12 @@ int main(void)
         cmocka_unit_test(a_damaged_unit_is_not_tried_before_its_pause_is_over),
         cmocka_unit_test(a_unit_that_is_given_back_is_withdrawn_from_the_trainer),
         cmocka_unit_test(three_in_a_row_end_the_worker),
-        cmocka_unit_test(what_is_given_back_is_free_without_leases_ahead),
+        cmocka_unit_test(returned_units_are_free_without_leases_ahead),
         cmocka_unit_test(a_begun_unit_whose_giver_does_not_answer_is_given_back),
         cmocka_unit_test(a_begun_unit_that_nobody_gives_is_given_back),
         cmocka_unit_test(another_worker_gets_it),
         cmocka_unit_test(another_giver_is_asked_at_once),
-        RIG_TEST(of_too_many_givers_the_one_that_is_silent_longest_goes),
+        RIG_TEST(the_giver_that_is_silent_longest_makes_place),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

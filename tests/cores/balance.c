@@ -29,7 +29,7 @@ static void each_reserves_what_it_trains_until_all_end(void **state)
     rig_free(r);
 }
 
-static void a_slow_ones_reservation_goes_to_who_ends_it_earlier(void **state)
+static void a_slow_workers_reservation_goes_to_a_faster_one(void **state)
 {
     (void)state;
     struct rig *r = balanced(40, PS_BALANCE_FINISH);
@@ -218,7 +218,7 @@ static void an_unmeasured_worker_is_not_taken_for_a_slow_one(void **state)
     rig_free(r);
 }
 
-static void what_would_end_as_late_stays(void **state)
+static void units_that_would_end_as_late_stay(void **state)
 {
     (void)state;
     struct rig *r = balanced(40, PS_BALANCE_FINISH);
@@ -280,7 +280,7 @@ static void a_little_earlier_is_not_early_enough(void **state)
 
 // Two equally fast workers of one region. One holds all units of their region and keeps them; the
 // other reserves half of what the plan gives their region of the other region's units.
-static void what_a_region_gets_of_anothers_is_shared_by_its_workers(void **state)
+static void workers_share_their_regions_part_of_anothers_units(void **state)
 {
     (void)state;
     struct rig *r = balanced(40, PS_BALANCE_FINISH);
@@ -301,7 +301,7 @@ static void what_a_region_gets_of_anothers_is_shared_by_its_workers(void **state
 }
 
 // Worker 1 has begun 8 of the 40 units. It gets 12 of the 32 others, so that both end after 20 s.
-static void what_is_begun_counts_for_its_region(void **state)
+static void begun_units_count_for_their_region(void **state)
 {
     (void)state;
     struct rig *r = balanced(40, PS_BALANCE_FINISH);
@@ -400,17 +400,17 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(each_reserves_what_it_trains_until_all_end),
-        cmocka_unit_test(a_slow_ones_reservation_goes_to_who_ends_it_earlier),
+        cmocka_unit_test(a_slow_workers_reservation_goes_to_a_faster_one),
         cmocka_unit_test(the_forecast_is_what_the_planner_reckons_with),
         cmocka_unit_test(many_units_are_one_event),
         cmocka_unit_test(an_event_names_ranges),
         cmocka_unit_test(decisions_without_end_are_bounded),
         cmocka_unit_test(a_row_is_of_a_second),
         cmocka_unit_test(an_unmeasured_worker_is_not_taken_for_a_slow_one),
-        cmocka_unit_test(what_would_end_as_late_stays),
+        cmocka_unit_test(units_that_would_end_as_late_stay),
         cmocka_unit_test(a_little_earlier_is_not_early_enough),
-        cmocka_unit_test(what_a_region_gets_of_anothers_is_shared_by_its_workers),
-        cmocka_unit_test(what_is_begun_counts_for_its_region),
+        cmocka_unit_test(workers_share_their_regions_part_of_anothers_units),
+        cmocka_unit_test(begun_units_count_for_their_region),
         cmocka_unit_test(the_window_is_two_in_the_last_tenth),
         cmocka_unit_test(the_last_unit_runs_twice_and_both_leases_are_on_the_disk),
         cmocka_unit_test(a_worker_that_gives_nothing_back_is_served_by_level),

@@ -177,7 +177,7 @@ static bool no_leases(void *arg, const char *from, const char *to, enum lh_rpc r
 
 // The run ends in the middle of a round, while the worker cannot hear the coordinator. No push
 // carries what was trained by then: it stays in the residual.
-static void what_is_trained_beyond_the_end_stays_in_the_residual(void **state_)
+static void training_beyond_the_end_stays_in_the_residual(void **state_)
 {
     (void)state_;
     play_begin(14, 2);
@@ -264,7 +264,7 @@ int main(void)
         cmocka_unit_test(a_loop_that_spoils_life_after_life_is_failing),
         cmocka_unit_test(a_drain_that_is_taken_back_begins_another_life),
         cmocka_unit_test(it_ends_with_the_parameters_of_the_run),
-        cmocka_unit_test(what_is_trained_beyond_the_end_stays_in_the_residual),
+        cmocka_unit_test(training_beyond_the_end_stays_in_the_residual),
         cmocka_unit_test(a_unit_that_is_damaged_here_is_given_back),
         cmocka_unit_test(a_trainer_that_waits_for_units_pushes_nothing_empty),
         cmocka_unit_test(a_loop_that_ends_by_itself_drains_its_worker),

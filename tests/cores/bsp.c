@@ -170,7 +170,7 @@ static void one_round_counts_once(void **state)
 
 // The other is ahead of the slow worker whenever the coordinator looks, and yet both push each
 // round.
-static void who_is_slow_and_pushes_each_round_is_not_stalled(void **state)
+static void a_slow_worker_that_pushes_each_round_is_not_stalled(void **state)
 {
     (void)state;
     struct words a, b;
@@ -184,7 +184,7 @@ static void who_is_slow_and_pushes_each_round_is_not_stalled(void **state)
 }
 
 // A worker that pushed last waits for the others; while a server is away nobody holds a round.
-static void who_waits_holds_no_round(void **state)
+static void a_waiting_worker_holds_no_round(void **state)
 {
     (void)state;
     struct words a, b;
@@ -219,7 +219,7 @@ static struct rig *one_keeps_back(struct words *a, struct words *b)
     return r;
 }
 
-static void who_waits_for_a_push_that_is_kept_back_is_not_stalled(void **state)
+static void a_worker_waiting_for_a_withheld_push_is_not_stalled(void **state)
 {
     (void)state;
     struct words a, b;
@@ -251,7 +251,7 @@ static void a_push_just_before_the_bound_gets_nobody_else_stalled(void **state)
 }
 
 // A server's report may show at once that each of two workers holds a round of one shard.
-static void of_two_that_began_at_once_one_is_stalled(void **state)
+static void one_of_two_workers_holding_rounds_is_stalled(void **state)
 {
     (void)state;
     struct words a, b;
@@ -270,11 +270,11 @@ int main(void)
         cmocka_unit_test(others_wait_again_after_a_while),
         cmocka_unit_test(nobody_is_out_for_one_that_pushes_nothing),
         cmocka_unit_test(one_round_counts_once),
-        cmocka_unit_test(who_is_slow_and_pushes_each_round_is_not_stalled),
-        cmocka_unit_test(who_waits_holds_no_round),
-        cmocka_unit_test(who_waits_for_a_push_that_is_kept_back_is_not_stalled),
+        cmocka_unit_test(a_slow_worker_that_pushes_each_round_is_not_stalled),
+        cmocka_unit_test(a_waiting_worker_holds_no_round),
+        cmocka_unit_test(a_worker_waiting_for_a_withheld_push_is_not_stalled),
         cmocka_unit_test(a_push_just_before_the_bound_gets_nobody_else_stalled),
-        cmocka_unit_test(of_two_that_began_at_once_one_is_stalled),
+        cmocka_unit_test(one_of_two_workers_holding_rounds_is_stalled),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

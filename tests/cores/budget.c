@@ -61,7 +61,7 @@ static void each_trains_its_own_from_the_first_second_on(void **state)
 
 // No unit may leave its region. The other worker trains units of its own in place of those that the
 // slow one gives back.
-static void who_becomes_slow_gives_back(void **state)
+static void a_worker_that_becomes_slow_gives_back(void **state)
 {
     (void)state;
     struct rig *r = short_run(80);
@@ -138,7 +138,7 @@ static void not_all_comes_back(void **state)
 // The worker's queue has the units in another order than the run, later ones first. The units that
 // it would start last come back, another region's before its own; those that it would start next
 // stay, wherever they are from.
-static void what_is_started_next_stays(void **state)
+static void units_started_next_stay(void **state)
 {
     (void)state;
     struct words b;
@@ -164,7 +164,7 @@ static void what_is_started_next_stays(void **state)
 }
 
 // Units that were leased a moment ago have not reached the worker, which would start them last.
-static void what_it_does_not_hold_yet_comes_back_first(void **state)
+static void units_not_held_yet_come_back_first(void **state)
 {
     (void)state;
     struct words b;
@@ -182,7 +182,7 @@ static void what_it_does_not_hold_yet_comes_back_first(void **state)
 }
 
 // Only a worker that wants units is waited for until its speed is known.
-static void who_is_idle_is_left_nothing(void **state)
+static void an_idle_worker_is_left_nothing(void **state)
 {
     (void)state;
     struct rig *r = short_run(80);
@@ -207,7 +207,7 @@ static void it_gives_back_to_the_nearest_unit(void **state)
 }
 
 // Four of its eight begun units are trained, and none of them is credited.
-static void what_is_trained_counts_before_it_is_credited(void **state)
+static void trained_tokens_count_before_their_credit(void **state)
 {
     (void)state;
     struct rig *r = short_run(80);
@@ -310,14 +310,14 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(each_trains_its_own_from_the_first_second_on),
-        cmocka_unit_test(who_becomes_slow_gives_back),
+        cmocka_unit_test(a_worker_that_becomes_slow_gives_back),
         cmocka_unit_test(the_last_push_counts),
         cmocka_unit_test(not_all_comes_back),
-        cmocka_unit_test(what_is_started_next_stays),
-        cmocka_unit_test(what_it_does_not_hold_yet_comes_back_first),
-        cmocka_unit_test(who_is_idle_is_left_nothing),
+        cmocka_unit_test(units_started_next_stay),
+        cmocka_unit_test(units_not_held_yet_come_back_first),
+        cmocka_unit_test(an_idle_worker_is_left_nothing),
         cmocka_unit_test(it_gives_back_to_the_nearest_unit),
-        cmocka_unit_test(what_is_trained_counts_before_it_is_credited),
+        cmocka_unit_test(trained_tokens_count_before_their_credit),
         cmocka_unit_test(a_lowered_budget_takes_back_what_is_not_begun),
         cmocka_unit_test(a_budget_of_all_data_takes_nothing_back),
         cmocka_unit_test(whole_epochs_are_trained_whole),

@@ -293,7 +293,7 @@ static uint32_t three(void *arg, const char *region)
     return strcmp(arg, region) ? 0 : 3;
 }
 
-static void what_an_operator_fixed_stays(void **state)
+static void a_cadence_that_an_operator_fixed_stays(void **state)
 {
     (void)state;
     struct rig *r = begin(true, true);
@@ -435,7 +435,7 @@ static void staggered_shards_are_not_pushed_at_one_step(void **state)
 }
 
 // A worker that ran dry pushes all it has at one step; afterwards its shards are staggered again.
-static void what_ran_dry_is_staggered_again(void **state)
+static void shards_are_staggered_again_after_running_dry(void **state)
 {
     (void)state;
     struct cuts on = count_cuts(WK_STAGGER_ON, true), off = count_cuts(WK_STAGGER_OFF, true);
@@ -457,12 +457,12 @@ int main(void)
         cmocka_unit_test(small_changes_are_not_made),
         cmocka_unit_test(each_change_is_told_with_its_figures),
         cmocka_unit_test(a_change_by_speed_is_told_now_and_then),
-        cmocka_unit_test(what_an_operator_fixed_stays),
+        cmocka_unit_test(a_cadence_that_an_operator_fixed_stays),
         cmocka_unit_test(the_base_has_stages),
         cmocka_unit_test(a_loop_that_is_away_takes_no_steps),
         cmocka_unit_test(half_of_one_is_one),
         cmocka_unit_test(staggered_shards_are_not_pushed_at_one_step),
-        cmocka_unit_test(what_ran_dry_is_staggered_again),
+        cmocka_unit_test(shards_are_staggered_again_after_running_dry),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -317,7 +317,7 @@ static void ignore(void *self, lh_err err, const ProtobufCMessage *m)
     (void)m;
 }
 
-static void who_waits_for_an_answer_is_not_silent(void **state)
+static void a_worker_that_waits_for_an_answer_is_not_silent(void **state)
 {
     struct rig *r = *state;
     struct lh_unary *call;
@@ -494,7 +494,7 @@ static void wish(struct rig *r, bool undo) // something to write
 }
 
 // The last durable status is gone, as if there had been no memory for the next.
-static void nor_anything_where_nothing_is_durable(void **state)
+static void a_coordinator_without_a_durable_status_answers_busy(void **state)
 {
     struct rig *r = *state;
     struct lh_buf json = lh_buf(1 << 20);
@@ -511,7 +511,7 @@ static void nor_anything_where_nothing_is_durable(void **state)
 }
 
 // This status was made during a commit that failed; later changes have the same numbers.
-static void nor_what_was_taken_back(void **state)
+static void status_json_shows_no_changes_that_were_taken_back(void **state)
 {
     struct rig *r = *state;
     begin_run(r);
@@ -585,14 +585,14 @@ int main(void)
         RIG_TEST(a_take_over_that_found_no_room_takes_place_later),
         RIG_TEST(nobody_is_answered_before_the_disk_has_it),
         RIG_TEST(a_slow_disk_deposes_nobody),
-        RIG_TEST(who_waits_for_an_answer_is_not_silent),
+        RIG_TEST(a_worker_that_waits_for_an_answer_is_not_silent),
         RIG_TEST(a_commit_that_takes_long_is_told),
         RIG_TEST(a_group_that_takes_long_is_told),
         RIG_TEST(an_owner_whose_disk_hangs_gives_way_to_its_standby),
         RIG_TEST(an_owner_that_is_alone_goes_on_waiting),
         RIG_TEST(status_json_promises_nothing_that_the_disk_has_not),
-        RIG_TEST(nor_anything_where_nothing_is_durable),
-        RIG_TEST(nor_what_was_taken_back),
+        RIG_TEST(a_coordinator_without_a_durable_status_answers_busy),
+        RIG_TEST(status_json_shows_no_changes_that_were_taken_back),
         RIG_TEST(a_disk_that_fails_ends_it_without_a_word),
         RIG_TEST(one_that_no_longer_leads_answers_nothing),
     };

@@ -157,7 +157,7 @@ static void a_unit_that_is_larger_than_others_has_to_fit_the_cap(void **state)
 }
 
 // Bytes are counted over restarts of coordinator and worker, and none twice.
-static void what_crossed_is_known_after_a_restart(void **state)
+static void crossed_bytes_are_known_after_a_restart(void **state)
 {
     (void)state;
     struct rig *r = begin("europe>asia=10kB", (struct ps_co_links_conf){0});
@@ -227,7 +227,7 @@ static void a_worker_without_a_speed_is_not_forgotten(void **state)
 // Leases are first come, first served, as with more regions than the policy takes. Units that are
 // kept for another worker, and would cross a link with a cap, do not reduce what is left for this
 // one: it gets half of its own region's units.
-static void what_is_kept_behind_a_cap_is_not_taken_off(void **state)
+static void units_kept_behind_a_cap_reduce_no_lease(void **state)
 {
     (void)state;
     struct rig *r = begin("europe>asia=1GiB", (struct ps_co_links_conf){0});
@@ -275,10 +275,10 @@ int main(void)
         cmocka_unit_test(a_second_run_counts_against_the_cap),
         cmocka_unit_test(a_second_run_that_is_left_alone_counts_until_it_is_begun),
         cmocka_unit_test(a_unit_that_is_larger_than_others_has_to_fit_the_cap),
-        cmocka_unit_test(what_crossed_is_known_after_a_restart),
+        cmocka_unit_test(crossed_bytes_are_known_after_a_restart),
         cmocka_unit_test(a_worker_without_a_speed_gets_one_unit_over_a_cap),
         cmocka_unit_test(a_worker_without_a_speed_is_not_forgotten),
-        cmocka_unit_test(what_is_kept_behind_a_cap_is_not_taken_off),
+        cmocka_unit_test(units_kept_behind_a_cap_reduce_no_lease),
         cmocka_unit_test(a_foreign_language_counts_as_seconds),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

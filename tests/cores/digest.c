@@ -35,7 +35,7 @@ static struct ps_shard *start(struct rig *r)
 }
 
 // A greeting comes while the record that makes a digest due is committed. It waits for the digest.
-static void what_comes_meanwhile_follows_it(void **state)
+static void a_greeting_meanwhile_follows_the_digest(void **state)
 {
     struct rig *r = *state;
     struct ps_shard *shard = start(r);
@@ -111,7 +111,7 @@ static void a_move_waits_for_the_digests_of_all_shards(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        RIG_TEST(what_comes_meanwhile_follows_it),
+        RIG_TEST(a_greeting_meanwhile_follows_the_digest),
         RIG_TEST(one_of_an_older_version_does_not_count),
         RIG_TEST(a_move_waits_for_the_digests_of_all_shards),
     };

@@ -279,7 +279,7 @@ static void a_worker_s_units_go_back_when_its_step_is_over(void **state)
 }
 
 // Tokens in the slot delay a drain only where a loop beside the worker is to push them.
-static void what_came_back_holds_up_a_loop_beside_the_worker_alone(void **state)
+static void returned_tokens_delay_a_loop_beside_the_worker_alone(void **state)
 {
     (void)state;
     const struct wk_beside_conf beside = {0};
@@ -319,7 +319,7 @@ static void a_drain_takes_rounds_of_those_that_go_on(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(what_came_back_holds_up_a_loop_beside_the_worker_alone),
+        cmocka_unit_test(returned_tokens_delay_a_loop_beside_the_worker_alone),
         cmocka_unit_test(a_drain_takes_rounds_of_those_that_go_on),
         cmocka_unit_test(a_drain_and_its_undoing_hold_over_a_power_cut),
         cmocka_unit_test(tokens_outlive_the_coordinator),

@@ -103,7 +103,7 @@ static void none_begins_below_the_stable_point_unless_that_is_given_up(void **st
 
 // An operator's other history ends the stable point of the one before, even a point below its own
 // beginning.
-static void what_was_stable_of_another_history_is_given_up(void **state)
+static void a_stable_point_of_another_history_is_given_up(void **state)
 {
     struct rig *r = *state;
     struct lh_point p = point(2, 12, 3);
@@ -122,7 +122,7 @@ static void what_was_stable_of_another_history_is_given_up(void **state)
     assert_int_equal(shard(r)->stable.version, 0);
 }
 
-static void what_the_stable_point_has_overtaken_is_forgotten(void **state)
+static void epochs_below_the_stable_point_are_forgotten(void **state)
 {
     struct rig *r = *state;
     rig_start_coordinator(r);
@@ -146,7 +146,7 @@ static bool counts(const struct lh_point *begun, size_t n, uint64_t epoch, uint6
 }
 
 // An epoch is forgotten when a later one begins no higher. This changes no answer of the registry.
-static void what_a_later_epoch_says_as_well_is_forgotten(void **state)
+static void superseded_epochs_are_forgotten(void **state)
 {
     struct rig *r = *state;
     static const uint8_t at[] = {3, 7, 7, 9, 9, 8, 12, 12, 12, 7, 8, 11, 20, 11, 11};
@@ -276,9 +276,9 @@ int main(void)
         WITH_RIG(asked_again_it_is_opened_again_for_the_same_asker_only),
         WITH_RIG(none_is_opened_up_to_one_that_a_move_reserved),
         WITH_RIG(none_begins_below_the_stable_point_unless_that_is_given_up),
-        WITH_RIG(what_was_stable_of_another_history_is_given_up),
-        WITH_RIG(what_the_stable_point_has_overtaken_is_forgotten),
-        WITH_RIG(what_a_later_epoch_says_as_well_is_forgotten),
+        WITH_RIG(a_stable_point_of_another_history_is_given_up),
+        WITH_RIG(epochs_below_the_stable_point_are_forgotten),
+        WITH_RIG(superseded_epochs_are_forgotten),
         WITH_RIG(starts_in_turn_that_never_served_fill_no_registry),
         WITH_RIG(an_epoch_that_is_only_told_of_is_taken_up),
         WITH_RIG(a_request_without_versions_or_of_no_shard_is_refused),

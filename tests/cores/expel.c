@@ -72,7 +72,7 @@ static const struct lh_plan *plan_of_log(const struct rig *r)
     return &r->server->shard[0]->replica.ledger.plan;
 }
 
-static void who_is_expelled_is_heard_by_nobody_until_it_is_let_back(void **state)
+static void an_expelled_worker_is_refused_until_it_is_let_back(void **state)
 {
     (void)state;
     struct rig *r = begun();
@@ -115,7 +115,7 @@ static void assert_told_of_server(struct rig *r, const char *state)
     lh_buf_free(&out);
 }
 
-static void servers_and_those_who_never_came_are_expelled_by_name(void **state)
+static void servers_and_absent_workers_are_expelled_by_name(void **state)
 {
     (void)state;
     struct rig *r = begun();
@@ -269,8 +269,8 @@ static void operators_are_told_which_shards_refuse_a_worker_s_pushes_and_why(voi
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(who_is_expelled_is_heard_by_nobody_until_it_is_let_back),
-        cmocka_unit_test(servers_and_those_who_never_came_are_expelled_by_name),
+        cmocka_unit_test(an_expelled_worker_is_refused_until_it_is_let_back),
+        cmocka_unit_test(servers_and_absent_workers_are_expelled_by_name),
         cmocka_unit_test(so_many_are_expelled_and_no_more),
         cmocka_unit_test(nobody_waits_for_a_worker_that_is_set_aside),
         cmocka_unit_test(one_of_two_servers_sets_nobody_aside),

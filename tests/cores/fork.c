@@ -225,7 +225,7 @@ static lh_err ask(struct rig *r, enum lh_rpc rpc, const struct lh_point *held, u
 }
 
 // The coordinator ends before it tells the serving owner which standby is in sync.
-static void while_nobody_knows_who_is_in_sync_a_standby_of_another_history_waits(void **state)
+static void a_forked_standby_waits_until_the_one_in_sync_is_known(void **state)
 {
     struct rig *r = *state;
     struct lh_point held = begin(r);
@@ -284,7 +284,7 @@ int main(void)
         RIG_TEST(a_log_that_was_trimmed_beyond_its_standby_is_no_older_copy),
         RIG_TEST(but_one_of_another_history_is),
         RIG_TEST(a_standby_that_its_owner_overtook_stops_it_and_gives_nothing_up),
-        RIG_TEST(while_nobody_knows_who_is_in_sync_a_standby_of_another_history_waits),
+        RIG_TEST(a_forked_standby_waits_until_the_one_in_sync_is_known),
         RIG_TEST(a_directory_that_knows_of_no_standby_strikes_out_whom_the_coordinator_names),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -446,7 +446,7 @@ static void a_join_that_finds_no_room_is_tried_again(void **state)
 
 // ---------------------------------------------------------------- the end of the run
 
-static void what_is_undecided_at_the_end_waits_for_room(void **state)
+static void an_undecided_push_at_the_end_waits_for_disk_space(void **state)
 {
     (void)state;
     struct life *l = life_begin(8, 1);
@@ -525,7 +525,7 @@ int main(void)
         cmocka_unit_test(a_cut_that_found_no_room_leaves_nothing_behind),
         cmocka_unit_test(an_incarnation_that_was_not_stored_is_not_in_force),
         cmocka_unit_test(a_join_that_finds_no_room_is_tried_again),
-        cmocka_unit_test(what_is_undecided_at_the_end_waits_for_room),
+        cmocka_unit_test(an_undecided_push_at_the_end_waits_for_disk_space),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

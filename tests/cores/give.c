@@ -163,7 +163,7 @@ static void a_unit_travels_as_it_lies_or_as_lz4(void **state)
     over(r, &g);
 }
 
-static void what_may_not_leave_stays(void **state)
+static void units_that_may_not_leave_are_refused(void **state)
 {
     (void)state;
     struct given g;
@@ -199,7 +199,7 @@ static void a_changed_file_is_not_given(void **state)
     over(r, &g);
 }
 
-static void what_is_not_of_this_run_is_refused(void **state)
+static void requests_outside_the_run_are_refused(void **state)
 {
     (void)state;
     struct given g;
@@ -246,7 +246,7 @@ static void a_reader_that_does_not_read_is_ended(void **state)
 }
 
 // A worker that reads nothing of many units keeps neither memory nor calls from others.
-static void who_has_many_units_under_way_makes_place(void **state)
+static void a_worker_with_many_units_under_way_makes_place(void **state)
 {
     (void)state;
     enum { HIS = 3 };
@@ -302,11 +302,11 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_unit_travels_as_it_lies_or_as_lz4),
-        cmocka_unit_test(what_may_not_leave_stays),
+        cmocka_unit_test(units_that_may_not_leave_are_refused),
         cmocka_unit_test(a_changed_file_is_not_given),
-        cmocka_unit_test(what_is_not_of_this_run_is_refused),
+        cmocka_unit_test(requests_outside_the_run_are_refused),
         cmocka_unit_test(a_reader_that_does_not_read_is_ended),
-        cmocka_unit_test(who_has_many_units_under_way_makes_place),
+        cmocka_unit_test(a_worker_with_many_units_under_way_makes_place),
         cmocka_unit_test(a_reader_that_is_slow_gets_all),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

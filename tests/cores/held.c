@@ -171,7 +171,7 @@ static void where_that_state_is_gone_an_operator_lets_the_owner_go_on(void **sta
 
 // An epoch that began with that state, and was served before the standby was struck out, goes on
 // from it, even if the log was trimmed beyond its beginning (seed 1257 of all,standby).
-static void nor_is_a_log_given_up_whose_epoch_began_there(void **state)
+static void an_epoch_that_began_there_goes_on_from_its_log(void **state)
 {
     enum { MORE = 14 };
     struct rig *r = *state;
@@ -515,7 +515,7 @@ int main(void)
         HELD(so_it_does_when_it_dies_before_it_serves),
         HELD(a_log_that_goes_on_from_that_state_stays),
         HELD(where_that_state_is_gone_an_operator_lets_the_owner_go_on),
-        HELD(nor_is_a_log_given_up_whose_epoch_began_there),
+        HELD(an_epoch_that_began_there_goes_on_from_its_log),
         HELD(where_more_is_stable_it_comes_from_followers),
         HELD(where_no_place_is_named_the_owner_waits),
         HELD(nothing_is_fetched_from_a_directory_of_another_name),

@@ -218,7 +218,7 @@ static void a_word_that_changes_each_time_is_told_seldom(void **state)
     end(e);
 }
 
-static void who_says_too_early_that_it_is_done_is_not(void **state)
+static void a_worker_that_says_done_too_early_is_not_done(void **state)
 {
     (void)state;
     struct ear *e = begin();
@@ -249,7 +249,7 @@ static void the_end_of_the_run_loses_nobody(void **state)
     end(e);
 }
 
-static void who_joins_is_new(void **state)
+static void a_joining_worker_is_new(void **state)
 {
     (void)state;
     struct ear e = {.r = rig_new(1)};
@@ -283,7 +283,7 @@ static void a_restarted_coordinator_takes_all_for_live(void **state)
 
 // ---------------------------------------------------------------- what is told
 
-static void a_notice_says_who_and_how_silent(void **state)
+static void a_notice_names_the_member_and_its_silence(void **state)
 {
     (void)state;
     struct ear *e = begin();
@@ -461,11 +461,11 @@ int main(void)
         cmocka_unit_test(then_it_is_lost_and_may_come_back),
         cmocka_unit_test(one_that_drained_is_not_lost_however_silent),
         cmocka_unit_test(a_word_that_changes_each_time_is_told_seldom),
-        cmocka_unit_test(who_says_too_early_that_it_is_done_is_not),
+        cmocka_unit_test(a_worker_that_says_done_too_early_is_not_done),
         cmocka_unit_test(the_end_of_the_run_loses_nobody),
-        cmocka_unit_test(who_joins_is_new),
+        cmocka_unit_test(a_joining_worker_is_new),
         cmocka_unit_test(a_restarted_coordinator_takes_all_for_live),
-        cmocka_unit_test(a_notice_says_who_and_how_silent),
+        cmocka_unit_test(a_notice_names_the_member_and_its_silence),
         cmocka_unit_test(the_log_has_each_change_without_a_hook_too),
         cmocka_unit_test(a_failure_is_told_anew_and_then_given_up),
         cmocka_unit_test(a_hook_that_hangs_holds_nobody_up),

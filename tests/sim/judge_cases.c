@@ -77,7 +77,7 @@ static void it_may_cut_off_what_nobody_was_told_of(void **state)
     made_clean(m->sim);
 }
 
-static void what_a_lost_disk_took_is_exempt_and_counted(void **state)
+static void losses_of_a_lost_disk_are_exempt_and_counted(void **state)
 {
     struct made *m = *state;
     made_acknowledged(m);
@@ -252,7 +252,7 @@ static void a_state_is_the_fold_of_its_log_in_bits(void **state)
 
 // ---------------------------------------------------------------- standbys
 
-static void whoever_is_in_sync_has_all_that_was_acknowledged(void **state)
+static void a_standby_in_sync_has_all_that_was_acknowledged(void **state)
 {
     struct made *m = *state;
     const struct sim_node *standby = &m->sim->node[STANDBY];
@@ -436,7 +436,7 @@ int main(void)
         MADE_TEST(a_worker_that_heard_of_what_no_log_ever_had_is_found),
         MADE_TEST(a_take_over_may_not_cut_off_what_was_acknowledged),
         MADE_TEST(it_may_cut_off_what_nobody_was_told_of),
-        MADE_TEST(what_a_lost_disk_took_is_exempt_and_counted),
+        MADE_TEST(losses_of_a_lost_disk_are_exempt_and_counted),
         MADE_TEST(without_a_fault_no_version_becomes_another_one),
         MADE_TEST(another_nodes_loss_is_no_excuse),
         MADE_TEST(a_loss_excuses_nothing_that_it_left),
@@ -446,7 +446,7 @@ int main(void)
         MADE_TEST(a_record_that_changes_within_its_epoch_is_found),
         MADE_TEST(a_record_that_is_cut_short_is_none),
         MADE_TEST(a_state_is_the_fold_of_its_log_in_bits),
-        MADE_TEST(whoever_is_in_sync_has_all_that_was_acknowledged),
+        MADE_TEST(a_standby_in_sync_has_all_that_was_acknowledged),
         MADE_TEST(nothing_is_acknowledged_that_the_standby_lacks),
         MADE_TEST(a_server_that_served_all_the_time_is_not_replaced),
         MADE_TEST(nobody_is_given_up_before_the_bound_that_was_printed),

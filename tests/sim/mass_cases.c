@@ -46,7 +46,7 @@ static void a_start_that_holds_less_and_says_nothing_is_found(void **state)
     made_found(m->sim, "declares no loss");
 }
 
-static void what_the_log_has_is_not_held_as_well(void **state)
+static void mass_in_the_log_is_not_held_as_well(void **state)
 {
     struct made *m = *state;
     struct hands h;
@@ -98,7 +98,7 @@ static void a_declared_loss_makes_nothing_larger(void **state)
 
 // The entry of an uncommitted cut comes back with the power cut that takes the slot. After the next
 // commit it can't.
-static void what_was_undone_may_come_back_until_the_next_commit(void **state)
+static void an_undone_cut_may_come_back_until_the_next_commit(void **state)
 {
     struct made *m = *state;
     struct hands h;
@@ -218,7 +218,7 @@ static void in_the_end_nothing_is_there_twice(void **state)
     made_found(m->sim, "4 came out");
 }
 
-static void what_a_declared_loss_left_must_be_there_in_the_end(void **state)
+static void the_rest_of_a_declared_loss_must_be_there_in_the_end(void **state)
 {
     struct made *m = *state;
     struct hands h;
@@ -257,17 +257,17 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         MADE_TEST(a_start_that_holds_less_and_says_nothing_is_found),
-        MADE_TEST(what_the_log_has_is_not_held_as_well),
+        MADE_TEST(mass_in_the_log_is_not_held_as_well),
         MADE_TEST(the_newest_cut_may_have_been_committed_or_not),
         MADE_TEST(a_declared_loss_is_measured_and_excuses_no_more),
-        MADE_TEST(what_was_undone_may_come_back_until_the_next_commit),
+        MADE_TEST(an_undone_cut_may_come_back_until_the_next_commit),
         MADE_TEST(a_declared_loss_makes_nothing_larger),
         MADE_TEST(a_lost_slot_starts_from_its_snapshot),
         MADE_TEST(a_push_below_the_snapshot_is_held),
         MADE_TEST(but_for_the_one_that_it_took_back),
         MADE_TEST(in_the_end_all_of_it_is_there),
         MADE_TEST(in_the_end_nothing_is_there_twice),
-        MADE_TEST(what_a_declared_loss_left_must_be_there_in_the_end),
+        MADE_TEST(the_rest_of_a_declared_loss_must_be_there_in_the_end),
         MADE_TEST(a_cut_off_record_is_in_its_authors_outbox),
         MADE_TEST(a_payload_that_does_not_open_is_found),
     };
