@@ -233,7 +233,7 @@ class Copies(unittest.TestCase):
             file.truncate(1000)
         self.refused("codec.json cannot be read")
 
-    def test_what_breaks_the_contract_is_named(self):
+    def test_a_result_that_breaks_the_contract_is_named(self):
         self.change("round.json", lambda d: d.pop("commit"))
         self.refused("round.json", "commit")
 

@@ -31,7 +31,7 @@ class Rule(MadeUp):
             self.assertAlmostEqual(row["max"] - row["value"], half, 3)
             self.assertAlmostEqual(row["value"] - row["min"], half, 3)
 
-    def test_what_another_rate_costs(self):
+    def test_the_cost_of_another_rate(self):
         rows, _ = self.run_on(
             seeds("sync-sgd-1", [2.0, 4.0]) + seeds("sync-sgd-1:rate=0.012", [2.02, 4.04])
             + seeds("ours", [2.0, 4.0]) + seeds("ours:rate=0.012", [2.06, 4.04])
@@ -103,7 +103,7 @@ class Rule(MadeUp):
         said, _ = self.run_on(lines, "--seeds", "400")
         self.assertIn("no arm of seeds 400 to 400", said)
 
-    def test_what_was_picked_is_judged_by_other_seeds(self):
+    def test_picked_arms_are_judged_by_other_seeds(self):
         lines = (seeds("sync-sgd-1", [2.0]) + seeds("sync-sgd-2", [2.1]) + seeds("ours", [2.2])
                  + [line("sync-sgd-1", 304, 2.0), line("sync-sgd-2", 304, 1.0),
                     line("ours", 304, 2.02), line("ours:s=0.5", 304, 2.04)])

@@ -45,7 +45,7 @@ class Roff(unittest.TestCase):
         self.assertEqual(man("a\n.nf\nint x;\n    y\\en;\n.fi\nb\nc"),
                          ["a", "int x;", "    y\\n;", "b c"])
 
-    def test_what_is_no_text(self):
+    def test_markup_is_no_text(self):
         self.assertEqual(man(".de XX\nhidden\n..\n.ig\nhidden\n..\n.EQ\nx over y\n.EN\n"
                              ".\\\" no\nyes"), ["yes"])
         self.assertEqual(man(".ie t hidden\n.el shown\n.if n also\n.if t \\{\\\nhidden\n.\\}\nend"),

@@ -165,7 +165,7 @@ class Names(unittest.TestCase):
 class Held(unittest.TestCase):
     """Rounds of mode bsp: server/docs/0000-protocol.md#rule-30."""
 
-    def test_who_is_stalled(self):
+    def test_its_rules_hold_and_its_planted_bugs_are_caught(self):
         self.assertFalse(held.search()[1])
         for bug in held.BUGS:
             self.assertTrue(held.search(bug)[1], bug)

@@ -181,7 +181,7 @@ class Rules(unittest.TestCase):
         made = {m.rule for m in EVERY if m.kind not in ("python", "kernels")}
         self.assertLessEqual(made, {rule for rule, _, _ in MADE})
 
-    def test_what_only_says_something_and_planted_bugs_stay_alone(self):
+    def test_logging_assertions_and_planted_bugs_stay_alone(self):
         text = function("""
             lh_logf(s->log, LH_INFO, "x", "%d", a->version == 1 ? 2 : 3);
             LH_ASSERT(a->version < b->version);
@@ -241,7 +241,7 @@ class Python(unittest.TestCase):
         rules_made = {m.rule for m in EVERY if m.kind == "python"}
         self.assertEqual(rules_made, {rule for rule, _, _ in PYTHON_MADE})
 
-    def test_what_only_says_stays_alone(self):
+    def test_logging_stays_alone(self):
         self.assertFalse(self.made('def f(a):\n    _log.warning("%s", a < 1)\n'))
 
     def test_every_mutant_of_the_package_is_python(self):
@@ -365,7 +365,7 @@ class Names(unittest.TestCase):
         with mock.patch.object(source, "FORMER", former):
             self.assertEqual({m.id for m in mutants.mutants_of("common/y.c", text)}, was)
 
-    def test_what_was_moved_is_there(self):
+    def test_moved_functions_are_there(self):
         for moved in source.FORMER["moved"]:
             file, name = moved.split(":")
             text = read(os.path.join(mutants.ROOT, file))
@@ -379,7 +379,7 @@ class Names(unittest.TestCase):
             self.assertEqual(self.ids(text), was)
         self.assertNotEqual(self.ids(text), was)
 
-    def test_what_was_renamed_is_there_and_its_former_name_is_not(self):
+    def test_renamed_files_are_there_and_their_former_names_are_not(self):
         files, words = source.FORMER["files"], set(source.FORMER["words"])
         self.assertLessEqual(set(files), set(plan.files(mutants.ROOT)))
         self.assertFalse(set(files.values()) & set(plan.files(mutants.ROOT)))
@@ -473,7 +473,7 @@ class Tries(unittest.TestCase):
             groups.run(["sh", "-c", f"exec >{mark}; sleep 60"], self.dir, os.environ, 10)
         thread.join()
 
-    def test_what_is_known_counts_while_the_function_is_the_same(self):
+    def test_an_outcome_counts_while_the_function_is_the_same(self):
         path = os.path.join(self.dir, "state.jsonl")
         m = next(mutants.mutants_of("common/x.c", self.text))
         campaign.State(path).add({"id": m.id, "text": m.function.key, "outcome": "killed"})

@@ -307,7 +307,7 @@ class Examples(unittest.TestCase):
         # Wraps at the end of a chunk: 4 of 9, from 8 on.
         self.assertEqual(list(fragment(2, 4, 9)), [0, 1, 2, 8])
 
-    def test_what_a_reader_refuses(self):
+    def test_malformed_payloads_are_refused(self):
         decode("topk-sign", 1, .3, bytes.fromhex("0100 554107 004702 33"), TWO_LAYOUT, 4)
         for why, text in (("padding bit", "0100 554147 004702 33"),
                           ("5 ones", "0100 554107 004702 73"),

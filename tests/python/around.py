@@ -32,7 +32,7 @@ class Around(Case):
                          eval_strategy="steps", save_strategy="steps").train()
         self.assertEqual(client.done, [])
 
-    def test_what_cannot_be_trained_under_the_trainer_is_refused_by_name(self):
+    def test_deepspeed_and_fsdp1_are_refused_by_name(self):
         for kind in ("DEEPSPEED", "FSDP"):
             client = Fake()
             state = mock.Mock(distributed_type=DistributedType[kind], is_fsdp2=False)

@@ -13,7 +13,7 @@ from fake import Case, Fake, errors, longhaul, model_of, parameters
 
 
 class Boundaries(Case):
-    def test_what_is_due_is_done_in_its_order(self):
+    def test_due_calls_are_made_in_order(self):
         client = Fake(dues=[3, 0, 8])
         with self.run_of(client, tokens_per_step=5) as run:
             while not run.finished:
@@ -174,7 +174,7 @@ class Boundaries(Case):
                 scaler.update()
         self.assertEqual(client.of("boundary"), [("boundary", 1, 10)])
 
-    def test_what_bf16_parameters_cost_is_said(self):
+    def test_memory_for_bf16_parameters_is_logged(self):
         client = Fake()
         client.shadow = 24
         with self.assertLogs("longhaul", "WARNING") as said:

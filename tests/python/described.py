@@ -91,7 +91,7 @@ class Parameters(Case):
         with self.assertRaisesRegex(errors.UnsupportedError, r"w is shared out .* fully_shard"):
             longhaul.save_initial(model, self.path("out"))
 
-    def test_what_cannot_be_trained_is_refused_by_name(self):
+    def test_untrainable_parameters_are_refused_by_name(self):
         client = Fake()
         half = torch.nn.Parameter(torch.zeros(2, dtype=torch.float16))
         with self.assertRaisesRegex(errors.UnsupportedError, "x is torch.float16"):
@@ -202,7 +202,7 @@ class Additions(Case):
         shadow(10, 40, 0, values.data_ptr(), where.data_ptr())  # no entry in that range
         self.assertTrue(torch.equal(shadow.kept, s))
 
-    def test_what_goes_wrong_is_the_cuts_error(self):
+    def test_an_error_of_take_is_raised_by_cut(self):
         def take(*_):
             raise MemoryError("of the GPU")
 
@@ -215,7 +215,7 @@ class Additions(Case):
         with self.assertRaisesRegex(MemoryError, "of the GPU"):
             client.cut()
 
-    def test_what_goes_wrong_is_the_renewals_error(self):
+    def test_an_error_of_add_is_raised_by_renew(self):
         def add(*_):
             raise MemoryError("of the GPU")
 

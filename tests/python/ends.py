@@ -213,7 +213,7 @@ class Ends(Judged):
             self.assertEqual([call.args[1].total_seconds() for call in made.call_args_list],
                              [610, 610])
 
-    def test_what_is_said_is_said_once_and_in_its_group(self):
+    def test_an_error_is_told_once_and_in_its_group(self):
         for rank, told in enumerate(of_ranks(3, heard_again)):
             for i, why in ((0, "first"), (2, "second")):
                 wanted = "RankError: this rank has left the others" if rank == FAILS else \

@@ -110,7 +110,7 @@ class Losses(Case):
             longhaul.evaluate(self.model, self.data)
         self.assertEqual(heldout.main(["--load", "nowhere:load", "--data", self.data]), 1)
 
-    def test_what_the_model_does_not_take_is_told(self):
+    def test_unsuitable_lengths_and_data_are_refused(self):
         self.model.config = types.SimpleNamespace(max_position_embeddings=LENGTH)
         losses = longhaul.evaluate(self.model, self.data)  # no more tokens than it has positions
         self.assertEqual(losses, longhaul.evaluate(self.model, self.data, sequence_length=LENGTH))
@@ -276,7 +276,7 @@ class Final(Case):
                                                                       lr=1.0)):
             before()
 
-    def test_what_the_run_ended_with_is_left_with(self):
+    def test_the_runs_final_values_are_accepted(self):
         self.leave(self.model.table.weight.detach().clone())
 
     def test_another_value_is_told_by_name(self):

@@ -26,7 +26,7 @@ class Initial(Case):
                 longhaul.save_initial(model, self.path("out"), **options)
             self.assertFalse(os.path.exists(self.path("out")))
 
-    def test_what_no_run_can_train(self):
+    def test_untrainable_models_are_refused(self):
         tied = model_of((4, 4), (4, 4))
         tied[1].weight = torch.nn.Parameter(tied[0].weight.data)
         transposed = model_of((4, 3))
@@ -71,7 +71,7 @@ class Initial(Case):
             longhaul.save_arrays({}, self.path("out"))
         self.assertFalse(os.path.exists(self.path("out")))
 
-    def test_what_a_run_can_train(self):
+    def test_scalars_bf16_and_empty_frozen_tensors_are_accepted(self):
         model = With(torch.tensor(2.5), torch.zeros(2, 3, 4, 5, dtype=torch.bfloat16),
                      torch.zeros(9000))
         model.w.append(torch.nn.Parameter(torch.zeros(0), requires_grad=False))

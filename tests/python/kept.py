@@ -68,7 +68,7 @@ class Kept(Case):
         self.assert_moments(wanted)
         self.assertEqual(self.optimizer.param_groups[0]["lr"], 0.5)  # from the script
 
-    def test_what_came_after_the_last_kept_cut_is_not_there(self):
+    def test_steps_after_the_last_kept_cut_are_not_there(self):
         self.train(Fake(dues=[CUT, CUT, CUT]), 2, keep_every=2)
         wanted = self.moments()
         self.train(Fake(dues=[CUT]), 1, keep_every=2)
@@ -257,7 +257,7 @@ class Kept(Case):
         self.assertIn("another run's", said.output[0])
         self.assert_moments({})
 
-    def test_what_another_version_kept_is_left_alone(self):
+    def test_a_state_of_another_version_is_not_loaded(self):
         torch.save({"kind": "longhaul.kept/1", "credited": 0, "shapes": [[2, 2], [2]],
                     "state": {}}, self.path("kept"))
         with self.assertLogs("longhaul", "WARNING") as said:
@@ -285,12 +285,12 @@ class Kept(Case):
         with self.assertRaisesRegex(errors.StateError, "another model or optimizer"):
             self.train(Fake(), 0)
 
-    def test_what_is_no_file_is_not_waited_for(self):
+    def test_a_fifo_is_not_waited_for(self):
         os.mkfifo(self.path("kept"))
         with self.assertRaisesRegex(errors.StateError, "kept is no file: name another one"):
             self.train(Fake(), 0)
 
-    def test_what_cannot_be_kept_is_refused_at_once(self):
+    def test_unusable_keep_settings_are_refused_at_once(self):
         with self.assertRaisesRegex(ValueError, "keep wants the optimizer"):
             longhaul.AsyncDiLoCo(Fake(), self.model, None, hook=False, keep=self.path("kept"))
         with self.assertRaisesRegex(ValueError, "keep_every"):

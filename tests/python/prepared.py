@@ -47,7 +47,7 @@ class Prepared(Case):
         tokens = longhaul.data.read_tokens(self.path("data/" + rows[0]["file"]), 0, 11)
         self.assertEqual(list(tokens), [1, 1, 0, 1, 2, 0, 2, 0, 2, 2, 0])
 
-    def test_what_is_wrong_is_named(self):
+    def test_bad_files_and_folders_are_named(self):
         os.symlink("gone", self.path("text/asia/en/d.txt"))
         self.assertEqual(self.run_it()[0], 1)
         self.assertIn("d.txt is a link to gone, which is not there", self.run_it()[1])

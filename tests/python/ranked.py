@@ -504,7 +504,7 @@ class Kept(unittest.TestCase):
         self.loop(2, "zero", 1)
         self.warms_up(2, "replicas", "was kept while the parameters were shared out otherwise")
 
-    def test_what_could_not_serve_does_not_spoil_what_was_kept_after_it(self):
+    def test_an_unusable_kept_state_does_not_spoil_later_ones(self):
         self.loop(2, "replicas", 1)
         first = self.loop(2, "fsdp", 1)
         self.assertIn("kept.0.before", os.listdir(self.folder))  # written by the replicas

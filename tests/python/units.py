@@ -83,7 +83,7 @@ class Loader(Case):
             self.train(client, path, batch_size=1, sequence_length=4)
         self.assertEqual(client.of("trained"), [])
 
-    def test_what_no_step_trained_is_not_noted(self):
+    def test_batches_without_a_step_are_not_noted(self):
         client = Fake([longhaul.Unit(0, 0, 20)])
         with self.run_of(client) as run:
             next(iter(longhaul.LeasedDataLoader(run, self.units(20), batch_size=1,

@@ -223,7 +223,7 @@ class Replaced(Case):
                 self.model[0] = torch.nn.Linear(2, 2)
         self.assertEqual(client.of("finish"), [])
 
-    def test_what_changes_nothing_is_welcome(self):
+    def test_harmless_changes_are_accepted(self):
         """A wrapper around a layer, a frozen layer replaced, a trained one frozen: no error."""
         with self.run_of(Fake(), tokens_per_step=1,
                          manifest=self.manifest(**{"0_weight": [2, 2], "0_bias": [2]})):

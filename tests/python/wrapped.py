@@ -80,7 +80,7 @@ class Names(Case):
     def of_run(self, model, **tensors):
         return parameters.of_run(model, self.manifest(**tensors))
 
-    def test_what_wrappers_put_before_all_names(self):
+    def test_prefixes_of_wrappers_are_ignored(self):
         wanted = {"0_weight": [2, 2], "0_bias": [2]}
         for model in (self.model, Wrapped(self.model), Wrapped(torch.compile(self.model)),
                       torch.nn.ModuleDict({"net": self.model}),
@@ -92,7 +92,7 @@ class Names(Case):
         with self.run_of(Fake(), manifest=self.path("out/model.json"), tokens_per_step=1):
             self.optimizer.step()
 
-    def test_what_only_the_file_has_before_its_names(self):
+    def test_a_prefix_of_the_file_alone_is_accepted(self):
         found = self.of_run(self.model, model_0_weight=[2, 2], model_0_bias=[2])
         self.assertEqual([n for n, _ in found], ["model.0.weight", "model.0.bias"])
 

@@ -89,7 +89,7 @@ class Linkage(unittest.TestCase):
         self.assertEqual({re.sub(r".*/lib(\w+)\.a$", r"\1", path) for path in theirs}, CORES)
         self.assertEqual(self.sim.libraries, theirs)
 
-    def test_what_is_beside_them_is_the_simulators_own(self):
+    def test_the_objects_beside_them_are_the_simulators_own(self):
         source = sources(self.build)
         self.assertTrue(self.sim.objects)
         for path in self.sim.objects:

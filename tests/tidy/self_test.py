@@ -192,7 +192,7 @@ class Rules(unittest.TestCase):
                     text = f"// a\nbool f(void)\n{{\n    return {field} == x; // {field} = x\n}}\n"
                     self.assertEqual(list(rules.commit({folder + "a.c": text})), [])
 
-    def test_of_two_fields_of_a_name_the_pointer_tells(self):
+    def test_the_pointer_tells_two_fields_of_one_name_apart(self):
         for line, path, found in (
                 ("i->head = f;", "server/a.c", 0), ("s->head = f;", "server/a.c", 1),
                 ("m.stable = p;", "server/coordinator/a.c", 0),
@@ -222,7 +222,7 @@ class Rules(unittest.TestCase):
         static = "// a\nstatic void lh_a(void)\n{\n}\n"
         self.assertTrue(list(rules.prefix({"common/a.c": static})))
 
-    def test_what_a_page_or_a_comment_points_at_is_there(self):
+    def test_references_of_pages_and_comments_are_there(self):
         page = ("# A page\n\n## What it is, and `why`\n\n## Twice\n\n## Twice\n\n"
                 '<a id="rule-1"></a>\n\n```\n# no heading\n```\n\n    # no heading either\n')
         tree = {"docs/page.md": page, "server/a.c": "// a\n", "server/README.md": "# Server\n"}

@@ -281,7 +281,7 @@ class Up(Launcher):
             self.assertEqual(up.returncode, 3, said)
             self.assertEqual(self.status("coordinator")["credited"], 4)
 
-    def test_what_is_missing_has_its_code(self):
+    def test_missing_files_and_wrong_flags_have_their_exit_codes(self):
         for flags, code, says in (
                 (("--data", self.path("nowhere")), 3, "longhaul data prepare"),
                 (("--no-wam",), 2, "did you mean --no-wan?")):
