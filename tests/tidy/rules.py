@@ -222,8 +222,8 @@ def calls(tree: Tree) -> Iterator[Finding]:
 
 
 _FRAGMENT = re.compile(r"(?:of|and|that|which|who|in|up to|at|by|for|to|with|else|or|also|where|so"
-                       r"|but)\b")
-_OPENER = re.compile(r"(?:Who|What|Whom|Whose|Which|Where|Of|And)\b")
+                       r"|but|whose|whoever|what|whatever)\b")
+_OPENER = re.compile(r"(?:Who|Whoever|What|Whatever|Whom|Whose|Which|Where|Of|And)\b")
 _TRAILING = re.compile(r"\s*\S.*?\s//\s*(.*)")
 
 

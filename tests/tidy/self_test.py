@@ -165,7 +165,13 @@ class Rules(unittest.TestCase):
 
     def test_a_comment_opens_with_its_subject(self):
         for text, found in (("// a\n\n// What is left of it.\n", 1), ("// a\n// Of it.\n", 0),
-                            ("// a\n\n// Its rest.\n", 0), ("// What it is.\n", 1)):
+                            ("// a\n\n// Its rest.\n", 0), ("// What it is.\n", 1),
+                            ("// Whoever reads it.\n", 1), ("// Whatever it is.\n", 1),
+                            ("// a\nint x; // whose rest\n", 1),
+                            ("// a\nint x; // whoever asks\n", 1),
+                            ("// a\nint x; // what it is\n", 1),
+                            ("// a\nint x; // whatever it is\n", 1),
+                            ("// a\nint x; // the rest, whatever it is\n", 0)):
             for path in ("server/a.c", "tests/a.c", "kernels/cuda/a.cu"):
                 said = list(rules.fragment({path: text}))
                 self.assertEqual(len(said), found, text)
