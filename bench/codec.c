@@ -280,7 +280,7 @@ static void bench_encodes(struct bench *b, bool torch)
 
 // ---------------------------------------------------------------- folding
 
-struct plain {       // what a payload says, ready to use
+struct plain {       // a payload's decoded values
     uint32_t *index; // NULL: dense, all of them
     float *value;
     uint64_t n;

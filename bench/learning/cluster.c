@@ -46,7 +46,7 @@ struct cluster {
     struct lh_fabric *fabric;
     struct node node[NODES_MAX];
     uint32_t nodes;
-    struct lh_units all, drawn; // what the folder has; what this arm trains on
+    struct lh_units all, drawn; // the folder's units; those that this arm trains on
     struct lh_manifest manifest;
     uint32_t window; // units that a batch is mixed from
     struct wk_shape shape;

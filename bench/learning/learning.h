@@ -46,11 +46,11 @@ struct learn_arm {
     float bound;    // bound of the effective step, 0: no guard
     float rate;     // peak of the learning rate; 0: conf's
     float floor;    // the learning rate's end as a part of its peak; 0: 0.02
-    float beta;     // what the residual keeps a round; 0: the rule of DESIGN.md#section-6
+    float beta;     // part of the residual kept each round; 0: the rule of DESIGN.md#section-6
     enum wk_stagger stagger;
     float survives; // part of a mass that is left after 1 / density rounds; 0: beta decides
     // Real staleness; zeros: rounds of one second in all regions, the round trips of fate().
-    float round_trips; // what all round trips are multiplied by; 0: 1
+    float round_trips; // factor on all round trips; 0: 1
     float jitter;      // sigma of the logarithm of a round's duration (pace.c)
     const char *slow;  // region that trains at a third of its speed, its H unchanged; NULL: none
     const char *cut;   // region that reaches no other for the run's middle tenth; NULL: none

@@ -45,7 +45,7 @@ struct scene_region {
 struct scene {
     struct scene_flags flags;
     struct scene_region region[LH_WORKERS_MAX];
-    double tokens;  // what the run trains
+    double tokens;  // tokens that the run trains
     double bound_s; // all speeds together train them so long, if nobody ever waits
 };
 

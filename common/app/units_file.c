@@ -169,7 +169,7 @@ static lh_err make(const char *index, mode_t mode, struct lh_span json, struct l
     int fd = mkstemp(path);
     lh_err err = fd < 0 ? LH_ERR_IO : make_in(fd, path, json, u);
     if (fd >= 0 && !err) {
-        // Whoever may read the manifest. If it fails, other users make their own index.
+        // Readers of the manifest may read the index; if fchmod() fails, they make their own.
         (void)!fchmod(fd, mode & 0644);
         if (rename(path, index)) unlink(path);
     }

@@ -136,7 +136,7 @@ struct lh_call { // implementations embed it first
 };
 struct lh_link {
     const struct lh_transport_ops *transport_ops;
-    struct lh_trace trace; // what open() gives the call; set by lh_call_open_traced()
+    struct lh_trace trace; // copied to calls by open(); lh_call_open_traced() sets it
 };
 
 // ---- short forms

@@ -22,7 +22,7 @@ struct dp_family {
     char head[128], tied_to[128]; // the head, if config.json ties it to another; else ""
     bool built_in;
     struct wk_shape shape; // valid if built_in is set
-    const char *why_not;   // what the trainer cannot do; NULL if built_in is set
+    const char *why_not;   // reason why built_in is not set; NULL if it is
 };
 
 // `config` may be NULL. An unlisted family, or a head other than the language model's, is no error:

@@ -241,7 +241,7 @@ const struct dp_holding *dp_watch_shard(const struct dp_up *up, uint32_t shard,
                                         const struct dp_node **server);
 struct dp_counts dp_watch_region(const struct dp_up *up, unsigned region);
 LH_MUST lh_err dp_watch_keep(struct dp_up *up);   // curves and totals, for a later `up`
-LH_MUST lh_err dp_watch_resume(struct dp_up *up); // what an earlier `up` stored
+LH_MUST lh_err dp_watch_resume(struct dp_up *up); // reads the state that an earlier `up` stored
 void dp_watch_free(struct dp_up *up);
 
 // ---- up_view.c

@@ -379,6 +379,6 @@ lh_err dp_watch_resume(struct dp_up *up)
         lh_buf_free(&text);
         LH_TRY(err);
     }
-    dp_watch_poll(up); // what the last processes wrote after the last poll
+    dp_watch_poll(up); // status files may be newer than the earlier `up`'s last poll
     return LH_OK;
 }

@@ -15,7 +15,7 @@ void ps_bug_answer_early(struct ps_server *s)
         }
 }
 
-// What a process knows of a shard. A simulation has many processes, one after another; the oldest
+// A process's knowledge of a shard. A simulation has many processes, one after another; the oldest
 // ones are dropped.
 struct knowledge {
     uint64_t process;

@@ -1,4 +1,4 @@
-// What a worker reports of itself and its servers: its status.json counts each admitted push once,
+// A worker's reports on itself and its servers: its status.json counts each admitted push once,
 // over all its lives and wherever it was killed; its rate follows the logs; it logs which server it
 // misses.
 #include <jansson.h>

@@ -240,7 +240,7 @@ static void three_in_a_row_end_the_worker(void **state)
     bool unread[TRIP_UNITS];
     char said[LH_ERR_TEXT_BYTES];
     for (uint32_t i = 0; i < TRIP_UNITS; i++) unread[i] = i % 2 == 1;
-    t->r->server->conf.units_dir = ""; // and no unit travels to it
+    t->r->server->conf.units_dir = ""; // the server gives no units
     start_unread(t, unread, said);
     for (int i = 0; i < 600 && !said[0]; i++) rig_run(t->r, 100 * LH_MS);
     assert_non_null(strstr(said, "sha256 is not the manifest's"));

@@ -212,7 +212,7 @@ static void a_trainer_that_waits_for_units_pushes_nothing_empty(void **state_)
     struct ps_coordinator *c = play->l->rig->coordinator;
     struct wk_shard *s = &play->l->worker->shard[1];
     struct wk_change change;
-    c->frozen = true; // by an operator: units of its own region only
+    c->frozen = true; // the worker gets only units of its own region
     for (int i = 0, ms = 0; i < 600000 && ms < 3000; i++) {
         life_run(play->l, LH_MS);
         ms = play->l->worker->beside.starves ? ms + 1 : 0;

@@ -18,7 +18,7 @@ struct beside_play {
     uint64_t *held[RIG_SHARDS]; // [units]: tokens of each in the shard's committed cuts
 };
 
-extern struct beside_play *play; // of the running test
+extern struct beside_play *play; // the running test's
 
 void play_begin(uint64_t seed, uint32_t shards);
 void play_end(void);

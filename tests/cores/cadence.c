@@ -24,7 +24,7 @@ static struct rig *begin(bool by_link, bool staged)
     return r;
 }
 
-struct pace { // what a worker reports
+struct pace { // a worker's report
     double units_per_s, step_s, push_s, rtt_s, up, down;
     bool away; // its loop is away, and it asks for no unit
     uint64_t step_tokens;
@@ -352,7 +352,7 @@ static void a_loop_that_is_away_takes_no_steps(void **state)
     struct pace p = {.units_per_s = 2, .step_s = 10}, away = p;
     uint64_t *credited = &r->coordinator->stock.credited_tokens;
     away.away = true;
-    *credited = 600 * 2560; // at the first worker's speed alone these would be 1,200 steps
+    *credited = 600 * 2560; // 600 steps; 1,200 at the first worker's speed alone
     assert_int_equal(tell_stage(r, 10), BASE / 2);
     tell(r, 0, &away);
     assert_int_equal(tell(r, 1, &p), BASE / 2);

@@ -54,7 +54,7 @@ static void a_follower_of_another_history_takes_a_snapshot(void **state)
 
 // ---------------------------------------------------------------- standbys
 
-enum naming { OURS, ANOTHER, NONE }; // what a confirm names as its chain
+enum naming { OURS, ANOTHER, NONE }; // the chain that a confirm names
 
 static enum ps_insync_state confirm(struct rig *r, uint64_t version, enum naming naming)
 {

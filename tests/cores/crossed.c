@@ -13,7 +13,7 @@
 
 enum { UNITS = 40, BYTES = 2 * WORDS_TOKENS };
 
-static struct ps_terms terms; // of the running test
+static struct ps_terms terms; // the running test's
 
 static void follow(struct rig *r, const char *text, struct ps_co_links_conf links)
 {

@@ -17,7 +17,7 @@ static void with_shards(void (*f)(uint32_t shards))
     for (uint32_t shards = 1; shards <= RIG_SHARDS; shards++) f(shards);
 }
 
-struct memory { // what a commit changes of a shard
+struct memory { // a shard's state that a commit changes
     struct wk_slot slot;
     struct wk_claim claim[WK_CLAIMS_HELD_MAX];
     float residual[LIFE_VALUES];
@@ -96,7 +96,7 @@ static void refused_many_times(uint32_t shards)
     assert_int_equal(s->outbox.entries, before.entries - 1);
     assert_int_equal(l->worker->count.returned, 1);
     assert_int_equal(l->refused, 1);
-    if (shards == 1) life_mass(l); // with two shards the other's push is undecided
+    if (shards == 1) life_mass(l); // a second shard's push is still undecided
     life_end(l);
 }
 

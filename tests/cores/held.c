@@ -330,7 +330,8 @@ static void an_owner_without_its_directory_goes_on_with_what_its_standby_holds(v
     const struct lh_row *last = lh_ledger_row(l, lh_worker_id(&r->w[0].self));
     assert_non_null(last);
     assert_int_equal(last->incarnation.number >> 32, ACKNOWLEDGED);
-    assert_int_equal(row(r, 0)->standby, r->server->standby.identity); // in sync again
+    // The server is in sync again.
+    assert_int_equal(row(r, 0)->standby, r->server->standby.identity);
 }
 
 // A standby that is in sync for all shards takes them over.

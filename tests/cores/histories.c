@@ -1,7 +1,7 @@
 // Older histories (server/docs/0000-protocol.md#rule-27): a worker ignores a server that answers
 // for an epoch below the one it knows, or for less of that epoch. It takes nothing back, pushes
 // nothing there, logs this once, and goes on with the server that has everything. A later epoch
-// that lost history is another matter (rule 6).
+// that lost history is another matter (#rule-6).
 #include <stdlib.h>
 #include <string.h>
 
@@ -177,7 +177,7 @@ static void hear(const struct words *w, uint32_t shards)
     hand.greetings = hand.pushes = 0;
     if (w->but & RESTARTED) {
         report(l);
-        rig_kill_server(l->rig, false); // so that the worker's durable copy does not advance
+        rig_kill_server(l->rig, false); // the worker's durable copy must not advance
         life_kill(l);
         life_start(l);
         s = shard(l);

@@ -100,9 +100,9 @@ static void a_worker_raises_so_many_incarnations_and_no_more(void **state)
     for (int i = 0; i < 20; i++) rig_greet(r, 0, ++n, 0, 1);
     rig_run(r, 100 * LH_MS);
     assert_in_range(l->version, version, version + 1);
-    assert_int_equal(rig_fence(r, 1, 1), LH_OK); // others are let in,
+    assert_int_equal(rig_fence(r, 1, 1), LH_OK); // another worker is let in
     const struct lh_row *row = lh_ledger_row(l, lh_worker_id(&r->w[0].self));
-    rig_hello(r, 0, row->incarnation.number, 0, 1); // so is its own last incarnation
+    rig_hello(r, 0, row->incarnation.number, 0, 1); // its own last incarnation is let in too
     lh_fake_at(r->world, LH_FENCE_MS * LH_MS, on_time, NULL);
     rig_run(r, LH_FENCE_MS * LH_MS);
     assert_int_equal(rig_fence(r, 0, ++n), LH_OK); // later on it is granted

@@ -87,7 +87,7 @@ static void a_repeated_join_does_not_hear_the_number_that_replaced_its_own(void 
 static void a_number_that_was_granted_is_known_after_a_power_cut(void **state)
 {
     (void)state;
-    for (uint64_t seed = 1; seed <= 6; seed++) { // what a power cut loses is random
+    for (uint64_t seed = 1; seed <= 6; seed++) { // a power cut's losses are random
         struct rig *r = rig_new(seed);
         rig_start_coordinator(r);
         for (uint32_t number = 1; number <= 3; number++) {

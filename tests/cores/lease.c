@@ -10,7 +10,7 @@
 #include "tests/cores/life.h"
 #include "worker/member.h"
 
-enum { SEEDS = 6 }; // what a power cut loses is random
+enum { SEEDS = 6 }; // a power cut's losses are random
 
 static Longhaul__V1__LeaseReply *say(struct rig *r, uint32_t w, uint32_t want,
                                      Longhaul__V1__Point *durable, bool drained)

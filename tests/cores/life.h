@@ -12,7 +12,7 @@ struct life {
     struct rig_life core;
     struct wk_worker *worker;
     struct wk_observer observer;
-    struct lh_log *log; // of all lives, on the disk of the standby's node
+    struct lh_log *log; // one log for all lives, on the disk of the standby's node
     // For each shard: the sum of all deltas that were cut, and a cut whose commit was not seen yet.
     double raw[RIG_SHARDS][LIFE_VALUES];
     struct {

@@ -340,7 +340,7 @@ static void tell_all(struct rig *r, const struct side *side, size_t sides, uint6
                      bool counts)
 {
     struct liar *l = test_calloc(1, sizeof *l);
-    const char *seeds = getenv("LIES_SEED"); // for other lies, by hand
+    const char *seeds = getenv("LIES_SEED"); // set by hand to try other lies
     uint64_t raised = 0;
     l->r = r;
     l->random = seed + (seeds ? strtoull(seeds, NULL, 10) : 0);

@@ -283,7 +283,7 @@ static void tell_truth_again(struct life *l)
 
 static void live_beside(enum lh_rpc about, uint32_t every, uint64_t seed)
 {
-    const char *more = getenv("LIES_SEED"); // for other lies, by hand
+    const char *more = getenv("LIES_SEED"); // set by hand to try other lies
     liar.random = seed + (more ? strtoull(more, NULL, 10) : 941);
     struct life *l = life_begin(seed, 1);
     l->worker->conf.fatal = note_end;

@@ -115,7 +115,7 @@ static void the_coordinator_may_be_away_once_it_has_told_the_owner(void **state)
     assert_int_equal(fence(r, FENCES + 1), LH_ERR_BUSY);
     rig_kill_server(r, true);
     assert_int_equal(rig_start_server(r, false), LH_OK);       // it finds the record in its log
-    assert_int_equal(fence(r, FENCES + 1), LH_ERR_REBUILDING); // and waits for the coordinator
+    assert_int_equal(fence(r, FENCES + 1), LH_ERR_REBUILDING); // it waits for the coordinator
     assert_false(r->server->phase == PS_SERVING);
     rig_start_coordinator(r);
     run(r, 5 * LH_SECOND);

@@ -55,7 +55,7 @@ static void a_server_with_another_directory_is_the_owner_again(void **state)
     assert_true(rig_serves(r, Y, SERVER, false));
     again(r);
     assert_int_equal(shard(r)->owner, Y);
-    assert_true(shard(r)->least > EPOCH); // in a later epoch than X had
+    assert_true(shard(r)->least > EPOCH); // Y's epoch is later than X's
     assert_int_equal(ps_co_check_owner(r->coordinator, 0, X), LH_ERR_FENCED);
     assert_true(rig_serves(r, Y, SERVER, false));
 }

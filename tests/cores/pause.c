@@ -10,7 +10,7 @@
 #include "server/coordinator/status.h"
 #include "tests/cores/rig.h"
 
-enum { SEEDS = 6 }; // what a power cut loses is random
+enum { SEEDS = 6 }; // a power cut's losses are random
 
 static lh_err pause_run(struct rig *r, bool resume, const char *why, bool *changed)
 {
@@ -123,7 +123,7 @@ static void a_paused_worker_makes_no_step_and_keeps_its_units(void **state)
     assert_int_equal(pause_run(r, false, "", &changed), LH_OK);
     await_told(r, w, true);
     uint64_t steps = w->count.steps;
-    rig_run(r, 5 * LH_SECOND); // what is in flight gets credited
+    rig_run(r, 5 * LH_SECOND); // pushes in flight are credited
     uint64_t held = row(r)->held.units, plan = r->coordinator->plan.number;
     uint32_t queued = w->queued;
     assert_true(queued > 0 && held > 0);

@@ -31,7 +31,7 @@ static void cut_the_log(struct rig *r)
     assert_int_equal(first.segment, last.segment);
     rig_kill_server(r, false);
     snprintf(path, sizeof path, "%s/log/%016llx.seg", r->s.dir, (unsigned long long)first.segment);
-    damage(r, path, first.at, last.at + 512); // also the mark behind them
+    damage(r, path, first.at, last.at + 512); // 512: the mark behind the records
 }
 
 static void cut_below_the_checkpoint(struct rig *r)

@@ -103,7 +103,7 @@ static void trimmed_pushes_lose_their_files(void **state)
 static void uncommitted_files_stay_removed(void **state)
 {
     (void)state;
-    for (uint64_t seed = 44; seed < 56; seed++) { // what a power cut loses is random
+    for (uint64_t seed = 44; seed < 56; seed++) { // a power cut's losses are random
         struct life *l = life_begin(seed, 1);
         struct lh_buf b = lh_buf(64);
         char path[160];

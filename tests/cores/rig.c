@@ -540,7 +540,7 @@ unsigned rig_said(struct rig *r, const char *event)
 static void on_worker_fatal(void *arg, lh_err err, const char *text)
 {
     (void)arg;
-    if (err == LH_ERR_KILLED) return; // by lh_fake_crash_at()
+    if (err == LH_ERR_KILLED) return; // lh_fake_crash_at() killed it
     fail_msg("the worker ends with %s: %s", lh_err_name(err), text);
 }
 

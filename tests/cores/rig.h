@@ -139,7 +139,7 @@ void rig_on_message(void *self, struct lh_call *call, const struct lh_msg *msg);
 void rig_on_nothing(void *self, struct lh_call *call);
 void rig_on_close(void *self, struct lh_call *call, lh_err status, const char *text); // a rig_call
 void rig_on_gone(void *self, struct lh_call *call, lh_err status, const char *text);  // unrecorded
-extern const struct lh_call_ops rig_call_ops; // for a client
+extern const struct lh_call_ops rig_call_ops; // a client's entries
 
 // Worker w opens a call to the server, without reading yet. `ops`: rig_call_ops, or others.
 void rig_call_open(struct rig *r, uint32_t w, enum lh_rpc rpc, const struct lh_call_ops *ops,

@@ -15,7 +15,7 @@ static struct rig *one_there(uint32_t epochs)
 {
     struct rig *r = rig_new(1);
     rig_start_coordinator(r);
-    assert_int_equal(rig_join(r, 0, 11, 0).granted, 1); // with one epoch
+    assert_int_equal(rig_join(r, 0, 11, 0).granted, 1); // the run has one epoch
     rig_kill_coordinator(r);
     r->epochs = epochs;
     rig_start_coordinator(r);
@@ -276,7 +276,7 @@ static void a_run_has_so_many_members(void **state)
         lh_buf_free(&b);
     }
     rig_settle(r);
-    assert_true(worker(r) > LH_WORKERS_MAX); // so its row is the last one
+    assert_true(worker(r) > LH_WORKERS_MAX); // its row is read last
     snprintf(key, sizeof key, "worker/%016" PRIx64, worker(r));
     refused(r, key, "is of one worker more than a run may have");
 }

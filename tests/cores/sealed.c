@@ -283,7 +283,7 @@ static void a_state_that_is_mostly_ledger_comes_in_two_ranges(void **state)
     rig_enlarge(r, 8);
     r->unsealed = true;
     start(r);
-    rig_hello(r, 0, 1ull << 32, 0, 1); // so the ledger has a row
+    rig_hello(r, 0, 1ull << 32, 0, 1); // adds a row to the ledger
     lh_ledger_write(&r->server->shard[0]->replica.ledger, &ledger);
     assert_true(ledger.len > r->manifest.values * sizeof(float));
     lh_buf_free(&ledger);

@@ -86,7 +86,7 @@ static void a_full_disk_takes_back_both_shards(void **state)
     assert_int_equal(r->server->count.full, 1);
     assert_true(r->server->count.groups > groups);
     assert_settled(r);
-    for (uint32_t k = 0; k < RIG_SHARDS; k++) { // that group changed neither shard
+    for (uint32_t k = 0; k < RIG_SHARDS; k++) { // the failed group changed neither shard
         assert_int_equal(ledger(r, k)->version, n - 1);
         assert_int_equal(ledger(r, k)->row[0].incarnation.number >> 32, n - 1);
     }

@@ -156,7 +156,7 @@ static void a_pause_of_the_owner_is_not_its_standbys_silence(void **state)
 // Fates of one server's reports.
 struct reports {
     struct rig_node *of;
-    uint32_t hangs; // so many reports hang until they time out
+    uint32_t hangs; // count of reports still to hang until they time out
     int64_t delay_ns;
 };
 

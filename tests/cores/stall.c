@@ -68,7 +68,7 @@ static void others_train_what_a_hung_trainer_holds(void **state)
     struct heard told = say(r, 0, &hung);
     assert_true(is_stalled(r, 0) && !is_stalled(r, 1));
     assert_int_equal(ps_co_worker_state(r->coordinator, worker_of(r, 0)), PS_CO_STALLED);
-    assert_int_equal(told.units, 1); // what it has begun, and nothing new
+    assert_int_equal(told.units, 1); // only the unit that it has begun
     assert_int_equal(told.recalls, h.units - 2);
     assert_int_equal(held_by(r, 0), kept);
     assert_true(!is_counted(r, 0) && is_counted(r, 1));
@@ -81,7 +81,7 @@ static void others_train_what_a_hung_trainer_holds(void **state)
             moves.claimed[moves.claims++] = h.unit[i];
     } while (!seconds_of(r, 1));
     assert_int_equal(held_by(r, 1), (UINT64_C(1) << UNITS) - 1 - kept);
-    assert_int_equal(h.units, 2); // also the claimed one, before the run's end
+    assert_int_equal(h.units, 2); // the begun unit and the claimed one
     assert_int_equal(seconds_of(r, 1), kept);
 
     hung.idle_ms = 0;
@@ -106,7 +106,7 @@ static void a_failing_loop_is_treated_as_a_stalled_one(void **state)
     struct heard told = say(r, 0, &fails);
     assert_true(is_stalled(r, 0) && !is_stalled(r, 1));
     assert_int_equal(worker_of(r, 0)->stall.why, PS_CO_FAILING);
-    assert_int_equal(told.units, 1); // what it has begun, and nothing new
+    assert_int_equal(told.units, 1); // only the unit that it has begun
     assert_true(!is_counted(r, 0) && is_counted(r, 1));
     fails.failing = false; // a cut was taken
     say(r, 0, &fails);

@@ -504,7 +504,7 @@ static void begin_followed(struct rig *r)
     dials = fails = *inner;
     dials.dial = dial;
     fails.open = open_call;
-    r->t.transport->ops = &dials; // so far it dialled only the coordinator
+    r->t.transport->ops = &dials; // the standby has dialled only the coordinator so far
     for (uint64_t i = 1; i <= OLD; i++) {
         rig_run(r, 2 * LH_SECOND);
         rig_hello(r, 0, i << 32, 0, 1);

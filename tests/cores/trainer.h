@@ -21,7 +21,7 @@ struct beside {
     struct lh_env *env, *worker; // the trainer's node, and the worker's
     const struct lh_manifest *manifest;
     const struct lh_units *units;
-    struct wk_beside_conf conf; // for the worker's conf
+    struct wk_beside_conf conf; // the worker's conf points to it
     uint64_t step_ms;
     // Orders to the trainer, from the next step on:
     bool idle;                             // passes boundaries without training
@@ -32,7 +32,7 @@ struct beside {
     uint64_t stops_at;                     // ends its loop after this step of a life; 0: never
     struct longhaul_noise noise;           // its report in each life; size 0: none
     uint32_t late_ms;                      // delay of its messages: the worker looks late
-    // What happened to the trainer so far:
+    // The trainer's history so far:
     uint32_t lives, restarts;
     uint32_t refusals; // its model is not the run's
     bool over;         // it ended with the final parameters in `value`

@@ -31,7 +31,7 @@ struct trip *trip_begin_with(uint32_t units, uint32_t epochs);
 struct trip *trip_begin(void); // TRIP_UNITS of one epoch
 void trip_start_worker_with(struct trip *t, uint64_t step_ms, uint32_t queue_units);
 void trip_start_worker(struct trip *t);
-void trip_end_worker(struct trip *t, bool power); // what it kept in memory is lost
+void trip_end_worker(struct trip *t, bool power); // the worker's memory is lost
 void trip_over(struct trip *t);                   // fails the test if a core ended by itself
 // Starts a server that gives units by this manifest; its file has all of t->tokens.
 void trip_start_server(struct trip *t, const struct lh_units *units);

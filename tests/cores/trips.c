@@ -164,7 +164,7 @@ static void a_trip_that_wavers_costs_no_commit(void **state)
 // ---------------------------------------------------------------- a worker's core
 
 struct far {
-    int64_t delay_ns; // of each message: half a round trip
+    int64_t delay_ns; // a message's delay: half a round trip
     bool cut;
 };
 

@@ -202,7 +202,7 @@ enum { LONG_STEP_MS = 2000, PATIENCE_MS = 300 };
 
 static struct {
     bool hold;            // the next push is never answered
-    struct lh_call *held; // that push's call; NULL: none yet
+    struct lh_call *held; // call of the unanswered push; NULL: none yet
 } silent;
 
 static lh_err long_step(struct wk_trainer *t, const struct wk_step_in *in, struct wk_step_out *out)

@@ -62,7 +62,7 @@ static void bf16_keeps_small_corrections(void **state)
     assert_int_equal(longhaul_cut(r->c), LONGHAUL_OK);
     await_cuts(r, 1);
     assert_true(r->delta[7] == -8 && r->delta[8] == 0);
-    for (uint64_t k = 0; k < 7; k++) { // with seven more quarters, two in all
+    for (uint64_t k = 0; k < 7; k++) { // seven more quarters: two in all
         for (int i = 0; i < N; i++) r->view[i] += 0.25f;
         r->view[7] += k ? 0 : 8; // its own delta comes back
         on_loop(r, renew_now);

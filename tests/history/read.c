@@ -222,8 +222,7 @@ static void read_one(void *arg, const char *name)
     assert_int_equal(lk_replica_create(&r, g->h.job, &g->h.manifest, shard, g->h.conf.keys), 0);
     lh_err err = lk_checkpoint_read(&g->h.conf, path, &r);
     if (err) fail_msg("%s", lh_err_text(err));
-    if (strstr(name,
-               ".weights")) // of the last version, to which the log was folded
+    if (strstr(name, ".weights")) // holds the log's last version
         assert_memory_equal(r.theta, g->h.replica[shard].theta, r.layout->values * sizeof(float));
     else
         check_state(g, &r);

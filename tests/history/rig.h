@@ -16,7 +16,7 @@ struct history_rig {
 
 // Begins an empty history.
 void history_rig_start(struct history_rig *r);
-void history_rig_finish(struct history_rig *r); // also removes the folder and everything in it
+void history_rig_finish(struct history_rig *r); // removes the folder and its contents too
 void history_rig_root(struct history_rig *r);   // makes the folder
 // Writes the usual history into the folder as ROOT/server, with the job's files
 // (history_write_job).

@@ -15,7 +15,7 @@ struct group { // a communicator
     uint64_t ops, ready;          // operations that a rank began; that all began
     uint64_t sum[4], begun_by[4]; // each of the last operations has a slot
     int64_t ready_ns;
-    uint64_t state[2]; // of rank 0, while it is shared
+    uint64_t state[2]; // rank 0's, while it is shared
     bool broken;       // an endpoint is gone
     int64_t broken_ns;
 };
@@ -73,7 +73,7 @@ struct world {
     int64_t now;
     uint32_t ranks;
     struct process process[WORLD_RANKS];
-    uint64_t life[WORLD_RANKS]; // of the rank's current or last process
+    uint64_t life[WORLD_RANKS]; // number of the rank's current or last process
     bool up[WORLD_RANKS];       // the rank's connection with the leader
     int64_t up_ns[WORLD_RANKS], last_mail[WORLD_RANKS][2];
     struct mail mail[MAIL_MAX];

@@ -73,10 +73,10 @@ static std::recursive_mutex inside; // a queued call may run others
 static const size_t memory_bytes = (size_t)1 << 30; // each device has it
 static const size_t page_bytes = 4096;
 enum { DEVICES_MAX = 16 };
-static thread_local cudaError_t last; // what cudaGetLastError() gives, and forgets
+static thread_local cudaError_t last; // cudaGetLastError() returns and clears it
 static thread_local int current;
 static bool given[DEVICES_MAX][DEVICES_MAX]; // the first has access to the second's memory
-static int seen = -1, seen_with = -1;        // whose memory is not hidden; -1: unknown
+static int seen = -1, seen_with = -1;        // arguments of the last see(); -1: unknown
 static std::vector<simt_stream *> streams;
 static std::map<char *, allocation> device;
 static std::list<std::pair<const char *, size_t>>
@@ -126,7 +126,7 @@ static void touched(int, siginfo_t *info, void *)
             simt_fail("device %d touches memory of device %d, to which it has no access", seen,
                       m.second.device);
     }
-    signal(SIGSEGV, SIG_DFL); // the fault comes again
+    signal(SIGSEGV, SIG_DFL); // the access faults again and ends the process
 }
 
 static void hide(char *memory, allocation *a, bool is_hidden)

@@ -103,7 +103,8 @@ void ps_co_tell_aside(const struct ps_coordinator *c, const struct ps_co_worker 
     else
         snprintf(why, sizeof why, "%u of %u shards refuse its pushes: far larger than others'", n,
                  c->conf.manifest->shards);
-    json_object_set_new(row, "why", json_string(why)); // what stall.c said follows from it
+    // Replaces stall.c's reason, which follows from this one.
+    json_object_set_new(row, "why", json_string(why));
 }
 
 bool ps_co_barred(const struct ps_coordinator *c, const struct ps_co_worker *w)

@@ -59,7 +59,7 @@ static void round_trip(const struct lk_codec *codec, const struct lh_shard_layou
     }
     assert_int_equal(at, count);
     assert_int_equal(lk_fragment_encode(codec, l, turn, taken, &out, &info), LH_OK);
-    assert_int_equal(out.len, 24 + 4 * count); // whatever the values are
+    assert_int_equal(out.len, 24 + 4 * count); // the length does not depend on the values
     assert_int_equal(lk_payload_check(codec, l, lh_buf_span(&out), &read), LH_OK);
     assert_true(read.values == count && read.chunks == l->chunks);
     assert_true(read.sum_squares == info.sum_squares);

@@ -23,7 +23,7 @@ struct world {
     struct lh_env *env;
     atomic_bool stop;
     char script[64];
-    struct lh_span input; // what the commands read
+    struct lh_span input; // the commands' standard input
 };
 
 static int set_up(void **state)

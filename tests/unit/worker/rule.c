@@ -69,7 +69,7 @@ static void eta_follows_the_length(void **state)
     near(wk_rule_eta(0.05, 800, 3, false), 1.85);
     near(wk_rule_eta(0.05, 1600, 3, false), 1.7);
     near(wk_rule_eta(0.1, 1600, 3, false), 1);
-    near(wk_rule_eta(1.0 / 64, 1600, 3, false), 3); // at N = 1600 this rate lost 1.7 %
+    near(wk_rule_eta(1.0 / 64, 1600, 3, false), 3); // N = 400's eta; here it lost 1.7 %
     near(wk_rule_eta(0.075, 1600, 3, true), 1.4);
 }
 

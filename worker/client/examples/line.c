@@ -13,7 +13,7 @@ static float train(uint64_t *seed, float rate) // one step of SGD; returns the m
 {
     float loss = 0;
     for (int n = 0; n < BATCH * OUT; n++) {
-        int o = n % OUT; // what is to be found: W[o][i] = i - o, b[o] = o
+        int o = n % OUT; // the parameters to find: W[o][i] = i - o, b[o] = o
         float x[IN], error = bias[o] - (float)o;
         for (int i = 0; i < IN; i++) {
             *seed = *seed * UINT64_C(6364136223846793005) + 1442695040888963407;

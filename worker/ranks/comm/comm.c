@@ -230,7 +230,7 @@ static void order(struct wk_comm *c, enum wk_comm_order what)
     pthread_mutex_lock(&c->lock);
     LH_ASSERT(c->order == WK_COMM_NONE || what >= WK_COMM_ABORT);
     c->order = what;
-    if (what == WK_COMM_ABORT) c->aborted = false; // whoever aborts twice waits for the second
+    if (what == WK_COMM_ABORT) c->aborted = false; // aborted() reports the latest abort
     c->progress = WK_REGION_BUSY;
     pthread_mutex_unlock(&c->lock);
     ring(c->wake);

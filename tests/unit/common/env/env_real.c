@@ -114,7 +114,7 @@ static void stop_before_run_returns_at_once(void **state)
     assert_int_equal(ran, 0);
 }
 
-static struct lh_env *signalled; // for the signal handler
+static struct lh_env *signalled; // on_signal() stops it
 
 static void on_signal(int number)
 {

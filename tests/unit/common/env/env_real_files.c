@@ -127,7 +127,7 @@ static void direct_writes_go_round_the_page_cache(void **state)
     memset(bytes, 8, SIZE_CACHED);
     for (unsigned i = 0; i < 4; i++) {
         bool direct = i % 2;
-        size_t at = i < 2 ? 0 : 1000; // at the edge of a block, and inside one
+        size_t at = i < 2 ? 0 : 1000; // a block's edge; a place inside a block
         unsigned flags = LH_OPEN_WRITE | LH_OPEN_CREATE | LH_OPEN_TRUNCATE;
         struct lh_file *f = opened(d, flags | (direct ? LH_OPEN_DIRECT : 0));
         assert_int_equal(d->files->write(f, at, lh_span(bytes, SIZE_CACHED)), LH_OK);
@@ -356,7 +356,7 @@ static void memory_in_step_with_its_place_goes_uncopied(void **state)
         struct lh_file *f = opened(d, LH_OPEN_WRITE | LH_OPEN_CREATE | LH_OPEN_DIRECT);
         uint8_t *from = bytes + LH_BLOB_PHASE + apart;
         assert_int_equal(d->files->write(f, PLACE, lh_span(from, SIZE)), LH_OK);
-        uint64_t copied = lh_env_real_copied(f); // also 0 if the file system has no direct writes
+        uint64_t copied = lh_env_real_copied(f); // 0 if the file system has no direct writes
         if (apart)
             assert_true(copied == 0 || (copied > SIZE - 2 * 4096 && copied <= SIZE));
         else

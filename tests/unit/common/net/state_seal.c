@@ -252,7 +252,7 @@ static void a_head_is_checked(void **state)
     struct scene *s = *state;
     seal_all(s, LH_CIPHER_XCHACHA20);
     struct lh_state_seal e = end_of(s, s->keys);
-    struct lh_seal bad = s->head; // of another length: tests/unit/common/net/wire.c
+    struct lh_seal bad = s->head; // stream lengths: tests/unit/common/net/wire.c
     bad.has_of = false;
     assert_int_equal(lh_state_unseal_begin(&e, &bad, TOTAL), LH_ERR_MALFORMED);
     bad = s->head;

@@ -106,7 +106,7 @@ static lh_err range(struct rig *r, uint64_t at, size_t n, const char *want)
     return LH_OK;
 }
 
-static const char *its_endpoint; // for web_identity()
+static const char *its_endpoint; // web_identity() returns it
 
 static const char *web_identity(const char *name)
 {

@@ -71,7 +71,7 @@ static float *parameters(uint64_t seed)
     float *p = malloc(list.values * sizeof *p);
     assert_non_null(p);
     assert_int_equal(wk_model_init(&shape, seed, p), LH_OK);
-    for (uint64_t i = 0; i < list.values; i++) p[i] *= 20; // so that predictions differ
+    for (uint64_t i = 0; i < list.values; i++) p[i] *= 20; // larger weights: predictions differ
     wk_params_free(&list);
     return p;
 }
@@ -128,7 +128,7 @@ static void nonsense_is_refused(void **state)
     assert_int_equal(dp_generate(&shape, p, &how, ids, 1, 4), LH_ERR_INVALID);
     assert_int_equal(dp_generate(&shape, p, &how, ids, 0, 4), LH_ERR_INVALID);
     ids[0] = 1;
-    p[VOCAB] = NAN; // in the embedding, which is also the head
+    p[VOCAB] = NAN; // a value of the embedding, which is also the head
     assert_int_equal(dp_generate(&shape, p, &how, ids, 1, 4), LH_ERR_NON_FINITE);
     free(p);
 }

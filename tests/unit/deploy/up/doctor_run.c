@@ -165,7 +165,7 @@ static void an_answer_without_sense_harms_nobody(void **state)
     for (size_t i = 0; i < LH_COUNT(odd); i++) {
         unsigned fails, warns;
         free(doctor(odd[i], "{\"h:1\":[1]}", odd[i], &fails, &warns));
-        assert_int_equal(fails, 1); // for the server's answer
+        assert_int_equal(fails, 1); // the server's answer is the one failure
     }
 }
 

@@ -188,7 +188,7 @@ static void only_what_is_of_this_run_is_listed(void **state)
     history_write(&r->h, 0, false);
     history_add(&r->h, 0, LH_ADMIT);
     history_write(&r->h, 0, false);
-    history_write(&r->h, 1, false); // of another shard
+    history_write(&r->h, 1, false); // another shard's checkpoint
     assert_int_equal(lk_checkpoint_list(&r->h.conf, &got, offered, &seen), LH_OK);
     assert_int_equal(seen, 2);
     put_copy(r, 2, 7);

@@ -183,7 +183,7 @@ static void a_push_staler_than_the_bound_is_refused(void **state)
     f.base_others = 1; // a fresher base
     d = value_of(s, OPEN_GATE, &f, LH_OK, 1);
     assert_int_equal(d.kind, LH_ADMIT);
-    f.base_others = 0; // in rounds nobody is stale, and all weigh the same
+    f.base_others = 0; // BSP: no push is stale, and all weigh the same
     given.plan.mode = LH_MODE_BSP;
     d = value_of(s, OPEN_GATE, &f, LH_OK, 1);
     assert_scale(&d, 0.5);

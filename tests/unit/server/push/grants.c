@@ -208,10 +208,10 @@ static void a_claim_needs_its_grant(void **state)
     f.grant[1].number++; // a number of another lease
     assert_int_equal(judged(s, &f), LH_ERR_GRANT);
     f = push_of(ME, 1);
-    claim(&f, 5, 9, ME); // with the grant of another unit
+    claim(&f, 5, 9, ME); // the grant names another unit
     assert_int_equal(judged(s, &f), LH_ERR_GRANT);
     f = push_of(ME, 1);
-    claim(&f, 5, 5, OTHER); // with the grant of another worker
+    claim(&f, 5, 5, OTHER); // the grant names another worker
     assert_int_equal(judged(s, &f), LH_ERR_GRANT);
     f = push_of(ME, 1);
     claim(&f, 5, 5, ME);

@@ -73,7 +73,7 @@ static void one_beside_which_nobody_is_live_is_not_held(void **state)
     given.plan.live = 1;
     assert_int_equal(pushes(s, A, 1000, 1), 1000);
     assert_int_equal(pushes(s, ROGUE, 4, 1000), 4);
-    assert_int_equal(pushes(s, A, 1000, 1), 1000);         // whatever the pace of others
+    assert_int_equal(pushes(s, A, 1000, 1), 1000);         // others' pace does not matter
     assert_int_equal(pushes(s, B, 100, 0), PS_PACE_BURST); // a worker that is not live is held
 }
 

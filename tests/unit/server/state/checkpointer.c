@@ -90,7 +90,7 @@ static void is_due_when_the_disk_is_full(void **state)
     assert_false(ps_checkpointer_due(&shard));
     shard.unwritten = true; // the checkpoint at 60 failed
     assert_true(ps_checkpointer_due(&shard));
-    server.disk_full.now = false; // with disk space again, the next regular one suffices
+    server.disk_full.now = false; // once there is disk space, the next regular one suffices
     assert_false(ps_checkpointer_due(&shard));
     lh_fake_world_destroy(world);
 }

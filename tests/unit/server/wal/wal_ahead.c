@@ -171,10 +171,10 @@ static void another_record_leaves_it_behind(void **state)
     (void)state;
     struct rig *r = start(4096);
     fill(r, 1, 2);
-    ahead(r, 9); // for a record that does not come
+    ahead(r, 9); // record 9 does not come next
     fill(r, 3, 4);
     assert_int_equal(ps_wal_segment(r->wal), 2);
-    ahead(r, 6); // for a record that is the second of its group
+    ahead(r, 6); // record 6 is the second of its group
     add(r, 5);
     add(r, 6);
     commit(r);

@@ -216,7 +216,7 @@ static void only_a_durable_position_behind_damage_refuses_it(void **state)
 struct start {
     struct lh_env *env;
     uint64_t replayed;
-    bool torn, asked; // what scanned() was told
+    bool torn, asked; // torn: scanned()'s argument; asked: scanned() was called
 };
 
 static lh_err replay(void *arg, uint32_t shard, const struct lh_record *r, struct ps_place place)

@@ -198,7 +198,7 @@ static void a_withdrawn_unit_makes_room_for_the_next(void **state)
     wk_loader_announce(f.l, 4);
     wk_loader_announce(f.l, 5);
     wk_loader_withdraw(f.l, 4); // waiting
-    wk_loader_withdraw(f.l, 2); // in memory
+    wk_loader_withdraw(f.l, 2); // already fetched
     wk_loader_withdraw(f.l, 6); // never announced
     wk_loader_withdraw(f.l, UNITS);
     expect_fetched(&f, 3);

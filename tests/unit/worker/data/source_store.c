@@ -26,7 +26,7 @@ struct rig {
     char endpoint[64];
 };
 
-static struct rig *its; // for the operations of the env
+static struct rig *its; // the rig of the env's operations
 
 static int64_t now_ns(struct lh_env *env)
 {

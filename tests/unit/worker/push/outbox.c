@@ -211,7 +211,7 @@ static void a_crash_while_keeping_leaves_no_half_entry(void **state)
 }
 
 static struct {
-    const struct lh_files_ops *files; // of the fake disk
+    const struct lh_files_ops *files; // the fake disk's operations
     int file, folder;
 } syncs;
 

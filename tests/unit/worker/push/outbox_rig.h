@@ -94,7 +94,7 @@ static inline void assert_entry(struct machine *m, struct wk_entry *e, uint64_t 
     assert_int_equal(e->head.step, step);
     assert_int_equal(e->status, WK_UNDECIDED);
     bool held = e->frame != NULL;
-    if (!held) e->status = WK_ADMITTED; // so that the frame is read without being kept
+    if (!held) e->status = WK_ADMITTED; // only an undecided entry keeps the frame that it reads
     assert_int_equal(wk_outbox_frame(&m->box, e, &frame), LH_OK);
     e->status = WK_UNDECIDED;
     assert_int_equal(e->frame != NULL, held);

@@ -58,7 +58,7 @@ static struct wk_slots open_slots(struct machine *m)
 static struct wk_slot slot_of(struct machine *m, uint64_t n)
 {
     for (int i = 0; i < VALUES; i++) m->residual[i] = (float)n * 1000 + (float)i;
-    bool beside = n % 3 == 2; // with an external trainer there are cuts
+    bool beside = n % 3 == 2; // the slot of an external trainer has a cut
     return (struct wk_slot){.incarnation = {n << 32 | 1, n + 7},
                             .cut = beside ? n + 50 : 0,
                             .life = {beside ? (uint8_t)n : 0, [15] = beside ? 9 : 0},
@@ -305,7 +305,7 @@ static void a_version_that_never_was_does_not_count(void **state)
     static const uint8_t versions[] = {4, 0, 3, 5}; // 4 is the version that is written
     for (size_t i = 0; i < LH_COUNT(versions); i++) {
         struct wk_slots s = open_slots(m);
-        assert_int_equal(flip(m, &s, 1, false), LH_OK); // with a claim and a position
+        assert_int_equal(flip(m, &s, 1, false), LH_OK); // slot 1 has one claim and one position
         says_version(m, B, versions[i], 144 + 24 + 16 + 4);
         if (i == 0)
             assert_loads(m, 1, WK_SLOT_INTACT);

@@ -81,7 +81,7 @@ static struct wk_share run(struct fixture *f, struct wk_part part, bool fresh, b
     return share;
 }
 
-// Of three passes only the last one reports values, and these are the sums of all three.
+// The last of three passes alone reports values, and these are the sums of all three.
 static void the_last_pass_is_told(void **state)
 {
     struct fixture *f = *state;

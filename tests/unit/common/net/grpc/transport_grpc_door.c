@@ -62,7 +62,7 @@ static void stranger_comes(struct world *w, in_addr_t from, struct stranger *out
     out->process = fork();
     assert_true(out->process >= 0);
     if (out->process == 0) {
-        close(end[1]); // else the child would never see the end of file
+        close(end[1]); // an open write end would hide the end of file
         hold_connections(address_of(w), from, said[1], end[0]);
     }
     close(said[1]);

@@ -123,7 +123,7 @@ static void a_former_leaders_answer_is_none(void **state)
 
 // ---------------------------------------------------------------- over restarts
 
-struct disk { // what a node keeps across restarts
+struct disk { // a node's state that survives restarts
     uint64_t number;
     int writes;
     lh_err fails;

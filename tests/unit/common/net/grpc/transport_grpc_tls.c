@@ -373,7 +373,7 @@ static void a_client_of_another_ca_is_thrown_out(void **state)
     struct world *w = *state, *other = other_world(); // the server trusts only its own CA
     struct lh_transport *t = create_trusting(w, other, other);
     struct side s = call_once(w, dial(t, w->bound, LH_S), LH_RPC_PUSH);
-    assert_int_equal(s.status, LH_ERR_UNAVAILABLE); // with TLS 1.3 the handshake does not tell
+    assert_int_equal(s.status, LH_ERR_UNAVAILABLE); // a TLS 1.3 client's handshake succeeds
     assert_says(s.text, "may not accept our certificate");
     assert_int_equal(w->asked, 0);
     lh_transport_grpc_destroy(t);
@@ -533,7 +533,7 @@ static void *shake(void *arg)
     struct handshake *h = arg;
     struct paths p = paths_of(h->w, "worker");
     SSL_CTX *context = SSL_CTX_new(TLS_client_method());
-    SSL_CTX_set_security_level(context, 0); // else OpenSSL itself would not offer 1.1
+    SSL_CTX_set_security_level(context, 0); // OpenSSL's default level does not offer 1.1
     SSL_CTX_set_max_proto_version(context, h->version);
     SSL_CTX_set_min_proto_version(context, TLS1_VERSION);
     bool ready = SSL_CTX_use_certificate_file(context, p.cert, SSL_FILETYPE_PEM) == 1 &&

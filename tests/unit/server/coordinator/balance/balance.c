@@ -138,7 +138,7 @@ static void test_arrival_counts(void **state)
     assert_int_equal(next(EUROPE).reason, PS_BALANCE_PLANNED);
 }
 
-// Of two links, the one that is ten times as fast carries more units.
+// A link that is ten times as fast as another carries more units.
 static void test_fast_links_carry_more(void **state)
 {
     (void)state;

@@ -9,7 +9,7 @@ enum { SEEDS = 300, STEPS = 120, UNITS = 24, PAIR = 2 };
 
 struct leader {
     struct ps_store *store; // NULL: stands by
-    bool sure;              // by its own clock its lease can't be over
+    bool sure;              // its lease holds by its own clock
     uint64_t number;
 };
 
