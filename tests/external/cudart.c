@@ -15,6 +15,7 @@
 //     device 1 with CUDART_DEVICE=1. Destroying a stream or an event while another device is
 //     current would create a context there.
 //
+// cudart_fail(n) makes the n-th call from then on fail; cudart_held() counts what is not released.
 // CUDART_FAULT names a call that does nothing, as if it had been forgotten; faults.py lists them.
 #include <pthread.h>
 #include <stdbool.h>
@@ -115,6 +116,49 @@ static void must_be_chosen(const void *stream)
     must(stream || current == device_of_parameters(), "the default stream of another device");
 }
 
+// ---------------------------------------------------------------- failures and leaks
+
+static struct {
+    int in; // calls until the one that fails; 0: none does
+    const char *call;
+} failure;
+
+#define EXPORT __attribute__((visibility("default")))
+EXPORT void cudart_fail(int n);
+EXPORT const char *cudart_failed(void);
+EXPORT int cudart_held(void);
+
+// From now the n-th call fails, from 1 on.
+void cudart_fail(int n)
+{
+    failure.in = n;
+    failure.call = NULL;
+}
+
+const char *cudart_failed(void)
+{
+    return failure.call;
+}
+
+int cudart_held(void)
+{
+    int held = 0;
+    for (int i = 1; i < STREAMS; i++) held += cuda.stream[i].used;
+    for (int i = 0; i < EVENTS; i++) held += cuda.event[i].used;
+    for (int i = 0; i < PINNED; i++) held += cuda.pinned[i].n > 0;
+    return held;
+}
+
+// Calls that only wait or release something do their work and report the failure afterwards.
+static bool fails(const char *call)
+{
+    enum { UNKNOWN = 999 };
+    if (!failure.in || --failure.in) return false;
+    failure.call = call;
+    last = UNKNOWN;
+    return true;
+}
+
 static bool late(int stream)
 {
     return (stream == 0) == is("CUDART", "caller_late");
@@ -180,6 +224,7 @@ CALL cudaGetLastError(void)
 
 CALL cudaGetDeviceCount(int *count)
 {
+    if (fails(__func__)) return last;
 #ifdef CUDART_NONE // a CUDA newer than the driver's
     *count = 0;
     return last = 35; // cudaErrorInsufficientDriver
@@ -190,18 +235,21 @@ CALL cudaGetDeviceCount(int *count)
 
 CALL cudaGetDevice(int *device)
 {
+    if (fails(__func__)) return last;
     *device = current;
     return 0;
 }
 
 CALL cudaSetDevice(int device)
 {
+    if (fails(__func__)) return last;
     current = device;
     return device < 0 || device > 1;
 }
 
 CALL cudaPointerGetAttributes(void *out, const void *pointer)
 {
+    if (fails(__func__)) return last;
     const struct {
         int type, device;
         const void *at[2];
@@ -221,6 +269,7 @@ static bool pinned(const uint8_t *p, size_t n)
 
 CALL cudaHostRegister(void *memory, size_t n, unsigned flags)
 {
+    if (fails(__func__)) return last;
     (void)flags;
     if (is("CUDART_PINS", "nothing")) return last = 801; // cudaErrorNotSupported
     pthread_mutex_lock(&cuda.lock);
@@ -249,11 +298,12 @@ CALL cudaHostUnregister(void *memory)
     cuda.pinned[i].at = NULL;
     cuda.pinned[i].n = 0;
     pthread_mutex_unlock(&cuda.lock);
-    return 0;
+    return fails(__func__) ? last : 0;
 }
 
 CALL cudaMemcpyAsync(void *to, const void *from, size_t n, int kind, void *stream)
 {
+    if (fails(__func__)) return last;
     enum { TO_DEVICE = 1, TO_HOST = 2, ON_DEVICE = 3 };
     if (kind < TO_DEVICE || kind > ON_DEVICE) return 1;
     must(kind != ON_DEVICE || !last, "a step finds an error that is not its own");
@@ -272,6 +322,7 @@ CALL cudaMemcpyAsync(void *to, const void *from, size_t n, int kind, void *strea
 
 CALL cudaStreamCreateWithFlags(void **out, unsigned flags)
 {
+    if (fails(__func__)) return last;
     must(flags == 1, "a stream that the default stream would wait for");
     pthread_mutex_lock(&cuda.lock);
     int i = 1;
@@ -291,7 +342,7 @@ CALL cudaStreamDestroy(void *stream)
     must(s->device == current, "a stream ends while another device is chosen");
     cuda.stream[number_of(stream)].used = false;
     pthread_mutex_unlock(&cuda.lock);
-    return 0;
+    return fails(__func__) ? last : 0;
 }
 
 CALL cudaStreamSynchronize(void *stream)
@@ -302,11 +353,12 @@ CALL cudaStreamSynchronize(void *stream)
     do_until(number_of(stream), NULL, 0);
     catch_up();
     pthread_mutex_unlock(&cuda.lock);
-    return 0;
+    return fails(__func__) ? last : 0;
 }
 
 CALL cudaStreamWaitEvent(void *stream, void *event, unsigned flags)
 {
+    if (fails(__func__)) return last;
     struct event *e = event;
     (void)flags;
     if (forgotten(stream ? "copies_wait_for_caller" : "caller_waits_for_copies")) return 0;
@@ -320,6 +372,7 @@ CALL cudaStreamWaitEvent(void *stream, void *event, unsigned flags)
 
 CALL cudaEventCreateWithFlags(void **out, unsigned flags)
 {
+    if (fails(__func__)) return last;
     (void)flags;
     pthread_mutex_lock(&cuda.lock);
     int i = 0;
@@ -336,11 +389,12 @@ CALL cudaEventDestroy(void *event)
     struct event *e = event;
     must(e->device == current, "an event ends while another device is chosen");
     e->used = false;
-    return 0;
+    return fails(__func__) ? last : 0;
 }
 
 CALL cudaEventRecord(void *event, void *stream)
 {
+    if (fails(__func__)) return last;
     struct event *e = event;
     if (forgotten(stream ? "copies_are_marked" : "caller_is_marked")) return 0;
     pthread_mutex_lock(&cuda.lock);
@@ -356,6 +410,7 @@ CALL cudaEventRecord(void *event, void *stream)
 
 CALL cudaEventQuery(void *event)
 {
+    if (fails(__func__)) return last;
     struct event *e = event;
     if (forgotten("host_asks_for_copies")) return 0;
     pthread_mutex_lock(&cuda.lock);

@@ -67,7 +67,8 @@ FAILED = dict.fromkeys(("common/env/env.c", "common/format/ledger.c", "common/fo
 # beside the worker, the state machine of a region's ranks, and the forecast.
 BOUNDARY = (("external.client",), ("external.deaths",), ("cores.beside",),
             ("cores.beside_ends",))
-ELSEWHERE = {"worker/client/*": (*BOUNDARY, ("external.cuda",)), "worker/external/*": BOUNDARY,
+ELSEWHERE = {"worker/client/*": (*BOUNDARY, ("external.cuda",), ("external.cuda_errors",)),
+             "worker/external/*": BOUNDARY,
              "worker/ranks/region*": (("region.seeds", "--seeds", "600"),),
              "server/coordinator/balance/forecast.c": (("cores.balance",), ("cores.ahead",))}
 TARGETS = {"region.seeds": "region"}
