@@ -278,6 +278,24 @@ static void units_from_the_cache_take_no_more_memory(void **state)
     trip_over(t);
 }
 
+// Those of the second data epoch that are here stand behind them in the queue.
+static void units_on_their_way_keep_no_others_waiting(void **state)
+{
+    (void)state;
+    struct trip *t = trip_begin_with(TRIP_MANY, 2);
+    lh_fabric_pace(t->r->fabric, slow_pace, t);
+    trip_start_worker_with(t, 20, 160);
+    uint32_t waiting = TRIP_MANY;
+    for (int i = 0; i < 100 && waiting; i++) {
+        rig_run(t->r, LH_SECOND);
+        waiting = 0;
+        for (uint32_t u = 1; u < TRIP_MANY; u += 2) waiting += t->trained[u] < 2 * TRIP_TOKENS;
+    }
+    assert_int_equal(waiting, 0);
+    assert_true(t->arrived < TRIP_MANY / 2 - LH_WINDOW_MAX);
+    trip_over(t);
+}
+
 // Even with enough space for all: a step looks no further ahead.
 static void units_far_behind_in_the_queue_are_not_looked_up(void **state)
 {
@@ -332,10 +350,11 @@ static void a_coordinator_that_has_just_started_takes_no_giver_away(void **state
     trip_over(t);
 }
 
-// A giver by hand: it sends the head of a unit and one byte, and then only empty messages.
+// A giver by hand: it sends the head of a unit, one byte, and then only empty messages; or nothing.
 struct empty {
     struct lh_service service;
     struct lh_env *env;
+    bool silent;
     struct lh_call *call;
     uint64_t timer;
     uint32_t asked;
@@ -355,6 +374,7 @@ static void empty_message(void *self, struct lh_call *call, const struct lh_msg 
     (void)msg;
     struct empty *e = self;
     Longhaul__V1__UnitHead head = LONGHAUL__V1__UNIT_HEAD__INIT;
+    if (e->silent) return;
     struct lh_blob *b = lh_blob_new(1);
     assert_non_null(b);
     head.bytes = head.sent_bytes = TRIP_BYTES;
@@ -387,17 +407,45 @@ static lh_err empty_call(void *self, struct lh_call *call, enum lh_rpc rpc,
     return LH_OK;
 }
 
+// Gives its address.
+static void empty_listen(struct trip *t, struct empty *e, char bound[LH_ADDRESS_BYTES])
+{
+    struct rig_node *n = &t->r->t;
+    e->env = n->env;
+    e->service = (struct lh_service){e, empty_call};
+    assert_int_equal(
+        n->transport->ops->listen(n->transport, n->address, &e->service, bound, LH_ADDRESS_BYTES),
+        LH_OK);
+}
+
+static void a_giver_that_sends_nothing_does_not_hold_up_each_unit(void **state)
+{
+    (void)state;
+    struct trip *t = trip_begin();
+    struct empty e = {.silent = true};
+    char bound[LH_ADDRESS_BYTES];
+    empty_listen(t, &e, bound);
+    rig_run(t->r, 2 * LH_SECOND);
+    struct ps_coordinator *c = t->r->coordinator;
+    assert_int_equal(c->givers, 1);
+    c->giver[c->givers++] = c->giver[0];
+    c->giver[0] =
+        (struct ps_co_giver){.server = 1, .region = "asia", .heard_ns = INT64_MAX / 2}; // named first
+    snprintf(c->giver[0].address, sizeof c->giver[0].address, "%s", bound);
+    trip_start_worker(t);
+    trip_run_until_credited(t, TRIP_UNITS);
+    trip_check_trained_once(t);
+    assert_in_range(e.asked, 1, 2);
+    trip_over(t);
+}
+
 static void a_stream_of_nothing_comes_to_an_end(void **state)
 {
     (void)state;
     struct trip *t = trip_begin();
-    struct rig_node *n = &t->r->t;
-    struct empty e = {.env = n->env};
+    struct empty e = {.silent = false};
     char bound[LH_ADDRESS_BYTES];
-    e.service = (struct lh_service){&e, empty_call};
-    assert_int_equal(
-        n->transport->ops->listen(n->transport, n->address, &e.service, bound, sizeof bound),
-        LH_OK);
+    empty_listen(t, &e, bound);
     t->r->server->conf.units_dir = "";
     rig_run(t->r, 2 * LH_SECOND);
     struct ps_coordinator *c = t->r->coordinator;
@@ -448,8 +496,10 @@ int main(void)
         cmocka_unit_test(units_leased_again_go_back_with_the_next_request),
         cmocka_unit_test(a_giver_that_is_busy_with_others_is_waited_for),
         cmocka_unit_test(units_from_the_cache_take_no_more_memory),
+        cmocka_unit_test(units_on_their_way_keep_no_others_waiting),
         cmocka_unit_test(units_far_behind_in_the_queue_are_not_looked_up),
         cmocka_unit_test(a_coordinator_that_has_just_started_takes_no_giver_away),
+        cmocka_unit_test(a_giver_that_sends_nothing_does_not_hold_up_each_unit),
         cmocka_unit_test(a_stream_of_nothing_comes_to_an_end),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -32,13 +32,14 @@ static bool may_be_drawn(const struct wk_worker *w, const struct wk_queued *q)
 }
 
 // The queue's first units: as many that may be drawn as a step is mixed from, or as the coordinator
-// lets it have in work, where these fill the step. What may not be drawn is marked as taken.
-static uint32_t window_of(const struct wk_worker *w, uint64_t want, uint64_t taken[LH_WINDOW_MAX])
+// lets it have in work, where these fill the step. What may not be drawn is marked as taken: units
+// that are on their way keep none behind them waiting, however many they are.
+static uint32_t window_of(const struct wk_worker *w, uint64_t want, uint64_t taken[LH_LEASES_MAX])
 {
     uint32_t most = w->conf.window_units < LH_WINDOW_MAX ? w->conf.window_units : LH_WINDOW_MAX;
     uint32_t few = w->window && w->window < most ? w->window : most, window = 0, here = 0;
     uint64_t tokens = 0;
-    for (; window < w->queued && window < LH_WINDOW_MAX && here < most; window++) {
+    for (; window < w->queued && here < most; window++) {
         const struct wk_queued *q = &w->queue[window];
         bool may = may_be_drawn(w, q);
         if (here >= few && tokens >= want) break;
@@ -71,7 +72,7 @@ static uint64_t plan_step(struct wk_worker *w)
         return wk_records_may(w);
     }
     uint64_t want = t->ops->step_tokens(t), sequence = t->ops->sequence_tokens(t), sum = 0;
-    uint64_t taken[LH_WINDOW_MAX] = {0};
+    uint64_t taken[LH_LEASES_MAX] = {0};
     w->in.pieces = 0;
     w->in.piece = w->piece;
     uint32_t window = window_of(w, want, taken);

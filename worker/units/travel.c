@@ -9,7 +9,8 @@
 //    leaves the queue: trained, recalled, or parked.
 // 3. A giver that is absent, slow or refuses is retried a few times, as are other givers of the
 //    region; a busy one is waited for while units arrive. Then the unit alone is refused if the
-//    failure was its own; otherwise its home is closed (homes.c).
+//    failure was its own; otherwise its home is closed (homes.c). Units ask the giver first that
+//    sent the last one, so that one that sends nothing does not hold up each unit.
 // 4. Units are fetched in queue order, as far ahead as a step looks: so fetched units are trained
 // and
 //    free memory for the next.
@@ -170,7 +171,8 @@ static void failed(struct wk_travel_unit *a, lh_err err, const char *text)
     bool served = h->arrived_ns && lh_now(w->conf.env) - h->arrived_ns < SERVED_NS;
     if (err != LH_ERR_BUSY || (++a->busy % BUSY_TRIES == 0 && !served)) {
         a->tries++;
-        a->giver++; // the next giver, if there is one
+        if (a->giver == h->first) h->first++; // other units begin with the next giver
+        a->giver++;
     }
     a->its_own |= is_of_the_unit(err);
     uint32_t wait = a->tries;
@@ -228,6 +230,7 @@ static void checked(void *arg)
     w->travel->count.wire_bytes += a->sent_bytes;
     lh_buf_free(&a->got);
     wk_travel_arrived(w, h, a->unit);
+    h->first = a->giver;
     lh_logf(w->conf.log, LH_DEBUG, "unit.arrived",
             "unit %" PRIu64 " of region %s: %" PRIu64 " bytes, %" PRIu64 " on the wire", a->unit,
             h->region, bytes_of(w, a->unit), a->sent_bytes);
@@ -374,6 +377,7 @@ static void ask(struct wk_travel_unit *a)
 {
     struct wk_worker *w = a->w;
     struct wk_travel_home *h = &w->travel->home[a->home];
+    if (!a->tries) a->giver = h->first;
     lh_err err = open_call(a, h->giver[a->giver % h->givers].link);
     if (!err) return;
     a->try_ns = lh_now(w->conf.env) + LOOK_NS;

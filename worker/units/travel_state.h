@@ -55,6 +55,7 @@ struct wk_travel_home {
     bool away; // a unit of it was not local
     struct wk_travel_giver giver[WK_GIVERS_OF_A_HOME];
     uint32_t givers, without; // `without`: answers in a row that named no giver
+    uint32_t first;           // units ask this giver first, modulo `givers`
     bool closed;
     int64_t open_ns;   // when it is tried again
     uint32_t closings; // closings since the last arrival

@@ -144,7 +144,7 @@ static bool is_own(const struct wk_worker *w, uint64_t unit)
 
 bool wk_units_any_here(const struct wk_worker *w)
 {
-    for (uint32_t i = 0; i < w->queued && i < LH_WINDOW_MAX; i++)
+    for (uint32_t i = 0; i < w->queued; i++)
         if (w->queue[i].here) return true;
     return false;
 }
