@@ -1,7 +1,8 @@
 // Scale: see scale.h.
 //
-// 1. A call blocks its own lane, never the loop; only one is under way. A failure causes a warning
-//    and a longer wait, nothing else.
+// 1. A call blocks its own lane, never the loop; only one is under way. Of the regions that need
+//    one, it is made for the one that has been due longest. A failure causes a warning and a longer
+//    wait, nothing else.
 // 2. A restarted coordinator makes no call until every worker has had time to report
 //    (coordinator.worker_timeout_s).
 // 3. The wanted number is a function of the schedule and the wall clock: nothing is stored.
@@ -161,7 +162,8 @@ static bool stands_still(const struct ps_coordinator *c, const char *region)
            (region[0] && ps_co_drained_index(c, region) < c->drained_regions);
 }
 
-static void look(struct ps_coordinator *c, struct row *r, int64_t now, int64_t wall_s)
+// True: a call is due.
+static bool look(struct ps_coordinator *c, struct row *r, int64_t now, int64_t wall_s)
 {
     struct ps_co_scale *s = c->scale;
     const struct ps_schedule_entry *e = ps_schedule_at(s->conf.schedule, r->region, wall_s);
@@ -173,7 +175,7 @@ static void look(struct ps_coordinator *c, struct row *r, int64_t now, int64_t w
         lh_logf(c->conf.log, LH_INFO, "scale.reached", "%s", figures(text, r));
     r->reached = reached && now >= s->from_ns;
     bool waits = reached || s->busy || now < r->next_ns || stands_still(c, r->region);
-    if (s->conf.call && !waits) call(c, r);
+    return s->conf.call && !waits;
 }
 
 void ps_co_scale_tick(struct ps_coordinator *c)
@@ -181,7 +183,10 @@ void ps_co_scale_tick(struct ps_coordinator *c)
     struct ps_co_scale *s = c->scale;
     if (!s->rows || c->stopped || c->plan.phase > LH_PHASE_RUN) return;
     int64_t now = ps_co_now(c), wall_s = c->conf.env->ops->wall_s(c->conf.env);
-    for (uint32_t i = 0; i < s->rows; i++) look(c, &s->row[i], now, wall_s);
+    struct row *due = NULL;
+    for (struct row *r = s->row; r < s->row + s->rows; r++)
+        if (look(c, r, now, wall_s) && (!due || r->next_ns < due->next_ns)) due = r;
+    if (due) call(c, due);
 }
 
 // ---------------------------------------------------------------- what operators see

@@ -1,6 +1,7 @@
 // Workers that the schedule wants, and the calls for them (server/coordinator/scale.c). The wall
 // clock of the fake env begins at 22:13:20 UTC.
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "server/coordinator/drain.h"
@@ -214,6 +215,30 @@ static void a_long_call_holds_nobody_up(void **state)
     end(s);
 }
 
+// All calls together take longer than the pause after each.
+static void calls_that_hang_keep_no_region_waiting_for_ever(void **state)
+{
+    (void)state;
+    enum { REGIONS = 12, EACH_S = 30 };
+    char schedule[REGIONS * 16] = "";
+    uint32_t calls[REGIONS] = {0};
+    for (size_t i = 0, at = 0; i < REGIONS; i++)
+        at += (size_t)snprintf(schedule + at, sizeof schedule - at, "%sr%zu@22:00=1", i ? "," : "",
+                               i + 10);
+    struct supplier *s = begin(schedule);
+    s->fails = true;
+    s->lasts_ns = EACH_S * LH_SECOND;
+    live(s, (CALLS + 10) * EACH_S, 3);
+    assert_true(s->calls >= CALLS);
+    for (uint32_t i = 0; i < CALLS; i++) {
+        uint32_t region = (uint32_t)strtoul(s->wish[i].region + 1, NULL, 10) - 10;
+        assert_true(region < REGIONS);
+        calls[region]++;
+    }
+    for (uint32_t i = 0; i < REGIONS; i++) assert_in_range(calls[i], 4, 8);
+    end(s);
+}
+
 static void a_coordinator_ends_while_a_call_is_under_way(void **state)
 {
     (void)state;
@@ -270,6 +295,7 @@ int main(void)
         cmocka_unit_test(each_region_has_a_number_of_its_own),
         cmocka_unit_test(nobody_is_called_for_what_an_operator_drains),
         cmocka_unit_test(a_long_call_holds_nobody_up),
+        cmocka_unit_test(calls_that_hang_keep_no_region_waiting_for_ever),
         cmocka_unit_test(a_coordinator_ends_while_a_call_is_under_way),
         cmocka_unit_test(operators_see_it),
         cmocka_unit_test(without_a_schedule_there_is_nothing),
