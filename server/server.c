@@ -17,6 +17,7 @@
 #include "server/push/insync.h"
 #include "server/push/push_memory.h"
 #include "server/push/readers.h"
+#include "server/push/hello.h"
 #include "server/push/receive.h"
 #include "server/push/snapshot.h"
 #include "server/push/unseal.h"

@@ -3,8 +3,9 @@
 // A push reserves memory for its frame before it stores the first part, and for its payload when it
 // is unsealed. Both are given back together (ps_item_free), or the frame alone if its stream breaks
 // for good. A push that gets no memory waits in the order of arrival without reading: backpressure
-// to the sender. A small frame passes large ones that wait. While any waits, pushes whose bytes do
-// not come are ended (receive.c).
+// to the sender. A small frame passes a large one that waits; where that waits for memory, only
+// for LH_PUSH_SLOW_MS: small ones without end would keep it waiting for ever. While any waits,
+// pushes whose bytes do not come are ended (receive.c).
 //
 // Large frames are received one after another. If they came together, all would complete only at
 // the end: until then nothing could be unsealed or written, afterwards there would be no memory for
@@ -49,6 +50,7 @@ static void look_again(void *arg)
 void ps_push_memory_waited(struct ps_server *s)
 {
     struct ps_push_memory *r = &s->push_memory;
+    if (!r->first) r->passed_ns = 0; // the large one that lacked memory is gone
     if (r->first && !r->slow_timer)
         r->slow_timer = lh_after(s->conf.env, LH_PUSH_SLOW_MS / 4 * LH_MS, look_again, s);
 }
@@ -65,11 +67,16 @@ bool ps_push_memory_turn(const struct ps_server *s, uint64_t bytes)
     return !s->push_memory.arriving || !is_large(&s->push_memory, bytes);
 }
 
-// A small one need not wait for a large one's turn, nor for the memory of a large one.
-bool ps_push_memory_passes(const struct ps_server *s, uint64_t bytes, uint64_t first)
+// A small one need not wait for a large one's turn, nor, for a while, for the memory of a large
+// one.
+bool ps_push_memory_passes(struct ps_server *s, uint64_t bytes, uint64_t first)
 {
-    const struct ps_push_memory *r = &s->push_memory;
-    return !is_large(r, bytes) && (r->arriving || is_large(r, first));
+    struct ps_push_memory *r = &s->push_memory;
+    int64_t now = lh_now(s->conf.env);
+    bool waits_for_turn = r->arriving != NULL;
+    if (is_large(r, bytes) || !(waits_for_turn || is_large(r, first))) return false;
+    if (!waits_for_turn && !r->passed_ns) r->passed_ns = now;
+    return waits_for_turn || now - r->passed_ns < LH_PUSH_SLOW_MS * LH_MS;
 }
 
 static void keep_memory(struct ps_push_memory *r, bool fast)
@@ -141,6 +148,7 @@ bool ps_push_memory_frame(struct ps_server *s, uint64_t bytes, struct lh_blob **
 {
     struct ps_push_memory *r = &s->push_memory;
     if (!frame_fits(r, bytes)) return false;
+    if (is_large(r, bytes)) r->passed_ns = 0;
     *out = lh_pool_blob(r->pool, (size_t)bytes);
     if (!*out) return true;
     r->frames += bytes;

@@ -14,6 +14,7 @@ struct ps_push_memory { // memory of the pushes under way
     const struct ps_push *arriving; // the large push that is arriving; the next large one waits
     int64_t let_in_at, begun_at;    // when it was let in; when its first bytes came, or -1
     uint64_t begun_with;            // bytes present when its first bytes came
+    int64_t passed_ns; // since when small pushes pass a large one that lacks memory; 0: none does
     uint64_t turn_timer, slow_timer;
 };
 
@@ -21,7 +22,7 @@ LH_MUST lh_err ps_push_memory_open(struct ps_server *s);
 // May a frame of this size start now, or must it wait for the large one that is arriving?
 bool ps_push_memory_turn(const struct ps_server *s, uint64_t bytes);
 // May a new frame start before those that wait, of which the first one has so many bytes?
-bool ps_push_memory_passes(const struct ps_server *s, uint64_t bytes, uint64_t first);
+bool ps_push_memory_passes(struct ps_server *s, uint64_t bytes, uint64_t first);
 // A push waits for memory: looks for slow ones while it does.
 void ps_push_memory_waited(struct ps_server *s);
 // Starts the turn of `p`, if its frame is large.

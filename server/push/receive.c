@@ -1,5 +1,4 @@
-// Receive: hello, and the push stream (DESIGN.md#section-5 steps 8-9,
-// server/docs/0000-protocol.md#rule-6).
+// Receive: the push stream (DESIGN.md#section-5 steps 8-9; hello.c opens its session).
 //
 // A push arrives as messages of up to 1 MiB whose bulk is copied once, from the transport's slices
 // into the frame's blob. A broken stream leaves its partial frame behind, one per worker and shard;
@@ -7,7 +6,8 @@
 //
 // No worker can block others: one that brings no full part for LH_PUSH_SILENT_MS must send its push
 // again later; if others wait, also one slower than LH_PUSH_SLOW_BYTES_PER_S. A worker's newer
-// stream replaces older ones. Partial frames are dropped when a stream needs their memory.
+// stream replaces older ones. Where all places are taken, the worker with the most streams loses
+// one to a worker with fewer. Partial frames are dropped when a stream needs their memory.
 #include <stdlib.h>
 #include <string.h>
 
@@ -15,7 +15,6 @@
 #include "common/net/wire_shard.h"
 #include "server/audit.h"
 #include "server/core.h"
-#include "server/push/insync.h"
 #include "server/push/push_memory.h"
 #include "server/push/receive.h"
 #include "server/push/unseal.h"
@@ -42,123 +41,6 @@ struct ps_push {
     int64_t memory_ns;    // time when it got memory
     size_t had;           // bytes of the frame then
 };
-
-// ---------------------------------------------------------------- hello
-
-// Logs each hello that fails, rate-limited.
-static void refuse_hello(struct ps_server *s, struct lh_request *rq, lh_err err, const char *text)
-{
-    const struct lh_peer *peer = lh_request_peer(rq);
-    lh_log_peer(s->conf.log, LH_WARN, "hello.refused", "worker %s of %s: %s", peer->name,
-                peer->region, text);
-    lh_reply_error(rq, err, text);
-}
-
-static void reply_hello(struct ps_item *i)
-{
-    struct ps_shard *s = i->shard;
-    const struct lh_row *row = lh_ledger_row(&s->replica.ledger, i->worker);
-    struct lh_hello_reply out = {.wire = lh_versions_ours(),
-                                 .process = s->server->process,
-                                 .epoch = s->replica.ledger.epoch,
-                                 .version = s->replica.ledger.version};
-    if (row) {
-        out.incarnation = row->incarnation;
-        out.last_incarnation = row->last.number;
-        out.last_step = row->last_step;
-        if (row->last.number) out.last_digest = row->last_digest;
-        out.last_admitted = row->last.number && !row->last_reason;
-        out.last_version = row->last_version;
-    }
-    // A row behind the worker's decided step, or at a step that the worker never sent, belongs to
-    // another history (server/docs/0000-protocol.md#rule-6).
-    bool same = row && lh_incarnation_equal(row->incarnation, i->incarnation);
-    uint64_t last = lh_row_step(row);
-    out.session = same && ((last >= i->decided && last < i->next_step) || LH_BUG("no_hello"));
-    lh_err err = LH_OK;
-    if (out.session) err = ps_shard_open_session(s, i->worker, i->incarnation);
-    if (out.session)
-        ps_audit(s->server->conf.audit, "audit.hello", lh_request_peer(i->hello),
-                 "shard %u, incarnation %llx", s->id, (unsigned long long)i->incarnation.number);
-    if (err)
-        refuse_hello(s->server, i->hello, err, lh_err_text(err));
-    else
-        lh_answer(i->hello, LH_MESSAGE(hello_reply, &out));
-}
-
-static void hello_done(struct ps_item *i, enum ps_outcome outcome)
-{
-    struct ps_server *s = i->shard->server;
-    if (outcome == PS_TAKEN_BACK)
-        refuse_hello(s, i->hello, LH_ERR_BUSY, "the server's disk is full");
-    else if (outcome == PS_STOPPING)
-        refuse_hello(s, i->hello, LH_ERR_UNAVAILABLE, "the server is stopping");
-    else if (i->decision.verdict == PS_NOT_FINAL)
-        refuse_hello(s, i->hello, i->decision.error, i->text);
-    else
-        reply_hello(i);
-}
-
-static lh_err check_hello(struct ps_server *s, const struct lh_peer *peer,
-                          const struct lh_hello_request *m)
-{
-    uint32_t version;
-    LH_TRY(lh_wire_negotiate(m->wire.min, m->wire.max, &version));
-    LH_TRY(ps_check_run(s, &m->run, "worker"));
-    if (m->worker != lh_worker_id(peer))
-        return lh_fail(LH_ERR_DENIED, "the worker id is not that of the certificate");
-    if (!ps_server_shard(s, m->shard))
-        return lh_fail(LH_ERR_NOT_OWNER, "shard %u is owned by another server", m->shard);
-    return LH_OK;
-}
-
-// The worker raises its incarnation too often: each is a record that all followers get and store.
-static void turn_away(struct ps_item *i)
-{
-    struct lh_request *rq = i->hello;
-    lh_err err =
-        lh_fail(LH_ERR_BUSY, "%d incarnations were raised in a short time; one more each %d s",
-                LH_FENCES_MAX, LH_FENCE_MS / 1000);
-    ps_audit(i->shard->server->conf.audit, "audit.refused", lh_request_peer(rq), "hello: %s",
-             lh_err_text(err)); // the audit log does not take BUSY as a refusal elsewhere
-    refuse_hello(i->shard->server, rq, err, lh_err_text(err));
-    ps_item_free(i);
-}
-
-static void on_hello(void *self, struct lh_request *rq, const void *request)
-{
-    struct ps_server *s = self;
-    const struct lh_hello_request *m = request;
-    lh_err err = check_hello(s, lh_request_peer(rq), m);
-    if (err) {
-        refuse_hello(s, rq, err, lh_err_text(err));
-        return;
-    }
-    struct ps_item *i = ps_item_new(PS_ITEM_FENCE, ps_server_shard(s, m->shard));
-    if (!i) {
-        refuse_hello(s, rq, LH_ERR_NO_MEMORY, lh_err_text(LH_ERR_NO_MEMORY));
-        return;
-    }
-    i->hello = rq;
-    i->done = hello_done;
-    i->worker = m->worker;
-    i->incarnation = m->incarnation;
-    i->decided = m->decided;
-    i->next_step = m->next;
-    const struct lh_row *row = lh_ledger_row(&i->shard->replica.ledger, i->worker);
-    if (row && row->incarnation.number >= i->incarnation.number)
-        ps_insync_answer(i); // no fence needed
-    else if (ps_shard_may_raise(i->shard, i->worker))
-        ps_item_queue(i);
-    else
-        turn_away(i);
-}
-
-lh_err ps_hello_accept(struct ps_server *s, struct lh_call *call, const struct lh_peer *peer,
-                       const struct lh_call_ops **ops, void **self)
-{
-    return lh_request_take(call, peer, &lh_wire_hello_request, on_hello, s, ops, self);
-}
 
 // ---------------------------------------------------------------- push
 
@@ -409,8 +291,11 @@ static bool drop_slowest(struct ps_server *s)
 // Waits for its turn and for frame memory; true: settled, with *err as the result.
 static bool let_in(struct ps_push *p, lh_err *err)
 {
+    const struct ps_push *first = p->server->push_memory.first;
     *err = LH_OK;
     if (p->frame) return true;
+    bool behind = first && p != first;
+    if (behind && !ps_push_memory_passes(p->server, p->bytes, first->bytes)) return false;
     if (!ps_push_memory_turn(p->server, p->bytes)) return false;
     while (!ps_push_memory_frame(p->server, p->bytes, &p->frame))
         if (!drop_a_part(p->server) && !drop_slowest(p->server)) return false;
@@ -453,9 +338,7 @@ static lh_err take_part(struct ps_push *p, const struct lh_msg *msg)
     if (first && !p->frame && !probe && from)
         return lh_fail(LH_ERR_MALFORMED, "bytes from %llu on where none were received",
                        (unsigned long long)from);
-    const struct ps_push *of = first && !p->frame ? p->server->push_memory.first : NULL;
-    bool behind = of && !ps_push_memory_passes(p->server, p->bytes, of->bytes);
-    if (behind || !let_in(p, &err)) return wait_for_memory(p, probe, msg, at);
+    if (!let_in(p, &err)) return wait_for_memory(p, probe, msg, at);
     return err ? err : take_bytes(p, probe, from, msg, at);
 }
 
@@ -470,9 +353,10 @@ static void go_on(struct ps_push *p, lh_err err)
 
 void ps_receive_waiting(struct ps_server *s)
 {
-    for (struct ps_push *p; (p = s->push_memory.first);) {
+    for (struct ps_push *p = s->push_memory.first, *next; p; p = next) {
         lh_err err;
-        if (!let_in(p, &err)) return;
+        next = p->next_waiting; // a small one may pass
+        if (!let_in(p, &err)) continue;
         stop_waiting(p);
         p->heard_ns = lh_now(s->conf.env);
         struct lh_buf first = p->first;
@@ -481,6 +365,7 @@ void ps_receive_waiting(struct ps_server *s)
         struct lh_msg msg = {&part, 1, part.len};
         go_on(p, err ? err : take_bytes(p, p->first_is_probe, 0, &msg, 0));
         lh_buf_free(&first);
+        next = s->push_memory.first;
     }
 }
 
@@ -571,18 +456,49 @@ static void make_way(struct ps_server *s, uint64_t worker)
     while (s->push_count >= LH_DECIDE_QUEUE_MAX && drop_a_part(s)) continue;
 }
 
+static uint32_t calls_of(const struct ps_server *s, uint64_t worker)
+{
+    uint32_t n = 0;
+    for (const struct ps_push *p = s->pushes; p; p = p->next)
+        n += !p->parked && p->peer_worker == worker;
+    return n;
+}
+
+// Ends the push that has been silent longest of the worker that has the most, if these are more
+// than the `mine` of one that waits. False: there is none.
+static bool make_place(struct ps_server *s, uint32_t mine)
+{
+    struct ps_push *found = NULL;
+    uint32_t most = mine;
+    for (struct ps_push *p = s->pushes; p; p = p->next) {
+        uint32_t n = p->parked || p->item ? 0 : calls_of(s, p->peer_worker);
+        if (n < most || n <= mine || (n == most && p->heard_ns >= found->heard_ns)) continue;
+        found = p;
+        most = n;
+    }
+    if (found && found->over)
+        lh_call_cancel(found->call);
+    else if (found)
+        fail_push(found, lh_fail(LH_ERR_BUSY,
+                                 "this worker sends %u pushes, and another one waits "
+                                 "to send fewer",
+                                 most));
+    return found != NULL;
+}
+
 lh_err ps_push_accept(struct ps_server *s, struct lh_call *call, const struct lh_peer *peer,
                       const struct lh_call_ops **ops, void **self)
 {
-    make_way(s, lh_worker_id(peer));
-    if (s->push_count >= LH_DECIDE_QUEUE_MAX)
+    uint64_t worker = lh_worker_id(peer);
+    make_way(s, worker);
+    if (s->push_count >= LH_DECIDE_QUEUE_MAX && !make_place(s, calls_of(s, worker) + 1))
         return lh_fail(LH_ERR_BUSY, "%u pushes are being received; try again", s->push_count);
     struct ps_push *p = calloc(1, sizeof *p);
     if (!p) return LH_ERR_NO_MEMORY;
     p->server = s;
     p->call = call;
     memcpy(p->trace, call->trace.id, sizeof p->trace);
-    p->peer_worker = lh_worker_id(peer);
+    p->peer_worker = worker;
     p->heard_ns = lh_now(s->conf.env);
     p->next = s->pushes;
     if (p->next) p->next->previous = p;

@@ -1,12 +1,9 @@
-// Receive: hello, and the push stream.
+// Receive: the push stream.
 #ifndef PS_RECEIVE_H
 #define PS_RECEIVE_H
 
 #include "server/core.h"
 
-LH_MUST lh_err ps_hello_accept(struct ps_server *s, struct lh_call *call,
-                               const struct lh_peer *peer, const struct lh_call_ops **ops,
-                               void **self);
 LH_MUST lh_err ps_push_accept(struct ps_server *s, struct lh_call *call, const struct lh_peer *peer,
                               const struct lh_call_ops **ops, void **self);
 void ps_receive_waiting(struct ps_server *s); // handles PS_FREED

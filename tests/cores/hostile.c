@@ -227,6 +227,50 @@ static void begun_pushes_hold_no_memory_that_others_wait_for(void **state)
     rig_call_wait(r, &his[0]);
 }
 
+// Others' frames take so many bytes from now on.
+static void others_take(struct rig *r, uint64_t bytes, uint64_t *taken)
+{
+    r->server->push_memory.frames += bytes - *taken;
+    *taken = bytes;
+    ps_receive_waiting(r->server);
+    rig_run(r, LH_SECOND);
+}
+
+static void small_pushes_neither_wait_for_a_large_one_nor_keep_it_waiting(void **state)
+{
+    struct rig *r = *state;
+    struct rig_call large, small[3];
+    uint64_t taken = 0;
+    assert_int_equal(rig_start_server(r, true), LH_OK);
+    struct ps_push_memory *room = &r->server->push_memory;
+    room->bytes_max = 8 * 300; // 300 bytes are small
+    others_take(r, 8 * 300, &taken);
+    begin_push(r, 0, r->server->process, 400, 0, &large);
+    rig_run(r, LH_SECOND);
+    begin_push(r, 1, r->server->process, 250, 0, &small[0]);
+    rig_run(r, LH_SECOND);
+    assert_int_equal(room->frames, taken); // both wait
+    others_take(r, 1700, &taken);
+    assert_int_equal(room->frames, taken + 250); // the small one passes
+    lh_call_cancel(small[0].call);
+    rig_call_wait(r, &small[0]);
+    rig_run(r, LH_PUSH_SLOW_MS * LH_MS);
+    for (int i = 1; i < 3; i++) { // now those that come wait behind the large one
+        begin_push(r, 1, r->server->process, 250, 0, &small[i]);
+        rig_run(r, LH_SECOND);
+        assert_int_equal(room->frames, taken);
+    }
+    assert_non_null(room->first);
+    others_take(r, 0, &taken);
+    assert_null(room->first);
+    assert_int_equal(room->frames, 400 + 250);
+    assert_int_equal(room->passed_ns, 0);
+    lh_call_cancel(large.call);
+    rig_call_wait(r, &large);
+    lh_call_cancel(small[2].call);
+    rig_call_wait(r, &small[2]);
+}
+
 static void parts_that_wait_keep_nobody_out(void **state)
 {
     struct rig *r = *state;
@@ -240,6 +284,27 @@ static void parts_that_wait_keep_nobody_out(void **state)
     r->server->push_count += others; // pushes of so many other workers and shards
     assert_true(is_let_in(r, 1));
     r->server->push_count -= others;
+}
+
+static void pushes_of_one_worker_take_no_place_that_another_waits_for(void **state)
+{
+    struct rig *r = *state;
+    struct rig_call his[LH_STREAMS_A_SHARD];
+    const uint32_t others = LH_DECIDE_QUEUE_MAX - LH_STREAMS_A_SHARD;
+    assert_int_equal(rig_start_server(r, true), LH_OK);
+    for (size_t i = 0; i < LH_COUNT(his); i++) {
+        call(r, 0, LH_RPC_PUSH, &his[i]);
+        rig_run(r, LH_SECOND);
+    }
+    r->server->push_count += others; // of so many other workers
+    assert_true(is_let_in(r, 1));
+    assert_int_equal(his[0].status, LH_ERR_BUSY);
+    for (size_t i = 1; i < LH_COUNT(his); i++) assert_false(his[i].over);
+    r->server->push_count -= others;
+    for (size_t i = 1; i < LH_COUNT(his); i++) {
+        lh_call_cancel(his[i].call);
+        rig_call_wait(r, &his[i]);
+    }
 }
 
 // A state that a follower made up does not displace another follower's.
@@ -481,6 +546,8 @@ int main(void)
         RIG_TEST(a_push_that_stops_holds_no_room),
         RIG_TEST(a_push_begins_once_on_a_call),
         RIG_TEST(begun_pushes_hold_no_memory_that_others_wait_for),
+        RIG_TEST(small_pushes_neither_wait_for_a_large_one_nor_keep_it_waiting),
+        RIG_TEST(pushes_of_one_worker_take_no_place_that_another_waits_for),
         RIG_TEST(parts_that_wait_keep_nobody_out),
         RIG_TEST(a_state_that_is_not_the_offered_one_is_not_asked_for_again),
         RIG_TEST(a_point_that_no_log_can_have_is_not_asked_for),

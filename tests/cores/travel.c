@@ -429,8 +429,8 @@ static void a_giver_that_sends_nothing_does_not_hold_up_each_unit(void **state)
     struct ps_coordinator *c = t->r->coordinator;
     assert_int_equal(c->givers, 1);
     c->giver[c->givers++] = c->giver[0];
-    c->giver[0] =
-        (struct ps_co_giver){.server = 1, .region = "asia", .heard_ns = INT64_MAX / 2}; // named first
+    c->giver[0] = (struct ps_co_giver){
+        .server = 1, .region = "asia", .heard_ns = INT64_MAX / 2}; // named first
     snprintf(c->giver[0].address, sizeof c->giver[0].address, "%s", bound);
     trip_start_worker(t);
     trip_run_until_credited(t, TRIP_UNITS);
