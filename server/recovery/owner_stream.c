@@ -20,6 +20,7 @@
 #include "server/push/snapshot.h"
 #include "server/recovery/recover.h"
 #include "server/recovery/standby.h"
+#include "server/state/checkpointer.h"
 #include "server/state/fold.h"
 
 enum { AHEAD_BYTES = 16 << 20 }; // limit on bytes received and not yet folded; reading stops there
@@ -35,6 +36,7 @@ struct ps_owner_stream { // follows the owner of one shard
     // Time of a snapshot call's start or of its last bytes.
     int64_t heard_ns;
     bool paused; // reads the next message once queued bytes are folded
+    bool rests;  // goes on once no work is under way: until then no checkpoint begins
     uint64_t timer;
     struct lh_record_stream stream;
     bool begun, sealed; // a snapshot's first message came; its pieces are sealed
@@ -54,9 +56,24 @@ static void confirm_point(struct ps_owner_stream *c, uint64_t epoch, uint64_t ve
 
 // ---------------------------------------------------------------- the stream
 
+// Other shards' checkpoints may be due without end: none begins while a stream waits for rest.
+static void rest(struct ps_owner_stream *c, bool rests)
+{
+    struct ps_server *s = c->shard->server;
+    if (rests == c->rests) return;
+    c->rests = rests;
+    if (rests)
+        s->standby.rests++;
+    else
+        s->standby.rests--;
+    for (uint32_t i = 0; i < s->conf.shard_count && !s->standby.rests; i++)
+        ps_checkpointer_start(s->shard[i]);
+}
+
 void ps_owner_stream_hang_up(struct ps_owner_stream *c)
 {
     struct lh_call *call = c->call;
+    rest(c, false);
     lh_cancel(c->shard->server->conf.env, &c->timer);
     c->call = NULL;
     c->paused = c->snapshot = false;
@@ -349,13 +366,16 @@ static void connect_copy(void *arg)
         return;
     }
     bool anew = c->whole || c->need_snapshot || s->standby.unwritten;
-    if (c->queued || (anew && !ps_at_rest(s))) { // it continues from the folded state
+    bool works = anew && !ps_at_rest(s);
+    if (works) rest(c, true);
+    if (c->queued || works) { // it continues from the folded state
         again(c, LOOK_AGAIN);
         return;
     }
     lh_err err = s->standby.unwritten ? write_whole(c) : LH_OK; // one at a time
     if (!err && c->whole) err = take_whole(c);
     if (!err && s->standby.unwritten) err = write_whole(c);
+    rest(c, false);
     if (err && lh_err_class(err) == LH_CLASS_STOP) {
         ps_fatal(s, err);
         return;

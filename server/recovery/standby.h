@@ -17,6 +17,7 @@ struct ps_standby {
     bool lost;         // the directory may lack records that it confirmed
     bool unwritten;    // a snapshot is in memory only: disk full
     bool taking;       // takes the shards over once no work is under way
+    uint32_t rests;    // streams that go on once no work is under way
 };
 
 // ---- standby.c

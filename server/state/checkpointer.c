@@ -393,6 +393,8 @@ void ps_checkpointer_start(struct ps_shard *shard)
     struct ps_server *s = shard->server;
     bool full = ps_checkpointer_due(shard);
     if (s->phase == PS_STOPPED || !(full || ps_checkpointer_weights_due(shard))) return;
+    // A standby that takes over, or takes a snapshot, waits for the one under way, not for more.
+    if ((s->standby.taking || s->standby.rests) && !s->disk_full.now) return;
     if (ps_checkpointer_busy(s)) return; // one copy at a time; the others come in turn
     struct ps_checkpointer *k = calloc(1, sizeof *k);
     if (!k) return;

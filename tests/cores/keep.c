@@ -136,11 +136,99 @@ static void a_slow_disk_writes_checkpoints_of_all_shards(void **state)
     rig_free(r);
 }
 
+// The second shard's snapshot comes late.
+static int64_t one_late(void *arg, const char *from, const char *to, enum lh_rpc rpc, size_t head,
+                        size_t bulk)
+{
+    (void)from, (void)to, (void)head;
+    uint32_t *snapshots = arg;
+    return rpc == LH_RPC_SNAPSHOT && bulk && ++*snapshots == 2 ? LH_SECOND : 0;
+}
+
+// A checkpoint of the first shard is always under way.
+static void a_standby_with_a_slow_disk_takes_snapshots_of_all_shards(void **state)
+{
+    (void)state;
+    enum { TRIMMED = 30, ROUNDS = 40 };
+    struct rig *r = rig_new(1);
+    uint32_t snapshots = 0;
+    uint64_t version = TRIMMED;
+    r->segment_bytes = 1024;
+    rig_two_shards(r);
+    rig_start_coordinator(r);
+    assert_int_equal(rig_start_server(r, false), LH_OK);
+    r->server->conf.checkpoint_every = 1;
+    rig_run(r, LH_SECOND);
+    for (uint64_t v = 1; v <= TRIMMED; v++)
+        for (r->shard = 0; r->shard < RIG_SHARDS; r->shard++) rig_hello(r, 0, v << 32, 0, 1);
+    lh_fabric_pace(r->fabric, one_late, &snapshots);
+    assert_int_equal(rig_start_standby(r), LH_OK);
+    struct ps_shard **shard = r->standby->shard;
+    for (int i = 0; i < 300 && snapshots < 2; i++) rig_run(r, 10 * LH_MS);
+    assert_int_equal(snapshots, 2);
+    r->standby->conf.checkpoint_every = 1;
+    lh_fake_jobs(r->t.env, wait_on_copy_lane, NULL);
+    for (uint64_t v = 1; v <= ROUNDS && !shard[1]->replica.ledger.version; v++) {
+        r->shard = 0;
+        rig_hello(r, 0, (version + v) << 32, 0, 1);
+        rig_run(r, 50 * LH_MS);
+        run_copy_lane();
+        rig_run(r, 50 * LH_MS);
+    }
+    assert_true(shard[0]->replica.ledger.version > 0);
+    assert_true(shard[1]->replica.ledger.version > 0);
+    lh_fake_jobs(r->t.env, NULL, NULL);
+    run_copy_lane();
+    rig_run(r, LH_SECOND);
+    rig_free(r);
+}
+
+static void a_take_over_waits_for_one_checkpoint_alone(void **state)
+{
+    (void)state;
+    enum { INCARNATIONS = 8 };
+    struct rig *r = rig_new(1);
+    r->replicated = true;
+    rig_two_shards(r);
+    rig_start_coordinator(r);
+    assert_int_equal(rig_start_server(r, false), LH_OK);
+    rig_run(r, LH_SECOND);
+    assert_int_equal(rig_start_standby(r), LH_OK);
+    struct ps_server *s = r->standby;
+    rig_run(r, 2 * LH_SECOND);
+    for (uint64_t v = 1; v <= INCARNATIONS; v++) {
+        if (v == INCARNATIONS) {
+            rig_run(r, LH_SECOND);
+            s->conf.checkpoint_every = 1;
+            lh_fake_jobs(r->t.env, wait_on_copy_lane, NULL);
+        }
+        for (r->shard = 0; r->shard < RIG_SHARDS; r->shard++) rig_hello(r, 0, v << 32, 0, 1);
+    }
+    rig_run(r, 100 * LH_MS);
+    assert_true(s->shard[0]->checkpointer && ps_checkpointer_due(s->shard[1]));
+    uint64_t before = s->shard[1]->checkpointed;
+    rig_kill_server(r, false);
+    rig_run(r, 10 * LH_SECOND);
+    assert_true(s->standby.taking);
+    for (int i = 0; i < 4 && s->phase != PS_SERVING; i++) {
+        run_copy_lane();
+        rig_run(r, LH_SECOND);
+    }
+    assert_true(s->phase == PS_SERVING);
+    assert_int_equal(s->shard[1]->checkpointed, before);
+    lh_fake_jobs(r->t.env, NULL, NULL);
+    run_copy_lane();
+    rig_run(r, LH_SECOND);
+    rig_free(r);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_plan_that_closes_the_run_is_in_what_was_copied),
         cmocka_unit_test(a_slow_disk_writes_checkpoints_of_all_shards),
+        cmocka_unit_test(a_standby_with_a_slow_disk_takes_snapshots_of_all_shards),
+        cmocka_unit_test(a_take_over_waits_for_one_checkpoint_alone),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
