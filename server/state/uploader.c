@@ -30,6 +30,7 @@ struct ps_uploader {
     atomic_bool closing, stop, serves;
     struct channel *channel; // CHANNELS for each shard; owned by the thread
     bool *tidied;            // one for each shard; owned by the thread
+    uint32_t turn;           // the next pass begins with this file; owned by the thread
     pthread_mutex_t lock;
     bool away;
     int64_t since_ns; // the oldest since_ns of all channels; 0: the store is up to date
@@ -133,20 +134,26 @@ static LH_MUST lh_err look(struct ps_uploader *u, uint64_t *version, bool *any)
 }
 
 // Uploads full checkpoints first, because a run recovers from them. A file that can't be uploaded
-// keeps no other one waiting.
+// keeps no other one waiting. While the store is away, each pass tries one file, the next one: what
+// looks like that may be due to the file.
 static LH_MUST lh_err store_all(struct ps_uploader *u, const uint64_t *version)
 {
     struct lh_err_said said;
     lh_err first = LH_OK;
-    for (int weights = 0; weights < CHANNELS; weights++)
-        for (uint32_t i = 0; i < u->conf.shard_count; i++) {
-            uint32_t k = i * CHANNELS + (uint32_t)weights;
-            if (!version[k] || version[k] == u->channel[k].stored) continue;
-            lh_err err = upload(u, i, weights, version[k]);
-            if (err == LH_ERR_UNAVAILABLE || err == LH_ERR_CANCELLED) return err;
-            if (err && !first) lh_err_take(&said);
-            if (!first) first = err;
+    uint32_t shards = u->conf.shard_count, files = shards * CHANNELS;
+    for (uint32_t n = 0; n < files; n++) {
+        uint32_t at = (u->turn + n) % files, i = at % shards, weights = at / shards;
+        uint32_t k = i * CHANNELS + weights;
+        if (!version[k] || version[k] == u->channel[k].stored) continue;
+        lh_err err = upload(u, i, weights, version[k]);
+        if (err == LH_ERR_UNAVAILABLE || err == LH_ERR_CANCELLED) {
+            u->turn = (at + 1) % files;
+            return err;
         }
+        if (err && !first) lh_err_take(&said);
+        if (!first) first = err;
+    }
+    u->turn = 0;
     if (first) lh_err_give(&said);
     return first;
 }

@@ -39,6 +39,7 @@ struct faults {
     bool whole;        // a range request gets the whole object
     bool bare_parts;   // answers to parts have no ETag
     const char *error; // error code of the 403
+    const char *away;  // keys with this in them always get a 503; NULL: none
 };
 
 struct store {
@@ -293,6 +294,8 @@ static enum MHD_Result decide(struct store *s, struct MHD_Connection *c, const c
         if (s->refused) s->refused();
         return answer(c, 503, "<Error><Code>SlowDown</Code></Error>");
     }
+    if (s->f.away && strstr(url, s->f.away))
+        return answer(c, 503, "<Error><Code>SlowDown</Code></Error>");
     if (s->f.denied > 0) {
         char text[200];
         s->f.denied--;

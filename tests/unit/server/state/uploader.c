@@ -2,13 +2,8 @@
 // reached only delays them, and a damaged checkpoint delays no other one. A standby uploads
 // nothing. The end of a run is stored before the process exits.
 // labels: tsan
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
-#include <microhttpd.h>
-#include <netinet/in.h>
+#include "tests/unit/common/objects/fake_s3.h"
+
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -28,24 +23,20 @@ struct rig {
     uint32_t shards[2];
 };
 
-// Sets an access key under any name.
-static const char *variable(const char *name)
-{
-    return strstr(name, "KEY") ? "key" : NULL;
-}
-
 static void start(struct rig *r)
 {
-    const struct ps_uploader_conf conf = {
-        .env = r->env,
-        .log = r->log,
-        .dir = r->dir,
-        .shards = r->shards,
-        .shard_count = 2,
-        .keep = 2,
-        .store = {.address = r->address, .endpoint = r->endpoint, .variable = variable},
-        .look_ns = LH_MS,
-        .again_ns = LH_MS};
+    const struct ps_uploader_conf conf = {.env = r->env,
+                                          .log = r->log,
+                                          .dir = r->dir,
+                                          .shards = r->shards,
+                                          .shard_count = 2,
+                                          .keep = 2,
+                                          .store = {.address = r->address,
+                                                    .endpoint = r->endpoint,
+                                                    .variable = variable,
+                                                    .pause_ns = LH_MS},
+                                          .look_ns = LH_MS,
+                                          .again_ns = LH_MS};
     assert_int_equal(ps_uploader_start(&conf, &r->uploader), LH_OK);
 }
 
@@ -156,6 +147,26 @@ static void a_damaged_checkpoint_keeps_no_other_waiting(void **state)
     ps_uploader_stop(r->uploader);
 }
 
+// To the uploader the store is away.
+static void a_file_that_the_store_does_not_take_keeps_no_other_waiting(void **state)
+{
+    struct rig *r = *state;
+    struct store s = {.f = {.away = "/0000-"}};
+    start_store(&s, r->endpoint);
+    snprintf(r->address, sizeof r->address, "s3://bucket/run");
+    start(r);
+    ps_uploader_serve(r->uploader, true);
+    until(r, "uploads", 1); // shard 1's
+    until(r, "failures", 3);
+    assert_int_equal(said(r, "away"), 1);
+    pthread_mutex_lock(&s.lock);
+    s.f.away = NULL;
+    pthread_mutex_unlock(&s.lock);
+    until(r, "uploads", 2);
+    ps_uploader_stop(r->uploader);
+    stop_store(&s);
+}
+
 static bool logged(struct rig *r, const char *text)
 {
     struct lh_buf all = lh_buf(1 << 20);
@@ -245,6 +256,7 @@ int main(void)
         TEST(the_newest_are_stored),
         TEST(a_store_that_is_away_costs_age_alone),
         TEST(a_damaged_checkpoint_keeps_no_other_waiting),
+        TEST(a_file_that_the_store_does_not_take_keeps_no_other_waiting),
         TEST(missing_checkpoints_are_logged_at_the_end),
         TEST(a_standby_stores_nothing),
         TEST(a_404_from_the_store_is_a_failure),
