@@ -23,6 +23,44 @@
 #include "server/state/disk_full.h"
 #include "server/state/fold.h"
 
+// ---------------------------------------------------------------- due
+
+// The server's own records (a digest, a plan, the MOVE of every shard) are due when they must be
+// written now, and stay due until they are durable (head.c).
+
+static bool due_digest(const struct ps_shard *s)
+{
+    uint64_t every = s->server->conf.digest_every;
+    if (s->replica.ledger.plan.phase == LH_PHASE_END) return false; // END is the last record
+    bool due = every && s->replica.ledger.version >= s->digested + every;
+    return !ps_shard_frozen(s) && (due || ps_digest_holds(s) || ps_disk_full_needs_record(s));
+}
+
+static bool due_plan(const struct ps_shard *s)
+{
+    return s->plan && s->plan->number > s->head->plan.number && !ps_shard_frozen(s);
+}
+
+static bool wished(const struct ps_shard *s)
+{
+    bool over = s->head->plan.phase == LH_PHASE_END; // END is the last record
+    return s->wish.epoch > s->head->epoch && !s->head->move.epoch && !over;
+}
+
+// All shards move to one target, or none moves. The target is nearly caught up before the last
+// records are written.
+static bool due_move(const struct ps_server *s)
+{
+    bool any = false;
+    for (uint32_t i = 0; i < s->conf.shard_count && s->phase == PS_SERVING; i++) {
+        const struct ps_shard *shard = s->shard[i];
+        if (shard->head->move.epoch) continue;
+        if (!wished(shard) || !ps_follow_near(shard, shard->wish.target)) return false;
+        any = true;
+    }
+    return any;
+}
+
 // ---------------------------------------------------------------- decide and append
 
 static lh_err append(struct ps_item *i, uint16_t kind, struct lh_span body)
@@ -354,7 +392,7 @@ static lh_err add_to_group(struct ps_server *s, struct ps_item *i)
 static lh_err add_own(struct ps_server *s, struct ps_shard *shard, bool moves)
 {
     enum ps_item_kind kind[3] = {PS_ITEM_DIGEST, PS_ITEM_PLAN, PS_ITEM_MOVE};
-    bool due[3] = {moves || ps_due_digest(shard), !moves && ps_due_plan(shard), moves};
+    bool due[3] = {moves || due_digest(shard), !moves && due_plan(shard), moves};
     if (!moves && due[0]) due[0] = ps_digest_ready(shard, true);
     if (ps_digest_holds(shard)) return LH_OK;
     for (int k = 0; k < 3; k++) {
@@ -380,14 +418,14 @@ static struct ps_item *take_queued(struct ps_server *s)
 
 static lh_err build_group(struct ps_server *s)
 {
-    bool moves = ps_due_move(s);
+    bool moves = due_move(s);
     if (moves && !ps_digest_all_ready(s)) return LH_OK; // their completion calls again
     uint64_t most = LH_GROUP_BYTES;
     s->disk_full.small_reserve = ps_disk_full_reserve(s);
     for (uint32_t k = 0; k < s->conf.shard_count; k++)
         s->shard[k]->pace.now_ns = lh_now(s->conf.env);
     for (uint32_t k = 0; k < s->conf.shard_count && s->phase == PS_SERVING; k++) {
-        bool needed = ps_due_digest(s->shard[k]) && ps_disk_full_needs_record(s->shard[k]);
+        bool needed = due_digest(s->shard[k]) && ps_disk_full_needs_record(s->shard[k]);
         LH_TRY(add_own(s, s->shard[k], moves && !s->shard[k]->head->move.epoch));
         if (!needed || !ps_wal_group_bytes(s->wal)) continue;
         // The disk has space for that record only.
@@ -401,9 +439,9 @@ static lh_err build_group(struct ps_server *s)
 
 static bool due(const struct ps_server *s)
 {
-    bool any = s->queue || ps_wal_group_bytes(s->wal) || ps_due_move(s);
+    bool any = s->queue || ps_wal_group_bytes(s->wal) || due_move(s);
     for (uint32_t k = 0; k < s->conf.shard_count && !any && s->phase == PS_SERVING; k++)
-        any = ps_due_digest(s->shard[k]) || ps_due_plan(s->shard[k]);
+        any = due_digest(s->shard[k]) || due_plan(s->shard[k]);
     return any;
 }
 

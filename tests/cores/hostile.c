@@ -296,7 +296,7 @@ static void pushes_of_one_worker_take_no_place_that_another_waits_for(void **sta
         call(r, 0, LH_RPC_PUSH, &his[i]);
         rig_run(r, LH_SECOND);
     }
-    r->server->push_count += others; // of so many other workers
+    r->server->push_count += others; // other workers' pushes
     assert_true(is_let_in(r, 1));
     assert_int_equal(his[0].status, LH_ERR_BUSY);
     for (size_t i = 1; i < LH_COUNT(his); i++) assert_false(his[i].over);

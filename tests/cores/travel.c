@@ -278,7 +278,7 @@ static void units_from_the_cache_take_no_more_memory(void **state)
     trip_over(t);
 }
 
-// Those of the second data epoch that are here stand behind them in the queue.
+// In the queue, units of the second data epoch that are here stand behind those on their way.
 static void units_on_their_way_keep_no_others_waiting(void **state)
 {
     (void)state;
