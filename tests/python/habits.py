@@ -200,7 +200,7 @@ class Habits(unittest.TestCase):
     def test_tied_and_frozen_weights_and_buffers(self):
         class Odd(Fit):
             """The line is used under two names, after a norm that has only buffers and a frozen
-            layer that negates the input."""
+            layer that reverses the input."""
 
             def __init__(self):
                 super().__init__()

@@ -282,7 +282,7 @@ class Ranks(Case):
         seen = [v for mine in batches for b in mine for v in b.flatten().tolist()]
         self.assertEqual(sorted(set(seen)), [*range(32), *range(100, 116), *range(200, 216),
                                              *range(304, 308)])
-        self.assertEqual(len(seen), 68 + 4)  # the seventeenth sequence was missing for both ranks
+        self.assertEqual(len(seen), 68 + 4)  # both ranks got the seventeenth sequence
         self.assertEqual(len(batches[0]), len(batches[1]))
         self.assertTrue(all(set(map(tuple, a.tolist())).isdisjoint(map(tuple, b.tolist()))
                             for a, b in list(zip(*batches))[:-1]))
