@@ -2,14 +2,14 @@
 """How far from the best possible does the balancer end? `bench/run.sh balancer [--json FILE]`.
 
 The real policy (server/coordinator/balance/balance.c) hands out units under a virtual clock, by
-estimates that are noisy and late (bench/balancer/sim.c says how instances are made), beside an
-oracle that knows every speed, every link and every fall to come: the least T for which a linear
-programme has a solution. There units can be cut as fine as one likes, a region trains at most
-what its speed allows until T, and receives one unit at a time; residency holds in it too. So nobody
-can reach less than the oracle says, and with whole units not even that.
+noisy and late estimates (bench/balancer/sim.c describes the instances). It is compared with an
+oracle that knows every speed, every link and every future slowdown: the least T for which a linear
+programme has a solution. In it units can be divided arbitrarily, a region trains at most as much as
+its speed allows until T, and receives one unit at a time; residency holds too. So no policy can end
+before the oracle, and with whole units not even at the same time.
 
-Each instance is one seed. Beside the policy: itself with every link taken for the mean one (alike),
-itself as if units arrived at once (blind), the weighted rule and a static split.
+Each instance is one seed. Beside the policy: the policy with every link taken for the mean one
+(alike), the policy as if units arrived at once (blind), the weighted rule and a static split.
 Needs scipy (bench/balancer/requirements.txt); about 5 minutes.
 """
 import argparse
@@ -24,9 +24,9 @@ sys.path.insert(0, HERE)
 import report  # noqa: E402
 
 KINDS = ("finish", "alike", "blind", "weighted", "static")
-RATIOS = ((0.2, 4), (1, 4), (4, 10))  # transfer by training; the fastest link by the slowest
+RATIOS = ((0.2, 4), (1, 4), (4, 10))  # transfer / training time; fastest / slowest link
 PRECISION = 1e-4  # of the oracle's T
-PIECE = 10  # seeds of one call
+PIECE = 10  # seeds per call
 
 
 def trained_within(speed, end):
@@ -38,7 +38,8 @@ def trained_within(speed, end):
 
 
 def programme(case):
-    """The matrices of: x[pool, region] >= 0, everything trained, no region over its two limits."""
+    """The matrices of: x[pool, region] >= 0, every unit trained, both limits of each region
+    kept."""
     import numpy
     regions, pools = len(case["speed"]), len(case["pools"])
     train = numpy.zeros((regions, pools * regions))
@@ -55,7 +56,7 @@ def programme(case):
 
 
 def oracle(case):
-    """The least end that a clairvoyant could reach."""
+    """The least end that a clairvoyant policy could reach."""
     import numpy
     from scipy.optimize import linprog
     train, path, whole, bounds = programme(case)
@@ -80,7 +81,7 @@ def oracle(case):
 
 
 def piece(job):
-    """So many seeds from one on: a list of cases, each with its oracle."""
+    """`count` seeds from `first` on: a list of cases, each with its oracle's end."""
     program, ratio, spread, first, count = job
     said = subprocess.run([program, str(count), str(first), str(ratio), str(spread)], check=True,
                           stdout=subprocess.PIPE, text=True).stdout
@@ -106,7 +107,7 @@ def percentile(samples, share):
 
 
 def figure(out, name, value, samples):
-    """A row of one figure of many instances, with the least and most of them."""
+    """A row for one figure over many instances, with the lowest and the highest of them."""
     out.row(name, "1", [value])
     out.rows[-1].update(min=min(samples), max=max(samples), n=len(samples))
 

@@ -1,11 +1,11 @@
-// A cut's and a renewal's cost to a trainer in the worker's process, beside memcpy of the same
-// parameters by as many threads, by turns. The same of the worker's own work, which training does
-// not wait for, and of the two kernels on one thread that a boundary waited for before.
+// The cost of a cut and of a renewal to a trainer in the worker's process, beside memcpy of the
+// same parameters by as many threads, measured alternately. Also of the worker's own work, which
+// training does not wait for, and of the two kernels on one thread that a boundary once waited for.
 //
 //   boundary.cut.SIZE.ms         wk_trainer_ops.copy of all parameters
 //   boundary.renew.SIZE.ms       wk_trainer_ops.renew, all values
 //   boundary.sparse.SIZE.ms      the same, one value in 32: two regions' pushes of 64 of 4096
-//   boundary.view.SIZE.ms        the next view and which lines changed: while a step runs
+//   boundary.view.SIZE.ms        the next view and its changed lines: while a step runs
 //   boundary.delta.SIZE.ms       delta and error feedback: on the disk lane, on one thread
 //   boundary.in_place.SIZE.ms    lk_view_renew() and lk_view_cut() on one thread
 #include <pthread.h>
@@ -38,7 +38,7 @@ static double now_ms(void)
     return (double)t.tv_sec * 1e3 + (double)t.tv_nsec * 1e-6;
 }
 
-// ---------------------------------------------------------------- what is timed
+// ---------------------------------------------------------------- timed parts
 
 static void copy_part(void *arg, size_t i)
 {
@@ -117,7 +117,7 @@ static void close_world(struct world *w)
     free(w->changed);
 }
 
-// The base is the view again, but for one value in so many.
+// Makes the base equal to the view, except for one value in `every`.
 static void settle(struct world *w, uint64_t every)
 {
     lk_view_of(w->theta, 0.25f, w->residual, w->from, w->values);

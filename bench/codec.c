@@ -1,19 +1,19 @@
 // How small are the codecs' payloads, and how fast are encoding and folding?
 //
-// encode: feedback, choice, coding and what is left, beside a plain e = beta*e + d over arrays of
-// the same size, counted alike as 12 bytes a parameter (e and d read, e written). Rounds follow
-// each other with new deltas, so that the residual is that of a run. One row more beside PyTorch's
-// CPU operations (bench/codec_torch.py), where $LH_BENCH_PYTHON has them.
-// fold: from the bytes into the parameters, beside a plain loop over indices and values that are
-// ready and sorted, theta[index[i]] -= scale*value[i]; dense forms beside theta -= scale*q. In
-// carried values a second. check: what a server does with a payload before, beside the same loop.
-// Time is the thread's own on its processor, so that neighbours take none of it but by caches and
-// memory; and both sides of a ratio are measured in turns.
-// With --backend cuda, or auto where there is a GPU, one row more for each codec: a worker's push
-// with its residual on the host, there and back, beside the processor's encoding; in time that
-// passes, and counted as 8 bytes a parameter (e read and written).
-// With --threads N, one row more for each codec that several threads can encode (codec.threads.*):
-// a push on N threads beside one, counted and timed likewise.
+// encode: feedback, selection, coding and residual, beside a plain e = beta*e + d over arrays of
+// the same size; both count 12 bytes a parameter (e and d read, e written). Rounds follow each
+// other with new deltas, so that the residual is that of a run. One more row is beside PyTorch's
+// CPU operations (bench/codec_torch.py), if $LH_BENCH_PYTHON has them.
+// fold: from the bytes into the parameters, beside a plain loop over decoded, sorted indices and
+// values, theta[index[i]] -= scale*value[i]; dense forms beside theta -= scale*q. In selected
+// values a second. check: a server's check of a payload before the fold, beside the same loop. Time
+// is the thread's own processor time, so that neighbours affect it only through caches and memory;
+// both sides of a ratio are measured alternately.
+// With --backend cuda, or auto if there is a GPU, one more row for each codec: a worker's push with
+// its residual on the host, copied there and back, beside the processor's encoding; in elapsed
+// time, counted as 8 bytes a parameter (e read and written).
+// With --threads N, one more row for each codec that several threads can encode (codec.threads.*):
+// a push on N threads beside one, counted and timed in the same way.
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -86,7 +86,7 @@ static float *make_base(void)
     return x;
 }
 
-// The base again and again, from elsewhere each time.
+// Repeats the base, starting elsewhere each time.
 static void fill(const float *base, float *x, uint64_t n, uint64_t from)
 {
     for (uint64_t i = 0; i < n; i++) x[i] = base[(i + (i / BASE + from) * 977) % BASE];
@@ -98,7 +98,7 @@ struct bench {
     const float *base;
     struct lh_extent extent;
     struct lh_shard_layout layout;
-    const struct lk_gpu *gpu; // NULL: the CPU alone
+    const struct lk_gpu *gpu; // NULL: only the CPU
 };
 
 static void lay_out(struct bench *b, uint64_t values)
@@ -122,7 +122,7 @@ static void row(struct bench *b, const char *what, const struct lk_codec *codec,
 
 // ---------------------------------------------------------------- encoding
 
-// The encoding's arrays, and the array of the stream beside it.
+// The arrays of the encoding, and of the stream beside it.
 struct arrays {
     float *e, *d, *stream;
 };
@@ -153,7 +153,7 @@ static double encode(const struct bench *b, const struct arrays *a, const struct
     return gb_per_s(b, now_ns() - start);
 }
 
-// Bits a parameter below which no code of such a support, and as many bits a value, can be.
+// Entropy: the least bits a parameter of any code for such a support, with as many bits a value.
 static double least_bits(const struct lk_codec *codec)
 {
     double p = (double)codec->density, value = lk_code_bits(codec->value);
@@ -161,7 +161,7 @@ static double least_bits(const struct lk_codec *codec)
     return p * value - p * log2(p) - (1 - p) * log2(1 - p);
 }
 
-// Median seconds of PyTorch's chain; 0: it is not there.
+// Median seconds of PyTorch's chain; 0: not available.
 static double torch_seconds(const struct bench *b)
 {
     const char *python = getenv("LH_BENCH_PYTHON");
@@ -175,7 +175,7 @@ static double torch_seconds(const struct bench *b)
     return read ? strtod(line, NULL) : 0;
 }
 
-// A push is encoded with this beside one thread of the CPU.
+// The encoder that is compared with one thread of the CPU.
 struct other {
     struct lk_gpu_encoder *gpu; // NULL: threads
     uint32_t threads;
@@ -191,7 +191,7 @@ static void encode_other(const struct bench *b, const struct other *o, const str
         must(lk_encode_on(o->threads, codec, &b->layout, 1, NULL, e, out, &info));
 }
 
-// The residual is the last round's and a new delta, as a worker has it; the payload must be that of
+// The residual is the last round's plus a new delta, as on a worker; the payload must equal that of
 // one thread.
 static void bench_other(struct bench *b, struct arrays *a, const struct lk_codec *codec,
                         const struct other *o, const char *what, const char *end)
@@ -286,7 +286,7 @@ struct plain {       // a payload's decoded values
     uint64_t n;
 };
 
-// `scratch` has a value for each parameter and is left as anything.
+// `scratch` has a value for each parameter; its contents are undefined afterwards.
 static struct plain plain_of(const struct bench *b, const struct lk_codec *codec,
                              struct lh_span payload, uint64_t carried, float *scratch)
 {
@@ -325,7 +325,7 @@ static double mvalues_per_s(uint64_t carried, int64_t ns)
     return 1e3 * (double)carried / (double)ns;
 }
 
-// In turns: both go through `theta`, which no cache holds.
+// Alternately: both pass through `theta`, which no cache holds.
 static void time_folds(struct bench *b, const struct lk_codec *codec, struct lh_span payload,
                        const struct plain *p, float *theta)
 {

@@ -2,8 +2,8 @@
 """The codec's encode as a chain of PyTorch operations: `codec_torch.py PARAMETERS REPEATS`.
 
 Prints the median of its seconds. Feedback, the 64 largest magnitudes of each 4096, their centroid,
-and what is left; indices and signs are left as tensors, so the packing that our codec does is not
-counted. One thread, as bench/codec.c.
+and the residual; indices and signs are left as tensors, so the packing that our codec does is not
+counted. One thread, as in bench/codec.c.
 """
 import statistics
 import sys

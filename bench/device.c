@@ -1,4 +1,4 @@
-// Opens the device that a bench measures, or says why there is none. See device.h.
+// Opens the device that a bench measures, or gives the reason why there is none. See device.h.
 #include "bench/device.h"
 
 #include <string.h>

@@ -2,17 +2,17 @@
 """Are long and bad links lived with? `bench/run.sh drill [--json FILE] [--only NAME,...]`.
 
 The real programs with README's settings ("Across machines") on the emulated links of
-bench/drill/*.world, whose first lines say what each is and where its figures are from: six places
-harder than three-regions.world. On each a schedule of faults is played (bench/drill/faults.py): its
-far region is cut off for 5, 8 and 20 s, loses 30 % of all packets for 10 s, its worker is killed; a
-server is killed; the coordinator is cut off for 20 s, then killed and away for 45 s. After each:
-seconds until those whom it befell have heard a decision and folded a record of every shard again,
-beside what it may take; the longest time that the others (where it befell all: all) went without a
-decision, less what is usual there; whom the coordinator gave up. In the end all replicas have one
-digest, every process ends with 0, and the offline checker of tests/crash finds every push and every
-unit counted once.
+bench/drill/*.world, whose first lines describe each place and give the source of its figures: six
+places harder than three-regions.world. On each a schedule of faults is played
+(bench/drill/faults.py): its far region is cut off for 5, 8 and 20 s, loses 30 % of all packets for
+10 s, its worker is killed; a server is killed; the coordinator is cut off for 20 s, then killed and
+away for 45 s. Measured after each fault: the seconds until the affected workers have received a
+decision and folded a record of every shard again, beside the allowed time; the longest time that
+the other workers (or all, if all were affected) went without a decision, less the usual time there;
+the regions that the coordinator gave up. At the end all replicas have one digest, every process
+exits with 0, and the offline checker of tests/crash finds every push and every unit counted once.
 
-With --held-out N also N schedules that --seed draws: place, faults, regions, lengths, moments.
+With --held-out N also N schedules drawn from --seed: place, faults, regions, lengths, moments.
 Needs root and /dev/net/tun; 20 minutes, two places side by side, mostly waiting.
 """
 import argparse
@@ -33,7 +33,7 @@ import links  # noqa: E402
 import report  # noqa: E402
 
 WORLDS = ("five-continents", "geostationary", "two-hops", "deep", "moon", "mobile")
-WEATHER = ("mobile",)  # whose losses come in bursts, too
+WEATHER = ("mobile",)  # whose losses also come in bursts
 DATA_S = 150  # of training for each fault: the run is ended before they are used up
 
 
@@ -49,7 +49,7 @@ def what_it_is(name):
 
 
 def play(build, name, only, seed, keep):
-    """One world to its end. `seed`: of a held-out schedule; None: the fixed one."""
+    """Plays one world. `seed`: of a held-out schedule; None: the fixed one."""
     world = links.Links(build, world_path(name), f"drill-{os.getpid()}")
     far = world.regions[-1]
     try:
@@ -73,7 +73,7 @@ def play(build, name, only, seed, keep):
 
 
 def apart(flags, job, folder):
-    """The same in a process of its own; its result."""
+    """Runs play() in a process of its own; gives its result."""
     number, (name, seed) = job
     path = os.path.join(folder, f"{number}.json")
     line = [sys.executable, os.path.abspath(__file__), "--build", flags.build, "--one", name,
@@ -96,8 +96,8 @@ def jobs_of(flags):
 
 
 def rows(out, results):
-    """Rows of all results, those of one name together; whoever never came back counts with the
-    drill's patience."""
+    """Rows of all results, joined by name; a worker that never recovered counts with the drill's
+    patience."""
     named, given_up = {}, 0
     for result in results:
         place = result["world"]

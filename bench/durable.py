@@ -2,36 +2,36 @@
 """What does a durable acknowledgement cost? `bench/run.sh durable [--json FILE]`.
 
 Real programs under mutual TLS: eight workers of a synthetic trainer, each pushing to one shard and
-following the others. By turns the server's log is synced and is not: there a preloaded library
-(nosync.c) makes nothing of fsync and fdatasync. Only the server's folder is on the disk: workers,
-coordinator and every log are in /dev/shm, so that nothing but the server's sync is in between.
+following the others. Alternately the server's log is synced and is not: then a preloaded library
+(nosync.c) makes fsync and fdatasync do nothing. Only the server's folder is on the disk: workers,
+coordinator and every log are in /dev/shm, so that only the server's sync makes a difference.
 
 Two loads. `full`: each worker pushes as soon as it is answered.
 
 - `durable.SIZE.pushes_per_s`: acknowledged by the server with its sync, beside without.
-- `durable.SIZE.processors_busy`, `.server_busy`, `.log_busy`: meanwhile, with the sync: the share
-  of all processors that was in use, of one processor that the server used, and of the time in which
-  the log was written and synced. What is at 1 sets the rate.
+- `durable.SIZE.processors_busy`, `.server_busy`, `.log_busy`: meanwhile, with the sync: the busy
+  share of all processors, the server's share of one processor, and the share of the time in which
+  the log was written and synced. The one at 1 limits the rate.
 
 `paced`: the workers wait between two pushes, so that processors are free and the log is measured,
 not the wait for a processor.
 
-- `durable.SIZE.commit_p99_ms`: the 99th percentile of what a push waits at the server from its
-  opened seal to its durable record: the group before it, its own, the sync. Beside without it.
+- `durable.SIZE.commit_p99_ms`: the 99th percentile of a push's time at the server from its opened
+  seal to its durable record: the group before it, its own, the sync. Beside the one without sync.
 - `durable.SIZE.added_p99_ms`: that with the sync, less without.
-- `durable.SIZE.disk_p99_ms`: of a write of a push's size into allocated room and fdatasync, by a
-  probe of its own beside the load, in the same seconds; it stands beside `.disk_idle_p99_ms`, the
-  same beside the load that is not synced. Twice the former is what `added_p99_ms` may be.
-- `durable.SIZE.askers_p99_ms`: the same by eight that each have a file of their own and ask at the
-  pace of a worker. While the disk stands still one asker meets one slow sync, and eight meet eight,
-  as pushes do: `added_p99_ms` over it says what the log makes worse.
-- `durable.SIZE.added_p99_by_turn_ms`: `added_p99_ms` of each turn, beside that turn's disk: one in
-  which the disk stood still does not set the others' figure.
-- `durable.SIZE.ack_p99_ms`: from the cut at the worker to its hearing of the decision.
+- `durable.SIZE.disk_p99_ms`: of a write of a push's size into allocated space and fdatasync, by a
+  probe beside the load, in the same seconds; beside it `.disk_idle_p99_ms`, the same probe while
+  the log is not synced. `added_p99_ms` may be at most twice the former.
+- `durable.SIZE.askers_p99_ms`: the same by eight probes, each with its own file and at the pace of
+  a worker. While the disk stalls one probe meets one slow sync, and eight meet eight, as pushes
+  do: `added_p99_ms` divided by it is the log's own share.
+- `durable.SIZE.added_p99_by_turn_ms`: `added_p99_ms` of each turn, beside that turn's disk: a turn
+  in which the disk stalled does not affect the others' figure.
+- `durable.SIZE.ack_p99_ms`: from the cut at the worker to its receipt of the decision.
 
 A run takes up to a minute, four of them are a turn. `--size small --turns 1 --join` is a part of
-two or three minutes: what FILE.runs holds of earlier parts at this commit counts too, for
-percentiles are of all their pushes.
+two or three minutes: samples in FILE.runs from earlier parts at this commit count too, because
+percentiles are of all pushes.
 """
 import argparse
 import json
@@ -87,14 +87,14 @@ def percentile(samples, share):
 
 
 class Beside:
-    """While a run goes on: writes and syncs of files on the server's disk, one every so often and
-    eight at the pace of the workers; and what the processors do."""
+    """Runs beside a run: writes and syncs of files on the server's disk, one at a fixed pace and
+    eight at the pace of the workers; and the processors' load."""
 
     def __init__(self, disk, bytes_, every, pace):
-        """`pace`: seconds between two writes of each of the eight; 0: there are none."""
+        """`pace`: seconds between two writes of each of the eight; 0: without them."""
         self.disk, self.bytes, self.every, self.pace = disk, os.urandom(bytes_), every, pace
         self.syncs, self.asked = [], []  # seconds of each; the eight's
-        self.seen = []  # when, ticks of all processors: busy and in all, ticks of the server
+        self.seen = []  # time, ticks of all processors: busy and in all, ticks of the server
 
     def look(self, run):
         with open("/proc/stat", encoding="ascii") as file:
@@ -102,14 +102,14 @@ class Beside:
         try:
             with open(f"/proc/{run.status('s0')['pid']}/stat", encoding="ascii") as file:
                 mine = file.read().rpartition(") ")[2].split()
-        except (OSError, ValueError, KeyError):  # not there yet, or not any more
+        except (OSError, ValueError, KeyError):  # not there yet, or no longer
             return
         idle = ticks[3] + ticks[4]
         self.seen.append((time.monotonic(), sum(ticks) - idle, sum(ticks),
                           int(mine[11]) + int(mine[12])))
 
     def ask(self, run, number, every, syncs):
-        """Until the run ends; each sync's seconds go to `syncs`."""
+        """Writes and syncs until the run ends; the seconds of each sync go to `syncs`."""
         path, count = os.path.join(self.disk, f"probe-{number}"), (64 << 20) // len(self.bytes)
         fd = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
         try:
@@ -140,7 +140,7 @@ class Beside:
             thread.join()
 
     def busy(self, start, end):
-        """Shares of all processors and, the server's, of one; between two moments."""
+        """Busy shares of all processors and, for the server, of one; between two times."""
         inside = [seen for seen in self.seen if start <= seen[0] <= end]
         if len(inside) < 2:
             inside = self.seen
@@ -151,7 +151,7 @@ class Beside:
 
 
 def one_run(flags, folders, size, load, synced, rounds=None):
-    """A run with the server's folder on the disk and all else in memory: what was seen of it."""
+    """A run with the server's folder on the disk and the rest in memory; gives its figures."""
     shape, codec, every = SIZES[size]
     pause, usual = LOADS[size][load]
     steps = WORKERS * (rounds or flags.rounds or usual)
@@ -162,7 +162,7 @@ def one_run(flags, folders, size, load, synced, rounds=None):
     os.mkdir(os.path.join(memory, "run"))
     os.symlink(os.path.join(disk, "s0"), os.path.join(memory, "run", "s0"))
     os.environ["LH_BENCH_SYNCED"] = "longhaul-server" if synced else ""
-    os.sync()  # what others wrote before is not this run's
+    os.sync()  # earlier writes of others must not count for this run
     before = os.getloadavg()[0]
     beside = Beside(disk, flags.bytes.get(size, 4096), every, pause if load == "paced" else 0)
     one = live.Run(flags.tool, memory, "run", text, [f"here-{i}" for i in range(WORKERS)],
@@ -181,7 +181,7 @@ def one_run(flags, folders, size, load, synced, rounds=None):
 
 def read(one, beside):
     ends = one.times("push.decided")
-    ends = ends[len(ends) // 5:-(len(ends) // 5)]  # while all are there
+    ends = ends[len(ends) // 5:-(len(ends) // 5)]  # while all workers are there
     acks = [s for worker in one.workers for s in pushes(one, worker, ("push.decided",))[5:]]
     waits, log_busy = commits(one, ends[0], ends[-1])
     processors, server = beside.busy(ends[0], ends[-1])
@@ -194,13 +194,13 @@ def read(one, beside):
 
 
 def settled(samples):
-    """Without the first, which are of a start."""
+    """Without the first tenth, which belongs to the start."""
     return samples[len(samples) // 10:]
 
 
 def commits(one, start, end):
-    """Seconds of each push from its opened seal to the sync of its group, by the server's log; the
-    share of the time between two moments in which a group was written and synced."""
+    """Seconds of each push from its opened seal to the sync of its group, from the server's log;
+    the share of the time between two moments in which a group was written and synced."""
     waiting, group, out, made, busy = [], [], [], 0, 0.0
     for event in one.log("s0"):
         at, name = event["mono_us"] / 1e6, event["event"]
@@ -216,7 +216,7 @@ def commits(one, start, end):
 
 
 class Runs:
-    """Those of this call and, with --join, of earlier ones at this commit."""
+    """The runs of this call and, with --join, of earlier ones at this commit."""
 
     def __init__(self, flags, commit):
         self.path, self.commit, self.of = flags.json and flags.json + ".runs", commit, []
@@ -244,7 +244,7 @@ class Runs:
 
 
 def measure(flags, folders, runs, size):
-    """By turns, so that a slow minute of the host meets both; a short one warms up."""
+    """Alternates, so that a slow minute of the host affects both; a short run warms up."""
     for turn in range(flags.turns):
         if not turn:
             one_run(flags, folders, size, "full", False, WARM_UP_ROUNDS)

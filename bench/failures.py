@@ -1,15 +1,15 @@
 #!/usr/bin/env python3
-"""What is left of the training when processes are killed? `bench/run.sh failures --json FILE`.
+"""How much training is left when processes are killed? `bench/run.sh failures --json FILE`.
 
 Four regions train with modelled steps; a process of the run is killed with -9 every 15, 60 or 300
-seconds, or never, and started again as `longhaul up` does it. Three systems under one schedule:
-longhaul, torchft's DiLoCo, and plain DiLoCo that begins again at its last checkpoint
-(bench/failures/README.md). All that a call measures goes side by side.
+seconds, or never, and restarted as `longhaul up` does it. Three systems under one schedule:
+longhaul, torchft's DiLoCo, and plain DiLoCo that restarts from its last checkpoint
+(bench/failures/README.md). All cells of a call are measured side by side.
 
-    goodput = steps a second that survive, of those of the same system undisturbed
+    goodput = surviving steps a second, divided by those of the same system undisturbed
 
-A system under one rate is a line of FILE.runs and is not measured again; FILE says what there is.
-Needs root, for namespaces.
+A system at one rate is a line of FILE.runs and is not measured again; FILE has the rows of all
+lines. Needs root, for namespaces.
 """
 import argparse
 import concurrent.futures
@@ -26,7 +26,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 ARMS = ("longhaul", "torchft", "checkpoint")
 H, STEP_S, START_S, REGIONS = 5, 0.2, 3.0, 4
 IDEAL = REGIONS / STEP_S  # steps a second
-ALONE_S = 30  # a kill's cost is read off where no other follows sooner
+ALONE_S = 30  # a kill's cost is measured at rates at which no other kill follows sooner
 
 
 def parse():
@@ -44,7 +44,7 @@ def parse():
 
 
 def measure(flags, python, arm, every_s):
-    """The line of one system under one rate."""
+    """The line of one system at one rate."""
     given = {"arm": arm, "every_s": every_s, "seconds": flags.seconds, "seed": flags.seed, "h": H,
              "step_s": STEP_S, "start_s": START_S, "build": os.path.abspath(flags.build)}
     done = subprocess.run(
@@ -68,18 +68,18 @@ def kept(path):
 # ---------------------------------------------------------------- figures
 
 def level(line, second):
-    """Steps that had survived by then: the mean of two seconds, for a region's come by windows."""
+    """Surviving steps by then: the mean over two seconds, because a region's come in windows."""
     return statistics.fmean(n for t, n in line["samples"] if second <= t < second + 2)
 
 
 def rate(line, start=0.0, end=1e9):
-    """Steps a second between two moments."""
+    """Steps a second between two times."""
     part = [sample for sample in line["samples"] if start <= sample[0] <= end]
     return (part[-1][1] - part[0][1]) / (part[-1][0] - part[0][0])
 
 
 def role(name):
-    """What kind of process a name is of."""
+    """The kind of process that has this name."""
     kinds = {"loop": "loop", "shard": "server", "0": "worker"}
     return next((kinds[part] for part in name.split("-") if part in kinds), name)
 
@@ -97,15 +97,15 @@ def costs(lines, undisturbed):
 
 
 def estimate(out, name, unit, value, samples):
-    """A value, and two standard errors of what it is the mean of on either side."""
+    """A value, and two standard errors of the mean of `samples` on either side."""
     n = len(samples)
     half = 2 * statistics.stdev(samples) / n ** 0.5 if n > 1 else None
     out.estimate(name, unit, value, half, n)
 
 
 def tell(out, arm, lines):
-    """Every row of a system, `lines`: by the rate. Without the undisturbed one there is no more
-    than what it did."""
+    """Every row of a system. `lines`: by the rate; without an undisturbed one only the plain
+    figures are reported."""
     for every_s, line in sorted(lines.items()):
         name = f"failures.{arm}.every{every_s:g}s" if every_s else f"failures.{arm}.undisturbed"
         out.row(f"{name}.steps_per_s", "1/s", [rate(line)], "four loops that wait for nothing",
@@ -116,7 +116,7 @@ def tell(out, arm, lines):
         estimate(out, f"{name}.goodput", "%", 100 * rate(line) / alone, [
             100 * rate(line, k * every_s, (k + 1) * every_s) / alone
             for k in range(int(line["seconds"] / every_s))])
-        half = line["seconds"] / 2  # to as many steps as loops that wait for nothing make in it
+        half = line["seconds"] / 2  # up to the steps that loops without waits make in half the time
         took = next((t for t, steps in line["samples"]
                      if steps - line["samples"][0][1] >= IDEAL * half), None)
         if took:
@@ -152,7 +152,7 @@ def describe(out, lines):
 
 def main():
     flags = parse()
-    signal.signal(signal.SIGTERM, lambda *_: os._exit(1))  # the rest dies with it
+    signal.signal(signal.SIGTERM, lambda *_: os._exit(1))  # the rest is killed with it
     path = flags.json and f"{flags.json}.runs"
     lines, arms = kept(path), flags.arms.split(",")
     missing = [(arm, every_s) for every_s in map(float, flags.every.split(",")) for arm in arms

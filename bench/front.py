@@ -1,16 +1,16 @@
-"""What the tree's README.md quotes, out of bench/results; page.py writes it there."""
+"""The figures in the tree's README.md, from bench/results; page.py writes them there."""
 import learned
 import peers
 
 BEGIN = "<!-- ./bench/report writes the lines down to the next mark out of bench/results -->"
 END = "<!-- end of what ./bench/report writes -->"
-GAP = "learning-fresh14", "learning.fresh14.n400"  # the shipped rule, seeds that chose nothing
+GAP = "learning-fresh14", "learning.fresh14.n400"  # the shipped rule, on seeds that chose nothing
 SIZE = "10m.90ms-1gbit"
-PEER = "DiLoCo, gloo"  # whose exchange stands beside ours
+PEER = "DiLoCo, gloo"  # the peer whose exchange is compared with ours
 
 
 class BadPage(Exception):
-    """A page that no figures can be written into; the text says why."""
+    """A page into which no figures can be written; the text gives the reason."""
 
 
 def of(documents, rows, name):
@@ -69,7 +69,7 @@ def kill(rows, others):
 
 
 def block(rows, said, others):
-    """Lines of the list. rows, said: by the result's name its rows and its conditions."""
+    """Lines of the list. rows, said: rows and conditions by the result's name."""
     return [f"- **{what}:** {figure}" for what, figure in
             (exchange(rows, said, others), kill(rows, others), loss(rows, said))]
 

@@ -4,11 +4,11 @@
 The same loop in each region on emulated links, once for each arm (bench/frontdoor): longhaul with
 real servers and workers, and its peers, which are installed into .venv-peers. A figure is of one
 region and a window of h steps, in which everything is synchronised once. An arm that can't run here
-is left out, and the conditions say why; longhaul, plain DiLoCo and the loop alone have to run.
-`--size 100m,300m` measures these sizes: three regions of 100 M parameters beside plain DiLoCo, then
-one of 300 M, with modelled steps; where memory does not suffice it says so before it starts.
-Needs root and /dev/net/tun, unless --loopback: then bytes are those that the worker reports, and
-the peers have none.
+is left out, and the conditions give the reason; longhaul, plain DiLoCo and the loop alone have to
+run. `--size 100m,300m` measures these sizes: three regions of 100 M parameters beside plain DiLoCo,
+then one of 300 M, with modelled steps; if memory does not suffice the bench refuses before it
+starts. Needs root and /dev/net/tun, unless --loopback: then longhaul's bytes are those that the
+worker reports, and the peers have none.
 """
 import argparse
 import contextlib
@@ -36,7 +36,7 @@ ARMS = ("alone", "longhaul", "gloo", "torchft", "torchft-streaming", "hivemind")
 MUST = ("alone", "longhaul", "gloo")
 MODULE = {"torchft": "torchft", "torchft-streaming": "torchft", "hivemind": "hivemind"}
 REGIONS = ("asia", "europe", "america", "africa")  # all but the last of regions.world, with a hub
-TOKENS, UNIT_TOKENS = 32, 1024  # of a step; of a unit, which nobody claims: their sum is the budget
+TOKENS, UNIT_TOKENS = 32, 1024  # of a step; of a unit: they only give the budget
 PATIENCE_S = 600
 PEER = "plain DiLoCo over gloo"
 COPY = "memcpy of the parameters, on one thread too"
@@ -44,17 +44,17 @@ COPY = "memcpy of the parameters, on one thread too"
 
 @dataclass
 class Size:
-    """How a size is measured."""
+    """The conditions of measuring a size."""
 
     name: str
     regions: int
     arms: tuple
     gib: int  # free memory that all processes of its largest arm need
-    modelled: bool  # nothing is computed: the loop's processor has as little to do as beside a GPU
+    modelled: bool  # nothing is computed: processors are as idle as beside a GPU
 
     @property
     def prefix(self):
-        """Of its rows; those of 15m have none."""
+        """The prefix of its rows; 15m has none."""
         return f"frontdoor.{self.name}" if self.modelled else "frontdoor"
 
     def condition(self, name):
@@ -62,8 +62,8 @@ class Size:
         return f"{self.name}.{name}" if self.modelled else name
 
 
-# A region's bytes a parameter: 8 of a modelled loop, 24 of one with AdamW and a copy, 38 of its
-# worker while it joins (worker/README.md#memory); 12 of the servers (server/README.md).
+# A region's bytes a parameter: 8 in a modelled loop, 24 in one with AdamW and a copy, 38 in its
+# worker while it joins (worker/README.md#memory); 12 in the servers (server/README.md).
 SIZES = {size.name: size for size in (
     Size("300m", 1, ("alone", "longhaul"), 19, True),
     Size("100m", 3, ("alone", "gloo", "longhaul"), 18, True),
@@ -71,7 +71,7 @@ SIZES = {size.name: size for size in (
     Size("tiny", 2, ARMS, 2, False))}
 
 
-# ---------------------------------------------------------------- where
+# ---------------------------------------------------------------- places
 
 class Loopback:
     """No links: everything is on this host."""
@@ -79,7 +79,7 @@ class Loopback:
     interface = "lo"
 
     def enter(self, _region):
-        """The words before a program."""
+        """The prefix of a command."""
         return []
 
     def address(self, _region, _port):
@@ -95,7 +95,7 @@ class Loopback:
         return None
 
     def close(self):
-        """Nothing is held."""
+        """Nothing to release."""
 
 
 class Emulated(Links):
@@ -122,18 +122,18 @@ class Emulated(Links):
 # ---------------------------------------------------------------- loops
 
 def die_with_parent():
-    """In the child: whatever ends the bench ends the child, too."""
+    """In the child: is killed when the bench ends."""
     ctypes.CDLL(None).prctl(1, signal.SIGKILL)
 
 
 class Loop:
-    """One region's process; its lines come as they are said."""
+    """One region's process; a thread reads its lines."""
 
     def __init__(self, bench, region, *words, log, env=None):
         self.name, self.log = f"{words[0]} in {region}", log
         self.lines = queue.Queue()
         self.windows, self.moved, self.proof, self.parameters = [], [], None, 0
-        self.loss = None  # held out, in the end, of a model that learns
+        self.loss = None  # held-out loss at the end, of a model that learns
         with open(log, "ab") as errors:
             self.process = subprocess.Popen(
                 [*bench.links.enter(region), bench.python,
@@ -151,7 +151,7 @@ class Loop:
         self.lines.put(("", None))
 
     def line(self):
-        """The next one, and what the region had sent by then."""
+        """The next line, and the bytes that the region had sent by then."""
         try:
             line, moved = self.lines.get(timeout=PATIENCE_S)
         except queue.Empty:
@@ -160,12 +160,12 @@ class Loop:
         return line, moved
 
     def until_windows(self, count):
-        """Until so many windows are trained."""
+        """Waits until this many windows are trained."""
         while len(self.windows) < count:
             self.take(*self.line())
 
     def until_proof(self):
-        """Until the loop is over."""
+        """Waits until the loop is over."""
         while self.proof is None:
             self.take(*self.line())
 
@@ -180,30 +180,30 @@ class Loop:
             self.loss = said.get("loss")
 
     def leave(self):
-        """Nobody needs it any more."""
+        """Ends the loop when it is no longer needed."""
         self.process.stdin.close()
         check(self.process.wait(60) == 0, f"{self.name} ended with {self.process.returncode}:\n"
               f"{self.tail()}")
 
     def end(self):
-        """However the bench ends, with everything that it started."""
+        """Kills the loop and its children, however the bench ends."""
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self.process.pid, signal.SIGKILL)
         self.process.wait()
 
     def tail(self):
-        """The last of what it complained about."""
+        """The last lines of its errors."""
         with open(self.log, encoding="utf-8", errors="replace") as file:
             return file.read()[-2000:]
 
 
 class Bench:
-    """What all arms of a size share: places, the interpreter."""
+    """Shared by all arms of a size: places, the interpreter."""
 
     servers = ("hub", "hub")  # the place of each shard's server
-    settings = {}  # of a worker, beside those of longhaul()
+    settings = {}  # settings of a worker, besides those of longhaul()
     pushes = 1  # least exchanges in a window
-    flags_of_loops = ()  # beside those of loop()
+    flags_of_loops = ()  # besides those of loop()
     before_workers = ()  # words before a worker's program
 
     def __init__(self, flags, size, links, folder):
@@ -231,10 +231,10 @@ class Bench:
         return self.loops[-1]
 
     def ended(self, workers):
-        """The workers of the arm longhaul have ended; their last status is still there."""
+        """Called when longhaul's workers have ended; their last status is still there."""
 
     def end(self):
-        """Every process of the arm."""
+        """Ends every process of the arm."""
         for loop in self.loops:
             loop.end()
         self.loops = []
@@ -243,7 +243,7 @@ class Bench:
 # ---------------------------------------------------------------- arms
 
 def peers(bench, arm):
-    """The regions' loops of an arm that needs no servers, and a lighthouse where it needs one."""
+    """The regions' loops of an arm without servers, and a lighthouse if it needs one."""
     windows = ["--windows", str(bench.flags.windows + 1)]
     if MODULE.get(arm) == "torchft":
         bench.loop("hub", "lighthouse").line()
@@ -333,7 +333,7 @@ def with_servers(bench, world):
 
 
 def status_bytes(worker, windows):
-    """Without links: what the worker said of its payload, evenly over the windows."""
+    """Without links: the payload that the worker reported, divided evenly over the windows."""
     up, down = worker.last("payload_up_bytes"), worker.last("payload_down_bytes")
     return [(up * i / windows, down * i / windows) for i in range(windows)]
 
@@ -341,23 +341,23 @@ def status_bytes(worker, windows):
 # ---------------------------------------------------------------- figures
 
 def differences(moved):
-    """What each window but the first sent, and received."""
+    """Bytes that each window but the first sent, and received."""
     return list(zip(*((b[0] - a[0], b[1] - a[1]) for a, b in zip(moved, moved[1:]))))
 
 
 class Figures:
-    """Rows of one size, beside those of plain DiLoCo of the same run."""
+    """Rows of one size, compared with plain DiLoCo in the same run."""
 
     def __init__(self, out, flags, size):
         self.out, self.flags, self.size, self.alone, self.peer = out, flags, size, 0.0, {}
 
     def row(self, arm, name, unit, samples):
-        """Beside the peer's median, but for the peer itself."""
+        """Compares with the peer's median, except for the peer itself."""
         against = self.peer.get(name, 0.0) if arm != "gloo" else 0.0
         self.out.row(f"{self.size.prefix}.{arm}.{name}", unit, samples, PEER, against)
 
     def take(self, arm, loops):
-        """The windows of all regions, the first left out."""
+        """Adds the windows of all regions, without the first."""
         windows = [w for loop in loops for w in loop.windows[1:self.flags.windows + 1]]
         seconds = [window["seconds"] for window in windows]
         late = sum(window["late"] for window in windows)
@@ -383,7 +383,7 @@ class Figures:
         self.copies(arm, windows)
 
     def copies(self, arm, windows):
-        """What all cuts, and all renewals, of a window took, beside a memcpy in it."""
+        """The time of all cuts, and of all renewals, in a window, beside a memcpy in it."""
         if "memcpy_s" not in windows[0]:
             return
         beside = [1e3 * w["memcpy_s"] for w in windows]
@@ -393,7 +393,7 @@ class Figures:
 
 
 def install(bench, flags):
-    """Packages of the peers: arm -> why it can't run."""
+    """Installs the peers' packages: arm -> the reason why it can't run."""
     if not flags.python and not os.path.exists(bench.python):
         subprocess.run([sys.executable, "-m", "venv", os.path.dirname(os.path.dirname(
             bench.python))], check=True)
@@ -409,7 +409,7 @@ def install(bench, flags):
 
 
 def bring(bench, flags, module, requirement):
-    """One package; why it is not there, or ''."""
+    """Installs one package; gives the reason why it failed, or ''."""
     there = [bench.python, "-c", f"import {module}"]
     if subprocess.run(there, capture_output=True, check=False).returncode == 0:
         return ""
@@ -425,8 +425,8 @@ def bring(bench, flags, module, requirement):
 
 
 def measure(bench, out, missing):
-    """Every arm that is asked for; the loop alone and plain DiLoCo come before what stands beside
-    them."""
+    """Runs every requested arm; the loop alone and plain DiLoCo come first, because the others are
+    compared with them."""
     wanted = bench.flags.arms.split(",") if bench.flags.arms else bench.size.arms
     asked = [arm for arm in ("alone", "gloo", *ARMS) if arm in wanted]
     figures = Figures(out, bench.flags, bench.size)
@@ -454,14 +454,14 @@ def free_gib():
 
 
 def sizes_of(flags):
-    """What is asked for; refused before anything is begun where memory does not suffice."""
+    """The requested sizes; refused before anything starts if memory does not suffice."""
     sizes = []
     for name in flags.size.split(","):
         if name not in SIZES:
             raise Failure(f"--size {name}: there are {', '.join(SIZES)}")
         size = SIZES[name]
         regions = flags.regions or size.regions
-        gib = max(size.gib, size.gib * regions // size.regions)  # a loop and a worker each
+        gib = max(size.gib, size.gib * regions // size.regions)  # a loop and a worker in each
         if free_gib() < gib:
             raise Failure(f"--size {name} needs {gib} GiB of free memory, and there are "
                           f"{free_gib():.1f}: end what takes it, or leave the size out")

@@ -1,7 +1,7 @@
-// A boundary's, a cut's and a renewal's cost to a training loop of somebody else's, beside memcpy
-// of the same parameters by the same threads, by turns.
+// The cost of a boundary, a cut and a renewal to an external training loop, beside memcpy of the
+// same parameters by the same threads, measured alternately.
 //
-//   frontdoor.boundary.us        a boundary where nothing is due
+//   frontdoor.boundary.us        a boundary at which nothing is due
 //   frontdoor.cut.SIZE.ms        longhaul_cut_piece() on all threads
 //   frontdoor.renew.SIZE.ms      longhaul_renew_piece(), a dense correction
 //   frontdoor.sparse.SIZE.ms     the same, one value of each 64
@@ -173,7 +173,7 @@ static void close_world(struct world *w)
     lh_env_real_stop(w->env);
     pthread_join(w->loop, NULL);
     wk_external_stop(w->x);
-    lh_post(w->env, (lh_fn)lh_env_real_stop, w->env); // after what is still posted
+    lh_post(w->env, (lh_fn)lh_env_real_stop, w->env); // after everything that is still posted
     lh_env_real_run(w->env);
     lh_env_real_destroy(w->env);
     free(w->view);
@@ -248,7 +248,7 @@ static void measure_round(struct world *w, struct figures *f)
     bench_sample(&f->cut, timed_ms(w, cut_piece));
     must(w, longhaul_cut_done(w->c));
     do {
-        on_loop(w, nothing); // the commit came before it, or comes before the next one
+        on_loop(w, nothing); // the commit came before it, or will before the next one
     } while (longhaul_wait(w->c, TIMEOUT_MS) != LONGHAUL_OK);
     for (uint64_t i = 0; i < w->values; i++) w->view[i] += 1;
     on_loop(w, publish);
@@ -256,7 +256,7 @@ static void measure_round(struct world *w, struct figures *f)
     bench_sample(&f->copy, timed_ms(w, copy_piece));
     bench_sample(&f->renew, timed_ms(w, renew_piece));
     must(w, longhaul_renew_done(w->c));
-    uint64_t draw = 1; // the largest values of a push lie anywhere
+    uint64_t draw = 1; // the largest values of a push may be anywhere
     for (uint64_t i = 0; i + 64 <= w->values; i += 64) {
         draw = draw * UINT64_C(6364136223846793005) + 1442695040888963407;
         w->view[i + (draw >> 58)] += 1;

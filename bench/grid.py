@@ -2,13 +2,13 @@
 """How busy are four workers on shaped links? `bench/run.sh grid --json FILE`.
 
 The grid that github.com/Adnan082/diloco-measured published in August 2026 for DiLoCo on four GPUs,
-with the same number of workers and parameters, step, H and bandwidths, and four systems by turns in
-each cell: longhaul, plain DiLoCo over gloo, torchft and hivemind; and the loops alone, which
-synchronise nothing: as busy as the machine lets them be (bench/grid/README.md).
+with the same number of workers and parameters, step, H and bandwidths, and four systems measured
+alternately in each cell: longhaul, plain DiLoCo over gloo, torchft and hivemind; and the loops
+alone, which synchronise nothing and show the machine's own limit (bench/grid/README.md).
 
-    busy = seconds in steps / seconds of the clock
+    busy = seconds in steps / elapsed seconds
 
-A cell that was measured is a line of FILE.runs and is not measured again; FILE says what there is.
+A measured cell is a line of FILE.runs and is not measured again; FILE has the rows of all lines.
 Needs root, iproute2 and a kernel with sch_tbf, unless --loopback.
 """
 import argparse
@@ -30,7 +30,7 @@ import report  # noqa: E402
 REGIONS = frontdoor.REGIONS
 SYSTEMS = ("longhaul", "gloo", "torchft", "hivemind", "alone")
 MBITS, HS, STEP_MS = (50, 200, 1000, 5000), (32, 128), 26.3
-WARM = 1  # windows that are left out, of a peer
+WARM = 1  # windows of a peer that are left out
 LOSS_STEPS, LOSS_SIZE = 2560, 0.6648 / 30.80  # of the grid's parameters
 LOSSES = tuple((system, h, p) for h in HS for system, p in (
     ("gloo", 1), ("longhaul", 0.015625), ("longhaul", 0.075)))
@@ -38,13 +38,13 @@ T95 = (0, 12.71, 4.30, 3.18, 2.78, 2.57, 2.45, 2.36, 2.31, 2.26, 2.23)  # by deg
 
 
 def density(h, mbit):
-    """Of longhaul's pushes: what is shipped, where the link carries it with room to spare."""
+    """Longhaul's density: the shipped one, if the link carries it with room to spare."""
     return 0.015625 if mbit * h < 6400 else 0.075
 
 
 def windows(system, h, mbit):
-    """How many are counted: about half a minute of longhaul's; of a peer fewer where each takes
-    half a minute to send."""
+    """The number of counted windows: about half a minute of longhaul's; fewer for a peer whose
+    windows take half a minute each to send."""
     if system in ("longhaul", "alone"):
         return 36 if h == 32 else 10
     return {50: 2, 200: 4}.get(mbit, 6 if h == 32 else 4)
@@ -58,11 +58,11 @@ def warm(system, h):
 # ---------------------------------------------------------------- cells
 
 class Cell(frontdoor.Bench):
-    """One system in one place of the grid."""
+    """One system at one place of the grid."""
 
-    pushes = 0.1  # fewer exchanges than windows are told, not refused
+    pushes = 0.1  # fewer exchanges than windows are reported, not refused
     flags_of_loops = ("--bare",)
-    before_workers = ("chrt", "--idle", "0")  # a region's steps come before its worker's codec
+    before_workers = ("chrt", "--idle", "0")  # a region's steps have priority over its codec
 
     def __init__(self, flags, system, h, mbit, links, folder):
         given = types.SimpleNamespace(**{
@@ -76,7 +76,7 @@ class Cell(frontdoor.Bench):
         self.said, self.losses, self.trained = [], [], []
 
     def ended(self, workers):
-        """What the workers say of their exchanges in the end."""
+        """Notes the workers' final figures on their exchanges."""
         for node in workers:
             took = node.last("push_seconds")
             self.said.append({**{name: node.last(name) for name in (
@@ -84,7 +84,7 @@ class Cell(frontdoor.Bench):
                 "payload_down_bytes")}, "push_seconds": took})
 
     def run(self):
-        """The line of FILE.runs: seconds of each region's windows, and under which conditions."""
+        """The line of FILE.runs: seconds of each region's windows, and the conditions."""
         line = {"system": self.system, "h": self.h, "mbit": self.mbit, "step_ms":
                 self.flags.step_ms, "commit": report.commit(), "load": [os.getloadavg()[0]]}
         try:
@@ -125,8 +125,9 @@ class Distant(frontdoor.Emulated):
 
 
 class Learning(Cell):
-    """The same with a small model that learns: its held-out loss at the end. The link is narrower
-    as the model is smaller, and as long as makes a push take as much of a window as in the grid."""
+    """The same with a small model that learns: gives its held-out loss. The link is narrower in
+    proportion to the model, and its delay makes a push take the same share of a window as in the
+    grid."""
 
     def __init__(self, flags, of, mbit, links, folder):
         _, system, h, p, seed = of
@@ -146,15 +147,15 @@ class Learning(Cell):
 
 
 def loss_mbit(system, h, p):
-    """The narrowest link of the grid that carries this density, by the model's size. Plain DiLoCo
-    waits for its link, and learns the same on any."""
+    """The narrowest link of the grid that carries this density, scaled to the model's size. Plain
+    DiLoCo waits for its link, and learns the same on any."""
     if system == "gloo":
         return 1000
     return LOSS_SIZE * next(mbit for mbit in MBITS if density(h, mbit) >= p)
 
 
 def loss_rtt_ms(cells, flags, h, p):
-    """The round-trip time of a link on which a push takes as much of a window as it took at most in
+    """The round-trip time with which a push takes the same share of a window as the largest one in
     the grid's cells with this H and density; 0: there is no such cell."""
     took = [share for of, line in cells.items() if of[0] == "longhaul" and of[1] == h
             and line.get("density") == p and "seconds" in line for share in push_windows(line)]
@@ -175,12 +176,12 @@ def text_of(folder):
 
 
 def rate(links):
-    """What a link of the grid carries."""
+    """The measured rate of a link of the grid."""
     return {"link_mbit": links.measured()} if isinstance(links, net.Shaped) else {}
 
 
 def key(line):
-    """What a cell is known by."""
+    """A cell's identity."""
     if "seed" in line:
         return "loss", line["system"], line["h"], line["density"], line["seed"]
     return line["system"], line["h"], line["mbit"]
@@ -210,20 +211,20 @@ def busy(line):
 
 
 def name_of(system, h, mbit):
-    """The beginning of a cell's rows."""
+    """The prefix of a cell's rows."""
     return f"grid.h{h}.{mbit}mbit.{system}"
 
 
 def push_windows(line):
-    """How many windows each worker's pushes took, on average."""
+    """The number of windows that each worker's pushes took, on average."""
     window_s = statistics.median(s for region in line["seconds"] for s in region)
     took = [w["push_seconds"]["sum"] / sum(w["push_seconds"]["count"]) for w in line["workers"]]
     return [s / window_s for s in took]
 
 
 def rows_of_longhaul(out, line, begin):
-    """What stands beside busy: the density, exchanges in a window, how many windows one takes from
-    the cut to the server's answer, what the loop gives to them."""
+    """Rows besides busy: the density, exchanges in a window, windows from a cut to the server's
+    answer, and the loop's time for them."""
     pushed = [w["rounds"] / n for w, n in zip(line["workers"], line["windows"])]
     out.row(f"{begin}.density", "1", [line["density"]])
     out.row(f"{begin}.pushes_per_window", "1", pushed)
@@ -234,7 +235,7 @@ def rows_of_longhaul(out, line, begin):
 
 
 def tell(out, cells):
-    """Every row of every cell that is there; ours beside the busiest peer of the cell."""
+    """Every row of every cell; ours compared with the busiest peer of the cell."""
     for h, mbit in sorted({(h, mbit) for _, h, mbit in cells}):
         here = {s: cells[s, h, mbit] for s in SYSTEMS if (s, h, mbit) in cells}
         measured = {s: busy(line) for s, line in here.items() if "seconds" in line}
@@ -258,7 +259,7 @@ def tell(out, cells):
 
 
 def tell_losses(out, lines):
-    """Held-out losses, ours beside plain DiLoCo with the same H and seeds."""
+    """Held-out losses, ours compared with plain DiLoCo with the same H and seeds."""
     plain = {(line["h"], line["seed"]): line["loss"] for line in lines if line["system"] == "gloo"}
     for system, h, p in LOSSES:
         these = sorted((line for line in lines if (line["system"], line["h"], line["density"]) ==
@@ -318,7 +319,7 @@ def main():
 
 
 def asked(flags):
-    """What was asked for, as key() says it."""
+    """The requested cells, as keys of key()."""
     systems, hs = flags.systems.split(","), [int(h) for h in flags.h.split(",")]
     if flags.loss:
         return [("loss", system, h, p, int(seed)) for seed in flags.seeds.split(",")
@@ -337,7 +338,7 @@ def links_of(flags, mbit, rtt_ms, folder):
 
 
 def measure(flags, of, folder, lacks, cells):
-    """The line of one cell; `lacks`: why a system can't be measured."""
+    """Measures one cell; `lacks`: the reason why a system can't be measured."""
     loss = of[0] == "loss"
     system, h = of[1:3] if loss else of[:2]
     mbit = loss_mbit(system, h, of[3]) if loss else of[2]
@@ -354,7 +355,7 @@ def measure(flags, of, folder, lacks, cells):
 
 
 def run(flags, folder):
-    """The cells that are missing, then the document of all."""
+    """Measures the missing cells, then writes the document of all."""
     path = flags.json and f"{flags.json}.runs"
     cells = kept(path)
     missing = [of for of in asked(flags) if flags.again or of not in cells]

@@ -2,22 +2,22 @@
 """What does a flood cost an honest run? `bench/run.sh hostile [--json FILE [--join]]`.
 
 Two workers train through a coordinator and a server on loopback, in a control group that is pinned
-to all processors but the last. By turns, a process in a group on the last processor floods the
-server and the coordinator, and a loop there burns as much processor time as the flood took. So what
-is lost beside the flood is what it costs the run's own processes.
+to all processors but the last. Alternately, a process in a group on the last processor floods the
+server and the coordinator, and a loop there uses as much processor time as the flood took. So the
+difference is the flood's cost to the run's own processes.
 
- reset   a certificate of another run of the CA: requests that are taken back at once (rapid reset)
- half    no certificate: connections of three addresses that begin no handshake
+ reset   a certificate of another run of the CA: requests that are cancelled at once (rapid reset)
+ half    no certificate: connections from three addresses that begin no handshake
  empty   a worker's certificate: data frames without data
  hpack   a worker's certificate: headers of 16 KiB whose bytes stand for 4 KB each, as many as are
-         let in without an end of the connection
+         accepted without an end of the connection
 
- hostile.FLOOD.tokens_a_s  tokens that the workers train a second, beside the burning loop
- hostile.FLOOD.refused     pushes of theirs that were refused, given back or lost in all of it
- hostile.FLOOD.server_rss  the server's memory afterwards, beside that before the flood
+ hostile.FLOOD.tokens_a_s  tokens that the workers train a second, compared with the loop
+ hostile.FLOOD.refused     the workers' pushes that were refused, given back or lost in all of it
+ hostile.FLOOD.server_rss  the server's memory afterwards, compared with that before the flood
 
-It wants root and a cpuset controller, for the control groups. With --join, floods that are measured
-one by one (--only NAME) come together in FILE.
+Needs root and a cpuset controller, for the control groups. With --join, floods that are measured
+one by one (--only NAME) are joined in FILE.
 """
 import argparse
 import multiprocessing
@@ -40,7 +40,7 @@ REGIONS = ("asia", "europe")
 PATIENCE_S = 240  # until all train
 FLOODS = ("reset", "half", "empty", "hpack")
 HALF_OPEN = 64  # connections that each of three addresses holds
-FROM = "127.0.0.5"  # the other floods; the run has another address
+FROM = "127.0.0.5"  # source of the other floods; the run has another address
 
 
 # ---------------------------------------------------------------- control groups
@@ -76,7 +76,7 @@ class Group:
         self.write("cgroup.procs", os.getpid())
 
     def words(self):
-        """Before a program's words: it runs in this group."""
+        """The prefix of a command that shall run in this group."""
         return ["sh", "-c", f'echo $$ > {self.path}/cgroup.procs; exec "$@"', "sh"]
 
     def remove(self):
@@ -119,7 +119,7 @@ def dial(address, certificate):
 
 
 def pour(address, certificate, batch):
-    """Sends what `batch(number)` gives until the peer ends the connection."""
+    """Sends the results of `batch(number)` until the peer ends the connection."""
     with dial(address, certificate) as line:
         line.settimeout(5)
         for number in range(1 << 20):
@@ -137,7 +137,7 @@ def empties(number):
 
 
 def bombs(number):
-    """Within the budget: a little under 512 KiB a second. See RFC 7541, sections 5.1 and 6."""
+    """Within the budget: slightly less than 512 KiB a second. See RFC 7541, sections 5.1 and 6."""
     size = 3900
     kept = b"\x40\x01x\x7f" + bytes([(size - 127) & 127 | 128, (size - 127) >> 7]) + size * b"y"
     time.sleep(1 / 30)
@@ -175,7 +175,7 @@ def flood(name, addresses, certificate, group):
                 pour(addresses[turn % len(addresses)], certificate,
                      {"reset": resets, "empty": empties, "hpack": bombs}[name])
         except OSError:
-            pass  # the peer ended it: the next one
+            pass  # the peer ended the connection: opens the next one
 
 
 def burn(share, group):
@@ -228,7 +228,7 @@ class Honest:
 
 
 def beside(target, line, honest, seconds):
-    """(tokens a second beside that process, processor time that it took a second)"""
+    """(tokens a second beside that process, its processor time a second)"""
     child = multiprocessing.Process(target=target, args=line, daemon=True)
     child.start()
     try:
@@ -242,7 +242,7 @@ def beside(target, line, honest, seconds):
 
 
 def certificates(world):
-    """Of each flood: a certificate without its ending."""
+    """For each flood a certificate, without its file ending."""
     world.tool("certs", "issue", "--dir", world.path("ca"), "--run", "another", "--role", "worker",
                "--region", "europe", "--name", "stranger", "--out", world.path("certs"))
     world.certificate("worker", "europe", "rogue")
@@ -257,7 +257,7 @@ def measure(out, flags, name, groups):
         honest.pace(5)
         line, rss = (name, honest.addresses, certificate, rogue), honest.rss()
         floods, burns = [], []
-        shares = [beside(flood, line, honest, flags.seconds)[1]]  # of no turn: how much it takes
+        shares = [beside(flood, line, honest, flags.seconds)[1]]  # for its processor time
         for turn in range(flags.turns):
             for flooded in (turn % 2 == 0, turn % 2 == 1):  # the host's pace changes
                 if flooded:

@@ -1,10 +1,10 @@
-"""What a kill costs: one process of a running `longhaul up` is killed with -9 while a push is under
-way, the launcher starts it again, and the others' time is read from outside. A kill that came after
-the push's answer is done again.
+"""The cost of a kill: one process of a running `longhaul up` is killed with -9 while a push is
+under way, the launcher restarts it, and the others' lost time is read from outside. A kill that
+came after the push's answer is repeated.
 
-What training waited for is the difference of `stall_s` in the others' status.json, from the last
-one before the kill to one that was written when the killed process had taken part again for two
-rounds. Beside it, from the logs alone: the longest time between two cuts of the others meanwhile.
+Training's waiting time is the difference of `stall_s` in the others' status.json, from the last one
+before the kill to one written after the restarted process took part for two rounds. Beside it, from
+the logs alone: the longest time between two cuts of the others meanwhile.
 """
 import json
 import os
@@ -12,8 +12,8 @@ import subprocess
 import time
 
 LOOK_S, PATIENCE_S, TRIES = 0.005, 150, 10
-STEADY_S = 21  # `longhaul up` restarts what lived for 20 s after 0.2 s, what crashes sooner later
-ROUNDS_EACH = 1000  # of the budget: it must not end before, and is ended when all is done
+STEADY_S = 21  # `longhaul up` restarts a process that lived 20 s after 0.2 s, others later
+ROUNDS_EACH = 1000  # of the budget: more than the kills need; the run is ended after them
 
 
 class Log:
@@ -37,7 +37,7 @@ class Log:
 class Kill:
     def __init__(self, what, victim, senders, shard):
         self.what, self.victim, self.senders, self.shard = what, victim, senders, shard
-        self.at = self.back = self.end = 0.0  # of the machine's clock: killed, works again, looked
+        self.at = self.back = self.end = 0.0  # machine's clock: killed, works again, measured
         self.before, self.after = {}, {}  # stall_s of the others
 
 
@@ -46,13 +46,13 @@ class Drill:
 
     def __init__(self, tool, workers, pause):
         self.tool, self.workers, self.pause, self.kills = tool, workers, pause, []
-        self.lives = {}  # of a victim: since when, seconds of the machine's clock
+        self.lives = {}  # victim -> start of its present process, seconds of the machine's clock
 
     def plan_worker(self, victim):
         self.kills.append(Kill("kill-worker", victim, [victim], None))
 
     def plan_server(self, victim, shard, senders):
-        """`senders`: workers far from it, whose pushes are under way for a while."""
+        """`senders`: workers far from it, whose pushes take a while."""
         self.kills.append(Kill("kill-server", victim, senders, str(shard)))
 
     def __call__(self, run):
@@ -86,7 +86,7 @@ class Drill:
             time.sleep(LOOK_S)
 
     def count(self, run, kill):
-        """What grows while the victim works: a server's version, a worker's rounds."""
+        """A number that grows while the victim works: a server's version, a worker's rounds."""
         said = self.status(run, kill.victim)
         if kill.shard is None:
             return said.get("pid"), said.get("rounds", 0)
@@ -94,7 +94,7 @@ class Drill:
 
     def one(self, run, kill):
         steady = self.lives.get(kill.victim, -STEADY_S) + STEADY_S
-        time.sleep(max(2 * self.pause, steady - time.monotonic()))  # apart from the kill before
+        time.sleep(max(2 * self.pause, steady - time.monotonic()))  # well after the kill before
         self.wait_for_push(run, kill)
         pid = self.status(run, kill.victim)["pid"]
         kill.at = run.kill(kill.victim)
@@ -120,7 +120,7 @@ class Drill:
         return out
 
     def wait_for_push(self, run, kill):
-        """Until a push has just been sealed: the victim's own, or one to it."""
+        """Waits until a push has just been sealed: the victim's own, or one to it."""
         logs = [Log(os.path.join(run.dir, f"{worker}.log")) for worker in kill.senders]
         for log in logs:
             log.more()
@@ -137,7 +137,7 @@ class Drill:
     # ------------------------------------------------------------ rows
 
     def in_the_middle(self, run, kill):
-        """Was a push of the victim, or to it, sealed and not answered when it was killed?"""
+        """Whether a push of the victim, or to it, was sealed and unanswered when it was killed."""
         for worker in kill.senders:
             under_way = set()
             for e in run.log(worker):
@@ -154,7 +154,7 @@ class Drill:
         return False
 
     def longest(self, run, worker, start, end):
-        """The longest time between two cuts of a worker of which one lies between two moments."""
+        """The longest time between two cuts of a worker that overlaps this interval."""
         cuts = run.times("push.cut", [worker])
         rounds = [t for i, t in enumerate(cuts) if i == 0 or t - cuts[i - 1] > self.pause / 2]
         return max(b - a for a, b in zip(rounds, rounds[1:]) if b > start and a < end)

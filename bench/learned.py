@@ -1,9 +1,9 @@
-"""What is known of learning, a row a claim, out of bench/results; page.py writes it into README.md.
+"""The table of claims on learning in README.md, from bench/results; page.py writes it there.
 
-Each difference, interval and number of seeds is of a row of a result. Words are typed: settings,
-and how far behind the first points of a curve are, of which there are no rows. A row that says how
-a run ends is a gap to the dense, synchronous baseline in per cent of its loss; `beside` says what
-stands there instead.
+Each difference, interval and number of seeds comes from a row of a result. Words are typed by hand:
+settings, and how far the first points of a curve are behind, for which there are no rows. A row on
+a run's end is the gap to the dense, synchronous baseline in per cent of its loss; `beside` names
+another comparison.
 """
 from typing import NamedTuple
 

@@ -1,18 +1,18 @@
 #!/usr/bin/env python3
-"""Does it hold at the limits that it names? `bench/run.sh limits [--json FILE]`.
+"""Does it work at its stated limits? `bench/run.sh limits [--json FILE]`.
 
-Each figure stands beside its bound.
+Each figure is beside its bound.
 
  limits.coordinator.*   the real program over loopback, with a store of 1,024 workers' names that
                         hold all of 4,194,304 units of a run (four epochs of the data), in long runs
                         of neighbours (`.runs`) and, at worst, each unit by itself (`.each`):
-                        start_s, from its start to the line that says where it listens; bytes,
-                        memory of its own for each unit; get_s, what `longhaul get` takes, the
-                        slowest of members, plan, shards, regions
- limits.server.*        a server with 256 shards: start_s, and mib, memory of its own
+                        start_s, from its start to the line with its address; bytes, its own
+                        memory for each unit; get_s, the time of `longhaul get`, the slowest of
+                        members, plan, shards, regions
+ limits.server.*        a server with 256 shards: start_s, and mib, its own memory
  limits.store.*, .units.*, .cache.*   the same code alone (bench/limits_parts.c)
 
-A log of 10 million records is not in it: `bench/run.sh recovery` measures a log's replay.
+A log of 10 million records is not included: `bench/run.sh recovery` measures a log's replay.
 """
 import argparse
 import json
@@ -39,7 +39,7 @@ def own_bytes(node):
 
 
 class Limits(World):
-    """A run with so many units of data, which name one small file."""
+    """A run with `units` units of data, which name one small file."""
 
     def make_data(self, units):
         os.makedirs(self.path("data"))
@@ -63,7 +63,7 @@ def started(node):
 
 
 def get_s(world, node):
-    """Seconds of the slowest question."""
+    """Seconds of the slowest query."""
     took = []
     for what in ("members", "plan", "shards", "regions"):
         begun = time.monotonic()
@@ -76,7 +76,7 @@ def get_s(world, node):
 def coordinator(world, rows, units, run, name):
     node = world.coordinator(WORKERS, **{
         "run.epochs": EPOCHS, "run.budget_tokens": 8 * units,
-        "coordinator.worker_timeout_s": "1 h",  # nobody of them is there
+        "coordinator.worker_timeout_s": "1 h",  # none of them is running
         "dir": world.path(f"coordinator-{name}")})
     node.dir = node.settings["dir"]
     os.makedirs(node.dir)
@@ -110,7 +110,7 @@ def server(build, rows):
 
 
 def parts(build, rows, units):
-    """The figures of the program that measures the code alone."""
+    """Adds the figures of bench_limits_parts."""
     with tempfile.TemporaryDirectory() as folder:
         path = os.path.join(folder, "parts.json")
         subprocess.run([os.path.join(build, "bench", "bench_limits_parts"), "--json", path,

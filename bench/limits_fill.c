@@ -1,6 +1,5 @@
-// Fills a coordinator's store as a run at its limits leaves it, for bench/limits.py:
-// `bench_limits_fill DIR UNITS WORKERS RUN` leases every unit of the run, RUN neighbours at a time
-// to one of the workers.
+// Fills a coordinator's store like a run at its limits, for bench/limits.py: `bench_limits_fill DIR
+// UNITS WORKERS RUN` leases every unit of the run, RUN neighbours at a time to one of the workers.
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -40,7 +39,7 @@ static void put_worker(struct ps_store *s, uint64_t id, struct lh_buf *row)
     lh_put_u32(row, 1);
     lh_put_str(row, "asia");
     lh_put_str(row, name);
-    // The last fresh start that was granted, tokens that it leased, and that it trained.
+    // The last fresh start that was granted, tokens that it leased, and tokens that it trained.
     for (int i = 0; i < 3; i++) lh_put_u64(row, 0);
     put(s, key, row);
 }

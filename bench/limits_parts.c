@@ -1,12 +1,12 @@
 // The parts of bench/limits.py that need no process: the real code at the sizes of
 // common/base/limits.h, each figure beside its bound:
 //
-//   limits.store.answer_ms      rows of 4,096 leases anywhere among so many units, without a sync
+//   limits.store.answer_ms      rows of 4,096 leases anywhere among all units, without a sync
 //   limits.store.start_s        a start of the coordinator's store on these rows
 //   limits.store.bytes          memory of the process's own for each unit of it
 //   limits.units.open_s         the data's manifest of a million units, its index made before
 //   limits.units.bytes          memory of the process's own for each unit of it
-//   limits.cache.open_s         a start of a worker's cache of so many sparse files
+//   limits.cache.open_s         a start of a worker's cache of that many sparse files
 #include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -163,7 +163,7 @@ static void measure_cache(struct bench_report *r, uint64_t files)
         if (wk_cache_bytes(c) != files * UNIT_BYTES) exit(1);
         wk_cache_close(c);
     }
-    BENCH_MUST(wk_cache_open(folder, 0, &c)); // no room: everything goes
+    BENCH_MUST(wk_cache_open(folder, 0, &c)); // no space: every file is removed
     wk_cache_settle(c);
     wk_cache_close(c);
     rmdir(folder);

@@ -14,7 +14,7 @@ LONE = {  # shape of one shard that one worker pushes to, seconds between two cu
 
 
 def lone(run, size, rounds, server=None):
-    """The topology of so many rounds of that worker, with these settings of the server."""
+    """The topology of `rounds` rounds of that worker, with these settings of the server."""
     shape, pause = LONE[size]
     settings = "".join(f"  {key}: {value}\n" for key, value in (server or {}).items())
     return f"""run: {run}
@@ -37,14 +37,14 @@ worker:
 
 
 class Run:
-    """One run to its end, and what its workers' logs (level debug, format json) tell.
+    """One run to its end, and the events in its workers' logs (level debug, format json).
 
     `text` is its topology, `workers` the names of its workers. `during(run)` is called once while
-    it runs, to watch it and to break it.
+    it runs, to watch and to disturb it.
     """
 
     def __init__(self, tool, folder, name, text, workers, *flags, during=None):
-        self.workers, self.child = workers, None  # the latter while it goes on
+        self.workers, self.child = workers, None  # `child` is set while it runs
         self.dir = os.path.join(folder, name)
         self.topology = self.dir + ".yaml"
         with open(self.topology, "w", encoding="utf-8") as file:
@@ -63,10 +63,10 @@ class Run:
                     if during:
                         during(self)
                 except BaseException:
-                    child.terminate()  # it drains, and ends its own children
+                    child.terminate()  # it drains, and ends its children
                     raise
             file.seek(0)
-            if child.returncode not in (0, 5):  # 5: nothing was learned, as it must be
+            if child.returncode not in (0, 5):  # 5: nothing was learned, as expected
                 raise SystemExit(f"{file.read()[-4000:]}longhaul up ended with {child.returncode}")
         with open(os.path.join(self.dir, "summary.json"), encoding="utf-8") as file:
             summary = json.load(file)
@@ -75,7 +75,7 @@ class Run:
         return summary
 
     def kill(self, node):
-        """Ends a node's process by SIGKILL; `up` starts another. The moment, in seconds."""
+        """Kills a node's process by SIGKILL; `up` starts another. Gives the time in seconds."""
         pid = self.status(node)["pid"]
         os.kill(pid, signal.SIGKILL)
         return time.monotonic()
@@ -87,11 +87,11 @@ class Run:
     def log(self, worker):
         with open(os.path.join(self.dir, f"{worker}.log"), encoding="utf-8") as file:
             for line in file:
-                if line.startswith("{") and line.endswith("\n"):  # the last one may be half there
+                if line.startswith("{") and line.endswith("\n"):  # the last one may be partial
                     yield json.loads(line)
 
     def times(self, event, workers=None):
-        """When an event happened, in seconds of the machine's clock, ascending."""
+        """The times of an event, in seconds of the machine's clock, ascending."""
         return sorted(e["mono_us"] / 1e6 for worker in workers or self.events
                       for e in self.events[worker] if e["event"] == event)
 
@@ -119,7 +119,7 @@ class Tail:
         raise SystemExit(f"{self.worker}: no {what} within {self.patience} s")
 
     def wait(self, event, count, after=lambda: None):
-        """Until an event happened so many times more, once `after` was done."""
+        """Waits until an event happened `count` times more, after calling `after`."""
         count += len(self.times(event))
         after()
         self._until(event, lambda: True if len(self.times(event)) >= count else None)
@@ -129,14 +129,14 @@ class Tail:
                                               default=None))
 
     def longest_gap(self, event, start, end):
-        """Between two events of which at least one lies between start and end."""
+        """The longest time between two events that overlaps this interval."""
         times = self.times(event)
         return max((b - a for a, b in zip(times, times[1:]) if b > start and a < end), default=0.0)
 
 
 def prepare(tool, folder, places, units=1000):
-    """Invented text in folder/tokens: the synthetic trainer reads none, leases need its units,
-    so many of each place; a run ends where they do."""
+    """Made-up text in folder/tokens: the synthetic trainer reads none, but leases need units:
+    `units` of each place; a run ends when they are used up."""
     line = "all work and no play makes a dull model "
     words = line * (units * TOKENS // len(line) + 1)
     for place in places:  # REGION/LANGUAGE

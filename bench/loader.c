@@ -1,10 +1,10 @@
-// How much of a cold, slow source does the loader get out, and what does training wait for? Over a
-// source that answers each request after a latency and sends no faster than a rate, all requests
-// together: what a file server far away does. Every figure stands beside the source alone, asked by
-// bare threads in the same run, or beside the same files read and hashed alone.
+// The loader's share of a cold, slow source's rate, and the time that training waits for it.
+// The source answers each request after a latency and limits the rate of all requests together,
+// like a file server far away. Every figure is beside the source alone, asked by bare threads in
+// the same run, or beside the same files read and hashed alone.
 //
-//   loader.cold.mib_s            tokens as fast as they come, empty cache, several fetches at once
-//   loader.cold.one.mib_s        the same, one fetch at a time: what a loader that waits gets
+//   loader.cold.mib_s            tokens as fast as possible, empty cache, several fetches at once
+//   loader.cold.one.mib_s        the same, one fetch at a time: a loader that waits for each
 //   loader.cold.first_ms         from the start to the first tokens
 //   loader.cached.mib_s          a second start on the cache
 //   loader.paced.stall_percent   training at 3/4 of the source's rate: its waits, over its time
@@ -42,7 +42,7 @@ struct slow {
     struct wk_source *near;
     double latency_s, bytes_s;
     pthread_mutex_t lock;
-    double line_free_s; // when the line has sent all that was asked for
+    double line_free_s; // when the line has sent everything requested
 };
 
 static lh_err slow_read(struct wk_source *s, const char *file, uint64_t at, void *out, size_t n,
@@ -72,7 +72,7 @@ struct world {
     struct lh_units units;
     struct slow slow;
     uint32_t fetches;
-    double bytes; // bytes of all units, tokens alone
+    double bytes; // bytes of all units, only tokens
 };
 
 static void put_file(struct world *w) // one file, all units in a row
@@ -101,7 +101,7 @@ static void put_file(struct world *w) // one file, all units in a row
 static void clear_cache(const struct world *w)
 {
     struct wk_cache *c;
-    BENCH_MUST(wk_cache_open(w->cache, 0, &c)); // no room: everything goes
+    BENCH_MUST(wk_cache_open(w->cache, 0, &c)); // no space: every file is removed
     wk_cache_settle(c);
     wk_cache_close(c);
 }
@@ -164,7 +164,7 @@ static double bare_s(struct world *w, uint32_t threads)
     return bench_now_s() - from;
 }
 
-// The files that a second start reads, and the hash of each: what the cache can't do without.
+// Reads and hashes the files of a second start: the cache needs at least that.
 static double hash_s(const struct world *w)
 {
     char path[256], hex[65];
@@ -189,7 +189,7 @@ struct run {
     double all_s, first_s, waited_s;
 };
 
-// Units in order, announced as far ahead as the loader asks for; unit_s: what each lasts.
+// Trains units in order, announced as far ahead as the loader asks; unit_s: the time of each.
 static struct run train(struct world *w, uint32_t fetches, bool cache, double unit_s)
 {
     struct wk_loader_conf conf = {.units = &w->units,

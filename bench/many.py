@@ -1,22 +1,22 @@
 #!/usr/bin/env python3
 """What do many workers cost one server? `bench/run.sh many [--json FILE] [--workers 8,64]`.
 
-A coordinator, a server with one shard of 1 M parameters, and so many workers, each a process of its
-own, on loopback, with mutual TLS and sealed pushes as ever. The trainer is the synthetic one: it
-computes nothing but its pace (a step of 256 tokens a second, eight steps a round), so that the
-machine's processors are left to what is measured. Windows of --seconds each, some whole rounds:
+A coordinator, a server with one shard of 1 M parameters, and --workers workers, each a process of
+its own, on loopback, with mutual TLS and sealed pushes as usual. The synthetic trainer only keeps
+its pace (a step of 256 tokens a second, eight steps a round) and computes nothing, so that the
+machine's processors are free for the measured work. Windows of --seconds each, some whole rounds:
 
- server_cpu_a_push_ms      the server's processor time by pushes that it decided
+ server_cpu_a_push_ms      the server's processor time divided by the pushes that it decided
  server_cpu_a_delivery_ms  the same by records that it sent to followers (pushes x workers)
- worker_cpu_a_record_ms    the workers' processor time by records that they followed: training,
-                           cuts and renewals are in it
- busy                      of all these processes, by the machine's processors
- server_bytes, worker_bytes, all_bytes   memory (PSS: what is shared counts once)
+ worker_cpu_a_record_ms    the workers' processor time divided by records that they followed;
+                           includes training, cuts and renewals
+ busy                      busy share of the machine's processors, by these processes
+ server_bytes, worker_bytes, all_bytes   memory (PSS: shared memory counts once)
 
-With three sizes, the server's processor time a second is the parabola through them: a part that it
-spends anyway, one that grows with the pushes (many.server_cpu.each_push_ms), and one with the
-deliveries, which are pushes times workers (.each_follower_ms: what one more follower adds to a
-push). In the end the run is ended by `longhaul drain run --end`; all replicas have one digest, or
+With three sizes, the server's processor time a second is the parabola through them: a constant
+part, one that grows with the pushes (many.server_cpu.each_push_ms), and one with the deliveries,
+which are pushes times workers (.each_follower_ms: the cost that one more follower adds to a push).
+At the end the run is ended by `longhaul drain run --end`; all replicas must have one digest, or
 nothing is written.
 
 64 workers take some 3 GiB. About nine minutes for the three sizes.
@@ -87,7 +87,7 @@ class Fleet:
 
 
 def cpu_s(node):
-    """Processor time of its process so far."""
+    """Processor time of the node's process so far."""
     with open(f"/proc/{node.process.pid}/stat", encoding="utf-8") as file:
         fields = file.read().rsplit(")", 1)[1].split()
     return (int(fields[11]) + int(fields[12])) / HERTZ
@@ -99,7 +99,8 @@ def memory(node):
 
 
 class Moment:
-    """What was used and done until now. A status is up to a second old: windows are far longer."""
+    """The resources used and work done so far. A status is up to a second old: windows are far
+    longer."""
 
     def __init__(self, fleet):
         self.at, self.pushes = time.monotonic(), fleet.pushes()
@@ -141,8 +142,8 @@ def tell(out, fleet, pairs):
 
 
 def parts(a_second):
-    """Seconds of a processor: each second, each push and each delivery, from those that a second
-    takes with three numbers of workers. Each worker pushes once in STEP_S * H."""
+    """Processor seconds for each second, each push and each delivery, from the seconds per second
+    with three numbers of workers. Each worker pushes once in STEP_S * H."""
     (a, at_a), (b, at_b), (c, at_c) = a_second.items()
     first, second = (at_b - at_a) / (b - a), (at_c - at_b) / (c - b)
     curve = (second - first) / (c - a)
@@ -152,12 +153,12 @@ def parts(a_second):
 
 
 def play(out, flags, workers):
-    rounds = (flags.windows * flags.seconds + PATIENCE_S) / (STEP_S * H)  # never dry
+    rounds = (flags.windows * flags.seconds + PATIENCE_S) / (STEP_S * H)  # its data never run out
     units = int(workers * rounds * H * STEP_TOKENS / UNIT_TOKENS) // 3 * 3
     with World(flags.build, run="many", units=units, shape=SHAPE, unit_tokens=UNIT_TOKENS,
                shards=1) as world:
         fleet = Fleet(world, workers)
-        # every one of them has pushed, and its first snapshot is over
+        # every worker has pushed, and its first snapshot is over
         until("all push", lambda: fleet.pushes() >= 2 * workers, PATIENCE_S)
         a_second = tell(out, fleet, windows(fleet, flags.windows, flags.seconds))
         fleet.end()

@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""One page of what the benches last said: `bench/page.py` writes bench/results/README.md.
+"""One page of the benches' latest results: `bench/page.py` writes bench/results/README.md.
 
     bench/page.py            writes the page, its pictures and the figures of the tree's README.md
-    bench/page.py --check    says what differs from them, and ends with status 1 then
+    bench/page.py --check    reports differences from them, and ends with status 1 if there are any
 
-Everything comes out of bench/results/*.json; sections and targets are the tables of sections.py,
-what README quotes is in front.py. A result that is damaged or lacks a row with a target ends the
-program with status 2 and a line that says what to do. The same results give the same bytes: no
-date, no load of now.
+Everything comes from bench/results/*.json; sections and targets are the tables of sections.py, the
+figures in README are in front.py. A result that is damaged or lacks a row with a target ends the
+program with status 2 and a line with the remedy. The same results give the same bytes: no date and
+no load of the present.
 """
 import argparse
 import json
@@ -29,7 +29,7 @@ SCHEMA = os.path.join(os.path.dirname(HERE), "tests", "contracts", "bench.schema
 
 
 class BadResult(Exception):
-    """A result that no page can be made of; the text says which, and what to do."""
+    """A result from which no page can be made; the text gives the reason and the remedy."""
 
 
 # ---------------------------------------------------------------- results
@@ -79,7 +79,7 @@ def rows_of(section, document):
 # ---------------------------------------------------------------- words
 
 def number(x):
-    """Four digits that count; whole numbers in groups of thousands."""
+    """Four significant digits; integers in groups of thousands."""
     if x == 0:
         return "0"
     if abs(x) >= 10000:
@@ -92,7 +92,7 @@ def figure(row):
     spread = ""
     if row.get("min", row["value"]) != row.get("max", row["value"]):
         spread = f" ({number(row['min'])} to {number(row['max'])})"
-    unit = "" if row["unit"] == "1" else f" {row['unit']}"  # 1: a count, which says itself
+    unit = "" if row["unit"] == "1" else f" {row['unit']}"  # 1: a count, whose name tells its unit
     return f"{number(row['value'])}{unit}{spread}"
 
 
@@ -129,7 +129,7 @@ def verdict(target, row):
 # ---------------------------------------------------------------- the page
 
 def of_run(document):
-    """What a reader needs to repeat it."""
+    """The conditions that a reader needs to repeat it."""
     host = document["host"]
     lines = [f"Commit `{document['commit']}`, {document['date'][:16].replace('T', ' ')} UTC, "
              f"{host['cpu']}, {host['cores']} cores, {host['memory_bytes'] / 2**30:.0f} GiB.", ""]
@@ -139,7 +139,7 @@ def of_run(document):
 
 
 def bars_of(bars, rows, others):
-    """Ours, and `others`: bars of what is beside them."""
+    """Our bars, and `others`: bars of the figures beside them."""
     out = []
     for name, row in rows.items():
         short = name[len(bars.prefix):].strip(".") or "ours"
@@ -156,8 +156,8 @@ def bars_of(bars, rows, others):
 
 
 def languages(rows):
-    """Held-out loss of each arm of the table by language, and what its busiest region moved. Arms
-    with other settings (a name with ":") are in the result alone."""
+    """Held-out loss of each arm of the table by language, and the bytes that its busiest region
+    moved. Arms with other settings (a name with ":") are only in the result."""
     arms = [name.split(".", 1)[1].removesuffix(".mean") for name in rows
             if name.endswith(".mean") and ":" not in name]
     last = {name.rsplit(".", 1)[1] for name in rows}
@@ -206,7 +206,7 @@ def section_page(section, document, folder, rows, others):
 
 
 def all_rows(section, rows):
-    """The rows of a short result; of a long one where they are."""
+    """The rows of a short result, or a link to a long one."""
     if len(rows) > ROWS_SHOWN:
         return [f"All {len(rows)} rows: [{section.name}.json]({section.name}.json).", ""]
     return table(("row", "figure (least to most)", "n", "beside it"), [
@@ -215,7 +215,7 @@ def all_rows(section, rows):
 
 
 def make(folder, readme):
-    """Every file that is made, by its path: the page, its pictures, the tree's README."""
+    """Every generated file by its path: the page, its pictures, the tree's README."""
     lines = ["# Results", "",
              f"Made by `{COMMAND}` out of the JSON files here; do not edit. Run it after any",
              "change of a result, and when a merge leaves a conflict in this file. Each figure is",

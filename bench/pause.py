@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
 """How long does a checkpoint keep a server from folding? `bench/run.sh pause [--json FILE]`.
 
-Real programs on loopback under mutual TLS: one shard of 257 million parameters (1 GB), pushed as
-64 of 4096 signs by one worker of a synthetic trainer, with a checkpoint every few versions, whose
+Real programs on loopback under mutual TLS: one shard of 257 million parameters (1 GB), pushed as 64
+of 4096 signs by one worker of a synthetic trainer, with a checkpoint every few versions, whose
 state is copied in slices beside the folding (server/state/checkpointer.c). Folding is on the
-server's loop, so what is measured is the longest that any one function kept that loop:
+server's loop, so the measured value is the longest time that any one function kept that loop:
 `loop_longest_ms` of its status.json, renewed every second. A fold of four million values is such a
-function itself, so the seconds in which a checkpoint was made stand beside those in which none was.
-Needs 12 GB of memory and 10 GB of disk.
+function itself, so the seconds in which a checkpoint was made are compared with those in which none
+was. Needs 12 GB of memory and 10 GB of disk.
 """
 import argparse
 import datetime
@@ -25,10 +25,10 @@ import report  # noqa: E402
 
 
 class Looking:
-    """What is done while the run goes on: see `during` of live.Run."""
+    """Reads statuses while the run goes on: see `during` of live.Run."""
 
     def __init__(self):
-        self.seen = {}  # the time of a status: its longest, in milliseconds
+        self.seen = {}  # a status's time: its longest function, in milliseconds
 
     def __call__(self, run):
         while run.child.poll() is None:
@@ -40,7 +40,8 @@ class Looking:
             time.sleep(0.2)
 
     def split(self, spans):
-        """Every second's longest: of those that a span touches, and of the others in between."""
+        """Each second's longest function: in seconds that a span touches, and in those in
+        between."""
         touched, others = [], []
         for second, ms in sorted(self.seen.items()):
             if spans[0][0] < second < spans[-1][1]:
@@ -49,7 +50,7 @@ class Looking:
         return touched, others
 
     def both(self, spans):
-        """The same; a run too short for either says so."""
+        """The same; fails with a message if the run was too short for either."""
         touched, others = self.split(spans) if spans else ([], [])
         if touched and others:
             return touched, others
@@ -63,8 +64,8 @@ def when(line):
 
 
 def spans_of(log):
-    """When checkpoints were begun and written, without the first one (nothing is warm then) and the
-    last (the run has ended, and the server makes its digest)."""
+    """When checkpoints were begun and written, without the first one (caches are cold) and the last
+    (the run has ended, and the server computes its digest)."""
     begun, out = None, []
     for line in log:
         if line["event"] == "checkpoint.begun":

@@ -1,4 +1,4 @@
-"""What peers did: bench/results/peers.json, measured apart from every run of ours."""
+"""The peers' figures: bench/results/peers.json, measured separately from our runs."""
 import json
 import os
 import sys
@@ -14,7 +14,7 @@ SIZES = {"10m.90ms-1gbit": "10 M parameters, 90 ms x 1 Gbit/s",
 
 
 class BadPeers(Exception):
-    """No peers can be told; the text says why."""
+    """The peers' figures cannot be shown; the text gives the reason."""
 
 
 def read(folder):
@@ -43,21 +43,21 @@ def bars(document, size):
 
 
 def figure(entry):
-    """'2.1 s, 55 MB', or what is said in its place."""
+    """'2.1 s, 55 MB', or the entry's text instead."""
     words = [f"{entry['seconds']:g} s"] if "seconds" in entry else []
     words += [f"{entry['bytes'] / 1e6:g} MB"] if "bytes" in entry else []
     return ", ".join(words) or entry.get("said", "")
 
 
 def rows(document):
-    """Lines of a table: peer, then its figure of each size."""
+    """Lines of a table: peer, then its figure for each size."""
     names = dict.fromkeys(entry["peer"] for entry in document["exchanges"])
     at = {(entry["peer"], entry["size"]): figure(entry) for entry in document["exchanges"]}
     return [(name, *(at.get((name, size), "") for size in SIZES)) for name in names]
 
 
 def said(document):
-    """One paragraph: the mark, the conditions, and what a kill does to them."""
+    """One paragraph: the mark, the conditions, and the effect of a kill."""
     conditions = "; ".join(document["conditions"].values())
     kills = ", ".join(f"{kill['peer']}: {kill['said']}" for kill in document["kills"])
     return (f"Peers, **{document['mark']}** ({FILE}): {conditions}. "

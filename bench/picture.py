@@ -13,11 +13,11 @@ class Bar:
     value: float
     low: float | None = None  # ends of the repetitions, or of an interval
     high: float | None = None
-    apart: bool = False  # somebody's figure, not of the same run
+    apart: bool = False  # another source's figure, not of the same run
 
 
 class Scale:
-    """From figures to pixels; logarithmic where asked and where nothing is at or below 0."""
+    """Maps figures to pixels; logarithmic if requested and if all are above 0."""
 
     def __init__(self, values, log):
         self.log = log and min(values) > 0
@@ -59,7 +59,7 @@ def _bar(bar, y, scale, unit):
 
 
 def bars(title, all_bars, unit, lines=(), log=False):
-    """One horizontal bar each; `lines`: upright ones, (value, label)."""
+    """One horizontal bar each; `lines`: vertical ones, (value, label)."""
     values = [v for bar in all_bars for v in (bar.value, bar.low, bar.high) if v is not None]
     scale = Scale(values + [value for value, _ in lines], log)
     bottom = TOP + STEP * len(all_bars)

@@ -1,11 +1,11 @@
-// Measures the price of privacy: clip, noise and its drawing, beside a dense encode of the same
+// Measures the cost of privacy: clip, noise and its drawing, beside a dense encode of the same
 // size.
 //
-// record clip: one vector into an integer sum, as a record's gradient. record noise: such a sum
-// plus noise that was drawn ahead, to floats. region clip: what scales a region's fragment. region
-// noise: the scaled fragment plus noise, in place, and the noise's wipe. draw: the noise itself,
-// ahead of the release, on another thread. All are ns a value of processor time, beside dense-fp32
-// encoding (feedback, values, what is left), measured in turns.
+// record clip: one vector into an integer sum, like a record's gradient. record noise: such a sum
+// plus noise that was drawn ahead, to floats. region clip: the scaling of a region's fragment.
+// region noise: the scaled fragment plus noise, in place, and the noise's wipe. draw: the noise
+// itself, ahead of the release, on another thread. All are ns a value of processor time, beside
+// dense-fp32 encoding (feedback, values, residual), measured alternately.
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -127,7 +127,7 @@ static void open_stepper(struct stepper *t, struct lh_env *env, uint64_t context
     t->batch = (struct wk_batch){t->ids, records, context, context + 1};
     const struct lh_privacy terms = {.level = LH_PRIVACY_RECORD,
                                      .sigma = 1,
-                                     .rate = 1, // each record is drawn
+                                     .rate = 1, // every record is drawn
                                      .clip = 1,
                                      .epsilon = 8,
                                      .delta = 1e-6,

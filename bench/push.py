@@ -5,24 +5,24 @@ Real programs under mutual TLS, a synthetic trainer (`trainer.kind`), shards of 
 parameters pushed as `dense-fp32`, 64 MiB each, one worker unless the row says otherwise.
 
 - `push.durable.*`: four shards of one server. The server is stopped (SIGSTOP) until the frames of
-  all four lie sealed in the outbox, then goes on: from there to the last durable acknowledgement
+  all four are sealed in the outbox, then continued: from there to the last durable acknowledgement
   and fold, at the server and in the worker's replica.
-- `push.alone.*`: one shard in the same way, and the share of every stage by both logs' events.
-- `push.memory.*`: as `push.durable.*`, with log and outbox in a memory file system (/dev/shm): what
-  the software takes where no disk is waited for.
-- `push.many.*`: eight workers that only push (bench_pusher), at one shard: one alone and all at
-  once, by turns, from their sealed frames to the last durable acknowledgement.
+- `push.alone.*`: one shard in the same way, and the share of every stage, from both logs' events.
+- `push.memory.*`: as `push.durable.*`, with log and outbox in a memory file system (/dev/shm): the
+  software's own time, without waits for a disk.
+- `push.many.*`: eight workers that only push (bench_pusher), to one shard: alternately one alone
+  and all at once, from their sealed frames to the last durable acknowledgement.
 - `push.link.*`: pushes one after the other over an emulated link (root and /dev/net/tun). The
-  server's folder is on the disk, the worker's outbox in /dev/shm: ends 150 ms apart share no disk.
-- `push.snapshot.mtls.sealed`: a worker that lost its replica joins again, from the moment its
-  request is at the server to the loaded state. Its ceilings' connections stand as well; `.connect`
-  are the seconds from the request until then (a new connection, mutual TLS), `.join` is the rate
-  with them, `push.snapshot.mtls.first` that of a run's first join, whose server has just started.
-- `push.snapshot.mtls.large`: the same with 268 MB: what a join takes beside its bytes counts less.
+  server's folder is on the disk, the worker's outbox in /dev/shm: distant hosts share no disk.
+- `push.snapshot.mtls.sealed`: a worker that lost its replica joins again, from the arrival of its
+  request at the server to the loaded state. Its ceilings also have open connections; `.connect`
+  are the seconds until that arrival (a new connection, mutual TLS), `.join` is the rate with them,
+  `push.snapshot.mtls.first` that of a run's first join, whose server has just started.
+- `push.snapshot.mtls.large`: the same with 268 MB, where a join's fixed time counts less.
 - `push.snapshot.mtls.aes256gcm`: the same with another cipher of the job key's seal.
 
-A shared host's pace changes within minutes, so ceilings are measured by turns with the figures,
-while the frames lie sealed (turns.py): one stream of TLS 1.3 over loopback by OpenSSL alone; our
+A shared host's pace changes within minutes, so ceilings are measured alternately with the figures,
+while the frames are sealed (turns.py): one stream of TLS 1.3 over loopback by OpenSSL alone; our
 transport (gRPC) moving the same bytes without work (`.of_transport`); a write and fdatasync of a
 file of the same size (`.of_disk`). A row's ratio is the median of its turns' ratios. Needs 12 GB of
 memory and of disk, and 8 GB of /dev/shm for `push.memory.*` and `push.link.*`.
@@ -46,8 +46,8 @@ import turns  # noqa: E402
 
 SHARDS = 4
 WORKERS = 8
-JOINS = 4  # `longhaul up` gives a worker up that ends six times in a row
-SNAPSHOTS = {  # the rows `push.snapshot.mtls*`; a codec has nothing to do with them
+JOINS = 4  # `longhaul up` gives up a worker that ends six times in a row
+SNAPSHOTS = {  # the rows `push.snapshot.mtls*`; the codec does not matter to them
     ".large": {"shape": "large", "codec": "topk-sign"},
     ".sealed": {},
     ".aes256gcm": {"cipher": "aes256gcm"},
@@ -55,12 +55,12 @@ SNAPSHOTS = {  # the rows `push.snapshot.mtls*`; a codec has nothing to do with 
 IN_MEMORY = "/dev/shm"
 MEMORY_BYTES = 8 << 30
 RTT_MS, MBIT, NEAR = 150, 1000, 0.02
-# Nothing is cut from the outbox here, and it is in /dev/shm: 64 MiB a push, 10 GiB in five turns;
-# the rest is for slots and copies of both workers (reckoned: 3 GB).
+# The outbox is never trimmed here, and it is in /dev/shm: 64 MiB a push, 10 GiB in five turns; the
+# rest is for slots and copies of both workers (computed: 3 GB).
 LINK_BYTES = 14 << 30
 LINK_TURNS = 5
-LINK_PUSHES = 8 * SHARDS  # of a turn: 17 s at best, for BBR pauses 0.4 s in every 10 s (PROBE_RTT)
-SHAPES = {  # of one shard, of SHARDS of them
+LINK_PUSHES = 8 * SHARDS  # of a turn: 17 s at best; BBR pauses 0.4 s in every 10 s (PROBE_RTT)
+SHAPES = {  # with one shard, with SHARDS of them
     "full": ("{dim: 512, layers: 5, heads: 8, kv_heads: 8, ffn: 1480, context: 64}",
              "{dim: 1024, layers: 5, heads: 8, kv_heads: 8, ffn: 2984, context: 64}"),
     "tiny": ("{dim: 32, layers: 2, heads: 2, kv_heads: 2, ffn: 64, context: 64}",
@@ -93,7 +93,7 @@ worker:
   seal.cipher: {cipher}
   log: {{level: debug, format: json}}
 """
-STAGES = (  # of a lone push: what ends at which event, in whose log
+STAGES = (  # of a lone push: the event that ends it, and the log that has it
     ("connect", "s0", "push.begun"), ("receive", "s0", "push.received"),
     ("open", "s0", "push.unsealed"), ("decide", "s0", "group.made"),
     ("log", "s0", "group.synced"), ("fold", "s0", "group.done"),
@@ -126,7 +126,8 @@ def pushes(one, worker, until):
 
 
 def held(tool, folder, name, pause, rounds, turn, **shape):
-    """A run whose pushes wait sealed while `turn()` measures their ceilings, and what held them."""
+    """A run whose pushes wait sealed while `turn()` measures their ceilings; gives it and
+    Holding."""
     group = shape.get("workers", 1) * shape.get("shards", 1)
     holding = turns.Holding(group, 2 * pause, turn)
     one = run(tool, folder, name, pause, rounds + 2, during=holding, **shape)
@@ -136,14 +137,14 @@ def held(tool, folder, name, pause, rounds, turn, **shape):
 
 
 def stages(one, released):
-    """Median seconds of each stage of the lone pushes that were let go at these moments."""
+    """Median seconds of each stage of the lone pushes that were released at these times."""
     logged = {node: [(e["mono_us"] / 1e6, e["event"]) for e in one.log(node)]
               for node in ("s0", "here-0")}
     took = {name: [] for name, _, _ in STAGES}
     for start, _ in released:
         at, found = start, {}
         for name, node, event in STAGES:
-            # the answer may come before the server has noted that all is done
+            # the answer may arrive before the server has logged that all is done
             since = at if node == "s0" else start
             after = [t for t, kind in logged[node] if kind == event and t >= since]
             if not after:
@@ -157,7 +158,7 @@ def stages(one, released):
 
 
 def disk_alone(folder, bytes_):
-    """GB/s of a write and fdatasync into a file whose room is allocated, as a log's is."""
+    """GB/s of a write and fdatasync into a file with allocated space, as a log has."""
     path = os.path.join(folder, "disk")
     fd = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
     try:
@@ -173,7 +174,8 @@ def disk_alone(folder, bytes_):
 
 
 class Rejoining:
-    """Kills a worker and takes its replica's copies away, so that it joins by a snapshot, again."""
+    """Kills a worker and removes its replica's copies, so that it joins by a snapshot,
+    repeatedly."""
 
     def __init__(self, count, ceilings):
         self.count, self.ceilings, self.turns = count, ceilings, []
@@ -184,7 +186,7 @@ class Rejoining:
 
     def lose_replica(self, one):
         worker = one.status("here-0")["pid"]
-        os.kill(worker, signal.SIGSTOP)  # else it might write one meanwhile
+        os.kill(worker, signal.SIGSTOP)  # otherwise it might write one meanwhile
         copies = os.path.join(one.dir, "here-0", "replica")
         for name in os.listdir(copies):
             os.unlink(os.path.join(copies, name))
@@ -196,11 +198,11 @@ class Rejoining:
         for _ in range(self.count):
             self.turn(one)
             tail.wait("hello.answer", 1, lambda: self.lose_replica(one))
-            time.sleep(1)  # until what it does after a start is done
+            time.sleep(1)  # until its work after a start is done
         self.turn(one)
 
     def beside(self):
-        """(TLS alone, the transport alone) of each join: the mean of the turns around it."""
+        """(TLS alone, the transport alone) for each join: the mean of the turns around it."""
         return [tuple(map(statistics.mean, zip(*two))) for two in zip(self.turns, self.turns[1:])]
 
 
@@ -218,7 +220,7 @@ def snapshot_seconds(one):
 
 
 def ratio_rows(out, name, pairs, disk=False):
-    """GB/s beside TLS alone, and beside what else was measured in each sample's own turn."""
+    """GB/s compared with TLS alone, and with the other ceilings of each sample's own turn."""
     samples, beside = zip(*pairs)
     out.row(name, "GB/s", samples, TLS, [turn[0] for turn in beside])
     out.row(f"{name}.of_transport", "GB/s", samples, TRANSPORT, [turn[1] for turn in beside])
@@ -227,7 +229,7 @@ def ratio_rows(out, name, pairs, disk=False):
 
 
 def joins_of_one_run(tool, folder, flags, **how):
-    """Of each join GB, seconds to the request, from there to the state, and what stood beside."""
+    """For each join GB, seconds to the request, from there to the state, and its ceilings."""
     pause = {"tiny": 4, "full": 12, "large": 20}[how["shape"]]
     joins = Rejoining(JOINS, flags.ceilings)
     one = run(tool, folder, "joins", pause, 3, during=joins, **how)
@@ -240,7 +242,7 @@ def joins_of_one_run(tool, folder, flags, **how):
 
 
 def measure_snapshots(out, tool, folder, flags):
-    """All rows by turns, for the host's pace changes."""
+    """All rows alternately, because the host's pace changes."""
     all_ = {name: [] for name in SNAPSHOTS}
     for _ in range(flags.snapshot_runs):
         for name, how in SNAPSHOTS.items():
@@ -254,7 +256,7 @@ def measure_snapshots(out, tool, folder, flags):
 
 
 def peak_rows(out, one, name):
-    """Peaks against what they may be at most: 4 bytes a parameter and 256 MiB at the server."""
+    """Peaks compared with their bounds: 4 bytes a parameter and 256 MiB at the server."""
     parameters = one.summary["model"]["parameters"]
     peak = one.status("s0")["peak_bytes"]
     out.row(f"push.server.{name}.peak_bytes", "B", [peak], "4 bytes a parameter + 256 MiB",
@@ -316,9 +318,9 @@ def measure_in_memory(out, tool, flags):
 
 
 class Crowd:
-    """By turns: TLS alone, one pusher's push, and those of all pushers at once.
+    """Alternately: TLS alone, one pusher's push, and those of all pushers at once.
 
-    The run's own worker stands still meanwhile: it would fold their records on the same cores."""
+    The run's own worker is stopped meanwhile: it would fold their records on the same cores."""
 
     def __init__(self, tool, flags):
         self.tool, self.flags = tool, flags
@@ -332,11 +334,11 @@ class Crowd:
         self.many.append(pushers.push(WORKERS))
 
     def __call__(self, one):
-        live.Tail(one, "here-0").next("push.decided", 0)  # else the run has not begun
+        live.Tail(one, "here-0").next("push.decided", 0)  # the run has begun then
         worker, server = (one.status(node)["pid"] for node in ("here-0", "s0"))
         pushers = turns.Pushers(self.flags.build, self.tool, one, WORKERS)
         try:
-            pushers.push(WORKERS)  # finds everything cold
+            pushers.push(WORKERS)  # warms up
             for _ in range(self.flags.rounds):
                 turns.settle([worker, server])
                 os.kill(worker, signal.SIGSTOP)
@@ -363,14 +365,15 @@ def measure_many(out, tool, folder, flags):
 
 
 class Link:
-    """By turns: pushes over the link as fast as it goes, and plain TCP while the worker stops."""
+    """Alternately: pushes over the link at full speed, and plain TCP while the worker is
+    stopped."""
 
     def __init__(self, tool, flags):
         self.tool, self.flags = tool, flags
         self.windows, self.beside, self.busy = [], [], []
 
     def __call__(self, one):
-        live.Tail(one, "far-0").next("push.decided", 0)  # else the run has not begun
+        live.Tail(one, "far-0").next("push.decided", 0)  # the run has begun then
         near = one.status("here-0")["pid"]
         os.kill(near, signal.SIGSTOP)  # it would fold the pushes on the same cores
         try:
@@ -397,7 +400,7 @@ class Link:
                 os.kill(worker, signal.SIGCONT)
 
     def rates(self, acks, frame_gb):
-        """Of each window. Its first pushes don't count: they meet a link that was idle."""
+        """The rate of each window. Its first pushes don't count: the link was idle before."""
         for start, end in self.windows:
             own = [t for t in acks if start < t < end][2 * SHARDS:]
             yield (len(own) - 1) * frame_gb / (own[-1] - own[0])
@@ -466,7 +469,7 @@ def main():
     parser.add_argument("--parts", default="alone,snapshot,held,memory,many,acks,link",
                         type=lambda text: text.split(","))
     flags = parser.parse_args()
-    flags.disk = []  # what was measured of it
+    flags.disk = []  # the disk's measured rates
     flags.disk_bytes = os.urandom(1 << 20) * (64 if flags.shape == "full" else 1)
     flags.ceilings = turns.Ceilings(flags.build)
     flags.push_turn = lambda: flags.ceilings.turn("push")

@@ -1,11 +1,11 @@
-// A worker that only pushes: what a server takes of several at once, when nobody's folding, cutting
-// or training shares the processors with it. Dense fp32 frames of one shard, sealed with the job
-// key, sent and answered as those of any worker (worker/push/session.c), one after another.
+// A worker that only pushes: measures how much a server takes of several at once, without folding,
+// cutting or training on the same processors. Dense fp32 frames of one shard, sealed with the job
+// key, sent and answered like those of any worker (worker/push/session.c), one after another.
 //
 //   bench_pusher CA CERT KEY JOB_KEYS MANIFEST SHARD ADDRESS
 //
 // For each line of its input: `seal` makes the next frame and prints `sealed BYTES`; `push` sends
-// it and prints `admitted` after the durable answer. Whatever goes wrong ends it with a message.
+// it and prints `admitted` after the durable answer. Any error ends it with a message.
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -73,7 +73,7 @@ static void on_message(void *self, struct lh_call *call, const struct lh_msg *ms
     must(lh_take(msg, &lh_wire_push_reply, &reply));
     const struct lh_push_reply *m = reply.message;
     for (int i = 0; m->has_resume && i < LH_CALL_SENDS_MAX; i++)
-        send_next(p); // there is room for it
+        send_next(p); // there is space for it
     if (!m->has_resume && !m->admitted) must(lh_fail((lh_err)m->reason, "the push was refused"));
     p->decided |= m->admitted;
     lh_got_free(&reply);
@@ -84,7 +84,7 @@ static void on_sent(void *self, struct lh_call *call)
 {
     (void)call;
     struct pusher *p = self;
-    if (p->at) send_next(p); // the message before the first part was the question
+    if (p->at) send_next(p); // the message before the first part was the offer
 }
 
 static void on_close(void *self, struct lh_call *call, lh_err status, const char *text)

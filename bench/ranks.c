@@ -1,14 +1,14 @@
-// A step of a region's ranks on this host: gradients that are summed beside the backward pass, the
-// same in one bucket after it; by turns, each with processes of its own.
-// Beside them a process that has one rank's part of the step and nobody to wait for.
+// A step of a region's ranks on this host: gradients summed beside the backward pass, and the same
+// in one bucket after it; measured alternately, each with its own processes. Beside them a process
+// that has one rank's part of the step and waits for no other.
 //
 //   ranks.alone.ms      one rank's part, and the optimizer of all parameters
 //   ranks.after.ms      a bucket of 1 GiB: nothing is summed before the pass has ended
 //   ranks.beside.ms     buckets of --bucket-kib
 //
-// The condition `early` says how many buckets of `beside` were begun while the pass went on.
-// On one host ranks share its processors and its memory: what overlap saves on a network, or with
-// NCCL, shows only there (--reduce nccl, which finds its libraries as a worker does).
+// The condition `early` is the number of buckets of `beside` that were begun during the pass.
+// On one host ranks share its processors and its memory: the savings of overlap on a network, or
+// with NCCL, show only there (--reduce nccl, which finds its libraries as a worker does).
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -142,7 +142,7 @@ static void tell_final(void *arg, uint64_t from)
     if (r->ops->final) r->ops->final(r, from);
 }
 
-// As the built-in trainer takes it.
+// As the built-in trainer does it.
 static void take_step(const struct conf *c, struct arm *a)
 {
     const struct wk_reduce_ops *ops = a->reduce->ops;
@@ -195,7 +195,7 @@ static void close_arm(const struct conf *c, struct arm *a)
 
 // ---------------------------------------------------------------- figures
 
-// The ranks never differed; buckets that were begun early.
+// Checks that the ranks never differed; reports the buckets that were begun early.
 static void look_at(struct bench_report *r, struct arm *a)
 {
     struct wk_peers_status is;
@@ -211,7 +211,7 @@ static void measure(struct bench_report *r, const struct conf *c, struct arm *ar
 {
     struct bench_samples took[ARMS] = {{.n = 0}};
     char name[64];
-    for (int i = 0; i < ARMS; i++) take_step(c, &arm[i]); // until all have come
+    for (int i = 0; i < ARMS; i++) take_step(c, &arm[i]); // until all ranks have joined
     for (uint64_t n = 0; n < repeats; n++)
         for (int i = 0; i < ARMS; i++) {
             double start = bench_now_s();

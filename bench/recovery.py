@@ -1,14 +1,13 @@
 #!/usr/bin/env python3
 """How long is a server gone? `bench/run.sh recovery [--json FILE] [--shape full|tiny] [--kills N]`.
 
-Real programs on loopback under mutual TLS: one shard of 257 million parameters (1 GB), pushed as
-64 of 4096 signs by one worker of a synthetic trainer (`trainer.kind`). The server is killed with
--9 again and again, at times that nothing chose but the clock; each time the figure is what passes
-from the kill to the next push that is acknowledged, the launcher's wait of 0.2 s before it starts
-another process included, and of what it consists by the events of both logs (STAGES). Then the
-coordinator, a process of its own, is killed: what counts is the longest time between two
-acknowledged pushes around it, beside the same of the time before.
-With --join the kills are added to those that FILE tells of, of the same commit: 6 take 4 minutes.
+Real programs on loopback under mutual TLS: one shard of 257 million parameters (1 GB), pushed as 64
+of 4096 signs by one worker of a synthetic trainer (`trainer.kind`). The server is killed with -9
+repeatedly, at random moments; each time the figure is the time from the kill to the next
+acknowledged push, including the launcher's wait of 0.2 s before a restart, and its parts by the
+events of both logs (STAGES). Then the coordinator, a process of its own, is killed: the figure is
+the longest time between two acknowledged pushes around it, beside the longest one before.
+With --join the kills are added to those in FILE, of the same commit: 6 take 4 minutes.
 Needs 12 GB of memory and 8 GB of disk.
 """
 import argparse
@@ -27,9 +26,9 @@ import live  # noqa: E402
 import report  # noqa: E402
 
 EACH, GAPS = "seconds of each kill", "longest gaps around the coordinator's kill and before"
-STAGES = (  # of a recovery: what ends at which event, in whose log
+STAGES = (  # of a recovery: the event that ends it, and the log that has it
     ("start", "s0", "program.begin"),  # launcher and process
-    ("load", "s0", "recover.loaded"),  # a checkpoint is read, opened, and its digest is right
+    ("load", "s0", "recover.loaded"),  # a checkpoint is read and opened, and its digest verified
     ("replay", "s0", "recover.durable"),  # the log above it, read, folded and synced
     ("serve", "s0", "server.serving"),
     ("find", "here-0", "hello.answer"),  # the worker has a session again
@@ -38,17 +37,17 @@ STAGES = (  # of a recovery: what ends at which event, in whose log
 )
 NAMES = [name for name, _, _ in STAGES]
 SHARES = f"of it {' '.join(NAMES)}"
-STEADY_S = 20.5  # of healthy life after which the launcher forgets a crash
+STEADY_S = 20.5  # seconds of life after which the launcher forgets a crash
 
 
 class Kills:
-    """What is done while the run goes on: see `during` of live.Run."""
+    """Kills while the run goes on: see `during` of live.Run."""
 
     def __init__(self, tool, shape, kills, seed):
         self.tool, self.pause = tool, live.LONE[shape][1]
         self.kills, self.chance = kills, random.Random(seed)
         self.seconds, self.coordinator_gap, self.usual_gap = [], 0.0, 0.0
-        self.stages = []  # of each kill, seconds by stage
+        self.stages = []  # for each kill, seconds by stage
 
     def __call__(self, run):
         log = live.Tail(run, "here-0")
@@ -75,13 +74,13 @@ class Kills:
 
 
 def between(run, node, start, end):
-    """What a log tells of a time: (seconds, event, text), ascending."""
+    """A log's events between two times: (seconds, event, text), ascending."""
     told_of = ((e["mono_us"] / 1e6, e["event"], e.get("text", "")) for e in run.log(node))
     return [e for e in told_of if start < e[0] <= end]
 
 
 def stages(run, killed, decided):
-    """Seconds by stage; where an event comes twice its last counts."""
+    """Seconds by stage; of repeated events the last counts."""
     logs = {node: between(run, node, killed, decided) for _, node, _ in STAGES}
     before, out = killed, {}
     for name, node, event in STAGES:
@@ -96,7 +95,8 @@ def told(seconds):
 
 
 def under_way(run, killed, decided):
-    """What explains a kill beside its stages: replayed records, and a checkpoint it came into."""
+    """Explains a kill's time besides its stages: replayed records, and an interrupted
+    checkpoint."""
     replayed = [text for _, what, text in between(run, "s0", killed, decided)
                 if what == "recover.durable"]
     kept = [(what, text) for _, what, text in between(run, "s0", 0, killed)
@@ -106,7 +106,7 @@ def under_way(run, killed, decided):
 
 
 def earlier(path):
-    """Of the kills that the file tells of: seconds, stages; coordinator's gaps, (gap, usual)."""
+    """From the kills in the file: seconds, stages; the coordinator's gaps, (gap, usual)."""
     with open(path, encoding="utf-8") as file:
         said = json.load(file)["conditions"]
     gaps = [float(x) for x in said[GAPS].split()]
@@ -128,7 +128,7 @@ def main():
     out = report.Report("recovery", flags.json, flags.join)
     seconds_before, shares, gaps = earlier(flags.json) if flags.join else ([], [], [])
     pause = live.LONE[flags.shape][1]
-    seconds = flags.kills * (STEADY_S + 30) + 300  # more than it takes: the run is ended then
+    seconds = flags.kills * (STEADY_S + 30) + 300  # more than needed: the run is ended then
     text = live.lone("recovery", flags.shape, seconds / pause)
     kills = Kills(tool, flags.shape, flags.kills, flags.seed)
     try:
@@ -149,7 +149,7 @@ def main():
     out.row("recovery.coordinator.longest_gap_s", "s", [gap for gap, _ in gaps],
             "the longest gap before the kill", max(usual for _, usual in gaps))
     out.finish()
-    if flags.json:  # what --join goes on from
+    if flags.json:  # the base of a later --join
         with open(flags.json, "r+", encoding="utf-8") as file:
             document = json.load(file)
             document["conditions"][EACH] = " ".join(f"{s:.2f}" for s in every)

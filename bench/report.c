@@ -224,7 +224,7 @@ static json_t *document(const struct bench_report *r)
 
 int bench_finish(struct bench_report *r)
 {
-    note_load(r, "load average after"); // the machine's over 1, 5 and 15 minutes: a run's own is 1
+    note_load(r, "load average after"); // the machine's over 1, 5 and 15 minutes: a run adds 1
     print(r);
     if (!r->json) return 0;
     json_t *all = document(r);

@@ -1,4 +1,4 @@
-"""What every bench prints, for those written in Python; report.h is the same in C."""
+"""The output of every bench written in Python; report.h is the same in C."""
 import datetime
 import json
 import os
@@ -25,7 +25,7 @@ class Report:
     """Rows of figures, each beside its ceiling or its peer; a table, and a JSON document."""
 
     def __init__(self, bench, path, join=False):
-        """`join`: keeps what the file says already, of the same commit, but for rows made anew and
+        """`join`: keeps the file's rows, if of the same commit, except for rows measured again and
         counts, which are added up."""
         self.bench, self.path, self.rows, self.counts = bench, path, [], set()
         self.join = join and bool(path)
@@ -34,14 +34,14 @@ class Report:
             self._old()  # refused before hours are spent
 
     def call(self, said):
-        """One of the calls whose counts come together: `said` names its seed. The same call again
-        would count the same twice, and is refused."""
+        """One of the calls whose counts are added: `said` names its seed. Repeating the same call
+        would count its runs twice, and is refused."""
         if self.join and said in self._old()["conditions"].get("calls", "").split("; "):
             raise SystemExit(f"{self.path} has '{said}' already: give another seed")
         self.conditions["calls"] = said
 
     def count(self, name, number, unit="1"):
-        """A row of what calls add up."""
+        """A row whose values are added over calls."""
         self.row(name, unit, [number])
         self.counts.add(name)
 
@@ -49,10 +49,11 @@ class Report:
         self.conditions[name] = str(value)
 
     def row(self, name, unit, samples, against=None, against_value=0.0):
-        """Samples of one figure: their median counts. `against`: a ceiling or a peer.
+        """Samples of one figure; the value is their median. `against`: a ceiling or a peer.
 
-        `against_value`: its value, or a list of one for each sample, where both were measured by
-        turns: then the ratio is the median of the turns' ratios, whose ends are kept.
+        `against_value`: its value, or a list of one for each sample, if both were measured
+        alternately: then the ratio is the median of the turns' ratios, with their lowest and
+        highest.
         """
         value = statistics.median(samples)
         turns = against_value if isinstance(against_value, list) else []
@@ -72,7 +73,8 @@ class Report:
               flush=True)
 
     def estimate(self, name, unit, value, half, n):
-        """A mean of `n`, and the ends of its interval at `half` on either side; None: no ends."""
+        """A mean of `n`, and the ends of its interval at `half` on either side; None: no
+        interval."""
         row = {"name": name, "value": value, "unit": unit, "n": n}
         if half is not None:
             row |= {"min": value - half, "max": value + half}
@@ -98,7 +100,7 @@ class Report:
             file.write("\n")
 
     def _old(self):
-        """What the file says already; of another commit or bench: refused."""
+        """The file's present contents; refused if of another commit or bench."""
         if not os.path.exists(self.path):
             return {"conditions": {}, "rows": []}
         with open(self.path, encoding="utf-8") as file:
@@ -115,7 +117,7 @@ class Report:
                 new = made[row["name"]]
                 new["value"] = new["min"] = new["max"] = new["value"] + row["value"]
         document["rows"][:0] = [row for row in old["rows"] if row["name"] not in made]
-        for name, said in old["conditions"].items():  # such as the load: of every piece
+        for name, said in old["conditions"].items():  # joins differing texts, such as loads
             now = document["conditions"].get(name, said)
             between = "; " if name == "calls" else ", "
             document["conditions"][name] = now if now == said else f"{said}{between}{now}"

@@ -1,15 +1,14 @@
 #!/usr/bin/env python3
 """How long does one full exchange take? `bench/run.sh round [--json FILE] [--size 10m|100m]`.
 
-Three regions in emulated namespaces, real programs, a synthetic trainer (`trainer.kind`), pushes
-of 64 of 4096 values as signs. One exchange: every region cuts at the same time, its push is
-durably answered, and every region has folded the records of all three. That is a round of BSP, so
-the times are taken there, from the first cut to the last fold, out of the logs of the workers,
-and so are those of its stages, beside what the link itself takes of them (stages.py);
-what training waits for is taken from an asynchronous run. Another one, at 10 million parameters, is
-drilled (bench/kills.py): a worker, then a server, is killed with -9 while a push of it or to it is
-under way, and `longhaul up` starts it again. Needs root and /dev/net/tun, and 10 GB of memory for
-100 million parameters.
+Three regions in emulated namespaces, real programs, a synthetic trainer (`trainer.kind`), pushes of
+64 of 4096 values as signs. One exchange: every region cuts at the same time, its push is durably
+answered, and every region has folded the records of all three. That is a round of BSP, so the times
+are measured there, from the first cut to the last fold, from the logs of the workers, and so are
+those of its stages, beside the link's own share (stages.py); training's waiting time is measured in
+an asynchronous run. Another run, at 10 million parameters, has kills (bench/kills.py): a worker,
+then a server, is killed with -9 while a push of it or to it is under way, and `longhaul up`
+restarts it. Needs root and /dev/net/tun, and 10 GB of memory for 100 million parameters.
 """
 import argparse
 import os
@@ -27,7 +26,7 @@ import stages  # noqa: E402
 WARM_UP, ROUNDS = 2, 10
 REGIONS = ("asia", "europe", "america")
 SHAPES = {  # parameters, shape, seconds between two cuts
-    "tiny": ("{dim: 32, layers: 2, heads: 2, kv_heads: 2, ffn: 64, context: 64}", 0.3),  # of tests
+    "tiny": ("{dim: 32, layers: 2, heads: 2, kv_heads: 2, ffn: 64, context: 64}", 0.3),  # for tests
     "10m": ("{dim: 384, layers: 6, heads: 6, kv_heads: 6, ffn: 1024, context: 64}", 1.5),
     "100m": ("{dim: 768, layers: 14, heads: 12, kv_heads: 12, ffn: 2048, context: 64}", 6.0),
 }

@@ -1,14 +1,14 @@
 #!/usr/bin/env bash
-# One bench from a fresh clone: builds what it needs, then runs it; only one runs at a time.
+# Runs one bench from a fresh clone: builds what it needs; only one runs at a time.
 #
 #   ./bench/run.sh NAME [--json FILE] [flags of the bench]
 #   ./bench/run.sh --list
 #
 # A result that is written to bench/results renews the page there, and README (bench/page.py).
-# The lock is bench/.lock: a bench that waits for another would measure nothing, so it ends with
-# status 3 instead. `learning` fetches the demo's texts first (deploy/text/corpora.sh); `codec` also
-# measures PyTorch where .venv/bin/python or $LH_BENCH_PYTHON has it.
-# Tests name a build and a lock of their own in LH_BENCH_BUILD and LH_BENCH_LOCK.
+# The lock is bench/.lock: two benches at once would measure nothing, so a second one exits with
+# status 3 instead of waiting. `learning` fetches the demo's texts first (deploy/text/corpora.sh);
+# `codec` also measures PyTorch if .venv/bin/python or $LH_BENCH_PYTHON has it.
+# Tests name their own build and lock in LH_BENCH_BUILD and LH_BENCH_LOCK.
 set -euo pipefail
 from=$PWD
 cd "$(dirname "$0")/.."

@@ -1,11 +1,11 @@
-"""A section of bench/results/README.md: what it says, its targets and pictures (page.py)."""
+"""A section of bench/results/README.md: its text, targets and pictures (page.py)."""
 import math
 from dataclasses import dataclass
 
 
 @dataclass
 class Target:
-    """What a row must be: its `of` (value, ratio, or max: the interval's upper end)."""
+    """A bound on a row's `of` (value, ratio, or max: the interval's upper end)."""
 
     row: str
     of: str
@@ -24,7 +24,7 @@ class Target:
 
 @dataclass
 class Bars:
-    """A picture: rows whose name begins with `prefix`, as bars of `of`, and what is beside them."""
+    """A picture: rows whose name begins with `prefix`, as bars of `of`, and bars beside them."""
 
     file: str
     title: str
@@ -32,8 +32,8 @@ class Bars:
     of: str
     unit: str
     lines: tuple = ()  # (value, label)
-    peers: str = ""  # their bars of this size are drawn beside: not measured in this run
-    apart: tuple = ()  # (label, value): somebody's figures, drawn beside
+    peers: str = ""  # peers' bars of this size are drawn beside: not measured in this run
+    apart: tuple = ()  # (label, value): other sources' figures, drawn beside
     only: tuple = ()  # names without the prefix; empty: all
     most: float = math.inf  # larger ones are left out, and the caption says so
     log: bool = False
@@ -46,15 +46,15 @@ class Section:
     text: str = ""
     targets: tuple = ()
     bars: tuple = ()
-    drawn: tuple = ()  # pictures that the bench drew itself: (file, caption)
-    peers: bool = False  # the table of peers.json stands here
-    part: str = ""  # these rows alone were measured, in a run of their own
-    flags: str = ""  # of that run, beside its --parts
-    counted: str = ""  # is said of the targets that are reached, after their number
+    drawn: tuple = ()  # pictures drawn by the bench: (file, caption)
+    peers: bool = False  # the table of peers.json is shown here
+    part: str = ""  # only these rows were measured, in a run of their own
+    flags: str = ""  # flags of that run, besides its --parts
+    counted: str = ""  # text after the number of reached targets
     tables: object = None  # a function of the rows: (heading, columns, lines) each
-    command: str = ""  # makes the result, where run.sh and the name do not say how
+    command: str = ""  # makes the result, unless it follows from run.sh and the name
 
     @property
     def name(self):
-        """Of its result, without .json."""
+        """The name of its result, without .json."""
         return f"{self.bench}-{self.part}" if self.part else self.bench

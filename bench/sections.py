@@ -1,4 +1,4 @@
-"""Sections of bench/results/README.md: what each says, its targets and pictures (page.py)."""
+"""Sections of bench/results/README.md: their texts, targets and pictures (page.py)."""
 from section import Bars, Section, Target
 from sections_grid import SECTION as GRID
 from sections_learning import SECTIONS as LEARNING

@@ -1,4 +1,4 @@
-"""The section of bench/results/README.md that is of bench/grid.py."""
+"""The section of bench/results/README.md on bench/grid.py."""
 from section import Bars, Section, Target
 
 MBITS, HS = (50, 200, 1000, 5000), (32, 128)
@@ -9,7 +9,7 @@ DENSITIES = (0.015625, 0.075)
 
 
 def _figure(rows, name, digits=1):
-    """A row's value, or that there is none."""
+    """A row's value, or "not measured"."""
     return f"{rows[name]['value']:.{digits}f}" if name in rows else "not measured"
 
 
@@ -26,7 +26,7 @@ def _busy(rows, h, mbit):
 
 
 def _loss(rows, h, density):
-    """Ours at one density beside plain DiLoCo."""
+    """Our loss at one density, compared with plain DiLoCo."""
     ours = f"grid.loss.h{h}.longhaul.p{density:g}"
     return (str(h), f"{density:g}", _figure(rows, f"grid.loss.h{h}.gloo", 4),
             _figure(rows, ours, 4), _figure(rows, f"{ours}.push_windows", 2),

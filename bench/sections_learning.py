@@ -1,4 +1,4 @@
-"""Sections of bench/results/README.md that are of bench/learning."""
+"""Sections of bench/results/README.md on bench/learning."""
 from section import Section, Target
 
 SECTIONS = (

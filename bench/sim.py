@@ -3,17 +3,17 @@
 
 The real cores (coordinator, servers, workers) under the virtual clock, each region one worker whose
 trainer is modelled: a step lasts as long as its tokens take at the region's speed, 10 % more or
-less. Links have round trips, rates and lost packets (bench/sim/links.h). No figure here is of a
-real network or a real training; wall_s alone is of this machine.
+less. Links have round trips, rates and lost packets (bench/sim/links.h). No figure here is from a
+real network or a real training; only wall_s depends on this machine.
 
- scale    regions with equal speeds, until each has trained the same share on the mean
+ scale    regions with equal speeds, until each has trained the same mean share
  rules    level, finish and weighted over the same scenes and seeds
  goodput  a region is killed every 60 s, every 15 s, and comes back after its restart
- budget   a tenth of the data is trained: how soon, and how much of it by the region that has it
- stagger  the most that a region sends of pushes in half a second, with its shards at steps of
-          their own and all at one step
+ budget   a tenth of the data is trained: the time, and the part trained by its home region
+ stagger  the most that a region sends of pushes in half a second, with its shards at different
+          steps and all at one step
 
-The whole takes about 40 minutes of one processor, most of it for 512 and 1,000 regions.
+The whole takes about 40 minutes of CPU time, most of it for 512 and 1,000 regions.
 """
 import argparse
 import json
@@ -27,7 +27,7 @@ sys.path.insert(0, HERE)
 import report  # noqa: E402
 
 SIZES = {4: 24, 8: 24, 16: 24, 32: 24, 64: 24, 128: 24, 256: 12, 512: 6, 1000: 4}  # units each
-PORT_MBIT = 100000  # of the server
+PORT_MBIT = 100000  # of the server's port
 RULES = ("level", "finish", "weighted")
 SCENES = {  # 6 regions with 40 units each, 50 to 300 ms, 100 Mbit/s to 10 Gbit/s, but where said
     "equal": ("--speeds", "1"),
@@ -41,14 +41,14 @@ SCENES = {  # 6 regions with 40 units each, 50 to 300 ms, 100 Mbit/s to 10 Gbit/
     "lossy": ("--speeds", "4,2,1", "--slow", "0.1,0.4,0.25", "--loss", "0.001"),
 }
 RULE_WORKERS, RULE_UNITS = 6, 40
-STAGGERED, STAGGER_UNITS = (2, 4, 8), 48  # shards; enough that no region runs dry early
+STAGGERED, STAGGER_UNITS = (2, 4, 8), 48  # shards; enough units that no region runs dry early
 FAILURES = {"60s": 60, "15s": 15}  # seconds between two kills
 FAIL_WORKERS, FAIL_UNITS = 4, 160
 RESTART = ("round.json", "round.10m.kill-worker.back_s")  # measured with real processes
 
 
 def play(program, **flags):
-    """One run: what bench_sim says of it."""
+    """One run of bench_sim; gives its figures."""
     words = [program]
     for name, value in flags.items():
         words += [f"--{name.replace('_', '-')}", str(value)]
@@ -82,7 +82,7 @@ def tell_scale(out, workers, cases):
     followed = [case["down"] - case["snapshots"] for case in cases]
     out.row(f"{name}.down_bytes_a_push", "B", [
         down / workers / n for down, n in zip(followed, pushes, strict=True)])
-    # what servers send grows with regions x (regions - 1): bytes of one push to one region
+    # Servers' traffic grows with regions x (regions - 1): bytes of one push to one region.
     out.row(f"{name}.bytes_a_pair", "B", [
         down / n / workers / (workers - 1) for down, n in zip(followed, pushes, strict=True)])
     out.row(f"{name}.wall_s", "s", [case["wall_s"] for case in cases])
@@ -92,7 +92,7 @@ def tell_scale(out, workers, cases):
 
 def scale(out, program, sizes, seeds, units):
     for workers in sizes:
-        # the largest ones are of one seed: each takes minutes
+        # the largest ones have one seed: each takes minutes
         count = seeds if workers < 256 else 1
         tell_scale(out, workers, [
             play(program, workers=workers, units=units or SIZES[workers], seed=seed,

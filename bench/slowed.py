@@ -4,12 +4,12 @@
 Four regions on emulated links of 100 ms and 100 Mbit/s, with the real programs; a fifth has the
 coordinator and the server. The trainer is the synthetic one, 1,024 tokens/s in each region. After
 two fifths of the time that training would take, one region is slowed to a quarter: its worker is
-asked to end, and starts again with a smaller `trainer.tokens_per_s`, which takes a second or two.
-Once for each rule of leasing (coordinator.balance). Beside it: bench_sim on the same scene, which
-knows nothing of restarts (which give the slowed region's leases back), median of --seeds.
+stopped in order, and restarted with a smaller `trainer.tokens_per_s`, which takes a second or two.
+Once for each rule of leasing (coordinator.balance). Beside it: bench_sim on the same scene, without
+the restart (which gives the slowed region's leases back), median of --seeds.
 
-A figure is the time from the phase `run` until all is credited. Needs root and /dev/net/tun; three
-to four minutes a rule, mostly waiting.
+A figure is the time from the phase `run` until all units are credited. Needs root and /dev/net/tun;
+three to four minutes per rule, mostly waiting.
 """
 import argparse
 import json
@@ -81,7 +81,7 @@ class Fleet:
         return node
 
     def phase_s(self, words):
-        """When the coordinator told of this change of phase, since its start; None: not yet."""
+        """When the coordinator logged this change of phase, since its start; None: not yet."""
         for line in self.coordinator.text().splitlines():
             if "run.phase" in line and words in line:
                 return float(re.search(r" \+([\d.]+) ", line).group(1))
@@ -92,7 +92,7 @@ class Fleet:
 
 
 def drop(fleet, began, after):
-    """Slows the first region when the run has gone on for so long."""
+    """Slows the first region after the run has gone on for `after` seconds."""
     until("it is time", lambda: fleet.now_s() >= began + after, after + PATIENCE_S)
     worker = fleet.workers[0]
     worker.must_stop()

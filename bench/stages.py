@@ -1,7 +1,7 @@
-"""Where an exchange's time goes: when each stage of its pushes ended at all parties, by their logs'
-one clock (`mono_us`), for round.py.
+"""The stages of an exchange: when each stage of its pushes ended at all processes, by their logs'
+common clock (`mono_us`), for round.py.
 
-A push is known at its author by its step, and at the others by its version, which the author says
+The author knows a push by its step, the others by its version, which the author logs
 (`push.folded`). A server logs pushes in the order of their versions. Only pushes count that cross a
 link twice: to a server in another region, and from there to a worker in a third one.
 """
@@ -13,7 +13,7 @@ import live
 NAMED = re.compile(r"shard (\d+): (\w+/\d+)(?: is version (\d+))?")
 FOLDED = re.compile(r"shard (\d+): version (\d+) kind 1")
 GROUP = ("group.made", "group.synced", "group.done")
-STAGES = (  # its name, the events between which it lies, what the link itself takes of it
+STAGES = (  # name, first and last event, the link's own share
     ("encode", "push.cut", "push.encoded", ""),
     ("seal_and_disk", "push.encoded", "push.made", ""),
     ("to_send", "push.made", "push.sent", ""),
@@ -34,7 +34,7 @@ def _events(run, node):
 
 
 def _of_author(run, worker):
-    """{(shard, version): when each event was} of its pushes; the same of what it folded."""
+    """{(shard, version): time of each event} of its pushes; the same of records that it folded."""
     pushes, versions, folded = {}, {}, {}
     for event, at, text in _events(run, worker):
         if event.startswith("push.") and (said := NAMED.match(text)):
@@ -47,7 +47,7 @@ def _of_author(run, worker):
 
 
 def _of_server(run, server):
-    """When each event was, of each push to its one shard, in the order of their versions."""
+    """The time of each event, for each push to its one shard, in the order of their versions."""
     events = list(_events(run, server))
     sizes = [int(text.split()[2]) for event, _, text in events if event == "push.begun"]
     received, unsealed = ([at for event, at, _ in events if event == which]

@@ -1,9 +1,10 @@
 // How fast is the transport? Pushes and pulls of 64 MiB as 1 MiB messages, and small round trips,
 // between two processes on loopback under mutual TLS, beside OpenSSL alone over the same loopback
-// (the same certificates, TLS 1.3, writes of 1 MiB): what gRPC, the loop and the hand-offs cost.
+// (the same certificates, TLS 1.3, writes of 1 MiB): the difference is the cost of gRPC, the loop
+// and the hand-offs.
 //
-// With `--turns 1` it measures when it is asked, for benches that want ceilings of the same seconds
-// as their figures: for each line of its input, `push` or `pull`, it prints two figures in GB/s, of
+// With `--turns 1` it measures on request, for benches that need ceilings from the same seconds as
+// their figures: for each line of its input, `push` or `pull`, it prints two figures in GB/s, of
 // OpenSSL alone and of the transport, which moves the same bytes and does nothing with them.
 //
 // The children are forked before gRPC starts anything: it does not survive a fork.
@@ -159,7 +160,7 @@ static struct lh_blob *noise(struct lh_env *env)
     return b;
 }
 
-// Starts a child; what it writes first (its address) comes back.
+// Starts a child; returns its first output (its address) in `address`.
 static pid_t start_child(void (*run)(const struct files *f, int out), const struct files *f,
                          char *address, size_t size)
 {
@@ -335,7 +336,7 @@ static void measure(struct bench_report *r, struct lh_env *env, struct lh_link *
     char *memory = calloc(1, MIB);
     if (!memory) exit(1);
     grpc_call(env, link, LH_RPC_PUSH, push); // connects, opens the windows
-    for (int i = 0; i < REPEATS; i++) {      // taking turns, the machine's moods hit all alike
+    for (int i = 0; i < REPEATS; i++) {      // alternating, so that load affects all alike
         bench_sample(&tls_up, gb_per_s(tls_transfer(env, ssl, memory, true)));
         bench_sample(&up, gb_per_s(grpc_call(env, link, LH_RPC_PUSH, push)));
         bench_sample(&tls_down, gb_per_s(tls_transfer(env, ssl, memory, false)));
@@ -352,7 +353,7 @@ static void measure(struct bench_report *r, struct lh_env *env, struct lh_link *
     lh_blob_release(bulk);
 }
 
-// Each transfer goes on until the other end has the last byte.
+// Each transfer lasts until the other end has the last byte.
 static void take_turns(struct lh_env *env, struct lh_link *link, SSL *ssl)
 {
     char word[8];

@@ -1,5 +1,5 @@
-"""Figures and their ceilings by turns: a shared host's pace changes within minutes, so a ceiling
-is measured while the pushes it stands beside lie sealed, and each of them is divided by its own."""
+"""Figures and their ceilings, measured alternately: a shared host's pace changes within minutes, so
+a ceiling is measured while its pushes are sealed, and each figure is divided by its own."""
 import json
 import os
 import signal
@@ -11,7 +11,7 @@ HZ = os.sysconf("SC_CLK_TCK")
 
 
 def cpu_seconds(pids):
-    """Of processes so far, in all their threads; one that is gone counts nothing."""
+    """Processor seconds of processes so far, in all their threads; one that has ended counts 0."""
     ticks = 0
     for pid in pids:
         try:
@@ -24,14 +24,14 @@ def cpu_seconds(pids):
 
 
 def idle_seconds():
-    """Of all processors since the start: idle, or waiting for a disk."""
+    """Seconds of all processors since the start: idle, or waiting for a disk."""
     with open("/proc/stat", encoding="ascii") as file:
         fields = file.readline().split()
     return (int(fields[4]) + int(fields[5])) / HZ
 
 
 def settle(pids, patience=5.0):
-    """Until these processes have next to nothing to do: a ceiling needs the processors."""
+    """Waits until these processes have next to nothing to do: a ceiling needs the processors."""
     end, before = time.monotonic() + patience, cpu_seconds(pids)
     while time.monotonic() < end:
         time.sleep(0.1)
@@ -42,7 +42,7 @@ def settle(pids, patience=5.0):
 
 
 class Ceilings:
-    """Moves 64 MiB whenever it is asked: by TLS 1.3 alone, and by our transport without any work.
+    """Moves 64 MiB on request: by TLS 1.3 alone, and by our transport without any work.
 
     A process of its own that lives as long as the bench (bench_transport_grpc --turns 1)."""
 
@@ -67,19 +67,20 @@ class Ceilings:
 
 
 class Holding:
-    """Stops the server while nothing is under way, until frames lie sealed, lets it go, again.
+    """Stops the server while no push is under way, until frames are sealed, continues it, repeats.
 
-    `group` frames are waited for, `patience` seconds at most: the last rounds of a run may have
-    fewer. `turn()` is called just before each release; what it returns stands in `turns`.
+    It waits for `group` frames, at most `patience` seconds: the last rounds of a run may have
+    fewer. `turn()` is called just before each release; its results are in `turns`.
     """
 
     def __init__(self, group, patience, turn):
         self.group, self.patience, self.turn, self.run = group, patience, turn, None
-        self.released, self.turns = [], []  # when, how many; what stands beside it
-        self.read = {}  # of each worker's log: how far, and how often which event
+        self.released, self.turns = [], []  # times and counts; their ceilings
+        self.read = {}  # for each worker's log: its read size, and counts of events
 
     def count(self, event):
-        """In all workers' logs; only what is new is read, for the pushes need the cores."""
+        """Count in all workers' logs; only new lines are read, because the pushes need the
+        cores."""
         return sum(self.counts(worker).get(event, 0) for worker in self.run.workers)
 
     def counts(self, worker):
@@ -106,7 +107,7 @@ class Holding:
         return False
 
     def hold(self, decided):
-        """Between a stop and its end; how many frames were sealed meanwhile."""
+        """Stops and continues the server once; gives the number of frames sealed meanwhile."""
         if self.count("push.cut") > decided:
             return 0  # too late: they are under way
         self.wait(lambda: self.count("push.made") >= decided + self.group, self.patience)
@@ -129,7 +130,7 @@ class Holding:
                 os.kill(server, signal.SIGCONT)
             if sealed:
                 self.released.append((released, sealed))
-            done += sealed or 1  # else when the next one is through
+            done += sealed or 1  # otherwise when the next push is through
 
     def spans(self, event, each=1):
         """(seconds, frames) from each release to the last of its frames' events, `each` a frame.
@@ -145,7 +146,7 @@ class Holding:
         return out
 
     def rates(self, frame_gb, *events, each=1):
-        """(GB/s, its turn) of each release whose frames came to all these events."""
+        """(GB/s, its turn) of each release for whose frames all these events were logged."""
         spans = [self.spans(event, each) for event in events]
         for turn, found in zip(self.turns, zip(*spans)):
             if all(found):
@@ -154,7 +155,7 @@ class Holding:
 
 
 class Pushers:
-    """Workers that only push, each a process of its own (bench_pusher), at shard 0 of a run."""
+    """Workers that only push, each a process of its own (bench_pusher), to shard 0 of a run."""
 
     def __init__(self, build, tool, one, count):
         secrets = os.path.join(one.dir, "secrets")
@@ -174,7 +175,8 @@ class Pushers:
                 stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True))
 
     def tell(self, word, answer, children):
-        """Says it to all of them, then hears them all; the seconds until the last one."""
+        """Sends the word to all of them, then reads all answers; gives the seconds until the
+        last."""
         start = time.monotonic()
         for child in children:
             child.stdin.write(word + "\n")
@@ -186,7 +188,7 @@ class Pushers:
         return time.monotonic() - start
 
     def push(self, count):
-        """Seconds from their sealed frames to the last durable answer."""
+        """Seconds from the sealed frames to the last durable answer."""
         pushing = self.children[:count]
         self.tell("seal", "sealed", pushing)
         settle([child.pid for child in pushing])
@@ -222,7 +224,7 @@ except OSError:
 
 
 class Line:
-    """Plain TCP from `far` to `here` through a run's emulated link: what the emulator lets pass."""
+    """Plain TCP from `far` to `here` through a run's emulated link: the emulator's own rate."""
 
     def __init__(self, build, one):
         with open(os.path.join(one.dir, "links.json"), encoding="utf-8") as file:
@@ -230,7 +232,7 @@ class Line:
         self.enter = [os.path.join(build, "deploy", "longhaul-wanem"), "-n", instance, "exec"]
 
     def turn(self):
-        """GB/s of one flow, for two seconds once it knows the link."""
+        """GB/s of one flow, over two seconds once it has adapted to the link."""
         python = [sys.executable, "-c"]
         with subprocess.Popen([*self.enter, "here", "--", *python, RECEIVE],
                               stdout=subprocess.PIPE, text=True) as receiver:

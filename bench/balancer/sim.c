@@ -1,20 +1,19 @@
 // The balancer's policy under a virtual clock: made-up regions train made-up units, and the policy
-// of server/coordinator/balance/balance.c says who takes which, by estimates that are noisy and
-// late.
+// of server/coordinator/balance/balance.c assigns them, by noisy and late estimates.
 //
 //   bench_balancer_sim SEEDS FROM RATIO SPREAD
 //
 // prints one line of JSON for each seed: the instance, for the oracle of bench/balancer.py, and the
-// makespan under each kind of policy; "alike" is the first with all links as the mean one.
-// Everything follows from the seed.
+// makespan under each kind of policy; "alike" is the first kind with all links taken for the mean
+// one. Everything follows from the seed.
 //
 // The instance: REGIONS regions, speeds lognormal; homes of units by Zipf's law; 15 % of all units
-// stay at home, 10 % may go to two other regions only. Half of the regions fall to 1/2 or 1/4 of
-// their speed at some moment. RATIO: time that a mean unit needs over a mean link, by the time that
-// it needs in training. SPREAD: the fastest link by the slowest.
+// stay at home, 10 % may go to two other regions only. Half of the regions slow to 1/2 or 1/4 of
+// their speed at some moment. RATIO: a mean unit's time on a mean link, divided by its time in
+// training. SPREAD: the fastest link by the slowest.
 //
-// What the policy knows: a first probe of each link and region, off by 20 %; then each finished
-// unit and transfer, off by 10 %, as moving estimates. It is asked whenever a unit ends or arrives.
+// The policy's input: a first probe of each link and region, off by 20 %; then each finished unit
+// and transfer, off by 10 %, as moving estimates. It is called whenever a unit ends or arrives.
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -28,7 +27,7 @@ static const double UNIT_TOKENS = 1e6, UNIT_BYTES = 2e6;
 static const double REPLAN_S = 20; // between two plans
 static const double FAR = 1e300;
 
-// ---------------------------------------------------------------- chance
+// ---------------------------------------------------------------- random numbers
 
 static double uniform(uint64_t *state)
 {
@@ -122,7 +121,7 @@ static void draw_units(struct instance *in, uint64_t *chance)
     }
 }
 
-// When a region that begins at `from` has trained so many tokens.
+// The time at which a region that begins at `from` has trained this many tokens.
 static double trained_at(const struct instance *in, uint32_t r, double from, double tokens)
 {
     double fast = in->speed[r], slow = fast * in->drop_to[r], drop = in->drop_s[r];
@@ -137,8 +136,8 @@ enum state { FREE, RESERVED, COMING, READY, RUNS, DONE };
 
 struct region {
     uint32_t queue[QUEUE], queued;     // reserved and ready ones, in their order
-    uint32_t coming[QUEUE], comes;     // the first is on its way, the others wait for it
-    double arrives_s, begun_s, ends_s; // FAR: nothing does
+    uint32_t coming[QUEUE], comes;     // the first is on its way, the others wait
+    double arrives_s, begun_s, ends_s; // FAR: no such event
     uint32_t runs;
 };
 
@@ -154,8 +153,8 @@ struct run {
     struct region region[REGIONS];
     uint64_t chance;
     uint32_t done, moved, stolen, doubled, recalled, violations;
-    bool alike; // it knows how fast links are on the whole, and not which is which
-    bool split; // shares by speed at the start, which nobody changes
+    bool alike; // it knows only the mean speed of links
+    bool split; // fixed shares by speed at the start
 };
 
 static double bytes_of(double tokens)
@@ -191,7 +190,7 @@ static void probe(struct run *run, enum ps_balance_kind kind)
     }
 }
 
-// Fills the coordinator's picture of the run as it would be now.
+// Fills the coordinator's picture of the run as it would be at this time.
 static void look(struct run *run)
 {
     struct ps_balance *b = &run->b;
@@ -283,7 +282,7 @@ static void receive(struct run *run, uint32_t r, uint32_t u)
     }
 }
 
-// A second run of what another region will end later than this one could.
+// A second run of a unit that another region will finish later than this one could.
 static bool take_twice(struct run *run, uint32_t r)
 {
     struct ps_balance *b = &run->b;
@@ -311,8 +310,8 @@ static bool take_twice(struct run *run, uint32_t r)
     return true;
 }
 
-// A static split: the region's own units first, then of the pool with the largest share left.
-// Less than half a unit of everybody's share goes to the home.
+// A static split: the region's own units first, then units of the pool with the largest share left.
+// A pool whose remaining shares are all below half a unit goes to its home.
 static bool shared_out(const struct run *run, uint32_t p, uint32_t r)
 {
     const struct ps_balance_pool *pool = &run->b.pool[p];
@@ -423,7 +422,7 @@ static double play(struct run *run)
     return run->now;
 }
 
-// ---------------------------------------------------------------- what is told
+// ---------------------------------------------------------------- output
 
 static void tell_instance(const struct instance *in, uint64_t seed)
 {

@@ -1,10 +1,10 @@
-"""What is done to a fleet, and what its logs tell of it afterwards.
+"""Faults of a fleet, and the evidence in its logs afterwards.
 
-A region is well again when its worker has heard a decision and has folded a record of every shard
-since the fault was over. What a cut may cost is promised: 3 s and four round trips. A process that
-was killed has more to do, each step a round trip: a new connection takes four (TCP 1, TLS 2 with
-the client's certificate, HTTP/2 1), a hello and a push one each; so eight trips are allowed where a
-server or the coordinator is new, and fourteen where a worker is, which joins before it says hello.
+A region has recovered when its worker has received a decision and folded a record of every shard
+since the fault ended. The promised bound after a cut is 3 s and four round trips. A killed process
+needs more, each step a round trip: a new connection takes four (TCP 1, TLS 2 with the client's
+certificate, HTTP/2 1), a hello and a push one each; so eight trips are allowed after a restart of a
+server or the coordinator, and fourteen after that of a worker, which joins before its hello.
 """
 import dataclasses
 import json
@@ -13,13 +13,14 @@ import time
 
 TRIPS = {"cut": 4, "storm": 4, "hub-cut": 4, "kill-server": 8, "away": 8, "kill-worker": 14}
 GRACE_S = 3.0
-PATIENCE_S = 180  # then it is taken for gone
+PATIENCE_S = 180  # then it counts as not recovered
 SHARD = re.compile(r"shard (\d+):")
 
 
 @dataclasses.dataclass
 class Fault:
-    """`kind` is one of TRIPS, `region` whom it befalls, `pause` the seconds of health before it."""
+    """`kind` is one of TRIPS, `region` the affected one, `pause` the seconds without fault
+    before."""
     kind: str
     seconds: float = 0.0
     region: str = ""
@@ -31,14 +32,14 @@ class Fault:
 
 
 def schedule(far):
-    """The fixed one."""
+    """The fixed schedule."""
     return [Fault("cut", 5, far), Fault("cut", 8, far), Fault("cut", 20, far),
             Fault("storm", 10, far), Fault("kill-worker", 0, far), Fault("kill-server"),
             Fault("hub-cut", 20), Fault("away", 45)]
 
 
 def held_out(regions, draw):
-    """Another one: six faults that a seed chooses, any region, any length, any moment."""
+    """A drawn schedule: six faults, any region, any length, any moment."""
     kinds = ["cut", "cut", draw.choice(["storm", "hub-cut"]), "kill-worker", "kill-server", "away"]
     draw.shuffle(kinds)
     lasts = {"cut": (1, 25), "storm": (3, 15), "hub-cut": (1, 25), "away": (5, 45)}
@@ -48,7 +49,7 @@ def held_out(regions, draw):
 
 
 class Ear:
-    """What a node's log has told by now: (seconds of the machine's clock, event, text)."""
+    """The events of a node's log so far: (seconds of the machine's clock, event, text)."""
 
     def __init__(self, node):
         self.node, self.at, self.heard = node, 0, []
@@ -64,11 +65,11 @@ class Ear:
                 said = json.loads(line)
                 self.heard.append((said["mono_us"] / 1e6, said["event"], said.get("text", "")))
             except (ValueError, KeyError):
-                pass  # what a killed process left of its last line, and the first one after it
+                pass  # a killed process's partial last line, and the first one after it
         return self
 
     def first(self, event, since):
-        """shard -> when it told of the event first."""
+        """shard -> time of the first such event."""
         out = {}
         for at, what, text in self.heard:
             if what == event and at > since:
@@ -76,14 +77,14 @@ class Ear:
         return out
 
     def well(self, since, shards):
-        """When it was well again, None: not yet."""
+        """The time at which it had recovered; None: not yet."""
         decided, folded = (self.first(e, since) for e in ("push.decided", "record.folded"))
         if len(decided) < shards or len(folded) < shards:
             return None
         return max(*decided.values(), *folded.values())
 
     def gap(self, start, end):
-        """The longest time without a decision of which a part lies between these."""
+        """The longest time without a decision that overlaps this interval."""
         times = [at for at, what, _ in self.heard if what == "push.decided"]
         times.append(max(end, times[-1] if times else start))
         return max((b - a for a, b in zip(times, times[1:]) if b > start and a < end), default=0.0)
@@ -93,7 +94,7 @@ class Ear:
 
 
 class Drill:
-    """A fleet under a schedule. `told`: a line a fault, as it goes on."""
+    """A fleet under a schedule. `told` is called with a line for each fault."""
 
     def __init__(self, fleet, told=print):
         self.fleet, self.told, self.rows = fleet, told, []
@@ -101,8 +102,8 @@ class Drill:
         self.shards, self.usual = len(fleet.servers), {}
 
     def warm_up(self):
-        """Until every worker has pushed to all shards for a while: how long that takes between two
-        decisions is the usual gap."""
+        """Waits until every worker has pushed to all shards for a while: the time between two
+        decisions then is the usual gap."""
         begun = time.monotonic()
         self._until_well(self.fleet.workers, begun)
         since = time.monotonic()
@@ -124,7 +125,7 @@ class Drill:
         time.sleep(0.1)
 
     def _until_well(self, workers, since):
-        """Of each: seconds until it was well again; None: it was not in PATIENCE_S."""
+        """For each worker the seconds until it recovered; None: not within PATIENCE_S."""
         out, end = {}, time.monotonic() + PATIENCE_S
         while len(out) < len(workers) and time.monotonic() < end:
             self._look()
@@ -140,7 +141,7 @@ class Drill:
             self._look(gone)
 
     def _befall(self, fault):
-        """Makes the fault and undoes it: whom it must be waited for, and the end of it."""
+        """Makes the fault and undoes it; gives the workers to wait for, and the fault's end."""
         fleet, links = self.fleet, self.fleet.links
         dead = fault.kind in ("kill-server", "kill-worker", "away")
         if dead:

@@ -1,5 +1,5 @@
 """README's "Across machines" on the regions of emulated links: a coordinator in the first region,
-the shards' servers in the next two, a worker in each but the first. All settings that bear on time
+the shards' servers in the next two, a worker in each but the first. All settings that affect times
 are README's, which are the defaults; the model is small, and the trainer a synthetic one.
 """
 import dataclasses
@@ -14,13 +14,13 @@ import history  # noqa: E402
 from cluster import LOUD, SERVERS, SHARDS, Cluster, figures  # noqa: E402
 from world import SHAPE, Node, World, check, until  # noqa: E402
 
-# Tokens a second of each region, and of a unit: a round takes a second, too.
+# Tokens a second of each region, and of a unit: a round also takes a second.
 SPEED = UNIT_TOKENS = 2048
 PORT = 7700
 
 
 class FarWorld(World):
-    """Texts of these regions, which stay where they are; units for so many seconds of training."""
+    """Texts of these regions, which stay there; units for `seconds` of training."""
 
     def __init__(self, build, regions, seconds, keep):
         self.regions = regions
@@ -83,12 +83,13 @@ class Fleet(Cluster):
         return next(worker for worker in self.workers if worker.region == region)
 
     def peers_rtt_s(self, worker):
-        """To the farthest of the nodes that a worker talks to."""
+        """Round trip to the farthest node that a worker talks to."""
         return max(self.links.rtt_s(worker.region, node.region)
                    for node in (self.coordinator, *self.servers))
 
     def end(self, patience):
-        """The run is ended with what is credited: what its history has, and what is wrong there."""
+        """Ends the run with the units credited so far; gives its history's figures and
+        violations."""
         until("units are credited", lambda: self.coordinator.status().get("credited"), patience)
         line = [*self.links.enter(self.hub), self.world.program("longhaul"), "drain", "run",
                 "--end", *self.world.admin(self.coordinator)]

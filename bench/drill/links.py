@@ -1,4 +1,4 @@
-"""A world of longhaul-wanem that lasts as long as this process, and what is done to its links."""
+"""A world of longhaul-wanem that lasts as long as this process, and faults of its links."""
 import contextlib
 import ctypes
 import os
@@ -13,7 +13,7 @@ STORM_LOSS = "30%"
 
 
 def _die_with_parent():
-    """In the child: whatever ends the drill ends the emulator, too."""
+    """In the child: gets SIGTERM when the drill ends."""
     ctypes.CDLL(None).prctl(1, signal.SIGTERM)
 
 
@@ -56,7 +56,7 @@ class Links:
         return f"10.77.{self.regions.index(region) + 1}.1:{port}"
 
     def enter(self, region):
-        """The words before a program that shall run in a region."""
+        """The prefix of a command that shall run in a region."""
         return [*self.program, "exec", region, "--"]
 
     @contextlib.contextmanager
@@ -67,7 +67,7 @@ class Links:
 
     @contextlib.contextmanager
     def storm(self, region):
-        """Much is lost on all ways to and from a region."""
+        """Many packets are lost on all paths to and from a region."""
         with self.stormy:
             self.tell("set", region, "all", f"loss={STORM_LOSS}")
             yield

@@ -1,6 +1,6 @@
 // Loaded before a program's own libraries (LD_PRELOAD) by durable.py: fsync and fdatasync do
-// nothing, but in the program that LH_BENCH_SYNCED names. What an acknowledgement costs without
-// them can be measured so, and no setting of the product takes its promise away.
+// nothing, except in the program that LH_BENCH_SYNCED names. This measures the cost of durability
+// without a product setting that turns it off.
 #define _GNU_SOURCE
 #include <errno.h>
 #include <stdbool.h>

@@ -1,8 +1,8 @@
-"""One arm of bench/failures.py under one rate: `cell.py JSON`, in namespaces of its own.
+"""One arm of bench/failures.py at one rate: `cell.py JSON`, in namespaces of its own.
 
-Starts the arm's processes, kills them by the schedule, and starts whatever ended again 0.2 s later,
-as `longhaul up` does. The last line on stdout is the result. It is the first process of its
-namespace: what it leaves ends with it.
+Starts the arm's processes, kills them by the schedule, and restarts each ended one 0.2 s later, as
+`longhaul up` does. The last line on stdout is the result. It is the first process of its namespace:
+its children end with it.
 """
 import contextlib
 import ctypes
@@ -23,7 +23,7 @@ sys.path.insert(0, os.path.join(loops.ROOT, "tests", "e2e"))
 from world import Failure, World, check, until  # noqa: E402
 
 AGAIN_S, LOOK_S, SAMPLE_S = 0.2, 0.02, 0.5
-SAVE_S = 0.03  # about what a checkpoint costs: of the interval that is best for it
+SAVE_S = 0.03  # approximate cost of a checkpoint, for the best interval
 REGIONS = ("asia", "europe", "america", "africa")
 
 
@@ -33,7 +33,7 @@ def fork(name, function, given, env=None):
     if pid:
         return pid
     try:
-        ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # with whoever forked it
+        ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # is killed with the forking process
         log = os.path.join(given["folder"], f"{name}.log")
         os.dup2(os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644), 1)
         os.dup2(1, 2)
@@ -55,13 +55,13 @@ def program(node):
 
 
 class Arm:
-    """Processes that are killed, and what survives of their work. `starters`: of each name what
-    begins a life of it and gives its process id."""
+    """Processes that are killed, and their surviving work. `starters`: for each name the function
+    that starts its process and gives the process id."""
 
-    together = False  # the end of one is the end of all
+    together = False  # the end of one ends all
 
     def __init__(self, given, function, env=lambda region: None, **more):
-        loops.begin(given | {"start_s": 0})  # imports what forked loops then have already
+        loops.begin(given | {"start_s": 0})  # imports the modules of forked loops beforehand
         self.done = [os.path.join(given["folder"], f"done-{r}") for r in range(len(REGIONS))]
         self.starters = {}
         for rank, region in enumerate(REGIONS):
@@ -71,7 +71,7 @@ class Arm:
                 env(region))
 
     def steps(self):
-        """What the loops wrote down of the steps that survive."""
+        """The surviving steps according to the loops."""
         found = [0]
         for path in filter(os.path.exists, self.done):
             with open(path, "rb") as file:
@@ -79,7 +79,7 @@ class Arm:
         return max(found)
 
     def end(self, _watch):
-        """After the last sample."""
+        """Called after the last sample."""
 
 
 class Torchft(Arm):
@@ -134,14 +134,14 @@ class Longhaul(Arm):
         self.credited = {}
 
     def steps(self):
-        """What all shards' servers credited: the least of them."""
+        """The credited tokens: the lowest of all shards' servers."""
         for server in filter(lambda node: os.path.exists(node.dir + "/status.json"), self.servers):
             for shard in server.last("shards"):
                 self.credited[shard["shard"]] = shard["tokens"] // loops.TOKENS
         return min(self.credited.values()) if len(self.credited) == 2 else 0
 
     def end(self, watch):
-        """The run is ended in good order, and all workers hold the same parameters."""
+        """Ends the run in order, and checks that all workers hold the same parameters."""
         self.world.tool("drain", "run", "--end", *self.world.admin(self.coordinator))
         until("all workers are done", lambda: (watch(), all(
             node.last("state") == "done" for node in self.workers))[1])
@@ -160,7 +160,7 @@ class Supervisor:
         self.alive = {start(): name for name, start in arm.starters.items()}
 
     def look(self):
-        """Who ended is started again when it is time. `failed`: ends that were no kill."""
+        """Restarts ended processes when it is time. `failed`: ends that were not kills."""
         now = time.monotonic()
         while self.alive and (ended := os.waitpid(-1, os.WNOHANG))[0]:
             name, status = self.alive.pop(ended[0], None), ended[1]
@@ -171,13 +171,13 @@ class Supervisor:
             for other in self.alive if self.arm.together else ():
                 os.kill(other, signal.SIGKILL)
         if self.arm.together and (self.alive or max(self.due.values(), default=now) > now):
-            return  # all begin again at once
+            return  # all restart at once
         for name in [name for name, when in self.due.items() if now >= when]:
             del self.due[name]
             self.alive[self.arm.starters[name]()] = name
 
     def kill(self, name):
-        """False: it does not live now."""
+        """False: the process does not live now."""
         for pid in [pid for pid, alive in self.alive.items() if alive == name]:
             os.kill(pid, signal.SIGKILL)
             return True
@@ -185,7 +185,7 @@ class Supervisor:
 
 
 def schedule(given, names):
-    """(second, name): one in each interval, at any moment of it; each process as often as any."""
+    """(second, name): one kill in each interval, at a random moment; each process equally often."""
     draw, left = random.Random(given["seed"]), []
     for k in range(int(given["seconds"] / given["every_s"]) if given["every_s"] else 0):
         left = left or draw.sample(names, len(names))

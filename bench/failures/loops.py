@@ -1,7 +1,7 @@
 """The training loops of bench/failures.py, one function for each arm; cell.py forks them.
 
-A step is a pause, after which every parameter changes once in a window by seeded noise: nothing is
-learned, and the processor has next to nothing to do. `note(steps)` writes down what survives.
+A step is a pause, and every parameter changes once per window by seeded noise: nothing is learned,
+and the processor has next to nothing to do. `note(steps)` records the surviving steps.
 """
 import os
 import sys
@@ -19,7 +19,7 @@ TOKENS, LIGHTHOUSE, STORE = 32, 7711, 7710  # of a step; ports
 
 
 def begin(given):
-    """What every loop starts with: the pause in which a process of its own would import PyTorch."""
+    """Every loop's start: the pause in which a process would import PyTorch."""
     time.sleep(given["start_s"])
     torch.set_num_threads(1)
     model = models.make("bytes")
@@ -27,7 +27,7 @@ def begin(given):
 
 
 def steps(given, optimizer):
-    """Trains for ever; gives after each step."""
+    """Trains for ever; yields after each step."""
     while True:
         time.sleep(max(0.0, given["step_s"] - optimizer.lasts()))
         optimizer.step()
@@ -36,7 +36,7 @@ def steps(given, optimizer):
 
 
 def note(given, done):
-    """Steps of all regions that survive this process, as it knows it."""
+    """Records the steps of all regions that survive this process, as far as it knows."""
     path = f"{given['done']}.new"
     with open(path, "w", encoding="ascii") as file:
         file.write(str(done))
@@ -44,7 +44,7 @@ def note(given, done):
 
 
 def longhaul(given):
-    """The package of worker/python; the servers count what survives."""
+    """The package of worker/python; the servers count the surviving steps."""
     import longhaul as package
 
     model, optimizer = begin(given)
@@ -56,8 +56,8 @@ def longhaul(given):
 
 
 def torchft(given):
-    """torchft's DiLoCo with the settings of its train_diloco.py. What survives is committed: H
-    steps of each participant."""
+    """torchft's DiLoCo with the settings of its train_diloco.py. Committed steps survive: H steps
+    of each participant."""
     import torch.distributed as dist
     from torchft.checkpointing.http_transport import HTTPTransport
     from torchft.local_sgd import DiLoCo
@@ -87,7 +87,7 @@ def torchft(given):
 
 
 def lighthouse(_given):
-    """torchft's, with the settings of its README."""
+    """torchft's lighthouse, with the settings of its README."""
     from torchft.coordination import LighthouseServer
 
     server = LighthouseServer(bind=f"127.0.0.1:{LIGHTHOUSE}", min_replicas=1,
@@ -97,8 +97,8 @@ def lighthouse(_given):
 
 
 def checkpoint(given):
-    """DiLoCo in a dozen lines over gloo; every few windows the first rank saves what all hold, and
-    all begin there."""
+    """DiLoCo in a dozen lines over gloo; every few windows the first rank saves the common
+    parameters, from which all restart."""
     import torch.distributed as dist
 
     model, optimizer = begin(given)

@@ -1,7 +1,8 @@
-"""Ways to synchronise a training loop with another region's: longhaul, and its peers.
+"""Ways to synchronise a training loop with other regions: longhaul, and its peers.
 
-`after_step(n)` is called after the n-th optimizer step; `finished` says that the loop ends;
-`proof()` is what has to be equal in all regions if they were synchronised, after the last step.
+`after_step(n)` is called after the n-th optimizer step; `finished` is true when the loop shall end;
+`proof()` gives, after the last step, the values that must be equal in all regions if they were
+synchronised.
 """
 import contextlib
 import datetime
@@ -14,7 +15,7 @@ PATIENCE = datetime.timedelta(minutes=5)
 
 
 class Alone:
-    """Nothing is synchronised: what the steps take."""
+    """Synchronises nothing: the time of the steps alone."""
 
     finished = False
 
@@ -23,28 +24,28 @@ class Alone:
         self.synced = 0
 
     def begin(self):
-        """Before the first step."""
+        """Called before the first step."""
 
     def after_step(self, n):
-        """An optimizer step is over."""
+        """Called after an optimizer step."""
 
     def beside(self, n):
-        """In the pause of a step, which has room for it."""
+        """Called in the pause of a step, for work that fits there."""
 
     def spent(self):
-        """Seconds of the window that ends, by what they were spent on."""
+        """Seconds of the ending window, by purpose."""
         return {}
 
     def proof(self):
-        """What is equal in all regions in the end."""
+        """The values that must be equal in all regions at the end."""
         return {}
 
     def close(self):
-        """When all regions gave their proof."""
+        """Called when all regions gave their proof."""
 
 
 class Longhaul(Alone):
-    """The package of worker/python; the loop has data of its own, and an operator ends the run."""
+    """The package of worker/python; the loop has its own data, and an operator ends the run."""
 
     def begin(self):
         import longhaul
@@ -61,7 +62,7 @@ class Longhaul(Alone):
         self.run.__enter__()
 
     def timed(self, what, call):
-        """The call, its seconds counted."""
+        """A wrapper of the call that adds its seconds."""
         def measured():
             begun = time.monotonic()
             call()
@@ -124,11 +125,11 @@ class Gloo(Alone):
 
 
 class Torchft(Alone):
-    """torchft's DiLoCo, one fragment. Its tensors go as one (use_bucketization): by default each
-    is all-reduced alone, and waits for the links' round trips alone."""
+    """torchft's DiLoCo, one fragment. Its tensors are sent as one (use_bucketization): by default
+    each is all-reduced separately, and waits for its own round trips."""
 
     def fragments(self):
-        """What is synchronised at once, and beside how many steps."""
+        """The fragments, each synchronised at once, and the number of steps beside it."""
         return [self.model], 0
 
     def begin(self):
@@ -164,14 +165,14 @@ class Torchft(Alone):
 
 
 class Streaming(Torchft):
-    """torchft's streaming DiLoCo: two fragments by turns, each all-reduced beside `delay` steps."""
+    """torchft's streaming DiLoCo: two fragments in turn, each all-reduced beside `delay` steps."""
 
     def fragments(self):
         return [self.model.lower, self.model.upper], self.given.delay
 
 
 class Hivemind(Alone):
-    """DiLoCo over hivemind's averager at its defaults, which knows how many are in the group."""
+    """DiLoCo over hivemind's averager at its defaults, with a known group size."""
 
     def begin(self):
         import hivemind
@@ -198,7 +199,7 @@ class Hivemind(Alone):
         self.anchor.step(mean)
 
     def proof(self):
-        return {"synced": self.synced}  # averages may differ in their rounding
+        return {"synced": self.synced}  # averages may differ by rounding
 
     def close(self):
         self.averager.shutdown()
@@ -211,7 +212,7 @@ ARMS = {"alone": Alone, "longhaul": Longhaul, "gloo": Gloo, "torchft": Torchft,
 
 @contextlib.contextmanager
 def lighthouse(address, regions):
-    """torchft's, for all regions."""
+    """torchft's lighthouse, for all regions."""
     from torchft.coordination import LighthouseServer
 
     server = LighthouseServer(bind=f"{address}:7711", min_replicas=regions)

@@ -3,10 +3,10 @@
 
 A step is modelled: forward and backward of the real model over a few bytes, then a pause up to
 `--step-ms` from its beginning, in which a GPU would compute and the processor has nothing to do;
-then the optimizer's step with everything that an arm does there. With `--modelled` nothing is
-computed, and the step moves a part of the parameters, whose time is taken off the pause. Every h
-steps are a window, and a line of JSON says how long it took. The last line is the arm's proof; the
-loop ends with its input.
+then the optimizer's step with the arm's work. With `--modelled` nothing is computed, and the step
+moves a part of the parameters, whose time is subtracted from the pause. Every h steps are a window,
+and a line of JSON gives its time. The last line is the arm's proof; the loop ends when its input
+ends.
 """
 import argparse
 import ctypes
@@ -44,12 +44,12 @@ def flags():
 
 
 def over(given, arm, n):
-    """So many windows are trained, or the arm says so."""
+    """Whether all windows are trained, or the arm has finished."""
     return arm.finished or (given.windows and n == given.windows * given.h)
 
 
 def train(given, model, optimizer, arm, text):
-    """`late`: steps whose computation took longer than the model says."""
+    """`late`: steps whose computation took longer than a modelled step."""
     draw = torch.Generator().manual_seed(100 * given.seed + given.rank)
     lasts = optimizer.lasts if given.modelled else lambda: 0.0
     began, late, n = time.monotonic(), 0, 0
@@ -77,7 +77,7 @@ def train(given, model, optimizer, arm, text):
 def main():
     given = flags()
     torch.set_num_threads(1)
-    ctypes.CDLL(None).prctl(29, 1)  # PR_SET_TIMERSLACK: a pause ends when it says, not 50 us later
+    ctypes.CDLL(None).prctl(29, 1)  # PR_SET_TIMERSLACK: a pause ends in time, not 50 us later
     if given.arm == "lighthouse":
         with arms.lighthouse(given.address, given.regions):
             print("listening", flush=True)
@@ -100,7 +100,7 @@ def main():
     if text:
         said["loss"] = text.loss(model)
     print(json.dumps(said), flush=True)
-    sys.stdin.read()  # no region goes while another still needs it
+    sys.stdin.read()  # no region exits while another still needs it
     arm.close()
 
 

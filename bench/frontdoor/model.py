@@ -15,8 +15,8 @@ BATCH, LENGTH = 1, 32  # sequences, bytes
 
 
 class Model(torch.nn.Module):
-    """The next byte after each byte of (sequences, bytes); two halves, which can be synchronised
-    one after the other."""
+    """Predicts the next byte after each byte of (sequences, bytes); two halves, which can be
+    synchronised separately."""
 
     def __init__(self, size):
         super().__init__()
@@ -36,7 +36,7 @@ class Model(torch.nn.Module):
 
 
 class Bytes(torch.nn.Module):
-    """The next byte after 16 bytes, for bench/grid's losses: it learns something in minutes."""
+    """Predicts the next byte after 16 bytes, for bench/grid's losses: it learns in minutes."""
 
     context, batch, rate = 16, 64, 1e-3
 
@@ -54,7 +54,7 @@ class Bytes(torch.nn.Module):
 
 
 class Text:
-    """A file's bytes. Of each ten pieces of a kilobyte one is held out."""
+    """A file's bytes. One of every ten pieces of a kilobyte is held out."""
 
     def __init__(self, path):
         with open(path, "rb") as file:
@@ -78,7 +78,7 @@ class Text:
 
 
 def make(size, seed=7):
-    """The same first parameters in every process."""
+    """The same initial parameters in every process."""
     torch.manual_seed(seed)
     return Bytes() if size == "bytes" else Model(size)
 
@@ -90,7 +90,7 @@ def outer(parameters):
 
 class Modelled(torch.optim.Optimizer):
     """Moves some of the tensors by noise in each step, each of them once in h steps: the processor
-    has next to nothing to do, as if a GPU computed and stepped. No gradient is needed."""
+    has next to nothing to do, as if a GPU computed. No gradient is needed."""
 
     def __init__(self, parameters, h):
         super().__init__(parameters, {"lr": 1e-4})
@@ -98,15 +98,15 @@ class Modelled(torch.optim.Optimizer):
         draw = torch.Generator().manual_seed(5)
         self.noise = torch.randn(max(p.numel() for p in self.moved), generator=draw)
         self.h, self.n = h, 0
-        self.least = {}  # seconds, by the turn: what moving its tensors takes undisturbed
+        self.least = {}  # seconds by turn: least time to move its tensors
 
     def lasts(self):
-        """Seconds that the next step takes of the processor: a pause before it is so much less."""
+        """Processor seconds of the next step, by which the pause before it is shortened."""
         return self.least.get(self.n % self.h, 0.0)
 
     @torch.no_grad()
     def step(self, closure=None):
-        """The tensors whose turn it is."""
+        """Moves the tensors whose turn it is."""
         begun, turn = time.monotonic(), self.n % self.h
         for p in self.moved[turn::self.h]:
             p.add_(self.noise[:p.numel()].view_as(p), alpha=self.defaults["lr"])
@@ -116,7 +116,7 @@ class Modelled(torch.optim.Optimizer):
 
 
 def digest(tensors):
-    """Of values that have to be equal in all regions."""
+    """Digest of values that must be equal in all regions."""
     made = hashlib.blake2b(digest_size=16)
     for tensor in tensors:
         made.update(tensor.detach().contiguous().numpy())
@@ -124,7 +124,7 @@ def digest(tensors):
 
 
 class Anchor:
-    """The parameters as all regions last had them, flat, and the outer step from there."""
+    """The last common parameters of all regions, flat, and the outer step from there."""
 
     def __init__(self, model):
         self.parameters = list(model.parameters())
@@ -139,7 +139,8 @@ class Anchor:
         return self.flat - self._now()
 
     def step(self, mean):
-        """One outer step by the mean of all regions' pseudo-gradients; training goes on there."""
+        """One outer step by the mean of all regions' pseudo-gradients; training goes on from
+        there."""
         self.flat.grad = mean
         self.optimizer.step()
         with torch.no_grad():

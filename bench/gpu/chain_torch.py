@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 """The codec's encode as a chain of PyTorch operations on a GPU: `chain_torch.py PARAMETERS`.
 
-The peer is the compiled chain (torch.compile); the eager one stands beside it. Prints "compiled N
-GB/s, eager M GB/s", 12 bytes a parameter counted as bench/gpu/main.c does; where torch.compile
-fails, "not compiled" and why. Status 77 where there is no PyTorch, or none that sees a device. What
-is packed by our kernel stays tensors here.
+The peer is the compiled chain (torch.compile), beside the eager one. Prints "compiled N GB/s, eager
+M GB/s", counting 12 bytes a parameter as bench/gpu/main.c does; if torch.compile fails, "not
+compiled" and the reason. Status 77 without PyTorch, or without a device that it sees. Values that
+our kernel packs remain tensors here.
 """
 import argparse
 import statistics
@@ -15,7 +15,7 @@ CHUNK, CARRIED, BETA = 4096, 64, 0.95
 
 
 def rate(torch, encode, device, n):
-    """The median of GB/s; both calls before the first are not counted (torch.compile compiles)."""
+    """The median of GB/s; two calls before the first are not counted (torch.compile compiles)."""
     e, d = (1e-3 * torch.randn(n, device=device) for _ in range(2))
     wait = torch.cuda.synchronize if device == "cuda" else lambda: None
     rates = []

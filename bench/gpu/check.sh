@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Checks on a machine with a GPU what no other can show, in two runs of at most 5 minutes each and
-# without a network. Nothing is built here: bench/gpu/pack.sh packs a build for a machine that has
-# none of our packages. Needed are bash, coreutils, awk and the driver; Python and PyTorch for
+# Runs the checks that need a GPU on a machine that has one, in two runs of at most 5 minutes each
+# and without a network. Nothing is built here: bench/gpu/pack.sh packs a build for a machine that
+# has none of our packages. Needed are bash, coreutils, awk and the driver; Python and PyTorch for
 # some stages.
 #
 #   bench/gpu/check.sh [--build DIR] [--run A|B|all] [--commit C] [--out DIR] [--tar FILE]
@@ -9,10 +9,10 @@
 #
 #   --build   a build with the plugin, or an unpacked pack; build/release otherwise
 #   --run     A: conformance, model, train, speed. B: nccl, worker, regions, sanitizers. all: both
-#   --commit  which commit the build is of; the pack's COMMIT otherwise, else git's word
+#   --commit  the commit of the build; the pack's COMMIT otherwise, else git's
 #   --out     where check.json, gpu.json and the stages' logs go; build/gpu-check-out otherwise
 #   --tar     one .tar.gz of that folder, written whatever happens
-#   --limit   how long all stages may take together; 290 s, for all 590 s
+#   --limit   the time for all stages together; 290 s, for all 590 s
 #
 # Stages: facts; A: conformance (fresh seeds, poisoned memory; arrays beyond 2^31 values; a model's
 # gradients beside the CPU's), train (a region that trains on the GPU beside one that does not),
@@ -21,10 +21,10 @@
 # (the library; one rank; two ranks on one GPU, one of which is killed), worker, regions (a run of
 # three on one GPU), sanitizers. It leaves clocks, power, MIG and persistence as they are.
 #
-# A stage is PASS, FAIL, SLOW (it ran out of time, which says nothing about right or wrong), or SKIP
-# with a reason. Exit status: 0 all that this machine can show was shown; 1 something failed; 3
-# incomplete, for a stage was SLOW, left out for time, or found no device; 77 "not run": there is no
-# GPU to use.
+# A stage is PASS, FAIL, SLOW (it ran out of time, which says nothing about correctness), or SKIP
+# with a reason. Exit status: 0 every check that this machine allows has passed; 1 something failed;
+# 3 incomplete, because a stage was SLOW, left out for time, or found no device; 77 "not run": there
+# is no GPU to use.
 set -uo pipefail
 cd "$(dirname "$0")/../.."
 build=build/release out=build/gpu-check-out run=all commit='' tar='' total=''
@@ -77,9 +77,9 @@ finish() {
     [ -z "$tar" ] || tar -czf "$tar" -C "$out" .
 }
 
-# stage NAME LIMIT_S COMMAND...: status 77 and 3 are SKIP, with the last line of what it said, and
-# so is a stage for which no time is left. Each leaves the check incomplete: `may` and `unless` are
-# for what a machine may lack.
+# stage NAME LIMIT_S COMMAND...: status 77 and 3 are SKIP, with the last line of the output, and so
+# is a stage for which no time is left. Each leaves the check incomplete: `may` and `unless` are for
+# parts that a machine may lack.
 stage() {
     local name=$1 limit=$2 begun=$SECONDS left=$((total - SECONDS)) status verdict
     shift 2
@@ -102,7 +102,7 @@ stage() {
     [ $verdict = PASS ]
 }
 
-# A stage of which this machine may lack what it needs: its own SKIP leaves nothing incomplete.
+# A stage whose needs this machine may lack: its own SKIP leaves nothing incomplete.
 may() {
     local was=$incomplete
     stage "$@"
@@ -121,7 +121,8 @@ unless() {
     fi
 }
 
-# How many GPUs programs see: CUDA takes CUDA_VISIBLE_DEVICES up to the first entry that is none.
+# The number of GPUs that programs see: CUDA reads CUDA_VISIBLE_DEVICES up to the first invalid
+# entry.
 seen() {
     local all n=0 entry list=()
     all=$(nvidia-smi -L 2> /dev/null | grep -c '^GPU')
@@ -154,7 +155,7 @@ nvidia-smi --query-gpu=$facts --format=csv,noheader > "$out/facts.log" 2>&1
 note facts PASS 0 "$(head -n 1 "$out/facts.log")"
 trap finish EXIT
 
-# ---- what is there
+# ---- available tools and libraries
 folder=$PWD/$build
 case $build in /*) folder=$build ;; esac
 export LONGHAUL_CUDA_PLUGIN=$folder/liblonghaul_cuda.so
@@ -172,7 +173,7 @@ for program in server/longhaul-server worker/longhaul-worker deploy/longhaul; do
 done
 [ -z "$no_programs" ] || incomplete=1
 [ -z "$no_python" ] || no_programs=$no_python
-# Where NAME lies: where the system says, or in a package of Python's.
+# The path of NAME: the system's, or one in a Python package.
 library() { # NAME
     local found
     found=$(ldconfig -p 2> /dev/null | sed -n "s/.*$1 .*=> //p" | head -n 1)
@@ -189,7 +190,7 @@ nccl=${LONGHAUL_NCCL_LIB:-$(library libnccl.so.2)}
 [ -n "$nccl" ] || no_nccl='no NCCL is found; LONGHAUL_NCCL_LIB may name one'
 
 # ---- run A: conformance, a model, training, speed
-# Other values every time; the seed is in the logs' names of cases.
+# Other values every time; the seed is in the names of cases in the logs.
 conformance() {
     export LH_PARITY_SEED=$((RANDOM * 32768 + RANDOM))
     note seed PASS 0 "LH_PARITY_SEED=$LH_PARITY_SEED"
@@ -201,7 +202,7 @@ conformance() {
         stage conformance.model 60 "$build/tests/gpu/gpu_model"
 }
 
-# Speed is told, and never a reason to fail.
+# Speed is reported, and never a reason to fail.
 speed() {
     stage speed 90 "$build/bench/bench_gpu" --json "$out/gpu.json"
     unless "$no_python" stage ceilings 20 "$python" -c "$ceilings" "$out/gpu.json"
@@ -234,8 +235,8 @@ workers() {
         --plugin "$plugin" --regions
 }
 
-# These come last, for they are slow. For initcheck memory is left as the device gives it: what was
-# poisoned counts as written.
+# These come last, because they are slow. For initcheck memory is not poisoned, because poisoned
+# memory counts as written.
 sanitizers() {
     local sanitizer suite tool name
     sanitizer=$(command -v compute-sanitizer ||
@@ -254,7 +255,7 @@ sanitizers() {
         done
     done
 }
-# A device that the tool does not support is a reason to skip it.
+# A device that the tool does not support is skipped.
 supported='
 log=$1
 shift

@@ -1,10 +1,11 @@
 // How fast is the CUDA plugin, beside what the device copies?
 //
 // copy: device memory to device memory, bytes read and written; in, out: pinned memory to the
-// device and back. encode: feedback, choice, coding and what is left, 12 bytes a parameter counted
-// (e and d read, e written), beside copy. fold: four payloads into the parameters. worker: a push
-// as a worker makes it, its residual there and back, beside the CPU's encoding, one thread.
-// Times are the host's, of several launches and one wait. Without a device it says why, status 3.
+// device and back. encode: feedback, selection, coding and residual, counting 12 bytes a parameter
+// (e and d read, e written), beside copy. fold: four payloads into the parameters. worker: a
+// worker's push, its residual copied there and back, beside the CPU's encoding, one thread. Times
+// are the host's, of several launches and one wait. Without a device it prints the reason, status
+// 3.
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -78,7 +79,7 @@ static void lay_out(struct bench *b, uint64_t values)
                                          .extents = 1};
 }
 
-// Sums of uniform numbers: values of many sizes, none special.
+// Sums of uniform numbers: values of different magnitudes, none special.
 static void fill(float *x, uint64_t n, uint64_t seed)
 {
     for (uint64_t i = 0; i < n; i++) {

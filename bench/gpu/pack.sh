@@ -1,18 +1,18 @@
 #!/usr/bin/env bash
-# Packs what bench/gpu/check.sh runs into one file, for a machine that has none of our packages.
+# Packs the files that bench/gpu/check.sh needs into one, for a machine with none of our packages.
 #
 #   bench/gpu/pack.sh [--build DIR] [--out FILE] [--commit C] [--level N] [--most MIB]
 #                     [--plugin FILE]
 #
 #   --build   a build with the plugin; build/release otherwise
 #   --out     the file; build/gpu-pack.tar.xz otherwise
-#   --commit  which commit the build is of; git's word otherwise
+#   --commit  the commit of the build; git's otherwise
 #   --level   of xz, 0 to 9; 6 otherwise
-#   --most    how large the file may be, 28 MiB otherwise; a larger one is an error
+#   --most    the file's maximum size, 28 MiB otherwise; a larger one is an error
 #   --plugin  in place of both plugins of the build: the emulated one, for rehearsals
 #
 # In the file: bin has the programs, stripped; lib/longhaul the plugins and every library that they
-# need but glibc's and the driver's; COMMIT the commit; and links where a build tree has a program,
+# need but glibc's and the driver's; COMMIT the commit; and links where a build tree has programs,
 # so that the folder is a --build of check.sh. Programs find their libraries by a DT_RPATH that
 # begins with $ORIGIN (CMakeLists.txt). On the machine, in a copy of the tree:
 #

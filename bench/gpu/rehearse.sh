@@ -1,19 +1,19 @@
 #!/usr/bin/env bash
-# Plays bench/gpu/check.sh, both runs, from a pack and in a root that has only what a bare machine
-# with a GPU has: a minimal system, Python, nvidia-smi and a driver library. Needs root, debootstrap
-# and a mirror once; what runs in the root reaches no network.
+# Runs bench/gpu/check.sh, both runs, from a pack and in a root that has only the parts of a bare
+# machine with a GPU: a minimal system, Python, nvidia-smi and a driver library. Needs root,
+# debootstrap and a mirror once; programs in the root reach no network.
 #
 #   bench/gpu/rehearse.sh --root DIR --driver FILE [--pack FILE] [--emulated] [--suite NAME]
 #
-#   --root      the root; made by debootstrap where it is not there
+#   --root      the root; made by debootstrap if it does not exist
 #   --driver    a driver library that lists a GPU and then fails (tests/gpu/fake_driver.c)
 #   --pack      of bench/gpu/pack.sh; build/gpu-pack.tar.xz otherwise
 #   --emulated  the pack's plugin is the emulated one (pack.sh --plugin): conformance, training,
 #               worker and regions have to pass; the benches' sizes are a GPU's
 #   --suite     of debootstrap, stable otherwise
 #
-# Without --emulated no stage finds a device that works: then each run has to end soon, incomplete
-# or failed, with a word for every stage, check.json and the tar.
+# Without --emulated no stage finds a working device: then each run has to end soon, incomplete or
+# failed, with a message for every stage, check.json and the tar.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 root='' driver='' pack=build/gpu-pack.tar.xz emulated='' suite=stable

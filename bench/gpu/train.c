@@ -1,11 +1,11 @@
-// How fast does the built-in trainer train on a GPU, beside the products alone?
+// How fast does the built-in trainer train on a GPU, beside the matrix products alone?
 //
-// product: one large square product of random numbers, in TFLOP/s; a value of it is compared with
+// product: one large square product of random numbers, in TFLOP/s; one value of it is compared with
 // the host's (zeros would be multiplied faster). train: steps of forward, backward, norm and AdamW
-// on one model; tokens/s, and as TFLOP/s beside the product of the same precision. Counted are 6
-// FLOP a parameter and token, and 12 * layers * dim * context of attention (scores that the mask
-// takes away are computed as well). `train_torch.py` has the same model in PyTorch. Without a
-// device, or cuBLASLt, it says why, status 3.
+// on one model; tokens/s, and as TFLOP/s beside the product of the same precision. It counts 6 FLOP
+// a parameter and token, and 12 * layers * dim * context for attention (masked scores are computed
+// as well). `train_torch.py` has the same model in PyTorch. Without a device, or cuBLASLt, it
+// prints the reason, status 3.
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -80,8 +80,8 @@ static void cross(const struct bench *b, void *there, void *pinned, size_t bytes
     must(b, b->gpu.backend->streams->wait(stream), "wait");
 }
 
-// The product's first value is the host's: the first row by itself, for both operands are x and the
-// second one counts as transposed.
+// Compares the product's first value with the host's: the first row by itself, because both
+// operands are x and the second one is taken as transposed.
 static void check_product(const struct bench *b, const float *row, float is, bool narrow)
 {
     double should = 0, n = (double)b->flag[PRODUCT];
@@ -110,7 +110,7 @@ static double bench_product(const struct bench *b, enum lk_gemm_type type, const
     fill(pinned, square);
     cross(b, x, pinned, square * sizeof *x, true, stream);
     const struct lk_gpu_arrays round = {.a = x, .x = y, .n = square};
-    if (type == LK_GEMM_BF16) { // operands are bf16 then, and lie where x was
+    if (type == LK_GEMM_BF16) { // the operands are then bf16, at x's place
         must(b, gpu->kernels->each(LK_GPU_BF16_OF_FP32, &round, stream), "bf16");
         must(b, gpu->memory->copy_within(x, y, square * sizeof(uint16_t), stream), "a copy");
     }
@@ -133,7 +133,7 @@ static double bench_product(const struct bench *b, enum lk_gemm_type type, const
         double took = bench_now_s() - start;
         if (i) bench_sample(&rate, 2e-12 * (double)square * (double)n / took);
     }
-    float *row = pinned; // its first row is the operand's still
+    float *row = pinned; // its first row is still the operand's
     cross(b, y, row + n, sizeof *row, false, stream);
     check_product(b, row, row[n], type == LK_GEMM_BF16);
     snprintf(name, sizeof name, "gpu.product.%s", word);

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Steps of bench/gpu/train.c's model in PyTorch, eager: tokens/s in fp32 and with bf16 autocast.
 
-The same shape, AdamW (fused) and clipping; attention is scaled_dot_product_attention. Prints
-"fp32 N tokens/s, bf16 M tokens/s"; status 77 where there is no PyTorch, or none that sees a device.
+The same shape, AdamW (fused) and clipping; attention is scaled_dot_product_attention. Prints "fp32
+N tokens/s, bf16 M tokens/s"; status 77 without PyTorch, or without a device that it sees.
 """
 import argparse
 import statistics

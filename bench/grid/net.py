@@ -1,8 +1,8 @@
-"""Regions as network namespaces whose links have a bandwidth and no delay, as one rack has them.
+"""Regions as network namespaces whose links have a bandwidth and no delay, as in one rack.
 
-Each region's device is joined to one bridge. `tc tbf` holds the region's sending and its receiving
-to the same rate. bench/frontdoor.py asks for the same things of longhaul-wanem's regions; its
-daemon in user space would be the narrow place at 5 Gbit/s.
+Each region's device is joined to one bridge. `tc tbf` limits the region's sending and its receiving
+to the same rate. The methods are those of longhaul-wanem's regions in bench/frontdoor.py; its
+daemon in user space would be the bottleneck at 5 Gbit/s.
 """
 import json
 import subprocess
@@ -17,7 +17,7 @@ SEND = ("import socket, sys, time\n"
 
 
 def must(*words):
-    """Runs a command of iproute2; its complaint is the error."""
+    """Runs a command of iproute2; raises its error message."""
     done = subprocess.run(words, capture_output=True, text=True, check=False)
     if done.returncode:
         raise SystemExit(f"{' '.join(words)}: {done.stderr.strip()} (shaped links need root, "
@@ -74,7 +74,7 @@ class Shaped:
         return f"{self.host(region)}:{port}"
 
     def enter(self, region):
-        """The words before a program that shall run in a region."""
+        """The prefix of a command that shall run in a region."""
         space = self.space[self.regions[0] if region == "hub" else region]
         return ["ip", "netns", "exec", space]
 
@@ -102,6 +102,6 @@ class Shaped:
             return (self.sent()[0] - before) * 8e-6 / (time.monotonic() - begun)
 
     def close(self):
-        """Removes every namespace that was made; their devices go with them."""
+        """Removes every namespace; their devices are removed with them."""
         while self.made:
             subprocess.run(["ip", "netns", "del", self.made.pop()], check=False)

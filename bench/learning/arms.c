@@ -26,7 +26,7 @@ const struct learn_arm learn_arms[] = {
     {"alone-europe", "europe", ASYNC, "dense-fp32", 0, 0, 1, SGD},
     {"alone-america", "america", ASYNC, "dense-fp32", 0, 0, 1, SGD},
     {"single", "all", ASYNC, "dense-fp32", 0, 0, 1, SGD},
-    // the baseline: synchronous, dense, its outer step tuned
+    // the baseline: synchronous, dense, with a tuned outer step
     {"sync-sgd-0.7", NULL, SYNC, "dense-fp32", 0, 0, 0.7f, SGD},
     {"sync-sgd-1", NULL, SYNC, "dense-fp32", 0, 0, 1, SGD},
     {"sync-sgd-1.4", NULL, SYNC, "dense-fp32", 0, 0, 1.4f, SGD},
@@ -35,7 +35,7 @@ const struct learn_arm learn_arms[] = {
     {"sync-nesterov-0.3-0.7", NULL, SYNC, "dense-fp32", 0, 0, 0.7f, NESTEROV(0.3f)},
     {"sync-nesterov-0.3-1", NULL, SYNC, "dense-fp32", 0, 0, 1, NESTEROV(0.3f)},
     {"sync-nesterov-0.9-0.7", NULL, SYNC, "dense-fp32", 0, 0, 0.7f, NESTEROV(0.9f)},
-    // dense and asynchronous, with momentum at every arrival: why not. Then delayed, then guarded
+    // dense and asynchronous, with momentum at every arrival (it fails); then delayed, then guarded
     {"async-naive-nesterov", NULL, ASYNC, "dense-fp32", 0, 0, 0.7f, NAIVE_NESTEROV(0.9f)},
     {"async-delayed-nesterov", NULL, ASYNC, "dense-fp32", 0, 0, 0.7f, NESTEROV(0.6f)},
     {"async-guarded-nesterov", NULL, ASYNC, "dense-fp32", 0, 0, 0.7f, GUARDED_NESTEROV(0.9f)},
@@ -51,7 +51,7 @@ const struct learn_arm learn_arms[] = {
     {"ours-p64-k0.5", NULL, ASYNC, "topk-sign", 1 / 64.f, 0.5f, 0, SGD},
     {"ours-p6", NULL, ASYNC, "topk-sign", 1 / 6.f, 0.25f, 0, SGD},
     {"ours-dense-sign", NULL, ASYNC, "dense-sign", 0, 0, 0, SGD},
-    // ours, but every round waits for all
+    // ours, but every round waits for all regions
     {"bsp-topk", NULL, SYNC, "topk-sign", 0, 0.25f, 0, SGD},
 };
 const size_t learn_arm_count = sizeof learn_arms / sizeof learn_arms[0];
@@ -60,7 +60,7 @@ const size_t learn_arm_count = sizeof learn_arms / sizeof learn_arms[0];
 
 enum { VARIANTS_MAX = 64, NAME_MAX_BYTES = 64 };
 
-// Arms of the table with other settings, as they were asked for; their names live as long.
+// Arms of the table with other settings, as requested; their names live as long.
 static struct learn_arm variant[VARIANTS_MAX];
 static char variant_name[VARIANTS_MAX][NAME_MAX_BYTES];
 static size_t variants;
@@ -100,7 +100,7 @@ static bool set_count(uint32_t *to, const char *value, unsigned long most)
     return end != value && !*end && n >= 1 && n <= most;
 }
 
-// A density of its own stays; a name of kernels/codec.h.
+// A density that the arm sets stays. `value`: a name of kernels/codec.h.
 static bool set_codec(struct learn_arm *arm, const char *value)
 {
     struct lk_codec codec;
@@ -109,7 +109,7 @@ static bool set_codec(struct learn_arm *arm, const char *value)
     return true;
 }
 
-// `word` is KEY=VALUE and is changed.
+// `word` is KEY=VALUE and is modified.
 static bool set_one(struct learn_arm *arm, char *word)
 {
     char *value = strchr(word, '=');

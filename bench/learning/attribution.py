@@ -1,18 +1,19 @@
 #!/usr/bin/env python3
-"""What asynchrony, kappa and stagger are worth: main effects and interactions of eight cells.
+"""The effects of asynchrony, kappa and stagger: main effects and interactions of eight cells.
 
     bench/learning/attribution.py --results FILE.jsonl [--json FILE]
 
 FILE.jsonl has the lines of bench_learning. A cell is one of {async, BSP} x kappa {0, 0.25} x
-stagger {on, off}, an effect what a factor's higher side changes in the held-out loss, in percent of
-the mean of the seed's eight cells: below 0 is better. Only seeds that have all eight cells count.
+stagger {on, off}; an effect is the change of the held-out loss on a factor's higher side, in
+percent of the mean of the seed's eight cells: below 0 is better. Only seeds that have all eight
+cells count.
 
 Each effect has two 95 % intervals. The paired one is Student's t over the seeds' own effects. The
-pooled one (`.pooled`) takes the noise from what an additive model of seeds and cells leaves over,
-with 7 (n - 1) degrees of freedom: narrower on few seeds, and right only where all cells are equally
+pooled one (`.pooled`) takes the noise from the residual of an additive model of seeds and cells,
+with 7 (n - 1) degrees of freedom: narrower on few seeds, and right only if all cells are equally
 noisy and an effect does not depend on the seed. One seed has no interval.
 
-Each cell runs with the eta that was best for it on the screening seeds, where all candidates ran
+Each cell runs with the eta that was best for it on the screening seeds, if all candidates ran
 there; else with 2, and the conditions say so.
 """
 import argparse
@@ -40,7 +41,7 @@ T95 = {1: 12.706, 2: 4.303, 3: 3.182, 4: 2.776, 5: 2.571, 6: 2.447, 7: 2.365, 8:
 
 
 class BadResults(Exception):
-    """Lines that no attribution can be made of; the text says which, and what to do."""
+    """Lines from which no attribution can be made; the text names them and the remedy."""
 
 
 def t95(freedom):
@@ -65,21 +66,22 @@ def lines_of(path):
 
 
 def same(name, one, other):
-    """Is it one setting? git abbreviates a commit to more digits as a repository grows."""
+    """Whether two settings are equal. git abbreviates a commit to more digits as a repository
+    grows."""
     if name != "commit" or "-" in f"{one}{other}":
         return one == other
     return one.startswith(other) or other.startswith(one)
 
 
 def cell_of(line):
-    """The line's cell, or None: of another codec or kappa."""
+    """The line's cell, or None for another codec or kappa."""
     if line["density"] == 1 or line["kappa"] not in KAPPAS or "mode" not in line:
         return None
     return line["mode"] == "async", KAPPAS[line["kappa"]], line["stagger"]
 
 
 def read(path):
-    """Losses by cell, eta and seed; those of the baseline by seed; what all lines share."""
+    """Losses by cell, eta and seed; the baseline's by seed; the values that all lines share."""
     losses, baseline, shared = {}, {}, {}
     for number, line in lines_of(path):
         try:
@@ -123,12 +125,12 @@ def choose_eta(losses, cell, seeds):
 # ---------------------------------------------------------------- effects
 
 def sign(cell, factors):
-    """+1 or -1: on which side of the contrast of these factors the cell is."""
+    """+1 or -1: the side of these factors' contrast on which the cell is."""
     return math.prod(1 if cell[FACTORS.index(factor)] else -1 for factor in factors)
 
 
 def effect_of(seed, factors):
-    """Percent; `seed`: loss by cell. Two factors: half the difference of their differences."""
+    """Percent; `seed`: loss by cell. For two factors half the difference of their differences."""
     mean = statistics.fmean(seed.values())
     return 100 * sum(sign(cell, factors) * loss for cell, loss in seed.items()) / 4 / mean
 
@@ -160,7 +162,7 @@ def contrasts():
 # ---------------------------------------------------------------- the report
 
 def all_rows(out, seeds, baseline):
-    """`seeds`: of each complete seed, the losses by cell."""
+    """`seeds`: for each complete seed, the losses by cell."""
     n = len(seeds)
     half_pooled = pooled_half(list(seeds.values()))
     for factors in contrasts():

@@ -14,7 +14,7 @@
 #include "worker/train/trainer_builtin.h"
 #include "worker/worker.h"
 
-static const int64_t RUN_LIMIT = 24 * 3600 * LH_SECOND; // after which a run is stuck
+static const int64_t RUN_LIMIT = 24 * 3600 * LH_SECOND; // a longer run counts as stuck
 static const char *const JOB = "bench/learning 1";      // LH_JOB_BYTES bytes
 
 enum { NODES_MAX = 1 + LEARN_SERVERS + LEARN_REGIONS * LEARN_COPIES_MAX, PREFETCH = 8 };
@@ -76,7 +76,7 @@ static uint64_t rounds_of(const struct cluster *c)
 
 // ---------------------------------------------------------------- data
 
-// The region's units in the seed's order; the caller takes the first of them.
+// The region's units in the seed's order; the caller takes the first ones.
 static uint64_t *shuffled(const struct lh_units *u, const char *region, uint64_t seed, uint64_t *n)
 {
     uint64_t *at = malloc((u->count + 1) * sizeof *at), state = seed;
@@ -93,7 +93,7 @@ static uint64_t *shuffled(const struct lh_units *u, const char *region, uint64_t
     return at;
 }
 
-// Appends a unit to the arm's own, unless another region trains alone.
+// Appends a unit to the arm's own, unless the arm is of another region alone.
 static void draw_one(struct cluster *c, const struct lh_unit *from, const char *region)
 {
     const char *only = c->arm->region;
@@ -106,14 +106,14 @@ static void draw_one(struct cluster *c, const struct lh_unit *from, const char *
     if (single) snprintf(to->home, sizeof to->home, "%s", learn_region[0]);
 }
 
-// Units of a region's share that so many turns have drawn.
+// Units of a region's share drawn in this many turns.
 static uint64_t drawn_by(const struct cluster *c, uint32_t region, uint64_t turns)
 {
     return turns * learn_share(c->arm, region) / 6;
 }
 
-// Every arm of a seed draws the same units, but for a slow region's last ones; regions take turns
-// as 4:2:1, so that one process on everything sees them mixed.
+// Every arm of a seed draws the same units, except a slow region's last ones; regions take turns as
+// 4:2:1, so that one process with all units sees them mixed.
 static lh_err draw(struct cluster *c)
 {
     uint64_t n[LEARN_REGIONS], *at[LEARN_REGIONS], six = 0;
@@ -150,20 +150,21 @@ static const struct node *find(const struct cluster *c, const char *name)
     return NULL;
 }
 
-// Is the region that the arm cuts off away now: in the middle tenth of as many seconds as rounds?
+// Whether the region that the arm cuts off is away now: in the middle tenth of as many seconds as
+// rounds.
 static bool away(const struct cluster *c)
 {
     int64_t now = lh_fake_now(c->world), run = (int64_t)rounds_of(c) * LH_SECOND;
     return c->arm->cut && now >= run / 20 * 9 && now < run / 20 * 11;
 }
 
-// Exactly one of the two is of the region that is cut off.
+// Whether exactly one of the two is in the region that is cut off.
 static bool across(const struct cluster *c, const struct node *a, const struct node *b)
 {
     return (strcmp(a->region, c->arm->cut) == 0) != (strcmp(b->region, c->arm->cut) == 0);
 }
 
-// Ends the calls that are open when a region's time away begins; fate() lets none begin.
+// Ends the calls that are open when a region is cut off; fate() lets none begin.
 static void sever(struct cluster *c)
 {
     for (uint32_t i = 0; i < c->nodes; i++)
@@ -192,8 +193,8 @@ static bool fate(void *arg, const char *from, const char *to, enum lh_rpc rpc, s
 }
 
 // Rates are not modelled: a message has left when it is handed over. Without this the simulated
-// transport tells of it when the far side has read it, and four messages a round trip are all that
-// a stream of records gets; a real one writes on.
+// transport reports it only when the far side has read it, and a stream of records would get only
+// four messages a round trip; a real one writes on.
 static int64_t leaves(void *arg, const char *from, const char *to, enum lh_rpc rpc, size_t head,
                       size_t bulk)
 {
@@ -285,8 +286,8 @@ static lh_err start_server(struct node *n)
     return ps_server_start(&conf, &n->server);
 }
 
-// Regions are throttled to 8, 4 and 2 steps a second. With as many steps a round, rounds last
-// equally. A slow one has a third of that.
+// Regions are throttled to 8, 4 and 2 steps a second. With steps in the same proportion, rounds
+// last equally long. A slow one has a third of that.
 static lh_err make_trainer(struct node *n)
 {
     struct cluster *c = n->cluster;
@@ -402,7 +403,7 @@ static lh_err start_nodes(struct cluster *c)
     return LH_OK;
 }
 
-// ---------------------------------------------------------------- looking on
+// ---------------------------------------------------------------- observation
 
 static uint64_t trained(const struct cluster *c)
 {
@@ -427,7 +428,7 @@ static void read_theta(struct cluster *c)
     }
 }
 
-// Once a round.
+// Called once a round.
 static void sum_tail(struct cluster *c)
 {
     if (trained(c) * 10 < c->schedule.budget_tokens * 9) return;

@@ -6,13 +6,13 @@
 FILE.jsonl has the lines of bench_learning, of the arms in ARMS: ours, and BSP (all wait for all)
 with our codec and with the tuned, dense baseline, each with local steps by speed (H 8, 4, 2, as
 DyLU gives them) and with equal ones (8 in all regions). Times are the virtual clock's, from the
-start of the run; a step's arithmetic counts for nothing, the throttle of each region does.
+start of the run; only the throttle of each region takes time, not a step's arithmetic.
 
-    learning.far.times_longer.ARM  how many times as long as ours the arm takes to a held-out loss
-                                   that both reach: the worse of their two at the end
-    learning.far.loss.ARM          ours beside the arm's held-out loss after the same tokens, in
-                                   percent; below 0 ours is better
-    learning.far.seconds.ARM       how long the whole run lasts
+    learning.far.times_longer.ARM  the arm's time to a held-out loss, divided by ours; the loss is
+                                   one that both reach: the worse of their two at the end
+    learning.far.loss.ARM          ours compared with the arm's held-out loss after the same tokens,
+                                   in percent; below 0 ours is better
+    learning.far.seconds.ARM       the duration of the whole run
 
 The first two are means over the seeds that both sides ran, with a paired 95 % interval (Student's
 t). One seed has no interval.
@@ -45,7 +45,7 @@ class Run:
             raise KeyError("curve")
 
     def reaches(self, loss):
-        """The second at which the curve, a line between its points, is first that low."""
+        """The second at which the curve, linear between its points, first is that low."""
         for (t0, a), (t1, b) in zip(self.curve, self.curve[1:]):
             if b <= loss:
                 return t1 if b >= a else t0 + (t1 - t0) * max(a - loss, 0) / (a - b)
@@ -53,7 +53,7 @@ class Run:
 
 
 def read(path, seeds):
-    """Runs by arm and seed, and what all lines share."""
+    """Runs by arm and seed, and the values that all lines share."""
     runs, shared = {}, {}
     for number, line in lines_of(path):
         try:

@@ -1,4 +1,4 @@
-// bench/learning: what asynchronous, compressed training costs or gains in loss per token.
+// bench/learning: the cost or gain of asynchronous, compressed training in loss per token.
 //
 // An arm is one run of a simulated cluster: the real cores of coordinator, servers and workers and
 // the real trainer, on the virtual clock of common/env/env_fake.h. Every arm trains the same tokens
@@ -16,8 +16,8 @@
 
 enum {
     LEARN_REGIONS = 3,
-    LEARN_UNIT_TOKENS = 2048,                   // as deploy/demo.sh's data have it
-    LEARN_SHARE_TOKENS = 7 * LEARN_UNIT_TOKENS, // every region's share is whole units of them
+    LEARN_UNIT_TOKENS = 2048,                   // as in deploy/demo.sh's data
+    LEARN_SHARE_TOKENS = 7 * LEARN_UNIT_TOKENS, // every region's share is a multiple
     LEARN_H = 8, // local steps of a round in the fastest region, unless --h says otherwise
     LEARN_CONTEXT = 128,
     LEARN_DIM = 96,          // unless --dim says otherwise
@@ -31,7 +31,7 @@ enum {
 extern const char *const learn_region[LEARN_REGIONS]; // asia, europe, america
 extern const uint32_t learn_steps[LEARN_REGIONS];     // local steps a round at --h 8: 8, 4, 2
 
-// The settings in which arms differ. A name is stable: it is part of the rows' names.
+// The settings in which arms differ. Names are stable: they are part of the rows' names.
 struct learn_arm {
     const char *name;
     const char *region; // NULL: all three; else it trains alone on its share; "all": on everything
@@ -42,24 +42,24 @@ struct learn_arm {
     float eta;         // 0: the rule of DESIGN.md#section-6
     uint8_t optimizer; // enum lh_optimizer
     float momentum;
-    uint32_t every; // admitted pushes between outer steps; 0: the live workers
+    uint32_t every; // admitted pushes between outer steps; 0: the number of live workers
     float bound;    // bound of the effective step, 0: no guard
     float rate;     // peak of the learning rate; 0: conf's
     float floor;    // the learning rate's end as a part of its peak; 0: 0.02
     float beta;     // part of the residual kept each round; 0: the rule of DESIGN.md#section-6
     enum wk_stagger stagger;
-    float survives; // part of a mass that is left after 1 / density rounds; 0: beta decides
+    float survives; // part of a mass left after 1 / density rounds; 0: beta decides
     // Real staleness; zeros: rounds of one second in all regions, the round trips of fate().
     float round_trips; // factor on all round trips; 0: 1
     float jitter;      // sigma of the logarithm of a round's duration (pace.c)
     const char *slow;  // region that trains at a third of its speed, its H unchanged; NULL: none
     const char *cut;   // region that reaches no other for the run's middle tenth; NULL: none
-    // All regions take the fastest one's local steps a round, whatever their speed, and as many
-    // units each; false: by their speed.
+    // All regions take the fastest one's local steps per round, whatever their speed, and the same
+    // number of units; false: by their speed.
     bool equal;
-    uint32_t copies; // workers a region, which share its units and languages; 0: 1
-    uint32_t batch;  // a local step has so many times conf's tokens; 0: 1
-    float damping;   // less weight for a stale push (DESIGN.md#section-6); below 0: none; 0: 0.5
+    uint32_t copies; // workers per region, which share its units and languages; 0: 1
+    uint32_t batch;  // factor on conf's tokens of a local step; 0: 1
+    float damping;   // damping of stale pushes (DESIGN.md#section-6); below 0: none; 0: 0.5
 };
 // An arm of the table, or NAME:KEY=VALUE:...: with other settings; KEY is p (density), k (kappa),
 // eta, m (momentum), codec, rate, floor, beta, s (survives), stagger (on, off), rtt (round_trips),
@@ -75,11 +75,11 @@ float learn_beta(const struct learn_arm *arm, uint64_t rounds);
 bool learn_staggered(const struct learn_arm *arm);
 float learn_damping(const struct learn_arm *arm);
 float learn_floor(const struct learn_arm *arm);
-// Units of a region in six turns of the draw. A slow region has a third where nobody waits for it:
-// it trains as much as its speed lets it.
+// Units of a region in six turns of the draw. A slow region has a third unless others wait for it:
+// it trains as much as its speed allows.
 uint32_t learn_share(const struct learn_arm *arm, uint32_t region);
-// Part of the tokens in which the learning rate rises: 20 rounds, as in a run of 400, where that is
-// 5 to 20 % of them.
+// Part of the tokens in which the learning rate rises: 20 rounds, as in a run of 400, if that is 5
+// to 20 % of them.
 double learn_warmup(uint64_t rounds);
 
 struct learn_conf {
@@ -95,8 +95,8 @@ struct learn_conf {
     float rate;           // peak of the learning rate of arms that name none
     float decay; // part of the tokens, at the end, in which it falls; 0: all after the warm-up
 };
-// Rounds of a worker where each region has one; rounds of each worker of the arm: the same tokens,
-// shared by more.
+// Rounds of a worker if each region has one; rounds of each worker of the arm: the same tokens,
+// shared by more workers.
 uint64_t learn_rounds(const struct learn_conf *conf);
 uint64_t learn_arm_rounds(const struct learn_arm *arm, const struct learn_conf *conf);
 uint32_t learn_copies(const struct learn_arm *arm);
@@ -127,21 +127,21 @@ struct learn_result {
 LH_MUST lh_err learn_run(const struct learn_arm *arm, const struct learn_conf *conf,
                          struct learn_result *out);
 
-// Is this line of a results' file of arms with conf's tokens, model and steps, and with today's
-// warm-up? Lines that don't say theirs had 5 % of their run, dim 96 and steps of 512 tokens.
+// Whether a line of a results file is of arms with conf's tokens, model and steps, and with the
+// present warm-up. Lines without these values had 5 % of their run, dim 96 and steps of 512 tokens.
 bool learn_line_of(const json_t *line, const struct learn_conf *conf);
 
-// The rows and pictures of the results in FILE (one JSON object a line) whose arms had conf's
-// tokens, model and steps. Exit code.
+// Prints rows and draws pictures of the results in FILE (one JSON object a line) whose arms had
+// conf's tokens, model and steps. Returns the exit code.
 int learn_report(const char *results, const struct learn_conf *conf, const char *json,
                  const char *pictures);
 
-// Makes rounds of `steps` steps last longer or shorter, each by a factor of its own: its logarithm
-// is normal with deviation `sigma`, its mean is 1, and it follows from the seed. The trainer must
-// have a throttle (least_ns). Takes the inner one: destroy() destroys both.
+// Makes rounds of `steps` steps last longer or shorter, each by a random factor: its logarithm is
+// normal with deviation `sigma`, its mean is 1, and it follows from the seed. The trainer must have
+// a throttle (least_ns). Takes the inner one: destroy() destroys both.
 struct wk_trainer *learn_pace(struct wk_trainer *inner, uint32_t steps, double sigma,
                               uint64_t seed);
-// A generator's next number.
+// The generator's next number.
 uint64_t learn_random(uint64_t *state);
 
 #endif

@@ -1,7 +1,7 @@
 // bench/learning: runs arms, each in a process of its own, and reports on all results so far.
 //
 // Results are appended to a file after each arm, so that nothing is lost when it is stopped; arms
-// that stand there already are not run again.
+// that are in the file are not run again.
 #include <getopt.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -63,7 +63,7 @@ static double cpu_seconds(void)
            (double)(u.ru_utime.tv_usec + u.ru_stime.tv_usec) * 1e-6;
 }
 
-// The commit of the folder, with "-dirty" where a tracked file outside results/ differs from it.
+// The folder's commit, with "-dirty" if a tracked file outside results/ differs from it.
 static void commit_of_tree(char *out, size_t size)
 {
     bench_commit(out, size);
@@ -76,7 +76,7 @@ static void commit_of_tree(char *out, size_t size)
     if (dirty) snprintf(out + used, size - used, "-dirty");
 }
 
-// A folder that changed while an arm ran names no commit that the arm is surely of.
+// If the folder changed while an arm ran, its commit is unknown.
 static void commit_after(char *before, size_t size)
 {
     char after[64];
@@ -155,7 +155,7 @@ static int run_arm(const struct options *o, const struct learn_arm *arm, uint64_
     return failed;
 }
 
-// ---------------------------------------------------------------- all of them
+// ---------------------------------------------------------------- all arms
 
 static bool have(const struct options *o, const char *arm, uint64_t seed)
 {
@@ -245,7 +245,7 @@ static void read_seeds(struct options *o, const char *text)
     o->last = dash ? number(dash + 1) : o->first;
 }
 
-// A number of the option from `least` to `most`, a multiple of `of`.
+// Parses an option's number from `least` to `most`, a multiple of `of`.
 static uint32_t within(const char *option, const char *text, uint64_t least, uint64_t most,
                        uint64_t of)
 {
@@ -271,7 +271,7 @@ static float positive(const char *option, const char *text)
     return x;
 }
 
-// Tokens of whole shares, out of rounds where those were given.
+// Sets the tokens to whole shares, computed from rounds if those were given.
 static void settle(struct learn_conf *conf, uint64_t rounds)
 {
     if (LEARN_UNIT_TOKENS % conf->step_tokens != 0) {

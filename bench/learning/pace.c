@@ -1,6 +1,6 @@
-// A trainer whose rounds last longer or shorter, each by a factor of its own. See learning.h.
+// A trainer whose rounds last longer or shorter, each by a random factor. See learning.h.
 //
-// 1. Only the duration of a step is changed: what it trains and to which bits is the inner one's.
+// 1. Only the duration of a step changes: its results are the inner trainer's, to the bit.
 #include <math.h>
 #include <stdlib.h>
 

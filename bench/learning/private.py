@@ -1,21 +1,21 @@
 #!/usr/bin/env python3
 """Loss under differential privacy: `private.py --text data/text --tool build/.../longhaul`.
 
-The mechanisms of deploy/docs/privacy.md, in PyTorch, on a byte-level transformer. Noise follows
-from epsilon by `longhaul privacy plan`; delta is below one over the records.
+The mechanisms of deploy/docs/privacy.md, in PyTorch, on a byte-level transformer. Noise is computed
+from epsilon by `longhaul privacy plan`; delta is below 1 / records.
 
-- record: one region trains a model from its beginning on paragraphs of manual pages. Each step
-  draws each paragraph in secret, clips the gradient of each, and adds noise to their sum.
+- record: one region trains a model from scratch on paragraphs of manual pages. Each step draws
+  paragraphs in secret, clips the gradient of each, and adds noise to their sum.
 - trainer: the same records in the product: `longhaul up` with one region, the built-in trainer and
   its own model of the same size. Without privacy it takes the same texts in order.
 - region: a model that was trained on English without privacy is adapted to German by rank-1
-  adapters. So many regions have a part of the German text each. A round is some local steps in
-  each of them; each clips its delta and adds noise; the mean is applied. The step that is taken
-  along it follows from noise, values and regions alone: with the noise's norm r times that of a
-  run's clipped deltas, it is 1 / (1 + r^2).
+  adapters. Several regions have a part of the German text each. A round is some local steps in
+  each of them; each clips its delta and adds noise; the mean is applied. The size of that step
+  follows from noise, values and regions alone: with the noise's norm r times that of a run's
+  clipped deltas, it is 1 / (1 + r^2).
 
 Each arm is trained at epsilon 8, at 3, and without privacy, on the same seeds. A line for each is
-appended to --results, and an arm that stands there is not trained again; --json makes the rows,
+appended to --results, and an arm that is there is not trained again; --json makes the rows,
 --picture their picture.
 Losses are held-out nats per byte. Learning rates were tried on seed 0, which is in no figure; 4e-3
 was worse on seed 1.
@@ -41,7 +41,7 @@ CONTEXT, DIM, LAYERS, HEADS = 64, 64, 2, 4
 RECORDS, DRAWN, STEPS, CLIP = 20000, 96, 150, 0.5
 RATE = {"none": 16e-3, "8": 8e-3, "3": 8e-3}  # the better of both at epsilon 8 and at none
 BASE_STEPS, BASE_RATE = 200, 4e-3     # of the model that is adapted
-ROUNDS, LOCAL, SEQUENCES = 16, 2, 4   # of a run at region level; local steps; of a local step
+ROUNDS, LOCAL, SEQUENCES = 16, 2, 4   # of a run at region level; of a round; of a local step
 REGION_RATE, REGION_CLIP = 5e-3, 0.2
 DELTA = {"record": 1e-5, "region": 1e-6}
 ARMS = ("record", "trainer", "region-3", "region-64")
@@ -122,7 +122,7 @@ def rate_at(peak, step, steps):
 # ---------------------------------------------------------------- texts
 
 def paragraphs(path, most):
-    """Records of CONTEXT + 1 bytes, one a paragraph, padded with -1; what is over is dropped."""
+    """Records of CONTEXT + 1 bytes, one per paragraph, padded with -1; longer ones are cut."""
     out = []
     with open(path, "rb") as file:
         for line in file:
@@ -177,7 +177,8 @@ def train_records(model, records, steps, rate, sigma, draw):
 # ---------------------------------------------------------------- region level
 
 def adapters(base, regions, draw):
-    """Rank 1 for each matrix of the blocks: `a` is drawn, `b` is zero; one of each region."""
+    """A rank-1 adapter for each matrix of the blocks, for each region: `a` is drawn, `b` is
+    zero."""
     out = {}
     for name, w in base.items():
         if name.startswith("blocks.") and w.dim() == 2:
@@ -195,7 +196,7 @@ def merged(base, adapter):
 
 
 def train_regions(model, base, text, regions, sigma, draw):
-    """Ends with the common adapter."""
+    """Gives the final common adapter."""
     text = text[torch.randperm(len(text), generator=draw)]
     own = text[:len(text) // regions * regions].view(regions, -1, CONTEXT + 1)
     local = vmap(grad(lambda a, ids: loss_of(model, merged(base, a), ids)))
@@ -223,7 +224,7 @@ def train_regions(model, base, text, regions, sigma, draw):
 # ---------------------------------------------------------------- arms
 
 def sigma_of(tool, arm, epsilon, values):
-    """The noise over the clip of `longhaul privacy plan`; None: no privacy."""
+    """The noise divided by the clip, from `longhaul privacy plan`; None: no privacy."""
     if epsilon == "none":
         return None
     level, steps = arm.split("-")[0], STEPS if arm == "record" else ROUNDS
@@ -237,7 +238,7 @@ def sigma_of(tool, arm, epsilon, values):
 
 
 def base_of(texts, seed, folder):
-    """The English model that is adapted: trained once for each seed."""
+    """The English model to adapt: trained once for each seed."""
     path = os.path.join(folder, f"private-base-{seed}.pt")
     torch.manual_seed(seed)
     model = Model()
@@ -296,7 +297,7 @@ worker:
 
 
 def write_texts(folder, text):
-    """The records of arm `record`, a line each, and held-out English."""
+    """Writes the records of arm `record`, a line each, and held-out English."""
     os.makedirs(os.path.join(folder, "asia", "en"))
     os.makedirs(os.path.join(folder, "heldout"))
     with open(os.path.join(folder, "asia", "en", "records.txt"), "wb") as out:

@@ -1,7 +1,7 @@
 // Rows and pictures of the results so far. See learning.h.
 //
 // Differences are paired: only seeds that both arms have run count, and the interval is Student's t
-// over the seeds' differences. The synchronous baseline is the arm of the lowest mean among those
+// over the seeds' differences. The synchronous baseline is the arm with the lowest mean among those
 // that have run the most seeds; the others of its grid, tried on fewer, are named beside it.
 #include "bench/report.h"
 
@@ -30,7 +30,7 @@ struct result {
 struct results {
     struct result at[RESULTS_MAX];
     size_t count;
-    const char *arm[ARMS_MAX]; // those that ran: the table's in its order, then the others
+    const char *arm[ARMS_MAX]; // arms that ran: the table's in its order, then the others
     size_t arms;
     struct learn_conf conf; // conditions of all of them, but for the seed
 };
@@ -137,7 +137,7 @@ static size_t seeds_of(const struct results *r, const char *arm)
     return n;
 }
 
-// Over the seeds that `other` has run as well.
+// The mean over the seeds that `other` has run as well.
 static double mean_with(const struct results *r, const char *arm, const char *other)
 {
     double sum = 0, n = 0;
@@ -149,7 +149,7 @@ static double mean_with(const struct results *r, const char *arm, const char *ot
     return n > 0 ? sum / n : INFINITY;
 }
 
-// The best of the synchronous arms that have run the most seeds; `rest` names the arms of fewer.
+// The best of the synchronous arms that have run the most seeds; `rest` lists the arms with fewer.
 static const char *best_sync(const struct results *r, size_t *seeds, char *rest, size_t size)
 {
     const char *best = NULL;
@@ -178,7 +178,7 @@ static double t95(size_t freedom)
     return freedom <= n ? t[freedom - 1] : 2.1;
 }
 
-// The synchronous arm that is best on this seed, known only afterwards. Or NULL.
+// The synchronous arm that is best on this seed, known only afterwards, or NULL.
 static const struct result *best_of_seed(const struct results *r, json_int_t seed)
 {
     const struct result *best = NULL;
@@ -188,8 +188,9 @@ static const struct result *best_of_seed(const struct results *r, json_int_t see
     return best;
 }
 
-// Row of 100 * (a - b) / b over the seeds that both have run; returns how many. averaged: of the
-// mean of the parameters over the last tenth, in both arms. No base: the best of every seed.
+// Row of 100 * (a - b) / b over the seeds that both have run; returns their number. averaged: of
+// the parameters' mean over the last tenth, in both arms. Without `base`: the best arm of every
+// seed.
 static size_t gap_row(struct bench_report *b, const struct results *r, const char *name,
                       const char *arm, const char *base, bool averaged)
 {
@@ -216,7 +217,7 @@ static size_t gap_row(struct bench_report *b, const struct results *r, const cha
     return n;
 }
 
-// The curve's loss after so many tokens, on the line between its points; NAN: it has none there.
+// The curve's loss after `tokens`, linear between its points; NAN: the curve does not reach there.
 static double loss_after(const json_t *curve, double tokens)
 {
     size_t i;
@@ -236,7 +237,7 @@ static double loss_after(const json_t *curve, double tokens)
 }
 
 // Differences of the curves after `tokens`, in percent, over the seeds that both have run; returns
-// how many.
+// their number.
 static size_t curve_gaps(const struct results *r, const char *arm, const char *base, double tokens,
                          double *d)
 {
@@ -263,10 +264,10 @@ static size_t curve_intervals(const struct results *r, const char *arm)
     return least > 1 ? least - 1 : 0;
 }
 
-// Rows of where the arm's curve is worst beside that of `base`: the largest mean of the paired
-// differences at as many places as the arm's curve has points from 5 % of the tokens on, with the
-// interval there, and the place. The place was chosen for being the worst, so the interval is of
-// that place alone.
+// Rows of the place where the arm's curve is worst compared with that of `base`: the largest mean
+// of the paired differences at as many places as the arm's curve has points from 5 % of the tokens
+// on, with the interval there, and the place. The place was chosen for being the worst, so the
+// interval holds for that place alone.
 static void curve_rows(struct bench_report *b, const struct results *r, const char *name,
                        const char *arm, const char *base)
 {
@@ -454,7 +455,7 @@ static int draw(const struct results *r, const struct picture *p, const char *di
     return failed;
 }
 
-// ---------------------------------------------------------------- all
+// ---------------------------------------------------------------- the report
 
 static size_t all_rows(struct bench_report *b, const struct results *r, const char *best)
 {

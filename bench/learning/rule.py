@@ -5,8 +5,8 @@
                            [--name learning.rule] [--stale] [--shipped N=ARM]... [--base ARM]
 
 FILE.jsonl has the lines of bench_learning: one model, one size of step, several lengths N (rounds).
-Of each length the baseline is the synchronous, dense arm of the lowest mean among those that have
-run the most seeds; it is chosen on the same seeds, as the arms beside it are; --base names another.
+For each length the baseline is the synchronous, dense arm with the lowest mean among those that
+have run the most seeds; it is chosen on the same seeds as the arms beside it; --base names another.
 Each figure is in percent, the mean over the seeds that both sides have run, with a paired 95 %
 interval (Student's t); below 0 is better. One seed has no interval.
 
@@ -25,23 +25,24 @@ interval (Student's t); below 0 is better. One seed has no interval.
                                      was chosen on the others; test.shipped.nN.ARM, test.curve
                                      and test.middle likewise
 
-The shipped rule is `ours`, but at lengths N for which --shipped names the arm that is the rule of
-today: `ours` is the rule of the program that made the lines.
+The shipped rule is `ours`, except at lengths N for which --shipped names the arm of the present
+rule: `ours` is the rule of the program that wrote the lines.
 
-An arm that was picked for its gap on some seeds is judged by others: those of --test.
+An arm that was chosen for its gap on some seeds is judged by others: those of --test.
 
-Arms with slow or distant regions (rtt, jitter, slow, cut) do not count, but with --stale. Then
-only they do, beside the dense arm without these settings, which costs BSP time and no loss; and
+Arms with slow or distant regions (rtt, jitter, slow, cut) do not count, except with --stale. Then
+only they do, compared with the dense arm without these settings, which cost BSP time and no loss;
+and
 
     learning.stale.plain.nN.ARM      beside the same arm without them
-    learning.stale.versions.nN.ARM   mean versions between what a push was made on and its fold
-    learning.stale.seconds.nN.ARM    virtual seconds that the run lasts
-    learning.stale.times_longer.nN.ARM   how many times as long as `ours` with the same settings the
-                                     arm takes to a held-out loss that both reach (as in far.py)
+    learning.stale.versions.nN.ARM   mean versions between a push's base and its fold
+    learning.stale.seconds.nN.ARM    virtual seconds of the run
+    learning.stale.times_longer.nN.ARM   the arm's time to a held-out loss that both reach, divided
+                                     by that of `ours` with the same settings (as in far.py)
     learning.stale.undamped.nN.ARM   an arm with `damping=0` beside the same arm as it is shipped;
                                      undamped.middle over the middle of the curve
 
-Of the seeds of --test, stale rows have names that begin with learning.stale.test likewise.
+On the seeds of --test, stale rows have names that begin with learning.stale.test likewise.
 
 Lines of two commits, of another model or step, or of a tree that was not clean are refused.
 """
@@ -78,7 +79,7 @@ class Run:
         self.settings = {key: line[key] for key in ("density", "kappa", "beta", "eta", "rate")}
 
     def after(self, tokens):
-        """The curve's loss there, on the line between its points."""
+        """The curve's loss there, linear between its points."""
         for (t0, a), (t1, b) in zip(self.curve, self.curve[1:]):
             if t0 <= tokens <= t1:
                 return a + (b - a) * (tokens - t0) / (t1 - t0)
@@ -91,7 +92,7 @@ def plain(arm):
 
 
 def read(path, seeds):
-    """Runs by length, arm and seed; what all lines share; lines of other seeds do not count."""
+    """Runs by length, arm and seed; the values that all lines share; other seeds are skipped."""
     runs, shared = {}, {}
     for number, line in lines_of(path):
         try:
@@ -121,7 +122,7 @@ def read(path, seeds):
 
 
 def best_dense(arms):
-    """Of the synchronous, dense arms with the most seeds the one of the lowest mean; or None."""
+    """The synchronous, dense arm with the lowest mean among those with the most seeds; or None."""
     dense = {arm: by for arm, by in arms.items() if arm.startswith(DENSE)}
     most = max(map(len, dense.values()), default=0)
     full = {arm: by for arm, by in dense.items() if len(by) == most}
@@ -137,7 +138,7 @@ def gaps(ours, theirs, of=lambda run: run.loss):
 
 
 def worst(ours, theirs):
-    """The largest mean of the curves' gaps, and how many percent of the tokens it is at."""
+    """The largest mean of the curves' gaps, and its place in percent of the tokens."""
     places = min(len(run.curve) for run in ours.values()) - 1
     tokens = next(iter(ours.values())).tokens
     found = []
@@ -149,14 +150,14 @@ def worst(ours, theirs):
 
 
 def middle(ours, theirs):
-    """Gaps of the curves in the mean over the run's middle, a seed each."""
+    """For each seed the mean gap of the curves over the run's middle."""
     tokens = next(iter(ours.values())).tokens
     places = [gaps(ours, theirs, lambda run, t=tokens * part: run.after(t)) for part in MIDDLE]
     return [statistics.fmean(seed) for seed in zip(*places, strict=True)]
 
 
 def gap_rows(out, prefix, n, arms, base, shipped):
-    """Rows of every arm's end beside `base` and beside the shipped rule."""
+    """Rows of every arm's end, compared with `base` and with the shipped rule."""
     for arm, ours in arms.items():
         found = gaps(ours, arms[base]) if base in arms and arm != base else []
         if found:
@@ -187,7 +188,7 @@ def rate_of(arm, rate):
 
 
 def rate_rows(out, name, n, arms, base, rate):
-    """Rows of arms with a rate of their own beside the same arms at `rate`."""
+    """Rows of arms with a rate of their own, compared with the same arms at `rate`."""
     for arm, by in arms.items():
         found = gaps(by, arms.get(unrated(arm), {})) if unrated(arm) != arm else []
         if found:
@@ -220,7 +221,7 @@ def as_ours(arm):
 
 
 def longer(arm, ours):
-    """How many times as long the arm takes, a seed that both ran each."""
+    """The arm's time divided by ours, for each seed that both ran."""
     return [far.times_longer(ours[seed].clock, arm[seed].clock) for seed in sorted(arm)
             if seed in ours and ours[seed].clock and arm[seed].clock]
 
@@ -244,7 +245,7 @@ def stale_rows(out, name, n, arms, all_arms):
 
 
 def length_rows(out, name, rounds, arms, base, shipped, rate):
-    """Rows of one length; returns what the conditions say of it."""
+    """Rows of one length; gives its conditions."""
     n = f"n{rounds}"
     gap_rows(out, name, n, arms, base, shipped)
     curve_rows(out, name, n, arms, base)
@@ -273,14 +274,14 @@ def counted(runs):
 
 
 def that_count(runs, stale):
-    """Only the arms that `stale` asks for; a length without any is left out."""
+    """Only the arms that `stale` selects; a length without any is left out."""
     kept = {rounds: {arm: by for arm, by in arms.items() if (plain(arm) != arm) == stale}
             for rounds, arms in runs.items()}
     return {rounds: arms for rounds, arms in kept.items() if arms}
 
 
 def base_of(arms, base):
-    """The baseline of one length, of its arms that are neither distant nor slow."""
+    """The baseline of one length, from its arms that are neither distant nor slow."""
     if not base:
         return best_dense(arms)
     return base if base in arms else None

@@ -1,8 +1,8 @@
-// Nodes, their lives, and what a run's figures are made of. See cluster.h.
+// Nodes, their restarts, and the counters behind a run's figures. See cluster.h.
 //
 // 1. Figures are of the time from the phase RUN to the moment when the log of each unit's shard has
 //    its first claim (server/docs/0000-protocol.md#rule-19).
-// 2. A region that fails is killed (kill -9) and started again on its own files. Servers and the
+// 2. A region that fails is killed (kill -9) and restarted on its own files. Servers and the
 //    coordinator do not fail here.
 // 3. Equal scenes give equal figures, but for wall_s.
 #include "bench/sim/cluster.h"
@@ -21,7 +21,7 @@
 #include "tests/sim/setup.h"
 
 enum kind { COORDINATOR, SERVER, WORKER };
-enum { STALE_MAX = 1 << 16 }; // versions; more count as so many
+enum { STALE_MAX = 1 << 16 }; // versions; larger values count as this one
 
 struct node {
     struct cluster *cluster;
@@ -49,8 +49,8 @@ struct cluster {
     float *initial;
     struct node coordinator, server[SCENE_SHARDS_MAX], worker[LH_WORKERS_MAX];
     int64_t begins_ns, ends_ns; // ends_ns 0: it has not ended
-    uint8_t *claimed;           // [units] by the log of the unit's shard
-    uint64_t claims, own;       // first ones; those of them by a worker of the unit's home
+    uint8_t *claimed;           // [units], from the log of the unit's shard
+    uint64_t claims, own;       // first claims; those of them by a worker of the unit's home
     uint64_t due;               // units of the budget
     uint64_t stale[STALE_MAX];  // admitted pushes, by staleness
     uint64_t chance;
@@ -74,7 +74,7 @@ static void on_fatal(void *arg, lh_err err, const char *text)
     if (err != LH_ERR_KILLED) fail(n->cluster, "%s stopped by itself: %s", n->self.name, text);
 }
 
-// ---------------------------------------------------------------- what the logs say
+// ---------------------------------------------------------------- counting log records
 
 static void end(struct cluster *c)
 {
@@ -114,7 +114,7 @@ static void on_push(struct cluster *c, uint32_t shard, const struct lh_record *r
         c->own += !*claimed && is_of(c, f.claim[i], f.worker);
         *claimed = 1;
     }
-    c->links.late = c->claims * 10 > c->due * 9; // a worker that runs dry pushes all
+    c->links.late = c->claims * 10 > c->due * 9; // a worker that runs dry pushes everything
     if (!c->ends_ns && c->claims >= c->due) end(c);
 }
 
@@ -125,7 +125,7 @@ static void on_folded(void *arg, uint32_t shard, const struct lh_record *r)
     n->cluster->out->refused += r->kind == LH_REFUSE;
 }
 
-// ---------------------------------------------------------------- lives
+// ---------------------------------------------------------------- starts
 
 static struct setup common(struct node *n)
 {
@@ -179,7 +179,7 @@ static lh_err start_server(struct node *n)
     return ps_server_start(&conf, &n->server);
 }
 
-// As worker/node.c has it, with as few units read ahead as it has.
+// As worker/node.c computes it, with as few units read ahead.
 static void set_window(const struct cluster *c, struct wk_conf *conf)
 {
     uint64_t share = c->due / 20;
@@ -228,7 +228,7 @@ static void stop(struct node *n)
     setup_stop(&n->coordinator, &n->server, &n->worker, &n->trainer);
 }
 
-static void crashed(void *arg) // nobody asks for crashes within handlers here
+static void crashed(void *arg) // no test here asks for crashes within handlers
 {
     const struct node *n = arg;
     fail(n->cluster, "%s crashed", n->self.name);
@@ -289,7 +289,7 @@ static void make_model(struct cluster *c)
     LH_ASSERT(c->initial);
 }
 
-// Each region is the home of as many units, which may all leave it.
+// Each region is the home of the same number of units, which may all leave it.
 static void make_units(struct cluster *c)
 {
     const struct scene_flags *f = &c->scene->flags;
@@ -353,7 +353,7 @@ static void tell(struct cluster *c)
     f->events = lh_fake_events(c->world);
 }
 
-// Every region has made its first step by now.
+// Notes the time when every region has made its first step.
 static void look_ready(struct cluster *c)
 {
     double trained = 0;
@@ -365,7 +365,7 @@ static void look_ready(struct cluster *c)
     c->out->ready_s = (double)(lh_fake_now(c->world) - c->begins_ns) / LH_SECOND;
 }
 
-// To the end of the last unit, and until the coordinator knows of it.
+// Runs to the end of the last unit, and until the coordinator knows of it.
 static void play(struct cluster *c)
 {
     const struct scene_flags *f = &c->scene->flags;

@@ -10,7 +10,7 @@
 
 static const double PACKET_BYTES = 1448, NEAR_S = 0.001;
 
-// Bulk bytes that grow with the model: not a frame's head or a record's, not a state's rows of
+// Bulk bytes that grow with the model: not a frame's or record's head, not a state's rows of
 // workers. (Claims count as payload.)
 static double payload_of(const struct scene_flags *f, enum lh_rpc rpc, size_t bulk)
 {
@@ -21,7 +21,7 @@ static double payload_of(const struct scene_flags *f, enum lh_rpc rpc, size_t bu
     return bulk > head ? (double)(bulk - head) : 0;
 }
 
-// The number in a node's name; -1: it is of another kind.
+// The number in a node's name; -1: a node of another kind.
 static int number_of(const char *name, const char *kind)
 {
     size_t n = strlen(kind);
@@ -51,7 +51,7 @@ static void note_peak(struct link_way *way, int64_t now, double bytes)
     way->peak = fmax(way->peak, way->in_half);
 }
 
-// Puts so many bytes behind what is on its way from `now` on; when they are through.
+// Queues the bytes behind those on their way from `now` on; gives the time when they are through.
 static int64_t through(struct link_way *way, int64_t now, double bytes, double bytes_per_s)
 {
     int64_t begins = way->free_ns > now ? way->free_ns : now;
@@ -81,7 +81,7 @@ static int64_t pace(void *arg, const char *from, const char *to, enum lh_rpc rpc
     struct links *l = arg;
     const struct scene_flags *f = &l->scene->flags;
     int up = number_of(from, "worker"), down = number_of(to, "worker");
-    if (up < 0 && down < 0) return 0; // servers and the coordinator stand side by side
+    if (up < 0 && down < 0) return 0; // servers and the coordinator are side by side
     int64_t now = lh_fake_now(l->world);
     double bytes = (double)(head + bulk) + payload_of(f, rpc, bulk) * (f->stands_for - 1);
     double port = f->port_mbit * 1e6 / 8;

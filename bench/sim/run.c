@@ -1,7 +1,6 @@
-// bench_sim: one run of a simulated cluster; prints one line of JSON. bench/sim.py asks for them.
+// bench_sim: one run of a simulated cluster; prints one line of JSON. bench/sim.py calls it.
 //
-// `bench_sim --help` names the flags; scene.h says what they mean. Exit status 1: the run did not
-// come to its end.
+// `bench_sim --help` lists the flags; scene.h explains them. Exit status 1: the run did not end.
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/resource.h>

@@ -35,7 +35,7 @@ static double number(const char *text, double low, double high, const char *flag
     usage(why);
 }
 
-// Numbers with commas between them; their count.
+// Parses numbers with commas between them; gives their count.
 static uint32_t list(const char *text, double low, double high, double *out, uint32_t room,
                      const char *flag)
 {
@@ -159,7 +159,7 @@ struct scene_flags scene_read(int argc, char **argv)
     return f;
 }
 
-// ---------------------------------------------------------------- what is drawn
+// ---------------------------------------------------------------- random draws
 
 static double uniform(uint64_t *state)
 {
@@ -180,7 +180,7 @@ double scene_speed(const struct scene_region *r, double at_s)
                                                      : r->tokens_per_s;
 }
 
-// Tokens that all regions train in so many seconds, if nobody ever waits.
+// Tokens that all regions train in this many seconds, if none ever waits.
 static double trained_within(const struct scene *s, double seconds)
 {
     double sum = 0;

@@ -1,6 +1,6 @@
 // A trainer that models the time of a step and learns nothing. See trainer.h.
 //
-// Each step moves every parameter by a random amount, so that deltas are what codecs expect; and
+// Each step moves every parameter by a random amount, so that codecs get realistic deltas; and
 // takes up to 10 % more or less than the speed says.
 #include "bench/sim/trainer.h"
 
