@@ -33,7 +33,7 @@ import links  # noqa: E402
 import report  # noqa: E402
 
 WORLDS = ("five-continents", "geostationary", "two-hops", "deep", "moon", "mobile")
-WEATHER = ("mobile",)  # whose losses also come in bursts
+WEATHER = ("mobile",)  # losses there also come in bursts
 DATA_S = 150  # of training for each fault: the run is ended before they are used up
 
 

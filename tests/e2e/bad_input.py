@@ -71,7 +71,7 @@ def other_weights(world):
 
 
 def weights_that_are_not_finite(world):
-    """The server says which parameter of which file it is."""
+    """The server names the parameter and its file."""
     coordinator = world.coordinator().start().listening()
     with open(world.path("weights.bin"), "rb") as file:
         weights = bytearray(file.read())

@@ -4,7 +4,7 @@
 //   good         a small update
 //   altered      a byte of the sealed payload is changed
 //   altered-head a byte of the header is changed, the announced digest fits it
-//   truncated    the last 40 bytes are missing, and so the message says
+//   truncated    the last 40 bytes are missing, and the announced length agrees
 //   short        the stream ends inside the frame
 //   index        sealed well; the last index of the first chunk lies outside of it
 //   nan          sealed well; the first value is no number

@@ -67,7 +67,7 @@ class Server:
             return
         if st > last + 1:
             if v["dd"] == 0:
-                return  # BEHIND: the worker says hello again
+                return  # BEHIND: the worker sends another hello
         verdict = 1
         if how == "busy":
             s["f"]["busy"] -= 1

@@ -235,7 +235,7 @@ def levels(codes, first, second):
 
 
 def two_readings():
-    """What each form of the first example stands for, from the page's column of readings."""
+    """The reading of each form of the first example, from the page's column of readings."""
     sparse, dense = TWO[TWO_CARRIED], [1, -1, 1, 1, -1, 1, -1, 1, 1, -1, 1, 1]
     return {
         "topk-sign": levels([-1, 1, 1, -1], "5541", "0047"),

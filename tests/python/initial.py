@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What save_initial() and save_arrays() refuse before a run begins: initial.py LIBRARY PACKAGE.
+"""Models refused by save_initial() and save_arrays() before a run: initial.py LIBRARY PACKAGE.
 
 Each would be refused by describe(), the library or a server in the run, where every region would
 meet the error at the same time.

@@ -119,7 +119,7 @@ class Cursor:
         return self.data[self.at - size:self.at]
 
     def read(self, form):
-        """The next fields as struct's form says, one alone as a plain value."""
+        """The next fields in struct's format; a single one as a plain value."""
         values = struct.unpack("<" + form, self.take(struct.calcsize("<" + form)))
         return values[0] if len(values) == 1 else values
 
