@@ -108,7 +108,7 @@ static void a_residual_that_cant_be_cleared_begins_at_zero(void **state)
     for (int newest = 0; newest < 2; newest++) damage_one(31, false, newest);
 }
 
-static void nor_is_it_rebuilt_where_an_earlier_start_put_the_push_aside(void **state)
+static void a_push_set_aside_earlier_leaves_no_residual(void **state)
 {
     (void)state;
     // The power cut of this seed keeps the name under which the push was put aside; otherwise the
@@ -271,7 +271,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_residual_that_cant_be_cleared_begins_at_zero),
-        cmocka_unit_test(nor_is_it_rebuilt_where_an_earlier_start_put_the_push_aside),
+        cmocka_unit_test(a_push_set_aside_earlier_leaves_no_residual),
         cmocka_unit_test(one_that_the_snapshot_knows_costs_no_residual),
         cmocka_unit_test(one_that_was_being_written_costs_no_residual),
         cmocka_unit_test(an_undecided_one_takes_the_snapshot_with_it),

@@ -138,7 +138,7 @@ static void servers_and_absent_workers_are_expelled_by_name(void **state)
     rig_free(r);
 }
 
-static void so_many_are_expelled_and_no_more(void **state)
+static void the_number_of_expelled_names_is_limited(void **state)
 {
     (void)state;
     struct rig *r = begun();
@@ -271,7 +271,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(an_expelled_worker_is_refused_until_it_is_let_back),
         cmocka_unit_test(servers_and_absent_workers_are_expelled_by_name),
-        cmocka_unit_test(so_many_are_expelled_and_no_more),
+        cmocka_unit_test(the_number_of_expelled_names_is_limited),
         cmocka_unit_test(nobody_waits_for_a_worker_that_is_set_aside),
         cmocka_unit_test(one_of_two_servers_sets_nobody_aside),
         cmocka_unit_test(operators_are_told_which_shards_refuse_a_worker_s_pushes_and_why),

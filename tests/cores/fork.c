@@ -181,7 +181,7 @@ static void a_log_that_was_trimmed_beyond_its_standby_is_no_older_copy(void **st
     trims_beyond_its_standby(*state, false);
 }
 
-static void but_one_of_another_history_is(void **state)
+static void a_trimmed_log_of_another_history_is_an_older_copy(void **state)
 {
     trims_beyond_its_standby(*state, true);
 }
@@ -282,7 +282,7 @@ int main(void)
         RIG_TEST(a_report_between_the_question_and_the_strike_out_counts),
         RIG_TEST(a_standby_that_says_no_more_is_struck_out),
         RIG_TEST(a_log_that_was_trimmed_beyond_its_standby_is_no_older_copy),
-        RIG_TEST(but_one_of_another_history_is),
+        RIG_TEST(a_trimmed_log_of_another_history_is_an_older_copy),
         RIG_TEST(a_standby_that_its_owner_overtook_stops_it_and_gives_nothing_up),
         RIG_TEST(a_forked_standby_waits_until_the_one_in_sync_is_known),
         RIG_TEST(a_directory_that_knows_of_no_standby_strikes_out_whom_the_coordinator_names),

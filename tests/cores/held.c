@@ -91,7 +91,7 @@ static void the_owner_goes_on_with_what_its_standby_holds(void **state)
 
 // Between the new epoch and its installation only the standby's disk has that record, so the
 // standby is not struck out before.
-static void so_it_does_when_it_dies_before_it_serves(void **state)
+static void a_server_that_dies_before_it_serves_goes_on_with_that_state(void **state)
 {
     struct rig *r = *state;
     begin_apart(r);
@@ -335,7 +335,7 @@ static void an_owner_without_its_directory_goes_on_with_what_its_standby_holds(v
 }
 
 // A standby that is in sync for all shards takes them over.
-static void nor_does_it_where_its_standby_takes_over(void **state)
+static void a_take_over_loses_nothing_acknowledged(void **state)
 {
     struct rig *r = *state;
     lose_the_new_owner(r);
@@ -469,7 +469,7 @@ static bool takes_its_time(void *arg, const char *from, const char *to, enum lh_
 }
 
 // An empty message is no progress (server/docs/0000-protocol.md#rule-29).
-static void so_is_one_that_says_it_all_the_time(void **state)
+static void empty_messages_keep_no_giver(void **state)
 {
     struct rig *r = *state;
     r->unsealed = true;
@@ -513,7 +513,7 @@ int main(void)
 #define HELD(f) cmocka_unit_test_setup_teardown(f, two_shards, rig_tear_down)
     const struct CMUnitTest tests[] = {
         HELD(the_owner_goes_on_with_what_its_standby_holds),
-        HELD(so_it_does_when_it_dies_before_it_serves),
+        HELD(a_server_that_dies_before_it_serves_goes_on_with_that_state),
         HELD(a_log_that_goes_on_from_that_state_stays),
         HELD(where_that_state_is_gone_an_operator_lets_the_owner_go_on),
         HELD(an_epoch_that_began_there_goes_on_from_its_log),
@@ -521,10 +521,10 @@ int main(void)
         HELD(where_no_place_is_named_the_owner_waits),
         HELD(nothing_is_fetched_from_a_directory_of_another_name),
         HELD(an_owner_without_its_directory_goes_on_with_what_its_standby_holds),
-        HELD(nor_does_it_where_its_standby_takes_over),
+        HELD(a_take_over_loses_nothing_acknowledged),
         HELD(nothing_is_fetched_from_a_damaged_log),
         HELD(one_that_says_nothing_is_asked_anew),
-        HELD(so_is_one_that_says_it_all_the_time),
+        HELD(empty_messages_keep_no_giver),
         HELD(an_unsealed_state_is_not_taken_however_large_it_says_it_is),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -161,7 +161,7 @@ static void a_silent_worker_is_suspect_and_live_again(void **state)
     end(e);
 }
 
-static void then_it_is_lost_and_may_come_back(void **state)
+static void a_worker_that_stays_silent_is_lost_and_may_come_back(void **state)
 {
     (void)state;
     struct ear *e = begin();
@@ -458,7 +458,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_silent_worker_is_suspect_and_live_again),
-        cmocka_unit_test(then_it_is_lost_and_may_come_back),
+        cmocka_unit_test(a_worker_that_stays_silent_is_lost_and_may_come_back),
         cmocka_unit_test(one_that_drained_is_not_lost_however_silent),
         cmocka_unit_test(a_word_that_changes_each_time_is_told_seldom),
         cmocka_unit_test(a_worker_that_says_done_too_early_is_not_done),

@@ -318,7 +318,7 @@ static void no_answer_of_a_server_ends_a_worker_or_keeps_it(void **state)
     }
 }
 
-static void nor_do_all_of_them(void **state)
+static void no_mix_of_lies_ends_a_worker_or_keeps_it(void **state)
 {
     (void)state;
     for (uint64_t seed = 0; seed < 6; seed++) live_beside(LH_RPC_COUNT, 3, 50 + seed);
@@ -384,7 +384,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(no_answer_of_a_server_ends_a_worker_or_keeps_it),
-        cmocka_unit_test(nor_do_all_of_them),
+        cmocka_unit_test(no_mix_of_lies_ends_a_worker_or_keeps_it),
         cmocka_unit_test(a_standby_lives_beside_an_owner_that_lies),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

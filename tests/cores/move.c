@@ -337,7 +337,7 @@ static void a_copy_from_before_it_served_is_not_served(void **state)
     comes_back_old(*state, false);
 }
 
-static void nor_is_an_epoch_served_twice_where_nobody_knows(void **state)
+static void an_epoch_unknown_to_all_is_not_served_twice(void **state)
 {
     comes_back_old(*state, true);
 }
@@ -585,7 +585,7 @@ int main(void)
         RIG_TEST(an_owner_whose_target_is_away_asks_now_and_then),
         RIG_TEST(a_target_that_dies_with_the_record_asks_before_it_serves),
         RIG_TEST(a_copy_from_before_it_served_is_not_served),
-        RIG_TEST(nor_is_an_epoch_served_twice_where_nobody_knows),
+        RIG_TEST(an_epoch_unknown_to_all_is_not_served_twice),
         RIG_TEST(a_copy_from_before_the_record_is_served_where_nobody_heard_of_it),
         RIG_TEST(a_record_of_a_move_that_is_long_over_is_not_served),
         RIG_TEST(the_rest_of_a_torn_log_counts),

@@ -125,7 +125,7 @@ static void the_owner_of_both_brings_the_record_of_the_other(void **state)
     assert_moved(r);
 }
 
-static void so_does_its_next_life(void **state)
+static void its_next_life_brings_the_record_of_the_other_too(void **state)
 {
     struct rig *r = *state;
     begin_half(r);
@@ -179,7 +179,7 @@ static void a_move_that_is_given_up_for_one_is_given_up_for_both(void **state)
 }
 
 // The owner, which would ask the other shard back, is down: the coordinator does it.
-static void so_it_is_while_the_owner_is_away(void **state)
+static void both_are_given_up_while_the_owner_is_away(void **state)
 {
     for (uint32_t k = 0; k < RIG_SHARDS; k++) {
         struct rig *r = k ? rig_new(2) : *state;
@@ -195,7 +195,7 @@ static void so_it_is_while_the_owner_is_away(void **state)
 
 // The target had both records, and its file says that it began the reserved epochs. Then its log
 // lost its end from the record of shard 1 on.
-static void so_it_is_where_the_target_lost_the_record_of_one(void **state)
+static void both_are_given_up_if_the_target_lost_one_record(void **state)
 {
     struct rig *r = *state;
     begin_half(r);
@@ -277,7 +277,7 @@ static void begin_checkpoint_alone(struct rig *r)
 
 // The target says that it served shard 0 in the reserved epoch, and refuses the epoch of shard 1
 // (seed 6502981 of all,move,full_target).
-static void so_it_is_where_a_checkpoint_alone_shows_that_the_target_served(void **state)
+static void both_are_given_up_if_only_a_checkpoint_shows_service(void **state)
 {
     struct rig *r = *state;
     begin_checkpoint_alone(r);
@@ -309,7 +309,7 @@ static void nothing_goes_to_a_target_that_refused_by_what_it_said_before(void **
 }
 
 // The owner has to open an epoch of shard 1 before it has written a record.
-static void nor_is_an_epoch_kept_for_the_other_alone(void **state)
+static void no_epoch_is_kept_for_one_shard_alone(void **state)
 {
     struct rig *r = *state;
     begin(r);
@@ -526,13 +526,13 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         TWO_SHARDS(the_owner_of_both_brings_the_record_of_the_other),
-        TWO_SHARDS(so_does_its_next_life),
+        TWO_SHARDS(its_next_life_brings_the_record_of_the_other_too),
         TWO_SHARDS(a_move_that_is_given_up_for_one_is_given_up_for_both),
-        TWO_SHARDS(so_it_is_while_the_owner_is_away),
-        TWO_SHARDS(so_it_is_where_the_target_lost_the_record_of_one),
-        TWO_SHARDS(so_it_is_where_a_checkpoint_alone_shows_that_the_target_served),
+        TWO_SHARDS(both_are_given_up_while_the_owner_is_away),
+        TWO_SHARDS(both_are_given_up_if_the_target_lost_one_record),
+        TWO_SHARDS(both_are_given_up_if_only_a_checkpoint_shows_service),
         TWO_SHARDS(nothing_goes_to_a_target_that_refused_by_what_it_said_before),
-        TWO_SHARDS(nor_is_an_epoch_kept_for_the_other_alone),
+        TWO_SHARDS(no_epoch_is_kept_for_one_shard_alone),
         TWO_SHARDS(a_target_that_has_both_records_refuses_nothing),
         TWO_SHARDS(records_into_an_epoch_that_is_registered_do_not_give_it_again),
         TWO_SHARDS(an_owner_that_takes_a_move_back_is_not_fenced_by_its_own_late_words),

@@ -146,7 +146,7 @@ static void the_newer_directory_is_served_after_it(void **state)
 }
 
 // The older copy ran alone beyond the version that the coordinator knows: only the chain differs.
-static void nor_is_a_longer_log_of_another_history(void **state)
+static void a_longer_log_of_another_history_is_not_served(void **state)
 {
     struct rig *r = *state;
     struct image m;
@@ -239,7 +239,7 @@ static void followers_state_comes_back_in_a_new_epoch(void **state)
     comes_back(*state, false);
 }
 
-static void so_it_does_where_only_the_stable_point_is_known(void **state)
+static void the_stable_point_alone_brings_followers_state_back(void **state)
 {
     comes_back(*state, true);
 }
@@ -342,7 +342,7 @@ static void an_epoch_that_was_served_is_not_begun_a_second_time(void **state)
 }
 
 // The copy's token is the registered one, and the coordinator knows no version above its log's end.
-static void nor_where_the_coordinator_does_not_know_that_it_was(void **state)
+static void an_epoch_that_only_a_file_knows_is_not_begun_again(void **state)
 {
     struct rig *r = *state;
     go_back_to_before_its_record(r, HEAD);
@@ -528,12 +528,12 @@ static void overtakes(struct rig *r, bool cut)
     the_standby_takes_over(r);
 }
 
-static void so_does_one_that_its_owner_overtook(void **state)
+static void a_standby_that_its_owner_overtook_stops_it(void **state)
 {
     overtakes(*state, false);
 }
 
-static void so_it_does_where_the_owner_cut_its_log(void **state)
+static void a_standby_stops_an_owner_that_trimmed_its_log(void **state)
 {
     overtakes(*state, true);
 }
@@ -566,22 +566,22 @@ int main(void)
         RIG_TEST(the_status_shows_a_rebuilds_losses),
         RIG_TEST(an_older_copy_is_not_served),
         RIG_TEST(the_newer_directory_is_served_after_it),
-        RIG_TEST(nor_is_a_longer_log_of_another_history),
+        RIG_TEST(a_longer_log_of_another_history_is_not_served),
         RIG_TEST(followers_state_comes_back_in_a_new_epoch),
         RIG_TEST(a_copy_from_below_the_stable_point_is_not_served),
-        RIG_TEST(so_it_does_where_only_the_stable_point_is_known),
+        RIG_TEST(the_stable_point_alone_brings_followers_state_back),
         RIG_TEST(where_nobody_can_tell_a_new_epoch_begins),
         RIG_TEST(only_a_stable_point_of_its_own_epoch_contradicts_a_log),
         RIG_TEST(unreported_versions_are_not_reused_in_their_epoch),
         cmocka_unit_test(an_epoch_that_was_served_is_not_begun_a_second_time),
-        RIG_TEST(nor_where_the_coordinator_does_not_know_that_it_was),
+        RIG_TEST(an_epoch_that_only_a_file_knows_is_not_begun_again),
         RIG_TEST(both_shards_are_old_where_one_is),
         RIG_TEST(both_begin_a_new_epoch_where_one_is_old),
         RIG_TEST(the_next_start_knows_that_a_directory_is_older),
         RIG_TEST(a_start_is_no_silence),
         RIG_TEST(a_standby_that_is_ahead_of_its_owner_stops_it),
-        RIG_TEST(so_does_one_that_its_owner_overtook),
-        RIG_TEST(so_it_does_where_the_owner_cut_its_log),
+        RIG_TEST(a_standby_that_its_owner_overtook_stops_it),
+        RIG_TEST(a_standby_stops_an_owner_that_trimmed_its_log),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -361,7 +361,7 @@ static void a_disk_that_reads_nothing_ends_the_start(void **state)
 }
 
 // A push that this process can't open is not lost either: its file may be intact.
-static void nor_is_one_given_up_that_cant_be_opened(void **state)
+static void a_push_that_cant_be_opened_ends_the_start(void **state)
 {
     (void)state;
     ends_the_start(
@@ -413,7 +413,7 @@ int main(void)
         cmocka_unit_test(one_that_is_damaged_before_the_start_raises_the_incarnation),
         cmocka_unit_test(one_that_is_damaged_after_the_start_raises_the_incarnation),
         cmocka_unit_test(a_disk_that_reads_nothing_ends_the_start),
-        cmocka_unit_test(nor_is_one_given_up_that_cant_be_opened),
+        cmocka_unit_test(a_push_that_cant_be_opened_ends_the_start),
         cmocka_unit_test(a_return_that_fails_takes_nothing),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

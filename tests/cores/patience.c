@@ -124,7 +124,7 @@ static void empty_messages_are_no_sign_of_life(void **state)
     trickles(*state, 0);
 }
 
-static void nor_are_single_bytes(void **state)
+static void single_bytes_are_no_sign_of_life(void **state)
 {
     trickles(*state, 1);
 }
@@ -237,7 +237,7 @@ int main(void)
         RIG_TEST(a_worker_that_was_passed_over_is_asked_again),
         RIG_TEST(a_turn_that_passed_is_not_forgotten_in_silence),
         RIG_TEST(empty_messages_are_no_sign_of_life),
-        RIG_TEST(nor_are_single_bytes),
+        RIG_TEST(single_bytes_are_no_sign_of_life),
         RIG_TEST(a_transfer_that_stops_in_the_middle_is_passed_over),
         RIG_TEST(a_transfer_is_over_when_its_time_is),
         RIG_TEST(a_transfer_that_gets_on_is_not_passed_over),

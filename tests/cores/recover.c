@@ -268,7 +268,7 @@ static bool it_is_given_up(int n)
     return failed;
 }
 
-static void nor_is_it_given_up_for_what_followers_do_not_have(void **state)
+static void a_failed_read_gives_up_no_checkpoint(void **state)
 {
     (void)state;
     int n = 0;
@@ -331,7 +331,7 @@ int main(void)
         RIG_TEST(one_checkpoint_too_many_goes_before_room_matters),
         cmocka_unit_test(a_full_disk_cuts_what_was_left),
         cmocka_unit_test(a_checkpoint_that_was_not_read_is_not_taken_for_lost),
-        cmocka_unit_test(nor_is_it_given_up_for_what_followers_do_not_have),
+        cmocka_unit_test(a_failed_read_gives_up_no_checkpoint),
         cmocka_unit_test(an_older_copy_is_one_for_all_its_shards),
         RIG_TEST(an_older_copy_with_a_torn_log_stays_one),
     };

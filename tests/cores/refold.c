@@ -181,7 +181,7 @@ static void a_server_that_dies_anywhere_goes_on_with_it(void **state)
     }
 }
 
-static void so_does_the_coordinator(void **state)
+static void a_coordinator_that_dies_goes_on_with_it(void **state)
 {
     (void)state;
     struct rig *r = begun(3);
@@ -460,7 +460,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_run_goes_on_from_an_earlier_version),
         cmocka_unit_test(a_server_that_dies_anywhere_goes_on_with_it),
-        cmocka_unit_test(so_does_the_coordinator),
+        cmocka_unit_test(a_coordinator_that_dies_goes_on_with_it),
         cmocka_unit_test(a_refusal_changes_nothing_and_says_from_where),
         cmocka_unit_test(a_shard_that_cant_after_all_is_named),
         cmocka_unit_test(a_damaged_order_is_named),

@@ -139,7 +139,7 @@ static void take_all_names(struct rig *r)
             (struct ps_co_worker){.id = id, .granted = 1, .region = "far", .name = "gone"};
 }
 
-static void when_all_names_are_taken_old_ones_go(void **state)
+static void old_names_go_once_all_are_taken(void **state)
 {
     (void)state;
     struct rig *r = both_gone();
@@ -166,7 +166,7 @@ int main(void)
         cmocka_unit_test(nothing_of_a_retired_name_is_heard_again),
         cmocka_unit_test(a_worker_that_takes_the_place_keeps_its_leases),
         cmocka_unit_test(a_restart_goes_on_with_what_was_begun),
-        cmocka_unit_test(when_all_names_are_taken_old_ones_go),
+        cmocka_unit_test(old_names_go_once_all_are_taken),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -148,7 +148,7 @@ static void a_coordinator_that_is_away_for_45_s_stops_nobody(void **state)
     away_stops_nobody(45 * LH_SECOND);
 }
 
-static void nor_does_one_that_is_away_for_290_s(void **state)
+static void a_coordinator_that_is_away_for_290_s_stops_nobody(void **state)
 {
     (void)state;
     away_stops_nobody(290 * LH_SECOND);
@@ -186,7 +186,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_coordinator_that_is_away_for_45_s_stops_nobody),
-        cmocka_unit_test(nor_does_one_that_is_away_for_290_s),
+        cmocka_unit_test(a_coordinator_that_is_away_for_290_s_stops_nobody),
         cmocka_unit_test(at_the_end_of_the_run_nobody_waits_for_the_slowest),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

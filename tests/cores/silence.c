@@ -184,7 +184,7 @@ static void a_report_that_nobody_answers_does_not_silence_its_owner(void **state
     lh_fabric_fates(r->fabric, NULL, NULL);
 }
 
-static void nor_does_a_round_trip_that_is_longer_than_the_take_over(void **state)
+static void a_round_trip_longer_than_the_take_over_is_no_silence(void **state)
 {
     struct rig *r = *state;
     struct reports p = {.of = &r->s,
@@ -332,7 +332,7 @@ int main(void)
         RIG_TEST(a_new_owner_drops_its_reports_as_a_standby),
         RIG_TEST(a_standby_that_gives_its_name_up_waits_for_the_answer),
         RIG_TEST(a_report_that_was_overtaken_says_nothing_of_its_standby),
-        RIG_TEST(nor_does_a_round_trip_that_is_longer_than_the_take_over),
+        RIG_TEST(a_round_trip_longer_than_the_take_over_is_no_silence),
         cmocka_unit_test(a_server_that_was_silent_stalls_nobody_when_it_is_back),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

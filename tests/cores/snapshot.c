@@ -181,7 +181,7 @@ static void one_that_the_snapshot_took_back_comes_back_once(void **state)
     leave_file(62, false);
 }
 
-static void nor_does_it_where_that_start_was_killed(void **state)
+static void a_killed_start_brings_it_back_once_too(void **state)
 {
     (void)state;
     leave_file(63, true);
@@ -193,7 +193,7 @@ int main(void)
         cmocka_unit_test(an_admitted_push_below_the_snapshot_comes_back),
         cmocka_unit_test(the_push_after_the_snapshot_is_undecided),
         cmocka_unit_test(one_that_the_snapshot_took_back_comes_back_once),
-        cmocka_unit_test(nor_does_it_where_that_start_was_killed),
+        cmocka_unit_test(a_killed_start_brings_it_back_once_too),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

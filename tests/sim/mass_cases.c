@@ -184,7 +184,7 @@ static void a_push_below_the_snapshot_is_held(void **state)
     assert_true(taken_with_slot(*state, false) == 0);
 }
 
-static void but_for_the_one_that_it_took_back(void **state)
+static void a_push_that_the_snapshot_took_back_is_not_held(void **state)
 {
     assert_true(taken_with_slot(*state, true) == 1);
 }
@@ -264,7 +264,7 @@ int main(void)
         MADE_TEST(a_declared_loss_makes_nothing_larger),
         MADE_TEST(a_lost_slot_starts_from_its_snapshot),
         MADE_TEST(a_push_below_the_snapshot_is_held),
-        MADE_TEST(but_for_the_one_that_it_took_back),
+        MADE_TEST(a_push_that_the_snapshot_took_back_is_not_held),
         MADE_TEST(in_the_end_all_of_it_is_there),
         MADE_TEST(in_the_end_nothing_is_there_twice),
         MADE_TEST(the_rest_of_a_declared_loss_must_be_there_in_the_end),

@@ -286,7 +286,7 @@ static void hanging_up_leaves_the_links_beside_it(void **state)
     assert_int_equal(b.closes, 1);
 }
 
-static void so_many_links_share_a_connection(void **state)
+static void a_connection_has_a_limit_of_links(void **state)
 {
     struct world *w = *state;
     struct lh_link *other = NULL;
@@ -538,7 +538,7 @@ int main(void)
         IN_PAIR(hangup_while_other_calls_fail),
         IN_PAIR(hanging_up_leaves_the_links_beside_it),
         IN_PAIR(a_second_line_is_a_connection_of_its_own),
-        IN_PAIR(so_many_links_share_a_connection),
+        IN_PAIR(a_connection_has_a_limit_of_links),
         IN_PAIR(after_a_connection_an_attempt_gets_what_its_path_needs),
         IN_PAIR(a_first_attempt_gets_what_its_transport_gives),
         IN_PAIR(an_outage_of_a_minute_and_a_half_ends_no_connection),
