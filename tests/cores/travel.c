@@ -350,23 +350,27 @@ static void a_coordinator_that_has_just_started_takes_no_giver_away(void **state
     trip_over(t);
 }
 
-// A giver by hand: it sends the head of a unit, one byte, and then only empty messages; or nothing.
+// A giver by hand: it sends the head of a unit, one byte, and then only empty messages; or one byte
+// each; or nothing.
 struct empty {
     struct lh_service service;
     struct lh_env *env;
-    bool silent;
+    bool silent, drips;
     struct lh_call *call;
     uint64_t timer;
-    uint32_t asked;
+    uint32_t asked, sent;
 };
 
-static void send_nothing(void *arg)
+static void send_next(void *arg)
 {
     struct empty *e = arg;
     Longhaul__V1__UnitHead head = LONGHAUL__V1__UNIT_HEAD__INIT;
+    struct lh_blob *b = e->drips ? lh_blob_new(1) : NULL;
     e->timer = 0;
-    if (!e->call || lh_rpc_send_bulk(e->call, &head.base, NULL, 0, 0)) return;
-    e->timer = lh_after(e->env, 500 * LH_MS, send_nothing, e);
+    e->sent += e->drips;
+    if (e->call && !lh_rpc_send_bulk(e->call, &head.base, b, 0, e->drips))
+        e->timer = lh_after(e->env, 500 * LH_MS, send_next, e);
+    lh_blob_release(b);
 }
 
 static void empty_message(void *self, struct lh_call *call, const struct lh_msg *msg)
@@ -380,7 +384,7 @@ static void empty_message(void *self, struct lh_call *call, const struct lh_msg 
     head.bytes = head.sent_bytes = TRIP_BYTES;
     assert_int_equal(lh_rpc_send_bulk(call, &head.base, b, 0, 1), LH_OK);
     lh_blob_release(b);
-    send_nothing(e);
+    send_next(e);
 }
 
 static void empty_close(void *self, struct lh_call *call, lh_err status, const char *text)
@@ -418,24 +422,59 @@ static void empty_listen(struct trip *t, struct empty *e, char bound[LH_ADDRESS_
         LH_OK);
 }
 
-static void a_giver_that_sends_nothing_does_not_hold_up_each_unit(void **state)
+// The coordinator names it before the one that gives units.
+static void name_first(struct trip *t, uint64_t server, const char *address)
 {
-    (void)state;
-    struct trip *t = trip_begin();
-    struct empty e = {.silent = true};
-    char bound[LH_ADDRESS_BYTES];
-    empty_listen(t, &e, bound);
-    rig_run(t->r, 2 * LH_SECOND);
     struct ps_coordinator *c = t->r->coordinator;
-    assert_int_equal(c->givers, 1);
-    c->giver[c->givers++] = c->giver[0];
-    c->giver[0] = (struct ps_co_giver){
-        .server = 1, .region = "asia", .heard_ns = INT64_MAX / 2}; // named first
-    snprintf(c->giver[0].address, sizeof c->giver[0].address, "%s", bound);
+    memmove(c->giver + 1, c->giver, c->givers++ * sizeof *c->giver);
+    c->giver[0] =
+        (struct ps_co_giver){.server = server, .region = "asia", .heard_ns = INT64_MAX / 2};
+    snprintf(c->giver[0].address, sizeof c->giver[0].address, "%s", address);
+}
+
+static void holds_up_one_unit(struct empty *e)
+{
+    struct trip *t = trip_begin();
+    char bound[LH_ADDRESS_BYTES];
+    empty_listen(t, e, bound);
+    rig_run(t->r, 2 * LH_SECOND);
+    assert_int_equal(t->r->coordinator->givers, 1);
+    name_first(t, 1, bound);
     trip_start_worker(t);
     trip_run_until_credited(t, TRIP_UNITS);
     trip_check_trained_once(t);
-    assert_in_range(e.asked, 1, 2);
+    assert_in_range(e->asked, 1, 2);
+    trip_over(t);
+}
+
+static void a_giver_that_sends_nothing_does_not_hold_up_each_unit(void **state)
+{
+    (void)state;
+    struct empty e = {.silent = true};
+    holds_up_one_unit(&e);
+}
+
+static void a_giver_that_sends_single_bytes_does_not_hold_up_a_unit(void **state)
+{
+    (void)state;
+    struct empty e = {.drips = true};
+    holds_up_one_unit(&e);
+    assert_in_range(e.sent, 1, TRIP_BYTES / 2);
+}
+
+static void givers_that_are_away_keep_no_other_one_unasked(void **state)
+{
+    (void)state;
+    struct trip *t = trip_begin();
+    rig_run(t->r, 2 * LH_SECOND);
+    for (uint64_t i = 1; i <= 6; i++) {
+        char address[LH_ADDRESS_BYTES];
+        snprintf(address, sizeof address, "away%u:1", (unsigned)i);
+        name_first(t, i, address);
+    }
+    trip_start_worker(t);
+    trip_run_until_credited(t, TRIP_UNITS);
+    trip_check_trained_once(t);
     trip_over(t);
 }
 
@@ -500,6 +539,8 @@ int main(void)
         cmocka_unit_test(units_far_behind_in_the_queue_are_not_looked_up),
         cmocka_unit_test(a_coordinator_that_has_just_started_takes_no_giver_away),
         cmocka_unit_test(a_giver_that_sends_nothing_does_not_hold_up_each_unit),
+        cmocka_unit_test(a_giver_that_sends_single_bytes_does_not_hold_up_a_unit),
+        cmocka_unit_test(givers_that_are_away_keep_no_other_one_unasked),
         cmocka_unit_test(a_stream_of_nothing_comes_to_an_end),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -52,7 +52,7 @@ static void add_giver(struct wk_worker *w, struct wk_travel_home *h, const char 
     struct lh_transport *t = w->conf.transport;
     for (uint32_t i = 0; i < h->givers; i++)
         if (!strcmp(h->giver[i].address, address)) return;
-    if (h->givers == WK_GIVERS_OF_A_HOME || strlen(address) >= LH_ADDRESS_BYTES) return;
+    if (h->givers == LH_GIVERS_MAX || strlen(address) >= LH_ADDRESS_BYTES) return;
     struct wk_travel_giver *g = &h->giver[h->givers];
     if (t->ops->dial(t, address, LH_S, LH_LINE_FIRST, &g->link)) return;
     memcpy(g->address, address, strlen(address) + 1);

@@ -275,12 +275,20 @@ static lh_err take_part(struct wk_travel_unit *a, const struct lh_msg *msg)
     return lh_msg_copy(msg, at, to, n) ? LH_OK : LH_ERR_MALFORMED;
 }
 
+// A giver that sends a byte at a time does not hold its place and memory for ever.
+static void note_bytes(struct wk_travel_unit *a)
+{
+    if (a->got.len < a->moved_bytes + LH_TRAVEL_PART_BYTES && a->got.len < a->sent_bytes) return;
+    a->moved_ns = lh_now(a->w->conf.env);
+    a->moved_bytes = a->got.len;
+}
+
 static void on_message(void *self, struct lh_call *call, const struct lh_msg *msg)
 {
     struct wk_travel_unit *a = self;
     if (a->broken || a->late || a->w->stopped) return;
-    a->moved_ns = lh_now(a->w->conf.env);
     a->broken = take_part(a, msg);
+    note_bytes(a);
     if (!a->broken) {
         lh_call_read(call);
         return;
@@ -332,6 +340,7 @@ static lh_err open_call(struct wk_travel_unit *a, struct lh_link *link)
     a->broken = LH_OK;
     a->sent_bytes = 0;
     a->moved_ns = lh_now(w->conf.env);
+    a->moved_bytes = 0;
     w->travel->bytes += bytes_of(w, a->unit);
     call_begins(w, &w->travel->home[a->home]);
     a->broken = lh_send(a->call, LH_MESSAGE(unit_request, &m));

@@ -8,7 +8,6 @@
 
 enum {
     WK_ARRIVALS_MAX = 512,
-    WK_GIVERS_OF_A_HOME = 4,
     WK_TRAVEL_TEXT_BYTES = 300,
 };
 LH_STATIC_ASSERT(LH_WINDOW_MAX + LH_READ_AHEAD_MAX <= WK_ARRIVALS_MAX,
@@ -34,6 +33,7 @@ struct wk_travel_unit {
     struct lh_call *call;
     uint32_t giver, tries, busy;
     int64_t try_ns, moved_ns; // earliest next try; when the call last moved
+    size_t moved_bytes;       // bytes that had arrived then
     bool late;                // its call was cancelled as stalled
     bool its_own;             // the unit, not its giver, caused a failure
     bool told, lz4;           // the first message arrived; it is compressed
@@ -52,10 +52,10 @@ struct wk_travel_giver {
 
 struct wk_travel_home {
     char region[LH_NAME_BYTES];
-    bool away; // a unit of it was not local
-    struct wk_travel_giver giver[WK_GIVERS_OF_A_HOME];
-    uint32_t givers, without; // `without`: answers in a row that named no giver
-    uint32_t first;           // units ask this giver first, modulo `givers`
+    bool away;                                   // a unit of it was not local
+    struct wk_travel_giver giver[LH_GIVERS_MAX]; // all that are named: some may be silent
+    uint32_t givers, without;                    // `without`: answers in a row that named no giver
+    uint32_t first;                              // units ask this giver first, modulo `givers`
     bool closed;
     int64_t open_ns;   // when it is tried again
     uint32_t closings; // closings since the last arrival

@@ -69,7 +69,7 @@ static size_t name_givers(const struct ps_coordinator *c, const struct lh_lease_
     return n;
 }
 
-// Recently heard servers come first: a worker uses only a few of each region.
+// Recently heard servers come first: a worker tries them in this order.
 size_t ps_co_givers(const struct ps_coordinator *c, const struct lh_lease_request *m,
                     struct lh_giver *out)
 {
