@@ -307,31 +307,42 @@ static LH_MUST lh_err server_link(struct dp_admin *a, const char *address, struc
     return LH_OK;
 }
 
-static LH_MUST lh_err take_server(void *arg, const void *answer)
+struct server_asked {
+    struct lh_env *env;
+    unsigned *open; // calls that are not over
+    json_t *servers;
+    const char *address;
+};
+
+static void on_server(void *self, lh_err err, const void *answer)
 {
+    struct server_asked *q = self;
     const struct lh_status_reply *m = answer;
-    json_t *all = json_loads(m->json, 0, NULL);
-    if (!json_is_array(json_object_get(all, "shards"))) {
-        json_decref(all);
-        return lh_fail(LH_ERR_MALFORMED, "the answer is not a server's status");
-    }
-    *(json_t **)arg = all;
-    return LH_OK;
+    json_t *all = err ? NULL : json_loads(m->json, 0, NULL);
+    if (json_is_array(json_object_get(all, "shards"))) json_object_set(q->servers, q->address, all);
+    json_decref(all);
+    if (!--*q->open) lh_env_real_stop(q->env);
 }
 
-lh_err dp_admin_server(struct dp_admin *a, const char *address, json_t **out)
+void dp_admin_servers(struct dp_admin *a, json_t *servers)
 {
-    struct lh_shard_status_request question = {0};
-    struct asked q = {a->env, take_server, out, LH_OK};
-    struct lh_link *link = NULL;
-    struct lh_unary *call;
-    *out = NULL;
-    LH_TRY(server_link(a, address, &link));
-    LH_TRY(lh_ask(link, LH_RPC_SHARD_STATUS, SERVER_WAIT_S * LH_SECOND,
-                  LH_MESSAGE(shard_status_request, &question), &lh_wire_status_reply, on_answer, &q,
-                  &call));
-    lh_env_real_run(a->env);
-    return q.err;
+    static const struct lh_shard_status_request question = {0};
+    struct server_asked asked[DP_SERVERS_ASKED_MAX];
+    unsigned open = 0;
+    const char *address;
+    json_t *value;
+    json_object_foreach(servers, address, value)
+    {
+        struct lh_link *link = NULL;
+        struct lh_unary *call;
+        if (server_link(a, address, &link)) continue;
+        asked[open] = (struct server_asked){a->env, &open, servers, address};
+        if (!lh_ask(link, LH_RPC_SHARD_STATUS, SERVER_WAIT_S * LH_SECOND,
+                    LH_MESSAGE(shard_status_request, &question), &lh_wire_status_reply, on_server,
+                    &asked[open], &call))
+            open++;
+    }
+    if (open) lh_env_real_run(a->env);
 }
 
 static void on_pause_over(void *arg)

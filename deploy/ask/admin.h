@@ -58,9 +58,9 @@ LH_MUST lh_err dp_admin_ask(struct dp_admin *a, enum lh_rpc rpc, const struct lh
 LH_MUST lh_err dp_admin_status(struct dp_admin *a, json_t **out);
 // The same for a text from elsewhere.
 LH_MUST lh_err dp_admin_parse(const char *text, json_t **out);
-// The status of the server at an address from the coordinator; the caller drops it.
-// LH_ERR_UNAVAILABLE, LH_ERR_DEADLINE: no answer within seconds.
-LH_MUST lh_err dp_admin_server(struct dp_admin *a, const char *address, json_t **out);
+// Asks all servers at once, by their addresses in `servers`: replaces the value of each one that
+// answers within seconds by its status.
+void dp_admin_servers(struct dp_admin *a, json_t *servers);
 // Waits without sending anything.
 void dp_admin_pause(struct dp_admin *a, int64_t ns);
 

@@ -247,15 +247,14 @@ json_t *dp_look_merge(const json_t *status, const json_t *servers, const json_t 
 
 json_t *dp_look_servers(struct dp_admin *a, const json_t *status)
 {
-    json_t *servers = json_object(), *shard, *said;
+    json_t *servers = json_object(), *shard;
     size_t i;
     json_array_foreach(json_object_get(status, "shards"), i, shard)
     {
         const char *address = lh_json_word(shard, "address");
-        if (!address[0] || json_object_get(servers, address)) continue;
-        lh_err err = dp_admin_server(a, address, &said);
-        json_object_set_new(servers, address, err ? json_null() : said);
+        if (address[0]) json_object_set_new(servers, address, json_null());
     }
+    dp_admin_servers(a, servers);
     return servers;
 }
 

@@ -4,8 +4,15 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <cmocka.h>
+#include <stdio.h>
 #include <string.h>
 
+#include "common/format/json.h"
+#include "common/net/mem/transport_mem.h"
+#include "common/net/rpc.h"
+#include "common/net/wire_admin.h"
+#include "common/net/wire_shard.h"
+#include "deploy/ask/admin.h"
 #include "deploy/ask/describe.h"
 #include "deploy/ask/look.h"
 #include "deploy/tool/files.h"
@@ -229,6 +236,74 @@ static void units_are_counted(void **state)
     json_decref(thing);
 }
 
+enum { SERVERS_ASKED = 3 };
+
+// Each server answers only once all are asked.
+struct asked {
+    struct lh_request *rq[SERVERS_ASKED];
+    unsigned count;
+};
+
+static void on_status(void *self, struct lh_request *rq, const void *request)
+{
+    (void)request;
+    struct asked *q = self;
+    struct lh_status_reply m = {.json = "{\"name\":\"s\",\"shards\":[]}"};
+    q->rq[q->count++] = rq;
+    for (unsigned i = 0; q->count == SERVERS_ASKED && i < SERVERS_ASKED; i++)
+        lh_answer(q->rq[i], LH_MESSAGE(status_reply, &m));
+}
+
+static lh_err accept_status(void *self, struct lh_call *call, enum lh_rpc rpc,
+                            const struct lh_peer *peer, const struct lh_call_ops **ops, void **to)
+{
+    assert_int_equal(rpc, LH_RPC_SHARD_STATUS);
+    return lh_request_take(call, peer, &lh_wire_shard_status_request, on_status, self, ops, to);
+}
+
+static struct lh_transport *node(struct lh_fabric *fabric, struct lh_env *env, const char *name)
+{
+    struct lh_transport *out;
+    struct lh_peer self = {.role = LH_S};
+    snprintf(self.name, sizeof self.name, "%s", name);
+    assert_int_equal(lh_transport_mem_create(fabric, env, &self, false, &out), LH_OK);
+    return out;
+}
+
+static void a_server_that_is_silent_does_not_hold_up_the_others(void **state)
+{
+    (void)state;
+    struct dp_admin a = {0};
+    struct asked asked = {0};
+    struct lh_service service = {&asked, accept_status};
+    struct lh_fabric *fabric = lh_fabric_create();
+    struct lh_transport *server[SERVERS_ASKED];
+    json_t *status = json_pack("{s:[]}", "shards");
+    assert_int_equal(lh_env_real_create(&a.env), LH_OK);
+    a.transport = node(fabric, a.env, "admin");
+    for (int i = 0; i < SERVERS_ASKED; i++) {
+        char name[16], bound[LH_ADDRESS_BYTES];
+        snprintf(name, sizeof name, "s%d:1", i);
+        server[i] = node(fabric, a.env, name);
+        assert_int_equal(server[i]->ops->listen(server[i], name, &service, bound, sizeof bound),
+                         LH_OK);
+        json_array_append_new(json_object_get(status, "shards"),
+                              json_pack("{s:s}", "address", bound));
+    }
+    json_t *servers = dp_look_servers(&a, status), *said;
+    const char *address;
+    assert_int_equal(json_object_size(servers), SERVERS_ASKED);
+    json_object_foreach(servers, address, said)
+        assert_string_equal(lh_json_word(said, "name"), "s");
+    json_decref(servers);
+    json_decref(status);
+    for (unsigned i = 0; i < a.servers; i++) a.transport->ops->hangup(a.server[i].link);
+    lh_transport_mem_kill(a.transport, false);
+    for (int i = 0; i < SERVERS_ASKED; i++) lh_transport_mem_kill(server[i], false);
+    lh_fabric_destroy(fabric);
+    lh_env_real_destroy(a.env);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -239,6 +314,7 @@ int main(void)
         cmocka_unit_test(the_run_has_an_end_in_sight),
         cmocka_unit_test(things_have_names),
         cmocka_unit_test(units_are_counted),
+        cmocka_unit_test(a_server_that_is_silent_does_not_hold_up_the_others),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
