@@ -168,7 +168,7 @@ lh_err ps_coordinator_start(const struct ps_co_conf *conf, struct ps_coordinator
     LH_TRY_TO(fail, err, ps_co_stock_make(c)); // reads which units are credited
     LH_TRY_TO(fail, err, conf->env->ops->files->make_dir(conf->env, conf->dir));
     if (!c->store) LH_TRY_TO(fail, err, ps_store_open(conf->env, conf->dir, &c->store));
-    c->status.durable = c->status.made = c->status.told = lh_buf(PS_CO_STATUS_BYTES);
+    c->status.durable = c->status.made = lh_buf(PS_CO_STATUS_BYTES);
     LH_TRY_TO(fail, err, ps_co_commit_open(c, LOADS));
     start_listening(c);
     c->began_ns = c->listener.ns;
@@ -212,7 +212,7 @@ void ps_coordinator_stop(struct ps_coordinator *c)
     ps_co_commit_free(c);
     lh_buf_free(&c->status.durable);
     lh_buf_free(&c->status.made);
-    lh_buf_free(&c->status.told);
+    for (int i = 0; i < PS_CO_READERS_MAX; i++) lh_buf_free(&c->status.told[i].text);
     ps_store_close(c->store);
     for (uint32_t i = 0; i < c->workers; i++) {
         free(c->worker[i].final);

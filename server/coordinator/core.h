@@ -319,12 +319,18 @@ struct ps_co_second_lease { // balance/lease.c: a unit that runs twice, and its 
     uint32_t worker, number; // index of the worker; number of its grant
 };
 
+struct ps_co_told { // status.c: a state that an operator reads in slices
+    struct lh_buf text;
+    uint64_t number; // 0: nobody reads it
+    int64_t read_ns; // when its last slice was read
+};
+
+enum { PS_CO_READERS_MAX = 8 };
 struct ps_co_status {      // status.c: bytes of status.json; empty: none
     struct lh_buf durable; // newest state whose changes are durable
     struct lh_buf made;    // next state; durable once change made_change is
     uint64_t made_change;
-    struct lh_buf told; // last state that was sent in slices, and its number
-    uint64_t told_number;
+    struct ps_co_told told[PS_CO_READERS_MAX];
 };
 
 struct ps_co_pause { // pause.c

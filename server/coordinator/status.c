@@ -445,28 +445,40 @@ static size_t end_of_slice(const struct lh_buf *text, size_t from)
     return end;
 }
 
+// The text with this number; 0: a free place, or that of the one who has read nothing for longest.
+static struct ps_co_told *told(struct ps_coordinator *c, uint64_t number)
+{
+    struct ps_co_told *found = NULL;
+    for (struct ps_co_told *t = c->status.told; t < c->status.told + PS_CO_READERS_MAX; t++) {
+        if (t->number == number) return t;
+        if (!number && (!found || t->read_ns < found->read_ns)) found = t;
+    }
+    return found;
+}
+
 lh_err ps_co_status_slice(struct ps_coordinator *c, uint64_t *number, uint64_t from,
                           struct lh_buf *out, uint64_t *bytes)
 {
-    struct ps_co_status *s = &c->status;
+    struct ps_co_told *t = told(c, *number);
+    if (!t) return lh_fail(LH_ERR_BUSY, "other callers got newer states meanwhile: ask again");
     if (!*number) {
-        lh_buf_clear(&s->told);
-        LH_TRY(ps_coordinator_status(c, &s->told));
-        lh_random(c->conf.env, &s->told_number, sizeof s->told_number);
-        s->told_number |= 1;
+        lh_buf_free(&t->text);
+        t->text = lh_buf(PS_CO_STATUS_BYTES);
+        t->number = 0;
+        LH_TRY(ps_coordinator_status(c, &t->text));
+        lh_random(c->conf.env, &t->number, sizeof t->number);
+        t->number |= 1;
         from = 0;
-    } else if (*number != s->told_number) {
-        return lh_fail(LH_ERR_BUSY, "another caller got a newer status meanwhile: ask again");
     }
-    if (from > s->told.len) return lh_fail(LH_ERR_INVALID, "no such slice");
-    size_t end = end_of_slice(&s->told, (size_t)from);
-    *bytes = s->told.len;
-    *number = from || end < s->told.len ? s->told_number : 0;
-    lh_put(out, s->told.data + from, end - (size_t)from);
-    if (end == s->told.len) { // the last slice
-        lh_buf_free(&s->told);
-        s->told = lh_buf(PS_CO_STATUS_BYTES);
-        s->told_number = 0;
+    if (from > t->text.len) return lh_fail(LH_ERR_INVALID, "no such slice");
+    size_t end = end_of_slice(&t->text, (size_t)from);
+    t->read_ns = ps_co_now(c);
+    *bytes = t->text.len;
+    *number = from || end < t->text.len ? t->number : 0;
+    lh_put(out, t->text.data + from, end - (size_t)from);
+    if (end == t->text.len) { // the last slice
+        lh_buf_free(&t->text);
+        t->number = 0;
     }
     return lh_buf_err(out);
 }

@@ -12,8 +12,8 @@ LH_MUST lh_err ps_co_leases(const struct ps_coordinator *c, const struct lh_stat
 void ps_co_on_status(void *self, struct lh_request *rq, const void *m);
 LH_MUST lh_err ps_co_load_status(struct ps_coordinator *c); // drops a status not yet durable
 
-// A slice of the whole state's text, which one operator at a time reads: *number 0 starts over, and
-// stays 0 if `out` holds the whole text. LH_ERR_BUSY: another operator started over meanwhile.
+// A slice of the whole state's text, which a few operators may read at once: *number 0 starts over,
+// and stays 0 if `out` holds the whole text. LH_ERR_BUSY: too many others started over meanwhile.
 LH_MUST lh_err ps_co_status_slice(struct ps_coordinator *c, uint64_t *number, uint64_t from,
                                   struct lh_buf *out, uint64_t *bytes);
 

@@ -44,11 +44,8 @@ static void each_worker_is_named_once(void **state)
 }
 
 // The status of as many workers as a run may have needs more than one answer.
-static void a_state_of_any_size_is_told_in_slices(void **state)
+static void fill(struct ps_coordinator *c)
 {
-    struct rig *r = *state;
-    rig_start_coordinator(r);
-    struct ps_coordinator *c = r->coordinator;
     static const char NAME[] =
         "\u00e4 name that is as long as a name of a worker may be \u00e4\u00e4";
     for (uint64_t id = 1; c->workers < LH_WORKERS_MAX; id++) {
@@ -63,29 +60,58 @@ static void a_state_of_any_size_is_told_in_slices(void **state)
         w->measured.path = calloc(LH_PATHS_MAX, sizeof *w->measured.path);
         w->measured.paths = 8;
     }
-    struct lh_buf whole = lh_buf(16 << 20), slice = lh_buf(LH_SMALL_BYTES);
-    uint64_t number = 0, bytes = 0, old;
-    assert_int_equal(ps_co_status_slice(c, &number, 0, &slice, &bytes), LH_OK);
-    assert_true(number && slice.len < bytes && slice.len < LH_SMALL_BYTES);
-    old = number;
-    number = 0; // another operator
-    lh_buf_clear(&slice);
-    assert_int_equal(ps_co_status_slice(c, &number, 0, &slice, &bytes), LH_OK);
-    lh_buf_clear(&whole);
-    lh_put(&whole, slice.data, slice.len);
-    lh_buf_clear(&slice);
-    assert_int_equal(ps_co_status_slice(c, &old, whole.len, &slice, &bytes), LH_ERR_BUSY);
-    while (whole.len < bytes) {
+}
+
+// Gives the first slice.
+static uint64_t begin_reading(struct ps_coordinator *c, struct lh_buf *out)
+{
+    uint64_t number = 0, bytes = 0;
+    *out = lh_buf(16 << 20);
+    assert_int_equal(ps_co_status_slice(c, &number, 0, out, &bytes), LH_OK);
+    assert_true(number && out->len < bytes && out->len < LH_SMALL_BYTES);
+    return number;
+}
+
+static void read_the_rest(struct ps_coordinator *c, uint64_t number, struct lh_buf *whole)
+{
+    struct lh_buf slice = lh_buf(LH_SMALL_BYTES);
+    uint64_t bytes = whole->len + 1;
+    while (whole->len < bytes) {
         lh_buf_clear(&slice);
-        assert_int_equal(ps_co_status_slice(c, &number, whole.len, &slice, &bytes), LH_OK);
+        assert_int_equal(ps_co_status_slice(c, &number, whole->len, &slice, &bytes), LH_OK);
         assert_true(slice.len > 0 && slice.len < LH_SMALL_BYTES);
-        lh_put(&whole, slice.data, slice.len);
+        lh_put(whole, slice.data, slice.len);
     }
-    json_t *all = json_loadb((const char *)whole.data, whole.len, 0, NULL);
+    json_t *all = json_loadb((const char *)whole->data, whole->len, 0, NULL);
     assert_int_equal(json_array_size(json_object_get(all, "workers")), LH_WORKERS_MAX);
     json_decref(all);
-    lh_buf_free(&whole);
     lh_buf_free(&slice);
+    lh_buf_free(whole);
+}
+
+static void a_state_of_any_size_is_told_in_slices(void **state)
+{
+    struct rig *r = *state;
+    rig_start_coordinator(r);
+    struct ps_coordinator *c = r->coordinator;
+    fill(c);
+    struct lh_buf far, near[PS_CO_READERS_MAX];
+    uint64_t number[PS_CO_READERS_MAX], bytes, of_far = begin_reading(c, &far);
+    for (int i = 0; i < 2 * PS_CO_READERS_MAX; i++) { // operators who read faster
+        number[0] = begin_reading(c, &near[0]);
+        read_the_rest(c, number[0], &near[0]);
+    }
+    read_the_rest(c, of_far, &far);
+    of_far = begin_reading(c, &far);
+    for (int i = 0; i < PS_CO_READERS_MAX; i++) {
+        rig_run(r, LH_MS);
+        number[i] = begin_reading(c, &near[i]);
+    }
+    struct lh_buf slice = lh_buf(LH_SMALL_BYTES);
+    assert_int_equal(ps_co_status_slice(c, &of_far, far.len, &slice, &bytes), LH_ERR_BUSY);
+    for (int i = 0; i < PS_CO_READERS_MAX; i++) read_the_rest(c, number[i], &near[i]);
+    lh_buf_free(&slice);
+    lh_buf_free(&far);
 }
 
 static void a_standby_that_took_over_is_a_server(void **state)
