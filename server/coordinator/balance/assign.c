@@ -132,18 +132,6 @@ static bool may_have(const struct ps_co_asking *a, uint64_t unit)
     return within_budget(a) && ps_co_is_free(a, unit) && ps_co_may_train(a->c, unit, a->w);
 }
 
-// The pool's first unit that is free for the worker; c->units: none.
-static uint64_t free_unit(const struct assigning *s, uint32_t pool)
-{
-    const struct ps_coordinator *c = s->a->c;
-    if (!within_budget(s->a) || ps_co_is_closed(c, c->stock.pool[pool].home, s->a->w))
-        return c->units;
-    uint64_t slot = ps_co_stock_next(c, pool, 0);
-    while (slot != PS_CO_NO_SLOT && !may_have(s->a, ps_co_stock_unit(c, slot)))
-        slot = ps_co_stock_next(c, pool, slot + 1);
-    return slot == PS_CO_NO_SLOT ? c->units : ps_co_stock_unit(c, slot);
-}
-
 // Does this unit, of whatever size, fit the link's cap?
 static bool fits_cap(const struct assigning *s, uint64_t unit)
 {
@@ -152,6 +140,20 @@ static bool fits_cap(const struct assigning *s, uint64_t unit)
     double cap = s->x->b.link[home][s->region].cap_bytes;
     double bytes = (double)ps_co_unit(c, unit)->tokens * c->conf.units->token_bytes;
     return home == s->region || cap < 0 || bytes <= cap;
+}
+
+// The pool's first unit that is free for the worker and fits the cap; c->units: none.
+static uint64_t free_unit(const struct assigning *s, uint32_t pool)
+{
+    const struct ps_coordinator *c = s->a->c;
+    if (!within_budget(s->a) || ps_co_is_closed(c, c->stock.pool[pool].home, s->a->w))
+        return c->units;
+    uint64_t slot = ps_co_stock_next(c, pool, 0);
+    for (; slot != PS_CO_NO_SLOT; slot = ps_co_stock_next(c, pool, slot + 1)) {
+        uint64_t unit = ps_co_stock_unit(c, slot);
+        if (may_have(s->a, unit) && fits_cap(s, unit)) break;
+    }
+    return slot == PS_CO_NO_SLOT ? c->units : ps_co_stock_unit(c, slot);
 }
 
 // ---------------------------------------------------------------- a reserved unit
@@ -445,7 +447,7 @@ static lh_err take_of(struct assigning *s, struct ps_balance_choice *choice)
     struct ps_coordinator *c = s->a->c;
     uint64_t unit = free_unit(s, choice->pool);
     uint32_t from = PS_CO_NOBODY;
-    bool free_one = unit < c->units && fits_cap(s, unit);
+    bool free_one = unit < c->units;
     if (!free_one && (c->frozen || !recall_one(s, choice, &unit, &from))) {
         s->x->b.pool[choice->pool].units = 0;
         return LH_OK;
