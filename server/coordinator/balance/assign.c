@@ -148,12 +148,12 @@ static uint64_t free_unit(const struct assigning *s, uint32_t pool)
     const struct ps_coordinator *c = s->a->c;
     if (!within_budget(s->a) || ps_co_is_closed(c, c->stock.pool[pool].home, s->a->w))
         return c->units;
-    uint64_t slot = ps_co_stock_next(c, pool, 0);
-    for (; slot != PS_CO_NO_SLOT; slot = ps_co_stock_next(c, pool, slot + 1)) {
+    for (uint64_t slot = ps_co_stock_next(c, pool, 0); slot != PS_CO_NO_SLOT;
+         slot = ps_co_stock_next(c, pool, slot + 1)) {
         uint64_t unit = ps_co_stock_unit(c, slot);
-        if (may_have(s->a, unit) && fits_cap(s, unit)) break;
+        if (may_have(s->a, unit) && fits_cap(s, unit)) return unit;
     }
-    return slot == PS_CO_NO_SLOT ? c->units : ps_co_stock_unit(c, slot);
+    return c->units;
 }
 
 // ---------------------------------------------------------------- a reserved unit
@@ -447,13 +447,12 @@ static lh_err take_of(struct assigning *s, struct ps_balance_choice *choice)
     struct ps_coordinator *c = s->a->c;
     uint64_t unit = free_unit(s, choice->pool);
     uint32_t from = PS_CO_NOBODY;
-    bool free_one = unit < c->units;
-    if (!free_one && (c->frozen || !recall_one(s, choice, &unit, &from))) {
+    if (unit == c->units && (c->frozen || !recall_one(s, choice, &unit, &from))) {
         s->x->b.pool[choice->pool].units = 0;
         return LH_OK;
     }
     uint64_t tokens = ps_co_unit(c, unit)->tokens;
-    if (free_one) {
+    if (from == PS_CO_NOBODY) {
         LH_TRY(ps_co_take(s->a, unit));
     } else {
         s->coming_units++;
