@@ -30,7 +30,7 @@ def _loss(rows, h, density):
     ours = f"grid.loss.h{h}.longhaul.p{density:g}"
     return (str(h), f"{density:g}", _figure(rows, f"grid.loss.h{h}.gloo", 4),
             _figure(rows, ours, 4), _figure(rows, f"{ours}.push_windows", 2),
-            _figure(rows, f"{ours}.rtt_ms", 0))
+            _figure(rows, f"{ours}.rtt_ms", 0) if f"{ours}.rtt_ms" in rows else "no delay")
 
 
 def tables(rows):
@@ -44,7 +44,7 @@ def tables(rows):
     if losses:
         found.append(("Held-out loss of the small model that learns, nats a byte:",
                       ("H", "density", "plain DiLoCo", "longhaul", "windows a push takes",
-                       "its link, ms"),
+                       "round trip, ms"),
                       losses))
     return found
 
