@@ -6,8 +6,8 @@
 #ifndef PS_CORE_H
 #define PS_CORE_H
 
-#include "common/format/histogram.h"
 #include "common/env/slow.h"
+#include "common/format/histogram.h"
 #include "common/net/transport.h"
 #include "common/net/wire.h"
 #include "kernels/storage/checkpoint.h"

@@ -12,8 +12,8 @@
 #include "server/coordinator/owners/rights.h"
 #include "server/coordinator/schedule.h"
 #include "server/coordinator/store/etcd.h"
-#include "server/coordinator/watch/rules_text.h"
 #include "server/coordinator/watch/hook_call.h"
+#include "server/coordinator/watch/rules_text.h"
 #include "server/privacy.h"
 
 #define GIB 1073741824.0

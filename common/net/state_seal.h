@@ -31,8 +31,8 @@
 #include "common/base/limits.h"
 #include "common/format/frame.h"
 #include "common/net/transport.h"
-#include "common/security/seal.h"
 #include "common/net/wire_shard.h"
+#include "common/security/seal.h"
 
 enum { LH_STATE_RANDOM_BYTES = 16, LH_STATE_PIECE_BYTES = LH_PART_BYTES - LH_SEAL_TAG_BYTES };
 

@@ -20,9 +20,9 @@
 #include "server/coordinator/member.h"
 #include "server/coordinator/plan.h"
 #include "server/coordinator/silence.h"
-#include "server/coordinator/watch/stall.h"
 #include "server/coordinator/stable.h"
 #include "server/coordinator/watch/machine.h"
+#include "server/coordinator/watch/stall.h"
 
 // ---------------------------------------------------------------- rows of the store
 

@@ -7,8 +7,8 @@
 #ifndef WK_DEVICE_H
 #define WK_DEVICE_H
 
-#include "worker/train/device_budget.h"
 #include "worker/ranks/comm/ready.h"
+#include "worker/train/device_budget.h"
 #include "worker/train/update.h"
 
 struct wk_device;

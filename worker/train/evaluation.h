@@ -8,8 +8,8 @@
 
 #include "common/env/env.h"
 #include "common/format/units.h"
-#include "worker/train/trainer.h"
 #include "worker/train/passes.h"
+#include "worker/train/trainer.h"
 
 struct wk_evaluation_conf {
     struct lh_env *env;

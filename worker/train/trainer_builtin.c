@@ -16,9 +16,9 @@
 #include <string.h>
 
 #include "common/base/check.h"
+#include "worker/privacy/record_step.h"
 #include "worker/train/host.h"
 #include "worker/train/passes.h"
-#include "worker/privacy/record_step.h"
 #include "worker/train/update.h"
 
 LH_STATIC_ASSERT(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "saved floats are copied as they lie");

@@ -20,8 +20,8 @@
 #include <string.h>
 
 #include "server/coordinator/commit.h"
-#include "server/coordinator/watch/expelled.h"
 #include "server/coordinator/silence.h"
+#include "server/coordinator/watch/expelled.h"
 
 enum { NOTES_MAX = 16 };
 static const int64_t NOTE_EVERY = 10 * LH_SECOND;

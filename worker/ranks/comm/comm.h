@@ -15,8 +15,8 @@
 
 #include "common/env/env.h"
 #include "kernels/cuda/plugin.h"
-#include "worker/ranks/region.h"
 #include "worker/ranks/comm/ready.h"
+#include "worker/ranks/region.h"
 
 // Large enough for an AllReduce over NVLink to run at the links' rate: smaller ones are dominated
 // by their startup.

@@ -20,8 +20,8 @@
 #include <unistd.h>
 
 #include "common/base/check.h"
-#include "worker/ranks/greeting.h"
 #include "worker/ranks/comm/ring.h"
+#include "worker/ranks/greeting.h"
 #include "worker/ranks/stream/door.h"
 
 enum { GREETING_MS = 1000, LOOK_MS = 100, SECRET_AT = 32 };
