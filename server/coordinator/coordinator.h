@@ -137,7 +137,7 @@ void ps_coordinator_at(struct ps_coordinator *c, const char *address);
 // ---- status.c
 bool ps_coordinator_over(const struct ps_coordinator *c); // the run's end is durable
 enum { PS_CO_STATUS_BYTES = 16 << 20 };                   // maximum bytes of a status
-// The state in memory, as JSON: for an answer, which is held until that state is durable.
+// The state in memory, as JSON, durable or not.
 LH_MUST lh_err ps_coordinator_status(struct ps_coordinator *c, struct lh_buf *out);
 // The newest known durable state, from this call or an earlier one: for status.json. It lags by one
 // call while the disk is busy, and as long as the disk is full.

@@ -347,7 +347,7 @@ static void find_bound(struct ps_coordinator *c)
         lh_account_bound_make(sigma, p->rate, &c->bound);
 }
 
-static LH_MUST lh_err status_of(struct ps_coordinator *c, struct lh_buf *out)
+lh_err ps_coordinator_status(struct ps_coordinator *c, struct lh_buf *out)
 {
     json_t *workers = json_array(), *shards = json_array(), *drained = json_array();
     uint64_t begun = 0, recalled = 0;
@@ -391,13 +391,6 @@ static LH_MUST lh_err status_of(struct ps_coordinator *c, struct lh_buf *out)
     return lh_json_give(root, out);
 }
 
-lh_err ps_coordinator_status(struct ps_coordinator *c, struct lh_buf *out)
-{
-    LH_TRY(status_of(c, out));
-    tell_commit_age(c, out);
-    return lh_buf_err(out);
-}
-
 // ---------------------------------------------------------------- what is durable of it
 
 lh_err ps_co_load_status(struct ps_coordinator *c)
@@ -423,7 +416,7 @@ lh_err ps_coordinator_durable_status(struct ps_coordinator *c, struct lh_buf *ou
     struct lh_buf *to = ps_co_settled(c) ? &m->durable : m->made.len ? NULL : &m->made;
     if (to) {
         lh_buf_clear(to);
-        LH_TRY(status_of(c, to));
+        LH_TRY(ps_coordinator_status(c, to));
     }
     if (to == &m->made) m->made_change = ps_store_changed(c->store);
     if (!m->durable.len) return lh_fail(LH_ERR_BUSY, "the disk has no status yet");
