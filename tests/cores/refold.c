@@ -254,6 +254,27 @@ static void a_refusal_changes_nothing_and_says_from_where(void **state)
     rig_free(r);
 }
 
+static void a_version_that_takes_no_push_is_refused(void **state)
+{
+    (void)state;
+    struct rig *r = begun(6);
+    struct ps_shard *s = r->server->shard[0];
+    struct lh_plan *closes = malloc(sizeof *closes);
+    assert_non_null(closes);
+    *closes = s->head->plan;
+    closes->number++;
+    closes->phase = LH_PHASE_CLOSE;
+    s->plan = closes;
+    ps_raise(r->server, PS_WISHED);
+    const struct lh_ledger *l = &s->replica.ledger;
+    for (int i = 0; i < 1000 && l->plan.phase != LH_PHASE_CLOSE; i++) rig_run(r, LH_MS);
+    assert_int_equal(l->plan.phase, LH_PHASE_CLOSE);
+    uint64_t version = l->version;
+    rig_run(r, LH_SECOND); // the coordinator hears of it
+    refused(r, back_to(version), LH_ERR_INVALID, "takes no push any more");
+    rig_free(r);
+}
+
 // The directory no longer has what the order needs when it goes: the shard keeps its history.
 static void a_shard_that_cant_after_all_is_named(void **state)
 {
@@ -462,6 +483,7 @@ int main(void)
         cmocka_unit_test(a_server_that_dies_anywhere_goes_on_with_it),
         cmocka_unit_test(a_coordinator_that_dies_goes_on_with_it),
         cmocka_unit_test(a_refusal_changes_nothing_and_says_from_where),
+        cmocka_unit_test(a_version_that_takes_no_push_is_refused),
         cmocka_unit_test(a_shard_that_cant_after_all_is_named),
         cmocka_unit_test(a_damaged_order_is_named),
         cmocka_unit_test(every_shard_has_to_be_heard_of),

@@ -214,6 +214,9 @@ static void an_adopted_server_takes_the_shard(void **state)
     assert_int_equal(report(r, false, 0, 9), LH_OK);
     rig_run(r, 2 * LH_SECOND); // the former server is told, and waits for an operator
     assert_string_equal(row(r)->address, "127.0.0.1:9");
+    // Adopted once, it does not take the shard again from a later owner.
+    r->coordinator->shard[0].server = lh_worker_id(&r->s.self);
+    assert_int_equal(epoch(r, false), LH_ERR_FENCED);
 }
 
 // A key that could not be stored would be lost with this process, and grants could not be checked

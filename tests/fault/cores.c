@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "kernels/state/replica.h"
-#include "tests/cores/rig.h"
+#include "tests/cores/offer.h"
 #include "tests/fault/fault.h"
 
 enum { VALUES = 50000, FRAME = 4 * VALUES, PART = 3 * VALUES, CLAIMS = 611 };
@@ -106,6 +106,33 @@ static void a_state_of_which_a_piece_finds_no_memory_ends_the_worker(void **stat
     rig_life_end(r, &l, false);
 }
 
+// Without memory for the ledger's bytes there is no digest that tells whether this is the confirmed
+// state, and it is not.
+static void a_state_whose_digest_finds_no_memory_is_not_taken(void **state)
+{
+    struct rig *r = *state;
+    struct offer_held h;
+    const uint64_t values = VALUES;
+    size_t ledger = 0, bytes = 256;
+    r->unsealed = true;
+    rig_enlarge(r, VALUES);
+    offer_lose_directory(r, &h);
+    while (memcmp(h.state->data + ledger, &values, sizeof values) != 0) ledger++;
+    while (bytes < ledger) bytes *= 2;
+    h.state->data[ledger + sizeof values] ^= 1;
+    bool wanted = false;
+    for (int i = 0; i < 100 && !wanted; i++) {
+        rig_run(r, 100 * LH_MS);
+        wanted = offer_say(r, 1, &h.at);
+    }
+    assert_true(wanted);
+    fault_alloc_of(bytes, bytes);
+    assert_int_equal(offer_bring(r, 1, &h.at, h.state), LH_ERR_NO_MEMORY);
+    assert_true(fault_over());
+    assert_false(r->server->phase == PS_SERVING);
+    lh_blob_release(h.state);
+}
+
 // ---------------------------------------------------------------- a coordinator's start
 
 // Without memory for its pools of units, two for each home, a coordinator could not place any unit.
@@ -154,6 +181,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         RIG_TEST(a_push_that_cant_even_wait_is_told_so),
+        RIG_TEST(a_state_whose_digest_finds_no_memory_is_not_taken),
         RIG_TEST(a_coordinator_without_memory_for_its_pools_does_not_start),
         RIG_TEST(a_lease_without_memory_for_its_claims_is_asked_for_again),
         RIG_TEST(a_state_of_which_a_piece_finds_no_memory_ends_the_worker),

@@ -158,6 +158,8 @@ static void an_export_needs_every_shard(void **state)
     char path[DP_PATH_BYTES], from[DP_PATH_BYTES], line[2 * DP_PATH_BYTES], hex[65];
     assert_int_equal(dp_path(path, "%s/half/checkpoints", r->root), LH_OK);
     assert_int_equal(dp_make_dirs(path), LH_OK);
+    snprintf(line, sizeof line, "replay %s/half JOB", r->root);
+    assert_int_equal(run(r, line), DP_MISSING); // nothing is there yet
     checkpoint_path(r, 1, 4, from);
     assert_int_equal(dp_file_read(from, &r->out), LH_OK);
     assert_int_equal(dp_path(path, "%s/half/checkpoints/0001-0000000000000004.ckpt", r->root), 0);
