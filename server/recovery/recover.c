@@ -354,7 +354,8 @@ lh_err ps_recover(struct ps_server *s)
         if (s->log.damaged) shard->token = 0; // the epoch that it opened is not the remaining one
         bool whole = shard->index_count &&
                      shard->index[shard->index_count - 1].version == shard->replica.ledger.version;
-        if (!whole) shard->index_count = 0; // the log ends below the checkpoint: it lost its tail
+        // The log ends below the checkpoint, so it lost its tail; or it is damaged, and not open.
+        if (!whole || s->log.damaged) shard->index_count = 0;
         if (LH_BUG("drop_dedupe")) shard->replica.ledger.rows = 0;
         LH_TRY(set_checkpoints_aside(shard));
     }
