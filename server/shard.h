@@ -69,6 +69,8 @@ struct ps_shard {
     uint64_t unread;          // version of a checkpoint that the disk failed to read at start
     bool passed;              // the start skipped a newer checkpoint that may be intact
     bool alone;               // too few checkpoints reach the log: another one is due
+    bool kept;                // as many checkpoints are on the disk as are to be kept
+    uint64_t held_from;       // first log segment that its older checkpoint needs; 0: unknown
     bool unwritten;           // the disk was too full for the last checkpoint
     int64_t disk_retry_at_ns; // earliest retry of a checkpoint after a full disk
     // Unsealing and folding time: of the records above the newest checkpoint, and of those folded

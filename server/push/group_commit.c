@@ -420,7 +420,7 @@ static lh_err build_group(struct ps_server *s)
 {
     bool moves = due_move(s);
     if (moves && !ps_digest_all_ready(s)) return LH_OK; // their completion calls again
-    uint64_t most = LH_GROUP_BYTES;
+    uint64_t most = LH_GROUP_BYTES, checkpoint = 0;
     s->disk_full.small_reserve = ps_disk_full_reserve(s);
     for (uint32_t k = 0; k < s->conf.shard_count; k++)
         s->shard[k]->pace.now_ns = lh_now(s->conf.env);
@@ -428,8 +428,10 @@ static lh_err build_group(struct ps_server *s)
         bool needed = due_digest(s->shard[k]) && ps_disk_full_needs_record(s->shard[k]);
         LH_TRY(add_own(s, s->shard[k], moves && !s->shard[k]->head->move.epoch));
         if (!needed || !ps_wal_group_bytes(s->wal)) continue;
-        // The disk has space for that record only.
-        s->disk_full.small_reserve = ps_checkpointer_bytes(s);
+        // The disk has space for that record, and the checkpoint that it makes due, only.
+        uint64_t bytes = ps_checkpointer_bytes(s->shard[k]);
+        if (bytes > checkpoint) checkpoint = bytes;
+        s->disk_full.small_reserve = checkpoint;
         most = 0;
     }
     for (struct ps_item *i; ps_wal_group_bytes(s->wal) < most && (i = take_queued(s));)

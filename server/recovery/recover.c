@@ -435,6 +435,7 @@ static lh_err look_for_another(struct ps_shard *shard)
     LH_TRY(lk_checkpoint_versions(&conf, shard->id, false, &version, &count));
     for (size_t i = 0; i < count; i++) enough += version[i] + 1 >= first;
     free(version);
+    shard->kept = count >= shard->server->conf.checkpoint_keep;
     shard->alone = first > 1 && enough < shard->server->conf.checkpoint_keep;
     return LH_OK;
 }

@@ -75,8 +75,9 @@ static lh_err release(struct ps_server *s, struct ps_segments *out)
         LH_TRY(prune(s, shard->id, false, &oldest));
         // the first version present: a log may begin above its oldest checkpoint (recover.c)
         const struct ps_place *place = ps_shard_place_from(shard, oldest + 1);
-        uint64_t segment = place ? place->segment : oldest ? UINT64_MAX : 0;
-        if (segment < needed) needed = segment;
+        shard->kept = oldest > 0;
+        shard->held_from = place ? place->segment : oldest ? UINT64_MAX : 0;
+        if (shard->held_from < needed) needed = shard->held_from;
     }
     if (needed > ps_wal_segment(s->wal)) needed = ps_wal_segment(s->wal);
     *out = ps_wal_release(s->wal, needed);
@@ -369,16 +370,12 @@ bool ps_checkpointer_weights_due(const struct ps_shard *shard)
     return every && shard->replica.ledger.version >= read + every && !soon_due(shard->server);
 }
 
-uint64_t ps_checkpointer_bytes(const struct ps_server *s)
+uint64_t ps_checkpointer_bytes(const struct ps_shard *shard)
 {
-    uint64_t most = 0;
-    for (uint32_t k = 0; k < s->conf.shard_count; k++) {
-        const struct lk_replica *r = &s->shard[k]->replica;
-        uint64_t values = r->layout->values * (r->outer.kind == LH_OPT_SGD ? 1 : 3);
-        uint64_t bytes = values * sizeof(float) + 1024 + 256u * r->ledger.rows;
-        if (bytes + bytes / 256 > most) most = bytes + bytes / 256;
-    }
-    return most;
+    const struct lk_replica *r = &shard->replica;
+    uint64_t values = r->layout->values * (r->outer.kind == LH_OPT_SGD ? 1 : 3);
+    uint64_t bytes = values * sizeof(float) + 1024 + 256u * r->ledger.rows;
+    return bytes + bytes / 256;
 }
 
 bool ps_checkpointer_busy(const struct ps_server *s)

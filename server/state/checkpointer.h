@@ -19,8 +19,8 @@ bool ps_checkpointer_due(const struct ps_shard *s);         // a full checkpoint
 bool ps_checkpointer_weights_due(const struct ps_shard *s); // a weights-only checkpoint is due
 void ps_checkpointer_start(struct ps_shard *s);             // begins one if any is due
 bool ps_checkpointer_busy(const struct ps_server *s);       // one is being made
-// Upper bound on the bytes of a full checkpoint of any shard.
-uint64_t ps_checkpointer_bytes(const struct ps_server *s);
+// Upper bound on the bytes of a full checkpoint.
+uint64_t ps_checkpointer_bytes(const struct ps_shard *s);
 // Removes log segments below every shard's older checkpoint.
 LH_MUST lh_err ps_checkpointer_trim(struct ps_server *s);
 // Passes a folded record to the checkpoint being copied, which may keep the item's payload and its

@@ -6,11 +6,13 @@
 // does not fit either, files that need not be kept are removed: quarantined logs and checkpoints
 // (quarantine.c), then older weights checkpoints. If no checkpoint is due or possible, the next
 // group gets a segment of its own size. If even that does not fit, a record of our own is written
-// into the few blocks that invariant 1 reserves for it: it makes a checkpoint due.
+// into the few blocks that invariant 1 reserves for it: it makes a checkpoint due, of the shard
+// whose older checkpoint holds the log back.
 //
-// Invariants: 1. A whole segment leaves space for a full checkpoint of any shard, and
-// RECORDS_BYTES. 2. A small segment leaves as much, unless it holds that record. 3. Two checkpoints
-// and the log from the older one on are never removed.
+// Invariants: 1. A whole segment leaves space for a full checkpoint of any shard, for those that
+// replace no older one, and RECORDS_BYTES. 2. A small segment leaves as much, unless it holds that
+// record; then it leaves a checkpoint of that shard. 3. Two checkpoints and the log from the older
+// one on are never removed.
 #include <stdlib.h>
 
 #include "server/core.h"
@@ -23,7 +25,28 @@ enum { RECORDS_BYTES = 4096, RECORD_BYTES = 256 };
 
 uint64_t ps_disk_full_reserve(const struct ps_server *s)
 {
-    return ps_checkpointer_bytes(s) + RECORDS_BYTES + (uint64_t)RECORD_BYTES * s->conf.shard_count;
+    uint64_t most = 0, more = 0;
+    for (uint32_t k = 0; k < s->conf.shard_count; k++) {
+        uint64_t bytes = ps_checkpointer_bytes(s->shard[k]);
+        if (bytes > most) most = bytes;
+        if (!s->shard[k]->kept) more += bytes; // its next checkpoint replaces none
+    }
+    return most + more + RECORDS_BYTES + (uint64_t)RECORD_BYTES * s->conf.shard_count;
+}
+
+// A newer checkpoint of the shard would free more of the log than the record that it needs takes:
+// no other shard needs earlier segments, and this one holds several records or segments. Shards
+// that hold the same ones all get a record.
+static bool would_free_log(const struct ps_shard *shard)
+{
+    const struct ps_server *s = shard->server;
+    uint64_t next = ps_wal_segment(s->wal) + 1;
+    for (uint32_t k = 0; k < s->conf.shard_count; k++) {
+        uint64_t other = s->shard[k]->held_from;
+        if (other < shard->held_from) return false;
+        if (other > shard->held_from && other < next) next = other;
+    }
+    return shard->index_count > 1 || next - 1 > shard->held_from;
 }
 
 // That checkpoint needs the remaining space: small segments would use it up and free none.
@@ -40,7 +63,7 @@ bool ps_disk_full_needs_record(const struct ps_shard *shard)
 {
     const struct ps_server *s = shard->server;
     const struct lh_ledger *l = &shard->replica.ledger;
-    bool could = s->disk_full.stuck && l->version == shard->checkpointed && shard->index_count > 1;
+    bool could = s->disk_full.stuck && l->version == shard->checkpointed && would_free_log(shard);
     return could && !ps_checkpointer_busy(s) && !checkpoint_lacks_room(s);
 }
 

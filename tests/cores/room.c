@@ -58,7 +58,7 @@ static void a_checkpoint_of_the_last_version_is_no_dead_end(void **state)
     lh_fake_disk_limit(r->s.env, lh_fake_disk_used(r->s.env)); // the start gets space for a header
     assert_int_equal(rig_start_server(r, true), LH_OK);
     assert_int_equal(shard_of(r)->replica.ledger.version, RECORDS);
-    uint64_t room = ps_checkpointer_bytes(r->server) + SEGMENT / 2;
+    uint64_t room = ps_checkpointer_bytes(r->server->shard[0]) + SEGMENT / 2;
     lh_fake_disk_limit(r->s.env, lh_fake_disk_used(r->s.env) + room);
     rig_greet(r, 0, (uint64_t)(RECORDS + 1) << 32, 0, 1); // finds no disk space
     rig_run(r, LH_SECOND);
