@@ -54,6 +54,18 @@ class Up(Launcher):
         self.wait_for("a coordinator leads", lambda: any(
             self.status(name).get("leads") for name in ("coordinator", "coordinator-b")))
 
+    def wait_until_leads(self, name, other):
+        """Kills the other one as often as it leads: on a busy machine it may lead again."""
+        killed = set()
+
+        def leads():
+            pid = self.status(other).get("leads") and self.status(other)["pid"]
+            if pid and pid not in killed:
+                killed.add(pid)
+                os.kill(pid, signal.SIGKILL)
+            return self.status(name).get("leads")
+        self.wait_for(f"{name} leads", leads)
+
     def test_the_other_coordinator_leads_when_one_is_killed(self):
         self.write("t.yaml", self.TOPOLOGY + "server: {coordinator.store: etcd://127.0.0.1:1/x}\n")
         up = self.start(NODE_SPEED="8000")
@@ -61,11 +73,11 @@ class Up(Launcher):
         self.wait_until_one_leads()
         first, other = sorted(("coordinator", "coordinator-b"),
                               key=lambda name: not self.status(name).get("leads"))
-        os.kill(self.status(first)["pid"], signal.SIGKILL)
+        self.wait_until_leads(other, first)
         said, _ = up.communicate(timeout=PATIENCE_S)
         self.assertEqual(up.returncode, 3, said)  # the run ended, without checkpoints
         self.assertIn(f"{first} ended with signal 9 (Killed) and was started again", said)
-        self.assertEqual(self.status(other)["leader"]["number"], 2)
+        self.assertGreater(self.status(other)["leader"]["number"], 1)
         self.assertIn("coordinator-b's page: http://127.0.0.1:", said)
         with open(self.path("run", "eu-0.yaml"), encoding="utf-8") as file:
             self.assertRegex(file.read(), r'\ncoordinator: "127.0.0.1:\d+,127.0.0.1:\d+"\n')
@@ -75,8 +87,7 @@ class Up(Launcher):
         up = self.start(NODE_SPEED="8000")
         self.wait_until_trained(0)
         self.wait_until_one_leads()
-        if self.status("coordinator").get("leads"):
-            os.kill(self.status("coordinator")["pid"], signal.SIGKILL)
+        self.wait_until_leads("coordinator-b", "coordinator")
         said, _ = up.communicate(timeout=PATIENCE_S)
         self.assertEqual(self.status("coordinator-b").get("phase"), "ended", said)
         larger = self.TOPOLOGY.replace("budget_tokens: 100000", "budget_tokens: 200000")

@@ -297,6 +297,7 @@ static void a_server_that_is_silent_does_not_hold_up_the_others(void **state)
         assert_string_equal(lh_json_word(said, "name"), "s");
     json_decref(servers);
     json_decref(status);
+    dp_admin_pause(&a, LH_MS); // both ends of each call hear of its end
     for (unsigned i = 0; i < a.servers; i++) a.transport->ops->hangup(a.server[i].link);
     lh_transport_mem_kill(a.transport, false);
     for (int i = 0; i < SERVERS_ASKED; i++) lh_transport_mem_kill(server[i], false);
