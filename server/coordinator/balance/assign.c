@@ -20,8 +20,7 @@
 //    units that it would train after the planned end.
 // 4. In the last twentieth of the run, an idle worker runs a second time a unit that another region
 //    has begun, if it ends earlier here. Both leases are in the store.
-// 5. An idle worker gets a unit that all workers of its home refuse, whatever the policy says: the
-//    policy counts on those workers.
+// 5. An idle worker gets a unit that all workers of its home refuse: the policy counts on these.
 // 6. While an operator has frozen the balancer, a worker gets only free units of its own region.
 // 7. Every choice is a decision (decided.h), with its figures.
 //
@@ -142,16 +141,19 @@ static bool fits_cap(const struct assigning *s, uint64_t unit)
     return home == s->region || cap < 0 || bytes <= cap;
 }
 
-// The pool's first unit that is free for the worker and fits the cap; c->units: none.
+// The pool's first free unit that fits the cap; c->units: none, or LH_WINDOW_MAX did not fit.
 static uint64_t free_unit(const struct assigning *s, uint32_t pool)
 {
     const struct ps_coordinator *c = s->a->c;
     if (!within_budget(s->a) || ps_co_is_closed(c, c->stock.pool[pool].home, s->a->w))
         return c->units;
-    for (uint64_t slot = ps_co_stock_next(c, pool, 0); slot != PS_CO_NO_SLOT;
+    for (uint64_t slot = ps_co_stock_next(c, pool, 0), misfits = 0;
+         slot != PS_CO_NO_SLOT && misfits < LH_WINDOW_MAX;
          slot = ps_co_stock_next(c, pool, slot + 1)) {
         uint64_t unit = ps_co_stock_unit(c, slot);
-        if (may_have(s->a, unit) && fits_cap(s, unit)) return unit;
+        if (!may_have(s->a, unit)) continue;
+        if (fits_cap(s, unit)) return unit;
+        misfits++;
     }
     return c->units;
 }
@@ -492,14 +494,12 @@ static lh_err take_all(struct assigning *s)
 
 static bool home_may_have(const struct ps_coordinator *c, uint64_t u)
 {
-    for (uint32_t v = 0; v < c->workers; v++) {
+    for (uint32_t v = 0; v < c->workers; v++)
         if (ps_co_takes(c, v) && ps_co_is_home(c, u, v) && ps_co_may_train(c, u, v)) return true;
-    }
     return false;
 }
 
-// A free unit whose home has workers, but all of them refuse it; c->units: none. The policy counts
-// on those workers and would give it to no other.
+// A free unit whose home has workers, but all of them refuse it; c->units: none.
 static uint64_t stranded(const struct assigning *s)
 {
     const struct ps_coordinator *c = s->a->c;
