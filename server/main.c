@@ -6,6 +6,7 @@
 
 int main(int argc, char **argv)
 {
+    lh_open_streams();
     int status;
     bool again;
     do {

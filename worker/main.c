@@ -7,6 +7,7 @@
 
 int main(int argc, char **argv)
 {
+    lh_open_streams();
     lk_blas_choose(argv);
     struct wk_node *node;
     if (wk_node_create(&node)) {

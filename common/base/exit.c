@@ -1,9 +1,18 @@
-// Exit codes of errors, and the end of a process. See exit.h.
+// Exit codes of errors, and the beginning and end of a process. See exit.h.
 #include "common/base/exit.h"
 
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
+
+void lh_open_streams(void)
+{
+    int file;
+    do file = open("/dev/null", O_RDWR); // gets the lowest number that is free
+    while (file >= 0 && file <= STDERR_FILENO);
+    if (file >= 0) close(file);
+}
 
 _Noreturn void lh_leave(int status)
 {

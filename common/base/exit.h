@@ -1,4 +1,5 @@
-// Exit codes of every program, for supervisors and scripts.
+// The beginning and end of every program: its standard streams, and its exit codes for supervisors
+// and scripts.
 #ifndef LH_COMMON_EXIT_H
 #define LH_COMMON_EXIT_H
 
@@ -23,6 +24,10 @@ enum lh_exit { LH_EXITS(LH_EXIT_ENUM) };
 
 // The exit code that fits an error best.
 enum lh_exit lh_exit_of(lh_err err);
+
+// Opens /dev/null as each standard stream that is closed. Call it first in main(): otherwise the
+// next file that the process opens gets the stream's number, and lines of the log go into it.
+void lh_open_streams(void);
 
 // Ends the process with this status, at the end of main(). Flushes streams but skips exit handlers:
 // gRPC's last threads run on for some time after grpc_shutdown() (1.51 does not join its event

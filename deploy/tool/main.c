@@ -5,6 +5,7 @@
 
 int main(int argc, char **argv)
 {
+    lh_open_streams();
     lk_blas_choose(argv);
     lh_leave(dp_main(argc, argv));
 }

@@ -7,6 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "common/base/exit.h"
 #include "deploy/wan/control.h"
 #include "deploy/wan/daemon.h"
 #include "deploy/wan/libraries.h"
@@ -83,6 +84,7 @@ static int run(const char *instance, char **words, int count)
 
 int main(int argc, char **argv)
 {
+    lh_open_streams();
     char **words = argv + 1;
     int count = argc - 1;
     const char *instance = getenv("WANEM_INSTANCE");

@@ -102,6 +102,7 @@ ALLOWED = {
     "common/env/log.c": (("clock_gettime",), "callers wait for the thread that writes the log"),
     "worker/external/message.c": (("open",), "a folder through which a long path is bound: O_PATH, "
                                   "no state of a core; liblonghaul.so has no env"),
+    "common/base/exit.c": (("open",), "a program's first lines, before there is an env"),
     "common/base/regular.c": (("open",), "the one place that opens what must be a plain file"),
     "common/security/keyfile.c": (("open",),
                                   "keys and certificates need modes; tools and starts only"),

@@ -5,6 +5,7 @@
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 #include <cmocka.h>
@@ -91,12 +92,43 @@ static void leaving_writes_streams_and_runs_no_handlers(void **state)
 #endif
 }
 
+// A child without these streams opens them, then a file; its status is the file's number, or 1 if a
+// stream is closed or another device than /dev/null.
+static int number_of_a_file(const bool closed[3])
+{
+    int status;
+    pid_t child = fork();
+    assert_true(child >= 0);
+    if (!child) {
+        struct stat null, is;
+        for (int i = 0; i < 3; i++)
+            if (closed[i]) close(i);
+        lh_open_streams();
+        bool good = !stat("/dev/null", &null);
+        for (int i = 0; i < 3; i++)
+            good = good && !fstat(i, &is) && (!closed[i] || is.st_rdev == null.st_rdev);
+        _exit(good ? dup(STDIN_FILENO) : 1);
+    }
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_true(WIFEXITED(status));
+    return WEXITSTATUS(status);
+}
+
+static void closed_streams_are_no_files(void **state)
+{
+    (void)state;
+    const int first = number_of_a_file((bool[3]){false, false, false});
+    for (int set = 1; set < 8; set++)
+        assert_int_equal(number_of_a_file((bool[3]){set & 1, set & 2, set & 4}), first);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(codes_differ_and_are_documented_in_order),
         cmocka_unit_test(errors_have_their_codes),
         cmocka_unit_test(leaving_writes_streams_and_runs_no_handlers),
+        cmocka_unit_test(closed_streams_are_no_files),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
