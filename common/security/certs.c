@@ -8,8 +8,8 @@
 // Both: version 3, random serial of 127 bits, subject and authority key identifiers.
 //
 // Invariants:
-//  1. A key is written before its certificate and removed if writing the certificate fails, so a
-//     certificate on disk has its key.
+//  1. A key gets its name before its certificate, and both are written by then. So a certificate on
+//     disk has its key, and a full disk leaves a pair that is to be replaced as it is.
 //  2. A CA signs only for its own domain.
 #include "common/security/certs.h"
 
@@ -177,31 +177,40 @@ static bool build_leaf(X509 *cert, EVP_PKEY *key, const struct lh_peer *peer, X5
 
 // ---------------------------------------------------------------- files
 
-static lh_err write_bio(const char *path, enum lh_keyfile_kind kind, bool replace, BIO *bio)
+static struct lh_keyfile file_of(const char *path, enum lh_keyfile_kind kind, bool replace,
+                                 BIO *bio)
 {
     char *data = NULL;
     long len = BIO_get_mem_data(bio, &data);
-    return lh_keyfile_write(path, kind, replace, lh_span(data, (size_t)len));
+    return (struct lh_keyfile){path, kind, replace, lh_span(data, (size_t)len)};
 }
 
-// Writes a pair under invariant 1. Without `replace` neither file may exist.
-static lh_err write_pair(const struct paths *p, bool replace, X509 *cert, EVP_PKEY *key)
+// Writes a key and, under invariant 1, what belongs to it. Without `replace` neither may exist.
+static lh_err write_pair(const char *path, BIO *pem, const char *key_path, EVP_PKEY *key,
+                         bool replace)
 {
-    BIO *cert_pem = BIO_new(BIO_s_mem()), *key_pem = BIO_new(BIO_s_secmem()); // wiped when freed
+    BIO *key_pem = BIO_new(BIO_s_secmem()); // wiped when freed
     lh_err err = LH_OK;
-    if (!cert_pem || !key_pem || !PEM_write_bio_X509(cert_pem, cert) ||
-        !PEM_write_bio_PrivateKey(key_pem, key, NULL, NULL, 0, NULL, NULL))
-        err = openssl_failed(LH_ERR_INTERNAL, "encode a certificate");
-    else if (!replace && (access(p->cert, F_OK) == 0 || access(p->key, F_OK) == 0))
-        err = lh_fail(LH_ERR_EXISTS, "%s or its key exists already; --replace overwrites both",
-                      p->cert);
-    if (!err) err = write_bio(p->key, LH_KEYFILE_SECRET, replace, key_pem);
-    if (!err) {
-        err = write_bio(p->cert, LH_KEYFILE_PUBLIC, replace, cert_pem);
-        if (err) unlink(p->key);
-    }
+    if (!key_pem || !PEM_write_bio_PrivateKey(key_pem, key, NULL, NULL, 0, NULL, NULL))
+        err = openssl_failed(LH_ERR_INTERNAL, "encode a key");
+    else if (!replace && (access(path, F_OK) == 0 || access(key_path, F_OK) == 0))
+        err =
+            lh_fail(LH_ERR_EXISTS, "%s or its key exists already; --replace overwrites both", path);
+    if (!err)
+        err = lh_keyfile_write_pair(
+            (const struct lh_keyfile[2]){file_of(key_path, LH_KEYFILE_SECRET, replace, key_pem),
+                                         file_of(path, LH_KEYFILE_PUBLIC, replace, pem)});
     BIO_free(key_pem);
-    BIO_free(cert_pem);
+    return err;
+}
+
+static lh_err write_cert(const struct paths *p, bool replace, X509 *cert, EVP_PKEY *key)
+{
+    BIO *pem = BIO_new(BIO_s_mem());
+    lh_err err = pem && PEM_write_bio_X509(pem, cert)
+                     ? write_pair(p->cert, pem, p->key, key, replace)
+                     : openssl_failed(LH_ERR_INTERNAL, "encode a certificate");
+    BIO_free(pem);
     return err;
 }
 
@@ -352,7 +361,7 @@ lh_err lh_certs_ca_create(const char *dir, const char *domain, int days, bool re
     X509 *cert = X509_new();
     EVP_PKEY *key = EVP_EC_gen("P-256");
     lh_err err = cert && key && build_ca(cert, key, domain, validity)
-                     ? write_pair(&paths, replace, cert, key)
+                     ? write_cert(&paths, replace, cert, key)
                      : openssl_failed(LH_ERR_INTERNAL, "make a CA");
     EVP_PKEY_free(key);
     X509_free(cert);
@@ -381,7 +390,7 @@ static lh_err issue(const struct paths *out, bool replace, const struct lh_peer 
     X509 *cert = X509_new();
     EVP_PKEY *key = EVP_EC_gen("P-256");
     lh_err err = cert && key && build_leaf(cert, key, peer, ca, ca_key, validity)
-                     ? write_pair(out, replace, cert, key)
+                     ? write_cert(out, replace, cert, key)
                      : openssl_failed(LH_ERR_INTERNAL, "make a certificate");
     EVP_PKEY_free(key);
     X509_free(cert);
@@ -402,8 +411,9 @@ static lh_err sign(const struct paths *out, bool replace, const struct lh_peer *
     BIO *pem = BIO_new(BIO_s_mem());
     bool ok = cert && pem && build_leaf(cert, key, peer, ca, ca_key, validity) &&
               PEM_write_bio_X509(pem, cert);
-    lh_err err = ok ? write_bio(out->cert, LH_KEYFILE_PUBLIC, replace, pem)
-                    : openssl_failed(LH_ERR_INTERNAL, "make a certificate");
+    struct lh_keyfile file = file_of(out->cert, LH_KEYFILE_PUBLIC, replace, pem);
+    lh_err err =
+        ok ? lh_keyfile_write(&file) : openssl_failed(LH_ERR_INTERNAL, "make a certificate");
     BIO_free(pem);
     X509_free(cert);
     return err;
@@ -467,24 +477,6 @@ static bool build_request(X509_REQ *request, EVP_PKEY *key, const struct lh_peer
     return ok;
 }
 
-static lh_err write_request(const char *path, const char *key_path, bool replace, X509_REQ *request,
-                            EVP_PKEY *key)
-{
-    BIO *pem = BIO_new(BIO_s_mem()), *key_pem = BIO_new(BIO_s_secmem());
-    lh_err err = LH_OK;
-    if (!pem || !key_pem || !PEM_write_bio_X509_REQ(pem, request) ||
-        !PEM_write_bio_PrivateKey(key_pem, key, NULL, NULL, 0, NULL, NULL))
-        err = openssl_failed(LH_ERR_INTERNAL, "encode a request");
-    else if (!replace && (access(path, F_OK) == 0 || access(key_path, F_OK) == 0))
-        err =
-            lh_fail(LH_ERR_EXISTS, "%s or its key exists already; --replace overwrites both", path);
-    if (!err) err = write_bio(key_path, LH_KEYFILE_SECRET, replace, key_pem);
-    if (!err) err = write_bio(path, LH_KEYFILE_PUBLIC, replace, pem);
-    BIO_free(key_pem);
-    BIO_free(pem);
-    return err;
-}
-
 lh_err lh_certs_request(const struct lh_peer *peer, const char *out_dir, bool replace)
 {
     struct paths paths;
@@ -495,9 +487,12 @@ lh_err lh_certs_request(const struct lh_peer *peer, const char *out_dir, bool re
     LH_TRY(lh_keyfile_make_dir(out_dir));
     X509_REQ *request = X509_REQ_new();
     EVP_PKEY *key = EVP_EC_gen("P-256");
-    lh_err err = request && key && build_request(request, key, peer)
-                     ? write_request(path, paths.key, replace, request, key)
-                     : openssl_failed(LH_ERR_INTERNAL, "make a request");
+    BIO *pem = BIO_new(BIO_s_mem());
+    bool ok = request && key && pem && build_request(request, key, peer) &&
+              PEM_write_bio_X509_REQ(pem, request);
+    lh_err err = ok ? write_pair(path, pem, paths.key, key, replace)
+                    : openssl_failed(LH_ERR_INTERNAL, "make a request");
+    BIO_free(pem);
     EVP_PKEY_free(key);
     X509_REQ_free(request);
     return err;

@@ -50,22 +50,60 @@ static lh_err sync_parent(const char *path)
     return err;
 }
 
-lh_err lh_keyfile_write(const char *path, enum lh_keyfile_kind kind, bool replace,
-                        struct lh_span bytes)
+struct temporary {
+    char path[PATH_MAX];
+};
+
+static lh_err exists(const char *path)
 {
-    char temporary[PATH_MAX];
-    int n = snprintf(temporary, sizeof temporary, "%s.tmp", path);
-    if (n < 0 || (size_t)n >= sizeof temporary)
-        return lh_fail(LH_ERR_INVALID, "path of %zu bytes is too long", strlen(path));
-    LH_TRY(write_temporary(temporary, kind == LH_KEYFILE_SECRET ? 0600 : 0644, bytes));
-    int failed = replace ? rename(temporary, path) : link(temporary, path);
+    return lh_fail(LH_ERR_EXISTS, "%s exists already: remove it first, or take another name", path);
+}
+
+static lh_err begin(const struct lh_keyfile *f, struct temporary *t)
+{
+    int n = snprintf(t->path, sizeof t->path, "%s.tmp", f->path);
+    if (n < 0 || (size_t)n >= sizeof t->path)
+        return lh_fail(LH_ERR_INVALID, "path of %zu bytes is too long", strlen(f->path));
+    return write_temporary(t->path, f->kind == LH_KEYFILE_SECRET ? 0600 : 0644, f->bytes);
+}
+
+// Gives the temporary file its name, or removes it.
+static lh_err name(const struct lh_keyfile *f, const struct temporary *t)
+{
+    int failed = f->replace ? rename(t->path, f->path) : link(t->path, f->path);
     int reason = errno;
-    if (failed || !replace) unlink(temporary);
-    if (failed && reason == EEXIST)
-        return lh_fail(LH_ERR_EXISTS, "%s exists already: remove it first, or take another name",
-                       path);
-    if (failed) return lh_fail_errno(reason, "name %s", path);
-    return sync_parent(path);
+    if (failed || !f->replace) unlink(t->path);
+    if (failed && reason == EEXIST) return exists(f->path);
+    if (failed) return lh_fail_errno(reason, "name %s", f->path);
+    return sync_parent(f->path);
+}
+
+lh_err lh_keyfile_write(const struct lh_keyfile *file)
+{
+    struct temporary t;
+    LH_TRY(begin(file, &t));
+    return name(file, &t);
+}
+
+lh_err lh_keyfile_write_pair(const struct lh_keyfile pair[2])
+{
+    struct temporary t[2];
+    for (int i = 0; i < 2; i++)
+        if (!pair[i].replace && !access(pair[i].path, F_OK)) return exists(pair[i].path);
+    LH_TRY(begin(&pair[0], &t[0]));
+    lh_err err = begin(&pair[1], &t[1]);
+    if (err) {
+        unlink(t[0].path);
+        return err;
+    }
+    err = name(&pair[0], &t[0]);
+    if (err) {
+        unlink(t[1].path);
+        return err;
+    }
+    err = name(&pair[1], &t[1]);
+    if (err && !pair[0].replace) unlink(pair[0].path);
+    return err;
 }
 
 // Mode bits that a secret must not have. If a program does not run as root, root's file may be

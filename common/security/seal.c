@@ -161,7 +161,8 @@ lh_err lh_key_generate(const char *path)
     randombytes_buf(key.b, sizeof key.b);
     sodium_bin2hex(text, sizeof text, key.b, sizeof key.b);
     text[HEX_DIGITS] = '\n';
-    lh_err err = lh_keyfile_write(path, LH_KEYFILE_SECRET, false, lh_span(text, HEX_DIGITS + 1));
+    lh_err err = lh_keyfile_write(&(struct lh_keyfile){
+        .path = path, .kind = LH_KEYFILE_SECRET, .bytes = lh_span(text, HEX_DIGITS + 1)});
     sodium_memzero(text, sizeof text);
     sodium_memzero(&key, sizeof key);
     return err;

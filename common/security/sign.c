@@ -35,7 +35,9 @@ static lh_err start(void)
 
 // ---------------------------------------------------------------- keys
 
-static lh_err write_public(const char *path, const char *name, const struct lh_public *key)
+// Writes the public file before the secret one: a key that is there has both.
+static lh_err write_both(const char *path, struct lh_span secret, const char *name,
+                         const struct lh_public *key)
 {
     char public_path[PATH_BYTES], line[PUBLIC_DIGITS + 256];
     int n = snprintf(public_path, sizeof public_path, "%s.pub", path);
@@ -43,8 +45,9 @@ static lh_err write_public(const char *path, const char *name, const struct lh_p
         return lh_fail(LH_ERR_TOO_LARGE, "path too long: %.100s...", path);
     lh_public_hex(key, line);
     n = snprintf(line + PUBLIC_DIGITS, sizeof line - PUBLIC_DIGITS, " %.200s\n", name);
-    return lh_keyfile_write(public_path, LH_KEYFILE_PUBLIC, true,
-                            lh_span(line, PUBLIC_DIGITS + (size_t)n));
+    return lh_keyfile_write_pair((const struct lh_keyfile[2]){
+        {public_path, LH_KEYFILE_PUBLIC, true, lh_span(line, PUBLIC_DIGITS + (size_t)n)},
+        {path, LH_KEYFILE_SECRET, false, secret}});
 }
 
 lh_err lh_sign_generate(const char *path, const char *name)
@@ -58,9 +61,7 @@ lh_err lh_sign_generate(const char *path, const char *name)
     memcpy(text, WORD, WORD_BYTES);
     sodium_bin2hex(text + WORD_BYTES, SEED_DIGITS + 1, seed, sizeof seed);
     text[WORD_BYTES + SEED_DIGITS] = '\n';
-    lh_err err = lh_keyfile_write(path, LH_KEYFILE_SECRET, false,
-                                  lh_span(text, WORD_BYTES + SEED_DIGITS + 1));
-    if (!err) err = write_public(path, name, &public);
+    lh_err err = write_both(path, lh_span(text, WORD_BYTES + SEED_DIGITS + 1), name, &public);
     sodium_memzero(seed, sizeof seed);
     sodium_memzero(secret, sizeof secret);
     sodium_memzero(text, sizeof text);

@@ -273,6 +273,19 @@ static void shake_hands(const struct dir *d, int version)
     SSL_free(end[1]);
 }
 
+// A temporary file that can't be written stands for a full disk.
+static void a_pair_that_is_not_replaced_stays(void **state)
+{
+    struct dir *d = *state;
+    char path[128];
+    assert_int_equal(lh_certs_ca_create(d->path, "example.org", 30, false), LH_OK);
+    assert_int_equal(lh_certs_issue(d->path, &W1, 7, d->path, false), LH_OK);
+    assert_int_equal(mkdir(in(d, "w1.pem.tmp", path), 0700), 0);
+    assert_int_equal(lh_certs_issue(d->path, &W1, 7, d->path, true), LH_ERR_IO);
+    assert_int_equal(rmdir(path), 0);
+    shake_hands(d, TLS1_3_VERSION);
+}
+
 static void tls_takes_them(void **state)
 {
     struct dir *d = *state;
@@ -365,6 +378,7 @@ int main(void)
         IN_DIR(another_ca_does_not_verify),
         IN_DIR(expired_ones_are_expired),
         IN_DIR(refuses_bad_names),
+        IN_DIR(a_pair_that_is_not_replaced_stays),
         IN_DIR(tls_takes_them),
         IN_DIR(a_request_is_signed_for_whom_the_holder_states),
         IN_DIR(bad_requests_are_refused),

@@ -38,6 +38,11 @@ static int remove_dir(void **state)
     return failed;
 }
 
+static lh_err put(const char *path, enum lh_keyfile_kind kind, bool replace, const char *text)
+{
+    return lh_keyfile_write(&(struct lh_keyfile){path, kind, replace, lh_span_str(text)});
+}
+
 static void written_is_read_with_its_mode(void **state)
 {
     struct dir *d = *state;
@@ -46,7 +51,7 @@ static void written_is_read_with_its_mode(void **state)
     size_t len;
     for (enum lh_keyfile_kind kind = LH_KEYFILE_PUBLIC; kind <= LH_KEYFILE_SECRET; kind++) {
         umask(kind == LH_KEYFILE_PUBLIC ? 022 : 0);
-        assert_int_equal(lh_keyfile_write(d->file, kind, kind != 0, lh_span("abc", 3)), LH_OK);
+        assert_int_equal(put(d->file, kind, kind != 0, "abc"), LH_OK);
         assert_int_equal(stat(d->file, &st), 0);
         assert_int_equal(st.st_mode & 0777, kind == LH_KEYFILE_SECRET ? 0600 : 0644);
         assert_int_equal(lh_keyfile_read(d->file, kind, out, sizeof out, &len), LH_OK);
@@ -62,15 +67,52 @@ static void replaces_on_demand_only(void **state)
     struct dir *d = *state;
     char out[8];
     size_t len;
-    assert_int_equal(lh_keyfile_write(d->file, LH_KEYFILE_SECRET, false, lh_span("old", 3)), LH_OK);
-    assert_int_equal(lh_keyfile_write(d->file, LH_KEYFILE_SECRET, false, lh_span("new", 3)),
-                     LH_ERR_EXISTS);
+    assert_int_equal(put(d->file, LH_KEYFILE_SECRET, false, "old"), LH_OK);
+    assert_int_equal(put(d->file, LH_KEYFILE_SECRET, false, "new"), LH_ERR_EXISTS);
     assert_int_equal(lh_keyfile_read(d->file, LH_KEYFILE_SECRET, out, sizeof out, &len), LH_OK);
     assert_memory_equal(out, "old", 3);
-    assert_int_equal(lh_keyfile_write(d->file, LH_KEYFILE_SECRET, true, lh_span("new!", 4)), LH_OK);
+    assert_int_equal(put(d->file, LH_KEYFILE_SECRET, true, "new!"), LH_OK);
     assert_int_equal(lh_keyfile_read(d->file, LH_KEYFILE_SECRET, out, sizeof out, &len), LH_OK);
     assert_int_equal(len, 4);
     assert_memory_equal(out, "new!", 4);
+}
+
+static bool holds(const char *path, const char *text)
+{
+    char is[8];
+    size_t len;
+    return !lh_keyfile_read(path, LH_KEYFILE_PUBLIC, is, sizeof is, &len) && len == strlen(text) &&
+           !memcmp(is, text, len);
+}
+
+// A temporary file that can't be written stands for a disk that is full.
+static void a_pair_is_written_or_stays(void **state)
+{
+    struct dir *d = *state;
+    char other[128], temporary[128];
+    snprintf(other, sizeof other, "%s/o", d->path);
+    snprintf(temporary, sizeof temporary, "%s/o.tmp", d->path);
+    for (int replace = 0; replace < 2; replace++) {
+        const struct lh_keyfile pair[2] = {
+            {d->file, LH_KEYFILE_SECRET, replace, lh_span_str(replace ? "new" : "old")},
+            {other, LH_KEYFILE_PUBLIC, replace, lh_span_str(replace ? "NEW" : "OLD")}};
+        assert_int_equal(mkdir(temporary, 0700), 0);
+        assert_int_equal(lh_keyfile_write_pair(pair), LH_ERR_IO);
+        assert_int_equal(holds(d->file, "old") && holds(other, "OLD"), replace);
+        assert_int_equal(access(d->temporary, F_OK), -1);
+        assert_int_equal(rmdir(temporary), 0);
+        assert_int_equal(lh_keyfile_write_pair(pair), LH_OK);
+        assert_true(holds(d->file, replace ? "new" : "old"));
+        assert_true(holds(other, replace ? "NEW" : "OLD"));
+    }
+    // a first file that was not there goes with a second one that can't be named
+    snprintf(temporary, sizeof temporary, "%s/first", d->path);
+    const struct lh_keyfile half[2] = {{temporary, LH_KEYFILE_SECRET, false, lh_span_str("a")},
+                                       {other, LH_KEYFILE_PUBLIC, false, lh_span_str("b")}};
+    assert_int_equal(lh_keyfile_write_pair(half), LH_ERR_EXISTS);
+    assert_int_equal(access(temporary, F_OK), -1);
+    assert_true(holds(other, "NEW"));
+    assert_int_equal(unlink(other), 0);
 }
 
 static void an_open_secret_is_refused(void **state)
@@ -78,7 +120,7 @@ static void an_open_secret_is_refused(void **state)
     struct dir *d = *state;
     char out[8];
     size_t len;
-    assert_int_equal(lh_keyfile_write(d->file, LH_KEYFILE_SECRET, false, lh_span("abc", 3)), LH_OK);
+    assert_int_equal(put(d->file, LH_KEYFILE_SECRET, false, "abc"), LH_OK);
     for (unsigned bit = 1; bit <= 040; bit <<= 1) {
         assert_int_equal(chmod(d->file, 0600 | bit), 0);
         assert_int_equal(lh_keyfile_read(d->file, LH_KEYFILE_SECRET, out, sizeof out, &len),
@@ -95,7 +137,7 @@ static void roots_secret_is_for_its_group(void **state)
     char out[8];
     size_t len;
     if (geteuid() != 0) return; // only root can make such a file; the refusals are tested above
-    assert_int_equal(lh_keyfile_write(d->file, LH_KEYFILE_SECRET, false, lh_span("abc", 3)), LH_OK);
+    assert_int_equal(put(d->file, LH_KEYFILE_SECRET, false, "abc"), LH_OK);
     assert_int_equal(chmod(d->path, 0755), 0);
     const struct {
         mode_t mode;
@@ -122,7 +164,7 @@ static void refuses_what_is_no_key_file(void **state)
     assert_int_equal(mkfifo(d->file, 0600), 0);
     assert_int_equal(lh_keyfile_read(d->file, LH_KEYFILE_SECRET, out, sizeof out, &len),
                      LH_ERR_INVALID);
-    assert_int_equal(lh_keyfile_write(d->file, LH_KEYFILE_SECRET, true, lh_span("abcd", 4)), LH_OK);
+    assert_int_equal(put(d->file, LH_KEYFILE_SECRET, true, "abcd"), LH_OK);
     assert_int_equal(lh_keyfile_read(d->file, LH_KEYFILE_SECRET, out, sizeof out, &len),
                      LH_ERR_TOO_LARGE);
 }
@@ -132,7 +174,7 @@ static void a_folder_that_is_not_there_is_an_error(void **state)
     struct dir *d = *state;
     char path[128];
     snprintf(path, sizeof path, "%s/none/k", d->path);
-    assert_int_equal(lh_keyfile_write(path, LH_KEYFILE_SECRET, true, lh_span("a", 1)), LH_ERR_IO);
+    assert_int_equal(put(path, LH_KEYFILE_SECRET, true, "a"), LH_ERR_IO);
 }
 
 static void directories_are_made_with_parents(void **state)
@@ -145,7 +187,7 @@ static void directories_are_made_with_parents(void **state)
     assert_int_equal(lh_keyfile_make_dir(inner), LH_OK);
     assert_int_equal(rmdir(inner), 0);
     assert_int_equal(rmdir(outer), 0);
-    assert_int_equal(lh_keyfile_write(d->file, LH_KEYFILE_PUBLIC, false, lh_span("a", 1)), LH_OK);
+    assert_int_equal(put(d->file, LH_KEYFILE_PUBLIC, false, "a"), LH_OK);
     assert_int_equal(lh_keyfile_make_dir(d->file), LH_ERR_EXISTS);
     assert_int_equal(lh_keyfile_make_dir(""), LH_ERR_INVALID);
 }
@@ -158,7 +200,7 @@ int main(void)
         IN_DIR(written_is_read_with_its_mode),     IN_DIR(replaces_on_demand_only),
         IN_DIR(an_open_secret_is_refused),         IN_DIR(roots_secret_is_for_its_group),
         IN_DIR(refuses_what_is_no_key_file),       IN_DIR(a_folder_that_is_not_there_is_an_error),
-        IN_DIR(directories_are_made_with_parents),
+        IN_DIR(directories_are_made_with_parents), IN_DIR(a_pair_is_written_or_stays),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -74,6 +74,7 @@ static void a_signature_holds_for_its_message_and_key_alone(void **state)
     text[1] ^= 1;
     assert_false(lh_sign_holds(&pa, parts, 2, signature));
 
+    // as it was before the key that was refused
     assert_int_equal(lh_trusted_load(in_root("a.pub"), &trusted), LH_OK);
     assert_true(lh_trusts(&trusted, &pa));
     assert_false(lh_trusts(&trusted, &pb));
