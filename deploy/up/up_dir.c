@@ -390,13 +390,23 @@ lh_err dp_dir_own_data(struct dp_up *up)
 
 // ---------------------------------------------------------------- secrets and model files
 
+// A certificate and its key; an `up` that was killed may have made only one of them.
+static LH_MUST lh_err has_pair(const char *secrets, const char *name, bool *both)
+{
+    char cert[DP_PATH_BYTES], key[DP_PATH_BYTES];
+    LH_TRY(dp_path(cert, "%s/%s.pem", secrets, name));
+    LH_TRY(dp_path(key, "%s/%s.key", secrets, name));
+    *both = dp_file_exists(cert) && dp_file_exists(key);
+    return LH_OK;
+}
+
 static LH_MUST lh_err issue(const struct dp_up *up, enum lh_role role, unsigned region,
                             const char *name, const char *secrets)
 {
     struct lh_peer peer = {.role = role};
-    char path[DP_PATH_BYTES];
-    LH_TRY(dp_path(path, "%s/%s.key", secrets, name));
-    if (dp_file_exists(path)) return LH_OK;
+    bool whole;
+    LH_TRY(has_pair(secrets, name, &whole));
+    if (whole) return LH_OK;
     snprintf(peer.domain, sizeof peer.domain, "%s", LH_DOMAIN_DEFAULT);
     snprintf(peer.run, sizeof peer.run, "%s", up->t->run->run);
     snprintf(peer.region, sizeof peer.region, "%s", up->t->region[region].name);
@@ -426,19 +436,41 @@ static LH_MUST lh_err make_signers(const struct dp_up *up, const char *secrets)
     return err;
 }
 
+// Another one in its place would spoil the run.
+static LH_MUST lh_err must_be_there(const char *path, const char *why)
+{
+    if (dp_file_exists(path)) return LH_OK;
+    return lh_fail(LH_ERR_NOT_FOUND,
+                   "%s is gone, and %s: put it back from a copy, or use another --dir for another "
+                   "run",
+                   path, why);
+}
+
+// Makes what all certificates and seals rest on. `issued`: there are certificates, so all of it was
+// made; of the CA they need the certificate alone.
+static LH_MUST lh_err make_roots(const struct dp_up *up, const char *secrets, bool issued)
+{
+    char keys[DP_PATH_BYTES], ca[DP_PATH_BYTES];
+    bool whole;
+    LH_TRY(dp_path(keys, "%s/job.keys", secrets));
+    LH_TRY(dp_path(ca, "%s/ca.pem", secrets));
+    if (issued) {
+        LH_TRY(must_be_there(ca, "the run's certificates are void without it"));
+        return must_be_there(keys, "the run's logs and checkpoints are sealed with it");
+    }
+    LH_TRY(has_pair(secrets, "ca", &whole));
+    if (!whole) LH_TRY(lh_certs_ca_create(secrets, LH_DOMAIN_DEFAULT, CERT_DAYS, true));
+    LH_TRY(make_signers(up, secrets));
+    return dp_file_exists(keys) ? LH_OK : lh_key_generate(keys);
+}
+
 static LH_MUST lh_err prepare_secrets(struct dp_up *up)
 {
     static const enum lh_role roles[] = {LH_C, LH_S, LH_W, LH_W};
-    char secrets[DP_PATH_BYTES], path[DP_PATH_BYTES];
+    char secrets[DP_PATH_BYTES], first[DP_PATH_BYTES];
     LH_TRY(dp_path(secrets, "%s/secrets", up->dir));
-    LH_TRY(dp_path(path, "%s/ca.key", secrets));
-    if (!dp_file_exists(path))
-        LH_TRY(lh_certs_ca_create(secrets, LH_DOMAIN_DEFAULT, CERT_DAYS, true));
-    LH_TRY(dp_path(path, "%s/job.keys", secrets));
-    if (!dp_file_exists(path)) {
-        LH_TRY(make_signers(up, secrets));
-        LH_TRY(lh_key_generate(path));
-    }
+    LH_TRY(dp_path(first, "%s/%s.pem", secrets, up->node[0].name));
+    LH_TRY(make_roots(up, secrets, dp_file_exists(first)));
     for (unsigned i = 0; i < up->nodes; i++) {
         const struct dp_node *node = &up->node[i];
         if (node->kind >= DP_RANK) continue; // uses its worker's certificate, or none

@@ -177,6 +177,44 @@ static void a_second_up_keeps_it(void **state)
     close_up(b);
 }
 
+static void remove_secret(const struct dp_up *up, const char *name)
+{
+    char path[DP_PATH_BYTES];
+    assert_int_equal(dp_path(path, "%s/secrets/%s", up->dir, name), LH_OK);
+    assert_int_equal(unlink(path), 0);
+}
+
+// An `up` that was killed, or an operator, leaves half of a pair.
+static void half_a_pair_is_made_whole(void **state)
+{
+    (void)state;
+    static const char *const lost[] = {"s0.key", "s1.pem", "ca.key"};
+    struct dp_up *up = open_up(text);
+    all(up);
+    struct lh_hash ca = hash_file(up, "secrets/ca.pem");
+    for (size_t i = 0; i < 2; i++) {
+        remove_secret(up, lost[i]);
+        assert_int_equal(dp_dir_prepare(up), LH_OK);
+        hash_file(up, "secrets/s0.key");
+        hash_file(up, "secrets/s1.pem");
+    }
+    remove_secret(up, lost[2]); // nothing more is signed
+    assert_int_equal(dp_dir_prepare(up), LH_OK);
+    struct lh_hash is = hash_file(up, "secrets/ca.pem");
+    assert_true(lh_hash_equal(&ca, &is));
+    remove_secret(up, lost[1]);
+    assert_int_equal(dp_dir_prepare(up), LH_ERR_NOT_FOUND);
+    assert_non_null(strstr(lh_err_text(LH_ERR_NOT_FOUND), "ca.key"));
+    static const char *const roots[] = {"job.keys", "ca.pem"};
+    for (size_t i = 0; i < LH_COUNT(roots); i++) {
+        remove_secret(up, roots[i]);
+        assert_int_equal(dp_dir_prepare(up), LH_ERR_NOT_FOUND);
+        assert_non_null(strstr(lh_err_text(LH_ERR_NOT_FOUND), roots[i]));
+        assert_non_null(strstr(lh_err_text(LH_ERR_NOT_FOUND), "is gone, and the run's"));
+    }
+    close_up(up);
+}
+
 // The kernel may hand out the same free port twice.
 static void no_two_nodes_have_one_port(void **state)
 {
@@ -451,6 +489,7 @@ int main(void)
         cmocka_unit_test(ranks_on_hosts_find_their_worker),
         cmocka_unit_test(gpus_are_reduced_by_nccl),
         cmocka_unit_test(totals_are_kept),
+        cmocka_unit_test(half_a_pair_is_made_whole), // last: it spoils the folder
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }
