@@ -5,7 +5,6 @@
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include "common/base/check.h"
@@ -140,15 +139,13 @@ struct request {
     bool once, json, terminal, workers;
 };
 
-// Cuts the picture to the screen: a wrapped or extra line would break it. An unknown size cuts
-// nothing.
+// Cuts the picture to the screen: a wrapped or extra line would break it.
 static void put_screen(struct lh_span picture, struct lh_buf *out)
 {
-    struct winsize size = {0};
-    if (ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) || !size.ws_col || !size.ws_row)
-        size.ws_col = size.ws_row = UINT16_MAX;
+    unsigned columns, lines;
+    dp_table_screen(&columns, &lines);
     dp_put(out, "\033[H\033[J");
-    dp_table_fit(out, picture, size.ws_col, size.ws_row);
+    dp_table_fit(out, picture, columns, lines);
 }
 
 static LH_MUST lh_err put_next(const struct request *q, json_t *look, bool first,

@@ -5,6 +5,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
 
 #include "common/base/text.h"
 #include "deploy/tool/files.h"
@@ -67,6 +69,15 @@ void dp_table_fit(struct lh_buf *out, struct lh_span text, unsigned columns, uns
         }
         if (column <= columns) lh_put_u8(out, *at);
     }
+}
+
+void dp_table_screen(unsigned *columns, unsigned *lines)
+{
+    struct winsize size = {0};
+    if (ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) || !size.ws_col || !size.ws_row)
+        size.ws_col = size.ws_row = UINT16_MAX;
+    *columns = size.ws_col;
+    *lines = size.ws_row;
 }
 
 lh_err dp_table_json(struct lh_buf *out, const json_t *value)

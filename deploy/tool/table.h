@@ -26,6 +26,8 @@ void dp_table_put(struct lh_buf *out, const struct dp_column *columns, const jso
 // Appends what a screen shows of a text: so many lines, each cut off at so many columns, and no
 // line break after the last, which would scroll. UTF-8, a character a column.
 void dp_table_fit(struct lh_buf *out, struct lh_span text, unsigned columns, unsigned lines);
+// The size of the terminal that standard output is; UINT16_MAX of each where that is not known.
+void dp_table_screen(unsigned *columns, unsigned *lines);
 // Appends a value as indented JSON, and a newline. LH_ERR_NO_MEMORY.
 LH_MUST lh_err dp_table_json(struct lh_buf *out, const json_t *value);
 // Reads the argument of -o: "table" or "json". LH_ERR_INVALID.

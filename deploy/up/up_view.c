@@ -1,7 +1,8 @@
 // Live progress of a run. See up.h.
 //
-// A terminal shows one picture, redrawn once a second: a line per region. Other outputs get the
-// same lines every five seconds, each with its time, without control sequences.
+// A terminal shows one picture, redrawn once a second: a line per region, cut to the screen because
+// the next picture can't be drawn over a wrapped line. Other outputs get the same lines every five
+// seconds, each with its time, without control sequences.
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,6 +10,7 @@
 #include <unistd.h>
 
 #include "common/env/env.h"
+#include "deploy/tool/table.h"
 #include "deploy/up/up.h"
 
 enum { PICTURE_BYTES = 1 << 16 };
@@ -113,14 +115,20 @@ void dp_view_show(struct dp_view *v, const struct dp_up *up, bool now)
     int64_t at = dp_now_ns(), every = (v->terminal ? 1 : 5) * LH_SECOND;
     if (!now && at - v->last_ns < every) return;
     v->last_ns = at;
-    struct lh_buf out = lh_buf(PICTURE_BYTES);
+    struct lh_buf picture = lh_buf(PICTURE_BYTES), out = lh_buf(PICTURE_BYTES);
+    unsigned columns = UINT16_MAX, lines = UINT16_MAX;
+    if (v->terminal) dp_table_screen(&columns, &lines);
     if (v->terminal && v->lines) dp_put(&out, "\033[%uA\033[J", v->lines);
-    put_head(up, &out);
-    put_lines(up, "  ", &out);
+    v->lines = up->t->regions + 2;
+    if (v->lines >= lines) v->lines = lines > 1 ? lines - 1 : 1; // the cursor needs the last one
+    put_head(up, &picture);
+    put_lines(up, "  ", &picture);
+    dp_table_fit(&out, lh_buf_span(&picture), columns, v->lines);
+    dp_put(&out, "\n");
     fwrite(out.data, 1, out.len, stdout);
     fflush(stdout);
     lh_buf_free(&out);
-    v->lines = up->t->regions + 2;
+    lh_buf_free(&picture);
 }
 
 void dp_view_say(struct dp_view *v, const struct dp_up *up, const char *format, ...)

@@ -1,10 +1,16 @@
 #!/usr/bin/env python3
 """The launcher's promises, over made-up nodes: test_up.py LONGHAUL [unittest arguments]."""
+import fcntl
 import json
 import os
+import pty
+import select
 import signal
 import socket
+import struct
 import subprocess
+import termios
+import time
 import unittest
 
 from launcher import PATIENCE_S, Launcher
@@ -333,6 +339,36 @@ class Up(Launcher):
         up.send_signal(signal.SIGINT)
         said, _ = up.communicate(timeout=PATIENCE_S)
         self.assertIn("no server is in us: its units do not travel", said)
+
+    def pictures(self, columns, lines, count):
+        """The lines of each picture that a run draws on a terminal of that size."""
+        pid, terminal = pty.fork()
+        if not pid:
+            fcntl.ioctl(1, termios.TIOCSWINSZ, struct.pack("HHHH", lines, columns, 0, 0))
+            os.execve(self.tool, [self.tool, "up", self.path("t.yaml"), "--no-wan", "--dir",
+                                  self.path("run"), "--data", self.path("data")],
+                      {**os.environ, "TERM": "xterm", "NODE_SPEED": "400"})
+        self.addCleanup(os.close, terminal)
+        said, above, end = "", f"\033[{lines - 1}A\033[J", time.monotonic() + PATIENCE_S
+        while said.count(above) < count + 1:
+            self.assertLess(time.monotonic(), end, said)
+            if select.select([terminal], [], [], 1)[0]:
+                said += os.read(terminal, 4096).decode()
+        os.kill(pid, signal.SIGINT)
+        while select.select([terminal], [], [], PATIENCE_S)[0]:
+            try:
+                os.read(terminal, 4096)
+            except OSError:  # it has ended
+                break
+        os.waitpid(pid, 0)
+        return [picture.split("\r\n") for picture in said.split(above)[1:count + 1]]
+
+    def test_a_picture_fits_its_terminal(self):
+        columns, lines = 40, 4
+        for picture in self.pictures(columns, lines, 2):
+            self.assertEqual(len(picture), lines, picture)  # the cursor stands in the last one
+            self.assertEqual(picture[-1], "")
+            self.assertEqual(max(map(len, picture)), columns, picture)
 
     def test_a_pipe_that_closes_does_not_kill_the_run(self):
         up = self.start(NODE_SPEED="2000")
