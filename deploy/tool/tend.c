@@ -34,6 +34,12 @@ static int64_t now_ns(void)
     return t.tv_sec * LH_SECOND + t.tv_nsec;
 }
 
+bool dp_tend_ignored(int signal)
+{
+    struct sigaction is;
+    return !sigaction(signal, NULL, &is) && is.sa_handler == SIG_IGN;
+}
+
 static void signals_of(sigset_t *set)
 {
     sigemptyset(set);
@@ -146,6 +152,7 @@ lh_err dp_tend(char *const argv[], struct lh_log *log, int *status)
     struct tended t = {0};
     sigset_t set;
     signals_of(&set);
+    if (dp_tend_ignored(SIGHUP)) sigdelset(&set, SIGHUP); // nohup: it stays ignored
     sigprocmask(SIG_BLOCK, &set, NULL);
     if (prctl(PR_SET_CHILD_SUBREAPER, 1) || prctl(PR_SET_PDEATHSIG, SIGQUIT))
         return lh_fail_errno(errno, "cannot stay beside %s", argv[0]);

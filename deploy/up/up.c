@@ -15,6 +15,7 @@
 #include "common/env/env.h"
 #include "common/objects/objects.h"
 #include "deploy/tool/commands.h"
+#include "deploy/tool/tend.h"
 #include "deploy/up/up_check.h"
 #include "deploy/up/up_private.h"
 #include "deploy/up/up_trainers.h"
@@ -394,13 +395,15 @@ static LH_MUST lh_err run_all(struct dp_up *up, enum dp_exit *exit)
     return LH_OK;
 }
 
+// nohup ignores SIGHUP, so that a run outlives its terminal; a signal that is blocked would be
+// delivered all the same.
 static void block_signals(void)
 {
     sigset_t set;
     sigemptyset(&set);
     sigaddset(&set, SIGINT);
     sigaddset(&set, SIGTERM);
-    sigaddset(&set, SIGHUP);
+    if (!dp_tend_ignored(SIGHUP)) sigaddset(&set, SIGHUP);
     sigaddset(&set, SIGCHLD);
     sigprocmask(SIG_BLOCK, &set, NULL);
     signal(SIGPIPE, SIG_IGN); // a closed output must not leave children behind

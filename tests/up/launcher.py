@@ -51,12 +51,12 @@ class Launcher(unittest.TestCase):
         with open(self.path(name), "w", encoding="utf-8") as file:
             file.write(text)
 
-    def start(self, *flags, **environment):
+    def start(self, *flags, preexec_fn=None, **environment):
         environment = {"NODE_SPEED": "20000"} | environment
         process = subprocess.Popen(
             [self.tool, "up", self.path("t.yaml"), "--no-wan", "--dir", self.path("run"), "--data",
              self.path("data"), *flags],
-            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, preexec_fn=preexec_fn,
             env={k: v for k, v in (os.environ | environment).items() if v is not None})
         self.addCleanup(process.stdout.close)
         self.addCleanup(process.wait)

@@ -46,6 +46,19 @@ class Up(Launcher):
         self.assertEqual(seconds, sorted(seconds))
         self.assertGreaterEqual(len(seconds), 2)  # at least one point from each of the two
 
+    def test_under_nohup_it_outlives_its_terminal(self):
+        def nohup():
+            signal.signal(signal.SIGHUP, signal.SIG_IGN)
+        up = self.start(preexec_fn=nohup, NODE_SPEED="2000")
+        self.wait_until_trained(0)
+        up.send_signal(signal.SIGHUP)
+        reached = self.status("us-0")["tokens"]
+        self.wait_until_trained(reached + 2000)
+        up.send_signal(signal.SIGINT)
+        said, _ = up.communicate(timeout=PATIENCE_S)
+        self.assertEqual(up.returncode, 8, said)
+        self.assertEqual(said.count("draining"), 1)
+
     def test_a_killed_node_is_started_again(self):
         up = self.start(NODE_SPEED="400")
         self.wait_for("the server runs", lambda: "pid" in self.status("s0"))

@@ -98,6 +98,20 @@ static void asked_to_end(void **state)
                 (WIFSIGNALED(status) && WTERMSIG(status) == SIGTERM));
 }
 
+// As under nohup: a hangup that were heard would make the next signal the second one, which kills.
+static void an_ignored_hangup_is_not_heard(void **state)
+{
+    (void)state;
+    signal(SIGHUP, SIG_IGN);
+    struct tender t = begin("trap 'exit 7' TERM; echo >&9; while :; do sleep 1000 & wait; done");
+    signal(SIGHUP, SIG_DFL);
+    hear(&t); // the trap is set
+    kill(t.pid, SIGHUP);
+    kill(t.pid, SIGTERM);
+    int status = end(&t);
+    assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 7);
+}
+
 static void asked_twice_it_is_killed(void **state)
 {
     (void)state;
@@ -155,6 +169,7 @@ int main(void)
         cmocka_unit_test(its_end_is_the_commands),
         cmocka_unit_test(a_killed_command_leaves_nothing),
         cmocka_unit_test(asked_to_end),
+        cmocka_unit_test(an_ignored_hangup_is_not_heard),
         cmocka_unit_test(asked_twice_it_is_killed),
         cmocka_unit_test(a_dead_parent),
         cmocka_unit_test(a_command_that_is_not_there),
