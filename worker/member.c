@@ -394,21 +394,13 @@ static bool gives_all(const struct wk_worker *w)
     return w->conf.beside && b->lives && (b->state == WK_BESIDE_AWAY || b->ending);
 }
 
-// longhaul.Evaluation reports the mean loss of the held-out texts by this name.
-static bool loop_evaluates(const struct wk_worker *w)
-{
-    for (uint32_t i = 0; i < w->beside.metrics; i++)
-        if (!strcmp(w->beside.metric[i].name, "heldout")) return true;
-    return false;
-}
-
 // Fills all figures that depend on the training and its times (privacy.telemetry).
 static void tell_training(struct wk_worker *w, struct lh_lease_request *m)
 {
     m->tokens_per_s = wk_idle_speed(w);
     m->tokens = wk_all_tokens(w);
     m->failing = w->external && wk_external_failing(w->external);
-    m->evaluates = w->evaluated.languages || loop_evaluates(w);
+    m->evaluates = w->evaluated.languages || w->beside.evaluates;
     m->loop_away = gives_all(w);
     m->step_tokens = w->step_tokens;
     if (w->conf.trainer && !m->step_tokens) // It makes such steps.

@@ -181,10 +181,11 @@ struct wk_beside {
         double value;
     } metric[16];
     uint32_t metrics;
-    bool own_data;                    // it trained without asking for units; checked at intervals
-    bool own_rates;                   // its rates follow its own steps, and that was logged
-    uint64_t offset;                  // boundaries of this process when the life began
-    uint64_t passed;                  // boundaries until now; they order units and cuts
+    bool evaluates;  // it reported the mean of longhaul.Evaluation, shown among the others or not
+    bool own_data;   // it trained without asking for units; checked at intervals
+    bool own_rates;  // its rates follow its own steps, and that was logged
+    uint64_t offset; // boundaries of this process when the life began
+    uint64_t passed; // boundaries until now; they order units and cuts
     uint64_t steps_before;            // trained steps of earlier lives
     uint64_t life_steps, life_tokens; // the current or last life
     uint64_t tokens_before;           // tokens of earlier lives

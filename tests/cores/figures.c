@@ -46,6 +46,10 @@ static void as_many_as_there_is_room_for(void **state)
     json_t *o = wk_beside_status(l->worker);
     assert_int_equal(json_object_size(json_object_get(o, "metrics")), room);
     json_decref(o);
+    assert_false(is->evaluates);
+    longhaul_report(b->client, "heldout", 3); // counts although it has no place
+    life_run(l, LH_MS);
+    assert_true(is->evaluates && is->metrics == room);
     beside_kill(b);
     life_end(l);
     beside_free(b);

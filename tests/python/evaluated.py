@@ -153,6 +153,14 @@ class Losses(Case):
         self.assertLess(found["after"]["de"], 0.01)
         self.assertIn("mean", heldout.table(found))
 
+    def test_weights_of_another_shape_are_refused(self):
+        folder = os.path.join(self.folder, "m")
+        longhaul.save_initial(self.model, folder, shards=1)
+        self.model.table = torch.nn.Embedding(VOCABULARY + 1, VOCABULARY)
+        with self.assertRaisesRegex(ValueError, r"table.weight is \(9, 8\) in the model and"):
+            heldout.load_weights(self.model, os.path.join(folder, "model.json"),
+                                 os.path.join(folder, "weights.bin"))
+
 
 class During(Case):
     def test_each_n_rounds_and_the_best_one_is_kept(self):
@@ -170,6 +178,7 @@ class During(Case):
                     self.step(ids)
         with open(os.path.join(self.worker, heldout.FILE), encoding="utf-8") as file:
             found = json.load(file)
+        self.assertEqual(client.of("report")[0][1], "heldout")  # before the languages
         self.assertEqual(len(found["rounds"]), 2)
         self.assertLess(found["rounds"][0]["losses"]["ja"], found["before"]["losses"]["ja"])
         best = min([*found["rounds"], found["after"]], key=lambda seen: seen["mean"])

@@ -173,6 +173,7 @@ static void reported(void *arg, const char *name, double value)
         b->tells_loss = true;
         return;
     }
+    b->evaluates |= strcmp(name, "heldout") == 0;
     uint32_t i = 0;
     while (i < b->metrics && strcmp(b->metric[i].name, name) != 0) i++;
     if (i == LH_COUNT(b->metric)) return;

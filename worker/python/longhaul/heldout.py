@@ -159,6 +159,10 @@ def load_weights(model: "torch.nn.Module", manifest: str, weights: str) -> None:
     if os.path.getsize(weights) != 4 * values:
         raise ValueError(f"{weights} has {os.path.getsize(weights)} bytes, and {manifest} wants "
                          f"{4 * values}")
+    other = [n for n, s in shapes.items() if (tuple(named[mine[n]].shape) or (1,)) != s]
+    if other:
+        raise ValueError(f"{other[0]} is {tuple(named[mine[other[0]]].shape)} in the model and "
+                         f"{shapes[other[0]]} in {manifest}: is it the model of this run?")
     with open(weights, "rb") as file, torch.no_grad():
         for name, shape in shapes.items():
             flat = torch.frombuffer(bytearray(file.read(4 * _count(shape))), dtype=torch.float32)
@@ -276,8 +280,8 @@ class Evaluation:
         return losses
 
     def _seen(self, losses: Losses) -> dict[str, typing.Any]:
-        self._run.report(**{f"heldout_{n}": v for n, v in losses.items()},
-                         heldout=mean(losses))
+        self._run.report(heldout=mean(losses),  # first: the worker shows so many figures alone
+                         **{f"heldout_{n}": v for n, v in losses.items()})
         return {"losses": losses, "mean": mean(losses),
                 "credited_tokens": self._run.client.credited(),
                 "versions": _versions(self._folder)}
