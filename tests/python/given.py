@@ -162,6 +162,32 @@ class Given(Case):
             self.says(ValueError, "other.json: tokens of unit 0 is '8'; `longhaul data prepare`",
                       longhaul.LeasedDataLoader, run, self.path("other.json"), **sizes)
 
+    def test_counts_of_tokens(self):
+        with self.diloco(self.client, self.model, self.optimizer, hook=False) as run:
+            self.client.done.clear()
+            call = r"^trained\(tokens\): tokens is "
+            for given, kind, words in (
+                    (-5, ValueError, "-5: pass at least 0"), (2**63, ValueError, "9223.*: pass"),
+                    (512.0, TypeError, "a float: pass a whole number, or a tensor with one"),
+                    ("512", TypeError, "a str: pass"),
+                    (torch.ones(()), TypeError, "a Tensor: pass"),
+                    (torch.ones(3, dtype=torch.int64), TypeError, "a Tensor: pass")):
+                self.says(kind, call + words, run.trained, given)
+                self.says(kind, call + words, run.step, given)
+            for tokens in (7, numpy.int64(7), torch.ones(7, dtype=torch.int64).sum()):
+                run.step(tokens)
+            counted = [b[2] for b in self.client.of("boundary")]
+            self.assertEqual([(c, type(c)) for c in counted], [(7, int)] * 3)
+
+    def test_a_manifest(self):
+        for text in ("", "{", "[]", '{"tensors": [{"name": "a"}]}'):
+            with open(self.path("model.json"), "w", encoding="utf-8") as file:
+                file.write(text)
+            with self.assertRaisesRegex(errors.ModelError, "model.json is no model.json, which"):
+                with self.diloco(Fake(), self.model, self.optimizer,
+                                 manifest=self.path("model.json")):
+                    self.fail("it began")
+
     def test_a_schedule(self):
         call = r"^schedule\(optimizer, client, total_tokens\): "
         for given, kind, words in (

@@ -7,6 +7,7 @@ uses, not for their class, so wrappers and stand-ins pass.
 from __future__ import annotations
 
 import numbers
+import operator
 import os
 import typing
 
@@ -41,6 +42,18 @@ def must_be_number(call: str, name: str, value: object, least: float, whole: boo
                         f"{'a whole number' if whole else 'a number'}")
     if not value >= least:  # true for NaN, too
         raise ValueError(f"{call}: {name} is {value}: pass at least {least:g}")
+
+
+def count_of(call: str, name: str, value: typing.Any) -> int:
+    """Gives a count as an int. `value` must be a whole number, or a tensor that holds one."""
+    try:
+        count = operator.index(value)
+    except TypeError as why:
+        raise TypeError(f"{call}: {name} is {_kind(value)}: pass a whole number, or a tensor with "
+                        "one integer") from why
+    if not 0 <= count < 1 << 63:
+        raise ValueError(f"{call}: {name} is {count}: pass at least 0, and less than 2^63")
+    return count
 
 
 def must_be_path(call: str, name: str, value: object, wanted: str) -> None:

@@ -358,10 +358,12 @@ class AsyncDiLoCo:
     # ---- boundaries
 
     def trained(self, tokens: int) -> None:
-        """Counts tokens that the last step trained, or that the next one will train."""
-        if self._noted and tokens:
+        """Counts tokens that the last step trained, or that the next one will train. A tensor with
+        one integer is taken, too (reading it waits for the GPU)."""
+        count = arguments.count_of("trained(tokens)", "tokens", tokens)
+        if self._noted and count:
             raise _two_kinds()
-        self._tokens += tokens
+        self._tokens += count
         with self._telling():
             self._patience.trained()
 

@@ -52,7 +52,14 @@ def shapes_of(manifest: dict[str, typing.Any]) -> dict[str, tuple[int, ...]]:
 def read_manifest(path: str) -> dict[str, typing.Any]:
     """Reads a run's model.json."""
     with open(path, encoding="utf-8") as file:
-        return json.load(file)
+        try:
+            document = json.load(file)
+            shapes_of(document)
+        except (ValueError, KeyError, TypeError) as why:
+            raise errors.ModelError(
+                f"{path} is no model.json, which `longhaul model import` and save_initial() write "
+                f"({type(why).__name__}: {why})", errors.ModelError.code) from why
+    return document
 
 
 def _prefixes(wanted: typing.Iterable[str], named: typing.Container[str],
