@@ -270,6 +270,22 @@ class Test(unittest.TestCase):
                 with self.assertRaisesRegex(ValueError, words):
                     longhaul.save_units(tokens, folder, vocabulary, unit_tokens=64)
                 self.assertNotIn("units.json", os.listdir(folder))
+            for tokens, words in (
+                    ({"eu": {"de": [1, 2, 3]}}, "eu-de: a document is a int: give a list of docu"),
+                    ({"eu": {"de": "text"}}, "eu-de: a document is a str of str: give a list"),
+                    ({"eu": {"de": [{"input_ids": [1]}]}}, "a document is a dict of str: give"),
+                    ({"eu": {"de": [[[1], [2]]]}}, "a document is a list of list: give"),
+                    ({"eu": {"de": [[1, 2.5]]}}, "a document is a list of int: give"),
+                    ({"eu": {"de": [[0.5]]}}, "a document is a list of float: give"),
+                    ({"eu": [[1]]}, r"tokens\['eu'\] is a list: pass a mapping from languages"),
+                    ([[1]], "tokens is a list: pass a mapping from regions")):
+                with self.assertRaisesRegex(TypeError, words):
+                    longhaul.save_units(tokens, folder, 300, unit_tokens=64)
+                self.assertNotIn("units.json", os.listdir(folder))
+            with self.assertRaisesRegex(TypeError, "heldout is a list: pass a mapping"):
+                longhaul.save_units({"eu": {"de": [[1] * 64]}}, folder, 300, heldout=[[1]])
+            with self.assertRaisesRegex(TypeError, "vocabulary is None: pass a whole number"):
+                longhaul.save_units({"eu": {"de": [[1] * 64]}}, folder, None)
             longhaul.save_units({"eu": {"de": [[70000] * 64]}}, folder, 70001, unit_tokens=64)
             with open(os.path.join(folder, "eu-de-000.bin"), "rb") as file:
                 head, tokens = file.read(12), file.read()[1012:]

@@ -5,7 +5,9 @@ import gzip
 import io
 import json
 import os
+import shlex
 import unittest
+from unittest import mock
 
 from fake import Case, longhaul
 from longhaul import first, prepare
@@ -72,11 +74,33 @@ class Prepared(Case):
         os.makedirs(self.path("text/europe/de"))
         self.assertIn("de holds no file that is used (.txt, ", self.run_it()[1])
 
+    def test_a_tokenizer_that_is_none_is_named(self):
+        os.remove(self.path("tokenizer.json"))
+        code, said = self.run_it()
+        self.assertEqual(code, 1)
+        self.assertIn("tokenizer.json: no such file; --tokenizer names", said)
+        self.put("tokenizer.json", "{")
+        code, said = self.run_it()
+        self.assertEqual(code, 1)
+        self.assertIn("tokenizer.json is no tokenizer.json of `tokenizers` (", said)
+
     def test_a_first_run_is_made_in_a_new_folder_alone(self):
         self.put("mine/run.yaml", "mine")
         with self.assertRaisesRegex(SystemExit, "mine exists already: name another folder"):
             first.main([self.path("mine")])
         self.assertEqual(os.listdir(self.path("mine")), ["run.yaml"])
+
+    def test_a_first_run_is_started_in_a_folder_of_any_name(self):
+        folder = self.path("my \U0001f600 'runs'")
+        with mock.patch.object(first, "tool", return_value="/bin/true"):
+            line = first.make(folder, 1)
+        self.assertEqual(shlex.split(line), [
+            "/bin/true", "up", folder + "/run.yaml", "--data", folder + "/data", "--dir",
+            folder + "/run", "--no-wan"])
+        with open(folder + "/run.yaml", encoding="utf-8") as file:
+            text = file.read()
+        self.assertIn(f'import: "{folder}/model"', text)
+        self.assertIn(f'"{folder}/train.py"', text)
 
 
 if __name__ == "__main__":

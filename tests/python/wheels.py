@@ -10,6 +10,7 @@ import glob
 import json
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -95,7 +96,7 @@ def check_libraries(folder):
 
 def check_run(wheels):
     made = wheels.run("python3", "-m", "longhaul.first", "run", "--tokens", "24000")
-    command = made.strip().splitlines()[-1].split()
+    command = shlex.split(made.strip().splitlines()[-1])
     assert command[0] == os.path.join(wheels.place, "bin", "longhaul"), made
     print(wheels.run("longhaul", *command[1:]))
     with open(wheels.path("run", "run", "summary.json"), encoding="utf-8") as file:

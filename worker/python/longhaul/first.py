@@ -19,6 +19,7 @@ import argparse
 import glob
 import json
 import os
+import shlex
 import shutil
 import subprocess
 import sys
@@ -101,10 +102,21 @@ def make(folder: str, tokens: int) -> str:
     shutil.copyfile(first_loop.__file__, os.path.join(folder, "train.py"))
     command = [sys.executable, os.path.join(folder, "train.py"), "{data}/units.json",
                "{dir}/{worker}.pt"]
-    _write(os.path.join(folder, "run.yaml"), _TOPOLOGY.format(
-        tokens=tokens, model=json.dumps(os.path.join(folder, "model")),
-        command=json.dumps(command)).encode())
-    return (f"{program} up {folder}/run.yaml --data {folder}/data --dir {folder}/run --no-wan")
+    _write(os.path.join(folder, "run.yaml"), topology(folder, tokens, command).encode())
+    return shlex.join(start_words(program, folder))
+
+
+def topology(folder: str, tokens: int, command: list[str]) -> str:
+    """Gives the text of run.yaml. YAML has no pairs of surrogates, as JSON's escapes may be."""
+    return _TOPOLOGY.format(
+        tokens=tokens, model=json.dumps(os.path.join(folder, "model"), ensure_ascii=False),
+        command=json.dumps(command, ensure_ascii=False))
+
+
+def start_words(program: str, folder: str) -> list[str]:
+    """Gives the words of the command that starts the run."""
+    return [program, "up", f"{folder}/run.yaml", "--data", f"{folder}/data", "--dir",
+            f"{folder}/run", "--no-wan"]
 
 
 def main(words: typing.Sequence[str] | None = None) -> None:

@@ -138,6 +138,22 @@ def prepare(tokenizer: typing.Any, text: str, out: str, unit_tokens: int = 8192,
     return made, passed
 
 
+def _tokenizer_of(path: str) -> typing.Any:
+    try:
+        from tokenizers import Tokenizer  # pylint: disable=import-outside-toplevel
+    except ImportError as why:
+        raise ValueError(f"{why}: pip install tokenizers") from why
+    if os.path.isdir(path):
+        path = os.path.join(path, "tokenizer.json")
+    if not os.path.isfile(path):
+        raise ValueError(f"{path}: no such file; --tokenizer names a tokenizer.json, or the folder "
+                         "of a model that has one")
+    try:
+        return Tokenizer.from_file(path)
+    except Exception as why:  # tokenizers raises no other kind
+        raise ValueError(f"{path} is no tokenizer.json of `tokenizers` ({why})") from why
+
+
 def main(words: list[str] | None = None) -> int:
     """Runs the command line; gives its exit status."""
     parser = argparse.ArgumentParser(prog="python3 -m longhaul.prepare",
@@ -148,12 +164,8 @@ def main(words: list[str] | None = None) -> int:
     parser.add_argument("--unit-tokens", type=int, default=8192)
     parser.add_argument("--mark", help="token that ends a document (the tokenizer's own)")
     given = parser.parse_args(words)
-    from tokenizers import Tokenizer  # pylint: disable=import-outside-toplevel
-
-    path = given.tokenizer
     try:
-        made = Tokenizer.from_file(os.path.join(path, "tokenizer.json") if os.path.isdir(path)
-                                   else path)
+        made = _tokenizer_of(given.tokenizer)
         units, passed = prepare(made, given.text, given.out, given.unit_tokens, given.mark)
     except (ValueError, OSError) as why:
         print(f"longhaul.prepare: {why}", file=sys.stderr)

@@ -7,23 +7,54 @@ import contextlib
 import fractions
 import hashlib
 import json
+import operator
 import os
 import re
 import struct
 import sys
 import typing
 
+from . import arguments
+
 _Documents = typing.Iterable[typing.Sequence[int]]
 _WORD = re.compile(r"(?!\.)(?!.*\.\.)[A-Za-z0-9._-]+\Z")  # safe in a path
+_CALL = "save_units(tokens, folder, vocabulary)"
 _HEADER = 256                                             # int32 values before a file's tokens
 _FILE_TOKENS = 1 << 26
 
 
 def _checked(kind: str, name: str, most: int) -> str:
-    if not _WORD.match(name) or len(name) > most:
+    if not isinstance(name, str) or not _WORD.match(name) or len(name) > most:
         raise ValueError(f"a {kind} has a name of at most {most} letters, digits and ._-, not "
                          f"{name!r}")
     return name
+
+
+def _ids(where: str, document: typing.Sequence[int], vocabulary: int, width: str) -> array.array:
+    """Gives the token ids of a document. Refuses what is no sequence of ids below the vocabulary.
+    """
+    ids = array.array(width)
+    try:
+        operator.index(next(iter(document), 0))
+        low, high = (min(document), max(document)) if len(document) else (0, 0)
+        fits = bool(0 <= low <= high < vocabulary)
+        if fits:
+            ids.extend(iter(document))
+    except (TypeError, RuntimeError, ValueError) as why:  # PyTorch's and NumPy's, too
+        raise TypeError(f"{where}: a document is {_kind_of(document)}: give a list of documents, "
+                        "each a list of token ids (\"input_ids\" of a tokenizer)") from why
+    if not fits:
+        raise ValueError(f"{where}: a token of {low} to {high}; the vocabulary has {vocabulary}")
+    return ids
+
+
+def _kind_of(document: typing.Any) -> str:
+    """Names the type of a document, and of its first part."""
+    kind = f"a {type(document).__name__}"
+    try:
+        return f"{kind} of {type(next(iter(document))).__name__}"
+    except (TypeError, StopIteration):
+        return kind
 
 
 def _own(path: str, flags: int) -> int:
@@ -45,10 +76,7 @@ class _Files:
 
     def add(self, document: typing.Sequence[int], vocabulary: int) -> None:
         """Adds the tokens of the next document."""
-        if len(document) and not 0 <= min(document) <= max(document) < vocabulary:
-            raise ValueError(f"{self.stem}: a token of {min(document)} to {max(document)}; the "
-                             f"vocabulary has {vocabulary}")
-        self._pending.extend(iter(document))
+        self._pending.extend(_ids(self.stem, document, vocabulary, self.width))
         at = 0
         while len(self._pending) - at >= self._unit:
             self._put(self._pending[at:at + self._unit])
@@ -87,10 +115,7 @@ def _hold_out(folder: str, language: str, documents: _Documents, vocabulary: int
     """Writes a held-out text as one file; gives its row."""
     tokens = array.array(width)
     for document in documents:
-        if len(document) and not 0 <= min(document) <= max(document) < vocabulary:
-            raise ValueError(f"heldout, {language}: a token of {min(document)} to "
-                             f"{max(document)}; the vocabulary has {vocabulary}")
-        tokens.extend(iter(document))
+        tokens.extend(_ids(f"heldout, {language}", document, vocabulary, width))
     if len(tokens) < 2:
         raise ValueError(f"heldout, {language}: {len(tokens)} tokens: give at least two")
     files = _Files(folder, "heldout", _checked("language", language, 15), width, len(tokens))
@@ -105,6 +130,8 @@ def _check_names(tokens: typing.Mapping[str, typing.Iterable[str]]) -> None:
     """Refuses names whose files (REGION-LANGUAGE-NNN.bin) are equal but for upper case."""
     known: dict[str, str] = {}
     for region in sorted(tokens):
+        arguments.must_have(_CALL, f"tokens[{region!r}]", tokens[region], ("items",),
+                            "a mapping from languages to documents")
         for language in sorted(tokens[region]):
             stem = f"{_checked('region', region, 63)}-{_checked('language', language, 15)}"
             other = known.setdefault(stem.lower(), f"language {language} of region {region}")
@@ -142,6 +169,14 @@ def save_units(tokens: typing.Mapping[str, typing.Mapping[str, _Documents]], fol
     :param heldout_bytes: by language: bytes of the held-out text, for losses per byte. None: one
         byte per token.
     """
+    arguments.must_have(_CALL, "tokens", tokens, ("items",), "a mapping from regions to languages, "
+                        "and of each to documents: {\"asia\": {\"ja\": documents}}")
+    if heldout is not None:
+        arguments.must_have(_CALL, "heldout", heldout, ("items",),
+                            "a mapping from languages to documents")
+    arguments.must_be_path(_CALL, "folder", folder, "the folder that units.json is written into")
+    arguments.must_be_number(_CALL, "vocabulary", vocabulary, 0)
+    arguments.must_be_number(_CALL, "unit_tokens", unit_tokens, 0)
     if not 1 <= vocabulary <= 1 << 31 or not 1 <= unit_tokens <= _FILE_TOKENS:
         raise ValueError(f"a vocabulary of 1 to 2^31 and units of 1 to {_FILE_TOKENS} tokens, not "
                          f"{vocabulary} and {unit_tokens}")
