@@ -256,6 +256,7 @@ static void asks_for_things_in_their_order(void **state)
     assert_int_equal(longhaul_start(r->c), LONGHAUL_E_STATE);
     assert_int_equal(boundary(r, 5), 0);
     assert_int_equal(longhaul_boundary(r->c, 5, 1, &due), LONGHAUL_E_INVALID);
+    assert_int_equal(longhaul_boundary(r->c, 6, (uint64_t)-5, &due), LONGHAUL_E_INVALID);
     struct longhaul_unit u;
     assert_int_equal(longhaul_lease(r->c, &u), LONGHAUL_E_AGAIN);
     for (uint64_t i = 0; i < 8; i++)

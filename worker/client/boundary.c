@@ -276,6 +276,9 @@ int longhaul_boundary(struct longhaul *c, uint64_t step, uint64_t tokens, unsign
     if (!due || step <= c->step)
         return wk_client_fail(c, LONGHAUL_E_INVALID, "steps rise; the last one was %llu",
                               (unsigned long long)c->step);
+    if (tokens > WK_CHANNEL_TOKENS_MAX)
+        return wk_client_fail(c, LONGHAUL_E_INVALID, "%llu tokens of one step are no such count",
+                              (unsigned long long)tokens);
     if (c->ranks > 1 && c->due_set)
         return wk_client_fail(c, LONGHAUL_E_STATE,
                               "the work due at step %llu was not done here, but other ranks did it",

@@ -193,10 +193,10 @@ LONGHAUL_API void longhaul_close(struct longhaul *c);
 /* ---- at every boundary between two steps */
 
 /* `step` rises by one or more from call to call; `tokens` were trained since the last call, by this
- * rank. *due gets a set of enum longhaul_due. The parameters are not touched. With several ranks
- * all must call it with the same steps; work is due at the same step on each, and must be done
- * before the next boundary. Never waits for the worker. Cost: under 50 us if nothing is due; with
- * several ranks it waits for rank 0 if this rank is more than two steps ahead. */
+ * rank, at most 2^40. *due gets a set of enum longhaul_due. The parameters are not touched. With
+ * several ranks all must call it with the same steps; work is due at the same step on each, and
+ * must be done before the next boundary. Never waits for the worker. Cost: under 50 us if nothing
+ * is due; with several ranks it waits for rank 0 if this rank is more than two steps ahead. */
 LONGHAUL_API int longhaul_boundary(struct longhaul *c, uint64_t step, uint64_t tokens,
                                    unsigned *due);
 /* Adds the other workers' progress to the parameters; your progress stays. Cost: at most 2 copies.

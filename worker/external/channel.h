@@ -32,6 +32,7 @@ enum {
 };
 #define WK_CHANNEL_MAGIC UINT64_C(0x31444e554f42484c) // "LHBOUND1"
 #define WK_CHANNEL_VALUES_MAX (UINT64_C(1) << 40)
+#define WK_CHANNEL_TOKENS_MAX (UINT64_C(1) << 40) // a step with more is refused
 
 // ---------------------------------------------------------------- the memory
 

@@ -51,8 +51,8 @@ def count_of(call: str, name: str, value: typing.Any) -> int:
     except TypeError as why:
         raise TypeError(f"{call}: {name} is {_kind(value)}: pass a whole number, or a tensor with "
                         "one integer") from why
-    if not 0 <= count < 1 << 63:
-        raise ValueError(f"{call}: {name} is {count}: pass at least 0, and less than 2^63")
+    if not 0 <= count <= 1 << 40:
+        raise ValueError(f"{call}: {name} is {count}: pass at least 0, and at most 2^40")
     return count
 
 
