@@ -53,6 +53,103 @@ static void sends_nonsense_away(void **state)
     assert_int_equal(r->sent[r->sents - 1].m.as.refused.why, WK_CHANNEL_OTHER_VERSION);
 }
 
+static void wants_ranks_that_describe_the_same(void **state)
+{
+    struct rig *r = *state;
+    greet_with(r, 1, 0, NULL, 0, 700, 2000);
+    greet_with(r, 2, 1, NULL, 700, 1300, 2001); // as much, but of a larger tensor
+    assert_int_equal(r->sents, RANKS);
+    assert_int_equal(r->sent[1].m.as.refused.why, WK_CHANNEL_OTHER_MODEL);
+    greet(r, 3, 0, NULL, 0, 700);
+    struct wk_channel_message m = {.kind = WK_CHANNEL_HELLO}; // one tensor, where rank 0 has two
+    m.as.hello = (struct wk_channel_hello){1, RANKS, 1, false, {0}};
+    wk_external_opened(r->x, 4);
+    say(r, 4, &m);
+    m = (struct wk_channel_message){.kind = WK_CHANNEL_TENSOR};
+    m.as.tensor = (struct wk_channel_tensor){0, WK_CHANNEL_FP32, 1, 0, 4000, true, {4000}, "all"};
+    say(r, 4, &m);
+    say_kind(r, 4, WK_CHANNEL_DESCRIBED);
+    assert_int_equal(r->sents, 2 * RANKS);
+    assert_non_null(strstr(r->sent[3].m.as.refused.text, "different parameters"));
+    assert_int_equal(r->creates, 0);
+}
+
+static void wants_a_description_in_its_order(void **state)
+{
+    struct rig *r = *state;
+    struct wk_channel_message hello = {.kind = WK_CHANNEL_HELLO}, t = {.kind = WK_CHANNEL_TENSOR};
+    hello.as.hello = (struct wk_channel_hello){0, RANKS, 1, false, {0}};
+    t.as.tensor = (struct wk_channel_tensor){0, WK_CHANNEL_FP32, 1, 0, 4000, true, {4000}, "all"};
+    for (uint64_t from = 1; from < 5; from++) {
+        wk_external_opened(r->x, from);
+        hello.as.hello.ranks = from == 4 ? RANKS + 1 : RANKS;
+        say(r, from, &hello);
+        t.as.tensor.index = from == 1; // the second tensor before the first
+        if (from < 3) say(r, from, &t);
+        t.as.tensor.index = 1;
+        if (from == 2) say(r, from, &t);                        // more than announced
+        if (from == 3) say_kind(r, from, WK_CHANNEL_DESCRIBED); // fewer
+        assert_int_equal(r->sents, from);
+        assert_int_equal(r->sent[from - 1].m.as.refused.why, WK_CHANNEL_BAD);
+    }
+    assert_int_equal(r->drops, 4);
+}
+
+static void a_rank_that_goes_before_the_others_come_leaves_its_place(void **state)
+{
+    struct rig *r = *state;
+    greet(r, 8, 0, NULL, 0, 700);
+    wk_external_closed(r->x, 8);
+    join_both(r);
+    assert_int_equal(r->overs, 0);
+}
+
+static void more_connections_than_places_are_dropped(void **state)
+{
+    enum { PLACES = 2 * WK_CHANNEL_RANKS_MAX };
+    struct rig *r = *state;
+    for (uint64_t i = 0; i < PLACES; i++) wk_external_opened(r->x, 100 + i);
+    assert_int_equal(r->drops, 0);
+    wk_external_opened(r->x, 99);
+    assert_int_equal(r->drops, 1);
+    wk_external_closed(r->x, 100);
+    wk_external_opened(r->x, 99);
+    assert_int_equal(r->drops, 1);
+}
+
+static void a_held_worker_begins_no_life(void **state)
+{
+    struct rig *r = *state;
+    wk_external_hold(r->x, true);
+    wk_external_hold(r->x, true);
+    greet(r, 1, 0, NULL, 0, 700);
+    greet(r, 2, 1, NULL, 700, 1300);
+    wk_external_hold(r->x, false);
+    assert_int_equal(r->comes, 0); // held twice
+    wk_external_hold(r->x, false);
+    assert_int_equal(r->comes, 1);
+}
+
+static void a_life_begins_with_what_the_worker_knows(void **state)
+{
+    struct rig *r = *state;
+    wk_external_budget(r->x, 3, 2, 1);
+    wk_external_credited(r->x, 500);
+    wk_external_pause(r->x, true);
+    wk_external_drain(r->x);
+    join_both(r);
+    const struct wk_channel_worker *w = wk_channel_worker(&r->channel);
+    assert_true(w->budget[0] == 3 && w->budget[1] == 2 && w->budget[2] == 1);
+    assert_true(w->credited == 500 && w->credited_first == 500);
+    assert_true(w->paused && w->phase == WK_CHANNEL_DRAIN);
+    uint64_t pause = w->paused;
+    uint32_t bell = w->bell;
+    wk_external_pause(r->x, true); // the same pause
+    assert_true(w->paused == pause && w->bell == bell);
+    wk_external_pause(r->x, false);
+    assert_true(!w->paused && w->bell == bell + 1);
+}
+
 // ---------------------------------------------------------------- lives that continue
 
 // The worker dies, and the trainer offers the memory to the next worker.
@@ -168,6 +265,77 @@ static void a_memory_of_another_life_is_refused(void **state)
     assert_int_equal(r->sent[0].m.as.refused.why, WK_CHANNEL_AGAIN);
 }
 
+// Damages one thing that the worker must not take over; returns what the refusal says of it.
+static const char *damage(struct rig *r, int row)
+{
+    struct wk_channel_part *part = wk_channel_part(&r->channel, 1);
+    switch (row) {
+    case 0: wk_channel_worker(&r->channel)->phase = 0; return "has ended";
+    case 1: wk_channel_worker(&r->channel)->phase = WK_CHANNEL_OVER; return "has ended";
+    case 2: wk_channel_head(&r->channel)->manifest[0] = 1; return "another model";
+    case 3: part->published = WK_CHANNEL_LIVE + 1; return "its corrections differ";
+    case 4: part->published = 1; return "a correction is damaged";
+    default:
+        r->own[1] = 1;
+        wk_channel_done(&r->channel, 1, 0)->cut = 1; // rank 1 did not write it
+        return "a committed cut is missing";
+    }
+}
+
+static void a_memory_that_does_not_fit_is_refused(void **state)
+{
+    struct rig *r = *state;
+    for (int row = 0; row < 6; row++) {
+        greet(r, 1, 0, NULL, 0, 700);
+        greet(r, 2, 1, NULL, 700, 1300);
+        assert_int_equal(r->comes, row + 1);
+        wk_channel_close(&r->channel);
+        assert_null(wk_channel_read(&r->channel, r->memory, r->bytes));
+        const char *text = damage(r, row);
+        die_and_return(r, NULL);
+        assert_int_equal(r->resumes, 0);
+        assert_int_equal(r->sents, RANKS);
+        assert_int_equal(r->sent[0].m.as.refused.why, WK_CHANNEL_AGAIN);
+        assert_non_null(strstr(r->sent[0].m.as.refused.text, text));
+    }
+}
+
+static void ranks_of_different_lives_are_refused(void **state)
+{
+    struct rig *r = *state;
+    const uint8_t one[WK_CHANNEL_LIFE] = {1}, other[WK_CHANNEL_LIFE] = {2};
+    r->offered = calloc(1, 1);
+    greet(r, 1, 0, one, 0, 700);
+    greet(r, 2, 1, other, 700, 1300);
+    assert_int_equal(r->sents, RANKS);
+    assert_non_null(strstr(r->sent[1].m.as.refused.text, "ranks of different lives"));
+    assert_non_null(r->offered); // nobody looked at it
+}
+
+// The new process continues with the numbers of the memory, not with its own.
+static void a_life_that_goes_on_keeps_its_numbers(void **state)
+{
+    struct rig *r = *state;
+    wk_external_budget(r->x, 3, 2, 1);
+    wk_external_credited(r->x, 500);
+    join_both(r);
+    wk_external_want(r->x, 0, 5);
+    both_cut(r, 0, 1, 5);
+    wk_external_committed(r->x, 0, 1);
+    r->own[0] = 1;
+    wk_channel_part(&r->channel, 0)->wanted = 9; // no number that a worker could have requested
+    die_and_return(r, NULL);
+    assert_int_equal(r->resumes, 1);
+    const struct wk_channel_worker *w = wk_channel_worker(&r->channel);
+    assert_true(w->budget[0] == 3 && w->credited_first == 500 && w->credited == 0);
+    struct wk_external_cut at = wk_external_base(r->x, 0);
+    assert_true(at.part == 0 && at.number == 1 && at.step == 5 && at.steps == 5);
+    assert_true(at.corrections == 0 && at.tokens == 1000);
+    assert_false(wk_external_wanted(r->x, 0));
+    wk_external_want(r->x, 0, 6);
+    assert_int_equal(wk_channel_part(&r->channel, 0)->wanted, 2);
+}
+
 static void a_damaged_correction_ends_the_life(void **state)
 {
     struct rig *r = *state;
@@ -199,6 +367,15 @@ int main(void)
         TEST(wants_shares_that_make_a_whole),
         TEST(wants_as_many_values_as_the_model_has),
         TEST(sends_nonsense_away),
+        TEST(wants_ranks_that_describe_the_same),
+        TEST(wants_a_description_in_its_order),
+        TEST(a_rank_that_goes_before_the_others_come_leaves_its_place),
+        TEST(more_connections_than_places_are_dropped),
+        TEST(a_held_worker_begins_no_life),
+        TEST(a_life_begins_with_what_the_worker_knows),
+        TEST(a_memory_that_does_not_fit_is_refused),
+        TEST(ranks_of_different_lives_are_refused),
+        TEST(a_life_that_goes_on_keeps_its_numbers),
         TEST(a_life_goes_on_with_a_cut_that_was_not_committed),
         TEST(the_word_follows_the_commit),
         TEST(a_life_goes_on_behind_the_notes_that_are_committed),
