@@ -77,121 +77,7 @@ static void bf16_keeps_small_corrections(void **state)
     assert_true(wide(mine[7]) == 266);
 }
 
-// ---------------------------------------------------------------- DLPack
-
-struct dl { // dlpack.h
-    void *data;
-    int32_t device_type, device_id, ndim;
-    uint8_t code, bits;
-    uint16_t lanes;
-    int64_t *shape, *strides;
-    uint64_t byte_offset;
-};
-
-static void reads_dlpack(void **state)
-{
-    struct rig *r = *state;
-    int64_t dims[] = {73, 137}, strides[] = {137, 1}, turned[] = {1, 73};
-    struct dl d = {r->mine, 1, 0, 2, 2, 32, 1, dims, strides, 0};
-    d.strides = turned;
-    assert_int_equal(longhaul_parameter_dlpack(r->c, "w", &d, NULL), LONGHAUL_E_INVALID);
-    d.strides = strides;
-    d.code = 0; // integers
-    assert_int_equal(longhaul_parameter_dlpack(r->c, "w", &d, NULL), LONGHAUL_E_INVALID);
-    d.code = 2;
-    d.device_type = 8; // Metal
-    assert_int_equal(longhaul_parameter_dlpack(r->c, "w", &d, NULL), LONGHAUL_E_UNSUPPORTED);
-    d.device_type = 1;
-    assert_int_equal(73 * 137, N);
-    assert_int_equal(longhaul_parameter_dlpack(r->c, "w", &d, NULL), LONGHAUL_OK);
-    assert_int_equal(longhaul_connect(r->c, TIMEOUT_MS), LONGHAUL_OK);
-    assert_int_equal(longhaul_start(r->c), LONGHAUL_OK);
-    check_rounds(r);
-}
-
 // ---------------------------------------------------------------- calls that are refused
-
-static void says_where_there_is_no_cuda(void **state)
-{
-    struct rig *r = *state;
-    struct longhaul_tensor t = tensor("w", r->mine, LONGHAUL_FP32);
-    char *was = strdup(getenv("LONGHAUL_CUDART") ? getenv("LONGHAUL_CUDART") : "");
-    setenv("LONGHAUL_CUDART", "/nonexistent.so", 1);
-    t.memory = LONGHAUL_CUDA;
-    assert_int_equal(longhaul_parameter(r->c, &t), LONGHAUL_E_UNSUPPORTED);
-    assert_non_null(strstr(longhaul_text(r->c), "libcudart"));
-    setenv("LONGHAUL_CUDART", was, 1);
-    free(was);
-}
-
-static void refuses_tied_and_repeated(void **state)
-{
-    struct rig *r = *state;
-    struct longhaul_tensor a = tensor("a", r->mine, LONGHAUL_FP32), b = a, c = a;
-    uint64_t one[] = {1};
-    assert_int_equal(longhaul_parameter(r->c, &a), LONGHAUL_OK);
-    b.name = "b", b.data = r->mine + N - 1, b.shape = one;
-    assert_int_equal(longhaul_parameter(r->c, &b), LONGHAUL_E_INVALID);
-    assert_non_null(strstr(longhaul_text(r->c), "a and b share memory"));
-    c.data = r->view;
-    assert_int_equal(longhaul_parameter(r->c, &c), LONGHAUL_E_INVALID);
-    c.name = "c", c.dtype = 7;
-    assert_int_equal(longhaul_parameter(r->c, &c), LONGHAUL_E_INVALID);
-    c.dtype = LONGHAUL_FP32, c.size = 8;
-    assert_int_equal(longhaul_parameter(r->c, &c), LONGHAUL_E_INVALID);
-}
-
-// Structs of a newer header are accepted if the fields that the library does not know are 0.
-static void structs_may_be_longer_than_the_librarys(void **state)
-{
-    struct rig *r = *state;
-    struct {
-        struct longhaul_tensor t;
-        uint64_t more;
-    } t = {tensor("w", r->mine, LONGHAUL_FP32), 1};
-    struct {
-        struct longhaul_state s;
-        uint64_t more;
-    } s = {.s.size = sizeof s, .more = 7};
-    t.t.size = sizeof t;
-    assert_int_equal(longhaul_parameter(r->c, &t.t), LONGHAUL_E_INVALID);
-    t.more = 0;
-    assert_int_equal(longhaul_parameter(r->c, &t.t), LONGHAUL_OK);
-    assert_int_equal(longhaul_state(r->c, &s.s), LONGHAUL_OK);
-    assert_true(s.s.size == sizeof s.s && s.more == 7);
-    s.s.size = sizeof s.s - 1;
-    assert_int_equal(longhaul_state(r->c, &s.s), LONGHAUL_E_INVALID);
-}
-
-static void a_rank_may_hold_none_of_a_tensor(void **state)
-{
-    struct rig *r = *state;
-    struct longhaul_tensor t = tensor("w", NULL, LONGHAUL_BF16);
-    assert_int_equal(longhaul_parameter(r->c, &t), LONGHAUL_E_INVALID); // all values, at NULL
-    t.first = N - 1;
-    assert_int_equal(longhaul_parameter(r->c, &t), LONGHAUL_E_INVALID); // none, but not at the end
-    t.first = N;
-    assert_int_equal(longhaul_parameter(r->c, &t), LONGHAUL_OK);
-    // The only rank holds no values, so the ranks do not add up to the model.
-    assert_int_equal(longhaul_connect(r->c, TIMEOUT_MS), LONGHAUL_E_MODEL);
-    assert_non_null(strstr(longhaul_text(r->c), "do not add up to the whole"));
-}
-
-static void refuses_another_model(void **state)
-{
-    struct rig *r = *state;
-    struct longhaul_tensor t = tensor("w", r->mine, LONGHAUL_FP32);
-    r->wrong_model = true;
-    assert_int_equal(longhaul_parameter(r->c, &t), LONGHAUL_OK);
-    assert_int_equal(longhaul_connect(r->c, TIMEOUT_MS), LONGHAUL_E_MODEL);
-    assert_non_null(strstr(longhaul_text(r->c), "no tensor w"));
-    uint64_t half[] = {N / 2};
-    longhaul_close(r->c);
-    assert_int_equal(longhaul_open(&r->c), LONGHAUL_OK);
-    t.shape = half;
-    assert_int_equal(longhaul_parameter(r->c, &t), LONGHAUL_OK);
-    assert_int_equal(longhaul_connect(r->c, TIMEOUT_MS), LONGHAUL_E_MODEL);
-}
 
 static void refuses_other_ranks_and_no_worker(void **state)
 {
@@ -267,6 +153,135 @@ static void asks_for_things_in_their_order(void **state)
     assert_int_equal(longhaul_cut(r->c), LONGHAUL_OK);
     await_cuts(r, 1);
     assert_int_equal(longhaul_trained(r->c, 1, 9), LONGHAUL_OK);
+}
+
+static void lease_now(struct rig *r)
+{
+    LH_ASSERT(wk_external_lease(r->x, 0, 33, 2, 64) == LH_OK);
+}
+
+static void drain_now(struct rig *r)
+{
+    wk_external_drain(r->x);
+}
+
+static void takes_each_unit_once(void **state)
+{
+    struct rig *r = *state;
+    struct longhaul_unit u = {0};
+    join_with(r, r->mine, LONGHAUL_FP32, LONGHAUL_HOST);
+    uint64_t step = 1;
+    do {
+        assert_int_equal(boundary(r, step), 0);
+    } while (step++ < 100 && longhaul_wait(r->c, 1) == LONGHAUL_OK);
+    assert_int_equal(longhaul_wait(r->c, 1), LONGHAUL_E_TIMEOUT);
+    assert_int_equal(longhaul_lease(r->c, NULL), LONGHAUL_E_INVALID);
+    assert_int_equal(longhaul_lease(r->c, &u), LONGHAUL_E_AGAIN);
+    on_loop(r, lease_now);
+    assert_int_equal(longhaul_wait(r->c, TIMEOUT_MS), LONGHAUL_OK); // news end a wait
+    assert_int_equal(longhaul_lease(r->c, &u), LONGHAUL_OK);
+    assert_true(u.unit == 33 && u.from == 2 && u.tokens == 64);
+    assert_int_equal(longhaul_lease(r->c, &u), LONGHAUL_E_AGAIN);
+    on_loop(r, drain_now);
+    assert_int_equal(longhaul_lease(r->c, &u), LONGHAUL_E_DRAINED);
+    assert_int_equal(boundary(r, step), LONGHAUL_DRAIN);
+}
+
+static void want_after_two(struct rig *r)
+{
+    wk_external_want(r->x, 0, 2);
+}
+
+// Boundaries of a loop that waits report no tokens, and count as no steps.
+static void a_cut_is_due_after_so_many_trained_steps(void **state)
+{
+    struct rig *r = *state;
+    unsigned due = 99;
+    join_with(r, r->mine, LONGHAUL_FP32, LONGHAUL_HOST);
+    on_loop(r, want_after_two);
+    assert_int_equal(boundary(r, 1), 0);
+    for (uint64_t step = 2; step < 5; step++) {
+        assert_int_equal(longhaul_boundary(r->c, step, 0, &due), LONGHAUL_OK);
+        assert_int_equal(due, 0);
+    }
+    assert_int_equal(boundary(r, 5), LONGHAUL_CUT);
+    assert_int_equal(longhaul_boundary(r->c, 6, 1, NULL), LONGHAUL_E_INVALID);
+}
+
+static void budget_now(struct rig *r)
+{
+    wk_external_budget(r->x, 300, 200, 100);
+}
+
+static void knows_how_the_budget_changed(void **state)
+{
+    struct rig *r = *state;
+    struct longhaul_budget b;
+    assert_int_equal(longhaul_budget(r->c, &b), LONGHAUL_E_STATE);
+    on_loop(r, budget_now);
+    join_with(r, r->mine, LONGHAUL_FP32, LONGHAUL_HOST);
+    assert_int_equal(longhaul_budget(r->c, NULL), LONGHAUL_E_INVALID);
+    assert_int_equal(longhaul_credited(r->c, NULL), LONGHAUL_E_INVALID);
+    assert_int_equal(longhaul_budget(r->c, &b), LONGHAUL_OK);
+    const uint64_t is[] = {300, 200, 100};
+    assert_memory_equal(&b, is, sizeof is);
+}
+
+// Other ranks did what was due at that step, so this one may not pass over it.
+static void a_rank_passes_over_nothing_that_is_due(void **state)
+{
+    static float theirs[N];
+    struct rig *r = *state;
+    unsigned due = 0;
+    struct longhaul *second = join_two(r, theirs, LONGHAUL_HOST);
+    on_loop(r, want_now);
+    for (uint64_t step = 1; step < 4; step++) {
+        assert_int_equal(longhaul_boundary(r->c, step, 1, &due), LONGHAUL_OK);
+        assert_int_equal(due, step == 3 ? LONGHAUL_CUT : 0);
+    }
+    assert_int_equal(longhaul_boundary(r->c, 4, 1, &due), LONGHAUL_E_STATE);
+    assert_non_null(strstr(longhaul_text(r->c), "due at step 3"));
+    assert_int_equal(longhaul_cut(r->c), LONGHAUL_OK);
+    assert_int_equal(longhaul_boundary(r->c, 4, 1, &due), LONGHAUL_OK);
+    for (uint64_t step = 1; step < 4; step++) // rank 0 decided about these steps
+        assert_int_equal(longhaul_boundary(second, step, 1, &due), LONGHAUL_OK);
+    assert_int_equal(due, LONGHAUL_CUT);
+    longhaul_close(second);
+}
+
+struct ahead { // a rank that comes to a step early
+    struct longhaul *c;
+    int err;
+    unsigned due;
+};
+
+static void *comes_early(void *arg)
+{
+    struct ahead *a = arg;
+    a->err = longhaul_boundary(a->c, 4, 1, &a->due);
+    return NULL;
+}
+
+static void a_rank_waits_for_rank_0_to_decide(void **state)
+{
+    enum { EARLY_US = 20000 };
+    static float theirs[N];
+    struct rig *r = *state;
+    pthread_t thread;
+    unsigned due = 0;
+    struct longhaul *second = join_two(r, theirs, LONGHAUL_HOST);
+    struct ahead a = {second, -1, 0};
+    assert_int_equal(longhaul_boundary(r->c, 1, 1, &due), LONGHAUL_OK);
+    for (uint64_t step = 1; step < 4; step++) // two ahead
+        assert_int_equal(longhaul_boundary(second, step, 1, &due), LONGHAUL_OK);
+    assert_int_equal(pthread_create(&thread, NULL, comes_early, &a), 0);
+    usleep(EARLY_US); // enough for it to come; a slow machine only tests less
+    on_loop(r, want_now);
+    assert_int_equal(longhaul_boundary(r->c, 2, 1, &due), LONGHAUL_OK);
+    pthread_join(thread, NULL);
+    assert_int_equal(a.err, LONGHAUL_OK);
+    assert_int_equal(a.due, LONGHAUL_CUT); // decided at step 2, for step 4
+    longhaul_close(second);
 }
 
 static void credit_now(struct rig *r)
@@ -360,9 +375,13 @@ static void tells_its_noise_and_private_steps(void **state)
     assert_int_equal(longhaul_noise(r->c, NULL), LONGHAUL_E_INVALID);
     bad.size = 8;
     assert_int_equal(longhaul_noise(r->c, &bad), LONGHAUL_E_INVALID);
-    bad = n;
-    bad.rate = 1.5;
-    assert_int_equal(longhaul_noise(r->c, &bad), LONGHAUL_E_INVALID);
+    const struct longhaul_noise beyond[] = {
+        {sizeof n, 0, 0, 0.01, 0.5},   {sizeof n, 0, 1.1e6, 0.01, 0.5}, {sizeof n, 0, 1, 0, 0.5},
+        {sizeof n, 0, 1.25, 1.5, 0.5}, {sizeof n, 0, 1.25, 0.01, 0},    {sizeof n, 0, 1, 1, 1.1e9},
+        {sizeof n, 0, NAN, 0.01, 0.5},
+    };
+    for (size_t i = 0; i < sizeof beyond / sizeof *beyond; i++)
+        assert_int_equal(longhaul_noise(r->c, &beyond[i]), LONGHAUL_E_INVALID);
     on_loop(r, see_noise);
     assert_false(noise_there);
     assert_int_equal(longhaul_noise(r->c, &n), LONGHAUL_OK);
@@ -431,12 +450,11 @@ int main(void)
         TEST(pieces_make_a_whole),
         TEST(after_the_end_no_cut_is_wanted),
         TEST(bf16_keeps_small_corrections),
-        TEST(reads_dlpack),
-        TEST(says_where_there_is_no_cuda),
-        TEST(refuses_tied_and_repeated),
-        TEST(structs_may_be_longer_than_the_librarys),
-        TEST(a_rank_may_hold_none_of_a_tensor),
-        TEST(refuses_another_model),
+        TEST(takes_each_unit_once),
+        TEST(a_cut_is_due_after_so_many_trained_steps),
+        TEST(knows_how_the_budget_changed),
+        TEST_TWO(a_rank_passes_over_nothing_that_is_due),
+        TEST_TWO(a_rank_waits_for_rank_0_to_decide),
         TEST(refuses_other_ranks_and_no_worker),
         TEST(says_that_a_trainer_has_connected),
         TEST(refuses_a_forked_child),

@@ -281,28 +281,6 @@ static void ranks_pin_a_host_once(void **state)
     longhaul_close(second);
 }
 
-// A host may have libraries of two CUDA versions, and a driver that is too old for the newer one.
-static void takes_the_library_that_finds_a_device(void **state)
-{
-    struct rig *r = *state;
-    char named[256];
-    snprintf(named, sizeof named, "%s", getenv("LONGHAUL_CUDART"));
-    void *none = dlopen(CUDART_13, RTLD_NOW), *some = dlopen(CUDART_12, RTLD_NOW);
-    assert_true(none && some); // dlopen() finds a loaded library by its name
-    struct longhaul_tensor t = tensor("w", r->mine, LONGHAUL_FP32);
-    t.memory = LONGHAUL_CUDA;
-    unsetenv("LONGHAUL_CUDART");
-    assert_int_equal(longhaul_parameter(r->c, &t), LONGHAUL_OK);
-    longhaul_close(r->c);
-    assert_int_equal(longhaul_open(&r->c), LONGHAUL_OK);
-    setenv("LONGHAUL_CUDART", CUDART_13, 1); // a named library is the only one tried
-    assert_int_equal(longhaul_parameter(r->c, &t), LONGHAUL_E_UNSUPPORTED);
-    assert_non_null(strstr(longhaul_text(r->c), "CUDA finds no device here"));
-    setenv("LONGHAUL_CUDART", named, 1);
-    dlclose(none);
-    dlclose(some);
-}
-
 static void does_without_pinned_memory(void **state)
 {
     struct rig *r = *state;
@@ -574,7 +552,6 @@ int main(int argc, char **argv)
         TEST(an_addition_that_fails_is_the_renewals_error),
         TEST(does_without_pinned_memory),
         TEST(an_adder_may_put_corrections_off_to_the_end),
-        TEST(takes_the_library_that_finds_a_device),
         TEST_TWO(ranks_pin_a_host_once),
         TEST(the_next_step_waits_for_the_copy),
         TEST(the_copy_waits_for_the_step_before),

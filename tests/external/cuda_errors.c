@@ -1,5 +1,6 @@
-// Parameters on CUDA when the n-th call of the runtime fails: the library reports an error, and
-// gives back every stream, event and pinned page when it is closed.
+// Parameters on CUDA: which runtime, memory and streams are taken, and what happens when the n-th
+// call of the runtime fails. The library reports an error, and gives back every stream, event and
+// pinned page when it is closed.
 #include <dlfcn.h>
 
 #include "tests/external/client_rig.h"
@@ -69,6 +70,142 @@ static void each_call_may_fail(void **state)
     assert_int_equal(no_errors, NO_ERRORS);
 }
 
+// ---------------------------------------------------------------- libraries
+
+// A host may have libraries of two CUDA versions, and a driver that is too old for the newer one.
+static void takes_the_library_that_finds_a_device(void **state)
+{
+    struct rig *r = *state;
+    char named[256];
+    snprintf(named, sizeof named, "%s", getenv("LONGHAUL_CUDART"));
+    void *none = dlopen(CUDART_13, RTLD_NOW), *some = dlopen(CUDART_12, RTLD_NOW);
+    assert_true(none && some); // dlopen() finds a loaded library by its name
+    struct longhaul_tensor t = tensor("w", r->mine, LONGHAUL_FP32), other = t;
+    other.name = "other", other.data = r->view;
+    t.memory = other.memory = LONGHAUL_CUDA;
+    unsetenv("LONGHAUL_CUDART");
+    assert_int_equal(longhaul_parameter(r->c, &t), LONGHAUL_OK);
+    assert_int_equal(longhaul_parameter(r->c, &other), LONGHAUL_OK);
+    longhaul_close(r->c);
+    assert_int_equal(longhaul_open(&r->c), LONGHAUL_OK);
+    setenv("LONGHAUL_CUDART", CUDART_13, 1); // a named library is the only one tried
+    assert_int_equal(longhaul_parameter(r->c, &t), LONGHAUL_E_UNSUPPORTED);
+    assert_non_null(strstr(longhaul_text(r->c), "CUDA finds no device here"));
+    setenv("LONGHAUL_CUDART", named, 1);
+    dlclose(none);
+    dlclose(some);
+    assert_null(dlopen(CUDART_13, RTLD_NOW | RTLD_NOLOAD)); // neither is still open
+    assert_null(dlopen(CUDART_12, RTLD_NOW | RTLD_NOLOAD));
+}
+
+static void a_library_without_all_functions_is_no_runtime(void **state)
+{
+    struct rig *r = *state;
+    char named[256];
+    snprintf(named, sizeof named, "%s", getenv("LONGHAUL_CUDART"));
+    struct longhaul_tensor t = tensor("w", r->mine, LONGHAUL_FP32);
+    t.memory = LONGHAUL_CUDA;
+    setenv("LONGHAUL_CUDART", "libm.so.6", 1);
+    assert_int_equal(longhaul_parameter(r->c, &t), LONGHAUL_E_UNSUPPORTED);
+    assert_non_null(strstr(longhaul_text(r->c), "CUDA finds no device here"));
+    setenv("LONGHAUL_CUDART", named, 1);
+    assert_int_equal(longhaul_parameter(r->c, &t), LONGHAUL_OK);
+}
+
+// ---------------------------------------------------------------- memory and streams
+
+enum { OF_A_LANE = 3, LANES = 16, FREE_STREAM = 17 }; // a lane holds a stream and two events
+
+// Describes value i of the model, which is on this device and this stream.
+static int describe(struct rig *r, int i, const char *device, intptr_t stream)
+{
+    static const uint64_t one[] = {1};
+    char name[16];
+    snprintf(name, sizeof name, "p%d", i);
+    struct longhaul_tensor t = tensor(name, r->mine + i, LONGHAUL_FP32);
+    t.shape = one;
+    t.memory = LONGHAUL_CUDA;
+    t.stream = (void *)stream; // NOLINT(performance-no-int-to-ptr): a handle
+    setenv("CUDART_DEVICE", device, 1);
+    int err = longhaul_parameter(r->c, &t);
+    unsetenv("CUDART_DEVICE");
+    return err;
+}
+
+static void parameters_of_a_device_and_a_stream_share_a_lane(void **state)
+{
+    const struct {
+        const char *device;
+        intptr_t stream;
+        int lanes; // then held
+    } row[] = {{"0", 0, 1},
+               {"0", 0, 1},
+               {"0", FREE_STREAM, 2},
+               {"1", FREE_STREAM, 3},
+               {"1", FREE_STREAM, 3},
+               {"0", FREE_STREAM, 3},
+               {"0", 0, 3}};
+    struct rig *r = *state;
+    int i = 0, before = held(), lanes = 3;
+    for (; i < (int)(sizeof row / sizeof *row); i++) {
+        assert_int_equal(describe(r, i, row[i].device, row[i].stream), LONGHAUL_OK);
+        assert_int_equal(held() - before, row[i].lanes * OF_A_LANE);
+    }
+    for (; lanes < LANES; lanes++, i++)
+        assert_int_equal(describe(r, i, "0", FREE_STREAM - 2 + lanes), LONGHAUL_OK);
+    assert_int_equal(describe(r, i, "0", FREE_STREAM - 2 + lanes), LONGHAUL_E_INVALID);
+    assert_non_null(strstr(longhaul_text(r->c), "more than 16 streams"));
+    assert_int_equal(describe(r, i, "1", FREE_STREAM), LONGHAUL_OK);
+    assert_int_equal(held() - before, LANES * OF_A_LANE);
+    longhaul_close(r->c);
+    r->c = NULL;
+    assert_int_equal(held(), before);
+}
+
+// A rank that holds none of a tensor has no pointer to ask about.
+static void a_tensor_of_another_rank_needs_no_stream_of_its_own(void **state)
+{
+    struct rig *r = *state;
+    struct longhaul_tensor t = tensor("w", NULL, LONGHAUL_FP32);
+    int before = held();
+    assert_int_equal(describe(r, 0, "0", 0), LONGHAUL_OK);
+    t.memory = LONGHAUL_CUDA;
+    t.first = N;
+    t.stream = r; // any other one
+    assert_int_equal(longhaul_parameter(r->c, &t), LONGHAUL_OK);
+    assert_int_equal(held() - before, OF_A_LANE);
+}
+
+static void takes_memory_of_a_device_only(void **state)
+{
+    struct rig *r = *state;
+    setenv("CUDART_MEMORY", "host", 1);
+    assert_int_equal(describe(r, 0, "0", 0), LONGHAUL_E_INVALID);
+    assert_non_null(strstr(longhaul_text(r->c), "CUDA finds no device memory there"));
+    setenv("CUDART_MEMORY", "managed", 1);
+    assert_int_equal(describe(r, 0, "0", 0), LONGHAUL_OK);
+    unsetenv("CUDART_MEMORY");
+    assert_int_equal(describe(r, 1, "0", 0), LONGHAUL_OK);
+}
+
+// A rank's copies write two ranges, and only the first one can be pinned.
+static void pins_all_ranges_or_none(void **state)
+{
+    static float theirs[N];
+    struct rig *r = *state;
+    int before = held();
+    setenv("CUDART_PINS", "every_other", 1);
+    struct longhaul *second = join_two(r, theirs, LONGHAUL_CUDA), *both[] = {r->c, second};
+    unsetenv("CUDART_PINS");
+    for (int k = 0; k < 2; k++) {
+        struct longhaul_state s = {.size = sizeof s};
+        assert_int_equal(longhaul_state(both[k], &s), LONGHAUL_OK);
+        assert_int_equal(s.pinned_bytes, 0);
+    }
+    assert_int_equal(held() - before, 2 * OF_A_LANE);
+    longhaul_close(second);
+}
+
 static void find(void *library, const char *name, void *function)
 {
     void *at = library ? dlsym(library, name) : NULL;
@@ -78,7 +215,15 @@ static void find(void *library, const char *name, void *function)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(each_call_may_fail)};
+    const struct CMUnitTest tests[] = {
+        TEST(takes_the_library_that_finds_a_device),
+        TEST(a_library_without_all_functions_is_no_runtime),
+        TEST(parameters_of_a_device_and_a_stream_share_a_lane),
+        TEST(a_tensor_of_another_rank_needs_no_stream_of_its_own),
+        TEST(takes_memory_of_a_device_only),
+        TEST_TWO(pins_all_ranges_or_none),
+        cmocka_unit_test(each_call_may_fail),
+    };
     setenv("LONGHAUL_CUDART", CUDART, 1);
     void *library = dlopen(CUDART, RTLD_NOW | RTLD_LOCAL);
     find(library, "cudart_fail", &fail_at);

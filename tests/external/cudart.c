@@ -15,6 +15,10 @@
 //     device 1 with CUDART_DEVICE=1. Destroying a stream or an event while another device is
 //     current would create a context there.
 //
+// CUDART_MEMORY is the kind of all memory, `host` or `managed`; otherwise it is device memory. With
+// CUDART_PINS=nothing no memory can be pinned, with `every_other` a thread's second range and each
+// second one after it cannot.
+//
 // cudart_fail(n) makes the n-th call from then on fail; cudart_held() counts what is not released.
 // CUDART_FAULT names a call that does nothing, as if it had been forgotten; faults.py lists them.
 #include <pthread.h>
@@ -250,12 +254,22 @@ CALL cudaSetDevice(int device)
 CALL cudaPointerGetAttributes(void *out, const void *pointer)
 {
     if (fails(__func__)) return last;
+    const int type = is("CUDART_MEMORY", "host") ? 1 : is("CUDART_MEMORY", "managed") ? 3 : 2;
     const struct {
         int type, device;
         const void *at[2];
-    } a = {2, device_of_parameters(), {pointer, pointer}};
+    } a = {type, device_of_parameters(), {pointer, pointer}};
     memcpy(out, &a, sizeof a);
     return 0;
+}
+
+static bool overlaps_pinned(const uint8_t *p, size_t n)
+{
+    for (int i = 0; i < PINNED; i++)
+        if (cuda.pinned[i].n && p < cuda.pinned[i].at + cuda.pinned[i].n &&
+            cuda.pinned[i].at < p + n)
+            return true;
+    return false;
 }
 
 static bool pinned(const uint8_t *p, size_t n)
@@ -271,9 +285,12 @@ CALL cudaHostRegister(void *memory, size_t n, unsigned flags)
 {
     if (fails(__func__)) return last;
     (void)flags;
-    if (is("CUDART_PINS", "nothing")) return last = 801; // cudaErrorNotSupported
+    static _Thread_local int asked;
+    if (is("CUDART_PINS", "nothing") || (is("CUDART_PINS", "every_other") && asked++ % 2))
+        return last = 801; // cudaErrorNotSupported
     pthread_mutex_lock(&cuda.lock);
     must((uintptr_t)memory % 4096 == 0 && n, "memory that is pinned begins with a page");
+    must(!overlaps_pinned(memory, n), "memory is pinned twice");
     int i = 0;
     while (i < PINNED && cuda.pinned[i].n) i++;
     must(i < PINNED, "too much is pinned");

@@ -1,4 +1,8 @@
 // The client library against the worker's end, in one process: either side outlives the other.
+#include <sys/socket.h>
+#include <sys/un.h>
+
+#include "common/base/limits.h"
 #include "tests/external/client_rig.h"
 
 enum { WORDS = 20000 };
@@ -62,6 +66,11 @@ static void resume_now(struct rig *r)
     wk_external_pause(r->x, false);
 }
 
+static void lease_now(struct rig *r)
+{
+    LH_ASSERT(wk_external_lease(r->x, 0, 33, 0, 64) == LH_OK);
+}
+
 static void drain_now(struct rig *r)
 {
     wk_external_drain(r->x);
@@ -76,7 +85,8 @@ static void a_loop_stands_still_while_the_run_is_paused(void **state)
     assert_int_equal(boundary(r, 1), 0);
     on_loop(r, pause_now);
     assert_int_equal(boundary(r, 2), LONGHAUL_PAUSE);
-    on_loop(r, credit_more); // other messages
+    on_loop(r, credit_more);
+    on_loop(r, lease_now); // news that would end another wait
     assert_int_equal(longhaul_wait(r->c, 1), LONGHAUL_E_TIMEOUT);
     assert_string_equal(longhaul_text(r->c), "the run is paused");
     stop_worker(r);
@@ -198,6 +208,51 @@ static void a_trainer_s_last_cut_comes_before_its_death(void **state)
     for (int i = 0; i < 2; i++) close(ready[i]), close(go[i]);
 }
 
+// ---------------------------------------------------------------- the socket's file
+
+static lh_err listen_at(struct rig *r, const char *path, struct wk_external **out)
+{
+    static const uint64_t first[] = {0, N};
+    struct wk_external_conf conf = {
+        .env = r->env, .values = N, .parts = 1, .first = first, .ranks = 1};
+    *out = NULL;
+    return wk_external_listen(&conf, &ops, r, path, out);
+}
+
+// A worker takes the place of a dead one, and of nothing else.
+static void a_socket_belongs_to_one_worker(void **state)
+{
+    struct rig *r = *state;
+    struct wk_external *x;
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    char path[96], far[LH_PATH_BYTES + 1] = "/";
+    lh_err err = listen_at(r, r->path, &x);
+    assert_int_equal(err, LH_ERR_BUSY);
+    assert_non_null(strstr(lh_err_text(err), "another worker listens"));
+    snprintf(path, sizeof path, "%s/file", r->dir);
+    FILE *file = fopen(path, "w");
+    assert_non_null(file);
+    fclose(file);
+    err = listen_at(r, path, &x);
+    assert_int_equal(err, LH_ERR_EXISTS);
+    assert_int_equal(unlink(path), 0); // it was left alone
+    snprintf(address.sun_path, sizeof address.sun_path, "%s", path);
+    int dead = socket(AF_UNIX, SOCK_SEQPACKET, 0);
+    assert_int_equal(bind(dead, (struct sockaddr *)&address, sizeof address), 0);
+    close(dead);
+    err = listen_at(r, path, &x);
+    assert_int_equal(err, LH_OK);
+    wk_external_stop(x);
+    assert_int_equal(access(path, F_OK), -1);
+    memset(far + 1, 'f', LH_PATH_BYTES - 1);
+    err = listen_at(r, far, &x);
+    assert_int_equal(err, LH_ERR_CONFIG);
+    snprintf(path, sizeof path, "%s/none/s", r->dir);
+    err = listen_at(r, path, &x);
+    assert_int_equal(err, LH_ERR_IO);
+    join_with(r, r->mine, LONGHAUL_FP32, LONGHAUL_HOST); // the first one still listens
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -207,6 +262,7 @@ int main(void)
         TEST_TWO(ranks_stand_still_at_one_step),
         TEST_TWO(ranks_begin_with_one_clock_though_the_worker_dies),
         TEST(a_trainer_s_last_cut_comes_before_its_death),
+        TEST(a_socket_belongs_to_one_worker),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
