@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "common/base/check.h"
+#include "common/base/limits.h"
 #include "common/objects/credentials.h"
 
 static const char *names[8], *values[8]; // environment variables of this test
@@ -85,11 +86,81 @@ static void the_order_is_file_variables_shared_file(void **state)
     assert_int_equal(unlink(path), 0);
 }
 
+static lh_err parse(const char *id, const char *secret, struct lh_sigv4_keys *k)
+{
+    char text[1000];
+    int n = snprintf(text, sizeof text,
+                     "aws_access_key_id = before\n[default]\n# aws_access_key_id = x\n"
+                     ";aws_access_key_id = y\n  nested\n\taws_access_key_id =\t%s \n"
+                     "aws_secret_access_key = %s",
+                     id, secret); // the last line has no end
+    assert_true(n < (int)sizeof text);
+    return lh_credentials_parse(lh_span_str(text), "default", k);
+}
+
+static void values_have_bounds(void **state)
+{
+    (void)state;
+    struct lh_sigv4_keys k;
+    char id[LH_SIGV4_ID_BYTES + 1] = "", secret[LH_SIGV4_SECRET_BYTES + 1] = "";
+    memset(id, 'i', LH_SIGV4_ID_BYTES - 1);
+    memset(secret, '~', LH_SIGV4_SECRET_BYTES - 1);
+    assert_int_equal(parse(id, secret, &k), LH_OK);
+    assert_string_equal(k.id, id);
+    assert_string_equal(k.secret, secret);
+    assert_int_equal(parse("!", "s", &k), LH_OK);
+    assert_int_equal(parse("\x7f", "s", &k), LH_ERR_CONFIG);
+    assert_int_equal(parse("\x1f", "s", &k), LH_ERR_CONFIG);
+    assert_int_equal(parse("\xc3\xa4", "s", &k), LH_ERR_CONFIG);
+    id[LH_SIGV4_ID_BYTES - 1] = 'i';
+    assert_int_equal(parse(id, "s", &k), LH_ERR_CONFIG);
+    secret[LH_SIGV4_SECRET_BYTES - 1] = 's';
+    assert_int_equal(parse("i", secret, &k), LH_ERR_CONFIG);
+    assert_string_equal(k.id, ""); // nothing of it is left
+}
+
+static void a_session_and_a_home_are_found(void **state)
+{
+    (void)state;
+    struct lh_sigv4_keys k;
+    char home[] = "/tmp/longhaul-home-XXXXXX", path[64], far[LH_PATH_BYTES + 1] = "";
+    memset(names, 0, sizeof names);
+    set(0, "AWS_ACCESS_KEY_ID", "id");
+    set(1, "AWS_SECRET_ACCESS_KEY", "s");
+    set(2, "AWS_SESSION_TOKEN", "tok");
+    assert_int_equal(lh_credentials_load(variable, &k), LH_OK);
+    assert_string_equal(k.token, "tok");
+    set(2, "AWS_SESSION_TOKEN", "t t");
+    assert_int_equal(lh_credentials_load(variable, &k), LH_ERR_CONFIG);
+    memset(names, 0, sizeof names);
+    assert_non_null(mkdtemp(home));
+    snprintf(path, sizeof path, "%s/.aws", home);
+    assert_int_equal(mkdir(path, 0700), 0);
+    snprintf(path, sizeof path, "%s/.aws/credentials", home);
+    FILE *file = fopen(path, "w");
+    assert_true(file && !fchmod(fileno(file), 0600) && fputs(FILE_TEXT, file) >= 0);
+    fclose(file);
+    set(0, "HOME", home);
+    assert_int_equal(lh_credentials_load(variable, &k), LH_OK);
+    assert_string_equal(k.id, "AKID");
+    set(1, "AWS_PROFILE", "absent");
+    assert_int_equal(lh_credentials_load(variable, &k), LH_ERR_CONFIG);
+    assert_non_null(strstr(lh_err_text(LH_ERR_CONFIG), "[absent]"));
+    memset(far, 'f', LH_PATH_BYTES);
+    set(1, "AWS_SHARED_CREDENTIALS_FILE", far);
+    assert_int_equal(lh_credentials_load(variable, &k), LH_ERR_TOO_LARGE);
+    assert_int_equal(unlink(path), 0);
+    snprintf(path, sizeof path, "%s/.aws", home);
+    assert_true(!rmdir(path) && !rmdir(home));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(sections_are_read),
         cmocka_unit_test(the_order_is_file_variables_shared_file),
+        cmocka_unit_test(values_have_bounds),
+        cmocka_unit_test(a_session_and_a_home_are_found),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -38,7 +38,9 @@ struct faults {
     bool endless;      // every page of a listing announces another, without a token
     bool whole;        // a range request gets the whole object
     bool bare_parts;   // answers to parts have no ETag
-    const char *error; // error code of the 403
+    const char *error; // error code of the 403, and of `status`
+    unsigned status;   // every answer has this status; 0: the right one
+    const char *size;  // size of each object in a listing; NULL: the right one
     const char *away;  // keys with this in them always get a 503; NULL: none
 };
 
@@ -155,9 +157,11 @@ static enum MHD_Result answer_listing(struct store *s, struct MHD_Connection *c)
     if (s->f.no_listing) return answer(c, 200, "<html><p>it works</html");
     for (i = from; i < OBJECTS && count < PAGE; i++) {
         if (!s->object[i].data || strncmp(s->object[i].key, prefix, strlen(prefix)) != 0) continue;
+        char size[32];
+        snprintf(size, sizeof size, "%zu", s->object[i].len);
         n += snprintf(text + n, sizeof text - (size_t)n,
-                      "<Contents><Key>%s</Key><Size>%zu</Size></Contents>", s->object[i].key,
-                      s->object[i].len);
+                      "<Contents><Key>%s</Key><Size>%s</Size></Contents>", s->object[i].key,
+                      s->f.size ? s->f.size : size);
         count++;
     }
     if (i < OBJECTS || s->f.endless)
@@ -296,12 +300,12 @@ static enum MHD_Result decide(struct store *s, struct MHD_Connection *c, const c
     }
     if (s->f.away && strstr(url, s->f.away))
         return answer(c, 503, "<Error><Code>SlowDown</Code></Error>");
-    if (s->f.denied > 0) {
+    if (s->f.denied > 0 || s->f.status) {
         char text[200];
-        s->f.denied--;
+        s->f.denied -= s->f.denied > 0;
         snprintf(text, sizeof text, "<Error><Code>%s</Code><Message>no\x1b[31m</Message></Error>",
                  s->f.error);
-        return answer(c, 403, text);
+        return answer(c, s->f.status ? s->f.status : 403, text);
     }
     enum MHD_Result done = carry_out(s, c, method, url, body);
     if (s->f.lost <= 0) return done;

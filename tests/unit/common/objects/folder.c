@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "common/base/check.h"
 #include "common/env/env.h"
@@ -108,28 +109,109 @@ static void objects_come_back(void **state)
     lh_buf_free(&got);
 }
 
+// Only files that put() or put_new() completed are objects.
+static void other_files_are_no_objects(void **state)
+{
+    static const char *const others[] = {"a-1.tmp", ".tmp", ".hidden", "a b", "a~"};
+    struct rig *r = *state;
+    char path[200];
+    assert_int_equal(r->store->ops->put_new(r->store, "a-1", lh_span_str("1")), LH_OK);
+    assert_int_equal(r->store->ops->put_new(r->store, "tmp", lh_span_str("22")), LH_OK);
+    for (size_t i = 0; i < LH_COUNT(others); i++) {
+        snprintf(path, sizeof path, "%s/store/deep/%s", r->dir, others[i]);
+        assert_int_equal(lh_file_replace(r->env, path, lh_span_str("333")), LH_OK);
+    }
+    assert_string_equal(list(r, ""), "a-1=1;tmp=2;");
+    assert_string_equal(list(r, "a-12"), "");
+    snprintf(path, sizeof path, "%s/store/deep/a-1.new.tmp", r->dir);
+    assert_int_equal(access(path, F_OK), -1); // removed
+}
+
+static lh_err refuse(void *arg, const char *key, uint64_t bytes)
+{
+    (void)key, (void)bytes;
+    ++*(int *)arg;
+    return LH_ERR_TOO_LARGE;
+}
+
+static void the_callers_error_ends_a_listing(void **state)
+{
+    struct rig *r = *state;
+    int calls = 0;
+    assert_int_equal(r->store->ops->put_new(r->store, "a", lh_span_str("1")), LH_OK);
+    assert_int_equal(r->store->ops->put_new(r->store, "b", lh_span_str("2")), LH_OK);
+    assert_int_equal(r->store->ops->list(r->store, "", refuse, &calls), LH_ERR_TOO_LARGE);
+    assert_int_equal(calls, 1);
+}
+
+// More than one block of a copy, and of a hash; a stop ends the copy.
+static void large_files_are_copied_whole(void **state)
+{
+    enum { LARGE = (2 << 20) + 5 };
+    struct rig *r = *state;
+    struct lh_objects *stopped;
+    char from[LH_OBJECT_HASH_BYTES], to[LH_OBJECT_HASH_BYTES], back[128];
+    uint64_t bytes;
+    uint8_t *data = malloc(LARGE);
+    assert_non_null(data);
+    for (size_t i = 0; i < LARGE; i++) data[i] = (uint8_t)(i * 7 + i / 251 + i / 65521);
+    assert_int_equal(lh_file_replace(r->env, r->file, lh_span(data, LARGE)), LH_OK);
+    free(data);
+    snprintf(back, sizeof back, "%s/back", r->dir);
+    assert_int_equal(r->store->ops->put(r->store, "a", r->file), LH_OK);
+    assert_int_equal(r->store->ops->get_file(r->store, "a", LARGE, back), LH_OK);
+    assert_int_equal(lh_object_hash(r->env, r->file, from, &bytes), LH_OK);
+    assert_int_equal(lh_object_hash(r->env, back, to, &bytes), LH_OK);
+    assert_int_equal(bytes, LARGE);
+    assert_string_equal(from, to);
+    assert_int_equal(lh_object_hash(r->env, "/nonexistent/file", to, &bytes), LH_ERR_NOT_FOUND);
+    atomic_bool stop = false;
+    const struct lh_objects_conf conf = {
+        .env = r->env, .address = r->address, .variable = no_variable, .stop = &stop};
+    assert_int_equal(lh_objects_open(&conf, &stopped), LH_OK);
+    assert_int_equal(stopped->ops->put(stopped, "b", r->file), LH_OK);
+    atomic_store(&stop, true);
+    assert_int_equal(stopped->ops->put(stopped, "c", r->file), LH_ERR_CANCELLED);
+    lh_objects_close(stopped);
+    snprintf(from, sizeof from, "a=%d;b=%d;", LARGE, LARGE);
+    assert_string_equal(list(r, ""), from);
+}
+
 static void addresses_and_keys(void **state)
 {
     (void)state;
-    static const char *const good[] = {"s3://bucket", "s3://bucket/runs/a_1.b-c",
+    static const char *const good[] = {"s3://bucket", "s3://bucket/runs/a_1.b-c", "s3://b/.../.a",
                                        "file:///mnt/store"};
     static const char *const bad[] = {
         "s3://",      "s3:///x",       "s3://b/",    "s3://b//c",   "s3://b/../c",
         "s3://b/a b", "https://b/x",   "s3://b/./c", "s3://b/x?y=", "s3://b/%2e",
         "/mnt/store", "file://host/x", "",
     };
-    static const char *const keys[] = {"", ".", ".hidden", "a/b", "a b", "a\n", "\xc3\xa4"};
+    static const char *const keys[] = {"",    ".",   ".hidden", "a/b", "a b", "a\n", "\xc3\xa4",
+                                       "a`a", "a{a", "a@a",     "a[a", "a:a", "a,a", "a^a"};
+    char key[LH_OBJECT_KEY_BYTES + 1] = "", address[LH_PATH_BYTES + 1] = "file:///";
     for (size_t i = 0; i < LH_COUNT(good); i++) assert_int_equal(lh_objects_check(good[i]), LH_OK);
     for (size_t i = 0; i < LH_COUNT(bad); i++)
         assert_int_equal(lh_objects_check(bad[i]), LH_ERR_CONFIG);
     for (size_t i = 0; i < LH_COUNT(keys); i++) assert_false(lh_object_key_fits(keys[i]));
-    assert_true(lh_object_key_fits("0001-0a.ckpt"));
+    assert_true(lh_object_key_fits("0001-0a.ckpt") && lh_object_key_fits("azAZ09-_."));
+    memset(key, 'k', LH_OBJECT_KEY_BYTES - 1);
+    assert_true(lh_object_key_fits(key));
+    key[LH_OBJECT_KEY_BYTES - 1] = 'k';
+    assert_false(lh_object_key_fits(key));
+    memset(address + 8, 'd', LH_PATH_BYTES - 1 - 8);
+    assert_int_equal(lh_objects_check(address), LH_OK);
+    address[LH_PATH_BYTES - 1] = 'd';
+    assert_int_equal(lh_objects_check(address), LH_ERR_CONFIG);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(objects_come_back, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(other_files_are_no_objects, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(the_callers_error_ends_a_listing, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(large_files_are_copied_whole, set_up, tear_down),
         cmocka_unit_test(addresses_and_keys),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -10,7 +10,7 @@
 #include <string.h>
 
 #include "common/base/check.h"
-#include "common/objects/objects.h"
+#include "common/objects/s3_request.h"
 #include "tests/unit/common/objects/fake_s3.h"
 
 // ---------------------------------------------------------------- the rig
@@ -305,6 +305,56 @@ static void refusals_are_not_tried_again(void **state)
     assert_non_null(strstr(lh_err_text(LH_ERR_DENIED), "clock"));
 }
 
+static void each_status_has_its_meaning(void **state)
+{
+    enum { AGAIN = LH_OBJECT_ATTEMPTS };
+    static const struct {
+        unsigned status;
+        const char *code;
+        lh_err err;
+        unsigned requests;
+    } row[] = {{404, "NoSuchBucket", LH_ERR_CONFIG, 1},
+               {404, "NoSuchKey", LH_ERR_NOT_FOUND, 1},
+               {412, "PreconditionFailed", LH_ERR_EXISTS, 1},
+               {400, "RequestTimeTooSkewed", LH_ERR_DENIED, 1},
+               {401, "Unauthorized", LH_ERR_DENIED, 1},
+               {403, "AccessDenied", LH_ERR_DENIED, 1},
+               {300, "Elsewhere", LH_ERR_CONFIG, 1},
+               {399, "Elsewhere", LH_ERR_CONFIG, 1},
+               {400, "InvalidRequest", LH_ERR_MALFORMED, 1},
+               {400, "RequestTimeout", LH_ERR_UNAVAILABLE, AGAIN},
+               {408, "RequestTimeout", LH_ERR_UNAVAILABLE, AGAIN},
+               {409, "OperationAborted", LH_ERR_UNAVAILABLE, AGAIN},
+               {429, "TooManyRequests", LH_ERR_UNAVAILABLE, AGAIN},
+               {500, "InternalError", LH_ERR_UNAVAILABLE, AGAIN}};
+    struct rig *r = *state;
+    for (size_t i = 0; i < LH_COUNT(row); i++) {
+        r->store.requests = 0;
+        r->store.f.status = row[i].status;
+        r->store.f.error = row[i].code;
+        lh_err err = r->objects->ops->put_new(r->objects, "a", lh_span_str("1"));
+        assert_int_equal(err, row[i].err);
+        assert_int_equal(r->store.requests, row[i].requests);
+    }
+    r->store.f.status = 299; // any success
+    assert_int_equal(r->objects->ops->put_new(r->objects, "a", lh_span_str("1")), LH_OK);
+}
+
+static void listings_have_sizes_of_digits(void **state)
+{
+    static const char *const bad[] = {"", "-1", "1x", "x"};
+    struct rig *r = *state;
+    assert_int_equal(r->objects->ops->put_new(r->objects, "a", lh_span_str("1")), LH_OK);
+    for (size_t i = 0; i < LH_COUNT(bad); i++) {
+        r->store.f.size = bad[i];
+        assert_int_equal(list(r, ""), LH_ERR_MALFORMED);
+        assert_string_equal(r->listed, "");
+    }
+    r->store.f.size = "12345678901";
+    assert_int_equal(list(r, ""), LH_OK);
+    assert_string_equal(r->listed, "a=12345678901;");
+}
+
 static void a_stop_ends_the_tries(void **state)
 {
     struct rig *r = *state;
@@ -331,6 +381,69 @@ static void endpoints_and_buckets(void **state)
     assert_int_equal(lh_objects_open(&conf, &o), LH_ERR_CONFIG);
 }
 
+static const char *said[3][2]; // environment variables of the next test
+
+static const char *said_variable(const char *name)
+{
+    for (size_t i = 0; i < LH_COUNT(said); i++)
+        if (said[i][0] && !strcmp(said[i][0], name)) return said[i][1];
+    return NULL;
+}
+
+static void variables_name_the_region_and_the_endpoint(void **state)
+{
+    static const struct {
+        const char *endpoint, *name[3], *value[3], *region, *origin;
+    } row[] = {
+        {NULL, {NULL}, {NULL}, "us-east-1", "https://s3.us-east-1.amazonaws.com"},
+        {NULL, {"AWS_DEFAULT_REGION"}, {"r1"}, "r1", "https://s3.r1.amazonaws.com"},
+        {NULL,
+         {"AWS_DEFAULT_REGION", "AWS_REGION"},
+         {"r1", "r2"},
+         "r2",
+         "https://s3.r2.amazonaws.com"},
+        {NULL,
+         {"AWS_DEFAULT_REGION", "AWS_REGION"},
+         {"r1", ""},
+         "r1",
+         "https://s3.r1.amazonaws.com"},
+        {NULL, {"AWS_ENDPOINT_URL"}, {"http://h:80//"}, "us-east-1", "http://h"},
+        {NULL,
+         {"AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3"},
+         {"http://h", "https://i:443"},
+         "us-east-1",
+         "https://i"},
+        {"https://h:80", {"AWS_ENDPOINT_URL_S3"}, {"http://i"}, "us-east-1", "https://h:80"},
+        {"http://h:443", {NULL}, {NULL}, "us-east-1", "http://h:443"},
+    };
+    struct rig *r = *state;
+    for (size_t i = 0; i < LH_COUNT(row); i++) {
+        struct lh_objects *o;
+        const struct lh_objects_conf conf = {.env = r->env,
+                                             .address = "s3://buc/a/b",
+                                             .endpoint = row[i].endpoint,
+                                             .variable = said_variable};
+        for (size_t k = 0; k < LH_COUNT(said); k++)
+            said[k][0] = row[i].name[k], said[k][1] = row[i].value[k];
+        assert_int_equal(lh_objects_open(&conf, &o), LH_OK);
+        const struct lh_s3 *s = (const struct lh_s3 *)o;
+        assert_string_equal(s->region, row[i].region);
+        assert_string_equal(s->origin, row[i].origin);
+        assert_string_equal(s->bucket, "buc");
+        assert_string_equal(s->prefix, "a/b/");
+        lh_objects_close(o);
+    }
+    char long_name[80] = "s3://";
+    for (size_t n = 63; n < 65; n++) {
+        struct lh_objects *o;
+        memset(long_name + 5, 'b', n);
+        const struct lh_objects_conf conf = {
+            .env = r->env, .address = long_name, .variable = said_variable};
+        assert_int_equal(lh_objects_open(&conf, &o), n == 63 ? LH_OK : LH_ERR_CONFIG);
+        if (n == 63) lh_objects_close(o);
+    }
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
 int main(void)
 {
@@ -344,6 +457,9 @@ int main(void)
         TEST(a_failed_upload_is_aborted),
         TEST(listings_have_pages),
         TEST(refusals_are_not_tried_again),
+        TEST(each_status_has_its_meaning),
+        TEST(listings_have_sizes_of_digits),
+        TEST(variables_name_the_region_and_the_endpoint),
         TEST(a_stop_ends_the_tries),
         TEST(endpoints_and_buckets),
     };

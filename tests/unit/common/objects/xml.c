@@ -86,11 +86,69 @@ static void malformed_listings_are_refused(void **state)
     assert_string_equal(r.text, "");
 }
 
+static void texts_are_decoded(void **state)
+{
+    (void)state;
+    struct rows r = {.fails = LH_OK};
+    char text[3 * LH_XML_TEXT_BYTES], want[2 * LH_XML_TEXT_BYTES];
+    static const struct {
+        const char *key, *is; // NULL: refused
+    } row[] = {{"&lt;&gt;&quot;&apos;&amp;", "<>\"'&"},
+               {"&#127;&#x7F;&#x7f;", "\x7f\x7f\x7f"},
+               {"&#9;", "\t"},
+               {"&#128;", NULL},
+               {"&#x80;", NULL},
+               {"&#1a;", NULL}, // no decimal digit
+               {"&#xg;", NULL},
+               {"&#;", NULL},
+               {"&#x;", NULL},
+               {"&#65", NULL}, // without its end
+               {"&am", NULL},
+               {"&LT;", NULL}};
+    for (size_t i = 0; i < LH_COUNT(row); i++) {
+        snprintf(text, sizeof text, "<Contents><Key>%s</Key><Size>1</Size></Contents>", row[i].key);
+        assert_int_equal(read_rows(text, &r), row[i].is ? LH_OK : LH_ERR_MALFORMED);
+        snprintf(want, sizeof want, "%s=1;", row[i].is ? row[i].is : "");
+        if (row[i].is) assert_string_equal(r.text, want);
+    }
+    int n = snprintf(text, sizeof text, "<Contents><Key>"); // the longest text
+    memset(text + n, 'k', LH_XML_TEXT_BYTES - 1);
+    snprintf(text + n + LH_XML_TEXT_BYTES - 1, 64, "</Key></Contents>");
+    assert_int_equal(read_rows(text, &r), LH_OK);
+    assert_int_equal(strlen(r.text), LH_XML_TEXT_BYTES - 1 + 2);
+}
+
+// Fields outside a row, single tags, and tags with attributes or a name that nobody asks for.
+static void other_tags_are_passed_over(void **state)
+{
+    (void)state;
+    struct rows r = {.fails = LH_OK};
+    char text[256], found[16];
+    char tag[LH_XML_NAME_BYTES + 1] = "";
+    memset(tag, 'n', LH_XML_NAME_BYTES);
+    snprintf(text, sizeof text,
+             "<%s>1</%s><Key>x</Key><Contents a=\"1\"><Key>a</Key><Key/>"
+             "<Size\n>1</Size></Contents><Contents/><Size>2</Size>",
+             tag, tag);
+    assert_int_equal(read_rows(text, &r), LH_OK);
+    assert_string_equal(r.text, "a=1;");
+    lh_xml_find(lh_span_str(text), "Key", "Contents", found, sizeof found);
+    assert_string_equal(found, "x");
+    lh_xml_find(lh_span_str(text), "Size", "Contents", found, sizeof found);
+    assert_string_equal(found, "2");
+    lh_xml_find(lh_span_str("<a>1</a><b"), "b", NULL, found, sizeof found);
+    assert_string_equal(found, "");
+    assert_int_equal(read_rows("<Contents></Contents>", &r), LH_OK); // both fields are empty
+    assert_string_equal(r.text, "=;");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_listing_is_read),
         cmocka_unit_test(malformed_listings_are_refused),
+        cmocka_unit_test(texts_are_decoded),
+        cmocka_unit_test(other_tags_are_passed_over),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
