@@ -14,6 +14,7 @@
 #include "common/net/wire_shard.h"
 #include "deploy/ask/admin.h"
 #include "deploy/ask/describe.h"
+#include "deploy/ask/leases.h"
 #include "deploy/ask/look.h"
 #include "deploy/tool/files.h"
 
@@ -305,6 +306,127 @@ static void a_server_that_is_silent_does_not_hold_up_the_others(void **state)
     lh_env_real_destroy(a.env);
 }
 
+// ---------------------------------------------------------------- a coordinator's answers
+
+enum { ANSWERS = 6 };
+static const char WHOLE[] = "{\"role\":\"coordinator\"}";
+
+struct answer {
+    uint64_t from, text; // the expected question's
+    const char *json;
+    uint64_t number, bytes;
+    lh_err err;
+};
+
+struct told {
+    const struct answer *answer; // [ANSWERS], in their order
+    unsigned count;
+};
+
+static void on_question(void *self, struct lh_request *rq, const void *request)
+{
+    struct told *t = self;
+    const struct lh_status_request *m = request;
+    assert_true(t->count < ANSWERS);
+    const struct answer *a = &t->answer[t->count++];
+    assert_int_equal(m->from, a->from);
+    assert_int_equal(m->text, a->text);
+    struct lh_status_reply out = {.json = a->json, .text = a->number, .bytes = a->bytes};
+    if (a->err)
+        lh_reply_error(rq, a->err, "another operator asks");
+    else
+        lh_answer(rq, LH_MESSAGE(status_reply, &out));
+}
+
+static lh_err accept_question(void *self, struct lh_call *call, enum lh_rpc rpc,
+                              const struct lh_peer *peer, const struct lh_call_ops **ops, void **to)
+{
+    assert_int_equal(rpc, LH_RPC_STATUS);
+    return lh_request_take(call, peer, &lh_wire_status_request, on_question, self, ops, to);
+}
+
+// Asks for the state, or for leases if `rows` is given. Returns the number of questions.
+static unsigned ask_as(const struct answer answers[ANSWERS], lh_err expected, json_t *rows)
+{
+    struct dp_admin a = {.coordinator = "c:1"};
+    struct told told = {answers, 0};
+    struct lh_service service = {&told, accept_question};
+    struct lh_fabric *fabric = lh_fabric_create();
+    char bound[LH_ADDRESS_BYTES];
+    const struct dp_lease_filter all = {NULL, NULL, NULL, NULL};
+    json_t *status = NULL;
+    assert_int_equal(lh_env_real_create(&a.env), LH_OK);
+    a.transport = node(fabric, a.env, "admin");
+    struct lh_transport *c = node(fabric, a.env, "c:1");
+    assert_int_equal(c->ops->listen(c, "c:1", &service, bound, sizeof bound), LH_OK);
+    assert_int_equal(a.transport->ops->dial(a.transport, bound, LH_S, LH_LINE_FIRST, &a.link),
+                     LH_OK);
+    lh_err err = rows ? dp_leases_ask(&a, &all, rows) : dp_admin_status(&a, &status);
+    assert_int_equal(err, expected);
+    assert_true(rows || (status != NULL) == !err);
+    json_decref(status);
+    dp_admin_pause(&a, LH_MS); // both ends of each call hear of its end
+    a.transport->ops->hangup(a.link);
+    lh_transport_mem_kill(a.transport, false);
+    lh_transport_mem_kill(c, false);
+    lh_fabric_destroy(fabric);
+    lh_env_real_destroy(a.env);
+    return told.count;
+}
+
+static void a_state_comes_in_slices(void **state)
+{
+    (void)state;
+    enum { HALF = 8, ALL = sizeof WHOLE - 1 };
+    char first[HALF + 1];
+    snprintf(first, sizeof first, "%.*s", HALF, WHOLE);
+    const struct answer once[ANSWERS] = {{0, 0, WHOLE, 0, 0, LH_OK}};
+    assert_int_equal(ask_as(once, LH_OK, NULL), 1);
+    const struct answer twice[ANSWERS] = {{0, 0, first, 7, ALL, LH_OK},
+                                          {HALF, 7, WHOLE + HALF, 7, ALL, LH_OK}};
+    assert_int_equal(ask_as(twice, LH_OK, NULL), 2);
+    const struct answer again[ANSWERS] = {{0, 0, first, 7, ALL, LH_OK},
+                                          {HALF, 7, "", 0, 0, LH_ERR_BUSY},
+                                          {0, 0, first, 8, ALL, LH_OK},
+                                          {HALF, 8, WHOLE + HALF, 8, ALL, LH_OK}};
+    assert_int_equal(ask_as(again, LH_OK, NULL), 4);
+    const struct answer empty[ANSWERS] = {{0, 0, first, 7, ALL, LH_OK},
+                                          {HALF, 7, "", 7, ALL, LH_OK}};
+    assert_int_equal(ask_as(empty, LH_ERR_MALFORMED, NULL), 2);
+    const struct answer other[ANSWERS] = {{0, 0, "{\"role\":\"worker\"}", 0, 0, LH_OK}};
+    assert_int_equal(ask_as(other, LH_ERR_MALFORMED, NULL), 1);
+    const struct answer denied[ANSWERS] = {{0, 0, "", 0, 0, LH_ERR_DENIED}};
+    assert_int_equal(ask_as(denied, LH_ERR_DENIED, NULL), 1);
+}
+
+// One that was just started again says that it has not heard of all yet.
+static void a_coordinator_that_hears_is_asked_again(void **state)
+{
+    (void)state;
+    static const char HEARS[] = "{\"role\":\"coordinator\",\"hears\":true}";
+    const struct answer answers[ANSWERS] = {{0, 0, HEARS, 0, 0, LH_OK}, {0, 0, WHOLE, 0, 0, LH_OK}};
+    assert_int_equal(ask_as(answers, LH_OK, NULL), 2);
+}
+
+static void leases_come_in_pages(void **state)
+{
+    (void)state;
+    json_t *rows = json_array();
+    const struct answer pages[ANSWERS] = {{0, 0, "{\"leases\":[1,2],\"next\":4}", 0, 0, LH_OK},
+                                          {4, 0, "{\"leases\":[],\"next\":5}", 0, 0, LH_OK},
+                                          {5, 0, "{\"leases\":[3]}", 0, 0, LH_OK}};
+    assert_int_equal(ask_as(pages, LH_OK, rows), 3);
+    assert_int_equal(json_array_size(rows), 3);
+    assert_int_equal(json_integer_value(json_array_get(rows, 2)), 3);
+    const struct answer back[ANSWERS] = {{0, 0, "{\"leases\":[],\"next\":4}", 0, 0, LH_OK},
+                                         {4, 0, "{\"leases\":[4],\"next\":4}", 0, 0, LH_OK}};
+    assert_int_equal(ask_as(back, LH_ERR_MALFORMED, rows), 2);
+    const struct answer none[ANSWERS] = {{0, 0, "{\"leases\":3}", 0, 0, LH_OK}};
+    assert_int_equal(ask_as(none, LH_ERR_MALFORMED, rows), 1);
+    assert_int_equal(json_array_size(rows), 3);
+    json_decref(rows);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -316,6 +438,9 @@ int main(void)
         cmocka_unit_test(things_have_names),
         cmocka_unit_test(units_are_counted),
         cmocka_unit_test(a_server_that_is_silent_does_not_hold_up_the_others),
+        cmocka_unit_test(a_state_comes_in_slices),
+        cmocka_unit_test(a_coordinator_that_hears_is_asked_again),
+        cmocka_unit_test(leases_come_in_pages),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

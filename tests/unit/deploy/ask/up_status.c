@@ -6,10 +6,16 @@
 #include <string.h>
 #include <cmocka.h>
 
+#include <errno.h>
+#include <jansson.h>
 #include <stdio.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include "common/base/check.h"
 #include "deploy/ask/up_status.h"
+#include "deploy/tool/files.h"
 
 static struct dp_status parse(const char *json)
 {
@@ -94,6 +100,86 @@ static void missing_or_odd_fields_are_zero(void **state)
     assert_string_equal(s.name, "a?[2J");
 }
 
+// Names for the verdict, as many as fit.
+static void a_coordinator_names_absent_workers(void **state)
+{
+    (void)state;
+    enum { MANY = DP_LEFT_OUT_MAX + 2, SHARDS = DP_SHARDS_MAX + 1 };
+    struct dp_status s =
+        parse("{\"role\": \"coordinator\", \"workers\": [{\"name\": \"a\", \"left_out\": {}, "
+              "\"expelled\": false}, {\"name\": \"b\", \"expelled\": true}, {\"name\": \"c\", "
+              "\"member_state\": \"stalled\", \"why\": \"no step\"}, {\"name\": \"d\", "
+              "\"member_state\": \"live\"}], \"leads\": true, \"leader\": {\"number\": 4}, "
+              "\"draining\": true, \"ending\": true, \"disk_full\": true, \"time_s\": 7}");
+    assert_true(s.left_outs == 1 && s.expelleds == 1 && s.stalleds == 1);
+    assert_string_equal(s.left_out[0], "a");
+    assert_string_equal(s.expelled[0], "b");
+    assert_string_equal(s.stalled[0].name, "c");
+    assert_string_equal(s.stalled[0].why, "no step");
+    assert_true(s.leads == 4 && s.draining && s.ending && s.disk_full && s.time_s == 7);
+    assert_int_equal(parse("{\"leads\": false, \"leader\": {\"number\": 4}}").leads, 0);
+    json_t *o = json_pack("{s:[] s:[] s:[]}", "workers", "shards", "behind");
+    for (int i = 0; i < MANY; i++)
+        json_array_append_new(json_object_get(o, "workers"),
+                              json_pack("{s:s s:b s:b s:s}", "name", "w", "left_out", 1, "expelled",
+                                        1, "member_state", "stalled"));
+    for (int i = 0; i < SHARDS; i++) {
+        json_array_append_new(json_object_get(o, "shards"), json_pack("{s:i}", "shard", i));
+        json_array_append_new(json_object_get(o, "behind"), json_integer(i));
+    }
+    char *text = json_dumps(o, 0);
+    s = parse(text);
+    assert_true(s.left_outs == DP_LEFT_OUT_MAX && s.expelleds == DP_LEFT_OUT_MAX);
+    assert_int_equal(s.stalleds, DP_LEFT_OUT_MAX);
+    assert_true(s.shards == DP_SHARDS_MAX && s.behind_count == DP_SHARDS_MAX);
+    assert_int_equal(s.shard[DP_SHARDS_MAX - 1].shard, DP_SHARDS_MAX - 1);
+    free(text);
+    json_decref(o);
+}
+
+static void write_status(const char *dir, const char *name, const char *text)
+{
+    char path[DP_PATH_BYTES];
+    assert_int_equal(dp_path(path, "%s/%s", dir, name), LH_OK);
+    assert_true(mkdir(path, 0700) == 0 || errno == EEXIST);
+    assert_int_equal(dp_path(path, "%s/%s/status.json", dir, name), LH_OK);
+    assert_int_equal(dp_file_write(path, lh_span_str(text), 0600), LH_OK);
+}
+
+// The leader of two coordinators says the state; if both lead, the one with the newer number does.
+static void the_leader_says_the_runs_state(void **state)
+{
+    (void)state;
+    static const char FORM[] = "{\"phase\": \"%s\", \"leads\": %s, \"leader\": {\"number\": %d}}";
+    static const struct {
+        const char *first, *first_leads, *second, *second_leads, *is;
+        int first_number, second_number;
+    } row[] = {{"running", "true", "standby", "false", "running", 1, 0},
+               {"standby", "false", "running", "true", "running", 0, 1},
+               {"running", "true", "ended", "true", "ended", 1, 2},
+               {"ended", "true", "running", "true", "ended", 2, 1},
+               {"running", "true", "ended", "true", "running", 1, 1}};
+    char dir[] = "/tmp/longhaul-status-XXXXXX", is[DP_STATE_BYTES], text[200], path[DP_PATH_BYTES];
+    assert_non_null(mkdtemp(dir));
+    dp_run_state(dir, is);
+    assert_string_equal(is, ""); // nobody wrote one
+    for (size_t i = 0; i < LH_COUNT(row); i++) {
+        snprintf(text, sizeof text, FORM, row[i].first, row[i].first_leads, row[i].first_number);
+        write_status(dir, "coordinator", text);
+        snprintf(text, sizeof text, FORM, row[i].second, row[i].second_leads, row[i].second_number);
+        write_status(dir, DP_STANDBY_NAME, text);
+        dp_run_state(dir, is);
+        assert_string_equal(is, row[i].is);
+    }
+    for (int i = 0; i < 2; i++) {
+        snprintf(path, sizeof path, "%s/%s/status.json", dir, i ? DP_STANDBY_NAME : "coordinator");
+        assert_int_equal(unlink(path), 0);
+        *strrchr(path, '/') = 0;
+        assert_int_equal(rmdir(path), 0);
+    }
+    assert_int_equal(rmdir(dir), 0);
+}
+
 static void refusals_change_nothing(void **state)
 {
     (void)state;
@@ -164,6 +250,8 @@ int main(void)
         cmocka_unit_test(numbers_that_no_count_can_have),
         cmocka_unit_test(a_server_and_a_coordinator),
         cmocka_unit_test(missing_or_odd_fields_are_zero),
+        cmocka_unit_test(a_coordinator_names_absent_workers),
+        cmocka_unit_test(the_leader_says_the_runs_state),
         cmocka_unit_test(refusals_change_nothing),
         cmocka_unit_test(counts_over_lives),
         cmocka_unit_test(a_trainer_that_outlives_its_worker_counts_once),
