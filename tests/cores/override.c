@@ -4,6 +4,8 @@
 #include "server/coordinator/balance/override.h"
 #include "tests/cores/words.h"
 
+static uint32_t moved; // units of the last order
+
 static lh_err order(struct rig *r, const char *what, uint64_t unit, const char *to)
 {
     struct lh_move_request m = {.server = ""};
@@ -11,8 +13,32 @@ static lh_err order(struct rig *r, const char *what, uint64_t unit, const char *
     m.unit = unit;
     m.to = to;
     assert_true(ps_co_is_override(&m));
-    uint32_t units;
-    return ps_co_override(r->coordinator, &m, &units);
+    return ps_co_override(r->coordinator, &m, &moved);
+}
+
+// Each order is carried out once, and an unknown one not at all.
+static void orders_are_known_and_done_once(void **state)
+{
+    (void)state;
+    struct rig *r = balanced(40, PS_BALANCE_FINISH);
+    struct words w = {.want = 1, .ahead = 1, .units_per_s = 1};
+    assert_int_equal(order(r, "shuffle", 0, ""), LH_ERR_INVALID);
+    assert_int_equal(moved, 0);
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(order(r, "freeze", 0, ""), LH_OK);
+        assert_true(r->coordinator->frozen && !moved);
+        assert_int_equal(order(r, "thaw", 0, ""), LH_OK);
+        assert_int_equal(order(r, "thaw", 0, ""), LH_OK);
+        assert_false(r->coordinator->frozen);
+    }
+    say(r, 1, &w);
+    assert_int_equal(order(r, "move", 39, r->w[1].self.name), LH_OK); // one that nobody holds
+    assert_int_equal(moved, 1);
+    rig_settle(r);
+    rig_kill_coordinator(r);
+    rig_start_coordinator(r);
+    assert_false(r->coordinator->frozen); // the thaw survives a restart
+    rig_free(r);
 }
 
 static void while_frozen_units_stay_in_their_regions(void **state)
@@ -119,6 +145,7 @@ static void a_frozen_balancer_beside_a_lost_region_is_told(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(orders_are_known_and_done_once),
         cmocka_unit_test(while_frozen_units_stay_in_their_regions),
         cmocka_unit_test(a_unit_that_is_moved_comes_back_for_whom_it_is),
         cmocka_unit_test(units_that_do_not_reach_a_worker_are_not_moved),

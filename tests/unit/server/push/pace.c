@@ -135,6 +135,34 @@ static void a_bucket_may_owe(void **state)
     assert_false(ps_pace_is_busy(s, ROGUE));
 }
 
+// A's pace is that of its last pushes, however slow or fast it was before.
+static void only_the_last_intervals_count(void **state)
+{
+    struct ps_shard *s = *state;
+    for (int turn = 0; turn < 2; turn++) {
+        int64_t before_ms = turn ? 1000 : 60 * 1000, then_ms = turn ? 60 * 1000 : 1000;
+        assert_int_equal(pushes(s, A, 2 * PS_PACE_INTERVALS, before_ms), 2 * PS_PACE_INTERVALS);
+        assert_int_equal(pushes(s, A, PS_PACE_INTERVALS / 2 + 1, then_ms),
+                         PS_PACE_INTERVALS / 2 + 1);
+        wait_ms(s, 60 * 1000); // ROGUE's bucket is full
+        uint32_t hz = turn ? 4 : 8;
+        assert_in_range(pushes(s, ROGUE, 2000, 5), hz * 10 + PS_PACE_BURST - 1,
+                        hz * 10 + PS_PACE_BURST + 1);
+    }
+}
+
+static void clipped_pushes_in_a_row_are_counted(void **state)
+{
+    struct ps_shard *s = *state;
+    assert_int_equal(ps_pace_clipped(s, A, false), 0);
+    assert_int_equal(ps_pace_clipped(s, A, true), 1);
+    assert_int_equal(ps_pace_clipped(s, B, true), 1);
+    assert_int_equal(ps_pace_clipped(s, A, true), 2);
+    assert_int_equal(ps_pace_clipped(s, A, false), 0);
+    assert_int_equal(ps_pace_clipped(s, A, true), 1);
+    assert_int_equal(ps_pace_clipped(s, B, true), 2);
+}
+
 // ---------------------------------------------------------------- staleness
 
 static void admit(struct ps_shard *s, uint64_t worker)
@@ -229,6 +257,8 @@ int main(void)
         TEST(one_slow_worker_of_three_holds_nobody),
         TEST(a_worker_that_is_not_live_says_nothing_about_the_pace),
         TEST(a_bucket_may_owe),
+        TEST(only_the_last_intervals_count),
+        TEST(clipped_pushes_in_a_row_are_counted),
         TEST(a_flood_counts_twice_a_round),
         TEST(others_that_are_alike_all_count),
         TEST(unseen_pushes_count),
