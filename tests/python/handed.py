@@ -6,6 +6,7 @@ from unittest import mock
 
 import torch
 from fake import Case, Fake
+from longhaul import buffers
 from safetensors.torch import load_file
 
 
@@ -42,6 +43,38 @@ class Buffers(Case):
         self.assertIn("`longhaul export --buffers` takes them from the model that you save",
                       self.train(self.folder.name))
         self.assertFalse(os.path.exists(self.path("buffers.safetensors")))
+
+    def test_where_the_file_can_not_be_written_it_is_said(self):
+        with open(self.path("identity"), "w", encoding="utf-8"):
+            pass
+        os.makedirs(self.path("buffers.safetensors"))  # a folder in its place
+        self.assertIn("buffers.safetensors can't be written", self.train(self.folder.name))
+
+    def test_new_and_resized_buffers_have_changed(self):
+        self.model.register_buffer("odd", torch.zeros(1, dtype=torch.complex64))
+        handed = buffers.Handed(self.model)
+        self.assertEqual(handed.changed(), {})
+        self.model.register_buffer("late", torch.zeros(1))
+        self.model.fixed = torch.ones(4)
+        self.model.odd += 1  # of a kind that no file can hold
+        self.assertEqual(set(handed.changed()), {"late", "fixed"})
+        self.assertEqual(buffers.Handed(None).changed(), {})
+
+    def test_each_kind_of_value_comes_back(self):
+        kinds = buffers._kinds()  # pylint: disable=protected-access
+        values = {str(kind): torch.tensor([[1, 0, 1]]).to(kind) for kind in kinds}
+        values |= {"turned": torch.arange(6.0).reshape(2, 3).t(), "scalar": torch.tensor(7.0),
+                   "none": torch.zeros(0)}
+        buffers.write(self.path("file"), values)
+        found = load_file(self.path("file"))
+        self.assertEqual(set(found), set(values))
+        for name, value in values.items():
+            self.assertEqual(found[name].dtype, value.dtype)
+            self.assertEqual(found[name].shape, value.shape)
+            self.assertTrue(torch.equal(found[name], value), name)
+        self.assertEqual(os.listdir(self.folder.name), ["file"])
+        with open(self.path("file"), "rb") as file:
+            self.assertEqual(int.from_bytes(file.read(8), "little") % 8, 0)  # values are aligned
 
     def test_a_model_whose_buffers_stay_hands_nothing_over(self):
         with self.assertNoLogs("longhaul", "WARNING"), \

@@ -6,6 +6,8 @@ import io
 import json
 import os
 import shlex
+import shutil
+import sys
 import unittest
 from unittest import mock
 
@@ -32,12 +34,19 @@ class Prepared(Case):
         with open(self.path(name), "w", encoding="utf-8") as file:
             file.write(text)
 
-    def run_it(self):
+    def run_it(self, *more):
         said = io.StringIO()
         with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
             code = prepare.main(["--tokenizer", self.folder.name, "--text", self.path("text"),
-                                 "--out", self.path("data"), "--unit-tokens", "11"])
+                                 "--out", self.path("data"), "--unit-tokens", "11", *more])
         return code, said.getvalue()
+
+    def made(self):
+        with open(self.path("data/units.json"), encoding="utf-8") as file:
+            return json.load(file)
+
+    def tokens_of(self, row):
+        return list(longhaul.data.read_tokens(self.path("data/" + row["file"]), 0, row["tokens"]))
 
     def test_documents_keep_their_bounds(self):
         self.put("text/asia/en/notes.md", "b")
@@ -48,6 +57,45 @@ class Prepared(Case):
             rows = json.load(file)["units"]
         tokens = longhaul.data.read_tokens(self.path("data/" + rows[0]["file"]), 0, 11)
         self.assertEqual(list(tokens), [1, 1, 0, 1, 2, 0, 2, 0, 2, 2, 0])
+
+    def test_texts_that_no_region_trains_are_held_out(self):
+        self.put("text/heldout/en/h.txt", "a b a")
+        self.put("text/heldout/en/i.jsonl", '{"text": "b"}\n\n{"text": ""}\n')
+        self.put("text/heldout/de.txt", "b")
+        others = ("text/heldout/notes.md", "text/readme", "text/asia/readme")
+        for name in others:
+            self.put(name, "b")
+        code, said = self.run_it()
+        self.assertEqual(code, 0)
+        for name in others:
+            self.assertIn("passed over: " + self.path(name), said)
+        held = self.made()["heldout"]
+        self.assertEqual([(h["language"], h["tokens"], h["bytes"]) for h in held],
+                         [("de", 2, 1), ("en", 6, 6)])
+        self.assertEqual(self.tokens_of(held[1]), [1, 2, 1, 0, 2, 0])
+        os.makedirs(self.path("text/heldout/fr"))
+        self.assertIn("fr holds no file that is used (.txt, ", self.run_it()[1])
+
+    def test_a_document_ends_with_the_mark_that_is_named(self):
+        self.assertEqual(self.run_it("--mark", "[UNK]")[0], 0)
+        self.assertEqual(self.tokens_of(self.made()["units"][0]),
+                         [1, 1, 3, 1, 2, 3, 2, 3, 2, 2, 3])
+        code, said = self.run_it("--mark", "[END]")
+        self.assertEqual(code, 1)
+        self.assertIn("the tokenizer has none of [END]: --mark names the token", said)
+
+    def test_each_region_and_language_has_its_units(self):
+        self.put("text/europe/de/a.txt", "b " * 21)
+        self.put("text/europe/nl/a.txt", "a " * 10)
+        code, said = self.run_it()
+        self.assertEqual(code, 0)
+        self.assertIn("4 units of 11 tokens", said)
+        rows = self.made()["units"]
+        self.assertEqual([(r["home"], r["language"]) for r in rows],
+                         [("asia", "en"), ("europe", "de"), ("europe", "nl"), ("europe", "de")])
+        shutil.rmtree(self.path("text"))
+        self.put("text/heldout/en/a.txt", "a a")
+        self.assertIn("text holds no folder REGION/LANGUAGE", self.run_it()[1])
 
     def test_bad_files_and_folders_are_named(self):
         os.symlink("gone", self.path("text/asia/en/d.txt"))
@@ -89,6 +137,36 @@ class Prepared(Case):
         with self.assertRaisesRegex(SystemExit, "mine exists already: name another folder"):
             first.main([self.path("mine")])
         self.assertEqual(os.listdir(self.path("mine")), ["run.yaml"])
+        with mock.patch.object(first, "make", return_value="go on") as make, \
+                contextlib.redirect_stdout(io.StringIO()) as said:
+            first.main([self.path("other"), "--tokens", "5"])
+        make.assert_called_once_with(self.path("other"), 5)
+        self.assertIn("\n    go on\n", said.getvalue())
+
+    def test_the_texts_of_a_first_run_are_apart(self):
+        made = first.texts()
+        self.assertEqual(list(made), [*first.REGIONS, "heldout"])
+        self.assertEqual(len(made["heldout"]), 10_000 * len(first.REGIONS))
+        for i, region in enumerate(first.REGIONS):
+            self.assertGreaterEqual(len(made[region]), first.LEAST - 10_000)
+            self.assertLessEqual(len(made[region]), first.MOST)
+            self.assertNotIn(made["heldout"][10_000 * i:10_000 * (i + 1)], made[region])
+        with mock.patch.object(first, "LEAST", 1 << 40), \
+                self.assertRaisesRegex(SystemExit, "bytes of text for asia, and at least"):
+            first.texts()
+
+    def test_the_program_is_beside_this_python_or_in_path(self):
+        beside = os.path.join(os.path.dirname(sys.executable), "longhaul")
+        for is_beside, in_path, found in ((True, "/a/longhaul", beside),
+                                          (False, "/a/longhaul", "/a/longhaul"),
+                                          (False, None, None)):
+            with mock.patch("os.access", return_value=is_beside), \
+                    mock.patch("shutil.which", return_value=in_path):
+                if found:
+                    self.assertEqual(first.tool(), found)
+                    continue
+                with self.assertRaisesRegex(SystemExit, "neither beside this Python nor in PATH"):
+                    first.tool()
 
     def test_a_first_run_is_started_in_a_folder_of_any_name(self):
         folder = self.path("my \U0001f600 'runs'")

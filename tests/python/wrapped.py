@@ -5,6 +5,7 @@ import unittest
 
 import torch
 from fake import Case, Fake, errors, longhaul, model_of, parameters
+from longhaul import hooks
 
 
 class Wrapped(torch.nn.Module):
@@ -74,6 +75,43 @@ class Optimizers(Case):
         self.boundaries(Noisy(inner, "original"), keep=self.path("kept"), keep_every=1)
         kept = torch.load(self.path("kept"), weights_only=True)
         self.assertEqual(len(kept["state"]), 2)
+
+
+class Bare:  # pylint: disable=too-few-public-methods
+    """A wrapper with attributes, whose own step() takes no hooks."""
+
+    def __init__(self, **held):
+        self.__dict__.update(held)
+        self.calls = []
+
+    def step(self, *given, **named):
+        self.calls.append(("step", given, named))
+        return 7
+
+
+class Hooks(Case):
+    def test_the_optimizer_inside(self):
+        one = self.optimizer
+        two = torch.optim.Adam(self.model.parameters())
+        self.assertEqual(hooks.inside(None), (None, True))
+        for given, found in ((one, (one, True)),
+                             (Bare(optimizer=one, other=two), (one, True)),
+                             (Bare(original_optimizer=one, other=two), (one, True)),
+                             (Bare(base=one, name="a"), (one, False))):
+            self.assertIs(hooks.inside(given)[0], found[0])
+            self.assertEqual(hooks.inside(given)[1], found[1])
+        for alone in (Bare(), Bare(base=one, other=two), (1, 2)):
+            self.assertEqual(hooks.inside(alone), (alone, False))
+
+    def test_a_step_with_calls_around_it(self):
+        bare = Bare()
+        stepped = hooks.Stepped(bare, lambda: bare.calls.append("before"),
+                                lambda: bare.calls.append("after"))
+        self.assertEqual(bare.step(1, a=2), 7)
+        self.assertEqual(bare.calls, ["before", ("step", (1,), {"a": 2}), "after"])
+        stepped.remove()
+        bare.step()
+        self.assertEqual(bare.calls[3:], [("step", (), {})])
 
 
 class Names(Case):
