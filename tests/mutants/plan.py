@@ -46,6 +46,7 @@ UNITS = {
     "server/coordinator/store/bytes.c": ("store_crash", "store"),
     "server/coordinator/store/lead.c": ("pair",),
     "worker/replica/durable_copy.c": (), "server/state/disk_full.c": ("keep",),
+    "worker/units/grants.c": ("worker_units",),
     "worker/external/channel.c": ("external",), "worker/external/life.c": ("external",),
     "worker/external/correction.c": ("channel", "external"),
     "worker/ranks/region.c": ("trainer_ranks",), "worker/ranks/region_leader.c": ("trainer_ranks",),
@@ -67,7 +68,7 @@ FAILED = dict.fromkeys(("common/env/env.c", "common/format/ledger.c", "common/fo
                                  "worker/ranks/comm/comm_tcp.c": "ranks"}
 # Tests of files that few cores and no simulation run: the two ends of the boundary with a trainer
 # beside the worker, the state machine of a region's ranks, and the forecast.
-BOUNDARY = (("external.client",), ("external.deaths",), ("cores.beside",),
+BOUNDARY = (("external.client",), ("external.describe",), ("external.deaths",), ("cores.beside",),
             ("cores.beside_ends",))
 ELSEWHERE = {"worker/client/*": (*BOUNDARY, ("external.cuda",), ("external.cuda_errors",)),
              "worker/external/*": BOUNDARY,
@@ -236,16 +237,20 @@ class Test:
 
 # Tests of the Python package (tests/python) that need no run, the quick ones first, and those that
 # run first for a file. Tests with a worker of their own need its program.
-PYTHON = ("given", "base", "initial", "wrapped", "finite", "handed", "watched", "prepared", "kept",
-          "evaluated", "crossed", "units", "ranked", "tuned")
+PYTHON = ("given", "base", "initial", "wrapped", "finite", "handed", "watched", "described",
+          "boundaries", "prepared", "kept", "evaluated", "crossed", "units", "around", "ranked",
+          "tuned")
 PYTHON_FIRST = {
     "buffers": ("handed",), "client": ("units", "given"), "data": ("units",), "final": ("units",),
     "finite": ("finite",), "first": ("units",), "functional": ("initial",), "group": ("ranked",),
     "heldout": ("evaluated",), "hosts": ("hosts", "ranked"), "initial": ("initial", "base"),
-    "kept": ("kept",), "parameters": ("wrapped", "units"), "prepare": ("prepared",),
-    "rates": ("tuned", "units"), "watch": ("watched",), "diloco": ("units", "watched"),
+    "kept": ("kept",), "parameters": ("described", "wrapped", "units"), "prepare": ("prepared",),
+    "rates": ("boundaries", "client"), "watch": ("watched",),
+    "diloco": ("boundaries", "units", "watched"), "hf": ("around",), "accelerate": ("around",),
+    "hooks": ("wrapped",), "library": ("client",), "errors": ("client", "given"),
+    "lanes": ("crossed",), "checks": ("given", "described"),
 }
-PYTHON_WORKER = ("ends", "hosts")
+PYTHON_WORKER = ("client", "ends", "hosts")
 PYTHON_PROGRAM = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../.venv/bin/python")
 
 
@@ -255,10 +260,15 @@ def python_tests(file):
     names = dict.fromkeys((*PYTHON_FIRST.get(stem, ()), *PYTHON, *PYTHON_WORKER))
     made = []
     for name in names:
-        worker = ["build/release/tests/external/external_worker"] if name in PYTHON_WORKER else []
-        made.append(Test(f"python.{name}", "external_worker" if worker else "longhaul_client",
-                         [os.path.abspath(PYTHON_PROGRAM), f"tests/python/{name}.py",
-                          "build/release/worker/client/liblonghaul.so", "worker/python", *worker]))
+        given = ["build/release/worker/client/liblonghaul.so", "worker/python"]
+        target = "longhaul_client"
+        if name == "client":  # without PyTorch; it calls the programs of a build
+            given, target = ["build/release", "worker/python"], f"{target} external_worker longhaul"
+        elif name in PYTHON_WORKER:
+            given.append("build/release/tests/external/external_worker")
+            target = "external_worker"
+        made.append(Test(f"python.{name}", target, [
+            os.path.abspath(PYTHON_PROGRAM), f"tests/python/{name}.py", *given]))
     return made
 
 
