@@ -58,6 +58,38 @@ static void until_it_is_the_good_ones_turn(struct rig *r, struct waiting *w)
     fail_msg("the good follower is never asked; the other one was %u times", w->asked[BAD]);
 }
 
+static void the_good_one_waits_for_the_others(struct rig *r, struct waiting *w)
+{
+    begin(r, w);
+    for (int64_t ns = 0; ns < LH_SECOND / 2; ns += STEP) {
+        rig_run(r, STEP);
+        assert_false(offer_say(r, GOOD, &w->held.at));
+    }
+}
+
+// A follower that is the first to answer may hold less than another one, which has a second.
+static void a_state_is_chosen_when_all_have_answered(void **state)
+{
+    struct rig *r = *state;
+    struct waiting w;
+    the_good_one_waits_for_the_others(r, &w);
+    w.made_up.version = w.held.at.version - 1;
+    assert_false(offer_say(r, BAD, &w.made_up));
+    rig_run(r, STEP);
+    assert_true(offer_say(r, GOOD, &w.held.at));
+    lh_blob_release(w.held.state);
+}
+
+static void a_state_is_chosen_when_the_others_had_their_time(void **state)
+{
+    struct rig *r = *state;
+    struct waiting w;
+    the_good_one_waits_for_the_others(r, &w);
+    rig_run(r, LH_SECOND);
+    assert_true(offer_say(r, GOOD, &w.held.at));
+    lh_blob_release(w.held.state);
+}
+
 static void a_state_that_is_offered_and_never_brought_is_passed_over(void **state)
 {
     struct rig *r = *state;
@@ -233,6 +265,8 @@ static void it_is_so_with_two_shards(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        RIG_TEST(a_state_is_chosen_when_all_have_answered),
+        RIG_TEST(a_state_is_chosen_when_the_others_had_their_time),
         RIG_TEST(a_state_that_is_offered_and_never_brought_is_passed_over),
         RIG_TEST(a_worker_that_was_passed_over_is_asked_again),
         RIG_TEST(a_turn_that_passed_is_not_forgotten_in_silence),

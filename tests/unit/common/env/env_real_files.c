@@ -326,6 +326,23 @@ static void a_file_without_room_leaves_nothing(void **state)
     lh_buf_free(&out);
 }
 
+static lh_err no_removal(struct lh_env *env, const char *path)
+{
+    (void)env;
+    return lh_fail(LH_ERR_IO, "%s: no removal", path);
+}
+
+static void a_file_that_keeps_its_space_is_told(void **state)
+{
+    struct disk *d = *state;
+    struct lh_files_ops files = *d->files;
+    struct lh_env_ops ops = {.files = &files};
+    struct lh_env env = {.ops = &ops};
+    files.remove = no_removal;
+    assert_int_equal(lh_file_replace_by(&env, d->path, no_room_half_way, d), LH_ERR_IO);
+    assert_int_equal(lh_file_replace(&env, d->path, lh_span_str("whole")), LH_OK);
+}
+
 static void paths_are_joined(void **state)
 {
     (void)state;
@@ -436,6 +453,7 @@ int main(void)
         ON_DISK(names_are_made_listed_and_removed),
         ON_DISK(whole_files_are_replaced_and_loaded),
         ON_DISK(a_file_without_room_leaves_nothing),
+        ON_DISK(a_file_that_keeps_its_space_is_told),
         cmocka_unit_test(paths_are_joined),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -245,6 +245,8 @@ static void pieces_come_in_order_and_whole(void **state)
     struct lh_state_seal mixed = e;
     mixed.at = 0;
     assert_int_equal(take_piece(s, &mixed, 0), LH_ERR_UNSEAL);
+    assert_int_equal(lh_state_unseal_begin(&e, &s->head, TOTAL), LH_OK); // from its first piece
+    assert_int_equal(take_piece(s, &e, 0), LH_OK);
 }
 
 static void a_head_is_checked(void **state)

@@ -127,6 +127,12 @@ static void too_long_a_request_is_refused(void **state)
                                        .service = "s3",
                                        .time = "20130524T000000Z"};
     assert_int_equal(lh_sigv4_sign(&r, &keys, out), LH_ERR_TOO_LARGE);
+    struct lh_sigv4_request far = r;
+    far.query = "";
+    assert_int_equal(lh_sigv4_sign(&far, &keys, out), LH_OK);
+    query[160] = 0;
+    far.region = query;
+    assert_int_equal(lh_sigv4_sign(&far, &keys, out), LH_ERR_TOO_LARGE);
     free(query);
 }
 

@@ -288,6 +288,28 @@ static void an_etcd_that_is_away_is_told(void **state)
     finish(r);
 }
 
+static void a_member_without_an_answer_gives_way_to_the_next(void **state)
+{
+    (void)state;
+    static const enum fake_fault faults[] = {FAKE_BEFORE, FAKE_BUSY, FAKE_AFTER};
+    struct rig *r = start(ON_FAKE);
+    for (size_t i = 0; i < LH_COUNT(faults); i++) {
+        char value[8];
+        snprintf(value, sizeof value, "%zu", i);
+        open_store(r);
+        put(r, "a", value);
+        r->fake.fault = faults[i];
+        r->fake.fault_at = r->fake.requests + 1;
+        r->fake.fault_count = 2;
+        commit(r);
+        assert_true(r->fake.requests > r->fake.fault_at + 1);
+        r->fake.fault_count = 0;
+        open_store(r);
+        assert_true(holds(r, "a", value));
+    }
+    finish(r);
+}
+
 // The process dies at its n-th request, which is carried out or not. Every acknowledged commit
 // survives; the commit in flight is there as a whole or not at all.
 static void it_may_end_at_any_request(void **state)
@@ -508,6 +530,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(no_space_after_a_lost_answer_is_not_known),
         cmocka_unit_test(a_replaced_leader_changes_nothing),
         cmocka_unit_test(an_etcd_that_is_away_is_told),
+        cmocka_unit_test(a_member_without_an_answer_gives_way_to_the_next),
         cmocka_unit_test(it_may_end_at_any_request),
         cmocka_unit_test(late_copies_of_requests_do_no_harm),
         cmocka_unit_test(damage_is_refused),

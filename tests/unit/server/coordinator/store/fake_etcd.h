@@ -21,6 +21,7 @@ enum fake_fault {
     FAKE_BEFORE, // the request is lost
     FAKE_AFTER,  // the answer is lost
     FAKE_FULL,   // the request finds no space
+    FAKE_BUSY,   // the request is refused for now
 };
 
 struct fake_key {
@@ -259,6 +260,7 @@ static inline LH_MUST lh_err fake_call(void *self, uint32_t member, const char *
     if (request.len > f->bytes_max) f->bytes_max = request.len;
     if (f->away || (bad && f->fault == FAKE_BEFORE))
         return lh_fail(LH_ERR_UNAVAILABLE, "the fake etcd is away");
+    if (bad && f->fault == FAKE_BUSY) return lh_fail(LH_ERR_BUSY, "the fake etcd is busy");
     size_t had = answer->len;
     bool full = f->full;
     f->full = full || (bad && f->fault == FAKE_FULL);
