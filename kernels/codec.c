@@ -161,14 +161,14 @@ lh_err lk_encode(const struct lk_codec *codec, const struct lh_shard_layout *lay
 lh_err lk_payload_check(const struct lk_codec *codec, const struct lh_shard_layout *layout,
                         struct lh_span payload, struct lk_payload_info *info)
 {
-    return lk_read_payload(codec, layout, payload, LK_USE_CHECK, 0, NULL, 0, info);
+    return lk_read_payload(codec, layout, payload, &(struct lk_target){LK_USE_CHECK}, info);
 }
 
 // A checked payload reads again without an error; an error is our bug.
 static void apply(const struct lk_codec *codec, const struct lh_shard_layout *layout,
-                  struct lh_span payload, enum lk_use use, float scale, float *to, uint64_t below)
+                  struct lh_span payload, const struct lk_target *target)
 {
-    lh_err err = lk_read_payload(codec, layout, payload, use, scale, to, below, NULL);
+    lh_err err = lk_read_payload(codec, layout, payload, target, NULL);
     LH_ASSERT(err == LH_OK);
 }
 
@@ -182,21 +182,27 @@ lh_err lk_fold_below(const struct lk_codec *codec, const struct lh_shard_layout 
                      struct lh_span payload, float scale, float *theta, uint64_t below)
 {
     if (!isfinite(scale)) return lh_fail(LH_ERR_NON_FINITE, "scale of the fold is not finite");
-    apply(codec, layout, payload, LK_USE_SUBTRACT, scale, theta, below);
+    apply(codec, layout, payload, &(struct lk_target){LK_USE_SUBTRACT, scale, theta, below, NULL});
     return LH_OK;
 }
 
 lh_err lk_payload_add(const struct lk_codec *codec, const struct lh_shard_layout *layout,
                       struct lh_span payload, float *e)
 {
-    apply(codec, layout, payload, LK_USE_SUBTRACT, -1, e,
-          UINT64_MAX); // x - (-1*q) is x + q, to the bit
+    apply(codec, layout, payload, // x - (-1*q) is x + q, to the bit
+          &(struct lk_target){LK_USE_SUBTRACT, -1, e, UINT64_MAX, NULL});
     return LH_OK;
 }
 
 lh_err lk_payload_clear(const struct lk_codec *codec, const struct lh_shard_layout *layout,
                         struct lh_span payload, float *e)
 {
-    apply(codec, layout, payload, LK_USE_CLEAR, 0, e, UINT64_MAX);
+    apply(codec, layout, payload, &(struct lk_target){.use = LK_USE_CLEAR, .to = e});
     return LH_OK;
+}
+
+void lk_payload_mark(const struct lk_codec *codec, const struct lh_shard_layout *layout,
+                     struct lh_span payload, uint64_t *mark)
+{
+    apply(codec, layout, payload, &(struct lk_target){.use = LK_USE_MARK, .mark = mark});
 }

@@ -88,6 +88,9 @@ LH_MUST lh_err lk_payload_add(const struct lk_codec *codec, const struct lh_shar
 // e[i] = 0 at every carried index (server/docs/0000-protocol.md#rule-11).
 LH_MUST lh_err lk_payload_clear(const struct lk_codec *codec, const struct lh_shard_layout *layout,
                                 struct lh_span payload, float *e);
+// Sets bit i % 64 of mark[i / 64] for every carried value i; mark[(values + 63) / 64].
+void lk_payload_mark(const struct lk_codec *codec, const struct lh_shard_layout *layout,
+                     struct lh_span payload, uint64_t *mark);
 
 // Forces a form for tests: "scalar", "avx2", "avx512"; NULL, or a form that this processor lacks:
 // the best one. Returns the form in use.

@@ -2,8 +2,7 @@
 //
 // Invariants: 1. Every read uses a cursor, or a span whose length was checked. 2. Nothing is
 // written outside the chunk. 3. A valid payload has exactly one reading: no padding bit set, no
-// extra byte, no non-finite value. 4. LK_USE_CHECK writes nothing. padding bit set, no byte too
-// many, no value that is not finite; 4. LK_USE_CHECK writes nothing.
+// extra byte, no non-finite value. 4. LK_USE_CHECK writes nothing.
 #include "kernels/cpu/codec_walk.h"
 
 #include <string.h>
@@ -31,6 +30,7 @@ struct decoder {
     enum lk_use use;
     float scale, *to;
     uint64_t below;      // values from here on are not changed
+    uint64_t *mark;      // LK_USE_MARK
     uint64_t chunk;      // its number, for messages
     struct sparse *ring; // RING chunks: the one being read, and those being prefetched
     size_t turn;         // ring[turn % RING] is being read
@@ -99,12 +99,32 @@ static void apply(const struct decoder *s, struct sparse *c, const struct sparse
     c->k = 0;
 }
 
+static void mark_sparse(const struct decoder *s, const struct sparse *c)
+{
+    for (uint32_t i = 0; i < c->k; i++) {
+        uint64_t at = c->at + c->index[i];
+        s->mark[at / 64] |= UINT64_C(1) << at % 64;
+    }
+}
+
+static void mark_run(const struct decoder *s, uint64_t at, uint64_t n)
+{
+    for (uint64_t end = at + n, stop; at < end; at = stop) {
+        stop = (at / 64 + 1) * 64;
+        uint64_t bits = UINT64_MAX << at % 64;
+        if (stop > end) bits &= UINT64_MAX >> (stop - end);
+        s->mark[at / 64] |= bits;
+    }
+}
+
 // The array is far larger than any cache: a chunk is applied only after the following ones were
 // read.
 static void use_sparse(struct decoder *s, struct sparse *c)
 {
     if (s->use == LK_USE_CHECK)
         lk_chunk_sum_add(&s->sum, s->ops->sum_squares(c->q, c->k));
+    else if (s->use == LK_USE_MARK)
+        mark_sparse(s, c);
     else
         apply(s, &s->ring[++s->turn % RING], c); // the oldest, whose place is taken next
 }
@@ -112,7 +132,7 @@ static void use_sparse(struct decoder *s, struct sparse *c)
 static void use_the_rest(struct decoder *s)
 {
     struct sparse *free = &s->ring[s->turn % RING]; // empty: nothing more to prefetch
-    for (int i = 1; i < RING && s->use != LK_USE_CHECK; i++)
+    for (int i = 1; i < RING && s->to; i++)         // a check and a mark left nothing
         apply(s, &s->ring[(s->turn + (size_t)i) % RING], free);
 }
 
@@ -201,19 +221,21 @@ static lh_err read_dense(struct decoder *s, const struct lk_chunk *c)
     case LK_USE_CHECK: lk_chunk_sum_add(&s->sum, s->ops->sum_squares(q, c->len)); break;
     case LK_USE_SUBTRACT: s->ops->subtract(s->scale, q, s->to + c->at, within(s, c)); break;
     case LK_USE_CLEAR: memset(s->to + c->at, 0, c->len * sizeof *s->to); break;
+    case LK_USE_MARK: mark_run(s, c->at, c->len); break;
     }
     return LH_OK;
 }
 
-// Subtracts from, or clears, those of n values from `at` on that are below the limit.
+// Marks, clears, or subtracts from n values from `at` on; subtracts only below the limit.
 static void use_run(const struct decoder *s, const float *q, uint64_t at, uint32_t n)
 {
     uint64_t left = s->below > at ? s->below - at : 0;
-    if (left < n) n = (uint32_t)left;
-    if (s->use == LK_USE_SUBTRACT)
-        s->ops->subtract(s->scale, q, s->to + at, n);
-    else
+    if (s->use == LK_USE_MARK)
+        mark_run(s, at, n);
+    else if (s->use == LK_USE_CLEAR)
         memset(s->to + at, 0, n * sizeof *s->to);
+    else
+        s->ops->subtract(s->scale, q, s->to + at, left < n ? left : n);
 }
 
 static lh_err read_fragment(struct decoder *s, const struct lk_chunk *c)
@@ -284,12 +306,16 @@ static lh_err read_plain_groups(struct decoder *s)
 }
 
 lh_err lk_read_payload(const struct lk_codec *codec, const struct lh_shard_layout *layout,
-                       struct lh_span payload, enum lk_use use, float scale, float *to,
-                       uint64_t below, struct lk_payload_info *info)
+                       struct lh_span payload, const struct lk_target *target,
+                       struct lk_payload_info *info)
 {
-    struct decoder s = {.ops = lk_codec_ops(), .layout = layout, .use = use, .scale = scale};
-    s.to = to;
-    s.below = below;
+    struct decoder s = {.ops = lk_codec_ops(),
+                        .layout = layout,
+                        .use = target->use,
+                        .scale = target->scale,
+                        .to = target->to,
+                        .below = target->below,
+                        .mark = target->mark};
     LH_TRY(lk_coding_of(codec, &s.coding));
     struct lk_sizes sizes;
     lk_measure(&s.coding, layout, &sizes);

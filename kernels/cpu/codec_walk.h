@@ -42,12 +42,21 @@ enum lk_use {
     LK_USE_CHECK,    // only checks; fills info
     LK_USE_SUBTRACT, // subtracts scale*q[i] from to[i], where i < below
     LK_USE_CLEAR,    // sets to[i] to 0
+    LK_USE_MARK,     // sets bit i % 64 of mark[i / 64]
+};
+
+// The use of a payload that is read; each use needs only its own fields.
+struct lk_target {
+    enum lk_use use;
+    float scale, *to;
+    uint64_t below;
+    uint64_t *mark;
 };
 
 // Reads a received payload. It stays in bounds for any bytes; LK_USE_CHECK also finds values that
-// are not finite. `use` determines which of `to`, `scale` and `below` are used; info may be NULL.
+// are not finite. info may be NULL.
 LH_MUST lh_err lk_read_payload(const struct lk_codec *codec, const struct lh_shard_layout *layout,
-                               struct lh_span payload, enum lk_use use, float scale, float *to,
-                               uint64_t below, struct lk_payload_info *info);
+                               struct lh_span payload, const struct lk_target *target,
+                               struct lk_payload_info *info);
 
 #endif

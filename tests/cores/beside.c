@@ -1,9 +1,13 @@
 // A user's trainer beside a worker's core, with the real client library and a loop of known steps
 // (tests/cores/trainer.h). It trains; trainer and worker die at every point of a cut; the judge of
 // tests/cores/beside_play.h checks each cut.
+#include <string.h>
+
 #include "common/base/check.h"
 #include "tests/cores/beside_play.h"
 #include "tests/cores/words.h"
+#include "worker/external/life.h"
+#include "worker/replica/follow.h"
 
 enum { POINTS = 40 };
 
@@ -23,27 +27,179 @@ static void its_cuts_are_pushed_and_its_units_credited(void **state_)
     play_end();
 }
 
-// Its parameters are the view less what it lowered since the last cut, to the bit.
+static void rest(void)
+{
+    play->b->idle = true;
+    life_run(play->l, LH_SECOND);
+    life_rest(play->l);
+    life_run(play->l, LH_SECOND); // until the last correction is added
+}
+
+// The trainer's parameters are the view less what it lowered since the last cut, to the bit.
+static void expect_view(uint32_t shard)
+{
+    const struct wk_shard *s = &play->l->worker->shard[shard];
+    const double *cut = play->b->made[play->cut[shard] % BESIDE_CUTS].lowered;
+    for (uint64_t i = 0; i < s->layout->values; i++) {
+        uint64_t at = s->layout->first + i;
+        double progress = play->b->now.lowered[at] - cut[at];
+        double view = (double)s->replica.theta[i] - 0.5 * (double)s->slot.residual[i];
+        assert_true((double)play->b->value[at] == view - progress);
+    }
+}
+
 static void corrections_take_it_to_the_view(void **state_)
 {
     (void)state_;
     play_begin(2, 2);
     play_cuts(7);
-    play->b->idle = true;
-    life_run(play->l, LH_SECOND);
-    life_rest(play->l);
-    life_run(play->l, LH_SECOND); // until the last correction is added
+    rest();
     play_check();
-    for (uint32_t k = 0; k < 2; k++) {
-        const struct wk_shard *s = &play->l->worker->shard[k];
-        const double *cut = play->b->made[play->cut[k] % BESIDE_CUTS].lowered;
-        for (uint64_t i = 0; i < s->layout->values; i++) {
-            uint64_t at = s->layout->first + i;
-            double progress = play->b->now.lowered[at] - cut[at];
-            double view = (double)s->replica.theta[i] - 0.5 * (double)s->slot.residual[i];
-            assert_true((double)play->b->value[at] == view - progress);
-        }
+    for (uint32_t k = 0; k < 2; k++) expect_view(k);
+    play_end();
+}
+
+// ---------------------------------------------------------------- another worker's pushes
+
+enum { CARRIED = 10 }; // values of each push
+
+struct other { // worker 0, by hand
+    struct rig_call call;
+    struct lh_frame head;
+};
+
+static void other_begin(struct other *o)
+{
+    struct rig *r = play->l->rig;
+    *o = (struct other){.head = {.cipher = LH_CIPHER_XCHACHA20,
+                                 .index_code = LK_INDEX_RICE,
+                                 .value_code = LK_VALUE_FP32,
+                                 .key_id = 1,
+                                 .worker = lh_worker_id(&r->w[0].self),
+                                 .tokens = 1,
+                                 .steps = 1,
+                                 .manifest = r->manifest.hash}};
+    uint64_t number = (uint64_t)rig_join(r, 0, 1, 0).granted << 32;
+    o->head.incarnation = (struct lh_incarnation){number, number + 7};
+    memcpy(o->head.job, r->server->conf.job, LH_JOB_BYTES);
+    rig_hello(r, 0, number, 0, 1);
+}
+
+// The payload lowers CARRIED values from `from` on.
+static void other_encode(struct other *o, uint64_t from, struct lh_buf *plain)
+{
+    const struct lh_shard_layout *layout = &play->l->rig->manifest.shard[0];
+    float e[LIFE_VALUES] = {0};
+    struct lk_payload_info info;
+    o->head.density = (float)CARRIED / (float)layout->values;
+    const struct lk_codec codec = {o->head.index_code, o->head.value_code, o->head.density};
+    for (uint64_t i = 0; i < CARRIED; i++) e[from + i] = 0.25f;
+    assert_int_equal(lk_encode(&codec, layout, 1, NULL, e, plain, &info), LH_OK);
+    assert_int_equal(info.values, CARRIED);
+    o->head.values = info.values;
+    o->head.plain_bytes = (uint32_t)plain->len;
+}
+
+static struct lh_blob *other_frame(struct other *o, uint64_t from)
+{
+    struct rig *r = play->l->rig;
+    struct lh_frame *f = &o->head;
+    const struct lh_ledger *l = &r->server->shard[0]->replica.ledger;
+    struct lh_buf head = lh_buf(LH_FRAME_HEADER_BYTES), plain = lh_buf(LH_MESSAGE_BYTES);
+    const struct lh_seal_context context = {f->worker, f->incarnation.number, f->incarnation.random,
+                                            f->shard, LH_SEAL_FRAME};
+    other_encode(o, from, &plain);
+    f->step++;
+    f->base_version = l->version;
+    f->base_epoch = l->epoch;
+    f->base_others = lh_ledger_others(l, f->worker);
+    lh_random(r->w[0].env, f->nonce, LH_SEAL_NONCE_BYTES);
+    lh_frame_write_head(f, &head);
+    struct lh_blob *frame = lh_blob_new(lh_frame_bytes(f));
+    assert_true(frame && !head.err);
+    memcpy(frame->data, head.data, head.len);
+    assert_int_equal(lh_seal(r->keys, f->cipher, 1, &context, lh_buf_span(&head), f->nonce,
+                             lh_buf_span(&plain), frame->data + head.len),
+                     LH_OK);
+    lh_buf_free(&plain);
+    lh_buf_free(&head);
+    return frame;
+}
+
+static void on_sent(void *self, struct lh_call *call)
+{
+    (void)self;
+    lh_call_finish(call, LH_OK, NULL);
+}
+
+static const struct lh_call_ops push_ops = {rig_on_message, rig_on_nothing, on_sent, rig_on_close};
+
+// Worker 0 pushes; the worker and its trainer get the record.
+static void other_push(struct other *o, uint64_t from)
+{
+    struct rig *r = play->l->rig;
+    struct lh_blob *frame = other_frame(o, from);
+    Longhaul__V1__PushHead head = LONGHAUL__V1__PUSH_HEAD__INIT;
+    struct lh_digest digest = lh_frame_digest(lh_blob_span(frame), &o->head);
+    const struct lk_replica *replica = &play->l->worker->shard[0].replica;
+    uint64_t others = lh_ledger_others(&replica->ledger, play->l->worker->id);
+    head.worker = o->head.worker;
+    head.process = r->server->process;
+    head.frame_bytes = frame->len;
+    head.digest = (ProtobufCBinaryData){LH_DIGEST_BYTES, digest.b};
+    o->call = (struct rig_call){0};
+    rig_call_open(r, 0, LH_RPC_PUSH, &push_ops, &o->call);
+    lh_call_read(o->call.call);
+    assert_int_equal(lh_rpc_send_bulk(o->call.call, &head.base, frame, 0, frame->len), LH_OK);
+    rig_call_wait(r, &o->call);
+    assert_int_equal(o->call.status, LH_OK);
+    lh_blob_release(frame);
+    life_run(play->l, LH_SECOND);
+    assert_int_equal(lh_ledger_others(&replica->ledger, play->l->worker->id), others + 1);
+}
+
+// Their corrections hold the values that the records carry, and no others.
+static void others_records_are_small_corrections(void **state_)
+{
+    (void)state_;
+    play_begin(5, 1);
+    play_cuts(3);
+    rest();
+    struct other o;
+    other_begin(&o);
+    const struct wk_external *x = play->l->worker->external;
+    for (uint64_t i = 0; i < 3; i++) {
+        uint64_t before = x->part[0].published;
+        other_push(&o, 7 * i);
+        expect_view(0);
+        assert_int_equal(x->part[0].published, before + 1);
+        const struct wk_channel_entry *e =
+            &wk_channel_part(&x->channel, 0)->entry[(before + 1) % WK_CHANNEL_LIVE];
+        assert_true(e->kind == WK_CHANNEL_SPARSE && e->count == CARRIED);
     }
+    play_end();
+}
+
+// A snapshot may change any value: after it, the next correction compares all of them.
+static void a_snapshot_is_corrected_as_a_whole(void **state_)
+{
+    (void)state_;
+    play_begin(6, 1);
+    play_cuts(3);
+    rest();
+    struct other o;
+    other_begin(&o);
+    struct wk_shard *s = &play->l->worker->shard[0];
+    s->replica.theta[0] += 64; // a damaged replica, of which the trainer gets value 0
+    other_push(&o, 0);
+    expect_view(0);
+    uint64_t snapshots = play->l->worker->count.snapshots;
+    s->stream.need_snapshot = true;
+    wk_follow_stop(s);
+    life_run(play->l, 5 * LH_SECOND);
+    assert_int_equal(play->l->worker->count.snapshots, snapshots + 1);
+    other_push(&o, 20);
+    expect_view(0);
     play_end();
 }
 
@@ -371,6 +527,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(its_cuts_are_pushed_and_its_units_credited),
         cmocka_unit_test(corrections_take_it_to_the_view),
+        cmocka_unit_test(others_records_are_small_corrections),
+        cmocka_unit_test(a_snapshot_is_corrected_as_a_whole),
         cmocka_unit_test(the_trainer_dies_at_any_point),
         cmocka_unit_test(a_loop_that_is_away_keeps_no_units),
         cmocka_unit_test(a_worker_that_was_restarted_waits_for_its_loop),

@@ -29,6 +29,17 @@ static void cut(struct shard *s, const uint64_t *len)
     }
 }
 
+static void mark(const struct lk_codec *codec, const struct lh_shard_layout *l,
+                 struct lh_span payload, const struct lk_payload_info *info)
+{
+    uint64_t words = (l->values + 63) / 64, *bits = calloc(words + !words, sizeof *bits), marks = 0;
+    LH_ASSERT(bits);
+    lk_payload_mark(codec, l, payload, bits);
+    for (uint64_t i = 0; i < words; i++) marks += (uint64_t)__builtin_popcountll(bits[i]);
+    LH_ASSERT(marks == info->values);
+    free(bits);
+}
+
 // 0 - q + q is 0 for every finite q; lk_payload_clear zeroes exactly the payload's values.
 static void use(const struct lk_codec *codec, const struct lh_shard_layout *l,
                 struct lh_span payload, const struct lk_payload_info *info)
@@ -71,6 +82,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         LH_ASSERT(info.chunks == s.layout.chunks && info.values <= s.layout.values);
         LH_ASSERT(isfinite(info.sum_squares) && info.sum_squares >= 0);
         use(&codec, &s.layout, payload, &info);
+        mark(&codec, &s.layout, payload, &info);
     } else {
         LH_ASSERT(err == LH_ERR_MALFORMED || err == LH_ERR_NON_FINITE);
     }

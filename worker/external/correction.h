@@ -16,7 +16,7 @@ LH_MUST lh_err wk_base_read(const struct wk_base *b, uint64_t from, uint64_t n, 
 
 // The table for corrections of parts of this many values. One correction at a time.
 struct wk_correction_work {
-    uint64_t *begin; // [chunks + 1] nonzero differences before this chunk
+    uint64_t *begin; // [chunks + 1] entries before this chunk
 };
 LH_MUST lh_err wk_correction_open(struct wk_correction_work *w, uint64_t values);
 void wk_correction_close(struct wk_correction_work *w);
@@ -26,8 +26,8 @@ struct wk_correction_plan {
     uint64_t count, bytes;
 };
 // Counts the entries of the correction from base to view, on all processors; count 0: they are
-// equal. Stops early once the correction must be dense. LH_ERR_CORRUPT: the trainer overwrote the
-// base.
+// equal. Counts marks where view->changed names the values, and stops early once the correction
+// must be dense. LH_ERR_CORRUPT: the trainer overwrote the base.
 LH_MUST lh_err wk_correction_plan(const struct wk_base *b, const struct wk_external_view *view,
                                   struct wk_correction_work *work, struct wk_correction_plan *out);
 // Writes the planned correction, plan->bytes, from the same base and view. LH_ERR_CORRUPT: the

@@ -31,6 +31,9 @@ struct wk_external_view {
     const float *theta;    // [values of the part]
     const float *residual; // [values of the part]; NULL: the view is theta
     float kappa;           // the view is theta - kappa * residual
+    // [(values + 63) / 64]: bit i % 64 of changed[i / 64] is value i. Values without a bit are as
+    // in the view of the last correction, or of the life's start. NULL: all may have changed.
+    const uint64_t *changed;
 };
 
 struct wk_external_cut { // a part's parameters, complete in its slot
@@ -136,7 +139,7 @@ enum { WK_LIVES_SPOILED = 3 };
 const char *wk_external_failing(const struct wk_external *x);
 // Publishes a correction that moves the parameters to this view, apart from their progress. Writes
 // nothing if they are equal. LH_ERR_BUSY: no space before the next commit. Runs on all processors,
-// in one pass over the part.
+// in one pass over the part, or over its changed values.
 LH_MUST lh_err wk_external_renew(struct wk_external *x, uint32_t part,
                                  const struct wk_external_view *view);
 // The newest correction, and the newest one that every rank added.

@@ -47,12 +47,21 @@ struct wk_view_next {
     int64_t took_ns;
 };
 
+// Values of the replica that changed since the last correction (push/view.c), for a trainer beside
+// the worker.
+struct wk_view_changed {
+    uint64_t *bits;       // [(values + 63) / 64]: bit i % 64 of bits[i / 64] is value i
+    bool all;             // any value may have changed
+    uint64_t of_residual; // the residual_number of that correction: another one changes any value
+};
+
 // The local view (push/view.c).
 struct wk_view {
     struct wk_view_next next;
     struct wk_view_of of; // the newest view
     // External trainer: the view that correction n led to, at n mod WK_VIEWS_HELD.
     struct wk_view_of by[WK_VIEWS_HELD];
+    struct wk_view_changed changed;
 };
 
 // A whole cut of an external trainer that is not committed yet; number 0: none.

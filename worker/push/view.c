@@ -12,6 +12,7 @@
 // A dropped cut changes nothing: progress still counts from the old base.
 #include "worker/push/view.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 enum { PAUSE = 8 }; // early views take at most 1 / PAUSE of the loop's time
@@ -21,11 +22,18 @@ static struct wk_shard_state_of state_of(const struct wk_shard *s)
     return (struct wk_shard_state_of){&s->replica, s->slot.residual, s->slot.residual_number};
 }
 
+static lh_err open_changed(struct wk_shard *s)
+{
+    s->view.changed = (struct wk_view_changed){.all = true};
+    s->view.changed.bits = calloc((s->layout->values + 63) / 64, sizeof *s->view.changed.bits);
+    return s->view.changed.bits ? LH_OK : LH_ERR_NO_MEMORY;
+}
+
 lh_err wk_view_open(struct wk_shard *s)
 {
     const struct wk_conf *c = &s->worker->conf;
     const struct wk_shard_state_conf conf = {c->trainer, s->layout, c->kappa};
-    if (c->beside) return LH_OK;
+    if (c->beside) return open_changed(s);
     if (c->state_open) return c->state_open(c->state_arg, &conf, &s->state);
     return wk_shard_state_host(&conf, &s->state);
 }
@@ -34,6 +42,8 @@ void wk_view_close(struct wk_shard *s)
 {
     if (s->state) s->state->ops->destroy(s->state);
     s->state = NULL;
+    free(s->view.changed.bits);
+    s->view.changed.bits = NULL;
 }
 
 static uint64_t round_of(const struct lh_ledger *l, uint64_t worker)
@@ -54,6 +64,11 @@ struct wk_view_of wk_view_now(const struct wk_shard *s)
 static void take_base(struct wk_shard *s)
 {
     s->view.of = wk_view_now(s);
+}
+
+void wk_view_replaced(struct wk_shard *s)
+{
+    s->view.changed.all = true;
 }
 
 // ---------------------------------------------------------------- the trainer in this process
@@ -130,27 +145,62 @@ bool wk_view_agrees(const struct wk_shard *s, const struct lh_record *r)
     return s->state->ops->agrees(s->state, &of, r);
 }
 
-void wk_view_folded(const struct wk_shard *s, const struct lh_hash *before,
-                    const struct lh_record *r, struct lh_span plain)
+static struct lk_codec codec_of(const struct lh_record *r)
+{
+    struct lh_frame f;
+    struct lh_frame_parts parts;
+    struct lk_codec codec = {0};
+    lh_err err = lh_frame_parse(r->body, &f, &parts);
+    if (!err) err = lk_frame_codec(&f, &codec);
+    LH_ASSERT(err == LH_OK); // the record is already folded
+    return codec;
+}
+
+static bool changes_are_known(const struct wk_shard *s)
+{
+    const struct wk_view_changed *c = &s->view.changed;
+    return c->bits && !c->all && c->of_residual == s->slot.residual_number;
+}
+
+// Notes what a record changed, for the next correction.
+static void note_changes(struct wk_shard *s, const struct lh_record *r, struct lh_span plain)
+{
+    if (r->kind != LH_ADMIT || !changes_are_known(s)) return;
+    struct lk_codec codec = codec_of(r);
+    if (codec.index == LK_INDEX_DENSE || s->replica.outer.kind != LH_OPT_SGD)
+        s->view.changed.all = true;
+    else
+        lk_payload_mark(&codec, s->layout, plain, s->view.changed.bits);
+}
+
+void wk_view_folded(struct wk_shard *s, const struct lh_hash *before, const struct lh_record *r,
+                    struct lh_span plain)
 {
     const struct wk_shard_state_of of = state_of(s);
     struct wk_shard_state_folded folded = {.before = *before, .scale = r->scale, .plain = plain};
-    struct lh_frame f;
-    struct lh_frame_parts parts;
+    note_changes(s, r, plain);
     if (!s->state || !s->state->ops->fold) return;
     folded.admitted = r->kind == LH_ADMIT;
-    lh_err err = folded.admitted ? lh_frame_parse(r->body, &f, &parts) : LH_OK;
-    if (!err && folded.admitted) err = lk_frame_codec(&f, &folded.codec);
-    LH_ASSERT(err == LH_OK); // the record is already folded
+    if (folded.admitted) folded.codec = codec_of(r);
     s->state->ops->fold(s->state, &of, &folded);
 }
 
 // ---------------------------------------------------------------- a trainer beside the worker
 
+// The trainer has the view of the replica as it is now, or gets it.
+static void no_changes(struct wk_shard *s)
+{
+    struct wk_view_changed *c = &s->view.changed;
+    memset(c->bits, 0, (s->layout->values + 63) / 64 * sizeof *c->bits);
+    c->all = false;
+    c->of_residual = s->slot.residual_number;
+}
+
 void wk_view_give(struct wk_shard *s, bool final, float *out)
 {
     float kappa = s->worker->conf.kappa;
     take_base(s);
+    no_changes(s);
     for (int i = 0; i < WK_VIEWS_HELD; i++) s->view.by[i] = s->view.of;
     if (final)
         memcpy(out, s->replica.theta, s->layout->values * sizeof *out);
@@ -164,6 +214,7 @@ void wk_view_resume(struct wk_shard *s)
 {
     for (int i = 0; i < WK_VIEWS_HELD; i++) s->view.by[i] = s->view.of;
     s->view.of = (struct wk_view_of){0}; // a correction is due
+    s->view.changed.all = true;
 }
 
 // ---------------------------------------------------------------- rounds
@@ -230,11 +281,14 @@ lh_err wk_view_correct(struct wk_shard *s)
     bool own = round_of(&s->replica.ledger, w->id) > s->view.of.round;
     if (is_current(s) || (!taken && !own) || !wk_view_may_renew(s)) return LH_OK;
     int64_t since = lh_now(w->conf.env);
-    const struct wk_external_view view = {s->replica.theta, s->slot.residual, w->conf.kappa};
+    const uint64_t *changed = changes_are_known(s) ? s->view.changed.bits : NULL;
+    const struct wk_external_view view = {s->replica.theta, s->slot.residual, w->conf.kappa,
+                                          changed};
     lh_err err = wk_external_renew(w->external, s->id, &view);
     w->beside.renew_ns += lh_now(w->conf.env) - since;
     if (err) return err == LH_ERR_BUSY ? LH_OK : err; // a commit frees memory
     take_base(s);
+    no_changes(s);
     s->view.by[wk_external_published(w->external, s->id) % WK_VIEWS_HELD] = s->view.of;
     return LH_OK;
 }

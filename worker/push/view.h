@@ -7,7 +7,8 @@
 
 LH_MUST lh_err wk_view_open(struct wk_shard *s); // allocates its memory
 void wk_view_close(struct wk_shard *s);
-void wk_view_start(struct wk_shard *s); // the first view of a replica
+void wk_view_start(struct wk_shard *s);    // the first view of a replica
+void wk_view_replaced(struct wk_shard *s); // a snapshot replaced the replica
 // A view of the replica as it is now.
 struct wk_view_of wk_view_now(const struct wk_shard *s);
 bool wk_view_renew(struct wk_shard *s); // call it at a boundary; true: the view changed
@@ -32,8 +33,8 @@ void wk_view_committed(struct wk_shard *s);
 // parameters contradict a DIGEST record. After it, `plain` is an ADMIT's payload and `before` the
 // chain before the record.
 bool wk_view_agrees(const struct wk_shard *s, const struct lh_record *r);
-void wk_view_folded(const struct wk_shard *s, const struct lh_hash *before,
-                    const struct lh_record *r, struct lh_span plain);
+void wk_view_folded(struct wk_shard *s, const struct lh_hash *before, const struct lh_record *r,
+                    struct lh_span plain);
 // External trainer, at any time: publishes a correction if one is due. LH_ERR_CORRUPT: the trainer
 // wrote where it must not.
 LH_MUST lh_err wk_view_correct(struct wk_shard *s);

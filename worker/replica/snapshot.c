@@ -279,6 +279,7 @@ static lh_err take_whole(struct wk_shard *s)
     lh_logf(w->conf.log, LH_INFO, "replica.snapshot",
             "shard %u at version %" PRIu64 ", epoch %" PRIu64, s->id, s->replica.ledger.version,
             s->replica.ledger.epoch);
+    wk_view_replaced(s);
     if (first) wk_view_start(s);
     wk_changed(w);
     wk_session_start(s);

@@ -144,7 +144,19 @@ static void expect_choice(const struct lk_codec *codec, const struct lh_shard_la
     free(wanted);
 }
 
-// Compares fold, add, clear and the sum of squares with the naive reader's values.
+static void expect_marks(const struct lk_codec *codec, const struct lh_shard_layout *l,
+                         struct lh_span payload, const struct naive *got)
+{
+    uint64_t words = (l->values + 63) / 64, *mark = calloc(words + 1, sizeof *mark);
+    assert_non_null(mark);
+    lk_payload_mark(codec, l, payload, mark);
+    for (uint64_t i = 0; i < words * 64; i++)
+        assert_int_equal(mark[i / 64] >> i % 64 & 1, i < l->values && got->carried[i]);
+    assert_true(mark[words] == 0);
+    free(mark);
+}
+
+// Compares fold, add, clear and marks with the naive reader's values.
 static void expect_uses(const struct lk_codec *codec, const struct lh_shard_layout *l,
                         struct lh_span payload, const struct naive *got, const float *start)
 {
@@ -164,6 +176,7 @@ static void expect_uses(const struct lk_codec *codec, const struct lh_shard_layo
         assert_memory_equal(&a, &added[i], sizeof a);
         assert_memory_equal(&c, &cleared[i], sizeof c);
     }
+    expect_marks(codec, l, payload, got);
     free(folded);
     free(added);
     free(cleared);

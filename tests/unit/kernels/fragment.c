@@ -70,6 +70,12 @@ static void round_trip(const struct lk_codec *codec, const struct lh_shard_layou
     for (uint64_t i = 0; i < l->values; i++) assert_true(e[i] == before[i]);
     assert_int_equal(lk_payload_clear(codec, l, lh_buf_span(&out), e), LH_OK);
     for (uint64_t i = 0; i < l->values; i++) assert_true(e[i] == (carried[i] ? 0 : before[i]));
+    uint64_t *mark = calloc(l->values / 64 + 1, sizeof *mark);
+    assert_non_null(mark);
+    lk_payload_mark(codec, l, lh_buf_span(&out), mark);
+    for (uint64_t i = 0; i < l->values; i++)
+        assert_int_equal(mark[i / 64] >> i % 64 & 1, carried[i]);
+    free(mark);
     uint64_t below = l->values / 2;
     memset(theta, 0, l->values * sizeof *theta);
     assert_int_equal(lk_fold_below(codec, l, lh_buf_span(&out), 1, theta, below), LH_OK);
