@@ -1,6 +1,7 @@
 // Codecs: names, the choice of a form, and calls of encoding and decoding (kernels/cpu).
 //
-// Invariants: 1. `e` does not change before everything that can fail has succeeded. 2. fold, add
+// Invariants: 1. `e` does not change before everything that can fail has succeeded, unless it is
+// fed. 2. fold, add
 // and clear use the same walk as lk_payload_check.
 #include "kernels/codec.h"
 
@@ -136,26 +137,36 @@ static lh_err check_finite(const struct lh_shard_layout *layout, float beta, con
     return LH_OK;
 }
 
-lh_err lk_encode(const struct lk_codec *codec, const struct lh_shard_layout *layout, float beta,
-                 const float *d, float *e, struct lh_buf *out, struct lk_payload_info *info)
+lh_err lk_encode_from(const struct lk_codec *codec, const struct lh_shard_layout *layout,
+                      const struct lk_source *source, float *e, struct lh_buf *out,
+                      struct lk_payload_info *info)
 {
     struct lk_coding coding;
     struct lk_sizes sizes;
+    size_t used = 0;
     LH_TRY(lk_coding_of(codec, &coding));
-    if (!isfinite(beta)) return lh_fail(LH_ERR_INVALID, "feedback factor beta is not finite");
+    if (!isfinite(source->beta))
+        return lh_fail(LH_ERR_INVALID, "feedback factor beta is not finite");
     if (codec->index == LK_INDEX_FRAGMENT)
         return lh_fail(LH_ERR_UNSUPPORTED, "a fragment is written by lk_fragment_encode() alone");
     lk_measure(&coding, layout, &sizes);
     if (sizes.chunks > UINT32_MAX)
         return lh_fail(LH_ERR_TOO_LARGE, "shard %u has more than 2^32-1 chunks; use more shards",
                        layout->shard);
-    LH_TRY(check_finite(layout, beta, d, e));
+    if (!source->feed) LH_TRY(check_finite(layout, source->beta, source->d, e));
     uint8_t *at = lh_buf_grow(out, sizes.bytes_max);
     if (!at) return lh_buf_err(out);
-    size_t used = lk_write_payload(&coding, &sizes, layout, beta, d, e, at, info);
+    lh_err err = lk_write_payload(&coding, &sizes, layout, source, e, at, &used, info);
     LH_ASSERT(used <= sizes.bytes_max);
-    out->len -= sizes.bytes_max - used;
-    return LH_OK;
+    out->len -= sizes.bytes_max - (err ? 0 : used);
+    return err;
+}
+
+lh_err lk_encode(const struct lk_codec *codec, const struct lh_shard_layout *layout, float beta,
+                 const float *d, float *e, struct lh_buf *out, struct lk_payload_info *info)
+{
+    const struct lk_source source = {beta, d, NULL};
+    return lk_encode_from(codec, layout, &source, e, out, info);
 }
 
 lh_err lk_payload_check(const struct lk_codec *codec, const struct lh_shard_layout *layout,

@@ -70,6 +70,19 @@ LH_MUST lh_err lk_encode_on(uint32_t threads, const struct lk_codec *codec,
                             const struct lh_shard_layout *layout, float beta, const float *d,
                             float *e, struct lh_buf *out, struct lk_payload_info *info);
 
+// Makes e[0..n), the shard's values from `from` on, what is to be encoded. Any thread, each value
+// once.
+struct lk_feed {
+    lh_err (*run)(void *arg, uint64_t from, uint64_t n, float *e);
+    void *arg;
+};
+// lk_encode_on() of the whole e after feed->run(), with beta 1 and no d, in one pass: each group of
+// chunks is fed, checked and encoded while it is in the cache. If it fails, with the feed's error
+// or LH_ERR_NON_FINITE, some of e was fed or encoded already.
+LH_MUST lh_err lk_encode_fed(uint32_t threads, const struct lk_codec *codec,
+                             const struct lh_shard_layout *layout, const struct lk_feed *feed,
+                             float *e, struct lh_buf *out, struct lk_payload_info *info);
+
 // Checks a received payload without writing anything: lengths, counts, indices rising and in range,
 // values finite, no byte left over. LH_ERR_MALFORMED or LH_ERR_NON_FINITE.
 LH_MUST lh_err lk_payload_check(const struct lk_codec *codec, const struct lh_shard_layout *layout,

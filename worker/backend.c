@@ -53,11 +53,16 @@ static lh_err open_gpu(struct wk_backend *b)
     return open_encoders(b);
 }
 
+static bool on_device(const struct wk_backend *b)
+{
+    return b && b->encoder && !atomic_load(&b->failed);
+}
+
 // Encodes on the device, or on the CPU if the device failed.
 static lh_err encode(struct wk_backend *b, const struct lh_shard_layout *layout, float *e,
                      struct lh_buf *out, struct lk_payload_info *info)
 {
-    if (!b->encoder || atomic_load(&b->failed))
+    if (!on_device(b))
         return lk_encode_on(b->conf.threads, &b->conf.codec, layout, 1, NULL, e, out, info);
     lh_err err = lk_gpu_encoder_run(b->encoder[layout->shard], e, out, info);
     if (!err) atomic_fetch_add(&b->encoded, 1);
@@ -113,6 +118,18 @@ lh_err wk_backend_encode(struct wk_backend *b, const struct lk_codec *codec,
     if (codec->density != b->conf.codec.density)
         return lk_encode_on(b->conf.threads, codec, layout, 1, NULL, e, out, info);
     return encode(b, layout, e, out, info);
+}
+
+bool wk_backend_feeds(const struct wk_backend *b, const struct lk_codec *codec)
+{
+    return !on_device(b) || codec->density != b->conf.codec.density;
+}
+
+lh_err wk_backend_encode_fed(const struct wk_backend *b, const struct lk_codec *codec,
+                             const struct lh_shard_layout *layout, const struct lk_feed *feed,
+                             float *e, struct lh_buf *out, struct lk_payload_info *info)
+{
+    return lk_encode_fed(b ? b->conf.threads : 1, codec, layout, feed, e, out, info);
 }
 
 void wk_backend_watch(struct wk_backend *b)

@@ -33,6 +33,14 @@ LH_MUST lh_err wk_backend_encode(struct wk_backend *b, const struct lk_codec *co
                                  const struct lh_shard_layout *layout, float *e, struct lh_buf *out,
                                  struct lk_payload_info *info);
 
+// True: pushes with this codec are encoded on the CPU now, and may be fed (kernels/codec.h).
+bool wk_backend_feeds(const struct wk_backend *b, const struct lk_codec *codec);
+// lk_encode_fed() of these pushes, on the encode lane.
+LH_MUST lh_err wk_backend_encode_fed(const struct wk_backend *b, const struct lk_codec *codec,
+                                     const struct lh_shard_layout *layout,
+                                     const struct lk_feed *feed, float *e, struct lh_buf *out,
+                                     struct lk_payload_info *info);
+
 // On the loop, about once a second: logs a failure of the device.
 void wk_backend_watch(struct wk_backend *b);
 // {"name": "cpu" or "cuda", "why": why not the other, "" if it is the one asked for,

@@ -1,6 +1,9 @@
 // Encoding: one pass over the chunks; a chunk stays in the first-level cache from feedback to
 // remainder.
 //
+// With a feed a group of chunks is fed first, and stays in the second-level cache until its chunks
+// are encoded.
+//
 // Invariants: 1. The values subtracted from e equal the decoded ones, by the same operations. 2.
 // The bytes depend only on codec, layout, beta, d and e, not on the form in use.
 #include "kernels/cpu/codec_walk.h"
@@ -15,8 +18,7 @@
 struct encoder {
     const struct lk_codec_ops *ops;
     const struct lk_coding *coding;
-    float beta;
-    const float *d;
+    struct lk_source source;
     float *e;
     struct lk_hint hint;
     uint8_t *record; // the place of the next chunk record
@@ -44,7 +46,8 @@ static float put_half(struct encoder *s, double value)
 // which has already added up.
 static void add_feedback(const struct encoder *s, uint64_t at, size_t n)
 {
-    if (s->d || s->beta != 1) s->ops->feedback(s->beta, s->d ? s->d + at : NULL, s->e + at, n);
+    const float *d = s->source.d;
+    if (d || s->source.beta != 1) s->ops->feedback(s->source.beta, d ? d + at : NULL, s->e + at, n);
 }
 
 // ---- values
@@ -134,35 +137,50 @@ static void put_group(struct encoder *s, struct lk_group *g, uint8_t **table)
     *table += g->table_bytes;
 }
 
-void lk_write_part(const struct lk_coding *coding, float beta, const float *d, float *e,
+static lh_err feed_group(const struct encoder *s, const struct lk_group *g)
+{
+    const struct lk_chunk *first = &g->chunk[0], *last = &g->chunk[g->chunks - 1];
+    uint64_t n = last->at + last->len - first->at;
+    const struct lk_feed *feed = s->source.feed;
+    if (!feed) return LH_OK;
+    LH_TRY(feed->run(feed->arg, first->at, n, s->e + first->at));
+    if (s->ops->finite(1, NULL, s->e + first->at, n)) return LH_OK;
+    return lh_fail(LH_ERR_NON_FINITE, "a value of those from %llu on is not finite",
+                   (unsigned long long)first->at);
+}
+
+void lk_write_part(const struct lk_coding *coding, const struct lk_source *source, float *e,
                    uint8_t *out, struct lk_part *part)
 {
     uint8_t *table = out + part->table;
     struct encoder s = {.ops = lk_codec_ops(),
                         .coding = coding,
-                        .beta = beta,
-                        .d = d,
+                        .source = *source,
                         .e = e,
                         .record = out + part->record,
                         .square = part->square};
     struct lk_walk walk = part->walk;
     struct lk_group g;
-    for (uint64_t i = 0; i < part->groups && lk_walk_next(&walk, &g); i++)
+    for (uint64_t i = 0; i < part->groups && lk_walk_next(&walk, &g); i++) {
+        part->err = feed_group(&s, &g);
+        if (part->err) return;
         put_group(&s, &g, &table);
+    }
     part->sum_squares = lk_chunk_sum_of(&s.sum);
     part->end = (size_t)(s.record - out);
 }
 
-size_t lk_write_payload(const struct lk_coding *coding, const struct lk_sizes *sizes,
-                        const struct lh_shard_layout *layout, float beta, const float *d, float *e,
-                        uint8_t *out, struct lk_payload_info *info)
+lh_err lk_write_payload(const struct lk_coding *coding, const struct lk_sizes *sizes,
+                        const struct lh_shard_layout *layout, const struct lk_source *source,
+                        float *e, uint8_t *out, size_t *used, struct lk_payload_info *info)
 {
     struct lk_part all = {.walk = lk_walk(coding, layout),
                           .groups = sizes->groups,
                           .table = LK_HEADER_BYTES,
                           .record = LK_HEADER_BYTES + sizes->table_bytes};
     lk_header_write(out, coding, sizes);
-    lk_write_part(coding, beta, d, e, out, &all);
+    lk_write_part(coding, source, e, out, &all);
+    *used = all.end;
     if (info) *info = (struct lk_payload_info){sizes->chunks, sizes->values, all.sum_squares};
-    return all.end;
+    return all.err;
 }

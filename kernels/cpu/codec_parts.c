@@ -3,7 +3,7 @@
 //
 // Invariants: 1. Bytes, remainder and figures equal those of one thread to the bit: chunks share
 // nothing, and squares are added chunk by chunk afterwards. 2. e does not change before all results
-// are known to be finite.
+// are known to be finite, unless it is fed.
 #include <math.h>
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -54,8 +54,7 @@ void lk_parts_create(uint32_t threads, const struct lk_coding *coding, const str
 struct work {
     struct lk_part *part;
     const struct lk_coding *coding;
-    float beta;
-    const float *d;
+    struct lk_source source;
     float *e;
     uint8_t *out;
     atomic_bool wrong;
@@ -69,8 +68,8 @@ static void check_part(void *arg, size_t i)
     for (uint64_t n = 0; n < w->part[i].groups && lk_walk_next(&walk, &g); n++)
         for (uint32_t c = 0; c < g.chunks; c++) {
             uint64_t at = g.chunk[c].at;
-            const float *d = w->d ? w->d + at : NULL;
-            if (!lk_codec_ops()->finite(w->beta, d, w->e + at, g.chunk[c].len))
+            const float *d = w->source.d ? w->source.d + at : NULL;
+            if (!lk_codec_ops()->finite(w->source.beta, d, w->e + at, g.chunk[c].len))
                 atomic_store(&w->wrong, true);
         }
 }
@@ -84,21 +83,24 @@ static bool all_finite(const struct lk_parts *p, struct work *w)
 static void write_part(void *arg, size_t i)
 {
     const struct work *w = arg;
-    lk_write_part(w->coding, w->beta, w->d, w->e, w->out, &w->part[i]);
+    lk_write_part(w->coding, &w->source, w->e, w->out, &w->part[i]);
 }
 
-// Returns the payload's bytes.
-static size_t write_all(const struct lk_parts *p, struct work *w, const struct lk_sizes *sizes)
+static lh_err write_all(const struct lk_parts *p, struct work *w, const struct lk_sizes *sizes,
+                        size_t *used)
 {
     lk_header_write(w->out, p->coding, sizes);
     lh_parallel_on(p->threads, p->count, write_part, w);
+    for (size_t i = 0; i < p->count; i++) // its text belongs to the part's thread
+        if (p->part[i].err) return lh_fail(p->part[i].err, "a part of the push can't be encoded");
     size_t at = p->part[0].end;
     for (size_t i = 1; i < p->count; i++) {
         size_t bytes = p->part[i].end - p->part[i].record;
         memmove(w->out + at, w->out + p->part[i].record, bytes);
         at += bytes;
     }
-    return at;
+    *used = at;
+    return LH_OK;
 }
 
 static lh_err encode(const struct lk_parts *p, struct work *w, const struct lk_sizes *sizes,
@@ -106,10 +108,11 @@ static lh_err encode(const struct lk_parts *p, struct work *w, const struct lk_s
 {
     w->out = lh_buf_grow(out, sizes->bytes_max);
     if (!w->out) return lh_buf_err(out);
-    size_t used = write_all(p, w, sizes);
+    size_t used = 0;
+    lh_err err = write_all(p, w, sizes, &used);
     LH_ASSERT(used <= sizes->bytes_max);
     out->len -= sizes->bytes_max - used;
-    if (!info) return LH_OK;
+    if (err || !info) return err;
     *info = (struct lk_payload_info){.chunks = sizes->chunks, .values = sizes->values};
     struct lk_chunk_sum sum = {.chunks = 0};
     for (uint64_t i = 0; i < sizes->chunks; i++) lk_chunk_sum_add(&sum, p->square[i]);
@@ -117,23 +120,40 @@ static lh_err encode(const struct lk_parts *p, struct work *w, const struct lk_s
     return LH_OK;
 }
 
-// lk_encode() reports any error
-lh_err lk_encode_on(uint32_t threads, const struct lk_codec *codec,
-                    const struct lh_shard_layout *layout, float beta, const float *d, float *e,
-                    struct lh_buf *out, struct lk_payload_info *info)
+// lk_encode_from() reports any error that is known before the parts begin.
+static lh_err encode_on(uint32_t threads, const struct lk_codec *codec,
+                        const struct lh_shard_layout *layout, const struct lk_source *source,
+                        float *e, struct lh_buf *out, struct lk_payload_info *info)
 {
     struct lk_coding coding;
     struct lk_sizes sizes;
     struct lk_parts parts;
-    if (threads < 2 || !isfinite(beta) || codec->index == LK_INDEX_FRAGMENT ||
+    if (threads < 2 || !isfinite(source->beta) || codec->index == LK_INDEX_FRAGMENT ||
         lk_coding_of(codec, &coding))
-        return lk_encode(codec, layout, beta, d, e, out, info);
+        return lk_encode_from(codec, layout, source, e, out, info);
     lk_measure(&coding, layout, &sizes);
     lk_parts_create(threads, &coding, &sizes, layout, &parts);
-    struct work w = {parts.part, &coding, beta, d, e, NULL, false};
-    bool may = parts.count && sizes.chunks <= UINT32_MAX && all_finite(&parts, &w);
+    struct work w = {parts.part, &coding, *source, e, NULL, false};
+    bool may =
+        parts.count && sizes.chunks <= UINT32_MAX && (source->feed || all_finite(&parts, &w));
     lh_err err = may ? encode(&parts, &w, &sizes, out, info)
-                     : lk_encode(codec, layout, beta, d, e, out, info);
+                     : lk_encode_from(codec, layout, source, e, out, info);
     lk_parts_free(&parts);
     return err;
+}
+
+lh_err lk_encode_on(uint32_t threads, const struct lk_codec *codec,
+                    const struct lh_shard_layout *layout, float beta, const float *d, float *e,
+                    struct lh_buf *out, struct lk_payload_info *info)
+{
+    const struct lk_source source = {beta, d, NULL};
+    return encode_on(threads, codec, layout, &source, e, out, info);
+}
+
+lh_err lk_encode_fed(uint32_t threads, const struct lk_codec *codec,
+                     const struct lh_shard_layout *layout, const struct lk_feed *feed, float *e,
+                     struct lh_buf *out, struct lk_payload_info *info)
+{
+    const struct lk_source source = {1, NULL, feed};
+    return encode_on(threads, codec, layout, &source, e, out, info);
 }

@@ -114,6 +114,17 @@ lh_err wk_view_delta(const struct wk_shard *s, float beta, float *out)
     return s->state->ops->delta(s->state, &of, beta, out);
 }
 
+bool wk_view_has_delta_at(const struct wk_shard *s)
+{
+    return s->state && s->state->ops->delta_at;
+}
+
+void wk_view_delta_at(const struct wk_shard *s, float beta, uint64_t from, uint64_t n, float *out)
+{
+    const struct wk_shard_state_of of = state_of(s);
+    s->state->ops->delta_at(s->state, &of, beta, from, n, out);
+}
+
 bool wk_view_encodes(const struct wk_shard *s)
 {
     return s->state && s->state->ops->encode;

@@ -21,6 +21,9 @@ void wk_view_copy(struct wk_shard *s);
 // Fills out[values of the shard] with beta * residual + the cut's progress; `beta` 0: only the
 // progress. Any thread, until the cut is over. LH_ERR_IO: the device that holds the state failed.
 LH_MUST lh_err wk_view_delta(const struct wk_shard *s, float beta, float *out);
+// True: wk_view_delta_at() gives the same for values [from, from + n), on several threads.
+bool wk_view_has_delta_at(const struct wk_shard *s);
+void wk_view_delta_at(const struct wk_shard *s, float beta, uint64_t from, uint64_t n, float *out);
 // True: the state encodes pushes itself, by wk_view_encode() (wk_shard_state_ops.encode).
 bool wk_view_encodes(const struct wk_shard *s);
 // Begins encoding, after wk_view_copy(): the device encodes while the lane works on other shards.

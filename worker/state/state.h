@@ -5,9 +5,9 @@
 // Host memory is authoritative: replica and residual are always there and on the disk, and a state
 // on a device can be rebuilt from them at any time.
 //
-// The loop makes all calls, between two steps, except delta() and encode(): they run on any thread
-// until their cut is over, and meanwhile only fold() and agrees() may be called. Of the states of
-// all shards only one encodes at a time.
+// The loop makes all calls, between two steps, except delta(), delta_at() and encode(): they run on
+// any thread until their cut is over, and meanwhile only fold() and agrees() may be called. Of the
+// states of all shards only one encodes at a time.
 #ifndef WK_STATE_H
 #define WK_STATE_H
 
@@ -52,6 +52,10 @@ struct wk_shard_state_ops {
     // the residual's own memory.
     lh_err (*delta)(struct wk_shard_state *st, const struct wk_shard_state_of *of, float beta,
                     float *out);
+    // The same for values [from, from + n), into out[n]. Several threads with different ranges.
+    // NULL: only delta().
+    void (*delta_at)(struct wk_shard_state *st, const struct wk_shard_state_of *of, float beta,
+                     uint64_t from, uint64_t n, float *out);
     // Begins the part of encode() that need not wait, so pushes of several shards are encoded while
     // the first is fetched. Called after copy(), with the same `of` and beta; delta() ends it.
     // NULL: encode() does all.

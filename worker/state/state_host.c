@@ -51,7 +51,7 @@ static void start(struct wk_shard_state *st, const struct wk_shard_state_of *of)
 }
 
 struct part {
-    const struct wk_shard_state *state;
+    struct wk_shard_state *state;
     const struct wk_shard_state_of *of;
     float beta, *out;
 };
@@ -83,13 +83,17 @@ static void copy(struct wk_shard_state *st)
     t->ops->copy(t, st->conf.layout->first, st->conf.layout->values, other(st));
 }
 
+static void delta_at(struct wk_shard_state *st, const struct wk_shard_state_of *of, float beta,
+                     uint64_t from, uint64_t n, float *out)
+{
+    lk_view_delta(beta, of->residual + from, base(st) + from, other(st) + from, out, n);
+}
+
 static void delta_part(void *arg, size_t i)
 {
     const struct part *p = arg;
-    const struct wk_shard_state *st = p->state;
-    uint64_t at = (uint64_t)i * PART, left = st->conf.layout->values - at;
-    lk_view_delta(p->beta, p->of->residual + at, base(st) + at, other(st) + at, p->out + at,
-                  left < PART ? left : PART);
+    uint64_t at = (uint64_t)i * PART, left = p->state->conf.layout->values - at;
+    delta_at(p->state, p->of, p->beta, at, left < PART ? left : PART, p->out + at);
 }
 
 static lh_err delta(struct wk_shard_state *st, const struct wk_shard_state_of *of, float beta,
@@ -119,6 +123,7 @@ static const struct wk_shard_state_ops ops = {
     .renew = renew,
     .copy = copy,
     .delta = delta,
+    .delta_at = delta_at,
     .committed = committed,
     .destroy = destroy,
 };

@@ -31,28 +31,31 @@ static lh_err show_progress(const struct wk_shard *s, const struct wk_whole *who
     return err;
 }
 
-// Chunk by chunk, because the residual is changed in place.
-static lh_err feed(const struct wk_shard *s, const struct wk_whole *whole, float beta,
-                   float *residual)
-{
-    float delta[WK_CHANNEL_CHUNK];
-    for (uint64_t at = 0, n; at < s->layout->values; at += n) {
-        n = s->layout->values - at < WK_CHANNEL_CHUNK ? s->layout->values - at : WK_CHANNEL_CHUNK;
-        LH_TRY(beside_delta(s, whole, at, n, delta));
-        lk_view_feed(beta, residual + at, delta, n);
-        memcpy(residual + at, delta, n * sizeof *delta);
-    }
-    return LH_OK;
-}
-
-// Reads the memory of a trainer beside the worker. Sets *wrong if the trainer caused the error.
-static lh_err read_beside(struct wk_shard *s, const struct wk_whole *whole, float beta, bool *wrong)
+// Feeds residual[0..n), the shard's values from `from` on, with the cut of a trainer beside the
+// worker; chunk by chunk, because the residual is changed in place.
+static lh_err feed_beside(const struct wk_shard *s, const struct wk_whole *whole, float beta,
+                          uint64_t from, uint64_t n, float *residual)
 {
     struct wk_worker *w = s->worker;
+    float delta[WK_CHANNEL_CHUNK];
+    lh_err err = LH_OK;
     int64_t since = lh_now(w->conf.env);
-    lh_err err = show_progress(s, whole);
-    if (!err) err = feed(s, whole, beta, wk_residual_next(s));
+    for (uint64_t at = from, end = from + n, stop; !err && at < end; at = stop) {
+        stop = (at / WK_CHANNEL_CHUNK + 1) * WK_CHANNEL_CHUNK;
+        if (stop > end) stop = end;
+        err = beside_delta(s, whole, at, stop - at, delta);
+        if (err) break;
+        lk_view_feed(beta, residual + (at - from), delta, stop - at);
+        memcpy(residual + (at - from), delta, (stop - at) * sizeof *delta);
+    }
     if (whole->number) atomic_fetch_add(&w->beside.delta_ns, lh_now(w->conf.env) - since);
+    return err;
+}
+
+static lh_err read_beside(struct wk_shard *s, const struct wk_whole *whole, float beta, bool *wrong)
+{
+    lh_err err = show_progress(s, whole);
+    if (!err) err = feed_beside(s, whole, beta, 0, s->layout->values, wk_residual_next(s));
     *wrong = err == LH_ERR_CORRUPT;
     return err;
 }
@@ -90,6 +93,41 @@ static lh_err make_release(struct wk_cut *c)
     return LH_OK;
 }
 
+static lh_err feed(void *arg, uint64_t from, uint64_t n, float *e)
+{
+    const struct wk_cut *c = arg;
+    const struct wk_shard *s = c->shard;
+    if (s->worker->conf.beside) return feed_beside(s, &c->whole, s->worker->conf.beta, from, n, e);
+    wk_view_delta_at(s, s->worker->conf.beta, from, n, e);
+    return LH_OK;
+}
+
+// Delta, error feedback and encoding in one pass, where the CPU does all of them.
+static lh_err encode_fed(struct wk_cut *c, struct lk_payload_info *info)
+{
+    struct wk_shard *s = c->shard;
+    const struct lk_feed fed = {feed, c};
+    lh_err err = s->worker->conf.beside ? show_progress(s, &c->whole) : LH_OK;
+    if (!err)
+        err = wk_backend_encode_fed(s->worker->conf.backend, &c->codec, s->layout, &fed,
+                                    wk_residual_next(s), &c->plain, info);
+    c->trainers = err == LH_ERR_CORRUPT;
+    return err;
+}
+
+static lh_err encode(struct wk_cut *c, struct lk_payload_info *info)
+{
+    struct wk_shard *s = c->shard;
+    struct wk_backend *b = s->worker->conf.backend;
+    float beta = s->worker->conf.beta;
+    if (wk_view_encodes(s) && wk_cut_is_usual(c))
+        return wk_view_encode(s, beta, wk_residual_next(s), &c->plain, info);
+    bool may = s->worker->conf.beside || wk_view_has_delta_at(s);
+    if (may && wk_backend_feeds(b, &c->codec)) return encode_fed(c, info);
+    LH_TRY(wk_cut_read_delta(s, &c->whole, beta, &c->trainers));
+    return wk_backend_encode(b, &c->codec, s->layout, wk_residual_next(s), &c->plain, info);
+}
+
 // Encodes the payload. Leaves the residual after the push in wk_residual_next().
 static lh_err make_payload(struct wk_cut *c)
 {
@@ -97,13 +135,7 @@ static lh_err make_payload(struct wk_cut *c)
     struct lk_payload_info info;
     if (c->again) return LH_OK;
     if (s->release.open) return make_release(c);
-    bool there = wk_view_encodes(s) && wk_cut_is_usual(c);
-    float beta = s->worker->conf.beta;
-    lh_err err = there ? wk_view_encode(s, beta, wk_residual_next(s), &c->plain, &info)
-                       : wk_cut_read_delta(s, &c->whole, beta, &c->trainers);
-    if (!err && !there)
-        err = wk_backend_encode(s->worker->conf.backend, &c->codec, s->layout, wk_residual_next(s),
-                                &c->plain, &info);
+    lh_err err = encode(c, &info);
     if (err == LH_ERR_NON_FINITE) {
         c->trainers = c->whole.number != 0;
         err = wk_cut_name_spoiled(s, s->slot.residual);

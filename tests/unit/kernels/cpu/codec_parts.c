@@ -139,12 +139,84 @@ static void a_value_that_is_not_finite_changes_nothing(void **state)
     free(before);
 }
 
+// ---------------------------------------------------------------- fed
+
+struct feeding {
+    const float *d;
+    uint64_t fails; // the value whose feed fails; UINT64_MAX: none
+    _Atomic uint64_t fed;
+};
+
+static lh_err feed(void *arg, uint64_t from, uint64_t n, float *e)
+{
+    struct feeding *f = arg;
+    if (f->fails - from < n) return lh_fail(LH_ERR_CORRUPT, "as asked");
+    for (uint64_t i = 0; i < n; i++) e[i] = 0.9f * e[i] + f->d[from + i];
+    f->fed += n;
+    return LH_OK;
+}
+
+static void a_feed_gives_the_bytes_of_values_that_were_there(void **state)
+{
+    struct layout_case c;
+    (void)state;
+    case_layout(&c, shard);
+    float *e = case_fill(CASE_GAUSSIAN, c.layout.values, 1);
+    float *d = case_fill(CASE_STEPS, c.layout.values, 2);
+    for (size_t n = 0; lk_codec_word(n); n++)
+        for (uint32_t count = 1; count < 4; count++) {
+            struct lk_codec codec = codec_of(lk_codec_word(n), 64.0f / 4096);
+            struct encoded one = encode(1, &codec, &c.layout, d, e);
+            struct encoded fed = {copy_of(e, c.layout.values), lh_buf(one.out.max), {0}};
+            struct feeding from = {d, UINT64_MAX, 0};
+            lh_put(&fed.out, "abc", 3);
+            assert_int_equal(lk_encode_fed(count, &codec, &c.layout, &(struct lk_feed){feed, &from},
+                                           fed.e, &fed.out, &fed.info),
+                             LH_OK);
+            assert_int_equal(from.fed, c.layout.values);
+            assert_int_equal(one.out.len, fed.out.len);
+            assert_memory_equal(one.out.data, fed.out.data, one.out.len);
+            assert_memory_equal(one.e, fed.e, c.layout.values * sizeof *e);
+            assert_memory_equal(&one.info, &fed.info, sizeof one.info);
+            drop(&one);
+            drop(&fed);
+        }
+    free(e);
+    free(d);
+}
+
+static void a_feed_that_fails_is_the_encodings_error(void **state)
+{
+    struct layout_case c;
+    struct lk_codec codec = codec_of("topk-sign", 64.0f / 4096);
+    (void)state;
+    case_layout(&c, shard);
+    float *d = case_fill(CASE_GAUSSIAN, c.layout.values, 2);
+    const uint64_t last = c.layout.values - 1;
+    for (uint32_t count = 1; count < 4; count += 2)
+        for (int spoilt = 0; spoilt < 2; spoilt++) {
+            float *e = case_fill(CASE_GAUSSIAN, c.layout.values, 1);
+            struct lh_buf out = lh_buf(lk_payload_max(&codec, &c.layout));
+            struct feeding from = {d, spoilt ? UINT64_MAX : last, 0};
+            if (spoilt) e[last] = INFINITY;
+            assert_int_equal(lk_encode_fed(count, &codec, &c.layout, &(struct lk_feed){feed, &from},
+                                           e, &out, NULL),
+                             spoilt ? LH_ERR_NON_FINITE : LH_ERR_CORRUPT);
+            assert_int_equal(out.len, 0);
+            lh_buf_free(&out);
+            free(e);
+        }
+    free(d);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(several_threads_give_the_bytes_of_one),
         cmocka_unit_test(there_is_more_than_one_part),
         cmocka_unit_test(a_value_that_is_not_finite_changes_nothing),
+        cmocka_unit_test(a_feed_gives_the_bytes_of_values_that_were_there),
+        cmocka_unit_test(a_feed_that_fails_is_the_encodings_error),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
