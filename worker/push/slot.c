@@ -10,6 +10,7 @@
 
 static const uint32_t MAGIC = 0x4c53484c; // "LHSL"
 enum { VERSION = 4, SYNCED = 1, FIXED = 144 };
+enum { BLOCK = 256 << 10 }; // bytes that stay in the cache from their CRC to their write
 
 struct header {
     uint16_t flags;
@@ -262,16 +263,18 @@ static uint32_t crc_of_zeros(uint64_t bytes)
     return crc;
 }
 
-static lh_err write_values(struct lh_file *file, const struct lh_files_ops *files,
-                           struct lh_span head, struct lh_span values, bool durably)
+// Writes the residual from `at` on, and computes its CRC-32C.
+static lh_err write_values(struct lh_file *file, const struct lh_files_ops *files, uint64_t at,
+                           struct lh_span values, uint32_t *crc)
 {
-    lh_err err = values.data ? LH_OK : files->resize(file, 0); // zeros: a sparse file
-    if (!err) err = files->write(file, 0, head);
-    if (!err && values.data)
-        err = files->write(file, head.len, values); // the CRC detects a torn write
-    if (!err) err = files->resize(file, head.len + values.len);
-    if (!err && durably) err = files->sync(file);
-    return err;
+    *crc = 0;
+    for (size_t done = 0, n; done < values.len; done += n) {
+        n = values.len - done < BLOCK ? values.len - done : BLOCK;
+        struct lh_span block = lh_span(values.data + done, n);
+        *crc = lh_crc32c(*crc, block.data, n);
+        LH_TRY(files->write(file, at + done, block));
+    }
+    return LH_OK;
 }
 
 static lh_err forget(struct wk_slots *s, const char *path)
@@ -300,36 +303,56 @@ static lh_err undo(struct wk_slots *s, const char *path, bool first, lh_err why)
     return err && err != LH_ERR_NOT_FOUND ? err : lh_fail(why, "%s", text);
 }
 
-// Overwrites the residual in place: the other file is whole. Without a residual it writes zeros
-// under a temporary name, because there is no other file.
-static lh_err write_file(struct wk_slots *s, uint64_t generation, struct lh_span head,
-                         const float *residual, bool durably)
+// A slot to be written.
+struct flipped {
+    const struct wk_slot *slot;
+    const float *residual; // NULL: zeros
+    uint64_t generation;
+    bool sync, durably; // sync: it is marked as synced
+};
+
+// The head is written last: until then its CRC-32C of the residual is another one's.
+static lh_err write_open(struct wk_slots *s, struct lh_file *file, const struct flipped *f)
 {
     const struct lh_files_ops *files = s->env->ops->files;
-    struct lh_span values = {(const uint8_t *)residual, s->values * sizeof(float)};
+    struct lh_span values = {(const uint8_t *)f->residual, s->values * sizeof(float)};
+    size_t head = head_bytes(f->slot->claim_count, f->slot->position_count);
+    struct lh_buf b = lh_buf(head);
+    uint32_t crc = f->residual ? 0 : crc_of_zeros(values.len);
+    lh_err err = f->residual ? write_values(file, files, head, values, &crc)
+                             : files->resize(file, 0); // zeros: a sparse file
+    if (!err) err = fill_head(s, f->slot, crc, f->generation, f->sync, &b);
+    LH_ASSERT(err || b.len == head);
+    if (!err) err = files->write(file, 0, lh_buf_span(&b));
+    if (!err) err = files->resize(file, head + values.len);
+    if (!err && f->durably) err = files->sync(file);
+    lh_buf_free(&b);
+    return err;
+}
+
+// Overwrites the residual in place: the other file is whole. Without a residual it writes zeros
+// under a temporary name, because there is no other file.
+static lh_err write_file(struct wk_slots *s, const struct flipped *f)
+{
+    const struct lh_files_ops *files = s->env->ops->files;
     struct lh_file *file;
     char path[LH_PATH_BYTES], first[LH_PATH_BYTES];
-    LH_TRY(slot_path(s, generation, "", path));
-    LH_TRY(slot_path(s, generation, residual ? "" : ".tmp", first));
+    LH_TRY(slot_path(s, f->generation, "", path));
+    LH_TRY(slot_path(s, f->generation, f->residual ? "" : ".tmp", first));
     LH_TRY(files->open(s->env, first, LH_OPEN_WRITE | LH_OPEN_CREATE, &file));
-    lh_err err = write_values(file, files, head, values, durably);
+    lh_err err = write_open(s, file, f);
     files->close(file);
-    if (!err && !residual) err = files->rename(s->env, first, path);
-    if (!err && durably) err = files->sync_dir(s->env, s->dir);
-    return err == LH_ERR_DISK_FULL ? undo(s, path, !residual, err) : err;
+    if (!err && !f->residual) err = files->rename(s->env, first, path);
+    if (!err && f->durably) err = files->sync_dir(s->env, s->dir);
+    return err == LH_ERR_DISK_FULL ? undo(s, path, !f->residual, err) : err;
 }
 
 static lh_err flip(struct wk_slots *s, const struct wk_slot *slot, const float *residual, bool sync)
 {
-    struct lh_buf b = lh_buf(head_bytes(WK_CLAIMS_HELD_MAX, WK_POSITIONS_MAX));
-    uint64_t bytes = s->values * sizeof(float), generation = s->generation + 1;
-    uint32_t crc = residual ? lh_crc32c(0, residual, bytes) : crc_of_zeros(bytes);
-    bool durably = sync || s->settle;
-    lh_err err = fill_head(s, slot, crc, generation, sync, &b);
-    if (!err) err = write_file(s, generation, lh_buf_span(&b), residual, durably);
-    if (!err) s->generation = generation;
-    if (!err && durably) s->settle = sync ? 2 : s->settle - 1;
-    lh_buf_free(&b);
+    const struct flipped f = {slot, residual, s->generation + 1, sync, sync || s->settle};
+    lh_err err = write_file(s, &f);
+    if (!err) s->generation = f.generation;
+    if (!err && f.durably) s->settle = sync ? 2 : s->settle - 1;
     return err;
 }
 
