@@ -2,8 +2,7 @@
 //
 //   DIR/lock             one process at a time
 //   DIR/identity         incarnation: a file of numbers (common/env/numbers.h), "LHID": number,
-//   random;
-//                        durable before it is used
+//                        random; durable before it is used
 //   DIR/slot-*, residual-*   slot.h        DIR/outbox/*   outbox.h
 //   DIR/replica/*        durable copies of the fold state (kernels/storage/checkpoint.h)
 //   DIR/trainer          optimizer state, written with every residual snapshot

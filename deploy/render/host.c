@@ -2,8 +2,7 @@
 //
 // 1. An exit code that a restart would repeat ends all: 2, 6 and 7, as in deploy/systemd.
 // 2. At SIGTERM a loop ends before its worker, which still takes its last cut. The worker then
-// gives
-//    its units back and saves its state (worker/leave.c).
+//    gives its units back and saves its state (worker/leave.c).
 #include <string.h>
 
 #include "common/base/check.h"

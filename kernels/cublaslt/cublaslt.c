@@ -5,8 +5,7 @@
 // a row-major matrix in memory is its transpose there.
 //
 // 1. A product's plan (descriptors and algorithm) is made once, from the heuristic's first answer
-// for its
-//    sizes and alignments, and cached: the same call uses the same algorithm.
+//    for its sizes and alignments, and cached: the same call uses the same algorithm.
 // 2. Split sums are combined in fp32 in the workspace, without atomics.
 #include <dlfcn.h>
 #include <stdbool.h>

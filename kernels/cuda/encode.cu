@@ -7,10 +7,9 @@
 //      into shared memory, the exact key among them by one warp; by the whole block where there are
 //      too many (mass ties) or k is above 256
 //   3. the carried values, in index order, into shared memory: all above the key, and the first of
-//   the
-//      equal ones
+//      the equal ones
 //   4. the level, in eight lanes of fp64 by one warp; then codes, fields, unary stream and
-//   remainder
+//      remainder
 // concat.cu puts records and streams together.
 //
 // Invariants: 1. Bytes and residual are those of kernels/cpu/codec_encode.c. 2. All threads of the

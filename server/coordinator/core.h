@@ -192,6 +192,7 @@ struct ps_co_worker { // changed by member.c, unless a field names another file
     int64_t left_ns;        // plan.c: when it had drained; 0: its leases went to others
     double tokens_per_s, tokens_said; // believed (balance/measure.c); reported
     uint64_t tokens, step_tokens;     // the most that it reported; as last reported
+    uint64_t rest_tokens;             // watch/ending.c: admitted ones at the run's last credit
     uint64_t tokens_kept;             // member.c: `tokens` as the store has it
     int64_t tokens_kept_ns;           // when the store got it
     struct ps_co_measured measured;
@@ -314,6 +315,13 @@ struct ps_co_stock {   // balance/stock.c
     uint64_t free_units, leased_units, credited_units;
     uint64_t credited_tokens, committed_tokens; // committed: credited or leased
 };
+struct ps_co_rest {               // watch/ending.c: units that no progressing worker may train
+    bool counts;                  // nobody trains them now
+    bool given_up;                // the run drains without them
+    int64_t credited_ns, seen_ns; // the last credit; the last look
+    int64_t waited_ns;            // time for which nobody did, since the last credit
+    uint64_t credited_units;      // units, as of the last look
+};
 struct ps_co_second_lease { // balance/lease.c: a unit that runs twice, and its second worker
     uint64_t unit;
     uint32_t worker, number; // index of the worker; number of its grant
@@ -419,7 +427,7 @@ struct ps_coordinator {
     int64_t began_ns;           // start of this process
     int64_t phase_ns;           // plan.c: when the plan's phase began in this process
     int64_t raised_ns;          // plan.c: when its number last followed the logs'; 0: never
-    int64_t rest_ns; // watch/ending.c: since when only stalled workers have units; 0: others do
+    struct ps_co_rest rest;     // watch/ending.c
     struct ps_co_expelled expelled[LH_EXPELLED_MAX]; // watch/expelled.c, also for the next three
     uint32_t expelled_count;
     struct lh_let_back let_back[LH_LET_BACK_MAX];

@@ -59,7 +59,7 @@ lh_err ps_co_load_plan(struct ps_coordinator *c)
     struct lh_span bytes;
     c->plan = c->conf.plan;
     c->phase_ns = ps_co_now(c);
-    c->rest_ns = 0;
+    c->rest = (struct ps_co_rest){0};
     if (!ps_store_get(c->store, "plan", &bytes)) return LH_OK;
     struct lh_plan *stored = malloc(sizeof *stored);
     if (!stored) return LH_ERR_NO_MEMORY;
@@ -354,7 +354,7 @@ static void enter(struct ps_coordinator *c, uint8_t phase)
     if (phase < LH_PHASE_CLOSE) c->plan.left = 0;
     if (phase == LH_PHASE_END) name_end(c);
     bool short_of = !c->ending && !budget_met(c) && !ps_co_budget_is_credited(c);
-    if (phase == LH_PHASE_DRAIN && short_of) ps_co_say_rest(c);
+    if (phase == LH_PHASE_DRAIN && short_of) ps_co_give_up_rest(c);
     for (uint32_t i = 0; phase == LH_PHASE_DRAIN && i < c->workers; i++)
         c->worker[i].drained = false;
     c->plan.phase = phase;

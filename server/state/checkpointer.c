@@ -172,7 +172,7 @@ static void next_in_turn(const struct ps_shard *last)
     struct ps_server *s = last->server;
     uint32_t at = 0;
     while (s->shard[at] != last) at++;
-    for (uint32_t i = 1; i <= s->conf.shard_count; i++)
+    for (uint32_t i = 1; i < s->conf.shard_count; i++)
         ps_checkpointer_start(s->shard[(at + i) % s->conf.shard_count]);
 }
 
@@ -191,6 +191,7 @@ static void write_done(void *arg)
     if (err && s->phase != PS_STOPPED) ps_fatal(s, err);
     ps_checkpointer_free(k);
     next_in_turn(shard);
+    ps_checkpointer_start(shard);
 }
 
 static void late_free(struct late *l)
@@ -211,7 +212,8 @@ void ps_checkpointer_free(struct ps_checkpointer *k)
     free(k);
 }
 
-// No memory for the copy now; the next folded record tries again.
+// No memory for the copy now. The other shards have their turns; the next folded record tries
+// again.
 static void give_up(struct ps_shard *shard)
 {
     struct ps_checkpointer *k = shard->checkpointer;
@@ -220,6 +222,7 @@ static void give_up(struct ps_shard *shard)
     if (k->late || k->touching) return; // their completion calls this again
     shard->checkpointer = NULL;
     ps_checkpointer_free(k);
+    next_in_turn(shard);
 }
 
 static void slice(void *arg)

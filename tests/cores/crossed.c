@@ -157,6 +157,38 @@ static void a_unit_that_is_larger_than_others_has_to_fit_the_cap(void **state)
     rig_free(r);
 }
 
+// The same for a worker of unknown speed, which level.c serves.
+static void a_first_unit_that_is_too_large_hides_no_other(void **state)
+{
+    (void)state;
+    struct rig *r = begin("europe>asia=128B", (struct ps_co_links_conf){0});
+    struct words s = {.want = UNITS, .ahead = UNITS, .away = r->w[0].self.region, .closed = true};
+    r->units.unit[1].tokens = 2 * WORDS_TOKENS;
+    assert_int_equal(say(r, 0, &s).units, 1);
+    rig_free(r);
+}
+
+// The same for units that another worker holds: its last one does not fit, so an earlier one is
+// recalled.
+static void a_last_unit_that_is_too_large_hides_no_other(void **state)
+{
+    (void)state;
+    struct rig *r = begin("europe>asia=128B", (struct ps_co_links_conf){0});
+    const struct ps_coordinator *c = r->coordinator;
+    struct words all = {.want = UNITS, .ahead = LH_LEASES_MAX, .units_per_s = 0.25};
+    struct words s = fast(r);
+    assert_int_equal(say(r, 1, &all).units, UNITS);
+    for (uint64_t u = 0; u < UNITS; u++)
+        if (ps_co_is_home(c, u, 0)) all.claimed[all.claims++] = u;
+    say(r, 1, &all);
+    assert_string_equal(r->units.unit[UNITS - 1].home, "europe");
+    r->units.unit[UNITS - 1].tokens = 2 * WORDS_TOKENS;
+    assert_int_equal(say(r, 0, &s).units, 0);
+    assert_int_equal(c->wanted_by[UNITS - 1], 0);
+    assert_int_equal(c->wanted_by[UNITS - 3], 1);
+    rig_free(r);
+}
+
 // Bytes are counted over restarts of coordinator and worker, and none twice.
 static void crossed_bytes_are_known_after_a_restart(void **state)
 {
@@ -276,6 +308,8 @@ int main(void)
         cmocka_unit_test(a_second_run_counts_against_the_cap),
         cmocka_unit_test(a_second_run_that_is_left_alone_counts_until_it_is_begun),
         cmocka_unit_test(a_unit_that_is_larger_than_others_has_to_fit_the_cap),
+        cmocka_unit_test(a_first_unit_that_is_too_large_hides_no_other),
+        cmocka_unit_test(a_last_unit_that_is_too_large_hides_no_other),
         cmocka_unit_test(crossed_bytes_are_known_after_a_restart),
         cmocka_unit_test(a_worker_without_a_speed_gets_one_unit_over_a_cap),
         cmocka_unit_test(a_worker_without_a_speed_is_not_forgotten),

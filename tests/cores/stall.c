@@ -274,16 +274,6 @@ static lh_err ask_to_end(struct rig *r)
     return err;
 }
 
-static uint8_t phase_after(struct rig *r, int64_t seconds, struct words *a, struct words *b)
-{
-    for (int64_t i = 0; i < seconds; i++) {
-        say(r, 0, a);
-        say(r, 1, b);
-        rig_run(r, LH_SECOND);
-    }
-    return r->coordinator->plan.phase;
-}
-
 static void the_end_waits_for_a_drain_s_bound(bool stalled)
 {
     struct rig *r = stalling(UNITS);
@@ -352,67 +342,6 @@ static void a_drain_s_bound_is_by_rounds_and_no_liar_makes_it_long(void **state)
     b.drained = true;
     assert_int_equal(phase_after(r, 4 * round_s - 2, &a, &b), LH_PHASE_DRAIN);
     assert_int_equal(phase_after(r, 13 * round_s + 10, &a, &b), LH_PHASE_CLOSE);
-    rig_free(r);
-}
-
-// The region of a stalled worker has units that may not leave it. The others wait for as long as a
-// drain may take, and end. A worker that comes back in time trains them.
-static void units_of_a_stalled_worker_alone_are_given_up(void **state)
-{
-    (void)state;
-    for (int comes_back = 0; comes_back < 2; comes_back++) {
-        struct rig *r = stalling(4);
-        struct words a = TRAINS, b = TRAINS;
-        for (uint64_t u = 0; u < 4; u++) r->units.unit[u].may_leave = false;
-        a.want = 1;
-        struct heard h = say(r, 0, &a);
-        begins(&a, &h, 1);
-        a.idle_ms = 1000 * (FLOOR_S + 1);
-        b.want = 0;
-        say(r, 0, &a);
-        say(r, 1, &b);
-        for (uint64_t u = 0; u < 4; u++) // all units now have a's region as their home
-            snprintf(r->units.unit[u].home, sizeof r->units.unit[u].home, "%s",
-                     r->w[0].self.region);
-        b.want = 1;
-        assert_int_equal(phase_after(r, FLOOR_S - 3, &a, &b), LH_PHASE_RUN);
-        if (comes_back) a.idle_ms = 0;
-        b.drained = true;
-        assert_int_equal(phase_after(r, 6, &a, &b), comes_back ? LH_PHASE_RUN : LH_PHASE_DRAIN);
-        rig_free(r);
-    }
-}
-
-// The budget is credited: the other units of a stalled worker are not trained again, and the run
-// ends without them.
-static void stalled_units_beyond_the_budget_are_left(void **state)
-{
-    (void)state;
-    struct rig *r = stalling(4);
-    struct words a = TRAINS, b = TRAINS;
-    a.want = 4;
-    struct heard h = say(r, 0, &a);
-    begins(&a, &h, h.units);
-    a.idle_ms = 1000 * (FLOOR_S + 1);
-    say(r, 0, &a);
-    r->coordinator->conf.budget_tokens = r->coordinator->stock.credited_tokens = 1;
-    assert_int_equal(say(r, 1, &b).units, 0);
-    assert_int_equal(seconds_of(r, 1), 0);
-    assert_true(held_by(r, 0) != 0);
-    assert_true(phase_after(r, 3, &a, &b) >= LH_PHASE_DRAIN);
-    rig_free(r);
-}
-
-// All copies of the units are damaged: the run ends without them.
-static void units_that_every_worker_refuses_are_given_up(void **state)
-{
-    (void)state;
-    struct rig *r = stalling(4);
-    struct words a = TRAINS, b = TRAINS;
-    a.refuses = b.refuses = 4;
-    for (uint64_t u = 0; u < 4; u++) a.refused[u] = b.refused[u] = u;
-    assert_int_equal(phase_after(r, FLOOR_S - 3, &a, &b), LH_PHASE_RUN);
-    assert_true(phase_after(r, 6, &a, &b) >= LH_PHASE_DRAIN);
     rig_free(r);
 }
 
@@ -547,9 +476,6 @@ int main(void)
         cmocka_unit_test(a_left_out_worker_stays_stalled_after_the_end),
         cmocka_unit_test(the_end_leaves_out_a_worker_that_never_drains),
         cmocka_unit_test(a_drain_s_bound_is_by_rounds_and_no_liar_makes_it_long),
-        cmocka_unit_test(units_of_a_stalled_worker_alone_are_given_up),
-        cmocka_unit_test(stalled_units_beyond_the_budget_are_left),
-        cmocka_unit_test(units_that_every_worker_refuses_are_given_up),
         RIG_TEST(a_slow_step_is_no_hang),
         RIG_TEST(a_step_that_hangs_is_told_to_the_coordinator),
         RIG_TEST(a_left_out_worker_that_reaches_nobody_ends),

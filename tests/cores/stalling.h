@@ -44,4 +44,15 @@ static inline bool is_counted(const struct rig *r, uint32_t w)
     return lh_plan_has(&r->coordinator->plan, lh_worker_id(&r->w[w].self));
 }
 
+// Both workers ask once a second for so long; returns the run's phase then.
+static inline uint8_t phase_after(struct rig *r, int64_t seconds, struct words *a, struct words *b)
+{
+    for (int64_t i = 0; i < seconds; i++) {
+        say(r, 0, a);
+        say(r, 1, b);
+        rig_run(r, LH_SECOND);
+    }
+    return r->coordinator->plan.phase;
+}
+
 #endif

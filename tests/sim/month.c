@@ -13,7 +13,6 @@
 // takes minutes. A worker asks the coordinator every 10 s, a server reports every 5 s and marks its
 // log every second, and the coordinator ticks every second. Bounds on silence are longer (see
 // start()).
-// judged by longer bounds (settings in start()).
 #include <getopt.h>
 #include <inttypes.h>
 #include <math.h>

@@ -2,16 +2,13 @@
 //
 // Invariants (all under `lock`, held for a copy at most, never across a fetch):
 //   1. A unit is in one slot at most. A slot's bytes change only while it is READING; the
-//   background
-//      thread that loads them owns them until it sets READY or FAILED.
+//      background thread that loads them owns them until it sets READY or FAILED.
 //   2. An announcement never evicts a unit that is still needed: the unit read last, or one
-//   announced
-//      but not read yet. Without a free slot it waits in the queue, and the next read() of another
-//      unit frees one.
+//      announced but not read yet. Without a free slot it waits in the queue, and the next read()
+//      of another unit frees one.
 //   3. read() of a unit in no slot is a demand: served before announcements, and it may evict any
-//   slot
-//      that is not READING. read() waits only then, or if prefetch is not done yet, and counts the
-//      wait.
+//      slot that is not READING. read() waits only then, or if prefetch is not done yet, and counts
+//      the wait.
 //   4. Data given by read() was checked (fetch.h).
 #include "worker/data/loader.h"
 

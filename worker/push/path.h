@@ -3,11 +3,9 @@
 //
 // 1. The round trip is the connection's own (lh_link_trip); no probe is sent.
 // 2. push_s is the time from a push's first byte to its decision: both ways and the server's sync.
-// A
-//    push resumed after a broken attempt is not measured.
+//    A push resumed after a broken attempt is not measured.
 // 3. A rate is measured on transfers of at least PATH_BYTES_MIN, excluding one round trip. It is
-// the
-//    rate of one stream, not the capacity of the path.
+//    the rate of one stream, not the capacity of the path.
 //
 // A restart loses these figures and measures them again.
 #ifndef WK_PATH_H

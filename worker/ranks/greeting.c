@@ -3,7 +3,7 @@
 //   channel    0 u32 magic "WPER"   4 u8 version 1   5 u8 rank   6 u16 zeros
 //              with hosts: 8 the region's name, 64, zeros behind it
 //   ring    0 u32 magic "WTCP"   4 u8 kind (1 goes to rank 0, 2 is from the previous rank in the
-//   ring)
+//           ring)
 //           5 u8 rank   6 u16 its port   8 secret, 32
 //           with hosts: 40 its address, 16
 #include "worker/ranks/greeting.h"

@@ -5,9 +5,8 @@
 // 2. If that work touches the trainer's parameters, the streams wait for each other and no thread
 //    does: this stream for earlier steps, and the trainer's for this work (enter, leave).
 // 3. `mass` is the residual. `chain` names the state in `theta`. If a renewal finds that the
-// replica's
-//    chain differs, it refills `theta` from the host, so other changes of the replica need no
-//    report here. `residual_number` does the same for the residual.
+//    replica's chain differs, it refills `theta` from the host, so other changes of the replica
+//    need no report here. `residual_number` does the same for the residual.
 // 4. A failed call leaves `theta` or the state unused: `broken` ends the next step or cut.
 // 5. The loop begins a push without waiting: `begun` means that its values and its remainder are
 //    queued, behind `encoded`. Work that must wait (a residual on the host) is left to encode().

@@ -1,8 +1,7 @@
 // The trainer's arrays on a device. See device.h.
 //
 // 1. All copies between host and device go through pinned memory, a piece at a time; the device
-// never
-//    gets pageable memory.
+//    never gets pageable memory.
 // 2. A failure is permanent: nothing is computed from arrays that a failed call may have left half
 //    written.
 #include "worker/train/device.h"

@@ -6,8 +6,7 @@
 // time, and the backward pass computes them again.
 //
 // 1. Calls only queue work. The first failure is remembered and ends the pass at its single wait;
-// the
-//    host reads nothing before that.
+//    the host reads nothing before that.
 // 2. Pinned memory that a copy reads is rewritten only after the previous pass's wait.
 #include <math.h>
 #include <stdlib.h>

@@ -4,10 +4,8 @@
 // 1. A home is closed if no giver provides its units. A unit is refused if it alone is damaged or
 //    unavailable; several refusals in a row close the home too.
 // 2. Either is retried after CLOSED_NS, doubled each time up to CLOSED_MAX_NS; an arrival resets
-// the
-//    pause. A new giver opens a home at once (givers.c).
-// 3. Unavailable units are given back with the next lease request, which names them and their
-// closed
+//    the pause. A new giver opens a home at once (givers.c).
+// 3. Unavailable units are given back with the next lease request. It names them and their closed
 //    homes: the coordinator leases them to other workers. This is the usual recall protocol: if the
 //    coordinator misses the return, it lists the unit again and the next request gives it back
 //    again.

@@ -1,22 +1,18 @@
 // Travel: fetches units whose files are not local (deploy/docs/balancer.md).
 //
 // 1. A unit of another home region is looked up first. Until it is found or arrives, its place in
-// the
-//    queue is not `here`: it is not trained or announced to the loader, so other units need not
+//    the queue is not `here`: it is not trained or announced to the loader, so other units need not
 //    wait for a giver.
 // 2. Fetched tokens must match the sha256 in the data's manifest. They stay in memory until the
-// unit
-//    leaves the queue: trained, recalled, or parked.
+//    unit leaves the queue: trained, recalled, or parked.
 // 3. A giver that is absent, slow or refuses is retried a few times, as are other givers of the
 //    region; a busy one is waited for while units arrive. Then the unit alone is refused if the
 //    failure was its own; otherwise its home is closed (homes.c). Units ask the giver first that
 //    sent the last one, so that one that sends nothing does not hold up each unit.
 // 4. Units are fetched in queue order, as far ahead as a step looks: so fetched units are trained
-// and
-//    free memory for the next.
+//    and free memory for the next.
 // 5. A home gets as many calls as its rate can keep moving well within a deadline: one until the
-// rate
-//    is known, and one after a stalled call.
+//    rate is known, and one after a stalled call.
 // 6. Memory: bytes_max of tokens kept or in flight, and as much again while they are checked;
 //    WK_TRAVEL_CALLS_MAX calls; 512 places.
 #include "worker/units/travel_state.h"

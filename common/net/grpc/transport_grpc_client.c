@@ -11,8 +11,7 @@
 //  4. If a link has several addresses, a call without an answer, or refused as unavailable, makes
 //     the next call try the next address.
 //  5. An answer of an earlier leader than one seen before is rejected: the call ends like one
-//  without
-//     an answer, before its message is delivered.
+//     without an answer, before its message is delivered.
 //  6. An error's text names the dialled address and, for a certificate error, its owner and the
 //     reason. A broken connection is blamed on a certificate only if it received nothing.
 #include "common/net/grpc/transport_grpc_core.h"

@@ -167,13 +167,13 @@ static bool may_recall(const struct ps_co_asking *a, uint64_t u, uint32_t pool)
            ps_co_may_lease(c, u) && ps_co_may_train(c, u, a->w);
 }
 
-// The last unit of the pool that the holder has not begun; c->units: none.
-static uint64_t last_of(const struct ps_co_asking *a, uint32_t pool, uint32_t holder)
+// The holder's last unit of the pool that is not begun and fits the link's cap; c->units: none.
+static uint64_t last_of(const struct assigning *s, uint32_t pool, uint32_t holder)
 {
-    const struct ps_coordinator *c = a->c;
+    const struct ps_coordinator *c = s->a->c;
     uint64_t best = c->units, turn = 0;
     for (uint32_t at = c->worker[holder].held.head; at; at = ps_co_stock_behind(c, at)) {
-        if (!may_recall(a, at - 1, pool)) continue;
+        if (!may_recall(s->a, at - 1, pool) || !fits_cap(s, at - 1)) continue;
         uint64_t its = ps_co_stock_turn(c, at - 1);
         if (best != c->units && its < turn) continue;
         turn = its;
@@ -217,8 +217,8 @@ static bool recall_one(struct assigning *s, struct ps_balance_choice *choice, ui
         struct ps_balance_choice its = *choice;
         if (v == s->a->w || !may_give(c, v) || !gains(s, v, tokens, arrival_s, &its)) continue;
         if (its.there_s <= latest) continue;
-        uint64_t u = last_of(s->a, choice->pool, v);
-        if (u == c->units || !fits_cap(s, u)) continue;
+        uint64_t u = last_of(s, choice->pool, v);
+        if (u == c->units) continue;
         latest = its.there_s;
         best = its;
         *unit = u;

@@ -26,10 +26,9 @@ struct ps_co_carried ps_co_carried(const struct ps_coordinator *c, uint32_t home
                                    const char *region);
 // Is there a cap between that home and the worker's region?
 bool ps_co_is_capped(const struct ps_coordinator *c, uint32_t home, uint32_t worker);
-// Gives a row for each link with a cap or with traveled units: [{"from", "to", "cap_bytes": bytes
-// null, "crossed_bytes", "coming_bytes", "left_bytes": bytes
-// null, "state": "open"
-// "full"}].
+// Gives a row for each link with a cap or with traveled units: [{"from", "to", "cap_bytes",
+// "crossed_bytes", "coming_bytes", "left_bytes", "state": "open" or "full"}]. Without a cap
+// cap_bytes and left_bytes are null.
 json_t *ps_co_crossed(const struct ps_coordinator *c);
 
 #endif

@@ -22,9 +22,9 @@ void ps_co_decided_say(struct ps_coordinator *c);
 // Number of such decisions by this process since a full disk last took something back.
 uint64_t ps_co_decided_count(const struct ps_coordinator *c, enum ps_balance_reason reason);
 // Gives the last decisions, newest first: {"at": wall seconds, "worker", "region", "reason",
-// "unit", "units", "home", "from": worker
-// null, "here_s", "cost_s", "there_s"}. Units that one worker got together, from one home and
-// holder for one reason, are one row: `unit` is the first of them, the seconds are the last one's.
+// "unit", "units", "home", "from": worker or null, "here_s", "cost_s", "there_s"}. Units that one
+// worker got together, from one home and holder for one reason, are one row: `unit` is the first of
+// them, the seconds are the last one's.
 json_t *ps_co_decisions(const struct ps_coordinator *c);
 
 #endif

@@ -8,7 +8,7 @@
 #include "server/coordinator/core.h"
 
 // Gives one row per region, in the order of the units' homes: {"region", "live", "tokens_per_s",
-// "held_tokens", "own_tokens", "trains_tokens", "ends_s": seconds
+// "held_tokens", "own_tokens", "trains_tokens", "ends_s": seconds or
 // null}. An empty array: more regions than the policy takes, or no memory.
 json_t *ps_co_forecast(const struct ps_coordinator *c);
 

@@ -89,6 +89,20 @@ static bool fits(const struct walked *at, const struct ps_coordinator *c)
     return at->left < 0 || bytes <= at->left;
 }
 
+// Moves to the pool's next unit that is free for the worker and fits the cap; to the end if
+// LH_WINDOW_MAX did not fit.
+static void find_unit(const struct walk *k, struct walked *at)
+{
+    const struct ps_coordinator *c = k->a->c;
+    for (uint32_t misfits = 0; at->slot != PS_CO_NO_SLOT && misfits < LH_WINDOW_MAX;
+         at->slot = ps_co_stock_next(c, at->pool, at->slot + 1)) {
+        if (!may_have_it(k, ps_co_stock_unit(c, at->slot))) continue;
+        if (fits(at, c)) return;
+        misfits++;
+    }
+    at->slot = PS_CO_NO_SLOT;
+}
+
 // The first such unit before turn `before` that is free for the worker; c->units: none.
 static uint64_t walk_next(struct walk *k, uint64_t before)
 {
@@ -96,9 +110,7 @@ static uint64_t walk_next(struct walk *k, uint64_t before)
     uint64_t best = c->units, turn = before;
     struct walked *of = NULL;
     for (struct walked *at = k->at; at < k->at + k->pools; at++) {
-        while (at->slot != PS_CO_NO_SLOT && !may_have_it(k, ps_co_stock_unit(c, at->slot)))
-            at->slot = ps_co_stock_next(c, at->pool, at->slot + 1);
-        if (at->slot != PS_CO_NO_SLOT && !fits(at, c)) at->slot = PS_CO_NO_SLOT;
+        find_unit(k, at);
         if (at->slot == PS_CO_NO_SLOT) continue;
         uint64_t its = ps_co_stock_turn(c, ps_co_stock_unit(c, at->slot));
         if (its >= turn) continue;

@@ -6,20 +6,31 @@
 // 2. The run also gives up units that no progressing worker may train: those of stalled workers
 //    after the drain's bound, those of lost ones after LOST times that, all of them at once where
 //    the budget is credited. It waits for workers that an operator has paused. It gives up nothing
-//    while no worker is there that would benefit.
+//    while no worker is there that would benefit. A unit that does not fit a link's cap can't be
+//    trained behind that link.
+// 3. A worker of another region says whether a unit reaches it, and may lie. If one says so, or if
+//    a server gives units of their home, the run waits LOST times as long. A worker that holds
+//    units stops the clock, and only a credited unit sets it back. After LOST bounds without one, a
+//    worker stops it only while its admitted pushes have up to BEYOND times the tokens of what it
+//    holds.
 //
 // Times are those of this process. Events: run.left_out, run.untrained, balance.waits.
 #include "server/coordinator/watch/ending.h"
 
 #include <inttypes.h>
+#include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
+#include "server/coordinator/balance/away.h"
+#include "server/coordinator/balance/crossed.h"
 #include "server/coordinator/balance/lease.h"
 #include "server/coordinator/balance/stock.h"
 #include "server/coordinator/commit.h"
 #include "server/coordinator/watch/stall.h"
 
 static const int64_t LOST = 10;
+static const uint64_t BEYOND = 4;
 
 // ---------------------------------------------------------------- workers
 
@@ -68,41 +79,108 @@ static bool counts(const struct ps_coordinator *c, const struct ps_co_worker *w)
     return w->joined && ps_co_moves(w) && !ps_co_draining(c, w);
 }
 
-// No progressing worker has units left, and some other worker may have some, or some units reach a
+static uint64_t tokens_held(const struct ps_coordinator *c, uint32_t worker)
+{
+    uint64_t tokens = 0;
+    for (int state = 0; state < CO_BEGUN_COUNT; state++)
+        tokens += c->worker[worker].held.tokens[state];
+    for (uint32_t i = 0; i < c->seconds; i++)
+        if (c->second[i].worker == worker) tokens += ps_co_unit(c, c->second[i].unit)->tokens;
+    return tokens;
+}
+
+// The worker holds units, and its deeds do not show that it will never train them.
+static bool trains(const struct ps_coordinator *c, uint32_t worker)
+{
+    const struct ps_co_worker *w = &c->worker[worker];
+    uint64_t held = counts(c, w) ? tokens_held(c, worker) : 0;
+    if (!held || c->listener.ns - c->rest.credited_ns < LOST * ps_co_drain_bound(c)) return held;
+    uint64_t tokens = ps_co_admitted_tokens(c, w);
+    return tokens > w->rest_tokens && (tokens - w->rest_tokens) / BEYOND <= held;
+}
+
+// No progressing worker trains units, and some other worker may have some, or some units reach a
 // worker damaged or not at all.
 static bool others_are_done(const struct ps_coordinator *c)
 {
     bool any = false, away = false;
     for (uint32_t i = 0; i < c->workers; i++) {
         const struct ps_co_worker *w = &c->worker[i];
-        bool may = counts(c, w);
-        if (may && w->held.units) return false;
-        any |= may;
+        if (trains(c, i)) return false;
+        any |= counts(c, w);
         away |= !w->live || w->stall.why || w->refused_count;
     }
-    return any && away && !c->seconds && ps_co_all_known(c);
+    return any && away && ps_co_all_known(c);
 }
 
-// A progressing worker, or one that an operator has paused, may train the unit.
-static bool somebody_may(const struct ps_coordinator *c, uint64_t unit)
+// Workers that may train a unit: those of its home; all that it reaches; also those that it may
+// reach later, because a server gives units of its home.
+enum reach { FROM_HOME, FROM_ANYWHERE, LATER };
+
+static bool has_giver(const struct ps_coordinator *c, const char *home)
 {
-    for (uint32_t i = 0; i < c->workers; i++) {
-        const struct ps_co_worker *w = &c->worker[i];
-        bool waits = ps_co_draining(c, w) && !w->done;
-        if ((counts(c, w) || waits) && ps_co_may_train(c, unit, i)) return true;
+    uint32_t i = 0;
+    while (i < c->givers && strcmp(c->giver[i].region, home) != 0) i++;
+    return i < c->givers;
+}
+
+// Bytes of the largest unit of the pool that the worker may get; 0: of none, HUGE_VAL: of any. Once
+// the rest is given up, only a worker of the pool's own region brings it back: the others tried.
+static double bytes_for(const struct ps_coordinator *c, const struct ps_co_pool *p, uint32_t worker,
+                        enum reach reach)
+{
+    const char *region = c->worker[worker].region;
+    bool later = reach == LATER && has_giver(c, c->stock.home[p->home]);
+    if (ps_co_is_closed(c, p->home, worker) && !later) return 0;
+    if (p->home == ps_co_stock_home(c, region)) return HUGE_VAL;
+    if (!p->leaves || c->rest.given_up) return 0;
+    if (!ps_co_is_capped(c, p->home, worker)) return HUGE_VAL;
+    return ps_co_carried(c, p->home, region).left;
+}
+
+static bool has_unit(const struct ps_coordinator *c, const struct ps_co_pool *p, uint32_t worker,
+                     double bytes)
+{
+    for (uint64_t slot = p->first; slot < p->end; slot++) {
+        uint64_t u = ps_co_stock_unit(c, slot);
+        if (ps_co_credited(c, u) || ps_co_is_refused(c, u, worker)) continue;
+        if ((double)ps_co_unit(c, u)->tokens * c->conf.units->token_bytes <= bytes) return true;
     }
     return false;
 }
 
-static bool nobody_may_train_the_rest(const struct ps_coordinator *c)
+// Some progressing worker may train a unit of the pool, or one that an operator has paused.
+static bool somebody_may(const struct ps_coordinator *c, const struct ps_co_pool *p,
+                         enum reach reach)
+{
+    double too_few = 0; // no unit is so small
+    for (uint32_t i = 0; i < c->workers; i++) {
+        const struct ps_co_worker *w = &c->worker[i];
+        bool waits = ps_co_draining(c, w) && !w->done;
+        if (reach == FROM_HOME && p->home != ps_co_stock_home(c, w->region)) continue;
+        double bytes = counts(c, w) || waits ? bytes_for(c, p, i, reach) : 0;
+        if (bytes <= too_few) continue;
+        if (has_unit(c, p, i, bytes)) return true;
+        if (!w->refused_count) too_few = bytes;
+    }
+    return false;
+}
+
+static bool any_may(const struct ps_coordinator *c, enum reach reach)
+{
+    for (uint32_t p = 0; p < c->stock.pools; p++)
+        if (somebody_may(c, &c->stock.pool[p], reach)) return true;
+    return false;
+}
+
+// An operator who has frozen the balancer keeps units from workers of other regions.
+static bool nobody_trains_the_rest(const struct ps_coordinator *c)
 {
     bool runs = c->plan.phase >= LH_PHASE_RUN && c->plan.phase < LH_PHASE_END;
     if (!runs || ps_co_any_own(c) || !others_are_done(c)) return false;
     if (ps_co_budget_is_credited(c)) return true; // nobody is leased more
-    struct ps_co_span span = ps_co_under_way(c);
-    for (uint64_t u = span.from; u < c->units; u++)
-        if (!ps_co_credited(c, u) && somebody_may(c, u)) return false;
-    return c->stock.credited_units < c->units;
+    enum reach reach = c->frozen ? FROM_ANYWHERE : FROM_HOME;
+    return !any_may(c, reach) && c->stock.credited_units < c->units;
 }
 
 // A lost worker may come back, so the run waits LOST times as long.
@@ -132,27 +210,40 @@ static void say_frozen(struct ps_coordinator *c)
 
 void ps_co_look_at_rest(struct ps_coordinator *c)
 {
+    struct ps_co_rest *r = &c->rest;
+    int64_t now = c->listener.ns;
     say_frozen(c);
     if (!c->conf.drain_floor_ns || lh_listener_rests(&c->listener)) return;
-    if (c->pause.is || !nobody_may_train_the_rest(c))
-        c->rest_ns = 0;
-    else if (!c->rest_ns)
-        c->rest_ns = c->listener.ns;
+    if (c->plan.phase < LH_PHASE_DRAIN) r->given_up = false;
+    bool began = c->plan.phase >= LH_PHASE_RUN && !c->pause.is;
+    if (!began || r->credited_units != c->stock.credited_units) {
+        r->waited_ns = 0;
+        r->credited_ns = now;
+        r->credited_units = c->stock.credited_units;
+        for (uint32_t i = 0; i < c->workers; i++)
+            c->worker[i].rest_tokens = ps_co_admitted_tokens(c, &c->worker[i]);
+    } else if (r->counts) {
+        r->waited_ns += now - r->seen_ns;
+    }
+    r->counts = began && nobody_trains_the_rest(c);
+    r->seen_ns = now;
 }
 
 bool ps_co_rest_is_given_up(const struct ps_coordinator *c)
 {
-    if (!c->rest_ns) return false;
+    if (!c->rest.counts) return false;
     if (c->plan.phase >= LH_PHASE_DRAIN) return true; // given up before
     if (ps_co_budget_is_credited(c)) return true;     // nothing of the rest is needed
-    int64_t bound = ps_co_drain_bound(c) * (waits_for_lost(c) ? LOST : 1);
-    return c->listener.ns - c->rest_ns >= bound;
+    int64_t bound = ps_co_drain_bound(c);
+    if (c->rest.waited_ns < bound) return false;
+    return c->rest.waited_ns >= LOST * bound || !(waits_for_lost(c) || any_may(c, LATER));
 }
 
-void ps_co_say_rest(struct ps_coordinator *c)
+void ps_co_give_up_rest(struct ps_coordinator *c)
 {
     uint64_t units = 0, tokens = 0;
     const char *home = "";
+    c->rest.given_up = true;
     for (uint64_t u = ps_co_under_way(c).from; u < c->units; u++) {
         bool spare = c->lease[u] == CO_FREE && ps_co_budget_is_credited(c);
         if (ps_co_credited(c, u) || spare) continue;

@@ -5,8 +5,7 @@
 //    conditions for the rule's time, and ends when none has for as long, at least CALM. So an alarm
 //    does not flap.
 // 2. An alarm is durable: row `alarm/NAME` of the store, since u64 (wall time in seconds), region
-// as
-//    u16 length and bytes. A coordinator that starts again does not begin it a second time.
+//    as u16 length and bytes. A coordinator that starts again does not begin it a second time.
 // 3. A rule pauses the run when its alarm begins, once. A run that an operator resumed goes on,
 //    although the alarm lasts.
 // 4. While the run is paused or no longer trains, conditions on progress are not looked at: their
