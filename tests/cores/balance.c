@@ -198,9 +198,17 @@ static void a_row_is_of_a_second(void **state)
         ps_co_decided_say(c);
         json_t *all = ps_co_decisions(c);
         assert_int_equal(json_array_size(all), rows[i]);
+        assert_null(json_object_get(json_array_get(all, 0), "cost_s")); // it costs nothing
         json_decref(all);
         if (i == 1) rig_run(r, 3 * LH_SECOND);
     }
+    const struct ps_balance_choice dear = {.reason = PS_BALANCE_PLANNED, .cost_s = 7};
+    ps_co_decide(c, 0, PS_CO_NOBODY, 6, &dear);
+    ps_co_decided_say(c);
+    json_t *all = ps_co_decisions(c);
+    const json_t *cost = json_object_get(json_array_get(all, 0), "cost_s");
+    assert_true(json_real_value(cost) == 7);
+    json_decref(all);
     rig_free(r);
 }
 

@@ -255,6 +255,42 @@ static void a_run_that_closes_takes_no_drain_back(void **state)
     rig_free(r);
 }
 
+// A tick of a run that closes: its only shard ends at version 5, and a copy of version 4 is stable.
+static void tick_at_the_end(struct rig *r)
+{
+    struct ps_coordinator *c = r->coordinator;
+    struct ps_co_shard *s = &c->shard[0];
+    rig_run(r, LH_SECOND);
+    for (uint32_t i = 0; i < c->workers; i++) {
+        c->worker[i].seen_ns = ps_co_now(c);
+        c->worker[i].live = true;
+    }
+    s->reported = true;
+    s->phase = LH_PHASE_CLOSE;
+    s->plan = c->plan.number;
+    s->head = (struct lh_point){.epoch = 1, .version = 5};
+    s->stable = (struct lh_point){.epoch = 1, .version = 4};
+    ps_co_tick(c);
+}
+
+// Workers that were left out may still make a copy of the last version, while the drain lasts.
+static void a_run_ends_without_a_last_copy_when_the_drain_is_over(void **state)
+{
+    (void)state;
+    struct rig *r = both_there(1);
+    struct ps_coordinator *c = r->coordinator;
+    c->conf.drain_floor_ns = 10 * LH_SECOND;
+    c->ending = true;
+    c->plan.phase = LH_PHASE_CLOSE;
+    c->phase_ns = c->listener.ns;
+    for (uint32_t i = 0; i < c->workers; i++) c->plan.left_out[c->plan.left++] = c->worker[i].id;
+    int64_t end = c->phase_ns + ps_co_drain_bound(c);
+    for (int i = 0; i < 200 && c->plan.phase == LH_PHASE_CLOSE; i++) tick_at_the_end(r);
+    assert_int_equal(c->plan.phase, LH_PHASE_END);
+    assert_in_range(c->listener.ns, end, end + 2 * LH_SECOND);
+    rig_free(r);
+}
+
 // Its units are free for others once its current step is over, not only at the next answer.
 static void a_worker_s_units_go_back_when_its_step_is_over(void **state)
 {
@@ -326,6 +362,7 @@ int main(void)
         cmocka_unit_test(tokens_of_a_worker_that_is_gone_outlive_the_coordinator),
         cmocka_unit_test(a_worker_that_stands_still_has_no_speed),
         cmocka_unit_test(a_run_that_closes_takes_no_drain_back),
+        cmocka_unit_test(a_run_ends_without_a_last_copy_when_the_drain_is_over),
         cmocka_unit_test(whom_nobody_knows_does_not_drain),
         cmocka_unit_test(a_worker_that_drained_is_not_lost_after_a_restart),
         cmocka_unit_test(a_worker_of_a_region_that_drains_is_not_let_go_on_alone),

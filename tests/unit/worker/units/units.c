@@ -230,6 +230,20 @@ static void claims_need_a_grant_and_room(void **state)
     assert_int_equal(f->steps[WK_CLAIMS_HELD_MAX - 1], 8);
 }
 
+// A grant stays until half of the table is full: then those of units that are not here any more go.
+static void grants_are_kept_while_there_is_room(void **state)
+{
+    struct rig *r = *state;
+    struct lh_grant got;
+    take(r, 0, 2);
+    grant(r, 0, 3);
+    grant(r, 4, 1);
+    assert_true(wk_grants_find(&r->w, 2, &got) && got.number == 3);
+    for (uint64_t at = 10; at < 5 * LH_LEASES_MAX; at += LH_LEASES_MAX) grant(r, at, LH_LEASES_MAX);
+    assert_false(wk_grants_find(&r->w, 2, &got));
+    assert_true(wk_grants_find(&r->w, 1, &got) && got.number == 2);
+}
+
 // ---------------------------------------------------------------- recalls
 
 static void gives_back_what_is_not_begun(void **state)
@@ -499,6 +513,7 @@ int main(void)
         TEST(what_is_credited_leaves_the_queue),
         TEST(positions_are_kept_while_there_is_room),
         TEST(claims_need_a_grant_and_room),
+        TEST(grants_are_kept_while_there_is_room),
         TEST(gives_back_what_is_not_begun),
         TEST(gives_back_what_an_absent_trainer_began),
         TEST(gives_back_a_listful_at_a_time),
