@@ -40,8 +40,8 @@ for source in "${sources[@]}"; do
 done
 
 for name in "${tests[@]}"; do
-    $cc "${flags[@]}" -includetests/arm/stand_in.h "$(find tests/unit -name "$name.c")" \
-        "${objects[@]}" -static -Wl,--gc-sections -lm \
+    $cc "${flags[@]}" -includetests/arm/stand_in.h tests/test.c \
+        "$(find tests/unit -name "$name.c")" "${objects[@]}" -static -Wl,--gc-sections -lm \
         -o "$out/$name"
     qemu-aarch64 "$out/$name" >"$out/$name.log" 2>&1 &
     running+=($!)

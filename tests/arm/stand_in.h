@@ -7,14 +7,13 @@
 #include <stdlib.h>
 #include <string.h>
 
+typedef int (*CMFixtureFunction)(void **state); // none of those tests has one
 struct CMUnitTest {
     const char *name;
     void (*run)(void **state);
+    CMFixtureFunction setup, teardown;
+    void *initial_state;
 };
-#define cmocka_unit_test(f)                                                                        \
-    {                                                                                              \
-#f, f                                                                                      \
-    }
 
 static inline void stand_in_expect(int holds, const char *what, const char *file, int line)
 {
@@ -32,11 +31,15 @@ static inline void stand_in_expect(int holds, const char *what, const char *file
 #define assert_int_not_equal(a, b) STAND_IN_EXPECT((long long)(a) != (long long)(b), #a " is " #b)
 #define assert_string_equal(a, b) STAND_IN_EXPECT(strcmp((a), (b)) == 0, #a " is not " #b)
 #define assert_memory_equal(a, b, n) STAND_IN_EXPECT(memcmp((a), (b), (n)) == 0, #a " is not " #b)
+#define cmocka_set_test_filter(pattern) ((void)(pattern)) // all tests run there
 #define print_message(...) printf(__VA_ARGS__)
 #define fail_msg(...) (printf(__VA_ARGS__), STAND_IN_EXPECT(0, "see above"))
 
-static inline int stand_in_run(const struct CMUnitTest *test, size_t n)
+static inline int _cmocka_run_group_tests(const char *group, const struct CMUnitTest *test,
+                                          size_t n, CMFixtureFunction setup,
+                                          CMFixtureFunction teardown)
 {
+    (void)group, (void)setup, (void)teardown;
     for (size_t i = 0; i < n; i++) {
         printf("[ RUN      ] %s\n", test[i].name);
         fflush(stdout);
@@ -45,7 +48,5 @@ static inline int stand_in_run(const struct CMUnitTest *test, size_t n)
     printf("[  PASSED  ] %zu test(s).\n", n);
     return 0;
 }
-#define cmocka_run_group_tests(tests, setup, teardown)                                             \
-    ((void)(setup), (void)(teardown), stand_in_run((tests), sizeof(tests) / sizeof *(tests)))
 
 #endif

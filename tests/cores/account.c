@@ -43,9 +43,8 @@ static bool heard_and_not_noted(const struct life *l)
            s->slot.committed->decided + 1 == s->slot.committed->next;
 }
 
-static void each_push_is_counted_once_over_all_lives(void **state)
+TEST(each_push_is_counted_once_over_all_lives)
 {
-    (void)state;
     struct life *l = life_begin(51, RIG_SHARDS);
     for (int i = 0; i < LIVES; i++) {
         for (int k = 0; k < 20000 && !heard_and_not_noted(l); k++) life_run(l, LH_MS);
@@ -75,9 +74,8 @@ static float note_rate(void *arg, const struct lh_plan *plan, uint64_t tokens)
 }
 
 // All workers share one clock: the tokens in the shards' logs when a step begins.
-static void the_rate_follows_what_the_log_has(void **state)
+TEST(the_rate_follows_what_the_log_has)
 {
-    (void)state;
     struct life *l = life_begin(3, 2);
     ticks.life = l;
     l->worker->conf.rate = note_rate;
@@ -89,9 +87,8 @@ static void the_rate_follows_what_the_log_has(void **state)
 }
 
 // One log of three has false values, then one of two.
-static void no_owner_moves_the_clock_alone(void **state)
+TEST(no_owner_moves_the_clock_alone)
 {
-    (void)state;
     struct wk_worker *w = test_calloc(1, sizeof *w);
     w->shard = test_calloc(3, sizeof *w->shard);
     for (uint32_t liar = 0; liar < 3; liar++) {
@@ -120,9 +117,8 @@ static void no_owner_moves_the_clock_alone(void **state)
 }
 
 // Logged only for a shard that no server has reported.
-static void nobody_misses_a_server_that_is_there(void **state)
+TEST(nobody_misses_a_server_that_is_there)
 {
-    (void)state;
     struct life *l = life_begin(4, 2);
     life_run(l, 10 * LH_SECOND);
     assert_int_equal(life_said(l, "shard.unserved"), 0);
@@ -141,9 +137,8 @@ static void nobody_misses_a_server_that_is_there(void **state)
 
 // A worker without state may have started before its server, so it warns late. A worker that had
 // state warns at once.
-static void a_server_that_is_not_there_yet_is_no_warning(void **state)
+RIG_TEST(a_server_that_is_not_there_yet_is_no_warning, struct rig *r)
 {
-    struct rig *r = *state;
     struct rig_life l;
     rig_start_coordinator(r);
     assert_int_equal(rig_start_server(r, false), LH_OK);
@@ -221,9 +216,8 @@ static void note_end(void *arg, lh_err err, const char *text)
 
 // The coordinator admitted this worker. Whatever a server answers, the worker asks again, and it
 // goes on once the server is honest.
-static void a_servers_word_ends_no_worker(void **state)
+TEST(a_servers_word_ends_no_worker)
 {
-    (void)state;
     static const struct {
         lh_err said;
         uint64_t row, last_step, far_epoch;
@@ -269,9 +263,8 @@ static void a_servers_word_ends_no_worker(void **state)
 }
 
 // Each incarnation needs a FENCE on every shard, and meanwhile honest servers admit no push.
-static void rows_that_are_made_up_raise_few_incarnations(void **state)
+TEST(rows_that_are_made_up_raise_few_incarnations)
 {
-    (void)state;
     static const struct {
         uint64_t row, last_step;
     } of[] = {{NEXT_ROW, 0}, {0, UINT64_MAX}};
@@ -299,9 +292,8 @@ static void rows_that_are_made_up_raise_few_incarnations(void **state)
 }
 
 // A plan in one log of two that would make the worker wait for ever.
-static void one_log_of_two_stops_no_worker(void **state)
+TEST(one_log_of_two_stops_no_worker)
 {
-    (void)state;
     for (int lie = 0; lie < 3; lie++) {
         struct life *l = life_begin(9, 2);
         struct lh_plan *its = &l->worker->shard[1].replica.ledger.plan;
@@ -323,9 +315,8 @@ static void one_log_of_two_stops_no_worker(void **state)
 
 // The owner of one shard can write any plan into its log. Only a plan in most logs may end this
 // worker.
-static void one_log_of_two_ends_no_worker(void **state)
+TEST(one_log_of_two_ends_no_worker)
 {
-    (void)state;
     struct life *l = life_begin(7, 2);
     struct lh_plan *its = &l->worker->shard[0].replica.ledger.plan;
     struct lh_plan *honest = &l->worker->shard[1].replica.ledger.plan;
@@ -356,9 +347,8 @@ static void one_log_of_two_ends_no_worker(void **state)
 }
 
 // For a while the server has another manifest, so it refuses every push.
-static void pushes_that_are_refused_in_a_row_are_told_now_and_then(void **state)
+TEST(pushes_that_are_refused_in_a_row_are_told_now_and_then)
 {
-    (void)state;
     struct life *l = life_begin(23, 1);
     life_rest(l);
     uint8_t *manifest = l->rig->server->shard[0]->replica.manifest.b;
@@ -375,21 +365,4 @@ static void pushes_that_are_refused_in_a_row_are_told_now_and_then(void **state)
     assert_int_equal(l->worker->shard[0].session.refused, 0);
     life_mass(l);
     life_end(l);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(pushes_that_are_refused_in_a_row_are_told_now_and_then),
-        cmocka_unit_test(the_rate_follows_what_the_log_has),
-        cmocka_unit_test(no_owner_moves_the_clock_alone),
-        cmocka_unit_test(nobody_misses_a_server_that_is_there),
-        RIG_TEST(a_server_that_is_not_there_yet_is_no_warning),
-        cmocka_unit_test(a_servers_word_ends_no_worker),
-        cmocka_unit_test(rows_that_are_made_up_raise_few_incarnations),
-        cmocka_unit_test(one_log_of_two_stops_no_worker),
-        cmocka_unit_test(one_log_of_two_ends_no_worker),
-        cmocka_unit_test(each_push_is_counted_once_over_all_lives),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

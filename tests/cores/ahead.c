@@ -27,9 +27,8 @@ static struct rig *begun(uint32_t units)
     return begun_run(units, 300 * LH_SECOND);
 }
 
-static void a_worker_gets_what_it_trains_in_that_time(void **state)
+TEST(a_worker_gets_what_it_trains_in_that_time)
 {
-    (void)state;
     struct rig *r = begun(1000);
     struct words w = {.want = 16, .ahead = LH_LEASES_MAX};
     assert_int_equal(say(r, 0, &w).units, 16); // its speed is not known yet
@@ -43,9 +42,8 @@ static void a_worker_gets_what_it_trains_in_that_time(void **state)
     rig_free(r);
 }
 
-static void it_has_half_of_what_is_left_at_most(void **state)
+TEST(it_has_half_of_what_is_left_at_most)
 {
-    (void)state;
     struct rig *r = begun(400);
     struct words w = {.want = 16, .ahead = LH_LEASES_MAX, .units_per_s = 1000};
     struct heard first = say(r, 0, &w), second = say(r, 1, &w);
@@ -60,9 +58,8 @@ static void it_has_half_of_what_is_left_at_most(void **state)
 
 // The worker gets the units that it asks for. A fourth would be ahead, and more than half of all
 // units.
-static void it_has_what_it_asks_for_and_no_more_where_little_is_left(void **state)
+TEST(it_has_what_it_asks_for_and_no_more_where_little_is_left)
 {
-    (void)state;
     struct rig *r = begun(4);
     struct words w = {.want = 3, .ahead = LH_LEASES_MAX, .units_per_s = 1000};
     assert_int_equal(say(r, 0, &w).units, 3);
@@ -71,9 +68,8 @@ static void it_has_what_it_asks_for_and_no_more_where_little_is_left(void **stat
     rig_free(r);
 }
 
-static void a_worker_has_half_of_a_budget_at_most(void **state)
+TEST(a_worker_has_half_of_a_budget_at_most)
 {
-    (void)state;
     struct rig *r = begun(400);
     struct words w = {.want = 16, .ahead = LH_LEASES_MAX, .units_per_s = 1000};
     r->coordinator->conf.budget_tokens = 100 * TOKENS;
@@ -82,9 +78,8 @@ static void a_worker_has_half_of_a_budget_at_most(void **state)
     rig_free(r);
 }
 
-static void without_a_time_to_ride_out_it_gets_what_it_asks_for(void **state)
+TEST(without_a_time_to_ride_out_it_gets_what_it_asks_for)
 {
-    (void)state;
     struct rig *r = begun(400);
     struct words w = {.want = 16, .ahead = LH_LEASES_MAX, .units_per_s = 1};
     r->coordinator->conf.ride_out_ns = 0;
@@ -120,9 +115,8 @@ static struct both busy_and_dry(struct rig *r)
     return b;
 }
 
-static void unbegun_units_come_back_for_a_dry_worker(void **state)
+TEST(unbegun_units_come_back_for_a_dry_worker)
 {
-    (void)state;
     struct rig *r = begun(40);
     struct both b = busy_and_dry(r);
     struct heard asked = say(r, 1, &b.slow);
@@ -148,9 +142,8 @@ static void unbegun_units_come_back_for_a_dry_worker(void **state)
 }
 
 // Each region has half of all units; one is twice as fast, and helps the other.
-static void the_forecast_lets_both_end_together(void **state)
+TEST(the_forecast_lets_both_end_together)
 {
-    (void)state;
     struct rig *r = begun(300);
     struct words w = {.want = 4, .ahead = LH_LEASES_MAX, .units_per_s = 2}, v = w;
     v.units_per_s = 1;
@@ -201,9 +194,8 @@ static const char *lease_of(struct rig *r, uint64_t unit, json_t **page)
     return word ? word : "none";
 }
 
-static void a_lease_waits_or_is_begun_or_recalled(void **state)
+TEST(a_lease_waits_or_is_begun_or_recalled)
 {
-    (void)state;
     struct rig *r = begun(40);
     struct both b = busy_and_dry(r);
     json_t *page = NULL;
@@ -222,9 +214,8 @@ static void a_lease_waits_or_is_begun_or_recalled(void **state)
     rig_free(r);
 }
 
-static void units_begun_meanwhile_stay(void **state)
+TEST(units_begun_meanwhile_stay)
 {
-    (void)state;
     struct rig *r = begun(40);
     struct both b = busy_and_dry(r);
     struct heard asked = say(r, 1, &b.slow);
@@ -237,9 +228,8 @@ static void units_begun_meanwhile_stay(void **state)
     rig_free(r);
 }
 
-static void claimed_units_count_as_trained(void **state)
+TEST(claimed_units_count_as_trained)
 {
-    (void)state;
     struct rig *r = begun(40);
     struct words slow = {.want = 40, .ahead = LH_LEASES_MAX, .units_per_s = 0.1};
     struct words fast = {.want = 4, .ahead = LH_LEASES_MAX, .units_per_s = 1};
@@ -253,9 +243,8 @@ static void claimed_units_count_as_trained(void **state)
 }
 
 // Leases that were given up while their holder was silent, and that nobody else holds now.
-static void units_held_beyond_the_budget_are_recalled(void **state)
+TEST(units_held_beyond_the_budget_are_recalled)
 {
-    (void)state;
     for (uint32_t room = 0; room < 2; room++) {
         struct rig *r = begun(40);
         struct words slow = {.want = 2, .units_per_s = 0.1};
@@ -271,9 +260,8 @@ static void units_held_beyond_the_budget_are_recalled(void **state)
     }
 }
 
-static void units_kept_for_one_worker_count_in_the_budget(void **state)
+TEST(units_kept_for_one_worker_count_in_the_budget)
 {
-    (void)state;
     struct rig *r = begun(80);
     r->coordinator->conf.budget_tokens = 40 * TOKENS;
     struct both b = busy_and_dry(r);
@@ -287,9 +275,8 @@ static void units_kept_for_one_worker_count_in_the_budget(void **state)
 
 // More is kept for two workers than the budget leaves (a restart may have lowered it). If each
 // counted the units kept for the other one as leased, neither would get any.
-static void two_for_whom_too_much_is_kept_do_not_wait_for_each_other(void **state)
+TEST(two_for_whom_too_much_is_kept_do_not_wait_for_each_other)
 {
-    (void)state;
     for (int follows = 0; follows < 2; follows++) {
         struct rig *r = begun(40);
         struct ps_coordinator *c = r->coordinator;
@@ -303,9 +290,8 @@ static void two_for_whom_too_much_is_kept_do_not_wait_for_each_other(void **stat
     }
 }
 
-static void a_worker_that_gives_nothing_back_is_asked_for_nothing(void **state)
+TEST(a_worker_that_gives_nothing_back_is_asked_for_nothing)
 {
-    (void)state;
     struct rig *r = begun(40);
     struct words keeps = {.want = 40, .units_per_s = 0.1};
     struct words fast = {.want = 4, .ahead = LH_LEASES_MAX, .units_per_s = 1};
@@ -317,9 +303,8 @@ static void a_worker_that_gives_nothing_back_is_asked_for_nothing(void **state)
     rig_free(r);
 }
 
-static void nothing_is_kept_for_a_lost_worker(void **state)
+TEST(nothing_is_kept_for_a_lost_worker)
 {
-    (void)state;
     struct rig *r = begun(40);
     struct both b = busy_and_dry(r);
     struct heard asked = say(r, 1, &b.slow);
@@ -337,9 +322,8 @@ static void nothing_is_kept_for_a_lost_worker(void **state)
 }
 
 // Worker 0 is alive but its training loop is away, so it asks for no units.
-static void nothing_waits_for_one_that_asks_for_nothing(void **state)
+TEST(nothing_waits_for_one_that_asks_for_nothing)
 {
-    (void)state;
     struct rig *r = begun(40);
     struct both b = busy_and_dry(r);
     struct heard asked = say(r, 1, &b.slow);
@@ -357,9 +341,8 @@ static void nothing_waits_for_one_that_asks_for_nothing(void **state)
 
 // A worker that asks for nothing returns all units that it had reserved, to the last one, but not
 // the one it has begun.
-static void one_that_asks_for_nothing_gives_back_all(void **state)
+TEST(one_that_asks_for_nothing_gives_back_all)
 {
-    (void)state;
     for (int follows = 0; follows < 2; follows++) {
         struct rig *r = begun(40);
         struct words away = {.want = 40, .ahead = LH_LEASES_MAX, .units_per_s = 1}, w = away;
@@ -386,9 +369,8 @@ static void one_that_asks_for_nothing_gives_back_all(void **state)
 
 // An older request arrives late: since then the worker got the unit again and claimed it, and the
 // unit may be credited by now.
-static void a_late_request_returns_no_claimed_unit(void **state)
+TEST(a_late_request_returns_no_claimed_unit)
 {
-    (void)state;
     struct rig *r = begun(40);
     struct words w = {.want = 4, .ahead = LH_LEASES_MAX, .units_per_s = 0.01}, late;
     struct heard has = say(r, 0, &w);
@@ -402,9 +384,8 @@ static void a_late_request_returns_no_claimed_unit(void **state)
     rig_free(r);
 }
 
-static void a_leaving_worker_returns_its_unbegun_units(void **state)
+TEST(a_leaving_worker_returns_its_unbegun_units)
 {
-    (void)state;
     struct rig *r = begun(40);
     struct both b = busy_and_dry(r);
     struct ps_co_worker *named;
@@ -422,9 +403,8 @@ static void a_leaving_worker_returns_its_unbegun_units(void **state)
 
 // The store has leases only. A restarted coordinator recalls anew, and takes back units that it
 // never recalled.
-static void a_recall_is_forgotten_with_its_coordinator_and_a_lease_is_not(void **state)
+TEST(a_recall_is_forgotten_with_its_coordinator_and_a_lease_is_not)
 {
-    (void)state;
     struct rig *r = begun(40);
     struct both b = busy_and_dry(r);
     struct heard asked = say(r, 1, &b.slow);
@@ -447,9 +427,8 @@ static void a_recall_is_forgotten_with_its_coordinator_and_a_lease_is_not(void *
 
 // ---------------------------------------------------------------- silent workers
 
-static void a_returning_worker_keeps_the_leases_that_others_left(void **state)
+TEST(a_returning_worker_keeps_the_leases_that_others_left)
 {
-    (void)state;
     struct rig *r = begun(100);
     struct words w = {.want = 4, .ahead = LH_LEASES_MAX, .units_per_s = 0.1}, other = w;
     struct heard had = say(r, 1, &w);
@@ -467,32 +446,4 @@ static void a_returning_worker_keeps_the_leases_that_others_left(void **state)
     assert_int_equal(h.units, 20);
     for (size_t i = 0; i < h.recalls; i++) assert_true(is_in(took.unit, took.units, h.recalled[i]));
     rig_free(r);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_worker_gets_what_it_trains_in_that_time),
-        cmocka_unit_test(it_has_half_of_what_is_left_at_most),
-        cmocka_unit_test(it_has_what_it_asks_for_and_no_more_where_little_is_left),
-        cmocka_unit_test(a_worker_has_half_of_a_budget_at_most),
-        cmocka_unit_test(without_a_time_to_ride_out_it_gets_what_it_asks_for),
-        cmocka_unit_test(the_forecast_lets_both_end_together),
-        cmocka_unit_test(unbegun_units_come_back_for_a_dry_worker),
-        cmocka_unit_test(a_lease_waits_or_is_begun_or_recalled),
-        cmocka_unit_test(units_begun_meanwhile_stay),
-        cmocka_unit_test(claimed_units_count_as_trained),
-        cmocka_unit_test(units_kept_for_one_worker_count_in_the_budget),
-        cmocka_unit_test(units_held_beyond_the_budget_are_recalled),
-        cmocka_unit_test(two_for_whom_too_much_is_kept_do_not_wait_for_each_other),
-        cmocka_unit_test(a_worker_that_gives_nothing_back_is_asked_for_nothing),
-        cmocka_unit_test(nothing_is_kept_for_a_lost_worker),
-        cmocka_unit_test(nothing_waits_for_one_that_asks_for_nothing),
-        cmocka_unit_test(one_that_asks_for_nothing_gives_back_all),
-        cmocka_unit_test(a_late_request_returns_no_claimed_unit),
-        cmocka_unit_test(a_leaving_worker_returns_its_unbegun_units),
-        cmocka_unit_test(a_recall_is_forgotten_with_its_coordinator_and_a_lease_is_not),
-        cmocka_unit_test(a_returning_worker_keeps_the_leases_that_others_left),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

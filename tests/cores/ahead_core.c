@@ -45,9 +45,8 @@ static void start_core_of(struct rig *r, struct rig_life *l, uint32_t queue_unit
     assert_true(l->worker->count.steps > 0);
 }
 
-static void reading_ahead_stays_within_its_bound(void **state)
+TEST(reading_ahead_stays_within_its_bound)
 {
-    (void)state;
     struct rig *r = begun_run(400, RIDE_OUT_S * LH_SECOND);
     struct rig_life l;
     start_core_of(r, &l, 6);
@@ -74,9 +73,8 @@ static bool delay_leases(void *arg, const char *from, const char *to, enum lh_rp
 
 // A request to give back a unit may cross with the push that claimed it and the record that
 // credited it. The coordinator may not know of the credit yet, and would lease the unit again.
-static void credited_units_are_not_given_back(void **state)
+TEST(credited_units_are_not_given_back)
 {
-    (void)state;
     struct rig *r = begun_run(40, RIDE_OUT_S * LH_SECOND);
     struct rig_life l;
     start_core_of(r, &l, 6);
@@ -97,9 +95,8 @@ static void credited_units_are_not_given_back(void **state)
     rig_free(r);
 }
 
-static void units_begun_while_an_answer_travels_stay(void **state)
+TEST(units_begun_while_an_answer_travels_stay)
 {
-    (void)state;
     struct rig *r = begun_run(40, RIDE_OUT_S * LH_SECOND);
     struct rig_life l;
     struct words fast = {.want = 40, .ahead = LH_LEASES_MAX, .units_per_s = 1000};
@@ -126,14 +123,4 @@ static void units_begun_while_an_answer_travels_stay(void **state)
     lh_fabric_fates(r->fabric, NULL, NULL);
     rig_life_end(r, &l, false);
     rig_free(r);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(reading_ahead_stays_within_its_bound),
-        cmocka_unit_test(credited_units_are_not_given_back),
-        cmocka_unit_test(units_begun_while_an_answer_travels_stay),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -81,9 +81,8 @@ static void status_is_answered(struct rig *r)
 }
 
 // A refusal changes nothing, but has its audit line all the same.
-static void a_refusal_waits_for_its_line(void **state)
+RIG_TEST(a_refusal_waits_for_its_line, struct rig *r)
 {
-    struct rig *r = *state;
     struct wish w;
     begin(r);
     lh_fake_hang(r->c.env, 600 * LH_SECOND);
@@ -104,9 +103,8 @@ static void a_refusal_waits_for_its_line(void **state)
     end(r);
 }
 
-static void accepted_orders_wait_for_their_audit_lines(void **state)
+RIG_TEST(accepted_orders_wait_for_their_audit_lines, struct rig *r)
 {
-    struct rig *r = *state;
     struct wish first, second;
     begin(r);
     lh_fake_hang(r->c.env, 600 * LH_SECOND);
@@ -129,9 +127,8 @@ static void accepted_orders_wait_for_their_audit_lines(void **state)
 
 // A commit that has no room answers "busy". Its audit line is lost too, and is counted in the log
 // once there is room.
-static void a_full_disk_answers_busy(void **state)
+RIG_TEST(a_full_disk_answers_busy, struct rig *r)
 {
-    struct rig *r = *state;
     struct wish w;
     begin(r);
     lh_fake_disk_limit(r->c.env, 1);
@@ -147,14 +144,4 @@ static void a_full_disk_answers_busy(void **state)
     assert_true(is_durable(r, "far/one: taken"));
     assert_int_equal(r->fatal_count, 0);
     end(r);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        RIG_TEST(a_refusal_waits_for_its_line),
-        RIG_TEST(accepted_orders_wait_for_their_audit_lines),
-        RIG_TEST(a_full_disk_answers_busy),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -50,9 +50,8 @@ static void check_named(struct trip *t)
     assert_true(named > 100);
 }
 
-static void a_unit_that_the_giver_refuses_is_refused_alone(void **state)
+TEST(a_unit_that_the_giver_refuses_is_refused_alone)
 {
-    (void)state;
     struct trip *t = trip_begin();
     struct lh_units its = copy_of(&t->r->units); // the giver decides by its own manifest
     its.unit[BAD].may_leave = false;
@@ -70,9 +69,8 @@ static void a_unit_that_the_giver_refuses_is_refused_alone(void **state)
 }
 
 // The giver's manifest matches its damaged file, so it sends the unit.
-static void a_damaged_unit_is_refused_alone(void **state)
+TEST(a_damaged_unit_is_refused_alone)
 {
-    (void)state;
     struct trip *t = trip_begin();
     uint8_t good[sizeof t->tokens];
     struct lh_units its = copy_of(&t->r->units);
@@ -99,9 +97,8 @@ static void a_damaged_unit_is_refused_alone(void **state)
 }
 
 // The giver finds that its file is damaged, and says so.
-static void a_unit_that_is_damaged_at_its_home_is_refused_alone(void **state)
+TEST(a_unit_that_is_damaged_at_its_home_is_refused_alone)
 {
-    (void)state;
     struct trip *t = trip_begin();
     t->tokens[BAD * TRIP_BYTES + 7] ^= 1;
     trip_write_file(t);
@@ -142,9 +139,8 @@ static void start_unread(struct trip *t, const bool *unread, char said[LH_ERR_TE
 
 // The worker gives the unit back by its number and goes on. It trains the unit once its file is
 // repaired.
-static void a_damaged_unit_of_its_own_is_given_back(void **state)
+TEST(a_damaged_unit_of_its_own_is_given_back)
 {
-    (void)state;
     struct trip *t = trip_begin();
     const struct ps_coordinator *c = t->r->coordinator;
     bool unread[TRIP_UNITS] = {[OWN] = true};
@@ -173,9 +169,8 @@ static void a_damaged_unit_of_its_own_is_given_back(void **state)
 
 // An older coordinator leases the unit again at once. Before the pause is over, the worker neither
 // returns it with an extra request nor reads its file.
-static void a_damaged_unit_is_not_tried_before_its_pause_is_over(void **state)
+TEST(a_damaged_unit_is_not_tried_before_its_pause_is_over)
 {
-    (void)state;
     struct trip *t = trip_begin();
     bool unread[TRIP_UNITS] = {[OWN] = true};
     const uint64_t again[] = {OWN};
@@ -207,9 +202,8 @@ static void announce(struct wk_trainer *t, uint64_t unit, bool coming)
 }
 
 // The trainer was told that the unit comes, and may have begun to read it.
-static void a_unit_that_is_given_back_is_withdrawn_from_the_trainer(void **state)
+TEST(a_unit_that_is_given_back_is_withdrawn_from_the_trainer)
 {
-    (void)state;
     struct trip *t = trip_begin();
     trip_start_worker(t);
     struct wk_worker *w = t->l.worker;
@@ -233,9 +227,8 @@ static void a_unit_that_is_given_back_is_withdrawn_from_the_trainer(void **state
 }
 
 // No unit was trained between the three: data.dir may be another run's.
-static void three_in_a_row_end_the_worker(void **state)
+TEST(three_in_a_row_end_the_worker)
 {
-    (void)state;
     struct trip *t = trip_begin();
     bool unread[TRIP_UNITS];
     char said[LH_ERR_TEXT_BYTES];
@@ -250,9 +243,8 @@ static void three_in_a_row_end_the_worker(void **state)
 }
 
 // Without leases ahead nothing is recalled, but a returned unit is free for others all the same.
-static void returned_units_are_free_without_leases_ahead(void **state)
+TEST(returned_units_are_free_without_leases_ahead)
 {
-    (void)state;
     struct trip *t = trip_begin();
     const struct ps_coordinator *c = t->r->coordinator;
     t->r->coordinator->conf.ride_out_ns = 0;
@@ -342,22 +334,19 @@ static void given_back_when_its_giver_is_gone(const char *address)
     trip_over(t);
 }
 
-static void a_begun_unit_whose_giver_does_not_answer_is_given_back(void **state)
+TEST(a_begun_unit_whose_giver_does_not_answer_is_given_back)
 {
-    (void)state;
     given_back_when_its_giver_is_gone("mem-nowhere");
 }
 
-static void a_begun_unit_that_nobody_gives_is_given_back(void **state)
+TEST(a_begun_unit_that_nobody_gives_is_given_back)
 {
-    (void)state;
     given_back_when_its_giver_is_gone("");
 }
 
 // Nobody waits for the worker that gave the unit back.
-static void another_worker_gets_it(void **state)
+TEST(another_worker_gets_it)
 {
-    (void)state;
     struct trip *t = trip_begin();
     uint64_t unit = begin_again(t, "");
     wait_until_given_up(t, unit);
@@ -375,9 +364,8 @@ static void another_worker_gets_it(void **state)
 }
 
 // The first giver is gone, and the home is closed for a while; then another giver appears.
-static void another_giver_is_asked_at_once(void **state)
+TEST(another_giver_is_asked_at_once)
 {
-    (void)state;
     struct trip *t = trip_begin();
     uint64_t unit = begin_again(t, "mem-nowhere");
     for (int i = 0; i < 600 && rig_said(t->r, "units.closed") < 2; i++) rig_run(t->r, 100 * LH_MS);
@@ -410,10 +398,9 @@ static bool is_giver(const struct rig *r, uint64_t server)
     return is;
 }
 
-static void the_giver_that_is_silent_longest_makes_place(void **state)
+RIG_TEST(the_giver_that_is_silent_longest_makes_place, struct rig *r)
 {
     static const uint32_t goes[] = {0, 1, 3};
-    struct rig *r = *state;
     uint64_t server[LH_GIVERS_MAX + LH_COUNT(goes)];
     rig_start_coordinator(r);
     for (uint32_t i = 0; i < LH_GIVERS_MAX; i++) server[i] = hear_giver(r, i, true);
@@ -428,24 +415,4 @@ static void the_giver_that_is_silent_longest_makes_place(void **state)
     hear_giver(r, 2, false);
     assert_int_equal(r->coordinator->givers, LH_GIVERS_MAX - 1);
     for (uint32_t i = 4; i < LH_COUNT(server); i++) assert_true(is_giver(r, server[i]));
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_unit_that_the_giver_refuses_is_refused_alone),
-        cmocka_unit_test(a_damaged_unit_is_refused_alone),
-        cmocka_unit_test(a_unit_that_is_damaged_at_its_home_is_refused_alone),
-        cmocka_unit_test(a_damaged_unit_of_its_own_is_given_back),
-        cmocka_unit_test(a_damaged_unit_is_not_tried_before_its_pause_is_over),
-        cmocka_unit_test(a_unit_that_is_given_back_is_withdrawn_from_the_trainer),
-        cmocka_unit_test(three_in_a_row_end_the_worker),
-        cmocka_unit_test(returned_units_are_free_without_leases_ahead),
-        cmocka_unit_test(a_begun_unit_whose_giver_does_not_answer_is_given_back),
-        cmocka_unit_test(a_begun_unit_that_nobody_gives_is_given_back),
-        cmocka_unit_test(another_worker_gets_it),
-        cmocka_unit_test(another_giver_is_asked_at_once),
-        RIG_TEST(the_giver_that_is_silent_longest_makes_place),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -11,9 +11,8 @@
 #include "server/coordinator/balance/view.h"
 #include "tests/cores/words.h"
 
-static void each_reserves_what_it_trains_until_all_end(void **state)
+TEST(each_reserves_what_it_trains_until_all_end)
 {
-    (void)state;
     struct rig *r = balanced(400, PS_BALANCE_FINISH);
     struct words fast = {.want = 4, .ahead = LH_LEASES_MAX, .units_per_s = 3};
     struct words slow = {.want = 4, .ahead = LH_LEASES_MAX, .units_per_s = 1};
@@ -29,9 +28,8 @@ static void each_reserves_what_it_trains_until_all_end(void **state)
     rig_free(r);
 }
 
-static void a_slow_workers_reservation_goes_to_a_faster_one(void **state)
+TEST(a_slow_workers_reservation_goes_to_a_faster_one)
 {
-    (void)state;
     struct rig *r = balanced(40, PS_BALANCE_FINISH);
     struct words slow = {.want = 40, .ahead = LH_LEASES_MAX, .units_per_s = 0.1};
     struct words fast = {.want = 8, .ahead = LH_LEASES_MAX, .units_per_s = 1};
@@ -81,9 +79,8 @@ static double forecast_of(struct rig *r, uint32_t w)
 
 // The forecast includes the time of a push and leaves out what is trained of begun units: 80 units
 // at one a second and a push of 20 s, shared by two, take 50 s; half a unit less takes 49.75 s.
-static void the_forecast_is_what_the_planner_reckons_with(void **state)
+TEST(the_forecast_is_what_the_planner_reckons_with)
 {
-    (void)state;
     struct rig *r = balanced(80, PS_BALANCE_FINISH);
     struct words a = {.want = 4, .ahead = LH_LEASES_MAX, .units_per_s = 1}, b = a;
     introduce(r, 0, 1);
@@ -107,9 +104,8 @@ static void the_forecast_is_what_the_planner_reckons_with(void **state)
 }
 
 // A request that moves many units logs one event for each home and holder that they come from.
-static void many_units_are_one_event(void **state)
+TEST(many_units_are_one_event)
 {
-    (void)state;
     struct rig *r = balanced(400, PS_BALANCE_FINISH);
     struct words fast = {.want = 4, .ahead = LH_LEASES_MAX, .units_per_s = 3};
     struct ps_coordinator *c = r->coordinator;
@@ -141,9 +137,8 @@ static void many_units_are_one_event(void **state)
 }
 
 // Adjoining units are logged as ranges, in whatever order they were chosen.
-static void an_event_names_ranges(void **state)
+TEST(an_event_names_ranges)
 {
-    (void)state;
     static const uint64_t unit[] = {12, 9, 3, 4, 5, 20, 10, 7};
     struct rig *r = balanced(40, PS_BALANCE_FINISH);
     struct ps_coordinator *c = r->coordinator;
@@ -164,9 +159,8 @@ static void an_event_names_ranges(void **state)
 }
 
 // More units than a request can move: all are counted, and nothing is written out of bounds.
-static void decisions_without_end_are_bounded(void **state)
+TEST(decisions_without_end_are_bounded)
 {
-    (void)state;
     struct rig *r = balanced(400, PS_BALANCE_FINISH);
     struct ps_coordinator *c = r->coordinator;
     struct ps_balance_choice choice = {.reason = PS_BALANCE_STOLEN};
@@ -186,9 +180,8 @@ static void decisions_without_end_are_bounded(void **state)
 }
 
 // Requests within a second share a row; a later one gets its own.
-static void a_row_is_of_a_second(void **state)
+TEST(a_row_is_of_a_second)
 {
-    (void)state;
     struct rig *r = balanced(40, PS_BALANCE_FINISH);
     struct ps_coordinator *c = r->coordinator;
     const struct ps_balance_choice choice = {.reason = PS_BALANCE_STOLEN};
@@ -214,9 +207,8 @@ static void a_row_is_of_a_second(void **state)
 
 // Worker 0 holds all units, and its speed is not known yet. It is taken to be as fast as the worker
 // that asks, which gets half of them.
-static void an_unmeasured_worker_is_not_taken_for_a_slow_one(void **state)
+TEST(an_unmeasured_worker_is_not_taken_for_a_slow_one)
 {
-    (void)state;
     struct rig *r = balanced(40, PS_BALANCE_FINISH);
     struct words unknown = {.want = 40, .ahead = LH_LEASES_MAX};
     struct words slow = {.want = 40, .ahead = LH_LEASES_MAX, .units_per_s = 0.1};
@@ -226,9 +218,8 @@ static void an_unmeasured_worker_is_not_taken_for_a_slow_one(void **state)
     rig_free(r);
 }
 
-static void units_that_would_end_as_late_stay(void **state)
+TEST(units_that_would_end_as_late_stay)
 {
-    (void)state;
     struct rig *r = balanced(40, PS_BALANCE_FINISH);
     struct words a = {.want = 20, .ahead = LH_LEASES_MAX, .units_per_s = 0.5}, b = a;
     introduce(r, 0, 0.5);
@@ -260,9 +251,8 @@ static void units_that_would_end_as_late_stay(void **state)
 
 // One of the other worker's two units would end here after 1 + 2 s. There it ends after 3.2 s or,
 // with the slower worker, 4 s: 6 % earlier is not worth a recall, a quarter is.
-static void a_little_earlier_is_not_early_enough(void **state)
+TEST(a_little_earlier_is_not_early_enough)
 {
-    (void)state;
     static const double speed[] = {0.625, 0.5};
     for (int slower = 0; slower < 2; slower++) {
         struct rig *r = balanced(40, PS_BALANCE_FINISH);
@@ -288,9 +278,8 @@ static void a_little_earlier_is_not_early_enough(void **state)
 
 // Two equally fast workers of one region. One holds all units of their region and keeps them; the
 // other reserves half of what the plan gives their region of the other region's units.
-static void workers_share_their_regions_part_of_anothers_units(void **state)
+TEST(workers_share_their_regions_part_of_anothers_units)
 {
-    (void)state;
     struct rig *r = balanced(40, PS_BALANCE_FINISH);
     struct words keeps = {.want = 20, .units_per_s = 1}; // it gives nothing back
     struct words w = {.want = 4, .ahead = LH_LEASES_MAX, .units_per_s = 1};
@@ -309,9 +298,8 @@ static void workers_share_their_regions_part_of_anothers_units(void **state)
 }
 
 // Worker 1 has begun 8 of the 40 units. It gets 12 of the 32 others, so that both end after 20 s.
-static void begun_units_count_for_their_region(void **state)
+TEST(begun_units_count_for_their_region)
 {
-    (void)state;
     struct rig *r = balanced(40, PS_BALANCE_FINISH);
     struct words b = {.want = 8, .ahead = 8, .units_per_s = 1};
     struct heard has = say(r, 1, &b);
@@ -352,9 +340,8 @@ static struct late nearly_over(struct rig *r, uint32_t left)
     return l;
 }
 
-static void the_window_is_two_in_the_last_tenth(void **state)
+TEST(the_window_is_two_in_the_last_tenth)
 {
-    (void)state;
     struct rig *r = balanced(40, PS_BALANCE_FINISH);
     struct late l = nearly_over(r, 3);
     say(r, 0, &l.a);
@@ -364,9 +351,8 @@ static void the_window_is_two_in_the_last_tenth(void **state)
     rig_free(r);
 }
 
-static void the_last_unit_runs_twice_and_both_leases_are_on_the_disk(void **state)
+TEST(the_last_unit_runs_twice_and_both_leases_are_on_the_disk)
 {
-    (void)state;
     struct rig *r = balanced(40, PS_BALANCE_FINISH);
     struct late l = nearly_over(r, 1);
     say(r, 1, &l.b);
@@ -394,34 +380,11 @@ static void the_last_unit_runs_twice_and_both_leases_are_on_the_disk(void **stat
     rig_free(r);
 }
 
-static void a_worker_that_gives_nothing_back_is_served_by_level(void **state)
+TEST(a_worker_that_gives_nothing_back_is_served_by_level)
 {
-    (void)state;
     struct rig *r = balanced(40, PS_BALANCE_FINISH);
     struct words keeps = {.want = 40, .units_per_s = 0.1};
     assert_int_equal(say(r, 1, &keeps).units, 40);
     assert_int_equal(ps_co_decided_count(r->coordinator, PS_BALANCE_HOME), 0);
     rig_free(r);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(each_reserves_what_it_trains_until_all_end),
-        cmocka_unit_test(a_slow_workers_reservation_goes_to_a_faster_one),
-        cmocka_unit_test(the_forecast_is_what_the_planner_reckons_with),
-        cmocka_unit_test(many_units_are_one_event),
-        cmocka_unit_test(an_event_names_ranges),
-        cmocka_unit_test(decisions_without_end_are_bounded),
-        cmocka_unit_test(a_row_is_of_a_second),
-        cmocka_unit_test(an_unmeasured_worker_is_not_taken_for_a_slow_one),
-        cmocka_unit_test(units_that_would_end_as_late_stay),
-        cmocka_unit_test(a_little_earlier_is_not_early_enough),
-        cmocka_unit_test(workers_share_their_regions_part_of_anothers_units),
-        cmocka_unit_test(begun_units_count_for_their_region),
-        cmocka_unit_test(the_window_is_two_in_the_last_tenth),
-        cmocka_unit_test(the_last_unit_runs_twice_and_both_leases_are_on_the_disk),
-        cmocka_unit_test(a_worker_that_gives_nothing_back_is_served_by_level),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

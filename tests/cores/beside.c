@@ -13,9 +13,8 @@ enum { POINTS = 40 };
 
 // ---------------------------------------------------------------- training
 
-static void its_cuts_are_pushed_and_its_units_credited(void **state_)
+TEST(its_cuts_are_pushed_and_its_units_credited)
 {
-    (void)state_;
     play_begin(1, 2);
     play_cuts(30);
     play_check();
@@ -48,9 +47,8 @@ static void expect_view(uint32_t shard)
     }
 }
 
-static void corrections_take_it_to_the_view(void **state_)
+TEST(corrections_take_it_to_the_view)
 {
-    (void)state_;
     play_begin(2, 2);
     play_cuts(7);
     rest();
@@ -159,9 +157,8 @@ static void other_push(struct other *o, uint64_t from)
 }
 
 // Their corrections hold the values that the records carry, and no others.
-static void others_records_are_small_corrections(void **state_)
+TEST(others_records_are_small_corrections)
 {
-    (void)state_;
     play_begin(5, 1);
     play_cuts(3);
     rest();
@@ -181,9 +178,8 @@ static void others_records_are_small_corrections(void **state_)
 }
 
 // A snapshot may change any value: after it, the next correction compares all of them.
-static void a_snapshot_is_corrected_as_a_whole(void **state_)
+TEST(a_snapshot_is_corrected_as_a_whole)
 {
-    (void)state_;
     play_begin(6, 1);
     play_cuts(3);
     rest();
@@ -205,9 +201,8 @@ static void a_snapshot_is_corrected_as_a_whole(void **state_)
 
 // ---------------------------------------------------------------- deaths
 
-static void the_trainer_dies_at_any_point(void **state_)
+TEST(the_trainer_dies_at_any_point)
 {
-    (void)state_;
     play_begin(3, 2);
     for (int k = 0; k < POINTS; k++) {
         play_cuts(1);
@@ -245,9 +240,8 @@ static const struct ps_co_held *begin_to_hold(struct words *w)
 }
 
 // Other workers need its units, and nobody knows when the loop will come back.
-static void a_loop_that_is_away_keeps_no_units(void **state_)
+TEST(a_loop_that_is_away_keeps_no_units)
 {
-    (void)state_;
     struct words w;
     const struct ps_co_held *has = begin_to_hold(&w);
     struct rig *r = play->l->rig;
@@ -263,9 +257,8 @@ static void a_loop_that_is_away_keeps_no_units(void **state_)
 
 // The worker was killed, and its loop may have outlived it with units in hand. Until a loop
 // connects, nobody else gets these units.
-static void a_worker_that_was_restarted_waits_for_its_loop(void **state_)
+TEST(a_worker_that_was_restarted_waits_for_its_loop)
 {
-    (void)state_;
     struct words w;
     const struct ps_co_held *has = begin_to_hold(&w);
     struct rig *r = play->l->rig;
@@ -288,9 +281,8 @@ static void a_worker_that_was_restarted_waits_for_its_loop(void **state_)
     play_end();
 }
 
-static void the_worker_dies_at_any_moment(void **state_)
+TEST(the_worker_dies_at_any_moment)
 {
-    (void)state_;
     play_begin(4, 2);
     for (int k = 0; k < POINTS; k++) {
         play_cuts(1);
@@ -315,9 +307,8 @@ static uint64_t steps_told(void)
 
 // Its speed, which decides leases, counts what was trained since the worker came back. Its steps
 // and tokens are those of its whole life, and the coordinator is told each once.
-static void a_life_that_outlived_its_worker_is_counted_whole(void **state_)
+TEST(a_life_that_outlived_its_worker_is_counted_whole)
 {
-    (void)state_;
     play_begin(13, 2);
     uint64_t built_in = wk_all_tokens(play->l->worker);
     play_cuts(300);
@@ -346,9 +337,8 @@ static void a_life_that_outlived_its_worker_is_counted_whole(void **state_)
 
 // Boundaries that a loop passes after its end, or while it waits, are no steps. Steps of a dead
 // life stay counted.
-static void steps_are_those_that_trained(void **state_)
+TEST(steps_are_those_that_trained)
 {
-    (void)state_;
     play_begin(16, 2);
     play_cuts(5);
     beside_kill(play->b);
@@ -368,9 +358,8 @@ static void steps_are_those_that_trained(void **state_)
 
 // A round has H trained steps, however long a step takes, even when nothing is left to lease and
 // the loop asks for more while it trains what it has.
-static void a_slow_loop_pushes_as_often_as_a_fast_one(void **state_)
+TEST(a_slow_loop_pushes_as_often_as_a_fast_one)
 {
-    (void)state_;
     static const uint64_t step_ms[] = {50, 500, 5000};
     enum { H = 8, STEPS = 40 * H };
     for (size_t i = 0; i < LH_COUNT(step_ms); i++) {
@@ -403,9 +392,8 @@ static void a_slow_loop_pushes_as_often_as_a_fast_one(void **state_)
 }
 
 // A loop that waits may pass boundaries rarely, at most one between two looks of the worker.
-static void a_loop_that_waits_slowly_is_seen_to_wait(void **state_)
+TEST(a_loop_that_waits_slowly_is_seen_to_wait)
 {
-    (void)state_;
     play_begin(18, 2);
     play_cuts(2);
     const struct wk_beside *b = &play->l->worker->beside;
@@ -419,12 +407,11 @@ static void a_loop_that_waits_slowly_is_seen_to_wait(void **state_)
 
 // The model has as many values as the run's, but another number of parameters, another order, name
 // or shape.
-static void a_loop_with_another_model_is_refused(void **state_)
+TEST(a_loop_with_another_model_is_refused)
 {
     static const char *const names[][2] = {
         {"a.weight"}, {"b.weight", "a.weight"}, {"a.weight", "b.bias"}, {"a.weight", "b.weight"}};
     static const uint64_t shapes[][2][5] = {{{80}}, {{40}, {40}}, {{40}, {40}}, {{40}, {5, 8}}};
-    (void)state_;
     play_begin(19, 2);
     struct beside *b = play->b;
     const struct lh_manifest *own = b->manifest;
@@ -452,9 +439,8 @@ static void a_loop_with_another_model_is_refused(void **state_)
 }
 
 // The worker dies at the n-th file operation from now; all file operations of a cut are among them.
-static void the_worker_dies_at_every_step_of_a_commit(void **state_)
+TEST(the_worker_dies_at_every_step_of_a_commit)
 {
-    (void)state_;
     play_begin(5, 2);
     uint32_t died = 0;
     for (int n = 0; n < POINTS; n++) {
@@ -475,9 +461,8 @@ static void the_worker_dies_at_every_step_of_a_commit(void **state_)
     play_end();
 }
 
-static void both_die(void **state_)
+TEST(both_die)
 {
-    (void)state_;
     play_begin(6, 2);
     for (int k = 0; k < POINTS; k++) {
         play_cuts(1);
@@ -498,9 +483,8 @@ static void both_die(void **state_)
 
 // When the worker looks, both parts' cuts are complete, and the earlier one was completed last. The
 // worker claims no unit and keeps no position that only the later cut holds.
-static void the_worker_looks_late(void **state_)
+TEST(the_worker_looks_late)
 {
-    (void)state_;
     play_begin(12, 2);
     play->b->late_ms = 3 * STEP_MS;
     for (int k = 0; k < 2 * POINTS; k++) {
@@ -520,27 +504,4 @@ static void the_worker_looks_late(void **state_)
     play_cuts(4);
     play_check();
     play_end();
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(its_cuts_are_pushed_and_its_units_credited),
-        cmocka_unit_test(corrections_take_it_to_the_view),
-        cmocka_unit_test(others_records_are_small_corrections),
-        cmocka_unit_test(a_snapshot_is_corrected_as_a_whole),
-        cmocka_unit_test(the_trainer_dies_at_any_point),
-        cmocka_unit_test(a_loop_that_is_away_keeps_no_units),
-        cmocka_unit_test(a_worker_that_was_restarted_waits_for_its_loop),
-        cmocka_unit_test(the_worker_dies_at_any_moment),
-        cmocka_unit_test(a_life_that_outlived_its_worker_is_counted_whole),
-        cmocka_unit_test(steps_are_those_that_trained),
-        cmocka_unit_test(a_slow_loop_pushes_as_often_as_a_fast_one),
-        cmocka_unit_test(a_loop_that_waits_slowly_is_seen_to_wait),
-        cmocka_unit_test(a_loop_with_another_model_is_refused),
-        cmocka_unit_test(the_worker_dies_at_every_step_of_a_commit),
-        cmocka_unit_test(both_die),
-        cmocka_unit_test(the_worker_looks_late),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -10,9 +10,8 @@
 #include "worker/push/commit.h"
 #include "worker/push/view.h"
 
-static void a_cut_that_finds_no_room_stays_whole(void **state_)
+TEST(a_cut_that_finds_no_room_stays_whole)
 {
-    (void)state_;
     play_begin(7, 2);
     play_cuts(3);
     life_full(play->l, true);
@@ -29,9 +28,8 @@ static void a_cut_that_finds_no_room_stays_whole(void **state_)
 }
 
 // The trainer is at fault; the worker goes on.
-static void a_parameter_that_is_no_number_ends_the_life_alone(void **state_)
+TEST(a_parameter_that_is_no_number_ends_the_life_alone)
 {
-    (void)state_;
     play_begin(8, 2);
     play_cuts(3);
     play->b->spoils = play->spoilt = true;
@@ -63,9 +61,8 @@ static void write_over_corrections(struct life *l, uint32_t shard, const struct 
 
 // The loop overwrites the corrections that its cut is to be read with: nothing of the cut is
 // pushed.
-static void a_cut_that_cannot_be_read_is_not_pushed(void **state_)
+TEST(a_cut_that_cannot_be_read_is_not_pushed)
 {
-    (void)state_;
     play_begin(9, 2);
     play_cuts(3);
     spoilt = 0;
@@ -83,9 +80,8 @@ static void a_cut_that_cannot_be_read_is_not_pushed(void **state_)
 
 // Three lives in a row spoil a parameter: the worker and its status report its name until a cut is
 // taken.
-static void a_loop_that_spoils_life_after_life_is_failing(void **state_)
+TEST(a_loop_that_spoils_life_after_life_is_failing)
 {
-    (void)state_;
     play_begin(8, 2);
     play_cuts(3);
     play->spoilt = true;
@@ -114,9 +110,8 @@ static void drain(bool undo, bool finish)
     rig_settle(play->l->rig);
 }
 
-static void a_drain_that_is_taken_back_begins_another_life(void **state_)
+TEST(a_drain_that_is_taken_back_begins_another_life)
 {
-    (void)state_;
     play_begin(9, 2);
     play_cuts(3);
     drain(false, false);
@@ -133,9 +128,8 @@ static void a_drain_that_is_taken_back_begins_another_life(void **state_)
 }
 
 // The trainer ends with the run's final parameters, to the bit.
-static void it_ends_with_the_parameters_of_the_run(void **state_)
+TEST(it_ends_with_the_parameters_of_the_run)
 {
-    (void)state_;
     play_begin(10, 2);
     play_cuts(8);
     drain(false, true);
@@ -153,9 +147,8 @@ static void it_ends_with_the_parameters_of_the_run(void **state_)
     play_end();
 }
 
-static void a_unit_that_is_damaged_here_is_given_back(void **state_)
+TEST(a_unit_that_is_damaged_here_is_given_back)
 {
-    (void)state_;
     play_begin(16, 2);
     play->b->damages = true;
     play_cuts(6); // The loop goes on.
@@ -177,9 +170,8 @@ static bool no_leases(void *arg, const char *from, const char *to, enum lh_rpc r
 
 // The run ends in the middle of a round, while the worker cannot hear the coordinator. No push
 // carries what was trained by then: it stays in the residual.
-static void training_beyond_the_end_stays_in_the_residual(void **state_)
+TEST(training_beyond_the_end_stays_in_the_residual)
 {
-    (void)state_;
     play_begin(14, 2);
     play->b->own_data = true; // the loop needs no units
     play_cuts(8);
@@ -205,9 +197,8 @@ static void training_beyond_the_end_stays_in_the_residual(void **state_)
 }
 
 // An earlier life's last cut left tokens in the slot: they are pushed with what is trained next.
-static void a_trainer_that_waits_for_units_pushes_nothing_empty(void **state_)
+TEST(a_trainer_that_waits_for_units_pushes_nothing_empty)
 {
-    (void)state_;
     play_begin(15, 2);
     struct ps_coordinator *c = play->l->rig->coordinator;
     struct wk_shard *s = &play->l->worker->shard[1];
@@ -236,9 +227,8 @@ static void a_trainer_that_waits_for_units_pushes_nothing_empty(void **state_)
 }
 
 // Its progress is pushed to the last step, and its begun units go to others.
-static void a_loop_that_ends_by_itself_drains_its_worker(void **state_)
+TEST(a_loop_that_ends_by_itself_drains_its_worker)
 {
-    (void)state_;
     play_begin(11, 2);
     play_cuts(3);
     play->b->stops_at = play->b->step + 7;
@@ -253,21 +243,4 @@ static void a_loop_that_ends_by_itself_drains_its_worker(void **state_)
     }
     assert_int_equal(play->l->worker->queued + play->l->worker->resume_count, 0);
     play_end();
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_cut_that_finds_no_room_stays_whole),
-        cmocka_unit_test(a_parameter_that_is_no_number_ends_the_life_alone),
-        cmocka_unit_test(a_cut_that_cannot_be_read_is_not_pushed),
-        cmocka_unit_test(a_loop_that_spoils_life_after_life_is_failing),
-        cmocka_unit_test(a_drain_that_is_taken_back_begins_another_life),
-        cmocka_unit_test(it_ends_with_the_parameters_of_the_run),
-        cmocka_unit_test(training_beyond_the_end_stays_in_the_residual),
-        cmocka_unit_test(a_unit_that_is_damaged_here_is_given_back),
-        cmocka_unit_test(a_trainer_that_waits_for_units_pushes_nothing_empty),
-        cmocka_unit_test(a_loop_that_ends_by_itself_drains_its_worker),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

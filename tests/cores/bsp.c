@@ -56,9 +56,8 @@ static bool holds_for(struct rig *r, struct words *a, struct words *b, int secon
     return is_stalled(r, 0);
 }
 
-static void nobody_holds_a_round_in_silence(void **state)
+TEST(nobody_holds_a_round_in_silence)
 {
-    (void)state;
     struct words a, b;
     struct rig *r = in_rounds(&a, &b);
     pushes(r, 1, 1);
@@ -111,9 +110,8 @@ static struct rig *with_one_out(struct words *a, struct words *b)
     return r;
 }
 
-static void others_wait_again_after_a_while(void **state)
+TEST(others_wait_again_after_a_while)
 {
-    (void)state;
     struct words a, b;
     struct rig *r = with_one_out(&a, &b);
     uint64_t round = 4;
@@ -135,9 +133,8 @@ static void others_wait_again_after_a_while(void **state)
     rig_free(r);
 }
 
-static void nobody_is_out_for_one_that_pushes_nothing(void **state)
+TEST(nobody_is_out_for_one_that_pushes_nothing)
 {
-    (void)state;
     struct words a, b;
     struct rig *r = with_one_out(&a, &b);
     assert_true(holds_for(r, &a, &b, 2 * FLOOR_S));
@@ -147,9 +144,8 @@ static void nobody_is_out_for_one_that_pushes_nothing(void **state)
 }
 
 // Worker 0 holds no round while worker 1 makes no step, and holds the same one again afterwards.
-static void one_round_counts_once(void **state)
+TEST(one_round_counts_once)
 {
-    (void)state;
     struct words a, b;
     struct rig *r = in_rounds(&a, &b);
     pushes(r, 0, 1);
@@ -170,9 +166,8 @@ static void one_round_counts_once(void **state)
 
 // The other is ahead of the slow worker whenever the coordinator looks, and yet both push each
 // round.
-static void a_slow_worker_that_pushes_each_round_is_not_stalled(void **state)
+TEST(a_slow_worker_that_pushes_each_round_is_not_stalled)
 {
-    (void)state;
     struct words a, b;
     struct rig *r = in_rounds(&a, &b);
     for (uint64_t round = 1; round <= 10; round++) {
@@ -184,9 +179,8 @@ static void a_slow_worker_that_pushes_each_round_is_not_stalled(void **state)
 }
 
 // A worker that pushed last waits for the others; while a server is away nobody holds a round.
-static void a_waiting_worker_holds_no_round(void **state)
+TEST(a_waiting_worker_holds_no_round)
 {
-    (void)state;
     struct words a, b;
     struct rig *r = in_rounds(&a, &b);
     pushes(r, 1, 1);
@@ -219,9 +213,8 @@ static struct rig *one_keeps_back(struct words *a, struct words *b)
     return r;
 }
 
-static void a_worker_waiting_for_a_withheld_push_is_not_stalled(void **state)
+TEST(a_worker_waiting_for_a_withheld_push_is_not_stalled)
 {
-    (void)state;
     struct words a, b;
     struct rig *r = one_keeps_back(&a, &b);
     for (uint32_t w = 0; w < RIG_WORKERS; w++) { // One look finds both beyond the bound.
@@ -235,9 +228,8 @@ static void a_worker_waiting_for_a_withheld_push_is_not_stalled(void **state)
     rig_free(r);
 }
 
-static void a_push_just_before_the_bound_gets_nobody_else_stalled(void **state)
+TEST(a_push_just_before_the_bound_gets_nobody_else_stalled)
 {
-    (void)state;
     struct words a, b;
     struct rig *r = one_keeps_back(&a, &b);
     assert_false(holds_for(r, &a, &b, FLOOR_S - 1));
@@ -251,9 +243,8 @@ static void a_push_just_before_the_bound_gets_nobody_else_stalled(void **state)
 }
 
 // A server's report may show at once that each of two workers holds a round of one shard.
-static void one_of_two_workers_holding_rounds_is_stalled(void **state)
+TEST(one_of_two_workers_holding_rounds_is_stalled)
 {
-    (void)state;
     struct words a, b;
     struct rig *r = in_rounds_of_shards(&a, &b);
     for (uint32_t shard = 0; shard < RIG_SHARDS; shard++)
@@ -261,20 +252,4 @@ static void one_of_two_workers_holding_rounds_is_stalled(void **state)
     holds_for(r, &a, &b, FLOOR_S + 2);
     assert_int_equal(is_stalled(r, 0) + is_stalled(r, 1), 1);
     rig_free(r);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(nobody_holds_a_round_in_silence),
-        cmocka_unit_test(others_wait_again_after_a_while),
-        cmocka_unit_test(nobody_is_out_for_one_that_pushes_nothing),
-        cmocka_unit_test(one_round_counts_once),
-        cmocka_unit_test(a_slow_worker_that_pushes_each_round_is_not_stalled),
-        cmocka_unit_test(a_waiting_worker_holds_no_round),
-        cmocka_unit_test(a_worker_waiting_for_a_withheld_push_is_not_stalled),
-        cmocka_unit_test(a_push_just_before_the_bound_gets_nobody_else_stalled),
-        cmocka_unit_test(one_of_two_workers_holding_rounds_is_stalled),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

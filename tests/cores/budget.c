@@ -35,9 +35,8 @@ static uint64_t gives_back(struct rig *r, uint32_t w, struct words *s)
 }
 
 // The slow worker is measured first, and the plan that knows it alone covers the whole budget.
-static void each_trains_its_own_from_the_first_second_on(void **state)
+TEST(each_trains_its_own_from_the_first_second_on)
 {
-    (void)state;
     struct rig *r = short_run(40);
     struct words slow = {.want = 4, .ahead = LH_LEASES_MAX, .units_per_s = 1};
     struct words fast = {.want = 4, .ahead = LH_LEASES_MAX, .units_per_s = 3};
@@ -61,9 +60,8 @@ static void each_trains_its_own_from_the_first_second_on(void **state)
 
 // No unit may leave its region. The other worker trains units of its own in place of those that the
 // slow one gives back.
-static void a_worker_that_becomes_slow_gives_back(void **state)
+TEST(a_worker_that_becomes_slow_gives_back)
 {
-    (void)state;
     struct rig *r = short_run(80);
     struct words a = {.want = 4, .ahead = LH_LEASES_MAX, .units_per_s = 1}, b = a;
     for (uint64_t u = 0; u < UNITS; u++) r->units.unit[u].may_leave = false;
@@ -81,9 +79,8 @@ static void a_worker_that_becomes_slow_gives_back(void **state)
 }
 
 // All end after 50 s; worker 1's last push is decided 20 s after it was begun.
-static void the_last_push_counts(void **state)
+TEST(the_last_push_counts)
 {
-    (void)state;
     struct rig *r = short_run(80);
     struct words a = {.want = 4, .ahead = LH_LEASES_MAX, .units_per_s = 1}, b = a;
     introduce(r, 0, 1);
@@ -115,9 +112,8 @@ static struct rig *lease_half(struct words *b, struct heard *has)
 }
 
 // The worker keeps its begun unit and its window.
-static void not_all_comes_back(void **state)
+TEST(not_all_comes_back)
 {
-    (void)state;
     struct words b;
     struct heard has;
     struct rig *r = lease_half(&b, &has);
@@ -138,9 +134,8 @@ static void not_all_comes_back(void **state)
 // The worker's queue has the units in another order than the run, later ones first. The units that
 // it would start last come back, another region's before its own; those that it would start next
 // stay, wherever they are from.
-static void units_started_next_stay(void **state)
+TEST(units_started_next_stay)
 {
-    (void)state;
     struct words b;
     struct heard has;
     struct rig *r = lease_half(&b, &has);
@@ -164,9 +159,8 @@ static void units_started_next_stay(void **state)
 }
 
 // Units that were leased a moment ago have not reached the worker, which would start them last.
-static void units_not_held_yet_come_back_first(void **state)
+TEST(units_not_held_yet_come_back_first)
 {
-    (void)state;
     struct words b;
     struct heard has;
     struct rig *r = lease_half(&b, &has);
@@ -182,9 +176,8 @@ static void units_not_held_yet_come_back_first(void **state)
 }
 
 // Only a worker that wants units is waited for until its speed is known.
-static void an_idle_worker_is_left_nothing(void **state)
+TEST(an_idle_worker_is_left_nothing)
 {
-    (void)state;
     struct rig *r = short_run(80);
     struct words a = {.want = 4, .ahead = LH_LEASES_MAX, .units_per_s = 1}, idle = {.ahead = 1};
     say(r, 1, &idle);
@@ -193,9 +186,8 @@ static void an_idle_worker_is_left_nothing(void **state)
 }
 
 // All end after 9.3 s: the slow worker keeps 9 units, rather than 10.
-static void it_gives_back_to_the_nearest_unit(void **state)
+TEST(it_gives_back_to_the_nearest_unit)
 {
-    (void)state;
     struct rig *r = short_run(40);
     struct words slow = {.want = 4, .ahead = LH_LEASES_MAX, .units_per_s = 1};
     struct words fast = {.want = 4, .ahead = LH_LEASES_MAX, .units_per_s = 40 / 9.3 - 1};
@@ -207,9 +199,8 @@ static void it_gives_back_to_the_nearest_unit(void **state)
 }
 
 // Four of its eight begun units are trained, and none of them is credited.
-static void trained_tokens_count_before_their_credit(void **state)
+TEST(trained_tokens_count_before_their_credit)
 {
-    (void)state;
     struct rig *r = short_run(80);
     struct words a = {.want = 8, .ahead = LH_LEASES_MAX, .units_per_s = 1};
     struct heard has = say(r, 0, &a);
@@ -225,9 +216,8 @@ static void trained_tokens_count_before_their_credit(void **state)
 
 // An operator lowers the budget while units are leased: begun units are trained, and the others
 // come back, whichever policy leased them.
-static void a_lowered_budget_takes_back_what_is_not_begun(void **state)
+TEST(a_lowered_budget_takes_back_what_is_not_begun)
 {
-    (void)state;
     for (int level = 0; level < 2; level++) {
         struct rig *r =
             level ? begun_run(UNITS, 300 * LH_SECOND) : balanced(UNITS, PS_BALANCE_FINISH);
@@ -255,9 +245,8 @@ static void a_lowered_budget_takes_back_what_is_not_begun(void **state)
 }
 
 // The budget covers all data, so nothing is recalled for its sake.
-static void a_budget_of_all_data_takes_nothing_back(void **state)
+TEST(a_budget_of_all_data_takes_nothing_back)
 {
-    (void)state;
     struct rig *r = short_run(UNITS);
     struct words a = {.want = 4, .ahead = LH_LEASES_MAX, .units_per_s = 1}, b = a;
     introduce(r, 0, 1);
@@ -299,28 +288,8 @@ static void train_whole_epochs(uint32_t epochs)
     rig_free(r);
 }
 
-static void whole_epochs_are_trained_whole(void **state)
+TEST(whole_epochs_are_trained_whole)
 {
-    (void)state;
     train_whole_epochs(2);
     train_whole_epochs(3);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(each_trains_its_own_from_the_first_second_on),
-        cmocka_unit_test(a_worker_that_becomes_slow_gives_back),
-        cmocka_unit_test(the_last_push_counts),
-        cmocka_unit_test(not_all_comes_back),
-        cmocka_unit_test(units_started_next_stay),
-        cmocka_unit_test(units_not_held_yet_come_back_first),
-        cmocka_unit_test(an_idle_worker_is_left_nothing),
-        cmocka_unit_test(it_gives_back_to_the_nearest_unit),
-        cmocka_unit_test(trained_tokens_count_before_their_credit),
-        cmocka_unit_test(a_lowered_budget_takes_back_what_is_not_begun),
-        cmocka_unit_test(a_budget_of_all_data_takes_nothing_back),
-        cmocka_unit_test(whole_epochs_are_trained_whole),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -65,9 +65,8 @@ static uint32_t tell(struct rig *r, uint32_t w, const struct pace *p)
     return h;
 }
 
-static void by_speed_each_round_takes_equal_time(void **state)
+TEST(by_speed_each_round_takes_equal_time)
 {
-    (void)state;
     struct rig *r = begin(false, false);
     struct pace fast = {.units_per_s = 8, .step_s = 0.1}, slow = {.units_per_s = 2, .step_s = 0.1};
     slow.push_s = 100; // does not count
@@ -79,9 +78,8 @@ static void by_speed_each_round_takes_equal_time(void **state)
 }
 
 // A live worker goes on reporting the speed that it had.
-static void a_worker_whose_loop_is_away_is_nobodys_fastest(void **state)
+TEST(a_worker_whose_loop_is_away_is_nobodys_fastest)
 {
-    (void)state;
     struct rig *r = begin(false, false);
     struct pace fast = {.units_per_s = 8, .step_s = 0.1}, slow = {.units_per_s = 2, .step_s = 0.1};
     assert_int_equal(tell(r, 0, &fast), BASE);
@@ -96,9 +94,8 @@ static void a_worker_whose_loop_is_away_is_nobodys_fastest(void **state)
 }
 
 // The run's tokens over those that all workers train in a round; the density depends on it.
-static void rounds_are_told(void **state)
+TEST(rounds_are_told)
 {
-    (void)state;
     struct rig *r = begin(false, false);
     struct ps_co_conf *conf = &r->coordinator->conf;
     const double tokens = 100.0 * WORDS_TOKENS;
@@ -123,9 +120,8 @@ static void rounds_are_told(void **state)
 }
 
 // Nothing is decided or logged for a worker without a measured speed.
-static void no_pace_is_set_before_a_speed_is_known(void **state)
+TEST(no_pace_is_set_before_a_speed_is_known)
 {
-    (void)state;
     struct rig *r = begin(true, false);
     const struct ps_co_pace *p = &r->coordinator->worker[0].pace;
     struct pace silent = {.step_s = 0.1};
@@ -138,9 +134,8 @@ static void no_pace_is_set_before_a_speed_is_known(void **state)
 }
 
 // A drained worker does not count as the fastest, and may be any times as fast as the others.
-static void no_round_is_longer_than_the_longest(void **state)
+TEST(no_round_is_longer_than_the_longest)
 {
-    (void)state;
     struct rig *r = begin(false, false);
     struct ps_co_worker *w = r->coordinator->worker;
     w[0].left = true;
@@ -153,9 +148,8 @@ static void no_round_is_longer_than_the_longest(void **state)
 
 // A push takes 0.8 s on its way up, 2 round trips take 0.4 s. Such an exchange of 1.2 s may fill
 // 0.8 of a round: 15 steps of 0.1 s.
-static void an_exchange_fits_in_a_round(void **state)
+TEST(an_exchange_fits_in_a_round)
 {
-    (void)state;
     struct rig *r = begin(true, false);
     struct pace fast = {.units_per_s = 8, .step_s = 0.1};
     struct pace far = {.units_per_s = 2, .step_s = 0.1, .push_s = 1, .rtt_s = 0.2};
@@ -172,9 +166,8 @@ static void an_exchange_fits_in_a_round(void **state)
 
 // The other worker's pushes come down at a quarter of the rate at which the worker's own go up: 4 x
 // 0.8 s + 0.4 s.
-static void the_way_down_counts_where_it_takes_longer(void **state)
+TEST(the_way_down_counts_where_it_takes_longer)
 {
-    (void)state;
     struct rig *r = begin(true, false);
     struct pace fast = {.units_per_s = 8, .step_s = 0.1};
     struct pace far = {.units_per_s = 2, .step_s = 0.1, .push_s = 1, .rtt_s = 0.2};
@@ -193,9 +186,8 @@ static void the_way_down_counts_where_it_takes_longer(void **state)
     rig_free(r);
 }
 
-static void small_changes_are_not_made(void **state)
+TEST(small_changes_are_not_made)
 {
-    (void)state;
     struct rig *r = begin(true, false);
     struct pace far = {.units_per_s = 2, .step_s = 0.1, .push_s = 1.6, .rtt_s = 0};
     assert_int_equal(tell(r, 0, &far), 20);
@@ -208,9 +200,8 @@ static void small_changes_are_not_made(void **state)
     rig_free(r);
 }
 
-static void each_change_is_told_with_its_figures(void **state)
+TEST(each_change_is_told_with_its_figures)
 {
-    (void)state;
     struct rig *r = begin(true, false);
     rig_boot_standby(r);
     struct lh_log *log = rig_log_lines(r);
@@ -241,9 +232,8 @@ static void each_change_is_told_with_its_figures(void **state)
 
 // Changes of H by speed are logged too, but at most once an hour, and not while H wavers. An H that
 // can't change is never logged.
-static void a_change_by_speed_is_told_now_and_then(void **state)
+TEST(a_change_by_speed_is_told_now_and_then)
 {
-    (void)state;
     struct rig *r = begin(false, false);
     rig_boot_standby(r);
     struct lh_log *log = rig_log_lines(r);
@@ -293,9 +283,8 @@ static uint32_t three(void *arg, const char *region)
     return strcmp(arg, region) ? 0 : 3;
 }
 
-static void a_cadence_that_an_operator_fixed_stays(void **state)
+TEST(a_cadence_that_an_operator_fixed_stays)
 {
-    (void)state;
     struct rig *r = begin(true, true);
     struct pace far = {.units_per_s = 2, .step_s = 0.1, .push_s = 1.6};
     r->coordinator->conf.fixed_h = three;
@@ -314,9 +303,8 @@ static uint32_t tell_stage(struct rig *r, double step_s)
 }
 
 // Together the workers train 2,560 tokens in a step of 10 s.
-static void the_base_has_stages(void **state)
+TEST(the_base_has_stages)
 {
-    (void)state;
     struct rig *r = begin(false, true);
     rig_boot_standby(r);
     struct lh_log *log = rig_log_lines(r);
@@ -345,9 +333,8 @@ static void the_base_has_stages(void **state)
 
 // While one loop is away, only the other's 128 tokens a second are trained. Tokens from before
 // still count at the speed of both.
-static void a_loop_that_is_away_takes_no_steps(void **state)
+TEST(a_loop_that_is_away_takes_no_steps)
 {
-    (void)state;
     struct rig *r = begin(false, true);
     struct pace p = {.units_per_s = 2, .step_s = 10}, away = p;
     uint64_t *credited = &r->coordinator->stock.credited_tokens;
@@ -364,9 +351,8 @@ static void a_loop_that_is_away_takes_no_steps(void **state)
 }
 
 // H is at least one step and at most PS_CO_H_MAX.
-static void half_of_one_is_one(void **state)
+TEST(half_of_one_is_one)
 {
-    (void)state;
     struct rig *r = begin(false, true);
     r->coordinator->conf.h_base = 1;
     assert_int_equal(tell_stage(r, 1), 1);
@@ -425,9 +411,8 @@ static struct cuts count_cuts(enum wk_stagger stagger, bool dry)
 }
 
 // At one step a worker sends one shard's push at most.
-static void staggered_shards_are_not_pushed_at_one_step(void **state)
+TEST(staggered_shards_are_not_pushed_at_one_step)
 {
-    (void)state;
     struct cuts on = count_cuts(WK_STAGGER_ON, false), off = count_cuts(WK_STAGGER_OFF, false);
     assert_true(on.count > 6 && off.count > 6);
     assert_int_equal(on.together, 0);
@@ -435,34 +420,10 @@ static void staggered_shards_are_not_pushed_at_one_step(void **state)
 }
 
 // A worker that ran dry pushes all it has at one step; afterwards its shards are staggered again.
-static void shards_are_staggered_again_after_running_dry(void **state)
+TEST(shards_are_staggered_again_after_running_dry)
 {
-    (void)state;
     struct cuts on = count_cuts(WK_STAGGER_ON, true), off = count_cuts(WK_STAGGER_OFF, true);
     assert_true(on.count > 6 && off.count > 6);
     assert_int_equal(on.together, 0);
     assert_int_equal(off.together, off.count / 2);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(by_speed_each_round_takes_equal_time),
-        cmocka_unit_test(a_worker_whose_loop_is_away_is_nobodys_fastest),
-        cmocka_unit_test(no_pace_is_set_before_a_speed_is_known),
-        cmocka_unit_test(no_round_is_longer_than_the_longest),
-        cmocka_unit_test(rounds_are_told),
-        cmocka_unit_test(an_exchange_fits_in_a_round),
-        cmocka_unit_test(the_way_down_counts_where_it_takes_longer),
-        cmocka_unit_test(small_changes_are_not_made),
-        cmocka_unit_test(each_change_is_told_with_its_figures),
-        cmocka_unit_test(a_change_by_speed_is_told_now_and_then),
-        cmocka_unit_test(a_cadence_that_an_operator_fixed_stays),
-        cmocka_unit_test(the_base_has_stages),
-        cmocka_unit_test(a_loop_that_is_away_takes_no_steps),
-        cmocka_unit_test(half_of_one_is_one),
-        cmocka_unit_test(staggered_shards_are_not_pushed_at_one_step),
-        cmocka_unit_test(shards_are_staggered_again_after_running_dry),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -41,9 +41,8 @@ static lh_err follow(struct rig *r, uint64_t version, bool another)
     return LH_OK;
 }
 
-static void a_follower_of_another_history_takes_a_snapshot(void **state)
+RIG_TEST(a_follower_of_another_history_takes_a_snapshot, struct rig *r)
 {
-    struct rig *r = *state;
     assert_int_equal(rig_start_server(r, true), LH_OK);
     rig_log(r, 1, HEAD);
     assert_int_equal(follow(r, HEAD, false), LH_OK);
@@ -86,9 +85,8 @@ static void begin(struct rig *r)
     rig_boot_standby(r);
 }
 
-static void a_standby_of_another_history_is_not_waited_for(void **state)
+RIG_TEST(a_standby_of_another_history_is_not_waited_for, struct rig *r)
 {
-    struct rig *r = *state;
     begin(r);
     uint64_t head = shard(r)->replica.ledger.version;
     assert_int_equal(confirm(r, head, ANOTHER), PS_ALONE);
@@ -101,17 +99,15 @@ static void a_standby_of_another_history_is_not_waited_for(void **state)
     assert_int_equal(shard(r)->insync.confirmed, head);
 }
 
-static void one_that_names_no_chain_is_believed_as_ever(void **state)
+RIG_TEST(one_that_names_no_chain_is_believed_as_ever, struct rig *r)
 {
-    struct rig *r = *state;
     begin(r);
     assert_true(confirm(r, shard(r)->replica.ledger.version, NONE) > PS_CATCHING);
 }
 
 // A standby that lacks one acknowledged version is not in sync.
-static void one_version_short_is_not_in_sync(void **state)
+RIG_TEST(one_version_short_is_not_in_sync, struct rig *r)
 {
-    struct rig *r = *state;
     begin(r);
     uint64_t head = shard(r)->replica.ledger.version;
     for (int i = 0; i < 3; i++) {
@@ -124,15 +120,4 @@ static void one_version_short_is_not_in_sync(void **state)
     rig_run(r, LH_SECOND);
     assert_int_equal(shard(r)->insync.state, PS_IN_SYNC);
     assert_int_equal(r->coordinator->shard[0].standby, STANDBY);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        RIG_TEST(a_follower_of_another_history_takes_a_snapshot),
-        RIG_TEST(a_standby_of_another_history_is_not_waited_for),
-        RIG_TEST(one_that_names_no_chain_is_believed_as_ever),
-        RIG_TEST(one_version_short_is_not_in_sync),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -193,9 +193,8 @@ static void starts_again(struct rig *r)
     assert_int_equal(ledger(r, 0)->epoch, epoch);
 }
 
-static void a_made_up_history_below_the_head_is_not_stable(void **state)
+TEST(a_made_up_history_below_the_head_is_not_stable)
 {
-    (void)state;
     for (uint32_t shards = 1; shards <= RIG_SHARDS; shards++) {
         struct rig *r = begun(shards, 0);
         struct lh_point lie[RIG_SHARDS], honest[RIG_SHARDS];
@@ -220,9 +219,8 @@ static void a_made_up_history_below_the_head_is_not_stable(void **state)
 }
 
 // The newest copy that workers of two regions have is the stable point, and no newer one.
-static void the_latest_copy_of_two_regions_is_stable(void **state)
+TEST(the_latest_copy_of_two_regions_is_stable)
 {
-    (void)state;
     struct rig *r = begun(1, 0);
     struct lh_point older = of_log(r, 0, 5), later = of_log(r, 0, 2), head = of_log(r, 0, 0);
     struct lh_hash digest = digest_of(&older);
@@ -253,9 +251,8 @@ static void the_latest_copy_of_two_regions_is_stable(void **state)
 
 // A worker that knows the point and its digest, which every worker is told, but lacks the state,
 // proves nothing, either with made-up bytes or with an answer to another challenge.
-static void a_copy_that_is_not_proved_is_not_stable(void **state)
+TEST(a_copy_that_is_not_proved_is_not_stable)
 {
-    (void)state;
     const enum wrong wrong[] = {NO_STATE, OLD_ANSWER, OTHER_DIGEST};
     for (size_t i = 0; i < LH_COUNT(wrong); i++) {
         struct rig *r = begun(1, 0);
@@ -275,9 +272,8 @@ static void a_copy_that_is_not_proved_is_not_stable(void **state)
 
 // One worker alone makes nothing stable that workers of another region count on, however often it
 // claims it.
-static void a_lone_region_is_not_enough_while_another_lives(void **state)
+TEST(a_lone_region_is_not_enough_while_another_lives)
 {
-    (void)state;
     struct rig *r = begun(1, 0);
     struct lh_point head = of_log(r, 0, 0);
     for (int i = 0; i < 5; i++) (void)hold(r, 0, &head, RIGHT);
@@ -291,9 +287,8 @@ static void a_lone_region_is_not_enough_while_another_lives(void **state)
 }
 
 // A region that makes no copies delays the others for a while, not for ever.
-static void a_region_without_copies_is_not_waited_for_for_ever(void **state)
+TEST(a_region_without_copies_is_not_waited_for_for_ever)
 {
-    (void)state;
     struct rig *r = begun(1, 0);
     struct lh_point head = of_log(r, 0, 0);
     r->coordinator->conf.drain_floor_ns = LH_SECOND;
@@ -306,9 +301,8 @@ static void a_region_without_copies_is_not_waited_for_for_ever(void **state)
 }
 
 // A worker that claims a new copy with every lease is answered all the same.
-static void a_worker_that_goes_on_is_not_passed_over(void **state)
+TEST(a_worker_that_goes_on_is_not_passed_over)
 {
-    (void)state;
     struct rig *r = begun(1, 0);
     for (uint64_t back = 12; back > 0; back--) {
         struct lh_point p = of_log(r, 0, back);
@@ -320,9 +314,8 @@ static void a_worker_that_goes_on_is_not_passed_over(void **state)
     rig_free(r);
 }
 
-static void a_copy_that_is_gone_is_not_stable(void **state)
+TEST(a_copy_that_is_gone_is_not_stable)
 {
-    (void)state;
     struct rig *r = begun(1, 0);
     struct lh_point p = of_log(r, 0, 2);
     assert_true(hold(r, 1, &p, RIGHT));
@@ -335,9 +328,8 @@ static void a_copy_that_is_gone_is_not_stable(void **state)
 
 // The server process that knew the proof for that version is gone, and its log begins above the
 // version, so nobody can vouch for the copy. A copy of the newest version counts.
-static void a_copy_that_nobody_can_vouch_for_is_not_stable(void **state)
+TEST(a_copy_that_nobody_can_vouch_for_is_not_stable)
 {
-    (void)state;
     struct rig *r = begun(1, 4096);
     struct lh_point p = of_log(r, 0, 2);
     for (uint64_t i = HEAD + 1; i < 300 && ps_shard_place(r->server->shard[0], p.version); i++) {
@@ -357,9 +349,8 @@ static void a_copy_that_nobody_can_vouch_for_is_not_stable(void **state)
 }
 
 // A shard's number comes from the network; one beyond the last shard must not be written to.
-static void a_copy_of_a_shard_that_does_not_exist_is_no_claim(void **state)
+TEST(a_copy_of_a_shard_that_does_not_exist_is_no_claim)
 {
-    (void)state;
     struct rig *r = begun(RIG_SHARDS, 0);
     Longhaul__V1__LeaseRequest m = LONGHAUL__V1__LEASE_REQUEST__INIT;
     struct ps_co_worker *w = worker_of(r, 0);
@@ -382,20 +373,4 @@ static void a_copy_of_a_shard_that_does_not_exist_is_no_claim(void **state)
     rig_free_message(answer);
     assert_memory_equal(&w->claim[RIG_SHARDS], &untouched, sizeof untouched);
     rig_free(r);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_copy_of_a_shard_that_does_not_exist_is_no_claim),
-        cmocka_unit_test(a_made_up_history_below_the_head_is_not_stable),
-        cmocka_unit_test(the_latest_copy_of_two_regions_is_stable),
-        cmocka_unit_test(a_copy_that_is_not_proved_is_not_stable),
-        cmocka_unit_test(a_lone_region_is_not_enough_while_another_lives),
-        cmocka_unit_test(a_region_without_copies_is_not_waited_for_for_ever),
-        cmocka_unit_test(a_worker_that_goes_on_is_not_passed_over),
-        cmocka_unit_test(a_copy_that_is_gone_is_not_stable),
-        cmocka_unit_test(a_copy_that_nobody_can_vouch_for_is_not_stable),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -37,9 +37,8 @@ static void again(struct rig *r)
 // ---------------------------------------------------------------- a full disk
 
 // A standby may take over until its strike-out is durable: nothing is acknowledged without it.
-static void a_standby_is_struck_out_on_the_disk_or_not_at_all(void **state)
+RIG_TEST(a_standby_is_struck_out_on_the_disk_or_not_at_all, struct rig *r)
 {
-    struct rig *r = *state;
     rig_begin_in_sync(r);
     uint64_t standby = row(r)->standby;
     rig_kill_standby(r, false);
@@ -87,9 +86,8 @@ static lh_err ask_epoch(struct rig *r, uint64_t expect, uint64_t epoch, uint64_t
     return err;
 }
 
-static void an_epoch_that_found_no_room_is_not_opened_however_often_it_is_asked_for(void **state)
+RIG_TEST(an_epoch_that_found_no_room_is_not_opened_however_often_it_is_asked_for, struct rig *r)
 {
-    struct rig *r = *state;
     bool opened;
     rig_start_coordinator(r);
     rig_boot_server(r);
@@ -141,9 +139,8 @@ static void begin_run(struct rig *r)
     assert_int_equal(r->coordinator->plan.phase, LH_PHASE_RUN);
 }
 
-static void units_that_found_no_room_are_leased_to_nobody(void **state)
+RIG_TEST(units_that_found_no_room_are_leased_to_nobody, struct rig *r)
 {
-    struct rig *r = *state;
     begin_run(r);
     fill(r);
     for (int i = 0; i < 3; i++) {
@@ -158,9 +155,8 @@ static void units_that_found_no_room_are_leased_to_nobody(void **state)
     assert_int_equal(leased(r), 2);
 }
 
-static void an_incarnation_that_found_no_room_was_not_granted(void **state)
+RIG_TEST(an_incarnation_that_found_no_room_was_not_granted, struct rig *r)
 {
-    struct rig *r = *state;
     begin_run(r);
     fill(r);
     Longhaul__V1__JoinRequest m;
@@ -183,9 +179,8 @@ static void an_incarnation_that_found_no_room_was_not_granted(void **state)
 }
 
 // A worker that was lost while there was no room is given up once there is.
-static void units_of_a_lost_worker_are_freed_when_there_is_room(void **state)
+RIG_TEST(units_of_a_lost_worker_are_freed_when_there_is_room, struct rig *r)
 {
-    struct rig *r = *state;
     begin_run(r);
     rig_free_message(lease(r, 1, 2, LH_OK));
     assert_int_equal(leased(r), 2);
@@ -201,9 +196,8 @@ static void units_of_a_lost_worker_are_freed_when_there_is_room(void **state)
 }
 
 // Operators' requests, and the plan that follows from them, are taken back.
-static void a_wish_that_found_no_room_was_not_heard(void **state)
+RIG_TEST(a_wish_that_found_no_room_was_not_heard, struct rig *r)
 {
-    struct rig *r = *state;
     struct lh_drain_request m = {.region = "", .worker = ""};
     struct ps_co_worker *who;
     begin_run(r);
@@ -228,9 +222,8 @@ static void a_wish_that_found_no_room_was_not_heard(void **state)
     assert_int_equal(c->plan.phase, LH_PHASE_RUN);
 }
 
-static void a_move_that_found_no_room_is_not_begun(void **state)
+RIG_TEST(a_move_that_found_no_room_is_not_begun, struct rig *r)
 {
-    struct rig *r = *state;
     uint32_t shards;
     rig_begin_in_sync(r);
     fill(r);
@@ -249,9 +242,8 @@ static void a_move_that_found_no_room_is_not_begun(void **state)
 }
 
 // The take-over waits for room, and is not lost.
-static void a_take_over_that_found_no_room_takes_place_later(void **state)
+RIG_TEST(a_take_over_that_found_no_room_takes_place_later, struct rig *r)
 {
-    struct rig *r = *state;
     rig_begin_in_sync(r);
     rig_kill_server(r, false);
     fill(r);
@@ -268,9 +260,8 @@ static void a_take_over_that_found_no_room_takes_place_later(void **state)
 
 // ---------------------------------------------------------------- a slow disk, a broken one
 
-static void nobody_is_answered_before_the_disk_has_it(void **state)
+RIG_TEST(nobody_is_answered_before_the_disk_has_it, struct rig *r)
 {
-    struct rig *r = *state;
     begin_run(r);
     lh_fake_slow(r->c.env, 3 * LH_SECOND);
     for (int i = 0; i < 20; i++) {
@@ -284,9 +275,8 @@ static void nobody_is_answered_before_the_disk_has_it(void **state)
 }
 
 // The coordinator's loop still hears everybody, and a peer that waits for an answer is not silent.
-static void a_slow_disk_deposes_nobody(void **state)
+RIG_TEST(a_slow_disk_deposes_nobody, struct rig *r)
 {
-    struct rig *r = *state;
     rig_begin_in_sync(r);
     lh_fake_slow(r->c.env, 4 * LH_SECOND);
     for (uint64_t i = 0; i < 30; i++) {
@@ -317,9 +307,8 @@ static void ignore(void *self, lh_err err, const ProtobufCMessage *m)
     (void)m;
 }
 
-static void a_worker_that_waits_for_an_answer_is_not_silent(void **state)
+RIG_TEST(a_worker_that_waits_for_an_answer_is_not_silent, struct rig *r)
 {
-    struct rig *r = *state;
     struct lh_unary *call;
     Longhaul__V1__LeaseRequest m = LONGHAUL__V1__LEASE_REQUEST__INIT;
     rig_begin_in_sync(r);
@@ -358,9 +347,8 @@ static bool leads(void *arg)
 }
 
 // A disk that hangs is logged each time that the wait has doubled, and so is its end.
-static void a_commit_that_takes_long_is_told(void **state)
+RIG_TEST(a_commit_that_takes_long_is_told, struct rig *r)
 {
-    struct rig *r = *state;
     rig_begin_in_sync(r);
     assert_int_equal(rig_join(r, 0, 1, 0).granted, 1);
     rig_run(r, LH_SECOND);
@@ -390,9 +378,8 @@ static void a_commit_that_takes_long_is_told(void **state)
     r->coordinator->conf.log = NULL;
 }
 
-static void a_group_that_takes_long_is_told(void **state)
+RIG_TEST(a_group_that_takes_long_is_told, struct rig *r)
 {
-    struct rig *r = *state;
     rig_begin_in_sync(r);
     rig_run(r, LH_SECOND);
     r->server->conf.log = rig_log_lines(r);
@@ -409,9 +396,8 @@ static void a_group_that_takes_long_is_told(void **state)
 }
 
 // While its disk hangs an owner with a standby in sync is silent, so the standby takes over.
-static void an_owner_whose_disk_hangs_gives_way_to_its_standby(void **state)
+RIG_TEST(an_owner_whose_disk_hangs_gives_way_to_its_standby, struct rig *r)
 {
-    struct rig *r = *state;
     rig_begin_in_sync(r);
     rig_run(r, LH_SECOND);
     assert_false(would_take_over(r));
@@ -423,9 +409,8 @@ static void an_owner_whose_disk_hangs_gives_way_to_its_standby(void **state)
     assert_true(row(r)->owner != 0);
 }
 
-static void an_owner_that_is_alone_goes_on_waiting(void **state)
+RIG_TEST(an_owner_that_is_alone_goes_on_waiting, struct rig *r)
 {
-    struct rig *r = *state;
     rig_begin_in_sync(r);
     rig_kill_standby(r, false);
     rig_greet(r, 0, 9ull << 32, 0, 1);
@@ -442,9 +427,8 @@ static void an_owner_that_is_alone_goes_on_waiting(void **state)
     assert_true(row(r)->heard_ns > heard);
 }
 
-static void status_json_promises_nothing_that_the_disk_has_not(void **state)
+RIG_TEST(status_json_promises_nothing_that_the_disk_has_not, struct rig *r)
 {
-    struct rig *r = *state;
     rig_begin_in_sync(r);
     assert_int_equal(rig_join(r, 0, 1, 0).granted, 1);
     rig_run(r, LH_SECOND);
@@ -494,9 +478,8 @@ static void wish(struct rig *r, bool undo) // something to write
 }
 
 // The last durable status is gone, as if there had been no memory for the next.
-static void a_coordinator_without_a_durable_status_answers_busy(void **state)
+RIG_TEST(a_coordinator_without_a_durable_status_answers_busy, struct rig *r)
 {
-    struct rig *r = *state;
     struct lh_buf json = lh_buf(1 << 20);
     rig_start_coordinator(r);
     lh_buf_clear(&r->coordinator->status.durable);
@@ -511,9 +494,8 @@ static void a_coordinator_without_a_durable_status_answers_busy(void **state)
 }
 
 // This status was made during a commit that failed; later changes have the same numbers.
-static void status_json_shows_no_changes_that_were_taken_back(void **state)
+RIG_TEST(status_json_shows_no_changes_that_were_taken_back, struct rig *r)
 {
-    struct rig *r = *state;
     begin_run(r);
     rig_settle(r);
     Longhaul__V1__LeaseRequest m = LONGHAUL__V1__LEASE_REQUEST__INIT;
@@ -541,9 +523,8 @@ static void status_json_shows_no_changes_that_were_taken_back(void **state)
     status_says(r, 0, false);
 }
 
-static void a_disk_that_fails_ends_it_without_a_word(void **state)
+RIG_TEST(a_disk_that_fails_ends_it_without_a_word, struct rig *r)
 {
-    struct rig *r = *state;
     bool opened;
     rig_start_coordinator(r);
     rig_boot_server(r);
@@ -557,9 +538,8 @@ static void a_disk_that_fails_ends_it_without_a_word(void **state)
 
 // Another coordinator may lead (server/docs/0000-protocol.md#rule-38): this one sends neither what
 // is durable by now nor a refusal.
-static void one_that_no_longer_leads_answers_nothing(void **state)
+RIG_TEST(one_that_no_longer_leads_answers_nothing, struct rig *r)
 {
-    struct rig *r = *state;
     bool opened, is = false;
     rig_start_coordinator(r);
     rig_boot_server(r);
@@ -570,31 +550,4 @@ static void one_that_no_longer_leads_answers_nothing(void **state)
     is = true;
     assert_int_equal(ask_epoch(r, 0, 1, 11, &opened), LH_OK);
     r->coordinator->conf.leads = NULL;
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        RIG_TEST(a_standby_is_struck_out_on_the_disk_or_not_at_all),
-        RIG_TEST(an_epoch_that_found_no_room_is_not_opened_however_often_it_is_asked_for),
-        RIG_TEST(units_that_found_no_room_are_leased_to_nobody),
-        RIG_TEST(an_incarnation_that_found_no_room_was_not_granted),
-        RIG_TEST(units_of_a_lost_worker_are_freed_when_there_is_room),
-        RIG_TEST(a_wish_that_found_no_room_was_not_heard),
-        RIG_TEST(a_move_that_found_no_room_is_not_begun),
-        RIG_TEST(a_take_over_that_found_no_room_takes_place_later),
-        RIG_TEST(nobody_is_answered_before_the_disk_has_it),
-        RIG_TEST(a_slow_disk_deposes_nobody),
-        RIG_TEST(a_worker_that_waits_for_an_answer_is_not_silent),
-        RIG_TEST(a_commit_that_takes_long_is_told),
-        RIG_TEST(a_group_that_takes_long_is_told),
-        RIG_TEST(an_owner_whose_disk_hangs_gives_way_to_its_standby),
-        RIG_TEST(an_owner_that_is_alone_goes_on_waiting),
-        RIG_TEST(status_json_promises_nothing_that_the_disk_has_not),
-        RIG_TEST(a_coordinator_without_a_durable_status_answers_busy),
-        RIG_TEST(status_json_shows_no_changes_that_were_taken_back),
-        RIG_TEST(a_disk_that_fails_ends_it_without_a_word),
-        RIG_TEST(one_that_no_longer_leads_answers_nothing),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

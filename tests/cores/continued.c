@@ -92,19 +92,10 @@ static int by_number(const void *a, const void *b)
     return x < y ? -1 : x > y;
 }
 
-static void the_same_set_is_credited(void **state)
+TEST(the_same_set_is_credited)
 {
-    (void)state;
     play();
     assert_int_equal(seen.units, ALL);
     qsort(seen.unit, ALL, sizeof *seen.unit, by_number);
     for (uint64_t u = 0; u < ALL; u++) assert_int_equal(seen.unit[u], u);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_same_set_is_credited),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

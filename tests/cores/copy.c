@@ -76,9 +76,8 @@ static bool dies_at(uint64_t seed, int n)
     return died;
 }
 
-static void a_copy_that_is_told_of_survives_a_power_cut(void **state)
+TEST(a_copy_that_is_told_of_survives_a_power_cut)
 {
-    (void)state;
     for (uint64_t seed = 1; seed <= SEEDS; seed++) {
         int n = 0;
         while (dies_at(seed, n)) assert_true(++n < CALLS_MAX);
@@ -88,9 +87,8 @@ static void a_copy_that_is_told_of_survives_a_power_cut(void **state)
 
 // The run ends only when copies of all final versions are durable, and no later record comes that
 // would cause another copy.
-static void a_last_copy_that_found_no_room_is_made_when_there_is(void **state)
+RIG_TEST(a_last_copy_that_found_no_room_is_made_when_there_is, struct rig *r)
 {
-    struct rig *r = *state;
     const struct ps_coordinator *c;
     struct rig_life l;
     rig_start_coordinator(r);
@@ -112,9 +110,8 @@ static void a_last_copy_that_found_no_room_is_made_when_there_is(void **state)
 }
 
 // While no coordinator registers copies only a few are made; once one is registered they go on.
-static void copies_go_on_when_the_coordinator_is_back(void **state)
+RIG_TEST(copies_go_on_when_the_coordinator_is_back, struct rig *r)
 {
-    struct rig *r = *state;
     struct rig_life l;
     lh_units_free(&r->units);
     setup_units(&r->units, 4000, 64, RIG_WORKERS); // the run does not end meanwhile
@@ -139,9 +136,8 @@ static void copies_go_on_when_the_coordinator_is_back(void **state)
 
 // Copies of a past epoch are no longer registered. They must not keep copies of the next epoch from
 // being made, or nothing would become stable until the run closes.
-static void copies_go_on_in_the_next_epoch(void **state)
+RIG_TEST(copies_go_on_in_the_next_epoch, struct rig *r)
 {
-    struct rig *r = *state;
     struct rig_life l;
     lh_units_free(&r->units);
     setup_units(&r->units, 4000, 64, RIG_WORKERS); // the run does not end meanwhile
@@ -171,9 +167,8 @@ static void copies_go_on_in_the_next_epoch(void **state)
 
 // Releases of private workers wait for the stable point. When all of them wait, no record comes
 // that would cause copies of the newest version on other workers.
-static void under_privacy_there_is_a_copy_of_where_the_log_rests(void **state)
+RIG_TEST(under_privacy_there_is_a_copy_of_where_the_log_rests, struct rig *r)
 {
-    struct rig *r = *state;
     struct rig_life l;
     lh_units_free(&r->units);
     setup_units(&r->units, 4000, 64, RIG_WORKERS); // the run does not end meanwhile
@@ -210,9 +205,8 @@ static void under_privacy_there_is_a_copy_of_where_the_log_rests(void **state)
 
 // The server's history went back, so the next copy is of an older version than the earlier copies.
 // They are removed once it is durable, not sooner.
-static void the_copies_before_one_that_found_no_room_stay(void **state)
+TEST(the_copies_before_one_that_found_no_room_stay)
 {
-    (void)state;
     struct life *l = life_begin(5, 1);
     struct wk_shard *s = &l->worker->shard[0];
     while (!s->copies.durable.version) life_cut(l, 1);
@@ -256,10 +250,9 @@ static void make_copies(uint32_t count, uint64_t from, uint64_t to, bool made[])
 
 // Two regions may hold any number of copies, of any version, when an epoch begins. Soon they make
 // copies of the same versions; otherwise no point would become stable any more.
-static void copies_of_two_regions_meet(void **state)
+TEST(copies_of_two_regions_meet)
 {
     enum { VERSIONS = 400, SOON = 80 };
-    (void)state;
     for (uint32_t n = 0; n < 6; n++)
         for (uint64_t from = 40; from < 80; from++) {
             bool one[VERSIONS] = {false}, other[VERSIONS] = {false};
@@ -275,9 +268,8 @@ static void copies_of_two_regions_meet(void **state)
 
 // A worker with the maximum number of copies makes another once its newest copy, or one of a later
 // epoch, is registered.
-static void a_copy_that_is_registered_makes_room_for_the_next(void **state)
+TEST(a_copy_that_is_registered_makes_room_for_the_next)
 {
-    (void)state;
     struct wk_worker w = {.conf = {.durable_every = 10}};
     struct wk_shard s = {.worker = &w, .copies = {.count = 4}};
     s.replica.ledger.epoch = 3;
@@ -288,19 +280,4 @@ static void a_copy_that_is_registered_makes_room_for_the_next(void **state)
             s.stable = (struct lh_point){.epoch = epoch, .version = version};
             assert_int_equal(wk_durable_copy_due(&s), epoch > 3 || (epoch == 3 && version >= 30));
         }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_copy_that_is_registered_makes_room_for_the_next),
-        cmocka_unit_test(copies_of_two_regions_meet),
-        cmocka_unit_test(a_copy_that_is_told_of_survives_a_power_cut),
-        RIG_TEST(a_last_copy_that_found_no_room_is_made_when_there_is),
-        cmocka_unit_test(the_copies_before_one_that_found_no_room_stay),
-        RIG_TEST(copies_go_on_when_the_coordinator_is_back),
-        RIG_TEST(copies_go_on_in_the_next_epoch),
-        RIG_TEST(under_privacy_there_is_a_copy_of_where_the_log_rests),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

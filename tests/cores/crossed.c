@@ -49,9 +49,8 @@ static size_t foreign(struct rig *r, struct words *s)
     return s->begins;
 }
 
-static void a_cap_is_hard(void **state)
+TEST(a_cap_is_hard)
 {
-    (void)state;
     struct rig *r = begin("europe>asia=640B", (struct ps_co_links_conf){0});
     struct words s = fast(r);
     assert_int_equal(foreign(r, &s), 5); // units that may still come count
@@ -97,9 +96,8 @@ static size_t run_twice(struct rig *r)
 
 // Over its lives a worker may meet more homes than it can name at a time; it is served all the
 // same.
-static void a_worker_that_met_many_homes_is_served(void **state)
+TEST(a_worker_that_met_many_homes_is_served)
 {
-    (void)state;
     struct rig *r = begin("", (struct ps_co_links_conf){0});
     struct ps_co_worker *w = &r->coordinator->worker[0];
     w->crossing = calloc(LH_AWAY_MAX, sizeof *w->crossing);
@@ -113,9 +111,8 @@ static void a_worker_that_met_many_homes_is_served(void **state)
 
 // The second lease of a unit is in no worker's list of held units, but its tokens travel all the
 // same.
-static void a_second_run_counts_against_the_cap(void **state)
+TEST(a_second_run_counts_against_the_cap)
 {
-    (void)state;
     struct rig *r = begin("europe>asia=1kB", (struct ps_co_links_conf){0});
     assert_int_equal(run_twice(r), 1);
     assert_int_equal(ps_co_decided_count(r->coordinator, PS_BALANCE_TWICE), 1);
@@ -126,9 +123,8 @@ static void a_second_run_counts_against_the_cap(void **state)
 
 // If its holder gives the unit back, the other worker has it alone. Its bytes have not been
 // reported.
-static void a_second_run_that_is_left_alone_counts_until_it_is_begun(void **state)
+TEST(a_second_run_that_is_left_alone_counts_until_it_is_begun)
 {
-    (void)state;
     struct rig *r = begin("europe>asia=1kB", (struct ps_co_links_conf){0});
     assert_int_equal(run_twice(r), 1);
     uint64_t unit = r->coordinator->second[0].unit;
@@ -145,9 +141,8 @@ static void a_second_run_that_is_left_alone_counts_until_it_is_begun(void **stat
 
 // The cap has room for a unit like the others of the pool, but not for its first one: another one
 // crosses.
-static void a_unit_that_is_larger_than_others_has_to_fit_the_cap(void **state)
+TEST(a_unit_that_is_larger_than_others_has_to_fit_the_cap)
 {
-    (void)state;
     struct rig *r = begin("europe>asia=128B", (struct ps_co_links_conf){0});
     assert_string_equal(r->units.unit[1].home, "europe");
     r->units.unit[1].tokens = 2 * WORDS_TOKENS;
@@ -158,9 +153,8 @@ static void a_unit_that_is_larger_than_others_has_to_fit_the_cap(void **state)
 }
 
 // The same for a worker of unknown speed, which level.c serves.
-static void a_first_unit_that_is_too_large_hides_no_other(void **state)
+TEST(a_first_unit_that_is_too_large_hides_no_other)
 {
-    (void)state;
     struct rig *r = begin("europe>asia=128B", (struct ps_co_links_conf){0});
     struct words s = {.want = UNITS, .ahead = UNITS, .away = r->w[0].self.region, .closed = true};
     r->units.unit[1].tokens = 2 * WORDS_TOKENS;
@@ -170,9 +164,8 @@ static void a_first_unit_that_is_too_large_hides_no_other(void **state)
 
 // The same for units that another worker holds: its last one does not fit, so an earlier one is
 // recalled.
-static void a_last_unit_that_is_too_large_hides_no_other(void **state)
+TEST(a_last_unit_that_is_too_large_hides_no_other)
 {
-    (void)state;
     struct rig *r = begin("europe>asia=128B", (struct ps_co_links_conf){0});
     const struct ps_coordinator *c = r->coordinator;
     struct words all = {.want = UNITS, .ahead = LH_LEASES_MAX, .units_per_s = 0.25};
@@ -190,9 +183,8 @@ static void a_last_unit_that_is_too_large_hides_no_other(void **state)
 }
 
 // Bytes are counted over restarts of coordinator and worker, and none twice.
-static void crossed_bytes_are_known_after_a_restart(void **state)
+TEST(crossed_bytes_are_known_after_a_restart)
 {
-    (void)state;
     struct rig *r = begin("europe>asia=10kB", (struct ps_co_links_conf){0});
     struct words s = fast(r);
     s.want = s.ahead = 4;
@@ -218,9 +210,8 @@ static void crossed_bytes_are_known_after_a_restart(void **state)
 
 // A worker of unknown speed is served by level.c. If its region has no units it gets one at a time
 // over a link with a cap; otherwise it would never train, and never be measured.
-static void a_worker_without_a_speed_gets_one_unit_over_a_cap(void **state)
+TEST(a_worker_without_a_speed_gets_one_unit_over_a_cap)
 {
-    (void)state;
     static const struct {
         const char *links;
         size_t units;
@@ -236,9 +227,8 @@ static void a_worker_without_a_speed_gets_one_unit_over_a_cap(void **state)
 }
 
 // The same where the other worker has reserved all units: one is recalled for it.
-static void a_worker_without_a_speed_is_not_forgotten(void **state)
+TEST(a_worker_without_a_speed_is_not_forgotten)
 {
-    (void)state;
     static const struct {
         const char *links;
         size_t least, most;
@@ -260,9 +250,8 @@ static void a_worker_without_a_speed_is_not_forgotten(void **state)
 // Leases are first come, first served, as with more regions than the policy takes. Units that are
 // kept for another worker, and would cross a link with a cap, do not reduce what is left for this
 // one: it gets half of its own region's units.
-static void units_kept_behind_a_cap_reduce_no_lease(void **state)
+TEST(units_kept_behind_a_cap_reduce_no_lease)
 {
-    (void)state;
     struct rig *r = begin("europe>asia=1GiB", (struct ps_co_links_conf){0});
     struct words one = {.want = 1, .ahead = 1, .units_per_s = 1};
     struct words s = {.want = 4, .ahead = LH_LEASES_MAX, .units_per_s = 1};
@@ -290,31 +279,11 @@ static size_t taken_from_europe(const char *text, struct ps_co_links_conf links,
     return n;
 }
 
-static void a_foreign_language_counts_as_seconds(void **state)
+TEST(a_foreign_language_counts_as_seconds)
 {
-    (void)state;
     struct ps_co_links_conf links = {.affinity = 200};    // 100 s a unit
     assert_true(taken_from_europe("", links, false) > 0); // all have one language
     assert_int_equal(taken_from_europe("", links, true), 0);
     links.affinity = 0.1;
     assert_true(taken_from_europe("", links, true) > 0);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_cap_is_hard),
-        cmocka_unit_test(a_worker_that_met_many_homes_is_served),
-        cmocka_unit_test(a_second_run_counts_against_the_cap),
-        cmocka_unit_test(a_second_run_that_is_left_alone_counts_until_it_is_begun),
-        cmocka_unit_test(a_unit_that_is_larger_than_others_has_to_fit_the_cap),
-        cmocka_unit_test(a_first_unit_that_is_too_large_hides_no_other),
-        cmocka_unit_test(a_last_unit_that_is_too_large_hides_no_other),
-        cmocka_unit_test(crossed_bytes_are_known_after_a_restart),
-        cmocka_unit_test(a_worker_without_a_speed_gets_one_unit_over_a_cap),
-        cmocka_unit_test(a_worker_without_a_speed_is_not_forgotten),
-        cmocka_unit_test(units_kept_behind_a_cap_reduce_no_lease),
-        cmocka_unit_test(a_foreign_language_counts_as_seconds),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

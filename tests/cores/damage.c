@@ -102,24 +102,21 @@ static void damage_one(uint64_t seed, bool first, bool newest)
     go_on(l);
 }
 
-static void a_residual_that_cant_be_cleared_begins_at_zero(void **state)
+TEST(a_residual_that_cant_be_cleared_begins_at_zero)
 {
-    (void)state;
     for (int newest = 0; newest < 2; newest++) damage_one(31, false, newest);
 }
 
-static void a_push_set_aside_earlier_leaves_no_residual(void **state)
+TEST(a_push_set_aside_earlier_leaves_no_residual)
 {
-    (void)state;
     // The power cut of this seed keeps the name under which the push was put aside; otherwise the
     // push is found again.
     for (int newest = 0; newest < 2; newest++) damage_one(33, true, newest);
 }
 
 // A snapshot made after the push lacks nothing.
-static void one_that_the_snapshot_knows_costs_no_residual(void **state)
+TEST(one_that_the_snapshot_knows_costs_no_residual)
 {
-    (void)state;
     struct life *l = life_with_snapshots(33);
     struct wk_shard *s = &l->worker->shard[HURT];
     struct wk_entry *e = s->outbox.first;
@@ -141,9 +138,8 @@ static struct wk_entry *undecided(const struct life *l)
 }
 
 // If a push is to be sent again and can't be read, the snapshot is removed too.
-static void an_undecided_one_takes_the_snapshot_with_it(void **state)
+TEST(an_undecided_one_takes_the_snapshot_with_it)
 {
-    (void)state;
     struct life *l = life_with_snapshots(34);
     struct wk_slot snap = {0};
     char path[160];
@@ -187,9 +183,8 @@ static struct wk_entry *undecided_and_damaged(struct life *l)
 
 // The push counts as lost once, and only when its decision is durable: each file operation in turn
 // finds no room.
-static void a_refused_one_is_lost_once_its_decision_is_durable(void **state)
+TEST(a_refused_one_is_lost_once_its_decision_is_durable)
 {
-    (void)state;
     struct life *l = life_with_snapshots(41);
     struct wk_entry *e = undecided_and_damaged(l);
     struct wk_shard *s = &l->worker->shard[HURT];
@@ -216,9 +211,8 @@ static void a_refused_one_is_lost_once_its_decision_is_durable(void **state)
 }
 
 // A push that is to be sent can't be read. If there is no room to give it up, that is tried again.
-static void its_end_waits_for_room(void **state)
+TEST(its_end_waits_for_room)
 {
-    (void)state;
     for (int operation = 0; operation < 24; operation++) {
         struct life *l = life_with_snapshots(42);
         undecided_and_damaged(l);
@@ -246,9 +240,8 @@ static void count_unfinished(struct life *l)
 
 // The power goes within a cut, on a disk that loses sectors in the middle of a write: an unfinished
 // push does not count as damaged, and the residual is rebuilt from its snapshot.
-static void one_that_was_being_written_costs_no_residual(void **state)
+TEST(one_that_was_being_written_costs_no_residual)
 {
-    (void)state;
     for (uint64_t seed = 35; seed < 39; seed++)
         for (int64_t operation = 0; operation < 8; operation++) {
             struct life *l = life_with_snapshots(seed);
@@ -265,18 +258,4 @@ static void one_that_was_being_written_costs_no_residual(void **state)
             assert_int_equal(life_said(l, "outbox.damaged"), 0);
             go_on(l);
         }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_residual_that_cant_be_cleared_begins_at_zero),
-        cmocka_unit_test(a_push_set_aside_earlier_leaves_no_residual),
-        cmocka_unit_test(one_that_the_snapshot_knows_costs_no_residual),
-        cmocka_unit_test(one_that_was_being_written_costs_no_residual),
-        cmocka_unit_test(an_undecided_one_takes_the_snapshot_with_it),
-        cmocka_unit_test(a_refused_one_is_lost_once_its_decision_is_durable),
-        cmocka_unit_test(its_end_waits_for_room),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

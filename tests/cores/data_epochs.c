@@ -26,9 +26,8 @@ static lh_err ask_to_join(struct rig *r, uint32_t epochs, bool any, uint32_t *to
     return err;
 }
 
-static void a_join_that_expects_other_epochs_is_refused(void **state)
+RIG_TEST(a_join_that_expects_other_epochs_is_refused, struct rig *r)
 {
-    struct rig *r = *state;
     uint32_t told = 0;
     r->epochs = EPOCHS;
     rig_start_coordinator(r);
@@ -42,9 +41,8 @@ static void a_join_that_expects_other_epochs_is_refused(void **state)
     assert_int_equal(told, EPOCHS);
 }
 
-static void a_worker_says_how_many_epochs_it_expects(void **state)
+RIG_TEST(a_worker_says_how_many_epochs_it_expects, struct rig *r)
 {
-    struct rig *r = *state;
     uint32_t told = 0;
     rig_start_coordinator(r);
     assert_int_equal(ask_to_join(r, 0, false, &told), LH_ERR_CONFIG);
@@ -104,9 +102,8 @@ static void check_epoch(const struct rig *r, const uint64_t *unit, uint32_t epoc
     assert_int_equal(n, UNITS);
 }
 
-static void epochs_are_leased_one_after_the_other(void **state)
+RIG_TEST(epochs_are_leased_one_after_the_other, struct rig *r)
 {
-    struct rig *r = *state;
     uint64_t unit[ALL], again[ALL];
     begin(r, 77);
     for (uint32_t want = 1; want <= ALL; want++) {
@@ -130,9 +127,8 @@ static void epochs_are_leased_one_after_the_other(void **state)
     assert_memory_equal(again, unit, sizeof unit);
 }
 
-static void each_epoch_has_its_own_order(void **state)
+RIG_TEST(each_epoch_has_its_own_order, struct rig *r)
 {
-    struct rig *r = *state;
     uint64_t unit[ALL];
     begin(r, 78);
     assert_int_equal(lease(r, 0, ALL, unit), ALL);
@@ -141,9 +137,8 @@ static void each_epoch_has_its_own_order(void **state)
 }
 
 // Units that may not leave the other region delay nobody.
-static void nobody_waits_for_the_end_of_an_epoch(void **state)
+RIG_TEST(nobody_waits_for_the_end_of_an_epoch, struct rig *r)
 {
-    struct rig *r = *state;
     uint64_t unit[ALL];
     for (uint64_t u = 0; u < UNITS; u++) r->units.unit[u].may_leave = false;
     begin(r, 79);
@@ -154,9 +149,8 @@ static void nobody_waits_for_the_end_of_an_epoch(void **state)
     }
 }
 
-static void a_budget_counts_units_of_all_epochs(void **state)
+RIG_TEST(a_budget_counts_units_of_all_epochs, struct rig *r)
 {
-    struct rig *r = *state;
     uint64_t unit[ALL];
     begin(r, 80);
     r->coordinator->conf.budget_tokens = (UNITS + 3) * 64;
@@ -208,9 +202,8 @@ static void until_over(struct rig *r, const struct rig_life *l)
     assert_false(ps_co_credited(r->coordinator, ALL));
 }
 
-static void every_unit_of_every_epoch_is_credited_once(void **state)
+RIG_TEST(every_unit_of_every_epoch_is_credited_once, struct rig *r)
 {
-    struct rig *r = *state;
     struct rig_life l = {0};
     r->epochs = EPOCHS;
     rig_start_coordinator(r);
@@ -227,9 +220,8 @@ static void every_unit_of_every_epoch_is_credited_once(void **state)
 }
 
 // A worker, the coordinator, or both, are killed in the second epoch.
-static void a_run_that_was_killed_in_a_later_epoch_goes_on(void **state)
+TEST(a_run_that_was_killed_in_a_later_epoch_goes_on)
 {
-    (void)state;
     for (uint32_t who = 1; who <= 3; who++)
         for (uint32_t after = UNITS; after < 2 * UNITS; after += 3) {
             struct rig *r = rig_new(after);
@@ -255,9 +247,8 @@ static void a_run_that_was_killed_in_a_later_epoch_goes_on(void **state)
         }
 }
 
-static void a_worker_that_expects_other_epochs_ends(void **state)
+RIG_TEST(a_worker_that_expects_other_epochs_ends, struct rig *r)
 {
-    struct rig *r = *state;
     struct rig_life l = {0};
     r->epochs = EPOCHS;
     rig_start_coordinator(r);
@@ -270,14 +261,14 @@ static void a_worker_that_expects_other_epochs_ends(void **state)
 }
 
 // The coordinator restarts with other settings, and the worker does not join again.
-static void a_worker_hears_of_a_change_with_its_leases(void **state)
+TEST(a_worker_hears_of_a_change_with_its_leases)
 {
-    struct rig *r = *state;
     for (uint32_t expects = 0; expects <= 1; expects++) {
+        struct rig *r = rig_new(1 + expects);
         struct rig_life l = {0};
         r->epochs = 1;
-        if (!r->coordinator) rig_start_coordinator(r);
-        if (!r->server) assert_int_equal(rig_start_server(r, false), LH_OK);
+        rig_start_coordinator(r);
+        assert_int_equal(rig_start_server(r, false), LH_OK);
         start(r, &l, expects);
         until_credited(r, 1);
         rig_kill_coordinator(r);
@@ -291,19 +282,15 @@ static void a_worker_hears_of_a_change_with_its_leases(void **state)
             assert_non_null(strstr(ended_text, "this worker expects 1 (run.epochs)"));
         }
         rig_life_end(r, &l, false);
-        if (!expects) { // a new run
-            rig_free(r);
-            *state = r = rig_new(2);
-        }
+        rig_free(r);
     }
 }
 
 // ---------------------------------------------------------------- the largest run
 
 // Two shards of one server have credits that are too large for a message as they are.
-static void credits_of_the_largest_run_are_reported(void **state)
+RIG_TEST(credits_of_the_largest_run_are_reported, struct rig *r)
 {
-    struct rig *r = *state;
     static const uint64_t in[] = {0, 1, 2, 5, LH_UNITS_MAX - 2, LH_UNITS_MAX - 1};
     rig_two_shards(r);
     r->epochs = LH_UNITS_MAX / UNITS;
@@ -337,22 +324,4 @@ static void credits_of_the_largest_run_are_reported(void **state)
     assert_true(span.from == LH_UNITS_MAX / 2 && span.to == LH_UNITS_MAX / 2);
     assert_int_equal(ps_co_data_epoch(r->coordinator), r->epochs / 2);
     assert_int_equal(ps_co_credited_tokens(r->coordinator), LH_UNITS_MAX / 2 * UINT64_C(64));
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        RIG_TEST(a_join_that_expects_other_epochs_is_refused),
-        RIG_TEST(a_worker_says_how_many_epochs_it_expects),
-        RIG_TEST(epochs_are_leased_one_after_the_other),
-        RIG_TEST(each_epoch_has_its_own_order),
-        RIG_TEST(nobody_waits_for_the_end_of_an_epoch),
-        RIG_TEST(a_budget_counts_units_of_all_epochs),
-        RIG_TEST(every_unit_of_every_epoch_is_credited_once),
-        cmocka_unit_test(a_run_that_was_killed_in_a_later_epoch_goes_on),
-        RIG_TEST(a_worker_that_expects_other_epochs_ends),
-        RIG_TEST(a_worker_hears_of_a_change_with_its_leases),
-        RIG_TEST(credits_of_the_largest_run_are_reported),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -33,9 +33,8 @@ static void begin(struct life *l)
     l->worker->conf.density = falling;
 }
 
-static void each_push_has_the_density_of_its_time(void **state)
+TEST(each_push_has_the_density_of_its_time)
 {
-    (void)state;
     struct life *l = life_begin(31, 2);
     fall_tokens = UINT64_MAX;
     begin(l);
@@ -56,9 +55,8 @@ static void each_push_has_the_density_of_its_time(void **state)
 }
 
 // A worker that dies while the density falls restarts with all its mass.
-static void a_worker_that_dies_on_the_way_down_keeps_its_mass(void **state)
+TEST(a_worker_that_dies_on_the_way_down_keeps_its_mass)
 {
-    (void)state;
     struct life *l = life_begin(32, 2);
     fall_tokens = UINT64_MAX;
     begin(l);
@@ -85,9 +83,8 @@ static void note_rounds(void *arg, double rounds)
 }
 
 // `auto` uses the rounds that the coordinator reports; a change within a tenth is not passed on.
-static void a_worker_hears_of_the_rounds(void **state)
+TEST(a_worker_hears_of_the_rounds)
 {
-    (void)state;
     struct life *l = life_begin(33, 2);
     l->worker->conf.told_rounds = note_rounds;
     told = tells = 0;
@@ -96,14 +93,4 @@ static void a_worker_hears_of_the_rounds(void **state)
     assert_true(told >= 1);
     assert_true(tells == 1 || tells == 2); // twice if a step had fewer tokens than allowed
     life_end(l);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(each_push_has_the_density_of_its_time),
-        cmocka_unit_test(a_worker_that_dies_on_the_way_down_keeps_its_mass),
-        cmocka_unit_test(a_worker_hears_of_the_rounds),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

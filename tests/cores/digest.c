@@ -35,9 +35,8 @@ static struct ps_shard *start(struct rig *r)
 }
 
 // A greeting comes while the record that makes a digest due is committed. It waits for the digest.
-static void a_greeting_meanwhile_follows_the_digest(void **state)
+RIG_TEST(a_greeting_meanwhile_follows_the_digest, struct rig *r)
 {
-    struct rig *r = *state;
     struct ps_shard *shard = start(r);
     for (uint64_t v = 1; v < EVERY; v++) rig_hello(r, 0, v << 32, 0, 1);
     rig_greet(r, 0, (uint64_t)EVERY << 32, 0, 1);
@@ -57,9 +56,8 @@ static void a_greeting_meanwhile_follows_the_digest(void **state)
 }
 
 // A shard that holds nothing back for its digest may go on meanwhile; the digest is then outdated.
-static void one_of_an_older_version_does_not_count(void **state)
+RIG_TEST(one_of_an_older_version_does_not_count, struct rig *r)
 {
-    struct rig *r = *state;
     struct ps_shard *shard = start(r);
     r->server->conf.digest_every = 0;
     rig_hello(r, 0, UINT64_C(1) << 32, 0, 1);
@@ -73,9 +71,8 @@ static void one_of_an_older_version_does_not_count(void **state)
 }
 
 // A move hands over all shards of a group: the shard whose digest is ready waits for the other.
-static void a_move_waits_for_the_digests_of_all_shards(void **state)
+RIG_TEST(a_move_waits_for_the_digests_of_all_shards, struct rig *r)
 {
-    struct rig *r = *state;
     rig_two_shards(r);
     r->folded = NULL;
     rig_start_coordinator(r);
@@ -106,14 +103,4 @@ static void a_move_waits_for_the_digests_of_all_shards(void **state)
         assert_ptr_equal(shard[i]->digest.shard, shard[i]); // it was made beside the loop
         assert_int_equal(r->standby->shard[i]->replica.ledger.epoch, 2);
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        RIG_TEST(a_greeting_meanwhile_follows_the_digest),
-        RIG_TEST(one_of_an_older_version_does_not_count),
-        RIG_TEST(a_move_waits_for_the_digests_of_all_shards),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

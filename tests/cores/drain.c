@@ -55,9 +55,8 @@ static unsigned draining(const struct rig *r)
     return out;
 }
 
-static void a_drain_and_its_undoing_hold_over_a_power_cut(void **state)
+TEST(a_drain_and_its_undoing_hold_over_a_power_cut)
 {
-    (void)state;
     for (uint64_t seed = 1; seed <= SEEDS; seed++) {
         struct rig *r = both_there(seed);
         const struct {
@@ -78,9 +77,8 @@ static void a_drain_and_its_undoing_hold_over_a_power_cut(void **state)
     }
 }
 
-static void whom_nobody_knows_does_not_drain(void **state)
+TEST(whom_nobody_knows_does_not_drain)
 {
-    (void)state;
     struct rig *r = both_there(1);
     assert_int_equal(drain(r, "nowhere", "", false), LH_ERR_NOT_FOUND);
     assert_int_equal(drain(r, "", "nobody", false), LH_ERR_NOT_FOUND);
@@ -89,9 +87,8 @@ static void whom_nobody_knows_does_not_drain(void **state)
     rig_free(r);
 }
 
-static void a_worker_of_a_region_that_drains_is_not_let_go_on_alone(void **state)
+TEST(a_worker_of_a_region_that_drains_is_not_let_go_on_alone)
 {
-    (void)state;
     struct rig *r = both_there(1);
     assert_int_equal(drain(r, r->w[0].self.region, "", false), LH_OK);
     assert_int_equal(drain(r, r->w[1].self.region, "", false), LH_OK);
@@ -104,9 +101,8 @@ static void a_worker_of_a_region_that_drains_is_not_let_go_on_alone(void **state
 
 // The worker drained, its process ended, and the coordinator restarts: the worker still counts as
 // drained, until the drain is undone or it joins again and trains.
-static void a_worker_that_drained_is_not_lost_after_a_restart(void **state)
+TEST(a_worker_that_drained_is_not_lost_after_a_restart)
 {
-    (void)state;
     const struct {
         bool region, run;
     } asked[] = {{false, false}, {true, false}, {false, true}};
@@ -177,9 +173,8 @@ static json_int_t told_tokens(struct rig *r, bool *hears)
 
 // A restarted coordinator reports no fewer tokens. It knows those of workers that report no more,
 // and shows for some seconds that others have not reported yet.
-static void tokens_outlive_the_coordinator(void **state)
+TEST(tokens_outlive_the_coordinator)
 {
-    (void)state;
     bool hears;
     struct rig *r = both_there(1);
     says_tokens(r, 700, false);
@@ -204,9 +199,8 @@ static void tokens_outlive_the_coordinator(void **state)
     rig_free(r);
 }
 
-static void tokens_of_a_worker_that_is_gone_outlive_the_coordinator(void **state)
+TEST(tokens_of_a_worker_that_is_gone_outlive_the_coordinator)
 {
-    (void)state;
     bool hears;
     struct rig *r = both_there(1);
     says_tokens(r, 700, false);
@@ -220,9 +214,8 @@ static void tokens_of_a_worker_that_is_gone_outlive_the_coordinator(void **state
 }
 
 // Its last speed would count in the run's speed and in the time that is left.
-static void a_worker_that_stands_still_has_no_speed(void **state)
+TEST(a_worker_that_stands_still_has_no_speed)
 {
-    (void)state;
     bool hears;
     struct rig *r = both_there(1);
     says_tokens(r, 700, false);
@@ -240,9 +233,8 @@ static void a_worker_that_stands_still_has_no_speed(void **state)
 }
 
 // The workers would not go on, so the operator must not be told that they do.
-static void a_run_that_closes_takes_no_drain_back(void **state)
+TEST(a_run_that_closes_takes_no_drain_back)
 {
-    (void)state;
     struct rig *r = both_there(1);
     const char *region = r->w[1].self.region, *name = r->w[1].self.name;
     assert_int_equal(drain(r, region, "", false), LH_OK);
@@ -274,9 +266,8 @@ static void tick_at_the_end(struct rig *r)
 }
 
 // Workers that were left out may still make a copy of the last version, while the drain lasts.
-static void a_run_ends_without_a_last_copy_when_the_drain_is_over(void **state)
+TEST(a_run_ends_without_a_last_copy_when_the_drain_is_over)
 {
-    (void)state;
     struct rig *r = both_there(1);
     struct ps_coordinator *c = r->coordinator;
     c->conf.drain_floor_ns = 10 * LH_SECOND;
@@ -292,9 +283,8 @@ static void a_run_ends_without_a_last_copy_when_the_drain_is_over(void **state)
 }
 
 // Its units are free for others once its current step is over, not only at the next answer.
-static void a_worker_s_units_go_back_when_its_step_is_over(void **state)
+RIG_TEST(a_worker_s_units_go_back_when_its_step_is_over, struct rig *r)
 {
-    struct rig *r = *state;
     struct rig_life l = {0};
     rig_start_coordinator(r);
     assert_int_equal(rig_start_server(r, false), LH_OK);
@@ -315,9 +305,8 @@ static void a_worker_s_units_go_back_when_its_step_is_over(void **state)
 }
 
 // Tokens in the slot delay a drain only where a loop beside the worker is to push them.
-static void returned_tokens_delay_a_loop_beside_the_worker_alone(void **state)
+TEST(returned_tokens_delay_a_loop_beside_the_worker_alone)
 {
-    (void)state;
     const struct wk_beside_conf beside = {0};
     struct wk_slot slot = {.tokens = 64};
     struct wk_shard s = {.slot = {.committed = &slot}};
@@ -332,9 +321,8 @@ static void returned_tokens_delay_a_loop_beside_the_worker_alone(void **state)
 }
 
 // The time for a drain follows the longest round of the workers that go on.
-static void a_drain_takes_rounds_of_those_that_go_on(void **state)
+TEST(a_drain_takes_rounds_of_those_that_go_on)
 {
-    (void)state;
     struct rig *r = both_there(1);
     struct ps_coordinator *c = r->coordinator;
     c->conf.drain_floor_ns = LH_SECOND;
@@ -350,23 +338,4 @@ static void a_drain_takes_rounds_of_those_that_go_on(void **state)
     c->worker[0].live = false;
     assert_int_equal(ps_co_drain_bound(c), LH_SECOND);
     rig_free(r);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(returned_tokens_delay_a_loop_beside_the_worker_alone),
-        cmocka_unit_test(a_drain_takes_rounds_of_those_that_go_on),
-        cmocka_unit_test(a_drain_and_its_undoing_hold_over_a_power_cut),
-        cmocka_unit_test(tokens_outlive_the_coordinator),
-        cmocka_unit_test(tokens_of_a_worker_that_is_gone_outlive_the_coordinator),
-        cmocka_unit_test(a_worker_that_stands_still_has_no_speed),
-        cmocka_unit_test(a_run_that_closes_takes_no_drain_back),
-        cmocka_unit_test(a_run_ends_without_a_last_copy_when_the_drain_is_over),
-        cmocka_unit_test(whom_nobody_knows_does_not_drain),
-        cmocka_unit_test(a_worker_that_drained_is_not_lost_after_a_restart),
-        cmocka_unit_test(a_worker_of_a_region_that_drains_is_not_let_go_on_alone),
-        RIG_TEST(a_worker_s_units_go_back_when_its_step_is_over),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -41,9 +41,8 @@ static void again(struct rig *r)
     rig_start_coordinator(r);
 }
 
-static void an_epoch_is_opened_once_over_the_one_that_is_expected(void **state)
+RIG_TEST(an_epoch_is_opened_once_over_the_one_that_is_expected, struct rig *r)
 {
-    struct rig *r = *state;
     rig_start_coordinator(r);
     assert_int_equal(ps_co_epoch(shard(r)), 0);
     assert_false(open(r, 1, point(2, 0, 0), 7, false)); // none is registered
@@ -54,9 +53,8 @@ static void an_epoch_is_opened_once_over_the_one_that_is_expected(void **state)
     assert_int_equal(ps_co_epoch(shard(r)), 2);
 }
 
-static void asked_again_it_is_opened_again_for_the_same_asker_only(void **state)
+RIG_TEST(asked_again_it_is_opened_again_for_the_same_asker_only, struct rig *r)
 {
-    struct rig *r = *state;
     rig_start_coordinator(r);
     assert_true(open(r, 0, point(1, 3, 1), 7, false));
     again(r);
@@ -69,9 +67,8 @@ static void asked_again_it_is_opened_again_for_the_same_asker_only(void **state)
 }
 
 // No epoch up to one that a move reserved is opened, even after the move is over.
-static void none_is_opened_up_to_one_that_a_move_reserved(void **state)
+RIG_TEST(none_is_opened_up_to_one_that_a_move_reserved, struct rig *r)
 {
-    struct rig *r = *state;
     struct lh_point p = point(2, 5, 1);
     bool opened;
     rig_start_coordinator(r);
@@ -85,9 +82,8 @@ static void none_is_opened_up_to_one_that_a_move_reserved(void **state)
     }
 }
 
-static void none_begins_below_the_stable_point_unless_that_is_given_up(void **state)
+RIG_TEST(none_begins_below_the_stable_point_unless_that_is_given_up, struct rig *r)
 {
-    struct rig *r = *state;
     rig_start_coordinator(r);
     assert_true(open(r, 0, point(1, 0, 0), 7, false));
     shard(r)->stable = point(1, 10, 1);
@@ -103,9 +99,8 @@ static void none_begins_below_the_stable_point_unless_that_is_given_up(void **st
 
 // An operator's other history ends the stable point of the one before, even a point below its own
 // beginning.
-static void a_stable_point_of_another_history_is_given_up(void **state)
+RIG_TEST(a_stable_point_of_another_history_is_given_up, struct rig *r)
 {
-    struct rig *r = *state;
     struct lh_point p = point(2, 12, 3);
     bool opened;
     rig_start_coordinator(r);
@@ -122,9 +117,8 @@ static void a_stable_point_of_another_history_is_given_up(void **state)
     assert_int_equal(shard(r)->stable.version, 0);
 }
 
-static void epochs_below_the_stable_point_are_forgotten(void **state)
+RIG_TEST(epochs_below_the_stable_point_are_forgotten, struct rig *r)
 {
-    struct rig *r = *state;
     rig_start_coordinator(r);
     for (uint64_t e = 1; e <= 4; e++) assert_true(open(r, e - 1, point(e, 10 * e, 1), e, false));
     assert_int_equal(shard(r)->epochs, 4);
@@ -146,9 +140,8 @@ static bool counts(const struct lh_point *begun, size_t n, uint64_t epoch, uint6
 }
 
 // An epoch is forgotten when a later one begins no higher. This changes no answer of the registry.
-static void superseded_epochs_are_forgotten(void **state)
+RIG_TEST(superseded_epochs_are_forgotten, struct rig *r)
 {
-    struct rig *r = *state;
     static const uint8_t at[] = {3, 7, 7, 9, 9, 8, 12, 12, 12, 7, 8, 11, 20, 11, 11};
     enum { EPOCHS = LH_COUNT(at) };
     struct lh_point all[EPOCHS];
@@ -168,9 +161,8 @@ static void superseded_epochs_are_forgotten(void **state)
 }
 
 // A server dies at each start, before it serves.
-static void starts_in_turn_that_never_served_fill_no_registry(void **state)
+RIG_TEST(starts_in_turn_that_never_served_fill_no_registry, struct rig *r)
 {
-    struct rig *r = *state;
     rig_start_coordinator(r);
     assert_true(open(r, 0, point(1, 3, 1), 1, false));
     for (uint64_t e = 2; e <= 5000; e++) assert_true(open(r, e - 1, point(e, 8, 1), e, false));
@@ -179,9 +171,8 @@ static void starts_in_turn_that_never_served_fill_no_registry(void **state)
 }
 
 // A store restored from a copy is older than what servers report.
-static void an_epoch_that_is_only_told_of_is_taken_up(void **state)
+RIG_TEST(an_epoch_that_is_only_told_of_is_taken_up, struct rig *r)
 {
-    struct rig *r = *state;
     rig_start_coordinator(r);
     assert_true(open(r, 0, point(1, 0, 0), 7, false));
     assert_int_equal(adopt(r, 4), LH_OK);
@@ -211,9 +202,8 @@ static lh_err ask(struct rig *r, bool wired, uint32_t of, const char *address)
     return err;
 }
 
-static void a_request_without_versions_or_of_no_shard_is_refused(void **state)
+RIG_TEST(a_request_without_versions_or_of_no_shard_is_refused, struct rig *r)
 {
-    struct rig *r = *state;
     char address[LH_ADDRESS_BYTES + 1];
     memset(address, 'x', sizeof address);
     address[LH_ADDRESS_BYTES] = 0;
@@ -227,9 +217,8 @@ static void a_request_without_versions_or_of_no_shard_is_refused(void **state)
     assert_string_equal(shard(r)->address, address);
 }
 
-static void a_row_that_is_too_short_is_refused(void **state)
+RIG_TEST(a_row_that_is_too_short_is_refused, struct rig *r)
 {
-    struct rig *r = *state;
     static const struct {
         const char *key;
         lh_err (*load)(struct ps_coordinator *c);
@@ -252,9 +241,8 @@ static lh_err comes_back(struct rig *r, uint64_t process, struct lh_point head)
 }
 
 // A process that the coordinator does not know must have what is stable and what was reported.
-static void a_server_comes_back_with_all_that_is_known(void **state)
+RIG_TEST(a_server_comes_back_with_all_that_is_known, struct rig *r)
 {
-    struct rig *r = *state;
     rig_start_coordinator(r);
     shard(r)->stable = point(2, 10, 1); // nothing was reported in this life
     assert_int_equal(comes_back(r, 5, point(2, 9, 0)), LH_ERR_FENCED);
@@ -266,24 +254,4 @@ static void a_server_comes_back_with_all_that_is_known(void **state)
     assert_int_equal(comes_back(r, 5, point(2, 19, 0)), LH_ERR_FENCED);
     assert_int_equal(comes_back(r, 5, point(2, 20, 1)), LH_OK);
     assert_int_equal(comes_back(r, 4, point(2, 19, 0)), LH_OK); // an overtaken report
-}
-
-int main(void)
-{
-#define WITH_RIG(test) RIG_TEST(test)
-    const struct CMUnitTest tests[] = {
-        WITH_RIG(an_epoch_is_opened_once_over_the_one_that_is_expected),
-        WITH_RIG(asked_again_it_is_opened_again_for_the_same_asker_only),
-        WITH_RIG(none_is_opened_up_to_one_that_a_move_reserved),
-        WITH_RIG(none_begins_below_the_stable_point_unless_that_is_given_up),
-        WITH_RIG(a_stable_point_of_another_history_is_given_up),
-        WITH_RIG(epochs_below_the_stable_point_are_forgotten),
-        WITH_RIG(superseded_epochs_are_forgotten),
-        WITH_RIG(starts_in_turn_that_never_served_fill_no_registry),
-        WITH_RIG(an_epoch_that_is_only_told_of_is_taken_up),
-        WITH_RIG(a_request_without_versions_or_of_no_shard_is_refused),
-        WITH_RIG(a_row_that_is_too_short_is_refused),
-        WITH_RIG(a_server_comes_back_with_all_that_is_known),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -82,9 +82,8 @@ static void drain(struct run *s, const char *worker, bool undo)
     rig_settle(s->r);
 }
 
-static void the_one_that_evaluates_is_expelled_and_let_back(void **state)
+TEST(the_one_that_evaluates_is_expelled_and_let_back)
 {
-    (void)state;
     struct run s = begin();
     expel(&s, 0, false);
     goes_on(&s, 5, false);
@@ -97,9 +96,8 @@ static void the_one_that_evaluates_is_expelled_and_let_back(void **state)
     end(&s);
 }
 
-static void it_is_drained(void **state)
+TEST(it_is_drained)
 {
-    (void)state;
     struct run s = begin();
     drain(&s, s.r->w[0].self.name, false);
     s.asia.drained = true;
@@ -109,9 +107,8 @@ static void it_is_drained(void **state)
     end(&s);
 }
 
-static void it_is_lost(void **state)
+TEST(it_is_lost)
 {
-    (void)state;
     struct run s = begin();
     s.r->coordinator->conf.worker_timeout_ns = 15 * LH_SECOND;
     goes_on(&s, 60, true);
@@ -121,9 +118,8 @@ static void it_is_lost(void **state)
 
 // An evaluation takes long and is no step, so a worker that has stalled for a while may be
 // evaluating.
-static void it_is_stalled_for_good(void **state)
+TEST(it_is_stalled_for_good)
 {
-    (void)state;
     struct run s = begin();
     s.asia.idle_ms = (FLOOR_S + 1) * 1000;
     goes_on(&s, 60, false);
@@ -137,9 +133,8 @@ static void it_is_stalled_for_good(void **state)
     end(&s);
 }
 
-static void its_loop_comes_back_no_more(void **state)
+TEST(its_loop_comes_back_no_more)
 {
-    (void)state;
     struct run s = begin();
     s.asia.loop_away = true;
     goes_on(&s, 200, false);
@@ -153,9 +148,8 @@ static void its_loop_comes_back_no_more(void **state)
     end(&s);
 }
 
-static void where_two_evaluate_the_other_one_goes_on(void **state)
+TEST(where_two_evaluate_the_other_one_goes_on)
 {
-    (void)state;
     struct run s = begin();
     s.europe.evaluates = true;
     say_both(&s);
@@ -165,9 +159,8 @@ static void where_two_evaluate_the_other_one_goes_on(void **state)
     end(&s);
 }
 
-static void where_nobody_evaluates_or_all_stand_still_nothing_is_said(void **state)
+TEST(where_nobody_evaluates_or_all_stand_still_nothing_is_said)
 {
-    (void)state;
     struct run s = begin();
     expel(&s, 1, false); // it never evaluated
     rig_run(s.r, LH_SECOND);
@@ -179,18 +172,4 @@ static void where_nobody_evaluates_or_all_stand_still_nothing_is_said(void **sta
     assert_int_equal(ps_co_worker_state(s.r->coordinator, worker_of(s.r, 0)), PS_CO_DRAINED);
     assert_int_equal(rig_said(s.r, "eval."), 0);
     end(&s);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_one_that_evaluates_is_expelled_and_let_back),
-        cmocka_unit_test(it_is_drained),
-        cmocka_unit_test(it_is_lost),
-        cmocka_unit_test(it_is_stalled_for_good),
-        cmocka_unit_test(its_loop_comes_back_no_more),
-        cmocka_unit_test(where_two_evaluate_the_other_one_goes_on),
-        cmocka_unit_test(where_nobody_evaluates_or_all_stand_still_nothing_is_said),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -72,9 +72,8 @@ static const struct lh_plan *plan_of_log(const struct rig *r)
     return &r->server->shard[0]->replica.ledger.plan;
 }
 
-static void an_expelled_worker_is_refused_until_it_is_let_back(void **state)
+TEST(an_expelled_worker_is_refused_until_it_is_let_back)
 {
-    (void)state;
     struct rig *r = begun();
     struct rig_call follow;
     rig_call_open(r, 0, LH_RPC_FOLLOW, &rig_call_ops, &follow);
@@ -115,9 +114,8 @@ static void assert_told_of_server(struct rig *r, const char *state)
     lh_buf_free(&out);
 }
 
-static void servers_and_absent_workers_are_expelled_by_name(void **state)
+TEST(servers_and_absent_workers_are_expelled_by_name)
 {
-    (void)state;
     struct rig *r = begun();
     const struct lh_peer *s = &r->s.self;
     assert_int_equal(expel(r, "", "nobody", false, false), LH_ERR_NOT_FOUND);
@@ -138,9 +136,8 @@ static void servers_and_absent_workers_are_expelled_by_name(void **state)
     rig_free(r);
 }
 
-static void the_number_of_expelled_names_is_limited(void **state)
+TEST(the_number_of_expelled_names_is_limited)
 {
-    (void)state;
     struct rig *r = begun();
     char name[16];
     lh_err err = LH_OK;
@@ -166,9 +163,8 @@ static void set_aside(struct rig *r, uint32_t w)
     l->row[row - l->row].norms.outliers = LH_OUTLIERS_MAX;
 }
 
-static void nobody_waits_for_a_worker_that_is_set_aside(void **state)
+TEST(nobody_waits_for_a_worker_that_is_set_aside)
 {
-    (void)state;
     struct rig *r = begun();
     assert_int_equal(lease(r, 0), LH_OK);
     rig_run(r, LH_SECOND);
@@ -203,9 +199,8 @@ static void report_aside(struct rig *r, uint32_t shard, uint32_t let_back)
 }
 
 // Otherwise a server that lies could set all workers aside.
-static void one_of_two_servers_sets_nobody_aside(void **state)
+TEST(one_of_two_servers_sets_nobody_aside)
 {
-    (void)state;
     struct rig *r = begun_shards(64, 300 * LH_SECOND);
     const struct ps_coordinator *c = r->coordinator;
     const struct ps_co_worker *w = &c->worker[ps_co_worker_index(c, id_of(r, 0))];
@@ -237,9 +232,8 @@ static void is_shown(struct rig *r, const char *state, const char *why)
     lh_buf_free(&out);
 }
 
-static void operators_are_told_which_shards_refuse_a_worker_s_pushes_and_why(void **state)
+TEST(operators_are_told_which_shards_refuse_a_worker_s_pushes_and_why)
 {
-    (void)state;
     struct rig *r = begun_shards(64, 300 * LH_SECOND);
     char text[400];
     lh_fake_boot(r->t.env);
@@ -264,17 +258,4 @@ static void operators_are_told_which_shards_refuse_a_worker_s_pushes_and_why(voi
     r->coordinator->conf.log = NULL;
     lh_log_close(log);
     rig_free(r);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(an_expelled_worker_is_refused_until_it_is_let_back),
-        cmocka_unit_test(servers_and_absent_workers_are_expelled_by_name),
-        cmocka_unit_test(the_number_of_expelled_names_is_limited),
-        cmocka_unit_test(nobody_waits_for_a_worker_that_is_set_aside),
-        cmocka_unit_test(one_of_two_servers_sets_nobody_aside),
-        cmocka_unit_test(operators_are_told_which_shards_refuse_a_worker_s_pushes_and_why),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -7,9 +7,8 @@
 #include "tests/cores/trainer.h"
 #include "worker/push/beside.h"
 
-static void as_many_as_there_is_room_for(void **state)
+TEST(as_many_as_there_is_room_for)
 {
-    (void)state;
     struct life *l = life_begin(21, 1);
     life_rest(l);
     life_kill(l); // the built-in trainer's
@@ -53,10 +52,4 @@ static void as_many_as_there_is_room_for(void **state)
     beside_kill(b);
     life_end(l);
     beside_free(b);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {cmocka_unit_test(as_many_as_there_is_room_for)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -86,9 +86,8 @@ static void check_session(struct life *l, unsigned fills)
     assert_true(seen.bytes >= TIMES * seen.push && seen.bytes < TIMES * seen.push + 64);
 }
 
-static void a_far_path_is_filled_once_a_session(void **state)
+TEST(a_far_path_is_filled_once_a_session)
 {
-    (void)state;
     struct life *l = begin();
     check_session(l, 1);
     life_rest(l);
@@ -102,21 +101,11 @@ static void a_far_path_is_filled_once_a_session(void **state)
     life_end(l);
 }
 
-static void a_near_path_is_not(void **state)
+TEST(a_near_path_is_not)
 {
-    (void)state;
     struct life *l = begin();
     cut(l, 4, WK_FILL_TRIP_NS - 1);
     assert_int_equal(seen.fills, 0);
     assert_int_not_equal(seen.pushes, 0);
     life_end(l);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_far_path_is_filled_once_a_session),
-        cmocka_unit_test(a_near_path_is_not),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -99,9 +99,8 @@ static void the_standby_takes_over(struct rig *r)
 
 // The owner was not told what the standby holds. Then the standby reports to the coordinator, but
 // does not reach its owner.
-static void a_report_between_the_question_and_the_strike_out_counts(void **state)
+RIG_TEST(a_report_between_the_question_and_the_strike_out_counts, struct rig *r)
 {
-    struct rig *r = *state;
     struct lh_point held = begin(r);
     until_it_is_told(r);
     uint64_t standby = row(r)->standby;
@@ -128,9 +127,8 @@ static void begin_in_sync(struct rig *r)
 }
 
 // An owner that compared the standby's last report may strike it out.
-static void a_standby_that_says_no_more_is_struck_out(void **state)
+RIG_TEST(a_standby_that_says_no_more_is_struck_out, struct rig *r)
 {
-    struct rig *r = *state;
     begin_in_sync(r);
     rig_kill_standby(r, false);
     log_more(r, OLD + 1, OLD + 1);
@@ -176,21 +174,20 @@ static void trims_beyond_its_standby(struct rig *r, bool another)
     assert_int_equal(r->server->phase == PS_SERVING, !another);
 }
 
-static void a_log_that_was_trimmed_beyond_its_standby_is_no_older_copy(void **state)
+RIG_TEST(a_log_that_was_trimmed_beyond_its_standby_is_no_older_copy, struct rig *r)
 {
-    trims_beyond_its_standby(*state, false);
+    trims_beyond_its_standby(r, false);
 }
 
-static void a_trimmed_log_of_another_history_is_an_older_copy(void **state)
+RIG_TEST(a_trimmed_log_of_another_history_is_an_older_copy, struct rig *r)
 {
-    trims_beyond_its_standby(*state, true);
+    trims_beyond_its_standby(r, true);
 }
 
 // The standby follows once its owner knows which one is in sync, and its point is not in the
 // owner's log.
-static void a_standby_that_its_owner_overtook_stops_it_and_gives_nothing_up(void **state)
+RIG_TEST(a_standby_that_its_owner_overtook_stops_it_and_gives_nothing_up, struct rig *r)
 {
-    struct rig *r = *state;
     (void)begin(r);
     until_it_is_told(r);
     assert_int_equal(rig_start_standby(r), LH_OK);
@@ -225,9 +222,8 @@ static lh_err ask(struct rig *r, enum lh_rpc rpc, const struct lh_point *held, u
 }
 
 // The coordinator ends before it tells the serving owner which standby is in sync.
-static void a_forked_standby_waits_until_the_one_in_sync_is_known(void **state)
+RIG_TEST(a_forked_standby_waits_until_the_one_in_sync_is_known, struct rig *r)
 {
-    struct rig *r = *state;
     struct lh_point held = begin(r);
     until_it_is_told(r);
     uint64_t standby = row(r)->standby;
@@ -250,10 +246,8 @@ static void a_forked_standby_waits_until_the_one_in_sync_is_known(void **state)
 }
 
 // The copy is from before the first standby, and today's settings name none either.
-static void
-a_directory_that_knows_of_no_standby_strikes_out_whom_the_coordinator_names(void **state)
+RIG_TEST(a_directory_that_knows_of_no_standby_strikes_out_whom_the_coordinator_names, struct rig *r)
 {
-    struct rig *r = *state;
     struct image m;
     start_coordinator(r);
     start_server(r);
@@ -274,18 +268,4 @@ a_directory_that_knows_of_no_standby_strikes_out_whom_the_coordinator_names(void
     rig_run(r, 5 * LH_SECOND);
     assert_int_equal(insync(r)->state, PS_ALONE);
     assert_int_equal(row(r)->standby, 0);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        RIG_TEST(a_report_between_the_question_and_the_strike_out_counts),
-        RIG_TEST(a_standby_that_says_no_more_is_struck_out),
-        RIG_TEST(a_log_that_was_trimmed_beyond_its_standby_is_no_older_copy),
-        RIG_TEST(a_trimmed_log_of_another_history_is_an_older_copy),
-        RIG_TEST(a_standby_that_its_owner_overtook_stops_it_and_gives_nothing_up),
-        RIG_TEST(a_forked_standby_waits_until_the_one_in_sync_is_known),
-        RIG_TEST(a_directory_that_knows_of_no_standby_strikes_out_whom_the_coordinator_names),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

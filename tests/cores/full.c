@@ -100,9 +100,8 @@ static void refused_many_times(uint32_t shards)
     life_end(l);
 }
 
-static void a_refused_push_comes_back_once_however_often_there_is_no_room(void **state)
+TEST(a_refused_push_comes_back_once_however_often_there_is_no_room)
 {
-    (void)state;
     with_shards(refused_many_times);
 }
 
@@ -143,9 +142,8 @@ static void refused_and_killed(uint32_t shards)
     assert_true(kept > 2 && back > 2);
 }
 
-static void killed_in_between_it_is_returned_or_not(void **state)
+TEST(killed_in_between_it_is_returned_or_not)
 {
-    (void)state;
     with_shards(refused_and_killed);
 }
 
@@ -240,9 +238,8 @@ static void refused_by_its_server(uint32_t shards)
     life_end(l);
 }
 
-static void a_server_that_refuses_is_asked_again_until_there_is_room(void **state)
+TEST(a_server_that_refuses_is_asked_again_until_there_is_room)
 {
-    (void)state;
     with_shards(refused_by_its_server);
 }
 
@@ -258,9 +255,8 @@ static int64_t waits_s(const struct life *l)
 
 // ---------------------------------------------------------------- a disk that hangs
 
-static void one_that_hangs_is_told_and_training_goes_on(void **state)
+TEST(one_that_hangs_is_told_and_training_goes_on)
 {
-    (void)state;
     struct life *l = life_begin(5, 1);
     uint64_t steps = l->worker->count.steps;
     life_rest(l);
@@ -313,9 +309,8 @@ static void nothing_for_a_while(uint32_t shards)
     life_end(l);
 }
 
-static void training_goes_on_and_the_push_is_made_when_there_is_room(void **state)
+TEST(training_goes_on_and_the_push_is_made_when_there_is_room)
 {
-    (void)state;
     with_shards(nothing_for_a_while);
 }
 
@@ -343,9 +338,8 @@ static void any_operation_of_a_cut(uint32_t shards)
     }
 }
 
-static void a_cut_that_found_no_room_leaves_nothing_behind(void **state)
+TEST(a_cut_that_found_no_room_leaves_nothing_behind)
 {
-    (void)state;
     with_shards(any_operation_of_a_cut);
 }
 
@@ -406,9 +400,8 @@ static void any_operation_of_a_raise(uint32_t shards)
     assert_true(kept && behind);
 }
 
-static void an_incarnation_that_was_not_stored_is_not_in_force(void **state)
+TEST(an_incarnation_that_was_not_stored_is_not_in_force)
 {
-    (void)state;
     with_shards(any_operation_of_a_raise);
 }
 
@@ -438,17 +431,15 @@ static void joins_on_a_full_disk(uint32_t shards)
     assert_true(waited > 5 * shards);
 }
 
-static void a_join_that_finds_no_room_is_tried_again(void **state)
+TEST(a_join_that_finds_no_room_is_tried_again)
 {
-    (void)state;
     with_shards(joins_on_a_full_disk);
 }
 
 // ---------------------------------------------------------------- the end of the run
 
-static void an_undecided_push_at_the_end_waits_for_disk_space(void **state)
+TEST(an_undecided_push_at_the_end_waits_for_disk_space)
 {
-    (void)state;
     struct life *l = life_begin(8, 1);
     leave_undecided(l);
     struct wk_shard *s = last_shard(l);
@@ -490,9 +481,8 @@ static void note_fatal(void *arg, lh_err err, const char *text)
 
 // A restart may or may not find the new push. A worker that went on could cut another push of the
 // same step.
-static void a_cut_that_can_be_neither_made_nor_undone_ends_the_worker(void **state)
+TEST(a_cut_that_can_be_neither_made_nor_undone_ends_the_worker)
 {
-    (void)state;
     struct life *l = life_begin(51, 1);
     struct lh_env *env = l->rig->w[1].env;
     life_rest(l);
@@ -511,21 +501,4 @@ static void a_cut_that_can_be_neither_made_nor_undone_ends_the_worker(void **sta
     assert_int_equal(ended_with, LH_ERR_IO);
     assert_int_equal(l->worker->shard[0].slot.committed->next, next);
     life_end(l);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_cut_that_can_be_neither_made_nor_undone_ends_the_worker),
-        cmocka_unit_test(a_refused_push_comes_back_once_however_often_there_is_no_room),
-        cmocka_unit_test(killed_in_between_it_is_returned_or_not),
-        cmocka_unit_test(a_server_that_refuses_is_asked_again_until_there_is_room),
-        cmocka_unit_test(one_that_hangs_is_told_and_training_goes_on),
-        cmocka_unit_test(training_goes_on_and_the_push_is_made_when_there_is_room),
-        cmocka_unit_test(a_cut_that_found_no_room_leaves_nothing_behind),
-        cmocka_unit_test(an_incarnation_that_was_not_stored_is_not_in_force),
-        cmocka_unit_test(a_join_that_finds_no_room_is_tried_again),
-        cmocka_unit_test(an_undecided_push_at_the_end_waits_for_disk_space),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -143,9 +143,8 @@ static void check_tokens(struct rig *r, const struct given *g, uint64_t unit)
     free(is);
 }
 
-static void a_unit_travels_as_it_lies_or_as_lz4(void **state)
+TEST(a_unit_travels_as_it_lies_or_as_lz4)
 {
-    (void)state;
     struct given g;
     struct rig *r = begin(&g);
     assert_int_equal(ask(r, &g, EUROPE, 0, false), LH_OK);
@@ -163,9 +162,8 @@ static void a_unit_travels_as_it_lies_or_as_lz4(void **state)
     over(r, &g);
 }
 
-static void units_that_may_not_leave_are_refused(void **state)
+TEST(units_that_may_not_leave_are_refused)
 {
-    (void)state;
     struct given g;
     struct rig *r = begin(&g);
     assert_int_equal(ask(r, &g, EUROPE, 2, true), LH_ERR_DENIED);
@@ -180,9 +178,8 @@ static void units_that_may_not_leave_are_refused(void **state)
     over(r, &g);
 }
 
-static void a_changed_file_is_not_given(void **state)
+TEST(a_changed_file_is_not_given)
 {
-    (void)state;
     struct given g;
     struct rig *r = begin(&g);
     assert_int_equal(
@@ -199,9 +196,8 @@ static void a_changed_file_is_not_given(void **state)
     over(r, &g);
 }
 
-static void requests_outside_the_run_are_refused(void **state)
+TEST(requests_outside_the_run_are_refused)
 {
-    (void)state;
     struct given g;
     struct rig *r = begin(&g);
     struct lh_hash other = {{1}};
@@ -221,9 +217,8 @@ static void requests_outside_the_run_are_refused(void **state)
     over(r, &g);
 }
 
-static void a_reader_that_does_not_read_is_ended(void **state)
+TEST(a_reader_that_does_not_read_is_ended)
 {
-    (void)state;
     struct given g;
     struct rig *r = begin(&g);
     g.reads = false;
@@ -246,9 +241,8 @@ static void a_reader_that_does_not_read_is_ended(void **state)
 }
 
 // A worker that reads nothing of many units keeps neither memory nor calls from others.
-static void a_worker_with_many_units_under_way_makes_place(void **state)
+TEST(a_worker_with_many_units_under_way_makes_place)
 {
-    (void)state;
     enum { HIS = 3 };
     struct given g, his[HIS];
     struct rig *r = begin(&g);
@@ -279,9 +273,8 @@ static void a_worker_with_many_units_under_way_makes_place(void **state)
 }
 
 // The last messages are read later than the bound on silence permits after their hand-over.
-static void a_reader_that_is_slow_gets_all(void **state)
+TEST(a_reader_that_is_slow_gets_all)
 {
-    (void)state;
     struct given g;
     struct rig *r = begin(&g);
     g.reads = false;
@@ -296,18 +289,4 @@ static void a_reader_that_is_slow_gets_all(void **state)
     check_tokens(r, &g, 4);
     assert_int_equal(rig_said(r, "unit.silent"), 0);
     over(r, &g);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_unit_travels_as_it_lies_or_as_lz4),
-        cmocka_unit_test(units_that_may_not_leave_are_refused),
-        cmocka_unit_test(a_changed_file_is_not_given),
-        cmocka_unit_test(requests_outside_the_run_are_refused),
-        cmocka_unit_test(a_reader_that_does_not_read_is_ended),
-        cmocka_unit_test(a_worker_with_many_units_under_way_makes_place),
-        cmocka_unit_test(a_reader_that_is_slow_gets_all),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

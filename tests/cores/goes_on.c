@@ -99,29 +99,25 @@ static void goes_on(bool server_too, bool twice)
     rig_free(r);
 }
 
-static void with_a_server_that_was_started_again(void **state)
+TEST(with_a_server_that_was_started_again)
 {
-    (void)state;
     goes_on(true, false);
 }
 
-static void with_a_server_that_lives_on(void **state)
+TEST(with_a_server_that_lives_on)
 {
-    (void)state;
     goes_on(false, false);
 }
 
-static void a_second_time(void **state)
+TEST(a_second_time)
 {
-    (void)state;
     goes_on(true, true);
     goes_on(false, true);
 }
 
 // Nothing was raised: a restart changes nothing, and a restarted worker ends at once.
-static void not_by_itself(void **state)
+TEST(not_by_itself)
 {
-    (void)state;
     struct rig_life l;
     struct rig *r = begin(&l);
     start(r, &l);
@@ -140,9 +136,8 @@ static void not_by_itself(void **state)
 
 // A server lost the end of its log after the run had gone on. It must not rewrite, in the same
 // epoch, versions that others already know.
-static void a_log_that_lost_what_came_after_the_end_begins_an_epoch(void **state)
+TEST(a_log_that_lost_what_came_after_the_end_begins_an_epoch)
 {
-    (void)state;
     struct rig_life l;
     struct rig *r = begin(&l);
     start(r, &l);
@@ -164,9 +159,8 @@ static void a_log_that_lost_what_came_after_the_end_begins_an_epoch(void **state
 }
 
 // The author of a push from before the end has taken it back.
-static void a_push_from_before_the_end_is_refused(void **state)
+TEST(a_push_from_before_the_end_is_refused)
 {
-    (void)state;
     struct rig_life l;
     struct rig *r = begin(&l);
     start(r, &l);
@@ -190,9 +184,8 @@ static void a_push_from_before_the_end_is_refused(void **state)
 }
 
 // A request that is in flight when END is folded may have been sent at an earlier END.
-static void an_answer_from_before_this_end_does_not_count(void **state)
+TEST(an_answer_from_before_this_end_does_not_count)
 {
-    (void)state;
     struct rig_life l;
     struct rig *r = begin(&l);
     start(r, &l);
@@ -206,9 +199,8 @@ static void an_answer_from_before_this_end_does_not_count(void **state)
 }
 
 // A budget that changes during the run is declared too, and nothing else happens.
-static void a_budget_that_changes_in_a_run_is_declared(void **state)
+TEST(a_budget_that_changes_in_a_run_is_declared)
 {
-    (void)state;
     struct rig_life l;
     struct rig *r = begin(&l);
     start(r, &l);
@@ -224,19 +216,4 @@ static void a_budget_that_changes_in_a_run_is_declared(void **state)
     alike(r, &l);
     rig_life_end(r, &l, false);
     rig_free(r);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(with_a_server_that_was_started_again),
-        cmocka_unit_test(with_a_server_that_lives_on),
-        cmocka_unit_test(a_second_time),
-        cmocka_unit_test(not_by_itself),
-        cmocka_unit_test(a_log_that_lost_what_came_after_the_end_begins_an_epoch),
-        cmocka_unit_test(a_push_from_before_the_end_is_refused),
-        cmocka_unit_test(an_answer_from_before_this_end_does_not_count),
-        cmocka_unit_test(a_budget_that_changes_in_a_run_is_declared),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

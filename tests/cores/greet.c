@@ -25,9 +25,8 @@ static void look(void *arg, uint32_t shard, const struct lh_record *record)
     late.taken += other->ops->listen(other, r->s.address, &nobody, bound, sizeof bound) != LH_OK;
 }
 
-static void the_door_is_open_while_the_log_is_read(void **state)
+RIG_TEST(the_door_is_open_while_the_log_is_read, struct rig *r)
 {
-    struct rig *r = *state;
     assert_int_equal(rig_start_server(r, true), LH_OK);
     for (uint64_t v = 1; v <= RECORDS; v++) rig_hello(r, 0, v << 32, 0, 1);
     rig_kill_server(r, false);
@@ -38,9 +37,8 @@ static void the_door_is_open_while_the_log_is_read(void **state)
     assert_int_equal(late.taken, RECORDS);
 }
 
-static void a_greeting_that_met_a_cut_is_said_again_after_it(void **state)
+RIG_TEST(a_greeting_that_met_a_cut_is_said_again_after_it, struct rig *r)
 {
-    struct rig *r = *state;
     struct rig_life l;
     rig_start_coordinator(r);
     assert_int_equal(rig_start_server(r, false), LH_OK);
@@ -88,9 +86,8 @@ static lh_err refuse_a_push(struct lh_link *link, enum lh_rpc rpc, int64_t deadl
     return lh_fail(LH_ERR_BUSY, "no call now");
 }
 
-static void a_push_that_cant_be_begun_is_sent_after_another_greeting(void **state)
+RIG_TEST(a_push_that_cant_be_begun_is_sent_after_another_greeting, struct rig *r)
 {
-    struct rig *r = *state;
     struct rig_life l;
     rig_start_coordinator(r);
     assert_int_equal(rig_start_server(r, false), LH_OK);
@@ -114,9 +111,8 @@ static void a_push_that_cant_be_begun_is_sent_after_another_greeting(void **stat
 }
 
 // Roles start in any order. The wait is logged at once, and as a warning when it takes long.
-static void a_coordinator_that_is_not_there_yet_is_no_warning(void **state)
+RIG_TEST(a_coordinator_that_is_not_there_yet_is_no_warning, struct rig *r)
 {
-    struct rig *r = *state;
     lh_fake_boot(r->t.env);
     struct lh_log *log = rig_log_lines(r);
     assert_int_equal(rig_start_server(r, false), LH_OK);
@@ -143,9 +139,8 @@ static lh_err believed(void *self, struct lh_call *call, enum lh_rpc rpc,
 }
 
 // Another server of the run, with a good certificate, answers at the address of a shard's server.
-static void another_server_at_the_address_is_not_greeted(void **state)
+RIG_TEST(another_server_at_the_address_is_not_greeted, struct rig *r)
 {
-    struct rig *r = *state;
     struct rig_life l;
     int calls = 0;
     const struct lh_service service = {&calls, believed};
@@ -169,16 +164,4 @@ static void another_server_at_the_address_is_not_greeted(void **state)
     for (int i = 0; i < 1000 && !calls; i++) rig_run(r, 10 * LH_MS);
     assert_true(calls > 0);
     rig_life_end(r, &l, false);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        RIG_TEST(another_server_at_the_address_is_not_greeted),
-        RIG_TEST(a_coordinator_that_is_not_there_yet_is_no_warning),
-        RIG_TEST(a_push_that_cant_be_begun_is_sent_after_another_greeting),
-        RIG_TEST(the_door_is_open_while_the_log_is_read),
-        RIG_TEST(a_greeting_that_met_a_cut_is_said_again_after_it),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -80,9 +80,10 @@ static void assert_gone_on(struct rig *r, uint64_t epoch)
     assert_int_equal(r->server->shard[0]->replica.ledger.epoch, epoch);
 }
 
-static void the_owner_goes_on_with_what_its_standby_holds(void **state)
+#define HELD(name, parameter) TEST_WITH(name, parameter, two_shards, rig_tear_down)
+
+HELD(the_owner_goes_on_with_what_its_standby_holds, struct rig *r)
 {
-    struct rig *r = *state;
     begin_apart(r);
     start(r);
     assert_true(r->server->log.torn);
@@ -91,9 +92,8 @@ static void the_owner_goes_on_with_what_its_standby_holds(void **state)
 
 // Between the new epoch and its installation only the standby's disk has that record, so the
 // standby is not struck out before.
-static void a_server_that_dies_before_it_serves_goes_on_with_that_state(void **state)
+HELD(a_server_that_dies_before_it_serves_goes_on_with_that_state, struct rig *r)
 {
-    struct rig *r = *state;
     begin_apart(r);
     start(r);
     for (int i = 0; i < 20000 && ps_co_epoch(row(r, 0)) < 2; i++) rig_run(r, LH_MS / 10);
@@ -107,9 +107,8 @@ static void a_server_that_dies_before_it_serves_goes_on_with_that_state(void **s
 }
 
 // The owner's records beyond that state were acknowledged to nobody, but need not be lost.
-static void a_log_that_goes_on_from_that_state_stays(void **state)
+HELD(a_log_that_goes_on_from_that_state_stays, struct rig *r)
 {
-    struct rig *r = *state;
     begin_in_sync(r);
     rig_kill_standby(r, false);
     for (uint64_t i = 1; i <= 2; i++) {
@@ -139,9 +138,8 @@ static bool neither_struck_out_nor_followed(void *arg, const char *from, const c
 
 // Both directories are gone, or damaged: only an operator can declare lost what the standby alone
 // held (seed 3139 of all,standby). The setting may go when the shards are served.
-static void where_that_state_is_gone_an_operator_lets_the_owner_go_on(void **state)
+HELD(where_that_state_is_gone_an_operator_lets_the_owner_go_on, struct rig *r)
 {
-    struct rig *r = *state;
     begin_in_sync(r);
     uint64_t gone = r->standby->standby.identity;
     rig_kill_standby(r, true);
@@ -171,10 +169,9 @@ static void where_that_state_is_gone_an_operator_lets_the_owner_go_on(void **sta
 
 // An epoch that began with that state, and was served before the standby was struck out, goes on
 // from it, even if the log was trimmed beyond its beginning (seed 1257 of all,standby).
-static void an_epoch_that_began_there_goes_on_from_its_log(void **state)
+HELD(an_epoch_that_began_there_goes_on_from_its_log, struct rig *r)
 {
     enum { MORE = 14 };
-    struct rig *r = *state;
     begin_apart(r);
     lh_fabric_fates(r->fabric, neither_struck_out_nor_followed, NULL);
     start(r);
@@ -204,9 +201,8 @@ static void an_epoch_that_began_there_goes_on_from_its_log(void **state)
 
 // A snapshot made a version stable that the standby never had, and the owner's disk is lost: the
 // state of a follower, which goes on from the standby's, is taken.
-static void where_more_is_stable_it_comes_from_followers(void **state)
+HELD(where_more_is_stable_it_comes_from_followers, struct rig *r)
 {
-    struct rig *r = *state;
     struct lh_buf bytes = lh_buf(1 << 20);
     r->unsealed = true;
     begin_in_sync(r);
@@ -245,9 +241,8 @@ static void where_more_is_stable_it_comes_from_followers(void **state)
 
 // A standby in another directory may lack what the first one confirmed, so it must not give the
 // rest.
-static void nothing_is_fetched_from_a_directory_of_another_name(void **state)
+HELD(nothing_is_fetched_from_a_directory_of_another_name, struct rig *r)
 {
-    struct rig *r = *state;
     begin_apart(r);
     row(r, 0)->standby ^= 1; // as if the standby had lost the directory that was in sync
     start(r);
@@ -272,9 +267,8 @@ static bool not_heard(void *arg, const char *from, const char *to, enum lh_rpc r
 
 // An older coordinator names no address, like one that has not heard the standby. The owner opens
 // no epoch meanwhile, logs that it waits, and goes on once the standby is named.
-static void where_no_place_is_named_the_owner_waits(void **state)
+HELD(where_no_place_is_named_the_owner_waits, struct rig *r)
 {
-    struct rig *r = *state;
     begin_apart(r);
     lh_fabric_fates(r->fabric, not_heard, r);
     rig_run(r, LH_SECOND); // messages under way have arrived
@@ -313,9 +307,8 @@ static void lose_the_new_owner(struct rig *r)
     rig_settle(r);
 }
 
-static void an_owner_without_its_directory_goes_on_with_what_its_standby_holds(void **state)
+HELD(an_owner_without_its_directory_goes_on_with_what_its_standby_holds, struct rig *r)
 {
-    struct rig *r = *state;
     lose_the_new_owner(r);
     uint64_t lost = row(r, 0)->owner, held = row(r, 0)->standby;
     assert_int_equal(rig_start_standby(r), LH_OK);
@@ -335,9 +328,8 @@ static void an_owner_without_its_directory_goes_on_with_what_its_standby_holds(v
 }
 
 // A standby that is in sync for all shards takes them over.
-static void a_take_over_loses_nothing_acknowledged(void **state)
+HELD(a_take_over_loses_nothing_acknowledged, struct rig *r)
 {
-    struct rig *r = *state;
     lose_the_new_owner(r);
     row(r, 1)->standby = row(r, 0)->standby;
     assert_int_equal(rig_start_standby(r), LH_OK);
@@ -351,9 +343,8 @@ static void a_take_over_loses_nothing_acknowledged(void **state)
 }
 
 // Nothing is fetched from a standby whose own log is damaged: it may have lost what it confirmed.
-static void nothing_is_fetched_from_a_damaged_log(void **state)
+HELD(nothing_is_fetched_from_a_damaged_log, struct rig *r)
 {
-    struct rig *r = *state;
     begin_apart(r);
     r->standby->log.damaged = true;
     start(r);
@@ -452,10 +443,10 @@ static void is_asked_anew(struct rig *r, struct giver *g)
     lh_log_close(log);
 }
 
-static void one_that_says_nothing_is_asked_anew(void **state)
+HELD(one_that_says_nothing_is_asked_anew, struct rig *r)
 {
     struct giver g = {0};
-    is_asked_anew(*state, &g);
+    is_asked_anew(r, &g);
 }
 
 static bool takes_its_time(void *arg, const char *from, const char *to, enum lh_rpc rpc,
@@ -469,9 +460,8 @@ static bool takes_its_time(void *arg, const char *from, const char *to, enum lh_
 }
 
 // An empty message is no progress (server/docs/0000-protocol.md#rule-29).
-static void empty_messages_keep_no_giver(void **state)
+HELD(empty_messages_keep_no_giver, struct rig *r)
 {
-    struct rig *r = *state;
     r->unsealed = true;
     lh_fabric_fates(r->fabric, takes_its_time, NULL);
     struct giver g = {.says_nothing = true};
@@ -480,9 +470,8 @@ static void empty_messages_keep_no_giver(void **state)
     lh_fabric_fates(r->fabric, NULL, NULL);
 }
 
-static void an_unsealed_state_is_not_taken_however_large_it_says_it_is(void **state)
+HELD(an_unsealed_state_is_not_taken_however_large_it_says_it_is, struct rig *r)
 {
-    struct rig *r = *state;
     struct giver g = {0};
     struct lh_service service = {&g, on_call};
     struct lh_buf bytes = lh_buf(1 << 20);
@@ -506,26 +495,4 @@ static void an_unsealed_state_is_not_taken_however_large_it_says_it_is(void **st
     }
     assert_int_equal(r->fatal_count, 0);
     lh_blob_release(g.state);
-}
-
-int main(void)
-{
-#define HELD(f) cmocka_unit_test_setup_teardown(f, two_shards, rig_tear_down)
-    const struct CMUnitTest tests[] = {
-        HELD(the_owner_goes_on_with_what_its_standby_holds),
-        HELD(a_server_that_dies_before_it_serves_goes_on_with_that_state),
-        HELD(a_log_that_goes_on_from_that_state_stays),
-        HELD(where_that_state_is_gone_an_operator_lets_the_owner_go_on),
-        HELD(an_epoch_that_began_there_goes_on_from_its_log),
-        HELD(where_more_is_stable_it_comes_from_followers),
-        HELD(where_no_place_is_named_the_owner_waits),
-        HELD(nothing_is_fetched_from_a_directory_of_another_name),
-        HELD(an_owner_without_its_directory_goes_on_with_what_its_standby_holds),
-        HELD(a_take_over_loses_nothing_acknowledged),
-        HELD(nothing_is_fetched_from_a_damaged_log),
-        HELD(one_that_says_nothing_is_asked_anew),
-        HELD(empty_messages_keep_no_giver),
-        HELD(an_unsealed_state_is_not_taken_however_large_it_says_it_is),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -220,20 +220,18 @@ static void hear(const struct words *w, uint32_t shards)
     life_end(l);
 }
 
-static void a_greeting_is_heard_as_far_as_its_history_goes(void **state)
+TEST(a_greeting_is_heard_as_far_as_its_history_goes)
 {
-    (void)state;
     for (size_t i = 0; i < LH_COUNT(words); i++)
         for (uint32_t shards = 1; shards <= RIG_SHARDS; shards++) hear(&words[i], shards);
 }
 
 // The later epoch lost history: the worker raised its incarnation, and nothing has been decided or
 // folded in that epoch yet.
-static void a_greeting_of_before_the_one_that_was_heard_is_not(void **state)
+TEST(a_greeting_of_before_the_one_that_was_heard_is_not)
 {
     static const struct words later = {"a later epoch that lacks pushes", 1, -3, -3, 0, RAISED};
     static const struct words before = {"the epoch before", 0, 0, 0, 0, IGNORED};
-    (void)state;
     struct life *l = life_begin(14, 1);
     struct wk_shard *s = shard(l);
     life_rest(l);
@@ -279,9 +277,8 @@ static void silence(const struct life *l)
 
 // A server may make up an epoch that the coordinator does not name. Its greetings, records and
 // states are not taken: otherwise the shard's next owner could open no later epoch.
-static void an_epoch_that_the_coordinator_does_not_name_is_not_followed(void **state)
+TEST(an_epoch_that_the_coordinator_does_not_name_is_not_followed)
 {
-    (void)state;
     for (int wiped = 0; wiped < 2; wiped++) { // 0: its log goes on; 1: its state is another one
         struct life *l = life_begin(17, 1);
         struct wk_shard *s = shard(l);
@@ -337,9 +334,8 @@ static bool speak_ahead(struct life *l, enum lh_rpc rpc, struct lh_call *call,
                               number_ahead, l, ops, self);
 }
 
-static void a_number_that_is_ahead_is_passed(void **state)
+TEST(a_number_that_is_ahead_is_passed)
 {
-    (void)state;
     struct life *l = life_begin(13, 1);
     life_rest(l);
     uint64_t number = l->worker->incarnation.number;
@@ -352,9 +348,8 @@ static void a_number_that_is_ahead_is_passed(void **state)
     life_end(l);
 }
 
-static void a_server_says_which_version_it_answers_for(void **state)
+RIG_TEST(a_server_says_which_version_it_answers_for, struct rig *r)
 {
-    struct rig *r = *state;
     Longhaul__V1__HelloRequest m = LONGHAUL__V1__HELLO_REQUEST__INIT;
     Longhaul__V1__Wire wire = lh_head_wire();
     ProtobufCMessage *answer;
@@ -403,9 +398,8 @@ static void stand_in(uint64_t versions, bool unsealed)
     life_end(l);
 }
 
-static void a_state_of_an_older_epoch_is_not_taken(void **state)
+TEST(a_state_of_an_older_epoch_is_not_taken)
 {
-    (void)state;
     for (int unsealed = 0; unsealed < 2; unsealed++) {
         stand_in(2, unsealed);
         stand_in(60, unsealed);
@@ -522,9 +516,8 @@ static void heard_of_before_the_kill(uint32_t shards)
     life_end(l);
 }
 
-static void an_epoch_that_was_only_heard_of_outlives_the_worker(void **state)
+TEST(an_epoch_that_was_only_heard_of_outlives_the_worker)
 {
-    (void)state;
     for (uint32_t shards = 1; shards <= RIG_SHARDS; shards++) heard_of_before_the_kill(shards);
 }
 
@@ -549,17 +542,15 @@ static void told_with_a_lease(bool says)
     life_end(l);
 }
 
-static void an_epoch_is_heard_of_with_a_lease(void **state)
+TEST(an_epoch_is_heard_of_with_a_lease)
 {
-    (void)state;
     told_with_a_lease(true);
     told_with_a_lease(false);
 }
 
 // A state of an older epoch is not taken, even by a worker that has nothing to compare it with.
-static void a_first_state_is_of_the_newest_epoch(void **state)
+TEST(a_first_state_is_of_the_newest_epoch)
 {
-    (void)state;
     struct life *l = life_begin(16, 1);
     life_rest(l);
     rig_kill_server(l->rig, false);
@@ -574,20 +565,4 @@ static void a_first_state_is_of_the_newest_epoch(void **state)
     assert_int_equal(l->worker->count.snapshots, 0);
     assert_true(life_said(l, "snapshot.refused") > 0);
     life_end(l);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(an_epoch_that_was_only_heard_of_outlives_the_worker),
-        cmocka_unit_test(an_epoch_is_heard_of_with_a_lease),
-        cmocka_unit_test(a_first_state_is_of_the_newest_epoch),
-        cmocka_unit_test(a_greeting_is_heard_as_far_as_its_history_goes),
-        cmocka_unit_test(a_greeting_of_before_the_one_that_was_heard_is_not),
-        cmocka_unit_test(an_epoch_that_the_coordinator_does_not_name_is_not_followed),
-        cmocka_unit_test(a_number_that_is_ahead_is_passed),
-        RIG_TEST(a_server_says_which_version_it_answers_for),
-        cmocka_unit_test(a_state_of_an_older_epoch_is_not_taken),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -143,9 +143,8 @@ static int64_t number_of(const struct ps_co_notice *n, const char *key)
 
 // ---------------------------------------------------------------- the states
 
-static void a_silent_worker_is_suspect_and_live_again(void **state)
+TEST(a_silent_worker_is_suspect_and_live_again)
 {
-    (void)state;
     struct ear *e = begin();
     live(e, 60, 3);
     assert_int_equal(e->calls, 0);
@@ -161,9 +160,8 @@ static void a_silent_worker_is_suspect_and_live_again(void **state)
     end(e);
 }
 
-static void a_worker_that_stays_silent_is_lost_and_may_come_back(void **state)
+TEST(a_worker_that_stays_silent_is_lost_and_may_come_back)
 {
-    (void)state;
     struct ear *e = begin();
     live(e, 10, 3);
     int64_t silent_from = lh_now(e->r->c.env) / LH_MS;
@@ -179,9 +177,8 @@ static void a_worker_that_stays_silent_is_lost_and_may_come_back(void **state)
     end(e);
 }
 
-static void one_that_drained_is_not_lost_however_silent(void **state)
+TEST(one_that_drained_is_not_lost_however_silent)
 {
-    (void)state;
     struct ear *e = begin();
     live(e, 5, 3);
     drain(e, 1, false);
@@ -201,9 +198,8 @@ static void one_that_drained_is_not_lost_however_silent(void **state)
     end(e);
 }
 
-static void a_word_that_changes_each_time_is_told_seldom(void **state)
+TEST(a_word_that_changes_each_time_is_told_seldom)
 {
-    (void)state;
     struct ear *e = begin();
     live(e, 5, 3);
     drain(e, 1, false);
@@ -218,9 +214,8 @@ static void a_word_that_changes_each_time_is_told_seldom(void **state)
     end(e);
 }
 
-static void a_worker_that_says_done_too_early_is_not_done(void **state)
+TEST(a_worker_that_says_done_too_early_is_not_done)
 {
-    (void)state;
     struct ear *e = begin();
     Longhaul__V1__LeaseRequest m = LONGHAUL__V1__LEASE_REQUEST__INIT;
     ProtobufCMessage *answer;
@@ -236,9 +231,8 @@ static void a_worker_that_says_done_too_early_is_not_done(void **state)
     end(e);
 }
 
-static void the_end_of_the_run_loses_nobody(void **state)
+TEST(the_end_of_the_run_loses_nobody)
 {
-    (void)state;
     struct ear *e = begin();
     live(e, 5, 3);
     e->r->coordinator->worker[0].done = true;
@@ -249,9 +243,8 @@ static void the_end_of_the_run_loses_nobody(void **state)
     end(e);
 }
 
-static void a_joining_worker_is_new(void **state)
+TEST(a_joining_worker_is_new)
 {
-    (void)state;
     struct ear e = {.r = rig_new(1)};
     rig_start_coordinator(e.r);
     attach(&e);
@@ -263,9 +256,8 @@ static void a_joining_worker_is_new(void **state)
 }
 
 // A worker in the store is not new, and one that is gone is reported once more.
-static void a_restarted_coordinator_takes_all_for_live(void **state)
+TEST(a_restarted_coordinator_takes_all_for_live)
 {
-    (void)state;
     struct ear *e = begin();
     live(e, 2 * BOUND_S, 1);
     assert_int_equal(e->calls, 2);
@@ -283,9 +275,8 @@ static void a_restarted_coordinator_takes_all_for_live(void **state)
 
 // ---------------------------------------------------------------- what is told
 
-static void a_notice_names_the_member_and_its_silence(void **state)
+TEST(a_notice_names_the_member_and_its_silence)
 {
-    (void)state;
     struct ear *e = begin();
     live(e, 2 * BOUND_S, 1);
     assert_int_equal(e->calls, 2);
@@ -307,9 +298,8 @@ static void a_notice_names_the_member_and_its_silence(void **state)
     end(e);
 }
 
-static void the_log_has_each_change_without_a_hook_too(void **state)
+TEST(the_log_has_each_change_without_a_hook_too)
 {
-    (void)state;
     struct ear *e = begin();
     keep_log(e);
     e->r->coordinator->conf.hook.call = NULL;
@@ -327,9 +317,8 @@ static void the_log_has_each_change_without_a_hook_too(void **state)
 
 // ---------------------------------------------------------------- failures
 
-static void a_failure_is_told_anew_and_then_given_up(void **state)
+TEST(a_failure_is_told_anew_and_then_given_up)
 {
-    (void)state;
     static const int64_t pause_ms[PS_CO_HOOK_TRIES - 1] = {1000, 2000, 4000, 8000};
     struct ear *e = begin();
     keep_log(e);
@@ -357,9 +346,8 @@ static void a_failure_is_told_anew_and_then_given_up(void **state)
 }
 
 // One call is under way at a time, and everything else goes on meanwhile.
-static void a_hook_that_hangs_holds_nobody_up(void **state)
+TEST(a_hook_that_hangs_holds_nobody_up)
 {
-    (void)state;
     struct ear *e = begin();
     live(e, 5, 3);
     e->fails = true;
@@ -389,9 +377,8 @@ static void make_changes(struct ear *e, uint32_t count)
     }
 }
 
-static void the_queue_is_bounded_and_the_oldest_go(void **state)
+TEST(the_queue_is_bounded_and_the_oldest_go)
 {
-    (void)state;
     enum { MORE = 44, ALL = 2 + PS_CO_CHANGES_MAX + MORE };
     struct ear *e = begin();
     struct ps_coordinator *c = e->r->coordinator;
@@ -422,9 +409,8 @@ static void the_queue_is_bounded_and_the_oldest_go(void **state)
     end(e);
 }
 
-static void a_coordinator_ends_while_a_call_is_under_way(void **state)
+TEST(a_coordinator_ends_while_a_call_is_under_way)
 {
-    (void)state;
     struct ear *e = begin();
     e->lasts_ns = 100 * LH_SECOND;
     live(e, BOUND_S, 1);
@@ -435,9 +421,8 @@ static void a_coordinator_ends_while_a_call_is_under_way(void **state)
     end(e);
 }
 
-static void operators_see_it(void **state)
+TEST(operators_see_it)
 {
-    (void)state;
     struct ear *e = begin();
     live(e, 2 * BOUND_S, 1);
     json_t *row = ps_co_hook_status(e->r->coordinator);
@@ -452,26 +437,4 @@ static void operators_see_it(void **state)
     assert_string_equal(json_string_value(json_object_get(row, "says")), "by hand");
     json_decref(row);
     end(e);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_silent_worker_is_suspect_and_live_again),
-        cmocka_unit_test(a_worker_that_stays_silent_is_lost_and_may_come_back),
-        cmocka_unit_test(one_that_drained_is_not_lost_however_silent),
-        cmocka_unit_test(a_word_that_changes_each_time_is_told_seldom),
-        cmocka_unit_test(a_worker_that_says_done_too_early_is_not_done),
-        cmocka_unit_test(the_end_of_the_run_loses_nobody),
-        cmocka_unit_test(a_joining_worker_is_new),
-        cmocka_unit_test(a_restarted_coordinator_takes_all_for_live),
-        cmocka_unit_test(a_notice_names_the_member_and_its_silence),
-        cmocka_unit_test(the_log_has_each_change_without_a_hook_too),
-        cmocka_unit_test(a_failure_is_told_anew_and_then_given_up),
-        cmocka_unit_test(a_hook_that_hangs_holds_nobody_up),
-        cmocka_unit_test(the_queue_is_bounded_and_the_oldest_go),
-        cmocka_unit_test(a_coordinator_ends_while_a_call_is_under_way),
-        cmocka_unit_test(operators_see_it),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

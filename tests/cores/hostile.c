@@ -60,9 +60,8 @@ static bool is_let_in(struct rig *r, uint32_t w)
 
 // ---------------------------------------------------------------- a server
 
-static void one_worker_too_many_is_turned_away(void **state)
+RIG_TEST(one_worker_too_many_is_turned_away, struct rig *r)
 {
-    struct rig *r = *state;
     assert_int_equal(rig_start_server(r, true), LH_OK);
     rig_hello(r, 1, 1, 0, 1);
     struct ps_shard *s = r->server->shard[0];
@@ -86,9 +85,8 @@ static void on_time(void *arg) // virtual time passes only up to an event
 }
 
 // Each raised incarnation is a record, for every follower and on every disk.
-static void a_worker_raises_so_many_incarnations_and_no_more(void **state)
+RIG_TEST(a_worker_raises_so_many_incarnations_and_no_more, struct rig *r)
 {
-    struct rig *r = *state;
     uint64_t n = 0;
     assert_int_equal(rig_start_server(r, true), LH_OK);
     const struct lh_ledger *l = &r->server->shard[0]->replica.ledger;
@@ -108,9 +106,8 @@ static void a_worker_raises_so_many_incarnations_and_no_more(void **state)
     assert_int_equal(rig_fence(r, 0, ++n), LH_OK); // later on it is granted
 }
 
-static void pushes_that_say_nothing_keep_nobody_out(void **state)
+RIG_TEST(pushes_that_say_nothing_keep_nobody_out, struct rig *r)
 {
-    struct rig *r = *state;
     struct rig_call *flood = test_calloc(FLOOD, sizeof *flood);
     assert_int_equal(rig_start_server(r, true), LH_OK);
     for (int i = 0; i < FLOOD; i++) {
@@ -136,9 +133,8 @@ static void come_to_a_stop(struct rig *r, size_t n, struct rig_call *h)
 }
 
 // Memory that is held by a push whose rest does not come is released.
-static void a_push_that_stops_holds_no_room(void **state)
+RIG_TEST(a_push_that_stops_holds_no_room, struct rig *r)
 {
-    struct rig *r = *state;
     struct rig_call h;
     come_to_a_stop(r, 0, &h);
     assert_int_equal(r->server->push_memory.frames, 400);
@@ -148,9 +144,8 @@ static void a_push_that_stops_holds_no_room(void **state)
 }
 
 // A worker that sends the beginning of a push again and again would hold its memory for ever.
-static void a_push_begins_once_on_a_call(void **state)
+RIG_TEST(a_push_begins_once_on_a_call, struct rig *r)
 {
-    struct rig *r = *state;
     struct rig_call h;
     come_to_a_stop(r, 100, &h);
     assert_false(h.over);
@@ -165,9 +160,8 @@ static void a_push_begins_once_on_a_call(void **state)
 }
 
 // Bytes that came with its beginning are kept until there is memory for the frame.
-static void a_push_that_finds_no_room_waits_with_what_it_brought(void **state)
+RIG_TEST(a_push_that_finds_no_room_waits_with_what_it_brought, struct rig *r)
 {
-    struct rig *r = *state;
     struct rig_call h;
     assert_int_equal(rig_start_server(r, true), LH_OK);
     struct ps_push_memory *room = &r->server->push_memory;
@@ -187,9 +181,8 @@ static void a_push_that_finds_no_room_waits_with_what_it_brought(void **state)
 }
 
 // Large frames that are begun and do not come hold memory; so do a worker's earlier attempts.
-static void begun_pushes_hold_no_memory_that_others_wait_for(void **state)
+RIG_TEST(begun_pushes_hold_no_memory_that_others_wait_for, struct rig *r)
 {
-    struct rig *r = *state;
     struct rig_call his[3], hers, small;
     assert_int_equal(rig_start_server(r, true), LH_OK);
     uint64_t process = r->server->process;
@@ -236,9 +229,8 @@ static void others_take(struct rig *r, uint64_t bytes, uint64_t *taken)
     rig_run(r, LH_SECOND);
 }
 
-static void small_pushes_neither_wait_for_a_large_one_nor_keep_it_waiting(void **state)
+RIG_TEST(small_pushes_neither_wait_for_a_large_one_nor_keep_it_waiting, struct rig *r)
 {
-    struct rig *r = *state;
     struct rig_call large, small[3];
     uint64_t taken = 0;
     assert_int_equal(rig_start_server(r, true), LH_OK);
@@ -271,9 +263,8 @@ static void small_pushes_neither_wait_for_a_large_one_nor_keep_it_waiting(void *
     rig_call_wait(r, &small[2]);
 }
 
-static void parts_that_wait_keep_nobody_out(void **state)
+RIG_TEST(parts_that_wait_keep_nobody_out, struct rig *r)
 {
-    struct rig *r = *state;
     struct rig_call h;
     come_to_a_stop(r, 100, &h);
     lh_call_cancel(h.call);
@@ -286,9 +277,8 @@ static void parts_that_wait_keep_nobody_out(void **state)
     r->server->push_count -= others;
 }
 
-static void pushes_of_one_worker_take_no_place_that_another_waits_for(void **state)
+RIG_TEST(pushes_of_one_worker_take_no_place_that_another_waits_for, struct rig *r)
 {
-    struct rig *r = *state;
     struct rig_call his[LH_STREAMS_A_SHARD];
     const uint32_t others = LH_DECIDE_QUEUE_MAX - LH_STREAMS_A_SHARD;
     assert_int_equal(rig_start_server(r, true), LH_OK);
@@ -308,9 +298,8 @@ static void pushes_of_one_worker_take_no_place_that_another_waits_for(void **sta
 }
 
 // A state that a follower made up does not displace another follower's.
-static void a_state_that_is_not_the_offered_one_is_not_asked_for_again(void **state)
+RIG_TEST(a_state_that_is_not_the_offered_one_is_not_asked_for_again, struct rig *r)
 {
-    struct rig *r = *state;
     struct offer_held h;
     r->unsealed = true;
     offer_lose_directory(r, &h);
@@ -349,9 +338,8 @@ static void until_the_honest_one_is_asked(struct rig *r, struct offer_held *h)
 
 // The highest version of all, an epoch above which none could come, and another history at the
 // version that was reported last: a follower that offers them is passed over at once.
-static void a_point_that_no_log_can_have_is_not_asked_for(void **state)
+RIG_TEST(a_point_that_no_log_can_have_is_not_asked_for, struct rig *r)
 {
-    struct rig *r = *state;
     struct offer_held h;
     r->unsealed = true;
     offer_lose_directory(r, &h);
@@ -377,9 +365,8 @@ static void a_point_that_no_log_can_have_is_not_asked_for(void **state)
 }
 
 // The state's point is right, but its parameters are not finite. It replaces nothing.
-static void a_state_that_is_not_finite_is_not_taken(void **state)
+RIG_TEST(a_state_that_is_not_finite_is_not_taken, struct rig *r)
 {
-    struct rig *r = *state;
     struct offer_held h;
     r->unsealed = true;
     offer_lose_directory(r, &h);
@@ -399,9 +386,8 @@ static void a_state_that_is_not_finite_is_not_taken(void **state)
 }
 
 // A certificate alone does not make a peer trusted (server/docs/0003-sealed-states.md).
-static void a_state_without_the_seal_is_not_taken(void **state)
+RIG_TEST(a_state_without_the_seal_is_not_taken, struct rig *r)
 {
-    struct rig *r = *state;
     struct offer_held h;
     bool wanted = false;
     offer_lose_directory(r, &h);
@@ -436,9 +422,8 @@ static Longhaul__V1__LeaseReply *lease(struct rig *r, uint32_t w, double speed,
     return (Longhaul__V1__LeaseReply *)answer;
 }
 
-static void a_false_word_of_a_worker_changes_nothing_for_others(void **state)
+RIG_TEST(a_false_word_of_a_worker_changes_nothing_for_others, struct rig *r)
 {
-    struct rig *r = *state;
     static uint64_t claimed[100000];
     rig_start_coordinator(r);
     r->coordinator->conf.dylu = true;
@@ -495,9 +480,8 @@ static lh_err lie(void *self, struct lh_call *call, enum lh_rpc rpc, const struc
     return LH_OK;
 }
 
-static void a_worker_that_is_told_to_go_on_after_the_end_tries_again(void **state)
+RIG_TEST(a_worker_that_is_told_to_go_on_after_the_end_tries_again, struct rig *r)
 {
-    struct rig *r = *state;
     struct rig_life l;
     rig_start_coordinator(r);
     assert_int_equal(rig_start_server(r, false), LH_OK);
@@ -512,9 +496,8 @@ static void a_worker_that_is_told_to_go_on_after_the_end_tries_again(void **stat
 }
 
 // A worker that claims to be ahead stops no server.
-static void a_worker_that_is_ahead_stops_nobody(void **state)
+RIG_TEST(a_worker_that_is_ahead_stops_nobody, struct rig *r)
 {
-    struct rig *r = *state;
     struct rig_call h;
     rig_start_coordinator(r);
     assert_int_equal(rig_start_server(r, false), LH_OK);
@@ -534,28 +517,4 @@ static void a_worker_that_is_ahead_stops_nobody(void **state)
     assert_int_equal(h.status, LH_ERR_NOT_FOUND);
     assert_int_equal(r->fatal_count, 0);
     rig_log(r, 9, 9);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        RIG_TEST(a_push_that_finds_no_room_waits_with_what_it_brought),
-        RIG_TEST(one_worker_too_many_is_turned_away),
-        RIG_TEST(a_worker_raises_so_many_incarnations_and_no_more),
-        RIG_TEST(pushes_that_say_nothing_keep_nobody_out),
-        RIG_TEST(a_push_that_stops_holds_no_room),
-        RIG_TEST(a_push_begins_once_on_a_call),
-        RIG_TEST(begun_pushes_hold_no_memory_that_others_wait_for),
-        RIG_TEST(small_pushes_neither_wait_for_a_large_one_nor_keep_it_waiting),
-        RIG_TEST(pushes_of_one_worker_take_no_place_that_another_waits_for),
-        RIG_TEST(parts_that_wait_keep_nobody_out),
-        RIG_TEST(a_state_that_is_not_the_offered_one_is_not_asked_for_again),
-        RIG_TEST(a_point_that_no_log_can_have_is_not_asked_for),
-        RIG_TEST(a_state_that_is_not_finite_is_not_taken),
-        RIG_TEST(a_state_without_the_seal_is_not_taken),
-        RIG_TEST(a_false_word_of_a_worker_changes_nothing_for_others),
-        RIG_TEST(a_worker_that_is_told_to_go_on_after_the_end_tries_again),
-        RIG_TEST(a_worker_that_is_ahead_stops_nobody),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

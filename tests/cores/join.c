@@ -34,9 +34,8 @@ static bool in_force(struct rig *r, uint32_t number)
     return known;
 }
 
-static void a_late_join_of_an_earlier_life_fences_nobody(void **state)
+RIG_TEST(a_late_join_of_an_earlier_life_fences_nobody, struct rig *r)
 {
-    struct rig *r = *state;
     rig_start_coordinator(r);
     granted(r, 11, 0, 1);
     taken(r, 22, 0, 1); // its directory is lost: it learns which number it replaces
@@ -50,9 +49,8 @@ static void a_late_join_of_an_earlier_life_fences_nobody(void **state)
     assert_true(in_force(r, 2));
 }
 
-static void a_late_join_that_comes_first_is_replaced(void **state)
+RIG_TEST(a_late_join_that_comes_first_is_replaced, struct rig *r)
 {
-    struct rig *r = *state;
     rig_start_coordinator(r);
     granted(r, 11, 0, 1);
     taken(r, 33, 0, 1);
@@ -62,9 +60,8 @@ static void a_late_join_that_comes_first_is_replaced(void **state)
     assert_true(in_force(r, 3));
 }
 
-static void a_repeated_join_gets_the_same_number(void **state)
+RIG_TEST(a_repeated_join_gets_the_same_number, struct rig *r)
 {
-    struct rig *r = *state;
     rig_start_coordinator(r);
     granted(r, 11, 0, 1);
     granted(r, 11, 0, 1);
@@ -74,9 +71,8 @@ static void a_repeated_join_gets_the_same_number(void **state)
 }
 
 // Two processes run at the same time: the first one never heard its number.
-static void a_repeated_join_does_not_hear_the_number_that_replaced_its_own(void **state)
+RIG_TEST(a_repeated_join_does_not_hear_the_number_that_replaced_its_own, struct rig *r)
 {
-    struct rig *r = *state;
     rig_start_coordinator(r);
     granted(r, 11, 0, 1);
     granted(r, 22, 1, 2);
@@ -84,9 +80,8 @@ static void a_repeated_join_does_not_hear_the_number_that_replaced_its_own(void 
     granted(r, 22, 1, 2);
 }
 
-static void a_number_that_was_granted_is_known_after_a_power_cut(void **state)
+TEST(a_number_that_was_granted_is_known_after_a_power_cut)
 {
-    (void)state;
     for (uint64_t seed = 1; seed <= 6; seed++) { // a power cut's losses are random
         struct rig *r = rig_new(seed);
         rig_start_coordinator(r);
@@ -106,9 +101,8 @@ static void a_number_that_was_granted_is_known_after_a_power_cut(void **state)
 // A worker that only learned which number it replaces holds nothing yet, but an operator may drain
 // it. The store must have its row, or a restarted coordinator could not tell which worker is
 // drained.
-static void one_that_was_granted_nothing_is_known_and_leases_nothing(void **state)
+RIG_TEST(one_that_was_granted_nothing_is_known_and_leases_nothing, struct rig *r)
 {
-    struct rig *r = *state;
     struct lh_drain_request m = {.region = "", .worker = ""};
     struct ps_co_worker *named;
     rig_start_coordinator(r);
@@ -127,9 +121,8 @@ static void one_that_was_granted_nothing_is_known_and_leases_nothing(void **stat
 
 // Numbers only rise, so a worker that claimed the highest one would leave none for later joins
 // (server/docs/0000-protocol.md#rule-35).
-static void nobody_s_word_takes_the_last_number(void **state)
+RIG_TEST(nobody_s_word_takes_the_last_number, struct rig *r)
 {
-    struct rig *r = *state;
     Longhaul__V1__JoinRequest m;
     Longhaul__V1__Wire wire;
     ProtobufCMessage *answer;
@@ -167,9 +160,8 @@ static void nobody_s_word_takes_the_last_number(void **state)
 }
 
 // Otherwise each such join would make the worker live and then lost again, with two log lines.
-static void a_join_that_was_granted_nothing_brings_nobody_back(void **state)
+RIG_TEST(a_join_that_was_granted_nothing_brings_nobody_back, struct rig *r)
 {
-    struct rig *r = *state;
     rig_start_coordinator(r);
     granted(r, 11, 0, 1);
     r->coordinator->conf.worker_timeout_ns = LH_SECOND;
@@ -187,19 +179,4 @@ static void a_join_that_was_granted_nothing_brings_nobody_back(void **state)
     assert_true(r->coordinator->worker[0].live);
     r->coordinator->conf.log = NULL;
     lh_log_close(log);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_number_that_was_granted_is_known_after_a_power_cut),
-        RIG_TEST(a_late_join_of_an_earlier_life_fences_nobody),
-        RIG_TEST(a_late_join_that_comes_first_is_replaced),
-        RIG_TEST(a_repeated_join_gets_the_same_number),
-        RIG_TEST(a_repeated_join_does_not_hear_the_number_that_replaced_its_own),
-        RIG_TEST(one_that_was_granted_nothing_is_known_and_leases_nothing),
-        RIG_TEST(nobody_s_word_takes_the_last_number),
-        RIG_TEST(a_join_that_was_granted_nothing_brings_nobody_back),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -76,10 +76,9 @@ static bool comes_after(int64_t delay_ns)
     return before;
 }
 
-static void a_plan_that_closes_the_run_is_in_what_was_copied(void **state)
+TEST(a_plan_that_closes_the_run_is_in_what_was_copied)
 {
     int before = 0;
-    (void)state;
     for (int i = 0; i < TRIES; i++) before += comes_after(i * LH_MS);
     assert_in_range(before, 3, TRIES - 1); // some plans came after the copy's end
 }
@@ -115,9 +114,8 @@ static void run_copy_lane(void)
 }
 
 // Each shard gets new records before a job of the copy lane ends.
-static void a_slow_disk_writes_checkpoints_of_all_shards(void **state)
+TEST(a_slow_disk_writes_checkpoints_of_all_shards)
 {
-    (void)state;
     struct rig *r = rig_new(1);
     rig_two_shards(r);
     assert_int_equal(rig_start_server(r, true), LH_OK);
@@ -146,9 +144,8 @@ static int64_t one_late(void *arg, const char *from, const char *to, enum lh_rpc
 }
 
 // A checkpoint of the first shard is always under way.
-static void a_standby_with_a_slow_disk_takes_snapshots_of_all_shards(void **state)
+TEST(a_standby_with_a_slow_disk_takes_snapshots_of_all_shards)
 {
-    (void)state;
     enum { TRIMMED = 30, ROUNDS = 40 };
     struct rig *r = rig_new(1);
     uint32_t snapshots = 0;
@@ -183,9 +180,8 @@ static void a_standby_with_a_slow_disk_takes_snapshots_of_all_shards(void **stat
     rig_free(r);
 }
 
-static void a_take_over_waits_for_one_checkpoint_alone(void **state)
+TEST(a_take_over_waits_for_one_checkpoint_alone)
 {
-    (void)state;
     enum { INCARNATIONS = 8 };
     struct rig *r = rig_new(1);
     r->replicated = true;
@@ -220,15 +216,4 @@ static void a_take_over_waits_for_one_checkpoint_alone(void **state)
     run_copy_lane();
     rig_run(r, LH_SECOND);
     rig_free(r);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_plan_that_closes_the_run_is_in_what_was_copied),
-        cmocka_unit_test(a_slow_disk_writes_checkpoints_of_all_shards),
-        cmocka_unit_test(a_standby_with_a_slow_disk_takes_snapshots_of_all_shards),
-        cmocka_unit_test(a_take_over_waits_for_one_checkpoint_alone),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

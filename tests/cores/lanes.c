@@ -37,9 +37,8 @@ static void end_watch(struct life *l)
     l->rig->w[1].env->ops = watch.real;
 }
 
-static void shards_are_encoded_beside_each_others_commits(void **state)
+TEST(shards_are_encoded_beside_each_others_commits)
 {
-    (void)state;
     struct life *l = life_begin(21, 2);
     l->worker->conf.stagger = WK_STAGGER_OFF;
     life_cut(l, 2); // from here on both shards are cut at one step
@@ -55,10 +54,9 @@ static void shards_are_encoded_beside_each_others_commits(void **state)
 
 // Closes the worker at every half millisecond of a cut, then cuts its host's power: everything that
 // an orderly end writes must be durable.
-static void a_worker_that_is_closed_between_them_has_cut_nothing(void **state)
+TEST(a_worker_that_is_closed_between_them_has_cut_nothing)
 {
     bool between = false;
-    (void)state;
     for (int ms = 0; ms < 12; ms++) {
         struct life *l = life_begin(22, 2);
         begin_watch(l);
@@ -78,13 +76,4 @@ static void a_worker_that_is_closed_between_them_has_cut_nothing(void **state)
         life_end(l);
     }
     assert_true(between);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(shards_are_encoded_beside_each_others_commits),
-        cmocka_unit_test(a_worker_that_is_closed_between_them_has_cut_nothing),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

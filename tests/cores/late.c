@@ -134,9 +134,8 @@ static bool a_late_copy(uint64_t seed)
     return met;
 }
 
-static void a_late_copy_beside_the_step_after_it_is_turned_down(void **state)
+TEST(a_late_copy_beside_the_step_after_it_is_turned_down)
 {
-    (void)state;
     unsigned met = 0;
     for (uint64_t seed = 1; seed <= SEEDS; seed++) met += a_late_copy(seed);
     assert_true(met > 0);
@@ -154,9 +153,8 @@ static lh_err ends_with(struct rig *r, struct push *p, struct lh_digest digest, 
     return p->call.status;
 }
 
-static void a_frame_that_is_not_what_was_announced_is_turned_down(void **state)
+TEST(a_frame_that_is_not_what_was_announced_is_turned_down)
 {
-    (void)state;
     struct rig *r = rig_new(1);
     const uint64_t number = UINT64_C(1) << 32;
     struct push p, other;
@@ -201,9 +199,8 @@ static void watched_work(struct lh_env *env, enum lh_lane lane, lh_job run, lh_f
 }
 
 // The server's loop answers others while a large frame is unsealed.
-static void a_push_is_unsealed_beside_the_loop(void **state)
+TEST(a_push_is_unsealed_beside_the_loop)
 {
-    (void)state;
     struct rig *r = rig_new(1);
     const uint64_t number = UINT64_C(1) << 32;
     struct push p;
@@ -226,9 +223,8 @@ static void a_push_is_unsealed_beside_the_loop(void **state)
     rig_free(r);
 }
 
-static void a_push_that_finds_the_disk_full_is_to_come_again(void **state)
+TEST(a_push_that_finds_the_disk_full_is_to_come_again)
 {
-    (void)state;
     struct rig *r = rig_new(1);
     const uint64_t number = UINT64_C(1) << 32;
     struct push p = {.answered = true};
@@ -288,9 +284,8 @@ static void follow(struct rig *r, struct reader *reader)
 
 // A follower at the log's end gets each push from memory; only the record's beginning is read from
 // the log.
-static void a_just_committed_push_is_sent_from_memory(void **state)
+TEST(a_just_committed_push_is_sent_from_memory)
 {
-    (void)state;
     struct rig *r = rig_new(1);
     struct rig_life l = {0};
     struct reader reader = {.bytes = 0};
@@ -352,23 +347,9 @@ static unsigned written_ahead(int64_t more)
 }
 
 // The disk writes the frame while it is unsealed, so that the commit need not.
-static void a_large_frame_is_written_before_its_commit(void **state)
+TEST(a_large_frame_is_written_before_its_commit)
 {
-    (void)state;
     assert_int_equal(written_ahead(-1), 1);
     assert_int_equal(written_ahead(0), 1);
     assert_int_equal(written_ahead(1), 0);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_push_is_unsealed_beside_the_loop),
-        cmocka_unit_test(a_just_committed_push_is_sent_from_memory),
-        cmocka_unit_test(a_push_that_finds_the_disk_full_is_to_come_again),
-        cmocka_unit_test(a_large_frame_is_written_before_its_commit),
-        cmocka_unit_test(a_late_copy_beside_the_step_after_it_is_turned_down),
-        cmocka_unit_test(a_frame_that_is_not_what_was_announced_is_turned_down),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

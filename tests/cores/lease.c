@@ -72,9 +72,8 @@ static void cut_its_power(struct rig *r)
     rig_start_coordinator(r);
 }
 
-static void leases_survive_a_power_cut(void **state)
+TEST(leases_survive_a_power_cut)
 {
-    (void)state;
     for (uint64_t seed = 1; seed <= SEEDS; seed++) {
         struct rig *r = begun(seed);
         for (uint32_t w = 0; w < RIG_WORKERS; w++) {
@@ -89,9 +88,8 @@ static void leases_survive_a_power_cut(void **state)
 }
 
 // After a power cut the coordinator still knows every plan that a server has in its log.
-static void a_plan_that_servers_took_is_known_after_a_power_cut(void **state)
+TEST(a_plan_that_servers_took_is_known_after_a_power_cut)
 {
-    (void)state;
     for (uint64_t seed = 1; seed <= SEEDS; seed++) {
         struct rig *r = begun(seed);
         uint64_t number = r->server->shard[0]->replica.ledger.plan.number;
@@ -103,9 +101,8 @@ static void a_plan_that_servers_took_is_known_after_a_power_cut(void **state)
     }
 }
 
-static void a_unit_has_one_holder(void **state)
+TEST(a_unit_has_one_holder)
 {
-    (void)state;
     struct rig *r = begun(1);
     unsigned held = 0;
     for (uint32_t w = 0; w < RIG_WORKERS; w++) {
@@ -118,9 +115,8 @@ static void a_unit_has_one_holder(void **state)
     rig_free(r);
 }
 
-static void the_budget_is_what_all_hold_together(void **state)
+TEST(the_budget_is_what_all_hold_together)
 {
-    (void)state;
     struct rig *r = begun(1);
     r->coordinator->conf.budget_tokens = 3 * r->units.unit[0].tokens;
     assert_int_equal(__builtin_popcount(units_of(lease(r, 0, 2, NULL))), 2);
@@ -128,9 +124,8 @@ static void the_budget_is_what_all_hold_together(void **state)
     rig_free(r);
 }
 
-static void a_worker_that_begins_anew_returns_its_units(void **state)
+TEST(a_worker_that_begins_anew_returns_its_units)
 {
-    (void)state;
     for (uint64_t seed = 1; seed <= SEEDS; seed++) {
         struct rig *r = begun(seed);
         assert_int_equal(__builtin_popcount(units_of(lease(r, 0, 3, NULL))), 3);
@@ -146,9 +141,8 @@ static void a_worker_that_begins_anew_returns_its_units(void **state)
 
 // Worker 1 has drained: it leaves the plan at once, and its units are free a little later, when
 // servers have reported the claims of its last pushes.
-static void a_drained_worker_leaves_the_plan_and_then_its_units(void **state)
+TEST(a_drained_worker_leaves_the_plan_and_then_its_units)
 {
-    (void)state;
     struct rig *r = begun(1);
     struct ps_co_worker *named;
     struct lh_drain_request m = {.region = "", .worker = ""};
@@ -181,9 +175,8 @@ static bool count_leases(void *arg, const char *from, const char *to, enum lh_rp
 // The server's report is late, so the coordinator offers units that the worker knows to be
 // credited. The worker then waits as long as when there are no units at all, instead of asking
 // again at once.
-static void units_that_are_known_to_be_credited_are_not_asked_for_in_a_row(void **state)
+TEST(units_that_are_known_to_be_credited_are_not_asked_for_in_a_row)
 {
-    (void)state;
     enum { SECONDS = 20 };
     unsigned leases = 0;
     struct life *l = life_begin(41, 1);
@@ -223,9 +216,8 @@ static bool count(void *arg, const char *from, const char *to, enum lh_rpc rpc,
 
 // The coordinator does not hear of credits, so it offers only units that the worker knows to be
 // credited. The worker has nothing to train, but does not ask again at once.
-static void a_worker_whose_server_is_not_heard_asks_at_the_usual_pace(void **state)
+TEST(a_worker_whose_server_is_not_heard_asks_at_the_usual_pace)
 {
-    (void)state;
     for (uint32_t shards = 1; shards <= RIG_SHARDS; shards++) {
         struct life *l = life_begin(1, shards);
         struct asked a = {.unheard = true};
@@ -253,9 +245,8 @@ static bool done(const struct life *l)
 }
 
 // A worker is done with the run when every one of its shards has ended.
-static void the_end_of_one_shard_of_two_is_not_the_run_s(void **state)
+TEST(the_end_of_one_shard_of_two_is_not_the_run_s)
 {
-    (void)state;
     struct life *l = life_begin(21, RIG_SHARDS);
     rig_kill_server(l->rig, false); // the test plays the logs
     l->rig->coordinator->plan.phase = LH_PHASE_END;
@@ -270,9 +261,8 @@ static void the_end_of_one_shard_of_two_is_not_the_run_s(void **state)
     life_end(l);
 }
 
-static void status_names_all_workers(void **state)
+TEST(status_names_all_workers)
 {
-    (void)state;
     struct rig *r = begun(3);
     struct lh_buf b = lh_buf(1 << 20);
     assert_int_equal(ps_coordinator_status(r->coordinator, &b), LH_OK);
@@ -298,9 +288,8 @@ static bool again_later(void *arg, const char *from, const char *to, enum lh_rpc
 }
 
 // Delivers each report twice; the late copy, of the same epoch, changes nothing.
-static void a_report_that_arrives_again_takes_nothing_back(void **state)
+TEST(a_report_that_arrives_again_takes_nothing_back)
 {
-    (void)state;
     struct life *l = life_begin(9, 1);
     const struct ps_co_shard *s = &l->rig->coordinator->shard[0];
     uint64_t version = s->head.version, tokens = s->tokens, first = version;
@@ -329,9 +318,8 @@ static bool some_ms(void *arg, const char *from, const char *to, enum lh_rpc rpc
 
 // A worker with a full queue gets no units, though some are left: this must not slow down its next
 // request.
-static void an_answer_to_a_full_queue_is_not_taken_for_the_last(void **state)
+TEST(an_answer_to_a_full_queue_is_not_taken_for_the_last)
 {
-    (void)state;
     struct life *l = life_begin(7, 1);
     struct wk_worker *w = l->worker;
     unsigned answered = 0;
@@ -381,9 +369,8 @@ static void note_credited(struct lh_ledger *l, uint64_t unit)
 }
 
 // The replica's ledger says that another worker trained these units.
-static void units_that_another_had_credited_leave_the_queue(void **state)
+TEST(units_that_another_had_credited_leave_the_queue)
 {
-    (void)state;
     struct life *l = life_begin(7, 2);
     struct wk_worker *w = l->worker;
     struct wk_trainer_ops ops = *w->conf.trainer->ops;
@@ -408,24 +395,4 @@ static void units_that_another_had_credited_leave_the_queue(void **state)
     assert_int_equal(withdrawn, 3);
     w->conf.trainer->ops = own;
     life_end(l);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_end_of_one_shard_of_two_is_not_the_run_s),
-        cmocka_unit_test(status_names_all_workers),
-        cmocka_unit_test(a_report_that_arrives_again_takes_nothing_back),
-        cmocka_unit_test(leases_survive_a_power_cut),
-        cmocka_unit_test(a_plan_that_servers_took_is_known_after_a_power_cut),
-        cmocka_unit_test(a_unit_has_one_holder),
-        cmocka_unit_test(the_budget_is_what_all_hold_together),
-        cmocka_unit_test(a_worker_that_begins_anew_returns_its_units),
-        cmocka_unit_test(a_drained_worker_leaves_the_plan_and_then_its_units),
-        cmocka_unit_test(units_that_are_known_to_be_credited_are_not_asked_for_in_a_row),
-        cmocka_unit_test(an_answer_to_a_full_queue_is_not_taken_for_the_last),
-        cmocka_unit_test(units_that_another_had_credited_leave_the_queue),
-        cmocka_unit_test(a_worker_whose_server_is_not_heard_asks_at_the_usual_pace),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -60,9 +60,8 @@ static void check_pushed(const struct rig *r, const struct wk_worker *w)
     }
 }
 
-static void units_come_back_and_training_is_pushed(void **state)
+TEST(units_come_back_and_training_is_pushed)
 {
-    (void)state;
     for (uint32_t i = 0; i < MOMENTS; i++) {
         struct rig *r = rig_new(i);
         struct rig_life l = {0};
@@ -85,9 +84,8 @@ static void units_come_back_and_training_is_pushed(void **state)
 }
 
 // A lease request is under way: the worker does not take the units of its answer.
-static void units_of_an_answer_under_way_come_back(void **state)
+RIG_TEST(units_of_an_answer_under_way_come_back, struct rig *r)
 {
-    struct rig *r = *state;
     struct rig_life l = {0};
     struct wk_worker *w = train(r, &l, 1);
     uint32_t waits;
@@ -102,9 +100,8 @@ static void units_of_an_answer_under_way_come_back(void **state)
 }
 
 // The worker's next life trains on what it had begun, and each token counts once.
-static void a_later_life_goes_on(void **state)
+RIG_TEST(a_later_life_goes_on, struct rig *r)
 {
-    struct rig *r = *state;
     struct rig_life l = {0};
     struct wk_worker *w = train(r, &l, 1);
     leave(r, w);
@@ -120,9 +117,8 @@ static void a_later_life_goes_on(void **state)
     rig_life_end(r, &l, false);
 }
 
-static void a_leaving_worker_waits_for_no_absent_node(void **state)
+TEST(a_leaving_worker_waits_for_no_absent_node)
 {
-    (void)state;
     for (int away = 1; away < 4; away++) {
         struct rig *r = rig_new(1);
         struct rig_life l = {0};
@@ -137,15 +133,4 @@ static void a_leaving_worker_waits_for_no_absent_node(void **state)
         rig_life_end(r, &l, false);
         rig_free(r);
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(units_come_back_and_training_is_pushed),
-        RIG_TEST(units_of_an_answer_under_way_come_back),
-        RIG_TEST(a_later_life_goes_on),
-        cmocka_unit_test(a_leaving_worker_waits_for_no_absent_node),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

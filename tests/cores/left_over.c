@@ -38,9 +38,8 @@ static struct life *begin(struct beside **loop)
     return l;
 }
 
-static void a_left_over_push_is_based_on_the_replica(void **state)
+TEST(a_left_over_push_is_based_on_the_replica)
 {
-    (void)state;
     struct beside *b;
     struct life *l = begin(&b);
     struct wk_shard *s = &l->worker->shard[0];
@@ -79,9 +78,8 @@ static uint32_t leased_to(const struct ps_coordinator *c, uint32_t worker)
 }
 
 // The lease's answer came after the loop had ended, so the worker never took these units.
-static void units_of_a_loop_that_has_ended_go_to_others(void **state)
+TEST(units_of_a_loop_that_has_ended_go_to_others)
 {
-    (void)state;
     struct beside *b;
     struct life *l = begin(&b);
     struct ps_coordinator *c = l->rig->coordinator;
@@ -109,9 +107,8 @@ static void units_of_a_loop_that_has_ended_go_to_others(void **state)
 
 // The coordinator knows it by the name of longhaul.Evaluation's figure
 // (worker/python/longhaul/heldout.py).
-static void the_coordinator_hears_that_a_loop_evaluates_and_that_it_ends(void **state)
+TEST(the_coordinator_hears_that_a_loop_evaluates_and_that_it_ends)
 {
-    (void)state;
     struct beside *b;
     struct life *l = begin(&b);
     const struct ps_coordinator *c = l->rig->coordinator;
@@ -128,14 +125,4 @@ static void the_coordinator_hears_that_a_loop_evaluates_and_that_it_ends(void **
     beside_kill(b);
     life_end(l);
     beside_free(b);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(units_of_a_loop_that_has_ended_go_to_others),
-        cmocka_unit_test(a_left_over_push_is_based_on_the_replica),
-        cmocka_unit_test(the_coordinator_hears_that_a_loop_evaluates_and_that_it_ends),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

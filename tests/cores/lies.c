@@ -24,9 +24,8 @@ static struct rig *begun(void)
 
 // Each unit in a request costs a look-up: a million of them ten times a second would take all of
 // the coordinator's time.
-static void a_request_names_what_a_worker_can_hold(void **state)
+TEST(a_request_names_what_a_worker_can_hold)
 {
-    (void)state;
     struct rig *r = begun();
     Longhaul__V1__LeaseRequest m = LONGHAUL__V1__LEASE_REQUEST__INIT;
     ProtobufCMessage *answer;
@@ -48,9 +47,8 @@ static void a_request_names_what_a_worker_can_hold(void **state)
 }
 
 // A region's tokens are the sum of its workers' numbers, in which 2^64-1 would count as -1.
-static void tokens_that_are_said_can_be_summed_up(void **state)
+TEST(tokens_that_are_said_can_be_summed_up)
 {
-    (void)state;
     struct rig *r = begun();
     Longhaul__V1__LeaseRequest m = LONGHAUL__V1__LEASE_REQUEST__INIT;
     ProtobufCMessage *answer;
@@ -116,9 +114,8 @@ static lh_err open_epoch(struct rig *r, struct lh_link *link, uint64_t epoch)
 }
 
 // An owner that used the last epoch number would keep the shard for good.
-static void an_owner_leaves_epochs_to_others(void **state)
+TEST(an_owner_leaves_epochs_to_others)
 {
-    (void)state;
     struct rig *r = begun();
     const struct lh_ledger *l = &r->server->shard[0]->replica.ledger;
     uint64_t epoch = l->epoch;
@@ -148,9 +145,8 @@ static uint64_t next_plan(struct rig *r, uint64_t said)
 }
 
 // Each new plan number costs a record in every log.
-static void an_owner_alone_neither_raises_nor_holds_numbers_of_plans(void **state)
+TEST(an_owner_alone_neither_raises_nor_holds_numbers_of_plans)
 {
-    (void)state;
     struct rig *r = rig_new(5);
     rig_two_shards(r);
     rig_start_coordinator(r);
@@ -168,15 +164,4 @@ static void an_owner_alone_neither_raises_nor_holds_numbers_of_plans(void **stat
     assert_int_equal(next_plan(r, number + 7), number + 8);
     for (uint64_t i = 0; i < 5; i++) assert_int_equal(next_plan(r, number + 20 + i), number + 8);
     rig_free(r);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_request_names_what_a_worker_can_hold),
-        cmocka_unit_test(tokens_that_are_said_can_be_summed_up),
-        cmocka_unit_test(an_owner_leaves_epochs_to_others),
-        cmocka_unit_test(an_owner_alone_neither_raises_nor_holds_numbers_of_plans),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

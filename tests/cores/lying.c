@@ -383,9 +383,8 @@ static const struct word server_to_server[] = {
     STREAM(LH_RPC_SNAPSHOT, snapshot_request),
 };
 
-static void a_lying_worker_and_a_lying_standby_stop_nobody(void **state)
+TEST(a_lying_worker_and_a_lying_standby_stop_nobody)
 {
-    (void)state;
     struct rig *r = begun();
     const struct side side[] = {
         {r->to_c[1], &r->w[1].self, worker_to_coordinator, 4},
@@ -409,9 +408,8 @@ static const struct word operator_to_coordinator[] = {
 
 // An owner's lies and an operator's mistakes may harm the run, but the coordinator hears them all
 // and still answers a worker.
-static void the_owner_and_an_operator_stop_no_coordinator(void **state)
+TEST(the_owner_and_an_operator_stop_no_coordinator)
 {
-    (void)state;
     struct rig *r = begun();
     struct lh_link *from_owner;
     assert_int_equal(
@@ -428,13 +426,4 @@ static void the_owner_and_an_operator_stop_no_coordinator(void **state)
     tell_all(r, side, 3, 2, false);
     from_owner->transport_ops->hangup(from_owner);
     rig_free(r);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_lying_worker_and_a_lying_standby_stop_nobody),
-        cmocka_unit_test(the_owner_and_an_operator_stop_no_coordinator),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

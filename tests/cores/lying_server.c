@@ -305,9 +305,8 @@ static void live_beside(enum lh_rpc about, uint32_t every, uint64_t seed)
     life_end(l);
 }
 
-static void no_answer_of_a_server_ends_a_worker_or_keeps_it(void **state)
+TEST(no_answer_of_a_server_ends_a_worker_or_keeps_it)
 {
-    (void)state;
     static const enum lh_rpc rpcs[] = {LH_RPC_HELLO, LH_RPC_PUSH, LH_RPC_FOLLOW, LH_RPC_SNAPSHOT,
                                        LH_RPC_OFFER};
     liar.lies = 0;
@@ -318,9 +317,8 @@ static void no_answer_of_a_server_ends_a_worker_or_keeps_it(void **state)
     }
 }
 
-static void no_mix_of_lies_ends_a_worker_or_keeps_it(void **state)
+TEST(no_mix_of_lies_ends_a_worker_or_keeps_it)
 {
-    (void)state;
     for (uint64_t seed = 0; seed < 6; seed++) live_beside(LH_RPC_COUNT, 3, 50 + seed);
 }
 
@@ -344,9 +342,8 @@ static void start_owner(struct rig *r)
 }
 
 // The servers of a shard trust each other, but no message of one may end the other.
-static void a_standby_lives_beside_an_owner_that_lies(void **state)
+TEST(a_standby_lives_beside_an_owner_that_lies)
 {
-    (void)state;
     const char *more = getenv("LIES_SEED");
     for (uint64_t seed = 0; seed < 4; seed++) {
         const uint32_t before = liar.lies;
@@ -378,14 +375,4 @@ static void a_standby_lives_beside_an_owner_that_lies(void **state)
         assert_int_equal(rig_fenced(r, r->standby, 0), number);
         rig_free(r);
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(no_answer_of_a_server_ends_a_worker_or_keeps_it),
-        cmocka_unit_test(no_mix_of_lies_ends_a_worker_or_keeps_it),
-        cmocka_unit_test(a_standby_lives_beside_an_owner_that_lies),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

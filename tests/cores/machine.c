@@ -61,9 +61,8 @@ static void over(struct rig *r)
     rig_free(r);
 }
 
-static void differences_of_machines_are_logged(void **state)
+TEST(differences_of_machines_are_logged)
 {
-    (void)state;
     struct rig *r = logged();
     Longhaul__V1__Machine a = some_machine((char[]){"0.1.0"}, (char[]){"topk-sign"});
     Longhaul__V1__Machine b = some_machine((char[]){"0.2.0"}, (char[]){"dense-q4"});
@@ -87,9 +86,8 @@ static void differences_of_machines_are_logged(void **state)
     over(r);
 }
 
-static void equal_machines_are_not_logged(void **state)
+TEST(equal_machines_are_not_logged)
 {
-    (void)state;
     struct rig *r = logged();
     Longhaul__V1__Machine a = some_machine((char[]){"0.1.0"}, (char[]){"topk-sign"}), b = a;
     b.memory_bytes -= 1 << 28;
@@ -111,9 +109,8 @@ static void start_again(struct rig *r)
 }
 
 // The coordinator alone restarts; its workers go on and do not join again.
-static void it_is_known_after_a_restart(void **state)
+TEST(it_is_known_after_a_restart)
 {
-    (void)state;
     struct rig *r = logged();
     Longhaul__V1__Machine a = some_machine((char[]){"0.1.0"}, (char[]){"topk-sign"});
     join(r, 0, &a);
@@ -132,9 +129,8 @@ static void it_is_known_after_a_restart(void **state)
     over(r);
 }
 
-static void an_older_worker_tells_nothing(void **state)
+TEST(an_older_worker_tells_nothing)
 {
-    (void)state;
     struct rig *r = logged();
     Longhaul__V1__Machine b = some_machine((char[]){"0.1.0"}, (char[]){"topk-sign"});
     join(r, 0, NULL);
@@ -147,9 +143,8 @@ static void an_older_worker_tells_nothing(void **state)
     over(r);
 }
 
-static void texts_of_a_peer_are_cut_and_printable(void **state)
+TEST(texts_of_a_peer_are_cut_and_printable)
 {
-    (void)state;
     struct rig *r = logged();
     char text[1000];
     memset(text, 'x', sizeof text);
@@ -171,9 +166,8 @@ static void texts_of_a_peer_are_cut_and_printable(void **state)
     over(r);
 }
 
-static void a_worker_tells_what_it_was_given(void **state)
+RIG_TEST(a_worker_tells_what_it_was_given, struct rig *r)
 {
-    struct rig *r = *state;
     struct rig_life l;
     struct lh_machine is = {.version = "0.1.0", .codec = "topk-sign", .processors = 3};
     rig_start_coordinator(r);
@@ -189,17 +183,4 @@ static void a_worker_tells_what_it_was_given(void **state)
     assert_int_equal(json_object_size(row), 3);
     json_decref(row);
     rig_life_end(r, &l, false);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(differences_of_machines_are_logged),
-        cmocka_unit_test(equal_machines_are_not_logged),
-        cmocka_unit_test(it_is_known_after_a_restart),
-        cmocka_unit_test(an_older_worker_tells_nothing),
-        cmocka_unit_test(texts_of_a_peer_are_cut_and_printable),
-        RIG_TEST(a_worker_tells_what_it_was_given),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

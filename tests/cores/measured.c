@@ -23,9 +23,8 @@ static double of(const json_t *row, const char *key)
     return json_number_value(json_object_get(row, key));
 }
 
-static void a_worker_tells_how_far_its_server_is_and_how_fast_it_trains(void **state)
+RIG_TEST(a_worker_tells_how_far_its_server_is_and_how_fast_it_trains, struct rig *r)
 {
-    struct rig *r = *state;
     struct rig_life l;
     rig_start_coordinator(r);
     assert_int_equal(rig_start_server(r, false), LH_OK);
@@ -59,9 +58,8 @@ static void a_worker_tells_how_far_its_server_is_and_how_fast_it_trains(void **s
 }
 
 // A peer sends NaN or infinite figures; a worker sends none.
-static void non_finite_figures_count_as_unknown(void **state)
+RIG_TEST(non_finite_figures_count_as_unknown, struct rig *r)
 {
-    struct rig *r = *state;
     rig_start_coordinator(r);
     assert_int_equal(rig_start_server(r, false), LH_OK);
     assert_int_equal(rig_join(r, 0, 11, 0).granted, 1);
@@ -87,9 +85,8 @@ static void non_finite_figures_count_as_unknown(void **state)
 }
 
 // A report's list is bounded: if a shard has more rows, the next report goes on with them.
-static void the_rows_of_many_workers_are_told_in_turns(void **state)
+RIG_TEST(the_rows_of_many_workers_are_told_in_turns, struct rig *r)
 {
-    struct rig *r = *state;
     rig_start_coordinator(r);
     assert_int_equal(rig_start_server(r, false), LH_OK);
     assert_int_equal(rig_join(r, 1, 11, 0).granted, 1);
@@ -110,14 +107,4 @@ static void the_rows_of_many_workers_are_told_in_turns(void **state)
     assert_non_null(w->admitted);
     assert_int_equal(w->admitted[0].pushes, 7);
     assert_int_equal(ps_co_admitted_tokens(r->coordinator, w), 700);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        RIG_TEST(a_worker_tells_how_far_its_server_is_and_how_fast_it_trains),
-        RIG_TEST(non_finite_figures_count_as_unknown),
-        RIG_TEST(the_rows_of_many_workers_are_told_in_turns),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -79,9 +79,8 @@ static void has_it_all(const struct rig *r, uint64_t epoch)
     assert_int_equal(ledger(r->standby)->row[0].incarnation.number >> 32, FENCES);
 }
 
-static void a_shard_goes_with_all_that_was_acknowledged(void **state)
+RIG_TEST(a_shard_goes_with_all_that_was_acknowledged, struct rig *r)
 {
-    struct rig *r = *state;
     begin(r);
     uint64_t version = ledger(r->server)->version;
     ask(r);
@@ -104,9 +103,8 @@ static void ask_and_hear(struct rig *r)
         lh_fake_run(r->world, start + at);
 }
 
-static void the_coordinator_may_be_away_once_it_has_told_the_owner(void **state)
+RIG_TEST(the_coordinator_may_be_away_once_it_has_told_the_owner, struct rig *r)
 {
-    struct rig *r = *state;
     begin(r);
     ask_and_hear(r);
     rig_kill_coordinator(r);
@@ -124,9 +122,8 @@ static void the_coordinator_may_be_away_once_it_has_told_the_owner(void **state)
     assert_int_equal(r->fatal_count, 1);
 }
 
-static void a_target_that_dies_before_it_has_the_record_is_waited_for(void **state)
+RIG_TEST(a_target_that_dies_before_it_has_the_record_is_waited_for, struct rig *r)
 {
-    struct rig *r = *state;
     begin(r);
     ask(r);
     until_frozen(r);
@@ -146,9 +143,8 @@ static void a_target_that_dies_before_it_has_the_record_is_waited_for(void **sta
 }
 
 // The operator knows that the target is gone for good.
-static void the_former_owner_takes_it_back_where_an_operator_says_so(void **state)
+RIG_TEST(the_former_owner_takes_it_back_where_an_operator_says_so, struct rig *r)
 {
-    struct rig *r = *state;
     begin(r);
     ask(r);
     until_frozen(r);
@@ -172,9 +168,8 @@ static void the_former_owner_takes_it_back_where_an_operator_says_so(void **stat
 
 // The target served in the reserved epoch, but the coordinator did not hear of it. Then both
 // servers lose their disks (simulator: all,move seeds 273 and 340).
-static void an_epoch_that_was_reserved_is_not_opened_again(void **state)
+RIG_TEST(an_epoch_that_was_reserved_is_not_opened_again, struct rig *r)
 {
-    struct rig *r = *state;
     begin(r);
     ask_and_hear(r);
     rig_kill_coordinator(r);
@@ -212,9 +207,8 @@ static void take_back(struct rig *r)
     assert_int_equal(ledger(r->server)->epoch, 3);
 }
 
-static void a_target_that_refused_the_epoch_never_serves_in_it(void **state)
+RIG_TEST(a_target_that_refused_the_epoch_never_serves_in_it, struct rig *r)
 {
-    struct rig *r = *state;
     take_back(r);
     ask(r);
     run(r, 3 * LH_SECOND);
@@ -224,9 +218,8 @@ static void a_target_that_refused_the_epoch_never_serves_in_it(void **state)
 
 // Streams stay open while a move is taken back. Nobody pushes, so the new epoch's record is the
 // last one.
-static void a_quiet_shard_that_was_taken_back_tells_its_followers(void **state)
+RIG_TEST(a_quiet_shard_that_was_taken_back_tells_its_followers, struct rig *r)
 {
-    struct rig *r = *state;
     take_back(r);
     assert_int_equal(ledger(r->standby)->version, ledger(r->server)->version);
     assert_int_equal(ledger(r->standby)->epoch, 3);
@@ -246,9 +239,8 @@ static bool count_asked(void *arg, const char *from, const char *to, enum lh_rpc
 
 // The owner lost its log's end before it froze. It gets another epoch once its target has refused
 // the reserved one, but the target is down. It asks twice in half a second, not once a round trip.
-static void an_owner_whose_target_is_away_asks_now_and_then(void **state)
+RIG_TEST(an_owner_whose_target_is_away_asks_now_and_then, struct rig *r)
 {
-    struct rig *r = *state;
     enum { SECONDS = 20 };
     begin(r);
     ask(r);
@@ -283,9 +275,8 @@ static void until_it_has_the_record(struct rig *r)
 }
 
 // The target's next life can't know whether that epoch was served, so it asks for a later one.
-static void a_target_that_dies_with_the_record_asks_before_it_serves(void **state)
+RIG_TEST(a_target_that_dies_with_the_record_asks_before_it_serves, struct rig *r)
 {
-    struct rig *r = *state;
     begin(r);
     until_it_has_the_record(r);
     rig_kill_standby(r, true);
@@ -332,14 +323,14 @@ static void comes_back_old(struct rig *r, bool forgets)
     if (forgets) assert_true(ledger(r->standby)->epoch > served);
 }
 
-static void a_copy_from_before_it_served_is_not_served(void **state)
+RIG_TEST(a_copy_from_before_it_served_is_not_served, struct rig *r)
 {
-    comes_back_old(*state, false);
+    comes_back_old(r, false);
 }
 
-static void an_epoch_unknown_to_all_is_not_served_twice(void **state)
+RIG_TEST(an_epoch_unknown_to_all_is_not_served_twice, struct rig *r)
 {
-    comes_back_old(*state, true);
+    comes_back_old(r, true);
 }
 
 static bool reserved_once_more;
@@ -355,9 +346,8 @@ static void note_reserved(void *arg, uint32_t shard, const struct lh_record *rec
 
 // The target served in the reserved epoch, and moved the shard back. Then it comes back on a copy
 // of its directory from just before the record, and gets the record once more as it follows.
-static void a_record_of_a_move_that_is_long_over_is_not_served(void **state)
+RIG_TEST(a_record_of_a_move_that_is_long_over_is_not_served, struct rig *r)
 {
-    struct rig *r = *state;
     struct image m;
     uint32_t shards;
     begin(r);
@@ -393,9 +383,8 @@ static void a_record_of_a_move_that_is_long_over_is_not_served(void **state)
 // coordinator did not hear of it. Its directory goes back to a copy from before the record. Then it
 // follows the former owner again, gets the record again and serves that epoch again, without the
 // writes that it had acknowledged.
-static void a_copy_from_before_the_record_is_served_where_nobody_heard_of_it(void **state)
+RIG_TEST(a_copy_from_before_the_record_is_served_where_nobody_heard_of_it, struct rig *r)
 {
-    struct rig *r = *state;
     struct image m;
     begin(r);
     rig_kill_standby(r, false);
@@ -423,9 +412,8 @@ static void a_copy_from_before_the_record_is_served_where_nobody_heard_of_it(voi
 // The new owner loses its log's end, and with it the record that begins its epoch. The rest of its
 // log is of the epoch before, and no worker has a copy of it: it still counts. As an older copy of
 // the directory would look the same, the server first stops and says so.
-static void the_rest_of_a_torn_log_counts(void **state)
+RIG_TEST(the_rest_of_a_torn_log_counts, struct rig *r)
 {
-    struct rig *r = *state;
     begin(r);
     ask(r);
     int64_t start = lh_fake_now(r->world);
@@ -453,9 +441,8 @@ static void the_rest_of_a_torn_log_counts(void **state)
 }
 
 // The answer to a report names all moves that are asked for; the owner forgets any other.
-static void a_wish_that_is_not_named_any_more_is_forgotten(void **state)
+RIG_TEST(a_wish_that_is_not_named_any_more_is_forgotten, struct rig *r)
 {
-    struct rig *r = *state;
     begin(r);
     r->server->shard[0]->wish = (struct lh_move){2, 7ull << 32}; // no server has this identity
     run(r, LH_SECOND);
@@ -463,9 +450,8 @@ static void a_wish_that_is_not_named_any_more_is_forgotten(void **state)
     assert_true(decides(r->server));
 }
 
-static void impossible_moves_are_refused(void **state)
+RIG_TEST(impossible_moves_are_refused, struct rig *r)
 {
-    struct rig *r = *state;
     uint32_t shards;
     rig_start_coordinator(r);
     assert_int_equal(ps_co_move(r->coordinator, "server1", &shards), LH_ERR_NOT_FOUND);
@@ -500,9 +486,8 @@ static bool slow_state(void *arg, const char *from, const char *to, enum lh_rpc 
 // owner's state arrives, with the MOVE record in it. The record is then in memory alone, and must
 // not move the shard: the owner would be fenced, and a power cut of the target would lose all that
 // was acknowledged.
-static void a_record_in_memory_alone_moves_nothing(void **state)
+RIG_TEST(a_record_in_memory_alone_moves_nothing, struct rig *r)
 {
-    struct rig *r = *state;
     enum { MANY = 60 };
     char path[64];
     r->segment_bytes = 1024;
@@ -550,9 +535,8 @@ static unsigned said(const struct rig *r, const char *event)
 
 // The record is in the target's log, but its disk has no room for the reserved epoch's file. The
 // target retries, and logs the move only when it is done.
-static void a_target_without_room_says_once_that_a_shard_was_moved(void **state)
+RIG_TEST(a_target_without_room_says_once_that_a_shard_was_moved, struct rig *r)
 {
-    struct rig *r = *state;
     struct lh_log *log; // on the other server's disk
     begin(r);
     assert_int_equal(lh_log_open(&log, r->s.env, "rig", LH_INFO, false, "log"), LH_OK);
@@ -570,29 +554,4 @@ static void a_target_without_room_says_once_that_a_shard_was_moved(void **state)
     assert_int_equal(said(r, "shard.moved"), 1);
     r->standby->conf.log = NULL;
     lh_log_close(log);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        RIG_TEST(a_shard_goes_with_all_that_was_acknowledged),
-        RIG_TEST(the_coordinator_may_be_away_once_it_has_told_the_owner),
-        RIG_TEST(a_target_that_dies_before_it_has_the_record_is_waited_for),
-        RIG_TEST(the_former_owner_takes_it_back_where_an_operator_says_so),
-        RIG_TEST(an_epoch_that_was_reserved_is_not_opened_again),
-        RIG_TEST(a_target_that_refused_the_epoch_never_serves_in_it),
-        RIG_TEST(a_quiet_shard_that_was_taken_back_tells_its_followers),
-        RIG_TEST(an_owner_whose_target_is_away_asks_now_and_then),
-        RIG_TEST(a_target_that_dies_with_the_record_asks_before_it_serves),
-        RIG_TEST(a_copy_from_before_it_served_is_not_served),
-        RIG_TEST(an_epoch_unknown_to_all_is_not_served_twice),
-        RIG_TEST(a_copy_from_before_the_record_is_served_where_nobody_heard_of_it),
-        RIG_TEST(a_record_of_a_move_that_is_long_over_is_not_served),
-        RIG_TEST(the_rest_of_a_torn_log_counts),
-        RIG_TEST(a_wish_that_is_not_named_any_more_is_forgotten),
-        RIG_TEST(impossible_moves_are_refused),
-        RIG_TEST(a_record_in_memory_alone_moves_nothing),
-        RIG_TEST(a_target_without_room_says_once_that_a_shard_was_moved),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

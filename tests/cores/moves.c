@@ -113,9 +113,10 @@ static void assert_moved(struct rig *r)
     assert_int_equal(r->fatal_count, 1);
 }
 
-static void the_owner_of_both_brings_the_record_of_the_other(void **state)
+#define TWO_SHARDS(name, parameter) TEST_WITH(name, parameter, two_shards, rig_tear_down)
+
+TWO_SHARDS(the_owner_of_both_brings_the_record_of_the_other, struct rig *r)
 {
-    struct rig *r = *state;
     begin_half(r);
     assert_nothing_moved(r);
     rig_kill_standby(r, false);
@@ -125,9 +126,8 @@ static void the_owner_of_both_brings_the_record_of_the_other(void **state)
     assert_moved(r);
 }
 
-static void its_next_life_brings_the_record_of_the_other_too(void **state)
+TWO_SHARDS(its_next_life_brings_the_record_of_the_other_too, struct rig *r)
 {
-    struct rig *r = *state;
     begin_half(r);
     rig_kill_server(r, false);
     rig_kill_standby(r, false);
@@ -167,10 +167,10 @@ static void assert_given_up(struct rig *r)
 }
 
 // The target has the record of one shard, but refuses its epoch too: it can't serve the other.
-static void a_move_that_is_given_up_for_one_is_given_up_for_both(void **state)
+TWO_SHARDS(a_move_that_is_given_up_for_one_is_given_up_for_both, struct rig *first)
 {
     for (uint32_t k = 0; k < RIG_SHARDS; k++) {
-        struct rig *r = k ? rig_new(2) : *state;
+        struct rig *r = k ? rig_new(2) : first;
         if (k) rig_two_shards(r);
         begin_half_of(r, k);
         assert_given_up(r);
@@ -179,10 +179,10 @@ static void a_move_that_is_given_up_for_one_is_given_up_for_both(void **state)
 }
 
 // The owner, which would ask the other shard back, is down: the coordinator does it.
-static void both_are_given_up_while_the_owner_is_away(void **state)
+TWO_SHARDS(both_are_given_up_while_the_owner_is_away, struct rig *first)
 {
     for (uint32_t k = 0; k < RIG_SHARDS; k++) {
-        struct rig *r = k ? rig_new(2) : *state;
+        struct rig *r = k ? rig_new(2) : first;
         if (k) rig_two_shards(r);
         begin_half(r);
         rig_kill_server(r, false);
@@ -195,9 +195,8 @@ static void both_are_given_up_while_the_owner_is_away(void **state)
 
 // The target had both records, and its file says that it began the reserved epochs. Then its log
 // lost its end from the record of shard 1 on.
-static void both_are_given_up_if_the_target_lost_one_record(void **state)
+TWO_SHARDS(both_are_given_up_if_the_target_lost_one_record, struct rig *r)
 {
-    struct rig *r = *state;
     begin_half(r);
     rig_kill_standby(r, false);
     lh_fake_boot(r->t.env);
@@ -277,9 +276,8 @@ static void begin_checkpoint_alone(struct rig *r)
 
 // The target says that it served shard 0 in the reserved epoch, and refuses the epoch of shard 1
 // (seed 6502981 of all,move,full_target).
-static void both_are_given_up_if_only_a_checkpoint_shows_service(void **state)
+TWO_SHARDS(both_are_given_up_if_only_a_checkpoint_shows_service, struct rig *r)
 {
-    struct rig *r = *state;
     begin_checkpoint_alone(r);
     rig_run(r, 3 * LH_SECOND);
     assert_taken_back(r);
@@ -291,9 +289,8 @@ static void both_are_given_up_if_only_a_checkpoint_shows_service(void **state)
 
 // The target sent a report as the owner while it served. It arrives after the target has refused,
 // and before the former owner has opened an epoch.
-static void nothing_goes_to_a_target_that_refused_by_what_it_said_before(void **state)
+TWO_SHARDS(nothing_goes_to_a_target_that_refused_by_what_it_said_before, struct rig *r)
 {
-    struct rig *r = *state;
     begin_checkpoint_alone(r);
     for (int i = 0; i < 50000 && row(r, 1)->move.target; i++) rig_run(r, LH_MS / 10);
     for (uint32_t k = 0; k < RIG_SHARDS; k++) {
@@ -309,9 +306,8 @@ static void nothing_goes_to_a_target_that_refused_by_what_it_said_before(void **
 }
 
 // The owner has to open an epoch of shard 1 before it has written a record.
-static void no_epoch_is_kept_for_one_shard_alone(void **state)
+TWO_SHARDS(no_epoch_is_kept_for_one_shard_alone, struct rig *r)
 {
-    struct rig *r = *state;
     begin(r);
     ask(r);
     row(r, 1)->unwanted = true;
@@ -333,9 +329,8 @@ static void told_to_refuse(struct rig *r, uint32_t shard)
 }
 
 // A target with both records may have served, so it says that it has them instead of refusing.
-static void a_target_that_has_both_records_refuses_nothing(void **state)
+TWO_SHARDS(a_target_that_has_both_records_refuses_nothing, struct rig *r)
 {
-    struct rig *r = *state;
     begin(r);
     ask(r);
     for (int i = 0; i < 50000 && !ledger(r->standby, 1)->move.epoch; i++) rig_run(r, LH_MS / 10);
@@ -352,9 +347,8 @@ static void a_target_that_has_both_records_refuses_nothing(void **state)
 
 // The standby hears that another server has an epoch, and then gets records that would give it that
 // epoch, like those of an old move. It asks, and serves in a later one.
-static void records_into_an_epoch_that_is_registered_do_not_give_it_again(void **state)
+TWO_SHARDS(records_into_an_epoch_that_is_registered_do_not_give_it_again, struct rig *r)
 {
-    struct rig *r = *state;
     struct lh_shard_address owner[RIG_SHARDS];
     begin(r);
     for (uint32_t k = 0; k < RIG_SHARDS; k++) // a move reserves epoch 2 here
@@ -380,9 +374,8 @@ static bool late_words(void *arg, const char *from, const char *to, enum lh_rpc 
 }
 
 // The owner's reports on the epoch that it gave up arrive after the next epoch was opened.
-static void an_owner_that_takes_a_move_back_is_not_fenced_by_its_own_late_words(void **state)
+TWO_SHARDS(an_owner_that_takes_a_move_back_is_not_fenced_by_its_own_late_words, struct rig *r)
 {
-    struct rig *r = *state;
     r->replicated = true;
     begin(r);
     ask(r);
@@ -432,9 +425,8 @@ static void begin_taken_over(struct rig *r)
 
 // An operator lets the former owner go on (below_stable). Its log needs a new epoch for shard 0,
 // but not for shard 1 (seed 5692 of all,move).
-static void an_operators_word_is_for_all_shards_of_a_server(void **state)
+TWO_SHARDS(an_operators_word_is_for_all_shards_of_a_server, struct rig *r)
 {
-    struct rig *r = *state;
     begin_taken_over(r);
     lh_fake_boot(r->s.env);
     assert_int_equal(ps_epoch_write(r->s.env, r->s.dir, 0, 5, 9), LH_OK);
@@ -451,9 +443,8 @@ static void an_operators_word_is_for_all_shards_of_a_server(void **state)
 
 // If no shard needs that setting, it takes none from the present owner: it may have been left in
 // the settings.
-static void a_word_that_is_not_needed_takes_no_shard(void **state)
+TWO_SHARDS(a_word_that_is_not_needed_takes_no_shard, struct rig *r)
 {
-    struct rig *r = *state;
     begin_taken_over(r);
     r->below_stable = true;
     assert_int_equal(rig_start_server(r, false), LH_OK);
@@ -461,8 +452,6 @@ static void a_word_that_is_not_needed_takes_no_shard(void **state)
     assert_true(r->server->phase == PS_STOPPED);
     for (uint32_t k = 0; k < RIG_SHARDS; k++) assert_int_equal(row(r, k)->owner, 77);
 }
-
-#define TWO_SHARDS(f) cmocka_unit_test_setup_teardown(f, two_shards, rig_tear_down)
 
 // Delivers an answer to a report that gives up the moves of these shards.
 static void give_up(struct ps_server *s, size_t n, const uint32_t *shards, uint64_t epoch)
@@ -479,9 +468,8 @@ static void give_up(struct ps_server *s, size_t n, const uint32_t *shards, uint6
 static const uint32_t both[] = {0, 1};
 
 // Storing the next shard's refusal does not make up for one that could not be stored.
-static void a_refusal_that_cannot_be_stored_ends_the_target(void **state)
+TWO_SHARDS(a_refusal_that_cannot_be_stored_ends_the_target, struct rig *r)
 {
-    struct rig *r = *state;
     begin(r);
     lh_fake_fail_at(r->t.env, 0, LH_ERR_IO);
     give_up(r->standby, 2, both, 9);
@@ -491,9 +479,8 @@ static void a_refusal_that_cannot_be_stored_ends_the_target(void **state)
 }
 
 // A server refuses only a move to itself: this one may be an old one.
-static void an_owner_that_hears_of_a_move_given_up_begins_no_epoch_for_it(void **state)
+TWO_SHARDS(an_owner_that_hears_of_a_move_given_up_begins_no_epoch_for_it, struct rig *r)
 {
-    struct rig *r = *state;
     begin(r);
     uint64_t before = r->server->shard[0]->begun;
     give_up(r->server, 2, both, 9);
@@ -505,9 +492,8 @@ static void an_owner_that_hears_of_a_move_given_up_begins_no_epoch_for_it(void *
 
 // The target has the records of both, but refused the epoch of one before. It can't serve them, so
 // it can still refuse the other.
-static void a_target_that_refused_one_refuses_the_other(void **state)
+TWO_SHARDS(a_target_that_refused_one_refuses_the_other, struct rig *r)
 {
-    struct rig *r = *state;
     begin(r);
     for (uint32_t k = 0; k < RIG_SHARDS; k++) {
         struct ps_shard *s = r->standby->shard[k];
@@ -520,27 +506,4 @@ static void a_target_that_refused_one_refuses_the_other(void **state)
     r->standby->shard[1]->begun = 10;
     give_up(r->standby, 1, both, 9);
     assert_int_equal(r->standby->shard[0]->begun, 10);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        TWO_SHARDS(the_owner_of_both_brings_the_record_of_the_other),
-        TWO_SHARDS(its_next_life_brings_the_record_of_the_other_too),
-        TWO_SHARDS(a_move_that_is_given_up_for_one_is_given_up_for_both),
-        TWO_SHARDS(both_are_given_up_while_the_owner_is_away),
-        TWO_SHARDS(both_are_given_up_if_the_target_lost_one_record),
-        TWO_SHARDS(both_are_given_up_if_only_a_checkpoint_shows_service),
-        TWO_SHARDS(nothing_goes_to_a_target_that_refused_by_what_it_said_before),
-        TWO_SHARDS(no_epoch_is_kept_for_one_shard_alone),
-        TWO_SHARDS(a_target_that_has_both_records_refuses_nothing),
-        TWO_SHARDS(records_into_an_epoch_that_is_registered_do_not_give_it_again),
-        TWO_SHARDS(an_owner_that_takes_a_move_back_is_not_fenced_by_its_own_late_words),
-        TWO_SHARDS(an_operators_word_is_for_all_shards_of_a_server),
-        TWO_SHARDS(a_word_that_is_not_needed_takes_no_shard),
-        TWO_SHARDS(a_refusal_that_cannot_be_stored_ends_the_target),
-        TWO_SHARDS(an_owner_that_hears_of_a_move_given_up_begins_no_epoch_for_it),
-        TWO_SHARDS(a_target_that_refused_one_refuses_the_other),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -36,9 +36,8 @@ static struct life *begin(void)
     return l;
 }
 
-static void the_next_coordinator_names_it(void **state)
+TEST(the_next_coordinator_names_it)
 {
-    (void)state;
     struct life *l = begin();
     struct wk_shard *s = &l->worker->shard[0];
     life_run(l, 60 * LH_SECOND);
@@ -54,12 +53,4 @@ static void the_next_coordinator_names_it(void **state)
     life_mass(l); // each cut's mass is in the log once, or in the residual
     assert_int_equal(l->lost, 0);
     life_end(l);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_next_coordinator_names_it),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

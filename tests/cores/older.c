@@ -64,9 +64,8 @@ static void grow(struct rig *r, struct image *m)
     log_more(r, OLD + 1, HEAD);
 }
 
-static void a_start_that_lost_nothing_goes_on_in_its_epoch(void **state)
+RIG_TEST(a_start_that_lost_nothing_goes_on_in_its_epoch, struct rig *r)
 {
-    struct rig *r = *state;
     rig_start_coordinator(r);
     start(r);
     log_more(r, 1, HEAD);
@@ -92,9 +91,8 @@ static bool status_has(struct rig *r, const char *words)
     return has;
 }
 
-static void nothing_is_answered_before_the_coordinator_was_asked(void **state)
+RIG_TEST(nothing_is_answered_before_the_coordinator_was_asked, struct rig *r)
 {
-    struct rig *r = *state;
     rig_start_coordinator(r);
     start(r);
     log_more(r, 1, OLD);
@@ -112,9 +110,8 @@ static void nothing_is_answered_before_the_coordinator_was_asked(void **state)
     assert_int_equal(rig_fenced(r, r->server, 0), OLD);
 }
 
-static void an_older_copy_is_not_served(void **state)
+RIG_TEST(an_older_copy_is_not_served, struct rig *r)
 {
-    struct rig *r = *state;
     struct image m;
     grow(r, &m);
     go_back(r, &m);
@@ -128,9 +125,8 @@ static void an_older_copy_is_not_served(void **state)
 }
 
 // The newer directory, which had been moved away, is started again: the coordinator knows it.
-static void the_newer_directory_is_served_after_it(void **state)
+RIG_TEST(the_newer_directory_is_served_after_it, struct rig *r)
 {
-    struct rig *r = *state;
     struct image old, now;
     grow(r, &old);
     copy(r, &now);
@@ -146,9 +142,8 @@ static void the_newer_directory_is_served_after_it(void **state)
 }
 
 // The older copy ran alone beyond the version that the coordinator knows: only the chain differs.
-static void a_longer_log_of_another_history_is_not_served(void **state)
+RIG_TEST(a_longer_log_of_another_history_is_not_served, struct rig *r)
 {
-    struct rig *r = *state;
     struct image m;
     grow(r, &m);
     go_back(r, &m);
@@ -193,9 +188,8 @@ static void grow_followed(struct rig *r, struct rig_life *l, struct image *m)
 }
 
 // The coordinator knows only the stable point, and the settings forbid a rebuild from followers.
-static void a_copy_from_below_the_stable_point_is_not_served(void **state)
+RIG_TEST(a_copy_from_below_the_stable_point_is_not_served, struct rig *r)
 {
-    struct rig *r = *state;
     struct image m;
     struct rig_life l = {0};
     begin_long(r);
@@ -234,20 +228,19 @@ static void comes_back(struct rig *r, bool forgets)
     rig_life_end(r, &l, false);
 }
 
-static void followers_state_comes_back_in_a_new_epoch(void **state)
+RIG_TEST(followers_state_comes_back_in_a_new_epoch, struct rig *r)
 {
-    comes_back(*state, false);
+    comes_back(r, false);
 }
 
-static void the_stable_point_alone_brings_followers_state_back(void **state)
+RIG_TEST(the_stable_point_alone_brings_followers_state_back, struct rig *r)
 {
-    comes_back(*state, true);
+    comes_back(r, true);
 }
 
 // Nobody can tell whether the log is the newest one, so a new epoch begins.
-static void where_nobody_can_tell_a_new_epoch_begins(void **state)
+RIG_TEST(where_nobody_can_tell_a_new_epoch_begins, struct rig *r)
 {
-    struct rig *r = *state;
     struct image m;
     grow(r, &m);
     go_back(r, &m);
@@ -263,9 +256,8 @@ static void where_nobody_can_tell_a_new_epoch_begins(void **state)
 // A stable point of this epoch that the log contradicts shows that the log has another history. One
 // of an earlier epoch does not: the start of this epoch was checked against it, and it may rest on
 // a worker's copy of a version that the log had lost by then.
-static void only_a_stable_point_of_its_own_epoch_contradicts_a_log(void **state)
+RIG_TEST(only_a_stable_point_of_its_own_epoch_contradicts_a_log, struct rig *r)
 {
-    struct rig *r = *state;
     rig_start_coordinator(r);
     start(r);
     log_more(r, 1, OLD);
@@ -287,9 +279,8 @@ static void only_a_stable_point_of_its_own_epoch_contradicts_a_log(void **state)
 }
 
 // The copy is not older than the last report, and only the lost directory had the records after it.
-static void unreported_versions_are_not_reused_in_their_epoch(void **state)
+RIG_TEST(unreported_versions_are_not_reused_in_their_epoch, struct rig *r)
 {
-    struct rig *r = *state;
     struct image m;
     rig_start_coordinator(r);
     start(r);
@@ -328,9 +319,8 @@ static void go_back_to_before_its_record(struct rig *r, uint64_t upto)
 }
 
 // This also holds if the epoch's own record is its only one.
-static void an_epoch_that_was_served_is_not_begun_a_second_time(void **state)
+TEST(an_epoch_that_was_served_is_not_begun_a_second_time)
 {
-    (void)state;
     for (int alone = 0; alone < 2; alone++) {
         struct rig *r = rig_new(1);
         go_back_to_before_its_record(r, alone ? OLD : HEAD);
@@ -342,9 +332,8 @@ static void an_epoch_that_was_served_is_not_begun_a_second_time(void **state)
 }
 
 // The copy's token is the registered one, and the coordinator knows no version above its log's end.
-static void an_epoch_that_only_a_file_knows_is_not_begun_again(void **state)
+RIG_TEST(an_epoch_that_only_a_file_knows_is_not_begun_again, struct rig *r)
 {
-    struct rig *r = *state;
     go_back_to_before_its_record(r, HEAD);
     restart_coordinator(r);
     start(r);
@@ -370,9 +359,8 @@ static uint64_t grow_one_of_two(struct rig *r, uint32_t grown)
 }
 
 // One shard alone shows that the directory is an older copy.
-static void both_shards_are_old_where_one_is(void **state)
+RIG_TEST(both_shards_are_old_where_one_is, struct rig *r)
 {
-    struct rig *r = *state;
     struct rig_life l = {0};
     rig_two_shards(r);
     begin_long(r);
@@ -390,9 +378,8 @@ static void both_shards_are_old_where_one_is(void **state)
 
 // Nobody follows, so the copy's content is all that is left, and it may not be served in an epoch
 // that was served already. The copy was made while the process lived that reported last.
-static void both_begin_a_new_epoch_where_one_is_old(void **state)
+RIG_TEST(both_begin_a_new_epoch_where_one_is_old, struct rig *r)
 {
-    struct rig *r = *state;
     rig_two_shards(r);
     r->rebuild_damaged = true;
     rig_start_coordinator(r);
@@ -411,9 +398,8 @@ static void both_begin_a_new_epoch_where_one_is_old(void **state)
 // One shard shows that the directory is an older copy. The process is killed when this shard has
 // its new epoch. The next process finds no other sign of it, but the other shard is old all the
 // same.
-static void the_next_start_knows_that_a_directory_is_older(void **state)
+RIG_TEST(the_next_start_knows_that_a_directory_is_older, struct rig *r)
 {
-    struct rig *r = *state;
     rig_two_shards(r);
     r->rebuild_damaged = true;
     rig_start_coordinator(r);
@@ -454,9 +440,8 @@ static void begin_pair(struct rig *r, struct image *m)
 
 // A server that asks at its start does not count as silent or as needing an epoch: its standby does
 // not take over, and no move is given up.
-static void a_start_is_no_silence(void **state)
+RIG_TEST(a_start_is_no_silence, struct rig *r)
 {
-    struct rig *r = *state;
     struct image m;
     begin_pair(r, &m);
     image_free(&m);
@@ -479,9 +464,8 @@ static void the_standby_takes_over(struct rig *r)
     assert_int_equal(rig_fenced(r, r->standby, 0), HEAD);
 }
 
-static void a_standby_that_is_ahead_of_its_owner_stops_it(void **state)
+RIG_TEST(a_standby_that_is_ahead_of_its_owner_stops_it, struct rig *r)
 {
-    struct rig *r = *state;
     struct image m;
     begin_pair(r, &m);
     uint64_t version = ledger(r->standby, 0)->version;
@@ -528,21 +512,20 @@ static void overtakes(struct rig *r, bool cut)
     the_standby_takes_over(r);
 }
 
-static void a_standby_that_its_owner_overtook_stops_it(void **state)
+RIG_TEST(a_standby_that_its_owner_overtook_stops_it, struct rig *r)
 {
-    overtakes(*state, false);
+    overtakes(r, false);
 }
 
-static void a_standby_stops_an_owner_that_trimmed_its_log(void **state)
+RIG_TEST(a_standby_stops_an_owner_that_trimmed_its_log, struct rig *r)
 {
-    overtakes(*state, true);
+    overtakes(r, true);
 }
 
 // ---------------------------------------------------------------- status
 
-static void the_status_shows_a_rebuilds_losses(void **state)
+RIG_TEST(the_status_shows_a_rebuilds_losses, struct rig *r)
 {
-    struct rig *r = *state;
     assert_int_equal(rig_start_server(r, true), LH_OK);
     struct ps_rebuild b = {.shard = r->server->shard[0], .asked = true};
     b.stable = (struct lh_point){.epoch = 1, .version = 3};
@@ -556,32 +539,4 @@ static void the_status_shows_a_rebuilds_losses(void **state)
     r->server->shard[0]->rebuild = &b;
     assert_true(status_has(r, "\"rebuilding\":{\"waits_for\":\"followers\",\"stable\":3,"));
     r->server->shard[0]->rebuild = NULL;
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        RIG_TEST(a_start_that_lost_nothing_goes_on_in_its_epoch),
-        RIG_TEST(nothing_is_answered_before_the_coordinator_was_asked),
-        RIG_TEST(the_status_shows_a_rebuilds_losses),
-        RIG_TEST(an_older_copy_is_not_served),
-        RIG_TEST(the_newer_directory_is_served_after_it),
-        RIG_TEST(a_longer_log_of_another_history_is_not_served),
-        RIG_TEST(followers_state_comes_back_in_a_new_epoch),
-        RIG_TEST(a_copy_from_below_the_stable_point_is_not_served),
-        RIG_TEST(the_stable_point_alone_brings_followers_state_back),
-        RIG_TEST(where_nobody_can_tell_a_new_epoch_begins),
-        RIG_TEST(only_a_stable_point_of_its_own_epoch_contradicts_a_log),
-        RIG_TEST(unreported_versions_are_not_reused_in_their_epoch),
-        cmocka_unit_test(an_epoch_that_was_served_is_not_begun_a_second_time),
-        RIG_TEST(an_epoch_that_only_a_file_knows_is_not_begun_again),
-        RIG_TEST(both_shards_are_old_where_one_is),
-        RIG_TEST(both_begin_a_new_epoch_where_one_is_old),
-        RIG_TEST(the_next_start_knows_that_a_directory_is_older),
-        RIG_TEST(a_start_is_no_silence),
-        RIG_TEST(a_standby_that_is_ahead_of_its_owner_stops_it),
-        RIG_TEST(a_standby_that_its_owner_overtook_stops_it),
-        RIG_TEST(a_standby_stops_an_owner_that_trimmed_its_log),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -42,9 +42,8 @@ static lh_err note(struct rig *r, uint64_t standby)
 
 // The standby gave up its identity, and its owner, which has not heard of that, notes this identity
 // as in sync. Nobody could ever take over under it (seeds 1787 and 2359 of all,standby).
-static void a_name_that_a_standby_gave_up_is_not_joined_again(void **state)
+RIG_TEST(a_name_that_a_standby_gave_up_is_not_joined_again, struct rig *r)
 {
-    struct rig *r = *state;
     rig_begin_in_sync(r);
     uint64_t name = row(r)->standby;
     rig_kill_standby(r, false);
@@ -80,9 +79,8 @@ static void start_anew(struct rig *r)
     rig_run(r, 2 * LH_SECOND);
 }
 
-static void an_intact_directory_is_heard_again(void **state)
+RIG_TEST(an_intact_directory_is_heard_again, struct rig *r)
 {
-    struct rig *r = *state;
     begin_with_log(r);
     row(r)->stable = row(r)->head;
     start_anew(r);
@@ -90,9 +88,8 @@ static void an_intact_directory_is_heard_again(void **state)
     assert_int_equal(row(r)->process, r->server->process);
 }
 
-static void a_server_below_the_stable_point_of_its_epoch_stops(void **state)
+RIG_TEST(a_server_below_the_stable_point_of_its_epoch_stops, struct rig *r)
 {
-    struct rig *r = *state;
     begin_with_log(r);
     row(r)->stable = row(r)->head;
     row(r)->stable.version++;
@@ -105,9 +102,8 @@ static void a_server_below_the_stable_point_of_its_epoch_stops(void **state)
     assert_false(row(r)->reported);
 }
 
-static void a_server_with_another_history_at_the_stable_point_stops(void **state)
+RIG_TEST(a_server_with_another_history_at_the_stable_point_stops, struct rig *r)
 {
-    struct rig *r = *state;
     begin_with_log(r);
     row(r)->stable = row(r)->head;
     row(r)->stable.chain.b[0] ^= 1;
@@ -116,9 +112,8 @@ static void a_server_with_another_history_at_the_stable_point_stops(void **state
     assert_true(r->server->phase == PS_STOPPED);
 }
 
-static void a_server_below_what_its_earlier_life_reported_stops(void **state)
+RIG_TEST(a_server_below_what_its_earlier_life_reported_stops, struct rig *r)
 {
-    struct rig *r = *state;
     begin_with_log(r);
     row(r)->head.version++; // as its earlier life reported
     start_anew(r);
@@ -127,9 +122,8 @@ static void a_server_below_what_its_earlier_life_reported_stops(void **state)
 }
 
 // Reports may overtake each other: this one is late, but not of an older history.
-static void a_late_word_of_the_same_life_is_only_late(void **state)
+RIG_TEST(a_late_word_of_the_same_life_is_only_late, struct rig *r)
 {
-    struct rig *r = *state;
     begin_with_log(r);
     struct lh_point late = {row(r)->head.epoch, row(r)->head.version - 1, {{0}}};
     row(r)->stable = row(r)->head;
@@ -141,9 +135,8 @@ static void a_late_word_of_the_same_life_is_only_late(void **state)
 }
 
 // Checks each bound alone: the stable point, its chain, and the head that another life reported.
-static void another_life_is_refused_by_each_bound_alone(void **state)
+RIG_TEST(another_life_is_refused_by_each_bound_alone, struct rig *r)
 {
-    struct rig *r = *state;
     begin_with_log(r);
     const struct lh_point head = row(r)->head;
     const uint64_t another = row(r)->process + 1;
@@ -184,9 +177,8 @@ static lh_err report(struct rig *r, const struct lh_point *at, uint64_t process)
 }
 
 // The report of a process on an older copy that did not ask at its start.
-static void an_older_report_is_refused_whatever_its_server_does(void **state)
+RIG_TEST(an_older_report_is_refused_whatever_its_server_does, struct rig *r)
 {
-    struct rig *r = *state;
     begin_with_log(r);
     struct lh_point older = row(r)->head;
     older.version -= 2;
@@ -203,9 +195,8 @@ static struct ps_co_standby *standing(struct rig *r)
 }
 
 // The owner comes back with a directory that has less than its standby.
-static void an_owner_that_is_behind_its_standby_stops_and_does_not_strike_it_out(void **state)
+RIG_TEST(an_owner_that_is_behind_its_standby_stops_and_does_not_strike_it_out, struct rig *r)
 {
-    struct rig *r = *state;
     rig_begin_in_sync(r);
     uint64_t standby = row(r)->standby;
     assert_int_equal(standing(r)->head.version, ledger(r->standby)->version);
@@ -244,9 +235,8 @@ static lh_err strike_out(struct rig *r, uint64_t version)
     return err;
 }
 
-static void only_a_server_with_as_much_strikes_out_a_standby(void **state)
+RIG_TEST(only_a_server_with_as_much_strikes_out_a_standby, struct rig *r)
 {
-    struct rig *r = *state;
     rig_begin_in_sync(r);
     rig_kill_standby(r, false);
     rig_kill_server(r, false);
@@ -258,9 +248,8 @@ static void only_a_server_with_as_much_strikes_out_a_standby(void **state)
     assert_int_equal(row(r)->standby, 0);
 }
 
-static void operators_read_whether_a_standby_is_in_sync(void **state)
+RIG_TEST(operators_read_whether_a_standby_is_in_sync, struct rig *r)
 {
-    struct rig *r = *state;
     r->replicated = true;
     rig_start_coordinator(r);
     assert_int_equal(rig_start_server(r, false), LH_OK);
@@ -283,9 +272,8 @@ static void operators_read_whether_a_standby_is_in_sync(void **state)
 
 // The coordinator's store was restored from a copy in which a standby is in sync that was struck
 // out since. The owner knows better, and reports it.
-static void an_old_store_takes_the_owners_word_for_its_standby(void **state)
+RIG_TEST(an_old_store_takes_the_owners_word_for_its_standby, struct rig *r)
 {
-    struct rig *r = *state;
     struct lh_buf copy = lh_buf(1 << 20);
     char path[LH_PATH_BYTES];
     rig_begin_in_sync(r);
@@ -322,9 +310,8 @@ static void an_old_store_takes_the_owners_word_for_its_standby(void **state)
 // The owner by a take-over lost its directory, and its server reports as a standby from another
 // one. These reports must not count as signs of the former owner, or the server could not become
 // the owner again.
-static void a_former_owners_words_as_a_standby_are_not_its_owners(void **state)
+RIG_TEST(a_former_owners_words_as_a_standby_are_not_its_owners, struct rig *r)
 {
-    struct rig *r = *state;
     rig_begin_in_sync(r);
     struct ps_co_shard *s = row(r);
     s->owner = 99; // the lost directory, of the standby's server
@@ -340,24 +327,4 @@ static void a_former_owners_words_as_a_standby_are_not_its_owners(void **state)
         rig_run(r, 10 * LH_MS);
     }
     assert_int_equal(s->owner, r->standby->standby.identity);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        RIG_TEST(a_name_that_a_standby_gave_up_is_not_joined_again),
-        RIG_TEST(an_intact_directory_is_heard_again),
-        RIG_TEST(a_server_below_the_stable_point_of_its_epoch_stops),
-        RIG_TEST(a_server_with_another_history_at_the_stable_point_stops),
-        RIG_TEST(a_server_below_what_its_earlier_life_reported_stops),
-        RIG_TEST(another_life_is_refused_by_each_bound_alone),
-        RIG_TEST(an_older_report_is_refused_whatever_its_server_does),
-        RIG_TEST(a_late_word_of_the_same_life_is_only_late),
-        RIG_TEST(an_owner_that_is_behind_its_standby_stops_and_does_not_strike_it_out),
-        RIG_TEST(only_a_server_with_as_much_strikes_out_a_standby),
-        RIG_TEST(operators_read_whether_a_standby_is_in_sync),
-        RIG_TEST(an_old_store_takes_the_owners_word_for_its_standby),
-        RIG_TEST(a_former_owners_words_as_a_standby_are_not_its_owners),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -134,9 +134,8 @@ static bool wait_for_version(struct life *l, uint64_t version)
 }
 
 // The worker's copy of the replica lacks all its pushes, and the server leaves out their payloads.
-static void a_start_folds_its_own_pushes_from_their_files(void **state)
+TEST(a_start_folds_its_own_pushes_from_their_files)
 {
-    (void)state;
     struct life l = {0};
     begin(rig_new(1), &l);
     uint64_t version = l.shard->replica.ledger.version;
@@ -161,24 +160,21 @@ static void folded_from_the_server(bool unreadable)
     stop(&l);
 }
 
-static void a_push_with_a_damaged_file_comes_from_the_server(void **state)
+TEST(a_push_with_a_damaged_file_comes_from_the_server)
 {
-    (void)state;
     folded_from_the_server(false);
 }
 
-static void a_push_with_an_unreadable_file_comes_from_the_server(void **state)
+TEST(a_push_with_an_unreadable_file_comes_from_the_server)
 {
-    (void)state;
     folded_from_the_server(true);
 }
 
 // After a power cut the worker's pushes are of an older incarnation, and one of them is damaged.
 // The worker tells the server which ones it holds on both sides of the gap, and the server sends
 // that one.
-static void a_gap_in_older_pushes_comes_from_the_server(void **state)
+TEST(a_gap_in_older_pushes_comes_from_the_server)
 {
-    (void)state;
     struct life l = {0};
     begin(rig_new(8), &l);
     uint64_t version = l.shard->replica.ledger.version, number = l.worker->incarnation.number;
@@ -223,18 +219,16 @@ static void lose_history(struct life *l, size_t damaged)
     assert_int_equal(l->shard->stream.elided_unknown, 0);
 }
 
-static void pushes_that_a_server_lost_come_back_from_files(void **state)
+TEST(pushes_that_a_server_lost_come_back_from_files)
 {
-    (void)state;
     struct life l = {0};
     begin(rig_new(3), &l);
     lose_history(&l, 0);
     stop(&l);
 }
 
-static void only_what_a_damaged_file_held_is_lost(void **state)
+TEST(only_what_a_damaged_file_held_is_lost)
 {
-    (void)state;
     for (int unreadable = 0; unreadable < 2; unreadable++) {
         struct life l = {.unreadable = unreadable};
         begin(rig_new(4), &l);
@@ -257,9 +251,8 @@ static void leave_undecided(struct life *l)
     assert_non_null(wk_outbox_undecided(&l->shard->outbox));
 }
 
-static void it_is_sent_again_from_its_file(void **state)
+TEST(it_is_sent_again_from_its_file)
 {
-    (void)state;
     struct life l = {0};
     begin(rig_new(5), &l);
     leave_undecided(&l);
@@ -292,15 +285,13 @@ static void lost_undecided(uint64_t seed, bool before_the_start, bool unreadable
     stop(&l);
 }
 
-static void one_that_is_damaged_before_the_start_raises_the_incarnation(void **state)
+TEST(one_that_is_damaged_before_the_start_raises_the_incarnation)
 {
-    (void)state;
     for (int unreadable = 0; unreadable < 2; unreadable++) lost_undecided(6, true, unreadable);
 }
 
-static void one_that_is_damaged_after_the_start_raises_the_incarnation(void **state)
+TEST(one_that_is_damaged_after_the_start_raises_the_incarnation)
 {
-    (void)state;
     for (int unreadable = 0; unreadable < 2; unreadable++) lost_undecided(7, false, unreadable);
 }
 
@@ -354,16 +345,14 @@ static void ends_the_start(struct lh_files_ops fails, const char *word)
     stop(&l);
 }
 
-static void a_disk_that_reads_nothing_ends_the_start(void **state)
+TEST(a_disk_that_reads_nothing_ends_the_start)
 {
-    (void)state;
     ends_the_start((struct lh_files_ops){.read = reads_nothing}, "input/output error");
 }
 
 // A push that this process can't open is not lost either: its file may be intact.
-static void a_push_that_cant_be_opened_ends_the_start(void **state)
+TEST(a_push_that_cant_be_opened_ends_the_start)
 {
-    (void)state;
     ends_the_start(
         (struct lh_files_ops){.open = opens_no_push},
         "too many open files. The push in it may be intact: check the file's permissions");
@@ -371,9 +360,8 @@ static void a_push_that_cant_be_opened_ends_the_start(void **state)
 
 // The worker started without a slot, so no file has its residual yet. If the disk fails while a
 // refused push is returned, the residual stays as it was, whichever operation fails.
-static void a_return_that_fails_takes_nothing(void **state)
+TEST(a_return_that_fails_takes_nothing)
 {
-    (void)state;
     struct life l = {0};
     begin(rig_new(9), &l);
     leave_undecided(&l);
@@ -398,23 +386,4 @@ static void a_return_that_fails_takes_nothing(void **state)
     assert_true(n > 4);
     free(before);
     stop(&l);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_start_folds_its_own_pushes_from_their_files),
-        cmocka_unit_test(a_push_with_a_damaged_file_comes_from_the_server),
-        cmocka_unit_test(a_gap_in_older_pushes_comes_from_the_server),
-        cmocka_unit_test(a_push_with_an_unreadable_file_comes_from_the_server),
-        cmocka_unit_test(pushes_that_a_server_lost_come_back_from_files),
-        cmocka_unit_test(only_what_a_damaged_file_held_is_lost),
-        cmocka_unit_test(it_is_sent_again_from_its_file),
-        cmocka_unit_test(one_that_is_damaged_before_the_start_raises_the_incarnation),
-        cmocka_unit_test(one_that_is_damaged_after_the_start_raises_the_incarnation),
-        cmocka_unit_test(a_disk_that_reads_nothing_ends_the_start),
-        cmocka_unit_test(a_push_that_cant_be_opened_ends_the_start),
-        cmocka_unit_test(a_return_that_fails_takes_nothing),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

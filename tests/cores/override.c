@@ -17,9 +17,8 @@ static lh_err order(struct rig *r, const char *what, uint64_t unit, const char *
 }
 
 // Each order is carried out once, and an unknown one not at all.
-static void orders_are_known_and_done_once(void **state)
+TEST(orders_are_known_and_done_once)
 {
-    (void)state;
     struct rig *r = balanced(40, PS_BALANCE_FINISH);
     struct words w = {.want = 1, .ahead = 1, .units_per_s = 1};
     assert_int_equal(order(r, "shuffle", 0, ""), LH_ERR_INVALID);
@@ -41,9 +40,8 @@ static void orders_are_known_and_done_once(void **state)
     rig_free(r);
 }
 
-static void while_frozen_units_stay_in_their_regions(void **state)
+TEST(while_frozen_units_stay_in_their_regions)
 {
-    (void)state;
     for (int follows = 0; follows < 2; follows++) {
         struct rig *r = balanced(40, PS_BALANCE_FINISH);
         struct words w = {.want = 40, .ahead = LH_LEASES_MAX, .units_per_s = 1};
@@ -63,9 +61,8 @@ static void while_frozen_units_stay_in_their_regions(void **state)
     }
 }
 
-static void a_unit_that_is_moved_comes_back_for_whom_it_is(void **state)
+TEST(a_unit_that_is_moved_comes_back_for_whom_it_is)
 {
-    (void)state;
     struct rig *r = balanced(40, PS_BALANCE_FINISH);
     struct words w = {.want = 40, .ahead = LH_LEASES_MAX, .units_per_s = 1}, v = w;
     struct heard has = say(r, 0, &w);
@@ -91,9 +88,8 @@ static void a_unit_that_is_moved_comes_back_for_whom_it_is(void **state)
     rig_free(r);
 }
 
-static void units_that_do_not_reach_a_worker_are_not_moved(void **state)
+TEST(units_that_do_not_reach_a_worker_are_not_moved)
 {
-    (void)state;
     struct rig *r = balanced(40, PS_BALANCE_FINISH);
     struct words s = {.want = 1, .ahead = 1, .away = r->w[1].self.region, .closed = true};
     say(r, 0, &s);
@@ -106,9 +102,8 @@ static void units_that_do_not_reach_a_worker_are_not_moved(void **state)
 }
 
 // A loop that left asks for no units: a unit moved to its worker would wait there.
-static void units_are_not_moved_to_an_absent_loop(void **state)
+TEST(units_are_not_moved_to_an_absent_loop)
 {
-    (void)state;
     struct rig *r = balanced(40, PS_BALANCE_FINISH);
     struct words w = {.want = 40, .ahead = LH_LEASES_MAX, .units_per_s = 1};
     struct words away = {.ahead = 1, .units_per_s = 1}, back = {.want = 1, .ahead = 1};
@@ -123,9 +118,8 @@ static void units_are_not_moved_to_an_absent_loop(void **state)
 }
 
 // A region is lost, and the frozen balancer may not lease its units to others: this is logged.
-static void a_frozen_balancer_beside_a_lost_region_is_told(void **state)
+TEST(a_frozen_balancer_beside_a_lost_region_is_told)
 {
-    (void)state;
     struct rig *r = balanced(40, PS_BALANCE_FINISH);
     struct ps_coordinator *c = r->coordinator;
     struct words done = {.units_per_s = 1}, lost = {.want = 4, .ahead = 4, .units_per_s = 1};
@@ -140,17 +134,4 @@ static void a_frozen_balancer_beside_a_lost_region_is_told(void **state)
     rig_run(r, LH_SECOND);
     assert_false(c->frozen_said);
     rig_free(r);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(orders_are_known_and_done_once),
-        cmocka_unit_test(while_frozen_units_stay_in_their_regions),
-        cmocka_unit_test(a_unit_that_is_moved_comes_back_for_whom_it_is),
-        cmocka_unit_test(units_that_do_not_reach_a_worker_are_not_moved),
-        cmocka_unit_test(units_are_not_moved_to_an_absent_loop),
-        cmocka_unit_test(a_frozen_balancer_beside_a_lost_region_is_told),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

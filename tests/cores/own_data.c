@@ -28,9 +28,8 @@ static void refuses(lh_err err, const char *why)
 }
 
 // A worker that contradicts the settings is refused; the others are not.
-static void the_settings_decide(void **state)
+TEST(the_settings_decide)
 {
-    (void)state;
     struct rig *r = begun_run(UNITS, 0);
     refuses(ask(r, 1, 0, true), "the coordinator leases units there");
     assert_int_equal(ask(r, 0, 2, false), LH_OK);
@@ -53,9 +52,8 @@ static bool one_region(void *arg, const char *region, enum lh_data *out)
 }
 
 // Regions of both kinds train one model. The plan says whose data each worker trains.
-static void regions_may_differ(void **state)
+TEST(regions_may_differ)
 {
-    (void)state;
     struct rig *r = begun_run(UNITS, 0);
     struct ps_co_conf *conf = &r->coordinator->conf;
     conf->region_data = one_region;
@@ -72,9 +70,8 @@ static void regions_may_differ(void **state)
 
 // Each life of a refused worker joins anew, so the coordinator never counts it as lost. While the
 // run ends it has to be heard when it says that it drained, or the run would wait forever.
-static void while_the_run_ends_nobody_is_refused(void **state)
+TEST(while_the_run_ends_nobody_is_refused)
 {
-    (void)state;
     for (int own = 0; own < 2; own++) {
         struct rig *r = begun_run(UNITS, 0);
         if (own) r->coordinator->conf.data = LH_DATA_OWN;
@@ -90,9 +87,8 @@ static void while_the_run_ends_nobody_is_refused(void **state)
 }
 
 // A loop with data of its own left, so its worker says that it can give units back (`ahead`).
-static void a_worker_that_wants_no_units_gets_none(void **state)
+TEST(a_worker_that_wants_no_units_gets_none)
 {
-    (void)state;
     struct rig *r = begun_run(UNITS, 0);
     r->coordinator->conf.ride_out_ns = 300 * LH_SECOND;
     r->coordinator->conf.data = LH_DATA_OWN;
@@ -112,15 +108,4 @@ static void a_worker_that_wants_no_units_gets_none(void **state)
     }
     assert_int_equal(ask(r, 0, 0, true), LH_OK);
     rig_free(r);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_settings_decide),
-        cmocka_unit_test(regions_may_differ),
-        cmocka_unit_test(while_the_run_ends_nobody_is_refused),
-        cmocka_unit_test(a_worker_that_wants_no_units_gets_none),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -45,9 +45,8 @@ static void begin(struct rig *r, uint64_t server)
     assert_int_equal(shard(r)->standby, Z);
 }
 
-static void a_server_with_another_directory_is_the_owner_again(void **state)
+RIG_TEST(a_server_with_another_directory_is_the_owner_again, struct rig *r)
 {
-    struct rig *r = *state;
     begin(r, SERVER);
     rig_run(r, LH_SECOND);
     assert_false(rig_serves(r, Y, SERVER, false)); // Z holds the acknowledged writes
@@ -60,9 +59,8 @@ static void a_server_with_another_directory_is_the_owner_again(void **state)
     assert_true(rig_serves(r, Y, SERVER, false));
 }
 
-static void nobody_else_is_nor_while_it_lives(void **state)
+RIG_TEST(nobody_else_is_nor_while_it_lives, struct rig *r)
 {
-    struct rig *r = *state;
     begin(r, SERVER);
     shard(r)->standby = 0;
     assert_false(
@@ -77,9 +75,8 @@ static void nobody_else_is_nor_while_it_lives(void **state)
 }
 
 // The owner's certificate is unknown, so no other directory may replace it.
-static void nobody_replaces_an_unknown_owner(void **state)
+RIG_TEST(nobody_replaces_an_unknown_owner, struct rig *r)
 {
-    struct rig *r = *state;
     begin(r, 0);
     shard(r)->standby = 0;
     rig_run(r, LH_SECOND);
@@ -105,9 +102,8 @@ static lh_err on_call(void *self, struct lh_call *call, enum lh_rpc rpc, const s
     return lh_request_take(call, peer, &lh_wire_in_sync_request, on_insync, self, ops, call_self);
 }
 
-static void an_owner_asks_in_its_own_epoch(void **state)
+RIG_TEST(an_owner_asks_in_its_own_epoch, struct rig *r)
 {
-    struct rig *r = *state;
     asked = 0;
     r->replicated = true;
     rig_start_coordinator(r);
@@ -123,9 +119,8 @@ static void an_owner_asks_in_its_own_epoch(void **state)
 
 // DIR/replicated marks a directory that acknowledged with a standby. A server without this setting
 // leaves no mark, so its next start need not ask for a standby.
-static void a_server_that_had_no_standby_notes_none(void **state)
+RIG_TEST(a_server_that_had_no_standby_notes_none, struct rig *r)
 {
-    struct rig *r = *state;
     struct lh_buf b = lh_buf(64);
     char path[64];
     rig_start_coordinator(r);
@@ -144,9 +139,8 @@ static void a_server_that_had_no_standby_notes_none(void **state)
 // The server's directory is lost, and the followers hold less than the version at which the
 // registered epoch begins. The server goes on with their state, although it would refuse a
 // directory that held less.
-static void a_state_from_followers_is_no_older_copy(void **state)
+RIG_TEST(a_state_from_followers_is_no_older_copy, struct rig *r)
 {
-    struct rig *r = *state;
     struct offer_held h;
     bool wanted = false;
     r->unsealed = true;
@@ -185,9 +179,8 @@ static bool settling_fate(void *arg, const char *from, const char *to, enum lh_r
 }
 
 // The server's request about its standby, of the epoch before, is refused: it goes on.
-static void a_server_that_settles_is_not_fenced_by_what_it_asked_before(void **state)
+RIG_TEST(a_server_that_settles_is_not_fenced_by_what_it_asked_before, struct rig *r)
 {
-    struct rig *r = *state;
     struct settling p = {.hears = true};
     r->replicated = true;
     rig_start_coordinator(r);
@@ -216,9 +209,8 @@ static void a_server_that_settles_is_not_fenced_by_what_it_asked_before(void **s
 }
 
 // Naming the present owner takes nothing more away; naming another one makes it the owner.
-static void an_operator_s_word_changes_what_is_otherwise(void **state)
+RIG_TEST(an_operator_s_word_changes_what_is_otherwise, struct rig *r)
 {
-    struct rig *r = *state;
     begin(r, SERVER);
     rig_settle(r);
     assert_int_equal(shard(r)->owner, X);
@@ -234,19 +226,4 @@ static void an_operator_s_word_changes_what_is_otherwise(void **state)
     assert_int_equal(shard(r)->changes, changes + 1);
     again(r);
     assert_int_equal(shard(r)->owner, Y);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        RIG_TEST(a_state_from_followers_is_no_older_copy),
-        RIG_TEST(a_server_that_settles_is_not_fenced_by_what_it_asked_before),
-        RIG_TEST(an_owner_asks_in_its_own_epoch),
-        RIG_TEST(a_server_that_had_no_standby_notes_none),
-        RIG_TEST(a_server_with_another_directory_is_the_owner_again),
-        RIG_TEST(nobody_else_is_nor_while_it_lives),
-        RIG_TEST(nobody_replaces_an_unknown_owner),
-        RIG_TEST(an_operator_s_word_changes_what_is_otherwise),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -173,9 +173,8 @@ static void push_round(struct pusher *p)
     rig_call_wait(p->rig, &p->call);
 }
 
-static void a_flood_is_held_to_a_rate_and_keeps_nobody_out(void **state)
+RIG_TEST(a_flood_is_held_to_a_rate_and_keeps_nobody_out, struct rig *r)
 {
-    struct rig *r = *state;
     struct pusher *honest = test_calloc(1, sizeof *honest), *rogue = test_calloc(1, sizeof *rogue);
     begin_run(r, 2);
     begin(r, honest, HONEST);
@@ -202,9 +201,8 @@ static void a_flood_is_held_to_a_rate_and_keeps_nobody_out(void **state)
 }
 
 // A worker that is the only live one is not held back.
-static void one_that_pushes_alone_is_not_held_back(void **state)
+RIG_TEST(one_that_pushes_alone_is_not_held_back, struct rig *r)
 {
-    struct rig *r = *state;
     struct pusher *only = test_calloc(1, sizeof *only);
     begin_run(r, 1);
     begin(r, only, HONEST);
@@ -217,13 +215,4 @@ static void one_that_pushes_alone_is_not_held_back(void **state)
     assert_int_equal(only->busy, 0);
     lh_blob_release(only->frame);
     test_free(only);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        RIG_TEST(a_flood_is_held_to_a_rate_and_keeps_nobody_out),
-        RIG_TEST(one_that_pushes_alone_is_not_held_back),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -68,9 +68,8 @@ static void the_good_one_waits_for_the_others(struct rig *r, struct waiting *w)
 }
 
 // A follower that is the first to answer may hold less than another one, which has a second.
-static void a_state_is_chosen_when_all_have_answered(void **state)
+RIG_TEST(a_state_is_chosen_when_all_have_answered, struct rig *r)
 {
-    struct rig *r = *state;
     struct waiting w;
     the_good_one_waits_for_the_others(r, &w);
     w.made_up.version = w.held.at.version - 1;
@@ -80,9 +79,8 @@ static void a_state_is_chosen_when_all_have_answered(void **state)
     lh_blob_release(w.held.state);
 }
 
-static void a_state_is_chosen_when_the_others_had_their_time(void **state)
+RIG_TEST(a_state_is_chosen_when_the_others_had_their_time, struct rig *r)
 {
-    struct rig *r = *state;
     struct waiting w;
     the_good_one_waits_for_the_others(r, &w);
     rig_run(r, LH_SECOND);
@@ -90,9 +88,8 @@ static void a_state_is_chosen_when_the_others_had_their_time(void **state)
     lh_blob_release(w.held.state);
 }
 
-static void a_state_that_is_offered_and_never_brought_is_passed_over(void **state)
+RIG_TEST(a_state_that_is_offered_and_never_brought_is_passed_over, struct rig *r)
 {
-    struct rig *r = *state;
     struct waiting w;
     begin(r, &w);
     until_it_is_the_good_ones_turn(r, &w);
@@ -100,9 +97,8 @@ static void a_state_that_is_offered_and_never_brought_is_passed_over(void **stat
 }
 
 // The bad one gets another turn after the good one had its own, and then the good one again.
-static void a_worker_that_was_passed_over_is_asked_again(void **state)
+RIG_TEST(a_worker_that_was_passed_over_is_asked_again, struct rig *r)
 {
-    struct rig *r = *state;
     struct waiting w;
     begin(r, &w);
     until_it_is_the_good_ones_turn(r, &w);
@@ -115,9 +111,8 @@ static void a_worker_that_was_passed_over_is_asked_again(void **state)
 }
 
 // A follower that comes and goes gets no more turns than one that stays.
-static void a_turn_that_passed_is_not_forgotten_in_silence(void **state)
+RIG_TEST(a_turn_that_passed_is_not_forgotten_in_silence, struct rig *r)
 {
-    struct rig *r = *state;
     struct waiting w;
     begin(r, &w);
     while (!w.asked[BAD]) say(r, &w);
@@ -151,14 +146,14 @@ static void trickles(struct rig *r, size_t bytes)
     comes_back(r, &w);
 }
 
-static void empty_messages_are_no_sign_of_life(void **state)
+RIG_TEST(empty_messages_are_no_sign_of_life, struct rig *r)
 {
-    trickles(*state, 0);
+    trickles(r, 0);
 }
 
-static void single_bytes_are_no_sign_of_life(void **state)
+RIG_TEST(single_bytes_are_no_sign_of_life, struct rig *r)
 {
-    trickles(*state, 1);
+    trickles(r, 1);
 }
 
 // The bad one is asked first, and sends the first part of a state that takes several messages.
@@ -171,9 +166,8 @@ static void begin_transfer(struct rig *r, struct waiting *w, struct rig_call *h)
     offer_part(r, BAD, &w->made_up, w->held.state, 0, LH_PART_BYTES, h);
 }
 
-static void a_transfer_that_stops_in_the_middle_is_passed_over(void **state)
+RIG_TEST(a_transfer_that_stops_in_the_middle_is_passed_over, struct rig *r)
 {
-    struct rig *r = *state;
     struct waiting w;
     struct rig_call h;
     begin_transfer(r, &w, &h);
@@ -183,9 +177,8 @@ static void a_transfer_that_stops_in_the_middle_is_passed_over(void **state)
 }
 
 // A transfer is passed over as soon as its time is up.
-static void a_transfer_is_over_when_its_time_is(void **state)
+RIG_TEST(a_transfer_is_over_when_its_time_is, struct rig *r)
 {
-    struct rig *r = *state;
     struct waiting w;
     struct rig_call h;
     begin_transfer(r, &w, &h);
@@ -201,9 +194,8 @@ static void a_transfer_is_over_when_its_time_is(void **state)
 }
 
 // Each full part renews the time: a state that takes longer than the grace time is waited for.
-static void a_transfer_that_gets_on_is_not_passed_over(void **state)
+RIG_TEST(a_transfer_that_gets_on_is_not_passed_over, struct rig *r)
 {
-    struct rig *r = *state;
     struct waiting w;
     struct rig_call h;
     rig_enlarge(r, 4 * LH_PART_BYTES / sizeof(float));
@@ -228,9 +220,8 @@ static void a_transfer_that_gets_on_is_not_passed_over(void **state)
 }
 
 // A worker that keeps starting transfers and breaking them off loses its turn after a few.
-static void a_transfer_that_breaks_again_and_again_is_passed_over(void **state)
+RIG_TEST(a_transfer_that_breaks_again_and_again_is_passed_over, struct rig *r)
 {
-    struct rig *r = *state;
     struct waiting w;
     struct rig_call h;
     bool good = false;
@@ -251,32 +242,12 @@ static void a_transfer_that_breaks_again_and_again_is_passed_over(void **state)
 }
 
 // The other shard has only good followers, and waits for this one.
-static void it_is_so_with_two_shards(void **state)
+RIG_TEST(it_is_so_with_two_shards, struct rig *r)
 {
-    struct rig *r = *state;
     struct waiting w;
     rig_two_shards(r);
     r->shard = 1;
     begin(r, &w);
     until_it_is_the_good_ones_turn(r, &w);
     comes_back(r, &w);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        RIG_TEST(a_state_is_chosen_when_all_have_answered),
-        RIG_TEST(a_state_is_chosen_when_the_others_had_their_time),
-        RIG_TEST(a_state_that_is_offered_and_never_brought_is_passed_over),
-        RIG_TEST(a_worker_that_was_passed_over_is_asked_again),
-        RIG_TEST(a_turn_that_passed_is_not_forgotten_in_silence),
-        RIG_TEST(empty_messages_are_no_sign_of_life),
-        RIG_TEST(single_bytes_are_no_sign_of_life),
-        RIG_TEST(a_transfer_that_stops_in_the_middle_is_passed_over),
-        RIG_TEST(a_transfer_is_over_when_its_time_is),
-        RIG_TEST(a_transfer_that_gets_on_is_not_passed_over),
-        RIG_TEST(a_transfer_that_breaks_again_and_again_is_passed_over),
-        RIG_TEST(it_is_so_with_two_shards),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

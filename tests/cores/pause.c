@@ -40,9 +40,8 @@ static void check_told(struct rig *r, const char *by, const char *why)
     json_decref(is);
 }
 
-static void a_pause_and_its_end_hold_over_a_power_cut(void **state)
+TEST(a_pause_and_its_end_hold_over_a_power_cut)
 {
-    (void)state;
     for (uint64_t seed = 1; seed <= SEEDS; seed++) {
         struct rig *r = rig_new(seed);
         bool changed;
@@ -65,9 +64,8 @@ static void a_pause_and_its_end_hold_over_a_power_cut(void **state)
     }
 }
 
-static void a_reason_is_short(void **state)
+RIG_TEST(a_reason_is_short, struct rig *r)
 {
-    struct rig *r = *state;
     char why[LH_PAUSE_WHY_BYTES + 1] = {0};
     bool changed;
     rig_start_coordinator(r);
@@ -114,9 +112,8 @@ static const struct ps_co_worker *row(const struct rig *r)
     return &r->coordinator->worker[i];
 }
 
-static void a_paused_worker_makes_no_step_and_keeps_its_units(void **state)
+RIG_TEST(a_paused_worker_makes_no_step_and_keeps_its_units, struct rig *r)
 {
-    struct rig *r = *state;
     struct rig_life l = {0};
     bool changed;
     struct wk_worker *w = train(r, &l, 50);
@@ -147,9 +144,8 @@ static void a_paused_worker_makes_no_step_and_keeps_its_units(void **state)
 
 // The coordinator is down, but its pause is in the log: a worker that reads only the log stops, and
 // goes on with the coordinator's next answer.
-static void a_worker_hears_a_pause_with_the_log(void **state)
+RIG_TEST(a_worker_hears_a_pause_with_the_log, struct rig *r)
 {
-    struct rig *r = *state;
     struct rig_life l = {0};
     struct wk_worker *w = train(r, &l, 50);
     await_told(r, w, false);
@@ -163,9 +159,8 @@ static void a_worker_hears_a_pause_with_the_log(void **state)
 }
 
 // The owner of one shard can write any plan into its log.
-static void one_log_of_two_pauses_nobody(void **state)
+RIG_TEST(one_log_of_two_pauses_nobody, struct rig *r)
 {
-    struct rig *r = *state;
     struct rig_life l = {0};
     rig_two_shards(r);
     struct wk_worker *w = train(r, &l, 50);
@@ -182,9 +177,8 @@ static void one_log_of_two_pauses_nobody(void **state)
     rig_life_end(r, &l, false);
 }
 
-static void a_worker_that_starts_in_a_paused_run_waits(void **state)
+RIG_TEST(a_worker_that_starts_in_a_paused_run_waits, struct rig *r)
 {
-    struct rig *r = *state;
     struct rig_life l = {0};
     bool changed;
     struct wk_worker *w = train(r, &l, 50);
@@ -219,9 +213,8 @@ static lh_err drain(struct rig *r, const char *region, bool end, bool undo)
     return err;
 }
 
-static void a_paused_region_drains_and_the_run_ends_by_an_operator(void **state)
+RIG_TEST(a_paused_region_drains_and_the_run_ends_by_an_operator, struct rig *r)
 {
-    struct rig *r = *state;
     struct rig_life l = {0};
     bool changed;
     struct wk_worker *w = train(r, &l, 50);
@@ -241,9 +234,8 @@ static void a_paused_region_drains_and_the_run_ends_by_an_operator(void **state)
 
 // The pushes in flight complete the run's budget, but it stays paused until the operator resumes
 // it.
-static void a_paused_run_does_not_end_by_itself(void **state)
+RIG_TEST(a_paused_run_does_not_end_by_itself, struct rig *r)
 {
-    struct rig *r = *state;
     struct rig_life l = {0};
     bool changed;
     train(r, &l, 2);
@@ -260,9 +252,8 @@ static void a_paused_run_does_not_end_by_itself(void **state)
 // Each pause and each resume is a plan in the logs. A coordinator with an empty store begins with
 // plan 1, which no server would take, so it continues above the logs' numbers; a made-up number
 // does not stop it either.
-static void after_a_lost_store_plans_go_on_above_the_logs(void **state)
+RIG_TEST(after_a_lost_store_plans_go_on_above_the_logs, struct rig *r)
 {
-    struct rig *r = *state;
     struct rig_life l = {0};
     bool changed;
     struct wk_worker *w = train(r, &l, 50);
@@ -295,20 +286,4 @@ static void after_a_lost_store_plans_go_on_above_the_logs(void **state)
     rig_run(r, 10 * LH_SECOND);
     assert_true(r->coordinator->shard[0].reported && r->coordinator->plan.number < number);
     assert_int_equal(logged->phase, LH_PHASE_END);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_pause_and_its_end_hold_over_a_power_cut),
-        RIG_TEST(a_reason_is_short),
-        RIG_TEST(a_paused_worker_makes_no_step_and_keeps_its_units),
-        RIG_TEST(a_worker_hears_a_pause_with_the_log),
-        RIG_TEST(one_log_of_two_pauses_nobody),
-        RIG_TEST(a_worker_that_starts_in_a_paused_run_waits),
-        RIG_TEST(a_paused_region_drains_and_the_run_ends_by_an_operator),
-        RIG_TEST(a_paused_run_does_not_end_by_itself),
-        RIG_TEST(after_a_lost_store_plans_go_on_above_the_logs),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -103,9 +103,8 @@ static void end(void)
     beside_free(play.b);
 }
 
-static void each_push_is_noise_on_all_values_and_charged(void **state)
+TEST(each_push_is_noise_on_all_values_and_charged)
 {
-    (void)state;
     begin(3, 2, 100);
     until_admitted(10);
     struct wk_worker *w = play.l->worker;
@@ -138,9 +137,8 @@ static void each_push_is_noise_on_all_values_and_charged(void **state)
 
 // Whenever no cut is under way, the noise of the next release is ready, or the compute lane is
 // drawing it. No cut draws noise itself, and none begins before it is ready.
-static void noise_is_drawn_before_a_cut_begins(void **state)
+TEST(noise_is_drawn_before_a_cut_begins)
 {
-    (void)state;
     begin(4, 2, 100);
     const struct wk_worker *w = play.l->worker;
     unsigned full = 0, cuts = 0;
@@ -162,9 +160,8 @@ static void noise_is_drawn_before_a_cut_begins(void **state)
 }
 
 // Kills the worker's process at each of its file operations in turn, by kill -9 and by a power cut.
-static void no_crash_leaves_a_release_uncharged(void **state)
+TEST(no_crash_leaves_a_release_uncharged)
 {
-    (void)state;
     for (int power = 0; power < 2; power++) {
         begin(5 + (uint64_t)power, 2, 5000);
         until_admitted(4);
@@ -188,9 +185,8 @@ static void no_crash_leaves_a_release_uncharged(void **state)
 
 // The worker raises its incarnation while a push is on its way. Whatever the fence's answer says,
 // payload and total are those that were charged, and nothing is charged for them again.
-static void a_fenced_push_is_sealed_again_as_it_was(void **state)
+TEST(a_fenced_push_is_sealed_again_as_it_was)
 {
-    (void)state;
     begin(7, 1, 1000);
     until_admitted(3);
     struct life *l = play.l;
@@ -224,9 +220,8 @@ static void a_fenced_push_is_sealed_again_as_it_was(void **state)
 }
 
 // At its budget the region drains and leaves the live workers; it still follows the log.
-static void at_the_budget_the_region_leaves(void **state)
+TEST(at_the_budget_the_region_leaves)
 {
-    (void)state;
     begin(9, 2, 6);
     until_admitted(12);
     const struct ps_coordinator *c = play.l->rig->coordinator;
@@ -244,9 +239,8 @@ static void at_the_budget_the_region_leaves(void **state)
 
 // The budget's file is lost, with or without the worker's directory. At most A steps more than the
 // total of the log were charged, so the count goes on above that.
-static void a_lost_file_goes_on_beyond_what_was_charged(void **state)
+TEST(a_lost_file_goes_on_beyond_what_was_charged)
 {
-    (void)state;
     begin(11, 1, 1000);
     until_admitted(5);
     uint64_t used = play.l->worker->shard[0].release.used;
@@ -262,17 +256,4 @@ static void a_lost_file_goes_on_beyond_what_was_charged(void **state)
     assert_int_equal(life_said(play.l, "privacy.budget_lost"), 1);
     life_kill(play.l);
     end();
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(each_push_is_noise_on_all_values_and_charged),
-        cmocka_unit_test(noise_is_drawn_before_a_cut_begins),
-        cmocka_unit_test(a_fenced_push_is_sealed_again_as_it_was),
-        cmocka_unit_test(at_the_budget_the_region_leaves),
-        cmocka_unit_test(a_lost_file_goes_on_beyond_what_was_charged),
-        cmocka_unit_test(no_crash_leaves_a_release_uncharged),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

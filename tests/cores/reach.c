@@ -21,9 +21,8 @@ static void train(struct rig *r, uint32_t w, struct words *s)
 
 // The only worker of the unit's home can't read it. Another region's worker gets it when it has no
 // other unit, although by the speeds it would not finish the unit any earlier.
-static void a_unit_refused_at_home_goes_to_another_region(void **state)
+TEST(a_unit_refused_at_home_goes_to_another_region)
 {
-    (void)state;
     static const enum ps_balance_kind kinds[] = {PS_BALANCE_FINISH, PS_BALANCE_WEIGHTED};
     for (size_t i = 0; i < LH_COUNT(kinds); i++) {
         struct rig *r = balanced(40, kinds[i]);
@@ -50,9 +49,8 @@ static uint64_t leased_of(const struct rig *r, const struct words *s, uint32_t w
 
 // With the policy and with `level`: a worker is leased no units of a home that does not reach it,
 // and none that were planned for it. Others get them.
-static void units_that_do_not_reach_a_worker_are_not_leased(void **state)
+TEST(units_that_do_not_reach_a_worker_are_not_leased)
 {
-    (void)state;
     for (int level = 0; level < 2; level++) {
         struct rig *r = balanced(40, PS_BALANCE_FINISH);
         r->coordinator->conf.balance.follows = !level;
@@ -71,9 +69,8 @@ static void units_that_do_not_reach_a_worker_are_not_leased(void **state)
 }
 
 // Units are recalled from worker 1 for worker 0, which then says that none of them reaches it.
-static void units_of_a_closed_home_are_recalled_no_more(void **state)
+TEST(units_of_a_closed_home_are_recalled_no_more)
 {
-    (void)state;
     struct rig *r = balanced(40, PS_BALANCE_FINISH);
     struct words slow = {.want = 40, .ahead = LH_LEASES_MAX, .units_per_s = 0.1};
     struct words fast = {.want = 30, .ahead = LH_LEASES_MAX, .units_per_s = 1};
@@ -94,9 +91,8 @@ static void units_of_a_closed_home_are_recalled_no_more(void **state)
 
 // The policy gets bytes, and the link's rate where units travel; where a worker has the files,
 // there is no link.
-static void a_transfer_counts_where_units_travel(void **state)
+TEST(a_transfer_counts_where_units_travel)
 {
-    (void)state;
     struct rig *r = balanced(40, PS_BALANCE_FINISH);
     struct words s = {.want = 2, .ahead = 2, .units_per_s = 1};
     s.away = r->w[1].self.region;
@@ -119,9 +115,8 @@ static void a_transfer_counts_where_units_travel(void **state)
 }
 
 // A worker takes only a few of a region's givers: those that were heard lately come first.
-static void a_giver_that_speaks_is_named_before_silent_ones(void **state)
+TEST(a_giver_that_speaks_is_named_before_silent_ones)
 {
-    (void)state;
     struct rig *r = balanced(40, PS_BALANCE_FINISH);
     struct ps_coordinator *c = r->coordinator;
     struct words s = {.want = 2, .ahead = 2, .units_per_s = 1, .away = r->w[1].self.region};
@@ -138,9 +133,8 @@ static void a_giver_that_speaks_is_named_before_silent_ones(void **state)
     rig_free(r);
 }
 
-static void units_that_would_arrive_too_late_stay(void **state)
+TEST(units_that_would_arrive_too_late_stay)
 {
-    (void)state;
     for (int fast_link = 0; fast_link < 2; fast_link++) {
         struct rig *r = balanced(40, PS_BALANCE_FINISH);
         struct words slow = {.want = 40, .ahead = LH_LEASES_MAX, .units_per_s = 0.1};
@@ -156,17 +150,4 @@ static void units_that_would_arrive_too_late_stay(void **state)
         assert_int_equal(foreign > 0, fast_link);
         rig_free(r);
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_unit_refused_at_home_goes_to_another_region),
-        cmocka_unit_test(units_that_do_not_reach_a_worker_are_not_leased),
-        cmocka_unit_test(units_of_a_closed_home_are_recalled_no_more),
-        cmocka_unit_test(a_transfer_counts_where_units_travel),
-        cmocka_unit_test(a_giver_that_speaks_is_named_before_silent_ones),
-        cmocka_unit_test(units_that_would_arrive_too_late_stay),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

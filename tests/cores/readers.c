@@ -56,9 +56,8 @@ static lh_err open_deaf(struct rig *r, const struct lh_peer *peer, enum lh_rpc r
     return ps_server_on_call(r->server, &d->call, rpc, peer, &d->ops, &d->self);
 }
 
-static void answers_that_nobody_takes_keep_nobody_out(void **state)
+RIG_TEST(answers_that_nobody_takes_keep_nobody_out, struct rig *r)
 {
-    struct rig *r = *state;
     struct deaf *flood = test_calloc(FLOOD, sizeof *flood), hers;
     assert_int_equal(rig_start_server(r, true), LH_OK);
     for (int i = 0; i < FLOOD; i++) {
@@ -106,10 +105,9 @@ static void on_part(void *self, struct lh_call *call, const struct lh_msg *msg)
 }
 
 // The server sends no more than the transport takes, so a reader that pauses finds the rest later.
-static void a_reader_that_pauses_is_waited_for(void **state)
+RIG_TEST(a_reader_that_pauses_is_waited_for, struct rig *r)
 {
     static const struct lh_call_ops reads = {on_part, rig_on_nothing, rig_on_nothing, rig_on_close};
-    struct rig *r = *state;
     struct reader h = {.messages = 0};
     assert_int_equal(rig_start_server(r, true), LH_OK);
     rig_log(r, 1, 3 * LH_CALL_SENDS_MAX);
@@ -124,9 +122,8 @@ static void a_reader_that_pauses_is_waited_for(void **state)
     rig_run(r, LH_SECOND);
 }
 
-static void a_peer_that_does_not_read_is_cut_off(void **state)
+RIG_TEST(a_peer_that_does_not_read_is_cut_off, struct rig *r)
 {
-    struct rig *r = *state;
     struct rig_call *flood = test_calloc(FLOOD, sizeof *flood), other;
     assert_int_equal(rig_start_server(r, true), LH_OK);
     rig_log(r, 1, 3);
@@ -150,9 +147,8 @@ static void a_peer_that_does_not_read_is_cut_off(void **state)
     test_free(flood);
 }
 
-static void nobody_has_all_snapshots(void **state)
+RIG_TEST(nobody_has_all_snapshots, struct rig *r)
 {
-    struct rig *r = *state;
     enum { HIS = 3 * LH_SNAPSHOT_RANGES, ASKED = HIS + 3, HERS = LH_SNAPSHOT_RANGES };
     struct rig_call h[ASKED], hers[HERS + 1];
     int busy = 0;
@@ -191,9 +187,8 @@ static lh_err ask_snapshot(struct rig *r, uint32_t w, struct deaf *d)
 }
 
 // A small state is sent whole, and its call ended.
-static void snapshots_that_nobody_reads_keep_nobody_out(void **state)
+RIG_TEST(snapshots_that_nobody_reads_keep_nobody_out, struct rig *r)
 {
-    struct rig *r = *state;
     struct deaf flood[3 * LH_SNAPSHOT_RANGES + 1];
     size_t let_in = 0;
     assert_int_equal(rig_start_server(r, true), LH_OK);
@@ -209,9 +204,8 @@ static void snapshots_that_nobody_reads_keep_nobody_out(void **state)
 }
 
 // Without this rule two peers that keep asking for snapshots would hold all places.
-static void a_reader_without_a_snapshot_gets_a_place_of_those_with_many(void **state)
+RIG_TEST(a_reader_without_a_snapshot_gets_a_place_of_those_with_many, struct rig *r)
 {
-    struct rig *r = *state;
     struct deaf his[3 * LH_SNAPSHOT_RANGES], hers[LH_SNAPSHOT_RANGES], theirs[LH_SNAPSHOT_RANGES];
     struct deaf more;
     struct lh_peer third = r->w[1].self;
@@ -238,10 +232,9 @@ static void a_reader_without_a_snapshot_gets_a_place_of_those_with_many(void **s
 
 // Peers that keep to their share, but renew it in turn before their time is up, would hold all
 // places. A peer that began none lately gets one at once.
-static void a_new_reader_gets_a_place_of_a_renewing_peer(void **state)
+RIG_TEST(a_new_reader_gets_a_place_of_a_renewing_peer, struct rig *r)
 {
     enum { PEERS = 4, TURNS = 6 };
-    struct rig *r = *state;
     struct deaf held[PEERS][LH_SNAPSHOT_RANGES], hers[LH_SNAPSHOT_RANGES], more;
     struct lh_peer peer[PEERS + 1];
     assert_int_equal(rig_start_server(r, true), LH_OK);
@@ -279,9 +272,8 @@ static void make_stale(struct rig *r)
 
 // While one slow reader has an older state, others can use the second one. With two slow readers,
 // one is cut off when another reader waits and it has had its turn.
-static void slow_readers_of_snapshots_keep_nobody_out(void **state)
+RIG_TEST(slow_readers_of_snapshots_keep_nobody_out, struct rig *r)
 {
-    struct rig *r = *state;
     struct deaf slow[PS_SNAPSHOTS], hers;
     assert_int_equal(rig_start_server(r, true), LH_OK);
     for (int i = 0; i < PS_SNAPSHOTS; i++) {
@@ -308,9 +300,8 @@ static void slow_readers_of_snapshots_keep_nobody_out(void **state)
 
 // A reader that takes a message now and then does not extend its time: it is limited for the
 // snapshot as a whole.
-static void a_snapshot_has_a_time_as_a_whole(void **state)
+RIG_TEST(a_snapshot_has_a_time_as_a_whole, struct rig *r)
 {
-    struct rig *r = *state;
     struct deaf slow;
     assert_int_equal(rig_start_server(r, true), LH_OK);
     assert_int_equal(ask_snapshot(r, 0, &slow), LH_OK);
@@ -320,20 +311,4 @@ static void a_snapshot_has_a_time_as_a_whole(void **state)
     }
     assert_true(slow.cancelled);
     close_deaf(&slow);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        RIG_TEST(answers_that_nobody_takes_keep_nobody_out),
-        RIG_TEST(a_reader_that_pauses_is_waited_for),
-        RIG_TEST(a_peer_that_does_not_read_is_cut_off),
-        RIG_TEST(nobody_has_all_snapshots),
-        RIG_TEST(snapshots_that_nobody_reads_keep_nobody_out),
-        RIG_TEST(a_reader_without_a_snapshot_gets_a_place_of_those_with_many),
-        RIG_TEST(a_new_reader_gets_a_place_of_a_renewing_peer),
-        RIG_TEST(slow_readers_of_snapshots_keep_nobody_out),
-        RIG_TEST(a_snapshot_has_a_time_as_a_whole),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

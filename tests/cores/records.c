@@ -64,9 +64,8 @@ static void coordinator_shows(double most)
 
 // ---------------------------------------------------------------- tests
 
-static void each_push_is_charged_with_all_steps_before_it(void **state)
+TEST(each_push_is_charged_with_all_steps_before_it)
 {
-    (void)state;
     begin(3, 2, 400, 64);
     until_admitted(10);
     uint64_t last[RIG_SHARDS] = {0};
@@ -92,9 +91,8 @@ static void each_push_is_charged_with_all_steps_before_it(void **state)
 }
 
 // The region pushed before it was private: its directory may have a residual without noise.
-static void state_from_before_privacy_is_refused(void **state)
+TEST(state_from_before_privacy_is_refused)
 {
-    (void)state;
     begin(19, 2, 400, 64);
     until_admitted(4);
     struct wk_worker *w = play.l->worker;
@@ -123,9 +121,8 @@ static void state_from_before_privacy_is_refused(void **state)
 }
 
 // With telemetry the region is still private, but makes no claim.
-static void telemetry_makes_no_claim(void **state)
+TEST(telemetry_makes_no_claim)
 {
-    (void)state;
     begin(21, 1, 400, 64);
     until_admitted(2);
     assert_int_equal(life_said(play.l, "privacy.no_claim"), 0);
@@ -148,9 +145,8 @@ static void telemetry_makes_no_claim(void **state)
 
 // The coordinator keeps the terms that the run began with, and a run that began without terms gets
 // none.
-static void terms_are_fixed_for_a_run(void **state)
+TEST(terms_are_fixed_for_a_run)
 {
-    (void)state;
     begin(23, 1, 400, 64);
     until_admitted(2);
     life_kill(play.l);
@@ -163,9 +159,8 @@ static void terms_are_fixed_for_a_run(void **state)
 }
 
 // Kills the worker's process at each of its file operations in turn, by kill -9 and by a power cut.
-static void no_crash_leaves_a_step_uncharged(void **state)
+TEST(no_crash_leaves_a_step_uncharged)
 {
-    (void)state;
     for (int power = 0; power < 2; power++) {
         begin(5 + (uint64_t)power, 2, 40000, 256);
         until_admitted(4);
@@ -187,9 +182,8 @@ static void no_crash_leaves_a_step_uncharged(void **state)
 
 // The worker raises its incarnation while a push is on its way: the push's mass returns to the
 // residual as usual, and a later push carries it.
-static void returned_mass_lies_in_the_residual(void **state)
+TEST(returned_mass_lies_in_the_residual)
 {
-    (void)state;
     begin(7, 1, 4000, 256);
     until_admitted(3);
     struct life *l = play.l;
@@ -211,9 +205,8 @@ static void returned_mass_lies_in_the_residual(void **state)
 }
 
 // At its budget the region pushes its last steps and leaves; it still follows the log.
-static void at_the_budget_the_region_leaves(void **state)
+TEST(at_the_budget_the_region_leaves)
 {
-    (void)state;
     begin(9, 2, 18, 64);
     const struct ps_coordinator *c = play.l->rig->coordinator;
     for (int i = 0; i < 120000 && !(c->workers && c->worker[0].left); i++) life_run(play.l, LH_MS);
@@ -234,9 +227,8 @@ static void at_the_budget_the_region_leaves(void **state)
 }
 
 // The budget's file is lost: at most A steps more than the total of the log were charged.
-static void a_lost_file_goes_on_beyond_what_was_charged(void **state)
+TEST(a_lost_file_goes_on_beyond_what_was_charged)
 {
-    (void)state;
     begin(11, 2, 4000, 64);
     until_admitted(5);
     uint64_t trained = play.l->worker->privacy.records.trained;
@@ -259,9 +251,8 @@ static void a_lost_file_goes_on_beyond_what_was_charged(void **state)
 
 // Steps stop A beyond the stable point. The worker advances that point by durable copies of its
 // own, so steps are never more than A ahead of it, and never stop for good.
-static void steps_wait_for_the_stable_point(void **state)
+TEST(steps_wait_for_the_stable_point)
 {
-    (void)state;
     begin(13, 2, 4000, 12);
     const struct wk_records *r = &play.l->worker->privacy.records;
     for (int i = 0; i < 60000 && r->trained < 120; i++) {
@@ -276,9 +267,8 @@ static void steps_wait_for_the_stable_point(void **state)
 
 // The disk is full when the worker gets the terms, so it can't lock the budget's file. It waits for
 // disk space.
-static void a_full_disk_stops_no_private_worker(void **state)
+TEST(a_full_disk_stops_no_private_worker)
 {
-    (void)state;
     begin(17, 1, 400, 64);
     for (int i = 0; i < 20000 && !play.l->worker->joined; i++) life_run(play.l, LH_MS);
     assert_null(play.l->worker->privacy.budget);
@@ -295,9 +285,8 @@ static void a_full_disk_stops_no_private_worker(void **state)
 }
 
 // Only the loss differs, which the trainer alone knows: all frames have the same bytes.
-static void the_trainers_loss_is_in_no_frame(void **state)
+TEST(the_trainers_loss_is_in_no_frame)
 {
-    (void)state;
     struct lh_hash all[2];
     uint32_t count[2];
     for (int k = 0; k < 2; k++) {
@@ -312,22 +301,4 @@ static void the_trainers_loss_is_in_no_frame(void **state)
     told = 1;
     assert_int_equal(count[0], count[1]);
     assert_true(lh_hash_equal(&all[0], &all[1]));
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(each_push_is_charged_with_all_steps_before_it),
-        cmocka_unit_test(returned_mass_lies_in_the_residual),
-        cmocka_unit_test(at_the_budget_the_region_leaves),
-        cmocka_unit_test(a_lost_file_goes_on_beyond_what_was_charged),
-        cmocka_unit_test(steps_wait_for_the_stable_point),
-        cmocka_unit_test(a_full_disk_stops_no_private_worker),
-        cmocka_unit_test(the_trainers_loss_is_in_no_frame),
-        cmocka_unit_test(state_from_before_privacy_is_refused),
-        cmocka_unit_test(telemetry_makes_no_claim),
-        cmocka_unit_test(terms_are_fixed_for_a_run),
-        cmocka_unit_test(no_crash_leaves_a_step_uncharged),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -42,9 +42,8 @@ static void cut_below_the_checkpoint(struct rig *r)
     assert_int_equal(r->server->shard[0]->index[0].version, CHECKPOINT + 1);
 }
 
-static void a_second_checkpoint_is_written_at_once(void **state)
+RIG_TEST(a_second_checkpoint_is_written_at_once, struct rig *r)
 {
-    struct rig *r = *state;
     cut_below_the_checkpoint(r);
     rig_run(r, LH_SECOND); // without any push
     rig_kill_server(r, true);
@@ -58,9 +57,8 @@ static void a_second_checkpoint_is_written_at_once(void **state)
 }
 
 // A checkpoint that found no disk space leaves another one due, which is tried after a pause.
-static void a_second_checkpoint_that_was_not_written_stays_due(void **state)
+RIG_TEST(a_second_checkpoint_that_was_not_written_stays_due, struct rig *r)
 {
-    struct rig *r = *state;
     assert_int_equal(rig_start_server(r, true), LH_OK);
     rig_log(r, 1, RECORDS);
     struct ps_shard *shard = r->server->shard[0];
@@ -88,9 +86,8 @@ static lh_err there_is(struct rig *r, const char *path)
 }
 
 // A damaged checkpoint that a start skipped is kept for inspection until the disk is full.
-static void a_damaged_checkpoint_stays_until_there_is_no_room(void **state)
+RIG_TEST(a_damaged_checkpoint_stays_until_there_is_no_room, struct rig *r)
 {
-    struct rig *r = *state;
     char path[160], aside[160];
     bool room;
     assert_int_equal(rig_start_server(r, true), LH_OK);
@@ -109,9 +106,8 @@ static void a_damaged_checkpoint_stays_until_there_is_no_room(void **state)
 }
 
 // There is no disk space for a whole segment: the new epoch's record gets one that just holds it.
-static void a_new_epoch_needs_little_room(void **state)
+RIG_TEST(a_new_epoch_needs_little_room, struct rig *r)
 {
-    struct rig *r = *state;
     char path[160];
     assert_int_equal(rig_start_server(r, true), LH_OK);
     rig_log(r, 1, RECORDS);
@@ -130,9 +126,8 @@ static void a_new_epoch_needs_little_room(void **state)
 }
 
 // A process that was killed before it removed the oldest checkpoint left three.
-static void one_checkpoint_too_many_goes_before_room_matters(void **state)
+RIG_TEST(one_checkpoint_too_many_goes_before_room_matters, struct rig *r)
 {
-    struct rig *r = *state;
     char from[160], to[160];
     struct lh_buf b = lh_buf(1 << 16);
     assert_int_equal(rig_start_server(r, true), LH_OK);
@@ -185,11 +180,10 @@ static bool a_log_is_left_uncut(struct rig *r, int64_t n)
 }
 
 // No record is left for another checkpoint: the cut that the last one allows frees the space.
-static void a_full_disk_cuts_what_was_left(void **state)
+TEST(a_full_disk_cuts_what_was_left)
 {
     struct rig *r = rig_new(1);
     int64_t n = 0;
-    (void)state;
     while (!a_log_is_left_uncut(r, n)) {
         rig_free(r);
         r = rig_new(1);
@@ -233,9 +227,8 @@ static bool a_start_fails(int n, bool first)
     return failed;
 }
 
-static void a_checkpoint_that_was_not_read_is_not_taken_for_lost(void **state)
+TEST(a_checkpoint_that_was_not_read_is_not_taken_for_lost)
 {
-    (void)state;
     for (int first = 0; first < 2; first++) {
         int n = 0;
         while (a_start_fails(n, first)) assert_true(++n < CALLS_MAX);
@@ -268,9 +261,8 @@ static bool it_is_given_up(int n)
     return failed;
 }
 
-static void a_failed_read_gives_up_no_checkpoint(void **state)
+TEST(a_failed_read_gives_up_no_checkpoint)
 {
-    (void)state;
     int n = 0;
     while (it_is_given_up(n)) assert_true(++n < CALLS_MAX);
     assert_true(n > 20);
@@ -278,9 +270,8 @@ static void a_failed_read_gives_up_no_checkpoint(void **state)
 
 // One shard's file says that the directory is an older copy (server/docs/0000-protocol.md#rule-27):
 // this holds for all its shards, as a killed start may already have begun an epoch of the others.
-static void an_older_copy_is_one_for_all_its_shards(void **state)
+TEST(an_older_copy_is_one_for_all_its_shards)
 {
-    (void)state;
     enum { OLDER = 1 }; // as in epoch.c
     for (uint32_t k = 0; k < RIG_SHARDS; k++) {
         struct rig *r = rig_new(k + 1);
@@ -300,9 +291,8 @@ static void an_older_copy_is_one_for_all_its_shards(void **state)
 }
 
 // A torn log, which each start notices, does not change that.
-static void an_older_copy_with_a_torn_log_stays_one(void **state)
+RIG_TEST(an_older_copy_with_a_torn_log_stays_one, struct rig *r)
 {
-    struct rig *r = *state;
     enum { OLDER = 1 }; // as in epoch.c
     rig_start_coordinator(r);
     assert_int_equal(rig_start_server(r, false), LH_OK);
@@ -319,21 +309,4 @@ static void an_older_copy_with_a_torn_log_stays_one(void **state)
         r->server = NULL;
         rig_kill_server(r, false);
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        RIG_TEST(a_second_checkpoint_is_written_at_once),
-        RIG_TEST(a_second_checkpoint_that_was_not_written_stays_due),
-        RIG_TEST(a_damaged_checkpoint_stays_until_there_is_no_room),
-        RIG_TEST(a_new_epoch_needs_little_room),
-        RIG_TEST(one_checkpoint_too_many_goes_before_room_matters),
-        cmocka_unit_test(a_full_disk_cuts_what_was_left),
-        cmocka_unit_test(a_checkpoint_that_was_not_read_is_not_taken_for_lost),
-        cmocka_unit_test(a_failed_read_gives_up_no_checkpoint),
-        cmocka_unit_test(an_older_copy_is_one_for_all_its_shards),
-        RIG_TEST(an_older_copy_with_a_torn_log_stays_one),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -106,9 +106,8 @@ static void went_back(struct rig *r, const struct lh_hash *chain, uint64_t epoch
     assert_true(shard(r)->replica.ledger.version > version);
 }
 
-static void the_run_goes_on_from_an_earlier_version(void **state)
+TEST(the_run_goes_on_from_an_earlier_version)
 {
-    (void)state;
     struct rig *r = begun(1);
     struct lh_hash chain = chain_at(r, BACK);
     uint64_t epoch = shard(r)->replica.ledger.epoch;
@@ -171,9 +170,8 @@ static bool dies_at(uint64_t seed, int life, int n)
     return died;
 }
 
-static void a_server_that_dies_anywhere_goes_on_with_it(void **state)
+TEST(a_server_that_dies_anywhere_goes_on_with_it)
 {
-    (void)state;
     for (int life = 0; life < 2; life++) {
         int n = 0;
         while (dies_at(1 + (uint64_t)n, life, n)) assert_true(++n < OPERATIONS_MAX);
@@ -181,9 +179,8 @@ static void a_server_that_dies_anywhere_goes_on_with_it(void **state)
     }
 }
 
-static void a_coordinator_that_dies_goes_on_with_it(void **state)
+TEST(a_coordinator_that_dies_goes_on_with_it)
 {
-    (void)state;
     struct rig *r = begun(3);
     struct lh_hash chain = chain_at(r, BACK);
     uint64_t epoch = shard(r)->replica.ledger.epoch;
@@ -217,9 +214,8 @@ static void refused(struct rig *r, struct lh_refold_request m, lh_err err, const
     assert_int_equal(r->coordinator->shard[0].head.epoch, was.epoch);
 }
 
-static void a_refusal_changes_nothing_and_says_from_where(void **state)
+TEST(a_refusal_changes_nothing_and_says_from_where)
 {
-    (void)state;
     struct rig *r = rig_new(5);
     r->segment_bytes = 512;
     rig_start_coordinator(r);
@@ -254,9 +250,8 @@ static void a_refusal_changes_nothing_and_says_from_where(void **state)
     rig_free(r);
 }
 
-static void a_version_that_takes_no_push_is_refused(void **state)
+TEST(a_version_that_takes_no_push_is_refused)
 {
-    (void)state;
     struct rig *r = begun(6);
     struct ps_shard *s = r->server->shard[0];
     struct lh_plan *closes = malloc(sizeof *closes);
@@ -276,9 +271,8 @@ static void a_version_that_takes_no_push_is_refused(void **state)
 }
 
 // The directory no longer has what the order needs when it goes: the shard keeps its history.
-static void a_shard_that_cant_after_all_is_named(void **state)
+TEST(a_shard_that_cant_after_all_is_named)
 {
-    (void)state;
     struct rig *r = begun(7);
     struct lh_refold_reply out;
     until_it_goes(r);
@@ -295,9 +289,8 @@ static void a_shard_that_cant_after_all_is_named(void **state)
 }
 
 // The order's file is damaged when the order goes: the answer says so.
-static void a_damaged_order_is_named(void **state)
+TEST(a_damaged_order_is_named)
 {
-    (void)state;
     struct rig *r = begun(8);
     char path[LH_PATH_BYTES];
     struct lh_refold_reply out;
@@ -314,11 +307,10 @@ static void a_damaged_order_is_named(void **state)
 }
 
 // Two servers have a shard each: both must be heard before the order goes, and at its end.
-static void every_shard_has_to_be_heard_of(void **state)
+TEST(every_shard_has_to_be_heard_of)
 {
     static const enum ps_co_refold_stage stage[] = {PS_CO_REFOLD_ASKED, PS_CO_REFOLD_GOES,
                                                     PS_CO_REFOLD_OVER};
-    (void)state;
     struct rig *r = rig_new(10);
     struct lh_refold_reply out;
     rig_two_shards(r);
@@ -345,9 +337,8 @@ static void every_shard_has_to_be_heard_of(void **state)
 
 // ---------------------------------------------------------------- a standby
 
-static void no_standby_serves_the_former_history(void **state)
+TEST(no_standby_serves_the_former_history)
 {
-    (void)state;
     struct rig *r = rig_new(9);
     rig_begin_in_sync(r);
     uint64_t owner = r->coordinator->shard[0].owner, last = shard(r)->replica.ledger.version;
@@ -405,9 +396,8 @@ static void refuse_by_hand(struct rig *r, struct lh_link *link)
 
 // A server's refusal ends the order, and is named in the answer. An operator expels the server, and
 // the standby carries out the next order.
-static void the_standby_of_a_server_that_refuses_does_it(void **state)
+TEST(the_standby_of_a_server_that_refuses_does_it)
 {
-    (void)state;
     struct rig *r = rig_new(9);
     struct lh_link *link;
     struct lh_refold_reply out;
@@ -442,9 +432,8 @@ static void the_standby_of_a_server_that_refuses_does_it(void **state)
 
 // ---------------------------------------------------------------- without a worker
 
-static void a_workers_pushes_are_taken_out_and_come_again(void **state)
+TEST(a_workers_pushes_are_taken_out_and_come_again)
 {
-    (void)state;
     struct rig *r = rig_new(11);
     struct rig_life life = {0};
     rig_start_coordinator(r);
@@ -474,22 +463,4 @@ static void a_workers_pushes_are_taken_out_and_come_again(void **state)
     assert_true(lh_ledger_row(l, id)->admitted > 0);
     rig_life_end(r, &life, false);
     rig_free(r);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_run_goes_on_from_an_earlier_version),
-        cmocka_unit_test(a_server_that_dies_anywhere_goes_on_with_it),
-        cmocka_unit_test(a_coordinator_that_dies_goes_on_with_it),
-        cmocka_unit_test(a_refusal_changes_nothing_and_says_from_where),
-        cmocka_unit_test(a_version_that_takes_no_push_is_refused),
-        cmocka_unit_test(a_shard_that_cant_after_all_is_named),
-        cmocka_unit_test(a_damaged_order_is_named),
-        cmocka_unit_test(every_shard_has_to_be_heard_of),
-        cmocka_unit_test(no_standby_serves_the_former_history),
-        cmocka_unit_test(the_standby_of_a_server_that_refuses_does_it),
-        cmocka_unit_test(a_workers_pushes_are_taken_out_and_come_again),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

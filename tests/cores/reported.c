@@ -55,9 +55,8 @@ static void end(void)
     beside_free(play.b);
 }
 
-static void each_push_is_charged_with_all_steps_before_it(void **state)
+TEST(each_push_is_charged_with_all_steps_before_it)
 {
-    (void)state;
     begin(3, 2, 400, 64);
     until_admitted(10);
     uint64_t last[RIG_SHARDS] = {0};
@@ -80,9 +79,8 @@ static void each_push_is_charged_with_all_steps_before_it(void **state)
 }
 
 // The loop reports three private steps at each boundary.
-static void a_loop_may_count_more_steps_than_boundaries(void **state)
+TEST(a_loop_may_count_more_steps_than_boundaries)
 {
-    (void)state;
     begin(4, 1, 4000, 256);
     play.b->noise.steps = 3;
     until_admitted(5);
@@ -95,9 +93,8 @@ static void a_loop_may_count_more_steps_than_boundaries(void **state)
     end();
 }
 
-static void a_loop_that_reports_nothing_pushes_nothing(void **state)
+TEST(a_loop_that_reports_nothing_pushes_nothing)
 {
-    (void)state;
     begin(5, 2, 40000, 64); // trained steps that were never pushed count too
     play.b->noise.size = 0;
     life_run(play.l, 20 * LH_SECOND);
@@ -114,9 +111,8 @@ static void a_loop_that_reports_nothing_pushes_nothing(void **state)
 
 // A life with less noise, a higher rate or a larger clip is ended with a reason, and none of its
 // pushes leaves. The reason is logged once, although each later life has it too.
-static void weaker_noise_than_the_terms_is_refused(void **state)
+TEST(weaker_noise_than_the_terms_is_refused)
 {
-    (void)state;
     for (int k = 0; k < 3; k++) {
         begin(20 + (uint64_t)k, 1, 400, 64);
         if (k == 0) play.b->noise.sigma = play.terms.sigma * 0.99;
@@ -134,9 +130,8 @@ static void weaker_noise_than_the_terms_is_refused(void **state)
 
 // Kills the worker's process at each of its file operations in turn, by kill -9 and by a power cut,
 // with or without the loop. A loop that survives goes on with its steps.
-static void no_crash_leaves_a_step_uncharged(void **state)
+TEST(no_crash_leaves_a_step_uncharged)
 {
-    (void)state;
     for (int power = 0; power < 2; power++) {
         begin(7 + (uint64_t)power, 2, 40000, 256);
         until_admitted(4);
@@ -161,9 +156,8 @@ static void no_crash_leaves_a_step_uncharged(void **state)
 
 // Near its budget the loop is ended, the last steps are pushed, and the region leaves. No total is
 // above the terms, though the loop trains on until it hears of the end.
-static void at_the_budget_the_region_leaves(void **state)
+TEST(at_the_budget_the_region_leaves)
 {
-    (void)state;
     begin(9, 2, 40, 64);
     const struct ps_coordinator *c = play.l->rig->coordinator;
     for (int i = 0; i < 120000 && !(c->workers && c->worker[0].left); i++) life_run(play.l, LH_MS);
@@ -181,9 +175,8 @@ static void at_the_budget_the_region_leaves(void **state)
 }
 
 // The loop does not end at its budget: its later cuts are not pushed.
-static void steps_beyond_the_budget_are_pushed_never(void **state)
+TEST(steps_beyond_the_budget_are_pushed_never)
 {
-    (void)state;
     begin(10, 1, 40, 64);
     play.b->noise.steps = 30; // the second boundary is beyond
     life_run(play.l, 20 * LH_SECOND);
@@ -195,9 +188,8 @@ static void steps_beyond_the_budget_are_pushed_never(void **state)
 
 // The residual has the steps beyond the budget. A later process does not know that, but it finds
 // the whole budget charged, and pushes nothing more.
-static void steps_beyond_the_budget_are_charged(void **state)
+TEST(steps_beyond_the_budget_are_charged)
 {
-    (void)state;
     begin(12, 2, 40, 64);
     play.b->noise.steps = 9; // 36, and then 45
     until_admitted(1);
@@ -221,9 +213,8 @@ static void steps_beyond_the_budget_are_charged(void **state)
 
 // Worker and loop die together between two pushes. The steps since the last push are charged, as
 // the loop may have kept what it learned.
-static void steps_that_no_push_had_are_charged(void **state)
+TEST(steps_that_no_push_had_are_charged)
 {
-    (void)state;
     begin(14, 1, 4000, 1600);
     until_admitted(2);
     rig_kill_server(play.l->rig, false); // no push gets decided
@@ -240,9 +231,8 @@ static void steps_that_no_push_had_are_charged(void **state)
 }
 
 // The budget's file is lost: at most A steps more than the total of the log were charged.
-static void a_lost_file_goes_on_beyond_what_was_charged(void **state)
+TEST(a_lost_file_goes_on_beyond_what_was_charged)
 {
-    (void)state;
     begin(11, 1, 4000, 64);
     until_admitted(5);
     uint64_t shown = wk_totals_shown(&play.l->worker->shard[0]);
@@ -262,9 +252,8 @@ static void a_lost_file_goes_on_beyond_what_was_charged(void **state)
 
 // A push waits while its total would be more than A above the stable point. The worker advances
 // that point by durable copies of its own, so pushes never stop for good.
-static void pushes_wait_for_the_stable_point(void **state)
+TEST(pushes_wait_for_the_stable_point)
 {
-    (void)state;
     begin(13, 2, 4000, 12);
     const struct wk_worker *w = play.l->worker;
     for (int i = 0; i < 120000 && admitted() < 30; i++) {
@@ -281,9 +270,8 @@ static void pushes_wait_for_the_stable_point(void **state)
 
 // The worker raises its incarnation while a push is on its way: the push's mass returns to the
 // residual as usual, as it has its noise.
-static void returned_mass_lies_in_the_residual(void **state)
+TEST(returned_mass_lies_in_the_residual)
 {
-    (void)state;
     begin(15, 1, 4000, 256);
     until_admitted(3);
     struct life *l = play.l;
@@ -304,9 +292,8 @@ static void returned_mass_lies_in_the_residual(void **state)
 
 // The loop has ended, and its last push is returned: no later push carries it, and the run does not
 // wait for it.
-static void a_push_returned_at_the_end_delays_no_run(void **state)
+TEST(a_push_returned_at_the_end_delays_no_run)
 {
-    (void)state;
     begin(17, 1, 4000, 256);
     until_admitted(3);
     struct wk_worker *w = play.l->worker;
@@ -328,24 +315,4 @@ static void a_push_returned_at_the_end_delays_no_run(void **state)
     life_kill(play.l);
     charge_judge();
     end();
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(each_push_is_charged_with_all_steps_before_it),
-        cmocka_unit_test(a_loop_may_count_more_steps_than_boundaries),
-        cmocka_unit_test(a_loop_that_reports_nothing_pushes_nothing),
-        cmocka_unit_test(weaker_noise_than_the_terms_is_refused),
-        cmocka_unit_test(at_the_budget_the_region_leaves),
-        cmocka_unit_test(steps_beyond_the_budget_are_pushed_never),
-        cmocka_unit_test(steps_beyond_the_budget_are_charged),
-        cmocka_unit_test(steps_that_no_push_had_are_charged),
-        cmocka_unit_test(a_lost_file_goes_on_beyond_what_was_charged),
-        cmocka_unit_test(pushes_wait_for_the_stable_point),
-        cmocka_unit_test(returned_mass_lies_in_the_residual),
-        cmocka_unit_test(no_crash_leaves_a_step_uncharged),
-        cmocka_unit_test(a_push_returned_at_the_end_delays_no_run),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -27,9 +27,8 @@ static void until_snapshot(struct life *l)
 
 // ---------------------------------------------------------------- the trainer's state
 
-static void a_start_goes_on_with_the_trainers_state(void **state)
+TEST(a_start_goes_on_with_the_trainers_state)
 {
-    (void)state;
     struct life *l = life_begin(41, 1);
     struct lh_buf kept = lh_buf(64), loaded = lh_buf(64);
     char path[64];
@@ -50,9 +49,8 @@ static void a_start_goes_on_with_the_trainers_state(void **state)
 }
 
 // Memory is reserved for a state that has to be fetched: a worker with its own state reserves none.
-static void a_start_that_has_its_state_keeps_no_room_for_another(void **state)
+TEST(a_start_that_has_its_state_keeps_no_room_for_another)
 {
-    (void)state;
     struct life *l = life_begin(42, 1);
     life_rest(l);
     life_kill(l);
@@ -81,9 +79,8 @@ static size_t files(struct life *l)
 
 // A push that is stable, folded and covered by a snapshot is not needed any more; its file is
 // removed.
-static void trimmed_pushes_lose_their_files(void **state)
+TEST(trimmed_pushes_lose_their_files)
 {
-    (void)state;
     struct life *l = life_begin(43, 1);
     until_snapshot(l);
     life_cut(l, 40);
@@ -100,9 +97,8 @@ static void trimmed_pushes_lose_their_files(void **state)
 
 // A file above the slot was never committed. It must stay removed: if a power cut brought it back
 // and lost the slot, it would count as a lost push.
-static void uncommitted_files_stay_removed(void **state)
+TEST(uncommitted_files_stay_removed)
 {
-    (void)state;
     for (uint64_t seed = 44; seed < 56; seed++) { // a power cut's losses are random
         struct life *l = life_begin(seed, 1);
         struct lh_buf b = lh_buf(64);
@@ -130,9 +126,8 @@ static void uncommitted_files_stay_removed(void **state)
 
 // A join that was cut short may leave a slot for one shard and none for the other. The next start
 // creates the missing one: only a slot tells a committed cut from one that was never made.
-static void a_join_that_was_cut_short_is_completed_for_all_shards(void **state)
+TEST(a_join_that_was_cut_short_is_completed_for_all_shards)
 {
-    (void)state;
     unsigned short_of_one = 0;
     for (int n = 0, joined = 0; !joined; n++) {
         struct life *l = life_begin(57, RIG_SHARDS);
@@ -173,9 +168,8 @@ static bool offered(const struct rig *r, uint64_t version)
 
 // A copy that could not be read when it was asked for is not offered again; the state in memory and
 // the other copies are.
-static void a_copy_that_cant_be_read_is_not_offered_again(void **state)
+TEST(a_copy_that_cant_be_read_is_not_offered_again)
 {
-    (void)state;
     for (int readable = 0; readable < 2; readable++) {
         struct life *l = life_begin(45, 1);
         struct rig *r = l->rig;
@@ -202,9 +196,8 @@ static void a_copy_that_cant_be_read_is_not_offered_again(void **state)
 // ---------------------------------------------------------------- units
 
 // Units that are trained in part come first: otherwise each start would begin further ones.
-static void begun_units_go_on_first(void **state)
+TEST(begun_units_go_on_first)
 {
-    (void)state;
     struct life *l = life_begin(47, 1);
     l->rig->coordinator->conf.ride_out_ns = 300 * LH_SECOND;
     uint32_t begun = 0;
@@ -223,9 +216,8 @@ static void begun_units_go_on_first(void **state)
 }
 
 // A unit's position is kept until the unit is credited.
-static void only_what_is_credited_is_forgotten(void **state)
+TEST(only_what_is_credited_is_forgotten)
 {
-    (void)state;
     struct life *l = life_begin(48, 1);
     struct wk_worker *w = l->worker;
     const struct lh_ledger *ledger = &shard(l)->replica.ledger;
@@ -244,19 +236,4 @@ static void only_what_is_credited_is_forgotten(void **state)
     assert_true(w->resume[0].unit == open[0] && w->resume[0].tokens == 5);
     assert_true(w->resume[1].unit == open[1] && w->resume[1].tokens == 7);
     life_end(l);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_start_goes_on_with_the_trainers_state),
-        cmocka_unit_test(a_start_that_has_its_state_keeps_no_room_for_another),
-        cmocka_unit_test(trimmed_pushes_lose_their_files),
-        cmocka_unit_test(uncommitted_files_stay_removed),
-        cmocka_unit_test(a_join_that_was_cut_short_is_completed_for_all_shards),
-        cmocka_unit_test(a_copy_that_cant_be_read_is_not_offered_again),
-        cmocka_unit_test(begun_units_go_on_first),
-        cmocka_unit_test(only_what_is_credited_is_forgotten),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -59,9 +59,8 @@ static struct rig *both_gone(void)
     return r;
 }
 
-static void nothing_of_a_retired_name_is_heard_again(void **state)
+TEST(nothing_of_a_retired_name_is_heard_again)
 {
-    (void)state;
     struct rig *r = both_gone();
     assert_non_null(lh_ledger_row(ledger(r), id_of(r, 0)));
     assert_int_equal(retire(r, 0), LH_OK);
@@ -92,9 +91,8 @@ static void nothing_of_a_retired_name_is_heard_again(void **state)
 }
 
 // The last worker moves to the retired one's place in the list, and keeps its leases.
-static void a_worker_that_takes_the_place_keeps_its_leases(void **state)
+TEST(a_worker_that_takes_the_place_keeps_its_leases)
 {
-    (void)state;
     struct rig *r = both_gone();
     struct ps_coordinator *c = r->coordinator;
     assert_int_equal(retire(r, 0), LH_OK);
@@ -109,9 +107,8 @@ static void a_worker_that_takes_the_place_keeps_its_leases(void **state)
     rig_free(r);
 }
 
-static void a_restart_goes_on_with_what_was_begun(void **state)
+TEST(a_restart_goes_on_with_what_was_begun)
 {
-    (void)state;
     struct rig *r = both_gone();
     rig_kill_server(r, false); // no shard hears of it
     rig_run(r, LH_SECOND);
@@ -139,9 +136,8 @@ static void take_all_names(struct rig *r)
             (struct ps_co_worker){.id = id, .granted = 1, .region = "far", .name = "gone"};
 }
 
-static void old_names_go_once_all_are_taken(void **state)
+TEST(old_names_go_once_all_are_taken)
 {
-    (void)state;
     struct rig *r = both_gone();
     assert_int_equal(retire(r, 1), LH_OK);
     for (int i = 0; i < 100 && r->coordinator->workers > 1; i++) rig_run(r, 100 * LH_MS);
@@ -158,15 +154,4 @@ static void old_names_go_once_all_are_taken(void **state)
     assert_true(r->coordinator->workers > LH_WORKERS_MAX / 2);
     assert_int_equal(r->fatal_count, 0);
     rig_free(r);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(nothing_of_a_retired_name_is_heard_again),
-        cmocka_unit_test(a_worker_that_takes_the_place_keeps_its_leases),
-        cmocka_unit_test(a_restart_goes_on_with_what_was_begun),
-        cmocka_unit_test(old_names_go_once_all_are_taken),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -142,15 +142,13 @@ static void away_stops_nobody(int64_t away_ns)
     free_regions(g);
 }
 
-static void a_coordinator_that_is_away_for_45_s_stops_nobody(void **state)
+TEST(a_coordinator_that_is_away_for_45_s_stops_nobody)
 {
-    (void)state;
     away_stops_nobody(45 * LH_SECOND);
 }
 
-static void a_coordinator_that_is_away_for_290_s_stops_nobody(void **state)
+TEST(a_coordinator_that_is_away_for_290_s_stops_nobody)
 {
-    (void)state;
     away_stops_nobody(290 * LH_SECOND);
 }
 
@@ -168,9 +166,8 @@ static int64_t tail_ns(uint32_t units, int64_t ride_out_ns)
     return last - first;
 }
 
-static void at_the_end_of_the_run_nobody_waits_for_the_slowest(void **state)
+TEST(at_the_end_of_the_run_nobody_waits_for_the_slowest)
 {
-    (void)state;
     static const uint32_t runs[] = {30, 100, 101, 250, 400};
     const int64_t unit = 8 * LH_SECOND; // the slowest region's time for one
     for (size_t i = 0; i < LH_COUNT(runs); i++) {
@@ -180,14 +177,4 @@ static void at_the_end_of_the_run_nobody_waits_for_the_slowest(void **state)
         assert_true(now <= before);
         assert_true(now <= 2 * unit); // two are in work
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_coordinator_that_is_away_for_45_s_stops_nobody),
-        cmocka_unit_test(a_coordinator_that_is_away_for_290_s_stops_nobody),
-        cmocka_unit_test(at_the_end_of_the_run_nobody_waits_for_the_slowest),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

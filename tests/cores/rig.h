@@ -4,12 +4,6 @@
 #ifndef TESTS_CORES_RIG_H
 #define TESTS_CORES_RIG_H
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
-
 #include "common/env/env_fake.h"
 #include "common/net/mem/transport_mem.h"
 #include "common/net/rpc.h"
@@ -21,10 +15,11 @@
 #include "server/coordinator/core.h"
 #include "server/core.h"
 #include "tests/sim/setup.h"
+#include "tests/test.h"
 
 enum { RIG_WORKERS = 2, RIG_SHARDS = 2 };
 
-#define RIG_TEST(f) cmocka_unit_test_setup_teardown(f, rig_set_up, rig_tear_down)
+#define RIG_TEST(name, parameter) TEST_WITH(name, parameter, rig_set_up, rig_tear_down)
 
 struct rig_node {
     struct lh_env *env;

@@ -99,9 +99,8 @@ static void check_untouched(const struct rig *r)
     assert_true(r->server->phase == PS_SERVING);
 }
 
-static void words_of_another_server_change_nothing(void **state)
+RIG_TEST(words_of_another_server_change_nothing, struct rig *r)
 {
-    struct rig *r = *state;
     begin(r);
     assert_int_equal(report(r, false, 0, 2), LH_ERR_DENIED);
     assert_int_equal(report(r, false, 77, 9), LH_ERR_DENIED);
@@ -114,9 +113,8 @@ static void words_of_another_server_change_nothing(void **state)
 }
 
 // Any server may be the shard's first standby, but that does not make it the owner.
-static void a_standby_does_not_speak_as_the_owner(void **state)
+RIG_TEST(a_standby_does_not_speak_as_the_owner, struct rig *r)
 {
-    struct rig *r = *state;
     begin(r);
     assert_int_equal(report(r, true, 77, 1), LH_OK);
     assert_int_equal(report(r, false, 0, 2), LH_ERR_DENIED);
@@ -128,9 +126,8 @@ static void a_standby_does_not_speak_as_the_owner(void **state)
 }
 
 // The settings name the servers: no other server may stand by.
-static void a_server_that_is_not_named_does_not_stand_by(void **state)
+RIG_TEST(a_server_that_is_not_named_does_not_stand_by, struct rig *r)
 {
-    struct rig *r = *state;
     char text[200];
     snprintf(text, sizeof text, "0=%s/%s", r->s.self.region, r->s.self.name);
     r->servers = text;
@@ -157,9 +154,8 @@ static lh_err confirm(struct rig *r, uint64_t standby)
 }
 
 // Otherwise the owner would wait for it, or stop because of a history that it made up.
-static void words_of_no_standby_do_not_reach_an_owner(void **state)
+RIG_TEST(words_of_no_standby_do_not_reach_an_owner, struct rig *r)
 {
-    struct rig *r = *state;
     r->replicated = true;
     begin(r);
     assert_int_equal(confirm(r, 77), LH_ERR_BUSY);
@@ -194,9 +190,8 @@ static lh_err adopt(struct rig *r, const char *name)
 }
 
 // An operator gives the shard to another server, which gets it only when it asks to serve.
-static void an_adopted_server_takes_the_shard(void **state)
+RIG_TEST(an_adopted_server_takes_the_shard, struct rig *r)
 {
-    struct rig *r = *state;
     char name[200];
     begin(r);
     snprintf(name, sizeof name, "%s/%s", r->t.self.region, r->t.self.name);
@@ -221,9 +216,8 @@ static void an_adopted_server_takes_the_shard(void **state)
 
 // A key that could not be stored would be lost with this process, and grants could not be checked
 // while the coordinator is down. So the server ends, unless its disk is only full.
-static void a_key_that_cannot_be_stored_ends_the_server(void **state)
+RIG_TEST(a_key_that_cannot_be_stored_ends_the_server, struct rig *r)
 {
-    struct rig *r = *state;
     begin(r);
     struct lh_shard_key key = {.key = {1, 2, 3}};
     const struct lh_report_reply told = {.keys = &key, .n_keys = 1};
@@ -235,17 +229,4 @@ static void a_key_that_cannot_be_stored_ends_the_server(void **state)
         assert_false(r->server->shard[0]->grants.stored);
         assert_int_equal(r->fatal_count, !full);
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        RIG_TEST(words_of_another_server_change_nothing),
-        RIG_TEST(a_standby_does_not_speak_as_the_owner),
-        RIG_TEST(a_server_that_is_not_named_does_not_stand_by),
-        RIG_TEST(words_of_no_standby_do_not_reach_an_owner),
-        RIG_TEST(an_adopted_server_takes_the_shard),
-        RIG_TEST(a_key_that_cannot_be_stored_ends_the_server),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

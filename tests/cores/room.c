@@ -46,11 +46,12 @@ static void leave_a_damaged_checkpoint(struct rig *r, const char *path)
     lh_fake_kill(r->s.env, false);
 }
 
+#define IN_RIG(name, parameter) TEST_WITH(name, parameter, small_segments, rig_tear_down)
+
 // No newer checkpoint is possible, and the older one keeps the whole log. The file that was set
 // aside is removed, and a record of the server's own allows another checkpoint, which cuts the log.
-static void a_checkpoint_of_the_last_version_is_no_dead_end(void **state)
+IN_RIG(a_checkpoint_of_the_last_version_is_no_dead_end, struct rig *r)
 {
-    struct rig *r = *state;
     char aside[160];
     snprintf(aside, sizeof aside, "%s/checkpoints/0000-%016x.damaged", r->s.dir, CHECKPOINT + 1);
     checkpoint_the_end(r);
@@ -77,9 +78,8 @@ static void a_checkpoint_of_the_last_version_is_no_dead_end(void **state)
 }
 
 // After a rebuild the log begins above its oldest checkpoint; nothing of the rest may be trimmed.
-static void a_log_that_begins_late_is_kept(void **state)
+IN_RIG(a_log_that_begins_late_is_kept, struct rig *r)
 {
-    struct rig *r = *state;
     checkpoint_the_end(r);
     assert_int_equal(rig_start_server(r, true), LH_OK);
     r->server->conf.checkpoint_every = 0;
@@ -102,9 +102,8 @@ static void a_log_that_begins_late_is_kept(void **state)
 
 // There is space for the log, but not for a checkpoint. It is tried again, even without new
 // records; until then the shard depends on the older one.
-static void a_checkpoint_that_found_no_room_is_tried_again(void **state)
+IN_RIG(a_checkpoint_that_found_no_room_is_tried_again, struct rig *r)
 {
-    struct rig *r = *state;
     r->segment_bytes = 1 << 16;
     assert_int_equal(rig_start_server(r, true), LH_OK);
     rig_log(r, 1, CHECKPOINT);
@@ -128,17 +127,4 @@ static void a_checkpoint_that_found_no_room_is_tried_again(void **state)
     assert_false(s->unwritten);
     assert_int_equal(s->replay_ns, 0);
     assert_int_equal(r->fatal_count, 0);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(a_checkpoint_of_the_last_version_is_no_dead_end,
-                                        small_segments, rig_tear_down),
-        cmocka_unit_test_setup_teardown(a_log_that_begins_late_is_kept, small_segments,
-                                        rig_tear_down),
-        cmocka_unit_test_setup_teardown(a_checkpoint_that_found_no_room_is_tried_again,
-                                        small_segments, rig_tear_down),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -72,9 +72,8 @@ static const char NEVER_JOINED[] = "is of a worker that never joined",
 
 // ---------------------------------------------------------------- truncated rows
 
-static void one_that_is_too_short_is_refused(void **state)
+TEST(one_that_is_too_short_is_refused)
 {
-    (void)state;
     static const char *const keys[] = {"lease/0000000000", "second/0000000001", "stable/0000",
                                        "epoch/0000", "insync/0000"};
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
@@ -84,17 +83,15 @@ static void one_that_is_too_short_is_refused(void **state)
     }
 }
 
-static void a_member_that_is_too_short_is_refused(void **state)
+TEST(a_member_that_is_too_short_is_refused)
 {
-    (void)state;
     struct rig *r = one_there(1);
     put_number(r, "worker/00000000000000aa", 0xaa); // without its other numbers and its name
     refused(r, "worker/00000000000000aa", "is too short");
 }
 
-static void the_silence_of_a_member_is_not_measured_by_half_a_trip(void **state)
+TEST(the_silence_of_a_member_is_not_measured_by_half_a_trip)
 {
-    (void)state;
     struct rig *r = one_there(1);
     char key[48];
     snprintf(key, sizeof key, "trip/w/%016" PRIx64, worker(r));
@@ -102,17 +99,15 @@ static void the_silence_of_a_member_is_not_measured_by_half_a_trip(void **state)
     refused(r, key, "is too short");
 }
 
-static void a_wish_to_drain_the_run_says_whether_it_ends(void **state)
+TEST(a_wish_to_drain_the_run_says_whether_it_ends)
 {
-    (void)state;
     struct rig *r = one_there(1);
     put(r, "drain/run", lh_span(NULL, 0));
     refused(r, "drain/run", "is too short");
 }
 
-static void a_plan_that_is_none_is_refused(void **state)
+TEST(a_plan_that_is_none_is_refused)
 {
-    (void)state;
     struct rig *r = one_there(1);
     put(r, "plan", lh_span("plan", 4));
     refused(r, "plan", "can't be read: ");
@@ -120,9 +115,8 @@ static void a_plan_that_is_none_is_refused(void **state)
 
 // ---------------------------------------------------------------- rows about something unknown
 
-static void a_lease_is_of_a_unit_and_a_worker_of_the_run(void **state)
+TEST(a_lease_is_of_a_unit_and_a_worker_of_the_run)
 {
-    (void)state;
     static const char *const kinds[] = {"lease", "second"};
     // The run has units 0 to 7.
     static const char *const units[] = {"0000000008", "", "x", "-1", " 1", "1x"};
@@ -142,9 +136,8 @@ static void a_lease_is_of_a_unit_and_a_worker_of_the_run(void **state)
     }
 }
 
-static void leases_are_of_the_units_of_their_range(void **state)
+TEST(leases_are_of_the_units_of_their_range)
 {
-    (void)state;
     struct rig *r = one_there(1);
     put_lease(r, "lease/0000000001", 0, worker(r));
     refused(r, "lease/0000000001", "is of no range of units");
@@ -153,9 +146,8 @@ static void leases_are_of_the_units_of_their_range(void **state)
     refused(r, "lease/0000000000", "has units that are not of its range");
 }
 
-static void bytes_that_crossed_are_of_a_worker_and_a_home(void **state)
+TEST(bytes_that_crossed_are_of_a_worker_and_a_home)
 {
-    (void)state;
     static const char *const names[] = {"crossed/1", "crossed/0000000000000001.00",
                                         "crossed/000000000000000x/00",
                                         "crossed/0000000000000001/x"};
@@ -175,26 +167,23 @@ static void bytes_that_crossed_are_of_a_worker_and_a_home(void **state)
     }
 }
 
-static void a_drain_is_of_a_member(void **state)
+TEST(a_drain_is_of_a_member)
 {
-    (void)state;
     struct rig *r = one_there(1);
     put(r, "drain/worker/00000000000000aa", lh_span("", 1));
     refused(r, "drain/worker/00000000000000aa", NEVER_JOINED);
 }
 
-static void a_members_row_has_its_name(void **state)
+TEST(a_members_row_has_its_name)
 {
-    (void)state;
     struct rig *r = one_there(1);
     put_number(r, "worker/00000000000000aa", 0xab);
     refused(r, "worker/00000000000000aa", "is another worker's");
 }
 
 // The settings have fewer epochs than the run began with: leases of the others are not forgotten.
-static void a_run_keeps_its_epochs(void **state)
+TEST(a_run_keeps_its_epochs)
 {
-    (void)state;
     struct rig *r = one_there(2);
     put_lease(r, "lease/0000000000", 9, worker(r));
     rig_kill_coordinator(r);
@@ -207,9 +196,8 @@ static void a_run_keeps_its_epochs(void **state)
 // ---------------------------------------------------------------- valid rows
 
 // A row has the leases of 64 units, as runs: no run goes beyond its row's end.
-static void leases_of_many_units_come_back(void **state)
+TEST(leases_of_many_units_come_back)
 {
-    (void)state;
     struct rig *r = one_there(20); // 160 units
     struct ps_coordinator *c = r->coordinator;
     for (uint64_t u = 1; u < 130; u++) assert_int_equal(ps_co_lease_set(c, u, 0), LH_OK);
@@ -243,9 +231,8 @@ static void put_many(struct rig *r, const char *kind, int digits, uint32_t count
     }
 }
 
-static void one_too_many_is_refused(void **state)
+TEST(one_too_many_is_refused)
 {
-    (void)state;
     struct lh_buf id = lh_buf(16);
     struct rig *r = one_there(PS_CO_SECONDS_MAX / UNITS + 1);
     lh_put_u64(&id, worker(r));
@@ -259,9 +246,8 @@ static void one_too_many_is_refused(void **state)
     lh_buf_free(&id);
 }
 
-static void a_run_has_so_many_members(void **state)
+TEST(a_run_has_so_many_members)
 {
-    (void)state;
     struct rig *r = one_there(1);
     char key[48];
     for (uint64_t id = 1; id <= LH_WORKERS_MAX; id++) { // one more has joined
@@ -281,34 +267,11 @@ static void a_run_has_so_many_members(void **state)
     refused(r, key, "is of one worker more than a run may have");
 }
 
-static void a_region_has_a_name_that_fits(void **state)
+TEST(a_region_has_a_name_that_fits)
 {
-    (void)state;
     struct rig *r = one_there(1);
     char key[32 + LH_NAME_BYTES] = "drain/region/";
     memset(key + strlen(key), 'a', LH_NAME_BYTES);
     put(r, key, lh_span("", 1));
     refused(r, key, "is of a region with too long a name");
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(one_that_is_too_short_is_refused),
-        cmocka_unit_test(a_member_that_is_too_short_is_refused),
-        cmocka_unit_test(the_silence_of_a_member_is_not_measured_by_half_a_trip),
-        cmocka_unit_test(a_wish_to_drain_the_run_says_whether_it_ends),
-        cmocka_unit_test(a_plan_that_is_none_is_refused),
-        cmocka_unit_test(leases_are_of_the_units_of_their_range),
-        cmocka_unit_test(a_lease_is_of_a_unit_and_a_worker_of_the_run),
-        cmocka_unit_test(bytes_that_crossed_are_of_a_worker_and_a_home),
-        cmocka_unit_test(a_drain_is_of_a_member),
-        cmocka_unit_test(a_members_row_has_its_name),
-        cmocka_unit_test(a_run_keeps_its_epochs),
-        cmocka_unit_test(leases_of_many_units_come_back),
-        cmocka_unit_test(one_too_many_is_refused),
-        cmocka_unit_test(a_run_has_so_many_members),
-        cmocka_unit_test(a_region_has_a_name_that_fits),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

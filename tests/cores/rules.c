@@ -109,9 +109,8 @@ static void assert_told(const struct world *w, uint32_t calls, const char *event
     json_decref(body);
 }
 
-static void a_region_that_is_silent_is_an_alarm_until_it_is_heard_for_a_while(void **state)
+TEST(a_region_that_is_silent_is_an_alarm_until_it_is_heard_for_a_while)
 {
-    (void)state;
     struct world *w = begin("away: silent > 5s for 4s");
     const char *region = w->r->w[1].self.region;
     live(w, 10, 3);
@@ -136,9 +135,8 @@ static void a_region_that_is_silent_is_an_alarm_until_it_is_heard_for_a_while(vo
 }
 
 // The coordinator's disk has no region. The alarm stays active, but an operator's resume prevails.
-static void a_rule_pauses_the_run_once(void **state)
+TEST(a_rule_pauses_the_run_once)
 {
-    (void)state;
     struct world *w = begin("disk: disk_free < 5GB then pause; quiet: failing");
     bool changed;
     live(w, 3, 3);
@@ -175,9 +173,8 @@ static void a_rule_pauses_the_run_once(void **state)
 }
 
 // The hook is called once an alarm's row is durable, and not for one that a full disk took back.
-static void an_alarm_that_found_no_room_is_told_once(void **state)
+TEST(an_alarm_that_found_no_room_is_told_once)
 {
-    (void)state;
     struct world *w = begin("disk: disk_free < 5GB");
     live(w, 3, 3);
     rig_settle(w->r);
@@ -202,9 +199,8 @@ static void an_alarm_that_found_no_room_is_told_once(void **state)
 }
 
 // One region must meet both conditions: two regions that meet one each are no alarm.
-static void loss_that_rises_while_the_region_waits(void **state)
+TEST(loss_that_rises_while_the_region_waits)
 {
-    (void)state;
     struct world *w = begin("diverging: loss_rise > 15% and utilisation < 40%");
     struct ps_coordinator *c = w->r->coordinator;
     static const double calm[] = {4, 4.1, 4.2, 4.3, 4.4, 4.5}, wild[] = {4, 4, 4.2, 4.5, 4.8};
@@ -237,9 +233,8 @@ static void loss_that_rises_while_the_region_waits(void **state)
     end(w);
 }
 
-static void a_paused_run_is_not_judged_by_its_progress(void **state)
+TEST(a_paused_run_is_not_judged_by_its_progress)
 {
-    (void)state;
     struct world *w = begin("still: utilisation < 50%; away: silent > 5s");
     struct ps_coordinator *c = w->r->coordinator;
     bool changed;
@@ -261,9 +256,8 @@ static void expel(struct rig *r, uint32_t w)
 }
 
 // An operator expelled the worker: its silence raises no alarm, and pauses nothing.
-static void expelled_workers_are_not_judged(void **state)
+TEST(expelled_workers_are_not_judged)
 {
-    (void)state;
     struct world *w = begin("away: silent > 5s then pause");
     live(w, 3, 3);
     expel(w->r, 1);
@@ -274,9 +268,8 @@ static void expelled_workers_are_not_judged(void **state)
 }
 
 // A worker that takes the index of a retired one does not inherit its losses.
-static void losses_are_of_one_worker(void **state)
+TEST(losses_are_of_one_worker)
 {
-    (void)state;
     struct world *w = begin("diverging: loss_rise > 15% then pause");
     struct ps_coordinator *c = w->r->coordinator;
     uint64_t id[RIG_WORKERS];
@@ -305,18 +298,4 @@ static void losses_are_of_one_worker(void **state)
     c->worker[0] = gone;
     c->workers = 2;
     end(w);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_region_that_is_silent_is_an_alarm_until_it_is_heard_for_a_while),
-        cmocka_unit_test(a_rule_pauses_the_run_once),
-        cmocka_unit_test(an_alarm_that_found_no_room_is_told_once),
-        cmocka_unit_test(loss_that_rises_while_the_region_waits),
-        cmocka_unit_test(a_paused_run_is_not_judged_by_its_progress),
-        cmocka_unit_test(expelled_workers_are_not_judged),
-        cmocka_unit_test(losses_are_of_one_worker),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

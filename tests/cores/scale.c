@@ -73,9 +73,8 @@ static void live(struct supplier *s, int64_t seconds, unsigned workers)
     }
 }
 
-static void the_supplier_is_told_again_and_again(void **state)
+TEST(the_supplier_is_told_again_and_again)
 {
-    (void)state;
     struct supplier *s = begin("22:00=3");
     live(s, GRACE_S - 5, 3);
     assert_int_equal(s->calls, 0); // all workers get time to be heard
@@ -91,9 +90,8 @@ static void the_supplier_is_told_again_and_again(void **state)
     end(s);
 }
 
-static void nobody_is_called_where_as_many_are_here(void **state)
+TEST(nobody_is_called_where_as_many_are_here)
 {
-    (void)state;
     struct supplier *s = begin("22:00=2,22:20=1"); // after 400 s
     live(s, 350, 3);
     assert_int_equal(s->calls, 0);
@@ -106,9 +104,8 @@ static void nobody_is_called_where_as_many_are_here(void **state)
     end(s);
 }
 
-static void another_number_does_not_wait_for_the_last_calls_pause(void **state)
+TEST(another_number_does_not_wait_for_the_last_calls_pause)
 {
-    (void)state;
     struct supplier *s = begin("22:00=3,22:16=4"); // after 160 s
     live(s, 200, 3);
     assert_int_equal(s->calls, 2);
@@ -117,9 +114,8 @@ static void another_number_does_not_wait_for_the_last_calls_pause(void **state)
     end(s);
 }
 
-static void a_lost_worker_is_missed(void **state)
+TEST(a_lost_worker_is_missed)
 {
-    (void)state;
     struct supplier *s = begin("22:00=2");
     live(s, 60, 3);
     assert_int_equal(s->calls, 0);
@@ -129,9 +125,8 @@ static void a_lost_worker_is_missed(void **state)
     end(s);
 }
 
-static void a_failure_is_tried_again_sooner_and_then_later(void **state)
+TEST(a_failure_is_tried_again_sooner_and_then_later)
 {
-    (void)state;
     struct supplier *s = begin("22:00=3");
     rig_boot_standby(s->r);
     s->r->coordinator->conf.log = rig_log_lines(s->r);
@@ -154,9 +149,8 @@ static void a_failure_is_tried_again_sooner_and_then_later(void **state)
     end(s);
 }
 
-static void each_region_has_a_number_of_its_own(void **state)
+TEST(each_region_has_a_number_of_its_own)
 {
-    (void)state;
     struct rig *names = rig_new(1);
     char schedule[200];
     snprintf(schedule, sizeof schedule, "%s@22:00=2,%s@22:00=1,nowhere@22:00=1",
@@ -182,9 +176,8 @@ static void drain(struct supplier *s, const char *region)
     rig_settle(s->r);
 }
 
-static void nobody_is_called_for_what_an_operator_drains(void **state)
+TEST(nobody_is_called_for_what_an_operator_drains)
 {
-    (void)state;
     struct rig *names = rig_new(1);
     char schedule[100];
     snprintf(schedule, sizeof schedule, "%s@22:00=2,22:00=2", names->w[0].self.region);
@@ -202,9 +195,8 @@ static void nobody_is_called_for_what_an_operator_drains(void **state)
 }
 
 // Only one call is under way at a time, and the coordinator goes on meanwhile.
-static void a_long_call_holds_nobody_up(void **state)
+TEST(a_long_call_holds_nobody_up)
 {
-    (void)state;
     struct supplier *s = begin("22:00=3,nowhere@22:00=1");
     s->lasts_ns = 100 * LH_SECOND;
     live(s, GRACE_S + 90, 3); // their requests are answered
@@ -216,9 +208,8 @@ static void a_long_call_holds_nobody_up(void **state)
 }
 
 // All calls together take longer than the pause after each.
-static void calls_that_hang_keep_no_region_waiting_for_ever(void **state)
+TEST(calls_that_hang_keep_no_region_waiting_for_ever)
 {
-    (void)state;
     enum { REGIONS = 12, EACH_S = 30 };
     char schedule[REGIONS * 16] = "";
     uint32_t calls[REGIONS] = {0};
@@ -239,9 +230,8 @@ static void calls_that_hang_keep_no_region_waiting_for_ever(void **state)
     end(s);
 }
 
-static void a_coordinator_ends_while_a_call_is_under_way(void **state)
+TEST(a_coordinator_ends_while_a_call_is_under_way)
 {
-    (void)state;
     struct supplier *s = begin("22:00=3");
     s->lasts_ns = 100 * LH_SECOND;
     live(s, GRACE_S + 10, 3);
@@ -251,9 +241,8 @@ static void a_coordinator_ends_while_a_call_is_under_way(void **state)
     end(s);
 }
 
-static void operators_see_it(void **state)
+TEST(operators_see_it)
 {
-    (void)state;
     struct supplier *s = begin("22:00=3");
     json_t *rows = ps_co_scale_status(s->r->coordinator);
     assert_int_equal(json_array_size(rows), 0); // the schedule was not looked at yet
@@ -274,31 +263,11 @@ static void operators_see_it(void **state)
     end(s);
 }
 
-static void without_a_schedule_there_is_nothing(void **state)
+TEST(without_a_schedule_there_is_nothing)
 {
-    (void)state;
     struct supplier *s = begin("");
     live(s, 60, 3);
     assert_int_equal(s->calls, 0);
     assert_null(ps_co_scale_status(s->r->coordinator));
     end(s);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_supplier_is_told_again_and_again),
-        cmocka_unit_test(nobody_is_called_where_as_many_are_here),
-        cmocka_unit_test(another_number_does_not_wait_for_the_last_calls_pause),
-        cmocka_unit_test(a_lost_worker_is_missed),
-        cmocka_unit_test(a_failure_is_tried_again_sooner_and_then_later),
-        cmocka_unit_test(each_region_has_a_number_of_its_own),
-        cmocka_unit_test(nobody_is_called_for_what_an_operator_drains),
-        cmocka_unit_test(a_long_call_holds_nobody_up),
-        cmocka_unit_test(calls_that_hang_keep_no_region_waiting_for_ever),
-        cmocka_unit_test(a_coordinator_ends_while_a_call_is_under_way),
-        cmocka_unit_test(operators_see_it),
-        cmocka_unit_test(without_a_schedule_there_is_nothing),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -75,18 +75,9 @@ static bool is_killed_at(int64_t operation)
     return killed;
 }
 
-static void a_log_of_another_history_is_never_read_again(void **state)
+TEST(a_log_of_another_history_is_never_read_again)
 {
     int64_t operation = 0;
-    (void)state;
     while (is_killed_at(operation)) assert_true(++operation < OPERATIONS_MAX);
     assert_true(operation > 10); // including a checkpoint, a log and their names
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_log_of_another_history_is_never_read_again),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

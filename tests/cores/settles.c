@@ -35,9 +35,8 @@ static bool takes_over(struct rig *r)
 }
 
 // The request may be a late copy, from before the server served.
-static void a_server_that_asked_for_its_epochs_is_not_silent(void **state)
+RIG_TEST(a_server_that_asked_for_its_epochs_is_not_silent, struct rig *r)
 {
-    struct rig *r = *state;
     struct lh_point begins = {.epoch = 1};
     struct lh_link *link;
     bool opened;
@@ -58,9 +57,8 @@ static void a_server_that_asked_for_its_epochs_is_not_silent(void **state)
 }
 
 // After the run's end nothing can be stored, so no changed plan may be announced either.
-static void the_plan_of_a_run_that_is_over_keeps_its_workers(void **state)
+RIG_TEST(the_plan_of_a_run_that_is_over_keeps_its_workers, struct rig *r)
 {
-    struct rig *r = *state;
     rig_start_coordinator(r);
     for (uint32_t w = 0; w < RIG_WORKERS; w++) (void)rig_join(r, w, 7 + w, 0);
     rig_run(r, LH_SECOND);
@@ -77,9 +75,8 @@ static void the_plan_of_a_run_that_is_over_keeps_its_workers(void **state)
 }
 
 // Workers end with the run: nobody need be told of a loss.
-static void a_worker_that_is_gone_after_the_end_is_not_lost(void **state)
+RIG_TEST(a_worker_that_is_gone_after_the_end_is_not_lost, struct rig *r)
 {
-    struct rig *r = *state;
     rig_start_coordinator(r);
     lh_fake_boot(r->t.env);
     struct lh_log *log = rig_log_lines(r);
@@ -97,14 +94,4 @@ static void a_worker_that_is_gone_after_the_end_is_not_lost(void **state)
     assert_int_equal(rig_said(r, "worker.lost"), 1);
     r->coordinator->conf.log = NULL;
     lh_log_close(log);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        RIG_TEST(a_server_that_asked_for_its_epochs_is_not_silent),
-        RIG_TEST(a_worker_that_is_gone_after_the_end_is_not_lost),
-        RIG_TEST(the_plan_of_a_run_that_is_over_keeps_its_workers),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

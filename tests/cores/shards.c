@@ -46,10 +46,11 @@ static void restart(struct rig *r, bool alone)
 
 // ---------------------------------------------------------------- a damaged file
 
+#define TWO(name, parameter) TEST_WITH(name, parameter, two_shards, rig_tear_down)
+
 // Each shard can be rebuilt from its own state, even if the other shard's file is damaged.
-static void a_damaged_file_of_one_leaves_the_other_its_state(void **state)
+TWO(a_damaged_file_of_one_leaves_the_other_its_state, struct rig *r)
 {
-    struct rig *r = *state;
     char path[160];
     for (uint64_t i = 0; i < r->manifest.values; i++) r->initial[i] = 32;
     rig_start_coordinator(r);
@@ -69,9 +70,8 @@ static void a_damaged_file_of_one_leaves_the_other_its_state(void **state)
 
 // ---------------------------------------------------------------- a full disk
 
-static void a_full_disk_takes_back_both_shards(void **state)
+TWO(a_full_disk_takes_back_both_shards, struct rig *r)
 {
-    struct rig *r = *state;
     r->segment_bytes = 1024;
     assert_int_equal(rig_start_server(r, true), LH_OK);
     r->server->conf.checkpoint_every = 0;
@@ -133,9 +133,8 @@ static bool full_at(int n, bool smaller, bool power)
     return failed;
 }
 
-static void a_group_that_was_taken_back_leaves_nothing_behind(void **state)
+TEST(a_group_that_was_taken_back_leaves_nothing_behind)
 {
-    (void)state;
     for (int way = 0; way < 4; way++) {
         int n = 0;
         while (full_at(n, way & 1, way & 2)) n++;
@@ -146,9 +145,8 @@ static void a_group_that_was_taken_back_leaves_nothing_behind(void **state)
 // ---------------------------------------------------------------- the log's two ends
 
 // Shard 1 has no checkpoint, so it needs the log from its beginning; shard 0 has many.
-static void records_that_either_shard_needs_stay_in_the_log(void **state)
+TWO(records_that_either_shard_needs_stay_in_the_log, struct rig *r)
 {
-    struct rig *r = *state;
     r->segment_bytes = 1024;
     assert_int_equal(rig_start_server(r, true), LH_OK);
     r->shard = 1;
@@ -172,9 +170,8 @@ static void records_that_either_shard_needs_stay_in_the_log(void **state)
 
 // Only one state is copied at a time. A shard that waited for the other's checkpoint makes its own
 // after that, even if nothing is pushed.
-static void a_checkpoint_that_waited_for_the_other_shard_s_is_made(void **state)
+TWO(a_checkpoint_that_waited_for_the_other_shard_s_is_made, struct rig *r)
 {
-    struct rig *r = *state;
     assert_int_equal(rig_start_server(r, true), LH_OK);
     r->server->conf.checkpoint_every = 5;
     r->server->conf.mark_ns = 60 * LH_SECOND; // a mark is a group too, which checks all shards
@@ -189,9 +186,8 @@ static void a_checkpoint_that_waited_for_the_other_shard_s_is_made(void **state)
 }
 
 // A torn tail may have held records of either shard.
-static void a_torn_tail_begins_a_new_epoch_of_both_shards(void **state)
+TWO(a_torn_tail_begins_a_new_epoch_of_both_shards, struct rig *r)
 {
-    struct rig *r = *state;
     rig_start_coordinator(r);
     assert_int_equal(rig_start_server(r, false), LH_OK);
     rig_run(r, 2 * LH_SECOND);
@@ -213,9 +209,8 @@ static void a_torn_tail_begins_a_new_epoch_of_both_shards(void **state)
 }
 
 // Checkpoints and segments are in different folders: a sync of one does not cover the other.
-static void a_power_cut_takes_no_name_that_is_needed(void **state)
+TEST(a_power_cut_takes_no_name_that_is_needed)
 {
-    (void)state;
     for (uint64_t seed = 1; seed <= 40; seed++) {
         struct rig *r = rig_new(seed);
         rig_two_shards(r);
@@ -244,9 +239,8 @@ static void a_power_cut_takes_no_name_that_is_needed(void **state)
 
 // The coordinator is down and sent the plan only once: it waits in memory until its record is
 // durable.
-static void a_plan_that_found_no_room_is_not_forgotten(void **state)
+TWO(a_plan_that_found_no_room_is_not_forgotten, struct rig *r)
 {
-    struct rig *r = *state;
     r->segment_bytes = 1024;
     assert_int_equal(rig_start_server(r, true), LH_OK);
     r->server->conf.checkpoint_every = 0;
@@ -339,9 +333,8 @@ static bool removal_cut_at(uint64_t seed, int64_t n)
 }
 
 // Folders are numbered from 1 and looked up in order: a gap would hide the later ones forever.
-static void a_removal_that_a_power_cut_ends_leaves_no_gap(void **state)
+TEST(a_removal_that_a_power_cut_ends_leaves_no_gap)
 {
-    (void)state;
     for (uint64_t seed = 1; seed <= 6; seed++) {
         int64_t n = 0;
         while (removal_cut_at(seed, n)) n++;
@@ -384,9 +377,8 @@ static lh_err set_aside(int64_t n, uint64_t *gone, uint64_t *all)
 
 // A segment is moved only when the move of the one before it is durable: after a power cut the
 // segments that are left are the log's end.
-static void a_log_is_set_aside_one_segment_after_the_other(void **state)
+TEST(a_log_is_set_aside_one_segment_after_the_other)
 {
-    (void)state;
     uint64_t gone, all, before = 0, stopped = 0;
     lh_err err = LH_ERR_IO;
     for (int64_t n = 0; err; n++) {
@@ -399,22 +391,4 @@ static void a_log_is_set_aside_one_segment_after_the_other(void **state)
     assert_int_equal(gone, all);
     assert_int_equal(stopped, all);
     assert_true(kept); // a file system may sync each folder's names separately
-}
-
-int main(void)
-{
-#define TWO(test) cmocka_unit_test_setup_teardown(test, two_shards, rig_tear_down)
-    const struct CMUnitTest tests[] = {
-        TWO(a_damaged_file_of_one_leaves_the_other_its_state),
-        cmocka_unit_test(a_log_is_set_aside_one_segment_after_the_other),
-        TWO(a_full_disk_takes_back_both_shards),
-        cmocka_unit_test(a_group_that_was_taken_back_leaves_nothing_behind),
-        cmocka_unit_test(a_removal_that_a_power_cut_ends_leaves_no_gap),
-        TWO(records_that_either_shard_needs_stay_in_the_log),
-        TWO(a_checkpoint_that_waited_for_the_other_shard_s_is_made),
-        TWO(a_torn_tail_begins_a_new_epoch_of_both_shards),
-        cmocka_unit_test(a_power_cut_takes_no_name_that_is_needed),
-        TWO(a_plan_that_found_no_room_is_not_forgotten),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

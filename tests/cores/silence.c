@@ -25,9 +25,8 @@ static void away(struct lh_listener *l, int64_t ns)
 
 // ---------------------------------------------------------------- pauses
 
-static void a_pause_of_the_coordinator_deposes_nobody_and_gives_nobody_up(void **state)
+RIG_TEST(a_pause_of_the_coordinator_deposes_nobody_and_gives_nobody_up, struct rig *r)
 {
-    struct rig *r = *state;
     rig_begin_in_sync(r);
     struct ps_coordinator *c = r->coordinator;
     assert_int_equal(rig_join(r, 0, 1, 0).granted, 1);
@@ -46,9 +45,8 @@ static void a_pause_of_the_coordinator_deposes_nobody_and_gives_nobody_up(void *
     assert_true(r->server->phase == PS_SERVING);
 }
 
-static void a_dead_owner_is_given_up_after_a_pause_too(void **state)
+RIG_TEST(a_dead_owner_is_given_up_after_a_pause_too, struct rig *r)
 {
-    struct rig *r = *state;
     rig_begin_in_sync(r);
     rig_kill_server(r, false);
     away(&r->coordinator->listener, 5 * LH_SECOND);
@@ -76,9 +74,8 @@ static bool ahead(void *arg, const char *from, const char *to, enum lh_rpc rpc,
 
 // The owner was silent for long enough before the pause, and after it the standby's report is read
 // first (seed 2043 of all,standby).
-static void earlier_silence_deposes_nobody_while_reports_are_unread(void **state)
+RIG_TEST(earlier_silence_deposes_nobody_while_reports_are_unread, struct rig *r)
 {
-    struct rig *r = *state;
     struct ahead a = {.rig = r};
     rig_begin_in_sync(r);
     lh_fabric_fates(r->fabric, ahead, &a);
@@ -107,9 +104,8 @@ static size_t units_for(struct rig *r, uint32_t want)
     return n;
 }
 
-static void no_unit_is_leased_by_what_was_known_before_a_pause(void **state)
+RIG_TEST(no_unit_is_leased_by_what_was_known_before_a_pause, struct rig *r)
 {
-    struct rig *r = *state;
     rig_start_coordinator(r);
     assert_int_equal(rig_start_server(r, false), LH_OK);
     rig_run(r, LH_SECOND);
@@ -133,9 +129,8 @@ static bool delay(void *arg, const char *from, const char *to, enum lh_rpc rpc,
     return true;
 }
 
-static void a_pause_of_the_owner_is_not_its_standbys_silence(void **state)
+RIG_TEST(a_pause_of_the_owner_is_not_its_standbys_silence, struct rig *r)
 {
-    struct rig *r = *state;
     rig_begin_in_sync(r);
     lh_fabric_fates(r->fabric, delay, r);
     rig_greet(r, 0, 7ull << 32, 0, 1);
@@ -171,9 +166,8 @@ static bool report_fate(void *arg, const char *from, const char *to, enum lh_rpc
     return true;
 }
 
-static void a_report_that_nobody_answers_does_not_silence_its_owner(void **state)
+RIG_TEST(a_report_that_nobody_answers_does_not_silence_its_owner, struct rig *r)
 {
-    struct rig *r = *state;
     struct reports p = {.of = &r->s, .hangs = 2};
     rig_begin_in_sync(r);
     lh_fabric_fates(r->fabric, report_fate, &p);
@@ -184,9 +178,8 @@ static void a_report_that_nobody_answers_does_not_silence_its_owner(void **state
     lh_fabric_fates(r->fabric, NULL, NULL);
 }
 
-static void a_round_trip_longer_than_the_take_over_is_no_silence(void **state)
+RIG_TEST(a_round_trip_longer_than_the_take_over_is_no_silence, struct rig *r)
 {
-    struct rig *r = *state;
     struct reports p = {.of = &r->s,
                         // Delay of each message; the take-over comes after 1.5 s.
                         .delay_ns = 1200 * LH_MS};
@@ -203,9 +196,8 @@ static void a_round_trip_longer_than_the_take_over_is_no_silence(void **state)
 
 // As if the coordinator had lost its power with a report of the standby unread; then the owner
 // dies.
-static void a_report_that_nobody_answers_does_not_keep_a_standby_from_taking_over(void **state)
+RIG_TEST(a_report_that_nobody_answers_does_not_keep_a_standby_from_taking_over, struct rig *r)
 {
-    struct rig *r = *state;
     struct reports p = {.of = &r->t, .hangs = 1};
     rig_begin_in_sync(r);
     lh_fabric_fates(r->fabric, report_fate, &p);
@@ -219,9 +211,8 @@ static void a_report_that_nobody_answers_does_not_keep_a_standby_from_taking_ove
 
 // An answer to a report as a standby could arrive between the take-over and its first record, and
 // be taken for an answer to the owner.
-static void a_new_owner_drops_its_reports_as_a_standby(void **state)
+RIG_TEST(a_new_owner_drops_its_reports_as_a_standby, struct rig *r)
 {
-    struct rig *r = *state;
     struct reports p = {.of = &r->t, .delay_ns = 700 * LH_MS};
     uint32_t under_way = 0;
     rig_begin_in_sync(r);
@@ -239,9 +230,8 @@ static void a_new_owner_drops_its_reports_as_a_standby(void **state)
 }
 
 // The answer gives the standby another identity. It reports under the old one only once.
-static void a_standby_that_gives_its_name_up_waits_for_the_answer(void **state)
+RIG_TEST(a_standby_that_gives_its_name_up_waits_for_the_answer, struct rig *r)
 {
-    struct rig *r = *state;
     struct reports p = {.of = &r->t, .hangs = 1};
     rig_begin_in_sync(r);
     uint64_t name = row(r)->standby;
@@ -259,14 +249,13 @@ static void a_standby_that_gives_its_name_up_waits_for_the_answer(void **state)
 }
 
 // If a standby's reports overtake each other, the newest one counts.
-static void a_report_that_was_overtaken_says_nothing_of_its_standby(void **state)
+RIG_TEST(a_report_that_was_overtaken_says_nothing_of_its_standby, struct rig *r)
 {
     static const struct {
         uint64_t process, number;
         bool noted;
     } said[] = {{1, 2, true}, {1, 1, false}, {1, 3, true}, {1, 3, true},
                 {2, 1, true}, {2, 2, true},  {2, 1, false}};
-    struct rig *r = *state;
     rig_start_coordinator(r);
     const struct ps_co_standby *noted = row(r)->standing;
     for (size_t i = 0; i < sizeof said / sizeof *said; i++) {
@@ -294,9 +283,8 @@ static bool stalls(struct rig *r, struct words *s, int64_t waits_s)
 
 // A server is down for a minute. Back again, it admits worker 1's pushes first. Worker 0's push has
 // waited as long as the server was silent, which must not count against the worker.
-static void a_server_that_was_silent_stalls_nobody_when_it_is_back(void **state)
+TEST(a_server_that_was_silent_stalls_nobody_when_it_is_back)
 {
-    (void)state;
     enum { FLOOR_S = 30 };
     struct rig *r = begun_run(40, 300 * LH_SECOND);
     struct ps_coordinator *c = r->coordinator;
@@ -317,23 +305,4 @@ static void a_server_that_was_silent_stalls_nobody_when_it_is_back(void **state)
     rig_run(r, 5 * LH_SECOND);
     assert_true(stalls(r, &a, 3 * FLOOR_S + 3));
     rig_free(r);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        RIG_TEST(a_pause_of_the_coordinator_deposes_nobody_and_gives_nobody_up),
-        RIG_TEST(a_dead_owner_is_given_up_after_a_pause_too),
-        RIG_TEST(earlier_silence_deposes_nobody_while_reports_are_unread),
-        RIG_TEST(no_unit_is_leased_by_what_was_known_before_a_pause),
-        RIG_TEST(a_pause_of_the_owner_is_not_its_standbys_silence),
-        RIG_TEST(a_report_that_nobody_answers_does_not_silence_its_owner),
-        RIG_TEST(a_report_that_nobody_answers_does_not_keep_a_standby_from_taking_over),
-        RIG_TEST(a_new_owner_drops_its_reports_as_a_standby),
-        RIG_TEST(a_standby_that_gives_its_name_up_waits_for_the_answer),
-        RIG_TEST(a_report_that_was_overtaken_says_nothing_of_its_standby),
-        RIG_TEST(a_round_trip_longer_than_the_take_over_is_no_silence),
-        cmocka_unit_test(a_server_that_was_silent_stalls_nobody_when_it_is_back),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

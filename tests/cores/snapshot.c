@@ -97,9 +97,8 @@ static void declare(struct life *l, const float *theta)
 
 // Seed 5094460 of the simulator. The push that came with the snapshot was refused and removed. The
 // newest push that is left is of the earlier incarnation, and was admitted.
-static void an_admitted_push_below_the_snapshot_comes_back(void **state)
+TEST(an_admitted_push_below_the_snapshot_comes_back)
 {
-    (void)state;
     struct pushed p;
     struct life *l = life_raised(61, &p);
     float theta[LIFE_VALUES];
@@ -117,9 +116,8 @@ static void an_admitted_push_below_the_snapshot_comes_back(void **state)
 
 // The push before it, which came with the snapshot, was admitted; nobody knows whether this one
 // was.
-static void the_push_after_the_snapshot_is_undecided(void **state)
+TEST(the_push_after_the_snapshot_is_undecided)
 {
-    (void)state;
     struct life *l = life_begin(64, 1);
     struct wk_shard *s = shard(l);
     life_rest(l);
@@ -175,25 +173,12 @@ static void leave_file(uint64_t seed, bool killed)
     life_end(l);
 }
 
-static void one_that_the_snapshot_took_back_comes_back_once(void **state)
+TEST(one_that_the_snapshot_took_back_comes_back_once)
 {
-    (void)state;
     leave_file(62, false);
 }
 
-static void a_killed_start_brings_it_back_once_too(void **state)
+TEST(a_killed_start_brings_it_back_once_too)
 {
-    (void)state;
     leave_file(63, true);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(an_admitted_push_below_the_snapshot_comes_back),
-        cmocka_unit_test(the_push_after_the_snapshot_is_undecided),
-        cmocka_unit_test(one_that_the_snapshot_took_back_comes_back_once),
-        cmocka_unit_test(a_killed_start_brings_it_back_once_too),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

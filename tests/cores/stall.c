@@ -47,9 +47,8 @@ static uint64_t seconds_of(const struct rig *r, uint32_t w)
     return out;
 }
 
-static void others_train_what_a_hung_trainer_holds(void **state)
+TEST(others_train_what_a_hung_trainer_holds)
 {
-    (void)state;
     struct rig *r = stalling(UNITS);
     struct words hung = TRAINS, moves = TRAINS;
     struct heard h = say(r, 0, &hung);
@@ -94,9 +93,8 @@ static void others_train_what_a_hung_trainer_holds(void **state)
     rig_free(r);
 }
 
-static void a_failing_loop_is_treated_as_a_stalled_one(void **state)
+TEST(a_failing_loop_is_treated_as_a_stalled_one)
 {
-    (void)state;
     struct rig *r = stalling(UNITS);
     struct words fails = TRAINS, moves = TRAINS;
     struct heard h = say(r, 0, &fails);
@@ -117,9 +115,8 @@ static void a_failing_loop_is_treated_as_a_stalled_one(void **state)
 
 // Each plan is in every shard's log, and an operator's hook is told each change of a worker's
 // state.
-static void a_word_that_changes_with_each_request_changes_the_plan_seldom(void **state)
+TEST(a_word_that_changes_with_each_request_changes_the_plan_seldom)
 {
-    (void)state;
     struct rig *r = stalling(UNITS);
     struct words flaps = TRAINS, moves = TRAINS;
     say(r, 0, &flaps);
@@ -145,9 +142,8 @@ static void a_word_that_changes_with_each_request_changes_the_plan_seldom(void *
     rig_free(r);
 }
 
-static void a_stalled_worker_loses_its_second_leases(void **state)
+TEST(a_stalled_worker_loses_its_second_leases)
 {
-    (void)state;
     struct rig *r = stalling(2);
     struct words a = TRAINS, b = TRAINS;
     a.want = 2;
@@ -181,9 +177,8 @@ static bool stalls(struct rig *r, struct words *s, uint64_t seconds)
     return is;
 }
 
-static void a_bound_is_by_the_worker_s_own_rounds(void **state)
+TEST(a_bound_is_by_the_worker_s_own_rounds)
 {
-    (void)state;
     struct rig *r = stalling(UNITS);
     struct words other = TRAINS, s = TRAINS;
     say(r, 1, &other);
@@ -218,9 +213,8 @@ static bool waits_and_stalls(struct rig *r, uint32_t w, struct words *s, uint64_
     return is_stalled(r, w);
 }
 
-static void a_worker_whose_pushes_nobody_admits_stalls(void **state)
+TEST(a_worker_whose_pushes_nobody_admits_stalls)
 {
-    (void)state;
     struct rig *r = stalling(UNITS);
     struct words cut = TRAINS, other = TRAINS;
     say(r, 0, &cut);
@@ -239,9 +233,8 @@ static void a_worker_whose_pushes_nobody_admits_stalls(void **state)
     rig_free(r);
 }
 
-static void a_server_that_serves_nobody_stalls_nobody(void **state)
+TEST(a_server_that_serves_nobody_stalls_nobody)
 {
-    (void)state;
     struct rig *r = stalling(UNITS);
     struct words a = TRAINS, b = TRAINS;
     say(r, 0, &a);
@@ -291,16 +284,14 @@ static void the_end_waits_for_a_drain_s_bound(bool stalled)
     rig_free(r);
 }
 
-static void the_end_does_not_wait_for_a_hung_trainer(void **state)
+TEST(the_end_does_not_wait_for_a_hung_trainer)
 {
-    (void)state;
     the_end_waits_for_a_drain_s_bound(true);
 }
 
 // After the run's end other workers are done, and no longer show that the shard's server serves.
-static void a_left_out_worker_stays_stalled_after_the_end(void **state)
+TEST(a_left_out_worker_stays_stalled_after_the_end)
 {
-    (void)state;
     struct rig *r = stalling(UNITS);
     struct ps_coordinator *c = r->coordinator;
     struct words a = TRAINS, b = TRAINS;
@@ -319,15 +310,13 @@ static void a_left_out_worker_stays_stalled_after_the_end(void **state)
     rig_free(r);
 }
 
-static void the_end_leaves_out_a_worker_that_never_drains(void **state)
+TEST(the_end_leaves_out_a_worker_that_never_drains)
 {
-    (void)state;
     the_end_waits_for_a_drain_s_bound(false);
 }
 
-static void a_drain_s_bound_is_by_rounds_and_no_liar_makes_it_long(void **state)
+TEST(a_drain_s_bound_is_by_rounds_and_no_liar_makes_it_long)
 {
-    (void)state;
     struct rig *r = stalling(UNITS);
     struct words a = TRAINS, b = TRAINS;
     r->coordinator->conf.dylu = false;
@@ -354,9 +343,8 @@ static void until_it_steps(struct rig *r, const struct rig_life *l, uint64_t ste
 }
 
 // A worker with steps of five seconds is not idle between them, and its speed does not age.
-static void a_slow_step_is_no_hang(void **state)
+RIG_TEST(a_slow_step_is_no_hang, struct rig *r)
 {
-    struct rig *r = *state;
     struct rig_life l = {0};
     rig_start_coordinator(r);
     assert_int_equal(rig_start_server(r, false), LH_OK);
@@ -376,9 +364,8 @@ static void a_slow_step_is_no_hang(void **state)
     rig_life_end(r, &l, false);
 }
 
-static void a_step_that_hangs_is_told_to_the_coordinator(void **state)
+RIG_TEST(a_step_that_hangs_is_told_to_the_coordinator, struct rig *r)
 {
-    struct rig *r = *state;
     struct rig_life l = {0};
     rig_start_coordinator(r);
     r->coordinator->conf.stall_floor_ns = LH_SECOND;
@@ -423,9 +410,8 @@ static struct wk_worker *hears_for_30_s(struct rig *r, struct rig_life *l, bool 
 }
 
 // The worker ends with a reason instead of retrying forever.
-static void a_left_out_worker_that_reaches_nobody_ends(void **state)
+RIG_TEST(a_left_out_worker_that_reaches_nobody_ends, struct rig *r)
 {
-    struct rig *r = *state;
     struct rig_life l = {0};
     const struct wk_worker *w = hears_for_30_s(r, &l, true);
     struct lh_log *log = w->conf.log;
@@ -439,9 +425,8 @@ static void a_left_out_worker_that_reaches_nobody_ends(void **state)
 
 // All that the worker trained is in the model, and its network may come back: it waits, and logs
 // this once.
-static void a_drained_worker_that_reaches_nobody_logs_its_wait(void **state)
+RIG_TEST(a_drained_worker_that_reaches_nobody_logs_its_wait, struct rig *r)
 {
-    struct rig *r = *state;
     struct rig_life l = {0};
     struct wk_worker *w = hears_for_30_s(r, &l, false);
     struct lh_log *log = w->conf.log;
@@ -460,26 +445,4 @@ static void a_drained_worker_that_reaches_nobody_logs_its_wait(void **state)
     assert_int_equal(rig_said(r, "WARN rig run.end_awaited"), 2);
     rig_life_end(r, &l, false);
     lh_log_close(log);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(others_train_what_a_hung_trainer_holds),
-        cmocka_unit_test(a_failing_loop_is_treated_as_a_stalled_one),
-        cmocka_unit_test(a_word_that_changes_with_each_request_changes_the_plan_seldom),
-        cmocka_unit_test(a_stalled_worker_loses_its_second_leases),
-        cmocka_unit_test(a_bound_is_by_the_worker_s_own_rounds),
-        cmocka_unit_test(a_worker_whose_pushes_nobody_admits_stalls),
-        cmocka_unit_test(a_server_that_serves_nobody_stalls_nobody),
-        cmocka_unit_test(the_end_does_not_wait_for_a_hung_trainer),
-        cmocka_unit_test(a_left_out_worker_stays_stalled_after_the_end),
-        cmocka_unit_test(the_end_leaves_out_a_worker_that_never_drains),
-        cmocka_unit_test(a_drain_s_bound_is_by_rounds_and_no_liar_makes_it_long),
-        RIG_TEST(a_slow_step_is_no_hang),
-        RIG_TEST(a_step_that_hangs_is_told_to_the_coordinator),
-        RIG_TEST(a_left_out_worker_that_reaches_nobody_ends),
-        RIG_TEST(a_drained_worker_that_reaches_nobody_logs_its_wait),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

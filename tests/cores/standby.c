@@ -160,22 +160,20 @@ static void keeps(struct rig *r)
     end(&o);
 }
 
-static void a_confirmed_state_is_not_given_up_for_an_older_one(void **state)
+RIG_TEST(a_confirmed_state_is_not_given_up_for_an_older_one, struct rig *r)
 {
-    keeps(*state);
+    keeps(r);
 }
 
-static void a_confirmed_state_is_not_given_up_for_an_unsealed_one(void **state)
+RIG_TEST(a_confirmed_state_is_not_given_up_for_an_unsealed_one, struct rig *r)
 {
-    struct rig *r = *state;
     r->unsealed = true;
     keeps(r);
 }
 
 // A state of the same version with another history, as if another standby had confirmed it.
-static void a_confirmed_state_is_not_given_up_for_another_of_its_version(void **state)
+RIG_TEST(a_confirmed_state_is_not_given_up_for_another_of_its_version, struct rig *r)
 {
-    struct rig *r = *state;
     struct owner o;
     r->unsealed = true;
     begin(r, &o);
@@ -193,9 +191,8 @@ static void a_confirmed_state_is_not_given_up_for_another_of_its_version(void **
     end(&o);
 }
 
-static void snapshots_that_nothing_follows_are_asked_for_with_a_pause(void **state)
+RIG_TEST(snapshots_that_nothing_follows_are_asked_for_with_a_pause, struct rig *r)
 {
-    struct rig *r = *state;
     struct owner o;
     begin(r, &o);
     go_on(r, &o);
@@ -207,9 +204,8 @@ static void snapshots_that_nothing_follows_are_asked_for_with_a_pause(void **sta
     end(&o);
 }
 
-static void a_snapshot_of_which_nothing_comes_is_asked_for_again(void **state)
+RIG_TEST(a_snapshot_of_which_nothing_comes_is_asked_for_again, struct rig *r)
 {
-    struct rig *r = *state;
     struct owner o;
     begin(r, &o);
     go_on(r, &o);
@@ -222,9 +218,8 @@ static void a_snapshot_of_which_nothing_comes_is_asked_for_again(void **state)
 }
 
 // The seal names another version than the state's.
-static void a_state_that_is_not_the_sealed_one_is_not_taken(void **state)
+RIG_TEST(a_state_that_is_not_the_sealed_one_is_not_taken, struct rig *r)
 {
-    struct rig *r = *state;
     struct owner o;
     begin(r, &o);
     rig_kill_standby(r, false);
@@ -254,9 +249,8 @@ static lh_err count_dials(struct lh_transport *t, const char *address, enum lh_r
 }
 
 // An address comes from the network, but only so many bytes of it can be kept.
-static void an_owner_whose_address_is_too_long_is_not_called(void **state)
+RIG_TEST(an_owner_whose_address_is_too_long_is_not_called, struct rig *r)
 {
-    struct rig *r = *state;
     struct owner o;
     char address[LH_ADDRESS_BYTES + 1];
     begin(r, &o);
@@ -324,9 +318,8 @@ static void fill(struct rig *r, struct owner *o)
 
 // Records that a full disk did not take are written when there is space, and before anything relies
 // on them.
-static void unwritten_records_are_written_before_serving(void **state)
+RIG_TEST(unwritten_records_are_written_before_serving, struct rig *r)
 {
-    struct rig *r = *state;
     struct owner o;
     fill(r, &o);
     r->coordinator->shard[0].standby = r->standby->standby.identity; // the only one left
@@ -342,9 +335,8 @@ static void unwritten_records_are_written_before_serving(void **state)
     end(&o);
 }
 
-static void unwritten_records_are_gone_after_a_power_cut(void **state)
+RIG_TEST(unwritten_records_are_gone_after_a_power_cut, struct rig *r)
 {
-    struct rig *r = *state;
     struct owner o;
     fill(r, &o);
     lh_fake_disk_limit(r->t.env, 0);
@@ -358,9 +350,8 @@ static void unwritten_records_are_gone_after_a_power_cut(void **state)
 
 // As when the standby's log was set aside, and a full disk has not taken a new one yet: the next
 // group and the next mark wait for the new log.
-static void one_without_a_log_waits_for_it(void **state)
+RIG_TEST(one_without_a_log_waits_for_it, struct rig *r)
 {
-    struct rig *r = *state;
     struct owner o;
     begin(r, &o);
     rig_hello(r, 0, (OLD + 1ull) << 32, 0, 1);
@@ -393,9 +384,8 @@ static bool unheard(void *arg, const char *from, const char *to, enum lh_rpc rpc
 
 // The standby lost records that it had confirmed, cut its log, and is killed before it reports
 // this: the next start reports it.
-static void a_torn_tail_is_told_of_by_a_later_start(void **state)
+RIG_TEST(a_torn_tail_is_told_of_by_a_later_start, struct rig *r)
 {
-    struct rig *r = *state;
     struct owner o;
     begin(r, &o);
     uint64_t name = r->standby->standby.identity;
@@ -428,9 +418,8 @@ static void a_torn_tail_is_told_of_by_a_later_start(void **state)
 }
 
 // A standby with a damaged epoch file begins anew only once, as the file is then written again.
-static void a_damaged_file_of_a_standby_costs_its_state_once(void **state)
+RIG_TEST(a_damaged_file_of_a_standby_costs_its_state_once, struct rig *r)
 {
-    struct rig *r = *state;
     char path[64];
     rig_begin_in_sync(r);
     snprintf(path, sizeof path, "%s/epoch-0000", r->t.dir);
@@ -451,9 +440,8 @@ static void a_damaged_file_of_a_standby_costs_its_state_once(void **state)
 
 // Otherwise the standby would be in sync, and could take over, under an identity that its next
 // process would not have.
-static void a_name_that_found_no_room_is_not_taken(void **state)
+RIG_TEST(a_name_that_found_no_room_is_not_taken, struct rig *r)
 {
-    struct rig *r = *state;
     rig_begin_in_sync(r);
     uint64_t was = r->standby->standby.identity;
     lh_fake_fail_at(r->t.env, 0, LH_ERR_DISK_FULL);
@@ -515,9 +503,8 @@ static void begin_followed(struct rig *r)
 }
 
 // The standby sends the confirm again at the next mark of its log.
-static void a_confirm_that_could_not_be_sent_is_sent_again(void **state)
+RIG_TEST(a_confirm_that_could_not_be_sent_is_sent_again, struct rig *r)
 {
-    struct rig *r = *state;
     begin_followed(r);
     uint64_t changes = r->coordinator->shard[0].changes;
     confirms_lost = 1;
@@ -546,35 +533,12 @@ static bool follows_beside_a_checkpoint(struct rig *r, uint64_t *next)
     return s->checkpointer && follows > before;
 }
 
-static void a_checkpoint_under_way_keeps_no_standby_from_following(void **state)
+RIG_TEST(a_checkpoint_under_way_keeps_no_standby_from_following, struct rig *r)
 {
-    struct rig *r = *state;
     uint64_t next = OLD + 1;
     bool seen = false;
     begin_followed(r);
     lh_fake_slow(r->t.env, 10 * LH_SECOND); // makes checkpoints slow, by random times
     for (int i = 0; i < 20 && !seen; i++) seen = follows_beside_a_checkpoint(r, &next);
     assert_true(seen);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        RIG_TEST(a_state_that_is_not_the_sealed_one_is_not_taken),
-        RIG_TEST(an_owner_whose_address_is_too_long_is_not_called),
-        RIG_TEST(a_confirmed_state_is_not_given_up_for_an_older_one),
-        RIG_TEST(a_confirmed_state_is_not_given_up_for_an_unsealed_one),
-        RIG_TEST(a_confirmed_state_is_not_given_up_for_another_of_its_version),
-        RIG_TEST(snapshots_that_nothing_follows_are_asked_for_with_a_pause),
-        RIG_TEST(a_snapshot_of_which_nothing_comes_is_asked_for_again),
-        RIG_TEST(unwritten_records_are_written_before_serving),
-        RIG_TEST(one_without_a_log_waits_for_it),
-        RIG_TEST(unwritten_records_are_gone_after_a_power_cut),
-        RIG_TEST(a_torn_tail_is_told_of_by_a_later_start),
-        RIG_TEST(a_damaged_file_of_a_standby_costs_its_state_once),
-        RIG_TEST(a_name_that_found_no_room_is_not_taken),
-        RIG_TEST(a_confirm_that_could_not_be_sent_is_sent_again),
-        RIG_TEST(a_checkpoint_under_way_keeps_no_standby_from_following),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

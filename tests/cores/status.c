@@ -31,9 +31,8 @@ static unsigned named(const json_t *all, const char *list, const char *name, con
     return n;
 }
 
-static void each_worker_is_named_once(void **state)
+RIG_TEST(each_worker_is_named_once, struct rig *r)
 {
-    struct rig *r = *state;
     rig_start_coordinator(r);
     for (uint32_t w = 0; w < RIG_WORKERS; w++) assert_int_equal(rig_join(r, w, 11, 0).granted, 1);
     json_t *all = told(r);
@@ -89,9 +88,8 @@ static void read_the_rest(struct ps_coordinator *c, uint64_t number, struct lh_b
     lh_buf_free(whole);
 }
 
-static void a_state_of_any_size_is_told_in_slices(void **state)
+RIG_TEST(a_state_of_any_size_is_told_in_slices, struct rig *r)
 {
-    struct rig *r = *state;
     rig_start_coordinator(r);
     struct ps_coordinator *c = r->coordinator;
     fill(c);
@@ -114,9 +112,8 @@ static void a_state_of_any_size_is_told_in_slices(void **state)
     lh_buf_free(&far);
 }
 
-static void a_standby_that_took_over_is_a_server(void **state)
+RIG_TEST(a_standby_that_took_over_is_a_server, struct rig *r)
 {
-    struct rig *r = *state;
     rig_begin_in_sync(r);
     rig_run(r, LH_SECOND);
     json_t *all = told(r);
@@ -133,14 +130,4 @@ static void a_standby_that_took_over_is_a_server(void **state)
     assert_int_equal(json_array_size(json_object_get(all, "servers")), 1);
     assert_int_equal(named(all, "servers", r->t.self.name, "server"), 1);
     json_decref(all);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        RIG_TEST(each_worker_is_named_once),
-        RIG_TEST(a_state_of_any_size_is_told_in_slices),
-        RIG_TEST(a_standby_that_took_over_is_a_server),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

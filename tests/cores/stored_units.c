@@ -102,9 +102,8 @@ static void set_away(struct stored *s, bool away)
     for (uint32_t i = 0; i < TRIP_UNITS; i++) s->unread[i] = away;
 }
 
-static void its_own_units_wait_for_the_store_and_others_are_trained(void **state)
+TEST(its_own_units_wait_for_the_store_and_others_are_trained)
 {
-    (void)state;
     struct stored s = {.said = ""};
     start(&s, false);
     struct trip *t = s.t;
@@ -138,9 +137,8 @@ static void its_own_units_wait_for_the_store_and_others_are_trained(void **state
     trip_over(t);
 }
 
-static void units_of_all_homes_come_back_with_the_store(void **state)
+TEST(units_of_all_homes_come_back_with_the_store)
 {
-    (void)state;
     struct stored s = {.said = ""};
     start(&s, true);
     struct trip *t = s.t;
@@ -160,9 +158,8 @@ static void units_of_all_homes_come_back_with_the_store(void **state)
 }
 
 // An outage that begins minutes after another one starts with a short pause again.
-static void a_second_outage_is_not_counted_with_the_first(void **state)
+TEST(a_second_outage_is_not_counted_with_the_first)
 {
-    (void)state;
     struct stored s = {.said = ""};
     start(&s, true);
     struct trip *t = s.t;
@@ -186,14 +183,4 @@ static void a_second_outage_is_not_counted_with_the_first(void **state)
     trip_run_until_credited(t, TRIP_UNITS);
     assert_string_equal(s.said, "");
     trip_over(t);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(its_own_units_wait_for_the_store_and_others_are_trained),
-        cmocka_unit_test(units_of_all_homes_come_back_with_the_store),
-        cmocka_unit_test(a_second_outage_is_not_counted_with_the_first),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -62,9 +62,8 @@ static uint64_t ask(struct rig *r, uint64_t ticket, uint64_t epoch, bool *opened
     return send_asked(r, (struct asked){ticket, epoch, false}, opened);
 }
 
-static void a_ticket_is_good_for_one_request(void **state)
+RIG_TEST(a_ticket_is_good_for_one_request, struct rig *r)
 {
-    struct rig *r = *state;
     bool opened;
     rig_start_coordinator(r);
     rig_boot_server(r);
@@ -84,9 +83,8 @@ static void a_ticket_is_good_for_one_request(void **state)
     assert_false(opened);
 }
 
-static void a_ticket_of_another_life_is_not_in_force(void **state)
+RIG_TEST(a_ticket_of_another_life_is_not_in_force, struct rig *r)
 {
-    struct rig *r = *state;
     bool opened;
     rig_start_coordinator(r);
     rig_boot_server(r);
@@ -101,9 +99,8 @@ static void a_ticket_of_another_life_is_not_in_force(void **state)
     assert_true(opened);
 }
 
-static void a_request_without_a_ticket_opens_nothing(void **state)
+RIG_TEST(a_request_without_a_ticket_opens_nothing, struct rig *r)
 {
-    struct rig *r = *state;
     bool opened;
     rig_start_coordinator(r);
     rig_boot_server(r);
@@ -113,9 +110,8 @@ static void a_request_without_a_ticket_opens_nothing(void **state)
 }
 
 // An operator's late order to go below the stable point gives nothing up.
-static void a_late_word_of_an_operator_is_none(void **state)
+RIG_TEST(a_late_word_of_an_operator_is_none, struct rig *r)
 {
-    struct rig *r = *state;
     bool opened;
     rig_start_coordinator(r);
     rig_boot_server(r);
@@ -176,9 +172,8 @@ static void ask_from_its_own(struct rig *r, struct offer_held *h)
 
 // An epoch below least_epoch is not served, so another one is due; least_epoch itself may be
 // served.
-static void an_epoch_below_the_least_is_not_served(void **state)
+TEST(an_epoch_below_the_least_is_not_served)
 {
-    (void)state;
     struct ps_server server = {0};
     struct ps_shard s = {.server = &server, .least_epoch = 3};
     s.replica.ledger.version = 5;
@@ -200,9 +195,8 @@ static void serves_from(struct rig *r, uint64_t fenced)
 
 // The coordinator hangs, and opens the epoch when it goes on. If the server took follower 0's state
 // meanwhile, that epoch would rule it out, and the directory's own state would be lost.
-static void a_state_that_an_epoch_was_asked_for_is_kept_until_that_is_known(void **state)
+RIG_TEST(a_state_that_an_epoch_was_asked_for_is_kept_until_that_is_known, struct rig *r)
 {
-    struct rig *r = *state;
     struct offer_held h;
     ask_from_its_own(r, &h);
     assert_false(offer_say(r, 0, &h.at));
@@ -216,9 +210,8 @@ static void a_state_that_an_epoch_was_asked_for_is_kept_until_that_is_known(void
 
 // The coordinator is killed instead, and the request is lost: the next answer shows this, and the
 // server fetches the better state.
-static void where_it_was_lost_the_best_state_is_chosen_anew(void **state)
+RIG_TEST(where_it_was_lost_the_best_state_is_chosen_anew, struct rig *r)
 {
-    struct rig *r = *state;
     struct offer_held h;
     ask_from_its_own(r, &h);
     rig_kill_coordinator(r);
@@ -234,18 +227,4 @@ static void where_it_was_lost_the_best_state_is_chosen_anew(void **state)
     assert_int_equal(offer_bring(r, 0, &h.at, h.state), LH_OK);
     serves_from(r, HEAD);
     lh_blob_release(h.state);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(an_epoch_below_the_least_is_not_served),
-        RIG_TEST(a_ticket_is_good_for_one_request),
-        RIG_TEST(a_ticket_of_another_life_is_not_in_force),
-        RIG_TEST(a_request_without_a_ticket_opens_nothing),
-        RIG_TEST(a_late_word_of_an_operator_is_none),
-        RIG_TEST(a_state_that_an_epoch_was_asked_for_is_kept_until_that_is_known),
-        RIG_TEST(where_it_was_lost_the_best_state_is_chosen_anew),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

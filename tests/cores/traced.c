@@ -39,9 +39,8 @@ static void log_as_json(struct trip *t)
     t->r->server->conf.log = t->log;
 }
 
-static void lines_about_a_push_share_its_id(void **state)
+TEST(lines_about_a_push_share_its_id)
 {
-    (void)state;
     static const char *const once[] = {"push.received", "push.unsealed", "push.decided"};
     struct trip *t = trip_begin();
     struct lh_buf text = lh_buf(16 << 20);
@@ -71,9 +70,8 @@ static bool lose_some(void *arg, const char *from, const char *to, enum lh_rpc r
     return true;
 }
 
-static void a_resend_has_the_same_id(void **state)
+TEST(a_resend_has_the_same_id)
 {
-    (void)state;
     struct trip *t = trip_begin();
     struct lh_buf text = lh_buf(16 << 20);
     char id[ID + 1];
@@ -90,13 +88,4 @@ static void a_resend_has_the_same_id(void **state)
     assert_int_equal(count(lines, "push.decided", id), 1);
     lh_buf_free(&text);
     trip_over(t);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(lines_about_a_push_share_its_id),
-        cmocka_unit_test(a_resend_has_the_same_id),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -11,9 +11,8 @@
 #include "tests/cores/trip.h"
 #include "worker/units/travel_state.h"
 
-static void units_of_another_region_arrive_and_are_trained(void **state)
+TEST(units_of_another_region_arrive_and_are_trained)
 {
-    (void)state;
     struct trip *t = trip_begin();
     trip_start_worker(t);
     trip_run_until_credited(t, TRIP_UNITS);
@@ -39,9 +38,8 @@ static void units_of_another_region_arrive_and_are_trained(void **state)
 }
 
 // Units of several data epochs are in the queue together: a unit that arrived serves all of them.
-static void each_data_epoch_trains_them(void **state)
+TEST(each_data_epoch_trains_them)
 {
-    (void)state;
     struct trip *t = trip_begin_with(TRIP_UNITS, 3);
     trip_start_worker_with(t, 50, 60);
     trip_run_until_credited(t, 3 * TRIP_UNITS);
@@ -53,9 +51,8 @@ static void each_data_epoch_trains_them(void **state)
     trip_over(t);
 }
 
-static void units_that_may_not_leave_are_not_asked_for(void **state)
+TEST(units_that_may_not_leave_are_not_asked_for)
 {
-    (void)state;
     struct trip *t = trip_begin();
     for (uint32_t i = 0; i < TRIP_UNITS; i += 4) t->r->units.unit[i].may_leave = false;
     trip_start_worker(t);
@@ -68,9 +65,8 @@ static void units_that_may_not_leave_are_not_asked_for(void **state)
     trip_over(t);
 }
 
-static void damaged_tokens_do_not_count(void **state)
+TEST(damaged_tokens_do_not_count)
 {
-    (void)state;
     struct trip *t = trip_begin();
     // The giver's own manifest has the hashes of other tokens, so it sends these as correct.
     uint8_t good[sizeof t->tokens];
@@ -99,9 +95,8 @@ static void damaged_tokens_do_not_count(void **state)
     free(its.unit);
 }
 
-static void a_giver_that_dies_costs_nothing(void **state)
+TEST(a_giver_that_dies_costs_nothing)
 {
-    (void)state;
     struct trip *t = trip_begin();
     trip_start_worker(t);
     for (int i = 0; i < 600 && t->arrived < 5; i++) rig_run(t->r, 20 * LH_MS);
@@ -126,9 +121,8 @@ static void a_giver_that_dies_costs_nothing(void **state)
     trip_over(t);
 }
 
-static void a_worker_that_dies_has_them_sent_again(void **state)
+TEST(a_worker_that_dies_has_them_sent_again)
 {
-    (void)state;
     struct trip *t = trip_begin();
     trip_start_worker(t);
     for (int i = 0; i < 600 && (t->arrived < 6 || trip_credited(t) < 3); i++)
@@ -143,9 +137,8 @@ static void a_worker_that_dies_has_them_sent_again(void **state)
     trip_over(t);
 }
 
-static void a_home_without_a_giver_is_closed(void **state)
+TEST(a_home_without_a_giver_is_closed)
 {
-    (void)state;
     struct trip *t = trip_begin();
     t->r->server->conf.units_dir = "";
     trip_start_worker(t);
@@ -161,9 +154,8 @@ static void a_home_without_a_giver_is_closed(void **state)
 }
 
 // The little space goes to units that are trained next: units far behind would never free it.
-static void a_long_queue_gets_on_in_little_room(void **state)
+TEST(a_long_queue_gets_on_in_little_room)
 {
-    (void)state;
     struct trip *t = trip_begin_with(TRIP_MANY, 1);
     trip_start_worker_with(t, 20, 160);
     trip_run_until_credited(t, TRIP_MANY);
@@ -187,9 +179,8 @@ static int64_t slow_pace(void *arg, const char *from, const char *to, enum lh_rp
     return t->free_ns - now;
 }
 
-static void a_slow_link_is_not_asked_for_more_than_it_carries(void **state)
+TEST(a_slow_link_is_not_asked_for_more_than_it_carries)
 {
-    (void)state;
     struct trip *t = trip_begin();
     lh_fabric_pace(t->r->fabric, slow_pace, t);
     trip_start_worker(t);
@@ -206,9 +197,8 @@ static void a_slow_link_is_not_asked_for_more_than_it_carries(void **state)
 }
 
 // A link that always has calls under way still gets a correct rate.
-static void a_link_with_calls_at_any_time_has_its_rate(void **state)
+TEST(a_link_with_calls_at_any_time_has_its_rate)
 {
-    (void)state;
     struct trip *t = trip_begin_with(TRIP_MANY, 1);
     unit_ns = 100 * LH_MS;
     lh_fabric_pace(t->r->fabric, slow_pace, t);
@@ -221,9 +211,8 @@ static void a_link_with_calls_at_any_time_has_its_rate(void **state)
 }
 
 // The coordinator ignores closed homes, and leases the same units again and again.
-static void units_leased_again_go_back_with_the_next_request(void **state)
+TEST(units_leased_again_go_back_with_the_next_request)
 {
-    (void)state;
     struct trip *t = trip_begin();
     t->r->coordinator->stock.home[0] = "heard by nobody";
     t->r->server->conf.units_dir = "";
@@ -240,9 +229,8 @@ static void units_leased_again_go_back_with_the_next_request(void **state)
 }
 
 // Others use all of the giver's calls; only now and then one is free.
-static void a_giver_that_is_busy_with_others_is_waited_for(void **state)
+TEST(a_giver_that_is_busy_with_others_is_waited_for)
 {
-    (void)state;
     struct trip *t = trip_begin();
     struct ps_server *s = t->r->server;
     s->give.calls += PS_GIVES_MAX;
@@ -263,9 +251,8 @@ static void a_giver_that_is_busy_with_others_is_waited_for(void **state)
     trip_over(t);
 }
 
-static void units_from_the_cache_take_no_more_memory(void **state)
+TEST(units_from_the_cache_take_no_more_memory)
 {
-    (void)state;
     struct trip *t = trip_begin_with(TRIP_MANY, 1);
     t->cached = true;
     trip_start_worker_with(t, 20, 160);
@@ -279,9 +266,8 @@ static void units_from_the_cache_take_no_more_memory(void **state)
 }
 
 // In the queue, units of the second data epoch that are here stand behind those on their way.
-static void units_on_their_way_keep_no_others_waiting(void **state)
+TEST(units_on_their_way_keep_no_others_waiting)
 {
-    (void)state;
     struct trip *t = trip_begin_with(TRIP_MANY, 2);
     lh_fabric_pace(t->r->fabric, slow_pace, t);
     trip_start_worker_with(t, 20, 160);
@@ -297,9 +283,8 @@ static void units_on_their_way_keep_no_others_waiting(void **state)
 }
 
 // Even with enough space for all: a step looks no further ahead.
-static void units_far_behind_in_the_queue_are_not_looked_up(void **state)
+TEST(units_far_behind_in_the_queue_are_not_looked_up)
 {
-    (void)state;
     struct trip *t = trip_begin_with(TRIP_MANY, 1);
     t->cached = true;
     t->travel.bytes_max = TRIP_MANY * TRIP_BYTES;
@@ -328,9 +313,8 @@ static json_int_t givers_of(const struct trip *t)
     return n;
 }
 
-static void a_coordinator_that_has_just_started_takes_no_giver_away(void **state)
+TEST(a_coordinator_that_has_just_started_takes_no_giver_away)
 {
-    (void)state;
     struct trip *t = trip_begin();
     trip_start_worker(t);
     for (int i = 0; i < 600 && t->arrived < 5; i++) rig_run(t->r, 20 * LH_MS);
@@ -447,24 +431,21 @@ static void holds_up_one_unit(struct empty *e)
     trip_over(t);
 }
 
-static void a_giver_that_sends_nothing_does_not_hold_up_each_unit(void **state)
+TEST(a_giver_that_sends_nothing_does_not_hold_up_each_unit)
 {
-    (void)state;
     struct empty e = {.silent = true};
     holds_up_one_unit(&e);
 }
 
-static void a_giver_that_sends_single_bytes_does_not_hold_up_a_unit(void **state)
+TEST(a_giver_that_sends_single_bytes_does_not_hold_up_a_unit)
 {
-    (void)state;
     struct empty e = {.drips = true};
     holds_up_one_unit(&e);
     assert_in_range(e.sent, 1, TRIP_BYTES / 2);
 }
 
-static void givers_that_are_away_keep_no_other_one_unasked(void **state)
+TEST(givers_that_are_away_keep_no_other_one_unasked)
 {
-    (void)state;
     struct trip *t = trip_begin();
     rig_run(t->r, 2 * LH_SECOND);
     for (uint64_t i = 1; i <= 6; i++) {
@@ -478,9 +459,8 @@ static void givers_that_are_away_keep_no_other_one_unasked(void **state)
     trip_over(t);
 }
 
-static void a_stream_of_nothing_comes_to_an_end(void **state)
+TEST(a_stream_of_nothing_comes_to_an_end)
 {
-    (void)state;
     struct trip *t = trip_begin();
     struct empty e = {.silent = false};
     char bound[LH_ADDRESS_BYTES];
@@ -505,9 +485,8 @@ static void a_stream_of_nothing_comes_to_an_end(void **state)
     trip_over(t);
 }
 
-static void a_server_that_gives_no_more_is_forgotten(void **state)
+TEST(a_server_that_gives_no_more_is_forgotten)
 {
-    (void)state;
     struct trip *t = trip_begin();
     rig_run(t->r, 2 * LH_SECOND);
     assert_int_equal(t->r->coordinator->givers, 1);
@@ -516,32 +495,4 @@ static void a_server_that_gives_no_more_is_forgotten(void **state)
     rig_run(t->r, 2 * LH_SECOND);
     assert_int_equal(t->r->coordinator->givers, 0);
     trip_over(t);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(units_of_another_region_arrive_and_are_trained),
-        cmocka_unit_test(each_data_epoch_trains_them),
-        cmocka_unit_test(units_that_may_not_leave_are_not_asked_for),
-        cmocka_unit_test(damaged_tokens_do_not_count),
-        cmocka_unit_test(a_giver_that_dies_costs_nothing),
-        cmocka_unit_test(a_worker_that_dies_has_them_sent_again),
-        cmocka_unit_test(a_home_without_a_giver_is_closed),
-        cmocka_unit_test(a_server_that_gives_no_more_is_forgotten),
-        cmocka_unit_test(a_long_queue_gets_on_in_little_room),
-        cmocka_unit_test(a_slow_link_is_not_asked_for_more_than_it_carries),
-        cmocka_unit_test(a_link_with_calls_at_any_time_has_its_rate),
-        cmocka_unit_test(units_leased_again_go_back_with_the_next_request),
-        cmocka_unit_test(a_giver_that_is_busy_with_others_is_waited_for),
-        cmocka_unit_test(units_from_the_cache_take_no_more_memory),
-        cmocka_unit_test(units_on_their_way_keep_no_others_waiting),
-        cmocka_unit_test(units_far_behind_in_the_queue_are_not_looked_up),
-        cmocka_unit_test(a_coordinator_that_has_just_started_takes_no_giver_away),
-        cmocka_unit_test(a_giver_that_sends_nothing_does_not_hold_up_each_unit),
-        cmocka_unit_test(a_giver_that_sends_single_bytes_does_not_hold_up_a_unit),
-        cmocka_unit_test(givers_that_are_away_keep_no_other_one_unasked),
-        cmocka_unit_test(a_stream_of_nothing_comes_to_an_end),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

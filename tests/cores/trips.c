@@ -73,26 +73,23 @@ static void assert_given_up_at(struct rig *r, int64_t bound)
     assert_true(printed(r, "workers", "silent_s") >= printed(r, "workers", "bound_s"));
 }
 
-static void a_worker_far_away_is_given_up_as_much_later(void **state)
+RIG_TEST(a_worker_far_away_is_given_up_as_much_later, struct rig *r)
 {
-    struct rig *r = *state;
     begin(r);
     speak(r, 2000 * MS, 250 * MS);
     assert_given_up_at(r, TIMEOUT + 8 * 3 * LH_SECOND); // RTO: 2 s and four times 0.25 s
 }
 
-static void one_that_says_nothing_of_its_path_has_the_setting_alone(void **state)
+RIG_TEST(one_that_says_nothing_of_its_path_has_the_setting_alone, struct rig *r)
 {
-    struct rig *r = *state;
     begin(r);
     speak(r, 2000 * MS, 250 * MS);
     speak(r, 0, 0); // as an older process does
     assert_given_up_at(r, TIMEOUT);
 }
 
-static void a_trip_that_was_made_up_gains_the_maximum_and_no_more(void **state)
+RIG_TEST(a_trip_that_was_made_up_gains_the_maximum_and_no_more, struct rig *r)
 {
-    struct rig *r = *state;
     begin(r);
     speak(r, UINT32_MAX, UINT32_MAX);
     assert_given_up_at(r, TIMEOUT_MAX);
@@ -117,9 +114,8 @@ static lh_err join_late(struct rig *r, uint64_t incarnation, bool fresh, Longhau
     return err;
 }
 
-static void a_join_that_was_replaced_says_nothing_of_the_path(void **state)
+RIG_TEST(a_join_that_was_replaced_says_nothing_of_the_path, struct rig *r)
 {
-    struct rig *r = *state;
     begin(r);
     assert_int_equal(rig_join(r, 0, 12, 1).granted, 2);
     struct lh_trip before = r->coordinator->worker[0].trip;
@@ -132,9 +128,8 @@ static void a_join_that_was_replaced_says_nothing_of_the_path(void **state)
 }
 
 // The coordinator restarts, and the worker needs several round trips to connect again.
-static void a_start_knows_the_paths_of_before(void **state)
+RIG_TEST(a_start_knows_the_paths_of_before, struct rig *r)
 {
-    struct rig *r = *state;
     begin(r);
     speak(r, 2000 * MS, 250 * MS);
     rig_settle(r);
@@ -146,9 +141,8 @@ static void a_start_knows_the_paths_of_before(void **state)
 }
 
 // A small change of the round trip is not stored.
-static void a_trip_that_wavers_costs_no_commit(void **state)
+RIG_TEST(a_trip_that_wavers_costs_no_commit, struct rig *r)
 {
-    struct rig *r = *state;
     begin(r);
     speak(r, 2000 * MS, 250 * MS);
     rig_settle(r);
@@ -194,9 +188,8 @@ static struct wk_conf core_conf(struct rig *r, struct rig_life *l, struct far *f
     return conf;
 }
 
-static void a_region_at_two_seconds_keeps_its_leases_through_a_cut(void **state)
+RIG_TEST(a_region_at_two_seconds_keeps_its_leases_through_a_cut, struct rig *r)
 {
-    struct rig *r = *state;
     struct rig_life l = {0};
     struct far far = {.delay_ns = LH_SECOND};
     struct wk_conf conf = core_conf(r, &l, &far);
@@ -219,9 +212,8 @@ static void a_region_at_two_seconds_keeps_its_leases_through_a_cut(void **state)
     lh_fabric_fates(r->fabric, NULL, NULL);
 }
 
-static void calls_have_the_time_that_their_path_takes(void **state)
+RIG_TEST(calls_have_the_time_that_their_path_takes, struct rig *r)
 {
-    struct rig *r = *state;
     struct rig_life l = {0};
     struct far far = {.delay_ns = 1700 * LH_MS}; // a round trip of 3.4 s; the deadline is 3 s
     struct wk_conf conf = core_conf(r, &l, &far);
@@ -254,9 +246,8 @@ static void begin_in_sync(struct rig *r, struct far *far)
     rig_run(r, 60 * LH_SECOND);
 }
 
-static void a_server_far_away_is_replaced_as_much_later(void **state)
+RIG_TEST(a_server_far_away_is_replaced_as_much_later, struct rig *r)
 {
-    struct rig *r = *state;
     struct far far = {.delay_ns = 600 * LH_MS};
     begin_in_sync(r, &far);
     const struct ps_co_shard *s = &r->coordinator->shard[0];
@@ -274,9 +265,8 @@ static void a_server_far_away_is_replaced_as_much_later(void **state)
 
 // Owner and coordinator are killed together: the restarted coordinator gives a distant owner its
 // time.
-static void a_start_knows_the_path_of_an_owner(void **state)
+RIG_TEST(a_start_knows_the_path_of_an_owner, struct rig *r)
 {
-    struct rig *r = *state;
     struct far far = {.delay_ns = 600 * LH_MS};
     begin_in_sync(r, &far);
     int64_t bound = ps_co_owner_bound(r->coordinator, &r->coordinator->shard[0]);
@@ -295,9 +285,8 @@ static void a_start_knows_the_path_of_an_owner(void **state)
 
 // The standby confirms 1.1 s later, which is longer than wait_ns. The first confirms measure the
 // path.
-static void a_standby_far_away_stays_in_sync(void **state)
+RIG_TEST(a_standby_far_away_stays_in_sync, struct rig *r)
 {
-    struct rig *r = *state;
     struct far far = {.delay_ns = 1100 * LH_MS};
     begin_in_sync(r, &far);
     for (uint64_t i = 2; i <= 4; i++) {
@@ -314,22 +303,4 @@ static void a_standby_far_away_stays_in_sync(void **state)
     }
     assert_int_equal(r->server->shard[0]->replica.ledger.row[0].incarnation.number >> 32, 7);
     lh_fabric_fates(r->fabric, NULL, NULL);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        RIG_TEST(a_worker_far_away_is_given_up_as_much_later),
-        RIG_TEST(one_that_says_nothing_of_its_path_has_the_setting_alone),
-        RIG_TEST(a_trip_that_was_made_up_gains_the_maximum_and_no_more),
-        RIG_TEST(a_join_that_was_replaced_says_nothing_of_the_path),
-        RIG_TEST(a_start_knows_the_paths_of_before),
-        RIG_TEST(a_trip_that_wavers_costs_no_commit),
-        RIG_TEST(a_region_at_two_seconds_keeps_its_leases_through_a_cut),
-        RIG_TEST(calls_have_the_time_that_their_path_takes),
-        RIG_TEST(a_server_far_away_is_replaced_as_much_later),
-        RIG_TEST(a_start_knows_the_path_of_an_owner),
-        RIG_TEST(a_standby_far_away_stays_in_sync),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

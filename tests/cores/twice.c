@@ -42,9 +42,8 @@ static bool is_of(const struct rig *r, uint64_t unit, uint32_t w)
     return !strcmp(r->units.unit[unit].home, r->w[w].self.region);
 }
 
-static void units_of_its_own_region_come_first(void **state)
+TEST(units_of_its_own_region_come_first)
 {
-    (void)state;
     struct rig *r = stalling(8);
     struct words a = has_all(r, 3), b = TRAINS;
     stalls(r, &a);
@@ -63,9 +62,8 @@ static void units_of_its_own_region_come_first(void **state)
     rig_free(r);
 }
 
-static void a_frozen_balancer_moves_none_to_another_region(void **state)
+TEST(a_frozen_balancer_moves_none_to_another_region)
 {
-    (void)state;
     struct rig *r = stalling(8);
     struct words a = has_all(r, 3), b = TRAINS;
     stalls(r, &a);
@@ -83,9 +81,8 @@ static void a_frozen_balancer_moves_none_to_another_region(void **state)
     rig_free(r);
 }
 
-static void a_unit_that_may_not_leave_stays(void **state)
+TEST(a_unit_that_may_not_leave_stays)
 {
-    (void)state;
     struct rig *r = stalling(8);
     struct words a = has_all(r, 3), b = TRAINS;
     stalls(r, &a);
@@ -98,9 +95,8 @@ static void a_unit_that_may_not_leave_stays(void **state)
 }
 
 // The cap allows two units' bytes. An answer has at most one such unit, so that each is counted.
-static void a_link_carries_no_more_than_its_cap(void **state)
+TEST(a_link_carries_no_more_than_its_cap)
 {
-    (void)state;
     static struct ps_terms terms;
     struct rig *r = stalling(8);
     assert_int_equal(ps_terms_parse("asia>europe=300B", &terms), LH_OK);
@@ -124,9 +120,8 @@ static void a_link_carries_no_more_than_its_cap(void **state)
 
 // A worker is found stalled between two of its reports. The units that it has not begun come back
 // with the next one, and are leased to nobody before.
-static void a_unit_that_waits_runs_nowhere_else(void **state)
+TEST(a_unit_that_waits_runs_nowhere_else)
 {
-    (void)state;
     struct rig *r = stalling(8);
     struct words a = has_all(r, 0), b = TRAINS;
     memcpy(a.holding, a.claimed, a.claims * sizeof *a.claimed);
@@ -147,9 +142,8 @@ static void a_unit_that_waits_runs_nowhere_else(void **state)
     rig_free(r);
 }
 
-static void no_more_than_the_table_takes_run_twice(void **state)
+TEST(no_more_than_the_table_takes_run_twice)
 {
-    (void)state;
     struct rig *r = stalling(PS_CO_SECONDS_MAX + 16);
     struct words a = has_all(r, 0), b = TRAINS;
     stalls(r, &a);
@@ -180,9 +174,8 @@ static size_t answered(struct rig *r)
 }
 
 // The budget is credited, or it is unknown whether the unit is: no second lease is needed.
-static void unneeded_or_perhaps_credited_units_are_not_leased_twice(void **state)
+TEST(unneeded_or_perhaps_credited_units_are_not_leased_twice)
 {
-    (void)state;
     struct rig *r = stalling(8);
     struct words a = has_all(r, 3);
     stalls(r, &a);
@@ -197,18 +190,4 @@ static void unneeded_or_perhaps_credited_units_are_not_leased_twice(void **state
     c->shard[0].reported = true;
     assert_int_equal(answered(r), 8);
     rig_free(r);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(units_of_its_own_region_come_first),
-        cmocka_unit_test(a_frozen_balancer_moves_none_to_another_region),
-        cmocka_unit_test(a_unit_that_may_not_leave_stays),
-        cmocka_unit_test(a_link_carries_no_more_than_its_cap),
-        cmocka_unit_test(a_unit_that_waits_runs_nowhere_else),
-        cmocka_unit_test(unneeded_or_perhaps_credited_units_are_not_leased_twice),
-        cmocka_unit_test(no_more_than_the_table_takes_run_twice),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -43,9 +43,8 @@ static uint64_t row(const struct rig *r)
     return of->incarnation.number;
 }
 
-static void it_goes_on_above_the_row(void **state)
+RIG_TEST(it_goes_on_above_the_row, struct rig *r)
 {
-    struct rig *r = *state;
     struct rig_life l;
     start(r);
     rig_hello(r, 1, (uint64_t)5 << 32, 0, 1);
@@ -60,9 +59,8 @@ static void it_goes_on_above_the_row(void **state)
     rig_life_end(r, &l, false);
 }
 
-static void it_stops_for_a_newer_process(void **state)
+RIG_TEST(it_stops_for_a_newer_process, struct rig *r)
 {
-    struct rig *r = *state;
     struct rig_life l;
     start(r);
     struct wk_conf conf = life(r, &l);
@@ -77,9 +75,8 @@ static void it_stops_for_a_newer_process(void **state)
     rig_life_end(r, &l, false);
 }
 
-static void a_made_up_row_wears_no_numbers_out(void **state)
+RIG_TEST(a_made_up_row_wears_no_numbers_out, struct rig *r)
 {
-    struct rig *r = *state;
     struct rig_life l;
     start(r);
     rig_hello(r, 1, (uint64_t)(UINT32_MAX - 1) << 32, 0, 1);
@@ -94,9 +91,8 @@ static void a_made_up_row_wears_no_numbers_out(void **state)
 
 // The coordinator confirms the worker's number while a cut is under way. The number rises only
 // after the cut, which owns the slots.
-static void it_waits_for_a_cut(void **state)
+RIG_TEST(it_waits_for_a_cut, struct rig *r)
 {
-    struct rig *r = *state;
     struct rig_life l = {0};
     start(r);
     struct wk_conf conf = life(r, &l);
@@ -116,16 +112,4 @@ static void it_waits_for_a_cut(void **state)
     assert_int_equal(ended, 0);
     assert_int_equal(l.worker->incarnation.number, ((uint64_t)5 << 32) + 1);
     rig_life_end(r, &l, false);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(it_goes_on_above_the_row, rig_set_up, rig_tear_down),
-        cmocka_unit_test_setup_teardown(it_waits_for_a_cut, rig_set_up, rig_tear_down),
-        cmocka_unit_test_setup_teardown(it_stops_for_a_newer_process, rig_set_up, rig_tear_down),
-        cmocka_unit_test_setup_teardown(a_made_up_row_wears_no_numbers_out, rig_set_up,
-                                        rig_tear_down),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

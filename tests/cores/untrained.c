@@ -33,9 +33,8 @@ static void all_home(struct rig *r, bool may_leave)
 
 // The region of a stalled worker has units that may not leave it. The others wait for as long as a
 // drain may take, and end. A worker that comes back in time trains them.
-static void units_of_a_stalled_worker_alone_are_given_up(void **state)
+TEST(units_of_a_stalled_worker_alone_are_given_up)
 {
-    (void)state;
     for (int comes_back = 0; comes_back < 2; comes_back++) {
         struct rig *r = stalling(4);
         struct words a = TRAINS, b = TRAINS;
@@ -72,9 +71,8 @@ static struct rig *units_away(struct words *a, struct words *b)
 
 // A worker asks for units of a closed home again now and then. Its tries end without a unit, and do
 // not keep the run for ever.
-static void tries_at_a_closed_home_do_not_keep_the_run(void **state)
+TEST(tries_at_a_closed_home_do_not_keep_the_run)
 {
-    (void)state;
     struct words a, b;
     struct rig *r = units_away(&a, &b);
     assert_int_equal(phase_after(r, FLOOR_S / 2, &a, &b), LH_PHASE_RUN);
@@ -90,9 +88,8 @@ static void tries_at_a_closed_home_do_not_keep_the_run(void **state)
 }
 
 // The link has carried all that its cap allows, so worker 1 can get no unit.
-static void units_that_no_cap_has_room_for_are_given_up(void **state)
+TEST(units_that_no_cap_has_room_for_are_given_up)
 {
-    (void)state;
     static struct ps_terms terms;
     struct words a, b;
     struct rig *r = units_away(&a, &b);
@@ -106,9 +103,8 @@ static void units_that_no_cap_has_room_for_are_given_up(void **state)
 
 // The budget is credited: the other units of a stalled worker are not trained again, and the run
 // ends without them.
-static void stalled_units_beyond_the_budget_are_left(void **state)
+TEST(stalled_units_beyond_the_budget_are_left)
 {
-    (void)state;
     struct rig *r = stalling(4);
     struct words a = TRAINS, b = TRAINS;
     a.want = 4;
@@ -125,9 +121,8 @@ static void stalled_units_beyond_the_budget_are_left(void **state)
 }
 
 // All copies of the units are damaged: the run ends without them.
-static void units_that_every_worker_refuses_are_given_up(void **state)
+TEST(units_that_every_worker_refuses_are_given_up)
 {
-    (void)state;
     struct rig *r = stalling(4);
     struct words a = TRAINS, b = TRAINS;
     a.refuses = b.refuses = 4;
@@ -138,9 +133,8 @@ static void units_that_every_worker_refuses_are_given_up(void **state)
 }
 
 // Worker 1 says that the units reach it, and asks for none. The run waits ten times as long for it.
-static void a_worker_that_takes_nothing_does_not_keep_the_run(void **state)
+TEST(a_worker_that_takes_nothing_does_not_keep_the_run)
 {
-    (void)state;
     struct words a, b;
     struct rig *r = units_away(&a, &b);
     b.closed = false;
@@ -186,18 +180,16 @@ static uint8_t phase_with_pushes(uint64_t tokens)
 
 // A worker that holds units is waited for while it may be training them. One that has pushed
 // nothing for ten bounds, or far more tokens than its units have, counts as one that takes nothing.
-static void a_worker_that_holds_units_is_judged_by_what_it_pushes(void **state)
+TEST(a_worker_that_holds_units_is_judged_by_what_it_pushes)
 {
-    (void)state;
     assert_int_equal(phase_with_pushes(0), LH_PHASE_DRAIN);
     assert_int_equal(phase_with_pushes(1), LH_PHASE_RUN);
     assert_int_equal(phase_with_pushes(100 * WORDS_TOKENS), LH_PHASE_DRAIN);
 }
 
 // A server gives units of their home, which do not come through now: the run waits longer.
-static void units_that_a_server_gives_are_waited_for(void **state)
+TEST(units_that_a_server_gives_are_waited_for)
 {
-    (void)state;
     struct words a, b;
     struct rig *r = units_away(&a, &b);
     struct ps_co_giver *g = &r->coordinator->giver[r->coordinator->givers++];
@@ -205,19 +197,4 @@ static void units_that_a_server_gives_are_waited_for(void **state)
     assert_int_equal(phase_after(r, 10 * FLOOR_S - 20, &a, &b), LH_PHASE_RUN);
     assert_int_equal(phase_after(r, 40, &a, &b), LH_PHASE_DRAIN);
     rig_free(r);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(units_of_a_stalled_worker_alone_are_given_up),
-        cmocka_unit_test(tries_at_a_closed_home_do_not_keep_the_run),
-        cmocka_unit_test(units_that_no_cap_has_room_for_are_given_up),
-        cmocka_unit_test(a_worker_that_takes_nothing_does_not_keep_the_run),
-        cmocka_unit_test(a_worker_that_holds_units_is_judged_by_what_it_pushes),
-        cmocka_unit_test(units_that_a_server_gives_are_waited_for),
-        cmocka_unit_test(stalled_units_beyond_the_budget_are_left),
-        cmocka_unit_test(units_that_every_worker_refuses_are_given_up),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

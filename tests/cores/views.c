@@ -93,9 +93,8 @@ static void every_renewal_keeps_progress(uint32_t shards)
     life_end(l);
 }
 
-static void renewals_keep_progress(void **state)
+TEST(renewals_keep_progress)
 {
-    (void)state;
     for (uint32_t shards = 1; shards <= RIG_SHARDS; shards++) every_renewal_keeps_progress(shards);
 }
 
@@ -118,9 +117,8 @@ static void until_renewed(struct life *l)
     assert_int_equal(look.renewals, renewals + 1);
 }
 
-static void a_view_is_made_while_training_goes_on(void **state)
+TEST(a_view_is_made_while_training_goes_on)
 {
-    (void)state;
     struct life *l = life_begin(3, 1);
     look_on(l);
     struct wk_shard *s = until_made(l);
@@ -138,9 +136,8 @@ static void a_view_is_made_while_training_goes_on(void **state)
 
 // The replica changes between the making of the view and the boundary: renew() above checks that
 // the newest view is given.
-static void a_view_of_an_older_replica_is_not_given(void **state)
+TEST(a_view_of_an_older_replica_is_not_given)
 {
-    (void)state;
     struct life *l = life_begin(3, 1);
     uint64_t moved_on = 0;
     look_on(l);
@@ -166,9 +163,8 @@ static void a_view_of_an_older_replica_is_not_given(void **state)
 }
 
 // The residual changes, but not the replica, as when a push of a lost history is returned.
-static void a_view_of_another_residual_is_not_given(void **state)
+TEST(a_view_of_another_residual_is_not_given)
 {
-    (void)state;
     struct life *l = life_begin(3, 1);
     look_on(l);
     struct wk_shard *s = until_made(l);
@@ -184,9 +180,8 @@ static void a_view_of_another_residual_is_not_given(void **state)
 }
 
 // A rebuilt shard may have the same version in a later epoch, with other parameters.
-static void a_view_of_an_earlier_epoch_is_not_given(void **state)
+TEST(a_view_of_an_earlier_epoch_is_not_given)
 {
-    (void)state;
     struct life *l = life_begin(3, 1);
     look_on(l);
     struct wk_shard *s = until_made(l);
@@ -241,9 +236,8 @@ static struct wk_shard *due(struct wk_worker *w)
 }
 
 // A shard's view waits for another shard's push, but not for a slow one.
-static void a_push_goes_before_a_view(void **state)
+TEST(a_push_goes_before_a_view)
 {
-    (void)state;
     struct life *l = life_begin(3, 2);
     struct wk_worker *w = l->worker;
     struct wk_shard *s;
@@ -272,9 +266,8 @@ static void a_push_goes_before_a_view(void **state)
 
 // ---------------------------------------------------------------- a failed cut
 
-static void a_cut_that_finds_no_room_changes_nothing(void **state)
+TEST(a_cut_that_finds_no_room_changes_nothing)
 {
-    (void)state;
     struct life *l = life_begin(3, 1);
     look_on(l);
     struct wk_shard *s = &l->worker->shard[0];
@@ -316,9 +309,8 @@ static void cut_both(struct life *l, int64_t first_ns, int64_t second_ns)
     assert_int_equal(look.cuts % 2, 0);
 }
 
-static void the_shard_of_a_far_server_is_cut_first(void **state)
+TEST(the_shard_of_a_far_server_is_cut_first)
 {
-    (void)state;
     struct life *l = life_begin(3, 2);
     look_on(l);
     for (int turn = 0; turn < 3; turn++) {
@@ -330,19 +322,4 @@ static void the_shard_of_a_far_server_is_cut_first(void **state)
         assert_int_equal(look.cut[0], 0);
     }
     life_end(l);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_shard_of_a_far_server_is_cut_first),
-        cmocka_unit_test(renewals_keep_progress),
-        cmocka_unit_test(a_view_is_made_while_training_goes_on),
-        cmocka_unit_test(a_view_of_an_older_replica_is_not_given),
-        cmocka_unit_test(a_view_of_another_residual_is_not_given),
-        cmocka_unit_test(a_view_of_an_earlier_epoch_is_not_given),
-        cmocka_unit_test(a_push_goes_before_a_view),
-        cmocka_unit_test(a_cut_that_finds_no_room_changes_nothing),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

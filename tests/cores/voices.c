@@ -76,9 +76,8 @@ static lh_err adopt(struct rig *r, const struct lh_hash *digest, size_t bytes)
     return ps_co_adopt(r->coordinator, &m, &shards);
 }
 
-static void two_regions_that_hold_the_same_are_enough(void **state)
+RIG_TEST(two_regions_that_hold_the_same_are_enough, struct rig *r)
 {
-    struct rig *r = *state;
     struct lost l;
     uint32_t who;
     begin(r, &l);
@@ -87,9 +86,8 @@ static void two_regions_that_hold_the_same_are_enough(void **state)
 }
 
 // The liar's state is plausible, finite and newer, but nobody confirms it.
-static void one_that_makes_a_state_up_is_not_believed(void **state)
+RIG_TEST(one_that_makes_a_state_up_is_not_believed, struct rig *r)
 {
-    struct rig *r = *state;
     struct lost l;
     uint32_t who;
     begin(r, &l);
@@ -108,9 +106,8 @@ static void one_that_makes_a_state_up_is_not_believed(void **state)
 
 // The liar offers the true version, chain and epoch with other bytes: nobody can tell which is
 // right.
-static void the_same_point_with_other_bytes_is_another_state(void **state)
+RIG_TEST(the_same_point_with_other_bytes_is_another_state, struct rig *r)
 {
-    struct rig *r = *state;
     struct lost l;
     uint32_t who;
     begin(r, &l);
@@ -126,9 +123,8 @@ static void the_same_point_with_other_bytes_is_another_state(void **state)
 }
 
 // A worker offers the true digest and sends other bytes: it is not asked again.
-static void a_brought_state_must_have_the_digest(void **state)
+RIG_TEST(a_brought_state_must_have_the_digest, struct rig *r)
 {
-    struct rig *r = *state;
     struct lost l;
     uint32_t who;
     begin(r, &l);
@@ -150,9 +146,8 @@ static void a_brought_state_must_have_the_digest(void **state)
 }
 
 // The liar offers a higher state beside the true one: the rebuild does not wait for that.
-static void a_higher_claim_holds_nobody_up(void **state)
+RIG_TEST(a_higher_claim_holds_nobody_up, struct rig *r)
 {
-    struct rig *r = *state;
     struct lost l;
     begin(r, &l);
     Longhaul__V1__OfferRequest m = LONGHAUL__V1__OFFER_REQUEST__INIT;
@@ -181,9 +176,8 @@ static void a_higher_claim_holds_nobody_up(void **state)
     serves(r, &l, theirs ? LIAR : HONEST);
 }
 
-static void one_voice_alone_is_not_enough(void **state)
+RIG_TEST(one_voice_alone_is_not_enough, struct rig *r)
 {
-    struct rig *r = *state;
     struct lost l;
     uint32_t who;
     begin(r, &l);
@@ -193,9 +187,8 @@ static void one_voice_alone_is_not_enough(void **state)
 }
 
 // The stable point needs no second region, as two regions proved its digest.
-static void the_stable_point_is_confirmed_already(void **state)
+RIG_TEST(the_stable_point_is_confirmed_already, struct rig *r)
 {
-    struct rig *r = *state;
     struct lost l;
     uint32_t who;
     begin(r, &l);
@@ -209,9 +202,8 @@ static void the_stable_point_is_confirmed_already(void **state)
 }
 
 // A point without a digest is no state, nor is one with an impossible version.
-static void an_impossible_point_is_no_voice(void **state)
+RIG_TEST(an_impossible_point_is_no_voice, struct rig *r)
 {
-    struct rig *r = *state;
     struct lost l;
     uint32_t who;
     begin(r, &l);
@@ -223,9 +215,8 @@ static void an_impossible_point_is_no_voice(void **state)
 }
 
 // The stable point is of epoch 5, so all earlier epochs ended at or below its version.
-static void earlier_epochs_do_not_count_above_the_stable_point(void **state)
+TEST(earlier_epochs_do_not_count_above_the_stable_point)
 {
-    (void)state;
     struct ps_rebuild b = {.stable = {.epoch = 5, .version = 40}};
     for (uint64_t epoch = 3; epoch <= 7; epoch++)
         for (uint64_t version = 38; version <= 60; version += version == 40 ? 2 : 1) {
@@ -233,20 +224,4 @@ static void earlier_epochs_do_not_count_above_the_stable_point(void **state)
             const struct lh_point p = {.epoch = epoch, .version = version};
             assert_int_equal(ps_rebuild_counts(&b, &p), version < 40 || epoch >= 5);
         }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        RIG_TEST(two_regions_that_hold_the_same_are_enough),
-        RIG_TEST(one_that_makes_a_state_up_is_not_believed),
-        RIG_TEST(the_same_point_with_other_bytes_is_another_state),
-        RIG_TEST(a_brought_state_must_have_the_digest),
-        RIG_TEST(a_higher_claim_holds_nobody_up),
-        RIG_TEST(one_voice_alone_is_not_enough),
-        RIG_TEST(the_stable_point_is_confirmed_already),
-        RIG_TEST(an_impossible_point_is_no_voice),
-        cmocka_unit_test(earlier_epochs_do_not_count_above_the_stable_point),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -41,9 +41,8 @@ static void nothing_is_recalled(const struct both *b)
 }
 
 // The units may go to others, and their holder counts as having all of them.
-static void nothing_is_recalled_for_an_absent_loop(void **state)
+TEST(nothing_is_recalled_for_an_absent_loop)
 {
-    (void)state;
     for (int follows = 0; follows < 2; follows++) {
         struct both b = some_are_recalled(follows);
         struct words away = {.ahead = 1, .units_per_s = 1};
@@ -56,9 +55,8 @@ static void nothing_is_recalled_for_an_absent_loop(void **state)
     }
 }
 
-static void nothing_is_recalled_for_a_lost_worker(void **state)
+TEST(nothing_is_recalled_for_a_lost_worker)
 {
-    (void)state;
     struct both b = some_are_recalled(true);
     for (int i = 0; i < 40; i++) {
         rig_run(b.r, LH_SECOND);
@@ -71,9 +69,8 @@ static void nothing_is_recalled_for_a_lost_worker(void **state)
 }
 
 // `level` leases half of the free units; those kept for another worker do not count as free.
-static void units_kept_for_another_do_not_count_as_free(void **state)
+TEST(units_kept_for_another_do_not_count_as_free)
 {
-    (void)state;
     struct rig *r = begun_run(400, 300 * LH_SECOND);
     struct ps_coordinator *c = r->coordinator;
     struct words w = {.want = 16, .ahead = LH_LEASES_MAX, .units_per_s = 1000};
@@ -85,9 +82,8 @@ static void units_kept_for_another_do_not_count_as_free(void **state)
 
 // Worker 1 has most units and trains them. A third worker has a few units, but its loop is away: as
 // it would never finish them, they are recalled first.
-static void an_idle_worker_gives_first(void **state)
+TEST(an_idle_worker_gives_first)
 {
-    (void)state;
     for (int follows = 0; follows < 2; follows++) {
         struct rig *r = balanced(UNITS, PS_BALANCE_FINISH);
         struct ps_coordinator *c = r->coordinator;
@@ -127,9 +123,8 @@ static void add_workers(struct ps_coordinator *c, uint32_t count, uint32_t regio
 }
 
 // The limit counts regions, not workers.
-static void the_policy_takes_so_many_regions(void **state)
+TEST(the_policy_takes_so_many_regions)
 {
-    (void)state;
     for (uint32_t regions = 62; regions < 64; regions++) {
         struct rig *r = balanced(UNITS, PS_BALANCE_FINISH);
         struct ps_coordinator *c = r->coordinator;
@@ -138,16 +133,4 @@ static void the_policy_takes_so_many_regions(void **state)
         assert_int_equal(ps_co_view_fits(c), 2 + regions <= PS_BALANCE_REGIONS_MAX);
         rig_free(r);
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(nothing_is_recalled_for_an_absent_loop),
-        cmocka_unit_test(nothing_is_recalled_for_a_lost_worker),
-        cmocka_unit_test(units_kept_for_another_do_not_count_as_free),
-        cmocka_unit_test(an_idle_worker_gives_first),
-        cmocka_unit_test(the_policy_takes_so_many_regions),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

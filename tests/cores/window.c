@@ -10,9 +10,8 @@ enum { STEP = 16 }; // tokens of the test trainer's step
 
 // The limit is what the worker trains in a quarter of the time that is left, or two units while its
 // speed is unknown.
-static void the_units_that_a_worker_begins_are_bounded(void **state)
+TEST(the_units_that_a_worker_begins_are_bounded)
 {
-    (void)state;
     struct rig *r = begun_run(400, 300 * LH_SECOND);
     struct words unknown = {.want = 16, .ahead = LH_LEASES_MAX};
     struct words fast = {.want = 16, .ahead = LH_LEASES_MAX, .units_per_s = 3, .batch_s = 1};
@@ -54,9 +53,8 @@ static void stepped(void *arg, const struct wk_step_in *in)
 }
 
 // Two units are less than a step here: the worker begins as many as fill it.
-static void a_step_is_full_whatever_the_bound(void **state)
+TEST(a_step_is_full_whatever_the_bound)
 {
-    (void)state;
     struct rig *r = rig_new(1);
     struct rig_life l;
     struct seen seen = {0};
@@ -78,13 +76,4 @@ static void a_step_is_full_whatever_the_bound(void **state)
     assert_int_equal(seen.most_units, 4); // more than the two allowed, but no more than needed
     rig_life_end(r, &l, false);
     rig_free(r);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_units_that_a_worker_begins_are_bounded),
-        cmocka_unit_test(a_step_is_full_whatever_the_bound),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

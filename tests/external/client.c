@@ -4,17 +4,15 @@
 
 // ---------------------------------------------------------------- fp32
 
-static void takes_progress_and_adds_corrections(void **state)
+IN_RIG(takes_progress_and_adds_corrections, struct rig *r)
 {
-    struct rig *r = *state;
     join_with(r, r->mine, LONGHAUL_FP32, LONGHAUL_HOST);
     for (int i = 0; i < N; i++) assert_true(r->mine[i] == r->view[i]);
     check_rounds(r);
 }
 
-static void pieces_make_a_whole(void **state)
+IN_RIG(pieces_make_a_whole, struct rig *r)
 {
-    struct rig *r = *state;
     check_pieces(r, LONGHAUL_HOST);
     assert_int_equal(longhaul_renew_piece(r->c, PIECES, PIECES), LONGHAUL_E_INVALID);
 }
@@ -26,9 +24,8 @@ static void end_and_want(struct rig *r)
 }
 
 // A cut now would be taken into the slot that holds the final parameters.
-static void after_the_end_no_cut_is_wanted(void **state)
+IN_RIG(after_the_end_no_cut_is_wanted, struct rig *r)
 {
-    struct rig *r = *state;
     join_with(r, r->mine, LONGHAUL_FP32, LONGHAUL_HOST);
     for (int i = 0; i < N; i++) r->mine[i] += 2;
     assert_int_equal(boundary(r, 1), 0);
@@ -43,10 +40,9 @@ static void after_the_end_no_cut_is_wanted(void **state)
 
 // From 256 on, bf16 has only even numbers: corrections of a quarter are collected until eight of
 // them make a step, and the trainer's progress is reported in bf16's own steps.
-static void bf16_keeps_small_corrections(void **state)
+IN_RIG(bf16_keeps_small_corrections, struct rig *r)
 {
     static uint16_t mine[N];
-    struct rig *r = *state;
     for (int i = 0; i < N; i++) r->view[i] = 256;
     join_with(r, mine, LONGHAUL_BF16, LONGHAUL_HOST);
     struct longhaul_state s = {.size = sizeof s};
@@ -79,9 +75,8 @@ static void bf16_keeps_small_corrections(void **state)
 
 // ---------------------------------------------------------------- calls that are refused
 
-static void refuses_other_ranks_and_no_worker(void **state)
+IN_RIG(refuses_other_ranks_and_no_worker, struct rig *r)
 {
-    struct rig *r = *state;
     struct longhaul_tensor t = tensor("w", r->mine, LONGHAUL_FP32);
     assert_int_equal(longhaul_ranks(r->c, 2, 2), LONGHAUL_E_INVALID);
     assert_int_equal(longhaul_ranks(r->c, 1, 2), LONGHAUL_OK);
@@ -94,9 +89,8 @@ static void refuses_other_ranks_and_no_worker(void **state)
 
 // A second trainer waits, because the first may be about to leave; then it is told that one is
 // connected.
-static void says_that_a_trainer_has_connected(void **state)
+IN_RIG(says_that_a_trainer_has_connected, struct rig *r)
 {
-    struct rig *r = *state;
     static float theirs[N];
     struct longhaul *second;
     struct longhaul_tensor t = tensor("w", theirs, LONGHAUL_FP32);
@@ -110,9 +104,8 @@ static void says_that_a_trainer_has_connected(void **state)
     assert_int_equal(longhaul_connect(second, TIMEOUT_MS), LONGHAUL_OK);
 }
 
-static void refuses_a_forked_child(void **state)
+IN_RIG(refuses_a_forked_child, struct rig *r)
 {
-    struct rig *r = *state;
     join_with(r, r->mine, LONGHAUL_FP32, LONGHAUL_HOST);
     pid_t child = fork();
     assert_true(child >= 0);
@@ -132,9 +125,8 @@ static void refuses_a_forked_child(void **state)
     check_rounds(r); // the parent is not affected
 }
 
-static void asks_for_things_in_their_order(void **state)
+IN_RIG(asks_for_things_in_their_order, struct rig *r)
 {
-    struct rig *r = *state;
     unsigned due;
     assert_int_equal(longhaul_boundary(r->c, 1, 1, &due), LONGHAUL_E_STATE);
     assert_int_equal(longhaul_connect(r->c, 1), LONGHAUL_E_STATE); // no parameters were described
@@ -165,9 +157,8 @@ static void drain_now(struct rig *r)
     wk_external_drain(r->x);
 }
 
-static void takes_each_unit_once(void **state)
+IN_RIG(takes_each_unit_once, struct rig *r)
 {
-    struct rig *r = *state;
     struct longhaul_unit u = {0};
     join_with(r, r->mine, LONGHAUL_FP32, LONGHAUL_HOST);
     uint64_t step = 1;
@@ -193,9 +184,8 @@ static void want_after_two(struct rig *r)
 }
 
 // Boundaries of a loop that waits report no tokens, and count as no steps.
-static void a_cut_is_due_after_so_many_trained_steps(void **state)
+IN_RIG(a_cut_is_due_after_so_many_trained_steps, struct rig *r)
 {
-    struct rig *r = *state;
     unsigned due = 99;
     join_with(r, r->mine, LONGHAUL_FP32, LONGHAUL_HOST);
     on_loop(r, want_after_two);
@@ -213,9 +203,8 @@ static void budget_now(struct rig *r)
     wk_external_budget(r->x, 300, 200, 100);
 }
 
-static void knows_how_the_budget_changed(void **state)
+IN_RIG(knows_how_the_budget_changed, struct rig *r)
 {
-    struct rig *r = *state;
     struct longhaul_budget b;
     assert_int_equal(longhaul_budget(r->c, &b), LONGHAUL_E_STATE);
     on_loop(r, budget_now);
@@ -228,10 +217,9 @@ static void knows_how_the_budget_changed(void **state)
 }
 
 // Other ranks did what was due at that step, so this one may not pass over it.
-static void a_rank_passes_over_nothing_that_is_due(void **state)
+TEST_TWO(a_rank_passes_over_nothing_that_is_due, struct rig *r)
 {
     static float theirs[N];
-    struct rig *r = *state;
     unsigned due = 0;
     struct longhaul *second = join_two(r, theirs, LONGHAUL_HOST);
     on_loop(r, want_now);
@@ -262,11 +250,10 @@ static void *comes_early(void *arg)
     return NULL;
 }
 
-static void a_rank_waits_for_rank_0_to_decide(void **state)
+TEST_TWO(a_rank_waits_for_rank_0_to_decide, struct rig *r)
 {
     enum { EARLY_US = 20000 };
     static float theirs[N];
-    struct rig *r = *state;
     pthread_t thread;
     unsigned due = 0;
     struct longhaul *second = join_two(r, theirs, LONGHAUL_HOST);
@@ -290,9 +277,8 @@ static void credit_now(struct rig *r)
 }
 
 // A loop that resumes with a saved optimizer asks for the clock before its first step.
-static void knows_the_clock_as_soon_as_it_is_in(void **state)
+IN_RIG(knows_the_clock_as_soon_as_it_is_in, struct rig *r)
 {
-    struct rig *r = *state;
     uint64_t tokens = 0;
     on_loop(r, credit_now);
     join_with(r, r->mine, LONGHAUL_FP32, LONGHAUL_HOST);
@@ -303,11 +289,10 @@ static void knows_the_clock_as_soon_as_it_is_in(void **state)
 // Hosts may run ahead of their devices by any number of steps, and step numbers may rise by more
 // than one. All ranks see the same clock at the same step, and it advances while the ranks are near
 // each other.
-static void ranks_that_are_steps_apart_have_one_clock(void **state)
+TEST_TWO(ranks_that_are_steps_apart_have_one_clock, struct rig *r)
 {
     enum { APART = 11, STEPS = 20 };
     static float theirs[N];
-    struct rig *r = *state;
     uint64_t seen[STEPS + 1], step = 0;
     on_loop(r, credit_more);
     struct longhaul *second = join_two(r, theirs, LONGHAUL_HOST);
@@ -335,9 +320,8 @@ static void see_schedule(struct rig *r)
     schedule_seen = wk_external_schedule(r->x);
 }
 
-static void tells_which_clock_its_rates_follow(void **state)
+IN_RIG(tells_which_clock_its_rates_follow, struct rig *r)
 {
-    struct rig *r = *state;
     assert_int_equal(longhaul_schedule(r->c, LONGHAUL_OWN_STEPS), LONGHAUL_E_STATE);
     on_loop(r, see_schedule);
     assert_int_equal(schedule_seen, WK_CHANNEL_UNTOLD);
@@ -363,9 +347,8 @@ static void see_noise(struct rig *r)
     steps_seen = wk_external_steps(r->x);
 }
 
-static void tells_its_noise_and_private_steps(void **state)
+IN_RIG(tells_its_noise_and_private_steps, struct rig *r)
 {
-    struct rig *r = *state;
     unsigned due;
     struct longhaul_noise n = {sizeof n, 0, 1.25, 0.01, 0.5}, bad = n;
     assert_int_equal(longhaul_noise(r->c, &n), LONGHAUL_E_STATE);
@@ -405,9 +388,8 @@ static void spoil_now(struct rig *r)
     wk_external_spoiled(r->x, 0, "parameter w is not finite");
 }
 
-static void hears_which_parameter_ended_its_life(void **state)
+IN_RIG(hears_which_parameter_ended_its_life, struct rig *r)
 {
-    struct rig *r = *state;
     unsigned due;
     struct longhaul_state s = {.size = sizeof s};
     join_with(r, r->mine, LONGHAUL_FP32, LONGHAUL_HOST);
@@ -422,9 +404,8 @@ static void hears_which_parameter_ended_its_life(void **state)
     assert_non_null(strstr(longhaul_text(r->c), "this life is over: parameter w is not finite;"));
 }
 
-static void tells_figures_of_its_own(void **state)
+IN_RIG(tells_figures_of_its_own, struct rig *r)
 {
-    struct rig *r = *state;
     char name[WK_CHANNEL_METRIC + 1];
     memset(name, 'n', sizeof name - 1);
     name[sizeof name - 1] = 0;
@@ -441,27 +422,6 @@ static void tells_figures_of_its_own(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        TEST(tells_which_clock_its_rates_follow),
-        TEST(tells_its_noise_and_private_steps),
-        TEST(knows_the_clock_as_soon_as_it_is_in),
-        TEST_TWO(ranks_that_are_steps_apart_have_one_clock),
-        TEST(takes_progress_and_adds_corrections),
-        TEST(pieces_make_a_whole),
-        TEST(after_the_end_no_cut_is_wanted),
-        TEST(bf16_keeps_small_corrections),
-        TEST(takes_each_unit_once),
-        TEST(a_cut_is_due_after_so_many_trained_steps),
-        TEST(knows_how_the_budget_changed),
-        TEST_TWO(a_rank_passes_over_nothing_that_is_due),
-        TEST_TWO(a_rank_waits_for_rank_0_to_decide),
-        TEST(refuses_other_ranks_and_no_worker),
-        TEST(says_that_a_trainer_has_connected),
-        TEST(refuses_a_forked_child),
-        TEST(asks_for_things_in_their_order),
-        TEST(hears_which_parameter_ended_its_life),
-        TEST(tells_figures_of_its_own),
-    };
     setenv("LONGHAUL_CUDART", CUDART, 1);
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return test_run(NULL, NULL);
 }

@@ -2,11 +2,6 @@
 #ifndef TESTS_EXTERNAL_CLIENT_RIG_H
 #define TESTS_EXTERNAL_CLIENT_RIG_H
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
 #include <math.h>
 #include <pthread.h>
 #include <semaphore.h>
@@ -17,6 +12,7 @@
 #include <unistd.h>
 
 #include "common/base/check.h"
+#include "tests/test.h"
 #include "worker/client/longhaul.h"
 #include "worker/external/external.h"
 
@@ -403,7 +399,7 @@ static inline float wide(uint16_t v)
     return f;
 }
 
-#define TEST(f) cmocka_unit_test_setup_teardown(f, set_up, tear_down)
-#define TEST_TWO(f) cmocka_unit_test_setup_teardown(f, set_up_two, tear_down)
+#define IN_RIG(name, parameter) TEST_WITH(name, parameter, set_up, tear_down)
+#define TEST_TWO(name, parameter) TEST_WITH(name, parameter, set_up_two, tear_down)
 
 #endif

@@ -47,9 +47,8 @@ static uint64_t stored(struct rig *r)
 }
 
 // The thread's current device differs from that of the parameters, and is left unchanged.
-static void cuts_and_renews_as_on_the_host(void **state)
+IN_RIG(cuts_and_renews_as_on_the_host, struct rig *r)
 {
-    struct rig *r = *state;
     struct longhaul_state s = {.size = sizeof s};
     int device;
     setenv("CUDART_DEVICE", "1", 1);
@@ -97,9 +96,8 @@ static void join_with_adder(struct rig *r, struct adder *x)
     assert_int_equal(longhaul_start(r->c), LONGHAUL_OK);
 }
 
-static void the_loop_may_add_corrections_itself(void **state)
+IN_RIG(the_loop_may_add_corrections_itself, struct rig *r)
 {
-    struct rig *r = *state;
     struct adder x = {.to = r->mine, .values = N};
     join_with_adder(r, &x);
     check_rounds(r);
@@ -128,9 +126,8 @@ static int add_at_the_end(void *arg, const struct longhaul_addition *a)
     return err;
 }
 
-static void an_adder_may_put_corrections_off_to_the_end(void **state)
+IN_RIG(an_adder_may_put_corrections_off_to_the_end, struct rig *r)
 {
-    struct rig *r = *state;
     struct adder x = {.to = r->mine, .values = N};
     struct longhaul_tensor t = tensor("w", r->mine, LONGHAUL_FP32);
     t.memory = LONGHAUL_CUDA;
@@ -198,9 +195,8 @@ static void step_both(struct rig *r, const struct two *x, float by)
             copy(x->adder[k].to, from + k * MEET, 4 * x->size[k], ON_DEVICE, x->stream[k]), 0);
 }
 
-static void each_tensor_has_a_stream_and_an_adder(void **state)
+IN_RIG(each_tensor_has_a_stream_and_an_adder, struct rig *r)
 {
-    struct rig *r = *state;
     struct two x;
     join_two_tensors(r, &x);
     const struct adder *a = &x.adder[0], *b = &x.adder[1];
@@ -231,9 +227,8 @@ static int take_those(void *arg, const struct longhaul_taking *t)
     return copy(t->to, taken + t->first, t->count * sizeof *t->to, TO_HOST, t->stream);
 }
 
-static void the_loop_may_say_what_a_cut_holds(void **state)
+IN_RIG(the_loop_may_say_what_a_cut_holds, struct rig *r)
 {
-    struct rig *r = *state;
     struct adder x = {.to = r->mine, .values = N};
     struct longhaul_tensor t = tensor("w", r->mine, LONGHAUL_FP32);
     t.memory = LONGHAUL_CUDA;
@@ -253,9 +248,8 @@ static void the_loop_may_say_what_a_cut_holds(void **state)
     for (int i = 0; i < N; i++) assert_true(r->delta[i] == (float)(i % 9));
 }
 
-static void an_addition_that_fails_is_the_renewals_error(void **state)
+IN_RIG(an_addition_that_fails_is_the_renewals_error, struct rig *r)
 {
-    struct rig *r = *state;
     struct adder x = {.to = r->mine, .values = N, .fails = 1};
     join_with_adder(r, &x);
     r->view[0] += 1;
@@ -267,11 +261,10 @@ static void an_addition_that_fails_is_the_renewals_error(void **state)
 }
 
 // Each rank pins the pages that its cuts write; no rank pins all slots.
-static void ranks_pin_a_host_once(void **state)
+TEST_TWO(ranks_pin_a_host_once, struct rig *r)
 {
     static float theirs[N];
     enum { PAGES = 4 * 4096 }; // both ranges may begin and end within a page
-    struct rig *r = *state;
     struct longhaul *second = join_two(r, theirs, LONGHAUL_CUDA), *both[] = {r->c, second};
     for (int k = 0; k < 2; k++) {
         struct longhaul_state s = {.size = sizeof s};
@@ -281,9 +274,8 @@ static void ranks_pin_a_host_once(void **state)
     longhaul_close(second);
 }
 
-static void does_without_pinned_memory(void **state)
+IN_RIG(does_without_pinned_memory, struct rig *r)
 {
-    struct rig *r = *state;
     struct longhaul_state s = {.size = sizeof s};
     setenv("CUDART_PINS", "nothing", 1);
     join_with(r, r->mine, LONGHAUL_FP32, LONGHAUL_CUDA);
@@ -295,10 +287,9 @@ static void does_without_pinned_memory(void **state)
 }
 
 // The copy is queued when the next step changes the parameters: the worker gets the old values.
-static void the_next_step_waits_for_the_copy(void **state)
+IN_RIG(the_next_step_waits_for_the_copy, struct rig *r)
 {
     static float known[N];
-    struct rig *r = *state;
     join_on_device(r, known);
     for (uint64_t round = 1; round < 6; round++) {
         train(r, known, -3);
@@ -315,10 +306,9 @@ static void the_next_step_waits_for_the_copy(void **state)
 }
 
 // The device has still to do the step before the boundary when the cut is queued.
-static void the_copy_waits_for_the_step_before(void **state)
+IN_RIG(the_copy_waits_for_the_step_before, struct rig *r)
 {
     static float known[N];
-    struct rig *r = *state;
     join_on_device(r, known);
     setenv("CUDART", "caller_late", 1);
     begin_cut(r, known);
@@ -331,10 +321,9 @@ static void the_copy_waits_for_the_step_before(void **state)
 }
 
 // A loop that waits for a lease trains nothing meanwhile, and the worker may need this cut.
-static void a_waiting_loop_looks_whether_the_copy_ended(void **state)
+IN_RIG(a_waiting_loop_looks_whether_the_copy_ended, struct rig *r)
 {
     static float known[N];
-    struct rig *r = *state;
     join_on_device(r, known);
     begin_cut(r, known);
     assert_int_equal(longhaul_before_step(r->c), LONGHAUL_OK);
@@ -343,10 +332,9 @@ static void a_waiting_loop_looks_whether_the_copy_ended(void **state)
     assert_int_equal(boundary(r, 2), 0);
 }
 
-static void the_end_waits_for_the_copy(void **state)
+IN_RIG(the_end_waits_for_the_copy, struct rig *r)
 {
     static float known[N];
-    struct rig *r = *state;
     join_on_device(r, known);
     train(r, known, -3);
     on_loop(r, want_now);
@@ -357,10 +345,9 @@ static void the_end_waits_for_the_copy(void **state)
 }
 
 // Closing, and beginning another life, free the memory that the copy writes to.
-static void closing_waits_for_the_copy(void **state)
+IN_RIG(closing_waits_for_the_copy, struct rig *r)
 {
     static float known[N];
-    struct rig *r = *state;
     join_on_device(r, known);
     begin_cut(r, known);
     assert_int_equal(longhaul_connect(r->c, TIMEOUT_MS), LONGHAUL_OK);
@@ -382,9 +369,8 @@ static int add_late(void *arg, const struct longhaul_addition *a)
 }
 
 // An adder may queue the correction on the device, which reads it later.
-static void closing_waits_for_additions(void **state)
+IN_RIG(closing_waits_for_additions, struct rig *r)
 {
-    struct rig *r = *state;
     struct longhaul_tensor t = tensor("w", r->mine, LONGHAUL_FP32);
     t.memory = LONGHAUL_CUDA;
     t.add = add_late;
@@ -405,11 +391,10 @@ static void closing_waits_for_additions(void **state)
 }
 
 // The copy has ended at the boundary, but a step ran beside it.
-static void says_when_a_step_did_not_wait(void **state)
+IN_RIG(says_when_a_step_did_not_wait, struct rig *r)
 {
     enum { LOOKS = 5 };
     static float known[N];
-    struct rig *r = *state;
     unsigned due;
     join_on_device(r, known);
     begin_cut(r, known);
@@ -429,9 +414,8 @@ static void says_when_a_step_did_not_wait(void **state)
 }
 
 // A step ran beside the copies: one tensor's copy had ended before, the other's had not.
-static void the_end_takes_a_cut_again_that_nothing_waited_for(void **state)
+IN_RIG(the_end_takes_a_cut_again_that_nothing_waited_for, struct rig *r)
 {
-    struct rig *r = *state;
     struct two x;
     join_two_tensors(r, &x);
     on_loop(r, want_now);
@@ -448,9 +432,8 @@ static void the_end_takes_a_cut_again_that_nothing_waited_for(void **state)
 
 // The trainer dies after it called for a cut and before the copy ended, so the cut's number is
 // stored nowhere.
-static void a_cut_that_is_on_its_way_dies_with_the_trainer(void **state)
+IN_RIG(a_cut_that_is_on_its_way_dies_with_the_trainer, struct rig *r)
 {
-    struct rig *r = *state;
     int ready[2], go[2], status;
     char byte = 0;
     assert_false(pipe(ready) || pipe(go));
@@ -480,10 +463,9 @@ static void a_cut_that_is_on_its_way_dies_with_the_trainer(void **state)
 // ---------------------------------------------------------------- bf16, pieces, ranks
 
 // bf16 is copied to the end of the place for its fp32 values, and widened from there.
-static void bf16_is_widened_where_it_came(void **state)
+IN_RIG(bf16_is_widened_where_it_came, struct rig *r)
 {
     static uint16_t mine[N];
-    struct rig *r = *state;
     for (int i = 0; i < N; i++) r->view[i] = (float)(64 + i % 64) + 0.001f;
     join_with(r, mine, LONGHAUL_BF16, LONGHAUL_CUDA);
     for (int i = 0; i < N; i++) assert_true(wide(mine[i]) == (float)(64 + i % 64));
@@ -504,9 +486,9 @@ static void bf16_is_widened_where_it_came(void **state)
         assert_true(fabsf(r->delta[i] - (i % 2 ? 0 : (float)(191 + i % 64))) < 1e-3f);
 }
 
-static void pieces_make_a_whole(void **state)
+IN_RIG(pieces_make_a_whole, struct rig *r)
 {
-    check_pieces(*state, LONGHAUL_CUDA);
+    check_pieces(r, LONGHAUL_CUDA);
 }
 
 static void cut_by(struct longhaul *c, uint64_t step)
@@ -519,10 +501,9 @@ static void cut_by(struct longhaul *c, uint64_t step)
 }
 
 // The cut is complete when both ranks' copies have ended; boundaries go on meanwhile.
-static void each_rank_copies_its_share(void **state)
+TEST_TWO(each_rank_copies_its_share, struct rig *r)
 {
     static float theirs[N];
-    struct rig *r = *state;
     struct longhaul *second = join_two(r, theirs, LONGHAUL_CUDA);
     on_loop(r, want_now);
     for (uint64_t step = 1; step < 5; step++) {
@@ -544,28 +525,6 @@ static void find(void *library, const char *name, void *function)
 
 int main(int argc, char **argv)
 {
-    const struct CMUnitTest tests[] = {
-        TEST(cuts_and_renews_as_on_the_host),
-        TEST(the_loop_may_add_corrections_itself),
-        TEST(each_tensor_has_a_stream_and_an_adder),
-        TEST(the_loop_may_say_what_a_cut_holds),
-        TEST(an_addition_that_fails_is_the_renewals_error),
-        TEST(does_without_pinned_memory),
-        TEST(an_adder_may_put_corrections_off_to_the_end),
-        TEST_TWO(ranks_pin_a_host_once),
-        TEST(the_next_step_waits_for_the_copy),
-        TEST(the_copy_waits_for_the_step_before),
-        TEST(a_waiting_loop_looks_whether_the_copy_ended),
-        TEST(the_end_waits_for_the_copy),
-        TEST(closing_waits_for_the_copy),
-        TEST(closing_waits_for_additions),
-        TEST(says_when_a_step_did_not_wait),
-        TEST(the_end_takes_a_cut_again_that_nothing_waited_for),
-        TEST(a_cut_that_is_on_its_way_dies_with_the_trainer),
-        TEST(bf16_is_widened_where_it_came),
-        TEST(pieces_make_a_whole),
-        TEST_TWO(each_rank_copies_its_share),
-    };
     setenv("LONGHAUL_CUDART", CUDART, 1);
     void *library = dlopen(CUDART, RTLD_NOW | RTLD_LOCAL);
     find(library, "cudaMemcpyAsync", &copy);
@@ -573,5 +532,5 @@ int main(int argc, char **argv)
     find(library, "cudaStreamSynchronize", &finish_stream);
     find(library, "cudaGetDevice", &chosen_device);
     if (argc > 1) cmocka_set_test_filter(argv[1]);
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return test_run(NULL, NULL);
 }

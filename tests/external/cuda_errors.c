@@ -38,44 +38,11 @@ static int use(struct rig *r, uint64_t *cuts)
     return err;
 }
 
-// The only failures that are no errors: no memory can be pinned, which makes copies slower, and the
-// three calls of a new life that wait for copies of the life before.
-enum { NO_ERRORS = 1 + 3 };
-
-static void each_call_may_fail(void **state)
-{
-    (void)state;
-    const char *call = "";
-    int no_errors = 0;
-    for (int n = 1; call; n++) {
-        struct rig *r;
-        void *at;
-        uint64_t cuts = 0;
-        assert_true(n < CALLS_MAX);
-        assert_int_equal(set_up(&at), 0);
-        r = at;
-        int before = held();
-        fail_at(n);
-        int err = use(r, &cuts);
-        no_errors += !err && failed();
-        assert_true(err ? failed() != NULL : cuts == 1);
-        longhaul_close(r->c);
-        r->c = NULL;
-        call = failed();
-        bool no_device = call && !err && !strcmp(call, "cudaGetDevice"); // nothing can be released
-        if (held() != before && !no_device)
-            fail_msg("call %d, %s, fails: %d are held", n, call, held() - before);
-        assert_int_equal(tear_down(&at), 0);
-    }
-    assert_int_equal(no_errors, NO_ERRORS);
-}
-
 // ---------------------------------------------------------------- libraries
 
 // A host may have libraries of two CUDA versions, and a driver that is too old for the newer one.
-static void takes_the_library_that_finds_a_device(void **state)
+IN_RIG(takes_the_library_that_finds_a_device, struct rig *r)
 {
-    struct rig *r = *state;
     char named[256];
     snprintf(named, sizeof named, "%s", getenv("LONGHAUL_CUDART"));
     void *none = dlopen(CUDART_13, RTLD_NOW), *some = dlopen(CUDART_12, RTLD_NOW);
@@ -98,9 +65,8 @@ static void takes_the_library_that_finds_a_device(void **state)
     assert_null(dlopen(CUDART_12, RTLD_NOW | RTLD_NOLOAD));
 }
 
-static void a_library_without_all_functions_is_no_runtime(void **state)
+IN_RIG(a_library_without_all_functions_is_no_runtime, struct rig *r)
 {
-    struct rig *r = *state;
     char named[256];
     snprintf(named, sizeof named, "%s", getenv("LONGHAUL_CUDART"));
     struct longhaul_tensor t = tensor("w", r->mine, LONGHAUL_FP32);
@@ -132,7 +98,7 @@ static int describe(struct rig *r, int i, const char *device, intptr_t stream)
     return err;
 }
 
-static void parameters_of_a_device_and_a_stream_share_a_lane(void **state)
+IN_RIG(parameters_of_a_device_and_a_stream_share_a_lane, struct rig *r)
 {
     const struct {
         const char *device;
@@ -145,7 +111,6 @@ static void parameters_of_a_device_and_a_stream_share_a_lane(void **state)
                {"1", FREE_STREAM, 3},
                {"0", FREE_STREAM, 3},
                {"0", 0, 3}};
-    struct rig *r = *state;
     int i = 0, before = held(), lanes = 3;
     for (; i < (int)(sizeof row / sizeof *row); i++) {
         assert_int_equal(describe(r, i, row[i].device, row[i].stream), LONGHAUL_OK);
@@ -163,9 +128,8 @@ static void parameters_of_a_device_and_a_stream_share_a_lane(void **state)
 }
 
 // A rank that holds none of a tensor has no pointer to ask about.
-static void a_tensor_of_another_rank_needs_no_stream_of_its_own(void **state)
+IN_RIG(a_tensor_of_another_rank_needs_no_stream_of_its_own, struct rig *r)
 {
-    struct rig *r = *state;
     struct longhaul_tensor t = tensor("w", NULL, LONGHAUL_FP32);
     int before = held();
     assert_int_equal(describe(r, 0, "0", 0), LONGHAUL_OK);
@@ -176,9 +140,8 @@ static void a_tensor_of_another_rank_needs_no_stream_of_its_own(void **state)
     assert_int_equal(held() - before, OF_A_LANE);
 }
 
-static void takes_memory_of_a_device_only(void **state)
+IN_RIG(takes_memory_of_a_device_only, struct rig *r)
 {
-    struct rig *r = *state;
     setenv("CUDART_MEMORY", "host", 1);
     assert_int_equal(describe(r, 0, "0", 0), LONGHAUL_E_INVALID);
     assert_non_null(strstr(longhaul_text(r->c), "CUDA finds no device memory there"));
@@ -189,10 +152,9 @@ static void takes_memory_of_a_device_only(void **state)
 }
 
 // A rank's copies write two ranges, and only the first one can be pinned.
-static void pins_all_ranges_or_none(void **state)
+TEST_TWO(pins_all_ranges_or_none, struct rig *r)
 {
     static float theirs[N];
-    struct rig *r = *state;
     int before = held();
     setenv("CUDART_PINS", "every_other", 1);
     struct longhaul *second = join_two(r, theirs, LONGHAUL_CUDA), *both[] = {r->c, second};
@@ -213,21 +175,43 @@ static void find(void *library, const char *name, void *function)
     memcpy(function, &at, sizeof at);
 }
 
+// The only failures that are no errors: no memory can be pinned, which makes copies slower, and the
+// three calls of a new life that wait for copies of the life before.
+enum { NO_ERRORS = 1 + 3 };
+
+TEST(each_call_may_fail)
+{
+    const char *call = "";
+    int no_errors = 0;
+    for (int n = 1; call; n++) {
+        struct rig *r;
+        void *at;
+        uint64_t cuts = 0;
+        assert_true(n < CALLS_MAX);
+        assert_int_equal(set_up(&at), 0);
+        r = at;
+        int before = held();
+        fail_at(n);
+        int err = use(r, &cuts);
+        no_errors += !err && failed();
+        assert_true(err ? failed() != NULL : cuts == 1);
+        longhaul_close(r->c);
+        r->c = NULL;
+        call = failed();
+        bool no_device = call && !err && !strcmp(call, "cudaGetDevice"); // nothing can be released
+        if (held() != before && !no_device)
+            fail_msg("call %d, %s, fails: %d are held", n, call, held() - before);
+        assert_int_equal(tear_down(&at), 0);
+    }
+    assert_int_equal(no_errors, NO_ERRORS);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        TEST(takes_the_library_that_finds_a_device),
-        TEST(a_library_without_all_functions_is_no_runtime),
-        TEST(parameters_of_a_device_and_a_stream_share_a_lane),
-        TEST(a_tensor_of_another_rank_needs_no_stream_of_its_own),
-        TEST(takes_memory_of_a_device_only),
-        TEST_TWO(pins_all_ranges_or_none),
-        cmocka_unit_test(each_call_may_fail),
-    };
     setenv("LONGHAUL_CUDART", CUDART, 1);
     void *library = dlopen(CUDART, RTLD_NOW | RTLD_LOCAL);
     find(library, "cudart_fail", &fail_at);
     find(library, "cudart_failed", &failed);
     find(library, "cudart_held", &held);
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return test_run(NULL, NULL);
 }

@@ -7,9 +7,8 @@
 
 enum { WORDS = 20000 };
 
-static void trains_on_without_a_worker_for_a_while(void **state)
+IN_RIG(trains_on_without_a_worker_for_a_while, struct rig *r)
 {
-    struct rig *r = *state;
     join_with(r, r->mine, LONGHAUL_FP32, LONGHAUL_HOST);
     assert_int_equal(boundary(r, 1), 0);
     stop_worker(r);
@@ -24,9 +23,8 @@ static void trains_on_without_a_worker_for_a_while(void **state)
 
 // The life's memory goes to the worker's next process, whatever the number of its descriptor. The
 // number may be 0 in a process that was started with its input closed.
-static void a_worker_that_comes_back_goes_on_with_the_life(void **state)
+IN_RIG(a_worker_that_comes_back_goes_on_with_the_life, struct rig *r)
 {
-    struct rig *r = *state;
     struct longhaul_state s = {.size = sizeof s};
     int input = dup(0);
     r->lends_zero = true;
@@ -78,9 +76,8 @@ static void drain_now(struct rig *r)
 
 // A paused loop stands still until the run resumes or drains, even if its worker dies or other
 // messages come.
-static void a_loop_stands_still_while_the_run_is_paused(void **state)
+IN_RIG(a_loop_stands_still_while_the_run_is_paused, struct rig *r)
 {
-    struct rig *r = *state;
     join_with(r, r->mine, LONGHAUL_FP32, LONGHAUL_HOST);
     assert_int_equal(boundary(r, 1), 0);
     on_loop(r, pause_now);
@@ -109,10 +106,9 @@ static void a_loop_stands_still_while_the_run_is_paused(void **state)
 }
 
 // Rank 0 names the step at which both stop, two ahead, so neither waits in a step for the other.
-static void ranks_stand_still_at_one_step(void **state)
+TEST_TWO(ranks_stand_still_at_one_step, struct rig *r)
 {
     static float theirs[N];
-    struct rig *r = *state;
     struct longhaul *second = join_two(r, theirs, LONGHAUL_HOST), *both[] = {r->c, second};
     uint64_t step = 1;
     for (int pauses = 0; pauses < 3; pauses++) {
@@ -148,10 +144,9 @@ static void wait_both(struct longhaul *first, struct longhaul *second)
 
 // One rank asks for the clock before the worker dies, the other after the worker is back; both ask
 // before their first step.
-static void ranks_begin_with_one_clock_though_the_worker_dies(void **state)
+TEST_TWO(ranks_begin_with_one_clock_though_the_worker_dies, struct rig *r)
 {
     static float theirs[N];
-    struct rig *r = *state;
     on_loop(r, credit_more);
     struct longhaul *second = join_two(r, theirs, LONGHAUL_HOST);
     uint64_t tokens = clock_of(r->c);
@@ -172,9 +167,8 @@ static void held_up(void *arg)
 
 // The child cuts and dies. It left more messages than the worker reads at a time; the worker reads
 // all of them, and takes the last cut, before it handles the death.
-static void a_trainer_s_last_cut_comes_before_its_death(void **state)
+IN_RIG(a_trainer_s_last_cut_comes_before_its_death, struct rig *r)
 {
-    struct rig *r = *state;
     int ready[2], go[2], status;
     char byte = 0;
     assert_false(pipe(ready) || pipe(go));
@@ -220,9 +214,8 @@ static lh_err listen_at(struct rig *r, const char *path, struct wk_external **ou
 }
 
 // A worker takes the place of a dead one, and of nothing else.
-static void a_socket_belongs_to_one_worker(void **state)
+IN_RIG(a_socket_belongs_to_one_worker, struct rig *r)
 {
-    struct rig *r = *state;
     struct wk_external *x;
     struct sockaddr_un address = {.sun_family = AF_UNIX};
     char path[96], far[LH_PATH_BYTES + 1] = "/";
@@ -251,18 +244,4 @@ static void a_socket_belongs_to_one_worker(void **state)
     err = listen_at(r, path, &x);
     assert_int_equal(err, LH_ERR_IO);
     join_with(r, r->mine, LONGHAUL_FP32, LONGHAUL_HOST); // the first one still listens
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        TEST(trains_on_without_a_worker_for_a_while),
-        TEST(a_worker_that_comes_back_goes_on_with_the_life),
-        TEST(a_loop_stands_still_while_the_run_is_paused),
-        TEST_TWO(ranks_stand_still_at_one_step),
-        TEST_TWO(ranks_begin_with_one_clock_though_the_worker_dies),
-        TEST(a_trainer_s_last_cut_comes_before_its_death),
-        TEST(a_socket_belongs_to_one_worker),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

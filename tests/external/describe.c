@@ -13,9 +13,8 @@ struct dl { // dlpack.h
     uint64_t byte_offset;
 };
 
-static void reads_dlpack(void **state)
+IN_RIG(reads_dlpack, struct rig *r)
 {
-    struct rig *r = *state;
     int64_t dims[] = {73, 137}, strides[] = {137, 1}, turned[] = {1, 73};
     struct dl d = {r->mine, 1, 0, 2, 2, 32, 1, dims, strides, 0};
     d.strides = turned;
@@ -35,9 +34,8 @@ static void reads_dlpack(void **state)
 }
 
 // The other forms of memory that can be trained, and what must not pass for one.
-static void reads_each_form_of_dlpack(void **state)
+IN_RIG(reads_each_form_of_dlpack, struct rig *r)
 {
-    struct rig *r = *state;
     static uint16_t half[N];
     int64_t dims[9] = {N, 1, 1, 1, 1, 1, 1, 1, 1}, none[] = {0}, odd[] = {1, 77};
     struct dl sound = {r->mine, 1, 0, 1, 2, 32, 1, dims, NULL, 0};
@@ -73,9 +71,8 @@ static void reads_each_form_of_dlpack(void **state)
 
 // ---------------------------------------------------------------- tensors and ranks
 
-static void says_where_there_is_no_cuda(void **state)
+IN_RIG(says_where_there_is_no_cuda, struct rig *r)
 {
-    struct rig *r = *state;
     struct longhaul_tensor t = tensor("w", r->mine, LONGHAUL_FP32);
     char *was = strdup(getenv("LONGHAUL_CUDART") ? getenv("LONGHAUL_CUDART") : "");
     setenv("LONGHAUL_CUDART", "/nonexistent.so", 1);
@@ -86,9 +83,8 @@ static void says_where_there_is_no_cuda(void **state)
     free(was);
 }
 
-static void refuses_tied_and_repeated(void **state)
+IN_RIG(refuses_tied_and_repeated, struct rig *r)
 {
-    struct rig *r = *state;
     struct longhaul_tensor a = tensor("a", r->mine, LONGHAUL_FP32), b = a, c = a;
     uint64_t one[] = {1};
     assert_int_equal(longhaul_parameter(r->c, &a), LONGHAUL_OK);
@@ -110,9 +106,8 @@ static int describe(struct rig *r, const char *name, float *data, uint64_t value
     return longhaul_parameter(r->c, &t);
 }
 
-static void neighbours_share_no_memory(void **state)
+IN_RIG(neighbours_share_no_memory, struct rig *r)
 {
-    struct rig *r = *state;
     assert_int_equal(describe(r, "middle", r->mine + 10, 10), LONGHAUL_OK);
     assert_int_equal(describe(r, "before", r->mine + 1, 10), LONGHAUL_E_INVALID);
     assert_int_equal(describe(r, "before", r->mine, 10), LONGHAUL_OK);
@@ -123,10 +118,9 @@ static void neighbours_share_no_memory(void **state)
     assert_int_equal(longhaul_parameter(r->c, &there), LONGHAUL_OK);
 }
 
-static void refuses_descriptions_beyond_their_bounds(void **state)
+IN_RIG(refuses_descriptions_beyond_their_bounds, struct rig *r)
 {
     static const uint64_t ones[WK_CHANNEL_DIMS] = {1, 1, 1, 1, 1, 1, 1, 1};
-    struct rig *r = *state;
     char name[WK_CHANNEL_NAME + 1];
     memset(name, 'n', sizeof name - 1);
     name[sizeof name - 1] = 0;
@@ -151,7 +145,7 @@ static void refuses_descriptions_beyond_their_bounds(void **state)
 }
 
 // A launcher says the rank; what is no rank of a host is a loop of one process.
-static void takes_its_rank_from_the_launcher(void **state)
+IN_RIG(takes_its_rank_from_the_launcher, struct rig *r)
 {
     static const struct {
         const char *rank, *ranks;
@@ -161,7 +155,6 @@ static void takes_its_rank_from_the_launcher(void **state)
                {"2", "2", LONGHAUL_OK},        {"0", "2x", LONGHAUL_OK},
                {"0", "", LONGHAUL_OK},         {"0", "/2", LONGHAUL_OK},
                {"0", ":2", LONGHAUL_OK},       {"0", "4294967298", LONGHAUL_OK}};
-    struct rig *r = *state;
     struct longhaul_tensor t = tensor("w", r->mine, LONGHAUL_FP32);
     for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
         longhaul_close(r->c);
@@ -182,9 +175,8 @@ static void takes_its_rank_from_the_launcher(void **state)
 }
 
 // Structs of a newer header are accepted if the fields that the library does not know are 0.
-static void structs_may_be_longer_than_the_librarys(void **state)
+IN_RIG(structs_may_be_longer_than_the_librarys, struct rig *r)
 {
-    struct rig *r = *state;
     struct {
         struct longhaul_tensor t;
         uint64_t more;
@@ -203,9 +195,8 @@ static void structs_may_be_longer_than_the_librarys(void **state)
     assert_int_equal(longhaul_state(r->c, &s.s), LONGHAUL_E_INVALID);
 }
 
-static void a_rank_may_hold_none_of_a_tensor(void **state)
+IN_RIG(a_rank_may_hold_none_of_a_tensor, struct rig *r)
 {
-    struct rig *r = *state;
     struct longhaul_tensor t = tensor("w", NULL, LONGHAUL_BF16);
     assert_int_equal(longhaul_parameter(r->c, &t), LONGHAUL_E_INVALID); // all values, at NULL
     t.first = N - 1;
@@ -217,9 +208,8 @@ static void a_rank_may_hold_none_of_a_tensor(void **state)
     assert_non_null(strstr(longhaul_text(r->c), "do not add up to the whole"));
 }
 
-static void refuses_another_model(void **state)
+IN_RIG(refuses_another_model, struct rig *r)
 {
-    struct rig *r = *state;
     struct longhaul_tensor t = tensor("w", r->mine, LONGHAUL_FP32);
     r->wrong_model = true;
     assert_int_equal(longhaul_parameter(r->c, &t), LONGHAUL_OK);
@@ -235,18 +225,6 @@ static void refuses_another_model(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        TEST(reads_dlpack),
-        TEST(reads_each_form_of_dlpack),
-        TEST(neighbours_share_no_memory),
-        TEST(refuses_descriptions_beyond_their_bounds),
-        TEST(takes_its_rank_from_the_launcher),
-        TEST(says_where_there_is_no_cuda),
-        TEST(refuses_tied_and_repeated),
-        TEST(structs_may_be_longer_than_the_librarys),
-        TEST(a_rank_may_hold_none_of_a_tensor),
-        TEST(refuses_another_model),
-    };
     setenv("LONGHAUL_CUDART", CUDART, 1);
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return test_run(NULL, NULL);
 }

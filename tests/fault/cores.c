@@ -29,9 +29,8 @@ static void begin_push(struct rig *r, struct rig_call *h)
 }
 
 // A push that finds no space waits, but here its bytes find no memory to wait in either.
-static void a_push_that_cant_even_wait_is_told_so(void **state)
+RIG_TEST(a_push_that_cant_even_wait_is_told_so, struct rig *r)
 {
-    struct rig *r = *state;
     struct rig_call h;
     rig_enlarge(r, VALUES);
     assert_int_equal(rig_start_server(r, true), LH_OK);
@@ -78,9 +77,8 @@ static bool asks(void *arg, const char *from, const char *to, enum lh_rpc rpc, s
     return true;
 }
 
-static void a_state_of_which_a_piece_finds_no_memory_ends_the_worker(void **state)
+RIG_TEST(a_state_of_which_a_piece_finds_no_memory_ends_the_worker, struct rig *r)
 {
-    struct rig *r = *state;
     struct joining j = {.r = r};
     struct rig_life l = {0};
     rig_enlarge(r, VALUES);
@@ -108,9 +106,8 @@ static void a_state_of_which_a_piece_finds_no_memory_ends_the_worker(void **stat
 
 // Without memory for the ledger's bytes there is no digest that tells whether this is the confirmed
 // state, and it is not.
-static void a_state_whose_digest_finds_no_memory_is_not_taken(void **state)
+RIG_TEST(a_state_whose_digest_finds_no_memory_is_not_taken, struct rig *r)
 {
-    struct rig *r = *state;
     struct offer_held h;
     const uint64_t values = VALUES;
     size_t ledger = 0, bytes = 256;
@@ -136,9 +133,8 @@ static void a_state_whose_digest_finds_no_memory_is_not_taken(void **state)
 // ---------------------------------------------------------------- a coordinator's start
 
 // Without memory for its pools of units, two for each home, a coordinator could not place any unit.
-static void a_coordinator_without_memory_for_its_pools_does_not_start(void **state)
+RIG_TEST(a_coordinator_without_memory_for_its_pools_does_not_start, struct rig *r)
 {
-    struct rig *r = *state;
     size_t bytes = (2 * RIG_WORKERS + 1) * sizeof(struct ps_co_pool);
     fault_alloc_of(bytes, bytes);
     assert_int_equal(rig_try_coordinator(r), LH_ERR_NO_MEMORY);
@@ -153,9 +149,8 @@ static void a_coordinator_without_memory_for_its_pools_does_not_start(void **sta
 
 // Without memory for the list of the worker's claims, the coordinator would lease those units
 // again.
-static void a_lease_without_memory_for_its_claims_is_asked_for_again(void **state)
+RIG_TEST(a_lease_without_memory_for_its_claims_is_asked_for_again, struct rig *r)
 {
-    struct rig *r = *state;
     Longhaul__V1__LeaseRequest m = LONGHAUL__V1__LEASE_REQUEST__INIT;
     uint64_t claimed[CLAIMS] = {0};
     ProtobufCMessage *answer = NULL;
@@ -175,16 +170,4 @@ static void a_lease_without_memory_for_its_claims_is_asked_for_again(void **stat
         assert_true(!fails || fault_over());
     }
     rig_free_message(answer);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        RIG_TEST(a_push_that_cant_even_wait_is_told_so),
-        RIG_TEST(a_state_whose_digest_finds_no_memory_is_not_taken),
-        RIG_TEST(a_coordinator_without_memory_for_its_pools_does_not_start),
-        RIG_TEST(a_lease_without_memory_for_its_claims_is_asked_for_again),
-        RIG_TEST(a_state_of_which_a_piece_finds_no_memory_ends_the_worker),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

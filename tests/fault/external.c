@@ -5,9 +5,8 @@
 
 enum { TRIES_MAX = 100 };
 
-static void no_channel_without_memory(void **state)
+IN_RIG(no_channel_without_memory, struct rig *r)
 {
-    struct rig *r = *state;
     struct wk_external_conf conf = {
         .env = r->env, .values = VALUES, .parts = PARTS, .first = first, .ranks = RANKS};
     bool failed = true;
@@ -24,9 +23,8 @@ static void no_channel_without_memory(void **state)
 }
 
 // Both ranks connect; a rank that was refused connects again.
-static void no_life_without_memory(void **state)
+IN_RIG(no_life_without_memory, struct rig *r)
 {
-    struct rig *r = *state;
     bool failed = true;
     for (long n = 0; failed; n++) {
         assert_true(n < TRIES_MAX);
@@ -47,11 +45,4 @@ static void no_life_without_memory(void **state)
     }
     assert_int_equal(r->comes, 1);
     assert_int_equal(r->sents, RANKS);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {TEST(no_channel_without_memory),
-                                       TEST(no_life_without_memory)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

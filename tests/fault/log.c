@@ -1,11 +1,6 @@
 // The log, the ledger and checkpoints when the n-th allocation or file operation fails: each call
 // returns that error, nothing leaks (AddressSanitizer checks), and everything acknowledged before
 // is there at the next start.
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,6 +13,7 @@
 #include "server/state/disk_full.h"
 #include "server/wal/wal.h"
 #include "tests/fault/fault.h"
+#include "tests/test.h"
 
 enum { RECORDS = 8, BODY = 600, SEGMENT = 1500, CALLS_MAX = 400, TAKEN_BACK = 5 };
 static const uint8_t JOB[LH_JOB_BYTES] = {7};
@@ -144,9 +140,10 @@ static lh_err use_log(struct lh_env *env, uint64_t to, uint64_t *done, struct se
     return err ? err : ps_wal_look(env, "log", JOB, look, &records, &found);
 }
 
-static void nothing_acknowledged_is_lost(void **state)
+#define IN_RIG(name, parameter) TEST_WITH(name, parameter, set_up, tear_down)
+
+IN_RIG(nothing_acknowledged_is_lost, struct rig *r)
 {
-    struct rig *r = *state;
     for (size_t i = 0; i < LH_COUNT(ways); i++) {
         bool struck = true;
         for (long n = 0; struck; n++) {
@@ -172,9 +169,8 @@ static void nothing_acknowledged_is_lost(void **state)
     }
 }
 
-static void a_log_that_failed_to_remove_segments_is_sound(void **state)
+IN_RIG(a_log_that_failed_to_remove_segments_is_sound, struct rig *r)
 {
-    struct rig *r = *state;
     for (size_t i = 0; i < LH_COUNT(ways); i++) {
         bool struck = true;
         for (long n = 0; struck; n++) {
@@ -275,9 +271,8 @@ static bool take_back(struct rig *r, const struct taken_back *how, long n)
 // The disk is full at each call of a group's commit in turn, and perhaps also during the clean-up
 // after it. Nothing of the group comes back, whatever takes its place and whenever the process
 // dies.
-static void a_group_that_was_taken_back_leaves_nothing_behind(void **state)
+IN_RIG(a_group_that_was_taken_back_leaves_nothing_behind, struct rig *r)
 {
-    struct rig *r = *state;
     for (long more = 0; more < 3; more++)
         for (size_t next = 0; next < TAKEN_BACK; next++)
             for (int cut = 0; cut < 2; cut++) {
@@ -289,9 +284,8 @@ static void a_group_that_was_taken_back_leaves_nothing_behind(void **state)
 }
 
 // Bytes may be on the disk although their sync failed, so the process ends whatever the error was.
-static void a_sync_that_finds_no_room_is_final(void **state)
+IN_RIG(a_sync_that_finds_no_room_is_final, struct rig *r)
 {
-    struct rig *r = *state;
     struct ps_wal_conf conf = {.env = r->env, .dir = "log", .segment_bytes = SEGMENT};
     struct seen seen = {0};
     struct ps_wal *w;
@@ -306,9 +300,8 @@ static void a_sync_that_finds_no_room_is_final(void **state)
     ps_wal_close(w);
 }
 
-static void a_mark_without_memory_is_left_out(void **state)
+IN_RIG(a_mark_without_memory_is_left_out, struct rig *r)
 {
-    struct rig *r = *state;
     struct ps_wal_conf conf = {.env = r->env, .dir = "log", .segment_bytes = SEGMENT};
     struct seen seen = {0};
     struct ps_wal *w;
@@ -384,9 +377,8 @@ static lh_err fold(struct lh_ledger *l, struct lh_ledger *copy, struct lh_ledger
     return lh_ledger_read(back, &c);
 }
 
-static void a_ledger_without_memory_says_so(void **state)
+IN_RIG(a_ledger_without_memory_says_so, void *unused)
 {
-    (void)state;
     struct lh_buf fence = lh_buf(64), frame = lh_buf(4096);
     struct lh_frame f = push(1);
     lh_fence_write(11, f.incarnation, &fence);
@@ -517,23 +509,8 @@ static void check_whole_or_error(struct rig *r, uint8_t optimizer)
     free_job(&j);
 }
 
-static void a_checkpoint_is_whole_or_an_error(void **state)
+IN_RIG(a_checkpoint_is_whole_or_an_error, struct rig *r)
 {
-    check_whole_or_error(*state, LH_OPT_SGD);
-    check_whole_or_error(*state, LH_OPT_DELAYED_NESTEROV);
-}
-
-int main(void)
-{
-#define TEST(f) cmocka_unit_test_setup_teardown(f, set_up, tear_down)
-    const struct CMUnitTest tests[] = {
-        TEST(nothing_acknowledged_is_lost),
-        TEST(a_log_that_failed_to_remove_segments_is_sound),
-        TEST(a_group_that_was_taken_back_leaves_nothing_behind),
-        TEST(a_sync_that_finds_no_room_is_final),
-        TEST(a_mark_without_memory_is_left_out),
-        TEST(a_ledger_without_memory_says_so),
-        TEST(a_checkpoint_is_whole_or_an_error),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    check_whole_or_error(r, LH_OPT_SGD);
+    check_whole_or_error(r, LH_OPT_DELAYED_NESTEROV);
 }

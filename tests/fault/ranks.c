@@ -1,17 +1,13 @@
 // Ranks over TCP whose sockets accept nothing: a greeting that can't be sent in time ends the
 // attempt with a message, and the next attempt works. Socket buffers are larger than a greeting, so
 // the test fails the wait for space and not the socket.
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
 #include <signal.h>
 #include <string.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
 
 #include "tests/fault/fault.h"
+#include "tests/test.h"
 #include "worker/ranks/comm/comm_tcp.h"
 
 enum { RANKS = 2, GREETING_MS = 1000 }; // as in comm_tcp.c
@@ -44,10 +40,9 @@ static void leave_all(void)
             assert_int_equal(eventfd_read(told[rank], &count), 0);
 }
 
-static void a_greeting_that_cant_be_sent_in_time_is_told(void **state)
+TEST(a_greeting_that_cant_be_sent_in_time_is_told)
 {
     struct lh_env *env;
-    (void)state;
     assert_int_equal(lh_env_real_create(&env), LH_OK);
     const struct wk_comm_tcp_conf conf = {.env = env, .address = ""};
     for (int rank = 0; rank < RANKS; rank++) {
@@ -74,9 +69,6 @@ static void a_greeting_that_cant_be_sent_in_time_is_told(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_greeting_that_cant_be_sent_in_time_is_told),
-    };
     signal(SIGPIPE, SIG_IGN); // as the programs do
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return test_run(NULL, NULL);
 }

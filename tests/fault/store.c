@@ -1,16 +1,12 @@
 // A run moves into another store, and the n-th allocation or file operation fails. After the next
 // try every row is there.
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
 #include <stdio.h>
 
 #include "common/base/check.h"
 #include "common/env/env_fake.h"
 #include "server/coordinator/store/move.h"
 #include "tests/fault/fault.h"
+#include "tests/test.h"
 
 enum { ROWS = 80, CALLS_MAX = 2000 }; // more rows than a store at first has space for
 
@@ -54,12 +50,11 @@ static void check(struct lh_env *disk)
     ps_store_close(s);
 }
 
-static void a_move_that_fails_is_made_again(void **state)
+TEST(a_move_that_fails_is_made_again)
 {
     static const lh_err ways[] = {LH_ERR_NO_MEMORY, LH_ERR_IO, LH_ERR_DISK_FULL};
     struct lh_fake_world *world = lh_fake_world_create(3);
     struct lh_env *disk = lh_fake_node(world, NULL, NULL);
-    (void)state;
     lh_fake_boot(disk);
     struct lh_env *env = fault_env(disk);
     for (size_t i = 0; i < LH_COUNT(ways); i++) {
@@ -80,10 +75,4 @@ static void a_move_that_fails_is_made_again(void **state)
         }
     }
     lh_fake_world_destroy(world);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {cmocka_unit_test(a_move_that_fails_is_made_again)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

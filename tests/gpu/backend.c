@@ -1,16 +1,11 @@
 // The worker's backend: the emulated device encodes every codec to the CPU's bytes. Without a
 // device, or after losing it, the backend uses the CPU and reports why.
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
-
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "kernels/cuda/loader.h"
+#include "tests/test.h"
 #include "worker/backend.h"
 
 static const char *const names[] = {"small", "long", "tiny"};
@@ -84,10 +79,9 @@ static void same_bytes(struct wk_backend *b, const struct lk_codec *codec,
     lh_buf_free(&mine);
 }
 
-static void every_codec(void **state)
+TEST(every_codec)
 {
     struct lh_manifest m = model();
-    (void)state;
     for (size_t i = 0; lk_codec_word(i); i++) {
         struct lk_codec codec;
         assert_int_equal(lk_codec_parse(lk_codec_word(i), &codec), LH_OK);
@@ -108,10 +102,9 @@ static void every_codec(void **state)
 static const struct lk_codec usual = {LK_INDEX_RICE, LK_VALUE_SIGN, 64.0f / 4096};
 
 // A non-finite value gives the CPU's error message and changes nothing.
-static void not_finite(void **state)
+TEST(not_finite)
 {
     struct lh_manifest m = model();
-    (void)state;
     struct wk_backend *b =
         open_backend(getenv("LH_TEST_EMULATED_PLUGIN"), WK_BACKEND_CUDA, &m, &usual);
     const struct lh_shard_layout *layout = &m.shard[0];
@@ -134,11 +127,10 @@ static void not_finite(void **state)
 }
 
 // The opening thread may have used another device before; pushes are encoded on the first one.
-static void after_another_device(void **state)
+TEST(after_another_device)
 {
     struct lh_manifest m = model();
     struct lk_gpu gpu;
-    (void)state;
     setenv("LH_FAKE_PLUGIN", "second", 1);
     assert_int_equal(lk_gpu_open(getenv("LH_TEST_FAKE_PLUGIN"), &gpu), LH_OK);
     assert_int_equal(gpu.backend->use(1), 0);
@@ -164,9 +156,8 @@ static void falls_back(const char *how, enum wk_backend_kind kind, const char *w
     lh_manifest_free(&m);
 }
 
-static void without_a_device(void **state)
+TEST(without_a_device)
 {
-    (void)state;
     falls_back("abi", WK_BACKEND_AUTO, "does not speak ABI");
     falls_back("driver", WK_BACKEND_AUTO, "no NVIDIA driver");
     falls_back("none", WK_BACKEND_CUDA, "sees no device");
@@ -176,10 +167,9 @@ static void without_a_device(void **state)
 }
 
 // The self-check's encoding and one push succeed; all later pushes are encoded by the CPU.
-static void a_device_that_fails(void **state)
+TEST(a_device_that_fails)
 {
     struct lh_manifest m = model();
-    (void)state;
     setenv("LH_FAKE_PLUGIN", "later", 1);
     struct wk_backend *b = open_backend(getenv("LH_TEST_FAKE_PLUGIN"), WK_BACKEND_AUTO, &m, &usual);
     says(b, "name", "cuda");
@@ -193,12 +183,11 @@ static void a_device_that_fails(void **state)
 }
 
 // On the CPU, with a shard large enough for several threads.
-static void several_threads(void **state)
+TEST(several_threads)
 {
     static const char *const one[] = {"large"};
     static const uint64_t shape[][5] = {{1100000, 0}};
     struct lh_manifest m;
-    (void)state;
     assert_int_equal(lh_manifest_build(&m, 1, one, shape, 1, NULL), LH_OK);
     for (uint32_t threads = 0; threads <= 3; threads += 3) {
         struct wk_backend *b;
@@ -215,14 +204,4 @@ static void several_threads(void **state)
         wk_backend_close(b);
     }
     lh_manifest_free(&m);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_codec),          cmocka_unit_test(not_finite),
-        cmocka_unit_test(after_another_device), cmocka_unit_test(without_a_device),
-        cmocka_unit_test(a_device_that_fails),  cmocka_unit_test(several_threads),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

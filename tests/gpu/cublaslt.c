@@ -1,11 +1,5 @@
 // The plugin of matrix products on a fake cuBLASLt: results match the product that the table
 // describes, each plan is made once, nothing leaks; and one line gives the reason of a refusal.
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
-
 #include <dlfcn.h>
 #include <math.h>
 #include <stdlib.h>
@@ -14,6 +8,7 @@
 #include "common/base/check.h"
 #include "kernels/convert.h"
 #include "kernels/cuda/gemm_loader.h"
+#include "tests/test.h"
 
 enum { VALUES = 2000 };
 
@@ -107,9 +102,10 @@ static void try_one(const struct products *p, struct lk_gemm_call call, unsigned
             fail_msg("value %d is %g, not %g", i, (double)c[i], (double)should[i]);
 }
 
-static void products(void **state)
+#define OF_PRODUCTS(name, parameter) TEST_WITH(name, parameter, NULL, NULL)
+
+OF_PRODUCTS(products, const struct products *p)
 {
-    const struct products *p = *state;
     assert_string_equal(p->library.table->name(p->gemm), "cuBLASLt 13.1.2");
     for (int way = 0; way < 32; way++) {
         struct lk_gemm_call call = {
@@ -130,9 +126,8 @@ static void products(void **state)
 }
 
 // Equal sizes and alignments share one plan; a difference makes another one.
-static void plans(void **state)
+OF_PRODUCTS(plans, const struct products *p)
 {
-    const struct products *p = *state;
     struct lk_gemm_call call = {.m = 2,
                                 .n = 3,
                                 .k = 4,
@@ -168,9 +163,8 @@ static void refused(const struct products *p, const char *why)
     if (!strstr(text, why)) fail_msg("\"%s\" lacks \"%s\"", text, why);
 }
 
-static void unusable_libraries_give_the_reason(void **state)
+OF_PRODUCTS(unusable_libraries_give_the_reason, const struct products *p)
 {
-    const struct products *p = *state;
     setenv("LONGHAUL_CUBLASLT_LIB", "none.so", 1);
     refused(p, "the file that LONGHAUL_CUBLASLT_LIB names can't be opened");
     setenv("LONGHAUL_CUBLASLT_LIB", variable("LH_TEST_FAKE_PLUGIN"), 1);
@@ -195,10 +189,5 @@ static void unusable_libraries_give_the_reason(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(products),
-        cmocka_unit_test(plans),
-        cmocka_unit_test(unusable_libraries_give_the_reason),
-    };
-    return cmocka_run_group_tests(tests, open_products, close_products);
+    return test_run(open_products, close_products);
 }

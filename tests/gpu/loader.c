@@ -1,16 +1,11 @@
 // Broken plugins: one line says why the CPU is used, and no plugin stays open.
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
-
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "kernels/cuda/loader.h"
+#include "tests/test.h"
 
 static const char *variable(const char *name)
 {
@@ -34,10 +29,9 @@ static void refused(const char *how, const char *why)
     lk_gpu_close(&gpu);
 }
 
-static void wrong_plugins(void **state)
+TEST(wrong_plugins)
 {
     char sizes[64];
-    (void)state;
     snprintf(sizes, sizeof sizes, "its table has %zu bytes, this program's %zu",
              sizeof(struct lk_gpu_backend) - sizeof(void *), sizeof(struct lk_gpu_backend));
     refused("abi", "does not speak ABI 12");
@@ -47,10 +41,9 @@ static void wrong_plugins(void **state)
     refused("none", "the driver sees no device");
 }
 
-static void a_table_without_a_driver(void **state)
+TEST(a_table_without_a_driver)
 {
     struct lk_gpu gpu;
-    (void)state;
     setenv("LH_FAKE_PLUGIN", "driver", 1);
     assert_int_equal(lk_gpu_open_table(variable("LH_TEST_FAKE_PLUGIN"), &gpu), LH_OK);
     assert_non_null(gpu.backend);
@@ -59,12 +52,11 @@ static void a_table_without_a_driver(void **state)
     assert_null(gpu.library);
 }
 
-static void the_emulated_one(void **state)
+TEST(the_emulated_one)
 {
     struct lk_gpu gpu;
     struct lk_gpu_versions versions;
     struct lk_gpu_device device;
-    (void)state;
     assert_int_equal(lk_gpu_open(variable("LH_TEST_EMULATED_PLUGIN"), &gpu), LH_OK);
     assert_int_equal(gpu.devices, 1);
     gpu.backend->versions(&versions);
@@ -78,10 +70,9 @@ static void the_emulated_one(void **state)
 
 // The plugin's path: from the caller, the environment, the folders around the program, or the bare
 // name.
-static void which_file(void **state)
+TEST(which_file)
 {
     char path[LK_GPU_PATH_BYTES];
-    (void)state;
     setenv(LK_GPU_PLUGIN_VARIABLE, "/of/the/environment.so", 1);
     lk_gpu_find("/of/the/caller.so", path);
     assert_string_equal(path, "/of/the/caller.so");
@@ -92,15 +83,4 @@ static void which_file(void **state)
     size_t n = strlen(path), name = strlen(LK_GPU_PLUGIN);
     assert_true(n >= name && !strcmp(path + n - name, LK_GPU_PLUGIN));
     if (n > name) assert_int_equal(access(path, R_OK), 0);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(wrong_plugins),
-        cmocka_unit_test(a_table_without_a_driver),
-        cmocka_unit_test(the_emulated_one),
-        cmocka_unit_test(which_file),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

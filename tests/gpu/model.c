@@ -1,12 +1,6 @@
 // The transformer's passes on the emulated device: losses and gradients agree with the CPU's and
 // PyTorch's, and repeat to the bit; where there are no passes, the reason is given.
 // $LH_TEST_PLUGIN and $LH_TEST_PRODUCTS name other plugins than the emulator's: bench/gpu/check.sh.
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
-
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,6 +8,7 @@
 #include "common/base/check.h"
 #include "kernels/cuda/gemm_loader.h"
 #include "tests/oracle/case.h"
+#include "tests/test.h"
 #include "worker/train/transformer_gpu.h"
 
 struct device {
@@ -114,14 +109,15 @@ static void compare(const struct wk_params *p, const float *is, const float *sho
     }
 }
 
-static void agrees_with_the_cpu_and_torch(void **state)
+#define ON_DEVICE(name, parameter) TEST_WITH(name, parameter, NULL, NULL)
+
+ON_DEVICE(agrees_with_the_cpu_and_torch, const struct device *d)
 {
     static const char *const fixtures[] = {
         "tests/fixtures/trainer/mha-untied.case",
         "tests/fixtures/trainer/gqa-bias-untied.case",
         "tests/fixtures/trainer/mqa-bias-tied.case",
     };
-    const struct device *d = *state;
     for (size_t f = 0; f < LH_COUNT(fixtures); f++) {
         struct case_file c;
         struct case_answer ours;
@@ -191,9 +187,8 @@ static float *gradient_on_cpu(const struct model *m, const struct wk_batch *b, d
     return g;
 }
 
-static void larger_batches(void **state)
+ON_DEVICE(larger_batches, const struct device *d)
 {
-    const struct device *d = *state;
     for (int tied = 0; tied < 2; tied++) {
         struct model m;
         make_model(&m, tied);
@@ -247,9 +242,8 @@ static void larger_batches(void **state)
 }
 
 // bf16 products change a gradient by about 2^-8 of it, and not by zero.
-static void products_of_bf16(void **state)
+ON_DEVICE(products_of_bf16, const struct device *d)
 {
-    const struct device *d = *state;
     struct model m;
     make_model(&m, true);
     struct wk_batch b = batch_of(&m);
@@ -273,9 +267,8 @@ static void products_of_bf16(void **state)
 }
 
 // Invalid batches are refused, and the next one is computed.
-static void wrong_batches(void **state)
+ON_DEVICE(wrong_batches, const struct device *d)
 {
-    const struct device *d = *state;
     struct model m;
     make_model(&m, true);
     struct wk_gpu_passes *t = passes_of(d, &m.conf, LK_GEMM_FP32);
@@ -323,9 +316,8 @@ static void refused(const struct wk_gpu_passes_conf *c, const char *why)
     assert_null(t);
 }
 
-static void failures_give_the_reason(void **state)
+ON_DEVICE(failures_give_the_reason, const struct device *d)
 {
-    const struct device *d = *state;
     struct model m;
     make_model(&m, true);
     struct lk_gpu_backend gpu = *d->gpu.backend;
@@ -381,12 +373,5 @@ static void failures_give_the_reason(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(agrees_with_the_cpu_and_torch),
-        cmocka_unit_test(larger_batches),
-        cmocka_unit_test(products_of_bf16),
-        cmocka_unit_test(wrong_batches),
-        cmocka_unit_test(failures_give_the_reason),
-    };
-    return cmocka_run_group_tests(tests, open_device, close_device);
+    return test_run(open_device, close_device);
 }

@@ -4,10 +4,6 @@
 // copies the values of the layer before. With work delayed as long as possible (LH_SIMT_LATE=1)
 // that copy has the sum if the bucket followed its own layer, and the layer's own values if it
 // waited for all.
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <cmocka.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
@@ -15,6 +11,7 @@
 
 #include "common/base/check.h"
 #include "kernels/cuda/loader.h"
+#include "tests/test.h"
 #include "worker/ranks/comm/comm_nccl.h"
 
 enum { RANKS = 2, LAYERS = 4, LAYER = 500, VALUES = LAYERS * LAYER, BEHIND = 7 };
@@ -132,10 +129,9 @@ static void check(struct rank *k)
     }
 }
 
-static void each_bucket_leaves_behind_its_own_layer(void **state)
+TEST(each_bucket_leaves_behind_its_own_layer)
 {
     static struct rank k[RANKS];
-    (void)state;
     for (enum wk_sum_type type = WK_SUM_FP32; type <= WK_SUM_BF16; type++) {
         struct wk_nccl_id id;
         for (uint32_t i = 0; i < RANKS; i++) open_rank(&k[i], i, type);
@@ -150,12 +146,4 @@ static void each_bucket_leaves_behind_its_own_layer(void **state)
         }
         for (int i = 0; i < RANKS; i++) close_rank(&k[i]);
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(each_bucket_leaves_behind_its_own_layer),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

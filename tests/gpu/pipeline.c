@@ -160,12 +160,11 @@ static void close_other(struct other *o)
 
 // Two shards are cut at one step: both encodings are queued before anybody waits for the first
 // residual, and none later.
-static void pushes_of_two_shards_go_side_by_side(void **state)
+TEST(pushes_of_two_shards_go_side_by_side)
 {
     struct rig r;
     struct other o;
     struct lk_payload_info info;
-    (void)state;
     open_watched(&r, 11);
     open_other(&r, &o);
     const struct wk_shard_state_of other = of_other(&o);
@@ -194,10 +193,9 @@ static size_t count(const char *log, size_t n, char what)
 // A shard larger than all slots: whenever a piece is waited for, all other slots are being filled
 // already, as long as there are pieces. No more slots are taken than exist, and the trainer goes on
 // meanwhile.
-static void pieces_are_copied_while_others_are_taken(void **state)
+TEST(pieces_are_copied_while_others_are_taken)
 {
     struct rig r;
-    (void)state;
     open_watched(&r, 12);
     cut(&r);
     begin_log();
@@ -219,10 +217,9 @@ static void pieces_are_copied_while_others_are_taken(void **state)
 }
 
 // One slot, smaller than a chunk's record, is slower and gives the same bytes.
-static void one_small_slot_will_do(void **state)
+TEST(one_small_slot_will_do)
 {
     struct rig r;
-    (void)state;
     rig_open(&r, rig_variable("LH_TEST_EMULATED_PLUGIN"), "topk-sign");
     lk_outward_close(&r.outward);
     assert_int_equal(lk_outward_open(&r.outward, &r.table, 1, 50), 0);
@@ -235,10 +232,9 @@ static void one_small_slot_will_do(void **state)
 }
 
 // A copy that fails in the middle leaves no slot taken, and the next push succeeds.
-static void a_failed_copy_gives_its_slots_back(void **state)
+TEST(a_failed_copy_gives_its_slots_back)
 {
     struct rig r;
-    (void)state;
     open_watched(&r, 13);
     for (int at = 1; at <= 5; at += 2) {
         cut(&r);
@@ -256,10 +252,9 @@ static void a_failed_copy_gives_its_slots_back(void **state)
 }
 
 // begin() does nothing if it would have to wait for the host's residual: the encode lane does it.
-static void a_begin_waits_for_nothing(void **state)
+TEST(a_begin_waits_for_nothing)
 {
     struct rig r;
-    (void)state;
     open_watched(&r, 14);
     r.number++; // a refused push came back and changed the residual
     rig_make_up(&r, r.residual, r.layout->values);
@@ -275,11 +270,10 @@ static void a_begin_waits_for_nothing(void **state)
 }
 
 // The way in: an array larger than the two halves of the buffer, overwritten once the call returns.
-static void an_array_crosses_in_halves(void **state)
+TEST(an_array_crosses_in_halves)
 {
     struct rig r;
     struct lk_inward in;
-    (void)state;
     open_watched(&r, 15);
     size_t n = r.layout->values, bytes = n * sizeof *r.got;
     assert_int_equal(lk_inward_open(&in, &r.table, 1200), 0);
@@ -300,13 +294,5 @@ static void an_array_crosses_in_halves(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(pushes_of_two_shards_go_side_by_side),
-        cmocka_unit_test(pieces_are_copied_while_others_are_taken),
-        cmocka_unit_test(one_small_slot_will_do),
-        cmocka_unit_test(a_failed_copy_gives_its_slots_back),
-        cmocka_unit_test(a_begin_waits_for_nothing),
-        cmocka_unit_test(an_array_crosses_in_halves),
-    };
-    return rig_run(tests, LH_COUNT(tests));
+    return rig_run();
 }

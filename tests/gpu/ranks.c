@@ -367,37 +367,38 @@ static void on_devices_as_on_the_cpu(struct fixture *f, const struct region *lik
     free_course(&gpu);
 }
 
-static void fp32_as_on_the_cpu(void **state)
+#define IN_FIXTURE(name, parameter) TEST_WITH(name, parameter, setup, teardown)
+
+IN_FIXTURE(fp32_as_on_the_cpu, struct fixture *f)
 {
     const struct region r = {.measured = true, .norms = true};
-    on_devices_as_on_the_cpu(*state, &r, 1e-4);
+    on_devices_as_on_the_cpu(f, &r, 1e-4);
 }
 
 // Sums begin while the backward pass is queued or running.
-static void buckets_beside_the_backward_pass(void **state)
+IN_FIXTURE(buckets_beside_the_backward_pass, struct fixture *f)
 {
     const struct region r = {.measured = false};
-    on_devices_as_on_the_cpu(*state, &r, 1e-4);
+    on_devices_as_on_the_cpu(f, &r, 1e-4);
 }
 
 // Two ranks have nothing to compute: their gradient is zero.
-static void empty_parts_are_zeros(void **state)
+IN_FIXTURE(empty_parts_are_zeros, struct fixture *f)
 {
     const struct region r = {.sequences = 1};
-    on_devices_as_on_the_cpu(*state, &r, 1e-4);
+    on_devices_as_on_the_cpu(f, &r, 1e-4);
 }
 
 // A gradient's value close to a rounding boundary may round the other way, by 1/256 of it.
-static void bf16_as_on_the_cpu(void **state)
+IN_FIXTURE(bf16_as_on_the_cpu, struct fixture *f)
 {
     const struct region r = {.sum = WK_SUM_BF16};
-    on_devices_as_on_the_cpu(*state, &r, 1e-3);
+    on_devices_as_on_the_cpu(f, &r, 1e-3);
 }
 
 // The killed rank's step is trained again; its replacement receives parameters and moments.
-static void a_killed_rank_is_replaced(void **state)
+IN_FIXTURE(a_killed_rank_is_replaced, struct fixture *f)
 {
-    struct fixture *f = *state;
     struct region killed = {.cuda = true, .peers_cuda = true}, whole = killed;
     struct course a = train(f, &killed, true), b = train(f, &whole, false);
     compare(f, &a, &b, 1e-6);
@@ -411,9 +412,8 @@ static void same(const void *a, const void *b, size_t bytes, const char *what)
 }
 
 // A renewal by a state on the leader's device reaches all ranks.
-static void a_renewal_on_the_device_reaches_all(void **state)
+IN_FIXTURE(a_renewal_on_the_device_reaches_all, struct fixture *f)
 {
-    struct fixture *f = *state;
     struct region there = {.cuda = true, .peers_cuda = true, .state = true}, here = there;
     here.state = false;
     struct course a = train(f, &there, false), b = train(f, &here, false);
@@ -424,9 +424,8 @@ static void a_renewal_on_the_device_reaches_all(void **state)
     free_course(&b);
 }
 
-static void a_rank_on_the_cpu_is_refused(void **state)
+IN_FIXTURE(a_rank_on_the_cpu_is_refused, struct fixture *f)
 {
-    struct fixture *f = *state;
     struct region r = {.cuda = true, .peers_cuda = false};
     struct wk_trainer *t = open_region(f, &r, 100 * LH_MS);
     take_step(t, 0);
@@ -437,16 +436,7 @@ static void a_rank_on_the_cpu_is_refused(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(fp32_as_on_the_cpu, setup, teardown),
-        cmocka_unit_test_setup_teardown(buckets_beside_the_backward_pass, setup, teardown),
-        cmocka_unit_test_setup_teardown(empty_parts_are_zeros, setup, teardown),
-        cmocka_unit_test_setup_teardown(bf16_as_on_the_cpu, setup, teardown),
-        cmocka_unit_test_setup_teardown(a_killed_rank_is_replaced, setup, teardown),
-        cmocka_unit_test_setup_teardown(a_renewal_on_the_device_reaches_all, setup, teardown),
-        cmocka_unit_test_setup_teardown(a_rank_on_the_cpu_is_refused, setup, teardown),
-    };
     const char *only = getenv("LH_TEST_ONLY");
     if (only) cmocka_set_test_filter(only);
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return test_run(NULL, NULL);
 }

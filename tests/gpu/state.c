@@ -7,9 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-static void lives_have_the_same_bits(void **state)
+TEST(lives_have_the_same_bits)
 {
-    (void)state;
     for (size_t i = 0; lk_codec_word(i); i++) {
         struct rig r;
         uint64_t seeds = strcmp(lk_codec_word(i), "topk-sign") ? 1 : SEEDS;
@@ -25,9 +24,8 @@ static void lives_have_the_same_bits(void **state)
     }
 }
 
-static void records_come_while_a_push_is_encoded(void **state)
+TEST(records_come_while_a_push_is_encoded)
 {
-    (void)state;
     struct rig r;
     rig_open(&r, rig_variable("LH_TEST_EMULATED_PLUGIN"), "topk-sign");
     r.beside = true;
@@ -78,9 +76,8 @@ static void plant_always_done(struct rig *r)
     r->streams.event_done = always_done;
 }
 
-static void missing_waits_are_found(void **state)
+TEST(missing_waits_are_found)
 {
-    (void)state;
     is_found(plant_no_follow, "streams that don't wait for each other");
     is_found(plant_always_done, "a payload's memory that is written too early");
 }
@@ -98,10 +95,9 @@ static int skip_fold(struct lk_gpu_shard *shard, const struct lk_gpu_record *rec
 
 // The device does not fold one record: the next digest record reports it, and the renewal after it
 // restores the host's parameters.
-static void a_digest_finds_what_was_not_folded(void **state)
+TEST(a_digest_finds_what_was_not_folded)
 {
     struct rig r;
-    (void)state;
     rig_open(&r, rig_variable("LH_TEST_EMULATED_PLUGIN"), "topk-sign");
     rig_seed(&r, 7);
     planted = r.kernels;
@@ -123,10 +119,9 @@ static void a_digest_finds_what_was_not_folded(void **state)
 
 // The digest also covers the optimizer's arrays, which the device does not have. The record that
 // ends such an optimizer may change more than its payload says.
-static void another_optimizer_is_not_compared(void **state)
+TEST(another_optimizer_is_not_compared)
 {
     struct rig r;
-    (void)state;
     rig_open(&r, rig_variable("LH_TEST_EMULATED_PLUGIN"), "topk-sign");
     rig_seed(&r, 5);
     rig_make_up(&r, r.replica.theta, r.layout->values);
@@ -150,11 +145,10 @@ static void another_optimizer_is_not_compared(void **state)
 // ---------------------------------------------------------------- failures
 
 // A non-finite value gives the CPU's error message, and the next cuts succeed.
-static void not_finite(void **state)
+TEST(not_finite)
 {
     struct rig r;
     struct lk_payload_info info;
-    (void)state;
     rig_open(&r, rig_variable("LH_TEST_EMULATED_PLUGIN"), "topk-sign");
     rig_seed(&r, 3);
     rig_start(&r);
@@ -172,11 +166,10 @@ static void not_finite(void **state)
 }
 
 // The device fails at the third push, which returns the error.
-static void a_device_that_fails(void **state)
+TEST(a_device_that_fails)
 {
     struct rig r;
     struct lk_payload_info info;
-    (void)state;
     setenv("LH_FAKE_PLUGIN", "later", 1);
     rig_open(&r, rig_variable("LH_TEST_FAKE_PLUGIN"), "topk-sign");
     rig_start(&r);
@@ -202,11 +195,10 @@ static int follow_fails(lk_gpu_stream stream, lk_gpu_event event)
 }
 
 // A failure between two steps is reported to the trainer; the next push fails.
-static void a_failure_between_steps(void **state)
+TEST(a_failure_between_steps)
 {
     struct rig r;
     struct lk_payload_info info;
-    (void)state;
     rig_open(&r, rig_variable("LH_TEST_EMULATED_PLUGIN"), "topk-sign");
     rig_start(&r);
     r.streams.event_follow = follow_fails;
@@ -219,15 +211,5 @@ static void a_failure_between_steps(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(lives_have_the_same_bits),
-        cmocka_unit_test(records_come_while_a_push_is_encoded),
-        cmocka_unit_test(missing_waits_are_found),
-        cmocka_unit_test(a_digest_finds_what_was_not_folded),
-        cmocka_unit_test(another_optimizer_is_not_compared),
-        cmocka_unit_test(not_finite),
-        cmocka_unit_test(a_device_that_fails),
-        cmocka_unit_test(a_failure_between_steps),
-    };
-    return rig_run(tests, LH_COUNT(tests));
+    return rig_run();
 }

@@ -14,11 +14,11 @@
 static const char *const names[] = {"first", "long", "tiny", "last"};
 static const uint64_t shapes[][5] = {{5000, 0}, {4097, 0}, {1, 0}, {70, 60, 0}};
 
-int rig_run(const struct CMUnitTest *test, size_t tests)
+int rig_run(void)
 {
     const char *only = getenv("LH_TEST_ONLY");
     if (only) cmocka_set_test_filter(only);
-    return _cmocka_run_group_tests("state", test, tests, NULL, NULL);
+    return test_run(NULL, NULL);
 }
 
 const char *rig_variable(const char *name)

@@ -3,13 +3,8 @@
 #ifndef LH_TESTS_GPU_STATE_RIG_H
 #define LH_TESTS_GPU_STATE_RIG_H
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
-
 #include "kernels/cuda/loader.h"
+#include "tests/test.h"
 #include "worker/state/state_device.h"
 
 enum { TURNS = 40, SEEDS = 7, SHARD = 1 };
@@ -46,7 +41,7 @@ struct rig {
 };
 
 // Runs the tests, or those that match the pattern in LH_TEST_ONLY.
-int rig_run(const struct CMUnitTest *test, size_t tests);
+int rig_run(void);
 const char *rig_variable(const char *name);
 uint64_t rig_draw(struct rig *r, uint64_t below);
 void rig_make_up(struct rig *r, float *out, uint64_t n);

@@ -1,15 +1,10 @@
 // The states of all shards of a worker on the emulated device (worker/state/states.h): the budget
 // equals the memory taken, and a refusal gives its reason.
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
-
 #include <stdlib.h>
 #include <string.h>
 
 #include "kernels/cuda/loader.h"
+#include "tests/test.h"
 #include "worker/state/states.h"
 
 static const char *const names[] = {"first", "long", "tiny", "last"};
@@ -68,9 +63,8 @@ static uint64_t free_bytes(const struct rig *r)
 }
 
 // The budget equals the memory taken, for every codec; its text gives bytes a parameter.
-static void a_budget_is_what_is_taken(void **state)
+TEST(a_budget_is_what_is_taken)
 {
-    (void)state;
     for (size_t i = 0; lk_codec_word(i); i++) {
         struct rig r;
         struct wk_states *s;
@@ -100,9 +94,8 @@ static void a_budget_is_what_is_taken(void **state)
 }
 
 // The budget counts memory for ranks' gradients.
-static void a_budget_leaves_room_for_gradients(void **state)
+TEST(a_budget_leaves_room_for_gradients)
 {
-    (void)state;
     struct rig r;
     struct wk_states *s;
     open_rig(&r, variable("LH_TEST_EMULATED_PLUGIN"), "topk-sign");
@@ -279,12 +272,11 @@ static void uses_the_trainers(const struct rig *r)
 
 // For each call that can fail: nothing is kept, the error is one line, and the thread uses the
 // trainer's device afterwards.
-static void a_start_that_fails_keeps_nothing(void **state)
+TEST(a_start_that_fails_keeps_nothing)
 {
     struct rig r;
     struct wk_states *s;
     int calls = 0;
-    (void)state;
     open_rig(&r, variable("LH_TEST_EMULATED_PLUGIN"), "topk-sign");
     struct wk_states_conf conf = states_conf(&r);
     conf.trainer.gpu = count_calls(&r);
@@ -327,23 +319,11 @@ static void refused(const char *how, const char *why)
     close_rig(&r);
 }
 
-static void unusable_devices_give_the_reason(void **state)
+TEST(unusable_devices_give_the_reason)
 {
-    (void)state;
     refused("small", "the state does not fit on an emulated device: ");
     refused("memory", "an emulated device: out of memory");
     refused("bytes", " of test values differs from the host's");
     refused("still", " of test values differs from the host's");
     refused("folds", " of test values differs from the host's");
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_budget_is_what_is_taken),
-        cmocka_unit_test(a_budget_leaves_room_for_gradients),
-        cmocka_unit_test(a_start_that_fails_keeps_nothing),
-        cmocka_unit_test(unusable_devices_give_the_reason),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -89,9 +89,10 @@ static void end_two(struct two *t)
     wk_device_close(t->device);
 }
 
-static void steps_agree(void **state)
+#define IN_FIXTURE(name, parameter) TEST_WITH(name, parameter, setup, teardown)
+
+IN_FIXTURE(steps_agree, struct fixture *f)
 {
-    struct fixture *f = *state;
     struct two t = {.conf = conf_of(f)};
     t.conf.accumulate = 2;
     t.conf.warmup = (struct wk_warmup_conf){1e9, 0.5, UINT64_MAX, 1}; // measure the noise
@@ -138,9 +139,8 @@ static struct wk_step_out step_with_norms(struct wk_trainer *t, uint64_t i,
     return out;
 }
 
-static void norms_agree(void **state)
+IN_FIXTURE(norms_agree, struct fixture *f)
 {
-    struct fixture *f = *state;
     struct two t = {.conf = conf_of(f)};
     make_two(f, &t, WK_PRECISION_FP32);
     uint32_t n = f->manifest.tensors;
@@ -161,9 +161,8 @@ static void norms_agree(void **state)
 }
 
 // A renewal beside progress gives the bits of lk_view_move.
-static void renewals_have_the_same_bits(void **state)
+IN_FIXTURE(renewals_have_the_same_bits, struct fixture *f)
 {
-    struct fixture *f = *state;
     struct two t = {.conf = conf_of(f)};
     make_two(f, &t, WK_PRECISION_FP32);
     uint64_t values = f->manifest.values, first = 1000, n = values - 1500;
@@ -191,9 +190,8 @@ static void renewals_have_the_same_bits(void **state)
     end_two(&t);
 }
 
-static void bf16_learns_too(void **state)
+IN_FIXTURE(bf16_learns_too, struct fixture *f)
 {
-    struct fixture *f = *state;
     struct two t = {.conf = conf_of(f)};
     make_two(f, &t, WK_PRECISION_BF16);
     assert_non_null(strstr(wk_device_name(t.device), ", bf16"));
@@ -222,7 +220,7 @@ static void refused(const struct wk_device_conf *conf, const char *why)
 }
 
 // The budget as text: bytes a parameter, by use.
-static void a_budget_is_one_line(void **state)
+TEST(a_budget_is_one_line)
 {
     struct wk_device_budget b = {.values = 1000,
                                  .state = 16000,
@@ -230,7 +228,6 @@ static void a_budget_is_one_line(void **state)
                                  .need = {.half = 2000, .work = 3500},
                                  .left = 5 << 20};
     char text[256];
-    (void)state;
     wk_device_budget_text(&b, text, sizeof text);
     assert_string_equal(text, "25.5 bytes a parameter (parameters, gradient, moments 16.0, their "
                               "bf16 copy 2.0, norms 4.0, activations and scratch 3.5), 1 MiB of 5 "
@@ -241,9 +238,8 @@ static void a_budget_is_one_line(void **state)
                               "activations and scratch 3.5), 1 MiB of 5 free");
 }
 
-static void unusable_devices_give_the_reason(void **state)
+IN_FIXTURE(unusable_devices_give_the_reason, struct fixture *f)
 {
-    struct fixture *f = *state;
     struct wk_device_conf conf = device_conf(f, WK_PRECISION_FP32);
     conf.products = "none.so";
     refused(&conf, "plugin of matrix products none.so: ");
@@ -279,7 +275,7 @@ static void unusable_devices_give_the_reason(void **state)
 }
 
 // By default products are in bf16 where tensor cores support it.
-static void the_device_says_the_precision(void **state)
+IN_FIXTURE(the_device_says_the_precision, struct fixture *f)
 {
     static const struct {
         const char *sm, *word;
@@ -290,7 +286,7 @@ static void the_device_says_the_precision(void **state)
               {"75", ", bf16", WK_PRECISION_BF16},
               {"90", ", fp32", WK_PRECISION_FP32}};
     for (size_t i = 0; i < LH_COUNT(is); i++) {
-        struct wk_device_conf conf = device_conf(*state, is[i].precision);
+        struct wk_device_conf conf = device_conf(f, is[i].precision);
         struct wk_device *d;
         setenv("LH_SIMT_SM", is[i].sm, 1);
         assert_int_equal(wk_device_open(&conf, &d), LH_OK);
@@ -301,9 +297,8 @@ static void the_device_says_the_precision(void **state)
 }
 
 // At most 1 GiB of logits at a time, which the budget includes.
-static void logits_are_counted(void **state)
+IN_FIXTURE(logits_are_counted, struct fixture *f)
 {
-    struct fixture *f = *state;
     struct wk_device *d = device_of(f, WK_PRECISION_FP32);
     const struct wk_device_lent lent = wk_device_lend(d);
     struct lk_gemm_library gemm;
@@ -328,9 +323,9 @@ static void logits_are_counted(void **state)
 }
 
 // Closing a device releases all its memory, for the next device of this process or another one.
-static void a_closed_device_releases_its_memory(void **state)
+IN_FIXTURE(a_closed_device_releases_its_memory, struct fixture *f)
 {
-    struct wk_device_conf conf = device_conf(*state, WK_PRECISION_FP32);
+    struct wk_device_conf conf = device_conf(f, WK_PRECISION_FP32);
     struct wk_device *d;
     int (*held)(void);
     conf.plugin = variable("LH_TEST_FAKE_PLUGIN");
@@ -349,9 +344,8 @@ static void a_closed_device_releases_its_memory(void **state)
 
 // The device fails in the middle of a run: that step and all later ones return the error. The
 // parameters copied from then on are NaN, so that no push uses them.
-static void a_device_that_fails(void **state)
+IN_FIXTURE(a_device_that_fails, struct fixture *f)
 {
-    struct fixture *f = *state;
     struct wk_builtin_conf conf = conf_of(f);
     struct wk_device_conf device = device_conf(f, WK_PRECISION_FP32);
     struct wk_device *d;
@@ -380,21 +374,4 @@ static void a_device_that_fails(void **state)
     lh_buf_free(&saved);
     t->ops->destroy(t);
     wk_device_close(d);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(steps_agree, setup, teardown),
-        cmocka_unit_test_setup_teardown(norms_agree, setup, teardown),
-        cmocka_unit_test_setup_teardown(renewals_have_the_same_bits, setup, teardown),
-        cmocka_unit_test_setup_teardown(a_closed_device_releases_its_memory, setup, teardown),
-        cmocka_unit_test_setup_teardown(bf16_learns_too, setup, teardown),
-        cmocka_unit_test(a_budget_is_one_line),
-        cmocka_unit_test_setup_teardown(unusable_devices_give_the_reason, setup, teardown),
-        cmocka_unit_test_setup_teardown(a_device_that_fails, setup, teardown),
-        cmocka_unit_test_setup_teardown(the_device_says_the_precision, setup, teardown),
-        cmocka_unit_test_setup_teardown(logits_are_counted, setup, teardown),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

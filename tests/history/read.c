@@ -4,11 +4,6 @@
 // Every checkpoint is read, and the log is folded from the initial parameters and from the newest
 // checkpoint.
 #include <inttypes.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,6 +12,7 @@
 #include "common/env/env_fake.h"
 #include "deploy/tool/files.h"
 #include "tests/history/history.h"
+#include "tests/test.h"
 
 static const char *folder; // argv[1]
 
@@ -160,9 +156,10 @@ static void replay(struct golden *g)
         assert_int_equal(g->h.replica[i].ledger.version, g->last[i]);
 }
 
-static void the_log_folds_to_every_state(void **state)
+#define IN_HISTORY(name, parameter) TEST_WITH(name, parameter, set_up, tear_down)
+
+IN_HISTORY(the_log_folds_to_every_state, struct golden *g)
 {
-    struct golden *g = *state;
     for (uint32_t i = 0; i < HISTORY_SHARDS; i++) check_state(g, &g->h.replica[i]);
     replay(g);
     assert_int_equal(g->folded, g->last[0] + g->last[1]);
@@ -175,9 +172,8 @@ static void skipped(void *arg, const char *file, lh_err err)
     fail_msg("%s: %s", file, lh_err_text(err));
 }
 
-static void checkpoint_and_log_fold_to_the_last_state(void **state)
+IN_HISTORY(checkpoint_and_log_fold_to_the_last_state, struct golden *g)
 {
-    struct golden *g = *state;
     struct lk_checkpoint_conf conf = g->h.conf;
     conf.dir = "checkpoints";
     for (uint32_t i = 0; i < HISTORY_SHARDS; i++) {
@@ -231,9 +227,8 @@ static void read_one(void *arg, const char *name)
     e->count++;
 }
 
-static void every_checkpoint_is_read(void **state)
+IN_HISTORY(every_checkpoint_is_read, struct golden *g)
 {
-    struct golden *g = *state;
     struct each e = {.g = g};
     replay(g);
     assert_int_equal(g->env->ops->files->list(g->env, "checkpoints", read_one, &e), LH_OK);
@@ -247,9 +242,8 @@ static void passed_over(void *arg, const char *file, lh_err err)
     ++*(unsigned *)arg;
 }
 
-static void a_checkpoint_with_changed_bytes_is_passed_over(void **state)
+IN_HISTORY(a_checkpoint_with_changed_bytes_is_passed_over, struct golden *g)
 {
-    struct golden *g = *state;
     struct lk_checkpoint_name newest = {.version = g->newest[0]};
     struct lk_checkpoint_conf conf = g->h.conf;
     struct lh_buf bytes = lh_buf(1 << 20);
@@ -268,18 +262,10 @@ static void a_checkpoint_with_changed_bytes_is_passed_over(void **state)
 
 int main(int argc, char **argv)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(the_log_folds_to_every_state, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(checkpoint_and_log_fold_to_the_last_state, set_up,
-                                        tear_down),
-        cmocka_unit_test_setup_teardown(every_checkpoint_is_read, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(a_checkpoint_with_changed_bytes_is_passed_over, set_up,
-                                        tear_down),
-    };
     if (argc != 2) {
         fprintf(stderr, "usage: golden_read tests/fixtures/history/NAME\n");
         return 2;
     }
     folder = argv[1];
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return test_run(NULL, NULL);
 }

@@ -330,7 +330,7 @@ class Tree(unittest.TestCase):
                     self.assertTrue(os.path.exists(os.path.join(mutants.ROOT, test.command[1])))
                 if kind in ("cores", "external", "fault"):
                     path = os.path.join(mutants.ROOT, "tests", kind, f"{name}.c")
-                    self.assertRegex(read(path), r"(?m)^int main\(", file)
+                    self.assertRegex(read(path), r"(?m)^(int main|[A-Z_]+)\(", file)
 
 
 class Names(unittest.TestCase):

@@ -1,14 +1,9 @@
 // A library that is not NCCL, or too old, is reported in one line; settings in the environment are
 // kept.
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
-
 #include <stdlib.h>
 #include <string.h>
 
+#include "tests/test.h"
 #include "worker/ranks/comm/nccl.h"
 
 static void refused(const char *path, const char *why)
@@ -23,9 +18,8 @@ static void refused(const char *path, const char *why)
     wk_nccl_close(&n);
 }
 
-static void not_there(void **state)
+TEST(not_there)
 {
-    (void)state;
     refused("./no-such-nccl.so", "no-such-nccl.so");
     refused("libm.so.6", "it lacks ncclGetVersion");
     setenv(WK_NCCL_VARIABLE, "./named-by-the-environment.so", 1);
@@ -34,18 +28,16 @@ static void not_there(void **state)
     unsetenv(WK_NCCL_VARIABLE);
 }
 
-static void not_enough(void **state)
+TEST(not_enough)
 {
-    (void)state;
     refused(getenv("LH_TEST_NCCL_LACKS"), "it lacks ncclBroadcast");
     refused(getenv("LH_TEST_NCCL_OLD"), "is version 2.17.1; 2.18 or newer");
 }
 
-static void enough(void **state)
+TEST(enough)
 {
     struct wk_nccl n;
     char text[32];
-    (void)state;
     assert_int_equal(wk_nccl_open(getenv("LH_TEST_NCCL_NEW"), &n), LH_OK);
     assert_string_equal(wk_nccl_version_text(n.version, text), "2.28.9");
     wk_nccl_close(&n);
@@ -53,10 +45,9 @@ static void enough(void **state)
 }
 
 // Settings of the environment hold; the others get safe values.
-static void settings(void **state)
+TEST(settings)
 {
     struct lh_buf out = lh_buf(4096);
-    (void)state;
     unsetenv("NCCL_RAS_ENABLE");
     unsetenv("NCCL_DEBUG");
     setenv("NCCL_SOCKET_IFNAME", "ib0", 1);
@@ -71,15 +62,4 @@ static void settings(void **state)
     assert_non_null(strstr((const char *)out.data, "NCCL_RAS_ENABLE=0"));
     assert_null(strstr((const char *)out.data, "PATH="));
     lh_buf_free(&out);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(not_there),
-        cmocka_unit_test(not_enough),
-        cmocka_unit_test(enough),
-        cmocka_unit_test(settings),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -15,9 +15,8 @@ static void judge_acknowledged(struct made *m)
 
 // ---------------------------------------------------------------- acknowledgements
 
-static void an_acknowledged_push_is_in_the_log(void **state)
+MADE_TEST(an_acknowledged_push_is_in_the_log, struct made *m)
 {
-    struct made *m = *state;
     struct sim_node *server = &m->sim->node[SERVER];
     made_fence(m);
     made_push(m, server, 1);
@@ -27,27 +26,24 @@ static void an_acknowledged_push_is_in_the_log(void **state)
     assert_int_equal(m->sim->met.acknowledged, 1);
 }
 
-static void an_answer_before_its_record_is_found(void **state)
+MADE_TEST(an_answer_before_its_record_is_found, struct made *m)
 {
-    struct made *m = *state;
     made_fence(m);
     made_push(m, NULL, 1);
     sim_saw_answer(&m->sim->node[SERVER], m->digest, true);
     made_found(m->sim, "no such record");
 }
 
-static void an_answer_that_says_the_opposite_is_found(void **state)
+MADE_TEST(an_answer_that_says_the_opposite_is_found, struct made *m)
 {
-    struct made *m = *state;
     made_fence(m);
     made_push(m, &m->sim->node[SERVER], 1);
     sim_saw_answer(&m->sim->node[SERVER], m->digest, false);
     made_found(m->sim, "no such record");
 }
 
-static void a_worker_that_heard_of_what_no_log_ever_had_is_found(void **state)
+MADE_TEST(a_worker_that_heard_of_what_no_log_ever_had_is_found, struct made *m)
 {
-    struct made *m = *state;
     struct lh_incarnation i = {INCARNATION, RANDOM};
     made_fence(m);
     sim_saw_told(m->sim, 0, 0, i, 1, true);
@@ -55,9 +51,8 @@ static void a_worker_that_heard_of_what_no_log_ever_had_is_found(void **state)
     made_found(m->sim, "acknowledged and is not in the log");
 }
 
-static void a_take_over_may_not_cut_off_what_was_acknowledged(void **state)
+MADE_TEST(a_take_over_may_not_cut_off_what_was_acknowledged, struct made *m)
 {
-    struct made *m = *state;
     m->sim->conf.faults.standby = true;
     made_acknowledged(m);
     made_epoch(m, &m->sim->node[STANDBY], 1);
@@ -66,9 +61,8 @@ static void a_take_over_may_not_cut_off_what_was_acknowledged(void **state)
     made_found(m->sim, "acknowledged and is not in the log");
 }
 
-static void it_may_cut_off_what_nobody_was_told_of(void **state)
+MADE_TEST(it_may_cut_off_what_nobody_was_told_of, struct made *m)
 {
-    struct made *m = *state;
     m->sim->conf.faults.standby = true;
     made_fence(m);
     made_push(m, &m->sim->node[SERVER], 1);
@@ -77,9 +71,8 @@ static void it_may_cut_off_what_nobody_was_told_of(void **state)
     made_clean(m->sim);
 }
 
-static void losses_of_a_lost_disk_are_exempt_and_counted(void **state)
+MADE_TEST(losses_of_a_lost_disk_are_exempt_and_counted, struct made *m)
 {
-    struct made *m = *state;
     made_acknowledged(m);
     sim_saw_loss(&m->sim->node[SERVER], SIM_LOSS_DISK, NULL);
     made_epoch(m, &m->sim->node[SERVER], 1);
@@ -89,17 +82,15 @@ static void losses_of_a_lost_disk_are_exempt_and_counted(void **state)
     assert_int_equal(m->sim->met.acknowledged, 1);
 }
 
-static void without_a_fault_no_version_becomes_another_one(void **state)
+MADE_TEST(without_a_fault_no_version_becomes_another_one, struct made *m)
 {
-    struct made *m = *state;
     made_acknowledged(m);
     made_epoch(m, &m->sim->node[SERVER], 1);
     made_found(m->sim, "is another one now");
 }
 
-static void another_nodes_loss_is_no_excuse(void **state)
+MADE_TEST(another_nodes_loss_is_no_excuse, struct made *m)
 {
-    struct made *m = *state;
     made_acknowledged(m);
     sim_saw_loss(&m->sim->node[STANDBY], SIM_LOSS_DISK, NULL);
     made_epoch(m, &m->sim->node[SERVER], 1);
@@ -107,9 +98,8 @@ static void another_nodes_loss_is_no_excuse(void **state)
     made_found(m->sim, "acknowledged and is not in the log");
 }
 
-static void a_loss_excuses_nothing_that_it_left(void **state)
+MADE_TEST(a_loss_excuses_nothing_that_it_left, struct made *m)
 {
-    struct made *m = *state;
     made_acknowledged(m);
     sim_saw_loss(&m->sim->node[SERVER], SIM_LOSS_DAMAGE, NULL);
     sim_log_of(m->sim, 0)->loss[0].floor = 2;
@@ -117,9 +107,8 @@ static void a_loss_excuses_nothing_that_it_left(void **state)
     made_found(m->sim, "left all up to 2");
 }
 
-static void nothing_is_cut_off_below_the_stable_point(void **state)
+MADE_TEST(nothing_is_cut_off_below_the_stable_point, struct made *m)
 {
-    struct made *m = *state;
     made_acknowledged(m);
     sim_saw_loss(&m->sim->node[SERVER], SIM_LOSS_DISK, NULL);
     m->sim->judging->stored.shard[0].stable = (struct sim_point){.epoch = 1, .version = 2};
@@ -127,9 +116,8 @@ static void nothing_is_cut_off_below_the_stable_point(void **state)
     made_found(m->sim, "2 was stable");
 }
 
-static void a_loss_is_an_excuse_once(void **state)
+MADE_TEST(a_loss_is_an_excuse_once, struct made *m)
 {
-    struct made *m = *state;
     made_acknowledged(m);
     sim_saw_loss(&m->sim->node[SERVER], SIM_LOSS_TAIL, NULL);
     sim_log_of(m->sim, 0)->loss[0].floor = 1;
@@ -141,9 +129,8 @@ static void a_loss_is_an_excuse_once(void **state)
     made_found(m->sim, "acknowledged and is not in the log");
 }
 
-static void while_a_standby_is_in_sync_a_lost_disk_is_no_excuse(void **state)
+MADE_TEST(while_a_standby_is_in_sync_a_lost_disk_is_no_excuse, struct made *m)
 {
-    struct made *m = *state;
     struct ps_server server = {.standby.identity = IDENTITY};
     made_acknowledged(m);
     m->sim->conf.faults.standby = true;
@@ -155,9 +142,8 @@ static void while_a_standby_is_in_sync_a_lost_disk_is_no_excuse(void **state)
     made_found(m->sim, "a standby was in sync");
 }
 
-static void a_record_that_changes_within_its_epoch_is_found(void **state)
+MADE_TEST(a_record_that_changes_within_its_epoch_is_found, struct made *m)
 {
-    struct made *m = *state;
     struct sim_record first;
     made_acknowledged(m);
     sim_saw_loss(&m->sim->node[SERVER], SIM_LOSS_TAIL, NULL);
@@ -168,9 +154,8 @@ static void a_record_that_changes_within_its_epoch_is_found(void **state)
     made_found(m->sim, "changed without a new epoch");
 }
 
-static void a_record_that_is_cut_short_is_none(void **state)
+MADE_TEST(a_record_that_is_cut_short_is_none, void *unused)
 {
-    (void)state;
     struct lh_buf bytes = lh_buf(256);
     struct lh_record r = {.version = 1, .epoch = 1, .kind = LH_FENCE, .body = {NULL, 0}};
     lh_record_write_header(&r, &bytes);
@@ -210,9 +195,8 @@ static void fold_both(struct made *m, struct lk_replica *theirs, struct sim_fold
     free(q);
 }
 
-static void a_state_is_the_fold_of_its_log_in_bits(void **state)
+MADE_TEST(a_state_is_the_fold_of_its_log_in_bits, struct made *m)
 {
-    struct made *m = *state;
     struct lk_replica theirs;
     struct sim_fold own;
     float theta[64] = {0};
@@ -252,9 +236,8 @@ static void a_state_is_the_fold_of_its_log_in_bits(void **state)
 
 // ---------------------------------------------------------------- standbys
 
-static void a_standby_in_sync_has_all_that_was_acknowledged(void **state)
+MADE_TEST(a_standby_in_sync_has_all_that_was_acknowledged, struct made *m)
 {
-    struct made *m = *state;
     const struct sim_node *standby = &m->sim->node[STANDBY];
     made_acknowledged(m);
     sim_note_copy(m->sim, standby, 0, 1, 2);
@@ -265,9 +248,8 @@ static void a_standby_in_sync_has_all_that_was_acknowledged(void **state)
     made_found(m->sim, "is in sync and has 1");
 }
 
-static void nothing_is_acknowledged_that_the_standby_lacks(void **state)
+MADE_TEST(nothing_is_acknowledged_that_the_standby_lacks, struct made *m)
 {
-    struct made *m = *state;
     struct ps_server standby = {.standby.identity = IDENTITY};
     made_fence(m);
     made_push(m, &m->sim->node[SERVER], 1);
@@ -290,9 +272,8 @@ static void let_pass(struct sim *s, int64_t ns)
     lh_fake_run(s->world, lh_fake_now(s->world) + ns);
 }
 
-static void a_server_that_served_all_the_time_is_not_replaced(void **state)
+MADE_TEST(a_server_that_served_all_the_time_is_not_replaced, struct made *m)
 {
-    struct made *m = *state;
     struct sim_log *l = sim_log_of(m->sim, 0);
     l->owner = &m->sim->node[SERVER];
     let_pass(m->sim, 10 * LH_SECOND);
@@ -315,9 +296,8 @@ static void printed_as(struct sim *s, bool live, int64_t bound_ns)
     sim_saw_printed(s, 1, live, bound_ns);
 }
 
-static void nobody_is_given_up_before_the_bound_that_was_printed(void **state)
+MADE_TEST(nobody_is_given_up_before_the_bound_that_was_printed, struct made *m)
 {
-    struct made *m = *state;
     struct sim *s = m->sim;
     struct sim_node *worker = &s->node[1 + SIM_SERVERS + 1];
     const int64_t bound = 5 * LH_SECOND;
@@ -363,9 +343,8 @@ static void wait_for_the_standby(struct made *m, bool cut_off, uint64_t in_sync,
     s->node[STANDBY].server = NULL;
 }
 
-static void a_standby_that_is_in_sync_serves_soon(void **state)
+MADE_TEST(a_standby_that_is_in_sync_serves_soon, struct made *m)
 {
-    struct made *m = *state;
     wait_for_the_standby(m, true, IDENTITY, -1, HINDERED, 0);
     wait_for_the_standby(m, false, IDENTITY + 1, -1, HINDERED, 0);
     wait_for_the_standby(m, false, IDENTITY, 30, HINDERED, 0);
@@ -376,9 +355,8 @@ static void a_standby_that_is_in_sync_serves_soon(void **state)
 }
 
 // Twice the pause is subtracted from the 6 s, and nothing else.
-static void a_pause_of_the_coordinator_is_left_out_twice(void **state)
+MADE_TEST(a_pause_of_the_coordinator_is_left_out_twice, struct made *m)
 {
-    struct made *m = *state;
     wait_for_the_standby(m, false, IDENTITY, 0, STANDS_STILL, 20);
     made_clean(m->sim);
     sim_log_of(m->sim, 0)->silent_since = 0;
@@ -390,9 +368,8 @@ static void a_pause_of_the_coordinator_is_left_out_twice(void **state)
 }
 
 // When the last late copy of the former server's reports has arrived, 2.5 s of 6 are left.
-static void a_late_copy_of_a_report_is_heard(void **state)
+MADE_TEST(a_late_copy_of_a_report_is_heard, struct made *m)
 {
-    struct made *m = *state;
     int64_t *echo = &m->sim->judging->echo[SERVER];
     sim_log_of(m->sim, 0)->owner = &m->sim->node[SERVER];
     *echo = 3500 * LH_MS;
@@ -416,44 +393,12 @@ static void serves(struct made *m, uint64_t epoch, uint64_t version)
     m->sim->node[SERVER].server = NULL;
 }
 
-static void less_than_was_acknowledged_is_served_under_another_epoch(void **state)
+MADE_TEST(less_than_was_acknowledged_is_served_under_another_epoch, struct made *m)
 {
-    struct made *m = *state;
     made_acknowledged(m);
     serves(m, 1, 2);
     serves(m, 2, 1);
     made_clean(m->sim);
     serves(m, 1, 1);
     made_found(m->sim, "was acknowledged in it");
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        MADE_TEST(an_acknowledged_push_is_in_the_log),
-        MADE_TEST(an_answer_before_its_record_is_found),
-        MADE_TEST(an_answer_that_says_the_opposite_is_found),
-        MADE_TEST(a_worker_that_heard_of_what_no_log_ever_had_is_found),
-        MADE_TEST(a_take_over_may_not_cut_off_what_was_acknowledged),
-        MADE_TEST(it_may_cut_off_what_nobody_was_told_of),
-        MADE_TEST(losses_of_a_lost_disk_are_exempt_and_counted),
-        MADE_TEST(without_a_fault_no_version_becomes_another_one),
-        MADE_TEST(another_nodes_loss_is_no_excuse),
-        MADE_TEST(a_loss_excuses_nothing_that_it_left),
-        MADE_TEST(nothing_is_cut_off_below_the_stable_point),
-        MADE_TEST(a_loss_is_an_excuse_once),
-        MADE_TEST(while_a_standby_is_in_sync_a_lost_disk_is_no_excuse),
-        MADE_TEST(a_record_that_changes_within_its_epoch_is_found),
-        MADE_TEST(a_record_that_is_cut_short_is_none),
-        MADE_TEST(a_state_is_the_fold_of_its_log_in_bits),
-        MADE_TEST(a_standby_in_sync_has_all_that_was_acknowledged),
-        MADE_TEST(nothing_is_acknowledged_that_the_standby_lacks),
-        MADE_TEST(a_server_that_served_all_the_time_is_not_replaced),
-        MADE_TEST(nobody_is_given_up_before_the_bound_that_was_printed),
-        MADE_TEST(a_standby_that_is_in_sync_serves_soon),
-        MADE_TEST(a_pause_of_the_coordinator_is_left_out_twice),
-        MADE_TEST(a_late_copy_of_a_report_is_heard),
-        MADE_TEST(less_than_was_acknowledged_is_served_under_another_epoch),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -2,13 +2,8 @@
 #ifndef SIM_MADE_CASES_H
 #define SIM_MADE_CASES_H
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
-
 #include "tests/sim/judge.h"
+#include "tests/test.h"
 
 enum { SERVER = 1, WORKER = 1 + SIM_SERVERS, STANDBY = SIM_FIRST_STANDBY };
 enum { INCARNATION = 1, RANDOM = 77, IDENTITY = 500 };
@@ -20,7 +15,7 @@ struct made { // one shard, served by SERVER; every delta is a multiple of the q
     uint8_t digest[16]; // the newest push's
 };
 
-#define MADE_TEST(f) cmocka_unit_test_setup_teardown(f, made_set_up, made_tear_down)
+#define MADE_TEST(name, parameter) TEST_WITH(name, parameter, made_set_up, made_tear_down)
 int made_set_up(void **state);
 int made_tear_down(void **state);
 

@@ -35,9 +35,8 @@ static void start(struct made *m, struct hands *h, float each)
     for (uint32_t w = 0; w < SIM_WORKERS; w++) m->sim->node[WORKER + w].worker = NULL;
 }
 
-static void a_start_that_holds_less_and_says_nothing_is_found(void **state)
+MADE_TEST(a_start_that_holds_less_and_says_nothing_is_found, struct made *m)
 {
-    struct made *m = *state;
     struct hands h;
     put_in(m, 3);
     start(m, &h, 3);
@@ -46,9 +45,8 @@ static void a_start_that_holds_less_and_says_nothing_is_found(void **state)
     made_found(m->sim, "declares no loss");
 }
 
-static void mass_in_the_log_is_not_held_as_well(void **state)
+MADE_TEST(mass_in_the_log_is_not_held_as_well, struct made *m)
 {
-    struct made *m = *state;
     struct hands h;
     made_fence(m);
     made_push(m, &m->sim->node[SERVER], 1);
@@ -59,9 +57,8 @@ static void mass_in_the_log_is_not_held_as_well(void **state)
     made_found(m->sim, "declares no loss");
 }
 
-static void the_newest_cut_may_have_been_committed_or_not(void **state)
+MADE_TEST(the_newest_cut_may_have_been_committed_or_not, struct made *m)
 {
-    struct made *m = *state;
     struct hands h;
     struct sim_history *history = &m->sim->history[0][0];
     put_in(m, 3);
@@ -73,9 +70,8 @@ static void the_newest_cut_may_have_been_committed_or_not(void **state)
     assert_true(history->raw[0] == 5);
 }
 
-static void a_declared_loss_is_measured_and_excuses_no_more(void **state)
+MADE_TEST(a_declared_loss_is_measured_and_excuses_no_more, struct made *m)
 {
-    struct made *m = *state;
     struct hands h;
     put_in(m, 3);
     m->sim->history[0][0].lost = m->sim->history[0][0].losing = true;
@@ -86,9 +82,8 @@ static void a_declared_loss_is_measured_and_excuses_no_more(void **state)
     made_found(m->sim, "declares no loss");
 }
 
-static void a_declared_loss_makes_nothing_larger(void **state)
+MADE_TEST(a_declared_loss_makes_nothing_larger, struct made *m)
 {
-    struct made *m = *state;
     struct hands h;
     put_in(m, 3);
     m->sim->history[0][0].lost = m->sim->history[0][0].losing = true;
@@ -98,9 +93,8 @@ static void a_declared_loss_makes_nothing_larger(void **state)
 
 // The entry of an uncommitted cut comes back with the power cut that takes the slot. After the next
 // commit it can't.
-static void an_undone_cut_may_come_back_until_the_next_commit(void **state)
+MADE_TEST(an_undone_cut_may_come_back_until_the_next_commit, struct made *m)
 {
-    struct made *m = *state;
     struct hands h;
     struct sim_history *history = &m->sim->history[0][0];
     const uint64_t values = m->sim->manifest.shard[0].values;
@@ -123,9 +117,8 @@ static void an_undone_cut_may_come_back_until_the_next_commit(void **state)
     made_found(m->sim, "after it declared a loss");
 }
 
-static void a_lost_slot_starts_from_its_snapshot(void **state)
+MADE_TEST(a_lost_slot_starts_from_its_snapshot, struct made *m)
 {
-    struct made *m = *state;
     struct hands h;
     put_in(m, 3);
     m->sim->history[0][0].lost = m->sim->history[0][0].losing = true;
@@ -179,14 +172,14 @@ static double taken_with_slot(struct made *m, bool back)
     return history->gone[0];
 }
 
-static void a_push_below_the_snapshot_is_held(void **state)
+MADE_TEST(a_push_below_the_snapshot_is_held, struct made *m)
 {
-    assert_true(taken_with_slot(*state, false) == 0);
+    assert_true(taken_with_slot(m, false) == 0);
 }
 
-static void a_push_that_the_snapshot_took_back_is_not_held(void **state)
+MADE_TEST(a_push_that_the_snapshot_took_back_is_not_held, struct made *m)
 {
-    assert_true(taken_with_slot(*state, true) == 1);
+    assert_true(taken_with_slot(m, true) == 1);
 }
 
 static void judge_mass_of(struct made *m, float each)
@@ -200,9 +193,8 @@ static void judge_mass_of(struct made *m, float each)
     free(h);
 }
 
-static void in_the_end_all_of_it_is_there(void **state)
+MADE_TEST(in_the_end_all_of_it_is_there, struct made *m)
 {
-    struct made *m = *state;
     put_in(m, 3);
     judge_mass_of(m, 3);
     made_clean(m->sim);
@@ -210,17 +202,15 @@ static void in_the_end_all_of_it_is_there(void **state)
     made_found(m->sim, "2 is left");
 }
 
-static void in_the_end_nothing_is_there_twice(void **state)
+MADE_TEST(in_the_end_nothing_is_there_twice, struct made *m)
 {
-    struct made *m = *state;
     put_in(m, 3);
     judge_mass_of(m, 4);
     made_found(m->sim, "4 came out");
 }
 
-static void the_rest_of_a_declared_loss_must_be_there_in_the_end(void **state)
+MADE_TEST(the_rest_of_a_declared_loss_must_be_there_in_the_end, struct made *m)
 {
-    struct made *m = *state;
     struct hands h;
     put_in(m, 3);
     m->sim->history[0][0].lost = m->sim->history[0][0].losing = true;
@@ -229,9 +219,8 @@ static void the_rest_of_a_declared_loss_must_be_there_in_the_end(void **state)
     made_found(m->sim, "1 is left");
 }
 
-static void a_cut_off_record_is_in_its_authors_outbox(void **state)
+MADE_TEST(a_cut_off_record_is_in_its_authors_outbox, struct made *m)
 {
-    struct made *m = *state;
     made_acknowledged(m);
     m->sim->history[0][0].cut[0].copy = false;
     sim_saw_loss(&m->sim->node[SERVER], SIM_LOSS_DISK, NULL);
@@ -239,9 +228,8 @@ static void a_cut_off_record_is_in_its_authors_outbox(void **state)
     made_found(m->sim, "lost it without a word");
 }
 
-static void a_payload_that_does_not_open_is_found(void **state)
+MADE_TEST(a_payload_that_does_not_open_is_found, struct made *m)
 {
-    struct made *m = *state;
     struct sim_record r;
     made_acknowledged(m);
     struct lh_blob *copy = lh_blob_copy(lh_blob_span(m->sim->kept[0][2]));
@@ -251,25 +239,4 @@ static void a_payload_that_does_not_open_is_found(void **state)
     sim_mass_logged(m->sim, 0, r.body, 1);
     lh_blob_release(copy);
     made_found(m->sim, "a payload that can't be read");
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        MADE_TEST(a_start_that_holds_less_and_says_nothing_is_found),
-        MADE_TEST(mass_in_the_log_is_not_held_as_well),
-        MADE_TEST(the_newest_cut_may_have_been_committed_or_not),
-        MADE_TEST(a_declared_loss_is_measured_and_excuses_no_more),
-        MADE_TEST(an_undone_cut_may_come_back_until_the_next_commit),
-        MADE_TEST(a_declared_loss_makes_nothing_larger),
-        MADE_TEST(a_lost_slot_starts_from_its_snapshot),
-        MADE_TEST(a_push_below_the_snapshot_is_held),
-        MADE_TEST(a_push_that_the_snapshot_took_back_is_not_held),
-        MADE_TEST(in_the_end_all_of_it_is_there),
-        MADE_TEST(in_the_end_nothing_is_there_twice),
-        MADE_TEST(the_rest_of_a_declared_loss_must_be_there_in_the_end),
-        MADE_TEST(a_cut_off_record_is_in_its_authors_outbox),
-        MADE_TEST(a_payload_that_does_not_open_is_found),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

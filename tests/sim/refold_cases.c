@@ -1,10 +1,5 @@
 // The judge's fold against hand-made logs: it rejects records that no server may write, and a valid
 // log gives the state that the rules demand.
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -12,6 +7,7 @@
 #include "common/format/ledger.h"
 #include "common/format/plan.h"
 #include "tests/sim/refold.h"
+#include "tests/test.h"
 
 enum { VALUES = 4, WORKER = 9, OTHER = 11 };
 
@@ -41,8 +37,6 @@ static int tear_down(void **state)
     free(l);
     return 0;
 }
-
-#define FOLD_TEST(f) cmocka_unit_test_setup_teardown(f, set_up, tear_down)
 
 static struct sim_record next(struct log *l, uint16_t kind)
 {
@@ -92,9 +86,10 @@ static const char *plan(struct log *l, struct lh_plan p)
     return fold(l, LH_PLAN);
 }
 
-static void pushes_count_by_incarnation_and_step(void **state)
+#define FOLD_TEST(name, parameter) TEST_WITH(name, parameter, set_up, tear_down)
+
+FOLD_TEST(pushes_count_by_incarnation_and_step, struct log *l)
 {
-    struct log *l = *state;
     assert_non_null(push(l, LH_ADMIT, 1, 1, 0)); // no such worker
     assert_null(fence(l, WORKER, 1));
     assert_non_null(push(l, LH_ADMIT, 1, 2, 0));
@@ -132,9 +127,8 @@ static const char *push_with(struct log *l, uint16_t kind, struct lh_frame f, si
     return fold(l, kind);
 }
 
-static void records_of_the_wrong_form_are_none(void **state)
+FOLD_TEST(records_of_the_wrong_form_are_none, struct log *l)
 {
-    struct log *l = *state;
     assert_string_equal(fold_bytes(l, LH_FENCE, 23), "a fence of the wrong length");
     assert_string_equal(fold_bytes(l, LH_DIGEST_RECORD, 31), "a digest of the wrong length");
     assert_string_equal(fold_bytes(l, LH_MERGE, 0), "a record of an unknown kind");
@@ -152,16 +146,14 @@ static void records_of_the_wrong_form_are_none(void **state)
                         "a claim of a unit that is none");
 }
 
-static void there_is_an_end_of_workers(void **state)
+FOLD_TEST(there_is_an_end_of_workers, struct log *l)
 {
-    struct log *l = *state;
     for (uint64_t w = 1; w <= SIM_FOLD_ROWS; w++) assert_null(fence(l, w, 1));
     assert_string_equal(fence(l, SIM_FOLD_ROWS + 1, 1), "more workers than there are");
 }
 
-static void a_unit_is_credited_in_one_log_by_what_was_admitted(void **state)
+FOLD_TEST(a_unit_is_credited_in_one_log_by_what_was_admitted, struct log *l)
 {
-    struct log *l = *state;
     assert_null(fence(l, WORKER, 1));
     assert_null(push(l, LH_REFUSE, 1, 1, 4));
     assert_false(l->fold.credited[4]);
@@ -171,9 +163,8 @@ static void a_unit_is_credited_in_one_log_by_what_was_admitted(void **state)
     assert_false(l->fold.credited[5]);
 }
 
-static void a_log_has_one_order_and_one_history(void **state)
+FOLD_TEST(a_log_has_one_order_and_one_history, struct log *l)
 {
-    struct log *l = *state;
     assert_null(fence(l, WORKER, 1));
     struct sim_record r = next(l, LH_FENCE);
     r.version++;
@@ -186,9 +177,8 @@ static void a_log_has_one_order_and_one_history(void **state)
     assert_string_equal(sim_fold_next(&l->fold, &r, NULL), "a record of another epoch");
 }
 
-static void an_epoch_and_a_move_follow(void **state)
+FOLD_TEST(an_epoch_and_a_move_follow, struct log *l)
 {
-    struct log *l = *state;
     assert_null(fence(l, WORKER, 1));
     lh_buf_clear(&l->body);
     lh_move_write(&(struct lh_move){5, 70}, &l->body);
@@ -210,27 +200,24 @@ static void an_epoch_and_a_move_follow(void **state)
     assert_null(fence(l, WORKER, 2));
 }
 
-static void a_plan_replaces_an_older_one(void **state)
+FOLD_TEST(a_plan_replaces_an_older_one, struct log *l)
 {
-    struct log *l = *state;
     assert_null(plan(l, (struct lh_plan){.number = 2, .live = 2, .worker = {WORKER, OTHER}}));
     assert_non_null(plan(l, (struct lh_plan){.number = 2}));
     assert_int_equal(l->fold.plan.live, 2);
     assert_int_equal(l->fold.plan.worker[1], OTHER);
 }
 
-static void sgd_moves_parameters_at_once(void **state)
+FOLD_TEST(sgd_moves_parameters_at_once, struct log *l)
 {
-    struct log *l = *state;
     assert_null(fence(l, WORKER, 1));
     assert_null(push(l, LH_ADMIT, 1, 1, 0));
     for (int i = 0; i < VALUES; i++) assert_true(l->theta[i] == -1); // 0.5 * 2
 }
 
 // Delayed Nesterov: each push moves the parameters at once, and an outer step moves them by mu * m.
-static void a_delayed_nesterov_adds_momentum_at_its_steps(void **state)
+FOLD_TEST(a_delayed_nesterov_adds_momentum_at_its_steps, struct log *l)
 {
-    struct log *l = *state;
     assert_null(plan(l, (struct lh_plan){.number = 1,
                                          .eta = 1,
                                          .optimizer = LH_OPT_DELAYED_NESTEROV,
@@ -241,20 +228,4 @@ static void a_delayed_nesterov_adds_momentum_at_its_steps(void **state)
     assert_true(l->theta[0] == -1);
     assert_null(push(l, LH_ADMIT, 1, 2, 0));
     assert_true(l->theta[0] == -3);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        FOLD_TEST(pushes_count_by_incarnation_and_step),
-        FOLD_TEST(records_of_the_wrong_form_are_none),
-        FOLD_TEST(there_is_an_end_of_workers),
-        FOLD_TEST(a_unit_is_credited_in_one_log_by_what_was_admitted),
-        FOLD_TEST(a_log_has_one_order_and_one_history),
-        FOLD_TEST(an_epoch_and_a_move_follow),
-        FOLD_TEST(a_plan_replaces_an_older_one),
-        FOLD_TEST(sgd_moves_parameters_at_once),
-        FOLD_TEST(a_delayed_nesterov_adds_momentum_at_its_steps),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

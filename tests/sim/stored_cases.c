@@ -1,10 +1,5 @@
 // The coordinator's answers against its disk: the product writes the store, the messages are
 // hand-made. A row that was put but not committed is on no disk, whatever memory has.
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -12,6 +7,7 @@
 #include "longhaul/v1/member.pb-c.h"
 #include "server/coordinator/store.h"
 #include "tests/sim/stored.h"
+#include "tests/test.h"
 
 enum { WORKER = 9, UNIT = 5 };
 
@@ -43,8 +39,6 @@ static int tear_down(void **state)
     free(d);
     return 0;
 }
-
-#define STORED_TEST(f) cmocka_unit_test_setup_teardown(f, set_up, tear_down)
 
 static void put(struct disk *d, const char *key, const uint64_t *numbers, size_t count)
 {
@@ -119,9 +113,10 @@ static const char *lease_of(struct disk *d, uint64_t worker, uint64_t unit)
     return sim_stored_lease(&d->stored, worker, &m);
 }
 
-static void a_lease_is_on_the_disk_once_it_is_committed(void **state)
+#define STORED_TEST(name, parameter) TEST_WITH(name, parameter, set_up, tear_down)
+
+STORED_TEST(a_lease_is_on_the_disk_once_it_is_committed, struct disk *d)
 {
-    struct disk *d = *state;
     put_lease(d);
     assert_string_equal(lease_of(d, WORKER, UNIT), "a lease");
     commit(d);
@@ -134,18 +129,16 @@ static void a_lease_is_on_the_disk_once_it_is_committed(void **state)
     assert_string_equal(lease_of(d, WORKER, UNIT), "a lease");
 }
 
-static void a_commit_that_failed_left_nothing(void **state)
+STORED_TEST(a_commit_that_failed_left_nothing, struct disk *d)
 {
-    struct disk *d = *state;
     put_lease(d);
     lh_fake_fail_at(d->env, 1, LH_ERR_IO); // the sync, after the write
     assert_int_equal(try_to_commit(d->store), LH_ERR_IO);
     assert_string_equal(lease_of(d, WORKER, UNIT), "a lease");
 }
 
-static void a_file_that_is_written_anew_is_read_anew(void **state)
+STORED_TEST(a_file_that_is_written_anew_is_read_anew, struct disk *d)
 {
-    struct disk *d = *state;
     put_lease(d);
     commit(d);
     assert_null(lease_of(d, WORKER, UNIT));
@@ -169,9 +162,8 @@ static void a_file_that_is_written_anew_is_read_anew(void **state)
     assert_false(d->stored.paused);
 }
 
-static void the_phase_is_the_stored_plans(void **state)
+STORED_TEST(the_phase_is_the_stored_plans, struct disk *d)
 {
-    struct disk *d = *state;
     uint8_t plan[33] = {1, 0, 7, [10] = 1}; // version 1, number 7, phase RUN, no live worker
     Longhaul__V1__LeaseReply m = LONGHAUL__V1__LEASE_REPLY__INIT;
     m.phase = 1;
@@ -187,9 +179,8 @@ static void the_phase_is_the_stored_plans(void **state)
     assert_string_equal(sim_stored_lease(&d->stored, WORKER, &m), "a phase of the run");
 }
 
-static void a_pause_is_on_the_disk(void **state)
+STORED_TEST(a_pause_is_on_the_disk, struct disk *d)
 {
-    struct disk *d = *state;
     Longhaul__V1__LeaseReply m = LONGHAUL__V1__LEASE_REPLY__INIT;
     look(d);
     assert_null(sim_stored_lease(&d->stored, WORKER, &m));
@@ -217,9 +208,8 @@ static Longhaul__V1__Point point(uint64_t epoch, uint64_t version)
     return p;
 }
 
-static void a_stable_point_is_on_the_disk(void **state)
+STORED_TEST(a_stable_point_is_on_the_disk, struct disk *d)
 {
-    struct disk *d = *state;
     Longhaul__V1__LeaseReply m = LONGHAUL__V1__LEASE_REPLY__INIT;
     Longhaul__V1__Point p = point(2, 10), *points[] = {&p};
     m.stable = points;
@@ -234,9 +224,8 @@ static void a_stable_point_is_on_the_disk(void **state)
     assert_string_equal(sim_stored_lease(&d->stored, WORKER, &m), "a stable point");
 }
 
-static void an_incarnation_is_on_the_disk(void **state)
+STORED_TEST(an_incarnation_is_on_the_disk, struct disk *d)
 {
-    struct disk *d = *state;
     Longhaul__V1__JoinReply m = LONGHAUL__V1__JOIN_REPLY__INIT;
     m.worker = WORKER;
     m.granted = 3;
@@ -257,9 +246,8 @@ static void an_incarnation_is_on_the_disk(void **state)
     assert_true(d->stored.unreadable); // an answered number never goes back
 }
 
-static void an_in_sync_row_is_on_the_disk(void **state)
+STORED_TEST(an_in_sync_row_is_on_the_disk, struct disk *d)
 {
-    struct disk *d = *state;
     Longhaul__V1__InSyncReply m = LONGHAUL__V1__IN_SYNC_REPLY__INIT;
     m.standby = 7;
     m.changes = 2;
@@ -273,9 +261,8 @@ static void an_in_sync_row_is_on_the_disk(void **state)
     assert_string_equal(sim_stored_in_sync(&d->stored, 0, &m), "an in-sync row");
 }
 
-static void epochs_are_on_the_disk(void **state)
+STORED_TEST(epochs_are_on_the_disk, struct disk *d)
 {
-    struct disk *d = *state;
     Longhaul__V1__EpochReply m = LONGHAUL__V1__EPOCH_REPLY__INIT;
     Longhaul__V1__Point p = point(1, 4), *points[] = {&p};
     m.begun = points;
@@ -294,9 +281,8 @@ static void epochs_are_on_the_disk(void **state)
     assert_string_equal(sim_stored_epochs(&d->stored, 0, &m), "an epoch");
 }
 
-static void take_overs_moves_and_plans_are_on_the_disk(void **state)
+STORED_TEST(take_overs_moves_and_plans_are_on_the_disk, struct disk *d)
 {
-    struct disk *d = *state;
     Longhaul__V1__ReportReply m = LONGHAUL__V1__REPORT_REPLY__INIT;
     Longhaul__V1__ShardTurn turn = LONGHAUL__V1__SHARD_TURN__INIT, *turns[] = {&turn};
     Longhaul__V1__ShardMove move = LONGHAUL__V1__SHARD_MOVE__INIT, *moves[] = {&move};
@@ -356,9 +342,8 @@ static void put_stable(struct disk *d, uint64_t version)
     put(d, "stable/0000", (uint64_t[]){1, version}, 2);
 }
 
-static void an_answer_may_tell_what_its_commit_replaced(void **state)
+STORED_TEST(an_answer_may_tell_what_its_commit_replaced, struct disk *d)
 {
-    struct disk *d = *state;
     put_stable(d, 8);
     commit(d);
     put_stable(d, 16);
@@ -372,9 +357,8 @@ static void an_answer_may_tell_what_its_commit_replaced(void **state)
     assert_string_equal(held_stable(d, 20), "a stable point");
 }
 
-static void an_answer_may_not_tell_what_an_earlier_commit_replaced(void **state)
+STORED_TEST(an_answer_may_not_tell_what_an_earlier_commit_replaced, struct disk *d)
 {
-    struct disk *d = *state;
     put_stable(d, 8);
     commit(d);
     put_stable(d, 16);
@@ -386,9 +370,8 @@ static void an_answer_may_not_tell_what_an_earlier_commit_replaced(void **state)
     assert_string_equal(held_stable(d, 8), "a stable point");
 }
 
-static void an_answer_is_of_one_state(void **state)
+STORED_TEST(an_answer_is_of_one_state, struct disk *d)
 {
-    struct disk *d = *state;
     uint64_t unit = UNIT;
     Longhaul__V1__LeaseReply m = LONGHAUL__V1__LEASE_REPLY__INIT;
     Longhaul__V1__Point p = point(1, 8), *points[] = {&p};
@@ -408,9 +391,8 @@ static void an_answer_is_of_one_state(void **state)
     assert_null(sim_stored_held(&d->stored, check_stable, &m));
 }
 
-static void a_file_that_is_written_anew_has_no_order(void **state)
+STORED_TEST(a_file_that_is_written_anew_has_no_order, struct disk *d)
 {
-    struct disk *d = *state;
     uint64_t unit = UNIT;
     Longhaul__V1__LeaseReply m = LONGHAUL__V1__LEASE_REPLY__INIT;
     Longhaul__V1__Point old = point(1, 8), new = point(1, 24), *points[] = {&old, &new};
@@ -444,9 +426,8 @@ static void a_file_that_is_written_anew_has_no_order(void **state)
 }
 
 // Another worker holds the unit after the rewrite, so no answer had this lease.
-static void a_file_that_is_written_anew_has_the_holders(void **state)
+STORED_TEST(a_file_that_is_written_anew_has_the_holders, struct disk *d)
 {
-    struct disk *d = *state;
     uint64_t unit = UNIT;
     Longhaul__V1__LeaseReply m = LONGHAUL__V1__LEASE_REPLY__INIT;
     m.units = &unit;
@@ -461,9 +442,8 @@ static void a_file_that_is_written_anew_has_the_holders(void **state)
     assert_string_equal(sim_stored_held(&d->stored, check_other, &m), "a lease");
 }
 
-static void a_file_that_is_written_anew_replaced_what_it_was(void **state)
+STORED_TEST(a_file_that_is_written_anew_replaced_what_it_was, struct disk *d)
 {
-    struct disk *d = *state;
     put_stable(d, 8);
     commit(d);
     assert_null(held_stable(d, 8));
@@ -506,9 +486,8 @@ static void add_last_row(struct lh_buf *was, struct lh_span anew)
 }
 
 // As in etcd: a reader first sees the commit in the former log.
-static void a_log_that_is_written_anew_had_the_commit_before(void **state)
+STORED_TEST(a_log_that_is_written_anew_had_the_commit_before, struct disk *d)
 {
-    struct disk *d = *state;
     struct lh_buf was = lh_buf(1 << 20);
     put_stable(d, 8);
     commit(d);
@@ -525,28 +504,4 @@ static void a_log_that_is_written_anew_had_the_commit_before(void **state)
     assert_null(held_stable(d, 16));
     assert_string_equal(held_stable(d, 12), "a stable point");
     lh_buf_free(&was);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        STORED_TEST(a_lease_is_on_the_disk_once_it_is_committed),
-        STORED_TEST(a_commit_that_failed_left_nothing),
-        STORED_TEST(a_file_that_is_written_anew_is_read_anew),
-        STORED_TEST(the_phase_is_the_stored_plans),
-        STORED_TEST(a_pause_is_on_the_disk),
-        STORED_TEST(a_stable_point_is_on_the_disk),
-        STORED_TEST(an_incarnation_is_on_the_disk),
-        STORED_TEST(an_in_sync_row_is_on_the_disk),
-        STORED_TEST(epochs_are_on_the_disk),
-        STORED_TEST(an_answer_may_tell_what_its_commit_replaced),
-        STORED_TEST(an_answer_may_not_tell_what_an_earlier_commit_replaced),
-        STORED_TEST(an_answer_is_of_one_state),
-        STORED_TEST(a_file_that_is_written_anew_has_no_order),
-        STORED_TEST(a_file_that_is_written_anew_has_the_holders),
-        STORED_TEST(a_file_that_is_written_anew_replaced_what_it_was),
-        STORED_TEST(a_log_that_is_written_anew_had_the_commit_before),
-        STORED_TEST(take_overs_moves_and_plans_are_on_the_disk),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -564,6 +564,7 @@ FOLDER_SIZES = {
     "common/net/mem": "the other half of common/net/grpc",
     "worker/client/examples": "includes longhaul.h alone, as a user's program does",
     "server": "the process and what all of it calls; all else is in folders",
+    "tests": "what every test program shares",
     "tests/bugs": "a file for each room that has such bugs",
     "tests/replay": "what a run left, and one program",
     "tests/threads": "one program",

@@ -1,10 +1,5 @@
 // The launcher's side of the emulator (deploy/up/wan.h), with real namespaces: up, exec, bytes,
 // cut, down, and the end of the daemon with its parent. Needs root and /dev/net/tun.
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
 #include <arpa/inet.h>
 #include <fcntl.h>
 #include <netinet/in.h>
@@ -21,6 +16,7 @@
 #include <unistd.h>
 
 #include "deploy/up/wan.h"
+#include "tests/test.h"
 
 enum { PORT = 7000, PATIENCE_MS = 20000 };
 
@@ -124,9 +120,10 @@ static bool arrives(int file, int patience_ms)
     return poll(&wait, 1, patience_ms) == 1 && recv(file, text, sizeof text, 0) > 0;
 }
 
-static void up_carries_and_counts(void **state)
+#define IN_SCENE(name, parameter) TEST_WITH(name, parameter, set_up, tear_down)
+
+IN_SCENE(up_carries_and_counts, struct scene *s)
 {
-    struct scene *s = *state;
     struct dp_wan_bytes bytes[DP_WAN_REGIONS_MAX];
     unsigned count;
     assert_int_equal(dp_wan_up(&s->wan, s->topology, s->instance), LH_OK);
@@ -146,9 +143,8 @@ static void up_carries_and_counts(void **state)
     close(europe);
 }
 
-static void a_cut_is_counted_and_heals(void **state)
+IN_SCENE(a_cut_is_counted_and_heals, struct scene *s)
 {
-    struct scene *s = *state;
     struct dp_wan_bytes bytes[DP_WAN_REGIONS_MAX];
     unsigned count;
     assert_int_equal(dp_wan_up(&s->wan, s->topology, s->instance), LH_OK);
@@ -166,9 +162,8 @@ static void a_cut_is_counted_and_heals(void **state)
     close(europe);
 }
 
-static void exec_runs_inside_a_region(void **state)
+IN_SCENE(exec_runs_inside_a_region, struct scene *s)
 {
-    struct scene *s = *state;
     assert_int_equal(dp_wan_up(&s->wan, s->topology, s->instance), LH_OK);
     static const char *const seven[] = {"/bin/sh", "-c", "exit 7", NULL};
     static const char *const has_device[] = {"/usr/bin/test", "-e", "/proc/self/net/dev", NULL};
@@ -180,9 +175,8 @@ static void exec_runs_inside_a_region(void **state)
     assert_int_equal(status_of(start(s, "mars", seven)), 125);
 }
 
-static void mistakes_are_told(void **state)
+IN_SCENE(mistakes_are_told, struct scene *s)
 {
-    struct scene *s = *state;
     struct dp_wan other = s->wan;
     write_topology(s->topology, "region asia\nregion asia\n");
     assert_int_equal(dp_wan_up(&s->wan, s->topology, s->instance), LH_ERR_CONFIG);
@@ -197,9 +191,8 @@ static void mistakes_are_told(void **state)
     assert_int_equal(dp_wan_enter(&s->wan, "mars"), LH_ERR_NOT_FOUND);
 }
 
-static void down_leaves_nothing(void **state)
+IN_SCENE(down_leaves_nothing, struct scene *s)
 {
-    struct scene *s = *state;
     assert_int_equal(dp_wan_up(&s->wan, s->topology, s->instance), LH_OK);
     assert_false(instance_is_gone(s));
     char script[64], byte;
@@ -222,9 +215,8 @@ static void down_leaves_nothing(void **state)
 }
 
 // Killing the launcher ends the daemon and removes the instance.
-static void the_daemon_ends_with_its_parent(void **state)
+IN_SCENE(the_daemon_ends_with_its_parent, struct scene *s)
 {
-    struct scene *s = *state;
     int said[2];
     pid_t daemon = 0;
     assert_int_equal(pipe(said), 0);
@@ -247,16 +239,4 @@ static void the_daemon_ends_with_its_parent(void **state)
     close(end.fd);
     close(said[0]);
     close(said[1]);
-}
-
-#define IN_SCENE(test) cmocka_unit_test_setup_teardown(test, set_up, tear_down)
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        IN_SCENE(up_carries_and_counts),     IN_SCENE(a_cut_is_counted_and_heals),
-        IN_SCENE(exec_runs_inside_a_region), IN_SCENE(mistakes_are_told),
-        IN_SCENE(down_leaves_nothing),       IN_SCENE(the_daemon_ends_with_its_parent),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

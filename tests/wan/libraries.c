@@ -1,18 +1,13 @@
 // Tests dp_libraries_absolute: a search path for libraries without the current folder.
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
-#include <cmocka.h>
 
 #include "common/base/check.h"
 #include "deploy/wan/libraries.h"
+#include "tests/test.h"
 
-static void only_absolute_elements(void **state)
+TEST(only_absolute_elements)
 {
-    (void)state;
     static const struct {
         const char *path, *kept;
         bool all;
@@ -35,9 +30,8 @@ static void only_absolute_elements(void **state)
     }
 }
 
-static void a_path_that_is_too_long(void **state)
+TEST(a_path_that_is_too_long)
 {
-    (void)state;
     char path[DP_LIBRARIES_BYTES + 1], kept[DP_LIBRARIES_BYTES];
     memset(path, '/', sizeof path - 1);
     path[sizeof path - 1] = 0;
@@ -45,23 +39,12 @@ static void a_path_that_is_too_long(void **state)
     assert_string_equal(kept, "");
 }
 
-static void empty_entries_leave_the_library_path(void **state)
+TEST(empty_entries_leave_the_library_path)
 {
-    (void)state;
     setenv("LD_LIBRARY_PATH", "/opt/lib:", 1);
     dp_libraries_clean();
     assert_string_equal(getenv("LD_LIBRARY_PATH"), "/opt/lib");
     setenv("LD_LIBRARY_PATH", ":", 1);
     dp_libraries_clean();
     assert_null(getenv("LD_LIBRARY_PATH"));
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(only_absolute_elements),
-        cmocka_unit_test(a_path_that_is_too_long),
-        cmocka_unit_test(empty_entries_leave_the_library_path),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

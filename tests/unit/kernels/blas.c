@@ -1,23 +1,18 @@
 // OpenBLAS runs the kernels that the processor supports, even where its own list of models is older
 // than the processor.
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "kernels/blas.h"
 #include "kernels/cpu/cpu_features.h"
+#include "tests/test.h"
 
 static const char *path;   // path of this program
 static const char *before; // OPENBLAS_CORETYPE at the first start; NULL: not set
 
-static void a_core_without_avx2_is_not_left_where_there_is_avx2(void **state)
+TEST(a_core_without_avx2_is_not_left_where_there_is_avx2)
 {
-    (void)state;
     const char *want = lk_cpu_has_avx512() ? "SkylakeX" : lk_cpu_has_avx2() ? "Haswell" : NULL;
     const char *better = lk_blas_better("Prescott");
     assert_true(want == NULL ? better == NULL : better != NULL && !strcmp(better, want));
@@ -28,9 +23,8 @@ static void a_core_without_avx2_is_not_left_where_there_is_avx2(void **state)
     assert_null(lk_blas_better("a core of tomorrow"));
 }
 
-static void this_program_runs_what_the_processor_can(void **state)
+TEST(this_program_runs_what_the_processor_can)
 {
-    (void)state;
     if (before == NULL) assert_null(lk_blas_better(lk_blas_core()));
     assert_true(strlen(lk_blas_core()) > 0);
 }
@@ -48,9 +42,8 @@ static void core_of(const char *type, char *out, size_t room)
     out[strcspn(out, "\n")] = 0;
 }
 
-static void a_core_type_that_was_set_stays(void **state)
+TEST(a_core_type_that_was_set_stays)
 {
-    (void)state;
 #if defined(__x86_64__)
     char core[64];
     core_of("Prescott", core, sizeof core);
@@ -72,10 +65,5 @@ int main(int argc, char **argv)
     lk_blas_choose(argv);
     if (argc > 1) return puts(lk_blas_core()) < 0;
     path = argv[0];
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_core_without_avx2_is_not_left_where_there_is_avx2),
-        cmocka_unit_test(this_program_runs_what_the_processor_can),
-        cmocka_unit_test(a_core_type_that_was_set_stays),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return test_run(NULL, NULL);
 }

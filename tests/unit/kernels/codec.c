@@ -1,17 +1,12 @@
 // Codecs: selection and encoding agree with a naive selection and a naive reader, no mass is lost,
 // and the bytes of the format never change.
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
-
 #include <stdio.h>
 
 #include "tests/unit/kernels/codec_case.h"
 
 #include "common/base/check.h"
 #include "kernels/cpu/codec_ops.h"
+#include "tests/test.h"
 
 static const uint64_t awkward[] = {4096 * 3, 1,  5000, 4096, 4095, 2,  3, 63, 64, 65,
                                    129,      10, 4096, 8192, 777,  12, 7, 17, 0};
@@ -240,9 +235,8 @@ static void round_trip(const struct lk_codec *codec, const struct lh_shard_layou
     free(before);
 }
 
-static void every_codec_agrees_with_a_naive_reader(void **state)
+TEST(every_codec_agrees_with_a_naive_reader)
 {
-    (void)state;
     struct layout_case c;
     case_layout(&c, awkward);
     for (size_t n = 0; lk_codec_word(n); n++)
@@ -252,9 +246,8 @@ static void every_codec_agrees_with_a_naive_reader(void **state)
         }
 }
 
-static void every_density_and_feedback(void **state)
+TEST(every_density_and_feedback)
 {
-    (void)state;
     struct layout_case c;
     case_layout(&c, awkward);
     for (size_t n = 0; n < LH_COUNT(densities); n++) {
@@ -267,9 +260,8 @@ static void every_density_and_feedback(void **state)
 }
 
 // The sum of squares has 256 lanes of chunks; here each gets several chunks, and some get one more.
-static void more_chunks_than_lanes_of_their_sum(void **state)
+TEST(more_chunks_than_lanes_of_their_sum)
 {
-    (void)state;
     static const uint64_t lens[] = {700 * 4096, 0};
     struct layout_case c;
     case_layout(&c, lens);
@@ -278,9 +270,8 @@ static void more_chunks_than_lanes_of_their_sum(void **state)
     round_trip(&dense, &c.layout, CASE_GAUSSIAN, 1, true);
 }
 
-static void a_shard_of_nothing_and_of_one_value(void **state)
+TEST(a_shard_of_nothing_and_of_one_value)
 {
-    (void)state;
     static const uint64_t none[] = {0}, one[] = {1, 0};
     struct layout_case empty, single;
     case_layout(&empty, none);
@@ -295,9 +286,8 @@ static void a_shard_of_nothing_and_of_one_value(void **state)
 
 // Mass is exact in fixed point (server/docs/0000-protocol.md): after each round, the mass sent plus
 // the residual equals the mass of all deltas, bit for bit.
-static void mass_is_conserved_in_fixed_point(void **state)
+TEST(mass_is_conserved_in_fixed_point)
 {
-    (void)state;
     struct layout_case c;
     case_layout(&c, awkward);
     struct lk_codec codec = codec_of("topk-fp32", 0.05f);
@@ -319,9 +309,8 @@ static void mass_is_conserved_in_fixed_point(void **state)
     free(came);
 }
 
-static void at_most_0_140_bits_per_parameter(void **state)
+TEST(at_most_0_140_bits_per_parameter)
 {
-    (void)state;
     static const uint64_t lens[] = {4 << 20, 0};
     struct layout_case c;
     case_layout(&c, lens);
@@ -341,9 +330,8 @@ static void at_most_0_140_bits_per_parameter(void **state)
 
 // lk_payload_max() holds for the fullest and for very uneven payloads; lk_payload_most() bounds it
 // for all codecs.
-static void no_payload_exceeds_its_bound(void **state)
+TEST(no_payload_exceeds_its_bound)
 {
-    (void)state;
     static const float p[] = {1e-4f, 64.0f / 4096, 0.075f, 0.2f, 0.382f, 0.383f, 0.9f, 1};
     struct layout_case c;
     case_layout(&c, awkward);
@@ -360,9 +348,8 @@ static void no_payload_exceeds_its_bound(void **state)
         }
 }
 
-static void rice_parameter_follows_its_formula(void **state)
+TEST(rice_parameter_follows_its_formula)
 {
-    (void)state;
     static const uint64_t one[] = {1, 0};
     struct layout_case c;
     case_layout(&c, one);
@@ -403,9 +390,8 @@ static void expect_hex(const char *name, float density, const char *hex)
     lh_buf_free(&out);
 }
 
-static void golden_bytes(void **state)
+TEST(golden_bytes)
 {
-    (void)state;
     expect_hex("topk-sign", 0.3f,
                "01010101000000009a99993e020000000400000000000000010055410700470233");
     expect_hex("topk-q4", 0.3f,
@@ -424,9 +410,8 @@ static void golden_bytes(void **state)
 }
 
 // ---- errors
-static void refuses_what_is_not_finite_and_changes_nothing(void **state)
+TEST(refuses_what_is_not_finite_and_changes_nothing)
 {
-    (void)state;
     struct layout_case c;
     case_layout(&c, awkward);
     uint64_t n = c.layout.values, where = c.extent[2].offset + 4321;
@@ -452,9 +437,8 @@ static void refuses_what_is_not_finite_and_changes_nothing(void **state)
     }
 }
 
-static void a_full_buffer_changes_nothing(void **state)
+TEST(a_full_buffer_changes_nothing)
 {
-    (void)state;
     struct layout_case c;
     case_layout(&c, awkward);
     struct lk_codec codec = codec_of("dense-q4", 1);
@@ -468,9 +452,8 @@ static void a_full_buffer_changes_nothing(void **state)
     free(before);
 }
 
-static void refuses_codecs_that_are_none(void **state)
+TEST(refuses_codecs_that_are_none)
 {
-    (void)state;
     static const uint64_t lens[] = {100, 0};
     struct layout_case c;
     case_layout(&c, lens);
@@ -508,23 +491,4 @@ static void refuses_codecs_that_are_none(void **state)
     assert_int_equal(lk_fold(&codec, &c.layout, lh_span("", 0), INFINITY, &theta),
                      LH_ERR_NON_FINITE);
     lh_buf_free(&out);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_codec_agrees_with_a_naive_reader),
-        cmocka_unit_test(every_density_and_feedback),
-        cmocka_unit_test(more_chunks_than_lanes_of_their_sum),
-        cmocka_unit_test(a_shard_of_nothing_and_of_one_value),
-        cmocka_unit_test(mass_is_conserved_in_fixed_point),
-        cmocka_unit_test(at_most_0_140_bits_per_parameter),
-        cmocka_unit_test(no_payload_exceeds_its_bound),
-        cmocka_unit_test(rice_parameter_follows_its_formula),
-        cmocka_unit_test(golden_bytes),
-        cmocka_unit_test(refuses_what_is_not_finite_and_changes_nothing),
-        cmocka_unit_test(a_full_buffer_changes_nothing),
-        cmocka_unit_test(refuses_codecs_that_are_none),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

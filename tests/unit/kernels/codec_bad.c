@@ -1,14 +1,9 @@
 // Damaged payloads: the error text names each fault, no flipped bit makes a reader leave its
 // bounds, and the naive reader agrees on every payload that is accepted.
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
-
 #include "tests/unit/kernels/codec_case.h"
 
 #include "common/base/check.h"
+#include "tests/test.h"
 
 static const uint64_t small[] = {300, 21, 0};
 
@@ -53,9 +48,8 @@ static void expect(const struct made *m, size_t at, uint8_t turn, lh_err code, c
     assert_int_equal(check_bytes(m, m->payload.data, m->payload.len), LH_OK);
 }
 
-static void headers(void **state)
+TEST(headers)
 {
-    (void)state;
     for (size_t n = 0; lk_codec_word(n); n++) {
         struct made m;
         make(&m, lk_codec_word(n), small);
@@ -72,9 +66,8 @@ static void headers(void **state)
     }
 }
 
-static void values(void **state)
+TEST(values)
 {
-    (void)state;
     struct made m;
     make(&m, "topk-sign", small); // k = 15 and 1; b = 4: records of 2+10 and 2+1 bytes at 26, 38
     expect(&m, 27, 0x80, LH_ERR_MALFORMED, "negative");
@@ -116,9 +109,8 @@ static void put_code(uint8_t *field, unsigned bits, unsigned code, bool gap)
 }
 
 // Codes that no encoder writes, with an index (b is 4 for 15 of 300) and without one.
-static void codes_that_are_none(void **state)
+TEST(codes_that_are_none)
 {
-    (void)state;
     static const struct {
         const char *name;
         size_t field; // offset of the first field
@@ -145,9 +137,8 @@ static void codes_that_are_none(void **state)
     }
 }
 
-static void every_cut_and_every_longer_one(void **state)
+TEST(every_cut_and_every_longer_one)
 {
-    (void)state;
     for (size_t n = 0; lk_codec_word(n); n++) {
         struct made m;
         make(&m, lk_codec_word(n), small);
@@ -166,9 +157,8 @@ static void every_cut_and_every_longer_one(void **state)
 }
 
 // One surplus byte in the index stream, counted in the table: indices have one encoding only.
-static void a_stream_longer_than_needed(void **state)
+TEST(a_stream_longer_than_needed)
 {
-    (void)state;
     struct made m;
     make(&m, "topk-sign", small);
     size_t len = m.payload.len;
@@ -199,9 +189,8 @@ static void expect_agreement(const struct made *m)
     naive_free(&got);
 }
 
-static void every_bit_turned(void **state)
+TEST(every_bit_turned)
 {
-    (void)state;
     for (size_t n = 0; lk_codec_word(n); n++) {
         struct made m;
         make(&m, lk_codec_word(n), small);
@@ -221,9 +210,8 @@ static void every_bit_turned(void **state)
 }
 
 // Random bytes over many groups and chunks, so that streams end early or overrun.
-static void noise(void **state)
+TEST(noise)
 {
-    (void)state;
     static const uint64_t lens[] = {4096 * 20, 100, 0};
     uint64_t seed = 11;
     struct made m;
@@ -243,9 +231,8 @@ static void noise(void **state)
 }
 
 // Payloads of another shard, another density and another codec.
-static void payloads_of_others(void **state)
+TEST(payloads_of_others)
 {
-    (void)state;
     static const uint64_t other[] = {400, 21, 0};
     for (size_t n = 0; lk_codec_word(n); n++) {
         struct made m;
@@ -263,19 +250,4 @@ static void payloads_of_others(void **state)
         assert_int_equal(check_bytes(&m, m.payload.data, m.payload.len), LH_ERR_MALFORMED);
         lh_buf_free(&m.payload);
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(headers),
-        cmocka_unit_test(values),
-        cmocka_unit_test(codes_that_are_none),
-        cmocka_unit_test(every_cut_and_every_longer_one),
-        cmocka_unit_test(a_stream_longer_than_needed),
-        cmocka_unit_test(every_bit_turned),
-        cmocka_unit_test(noise),
-        cmocka_unit_test(payloads_of_others),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,16 +1,11 @@
 // The vector forms of the codecs give the bytes of the scalar form: function by function on awkward
 // lengths and alignments, and for whole payloads. Every form that this processor can run is
 // compared. If there is none, the program says so and compares the scalar form with itself.
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
-
 #include "tests/unit/kernels/codec_case.h"
 
 #include "common/base/check.h"
 #include "kernels/cpu/codec_ops.h"
+#include "tests/test.h"
 
 static const struct lk_codec_ops *const scalar = &lk_codec_ops_scalar;
 static const uint32_t lens[] = {1, 2, 7, 8, 9, 15, 16, 63, 64, 65, 127, 500, 4033, 4095, 4096};
@@ -63,9 +58,8 @@ static void check_elementwise(const struct run *r)
     free(d.memory);
 }
 
-static void elementwise(void **state)
+TEST(elementwise)
 {
-    (void)state;
     each_run(check_elementwise);
 }
 
@@ -114,15 +108,13 @@ static void check_sums(const struct run *r)
     assert_memory_equal(&a, &b, sizeof a);
 }
 
-static void sums(void **state)
+TEST(sums)
 {
-    (void)state;
     each_run(check_sums);
 }
 
-static void packing(void **state)
+TEST(packing)
 {
-    (void)state;
     each_run(check_packing);
 }
 
@@ -147,15 +139,13 @@ static void check_selection(const struct run *r)
     }
 }
 
-static void selection(void **state)
+TEST(selection)
 {
-    (void)state;
     each_run(check_selection);
 }
 
-static void finiteness(void **state)
+TEST(finiteness)
 {
-    (void)state;
     static const uint32_t bits[] = {0x7f800000, 0xff800000, 0x7fc00000, 0xffffffff, 0x7f7fffff};
     for (size_t i = 0; i < LH_COUNT(lens); i++)
         for (uint32_t at = 0; at < lens[i]; at += 1 + lens[i] / 40)
@@ -217,9 +207,8 @@ static void make_stream(const struct lk_rice *rice, uint32_t len, uint32_t k, ui
     s->unary_bytes = (bits + 7) / 8;
 }
 
-static void indices(void **state)
+TEST(indices)
 {
-    (void)state;
     print_message("comparing scalar with %s\n", vector()->name);
     static struct stream s;
     static const uint32_t ks[] = {1, 7, 8, 15, 16, 17, 31, 64, 100, 683, 2047, 4000};
@@ -288,9 +277,8 @@ static void expect_same_payload(const struct lk_codec *codec, const struct lh_sh
     free(b.e);
 }
 
-static void payloads(void **state)
+TEST(payloads)
 {
-    (void)state;
     static const uint64_t shard[] = {4096 * 17 + 5, 1, 300, 4096 * 4, 31, 0};
     struct layout_case c;
     case_layout(&c, shard);
@@ -307,9 +295,8 @@ static void payloads(void **state)
         }
 }
 
-static void a_large_payload(void **state)
+TEST(a_large_payload)
 {
-    (void)state;
     static const uint64_t shard[] = {(1 << 20) + 77, 1 << 18, 0};
     struct layout_case c;
     case_layout(&c, shard);
@@ -320,21 +307,16 @@ static void a_large_payload(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(elementwise), cmocka_unit_test(packing),
-        cmocka_unit_test(sums),        cmocka_unit_test(indices),
-        cmocka_unit_test(selection),   cmocka_unit_test(finiteness),
-        cmocka_unit_test(payloads),    cmocka_unit_test(a_large_payload),
-    };
     // The AVX-512 form only adds its own reading of indices to the AVX2 loops.
-    const struct CMUnitTest added[] = {cmocka_unit_test(indices), cmocka_unit_test(payloads)};
+    static const char *const all[] = {NULL, NULL}, *const added[] = {"indices", "payloads"};
     int failed = 0;
     for (size_t i = 0; (tested = lk_codec_form(i)) != NULL; i++) {
         if (i > 0 && tested == scalar) continue;
-        if (strcmp(tested->name, "avx512") == 0)
-            failed += cmocka_run_group_tests(added, NULL, NULL);
-        else
-            failed += cmocka_run_group_tests(tests, NULL, NULL);
+        const char *const *of = strcmp(tested->name, "avx512") ? all : added;
+        for (size_t k = 0; k < 2 && (k == 0 || of[k]); k++) {
+            cmocka_set_test_filter(of[k]);
+            failed += test_run(NULL, NULL);
+        }
     }
     return failed;
 }

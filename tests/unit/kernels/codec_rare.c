@@ -2,14 +2,9 @@
 // experts, and they must leave the residual soon. Top-k chooses in each chunk separately, so large
 // values in other chunks do not hold them back. Values that share a chunk with larger ones do wait.
 // This happens to an expert of fewer than 4,096 values in a tensor that holds all experts.
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
-
 #include "tests/unit/kernels/codec_case.h"
 
+#include "tests/test.h"
 #include "worker/rule.h"
 
 enum { CHUNKS = 8, N = CHUNKS * LH_CHUNK, EVERY = 25, ROUNDS = 4 * EVERY };
@@ -46,9 +41,8 @@ static double left_after(const char *name, double density, int rounds, int first
     return most;
 }
 
-static void a_rare_experts_update_leaves_the_residual(void **state)
+TEST(a_rare_experts_update_leaves_the_residual)
 {
-    (void)state;
     static const char *const names[] = {"topk-sign", "topk-q4"};
     static const double densities[] = {1.0 / 6, 0.075}; // the range of the density rule
     for (int k = 0; k < 2; k++)
@@ -62,10 +56,4 @@ static void a_rare_experts_update_leaves_the_residual(void **state)
             assert_true(own < 0.01);
             assert_true(shared > 0.9);
         }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {cmocka_unit_test(a_rare_experts_update_leaves_the_residual)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,13 +1,8 @@
 // Fragments: the values that a turn carries (against a second implementation of
 // kernels/docs/0001-payload.md), their removal from a residual, and malformed payloads.
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
-
 #include "common/base/check.h"
 #include "kernels/fragment.h"
+#include "tests/test.h"
 #include "tests/unit/kernels/codec_case.h"
 
 static const uint64_t SHAPES[][8] = {{9, 3},      {1}, {4096}, {4097, 5, 12000}, {4096 * 17 + 5, 1},
@@ -85,9 +80,8 @@ static void round_trip(const struct lk_codec *codec, const struct lh_shard_layou
     free(carried), free(d), free(e), free(before), free(taken), free(theta);
 }
 
-static void every_turn_carries_what_the_page_says(void **state)
+TEST(every_turn_carries_what_the_page_says)
 {
-    (void)state;
     static const uint32_t turns[] = {0, 1, 2, 3, 5, 63, 1000003, UINT32_MAX};
     for (size_t s = 0; s < LH_COUNT(SHAPES); s++)
         for (size_t p = 0; p < LH_COUNT(DENSITIES); p++)
@@ -99,9 +93,8 @@ static void every_turn_carries_what_the_page_says(void **state)
             }
 }
 
-static void turns_carry_every_value_equally_often(void **state)
+TEST(turns_carry_every_value_equally_often)
 {
-    (void)state;
     struct layout_case c;
     struct lk_codec codec = codec_of(0.3f);
     uint8_t carried[4096 + 10];
@@ -115,9 +108,8 @@ static void turns_carry_every_value_equally_often(void **state)
     for (uint64_t i = 4097; i < 4106; i++) assert_int_equal(often[i], often[4096]);
 }
 
-static void bad_fragments_are_refused(void **state)
+TEST(bad_fragments_are_refused)
 {
-    (void)state;
     struct layout_case c;
     struct lk_codec codec = codec_of(0.3f), other;
     struct lh_buf out = lh_buf(1 << 16);
@@ -154,14 +146,4 @@ static void bad_fragments_are_refused(void **state)
     assert_int_equal(lk_codec_parse("fragment-fp32", &other), LH_ERR_CONFIG);
     assert_string_equal(lk_codec_name(&codec), "fragment-fp32");
     lh_buf_free(&out);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_turn_carries_what_the_page_says),
-        cmocka_unit_test(turns_carry_every_value_equally_often),
-        cmocka_unit_test(bad_fragments_are_refused),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,16 +1,12 @@
 // AdamW, clipping and the schedule against PyTorch's results (tests/fixtures/trainer); the
 // exponential and the generator of initial values.
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "kernels/layers/expf.h"
 #include "kernels/optimizer.h"
+#include "tests/test.h"
 #include "worker/train/schedule.h"
 
 static float fixture_value(int i, int step)
@@ -18,9 +14,8 @@ static float fixture_value(int i, int step)
     return (float)(((i * 7919 + step * 104729) % 2003 - 1001) / 1001.0);
 }
 
-static void adamw_agrees_with_torch(void **state)
+TEST(adamw_agrees_with_torch)
 {
-    (void)state;
     enum { N = 24 };
     int n, matrix, steps;
     double beta1, beta2, eps, decay, limit;
@@ -54,9 +49,8 @@ static void adamw_agrees_with_torch(void **state)
 
 // lk_adamw_into() gives the bits of lk_adamw(), leaves its inputs as they are, and may write the
 // parameters over the gradient.
-static void a_step_goes_into_other_arrays(void **state)
+TEST(a_step_goes_into_other_arrays)
 {
-    (void)state;
     enum { N = 1003 };
     static float g[N], a[3][N], was[3][N], to[2][N], in_place[3][N];
     const struct lk_adamw c = {1e-2, 0.9, 0.95, 1e-8, 3, 0.5f};
@@ -74,9 +68,8 @@ static void a_step_goes_into_other_arrays(void **state)
     assert_memory_equal(g, in_place[2], sizeof g);
 }
 
-static void clipping_is_torchs(void **state)
+TEST(clipping_is_torchs)
 {
-    (void)state;
     assert_true(lk_clip_scale(0.5, 1.0) == 1.0f);
     assert_true(lk_clip_scale(8.0, 0.0) == 1.0f);
     assert_true(lk_clip_scale(4.0, 1.0) == (float)(1.0 / (4.0 + 1e-6)));
@@ -86,9 +79,8 @@ static void clipping_is_torchs(void **state)
 }
 
 // Lanes are counted from the first value, so alignment does not change the sum.
-static void norms_do_not_depend_on_addresses(void **state)
+TEST(norms_do_not_depend_on_addresses)
 {
-    (void)state;
     enum { N = 1003 };
     static float room[N + 16];
     double first = 0.0;
@@ -100,9 +92,8 @@ static void norms_do_not_depend_on_addresses(void **state)
     }
 }
 
-static void schedule_agrees_with_torch(void **state)
+TEST(schedule_agrees_with_torch)
 {
-    (void)state;
     FILE *f = fopen("tests/fixtures/trainer/schedule.txt", "r");
     assert_non_null(f);
     unsigned long long budget, credited;
@@ -119,9 +110,8 @@ static void schedule_agrees_with_torch(void **state)
     assert_true(lines > 40);
 }
 
-static void schedule_holds_at_its_ends(void **state)
+TEST(schedule_holds_at_its_ends)
 {
-    (void)state;
     struct wk_schedule s = {1000, 0.1, 2.0, 0.25, 0, 0, 0};
     assert_true(wk_schedule_rate(&s, 0) == 0.5);
     assert_true(wk_schedule_rate(&s, 100) == 2.0);
@@ -136,9 +126,8 @@ static void schedule_holds_at_its_ends(void **state)
     assert_true(wk_schedule_rate(&s, 9) > 1.8);
 }
 
-static void schedule_stays_at_its_peak_until_it_decays(void **state)
+TEST(schedule_stays_at_its_peak_until_it_decays)
 {
-    (void)state;
     struct wk_schedule s = {1000, 0.1, 2.0, 0.25, 0.2, 0, 0};
     assert_true(wk_schedule_rate(&s, 50) < 2.0);
     for (uint64_t at = 100; at <= 800; at += 50) assert_true(wk_schedule_rate(&s, at) == 2.0);
@@ -155,9 +144,8 @@ static void schedule_stays_at_its_peak_until_it_decays(void **state)
     }
 }
 
-static void exponential_keeps_its_bound(void **state)
+TEST(exponential_keeps_its_bound)
 {
-    (void)state;
     double worst = 0.0;
     for (double x = -87.0; x <= 88.0; x += 1.37e-4) {
         float at = (float)x;
@@ -171,9 +159,8 @@ static void exponential_keeps_its_bound(void **state)
     assert_true(isnan(lk_expf(NAN)) != 0);
 }
 
-static void normal_is_counter_based(void **state)
+TEST(normal_is_counter_based)
 {
-    (void)state;
     float whole[9], part[4];
     lk_normal_fill(5, 3, 2.0, 9, whole);
     lk_normal_fill(5, 3, 2.0, 4, part);
@@ -186,9 +173,8 @@ static void normal_is_counter_based(void **state)
 
 // A changed budget does not make the rate jump: it goes in a line from its old value to the new
 // budget's schedule.
-static void a_changed_budget_ramps(void **state)
+TEST(a_changed_budget_ramps)
 {
-    (void)state;
     const struct wk_schedule was = {1000, 0.1, 2.0, 0.1, 0, 0, 0};
     struct wk_schedule is = {2000, 0.1, 2.0, 0.1, 0, 1000, 600},
                        fresh = {2000, 0.1, 2.0, 0.1, 0, 0, 0};
@@ -204,21 +190,4 @@ static void a_changed_budget_ramps(void **state)
     }
     is.changed_tokens = 2000; // the new budget is already met
     assert_true(wk_schedule_rate(&is, 2000) == wk_schedule_rate(&fresh, 2000));
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_changed_budget_ramps),
-        cmocka_unit_test(adamw_agrees_with_torch),
-        cmocka_unit_test(a_step_goes_into_other_arrays),
-        cmocka_unit_test(clipping_is_torchs),
-        cmocka_unit_test(norms_do_not_depend_on_addresses),
-        cmocka_unit_test(schedule_agrees_with_torch),
-        cmocka_unit_test(schedule_holds_at_its_ends),
-        cmocka_unit_test(schedule_stays_at_its_peak_until_it_decays),
-        cmocka_unit_test(exponential_keeps_its_bound),
-        cmocka_unit_test(normal_is_counter_based),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,15 +1,11 @@
 // The outer optimizers: each rule against a second implementation, the guard, and saved state.
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "common/base/check.h"
 #include "kernels/state/incoming.h"
+#include "tests/test.h"
 
 enum { N = 600, PUSHES = 14 }; // N: values of the only shard
 static const uint8_t JOB[LH_JOB_BYTES] = {1, 2, 3};
@@ -92,9 +88,11 @@ static void push(struct lk_replica *r, int k)
 
 // ---------------------------------------------------------------- the rules
 
-static void sgd_is_the_plain_fold_and_keeps_nothing(void **state)
+#define CASE(name, parameter) TEST_WITH(name, parameter, make, unmake)
+
+CASE(sgd_is_the_plain_fold_and_keeps_nothing, struct fixture *f)
 {
-    struct lk_replica *r = &((struct fixture *)*state)->replica;
+    struct lk_replica *r = &f->replica;
     float want[N];
     for (int i = 0; i < N; i++) {
         want[i] = r->theta[i];
@@ -109,10 +107,9 @@ static void sgd_is_the_plain_fold_and_keeps_nothing(void **state)
 }
 
 // A step of many values runs in parts on several threads; each value is as if computed alone.
-static void parts_of_a_step_leave_no_value_out(void **state)
+CASE(parts_of_a_step_leave_no_value_out, struct fixture *f)
 {
     enum { MANY = (2 << 20) + 5 };
-    struct fixture *f = *state;
     const float q[N] = {0}, mu = 0.9f;
     float e[N] = {0};
     struct lh_buf b = lh_buf(1 << 20);
@@ -159,9 +156,8 @@ static double reference(float mu, uint32_t every, int pushes, int i)
     return theta;
 }
 
-static void the_rule_is_what_its_page_says(void **state)
+CASE(the_rule_is_what_its_page_says, struct fixture *f)
 {
-    struct fixture *f = *state;
     static const struct {
         float mu;
         // every: 0 takes one push of each live worker; means: pushes per step
@@ -187,9 +183,9 @@ static void the_rule_is_what_its_page_says(void **state)
 
 // Closing the run or changing the optimizer drops the pending sum that no step has taken: its
 // pushes have moved the parameters already.
-static void another_optimizer_begins_anew(void **state)
+CASE(another_optimizer_begins_anew, struct fixture *f)
 {
-    struct lk_replica *r = &((struct fixture *)*state)->replica;
+    struct lk_replica *r = &f->replica;
     struct lh_plan plan = plan_of(1, LH_OPT_DELAYED_NESTEROV, 0.5f, 3);
     assert_int_equal(put_plan(r, &plan), LH_OK);
     float before = r->theta[5];
@@ -224,33 +220,33 @@ static void run_guarded(struct lk_replica *r, bool turning, float bound)
     }
 }
 
-static void a_lasting_direction_lowers_the_momentum(void **state)
+CASE(a_lasting_direction_lowers_the_momentum, struct fixture *f)
 {
-    struct lk_replica *r = &((struct fixture *)*state)->replica;
+    struct lk_replica *r = &f->replica;
     run_guarded(r, false, 1.5f);
     assert_true(r->outer.rho > 0.99);
     assert_true(fabs((double)r->outer.momentum - 1.0 / 3) < 0.01);
     assert_true(1 / (1 - (double)r->outer.momentum * r->outer.rho) < 1.5 + 1e-6);
 }
 
-static void a_turning_one_leaves_it(void **state)
+CASE(a_turning_one_leaves_it, struct fixture *f)
 {
-    struct lk_replica *r = &((struct fixture *)*state)->replica;
+    struct lk_replica *r = &f->replica;
     run_guarded(r, true, 1.5f);
     assert_true(r->outer.rho < 0);
     assert_true(r->outer.momentum == 0.9f);
 }
 
-static void no_bound_no_guard(void **state)
+CASE(no_bound_no_guard, struct fixture *f)
 {
-    struct lk_replica *r = &((struct fixture *)*state)->replica;
+    struct lk_replica *r = &f->replica;
     run_guarded(r, false, 0);
     assert_true(r->outer.momentum == 0.9f);
 }
 
-static void a_rate_above_the_bound_leaves_no_momentum(void **state)
+CASE(a_rate_above_the_bound_leaves_no_momentum, struct fixture *f)
 {
-    struct lk_replica *r = &((struct fixture *)*state)->replica;
+    struct lk_replica *r = &f->replica;
     struct lh_plan plan = plan_of(1, LH_OPT_DELAYED_NESTEROV, 0.9f, 1);
     plan.effective_step_max = 0.5f;
     assert_int_equal(put_plan(r, &plan), LH_OK);
@@ -260,9 +256,8 @@ static void a_rate_above_the_bound_leaves_no_momentum(void **state)
 
 // ---------------------------------------------------------------- state
 
-static void state_goes_on_bit_for_bit_from_a_saved_copy(void **state)
+CASE(state_goes_on_bit_for_bit_from_a_saved_copy, struct fixture *f)
 {
-    struct fixture *f = *state;
     struct lk_replica *r = &f->replica, other;
     struct lh_plan plan = plan_of(1, LH_OPT_DELAYED_NESTEROV, 0.5f, 3);
     plan.effective_step_max = 1.5f;
@@ -324,9 +319,8 @@ static lh_err arrive(struct lk_replica *r, struct lh_span state, size_t cut, siz
     return err;
 }
 
-static void state_arrives_in_pieces_cut_anywhere(void **state)
+CASE(state_arrives_in_pieces_cut_anywhere, struct fixture *f)
 {
-    struct fixture *f = *state;
     struct lk_replica *r = &f->replica, other;
     struct lh_plan plan = plan_of(1, LH_OPT_DELAYED_NESTEROV, 0.5f, 3);
     struct lh_hash is, before, whole;
@@ -358,9 +352,9 @@ static void state_arrives_in_pieces_cut_anywhere(void **state)
     }
 }
 
-static void an_incoming_state_of_noise_is_refused(void **state)
+CASE(an_incoming_state_of_noise_is_refused, struct fixture *f)
 {
-    struct lk_replica *r = &((struct fixture *)*state)->replica;
+    struct lk_replica *r = &f->replica;
     struct lk_incoming in = {0};
     static uint8_t noise[1 << 16];
     memset(noise, 0xa5, sizeof noise);
@@ -377,9 +371,9 @@ static void an_incoming_state_of_noise_is_refused(void **state)
     lk_incoming_free(&in);
 }
 
-static void the_digest_sees_every_part_of_it(void **state)
+CASE(the_digest_sees_every_part_of_it, struct fixture *f)
 {
-    struct lk_replica *r = &((struct fixture *)*state)->replica;
+    struct lk_replica *r = &f->replica;
     struct lh_plan plan = plan_of(1, LH_OPT_DELAYED_NESTEROV, 0.5f, 3);
     assert_int_equal(put_plan(r, &plan), LH_OK);
     for (int k = 0; k < 4; k++) push(r, k);
@@ -397,9 +391,8 @@ static void the_digest_sees_every_part_of_it(void **state)
     assert_false(lh_hash_equal(&was, &is));
 }
 
-static void bytes_that_are_no_state_are_refused(void **state)
+CASE(bytes_that_are_no_state_are_refused, struct fixture *f)
 {
-    struct fixture *f = *state;
     struct lk_replica *r = &f->replica;
     struct lh_plan plan = plan_of(1, LH_OPT_DELAYED_NESTEROV, 0.5f, 3);
     assert_int_equal(put_plan(r, &plan), LH_OK);
@@ -415,26 +408,4 @@ static void bytes_that_are_no_state_are_refused(void **state)
     memset(b.data + at + 21, 255, 8); // rho = NaN
     assert_int_equal(lk_replica_load(r, lh_buf_span(&b)), LH_ERR_MALFORMED);
     lh_buf_free(&b);
-}
-
-#define CASE(test) cmocka_unit_test_setup_teardown(test, make, unmake)
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        CASE(sgd_is_the_plain_fold_and_keeps_nothing),
-        CASE(parts_of_a_step_leave_no_value_out),
-        CASE(the_rule_is_what_its_page_says),
-        CASE(another_optimizer_begins_anew),
-        CASE(a_lasting_direction_lowers_the_momentum),
-        CASE(a_turning_one_leaves_it),
-        CASE(no_bound_no_guard),
-        CASE(a_rate_above_the_bound_leaves_no_momentum),
-        CASE(state_goes_on_bit_for_bit_from_a_saved_copy),
-        CASE(state_arrives_in_pieces_cut_anywhere),
-        CASE(an_incoming_state_of_noise_is_refused),
-        CASE(the_digest_sees_every_part_of_it),
-        CASE(bytes_that_are_no_state_are_refused),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

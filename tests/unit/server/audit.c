@@ -1,14 +1,10 @@
 // Audit: a line for an operator's action is durable, lines that peers cause are rate-limited, and
 // the file has a maximum size.
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
 #include <string.h>
 
 #include "common/env/env_fake.h"
 #include "server/audit.h"
+#include "tests/test.h"
 
 static const struct lh_peer BOSS = {LH_A, "example.org", "demo", "eu", "boss"};
 static const struct lh_peer WORKER = {LH_W, "example.org", "demo", "eu", "w1"};
@@ -29,9 +25,8 @@ static struct lh_log *open_audit(struct lh_env *env)
     return audit;
 }
 
-static void an_operators_word_outlives_a_power_cut(void **state)
+TEST(an_operators_word_outlives_a_power_cut)
 {
-    (void)state;
     for (uint64_t seed = 1; seed <= 8; seed++) {
         struct lh_fake_world *w = lh_fake_world_create(seed);
         struct lh_env *env = lh_fake_node(w, NULL, NULL);
@@ -50,9 +45,8 @@ static void an_operators_word_outlives_a_power_cut(void **state)
     }
 }
 
-static void the_file_is_bounded_and_a_peer_fills_it_slowly(void **state)
+TEST(the_file_is_bounded_and_a_peer_fills_it_slowly)
 {
-    (void)state;
     struct lh_fake_world *w = lh_fake_world_create(1);
     struct lh_env *env = lh_fake_node(w, NULL, NULL);
     struct lh_log *audit = open_audit(env);
@@ -80,10 +74,9 @@ static void nothing(void *arg)
 
 // A peer joins again and again for a day. The audit file still holds the operator's earlier actions
 // and each of the joins with which the run began.
-static void a_day_of_joins_pushes_nothing_out(void **state)
+TEST(a_day_of_joins_pushes_nothing_out)
 {
     enum { WORKERS = 256, DAY_S = 86400 };
-    (void)state;
     struct lh_fake_world *w = lh_fake_world_create(1);
     struct lh_env *env = lh_fake_node(w, NULL, NULL);
     struct lh_log *audit = open_audit(env);
@@ -104,14 +97,4 @@ static void a_day_of_joins_pushes_nothing_out(void **state)
     assert_true(has(env, "d/audit.jsonl", "more lines of this event were suppressed"));
     lh_log_close(audit);
     lh_fake_world_destroy(w);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(an_operators_word_outlives_a_power_cut),
-        cmocka_unit_test(the_file_is_bounded_and_a_peer_fills_it_slowly),
-        cmocka_unit_test(a_day_of_joins_pushes_nothing_out),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

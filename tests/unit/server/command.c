@@ -1,10 +1,6 @@
 // labels: tsan
 // server/command.c with real commands. No test depends on the speed of the machine: a command that
 // must be killed would run for ever, and one that may exit by itself has ample time.
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <errno.h>
 #include <pthread.h>
 #include <signal.h>
@@ -12,10 +8,10 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-#include <cmocka.h>
 
 #include "common/base/check.h"
 #include "server/command.h"
+#include "tests/test.h"
 
 static const int64_t LONG = 600 * LH_SECOND;
 
@@ -62,21 +58,22 @@ static struct ps_command_end run(struct world *w, const char *script, char *cons
 
 static char *const nothing[] = {NULL};
 
-static void it_gets_words_and_environment(void **state)
+#define IN_WORLD(name, parameter) TEST_WITH(name, parameter, NULL, NULL)
+
+IN_WORLD(it_gets_words_and_environment, struct world *w)
 {
     char *const extra[] = {(char[]){"LONGHAUL_WANTED=64"}, (char[]){"PATH=/nowhere"}, NULL};
     struct ps_command_end end =
-        run(*state, "echo $1,$2,$#,$LONGHAUL_WANTED,$PATH; echo to \\\"stderr >&2; cat; exit 3",
-            extra, LONG);
+        run(w, "echo $1,$2,$#,$LONGHAUL_WANTED,$PATH; echo to \\\"stderr >&2; cat; exit 3", extra,
+            LONG);
     // PATH has no cat; echo is a built-in of the shell
     assert_int_equal(end.fate, PS_COMMAND_EXITED);
     assert_int_equal(end.number, 3);
     assert_memory_equal(end.says, "one,two,2,64,/nowhere to stderr", 31);
 }
 
-static void it_reads_its_input_to_the_end(void **state)
+IN_WORLD(it_reads_its_input_to_the_end, struct world *w)
 {
-    struct world *w = *state;
     char long_one[PS_COMMAND_INPUT_MAX];
     memset(long_one, 'x', sizeof long_one);
     w->input = lh_span("{\"to\":1}", 8);
@@ -95,11 +92,11 @@ static void it_reads_its_input_to_the_end(void **state)
     assert_int_equal(end.number, 0);
 }
 
-static void it_inherits_no_descriptor(void **state)
+IN_WORLD(it_inherits_no_descriptor, struct world *w)
 {
     int fd = dup(2); // not closed by exec
     assert_true(fd >= 3);
-    struct ps_command_end end = run(*state,
+    struct ps_command_end end = run(w,
                                     "for i in 3 4 5 6 7 8 9; do { true >&$i; } 2>/dev/null "
                                     "&& echo has $i; done; echo end",
                                     nothing, LONG);
@@ -107,9 +104,9 @@ static void it_inherits_no_descriptor(void **state)
     assert_memory_equal(end.says, "end", 3);
 }
 
-static void its_output_is_cut_and_made_one_line(void **state)
+IN_WORLD(its_output_is_cut_and_made_one_line, struct world *w)
 {
-    struct ps_command_end end = run(*state,
+    struct ps_command_end end = run(w,
                                     "printf '\\n\\n a\\tb\\033[31m\\377\\n\\nc'; i=0; "
                                     "while [ $i -lt 40000 ]; do echo 0123456789; i=$((i+1)); done",
                                     nothing, LONG);
@@ -119,28 +116,28 @@ static void its_output_is_cut_and_made_one_line(void **state)
     assert_int_equal(strlen(end.says), sizeof end.says - 1);
 }
 
-static void a_slow_command_is_ended(void **state)
+IN_WORLD(a_slow_command_is_ended, struct world *w)
 {
     struct ps_command_end end =
-        run(*state, "echo here; while true; do sleep 1; done", nothing, LH_SECOND);
+        run(w, "echo here; while true; do sleep 1; done", nothing, LH_SECOND);
     assert_int_equal(end.fate, PS_COMMAND_TOO_LATE);
     assert_int_equal(end.number, SIGTERM);
     assert_true(end.took_ns >= LH_SECOND);
 }
 
-static void a_command_that_ignores_sigterm_is_killed(void **state)
+IN_WORLD(a_command_that_ignores_sigterm_is_killed, struct world *w)
 {
     struct ps_command_end end =
-        run(*state, "trap '' TERM; while true; do sleep 1; done", nothing, LH_SECOND);
+        run(w, "trap '' TERM; while true; do sleep 1; done", nothing, LH_SECOND);
     assert_int_equal(end.fate, PS_COMMAND_TOO_LATE);
     // the shell ignores SIGTERM, unless the signal came before the trap
     assert_true(end.number == SIGKILL || end.number == SIGTERM);
 }
 
 // The background process still holds the pipe when the command has exited.
-static void a_background_process_is_not_waited_for(void **state)
+IN_WORLD(a_background_process_is_not_waited_for, struct world *w)
 {
-    struct ps_command_end end = run(*state, "sleep 1000 & echo $!", nothing, LONG);
+    struct ps_command_end end = run(w, "sleep 1000 & echo $!", nothing, LONG);
     assert_int_equal(end.fate, PS_COMMAND_EXITED);
     assert_int_equal(end.number, 0);
     long pid = strtol(end.says, NULL, 10);
@@ -148,10 +145,10 @@ static void a_background_process_is_not_waited_for(void **state)
     assert_int_equal(kill((pid_t)pid, SIGKILL), 0);
 }
 
-static void a_signal_is_named(void **state)
+IN_WORLD(a_signal_is_named, struct world *w)
 {
     struct ps_command_end end =
-        run(*state, "kill -USR1 $$; while true; do sleep 1; done", nothing, LONG);
+        run(w, "kill -USR1 $$; while true; do sleep 1; done", nothing, LONG);
     assert_int_equal(end.fate, PS_COMMAND_KILLED);
     assert_int_equal(end.number, SIGUSR1);
 }
@@ -164,9 +161,8 @@ static void *stop_soon(void *arg)
     return NULL;
 }
 
-static void the_end_of_the_process_ends_it(void **state)
+IN_WORLD(the_end_of_the_process_ends_it, struct world *w)
 {
-    struct world *w = *state;
     pthread_t thread;
     assert_int_equal(pthread_create(&thread, NULL, stop_soon, w), 0);
     struct ps_command_end end = run(w, "while true; do sleep 1; done", nothing, LONG);
@@ -175,9 +171,8 @@ static void the_end_of_the_process_ends_it(void **state)
     assert_int_equal(end.fate, PS_COMMAND_STOPPED);
 }
 
-static void a_missing_program_does_not_start(void **state)
+IN_WORLD(a_missing_program_does_not_start, struct world *w)
 {
-    struct world *w = *state;
     struct ps_command c;
     struct ps_command_end end;
     assert_int_equal(ps_command_parse("/nowhere/at/all", &c), LH_OK);
@@ -186,9 +181,8 @@ static void a_missing_program_does_not_start(void **state)
     assert_int_equal(end.number, ENOENT);
 }
 
-static void words_are_split_at_blanks_alone(void **state)
+TEST(words_are_split_at_blanks_alone)
 {
-    (void)state;
     struct ps_command c;
     char text[1100];
     assert_int_equal(ps_command_parse("  /opt/scale  --to=a,b\t-x ", &c), LH_OK);
@@ -217,18 +211,5 @@ static void words_are_split_at_blanks_alone(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(it_gets_words_and_environment),
-        cmocka_unit_test(it_reads_its_input_to_the_end),
-        cmocka_unit_test(it_inherits_no_descriptor),
-        cmocka_unit_test(its_output_is_cut_and_made_one_line),
-        cmocka_unit_test(a_slow_command_is_ended),
-        cmocka_unit_test(a_command_that_ignores_sigterm_is_killed),
-        cmocka_unit_test(a_background_process_is_not_waited_for),
-        cmocka_unit_test(a_signal_is_named),
-        cmocka_unit_test(the_end_of_the_process_ends_it),
-        cmocka_unit_test(a_missing_program_does_not_start),
-        cmocka_unit_test(words_are_split_at_blanks_alone),
-    };
-    return cmocka_run_group_tests_name("command", tests, set_up, tear_down);
+    return test_run(set_up, tear_down);
 }

@@ -1,12 +1,7 @@
 // How a log judges a point: every case of epoch, version and chain.
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
-
 #include "common/base/check.h"
 #include "server/point.h"
+#include "tests/test.h"
 
 enum { EPOCH = 5, END = 20 };
 enum chain { NONE, A, B }; // a point may name no chain; a log may have no record there
@@ -48,9 +43,8 @@ static const struct {
     {EPOCH, END - 1, NONE, NONE, PS_POINT_OURS},
 };
 
-static void each_case_has_its_answer(void **state)
+TEST(each_case_has_its_answer)
 {
-    (void)state;
     for (size_t i = 0; i < LH_COUNT(cases); i++) {
         struct lh_point p = {cases[i].epoch, cases[i].version, *hash(cases[i].named)};
         enum chain in_log = cases[i].in_log;
@@ -60,9 +54,8 @@ static void each_case_has_its_answer(void **state)
 }
 
 // Only the chains of the last records are kept; a record that does not follow replaces all of them.
-static void chains_are_known_of_the_last_records(void **state)
+TEST(chains_are_known_of_the_last_records)
 {
-    (void)state;
     struct ps_chains c = {0};
     assert_null(ps_chains_at(&c, 0));
     for (uint64_t v = 5; v < 5 + 2 * PS_CHAINS; v++) {
@@ -79,13 +72,4 @@ static void chains_are_known_of_the_last_records(void **state)
     assert_memory_equal(ps_chains_at(&c, 7)->b, hash(A)->b, LH_HASH_BYTES);
     assert_null(ps_chains_at(&c, 6));
     assert_null(ps_chains_at(&c, 8));
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(each_case_has_its_answer),
-        cmocka_unit_test(chains_are_known_of_the_last_records),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,17 +1,13 @@
 // ctest: server_privacy
 // The settings privacy.* of a coordinator: an unsound combination is refused, with the reason and
 // the nearest sound setting.
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "common/base/check.h"
 #include "common/format/plan.h"
 #include "server/privacy.h"
+#include "tests/test.h"
 
 static const char file[] = "tls: {ca: ca.pem, cert: c.pem, key: c.key}\n"
                            "model.manifest: model.json\ndir: state\n"
@@ -36,9 +32,8 @@ static lh_err finish(const char *set, struct lh_config **out)
     return err;
 }
 
-static void sound_settings_make_the_terms(void **state)
+TEST(sound_settings_make_the_terms)
 {
-    (void)state;
     struct lh_config *c;
     assert_int_equal(finish(NULL, &c), LH_OK);
     struct lh_privacy p = ps_privacy_terms(lh_config_settings(c));
@@ -50,9 +45,8 @@ static void sound_settings_make_the_terms(void **state)
     lh_config_destroy(c);
 }
 
-static void unsound_settings_are_refused_with_a_remedy(void **state)
+TEST(unsound_settings_are_refused_with_a_remedy)
 {
-    (void)state;
     static const struct {
         const char *set, *says;
     } bad[] = {
@@ -82,9 +76,8 @@ static void unsound_settings_are_refused_with_a_remedy(void **state)
 }
 
 // At record level records are sampled, and a neighbour's sum is C away, not 2C.
-static void at_record_level_a_draw_makes_noise_cheaper(void **state)
+TEST(at_record_level_a_draw_makes_noise_cheaper)
 {
-    (void)state;
     static const char all[] = "privacy.level=record\nprivacy.rate=0.01\nprivacy.sigma=1\n"
                               "privacy.delta=1e-5\nprivacy.steps=1000\nprivacy.epsilon=";
     static const struct {
@@ -109,14 +102,4 @@ static void at_record_level_a_draw_makes_noise_cheaper(void **state)
         }
         lh_config_destroy(c);
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(sound_settings_make_the_terms),
-        cmocka_unit_test(unsound_settings_are_refused_with_a_remedy),
-        cmocka_unit_test(at_record_level_a_draw_makes_noise_cheaper),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

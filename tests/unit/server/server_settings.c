@@ -1,14 +1,10 @@
 // server.yaml: a valid file for each role, and the conditions that join several rows.
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <string.h>
-#include <cmocka.h>
 
 #include "common/base/check.h"
 #include "common/format/plan.h"
 #include "server/settings.h"
+#include "tests/test.h"
 
 static const char node[] = "tls: {ca: a, cert: b, key: c}\n"
                            "model.manifest: m.json\ndir: d\nlisten: 127.0.0.1:0\n";
@@ -37,9 +33,8 @@ static lh_err finish(const char *part, const char *const *set, struct lh_config 
     return err;
 }
 
-static void good_files(void **state)
+TEST(good_files)
 {
-    (void)state;
     const char *const none[] = {NULL};
     struct lh_config *c;
     assert_int_equal(finish(shard, none, &c), LH_OK);
@@ -63,9 +58,8 @@ static void good_files(void **state)
     assert_int_equal(finish(shard, both, NULL), LH_OK);
 }
 
-static void an_outer_optimizer_and_its_momentum(void **state)
+TEST(an_outer_optimizer_and_its_momentum)
 {
-    (void)state;
     const char *const delayed[] = {"update.optimizer=delayed-nesterov", NULL};
     const char *const still[] = {"update.eta=2", NULL};
     const char *const hot[] = {"update.optimizer=delayed-nesterov", "update.eta=2", NULL};
@@ -83,9 +77,8 @@ static void an_outer_optimizer_and_its_momentum(void **state)
         strstr(lh_err_text(LH_ERR_CONFIG), "above 1.5, the bound of the effective step"));
 }
 
-static void refused_together(void **state)
+TEST(refused_together)
 {
-    (void)state;
     static const struct {
         const char *part, *set, *says;
     } row[] = {
@@ -132,16 +125,14 @@ static void refused_together(void **state)
     }
 }
 
-static void ipv6_and_any_port(void **state)
+TEST(ipv6_and_any_port)
 {
-    (void)state;
     const char *const set[] = {"listen=[::1]:0", "advertise=[2001:db8::1]:443", NULL};
     assert_int_equal(finish(shard, set, NULL), LH_OK);
 }
 
-static void the_plan_of_named_regions(void **state)
+TEST(the_plan_of_named_regions)
 {
-    (void)state;
     const char *const set[] = {"coordinator.h_base=6, asia=8, europe=4,america=300",
                                "coordinator.data=own,asia=leased,europe=private",
                                "privacy.level=region",
@@ -169,9 +160,8 @@ static void the_plan_of_named_regions(void **state)
 }
 
 // `coordinator` is both an address and the name of a section: a file may use one of them or both.
-static void a_section_may_bear_a_settings_name(void **state)
+TEST(a_section_may_bear_a_settings_name)
 {
-    (void)state;
     const char *const none[] = {NULL};
     struct lh_config *c;
     static const char sections[] =
@@ -184,9 +174,8 @@ static void a_section_may_bear_a_settings_name(void **state)
     lh_config_destroy(c);
 }
 
-static void a_job_is_its_domain_and_run(void **state)
+TEST(a_job_is_its_domain_and_run)
 {
-    (void)state;
     uint8_t a[LH_JOB_BYTES], b[LH_JOB_BYTES];
     lh_job_id("d", "run", a);
     lh_job_id("d", "run", b);
@@ -195,18 +184,4 @@ static void a_job_is_its_domain_and_run(void **state)
     assert_memory_not_equal(a, b, LH_JOB_BYTES);
     lh_job_id("e", "run", b);
     assert_memory_not_equal(a, b, LH_JOB_BYTES);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(good_files),
-        cmocka_unit_test(an_outer_optimizer_and_its_momentum),
-        cmocka_unit_test(refused_together),
-        cmocka_unit_test(ipv6_and_any_port),
-        cmocka_unit_test(the_plan_of_named_regions),
-        cmocka_unit_test(a_section_may_bear_a_settings_name),
-        cmocka_unit_test(a_job_is_its_domain_and_run),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

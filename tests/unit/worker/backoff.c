@@ -1,11 +1,6 @@
 // The wait before a worker retries is bounded by the cause of the failure and randomised, so that
 // workers do not retry in step.
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
-
+#include "tests/test.h"
 #include "worker/worker.h"
 
 enum { DRAWS = 400, LATE = 20 }; // retries after which every bound is reached
@@ -41,36 +36,28 @@ static int64_t longest(uint32_t tries, lh_err why)
     return most;
 }
 
-static void doubles_up_to_its_bound(void **state)
+TEST(doubles_up_to_its_bound)
 {
-    (void)state;
     assert_in_range(longest(0, LH_ERR_BUSY), 100 * LH_MS, 200 * LH_MS);
     assert_in_range(longest(1, LH_ERR_BUSY), 200 * LH_MS, 400 * LH_MS);
     assert_in_range(longest(LATE, LH_ERR_BUSY), 15 * LH_SECOND, 30 * LH_SECOND);
 }
 
-static void looks_often_for_a_server_that_is_gone(void **state)
+TEST(looks_often_for_a_server_that_is_gone)
 {
-    (void)state;
     assert_in_range(longest(0, LH_ERR_UNAVAILABLE), 100 * LH_MS, 200 * LH_MS);
     assert_in_range(longest(LATE, LH_ERR_UNAVAILABLE), LH_SECOND / 2, LH_SECOND);
     // the server is reading its log
     assert_in_range(longest(LATE, LH_ERR_DEADLINE), LH_SECOND / 2, LH_SECOND);
 }
 
-static void asks_a_server_that_settles_its_history_often(void **state)
+TEST(asks_a_server_that_settles_its_history_often)
 {
-    (void)state;
     assert_in_range(longest(0, LH_ERR_REBUILDING), 100 * LH_MS, 200 * LH_MS);
     assert_in_range(longest(LATE, LH_ERR_REBUILDING), 200 * LH_MS, 400 * LH_MS);
 }
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(doubles_up_to_its_bound),
-        cmocka_unit_test(looks_often_for_a_server_that_is_gone),
-        cmocka_unit_test(asks_a_server_that_settles_its_history_often),
-    };
-    return cmocka_run_group_tests(tests, make, unmake);
+    return test_run(make, unmake);
 }

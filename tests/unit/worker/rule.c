@@ -1,11 +1,7 @@
 // The update rule's defaults against the figures that README.md and bench/learning quote.
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
 
+#include "tests/test.h"
 #include "worker/rule.h"
 
 static void near(double is, double expected)
@@ -13,9 +9,8 @@ static void near(double is, double expected)
     if (!(fabs(is - expected) < 1e-12)) fail_msg("%g is not %g", is, expected);
 }
 
-static void density_follows_the_length(void **state)
+TEST(density_follows_the_length)
 {
-    (void)state;
     near(wk_rule_density(100), 1.0 / 6);
     near(wk_rule_density(180), 1.0 / 6);
     near(wk_rule_density(400), 0.075);
@@ -23,9 +18,8 @@ static void density_follows_the_length(void **state)
     near(wk_rule_density(1e6), 0.075);
 }
 
-static void beta_is_one_where_pushes_are_dense(void **state)
+TEST(beta_is_one_where_pushes_are_dense)
 {
-    (void)state;
     near(wk_rule_beta(1), 1);
     near(wk_rule_beta(0.06), 1);
     near(wk_rule_beta((double)0.06f), 1); // 0.06f is below 0.06
@@ -34,9 +28,8 @@ static void beta_is_one_where_pushes_are_dense(void **state)
 }
 
 // Never more than the number of workers, nor than was measured with three of them.
-static void eta_is_larger_where_pushes_are_sparse(void **state)
+TEST(eta_is_larger_where_pushes_are_sparse)
 {
-    (void)state;
     near(wk_rule_eta(1, 400, 3, false), 1);
     near(wk_rule_eta(0.1, 400, 3, false), 1);
     near(wk_rule_eta((double)0.1f, 400, 3, false), 1);
@@ -57,9 +50,8 @@ static void eta_is_larger_where_pushes_are_sparse(void **state)
     near(wk_rule_eta(0.1, 400, 2, true), 1);
 }
 
-static void eta_follows_the_length(void **state)
+TEST(eta_follows_the_length)
 {
-    (void)state;
     near(wk_rule_eta(0.075, 1, 3, false), 1.4);
     near(wk_rule_eta(0.075, 800, 3, false), 1.55);
     near(wk_rule_eta(0.075, 1600, 3, false), 1.7);
@@ -71,15 +63,4 @@ static void eta_follows_the_length(void **state)
     near(wk_rule_eta(0.1, 1600, 3, false), 1);
     near(wk_rule_eta(1.0 / 64, 1600, 3, false), 3); // N = 400's eta; here it lost 1.7 %
     near(wk_rule_eta(0.075, 1600, 3, true), 1.4);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(density_follows_the_length),
-        cmocka_unit_test(beta_is_one_where_pushes_are_dense),
-        cmocka_unit_test(eta_is_larger_where_pushes_are_sparse),
-        cmocka_unit_test(eta_follows_the_length),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,14 +1,10 @@
 // worker.yaml: a good file, and the rules between its rows.
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <string.h>
-#include <cmocka.h>
 
 #include "common/base/check.h"
 #include "common/base/parallel.h"
 #include "kernels/codec.h"
+#include "tests/test.h"
 #include "worker/settings.h"
 #include "worker/worker.h"
 
@@ -26,9 +22,8 @@ static struct lh_config *load(const char *set)
     return c;
 }
 
-static void a_good_file(void **state)
+TEST(a_good_file)
 {
-    (void)state;
     struct lh_config *c = load(NULL);
     assert_int_equal(lh_config_finish(c), LH_OK);
     const struct wk_settings *s = lh_config_settings(c);
@@ -40,9 +35,8 @@ static void a_good_file(void **state)
     lh_config_destroy(c);
 }
 
-static void every_codec_word_is_its_name(void **state)
+TEST(every_codec_word_is_its_name)
 {
-    (void)state;
     size_t i = 0;
     for (const char *name; (name = lk_codec_word(i)) != NULL; i++) {
         struct lh_config *c = load("codec.density=1");
@@ -65,9 +59,8 @@ static void every_codec_word_is_its_name(void **state)
     lh_config_destroy(c);
 }
 
-static void refused_together(void **state)
+TEST(refused_together)
 {
-    (void)state;
     static const struct {
         const char *set, *says;
     } row[] = {
@@ -85,9 +78,8 @@ static void refused_together(void **state)
     }
 }
 
-static void settings_that_would_do_nothing(void **state)
+TEST(settings_that_would_do_nothing)
 {
-    (void)state;
     static const struct {
         const char *set[5], *says;
     } row[] = {
@@ -138,9 +130,8 @@ static void settings_that_would_do_nothing(void **state)
     }
 }
 
-static void ranks_fit_together(void **state)
+TEST(ranks_fit_together)
 {
-    (void)state;
     static const struct {
         const char *set[6], *says;
     } row[] = {
@@ -190,9 +181,8 @@ static void assert_plan(struct wk_codec_plan p, double density, double beta, dou
 
 // beta is 1 from a density of 6 % on, else 0.95; kappa is 0.25 (worker/README.md gives the reason);
 // dense codecs have no residual.
-static void auto_chooses_density_beta_and_kappa(void **state)
+TEST(auto_chooses_density_beta_and_kappa)
 {
-    (void)state;
     assert_plan(plan_of(NULL, NULL), 0.075, 1, 0.25);
     assert_plan(plan_of("codec.density=0.06", NULL), 0.06, 1, 0.25);
     assert_plan(plan_of("codec.density=0.02", NULL), 0.02, 0.95, 0.25);
@@ -215,9 +205,8 @@ static uint32_t threads_of(const char *a, const char *b)
 }
 
 // One thread for each rank, at most one a processor; a value that is set is used.
-static void a_push_is_encoded_by_as_many_threads_as_ranks(void **state)
+TEST(a_push_is_encoded_by_as_many_threads_as_ranks)
 {
-    (void)state;
     assert_int_equal(threads_of(NULL, NULL), 1);
     size_t two = lh_processors() < 2 ? 1 : 2;
     assert_int_equal(threads_of("ranks.count=2", NULL), two);
@@ -226,9 +215,8 @@ static void a_push_is_encoded_by_as_many_threads_as_ranks(void **state)
 }
 
 // A private worker that could not keep its privacy claim does not start.
-static void a_private_worker_without_noise_does_not_start(void **state)
+TEST(a_private_worker_without_noise_does_not_start)
 {
-    (void)state;
     static const struct {
         const char *set[5], *says;
     } bad[] = {
@@ -275,19 +263,4 @@ static void a_private_worker_without_noise_does_not_start(void **state)
     assert_int_equal(lh_config_finish(c), LH_OK);
     assert_false(wk_settings_releases(lh_config_settings(c)));
     lh_config_destroy(c);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_good_file),
-        cmocka_unit_test(every_codec_word_is_its_name),
-        cmocka_unit_test(refused_together),
-        cmocka_unit_test(settings_that_would_do_nothing),
-        cmocka_unit_test(ranks_fit_together),
-        cmocka_unit_test(auto_chooses_density_beta_and_kappa),
-        cmocka_unit_test(a_push_is_encoded_by_as_many_threads_as_ranks),
-        cmocka_unit_test(a_private_worker_without_noise_does_not_start),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,14 +1,10 @@
 // The table of settings: every type, every source and their order, every refusal, explain and help.
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <string.h>
-#include <cmocka.h>
 
 #include "common/app/config.h"
 #include "common/base/check.h"
+#include "tests/test.h"
 
 struct things {
     const char *name, *secret;
@@ -60,9 +56,8 @@ static void says(lh_err err, lh_err expected, const char *text)
         fail_msg("\"%s\" does not say \"%s\"", lh_err_text(err), text);
 }
 
-static void defaults(void **state)
+TEST(defaults)
 {
-    (void)state;
     struct lh_config *c = create();
     const struct things *t = lh_config_settings(c);
     assert_string_equal(t->name, "");
@@ -78,9 +73,8 @@ static void defaults(void **state)
     lh_config_destroy(c);
 }
 
-static void a_file_of_every_type(void **state)
+TEST(a_file_of_every_type)
 {
-    (void)state;
     struct lh_config *c = create();
     const char *text = "run.name: demo # dotted\non: no\ncodec:\n  count: 3_000_000\n  rate: 1e-2\n"
                        "  kappa: half\nwal: {bytes: 1.5 MiB, wait_ms: 2 s}\ntimeout_s: 5min\n"
@@ -101,9 +95,8 @@ static void a_file_of_every_type(void **state)
     lh_config_destroy(c);
 }
 
-static void values_that_are_taken(void **state)
+TEST(values_that_are_taken)
 {
-    (void)state;
     static const struct {
         const char *set;
         int64_t bytes, wait_ms;
@@ -124,9 +117,8 @@ static void values_that_are_taken(void **state)
     }
 }
 
-static void values_that_are_refused(void **state)
+TEST(values_that_are_refused)
 {
-    (void)state;
     static const struct {
         const char *set, *says;
     } row[] = {
@@ -173,9 +165,8 @@ static void values_that_are_refused(void **state)
     lh_config_destroy(c);
 }
 
-static void files_that_are_refused(void **state)
+TEST(files_that_are_refused)
 {
-    (void)state;
     static const struct {
         const char *text, *says;
     } row[] = {
@@ -200,9 +191,8 @@ static void files_that_are_refused(void **state)
     }
 }
 
-static void a_list_holds_256(void **state)
+TEST(a_list_holds_256)
 {
-    (void)state;
     char text[2000] = "shards=";
     struct lh_config *c = create();
     for (int i = 0; i < 256; i++) {
@@ -231,9 +221,8 @@ static void source(const struct lh_config *c, const char *key, const char *value
     assert_string_equal(text, from);
 }
 
-static void later_sources_win(void **state)
+TEST(later_sources_win)
 {
-    (void)state;
     struct lh_config *c = create();
     assert_null(lh_config_value(c, "run.name", NULL, 0));
     const char *text = "seal.keys: file\ncodec.rate: 0.1\ncodec.count: 5\n";
@@ -253,9 +242,8 @@ static void later_sources_win(void **state)
     lh_config_destroy(c);
 }
 
-static void the_tables_check_is_last(void **state)
+TEST(the_tables_check_is_last)
 {
-    (void)state;
     struct lh_config *c = create();
     assert_int_equal(lh_config_set(c, "run.name=x"), LH_OK);
     assert_int_equal(lh_config_set(c, "codec.count=13"), LH_OK);
@@ -267,9 +255,8 @@ static void the_tables_check_is_last(void **state)
     lh_config_destroy(c);
 }
 
-static void explain_one_section_and_all(void **state)
+TEST(explain_one_section_and_all)
 {
-    (void)state;
     struct lh_config *c = create();
     struct lh_buf out = lh_buf(1 << 16);
     assert_int_equal(lh_config_text(c, "a.yaml", lh_span_str("codec.rate: 0.1\n")), LH_OK);
@@ -308,9 +295,8 @@ static void explain_one_section_and_all(void **state)
     lh_config_destroy(c);
 }
 
-static void written_settings_read_back_the_same(void **state)
+TEST(written_settings_read_back_the_same)
 {
-    (void)state;
     static const char *const set[] = {"run.name=a \"b\" \\ \n# : x",
                                       "shards=1, 2",
                                       "codec.kappa=auto",
@@ -336,9 +322,8 @@ static void written_settings_read_back_the_same(void **state)
     lh_config_destroy(d);
 }
 
-static void help_has_a_line_a_key(void **state)
+TEST(help_has_a_line_a_key)
 {
-    (void)state;
     struct lh_buf out = lh_buf(1 << 16);
     lh_config_help(&table, NULL, &out);
     unsigned lines = 0;
@@ -350,22 +335,4 @@ static void help_has_a_line_a_key(void **state)
     assert_non_null(strstr((char *)out.data, "Bytes [64 MiB]\n"));
     assert_null(strstr((char *)out.data, "Shards"));
     lh_buf_free(&out);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(defaults),
-        cmocka_unit_test(a_file_of_every_type),
-        cmocka_unit_test(values_that_are_taken),
-        cmocka_unit_test(values_that_are_refused),
-        cmocka_unit_test(files_that_are_refused),
-        cmocka_unit_test(a_list_holds_256),
-        cmocka_unit_test(later_sources_win),
-        cmocka_unit_test(the_tables_check_is_last),
-        cmocka_unit_test(explain_one_section_and_all),
-        cmocka_unit_test(written_settings_read_back_the_same),
-        cmocka_unit_test(help_has_a_line_a_key),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,16 +1,12 @@
 // The command line of longhaul-server and longhaul-worker, over a real file.
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-#include <cmocka.h>
 
 #include "common/app/config.h"
 #include "common/base/check.h"
+#include "tests/test.h"
 
 struct things {
     const char *name, *keys;
@@ -53,9 +49,8 @@ static lh_err line(struct lh_config **c, const char *const *words)
 }
 #define LINE(c, ...) line(c, (const char *const[]){__VA_ARGS__, NULL})
 
-static void a_file_and_assignments(void **state)
+TEST(a_file_and_assignments)
 {
-    (void)state;
     struct lh_config *c;
     assert_int_equal(LINE(&c, "--config", path, "--set", "count=5", "--set", "name=b"), LH_OK);
     const struct things *t = lh_config_settings(c);
@@ -69,9 +64,8 @@ static void a_file_and_assignments(void **state)
     lh_config_destroy(c);
 }
 
-static void help_version_and_explain_are_shown(void **state)
+TEST(help_version_and_explain_are_shown)
 {
-    (void)state;
     struct lh_config *c;
     assert_int_equal(LINE(&c, "--help"), LH_OK);
     assert_non_null(strstr(shown, "usage: longhaul-thing --config FILE"));
@@ -88,9 +82,8 @@ static void help_version_and_explain_are_shown(void **state)
     lh_config_destroy(c);
 }
 
-static void wrong_lines(void **state)
+TEST(wrong_lines)
 {
-    (void)state;
     static const struct {
         const char *a, *b;
         lh_err err;
@@ -131,10 +124,5 @@ static int teardown(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_file_and_assignments),
-        cmocka_unit_test(help_version_and_explain_are_shown),
-        cmocka_unit_test(wrong_lines),
-    };
-    return cmocka_run_group_tests(tests, setup, teardown);
+    return test_run(setup, teardown);
 }

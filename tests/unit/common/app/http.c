@@ -1,10 +1,5 @@
 // The HTTP server over loopback: the answer for each path, refusals, and silent peers, which must
 // not keep others out.
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
 #include <arpa/inet.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,6 +8,7 @@
 #include <unistd.h>
 
 #include "common/app/http.h"
+#include "tests/test.h"
 
 enum { ANSWER = 1 << 20 };
 
@@ -66,9 +62,8 @@ static void publish(struct lh_http *h, const char *status)
     lh_http_publish(h, lh_span_str(status));
 }
 
-static void it_tells_what_was_published(void **state)
+TEST(it_tells_what_was_published)
 {
-    (void)state;
     struct lh_http *h = start("", NULL);
     assert_answers(h, "/metrics", "503", "no status");
     assert_answers(h, "/readyz", "503", "no status");
@@ -87,9 +82,8 @@ static void it_tells_what_was_published(void **state)
     lh_http_stop(h);
 }
 
-static void it_reads_only(void **state)
+TEST(it_reads_only)
 {
-    (void)state;
     struct lh_http *h = start("", "<p>the page");
     publish(h, "{\"role\":\"coordinator\",\"credited_tokens\":5}");
     static const char *const methods[] = {"POST", "PUT", "DELETE", "OPTIONS"};
@@ -105,9 +99,8 @@ static void it_reads_only(void **state)
     lh_http_stop(h);
 }
 
-static void the_logs_end_comes_in_whole_lines(void **state)
+TEST(the_logs_end_comes_in_whole_lines)
 {
-    (void)state;
     char path[] = "/tmp/longhaul-http-XXXXXX";
     int fd = mkstemp(path);
     assert_true(fd >= 0);
@@ -125,9 +118,8 @@ static void the_logs_end_comes_in_whole_lines(void **state)
     lh_http_stop(h);
 }
 
-static void silent_peers_keep_nobody_out_for_good(void **state)
+TEST(silent_peers_keep_nobody_out_for_good)
 {
-    (void)state;
     struct lh_http *h = start("", NULL);
     int silent[LH_HTTP_PEERS];
     publish(h, "{\"role\":\"worker\",\"step\":4,\"ready\":true}");
@@ -137,9 +129,8 @@ static void silent_peers_keep_nobody_out_for_good(void **state)
     lh_http_stop(h);
 }
 
-static void a_wrong_address_is_named(void **state)
+TEST(a_wrong_address_is_named)
 {
-    (void)state;
     struct lh_http *h = start("", NULL), *other;
     static const char *const wrong[] = {
         "", "localhost", ":80", "nowhere.example:80", "127.0.0.1:99999", "fd:1", "fd:900", "fd:"};
@@ -152,9 +143,8 @@ static void a_wrong_address_is_named(void **state)
 }
 
 // `longhaul up` passes one socket to each coordinator process that it starts.
-static void a_socket_that_was_passed_on_outlives_the_server(void **state)
+TEST(a_socket_that_was_passed_on_outlives_the_server)
 {
-    (void)state;
     struct sockaddr_in at = {.sin_family = AF_INET};
     at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
     int kept = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
@@ -187,13 +177,5 @@ static int end_env(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(it_tells_what_was_published),
-        cmocka_unit_test(it_reads_only),
-        cmocka_unit_test(the_logs_end_comes_in_whole_lines),
-        cmocka_unit_test(silent_peers_keep_nobody_out_for_good),
-        cmocka_unit_test(a_wrong_address_is_named),
-        cmocka_unit_test(a_socket_that_was_passed_on_outlives_the_server),
-    };
-    return cmocka_run_group_tests(tests, make_env, end_env);
+    return test_run(make_env, end_env);
 }

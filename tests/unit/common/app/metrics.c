@@ -1,9 +1,4 @@
 // Metrics: Prometheus text from a status, escapes, types; curves in bounded memory.
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
 #include <ctype.h>
 #include <stdio.h>
 #include <string.h>
@@ -11,6 +6,7 @@
 #include "common/app/history.h"
 #include "common/app/metrics.h"
 #include "common/format/histogram.h"
+#include "tests/test.h"
 
 enum { TEXT = 1 << 20 };
 
@@ -23,9 +19,8 @@ static char *text_of(const json_t *status)
     return (char *)out.data;
 }
 
-static void each_row_is_well_formed(void **state)
+TEST(each_row_is_well_formed)
 {
-    (void)state;
     for (unsigned i = 0; i < lh_metrics_count; i++) {
         const struct lh_metric *m = &lh_metrics[i];
         assert_int_equal(strncmp(m->name, "longhaul_", 9), 0);
@@ -40,9 +35,8 @@ static void each_row_is_well_formed(void **state)
     }
 }
 
-static void a_servers_status(void **state)
+TEST(a_servers_status)
 {
-    (void)state;
     struct lh_histogram h = {0};
     lh_histogram_add(&h, &lh_scale_seconds, 0.001);
     lh_histogram_add(&h, &lh_scale_seconds, 0.003);
@@ -69,9 +63,8 @@ static void a_servers_status(void **state)
     json_decref(status);
 }
 
-static void names_are_escaped_and_wrong_types_left_out(void **state)
+TEST(names_are_escaped_and_wrong_types_left_out)
 {
-    (void)state;
     json_t *status = json_pack("{s:s s:s s:[{s:s s:s s:s s:s}]}", "role", "coordinator", "units",
                                "many", "workers", "name", "a\"b\\c\nd", "region", "r",
                                "member_state", "live", "tokens_per_s", "fast");
@@ -86,9 +79,8 @@ static void names_are_escaped_and_wrong_types_left_out(void **state)
     lh_buf_free(&out);
 }
 
-static void a_server_that_is_coordinator_too(void **state)
+TEST(a_server_that_is_coordinator_too)
 {
-    (void)state;
     json_t *status = json_pack("{s:s s:f s:{s:b s:[{s:i s:i}]} s:{s:b s:i}}", "role", "both",
                                "up_s", 2.0, "server", "disk_full", 0, "shards", "shard", 0,
                                "version", 3, "coordinator", "disk_full", 1, "units", 5);
@@ -102,9 +94,8 @@ static void a_server_that_is_coordinator_too(void **state)
     json_decref(status);
 }
 
-static void alarms_and_a_pause_are_series_of_the_coordinator(void **state)
+TEST(alarms_and_a_pause_are_series_of_the_coordinator)
 {
-    (void)state;
     json_t *status =
         json_pack("{s:s s:{s:s s:s s:i} s:[{s:s s:b s:s}{s:s s:b}]}", "role", "coordinator",
                   "paused", "by", "boss", "why", "a \"look\"", "since_s", 1700000000, "alarms",
@@ -142,9 +133,8 @@ static json_t *series(const struct lh_history *h, const char *metric, const char
     return found;
 }
 
-static void a_long_run_stays_bounded(void **state)
+TEST(a_long_run_stays_bounded)
 {
-    (void)state;
     struct lh_history *h = lh_history_create(1);
     for (int t = 0; t < 100000; t++) {
         json_t *status = run_of(t < 50000 ? "early" : "late", 1 + (double)t);
@@ -167,9 +157,8 @@ static void a_long_run_stays_bounded(void **state)
 }
 
 // Points with times in the future are dropped, so that the curve continues.
-static void a_clock_that_is_set_back_stops_no_curve(void **state)
+TEST(a_clock_that_is_set_back_stops_no_curve)
 {
-    (void)state;
     static const double at[] = {100, 200, 5000, 5100, 250, 350};
     struct lh_history *h = lh_history_create(1);
     for (size_t i = 0; i < sizeof at / sizeof *at; i++) {
@@ -186,9 +175,8 @@ static void a_clock_that_is_set_back_stops_no_curve(void **state)
     lh_history_destroy(h);
 }
 
-static void names_without_end_are_left_out(void **state)
+TEST(names_without_end_are_left_out)
 {
-    (void)state;
     struct lh_history *h = lh_history_create(0);
     char name[32];
     for (int t = 0; t < 2 * LH_HISTORY_SERIES; t++) {
@@ -209,9 +197,8 @@ static void names_without_end_are_left_out(void **state)
 
 // deploy/docs/metrics.md holds the registry's table between its marks. `unit_metrics page` prints
 // the table.
-static void the_page_is_the_registrys(void **state)
+TEST(the_page_is_the_registrys)
 {
-    (void)state;
     struct lh_buf table = lh_buf(TEXT);
     char *page = calloc(1, TEXT);
     FILE *f = fopen("deploy/docs/metrics.md", "rb");
@@ -235,16 +222,5 @@ int main(int argc, char **argv)
         lh_buf_free(&table);
         return 0;
     }
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(each_row_is_well_formed),
-        cmocka_unit_test(a_servers_status),
-        cmocka_unit_test(names_are_escaped_and_wrong_types_left_out),
-        cmocka_unit_test(a_server_that_is_coordinator_too),
-        cmocka_unit_test(alarms_and_a_pause_are_series_of_the_coordinator),
-        cmocka_unit_test(a_long_run_stays_bounded),
-        cmocka_unit_test(a_clock_that_is_set_back_stops_no_curve),
-        cmocka_unit_test(names_without_end_are_left_out),
-        cmocka_unit_test(the_page_is_the_registrys),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return test_run(NULL, NULL);
 }

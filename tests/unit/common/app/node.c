@@ -1,20 +1,15 @@
 // ctest: app_node
 // A node takes its identity from its certificate.
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-#include <cmocka.h>
 
 #include "common/app/node.h"
+#include "tests/test.h"
 
-static void a_certificate_gives_the_nodes_identity(void **state)
+TEST(a_certificate_gives_the_nodes_identity)
 {
-    (void)state;
     char dir[] = "/tmp/longhaul-node-XXXXXX", cert[64], ca[64], none[64], rest[96];
     assert_non_null(mkdtemp(dir));
     const struct lh_peer peer = {LH_S, "example.org", "demo", "eu", "s0"};
@@ -44,10 +39,4 @@ static void a_certificate_gives_the_nodes_identity(void **state)
         unlink(rest);
     }
     rmdir(dir);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {cmocka_unit_test(a_certificate_gives_the_nodes_identity)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,9 +1,4 @@
 // The service manager receives each message once, over a real socket, by path and by abstract name.
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,6 +7,7 @@
 #include <unistd.h>
 
 #include "common/app/notify.h"
+#include "tests/test.h"
 
 static int listen_at(const char *name)
 {
@@ -33,10 +29,9 @@ static void assert_hears(int fd, const char *want)
     assert_string_equal(got, want);
 }
 
-static void a_message_is_one_datagram(void **state)
+TEST(a_message_is_one_datagram)
 {
     char folder[] = "/tmp/longhaul-notify-XXXXXX", path[64], name[64];
-    (void)state;
     assert_non_null(mkdtemp(folder));
     snprintf(path, sizeof path, "%s/s", folder);
     snprintf(name, sizeof name, "@longhaul-notify-%d", (int)getpid());
@@ -54,10 +49,9 @@ static void a_message_is_one_datagram(void **state)
     rmdir(folder);
 }
 
-static void without_a_manager_nothing_is_said(void **state)
+TEST(without_a_manager_nothing_is_said)
 {
     char path[300];
-    (void)state;
     unsetenv("NOTIFY_SOCKET");
     assert_false(lh_notify("READY=1"));
     memset(path, 'x', sizeof path);
@@ -71,10 +65,9 @@ static void without_a_manager_nothing_is_said(void **state)
     unsetenv("NOTIFY_SOCKET");
 }
 
-static void the_watchdog_is_this_process_own(void **state)
+TEST(the_watchdog_is_this_process_own)
 {
     char pid[32];
-    (void)state;
     unsetenv("WATCHDOG_USEC");
     unsetenv("WATCHDOG_PID");
     assert_false(lh_notify_watchdog());
@@ -87,14 +80,4 @@ static void the_watchdog_is_this_process_own(void **state)
     snprintf(pid, sizeof pid, "%d", (int)getpid());
     setenv("WATCHDOG_PID", pid, 1);
     assert_true(lh_notify_watchdog());
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_message_is_one_datagram),
-        cmocka_unit_test(without_a_manager_nothing_is_said),
-        cmocka_unit_test(the_watchdog_is_this_process_own),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

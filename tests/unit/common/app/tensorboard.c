@@ -1,10 +1,5 @@
 // TensorBoard event files: their bytes, parsed by this test's own reader, and the file that a full
 // disk leaves. tests/oracle/board.py reads such a file with TensorBoard itself.
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,6 +7,7 @@
 #include "common/app/tensorboard.h"
 #include "common/env/env_fake.h"
 #include "common/base/limits.h"
+#include "tests/test.h"
 
 enum { FILE_BYTES = 1 << 20 };
 
@@ -82,12 +78,13 @@ static json_t *status(int version)
                      "ready", 1, "shards", "shard", 0, "version", version);
 }
 
-static void scalars_are_read_back(void **state)
+#define IN_RIG(name, parameter) TEST_WITH(name, parameter, set_up, tear_down)
+
+IN_RIG(scalars_are_read_back, struct rig *r)
 {
     static const char version[] = "\n\x1elonghaul_shard_version/shard=0\x15\0\0\xe0@"; // 7
     static const char longest[] = "\n\x1dlonghaul_loop_longest_seconds\x15\0\0\x80>";  // 0.25
     static const char ready[] = "\n\x0elonghaul_ready\x15\0\0\x80?";                   // 1
-    struct rig *r = *state;
     struct lh_tensorboard *t;
     struct lh_buf events;
     json_t *is = status(7);
@@ -108,9 +105,8 @@ static void scalars_are_read_back(void **state)
     lh_tensorboard_close(t);
 }
 
-static void times_are_further_and_further_apart(void **state)
+IN_RIG(times_are_further_and_further_apart, struct rig *r)
 {
-    struct rig *r = *state;
     struct lh_tensorboard *t;
     struct lh_buf events;
     json_t *is = status(1);
@@ -129,9 +125,8 @@ static void times_are_further_and_further_apart(void **state)
     lh_tensorboard_close(t);
 }
 
-static void a_full_disk_leaves_whole_records(void **state)
+IN_RIG(a_full_disk_leaves_whole_records, struct rig *r)
 {
-    struct rig *r = *state;
     struct lh_tensorboard *t;
     struct lh_buf events;
     json_t *is = status(7);
@@ -145,15 +140,4 @@ static void a_full_disk_leaves_whole_records(void **state)
     lh_buf_free(&events);
     json_decref(is);
     lh_tensorboard_close(t);
-}
-
-int main(void)
-{
-#define TEST(f) cmocka_unit_test_setup_teardown(f, set_up, tear_down)
-    const struct CMUnitTest tests[] = {
-        TEST(scalars_are_read_back),
-        TEST(times_are_further_and_further_apart),
-        TEST(a_full_disk_leaves_whole_records),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

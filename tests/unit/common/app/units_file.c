@@ -1,10 +1,5 @@
 // common/app/units_file.c: the mapped index agrees with units.json, is rebuilt where it is missing,
 // stale or damaged, and uses no heap memory for each unit.
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
 #include <ftw.h>
 #include <stdio.h>
 #include <limits.h>
@@ -15,6 +10,7 @@
 
 #include "common/app/units_file.h"
 #include "common/base/sanitizer.h"
+#include "tests/test.h"
 
 static char dir[64], path[128], index_path[128];
 
@@ -114,9 +110,10 @@ static ino_t file_of(const char *name)
     return stat(name, &is) ? 0 : is.st_ino;
 }
 
-static void it_is_made_once_and_anew_for_another_manifest(void **state)
+#define IN_DIR(name) TEST_WITH(name, void *unused, setup, teardown)
+
+IN_DIR(it_is_made_once_and_anew_for_another_manifest)
 {
-    (void)state;
     struct lh_units first = write_units(2000), other;
     opens_as(&first);
     ino_t made = file_of(index_path);
@@ -130,9 +127,8 @@ static void it_is_made_once_and_anew_for_another_manifest(void **state)
     lh_units_free(&other);
 }
 
-static void a_damaged_one_is_made_anew(void **state)
+IN_DIR(a_damaged_one_is_made_anew)
 {
-    (void)state;
     struct lh_units want = write_units(2);
     opens_as(&want);
     struct lh_buf whole = read_file(index_path);
@@ -154,9 +150,8 @@ static void a_damaged_one_is_made_anew(void **state)
     lh_units_free(&want);
 }
 
-static void a_place_that_takes_none_stops_nobody(void **state)
+IN_DIR(a_place_that_takes_none_stops_nobody)
 {
-    (void)state;
     struct lh_units want = write_units(3);
     char inside[160];
     assert_int_equal(mkdir(index_path, 0700), 0);
@@ -167,9 +162,8 @@ static void a_place_that_takes_none_stops_nobody(void **state)
     lh_units_free(&want);
 }
 
-static void a_bad_manifest_is_refused_and_leaves_no_index(void **state)
+IN_DIR(a_bad_manifest_is_refused_and_leaves_no_index)
 {
-    (void)state;
     struct lh_units u = write_units(4);
     struct lh_buf json = read_file(path);
     lh_units_free(&u);
@@ -199,9 +193,8 @@ static long own_memory_kb(void)
     return kb;
 }
 
-static void a_unit_takes_no_memory_of_the_programs_own(void **state)
+IN_DIR(a_unit_takes_no_memory_of_the_programs_own)
 {
-    (void)state;
     enum { UNITS = 60000, BOUND = 64 };
     struct lh_units want = write_units(UNITS), u;
     lh_units_free(&want);
@@ -228,9 +221,8 @@ static bool same_files(const char *a, const char *b)
     return same;
 }
 
-static void a_manifest_in_a_store_is_fetched_and_its_copy_serves(void **state)
+IN_DIR(a_manifest_in_a_store_is_fetched_and_its_copy_serves)
 {
-    (void)state;
     char from[200], state_dir[100], found[LH_PATH_BYTES], copy[150];
     struct lh_env *env;
     assert_int_equal(lh_env_real_create(&env), LH_OK);
@@ -257,18 +249,4 @@ static void a_manifest_in_a_store_is_fetched_and_its_copy_serves(void **state)
     assert_string_equal(found, copy);
     assert_int_equal(lh_units_find(env, NULL, "s3://bucket/a b", dir, found), LH_ERR_CONFIG);
     lh_env_real_destroy(env);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
-        TEST(it_is_made_once_and_anew_for_another_manifest),
-        TEST(a_damaged_one_is_made_anew),
-        TEST(a_place_that_takes_none_stops_nobody),
-        TEST(a_bad_manifest_is_refused_and_leaves_no_index),
-        TEST(a_manifest_in_a_store_is_fetched_and_its_copy_serves),
-        TEST(a_unit_takes_no_memory_of_the_programs_own),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

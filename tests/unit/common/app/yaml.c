@@ -1,18 +1,13 @@
 // YAML trees: the values read, and every refusal with its line.
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
-#include <cmocka.h>
 
 #include "common/app/yaml.h"
 #include "common/base/check.h"
+#include "tests/test.h"
 
-static void a_tree_with_lines(void **state)
+TEST(a_tree_with_lines)
 {
-    (void)state;
     struct lh_yaml *top;
     const char *text = "# comment\nrun: demo\nservers:\n  - name: s0\n    shards: [0, 1]\n"
                        "  - name: s1\nempty:\nnothing: ~\nquoted: \"~\"\n";
@@ -34,9 +29,8 @@ static void a_tree_with_lines(void **state)
     lh_yaml_free(top);
 }
 
-static void an_empty_file_is_an_empty_map(void **state)
+TEST(an_empty_file_is_an_empty_map)
 {
-    (void)state;
     static const char *const empty[] = {"", "\n\n", "# only a comment\n", "---\n...\n"};
     for (size_t i = 0; i < LH_COUNT(empty); i++) {
         struct lh_yaml *top;
@@ -61,9 +55,8 @@ static void refused(const char *text, const char *says)
         fail_msg("\"%s\" does not say \"%s\"", lh_err_text(LH_ERR_CONFIG), says);
 }
 
-static void every_refusal_names_its_line(void **state)
+TEST(every_refusal_names_its_line)
 {
-    (void)state;
     refused("a: 1\nb: [1, 2\n", "f.yaml:3: not YAML");
     refused("a: 1\n\tb: 2\n", "f.yaml:2: not YAML");
     refused("a: 1\nb: &x 2\n", "f.yaml:2: anchors");
@@ -78,9 +71,8 @@ static void every_refusal_names_its_line(void **state)
     refused("a: [[[[[[[[[1]]]]]]]]]\n", "f.yaml:1: nested deeper than 8");
 }
 
-static void sizes_are_bounded(void **state)
+TEST(sizes_are_bounded)
 {
-    (void)state;
     struct lh_yaml *top;
     size_t size = LH_YAML_BYTES_MAX + 1;
     char *text = malloc(size);
@@ -95,15 +87,4 @@ static void sizes_are_bounded(void **state)
     assert_int_equal(lh_yaml_parse("t", lh_span(text, 20002), &top), LH_ERR_CONFIG);
     assert_non_null(strstr(lh_err_text(LH_ERR_CONFIG), "more than 4096 values"));
     free(text);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_tree_with_lines),
-        cmocka_unit_test(an_empty_file_is_an_empty_map),
-        cmocka_unit_test(every_refusal_names_its_line),
-        cmocka_unit_test(sizes_are_bounded),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

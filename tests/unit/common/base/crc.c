@@ -1,14 +1,10 @@
 // CRC-32C against a bitwise reference: lengths around those of the lanes, every alignment, in one
 // piece and in two.
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
-#include <cmocka.h>
 
 #include "common/base/buf.h"
+#include "tests/test.h"
 
 enum { LANES = 3 * 4096, MOST = 4 * LANES };
 
@@ -22,18 +18,16 @@ static uint32_t by_bits(const uint8_t *p, size_t n)
     return ~c;
 }
 
-static void known_sums(void **state)
+TEST(known_sums)
 {
-    (void)state;
     uint8_t zeros[32] = {0};
     assert_int_equal(lh_crc32c(0, "123456789", 9), 0xe3069283u);
     assert_int_equal(lh_crc32c(0, zeros, sizeof zeros), 0x8a9136aau); // RFC 3720 B.4
     assert_int_equal(lh_crc32c(0, NULL, 0), 0);
 }
 
-static void all_lengths_and_places(void **state)
+TEST(all_lengths_and_places)
 {
-    (void)state;
     static const size_t near[] = {0, 8, LANES, 2 * LANES, 3 * LANES};
     uint8_t *bytes = malloc(MOST);
     assert_non_null(bytes);
@@ -49,13 +43,4 @@ static void all_lengths_and_places(void **state)
             assert_int_equal(lh_crc32c(first, bytes + at + half, n - half), want);
         }
     free(bytes);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(known_sums),
-        cmocka_unit_test(all_lengths_and_places),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,16 +1,11 @@
 // Errors: a text includes the text of the failure below it; quoted input is made harmless.
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
 #include <string.h>
 
 #include "common/base/err.h"
+#include "tests/test.h"
 
-static void a_text_takes_in_the_one_before(void **state)
+TEST(a_text_takes_in_the_one_before)
 {
-    (void)state;
     lh_err err = lh_fail(LH_ERR_CORRUPT, "byte %d", 7);
     err = lh_fail(err, "segment %d: %s", 3, lh_err_text(err));
     assert_int_equal(err, LH_ERR_CORRUPT);
@@ -19,9 +14,8 @@ static void a_text_takes_in_the_one_before(void **state)
     assert_string_equal(lh_err_text(LH_ERR_CONFIG), "segment 3: byte 7; a.yaml");
 }
 
-static void control_characters_are_replaced_and_long_texts_cut(void **state)
+TEST(control_characters_are_replaced_and_long_texts_cut)
 {
-    (void)state;
     char longest[2000];
     memset(longest, 'x', sizeof longest - 1);
     longest[sizeof longest - 1] = 0;
@@ -31,9 +25,8 @@ static void control_characters_are_replaced_and_long_texts_cut(void **state)
     assert_int_equal(strlen(lh_err_text(LH_ERR_CONFIG)), 511);
 }
 
-static void a_text_goes_to_another_place_once(void **state)
+TEST(a_text_goes_to_another_place_once)
 {
-    (void)state;
     struct lh_err_said said, none;
     assert_int_equal(lh_fail(LH_ERR_IO, "/a/b: no such disk"), LH_ERR_IO);
     lh_err_take(&said);
@@ -45,14 +38,4 @@ static void a_text_goes_to_another_place_once(void **state)
     assert_string_equal(lh_err_text(LH_ERR_CONFIG), "here");
     lh_err_give(&said);
     assert_string_equal(lh_err_text(LH_ERR_IO), "/a/b: no such disk");
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_text_takes_in_the_one_before),
-        cmocka_unit_test(control_characters_are_replaced_and_long_texts_cut),
-        cmocka_unit_test(a_text_goes_to_another_place_once),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

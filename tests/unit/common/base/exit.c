@@ -1,21 +1,16 @@
 // Exit codes: one for each kind of failure, and the code of every error at a program's start.
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
-#include <cmocka.h>
 
 #include "common/base/check.h"
 #include "common/base/exit.h"
+#include "tests/test.h"
 
-static void codes_differ_and_are_documented_in_order(void **state)
+TEST(codes_differ_and_are_documented_in_order)
 {
-    (void)state;
     static const int code[] = {
 #define CODE(id, number, name, meaning) LH_EXIT_##id,
         LH_EXITS(CODE)
@@ -24,9 +19,8 @@ static void codes_differ_and_are_documented_in_order(void **state)
     for (size_t i = 0; i < LH_COUNT(code); i++) assert_int_equal(code[i], i);
 }
 
-static void errors_have_their_codes(void **state)
+TEST(errors_have_their_codes)
 {
-    (void)state;
     static const struct {
         lh_err err;
         enum lh_exit exit;
@@ -79,9 +73,8 @@ static int say_and_leave(char *out, size_t size)
     return WEXITSTATUS(status);
 }
 
-static void leaving_writes_streams_and_runs_no_handlers(void **state)
+TEST(leaving_writes_streams_and_runs_no_handlers)
 {
-    (void)state;
     char said[64];
     fflush(NULL); // otherwise the child would inherit buffered output
     assert_int_equal(say_and_leave(said, sizeof said), 3);
@@ -114,21 +107,9 @@ static int number_of_a_file(const bool closed[3])
     return WEXITSTATUS(status);
 }
 
-static void closed_streams_are_no_files(void **state)
+TEST(closed_streams_are_no_files)
 {
-    (void)state;
     const int first = number_of_a_file((bool[3]){false, false, false});
     for (int set = 1; set < 8; set++)
         assert_int_equal(number_of_a_file((bool[3]){set & 1, set & 2, set & 4}), first);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(codes_differ_and_are_documented_in_order),
-        cmocka_unit_test(errors_have_their_codes),
-        cmocka_unit_test(leaving_writes_streams_and_runs_no_handlers),
-        cmocka_unit_test(closed_streams_are_no_files),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,17 +1,12 @@
 // Nearest match: distances, and the candidates that are offered.
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <string.h>
-#include <cmocka.h>
 
 #include "common/base/check.h"
 #include "common/base/nearest.h"
+#include "tests/test.h"
 
-static void distances(void **state)
+TEST(distances)
 {
-    (void)state;
     static const struct {
         const char *a, *b;
         size_t d;
@@ -34,9 +29,8 @@ static void distances(void **state)
     }
 }
 
-static void long_words_are_cut_not_overrun(void **state)
+TEST(long_words_are_cut_not_overrun)
 {
-    (void)state;
     char a[500], b[500];
     memset(a, 'a', sizeof a);
     memset(b, 'b', sizeof b);
@@ -53,9 +47,8 @@ static const char *best(const char *word)
     return n.best ? n.best : "";
 }
 
-static void the_nearest_name_is_offered(void **state)
+TEST(the_nearest_name_is_offered)
 {
-    (void)state;
     assert_string_equal(best("codec.denisty"), "codec.density");
     assert_string_equal(best("density"), "codec.density");  // section missing
     assert_string_equal(best("update.beta"), "codec.beta"); // wrong section
@@ -64,14 +57,4 @@ static void the_nearest_name_is_offered(void **state)
     assert_string_equal(best("completely.else"), "");
     assert_string_equal(best("x"), "");
     assert_string_equal(best(""), "");
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(distances),
-        cmocka_unit_test(long_words_are_cut_not_overrun),
-        cmocka_unit_test(the_nearest_name_is_offered),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -2,17 +2,13 @@
 // labels: tsan
 #include <pthread.h>
 #include <sched.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdatomic.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
-#include <cmocka.h>
 
 #include "common/base/check.h"
 #include "common/base/parallel.h"
+#include "tests/test.h"
 
 enum { PARTS = 1000 };
 
@@ -21,9 +17,8 @@ static void count_part(void *arg, size_t i)
     atomic_fetch_add(&((atomic_int *)arg)[i], 1);
 }
 
-static void every_part_is_done_once(void **state)
+TEST(every_part_is_done_once)
 {
-    (void)state;
     static const size_t n[] = {0, 1, 2, 3, LH_PARALLEL_MAX, PARTS};
     for (size_t k = 0; k < LH_COUNT(n); k++) {
         atomic_int done[PARTS + 1];
@@ -41,9 +36,8 @@ static void meet(void *arg, size_t i)
     pthread_barrier_wait(arg);
 }
 
-static void parts_run_at_the_same_time(void **state)
+TEST(parts_run_at_the_same_time)
 {
-    (void)state;
     static const unsigned count[] = {1, 2, LH_PARALLEL_MAX, LH_PARALLEL_MAX + 3};
     for (size_t i = 0; i < LH_COUNT(count); i++) {
         unsigned threads = count[i];
@@ -55,9 +49,8 @@ static void parts_run_at_the_same_time(void **state)
 }
 
 // One thread for each processor that this process may use.
-static void every_processor_has_a_thread(void **state)
+TEST(every_processor_has_a_thread)
 {
-    (void)state;
     cpu_set_t set;
     pthread_barrier_t barrier;
     assert_int_equal(sched_getaffinity(0, sizeof set, &set), 0);
@@ -72,9 +65,8 @@ static void note_thread(void *arg, size_t i)
     ((pthread_t *)arg)[i] = pthread_self();
 }
 
-static void one_processor_takes_no_other_thread(void **state)
+TEST(one_processor_takes_no_other_thread)
 {
-    (void)state;
     cpu_set_t all, one;
     pthread_t who[8];
     assert_int_equal(sched_getaffinity(0, sizeof all, &all), 0);
@@ -87,9 +79,8 @@ static void one_processor_takes_no_other_thread(void **state)
     for (size_t i = 0; i < LH_COUNT(who); i++) assert_true(pthread_equal(who[i], pthread_self()));
 }
 
-static void a_copy_is_whole_at_every_length(void **state)
+TEST(a_copy_is_whole_at_every_length)
 {
-    (void)state;
     static const size_t length[] = {0, 1, (4 << 20) - 1, 4 << 20, (4 << 20) + 1, (9 << 20) + 7};
     size_t most = (9 << 20) + 7;
     uint8_t *from = malloc(most), *to = malloc(most + 1);
@@ -103,16 +94,4 @@ static void a_copy_is_whole_at_every_length(void **state)
     }
     free(from);
     free(to);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_part_is_done_once),
-        cmocka_unit_test(parts_run_at_the_same_time),
-        cmocka_unit_test(every_processor_has_a_thread),
-        cmocka_unit_test(one_processor_takes_no_other_thread),
-        cmocka_unit_test(a_copy_is_whole_at_every_length),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,20 +1,14 @@
 // The pool of large blobs reuses released blobs within its bounds; a blob may outlive the pool.
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
-
 #include <stdlib.h>
 #include <sys/mman.h>
 
 #include "common/base/pool.h"
+#include "tests/test.h"
 
 enum { MIB = 1 << 20 };
 
-static void released_memory_is_given_again(void **state)
+TEST(released_memory_is_given_again)
 {
-    (void)state;
     struct lh_pool *p = lh_pool_create(8 * MIB);
     struct lh_blob *a = lh_pool_blob(p, 3 * MIB + 5), *first = a;
     assert_int_equal(a->len, 3 * MIB + 5);
@@ -31,9 +25,8 @@ static void released_memory_is_given_again(void **state)
     lh_pool_destroy(p);
 }
 
-static void a_much_smaller_blob_takes_no_large_one(void **state)
+TEST(a_much_smaller_blob_takes_no_large_one)
 {
-    (void)state;
     struct lh_pool *p = lh_pool_create(64 * MIB);
     struct lh_blob *large = lh_pool_blob(p, 32 * MIB), *first = large;
     lh_blob_release(large);
@@ -46,9 +39,8 @@ static void a_much_smaller_blob_takes_no_large_one(void **state)
     lh_pool_destroy(p);
 }
 
-static void kept_blobs_have_a_byte_limit(void **state)
+TEST(kept_blobs_have_a_byte_limit)
 {
-    (void)state;
     struct lh_pool *p = lh_pool_create(8 * MIB);
     struct lh_blob *out[4];
     for (size_t i = 0; i < 4; i++) out[i] = lh_pool_blob(p, 4 * MIB); // never refused
@@ -73,9 +65,8 @@ static void kept_blobs_have_a_byte_limit(void **state)
 }
 
 // When small blobs fill every place of the pool, a released large one still displaces one of them.
-static void small_ones_give_way_to_a_large_one(void **state)
+TEST(small_ones_give_way_to_a_large_one)
 {
-    (void)state;
     struct lh_pool *p = lh_pool_create(64 * MIB);
     struct lh_blob *small[32], *large = lh_pool_blob(p, 32 * MIB), *first = large;
     for (size_t i = 0; i < 32; i++) small[i] = lh_pool_blob(p, MIB);
@@ -94,9 +85,8 @@ static void small_ones_give_way_to_a_large_one(void **state)
     lh_pool_destroy(p);
 }
 
-static void small_ones_are_not_the_pools(void **state)
+TEST(small_ones_are_not_the_pools)
 {
-    (void)state;
     struct lh_pool *p = lh_pool_create(8 * MIB);
     struct lh_blob *b = lh_pool_blob(p, MIB - 1);
     assert_int_equal(lh_pool_bytes(p), 0);
@@ -105,9 +95,8 @@ static void small_ones_are_not_the_pools(void **state)
 }
 
 // Run under ASan, which reports a use after free and a leak.
-static void a_blob_may_outlive_its_pool(void **state)
+TEST(a_blob_may_outlive_its_pool)
 {
-    (void)state;
     struct lh_pool *p = lh_pool_create(MIB);
     struct lh_blob *out = lh_pool_blob(p, 2 * MIB), *over = lh_pool_blob(p, 3 * MIB);
     lh_blob_release(over); // larger than the bound: freed at once
@@ -125,9 +114,8 @@ static size_t resident(void *page, size_t bytes)
     return n;
 }
 
-static void populated_memory_is_there_and_keeps_what_it_held(void **state)
+TEST(populated_memory_is_there_and_keeps_what_it_held)
 {
-    (void)state;
     uint8_t *p = lh_zeros(16 * MIB, 1), *page = p + (4096 - (uintptr_t)p % 4096) % 4096;
     assert_non_null(p);
     page[5 * MIB] = 7;
@@ -141,9 +129,8 @@ static void populated_memory_is_there_and_keeps_what_it_held(void **state)
 }
 
 // This alignment lets a log write them without a copy (server/wal/wal.c).
-static void large_ones_lie_as_a_logs_first_body(void **state)
+TEST(large_ones_lie_as_a_logs_first_body)
 {
-    (void)state;
     struct lh_pool *p = lh_pool_create(64 * MIB);
     for (size_t len = MIB; len <= 40 * MIB; len += 13 * MIB + 5) {
         struct lh_blob *a = lh_pool_blob(p, len), *b = lh_blob_new(len);
@@ -156,19 +143,4 @@ static void large_ones_lie_as_a_logs_first_body(void **state)
     }
     lh_pool_destroy(p);
     assert_null(lh_blob_new(SIZE_MAX - 8));
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(released_memory_is_given_again),
-        cmocka_unit_test(a_much_smaller_blob_takes_no_large_one),
-        cmocka_unit_test(kept_blobs_have_a_byte_limit),
-        cmocka_unit_test(populated_memory_is_there_and_keeps_what_it_held),
-        cmocka_unit_test(small_ones_give_way_to_a_large_one),
-        cmocka_unit_test(small_ones_are_not_the_pools),
-        cmocka_unit_test(large_ones_lie_as_a_logs_first_body),
-        cmocka_unit_test(a_blob_may_outlive_its_pool),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,15 +1,11 @@
 // Text from others: the characters that are kept and those that are replaced.
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <string.h>
-#include <cmocka.h>
 
 #include "common/base/check.h"
 #include "common/base/err.h"
 #include "common/base/text.h"
+#include "tests/test.h"
 
 static const struct {
     const char *said, *shown;
@@ -31,9 +27,8 @@ static const struct {
     {"\xed\xa0\x80\xf4\x90\x80\x80", "???????"}, // a surrogate; beyond Unicode
 };
 
-static void wild_characters_are_replaced(void **state)
+TEST(wild_characters_are_replaced)
 {
-    (void)state;
     char text[64];
     for (size_t i = 0; i < LH_COUNT(row); i++) {
         size_t n = (size_t)snprintf(text, sizeof text, "%s", row[i].said);
@@ -42,29 +37,17 @@ static void wild_characters_are_replaced(void **state)
     }
 }
 
-static void errors_quote_tame_text(void **state)
+TEST(errors_quote_tame_text)
 {
-    (void)state;
     for (size_t i = 0; i < LH_COUNT(row); i++) {
         (void)!lh_fail(LH_ERR_INVALID, "%s", row[i].said);
         assert_string_equal(lh_err_text(LH_ERR_INVALID), row[i].shown);
     }
 }
 
-static void one_of_a_thing_has_no_plural(void **state)
+TEST(one_of_a_thing_has_no_plural)
 {
-    (void)state;
     assert_string_equal(lh_s(0), "s");
     assert_string_equal(lh_s(1), "");
     assert_string_equal(lh_s(2), "s");
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(wild_characters_are_replaced),
-        cmocka_unit_test(errors_quote_tame_text),
-        cmocka_unit_test(one_of_a_thing_has_no_plural),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,15 +1,11 @@
 // Events of the fake world: timers cancelled in any order, and the rest fire in order; messages of
 // the in-process transport that a path's pace delays.
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
 #include <string.h>
 
 #include "common/base/check.h"
 #include "common/env/env_fake.h"
 #include "common/net/mem/transport_mem.h"
+#include "tests/test.h"
 
 enum { TIMERS = 600 }; // more than the heap's initial capacity
 
@@ -40,9 +36,8 @@ static struct lh_env *node(struct lh_fake_world *w)
     return env;
 }
 
-static void timers_are_cancelled_in_any_order(void **state)
+TEST(timers_are_cancelled_in_any_order)
 {
-    (void)state;
     fired = (struct fired){.world = lh_fake_world_create(7)};
     struct lh_env *env = node(fired.world);
     int64_t due[TIMERS];
@@ -63,9 +58,8 @@ static void timers_are_cancelled_in_any_order(void **state)
 }
 
 // Another timer may have its place in the queue by then.
-static void a_timer_that_has_fired_cancels_no_other(void **state)
+TEST(a_timer_that_has_fired_cancels_no_other)
 {
-    (void)state;
     fired = (struct fired){.world = lh_fake_world_create(7)};
     struct lh_env *env = node(fired.world);
     int64_t due[2] = {10, 15};
@@ -161,9 +155,8 @@ static int64_t pace(void *arg, const char *from, const char *to, enum lh_rpc rpc
     return takes;
 }
 
-static void paced_messages_keep_their_order(void **state)
+TEST(paced_messages_keep_their_order)
 {
-    (void)state;
     bool first = true;
     said = (struct said){.world = lh_fake_world_create(7)};
     struct lh_fabric *f = lh_fabric_create();
@@ -197,14 +190,4 @@ static void paced_messages_keep_their_order(void **state)
     lh_transport_mem_kill(s, false);
     lh_fake_world_destroy(said.world);
     lh_fabric_destroy(f);
-}
-
-int main(void)
-{
-    static const struct CMUnitTest tests[] = {
-        cmocka_unit_test(timers_are_cancelled_in_any_order),
-        cmocka_unit_test(a_timer_that_has_fired_cancels_no_other),
-        cmocka_unit_test(paced_messages_keep_their_order),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

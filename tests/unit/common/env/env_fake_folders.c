@@ -1,13 +1,8 @@
 // Folders of the fake world: a power cut removes the last names added to an unsynced folder,
 // whatever happened to other folders; a rename is undone as a whole or not at all.
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
-
 #include "common/base/check.h"
 #include "common/env/env_fake.h"
+#include "tests/test.h"
 
 enum { SEEDS = 64 };
 
@@ -50,9 +45,8 @@ static void cut(struct disk *d)
     lh_fake_boot(d->env);
 }
 
-static void only_the_folder_that_was_synced_is_durable(void **state)
+TEST(only_the_folder_that_was_synced_is_durable)
 {
-    (void)state;
     int lost = 0, first_alone = 0;
     for (uint64_t seed = 1; seed <= SEEDS; seed++) {
         struct disk d = start(seed);
@@ -74,9 +68,8 @@ static void only_the_folder_that_was_synced_is_durable(void **state)
     assert_in_range(first_alone, SEEDS / 8, SEEDS / 2);
 }
 
-static void a_rename_is_a_whole(void **state)
+TEST(a_rename_is_a_whole)
 {
-    (void)state;
     int undone = 0;
     for (uint64_t seed = 1; seed <= SEEDS; seed++) {
         struct disk d = start(seed);
@@ -93,9 +86,8 @@ static void a_rename_is_a_whole(void **state)
     assert_in_range(undone, SEEDS / 8, SEEDS / 2);
 }
 
-static void a_removal_and_a_replacement_come_undone(void **state)
+TEST(a_removal_and_a_replacement_come_undone)
 {
-    (void)state;
     int back = 0, older = 0;
     for (uint64_t seed = 1; seed <= SEEDS; seed++) {
         struct disk d = start(seed);
@@ -116,14 +108,4 @@ static void a_removal_and_a_replacement_come_undone(void **state)
     }
     assert_in_range(back, SEEDS / 8, 7 * SEEDS / 8);
     assert_in_range(older, SEEDS / 8, 7 * SEEDS / 8);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(only_the_folder_that_was_synced_is_durable),
-        cmocka_unit_test(a_rename_is_a_whole),
-        cmocka_unit_test(a_removal_and_a_replacement_come_undone),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

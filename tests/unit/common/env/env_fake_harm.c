@@ -1,14 +1,10 @@
 // Other faults of the fake world: paused nodes, writes torn in the middle, a disk that fills up
 // within a write, and failed syncs.
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
 #include <string.h>
 
 #include "common/base/check.h"
 #include "common/env/env_fake.h"
+#include "tests/test.h"
 
 enum { SEEDS = 64, SECTOR = 512 };
 
@@ -84,9 +80,8 @@ static void writes(void *arg)
     assert_int_equal(d->files->write(d->file, 0, lh_span_str("x")), LH_OK);
 }
 
-static void a_node_that_stands_still_hears_all_of_it_afterwards_in_the_order_of_its_coming(void **s)
+TEST(a_node_that_stands_still_hears_all_of_it_afterwards_in_the_order_of_its_coming)
 {
-    (void)s;
     struct disk d = start(1);
     heard = (struct heard){.d = &d};
     lh_after(d.env, 30 * LH_MS, late, NULL);
@@ -103,9 +98,8 @@ static void a_node_that_stands_still_hears_all_of_it_afterwards_in_the_order_of_
     end(&d);
 }
 
-static void a_node_stands_still_from_its_nth_file_operation_on(void **s)
+TEST(a_node_stands_still_from_its_nth_file_operation_on)
 {
-    (void)s;
     struct disk d = start(1);
     heard = (struct heard){.d = &d};
     lh_fake_stall_at(d.env, 1, LH_SECOND);
@@ -119,9 +113,8 @@ static void a_node_stands_still_from_its_nth_file_operation_on(void **s)
     end(&d);
 }
 
-static void death_ends_a_stall(void **s)
+TEST(death_ends_a_stall)
 {
-    (void)s;
     struct disk d = start(1);
     heard = (struct heard){.d = &d};
     lh_fake_stall_at(d.env, -1, LH_SECOND);
@@ -163,9 +156,8 @@ static unsigned left_of_four(uint64_t seed, bool torn)
     return left;
 }
 
-static void a_power_cut_loses_the_middle_of_a_write_where_it_tears(void **s)
+TEST(a_power_cut_loses_the_middle_of_a_write_where_it_tears)
 {
-    (void)s;
     unsigned holes = 0, heads = 0;
     for (uint64_t seed = 1; seed <= SEEDS; seed++) {
         unsigned torn = left_of_four(seed, true), whole = left_of_four(seed, false);
@@ -176,9 +168,8 @@ static void a_power_cut_loses_the_middle_of_a_write_where_it_tears(void **s)
     assert_int_equal(heads, 0);
 }
 
-static void a_write_leaves_what_there_is_room_for(void **s)
+TEST(a_write_leaves_what_there_is_room_for)
 {
-    (void)s;
     struct disk d = start(1);
     struct lh_fake_harm harm = {.seed = 1, .short_writes = true};
     uint8_t bytes[100] = {1};
@@ -193,9 +184,8 @@ static void a_write_leaves_what_there_is_room_for(void **s)
     end(&d);
 }
 
-static void the_nth_write_finds_the_disk_full_once(void **s)
+TEST(the_nth_write_finds_the_disk_full_once)
 {
-    (void)s;
     struct disk d = start(1);
     uint8_t bytes[100] = {1};
     lh_fake_short_at(d.env, 1);
@@ -207,9 +197,8 @@ static void the_nth_write_finds_the_disk_full_once(void **s)
     end(&d);
 }
 
-static void it_tells_of_one_that_wanted_no_room(void **s)
+TEST(it_tells_of_one_that_wanted_no_room)
 {
-    (void)s;
     struct disk d = start(1);
     uint8_t bytes[100] = {1};
     assert_int_equal(d.files->write(d.file, 0, lh_span(bytes, 100)), LH_OK);
@@ -225,9 +214,8 @@ static void it_tells_of_one_that_wanted_no_room(void **s)
     end(&d);
 }
 
-static void the_nth_sync_fails_once_and_loses_what_it_was_to_keep(void **s)
+TEST(the_nth_sync_fails_once_and_loses_what_it_was_to_keep)
 {
-    (void)s;
     struct disk d = start(1);
     lh_fake_fail_sync_at(d.env, 1);
     assert_int_equal(d.files->sync(d.file), LH_OK);
@@ -241,20 +229,4 @@ static void the_nth_sync_fails_once_and_loses_what_it_was_to_keep(void **s)
     assert_int_equal(d.files->open(d.env, "a/f", LH_OPEN_WRITE, &d.file), LH_OK);
     assert_int_equal(size(&d), 0);
     end(&d);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(
-            a_node_that_stands_still_hears_all_of_it_afterwards_in_the_order_of_its_coming),
-        cmocka_unit_test(a_node_stands_still_from_its_nth_file_operation_on),
-        cmocka_unit_test(death_ends_a_stall),
-        cmocka_unit_test(a_power_cut_loses_the_middle_of_a_write_where_it_tears),
-        cmocka_unit_test(a_write_leaves_what_there_is_room_for),
-        cmocka_unit_test(the_nth_write_finds_the_disk_full_once),
-        cmocka_unit_test(it_tells_of_one_that_wanted_no_room),
-        cmocka_unit_test(the_nth_sync_fails_once_and_loses_what_it_was_to_keep),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

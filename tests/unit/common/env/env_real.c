@@ -1,9 +1,5 @@
 // The real env: order of posts, timers and jobs; stopping from a signal handler; random numbers.
 // labels: tsan
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <pthread.h>
 #include <semaphore.h>
 #include <signal.h>
@@ -13,10 +9,10 @@
 #include <sys/resource.h>
 #include <sys/time.h>
 #include <unistd.h>
-#include <cmocka.h>
 
 #include "common/base/check.h"
 #include "common/env/env.h"
+#include "tests/test.h"
 
 static int make_env(void **state)
 {
@@ -68,9 +64,11 @@ static void *post_many(void *arg)
     return NULL;
 }
 
-static void posts_of_many_threads_arrive_in_order(void **state)
+#define ON_ENV(name, parameter) TEST_WITH(name, parameter, make_env, drop_env)
+
+ON_ENV(posts_of_many_threads_arrive_in_order, struct lh_env *env)
 {
-    struct posters all = {.env = *state, .loop = pthread_self(), .in_order = true, .on_loop = true};
+    struct posters all = {.env = env, .loop = pthread_self(), .in_order = true, .on_loop = true};
     struct posted *p = test_calloc(POSTERS * POSTS, sizeof *p);
     pthread_t thread[POSTERS];
     for (int t = 0; t < POSTERS; t++) {
@@ -90,9 +88,8 @@ static void count(void *arg)
     ++*(int *)arg;
 }
 
-static void run_goes_on_after_a_stop(void **state)
+ON_ENV(run_goes_on_after_a_stop, struct lh_env *env)
 {
-    struct lh_env *env = *state;
     int before = 0, after = 0;
     lh_post(env, count, &before);
     lh_post(env, stop, env);
@@ -105,12 +102,12 @@ static void run_goes_on_after_a_stop(void **state)
     assert_int_equal(after, 1); // no post is lost
 }
 
-static void stop_before_run_returns_at_once(void **state)
+ON_ENV(stop_before_run_returns_at_once, struct lh_env *env)
 {
     int ran = 0;
-    lh_post(*state, count, &ran);
-    lh_env_real_stop(*state);
-    lh_env_real_run(*state);
+    lh_post(env, count, &ran);
+    lh_env_real_stop(env);
+    lh_env_real_run(env);
     assert_int_equal(ran, 0);
 }
 
@@ -122,16 +119,16 @@ static void on_signal(int number)
     lh_env_real_stop(signalled);
 }
 
-static void stop_wakes_a_sleeping_loop_from_a_signal(void **state)
+ON_ENV(stop_wakes_a_sleeping_loop_from_a_signal, struct lh_env *env)
 {
-    signalled = *state;
+    signalled = env;
     struct sigaction act = {.sa_handler = on_signal}, old;
     assert_int_equal(sigaction(SIGALRM, &act, &old), 0);
     struct itimerval soon = {.it_value = {.tv_usec = 20000}};
     assert_int_equal(setitimer(ITIMER_REAL, &soon, NULL), 0);
     int ran = 0;
-    lh_after(*state, 3600 * LH_SECOND, count, &ran);
-    lh_env_real_run(*state); // if it never returned, ctest's time limit would fail the test
+    lh_after(env, 3600 * LH_SECOND, count, &ran);
+    lh_env_real_run(env); // if it never returned, ctest's time limit would fail the test
     assert_int_equal(ran, 0);
     sigaction(SIGALRM, &old, NULL);
 }
@@ -167,10 +164,10 @@ static void fire(void *arg)
     if (++o->fired == o->stop_at) lh_env_real_stop(o->env);
 }
 
-static void timers_fire_in_order_and_cancelled_ones_never(void **state)
+ON_ENV(timers_fire_in_order_and_cancelled_ones_never, struct lh_env *env)
 {
     enum { N = 400 };
-    struct order o = {.env = *state};
+    struct order o = {.env = env};
     struct timed t[N];
     int cancelled = 0;
     for (int i = 0; i < N; i++) arm(&o, &t[i], (i * 7919) % 100 * LH_MS / 10, fire);
@@ -202,9 +199,9 @@ static void same(void *arg)
     if (++t->order->fired == t->order->stop_at) lh_env_real_stop(t->order->env);
 }
 
-static void timers_due_at_the_same_time_fire_as_armed(void **state)
+ON_ENV(timers_due_at_the_same_time_fire_as_armed, struct lh_env *env)
 {
-    struct order o = {.env = *state, .stop_at = 100};
+    struct order o = {.env = env, .stop_at = 100};
     struct timed t[100];
     for (int i = 0; i < 100; i++) {
         t[i] = (struct timed){.order = &o, .least = i + 1};
@@ -231,9 +228,9 @@ static void again(void *arg)
         lh_env_real_stop(a->env);
 }
 
-static void a_timer_may_arm_the_next(void **state)
+ON_ENV(a_timer_may_arm_the_next, struct lh_env *env)
 {
-    struct again a = {*state, 1000};
+    struct again a = {env, 1000};
     lh_after(a.env, 0, again, &a);
     lh_env_real_run(a.env);
     assert_int_equal(a.left, 0);
@@ -269,20 +266,20 @@ static void work(struct lh_env *env, enum lh_lane lane, lh_job run, lh_fn then, 
     env->ops->work(env, lane, run, then, arg);
 }
 
-static void lanes_run_beside_each_other_and_jobs_in_order(void **state)
+ON_ENV(lanes_run_beside_each_other_and_jobs_in_order, struct lh_env *env)
 {
     enum { N = 20 };
     sem_t go;
     sem_init(&go, 0, 0);
     int order = 0, left = N + 1;
-    struct task t[N], other = {.env = *state, .order = &order, .left = &left, .tell = &go};
+    struct task t[N], other = {.env = env, .order = &order, .left = &left, .tell = &go};
     for (int i = 0; i < N; i++) {
-        t[i] = (struct task){.env = *state, .order = &order, .left = &left};
+        t[i] = (struct task){.env = env, .order = &order, .left = &left};
         if (i == 0) t[i].wait = &go; // freed by the other lane's job, so both need a thread
-        work(*state, LH_LANE_COMPUTE, job, done, &t[i]);
+        work(env, LH_LANE_COMPUTE, job, done, &t[i]);
     }
-    work(*state, LH_LANE_DISK, job, done, &other);
-    lh_env_real_run(*state);
+    work(env, LH_LANE_DISK, job, done, &other);
+    lh_env_real_run(env);
     for (int i = 1; i < N; i++) assert_true(t[i].number > t[i - 1].number);
     sem_destroy(&go);
 }
@@ -293,28 +290,28 @@ static int64_t note_nice(void *arg)
     return t->least = getpriority(PRIO_PROCESS, 0); // this thread's nice value
 }
 
-static void long_copies_give_way(void **state)
+ON_ENV(long_copies_give_way, struct lh_env *env)
 {
     int order = 0, left = 2, ours = getpriority(PRIO_PROCESS, 0);
-    struct task copy = {.env = *state, .order = &order, .left = &left}, disk = copy;
-    work(*state, LH_LANE_COPY, note_nice, done, &copy);
-    work(*state, LH_LANE_DISK, note_nice, done, &disk);
-    lh_env_real_run(*state);
+    struct task copy = {.env = env, .order = &order, .left = &left}, disk = copy;
+    work(env, LH_LANE_COPY, note_nice, done, &copy);
+    work(env, LH_LANE_DISK, note_nice, done, &disk);
+    lh_env_real_run(env);
     assert_int_equal(disk.least, ours);
     // copies run at nice 10, whatever this test runs at
     if (ours < 10) assert_true(copy.least > ours);
     assert_int_equal(getpriority(PRIO_PROCESS, 0), ours);
 }
 
-static void a_job_lasts_at_least_what_it_returned(void **state)
+ON_ENV(a_job_lasts_at_least_what_it_returned, struct lh_env *env)
 {
     int order = 0, left = 2;
-    int64_t start = lh_now(*state);
-    struct task slow = {.env = *state, .order = &order, .left = &left, .least = 30 * LH_MS};
-    struct task behind = {.env = *state, .order = &order, .left = &left};
-    work(*state, LH_LANE_COMPUTE, job, done, &slow);
-    work(*state, LH_LANE_COMPUTE, job, done, &behind);
-    lh_env_real_run(*state);
+    int64_t start = lh_now(env);
+    struct task slow = {.env = env, .order = &order, .left = &left, .least = 30 * LH_MS};
+    struct task behind = {.env = env, .order = &order, .left = &left};
+    work(env, LH_LANE_COMPUTE, job, done, &slow);
+    work(env, LH_LANE_COMPUTE, job, done, &behind);
+    lh_env_real_run(env);
     assert_true(slow.done_at - start >= 30 * LH_MS);
     assert_true(behind.done_at - start >= 30 * LH_MS); // the lane was busy
     assert_int_equal(behind.number, 1);
@@ -341,25 +338,24 @@ static void tell_here(void *arg)
 
 // Each thread has its own error text. Without the hand-over, a worker's last message was "larger
 // than its limit", without saying what was too large.
-static void a_lane_jobs_error_text_reaches_the_loop(void **state)
+ON_ENV(a_lane_jobs_error_text_reaches_the_loop, struct lh_env *env)
 {
-    struct failing one = {*state, "/a: no such disk", ""}, two = {*state, "/b: no such disk", ""},
-                   fine = {*state, NULL, ""};
+    struct failing one = {env, "/a: no such disk", ""}, two = {env, "/b: no such disk", ""},
+                   fine = {env, NULL, ""};
     int order = 0, left = 1;
-    struct task last = {.env = *state, .order = &order, .left = &left};
-    work(*state, LH_LANE_DISK, fail_there, tell_here, &one);
-    work(*state, LH_LANE_DISK, fail_there, tell_here, &two);
-    work(*state, LH_LANE_DISK, fail_there, tell_here, &fine);
-    work(*state, LH_LANE_DISK, job, done, &last);
-    lh_env_real_run(*state);
+    struct task last = {.env = env, .order = &order, .left = &left};
+    work(env, LH_LANE_DISK, fail_there, tell_here, &one);
+    work(env, LH_LANE_DISK, fail_there, tell_here, &two);
+    work(env, LH_LANE_DISK, fail_there, tell_here, &fine);
+    work(env, LH_LANE_DISK, job, done, &last);
+    lh_env_real_run(env);
     assert_string_equal(one.told, "/a: no such disk");
     assert_string_equal(two.told, "/b: no such disk");
     assert_string_equal(fine.told, "/b: no such disk"); // no new error
 }
 
-static void destroy_drops_what_waits(void **state)
+TEST(destroy_drops_what_waits)
 {
-    (void)state;
     struct lh_env *env;
     assert_int_equal(lh_env_real_create(&env), LH_OK);
     sem_t started;
@@ -380,9 +376,8 @@ static void destroy_drops_what_waits(void **state)
 
 // ---------------------------------------------------------------- random
 
-static void random_numbers_differ_and_stay_below(void **state)
+ON_ENV(random_numbers_differ_and_stay_below, struct lh_env *env)
 {
-    struct lh_env *env = *state;
     uint8_t a[5000], b[5000];
     lh_random(env, a, sizeof a);
     lh_random(env, b, sizeof b);
@@ -432,9 +427,8 @@ static int by_number(const void *a, const void *b)
 }
 
 // The loop seals pushes while a lane seals a checkpoint: a nonce must not be given to both.
-static void no_two_threads_are_given_the_same_numbers(void **state)
+ON_ENV(no_two_threads_are_given_the_same_numbers, struct lh_env *env)
 {
-    struct lh_env *env = *state;
     uint64_t *all = calloc(DRAWERS * DRAWS, sizeof *all);
     assert_non_null(all);
     struct drawer d[DRAWERS];
@@ -451,9 +445,9 @@ static void no_two_threads_are_given_the_same_numbers(void **state)
 
 // ---------------------------------------------------------------- the machine's start
 
-static void one_boot_has_one_id(void **state)
+ON_ENV(one_boot_has_one_id, struct lh_env *env)
 {
-    struct lh_env *env = *state, *other;
+    struct lh_env *other;
     uint8_t a[16], b[16], zeros[16] = {0};
     env->ops->boot_id(env, a);
     assert_int_equal(lh_env_real_create(&other), LH_OK);
@@ -469,9 +463,8 @@ static void keep_the_loop(void *env)
     lh_env_real_stop(env);
 }
 
-static void a_long_callback_is_reported_once(void **state)
+ON_ENV(a_long_callback_is_reported_once, struct lh_env *env)
 {
-    struct lh_env *env = *state;
     env->ops->post(env, keep_the_loop, env);
     lh_env_real_run(env);
     assert_true(lh_env_real_longest_ns(env) >= LH_SECOND / 50);
@@ -479,28 +472,4 @@ static void a_long_callback_is_reported_once(void **state)
     env->ops->after(env, 0, keep_the_loop, env);
     lh_env_real_run(env);
     assert_true(lh_env_real_longest_ns(env) >= LH_SECOND / 50);
-}
-
-int main(void)
-{
-#define ON_ENV(test) cmocka_unit_test_setup_teardown(test, make_env, drop_env)
-    const struct CMUnitTest tests[] = {
-        ON_ENV(posts_of_many_threads_arrive_in_order),
-        ON_ENV(run_goes_on_after_a_stop),
-        ON_ENV(stop_before_run_returns_at_once),
-        ON_ENV(stop_wakes_a_sleeping_loop_from_a_signal),
-        ON_ENV(timers_fire_in_order_and_cancelled_ones_never),
-        ON_ENV(timers_due_at_the_same_time_fire_as_armed),
-        ON_ENV(a_timer_may_arm_the_next),
-        ON_ENV(lanes_run_beside_each_other_and_jobs_in_order),
-        ON_ENV(long_copies_give_way),
-        ON_ENV(a_job_lasts_at_least_what_it_returned),
-        ON_ENV(a_long_callback_is_reported_once),
-        ON_ENV(one_boot_has_one_id),
-        ON_ENV(a_lane_jobs_error_text_reaches_the_loop),
-        cmocka_unit_test(destroy_drops_what_waits),
-        ON_ENV(random_numbers_differ_and_stay_below),
-        ON_ENV(no_two_threads_are_given_the_same_numbers),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

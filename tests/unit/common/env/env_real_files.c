@@ -1,9 +1,5 @@
 // Files of the real env on this machine's disk, and the whole-file helpers of env.c over them.
 // labels: tsan
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,10 +9,10 @@
 #include <sys/stat.h>
 #include <sys/un.h>
 #include <unistd.h>
-#include <cmocka.h>
 
 #include "common/base/check.h"
 #include "common/env/env_real_files.h"
+#include "tests/test.h"
 
 enum { SIZE_CACHED = 4 << 20 };
 
@@ -63,11 +59,12 @@ static struct lh_file *opened(struct disk *d, unsigned flags)
     return f;
 }
 
+#define ON_DISK(name, parameter) TEST_WITH(name, parameter, make_disk, drop_disk)
+
 // Large direct writes with any start and end, and small writes in the same blocks.
-static void direct_writes_come_back(void **state)
+ON_DISK(direct_writes_come_back, struct disk *d)
 {
     enum { SIZE = 12 << 20, LARGE = (5 << 20) + 123 };
-    struct disk *d = *state;
     uint8_t *want = test_calloc(1, SIZE), *out = test_calloc(1, SIZE);
     size_t got, at[] = {0, LARGE + 7, 4096, 777};
     struct lh_file *f = opened(d, LH_OPEN_WRITE | LH_OPEN_CREATE | LH_OPEN_DIRECT);
@@ -114,9 +111,8 @@ static bool round_the_cache(const char *path, const void *aligned, size_t size)
 
 // A large direct write leaves no pages in the cache if the file system allows it; elsewhere the
 // bytes are written as usual.
-static void direct_writes_go_round_the_page_cache(void **state)
+ON_DISK(direct_writes_go_round_the_page_cache, struct disk *d)
 {
-    struct disk *d = *state;
     char plain[160];
     uint8_t *bytes = aligned_alloc(4096, SIZE_CACHED), *out = malloc(SIZE_CACHED);
     size_t got;
@@ -144,9 +140,8 @@ static void direct_writes_go_round_the_page_cache(void **state)
     free(out);
 }
 
-static void bytes_come_back(void **state)
+ON_DISK(bytes_come_back, struct disk *d)
 {
-    struct disk *d = *state;
     struct lh_file *f = opened(d, LH_OPEN_WRITE | LH_OPEN_CREATE | LH_OPEN_EXCLUSIVE);
     uint8_t out[16];
     size_t got;
@@ -171,9 +166,8 @@ static void bytes_come_back(void **state)
     d->files->close(f);
 }
 
-static void growth_is_allocated_zeros(void **state)
+ON_DISK(growth_is_allocated_zeros, struct disk *d)
 {
-    struct disk *d = *state;
     struct lh_file *f = opened(d, LH_OPEN_WRITE | LH_OPEN_CREATE);
     uint8_t out[100];
     size_t got;
@@ -190,9 +184,8 @@ static void growth_is_allocated_zeros(void **state)
     d->files->close(f);
 }
 
-static void open_says_what_is_wrong(void **state)
+ON_DISK(open_says_what_is_wrong, struct disk *d)
 {
-    struct disk *d = *state;
     struct lh_file *f = NULL, *g;
     assert_int_equal(d->files->open(d->env, d->path, LH_OPEN_READ, &f), LH_ERR_NOT_FOUND);
     assert_non_null(strstr(lh_err_text(LH_ERR_NOT_FOUND), d->path));
@@ -223,9 +216,8 @@ static struct lh_file *opened_device(struct disk *d, const char *name)
     return f;
 }
 
-static void a_failed_sync_is_final_and_a_full_disk_is_not(void **state)
+ON_DISK(a_failed_sync_is_final_and_a_full_disk_is_not, struct disk *d)
 {
-    struct disk *d = *state;
     struct lh_file *f;
     f = opened_device(d, "/dev/null"); // it fails to sync, as a failing disk does
     assert_int_equal(d->files->write(f, 0, lh_span_str("x")), LH_OK);
@@ -246,9 +238,8 @@ static void collect(void *arg, const char *name)
     snprintf(all + used, 256 - used, "%s ", name);
 }
 
-static void names_are_made_listed_and_removed(void **state)
+ON_DISK(names_are_made_listed_and_removed, struct disk *d)
 {
-    struct disk *d = *state;
     char sub[128], deep[192], all[256] = "";
     snprintf(sub, sizeof sub, "%s/a", d->dir);
     snprintf(deep, sizeof deep, "%s/b//c", sub);
@@ -280,9 +271,8 @@ static void names_are_made_listed_and_removed(void **state)
     assert_int_equal(rmdir(sub), 0);
 }
 
-static void whole_files_are_replaced_and_loaded(void **state)
+ON_DISK(whole_files_are_replaced_and_loaded, struct disk *d)
 {
-    struct disk *d = *state;
     struct lh_buf out = lh_buf(10);
     char tmp[160];
     assert_int_equal(lh_file_load(d->env, d->path, &out), LH_ERR_NOT_FOUND);
@@ -312,9 +302,8 @@ static lh_err no_room_half_way(void *arg, struct lh_file *file)
 }
 
 // If the disk fills up while a file is written, its partial bytes must not keep space.
-static void a_file_without_room_leaves_nothing(void **state)
+ON_DISK(a_file_without_room_leaves_nothing, struct disk *d)
 {
-    struct disk *d = *state;
     char tmp[160];
     struct lh_buf out = lh_buf(10);
     snprintf(tmp, sizeof tmp, "%s.tmp", d->path);
@@ -332,9 +321,8 @@ static lh_err no_removal(struct lh_env *env, const char *path)
     return lh_fail(LH_ERR_IO, "%s: no removal", path);
 }
 
-static void a_file_that_keeps_its_space_is_told(void **state)
+ON_DISK(a_file_that_keeps_its_space_is_told, struct disk *d)
 {
-    struct disk *d = *state;
     struct lh_files_ops files = *d->files;
     struct lh_env_ops ops = {.files = &files};
     struct lh_env env = {.ops = &ops};
@@ -343,9 +331,8 @@ static void a_file_that_keeps_its_space_is_told(void **state)
     assert_int_equal(lh_file_replace(&env, d->path, lh_span_str("whole")), LH_OK);
 }
 
-static void paths_are_joined(void **state)
+TEST(paths_are_joined)
 {
-    (void)state;
     char out[16];
     assert_int_equal(lh_path(out, sizeof out, "/a", "%s-%d", "b", 7), LH_OK);
     assert_string_equal(out, "/a/b-7");
@@ -361,10 +348,9 @@ static void paths_are_joined(void **state)
 
 // Memory with the alignment of its place in the file is written without a copy; other memory is
 // copied once.
-static void memory_in_step_with_its_place_goes_uncopied(void **state)
+ON_DISK(memory_in_step_with_its_place_goes_uncopied, struct disk *d)
 {
     enum { SIZE = 5 << 20, PLACE = 3 * LH_BLOCK + LH_BLOB_PHASE };
-    struct disk *d = *state;
     uint8_t *bytes = aligned_alloc(4096, 2 * SIZE), *out = malloc(SIZE);
     size_t got;
     assert_true(bytes && out);
@@ -412,9 +398,8 @@ static void put_folder(struct disk *d)
 }
 
 // Opening a FIFO would block until it has a writer, and reading a device would never end.
-static void special_files_are_refused_at_once(void **state)
+ON_DISK(special_files_are_refused_at_once, struct disk *d)
 {
-    struct disk *d = *state;
     static const struct {
         void (*put)(struct disk *d);
         const char *says;
@@ -436,25 +421,4 @@ static void special_files_are_refused_at_once(void **state)
         if (unlink(d->path)) assert_int_equal(rmdir(d->path), 0);
     }
     lh_buf_free(&text);
-}
-
-int main(void)
-{
-#define ON_DISK(test) cmocka_unit_test_setup_teardown(test, make_disk, drop_disk)
-    const struct CMUnitTest tests[] = {
-        ON_DISK(bytes_come_back),
-        ON_DISK(direct_writes_come_back),
-        ON_DISK(direct_writes_go_round_the_page_cache),
-        ON_DISK(memory_in_step_with_its_place_goes_uncopied),
-        ON_DISK(growth_is_allocated_zeros),
-        ON_DISK(open_says_what_is_wrong),
-        ON_DISK(special_files_are_refused_at_once),
-        ON_DISK(a_failed_sync_is_final_and_a_full_disk_is_not),
-        ON_DISK(names_are_made_listed_and_removed),
-        ON_DISK(whole_files_are_replaced_and_loaded),
-        ON_DISK(a_file_without_room_leaves_nothing),
-        ON_DISK(a_file_that_keeps_its_space_is_told),
-        cmocka_unit_test(paths_are_joined),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

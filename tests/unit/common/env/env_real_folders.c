@@ -1,18 +1,14 @@
 // Folders of the real env: every level of a new folder is durable when it is made. Otherwise a file
 // synced inside could be lost with its folder's name.
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
-#include <cmocka.h>
 
 #include "common/base/check.h"
 #include "common/env/env_real_files.h"
+#include "tests/test.h"
 
 enum { SYNCED_MAX = 64, LEVELS = 3 };
 
@@ -67,9 +63,10 @@ static int drop_disk(void **state)
     return 0;
 }
 
-static void each_level_that_is_made_is_durable(void **state)
+#define ON_DISK(name, parameter) TEST_WITH(name, parameter, make_disk, drop_disk)
+
+ON_DISK(each_level_that_is_made_is_durable, struct disk *d)
 {
-    struct disk *d = *state;
     synced.count = 0;
     assert_int_equal(d->env->ops->files->make_dir(d->env, d->level[LEVELS]), LH_OK);
     // the parent of the next level
@@ -77,21 +74,10 @@ static void each_level_that_is_made_is_durable(void **state)
 }
 
 // Its maker may have been killed before the folder was durable.
-static void one_that_is_there_is_made_durable(void **state)
+ON_DISK(one_that_is_there_is_made_durable, struct disk *d)
 {
-    struct disk *d = *state;
     for (int i = 1; i <= LEVELS; i++) assert_int_equal(mkdir(d->level[i], 0700), 0);
     synced.count = 0;
     assert_int_equal(d->env->ops->files->make_dir(d->env, d->level[LEVELS]), LH_OK);
     for (int i = 0; i < LEVELS; i++) assert_true(was_synced(d->level[i]));
-}
-
-int main(void)
-{
-#define ON_DISK(test) cmocka_unit_test_setup_teardown(test, make_disk, drop_disk)
-    const struct CMUnitTest tests[] = {
-        ON_DISK(each_level_that_is_made_is_durable),
-        ON_DISK(one_that_is_there_is_made_durable),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

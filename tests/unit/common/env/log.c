@@ -1,18 +1,14 @@
 // Log: line formats, levels, quoting, rate limit, a failing disk. The env is one of this file.
 // labels: tsan
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <fcntl.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
-#include <cmocka.h>
 
 #include "common/base/check.h"
 #include "common/env/log.h"
+#include "tests/test.h"
 
 struct lh_file {
     char text[65536];
@@ -78,9 +74,8 @@ static unsigned lines_with(const struct world *w, const char *what)
     return n;
 }
 
-static void text_line_is_exact(void **state)
+TEST(text_line_is_exact)
 {
-    (void)state;
     static struct world w;
     struct lh_log *log = open_log(&w, false);
     w.now_ns = 1234 * LH_MS;
@@ -91,9 +86,8 @@ static void text_line_is_exact(void **state)
                                      "staleness 14?forged line?[2J\n");
 }
 
-static void json_line_is_exact(void **state)
+TEST(json_line_is_exact)
 {
-    (void)state;
     static struct world w;
     struct lh_log *log = open_log(&w, true);
     lh_logf(log, LH_ERROR, "disk.full", "say \"no\" \\ \n\xff");
@@ -105,9 +99,8 @@ static void json_line_is_exact(void **state)
         "\"text\":\"say \\\"no\\\" \\\\ \\u000a\\u00ff\"}\n");
 }
 
-static void a_line_about_a_push_has_its_trace(void **state)
+TEST(a_line_about_a_push_has_its_trace)
 {
-    (void)state;
     static struct world w;
     struct lh_log *log = open_log(&w, true);
     lh_log_traced(log, LH_DEBUG, "0af7", "push.sent", "below the level");
@@ -128,9 +121,8 @@ static void a_line_about_a_push_has_its_trace(void **state)
     assert_string_equal(w.file.text, "1970-01-02T00:00:00Z +0.000 INFO server/eu/s1 push.sent 1\n");
 }
 
-static void data_stays_an_object(void **state)
+TEST(data_stays_an_object)
 {
-    (void)state;
     for (int json = 0; json < 2; json++) {
         static struct world w;
         struct lh_log *log = open_log(&w, json);
@@ -147,9 +139,8 @@ static void data_stays_an_object(void **state)
     }
 }
 
-static void peers_are_limited_per_event(void **state)
+TEST(peers_are_limited_per_event)
 {
-    (void)state;
     static struct world w;
     struct lh_log *log = open_log(&w, false);
     for (int i = 0; i < 100; i++) lh_log_peer(log, LH_WARN, "tls.refused", "peer %d", i);
@@ -165,9 +156,8 @@ static void peers_are_limited_per_event(void **state)
     assert_int_equal(lines_with(&w, "not limited"), 7);
 }
 
-static void omitted_lines_are_counted_if_the_event_never_recurs(void **state)
+TEST(omitted_lines_are_counted_if_the_event_never_recurs)
 {
-    (void)state;
     static struct world w;
     struct lh_log *log = open_log(&w, false);
     for (int i = 0; i < LH_LOG_PEER_RATE + 3; i++) lh_log_peer(log, LH_INFO, "tls.refused", "p");
@@ -185,9 +175,8 @@ static void omitted_lines_are_counted_if_the_event_never_recurs(void **state)
     assert_int_equal(lines_with(&w, " more lines"), 2);
 }
 
-static void omitted_lines_are_counted_at_close(void **state)
+TEST(omitted_lines_are_counted_at_close)
 {
-    (void)state;
     static struct world w;
     struct lh_log *log = open_log(&w, false);
     for (int i = 0; i < LH_LOG_PEER_RATE + 3; i++) lh_log_peer(log, LH_INFO, "tls.refused", "p");
@@ -196,9 +185,8 @@ static void omitted_lines_are_counted_at_close(void **state)
 }
 
 // A peer that invents events uses one row for all of them, so it cannot make memory grow.
-static void many_events_share_a_row(void **state)
+TEST(many_events_share_a_row)
 {
-    (void)state;
     static struct world w;
     struct lh_log *log = open_log(&w, false);
     char event[16];
@@ -211,9 +199,8 @@ static void many_events_share_a_row(void **state)
     assert_int_equal(lines_with(&w, "log.other 432 more lines"), 1);
 }
 
-static void lost_lines_are_counted(void **state)
+TEST(lost_lines_are_counted)
 {
-    (void)state;
     static struct world w;
     struct lh_log *log = open_log(&w, false);
     w.file.full = true;
@@ -227,9 +214,8 @@ static void lost_lines_are_counted(void **state)
     assert_int_equal(lines_with(&w, "log.lost 2 lines could not be written\n"), 1);
 }
 
-static void a_long_text_is_cut(void **state)
+TEST(a_long_text_is_cut)
 {
-    (void)state;
     static struct world w;
     static char big[5000];
     memset(big, 'x', sizeof big - 1);
@@ -240,9 +226,8 @@ static void a_long_text_is_cut(void **state)
     assert_int_equal(w.file.text[w.file.len - 1], '\n');
 }
 
-static void a_bad_path_and_no_log(void **state)
+TEST(a_bad_path_and_no_log)
 {
-    (void)state;
     static struct world w;
     w = (struct world){.env = {&ops}};
     struct lh_log *log;
@@ -356,10 +341,9 @@ static void close_apart(struct apart *a, struct lh_log *log)
     pthread_mutex_destroy(&a->lock);
 }
 
-static void logging_does_not_wait_for_a_hung_disk(void **state)
+TEST(logging_does_not_wait_for_a_hung_disk)
 {
     enum { LINES = 2000, LINE_BYTES = 1000 };
-    (void)state;
     static struct apart a;
     struct lh_log *log = open_apart(&a);
     char text[LINE_BYTES];
@@ -385,9 +369,8 @@ static void logging_does_not_wait_for_a_hung_disk(void **state)
     close_apart(&a, log);
 }
 
-static void lines_lost_to_a_full_disk_are_counted_once(void **state)
+TEST(lines_lost_to_a_full_disk_are_counted_once)
 {
-    (void)state;
     static struct apart a;
     struct lh_log *log = open_apart(&a);
     set(&a, false, true);
@@ -402,9 +385,8 @@ static void lines_lost_to_a_full_disk_are_counted_once(void **state)
     close_apart(&a, log);
 }
 
-static void queued_lines_are_written_at_close(void **state)
+TEST(queued_lines_are_written_at_close)
 {
-    (void)state;
     static struct apart a;
     struct lh_log *log = open_apart(&a);
     for (int i = 0; i < 100; i++) lh_logf(log, LH_INFO, "line", "%d", i);
@@ -413,10 +395,9 @@ static void queued_lines_are_written_at_close(void **state)
 }
 
 // Standard error is a full pipe that nobody reads.
-static void a_full_pipe_blocks_neither_logging_nor_close(void **state)
+TEST(a_full_pipe_blocks_neither_logging_nor_close)
 {
     enum { PATIENCE_S = 100 };
-    (void)state;
     static struct apart a;
     char filler[4096] = {0};
     struct lh_log *log;
@@ -440,26 +421,4 @@ static void a_full_pipe_blocks_neither_logging_nor_close(void **state)
     } // until the writer's last write to the pipe has ended; the writer frees the log
     close(to[0]);
     close(before);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(text_line_is_exact),
-        cmocka_unit_test(json_line_is_exact),
-        cmocka_unit_test(a_line_about_a_push_has_its_trace),
-        cmocka_unit_test(data_stays_an_object),
-        cmocka_unit_test(peers_are_limited_per_event),
-        cmocka_unit_test(omitted_lines_are_counted_if_the_event_never_recurs),
-        cmocka_unit_test(omitted_lines_are_counted_at_close),
-        cmocka_unit_test(logging_does_not_wait_for_a_hung_disk),
-        cmocka_unit_test(lines_lost_to_a_full_disk_are_counted_once),
-        cmocka_unit_test(queued_lines_are_written_at_close),
-        cmocka_unit_test(a_full_pipe_blocks_neither_logging_nor_close),
-        cmocka_unit_test(many_events_share_a_row),
-        cmocka_unit_test(lost_lines_are_counted),
-        cmocka_unit_test(a_long_text_is_cut),
-        cmocka_unit_test(a_bad_path_and_no_log),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,16 +1,11 @@
 // common/env/machine.c reports this machine's name, processors and memory.
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <string.h>
-#include <cmocka.h>
 
 #include "common/env/machine.h"
+#include "tests/test.h"
 
-static void this_one_is_known(void **state)
+TEST(this_one_is_known)
 {
-    (void)state;
     struct lh_machine m;
     lh_machine_look(&m);
     assert_string_equal(m.version, LH_VERSION);
@@ -20,10 +15,4 @@ static void this_one_is_known(void **state)
     assert_in_range(m.processors, 1, 1 << 20);
     assert_true(m.memory_bytes > 1 << 20);
     assert_int_equal(strlen(m.gpu) + strlen(m.codec) + strlen(m.cipher), 0); // left to the caller
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {cmocka_unit_test(this_one_is_known)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

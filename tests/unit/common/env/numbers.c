@@ -1,14 +1,10 @@
 // common/env/numbers.c: a small file is complete, of its kind and of this version; else it is
 // damaged.
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
 #include <string.h>
 
 #include "common/env/env_fake.h"
 #include "common/env/numbers.h"
+#include "tests/test.h"
 
 static const struct lh_numbers KIND = {
     .magic = 0x54534554, .version = 2, .count = 2, .remedy = "do this"};
@@ -46,9 +42,10 @@ static void damaged(void)
     assert_non_null(strstr(lh_err_text(LH_ERR_CORRUPT), "d/file is damaged; do this"));
 }
 
-static void reads_what_was_written(void **state)
+#define IN_ENV(name) TEST_WITH(name, void *unused, set_up, tear_down)
+
+IN_ENV(reads_what_was_written)
 {
-    (void)state;
     uint64_t got[2] = {8, 9};
     assert_int_equal(lh_numbers_load(env, &KIND, PATH, got), LH_ERR_NOT_FOUND);
     assert_true(got[0] == 8 && got[1] == 9);
@@ -63,9 +60,8 @@ static void seal(struct lh_buf *b)
     lh_put_u32(b, lh_crc32c(0, b->data, b->len));
 }
 
-static void every_byte_and_every_length(void **state)
+IN_ENV(every_byte_and_every_length)
 {
-    (void)state;
     struct lh_buf b = lh_buf(64);
     assert_int_equal(lh_numbers_store(env, &KIND, PATH, (uint64_t[]){1, 2}), LH_OK);
     assert_int_equal(lh_file_load(env, PATH, &b), LH_OK);
@@ -87,9 +83,8 @@ static void every_byte_and_every_length(void **state)
     lh_buf_free(&b);
 }
 
-static void another_kind_or_version(void **state)
+IN_ENV(another_kind_or_version)
 {
-    (void)state;
     struct lh_buf b = lh_buf(64);
     assert_int_equal(lh_numbers_store(env, &KIND, PATH, (uint64_t[]){1, 2}), LH_OK);
     assert_int_equal(lh_file_load(env, PATH, &b), LH_OK);
@@ -109,14 +104,4 @@ static void another_kind_or_version(void **state)
     uint64_t got[2];
     assert_int_equal(lh_numbers_load(env, &KIND, PATH, got), LH_OK);
     lh_buf_free(&b);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(reads_what_was_written, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(every_byte_and_every_length, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(another_kind_or_version, set_up, tear_down),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,14 +1,10 @@
 // common/format/credit.c: packed credits hold the same bits, for any number of units and shards.
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
 #include <stdbool.h>
 #include <string.h>
 
 #include "common/base/limits.h"
 #include "common/format/credit.h"
+#include "tests/test.h"
 
 enum { MOST = 64, SEEDS = 50 };
 
@@ -38,9 +34,8 @@ static void compare(const uint8_t *bits, size_t bytes, uint32_t shard, uint32_t 
     assert_int_equal(lh_credit_end(packed, n, shard, shards), end);
 }
 
-static void packed_bits_say_the_same(void **state)
+TEST(packed_bits_say_the_same)
 {
-    (void)state;
     static const uint32_t shards[] = {1, 2, 3, 7, 8, 64, 513};
     uint64_t z = 1;
     for (int seed = 0; seed < SEEDS; seed++)
@@ -56,27 +51,15 @@ static void packed_bits_say_the_same(void **state)
         }
 }
 
-static void nothing_is_credited_in_no_bytes(void **state)
+TEST(nothing_is_credited_in_no_bytes)
 {
-    (void)state;
     assert_int_equal(lh_credit_first_open(NULL, 0, 3, 5), 3);
     assert_int_equal(lh_credit_end(NULL, 0, 3, 5), 0);
 }
 
-static void all_shards_together_are_a_bit_a_unit(void **state)
+TEST(all_shards_together_are_a_bit_a_unit)
 {
-    (void)state;
     for (uint32_t shards = 1; shards <= LH_SHARDS_MAX; shards++)
         assert_true(shards * lh_credit_packed_bytes(LH_UNITS_MAX / 8, shards) <=
                     LH_UNITS_MAX / 8 + shards);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(packed_bits_say_the_same),
-        cmocka_unit_test(nothing_is_credited_in_no_bytes),
-        cmocka_unit_test(all_shards_together_are_a_bit_a_unit),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

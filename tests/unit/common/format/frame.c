@@ -1,14 +1,10 @@
 // The frame: stable bytes, no partial or unknown frame is read, and the digest covers all of it.
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "common/base/check.h"
 #include "common/format/frame.h"
+#include "tests/test.h"
 #include "tests/unit/common/format/frame_case.h"
 
 enum { CASE_HEAD = LH_FRAME_HEADER_BYTES + 48, CASE_BYTES = CASE_HEAD + 12 + LH_SEAL_TAG_BYTES };
@@ -40,9 +36,8 @@ static const char GOLDEN[] = "4c484631"         // magic
                              "0900000002000000"
                              "b0000000000000000000000000000000";
 
-static void the_head_has_its_golden_bytes(void **state)
+TEST(the_head_has_its_golden_bytes)
 {
-    (void)state;
     struct lh_frame f = case_frame();
     struct lh_buf b = lh_buf(1 << 10);
     lh_frame_write_head(&f, &b);
@@ -58,9 +53,8 @@ static void the_head_has_its_golden_bytes(void **state)
     lh_buf_free(&b);
 }
 
-static void a_frame_reads_back(void **state)
+TEST(a_frame_reads_back)
 {
-    (void)state;
     struct lh_frame f = case_frame(), got;
     struct lh_frame_parts parts;
     struct lh_buf b = case_bytes(&f), again = lh_buf(1 << 10);
@@ -95,9 +89,8 @@ static lh_err parse_copy(const uint8_t *bytes, size_t n, bool stub)
     return err;
 }
 
-static void another_length_is_refused(void **state)
+TEST(another_length_is_refused)
 {
-    (void)state;
     struct lh_frame f = case_frame();
     struct lh_buf b = case_bytes(&f), stub = lh_buf(1 << 10);
     lh_frame_write_stub(lh_buf_span(&b), &f, &stub);
@@ -114,9 +107,8 @@ static void another_length_is_refused(void **state)
     lh_buf_free(&stub);
 }
 
-static void invalid_headers_are_refused(void **state)
+TEST(invalid_headers_are_refused)
 {
-    (void)state;
     static const struct {
         const char *what;
         size_t at;
@@ -154,9 +146,8 @@ static void invalid_headers_are_refused(void **state)
 }
 
 // A head alone has no total length to check against, and its reader goes through all claims.
-static void a_head_alone_is_checked_as_well(void **state)
+TEST(a_head_alone_is_checked_as_well)
 {
-    (void)state;
     struct lh_frame f = case_frame(), got;
     struct lh_buf b = lh_buf(1 << 20);
     lh_frame_write_head(&f, &b);
@@ -168,9 +159,8 @@ static void a_head_alone_is_checked_as_well(void **state)
     lh_buf_free(&b);
 }
 
-static void the_most_claims_and_the_last_unit_fit(void **state)
+TEST(the_most_claims_and_the_last_unit_fit)
 {
-    (void)state;
     struct lh_frame f = case_frame(), got;
     struct lh_frame_parts parts;
     f.claims = LH_CLAIMS_MAX;
@@ -183,9 +173,8 @@ static void the_most_claims_and_the_last_unit_fit(void **state)
 }
 
 // The bytes are never touched, so they use no physical memory.
-static void the_largest_frame_fits_and_no_larger(void **state)
+TEST(the_largest_frame_fits_and_no_larger)
 {
-    (void)state;
     struct lh_frame f = case_frame(), got;
     struct lh_frame_parts parts;
     uint8_t *bytes = calloc(LH_FRAME_BYTES_MAX + 1, 1);
@@ -203,9 +192,8 @@ static void the_largest_frame_fits_and_no_larger(void **state)
     free(bytes);
 }
 
-static void a_stub_is_head_and_tag_with_the_frames_digest(void **state)
+TEST(a_stub_is_head_and_tag_with_the_frames_digest)
 {
-    (void)state;
     struct lh_frame f = case_frame(), got;
     struct lh_buf b = case_bytes(&f), stub = lh_buf(1 << 10);
     lh_frame_write_stub(lh_buf_span(&b), &f, &stub);
@@ -220,9 +208,8 @@ static void a_stub_is_head_and_tag_with_the_frames_digest(void **state)
     lh_buf_free(&stub);
 }
 
-static void the_digest_binds_head_tag_and_job(void **state)
+TEST(the_digest_binds_head_tag_and_job)
 {
-    (void)state;
     struct lh_frame f = case_frame();
     struct lh_buf b = case_bytes(&f);
     struct lh_digest right = lh_frame_digest(lh_buf_span(&b), &f), d;
@@ -239,29 +226,11 @@ static void the_digest_binds_head_tag_and_job(void **state)
     lh_buf_free(&b);
 }
 
-static void a_workers_id_is_its_names(void **state)
+TEST(a_workers_id_is_its_names)
 {
-    (void)state;
     struct lh_peer a = {LH_W, "example.org", "demo", "eu", "w1"}, b = a;
     assert_int_equal(lh_worker_id(&a), lh_worker_id(&b));
     assert_int_not_equal(lh_worker_id(&a), 0);
     b.name[1] = '2';
     assert_int_not_equal(lh_worker_id(&a), lh_worker_id(&b));
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_head_has_its_golden_bytes),
-        cmocka_unit_test(a_frame_reads_back),
-        cmocka_unit_test(another_length_is_refused),
-        cmocka_unit_test(invalid_headers_are_refused),
-        cmocka_unit_test(a_head_alone_is_checked_as_well),
-        cmocka_unit_test(the_most_claims_and_the_last_unit_fit),
-        cmocka_unit_test(the_largest_frame_fits_and_no_larger),
-        cmocka_unit_test(a_stub_is_head_and_tag_with_the_frames_digest),
-        cmocka_unit_test(the_digest_binds_head_tag_and_job),
-        cmocka_unit_test(a_workers_id_is_its_names),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,16 +1,12 @@
 // The ledger, a pure fold of records. A record that no correct server writes changes nothing, a
 // unit is credited once, and a ledger reads back byte for byte.
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "common/base/check.h"
 #include "common/format/ledger.h"
+#include "tests/test.h"
 #include "tests/unit/common/format/frame_case.h"
 
 enum { SHARD = 1, SHARDS = 4, W1 = 101, W2 = 102, W3 = 103 };
@@ -142,9 +138,8 @@ static void fill(struct lh_ledger *l)
 
 // ---------------------------------------------------------------- tests
 
-static void the_empty_log_is_of_one_job_manifest_and_shard(void **state)
+TEST(the_empty_log_is_of_one_job_manifest_and_shard)
 {
-    (void)state;
     uint8_t job[LH_JOB_BYTES] = {1, 2, 4};
     struct lh_hash manifest = {{9, 8, 6}};
     struct lh_ledger l[6];
@@ -162,9 +157,10 @@ static void the_empty_log_is_of_one_job_manifest_and_shard(void **state)
     for (int a = 0; a < 6; a++) lh_ledger_free(&l[a]);
 }
 
-static void a_fence_makes_a_row_and_only_rises(void **state)
+#define WITH_LEDGER(name, parameter) TEST_WITH(name, parameter, make_ledger, free_ledger)
+
+WITH_LEDGER(a_fence_makes_a_row_and_only_rises, struct lh_ledger *l)
 {
-    struct lh_ledger *l = *state;
     assert_null(lh_ledger_row(l, W1));
     assert_int_equal(fence(l, W1, FIRST), LH_OK);
     const struct lh_row *row = lh_ledger_row(l, W1);
@@ -177,9 +173,8 @@ static void a_fence_makes_a_row_and_only_rises(void **state)
     assert_int_equal(l->version, 2);
 }
 
-static void pushes_move_the_row(void **state)
+WITH_LEDGER(pushes_move_the_row, struct lh_ledger *l)
 {
-    struct lh_ledger *l = *state;
     assert_int_equal(fence(l, W1, FIRST), LH_OK);
     for (uint64_t step = 1; step <= 4; step++) {
         struct lh_frame f = push_of(W1, step);
@@ -211,9 +206,8 @@ static void pushes_move_the_row(void **state)
     assert_int_equal(lh_ledger_row(l, W1)->admitted, 4);
 }
 
-static void an_impossible_push_changes_nothing(void **state)
+WITH_LEDGER(an_impossible_push_changes_nothing, struct lh_ledger *l)
 {
-    struct lh_ledger *l = *state;
     struct lh_frame f = push_of(W1, 1);
     f.claims = 1;
     f.claim[0] = SHARD;
@@ -239,9 +233,8 @@ static void an_impossible_push_changes_nothing(void **state)
     ASSERT_REFUSED(l, LH_ERR_CORRUPT, admit(l, &f)); // the same push twice
 }
 
-static void an_unknown_record_changes_nothing(void **state)
+WITH_LEDGER(an_unknown_record_changes_nothing, struct lh_ledger *l)
 {
-    struct lh_ledger *l = *state;
     fill(l);
     uint8_t hash[LH_HASH_BYTES] = {0};
     struct lh_record r = {.kind = LH_DIGEST_RECORD, .body = lh_span(hash, sizeof hash - 1)};
@@ -269,9 +262,8 @@ static lh_err move(struct lh_ledger *l, uint64_t number, uint64_t target, size_t
     return err;
 }
 
-static void after_a_move_comes_nothing_but_a_later_epoch(void **state)
+WITH_LEDGER(after_a_move_comes_nothing_but_a_later_epoch, struct lh_ledger *l)
 {
-    struct lh_ledger *l = *state;
     fill(l);
     uint64_t e = l->epoch;
     uint8_t hash[LH_HASH_BYTES] = {0};
@@ -299,9 +291,9 @@ static lh_err read_back(struct lh_span bytes, struct lh_ledger *got)
     return lh_ledger_read(got, &c);
 }
 
-static void a_ledger_that_was_moved_reads_back(void **state)
+WITH_LEDGER(a_ledger_that_was_moved_reads_back, struct lh_ledger *l)
 {
-    struct lh_ledger *l = *state, got;
+    struct lh_ledger got;
     enum { MOVE = 90 }; // after version, shard, shards, epoch, version, chain, counters, reference
     fill(l);
     assert_int_equal(move(l, l->epoch + 1, 7, 16), LH_OK);
@@ -329,18 +321,16 @@ static void a_ledger_that_was_moved_reads_back(void **state)
     lh_buf_free(&again);
 }
 
-static void identities_of_one_directory_share_their_upper_half(void **state)
+TEST(identities_of_one_directory_share_their_upper_half)
 {
-    (void)state;
     assert_true(lh_same_directory(5ull << 32 | 1, 5ull << 32 | 9));
     assert_false(lh_same_directory(5ull << 32 | 1, 6ull << 32 | 1));
     assert_false(lh_same_directory(0, 1));
     assert_false(lh_same_directory(1, 0));
 }
 
-static void another_history_is_a_conflict(void **state)
+WITH_LEDGER(another_history_is_a_conflict, struct lh_ledger *l)
 {
-    struct lh_ledger *l = *state;
     fill(l);
     struct lh_frame f = push_of(W1, 4);
     struct lh_buf b = case_bytes(&f);
@@ -368,9 +358,9 @@ static void another_history_is_a_conflict(void **state)
     lh_buf_free(&b);
 }
 
-static void a_record_without_its_payload_folds_the_same(void **state)
+WITH_LEDGER(a_record_without_its_payload_folds_the_same, struct lh_ledger *l)
 {
-    struct lh_ledger *l = *state, other = {0};
+    struct lh_ledger other = {0};
     fill(l);
     assert_int_equal(lh_ledger_copy(&other, l), LH_OK);
     struct lh_frame f = push_of(W1, 4);
@@ -393,9 +383,8 @@ static void a_record_without_its_payload_folds_the_same(void **state)
     lh_ledger_free(&other);
 }
 
-static void a_unit_is_credited_once_and_in_its_shard(void **state)
+WITH_LEDGER(a_unit_is_credited_once_and_in_its_shard, struct lh_ledger *l)
 {
-    struct lh_ledger *l = *state;
     assert_int_equal(fence(l, W1, FIRST), LH_OK);
     assert_int_equal(fence(l, W2, FIRST), LH_OK);
     struct lh_frame f = push_of(W1, 1);
@@ -422,9 +411,8 @@ static void a_unit_is_credited_once_and_in_its_shard(void **state)
     assert_true(lh_ledger_credited(l, 9));
 }
 
-static void staleness_is_others_since_the_base_less_a_turn(void **state)
+WITH_LEDGER(staleness_is_others_since_the_base_less_a_turn, struct lh_ledger *l)
 {
-    struct lh_ledger *l = *state;
     assert_int_equal(fence(l, W1, FIRST), LH_OK);
     assert_int_equal(fence(l, W2, FIRST), LH_OK);
     for (uint64_t step = 1; step <= 10; step++) {
@@ -449,9 +437,8 @@ static void staleness_is_others_since_the_base_less_a_turn(void **state)
     assert_int_equal(lh_ledger_staleness(l, W1, 0), 0);
 }
 
-static void one_that_was_away_takes_its_place_in_the_round(void **state)
+WITH_LEDGER(one_that_was_away_takes_its_place_in_the_round, struct lh_ledger *l)
 {
-    struct lh_ledger *l = *state;
     assert_int_equal(plan(l, 1, 3), LH_OK);
     for (uint64_t w = W1; w <= W3; w++) assert_int_equal(fence(l, w, FIRST), LH_OK);
     for (uint64_t step = 1; step <= 5; step++)
@@ -474,9 +461,8 @@ static void one_that_was_away_takes_its_place_in_the_round(void **state)
     assert_int_equal(lh_ledger_row(l, W3 + 1)->round, 5);
 }
 
-static void an_epoch_follows_the_version_it_names(void **state)
+WITH_LEDGER(an_epoch_follows_the_version_it_names, struct lh_ledger *l)
 {
-    struct lh_ledger *l = *state;
     fill(l); // epoch 5
     uint64_t at = l->version;
     ASSERT_REFUSED(l, LH_ERR_CORRUPT, epoch(l, 5, 5, at));
@@ -512,9 +498,9 @@ static void assert_same(const struct lh_ledger *a, const struct lh_ledger *b)
     }
 }
 
-static void a_ledger_reads_back_byte_for_byte(void **state)
+WITH_LEDGER(a_ledger_reads_back_byte_for_byte, struct lh_ledger *l)
 {
-    struct lh_ledger *l = *state, got;
+    struct lh_ledger got;
     fill(l);
     struct lh_buf b = bytes_of(l);
     assert_int_equal(lh_ledger_create(&got, JOB, &MANIFEST, SHARD, SHARDS), LH_OK);
@@ -536,9 +522,9 @@ static void a_ledger_reads_back_byte_for_byte(void **state)
     lh_ledger_free(&got);
 }
 
-static void a_part_of_a_ledger_or_anothers_is_refused(void **state)
+WITH_LEDGER(a_part_of_a_ledger_or_anothers_is_refused, struct lh_ledger *l)
 {
-    struct lh_ledger *l = *state, got;
+    struct lh_ledger got;
     fill(l);
     struct lh_buf b = bytes_of(l);
     for (size_t n = 0; n < b.len; n++) {
@@ -560,29 +546,4 @@ static void a_part_of_a_ledger_or_anothers_is_refused(void **state)
         lh_ledger_free(&got);
     }
     lh_buf_free(&b);
-}
-
-#define WITH_LEDGER(test) cmocka_unit_test_setup_teardown(test, make_ledger, free_ledger)
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_empty_log_is_of_one_job_manifest_and_shard),
-        WITH_LEDGER(a_fence_makes_a_row_and_only_rises),
-        WITH_LEDGER(pushes_move_the_row),
-        WITH_LEDGER(an_impossible_push_changes_nothing),
-        WITH_LEDGER(an_unknown_record_changes_nothing),
-        WITH_LEDGER(after_a_move_comes_nothing_but_a_later_epoch),
-        WITH_LEDGER(a_ledger_that_was_moved_reads_back),
-        cmocka_unit_test(identities_of_one_directory_share_their_upper_half),
-        WITH_LEDGER(another_history_is_a_conflict),
-        WITH_LEDGER(a_record_without_its_payload_folds_the_same),
-        WITH_LEDGER(a_unit_is_credited_once_and_in_its_shard),
-        WITH_LEDGER(staleness_is_others_since_the_base_less_a_turn),
-        WITH_LEDGER(one_that_was_away_takes_its_place_in_the_round),
-        WITH_LEDGER(an_epoch_follows_the_version_it_names),
-        WITH_LEDGER(a_ledger_reads_back_byte_for_byte),
-        WITH_LEDGER(a_part_of_a_ledger_or_anothers_is_refused),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,10 +1,5 @@
 // common/format/ledger.c: bodies of wrong length, more workers than fit, workers without a row,
 // invalid norms. Correct logs are tested in ledger.c.
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,6 +7,7 @@
 
 #include "common/base/check.h"
 #include "common/format/ledger.h"
+#include "tests/test.h"
 #include "tests/unit/common/format/frame_case.h"
 
 static const uint8_t JOB[LH_JOB_BYTES] = {1, 2, 3};
@@ -64,10 +60,11 @@ static lh_err misshapen(struct lh_ledger *l, uint16_t kind, int more)
     return apply(l, kind, &b);
 }
 
+#define ON_LEDGER(name, parameter) TEST_WITH(name, parameter, make_ledger, free_ledger)
+
 // LH_EPOCH comes first, at version 0, where even half a body names the right base.
-static void bodies_have_their_length(void **state)
+ON_LEDGER(bodies_have_their_length, struct lh_ledger *l)
 {
-    struct lh_ledger *l = *state;
     static const uint16_t kinds[] = {LH_EPOCH, LH_FENCE, LH_PLAN, LH_DIGEST_RECORD};
     for (size_t i = 0; i < LH_COUNT(kinds); i++) {
         uint64_t version = l->version;
@@ -79,9 +76,8 @@ static void bodies_have_their_length(void **state)
     }
 }
 
-static void more_workers_than_fit_are_refused(void **state)
+ON_LEDGER(more_workers_than_fit_are_refused, struct lh_ledger *l)
 {
-    struct lh_ledger *l = *state;
     for (uint64_t w = 1; w <= LH_WORKERS_MAX; w++) assert_int_equal(fence(l, 2 * w), LH_OK);
     assert_int_equal(fence(l, 7), LH_ERR_TOO_LARGE);
     assert_int_equal(l->rows, LH_WORKERS_MAX);
@@ -98,9 +94,9 @@ static void more_workers_than_fit_are_refused(void **state)
     lh_buf_free(&b);
 }
 
-static void the_last_unit_is_credited_and_reads_back(void **state)
+ON_LEDGER(the_last_unit_is_credited_and_reads_back, struct lh_ledger *l)
 {
-    struct lh_ledger *l = *state, back = {.shards = 1};
+    struct lh_ledger back = {.shards = 1};
     struct lh_frame f = case_frame();
     assert_int_equal(fence(l, 101), LH_OK);
     f.shard = 0;
@@ -122,9 +118,8 @@ static void the_last_unit_is_credited_and_reads_back(void **state)
     lh_buf_free(&b);
 }
 
-static void a_ledger_that_does_not_fit_says_so(void **state)
+ON_LEDGER(a_ledger_that_does_not_fit_says_so, struct lh_ledger *l)
 {
-    struct lh_ledger *l = *state;
     struct lh_buf b = lh_buf(100);
     assert_int_equal(fence(l, 3), LH_OK);
     lh_ledger_write(l, &b);
@@ -133,9 +128,8 @@ static void a_ledger_that_does_not_fit_says_so(void **state)
 }
 
 // The slowest other worker may be one that the plan names but that has no row yet.
-static void a_live_worker_without_a_row_has_done_no_round(void **state)
+ON_LEDGER(a_live_worker_without_a_row_has_done_no_round, struct lh_ledger *l)
 {
-    struct lh_ledger *l = *state;
     struct lh_plan plan = {.number = 1, .phase = LH_PHASE_RUN, .live = 2, .worker = {101, 102}};
     struct lh_buf b = lh_buf(LH_SMALL_BYTES);
     lh_plan_write(&plan, &b);
@@ -151,9 +145,8 @@ static void a_live_worker_without_a_row_has_done_no_round(void **state)
     assert_int_equal(lh_ledger_row(l, 101)->round, 1);
 }
 
-static void a_ledger_cut_short_is_none(void **state)
+ON_LEDGER(a_ledger_cut_short_is_none, struct lh_ledger *l)
 {
-    struct lh_ledger *l = *state;
     struct lh_buf b = lh_buf(1 << 20);
     assert_int_equal(fence(l, 3), LH_OK);
     lh_ledger_write(l, &b);
@@ -166,9 +159,8 @@ static void a_ledger_cut_short_is_none(void **state)
     lh_buf_free(&b);
 }
 
-static void rows_are_read_in_their_order_and_each_once(void **state)
+ON_LEDGER(rows_are_read_in_their_order_and_each_once, struct lh_ledger *l)
 {
-    struct lh_ledger *l = *state;
     enum { FIRST_ROW = 106 + 4 }; // after the count of rows, see ROWS below
     assert_int_equal(fence(l, 3), LH_OK);
     assert_int_equal(fence(l, 5), LH_OK);
@@ -185,9 +177,8 @@ static void rows_are_read_in_their_order_and_each_once(void **state)
 }
 
 // Counts above the limits are refused before any allocation.
-static void counts_above_the_limits_are_refused(void **state)
+ON_LEDGER(counts_above_the_limits_are_refused, struct lh_ledger *l)
 {
-    struct lh_ledger *l = *state;
     enum { ROWS = 106 }; // after version, shard, shards, epoch, version, chain, counters, move
     struct lh_buf b = lh_buf(1 << 20);
     lh_ledger_write(l, &b); // without rows, the credit count comes next
@@ -261,9 +252,8 @@ static lh_err read_with(const struct lh_ledger *l, size_t at, struct lh_buf fiel
     return err;
 }
 
-static void norms_that_no_fold_makes_are_refused(void **state)
+ON_LEDGER(norms_that_no_fold_makes_are_refused, struct lh_ledger *l)
 {
-    struct lh_ledger *l = *state;
     enum {
         REFERENCE = 82, // after version, shard, shards, epoch, version, chain, counters
         ROW = 110,      // after the reference, the move and the count of rows
@@ -313,10 +303,9 @@ static lh_err take_plan(struct lh_ledger *l, const struct lh_plan *p)
     return err;
 }
 
-static void retired_names_make_place_and_come_back_under_no_old_number(void **state)
+ON_LEDGER(retired_names_make_place_and_come_back_under_no_old_number, struct lh_ledger *l)
 {
     static struct lh_plan p;
-    struct lh_ledger *l = *state;
     for (uint64_t w = 1; w <= LH_WORKERS_MAX; w++)
         assert_int_equal(fence_of(l, 2 * w, w == 3 ? 7 : 1, w), LH_OK);
     assert_int_equal(fence_of(l, 1, 1, 1), LH_ERR_TOO_LARGE);
@@ -353,10 +342,9 @@ static void retired_names_make_place_and_come_back_under_no_old_number(void **st
 
 // ---------------------------------------------------------------- workers named by a plan
 
-static void letting_back_the_same_once_more_changes_nothing(void **state)
+ON_LEDGER(letting_back_the_same_once_more_changes_nothing, struct lh_ledger *l)
 {
     static struct lh_plan p;
-    struct lh_ledger *l = *state;
     assert_int_equal(fence(l, 5), LH_OK);
     p = (struct lh_plan){.number = 1, .phase = LH_PHASE_RUN, .eta = 1, .lets_back = 2};
     p.let_back[0] = (struct lh_let_back){5, 2};
@@ -376,10 +364,9 @@ static void letting_back_the_same_once_more_changes_nothing(void **state)
     assert_int_equal(l->row[0].norms.outliers, 0);
 }
 
-static void the_terms_of_privacy_are_those_of_the_first_plan(void **state)
+ON_LEDGER(the_terms_of_privacy_are_those_of_the_first_plan, struct lh_ledger *l)
 {
     static struct lh_plan p;
-    struct lh_ledger *l = *state;
     p = (struct lh_plan){.number = 1, .phase = LH_PHASE_RUN, .eta = 1};
     p.privacy = (struct lh_privacy){.level = LH_PRIVACY_REGION,
                                     .sigma = 1,
@@ -399,24 +386,4 @@ static void the_terms_of_privacy_are_those_of_the_first_plan(void **state)
     p.privacy.level = LH_PRIVACY_NONE;
     assert_int_equal(take_plan(l, &p), LH_ERR_CORRUPT);
     assert_int_equal(l->plan.number, 2);
-}
-
-int main(void)
-{
-#define TEST(f) cmocka_unit_test_setup_teardown(f, make_ledger, free_ledger)
-    const struct CMUnitTest tests[] = {
-        TEST(bodies_have_their_length),
-        TEST(retired_names_make_place_and_come_back_under_no_old_number),
-        TEST(letting_back_the_same_once_more_changes_nothing),
-        TEST(the_terms_of_privacy_are_those_of_the_first_plan),
-        TEST(rows_are_read_in_their_order_and_each_once),
-        TEST(the_last_unit_is_credited_and_reads_back),
-        TEST(a_ledger_that_does_not_fit_says_so),
-        TEST(more_workers_than_fit_are_refused),
-        TEST(a_live_worker_without_a_row_has_done_no_round),
-        TEST(a_ledger_cut_short_is_none),
-        TEST(counts_above_the_limits_are_refused),
-        TEST(norms_that_no_fold_makes_are_refused),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,23 +1,18 @@
 // common/format/manifest.c: layouts cover every value once, the hash is stable, and the parser
 // accepts no malformed file.
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "common/base/check.h"
 #include "common/format/manifest.h"
+#include "tests/test.h"
 
 static const char *const names[] = {"embed.weight", "norm.weight", "head.weight"};
 static const uint64_t shapes[][5] = {{256, 96}, {96}, {256, 96}};
 
-static void hash_is_golden(void **state)
+TEST(hash_is_golden)
 {
-    (void)state;
     struct lh_manifest m;
     assert_int_equal(lh_manifest_build(&m, 3, names, shapes, 2, NULL), LH_OK);
     char hex[65];
@@ -31,9 +26,8 @@ static void hash_is_golden(void **state)
     lh_manifest_free(&m);
 }
 
-static void layout_of_three_tensors(void **state)
+TEST(layout_of_three_tensors)
 {
-    (void)state;
     struct lh_manifest m;
     assert_int_equal(lh_manifest_build(&m, 3, names, shapes, 2, NULL), LH_OK);
     // 6 + 1 + 6 chunks: shard 0 has 6, shard 1 has 7
@@ -144,18 +138,16 @@ static void random_model(uint64_t seed)
                      LH_ERR_INVALID);
 }
 
-static void layouts_cover_every_value_once(void **state)
+TEST(layouts_cover_every_value_once)
 {
-    (void)state;
     for (uint64_t seed = 0; seed < 500; seed++) random_model(seed);
 }
 
 #define HEAD "{\"schema\":\"longhaul.manifest/1\",\"chunk\":4096,"
 #define T(name, shape) "{\"name\":\"" name "\",\"shape\":" shape "}"
 
-static void bad_files_are_refused(void **state)
+TEST(bad_files_are_refused)
 {
-    (void)state;
     static const struct {
         const char *json, *says;
         lh_err err;
@@ -204,9 +196,8 @@ static void bad_files_are_refused(void **state)
     }
 }
 
-static void long_names_are_refused(void **state)
+TEST(long_names_are_refused)
 {
-    (void)state;
     char name[130];
     memset(name, 'n', sizeof name);
     name[127] = 0;
@@ -222,9 +213,8 @@ static void long_names_are_refused(void **state)
 }
 
 // Every truncation of a good file is refused, except the loss of the final newline.
-static void truncated_files_are_refused(void **state)
+TEST(truncated_files_are_refused)
 {
-    (void)state;
     struct lh_manifest m, part;
     struct lh_buf out = lh_buf(1 << 16);
     assert_int_equal(lh_manifest_build(&m, 3, names, shapes, 2, "{}"), LH_OK);
@@ -236,17 +226,4 @@ static void truncated_files_are_refused(void **state)
     lh_buf_free(&small);
     lh_buf_free(&out);
     lh_manifest_free(&m);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(hash_is_golden),
-        cmocka_unit_test(layout_of_three_tensors),
-        cmocka_unit_test(layouts_cover_every_value_once),
-        cmocka_unit_test(bad_files_are_refused),
-        cmocka_unit_test(long_names_are_refused),
-        cmocka_unit_test(truncated_files_are_refused),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,12 +1,7 @@
 // common/format/manifest_pace.h: small models have more frequent stable points and smaller
 // segments.
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
-
 #include "common/format/manifest_pace.h"
+#include "tests/test.h"
 
 static struct lh_manifest of(struct lh_shard_layout *shard, uint64_t first, uint64_t second)
 {
@@ -15,9 +10,8 @@ static struct lh_manifest of(struct lh_shard_layout *shard, uint64_t first, uint
     return (struct lh_manifest){.values = first + second, .shard = shard, .shards = 2};
 }
 
-static void a_point_comes_more_often_where_it_costs_little(void **state)
+TEST(a_point_comes_more_often_where_it_costs_little)
 {
-    (void)state;
     struct lh_shard_layout shard[2] = {0};
     struct lh_manifest small = of(shard, 1 << 19, (1 << 19) - 1);
     assert_int_equal(lh_point_every(&small), 10);
@@ -25,9 +19,8 @@ static void a_point_comes_more_often_where_it_costs_little(void **state)
     assert_int_equal(lh_point_every(&large), 50);
 }
 
-static void a_segment_grows_with_the_largest_shard(void **state)
+TEST(a_segment_grows_with_the_largest_shard)
 {
-    (void)state;
     static const struct {
         uint64_t values, bytes;
     } row[] = {{0, 64 << 10},      {64 << 10, 64 << 10},       {(64 << 10) + 1, 128 << 10},
@@ -37,13 +30,4 @@ static void a_segment_grows_with_the_largest_shard(void **state)
         struct lh_manifest m = of(shard, 5, row[i].values);
         assert_int_equal(lh_segment_bytes(&m), row[i].bytes);
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_point_comes_more_often_where_it_costs_little),
-        cmocka_unit_test(a_segment_grows_with_the_largest_shard),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,19 +1,14 @@
 // common/format/plan.c: a plan reads back byte for byte, and anything else is refused.
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
 #include <math.h>
 
 #include "common/base/check.h"
 #include "common/format/plan.h"
+#include "tests/test.h"
 
 enum { W1 = 101, W2 = 102, W3 = 103 };
 
-static void a_plan_reads_back_and_nothing_else(void **state)
+TEST(a_plan_reads_back_and_nothing_else)
 {
-    (void)state;
     struct lh_plan p = {.number = 6,
                         .phase = LH_PHASE_END,
                         .mode = LH_MODE_BSP,
@@ -80,9 +75,8 @@ static void a_plan_reads_back_and_nothing_else(void **state)
     lh_buf_free(&again);
 }
 
-static void a_plan_that_closes_names_whom_it_leaves_out(void **state)
+TEST(a_plan_that_closes_names_whom_it_leaves_out)
 {
-    (void)state;
     struct lh_plan p = {.number = 6, .phase = LH_PHASE_CLOSE, .left = 2, .left_out = {W1, W3}}, got;
     struct lh_buf b = lh_buf(1 << 10);
     lh_plan_write(&p, &b);
@@ -106,9 +100,8 @@ static void a_plan_that_closes_names_whom_it_leaves_out(void **state)
     lh_buf_free(&b);
 }
 
-static void a_change_of_the_budget_reads_back_and_has_one_form(void **state)
+TEST(a_change_of_the_budget_reads_back_and_has_one_form)
 {
-    (void)state;
     struct lh_plan p = {.number = 7, .phase = LH_PHASE_WAIT}, got;
     struct lh_buf b = lh_buf(1 << 10);
     lh_plan_write(&p, &b);
@@ -138,9 +131,8 @@ static void a_change_of_the_budget_reads_back_and_has_one_form(void **state)
     lh_buf_free(&b);
 }
 
-static void a_pause_reads_back_and_has_one_form(void **state)
+TEST(a_pause_reads_back_and_has_one_form)
 {
-    (void)state;
     struct lh_plan p = {.number = 7, .phase = LH_PHASE_RUN}, got;
     struct lh_buf b = lh_buf(1 << 10);
     lh_plan_write(&p, &b);
@@ -167,9 +159,8 @@ static void a_pause_reads_back_and_has_one_form(void **state)
     lh_buf_free(&b);
 }
 
-static void a_plans_optimizer_reads_back_and_sgd_has_one_form(void **state)
+TEST(a_plans_optimizer_reads_back_and_sgd_has_one_form)
 {
-    (void)state;
     struct lh_plan p = {.number = 1,
                         .eta = 1,
                         .live = 1,
@@ -216,9 +207,8 @@ static void a_plans_optimizer_reads_back_and_sgd_has_one_form(void **state)
     lh_buf_free(&plain);
 }
 
-static void the_most_workers_and_shards_fit_and_no_more(void **state)
+TEST(the_most_workers_and_shards_fit_and_no_more)
 {
-    (void)state;
     struct lh_plan p = {.number = 1, .phase = LH_PHASE_RUN, .eta = 1, .live = LH_WORKERS_MAX}, got;
     for (uint32_t i = 0; i < p.live; i++) p.worker[i] = W1 + i;
     struct lh_buf b = lh_buf(1 << 20);
@@ -250,9 +240,8 @@ static void the_most_workers_and_shards_fit_and_no_more(void **state)
     lh_buf_free(&b);
 }
 
-static void a_push_may_say_what_its_steps_can_hold(void **state)
+TEST(a_push_may_say_what_its_steps_can_hold)
 {
-    (void)state;
     struct lh_plan p = {.steps_max = 32, .step_tokens_max = 100};
     assert_int_equal(lh_plan_tokens_max(&p), 4100);
     p.step_tokens_max = 0; // not reported yet
@@ -263,16 +252,14 @@ static void a_push_may_say_what_its_steps_can_hold(void **state)
     assert_int_equal(lh_plan_tokens_max(&p), LH_PUSH_TOKENS_MAX);
 }
 
-static void every_phase_has_its_name(void **state)
+TEST(every_phase_has_its_name)
 {
-    (void)state;
     assert_string_equal(lh_phase_name(LH_PHASE_END), "ended");
     assert_string_equal(lh_phase_name(LH_PHASE_END + 1), "?");
 }
 
-static void retired_names_are_the_last_part_of_a_plan(void **state)
+TEST(retired_names_are_the_last_part_of_a_plan)
 {
-    (void)state;
     struct lh_plan p = {.number = 6, .phase = LH_PHASE_RUN, .eta = 1}, got;
     struct lh_buf b = lh_buf(1 << 10);
     p.retired_up_to = 3;
@@ -297,20 +284,4 @@ static void retired_names_are_the_last_part_of_a_plan(void **state)
     assert_int_equal(lh_plan_parse(lh_buf_span(&b), &got), LH_OK);
     assert_false(got.retired_count || lh_plan_retires(&got, 0));
     lh_buf_free(&b);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(retired_names_are_the_last_part_of_a_plan),
-        cmocka_unit_test(a_plan_reads_back_and_nothing_else),
-        cmocka_unit_test(a_plan_that_closes_names_whom_it_leaves_out),
-        cmocka_unit_test(a_change_of_the_budget_reads_back_and_has_one_form),
-        cmocka_unit_test(a_pause_reads_back_and_has_one_form),
-        cmocka_unit_test(a_plans_optimizer_reads_back_and_sgd_has_one_form),
-        cmocka_unit_test(the_most_workers_and_shards_fit_and_no_more),
-        cmocka_unit_test(a_push_may_say_what_its_steps_can_hold),
-        cmocka_unit_test(every_phase_has_its_name),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

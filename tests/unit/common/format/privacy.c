@@ -1,15 +1,11 @@
 // Terms of privacy read back byte for byte, alone and in a plan; anything else is refused.
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
 #include <math.h>
 #include <stdlib.h>
 
 #include "common/base/check.h"
 #include "common/format/plan.h"
 #include "common/format/privacy.h"
+#include "tests/test.h"
 
 static const struct lh_privacy TERMS = {.level = LH_PRIVACY_RECORD,
                                         .sigma = 1.5,
@@ -32,9 +28,8 @@ static bool reads(const struct lh_privacy *t, struct lh_privacy *out)
     return good;
 }
 
-static void terms_read_back(void **state)
+TEST(terms_read_back)
 {
-    (void)state;
     struct lh_privacy got, none = {0};
     assert_true(reads(&TERMS, &got));
     assert_true(lh_privacy_equal(&TERMS, &got));
@@ -51,9 +46,8 @@ static void terms_read_back(void **state)
     lh_buf_free(&b);
 }
 
-static void a_number_that_is_none_is_refused(void **state)
+TEST(a_number_that_is_none_is_refused)
 {
-    (void)state;
     struct lh_privacy got;
 #define BAD(field, value)                                                                          \
     do {                                                                                           \
@@ -83,9 +77,8 @@ static void a_number_that_is_none_is_refused(void **state)
     assert_true(reads(&sampled, &got));
 }
 
-static void a_plan_has_them(void **state)
+TEST(a_plan_has_them)
 {
-    (void)state;
     struct lh_plan *p = calloc(2, sizeof *p), *got = p + 1;
     struct lh_buf b = lh_buf(1 << 10);
     p->number = 1;
@@ -102,9 +95,8 @@ static void a_plan_has_them(void **state)
     free(p);
 }
 
-static void terms_give_a_pushs_cost_and_largest_norm(void **state)
+TEST(terms_give_a_pushs_cost_and_largest_norm)
 {
-    (void)state;
     struct lh_privacy region = TERMS;
     region.level = LH_PRIVACY_REGION;
     assert_int_equal(lh_privacy_cost(&TERMS, 5), 5);
@@ -113,15 +105,4 @@ static void terms_give_a_pushs_cost_and_largest_norm(void **state)
     assert_true(lh_privacy_multiplier(&region) == 0.75 && lh_privacy_multiplier(&TERMS) == 1.5);
     assert_string_equal(lh_privacy_level_name(LH_PRIVACY_REPORTED), "reported");
     assert_string_equal(lh_privacy_level_name(9), "?");
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(terms_read_back),
-        cmocka_unit_test(a_number_that_is_none_is_refused),
-        cmocka_unit_test(a_plan_has_them),
-        cmocka_unit_test(terms_give_a_pushs_cost_and_largest_norm),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,9 +1,4 @@
 // common/format/record.c: invalid record headers are refused, whoever sent them.
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
 #include <float.h>
 #include <math.h>
 #include <string.h>
@@ -11,6 +6,7 @@
 #include "common/base/check.h"
 #include "common/base/limits.h"
 #include "common/format/record.h"
+#include "tests/test.h"
 
 static lh_err parse(const struct lh_record *r, struct lh_record *out)
 {
@@ -47,9 +43,8 @@ static struct lh_record good(void)
     return r;
 }
 
-static void a_header_reads_as_it_was_written(void **state)
+TEST(a_header_reads_as_it_was_written)
 {
-    (void)state;
     struct lh_record r = good(), got;
     assert_int_equal(parse(&r, &got), LH_OK);
     assert_true(got.version == 7 && got.epoch == 2 && got.kind == LH_ADMIT);
@@ -57,9 +52,8 @@ static void a_header_reads_as_it_was_written(void **state)
     assert_true(lh_hash_equal(&got.chain, &r.chain));
 }
 
-static void every_scale_that_a_fold_can_use(void **state)
+TEST(every_scale_that_a_fold_can_use)
 {
-    (void)state;
     const float scale[] = {0, FLT_TRUE_MIN, FLT_MIN, 1, FLT_MAX};
     for (size_t i = 0; i < LH_COUNT(scale); i++) {
         struct lh_record r = good(), got;
@@ -68,9 +62,8 @@ static void every_scale_that_a_fold_can_use(void **state)
     }
 }
 
-static void a_scale_that_would_ruin_every_replica(void **state)
+TEST(a_scale_that_would_ruin_every_replica)
 {
-    (void)state;
     const float scale[] = {NAN, -NAN, INFINITY, -INFINITY, -1, -FLT_TRUE_MIN, -0.0f};
     for (size_t i = 0; i < LH_COUNT(scale); i++)
         for (uint16_t kind = LH_ADMIT; kind <= LH_MOVE; kind++) {
@@ -84,9 +77,8 @@ static void a_scale_that_would_ruin_every_replica(void **state)
         }
 }
 
-static void other_fields(void **state)
+TEST(other_fields)
 {
-    (void)state;
     struct lh_record r, got;
     r = good(), r.version = 0;
     assert_int_equal(parse(&r, &got), LH_ERR_MALFORMED);
@@ -110,9 +102,8 @@ static void other_fields(void **state)
 }
 
 // Three records, the second without a body, arrive in pieces of every size.
-static void a_stream_wherever_it_is_cut(void **state)
+TEST(a_stream_wherever_it_is_cut)
 {
-    (void)state;
     struct lh_buf all = lh_buf(4096);
     struct lh_record sent[3] = {good(), good(), good()};
     sent[1].body.len = 0;
@@ -143,9 +134,8 @@ static void a_stream_wherever_it_is_cut(void **state)
     lh_buf_free(&all);
 }
 
-static void a_stream_that_is_none(void **state)
+TEST(a_stream_that_is_none)
 {
-    (void)state;
     struct lh_record_stream t = {0};
     uint8_t bytes[LH_RECORD_HEADER_BYTES] = {1, [16] = LH_KEY_RETIRE};
     struct lh_span part = lh_span(bytes, sizeof bytes);
@@ -166,17 +156,4 @@ static void a_stream_that_is_none(void **state)
     assert_int_equal(t.record.version, 7);
     lh_record_stream_reset(&t);
     lh_buf_free(&b);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_header_reads_as_it_was_written),
-        cmocka_unit_test(every_scale_that_a_fold_can_use),
-        cmocka_unit_test(a_scale_that_would_ruin_every_replica),
-        cmocka_unit_test(other_fields),
-        cmocka_unit_test(a_stream_wherever_it_is_cut),
-        cmocka_unit_test(a_stream_that_is_none),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

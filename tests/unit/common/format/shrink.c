@@ -1,14 +1,10 @@
 // common/format/shrink.c: a shrunk block comes back, a block that would gain too little stays as it
 // is, and a frame with wrong contents is refused, whoever sent it.
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "common/format/shrink.h"
+#include "tests/test.h"
 
 enum { BYTES = 9 << 20 }; // more than two lz4 blocks
 
@@ -42,9 +38,8 @@ static struct lh_buf shrunk(const uint8_t *bytes, size_t n)
     return out;
 }
 
-static void compressed_bytes_decompress_unchanged(void **state)
+TEST(compressed_bytes_decompress_unchanged)
 {
-    (void)state;
     const size_t sizes[] = {100, 1000, 65536, 65537, BYTES};
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
         size_t n = sizes[i];
@@ -60,9 +55,8 @@ static void compressed_bytes_decompress_unchanged(void **state)
     }
 }
 
-static void bytes_that_compress_too_little_are_left_alone(void **state)
+TEST(bytes_that_compress_too_little_are_left_alone)
 {
-    (void)state;
     uint8_t *in = noise(100000);
     struct lh_buf out = shrunk(in, 100000);
     assert_int_equal(out.len, 0);
@@ -81,9 +75,8 @@ static void bytes_that_compress_too_little_are_left_alone(void **state)
     free(in);
 }
 
-static void a_frame_holds_exactly_what_it_should(void **state)
+TEST(a_frame_holds_exactly_what_it_should)
 {
-    (void)state;
     uint8_t *in = text(100000), *back = malloc(100002);
     struct lh_buf small = shrunk(in, 100000);
     assert_non_null(back);
@@ -100,14 +93,4 @@ static void a_frame_holds_exactly_what_it_should(void **state)
     lh_buf_free(&small);
     free(back);
     free(in);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(compressed_bytes_decompress_unchanged),
-        cmocka_unit_test(bytes_that_compress_too_little_are_left_alone),
-        cmocka_unit_test(a_frame_holds_exactly_what_it_should),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

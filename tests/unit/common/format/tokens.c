@@ -1,17 +1,12 @@
 // common/format/tokens.c: headers of both token widths, token ids, and refusals.
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
 #include <string.h>
 
 #include "common/base/check.h"
 #include "common/format/tokens.h"
+#include "tests/test.h"
 
-static void golden_bytes(void **state)
+TEST(golden_bytes)
 {
-    (void)state;
     struct lh_buf b = lh_buf(1 << 16);
     lh_tokens_put_header(&b, 2, 2);
     lh_tokens_put(&b, 2, 255);
@@ -25,9 +20,8 @@ static void golden_bytes(void **state)
     lh_buf_free(&b);
 }
 
-static void round_trip(void **state)
+TEST(round_trip)
 {
-    (void)state;
     static const uint32_t ids[] = {0, 1, 255, 256, 65535, 65536, 0x12345678, 0xfffffffe};
     for (uint32_t width = 2; width <= 4; width += 2) {
         struct lh_buf b = lh_buf(1 << 16);
@@ -46,9 +40,8 @@ static void round_trip(void **state)
     }
 }
 
-static void bad_headers_are_refused(void **state)
+TEST(bad_headers_are_refused)
 {
-    (void)state;
     struct lh_buf b = lh_buf(1 << 16);
     uint64_t count;
     lh_tokens_put_header(&b, 2, 7);
@@ -63,14 +56,4 @@ static void bad_headers_are_refused(void **state)
     lh_buf_patch_u32(&b, 4, 1);
     assert_int_equal(lh_tokens_header(lh_buf_span(&b), 2, &count), LH_OK);
     lh_buf_free(&b);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(golden_bytes),
-        cmocka_unit_test(round_trip),
-        cmocka_unit_test(bad_headers_are_refused),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,9 +1,4 @@
 // common/format/units.c: a written list is parsed again, and a bad one is refused with its reason.
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,6 +6,7 @@
 #include "common/base/check.h"
 #include "common/base/limits.h"
 #include "common/format/units.h"
+#include "tests/test.h"
 
 #define SHA "00112233445566778899aabbccddeeff00112233445566778899aabbccddeeff"
 
@@ -51,9 +47,8 @@ static struct lh_units sample(void)
                              .token_bytes = 2};
 }
 
-static void round_trip(void **state)
+TEST(round_trip)
 {
-    (void)state;
     struct lh_units u = sample(), again;
     struct lh_buf out = lh_buf(1 << 16), twice = lh_buf(1 << 16);
     assert_int_equal(lh_units_write(&u, &out), LH_OK);
@@ -147,9 +142,8 @@ static const struct {
      "held out twice", LH_ERR_INVALID},
 };
 
-static void bad_files_are_refused(void **state)
+TEST(bad_files_are_refused)
 {
-    (void)state;
     struct lh_units u;
     assert_int_equal(
         lh_units_parse(&u, lh_span_str(ROOT("u16", "256", "8", GOOD, HELD("de", "x", "1", "1")))),
@@ -164,9 +158,8 @@ static void bad_files_are_refused(void **state)
     }
 }
 
-static void invalid_unit_lists_are_not_written(void **state)
+TEST(invalid_unit_lists_are_not_written)
 {
-    (void)state;
     struct lh_units u = sample();
     struct lh_buf out = lh_buf(1 << 16);
     u.token_bytes = 3;
@@ -184,9 +177,8 @@ static void invalid_unit_lists_are_not_written(void **state)
     lh_buf_free(&out);
 }
 
-static void a_run_has_as_many_epochs_as_its_units_allow(void **state)
+TEST(a_run_has_as_many_epochs_as_its_units_allow)
 {
-    (void)state;
     struct lh_units u = sample();
     const uint64_t most = LH_UNITS_MAX / 3;
     assert_int_equal(lh_units_check_epochs(&u, 1), LH_OK);
@@ -200,23 +192,10 @@ static void a_run_has_as_many_epochs_as_its_units_allow(void **state)
     assert_int_equal(lh_units_check_epochs(&u, LH_UNITS_MAX), LH_OK);
 }
 
-static void a_unit_of_a_later_epoch_has_the_same_data(void **state)
+TEST(a_unit_of_a_later_epoch_has_the_same_data)
 {
-    (void)state;
     struct lh_units u = sample();
     assert_ptr_equal(lh_units_at(&u, 2), &unit[2]);
     assert_ptr_equal(lh_units_at(&u, 3 + 2), &unit[2]);
     assert_ptr_equal(lh_units_at(&u, 3 * 1000), &unit[0]);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(round_trip),
-        cmocka_unit_test(bad_files_are_refused),
-        cmocka_unit_test(invalid_unit_lists_are_not_written),
-        cmocka_unit_test(a_run_has_as_many_epochs_as_its_units_allow),
-        cmocka_unit_test(a_unit_of_a_later_epoch_has_the_same_data),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

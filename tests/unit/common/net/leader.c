@@ -1,13 +1,8 @@
 // common/net/leader: whose answers a client accepts, the leader number on its disk, the next
 // address.
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
-
 #include "common/env/env_fake.h"
 #include "common/net/leader.h"
+#include "tests/test.h"
 
 struct heard {
     uint64_t number;
@@ -21,11 +16,10 @@ static lh_err on_heard(void *self, uint64_t number)
     return h->err;
 }
 
-static void an_earlier_leader_is_not_taken(void **state)
+TEST(an_earlier_leader_is_not_taken)
 {
     struct heard heard = {0};
     struct lh_leader l = {.number = 7, .heard = on_heard, .self = &heard};
-    (void)state;
     assert_int_equal(lh_leader_hears(&l, 7), LH_OK);
     assert_int_equal(lh_leader_hears(&l, 6), LH_ERR_FENCED);
     // 0: no number, after an answer that had one
@@ -36,11 +30,10 @@ static void an_earlier_leader_is_not_taken(void **state)
     assert_int_equal(lh_leader_hears(&l, 7), LH_ERR_FENCED);
 }
 
-static void a_number_that_can_not_be_kept_is_not_taken(void **state)
+TEST(a_number_that_can_not_be_kept_is_not_taken)
 {
     struct heard heard = {.err = LH_ERR_IO};
     struct lh_leader l = {.number = 7, .heard = on_heard, .self = &heard};
-    (void)state;
     assert_int_equal(lh_leader_hears(&l, 8), LH_ERR_IO);
     assert_int_equal(l.number, 7);
     heard.err = LH_OK;
@@ -48,12 +41,11 @@ static void a_number_that_can_not_be_kept_is_not_taken(void **state)
     assert_int_equal(l.number, 8);
 }
 
-static void the_number_survives_a_power_cut(void **state)
+TEST(the_number_survives_a_power_cut)
 {
     struct lh_fake_world *world = lh_fake_world_create(1);
     struct lh_env *env = lh_fake_node(world, NULL, NULL);
     uint64_t number = 0;
-    (void)state;
     lh_fake_boot(env);
     assert_int_equal(lh_leader_load(env, "dir", &number), LH_ERR_NOT_FOUND);
     assert_int_equal(lh_leader_save(env, "dir", 11), LH_OK);
@@ -67,10 +59,9 @@ static void the_number_survives_a_power_cut(void **state)
     lh_fake_world_destroy(world);
 }
 
-static void addresses_follow_each_other(void **state)
+TEST(addresses_follow_each_other)
 {
     char at[16] = "a:1";
-    (void)state;
     assert_false(lh_leader_next("a:1", at, sizeof at));
     assert_string_equal(at, "a:1");
     assert_true(lh_leader_next("a:1,a:10,b:2", at, sizeof at));
@@ -79,15 +70,4 @@ static void addresses_follow_each_other(void **state)
     assert_string_equal(at, "b:2");
     assert_true(lh_leader_next("a:1,a:10,b:2", at, sizeof at));
     assert_string_equal(at, "a:1");
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(an_earlier_leader_is_not_taken),
-        cmocka_unit_test(a_number_that_can_not_be_kept_is_not_taken),
-        cmocka_unit_test(the_number_survives_a_power_cut),
-        cmocka_unit_test(addresses_follow_each_other),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,11 +1,6 @@
 // A listener's clock stands still during a pause of its process, and for the same time after it.
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
-
 #include "common/net/listener.h"
+#include "tests/test.h"
 
 enum { GAP = 100, REST = 1000, START = 5000 };
 
@@ -16,9 +11,8 @@ static struct lh_listener begun(void)
     return l;
 }
 
-static void while_it_looks_often_it_goes_with_the_time(void **state)
+TEST(while_it_looks_often_it_goes_with_the_time)
 {
-    (void)state;
     struct lh_listener l = begun();
     assert_int_equal(lh_listener_look(&l, START), START);
     for (int64_t at = START; at <= START + 3000; at += GAP)
@@ -26,9 +20,8 @@ static void while_it_looks_often_it_goes_with_the_time(void **state)
     assert_false(lh_listener_rests(&l));
 }
 
-static void a_pause_does_not_count_nor_as_long_a_time_after_it(void **state)
+TEST(a_pause_does_not_count_nor_as_long_a_time_after_it)
 {
-    (void)state;
     struct lh_listener l = begun();
     int64_t at = START + 700; // a pause of 700
     assert_int_equal(lh_listener_look(&l, at), START);
@@ -42,18 +35,16 @@ static void a_pause_does_not_count_nor_as_long_a_time_after_it(void **state)
 }
 
 // The first look that is partly within the rest counts only the part after it.
-static void a_look_across_the_end_of_a_rest_counts_the_part_beyond_it(void **state)
+TEST(a_look_across_the_end_of_a_rest_counts_the_part_beyond_it)
 {
-    (void)state;
     struct lh_listener l = begun();
     assert_int_equal(lh_listener_look(&l, START + 130), START);
     assert_int_equal(lh_listener_look(&l, START + 230), START);
     assert_int_equal(lh_listener_look(&l, START + 330), START + 70);
 }
 
-static void a_long_pause_is_followed_by_a_rest_of_bounded_length(void **state)
+TEST(a_long_pause_is_followed_by_a_rest_of_bounded_length)
 {
-    (void)state;
     struct lh_listener l = begun();
     int64_t at = START + 1000000;
     assert_int_equal(lh_listener_look(&l, at), START);
@@ -63,9 +54,8 @@ static void a_long_pause_is_followed_by_a_rest_of_bounded_length(void **state)
 }
 
 // Consecutive pauses: each is followed by its own rest, and none shortens the rest of a longer one.
-static void a_pause_in_a_rest_does_not_shorten_it(void **state)
+TEST(a_pause_in_a_rest_does_not_shorten_it)
 {
-    (void)state;
     struct lh_listener l = begun();
     int64_t at = START + 900;
     assert_int_equal(lh_listener_look(&l, at), START);
@@ -76,24 +66,10 @@ static void a_pause_in_a_rest_does_not_shorten_it(void **state)
     assert_int_equal(lh_listener_look(&l, at += GAP), START + GAP);
 }
 
-static void it_never_falls(void **state)
+TEST(it_never_falls)
 {
-    (void)state;
     struct lh_listener l = begun();
     assert_int_equal(lh_listener_look(&l, START + 50), START + 50);
     assert_int_equal(lh_listener_look(&l, START + 20), START + 50);
     assert_int_equal(lh_listener_look(&l, START + 60), START + 60);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(while_it_looks_often_it_goes_with_the_time),
-        cmocka_unit_test(a_pause_does_not_count_nor_as_long_a_time_after_it),
-        cmocka_unit_test(a_look_across_the_end_of_a_rest_counts_the_part_beyond_it),
-        cmocka_unit_test(a_long_pause_is_followed_by_a_rest_of_bounded_length),
-        cmocka_unit_test(a_pause_in_a_rest_does_not_shorten_it),
-        cmocka_unit_test(it_never_falls),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,13 +1,8 @@
 // Bulk messages: the head is found wherever the message is split and whatever the head's length.
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
-
 #include "common/base/limits.h"
 #include "common/net/rpc.h"
 #include "longhaul/v1/shard.pb-c.h"
+#include "tests/test.h"
 
 enum { BULK = 5000, PARTS = 64 };
 
@@ -41,9 +36,8 @@ static lh_err parse(struct lh_span bytes, size_t cut, size_t *digest_bytes, size
     return LH_OK;
 }
 
-static void heads_of_any_length_are_found(void **state)
+TEST(heads_of_any_length_are_found)
 {
-    (void)state;
     static const size_t lengths[] = {0, 16, 990, 1000, 1010, 1020, 1024, 3000, 60000};
     for (size_t i = 0; i < LH_COUNT(lengths); i++) {
         struct lh_buf b = lh_buf(LH_MESSAGE_BYTES);
@@ -60,21 +54,11 @@ static void heads_of_any_length_are_found(void **state)
     }
 }
 
-static void a_head_that_is_too_long_is_refused(void **state)
+TEST(a_head_that_is_too_long_is_refused)
 {
-    (void)state;
     struct lh_buf b = lh_buf(LH_MESSAGE_BYTES);
     size_t got, at;
     make(&b, sizeof digest);
     assert_int_equal(parse(lh_buf_span(&b), 1, &got, &at), LH_ERR_MALFORMED);
     lh_buf_free(&b);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(heads_of_any_length_are_found),
-        cmocka_unit_test(a_head_that_is_too_long_is_refused),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,15 +1,11 @@
 // Sealed pieces of a fold state: a sealed piece unseals however its messages are split; everything
 // else is refused.
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "common/env/env_fake.h"
 #include "common/net/state_seal.h"
+#include "tests/test.h"
 
 enum { PIECES = 3, TOTAL = 2 * LH_STATE_PIECE_BYTES + 1000, HEAD = 5, PARTS_MAX = 64 };
 
@@ -135,9 +131,10 @@ static lh_err take_piece(struct scene *s, struct lh_state_seal *e, size_t i)
     return take(e, s->piece[i], s->len[i], LH_PART_BYTES, s->out);
 }
 
-static void a_sealed_state_unseals_however_it_was_split(void **state)
+#define IN_SCENE(name, parameter) TEST_WITH(name, parameter, set_up, tear_down)
+
+IN_SCENE(a_sealed_state_unseals_however_it_was_split, struct scene *s)
 {
-    struct scene *s = *state;
     const enum lh_cipher ciphers[] = {LH_CIPHER_XCHACHA20, LH_CIPHER_AES256GCM};
     for (size_t c = 0; c < 2; c++) {
         if (!lh_cipher_available(ciphers[c])) continue; // unavailable here, so nothing to test
@@ -153,9 +150,8 @@ static void a_sealed_state_unseals_however_it_was_split(void **state)
     }
 }
 
-static void a_stream_may_be_of_a_range_of_the_pieces(void **state)
+IN_SCENE(a_stream_may_be_of_a_range_of_the_pieces, struct scene *s)
 {
-    struct scene *s = *state;
     seal_all(s, LH_CIPHER_XCHACHA20); // the whole state; a piece unseals only at its own place
     for (size_t from = 0; from < PIECES; from++) {
         struct lh_state_seal e = receiver(s);
@@ -170,9 +166,8 @@ static void a_stream_may_be_of_a_range_of_the_pieces(void **state)
     assert_int_equal(take_piece(s, &e, 0), LH_OK);
 }
 
-static void no_byte_may_change(void **state)
+IN_SCENE(no_byte_may_change, struct scene *s)
 {
-    struct scene *s = *state;
     seal_all(s, LH_CIPHER_XCHACHA20);
     struct lh_state_seal e = receiver(s);
     size_t last = s->len[0] - 1;
@@ -188,9 +183,8 @@ static void no_byte_may_change(void **state)
 
 // By changing one of these fields, an attacker could deliver a state to the wrong place, or an old
 // one.
-static void every_field_is_bound(void **state)
+IN_SCENE(every_field_is_bound, struct scene *s)
 {
-    struct scene *s = *state;
     seal_all(s, LH_CIPHER_XCHACHA20);
     for (int field = 0; field < 12; field++) {
         struct lh_state_seal e = receiver(s);
@@ -223,9 +217,8 @@ static void every_field_is_bound(void **state)
     assert_int_equal(take_piece(s, &e, 0), LH_ERR_UNSUPPORTED);
 }
 
-static void pieces_come_in_order_and_whole(void **state)
+IN_SCENE(pieces_come_in_order_and_whole, struct scene *s)
 {
-    struct scene *s = *state;
     seal_all(s, LH_CIPHER_XCHACHA20);
     struct lh_state_seal e = receiver(s);
     assert_int_equal(take_piece(s, &e, 1), LH_ERR_UNSEAL);
@@ -249,9 +242,8 @@ static void pieces_come_in_order_and_whole(void **state)
     assert_int_equal(take_piece(s, &e, 0), LH_OK);
 }
 
-static void a_head_is_checked(void **state)
+IN_SCENE(a_head_is_checked, struct scene *s)
 {
-    struct scene *s = *state;
     seal_all(s, LH_CIPHER_XCHACHA20);
     struct lh_state_seal e = end_of(s, s->keys);
     struct lh_seal bad = s->head; // stream lengths: tests/unit/common/net/wire.c
@@ -272,19 +264,4 @@ static void a_head_is_checked(void **state)
     assert_int_equal(lh_state_seal_init(&e, LH_SEAL_SNAPSHOT, NULL, s->job, &s->manifest, 3,
                                         lh_span(s->challenge, 16)),
                      LH_ERR_INVALID);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(a_sealed_state_unseals_however_it_was_split, set_up,
-                                        tear_down),
-        cmocka_unit_test_setup_teardown(a_stream_may_be_of_a_range_of_the_pieces, set_up,
-                                        tear_down),
-        cmocka_unit_test_setup_teardown(no_byte_may_change, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(every_field_is_bound, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(pieces_come_in_order_and_whole, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(a_head_is_checked, set_up, tear_down),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

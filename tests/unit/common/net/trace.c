@@ -1,14 +1,10 @@
 // common/net/trace.c: a push's trace is derived from its name; only one form is accepted from a
 // peer.
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <string.h>
-#include <cmocka.h>
 
 #include "common/base/check.h"
 #include "common/net/trace.h"
+#include "tests/test.h"
 
 static struct lh_trace of(const char *job, uint64_t worker, uint64_t incarnation, uint64_t step,
                           uint32_t shard)
@@ -16,9 +12,8 @@ static struct lh_trace of(const char *job, uint64_t worker, uint64_t incarnation
     return lh_trace_of_push(lh_span_str(job), worker, incarnation, step, shard);
 }
 
-static void a_push_has_one_trace_and_no_other_has_it(void **state)
+TEST(a_push_has_one_trace_and_no_other_has_it)
 {
-    (void)state;
     struct lh_trace t = of("job", 1, 2, 3, 4), again = of("job", 1, 2, 3, 4), back;
     const struct lh_trace other[] = {of("jab", 1, 2, 3, 4), of("job", 9, 2, 3, 4),
                                      of("job", 1, 9, 3, 4), of("job", 1, 2, 9, 4),
@@ -34,9 +29,8 @@ static void a_push_has_one_trace_and_no_other_has_it(void **state)
     assert_string_equal(back.span, t.span);
 }
 
-static void other_forms_are_ignored(void **state)
+TEST(other_forms_are_ignored)
 {
-    (void)state;
     static const char good[] = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
     static const char *const bad[] = {
         "",
@@ -69,13 +63,4 @@ static void other_forms_are_ignored(void **state)
         nul[i] = i % 2 ? 0 : (char)0xb0;
         assert_false(lh_trace_parse(lh_span(nul, sizeof good - 1), &t));
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_push_has_one_trace_and_no_other_has_it),
-        cmocka_unit_test(other_forms_are_ignored),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

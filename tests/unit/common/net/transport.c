@@ -1,13 +1,9 @@
 // The role table, cell by cell against a table written by hand; copies of a message's bytes.
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <string.h>
-#include <cmocka.h>
 
 #include "common/base/check.h"
 #include "common/net/transport.h"
+#include "tests/test.h"
 
 static const enum lh_role roles[] = {LH_W, LH_S, LH_C, LH_A};
 
@@ -36,9 +32,8 @@ static const char *row_of(enum lh_rpc rpc)
     return NULL;
 }
 
-static void every_cell_of_the_role_table(void **state)
+TEST(every_cell_of_the_role_table)
 {
-    (void)state;
     assert_int_equal(LH_COUNT(expected), LH_RPC_COUNT);
     for (int rpc = 0; rpc < LH_RPC_COUNT; rpc++) {
         const char *may = row_of((enum lh_rpc)rpc);
@@ -50,9 +45,8 @@ static void every_cell_of_the_role_table(void **state)
     }
 }
 
-static void unlisted_calls_and_roles_are_denied(void **state)
+TEST(unlisted_calls_and_roles_are_denied)
 {
-    (void)state;
     assert_false(lh_rpc_allowed(LH_RPC_COUNT, LH_A));
     assert_false(lh_rpc_allowed((enum lh_rpc) - 1, LH_A));
     assert_false(lh_rpc_allowed(LH_RPC_STATUS, (enum lh_role)0));
@@ -60,9 +54,8 @@ static void unlisted_calls_and_roles_are_denied(void **state)
     assert_false(lh_rpc_allowed(LH_RPC_STATUS, (enum lh_role)16));
 }
 
-static void bytes_are_copied_across_parts(void **state)
+TEST(bytes_are_copied_across_parts)
 {
-    (void)state;
     const struct lh_span part[] = {{(const uint8_t *)"abc", 3},
                                    {NULL, 0},
                                    {(const uint8_t *)"d", 1},
@@ -83,14 +76,4 @@ static void bytes_are_copied_across_parts(void **state)
     const struct lh_msg none = {0};
     assert_true(lh_msg_copy(&none, 0, out, 0));
     assert_false(lh_msg_copy(&none, 0, out, 1));
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_cell_of_the_role_table),
-        cmocka_unit_test(unlisted_calls_and_roles_are_denied),
-        cmocka_unit_test(bytes_are_copied_across_parts),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,16 +1,10 @@
 // A path's round trip as in RFC 6298, and the timeout that follows from it.
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
-
 #include "common/env/env.h"
 #include "common/net/trip.h"
+#include "tests/test.h"
 
-static void the_first_round_trip_is_the_mean_and_half_of_it_the_spread(void **state)
+TEST(the_first_round_trip_is_the_mean_and_half_of_it_the_spread)
 {
-    (void)state;
     struct lh_trip t = {0};
     assert_int_equal(lh_trip_rto_ns(&t), 0); // unknown
     lh_trip_take(&t, 1200 * LH_MS);
@@ -20,9 +14,8 @@ static void the_first_round_trip_is_the_mean_and_half_of_it_the_spread(void **st
 }
 
 // RFC 6298, 2.3: RTTVAR is updated with the mean from before this sample.
-static void later_ones_move_it_by_an_eighth_and_a_quarter(void **state)
+TEST(later_ones_move_it_by_an_eighth_and_a_quarter)
 {
-    (void)state;
     struct lh_trip t = {800 * LH_MS, 100 * LH_MS};
     lh_trip_take(&t, 1600 * LH_MS);
     assert_int_equal(t.spread_ns, 275 * LH_MS);
@@ -35,9 +28,8 @@ static void later_ones_move_it_by_an_eighth_and_a_quarter(void **state)
     assert_in_range(t.spread_ns, 0, 100);
 }
 
-static void samples_that_make_no_sense_are_bounded(void **state)
+TEST(samples_that_make_no_sense_are_bounded)
 {
-    (void)state;
     const int64_t most = LH_TRIP_US_MAX * 1000ll;
     const int64_t bad[] = {INT64_MIN, -1, 0, INT64_MAX};
     struct lh_trip t = {0};
@@ -48,9 +40,8 @@ static void samples_that_make_no_sense_are_bounded(void **state)
     }
 }
 
-static void a_peers_round_trip_time_is_bounded(void **state)
+TEST(a_peers_round_trip_time_is_bounded)
 {
-    (void)state;
     struct lh_trip t = lh_trip_said(0, 7000);
     assert_int_equal(t.mean_ns + t.spread_ns, 0); // an older peer, which sends none
     t = lh_trip_said(1200000, 50000);
@@ -65,9 +56,8 @@ static void a_peers_round_trip_time_is_bounded(void **state)
     assert_int_equal(lh_trip_us(INT64_MAX), LH_TRIP_US_MAX);
 }
 
-static void patience_is_the_setting_and_eight_timeouts_of_the_path(void **state)
+TEST(patience_is_the_setting_and_eight_timeouts_of_the_path)
 {
-    (void)state;
     const struct lh_trip unknown = {0}, far = {1200 * LH_MS, 50 * LH_MS};
     const struct lh_trip huge = lh_trip_said(UINT32_MAX, UINT32_MAX);
     const int64_t least = 15 * LH_SECOND, most = 120 * LH_SECOND;
@@ -78,16 +68,4 @@ static void patience_is_the_setting_and_eight_timeouts_of_the_path(void **state)
     assert_int_equal(lh_trip_patience_ns(&huge, least, INT64_MAX), least + 8 * 300 * LH_SECOND);
     assert_int_equal(lh_trip_patience_ns(&far, least, 0), least); // no bound: adds nothing
     assert_int_equal(lh_trip_patience_ns(&far, least, least - 1), least);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_first_round_trip_is_the_mean_and_half_of_it_the_spread),
-        cmocka_unit_test(later_ones_move_it_by_an_eighth_and_a_quarter),
-        cmocka_unit_test(samples_that_make_no_sense_are_bounded),
-        cmocka_unit_test(a_peers_round_trip_time_is_bounded),
-        cmocka_unit_test(patience_is_the_setting_and_eight_timeouts_of_the_path),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

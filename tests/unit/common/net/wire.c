@@ -1,10 +1,5 @@
 // Tables of messages: each has every field of its message, with a member of the field's type; a
 // written message reads back the same; a field that is too long or of a wrong length is refused.
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,6 +11,7 @@
 #include "common/net/wire_shard.h"
 #include "common/net/wire_table.h"
 #include "longhaul/v1/shard.pb-c.h"
+#include "tests/test.h"
 
 static const struct lh_wire_type *const types[] = {
     &lh_wire_versions,
@@ -109,9 +105,8 @@ static bool has_type(enum lh_wire_kind kind, const ProtobufCFieldDescriptor *f)
     }
 }
 
-static void each_table_has_every_field(void **state)
+TEST(each_table_has_every_field)
 {
-    (void)state;
     for (size_t i = 0; i < LH_COUNT(types); i++) {
         const struct lh_wire_type *t = types[i];
         if (t->rows != t->of->n_fields) fail_msg("%s: %zu rows", t->of->name, t->rows);
@@ -186,9 +181,8 @@ static void fill(const struct lh_wire_type *type, void *plain, uint64_t *next, v
     }
 }
 
-static void messages_read_back_as_written(void **state)
+TEST(messages_read_back_as_written)
 {
-    (void)state;
     for (size_t i = 0; i < sizeof bytes_of_all; i++) bytes_of_all[i] = (uint8_t)(i + 1);
     for (size_t i = 0; i < LH_COUNT(types); i++) {
         void *plain = calloc(1, types[i]->size), *memory[512];
@@ -217,9 +211,8 @@ static void messages_read_back_as_written(void **state)
 }
 
 // For a struct of zeros only the fields that are always present are written.
-static void zeros_are_absent(void **state)
+TEST(zeros_are_absent)
 {
-    (void)state;
     for (size_t i = 0; i < LH_COUNT(types); i++) {
         void *plain = calloc(1, types[i]->size);
         struct lh_buf b = lh_buf(LH_SMALL_BYTES);
@@ -251,9 +244,8 @@ static lh_err get_packed(const struct lh_wire_type *type, const ProtobufCMessage
     return err;
 }
 
-static void a_point_names_a_whole_chain_or_none(void **state)
+TEST(a_point_names_a_whole_chain_or_none)
 {
-    (void)state;
     Longhaul__V1__Point m = LONGHAUL__V1__POINT__INIT;
     m.version = 20;
     for (size_t n = 0; n <= LH_HASH_BYTES + 1; n++) {
@@ -267,9 +259,8 @@ static void a_point_names_a_whole_chain_or_none(void **state)
     }
 }
 
-static void a_stream_has_its_length(void **state)
+TEST(a_stream_has_its_length)
 {
-    (void)state;
     Longhaul__V1__Seal m = LONGHAUL__V1__SEAL__INIT;
     for (size_t n = 0; n <= 17; n++) {
         struct lh_got got;
@@ -280,9 +271,8 @@ static void a_stream_has_its_length(void **state)
     }
 }
 
-static void lists_have_a_bound(void **state)
+TEST(lists_have_a_bound)
 {
-    (void)state;
     Longhaul__V1__FollowRequest m = LONGHAUL__V1__FOLLOW_REQUEST__INIT;
     Longhaul__V1__Held held = LONGHAUL__V1__HELD__INIT, *list[LH_HELD_MAX + 1];
     for (size_t i = 0; i <= LH_HELD_MAX; i++) list[i] = &held;
@@ -296,9 +286,8 @@ static void lists_have_a_bound(void **state)
 }
 
 // Free texts are truncated and made printable; an address that is too long is refused.
-static void texts_have_a_bound(void **state)
+TEST(texts_have_a_bound)
 {
-    (void)state;
     char text[LH_ADDRESS_BYTES + 1] = "\033[31m";
     memset(text + 5, 'x', sizeof text - 6);
     Longhaul__V1__JoinRequest join = LONGHAUL__V1__JOIN_REQUEST__INIT;
@@ -321,9 +310,8 @@ static void texts_have_a_bound(void **state)
     lh_got_free(&got);
 }
 
-static void a_number_that_is_none_reads_as_0(void **state)
+TEST(a_number_that_is_none_reads_as_0)
 {
-    (void)state;
     static const float wrong[] = {NAN, INFINITY, -INFINITY};
     for (size_t i = 0; i < LH_COUNT(wrong); i++) {
         struct lh_got got;
@@ -333,19 +321,4 @@ static void a_number_that_is_none_reads_as_0(void **state)
         assert_true(((const struct lh_push_reply *)got.message)->scale == 0);
         lh_got_free(&got);
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(each_table_has_every_field),
-        cmocka_unit_test(messages_read_back_as_written),
-        cmocka_unit_test(zeros_are_absent),
-        cmocka_unit_test(a_point_names_a_whole_chain_or_none),
-        cmocka_unit_test(a_stream_has_its_length),
-        cmocka_unit_test(lists_have_a_bound),
-        cmocka_unit_test(texts_have_a_bound),
-        cmocka_unit_test(a_number_that_is_none_reads_as_0),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

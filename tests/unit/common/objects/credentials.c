@@ -1,9 +1,4 @@
 // common/objects/credentials.c: the sources of an access key, and incomplete keys.
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,6 +8,7 @@
 #include "common/base/check.h"
 #include "common/base/limits.h"
 #include "common/objects/credentials.h"
+#include "tests/test.h"
 
 static const char *names[8], *values[8]; // environment variables of this test
 
@@ -34,9 +30,8 @@ static const char FILE_TEXT[] = "# keys\n[default]\r\naws_access_key_id = AKID\r
                                 "[ other ]\naws_access_key_id = OTHER\n"
                                 "aws_secret_access_key = s2\naws_session_token = tok/en==\n";
 
-static void sections_are_read(void **state)
+TEST(sections_are_read)
 {
-    (void)state;
     struct lh_sigv4_keys k;
     static const char *const bad[] = {"",
                                       "[default]\n",
@@ -57,9 +52,8 @@ static void sections_are_read(void **state)
     assert_string_equal(k.id, "");
 }
 
-static void the_order_is_file_variables_shared_file(void **state)
+TEST(the_order_is_file_variables_shared_file)
 {
-    (void)state;
     struct lh_sigv4_keys k;
     char path[] = "/tmp/longhaul-credentials-XXXXXX";
     int fd = mkstemp(path);
@@ -98,9 +92,8 @@ static lh_err parse(const char *id, const char *secret, struct lh_sigv4_keys *k)
     return lh_credentials_parse(lh_span_str(text), "default", k);
 }
 
-static void values_have_bounds(void **state)
+TEST(values_have_bounds)
 {
-    (void)state;
     struct lh_sigv4_keys k;
     char id[LH_SIGV4_ID_BYTES + 1] = "", secret[LH_SIGV4_SECRET_BYTES + 1] = "";
     memset(id, 'i', LH_SIGV4_ID_BYTES - 1);
@@ -119,9 +112,8 @@ static void values_have_bounds(void **state)
     assert_string_equal(k.id, ""); // nothing of it is left
 }
 
-static void a_session_and_a_home_are_found(void **state)
+TEST(a_session_and_a_home_are_found)
 {
-    (void)state;
     struct lh_sigv4_keys k;
     char home[] = "/tmp/longhaul-home-XXXXXX", path[64], far[LH_PATH_BYTES + 1] = "";
     memset(names, 0, sizeof names);
@@ -152,15 +144,4 @@ static void a_session_and_a_home_are_found(void **state)
     assert_int_equal(unlink(path), 0);
     snprintf(path, sizeof path, "%s/.aws", home);
     assert_true(!rmdir(path) && !rmdir(home));
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(sections_are_read),
-        cmocka_unit_test(the_order_is_file_variables_shared_file),
-        cmocka_unit_test(values_have_bounds),
-        cmocka_unit_test(a_session_and_a_home_are_found),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

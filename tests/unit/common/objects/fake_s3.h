@@ -3,11 +3,6 @@
 #ifndef TESTS_UNIT_FAKE_S3_H
 #define TESTS_UNIT_FAKE_S3_H
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
 #include <microhttpd.h>
 #include <netinet/in.h>
 #include <pthread.h>
@@ -17,6 +12,7 @@
 
 #include "common/base/buf.h"
 #include "common/objects/sigv4.h"
+#include "tests/test.h"
 
 enum { OBJECTS = 64, PART = 1000, PARTS = 16, PAGE = 3, BODY = 1 << 16 };
 

@@ -1,9 +1,4 @@
 // common/objects/folder.c and objects.c: objects in a folder; malformed addresses and keys.
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,6 +7,7 @@
 #include "common/base/check.h"
 #include "common/env/env.h"
 #include "common/objects/objects.h"
+#include "tests/test.h"
 
 static const char *no_variable(const char *name)
 {
@@ -68,9 +64,10 @@ static const char *list(struct rig *r, const char *prefix)
     return r->listed;
 }
 
-static void objects_come_back(void **state)
+#define IN_RIG(name, parameter) TEST_WITH(name, parameter, set_up, tear_down)
+
+IN_RIG(objects_come_back, struct rig *r)
 {
-    struct rig *r = *state;
     struct lh_buf got = lh_buf(100);
     char hash[LH_OBJECT_HASH_BYTES];
     uint64_t bytes;
@@ -110,10 +107,9 @@ static void objects_come_back(void **state)
 }
 
 // Only files that put() or put_new() completed are objects.
-static void other_files_are_no_objects(void **state)
+IN_RIG(other_files_are_no_objects, struct rig *r)
 {
     static const char *const others[] = {"a-1.tmp", ".tmp", ".hidden", "a b", "a~"};
-    struct rig *r = *state;
     char path[200];
     assert_int_equal(r->store->ops->put_new(r->store, "a-1", lh_span_str("1")), LH_OK);
     assert_int_equal(r->store->ops->put_new(r->store, "tmp", lh_span_str("22")), LH_OK);
@@ -134,9 +130,8 @@ static lh_err refuse(void *arg, const char *key, uint64_t bytes)
     return LH_ERR_TOO_LARGE;
 }
 
-static void the_callers_error_ends_a_listing(void **state)
+IN_RIG(the_callers_error_ends_a_listing, struct rig *r)
 {
-    struct rig *r = *state;
     int calls = 0;
     assert_int_equal(r->store->ops->put_new(r->store, "a", lh_span_str("1")), LH_OK);
     assert_int_equal(r->store->ops->put_new(r->store, "b", lh_span_str("2")), LH_OK);
@@ -145,10 +140,9 @@ static void the_callers_error_ends_a_listing(void **state)
 }
 
 // More than one block of a copy, and of a hash; a stop ends the copy.
-static void large_files_are_copied_whole(void **state)
+IN_RIG(large_files_are_copied_whole, struct rig *r)
 {
     enum { LARGE = (2 << 20) + 5 };
-    struct rig *r = *state;
     struct lh_objects *stopped;
     char from[LH_OBJECT_HASH_BYTES], to[LH_OBJECT_HASH_BYTES], back[128];
     uint64_t bytes;
@@ -177,9 +171,8 @@ static void large_files_are_copied_whole(void **state)
     assert_string_equal(list(r, ""), from);
 }
 
-static void addresses_and_keys(void **state)
+TEST(addresses_and_keys)
 {
-    (void)state;
     static const char *const good[] = {"s3://bucket", "s3://bucket/runs/a_1.b-c", "s3://b/.../.a",
                                        "file:///mnt/store"};
     static const char *const bad[] = {
@@ -203,16 +196,4 @@ static void addresses_and_keys(void **state)
     assert_int_equal(lh_objects_check(address), LH_OK);
     address[LH_PATH_BYTES - 1] = 'd';
     assert_int_equal(lh_objects_check(address), LH_ERR_CONFIG);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(objects_come_back, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(other_files_are_no_objects, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(the_callers_error_ends_a_listing, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(large_files_are_copied_whole, set_up, tear_down),
-        cmocka_unit_test(addresses_and_keys),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,16 +1,12 @@
 // common/objects/s3.c, s3_request.c and transfer_curl.c against a small S3 store in this process
 // that fails on demand: retries, parts, conditions, paged listings, refusals.
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "common/base/check.h"
 #include "common/objects/s3_request.h"
+#include "tests/test.h"
 #include "tests/unit/common/objects/fake_s3.h"
 
 // ---------------------------------------------------------------- the rig
@@ -116,9 +112,10 @@ static const char *web_identity(const char *name)
     return strcmp(name, "AWS_ENDPOINT_URL_STS") ? NULL : its_endpoint;
 }
 
-static void a_web_identity_gets_a_key_and_another_when_it_is_refused(void **state)
+#define IN_RIG(name, parameter) TEST_WITH(name, parameter, set_up, tear_down)
+
+IN_RIG(a_web_identity_gets_a_key_and_another_when_it_is_refused, struct rig *r)
 {
-    struct rig *r = *state;
     struct lh_objects *o;
     const struct lh_objects_conf conf = {.env = r->env,
                                          .address = "s3://bucket/run",
@@ -138,9 +135,8 @@ static void a_web_identity_gets_a_key_and_another_when_it_is_refused(void **stat
     lh_objects_close(o);
 }
 
-static void ranges_are_what_was_asked_for(void **state)
+IN_RIG(ranges_are_what_was_asked_for, struct rig *r)
 {
-    struct rig *r = *state;
     assert_int_equal(range(r, 0, 4, ""), LH_ERR_NOT_FOUND);
     assert_int_equal(lh_file_replace(r->env, r->file, lh_span_str("0123456789")), LH_OK);
     assert_int_equal(r->objects->ops->put(r->objects, "file", r->file), LH_OK);
@@ -158,9 +154,8 @@ static void ranges_are_what_was_asked_for(void **state)
     assert_int_equal(range(r, 0, 4, ""), LH_ERR_MALFORMED);
 }
 
-static void files_come_back_bit_for_bit(void **state)
+IN_RIG(files_come_back_bit_for_bit, struct rig *r)
 {
-    struct rig *r = *state;
     static const size_t sizes[] = {0, 1, PART - 1, PART, PART + 1, 5 * PART, 5 * PART + 17};
     for (size_t i = 0; i < LH_COUNT(sizes); i++) {
         write_file(r, sizes[i]);
@@ -177,9 +172,8 @@ static void files_come_back_bit_for_bit(void **state)
     assert_int_equal(r->objects->ops->get_file(r->objects, "file", 7, r->back), LH_ERR_NOT_FOUND);
 }
 
-static void passing_failures_are_tried_again(void **state)
+IN_RIG(passing_failures_are_tried_again, struct rig *r)
 {
-    struct rig *r = *state;
     struct lh_buf got = lh_buf(100);
     write_file(r, 3 * PART);
     for (int i = 1; i < LH_OBJECT_ATTEMPTS; i++) {
@@ -208,9 +202,8 @@ static void takes_half_a_minute(void)
 }
 
 // With two attempts a store that hangs is reported after a minute, like one that cannot be reached.
-static void a_store_that_hangs_is_tried_twice(void **state)
+IN_RIG(a_store_that_hangs_is_tried_twice, struct rig *r)
 {
-    struct rig *r = *state;
     struct lh_buf got = lh_buf(100);
     struct lh_env_ops ops = *r->env->ops;
     const struct lh_env_ops *was = r->env->ops;
@@ -227,9 +220,8 @@ static void a_store_that_hangs_is_tried_twice(void **state)
     lh_buf_free(&got);
 }
 
-static void a_lost_answer_changes_nothing(void **state)
+IN_RIG(a_lost_answer_changes_nothing, struct rig *r)
 {
-    struct rig *r = *state;
     struct lh_buf got = lh_buf(100);
     write_file(r, 2 * PART + 5);
     for (int lost = 1; lost <= 4; lost++) { // the start, a part, the completion
@@ -249,9 +241,8 @@ static void a_lost_answer_changes_nothing(void **state)
     lh_buf_free(&got);
 }
 
-static void a_failed_upload_is_aborted(void **state)
+IN_RIG(a_failed_upload_is_aborted, struct rig *r)
 {
-    struct rig *r = *state;
     write_file(r, 3 * PART);
     r->store.f.bare_parts = true;
     assert_int_equal(r->objects->ops->put(r->objects, "file", r->file), LH_ERR_MALFORMED);
@@ -268,9 +259,8 @@ static void a_failed_upload_is_aborted(void **state)
     assert_false(r->store.uploading);
 }
 
-static void listings_have_pages(void **state)
+IN_RIG(listings_have_pages, struct rig *r)
 {
-    struct rig *r = *state;
     char key[16], want[256] = "";
     for (int i = 0; i < 8; i++) {
         snprintf(key, sizeof key, "k-%d", i);
@@ -290,9 +280,8 @@ static void listings_have_pages(void **state)
     assert_int_equal(list(r, ""), LH_ERR_MALFORMED);
 }
 
-static void refusals_are_not_tried_again(void **state)
+IN_RIG(refusals_are_not_tried_again, struct rig *r)
 {
-    struct rig *r = *state;
     r->store.f.denied = 1;
     assert_int_equal(list(r, ""), LH_ERR_DENIED);
     assert_int_equal(r->store.requests, 1);
@@ -305,7 +294,7 @@ static void refusals_are_not_tried_again(void **state)
     assert_non_null(strstr(lh_err_text(LH_ERR_DENIED), "clock"));
 }
 
-static void each_status_has_its_meaning(void **state)
+IN_RIG(each_status_has_its_meaning, struct rig *r)
 {
     enum { AGAIN = LH_OBJECT_ATTEMPTS };
     static const struct {
@@ -327,7 +316,6 @@ static void each_status_has_its_meaning(void **state)
                {409, "OperationAborted", LH_ERR_UNAVAILABLE, AGAIN},
                {429, "TooManyRequests", LH_ERR_UNAVAILABLE, AGAIN},
                {500, "InternalError", LH_ERR_UNAVAILABLE, AGAIN}};
-    struct rig *r = *state;
     for (size_t i = 0; i < LH_COUNT(row); i++) {
         r->store.requests = 0;
         r->store.f.status = row[i].status;
@@ -340,10 +328,9 @@ static void each_status_has_its_meaning(void **state)
     assert_int_equal(r->objects->ops->put_new(r->objects, "a", lh_span_str("1")), LH_OK);
 }
 
-static void listings_have_sizes_of_digits(void **state)
+IN_RIG(listings_have_sizes_of_digits, struct rig *r)
 {
     static const char *const bad[] = {"", "-1", "1x", "x"};
-    struct rig *r = *state;
     assert_int_equal(r->objects->ops->put_new(r->objects, "a", lh_span_str("1")), LH_OK);
     for (size_t i = 0; i < LH_COUNT(bad); i++) {
         r->store.f.size = bad[i];
@@ -355,17 +342,15 @@ static void listings_have_sizes_of_digits(void **state)
     assert_string_equal(r->listed, "a=12345678901;");
 }
 
-static void a_stop_ends_the_tries(void **state)
+IN_RIG(a_stop_ends_the_tries, struct rig *r)
 {
-    struct rig *r = *state;
     r->store.f.unavailable = LH_OBJECT_ATTEMPTS;
     atomic_store(&r->stop, true);
     assert_int_equal(list(r, ""), LH_ERR_CANCELLED);
 }
 
-static void endpoints_and_buckets(void **state)
+IN_RIG(endpoints_and_buckets, struct rig *r)
 {
-    struct rig *r = *state;
     static const char *const bad[] = {"127.0.0.1:9000", "ftp://x", "http://", "https://a/b",
                                       "https://u@x"};
     struct lh_objects *o;
@@ -390,7 +375,7 @@ static const char *said_variable(const char *name)
     return NULL;
 }
 
-static void variables_name_the_region_and_the_endpoint(void **state)
+IN_RIG(variables_name_the_region_and_the_endpoint, struct rig *r)
 {
     static const struct {
         const char *endpoint, *name[3], *value[3], *region, *origin;
@@ -416,7 +401,6 @@ static void variables_name_the_region_and_the_endpoint(void **state)
         {"https://h:80", {"AWS_ENDPOINT_URL_S3"}, {"http://i"}, "us-east-1", "https://h:80"},
         {"http://h:443", {NULL}, {NULL}, "us-east-1", "http://h:443"},
     };
-    struct rig *r = *state;
     for (size_t i = 0; i < LH_COUNT(row); i++) {
         struct lh_objects *o;
         const struct lh_objects_conf conf = {.env = r->env,
@@ -442,26 +426,4 @@ static void variables_name_the_region_and_the_endpoint(void **state)
         assert_int_equal(lh_objects_open(&conf, &o), n == 63 ? LH_OK : LH_ERR_CONFIG);
         if (n == 63) lh_objects_close(o);
     }
-}
-
-#define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        TEST(a_web_identity_gets_a_key_and_another_when_it_is_refused),
-        TEST(ranges_are_what_was_asked_for),
-        TEST(files_come_back_bit_for_bit),
-        TEST(passing_failures_are_tried_again),
-        TEST(a_store_that_hangs_is_tried_twice),
-        TEST(a_lost_answer_changes_nothing),
-        TEST(a_failed_upload_is_aborted),
-        TEST(listings_have_pages),
-        TEST(refusals_are_not_tried_again),
-        TEST(each_status_has_its_meaning),
-        TEST(listings_have_sizes_of_digits),
-        TEST(variables_name_the_region_and_the_endpoint),
-        TEST(a_stop_ends_the_tries),
-        TEST(endpoints_and_buckets),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,16 +1,12 @@
 // common/objects/sigv4.c: signatures published by AWS, from its test suite for version 4 and from
 // the examples in the S3 documentation.
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "common/base/check.h"
 #include "common/objects/sigv4.h"
+#include "tests/test.h"
 
 #define EMPTY "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
 
@@ -30,9 +26,8 @@ static void expect(const struct lh_sigv4_request *r, const char *id, const char 
 }
 
 // Cases of aws-sig-v4-test-suite, by their names there.
-static void the_test_suites_are_right(void **state)
+TEST(the_test_suites_are_right)
 {
-    (void)state;
     static const struct {
         const char *name, *method, *query, *signature;
     } row[] = {
@@ -59,9 +54,8 @@ static void the_test_suites_are_right(void **state)
     }
 }
 
-static void s3s_examples_are_right(void **state)
+TEST(s3s_examples_are_right)
 {
-    (void)state;
     static const struct {
         const char *path, *query, *range, *signature;
     } row[] = {
@@ -92,9 +86,8 @@ static void s3s_examples_are_right(void **state)
     }
 }
 
-static void times_hashes_and_codes(void **state)
+TEST(times_hashes_and_codes)
 {
-    (void)state;
     char time[LH_SIGV4_TIME_BYTES], hash[LH_SIGV4_SHA256_BYTES];
     struct lh_buf text = lh_buf(200);
     lh_sigv4_time(1440938160, time);
@@ -111,9 +104,8 @@ static void times_hashes_and_codes(void **state)
     lh_buf_free(&text);
 }
 
-static void too_long_a_request_is_refused(void **state)
+TEST(too_long_a_request_is_refused)
 {
-    (void)state;
     char *query = malloc(40 << 10), out[LH_SIGV4_AUTHORIZATION_BYTES];
     const struct lh_sigv4_keys keys = {.id = "a", .secret = "b"};
     assert_non_null(query);
@@ -134,15 +126,4 @@ static void too_long_a_request_is_refused(void **state)
     far.region = query;
     assert_int_equal(lh_sigv4_sign(&far, &keys, out), LH_ERR_TOO_LARGE);
     free(query);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_test_suites_are_right),
-        cmocka_unit_test(s3s_examples_are_right),
-        cmocka_unit_test(times_hashes_and_codes),
-        cmocka_unit_test(too_long_a_request_is_refused),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,10 +1,5 @@
 // common/objects/web_identity.c against a token service in this process: the request, how long a
 // key is used, and malformed answers.
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
 #include <microhttpd.h>
 #include <netinet/in.h>
 #include <pthread.h>
@@ -16,6 +11,7 @@
 
 #include "common/base/check.h"
 #include "common/objects/web_identity.h"
+#include "tests/test.h"
 
 enum { NOW_S = 1769860800 }; // 2026-01-31T12:00:00Z
 
@@ -159,9 +155,10 @@ static int tear_down(void **state)
     return 0;
 }
 
-static void a_key_is_asked_for_and_used_for_three_quarters_of_its_time(void **state)
+#define IN_RIG(name, parameter) TEST_WITH(name, parameter, set_up, tear_down)
+
+IN_RIG(a_key_is_asked_for_and_used_for_three_quarters_of_its_time, struct rig *r)
 {
-    struct rig *r = *state;
     struct lh_sigv4_keys k;
     assert_true(lh_web_identity_is(variable));
     assert_false(lh_web_identity_is(with_a_key));
@@ -189,9 +186,8 @@ static void a_key_is_asked_for_and_used_for_three_quarters_of_its_time(void **st
     assert_int_equal(r->asked, 3);
 }
 
-static void malformed_keys_are_refused(void **state)
+IN_RIG(malformed_keys_are_refused, struct rig *r)
 {
-    struct rig *r = *state;
     struct lh_sigv4_keys k;
     char long_id[400];
     static const char *const times[] = {"", "soon", "2026-01-31T12:00:00Z", "2026-01-31T13:00:00",
@@ -211,9 +207,8 @@ static void malformed_keys_are_refused(void **state)
     assert_int_equal(lh_web_identity_keys(&r->web, &k), LH_ERR_MALFORMED);
 }
 
-static void failures_are_told_apart(void **state)
+IN_RIG(failures_are_told_apart, struct rig *r)
 {
-    struct rig *r = *state;
     struct lh_sigv4_keys k;
     static const struct {
         unsigned status;
@@ -241,16 +236,4 @@ static void failures_are_told_apart(void **state)
     write_token(r, "token");
     snprintf(r->url, sizeof r->url, "http://127.0.0.1:1");
     assert_int_equal(lh_web_identity_keys(&r->web, &k), LH_ERR_UNAVAILABLE);
-}
-
-#define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        TEST(a_key_is_asked_for_and_used_for_three_quarters_of_its_time),
-        TEST(malformed_keys_are_refused),
-        TEST(failures_are_told_apart),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,14 +1,10 @@
 // common/objects/xml.c: answers as S3 stores write them, and malformed texts.
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "common/base/check.h"
 #include "common/objects/xml.h"
+#include "tests/test.h"
 
 struct rows {
     char text[4096];
@@ -38,9 +34,8 @@ static const char LISTING[] =
     "NextContinuationToken></Contents>"
     "<NextContinuationToken>t&lt;1</NextContinuationToken><Empty/></ListBucketResult>";
 
-static void a_listing_is_read(void **state)
+TEST(a_listing_is_read)
 {
-    (void)state;
     struct rows r = {.fails = LH_OK};
     char text[64];
     assert_int_equal(read_rows(LISTING, &r), LH_OK);
@@ -58,9 +53,8 @@ static void a_listing_is_read(void **state)
     assert_string_equal(r.text, "run/a&b=12;");
 }
 
-static void malformed_listings_are_refused(void **state)
+TEST(malformed_listings_are_refused)
 {
-    (void)state;
     struct rows r = {.fails = LH_OK};
     char text[3 * LH_XML_TEXT_BYTES];
     static const char *const bad[] = {
@@ -86,9 +80,8 @@ static void malformed_listings_are_refused(void **state)
     assert_string_equal(r.text, "");
 }
 
-static void texts_are_decoded(void **state)
+TEST(texts_are_decoded)
 {
-    (void)state;
     struct rows r = {.fails = LH_OK};
     char text[3 * LH_XML_TEXT_BYTES], want[2 * LH_XML_TEXT_BYTES];
     static const struct {
@@ -119,9 +112,8 @@ static void texts_are_decoded(void **state)
 }
 
 // Fields outside a row, single tags, and tags with attributes or a name that nobody asks for.
-static void other_tags_are_passed_over(void **state)
+TEST(other_tags_are_passed_over)
 {
-    (void)state;
     struct rows r = {.fails = LH_OK};
     char text[256], found[16];
     char tag[LH_XML_NAME_BYTES + 1] = "";
@@ -140,15 +132,4 @@ static void other_tags_are_passed_over(void **state)
     assert_string_equal(found, "");
     assert_int_equal(read_rows("<Contents></Contents>", &r), LH_OK); // both fields are empty
     assert_string_equal(r.text, "=;");
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_listing_is_read),
-        cmocka_unit_test(malformed_listings_are_refused),
-        cmocka_unit_test(texts_are_decoded),
-        cmocka_unit_test(other_tags_are_passed_over),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,11 +1,6 @@
 // The accountants against published values, against each other, and properties that all must have.
 //
 // Reference values: dp-accounting 0.6.0 (RDP with its default orders; PLD at 1e-4) and Opacus.
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,6 +13,7 @@
 #include "common/privacy/normal.h"
 #include "common/privacy/pld.h"
 #include "common/privacy/rdp.h"
+#include "tests/test.h"
 
 static bool near(double a, double b, double relative)
 {
@@ -32,9 +28,8 @@ static double by(enum lh_accountant a, double sigma, double q, uint64_t steps, d
     return epsilon;
 }
 
-static void reference_values(void **state)
+TEST(reference_values)
 {
-    (void)state;
     static const struct {
         double sigma, q;
         uint64_t steps;
@@ -67,9 +62,8 @@ static void reference_values(void **state)
 }
 
 // Opacus' accountants_test: divergences of 50 steps, q = 0.01, sigma = 2.5.
-static void divergences(void **state)
+TEST(divergences)
 {
-    (void)state;
     static const double order[] = {1.5, 2.5, 5, 50, 100};
     static const double want[] = {6.70579741e-4, 1.08548710e-3, 2.18075656e-3, 2.38460375e-2,
                                   167.416308};
@@ -84,9 +78,8 @@ static void divergences(void **state)
     }
 }
 
-static void exact_curve(void **state)
+TEST(exact_curve)
 {
-    (void)state;
     static const double row[][3] = {// epsilon, delta, sigma of one step
                                     {0.5, 1e-5, 7.031827}, {1, 1e-5, 3.730632}, {1, 1e-6, 4.224679},
                                     {2, 1e-6, 2.230476},   {4, 1e-6, 1.193519}, {8, 1e-5, 0.600229},
@@ -140,9 +133,8 @@ static double one_step(double sigma, double q, double delta)
 }
 
 // PLD is above the exact value and close to it; RDP is above PLD.
-static void bounds_hold(void **state)
+TEST(bounds_hold)
 {
-    (void)state;
     int rounds = getenv("LH_TEST_QUICK") ? 5 : 15;
     for (int i = 0; i < rounds; i++) {
         double sigma = exp(uniform(log(0.35), log(20))), q = exp(uniform(log(1e-4), 0));
@@ -158,9 +150,8 @@ static void bounds_hold(void **state)
     }
 }
 
-static void monotone(void **state)
+TEST(monotone)
 {
-    (void)state;
     double before[3] = {INFINITY, INFINITY, INFINITY};
     for (double sigma = 0.5; sigma < 40; sigma *= 1.7) { // decreases with sigma
         for (int a = 0; a < 2; a++) {
@@ -195,9 +186,8 @@ static void monotone(void **state)
 }
 
 // Results too large for a double, and smaller than a step of the grid.
-static void extreme_terms(void **state)
+TEST(extreme_terms)
 {
-    (void)state;
     double huge = by(LH_ACCOUNTANT_PLD, 0.3, 1, 20000, 1e-6);
     double exact = by(LH_ACCOUNTANT_ANALYTIC, 0.3, 1, 20000, 1e-6);
     assert_true(huge >= exact && huge < 1.005 * exact && huge > 1e5);
@@ -208,9 +198,8 @@ static void extreme_terms(void **state)
     assert_true(isfinite(by(LH_ACCOUNTANT_RDP, 0.1, 1e-6, 1000000, 1e-9)));
 }
 
-static void claims(void **state)
+TEST(claims)
 {
-    (void)state;
     struct lh_account_terms t = {1.5, 0.04, 2250, 1e-5};
     struct lh_account_price cost;
     double claim, at_delta;
@@ -232,9 +221,8 @@ static void claims(void **state)
 }
 
 // The bound shown while a run goes on is never below the claim and not far above it.
-static void the_bound_is_above_the_claim(void **state)
+TEST(the_bound_is_above_the_claim)
 {
-    (void)state;
     static const struct lh_account_terms row[] = {{1.5, 0.04, 2250, 1e-5},
                                                   {0.69, 0.02, 41, 1e-5},
                                                   {0.8, 0.001, 20000, 1e-6},
@@ -253,9 +241,8 @@ static void the_bound_is_above_the_claim(void **state)
 }
 
 // A calibration elsewhere ended above its target (opacus, issue 346).
-static void calibration_never_exceeds(void **state)
+TEST(calibration_never_exceeds)
 {
-    (void)state;
     int rounds = getenv("LH_TEST_QUICK") ? 2 : 5;
     for (int i = 0; i < rounds; i++) {
         struct lh_account_terms t = {.q = i % 3 ? exp(uniform(log(1e-3), log(0.3))) : 1,
@@ -273,9 +260,8 @@ static void calibration_never_exceeds(void **state)
     }
 }
 
-static void steps_fit_the_budget(void **state)
+TEST(steps_fit_the_budget)
 {
-    (void)state;
     struct lh_account_terms t = {.sigma = 1, .q = 0.01, .delta = 1e-5};
     uint64_t steps;
     double claim;
@@ -296,9 +282,8 @@ static void steps_fit_the_budget(void **state)
 
 // Replacing a region's delta moves the sum twice as far as emptying a record. By hand: one release
 // of N(v, s) against N(-v, s), |v| = C, is a Gaussian of sensitivity 2C.
-static void replacing_costs_twice_the_clip(void **state)
+TEST(replacing_costs_twice_the_clip)
 {
-    (void)state;
     const double c = 0.5, noise = 3, s = noise * c, epsilon = 1;
     double x = epsilon * s * s / (2 * c); // log(P/Q) = 2 c x / s^2 exceeds epsilon above this x
     double delta = lh_normal_above((x - c) / s) - exp(epsilon) * lh_normal_above((x + c) / s);
@@ -310,9 +295,8 @@ static void replacing_costs_twice_the_clip(void **state)
     assert_true(near(by(LH_ACCOUNTANT_ANALYTIC, sigma * sqrt(16), 1, 16, 1e-6), round, 1e-12));
 }
 
-static void bad_terms_are_refused(void **state)
+TEST(bad_terms_are_refused)
 {
-    (void)state;
     static const struct lh_account_terms bad[] = {
         {0, 0.1, 1, 1e-5},   {NAN, 0.1, 1, 1e-5},        {1e9, 0.1, 1, 1e-5}, {1, 0, 1, 1e-5},
         {1, 1.1, 1, 1e-5},   {1, NAN, 1, 1e-5},          {1, 0.1, 0, 1e-5},   {1, 0.1, 1, 0},
@@ -332,9 +316,8 @@ static void bad_terms_are_refused(void **state)
     assert_int_equal(lh_account_calibrate(&t, 1e-6, &x), LH_ERR_CONFIG);
 }
 
-static void transform_is_exact(void **state)
+TEST(transform_is_exact)
 {
-    (void)state;
     enum { N = 64 };
     struct lh_fft f;
     double x[2 * N], want[2 * N] = {0}, back[2 * N];
@@ -353,9 +336,8 @@ static void transform_is_exact(void **state)
     lh_fft_destroy(&f);
 }
 
-static void tails_keep_their_accuracy(void **state)
+TEST(tails_keep_their_accuracy)
 {
-    (void)state;
     // log P(Z <= x), to 15 digits, with mpmath.
     static const double row[][2] = {{-1, -1.84102164500926351},   {-10, -53.2312851505124706},
                                     {-30, -454.321243956343197},  {-40, -804.608442013753788},
@@ -367,25 +349,4 @@ static void tails_keep_their_accuracy(void **state)
     assert_true(near(lh_normal_between(9, 10), 1.12851220742359904e-19, 1e-12));
     assert_true(near(lh_normal_between(-10, -9), lh_normal_between(9, 10), 1e-14));
     assert_true(lh_normal_between(-INFINITY, INFINITY) == 1);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(reference_values),
-        cmocka_unit_test(divergences),
-        cmocka_unit_test(exact_curve),
-        cmocka_unit_test(bounds_hold),
-        cmocka_unit_test(monotone),
-        cmocka_unit_test(extreme_terms),
-        cmocka_unit_test(claims),
-        cmocka_unit_test(the_bound_is_above_the_claim),
-        cmocka_unit_test(calibration_never_exceeds),
-        cmocka_unit_test(steps_fit_the_budget),
-        cmocka_unit_test(replacing_costs_twice_the_clip),
-        cmocka_unit_test(bad_terms_are_refused),
-        cmocka_unit_test(transform_is_exact),
-        cmocka_unit_test(tails_keep_their_accuracy),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

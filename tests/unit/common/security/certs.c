@@ -1,10 +1,5 @@
 // Certificates: those written verify, carry the right identity, and are never overwritten by
 // default.
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
 #include <dirent.h>
 #include <openssl/pem.h>
 #include <openssl/ssl.h>
@@ -18,6 +13,7 @@
 #include <unistd.h>
 
 #include "common/security/certs.h"
+#include "tests/test.h"
 
 static const struct lh_peer W1 = {LH_W, "example.org", "demo", "eu", "w1"};
 
@@ -85,9 +81,10 @@ static int verdict(const struct dir *d, const char *leaf, const char *ca, int pu
     return error;
 }
 
-static void verifies_for_both_sides(void **state)
+#define IN_DIR(name, parameter) TEST_WITH(name, parameter, make_dir, remove_dir)
+
+IN_DIR(verifies_for_both_sides, struct dir *d)
 {
-    struct dir *d = *state;
     assert_int_equal(lh_certs_ca_create(d->path, "example.org", 30, false), LH_OK);
     assert_int_equal(lh_certs_issue(d->path, &W1, 7, d->path, false), LH_OK);
     assert_int_equal(verdict(d, "w1.pem", "ca.pem", X509_PURPOSE_SSL_CLIENT), X509_V_OK);
@@ -98,9 +95,8 @@ static void verifies_for_both_sides(void **state)
     X509_free(cert);
 }
 
-static void carries_exactly_one_uri(void **state)
+IN_DIR(carries_exactly_one_uri, struct dir *d)
 {
-    struct dir *d = *state;
     char uri[LH_URI_BYTES];
     int uris = 0, others = 0;
     assert_int_equal(lh_certs_ca_create(d->path, "example.org", 30, false), LH_OK);
@@ -123,9 +119,8 @@ static void carries_exactly_one_uri(void **state)
     X509_free(cert);
 }
 
-static void inspection_gives_back_what_was_asked_for(void **state)
+IN_DIR(inspection_gives_back_what_was_asked_for, struct dir *d)
 {
-    struct dir *d = *state;
     struct lh_certs_info info;
     char path[128];
     int64_t now = (int64_t)time(NULL);
@@ -143,9 +138,8 @@ static void inspection_gives_back_what_was_asked_for(void **state)
     assert_string_equal(info.domain, "example.org");
 }
 
-static void inspection_refuses_what_is_not_ours(void **state)
+IN_DIR(inspection_refuses_what_is_not_ours, struct dir *d)
 {
-    struct dir *d = *state;
     struct lh_certs_info info;
     char path[128];
     assert_int_equal(lh_certs_inspect(in(d, "none.pem", path), &info), LH_ERR_NOT_FOUND);
@@ -156,9 +150,8 @@ static void inspection_refuses_what_is_not_ours(void **state)
     assert_int_equal(lh_certs_inspect(d->path, &info), LH_ERR_INVALID); // a directory
 }
 
-static void keys_are_for_their_owner(void **state)
+IN_DIR(keys_are_for_their_owner, struct dir *d)
 {
-    struct dir *d = *state;
     struct stat st;
     char path[128];
     assert_int_equal(lh_certs_ca_create(d->path, "example.org", 30, false), LH_OK);
@@ -173,9 +166,8 @@ static void keys_are_for_their_owner(void **state)
     assert_non_null(strstr(lh_err_text(LH_ERR_DENIED), "chmod 600"));
 }
 
-static void never_overwrites_unasked(void **state)
+IN_DIR(never_overwrites_unasked, struct dir *d)
 {
-    struct dir *d = *state;
     char path[128];
     assert_int_equal(lh_certs_ca_create(d->path, "example.org", 30, false), LH_OK);
     X509 *first = load(d, "ca.pem");
@@ -192,9 +184,8 @@ static void never_overwrites_unasked(void **state)
     X509_free(second);
 }
 
-static void another_ca_does_not_verify(void **state)
+IN_DIR(another_ca_does_not_verify, struct dir *d)
 {
-    struct dir *d = *state;
     char from[128], to[128];
     assert_int_equal(lh_certs_ca_create(d->path, "example.org", 30, false), LH_OK);
     assert_int_equal(lh_certs_issue(d->path, &W1, 7, d->path, false), LH_OK);
@@ -205,9 +196,8 @@ static void another_ca_does_not_verify(void **state)
     assert_int_equal(lh_certs_issue(d->path, &W1, 7, d->path, true), LH_ERR_INVALID);
 }
 
-static void expired_ones_are_expired(void **state)
+IN_DIR(expired_ones_are_expired, struct dir *d)
 {
-    struct dir *d = *state;
     struct lh_certs_info info;
     char path[128];
     assert_int_equal(lh_certs_ca_create(d->path, "example.org", 30, false), LH_OK);
@@ -221,9 +211,8 @@ static void expired_ones_are_expired(void **state)
     assert_int_equal(lh_certs_issue(d->path, &W1, 99999, d->path, true), LH_ERR_INVALID);
 }
 
-static void refuses_bad_names(void **state)
+IN_DIR(refuses_bad_names, struct dir *d)
 {
-    struct dir *d = *state;
     struct lh_peer peer = W1;
     assert_int_equal(lh_certs_ca_create(d->path, "Example.org", 30, false), LH_ERR_INVALID);
     assert_int_equal(lh_certs_ca_create(d->path, "a/b", 30, false), LH_ERR_INVALID);
@@ -274,9 +263,8 @@ static void shake_hands(const struct dir *d, int version)
 }
 
 // A temporary file that can't be written stands for a full disk.
-static void a_pair_that_is_not_replaced_stays(void **state)
+IN_DIR(a_pair_that_is_not_replaced_stays, struct dir *d)
 {
-    struct dir *d = *state;
     char path[128];
     assert_int_equal(lh_certs_ca_create(d->path, "example.org", 30, false), LH_OK);
     assert_int_equal(lh_certs_issue(d->path, &W1, 7, d->path, false), LH_OK);
@@ -286,20 +274,16 @@ static void a_pair_that_is_not_replaced_stays(void **state)
     shake_hands(d, TLS1_3_VERSION);
 }
 
-static void tls_takes_them(void **state)
+IN_DIR(tls_takes_them, struct dir *d)
 {
-    struct dir *d = *state;
     assert_int_equal(lh_certs_ca_create(d->path, "example.org", 30, false), LH_OK);
     assert_int_equal(lh_certs_issue(d->path, &W1, 7, d->path, false), LH_OK);
     shake_hands(d, TLS1_2_VERSION);
     shake_hands(d, TLS1_3_VERSION);
 }
 
-#define IN_DIR(test) cmocka_unit_test_setup_teardown(test, make_dir, remove_dir)
-
-static void a_request_is_signed_for_whom_the_holder_states(void **state)
+IN_DIR(a_request_is_signed_for_whom_the_holder_states, struct dir *d)
 {
-    struct dir *d = *state;
     char csr[128], key[128], wrong[128];
     struct stat kept;
     assert_int_equal(lh_certs_ca_create(d->path, "example.org", 30, false), LH_OK);
@@ -336,9 +320,8 @@ static void a_request_is_signed_for_whom_the_holder_states(void **state)
     assert_true(strlen(info.serial) >= 16);
 }
 
-static void bad_requests_are_refused(void **state)
+IN_DIR(bad_requests_are_refused, struct dir *d)
 {
-    struct dir *d = *state;
     char csr[128], text[4096];
     assert_int_equal(lh_certs_ca_create(d->path, "example.org", 30, false), LH_OK);
     assert_int_equal(lh_certs_request(&W1, d->path, false), LH_OK);
@@ -364,24 +347,4 @@ static void bad_requests_are_refused(void **state)
     X509_REQ_free(request);
     EVP_PKEY_free(key);
     assert_int_equal(lh_certs_sign(d->path, csr, &W1, 7, d->path, false), LH_ERR_INVALID);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        IN_DIR(verifies_for_both_sides),
-        IN_DIR(carries_exactly_one_uri),
-        IN_DIR(inspection_gives_back_what_was_asked_for),
-        IN_DIR(inspection_refuses_what_is_not_ours),
-        IN_DIR(keys_are_for_their_owner),
-        IN_DIR(never_overwrites_unasked),
-        IN_DIR(another_ca_does_not_verify),
-        IN_DIR(expired_ones_are_expired),
-        IN_DIR(refuses_bad_names),
-        IN_DIR(a_pair_that_is_not_replaced_stays),
-        IN_DIR(tls_takes_them),
-        IN_DIR(a_request_is_signed_for_whom_the_holder_states),
-        IN_DIR(bad_requests_are_refused),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,9 +1,4 @@
 // common/security/hmac.c: the codes of RFC 4231, and malformed secret files.
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,10 +7,10 @@
 
 #include "common/base/check.h"
 #include "common/security/hmac.h"
+#include "tests/test.h"
 
-static void codes_are_those_of_the_rfc(void **state)
+TEST(codes_are_those_of_the_rfc)
 {
-    (void)state;
     static const struct {
         uint8_t byte;
         size_t bytes;
@@ -47,9 +42,8 @@ static lh_err load(const char *text, size_t bytes, mode_t mode, struct lh_hmac_k
     return err;
 }
 
-static void a_secret_is_one_line(void **state)
+TEST(a_secret_is_one_line)
 {
-    (void)state;
     struct lh_hmac_key key;
     char longest[LH_HMAC_KEY_MAX + 2];
     memset(longest, 'x', sizeof longest);
@@ -65,9 +59,8 @@ static void a_secret_is_one_line(void **state)
     assert_int_equal(key.bytes, 0);
 }
 
-static void bad_key_files_are_refused(void **state)
+TEST(bad_key_files_are_refused)
 {
-    (void)state;
     struct lh_hmac_key key;
     char too_long[LH_HMAC_KEY_MAX + 10];
     memset(too_long, 'x', sizeof too_long);
@@ -80,14 +73,4 @@ static void bad_key_files_are_refused(void **state)
     assert_int_equal(load(too_long, LH_HMAC_KEY_MAX + 1, 0600, &key), LH_ERR_CONFIG);
     assert_int_equal(load(too_long, sizeof too_long, 0600, &key), LH_ERR_CONFIG);
     assert_int_equal(lh_hmac_load("/nowhere/at/all", &key), LH_ERR_NOT_FOUND);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(codes_are_those_of_the_rfc),
-        cmocka_unit_test(a_secret_is_one_line),
-        cmocka_unit_test(bad_key_files_are_refused),
-    };
-    return cmocka_run_group_tests_name("hmac", tests, NULL, NULL);
 }

@@ -1,20 +1,15 @@
 // Identities: the one accepted form, and refusal of every near miss.
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <string.h>
-#include <cmocka.h>
 
 #include "common/base/check.h"
 #include "common/security/identity.h"
+#include "tests/test.h"
 
 #define LONGEST "abcdefghijklmnopqrstuvwxyz0123456789._-abcdefghijklmnopqrstuvwx" // 63 characters
 
-static void an_identity_is_read_and_written(void **state)
+TEST(an_identity_is_read_and_written)
 {
-    (void)state;
     const char *uri = "spiffe://lab.example/longhaul/run-7/worker/eu-west_1/w0.a";
     struct lh_peer p;
     char out[LH_URI_BYTES];
@@ -28,9 +23,8 @@ static void an_identity_is_read_and_written(void **state)
     assert_string_equal(out, uri);
 }
 
-static void the_longest_fits(void **state)
+TEST(the_longest_fits)
 {
-    (void)state;
     const char *uri = "spiffe://" LONGEST "/longhaul/" LONGEST "/coordinator/" LONGEST "/" LONGEST;
     struct lh_peer p;
     char out[LH_URI_BYTES];
@@ -40,9 +34,8 @@ static void the_longest_fits(void **state)
     assert_string_equal(out, uri);
 }
 
-static void everything_else_is_refused(void **state)
+TEST(everything_else_is_refused)
 {
-    (void)state;
     static const char *bad[] = {
         "",
         "spiffe://",
@@ -82,9 +75,8 @@ static void everything_else_is_refused(void **state)
     }
 }
 
-static void a_zero_inside_is_refused(void **state)
+TEST(a_zero_inside_is_refused)
 {
-    (void)state;
     char uri[] = "spiffe://d/longhaul/r/worker/eu/w0admin";
     struct lh_peer p;
     uri[strlen(uri) - 6] = 0;
@@ -93,9 +85,8 @@ static void a_zero_inside_is_refused(void **state)
 }
 
 // Each truncation and each changed byte of an identity is refused or names another peer.
-static void no_two_texts_name_the_same_peer(void **state)
+TEST(no_two_texts_name_the_same_peer)
 {
-    (void)state;
     const char *good = "spiffe://d.x/longhaul/r/admin/eu/w-1";
     char text[64], again[LH_URI_BYTES];
     struct lh_peer p;
@@ -119,9 +110,8 @@ static void no_two_texts_name_the_same_peer(void **state)
         }
 }
 
-static void roles_have_names(void **state)
+TEST(roles_have_names)
 {
-    (void)state;
     const enum lh_role all[] = {LH_W, LH_S, LH_C, LH_A};
     for (size_t i = 0; i < LH_COUNT(all); i++) {
         enum lh_role back = 0;
@@ -135,26 +125,11 @@ static void roles_have_names(void **state)
     assert_string_equal(lh_role_name(LH_W | LH_S), "unknown");
 }
 
-static void a_coordinator_serves_shards_too(void **state)
+TEST(a_coordinator_serves_shards_too)
 {
-    (void)state;
     const enum lh_role all[] = {LH_W, LH_S, LH_C, LH_A};
     for (size_t i = 0; i < 4; i++)
         for (size_t k = 0; k < 4; k++)
             assert_int_equal(lh_role_serves(all[i], all[k]),
                              i == k || (all[i] == LH_C && all[k] == LH_S));
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(an_identity_is_read_and_written),
-        cmocka_unit_test(the_longest_fits),
-        cmocka_unit_test(everything_else_is_refused),
-        cmocka_unit_test(a_zero_inside_is_refused),
-        cmocka_unit_test(no_two_texts_name_the_same_peer),
-        cmocka_unit_test(roles_have_names),
-        cmocka_unit_test(a_coordinator_serves_shards_too),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

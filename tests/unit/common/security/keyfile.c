@@ -1,9 +1,4 @@
 // Key files: complete or absent, modes, limits, refusals.
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,6 +6,7 @@
 #include <unistd.h>
 
 #include "common/security/keyfile.h"
+#include "tests/test.h"
 
 struct dir {
     char path[64], file[80], temporary[80];
@@ -43,9 +39,10 @@ static lh_err put(const char *path, enum lh_keyfile_kind kind, bool replace, con
     return lh_keyfile_write(&(struct lh_keyfile){path, kind, replace, lh_span_str(text)});
 }
 
-static void written_is_read_with_its_mode(void **state)
+#define IN_DIR(name, parameter) TEST_WITH(name, parameter, make_dir, remove_dir)
+
+IN_DIR(written_is_read_with_its_mode, struct dir *d)
 {
-    struct dir *d = *state;
     struct stat st;
     char out[8];
     size_t len;
@@ -62,9 +59,8 @@ static void written_is_read_with_its_mode(void **state)
     umask(022);
 }
 
-static void replaces_on_demand_only(void **state)
+IN_DIR(replaces_on_demand_only, struct dir *d)
 {
-    struct dir *d = *state;
     char out[8];
     size_t len;
     assert_int_equal(put(d->file, LH_KEYFILE_SECRET, false, "old"), LH_OK);
@@ -86,9 +82,8 @@ static bool holds(const char *path, const char *text)
 }
 
 // A temporary file that can't be written stands for a disk that is full.
-static void a_pair_is_written_or_stays(void **state)
+IN_DIR(a_pair_is_written_or_stays, struct dir *d)
 {
-    struct dir *d = *state;
     char other[128], temporary[128];
     snprintf(other, sizeof other, "%s/o", d->path);
     snprintf(temporary, sizeof temporary, "%s/o.tmp", d->path);
@@ -115,9 +110,8 @@ static void a_pair_is_written_or_stays(void **state)
     assert_int_equal(unlink(other), 0);
 }
 
-static void an_open_secret_is_refused(void **state)
+IN_DIR(an_open_secret_is_refused, struct dir *d)
 {
-    struct dir *d = *state;
     char out[8];
     size_t len;
     assert_int_equal(put(d->file, LH_KEYFILE_SECRET, false, "abc"), LH_OK);
@@ -131,9 +125,8 @@ static void an_open_secret_is_refused(void **state)
 }
 
 // A file owned by root and readable by its group, for a program that does not run as root.
-static void roots_secret_is_for_its_group(void **state)
+IN_DIR(roots_secret_is_for_its_group, struct dir *d)
 {
-    struct dir *d = *state;
     char out[8];
     size_t len;
     if (geteuid() != 0) return; // only root can make such a file; the refusals are tested above
@@ -152,9 +145,8 @@ static void roots_secret_is_for_its_group(void **state)
     }
 }
 
-static void refuses_what_is_no_key_file(void **state)
+IN_DIR(refuses_what_is_no_key_file, struct dir *d)
 {
-    struct dir *d = *state;
     char out[3];
     size_t len;
     assert_int_equal(lh_keyfile_read(d->file, LH_KEYFILE_PUBLIC, out, sizeof out, &len),
@@ -169,17 +161,15 @@ static void refuses_what_is_no_key_file(void **state)
                      LH_ERR_TOO_LARGE);
 }
 
-static void a_folder_that_is_not_there_is_an_error(void **state)
+IN_DIR(a_folder_that_is_not_there_is_an_error, struct dir *d)
 {
-    struct dir *d = *state;
     char path[128];
     snprintf(path, sizeof path, "%s/none/k", d->path);
     assert_int_equal(put(path, LH_KEYFILE_SECRET, true, "a"), LH_ERR_IO);
 }
 
-static void directories_are_made_with_parents(void **state)
+IN_DIR(directories_are_made_with_parents, struct dir *d)
 {
-    struct dir *d = *state;
     char inner[128], outer[128];
     snprintf(outer, sizeof outer, "%s/a", d->path);
     snprintf(inner, sizeof inner, "%s/a//b/", d->path);
@@ -190,17 +180,4 @@ static void directories_are_made_with_parents(void **state)
     assert_int_equal(put(d->file, LH_KEYFILE_PUBLIC, false, "a"), LH_OK);
     assert_int_equal(lh_keyfile_make_dir(d->file), LH_ERR_EXISTS);
     assert_int_equal(lh_keyfile_make_dir(""), LH_ERR_INVALID);
-}
-
-#define IN_DIR(test) cmocka_unit_test_setup_teardown(test, make_dir, remove_dir)
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        IN_DIR(written_is_read_with_its_mode),     IN_DIR(replaces_on_demand_only),
-        IN_DIR(an_open_secret_is_refused),         IN_DIR(roots_secret_is_for_its_group),
-        IN_DIR(refuses_what_is_no_key_file),       IN_DIR(a_folder_that_is_not_there_is_an_error),
-        IN_DIR(directories_are_made_with_parents), IN_DIR(a_pair_is_written_or_stays),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

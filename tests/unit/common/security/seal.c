@@ -3,11 +3,6 @@
 // The known answers were computed without libsodium: subkeys by Python's hashlib.blake2b, AES-GCM
 // and ChaCha20-Poly1305 by OpenSSL, HChaCha20 by hand after draft-irtf-cfrg-xchacha, 2.2 (and
 // checked against the vector of its 2.2.1).
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
 #include <sodium.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,6 +12,7 @@
 
 #include "common/base/check.h"
 #include "common/security/seal.h"
+#include "tests/test.h"
 
 static const char PLAIN[] = "forty two bytes of a frame, sealed at home";
 enum { PLAIN_BYTES = sizeof PLAIN - 1, SEALED_BYTES = PLAIN_BYTES + LH_SEAL_TAG_BYTES };
@@ -75,9 +71,10 @@ static size_t ciphers(enum lh_cipher out[2])
     return lh_cipher_available(LH_CIPHER_AES256GCM) ? 2 : 1;
 }
 
-static void known_answers(void **state)
+#define IN_SCENE(name, parameter) TEST_WITH(name, parameter, set_up, tear_down)
+
+IN_SCENE(known_answers, struct scene *s)
 {
-    struct scene *s = *state;
     char hex[2 * SEALED_BYTES + 1];
     assert_int_equal(seal(s, LH_CIPHER_XCHACHA20), LH_OK);
     assert_string_equal(sodium_bin2hex(hex, sizeof hex, s->sealed, SEALED_BYTES),
@@ -94,9 +91,8 @@ static void known_answers(void **state)
                         "a74f261dfadc64aa52140297c153c95d97aa0c62d3");
 }
 
-static void opens_what_was_sealed(void **state)
+IN_SCENE(opens_what_was_sealed, struct scene *s)
 {
-    struct scene *s = *state;
     enum lh_cipher cipher[2];
     uint8_t out[PLAIN_BYTES], tag[LH_SEAL_TAG_BYTES];
     for (size_t i = 0, n = ciphers(cipher); i < n; i++) {
@@ -121,9 +117,8 @@ static void assert_closed(struct scene *s, enum lh_cipher cipher, const char *wh
     for (size_t i = 0; i + 4 <= sizeof out; i++) assert_memory_not_equal(out + i, PLAIN + i, 4);
 }
 
-static void tampering_shows_at_every_bit(void **state)
+IN_SCENE(tampering_shows_at_every_bit, struct scene *s)
 {
-    struct scene *s = *state;
     enum lh_cipher cipher[2];
     for (size_t i = 0, n = ciphers(cipher); i < n; i++) {
         size_t nonce_bits = cipher[i] == LH_CIPHER_AES256GCM ? 96 : 192;
@@ -148,9 +143,8 @@ static void tampering_shows_at_every_bit(void **state)
     }
 }
 
-static void every_length_but_the_right_one_is_refused(void **state)
+IN_SCENE(every_length_but_the_right_one_is_refused, struct scene *s)
 {
-    struct scene *s = *state;
     uint8_t longer[SEALED_BYTES + 1] = {0}, out[SEALED_BYTES];
     assert_int_equal(seal(s, LH_CIPHER_XCHACHA20), LH_OK);
     memcpy(longer, s->sealed, SEALED_BYTES);
@@ -160,9 +154,8 @@ static void every_length_but_the_right_one_is_refused(void **state)
                          n == SEALED_BYTES ? LH_OK : LH_ERR_UNSEAL);
 }
 
-static void opens_in_its_own_place_only(void **state)
+IN_SCENE(opens_in_its_own_place_only, struct scene *s)
 {
-    struct scene *s = *state;
     const struct lh_seal_context home = s->context;
     struct lh_seal_context away[] = {home, home, home, home, home};
     away[0].worker ^= 1ull << 63;
@@ -187,9 +180,8 @@ static void opens_in_its_own_place_only(void **state)
     }
 }
 
-static void another_key_does_not_open(void **state)
+IN_SCENE(another_key_does_not_open, struct scene *s)
 {
-    struct scene *s = *state;
     struct lh_seal_key other = s->key;
     struct lh_keyring *ring;
     uint8_t out[PLAIN_BYTES];
@@ -213,9 +205,8 @@ static void another_key_does_not_open(void **state)
     lh_keyring_destroy(ring);
 }
 
-static void unknown_ciphers_are_refused(void **state)
+IN_SCENE(unknown_ciphers_are_refused, struct scene *s)
 {
-    struct scene *s = *state;
     uint8_t out[PLAIN_BYTES];
     for (int cipher = -1; cipher < 300; cipher++) {
         if (cipher == LH_CIPHER_XCHACHA20 || cipher == LH_CIPHER_AES256GCM) continue;
@@ -226,9 +217,8 @@ static void unknown_ciphers_are_refused(void **state)
 
 // ---------------------------------------------------------------- keys
 
-static void a_ring_keeps_its_keys(void **state)
+IN_SCENE(a_ring_keeps_its_keys, struct scene *s)
 {
-    struct scene *s = *state;
     struct lh_seal_key key = s->key, zero = {{0}};
     assert_int_equal(lh_keyring_first(s->ring), 7);
     assert_int_equal(lh_keyring_add(s->ring, 7, &s->key), LH_OK); // the same key again is fine
@@ -256,9 +246,8 @@ static lh_err load(struct scene *s, const char *text, struct lh_keyring **out)
 #define DIGITS_1 "0102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f20"
 #define DIGITS_2 "ABCDEF0405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f20"
 
-static void key_files_are_read(void **state)
+IN_SCENE(key_files_are_read, struct scene *s)
 {
-    struct scene *s = *state;
     struct lh_keyring *ring;
     uint8_t a[SEALED_BYTES];
     static const char *const one[] = {DIGITS_1, DIGITS_1 "\n", "# the job's\n\n" DIGITS_1 " \r\n",
@@ -279,9 +268,8 @@ static void key_files_are_read(void **state)
     lh_keyring_destroy(ring);
 }
 
-static void bad_key_files_are_refused_without_showing_them(void **state)
+IN_SCENE(bad_key_files_are_refused_without_showing_them, struct scene *s)
 {
-    struct scene *s = *state;
     static const char *const bad[] = {
         "",
         "\n# nothing\n",
@@ -314,9 +302,8 @@ static void bad_key_files_are_refused_without_showing_them(void **state)
     lh_keyring_destroy(ring);
 }
 
-static void generated_keys_load_and_differ(void **state)
+IN_SCENE(generated_keys_load_and_differ, struct scene *s)
 {
-    struct scene *s = *state;
     struct lh_keyring *a, *b;
     uint8_t sealed[2][SEALED_BYTES];
     assert_int_equal(lh_keyring_create(&a), LH_OK);
@@ -334,24 +321,4 @@ static void generated_keys_load_and_differ(void **state)
     assert_memory_not_equal(sealed[0], sealed[1], SEALED_BYTES);
     lh_keyring_destroy(a);
     lh_keyring_destroy(b);
-}
-
-#define IN_SCENE(test) cmocka_unit_test_setup_teardown(test, set_up, tear_down)
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        IN_SCENE(known_answers),
-        IN_SCENE(opens_what_was_sealed),
-        IN_SCENE(tampering_shows_at_every_bit),
-        IN_SCENE(every_length_but_the_right_one_is_refused),
-        IN_SCENE(opens_in_its_own_place_only),
-        IN_SCENE(another_key_does_not_open),
-        IN_SCENE(unknown_ciphers_are_refused),
-        IN_SCENE(a_ring_keeps_its_keys),
-        IN_SCENE(key_files_are_read),
-        IN_SCENE(bad_key_files_are_refused_without_showing_them),
-        IN_SCENE(generated_keys_load_and_differ),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,10 +1,5 @@
 // common/security/sign.c: a signature is valid for its message and key only; malformed key files
 // are refused.
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,6 +9,7 @@
 #include "common/base/check.h"
 #include "common/security/sign.h"
 #include "tests/remove_tree.h"
+#include "tests/test.h"
 
 static char root[] = "/tmp/longhaul-sign-XXXXXX";
 
@@ -47,9 +43,8 @@ static int tear_down(void **state)
     return remove_tree(root);
 }
 
-static void a_signature_holds_for_its_message_and_key_alone(void **state)
+TEST(a_signature_holds_for_its_message_and_key_alone)
 {
-    (void)state;
     struct lh_signer *a, *b;
     struct lh_trusted trusted;
     uint8_t signature[LH_SIGN_BYTES];
@@ -95,9 +90,8 @@ static lh_err load(const char *name)
 
 #define DIGITS "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"
 
-static void bad_key_files_are_refused(void **state)
+TEST(bad_key_files_are_refused)
 {
-    (void)state;
     put_text("good", "ed25519 " DIGITS "\n", 0600);
     put_text("bare", "ed25519 " DIGITS, 0600);
     put_text("open", "ed25519 " DIGITS "\n", 0644);
@@ -126,9 +120,8 @@ static lh_err trust(const char *text, struct lh_trusted *out)
     return lh_trusted_load(in_root("list"), out);
 }
 
-static void a_list_of_keys_is_read_line_by_line(void **state)
+TEST(a_list_of_keys_is_read_line_by_line)
 {
-    (void)state;
     struct lh_trusted t;
     char many[(LH_TRUSTED_MAX + 1) * 66 + 1];
     size_t used = 0;
@@ -147,10 +140,5 @@ static void a_list_of_keys_is_read_line_by_line(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_signature_holds_for_its_message_and_key_alone),
-        cmocka_unit_test(bad_key_files_are_refused),
-        cmocka_unit_test(a_list_of_keys_is_read_line_by_line),
-    };
-    return cmocka_run_group_tests(tests, set_up, tear_down);
+    return test_run(set_up, tear_down);
 }

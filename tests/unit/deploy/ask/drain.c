@@ -1,13 +1,9 @@
 // `longhaul drain`: the workers it applies to, and when its wait for them ends.
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
 #include <string.h>
 
 #include "deploy/ask/drain.h"
 #include "deploy/tool/commands.h"
+#include "tests/test.h"
 
 static lh_err parse(const char *what, const char *name, struct dp_scope *out)
 {
@@ -15,9 +11,8 @@ static lh_err parse(const char *what, const char *name, struct dp_scope *out)
     return dp_scope_parse(words, what ? name ? 2 : 1 : 0, out);
 }
 
-static void words_name_a_scope(void **state)
+TEST(words_name_a_scope)
 {
-    (void)state;
     struct dp_scope s;
     char longest[LH_NAME_BYTES + 1] = "";
     memset(longest, 'x', LH_NAME_BYTES);
@@ -69,9 +64,8 @@ static struct dp_drained judge(json_t *status, const char *region, const char *w
 
 // A worker that is still draining is counted: its own drain was undone, but its region or the run
 // drains.
-static void workers_that_still_drain_are_counted(void **state)
+TEST(workers_that_still_drain_are_counted)
 {
-    (void)state;
     json_t *status = status_of("running", false, false);
     json_t *us = json_array_get(json_object_get(status, "workers"), 2);
     assert_int_equal(judge(status, "", "", false).asked, 0);
@@ -81,9 +75,8 @@ static void workers_that_still_drain_are_counted(void **state)
     json_decref(status);
 }
 
-static void the_silent_are_not_waited_for(void **state)
+TEST(the_silent_are_not_waited_for)
 {
-    (void)state;
     json_t *status = status_of("running", false, false);
     struct dp_drained eu = judge(status, "eu", "", false), all = judge(status, "", "", false);
     assert_true(eu.complete);
@@ -98,9 +91,8 @@ static void the_silent_are_not_waited_for(void **state)
     json_decref(status);
 }
 
-static void an_end_is_one_when_all_have_said_so(void **state)
+TEST(an_end_is_one_when_all_have_said_so)
 {
-    (void)state;
     json_t *closing = status_of("closing", true, false), *told = status_of("ended", true, true);
     json_t *ended = status_of("ended", true, false), *early = status_of("closing", true, true);
     assert_true(judge(closing, "", "", false).complete);
@@ -115,9 +107,8 @@ static void an_end_is_one_when_all_have_said_so(void **state)
 }
 
 // The command names what a drain waits for; an expelled server holds it up until it is let back.
-static void a_wait_names_whom_it_waits_for(void **state)
+TEST(a_wait_names_whom_it_waits_for)
 {
-    (void)state;
     struct dp_scope run = {.region = ""};
     struct lh_buf out = lh_buf(4096);
     json_t *status = status_of("running", false, false);
@@ -160,9 +151,8 @@ static int drain(const char *a, const char *b, const char *c, const char *d)
     return dp_cmd_drain(argc, (char **)argv);
 }
 
-static void wrong_lines(void **state)
+TEST(wrong_lines)
 {
-    (void)state;
     assert_int_equal(drain(NULL, NULL, NULL, NULL), DP_USAGE);
     assert_int_equal(drain("run", NULL, NULL, NULL), DP_USAGE); // neither --dir nor --coordinator
     assert_int_equal(drain("run", "--end", "--undo", NULL), DP_USAGE);
@@ -170,17 +160,4 @@ static void wrong_lines(void **state)
     assert_int_equal(drain("region", "eu", "--end", NULL), DP_USAGE);
     assert_int_equal(drain("run", "-o", "yaml", NULL), DP_USAGE);
     assert_int_equal(drain("run", "--dir", "/nonexistent", NULL), DP_MISSING);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(words_name_a_scope),
-        cmocka_unit_test(the_silent_are_not_waited_for),
-        cmocka_unit_test(workers_that_still_drain_are_counted),
-        cmocka_unit_test(an_end_is_one_when_all_have_said_so),
-        cmocka_unit_test(a_wait_names_whom_it_waits_for),
-        cmocka_unit_test(wrong_lines),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

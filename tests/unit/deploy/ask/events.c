@@ -1,10 +1,5 @@
 // Events from logs: both forms of a line, kinds, processes that ended without a last line, order,
 // filters; and logs that are followed as they grow.
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,6 +10,7 @@
 #include "deploy/ask/events.h"
 #include "deploy/tool/commands.h"
 #include "deploy/tool/files.h"
+#include "tests/test.h"
 
 static char dir[] = "/tmp/longhaul-events-XXXXXX";
 
@@ -48,9 +44,8 @@ static const char *field(const json_t *rows, size_t row, const char *key)
     return text;
 }
 
-static void both_forms_of_a_line(void **state)
+TEST(both_forms_of_a_line)
 {
-    (void)state;
     json_t *rows = read_text(
         "listening 127.0.0.1:7400\n"
         "2026-11-21T21:12:29Z +0.539 INFO coordinator/eu/c worker.joined asia-0 of asia, 1\n"
@@ -74,9 +69,8 @@ static void both_forms_of_a_line(void **state)
     json_decref(rows);
 }
 
-static void events_have_kinds(void **state)
+TEST(events_have_kinds)
 {
-    (void)state;
     static const char *const pairs[][2] = {
         {"push.refused", "refusal"},
         {"push.rejected", "refusal"},
@@ -127,9 +121,8 @@ static unsigned kills(const json_t *rows)
     return count;
 }
 
-static void a_life_without_a_last_word_was_a_kill(void **state)
+TEST(a_life_without_a_last_word_was_a_kill)
 {
-    (void)state;
     json_t *rows = read_text("2026-11-21T21:12:29Z +0.100 INFO server/eu/s shard.ready a\n"
                              "2026-11-21T21:12:40Z +11.100 INFO server/eu/s checkpoint.written b\n"
                              "2026-11-21T21:12:50Z +0.200 INFO server/eu/s shard.ready c\n");
@@ -168,9 +161,8 @@ static void a_life_without_a_last_word_was_a_kill(void **state)
     json_decref(rows);
 }
 
-static void columns_fit_the_longest_name(void **state)
+TEST(columns_fit_the_longest_name)
 {
-    (void)state;
     json_t *rows = read_text("2026-11-21T21:12:39Z +1.000 INFO worker/as/a run.done x\n"
                              "2026-11-21T21:12:40Z +2.000 INFO coordinator/northamerica/coordinator"
                              " run.done x\n");
@@ -183,9 +175,8 @@ static void columns_fit_the_longest_name(void **state)
     json_decref(rows);
 }
 
-static void by_time_and_filtered(void **state)
+TEST(by_time_and_filtered)
 {
-    (void)state;
     json_t *rows = read_text("2026-11-21T21:12:40Z +1.000 INFO worker/as/a push.refused one\n"
                              "2026-11-21T21:12:39Z +2.000 INFO worker/as/b push.refused two\n"
                              "2026-11-21T21:12:40Z +3.000 INFO worker/eu/c push.refused three\n"
@@ -218,9 +209,8 @@ static int events(const char *a, const char *b)
     return dp_cmd_events(b ? 3 : a ? 2 : 1, (char **)argv);
 }
 
-static void wrong_lines(void **state)
+TEST(wrong_lines)
 {
-    (void)state;
     assert_int_equal(events(NULL, NULL), DP_USAGE);
     assert_int_equal(events("--dir=/nonexistent", "--kind=odd"), DP_USAGE);
     assert_int_equal(events("--dir=/nonexistent", "--kind=join"), DP_MISSING);
@@ -270,9 +260,8 @@ static void wait_for(const char *path, char *text, size_t size, const char *word
     fail_msg("%s never came; there is: %s", word, text);
 }
 
-static void a_log_that_grows(void **state)
+TEST(a_log_that_grows)
 {
-    (void)state;
     struct dp_event_log *log;
     char path[DP_PATH_BYTES];
     json_t *rows = json_array();
@@ -306,9 +295,8 @@ static void a_log_that_grows(void **state)
 }
 
 // The command runs in a child process, with its output in a file.
-static void follows_until_all_have_ended(void **state)
+TEST(follows_until_all_have_ended)
 {
-    (void)state;
     char a[DP_PATH_BYTES], b[DP_PATH_BYTES], said[DP_PATH_BYTES], text[4096] = "";
     assert_int_equal(dp_path(a, "%s/a.log", dir), LH_OK);
     assert_int_equal(dp_path(b, "%s/b.log", dir), LH_OK);
@@ -349,15 +337,5 @@ static void follows_until_all_have_ended(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(both_forms_of_a_line),
-        cmocka_unit_test(events_have_kinds),
-        cmocka_unit_test(a_life_without_a_last_word_was_a_kill),
-        cmocka_unit_test(columns_fit_the_longest_name),
-        cmocka_unit_test(by_time_and_filtered),
-        cmocka_unit_test(a_log_that_grows),
-        cmocka_unit_test(follows_until_all_have_ended),
-        cmocka_unit_test(wrong_lines),
-    };
-    return cmocka_run_group_tests(tests, setup, teardown);
+    return test_run(setup, teardown);
 }

@@ -1,9 +1,4 @@
 // `longhaul get`: the tables it shows of a status, and its errors when nothing answers.
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
 #include <jansson.h>
 #include <string.h>
 
@@ -13,6 +8,7 @@
 #include "deploy/ask/leases.h"
 #include "deploy/tool/commands.h"
 #include "deploy/tool/table.h"
+#include "tests/test.h"
 
 static const char STATUS[] =
     "{\"role\":\"coordinator\",\"units\":10,\"credited\":4,\"leased\":3,\"begun\":2,"
@@ -50,9 +46,8 @@ static long long number(const json_t *rows, size_t row, const char *key)
     return json_integer_value(json_object_get(json_array_get(rows, row), key));
 }
 
-static void the_plan_says_when_each_region_ends(void **state)
+TEST(the_plan_says_when_each_region_ends)
 {
-    (void)state;
     json_t *rows = part("plan");
     assert_int_equal(json_array_size(rows), 2);
     assert_true(json_is_null(json_object_get(json_array_get(rows, 0), "ends_s")));
@@ -69,9 +64,8 @@ static void the_plan_says_when_each_region_ends(void **state)
 }
 
 // A worker that is set aside is not reported as stalled.
-static void absent_workers_are_named_with_the_reason(void **state)
+TEST(absent_workers_are_named_with_the_reason)
 {
-    (void)state;
     for (int aside = 0; aside <= 1; aside++) {
         struct lh_buf out = lh_buf(1 << 16);
         json_t *all = status(), *row = json_array_get(json_object_get(all, "workers"), 1);
@@ -88,9 +82,8 @@ static void absent_workers_are_named_with_the_reason(void **state)
 }
 
 // A link's cap with its figures, and the reason why nothing more crosses it.
-static void the_plan_says_what_links_carried(void **state)
+TEST(the_plan_says_what_links_carried)
 {
-    (void)state;
     struct lh_buf out = lh_buf(1 << 16);
     json_t *all = json_loads(
         "{\"balancer\": {\"rule\": \"finish\", \"decisions\": [{\"reason\": \"planned\", "
@@ -111,9 +104,8 @@ static void the_plan_says_what_links_carried(void **state)
     lh_buf_free(&out);
 }
 
-static void the_plan_says_how_many_workers_are_wanted(void **state)
+TEST(the_plan_says_how_many_workers_are_wanted)
 {
-    (void)state;
     struct lh_buf out = lh_buf(1 << 16);
     json_t *all = json_loads("{\"balancer\": {\"rule\": \"level\", \"decisions\": []}, \"scale\": ["
                              "{\"region\": \"\", \"at\": \"22:00\", \"wanted\": 64, "
@@ -132,9 +124,8 @@ static void the_plan_says_how_many_workers_are_wanted(void **state)
     lh_buf_free(&out);
 }
 
-static void members_say_what_they_run_on(void **state)
+TEST(members_say_what_they_run_on)
 {
-    (void)state;
     struct lh_buf out = lh_buf(1 << 16);
     json_t *all = json_loads("{\"workers\": [{\"name\": \"eu-0\", \"region\": \"eu\", \"live\": "
                              "true, \"version\": \"0.1.0\", \"processors\": 16, \"memory_gib\": "
@@ -152,9 +143,8 @@ static void members_say_what_they_run_on(void **state)
 }
 
 // A value that was not measured is shown as a dash.
-static void links_are_what_workers_measured(void **state)
+TEST(links_are_what_workers_measured)
 {
-    (void)state;
     struct lh_buf out = lh_buf(1 << 16);
     json_t *all = status();
     assert_int_equal(dp_get_show("links", all, false, &out), LH_OK);
@@ -166,9 +156,8 @@ static void links_are_what_workers_measured(void **state)
     lh_buf_free(&out);
 }
 
-static void regions_are_sums(void **state)
+TEST(regions_are_sums)
 {
-    (void)state;
     json_t *rows = part("regions");
     assert_int_equal(json_array_size(rows), 2);
     assert_int_equal(number(rows, 0, "workers"), 2);
@@ -199,9 +188,8 @@ static const char *word(const json_t *rows, size_t row, const char *key)
     return json_string_value(json_object_get(json_array_get(rows, row), key));
 }
 
-static void members_are_servers_and_workers(void **state)
+TEST(members_are_servers_and_workers)
 {
-    (void)state;
     static const char *const expected[][3] = {
         {"s0", "server", "live"},   {"s1", "standby", "suspect"}, {"a", "worker", "live"},
         {"b", "worker", "lost"},    {"c", "worker", "drained"},   {"d", "worker", "done"},
@@ -244,9 +232,8 @@ static json_t *leases(bool with_rows, bool json, struct lh_buf *out)
     return json ? json_loadb((const char *)out->data, out->len, 0, NULL) : NULL;
 }
 
-static void leases_are_counts_and_rows(void **state)
+TEST(leases_are_counts_and_rows)
 {
-    (void)state;
     struct lh_buf out = lh_buf(1 << 16), text = lh_buf(1 << 16);
     json_t *all = leases(true, true, &out), *totals = json_object_get(all, "totals");
     assert_int_equal(json_integer_value(json_object_get(totals, "free")), 3);
@@ -271,9 +258,8 @@ static void leases_are_counts_and_rows(void **state)
     lh_buf_free(&out);
 }
 
-static void tables(void **state)
+TEST(tables)
 {
-    (void)state;
     struct lh_buf out = lh_buf(1 << 16);
     json_t *all = status();
     assert_int_equal(dp_get_show("workers", all, false, &out), LH_OK);
@@ -288,9 +274,8 @@ static void tables(void **state)
     lh_buf_free(&out);
 }
 
-static void a_screen_is_not_left(void **state)
+TEST(a_screen_is_not_left)
 {
-    (void)state;
     static const struct {
         const char *text, *shown;
         unsigned columns, lines;
@@ -311,9 +296,8 @@ static void a_screen_is_not_left(void **state)
     }
 }
 
-static void unknown_views_and_malformed_statuses_are_refused(void **state)
+TEST(unknown_views_and_malformed_statuses_are_refused)
 {
-    (void)state;
     struct lh_buf out = lh_buf(1 << 16);
     json_t *all = status();
     assert_int_equal(dp_get_show("nodes", all, false, &out), LH_ERR_INVALID);
@@ -340,9 +324,8 @@ static const char *missing(const char *home, const char *language, const char *w
     return lh_err_text(err);
 }
 
-static void a_name_that_nobody_has(void **state)
+TEST(a_name_that_nobody_has)
 {
-    (void)state;
     assert_string_equal(missing(NULL, NULL, NULL), "");
     assert_string_equal(missing("eu", "en", "us-0"), "");
     assert_string_equal(missing("", NULL, ""), ""); // the coordinator takes "" for any
@@ -360,9 +343,8 @@ static int get(const char *a, const char *b, const char *c)
     return dp_cmd_get(argc, (char **)argv);
 }
 
-static void wrong_lines(void **state)
+TEST(wrong_lines)
 {
-    (void)state;
     assert_int_equal(get(NULL, NULL, NULL), DP_USAGE);
     assert_int_equal(get("shards", NULL, NULL), DP_USAGE);
     assert_int_equal(get("nodes", "--dir", "/nonexistent"), DP_USAGE);
@@ -371,25 +353,4 @@ static void wrong_lines(void **state)
     assert_int_equal(get("leases", "--dir=/nonexistent", "--state=gone"), DP_USAGE);
     assert_int_equal(get("shards", "--dir=/nonexistent", "--state=free"), DP_USAGE);
     assert_int_equal(get("leases", "--dir=/nonexistent", "--state=free"), DP_MISSING);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_plan_says_when_each_region_ends),
-        cmocka_unit_test(absent_workers_are_named_with_the_reason),
-        cmocka_unit_test(the_plan_says_how_many_workers_are_wanted),
-        cmocka_unit_test(the_plan_says_what_links_carried),
-        cmocka_unit_test(members_say_what_they_run_on),
-        cmocka_unit_test(links_are_what_workers_measured),
-        cmocka_unit_test(regions_are_sums),
-        cmocka_unit_test(members_are_servers_and_workers),
-        cmocka_unit_test(leases_are_counts_and_rows),
-        cmocka_unit_test(tables),
-        cmocka_unit_test(unknown_views_and_malformed_statuses_are_refused),
-        cmocka_unit_test(a_screen_is_not_left),
-        cmocka_unit_test(a_name_that_nobody_has),
-        cmocka_unit_test(wrong_lines),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,16 +1,12 @@
 // Entering the network of a run's coordinator: nothing to do on loopback, and a clear message when
 // its links are down.
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "deploy/ask/links.h"
 #include "deploy/tool/files.h"
+#include "tests/test.h"
 
 static void write_links(const char *dir, const char *text)
 {
@@ -19,9 +15,8 @@ static void write_links(const char *dir, const char *text)
     assert_int_equal(dp_file_write(path, lh_span_str(text), 0666), LH_OK);
 }
 
-static void a_folder_says_where(void **state)
+TEST(a_folder_says_where)
 {
-    (void)state;
     char dir[] = "/tmp/longhaul-links-XXXXXX";
     assert_non_null(mkdtemp(dir));
     assert_int_equal(dp_links_enter(dir), LH_OK); // loopback
@@ -35,9 +30,8 @@ static void a_folder_says_where(void **state)
     assert_int_equal(rmdir(dir), 0);
 }
 
-static void nonsense_is_refused(void **state)
+TEST(nonsense_is_refused)
 {
-    (void)state;
     static const char *const nonsense[] = {
         "", "{}", "{\"instance\": 7, \"region\": \"eu\"}",
         "{\"instance\": \"lh-0123456789012345678901234567890\", \"region\": \"eu\"}"};
@@ -49,13 +43,4 @@ static void nonsense_is_refused(void **state)
     }
     dp_links_forget(dir);
     assert_int_equal(rmdir(dir), 0);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_folder_says_where),
-        cmocka_unit_test(nonsense_is_refused),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,9 +1,4 @@
 // A run as one JSON object: the source of each field, sums, and missing data.
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -17,6 +12,7 @@
 #include "deploy/ask/leases.h"
 #include "deploy/ask/look.h"
 #include "deploy/tool/files.h"
+#include "tests/test.h"
 
 static const char STATUS[] =
     "{\"role\":\"coordinator\",\"phase\":\"running\",\"draining\":false,\"units\":10,"
@@ -76,9 +72,8 @@ static double number(const json_t *o, const char *key)
     return json_number_value(json_object_get(o, key));
 }
 
-static void regions_add_up(void **state)
+TEST(regions_add_up)
 {
-    (void)state;
     json_t *all = look();
     const json_t *eu = at(all, "regions", 0), *us = at(all, "regions", 1);
     assert_true(number(eu, "loss") == 2.5);
@@ -95,9 +90,8 @@ static void regions_add_up(void **state)
 }
 
 // A worker shows its slowest path, a region its slowest live worker.
-static void measurements_are_those_of_the_slowest(void **state)
+TEST(measurements_are_those_of_the_slowest)
 {
-    (void)state;
     json_t *all = look();
     const json_t *eu = at(all, "regions", 0), *us = at(all, "regions", 1);
     const json_t *as = at(all, "regions", 2), *first = at(all, "workers", 0);
@@ -117,9 +111,8 @@ static void measurements_are_those_of_the_slowest(void **state)
     json_decref(all);
 }
 
-static void shards_tell_whether_their_server_answers(void **state)
+TEST(shards_tell_whether_their_server_answers)
 {
-    (void)state;
     json_t *all = look();
     const json_t *first = at(all, "shards", 0), *second = at(all, "shards", 1);
     assert_true(json_is_true(json_object_get(first, "answers")));
@@ -135,9 +128,8 @@ static void shards_tell_whether_their_server_answers(void **state)
 }
 
 // Credits of a shard that no server reported are missing in the sum, and the run says so.
-static void unheard_shards_and_a_frozen_balancer_are_told(void **state)
+TEST(unheard_shards_and_a_frozen_balancer_are_told)
 {
-    (void)state;
     json_t *all = look(), *run = json_object_get(all, "run");
     assert_null(json_object_get(run, "unheard_shards"));
     assert_null(json_object_get(run, "frozen"));
@@ -154,9 +146,8 @@ static void unheard_shards_and_a_frozen_balancer_are_told(void **state)
     json_decref(status);
 }
 
-static void the_run_has_an_end_in_sight(void **state)
+TEST(the_run_has_an_end_in_sight)
 {
-    (void)state;
     json_t *all = look(), *run = json_object_get(all, "run");
     assert_true(number(run, "percent") == 40);
     assert_true(number(run, "tokens_per_s") == 5); // the speed of live workers
@@ -177,9 +168,8 @@ static lh_err find(const json_t *all, const char *kind, const char *name, json_t
     return dp_describe_find(all, words, name ? 2 : 1, out);
 }
 
-static void things_have_names(void **state)
+TEST(things_have_names)
 {
-    (void)state;
     json_t *all = look(), *thing;
     assert_int_equal(find(all, "worker", "eu-1", &thing), LH_OK);
     assert_true(number(thing, "loss") == 3);
@@ -212,9 +202,8 @@ static void things_have_names(void **state)
     json_decref(all);
 }
 
-static void units_are_counted(void **state)
+TEST(units_are_counted)
 {
-    (void)state;
     json_t *thing = parsed("{\"name\":\"a\\u001bb\",\"gone\":null}");
     json_t *rows = json_array();
     struct lh_buf out = lh_buf(1 << 16);
@@ -271,9 +260,8 @@ static struct lh_transport *node(struct lh_fabric *fabric, struct lh_env *env, c
     return out;
 }
 
-static void a_server_that_is_silent_does_not_hold_up_the_others(void **state)
+TEST(a_server_that_is_silent_does_not_hold_up_the_others)
 {
-    (void)state;
     struct dp_admin a = {0};
     struct asked asked = {0};
     struct lh_service service = {&asked, accept_status};
@@ -374,9 +362,8 @@ static unsigned ask_as(const struct answer answers[ANSWERS], lh_err expected, js
     return told.count;
 }
 
-static void a_state_comes_in_slices(void **state)
+TEST(a_state_comes_in_slices)
 {
-    (void)state;
     enum { HALF = 8, ALL = sizeof WHOLE - 1 };
     char first[HALF + 1];
     snprintf(first, sizeof first, "%.*s", HALF, WHOLE);
@@ -400,17 +387,15 @@ static void a_state_comes_in_slices(void **state)
 }
 
 // One that was just started again says that it has not heard of all yet.
-static void a_coordinator_that_hears_is_asked_again(void **state)
+TEST(a_coordinator_that_hears_is_asked_again)
 {
-    (void)state;
     static const char HEARS[] = "{\"role\":\"coordinator\",\"hears\":true}";
     const struct answer answers[ANSWERS] = {{0, 0, HEARS, 0, 0, LH_OK}, {0, 0, WHOLE, 0, 0, LH_OK}};
     assert_int_equal(ask_as(answers, LH_OK, NULL), 2);
 }
 
-static void leases_come_in_pages(void **state)
+TEST(leases_come_in_pages)
 {
-    (void)state;
     json_t *rows = json_array();
     const struct answer pages[ANSWERS] = {{0, 0, "{\"leases\":[1,2],\"next\":4}", 0, 0, LH_OK},
                                           {4, 0, "{\"leases\":[],\"next\":5}", 0, 0, LH_OK},
@@ -425,22 +410,4 @@ static void leases_come_in_pages(void **state)
     assert_int_equal(ask_as(none, LH_ERR_MALFORMED, rows), 1);
     assert_int_equal(json_array_size(rows), 3);
     json_decref(rows);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(regions_add_up),
-        cmocka_unit_test(measurements_are_those_of_the_slowest),
-        cmocka_unit_test(shards_tell_whether_their_server_answers),
-        cmocka_unit_test(unheard_shards_and_a_frozen_balancer_are_told),
-        cmocka_unit_test(the_run_has_an_end_in_sight),
-        cmocka_unit_test(things_have_names),
-        cmocka_unit_test(units_are_counted),
-        cmocka_unit_test(a_server_that_is_silent_does_not_hold_up_the_others),
-        cmocka_unit_test(a_state_comes_in_slices),
-        cmocka_unit_test(a_coordinator_that_hears_is_asked_again),
-        cmocka_unit_test(leases_come_in_pages),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

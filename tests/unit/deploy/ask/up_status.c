@@ -1,10 +1,5 @@
 // status.json of every role; absent fields; refusals; counts over several processes.
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <string.h>
-#include <cmocka.h>
 
 #include <errno.h>
 #include <jansson.h>
@@ -16,6 +11,7 @@
 #include "common/base/check.h"
 #include "deploy/ask/up_status.h"
 #include "deploy/tool/files.h"
+#include "tests/test.h"
 
 static struct dp_status parse(const char *json)
 {
@@ -25,9 +21,8 @@ static struct dp_status parse(const char *json)
     return s;
 }
 
-static void a_worker(void **state)
+TEST(a_worker)
 {
-    (void)state;
     struct dp_status s = parse(
         "{\"role\": \"worker\", \"region\": \"asia\", \"name\": \"asia-0\", \"pid\": 42, "
         "\"state\": "
@@ -59,17 +54,15 @@ static void a_worker(void **state)
     assert_true(!s.trainer_lives && !s.trainer_over);
 }
 
-static void numbers_that_no_count_can_have(void **state)
+TEST(numbers_that_no_count_can_have)
 {
-    (void)state;
     struct dp_status s = parse("{\"step\": 1e300, \"tokens\": -3, \"behind\": [1e20, -1]}");
     assert_true(s.counts.steps == UINT64_MAX && s.behind[0] == UINT64_MAX);
     assert_true(!s.counts.tokens && s.behind_count == 2 && !s.behind[1]);
 }
 
-static void a_server_and_a_coordinator(void **state)
+TEST(a_server_and_a_coordinator)
 {
-    (void)state;
     struct dp_status s = parse(
         "{\"role\": \"server\", \"name\": \"s0\", \"shards\": [{\"shard\": 3, \"version\": 9, "
         "\"epoch\": 1, \"digest\": \"ff\", \"parameters\": 215000, \"admitted\": 8, \"refused\": "
@@ -88,9 +81,8 @@ static void a_server_and_a_coordinator(void **state)
     assert_int_equal(s.credited, 700);
 }
 
-static void missing_or_odd_fields_are_zero(void **state)
+TEST(missing_or_odd_fields_are_zero)
 {
-    (void)state;
     struct dp_status s = parse("{\"step\": -5, \"loss\": \"x\", \"behind\": 3, \"digests\": [1], "
                                "\"name\": \"a\\u001b[2J\"}");
     assert_int_equal(s.counts.steps, 0);
@@ -101,9 +93,8 @@ static void missing_or_odd_fields_are_zero(void **state)
 }
 
 // Names for the verdict, as many as fit.
-static void a_coordinator_names_absent_workers(void **state)
+TEST(a_coordinator_names_absent_workers)
 {
-    (void)state;
     enum { MANY = DP_LEFT_OUT_MAX + 2, SHARDS = DP_SHARDS_MAX + 1 };
     struct dp_status s =
         parse("{\"role\": \"coordinator\", \"workers\": [{\"name\": \"a\", \"left_out\": {}, "
@@ -147,9 +138,8 @@ static void write_status(const char *dir, const char *name, const char *text)
 }
 
 // The leader of two coordinators says the state; if both lead, the one with the newer number does.
-static void the_leader_says_the_runs_state(void **state)
+TEST(the_leader_says_the_runs_state)
 {
-    (void)state;
     static const char FORM[] = "{\"phase\": \"%s\", \"leads\": %s, \"leader\": {\"number\": %d}}";
     static const struct {
         const char *first, *first_leads, *second, *second_leads, *is;
@@ -180,9 +170,8 @@ static void the_leader_says_the_runs_state(void **state)
     assert_int_equal(rmdir(dir), 0);
 }
 
-static void refusals_change_nothing(void **state)
+TEST(refusals_change_nothing)
 {
-    (void)state;
     static const char *const bad[] = {"", "{", "[]", "3", "{\"a\": 1} x", "{\"a\": 1, \"a\": 2}"};
     struct dp_status s = {.pid = 7};
     for (size_t i = 0; i < LH_COUNT(bad); i++)
@@ -191,9 +180,8 @@ static void refusals_change_nothing(void **state)
     assert_int_equal(dp_status_read("/nowhere", &s), LH_ERR_NOT_FOUND);
 }
 
-static void counts_over_lives(void **state)
+TEST(counts_over_lives)
 {
-    (void)state;
     static const struct {
         int64_t pid;
         uint64_t up, steps, up_total, steps_total;
@@ -217,9 +205,8 @@ static void counts_over_lives(void **state)
 
 // A process counts a trainer's life from the life's beginning. A restarted process also counts the
 // part of the life before its own start, which must not be added again.
-static void a_trainer_that_outlives_its_worker_counts_once(void **state)
+TEST(a_trainer_that_outlives_its_worker_counts_once)
 {
-    (void)state;
     static const struct {
         int64_t pid;
         const char *life;
@@ -241,20 +228,4 @@ static void a_trainer_that_outlives_its_worker_counts_once(void **state)
         assert_int_equal(total.steps, row[i].total);
         assert_int_equal(total.tokens, 16 * row[i].total);
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_worker),
-        cmocka_unit_test(numbers_that_no_count_can_have),
-        cmocka_unit_test(a_server_and_a_coordinator),
-        cmocka_unit_test(missing_or_odd_fields_are_zero),
-        cmocka_unit_test(a_coordinator_names_absent_workers),
-        cmocka_unit_test(the_leader_says_the_runs_state),
-        cmocka_unit_test(refusals_change_nothing),
-        cmocka_unit_test(counts_over_lives),
-        cmocka_unit_test(a_trainer_that_outlives_its_worker_counts_once),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

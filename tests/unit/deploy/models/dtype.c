@@ -1,16 +1,12 @@
 // deploy/models/dtype.c: every value of the 16-bit types survives a round trip, and a value between
 // two of them is rounded to the nearest, ties to even. The test has its own version of the rule, in
 // double precision.
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
 #include <math.h>
 #include <string.h>
 
 #include "deploy/models/dtype.h"
 #include "kernels/cpu/half.h"
+#include "tests/test.h"
 
 static float of_bits(uint32_t bits)
 {
@@ -34,9 +30,8 @@ static float from16(enum dp_dtype type, uint16_t bits)
     return out;
 }
 
-static void every_short_value_comes_back(void **state)
+TEST(every_short_value_comes_back)
 {
-    (void)state;
     const enum dp_dtype types[] = {DP_DTYPE_F16, DP_DTYPE_BF16};
     const uint32_t exponent[] = {0x7c00, 0x7f80};
     bool fits;
@@ -54,9 +49,8 @@ static void every_short_value_comes_back(void **state)
 
 // Between each value and the next: the middle is rounded to the even one, its neighbours to their
 // side.
-static void values_between_round_to_the_nearest(void **state)
+TEST(values_between_round_to_the_nearest)
 {
-    (void)state;
     const enum dp_dtype types[] = {DP_DTYPE_F16, DP_DTYPE_BF16};
     const uint32_t last[] = {0x7bff, 0x7f7f};
     bool fits;
@@ -75,9 +69,8 @@ static void values_between_round_to_the_nearest(void **state)
             }
 }
 
-static void overflow_is_reported(void **state)
+TEST(overflow_is_reported)
 {
-    (void)state;
     bool fits;
     assert_int_equal(to16(DP_DTYPE_F16, 65519.996f, &fits), 0x7bff);
     assert_true(fits);
@@ -91,9 +84,8 @@ static void overflow_is_reported(void **state)
     assert_true(fits);
 }
 
-static void it_agrees_with_the_codecs_half(void **state)
+TEST(it_agrees_with_the_codecs_half)
 {
-    (void)state;
     bool fits;
     for (uint32_t bits = 0; bits < 0x477fe000; bits += 977) { // below 65504, the largest
         float value = of_bits(bits);
@@ -101,9 +93,8 @@ static void it_agrees_with_the_codecs_half(void **state)
     }
 }
 
-static void doubles_are_rounded_once(void **state)
+TEST(doubles_are_rounded_once)
 {
-    (void)state;
     const double in[] = {1.0 + 0x1p-24, 1.0 + 3 * 0x1p-24, -1.0 - 0x1.1p-24, 1e300, 0x1p-149};
     float out[5];
     uint8_t back[16], raw[sizeof in + 1];
@@ -117,9 +108,8 @@ static void doubles_are_rounded_once(void **state)
     assert_memory_equal(back, out, 2 * sizeof *out);
 }
 
-static void names_are_read(void **state)
+TEST(names_are_read)
 {
-    (void)state;
     enum dp_dtype type;
     for (int i = 0; i < DP_DTYPE_COUNT; i++) {
         assert_true(dp_dtype_parse(dp_dtype_name((enum dp_dtype)i), &type));
@@ -129,17 +119,4 @@ static void names_are_read(void **state)
     assert_false(dp_dtype_parse("", &type));
     assert_true(dp_dtype_is_float(DP_DTYPE_F8_E4M3) && !dp_dtype_trained(DP_DTYPE_F8_E4M3));
     assert_true(dp_dtype_is_float(DP_DTYPE_BF16) && !dp_dtype_is_float(DP_DTYPE_BOOL));
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_short_value_comes_back),
-        cmocka_unit_test(values_between_round_to_the_nearest),
-        cmocka_unit_test(overflow_is_reported),
-        cmocka_unit_test(it_agrees_with_the_codecs_half),
-        cmocka_unit_test(doubles_are_rounded_once),
-        cmocka_unit_test(names_are_read),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

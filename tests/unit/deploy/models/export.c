@@ -1,11 +1,6 @@
 // deploy/models/export.c, export_command.c: an export gives back what was imported; types, files
 // and tensors that the run did not train are unchanged; every state in a server's directory can be
 // exported.
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
 #include <fcntl.h>
 #include <sys/file.h>
 #include <sys/stat.h>
@@ -17,6 +12,7 @@
 #include "deploy/tool/commands.h"
 #include "tests/history/files.h"
 #include "tests/history/rig.h"
+#include "tests/test.h"
 #include "tests/unit/deploy/models/tiny.h"
 
 struct rig {
@@ -124,9 +120,10 @@ static struct tiny with_extras(void)
     return m;
 }
 
-static void an_imported_model_is_exported_unchanged(void **state)
+#define IN_RIG(name, parameter) TEST_WITH(name, parameter, set_up, tear_down)
+
+IN_RIG(an_imported_model_is_exported_unchanged, struct rig *r)
 {
-    struct rig *r = *state;
     struct tiny m = with_extras();
     struct dp_folder f;
     struct lh_buf text = lh_buf(1 << 16);
@@ -156,9 +153,8 @@ static void an_imported_model_is_exported_unchanged(void **state)
     lh_buf_free(&text);
 }
 
-static void without_the_folder_the_imports_record_tells_the_types(void **state)
+IN_RIG(without_the_folder_the_imports_record_tells_the_types, struct rig *r)
 {
-    struct rig *r = *state;
     struct tiny m = with_extras();
     struct dp_folder f;
     import(r, &m);
@@ -180,9 +176,8 @@ static void without_the_folder_the_imports_record_tells_the_types(void **state)
     assert_true(folders_says(err, "lm_head.weight: dtype \"X\" is not known"));
 }
 
-static void another_type_is_written_into_config_json(void **state)
+IN_RIG(another_type_is_written_into_config_json, struct rig *r)
 {
-    struct rig *r = *state;
     struct tiny m = tiny_llama(DP_DTYPE_BF16);
     struct dp_folder f;
     const enum dp_dtype half = DP_DTYPE_F16;
@@ -206,9 +201,8 @@ static void another_type_is_written_into_config_json(void **state)
     assert_false(dp_file_exists(folders_path(&r->f, "out-2/model.safetensors.tmp")));
 }
 
-static void a_large_model_is_cut_into_files(void **state)
+IN_RIG(a_large_model_is_cut_into_files, struct rig *r)
 {
-    struct rig *r = *state;
     struct tiny m = with_extras();
     struct dp_folder f;
     enum { MOST = 60 }; // embedding and head have 64 bytes: a file for each
@@ -235,9 +229,8 @@ static void a_large_model_is_cut_into_files(void **state)
     dp_folder_close(&f);
 }
 
-static void a_folder_takes_one_export_at_a_time(void **state)
+IN_RIG(a_folder_takes_one_export_at_a_time, struct rig *r)
 {
-    struct rig *r = *state;
     struct tiny m = with_extras();
     import(r, &m);
     assert_int_equal(dp_make_dirs(folders_path(&r->f, "out")), LH_OK);
@@ -253,9 +246,8 @@ static void a_folder_takes_one_export_at_a_time(void **state)
     assert_int_equal(export(r, "out", "hf", NULL, 1 << 30), LH_OK);
 }
 
-static void another_models_folder_is_refused(void **state)
+IN_RIG(another_models_folder_is_refused, struct rig *r)
 {
-    struct rig *r = *state;
     struct tiny m = tiny_llama(DP_DTYPE_BF16), other = tiny_llama(DP_DTYPE_BF16);
     import(r, &m);
     other.config = NULL;
@@ -277,9 +269,10 @@ static int run(struct history_rig *r, const char *line)
     return history_command(r, "export", dp_cmd_export, line);
 }
 
-static void every_version_of_a_server_comes_out(void **state)
+#define COMMAND(name, parameter) TEST_WITH(name, parameter, history_set_up_files, history_tear_down)
+
+COMMAND(every_version_of_a_server_comes_out, struct history_rig *r)
 {
-    struct history_rig *r = *state;
     struct dp_folder f;
     struct lh_buf want = lh_buf(1 << 20);
     char line[2 * DP_PATH_BYTES];
@@ -312,9 +305,8 @@ static void every_version_of_a_server_comes_out(void **state)
 }
 
 // Both kinds of checkpoints, without a log beside them.
-static void a_folder_of_checkpoints_is_enough(void **state)
+COMMAND(a_folder_of_checkpoints_is_enough, struct history_rig *r)
 {
-    struct history_rig *r = *state;
     struct lh_buf a = lh_buf(1 << 20), b = lh_buf(1 << 20);
     assert_int_equal(run(r, "@server JOB --weights-only --out @none"), DP_MISSING);
     for (uint32_t shard = 0; shard < HISTORY_SHARDS; shard++)
@@ -340,9 +332,8 @@ static void a_folder_of_checkpoints_is_enough(void **state)
 }
 
 // BatchNorm: the run trains the weight; the running statistics come from the training loop.
-static void running_statistics_are_a_regions_or_it_is_refused(void **state)
+IN_RIG(running_statistics_are_a_regions_or_it_is_refused, struct rig *r)
 {
-    struct rig *r = *state;
     struct tiny m = {.config = "{\"model_type\": \"resnet\"}"};
     tiny_add(&m, "bn.weight", DP_DTYPE_F32, 3, 0);
     tiny_add(&m, "bn.running_mean", DP_DTYPE_F32, 3, 0);
@@ -392,9 +383,8 @@ static int export_run(struct rig *r, const char *dir, const char *like, const ch
 }
 
 // A run went on without asia, so the statistics that asia's loop left are older than europe's.
-static void the_newest_statistics_of_a_run_s_folder_are_taken(void **state)
+IN_RIG(the_newest_statistics_of_a_run_s_folder_are_taken, struct rig *r)
 {
-    struct rig *r = *state;
     static const char header[] =
         "{\"bn.running_mean\":{\"dtype\":\"F32\",\"shape\":[3],\"data_offsets\":[0,12]}}";
     static const float before[3] = {1, 2, 3}, after[3] = {4, 5, 6};
@@ -431,9 +421,8 @@ static void the_newest_statistics_of_a_run_s_folder_are_taken(void **state)
                                                        "the run has gone on since"));
 }
 
-static void a_scalar_comes_out_as_one(void **state)
+IN_RIG(a_scalar_comes_out_as_one, struct rig *r)
 {
-    struct rig *r = *state;
     struct tiny m = {.config = "{\"model_type\": \"clip\"}"};
     tiny_add(&m, "logit_scale", DP_DTYPE_F32, 0, 0)->dims = 0;
     tiny_add(&m, "w", DP_DTYPE_F32, 3, 0);
@@ -457,9 +446,8 @@ static void same_file(struct history_rig *r, const char *one, const char *other)
 }
 
 // Nothing is left in TMPDIR, and stored.json has the list that `store pull` checks.
-static void an_export_goes_into_a_store(void **state)
+COMMAND(an_export_goes_into_a_store, struct history_rig *r)
 {
-    struct history_rig *r = *state;
     char line[2 * DP_PATH_BYTES], store[DP_PATH_BYTES];
     assert_int_equal(dp_path(store, "file://%s", history_in_root(r, "store/deep")), LH_OK);
     assert_int_equal(dp_make_dirs(history_in_root(r, "tmp")), LH_OK);
@@ -481,9 +469,8 @@ static void an_export_goes_into_a_store(void **state)
     assert_int_equal(run(r, "@server JOB --out s3://a/b/"), DP_CONFIG);
 }
 
-static void a_wrong_line_is_told(void **state)
+COMMAND(a_wrong_line_is_told, struct history_rig *r)
 {
-    struct history_rig *r = *state;
     assert_int_equal(run(r, "@server JOB"), DP_USAGE); // no --out
     assert_int_equal(run(r, "@server JOB --out @x --to gguf"), DP_USAGE);
     assert_int_equal(run(r, "@server JOB --out @x --dir @y"), DP_USAGE);
@@ -501,27 +488,4 @@ static void a_wrong_line_is_told(void **state)
     assert_int_equal(run(r, "@server JOB --out @x --at 8 --dtype bf16 --max-shard-size 1KiB"),
                      DP_OK);
     assert_true(dp_file_exists(history_in_root(r, "x/model.safetensors.index.json")));
-}
-
-#define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
-#define COMMAND(name) cmocka_unit_test_setup_teardown(name, history_set_up_files, history_tear_down)
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        TEST(an_imported_model_is_exported_unchanged),
-        TEST(without_the_folder_the_imports_record_tells_the_types),
-        TEST(another_type_is_written_into_config_json),
-        TEST(a_large_model_is_cut_into_files),
-        TEST(a_folder_takes_one_export_at_a_time),
-        TEST(another_models_folder_is_refused),
-        TEST(running_statistics_are_a_regions_or_it_is_refused),
-        TEST(the_newest_statistics_of_a_run_s_folder_are_taken),
-        TEST(a_scalar_comes_out_as_one),
-        COMMAND(every_version_of_a_server_comes_out),
-        COMMAND(a_folder_of_checkpoints_is_enough),
-        COMMAND(an_export_goes_into_a_store),
-        COMMAND(a_wrong_line_is_told),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,13 +1,8 @@
 // deploy/models/folder.c, family.c, import.c: a folder gives the same manifest and parameters
 // however its tensors are split into files; a tensor that does not fit is named.
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
-
 #include "deploy/models/import.h"
 #include "deploy/text/eval.h"
+#include "tests/test.h"
 #include "tests/unit/deploy/models/tiny.h"
 
 static int set_up(void **state)
@@ -52,9 +47,10 @@ static bool says(const struct lh_buf *said, const char *text)
     return false;
 }
 
-static void tensors_stand_in_the_models_order(void **state)
+#define IN_FOLDERS(name, parameter) TEST_WITH(name, parameter, set_up, tear_down)
+
+IN_FOLDERS(tensors_stand_in_the_models_order, const struct folders *f)
 {
-    const struct folders *f = *state;
     struct tiny m = tiny_llama(DP_DTYPE_BF16);
     struct lh_buf said = lh_buf(1 << 20);
     struct lh_manifest is;
@@ -88,9 +84,8 @@ static void tensors_stand_in_the_models_order(void **state)
 
 // One file, and an index of two files with another type, give the same model. Without config.json
 // the order differs.
-static void files_make_no_difference(void **state)
+IN_FOLDERS(files_make_no_difference, const struct folders *f)
 {
-    const struct folders *f = *state;
     struct tiny m = tiny_llama(DP_DTYPE_F16), n = tiny_llama(DP_DTYPE_F64);
     struct lh_buf said = lh_buf(1 << 20), index = lh_buf(1 << 16);
     char one[65], two[65], three[65];
@@ -114,9 +109,8 @@ static void files_make_no_difference(void **state)
     lh_buf_free(&said);
 }
 
-static void an_index_that_does_not_fit_its_files_is_refused(void **state)
+IN_FOLDERS(an_index_that_does_not_fit_its_files_is_refused, const struct folders *f)
 {
-    const struct folders *f = *state;
     struct tiny m = {.count = 0};
     struct lh_buf said = lh_buf(1 << 20);
     const char *path = "d/model.safetensors.index.json";
@@ -162,9 +156,8 @@ static void an_index_that_does_not_fit_its_files_is_refused(void **state)
 
 // ---------------------------------------------------------------- tensors that do not fit
 
-static void missing_unexpected_and_misshaped_are_named(void **state)
+IN_FOLDERS(missing_unexpected_and_misshaped_are_named, const struct folders *f)
 {
-    const struct folders *f = *state;
     struct tiny m = tiny_llama(DP_DTYPE_BF16);
     struct lh_buf said = lh_buf(1 << 20);
     tiny_find(&m, TINY_L "mlp.up_proj.weight")->name = TINY_L "mlp.up.weight";
@@ -185,9 +178,8 @@ static void missing_unexpected_and_misshaped_are_named(void **state)
     lh_buf_free(&said);
 }
 
-static void other_tensors_are_left_out_and_named(void **state)
+IN_FOLDERS(other_tensors_are_left_out_and_named, const struct folders *f)
 {
-    const struct folders *f = *state;
     struct tiny m = tiny_llama(DP_DTYPE_BF16);
     struct lh_buf said = lh_buf(1 << 20);
     tiny_add(&m, TINY_L "self_attn.rotary_emb.inv_freq", DP_DTYPE_F32, 2, 0);
@@ -206,9 +198,8 @@ static void other_tensors_are_left_out_and_named(void **state)
     lh_buf_free(&said);
 }
 
-static void tied_weights_are_stored_once(void **state)
+IN_FOLDERS(tied_weights_are_stored_once, const struct folders *f)
 {
-    const struct folders *f = *state;
     static const char config[] =
         "{\"model_type\":\"llama\",\"hidden_size\":4,\"intermediate_size\":6,\"num_hidden_layers\":"
         "1,\"num_attention_heads\":2,\"num_key_value_heads\":1,\"vocab_size\":8,"
@@ -240,9 +231,8 @@ static void tied_weights_are_stored_once(void **state)
     lh_buf_free(&said);
 }
 
-static void values_that_cannot_be_trained_are_refused(void **state)
+IN_FOLDERS(values_that_cannot_be_trained_are_refused, const struct folders *f)
 {
-    const struct folders *f = *state;
     static const struct {
         enum dp_dtype type;
         uint8_t bytes[8];
@@ -296,9 +286,8 @@ static void one_tensor(const struct folders *f, const char *config, const char *
     folders_text(f, "hf/config.json", config);
 }
 
-static void names_that_no_loop_would_have_are_refused(void **state)
+IN_FOLDERS(names_that_no_loop_would_have_are_refused, const struct folders *f)
 {
-    const struct folders *f = *state;
     static const char *const bad[][2] = {
         {"other", "model.layers.0.block_sparse_moe.experts.0.w1.weight"},
         {"other", "language_model.model.norm.weight"},
@@ -340,9 +329,8 @@ static void names_that_no_loop_would_have_are_refused(void **state)
     lh_buf_free(&said);
 }
 
-static void running_statistics_are_buffers(void **state)
+IN_FOLDERS(running_statistics_are_buffers, const struct folders *f)
 {
-    const struct folders *f = *state;
     struct lh_buf said = lh_buf(1 << 20);
     one_tensor(f, "{\"model_type\": \"resnet\"}", "bn.running_mean");
     assert_int_equal(import_with(f, "hf", "out", NULL, &said, NULL), LH_OK);
@@ -353,9 +341,8 @@ static void running_statistics_are_buffers(void **state)
     lh_buf_free(&said);
 }
 
-static void words_of_python_in_config_json_are_read(void **state)
+IN_FOLDERS(words_of_python_in_config_json_are_read, const struct folders *f)
 {
-    const struct folders *f = *state;
     struct lh_buf said = lh_buf(1 << 20);
     one_tensor(f,
                "{\"model_type\": \"mamba2\", \"a\": [0.0, Infinity], \"b\": -Infinity, "
@@ -365,9 +352,8 @@ static void words_of_python_in_config_json_are_read(void **state)
     lh_buf_free(&said);
 }
 
-static void files_that_are_not_what_they_seem_are_named(void **state)
+IN_FOLDERS(files_that_are_not_what_they_seem_are_named, const struct folders *f)
 {
-    const struct folders *f = *state;
     struct lh_buf said = lh_buf(1 << 20);
     folders_text(f, "lfs/model.safetensors",
                  "version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 1\n");
@@ -403,9 +389,8 @@ static void files_that_are_not_what_they_seem_are_named(void **state)
 
 // In a family without a list of tensors, a head is left out if its bytes equal the embedding's and
 // the config does not say that the head is separate.
-static void a_head_that_is_the_embedding_again_is_left_out(void **state)
+IN_FOLDERS(a_head_that_is_the_embedding_again_is_left_out, const struct folders *f)
 {
-    const struct folders *f = *state;
     struct lh_buf said = lh_buf(1 << 20);
     static const char header[] =
         "{\"lm_head.weight\":{\"dtype\":\"F32\",\"shape\":[1,2],\"data_offsets\":[0,8]},"
@@ -434,9 +419,8 @@ static void a_head_that_is_the_embedding_again_is_left_out(void **state)
     lh_buf_free(&said);
 }
 
-static void a_tied_model_may_hold_the_head_alone(void **state)
+IN_FOLDERS(a_tied_model_may_hold_the_head_alone, const struct folders *f)
 {
-    const struct folders *f = *state;
     struct tiny m = tiny_llama(DP_DTYPE_BF16);
     struct lh_buf said = lh_buf(1 << 20);
     m.count--; // the embedding is the last one
@@ -476,9 +460,8 @@ static lh_err family_of(const char *config, struct dp_family *out)
     "\"hidden_size\":8,\"intermediate_size\":12,\"num_hidden_layers\":1,\"num_attention_heads\":"  \
     "2,\"vocab_size\":16,\"hidden_act\":\"silu\""
 
-static void families_are_told_apart(void **state)
+IN_FOLDERS(families_are_told_apart, void *unused)
 {
-    (void)state;
     static const struct {
         const char *config;
         unsigned wants; // 0: unknown family
@@ -515,9 +498,8 @@ static void families_are_told_apart(void **state)
     }
 }
 
-static void a_config_that_makes_no_sense_is_refused(void **state)
+IN_FOLDERS(a_config_that_makes_no_sense_is_refused, void *unused)
 {
-    (void)state;
     static const struct {
         const char *config, *text;
     } cases[] = {
@@ -539,9 +521,8 @@ static void a_config_that_makes_no_sense_is_refused(void **state)
 }
 
 // An unknown family keeps every float tensor, with layer 10 after layer 9.
-static void numbers_in_names_are_ordered_by_value(void **state)
+IN_FOLDERS(numbers_in_names_are_ordered_by_value, const struct folders *f)
 {
-    const struct folders *f = *state;
     struct tiny m = {.config = "{\"model_type\":\"other\",\"architectures\":[\"Other\"]}"};
     static const char *const order[] = {"a", "h.2.w", "h.9.a", "h.9.b", "h.10.a", "z"};
     static const unsigned shuffled[] = {4, 2, 0, 5, 1, 3};
@@ -556,29 +537,4 @@ static void numbers_in_names_are_ordered_by_value(void **state)
     assert_string_equal(is.model_json, "{\"architecture\":\"Other\",\"model_type\":\"other\"}");
     lh_manifest_free(&is);
     lh_buf_free(&said);
-}
-
-#define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        TEST(tensors_stand_in_the_models_order),
-        TEST(files_make_no_difference),
-        TEST(an_index_that_does_not_fit_its_files_is_refused),
-        TEST(missing_unexpected_and_misshaped_are_named),
-        TEST(other_tensors_are_left_out_and_named),
-        TEST(tied_weights_are_stored_once),
-        TEST(values_that_cannot_be_trained_are_refused),
-        TEST(names_that_no_loop_would_have_are_refused),
-        TEST(running_statistics_are_buffers),
-        TEST(words_of_python_in_config_json_are_read),
-        TEST(files_that_are_not_what_they_seem_are_named),
-        TEST(a_head_that_is_the_embedding_again_is_left_out),
-        TEST(a_tied_model_may_hold_the_head_alone),
-        TEST(families_are_told_apart),
-        TEST(a_config_that_makes_no_sense_is_refused),
-        TEST(numbers_in_names_are_ordered_by_value),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,13 +1,9 @@
 // deploy/models/safetensors.c: every valid file is read, any other is refused with the tensor's
 // name, and 10,000 randomly mutated headers do no harm.
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
 #include <string.h>
 
 #include "deploy/models/safetensors.h"
+#include "tests/test.h"
 #include "tests/unit/deploy/models/folders.h"
 
 static lh_err parse(const char *header, uint64_t data_bytes, struct dp_st *out)
@@ -30,9 +26,8 @@ static void refused(const char *header, uint64_t data_bytes, lh_err wanted, cons
     "}"
 #define A ONE("a", "F32", "[2,3]", "0", "24")
 
-static void every_allowed_header_is_read(void **state)
+TEST(every_allowed_header_is_read)
 {
-    (void)state;
     struct dp_st st;
     assert_int_equal(parse("{\"__metadata__\":{\"format\":\"pt\"}," ONE("b", "BF16", "[4]", "24",
                                                                         "32") "," A "}   ",
@@ -63,9 +58,8 @@ static void every_allowed_header_is_read(void **state)
     dp_st_free(&st);
 }
 
-static void places_that_are_wrong_are_refused(void **state)
+TEST(places_that_are_wrong_are_refused)
 {
-    (void)state;
     refused("{" A "}", 23, LH_ERR_MALFORMED, "tensor a ends at byte 24 of 23");
     refused("{" A "}", 25, LH_ERR_MALFORMED, "end at byte 24 of 25");
     refused("{" A "," ONE("b", "U8", "[2]", "23", "25") "}", 25, LH_ERR_MALFORMED,
@@ -83,9 +77,8 @@ static void places_that_are_wrong_are_refused(void **state)
             "too big integer");
 }
 
-static void shapes_that_are_wrong_are_refused(void **state)
+TEST(shapes_that_are_wrong_are_refused)
 {
-    (void)state;
     refused("{" ONE("a", "F32", "[1099511627776,1099511627776]", "0", "0") "}", 0, LH_ERR_TOO_LARGE,
             "tensor a: its shape has more than 2^56");
     refused("{" ONE("a", "F64", "[9223372036854775807]", "0", "8") "}", 8, LH_ERR_TOO_LARGE,
@@ -98,9 +91,8 @@ static void shapes_that_are_wrong_are_refused(void **state)
     refused("{" ONE("a", "F4", "[3]", "0", "1") "}", 1, LH_ERR_MALFORMED, "inside a byte");
 }
 
-static void headers_that_are_wrong_are_refused(void **state)
+TEST(headers_that_are_wrong_are_refused)
 {
-    (void)state;
     refused("", 0, LH_ERR_MALFORMED, "does not begin with {");
     refused(" {}", 0, LH_ERR_MALFORMED, "does not begin with {");
     refused("[]", 0, LH_ERR_MALFORMED, "does not begin with {");
@@ -121,9 +113,8 @@ static void headers_that_are_wrong_are_refused(void **state)
 }
 
 // Otherwise a hundred megabytes of JSON could take gigabytes of memory.
-static void more_entries_than_tensors_need_are_refused_unread(void **state)
+TEST(more_entries_than_tensors_need_are_refused_unread)
 {
-    (void)state;
     struct dp_st st;
     struct lh_buf b = lh_buf(8 << 20);
     lh_put(&b, "{\"a\":[", 6);
@@ -141,9 +132,8 @@ static void more_entries_than_tensors_need_are_refused_unread(void **state)
     lh_buf_free(&b);
 }
 
-static void lengths_are_checked_before_anything_is_read(void **state)
+TEST(lengths_are_checked_before_anything_is_read)
 {
-    (void)state;
     uint64_t length;
     uint8_t first[8] = {2};
     assert_int_equal(dp_st_length("f", lh_span(first, 8), 10, &length), LH_OK);
@@ -156,9 +146,8 @@ static void lengths_are_checked_before_anything_is_read(void **state)
     assert_int_equal(dp_st_length("f", lh_span(over, 8), 1 << 30, &length), LH_ERR_TOO_LARGE);
 }
 
-static void a_written_header_is_read_back(void **state)
+TEST(a_written_header_is_read_back)
 {
-    (void)state;
     struct dp_st_tensor t[] = {
         {.name = "b", .dtype = DP_DTYPE_BF16, .dims = 2, .shape = {3, 5}},
         {.name = "z", .dtype = DP_DTYPE_F32, .dims = 1, .shape = {7}},
@@ -228,9 +217,8 @@ static void mutate(uint64_t *seed, struct lh_buf *b)
     }
 }
 
-static void ten_thousand_changed_headers_do_no_harm(void **state)
+TEST(ten_thousand_changed_headers_do_no_harm)
 {
-    (void)state;
     static const char *const seeds[] = {
         "{\"__metadata__\":{\"format\":\"pt\"}," A "," ONE("b", "BF16", "[4]", "24", "32") "}",
         "{" ONE("e", "F32", "[0,4]", "0",
@@ -265,19 +253,4 @@ static void ten_thousand_changed_headers_do_no_harm(void **state)
     }
     assert_int_equal(read + refused_, HEADERS);
     assert_true(read > 100 && refused_ > 5000); // changes of names and spaces are valid
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_allowed_header_is_read),
-        cmocka_unit_test(places_that_are_wrong_are_refused),
-        cmocka_unit_test(shapes_that_are_wrong_are_refused),
-        cmocka_unit_test(headers_that_are_wrong_are_refused),
-        cmocka_unit_test(more_entries_than_tensors_need_are_refused_unread),
-        cmocka_unit_test(lengths_are_checked_before_anything_is_read),
-        cmocka_unit_test(a_written_header_is_read_back),
-        cmocka_unit_test(ten_thousand_changed_headers_do_no_harm),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

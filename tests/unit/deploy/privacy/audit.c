@@ -1,11 +1,6 @@
 // ctest: privacy_audit_command
 // deploy/privacy/audit.c: charges and epsilon from a log, or from the checkpoint below a log whose
 // beginning is gone.
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -13,6 +8,7 @@
 #include "deploy/tool/files.h"
 #include "tests/history/files.h"
 #include "tests/history/rig.h"
+#include "tests/test.h"
 
 // A private worker makes two pushes to shard 0, which cost four steps each; then a checkpoint, and
 // another generation of the log without pushes.
@@ -49,17 +45,17 @@ static void audit(struct history_rig *r, const char *line, int code)
     assert_int_equal(history_command(r, "privacy", dp_cmd_privacy, line), code);
 }
 
-static void charges_are_in_the_log(void **state)
+#define IN_HISTORY(name, parameter) TEST_WITH(name, parameter, set_up, history_tear_down)
+
+IN_HISTORY(charges_are_in_the_log, struct history_rig *r)
 {
-    struct history_rig *r = *state;
     audit(r, "audit @server -o json", DP_OK);
     assert_true(history_says(r, "\"charged\": 8.0") && history_says(r, "\"releases\": 2"));
     assert_true(history_says(r, "\"from\": \"log\"") && history_says(r, "within the plan"));
 }
 
-static void a_trimmed_log_has_its_charges_in_the_checkpoint(void **state)
+IN_HISTORY(a_trimmed_log_has_its_charges_in_the_checkpoint, struct history_rig *r)
 {
-    struct history_rig *r = *state;
     assert_int_equal(remove(history_in_root(r, "server/log/0000000000000001.seg")), 0);
     audit(r, "audit @server -o json", DP_OK);
     assert_false(history_says(r, "charged"));
@@ -67,14 +63,4 @@ static void a_trimmed_log_has_its_charges_in_the_checkpoint(void **state)
     assert_true(history_says(r, "\"charged\": 8.0") && history_says(r, "\"releases\": 0"));
     assert_true(history_says(r, "\"from\": \"checkpoint\""));
     assert_true(history_says(r, "\"sigma\": 1.0") && history_says(r, "within the plan"));
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(charges_are_in_the_log, set_up, history_tear_down),
-        cmocka_unit_test_setup_teardown(a_trimmed_log_has_its_charges_in_the_checkpoint, set_up,
-                                        history_tear_down),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

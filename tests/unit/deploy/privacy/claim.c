@@ -1,9 +1,4 @@
 // Privacy claims and their texts: numbers, units, the receipt, the command.
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,6 +8,7 @@
 #include "deploy/privacy/claim.h"
 #include "deploy/privacy/statement.h"
 #include "deploy/tool/commands.h"
+#include "tests/test.h"
 
 static struct dp_claim region(void)
 {
@@ -52,9 +48,8 @@ static void text_of(const struct dp_claim *c, char *text, size_t size)
 }
 
 // At region level data is replaced, not emptied, so the noise over C must be twice as large.
-static void region_level_has_twice_the_sensitivity(void **state)
+TEST(region_level_has_twice_the_sensitivity)
 {
-    (void)state;
     struct dp_claim c = region();
     char text[8192];
     assert_int_equal(dp_claim_calibrate(&c, 8), LH_OK);
@@ -72,9 +67,8 @@ static void region_level_has_twice_the_sensitivity(void **state)
     assert_int_equal(dp_claim_compute(&c), LH_ERR_CONFIG);
 }
 
-static void record_level_counts_draws(void **state)
+TEST(record_level_counts_draws)
 {
-    (void)state;
     struct dp_claim c = record();
     char text[8192];
     assert_int_equal(dp_claim_compute(&c), LH_OK);
@@ -93,9 +87,8 @@ static void record_level_counts_draws(void **state)
 }
 
 // The statement attributes what the trainer reported to the trainer.
-static void a_reported_level_promises_nothing_of_its_own(void **state)
+TEST(a_reported_level_promises_nothing_of_its_own)
 {
-    (void)state;
     struct dp_claim c = record();
     char text[8192];
     c.terms.level = LH_PRIVACY_REPORTED;
@@ -105,9 +98,8 @@ static void a_reported_level_promises_nothing_of_its_own(void **state)
     assert_null(strstr(text, "enforced by the"));
 }
 
-static void the_receipt_says_the_same(void **state)
+TEST(the_receipt_says_the_same)
 {
-    (void)state;
     static const char *const keys[] = {"schema",
                                        "level",
                                        "unit",
@@ -167,9 +159,8 @@ static int run(const char *line)
     return code;
 }
 
-static void the_command_refuses_what_is_not_sound(void **state)
+TEST(the_command_refuses_what_is_not_sound)
 {
-    (void)state;
     static const char *const bad[] = {
         "privacy plan",
         "privacy plan --delta 1e-5 --steps 10",
@@ -189,16 +180,4 @@ static void the_command_refuses_what_is_not_sound(void **state)
     assert_int_equal(run("privacy plan --delta 1e-5 --steps 10 --sigma 9 --level region -o json"),
                      0);
     assert_int_equal(run("privacy plan --help"), 0);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(region_level_has_twice_the_sensitivity),
-        cmocka_unit_test(record_level_counts_draws),
-        cmocka_unit_test(a_reported_level_promises_nothing_of_its_own),
-        cmocka_unit_test(the_receipt_says_the_same),
-        cmocka_unit_test(the_command_refuses_what_is_not_sound),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,18 +1,14 @@
 // Kubernetes manifests: names that are valid there, and topologies that are refused.
 // tests/oracle/k8s.py reads the manifests.
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
-#include <cmocka.h>
 
 #include "deploy/render/render.h"
 #include "tests/remove_tree.h"
+#include "tests/test.h"
 
 #define TOP                                                                                        \
     "run: tiny.run\nbudget_tokens: 100000\n"                                                       \
@@ -59,9 +55,8 @@ static void has(const char *name, const char *text)
     lh_buf_free(&got);
 }
 
-static void names_are_labels(void **state)
+TEST(names_are_labels)
 {
-    (void)state;
     assert_int_equal(render(EU "regions: {eu: , us.east_1: {workers: 2}}\n",
                             (struct dp_render_flags){.domain = "example.org"}),
                      LH_OK);
@@ -79,9 +74,8 @@ static void names_are_labels(void **state)
     has("regions/eu/kustomization.yaml", "\nnamespace: mine\n");
 }
 
-static void a_pair_of_coordinators(void **state)
+TEST(a_pair_of_coordinators)
 {
-    (void)state;
     assert_int_equal(render(EU "regions: {eu: }\nserver: {coordinator.store: \"etcd://e:2379/x\", "
                                "coordinator.store_secrets: anything}\n",
                             (struct dp_render_flags){.domain = "x"}),
@@ -94,9 +88,8 @@ static void a_pair_of_coordinators(void **state)
         "coordinator: \"coordinator.x:7700,coordinator-b.x:7700\"\n");
 }
 
-static void data_in_a_store(void **state)
+TEST(data_in_a_store)
 {
-    (void)state;
     assert_int_equal(render(EU "regions: {eu: }\nserver: {checkpoint.store: \"s3://b/c\"}\n",
                             (struct dp_render_flags){.domain = "x", .data = "s3://b/units"}),
                      LH_OK);
@@ -109,9 +102,8 @@ static void data_in_a_store(void **state)
     has("servers/servers.yaml", "- secretRef: {name: longhaul-store, optional: true}");
 }
 
-static void unusable_names_and_settings_are_refused(void **state)
+TEST(unusable_names_and_settings_are_refused)
 {
-    (void)state;
     static const struct {
         const char *yaml;
         struct dp_render_flags flags;
@@ -150,11 +142,5 @@ static void unusable_names_and_settings_are_refused(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(names_are_labels),
-        cmocka_unit_test(data_in_a_store),
-        cmocka_unit_test(a_pair_of_coordinators),
-        cmocka_unit_test(unusable_names_and_settings_are_refused),
-    };
-    return cmocka_run_group_tests(tests, setup, teardown);
+    return test_run(setup, teardown);
 }

@@ -1,18 +1,14 @@
 // Batch scripts for Slurm: the resources they request, the processes of each host, and topologies
 // that are refused.
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
-#include <cmocka.h>
 
 #include "deploy/render/render.h"
 #include "tests/remove_tree.h"
+#include "tests/test.h"
 
 #define MODEL                                                                                      \
     "model: {vocabulary: 32, dim: 8, layers: 1, heads: 2, kv_heads: 2, ffn: 16, context: 16}\n"
@@ -56,9 +52,8 @@ static void has(const char *name, const char *text)
     lh_buf_free(&got);
 }
 
-static void a_region_of_each_kind(void **state)
+TEST(a_region_of_each_kind)
 {
-    (void)state;
     assert_int_equal(render(TOP "regions:\n  eu: {workers: 3}\n  us: {gpus: 6, hosts: 2}\n"
                                 "  ap: {ranks: 3, hosts: 2}\n"
                                 "  af: {command: [python, \"it's.py\", \"{worker}\", \"{data}\"]}\n"
@@ -90,9 +85,8 @@ static void a_region_of_each_kind(void **state)
     has("eu/eu-0.yaml", "coordinator: \"a.example.org:7700,b.example.org:7700\"\n");
 }
 
-static void unusable_names_and_settings_are_refused(void **state)
+TEST(unusable_names_and_settings_are_refused)
 {
-    (void)state;
     static const struct {
         const char *yaml, *coordinator, *says;
     } of[] = {
@@ -111,9 +105,5 @@ static void unusable_names_and_settings_are_refused(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_region_of_each_kind),
-        cmocka_unit_test(unusable_names_and_settings_are_refused),
-    };
-    return cmocka_run_group_tests(tests, setup, teardown);
+    return test_run(setup, teardown);
 }

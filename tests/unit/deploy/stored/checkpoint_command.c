@@ -1,11 +1,6 @@
 // deploy/stored/checkpoint_command.c, checkpoint_restore.c: an intact file passes; one with a
 // flipped byte, another name, run or key does not. Shards are restored onto another number of
 // servers with the same state, and pruning leaves a state to start from.
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -22,6 +17,7 @@
 #include "server/server.h"
 #include "tests/history/files.h"
 #include "tests/history/rig.h"
+#include "tests/test.h"
 
 static int run(struct history_rig *r, const char *line)
 {
@@ -41,9 +37,11 @@ static void store(const struct history_rig *r, const char *name, struct lh_span 
 
 // ---------------------------------------------------------------- ls, verify
 
-static void a_workers_folder_lists_its_durable_copies(void **state)
+#define IN_HISTORY(name, parameter)                                                                \
+    TEST_WITH(name, parameter, history_set_up_files, history_tear_down)
+
+IN_HISTORY(a_workers_folder_lists_its_durable_copies, struct history_rig *r)
 {
-    struct history_rig *r = *state;
     struct lh_buf bytes;
     load(r, "server/checkpoints/0000-0000000000000005.ckpt", &bytes);
     assert_int_equal(dp_make_dirs(history_in_root(r, "worker/replica")), LH_OK);
@@ -56,9 +54,8 @@ static void a_workers_folder_lists_its_durable_copies(void **state)
     assert_int_equal(run(r, "verify @worker"), DP_OK);
 }
 
-static void a_listing_says_what_headers_say(void **state)
+IN_HISTORY(a_listing_says_what_headers_say, struct history_rig *r)
 {
-    struct history_rig *r = *state;
     assert_int_equal(run(r, "ls @server"), DP_OK);
     assert_true(history_says(r, "0000-0000000000000005.ckpt"));
     assert_int_equal(run(r, "ls @server/checkpoints -o json"), DP_OK);
@@ -75,9 +72,8 @@ static void a_listing_says_what_headers_say(void **state)
     assert_int_equal(run(r, "--help"), DP_OK);
 }
 
-static void a_good_one_is_ok(void **state)
+IN_HISTORY(a_good_one_is_ok, struct history_rig *r)
 {
-    struct history_rig *r = *state;
     assert_int_equal(run(r, "verify @server"), DP_OK); // checks hashes only
     assert_int_equal(run(r, "verify @server JOB"), DP_OK);
     assert_int_equal(run(r, "verify @server JOB --run other"), DP_UNVERIFIED);
@@ -89,9 +85,8 @@ static void a_good_one_is_ok(void **state)
     assert_int_equal(run(r, "verify @empty"), DP_MISSING);
 }
 
-static void damaged_ones_are_not(void **state)
+IN_HISTORY(damaged_ones_are_not, struct history_rig *r)
 {
-    struct history_rig *r = *state;
     struct lh_buf b;
     load(r, "server/checkpoints/0000-0000000000000005.ckpt", &b);
     assert_int_equal(dp_make_dirs(history_in_root(r, "d")), LH_OK);
@@ -141,9 +136,8 @@ static void check_start(struct history_rig *r, const char *dir, uint32_t shard, 
     lh_env_real_destroy(real);
 }
 
-static void shards_go_onto_other_servers_without_loss(void **state)
+IN_HISTORY(shards_go_onto_other_servers_without_loss, struct history_rig *r)
 {
-    struct history_rig *r = *state;
     assert_int_equal(run(r, "restore @server JOB --into @a --shards 0"), DP_OK);
     assert_int_equal(run(r, "restore @server JOB --into @b --shards 1"), DP_OK);
     check_start(r, "a", 0, 16, 0); // starts at the log's end, so no history is lost
@@ -156,9 +150,8 @@ static void shards_go_onto_other_servers_without_loss(void **state)
     assert_true(dp_file_exists(history_in_root(r, "x.safetensors")));
 }
 
-static void a_partial_restore_opens_an_epoch(void **state)
+IN_HISTORY(a_partial_restore_opens_an_epoch, struct history_rig *r)
 {
-    struct history_rig *r = *state;
     assert_int_equal(run(r, "restore @server/checkpoints JOB --into @a"), DP_OK);
     check_start(r, "a", 0, 11, 2);
     check_start(r, "a", 1, 4, 2);
@@ -179,9 +172,8 @@ static void a_partial_restore_opens_an_epoch(void **state)
     lh_buf_free(&b);
 }
 
-static void restores_that_must_not_be(void **state)
+IN_HISTORY(restores_that_must_not_be, struct history_rig *r)
 {
-    struct history_rig *r = *state;
     assert_int_equal(run(r, "restore @server JOB"), DP_USAGE);
     assert_int_equal(run(r, "restore @server JOB --into @a --export @b"), DP_USAGE);
     assert_int_equal(run(r, "restore @server --into @a"), DP_USAGE);
@@ -201,9 +193,8 @@ static void restores_that_must_not_be(void **state)
     fclose(held);
 }
 
-static void restored_checkpoints_can_be_signed(void **state)
+IN_HISTORY(restored_checkpoints_can_be_signed, struct history_rig *r)
 {
-    struct history_rig *r = *state;
     char line[256];
     assert_int_equal(lh_sign_generate(history_in_root(r, "signer"), "test"), LH_OK);
     assert_int_equal(run(r, "verify @server --signers @signer.pub"), DP_UNVERIFIED);
@@ -220,9 +211,8 @@ static void restored_checkpoints_can_be_signed(void **state)
 
 // ---------------------------------------------------------------- prune
 
-static void pruning_leaves_a_start(void **state)
+IN_HISTORY(pruning_leaves_a_start, struct history_rig *r)
 {
-    struct history_rig *r = *state;
     struct lh_buf b;
     history_write(&r->h, 0, false); // 16, beside 5 and 11
     history_copy_out(&r->h, history_in_root(r, "server"));
@@ -320,9 +310,8 @@ static bool holds(struct history_rig *r, const char *where, unsigned shard, unsi
     return dp_file_exists(history_in_root(r, name));
 }
 
-static void a_run_comes_back_from_a_store(void **state)
+IN_HISTORY(a_run_comes_back_from_a_store, struct history_rig *r)
 {
-    struct history_rig *r = *state;
     assert_int_equal(on_store(r, "ls STORE"), DP_OK); // empty
     assert_int_equal(on_store(r, "verify STORE"), DP_MISSING);
     assert_int_equal(on_store(r, "restore STORE JOB --into @new"), DP_MISSING);
@@ -348,22 +337,4 @@ static void a_run_comes_back_from_a_store(void **state)
     assert_false(history_says(r, "removed"));
     assert_int_equal(run(r, "ls ftp://x/y"), DP_MISSING); // taken as a folder's name
     assert_int_equal(run(r, "ls s3://x/"), DP_CONFIG);
-}
-
-int main(void)
-{
-#define TEST(f) cmocka_unit_test_setup_teardown(f, history_set_up_files, history_tear_down)
-    const struct CMUnitTest tests[] = {
-        TEST(a_workers_folder_lists_its_durable_copies),
-        TEST(a_listing_says_what_headers_say),
-        TEST(a_good_one_is_ok),
-        TEST(damaged_ones_are_not),
-        TEST(shards_go_onto_other_servers_without_loss),
-        TEST(a_partial_restore_opens_an_epoch),
-        TEST(restores_that_must_not_be),
-        TEST(restored_checkpoints_can_be_signed),
-        TEST(pruning_leaves_a_start),
-        TEST(a_run_comes_back_from_a_store),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

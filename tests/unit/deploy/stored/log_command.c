@@ -1,11 +1,6 @@
 // deploy/stored/log_command.c, log_verify.c, replay.c, weights_file.c, job.c: every state that a
 // log ever had is replayed to its digest; damage is told from a torn tail by its place; and no
 // command changes the directory.
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
 #include <ftw.h>
 #include <inttypes.h>
 #include <jansson.h>
@@ -23,6 +18,7 @@
 #include "deploy/tool/files.h"
 #include "tests/history/files.h"
 #include "tests/history/rig.h"
+#include "tests/test.h"
 
 static void put_file(const char *path, struct lh_span bytes)
 {
@@ -57,9 +53,11 @@ static void checkpoint_path(const struct history_rig *r, uint32_t shard, uint64_
 
 // ---------------------------------------------------------------- replay
 
-static void every_version_comes_back_with_its_digest(void **state)
+#define IN_HISTORY(name, parameter)                                                                \
+    TEST_WITH(name, parameter, history_set_up_files, history_tear_down)
+
+IN_HISTORY(every_version_comes_back_with_its_digest, struct history_rig *r)
 {
-    struct history_rig *r = *state;
     for (uint32_t shard = 0; shard < HISTORY_SHARDS; shard++)
         for (uint64_t v = 0; v <= r->h.replica[shard].ledger.version; v++) {
             char line[128], hex[2 * LH_HASH_BYTES + 1];
@@ -74,9 +72,8 @@ static void every_version_comes_back_with_its_digest(void **state)
         }
 }
 
-static void a_version_that_is_not_there_is_named(void **state)
+IN_HISTORY(a_version_that_is_not_there_is_named, struct history_rig *r)
 {
-    struct history_rig *r = *state;
     char path[DP_PATH_BYTES];
     assert_int_equal(run(r, "replay @server JOB --to 0:17"), DP_MISSING);
     assert_int_equal(run(r, "replay @server JOB --to 0:4"), DP_USAGE); // needs --weights
@@ -98,9 +95,8 @@ static void a_version_that_is_not_there_is_named(void **state)
     assert_int_equal(run(r, "replay @server JOB"), DP_OK);
 }
 
-static void parameters_of_a_past_moment_are_exported(void **state)
+IN_HISTORY(parameters_of_a_past_moment_are_exported, struct history_rig *r)
 {
-    struct history_rig *r = *state;
     char line[2 * DP_PATH_BYTES], path[DP_PATH_BYTES];
     const struct lh_manifest *m = &r->h.manifest;
     size_t bytes = m->values * sizeof(float);
@@ -152,9 +148,8 @@ static void parameters_of_a_past_moment_are_exported(void **state)
 }
 
 // A directory with one of two shards shows its digest, but can't be exported.
-static void an_export_needs_every_shard(void **state)
+IN_HISTORY(an_export_needs_every_shard, struct history_rig *r)
 {
-    struct history_rig *r = *state;
     char path[DP_PATH_BYTES], from[DP_PATH_BYTES], line[2 * DP_PATH_BYTES], hex[65];
     assert_int_equal(dp_path(path, "%s/half/checkpoints", r->root), LH_OK);
     assert_int_equal(dp_make_dirs(path), LH_OK);
@@ -177,9 +172,8 @@ static void an_export_needs_every_shard(void **state)
 
 // ---------------------------------------------------------------- dump
 
-static void every_record_is_a_line(void **state)
+IN_HISTORY(every_record_is_a_line, struct history_rig *r)
 {
-    struct history_rig *r = *state;
     char hex[2 * LH_HASH_BYTES + 1];
     assert_int_equal(run(r, "dump @server"), DP_OK);
     assert_int_equal(lines(r), 1 + 25);
@@ -234,9 +228,8 @@ static void flip(const char *path, size_t at)
     lh_buf_free(&b);
 }
 
-static void a_whole_log_is_whole(void **state)
+IN_HISTORY(a_whole_log_is_whole, struct history_rig *r)
 {
-    struct history_rig *r = *state;
     assert_int_equal(run(r, "verify @server"), DP_OK);
     assert_true(history_says(r, ": whole"));
     assert_int_equal(run(r, "verify @server JOB --weights @weights.bin -o json"), DP_OK);
@@ -260,9 +253,8 @@ static void a_whole_log_is_whole(void **state)
     assert_int_equal(run(r, "verify"), DP_USAGE);
 }
 
-static void damage_is_told_with_its_place(void **state)
+IN_HISTORY(damage_is_told_with_its_place, struct history_rig *r)
 {
-    struct history_rig *r = *state;
     char path[DP_PATH_BYTES];
     segment_path(r, 2, path);
     flip(path, 64 + 70); // inside its first entry
@@ -278,9 +270,8 @@ static void damage_is_told_with_its_place(void **state)
 }
 
 // Invalid bytes behind the last entry are a torn tail, unless a server holds the directory.
-static void a_torn_end_is_told_from_damage(void **state)
+IN_HISTORY(a_torn_end_is_told_from_damage, struct history_rig *r)
 {
-    struct history_rig *r = *state;
     char path[DP_PATH_BYTES], lock[DP_PATH_BYTES];
     struct lh_buf b = lh_buf(1 << 20);
     segment_path(r, 3, path);
@@ -310,9 +301,8 @@ static void a_torn_end_is_told_from_damage(void **state)
     lh_buf_free(&b);
 }
 
-static void log_and_checkpoints_must_fit(void **state)
+IN_HISTORY(log_and_checkpoints_must_fit, struct history_rig *r)
 {
-    struct history_rig *r = *state;
     char path[DP_PATH_BYTES];
     struct lh_buf b = lh_buf(1 << 20);
     history_write(&r->h, 1, false); // its checkpoint is at 9
@@ -345,9 +335,8 @@ static void log_and_checkpoints_must_fit(void **state)
 }
 
 // Flips bytes all over a segment: a damaged byte is refused, or it does not count.
-static void no_flipped_byte_is_overlooked(void **state)
+IN_HISTORY(no_flipped_byte_is_overlooked, struct history_rig *r)
 {
-    struct history_rig *r = *state;
     char path[DP_PATH_BYTES];
     struct lh_buf b = lh_buf(1 << 20);
     size_t damaged = 0, seen = 0;
@@ -390,9 +379,8 @@ static struct lh_hash hash_dir(const struct history_rig *r)
     return tree_hash;
 }
 
-static void nothing_is_changed(void **state)
+IN_HISTORY(nothing_is_changed, struct history_rig *r)
 {
-    struct history_rig *r = *state;
     char path[DP_PATH_BYTES];
     assert_int_equal(dp_path(path, "%s/log/%016x.seg", history_in_root(r, "server"), 4), LH_OK);
     put_file(path, lh_span("", 0)); // an unfinished segment, which a start would remove
@@ -405,9 +393,8 @@ static void nothing_is_changed(void **state)
 }
 
 // One worker made all pushes of the history: without them the parameters are the initial ones.
-static void a_workers_pushes_are_left_out(void **state)
+IN_HISTORY(a_workers_pushes_are_left_out, struct history_rig *r)
 {
-    struct history_rig *r = *state;
     char line[2 * DP_PATH_BYTES], path[DP_PATH_BYTES];
     static const char by_id[] = "--without 000000000000000b";
     assert_int_equal(dp_path(path, "%s/without.weights", r->root), LH_OK);
@@ -429,24 +416,4 @@ static void a_workers_pushes_are_left_out(void **state)
     assert_int_equal(run(r, "replay @server JOB --without nobody"), DP_USAGE);
     assert_int_equal(run(r, "replay @server JOB --without a/B*"), DP_USAGE);
     assert_int_equal(run(r, "replay @server JOB --from 3"), DP_USAGE);
-}
-
-int main(void)
-{
-#define TEST(f) cmocka_unit_test_setup_teardown(f, history_set_up_files, history_tear_down)
-    const struct CMUnitTest tests[] = {
-        TEST(every_version_comes_back_with_its_digest),
-        TEST(a_version_that_is_not_there_is_named),
-        TEST(parameters_of_a_past_moment_are_exported),
-        TEST(an_export_needs_every_shard),
-        TEST(every_record_is_a_line),
-        TEST(a_whole_log_is_whole),
-        TEST(damage_is_told_with_its_place),
-        TEST(a_torn_end_is_told_from_damage),
-        TEST(log_and_checkpoints_must_fit),
-        TEST(no_flipped_byte_is_overlooked),
-        TEST(nothing_is_changed),
-        TEST(a_workers_pushes_are_left_out),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,10 +1,5 @@
 // deploy/stored/store_command.c, upload.c: a folder is pushed into a store and pulled back
 // unchanged; incomplete or changed folders, and units that must stay, are refused.
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,6 +10,7 @@
 #include "deploy/text/data.h"
 #include "deploy/tool/commands.h"
 #include "tests/remove_tree.h"
+#include "tests/test.h"
 
 struct rig {
     char dir[64], path[4][DP_PATH_BYTES], address[DP_PATH_BYTES];
@@ -80,9 +76,10 @@ static int run(const char *verb, const char *from, const char *to)
     return dp_cmd_store(4, argv);
 }
 
-static void a_folder_comes_back_as_it_was(void **state)
+#define IN_RIG(name, parameter) TEST_WITH(name, parameter, set_up, tear_down)
+
+IN_RIG(a_folder_comes_back_as_it_was, struct rig *r)
 {
-    struct rig *r = *state;
     assert_int_equal(run("pull", r->address, at(r, "back")), DP_MISSING);
     assert_int_equal(run("push", at(r, "data"), r->address), DP_OK);
     assert_int_equal(run("pull", r->address, at(r, "back")), DP_OK);
@@ -99,7 +96,7 @@ static void a_folder_comes_back_as_it_was(void **state)
     is(r, "back/a-000.bin", "other bytes");
 }
 
-static void changed_objects_and_lists_are_refused(void **state)
+IN_RIG(changed_objects_and_lists_are_refused, struct rig *r)
 {
     static const char *const bad[] = {
         "{}",
@@ -113,7 +110,6 @@ static void changed_objects_and_lists_are_refused(void **state)
         "{\"schema\": \"longhaul.files/1\", \"files\": [7]}",
         "not even that",
     };
-    struct rig *r = *state;
     unsigned count;
     uint64_t bytes;
     assert_int_equal(run("push", at(r, "data"), r->address), DP_OK);
@@ -170,9 +166,8 @@ static lh_err push(struct rig *r)
     return dp_upload_end(&u, err);
 }
 
-static void an_interrupted_push_writes_no_list_and_can_be_repeated(void **state)
+IN_RIG(an_interrupted_push_writes_no_list_and_can_be_repeated, struct rig *r)
 {
-    struct rig *r = *state;
     struct lh_objects_ops some = *r->o->ops;
     struct dp_upload u;
     whole = r->o->ops;
@@ -199,9 +194,8 @@ static void an_interrupted_push_writes_no_list_and_can_be_repeated(void **state)
 }
 
 // Another upload to the same address finishes first; its objects are not overwritten.
-static void a_second_upload_stops_before_it_overwrites(void **state)
+IN_RIG(a_second_upload_stops_before_it_overwrites, struct rig *r)
 {
-    struct rig *r = *state;
     struct dp_upload u, first;
     assert_int_equal(dp_upload_begin(&u, r->env, r->o, r->address), LH_OK);
     assert_int_equal(dp_upload_begin(&first, r->env, r->o, r->address), LH_OK);
@@ -213,9 +207,8 @@ static void a_second_upload_stops_before_it_overwrites(void **state)
     is(r, "store/a-000.bin", "some tokens");
 }
 
-static void units_that_stay_are_not_stored(void **state)
+IN_RIG(units_that_stay_are_not_stored, struct rig *r)
 {
-    struct rig *r = *state;
     struct dp_texts staying = {.at = {"asia"}, .count = 1};
     char text[DP_PATH_BYTES], out[DP_PATH_BYTES], line[8192];
     struct dp_data_prepare_conf conf = {.text = text,
@@ -244,26 +237,10 @@ static void units_that_stay_are_not_stored(void **state)
     assert_false(dp_file_exists(at(r, "store/units.json.index")));
 }
 
-static void a_wrong_line_is_told(void **state)
+IN_RIG(a_wrong_line_is_told, struct rig *r)
 {
-    struct rig *r = *state;
     char *one[] = {"store", "push", "x", NULL};
     assert_int_equal(dp_cmd_store(3, one), DP_USAGE);
     assert_int_equal(run("mend", "x", r->address), DP_USAGE);
     assert_int_equal(run("push", at(r, "data"), at(r, "back")), DP_CONFIG); // no address
-}
-
-#define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        TEST(a_folder_comes_back_as_it_was),
-        TEST(changed_objects_and_lists_are_refused),
-        TEST(an_interrupted_push_writes_no_list_and_can_be_repeated),
-        TEST(a_second_upload_stops_before_it_overwrites),
-        TEST(units_that_stay_are_not_stored),
-        TEST(a_wrong_line_is_told),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

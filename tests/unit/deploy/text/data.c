@@ -1,10 +1,5 @@
 // deploy/text/data.c: units contain the text and nothing else, in both widths; languages alternate
 // in proportion; dropped text is reported; invalid folders are refused with the reason.
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -18,6 +13,7 @@
 #include "deploy/tool/commands.h"
 #include "deploy/tool/files.h"
 #include "tests/remove_tree.h"
+#include "tests/test.h"
 #include "worker/data/loader.h"
 
 struct fixture {
@@ -99,9 +95,8 @@ static void refuses_tree(const struct fixture *f, const char *why)
     if (!strstr(lh_err_text(err), why)) fail_msg("\"%s\" lacks \"%s\"", lh_err_text(err), why);
 }
 
-static void unusable_files_are_named_or_refused(void **state)
+TEST(unusable_files_are_named_or_refused)
 {
-    (void)state;
     struct fixture at, *f = &at;
     struct dp_tree t;
     char path[DP_PATH_BYTES];
@@ -157,9 +152,8 @@ static void expect_text(const struct fixture *f, const struct lh_units *u, const
     wk_loader_close(l);
 }
 
-static void units_are_the_text(void **state)
+TEST(units_are_the_text)
 {
-    (void)state;
     for (uint32_t width = 2; width <= 4; width += 2) {
         struct fixture f;
         struct lh_units u;
@@ -200,9 +194,8 @@ static void put(const struct fixture *f, const char *name, const char *text)
 
 // A unit is a document: it begins where the document begins, contains no other text, and ends with
 // the document or after unit_tokens.
-static void units_are_documents(void **state)
+TEST(units_are_documents)
 {
-    (void)state;
     static const struct {
         enum dp_documents documents;
         const char *unit[8];
@@ -242,9 +235,8 @@ static void units_are_documents(void **state)
     }
 }
 
-static void languages_alternate_in_proportion(void **state)
+TEST(languages_alternate_in_proportion)
 {
-    (void)state;
     struct fixture f;
     struct lh_units u;
     open_fixture(&f);
@@ -258,9 +250,8 @@ static void languages_alternate_in_proportion(void **state)
     close_fixture(&f);
 }
 
-static void same_text_gives_same_manifest(void **state)
+TEST(same_text_gives_same_manifest)
 {
-    (void)state;
     struct fixture f;
     struct lh_units a, b;
     struct dp_texts staying = {.at = {"asia"}, .count = 1};
@@ -293,9 +284,8 @@ static void expect_refused(struct fixture *f, lh_err code, const char *says)
     assert_false(dp_file_exists(f->units)); // no partial manifest
 }
 
-static void bad_folders_are_refused(void **state)
+TEST(bad_folders_are_refused)
 {
-    (void)state;
     struct fixture f;
     open_fixture(&f);
     expect_refused(&f, LH_ERR_IO, "No such file or directory");
@@ -328,9 +318,8 @@ static void bad_folders_are_refused(void **state)
     close_fixture(&f);
 }
 
-static void the_command_takes_its_flags(void **state)
+TEST(the_command_takes_its_flags)
 {
-    (void)state;
     struct fixture f;
     struct lh_units u;
     open_fixture(&f);
@@ -368,18 +357,4 @@ static void the_command_takes_its_flags(void **state)
     assert_int_equal(u.count, 23);
     lh_units_free(&u);
     close_fixture(&f);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(unusable_files_are_named_or_refused),
-        cmocka_unit_test(units_are_the_text),
-        cmocka_unit_test(units_are_documents),
-        cmocka_unit_test(languages_alternate_in_proportion),
-        cmocka_unit_test(same_text_gives_same_manifest),
-        cmocka_unit_test(bad_folders_are_refused),
-        cmocka_unit_test(the_command_takes_its_flags),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

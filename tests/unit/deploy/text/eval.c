@@ -2,19 +2,15 @@
 // theory; and invalid files are refused.
 #include <math.h>
 #include <openssl/evp.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-#include <cmocka.h>
 
 #include "common/base/check.h"
 #include "deploy/text/eval.h"
 #include "deploy/tool/files.h"
+#include "tests/test.h"
 
 enum { TOKENS = 5000 };
 static char dir[] = "/tmp/longhaul-eval-XXXXXX";
@@ -87,9 +83,8 @@ static int teardown(void **state)
     return rmdir(dir);
 }
 
-static void the_whole_text(void **state)
+TEST(the_whole_text)
 {
-    (void)state;
     struct dp_eval_row row[2];
     double nll;
     uint64_t tokens;
@@ -104,9 +99,8 @@ static void the_whole_text(void **state)
     assert_true(fabs(row[1].bigram - log(2) / 2) < 0.01);
 }
 
-static void a_sample_is_spread(void **state)
+TEST(a_sample_is_spread)
 {
-    (void)state;
     struct dp_eval_row row[2], all[2];
     assert_int_equal(dp_eval(&units, dir, &shape, parameters, 800, row), LH_OK);
     assert_int_equal(dp_eval(&units, dir, &shape, parameters, 0, all), LH_OK);
@@ -116,9 +110,8 @@ static void a_sample_is_spread(void **state)
     assert_true(row[0].bigram == all[0].bigram); // both are of the whole text
 }
 
-static void files_that_are_refused(void **state)
+TEST(files_that_are_refused)
 {
-    (void)state;
     struct dp_eval_row row[2];
     struct lh_units other = units;
     struct lh_heldout wrong[1] = {held[0]};
@@ -149,9 +142,8 @@ static void files_that_are_refused(void **state)
     free(f);
 }
 
-static void a_text_that_has_changed(void **state)
+TEST(a_text_that_has_changed)
 {
-    (void)state;
     struct dp_eval_row row[2];
     struct lh_units other = units;
     struct lh_heldout wrong[1] = {held[0]};
@@ -163,9 +155,8 @@ static void a_text_that_has_changed(void **state)
     assert_non_null(strstr(lh_err_text(LH_ERR_CORRUPT), "a.bin: its sha256 is not that of"));
 }
 
-static void values_that_are_not_finite_are_named(void **state)
+TEST(values_that_are_not_finite_are_named)
 {
-    (void)state;
     float values[6] = {0};
     struct lh_tensor tensor[2] = {{.name = "a"}, {.name = "b", .offset = 4}};
     const struct lh_manifest m = {.values = 6, .tensors = 2, .tensor = tensor};
@@ -180,12 +171,5 @@ static void values_that_are_not_finite_are_named(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_whole_text),
-        cmocka_unit_test(a_sample_is_spread),
-        cmocka_unit_test(files_that_are_refused),
-        cmocka_unit_test(a_text_that_has_changed),
-        cmocka_unit_test(values_that_are_not_finite_are_named),
-    };
-    return cmocka_run_group_tests(tests, setup, teardown);
+    return test_run(setup, teardown);
 }

@@ -1,16 +1,12 @@
 // Sampling: the effects of temperature, top-k and seed, and that a text continues by the model's
 // own predictions.
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "deploy/text/generate.h"
 #include "deploy/tool/commands.h"
+#include "tests/test.h"
 #include "worker/train/transformer.h"
 
 enum { VOCAB = 16, CONTEXT = 8, COUNT = 40, DRAWS = 20000 };
@@ -33,9 +29,8 @@ static uint32_t sample(double temperature, uint32_t top_k, uint64_t seed, uint64
     return dp_sample(&how, logits, 4, step, order);
 }
 
-static void frequencies_are_the_predicted_ones(void **state)
+TEST(frequencies_are_the_predicted_ones)
 {
-    (void)state;
     unsigned seen[4] = {0}, narrow[4] = {0}, sharp[4] = {0};
     for (unsigned i = 0; i < DRAWS; i++) {
         seen[sample(1, 0, 7, i)]++;
@@ -55,9 +50,8 @@ static void frequencies_are_the_predicted_ones(void **state)
     assert_true(fabs(sharp[2] - DRAWS * p) < 5 * sqrt(DRAWS * p));
 }
 
-static void the_likeliest_and_of_equals_the_first(void **state)
+TEST(the_likeliest_and_of_equals_the_first)
 {
-    (void)state;
     for (unsigned i = 0; i < 100; i++) {
         assert_int_equal(sample(0, 0, i, i), 1);
         assert_int_equal(sample(1, 1, i, i), 1);
@@ -76,9 +70,8 @@ static float *parameters(uint64_t seed)
     return p;
 }
 
-static void a_seed_is_a_text(void **state)
+TEST(a_seed_is_a_text)
 {
-    (void)state;
     float *p = parameters(3);
     uint32_t a[COUNT] = {1, 2, 3}, b[COUNT] = {1, 2, 3}, c[COUNT] = {1, 2, 3};
     const struct dp_sampling one = {1, 0, 1}, two = {1, 0, 2};
@@ -95,9 +88,8 @@ static void a_seed_is_a_text(void **state)
     free(p);
 }
 
-static void the_likeliest_token_is_the_models(void **state)
+TEST(the_likeliest_token_is_the_models)
 {
-    (void)state;
     float *p = parameters(4), logits[CONTEXT * VOCAB];
     uint32_t ids[COUNT] = {5};
     const struct dp_sampling greedy = {0, 0, 1};
@@ -119,9 +111,8 @@ static void the_likeliest_token_is_the_models(void **state)
     free(p);
 }
 
-static void nonsense_is_refused(void **state)
+TEST(nonsense_is_refused)
 {
-    (void)state;
     float *p = parameters(5);
     uint32_t ids[4] = {VOCAB};
     const struct dp_sampling how = {1, 0, 1};
@@ -139,26 +130,12 @@ static int generate(const char *a, const char *b)
     return dp_cmd_generate(b ? 3 : a ? 2 : 1, (char **)argv);
 }
 
-static void wrong_lines(void **state)
+TEST(wrong_lines)
 {
-    (void)state;
     assert_int_equal(generate(NULL, NULL), DP_USAGE);
     assert_int_equal(generate("--dir=/nonexistent", "--temperature=hot"), DP_USAGE);
     assert_int_equal(generate("--dir=/nonexistent", "--temperature=-1"), DP_USAGE);
     assert_int_equal(generate("--dir=/nonexistent", "--tokens=0"), DP_USAGE);
     assert_int_equal(generate("--dir=/nonexistent", "-o=table"), DP_USAGE);
     assert_int_equal(generate("--dir=/nonexistent", NULL), DP_MISSING);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(frequencies_are_the_predicted_ones),
-        cmocka_unit_test(the_likeliest_and_of_equals_the_first),
-        cmocka_unit_test(a_seed_is_a_text),
-        cmocka_unit_test(the_likeliest_token_is_the_models),
-        cmocka_unit_test(nonsense_is_refused),
-        cmocka_unit_test(wrong_lines),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,9 +1,4 @@
 // `longhaul certs`: the files it writes, its output, the requests it refuses, and its exit codes.
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
 #include <dirent.h>
 #include <jansson.h>
 #include <openssl/pem.h>
@@ -16,6 +11,7 @@
 #include "common/security/certs.h"
 #include "common/security/seal.h"
 #include "deploy/tool/cli.h"
+#include "tests/test.h"
 
 struct scene {
     char dir[32];
@@ -80,9 +76,10 @@ static void prints(const struct scene *s, const char *text)
 
 #define W1 "issue --dir @ --run demo --role worker --region eu --name w1"
 
-static void init_issue_ls(void **state)
+#define IN_SCENE(name, parameter) TEST_WITH(name, parameter, set_up, tear_down)
+
+IN_SCENE(init_issue_ls, struct scene *s)
 {
-    struct scene *s = *state;
     assert_int_equal(certs(s, "init --dir @ --domain example.org"), DP_OK);
     prints(s, "CA of example.org for 3650 days");
     assert_int_equal(certs(s, W1 " --days 10"), DP_OK);
@@ -102,9 +99,8 @@ static void init_issue_ls(void **state)
     json_decref(rows);
 }
 
-static void bad_certificates_set_the_exit_code(void **state)
+IN_SCENE(bad_certificates_set_the_exit_code, struct scene *s)
 {
-    struct scene *s = *state;
     struct lh_peer peer = {LH_W, "example.org", "demo", "eu", "old"};
     char path[64];
     assert_int_equal(certs(s, "init --dir @ --domain example.org"), DP_OK);
@@ -121,9 +117,8 @@ static void bad_certificates_set_the_exit_code(void **state)
     assert_int_equal(certs(s, "ls --dir @/none"), DP_MISSING);
 }
 
-static void nothing_is_overwritten_unasked(void **state)
+IN_SCENE(nothing_is_overwritten_unasked, struct scene *s)
 {
-    struct scene *s = *state;
     assert_int_equal(certs(s, "init --dir @ --domain example.org"), DP_OK);
     assert_int_equal(certs(s, "init --dir @ --domain example.org"), DP_FAILED);
     prints(s, "exists already; --replace overwrites both");
@@ -134,9 +129,8 @@ static void nothing_is_overwritten_unasked(void **state)
     assert_int_equal(certs(s, "key --out @/job.key"), DP_FAILED);
 }
 
-static void the_job_key_loads(void **state)
+IN_SCENE(the_job_key_loads, struct scene *s)
 {
-    struct scene *s = *state;
     struct lh_keyring *ring;
     struct stat st;
     char path[64];
@@ -170,9 +164,8 @@ static void write_line(const struct scene *s, const char *name, const char *line
     fclose(file);
 }
 
-static void a_certificate_is_renewed_for_its_key(void **state)
+IN_SCENE(a_certificate_is_renewed_for_its_key, struct scene *s)
 {
-    struct scene *s = *state;
     struct lh_peer peer = {LH_W, "example.org", "demo", "eu", "old"};
     char before[LH_CERTS_SERIAL_BYTES], after[LH_CERTS_SERIAL_BYTES];
     struct lh_certs_info info;
@@ -202,9 +195,8 @@ static void a_certificate_is_renewed_for_its_key(void **state)
     X509_free(x);
 }
 
-static void a_renewal_takes_a_request_of_the_same_identity(void **state)
+IN_SCENE(a_renewal_takes_a_request_of_the_same_identity, struct scene *s)
 {
-    struct scene *s = *state;
     assert_int_equal(certs(s, "init --dir @ --domain example.org"), DP_OK);
     assert_int_equal(certs(s, W1), DP_OK);
     assert_int_equal(certs(s, "issue --dir @ --run demo --role worker --region eu --name w2"),
@@ -218,9 +210,8 @@ static void a_renewal_takes_a_request_of_the_same_identity(void **state)
     prints(s, "spiffe://example.org/longhaul/demo/worker/eu/w1 for 365 days");
 }
 
-static void revoked_or_foreign_certificates_are_not_renewed(void **state)
+IN_SCENE(revoked_or_foreign_certificates_are_not_renewed, struct scene *s)
 {
-    struct scene *s = *state;
     char serial[LH_CERTS_SERIAL_BYTES];
     assert_int_equal(certs(s, "init --dir @ --domain example.org"), DP_OK);
     assert_int_equal(certs(s, W1), DP_OK);
@@ -246,9 +237,8 @@ static void revoked_or_foreign_certificates_are_not_renewed(void **state)
     prints(s, "did not sign");
 }
 
-static void wrong_lines_say_what_is_wanted(void **state)
+IN_SCENE(wrong_lines_say_what_is_wanted, struct scene *s)
 {
-    struct scene *s = *state;
     static const struct {
         const char *line, *says;
         int code;
@@ -280,21 +270,4 @@ static void wrong_lines_say_what_is_wanted(void **state)
                      DP_USAGE);
     assert_int_equal(certs(s, "issue --help"), DP_OK);
     prints(s, "--region REGION");
-}
-
-#define IN_SCENE(test) cmocka_unit_test_setup_teardown(test, set_up, tear_down)
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        IN_SCENE(init_issue_ls),
-        IN_SCENE(bad_certificates_set_the_exit_code),
-        IN_SCENE(nothing_is_overwritten_unasked),
-        IN_SCENE(the_job_key_loads),
-        IN_SCENE(a_certificate_is_renewed_for_its_key),
-        IN_SCENE(a_renewal_takes_a_request_of_the_same_identity),
-        IN_SCENE(revoked_or_foreign_certificates_are_not_renewed),
-        IN_SCENE(wrong_lines_say_what_is_wanted),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,17 +1,13 @@
 // The tool's frame: exit codes, unknown commands and flags, `config check` on files.
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-#include <cmocka.h>
 
 #include "common/base/check.h"
 #include "deploy/tool/cli.h"
 #include "deploy/tool/files.h"
+#include "tests/test.h"
 
 // Runs the tool with the words of `line`; `printed` gets its output.
 static char printed[1 << 16];
@@ -57,9 +53,8 @@ static void runs(const char *line, int code, const char *text)
     prints(text);
 }
 
-static void help_and_version(void **state)
+TEST(help_and_version)
 {
-    (void)state;
     runs("", DP_USAGE, "usage: longhaul COMMAND");
     assert_int_equal(tool("help"), DP_OK);
     for (const struct dp_command *c = dp_commands; c->name; c++) prints(c->help);
@@ -69,9 +64,8 @@ static void help_and_version(void **state)
     prints("5  unverified   a check failed");
 }
 
-static void every_command_has_help_and_refuses_nonsense(void **state)
+TEST(every_command_has_help_and_refuses_nonsense)
 {
-    (void)state;
     char line[64];
     for (const struct dp_command *c = dp_commands; c->name; c++) {
         snprintf(line, sizeof line, "%s --help", c->name);
@@ -81,9 +75,8 @@ static void every_command_has_help_and_refuses_nonsense(void **state)
     }
 }
 
-static void unknown_words_name_the_nearest(void **state)
+TEST(unknown_words_name_the_nearest)
 {
-    (void)state;
     runs("confg", DP_USAGE, "no command confg; did you mean config?");
     runs("zzzzzzzz", DP_USAGE, "`longhaul help` lists all");
     runs("config check x --knd server", DP_USAGE, "no flag --knd; did you mean --kind?");
@@ -95,9 +88,8 @@ static void unknown_words_name_the_nearest(void **state)
          "longhaul get: no nothing (one of: members workers shards regions links plan leases)");
 }
 
-static void exit_codes_of_errors(void **state)
+TEST(exit_codes_of_errors)
 {
-    (void)state;
     assert_int_equal(lh_exit_of(LH_OK), 0);
     assert_int_equal(lh_exit_of(LH_ERR_INVALID), 2);
     assert_int_equal(lh_exit_of(LH_ERR_NOT_FOUND), 3);
@@ -108,9 +100,8 @@ static void exit_codes_of_errors(void **state)
     for (int err = 1; err < LH_ERR_COUNT; err++) assert_true(lh_exit_of((lh_err)err) != 0);
 }
 
-static void config_check(void **state)
+TEST(config_check)
 {
-    (void)state;
     char path[] = "/tmp/longhaul-cli-XXXXXX", line[128];
     int fd = mkstemp(path);
     assert_true(fd >= 0);
@@ -138,9 +129,8 @@ static void config_check(void **state)
     runs("config explain rebiuld.voices --kind server", DP_MISSING, "did you mean rebuild.voices?");
 }
 
-static void files_are_read_and_written_whole(void **state)
+TEST(files_are_read_and_written_whole)
 {
-    (void)state;
     char dir[] = "/tmp/longhaul-files-XXXXXX", path[DP_PATH_BYTES];
     assert_non_null(mkdtemp(dir));
     assert_int_equal(dp_path(path, "%s/a/b/c", dir), LH_OK);
@@ -166,17 +156,4 @@ static void files_are_read_and_written_whole(void **state)
         *strrchr(path, '/') = 0;
         assert_int_equal(rmdir(path), 0);
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(help_and_version),
-        cmocka_unit_test(every_command_has_help_and_refuses_nonsense),
-        cmocka_unit_test(unknown_words_name_the_nearest),
-        cmocka_unit_test(exit_codes_of_errors),
-        cmocka_unit_test(config_check),
-        cmocka_unit_test(files_are_read_and_written_whole),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

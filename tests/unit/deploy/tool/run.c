@@ -1,17 +1,13 @@
 // longhaul run: the environment of the user's command, and the settings with which it is not
 // started.
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
-#include <cmocka.h>
 
 #include "deploy/tool/cli.h"
+#include "tests/test.h"
 
 static char settings[] = "/tmp/longhaul-run-XXXXXX";
 
@@ -57,9 +53,8 @@ static int run(const char *set, const char *command, bool tended)
     return WEXITSTATUS(status);
 }
 
-static void the_command_finds_socket_and_manifest(void **state)
+TEST(the_command_finds_socket_and_manifest)
 {
-    (void)state;
     for (int tended = 0; tended < 2; tended++) {
         assert_int_equal(run("trainer.batch=2",
                              "test \"$LONGHAUL_SOCKET\" = \"$PWD/d/trainer.sock\" && "
@@ -69,9 +64,8 @@ static void the_command_finds_socket_and_manifest(void **state)
     }
 }
 
-static void invalid_settings_and_commands_start_nothing(void **state)
+TEST(invalid_settings_and_commands_start_nothing)
 {
-    (void)state;
     assert_int_equal(run("trainer.kind=builtin", "exit 41", false), DP_CONFIG);
     assert_int_equal(run("trainer.kind=nonsense", "exit 41", false), DP_CONFIG);
     char *bare[] = {"longhaul", "run", "--config", settings, NULL};
@@ -84,9 +78,5 @@ static void invalid_settings_and_commands_start_nothing(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_command_finds_socket_and_manifest),
-        cmocka_unit_test(invalid_settings_and_commands_start_nothing),
-    };
-    return cmocka_run_group_tests(tests, write_settings, remove_settings);
+    return test_run(write_settings, remove_settings);
 }

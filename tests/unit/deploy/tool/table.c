@@ -1,17 +1,12 @@
 // Numbers in tables, formatted for people.
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <string.h>
-#include <cmocka.h>
 
 #include "common/base/check.h"
 #include "deploy/tool/table.h"
+#include "tests/test.h"
 
-static void numbers(void **state)
+TEST(numbers)
 {
-    (void)state;
     static const struct {
         double value;
         const char *tenths, *four;
@@ -35,9 +30,8 @@ static void numbers(void **state)
     }
 }
 
-static void other_values(void **state)
+TEST(other_values)
 {
-    (void)state;
     char text[64];
     json_t *words = json_string("a\x1b[31m");
     dp_scalar_text(words, DP_TENTHS, text, sizeof text);
@@ -47,10 +41,4 @@ static void other_values(void **state)
     assert_string_equal(text, "yes");
     dp_scalar_text(NULL, DP_TENTHS, text, sizeof text);
     assert_string_equal(text, "-");
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {cmocka_unit_test(numbers), cmocka_unit_test(other_values)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

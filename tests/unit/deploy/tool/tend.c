@@ -1,19 +1,15 @@
 // A tended command: the tool ends as the command does, and no process that the command started
 // survives, whichever process is killed. A pipe that only those processes hold shows when the last
 // one is gone.
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/wait.h>
 #include <unistd.h>
-#include <cmocka.h>
 
 #include "deploy/tool/tend.h"
+#include "tests/test.h"
 
 struct tender {
     pid_t pid;
@@ -64,9 +60,8 @@ static int end(const struct tender *t)
 // A process in its own session, as torchrun starts its ranks; it writes a byte when it runs.
 #define RANK "setsid sh -c 'echo >&9; exec sleep 1000' & "
 
-static void its_end_is_the_commands(void **state)
+TEST(its_end_is_the_commands)
 {
-    (void)state;
     struct tender t = begin("exit 41");
     int status = end(&t);
     assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 41);
@@ -75,9 +70,8 @@ static void its_end_is_the_commands(void **state)
     assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
 }
 
-static void a_killed_command_leaves_nothing(void **state)
+TEST(a_killed_command_leaves_nothing)
 {
-    (void)state;
     struct tender t = begin(RANK "wait");
     hear(&t);
     // Its child is the command; once the command is dead, the rank is one too.
@@ -86,9 +80,8 @@ static void a_killed_command_leaves_nothing(void **state)
     assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
 }
 
-static void asked_to_end(void **state)
+TEST(asked_to_end)
 {
-    (void)state;
     struct tender t = begin(RANK "trap 'exit 7' TERM; wait; wait");
     hear(&t);
     kill(t.pid, SIGTERM);
@@ -99,9 +92,8 @@ static void asked_to_end(void **state)
 }
 
 // As under nohup: a hangup that were heard would make the next signal the second one, which kills.
-static void an_ignored_hangup_is_not_heard(void **state)
+TEST(an_ignored_hangup_is_not_heard)
 {
-    (void)state;
     signal(SIGHUP, SIG_IGN);
     struct tender t = begin("trap 'exit 7' TERM; echo >&9; while :; do sleep 1000 & wait; done");
     signal(SIGHUP, SIG_DFL);
@@ -112,9 +104,8 @@ static void an_ignored_hangup_is_not_heard(void **state)
     assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 7);
 }
 
-static void asked_twice_it_is_killed(void **state)
+TEST(asked_twice_it_is_killed)
 {
-    (void)state;
     struct tender t = begin("trap 'echo >&9' TERM; echo >&9; while :; do sleep 1000 & wait; done");
     hear(&t); // the trap is set
     kill(t.pid, SIGTERM);
@@ -128,9 +119,8 @@ static void asked_twice_it_is_killed(void **state)
 }
 
 // The launcher is killed with -9: the command that it tends ends too.
-static void a_dead_parent(void **state)
+TEST(a_dead_parent)
 {
-    (void)state;
     int pipes[2];
     char c;
     assert_int_equal(pipe2(pipes, O_CLOEXEC), 0);
@@ -149,9 +139,8 @@ static void a_dead_parent(void **state)
     close(pipes[0]);
 }
 
-static void a_command_that_is_not_there(void **state)
+TEST(a_command_that_is_not_there)
 {
-    (void)state;
     char *argv[] = {"/nowhere/trainer", NULL};
     int status;
     pid_t child = fork();
@@ -161,18 +150,4 @@ static void a_command_that_is_not_there(void **state)
     }
     assert_int_equal(waitpid(child, &status, 0), child);
     assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 127);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(its_end_is_the_commands),
-        cmocka_unit_test(a_killed_command_leaves_nothing),
-        cmocka_unit_test(asked_to_end),
-        cmocka_unit_test(an_ignored_hangup_is_not_heard),
-        cmocka_unit_test(asked_twice_it_is_killed),
-        cmocka_unit_test(a_dead_parent),
-        cmocka_unit_test(a_command_that_is_not_there),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

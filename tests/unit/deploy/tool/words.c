@@ -1,15 +1,11 @@
 // Words of a command line: quoting as in a shell, syntax that only a shell understands,
 // placeholders.
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <string.h>
-#include <cmocka.h>
 
 #include "common/base/check.h"
 #include "deploy/tool/words.h"
+#include "tests/test.h"
 
 static struct dp_words words, filled;
 
@@ -25,9 +21,8 @@ static const char *joined(const struct dp_words *w)
     return text;
 }
 
-static void a_shells_words(void **state)
+TEST(a_shells_words)
 {
-    (void)state;
     static const char *const row[][2] = {
         {"python train.py", "python|train.py"},
         {"  a \t b\n", "a|b"},
@@ -46,9 +41,8 @@ static void a_shells_words(void **state)
     }
 }
 
-static void refusals(void **state)
+TEST(refusals)
 {
-    (void)state;
     static const char *const row[][2] = {
         {"a 'b", "a quote ' is not closed"},
         {"a \"b", "a quote \" is not closed"},
@@ -64,9 +58,8 @@ static void refusals(void **state)
     }
 }
 
-static void limits(void **state)
+TEST(limits)
 {
-    (void)state;
     static char line[2 * DP_WORDS_BYTES + 2];
     memset(line, 'a', DP_WORDS_BYTES);
     assert_int_equal(dp_words_split(line, &words), LH_ERR_CONFIG);
@@ -80,9 +73,8 @@ static void limits(void **state)
     assert_int_equal(words.count, DP_WORDS_MAX);
 }
 
-static void placeholders(void **state)
+TEST(placeholders)
 {
-    (void)state;
     static const struct dp_placeholder list[] = {
         {"worker", "asia-0"}, {"dir", "/run/d"}, {"data", NULL}, {NULL, NULL}};
     assert_int_equal(dp_words_split("{dir}/{worker}.pt {data} {a,b} '{\"k\":{}}' {", &words),
@@ -96,15 +88,4 @@ static void placeholders(void **state)
     words.count = words.used = 0;
     assert_int_equal(dp_words_add(&words, "a b"), LH_OK);
     assert_string_equal(joined(&words), "a b");
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_shells_words),
-        cmocka_unit_test(refusals),
-        cmocka_unit_test(limits),
-        cmocka_unit_test(placeholders),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

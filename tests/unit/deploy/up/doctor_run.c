@@ -1,14 +1,10 @@
 // The doctor's report on a running run: what it names, and whether a person has to act.
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "common/base/check.h"
 #include "deploy/up/doctor_run.h"
+#include "tests/test.h"
 
 enum { NOW_S = 2000000000 };
 
@@ -46,9 +42,8 @@ static char *doctor(const char *status, const char *servers, const char *files, 
     return text;
 }
 
-static void a_run_that_is_well_asks_for_nothing(void **state)
+TEST(a_run_that_is_well_asks_for_nothing)
 {
-    (void)state;
     unsigned fails, warns;
     char *text = doctor(STATUS, SERVERS, "{}", &fails, &warns);
     assert_int_equal(fails + warns, 0);
@@ -68,9 +63,8 @@ static char *with(const char *text, const char *part, const char *other)
     return out;
 }
 
-static void each_fault_is_named(void **state)
+TEST(each_fault_is_named)
 {
-    (void)state;
     static const char SOUND[] = "\"time_s\":2000000001";
     static const struct {
         bool server; // `part` is in the server's answer; else in the coordinator's status
@@ -139,9 +133,8 @@ static void each_fault_is_named(void **state)
 }
 
 // A worker's own status file knows more than the coordinator does.
-static void a_workers_file_is_looked_at(void **state)
+TEST(a_workers_file_is_looked_at)
 {
-    (void)state;
     unsigned fails, warns;
     char *text = doctor(STATUS, SERVERS, "{\"a\":{\"disk_full\":true}}", &fails, &warns);
     assert_non_null(strstr(text, "FAIL   worker eu/a: its disk is full"));
@@ -156,9 +149,8 @@ static void a_workers_file_is_looked_at(void **state)
     free(text);
 }
 
-static void an_answer_without_sense_harms_nobody(void **state)
+TEST(an_answer_without_sense_harms_nobody)
 {
-    (void)state;
     static const char *const odd[] = {"{}", "[]",
                                       "{\"workers\":3,\"shards\":[null],\"servers\":{}}",
                                       "{\"workers\":[[]],\"alarms\":[1],\"paused\":7,\"hook\":[]}"};
@@ -167,15 +159,4 @@ static void an_answer_without_sense_harms_nobody(void **state)
         free(doctor(odd[i], "{\"h:1\":[1]}", odd[i], &fails, &warns));
         assert_int_equal(fails, 1); // the server's answer is the one failure
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_run_that_is_well_asks_for_nothing),
-        cmocka_unit_test(each_fault_is_named),
-        cmocka_unit_test(a_workers_file_is_looked_at),
-        cmocka_unit_test(an_answer_without_sense_harms_nobody),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

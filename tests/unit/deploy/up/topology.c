@@ -1,17 +1,13 @@
 // Topologies: the example, lists and their owners, and every refusal with its line.
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <string.h>
-#include <cmocka.h>
 
 #include "common/app/config_gone.h"
 #include "common/base/check.h"
 #include "deploy/up/topology.h"
 #include "deploy/up/topology_rows.h"
 #include "server/settings.h"
+#include "tests/test.h"
 #include "worker/ranks/reduce.h"
 #include "worker/settings.h"
 
@@ -21,9 +17,8 @@
     "[1]}\n"
 #define REGIONS "regions:\n  eu: {speed: 2, workers: 3}\n  us:\n  ap:\n"
 
-static void the_example(void **state)
+TEST(the_example)
 {
-    (void)state;
     struct dp_topology *t;
     assert_int_equal(dp_topology_load("deploy/examples/three-regions.yaml", &t), LH_OK);
     assert_string_equal(t->run->run, "three-regions");
@@ -42,9 +37,8 @@ static void the_example(void **state)
     dp_topology_free(t);
 }
 
-static void defaults_and_default_links(void **state)
+TEST(defaults_and_default_links)
 {
-    (void)state;
     struct dp_topology *t;
     const char *text = TOP "link: {rtt_ms: 90}\n" SERVERS REGIONS
                            "links:\n  - {from: us, to: eu, rtt_ms: 10, mbit: unlimited}\n";
@@ -65,9 +59,8 @@ static void defaults_and_default_links(void **state)
 
 // Each GPU has a rank. The number of GPUs and hosts decides how gradients are reduced, unless the
 // file says so.
-static void gpus_have_ranks(void **state)
+TEST(gpus_have_ranks)
 {
-    (void)state;
     struct dp_topology *t;
     const char *text = TOP SERVERS "regions:\n  eu: {gpus: 8, workers: 2}\n  us: {ranks: 3}\n"
                                    "  ap: {ranks: 2}\n"
@@ -90,9 +83,8 @@ static void gpus_have_ranks(void **state)
     dp_topology_free(t);
 }
 
-static void refusals(void **state)
+TEST(refusals)
 {
-    (void)state;
     static const struct {
         const char *text, *says;
     } row[] = {
@@ -164,9 +156,8 @@ static void refusals(void **state)
     }
 }
 
-static void commands(void **state)
+TEST(commands)
 {
-    (void)state;
     struct dp_topology *t;
     const char *text = TOP SERVERS "command: python 'my train.py' --out {dir}/{worker}\n"
                                    "regions:\n  eu: {workers: 3, ranks: 4}\n  us: {command: \"\"}\n"
@@ -185,9 +176,8 @@ static void commands(void **state)
     dp_topology_free(t);
 }
 
-static void explain_tells_of_every_table(void **state)
+TEST(explain_tells_of_every_table)
 {
-    (void)state;
     FILE *file = tmpfile();
     char text[1 << 16];
     assert_non_null(file);
@@ -203,27 +193,12 @@ static void explain_tells_of_every_table(void **state)
     fclose(file);
 }
 
-static void no_setting_that_exists_is_told_as_gone(void **state)
+TEST(no_setting_that_exists_is_told_as_gone)
 {
-    (void)state;
     const struct lh_config_table *const tables[] = {&ps_settings_table, &wk_settings_table,
                                                     &dp_run_table,      &dp_region_table,
                                                     &dp_server_table,   &dp_link_table};
     for (size_t i = 0; i < LH_COUNT(tables); i++)
         for (unsigned k = 0; k < tables[i]->rows; k++)
             assert_null(lh_config_instead(tables[i]->row[k].key));
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_example),
-        cmocka_unit_test(defaults_and_default_links),
-        cmocka_unit_test(gpus_have_ranks),
-        cmocka_unit_test(refusals),
-        cmocka_unit_test(commands),
-        cmocka_unit_test(explain_tells_of_every_table),
-        cmocka_unit_test(no_setting_that_exists_is_told_as_gone),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

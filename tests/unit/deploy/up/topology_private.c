@@ -1,15 +1,11 @@
 // Private regions of a topology: the coordinator's settings for them, and files that are refused
 // before anything starts.
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <string.h>
-#include <cmocka.h>
 
 #include "common/base/check.h"
 #include "deploy/up/topology_private.h"
+#include "tests/test.h"
 
 #define TOP                                                                                        \
     "run: demo\nbudget_tokens: 1000\ncoordinator: {region: eu}\n"                                  \
@@ -44,9 +40,8 @@ static void sets(const char *rest, const char *data, const char *level)
     dp_topology_free(t);
 }
 
-static void the_coordinator_is_told_the_private_regions(void **state)
+TEST(the_coordinator_is_told_the_private_regions)
 {
-    (void)state;
     sets("regions: {eu: {data: /r, privacy: " RECORD "}, us: , ap: }\n" SERVER, "eu=private,leased",
          "record");
     sets("regions: {eu: {data: /r, privacy: " RECORD "}, us: {data: /s, privacy: " RECORD
@@ -61,9 +56,8 @@ static void the_coordinator_is_told_the_private_regions(void **state)
     sets("regions: {eu: , us: }\n", "leased", "none");
 }
 
-static void own_data_and_terms_follow_from_the_regions(void **state)
+TEST(own_data_and_terms_follow_from_the_regions)
 {
-    (void)state;
     struct lh_privacy terms;
     struct dp_topology *t = parse("regions: {eu: {data: /r, privacy: " RECORD "}, us: }\n" SERVER);
     assert_false(dp_topology_own_data(t)); // us leases units
@@ -80,9 +74,8 @@ static void own_data_and_terms_follow_from_the_regions(void **state)
     dp_topology_free(t);
 }
 
-static void refusals(void **state)
+TEST(refusals)
 {
-    (void)state;
     static const struct {
         const char *text, *says;
     } row[] = {
@@ -116,9 +109,8 @@ static void refusals(void **state)
     }
 }
 
-static void the_examples(void **state)
+TEST(the_examples)
 {
-    (void)state;
     static const char *const file[] = {"deploy/examples/private.yaml",
                                        "deploy/examples/private-records.yaml"};
     for (size_t i = 0; i < LH_COUNT(file); i++) {
@@ -128,15 +120,4 @@ static void the_examples(void **state)
         if (err) fail_msg("%s", lh_err_text(err));
         dp_topology_free(t);
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_coordinator_is_told_the_private_regions),
-        cmocka_unit_test(own_data_and_terms_follow_from_the_regions),
-        cmocka_unit_test(refusals),
-        cmocka_unit_test(the_examples),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -31,9 +31,35 @@ static struct lh_config *settings_of(const struct dp_node *node)
     return c;
 }
 
-static void every_node_gets_its_settings(void **state)
+static int64_t voices_of(const char *yaml)
 {
-    (void)state;
+    struct dp_up *up = open_up(yaml);
+    all(up);
+    struct lh_config *c = settings_of(&up->node[1]);
+    int64_t voices = ((const struct ps_settings *)lh_config_settings(c))->rebuild.voices;
+    lh_config_destroy(c);
+    close_up(up);
+    assert_int_equal(remove_tree(run_dir), 0);
+    return voices;
+}
+
+// One region confirms by itself; an operator's setting has precedence.
+TEST(voices_of_a_rebuild)
+{
+    static const char one[] =
+        "run: one\nbudget_tokens: 100000\ntokens_per_s: 1000\n"
+        "model: {vocabulary: 32, dim: 8, layers: 1, heads: 2, kv_heads: 2, ffn: 16, context: 16}\n"
+        "coordinator: {region: eu}\nservers:\n  - {name: s0, region: eu, shards: [0]}\n"
+        "regions:\n  eu: {workers: 2}\n";
+    char said[sizeof one + 40];
+    snprintf(said, sizeof said, "%sserver:\n  rebuild.voices: 3\n", one);
+    assert_int_equal(voices_of(one), 1);
+    assert_int_equal(voices_of(said), 3);
+    assert_int_equal(voices_of(text), 2);
+}
+
+TEST(every_node_gets_its_settings)
+{
     struct dp_up *up = open_up(text);
     all(up);
     assert_int_equal(up->nodes, 1 + 2 + 3);
@@ -69,37 +95,8 @@ static void every_node_gets_its_settings(void **state)
     close_up(up);
 }
 
-static int64_t voices_of(const char *yaml)
+TEST(secrets_and_identities)
 {
-    struct dp_up *up = open_up(yaml);
-    all(up);
-    struct lh_config *c = settings_of(&up->node[1]);
-    int64_t voices = ((const struct ps_settings *)lh_config_settings(c))->rebuild.voices;
-    lh_config_destroy(c);
-    close_up(up);
-    assert_int_equal(remove_tree(run_dir), 0);
-    return voices;
-}
-
-// One region confirms by itself; an operator's setting has precedence.
-static void voices_of_a_rebuild(void **state)
-{
-    static const char one[] =
-        "run: one\nbudget_tokens: 100000\ntokens_per_s: 1000\n"
-        "model: {vocabulary: 32, dim: 8, layers: 1, heads: 2, kv_heads: 2, ffn: 16, context: 16}\n"
-        "coordinator: {region: eu}\nservers:\n  - {name: s0, region: eu, shards: [0]}\n"
-        "regions:\n  eu: {workers: 2}\n";
-    char said[sizeof one + 40];
-    (void)state;
-    snprintf(said, sizeof said, "%sserver:\n  rebuild.voices: 3\n", one);
-    assert_int_equal(voices_of(one), 1);
-    assert_int_equal(voices_of(said), 3);
-    assert_int_equal(voices_of(text), 2);
-}
-
-static void secrets_and_identities(void **state)
-{
-    (void)state;
     struct dp_up *up = open_up(text);
     struct lh_certs_info info;
     struct stat is;
@@ -126,9 +123,8 @@ static void secrets_and_identities(void **state)
 }
 
 // A server's signing key is on the list of keys that it trusts.
-static void checkpoints_are_signed(void **state)
+TEST(checkpoints_are_signed)
 {
-    (void)state;
     struct dp_up *up = open_up(text);
     struct lh_signer *signer;
     struct lh_trusted trusted;
@@ -156,9 +152,8 @@ static struct lh_hash hash_file(const struct dp_up *up, const char *name)
     return hash;
 }
 
-static void a_second_up_keeps_it(void **state)
+TEST(a_second_up_keeps_it)
 {
-    (void)state;
     static const char *const kept[] = {"secrets/ca.key", "secrets/job.keys", "secrets/s0.key",
                                        "weights.bin",    "model.json",       "s0.yaml"};
     struct dp_up *a = open_up(text), *b = open_up(text);
@@ -177,48 +172,9 @@ static void a_second_up_keeps_it(void **state)
     close_up(b);
 }
 
-static void remove_secret(const struct dp_up *up, const char *name)
-{
-    char path[DP_PATH_BYTES];
-    assert_int_equal(dp_path(path, "%s/secrets/%s", up->dir, name), LH_OK);
-    assert_int_equal(unlink(path), 0);
-}
-
-// An `up` that was killed, or an operator, leaves half of a pair.
-static void half_a_pair_is_made_whole(void **state)
-{
-    (void)state;
-    static const char *const lost[] = {"s0.key", "s1.pem", "ca.key"};
-    struct dp_up *up = open_up(text);
-    all(up);
-    struct lh_hash ca = hash_file(up, "secrets/ca.pem");
-    for (size_t i = 0; i < 2; i++) {
-        remove_secret(up, lost[i]);
-        assert_int_equal(dp_dir_prepare(up), LH_OK);
-        hash_file(up, "secrets/s0.key");
-        hash_file(up, "secrets/s1.pem");
-    }
-    remove_secret(up, lost[2]); // nothing more is signed
-    assert_int_equal(dp_dir_prepare(up), LH_OK);
-    struct lh_hash is = hash_file(up, "secrets/ca.pem");
-    assert_true(lh_hash_equal(&ca, &is));
-    remove_secret(up, lost[1]);
-    assert_int_equal(dp_dir_prepare(up), LH_ERR_NOT_FOUND);
-    assert_non_null(strstr(lh_err_text(LH_ERR_NOT_FOUND), "ca.key"));
-    static const char *const roots[] = {"job.keys", "ca.pem"};
-    for (size_t i = 0; i < LH_COUNT(roots); i++) {
-        remove_secret(up, roots[i]);
-        assert_int_equal(dp_dir_prepare(up), LH_ERR_NOT_FOUND);
-        assert_non_null(strstr(lh_err_text(LH_ERR_NOT_FOUND), roots[i]));
-        assert_non_null(strstr(lh_err_text(LH_ERR_NOT_FOUND), "is gone, and the run's"));
-    }
-    close_up(up);
-}
-
 // The kernel may hand out the same free port twice.
-static void no_two_nodes_have_one_port(void **state)
+TEST(no_two_nodes_have_one_port)
 {
-    (void)state;
     struct dp_up *up = open_up(text);
     struct lh_buf yaml = lh_buf(1 << 20);
     all(up);
@@ -245,9 +201,8 @@ static lh_err meets(const char *from, const char *to)
     return err;
 }
 
-static void a_topology_is_compared_by_its_meaning(void **state)
+TEST(a_topology_is_compared_by_its_meaning)
 {
-    (void)state;
     struct dp_up *up = open_up(text);
     all(up);
     close_up(up);
@@ -259,9 +214,8 @@ static void a_topology_is_compared_by_its_meaning(void **state)
 }
 
 // Each of these changes is accepted and applies to the folder from then on.
-static void permitted_changes_in_a_run_are_accepted(void **state)
+TEST(permitted_changes_in_a_run_are_accepted)
 {
-    (void)state;
     static const struct {
         const char *from, *to;
     } of[] = {
@@ -296,9 +250,8 @@ static void permitted_changes_in_a_run_are_accepted(void **state)
     run_dir[strlen(run_dir) - 2] = 0;
 }
 
-static void forbidden_changes_are_named_with_the_reason(void **state)
+TEST(forbidden_changes_are_named_with_the_reason)
 {
-    (void)state;
     static const struct {
         const char *from, *to, *says;
     } of[] = {
@@ -318,9 +271,8 @@ static void forbidden_changes_are_named_with_the_reason(void **state)
     assert_int_equal(meets(NULL, ""), LH_OK); // none of those was applied
 }
 
-static void settings_made_by_up_are_refused(void **state)
+TEST(settings_made_by_up_are_refused)
 {
-    (void)state;
     char other[1024];
     snprintf(other, sizeof other, "%s  listen: 1.2.3.4:5\n", text);
     struct dp_up *up = open_up(other);
@@ -342,9 +294,8 @@ static const struct dp_node *worker_at(const struct dp_up *up, const struct dp_n
 }
 
 // Ranks share their worker's name, certificate and shared memory; each has its own directory.
-static void ranks_belong_to_their_worker(void **state)
+TEST(ranks_belong_to_their_worker)
 {
-    (void)state;
     char other[1024];
     snprintf(other, sizeof other, "%.*s  us: {workers: 2, ranks: 3}\n",
              (int)(strstr(text, "  us: {workers: 2}") - text), text);
@@ -382,9 +333,8 @@ static void check_way(const struct dp_node *node, const struct wk_settings *s, b
     assert_string_equal(s->ranks.address, tcp ? host : "");
 }
 
-static void ranks_on_hosts_find_their_worker(void **state)
+TEST(ranks_on_hosts_find_their_worker)
 {
-    (void)state;
     for (int tcp = 0; tcp < 2; tcp++) {
         char other[1024];
         unsigned seen = 0;
@@ -411,9 +361,8 @@ static void ranks_on_hosts_find_their_worker(void **state)
     }
 }
 
-static void gpus_are_reduced_by_nccl(void **state)
+TEST(gpus_are_reduced_by_nccl)
 {
-    (void)state;
     char other[1024];
     snprintf(other, sizeof other, "%.*s  us: {gpus: 2}\nworker: {ranks.wire: bf16}\n",
              (int)(strstr(text, "  us: {workers: 2}") - text), text);
@@ -433,9 +382,8 @@ static void gpus_are_reduced_by_nccl(void **state)
 }
 
 // The next `up` keeps counts and curves of an interrupted one.
-static void totals_are_kept(void **state)
+TEST(totals_are_kept)
 {
-    (void)state;
     static const char first[] = "{\"role\": \"worker\", \"pid\": 10, \"step\": 5, "
                                 "\"payload_up_bytes\": 1000, \"plain_up_bytes\": 800, "
                                 "\"stall_s\": 0.5, \"loss\": 3}";
@@ -474,22 +422,43 @@ static void totals_are_kept(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(voices_of_a_rebuild),
-        cmocka_unit_test(every_node_gets_its_settings),
-        cmocka_unit_test(secrets_and_identities),
-        cmocka_unit_test(checkpoints_are_signed),
-        cmocka_unit_test(a_second_up_keeps_it),
-        cmocka_unit_test(no_two_nodes_have_one_port),
-        cmocka_unit_test(a_topology_is_compared_by_its_meaning),
-        cmocka_unit_test(permitted_changes_in_a_run_are_accepted),
-        cmocka_unit_test(forbidden_changes_are_named_with_the_reason),
-        cmocka_unit_test(settings_made_by_up_are_refused),
-        cmocka_unit_test(ranks_belong_to_their_worker),
-        cmocka_unit_test(ranks_on_hosts_find_their_worker),
-        cmocka_unit_test(gpus_are_reduced_by_nccl),
-        cmocka_unit_test(totals_are_kept),
-        cmocka_unit_test(half_a_pair_is_made_whole), // last: it spoils the folder
-    };
-    return cmocka_run_group_tests(tests, setup, teardown);
+    return test_run(setup, teardown);
+}
+
+static void remove_secret(const struct dp_up *up, const char *name)
+{
+    char path[DP_PATH_BYTES];
+    assert_int_equal(dp_path(path, "%s/secrets/%s", up->dir, name), LH_OK);
+    assert_int_equal(unlink(path), 0);
+}
+
+// An `up` that was killed, or an operator, leaves half of a pair. This is the last test, because it
+// spoils the folder.
+TEST(half_a_pair_is_made_whole)
+{
+    static const char *const lost[] = {"s0.key", "s1.pem", "ca.key"};
+    struct dp_up *up = open_up(text);
+    all(up);
+    struct lh_hash ca = hash_file(up, "secrets/ca.pem");
+    for (size_t i = 0; i < 2; i++) {
+        remove_secret(up, lost[i]);
+        assert_int_equal(dp_dir_prepare(up), LH_OK);
+        hash_file(up, "secrets/s0.key");
+        hash_file(up, "secrets/s1.pem");
+    }
+    remove_secret(up, lost[2]); // nothing more is signed
+    assert_int_equal(dp_dir_prepare(up), LH_OK);
+    struct lh_hash is = hash_file(up, "secrets/ca.pem");
+    assert_true(lh_hash_equal(&ca, &is));
+    remove_secret(up, lost[1]);
+    assert_int_equal(dp_dir_prepare(up), LH_ERR_NOT_FOUND);
+    assert_non_null(strstr(lh_err_text(LH_ERR_NOT_FOUND), "ca.key"));
+    static const char *const roots[] = {"job.keys", "ca.pem"};
+    for (size_t i = 0; i < LH_COUNT(roots); i++) {
+        remove_secret(up, roots[i]);
+        assert_int_equal(dp_dir_prepare(up), LH_ERR_NOT_FOUND);
+        assert_non_null(strstr(lh_err_text(LH_ERR_NOT_FOUND), roots[i]));
+        assert_non_null(strstr(lh_err_text(LH_ERR_NOT_FOUND), "is gone, and the run's"));
+    }
+    close_up(up);
 }

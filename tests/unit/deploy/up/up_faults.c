@@ -1,18 +1,14 @@
 // The drill's script: which processes it kills and when, what counts as recovered, and that each
 // fault waits for the one before. The victims are real child processes.
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
-#include <cmocka.h>
 
 #include "common/base/check.h"
 #include "deploy/up/up.h"
+#include "tests/test.h"
 
 static struct dp_up *up;
 static struct dp_faults faults;
@@ -81,9 +77,10 @@ static void tick(void)
     dp_faults_tick(&faults, up, &view);
 }
 
-static void the_whole_drill(void **state)
+#define IN_RUN(name) TEST_WITH(name, void *unused, setup, teardown)
+
+IN_RUN(the_whole_drill)
 {
-    (void)state;
     progress(0.19);
     tick();
     assert_int_equal(up->faults, 0);
@@ -153,9 +150,8 @@ static void the_whole_drill(void **state)
 }
 
 // A command beside the first worker is killed alone, then together with its worker.
-static void commands_are_killed_too(void **state)
+IN_RUN(commands_are_killed_too)
 {
-    (void)state;
     struct dp_node *worker = &up->node[WORKER], *trainer = &up->node[up->nodes++];
     up->t->trainers = 1;
     *trainer = (struct dp_node){.kind = DP_TRAINER, .name = "n2.trainer"};
@@ -200,13 +196,4 @@ static void commands_are_killed_too(void **state)
     assert_int_equal(dp_faults_planned(up), 6);
     kill(trainer->proc->pid, SIGKILL);
     assert_int_equal(waitpid(trainer->proc->pid, NULL, 0), trainer->proc->pid);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(the_whole_drill, setup, teardown),
-        cmocka_unit_test_setup_teardown(commands_are_killed_too, setup, teardown),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

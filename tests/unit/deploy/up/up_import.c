@@ -26,9 +26,8 @@ static void check_commanded(struct dp_up *up)
     lh_buf_free(&file);
 }
 
-static void a_folder_of_hugging_faces_is_imported(void **state)
+TEST(a_folder_of_hugging_faces_is_imported)
 {
-    (void)state;
     struct folders f;
     struct tiny m = tiny_llama(DP_DTYPE_BF16);
     struct lh_buf yaml = lh_buf(1 << 16);
@@ -59,9 +58,8 @@ static void a_folder_of_hugging_faces_is_imported(void **state)
     folders_end(&f);
 }
 
-static void an_imported_model_is_where_a_run_begins(void **state)
+TEST(an_imported_model_is_where_a_run_begins)
 {
-    (void)state;
     struct folders f;
     struct tiny m = tiny_llama(DP_DTYPE_BF16);
     struct lh_buf yaml = lh_buf(1 << 16), is = lh_buf(1 << 16), was = lh_buf(1 << 16);
@@ -129,9 +127,5 @@ static void an_imported_model_is_where_a_run_begins(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_folder_of_hugging_faces_is_imported),
-        cmocka_unit_test(an_imported_model_is_where_a_run_begins),
-    };
-    return cmocka_run_group_tests(tests, setup, teardown);
+    return test_run(setup, teardown);
 }

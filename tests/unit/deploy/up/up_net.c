@@ -1,13 +1,9 @@
 // The emulated regions of `longhaul up`: the input of the emulator.
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <string.h>
-#include <cmocka.h>
 
 #include "common/base/check.h"
 #include "deploy/up/up.h"
+#include "tests/test.h"
 
 // Returns the emulator's input for two or three regions with these `link` and `links` settings.
 static struct lh_buf world(const char *links)
@@ -37,9 +33,8 @@ static void says(const char *links, const char *words)
     lh_buf_free(&out);
 }
 
-static void regions_and_links(void **state)
+TEST(regions_and_links)
 {
-    (void)state;
     struct lh_buf out = world("link: {rtt_ms: 90, mbit: 50, loss_percent: 0.5}\n"
                               "links: [{from: asia, to: europe, rtt_ms: 200, mbit: 100}]\n");
     assert_string_equal((const char *)out.data,
@@ -53,9 +48,8 @@ static void regions_and_links(void **state)
 
 // Buffers are twice the bandwidth-delay product of the longest link, so that TCP limits a sender,
 // and not gRPC's window.
-static void a_host_holds_twice_what_is_under_way(void **state)
+TEST(a_host_holds_twice_what_is_under_way)
 {
-    (void)state;
     says("link: {rtt_ms: 150, mbit: 1000}\n", "tcp_rmem=4096 131072 37500000\n");
     says("link: {rtt_ms: 10, mbit: 100}\n"
          "links: [{from: europe, to: america, rtt_ms: 300, mbit: 1000}]\n",
@@ -63,13 +57,4 @@ static void a_host_holds_twice_what_is_under_way(void **state)
     says("link: {rtt_ms: 150, mbit: 1000}\n"
          "links: [{from: asia, to: europe, rtt_ms: 10, mbit: 0}]\n",
          NULL); // no rate, no queue
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(regions_and_links),
-        cmocka_unit_test(a_host_holds_twice_what_is_under_way),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,16 +1,12 @@
 // The cost of a run: figures of the example, compared with hand calculation and DESIGN.md#section-6
 // to #section-7.
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <string.h>
-#include <cmocka.h>
 #include <jansson.h>
 
 #include "common/base/check.h"
 #include "deploy/up/up_plan.h"
+#include "tests/test.h"
 
 static struct dp_topology *parse(const char *rest)
 {
@@ -31,9 +27,8 @@ static void near(double is, double expected, double relative)
     if (!(fabs(is - expected) <= relative * fabs(expected))) fail_msg("%g is not %g", is, expected);
 }
 
-static void the_example(void **state)
+TEST(the_example)
 {
-    (void)state;
     struct dp_topology *t;
     struct dp_plan plan;
     assert_int_equal(dp_topology_load("deploy/examples/three-regions.yaml", &t), LH_OK);
@@ -50,9 +45,8 @@ static void the_example(void **state)
 }
 
 // DESIGN.md#section-7: 64 of 4096 with signs: entropy 0.132, at most 0.140 bit per parameter.
-static void bits_of_64_in_4096(void **state)
+TEST(bits_of_64_in_4096)
 {
-    (void)state;
     struct dp_topology *t = parse("budget_tokens: 1000\nregions: {asia: }\n"
                                   "worker: {codec: {density: 0.015625}}\n");
     struct dp_plan plan;
@@ -129,9 +123,8 @@ static const json_t *row_of(const char *path, const char *name, json_t **all)
 }
 
 // The table in up_plan.c agrees with bench/results to its last digit.
-static void gaps_are_those_that_were_measured(void **state)
+TEST(gaps_are_those_that_were_measured)
 {
-    (void)state;
     static const struct {
         const char *worker, *more, *path, *row;
     } of[] = {{"", "", "bench/results/learning-fresh14.json", "learning.fresh14.n400"},
@@ -157,9 +150,8 @@ static void gaps_are_those_that_were_measured(void **state)
     }
 }
 
-static void nothing_is_expected_of_what_was_not_measured(void **state)
+TEST(nothing_is_expected_of_what_was_not_measured)
 {
-    (void)state;
     assert_non_null(gap_with(ALIKE, "", "", 430000, 400));
     assert_null(gap_with(ALIKE, "", "", 1700000, 400)); // another size
     assert_null(gap_with(ALIKE, "", "", 430000, 4000)); // length, and so density
@@ -182,9 +174,8 @@ static void nothing_is_expected_of_what_was_not_measured(void **state)
 }
 
 // The reasons are in bench/learning/README.md.
-static void eta_by_density_and_workers(void **state)
+TEST(eta_by_density_and_workers)
 {
-    (void)state;
     near(eta_with("0.05", "", ""), 1, 1e-12); // a single worker's push is the whole update
     near(eta_with("0.05", "{workers: 2}", ""), 1.4, 1e-12);
     near(eta_with("0.05", "{workers: 3}", ""), 2, 1e-12);
@@ -200,9 +191,8 @@ static void eta_by_density_and_workers(void **state)
 }
 
 // An index gap costs the same in every value code.
-static void bits_of_every_codec(void **state)
+TEST(bits_of_every_codec)
 {
-    (void)state;
     double p = 1.0 / 64, half = 16.0 / 4096, gap = bits_with("topk-fp32") - 32 * p;
     near(bits_with("topk-sign"), gap + p + half, 1e-12);
     near(bits_with("topk-q4"), gap + 4 * p + half, 1e-12);
@@ -221,9 +211,8 @@ static void print_to(const struct dp_topology *t, const struct dp_plan *plan, ch
     fclose(file);
 }
 
-static void h_by_speed_and_dense_codecs(void **state)
+TEST(h_by_speed_and_dense_codecs)
 {
-    (void)state;
     struct dp_topology *t =
         parse("budget_tokens: 10000000\nregions: {asia: {speed: 8, workers: 2}, eu: {speed: 4}, "
               "us: {speed: 0.1}, au: {speed: 8}}\n"
@@ -248,9 +237,8 @@ static void h_by_speed_and_dense_codecs(void **state)
     dp_topology_free(t);
 }
 
-static void density_is_clamped(void **state)
+TEST(density_is_clamped)
 {
-    (void)state;
     static const struct {
         const char *rest;
         double density;
@@ -272,9 +260,8 @@ static void density_is_clamped(void **state)
 
 // u and m of the outer optimizer take memory on the largest server (3 of 4 shards) and on every
 // worker.
-static void an_outer_optimizer_takes_memory(void **state)
+TEST(an_outer_optimizer_takes_memory)
 {
-    (void)state;
     struct dp_plan plain, outer;
     struct dp_topology *t = parse("budget_tokens: 1000\nregions: {asia: }\n");
     dp_plan_make(t, 1000000, &plain);
@@ -294,9 +281,8 @@ static void an_outer_optimizer_takes_memory(void **state)
 }
 
 // Bytes per parameter from worker/README.md#memory, for each kind of trainer.
-static void memory_depends_on_the_trainer(void **state)
+TEST(memory_depends_on_the_trainer)
 {
-    (void)state;
     static const struct {
         const char *run;
         double held, passing, disk;
@@ -320,9 +306,8 @@ static void memory_depends_on_the_trainer(void **state)
 
 // Memory of ranks in fp32 copies of the model: a gradient for each rank in shared memory, or all
 // that a separate process holds.
-static void ranks_take_memory(void **state)
+TEST(ranks_take_memory)
 {
-    (void)state;
     static const struct {
         const char *asia;
         double copies;
@@ -355,9 +340,8 @@ static void ranks_take_memory(void **state)
     }
 }
 
-static void a_printed_plan_shows_its_figures(void **state)
+TEST(a_printed_plan_shows_its_figures)
 {
-    (void)state;
     struct dp_topology *t;
     struct dp_plan plan;
     char text[8192];
@@ -390,9 +374,8 @@ static void a_printed_plan_shows_its_figures(void **state)
 
 // Computed by hand: three workers' pushes of 0.5 MB, at 1440 rounds of a minute a day; then at 4 s
 // a round.
-static void bytes_a_day_are_told_by_region_and_in_all(void **state)
+TEST(bytes_a_day_are_told_by_region_and_in_all)
 {
-    (void)state;
     static const char ROW[] = "%-12s %8d %6s %12s %14s %14s\n";
     struct dp_topology *t = parse("budget_tokens: 1000000\nregions: {asia: {workers: 2}, eu: }\n"
                                   "worker: {codec.name: dense-q4}\n");
@@ -414,24 +397,4 @@ static void bytes_a_day_are_told_by_region_and_in_all(void **state)
     assert_non_null(strstr(text, "up a day"));
     assert_null(strstr(text, "bytes a day"));
     dp_topology_free(t);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_example),
-        cmocka_unit_test(gaps_are_those_that_were_measured),
-        cmocka_unit_test(nothing_is_expected_of_what_was_not_measured),
-        cmocka_unit_test(eta_by_density_and_workers),
-        cmocka_unit_test(bits_of_64_in_4096),
-        cmocka_unit_test(bits_of_every_codec),
-        cmocka_unit_test(h_by_speed_and_dense_codecs),
-        cmocka_unit_test(density_is_clamped),
-        cmocka_unit_test(a_printed_plan_shows_its_figures),
-        cmocka_unit_test(bytes_a_day_are_told_by_region_and_in_all),
-        cmocka_unit_test(ranks_take_memory),
-        cmocka_unit_test(an_outer_optimizer_takes_memory),
-        cmocka_unit_test(memory_depends_on_the_trainer),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

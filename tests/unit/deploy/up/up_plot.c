@@ -1,14 +1,10 @@
 // Plots of curves: where points are drawn, and a plot without points.
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <string.h>
-#include <cmocka.h>
 
 #include "common/base/check.h"
 #include "deploy/up/up_plot.h"
+#include "tests/test.h"
 
 static char *finish(struct lh_buf *out)
 {
@@ -17,9 +13,8 @@ static char *finish(struct lh_buf *out)
     return (char *)out->data;
 }
 
-static void a_falling_line(void **state)
+TEST(a_falling_line)
 {
-    (void)state;
     static const struct dp_point points[] = {{0, 6}, {1, 5}, {2, 4}, {3, 3}, {4, 2}, {NAN, 9}};
     const struct dp_curve curve = {"asia", points, LH_COUNT(points)};
     struct lh_buf out = lh_buf(1 << 16);
@@ -36,9 +31,8 @@ static void a_falling_line(void **state)
     lh_buf_free(&out);
 }
 
-static void means_per_column_and_two_curves(void **state)
+TEST(means_per_column_and_two_curves)
 {
-    (void)state;
     struct dp_point many[1000], flat[2] = {{0, 0}, {999, 0}};
     for (int i = 0; i < 1000; i++) many[i] = (struct dp_point){i, i % 2 ? 4 : 0}; // mean 2
     const struct dp_curve curves[] = {{"a", many, 1000}, {"b", flat, 2}};
@@ -50,9 +44,8 @@ static void means_per_column_and_two_curves(void **state)
     lh_buf_free(&out);
 }
 
-static void nothing_to_draw(void **state)
+TEST(nothing_to_draw)
 {
-    (void)state;
     const struct dp_curve curve = {"a", NULL, 0};
     struct lh_buf out = lh_buf(1 << 16);
     dp_plot_text(&curve, 1, "s", "loss", 20, 5, true, &out);
@@ -63,9 +56,8 @@ static void nothing_to_draw(void **state)
     lh_buf_free(&out);
 }
 
-static void svg_is_closed_and_escaped(void **state)
+TEST(svg_is_closed_and_escaped)
 {
-    (void)state;
     static const struct dp_point points[] = {{0, 1}, {10, 1}};
     const struct dp_curve curve = {"a<b&c", points, 2};
     struct lh_buf out = lh_buf(1 << 16);
@@ -75,15 +67,4 @@ static void svg_is_closed_and_escaped(void **state)
     assert_non_null(strstr(text, "points=\"71.0,450.0 869.0,450.0 \""));
     assert_string_equal(text + strlen(text) - 7, "</svg>\n");
     lh_buf_free(&out);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_falling_line),
-        cmocka_unit_test(means_per_column_and_two_curves),
-        cmocka_unit_test(nothing_to_draw),
-        cmocka_unit_test(svg_is_closed_and_escaped),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

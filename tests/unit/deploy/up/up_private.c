@@ -1,20 +1,16 @@
 // The private regions of a run: their folders, what a plan prints of them, and their nodes'
 // settings.
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
-#include <cmocka.h>
 
 #include "common/base/check.h"
 #include "deploy/up/up_private.h"
 #include "deploy/up/up_trainers.h"
 #include "tests/remove_tree.h"
+#include "tests/test.h"
 
 enum { RECORDS = 300 };
 static char root[] = "/tmp/longhaul-private-XXXXXX";
@@ -97,9 +93,8 @@ static void refused(const char *folder, const char *delta, const char *says)
     close_up(up);
 }
 
-static void a_folder_of_records(void **state)
+TEST(a_folder_of_records)
 {
-    (void)state;
     put_units("good", "us", 32);
     put_units("mixed", "eu", 32);
     put_units("wide", "us", 64);
@@ -137,9 +132,8 @@ static void says(struct dp_up *up, const char *const *words)
     fclose(out);
 }
 
-static void a_plan_says_what_privacy_costs(void **state)
+TEST(a_plan_says_what_privacy_costs)
 {
-    (void)state;
     static const char *const known[] = {
         "record level: sigma 2, C 1, rate 0.05, 50 steps cost epsilon",
         "300 records; epsilon 8 at delta ",
@@ -181,9 +175,8 @@ static void holds(const struct dp_up *up, const char *node, const char *line, bo
     lh_buf_free(&yaml);
 }
 
-static void only_the_private_regions_worker_has_its_records(void **state)
+TEST(only_the_private_regions_worker_has_its_records)
 {
-    (void)state;
     put_units("good", "us", 32);
     struct dp_up *up = open_up("good", "1e-5");
     assert_int_equal(dp_private_data(up, false), LH_OK);
@@ -205,10 +198,5 @@ static void only_the_private_regions_worker_has_its_records(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_folder_of_records),
-        cmocka_unit_test(a_plan_says_what_privacy_costs),
-        cmocka_unit_test(only_the_private_regions_worker_has_its_records),
-    };
-    return cmocka_run_group_tests(tests, setup, teardown);
+    return test_run(setup, teardown);
 }

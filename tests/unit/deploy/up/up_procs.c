@@ -1,8 +1,4 @@
 // Child processes: restart with back-off, giving up, stopping, and that none outlives its parent.
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
@@ -11,10 +7,10 @@
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
-#include <cmocka.h>
 
 #include "common/env/env.h"
 #include "deploy/up/up_procs.h"
+#include "tests/test.h"
 
 static char dir[] = "/tmp/longhaul-procs-XXXXXX";
 
@@ -45,9 +41,8 @@ static lh_err tick_until(struct dp_procs *p, struct dp_proc *proc, enum dp_proc_
     return LH_ERR_INTERNAL;
 }
 
-static void a_clean_end_is_no_crash(void **state)
+TEST(a_clean_end_is_no_crash)
 {
-    (void)state;
     static struct dp_procs p;
     struct dp_proc *proc = shell(&p, "echo out; echo err >&2; exit 0");
     char tail[64], how[64];
@@ -65,9 +60,8 @@ static void a_clean_end_is_no_crash(void **state)
 }
 
 // A server ends in order because somebody else sent it SIGTERM.
-static void a_server_that_ended_is_started_again(void **state)
+TEST(a_server_that_ended_is_started_again)
 {
-    (void)state;
     static struct dp_procs p;
     struct dp_proc *proc = shell(&p, "exit 0");
     proc->serves = true;
@@ -82,9 +76,8 @@ static void a_server_that_ended_is_started_again(void **state)
     assert_int_equal(proc->restarts, 1);
 }
 
-static void a_crash_is_started_again(void **state)
+TEST(a_crash_is_started_again)
 {
-    (void)state;
     static struct dp_procs p;
     struct dp_proc *proc = shell(&p, "exec sleep 1000");
     char how[64];
@@ -108,9 +101,8 @@ static void a_crash_is_started_again(void **state)
 }
 
 // A worker that an operator expelled ends with an error at each start.
-static void one_that_the_run_refuses_waits(void **state)
+TEST(one_that_the_run_refuses_waits)
 {
-    (void)state;
     static struct dp_procs p;
     struct dp_proc *proc = shell(&p, "exit 1");
     assert_int_equal(dp_proc_start(proc), LH_OK);
@@ -134,9 +126,8 @@ static void one_that_the_run_refuses_waits(void **state)
     assert_int_equal(tick_until(&p, proc, DP_PROC_ENDED), LH_OK);
 }
 
-static void it_gives_up_and_says_so(void **state)
+TEST(it_gives_up_and_says_so)
 {
-    (void)state;
     static struct dp_procs p;
     struct dp_proc *proc = shell(&p, "exit 6");
     assert_int_equal(dp_proc_start(proc), LH_OK);
@@ -166,9 +157,8 @@ static void until_dead(const struct dp_proc *proc)
 
 // A tended command that never joins is given up after three lives, however long they took. A life
 // that joins restarts the count.
-static void a_command_that_never_comes_is_given_up_after_three(void **state)
+TEST(a_command_that_never_comes_is_given_up_after_three)
 {
-    (void)state;
     for (int comes = 0; comes < 2; comes++) {
         static struct dp_procs p;
         p = (struct dp_procs){0};
@@ -195,9 +185,8 @@ static void a_command_that_never_comes_is_given_up_after_three(void **state)
     }
 }
 
-static void a_missing_program_is_127(void **state)
+TEST(a_missing_program_is_127)
 {
-    (void)state;
     static struct dp_procs p;
     struct dp_proc *proc = shell(&p, "");
     char tail[256];
@@ -228,9 +217,8 @@ static struct dp_proc *deaf(struct dp_procs *p, const char *traps)
     return proc;
 }
 
-static void one_that_will_not_end_is_killed(void **state)
+TEST(one_that_will_not_end_is_killed)
 {
-    (void)state;
     static struct dp_procs p;
     struct dp_proc *proc = deaf(&p, "TERM");
     char how[64];
@@ -240,9 +228,8 @@ static void one_that_will_not_end_is_killed(void **state)
 }
 
 // A process that no signal ends, as if it waited for a hanging disk.
-static void nobody_waits_for_ever_for_one_that_cannot_be_killed(void **state)
+TEST(nobody_waits_for_ever_for_one_that_cannot_be_killed)
 {
-    (void)state;
     static struct dp_procs p;
     struct dp_proc *proc = deaf(&p, "TERM QUIT");
     proc->tended = true; // its last resort is SIGQUIT
@@ -257,9 +244,8 @@ static void nobody_waits_for_ever_for_one_that_cannot_be_killed(void **state)
 
 // When a parent is killed with -9, its child dies too, which closes the pipe that only the child
 // holds.
-static void no_child_outlives_its_parent(void **state)
+TEST(no_child_outlives_its_parent)
 {
-    (void)state;
     int ready[2], alive[2];
     char c;
     assert_int_equal(pipe(ready), 0);
@@ -307,17 +293,5 @@ static int teardown(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_clean_end_is_no_crash),
-        cmocka_unit_test(a_server_that_ended_is_started_again),
-        cmocka_unit_test(a_crash_is_started_again),
-        cmocka_unit_test(one_that_the_run_refuses_waits),
-        cmocka_unit_test(it_gives_up_and_says_so),
-        cmocka_unit_test(a_command_that_never_comes_is_given_up_after_three),
-        cmocka_unit_test(a_missing_program_is_127),
-        cmocka_unit_test(one_that_will_not_end_is_killed),
-        cmocka_unit_test(nobody_waits_for_ever_for_one_that_cannot_be_killed),
-        cmocka_unit_test(no_child_outlives_its_parent),
-    };
-    return cmocka_run_group_tests(tests, setup, teardown);
+    return test_run(setup, teardown);
 }

@@ -2,18 +2,14 @@
 #ifndef TESTS_UP_RIG_H
 #define TESTS_UP_RIG_H
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-#include <cmocka.h>
 
 #include "deploy/up/up_trainers.h"
 #include "tests/remove_tree.h"
+#include "tests/test.h"
 
 static char root[] = "/tmp/longhaul-dir-XXXXXX";
 static char run_dir[DP_PATH_BYTES], topology[DP_PATH_BYTES];

@@ -1,14 +1,10 @@
 // The settings files of a run's nodes: two coordinators on an etcd.
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <cmocka.h>
 
 #include "deploy/up/up.h"
+#include "tests/test.h"
 
 static const char text[] =
     "run: tiny\nbudget_tokens: 100000\n"
@@ -56,9 +52,8 @@ static bool has(struct dp_up *up, unsigned node, const char *line)
 }
 
 // The two differ only in their names. All other nodes know both, and only these two know the etcd.
-static void a_pair_of_coordinators(void **state)
+TEST(a_pair_of_coordinators)
 {
-    (void)state;
     static const char both[] = "\ncoordinator: \"h:1,h:2\"\n";
     static const char store[] = "\ncoordinator.store: \"etcd://127.0.0.1:2379/x\"\n";
     struct dp_up *up = made(text);
@@ -72,12 +67,4 @@ static void a_pair_of_coordinators(void **state)
     }
     assert_true(has(up, 1, "\ntls.key: \"/secrets/coordinator-b.key\"\n"));
     drop(up);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_pair_of_coordinators),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,18 +1,14 @@
 // The verdict on a run, with each of its parts failing alone; and summary.json satisfies its
 // contract.
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-#include <cmocka.h>
 
 #include "common/base/check.h"
 #include "deploy/up/up_summary.h"
+#include "tests/test.h"
 
 // Returns a run that ended well: the example's nodes, all with the same status.
 static struct dp_up *good_run(void)
@@ -64,17 +60,15 @@ static struct dp_verdict judge(struct dp_up *up)
     return v;
 }
 
-static void a_good_run(void **state)
+TEST(a_good_run)
 {
-    (void)state;
     struct dp_verdict v = judge(good_run());
     assert_true(dp_verdict_ok(&v) && v.below_bigram);
     assert_int_equal(v.compared, 4); // a server and three workers
 }
 
-static void replicas(void **state)
+TEST(replicas)
 {
-    (void)state;
     for (int what = 0; what < 6; what++) {
         struct dp_up *up = good_run();
         struct dp_holding *h = &up->node[4].status.shard[1];
@@ -92,9 +86,8 @@ static void replicas(void **state)
 }
 
 // One worker's replica is behind; whether the worker counts depends on why.
-static void workers_that_the_run_went_on_without(void **state)
+TEST(workers_that_the_run_went_on_without)
 {
-    (void)state;
     static const struct {
         const char *what, *why;
     } kinds[] = {{"runs", NULL},           {"ended", "somebody else had ended"},
@@ -126,9 +119,8 @@ static void workers_that_the_run_went_on_without(void **state)
     }
 }
 
-static void credits(void **state)
+TEST(credits)
 {
-    (void)state;
     for (int what = 0; what < 4; what++) {
         struct dp_up *up = good_run();
         if (what == 0) up->node[1].status.shard[0].credited++; // one unit in two logs
@@ -147,9 +139,8 @@ static void credits(void **state)
     assert_true(judge(up).credited_once);
 }
 
-static void credits_of_several_epochs(void **state)
+TEST(credits_of_several_epochs)
 {
-    (void)state;
     for (int64_t epochs = 1; epochs <= 2; epochs++) {
         struct dp_up *up = good_run();
         struct dp_run_settings run = *up->t->run;
@@ -160,9 +151,8 @@ static void credits_of_several_epochs(void **state)
     }
 }
 
-static void learning(void **state)
+TEST(learning)
 {
-    (void)state;
     static const double after[] = {5.5, 5.45, NAN, INFINITY};
     for (size_t i = 0; i < LH_COUNT(after); i++) {
         struct dp_up *up = good_run();
@@ -180,9 +170,8 @@ static void learning(void **state)
     assert_false(v.learned);
 }
 
-static void the_drill(void **state)
+TEST(the_drill)
 {
-    (void)state;
     struct dp_up *up = good_run();
     up->fault[1].recovered_s = -1;
     assert_false(judge(up).drill);
@@ -195,9 +184,8 @@ static void the_drill(void **state)
     assert_true(judge(up).drill);
 }
 
-static void measured_bits(void **state)
+TEST(measured_bits)
 {
-    (void)state;
     struct dp_up *up = good_run();
     struct dp_learning l = dp_learning_of(up);
     assert_true(l.rounds == 10);
@@ -224,9 +212,8 @@ static struct dp_up *commanded_run(int status)
     return up;
 }
 
-static void commands(void **state)
+TEST(commands)
 {
-    (void)state;
     struct dp_verdict v = judge(commanded_run(0));
     assert_true(dp_verdict_ok(&v) && v.commands && v.compared == 4);
     v = judge(commanded_run(256)); // exit 1
@@ -266,26 +253,8 @@ static void hold_contract(struct dp_up *up)
     unlink(path);
 }
 
-static void the_summary_holds_its_contract(void **state)
+TEST(the_summary_holds_its_contract)
 {
-    (void)state;
     hold_contract(good_run());
     hold_contract(commanded_run(0));
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_good_run),
-        cmocka_unit_test(replicas),
-        cmocka_unit_test(workers_that_the_run_went_on_without),
-        cmocka_unit_test(credits),
-        cmocka_unit_test(credits_of_several_epochs),
-        cmocka_unit_test(learning),
-        cmocka_unit_test(the_drill),
-        cmocka_unit_test(commands),
-        cmocka_unit_test(measured_bits),
-        cmocka_unit_test(the_summary_holds_its_contract),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,14 +1,10 @@
 // Watch: a disk too full for a status file is detected. This file has its own statvfs().
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/statvfs.h>
-#include <cmocka.h>
 
 #include "deploy/up/up.h"
+#include "tests/test.h"
 
 // Replaces libc's function.
 int statvfs(const char *path, struct statvfs *fs)
@@ -25,9 +21,8 @@ static bool is_full(struct dp_node *node, enum dp_kind kind, const char *dir)
     return dp_watch_full(node);
 }
 
-static void a_full_disk_is_seen_though_it_takes_no_status(void **state)
+TEST(a_full_disk_is_seen_though_it_takes_no_status)
 {
-    (void)state;
     static struct dp_proc proc = {.state = DP_PROC_RUNNING, .pid = 7};
     static struct dp_node node = {.proc = &proc};
     node.status.pid = 6; // written by an earlier process, or before the disk was full
@@ -43,9 +38,8 @@ static void a_full_disk_is_seen_though_it_takes_no_status(void **state)
 }
 
 // The log finds no space for its next segment, though a status file still fits.
-static void a_node_says_itself_that_its_disk_is_full(void **state)
+TEST(a_node_says_itself_that_its_disk_is_full)
 {
-    (void)state;
     static struct dp_proc proc = {.state = DP_PROC_RUNNING, .pid = 7};
     static struct dp_node node = {.proc = &proc, .status = {.pid = 7, .disk_full = true}};
     assert_true(is_full(&node, DP_SERVER, "room"));
@@ -53,9 +47,8 @@ static void a_node_says_itself_that_its_disk_is_full(void **state)
     assert_false(is_full(&node, DP_SERVER, "room"));
 }
 
-static void a_disk_that_hangs_is_told_by_its_node_or_by_its_silence(void **state)
+TEST(a_disk_that_hangs_is_told_by_its_node_or_by_its_silence)
 {
-    (void)state;
     static struct dp_proc proc = {.state = DP_PROC_RUNNING, .pid = 7};
     struct dp_node node = {.kind = DP_SERVER, .proc = &proc, .status = {.pid = 7, .time_s = 1000}};
     assert_null(dp_watch_hangs(&node, 1010));
@@ -70,14 +63,4 @@ static void a_disk_that_hangs_is_told_by_its_node_or_by_its_silence(void **state
     proc.state = DP_PROC_RUNNING;
     node.status.pid = 6; // the status of an earlier process
     assert_null(dp_watch_hangs(&node, 1020));
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_full_disk_is_seen_though_it_takes_no_status),
-        cmocka_unit_test(a_node_says_itself_that_its_disk_is_full),
-        cmocka_unit_test(a_disk_that_hangs_is_told_by_its_node_or_by_its_silence),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,16 +1,11 @@
 // Encoding on several threads gives the bytes, residual and figures of one thread, for every codec
 // and wherever a tensor or a part may end.
 // labels: tsan
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
-
 #include "tests/unit/kernels/codec_case.h"
 
 #include "common/base/check.h"
 #include "kernels/cpu/codec_walk.h"
+#include "tests/test.h"
 
 enum { PART = 16 * LK_GROUP_CHUNKS * LH_CHUNK };
 
@@ -70,10 +65,9 @@ static void compare(const struct lk_codec *codec, const struct lh_shard_layout *
     drop(&one);
 }
 
-static void several_threads_give_the_bytes_of_one(void **state)
+TEST(several_threads_give_the_bytes_of_one)
 {
     struct layout_case c;
-    (void)state;
     case_layout(&c, shard);
     float *e = case_fill(CASE_TIES, c.layout.values, 1);
     float *d = case_fill(CASE_TIES, c.layout.values, 2);
@@ -107,10 +101,9 @@ static size_t parts_of(uint32_t count, const char *name, const uint64_t *lens)
 }
 
 // Without this, the tests above might compare one thread with itself.
-static void there_is_more_than_one_part(void **state)
+TEST(there_is_more_than_one_part)
 {
     static const uint64_t just[] = {PART, 0}, over[] = {PART, 1, 0};
-    (void)state;
     assert_int_equal(parts_of(2, "topk-sign", shard), 3);
     assert_int_equal(parts_of(2, "dense-q4", shard), 3);
     assert_int_equal(parts_of(2, "topk-sign", over), 2);
@@ -118,11 +111,10 @@ static void there_is_more_than_one_part(void **state)
     assert_int_equal(parts_of(1, "topk-sign", shard), 0);
 }
 
-static void a_value_that_is_not_finite_changes_nothing(void **state)
+TEST(a_value_that_is_not_finite_changes_nothing)
 {
     struct layout_case c;
     struct lk_codec codec = codec_of("topk-sign", 64.0f / 4096);
-    (void)state;
     case_layout(&c, shard);
     float *e = case_fill(CASE_GAUSSIAN, c.layout.values, 1);
     const struct lh_extent *x = &c.layout.extent[4];
@@ -156,10 +148,9 @@ static lh_err feed(void *arg, uint64_t from, uint64_t n, float *e)
     return LH_OK;
 }
 
-static void a_feed_gives_the_bytes_of_values_that_were_there(void **state)
+TEST(a_feed_gives_the_bytes_of_values_that_were_there)
 {
     struct layout_case c;
-    (void)state;
     case_layout(&c, shard);
     float *e = case_fill(CASE_GAUSSIAN, c.layout.values, 1);
     float *d = case_fill(CASE_STEPS, c.layout.values, 2);
@@ -185,11 +176,10 @@ static void a_feed_gives_the_bytes_of_values_that_were_there(void **state)
     free(d);
 }
 
-static void a_feed_that_fails_is_the_encodings_error(void **state)
+TEST(a_feed_that_fails_is_the_encodings_error)
 {
     struct layout_case c;
     struct lk_codec codec = codec_of("topk-sign", 64.0f / 4096);
-    (void)state;
     case_layout(&c, shard);
     float *d = case_fill(CASE_GAUSSIAN, c.layout.values, 2);
     const uint64_t last = c.layout.values - 1;
@@ -207,16 +197,4 @@ static void a_feed_that_fails_is_the_encodings_error(void **state)
             free(e);
         }
     free(d);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(several_threads_give_the_bytes_of_one),
-        cmocka_unit_test(there_is_more_than_one_part),
-        cmocka_unit_test(a_value_that_is_not_finite_changes_nothing),
-        cmocka_unit_test(a_feed_gives_the_bytes_of_values_that_were_there),
-        cmocka_unit_test(a_feed_that_fails_is_the_encodings_error),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,16 +1,11 @@
 // bf16: every number converted there and back, every boundary between neighbours, NaNs, and sums
 // term by term, against a reference that compares distances in fp64.
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
-
 #include <math.h>
 #include <stdbool.h>
 #include <string.h>
 
 #include "kernels/convert.h"
+#include "tests/test.h"
 
 enum { NUMBERS = 1 << 16, INFINITE = 0x7f80, TERMS = 5, SUMS = 4099 };
 
@@ -58,9 +53,8 @@ static uint16_t reference(float x)
     return (uint16_t)(sign | (up ? low + 1 : low));
 }
 
-static void every_number_there_and_back(void **state)
+TEST(every_number_there_and_back)
 {
-    (void)state;
     static uint16_t all[NUMBERS], back[NUMBERS];
     static float x[NUMBERS];
     for (uint32_t i = 0; i < NUMBERS; i++) all[i] = (uint16_t)i;
@@ -74,9 +68,8 @@ static void every_number_there_and_back(void **state)
 }
 
 // Every boundary up to infinity, with both signs: the midpoint, and one fp32 step to each side.
-static void boundaries_round_to_nearest_even(void **state)
+TEST(boundaries_round_to_nearest_even)
 {
-    (void)state;
     for (uint32_t i = 0; i < INFINITE; i++)
         for (uint32_t sign = 0; sign < 2; sign++) {
             uint32_t half = (sign << 31) + (i << 16) + 0x8000;
@@ -89,12 +82,11 @@ static void boundaries_round_to_nearest_even(void **state)
         }
 }
 
-static void a_nan_stays_one(void **state)
+TEST(a_nan_stays_one)
 {
     // The payload bits of these two lie below those that bf16 keeps: truncation would make them
     // infinite.
     static const uint32_t nan[] = {0x7fc00000, 0xffc00000, 0x7fffffff, 0x7f800001, 0xff80ffff};
-    (void)state;
     for (size_t i = 0; i < sizeof nan / sizeof *nan; i++) {
         uint16_t is = narrow(of_bits(nan[i]));
         assert_true((is & 0x7fff) > INFINITE && (is & 0x40));
@@ -118,9 +110,8 @@ static float draw(uint32_t *seed, uint64_t i)
     return (bits & 0x7f800000) == 0x7f800000 ? 0 : of_bits(bits);
 }
 
-static void sums_are_rounded_term_by_term(void **state)
+TEST(sums_are_rounded_term_by_term)
 {
-    (void)state;
     static float x[SUMS], want[SUMS];
     static double exact[SUMS], sizes[SUMS];
     uint16_t term[SUMS];
@@ -152,7 +143,7 @@ static void sums_are_rounded_term_by_term(void **state)
     }
 }
 
-static void sums_of_what_is_not_finite(void **state)
+TEST(sums_of_what_is_not_finite)
 {
     static const uint32_t largest = 0x7f7f, one = 0x3f80, minus = 0x8000, nan = 0x7fc0;
     static const struct {
@@ -166,7 +157,6 @@ static void sums_of_what_is_not_finite(void **state)
                {largest, one, largest},
                {0, minus, 0},
                {minus, minus, minus}};
-    (void)state;
     for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
         float x = wide(row[i].x);
         uint16_t term = (uint16_t)row[i].term;
@@ -176,16 +166,4 @@ static void sums_of_what_is_not_finite(void **state)
         else
             assert_int_equal(bits_of(x), row[i].sum << 16);
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_number_there_and_back),
-        cmocka_unit_test(boundaries_round_to_nearest_even),
-        cmocka_unit_test(a_nan_stays_one),
-        cmocka_unit_test(sums_are_rounded_term_by_term),
-        cmocka_unit_test(sums_of_what_is_not_finite),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,17 +1,11 @@
 // fp16: every finite number converted there and back, and every boundary between neighbours.
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
-
 #include <math.h>
 
 #include "kernels/cpu/half.h"
+#include "tests/test.h"
 
-static void every_half_there_and_back(void **state)
+TEST(every_half_there_and_back)
 {
-    (void)state;
     for (uint32_t h = 0; h <= LK_HALF_MAX; h++) {
         float x = lk_half_to_float((uint16_t)h);
         int exponent = (int)(h >> 10);
@@ -25,9 +19,8 @@ static void every_half_there_and_back(void **state)
 
 // The midpoint of two neighbours rounds to the even one; one fp64 step away from it, to the nearer
 // one.
-static void boundaries_round_to_nearest_even(void **state)
+TEST(boundaries_round_to_nearest_even)
 {
-    (void)state;
     for (uint32_t h = 0; h < LK_HALF_MAX; h++) {
         double low = (double)lk_half_to_float((uint16_t)h);
         double high = (double)lk_half_to_float((uint16_t)(h + 1)), middle = (low + high) / 2;
@@ -37,9 +30,8 @@ static void boundaries_round_to_nearest_even(void **state)
     }
 }
 
-static void too_large_is_the_largest(void **state)
+TEST(too_large_is_the_largest)
 {
-    (void)state;
     assert_int_equal(lk_half_from(65519), LK_HALF_MAX);
     assert_int_equal(lk_half_from(65520), LK_HALF_MAX);
     assert_int_equal(lk_half_from(3.4e38), LK_HALF_MAX);
@@ -47,23 +39,11 @@ static void too_large_is_the_largest(void **state)
     assert_int_equal(lk_half_from(1e-300), 0);
 }
 
-static void integers_round_to_nearest_even(void **state)
+TEST(integers_round_to_nearest_even)
 {
-    (void)state;
     for (uint32_t n = 0; n < 5000; n++) {
         assert_int_equal(lk_round_even(n + 0.5), n + (n & 1));
         assert_int_equal(lk_round_even(nextafter(n + 0.5, 0)), n);
         assert_int_equal(lk_round_even(nextafter(n + 0.5, 1e9)), n + 1);
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_half_there_and_back),
-        cmocka_unit_test(boundaries_round_to_nearest_even),
-        cmocka_unit_test(too_large_is_the_largest),
-        cmocka_unit_test(integers_round_to_nearest_even),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,15 +1,10 @@
 // Rice-coded indices alone: every parameter, streams that continue from chunk to chunk, and the
 // ends of both streams.
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
-
 #include <stdlib.h>
 #include <string.h>
 
 #include "kernels/cpu/rice.h"
+#include "tests/test.h"
 
 enum { LEN = 4096, CHUNKS = 5, FIELD_BYTES = LEN * 28 / 8 + 8 };
 
@@ -69,18 +64,16 @@ static void there_and_back(uint32_t b, uint32_t code_bits, uint32_t step)
     assert_false(lk_unary_ended(&u));
 }
 
-static void every_parameter(void **state)
+TEST(every_parameter)
 {
-    (void)state;
     for (uint32_t b = 0; b <= 12; b++)
         for (uint32_t step = 1; step < 2 * LEN; step = step * 3 + 1)
             for (uint32_t bits = 0; bits <= 16; bits = 2 * bits + !bits)
                 there_and_back(b, bits, step);
 }
 
-static void the_bits_of_the_page(void **state)
+TEST(the_bits_of_the_page)
 {
-    (void)state;
     // b = 2, gaps 5, 0, 9: fields 01+sign, 00+sign, 01+sign; unary 01 1 001.
     static const uint16_t index[] = {5, 6, 16};
     static const uint16_t sign[] = {1, 0, 0};
@@ -92,9 +85,8 @@ static void the_bits_of_the_page(void **state)
     assert_int_equal(unary[0], 0x26); // 0,1, 1, 0,0,1
 }
 
-static void ends(void **state)
+TEST(ends)
 {
-    (void)state;
     static const uint8_t fields[] = {0x00, 0x00};
     uint8_t unary[] = {0x05};
     uint16_t index[8];
@@ -111,14 +103,4 @@ static void ends(void **state)
     static const uint8_t padded[] = {0x04};
     u = lk_unary(lh_span(unary, 1));
     assert_false(lk_rice_get(&rice, lh_span(padded, 1), &u, 3, 2, index, code));
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_parameter),
-        cmocka_unit_test(the_bits_of_the_page),
-        cmocka_unit_test(ends),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

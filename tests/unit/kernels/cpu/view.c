@@ -1,14 +1,9 @@
 // The worker's local view: progress survives a new base, enters one delta only, and can be given
 // back.
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <string.h>
 
-#include <cmocka.h>
-
 #include "kernels/view.h"
+#include "tests/test.h"
 
 enum { N = 5 };
 // Values are small integers and halves, so every result is exact.
@@ -20,9 +15,8 @@ static void train(float *local)
     for (int i = 0; i < N; i++) local[i] += PROGRESS[i];
 }
 
-static void starts_on_the_base_less_part_of_the_residual(void **state)
+TEST(starts_on_the_base_less_part_of_the_residual)
 {
-    (void)state;
     float local[N], anchor[N];
     lk_view_start(THETA, 0.5f, RESIDUAL, local, anchor, N);
     const float expected[N] = {7, -6, 1, 16, -1};
@@ -32,9 +26,8 @@ static void starts_on_the_base_less_part_of_the_residual(void **state)
     }
 }
 
-static void keeps_progress_over_a_new_base(void **state)
+TEST(keeps_progress_over_a_new_base)
 {
-    (void)state;
     float local[N], anchor[N];
     lk_view_start(THETA, 0.5f, RESIDUAL, local, anchor, N);
     train(local);
@@ -45,9 +38,8 @@ static void keeps_progress_over_a_new_base(void **state)
     }
 }
 
-static void takes_progress_once_as_base_minus_local(void **state)
+TEST(takes_progress_once_as_base_minus_local)
 {
-    (void)state;
     float local[N], anchor[N], out[N];
     lk_view_start(THETA, 0, RESIDUAL, local, anchor, N);
     train(local);
@@ -61,9 +53,8 @@ static void takes_progress_once_as_base_minus_local(void **state)
 }
 
 // For a trainer in another process: the view computed for it, and the delta that it returns.
-static void says_the_same_of_parameters_that_are_elsewhere(void **state)
+TEST(says_the_same_of_parameters_that_are_elsewhere)
 {
-    (void)state;
     float local[N], anchor[N], out[N], view[N], delta[N];
     lk_view_start(THETA, 0.5f, RESIDUAL, local, anchor, N);
     lk_view_of(THETA, 0.5f, RESIDUAL, view, N);
@@ -102,9 +93,8 @@ static void fill(struct both *b)
     for (int i = 0; i < MANY; i++) b->local[i] += 0x1p-8f * draw();
 }
 
-static void a_dense_renewal_has_the_bits_of_one_in_place(void **state)
+TEST(a_dense_renewal_has_the_bits_of_one_in_place)
 {
-    (void)state;
     static struct both b;
     static float local[MANY], anchor[MANY];
     fill(&b);
@@ -125,9 +115,8 @@ static void a_dense_renewal_has_the_bits_of_one_in_place(void **state)
 }
 
 // Changes one value at a time: every 101st, and the last one.
-static void a_sparse_renewal_touches_what_changed_alone(void **state)
+TEST(a_sparse_renewal_touches_what_changed_alone)
 {
-    (void)state;
     static struct both b;
     static float before[MANY];
     for (int at = 0; at < MANY; at += at + 101 < MANY || at == MANY - 1 ? 101 : MANY - 1 - at) {
@@ -145,9 +134,8 @@ static void a_sparse_renewal_touches_what_changed_alone(void **state)
     }
 }
 
-static void without_progress_the_parameters_are_the_view(void **state)
+TEST(without_progress_the_parameters_are_the_view)
 {
-    (void)state;
     static struct both b;
     fill(&b);
     memcpy(b.local, b.base, sizeof b.local);
@@ -157,9 +145,8 @@ static void without_progress_the_parameters_are_the_view(void **state)
     assert_memory_equal(b.local, b.next, sizeof b.next);
 }
 
-static void a_delta_has_the_bits_of_a_cut(void **state)
+TEST(a_delta_has_the_bits_of_a_cut)
 {
-    (void)state;
     static struct both b;
     static float out[MANY], anchor[MANY];
     fill(&b);
@@ -167,19 +154,4 @@ static void a_delta_has_the_bits_of_a_cut(void **state)
     lk_view_cut(0.95f, b.residual, b.local, anchor, out, MANY);
     lk_view_delta(0.95f, b.residual, b.base, b.local, b.next, MANY);
     assert_memory_equal(b.next, out, sizeof out);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(starts_on_the_base_less_part_of_the_residual),
-        cmocka_unit_test(keeps_progress_over_a_new_base),
-        cmocka_unit_test(takes_progress_once_as_base_minus_local),
-        cmocka_unit_test(says_the_same_of_parameters_that_are_elsewhere),
-        cmocka_unit_test(a_dense_renewal_has_the_bits_of_one_in_place),
-        cmocka_unit_test(a_sparse_renewal_touches_what_changed_alone),
-        cmocka_unit_test(without_progress_the_parameters_are_the_view),
-        cmocka_unit_test(a_delta_has_the_bits_of_a_cut),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,15 +1,10 @@
 // The CUDA plugin's loader: a missing part is reported in one line, and no library stays open.
 // ctest: gpu_loader
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
-
 #include <stdlib.h>
 #include <string.h>
 
 #include "kernels/cuda/loader.h"
+#include "tests/test.h"
 
 static void refused(const char *path, const char *why)
 {
@@ -22,22 +17,19 @@ static void refused(const char *path, const char *why)
     assert_null(gpu.backend);
 }
 
-static void no_plugin(void **state)
+TEST(no_plugin)
 {
-    (void)state;
     refused("./no-such-plugin.so", "no-such-plugin.so");
 }
 
-static void another_library(void **state)
+TEST(another_library)
 {
-    (void)state;
     refused("libm.so.6", "another library");
 }
 
 // The plugin of this build, with or without a GPU in the machine.
-static void this_plugin(void **state)
+TEST(this_plugin)
 {
-    (void)state;
     const char *path = getenv("LH_TEST_CUDA_PLUGIN");
     struct lk_gpu gpu;
     if (!path || !*path) skip();
@@ -52,14 +44,4 @@ static void this_plugin(void **state)
     assert_non_null(strstr(text, "driver"));
     assert_non_null(strstr(text, "the CPU is used"));
     assert_null(gpu.library);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(no_plugin),
-        cmocka_unit_test(another_library),
-        cmocka_unit_test(this_plugin),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

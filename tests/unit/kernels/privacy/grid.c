@@ -1,16 +1,12 @@
 // ctest: privacy_grid
 // Clipping bounds how much one record can change a sum.
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "common/base/check.h"
 #include "kernels/privacy/grid.h"
+#include "tests/test.h"
 
 static uint64_t dice = 11;
 static uint64_t roll(void)
@@ -56,9 +52,8 @@ static unsigned __int128 norm(const int64_t *a, const int64_t *b, uint64_t d)
 }
 
 // 10,000 pairs of neighbouring sets: in the second set one record is replaced by zeros.
-static void neighbours_differ_by_at_most_c(void **state)
+TEST(neighbours_differ_by_at_most_c)
 {
-    (void)state;
     enum { D_MAX = 300, RECORDS = 5 };
     float x[D_MAX];
     int64_t with[D_MAX], without[D_MAX];
@@ -83,9 +78,8 @@ static void neighbours_differ_by_at_most_c(void **state)
     }
 }
 
-static void small_vectors_stay_and_large_ones_shrink(void **state)
+TEST(small_vectors_stay_and_large_ones_shrink)
 {
-    (void)state;
     struct lk_grid g;
     assert_int_equal(lk_grid_of(1, 3, &g), LH_OK);
     int64_t sum[3] = {0};
@@ -106,9 +100,8 @@ static void small_vectors_stay_and_large_ones_shrink(void **state)
 
 // Another framework's clip let [NaN, 1000, 5] pass and failed on a zero update (flower, pull
 // request 7631).
-static void a_non_finite_update_counts_as_zero(void **state)
+TEST(a_non_finite_update_counts_as_zero)
 {
-    (void)state;
     static const float bad[][3] = {{NAN, 1000, 5}, {INFINITY, 0, 0}, {0, -INFINITY, 1},
                                    {0, 0, NAN},    {0, 0, 0},        {-0.0f, 0, 0}};
     struct lk_grid g;
@@ -121,9 +114,8 @@ static void a_non_finite_update_counts_as_zero(void **state)
 }
 
 // A sum of fp32 values depends on their order; a sum of integers does not.
-static void sums_are_exact(void **state)
+TEST(sums_are_exact)
 {
-    (void)state;
     enum { D = 64, RECORDS = 1024 };
     static float x[RECORDS][D];
     int64_t up[D] = {0}, down[D] = {0};
@@ -135,9 +127,8 @@ static void sums_are_exact(void **state)
     assert_memory_equal(up, down, sizeof up);
 }
 
-static void values_lie_on_the_grid(void **state)
+TEST(values_lie_on_the_grid)
 {
-    (void)state;
     struct lk_grid g;
     assert_int_equal(lk_grid_of(3.3, 1000, &g), LH_OK);
     int64_t sum[1000] = {0};
@@ -165,9 +156,8 @@ static void values_lie_on_the_grid(void **state)
 }
 
 // Releasing one vector without a sum gives the values of the path through a sum, for any vector.
-static void a_single_vector_needs_no_sum(void **state)
+TEST(a_single_vector_needs_no_sum)
 {
-    (void)state;
     enum { D_MAX = 300 };
     float x[D_MAX], out[D_MAX], want[D_MAX];
     int64_t sum[D_MAX];
@@ -192,9 +182,8 @@ static void a_single_vector_needs_no_sum(void **state)
     }
 }
 
-static void bad_clips_are_refused(void **state)
+TEST(bad_clips_are_refused)
 {
-    (void)state;
     static const double clip[] = {0, -1, NAN, INFINITY, 1e-13, 1e13};
     struct lk_grid g;
     for (size_t i = 0; i < LH_COUNT(clip); i++)
@@ -203,18 +192,4 @@ static void bad_clips_are_refused(void **state)
     assert_int_equal(lk_grid_of(1, UINT64_MAX, &g), LH_ERR_CONFIG);
     assert_int_equal(lk_grid_of(1e12, 1 << LK_GRID_VALUES_LOG2_MAX, &g), LH_OK);
     assert_true(g.units < UINT64_C(1) << 25);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(neighbours_differ_by_at_most_c),
-        cmocka_unit_test(small_vectors_stay_and_large_ones_shrink),
-        cmocka_unit_test(a_non_finite_update_counts_as_zero),
-        cmocka_unit_test(sums_are_exact),
-        cmocka_unit_test(values_lie_on_the_grid),
-        cmocka_unit_test(a_single_vector_needs_no_sum),
-        cmocka_unit_test(bad_clips_are_refused),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,10 +1,5 @@
 // ctest: privacy_noise
 // The sampler of a rounded Gaussian: its table, e^-t, its distribution and its error bound.
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,6 +9,7 @@
 #include "common/privacy/normal.h"
 #include "kernels/privacy/choice.h"
 #include "kernels/privacy/pool.h"
+#include "tests/test.h"
 
 static struct lk_noise table;
 
@@ -29,9 +25,8 @@ static lk_u128 fraction(uint64_t high, uint64_t low)
 }
 
 // e^-t to 127 bits, computed with MPFR.
-static void exponentials_are_exact(void **state)
+TEST(exponentials_are_exact)
 {
-    (void)state;
     static const uint64_t row[][4] = {
         {0x0000000000000000, 0x0000000000000000, 0x8000000000000000, 0x0000000000000000},
         {0x0000000000000000, 0x0000000000000001, 0x7fffffffffffffff, 0xffffffffffffffff},
@@ -56,9 +51,8 @@ static void exponentials_are_exact(void **state)
     }
 }
 
-static void cells_have_their_weights(void **state)
+TEST(cells_have_their_weights)
 {
-    (void)state;
     double all = (double)table.up_to[LK_NOISE_TABLE - 1], before = 0, sum = 0;
     for (int j = 0; j < LK_NOISE_TABLE; j++) sum += exp(-j * j / 5000.0);
     for (int j = 0; j < LK_NOISE_TABLE; j++) {
@@ -109,18 +103,16 @@ static void compare(int64_t width, size_t n, uint8_t key_number)
     free(x);
 }
 
-static void draws_follow_the_distribution(void **state)
+TEST(draws_follow_the_distribution)
 {
-    (void)state;
     size_t n = getenv("LH_TEST_QUICK") ? 200000 : 2000000;
     static const int64_t width[] = {1, 20, LK_NOISE_WIDTH_MAX};
     for (uint8_t i = 0; i < LH_COUNT(width); i++) compare(width[i], n, i);
 }
 
 // Each integer's frequency, for a deviation so small that rounding matters.
-static void single_integers_have_their_share(void **state)
+TEST(single_integers_have_their_share)
 {
-    (void)state;
     enum { N = 2000000, R = 60 };
     static int32_t x[N];
     uint8_t key[LK_STREAM_KEY_BYTES];
@@ -158,9 +150,8 @@ static int64_t drawn(const uint64_t *word, size_t n, int64_t width, size_t *left
     return out;
 }
 
-static void rare_paths(void **state)
+TEST(rare_paths)
 {
-    (void)state;
     size_t left;
     const uint64_t half = UINT64_C(1) << 63;
     // Cell 0, x = 0, accepted at once; the sign is the lowest bit of the first word.
@@ -196,9 +187,8 @@ static void rare_paths(void **state)
     assert_int_equal(left, 0);
 }
 
-static void widths(void **state)
+TEST(widths)
 {
-    (void)state;
     int64_t width;
     assert_int_equal(lk_noise_width(50, &width), LH_OK);
     assert_int_equal(width, 1);
@@ -214,9 +204,8 @@ static void widths(void **state)
     assert_true(lk_noise_distance(1) < 0x1p-111);
 }
 
-static void no_key_is_used_twice(void **state)
+TEST(no_key_is_used_twice)
 {
-    (void)state;
     enum { KEYS = 200 };
     struct lh_fake_world *world;
     struct lh_env *env;
@@ -235,9 +224,8 @@ static void no_key_is_used_twice(void **state)
     lh_fake_world_destroy(world);
 }
 
-static void pools_are_used_once(void **state)
+TEST(pools_are_used_once)
 {
-    (void)state;
     enum { N = 5000 };
     struct lh_fake_world *world;
     struct lh_env *env;
@@ -273,9 +261,8 @@ static void pools_are_used_once(void **state)
     lh_fake_world_destroy(world);
 }
 
-static void choices_are_independent(void **state)
+TEST(choices_are_independent)
 {
-    (void)state;
     enum { RECORDS = 500, CAP = 80, ROUNDS = 4000 };
     struct lh_fake_world *world;
     struct lh_env *env;
@@ -316,16 +303,5 @@ static void choices_are_independent(void **state)
 int main(void)
 {
     lk_noise_prepare(&table);
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(exponentials_are_exact),
-        cmocka_unit_test(cells_have_their_weights),
-        cmocka_unit_test(draws_follow_the_distribution),
-        cmocka_unit_test(single_integers_have_their_share),
-        cmocka_unit_test(rare_paths),
-        cmocka_unit_test(widths),
-        cmocka_unit_test(no_key_is_used_twice),
-        cmocka_unit_test(pools_are_used_once),
-        cmocka_unit_test(choices_are_independent),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return test_run(NULL, NULL);
 }

@@ -1,11 +1,6 @@
 // kernels/storage/checkpoint.c and checkpoint_read.c: a state copied while records are folded is
 // the state of its version; no damaged byte is accepted; signatures count where they are required.
 // Folders of checkpoints are tested in checkpoint_folder.c.
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,6 +9,7 @@
 #include "common/env/env_fake.h"
 #include "kernels/storage/checkpoint_format.h"
 #include "tests/history/rig.h"
+#include "tests/test.h"
 
 static lh_err read_file(struct history_rig *r, const struct lk_checkpoint_name *name,
                         struct lh_hash *digest)
@@ -82,9 +78,11 @@ static void copy_between(struct history_rig *r, const enum lh_kind *kinds, const
     }
 }
 
-static void a_state_copied_between_folds_is_that_of_its_version(void **state)
+#define IN_HISTORY(name, parameter)                                                                \
+    TEST_WITH(name, parameter, history_set_up_shards, history_tear_down)
+
+IN_HISTORY(a_state_copied_between_folds_is_that_of_its_version, struct history_rig *r)
 {
-    struct history_rig *r = *state;
     static const enum lh_kind kinds[] = {LH_ADMIT,         LH_ADMIT, LH_REFUSE, LH_ADMIT,
                                          LH_DIGEST_RECORD, LH_ADMIT, LH_EPOCH};
     copy_between(r, kinds, NULL, LH_COUNT(kinds), false);
@@ -107,14 +105,14 @@ static void copy_between_plans(struct history_rig *r, const uint8_t next[9])
 
 enum { SGD = LH_OPT_SGD, NESTEROV = LH_OPT_DELAYED_NESTEROV };
 
-static void nesterov_and_what_follows_it_is_repeated(void **state)
+IN_HISTORY(nesterov_and_what_follows_it_is_repeated, struct history_rig *r)
 {
-    copy_between_plans(*state, (uint8_t[9]){NESTEROV, 0, 0, 0, NESTEROV, 0, 0, 0, SGD});
+    copy_between_plans(r, (uint8_t[9]){NESTEROV, 0, 0, 0, NESTEROV, 0, 0, 0, SGD});
 }
 
-static void the_first_state_and_its_last_are_repeated(void **state)
+IN_HISTORY(the_first_state_and_its_last_are_repeated, struct history_rig *r)
 {
-    copy_between_plans(*state, (uint8_t[9]){SGD, 0, 0, 0, NESTEROV, 0, 0, 0, NESTEROV});
+    copy_between_plans(r, (uint8_t[9]){SGD, 0, 0, 0, NESTEROV, 0, 0, 0, NESTEROV});
 }
 
 // ---------------------------------------------------------------- damage
@@ -148,9 +146,10 @@ static bool damage(lh_err err)
     return err == LH_ERR_CORRUPT || err == LH_ERR_UNSEAL || err == LH_ERR_VERSION;
 }
 
-static void no_damaged_byte_is_accepted(void **state)
+#define SIGNED(name, parameter) TEST_WITH(name, parameter, history_set_up_signed, history_tear_down)
+
+SIGNED(no_damaged_byte_is_accepted, struct history_rig *r)
 {
-    struct history_rig *r = *state;
     struct lh_buf b = lh_buf(1 << 20);
     for (int weights = 0; weights < 2; weights++) {
         struct lk_checkpoint_name name = {0, 2, weights};
@@ -179,13 +178,11 @@ static void no_damaged_byte_is_accepted(void **state)
 }
 
 // Whole ranges may not be swapped, nor come from another state of the same shard and version.
-static void ranges_belong_to_their_place_and_file(void **state)
+IN_HISTORY(ranges_belong_to_their_place_and_file, struct history_rig *r)
 {
-    (void)state;
     static const char *const names[] = {"w"};
     static const uint64_t shapes[][5] = {{(LK_CKPT_RANGE_BYTES / 4) * 10 + 100, 0}};
     static const uint8_t job[LH_JOB_BYTES] = "ranges";
-    struct history_rig *r = *state;
     struct lk_checkpoint_conf conf = r->h.conf;
     struct lh_manifest m = {0};
     struct lk_replica replica, got;
@@ -235,9 +232,8 @@ static void ranges_belong_to_their_place_and_file(void **state)
 
 // ---------------------------------------------------------------- signatures
 
-static void only_trusted_signatures_count_where_they_are_asked_for(void **state)
+SIGNED(only_trusted_signatures_count_where_they_are_asked_for, struct history_rig *r)
 {
-    struct history_rig *r = *state;
     struct lk_checkpoint_name name = {0, 2, false};
     struct lh_trusted trusted = {.key = {lh_signer_public(r->signer[0])}, .count = 1};
     history_write(&r->h, 0, false);
@@ -256,9 +252,8 @@ static void only_trusted_signatures_count_where_they_are_asked_for(void **state)
 }
 
 // A holder of the job key can make a file, but cannot reuse another file's signature for it.
-static void a_signature_is_of_this_file(void **state)
+SIGNED(a_signature_is_of_this_file, struct history_rig *r)
 {
-    struct history_rig *r = *state;
     struct lk_checkpoint_name name = {0, 2, false};
     struct lh_buf a = lh_buf(1 << 20), b = lh_buf(1 << 20);
     r->h.conf.signer = r->signer[0];
@@ -304,9 +299,8 @@ static void forge(struct history_rig *r, const struct lk_checkpoint_name *name, 
     store_bytes(r, name, lh_buf_span(b));
 }
 
-static void forged_headers_are_refused(void **state)
+IN_HISTORY(forged_headers_are_refused, struct history_rig *r)
 {
-    struct history_rig *r = *state;
     enum { VERSION = 4, FLAGS = 7, RANGES = 20, CHAIN = 88, DIGEST = 120, BYTES = 152 };
     struct lh_buf b = lh_buf(1 << 20), plain = lh_buf(1 << 20);
     const struct lk_replica *replica = &r->h.replica[0];
@@ -355,9 +349,8 @@ static void forged_headers_are_refused(void **state)
 
 // Weights with another parameter count under the same manifest: fewer, more, and more than any
 // state of this shape has.
-static void weights_of_another_shape_are_refused(void **state)
+IN_HISTORY(weights_of_another_shape_are_refused, struct history_rig *r)
 {
-    struct history_rig *r = *state;
     struct lk_checkpoint_name name = {0, 2, true};
     struct lk_replica *replica = &r->h.replica[0];
     const struct lh_shard_layout *own = replica->layout;
@@ -381,9 +374,8 @@ static void weights_of_another_shape_are_refused(void **state)
 }
 
 // A file of one shard under another shard's name.
-static void a_checkpoint_of_another_shard_is_refused(void **state)
+IN_HISTORY(a_checkpoint_of_another_shard_is_refused, struct history_rig *r)
 {
-    struct history_rig *r = *state;
     struct lk_checkpoint_name name[2] = {{0, 2, false}, {1, 2, false}};
     struct lh_buf b = lh_buf(1 << 20);
     history_write(&r->h, 1, false);
@@ -394,9 +386,8 @@ static void a_checkpoint_of_another_shard_is_refused(void **state)
     lh_buf_free(&b);
 }
 
-static void unwritable_files_and_bad_records_are_errors(void **state)
+IN_HISTORY(unwritable_files_and_bad_records_are_errors, struct history_rig *r)
 {
-    struct history_rig *r = *state;
     struct lk_checkpoint c;
     struct lk_checkpoint_info info;
     char dir[LH_PATH_BYTES];
@@ -434,9 +425,8 @@ static void unwritable_files_and_bad_records_are_errors(void **state)
 
 // The power fails at each file operation of a write: afterwards the older file is unchanged, and
 // the newer one is complete or absent.
-static void a_crash_leaves_a_file_whole_or_none(void **state)
+IN_HISTORY(a_crash_leaves_a_file_whole_or_none, struct history_rig *r)
 {
-    struct history_rig *r = *state;
     struct lk_checkpoint_name old = {0, 2, false}, name = {0, 3, false};
     struct lk_checkpoint c;
     unsigned whole = 0, none = 0;
@@ -459,9 +449,8 @@ static void a_crash_leaves_a_file_whole_or_none(void **state)
     assert_true(whole && none);
 }
 
-static void a_full_disk_is_said(void **state)
+IN_HISTORY(a_full_disk_is_said, struct history_rig *r)
 {
-    struct history_rig *r = *state;
     struct lk_checkpoint c;
     assert_int_equal(lk_checkpoint_take(&r->h.conf, &r->h.replica[1], &c), LH_OK);
     lh_fake_disk_limit(r->env, 1);
@@ -469,26 +458,4 @@ static void a_full_disk_is_said(void **state)
     lh_fake_disk_limit(r->env, 0);
     assert_int_equal(lk_checkpoint_write(&c), LH_OK);
     lk_checkpoint_free(&c);
-}
-
-int main(void)
-{
-#define TEST(f) cmocka_unit_test_setup_teardown(f, history_set_up_shards, history_tear_down)
-#define SIGNED(f) cmocka_unit_test_setup_teardown(f, history_set_up_signed, history_tear_down)
-    const struct CMUnitTest tests[] = {
-        TEST(a_state_copied_between_folds_is_that_of_its_version),
-        TEST(nesterov_and_what_follows_it_is_repeated),
-        TEST(the_first_state_and_its_last_are_repeated),
-        SIGNED(no_damaged_byte_is_accepted),
-        TEST(ranges_belong_to_their_place_and_file),
-        SIGNED(only_trusted_signatures_count_where_they_are_asked_for),
-        SIGNED(a_signature_is_of_this_file),
-        TEST(forged_headers_are_refused),
-        TEST(weights_of_another_shape_are_refused),
-        TEST(a_checkpoint_of_another_shard_is_refused),
-        TEST(unwritable_files_and_bad_records_are_errors),
-        TEST(a_crash_leaves_a_file_whole_or_none),
-        TEST(a_full_disk_is_said),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,17 +1,13 @@
 // kernels/storage/checkpoint_read.c: folders of checkpoints. The newest good one is loaded,
 // whatever else is in the folder; the oldest are removed, and so are those of an abandoned history.
 // Single files are tested in checkpoint.c.
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "common/base/check.h"
 #include "common/env/env_fake.h"
 #include "tests/history/rig.h"
+#include "tests/test.h"
 
 static void passed_over(void *arg, const char *file, lh_err err)
 {
@@ -39,9 +35,11 @@ static void put_copy(struct history_rig *r, uint64_t from, uint64_t to)
     lh_buf_free(&b);
 }
 
-static void a_start_without_its_keys_stops_at_once(void **state)
+#define IN_HISTORY(name, parameter)                                                                \
+    TEST_WITH(name, parameter, history_set_up_shards, history_tear_down)
+
+IN_HISTORY(a_start_without_its_keys_stops_at_once, struct history_rig *r)
 {
-    struct history_rig *r = *state;
     struct lk_checkpoint_conf conf = r->h.conf;
     struct lk_replica got = history_scratch(&r->h, 0);
     unsigned skipped = 0;
@@ -53,9 +51,8 @@ static void a_start_without_its_keys_stops_at_once(void **state)
     lk_replica_free(&got);
 }
 
-static void the_newest_good_one_is_loaded(void **state)
+IN_HISTORY(the_newest_good_one_is_loaded, struct history_rig *r)
 {
-    struct history_rig *r = *state;
     char path[LH_PATH_BYTES];
     unsigned skipped = 0;
     struct lk_replica got = history_scratch(&r->h, 0);
@@ -92,9 +89,8 @@ static void the_newest_good_one_is_loaded(void **state)
     lk_replica_free(&got);
 }
 
-static void all_of_many_are_seen_and_the_oldest_go(void **state)
+IN_HISTORY(all_of_many_are_seen_and_the_oldest_go, struct history_rig *r)
 {
-    struct history_rig *r = *state;
     uint64_t *version, oldest;
     size_t count;
     struct lk_checkpoint_name name = {0, 2, false};
@@ -143,9 +139,8 @@ static lh_err list_fails(struct lh_env *env, const char *path,
 }
 
 // A folder whose own path is just short enough, as a server started elsewhere may have made it.
-static void files_with_too_long_a_path_are_reported(void **state)
+IN_HISTORY(files_with_too_long_a_path_are_reported, struct history_rig *r)
 {
-    struct history_rig *r = *state;
     struct lk_checkpoint_conf conf = r->h.conf;
     struct lh_files_ops files = *r->env->ops->files;
     struct lh_env_ops ops = {.files = &files};
@@ -178,9 +173,8 @@ static void files_with_too_long_a_path_are_reported(void **state)
 
 // The files that a follower offers to a server that lost its disk: only those of this run and
 // shape.
-static void only_what_is_of_this_run_is_listed(void **state)
+IN_HISTORY(only_what_is_of_this_run_is_listed, struct history_rig *r)
 {
-    struct history_rig *r = *state;
     struct lk_replica got = history_scratch(&r->h, 0);
     unsigned seen = 0;
     assert_int_equal(lk_checkpoint_list(&r->h.conf, &got, offered, &seen), LH_OK);
@@ -217,9 +211,8 @@ static size_t count(struct history_rig *r, bool weights, uint64_t *first, uint64
     return n;
 }
 
-static void files_above_or_below_a_version_are_removed(void **state)
+IN_HISTORY(files_above_or_below_a_version_are_removed, struct history_rig *r)
 {
-    struct history_rig *r = *state;
     uint64_t first, last;
     unsigned left;
     assert_int_equal(lk_checkpoint_drop_above(&r->h.conf, 0, 5),
@@ -248,9 +241,8 @@ static void files_above_or_below_a_version_are_removed(void **state)
 
 // The process dies at each file operation. Afterwards the files that should stay are there, and no
 // caller mistakes the death for damage or for an empty folder.
-static void an_end_in_the_middle_is_no_answer(void **state)
+IN_HISTORY(an_end_in_the_middle_is_no_answer, struct history_rig *r)
 {
-    struct history_rig *r = *state;
     struct lk_replica got = history_scratch(&r->h, 0);
     history_write(&r->h, 0, false);
     for (int what = 0; what < 4; what++) {
@@ -278,9 +270,8 @@ static void an_end_in_the_middle_is_no_answer(void **state)
     lk_replica_free(&got);
 }
 
-static void unfinished_files_of_a_crash_are_removed(void **state)
+IN_HISTORY(unfinished_files_of_a_crash_are_removed, struct history_rig *r)
 {
-    struct history_rig *r = *state;
     struct lk_checkpoint c;
     static const char *const others[] = {
         "x",
@@ -325,12 +316,11 @@ static void unfinished_files_of_a_crash_are_removed(void **state)
 
 // A state of 17 million parameters has 17 ranges of 4 MiB, more than may be unsynced during a
 // write.
-static void a_large_one_is_synced_while_it_is_written(void **state)
+IN_HISTORY(a_large_one_is_synced_while_it_is_written, struct history_rig *r)
 {
     static const char *const names[] = {"w"};
     static const uint64_t shapes[][5] = {{4096, 4200}};
     enum { BEFORE = 14, AFTER = 20 }; // file operations; the sync after 16 ranges lies between them
-    struct history_rig *r = *state;
     struct lk_checkpoint_conf conf = r->h.conf;
     struct lh_manifest m = {0};
     struct lk_replica large;
@@ -349,21 +339,4 @@ static void a_large_one_is_synced_while_it_is_written(void **state)
     lk_checkpoint_free(&c);
     lk_replica_free(&large);
     lh_manifest_free(&m);
-}
-
-int main(void)
-{
-#define TEST(f) cmocka_unit_test_setup_teardown(f, history_set_up_shards, history_tear_down)
-    const struct CMUnitTest tests[] = {
-        TEST(a_start_without_its_keys_stops_at_once),
-        TEST(the_newest_good_one_is_loaded),
-        TEST(all_of_many_are_seen_and_the_oldest_go),
-        TEST(files_with_too_long_a_path_are_reported),
-        TEST(only_what_is_of_this_run_is_listed),
-        TEST(files_above_or_below_a_version_are_removed),
-        TEST(a_large_one_is_synced_while_it_is_written),
-        TEST(an_end_in_the_middle_is_no_answer),
-        TEST(unfinished_files_of_a_crash_are_removed),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,9 +1,4 @@
 // kernels/storage/stored.c: checkpoints in a store: listing, restoring and pruning.
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,6 +6,7 @@
 #include "common/base/check.h"
 #include "kernels/storage/stored.h"
 #include "tests/history/rig.h"
+#include "tests/test.h"
 
 // A history with its checkpoint folder on the real disk, and a store.
 struct rig {
@@ -81,9 +77,10 @@ static unsigned count_keys(struct rig *r)
     return n;
 }
 
-static void a_stored_checkpoint_reads_back(void **state)
+#define IN_RIG(name, parameter) TEST_WITH(name, parameter, set_up, tear_down)
+
+IN_RIG(a_stored_checkpoint_reads_back, struct rig *r)
 {
-    struct rig *r = *state;
     struct lk_checkpoint_name name = newest(r, 0);
     struct lk_stored_list list;
     uint64_t bytes = 0;
@@ -110,9 +107,8 @@ static void a_stored_checkpoint_reads_back(void **state)
     assert_int_equal(lk_stored_put(r->store, r->env, r->dir, &name, &bytes), LH_ERR_NOT_FOUND);
 }
 
-static void damage_is_seen(void **state)
+IN_RIG(damage_is_seen, struct rig *r)
 {
-    struct rig *r = *state;
     struct lk_checkpoint_name name = newest(r, 0);
     struct lk_stored_list list;
     struct lk_stored_about about;
@@ -168,9 +164,8 @@ static void removed(void *arg, const struct lk_stored *s)
 }
 
 #define HASH ".0123456789abcdef0123456789abcdef"
-static void the_newest_stay(void **state)
+IN_RIG(the_newest_stay, struct rig *r)
 {
-    struct rig *r = *state;
     struct lk_stored_list list;
     unsigned gone = 0;
     for (unsigned v = 1; v <= 3; v++) {
@@ -214,9 +209,8 @@ static lh_err put_second(struct lh_objects *s, const char *key, const char *path
     return LH_OK;
 }
 
-static void the_first_mark_counts(void **state)
+IN_RIG(the_first_mark_counts, struct rig *r)
 {
-    struct rig *r = *state;
     struct lk_checkpoint_name name = newest(r, 0);
     struct lh_objects_ops racing = *r->store->ops;
     uint64_t bytes = 1;
@@ -228,16 +222,4 @@ static void the_first_mark_counts(void **state)
     assert_int_equal(bytes, 0);
     assert_int_equal(count_keys(r), 1); // its own file was removed again
     assert_non_null(strstr(r->keys, mark));
-}
-
-#define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        TEST(a_stored_checkpoint_reads_back),
-        TEST(damage_is_seen),
-        TEST(the_newest_stay),
-        TEST(the_first_mark_counts),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,12 +1,8 @@
 // server/coordinator/order.c: an epoch's order has each unit once, and follows from seed and epoch.
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
 #include <string.h>
 
 #include "server/coordinator/order.h"
+#include "tests/test.h"
 
 enum { MOST = 1000 };
 
@@ -19,9 +15,8 @@ static void has_each_once(const uint32_t *order, uint32_t count)
     }
 }
 
-static void each_epoch_has_each_unit_once(void **state)
+TEST(each_epoch_has_each_unit_once)
 {
-    (void)state;
     static const uint32_t count[] = {1, 2, 3, 8, 257, MOST};
     uint32_t order[MOST];
     for (size_t i = 0; i < sizeof count / sizeof *count; i++)
@@ -32,9 +27,8 @@ static void each_epoch_has_each_unit_once(void **state)
             }
 }
 
-static void the_first_epoch_comes_as_it_is_numbered(void **state)
+TEST(the_first_epoch_comes_as_it_is_numbered)
 {
-    (void)state;
     uint32_t order[MOST];
     ps_co_shuffle(7, 0, order, MOST);
     for (uint32_t i = 0; i < MOST; i++) assert_int_equal(order[i], i);
@@ -48,9 +42,8 @@ static uint32_t shared(const uint32_t *a, const uint32_t *b)
     return n;
 }
 
-static void the_order_follows_from_seed_and_epoch(void **state)
+TEST(the_order_follows_from_seed_and_epoch)
 {
-    (void)state;
     uint32_t first[MOST], again[MOST], other[MOST];
     for (uint64_t seed = 0; seed < 10; seed++)
         for (uint32_t epoch = 1; epoch < 5; epoch++) {
@@ -62,14 +55,4 @@ static void the_order_follows_from_seed_and_epoch(void **state)
             ps_co_shuffle(seed, epoch - 1, other, MOST);
             assert_true(shared(first, other) < 10);
         }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(each_epoch_has_each_unit_once),
-        cmocka_unit_test(the_first_epoch_comes_as_it_is_numbered),
-        cmocka_unit_test(the_order_follows_from_seed_and_epoch),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,19 +1,14 @@
 // server/coordinator/watch/rules_text.c: rules as operators write them, and texts that are refused.
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <string.h>
-#include <cmocka.h>
 
 #include "common/base/check.h"
 #include "common/env/env.h"
 #include "server/coordinator/watch/rules_text.h"
+#include "tests/test.h"
 
-static void rules_are_read(void **state)
+TEST(rules_are_read)
 {
-    (void)state;
     struct ps_rules r;
     assert_int_equal(
         ps_rules_parse("diverging: loss_rise > 15% and utilisation<40% for 30s then pause\n"
@@ -37,9 +32,8 @@ static void rules_are_read(void **state)
     assert_true(r.rule[4].when[0].bound == 30 * 86400.0);
 }
 
-static void no_text_is_no_rule(void **state)
+TEST(no_text_is_no_rule)
 {
-    (void)state;
     struct ps_rules r;
     assert_int_equal(ps_rules_parse("", &r), LH_OK);
     assert_int_equal(r.rules, 0);
@@ -47,9 +41,8 @@ static void no_text_is_no_rule(void **state)
     assert_int_equal(r.rules, 0);
 }
 
-static void a_wrong_one_is_refused_with_its_line_and_what_to_write(void **state)
+TEST(a_wrong_one_is_refused_with_its_line_and_what_to_write)
 {
-    (void)state;
     static const struct {
         const char *text, *says;
     } row[] = {
@@ -82,9 +75,8 @@ static void a_wrong_one_is_refused_with_its_line_and_what_to_write(void **state)
     }
 }
 
-static void there_are_16_at_most(void **state)
+TEST(there_are_16_at_most)
 {
-    (void)state;
     struct ps_rules r;
     char text[1024];
     size_t n = 0;
@@ -95,15 +87,4 @@ static void there_are_16_at_most(void **state)
     *strstr(text, "\na16") = 0;
     assert_int_equal(ps_rules_parse(text, &r), LH_OK);
     assert_int_equal(r.rules, PS_RULES_MAX);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(rules_are_read),
-        cmocka_unit_test(no_text_is_no_rule),
-        cmocka_unit_test(a_wrong_one_is_refused_with_its_line_and_what_to_write),
-        cmocka_unit_test(there_are_16_at_most),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

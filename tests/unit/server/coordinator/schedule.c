@@ -1,21 +1,16 @@
 // server/coordinator/schedule.c: the number that holds at each time, and texts that are refused.
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <string.h>
-#include <cmocka.h>
 
 #include "common/base/check.h"
 #include "server/coordinator/schedule.h"
+#include "tests/test.h"
 
 enum { MINUTE = 60, HOUR = 3600, DAY = 86400 };
 static const int64_t SOME_DAY = INT64_C(20000) * DAY;
 
-static void each_holds_until_the_next_of_its_region(void **state)
+TEST(each_holds_until_the_next_of_its_region)
 {
-    (void)state;
     struct ps_schedule s;
     assert_int_equal(ps_schedule_parse("22:00=64, 06:30=8,asia@12:00=3 asia@00:00=0", &s), LH_OK);
     static const struct {
@@ -40,27 +35,24 @@ static void each_holds_until_the_next_of_its_region(void **state)
     assert_null(ps_schedule_at(&s, "europe", SOME_DAY));
 }
 
-static void one_entry_holds_always(void **state)
+TEST(one_entry_holds_always)
 {
-    (void)state;
     struct ps_schedule s;
     assert_int_equal(ps_schedule_parse("22:00=5", &s), LH_OK);
     for (int64_t at = 0; at < DAY; at += 7 * MINUTE)
         assert_int_equal(ps_schedule_at(&s, "", SOME_DAY + at)->workers, 5);
 }
 
-static void no_text_is_no_schedule(void **state)
+TEST(no_text_is_no_schedule)
 {
-    (void)state;
     struct ps_schedule s;
     assert_int_equal(ps_schedule_parse("", &s), LH_OK);
     assert_int_equal(s.entries, 0);
     assert_null(ps_schedule_at(&s, "", SOME_DAY));
 }
 
-static void wrong_ones_are_refused(void **state)
+TEST(wrong_ones_are_refused)
 {
-    (void)state;
     static const struct {
         const char *text, *says;
     } row[] = {
@@ -89,9 +81,8 @@ static void wrong_ones_are_refused(void **state)
     }
 }
 
-static void it_has_a_limit(void **state)
+TEST(it_has_a_limit)
 {
-    (void)state;
     char text[1024] = "";
     struct ps_schedule s;
     for (int i = 0; i < PS_SCHEDULE_MAX; i++)
@@ -105,16 +96,4 @@ static void it_has_a_limit(void **state)
     name[80] = 0;
     snprintf(text, sizeof text, "%s@06:00=1", name);
     assert_int_equal(ps_schedule_parse(text, &s), LH_ERR_CONFIG);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(each_holds_until_the_next_of_its_region),
-        cmocka_unit_test(one_entry_holds_always),
-        cmocka_unit_test(no_text_is_no_schedule),
-        cmocka_unit_test(wrong_ones_are_refused),
-        cmocka_unit_test(it_has_a_limit),
-    };
-    return cmocka_run_group_tests_name("schedule", tests, NULL, NULL);
 }

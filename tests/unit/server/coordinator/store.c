@@ -7,9 +7,8 @@
 
 // ---------------------------------------------------------------- use
 
-static void committed_rows_survive_a_reopen(void **state)
+TEST(committed_rows_survive_a_reopen)
 {
-    (void)state;
     struct rig r = start(1);
     assert_true(holds(&r, "a", NULL));
     put(&r, "a", "one");
@@ -32,9 +31,8 @@ static void committed_rows_survive_a_reopen(void **state)
     finish(&r);
 }
 
-static void uncommitted_rows_are_lost(void **state)
+TEST(uncommitted_rows_are_lost)
 {
-    (void)state;
     struct rig r = start(2);
     put(&r, "a", "one");
     commit(&r);
@@ -54,9 +52,8 @@ static void join(void *arg, const char *key, struct lh_span value)
     snprintf(out + n, 200 - n, "%s=%.*s ", key, (int)value.len, (const char *)value.data);
 }
 
-static void each_gives_the_keys_of_a_prefix_in_order(void **state)
+TEST(each_gives_the_keys_of_a_prefix_in_order)
 {
-    (void)state;
     struct rig r = start(3);
     put(&r, "shard/2", "y");
     put(&r, "server/1", "s");
@@ -77,9 +74,8 @@ static void each_gives_the_keys_of_a_prefix_in_order(void **state)
     finish(&r);
 }
 
-static void the_file_is_rewritten_when_it_has_grown(void **state)
+TEST(the_file_is_rewritten_when_it_has_grown)
 {
-    (void)state;
     struct rig r = start(4);
     char value[1001];
     memset(value, 'v', sizeof value - 1);
@@ -104,10 +100,9 @@ static void the_file_is_rewritten_when_it_has_grown(void **state)
     finish(&r);
 }
 
-static void a_file_of_just_the_least_size_is_rewritten(void **state)
+TEST(a_file_of_just_the_least_size_is_rewritten)
 {
     enum { LEAST = 1 << 16, VALUE = 1000 };
-    (void)state;
     for (size_t less = 0; less < 2; less++) {
         struct rig r = start(5);
         static char value[8 * VALUE];
@@ -130,9 +125,8 @@ static void a_file_of_just_the_least_size_is_rewritten(void **state)
     }
 }
 
-static void a_full_disk_is_told_and_the_commit_is_taken_back(void **state)
+TEST(a_full_disk_is_told_and_the_commit_is_taken_back)
 {
-    (void)state;
     struct rig r = start(9);
     put(&r, "a", "one");
     put(&r, "b", "stays");
@@ -159,9 +153,8 @@ static void a_full_disk_is_told_and_the_commit_is_taken_back(void **state)
 
 // A change made while a commit is being written belongs to the next one. If the write fails, that
 // change is lost with the commit.
-static void a_commit_has_what_was_put_before_it_began(void **state)
+TEST(a_commit_has_what_was_put_before_it_began)
 {
-    (void)state;
     for (int fails = 0; fails < 2; fails++) {
         struct rig r = start(15);
         bool begun;
@@ -186,9 +179,8 @@ static void a_commit_has_what_was_put_before_it_began(void **state)
     }
 }
 
-static void a_full_disk_does_not_keep_a_store_from_being_opened(void **state)
+TEST(a_full_disk_does_not_keep_a_store_from_being_opened)
 {
-    (void)state;
     struct rig r = start(17);
     put(&r, "a", "one");
     commit(&r);
@@ -213,9 +205,8 @@ static void a_full_disk_does_not_keep_a_store_from_being_opened(void **state)
 
 // The commit is durable even though the rewrite fails; the file is rewritten after it has grown
 // further.
-static void a_rewrite_that_finds_no_room_is_put_off(void **state)
+TEST(a_rewrite_that_finds_no_room_is_put_off)
 {
-    (void)state;
     struct rig r = start(18);
     char value[1001] = {0}, large[15001] = {0}; // a rewritten file has space for the large value
     size_t before = 0, most = 0;
@@ -236,20 +227,4 @@ static void a_rewrite_that_finds_no_room_is_put_off(void **state)
     assert_int_equal(open_store(&r), LH_OK);
     assert_true(holds(&r, "key", value) && holds(&r, "large", large));
     finish(&r);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(committed_rows_survive_a_reopen),
-        cmocka_unit_test(uncommitted_rows_are_lost),
-        cmocka_unit_test(each_gives_the_keys_of_a_prefix_in_order),
-        cmocka_unit_test(the_file_is_rewritten_when_it_has_grown),
-        cmocka_unit_test(a_file_of_just_the_least_size_is_rewritten),
-        cmocka_unit_test(a_full_disk_is_told_and_the_commit_is_taken_back),
-        cmocka_unit_test(a_commit_has_what_was_put_before_it_began),
-        cmocka_unit_test(a_full_disk_does_not_keep_a_store_from_being_opened),
-        cmocka_unit_test(a_rewrite_that_finds_no_room_is_put_off),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

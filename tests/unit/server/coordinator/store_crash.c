@@ -8,9 +8,8 @@
 
 // ---------------------------------------------------------------- crashes and damage
 
-static void a_power_cut_takes_nothing_that_was_committed(void **state)
+TEST(a_power_cut_takes_nothing_that_was_committed)
 {
-    (void)state;
     for (uint64_t seed = 1; seed <= 30; seed++) {
         struct rig r = start(seed);
         put(&r, "a", "one");
@@ -27,9 +26,8 @@ static void a_power_cut_takes_nothing_that_was_committed(void **state)
 }
 
 // Each commit sets two keys to the same value: no crash shows one without the other.
-static void a_crash_inside_a_commit_leaves_it_whole_or_absent(void **state)
+TEST(a_crash_inside_a_commit_leaves_it_whole_or_absent)
 {
-    (void)state;
     for (int64_t when = 0; when < 12; when++) {
         struct rig r = start((uint64_t)when + 50);
         char value[16];
@@ -75,9 +73,8 @@ static void lay_down(struct rig *r, struct lh_span bytes)
     assert_int_equal(lh_file_replace(r->env, file_path, bytes), LH_OK);
 }
 
-static void the_last_commit_is_cut_where_it_is_torn(void **state)
+TEST(the_last_commit_is_cut_where_it_is_torn)
 {
-    (void)state;
     struct rig r = start(6);
     struct lh_buf whole = lh_buf(1 << 16);
     size_t first = two_commits(&r, &whole);
@@ -97,9 +94,8 @@ static void the_last_commit_is_cut_where_it_is_torn(void **state)
     finish(&r);
 }
 
-static void a_flipped_byte_of_the_last_commit_cuts_it_whole(void **state)
+TEST(a_flipped_byte_of_the_last_commit_cuts_it_whole)
 {
-    (void)state;
     struct rig r = start(7);
     struct lh_buf whole = lh_buf(1 << 16);
     size_t first = two_commits(&r, &whole);
@@ -116,9 +112,8 @@ static void a_flipped_byte_of_the_last_commit_cuts_it_whole(void **state)
 
 // A mark behind the last commit says that this commit is durable and may have been answered, so
 // damage in it is refused. Damage of the mark itself loses nothing.
-static void a_flipped_byte_of_the_last_commit_is_refused_under_a_mark(void **state)
+TEST(a_flipped_byte_of_the_last_commit_is_refused_under_a_mark)
 {
-    (void)state;
     for (int closed = 0; closed < 2; closed++) { // 0: an empty commit marks; 1: a stop does
         struct rig r = start(19);
         struct lh_buf whole = lh_buf(1 << 16);
@@ -142,9 +137,8 @@ static void a_flipped_byte_of_the_last_commit_is_refused_under_a_mark(void **sta
     }
 }
 
-static void a_mark_is_written_once(void **state)
+TEST(a_mark_is_written_once)
 {
-    (void)state;
     struct rig r = start(20);
     put(&r, "a", "one");
     commit(&r);
@@ -213,9 +207,8 @@ static struct lh_buf four_commits(struct rig *r, size_t end[5])
     return whole;
 }
 
-static void a_flipped_byte_below_a_later_commit_is_refused(void **state)
+TEST(a_flipped_byte_below_a_later_commit_is_refused)
 {
-    (void)state;
     struct rig r = start(10);
     size_t end[5];
     struct lh_buf whole = four_commits(&r, end);
@@ -240,9 +233,8 @@ static void a_flipped_byte_below_a_later_commit_is_refused(void **state)
 }
 
 // A power cut may keep any pages of a commit that was not synced, even its last ones alone.
-static void a_torn_commit_with_its_end_on_disk_is_cut(void **state)
+TEST(a_torn_commit_with_its_end_on_disk_is_cut)
 {
-    (void)state;
     struct rig r = start(11);
     size_t end[5];
     struct lh_buf whole = four_commits(&r, end);
@@ -260,9 +252,8 @@ static void a_torn_commit_with_its_end_on_disk_is_cut(void **state)
     finish(&r);
 }
 
-static void a_file_without_a_whole_commit_is_refused(void **state)
+TEST(a_file_without_a_whole_commit_is_refused)
 {
-    (void)state;
     struct rig r = start(12);
     struct lh_buf whole = lh_buf(1 << 16);
     assert_int_equal(lh_file_load(r.env, file_path, &whole), LH_OK);
@@ -271,9 +262,8 @@ static void a_file_without_a_whole_commit_is_refused(void **state)
     finish(&r);
 }
 
-static void a_commit_is_not_taken_out_of_the_middle(void **state)
+TEST(a_commit_is_not_taken_out_of_the_middle)
 {
-    (void)state;
     struct rig r = start(13);
     size_t end[5];
     struct lh_buf whole = four_commits(&r, end), less = lh_buf(1 << 16);
@@ -286,9 +276,8 @@ static void a_commit_is_not_taken_out_of_the_middle(void **state)
     finish(&r);
 }
 
-static void a_second_process_is_told_and_changes_nothing(void **state)
+TEST(a_second_process_is_told_and_changes_nothing)
 {
-    (void)state;
     struct rig r = start(14);
     struct ps_store *second = NULL;
     put(&r, "a", "one");
@@ -309,9 +298,8 @@ static void a_second_process_is_told_and_changes_nothing(void **state)
     finish(&r);
 }
 
-static void a_file_that_is_no_store_is_refused(void **state)
+TEST(a_file_that_is_no_store_is_refused)
 {
-    (void)state;
     struct rig r = start(8);
     for (uint64_t at = 0; at < 6; at++) { // the bytes of magic and version
         lh_err want = at < 4 ? LH_ERR_CORRUPT : LH_ERR_VERSION;
@@ -326,9 +314,8 @@ static void a_file_that_is_no_store_is_refused(void **state)
 
 // The disk takes a whole commit and reports only at the sync that it is full, as some file systems
 // do. A shorter commit follows in its place, and its end is torn off.
-static void a_failed_commits_rest_is_no_part_of_the_next(void **state)
+TEST(a_failed_commits_rest_is_no_part_of_the_next)
 {
-    (void)state;
     struct rig r = start(16);
     put(&r, "a", "one");
     commit(&r);
@@ -367,9 +354,8 @@ static void write_back(struct rig *r)
 // As above, but the power fails at any operation of the shorter commit. Then perhaps only the
 // commit's first sector is on the disk, and the file's new length is not. The rest of the failed
 // commit must be gone before that.
-static void a_failed_commits_rest_never_follows_the_next_after_a_power_cut(void **state)
+TEST(a_failed_commits_rest_never_follows_the_next_after_a_power_cut)
 {
-    (void)state;
     // SECTOR is that of the fake disk; ENTRY is an entry's size without its value.
     enum { SECTOR = 512, ENTRY = 15 };
     static char two[SECTOR], six[SECTOR];
@@ -397,9 +383,8 @@ static void a_failed_commits_rest_never_follows_the_next_after_a_power_cut(void 
 
 // The sync of a commit failed, so its bytes are in the page cache alone, marked as clean, and the
 // next start reads them there. The store may report them only once they are on the disk.
-static void a_commit_that_a_start_takes_up_is_on_the_disk(void **state)
+TEST(a_commit_that_a_start_takes_up_is_on_the_disk)
 {
-    (void)state;
     struct rig r = start(21);
     struct lh_buf held = lh_buf(1 << 16);
     struct lh_span durable;
@@ -418,9 +403,8 @@ static void a_commit_that_a_start_takes_up_is_on_the_disk(void **state)
 
 // Commits cycle through the keys, so that the file is replaced again and again, in parts. The
 // process dies at any operation of that.
-static void a_crash_while_the_file_is_replaced_loses_nothing(void **state)
+TEST(a_crash_while_the_file_is_replaced_loses_nothing)
 {
-    (void)state;
     enum { KEYS = 60, WIDTH = 12000, COMMITS = 400 };
     static char value[WIDTH + 1];
     memset(value, 'v', WIDTH);
@@ -461,27 +445,4 @@ static void a_crash_while_the_file_is_replaced_loses_nothing(void **state)
         assert_true(old || new);
         finish(&r);
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_power_cut_takes_nothing_that_was_committed),
-        cmocka_unit_test(a_crash_inside_a_commit_leaves_it_whole_or_absent),
-        cmocka_unit_test(the_last_commit_is_cut_where_it_is_torn),
-        cmocka_unit_test(a_flipped_byte_of_the_last_commit_cuts_it_whole),
-        cmocka_unit_test(a_flipped_byte_below_a_later_commit_is_refused),
-        cmocka_unit_test(a_torn_commit_with_its_end_on_disk_is_cut),
-        cmocka_unit_test(a_file_without_a_whole_commit_is_refused),
-        cmocka_unit_test(a_commit_is_not_taken_out_of_the_middle),
-        cmocka_unit_test(a_second_process_is_told_and_changes_nothing),
-        cmocka_unit_test(a_file_that_is_no_store_is_refused),
-        cmocka_unit_test(a_failed_commits_rest_is_no_part_of_the_next),
-        cmocka_unit_test(a_flipped_byte_of_the_last_commit_is_refused_under_a_mark),
-        cmocka_unit_test(a_mark_is_written_once),
-        cmocka_unit_test(a_commit_that_a_start_takes_up_is_on_the_disk),
-        cmocka_unit_test(a_crash_while_the_file_is_replaced_loses_nothing),
-        cmocka_unit_test(a_failed_commits_rest_never_follows_the_next_after_a_power_cut),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

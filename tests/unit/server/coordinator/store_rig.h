@@ -2,14 +2,9 @@
 #ifndef TESTS_UNIT_STORE_RIG_H
 #define TESTS_UNIT_STORE_RIG_H
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
-
 #include "common/env/env_fake.h"
 #include "server/coordinator/store.h"
+#include "tests/test.h"
 
 static const char *const file_path = "state/store";
 

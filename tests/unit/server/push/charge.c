@@ -1,13 +1,9 @@
 // Charge: a private push raises its worker's total of charged steps by what the push costs, and the
 // total stays within the plan. Other pushes have no total.
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
 #include <math.h>
 
 #include "server/push/charge.h"
+#include "tests/test.h"
 
 enum { ME = 101, OTHER = 102, BEFORE = 10, STEPS = 20 };
 
@@ -32,9 +28,8 @@ static lh_err check(uint8_t level, uint64_t worker, uint32_t steps, uint64_t cha
     return ps_charge_check(&l, &f);
 }
 
-static void the_total_rises_by_what_a_push_costs(void **state)
+TEST(the_total_rises_by_what_a_push_costs)
 {
-    (void)state;
     assert_int_equal(check(LH_PRIVACY_RECORD, ME, 4, BEFORE + 4), LH_OK);
     assert_int_equal(check(LH_PRIVACY_RECORD, ME, 4, BEFORE + 5), LH_OK); // a block was wasted
     assert_int_equal(check(LH_PRIVACY_RECORD, ME, 4, BEFORE + 3), LH_ERR_BUDGET);
@@ -45,25 +40,22 @@ static void the_total_rises_by_what_a_push_costs(void **state)
     assert_int_equal(check(LH_PRIVACY_REPORTED, ME, 2, BEFORE + 2), LH_OK);
 }
 
-static void nothing_goes_beyond_the_plan(void **state)
+TEST(nothing_goes_beyond_the_plan)
 {
-    (void)state;
     assert_int_equal(check(LH_PRIVACY_REGION, ME, 1, STEPS), LH_OK);
     assert_int_equal(check(LH_PRIVACY_REGION, ME, 1, STEPS + 1), LH_ERR_BUDGET);
     assert_int_equal(check(LH_PRIVACY_RECORD, ME, 1, UINT64_MAX), LH_ERR_BUDGET);
 }
 
-static void a_worker_that_is_not_private_charges_nothing(void **state)
+TEST(a_worker_that_is_not_private_charges_nothing)
 {
-    (void)state;
     assert_int_equal(check(LH_PRIVACY_REGION, OTHER, 1, 0), LH_OK);
     assert_int_equal(check(LH_PRIVACY_REGION, OTHER, 1, 1), LH_ERR_BUDGET);
     assert_int_equal(check(LH_PRIVACY_NONE, ME, 1, 0), LH_ERR_BUDGET); // private without terms
 }
 
-static void the_terms_bound_a_norm_at_region_level_alone(void **state)
+TEST(the_terms_bound_a_norm_at_region_level_alone)
 {
-    (void)state;
     struct lh_frame mine = {.worker = ME, .values = 10000}, others = {.worker = OTHER};
     struct lh_ledger region = ledger_of(LH_PRIVACY_REGION), record = ledger_of(LH_PRIVACY_RECORD);
     assert_true(ps_charge_bounds_norm(&region, &mine));
@@ -72,15 +64,4 @@ static void the_terms_bound_a_norm_at_region_level_alone(void **state)
     assert_false(ps_charge_bounds_norm(&region, &others));
     record = ledger_of(LH_PRIVACY_RECORD);
     assert_false(ps_charge_bounds_norm(&record, &mine));
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_total_rises_by_what_a_push_costs),
-        cmocka_unit_test(nothing_goes_beyond_the_plan),
-        cmocka_unit_test(a_worker_that_is_not_private_charges_nothing),
-        cmocka_unit_test(the_terms_bound_a_norm_at_region_level_alone),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -49,9 +49,10 @@ static void assert_now(const struct ps_shard *s, const struct lh_frame *f)
     assert_int_equal(d.error, LH_OK);
 }
 
-static void a_push_needs_a_hello_of_its_incarnation(void **state)
+#define ON_SHARD(name, parameter) TEST_WITH(name, parameter, make_shard, free_shard)
+
+ON_SHARD(a_push_needs_a_hello_of_its_incarnation, struct ps_shard *s)
 {
-    struct ps_shard *s = *state;
     struct lh_frame f = push_of(ME, 1);
     assert_now(s, &f);
     f.incarnation = NEXT; // another incarnation has the session
@@ -62,9 +63,8 @@ static void a_push_needs_a_hello_of_its_incarnation(void **state)
     assert_not_final(s, &f, LH_ERR_NEED_HELLO);
 }
 
-static void the_row_says_which_incarnation_may_push(void **state)
+ON_SHARD(the_row_says_which_incarnation_may_push, struct ps_shard *s)
 {
-    struct ps_shard *s = *state;
     struct lh_frame f = push_of(303, 1);
     assert_int_equal(ps_shard_open_session(s, 303, FIRST), LH_OK); // has a session, but no row
     assert_not_final(s, &f, LH_ERR_NEED_HELLO);
@@ -82,9 +82,8 @@ static void the_row_says_which_incarnation_may_push(void **state)
     assert_not_final(s, &f, LH_ERR_FENCED);
 }
 
-static void a_step_is_decided_once(void **state)
+ON_SHARD(a_step_is_decided_once, struct ps_shard *s)
 {
-    struct ps_shard *s = *state;
     struct lh_frame f = push_of(ME, 1);
     admit(s, ME, 1);
     assert_int_equal(step_of(s, &f).verdict, PS_DECIDED_BEFORE);
@@ -99,9 +98,8 @@ static void a_step_is_decided_once(void **state)
     assert_not_final(s, &f, LH_ERR_PROTOCOL);
 }
 
-static void a_new_incarnation_begins_at_step_one(void **state)
+ON_SHARD(a_new_incarnation_begins_at_step_one, struct ps_shard *s)
 {
-    struct ps_shard *s = *state;
     admit(s, ME, 1);
     admit(s, ME, 2);
     fence(s, ME, NEXT);
@@ -113,9 +111,8 @@ static void a_new_incarnation_begins_at_step_one(void **state)
     assert_now(s, &f);
 }
 
-static void pushes_are_taken_while_the_run_goes_on(void **state)
+ON_SHARD(pushes_are_taken_while_the_run_goes_on, struct ps_shard *s)
 {
-    struct ps_shard *s = *state;
     struct lh_frame f = push_of(ME, 1);
     static const struct {
         uint8_t phase;
@@ -136,9 +133,8 @@ static void pushes_are_taken_while_the_run_goes_on(void **state)
     assert_int_equal(step_of(s, &f).verdict, PS_DECIDED_BEFORE);
 }
 
-static void nothing_is_decided_once_the_shard_has_moved(void **state)
+ON_SHARD(nothing_is_decided_once_the_shard_has_moved, struct ps_shard *s)
 {
-    struct ps_shard *s = *state;
     struct lh_frame f = push_of(ME, 1);
     admit(s, ME, 1);
     given.move = (struct lh_move){2, 7};
@@ -152,9 +148,8 @@ static void nothing_is_decided_once_the_shard_has_moved(void **state)
 
 // ---------------------------------------------------------------- after the push is unsealed
 
-static void an_undecodable_push_is_refused(void **state)
+ON_SHARD(an_undecodable_push_is_refused, struct ps_shard *s)
 {
-    struct ps_shard *s = *state;
     struct lh_frame f = push_of(ME, 1);
     static const lh_err why[] = {LH_ERR_MALFORMED, LH_ERR_NON_FINITE, LH_ERR_MANIFEST};
     for (size_t i = 0; i < LH_COUNT(why); i++) {
@@ -167,9 +162,8 @@ static void an_undecodable_push_is_refused(void **state)
     assert_int_equal(d.staleness, 4); // the staleness is set nevertheless
 }
 
-static void a_push_staler_than_the_bound_is_refused(void **state)
+ON_SHARD(a_push_staler_than_the_bound_is_refused, struct ps_shard *s)
 {
-    struct ps_shard *s = *state;
     struct lh_frame f = push_of(ME, 1);
     // one push by the only other live worker is not stale; the bound is 4 for each of the two
     for (uint64_t k = 1; k <= 9; k++) admit(s, OTHER, k);
@@ -189,9 +183,8 @@ static void a_push_staler_than_the_bound_is_refused(void **state)
     assert_scale(&d, 0.5);
 }
 
-static void a_plan_without_live_workers_counts_one(void **state)
+ON_SHARD(a_plan_without_live_workers_counts_one, struct ps_shard *s)
 {
-    struct ps_shard *s = *state;
     struct lh_frame f = push_of(ME, 1);
     given.plan.live = 0;
     struct ps_decision d = value_of(s, OPEN_GATE, &f, LH_OK, 1);
@@ -204,9 +197,8 @@ static void a_plan_without_live_workers_counts_one(void **state)
     assert_refused(&d, LH_ERR_STALE);
 }
 
-static void weights(void **state)
+ON_SHARD(weights, struct ps_shard *s)
 {
-    struct ps_shard *s = *state;
     struct ps_gate gate = {0, 1000, 100, 0};
     static const struct {
         uint64_t tokens;
@@ -231,9 +223,8 @@ static void weights(void **state)
     assert_scale(&d, 0.5);
 }
 
-static void an_expelled_worker_is_turned_away(void **state)
+ON_SHARD(an_expelled_worker_is_turned_away, struct ps_shard *s)
 {
-    struct ps_shard *s = *state;
     struct lh_frame f = push_of(ME, 1);
     given.plan.expelled_count = 1;
     given.plan.expelled[0] = ME;
@@ -244,9 +235,8 @@ static void an_expelled_worker_is_turned_away(void **state)
 
 // ---------------------------------------------------------------- bounds of fields, and pace
 
-static void a_push_says_no_more_than_it_may(void **state)
+ON_SHARD(a_push_says_no_more_than_it_may, struct ps_shard *s)
 {
-    struct ps_shard *s = *state;
     given.epoch = 3;
     for (int i = 0; i < 5; i++) {
         struct lh_frame f = push_of(ME, 1);
@@ -261,9 +251,8 @@ static void a_push_says_no_more_than_it_may(void **state)
     }
 }
 
-static void a_push_from_before_the_end_is_refused_after_it(void **state)
+ON_SHARD(a_push_from_before_the_end_is_refused_after_it, struct ps_shard *s)
 {
-    struct ps_shard *s = *state;
     struct lh_frame f = push_of(ME, 1);
     given.version = 20;
     given.plan.ends = SHARD + 1;
@@ -281,9 +270,8 @@ static void a_push_from_before_the_end_is_refused_after_it(void **state)
     assert_int_equal(d.kind, LH_ADMIT);
 }
 
-static void a_claim_waits_for_the_key_and_a_flood_for_its_turn(void **state)
+ON_SHARD(a_claim_waits_for_the_key_and_a_flood_for_its_turn, struct ps_shard *s)
 {
-    struct ps_shard *s = *state;
     struct lh_frame f = push_of(ME, 1);
     f.allowance = 1;
     assert_not_final(s, &f, LH_ERR_BUSY);
@@ -296,26 +284,4 @@ static void a_claim_waits_for_the_key_and_a_flood_for_its_turn(void **state)
     }
     assert_not_final(s, &f, LH_ERR_BUSY);
     ps_pace_free(s);
-}
-
-int main(void)
-{
-#define TEST(fn) cmocka_unit_test_setup_teardown(fn, make_shard, free_shard)
-    const struct CMUnitTest tests[] = {
-        TEST(a_push_needs_a_hello_of_its_incarnation),
-        TEST(the_row_says_which_incarnation_may_push),
-        TEST(a_step_is_decided_once),
-        TEST(a_new_incarnation_begins_at_step_one),
-        TEST(pushes_are_taken_while_the_run_goes_on),
-        TEST(nothing_is_decided_once_the_shard_has_moved),
-        TEST(an_undecodable_push_is_refused),
-        TEST(a_push_staler_than_the_bound_is_refused),
-        TEST(a_plan_without_live_workers_counts_one),
-        TEST(weights),
-        TEST(an_expelled_worker_is_turned_away),
-        TEST(a_push_says_no_more_than_it_may),
-        TEST(a_push_from_before_the_end_is_refused_after_it),
-        TEST(a_claim_waits_for_the_key_and_a_flood_for_its_turn),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

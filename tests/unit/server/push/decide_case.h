@@ -2,16 +2,12 @@
 #ifndef TESTS_UNIT_DECIDE_CASE_H
 #define TESTS_UNIT_DECIDE_CASE_H
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "server/push/decide.h"
+#include "tests/test.h"
 #include "tests/unit/common/format/frame_case.h"
 
 enum { SHARD = 1, SHARDS = 4, ME = 101, OTHER = 102 };

@@ -42,9 +42,10 @@ static void live(struct ps_shard *s, uint32_t workers)
     }
 }
 
-static void the_first_push_is_bounded_by_the_shards_own_size(void **state)
+#define ON_SHARD(name, parameter) TEST_WITH(name, parameter, make_shard, free_shard)
+
+ON_SHARD(the_first_push_is_bounded_by_the_shards_own_size, struct ps_shard *s)
 {
-    struct ps_shard *s = *state;
     struct ps_decision d = push_norm(s, ME, 1, 1e30);
     assert_true(d.kind == LH_ADMIT && d.noted.clipped);
     assert_true((double)d.scale * 1e30 <= 0.5 * 100 * (1 + 1e-6));
@@ -54,9 +55,8 @@ static void the_first_push_is_bounded_by_the_shards_own_size(void **state)
 }
 
 // A push of 3e38: its scale would not be a normal fp32 number.
-static void a_push_too_large_to_fold_is_refused(void **state)
+ON_SHARD(a_push_too_large_to_fold_is_refused, struct ps_shard *s)
 {
-    struct ps_shard *s = *state;
     struct lh_frame f = push_of(ME, 1);
     struct ps_decision d = value_of(s, GATE, &f, LH_OK, 3e42);
     assert_refused(&d, LH_ERR_TOO_LARGE);
@@ -72,9 +72,8 @@ static void a_push_too_large_to_fold_is_refused(void **state)
     assert_refused(&d, LH_ERR_TOO_LARGE);
 }
 
-static void a_norm_above_the_gate_is_scaled_down_to_it(void **state)
+ON_SHARD(a_norm_above_the_gate_is_scaled_down_to_it, struct ps_shard *s)
 {
-    struct ps_shard *s = *state;
     for (int i = 0; i < 8; i++) {
         push_norm(s, ME, 1, 20);
         push_norm(s, OTHER, 1, 22);
@@ -98,9 +97,8 @@ static void a_norm_above_the_gate_is_scaled_down_to_it(void **state)
 
 // Eight times the steps move a model at most eight times as far. A worker that names more steps
 // counts as if it had eight times the others'.
-static void norms_are_compared_at_equal_steps(void **state)
+ON_SHARD(norms_are_compared_at_equal_steps, struct ps_shard *s)
 {
-    struct ps_shard *s = *state;
     for (int i = 0; i < 8; i++) {
         push_norm(s, ME, 1, 20);
         push_norm(s, OTHER, 4, 40);
@@ -114,9 +112,8 @@ static void norms_are_compared_at_equal_steps(void **state)
 }
 
 // One of three alone can't move the reference up or down, and the others' pushes go in whole.
-static void one_of_three_does_not_move_the_reference(void **state)
+ON_SHARD(one_of_three_does_not_move_the_reference, struct ps_shard *s)
 {
-    struct ps_shard *s = *state;
     live(s, 3);
     for (int i = 0; i < 8; i++)
         for (uint64_t w = ME; w < ME + 3; w++) push_norm(s, w, 1, 20);
@@ -136,9 +133,8 @@ static void one_of_three_does_not_move_the_reference(void **state)
 }
 
 // One of two lies: the other's pushes go in whole, and the liar's stay bounded.
-static void one_of_two_does_not_move_the_reference(void **state)
+ON_SHARD(one_of_two_does_not_move_the_reference, struct ps_shard *s)
 {
-    struct ps_shard *s = *state;
     double x = 1e30;
     push_norm(s, OTHER, 1, x); // the liar comes first
     for (int i = 0; i < 100; i++) {
@@ -150,9 +146,8 @@ static void one_of_two_does_not_move_the_reference(void **state)
     assert_true(given.norm_reference == 20);
 }
 
-static void next_to_nothing_does_not_shut_the_other_out(void **state)
+ON_SHARD(next_to_nothing_does_not_shut_the_other_out, struct ps_shard *s)
 {
-    struct ps_shard *s = *state;
     push_norm(s, OTHER, 1, 1e-12);
     for (int i = 0; i < 100; i++) {
         struct ps_decision d = push_norm(s, ME, 1, 3); // 3 % of the shard
@@ -164,9 +159,8 @@ static void next_to_nothing_does_not_shut_the_other_out(void **state)
     }
 }
 
-static void the_reference_grows_by_a_bounded_factor(void **state)
+ON_SHARD(the_reference_grows_by_a_bounded_factor, struct ps_shard *s)
 {
-    struct ps_shard *s = *state;
     for (int i = 0; i < 8; i++) {
         push_norm(s, ME, 1, 1);
         push_norm(s, OTHER, 1, 1);
@@ -185,9 +179,8 @@ static void the_reference_grows_by_a_bounded_factor(void **state)
 }
 
 // All grow together and are clipped for a while; none is an outlier.
-static void a_worker_growing_with_the_others_is_no_outlier(void **state)
+ON_SHARD(a_worker_growing_with_the_others_is_no_outlier, struct ps_shard *s)
 {
-    struct ps_shard *s = *state;
     live(s, 3);
     double x = 1;
     for (int i = 0; i < 60; i++, x *= 1.6)
@@ -198,9 +191,8 @@ static void a_worker_growing_with_the_others_is_no_outlier(void **state)
         }
 }
 
-static void after_ten_outliers_a_worker_is_set_aside_until_it_is_let_back(void **state)
+ON_SHARD(after_ten_outliers_a_worker_is_set_aside_until_it_is_let_back, struct ps_shard *s)
 {
-    struct ps_shard *s = *state;
     live(s, 3);
     for (int i = 0; i < 8; i++)
         for (uint64_t w = ME; w < ME + 3; w++) push_norm(s, w, 1, 1);
@@ -235,9 +227,8 @@ static void after_ten_outliers_a_worker_is_set_aside_until_it_is_let_back(void *
 }
 
 // Empty pushes of workers without data make no outlier of a worker that trains.
-static void empty_pushes_do_not_count_among_the_norms(void **state)
+ON_SHARD(empty_pushes_do_not_count_among_the_norms, struct ps_shard *s)
 {
-    struct ps_shard *s = *state;
     live(s, 3);
     for (int i = 0; i < 8; i++)
         for (uint64_t w = ME; w < ME + 3; w++) push_norm(s, w, 1, 1);
@@ -251,9 +242,8 @@ static void empty_pushes_do_not_count_among_the_norms(void **state)
 
 // A worker that was always far too large is set aside by one other voice. A worker whose data make
 // larger pushes is not, whatever its H.
-static void one_of_two_that_was_always_too_large_is_set_aside(void **state)
+ON_SHARD(one_of_two_that_was_always_too_large_is_set_aside, struct ps_shard *s)
 {
-    struct ps_shard *s = *state;
     struct ps_decision d = {0};
     for (int i = 0; i < 3 * LH_OUTLIERS_MAX; i++) {
         d = push_norm(s, OTHER, 1, 2e3);
@@ -263,9 +253,8 @@ static void one_of_two_that_was_always_too_large_is_set_aside(void **state)
     assert_refused(&d, LH_ERR_SET_ASIDE);
 }
 
-static void one_of_two_with_other_data_is_not_set_aside(void **state)
+ON_SHARD(one_of_two_with_other_data_is_not_set_aside, struct ps_shard *s)
 {
-    struct ps_shard *s = *state;
     for (int i = 0; i < 3 * LH_OUTLIERS_MAX; i++) {
         struct ps_decision d = push_norm(s, OTHER, i % 2 ? 1 : 64, 40);
         assert_int_equal(d.kind, LH_ADMIT);
@@ -277,9 +266,8 @@ static void one_of_two_with_other_data_is_not_set_aside(void **state)
 
 // A worker that reports no steps is no voice. It does not keep the first bound, the shard's size,
 // in force.
-static void no_steps_do_not_keep_the_first_bound(void **state)
+ON_SHARD(no_steps_do_not_keep_the_first_bound, struct ps_shard *s)
 {
-    struct ps_shard *s = *state;
     for (int i = 0; i < 60; i++) {
         struct ps_decision d = push_norm(s, OTHER, 0, 90);
         double moved = (double)d.scale * 90;
@@ -292,9 +280,8 @@ static void no_steps_do_not_keep_the_first_bound(void **state)
 
 // The only voice beside a silent worker moves the reference alone, but the shard's size still
 // bounds it.
-static void one_voice_beside_silence_is_bounded_by_the_shards_size(void **state)
+ON_SHARD(one_voice_beside_silence_is_bounded_by_the_shards_size, struct ps_shard *s)
 {
-    struct ps_shard *s = *state;
     double x = 1;
     for (int i = 0; i < LH_NORMS; i++) push_norm(s, OTHER, 0, 0);
     for (int i = 0; i < 200; i++) {
@@ -307,9 +294,8 @@ static void one_voice_beside_silence_is_bounded_by_the_shards_size(void **state)
 
 // A reference made by one voice, while the other live worker was silent, is dropped at the other
 // one's first norm.
-static void the_second_voice_sets_the_reference_anew(void **state)
+ON_SHARD(the_second_voice_sets_the_reference_anew, struct ps_shard *s)
 {
-    struct ps_shard *s = *state;
     push_norm(s, OTHER, 1, 1e30);
     for (int i = 0; i < LH_NORMS; i++) push_norm(s, ME, 1, 0);
     push_norm(s, OTHER, 1, 1e30);
@@ -321,9 +307,8 @@ static void the_second_voice_sets_the_reference_anew(void **state)
 }
 
 // A worker with nearly empty pushes does not hold the reference down once two others are heard.
-static void the_third_voice_sets_the_reference_anew(void **state)
+ON_SHARD(the_third_voice_sets_the_reference_anew, struct ps_shard *s)
 {
-    struct ps_shard *s = *state;
     live(s, 3);
     push_norm(s, OTHER, 1, 1e-12);
     for (int i = 0; i < LH_NORMS; i++) push_norm(s, ME, 1, 1);
@@ -337,9 +322,8 @@ static void the_third_voice_sets_the_reference_anew(void **state)
     assert_true(given.norm_reference == 1);
 }
 
-static void a_worker_without_a_row_is_compared_too(void **state)
+ON_SHARD(a_worker_without_a_row_is_compared_too, struct ps_shard *s)
 {
-    struct ps_shard *s = *state;
     struct lh_frame f = push_of(ME + 7, 1);
     struct ps_decision d;
     for (int i = 0; i < LH_NORMS; i++) { // a worker's first pushes are small
@@ -361,9 +345,8 @@ static void a_worker_without_a_row_is_compared_too(void **state)
 
 // A worker whose push was too large would send it again together with later progress, so every norm
 // gets in.
-static void no_norm_is_refused(void **state)
+ON_SHARD(no_norm_is_refused, struct ps_shard *s)
 {
-    struct ps_shard *s = *state;
     struct lh_frame f = push_of(ME, 1);
     for (int i = 0; i < 2; i++) {
         for (double n = 1; n < 1e12; n *= 3) {
@@ -378,9 +361,8 @@ static void no_norm_is_refused(void **state)
 
 // Noise makes up most of a private push, so its norm says nothing of others' pushes. The push is
 // bounded by its noise, makes no outlier, and is no voice.
-static void a_private_push_is_bounded_by_its_noise(void **state)
+ON_SHARD(a_private_push_is_bounded_by_its_noise, struct ps_shard *s)
 {
-    struct ps_shard *s = *state;
     given.plan.exceptions = 1;
     given.plan.exception[0] = (struct lh_plan_exception){ME, LH_DATA_PRIVATE};
     given.plan.privacy = (struct lh_privacy){
@@ -396,9 +378,8 @@ static void a_private_push_is_bounded_by_its_noise(void **state)
     assert_true((double)d.scale * 1000 * bound <= 0.5 * bound * (1 + 1e-6));
 }
 
-static void one_voice_of_two_does_not_raise_the_bound_above_the_shards_size(void **state)
+ON_SHARD(one_voice_of_two_does_not_raise_the_bound_above_the_shards_size, struct ps_shard *s)
 {
-    struct ps_shard *s = *state;
     struct lh_frame f = push_of(OTHER, 1);
     given.plan.live = 1;
     for (int i = 0; i < 8; i++) push_norm(s, ME, 1, 1);
@@ -409,33 +390,4 @@ static void one_voice_of_two_does_not_raise_the_bound_above_the_shards_size(void
     assert_true(ps_norm_bound(s, &GATE, &f) >= 200);
     given.plan.live = 2;
     assert_true(ps_norm_bound(s, &GATE, &f) == 100);
-}
-
-int main(void)
-{
-#define TEST(f) cmocka_unit_test_setup_teardown(f, make_shard, free_shard)
-    const struct CMUnitTest tests[] = {
-        TEST(a_private_push_is_bounded_by_its_noise),
-        TEST(one_voice_of_two_does_not_raise_the_bound_above_the_shards_size),
-        TEST(the_first_push_is_bounded_by_the_shards_own_size),
-        TEST(a_push_too_large_to_fold_is_refused),
-        TEST(a_norm_above_the_gate_is_scaled_down_to_it),
-        TEST(norms_are_compared_at_equal_steps),
-        TEST(one_of_three_does_not_move_the_reference),
-        TEST(one_of_two_does_not_move_the_reference),
-        TEST(next_to_nothing_does_not_shut_the_other_out),
-        TEST(the_reference_grows_by_a_bounded_factor),
-        TEST(a_worker_growing_with_the_others_is_no_outlier),
-        TEST(after_ten_outliers_a_worker_is_set_aside_until_it_is_let_back),
-        TEST(empty_pushes_do_not_count_among_the_norms),
-        TEST(one_of_two_that_was_always_too_large_is_set_aside),
-        TEST(one_of_two_with_other_data_is_not_set_aside),
-        TEST(no_steps_do_not_keep_the_first_bound),
-        TEST(one_voice_beside_silence_is_bounded_by_the_shards_size),
-        TEST(the_second_voice_sets_the_reference_anew),
-        TEST(the_third_voice_sets_the_reference_anew),
-        TEST(a_worker_without_a_row_is_compared_too),
-        TEST(no_norm_is_refused),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

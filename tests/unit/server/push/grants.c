@@ -1,16 +1,12 @@
 // Grants: the fields of a push beside its values. A claim needs a grant of its unit to its worker;
 // steps and tokens are bounded by the plan and by the worker's leases.
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "common/base/check.h"
 #include "server/push/decide.h"
+#include "tests/test.h"
 #include "tests/unit/common/format/frame_case.h"
 
 enum { SHARD = 1, SHARDS = 4, ME = 101, OTHER = 102 };
@@ -149,9 +145,10 @@ static lh_err judged(const struct ps_shard *s, const struct lh_frame *f)
     return d.error;
 }
 
-static void no_push_says_more_than_it_may(void **state)
+#define ON_SHARD(name, parameter) TEST_WITH(name, parameter, make_shard, free_shard)
+
+ON_SHARD(no_push_says_more_than_it_may, struct ps_shard *s)
 {
-    struct ps_shard *s = *state;
     struct lh_frame f = push_of(ME, 1);
     f.tokens = LH_PUSH_TOKENS_MAX; // the bound of a plan that sets none
     assert_int_equal(judged(s, &f), LH_OK);
@@ -174,9 +171,8 @@ static void no_push_says_more_than_it_may(void **state)
     assert_int_equal(judged(s, &f), LH_ERR_BOUND);
 }
 
-static void a_base_of_the_future_is_refused(void **state)
+ON_SHARD(a_base_of_the_future_is_refused, struct ps_shard *s)
 {
-    struct ps_shard *s = *state;
     struct lh_frame f = push_of(ME, 1);
     f.base_version = given.version;
     assert_int_equal(judged(s, &f), LH_OK);
@@ -197,9 +193,8 @@ static void claim(struct lh_frame *f, uint64_t unit, uint64_t of, uint64_t to)
     f->grant[f->claims++] = lh_grant_make(&KEY, f->job, of, to, 5);
 }
 
-static void a_claim_needs_its_grant(void **state)
+ON_SHARD(a_claim_needs_its_grant, struct ps_shard *s)
 {
-    struct ps_shard *s = *state;
     has_key(s);
     struct lh_frame f = push_of(ME, 1);
     claim(&f, 5, 5, ME);
@@ -226,9 +221,8 @@ static void a_claim_needs_its_grant(void **state)
     assert_int_equal(judged(s, &f), LH_ERR_GRANT);
 }
 
-static void a_worker_with_own_data_may_claim_nothing(void **state)
+ON_SHARD(a_worker_with_own_data_may_claim_nothing, struct ps_shard *s)
 {
-    struct ps_shard *s = *state;
     has_key(s);
     struct lh_frame f = push_of(ME, 1);
     claim(&f, 5, 5, ME);
@@ -241,9 +235,8 @@ static void a_worker_with_own_data_may_claim_nothing(void **state)
     assert_int_equal(judged(s, &f), LH_OK);
 }
 
-static void all_tokens_of_a_worker_are_bounded_by_its_leases(void **state)
+ON_SHARD(all_tokens_of_a_worker_are_bounded_by_its_leases, struct ps_shard *s)
 {
-    struct ps_shard *s = *state;
     has_key(s);
     given.plan.steps_max = 8;
     given.plan.step_tokens_max = 500; // one push may have 5,500 tokens
@@ -267,9 +260,8 @@ static void all_tokens_of_a_worker_are_bounded_by_its_leases(void **state)
     assert_int_equal(judged(s, &f), LH_OK);
 }
 
-static void without_a_key_nothing_is_final(void **state)
+ON_SHARD(without_a_key_nothing_is_final, struct ps_shard *s)
 {
-    struct ps_shard *s = *state;
     struct lh_frame f = push_of(ME, 1);
     assert_now(s, &f); // without claims a push needs no key
     claim(&f, 5, 5, ME);
@@ -279,18 +271,4 @@ static void without_a_key_nothing_is_final(void **state)
     assert_not_final(s, &f, LH_ERR_BUSY);
     has_key(s);
     assert_now(s, &f);
-}
-
-int main(void)
-{
-#define TEST(fn) cmocka_unit_test_setup_teardown(fn, make_shard, free_shard)
-    const struct CMUnitTest tests[] = {
-        TEST(no_push_says_more_than_it_may),
-        TEST(a_base_of_the_future_is_refused),
-        TEST(a_claim_needs_its_grant),
-        TEST(a_worker_with_own_data_may_claim_nothing),
-        TEST(all_tokens_of_a_worker_are_bounded_by_its_leases),
-        TEST(without_a_key_nothing_is_final),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

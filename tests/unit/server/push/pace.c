@@ -1,12 +1,8 @@
 // Pace: each worker's token bucket, and how many pushes of another worker staleness counts.
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
 #include <stdlib.h>
 
 #include "server/shard.h"
+#include "tests/test.h"
 #include "tests/unit/common/format/frame_case.h"
 
 enum { A = 101, B = 102, C = 103, ROGUE = 104 };
@@ -59,17 +55,17 @@ static uint32_t pushes(struct ps_shard *s, uint64_t worker, uint32_t n, int64_t 
 
 // ---------------------------------------------------------------- the bucket
 
-static void twenty_a_second_are_free_while_nobodys_pace_is_known(void **state)
+#define ON_SHARD(name, parameter) TEST_WITH(name, parameter, make_shard, free_shard)
+
+ON_SHARD(twenty_a_second_are_free_while_nobodys_pace_is_known, struct ps_shard *s)
 {
-    struct ps_shard *s = *state;
     assert_int_equal(pushes(s, ROGUE, 1000, 50), 1000);
     assert_int_equal(pushes(s, A, 3, 1000), 3); // two intervals are too few
     assert_in_range(pushes(s, ROGUE, 1000, 5), 100 + PS_PACE_BURST - 1, 100 + PS_PACE_BURST + 1);
 }
 
-static void one_beside_which_nobody_is_live_is_not_held(void **state)
+ON_SHARD(one_beside_which_nobody_is_live_is_not_held, struct ps_shard *s)
 {
-    struct ps_shard *s = *state;
     given.plan.live = 1;
     assert_int_equal(pushes(s, A, 1000, 1), 1000);
     assert_int_equal(pushes(s, ROGUE, 4, 1000), 4);
@@ -77,9 +73,8 @@ static void one_beside_which_nobody_is_live_is_not_held(void **state)
     assert_int_equal(pushes(s, B, 100, 0), PS_PACE_BURST); // a worker that is not live is held
 }
 
-static void a_flood_is_held_to_eight_times_the_others_pace(void **state)
+ON_SHARD(a_flood_is_held_to_eight_times_the_others_pace, struct ps_shard *s)
 {
-    struct ps_shard *s = *state;
     assert_int_equal(pushes(s, A, 4, 1000), 4);
     assert_in_range(pushes(s, ROGUE, 10000, 5), 8 * 50 + PS_PACE_BURST - 1,
                     8 * 50 + PS_PACE_BURST + 1);
@@ -87,17 +82,15 @@ static void a_flood_is_held_to_eight_times_the_others_pace(void **state)
     assert_int_equal(pushes(s, ROGUE, 2 * PS_PACE_BURST, 0), PS_PACE_BURST); // saves up no more
 }
 
-static void however_slow_the_others_are_four_a_second_are_free(void **state)
+ON_SHARD(however_slow_the_others_are_four_a_second_are_free, struct ps_shard *s)
 {
-    struct ps_shard *s = *state;
     assert_int_equal(pushes(s, A, 4, 3600 * 1000), 4);
     assert_int_equal(pushes(s, B, 4, 3600 * 1000), 4);
     assert_int_equal(pushes(s, C, 1000, 250), 1000);
 }
 
-static void fast_ones_are_not_held_beside_fast_ones(void **state)
+ON_SHARD(fast_ones_are_not_held_beside_fast_ones, struct ps_shard *s)
 {
-    struct ps_shard *s = *state;
     for (int i = 0; i < 1000; i++) {
         assert_int_equal(pushes(s, A, 1, 1), 1);
         assert_int_equal(pushes(s, B, 1, 1), 1);
@@ -105,9 +98,8 @@ static void fast_ones_are_not_held_beside_fast_ones(void **state)
     }
 }
 
-static void one_slow_worker_of_three_holds_nobody(void **state)
+ON_SHARD(one_slow_worker_of_three_holds_nobody, struct ps_shard *s)
 {
-    struct ps_shard *s = *state;
     assert_int_equal(pushes(s, C, 8, 60 * 1000), 8);
     for (int i = 0; i < 1000; i++) {
         assert_int_equal(pushes(s, A, 1, 5), 1);
@@ -115,9 +107,8 @@ static void one_slow_worker_of_three_holds_nobody(void **state)
     }
 }
 
-static void a_worker_that_is_not_live_says_nothing_about_the_pace(void **state)
+ON_SHARD(a_worker_that_is_not_live_says_nothing_about_the_pace, struct ps_shard *s)
 {
-    struct ps_shard *s = *state;
     assert_int_equal(pushes(s, A, 4, 1000), 4);
     assert_true(pushes(s, ROGUE, 1000, 50) < 1000);
     given.plan.worker[0] = 1;
@@ -125,9 +116,8 @@ static void a_worker_that_is_not_live_says_nothing_about_the_pace(void **state)
 }
 
 // A group may hold several pushes of one worker: the bucket then goes below zero.
-static void a_bucket_may_owe(void **state)
+ON_SHARD(a_bucket_may_owe, struct ps_shard *s)
 {
-    struct ps_shard *s = *state;
     assert_int_equal(pushes(s, A, 4, 1000), 4);
     for (int i = 0; i < 2 * PS_PACE_BURST; i++) ps_pace_decided(s, ROGUE);
     assert_int_equal(pushes(s, ROGUE, PS_PACE_BURST * 10, 10), 0);
@@ -136,9 +126,8 @@ static void a_bucket_may_owe(void **state)
 }
 
 // A's pace is that of its last pushes, however slow or fast it was before.
-static void only_the_last_intervals_count(void **state)
+ON_SHARD(only_the_last_intervals_count, struct ps_shard *s)
 {
-    struct ps_shard *s = *state;
     for (int turn = 0; turn < 2; turn++) {
         int64_t before_ms = turn ? 1000 : 60 * 1000, then_ms = turn ? 60 * 1000 : 1000;
         assert_int_equal(pushes(s, A, 2 * PS_PACE_INTERVALS, before_ms), 2 * PS_PACE_INTERVALS);
@@ -151,9 +140,8 @@ static void only_the_last_intervals_count(void **state)
     }
 }
 
-static void clipped_pushes_in_a_row_are_counted(void **state)
+ON_SHARD(clipped_pushes_in_a_row_are_counted, struct ps_shard *s)
 {
-    struct ps_shard *s = *state;
     assert_int_equal(ps_pace_clipped(s, A, false), 0);
     assert_int_equal(ps_pace_clipped(s, A, true), 1);
     assert_int_equal(ps_pace_clipped(s, B, true), 1);
@@ -194,9 +182,8 @@ static struct lh_frame base_now(uint64_t worker)
     return f;
 }
 
-static void a_flood_counts_twice_a_round(void **state)
+ON_SHARD(a_flood_counts_twice_a_round, struct ps_shard *s)
 {
-    struct ps_shard *s = *state;
     admit(s, A);
     struct lh_frame base = base_now(A);
     for (int i = 0; i < 1000; i++) admit(s, ROGUE);
@@ -208,9 +195,8 @@ static void a_flood_counts_twice_a_round(void **state)
     assert_int_equal(staleness(s, A, base), 2 + 1 + 1 - 1);
 }
 
-static void others_that_are_alike_all_count(void **state)
+ON_SHARD(others_that_are_alike_all_count, struct ps_shard *s)
 {
-    struct ps_shard *s = *state;
     admit(s, A);
     struct lh_frame base = base_now(A);
     for (int i = 0; i < 5; i++)
@@ -218,9 +204,8 @@ static void others_that_are_alike_all_count(void **state)
     assert_int_equal(staleness(s, A, base), 5 * 3 - 3); // A is slow
 }
 
-static void unseen_pushes_count(void **state)
+ON_SHARD(unseen_pushes_count, struct ps_shard *s)
 {
-    struct ps_shard *s = *state;
     struct lh_frame base = base_now(A);
     given.version = 50; // the log is read from a checkpoint at this version
     for (int i = 0; i < 20; i++) admit(s, ROGUE);
@@ -235,34 +220,11 @@ static void unseen_pushes_count(void **state)
     assert_int_equal(staleness(s, A, base), 20 - 3);
 }
 
-static void pushes_admitted_in_a_group_count(void **state)
+ON_SHARD(pushes_admitted_in_a_group_count, struct ps_shard *s)
 {
-    struct ps_shard *s = *state;
     admit(s, A);
     struct lh_frame base = base_now(A);
     given.admitted += 6; // not folded yet
     given.row[B - A].admitted += 6;
     assert_int_equal(staleness(s, A, base), 6 - 3);
-}
-
-int main(void)
-{
-#define TEST(fn) cmocka_unit_test_setup_teardown(fn, make_shard, free_shard)
-    const struct CMUnitTest tests[] = {
-        TEST(twenty_a_second_are_free_while_nobodys_pace_is_known),
-        TEST(one_beside_which_nobody_is_live_is_not_held),
-        TEST(a_flood_is_held_to_eight_times_the_others_pace),
-        TEST(however_slow_the_others_are_four_a_second_are_free),
-        TEST(fast_ones_are_not_held_beside_fast_ones),
-        TEST(one_slow_worker_of_three_holds_nobody),
-        TEST(a_worker_that_is_not_live_says_nothing_about_the_pace),
-        TEST(a_bucket_may_owe),
-        TEST(only_the_last_intervals_count),
-        TEST(clipped_pushes_in_a_row_are_counted),
-        TEST(a_flood_counts_twice_a_round),
-        TEST(others_that_are_alike_all_count),
-        TEST(unseen_pushes_count),
-        TEST(pushes_admitted_in_a_group_count),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,16 +1,11 @@
 // Push memory: pushes in flight stay within its bounds, and every received push can be unsealed.
 // ctest: room
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
-
 #include "common/base/limits.h"
 #include "common/env/env_fake.h"
 #include "server/core.h"
 #include "server/push/item.h"
 #include "server/push/push_memory.h"
+#include "tests/test.h"
 
 static struct ps_server *server(uint64_t bytes_max)
 {
@@ -29,9 +24,8 @@ static struct lh_blob *frame(struct ps_server *s, uint64_t bytes) // NULL: no me
     return b;
 }
 
-static void a_payload_always_finds_room_beside_the_frames(void **state)
+TEST(a_payload_always_finds_room_beside_the_frames)
 {
-    (void)state;
     struct ps_server *s = server(300);
     struct lh_blob *a = frame(s, 100), *b = frame(s, 100);
     assert_true(a && b);
@@ -49,9 +43,8 @@ static void a_payload_always_finds_room_beside_the_frames(void **state)
     lh_pool_destroy(s->push_memory.pool);
 }
 
-static void one_larger_than_all_room_comes_alone(void **state)
+TEST(one_larger_than_all_room_comes_alone)
 {
-    (void)state;
     struct ps_server *s = server(300);
     struct lh_blob *large = frame(s, 1000);
     assert_non_null(large);
@@ -67,9 +60,8 @@ static void one_larger_than_all_room_comes_alone(void **state)
     lh_pool_destroy(s->push_memory.pool);
 }
 
-static void small_ones_are_under_way_together(void **state)
+TEST(small_ones_are_under_way_together)
 {
-    (void)state;
     struct ps_server *s = server(300);
     struct lh_blob *b[14];
     for (int i = 0; i < 14; i++) {
@@ -86,9 +78,8 @@ static void small_ones_are_under_way_together(void **state)
 }
 
 // A push that waits unread is looked at again, once, when memory comes back.
-static void a_waiting_push_is_woken(void **state)
+TEST(a_waiting_push_is_woken)
 {
-    (void)state;
     struct lh_fake_world *w = lh_fake_world_create(1);
     struct ps_server *s = server(300);
     struct ps_item waits = {0};
@@ -130,9 +121,8 @@ static void turn_in(struct lh_fake_world *w, int64_t ms)
 }
 
 // Large frames arrive one after another, with small ones beside them. A slow one loses its turn.
-static void large_ones_arrive_in_turn(void **state)
+TEST(large_ones_arrive_in_turn)
 {
-    (void)state;
     struct lh_fake_world *w = lh_fake_world_create(1);
     struct ps_server *s = clocked(w, 800);
     char push[2];
@@ -176,9 +166,8 @@ static uint64_t left_at_the_next(struct lh_fake_world *w, struct ps_server *s, i
 }
 
 // The next large frame is let in one trip before the end, so that its bytes follow at once.
-static void a_long_link_is_not_idle_between_two(void **state)
+TEST(a_long_link_is_not_idle_between_two)
 {
-    (void)state;
     struct lh_fake_world *w = lh_fake_world_create(1);
     struct ps_server *s = clocked(w, LH_PUSH_BYTES);
     assert_int_equal(left_at_the_next(w, s, 0), LH_ASK_BYTES);
@@ -207,9 +196,8 @@ static size_t kept_at(struct lh_fake_world *w, struct ps_server *s, unsigned mib
 }
 
 // The memory of frames from a slow link goes back to the system; that of a fast link's is kept.
-static void memory_is_kept_where_frames_come_fast(void **state)
+TEST(memory_is_kept_where_frames_come_fast)
 {
-    (void)state;
     struct lh_fake_world *w = lh_fake_world_create(1);
     struct ps_server *s = clocked(w, LH_PUSH_BYTES);
     assert_in_range(kept_at(w, s, 1000), 64 << 20, 72 << 20);
@@ -221,9 +209,8 @@ static void memory_is_kept_where_frames_come_fast(void **state)
 }
 
 // A peer that sends slowly loses its turn as well: others wait for it at most twice the time.
-static void a_slow_sender_loses_its_turn(void **state)
+TEST(a_slow_sender_loses_its_turn)
 {
-    (void)state;
     struct lh_fake_world *w = lh_fake_world_create(1);
     struct ps_server *s = clocked(w, LH_PUSH_BYTES);
     const uint64_t all = 64 << 20;
@@ -238,19 +225,4 @@ static void a_slow_sender_loses_its_turn(void **state)
     assert_true(ps_push_memory_turn(s, all));
     lh_pool_destroy(s->push_memory.pool);
     lh_fake_world_destroy(w);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_payload_always_finds_room_beside_the_frames),
-        cmocka_unit_test(one_larger_than_all_room_comes_alone),
-        cmocka_unit_test(small_ones_are_under_way_together),
-        cmocka_unit_test(a_waiting_push_is_woken),
-        cmocka_unit_test(large_ones_arrive_in_turn),
-        cmocka_unit_test(a_long_link_is_not_idle_between_two),
-        cmocka_unit_test(memory_is_kept_where_frames_come_fast),
-        cmocka_unit_test(a_slow_sender_loses_its_turn),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

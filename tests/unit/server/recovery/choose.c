@@ -1,17 +1,13 @@
 // The state from which a shard recovers (server/docs/0000-protocol.md#rule-17): which points are
 // part of its history, and which of the claimed states is the best. Runs of servers and workers:
 // tests/cores/voices.c.
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "server/core.h"
 #include "server/recovery/rebuilding.h"
+#include "tests/test.h"
 
 enum { OWN = 10, REACH = 1 << 20 }; // the version here; versions and epochs beyond the known ones
 
@@ -90,9 +86,10 @@ static bool counts(const struct rig *r, struct lh_point p)
 
 // ---------------------------------------------------------------- points
 
-static void no_log_goes_far_beyond_the_known_points(void **state)
+#define IN_RIG(name, parameter) TEST_WITH(name, parameter, set_up, tear_down)
+
+IN_RIG(no_log_goes_far_beyond_the_known_points, struct rig *r)
 {
-    struct rig *r = *state;
     r->b.stable = point(3, 100, 1);
     assert_true(possible(r, point(3, 100 + REACH, 2)));
     assert_false(possible(r, point(3, 101 + REACH, 2)));
@@ -122,9 +119,8 @@ static void no_log_goes_far_beyond_the_known_points(void **state)
     assert_false(possible(r, point(3, 5, 2)));
 }
 
-static void the_reported_head_has_one_chain(void **state)
+IN_RIG(the_reported_head_has_one_chain, struct rig *r)
 {
-    struct rig *r = *state;
     r->b.head = point(3, 20, 7);
     assert_true(possible(r, point(3, 20, 8)));
     r->b.head_known = true;
@@ -136,9 +132,8 @@ static void the_reported_head_has_one_chain(void **state)
     assert_true(possible(r, point(3, 20, 8)));
 }
 
-static void a_history_has_one_branch(void **state)
+IN_RIG(a_history_has_one_branch, struct rig *r)
 {
-    struct rig *r = *state;
     assert_true(counts(r, point(1, 0, 0)));
     r->b.stable = point(3, 20, 7);
     assert_true(counts(r, point(3, 20, 7)));
@@ -157,9 +152,8 @@ static void a_history_has_one_branch(void **state)
     assert_false(counts(r, point(4, 31 + REACH, 8))); // an impossible one
 }
 
-static void a_state_reaches_the_stable_point_or_an_operator_gave_it_up(void **state)
+IN_RIG(a_state_reaches_the_stable_point_or_an_operator_gave_it_up, struct rig *r)
 {
-    struct rig *r = *state;
     struct lh_point below = point(3, 19, 1), at = point(3, 20, 1);
     r->b.stable = at;
     assert_true(ps_rebuild_enough(&r->b, &at));
@@ -170,9 +164,8 @@ static void a_state_reaches_the_stable_point_or_an_operator_gave_it_up(void **st
 
 // ---------------------------------------------------------------- the best state
 
-static void the_highest_confirmed_state_is_the_best(void **state)
+IN_RIG(the_highest_confirmed_state_is_the_best, struct rig *r)
 {
-    struct rig *r = *state;
     chooses(r, OWN, 0);
     offer(r, "asia", OWN + 2, 1);
     offer(r, "asia", OWN + 2, 1);
@@ -198,18 +191,16 @@ static void the_highest_confirmed_state_is_the_best(void **state)
     chooses(r, OWN + 2, 1);
 }
 
-static void a_worker_may_hold_several_states(void **state)
+IN_RIG(a_worker_may_hold_several_states, struct rig *r)
 {
-    struct rig *r = *state;
     struct ps_offer *a = offer(r, "asia", OWN + 1, 1), *b = offer(r, "europe", OWN + 4, 4);
     a->have[a->have_count++] = (struct ps_state){point(3, OWN + 3, 50), hash_of(3)};
     b->have[b->have_count++] = (struct ps_state){point(3, OWN + 3, 50), hash_of(3)};
     chooses(r, OWN + 3, 1);
 }
 
-static void the_proved_stable_state_needs_one_holder(void **state)
+IN_RIG(the_proved_stable_state_needs_one_holder, struct rig *r)
 {
-    struct rig *r = *state;
     r->b.stable = point(3, OWN + 2, 50);
     offer(r, "asia", OWN + 2, 1);
     struct ps_state best;
@@ -224,9 +215,8 @@ static void the_proved_stable_state_needs_one_holder(void **state)
     assert_false(ps_rebuild_undecided(&r->b));
 }
 
-static void an_operators_choice_comes_first(void **state)
+IN_RIG(an_operators_choice_comes_first, struct rig *r)
 {
-    struct rig *r = *state;
     offer(r, "asia", OWN + 2, 1);
     offer(r, "europe", OWN + 2, 1);
     offer(r, "africa", OWN + 1, 9);
@@ -241,9 +231,8 @@ static void an_operators_choice_comes_first(void **state)
 }
 
 // A worker that missed its turn comes after those that did not.
-static void workers_are_asked_in_turns(void **state)
+IN_RIG(workers_are_asked_in_turns, struct rig *r)
 {
-    struct rig *r = *state;
     struct ps_offer *a = offer(r, "asia", OWN + 2, 1), *b = offer(r, "europe", OWN + 2, 1);
     struct ps_offer *c = offer(r, "asia", OWN + 1, 3), *d = offer(r, "europe", OWN + 1, 3);
     a->turns = 1;
@@ -258,9 +247,8 @@ static void workers_are_asked_in_turns(void **state)
     chooses(r, OWN + 1, 3); // they come later in the list
 }
 
-static void no_shard_begins_again_while_a_state_is_claimed(void **state)
+IN_RIG(no_shard_begins_again_while_a_state_is_claimed, struct rig *r)
 {
-    struct rig *r = *state;
     struct ps_state best;
     uint64_t of;
     r->shard.replica.ledger.version = r->shard.replica.ledger.epoch = 0;
@@ -280,9 +268,8 @@ static void no_shard_begins_again_while_a_state_is_claimed(void **state)
     assert_false(ps_rebuild_choose(&r->b, &best, &of));
 }
 
-static void claims_say_who_confirms_them(void **state)
+IN_RIG(claims_say_who_confirms_them, struct rig *r)
 {
-    struct rig *r = *state;
     r->b.stable = point(3, OWN, OWN);
     offer(r, "asia", OWN + 2, 1);
     offer(r, "europe", OWN + 2, 1);
@@ -300,24 +287,4 @@ static void claims_say_who_confirms_them(void **state)
     rows = ps_rebuild_claims(&r->b);
     assert_int_equal(json_array_size(rows), 32);
     json_decref(rows);
-}
-
-#define TEST(f) cmocka_unit_test_setup_teardown(f, set_up, tear_down)
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        TEST(no_log_goes_far_beyond_the_known_points),
-        TEST(the_reported_head_has_one_chain),
-        TEST(a_history_has_one_branch),
-        TEST(a_state_reaches_the_stable_point_or_an_operator_gave_it_up),
-        TEST(the_highest_confirmed_state_is_the_best),
-        TEST(a_worker_may_hold_several_states),
-        TEST(the_proved_stable_state_needs_one_holder),
-        TEST(an_operators_choice_comes_first),
-        TEST(workers_are_asked_in_turns),
-        TEST(no_shard_begins_again_while_a_state_is_claimed),
-        TEST(claims_say_who_confirms_them),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

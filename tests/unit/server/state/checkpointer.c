@@ -1,15 +1,10 @@
 // When a checkpoint is due: by versions, by the time to replay the log at a start, at the end.
 // ctest: keep
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
-
 #include "common/env/env_fake.h"
 #include "server/core.h"
 #include "server/server.h"
 #include "server/state/checkpointer.h"
+#include "tests/test.h"
 
 static struct ps_server server;
 static struct ps_shard shard, other, *both[] = {&shard, &other};
@@ -24,9 +19,10 @@ static int fresh(void **state)
     return 0;
 }
 
-static void is_due_after_so_many_versions(void **state)
+#define ON_SHARD(name) TEST_WITH(name, void *unused, fresh, NULL)
+
+ON_SHARD(is_due_after_so_many_versions)
 {
-    (void)state;
     assert_false(ps_checkpointer_due(&shard));
     shard.replica.ledger.version = 149;
     assert_false(ps_checkpointer_due(&shard));
@@ -36,9 +32,8 @@ static void is_due_after_so_many_versions(void **state)
     assert_false(ps_checkpointer_due(&shard));
 }
 
-static void is_due_when_replay_would_take_long(void **state)
+ON_SHARD(is_due_when_replay_would_take_long)
 {
-    (void)state;
     shard.replay_ns = LH_SECOND - 1;
     assert_false(ps_checkpointer_due(&shard));
     shard.replay_ns = LH_SECOND;
@@ -48,9 +43,8 @@ static void is_due_when_replay_would_take_long(void **state)
 }
 
 // Folding while the next checkpoint is made is expected to take as long as during the last one.
-static void is_due_earlier_by_what_comes_meanwhile(void **state)
+ON_SHARD(is_due_earlier_by_what_comes_meanwhile)
 {
-    (void)state;
     shard.meanwhile_ns = 300 * LH_MS;
     shard.replay_ns = 700 * LH_MS - 1;
     assert_false(ps_checkpointer_due(&shard));
@@ -63,9 +57,8 @@ static void is_due_earlier_by_what_comes_meanwhile(void **state)
     assert_true(ps_checkpointer_due(&shard));
 }
 
-static void is_due_once_when_the_log_has_ended(void **state)
+ON_SHARD(is_due_once_when_the_log_has_ended)
 {
-    (void)state;
     shard.replica.ledger.plan.phase = LH_PHASE_END;
     assert_true(ps_checkpointer_due(&shard));
     shard.checkpointed = 60;
@@ -75,10 +68,9 @@ static void is_due_once_when_the_log_has_ended(void **state)
 
 // A full disk makes a checkpoint due, because it lets the log be trimmed; one that failed for lack
 // of space waits.
-static void is_due_when_the_disk_is_full(void **state)
+ON_SHARD(is_due_when_the_disk_is_full)
 {
     struct lh_fake_world *world = lh_fake_world_create(1);
-    (void)state;
     server.conf.env = lh_fake_node(world, NULL, NULL);
     lh_fake_boot(server.conf.env);
     server.disk_full.now = true;
@@ -97,9 +89,8 @@ static void is_due_when_the_disk_is_full(void **state)
 
 // One checkpoint at a time is written. None of weights only begins if a full one, of any shard,
 // would soon have to wait for it.
-static void weights_wait_for_a_full_one_that_falls_due_soon(void **state)
+ON_SHARD(weights_wait_for_a_full_one_that_falls_due_soon)
 {
-    (void)state;
     server.shard = both;
     server.conf.shard_count = 2;
     server.conf.weights_every = 10;
@@ -116,17 +107,4 @@ static void weights_wait_for_a_full_one_that_falls_due_soon(void **state)
     assert_false(ps_checkpointer_weights_due(&shard));
     server.conf.replay_ns = 0;
     assert_true(ps_checkpointer_weights_due(&shard));
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup(is_due_after_so_many_versions, fresh),
-        cmocka_unit_test_setup(is_due_when_replay_would_take_long, fresh),
-        cmocka_unit_test_setup(is_due_earlier_by_what_comes_meanwhile, fresh),
-        cmocka_unit_test_setup(is_due_once_when_the_log_has_ended, fresh),
-        cmocka_unit_test_setup(is_due_when_the_disk_is_full, fresh),
-        cmocka_unit_test_setup(weights_wait_for_a_full_one_that_falls_due_soon, fresh),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

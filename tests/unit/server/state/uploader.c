@@ -96,9 +96,10 @@ static size_t stored(struct rig *r, uint64_t *newest)
     return count;
 }
 
-static void the_newest_are_stored(void **state)
+#define IN_RIG(name, parameter) TEST_WITH(name, parameter, set_up, tear_down)
+
+IN_RIG(the_newest_are_stored, struct rig *r)
 {
-    struct rig *r = *state;
     uint64_t newest;
     start(r);
     ps_uploader_serve(r->uploader, true);
@@ -112,9 +113,8 @@ static void the_newest_are_stored(void **state)
     assert_int_equal(stored(r, &newest), count);
 }
 
-static void a_store_that_is_away_costs_age_alone(void **state)
+IN_RIG(a_store_that_is_away_costs_age_alone, struct rig *r)
 {
-    struct rig *r = *state;
     uint64_t newest;
     assert_int_equal(lh_file_replace(r->env, r->folder, lh_span_str("no folder")), LH_OK);
     start(r);
@@ -130,9 +130,8 @@ static void a_store_that_is_away_costs_age_alone(void **state)
     assert_true(stored(r, &newest) >= 2);
 }
 
-static void a_damaged_checkpoint_keeps_no_other_waiting(void **state)
+IN_RIG(a_damaged_checkpoint_keeps_no_other_waiting, struct rig *r)
 {
-    struct rig *r = *state;
     char path[LH_PATH_BYTES];
     const struct lk_checkpoint_name damaged = {.shard = 0, .version = UINT32_MAX};
     assert_int_equal(lk_checkpoint_path(r->dir, &damaged, path), LH_OK);
@@ -148,9 +147,8 @@ static void a_damaged_checkpoint_keeps_no_other_waiting(void **state)
 }
 
 // To the uploader the store is away.
-static void a_file_that_the_store_does_not_take_keeps_no_other_waiting(void **state)
+IN_RIG(a_file_that_the_store_does_not_take_keeps_no_other_waiting, struct rig *r)
 {
-    struct rig *r = *state;
     struct store s = {.f = {.away = "/0000-"}};
     start_store(&s, r->endpoint);
     snprintf(r->address, sizeof r->address, "s3://bucket/run");
@@ -177,9 +175,8 @@ static bool logged(struct rig *r, const char *text)
     return is;
 }
 
-static void missing_checkpoints_are_logged_at_the_end(void **state)
+IN_RIG(missing_checkpoints_are_logged_at_the_end, struct rig *r)
 {
-    struct rig *r = *state;
     assert_int_equal(lh_log_open(&r->log, r->env, "server", LH_INFO, false,
                                  history_in_root(&r->h, "uploader.log")),
                      LH_OK);
@@ -203,9 +200,8 @@ static void missing_checkpoints_are_logged_at_the_end(void **state)
     r->log = NULL;
 }
 
-static void a_standby_stores_nothing(void **state)
+IN_RIG(a_standby_stores_nothing, struct rig *r)
 {
-    struct rig *r = *state;
     uint64_t newest;
     start(r);
     ps_uploader_stop(r->uploader);
@@ -230,9 +226,8 @@ static enum MHD_Result nothing_is_here(void *arg, struct MHD_Connection *c, cons
 
 // A wrong endpoint answers 404 to everything; that does not mean that the checkpoint was pruned
 // meanwhile.
-static void a_404_from_the_store_is_a_failure(void **state)
+IN_RIG(a_404_from_the_store_is_a_failure, struct rig *r)
 {
-    struct rig *r = *state;
     struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
     struct MHD_Daemon *daemon =
         MHD_start_daemon(MHD_USE_INTERNAL_POLLING_THREAD, 0, NULL, NULL, nothing_is_here, NULL,
@@ -247,19 +242,4 @@ static void a_404_from_the_store_is_a_failure(void **state)
     assert_int_equal(said(r, "away"), 1);
     ps_uploader_stop(r->uploader);
     MHD_stop_daemon(daemon);
-}
-
-#define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        TEST(the_newest_are_stored),
-        TEST(a_store_that_is_away_costs_age_alone),
-        TEST(a_damaged_checkpoint_keeps_no_other_waiting),
-        TEST(a_file_that_the_store_does_not_take_keeps_no_other_waiting),
-        TEST(missing_checkpoints_are_logged_at_the_end),
-        TEST(a_standby_stores_nothing),
-        TEST(a_404_from_the_store_is_a_failure),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -5,9 +5,8 @@
 
 // ---------------------------------------------------------------- writing and reading back
 
-static void committed_records_are_replayed_in_order_with_their_places(void **state)
+TEST(committed_records_are_replayed_in_order_with_their_places)
 {
-    (void)state;
     struct rig r = start(1);
     assert_int_equal(open_wal(&r), LH_OK);
     uint64_t before = ps_wal_generation(r.wal);
@@ -41,9 +40,8 @@ static void committed_records_are_replayed_in_order_with_their_places(void **sta
     finish(&r);
 }
 
-static void segments_roll_and_are_trimmed(void **state)
+TEST(segments_roll_and_are_trimmed)
 {
-    (void)state;
     struct rig r = start(2);
     r.conf.segment_bytes = HEADER + 3 * ENTRY;
     assert_int_equal(open_wal(&r), LH_OK);
@@ -70,9 +68,8 @@ static void segments_roll_and_are_trimmed(void **state)
     finish(&r);
 }
 
-static void a_mark_follows_records_only(void **state)
+TEST(a_mark_follows_records_only)
 {
-    (void)state;
     struct rig r = start(3);
     assert_int_equal(open_wal(&r), LH_OK);
     add(&r, 1);
@@ -87,9 +84,8 @@ static void a_mark_follows_records_only(void **state)
     finish(&r);
 }
 
-static void removed_segments_are_not_read(void **state)
+TEST(removed_segments_are_not_read)
 {
-    (void)state;
     struct rig r = start(16);
     struct lh_blob *b;
     char path[LH_PATH_BYTES];
@@ -116,9 +112,8 @@ static void removed_segments_are_not_read(void **state)
 
 // ---------------------------------------------------------------- crashes, full disks
 
-static void a_power_cut_takes_nothing_that_was_committed(void **state)
+TEST(a_power_cut_takes_nothing_that_was_committed)
 {
-    (void)state;
     for (uint64_t seed = 1; seed <= 50; seed++) {
         struct rig r = start(seed);
         r.conf.segment_bytes = HEADER + 2 * ENTRY;
@@ -136,9 +131,8 @@ static void a_power_cut_takes_nothing_that_was_committed(void **state)
 
 // A crash at every file operation of five commits in turn: committed records are there, and the
 // group in flight is there as a whole or not at all.
-static void a_crash_inside_a_commit_loses_that_group_at_most(void **state)
+TEST(a_crash_inside_a_commit_loses_that_group_at_most)
 {
-    (void)state;
     for (int64_t when = 0; when < 40; when++) {
         struct rig r = start((uint64_t)when + 100);
         r.conf.segment_bytes = HEADER + 2 * ENTRY;
@@ -166,9 +160,8 @@ static void a_crash_inside_a_commit_loses_that_group_at_most(void **state)
     }
 }
 
-static void a_full_disk_loses_the_group_and_nothing_else(void **state)
+TEST(a_full_disk_loses_the_group_and_nothing_else)
 {
-    (void)state;
     struct rig r = start(12);
     lh_fake_disk_limit(r.env, 1024);
     r.conf.segment_bytes = 4096;
@@ -208,9 +201,8 @@ static void a_full_disk_loses_the_group_and_nothing_else(void **state)
 
 // Preallocated segments of failed starts would fill the disk before one of the starts serves and a
 // checkpoint trims the log.
-static void starts_that_come_to_nothing_take_a_header_each(void **state)
+TEST(starts_that_come_to_nothing_take_a_header_each)
 {
-    (void)state;
     struct rig r = start(13);
     assert_int_equal(open_wal(&r), LH_OK);
     fill(&r, 1, 3);
@@ -223,19 +215,4 @@ static void starts_that_come_to_nothing_take_a_header_each(void **state)
     }
     assert_false(r.torn);
     finish(&r);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(committed_records_are_replayed_in_order_with_their_places),
-        cmocka_unit_test(segments_roll_and_are_trimmed),
-        cmocka_unit_test(a_mark_follows_records_only),
-        cmocka_unit_test(removed_segments_are_not_read),
-        cmocka_unit_test(a_power_cut_takes_nothing_that_was_committed),
-        cmocka_unit_test(a_crash_inside_a_commit_loses_that_group_at_most),
-        cmocka_unit_test(starts_that_come_to_nothing_take_a_header_each),
-        cmocka_unit_test(a_full_disk_loses_the_group_and_nothing_else),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

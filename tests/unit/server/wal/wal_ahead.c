@@ -1,16 +1,12 @@
 // server/wal/wal.c: bodies that are written ahead of their records. Whatever happens to them,
 // committed records are replayed, and a body without a record never makes the log look torn after
 // the next commit.
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
 #include <string.h>
 
 #include "common/base/check.h"
 #include "common/env/env_fake.h"
 #include "server/state/disk_full.h"
+#include "tests/test.h"
 #include "tests/unit/server/wal/wal_case.h"
 
 enum { BODY = CASE_BODY, ENTRY = CASE_ENTRY, VERSIONS_MAX = 16, GENERATIONS = 256 };
@@ -119,9 +115,8 @@ static bool stands(struct rig *r, uint64_t version, size_t n)
 
 // ---------------------------------------------------------------- the body is used
 
-static void it_stands_in_its_record(void **state)
+TEST(it_stands_in_its_record)
 {
-    (void)state;
     struct rig *r = start(4096);
     fill(r, 1, 2);
     assert_false(stands(r, 3, 3));
@@ -136,9 +131,8 @@ static void it_stands_in_its_record(void **state)
     finish(r);
 }
 
-static void it_opens_the_next_segment_where_it_has_to(void **state)
+TEST(it_opens_the_next_segment_where_it_has_to)
 {
-    (void)state;
     struct rig *r = start(PS_SEGMENT_HEADER_BYTES + 2 * ENTRY);
     for (uint64_t v = 1; v <= 7; v++) {
         ahead(r, v);
@@ -150,9 +144,8 @@ static void it_opens_the_next_segment_where_it_has_to(void **state)
     finish(r);
 }
 
-static void a_group_that_fills_the_segment_to_the_byte_stays_in_it(void **state)
+TEST(a_group_that_fills_the_segment_to_the_byte_stays_in_it)
 {
-    (void)state;
     struct rig *r = start(PS_SEGMENT_HEADER_BYTES + 2 * ENTRY);
     ahead(r, 1);
     add(r, 1);
@@ -166,9 +159,8 @@ static void a_group_that_fills_the_segment_to_the_byte_stays_in_it(void **state)
 
 // ---------------------------------------------------------------- the body is abandoned
 
-static void another_record_leaves_it_behind(void **state)
+TEST(another_record_leaves_it_behind)
 {
-    (void)state;
     struct rig *r = start(4096);
     fill(r, 1, 2);
     ahead(r, 9); // record 9 does not come next
@@ -186,9 +178,8 @@ static void another_record_leaves_it_behind(void **state)
     finish(r);
 }
 
-static void a_group_too_large_for_the_segment_leaves_it_behind(void **state)
+TEST(a_group_too_large_for_the_segment_leaves_it_behind)
 {
-    (void)state;
     struct rig *r = start(PS_SEGMENT_HEADER_BYTES + 2 * ENTRY + 8);
     fill(r, 1, 1);
     ahead(r, 2); // alone, it would fit
@@ -202,9 +193,8 @@ static void a_group_too_large_for_the_segment_leaves_it_behind(void **state)
 }
 
 // The segment is closed nevertheless: the next group's bytes may end before the abandoned body's.
-static void one_left_behind_on_a_full_disk_ends_its_segment(void **state)
+TEST(one_left_behind_on_a_full_disk_ends_its_segment)
 {
-    (void)state;
     struct rig *r = start(4096);
     fill(r, 1, 2);
     ahead(r, 9);
@@ -223,9 +213,8 @@ static void one_left_behind_on_a_full_disk_ends_its_segment(void **state)
 }
 
 // The beginning of the body may be in the segment, so bytes would remain behind a smaller group.
-static void one_that_found_no_room_half_way_leaves_nothing_behind(void **state)
+TEST(one_that_found_no_room_half_way_leaves_nothing_behind)
 {
-    (void)state;
     uint8_t large[1000];
     struct rig *r = start(4096);
     memset(large, 7, sizeof large);
@@ -239,9 +228,8 @@ static void one_that_found_no_room_half_way_leaves_nothing_behind(void **state)
 }
 
 // Nothing of it was acknowledged, so it is cut, and the start reports a torn tail.
-static void a_crash_before_the_commit_leaves_a_torn_tail(void **state)
+TEST(a_crash_before_the_commit_leaves_a_torn_tail)
 {
-    (void)state;
     struct rig *r = start(4096);
     fill(r, 1, 2);
     ahead(r, 3);
@@ -266,9 +254,8 @@ static bool told(const struct rig *r)
 
 // Each file operation fails in turn, in a segment with enough space and in one without: the commit
 // works without the body, and a warning is logged.
-static void a_failure_is_no_matter(void **state)
+TEST(a_failure_is_no_matter)
 {
-    (void)state;
     for (uint64_t before = 1; before <= 2; before++) {
         bool failed = true;
         for (int64_t when = 0; failed; when++) {
@@ -293,9 +280,8 @@ static void a_failure_is_no_matter(void **state)
 // to guess the log's generation; here it tries every small one. After a crash the whole segment is
 // searched for entries that name a durable position: a forged one would make the start refuse a log
 // that lost nothing.
-static void a_forged_position_is_not_believed(void **state)
+TEST(a_forged_position_is_not_believed)
 {
-    (void)state;
     struct rig *r = start(1 << 16);
     struct lh_buf body = lh_buf(1 << 16);
     for (uint64_t generation = 0; generation < GENERATIONS; generation++)
@@ -338,17 +324,15 @@ static void forge_behind(uint64_t generation)
     finish(r);
 }
 
-static void a_forged_entry_is_not_taken(void **state)
+TEST(a_forged_entry_is_not_taken)
 {
-    (void)state;
     for (uint64_t generation = 0; generation < GENERATIONS; generation++) forge_behind(generation);
 }
 
 // Only a checkpoint lets the log be trimmed, so a new segment leaves the space that one needs;
 // otherwise no segment is begun and the group fails. A start needs only a header's space.
-static void a_segment_leaves_a_checkpoint_its_room(void **state)
+TEST(a_segment_leaves_a_checkpoint_its_room)
 {
-    (void)state;
     struct rig *r = start(512);
     fill(r, 1, 3);
     lh_fake_disk_limit(r->env, lh_fake_disk_used(r->env) + 512 + 1000);
@@ -366,23 +350,4 @@ static void a_segment_leaves_a_checkpoint_its_room(void **state)
     commit(r);
     check_replay(r, 4, false);
     finish(r);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(it_stands_in_its_record),
-        cmocka_unit_test(a_segment_leaves_a_checkpoint_its_room),
-        cmocka_unit_test(it_opens_the_next_segment_where_it_has_to),
-        cmocka_unit_test(a_group_that_fills_the_segment_to_the_byte_stays_in_it),
-        cmocka_unit_test(another_record_leaves_it_behind),
-        cmocka_unit_test(a_group_too_large_for_the_segment_leaves_it_behind),
-        cmocka_unit_test(one_left_behind_on_a_full_disk_ends_its_segment),
-        cmocka_unit_test(one_that_found_no_room_half_way_leaves_nothing_behind),
-        cmocka_unit_test(a_crash_before_the_commit_leaves_a_torn_tail),
-        cmocka_unit_test(a_failure_is_no_matter),
-        cmocka_unit_test(a_forged_position_is_not_believed),
-        cmocka_unit_test(a_forged_entry_is_not_taken),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,17 +1,13 @@
 // server/wal/wal.c, wal_scan.c: headers and entries of shapes that our writer never writes, with
 // valid checksums. Each is refused, or cut as a torn tail; none is replayed. Also groups of any
 // size. Entries of our writer, and damage to them, are tested in wal.c.
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "common/base/check.h"
 #include "common/env/env_fake.h"
 #include "server/state/disk_full.h"
+#include "tests/test.h"
 #include "tests/unit/server/wal/wal_case.h"
 
 enum { SHARD = 3, BODY = CASE_BODY, ENTRY = CASE_ENTRY };
@@ -105,9 +101,10 @@ static lh_err look(struct rig *r)
 
 // ---------------------------------------------------------------- the tests
 
-static void a_header_of_another_form_is_refused(void **state)
+#define IN_RIG(name, parameter) TEST_WITH(name, parameter, set_up, tear_down)
+
+IN_RIG(a_header_of_another_form_is_refused, struct rig *r)
 {
-    struct rig *r = *state;
     static const struct {
         struct header header;
         lh_err err;
@@ -128,9 +125,8 @@ static void a_header_of_another_form_is_refused(void **state)
 }
 
 // Remains of another log's entry, or one forged by somebody who can't know this log's generation.
-static void an_entry_of_another_generation_is_a_torn_tail(void **state)
+IN_RIG(an_entry_of_another_generation_is_a_torn_tail, struct rig *r)
 {
-    struct rig *r = *state;
     for (uint64_t generation = 0; generation < 4; generation++) {
         begin_usual(r);
         put_entry(r, 1, 0);
@@ -149,9 +145,8 @@ static void an_entry_of_another_generation_is_a_torn_tail(void **state)
 }
 
 // After one valid entry, each of these ends the log as bytes that may be torn.
-static void an_entry_of_another_form_is_a_torn_tail(void **state)
+IN_RIG(an_entry_of_another_form_is_a_torn_tail, struct rig *r)
 {
-    struct rig *r = *state;
     enum { TOTAL = 4, KIND = PS_ENTRY_HEADER_BYTES + 16, BODY_BYTES = PS_ENTRY_HEADER_BYTES + 28 };
     static const struct {
         size_t at;
@@ -177,9 +172,8 @@ static void an_entry_of_another_form_is_a_torn_tail(void **state)
     }
 }
 
-static void an_entry_out_of_its_turn_is_not_replayed(void **state)
+IN_RIG(an_entry_out_of_its_turn_is_not_replayed, struct rig *r)
 {
-    struct rig *r = *state;
     static const uint64_t turn[] = {1, 3}; // one twice, and one left out
     for (size_t i = 0; i < LH_COUNT(turn); i++) {
         begin_usual(r);
@@ -193,9 +187,8 @@ static void an_entry_out_of_its_turn_is_not_replayed(void **state)
 
 // Only a later entry that names the damaged one durable proves that it had been synced. An entry
 // that names an earlier one does not, nor does a body that looks like an entry's beginning.
-static void only_a_durable_position_behind_damage_refuses_it(void **state)
+IN_RIG(only_a_durable_position_behind_damage_refuses_it, struct rig *r)
 {
-    struct rig *r = *state;
     static const uint64_t durable[] = {0, 1, 2};
     for (size_t i = 0; i < LH_COUNT(durable); i++) {
         begin_usual(r);
@@ -239,9 +232,8 @@ static lh_err scanned(void *arg, bool torn)
     return LH_OK;
 }
 
-static void that_bytes_were_cut_is_told_before_a_segment_hides_it(void **state)
+IN_RIG(that_bytes_were_cut_is_told_before_a_segment_hides_it, struct rig *r)
 {
-    struct rig *r = *state;
     struct start s = {.env = r->env};
     struct ps_wal_conf conf = {
         .env = r->env, .dir = "log", .segment_bytes = 4096, .job = {7}, .scanned = scanned};
@@ -258,9 +250,8 @@ static void that_bytes_were_cut_is_told_before_a_segment_hides_it(void **state)
 }
 
 // More entries than the array initially holds, one without a body, and one too large.
-static void a_group_takes_many_entries_and_none_too_large(void **state)
+IN_RIG(a_group_takes_many_entries_and_none_too_large, struct rig *r)
 {
-    struct rig *r = *state;
     enum { MANY = 200 };
     static uint8_t body[MANY];
     struct start s = {.env = r->env};
@@ -285,19 +276,4 @@ static void a_group_takes_many_entries_and_none_too_large(void **state)
     assert_int_equal(ps_wal_open(&conf, replay, &s, &torn, &w), LH_OK);
     assert_int_equal(s.replayed, MANY);
     ps_wal_close(w);
-}
-
-int main(void)
-{
-#define TEST(f) cmocka_unit_test_setup_teardown(f, set_up, tear_down)
-    const struct CMUnitTest tests[] = {
-        TEST(a_header_of_another_form_is_refused),
-        TEST(an_entry_of_another_generation_is_a_torn_tail),
-        TEST(an_entry_of_another_form_is_a_torn_tail),
-        TEST(an_entry_out_of_its_turn_is_not_replayed),
-        TEST(only_a_durable_position_behind_damage_refuses_it),
-        TEST(that_bytes_were_cut_is_told_before_a_segment_hides_it),
-        TEST(a_group_takes_many_entries_and_none_too_large),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -3,17 +3,13 @@
 #ifndef TESTS_UNIT_WAL_RIG_H
 #define TESTS_UNIT_WAL_RIG_H
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
 #include <string.h>
 
 #include "common/base/check.h"
 #include "common/base/limits.h"
 #include "common/env/env_fake.h"
 #include "server/wal/wal.h"
+#include "tests/test.h"
 
 enum {
     BODY = 24,

@@ -23,9 +23,8 @@ static void only_segment(struct rig *r, const struct lh_buf *whole, size_t bytes
     assert_int_equal(lh_file_replace(r->env, path, lh_span(whole->data, bytes)), LH_OK);
 }
 
-static void a_log_cut_anywhere_replays_a_prefix(void **state)
+TEST(a_log_cut_anywhere_replays_a_prefix)
 {
-    (void)state;
     struct rig r = start(5);
     assert_int_equal(open_wal(&r), LH_OK);
     fill(&r, 1, 5);
@@ -73,16 +72,14 @@ static void flip_each_byte(bool marked)
     finish(&r);
 }
 
-static void no_flipped_byte_hides_a_durable_record(void **state)
+TEST(no_flipped_byte_hides_a_durable_record)
 {
-    (void)state;
     flip_each_byte(true);
     flip_each_byte(false);
 }
 
-static void damage_below_a_mark_is_refused_with_its_place(void **state)
+TEST(damage_below_a_mark_is_refused_with_its_place)
 {
-    (void)state;
     struct rig r = start(7);
     assert_int_equal(open_wal(&r), LH_OK);
     fill(&r, 1, 5);
@@ -99,9 +96,8 @@ static void damage_below_a_mark_is_refused_with_its_place(void **state)
     finish(&r);
 }
 
-static void damage_in_an_earlier_segment_is_refused(void **state)
+TEST(damage_in_an_earlier_segment_is_refused)
 {
-    (void)state;
     struct rig r = start(8);
     r.conf.segment_bytes = HEADER + 3 * ENTRY;
     assert_int_equal(open_wal(&r), LH_OK);
@@ -119,9 +115,8 @@ static void damage_in_an_earlier_segment_is_refused(void **state)
     finish(&r);
 }
 
-static void damage_in_the_last_entry_is_a_torn_tail(void **state)
+TEST(damage_in_the_last_entry_is_a_torn_tail)
 {
-    (void)state;
     struct rig r = start(10);
     assert_int_equal(open_wal(&r), LH_OK);
     fill(&r, 1, 5);
@@ -136,9 +131,8 @@ static void damage_in_the_last_entry_is_a_torn_tail(void **state)
     finish(&r);
 }
 
-static void a_missing_segment_is_refused(void **state)
+TEST(a_missing_segment_is_refused)
 {
-    (void)state;
     struct rig r = start(9);
     r.conf.segment_bytes = HEADER + 2 * ENTRY;
     assert_int_equal(open_wal(&r), LH_OK);
@@ -152,9 +146,8 @@ static void a_missing_segment_is_refused(void **state)
 }
 
 // Only an entry that was written after the damaged one proves that it had been synced.
-static void an_older_entry_behind_damage_proves_nothing(void **state)
+TEST(an_older_entry_behind_damage_proves_nothing)
 {
-    (void)state;
     struct rig r = start(13);
     assert_int_equal(open_wal(&r), LH_OK);
     fill(&r, 1, 3);
@@ -179,9 +172,8 @@ static void say(struct lh_buf *log, size_t at, size_t field, uint8_t value)
 
 // A group of three records follows a group of one. One entry of the three names another place or
 // another group, so its group is incomplete, although each entry is valid.
-static void an_entry_of_another_group_ends_none(void **state)
+TEST(an_entry_of_another_group_ends_none)
 {
-    (void)state;
     enum { SEQUENCE = 16, FOLLOWING = 36 };
     struct rig r = start(9);
     assert_int_equal(open_wal(&r), LH_OK);
@@ -214,9 +206,8 @@ static void an_entry_of_another_group_ends_none(void **state)
 
 // ---------------------------------------------------------------- undamaged logs
 
-static void the_log_of_another_job_is_refused(void **state)
+TEST(the_log_of_another_job_is_refused)
 {
-    (void)state;
     struct rig r = start(11);
     assert_int_equal(open_wal(&r), LH_OK);
     fill(&r, 1, 2);
@@ -229,9 +220,8 @@ static void the_log_of_another_job_is_refused(void **state)
     finish(&r);
 }
 
-static void other_names_are_no_segments(void **state)
+TEST(other_names_are_no_segments)
 {
-    (void)state;
     struct rig r = start(14);
     struct ps_wal_found found;
     char dir[LH_PATH_BYTES];
@@ -260,9 +250,8 @@ static lh_err stop(void *arg, bool torn)
     return LH_ERR_INTERNAL;
 }
 
-static void a_start_may_be_stopped_before_it_writes(void **state)
+TEST(a_start_may_be_stopped_before_it_writes)
 {
-    (void)state;
     struct rig r = start(15);
     assert_int_equal(open_wal(&r), LH_OK);
     fill(&r, 1, 2);
@@ -273,22 +262,4 @@ static void a_start_may_be_stopped_before_it_writes(void **state)
     assert_int_equal(ps_wal_open(&r.conf, note, &r, &torn, &r.wal), LH_ERR_INTERNAL);
     assert_false(exists(&r, 2));
     finish(&r);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_log_cut_anywhere_replays_a_prefix),
-        cmocka_unit_test(no_flipped_byte_hides_a_durable_record),
-        cmocka_unit_test(damage_below_a_mark_is_refused_with_its_place),
-        cmocka_unit_test(damage_in_an_earlier_segment_is_refused),
-        cmocka_unit_test(damage_in_the_last_entry_is_a_torn_tail),
-        cmocka_unit_test(a_missing_segment_is_refused),
-        cmocka_unit_test(an_older_entry_behind_damage_proves_nothing),
-        cmocka_unit_test(an_entry_of_another_group_ends_none),
-        cmocka_unit_test(the_log_of_another_job_is_refused),
-        cmocka_unit_test(other_names_are_no_segments),
-        cmocka_unit_test(a_start_may_be_stopped_before_it_writes),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

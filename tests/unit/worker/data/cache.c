@@ -1,11 +1,6 @@
 // worker/data/cache.c: entries survive a restart, the size stays within its limit, and a damaged or
 // torn entry counts as missing.
 // labels: tsan
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
 #include <fcntl.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -17,6 +12,7 @@
 
 #include "worker/data/cache.h"
 #include "tests/remove_tree.h"
+#include "tests/test.h"
 
 enum { BYTES = 1000, FILE_BYTES = BYTES + 20 };
 
@@ -70,9 +66,10 @@ static bool get(struct wk_cache *c, int entry)
     return true;
 }
 
-static void entries_survive_a_restart(void **state)
+#define IN_DIR(name) TEST_WITH(name, void *unused, setup, teardown)
+
+IN_DIR(entries_survive_a_restart)
 {
-    (void)state;
     struct wk_cache *c = open_cache(10);
     assert_false(get(c, 1));
     put(c, 1);
@@ -101,9 +98,8 @@ static void set_age(const char *file, time_t seconds)
     assert_int_equal(utimensat(AT_FDCWD, path, times, 0), 0);
 }
 
-static void the_least_used_goes_first(void **state)
+IN_DIR(the_least_used_goes_first)
 {
-    (void)state;
     struct wk_cache *c = open_cache(3);
     for (int i = 1; i <= 3; i++) put(c, i);
     assert_true(get(c, 1)); // 2 is now the least recently used entry
@@ -140,9 +136,8 @@ static void change(const char *file, long at, long cut)
     assert_int_equal(fclose(f), 0);
 }
 
-static void damage_is_absence(void **state)
+IN_DIR(damage_is_absence)
 {
-    (void)state;
     static const long places[] = {0, 4, 9, 16, 500, FILE_BYTES - 1};
     struct wk_cache *c = open_cache(10);
     for (size_t i = 0; i <= sizeof places / sizeof places[0]; i++) {
@@ -161,9 +156,8 @@ static void damage_is_absence(void **state)
     wk_cache_close(c);
 }
 
-static void leftovers_go_and_strangers_stay(void **state)
+IN_DIR(leftovers_go_and_strangers_stay)
 {
-    (void)state;
     char torn[128], stranger[128];
     snprintf(torn, sizeof torn, "%s/unit-1.fresh7", dir);
     snprintf(stranger, sizeof stranger, "%s/notes.txt", dir);
@@ -180,9 +174,8 @@ static void leftovers_go_and_strangers_stay(void **state)
 
 // More entries than a start reads: they are available at once. No entry is written until all are
 // listed; then the oldest go first, except those used since.
-static void a_large_folder_is_taken_over_beside(void **state)
+IN_DIR(a_large_folder_is_taken_over_beside)
 {
-    (void)state;
     enum { ENTRIES = 20000 };
     struct wk_cache *c = open_cache(1);
     put(c, 0);
@@ -213,9 +206,8 @@ static void a_large_folder_is_taken_over_beside(void **state)
     wk_cache_close(c);
 }
 
-static void a_start_that_ends_early_leaves_the_folder(void **state)
+IN_DIR(a_start_that_ends_early_leaves_the_folder)
 {
-    (void)state;
     char path[128];
     for (int i = 0; i < 20000; i++) {
         snprintf(path, sizeof path, "%s/%s.unit", dir, name_of(i));
@@ -240,9 +232,8 @@ static void *use_it(void *arg)
     return NULL;
 }
 
-static void threads_do_not_disturb_each_other(void **state)
+IN_DIR(threads_do_not_disturb_each_other)
 {
-    (void)state;
     struct wk_cache *c = open_cache(4);
     pthread_t thread[3];
     void *failed;
@@ -253,19 +244,4 @@ static void threads_do_not_disturb_each_other(void **state)
     }
     assert_true(wk_cache_bytes(c) <= 4 * FILE_BYTES);
     wk_cache_close(c);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
-        TEST(entries_survive_a_restart),
-        TEST(the_least_used_goes_first),
-        TEST(damage_is_absence),
-        TEST(leftovers_go_and_strangers_stay),
-        TEST(a_large_folder_is_taken_over_beside),
-        TEST(a_start_that_ends_early_leaves_the_folder),
-        TEST(threads_do_not_disturb_each_other),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

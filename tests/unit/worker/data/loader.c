@@ -2,11 +2,6 @@
 // units; an error names the file, the unit and the remedy. A FIFO in place of a token file shows
 // how far the background thread has come.
 // labels: tsan
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
 #include <fcntl.h>
 #include <sched.h>
 #include <openssl/evp.h>
@@ -19,6 +14,7 @@
 
 #include "common/base/check.h"
 #include "common/format/tokens.h"
+#include "tests/test.h"
 #include "worker/data/loader.h"
 
 enum { UNITS = 8, TOKENS = 64 };
@@ -101,9 +97,8 @@ static void expect_read(struct fixture *f, uint64_t unit, uint64_t offset, uint6
     }
 }
 
-static void reads_what_was_written(void **state)
+TEST(reads_what_was_written)
 {
-    (void)state;
     for (uint32_t width = 2; width <= 4; width += 2) {
         struct fixture f;
         open_fixture(&f, width, 2);
@@ -128,9 +123,8 @@ static void expect_fetched(const struct fixture *f, uint64_t units)
     assert_int_equal(is.counts.fetched, units);
 }
 
-static void prefetched_units_cost_no_wait(void **state)
+TEST(prefetched_units_cost_no_wait)
 {
-    (void)state;
     struct fixture f;
     open_fixture(&f, 2, 3);
     assert_int_equal(remove(path_of(&f, 4)), 0);
@@ -151,9 +145,8 @@ static void prefetched_units_cost_no_wait(void **state)
     close_fixture(&f);
 }
 
-static void oldest_goes_first(void **state)
+TEST(oldest_goes_first)
 {
-    (void)state;
     struct fixture f;
     open_fixture(&f, 2, 2);
     expect_read(&f, 2, 0, 1);
@@ -171,9 +164,8 @@ static void oldest_goes_first(void **state)
 }
 
 // If needed units fill every slot, announced ones wait; the unit in use stays.
-static void announcements_push_out_nothing_needed(void **state)
+TEST(announcements_push_out_nothing_needed)
 {
-    (void)state;
     for (int i = 0; i < 20; i++) {
         struct fixture f;
         open_fixture(&f, 2, 2);
@@ -187,9 +179,8 @@ static void announcements_push_out_nothing_needed(void **state)
 }
 
 // Withdrawing an unread unit frees one of the two slots.
-static void a_withdrawn_unit_makes_room_for_the_next(void **state)
+TEST(a_withdrawn_unit_makes_room_for_the_next)
 {
-    (void)state;
     struct fixture f;
     open_fixture(&f, 2, 2);
     wk_loader_announce(f.l, 2);
@@ -231,9 +222,8 @@ static void expect_error(struct fixture *f, uint64_t unit, lh_err code, const ch
         fail_msg("unit %d: %s: %s", (int)unit, lh_err_name(err), lh_err_text(err));
 }
 
-static void damage_is_told(void **state)
+TEST(damage_is_told)
 {
-    (void)state;
     struct fixture f;
     open_fixture(&f, 2, 2);
     rewrite(&f, 2, LH_TOKENS_HEADER_BYTES + 10, 0xee);
@@ -255,9 +245,8 @@ static void damage_is_told(void **state)
     close_fixture(&f);
 }
 
-static void wrong_calls_are_refused(void **state)
+TEST(wrong_calls_are_refused)
 {
-    (void)state;
     struct fixture f;
     open_fixture(&f, 2, 2);
     uint32_t ids[TOKENS + 1];
@@ -291,9 +280,8 @@ static void *announce_at_random(void *arg)
 }
 
 // The loop's thread announces units in random order while the compute lane reads.
-static void threads_do_not_disturb_each_other(void **state)
+TEST(threads_do_not_disturb_each_other)
 {
-    (void)state;
     struct fixture f;
     pthread_t other;
     void *failed;
@@ -309,19 +297,4 @@ static void threads_do_not_disturb_each_other(void **state)
     assert_null(failed);
     for (uint64_t u = 0; u < UNITS; u++) wk_loader_announce(f.l, u);
     close_fixture(&f); // while announced units are still being fetched
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(reads_what_was_written),
-        cmocka_unit_test(prefetched_units_cost_no_wait),
-        cmocka_unit_test(oldest_goes_first),
-        cmocka_unit_test(announcements_push_out_nothing_needed),
-        cmocka_unit_test(a_withdrawn_unit_makes_room_for_the_next),
-        cmocka_unit_test(damage_is_told),
-        cmocka_unit_test(wrong_calls_are_refused),
-        cmocka_unit_test(threads_do_not_disturb_each_other),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,11 +1,6 @@
 // worker/data/loader.c over a remote source: its cache, the warm-up at the start, concurrent
 // fetches. This test's source can block its readers and counts them.
 // labels: tsan
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
 #include <openssl/evp.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -17,6 +12,7 @@
 #include "common/base/check.h"
 #include "common/format/tokens.h"
 #include "tests/remove_tree.h"
+#include "tests/test.h"
 #include "worker/data/loader.h"
 
 enum { UNITS = 40, TOKENS = 64, OWN = 30, FETCHES = 4 };
@@ -163,9 +159,10 @@ static struct wk_loader_status status_of(struct wk_loader *l)
     return s;
 }
 
-static void a_unit_is_fetched_once(void **state)
+#define IN_FIXTURE(name, parameter) TEST_WITH(name, parameter, setup, teardown)
+
+IN_FIXTURE(a_unit_is_fetched_once, struct fixture *f)
 {
-    struct fixture *f = *state;
     struct wk_loader_conf c = conf_of(f);
     struct wk_loader *l = open_loader(&c);
     for (uint64_t u = 0; u < 10; u++) expect_unit(l, u);
@@ -188,9 +185,8 @@ static void a_unit_is_fetched_once(void **state)
 }
 
 // A cache entry with a right checksum over wrong tokens, like one from other data.
-static void cached_tokens_are_checked(void **state)
+IN_FIXTURE(cached_tokens_are_checked, struct fixture *f)
 {
-    struct fixture *f = *state;
     struct wk_loader_conf c = conf_of(f);
     struct wk_loader *l = open_loader(&c);
     expect_unit(l, 3);
@@ -219,9 +215,8 @@ static void tokens_of(uint64_t unit, uint8_t *tokens)
 }
 
 // A unit without a file, received over the network as tokens only.
-static void arrived_units_are_read_from_memory(void **state)
+IN_FIXTURE(arrived_units_are_read_from_memory, struct fixture *f)
 {
-    struct fixture *f = *state;
     struct wk_loader_conf c = conf_of(f);
     struct wk_loader *l = open_loader(&c);
     char path[256];
@@ -264,9 +259,8 @@ static void wait_until_inside(struct fixture *f, unsigned readers)
 
 // The unit was dropped while its fetch was under way, and arrives again: the earlier failure must
 // not count.
-static void an_earlier_failed_fetch_does_not_count(void **state)
+IN_FIXTURE(an_earlier_failed_fetch_does_not_count, struct fixture *f)
 {
-    struct fixture *f = *state;
     struct wk_loader_conf c = conf_of(f);
     c.cache = NULL;
     c.fetches = 1;
@@ -302,9 +296,8 @@ static void wait_until_warm(struct wk_loader *l, uint64_t units)
     }
 }
 
-static void the_start_warms_the_regions_first_units(void **state)
+IN_FIXTURE(the_start_warms_the_regions_first_units, struct fixture *f)
 {
-    struct fixture *f = *state;
     struct wk_loader_conf c = conf_of(f);
     c.warm = 0.1;
     c.region = "asia";
@@ -325,9 +318,8 @@ static void the_start_warms_the_regions_first_units(void **state)
     wk_loader_close(l);
 }
 
-static void warming_pushes_nothing_out(void **state)
+IN_FIXTURE(warming_pushes_nothing_out, struct fixture *f)
 {
-    struct fixture *f = *state;
     struct wk_loader_conf c = conf_of(f);
     c.cache_bytes = 5 * ENTRY_BYTES;
     struct wk_loader *l = open_loader(&c);
@@ -345,9 +337,8 @@ static void warming_pushes_nothing_out(void **state)
 }
 
 // The warm-up blocks; units that are needed are still fetched.
-static void warming_leaves_a_thread_for_what_is_needed(void **state)
+IN_FIXTURE(warming_leaves_a_thread_for_what_is_needed, struct fixture *f)
 {
-    struct fixture *f = *state;
     struct wk_loader_conf c = conf_of(f);
     c.warm = 1;
     c.region = "europe";
@@ -368,9 +359,8 @@ static void warming_leaves_a_thread_for_what_is_needed(void **state)
 
 // Little's law: if units are used up quickly and the source is slow, all threads fetch at once and
 // further ahead. The source blocks its readers until that many are there.
-static void a_slow_source_is_asked_ahead_and_at_once(void **state)
+IN_FIXTURE(a_slow_source_is_asked_ahead_and_at_once, struct fixture *f)
 {
-    struct fixture *f = *state;
     struct wk_loader_conf c = conf_of(f);
     c.cache = NULL;
     c.depth = 2 * FETCHES;
@@ -393,20 +383,4 @@ static void a_slow_source_is_asked_ahead_and_at_once(void **state)
     for (uint64_t k = 0; k < FETCHES; k++) expect_unit(l, (u + k) % UNITS);
     assert_int_equal(f->far.wanted, 0); // all readers were inside at once
     wk_loader_close(l);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
-        TEST(a_unit_is_fetched_once),
-        TEST(cached_tokens_are_checked),
-        TEST(arrived_units_are_read_from_memory),
-        TEST(an_earlier_failed_fetch_does_not_count),
-        TEST(the_start_warms_the_regions_first_units),
-        TEST(warming_pushes_nothing_out),
-        TEST(warming_leaves_a_thread_for_what_is_needed),
-        TEST(a_slow_source_is_asked_ahead_and_at_once),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

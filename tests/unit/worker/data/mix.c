@@ -1,12 +1,8 @@
 // The mix of a batch: the unit of the window that gives the next sequence.
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdlib.h>
-#include <cmocka.h>
 
 #include "common/base/check.h"
+#include "tests/test.h"
 #include "worker/data/mix.h"
 #include "worker/worker.h"
 
@@ -36,18 +32,16 @@ static void train(uint64_t from, int *given, uint32_t *end)
     assert_int_equal(wk_mix_draw(unit, UNITS, taken, 1), -1);
 }
 
-static void every_sequence_is_given_once(void **state)
+TEST(every_sequence_is_given_once)
 {
-    (void)state;
     int given[UNITS * SEQUENCES];
     uint32_t end[UNITS];
     train(77, given, end);
 }
 
 // Units that all ended together would be credited together, and the learning rate would jump.
-static void units_end_one_by_one(void **state)
+TEST(units_end_one_by_one)
 {
-    (void)state;
     int given[UNITS * SEQUENCES];
     uint32_t end[UNITS], first = UINT32_MAX, late = 0;
     train(77, given, end);
@@ -60,9 +54,8 @@ static void units_end_one_by_one(void **state)
 }
 
 // With units in turn, a unit's next sequence would always come after UNITS draws.
-static void a_units_next_sequence_follows_at_no_fixed_distance(void **state)
+TEST(a_units_next_sequence_follows_at_no_fixed_distance)
 {
-    (void)state;
     int given[UNITS * SEQUENCES];
     uint32_t end[UNITS], last[UNITS] = {0}, same = 0, draws = UNITS * SEQUENCES / 2;
     train(77, given, end);
@@ -73,9 +66,8 @@ static void a_units_next_sequence_follows_at_no_fixed_distance(void **state)
     assert_true(same < draws / 8);
 }
 
-static void the_same_number_draws_the_same(void **state)
+TEST(the_same_number_draws_the_same)
 {
-    (void)state;
     int a[UNITS * SEQUENCES], b[UNITS * SEQUENCES];
     uint32_t end[UNITS], equal = 0;
     train(77, a, end);
@@ -86,9 +78,8 @@ static void the_same_number_draws_the_same(void **state)
     assert_true(equal < UNITS * SEQUENCES / 4);
 }
 
-static void sequences_already_in_the_step_count(void **state)
+TEST(sequences_already_in_the_step_count)
 {
-    (void)state;
     struct wk_queued unit[2] = {{.unit = 5, .tokens = 256}, {.unit = 6, .tokens = 128}};
     uint64_t taken[2] = {128, 128};
     for (uint64_t draw = 0; draw < 100; draw++)
@@ -97,9 +88,8 @@ static void sequences_already_in_the_step_count(void **state)
     assert_int_equal(wk_mix_draw(unit, 2, taken, 1), -1);
 }
 
-static void the_window_follows_the_run(void **state)
+TEST(the_window_follows_the_run)
 {
-    (void)state;
     static const struct {
         uint64_t units, budget;
         uint32_t window;
@@ -115,17 +105,4 @@ static void the_window_follows_the_run(void **state)
         assert_int_equal(wk_mix_window(&u, row[i].budget), row[i].window);
         free(u.unit);
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_sequence_is_given_once),
-        cmocka_unit_test(units_end_one_by_one),
-        cmocka_unit_test(a_units_next_sequence_follows_at_no_fixed_distance),
-        cmocka_unit_test(the_same_number_draws_the_same),
-        cmocka_unit_test(sequences_already_in_the_step_count),
-        cmocka_unit_test(the_window_follows_the_run),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -148,9 +148,10 @@ static void damage(struct rig *r, size_t at, int cut)
     pthread_mutex_unlock(&r->store.lock);
 }
 
-static void units_come_out_of_the_store(void **state)
+#define IN_RIG(name, parameter) TEST_WITH(name, parameter, set_up, tear_down)
+
+IN_RIG(units_come_out_of_the_store, struct rig *r)
 {
-    struct rig *r = *state;
     bool kept;
     open_loader(r);
     for (uint64_t u = 0; u < UNITS; u++) wk_loader_announce(r->loader, u);
@@ -164,9 +165,8 @@ static void units_come_out_of_the_store(void **state)
     assert_false(wk_loader_find(r->loader, 1, &kept));
 }
 
-static void passing_failures_are_not_noticed(void **state)
+IN_RIG(passing_failures_are_not_noticed, struct rig *r)
 {
-    struct rig *r = *state;
     open_loader(r);
     set_faults(r, (struct faults){.cut = 2, .unavailable = 2, .dropped = 1});
     assert_int_equal(read_unit(r, 0), LH_OK);
@@ -174,9 +174,8 @@ static void passing_failures_are_not_noticed(void **state)
     assert_int_equal(f.cut + f.unavailable + f.dropped, 0);
 }
 
-static void wrong_bytes_are_refused(void **state)
+IN_RIG(wrong_bytes_are_refused, struct rig *r)
 {
-    struct rig *r = *state;
     open_loader(r);
     damage(r, LH_TOKENS_HEADER_BYTES + 5, 10); // damages unit 0 and cuts the last unit
     assert_int_equal(read_unit(r, 0), LH_ERR_CORRUPT);
@@ -199,9 +198,8 @@ static int64_t away_ns(struct rig *r)
     return is.away_ns;
 }
 
-static void a_store_that_is_away_is_asked_again_after_a_while(void **state)
+IN_RIG(a_store_that_is_away_is_asked_again_after_a_while, struct rig *r)
 {
-    struct rig *r = *state;
     open_loader(r);
     set_faults(r, (struct faults){.unavailable = 1000});
     assert_int_equal(read_unit(r, 0), LH_ERR_UNAVAILABLE);
@@ -231,9 +229,8 @@ static void *read_one(void *arg)
 }
 
 // Waiting for the retries would take minutes.
-static void a_worker_that_ends_waits_for_no_store(void **state)
+IN_RIG(a_worker_that_ends_waits_for_no_store, struct rig *r)
 {
-    struct rig *r = *state;
     pthread_t thread;
     void *err;
     open_source(r, 3600 * LH_SECOND);
@@ -245,9 +242,8 @@ static void a_worker_that_ends_waits_for_no_store(void **state)
     assert_int_equal((uintptr_t)err, LH_ERR_CANCELLED);
 }
 
-static void wrong_addresses_are_told(void **state)
+IN_RIG(wrong_addresses_are_told, struct rig *r)
 {
-    struct rig *r = *state;
     struct lh_objects_conf conf = {
         .env = &r->env, .address = "s3://bucket/", .endpoint = r->endpoint, .variable = variable};
     assert_int_equal(wk_source_store(&conf, &r->source), LH_ERR_CONFIG);
@@ -256,19 +252,4 @@ static void wrong_addresses_are_told(void **state)
     conf.endpoint = "ftp://nowhere";
     assert_int_equal(wk_source_store(&conf, &r->source), LH_ERR_CONFIG);
     r->source = NULL;
-}
-
-#define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        TEST(units_come_out_of_the_store),
-        TEST(passing_failures_are_not_noticed),
-        TEST(wrong_bytes_are_refused),
-        TEST(a_store_that_is_away_is_asked_again_after_a_while),
-        TEST(a_worker_that_ends_waits_for_no_store),
-        TEST(wrong_addresses_are_told),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,16 +1,11 @@
 // worker/data/stash.c keeps an entry until it is dropped.
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
 #include <string.h>
 
+#include "tests/test.h"
 #include "worker/data/stash.h"
 
-static void entries_stay_until_they_are_dropped(void **state)
+TEST(entries_stay_until_they_are_dropped)
 {
-    (void)state;
     struct wk_stash *s;
     char out[8] = "";
     assert_int_equal(wk_stash_open(&s), LH_OK);
@@ -29,12 +24,4 @@ static void entries_stay_until_they_are_dropped(void **state)
     assert_string_equal(out, "eight");
     wk_stash_close(s); // frees what is in it
     wk_stash_close(NULL);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(entries_stay_until_they_are_dropped),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,14 +1,10 @@
 // The channel: areas that do not overlap, memory that is read only if it is valid, messages,
 // corrections and their ring.
 // ctest: channel
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "tests/test.h"
 #include "worker/external/correction.h"
 
 static const uint64_t first[] = {0, 5000, 5001, 20000};
@@ -31,9 +27,8 @@ static void drop(struct wk_channel *c)
     wk_channel_close(c);
 }
 
-static void areas_are_apart(void **state)
+TEST(areas_are_apart)
 {
-    (void)state;
     struct wk_channel c = make();
     const struct wk_channel_layout *l = &c.layout;
     const uint64_t at[] = {0,          l->first_at, l->worker_at,  l->worker_rank_at,
@@ -54,9 +49,8 @@ static void areas_are_apart(void **state)
     drop(&c);
 }
 
-static void reads_only_what_is_sound(void **state)
+TEST(reads_only_what_is_sound)
 {
-    (void)state;
     struct wk_channel c = make(), same;
     assert_null(wk_channel_read(&same, c.base, c.layout.bytes));
     assert_int_equal(same.layout.ring_at, c.layout.ring_at);
@@ -91,9 +85,8 @@ static void reads_only_what_is_sound(void **state)
         memcpy(&(to), &given, sizeof given);                                                       \
     } while (0)
 
-static void messages_come_back(void **state)
+TEST(messages_come_back)
 {
-    (void)state;
     uint8_t bytes[WK_CHANNEL_MESSAGE];
     struct wk_channel_message out, m = {.abi = WK_CHANNEL_ABI, .kind = WK_CHANNEL_TENSOR};
     ASSIGN(m.as.tensor, {3, WK_CHANNEL_BF16, 2, 10, 20, false, {6, 5}, "w"});
@@ -115,9 +108,8 @@ static void messages_come_back(void **state)
     assert_int_equal(out.as.hello.ranks, 0);
 }
 
-static void every_kind_of_message_comes_back(void **state)
+TEST(every_kind_of_message_comes_back)
 {
-    (void)state;
     uint8_t bytes[WK_CHANNEL_MESSAGE];
     for (uint16_t kind = WK_CHANNEL_HELLO; kind < WK_CHANNEL_KINDS; kind++) {
         struct wk_channel_message out, m = {.abi = WK_CHANNEL_ABI, .kind = kind};
@@ -138,9 +130,8 @@ static void every_kind_of_message_comes_back(void **state)
     }
 }
 
-static void a_kind_that_there_is_not_is_refused(void **state)
+TEST(a_kind_that_there_is_not_is_refused)
 {
-    (void)state;
     struct wk_channel_message out;
     uint8_t none[] = {8, 0, 0, 0, WK_CHANNEL_ABI, 0, 0, 0};
     uint8_t beyond[] = {8, 0, 0, 0, WK_CHANNEL_ABI + 1, 0, WK_CHANNEL_KINDS, 0};
@@ -182,9 +173,8 @@ static uint64_t publish(struct wk_channel *c, uint32_t part, uint64_t number, co
     return plan.count;
 }
 
-static void corrections_lead_to_the_view(void **state)
+TEST(corrections_lead_to_the_view)
 {
-    (void)state;
     struct wk_channel c = make();
     enum { PART = 2, VALUES = 14999 };
     float *slot = wk_channel_slot(&c, 0) + first[PART], *view = malloc(VALUES * sizeof *view);
@@ -225,9 +215,8 @@ static void corrections_lead_to_the_view(void **state)
 }
 
 // Entries are added at one end of the ring and removed at the other; live entries share no bytes.
-static void the_ring_gives_no_byte_twice(void **state)
+TEST(the_ring_gives_no_byte_twice)
 {
-    (void)state;
     enum { VALUES = 100000 };
     struct wk_channel_entry live[WK_CHANNEL_LIVE];
     uint32_t lives = 0, denses = 0, full = 0;
@@ -257,18 +246,4 @@ static void the_ring_gives_no_byte_twice(void **state)
         live[lives++] = e;
     }
     assert_true(denses > 100 && full > 100);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(areas_are_apart),
-        cmocka_unit_test(reads_only_what_is_sound),
-        cmocka_unit_test(messages_come_back),
-        cmocka_unit_test(every_kind_of_message_comes_back),
-        cmocka_unit_test(a_kind_that_there_is_not_is_refused),
-        cmocka_unit_test(corrections_lead_to_the_view),
-        cmocka_unit_test(the_ring_gives_no_byte_twice),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

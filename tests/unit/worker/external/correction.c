@@ -1,15 +1,10 @@
 // Corrections of a part that several threads share: the trainer adds them and must arrive at the
 // view.
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
-
 #include "kernels/view.h"
+#include "tests/test.h"
 #include "worker/external/correction.h"
 
 enum { SMALL = 5000, PART = (1 << 19) + 4096 + 11 }; // PART: a part for three threads
@@ -104,9 +99,10 @@ static struct wk_correction_plan correct(struct fixture *f)
     return plan;
 }
 
-static void all_parts_of_a_correction_lead_to_the_view(void **state)
+#define IN_FIXTURE(name, parameter) TEST_WITH(name, parameter, set_up, tear_down)
+
+IN_FIXTURE(all_parts_of_a_correction_lead_to_the_view, struct fixture *f)
 {
-    struct fixture *f = *state;
     struct wk_correction_plan plan = correct(f);
     assert_int_equal(plan.kind, WK_CHANNEL_DENSE);
     assert_int_equal(plan.count, PART);
@@ -129,9 +125,8 @@ static void change(struct fixture *f, uint64_t i, float by)
 }
 
 // Values that the caller names get an entry each, in the place of a pass over the part.
-static void named_changes_lead_to_the_view(void **state)
+IN_FIXTURE(named_changes_lead_to_the_view, struct fixture *f)
 {
-    struct fixture *f = *state;
     assert_int_equal(correct(f).kind, WK_CHANNEL_DENSE);
     f->told = f->changed;
     assert_int_equal(correct(f).count, 0);
@@ -156,9 +151,8 @@ static void named_changes_lead_to_the_view(void **state)
 
 // Named changes give the entries that a pass over the part finds, to the bit, from values that are
 // rounded.
-static void named_changes_give_the_same_entries(void **state)
+IN_FIXTURE(named_changes_give_the_same_entries, struct fixture *f)
 {
-    struct fixture *f = *state;
     for (uint64_t i = 0; i < PART; i++) {
         f->theta[i] = (f->theta[i] + 1) / 3;
         wk_channel_slot(&f->channel, 0)[SMALL + i] = f->theta[i] - 0.25f * f->residual[i];
@@ -183,9 +177,8 @@ static void named_changes_give_the_same_entries(void **state)
 }
 
 // Every thread must be able to find the damage.
-static void a_base_that_was_written_over_is_refused(void **state)
+IN_FIXTURE(a_base_that_was_written_over_is_refused, struct fixture *f)
 {
-    struct fixture *f = *state;
     const struct wk_external_view view = {f->theta, f->residual, 0.25f, NULL};
     struct wk_correction_plan plan = correct(f);
     for (uint64_t i = 5; i < PART; i += 64) f->theta[i] -= 2;
@@ -213,9 +206,8 @@ static void a_base_that_was_written_over_is_refused(void **state)
 }
 
 // The base changes between counting and writing: the write stays within the counted size.
-static void a_base_that_changes_between_the_passes_is_refused(void **state)
+IN_FIXTURE(a_base_that_changes_between_the_passes_is_refused, struct fixture *f)
 {
-    struct fixture *f = *state;
     const struct wk_external_view view = {f->theta, f->residual, 0.25f, NULL};
     struct wk_correction_plan plan = correct(f);
     struct wk_base base = {&f->channel, 1, 0, 0, f->number};
@@ -227,18 +219,4 @@ static void a_base_that_changes_between_the_passes_is_refused(void **state)
     wk_channel_slot(&f->channel, 0)[SMALL + 3] += 1;
     assert_int_equal(wk_correction_write(&base, &view, &f->work, &plan, to), LH_ERR_CORRUPT);
     for (int i = 0; i < 64; i++) assert_int_equal(to[plan.bytes + (size_t)i], 0xab);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(all_parts_of_a_correction_lead_to_the_view, set_up,
-                                        tear_down),
-        cmocka_unit_test_setup_teardown(named_changes_lead_to_the_view, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(named_changes_give_the_same_entries, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(a_base_that_was_written_over_is_refused, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(a_base_that_changes_between_the_passes_is_refused, set_up,
-                                        tear_down),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

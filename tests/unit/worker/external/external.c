@@ -3,9 +3,8 @@
 
 // ---------------------------------------------------------------- admission
 
-static void lets_all_ranks_in_or_none(void **state)
+IN_RIG(lets_all_ranks_in_or_none, struct rig *r)
 {
-    struct rig *r = *state;
     join_both(r);
     assert_true(wk_channel_slot(&r->channel, 0)[VALUES - 1] == 10); // the first view
     greet(r, 3, 0, NULL, 0, 700);
@@ -13,9 +12,8 @@ static void lets_all_ranks_in_or_none(void **state)
     assert_int_equal(r->overs, 0);
 }
 
-static void wants_shares_that_make_a_whole(void **state)
+IN_RIG(wants_shares_that_make_a_whole, struct rig *r)
 {
-    struct rig *r = *state;
     greet(r, 1, 0, NULL, 0, 700);
     greet(r, 2, 1, NULL, 701, 1299); // value 700 belongs to no rank
     assert_int_equal(r->sents, 2);
@@ -27,9 +25,8 @@ static void wants_shares_that_make_a_whole(void **state)
     assert_int_equal(r->creates, 0);
 }
 
-static void wants_as_many_values_as_the_model_has(void **state)
+IN_RIG(wants_as_many_values_as_the_model_has, struct rig *r)
 {
-    struct rig *r = *state;
     greet_with(r, 1, 0, NULL, 0, 700, 1999);
     greet_with(r, 2, 1, NULL, 700, 1299, 1999);
     assert_int_equal(r->sents, 2);
@@ -38,9 +35,8 @@ static void wants_as_many_values_as_the_model_has(void **state)
     assert_int_equal(r->creates, 0);
 }
 
-static void sends_nonsense_away(void **state)
+IN_RIG(sends_nonsense_away, struct rig *r)
 {
-    struct rig *r = *state;
     join_both(r);
     wk_external_opened(r->x, 3);
     wk_external_message(r->x, 3, lh_span("nonsense", 8));
@@ -53,9 +49,8 @@ static void sends_nonsense_away(void **state)
     assert_int_equal(r->sent[r->sents - 1].m.as.refused.why, WK_CHANNEL_OTHER_VERSION);
 }
 
-static void wants_ranks_that_describe_the_same(void **state)
+IN_RIG(wants_ranks_that_describe_the_same, struct rig *r)
 {
-    struct rig *r = *state;
     greet_with(r, 1, 0, NULL, 0, 700, 2000);
     greet_with(r, 2, 1, NULL, 700, 1300, 2001); // as much, but of a larger tensor
     assert_int_equal(r->sents, RANKS);
@@ -74,9 +69,8 @@ static void wants_ranks_that_describe_the_same(void **state)
     assert_int_equal(r->creates, 0);
 }
 
-static void wants_a_description_in_its_order(void **state)
+IN_RIG(wants_a_description_in_its_order, struct rig *r)
 {
-    struct rig *r = *state;
     struct wk_channel_message hello = {.kind = WK_CHANNEL_HELLO}, t = {.kind = WK_CHANNEL_TENSOR};
     hello.as.hello = (struct wk_channel_hello){0, RANKS, 1, false, {0}};
     t.as.tensor = (struct wk_channel_tensor){0, WK_CHANNEL_FP32, 1, 0, 4000, true, {4000}, "all"};
@@ -95,19 +89,17 @@ static void wants_a_description_in_its_order(void **state)
     assert_int_equal(r->drops, 4);
 }
 
-static void a_rank_that_goes_before_the_others_come_leaves_its_place(void **state)
+IN_RIG(a_rank_that_goes_before_the_others_come_leaves_its_place, struct rig *r)
 {
-    struct rig *r = *state;
     greet(r, 8, 0, NULL, 0, 700);
     wk_external_closed(r->x, 8);
     join_both(r);
     assert_int_equal(r->overs, 0);
 }
 
-static void more_connections_than_places_are_dropped(void **state)
+IN_RIG(more_connections_than_places_are_dropped, struct rig *r)
 {
     enum { PLACES = 2 * WK_CHANNEL_RANKS_MAX };
-    struct rig *r = *state;
     for (uint64_t i = 0; i < PLACES; i++) wk_external_opened(r->x, 100 + i);
     assert_int_equal(r->drops, 0);
     wk_external_opened(r->x, 99);
@@ -117,9 +109,8 @@ static void more_connections_than_places_are_dropped(void **state)
     assert_int_equal(r->drops, 1);
 }
 
-static void a_held_worker_begins_no_life(void **state)
+IN_RIG(a_held_worker_begins_no_life, struct rig *r)
 {
-    struct rig *r = *state;
     wk_external_hold(r->x, true);
     wk_external_hold(r->x, true);
     greet(r, 1, 0, NULL, 0, 700);
@@ -130,9 +121,8 @@ static void a_held_worker_begins_no_life(void **state)
     assert_int_equal(r->comes, 1);
 }
 
-static void a_life_begins_with_what_the_worker_knows(void **state)
+IN_RIG(a_life_begins_with_what_the_worker_knows, struct rig *r)
 {
-    struct rig *r = *state;
     wk_external_budget(r->x, 3, 2, 1);
     wk_external_credited(r->x, 500);
     wk_external_pause(r->x, true);
@@ -168,9 +158,8 @@ static void die_and_return(struct rig *r, const uint8_t *other_life)
     if (r->memory) assert_null(wk_channel_read(&r->channel, r->memory, r->bytes));
 }
 
-static void a_life_goes_on_with_a_cut_that_was_not_committed(void **state)
+IN_RIG(a_life_goes_on_with_a_cut_that_was_not_committed, struct rig *r)
 {
-    struct rig *r = *state;
     float delta[1000], view0[1000];
     join_both(r);
     for (int i = 0; i < 1000; i++) view0[i] = 13;
@@ -193,9 +182,8 @@ static void a_life_goes_on_with_a_cut_that_was_not_committed(void **state)
     assert_int_equal(wk_channel_part(&r->channel, 0)->published, published);
 }
 
-static void the_word_follows_the_commit(void **state)
+IN_RIG(the_word_follows_the_commit, struct rig *r)
 {
-    struct rig *r = *state;
     join_both(r);
     wk_external_want(r->x, 0, 5);
     both_cut(r, 0, 1, 5);
@@ -207,9 +195,8 @@ static void the_word_follows_the_commit(void **state)
 }
 
 // Notes in the committed cuts of all parts were reported to the previous process.
-static void a_life_goes_on_behind_the_notes_that_are_committed(void **state)
+IN_RIG(a_life_goes_on_behind_the_notes_that_are_committed, struct rig *r)
 {
-    struct rig *r = *state;
     join_both(r);
     note(r, 0, 1);
     note(r, 1, 2);
@@ -234,9 +221,8 @@ static void a_life_goes_on_behind_the_notes_that_are_committed(void **state)
     assert_int_equal(r->sent[0].m.as.refused.why, WK_CHANNEL_AGAIN);
 }
 
-static void other_commits_end_the_life(void **state)
+IN_RIG(other_commits_end_the_life, struct rig *r)
 {
-    struct rig *r = *state;
     join_both(r);
     wk_external_want(r->x, 0, 5);
     both_cut(r, 0, 1, 5);
@@ -247,18 +233,16 @@ static void other_commits_end_the_life(void **state)
     assert_int_equal(r->sent[1].m.as.refused.why, WK_CHANNEL_AGAIN);
 }
 
-static void a_commit_without_its_cut_ends_the_life(void **state)
+IN_RIG(a_commit_without_its_cut_ends_the_life, struct rig *r)
 {
-    struct rig *r = *state;
     join_both(r);
     r->own[1] = 1; // the number of a cut that no rank wrote
     die_and_return(r, NULL);
     assert_int_equal(r->resumes, 0);
 }
 
-static void a_memory_of_another_life_is_refused(void **state)
+IN_RIG(a_memory_of_another_life_is_refused, struct rig *r)
 {
-    struct rig *r = *state;
     join_both(r);
     die_and_return(r, (const uint8_t[WK_CHANNEL_LIFE]){1});
     assert_int_equal(r->resumes, 0);
@@ -282,9 +266,8 @@ static const char *damage(struct rig *r, int row)
     }
 }
 
-static void a_memory_that_does_not_fit_is_refused(void **state)
+IN_RIG(a_memory_that_does_not_fit_is_refused, struct rig *r)
 {
-    struct rig *r = *state;
     for (int row = 0; row < 6; row++) {
         greet(r, 1, 0, NULL, 0, 700);
         greet(r, 2, 1, NULL, 700, 1300);
@@ -300,9 +283,8 @@ static void a_memory_that_does_not_fit_is_refused(void **state)
     }
 }
 
-static void ranks_of_different_lives_are_refused(void **state)
+IN_RIG(ranks_of_different_lives_are_refused, struct rig *r)
 {
-    struct rig *r = *state;
     const uint8_t one[WK_CHANNEL_LIFE] = {1}, other[WK_CHANNEL_LIFE] = {2};
     r->offered = calloc(1, 1);
     greet(r, 1, 0, one, 0, 700);
@@ -313,9 +295,8 @@ static void ranks_of_different_lives_are_refused(void **state)
 }
 
 // The new process continues with the numbers of the memory, not with its own.
-static void a_life_that_goes_on_keeps_its_numbers(void **state)
+IN_RIG(a_life_that_goes_on_keeps_its_numbers, struct rig *r)
 {
-    struct rig *r = *state;
     wk_external_budget(r->x, 3, 2, 1);
     wk_external_credited(r->x, 500);
     join_both(r);
@@ -336,9 +317,8 @@ static void a_life_that_goes_on_keeps_its_numbers(void **state)
     assert_int_equal(wk_channel_part(&r->channel, 0)->wanted, 2);
 }
 
-static void a_damaged_correction_ends_the_life(void **state)
+IN_RIG(a_damaged_correction_ends_the_life, struct rig *r)
 {
-    struct rig *r = *state;
     float view0[1000] = {0};
     join_both(r);
     assert_int_equal(wk_external_renew(r->x, 0, &(struct wk_external_view){.theta = view0}), LH_OK);
@@ -347,9 +327,8 @@ static void a_damaged_correction_ends_the_life(void **state)
     assert_int_equal(r->resumes, 0);
 }
 
-static void one_that_begins_anew_ends_the_others_life(void **state)
+IN_RIG(one_that_begins_anew_ends_the_others_life, struct rig *r)
 {
-    struct rig *r = *state;
     uint8_t life[WK_CHANNEL_LIFE] = {3};
     greet(r, 1, 0, life, 0, 700);
     greet(r, 2, 1, NULL, 700, 1300);
@@ -358,32 +337,4 @@ static void one_that_begins_anew_ends_the_others_life(void **state)
     assert_int_equal(r->sent[0].m.as.refused.why, WK_CHANNEL_AGAIN);
     greet(r, 3, 0, NULL, 0, 700);
     assert_int_equal(r->comes, 1);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        TEST(lets_all_ranks_in_or_none),
-        TEST(wants_shares_that_make_a_whole),
-        TEST(wants_as_many_values_as_the_model_has),
-        TEST(sends_nonsense_away),
-        TEST(wants_ranks_that_describe_the_same),
-        TEST(wants_a_description_in_its_order),
-        TEST(a_rank_that_goes_before_the_others_come_leaves_its_place),
-        TEST(more_connections_than_places_are_dropped),
-        TEST(a_held_worker_begins_no_life),
-        TEST(a_life_begins_with_what_the_worker_knows),
-        TEST(a_memory_that_does_not_fit_is_refused),
-        TEST(ranks_of_different_lives_are_refused),
-        TEST(a_life_that_goes_on_keeps_its_numbers),
-        TEST(a_life_goes_on_with_a_cut_that_was_not_committed),
-        TEST(the_word_follows_the_commit),
-        TEST(a_life_goes_on_behind_the_notes_that_are_committed),
-        TEST(other_commits_end_the_life),
-        TEST(a_commit_without_its_cut_ends_the_life),
-        TEST(a_memory_of_another_life_is_refused),
-        TEST(a_damaged_correction_ends_the_life),
-        TEST(one_that_begins_anew_ends_the_others_life),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

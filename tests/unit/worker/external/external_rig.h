@@ -3,16 +3,12 @@
 #ifndef TESTS_UNIT_EXTERNAL_RIG_H
 #define TESTS_UNIT_EXTERNAL_RIG_H
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "common/base/check.h"
+#include "tests/test.h"
 #include "worker/external/external.h"
 
 enum { VALUES = 6000, PARTS = 2, RANKS = 2, MESSAGES = 64 };
@@ -295,6 +291,6 @@ static inline void note(struct rig *r, uint32_t rank, uint64_t notes)
             (struct wk_channel_note){rank, me->noted + 1, 5};
 }
 
-#define TEST(f) cmocka_unit_test_setup_teardown(f, set_up, tear_down)
+#define IN_RIG(name, parameter) TEST_WITH(name, parameter, set_up, tear_down)
 
 #endif

@@ -5,9 +5,8 @@
 
 // ---------------------------------------------------------------- cuts
 
-static void a_cut_counts_when_all_ranks_wrote_it(void **state)
+IN_RIG(a_cut_counts_when_all_ranks_wrote_it, struct rig *r)
 {
-    struct rig *r = *state;
     float delta[1000];
     join_both(r);
     wk_external_want(r->x, 0, 5);
@@ -40,9 +39,8 @@ static void a_cut_counts_when_all_ranks_wrote_it(void **state)
     assert_int_equal(r->cuts, 2); // neither cut is counted twice
 }
 
-static void a_cut_that_cannot_be_ends_the_life(void **state)
+IN_RIG(a_cut_that_cannot_be_ends_the_life, struct rig *r)
 {
-    struct rig *r = *state;
     join_both(r);
     rank_cuts(r, 0, 0, 1, 5, 0); // a cut that was not requested
     wk_external_want(r->x, 1, 5);
@@ -54,9 +52,8 @@ static void a_cut_that_cannot_be_ends_the_life(void **state)
     assert_int_equal(r->cuts, 0);
 }
 
-static void ranks_must_agree(void **state)
+IN_RIG(ranks_must_agree, struct rig *r)
 {
-    struct rig *r = *state;
     join_both(r);
     wk_external_want(r->x, 0, 5);
     rank_cuts(r, 0, 0, 1, 5, 0);
@@ -66,9 +63,8 @@ static void ranks_must_agree(void **state)
     assert_int_equal(r->cuts, 0);
 }
 
-static void a_cut_cannot_hold_what_is_not_published(void **state)
+IN_RIG(a_cut_cannot_hold_what_is_not_published, struct rig *r)
 {
-    struct rig *r = *state;
     join_both(r);
     wk_external_want(r->x, 0, 5);
     rank_cuts(r, 0, 0, 1, 5, 1);
@@ -78,9 +74,8 @@ static void a_cut_cannot_hold_what_is_not_published(void **state)
 }
 
 // A journal holds 8 notes; if more were written, some were overwritten before they were read.
-static void a_journal_that_was_written_over_ends_the_life(void **state)
+IN_RIG(a_journal_that_was_written_over_ends_the_life, struct rig *r)
 {
-    struct rig *r = *state;
     join_both(r);
     note(r, 1, 8);
     wk_external_want(r->x, 0, 5);
@@ -95,9 +90,8 @@ static void a_journal_that_was_written_over_ends_the_life(void **state)
     assert_int_equal(r->notes, 8);
 }
 
-static void a_request_may_come_sooner_but_not_later(void **state)
+IN_RIG(a_request_may_come_sooner_but_not_later, struct rig *r)
 {
-    struct rig *r = *state;
     join_both(r);
     struct wk_channel_part *part = wk_channel_part(&r->channel, 0);
     wk_external_want(r->x, 0, 5);
@@ -111,9 +105,8 @@ static void a_request_may_come_sooner_but_not_later(void **state)
 }
 
 // Another part's cut has the note too, but is not committed yet.
-static void a_note_stays_until_its_cuts_are_committed(void **state)
+IN_RIG(a_note_stays_until_its_cuts_are_committed, struct rig *r)
 {
-    struct rig *r = *state;
     join_both(r);
     note(r, 0, 1);
     for (uint32_t part = 0; part < PARTS; part++) {
@@ -126,9 +119,8 @@ static void a_note_stays_until_its_cuts_are_committed(void **state)
     assert_int_equal(wk_channel_worker_rank(&r->channel, 0)->retired, 1);
 }
 
-static void says_what_the_committed_cut_holds(void **state)
+IN_RIG(says_what_the_committed_cut_holds, struct rig *r)
 {
-    struct rig *r = *state;
     join_both(r);
     wk_external_want(r->x, 1, 5);
     wk_channel_done(&r->channel, 1, 1)->of[1].steps = 99; // no cut's
@@ -141,9 +133,8 @@ static void says_what_the_committed_cut_holds(void **state)
 }
 
 // A cut is the last one if every rank's loop is over and trained nothing after it.
-static void a_cut_is_not_the_last_while_a_rank_trains(void **state)
+IN_RIG(a_cut_is_not_the_last_while_a_rank_trains, struct rig *r)
 {
-    struct rig *r = *state;
     join_both(r);
     for (uint32_t rank = 0; rank < RANKS; rank++) {
         wk_channel_rank(&r->channel, rank)->ending = 1;
@@ -168,9 +159,8 @@ static lh_err renew(struct rig *r, float by)
     return wk_external_renew(r->x, 0, &(struct wk_external_view){.theta = values});
 }
 
-static void a_cut_keeps_the_corrections_that_are_committed(void **state)
+IN_RIG(a_cut_keeps_the_corrections_that_are_committed, struct rig *r)
 {
-    struct rig *r = *state;
     join_both(r);
     assert_int_equal(renew(r, 1), LH_OK);
     for (uint64_t number = 1; number < 3; number++) { // the second one lacks the correction
@@ -184,9 +174,8 @@ static void a_cut_keeps_the_corrections_that_are_committed(void **state)
     assert_int_equal(r->overs, 1);
 }
 
-static void corrections_wait_until_some_are_committed(void **state)
+IN_RIG(corrections_wait_until_some_are_committed, struct rig *r)
 {
-    struct rig *r = *state;
     assert_int_equal(renew(r, 1), LH_OK); // no life takes it
     join_both(r);
     assert_int_equal(wk_external_published(r->x, 0), 0);
@@ -207,9 +196,8 @@ static void corrections_wait_until_some_are_committed(void **state)
 
 // ---------------------------------------------------------------- deaths
 
-static void counts_what_no_cut_holds(void **state)
+IN_RIG(counts_what_no_cut_holds, struct rig *r)
 {
-    struct rig *r = *state;
     join_both(r);
     wk_external_want(r->x, 0, 5);
     wk_external_want(r->x, 1, 5);
@@ -231,9 +219,8 @@ static void counts_what_no_cut_holds(void **state)
     assert_int_equal(r->comes, 2);
 }
 
-static void a_cut_that_was_whole_at_a_death_counts(void **state)
+IN_RIG(a_cut_that_was_whole_at_a_death_counts, struct rig *r)
 {
-    struct rig *r = *state;
     join_both(r);
     wk_external_want(r->x, 0, 5);
     rank_cuts(r, 0, 0, 1, 5, 0);
@@ -245,9 +232,8 @@ static void a_cut_that_was_whole_at_a_death_counts(void **state)
 }
 
 // The tokens of a dropped cut are in no cut.
-static void a_dropped_cut_ends_the_life(void **state)
+IN_RIG(a_dropped_cut_ends_the_life, struct rig *r)
 {
-    struct rig *r = *state;
     join_both(r);
     for (uint64_t number = 1; number < 3; number++)
         for (uint32_t part = 0; part < PARTS; part++) {
@@ -268,9 +254,8 @@ static void a_dropped_cut_ends_the_life(void **state)
 }
 
 // A life that has ended already waits for the other part's cut, not for the dropped one.
-static void a_dropped_cut_holds_no_ended_life(void **state)
+IN_RIG(a_dropped_cut_holds_no_ended_life, struct rig *r)
 {
-    struct rig *r = *state;
     join_both(r);
     for (uint32_t part = 0; part < PARTS; part++) {
         wk_external_want(r->x, part, 5);
@@ -285,9 +270,8 @@ static void a_dropped_cut_holds_no_ended_life(void **state)
     assert_int_equal(r->settles, 1);
 }
 
-static void a_rank_that_leaves_ends_the_life_in_order(void **state)
+IN_RIG(a_rank_that_leaves_ends_the_life_in_order, struct rig *r)
 {
-    struct rig *r = *state;
     join_both(r);
     say_kind(r, 1, WK_CHANNEL_LEAVE);
     assert_int_equal(r->overs, 0);
@@ -301,9 +285,8 @@ static void a_rank_that_leaves_ends_the_life_in_order(void **state)
     assert_int_equal(r->orderlies, 1);
 }
 
-static void a_run_that_goes_on_ends_a_draining_life(void **state)
+IN_RIG(a_run_that_goes_on_ends_a_draining_life, struct rig *r)
 {
-    struct rig *r = *state;
     join_both(r);
     wk_external_undrain(r->x);
     assert_int_equal(r->overs, 0); // it did not drain
@@ -341,9 +324,8 @@ static void spoiled_life(struct rig *r, uint64_t from, uint32_t part)
     }
 }
 
-static void lives_that_end_not_finite_in_a_row_are_failing(void **state)
+IN_RIG(lives_that_end_not_finite_in_a_row_are_failing, struct rig *r)
 {
-    struct rig *r = *state;
     for (uint32_t i = 0; i < WK_LIVES_SPOILED; i++) {
         assert_null(wk_external_failing(r->x));
         spoiled_life(r, 10 + 2 * i, 1);
@@ -351,9 +333,8 @@ static void lives_that_end_not_finite_in_a_row_are_failing(void **state)
     assert_string_equal(wk_external_failing(r->x), "parameter w is not finite");
 }
 
-static void a_cut_of_another_part_does_not_mend_it(void **state)
+IN_RIG(a_cut_of_another_part_does_not_mend_it, struct rig *r)
 {
-    struct rig *r = *state;
     for (uint32_t i = 0; i < WK_LIVES_SPOILED; i++) spoiled_life(r, 10 + 2 * i, 1);
     wk_channel_close(&r->channel);
     r->sents = r->comes = 0;
@@ -368,9 +349,8 @@ static void a_cut_of_another_part_does_not_mend_it(void **state)
     assert_null(wk_external_failing(r->x));
 }
 
-static void figures_of_the_loop_come_through(void **state)
+IN_RIG(figures_of_the_loop_come_through, struct rig *r)
 {
-    struct rig *r = *state;
     join_both(r);
     struct wk_channel_message m = {.kind = WK_CHANNEL_REPORT, .as.report = {1.5, "loss"}};
     say(r, 1, &m);
@@ -386,9 +366,8 @@ static void figures_of_the_loop_come_through(void **state)
 
 // ---------------------------------------------------------------- the end
 
-static void ranks_leave_one_by_one(void **state)
+IN_RIG(ranks_leave_one_by_one, struct rig *r)
 {
-    struct rig *r = *state;
     join_both(r);
     wk_channel_rank(&r->channel, 0)->ending = 1;
     say_kind(r, 1, WK_CHANNEL_RING);
@@ -413,9 +392,8 @@ static void ranks_leave_one_by_one(void **state)
     assert_int_equal(r->lost, 0);
 }
 
-static void leases_have_room_or_wait(void **state)
+IN_RIG(leases_have_room_or_wait, struct rig *r)
 {
-    struct rig *r = *state;
     assert_int_equal(wk_external_lease(r->x, 0, 1, 0, 64), LH_ERR_BUSY); // no ranks yet
     join_both(r);
     for (uint64_t i = 0; i < 8; i++) assert_int_equal(wk_external_lease(r->x, 1, i, 0, 64), LH_OK);
@@ -428,9 +406,8 @@ static void leases_have_room_or_wait(void **state)
 
 // ---------------------------------------------------------------- what the ranks say
 
-static void what_ranks_say_is_taken_together(void **state)
+IN_RIG(what_ranks_say_is_taken_together, struct rig *r)
 {
-    struct rig *r = *state;
     assert_int_equal(wk_external_step(r->x) + wk_external_steps(r->x), 0); // no ranks yet
     assert_int_equal(wk_external_tokens(r->x) + wk_external_renewed(r->x, 0), 0);
     join_both(r);
@@ -456,13 +433,12 @@ static void what_ranks_say_is_taken_together(void **state)
     assert_int_equal(wk_external_wants(r->x, 1) + wk_external_leased(r->x, 1), 0);
 }
 
-static void ranks_agree_about_their_clock(void **state)
+IN_RIG(ranks_agree_about_their_clock, struct rig *r)
 {
     enum { UNTOLD = WK_CHANNEL_UNTOLD, CLOCK = WK_CHANNEL_RUNS_CLOCK, OWN = WK_CHANNEL_OWN_STEPS };
     static const uint32_t row[][3] = {{UNTOLD, UNTOLD, UNTOLD}, {CLOCK, UNTOLD, UNTOLD},
                                       {UNTOLD, CLOCK, UNTOLD},  {CLOCK, CLOCK, CLOCK},
                                       {UNTOLD, OWN, OWN},       {OWN, CLOCK, OWN}};
-    struct rig *r = *state;
     join_both(r);
     for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
         for (uint32_t k = 0; k < RANKS; k++) wk_channel_rank(&r->channel, k)->schedule = row[i][k];
@@ -481,9 +457,8 @@ static void make_noise(struct rig *r, uint32_t rank, double sigma, double rate, 
 }
 
 // The least private one counts.
-static void ranks_are_as_private_as_the_least_of_them(void **state)
+IN_RIG(ranks_are_as_private_as_the_least_of_them, struct rig *r)
 {
-    struct rig *r = *state;
     struct wk_external_noise n;
     assert_false(wk_external_noise(r->x, &n));
     join_both(r);
@@ -499,36 +474,4 @@ static void ranks_are_as_private_as_the_least_of_them(void **state)
         make_noise(r, 1, i != 0, i != 1, i != 2);
         assert_false(wk_external_noise(r->x, &n));
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        TEST(a_cut_counts_when_all_ranks_wrote_it),
-        TEST(a_cut_that_cannot_be_ends_the_life),
-        TEST(ranks_must_agree),
-        TEST(a_cut_cannot_hold_what_is_not_published),
-        TEST(a_journal_that_was_written_over_ends_the_life),
-        TEST(a_request_may_come_sooner_but_not_later),
-        TEST(a_note_stays_until_its_cuts_are_committed),
-        TEST(says_what_the_committed_cut_holds),
-        TEST(a_cut_is_not_the_last_while_a_rank_trains),
-        TEST(a_cut_keeps_the_corrections_that_are_committed),
-        TEST(corrections_wait_until_some_are_committed),
-        TEST(counts_what_no_cut_holds),
-        TEST(a_dropped_cut_ends_the_life),
-        TEST(a_dropped_cut_holds_no_ended_life),
-        TEST(a_rank_that_leaves_ends_the_life_in_order),
-        TEST(a_run_that_goes_on_ends_a_draining_life),
-        TEST(a_cut_that_was_whole_at_a_death_counts),
-        TEST(lives_that_end_not_finite_in_a_row_are_failing),
-        TEST(a_cut_of_another_part_does_not_mend_it),
-        TEST(figures_of_the_loop_come_through),
-        TEST(ranks_leave_one_by_one),
-        TEST(leases_have_room_or_wait),
-        TEST(what_ranks_say_is_taken_together),
-        TEST(ranks_agree_about_their_clock),
-        TEST(ranks_are_as_private_as_the_least_of_them),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,18 +1,15 @@
 // A packet on the boundary's socket: its bytes, and at most one descriptor.
+#include "tests/test.h"
 #include "worker/external/message.h"
 
 #include <errno.h>
 #include <fcntl.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 struct ends {
     int a, b;
@@ -39,9 +36,8 @@ static bool nobody_writes(int reader)
     return read(reader, &byte, 1) == 0;
 }
 
-static void test_a_descriptor_crosses(void **state)
+TEST(test_a_descriptor_crosses)
 {
-    (void)state;
     struct ends e = connected();
     int pipe_ends[2], file;
     char bytes[8], byte = 0;
@@ -60,9 +56,8 @@ static void test_a_descriptor_crosses(void **state)
     disconnect(e);
 }
 
-static void test_bytes_alone_bring_none(void **state)
+TEST(test_bytes_alone_bring_none)
 {
-    (void)state;
     struct ends e = connected();
     char bytes[8];
     int file = 7;
@@ -78,9 +73,8 @@ static void test_bytes_alone_bring_none(void **state)
     close(e.a);
 }
 
-static void test_one_of_several_files_is_given_and_none_leaks(void **state)
+TEST(test_one_of_several_files_is_given_and_none_leaks)
 {
-    (void)state;
     struct ends e = connected();
     int first[2], second[2], file;
     char bytes[8];
@@ -112,9 +106,8 @@ static void test_one_of_several_files_is_given_and_none_leaks(void **state)
 }
 
 // A folder whose path is too long for a socket address.
-static void test_a_socket_in_a_folder_whose_path_is_long(void **state)
+TEST(test_a_socket_in_a_folder_whose_path_is_long)
 {
-    (void)state;
     char root[] = "/tmp/lh_message.XXXXXX", dir[300], path[320];
     assert_non_null(mkdtemp(root));
     snprintf(dir, sizeof dir, "%s/%0200d", root, 0);
@@ -144,15 +137,4 @@ static void test_a_socket_in_a_folder_whose_path_is_long(void **state)
     assert_int_equal(folder, -1);
     assert_string_equal(address.sun_path, "s");
     rmdir(root);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_a_descriptor_crosses),
-        cmocka_unit_test(test_a_socket_in_a_folder_whose_path_is_long),
-        cmocka_unit_test(test_bytes_alone_bring_none),
-        cmocka_unit_test(test_one_of_several_files_is_given_and_none_leaks),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,14 +1,10 @@
 // The budget of a record set: a charge is durable before it is answered, the count never falls and
 // never exceeds the terms, whatever the disk does.
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "common/env/env_fake.h"
+#include "tests/test.h"
 #include "worker/privacy/budget.h"
 
 enum { SHARDS = 3, STEPS = 40, AHEAD = 64, BLOCK = AHEAD / 16 };
@@ -67,9 +63,10 @@ static void restart(bool power)
     lh_fake_boot(env);
 }
 
-static void blocks_are_charged_and_a_crash_wastes_one_at_most(void **state)
+#define IN_WORLD(name) TEST_WITH(name, void *unused, make_world, end_world)
+
+IN_WORLD(blocks_are_charged_and_a_crash_wastes_one_at_most)
 {
-    (void)state;
     struct wk_budget *b = open_region();
     assert_false(b->found);
     for (uint64_t total = 1; total <= 6; total++) {
@@ -87,9 +84,8 @@ static void blocks_are_charged_and_a_crash_wastes_one_at_most(void **state)
     wk_budget_close(b);
 }
 
-static void nothing_is_charged_above_the_terms(void **state)
+IN_WORLD(nothing_is_charged_above_the_terms)
 {
-    (void)state;
     struct wk_budget *b = open_region();
     assert_int_equal(wk_budget_charge(b, 0, STEPS - 1), LH_OK);
     assert_int_equal(wk_budget_charged(b, 0), STEPS);       // the last block is cut at the bound
@@ -99,9 +95,8 @@ static void nothing_is_charged_above_the_terms(void **state)
     wk_budget_close(b);
 }
 
-static void at_record_level_all_shards_share_a_count(void **state)
+IN_WORLD(at_record_level_all_shards_share_a_count)
 {
-    (void)state;
     struct lh_privacy terms = terms_of(LH_PRIVACY_RECORD);
     struct wk_budget *b = open_of(JOB, &terms);
     assert_int_equal(wk_budget_charge(b, 2, 3), LH_OK);
@@ -110,9 +105,8 @@ static void at_record_level_all_shards_share_a_count(void **state)
     wk_budget_close(b);
 }
 
-static void two_workers_with_one_record_set_are_refused(void **state)
+IN_WORLD(two_workers_with_one_record_set_are_refused)
 {
-    (void)state;
     struct lh_privacy terms = terms_of(LH_PRIVACY_REGION);
     struct wk_budget *b = open_region(), *second = NULL;
     assert_int_equal(wk_budget_open(env, FILE_NAME, OTHER_JOB, &terms, SHARDS, &second),
@@ -123,9 +117,8 @@ static void two_workers_with_one_record_set_are_refused(void **state)
     wk_budget_close(b);
 }
 
-static void it_outlives_runs_and_keeps_their_terms(void **state)
+IN_WORLD(it_outlives_runs_and_keeps_their_terms)
 {
-    (void)state;
     struct lh_privacy terms = terms_of(LH_PRIVACY_REGION), others = terms;
     struct wk_budget *b = open_region();
     assert_int_equal(wk_budget_charge(b, 0, 7), LH_OK);
@@ -146,9 +139,8 @@ static void it_outlives_runs_and_keeps_their_terms(void **state)
     assert_int_equal(wk_budget_open(env, FILE_NAME, JOB, &terms, SHARDS + 1, &b), LH_ERR_CONFIG);
 }
 
-static void damage_is_no_empty_budget(void **state)
+IN_WORLD(damage_is_no_empty_budget)
 {
-    (void)state;
     struct lh_privacy terms = terms_of(LH_PRIVACY_REGION);
     struct wk_budget *b = open_region();
     struct lh_buf bytes = lh_buf(1 << 16);
@@ -169,9 +161,8 @@ static void damage_is_no_empty_budget(void **state)
 
 // A kill or a power cut at every file operation of a charge: every answered charge is on the disk,
 // and at most one block more.
-static void a_crash_at_any_operation_refunds_nothing(void **state)
+IN_WORLD(a_crash_at_any_operation_refunds_nothing)
 {
-    (void)state;
     uint64_t answered = 0;
     for (int at = 0; at < 60; at++) {
         struct wk_budget *b = open_region();
@@ -193,9 +184,8 @@ static void a_crash_at_any_operation_refunds_nothing(void **state)
     assert_true(answered > 2 * BLOCK);
 }
 
-static void a_full_disk_charges_nothing(void **state)
+IN_WORLD(a_full_disk_charges_nothing)
 {
-    (void)state;
     struct wk_budget *b = open_region();
     assert_int_equal(wk_budget_charge(b, 0, 1), LH_OK);
     uint64_t had = wk_budget_charged(b, 0);
@@ -209,20 +199,4 @@ static void a_full_disk_charges_nothing(void **state)
     lh_fake_fail_at(env, -1, LH_OK);
     assert_int_equal(wk_budget_charge(b, 0, had + 1), LH_OK);
     wk_budget_close(b);
-}
-
-int main(void)
-{
-#define IN_WORLD(f) cmocka_unit_test_setup_teardown(f, make_world, end_world)
-    const struct CMUnitTest tests[] = {
-        IN_WORLD(blocks_are_charged_and_a_crash_wastes_one_at_most),
-        IN_WORLD(nothing_is_charged_above_the_terms),
-        IN_WORLD(at_record_level_all_shards_share_a_count),
-        IN_WORLD(two_workers_with_one_record_set_are_refused),
-        IN_WORLD(it_outlives_runs_and_keeps_their_terms),
-        IN_WORLD(damage_is_no_empty_budget),
-        IN_WORLD(a_crash_at_any_operation_refunds_nothing),
-        IN_WORLD(a_full_disk_charges_nothing),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

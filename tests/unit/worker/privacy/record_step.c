@@ -129,14 +129,16 @@ static double apart(const struct step *s)
 
 // ---- tests --------------------------------------------------------------------------------------
 
+#define IN_FIXTURE(name, parameter) TEST_WITH(name, parameter, setup, teardown)
+
 // Equal draws in two worlds; in one of them a record is emptied. Parameters vary by turns: usual
 // ones, gradients far above C, gradients that are not finite.
-static void one_record_moves_a_sum_by_c_at_most(void **state)
+IN_FIXTURE(one_record_moves_a_sum_by_c_at_most, struct fixture *f)
 {
     struct step s;
     uint32_t drawn[RECORDS + 1];
     unsigned moved = 0, nothing = 0;
-    step_open(*state, &s);
+    step_open(f, &s);
     struct lk_grid grid;
     const uint32_t passes = RECORDS; // drawing all records is likely
     assert_int_equal(lk_grid_of(s.region.conf.terms.clip, s.values, &grid), LH_OK);
@@ -168,10 +170,10 @@ static void one_record_moves_a_sum_by_c_at_most(void **state)
 
 // A record's gradient depends on its own tokens only, not on the tokens behind it in the file nor
 // on other drawn records; tokens beyond record_tokens are dropped.
-static void a_record_is_its_own_tokens_alone(void **state)
+IN_FIXTURE(a_record_is_its_own_tokens_alone, struct fixture *f)
 {
     struct step s;
-    step_open(*state, &s);
+    step_open(f, &s);
     for (uint32_t record = 0; record < RECORDS; record++) {
         uint32_t drawn[RECORDS];
         for (int i = 0; i < RECORDS; i++) drawn[i] = LK_CHOICE_NONE;
@@ -180,7 +182,6 @@ static void a_record_is_its_own_tokens_alone(void **state)
         uint64_t tokens = s.region.unit[record].tokens;
         size_t inputs = (tokens < TOKENS ? (size_t)tokens : TOKENS) - 1;
         uint32_t ids[LONGEST];
-        struct fixture *f = *state;
         assert_int_equal(wk_loader_read(&f->loader, record, 0, inputs, ids), LH_OK);
         double nll;
         const struct wk_batch batch = {ids, 1, inputs, inputs + 1};
@@ -198,9 +199,8 @@ static void a_record_is_its_own_tokens_alone(void **state)
     step_close(&s);
 }
 
-static void an_empty_draw_is_a_step_of_noise(void **state)
+IN_FIXTURE(an_empty_draw_is_a_step_of_noise, struct fixture *f)
 {
-    struct fixture *f = *state;
     struct wk_builtin_conf c = conf_of(f);
     struct wk_trainer *t = trainer_of(f, &c);
     struct region r;
@@ -221,9 +221,8 @@ static void an_empty_draw_is_a_step_of_noise(void **state)
 // Two regions with different texts and the same random numbers. At parameters that are not finite
 // each gradient counts as zero, so the releases are equal. Then parameters, optimizer state, norms
 // and rates must be equal, whatever was drawn.
-static void equal_releases_are_followed_by_equal_bytes(void **state)
+IN_FIXTURE(equal_releases_are_followed_by_equal_bytes, struct fixture *f)
 {
-    struct fixture *f = *state;
     struct wk_loader text[2] = {f->loader, f->loader};
     struct wk_trainer *t[2];
     struct region r[2];
@@ -269,9 +268,8 @@ static void refuse(struct fixture *f, const struct wk_builtin_conf *c,
     t->ops->destroy(t);
 }
 
-static void unsound_settings_are_refused(void **state)
+IN_FIXTURE(unsound_settings_are_refused, struct fixture *f)
 {
-    struct fixture *f = *state;
     struct wk_builtin_conf c = conf_of(f), noisy = c;
     struct region r;
     region_open(&r);
@@ -302,12 +300,12 @@ static lh_err open_with(struct fixture *f, const struct step *s, double delta)
     return err;
 }
 
-static void the_samplers_share_of_delta_may_be_used_up(void **state)
+IN_FIXTURE(the_samplers_share_of_delta_may_be_used_up, struct fixture *f)
 {
     struct step s;
     struct lk_grid grid;
     int64_t width;
-    step_open(*state, &s);
+    step_open(f, &s);
     const struct lh_privacy *p = &s.region.conf.terms;
     assert_int_equal(lk_grid_of(p->clip, s.values, &grid), LH_OK);
     assert_int_equal(lk_noise_width(lk_grid_deviation(&grid, p->sigma), &width), LH_OK);
@@ -316,24 +314,9 @@ static void the_samplers_share_of_delta_may_be_used_up(void **state)
     double least = nextafter(adds / LH_ACCOUNT_SLACK, 0);
     while (LH_ACCOUNT_SLACK * least < adds) least = nextafter(least, 1);
     assert_true(adds > 0 && LH_ACCOUNT_SLACK * least == adds);
-    assert_int_equal(open_with(*state, &s, least), LH_OK);
+    assert_int_equal(open_with(f, &s, least), LH_OK);
     while (LH_ACCOUNT_SLACK * least >= adds) least = nextafter(least, 0);
-    assert_int_equal(open_with(*state, &s, least), LH_ERR_CONFIG);
+    assert_int_equal(open_with(f, &s, least), LH_ERR_CONFIG);
     assert_non_null(strstr(lh_err_text(LH_ERR_CONFIG), "set fewer privacy.steps"));
     step_close(&s);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(one_record_moves_a_sum_by_c_at_most, setup, teardown),
-        cmocka_unit_test_setup_teardown(a_record_is_its_own_tokens_alone, setup, teardown),
-        cmocka_unit_test_setup_teardown(an_empty_draw_is_a_step_of_noise, setup, teardown),
-        cmocka_unit_test_setup_teardown(equal_releases_are_followed_by_equal_bytes, setup,
-                                        teardown),
-        cmocka_unit_test_setup_teardown(unsound_settings_are_refused, setup, teardown),
-        cmocka_unit_test_setup_teardown(the_samplers_share_of_delta_may_be_used_up, setup,
-                                        teardown),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -2,9 +2,8 @@
 // file is reported and skipped.
 #include "tests/unit/worker/push/outbox_rig.h"
 
-static void entries_are_kept_in_order(void **state)
+ON_MACHINE(entries_are_kept_in_order, struct machine *m)
 {
-    struct machine *m = *state;
     static const uint64_t name[][2] = {{2, 1}, {1, 9}, {1, 10}, {2, 300}, {1, 2}, {16, 1}};
     static const uint64_t sorted[][2] = {{1, 2}, {1, 9}, {1, 10}, {2, 1}, {2, 300}, {16, 1}};
     struct wk_entry *e;
@@ -25,9 +24,8 @@ static void entries_are_kept_in_order(void **state)
     assert_null(wk_outbox_find(&m->box, 3, 1));
 }
 
-static void the_first_undecided_is_found(void **state)
+ON_MACHINE(the_first_undecided_is_found, struct machine *m)
 {
-    struct machine *m = *state;
     struct wk_entry *first, *second;
     assert_null(wk_outbox_undecided(&m->box));
     assert_int_equal(keep(m, 1, 1, &first), LH_OK);
@@ -43,9 +41,8 @@ static void the_first_undecided_is_found(void **state)
     assert_true(wk_entry_compare(second, 2, 1) < 0);
 }
 
-static void a_durable_removal_survives_a_power_cut(void **state)
+ON_MACHINE(a_durable_removal_survives_a_power_cut, struct machine *m)
 {
-    struct machine *m = *state;
     for (uint64_t step = 1; step <= 20; step++) {
         struct wk_entry *e;
         assert_int_equal(keep(m, 1, step, &e), LH_OK);
@@ -65,9 +62,8 @@ static void remove_later(struct machine *m, struct wk_entry *e)
     wk_outbox_end_removal(&m->box, true);
 }
 
-static void a_removal_that_was_not_synced_may_come_back_whole(void **state)
+ON_MACHINE(a_removal_that_was_not_synced_may_come_back_whole, struct machine *m)
 {
-    struct machine *m = *state;
     int back = 0;
     for (uint64_t step = 1; step <= 20; step++) {
         struct wk_entry *e;
@@ -85,9 +81,8 @@ static void a_removal_that_was_not_synced_may_come_back_whole(void **state)
     assert_true(back > 0 && back < 20);
 }
 
-static void one_that_leaves_is_off_the_list_before_its_file_is_gone(void **state)
+ON_MACHINE(one_that_leaves_is_off_the_list_before_its_file_is_gone, struct machine *m)
 {
-    struct machine *m = *state;
     struct wk_entry *e[4];
     for (uint64_t i = 0; i < 4; i++) assert_int_equal(keep(m, 1, i + 1, &e[i]), LH_OK);
     uint64_t rest = m->box.bytes - e[0]->bytes - e[1]->bytes;
@@ -108,9 +103,8 @@ static void one_that_leaves_is_off_the_list_before_its_file_is_gone(void **state
 
 // Only the newest entries may be left: a server omits the payloads of a push that the outbox holds
 // and of all later pushes.
-static void a_crash_in_a_removal_leaves_no_hole(void **state)
+ON_MACHINE(a_crash_in_a_removal_leaves_no_hole, struct machine *m)
 {
-    struct machine *m = *state;
     struct wk_entry *e[3];
     for (uint64_t i = 0; i < 3; i++) assert_int_equal(keep(m, 1, i + 1, &e[i]), LH_OK);
     for (uint64_t i = 0; i < 2; i++) wk_outbox_leave(&m->box, e[i]);
@@ -122,9 +116,8 @@ static void a_crash_in_a_removal_leaves_no_hole(void **state)
     assert_entry(m, m->box.first, 1, 2);
 }
 
-static void a_middle_entry_is_dropped_and_the_rest_stays(void **state)
+ON_MACHINE(a_middle_entry_is_dropped_and_the_rest_stays, struct machine *m)
 {
-    struct machine *m = *state;
     struct wk_entry *e[3];
     for (uint64_t i = 0; i < 3; i++) assert_int_equal(keep(m, 1, i + 1, &e[i]), LH_OK);
     assert_int_equal(wk_outbox_drop(&m->box, e[1]), LH_OK);
@@ -140,9 +133,8 @@ static void a_middle_entry_is_dropped_and_the_rest_stays(void **state)
     assert_entry(m, m->box.first, 1, 1);
 }
 
-static void a_damaged_file_is_told_of_and_left_out(void **state)
+ON_MACHINE(a_damaged_file_is_told_of_and_left_out, struct machine *m)
 {
-    struct machine *m = *state;
     struct wk_entry *e;
     static const char two[] = "0003-0000000000000001-0000000000000002";
     static const char path[] = "outbox/0003-0000000000000001-0000000000000002";
@@ -172,9 +164,8 @@ static void a_damaged_file_is_told_of_and_left_out(void **state)
     assert_int_equal(m->box.entries, 2);
 }
 
-static void files_of_others_are_left_alone(void **state)
+ON_MACHINE(files_of_others_are_left_alone, struct machine *m)
 {
-    struct machine *m = *state;
     struct wk_entry *e;
     assert_int_equal(keep(m, 1, 1, &e), LH_OK);
     write_file(m, "outbox/0004-0000000000000001-0000000000000001", lh_span("x", 1));
@@ -187,9 +178,8 @@ static void files_of_others_are_left_alone(void **state)
 
 // Crashes at every file operation of keep(), on a disk that loses sectors within a write: an entry
 // is listed only when it is durable, and only a complete file has its name.
-static void a_crash_while_keeping_leaves_no_half_entry(void **state)
+ON_MACHINE(a_crash_while_keeping_leaves_no_half_entry, struct machine *m)
 {
-    struct machine *m = *state;
     int crashes = 0;
     lh_fake_harm(m->env, &(struct lh_fake_harm){.seed = 5, .torn = true});
     lh_fake_folders_apart(m->env);
@@ -228,9 +218,8 @@ static lh_err count_sync_dir(struct lh_env *env, const char *path)
 }
 
 // Each push waits for two syncs: one of its bytes, and one of the folder for both names.
-static void an_entry_costs_two_syncs(void **state)
+ON_MACHINE(an_entry_costs_two_syncs, struct machine *m)
 {
-    struct machine *m = *state;
     const struct lh_env_ops *ops = m->env->ops;
     struct lh_env_ops counting = *ops;
     struct lh_files_ops files = *ops->files;
@@ -247,9 +236,8 @@ static void an_entry_costs_two_syncs(void **state)
     assert_int_equal(syncs.folder, 1);
 }
 
-static void a_full_disk_keeps_nothing(void **state)
+ON_MACHINE(a_full_disk_keeps_nothing, struct machine *m)
 {
-    struct machine *m = *state;
     struct wk_entry *e;
     assert_int_equal(keep(m, 1, 1, &e), LH_OK);
     lh_fake_disk_limit(m->env, 100);
@@ -259,23 +247,4 @@ static void a_full_disk_keeps_nothing(void **state)
     assert_int_equal(keep(m, 1, 2, &e), LH_OK);
     restart(m, true);
     assert_int_equal(m->box.entries, 2);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        ON_MACHINE(entries_are_kept_in_order),
-        ON_MACHINE(the_first_undecided_is_found),
-        ON_MACHINE(a_durable_removal_survives_a_power_cut),
-        ON_MACHINE(a_removal_that_was_not_synced_may_come_back_whole),
-        ON_MACHINE(one_that_leaves_is_off_the_list_before_its_file_is_gone),
-        ON_MACHINE(a_crash_in_a_removal_leaves_no_hole),
-        ON_MACHINE(a_middle_entry_is_dropped_and_the_rest_stays),
-        ON_MACHINE(a_damaged_file_is_told_of_and_left_out),
-        ON_MACHINE(files_of_others_are_left_alone),
-        ON_MACHINE(a_crash_while_keeping_leaves_no_half_entry),
-        ON_MACHINE(an_entry_costs_two_syncs),
-        ON_MACHINE(a_full_disk_keeps_nothing),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -5,9 +5,8 @@
 // ---------------------------------------------------------------- frames in memory
 
 // Also if the file is already complete, and if the process then dies.
-static void an_entry_that_found_no_room_leaves_nothing(void **state)
+ON_MACHINE(an_entry_that_found_no_room_leaves_nothing, struct machine *m)
 {
-    struct machine *m = *state;
     struct wk_entry *e;
     lh_err err = LH_ERR_DISK_FULL;
     int64_t at = 0;
@@ -23,9 +22,8 @@ static void an_entry_that_found_no_room_leaves_nothing(void **state)
     assert_true(at > 5);
 }
 
-static void removals_that_found_no_room_come_again_in_order(void **state)
+ON_MACHINE(removals_that_found_no_room_come_again_in_order, struct machine *m)
 {
-    struct machine *m = *state;
     struct wk_entry *e;
     for (uint64_t step = 1; step <= 4; step++) assert_int_equal(keep(m, 1, step, &e), LH_OK);
     for (int i = 0; i < 2; i++) wk_outbox_leave(&m->box, m->box.first);
@@ -44,9 +42,8 @@ static void removals_that_found_no_room_come_again_in_order(void **state)
     assert_int_equal(m->box.entries, 1);
 }
 
-static void one_that_is_set_aside_is_not_told_of_again(void **state)
+ON_MACHINE(one_that_is_set_aside_is_not_told_of_again, struct machine *m)
 {
-    struct machine *m = *state;
     struct wk_entry *e;
     static const char path[] = "outbox/0003-0000000000000001-0000000000000002";
     for (uint64_t step = 1; step <= 3; step++) assert_int_equal(keep(m, 1, step, &e), LH_OK);
@@ -66,9 +63,8 @@ static void one_that_is_set_aside_is_not_told_of_again(void **state)
 }
 
 // A power cut does not bring the old name back.
-static void one_that_is_set_aside_stays_so(void **state)
+ON_MACHINE(one_that_is_set_aside_stays_so, struct machine *m)
 {
-    struct machine *m = *state;
     struct wk_entry *e;
     char path[96];
     for (uint64_t step = 1; step <= 8; step++) {
@@ -84,9 +80,8 @@ static void one_that_is_set_aside_stays_so(void **state)
     }
 }
 
-static void a_frame_is_in_memory_until_it_is_admitted_and_folded(void **state)
+ON_MACHINE(a_frame_is_in_memory_until_it_is_admitted_and_folded, struct machine *m)
 {
-    struct machine *m = *state;
     struct wk_entry *e[2];
     for (uint64_t i = 0; i < 2; i++) assert_int_equal(keep(m, 1, i + 1, &e[i]), LH_OK);
     uint64_t each = e[0]->bytes;
@@ -110,9 +105,8 @@ static void a_frame_is_in_memory_until_it_is_admitted_and_folded(void **state)
     wk_outbox_end_removal(&m->box, true);
 }
 
-static void the_payload_goes_with_the_fold(void **state)
+ON_MACHINE(the_payload_goes_with_the_fold, struct machine *m)
 {
-    struct machine *m = *state;
     struct wk_entry *e;
     assert_int_equal(keep(m, 1, 1, &e), LH_OK);
     e->plain = lh_buf(16);
@@ -123,9 +117,8 @@ static void the_payload_goes_with_the_fold(void **state)
     assert_int_equal(e->plain.len, 0);
 }
 
-static void a_start_holds_no_frame_but_the_one_that_is_sent(void **state)
+ON_MACHINE(a_start_holds_no_frame_but_the_one_that_is_sent, struct machine *m)
 {
-    struct machine *m = *state;
     struct wk_entry *e;
     struct lh_blob *frame;
     for (uint64_t step = 1; step <= 9; step++) assert_int_equal(keep(m, 1, step, &e), LH_OK);
@@ -156,9 +149,8 @@ static void assert_unreadable(struct machine *m, struct wk_entry *e)
     assert_int_equal(m->box.entries, 2); // the caller reports the loss
 }
 
-static void a_file_that_was_damaged_since_is_told_of_and_its_entry_stays(void **state)
+ON_MACHINE(a_file_that_was_damaged_since_is_told_of_and_its_entry_stays, struct machine *m)
 {
-    struct machine *m = *state;
     static const char path[] = "outbox/0003-0000000000000001-0000000000000001";
     static const char other[] = "outbox/0003-0000000000000001-0000000000000002";
     const struct lh_files_ops *files = m->env->ops->files;
@@ -189,9 +181,8 @@ static void a_file_that_was_damaged_since_is_told_of_and_its_entry_stays(void **
 
 // A transient error is retried. A lasting error on open may be this process's own, e.g. too many
 // open files.
-static void a_failed_disk_operation_is_retried_once(void **state)
+ON_MACHINE(a_failed_disk_operation_is_retried_once, struct machine *m)
 {
-    struct machine *m = *state;
     struct wk_entry *e;
     int failed = 0;
     assert_int_equal(keep(m, 1, 1, &e), LH_OK);
@@ -214,9 +205,8 @@ static lh_err never_opens(struct lh_env *env, const char *path, unsigned flags,
     return lh_fail(LH_ERR_IO, "cannot open %s: too many open files", path);
 }
 
-static void one_that_cant_be_opened_is_not_taken_for_damaged(void **state)
+ON_MACHINE(one_that_cant_be_opened_is_not_taken_for_damaged, struct machine *m)
 {
-    struct machine *m = *state;
     const struct lh_env_ops *ops = m->env->ops;
     struct lh_env_ops others = *ops;
     struct lh_files_ops files = *ops->files;
@@ -237,9 +227,8 @@ static void one_that_cant_be_opened_is_not_taken_for_damaged(void **state)
     assert_entry(m, m->box.first, 1, 1);
 }
 
-static void one_that_cant_be_read_is_a_damaged_one(void **state)
+ON_MACHINE(one_that_cant_be_read_is_a_damaged_one, struct machine *m)
 {
-    struct machine *m = *state;
     static const char path[] = "outbox/0003-0000000000000001-0000000000000001";
     struct wk_entry *e;
     for (uint64_t step = 1; step <= 2; step++) assert_int_equal(keep(m, 1, step, &e), LH_OK);
@@ -257,22 +246,4 @@ static void one_that_cant_be_read_is_a_damaged_one(void **state)
     restart(m, false);
     assert_int_equal(m->bad, 0);
     assert_int_equal(m->box.entries, 1);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        ON_MACHINE(an_entry_that_found_no_room_leaves_nothing),
-        ON_MACHINE(removals_that_found_no_room_come_again_in_order),
-        ON_MACHINE(one_that_is_set_aside_is_not_told_of_again),
-        ON_MACHINE(one_that_is_set_aside_stays_so),
-        ON_MACHINE(a_frame_is_in_memory_until_it_is_admitted_and_folded),
-        ON_MACHINE(the_payload_goes_with_the_fold),
-        ON_MACHINE(a_start_holds_no_frame_but_the_one_that_is_sent),
-        ON_MACHINE(a_file_that_was_damaged_since_is_told_of_and_its_entry_stays),
-        ON_MACHINE(a_failed_disk_operation_is_retried_once),
-        ON_MACHINE(one_that_cant_be_opened_is_not_taken_for_damaged),
-        ON_MACHINE(one_that_cant_be_read_is_a_damaged_one),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

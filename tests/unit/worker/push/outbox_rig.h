@@ -2,17 +2,13 @@
 #ifndef TESTS_UNIT_OUTBOX_RIG_H
 #define TESTS_UNIT_OUTBOX_RIG_H
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "common/base/check.h"
 #include "common/env/env_fake.h"
+#include "tests/test.h"
 #include "tests/unit/common/format/frame_case.h"
 #include "worker/push/outbox.h"
 
@@ -113,6 +109,6 @@ static inline void write_file(struct machine *m, const char *path, struct lh_spa
     m->env->ops->files->close(file);
 }
 
-#define ON_MACHINE(test) cmocka_unit_test_setup_teardown(test, make_machine, free_machine)
+#define ON_MACHINE(name, parameter) TEST_WITH(name, parameter, make_machine, free_machine)
 
 #endif

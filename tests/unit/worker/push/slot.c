@@ -1,14 +1,10 @@
 // The slot: the newest intact file counts, never a torn one, and after a power cut only a synced
 // one.
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "common/env/env_fake.h"
+#include "tests/test.h"
 #include "worker/push/slot.h"
 
 enum { VALUES = 300 }; // more than a sector, so that a write can be torn
@@ -125,9 +121,10 @@ static enum wk_slot_state state_without_slot(struct machine *m)
     return found;
 }
 
-static void the_newest_counts(void **state)
+#define ON_MACHINE(name, parameter) TEST_WITH(name, parameter, make_machine, free_machine)
+
+ON_MACHINE(the_newest_counts, struct machine *m)
 {
-    struct machine *m = *state;
     struct wk_slots s = open_slots(m);
     assert_int_equal(state_without_slot(m), WK_SLOT_ABSENT);
     for (uint64_t n = 1; n <= 9; n++) { // the number of claims varies
@@ -139,9 +136,8 @@ static void the_newest_counts(void **state)
     assert_loads(m, 9, WK_SLOT_INTACT);
 }
 
-static void the_older_counts_when_the_newest_is_damaged(void **state)
+ON_MACHINE(the_older_counts_when_the_newest_is_damaged, struct machine *m)
 {
-    struct machine *m = *state;
     struct wk_slots s = open_slots(m);
     for (uint64_t n = 1; n <= 3; n++) assert_int_equal(flip(m, &s, n, false), LH_OK);
     static const uint64_t at[] = {0, 9, 60, 130, 400, 1000}; // from the magic to the residual
@@ -156,9 +152,8 @@ static void the_older_counts_when_the_newest_is_damaged(void **state)
     assert_int_equal(state_without_slot(m), WK_SLOT_LOST); // there was a slot, so not ABSENT
 }
 
-static void a_flip_is_all_or_nothing(void **state)
+ON_MACHINE(a_flip_is_all_or_nothing, struct machine *m)
 {
-    struct machine *m = *state;
     uint64_t have = 4;
     struct wk_slots s = open_slots(m);
     for (uint64_t n = 1; n <= have; n++) assert_int_equal(flip(m, &s, n, false), LH_OK);
@@ -187,9 +182,8 @@ static void a_flip_is_all_or_nothing(void **state)
     assert_true(torn && whole); // both outcomes occurred
 }
 
-static void another_boot_loses_what_was_not_synced(void **state)
+ON_MACHINE(another_boot_loses_what_was_not_synced, struct machine *m)
 {
-    struct machine *m = *state;
     struct wk_slots s = open_slots(m);
     assert_int_equal(flip(m, &s, 1, true), LH_OK);
     lh_fake_kill(m->env, true);
@@ -209,9 +203,8 @@ static void another_boot_loses_what_was_not_synced(void **state)
 
 // Flips after the synced slot of an orderly end may have been followed by sends, so that slot is
 // outdated.
-static void a_synced_slot_does_not_outlive_later_flips(void **state)
+ON_MACHINE(a_synced_slot_does_not_outlive_later_flips, struct machine *m)
 {
-    struct machine *m = *state;
     for (int round = 0; round < 60; round++) {
         lh_fake_disk_wipe(m->env);
         struct wk_slots s = open_slots(m);
@@ -237,9 +230,8 @@ static void a_synced_slot_does_not_outlive_later_flips(void **state)
 
 // The two flips after a start or after a synced flip are synced too, one in each file, so that no
 // file still claims to be synced. Later flips do not wait for the disk.
-static void two_flips_are_synced_and_no_more(void **state)
+ON_MACHINE(two_flips_are_synced_and_no_more, struct machine *m)
 {
-    struct machine *m = *state;
     struct wk_slots s = open_slots(m);
     assert_int_equal(flip(m, &s, 1, true), LH_OK);
     assert_int_equal(flip(m, &s, 2, false), LH_OK);
@@ -251,9 +243,8 @@ static void two_flips_are_synced_and_no_more(void **state)
     lh_fake_fail_sync_at(m->env, -1);
 }
 
-static void a_snapshot_that_was_removed_stays_away_after_a_power_cut(void **state)
+ON_MACHINE(a_snapshot_that_was_removed_stays_away_after_a_power_cut, struct machine *m)
 {
-    struct machine *m = *state;
     struct wk_slot got, slot = slot_of(m, 5);
     // a power cut randomly keeps or loses unsynced writes
     for (int round = 0; round < 12; round++) {
@@ -267,9 +258,8 @@ static void a_snapshot_that_was_removed_stays_away_after_a_power_cut(void **stat
     }
 }
 
-static void a_snapshot_survives_a_power_cut(void **state)
+ON_MACHINE(a_snapshot_survives_a_power_cut, struct machine *m)
 {
-    struct machine *m = *state;
     struct wk_slots s = open_slots(m);
     struct wk_slot got, slot = slot_of(m, 5);
     assert_int_equal(wk_snapshot_load(&s, &got, m->got), LH_ERR_NOT_FOUND);
@@ -299,9 +289,8 @@ static void says_version(struct machine *m, const char *path, uint8_t version, s
     lh_buf_free(&field);
 }
 
-static void a_version_that_never_was_does_not_count(void **state)
+ON_MACHINE(a_version_that_never_was_does_not_count, struct machine *m)
 {
-    struct machine *m = *state;
     static const uint8_t versions[] = {4, 0, 3, 5}; // 4 is the version that is written
     for (size_t i = 0; i < LH_COUNT(versions); i++) {
         struct wk_slots s = open_slots(m);
@@ -314,9 +303,8 @@ static void a_version_that_never_was_does_not_count(void **state)
     }
 }
 
-static void a_slot_of_another_model_does_not_count(void **state)
+ON_MACHINE(a_slot_of_another_model_does_not_count, struct machine *m)
 {
-    struct machine *m = *state;
     struct wk_slots s = open_slots(m);
     assert_int_equal(flip(m, &s, 1, false), LH_OK);
     s = open_slots(m);
@@ -327,8 +315,6 @@ static void a_slot_of_another_model_does_not_count(void **state)
     assert_int_equal(found, WK_SLOT_LOST);
     assert_null(got.claim);
 }
-
-#define ON_MACHINE(test) cmocka_unit_test_setup_teardown(test, make_machine, free_machine)
 
 static enum wk_slot_state load_first(struct machine *m, uint64_t next)
 {
@@ -347,9 +333,8 @@ static enum wk_slot_state load_first(struct machine *m, uint64_t next)
 
 // A first slot is complete or absent, because there is no other to fall back to. A file that a
 // killed process left unfinished does not count.
-static void a_first_slot_is_whole_and_durable(void **state)
+ON_MACHINE(a_first_slot_is_whole_and_durable, struct machine *m)
 {
-    struct machine *m = *state;
     struct wk_slot slot = slot_of(m, 3);
     lh_err err = LH_ERR_IO;
     int absent = 0;
@@ -377,9 +362,8 @@ static void a_first_slot_is_whole_and_durable(void **state)
 
 // Whichever part of a flip finds the disk full, and however much was written: after a kill the
 // previous slot counts, and the same process writes the new one once there is space.
-static void a_flip_that_found_no_room_is_not_there(void **state)
+ON_MACHINE(a_flip_that_found_no_room_is_not_there, struct machine *m)
 {
-    struct machine *m = *state;
     uint64_t have = 3;
     struct wk_slots s = open_slots(m);
     int full = 0;
@@ -403,9 +387,8 @@ static void a_flip_that_found_no_room_is_not_there(void **state)
 
 // The second slot file is new, and its first write got less than a magic number onto the disk.
 // Undoing the write must need no space.
-static void a_second_file_that_found_no_room_leaves_the_first(void **state)
+ON_MACHINE(a_second_file_that_found_no_room_leaves_the_first, struct machine *m)
 {
-    struct machine *m = *state;
     struct wk_slots s = open_slots(m);
     assert_int_equal(flip(m, &s, 1, false), LH_OK);
     for (uint64_t left = 0; left < 8; left++) {
@@ -419,9 +402,8 @@ static void a_second_file_that_found_no_room_leaves_the_first(void **state)
     assert_loads(m, 2, WK_SLOT_INTACT);
 }
 
-static void a_first_slot_that_found_no_room_is_not_there(void **state)
+ON_MACHINE(a_first_slot_that_found_no_room_is_not_there, struct machine *m)
 {
-    struct machine *m = *state;
     struct wk_slot slot = slot_of(m, 3);
     lh_err err = LH_ERR_DISK_FULL;
     int absent = 0;
@@ -446,9 +428,8 @@ static lh_err no_room_to_remove(struct lh_env *env, const char *path)
 
 // The unfinished file can't be removed either. The error must not be "disk full", which would
 // promise that nothing was written.
-static void a_first_slot_that_cant_be_undone_is_no_full_disk(void **state)
+ON_MACHINE(a_first_slot_that_cant_be_undone_is_no_full_disk, struct machine *m)
 {
-    struct machine *m = *state;
     const struct lh_env_ops *ops = m->env->ops;
     struct lh_env_ops broken = *ops;
     struct lh_files_ops files = *ops->files;
@@ -510,17 +491,16 @@ static void is_not_undone(struct machine *m, bool fails)
     assert_true(read);
 }
 
-static void a_flip_read_at_a_start_is_not_undone(void **state)
+ON_MACHINE(a_flip_read_at_a_start_is_not_undone, struct machine *m)
 {
-    is_not_undone(*state, false);
-    is_not_undone(*state, true);
+    is_not_undone(m, false);
+    is_not_undone(m, true);
 }
 
 // The same if the disk restores the synced slot in place of the flip whose sync failed, and the
 // flip after the start is torn in the other file.
-static void a_torn_flip_brings_no_synced_one_back(void **state)
+ON_MACHINE(a_torn_flip_brings_no_synced_one_back, struct machine *m)
 {
-    struct machine *m = *state;
     int torn = 0;
     for (int64_t at = 0; at < 40; at++) {
         uint64_t generation;
@@ -543,9 +523,8 @@ static void a_torn_flip_brings_no_synced_one_back(void **state)
 }
 
 // Giving up a change reads the newest file again, also after a flip that found the disk full.
-static void the_newest_residual_is_read_again(void **state)
+ON_MACHINE(the_newest_residual_is_read_again, struct machine *m)
 {
-    struct machine *m = *state;
     struct wk_slots s = open_slots(m);
     struct wk_slot first = slot_of(m, 1);
     const float zero[VALUES] = {0};
@@ -571,29 +550,4 @@ static void the_newest_residual_is_read_again(void **state)
     m->env->ops->files->close(file);
     assert_int_equal(wk_slot_residual(&s, m->got), LH_ERR_CORRUPT);
     assert_non_null(strstr(lh_err_text(LH_ERR_CORRUPT), path));
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        ON_MACHINE(the_newest_counts),
-        ON_MACHINE(a_first_slot_is_whole_and_durable),
-        ON_MACHINE(a_flip_that_found_no_room_is_not_there),
-        ON_MACHINE(a_second_file_that_found_no_room_leaves_the_first),
-        ON_MACHINE(a_first_slot_that_found_no_room_is_not_there),
-        ON_MACHINE(a_first_slot_that_cant_be_undone_is_no_full_disk),
-        ON_MACHINE(a_flip_read_at_a_start_is_not_undone),
-        ON_MACHINE(a_torn_flip_brings_no_synced_one_back),
-        ON_MACHINE(the_newest_residual_is_read_again),
-        ON_MACHINE(the_older_counts_when_the_newest_is_damaged),
-        ON_MACHINE(a_flip_is_all_or_nothing),
-        ON_MACHINE(another_boot_loses_what_was_not_synced),
-        ON_MACHINE(a_synced_slot_does_not_outlive_later_flips),
-        ON_MACHINE(two_flips_are_synced_and_no_more),
-        ON_MACHINE(a_snapshot_survives_a_power_cut),
-        ON_MACHINE(a_snapshot_that_was_removed_stays_away_after_a_power_cut),
-        ON_MACHINE(a_version_that_never_was_does_not_count),
-        ON_MACHINE(a_slot_of_another_model_does_not_count),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,18 +1,12 @@
 // The first bytes between a region's ranks are read back as written; anything else is refused.
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
-
 #include <string.h>
 
+#include "tests/test.h"
 #include "worker/ranks/greeting.h"
 
-static void the_channels(void **state)
+TEST(the_channels)
 {
     static const uint8_t one_host[] = {'W', 'P', 'E', 'R', 1, 5, 0, 0};
-    (void)state;
     for (int hosts = 0; hosts < 2; hosts++) {
         uint8_t bytes[WK_CHANNEL_GREETING_HOSTS_BYTES + 1] = {0};
         size_t all = hosts ? WK_CHANNEL_GREETING_HOSTS_BYTES : WK_CHANNEL_GREETING_BYTES;
@@ -37,9 +31,8 @@ static void the_channels(void **state)
     }
 }
 
-static void names(void **state)
+TEST(names)
 {
-    (void)state;
     for (int i = 0; i < 3; i++) {
         uint8_t bytes[WK_CHANNEL_GREETING_HOSTS_BYTES];
         struct lh_buf b = lh_buf_over(bytes, sizeof bytes);
@@ -53,9 +46,8 @@ static void names(void **state)
     }
 }
 
-static void the_rings(void **state)
+TEST(the_rings)
 {
-    (void)state;
     for (int hosts = 0; hosts < 2; hosts++) {
         uint8_t bytes[WK_RING_GREETING_HOSTS_BYTES + 1] = {0};
         size_t all = hosts ? WK_RING_GREETING_HOSTS_BYTES : WK_RING_GREETING_BYTES;
@@ -78,14 +70,4 @@ static void the_rings(void **state)
         bytes[4] = 3; // no such kind
         assert_int_equal(wk_ring_greeting_get(lh_span(bytes, all), hosts, &back), LH_ERR_MALFORMED);
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_channels),
-        cmocka_unit_test(names),
-        cmocka_unit_test(the_rings),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -4,17 +4,13 @@
 // labels: tsan
 #include "worker/ranks/peers.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "common/env/env.h"
+#include "tests/test.h"
 #include "worker/ranks/comm/comm_tcp.h"
 
 enum { RANKS = 2, VALUES = 3000, BUCKET_VALUES = 1024, LATE = 900 };
@@ -115,12 +111,11 @@ static void until_early(struct process *p, uint64_t buckets)
 }
 
 // Two buckets are summed while the lane has not yet computed the start of the gradient.
-static void final_buckets_are_summed_early(void **state)
+TEST(final_buckets_are_summed_early)
 {
     static struct process p[RANKS];
     struct wk_peers_task task;
     struct lh_env *env;
-    (void)state;
     assert_int_equal(lh_env_real_create(&env), LH_OK);
     for (uint32_t rank = 0; rank < RANKS; rank++) open_process(env, &p[rank], rank);
     for (uint64_t step = 0; step < 3; step++) {
@@ -157,12 +152,11 @@ static void final_buckets_are_summed_early(void **state)
 
 // Rank 1 dies while a bucket is being summed and the leader's lane has not yet computed the start
 // of the gradient. The step restarts with the next rank 1, without anything of that bucket.
-static void a_step_begins_anew_beside_a_bucket(void **state)
+TEST(a_step_begins_anew_beside_a_bucket)
 {
     static struct process p[RANKS];
     struct wk_peers_task task;
     struct lh_env *env;
-    (void)state;
     assert_int_equal(lh_env_real_create(&env), LH_OK);
     for (uint32_t rank = 0; rank < RANKS; rank++) open_process(env, &p[rank], rank);
     wk_peers_want(p[0].peers, 0, lh_span("step", 4), false);
@@ -202,10 +196,9 @@ static void fill(uint8_t *data)
     for (size_t i = 0; i < BYTES; i++) data[i] = (uint8_t)(i * 37 + 11);
 }
 
-static void every_bit_shows(void **state)
+TEST(every_bit_shows)
 {
     uint8_t data[BYTES];
-    (void)state;
     fill(data);
     for (size_t bytes = 0; bytes <= BYTES; bytes++) {
         uint64_t is = wk_peers_digest(1, data, bytes);
@@ -221,10 +214,9 @@ static void every_bit_shows(void **state)
 }
 
 // Swapped values change the digest.
-static void every_place_shows(void **state)
+TEST(every_place_shows)
 {
     uint8_t data[BYTES], other[BYTES];
-    (void)state;
     fill(data);
     uint64_t is = wk_peers_digest(1, data, BYTES);
     for (size_t a = 0; a + 8 <= BYTES; a += 8)
@@ -235,15 +227,4 @@ static void every_place_shows(void **state)
             if (wk_peers_digest(1, other, BYTES) == is)
                 fail_msg("words at %zu and %zu changed places, and it does not show", a, b);
         }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(final_buckets_are_summed_early),
-        cmocka_unit_test(a_step_begins_anew_beside_a_bucket),
-        cmocka_unit_test(every_bit_shows),
-        cmocka_unit_test(every_place_shows),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

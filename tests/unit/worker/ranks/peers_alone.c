@@ -4,11 +4,6 @@
 // labels: tsan
 #include "worker/ranks/peers.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
 #include <fcntl.h>
 #include <pthread.h>
 #include <semaphore.h>
@@ -21,6 +16,7 @@
 
 #include "common/base/check.h"
 #include "common/env/env.h"
+#include "tests/test.h"
 #include "worker/ranks/comm/comm_tcp.h"
 
 enum { VALUES = 8, STEPS = 20000 };
@@ -80,7 +76,7 @@ static enum wk_peers_what next(struct wk_peers *p, struct wk_peers_task *task)
     return is;
 }
 
-static void every_step_is_taken(void **state)
+TEST(every_step_is_taken)
 {
     static const uint8_t payload[] = "a step";
     struct lh_env *env;
@@ -89,7 +85,6 @@ static void every_step_is_taken(void **state)
     pthread_t thread;
     char name[WK_PEERS_NAME_BYTES];
     struct stranger stranger = {.name = name};
-    (void)state;
     snprintf(name, sizeof name, "/longhaul-alone-%d", (int)getpid());
     assert_int_equal(lh_env_real_create(&env), LH_OK);
     struct wk_peers *p = start(env, name, &a);
@@ -138,7 +133,7 @@ static void nothing(struct wk_comm *c)
     (void)c;
 }
 
-static void an_abort_that_hangs_keeps_its_memory(void **state)
+TEST(an_abort_that_hangs_keeps_its_memory)
 {
     static const struct wk_comm_ops ops = {
         .name = "stuck", .version = version, .end = hang, .destroy = nothing};
@@ -148,7 +143,6 @@ static void an_abort_that_hangs_keeps_its_memory(void **state)
     struct arrays a = {0};
     static struct wk_peers *p; // never freed; static, so that a leak checker finds it
     struct wk_peers_conf conf = {.address = "", .ranks = 2, .comm = &s.base};
-    (void)state;
     assert_int_equal(lh_env_real_create(&conf.env), LH_OK);
     sem_init(&s.begun, 0, 0);
     sem_init(&s.goes_on, 0, 0);
@@ -170,11 +164,4 @@ static void an_abort_that_hangs_keeps_its_memory(void **state)
     sem_destroy(&s.begun);
     sem_destroy(&s.goes_on);
     lh_env_real_destroy(conf.env);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {cmocka_unit_test(every_step_is_taken),
-                                       cmocka_unit_test(an_abort_that_hangs_keeps_its_memory)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

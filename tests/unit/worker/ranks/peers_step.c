@@ -1,14 +1,9 @@
 // A step for a region's peers: read back as written, refused if malformed; its parts cover all
 // sequences; figures survive a sum bit for bit, in bf16 too.
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
-
 #include <string.h>
 
 #include "kernels/convert.h"
+#include "tests/test.h"
 #include "worker/ranks/peers_step.h"
 
 enum { SEQUENCES = 3, LENGTH = 5, IDS = SEQUENCES * (LENGTH + 1) };
@@ -29,11 +24,10 @@ static void put_sample(struct lh_buf *out)
     wk_peers_step_put(out, &manifest, &step);
 }
 
-static void there_and_back(void **state)
+TEST(there_and_back)
 {
     struct lh_buf out = lh_buf(4096), again = lh_buf(4096);
     struct wk_peers_step s = {0};
-    (void)state;
     put_sample(&out);
     assert_int_equal(wk_peers_step_get(lh_buf_span(&out), &s), LH_OK);
     assert_true(s.step.sequences == SEQUENCES && s.step.length == LENGTH && s.step.measure);
@@ -46,13 +40,12 @@ static void there_and_back(void **state)
     lh_buf_free(&again);
 }
 
-static void malformed_steps_are_refused(void **state)
+TEST(malformed_steps_are_refused)
 {
     // Offsets of the magic, sequences, length, measure, zero and the step's number.
     static const size_t wrong[] = {0, 4, 8, 12, 52};
     struct lh_buf out = lh_buf(4096);
     struct wk_peers_step s = {0};
-    (void)state;
     put_sample(&out);
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
         out.data[wrong[i]] ^= 0x42;
@@ -67,9 +60,8 @@ static void malformed_steps_are_refused(void **state)
     lh_buf_free(&out);
 }
 
-static void parts_cover_a_step(void **state)
+TEST(parts_cover_a_step)
 {
-    (void)state;
     for (uint32_t sequences = 1; sequences < 20; sequences++)
         for (uint32_t parts = 1; parts < 9; parts++) {
             uint32_t next = 0;
@@ -110,20 +102,8 @@ static void figures_survive_a_sum_of(enum wk_sum_type type)
     assert_true(got.sample[0].first_square == nll[4] && got.sample[3].first_square == nll[0]);
 }
 
-static void figures_survive_a_sum(void **state)
+TEST(figures_survive_a_sum)
 {
-    (void)state;
     figures_survive_a_sum_of(WK_SUM_FP32);
     figures_survive_a_sum_of(WK_SUM_BF16);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(there_and_back),
-        cmocka_unit_test(malformed_steps_are_refused),
-        cmocka_unit_test(parts_cover_a_step),
-        cmocka_unit_test(figures_survive_a_sum),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

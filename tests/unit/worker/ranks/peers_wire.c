@@ -143,24 +143,23 @@ static void check_talk(struct world *w)
     }
 }
 
-static void messages_both_ways(void **state)
+#define IN_WORLD(name, parameter) TEST_WITH(name, parameter, open_world, close_world)
+
+IN_WORLD(messages_both_ways, struct world *w)
 {
-    struct world *w = *state;
     both_come(w);
     check_talk(w);
     assert_int_equal(w->leader.losses + w->leader.refusals, 0);
 }
 
-static void one_leader(void **state)
+IN_WORLD(one_leader, struct world *w)
 {
-    struct world *w = *state;
     struct end second;
     assert_int_equal(open_end(w, &second, 0, "asia", &w->tls), LH_ERR_BUSY);
 }
 
-static void a_rank_that_comes_anew(void **state)
+IN_WORLD(a_rank_that_comes_anew, struct world *w)
 {
-    struct world *w = *state;
     both_come(w);
     wk_wire_close(w->member[0].wire);
     assert_int_equal(open_end(w, &w->member[0], 1, "asia", &w->tls), LH_OK);
@@ -168,9 +167,8 @@ static void a_rank_that_comes_anew(void **state)
     check_talk(w);
 }
 
-static void the_leader_comes_back(void **state)
+IN_WORLD(the_leader_comes_back, struct world *w)
 {
-    struct world *w = *state;
     both_come(w);
     wk_wire_close(w->leader.wire);
     w->leader.wire = NULL;
@@ -189,9 +187,8 @@ static void the_leader_comes_back(void **state)
 }
 
 // Refused: a rank of another worker, and a rank of another region, which refuses the leader too.
-static void ranks_of_other_workers_or_regions_are_refused(void **state)
+IN_WORLD(ranks_of_other_workers_or_regions_are_refused, struct world *w)
 {
-    struct world *w = *state;
     struct wk_tls_conf region = issue_by(&w->certs, w->certs.dir, LH_W, "r1", "europe", 1);
     region.region = "europe";
     assert_int_equal(open_end(w, &w->member[0], 1, "asia-2", &w->tls), LH_OK);
@@ -222,9 +219,8 @@ static int stranger(const struct world *w)
 
 // Strangers take all places and stay silent: connected ranks are not affected, and a new rank gets
 // in.
-static void strangers_that_say_nothing(void **state)
+IN_WORLD(strangers_that_say_nothing, struct world *w)
 {
-    struct world *w = *state;
     int fd[STRANGERS];
     both_come(w);
     for (int i = 0; i < STRANGERS; i++) fd[i] = stranger(w);
@@ -244,9 +240,8 @@ static void strangers_that_say_nothing(void **state)
 
 // Another version's head may be shorter. Its rank connects, but its message is refused with a
 // reason.
-static void a_rank_of_another_version(void **state)
+IN_WORLD(a_rank_of_another_version, struct world *w)
 {
-    struct world *w = *state;
     both_come(w);
     send_one(w, &w->member[0], 0, 7, 192);
     UNTIL(w, w->leader.losses == 1);
@@ -256,9 +251,8 @@ static void a_rank_of_another_version(void **state)
     assert_non_null(strstr(w->leader.why, "the same version"));
 }
 
-static void garbage(void **state)
+IN_WORLD(garbage, struct world *w)
 {
-    struct world *w = *state;
     uint8_t bytes[5000];
     both_come(w);
     for (int i = 0; i < 40; i++) {
@@ -274,17 +268,6 @@ static void garbage(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(messages_both_ways, open_world, close_world),
-        cmocka_unit_test_setup_teardown(one_leader, open_world, close_world),
-        cmocka_unit_test_setup_teardown(a_rank_that_comes_anew, open_world, close_world),
-        cmocka_unit_test_setup_teardown(the_leader_comes_back, open_world, close_world),
-        cmocka_unit_test_setup_teardown(ranks_of_other_workers_or_regions_are_refused, open_world,
-                                        close_world),
-        cmocka_unit_test_setup_teardown(strangers_that_say_nothing, open_world, close_world),
-        cmocka_unit_test_setup_teardown(a_rank_of_another_version, open_world, close_world),
-        cmocka_unit_test_setup_teardown(garbage, open_world, close_world),
-    };
     signal(SIGPIPE, SIG_IGN); // as the programs do
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return test_run(NULL, NULL);
 }

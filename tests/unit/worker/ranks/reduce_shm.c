@@ -1,10 +1,5 @@
 // The ranks of a region in shared memory, as real processes: their gradients add up to that of one
 // process; if a rank dies, leaves or hangs, the others only redo its work.
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
 #include <math.h>
 #include <signal.h>
 #include <stdio.h>
@@ -15,6 +10,7 @@
 #include <unistd.h>
 
 #include "common/base/check.h"
+#include "tests/test.h"
 #include "worker/ranks/reduce_shm.h"
 
 enum { VALUES = 1000, SEQUENCES = 13, LENGTH = 5, RANKS = 4, PATIENCE_MS = 600000 };
@@ -204,9 +200,10 @@ static uint32_t take_step(struct fixture *f, uint32_t sequences)
 
 // ---- tests --------------------------------------------------------------------------------------
 
-static void the_sum_is_that_of_one_process(void **state)
+#define IN_FIXTURE(name, parameter) TEST_WITH(name, parameter, setup, teardown)
+
+IN_FIXTURE(the_sum_is_that_of_one_process, struct fixture *f)
 {
-    struct fixture *f = *state;
     lead(f);
     assert_int_equal(take_step(f, SEQUENCES), 0); // no other ranks yet
     for (uint32_t rank = 1; rank < RANKS; rank++) start_rank(f, rank, WORKS, 0);
@@ -221,9 +218,8 @@ static void the_sum_is_that_of_one_process(void **state)
 }
 
 // Small whole numbers with exact sums in bf16: with parameters of 0 at most 13 * 12.
-static void the_sum_in_bf16(void **state)
+IN_FIXTURE(the_sum_in_bf16, struct fixture *f)
 {
-    struct fixture *f = *state;
     f->conf.sum = WK_SUM_BF16;
     lead(f);
     memset(f->r->ops->parameters(f->r), 0, VALUES * sizeof(float));
@@ -250,9 +246,8 @@ static void the_sum_in_bf16(void **state)
     assert_true(f->gradient[0] == want && f->gradient[VALUES - 1] == want);
 }
 
-static void another_sum_is_refused_by_name(void **state)
+IN_FIXTURE(another_sum_is_refused_by_name, struct fixture *f)
 {
-    struct fixture *f = *state;
     struct wk_seat *seat = NULL;
     lead(f);
     struct wk_shm_conf other = f->conf;
@@ -263,9 +258,8 @@ static void another_sum_is_refused_by_name(void **state)
     assert_non_null(strstr(lh_err_text(err), "has fp32"));
 }
 
-static void a_killed_rank_costs_its_work_only(void **state)
+IN_FIXTURE(a_killed_rank_costs_its_work_only, struct fixture *f)
 {
-    struct fixture *f = *state;
     lead(f);
     for (uint32_t rank = 1; rank < RANKS; rank++) start_rank(f, rank, rank == 2 ? DIES : WORKS, 2);
     wait_for_ranks(f, RANKS);
@@ -280,9 +274,8 @@ static void a_killed_rank_costs_its_work_only(void **state)
     assert_int_equal(take_step(f, SEQUENCES), 3);
 }
 
-static void all_may_die_in_one_step(void **state)
+IN_FIXTURE(all_may_die_in_one_step, struct fixture *f)
 {
-    struct fixture *f = *state;
     lead(f);
     for (uint32_t rank = 1; rank < RANKS; rank++) start_rank(f, rank, DIES, 1);
     wait_for_ranks(f, RANKS);
@@ -292,9 +285,8 @@ static void all_may_die_in_one_step(void **state)
 }
 
 // Its result would mix two processes, so it must not be used.
-static void a_rank_that_was_started_again_at_once_is_lost_too(void **state)
+IN_FIXTURE(a_rank_that_was_started_again_at_once_is_lost_too, struct fixture *f)
 {
-    struct fixture *f = *state;
     lead(f);
     start_rank(f, 1, STOPS, 1);
     wait_for_ranks(f, 2);
@@ -316,9 +308,8 @@ static void a_rank_that_was_started_again_at_once_is_lost_too(void **state)
     finish_step(f, &step, part, &sum);
 }
 
-static void a_rank_that_hangs_is_left_out_until_it_caught_up(void **state)
+IN_FIXTURE(a_rank_that_hangs_is_left_out_until_it_caught_up, struct fixture *f)
 {
-    struct fixture *f = *state;
     f->conf.patience_ms = 300;
     lead(f);
     start_rank(f, 1, STOPS, 1);
@@ -334,9 +325,8 @@ static void a_rank_that_hangs_is_left_out_until_it_caught_up(void **state)
     assert_int_equal(others, 1);
 }
 
-static void the_leader_computes_a_failing_ranks_share(void **state)
+IN_FIXTURE(the_leader_computes_a_failing_ranks_share, struct fixture *f)
 {
-    struct fixture *f = *state;
     lead(f);
     start_rank(f, 1, FAILS, 1);
     wait_for_ranks(f, 2);
@@ -352,9 +342,8 @@ static _Noreturn void lead_until_killed(struct fixture *f, int tell)
     for (;;) pause();
 }
 
-static void ranks_outlive_a_killed_leader(void **state)
+IN_FIXTURE(ranks_outlive_a_killed_leader, struct fixture *f)
 {
-    struct fixture *f = *state;
     int tell[2];
     char got;
     assert_int_equal(pipe(tell), 0);
@@ -372,9 +361,8 @@ static void ranks_outlive_a_killed_leader(void **state)
     assert_int_equal(take_step(f, SEQUENCES), RANKS - 1);
 }
 
-static void another_model_is_refused(void **state)
+IN_FIXTURE(another_model_is_refused, struct fixture *f)
 {
-    struct fixture *f = *state;
     struct wk_seat *seat = NULL;
     assert_int_equal(wk_seat_take(&f->conf, 1, &seat), LH_ERR_UNAVAILABLE);
     lead(f);
@@ -392,31 +380,11 @@ static void another_model_is_refused(void **state)
     assert_int_equal(wk_seat_take(&f->conf, 1, &seat), LH_ERR_BUSY);
 }
 
-static void too_much_memory_is_said(void **state)
+IN_FIXTURE(too_much_memory_is_said, struct fixture *f)
 {
-    struct fixture *f = *state;
     f->conf.values = UINT64_C(1) << 59; // larger than any file, so no allocation is tried
     assert_int_equal(wk_shm_lead(&f->conf, &f->r), LH_ERR_NO_MEMORY);
     assert_non_null(strstr(lh_err_text(LH_ERR_NO_MEMORY), "/dev/shm"));
     f->conf.values = VALUES; // the failed attempt left nothing behind
     lead(f);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
-        TEST(the_sum_is_that_of_one_process),
-        TEST(the_sum_in_bf16),
-        TEST(another_sum_is_refused_by_name),
-        TEST(a_killed_rank_costs_its_work_only),
-        TEST(all_may_die_in_one_step),
-        TEST(a_rank_that_was_started_again_at_once_is_lost_too),
-        TEST(a_rank_that_hangs_is_left_out_until_it_caught_up),
-        TEST(the_leader_computes_a_failing_ranks_share),
-        TEST(ranks_outlive_a_killed_leader),
-        TEST(another_model_is_refused),
-        TEST(too_much_memory_is_said),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,13 +1,8 @@
 // Messages between a region's ranks are read back as written; a message with any wrong field is
 // refused.
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
-
 #include <string.h>
 
+#include "tests/test.h"
 #include "worker/ranks/region_message.h"
 
 static struct wk_region_message sample(void)
@@ -29,11 +24,10 @@ static struct wk_region_message sample(void)
     return m;
 }
 
-static void there_and_back(void **state)
+TEST(there_and_back)
 {
     struct wk_region_message m = sample(), got;
     struct lh_buf out = lh_buf(1024);
-    (void)state;
     wk_region_message_put(&out, &m);
     assert_int_equal(out.len, WK_REGION_HEAD_BYTES + 3);
     assert_int_equal(wk_region_message_get(lh_buf_span(&out), &got), LH_OK);
@@ -60,11 +54,10 @@ static void refused(const struct lh_buf *good, size_t at, uint8_t byte)
     assert_int_equal(wk_region_message_get(lh_span(bytes, sizeof bytes), &got), LH_ERR_MALFORMED);
 }
 
-static void malformed_messages_are_refused(void **state)
+TEST(malformed_messages_are_refused)
 {
     struct wk_region_message m = sample(), got;
     struct lh_buf out = lh_buf(1024);
-    (void)state;
     wk_region_message_put(&out, &m);
     for (size_t n = 0; n < out.len; n++)
         assert_int_equal(wk_region_message_get(lh_span(out.data, n), &got), LH_ERR_MALFORMED);
@@ -84,13 +77,4 @@ static void malformed_messages_are_refused(void **state)
     lh_put_u8(&out, 0);                // a byte too many
     assert_int_equal(wk_region_message_get(lh_buf_span(&out), &got), LH_ERR_MALFORMED);
     lh_buf_free(&out);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(there_and_back),
-        cmocka_unit_test(malformed_messages_are_refused),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -2,13 +2,10 @@
 // computes for a sum that overlaps the backward pass.
 #include "worker/ranks/region_core.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <cmocka.h>
 #include <string.h>
 
 #include "common/env/env.h"
+#include "tests/test.h"
 
 enum { VALUES = 1000, EARLY = 600 };
 
@@ -110,7 +107,7 @@ static void hear(struct wk_region *r, struct wk_region_message m, int64_t now)
 
 // The last 1600 bytes of the gradient take a second to sum; the minute before that was the backward
 // pass.
-static void a_long_backward_pass_is_no_slow_network(void **state)
+TEST(a_long_backward_pass_is_no_slow_network)
 {
     static const struct wk_region_channel_ops channel = {send};
     static const struct wk_region_comm_ops comm = {
@@ -135,7 +132,6 @@ static void a_long_backward_pass_is_no_slow_network(void **state)
                                         .hooks = &hooks};
     struct wk_region *r;
     int64_t now = LH_SECOND;
-    (void)state;
     assert_int_equal(wk_region_create(&conf, now, &r), LH_OK);
     hear(r, (struct wk_region_message){.kind = WK_REGION_HELLO, .nccl = 1, .digest = 7}, now);
     assert_int_equal(wk_region_want(r, lh_span("step", 4), false), LH_OK);
@@ -157,12 +153,4 @@ static void a_long_backward_pass_is_no_slow_network(void **state)
     assert_int_equal(made.steps, 1);
     assert_true(wk_region_bandwidth(r) == (VALUES - EARLY) * sizeof(float));
     wk_region_destroy(r);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_long_backward_pass_is_no_slow_network),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

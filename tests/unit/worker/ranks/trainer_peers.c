@@ -216,9 +216,10 @@ static void change(struct wk_trainer *t, size_t values)
     free(x);
 }
 
-static void peers_train_as_one_process(void **state)
+#define IN_FIXTURE(name, parameter) TEST_WITH(name, parameter, setup, teardown)
+
+IN_FIXTURE(peers_train_as_one_process, struct fixture *f)
 {
-    struct fixture *f = *state;
     struct region r;
     open_peers(f, &r, WK_SUM_FP32, 600 * LH_SECOND);
     struct wk_builtin_conf one = conf_with(f, wk_reduce_none()), many = conf_with(f, r.reduce);
@@ -238,9 +239,8 @@ static void peers_train_as_one_process(void **state)
     close_region(&r, a);
 }
 
-static void a_lost_rank_is_done_without(void **state)
+IN_FIXTURE(a_lost_rank_is_done_without, struct fixture *f)
 {
-    struct fixture *f = *state;
     struct region r;
     open_peers(f, &r, WK_SUM_FP32, 5 * LH_SECOND);
     struct wk_builtin_conf one = conf_with(f, wk_reduce_none()), many = conf_with(f, r.reduce);
@@ -283,11 +283,10 @@ static float *the_same_bits_of(struct fixture *f, enum wk_sum_type sum)
     return first;
 }
 
-static void the_same_bits_as_in_shared_memory(void **state)
+IN_FIXTURE(the_same_bits_as_in_shared_memory, struct fixture *f)
 {
-    const struct fixture *f = *state;
-    float *fp32 = the_same_bits_of(*state, WK_SUM_FP32);
-    float *bf16 = the_same_bits_of(*state, WK_SUM_BF16);
+    float *fp32 = the_same_bits_of(f, WK_SUM_FP32);
+    float *bf16 = the_same_bits_of(f, WK_SUM_BF16);
     assert_memory_not_equal(fp32, bf16, f->manifest.values * sizeof *fp32); // bf16 was in force
     free(fp32);
     free(bf16);
@@ -297,9 +296,8 @@ static void the_same_bits_as_in_shared_memory(void **state)
 // by at most RANKS / 256 of the parts' absolute values (reduce.h), so a step's gain differs by at
 // most that share of the gains of all parts. Here these add up to the step's gain. Errors have both
 // signs and many parameters take part, so the test asks for a tenth of that bound.
-static void bf16_learns_what_fp32_learns(void **state)
+IN_FIXTURE(bf16_learns_what_fp32_learns, struct fixture *f)
 {
-    struct fixture *f = *state;
     struct region r;
     open_peers(f, &r, WK_SUM_BF16, 600 * LH_SECOND);
     struct wk_builtin_conf one = conf_with(f, wk_reduce_none()), many = conf_with(f, r.reduce);
@@ -366,9 +364,8 @@ static void tap_on(struct wk_reduce *r)
 }
 
 // Each rank's first pass is a sample of the noise, also the leader's when a step restarts.
-static void a_step_that_begins_anew_is_measured_anew(void **state)
+IN_FIXTURE(a_step_that_begins_anew_is_measured_anew, struct fixture *f)
 {
-    struct fixture *f = *state;
     struct region r;
     open_peers(f, &r, WK_SUM_FP32, 5 * LH_SECOND);
     struct wk_builtin_conf conf = conf_with(f, r.reduce);
@@ -411,9 +408,8 @@ static uint64_t applied_by(const struct wk_peer *peer)
 
 // The leader finds an id outside the vocabulary in its part; the other rank, in this process, does
 // not. Neither takes the step.
-static void a_step_that_the_leader_cannot_compute_is_nobodys(void **state)
+IN_FIXTURE(a_step_that_the_leader_cannot_compute_is_nobodys, struct fixture *f)
 {
-    struct fixture *f = *state;
     struct region r = {.peers = true};
     struct wk_peer *peer;
     int result = -1;
@@ -449,18 +445,4 @@ static void a_step_that_the_leader_cannot_compute_is_nobodys(void **state)
     wk_peer_stop(peer);
     t->ops->destroy(t);
     lh_env_real_destroy(r.env);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(peers_train_as_one_process, setup, teardown),
-        cmocka_unit_test_setup_teardown(a_lost_rank_is_done_without, setup, teardown),
-        cmocka_unit_test_setup_teardown(the_same_bits_as_in_shared_memory, setup, teardown),
-        cmocka_unit_test_setup_teardown(bf16_learns_what_fp32_learns, setup, teardown),
-        cmocka_unit_test_setup_teardown(a_step_that_begins_anew_is_measured_anew, setup, teardown),
-        cmocka_unit_test_setup_teardown(a_step_that_the_leader_cannot_compute_is_nobodys, setup,
-                                        teardown),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -98,9 +98,10 @@ static void close_region(struct region *r)
     }
 }
 
-static void ranks_train_as_one_process(void **state)
+#define IN_FIXTURE(name, parameter) TEST_WITH(name, parameter, setup, teardown)
+
+IN_FIXTURE(ranks_train_as_one_process, struct fixture *f)
 {
-    struct fixture *f = *state;
     struct region r;
     open_region(f, &r);
     struct wk_builtin_conf one = conf_with(f, wk_reduce_none()), many = conf_with(f, r.reduce);
@@ -119,9 +120,8 @@ static void ranks_train_as_one_process(void **state)
     close_region(&r);
 }
 
-static void the_same_ranks_give_the_same_bytes(void **state)
+IN_FIXTURE(the_same_ranks_give_the_same_bytes, struct fixture *f)
 {
-    struct fixture *f = *state;
     struct region r;
     float *had[2];
     for (int run = 0; run < 2; run++) {
@@ -136,13 +136,4 @@ static void the_same_ranks_give_the_same_bytes(void **state)
     assert_memory_equal(had[0], had[1], f->manifest.values * sizeof(float));
     free(had[0]);
     free(had[1]);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(ranks_train_as_one_process, setup, teardown),
-        cmocka_unit_test_setup_teardown(the_same_ranks_give_the_same_bytes, setup, teardown),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

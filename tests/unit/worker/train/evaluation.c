@@ -1,10 +1,5 @@
 // worker/train/evaluation.c: when it evaluates, its results, and the files that it refuses. The
 // fake env's clock advances by TICK at each read.
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
 #include <math.h>
 #include <openssl/evp.h>
 #include <stdlib.h>
@@ -13,6 +8,7 @@
 #include "common/base/check.h"
 #include "common/env/env_fake.h"
 #include "common/format/tokens.h"
+#include "tests/test.h"
 #include "worker/train/evaluation.h"
 
 enum { TEXTS = 2, COUNT = 70, SEQUENCE = 16, EVERY = 1000 };
@@ -115,9 +111,10 @@ static double loss_of(struct fixture *f, uint32_t text, size_t count)
     return nll / (double)tokens;
 }
 
-static void it_says_what_an_evaluation_afterwards_would(void **state)
+#define IN_FIXTURE(name, parameter) TEST_WITH(name, parameter, setup, teardown)
+
+IN_FIXTURE(it_says_what_an_evaluation_afterwards_would, struct fixture *f)
 {
-    struct fixture *f = *state;
     for (int limited = 0; limited < 2; limited++) {
         struct wk_evaluation_conf c = conf_of(f);
         struct wk_evaluation *e;
@@ -138,9 +135,8 @@ static void it_says_what_an_evaluation_afterwards_would(void **state)
 }
 
 // An evaluation takes a tick; at a share of 1 % the second may start after 200 ticks.
-static void its_share_of_the_time_is_kept(void **state)
+IN_FIXTURE(its_share_of_the_time_is_kept, struct fixture *f)
 {
-    struct fixture *f = *state;
     struct wk_evaluation_conf c = conf_of(f);
     struct wk_evaluation *e;
     uint64_t made = 0;
@@ -157,9 +153,8 @@ static void its_share_of_the_time_is_kept(void **state)
     wk_evaluation_close(e);
 }
 
-static void files_that_are_not_the_data_are_refused(void **state)
+IN_FIXTURE(files_that_are_not_the_data_are_refused, struct fixture *f)
 {
-    struct fixture *f = *state;
     struct wk_evaluation_conf c = conf_of(f);
     struct wk_evaluation *e;
     assert_int_equal(lh_fake_flip(f->env, "data/ja.bin", LH_TOKENS_HEADER_BYTES + 5, 1), LH_OK);
@@ -179,15 +174,4 @@ static void files_that_are_not_the_data_are_refused(void **state)
     c.dir = "data";
     f->units.heldout_count = 0;
     assert_int_equal(wk_evaluation_open(&c, &e), LH_ERR_CONFIG);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(it_says_what_an_evaluation_afterwards_would, setup,
-                                        teardown),
-        cmocka_unit_test_setup_teardown(its_share_of_the_time_is_kept, setup, teardown),
-        cmocka_unit_test_setup_teardown(files_that_are_not_the_data_are_refused, setup, teardown),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

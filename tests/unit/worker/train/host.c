@@ -1,14 +1,9 @@
 // A trainer's two operations on an array of parameters: parts meet without gap or overlap.
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
-
 #include "kernels/view.h"
+#include "tests/test.h"
 #include "worker/train/host.h"
 
 enum {
@@ -25,9 +20,8 @@ static float *numbers(uint64_t n, float factor)
     return values;
 }
 
-static void a_cut_copies_its_range(void **state)
+TEST(a_cut_copies_its_range)
 {
-    (void)state;
     float *value = numbers(ALL, 1), *slot = calloc(RANGE + 1, sizeof *slot);
     assert_non_null(slot);
     wk_host_copy(value, FIRST, RANGE, slot);
@@ -37,9 +31,8 @@ static void a_cut_copies_its_range(void **state)
     free(slot);
 }
 
-static void a_first_view_is_taken_as_it_is(void **state)
+TEST(a_first_view_is_taken_as_it_is)
 {
-    (void)state;
     float *value = numbers(ALL, 1), *to = numbers(RANGE, 3);
     const struct wk_renewal r = {FIRST, RANGE, NULL, to, NULL};
     wk_host_renew(value, &r);
@@ -50,9 +43,8 @@ static void a_first_view_is_taken_as_it_is(void **state)
     free(to);
 }
 
-static void a_renewal_keeps_progress_in_all_parts(void **state)
+TEST(a_renewal_keeps_progress_in_all_parts)
 {
-    (void)state;
     float *value = numbers(ALL, 1), *from = malloc(RANGE * sizeof *from),
           *to = numbers(RANGE, 0.5f);
     uint64_t *changed = malloc((RANGE / 1024 + 1) * sizeof *changed);
@@ -70,14 +62,4 @@ static void a_renewal_keeps_progress_in_all_parts(void **state)
     free(from);
     free(to);
     free(changed);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_cut_copies_its_range),
-        cmocka_unit_test(a_first_view_is_taken_as_it_is),
-        cmocka_unit_test(a_renewal_keeps_progress_in_all_parts),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,15 +1,11 @@
 // Shapes, the table of tensors, the manifest made from it, and initial values.
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "common/base/check.h"
+#include "tests/test.h"
 #include "worker/train/model.h"
 
 static const char *const main_job =
@@ -24,9 +20,8 @@ static struct wk_shape shape_of(const char *json)
     return s;
 }
 
-static void parses_and_writes_a_shape(void **state)
+TEST(parses_and_writes_a_shape)
 {
-    (void)state;
     struct wk_shape s = shape_of(main_job), again;
     assert_int_equal(s.vocab, 256);
     assert_int_equal(s.kv_heads, 2);
@@ -47,9 +42,8 @@ static void parses_and_writes_a_shape(void **state)
     assert_true(s.rope_theta == 10000.0 && !s.qkv_bias && !s.tied);
 }
 
-static void refuses_what_it_cannot_train(void **state)
+TEST(refuses_what_it_cannot_train)
 {
-    (void)state;
     static const char *const bad[] = {
         NULL,
         "",
@@ -91,9 +85,8 @@ static void refuses_what_it_cannot_train(void **state)
     assert_non_null(strstr(lh_err_text(LH_ERR_CONFIG), "experts"));
 }
 
-static void tensors_lie_one_after_another(void **state)
+TEST(tensors_lie_one_after_another)
 {
-    (void)state;
     struct wk_shape s = shape_of(main_job);
     struct wk_params p;
     assert_int_equal(wk_params_list(&s, &p), LH_OK);
@@ -119,9 +112,8 @@ static void tensors_lie_one_after_another(void **state)
     wk_params_free(&p);
 }
 
-static void the_manifest_has_the_same_order(void **state)
+TEST(the_manifest_has_the_same_order)
 {
-    (void)state;
     struct wk_shape s = shape_of(main_job), again;
     struct wk_params p;
     struct lh_manifest m;
@@ -143,9 +135,8 @@ static void the_manifest_has_the_same_order(void **state)
 
 // The initial values are part of a run's history: these bits must never change. tests/oracle
 // implements the generator in Python and compares every value (oracle.py init).
-static void initial_values_are_fixed_bits(void **state)
+TEST(initial_values_are_fixed_bits)
 {
-    (void)state;
     struct wk_shape s = shape_of(main_job);
     struct wk_params p;
     assert_int_equal(wk_params_list(&s, &p), LH_OK);
@@ -176,16 +167,4 @@ static void initial_values_are_fixed_bits(void **state)
     free(a);
     free(b);
     wk_params_free(&p);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(parses_and_writes_a_shape),
-        cmocka_unit_test(refuses_what_it_cannot_train),
-        cmocka_unit_test(tensors_lie_one_after_another),
-        cmocka_unit_test(the_manifest_has_the_same_order),
-        cmocka_unit_test(initial_values_are_fixed_bits),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,14 +1,10 @@
 // worker/train/noise.c: the measured noise scale of a gradient whose noise is known, and the
 // warm-up that waits for it.
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
 #include <math.h>
 
 #include "common/base/check.h"
 #include "kernels/optimizer.h"
+#include "tests/test.h"
 #include "worker/train/noise.h"
 
 enum { DIMENSIONS = 200, BATCH = 8, FIRST = 2, STEPS = 400 };
@@ -40,9 +36,8 @@ static void add_step(struct wk_noise *n, uint64_t step, double deviation, uint32
     wk_noise_add(n, square, BATCH, &sum);
 }
 
-static void the_ratio_is_that_of_the_noise(void **state)
+TEST(the_ratio_is_that_of_the_noise)
 {
-    (void)state;
     static const double deviation[] = {0.5, 1, 3};
     for (size_t i = 0; i < LH_COUNT(deviation); i++)
         for (uint32_t ranks = 1; ranks <= 2; ranks++) {
@@ -55,9 +50,8 @@ static void the_ratio_is_that_of_the_noise(void **state)
         }
 }
 
-static void nothing_is_said_without_a_sample(void **state)
+TEST(nothing_is_said_without_a_sample)
 {
-    (void)state;
     struct wk_noise n = {0};
     struct wk_gathered sum = {0};
     wk_noise_add(&n, 1, BATCH, &sum);
@@ -76,9 +70,8 @@ static void nothing_is_said_without_a_sample(void **state)
 static const struct wk_warmup_conf conf = {
     .threshold = 0.5, .hold = 0.1, .cap_tokens = 10000, .ramp_tokens = 1000};
 
-static void the_rate_is_held_until_the_noise_falls(void **state)
+TEST(the_rate_is_held_until_the_noise_falls)
 {
-    (void)state;
     struct wk_warmup w = {0};
     uint64_t credited = 0;
     for (; credited < 100; credited++) { // ratio 9/8: above the threshold
@@ -101,9 +94,8 @@ static void the_rate_is_held_until_the_noise_falls(void **state)
     assert_true(w.released && w.released_at == at);
 }
 
-static void the_cap_releases_it_in_any_case(void **state)
+TEST(the_cap_releases_it_in_any_case)
 {
-    (void)state;
     struct wk_warmup w = {0};
     add_step(&w.noise, 1, 3, 1);
     wk_warmup_step(&w, &conf, BATCH, conf.cap_tokens - 1);
@@ -112,9 +104,8 @@ static void the_cap_releases_it_in_any_case(void **state)
     assert_true(w.released);
 }
 
-static void a_few_quiet_steps_are_not_enough(void **state)
+TEST(a_few_quiet_steps_are_not_enough)
 {
-    (void)state;
     struct wk_warmup w = {0};
     for (uint64_t step = 1; step <= WK_WARMUP_STEPS; step++) {
         assert_false(w.released);
@@ -124,26 +115,12 @@ static void a_few_quiet_steps_are_not_enough(void **state)
     assert_true(w.released);
 }
 
-static void off_means_the_schedule_alone(void **state)
+TEST(off_means_the_schedule_alone)
 {
-    (void)state;
     struct wk_warmup_conf off = conf;
     struct wk_warmup w = {0};
     off.threshold = 0;
     assert_true(wk_warmup_factor(&w, &off, 0) == 1);
     wk_warmup_step(&w, &off, BATCH, conf.cap_tokens);
     assert_false(w.released);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_ratio_is_that_of_the_noise),
-        cmocka_unit_test(nothing_is_said_without_a_sample),
-        cmocka_unit_test(the_rate_is_held_until_the_noise_falls),
-        cmocka_unit_test(the_cap_releases_it_in_any_case),
-        cmocka_unit_test(a_few_quiet_steps_are_not_enough),
-        cmocka_unit_test(off_means_the_schedule_alone),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

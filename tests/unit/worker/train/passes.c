@@ -1,11 +1,8 @@
 // The passes over a part of a step add up; values are reported final only if no later pass and no
 // measurement needs them.
+#include "tests/test.h"
 #include "worker/train/passes.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <cmocka.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -81,10 +78,11 @@ static struct wk_share run(struct fixture *f, struct wk_part part, bool fresh, b
     return share;
 }
 
+#define IN_FIXTURE(name, parameter) TEST_WITH(name, parameter, setup, teardown)
+
 // The last of three passes alone reports values, and these are the sums of all three.
-static void the_last_pass_is_told(void **state)
+IN_FIXTURE(the_last_pass_is_told, struct fixture *f)
 {
-    struct fixture *f = *state;
     size_t bytes = f->params.values * sizeof(float);
     float *whole = malloc(bytes);
     assert_non_null(whole);
@@ -99,9 +97,8 @@ static void the_last_pass_is_told(void **state)
 }
 
 // The first pass's own gradient is measured after the pass, so a part of one pass reports nothing.
-static void a_measured_pass_is_not_told(void **state)
+IN_FIXTURE(a_measured_pass_is_not_told, struct fixture *f)
 {
-    struct fixture *f = *state;
     f->step.measure = true;
     struct wk_share alone = run(f, (struct wk_part){1, 1}, true, true);
     assert_int_equal(f->told, 0);
@@ -115,20 +112,9 @@ static void a_measured_pass_is_not_told(void **state)
     assert_int_equal(again.first, 0);
 }
 
-static void an_empty_part_tells_nothing(void **state)
+IN_FIXTURE(an_empty_part_tells_nothing, struct fixture *f)
 {
-    struct fixture *f = *state;
     struct wk_share none = run(f, (struct wk_part){2, 0}, true, true);
     assert_int_equal(f->told, 0);
     assert_true(none.nll == 0 && !none.first);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(the_last_pass_is_told, setup, teardown),
-        cmocka_unit_test_setup_teardown(a_measured_pass_is_not_told, setup, teardown),
-        cmocka_unit_test_setup_teardown(an_empty_part_tells_nothing, setup, teardown),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

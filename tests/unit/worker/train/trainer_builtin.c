@@ -3,9 +3,10 @@
 
 // ---- tests --------------------------------------------------------------------------------------
 
-static void learns_a_repeating_text(void **state)
+#define IN_FIXTURE(name, parameter) TEST_WITH(name, parameter, setup, teardown)
+
+IN_FIXTURE(learns_a_repeating_text, struct fixture *f)
 {
-    struct fixture *f = *state;
     struct wk_builtin_conf c = conf_of(f);
     struct wk_trainer *t = trainer_of(f, &c);
     assert_int_equal(t->ops->step_tokens(t), BATCH * SEQUENCE);
@@ -16,9 +17,8 @@ static void learns_a_repeating_text(void **state)
     t->ops->destroy(t);
 }
 
-static void two_runs_agree_to_the_bit(void **state)
+IN_FIXTURE(two_runs_agree_to_the_bit, struct fixture *f)
 {
-    struct fixture *f = *state;
     struct wk_builtin_conf c = conf_of(f);
     struct wk_trainer *a = trainer_of(f, &c), *b = trainer_of(f, &c);
     for (uint64_t i = 0; i < 10; i++) {
@@ -36,9 +36,8 @@ static void two_runs_agree_to_the_bit(void **state)
     b->ops->destroy(b);
 }
 
-static void saved_state_continues_to_the_bit(void **state)
+IN_FIXTURE(saved_state_continues_to_the_bit, struct fixture *f)
 {
-    struct fixture *f = *state;
     struct wk_builtin_conf c = conf_of(f);
     struct wk_trainer *a = trainer_of(f, &c), *b = trainer_of(f, &c);
     struct lh_buf saved = lh_buf(1 << 24);
@@ -58,9 +57,8 @@ static void saved_state_continues_to_the_bit(void **state)
 }
 
 // A save includes the state of a held learning rate.
-static void a_held_rate_survives_a_save(void **state)
+IN_FIXTURE(a_held_rate_survives_a_save, struct fixture *f)
 {
-    struct fixture *f = *state;
     struct wk_builtin_conf c = conf_of(f);
     c.warmup = (struct wk_warmup_conf){
         .threshold = 1e-9, .hold = 0.25, .cap_tokens = 700, .ramp_tokens = 100};
@@ -96,9 +94,8 @@ static void a_held_rate_survives_a_save(void **state)
 
 // Norms of every tensor against the parameters before and after the step; reading them changes
 // nothing.
-static void norms_are_of_the_step(void **state)
+IN_FIXTURE(norms_are_of_the_step, struct fixture *f)
 {
-    struct fixture *f = *state;
     struct wk_builtin_conf c = conf_of(f);
     struct wk_trainer *a = trainer_of(f, &c), *b = trainer_of(f, &c);
     float *before = copy_parameters(a, f->manifest.values);
@@ -133,9 +130,8 @@ static void norms_are_of_the_step(void **state)
     b->ops->destroy(b);
 }
 
-static void load_refuses_other_bytes(void **state)
+IN_FIXTURE(load_refuses_other_bytes, struct fixture *f)
 {
-    struct fixture *f = *state;
     struct wk_builtin_conf c = conf_of(f);
     struct wk_trainer *t = trainer_of(f, &c);
     struct lh_buf saved = lh_buf(1 << 24), before = lh_buf(1 << 24);
@@ -173,9 +169,8 @@ static void load_refuses_other_bytes(void **state)
 }
 
 // 4 passes of 1 sequence equal 1 pass of 4, up to rounding.
-static void accumulation_is_a_larger_batch(void **state)
+IN_FIXTURE(accumulation_is_a_larger_batch, struct fixture *f)
 {
-    struct fixture *f = *state;
     struct wk_builtin_conf c = conf_of(f);
     struct wk_trainer *whole = trainer_of(f, &c);
     c.batch = 1;
@@ -189,9 +184,8 @@ static void accumulation_is_a_larger_batch(void **state)
     parts->ops->destroy(parts);
 }
 
-static void a_short_step_is_a_mean_over_what_came(void **state)
+IN_FIXTURE(a_short_step_is_a_mean_over_what_came, struct fixture *f)
 {
-    struct fixture *f = *state;
     struct wk_builtin_conf c = conf_of(f);
     struct wk_trainer *t = trainer_of(f, &c);
     struct wk_piece once = {2, 11, SEQUENCE}, twice[2] = {once, once};
@@ -220,9 +214,8 @@ static double first_moment_norm(struct wk_trainer *t, uint64_t values)
     return sqrt(sum);
 }
 
-static void clips_the_global_norm(void **state)
+IN_FIXTURE(clips_the_global_norm, struct fixture *f)
 {
-    struct fixture *f = *state;
     struct wk_builtin_conf c = conf_of(f);
     static const double limits[] = {0.0, 1e-3, 1e3};
     for (size_t i = 0; i < LH_COUNT(limits); i++) {
@@ -238,9 +231,8 @@ static void clips_the_global_norm(void **state)
 }
 
 // Decay shrinks matrices by rate * decay of their old values, and changes no other tensor.
-static void decays_matrices_only(void **state)
+IN_FIXTURE(decays_matrices_only, struct fixture *f)
 {
-    struct fixture *f = *state;
     struct wk_builtin_conf c = conf_of(f);
     c.weight_decay = 0.0;
     struct wk_trainer *plain = trainer_of(f, &c), *before = trainer_of(f, &c);
@@ -266,9 +258,8 @@ static void decays_matrices_only(void **state)
     decayed->ops->destroy(decayed);
 }
 
-static void throttle_follows_the_tokens(void **state)
+IN_FIXTURE(throttle_follows_the_tokens, struct fixture *f)
 {
-    struct fixture *f = *state;
     struct wk_builtin_conf c = conf_of(f);
     c.tokens_per_s = 1000.0;
     struct wk_trainer *t = trainer_of(f, &c);
@@ -282,9 +273,8 @@ static void throttle_follows_the_tokens(void **state)
 }
 
 // A unit's number in a later epoch reads the same data.
-static void a_later_epoch_reads_the_same_unit(void **state)
+IN_FIXTURE(a_later_epoch_reads_the_same_unit, struct fixture *f)
 {
-    struct fixture *f = *state;
     const struct wk_builtin_conf c = conf_of(f);
     const uint64_t units = wk_loader_units(&f->loader);
     struct wk_piece first = {2, 11, SEQUENCE}, later = {2 + 3 * units, 11, SEQUENCE};
@@ -305,9 +295,8 @@ static void a_later_epoch_reads_the_same_unit(void **state)
 }
 
 // Bad pieces, a failing loader, a NaN: each gives an error and changes nothing.
-static void a_failed_step_changes_nothing(void **state)
+IN_FIXTURE(a_failed_step_changes_nothing, struct fixture *f)
 {
-    struct fixture *f = *state;
     struct wk_builtin_conf c = conf_of(f);
     struct wk_trainer *t = trainer_of(f, &c);
     uint64_t values = f->manifest.values, bad = f->manifest.tensor[8].offset;
@@ -343,9 +332,8 @@ static void a_failed_step_changes_nothing(void **state)
     t->ops->destroy(t);
 }
 
-static void refuses_a_bad_configuration(void **state)
+IN_FIXTURE(refuses_a_bad_configuration, struct fixture *f)
 {
-    struct fixture *f = *state;
     struct wk_trainer *t;
     struct wk_builtin_conf c = conf_of(f);
     c.sequence = SEQUENCE + 1; // longer than the context
@@ -366,25 +354,4 @@ static void refuses_a_bad_configuration(void **state)
     first->name[0] = 'm';
     assert_int_equal(wk_builtin_create(&c, &t), LH_OK);
     t->ops->destroy(t);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(learns_a_repeating_text, setup, teardown),
-        cmocka_unit_test_setup_teardown(two_runs_agree_to_the_bit, setup, teardown),
-        cmocka_unit_test_setup_teardown(saved_state_continues_to_the_bit, setup, teardown),
-        cmocka_unit_test_setup_teardown(a_held_rate_survives_a_save, setup, teardown),
-        cmocka_unit_test_setup_teardown(norms_are_of_the_step, setup, teardown),
-        cmocka_unit_test_setup_teardown(load_refuses_other_bytes, setup, teardown),
-        cmocka_unit_test_setup_teardown(accumulation_is_a_larger_batch, setup, teardown),
-        cmocka_unit_test_setup_teardown(a_short_step_is_a_mean_over_what_came, setup, teardown),
-        cmocka_unit_test_setup_teardown(clips_the_global_norm, setup, teardown),
-        cmocka_unit_test_setup_teardown(decays_matrices_only, setup, teardown),
-        cmocka_unit_test_setup_teardown(throttle_follows_the_tokens, setup, teardown),
-        cmocka_unit_test_setup_teardown(a_later_epoch_reads_the_same_unit, setup, teardown),
-        cmocka_unit_test_setup_teardown(a_failed_step_changes_nothing, setup, teardown),
-        cmocka_unit_test_setup_teardown(refuses_a_bad_configuration, setup, teardown),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -3,16 +3,12 @@
 #ifndef TRAINER_CASE_H
 #define TRAINER_CASE_H
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "common/base/check.h"
+#include "tests/test.h"
 #include "tests/unit/worker/train/parameters.h"
 #include "worker/train/model.h"
 #include "worker/train/trainer_builtin.h"

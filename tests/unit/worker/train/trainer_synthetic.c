@@ -1,13 +1,8 @@
 // The synthetic trainer: its steps depend on the seed and the requested size only, and it resumes.
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <string.h>
 
-#include <cmocka.h>
-
+#include "tests/test.h"
 #include "tests/unit/worker/train/parameters.h"
 #include "worker/train/trainer_synthetic.h"
 
@@ -28,9 +23,8 @@ static void step(struct wk_trainer *t, float rate, struct wk_step_out *out)
     assert_int_equal(t->ops->step(t, &in, out), LH_OK);
 }
 
-static void a_step_is_normal_noise_of_the_learning_rate(void **state)
+TEST(a_step_is_normal_noise_of_the_learning_rate)
 {
-    (void)state;
     struct wk_trainer *t = make(1);
     struct wk_step_out out;
     assert_int_equal(t->ops->step_tokens(t), TOKENS);
@@ -49,9 +43,8 @@ static void a_step_is_normal_noise_of_the_learning_rate(void **state)
     t->ops->destroy(t);
 }
 
-static void equal_seeds_are_equal_runs_and_others_are_not(void **state)
+TEST(equal_seeds_are_equal_runs_and_others_are_not)
 {
-    (void)state;
     struct wk_trainer *a = make(7), *b = make(7), *c = make(8);
     struct wk_step_out out;
     for (int i = 0; i < 3; i++) {
@@ -66,9 +59,8 @@ static void equal_seeds_are_equal_runs_and_others_are_not(void **state)
     c->ops->destroy(c);
 }
 
-static void a_saved_state_goes_on_with_the_same_steps(void **state)
+TEST(a_saved_state_goes_on_with_the_same_steps)
 {
-    (void)state;
     struct wk_trainer *a = make(7), *b = make(7);
     struct wk_step_out out;
     struct lh_buf saved = lh_buf(64);
@@ -85,23 +77,11 @@ static void a_saved_state_goes_on_with_the_same_steps(void **state)
     b->ops->destroy(b);
 }
 
-static void a_step_without_tokens_is_refused(void **state)
+TEST(a_step_without_tokens_is_refused)
 {
-    (void)state;
     struct wk_synthetic_conf conf = {VALUES, 0, 4, 1, 0};
     struct wk_trainer *t;
     assert_int_equal(wk_synthetic_create(&conf, &t), LH_ERR_CONFIG);
     conf = (struct wk_synthetic_conf){VALUES, 16, 0, 1, 0};
     assert_int_equal(wk_synthetic_create(&conf, &t), LH_ERR_CONFIG);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_step_is_normal_noise_of_the_learning_rate),
-        cmocka_unit_test(equal_seeds_are_equal_runs_and_others_are_not),
-        cmocka_unit_test(a_saved_state_goes_on_with_the_same_steps),
-        cmocka_unit_test(a_step_without_tokens_is_refused),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

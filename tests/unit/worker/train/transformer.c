@@ -1,10 +1,5 @@
 // The transformer against PyTorch's results (tests/fixtures/trainer, made by tests/oracle) and
 // against finite differences of its own loss.
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
 #include <math.h>
 #include <pthread.h>
 #include <stdlib.h>
@@ -12,6 +7,7 @@
 
 #include "common/base/check.h"
 #include "tests/oracle/case.h"
+#include "tests/test.h"
 
 static const char *const fixtures[] = {
     "tests/fixtures/trainer/mha-untied.case",
@@ -20,9 +16,8 @@ static const char *const fixtures[] = {
 };
 static const double bound = 1e-5; // relative, norm-wise per tensor
 
-static void agrees_with_torch(void **state)
+TEST(agrees_with_torch)
 {
-    (void)state;
     for (size_t f = 0; f < LH_COUNT(fixtures); f++) {
         struct case_file c;
         struct case_answer ours;
@@ -59,9 +54,8 @@ static double loss_at(struct wk_transformer *t, const struct case_file *c, float
 
 // Along each tensor's gradient, (L(+h) - L(-h)) / 2h must be |g|^2. The loss has fp32 noise of
 // about 1e-7, so h changes it by about 1e-2; the remaining error is the third derivative's.
-static void agrees_with_finite_differences(void **state)
+TEST(agrees_with_finite_differences)
 {
-    (void)state;
     for (size_t f = 0; f < LH_COUNT(fixtures); f++) {
         struct case_file c;
         struct case_answer ours;
@@ -94,9 +88,8 @@ static void agrees_with_finite_differences(void **state)
 }
 
 // Gradients accumulate: two halves of a batch, in any order, add up to the gradient of the whole.
-static void gradients_accumulate(void **state)
+TEST(gradients_accumulate)
 {
-    (void)state;
     struct case_file c;
     assert_int_equal(case_load(fixtures[0], &c), LH_OK);
     assert_int_equal(c.sequences, 2);
@@ -141,9 +134,8 @@ static void take_final(void *arg, uint64_t from)
 
 // Values reported final are those of the gradient, layer by layer from the end, and the backward
 // pass does not touch them again; with a separate head and with a tied one.
-static void final_gradients_stay(void **state)
+TEST(final_gradients_stay)
 {
-    (void)state;
     enum { LENGTH = 8, LAYERS = 3 };
     for (int tied = 0; tied < 2; tied++) {
         struct wk_shape shape = {50, 16, LAYERS, 2, 1, 24, LENGTH, 1e4, 1e-6, true, tied};
@@ -179,9 +171,8 @@ static void final_gradients_stay(void **state)
 
 // 200 rows of 1,000 logits pass the head in four chunks, the last one short, and 50 rows in one;
 // the sums are equal.
-static void chunks_of_the_head_add_up(void **state)
+TEST(chunks_of_the_head_add_up)
 {
-    (void)state;
     enum { LENGTH = 50, SEQUENCES = 4, IDS = SEQUENCES * LENGTH + 1 };
     struct wk_shape shape = {1000, 16, 1, 2, 1, 24, LENGTH, 1e4, 1e-6, true, false};
     struct wk_params p;
@@ -224,9 +215,8 @@ static void chunks_of_the_head_add_up(void **state)
 }
 
 // Changing a token does not change the logits of earlier rows.
-static void logits_are_causal(void **state)
+TEST(logits_are_causal)
 {
-    (void)state;
     struct case_file c;
     struct case_answer before, after;
     assert_int_equal(case_load(fixtures[2], &c), LH_OK);
@@ -243,9 +233,8 @@ static void logits_are_causal(void **state)
     case_free(&c);
 }
 
-static void eval_takes_every_token_once(void **state)
+TEST(eval_takes_every_token_once)
 {
-    (void)state;
     struct case_file c;
     assert_int_equal(case_load(fixtures[2], &c), LH_OK);
     size_t count = c.length + 1;
@@ -294,9 +283,8 @@ static void *solve_again(void *arg)
 
 // The bits must not depend on other threads or on where malloc put the parameters: a resumed worker
 // continues exactly the same run.
-static void bits_depend_on_nothing_else(void **state)
+TEST(bits_depend_on_nothing_else)
 {
-    (void)state;
     struct case_file c;
     assert_int_equal(case_load(fixtures[1], &c), LH_OK);
     size_t values = c.params.values, logits = c.sequences * c.length * c.shape.vocab;
@@ -324,9 +312,8 @@ static void bits_depend_on_nothing_else(void **state)
     case_free(&c);
 }
 
-static void refuses_bad_batches(void **state)
+TEST(refuses_bad_batches)
 {
-    (void)state;
     struct case_file c;
     assert_int_equal(case_load(fixtures[0], &c), LH_OK);
     struct wk_transformer_conf conf = {c.shape, c.length, c.length, false};
@@ -348,20 +335,4 @@ static void refuses_bad_batches(void **state)
     conf.length_max = c.shape.context + 1;
     assert_int_equal(wk_transformer_create(&conf, &t), LH_ERR_CONFIG);
     case_free(&c);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(agrees_with_torch),
-        cmocka_unit_test(agrees_with_finite_differences),
-        cmocka_unit_test(gradients_accumulate),
-        cmocka_unit_test(chunks_of_the_head_add_up),
-        cmocka_unit_test(final_gradients_stay),
-        cmocka_unit_test(logits_are_causal),
-        cmocka_unit_test(eval_takes_every_token_once),
-        cmocka_unit_test(bits_depend_on_nothing_else),
-        cmocka_unit_test(refuses_bad_batches),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

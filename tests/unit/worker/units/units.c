@@ -1,14 +1,10 @@
 // ctest: worker_units
 // The queue of leased units, and which of them are kept, given back or claimed, on a worker of
 // which only the queue is there. Runs of whole workers: tests/cores.
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "tests/test.h"
 #include "worker/units/units.h"
 
 enum { UNITS = 600, EPOCHS = 2, SHARDS = 2, TOKENS = 64, AHEAD = 3 };
@@ -109,9 +105,10 @@ static void put_beside(struct rig *r)
 
 // ---------------------------------------------------------------- the queue
 
-static void takes_each_unit_of_the_run_once(void **state)
+#define IN_RIG(name, parameter) TEST_WITH(name, parameter, set_up, tear_down)
+
+IN_RIG(takes_each_unit_of_the_run_once, struct rig *r)
 {
-    struct rig *r = *state;
     const uint64_t last = UNITS * EPOCHS - 1;
     const uint64_t leased[] = {7, 5, 7, last, last + 1, 6, 9, 10, 11};
     struct wk_claim claim = {.unit = 9};
@@ -129,9 +126,8 @@ static void takes_each_unit_of_the_run_once(void **state)
     assert_true(wk_units_any_here(&r->w));
 }
 
-static void announces_as_many_units_as_are_read_ahead(void **state)
+IN_RIG(announces_as_many_units_as_are_read_ahead, struct rig *r)
 {
-    struct rig *r = *state;
     take(r, 0, AHEAD + 1);
     assert_int_equal(r->comes, AHEAD);
     assert_true(r->w.queue[AHEAD - 1].announced && !r->w.queue[AHEAD].announced);
@@ -144,9 +140,8 @@ static void announces_as_many_units_as_are_read_ahead(void **state)
     assert_false(wk_units_any_here(&r->w));
 }
 
-static void begun_units_come_first(void **state)
+IN_RIG(begun_units_come_first, struct rig *r)
 {
-    struct rig *r = *state;
     for (uint64_t u = 1; u < 4; u++) wk_units_keep_position(&r->w, u, 10 * u);
     take(r, 0, 4);
     for (uint64_t i = 0; i < 4; i++) {
@@ -157,9 +152,8 @@ static void begun_units_come_first(void **state)
 }
 
 // Every shard's pushes hold all of it; only its claim was lost.
-static void a_unit_that_is_trained_whole_is_claimed(void **state)
+IN_RIG(a_unit_that_is_trained_whole_is_claimed, struct rig *r)
 {
-    struct rig *r = *state;
     wk_units_keep_position(&r->w, 4, TOKENS);
     wk_units_keep_position(&r->w, 5, TOKENS - 1);
     grant(r, 4, 2);
@@ -171,9 +165,8 @@ static void a_unit_that_is_trained_whole_is_claimed(void **state)
     assert_int_equal(r->shard[1].finished.count, 0);
 }
 
-static void what_is_credited_leaves_the_queue(void **state)
+IN_RIG(what_is_credited_leaves_the_queue, struct rig *r)
 {
-    struct rig *r = *state;
     take(r, 0, 5);
     credit(r, 0), credit(r, 4);
     r->w.stepping = true;
@@ -190,9 +183,8 @@ static void what_is_credited_leaves_the_queue(void **state)
     assert_int_equal(r->w.queued, 3);
 }
 
-static void positions_are_kept_while_there_is_room(void **state)
+IN_RIG(positions_are_kept_while_there_is_room, struct rig *r)
 {
-    struct rig *r = *state;
     credit(r, 2);
     for (uint64_t u = 0; u < WK_POSITIONS_MAX + 2; u++) wk_units_keep_position(&r->w, u, u + 1);
     assert_int_equal(r->w.resume_count, WK_POSITIONS_MAX);
@@ -215,9 +207,8 @@ static void positions_are_kept_while_there_is_room(void **state)
     assert_int_equal(r->w.resume_count, WK_POSITIONS_MAX);
 }
 
-static void claims_need_a_grant_and_room(void **state)
+IN_RIG(claims_need_a_grant_and_room, struct rig *r)
 {
-    struct rig *r = *state;
     struct wk_finished *f = &r->shard[1].finished;
     grant(r, 1, 3);
     wk_units_finished(&r->w, 5, 1);
@@ -231,9 +222,8 @@ static void claims_need_a_grant_and_room(void **state)
 }
 
 // A grant stays until half of the table is full: then those of units that are not here any more go.
-static void grants_are_kept_while_there_is_room(void **state)
+IN_RIG(grants_are_kept_while_there_is_room, struct rig *r)
 {
-    struct rig *r = *state;
     struct lh_grant got;
     take(r, 0, 2);
     grant(r, 0, 3);
@@ -246,9 +236,8 @@ static void grants_are_kept_while_there_is_room(void **state)
 
 // ---------------------------------------------------------------- recalls
 
-static void gives_back_what_is_not_begun(void **state)
+IN_RIG(gives_back_what_is_not_begun, struct rig *r)
 {
-    struct rig *r = *state;
     struct wk_piece piece = {.unit = 2};
     take(r, 0, 5);
     r->w.queue[1].done = 3;
@@ -269,9 +258,8 @@ static void gives_back_what_is_not_begun(void **state)
     assert_true(r->w.returned_count == 1 && r->w.queued == 2);
 }
 
-static void gives_back_what_an_absent_trainer_began(void **state)
+IN_RIG(gives_back_what_an_absent_trainer_began, struct rig *r)
 {
-    struct rig *r = *state;
     put_beside(r);
     take(r, 0, 2);
     wk_units_mark(&r->w, 0);
@@ -286,9 +274,8 @@ static void gives_back_what_an_absent_trainer_began(void **state)
     assert_int_equal(r->w.resume_count, 0); // another one trains it from its start
 }
 
-static void gives_back_a_listful_at_a_time(void **state)
+IN_RIG(gives_back_a_listful_at_a_time, struct rig *r)
 {
-    struct rig *r = *state;
     uint64_t asked[LH_RECALLS_MAX + 1];
     for (uint64_t u = 0; u <= LH_RECALLS_MAX; u++) asked[u] = u;
     wk_units_give_back(&r->w, LH_RECALLS_MAX + 1, asked);
@@ -297,9 +284,8 @@ static void gives_back_a_listful_at_a_time(void **state)
 
 // ---------------------------------------------------------------- a trainer beside the worker
 
-static void wants_what_its_trainer_may_read_ahead(void **state)
+IN_RIG(wants_what_its_trainer_may_read_ahead, struct rig *r)
 {
-    struct rig *r = *state;
     r->w.conf.queue_units = 20;
     assert_int_equal(wk_units_wanted(&r->w), 20);
     r->w.window = 21;
@@ -329,9 +315,8 @@ static void wants_what_its_trainer_may_read_ahead(void **state)
     assert_null(wk_units_hand(&r->w));
 }
 
-static void counts_what_its_trainer_trained(void **state)
+IN_RIG(counts_what_its_trainer_trained, struct rig *r)
 {
-    struct rig *r = *state;
     put_beside(r);
     grant(r, 0, 4);
     take(r, 0, 3);
@@ -366,10 +351,9 @@ static void counts_what_its_trainer_trained(void **state)
     assert_int_equal(r->w.beside.notes, 4);
 }
 
-static void a_cut_knows_the_positions_at_its_step(void **state)
+IN_RIG(a_cut_knows_the_positions_at_its_step, struct rig *r)
 {
     enum { NOTES = 100 }; // more than fit at first
-    struct rig *r = *state;
     struct wk_position at[] = {{0, TOKENS - 1}, {1, 5}};
     uint32_t count = 2;
     put_beside(r);
@@ -387,9 +371,8 @@ static void a_cut_knows_the_positions_at_its_step(void **state)
     assert_int_equal(r->w.beside.note[0].steps, 41);
 }
 
-static void a_damaged_unit_is_given_back(void **state)
+IN_RIG(a_damaged_unit_is_given_back, struct rig *r)
 {
-    struct rig *r = *state;
     put_beside(r);
     take(r, 3, 2);
     take(r, UNITS + 3, 1);
@@ -417,9 +400,8 @@ static void a_damaged_unit_is_given_back(void **state)
 
 // ---------------------------------------------------------------- another life
 
-static void goes_on_where_the_oldest_cut_ends(void **state)
+IN_RIG(goes_on_where_the_oldest_cut_ends, struct rig *r)
 {
-    struct rig *r = *state;
     struct wk_position first[] = {{1, 30}, {2, 30}, {3, 30}, {4, 30}};
     struct wk_position second[] = {{3, 20}, {1, 40}, {4, 30}};
     r->slot[0].position = first;
@@ -437,9 +419,8 @@ static void goes_on_where_the_oldest_cut_ends(void **state)
     assert_int_equal(r->w.resume_count, 2); // 4 is claimed
 }
 
-static void a_new_life_trains_again_what_no_cut_holds(void **state)
+IN_RIG(a_new_life_trains_again_what_no_cut_holds, struct rig *r)
 {
-    struct rig *r = *state;
     struct wk_position at[] = {{6, 30}};
     put_beside(r);
     grant(r, 0, 6);
@@ -462,9 +443,8 @@ static void a_new_life_trains_again_what_no_cut_holds(void **state)
     assert_int_equal(r->w.resume_count, 0);
 }
 
-static void tells_how_long_its_queue_lasts(void **state)
+IN_RIG(tells_how_long_its_queue_lasts, struct rig *r)
 {
-    struct rig *r = *state;
     take(r, 0, 2);
     r->w.queue[0].done = 4;
     for (int i = 0; i < 2; i++) {
@@ -480,10 +460,9 @@ static void tells_how_long_its_queue_lasts(void **state)
 // ---------------------------------------------------------------- grants
 
 // The table is made anew of the units that the worker has.
-static void grants_of_units_that_are_gone_are_forgotten(void **state)
+IN_RIG(grants_of_units_that_are_gone_are_forgotten, struct rig *r)
 {
     enum { HALF = 1 << 14, MANY = 4096 };
-    struct rig *r = *state;
     struct lh_grant is;
     assert_false(wk_grants_find(&r->w, 0, &is));
     wk_grants_take(&r->w, lh_span("", 0));
@@ -499,32 +478,4 @@ static void grants_of_units_that_are_gone_are_forgotten(void **state)
     assert_true(wk_grants_find(&r->w, HALF, &is) && is.number == HALF + 1);
     grant(r, HALF, MANY + 1); // more than an answer may have
     assert_false(wk_grants_find(&r->w, HALF + 1, &is));
-}
-
-#define TEST(f) cmocka_unit_test_setup_teardown(f, set_up, tear_down)
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        TEST(takes_each_unit_of_the_run_once),
-        TEST(announces_as_many_units_as_are_read_ahead),
-        TEST(begun_units_come_first),
-        TEST(a_unit_that_is_trained_whole_is_claimed),
-        TEST(what_is_credited_leaves_the_queue),
-        TEST(positions_are_kept_while_there_is_room),
-        TEST(claims_need_a_grant_and_room),
-        TEST(grants_are_kept_while_there_is_room),
-        TEST(gives_back_what_is_not_begun),
-        TEST(gives_back_what_an_absent_trainer_began),
-        TEST(gives_back_a_listful_at_a_time),
-        TEST(wants_what_its_trainer_may_read_ahead),
-        TEST(counts_what_its_trainer_trained),
-        TEST(a_cut_knows_the_positions_at_its_step),
-        TEST(a_damaged_unit_is_given_back),
-        TEST(goes_on_where_the_oldest_cut_ends),
-        TEST(a_new_life_trains_again_what_no_cut_holds),
-        TEST(tells_how_long_its_queue_lasts),
-        TEST(grants_of_units_that_are_gone_are_forgotten),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -29,9 +29,8 @@ static void round_trip(struct world *w)
 
 // ---------------------------------------------------------------- messages
 
-static void small_messages_come_back(void **state)
+IN_PAIR(small_messages_come_back, struct world *w)
 {
-    struct world *w = *state;
     w->plan.echo = true;
     struct side s = {0};
     side_open(w, &s, LH_RPC_JOIN, 0);
@@ -70,9 +69,8 @@ static void check_trace(struct world *w, const struct lh_trace *trace, const cha
     assert_int_equal(s.status, LH_OK);
 }
 
-static void a_trace_goes_with_its_call_alone(void **state)
+IN_PAIR(a_trace_goes_with_its_call_alone, struct world *w)
 {
-    struct world *w = *state;
     const struct lh_trace none = {.id = ""},
                           good = {"0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"},
                           upper = {"0AF7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"},
@@ -94,9 +92,8 @@ static uint32_t crc_of_parts(const struct lh_blob *b, int times)
     return crc;
 }
 
-static void bulk_goes_up(void **state)
+IN_PAIR(bulk_goes_up, struct world *w)
 {
-    struct world *w = *state;
     struct lh_blob *b = noise(w, MIB);
     struct side s = {.bulk = b, .to_send = 64, .finish_after = true};
     side_open(w, &s, LH_RPC_PUSH, 0);
@@ -109,9 +106,8 @@ static void bulk_goes_up(void **state)
     let_go(w, b);
 }
 
-static void bulk_comes_down(void **state)
+IN_PAIR(bulk_comes_down, struct world *w)
 {
-    struct world *w = *state;
     struct lh_blob *b = noise(w, MIB);
     w->plan = (struct side){.bulk = b, .to_send = 64, .finish_after = true};
     struct side s = {0};
@@ -125,9 +121,8 @@ static void bulk_comes_down(void **state)
     let_go(w, b);
 }
 
-static void no_byte_of_a_bulk_is_copied(void **state)
+IN_PAIR(no_byte_of_a_bulk_is_copied, struct world *w)
 {
-    struct world *w = *state;
     struct lh_blob *b = noise(w, MIB);
     const struct lh_out out = {lh_span_str("head"), b, 100, MIB - 200};
     grpc_byte_buffer *m = lh_grpc_message(&out);
@@ -149,9 +144,8 @@ static void no_byte_of_a_bulk_is_copied(void **state)
     lh_blob_release(b);
 }
 
-static void messages_have_a_largest_size(void **state)
+IN_PAIR(messages_have_a_largest_size, struct world *w)
 {
-    struct world *w = *state;
     struct lh_blob *b = noise(w, LH_GRPC_MESSAGE_BYTES_MAX);
     struct side s = {0};
     w->plan.echo = false;
@@ -169,9 +163,8 @@ static void messages_have_a_largest_size(void **state)
 
 // ---------------------------------------------------------------- flow
 
-static void a_server_that_does_not_read_stops_its_client(void **state)
+IN_PAIR(a_server_that_does_not_read_stops_its_client, struct world *w)
 {
-    struct world *w = *state;
     struct lh_blob *b = noise(w, MIB);
     w->plan.lazy = true;
     struct side s = {.bulk = b, .to_send = 32, .finish_after = true};
@@ -195,9 +188,8 @@ static void a_server_that_does_not_read_stops_its_client(void **state)
     let_go(w, b);
 }
 
-static void the_end_waits_for_what_was_sent_before_it(void **state)
+IN_PAIR(the_end_waits_for_what_was_sent_before_it, struct world *w)
 {
-    struct world *w = *state;
     struct lh_blob *b = noise(w, 1000);
     w->plan = (struct side){.bulk = b, .to_send = 3, .finish_after = true};
     struct side s = {.lazy = true};
@@ -214,9 +206,8 @@ static void the_end_waits_for_what_was_sent_before_it(void **state)
     let_go(w, b);
 }
 
-static void many_calls_at_once(void **state)
+IN_PAIR(many_calls_at_once, struct world *w)
 {
-    struct world *w = *state;
     // more than one connection has streams; gRPC queues the rest
     enum { N = LH_GRPC_CALLS_PER_CONNECTION + 100 };
     struct side *s = test_calloc(N, sizeof *s);
@@ -234,9 +225,8 @@ static void many_calls_at_once(void **state)
     test_free(s);
 }
 
-static void too_many_calls_are_refused(void **state)
+IN_PAIR(too_many_calls_are_refused, struct world *w)
 {
-    struct world *w = *state;
     struct side s = {0};
     ((struct lh_grpc *)w->server)->served += LH_GRPC_CALLS_MAX;
     side_open(w, &s, LH_RPC_HELLO, 0);
@@ -249,9 +239,8 @@ static void too_many_calls_are_refused(void **state)
 
 // ---------------------------------------------------------------- the end
 
-static void every_status_survives(void **state)
+IN_PAIR(every_status_survives, struct world *w)
 {
-    struct world *w = *state;
     for (int err = 0; err < LH_ERR_COUNT; err++) {
         w->plan = (struct side){.end = (lh_err)err};
         struct side s = {0};
@@ -263,9 +252,8 @@ static void every_status_survives(void **state)
     }
 }
 
-static void statuses_of_others_are_understood(void **state)
+TEST(statuses_of_others_are_understood)
 {
-    (void)state;
     const grpc_metadata_array none = {0};
     assert_int_equal(lh_grpc_err(GRPC_STATUS_OK, &none, ""), LH_OK);
     assert_int_equal(lh_grpc_err(GRPC_STATUS_UNAVAILABLE, &none, ""), LH_ERR_UNAVAILABLE);
@@ -286,9 +274,8 @@ static void statuses_of_others_are_understood(void **state)
     assert_int_equal(lh_grpc_err(GRPC_STATUS_ABORTED, &one, ""), LH_ERR_CONFLICT);
 }
 
-static void a_call_can_be_refused_at_the_door(void **state)
+IN_PAIR(a_call_can_be_refused_at_the_door, struct world *w)
 {
-    struct world *w = *state;
     w->refuse = LH_ERR_NOT_OWNER;
     struct side s = {0};
     side_open(w, &s, LH_RPC_PUSH, 0);
@@ -299,9 +286,8 @@ static void a_call_can_be_refused_at_the_door(void **state)
     assert_int_equal(w->accepts, 0);
 }
 
-static void a_server_may_end_before_it_heard_all(void **state)
+IN_PAIR(a_server_may_end_before_it_heard_all, struct world *w)
 {
-    struct world *w = *state;
     struct lh_blob *b = noise(w, MIB);
     w->plan.lazy = true;
     struct side s = {.bulk = b, .to_send = 16};
@@ -315,9 +301,8 @@ static void a_server_may_end_before_it_heard_all(void **state)
     let_go(w, b);
 }
 
-static void a_deadline_ends_a_call(void **state)
+IN_PAIR(a_deadline_ends_a_call, struct world *w)
 {
-    struct world *w = *state;
     w->plan.hold = true;
     struct side s = {0};
     round_trip(w); // connects, so that the call arrives before its deadline
@@ -332,9 +317,8 @@ static void a_deadline_ends_a_call(void **state)
     assert_int_equal(w->accepted[1].half_closes, 0); // a cancelled call has no half close
 }
 
-static void a_client_may_cancel(void **state)
+IN_PAIR(a_client_may_cancel, struct world *w)
 {
-    struct world *w = *state;
     w->plan.hold = true;
     struct side s = {0};
     side_open(w, &s, LH_RPC_FOLLOW, 0);
@@ -348,9 +332,8 @@ static void a_client_may_cancel(void **state)
     assert_int_equal(w->accepted[0].half_closes, 0);
 }
 
-static void a_client_may_cancel_at_once(void **state)
+IN_PAIR(a_client_may_cancel_at_once, struct world *w)
 {
-    struct world *w = *state;
     struct side s = {0};
     side_open(w, &s, LH_RPC_FOLLOW, 0);
     side_say(&s, "x");
@@ -365,9 +348,8 @@ static void a_client_may_cancel_at_once(void **state)
     assert_int_equal(w->asked, 1); // the server never saw the cancelled call
 }
 
-static void a_server_may_cancel(void **state)
+IN_PAIR(a_server_may_cancel, struct world *w)
 {
-    struct world *w = *state;
     struct side s = {0};
     side_open(w, &s, LH_RPC_FOLLOW, 0);
     UNTIL(w, w->accepts == 1);
@@ -379,9 +361,8 @@ static void a_server_may_cancel(void **state)
 
 // ---------------------------------------------------------------- coming and going
 
-static void nobody_there(void **state)
+IN_PAIR(nobody_there, struct world *w)
 {
-    struct world *w = *state;
     struct side s = {0};
     lh_transport_grpc_destroy(w->server);
     w->server = NULL;
@@ -402,9 +383,8 @@ static void nobody_there(void **state)
     }
 }
 
-static void a_server_that_comes_back_is_found(void **state)
+IN_PAIR(a_server_that_comes_back_is_found, struct world *w)
 {
-    struct world *w = *state;
     char address[128];
     round_trip(w);
     w->plan.hold = true;
@@ -442,9 +422,8 @@ static void a_server_that_comes_back_is_found(void **state)
     assert_true(lh_now(w->env) - start < 6 * LH_GRPC_BACKOFF_MS * LH_MS);
 }
 
-static void names_are_resolved_and_proxies_ignored(void **state)
+IN_PAIR(names_are_resolved_and_proxies_ignored, struct world *w)
 {
-    struct world *w = *state;
     char address[64];
     snprintf(address, sizeof address, "localhost%s", strrchr(w->bound, ':'));
     setenv("http_proxy", "http://127.0.0.1:1", 1); // proxy settings for the web must not apply
@@ -458,9 +437,8 @@ static void names_are_resolved_and_proxies_ignored(void **state)
     unsetenv("https_proxy");
 }
 
-static void a_port_that_is_taken_is_said(void **state)
+IN_PAIR(a_port_that_is_taken_is_said, struct world *w)
 {
-    struct world *w = *state;
     struct lh_transport *second;
     char bound[64];
     assert_int_equal(create(w, "server", &second), LH_OK);
@@ -482,29 +460,5 @@ static void a_port_that_is_taken_is_said(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        IN_PAIR(small_messages_come_back),
-        IN_PAIR(a_trace_goes_with_its_call_alone),
-        IN_PAIR(bulk_goes_up),
-        IN_PAIR(bulk_comes_down),
-        IN_PAIR(no_byte_of_a_bulk_is_copied),
-        IN_PAIR(messages_have_a_largest_size),
-        IN_PAIR(a_server_that_does_not_read_stops_its_client),
-        IN_PAIR(the_end_waits_for_what_was_sent_before_it),
-        IN_PAIR(many_calls_at_once),
-        IN_PAIR(too_many_calls_are_refused),
-        IN_PAIR(every_status_survives),
-        cmocka_unit_test(statuses_of_others_are_understood),
-        IN_PAIR(a_call_can_be_refused_at_the_door),
-        IN_PAIR(a_server_may_end_before_it_heard_all),
-        IN_PAIR(a_deadline_ends_a_call),
-        IN_PAIR(a_client_may_cancel),
-        IN_PAIR(a_client_may_cancel_at_once),
-        IN_PAIR(a_server_may_cancel),
-        IN_PAIR(nobody_there),
-        IN_PAIR(a_server_that_comes_back_is_found),
-        IN_PAIR(names_are_resolved_and_proxies_ignored),
-        IN_PAIR(a_port_that_is_taken_is_said),
-    };
-    return cmocka_run_group_tests(tests, keep_openssl, NULL);
+    return test_run(keep_openssl, NULL);
 }

@@ -3,20 +3,16 @@
 #ifndef LH_TESTS_UNIT_TRANSPORT_GRPC_H
 #define LH_TESTS_UNIT_TRANSPORT_GRPC_H
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-#include <cmocka.h>
 #include <openssl/crypto.h>
 
 #include "common/base/check.h"
 #include "common/net/grpc/transport_grpc.h"
 #include "common/security/certs.h"
+#include "tests/test.h"
 
 enum { MIB = 1 << 20, PATIENCE_S = 30, SIDES = 512 };
 
@@ -381,7 +377,7 @@ static inline struct world *other_world(void)
     return other;
 }
 
-#define IN_PAIR(test) cmocka_unit_test_setup_teardown(test, make_pair, drop_world)
-#define IN_WORLD(test) cmocka_unit_test_setup_teardown(test, make_world, drop_world)
+#define IN_PAIR(name, parameter) TEST_WITH(name, parameter, make_pair, drop_world)
+#define IN_WORLD(name, parameter) TEST_WITH(name, parameter, make_world, drop_world)
 
 #endif

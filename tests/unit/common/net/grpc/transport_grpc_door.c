@@ -110,9 +110,8 @@ static uint64_t turned_away(const struct world *w, char last[LAST_BYTES])
     return lh_grpc_door_away(last, LAST_BYTES) + rushed(w);
 }
 
-static void strangers_shut_no_door(void **state)
+IN_PAIR(strangers_shut_no_door, struct world *w)
 {
-    struct world *w = *state;
     struct stranger s[STRANGERS];
     char last[LAST_BYTES];
     struct side in = {0};
@@ -141,9 +140,8 @@ static void strangers_shut_no_door(void **state)
 }
 
 // All strangers come from one address and stay.
-static void one_address_leaves_room_for_others(void **state)
+IN_PAIR(one_address_leaves_room_for_others, struct world *w)
 {
-    struct world *w = *state;
     struct stranger s[STRANGERS];
     char last[LAST_BYTES];
     uint64_t before = turned_away(w, last);
@@ -164,10 +162,9 @@ static void one_address_leaves_room_for_others(void **state)
 
 // Three addresses without certificates take all connections that they can get; a new worker from a
 // fourth address still gets in.
-static void half_open_handshakes_keep_nobody_out(void **state)
+IN_PAIR(half_open_handshakes_keep_nobody_out, struct world *w)
 {
     enum { ADDRESSES = 3 };
-    struct world *w = *state;
     struct stranger s[ADDRESSES];
     struct lh_transport *late;
     for (int i = 0; i < ADDRESSES; i++)
@@ -198,9 +195,8 @@ static bool is_answered(struct sockaddr_in to, in_addr_t from)
 }
 
 // An address that connects without end is not accepted for the rest of a second; others are.
-static void an_endless_dialler_is_not_answered(void **state)
+IN_PAIR(an_endless_dialler_is_not_answered, struct world *w)
 {
-    struct world *w = *state;
     struct sockaddr_in to = address_of(w);
     const in_addr_t rogue = INADDR_LOOPBACK + 20;
     struct lh_grpc_waited waited;
@@ -219,9 +215,8 @@ static void an_endless_dialler_is_not_answered(void **state)
 }
 
 // A silent connection is closed after ten seconds; an earlier connection with a call stays.
-static void a_silent_connection_is_closed(void **state)
+IN_PAIR(a_silent_connection_is_closed, struct world *w)
 {
-    struct world *w = *state;
     struct sockaddr_in to = address_of(w);
     struct side in = {0};
     struct lh_grpc_waited before, now_waited;
@@ -263,9 +258,8 @@ static int knock(struct world *w, struct sockaddr_in to, in_addr_t from)
 
 // A handshake costs the server more than its client. An address that connects again and again
 // without a call has to wait; others do not. After a while it is accepted again.
-static void an_address_that_reconnects_without_calls_waits(void **state)
+IN_PAIR(an_address_that_reconnects_without_calls_waits, struct world *w)
 {
-    struct world *w = *state;
     const struct sockaddr_in to = address_of(w);
     const in_addr_t from = INADDR_LOOPBACK + 40;
     const uint64_t before = rushed(w);
@@ -294,10 +288,9 @@ static void an_address_that_reconnects_without_calls_waits(void **state)
 
 // Connections to another listener of this process, such as the HTTP page, make no calls, but must
 // not use up an address's attempts.
-static void page_requests_use_up_no_attempts(void **state)
+IN_PAIR(page_requests_use_up_no_attempts, struct world *w)
 {
     enum { TIMES = 600 };
-    struct world *w = *state;
     struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
     socklen_t size = sizeof at;
     const uint64_t before = rushed(w);
@@ -318,10 +311,9 @@ static void page_requests_use_up_no_attempts(void **state)
 }
 
 // Connections with calls do not use up attempts.
-static void connections_with_calls_use_up_no_attempts(void **state)
+IN_PAIR(connections_with_calls_use_up_no_attempts, struct world *w)
 {
     enum { TIMES = 300 };
-    struct world *w = *state;
     const uint64_t before = rushed(w);
     for (int i = 0; i < TIMES; i++) {
         struct lh_transport *t;
@@ -341,10 +333,9 @@ static uint64_t taken(const struct side *s, int n, size_t each)
     return sum;
 }
 
-static void unread_messages_take_bounded_memory(void **state)
+IN_PAIR(unread_messages_take_bounded_memory, struct world *w)
 {
     enum { CALLS = LH_GRPC_CALLS_PER_CONNECTION, EACH_BYTES = 2 * MIB, CALM = 20 };
-    struct world *w = *state;
     static struct side s[CALLS];
     struct lh_blob *b = lh_blob_new(EACH_BYTES);
     uint64_t held = 1;
@@ -404,9 +395,8 @@ static char *refusing(struct world *w, lh_err err)
 
 // A worker may call before its server is ready, while it stops, or at a former owner: roles start
 // in any order. None of these is logged as a warning.
-static void refusals_of_early_calls_are_no_warnings(void **state)
+IN_PAIR(refusals_of_early_calls_are_no_warnings, struct world *w)
 {
-    struct world *w = *state;
     static const struct {
         lh_err err;
         const char *says;
@@ -425,19 +415,6 @@ static void refusals_of_early_calls_are_no_warnings(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(strangers_shut_no_door, make_pair, drop_world),
-        cmocka_unit_test_setup_teardown(refusals_of_early_calls_are_no_warnings, make_pair,
-                                        drop_world),
-        cmocka_unit_test_setup_teardown(one_address_leaves_room_for_others, make_pair, drop_world),
-        IN_PAIR(half_open_handshakes_keep_nobody_out),
-        IN_PAIR(a_silent_connection_is_closed),
-        IN_PAIR(an_address_that_reconnects_without_calls_waits),
-        IN_PAIR(an_endless_dialler_is_not_answered),
-        IN_PAIR(page_requests_use_up_no_attempts),
-        IN_PAIR(connections_with_calls_use_up_no_attempts),
-        cmocka_unit_test_setup_teardown(unread_messages_take_bounded_memory, make_pair, drop_world),
-    };
     limit_files();
-    return cmocka_run_group_tests(tests, keep_openssl, NULL);
+    return test_run(keep_openssl, NULL);
 }

@@ -1,15 +1,11 @@
 // Budgets over HTTP/2 frames: how each frame is counted, in pieces of any size, and that they
 // suffice for an honest peer.
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <string.h>
-#include <cmocka.h>
 
 #include "common/base/check.h"
 #include "common/env/env.h"
 #include "common/net/grpc/transport_grpc_frames.h"
+#include "tests/test.h"
 
 static const uint8_t preface[24];
 
@@ -47,9 +43,8 @@ static long until_too_much(struct stream *s, uint8_t type, uint8_t flags, size_t
     return n;
 }
 
-static void each_kind_has_its_budget(void **state)
+TEST(each_kind_has_its_budget)
 {
-    (void)state;
     static const struct {
         uint8_t type, flags;
         size_t length;
@@ -68,9 +63,8 @@ static void each_kind_has_its_budget(void **state)
     }
 }
 
-static void requests_after_the_settings(void **state)
+TEST(requests_after_the_settings)
 {
-    (void)state;
     struct stream s;
     begin(&s);
     assert_null(send_frame(&s, 4, 1, 0, 9));
@@ -80,9 +74,8 @@ static void requests_after_the_settings(void **state)
     assert_int_equal(until_too_much(&s, 1, 5, 1024), LH_GRPC_HEADERS_BURST / 1024);
 }
 
-static void pieces_make_no_difference(void **state)
+TEST(pieces_make_no_difference)
 {
-    (void)state;
     for (size_t piece = 1; piece < 40; piece++) {
         struct stream s;
         long resets = 0;
@@ -95,17 +88,15 @@ static void pieces_make_no_difference(void **state)
     }
 }
 
-static void data_is_free(void **state)
+TEST(data_is_free)
 {
-    (void)state;
     struct stream s;
     begin(&s);
     for (int i = 0; i < 2 * LH_GRPC_SMALL_BURST; i++) assert_null(send_frame(&s, 0, 0, 4096, 4105));
 }
 
-static void time_gives_back(void **state)
+TEST(time_gives_back)
 {
-    (void)state;
     struct stream s;
     begin(&s);
     assert_int_equal(until_too_much(&s, 3, 0, 4), LH_GRPC_RESETS_BURST);
@@ -120,14 +111,4 @@ static void time_gives_back(void **state)
     assert_int_equal(until_too_much(&s, 3, 0, 4), LH_GRPC_RESETS_PER_S);
     s.now_ns -= 10 * LH_SECOND; // a clock that is set back adds nothing
     assert_int_equal(until_too_much(&s, 3, 0, 4), 0);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(each_kind_has_its_budget),  cmocka_unit_test(requests_after_the_settings),
-        cmocka_unit_test(pieces_make_no_difference), cmocka_unit_test(data_is_free),
-        cmocka_unit_test(time_gives_back),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -222,9 +222,8 @@ static long resident_bytes(void)
 
 // ---------------------------------------------------------------- handshakes
 
-static void another_runs_certificate_is_refused_in_the_handshake(void **state)
+IN_PAIR(another_runs_certificate_is_refused_in_the_handshake, struct world *w)
 {
-    struct world *w = *state;
     struct logged l = {0};
     struct stranger s = {.times = 1};
     log_server(w, &l);
@@ -240,9 +239,8 @@ static void another_runs_certificate_is_refused_in_the_handshake(void **state)
     end_log(&l);
 }
 
-static void a_handshake_without_a_certificate_is_told(void **state)
+IN_PAIR(a_handshake_without_a_certificate_is_told, struct world *w)
 {
-    struct world *w = *state;
     struct logged l = {0};
     struct sockaddr_in to = {.sin_family = AF_INET};
     log_server(w, &l);
@@ -255,9 +253,8 @@ static void a_handshake_without_a_certificate_is_told(void **state)
     end_log(&l);
 }
 
-static void a_connection_that_breaks_off_is_told(void **state)
+IN_PAIR(a_connection_that_breaks_off_is_told, struct world *w)
 {
-    struct world *w = *state;
     struct logged l = {0};
     log_server(w, &l);
     int fd = reach(htons((uint16_t)strtoul(strrchr(w->bound, ':') + 1, NULL, 10)));
@@ -305,24 +302,24 @@ static void assert_ends(struct world *w, struct stranger *s, const char *what)
     end_log(&l);
 }
 
-static void rapid_reset(void **state)
+IN_PAIR(rapid_reset, struct world *w)
 {
     struct stranger s = {.takes = true};
     add_request(&s, 4);
     s.number_at[1] = s.bytes + 5;
     add(&s, 3, 0, 1, "\0\0\0\x08", 4);
-    assert_ends(*state, &s, "took back");
+    assert_ends(w, &s, "took back");
 }
 
 // gRPC enforces the limit of streams only after the peer acknowledged the settings.
-static void a_flood_of_requests(void **state)
+IN_PAIR(a_flood_of_requests, struct world *w)
 {
     struct stranger s = {0};
     add_request(&s, 5);
-    assert_ends(*state, &s, "(requests before it took our settings)");
+    assert_ends(w, &s, "(requests before it took our settings)");
 }
 
-static void headers_without_an_end(void **state)
+IN_PAIR(headers_without_an_end, struct world *w)
 {
     struct stranger s = {0};
     uint8_t filler[300];
@@ -330,35 +327,34 @@ static void headers_without_an_end(void **state)
     add(&s, 1, 1, 1, push_headers, sizeof push_headers - 1);
     s.once = s.bytes;
     add(&s, 9, 0, 1, filler, sizeof filler);
-    assert_ends(*state, &s, "headers");
+    assert_ends(w, &s, "headers");
 }
 
-static void pings_without_an_end(void **state)
+IN_PAIR(pings_without_an_end, struct world *w)
 {
     struct stranger s = {0};
     for (int i = 0; i < 20; i++) add(&s, 6, 1, 0, "longhaul", 8); // replies to no ping
-    assert_ends(*state, &s, "carry nothing");
+    assert_ends(w, &s, "carry nothing");
 }
 
-static void settings_without_an_end(void **state)
+IN_PAIR(settings_without_an_end, struct world *w)
 {
     struct stranger s = {0};
     for (int i = 0; i < 20; i++) add(&s, 4, 0, 0, "\0\3\0\0\0\x64", 6);
-    assert_ends(*state, &s, "carry nothing");
+    assert_ends(w, &s, "carry nothing");
 }
 
-static void data_without_bytes(void **state)
+IN_PAIR(data_without_bytes, struct world *w)
 {
     struct stranger s = {.takes = true};
     add(&s, 1, 4, 1, push_headers, sizeof push_headers - 1);
     s.once = s.bytes;
     for (int i = 0; i < 40; i++) add(&s, 0, 0, 1, "", 0);
-    assert_ends(*state, &s, "carry nothing");
+    assert_ends(w, &s, "carry nothing");
 }
 
-static void calls_that_its_role_may_not_make(void **state)
+IN_PAIR(calls_that_its_role_may_not_make, struct world *w)
 {
-    struct world *w = *state;
     struct logged l = {0};
     struct lh_transport *rogue;
     log_server(w, &l);
@@ -386,9 +382,8 @@ static int64_t wall_later(struct lh_env *env)
     return time(NULL) + days_later * 86400;
 }
 
-static void an_expired_peers_connection_ends(void **state)
+IN_PAIR(an_expired_peers_connection_ends, struct world *w)
 {
-    struct world *w = *state;
     struct logged l = {0};
     struct side open = {0};
     // The server's certificate lasts longer, so the server must end the connection.
@@ -436,9 +431,8 @@ static void log_server_with_list(struct world *w, struct logged *l)
 }
 
 // The peer reads and sends nothing, so no probe would end the connection soon.
-static void a_revoked_peers_connection_ends_though_it_is_silent(void **state)
+IN_PAIR(a_revoked_peers_connection_ends_though_it_is_silent, struct world *w)
 {
-    struct world *w = *state;
     struct logged l;
     struct stranger s = {.times = 1};
     log_server_with_list(w, &l);
@@ -467,9 +461,8 @@ static void a_revoked_peers_connection_ends_though_it_is_silent(void **state)
     end_log(&l);
 }
 
-static void a_revoked_peers_connection_without_a_call_ends(void **state)
+IN_PAIR(a_revoked_peers_connection_without_a_call_ends, struct world *w)
 {
-    struct world *w = *state;
     struct logged l;
     log_server_with_list(w, &l);
     assert_works(w, w->link); // connects
@@ -514,9 +507,8 @@ static int copies(const uint8_t *what, size_t n, const void *ours)
     return found;
 }
 
-static void a_keys_text_lies_nowhere(void **state)
+IN_PAIR(a_keys_text_lies_nowhere, struct world *w)
 {
-    struct world *w = *state;
     assert_works(w, w->link); // creates the TLS contexts of both sides
     struct lh_buf pem = lh_buf(1 << 16);
     assert_int_equal(lh_file_load(w->env, paths_of(w, "server").key, &pem), LH_OK);
@@ -530,24 +522,6 @@ static void a_keys_text_lies_nowhere(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        IN_PAIR(another_runs_certificate_is_refused_in_the_handshake),
-        IN_PAIR(a_handshake_without_a_certificate_is_told),
-        IN_PAIR(a_connection_that_breaks_off_is_told),
-        IN_PAIR(rapid_reset),
-        IN_PAIR(a_flood_of_requests),
-        IN_PAIR(headers_without_an_end),
-        IN_PAIR(pings_without_an_end),
-        IN_PAIR(settings_without_an_end),
-        IN_PAIR(data_without_bytes),
-        IN_PAIR(calls_that_its_role_may_not_make),
-        IN_PAIR(an_expired_peers_connection_ends),
-        IN_PAIR(a_revoked_peers_connection_ends_though_it_is_silent),
-        IN_PAIR(a_revoked_peers_connection_without_a_call_ends),
-#ifndef LH_ASAN
-        IN_PAIR(a_keys_text_lies_nowhere),
-#endif
-    };
     signal(SIGPIPE, SIG_IGN); // writing to a closed connection must not kill the test
-    return cmocka_run_group_tests(tests, keep_openssl, NULL);
+    return test_run(keep_openssl, NULL);
 }

@@ -58,9 +58,8 @@ static void assert_answers(struct world *w, struct lh_link *link)
 }
 
 // The first call after a loss fails; the next call goes to the next address.
-static void the_next_address_is_tried(void **state)
+IN_WORLD(the_next_address_is_tried, struct world *w)
 {
-    struct world *w = *state;
     struct pair p = pair_of(w, 0, 0);
     char bound[128];
     assert_answers(w, p.link);
@@ -77,9 +76,8 @@ static void the_next_address_is_tried(void **state)
 }
 
 // A link leaves a coordinator that is unavailable, but not one that refuses.
-static void an_unavailable_one_is_left(void **state)
+IN_WORLD(an_unavailable_one_is_left, struct world *w)
 {
-    struct world *w = *state;
     struct pair p = pair_of(w, 0, 0);
     w->refuse = LH_ERR_FENCED;
     assert_int_equal(ask(w, p.link).status, LH_ERR_FENCED);
@@ -91,9 +89,8 @@ static void an_unavailable_one_is_left(void **state)
     drop(&p.other);
 }
 
-static void a_former_leaders_answer_is_none(void **state)
+IN_WORLD(a_former_leaders_answer_is_none, struct world *w)
 {
-    struct world *w = *state;
     struct pair p = pair_of(w, 5, 7);
     char bound[128];
     static const uint64_t former[] = {5, 0}; // 0: a coordinator with its store in a file
@@ -151,9 +148,8 @@ static struct lh_link *restart(struct world *w, struct disk *d, const char *at)
     return dial(w->client, at, LH_C);
 }
 
-static void a_restart_forgets_no_leader(void **state)
+IN_WORLD(a_restart_forgets_no_leader, struct world *w)
 {
-    struct world *w = *state;
     struct pair p = pair_of(w, 5, 7);
     struct disk d = {0};
     assert_answers(w, restart(w, &d, p.other_at));
@@ -169,9 +165,8 @@ static void a_restart_forgets_no_leader(void **state)
 }
 
 // No answer of a later leader is used before its number is durable.
-static void an_answer_waits_for_its_number(void **state)
+IN_WORLD(an_answer_waits_for_its_number, struct world *w)
 {
-    struct world *w = *state;
     struct pair p = pair_of(w, 5, 7);
     struct disk d = {.fails = LH_ERR_IO};
     struct lh_link *link = restart(w, &d, p.one_at);
@@ -186,9 +181,8 @@ static void an_answer_waits_for_its_number(void **state)
 }
 
 // Only coordinators have leader numbers.
-static void a_servers_answer_has_no_leader(void **state)
+IN_WORLD(a_servers_answer_has_no_leader, struct world *w)
 {
-    struct world *w = *state;
     struct pair p = pair_of(w, 5, 0);
     char bound[128];
     assert_answers(w, p.link);
@@ -202,10 +196,5 @@ static void a_servers_answer_has_no_leader(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        IN_WORLD(the_next_address_is_tried),       IN_WORLD(an_unavailable_one_is_left),
-        IN_WORLD(a_former_leaders_answer_is_none), IN_WORLD(a_restart_forgets_no_leader),
-        IN_WORLD(an_answer_waits_for_its_number),  IN_WORLD(a_servers_answer_has_no_leader),
-    };
-    return cmocka_run_group_tests(tests, keep_openssl, NULL);
+    return test_run(keep_openssl, NULL);
 }

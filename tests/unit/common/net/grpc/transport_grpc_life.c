@@ -105,33 +105,28 @@ static void in_every_callback(void (*act)(struct side *s), bool clients_only)
     }
 }
 
-static void cancelling_inside_any_callback(void **state)
+TEST(cancelling_inside_any_callback)
 {
-    (void)state;
     in_every_callback(do_cancel, false);
 }
 
-static void finishing_inside_any_callback(void **state)
+TEST(finishing_inside_any_callback)
 {
-    (void)state;
     in_every_callback(do_finish_and_cancel, false);
 }
 
-static void hanging_up_inside_any_callback(void **state)
+TEST(hanging_up_inside_any_callback)
 {
-    (void)state;
     in_every_callback(do_hangup, true);
 }
 
-static void destroying_inside_any_callback(void **state)
+TEST(destroying_inside_any_callback)
 {
-    (void)state;
     in_every_callback(do_destroy, false);
 }
 
-static void destroying_the_other_inside_any_callback(void **state)
+TEST(destroying_the_other_inside_any_callback)
 {
-    (void)state;
     in_every_callback(do_destroy_other, false);
 }
 
@@ -145,9 +140,8 @@ static lh_err destroy_in_on_call(void *self, struct lh_call *call, enum lh_rpc r
     return err;
 }
 
-static void destroying_inside_on_call(void **state)
+IN_PAIR(destroying_inside_on_call, struct world *w)
 {
-    struct world *w = *state;
     w->service.on_call = destroy_in_on_call;
     struct side s = {0};
     side_open(w, &s, LH_RPC_PUSH, 0);
@@ -158,9 +152,8 @@ static void destroying_inside_on_call(void **state)
     assert_int_equal(w->accepted[0].status, LH_ERR_CANCELLED);
 }
 
-static void refusing_and_destroying_inside_on_call(void **state)
+IN_PAIR(refusing_and_destroying_inside_on_call, struct world *w)
 {
-    struct world *w = *state;
     w->service.on_call = destroy_in_on_call;
     w->refuse = LH_ERR_BUSY;
     struct side s = {0};
@@ -172,9 +165,8 @@ static void refusing_and_destroying_inside_on_call(void **state)
 
 // ---------------------------------------------------------------- hanging up, destroying
 
-static void hangup_ends_calls_before_it_returns(void **state)
+IN_PAIR(hangup_ends_calls_before_it_returns, struct world *w)
 {
-    struct world *w = *state;
     w->plan.hold = true;
     struct side s[3] = {0};
     for (int i = 0; i < 3; i++) {
@@ -198,9 +190,8 @@ static void hang_up_once(struct side *s, const char *event)
 
 // All calls fail with their connection. The first on_close hangs up, so gRPC completes the others
 // when their link is gone.
-static void hangup_while_other_calls_fail(void **state)
+IN_PAIR(hangup_while_other_calls_fail, struct world *w)
 {
-    struct world *w = *state;
     w->link->transport_ops->hangup(w->link);
     w->link = dial(w->client, "127.0.0.1:1", LH_S);
     struct side s[8] = {0};
@@ -237,9 +228,8 @@ static void await_connections(struct world *w, int n)
     }
 }
 
-static void a_second_line_is_a_connection_of_its_own(void **state)
+IN_PAIR(a_second_line_is_a_connection_of_its_own, struct world *w)
 {
-    struct world *w = *state;
     struct lh_link *first = w->link, *second, *beside;
     const struct lh_transport_ops *ops = w->client->ops;
     assert_int_equal(ops->dial(w->client, w->bound, LH_S, LH_LINE_SECOND, &second), LH_OK);
@@ -262,9 +252,8 @@ static void a_second_line_is_a_connection_of_its_own(void **state)
     w->link = NULL;
 }
 
-static void hanging_up_leaves_the_links_beside_it(void **state)
+IN_PAIR(hanging_up_leaves_the_links_beside_it, struct world *w)
 {
-    struct world *w = *state;
     struct lh_link *second;
     assert_int_equal(w->client->ops->dial(w->client, w->bound, LH_S, LH_LINE_FIRST, &second),
                      LH_OK);
@@ -286,9 +275,8 @@ static void hanging_up_leaves_the_links_beside_it(void **state)
     assert_int_equal(b.closes, 1);
 }
 
-static void a_connection_has_a_limit_of_links(void **state)
+IN_PAIR(a_connection_has_a_limit_of_links, struct world *w)
 {
-    struct world *w = *state;
     struct lh_link *other = NULL;
     struct side a = {0}, b = {0};
     for (int i = 0; i < LH_GRPC_LINKS_PER_CONNECTION; i++)
@@ -306,9 +294,8 @@ static void a_connection_has_a_limit_of_links(void **state)
 }
 
 // A channel is created before the round trip of its path is known.
-static void after_a_connection_an_attempt_gets_what_its_path_needs(void **state)
+IN_PAIR(after_a_connection_an_attempt_gets_what_its_path_needs, struct world *w)
 {
-    struct world *w = *state;
     struct lh_grpc_line *line = ((struct lh_grpc_link *)w->link)->line;
     struct side s = {0}, held = {.hook = client_hook};
     w->plan.hold = true;
@@ -329,9 +316,8 @@ static void after_a_connection_an_attempt_gets_what_its_path_needs(void **state)
 }
 
 // The path is not measured yet, so the configured timeout applies.
-static void a_first_attempt_gets_what_its_transport_gives(void **state)
+IN_PAIR(a_first_attempt_gets_what_its_transport_gives, struct world *w)
 {
-    struct world *w = *state;
     struct paths p = paths_of(w, "worker");
     struct lh_grpc_conf conf = conf_of(w, &p);
     for (int far = 0; far < 2; far++) {
@@ -365,9 +351,8 @@ static int least_patience_ms(const char *bound, int *least)
 }
 
 // Both ends must wait that long: if one gave up, the other would still wait for it.
-static void an_outage_of_a_minute_and_a_half_ends_no_connection(void **state)
+IN_PAIR(an_outage_of_a_minute_and_a_half_ends_no_connection, struct world *w)
 {
-    struct world *w = *state;
     struct side held = {.hook = client_hook};
     int least_ms = 0;
     w->plan.hold = true;
@@ -399,9 +384,8 @@ static int break_connections(const struct world *w)
 }
 
 // It had answered on this connection before, and this call got no answer.
-static void a_server_that_was_killed_is_not_said_to_refuse_us(void **state)
+IN_PAIR(a_server_that_was_killed_is_not_said_to_refuse_us, struct world *w)
 {
-    struct world *w = *state;
     assert_works(w, w->link);
     w->plan = (struct side){.hold = true};
     struct side s = {0};
@@ -422,9 +406,8 @@ static void a_server_that_was_killed_is_not_said_to_refuse_us(void **state)
     }
 }
 
-static void destroy_with_everything_open(void **state)
+IN_PAIR(destroy_with_everything_open, struct world *w)
 {
-    struct world *w = *state;
     struct lh_blob *b = lh_blob_new(MIB);
     assert_non_null(b);
     memset(b->data, 1, b->len);
@@ -442,9 +425,8 @@ static void destroy_with_everything_open(void **state)
     let_go(w, b);
 }
 
-static void destroy_with_nothing_done(void **state)
+IN_PAIR(destroy_with_nothing_done, struct world *w)
 {
-    struct world *w = *state;
     struct lh_transport *t;
     struct lh_link *link;
     assert_int_equal(create(w, "worker", &t), LH_OK);
@@ -497,9 +479,8 @@ static void random_server_step(struct world *w)
     }
 }
 
-static void random_orders_end_well(void **state)
+IN_PAIR(random_orders_end_well, struct world *w)
 {
-    struct world *w = *state;
     struct lh_blob *b = lh_blob_new(200000);
     assert_non_null(b);
     memset(b->data, 3, b->len);
@@ -526,26 +507,5 @@ static void random_orders_end_well(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(cancelling_inside_any_callback),
-        cmocka_unit_test(finishing_inside_any_callback),
-        cmocka_unit_test(hanging_up_inside_any_callback),
-        cmocka_unit_test(destroying_inside_any_callback),
-        cmocka_unit_test(destroying_the_other_inside_any_callback),
-        IN_PAIR(destroying_inside_on_call),
-        IN_PAIR(refusing_and_destroying_inside_on_call),
-        IN_PAIR(hangup_ends_calls_before_it_returns),
-        IN_PAIR(hangup_while_other_calls_fail),
-        IN_PAIR(hanging_up_leaves_the_links_beside_it),
-        IN_PAIR(a_second_line_is_a_connection_of_its_own),
-        IN_PAIR(a_connection_has_a_limit_of_links),
-        IN_PAIR(after_a_connection_an_attempt_gets_what_its_path_needs),
-        IN_PAIR(a_first_attempt_gets_what_its_transport_gives),
-        IN_PAIR(an_outage_of_a_minute_and_a_half_ends_no_connection),
-        IN_PAIR(a_server_that_was_killed_is_not_said_to_refuse_us),
-        IN_PAIR(destroy_with_everything_open),
-        IN_PAIR(destroy_with_nothing_done),
-        IN_PAIR(random_orders_end_well),
-    };
-    return cmocka_run_group_tests(tests, keep_openssl, NULL);
+    return test_run(keep_openssl, NULL);
 }

@@ -1,12 +1,7 @@
 // Outages and long round trips: when a socket retransmits, when it is given up, and how long an
 // attempt to connect may take.
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <string.h>
 #include <unistd.h>
-#include <cmocka.h>
 
 #include <arpa/inet.h>
 #include <errno.h>
@@ -15,6 +10,7 @@
 #include <sys/socket.h>
 
 #include "common/net/grpc/transport_grpc_core.h"
+#include "tests/test.h"
 
 #ifndef TCP_RTO_MAX_MS
 #define TCP_RTO_MAX_MS 44
@@ -51,9 +47,8 @@ static int teardown(void **state)
     return 0;
 }
 
-static void the_cap_follows_the_round_trip_and_its_spread(void **state)
+TEST(the_cap_follows_the_round_trip_and_its_spread)
 {
-    (void)state;
     assert_int_equal(lh_grpc_path_cap_ms(0, 0), 1000);
     assert_int_equal(lh_grpc_path_cap_ms(200 * MS, 50 * MS), 1000);
     assert_int_equal(lh_grpc_path_cap_ms(1200 * MS, 100 * MS), 1900);
@@ -66,9 +61,8 @@ static int attempt_ms(uint32_t rtt_us, int last_ms, bool timed_out)
     return lh_grpc_path_connect_ms(rtt_us, last_ms, timed_out, LH_GRPC_CONNECT_MS_MAX);
 }
 
-static void an_attempt_gets_what_its_path_needs(void **state)
+TEST(an_attempt_gets_what_its_path_needs)
 {
-    (void)state;
     assert_int_equal(attempt_ms(0, 0, false), LH_GRPC_CONNECT_MS);
     assert_int_equal(attempt_ms(100 * MS, 0, false), LH_GRPC_CONNECT_MS);
     assert_int_equal(attempt_ms(3000 * MS, 0, false), 24000);
@@ -97,9 +91,8 @@ static int option(int fd, int level, int name)
 }
 
 // The kernel's deviation of a short path is a constant, not a measurement: none of it counts.
-static void a_trip_is_the_paths_and_not_the_kernels_caution(void **state)
+TEST(a_trip_is_the_paths_and_not_the_kernels_caution)
 {
-    (void)state;
     struct lh_trip t = lh_grpc_path_trip(0, 0);
     assert_int_equal(t.mean_ns, 0);
     t = lh_grpc_path_trip(40, 50 * MS);
@@ -112,9 +105,10 @@ static void a_trip_is_the_paths_and_not_the_kernels_caution(void **state)
     assert_int_equal(t.spread_ns, 300 * LH_MS);
 }
 
-static void a_long_path_gets_a_longer_acknowledgement_timeout(void **state)
+#define IN_PAIR(name, parameter) TEST_WITH(name, parameter, setup, teardown)
+
+IN_PAIR(a_long_path_gets_a_longer_acknowledgement_timeout, struct pair *p)
 {
-    struct pair *p = *state;
     assert_int_equal(lh_grpc_path_patience_ms(0, 0), LH_GRPC_UNHEARD_MS);
     assert_int_equal(lh_grpc_path_patience_ms(1200 * MS, 100 * MS), LH_GRPC_UNHEARD_MS + 8 * 1600);
     assert_int_equal(lh_grpc_path_patience_ms(3000 * MS, 3000 * MS), LH_GRPC_KEEPALIVE_WAIT_MS);
@@ -130,9 +124,8 @@ static bool kernel_caps(int fd)
     return setsockopt(fd, IPPROTO_TCP, TCP_RTO_MAX_MS, &ms, sizeof ms) == 0;
 }
 
-static void a_socket_is_capped_and_follows_its_path(void **state)
+IN_PAIR(a_socket_is_capped_and_follows_its_path, struct pair *p)
 {
-    struct pair *p = *state;
     struct lh_grpc_path path = {0};
     struct tcp_info info = {.tcpi_rtt = 200 * MS, .tcpi_rttvar = 10 * MS};
     bool caps = kernel_caps(p->near);
@@ -156,9 +149,8 @@ static void a_socket_is_capped_and_follows_its_path(void **state)
 
 // A connection's first sample sets the deviation to half the round trip; a cap computed from that
 // must not stay.
-static void a_cap_comes_down_with_the_spread(void **state)
+IN_PAIR(a_cap_comes_down_with_the_spread, struct pair *p)
 {
-    struct pair *p = *state;
     struct lh_grpc_path path = {0};
     struct tcp_info info = {.tcpi_rtt = 3200 * MS, .tcpi_rttvar = 1500 * MS};
     bool caps = kernel_caps(p->near);
@@ -174,9 +166,8 @@ static void a_cap_comes_down_with_the_spread(void **state)
 }
 
 // An answer must not wait behind all data that gathered during packet loss.
-static void the_kernel_takes_little_until_a_long_path_is_calm(void **state)
+IN_PAIR(the_kernel_takes_little_until_a_long_path_is_calm, struct pair *p)
 {
-    struct pair *p = *state;
     struct lh_grpc_path path = {0};
     struct tcp_info info = {.tcpi_rtt = 1200 * MS, .tcpi_rttvar = 100 * MS};
     lh_grpc_path_tend(&path, p->near, false, &info);
@@ -198,9 +189,8 @@ static void the_kernel_takes_little_until_a_long_path_is_calm(void **state)
     assert_int_equal(option(p->near, IPPROTO_TCP, TCP_NOTSENT_LOWAT), usual);
 }
 
-static void a_stalled_socket_is_closed_where_the_kernel_has_no_cap(void **state)
+IN_PAIR(a_stalled_socket_is_closed_where_the_kernel_has_no_cap, struct pair *p)
 {
-    struct pair *p = *state;
     struct lh_grpc_path path = {.cap_ms = 1000, .uncapped = true};
     struct tcp_info info = {.tcpi_rtt = 200 * MS, .tcpi_backoff = 2, .tcpi_rto = 1600 * MS};
     char byte;
@@ -214,9 +204,8 @@ static void a_stalled_socket_is_closed_where_the_kernel_has_no_cap(void **state)
     assert_int_equal(recv(p->near, &byte, 1, 0), 0);
 }
 
-static void a_capped_socket_is_left_alone(void **state)
+IN_PAIR(a_capped_socket_is_left_alone, struct pair *p)
 {
-    struct pair *p = *state;
     struct lh_grpc_path path = {.cap_ms = 1000};
     struct tcp_info info = {.tcpi_rtt = 200 * MS, .tcpi_backoff = 9, .tcpi_rto = 90000 * MS};
     char byte;
@@ -225,29 +214,8 @@ static void a_capped_socket_is_left_alone(void **state)
     assert_int_equal(errno, EAGAIN);
 }
 
-static void a_server_is_looked_for_with_few_syns(void **state)
+IN_PAIR(a_server_is_looked_for_with_few_syns, struct pair *p)
 {
-    struct pair *p = *state;
     int given = option(p->near, IPPROTO_TCP, TCP_SYNCNT);
     assert_true(given == 4 || given == 2);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_cap_follows_the_round_trip_and_its_spread),
-        cmocka_unit_test(an_attempt_gets_what_its_path_needs),
-        cmocka_unit_test(a_trip_is_the_paths_and_not_the_kernels_caution),
-        cmocka_unit_test_setup_teardown(a_long_path_gets_a_longer_acknowledgement_timeout, setup,
-                                        teardown),
-        cmocka_unit_test_setup_teardown(a_socket_is_capped_and_follows_its_path, setup, teardown),
-        cmocka_unit_test_setup_teardown(a_cap_comes_down_with_the_spread, setup, teardown),
-        cmocka_unit_test_setup_teardown(the_kernel_takes_little_until_a_long_path_is_calm, setup,
-                                        teardown),
-        cmocka_unit_test_setup_teardown(a_stalled_socket_is_closed_where_the_kernel_has_no_cap,
-                                        setup, teardown),
-        cmocka_unit_test_setup_teardown(a_capped_socket_is_left_alone, setup, teardown),
-        cmocka_unit_test_setup_teardown(a_server_is_looked_for_with_few_syns, setup, teardown),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

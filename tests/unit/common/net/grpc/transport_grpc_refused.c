@@ -17,10 +17,9 @@ static void hear_of_it(void *self, const struct lh_peer *peer, const char *rpc, 
 }
 
 // Makes every RPC as every role; it is refused by the role table, by its owner, or in its answer.
-static void each_refused_call_is_told_with_its_caller(void **state)
+IN_PAIR(each_refused_call_is_told_with_its_caller, struct world *w)
 {
     static const enum lh_role roles[] = {LH_W, LH_S, LH_C, LH_A};
-    struct world *w = *state;
     struct told told = {0};
     lh_transport_grpc_on_refused(w->server, hear_of_it, &told);
     for (size_t r = 0; r < LH_COUNT(roles); r++) {
@@ -64,8 +63,5 @@ static void each_refused_call_is_told_with_its_caller(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        IN_PAIR(each_refused_call_is_told_with_its_caller),
-    };
-    return cmocka_run_group_tests(tests, keep_openssl, NULL);
+    return test_run(keep_openssl, NULL);
 }

@@ -16,9 +16,9 @@ static void assert_create_fails(struct world *w, struct paths p, const char *run
     assert_says(lh_err_text(err), says);
 }
 
-static void bad_files_are_said_at_the_start(void **state)
+IN_WORLD(bad_files_are_said_at_the_start, struct world *w)
 {
-    struct world *w = *state, *other = other_world();
+    struct world *other = other_world();
     struct paths good = paths_of(w, "worker"), p = paths_of(w, "nobody");
     assert_create_fails(w, p, "r1", LH_ERR_NOT_FOUND, "nobody.pem");
     p = good;
@@ -48,9 +48,8 @@ static void bad_files_are_said_at_the_start(void **state)
 
 // ---------------------------------------------------------------- renewal
 
-static void a_server_renews_without_a_restart(void **state)
+IN_PAIR(a_server_renews_without_a_restart, struct world *w)
 {
-    struct world *w = *state;
     w->plan.hold = true;
     struct side open = {0};
     side_open(w, &open, LH_RPC_FOLLOW, 0); // stays open throughout
@@ -69,9 +68,8 @@ static void a_server_renews_without_a_restart(void **state)
     assert_int_equal(s.status, LH_ERR_UNAUTHENTICATED);
 }
 
-static void a_bad_renewal_changes_nothing(void **state)
+IN_PAIR(a_bad_renewal_changes_nothing, struct world *w)
 {
-    struct world *w = *state;
     struct paths p = paths_of(w, "server"), q = paths_of(w, "worker");
     assert_int_equal(rename(q.key, p.key), 0); // a state between replacing the two files
     assert_int_equal(lh_transport_grpc_reload(w->server), LH_ERR_UNAUTHENTICATED);
@@ -88,9 +86,8 @@ static void a_bad_renewal_changes_nothing(void **state)
     assert_works(w, dial(w->client, w->bound, LH_S));
 }
 
-static void a_client_renews_without_a_restart(void **state)
+IN_PAIR(a_client_renews_without_a_restart, struct world *w)
 {
-    struct world *w = *state;
     w->plan.hold = true;
     struct side open = {0};
     side_open(w, &open, LH_RPC_FOLLOW, 0);
@@ -129,10 +126,9 @@ static unsigned warnings(const struct world *w, const char *path)
     return n;
 }
 
-static void our_certificates_end_is_told_a_month_before_once_a_day(void **state)
+IN_WORLD(our_certificates_end_is_told_a_month_before_once_a_day, struct world *w)
 {
     enum { DAY_S = 86400, DAYS = 40 };
-    struct world *w = *state;
     struct lh_log *log;
     struct lh_transport *t;
     char path[128];
@@ -200,9 +196,8 @@ static void assert_refused(struct world *w)
     assert_int_equal(w->asked, asked);
 }
 
-static void a_revoked_client_is_heard_no_more_and_its_open_calls_end(void **state)
+IN_PAIR(a_revoked_client_is_heard_no_more_and_its_open_calls_end, struct world *w)
 {
-    struct world *w = *state;
     char list[128], bound[sizeof w->bound];
     snprintf(list, sizeof list, "%s/revoked", w->dir);
     write_serial(list, NULL);
@@ -237,9 +232,8 @@ static void a_revoked_client_is_heard_no_more_and_its_open_calls_end(void **stat
     assert_int_equal(s.status, LH_OK);
 }
 
-static void the_list_is_read_whatever_is_wrong_with_our_own_files(void **state)
+IN_PAIR(the_list_is_read_whatever_is_wrong_with_our_own_files, struct world *w)
 {
-    struct world *w = *state;
     char list[128], bound[sizeof w->bound];
     snprintf(list, sizeof list, "%s/revoked", w->dir);
     write_serial(list, NULL);
@@ -253,9 +247,8 @@ static void the_list_is_read_whatever_is_wrong_with_our_own_files(void **state)
     assert_refused(w);
 }
 
-static void a_client_does_not_talk_to_a_revoked_server(void **state)
+IN_PAIR(a_client_does_not_talk_to_a_revoked_server, struct world *w)
 {
-    struct world *w = *state;
     char list[128];
     snprintf(list, sizeof list, "%s/revoked", w->dir);
     write_serial(list, NULL);
@@ -285,15 +278,5 @@ static void a_client_does_not_talk_to_a_revoked_server(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        IN_WORLD(bad_files_are_said_at_the_start),
-        IN_PAIR(a_server_renews_without_a_restart),
-        IN_PAIR(a_bad_renewal_changes_nothing),
-        IN_PAIR(a_client_renews_without_a_restart),
-        IN_WORLD(our_certificates_end_is_told_a_month_before_once_a_day),
-        IN_PAIR(a_revoked_client_is_heard_no_more_and_its_open_calls_end),
-        IN_PAIR(the_list_is_read_whatever_is_wrong_with_our_own_files),
-        IN_PAIR(a_client_does_not_talk_to_a_revoked_server),
-    };
-    return cmocka_run_group_tests(tests, keep_openssl, NULL);
+    return test_run(keep_openssl, NULL);
 }

@@ -15,9 +15,8 @@
 
 // ---------------------------------------------------------------- what the server refuses
 
-static void a_role_may_call_what_its_table_says(void **state)
+IN_PAIR(a_role_may_call_what_its_table_says, struct world *w)
 {
-    struct world *w = *state;
     for (int rpc = 0; rpc < LH_RPC_COUNT; rpc++) {
         int before = w->asked;
         struct side s = call_once(w, w->link, (enum lh_rpc)rpc);
@@ -125,9 +124,8 @@ static struct answer ask_as_stranger(struct world *w, const char *name, const ch
     return s.answer;
 }
 
-static void unlisted_methods_are_not_answered(void **state)
+IN_PAIR(unlisted_methods_are_not_answered, struct world *w)
 {
-    struct world *w = *state;
     static const char *const paths[] = {"/longhaul.v1.Shard/Steal", "/", "/longhaul.v1.Shard/Pus",
                                         "/longhaul.v1.Shard/Pushh", "/LONGHAUL.v1.Shard/Push"};
     for (size_t i = 0; i < LH_COUNT(paths); i++) {
@@ -139,9 +137,8 @@ static void unlisted_methods_are_not_answered(void **state)
     assert_int_equal(w->asked, 1);
 }
 
-static void another_run_is_refused(void **state)
+IN_PAIR(another_run_is_refused, struct world *w)
 {
-    struct world *w = *state;
     issue(w, LH_W, "guest", "r2", 1);
     struct answer a = ask_as_stranger(w, "guest", "/longhaul.v1.Shard/Push");
     assert_int_equal(a.code, GRPC_STATUS_UNAVAILABLE); // the handshake fails
@@ -189,9 +186,8 @@ static void issue_odd(struct world *w, const char *name, const char *san, long f
     free(key_pem);
 }
 
-static void odd_identities_are_refused(void **state)
+IN_PAIR(odd_identities_are_refused, struct world *w)
 {
-    struct world *w = *state;
     static const char *const odd[] = {
         "DNS:longhaul.internal",
         ("URI:spiffe://test.local/longhaul/r1/worker/eu/a,"
@@ -211,9 +207,8 @@ static void odd_identities_are_refused(void **state)
 
 // ---------------------------------------------------------------- what the client refuses
 
-static void a_server_of_another_role_is_not_believed(void **state)
+IN_PAIR(a_server_of_another_role_is_not_believed, struct world *w)
 {
-    struct world *w = *state;
     struct lh_link *link = dial(w->client, w->bound, LH_C);
     struct side s = call_once(w, link, LH_RPC_JOIN);
     assert_int_equal(s.status, LH_ERR_UNAUTHENTICATED);
@@ -228,9 +223,8 @@ static void a_server_of_another_role_is_not_believed(void **state)
 
 // Another server of the run has a valid certificate of the right role, but is not the expected
 // server. It is refused also on a connection that exists already.
-static void another_server_is_not_believed(void **state)
+IN_PAIR(another_server_is_not_believed, struct world *w)
 {
-    struct world *w = *state;
     struct lh_peer server = {.role = LH_S, .domain = "test.local", .run = "r1"};
     snprintf(server.region, sizeof server.region, "eu");
     snprintf(server.name, sizeof server.name, "server");
@@ -248,9 +242,8 @@ static void another_server_is_not_believed(void **state)
     assert_works(w, w->link);
 }
 
-static void a_worker_is_no_server(void **state)
+IN_PAIR(a_worker_is_no_server, struct world *w)
 {
-    struct world *w = *state;
     struct lh_transport *liar;
     char bound[64];
     issue(w, LH_W, "liar", "r1", 1);
@@ -297,9 +290,8 @@ static void issue_expired(struct world *w, enum lh_role role, const char *name)
     issue_odd(w, name, san, -400, -60);
 }
 
-static void an_expired_server_is_not_believed(void **state)
+IN_PAIR(an_expired_server_is_not_believed, struct world *w)
 {
-    struct world *w = *state;
     char bound[64];
     issue_expired(w, LH_S, "old");
     struct lh_transport *old = create_in_the_past(w, "old", NULL);
@@ -312,9 +304,9 @@ static void an_expired_server_is_not_believed(void **state)
     assert_int_equal(w->asked, 0);
 }
 
-static void a_server_of_another_ca_is_not_believed(void **state)
+IN_PAIR(a_server_of_another_ca_is_not_believed, struct world *w)
 {
-    struct world *w = *state, *other = other_world();
+    struct world *other = other_world();
     struct paths p = paths_of(other, "server");
     const struct lh_grpc_conf conf = conf_of(w, &p);
     struct lh_transport *t;
@@ -334,9 +326,8 @@ static void a_server_of_another_ca_is_not_believed(void **state)
 
 // ---------------------------------------------------------------- clients that the server refuses
 
-static void an_expired_client_learns_why(void **state)
+IN_PAIR(an_expired_client_learns_why, struct world *w)
 {
-    struct world *w = *state;
     issue_expired(w, LH_W, "old");
     struct lh_transport *old = create_in_the_past(w, "old", NULL);
     struct side s = call_once(w, dial(old, w->bound, LH_S), LH_RPC_PUSH);
@@ -368,9 +359,9 @@ static struct lh_transport *create_trusting(struct world *w, struct world *other
     return t;
 }
 
-static void a_client_of_another_ca_is_thrown_out(void **state)
+IN_PAIR(a_client_of_another_ca_is_thrown_out, struct world *w)
 {
-    struct world *w = *state, *other = other_world(); // the server trusts only its own CA
+    struct world *other = other_world(); // the server trusts only its own CA
     struct lh_transport *t = create_trusting(w, other, other);
     struct side s = call_once(w, dial(t, w->bound, LH_S), LH_RPC_PUSH);
     assert_int_equal(s.status, LH_ERR_UNAVAILABLE); // a TLS 1.3 client's handshake succeeds
@@ -382,9 +373,9 @@ static void a_client_of_another_ca_is_thrown_out(void **state)
     drop_world(&state2);
 }
 
-static void a_server_that_came_back_with_another_ca_may_refuse_us(void **state)
+IN_PAIR(a_server_that_came_back_with_another_ca_may_refuse_us, struct world *w)
 {
-    struct world *w = *state, *other = other_world();
+    struct world *other = other_world();
     struct lh_transport *t = create_trusting(w, other, w);
     struct lh_link *link = dial(t, w->bound, LH_S);
     assert_works(w, link);
@@ -444,9 +435,8 @@ static void plain_stop(struct plain *p)
     close(p->fd);
 }
 
-static void a_peer_without_tls_is_named(void **state)
+IN_PAIR(a_peer_without_tls_is_named, struct world *w)
 {
-    struct world *w = *state;
     struct plain p;
     plain_start(&p, "HTTP/1.0 400 Bad Request\r\n\r\n");
     struct side s = call_once(w, dial(w->client, p.address, LH_S), LH_RPC_JOIN);
@@ -456,9 +446,8 @@ static void a_peer_without_tls_is_named(void **state)
     plain_stop(&p);
 }
 
-static void a_peer_that_hangs_up_is_unavailable(void **state)
+IN_PAIR(a_peer_that_hangs_up_is_unavailable, struct world *w)
 {
-    struct world *w = *state;
     struct plain p;
     plain_start(&p, "");
     struct side s = call_once(w, dial(w->client, p.address, LH_S), LH_RPC_JOIN);
@@ -467,9 +456,8 @@ static void a_peer_that_hangs_up_is_unavailable(void **state)
     plain_stop(&p);
 }
 
-static void a_peer_that_says_nothing_is_given_up(void **state)
+IN_PAIR(a_peer_that_says_nothing_is_given_up, struct world *w)
 {
-    struct world *w = *state;
     struct plain p;
     plain_start(&p, NULL);
     struct side hasty = {0}, s = {0};
@@ -498,9 +486,8 @@ static int connect_to(const char *address)
     return fd;
 }
 
-static void garbage_at_the_door_does_no_harm(void **state)
+IN_PAIR(garbage_at_the_door_does_no_harm, struct world *w)
 {
-    struct world *w = *state;
     static const char *const said[] = {"", "GET / HTTP/1.1\r\n\r\n",
                                        "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", "\x16\x03\x01\x7f\xff"};
     for (size_t i = 0; i < LH_COUNT(said); i++) {
@@ -562,9 +549,8 @@ static struct handshake shake_hands(struct world *w, int version)
     return h;
 }
 
-static void tls_is_1_2_or_newer(void **state)
+IN_PAIR(tls_is_1_2_or_newer, struct world *w)
 {
-    struct world *w = *state;
     struct handshake h = shake_hands(w, TLS1_3_VERSION);
     assert_true(h.ok);
     assert_int_equal(h.spoken, TLS1_3_VERSION);
@@ -577,24 +563,5 @@ static void tls_is_1_2_or_newer(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        IN_PAIR(a_role_may_call_what_its_table_says),
-        IN_PAIR(unlisted_methods_are_not_answered),
-        IN_PAIR(another_run_is_refused),
-        IN_PAIR(odd_identities_are_refused),
-        IN_PAIR(a_server_of_another_role_is_not_believed),
-        IN_PAIR(another_server_is_not_believed),
-        IN_PAIR(a_worker_is_no_server),
-        IN_PAIR(an_expired_server_is_not_believed),
-        IN_PAIR(a_server_of_another_ca_is_not_believed),
-        IN_PAIR(an_expired_client_learns_why),
-        IN_PAIR(a_client_of_another_ca_is_thrown_out),
-        IN_PAIR(a_server_that_came_back_with_another_ca_may_refuse_us),
-        IN_PAIR(a_peer_without_tls_is_named),
-        IN_PAIR(a_peer_that_hangs_up_is_unavailable),
-        IN_PAIR(a_peer_that_says_nothing_is_given_up),
-        IN_PAIR(garbage_at_the_door_does_no_harm),
-        IN_PAIR(tls_is_1_2_or_newer),
-    };
-    return cmocka_run_group_tests(tests, keep_openssl, NULL);
+    return test_run(keep_openssl, NULL);
 }

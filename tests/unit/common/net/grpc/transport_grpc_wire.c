@@ -22,9 +22,8 @@ static void push_mib(struct world *w, int messages)
     let_go(w, b);
 }
 
-static void a_push_is_counted_on_both_sides(void **state)
+IN_PAIR(a_push_is_counted_on_both_sides, struct world *w)
 {
-    struct world *w = *state;
     const uint64_t payload = 16 * (uint64_t)MIB;
     struct lh_wire_bytes none = bytes_of(w->client);
     assert_int_equal(none.sent, 0);
@@ -39,9 +38,8 @@ static void a_push_is_counted_on_both_sides(void **state)
     assert_in_range(bytes_of(w->client).sent, 2 * payload, 2 * payload + payload / 25);
 }
 
-static void closed_connections_still_count(void **state)
+IN_PAIR(closed_connections_still_count, struct world *w)
 {
-    struct world *w = *state;
     push_mib(w, 4);
     uint64_t before = bytes_of(w->server).received;
     assert_true(before >= 4 * (uint64_t)MIB);
@@ -61,9 +59,8 @@ static void closed_connections_still_count(void **state)
     assert_in_range(bytes_of(w->client).sent, 8 * (uint64_t)MIB, 9 * (uint64_t)MIB);
 }
 
-static void other_sockets_do_not_count(void **state)
+IN_PAIR(other_sockets_do_not_count, struct world *w)
 {
-    struct world *w = *state;
     struct lh_transport *second;
     char bound[64];
     assert_int_equal(create(w, "server", &second), LH_OK);
@@ -77,9 +74,8 @@ static void other_sockets_do_not_count(void **state)
 
 // A worker behind a long link that knows only the coordinator's round trip connects to its first
 // server.
-static void a_port_that_nobody_dialled_is_as_far_as_the_others(void **state)
+IN_PAIR(a_port_that_nobody_dialled_is_as_far_as_the_others, struct world *w)
 {
-    struct world *w = *state;
     struct lh_grpc_wire *client = ((struct lh_grpc *)w->client)->wire;
     struct lh_grpc_wire *server = ((struct lh_grpc *)w->server)->wire;
     assert_int_equal(lh_grpc_wire_rtt_us(client, "127.0.0.1:1"), 0);
@@ -97,9 +93,8 @@ static void a_port_that_nobody_dialled_is_as_far_as_the_others(void **state)
     UNTIL(w, held.closes);
 }
 
-static void a_peer_has_one_name(void **state)
+TEST(a_peer_has_one_name)
 {
-    (void)state;
     static const char *const names[][2] = {{"ipv4:10.77.2.1:7700", "10.77.2.1:7700"},
                                            {"ipv6:%5Bfe80::1%5D:7700", "fe80::1:7700"},
                                            {"ipv6:[::1]:7", "::1:7"},
@@ -117,9 +112,8 @@ static void a_peer_has_one_name(void **state)
 
 // Another host with the same port is another path; a path's round trip stays known after its
 // connection.
-static void a_link_knows_the_round_trip_of_its_own_path(void **state)
+IN_PAIR(a_link_knows_the_round_trip_of_its_own_path, struct world *w)
 {
-    struct world *w = *state;
     struct lh_grpc *client = (struct lh_grpc *)w->client;
     char other[64];
     assert_int_equal(lh_link_trip(w->link).mean_ns, 0);
@@ -141,13 +135,5 @@ static void a_link_knows_the_round_trip_of_its_own_path(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        IN_PAIR(a_push_is_counted_on_both_sides),
-        IN_PAIR(closed_connections_still_count),
-        IN_PAIR(other_sockets_do_not_count),
-        IN_PAIR(a_port_that_nobody_dialled_is_as_far_as_the_others),
-        cmocka_unit_test(a_peer_has_one_name),
-        IN_PAIR(a_link_knows_the_round_trip_of_its_own_path),
-    };
-    return cmocka_run_group_tests(tests, keep_openssl, NULL);
+    return test_run(keep_openssl, NULL);
 }

@@ -1,14 +1,10 @@
 // The balancer's policy: each rule of server/coordinator/balance/balance.h, with made-up regions.
 #include "server/coordinator/balance/balance.h"
+#include "tests/test.h"
 
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 enum { ASIA, EUROPE, AMERICA };
 static const double UNIT = 1000; // tokens, and bytes
@@ -52,9 +48,10 @@ static struct ps_balance_choice next(uint32_t region)
     return ps_balance_next(b, plan, region);
 }
 
-static void test_all_end_together(void **state)
+#define IN_RUN(name) TEST_WITH(name, void *unused, begin, end)
+
+IN_RUN(test_all_end_together)
 {
-    (void)state;
     b->region[EUROPE].tokens_per_s.mean = 20;
     ps_balance_plan(b, plan);
     assert_float_equal(plan->end_s, (float)(100 * UNIT / 40), 5);
@@ -65,9 +62,8 @@ static void test_all_end_together(void **state)
 }
 
 // Files that also lie in the asking region arrive at once, however slow the link is.
-static void test_files_already_there_arrive_at_once(void **state)
+IN_RUN(test_files_already_there_arrive_at_once)
 {
-    (void)state;
     b->link[ASIA][EUROPE].bytes_per_s.mean = 0.01;
     b->link[ASIA][EUROPE].rtt_s = 5;
     assert_true(ps_balance_arrival(b, ASIA, EUROPE, UNIT) > 1e4);
@@ -77,9 +73,8 @@ static void test_files_already_there_arrive_at_once(void **state)
     assert_int_equal(next(EUROPE).reason, PS_BALANCE_PLANNED);
 }
 
-static void test_held_units_count(void **state)
+IN_RUN(test_held_units_count)
 {
-    (void)state;
     b->region[EUROPE].held_tokens = 200 * UNIT; // europe already has enough to do
     ps_balance_plan(b, plan);
     assert_float_equal(plan->tokens[0][EUROPE], 0, 1);
@@ -87,9 +82,8 @@ static void test_held_units_count(void **state)
 }
 
 // A region that nearly stands still, whatever the cause, does not make the others' plan coarser.
-static void test_one_that_nearly_stands_still_spoils_no_plan(void **state)
+IN_RUN(test_one_that_nearly_stands_still_spoils_no_plan)
 {
-    (void)state;
     const struct ps_balance_region ready = b->region[AMERICA];
     for (int i = 0; i < 4; i++) {
         b->region[AMERICA] = ready;
@@ -104,9 +98,8 @@ static void test_one_that_nearly_stands_still_spoils_no_plan(void **state)
     }
 }
 
-static void test_an_absent_or_unmeasured_region_gets_nothing(void **state)
+IN_RUN(test_an_absent_or_unmeasured_region_gets_nothing)
 {
-    (void)state;
     b->region[EUROPE].workers = 0;
     b->region[AMERICA].tokens_per_s.mean = 0;
     assert_int_equal(next(EUROPE).reason, PS_BALANCE_NOTHING);
@@ -115,9 +108,8 @@ static void test_an_absent_or_unmeasured_region_gets_nothing(void **state)
 }
 
 // The home's files are gone or damaged, so the home trains none of its units, however fast it is.
-static void test_a_home_without_its_own_files_never_ends_them(void **state)
+IN_RUN(test_a_home_without_its_own_files_never_ends_them)
 {
-    (void)state;
     b->region[ASIA].tokens_per_s.mean = 1000;
     b->pool[0].units = 1;
     b->pool[0].tokens = b->pool[0].bytes = UNIT;
@@ -129,9 +121,8 @@ static void test_a_home_without_its_own_files_never_ends_them(void **state)
 }
 
 // Nothing moves over links too slow to bring a unit before its home has trained all.
-static void test_arrival_counts(void **state)
+IN_RUN(test_arrival_counts)
 {
-    (void)state;
     for (int r = EUROPE; r <= AMERICA; r++) b->link[ASIA][r].bytes_per_s.mean = 0.05;
     assert_int_equal(next(EUROPE).reason, PS_BALANCE_NOTHING);
     b->conf.kind = PS_BALANCE_BLIND; // assumes that units arrive at once
@@ -139,9 +130,8 @@ static void test_arrival_counts(void **state)
 }
 
 // A link that is ten times as fast as another carries more units.
-static void test_fast_links_carry_more(void **state)
+IN_RUN(test_fast_links_carry_more)
 {
-    (void)state;
     b->link[ASIA][EUROPE].bytes_per_s.mean = 5;
     b->link[ASIA][AMERICA].bytes_per_s.mean = 0.5;
     ps_balance_plan(b, plan);
@@ -149,9 +139,8 @@ static void test_fast_links_carry_more(void **state)
     assert_true(plan->tokens[0][AMERICA] > 0);
 }
 
-static void test_one_unit_is_on_its_way_at_a_time(void **state)
+IN_RUN(test_one_unit_is_on_its_way_at_a_time)
 {
-    (void)state;
     b->pools = 2;
     b->pool[1] = (struct ps_balance_pool){
         .home = EUROPE, .allowed = 7, .units = 5, .tokens = 5 * UNIT, .bytes = 5 * UNIT};
@@ -163,9 +152,8 @@ static void test_one_unit_is_on_its_way_at_a_time(void **state)
 }
 
 // The pool that needs the path may come after another one.
-static void test_a_path_is_as_busy_as_any_pool_makes_it(void **state)
+IN_RUN(test_a_path_is_as_busy_as_any_pool_makes_it)
 {
-    (void)state;
     b->pools = 2;
     b->pool[1] = b->pool[0];
     b->pool[0] = (struct ps_balance_pool){
@@ -174,9 +162,8 @@ static void test_a_path_is_as_busy_as_any_pool_makes_it(void **state)
     assert_int_equal(next(EUROPE).reason, PS_BALANCE_PLANNED);
 }
 
-static void test_residency_is_hard(void **state)
+IN_RUN(test_residency_is_hard)
 {
-    (void)state;
     b->pool[0].allowed = 1 << ASIA | 1 << AMERICA;
     for (enum ps_balance_kind kind = PS_BALANCE_FINISH; kind <= PS_BALANCE_BLIND; kind++) {
         b->conf.kind = kind;
@@ -191,9 +178,8 @@ static void test_residency_is_hard(void **state)
 
 // Units that may not leave are trained before the region's other units, and before foreign ones are
 // fetched.
-static void test_units_that_must_stay_go_first(void **state)
+IN_RUN(test_units_that_must_stay_go_first)
 {
-    (void)state;
     b->pools = 3;
     b->pool[1] = (struct ps_balance_pool){
         .home = EUROPE, .allowed = 7, .units = 5, .tokens = 5 * UNIT, .bytes = 5 * UNIT};
@@ -207,9 +193,8 @@ static void test_units_that_must_stay_go_first(void **state)
     assert_int_equal(next(EUROPE).reason, PS_BALANCE_PLANNED);
 }
 
-static void test_the_cap_of_a_link_is_hard(void **state)
+IN_RUN(test_the_cap_of_a_link_is_hard)
 {
-    (void)state;
     b->link[ASIA][EUROPE].cap_bytes = 3.5 * UNIT;
     ps_balance_plan(b, plan);
     assert_float_equal(plan->tokens[0][EUROPE], (float)(3.5 * UNIT), 1);
@@ -220,9 +205,8 @@ static void test_the_cap_of_a_link_is_hard(void **state)
 
 // Both america and europe could train all units that leave asia; the region with the pool's
 // language gets them.
-static void test_language_is_soft(void **state)
+IN_RUN(test_language_is_soft)
 {
-    (void)state;
     b->region[EUROPE].tokens_per_s.mean = b->region[AMERICA].tokens_per_s.mean = 1000;
     b->pools = 2; // a second pool, which only asia may train, decides the end of the run
     b->pool[1] = (struct ps_balance_pool){
@@ -239,9 +223,8 @@ static void test_language_is_soft(void **state)
 
 // The last unit moves if it would end earlier elsewhere by the hysteresis, which grows with the
 // spread.
-static void test_the_last_unit(void **state)
+IN_RUN(test_the_last_unit)
 {
-    (void)state;
     b->pool[0].units = 1;
     b->pool[0].tokens = b->pool[0].bytes = UNIT;
     b->region[ASIA].held_tokens = 0.2 * UNIT; // 120 s there, 101 s here
@@ -253,9 +236,8 @@ static void test_the_last_unit(void **state)
     assert_int_equal(next(EUROPE).reason, PS_BALANCE_NOTHING);
 }
 
-static void test_the_window_shrinks_in_the_last_tenth(void **state)
+IN_RUN(test_the_window_shrinks_in_the_last_tenth)
 {
-    (void)state;
     b->done_tokens = 850 * UNIT;
     assert_int_equal(ps_balance_window(b), 4);
     b->done_tokens = 950 * UNIT;
@@ -264,9 +246,8 @@ static void test_the_window_shrinks_in_the_last_tenth(void **state)
     assert_int_equal(ps_balance_window(b), 1);
 }
 
-static void test_twice_in_the_last_twentieth(void **state)
+IN_RUN(test_twice_in_the_last_twentieth)
 {
-    (void)state;
     b->pools = 0;
     b->region[ASIA].held_tokens = UNIT;
     b->done_tokens = 15 * UNIT;
@@ -302,9 +283,8 @@ static void three_homes(void)
     b->beyond_tokens = 270 * UNIT;
 }
 
-static void test_a_budget_is_trained_where_the_data_lie(void **state)
+IN_RUN(test_a_budget_is_trained_where_the_data_lie)
 {
-    (void)state;
     three_homes();
     ps_balance_plan(b, plan);
     near(plan->end_s, 30 * UNIT / 70, 1);
@@ -321,9 +301,8 @@ static void test_a_budget_is_trained_where_the_data_lie(void **state)
 }
 
 // Asia has 10 units of its own and trains 17 of the budget: it helps with 7 and no more.
-static void test_a_region_with_few_units_helps_within_the_budget(void **state)
+IN_RUN(test_a_region_with_few_units_helps_within_the_budget)
 {
-    (void)state;
     three_homes();
     b->pool[ASIA].units = 10;
     b->pool[ASIA].tokens = b->pool[ASIA].bytes = 10 * UNIT;
@@ -336,9 +315,8 @@ static void test_a_region_with_few_units_helps_within_the_budget(void **state)
 
 // 10 units each in asia and europe, and a budget of one and a half epochs: asia trains 22.5 units,
 // europe 7.5.
-static void test_whole_epochs_go_before_later_ones(void **state)
+IN_RUN(test_whole_epochs_go_before_later_ones)
 {
-    (void)state;
     three_homes();
     b->pools = 2;
     b->region[AMERICA].workers = 0;
@@ -373,9 +351,8 @@ static void test_whole_epochs_go_before_later_ones(void **state)
 
 // Units that must stay are of a later epoch than those that may leave: the earlier epoch goes
 // first.
-static void test_own_units_of_the_first_epoch_go_first(void **state)
+IN_RUN(test_own_units_of_the_first_epoch_go_first)
 {
-    (void)state;
     b->pools = 2;
     b->pool[1] = b->pool[0];
     b->pool[1].allowed = 1 << ASIA;
@@ -389,9 +366,8 @@ static void test_own_units_of_the_first_epoch_go_first(void **state)
 // Asia is gone, and its 10 units of the first epoch may not leave it. Europe and america together
 // train the rest of the budget from europe's 20 units of each epoch: all of the first, then some of
 // the second.
-static void test_units_that_can_go_nowhere_are_in_no_plan(void **state)
+IN_RUN(test_units_that_can_go_nowhere_are_in_no_plan)
 {
-    (void)state;
     b->pools = 2;
     b->pool[1] = b->pool[0];
     b->pool[0].allowed = 1 << ASIA;
@@ -420,9 +396,8 @@ static void test_units_that_can_go_nowhere_are_in_no_plan(void **state)
 }
 
 // The budget leaves three of more than a million units, one for each region.
-static void test_the_last_units_of_a_budget_are_planned(void **state)
+IN_RUN(test_the_last_units_of_a_budget_are_planned)
 {
-    (void)state;
     three_homes();
     for (uint32_t p = 0; p < 3; p++) {
         b->region[p].tokens_per_s.mean = 10;
@@ -435,9 +410,8 @@ static void test_the_last_units_of_a_budget_are_planned(void **state)
     for (uint32_t r = 0; r < 3; r++) near(plan->tokens[r][r], UNIT, 10);
 }
 
-static void test_the_last_tenth_is_the_budgets(void **state)
+IN_RUN(test_the_last_tenth_is_the_budgets)
 {
-    (void)state;
     b->done_tokens = 700 * UNIT;
     assert_int_equal(ps_balance_window(b), 4);
     b->beyond_tokens = 30 * UNIT;
@@ -450,9 +424,8 @@ static void test_the_last_tenth_is_the_budgets(void **state)
     assert_int_equal(ps_balance_twice(b, EUROPE, ASIA, 7, UNIT, 1, 4000).reason, PS_BALANCE_TWICE);
 }
 
-static void test_the_plain_rule(void **state)
+IN_RUN(test_the_plain_rule)
 {
-    (void)state;
     b->conf.kind = PS_BALANCE_WEIGHTED;
     b->pools = 2;
     b->pool[1] = b->pool[0];
@@ -467,9 +440,8 @@ static void test_the_plain_rule(void **state)
     assert_int_equal(next(EUROPE).from, AMERICA);
 }
 
-static void test_equal_input_equal_output(void **state)
+IN_RUN(test_equal_input_equal_output)
 {
-    (void)state;
     struct ps_balance_plan *other = calloc(1, sizeof *other);
     b->pools = 2;
     b->pool[1] = b->pool[0];
@@ -481,9 +453,8 @@ static void test_equal_input_equal_output(void **state)
     free(other);
 }
 
-static void test_units_that_can_go_nowhere(void **state)
+IN_RUN(test_units_that_can_go_nowhere)
 {
-    (void)state;
     for (int r = 0; r < 3; r++) b->region[r].workers = 0;
     ps_balance_plan(b, plan);
     for (int r = 0; r < 3; r++) assert_int_equal(next((uint32_t)r).reason, PS_BALANCE_NOTHING);
@@ -491,9 +462,8 @@ static void test_units_that_can_go_nowhere(void **state)
 }
 
 // The largest input that balance.h allows. Only that it ends is checked, not how long it takes.
-static void test_the_largest(void **state)
+IN_RUN(test_the_largest)
 {
-    (void)state;
     b->regions = PS_BALANCE_REGIONS_MAX;
     b->pools = PS_BALANCE_POOLS_MAX;
     for (uint32_t r = 0; r < b->regions; r++) {
@@ -515,9 +485,8 @@ static void test_the_largest(void **state)
     assert_float_equal(sum, 1e9, 1e5);
 }
 
-static void test_estimates(void **state)
+IN_RUN(test_estimates)
 {
-    (void)state;
     struct lh_estimate e = {0};
     lh_estimate_take(&e, NAN);
     lh_estimate_take(&e, -1);
@@ -531,51 +500,11 @@ static void test_estimates(void **state)
     assert_true(e.mean < 180 && e.spread > 20);
 }
 
-static void test_names(void **state)
+IN_RUN(test_names)
 {
-    (void)state;
     enum ps_balance_kind kind;
     assert_true(ps_balance_kind_of("weighted", &kind) && kind == PS_BALANCE_WEIGHTED);
     assert_string_equal(ps_balance_kind_name(PS_BALANCE_BLIND), "blind");
     assert_false(ps_balance_kind_of("weight", &kind));
     assert_string_equal(ps_balance_reason_name(PS_BALANCE_TWICE), "twice");
-}
-
-#define TEST(name) cmocka_unit_test_setup_teardown(name, begin, end)
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        TEST(test_all_end_together),
-        TEST(test_files_already_there_arrive_at_once),
-        TEST(test_held_units_count),
-        TEST(test_one_that_nearly_stands_still_spoils_no_plan),
-        TEST(test_an_absent_or_unmeasured_region_gets_nothing),
-        TEST(test_a_home_without_its_own_files_never_ends_them),
-        TEST(test_arrival_counts),
-        TEST(test_fast_links_carry_more),
-        TEST(test_one_unit_is_on_its_way_at_a_time),
-        TEST(test_a_path_is_as_busy_as_any_pool_makes_it),
-        TEST(test_residency_is_hard),
-        TEST(test_units_that_must_stay_go_first),
-        TEST(test_the_cap_of_a_link_is_hard),
-        TEST(test_language_is_soft),
-        TEST(test_the_last_unit),
-        TEST(test_the_window_shrinks_in_the_last_tenth),
-        TEST(test_twice_in_the_last_twentieth),
-        TEST(test_a_budget_is_trained_where_the_data_lie),
-        TEST(test_a_region_with_few_units_helps_within_the_budget),
-        TEST(test_whole_epochs_go_before_later_ones),
-        TEST(test_own_units_of_the_first_epoch_go_first),
-        TEST(test_units_that_can_go_nowhere_are_in_no_plan),
-        TEST(test_the_last_units_of_a_budget_are_planned),
-        TEST(test_the_last_tenth_is_the_budgets),
-        TEST(test_the_plain_rule),
-        TEST(test_equal_input_equal_output),
-        TEST(test_units_that_can_go_nowhere),
-        TEST(test_the_largest),
-        TEST(test_estimates),
-        TEST(test_names),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,15 +1,11 @@
 // The figures of the balancer's policy: when units arrive and end, what they cost, whom a weighted
 // rule prefers. The rules themselves: balance.c.
 #include "server/coordinator/balance/balance.h"
+#include "tests/test.h"
 
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 enum { ASIA, EUROPE, AMERICA };
 static const double UNIT = 1000; // tokens, and bytes
@@ -66,10 +62,11 @@ static struct ps_balance_choice next(uint32_t region)
     return ps_balance_next(b, plan, region);
 }
 
+#define IN_RUN(name) TEST_WITH(name, void *unused, begin, end)
+
 // An unknown link has the rate at which all known ones together would send a byte each.
-static void an_unknown_link_is_as_fast_as_the_others(void **state)
+IN_RUN(an_unknown_link_is_as_fast_as_the_others)
 {
-    (void)state;
     b->link[ASIA][EUROPE].bytes_per_s.mean = 0;
     b->link[ASIA][EUROPE].rtt_s = 0.5;
     b->link[EUROPE][AMERICA].bytes_per_s.mean = 100;
@@ -83,9 +80,8 @@ static void an_unknown_link_is_as_fast_as_the_others(void **state)
     near(ps_balance_arrival(b, ASIA, EUROPE, 3000), 0.5); // nothing is known
 }
 
-static void what_is_left_is_held_or_in_pools(void **state)
+IN_RUN(what_is_left_is_held_or_in_pools)
 {
-    (void)state;
     b->region[EUROPE].held_tokens = 3 * UNIT;
     near(ps_balance_left(b), 13 * UNIT);
     b->beyond_tokens = 4 * UNIT;
@@ -99,9 +95,8 @@ static void what_is_left_is_held_or_in_pools(void **state)
 }
 
 // A region ends with what it holds and with its part of the pools, and then exchanges.
-static void regions_end_with_what_they_have(void **state)
+IN_RUN(regions_end_with_what_they_have)
 {
-    (void)state;
     b->pools = 0;
     b->region[ASIA].held_tokens = 2 * UNIT;
     b->region[ASIA].exchange_s = b->region[EUROPE].exchange_s = 3;
@@ -115,9 +110,8 @@ static void regions_end_with_what_they_have(void **state)
 }
 
 // The unit waits for the path and for what the region holds, whichever is longer.
-static void a_unit_ends_after_its_arrival_and_what_is_held(void **state)
+IN_RUN(a_unit_ends_after_its_arrival_and_what_is_held)
 {
-    (void)state;
     b->region[ASIA].held_tokens = 50 * UNIT;
     b->region[EUROPE].exchange_s = 2;
     b->region[ASIA].exchange_s = 7;
@@ -138,9 +132,8 @@ static void a_unit_ends_after_its_arrival_and_what_is_held(void **state)
     assert_int_equal(ps_balance_next(b, plan, AMERICA).from, ASIA);
 }
 
-static void a_foreign_language_costs_time(void **state)
+IN_RUN(a_foreign_language_costs_time)
 {
-    (void)state;
     b->conf.affinity = 0.5;
     b->pool[0].languages = 1;
     b->region[EUROPE].languages = 2;
@@ -160,9 +153,8 @@ static void a_foreign_language_costs_time(void **state)
 }
 
 // The doubt about either region's speed raises what a move must gain.
-static void twice_needs_a_gain(void **state)
+IN_RUN(twice_needs_a_gain)
 {
-    (void)state;
     b->pools = 0;
     b->done_tokens = 1e6;
     b->region[EUROPE].exchange_s = 5;
@@ -195,9 +187,8 @@ static void twice_needs_a_gain(void **state)
 
 // ---------------------------------------------------------------- weighted
 
-static void a_weighted_plan_follows_speed(void **state)
+IN_RUN(a_weighted_plan_follows_speed)
 {
-    (void)state;
     b->conf.kind = PS_BALANCE_WEIGHTED;
     b->region[EUROPE].tokens_per_s.mean = 30;
     b->region[AMERICA].tokens_per_s.mean = 60;
@@ -216,9 +207,8 @@ static void a_weighted_plan_follows_speed(void **state)
     near(plan->tokens[0][ASIA] + plan->tokens[0][EUROPE], 0);
 }
 
-static void a_weighted_choice_is_the_larger_and_nearer_pool(void **state)
+IN_RUN(a_weighted_choice_is_the_larger_and_nearer_pool)
 {
-    (void)state;
     b->conf.kind = PS_BALANCE_WEIGHTED;
     b->pools = 2;
     b->pool[1] = pool_of(EUROPE, 5);
@@ -242,9 +232,8 @@ static void a_weighted_choice_is_the_larger_and_nearer_pool(void **state)
 // ---------------------------------------------------------------- what is hard, and names
 
 // A cap that just fits a whole unit is enough; its home needs no link.
-static void a_cap_may_fit_one_unit(void **state)
+IN_RUN(a_cap_may_fit_one_unit)
 {
-    (void)state;
     b->link[ASIA][EUROPE].cap_bytes = UNIT;
     b->link[ASIA][ASIA].cap_bytes = 0;
     assert_int_equal(next(EUROPE).reason, PS_BALANCE_PLANNED);
@@ -253,9 +242,8 @@ static void a_cap_may_fit_one_unit(void **state)
     assert_int_equal(next(EUROPE).reason, PS_BALANCE_NOTHING);
 }
 
-static void kinds_have_names(void **state)
+TEST(kinds_have_names)
 {
-    (void)state;
     enum ps_balance_kind kind;
     for (int k = PS_BALANCE_FINISH; k <= PS_BALANCE_BLIND; k++) {
         assert_true(ps_balance_kind_of(ps_balance_kind_name((enum ps_balance_kind)k), &kind));
@@ -263,22 +251,4 @@ static void kinds_have_names(void **state)
     }
     assert_false(ps_balance_kind_of("level", &kind));
     assert_string_equal(ps_balance_reason_name(PS_BALANCE_TWICE), "twice");
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(an_unknown_link_is_as_fast_as_the_others, begin, end),
-        cmocka_unit_test_setup_teardown(what_is_left_is_held_or_in_pools, begin, end),
-        cmocka_unit_test_setup_teardown(regions_end_with_what_they_have, begin, end),
-        cmocka_unit_test_setup_teardown(a_unit_ends_after_its_arrival_and_what_is_held, begin, end),
-        cmocka_unit_test_setup_teardown(a_foreign_language_costs_time, begin, end),
-        cmocka_unit_test_setup_teardown(twice_needs_a_gain, begin, end),
-        cmocka_unit_test_setup_teardown(a_weighted_plan_follows_speed, begin, end),
-        cmocka_unit_test_setup_teardown(a_weighted_choice_is_the_larger_and_nearer_pool, begin,
-                                        end),
-        cmocka_unit_test_setup_teardown(a_cap_may_fit_one_unit, begin, end),
-        cmocka_unit_test(kinds_have_names),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

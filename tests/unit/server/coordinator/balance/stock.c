@@ -2,17 +2,13 @@
 // finds.
 #include "server/coordinator/balance/stock.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
-
 #include "common/format/manifest.h"
 #include "server/coordinator/order.h"
+#include "tests/test.h"
 
 enum { DATA = 2600, EPOCHS = 2, UNITS = DATA * EPOCHS, SHARDS = 3, WORKERS = 3, POOLS = 6 };
 
@@ -127,9 +123,10 @@ static void assert_nexts(void)
     }
 }
 
-static void each_pool_has_its_units_in_the_order_of_the_run(void **state)
+#define IN_RUN(name) TEST_WITH(name, void *unused, begin, end)
+
+IN_RUN(each_pool_has_its_units_in_the_order_of_the_run)
 {
-    (void)state;
     assert_int_equal(c->stock.pools, POOLS);
     assert_int_equal(c->stock.homes, 3);
     assert_int_equal(ps_co_stock_home(c, "asia"), 0);
@@ -151,9 +148,8 @@ static void each_pool_has_its_units_in_the_order_of_the_run(void **state)
     assert_int_equal(slot, UNITS);
 }
 
-static void finds_the_next_free_unit_of_a_pool(void **state)
+IN_RUN(finds_the_next_free_unit_of_a_pool)
 {
-    (void)state;
     assert_nexts();
     change_many();
     assert_nexts();
@@ -172,9 +168,8 @@ static void finds_the_next_free_unit_of_a_pool(void **state)
 }
 
 // Sums of changes are those of a stock that is filled anew.
-static void its_sums_stay_those_of_its_units(void **state)
+IN_RUN(its_sums_stay_those_of_its_units)
 {
-    (void)state;
     change_many();
     struct ps_co_stock was = c->stock;
     struct ps_co_pool pool[POOLS];
@@ -230,9 +225,8 @@ static struct found walk(uint16_t worker, const uint32_t *held, const uint32_t *
     return f;
 }
 
-static void each_worker_has_its_units_in_lists(void **state)
+IN_RUN(each_worker_has_its_units_in_lists)
 {
-    (void)state;
     change_many();
     for (uint16_t i = 0; i < WORKERS; i++) {
         size_t held_count, wanted_count;
@@ -256,9 +250,8 @@ static void each_worker_has_its_units_in_lists(void **state)
     }
 }
 
-static void without_epochs_a_unit_has_its_number_for_its_turn(void **state)
+IN_RUN(without_epochs_a_unit_has_its_number_for_its_turn)
 {
-    (void)state;
     ps_co_stock_free(c);
     free(c->order);
     c->order = NULL;
@@ -267,18 +260,4 @@ static void without_epochs_a_unit_has_its_number_for_its_turn(void **state)
     assert_nexts();
     change_many();
     assert_nexts();
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(each_pool_has_its_units_in_the_order_of_the_run, begin,
-                                        end),
-        cmocka_unit_test_setup_teardown(finds_the_next_free_unit_of_a_pool, begin, end),
-        cmocka_unit_test_setup_teardown(its_sums_stay_those_of_its_units, begin, end),
-        cmocka_unit_test_setup_teardown(each_worker_has_its_units_in_lists, begin, end),
-        cmocka_unit_test_setup_teardown(without_epochs_a_unit_has_its_number_for_its_turn, begin,
-                                        end),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,19 +1,14 @@
 // server/coordinator/balance/terms.c: the cap of each link, and texts that are refused.
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <string.h>
-#include <cmocka.h>
 
 #include "common/base/check.h"
 #include "common/format/units.h"
 #include "server/coordinator/balance/terms.h"
+#include "tests/test.h"
 
-static void the_first_entry_that_names_a_link_counts(void **state)
+TEST(the_first_entry_that_names_a_link_counts)
 {
-    (void)state;
     static const char TEXT[] = "asia>africa=1.5GiB, europe>asia=2B *>africa=200kB";
     struct ps_terms t;
     assert_int_equal(ps_terms_parse(TEXT, &t), LH_OK);
@@ -33,9 +28,8 @@ static void the_first_entry_that_names_a_link_counts(void **state)
     assert_true(ps_terms_of(&t, "a", "b")->cap_bytes == 0);
 }
 
-static void malformed_terms_are_refused(void **state)
+TEST(malformed_terms_are_refused)
 {
-    (void)state;
     static const char *const bad[] = {
         "asia",      "asia=1GiB", "asia>=1GiB", ">b=1GiB",  "a>b",      "a>b=",      "a>b=1",
         "a>b=1 GiB", "a>b=-1GiB", "a>b=GiB",    "a>b=1PiB", "a>b=infB", "a>b=1GiB1", "a>b=1GiB@1",
@@ -47,9 +41,8 @@ static void malformed_terms_are_refused(void **state)
     }
 }
 
-static void a_home_that_no_unit_has_is_refused(void **state)
+TEST(a_home_that_no_unit_has_is_refused)
 {
-    (void)state;
     struct lh_unit unit[] = {{.home = "asia"}, {.home = "europe"}};
     const struct lh_units units = {.unit = unit, .count = LH_COUNT(unit)};
     struct ps_terms t;
@@ -60,24 +53,12 @@ static void a_home_that_no_unit_has_is_refused(void **state)
     assert_non_null(strstr(lh_err_text(LH_ERR_CONFIG), "coordinator.links: assia>africa: no unit"));
 }
 
-static void there_are_not_too_many(void **state)
+TEST(there_are_not_too_many)
 {
-    (void)state;
     char text[8 * (PS_TERMS_MAX + 1) + 1];
     struct ps_terms t;
     for (int n = PS_TERMS_MAX; n <= PS_TERMS_MAX + 1; n++) {
         for (int i = 0; i < n; i++) snprintf(text + 7 * i, sizeof text - 7 * (size_t)i, "a>b=1B,");
         assert_int_equal(ps_terms_parse(text, &t), n > PS_TERMS_MAX ? LH_ERR_CONFIG : LH_OK);
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_first_entry_that_names_a_link_counts),
-        cmocka_unit_test(malformed_terms_are_refused),
-        cmocka_unit_test(a_home_that_no_unit_has_is_refused),
-        cmocka_unit_test(there_are_not_too_many),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

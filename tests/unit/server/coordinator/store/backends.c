@@ -141,14 +141,12 @@ static void each_leader_has_a_higher_number(enum kind kind)
 }
 
 #define BOTH(test)                                                                                 \
-    static void test##_file(void **state)                                                          \
+    TEST(test##_file)                                                                              \
     {                                                                                              \
-        (void)state;                                                                               \
-        if (!real_address) test(ON_FILE);                                                          \
+        test(ON_FILE);                                                                             \
     }                                                                                              \
-    static void test##_etcd(void **state)                                                          \
+    TEST(test##_etcd)                                                                              \
     {                                                                                              \
-        (void)state;                                                                               \
         test(real_address ? ON_REAL : ON_FAKE);                                                    \
     }
 BOTH(committed_rows_survive_a_reopen)
@@ -159,9 +157,8 @@ BOTH(each_leader_has_a_higher_number)
 
 // ---------------------------------------------------------------- etcd alone
 
-static void a_commit_without_space_is_taken_back(void **state)
+TEST(a_commit_without_space_is_taken_back)
 {
-    (void)state;
     struct rig *r = start(ON_FAKE);
     put(r, "a", "one");
     commit(r);
@@ -179,11 +176,10 @@ static void a_commit_without_space_is_taken_back(void **state)
 
 // A single request finds no space, be it one of those that replace the log. Every acknowledged
 // commit survives.
-static void a_request_without_space_takes_nothing_away(void **state)
+TEST(a_request_without_space_takes_nothing_away)
 {
     enum { COMMITS = 20, VALUE = 8000 };
     static char value[VALUE];
-    (void)state;
     bool full = true;
     for (uint64_t n = 1; full; n++) {
         struct rig *r = start(ON_FAKE);
@@ -208,9 +204,8 @@ static void a_request_without_space_takes_nothing_away(void **state)
 }
 
 // Every third request or answer is lost; the store then makes the same request again.
-static void lost_requests_and_answers_change_nothing(void **state)
+TEST(lost_requests_and_answers_change_nothing)
 {
-    (void)state;
     for (int after = 0; after < 2; after++) {
         struct rig *r = start(ON_FAKE);
         char value[40];
@@ -230,9 +225,8 @@ static void lost_requests_and_answers_change_nothing(void **state)
 
 // An unanswered attempt may have been carried out, so a later "no space" does not prove that the
 // commit was taken back.
-static void no_space_after_a_lost_answer_is_not_known(void **state)
+TEST(no_space_after_a_lost_answer_is_not_known)
 {
-    (void)state;
     struct rig *r = start(ON_FAKE);
     put(r, "a", "one");
     r->fake.fault = FAKE_BEFORE;
@@ -243,9 +237,8 @@ static void no_space_after_a_lost_answer_is_not_known(void **state)
     finish(r);
 }
 
-static void a_replaced_leader_changes_nothing(void **state)
+TEST(a_replaced_leader_changes_nothing)
 {
-    (void)state;
     struct rig *r = start(ON_FAKE);
     put(r, "a", "one");
     commit(r);
@@ -269,9 +262,8 @@ static void a_replaced_leader_changes_nothing(void **state)
     finish(r);
 }
 
-static void an_etcd_that_is_away_is_told(void **state)
+TEST(an_etcd_that_is_away_is_told)
 {
-    (void)state;
     struct rig *r = start(ON_FAKE);
     r->patience_ns = 0;
     open_store(r);
@@ -288,9 +280,8 @@ static void an_etcd_that_is_away_is_told(void **state)
     finish(r);
 }
 
-static void a_member_without_an_answer_gives_way_to_the_next(void **state)
+TEST(a_member_without_an_answer_gives_way_to_the_next)
 {
-    (void)state;
     static const enum fake_fault faults[] = {FAKE_BEFORE, FAKE_BUSY, FAKE_AFTER};
     struct rig *r = start(ON_FAKE);
     for (size_t i = 0; i < LH_COUNT(faults); i++) {
@@ -312,9 +303,8 @@ static void a_member_without_an_answer_gives_way_to_the_next(void **state)
 
 // The process dies at its n-th request, which is carried out or not. Every acknowledged commit
 // survives; the commit in flight is there as a whole or not at all.
-static void it_may_end_at_any_request(void **state)
+TEST(it_may_end_at_any_request)
 {
-    (void)state;
     static char large[(5 << 19) + 1];
     memset(large, 'x', sizeof large - 1);
     for (uint64_t n = 1, over = 0; !over; n++)
@@ -378,7 +368,7 @@ static lh_err record(void *self, uint32_t member, const char *path, const char *
 
 // etcd may carry out an abandoned attempt at any later time, even long after a later attempt was
 // answered. Here every attempt is carried out once more while its leader still leads.
-static void late_copies_of_requests_do_no_harm(void **state)
+TEST(late_copies_of_requests_do_no_harm)
 {
     static struct recorded all;
     static char large[3001];
@@ -389,7 +379,6 @@ static void late_copies_of_requests_do_no_harm(void **state)
                                     .wire = {&all, 3, record, fake_wait, fake_close},
                                     .login = "",
                                     .timeout_ns = LH_SECOND};
-    (void)state;
     memset(large, 'x', sizeof large - 1);
     all = (struct recorded){.fake = &r->fake};
     ps_store_close(r->store);
@@ -423,9 +412,8 @@ static void late_copies_of_requests_do_no_harm(void **state)
     finish(r);
 }
 
-static void damage_is_refused(void **state)
+TEST(damage_is_refused)
 {
-    (void)state;
     static const char *const why[] = {"the one before it is missing", "it is incomplete",
                                       "it is incomplete", "it is incomplete"};
     for (int way = 0; way < 4; way++) {
@@ -444,9 +432,8 @@ static void damage_is_refused(void **state)
     }
 }
 
-static void a_login_is_renewed(void **state)
+TEST(a_login_is_renewed)
 {
-    (void)state;
     struct rig *r = start(ON_FAKE);
     r->fake.password = "secret";
     struct ps_etcd *e = fake_client(&r->fake, "user:secret", 0);
@@ -464,9 +451,8 @@ static void a_login_is_renewed(void **state)
     finish(r);
 }
 
-static void a_key_ends_with_its_lease(void **state)
+TEST(a_key_ends_with_its_lease)
 {
-    (void)state;
     struct rig *r = start(ON_FAKE);
     struct ps_etcd *e = fake_client(&r->fake, "", 0);
     const struct ps_etcd_fence none = {"/p/k", 0};
@@ -486,9 +472,8 @@ static void a_key_ends_with_its_lease(void **state)
     finish(r);
 }
 
-static void the_setting_is_read(void **state)
+TEST(the_setting_is_read)
 {
-    (void)state;
     struct ps_etcd_place p;
     assert_int_equal(ps_etcd_parse("etcd://a:1,[::1]:2/x/y/", &p), LH_OK);
     assert_int_equal(p.members, 2);
@@ -511,35 +496,8 @@ static void the_setting_is_read(void **state)
 
 int main(int argc, char **argv)
 {
-    const struct CMUnitTest both[] = {
-        cmocka_unit_test(committed_rows_survive_a_reopen_file),
-        cmocka_unit_test(committed_rows_survive_a_reopen_etcd),
-        cmocka_unit_test(changes_made_meanwhile_belong_to_the_next_commit_file),
-        cmocka_unit_test(changes_made_meanwhile_belong_to_the_next_commit_etcd),
-        cmocka_unit_test(each_gives_the_keys_of_a_prefix_in_order_file),
-        cmocka_unit_test(each_gives_the_keys_of_a_prefix_in_order_etcd),
-        cmocka_unit_test(rows_survive_when_the_log_is_replaced_file),
-        cmocka_unit_test(rows_survive_when_the_log_is_replaced_etcd),
-        cmocka_unit_test(each_leader_has_a_higher_number_file),
-        cmocka_unit_test(each_leader_has_a_higher_number_etcd),
-    };
-    const struct CMUnitTest etcd[] = {
-        cmocka_unit_test(a_commit_without_space_is_taken_back),
-        cmocka_unit_test(a_request_without_space_takes_nothing_away),
-        cmocka_unit_test(lost_requests_and_answers_change_nothing),
-        cmocka_unit_test(no_space_after_a_lost_answer_is_not_known),
-        cmocka_unit_test(a_replaced_leader_changes_nothing),
-        cmocka_unit_test(an_etcd_that_is_away_is_told),
-        cmocka_unit_test(a_member_without_an_answer_gives_way_to_the_next),
-        cmocka_unit_test(it_may_end_at_any_request),
-        cmocka_unit_test(late_copies_of_requests_do_no_harm),
-        cmocka_unit_test(damage_is_refused),
-        cmocka_unit_test(a_login_is_renewed),
-        cmocka_unit_test(a_key_ends_with_its_lease),
-        cmocka_unit_test(the_setting_is_read),
-    };
     if (argc > 2) real_address = argv[1];
     if (argc > 2) real_secrets = argv[2];
-    int failed = cmocka_run_group_tests(both, NULL, NULL);
-    return real_address ? failed : failed + cmocka_run_group_tests(etcd, NULL, NULL);
+    if (real_address) cmocka_set_test_filter("*_etcd");
+    return test_run(NULL, NULL);
 }

@@ -3,9 +3,8 @@
 #include "tests/unit/server/coordinator/store/rig.h"
 
 // A run's file store moves once into an etcd that has no rows. An etcd that has rows is left alone.
-static void a_file_store_moves(void **state)
+TEST(a_file_store_moves)
 {
-    (void)state;
     struct rig *r = start(ON_FAKE);
     struct ps_store *file;
     bool begun, moved;
@@ -52,9 +51,8 @@ static lh_err move_back(struct rig *r, bool *before)
 
 // The state moves back into a file, once, with the last leader's number. After that the etcd holds
 // none.
-static void a_store_moves_back_into_a_file(void **state)
+TEST(a_store_moves_back_into_a_file)
 {
-    (void)state;
     struct rig *r = start(ON_FAKE);
     struct ps_store *file;
     bool before;
@@ -82,9 +80,8 @@ static void a_store_moves_back_into_a_file(void **state)
 }
 
 // The command dies after each of its requests in turn, and is run again as its message says.
-static void the_way_back_may_end_at_any_request(void **state)
+TEST(the_way_back_may_end_at_any_request)
 {
-    (void)state;
     bool before = false;
     lh_err err = LH_ERR_UNAVAILABLE;
     for (uint64_t at = 1; err; at++) {
@@ -122,14 +119,4 @@ static void the_way_back_may_end_at_any_request(void **state)
             finish(r);
         }
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_file_store_moves),
-        cmocka_unit_test(a_store_moves_back_into_a_file),
-        cmocka_unit_test(the_way_back_may_end_at_any_request),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

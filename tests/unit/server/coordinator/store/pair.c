@@ -168,19 +168,12 @@ static void play(uint64_t seed, struct game *sum)
     finish(g.r);
 }
 
-static void no_unit_has_two_holders(void **state)
+TEST(no_unit_has_two_holders)
 {
-    (void)state;
     struct game sum = {0};
     for (uint64_t seed = 1; seed <= SEEDS; seed++) play(seed, &sum);
     print_message("%u leads, %u leases, %u fenced off, %u unknown, %u stood still\n", sum.led,
                   sum.leased, sum.fenced, sum.away, sum.late);
     assert_true(sum.led > SEEDS && sum.leased > SEEDS);
     assert_true(sum.fenced > SEEDS / 4 && sum.away > SEEDS / 4 && sum.late > SEEDS / 4);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {cmocka_unit_test(no_unit_has_two_holders)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

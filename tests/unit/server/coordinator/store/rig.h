@@ -2,16 +2,12 @@
 #ifndef TESTS_UNIT_STORE_RIG_H
 #define TESTS_UNIT_STORE_RIG_H
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
-#include <cmocka.h>
 
 #include "server/coordinator/store.h"
 #include "server/coordinator/store/etcd_log.h"
 #include "server/coordinator/store/number.h"
+#include "tests/test.h"
 #include "tests/unit/server/coordinator/store/fake_etcd.h"
 
 enum kind { ON_FILE, ON_FAKE, ON_REAL };

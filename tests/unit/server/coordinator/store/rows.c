@@ -1,15 +1,11 @@
 // server/coordinator/store/rows.c: a table of rows agrees with a plain list, in order too, while it
 // grows and shrinks; and a walk visits every row that stays.
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "server/coordinator/store/rows.h"
+#include "tests/test.h"
 
 enum { NAMES = 6000 };
 
@@ -65,9 +61,8 @@ static void in_order(void *arg, const char *key, struct lh_span value)
     s->count++;
 }
 
-static void a_table_is_a_list(void **state)
+TEST(a_table_is_a_list)
 {
-    (void)state;
     static struct {
         uint64_t value;
         unsigned bytes; // 0: absent
@@ -113,9 +108,8 @@ static void a_table_is_a_list(void **state)
     ps_rows_destroy(t);
 }
 
-static void a_walk_meets_every_row_that_stays(void **state)
+TEST(a_walk_meets_every_row_that_stays)
 {
-    (void)state;
     enum { ROWS = 3000 };
     for (uint64_t seed = 1; seed <= 20; seed++) {
         static bool stays[ROWS], met[ROWS];
@@ -153,9 +147,8 @@ static void a_walk_meets_every_row_that_stays(void **state)
 
 // A row of leases covers 64 units. When the hash followed the number, 63 of 64 chains were empty,
 // and each look-up walked past 64 rows.
-static void rows_of_ranges_have_short_chains(void **state)
+TEST(rows_of_ranges_have_short_chains)
 {
-    (void)state;
     struct ps_rows *t = ps_rows_create(0);
     char key[40];
     unsigned longest = 0;
@@ -172,14 +165,4 @@ static void rows_of_ranges_have_short_chains(void **state)
     }
     assert_in_range(longest, 1, 8);
     ps_rows_destroy(t);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_table_is_a_list),
-        cmocka_unit_test(a_walk_meets_every_row_that_stays),
-        cmocka_unit_test(rows_of_ranges_have_short_chains),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -6,16 +6,13 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <cmocka.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
 
 #include "common/base/check.h"
+#include "tests/test.h"
 
 static int under_way; // an eventfd: reduce() has started
 
@@ -43,9 +40,8 @@ static void nothing(struct wk_comm *c)
 static const struct wk_comm_ops ops = {
     .name = "made-up", .init = init, .reduce = reduce, .end = nothing, .destroy = nothing};
 
-static void an_aborted_reduce_gives_the_reason(void **state)
+TEST(an_aborted_reduce_gives_the_reason)
 {
-    (void)state;
     struct wk_comm c = {.ops = &ops};
     const struct wk_comm_arrays arrays = {.sums = 1};
     const struct wk_nccl_id id = {{0}};
@@ -114,11 +110,10 @@ static const struct wk_comm_ops counting_ops = {
 
 // Buckets are summed from the end on, the values behind the gradient last. They are the same
 // whenever values are reported final.
-static void a_bucket_is_summed_once_it_is_final(void **state)
+TEST(a_bucket_is_summed_once_it_is_final)
 {
     static const uint64_t steps[][4] = {{7, 8, 19, UINT64_MAX}, {20, UINT64_MAX}, {UINT64_MAX}};
     static const uint64_t early[] = {2, 3, 0};
-    (void)state;
     struct counting n = {.fails = false};
     open_counting(&n, &counting_ops);
     struct wk_comm_counts before = {0};
@@ -148,9 +143,8 @@ static lh_err note_idle(struct wk_comm *c)
 
 // If nothing is behind the gradient, the last bucket waits for the report that all is final. A sum
 // that ended earlier would be started again.
-static void a_sum_ends_after_the_last_word(void **state)
+TEST(a_sum_ends_after_the_last_word)
 {
-    (void)state;
     struct counting n = {.fails = false};
     struct wk_comm_ops idles = counting_ops;
     idles.idle = note_idle;
@@ -169,9 +163,8 @@ static void a_sum_ends_after_the_last_word(void **state)
 
 // A sum that failed during the backward pass stays failed, although more values become final; the
 // next communicator starts without it.
-static void a_failure_beside_the_backward_pass_is_told(void **state)
+TEST(a_failure_beside_the_backward_pass_is_told)
 {
-    (void)state;
     struct counting n = {.fails = true};
     const struct wk_nccl_id id = {{0}};
     open_counting(&n, &counting_ops);
@@ -196,9 +189,8 @@ static void a_failure_beside_the_backward_pass_is_told(void **state)
 }
 
 // In a process without standard input, its first file has descriptor 0.
-static void descriptor_0_is_closed_as_well(void **state)
+TEST(descriptor_0_is_closed_as_well)
 {
-    (void)state;
     struct wk_comm c = {.ops = &ops};
     int input = dup(0);
     close(0);
@@ -210,16 +202,4 @@ static void descriptor_0_is_closed_as_well(void **state)
     if (input < 0) return;
     assert_int_equal(dup2(input, 0), 0);
     close(input);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_bucket_is_summed_once_it_is_final),
-        cmocka_unit_test(a_sum_ends_after_the_last_word),
-        cmocka_unit_test(a_failure_beside_the_backward_pass_is_told),
-        cmocka_unit_test(an_aborted_reduce_gives_the_reason),
-        cmocka_unit_test(descriptor_0_is_closed_as_well),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,11 +1,8 @@
 // A made-up device's arrays copied through the host: after an error nothing stays open, and the
 // next call tries again.
+#include "tests/test.h"
 #include "worker/ranks/comm/comm_host.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <cmocka.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -105,9 +102,8 @@ static const struct lk_gpu_memory memory = {.pinned_alloc = pinned_alloc,
 static const struct lk_gpu_backend gpu = {
     .streams = &streams, .memory = &memory, .use = use, .error_text = text};
 
-static void an_error_leaves_nothing_open(void **state)
+TEST(an_error_leaves_nothing_open)
 {
-    (void)state;
     float x[VALUES];
     for (int i = 0; i < VALUES; i++) x[i] = (float)i;
     // opening the device, its stream or its memory fails
@@ -130,10 +126,4 @@ static void an_error_leaves_nothing_open(void **state)
         assert_int_equal(device.streams + device.pinned, 0);
         wk_ready_destroy(d.ready);
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {cmocka_unit_test(an_error_leaves_nothing_open)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

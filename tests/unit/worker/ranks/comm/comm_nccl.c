@@ -1,13 +1,10 @@
 // A communicator over the fake NCCL and device of tests/nccl: two ranks in one process get rank 0's
 // values and the sums of both, in fp32 and in bf16, in buckets; everything of an epoch is freed; a
 // rank uses the device that its settings name.
+#include "tests/test.h"
 #include "worker/ranks/comm/comm_nccl.h"
 
 #include <dlfcn.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <cmocka.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
@@ -138,9 +135,8 @@ static void one_epoch(struct rank *k, enum wk_sum_type type)
     assert_int_equal(held(), 0);
 }
 
-static void ranks_sum_and_share_and_free_what_an_epoch_made(void **state)
+TEST(ranks_sum_and_share_and_free_what_an_epoch_made)
 {
-    (void)state;
     static struct rank k[RANKS];
     for (enum wk_sum_type type = WK_SUM_FP32; type <= WK_SUM_BF16; type++) {
         for (uint32_t i = 0; i < RANKS; i++) open_rank(&k[i], i, type);
@@ -153,16 +149,15 @@ static void ranks_sum_and_share_and_free_what_an_epoch_made(void **state)
 }
 
 // The thread does not sleep for calls that finish after a few polls.
-static void calls_that_go_on_for_a_moment_cost_no_sleep(void **state)
+TEST(calls_that_go_on_for_a_moment_cost_no_sleep)
 {
     setenv("LH_FAKE_NCCL_ASKS", "20", 1);
-    ranks_sum_and_share_and_free_what_an_epoch_made(state);
+    ranks_sum_and_share_and_free_what_an_epoch_made();
     unsetenv("LH_FAKE_NCCL_ASKS");
 }
 
-static void a_rank_takes_the_device_of_its_number(void **state)
+TEST(a_rank_takes_the_device_of_its_number)
 {
-    (void)state;
     static const uint32_t rank[] = {3, 11}; // there are eight devices
     for (size_t i = 0; i < LH_COUNT(rank); i++) {
         const struct wk_comm_nccl_conf conf = {.library = NCCL_FAKE,
@@ -184,14 +179,4 @@ static void a_rank_takes_the_device_of_its_number(void **state)
         wk_comm_destroy(k.comm);
         close(k.told);
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(ranks_sum_and_share_and_free_what_an_epoch_made),
-        cmocka_unit_test(calls_that_go_on_for_a_moment_cost_no_sleep),
-        cmocka_unit_test(a_rank_takes_the_device_of_its_number),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -130,10 +130,9 @@ static void come_as_strangers(const struct wk_nccl_id *id, int *fd, int count)
     }
 }
 
-static void same_sums_on_hosts(void **state)
+TEST(same_sums_on_hosts)
 {
     float *plain = malloc(VALUES * sizeof(float)), *sealed = malloc(VALUES * sizeof(float));
-    (void)state;
     assert_non_null(plain);
     assert_non_null(sealed);
     for (int hosts = 0; hosts < 2; hosts++) {
@@ -161,12 +160,11 @@ static void same_sums_on_hosts(void **state)
 }
 
 // One rank leaves in the middle; the next communicator gives the same sums.
-static void leave_and_begin_anew(void **state)
+TEST(leave_and_begin_anew)
 {
     float *sum = malloc(VALUES * sizeof(float)), *again = malloc(VALUES * sizeof(float));
     struct world w;
     struct wk_nccl_id id;
-    (void)state;
     assert_non_null(sum);
     assert_non_null(again);
     open_world(&w, true);
@@ -193,11 +191,10 @@ static void leave_and_begin_anew(void **state)
 
 // A rank is aborted twice, as in a region whose peers leave one by one. It has left only when the
 // second abort is done too, and can start again then.
-static void leave_twice(void **state)
+TEST(leave_twice)
 {
     struct world w;
     struct wk_nccl_id id;
-    (void)state;
     open_world(&w, true);
     for (int i = 0; i < 50; i++) {
         assert_int_equal(wk_comm_region.unique_id(w.comm[0], &id), LH_OK);
@@ -211,11 +208,10 @@ static void leave_twice(void **state)
 }
 
 // A rank that knows the secret but has a certificate of another region.
-static void the_secret_alone(void **state)
+TEST(the_secret_alone)
 {
     struct world w;
     struct wk_nccl_id id;
-    (void)state;
     open_world(&w, true);
     struct wk_tls_conf other = issue_by(&w.certs, w.certs.dir, LH_W, "r1", "europe", 1);
     other.region = "europe";
@@ -231,11 +227,10 @@ static void the_secret_alone(void **state)
     close_world(&w);
 }
 
-static void addresses(void **state)
+TEST(addresses)
 {
     struct certs c;
     struct wk_comm *comm;
-    (void)state;
     open_certs(&c);
     struct wk_tls_conf tls = issue_rank(&c);
     const struct wk_comm_tcp_conf name = {c.env, NULL, "here.example", tls};
@@ -249,11 +244,6 @@ static void addresses(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(same_sums_on_hosts), cmocka_unit_test(leave_and_begin_anew),
-        cmocka_unit_test(leave_twice),        cmocka_unit_test(the_secret_alone),
-        cmocka_unit_test(addresses),
-    };
     signal(SIGPIPE, SIG_IGN); // as in the programs
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return test_run(NULL, NULL);
 }

@@ -1,10 +1,7 @@
 // The ring of events: which event a bucket waits for, on made-up streams.
+#include "tests/test.h"
 #include "worker/ranks/comm/ready.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <cmocka.h>
 #include <stdlib.h>
 
 enum { MANY = 3 * WK_READY_EVENTS };
@@ -71,9 +68,8 @@ static struct wk_ready *ring(void)
     return r;
 }
 
-static void a_bucket_follows_the_first_event_that_covers_it(void **state)
+TEST(a_bucket_follows_the_first_event_that_covers_it)
 {
-    (void)state;
     struct wk_ready *r = ring();
     for (uint64_t final = 10; final <= 40; final += 10)
         assert_int_equal(wk_ready_record(r, NULL, final), 0);
@@ -91,9 +87,8 @@ static void a_bucket_follows_the_first_event_that_covers_it(void **state)
     wk_ready_destroy(r);
 }
 
-static void a_new_gradient_has_no_events_of_the_old_one(void **state)
+TEST(a_new_gradient_has_no_events_of_the_old_one)
 {
-    (void)state;
     struct wk_ready *r = ring();
     made.followed = 99;
     assert_int_equal(followed(r, WK_READY_ALL), 99); // a new rank waits for no event
@@ -110,9 +105,8 @@ static void a_new_gradient_has_no_events_of_the_old_one(void **state)
     wk_ready_destroy(r);
 }
 
-static void more_layers_than_events_follow_later_ones(void **state)
+TEST(more_layers_than_events_follow_later_ones)
 {
-    (void)state;
     struct wk_ready *r = ring();
     for (uint64_t final = 1; final <= MANY; final++)
         assert_int_equal(wk_ready_record(r, NULL, final), 0);
@@ -121,9 +115,8 @@ static void more_layers_than_events_follow_later_ones(void **state)
     wk_ready_destroy(r);
 }
 
-static void no_event_is_left_where_one_fails(void **state)
+TEST(no_event_is_left_where_one_fails)
 {
-    (void)state;
     struct wk_ready *r;
     for (made.fails_at = 1; made.fails_at <= WK_READY_EVENTS; made.fails_at += 21) {
         assert_int_equal(wk_ready_create(&gpu, &r), LH_ERR_UNSUPPORTED);
@@ -134,15 +127,4 @@ static void no_event_is_left_where_one_fails(void **state)
     wk_ready_destroy(ring());
     assert_int_equal(made.events, 0);
     wk_ready_destroy(NULL);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_bucket_follows_the_first_event_that_covers_it),
-        cmocka_unit_test(a_new_gradient_has_no_events_of_the_old_one),
-        cmocka_unit_test(more_layers_than_events_follow_later_ones),
-        cmocka_unit_test(no_event_is_left_where_one_fails),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,11 +1,5 @@
 // A ring of ranks in threads: sums in the order of ranks bit for bit, in fp32 and in bf16; sharing
 // rank 0's values; a rank that dies, sends garbage, or is told to leave.
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
-
 #include <fcntl.h>
 #include <math.h>
 #include <pthread.h>
@@ -16,6 +10,7 @@
 #include <unistd.h>
 
 #include "kernels/convert.h"
+#include "tests/test.h"
 #include "worker/ranks/comm/ring.h"
 
 enum { RANKS = 5, SEGMENT = WK_RING_SEGMENT_BYTES / 4, SIZE = 3 * SEGMENT + 1001 };
@@ -127,11 +122,10 @@ static void check_sum(const struct member *m, uint32_t ranks, uint64_t n, enum w
     for (uint32_t rank = 0; rank < ranks; rank++) assert_true(m[rank].x[n] == -7);
 }
 
-static void sums_in_ranks_order(void **state)
+TEST(sums_in_ranks_order)
 {
     static const uint64_t sizes[] = {0, 1, 2, 4099, SEGMENT, SEGMENT + 1, 2 * SEGMENT, SIZE};
     enum { SIZES = sizeof sizes / sizeof *sizes };
-    (void)state;
     for (uint32_t ranks = 2; ranks <= RANKS; ranks++)
         for (size_t s = 0; s < 2 * SIZES; s++) {
             enum wk_sum_type type = s < SIZES ? WK_SUM_FP32 : WK_SUM_BF16;
@@ -147,11 +141,10 @@ static void sums_in_ranks_order(void **state)
 }
 
 // All ranks get the same bits, also if one rank's value is NaN or infinite.
-static void non_finite_values_reach_all_ranks(void **state)
+TEST(non_finite_values_reach_all_ranks)
 {
     enum { N = 5 };
     static const float bad[N] = {NAN, INFINITY, -INFINITY, 3e38f, 1};
-    (void)state;
     for (uint32_t at = 0; at < 3; at++) {
         struct member m[3] = {0};
         open_ring(m, 3);
@@ -170,9 +163,8 @@ static void non_finite_values_reach_all_ranks(void **state)
     }
 }
 
-static void all_ranks_get_rank_0s_values(void **state)
+TEST(all_ranks_get_rank_0s_values)
 {
-    (void)state;
     for (uint32_t ranks = 2; ranks <= RANKS; ranks++) {
         struct member m[RANKS] = {0};
         open_ring(m, ranks);
@@ -191,10 +183,9 @@ static void all_ranks_get_rank_0s_values(void **state)
     }
 }
 
-static void a_rank_that_goes(void **state)
+TEST(a_rank_that_goes)
 {
     struct member m[3] = {0};
-    (void)state;
     open_ring(m, 3);
     fill(m, 3, SIZE);
     wk_stream_close(&m[1].after);
@@ -207,11 +198,10 @@ static void a_rank_that_goes(void **state)
     close_ring(m, 3);
 }
 
-static void one_that_is_told_to_leave(void **state)
+TEST(one_that_is_told_to_leave)
 {
     struct member m[2] = {0};
     uint64_t one = 1;
-    (void)state;
     open_ring(m, 2);
     fill(m, 2, SIZE);
     assert_int_equal(pthread_create(&m[0].thread, NULL, take_part, &m[0]), 0);
@@ -222,11 +212,10 @@ static void one_that_is_told_to_leave(void **state)
 }
 
 // A head with one changed byte, and a head of another segment than the next one.
-static void nonsense(void **state)
+TEST(nonsense)
 {
     static const uint8_t good[WK_RING_HEAD_BYTES] = {'W', 'S', 'E', 'G', 1};
     static const size_t wrong[] = {0, 4, 8, 12};
-    (void)state;
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
         struct member m[2] = {0};
         uint8_t head[WK_RING_HEAD_BYTES];
@@ -240,17 +229,4 @@ static void nonsense(void **state)
         assert_int_equal(m[1].err, LH_ERR_MALFORMED);
         close_ring(m, 2);
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(sums_in_ranks_order),
-        cmocka_unit_test(non_finite_values_reach_all_ranks),
-        cmocka_unit_test(all_ranks_get_rank_0s_values),
-        cmocka_unit_test(a_rank_that_goes),
-        cmocka_unit_test(one_that_is_told_to_leave),
-        cmocka_unit_test(nonsense),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,13 +1,8 @@
 // Addresses: valid and invalid ones, their bytes, and listening on them.
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
-
 #include <string.h>
 #include <unistd.h>
 
+#include "tests/test.h"
 #include "worker/ranks/stream/address.h"
 
 static void check_text(const struct wk_address *p, const char *text)
@@ -17,10 +12,9 @@ static void check_text(const struct wk_address *p, const char *text)
     assert_string_equal(is, text);
 }
 
-static void addresses(void **state)
+TEST(addresses)
 {
     struct wk_address p;
-    (void)state;
     assert_int_equal(wk_address_find("10.1.2.3:4711", &p), LH_OK);
     check_text(&p, "10.1.2.3:4711");
     assert_int_equal(wk_address_find("[fd00::7]:65535", &p), LH_OK);
@@ -32,12 +26,11 @@ static void addresses(void **state)
     check_text(&p, "127.0.0.1:80");
 }
 
-static void invalid_addresses_are_refused(void **state)
+TEST(invalid_addresses_are_refused)
 {
     static const char *const none[] = {"", ":", ":80", "10.1.2.3", "10.1.2.3:", "[]:80"};
     struct wk_address p;
     char longer[400];
-    (void)state;
     for (size_t i = 0; i < sizeof none / sizeof *none; i++)
         assert_int_equal(wk_address_find(none[i], &p), LH_ERR_CONFIG);
     memset(longer, 'a', sizeof longer);
@@ -48,10 +41,9 @@ static void invalid_addresses_are_refused(void **state)
     assert_int_equal(wk_address_numeric("10.1.2.3:80", &p), LH_ERR_CONFIG);
 }
 
-static void bytes(void **state)
+TEST(bytes)
 {
     static const char *const all[] = {"10.1.2.3:4711", "[fd00::7]:258"};
-    (void)state;
     for (size_t i = 0; i < 2; i++) {
         uint8_t room[WK_HOST_BYTES + 2];
         struct lh_buf b = lh_buf_over(room, sizeof room);
@@ -69,11 +61,10 @@ static void bytes(void **state)
     }
 }
 
-static void listening(void **state)
+TEST(listening)
 {
     struct wk_address p = wk_address_loopback(0), again, elsewhere;
     int fd, second;
-    (void)state;
     assert_int_equal(wk_address_listen(&p, 4, &fd), LH_OK);
     assert_true(p.port > 0);
     again = p;
@@ -83,15 +74,4 @@ static void listening(void **state)
     assert_int_equal(wk_address_numeric("192.0.2.1", &elsewhere), LH_OK);
     assert_true(wk_address_listen(&elsewhere, 4, &second) != LH_OK);
     close(fd);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(addresses),
-        cmocka_unit_test(invalid_addresses_are_refused),
-        cmocka_unit_test(bytes),
-        cmocka_unit_test(listening),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

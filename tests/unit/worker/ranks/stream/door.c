@@ -1,16 +1,11 @@
 // A listener's waiting places: a connection that has greeted is handed over. A silent one loses its
 // place only when others wait or its time is over; the oldest goes first. The test sets the clock.
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
-
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "common/base/check.h"
+#include "tests/test.h"
 #include "worker/ranks/stream/door.h"
 
 enum { GREETING = 4, MANY = 100000 };
@@ -81,10 +76,9 @@ static void check_greets(struct world *w, const char *text)
     wk_stream_close(&w->guest.stream);
 }
 
-static void a_greeting_may_come_in_pieces(void **state)
+TEST(a_greeting_may_come_in_pieces)
 {
     struct world w;
-    (void)state;
     open_world(&w);
     int a = come(&w), b = come(&w);
     UNTIL(&w, guests(&w) == 2);
@@ -105,11 +99,10 @@ static void a_greeting_may_come_in_pieces(void **state)
     wk_door_close(&w.door);
 }
 
-static void a_guest_that_does_not_greet_in_time_is_refused(void **state)
+TEST(a_guest_that_does_not_greet_in_time_is_refused)
 {
     struct world w;
     char byte;
-    (void)state;
     open_world(&w);
     int a = come(&w);
     UNTIL(&w, guests(&w) == 1);
@@ -123,12 +116,11 @@ static void a_guest_that_does_not_greet_in_time_is_refused(void **state)
     wk_door_close(&w.door);
 }
 
-static void all_places_are_taken(void **state)
+TEST(all_places_are_taken)
 {
     struct world w;
     int fd[WK_DOOR_GUESTS];
     char byte;
-    (void)state;
     open_world(&w);
     for (int i = 0; i < WK_DOOR_GUESTS; i++) {
         fd[i] = come(&w);
@@ -152,14 +144,4 @@ static void all_places_are_taken(void **state)
     for (int i = 0; i < WK_DOOR_GUESTS; i++) close(fd[i]);
     close(rank);
     wk_door_close(&w.door);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_greeting_may_come_in_pieces),
-        cmocka_unit_test(a_guest_that_does_not_greet_in_time_is_refused),
-        cmocka_unit_test(all_places_are_taken),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

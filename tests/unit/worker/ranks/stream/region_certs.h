@@ -2,12 +2,6 @@
 #ifndef REGION_CERTS_H
 #define REGION_CERTS_H
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
-
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,6 +9,7 @@
 
 #include "common/env/env.h"
 #include "common/security/certs.h"
+#include "tests/test.h"
 #include "worker/ranks/stream/tls.h"
 
 #define CERTS_DOMAIN "test.local"

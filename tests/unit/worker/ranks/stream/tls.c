@@ -92,12 +92,11 @@ static uint8_t *noise(void)
     return bytes;
 }
 
-static void bytes_both_ways(void **state)
+TEST(bytes_both_ways)
 {
     struct certs c;
     struct pair p;
     uint8_t *bytes = noise();
-    (void)state;
     open_certs(&c);
     struct wk_tls_conf a = issue_rank(&c), b = issue_rank(&c);
     a.rekey_records = 3; // a new key every 48 KiB
@@ -116,11 +115,10 @@ static void bytes_both_ways(void **state)
     free(bytes);
 }
 
-static void one_certificate_for_all(void **state)
+TEST(one_certificate_for_all)
 {
     struct certs c;
     struct pair p;
-    (void)state;
     open_certs(&c);
     struct wk_tls_conf a = issue_rank(&c);
     open_pair(&p, &a, &a);
@@ -143,10 +141,9 @@ static void check_refused(const struct wk_tls_conf *rank, struct wk_tls_conf who
     close_pair(&p);
 }
 
-static void strangers_come(void **state)
+TEST(strangers_come)
 {
     struct certs c;
-    (void)state;
     open_certs(&c);
     struct wk_tls_conf rank = issue_rank(&c);
     struct wk_tls_conf region = issue_by(&c, c.dir, LH_W, "r1", "europe", 1);
@@ -162,11 +159,10 @@ static void strangers_come(void **state)
 }
 
 // The reverse: a connecting rank refuses the peer that it finds.
-static void a_stranger_leads(void **state)
+TEST(a_stranger_leads)
 {
     struct certs c;
     struct pair p;
-    (void)state;
     open_certs(&c);
     struct wk_tls_conf rank = issue_rank(&c);
     struct wk_tls_conf region = issue_by(&c, c.dir, LH_W, "r1", "europe", 1);
@@ -185,11 +181,10 @@ static void a_stranger_leads(void **state)
 }
 
 // A certificate that every peer would refuse is refused at the start.
-static void the_own_certificate(void **state)
+TEST(the_own_certificate)
 {
     struct certs c;
     struct wk_tls *t;
-    (void)state;
     open_certs(&c);
     const struct wk_tls_conf bad[] = {
         issue_by(&c, c.dir, LH_W, "r1", "europe", 1), issue_by(&c, c.dir, LH_W, "r2", "asia", 1),
@@ -211,13 +206,12 @@ static void the_own_certificate(void **state)
     close_certs(&c);
 }
 
-static void garbage(void **state)
+TEST(garbage)
 {
     static const char *const said[] = {"GET / HTTP/1.1\r\n\r\n", "REPW\1\1\0\0",
                                        "\x16\x03\x01\x00\xff\x01"};
     struct certs c;
     struct pair p;
-    (void)state;
     open_certs(&c);
     struct wk_tls_conf rank = issue_rank(&c);
     for (size_t i = 0; i < sizeof said / sizeof *said; i++) {
@@ -278,12 +272,11 @@ static void reissue(const struct certs *c, const char *region, int days)
 
 // An expired certificate is replaced in its files, which are read again after a while; unusable
 // files change nothing.
-static void renewed_certificates(void **state)
+TEST(renewed_certificates)
 {
     enum { AGAIN = WK_TLS_RELOAD_S + 1 };
     struct certs c;
     struct wk_tls *tls;
-    (void)state;
     open_certs(&c);
     struct clocked k = {.ops = *c.env->ops, .wall_s = c.env->ops->wall_s(c.env)};
     k.ops.now_ns = now_of;
@@ -309,12 +302,6 @@ static void renewed_certificates(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(bytes_both_ways),      cmocka_unit_test(one_certificate_for_all),
-        cmocka_unit_test(strangers_come),       cmocka_unit_test(a_stranger_leads),
-        cmocka_unit_test(the_own_certificate),  cmocka_unit_test(garbage),
-        cmocka_unit_test(renewed_certificates),
-    };
     signal(SIGPIPE, SIG_IGN); // as in the programs
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return test_run(NULL, NULL);
 }
