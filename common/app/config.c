@@ -349,11 +349,11 @@ lh_err lh_config_explain(const struct lh_config *c, const char *key, bool all, s
 }
 
 void lh_config_help(const struct lh_config_table *table, const struct lh_config_table *beside,
-                    struct lh_buf *out)
+                    bool all, struct lh_buf *out)
 {
     for (unsigned i = 0; i < table->rows; i++) {
         const struct lh_config_row *row = &table->row[i];
-        if (row->rare || (beside && row_of(beside, row->key))) continue;
+        if ((row->rare && !all) || (beside && row_of(beside, row->key))) continue;
         const char *unit = row->unit && row->type != LH_CONFIG_SIZE ? row->unit : "";
         put(out, "  %-32s %s", row->key, row->help);
         if (!row->def)

@@ -154,10 +154,10 @@ void lh_config_write(const struct lh_config *c, struct lh_buf *out);
 // key.
 LH_MUST lh_err lh_config_explain(const struct lh_config *c, const char *key, bool all,
                                  struct lh_buf *out);
-// One line per key that is not rare, for --help, without the keys that `beside` (may be NULL) also
-// has.
+// One line per key, for --help; without `all` only those that are not rare. Leaves out the keys
+// that `beside` (may be NULL) also has.
 void lh_config_help(const struct lh_config_table *table, const struct lh_config_table *beside,
-                    struct lh_buf *out);
+                    bool all, struct lh_buf *out);
 // The command line of a program of one table: --config FILE, --set a.b=c (may repeat), --explain
 // [KEY], --help, --version. Reads the file, the assignments and the environment, and finishes.
 // LH_OK with `shown` not empty: the caller prints it and exits with 0. LH_ERR_INVALID: a wrong

@@ -56,7 +56,7 @@ static void show_help(const char *program, const struct lh_config_table *table, 
         "most runs need; `longhaul config explain --kind %s --all` has all of them:\n",
         program, table->kind, table->kind);
     put(out, head);
-    lh_config_help(table, NULL, out);
+    lh_config_help(table, NULL, false, out);
 }
 
 lh_err lh_config_main(struct lh_config *c, const struct lh_config_table *table, struct lh_env *env,

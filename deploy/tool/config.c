@@ -85,8 +85,8 @@ static LH_MUST lh_err explain(const struct dp_kind *kind, const char *key, bool 
     return err;
 }
 
-// The settings that most runs need, one line each.
-static LH_MUST lh_err overview(void)
+// The settings that most runs need, or all of them, one line each.
+static LH_MUST lh_err overview(bool all)
 {
     const struct {
         const char *title;
@@ -94,18 +94,21 @@ static LH_MUST lh_err overview(void)
     } part[] = {{"a topology (--kind topology)", &dp_run_table, NULL},
                 {"each of its regions", &dp_region_table, NULL},
                 {"each of its servers", &dp_server_table, NULL},
+                {"each of its links", &dp_link_table, NULL},
                 {"a server (--kind server)", &ps_settings_table, NULL},
                 {"a worker (--kind worker), beside those that a server has too", &wk_settings_table,
                  &ps_settings_table}};
     struct lh_buf text = lh_buf(1 << 20);
     for (size_t i = 0; i < sizeof part / sizeof part[0]; i++) {
+        if (!all && part[i].table == &dp_link_table) continue; // none of these is needed by most
         lh_put(&text, "\n", i > 0);
         lh_put(&text, part[i].title, strlen(part[i].title));
         lh_put(&text, ":\n", 2);
-        lh_config_help(part[i].table, part[i].beside, &text);
+        lh_config_help(part[i].table, part[i].beside, all, &text);
     }
     lh_err err = dp_print(&text, LH_OK);
-    if (!err) printf("\n--kind KIND explains each of them, --all all others as well.\n");
+    if (!err && all) printf("\n--kind KIND --all explains each of them.\n");
+    if (!err && !all) printf("\n--kind KIND explains each of them; --all lists the others, too.\n");
     return err;
 }
 
@@ -125,7 +128,7 @@ static LH_MUST lh_err run(int argc, char **argv)
         "longhaul config check FILE --kind KIND | explain [KEY|SECTION] [--kind KIND] [--all]",
         "check says whether a file would be accepted, without starting anything. explain prints\n"
         "type, range, default, help and current value of settings; without --kind it lists the\n"
-        "settings that most runs need, one per line.",
+        "settings that most runs need, or --all, one per line.",
         flags, sizeof flags / sizeof flags[0]};
     bool help;
     const struct dp_kind *kind = NULL;
@@ -134,7 +137,7 @@ static LH_MUST lh_err run(int argc, char **argv)
     const char *verb = rest.count ? rest.at[0] : "";
     bool check = !strcmp(verb, "check"), explains = !strcmp(verb, "explain");
     if (!check && !explains) return lh_fail(LH_ERR_INVALID, "usage: %s", usage.line);
-    if (explains && !kind_name && rest.count == 1 && !all) return overview();
+    if (explains && !kind_name && rest.count == 1) return overview(all);
     LH_TRY(kind_of(kind_name, &kind));
     if (check && rest.count == 2) {
         LH_TRY(check_file(kind, rest.at[1], &set));

@@ -325,7 +325,7 @@ TEST(written_settings_read_back_the_same)
 TEST(help_has_a_line_a_key)
 {
     struct lh_buf out = lh_buf(1 << 16);
-    lh_config_help(&table, NULL, &out);
+    lh_config_help(&table, NULL, false, &out);
     unsigned lines = 0;
     for (size_t i = 0; i < out.len; i++) lines += out.data[i] == '\n';
     assert_int_equal(lines, LH_COUNT(rows) - 2); // without the rare ones

@@ -100,6 +100,14 @@ TEST(exit_codes_of_errors)
     for (int err = 1; err < LH_ERR_COUNT; err++) assert_true(lh_exit_of((lh_err)err) != 0);
 }
 
+// Lines of settings in what was printed.
+static unsigned rows_printed(void)
+{
+    unsigned rows = 0;
+    for (const char *at = printed; (at = strstr(at, "\n  ")) != NULL; at++) rows++;
+    return rows;
+}
+
 TEST(config_check)
 {
     char path[] = "/tmp/longhaul-cli-XXXXXX", line[128];
@@ -123,9 +131,10 @@ TEST(config_check)
     runs("config explain --kind server --all", DP_OK, "rebuild.voices\n");
     runs("config explain --kind server", DP_OK, "are not shown (`longhaul config explain --kind");
     runs("config explain", DP_OK, "a worker (--kind worker), beside those that a server has too:");
-    unsigned shown = 0;
-    for (const char *at = printed; (at = strstr(at, "\n  ")) != NULL; at++) shown++;
+    unsigned shown = rows_printed();
     assert_true(shown > 30 && shown <= 50); // few enough to read in one sitting
+    runs("config explain --all", DP_OK, "Round-trip time [150 ms]\n");
+    assert_true(rows_printed() > 2 * shown);
     runs("config explain rebiuld.voices --kind server", DP_MISSING, "did you mean rebuild.voices?");
 }
 
