@@ -15,7 +15,7 @@ struct kind {
     bool u, m; // the arrays it has
 };
 
-static const struct kind kinds[] = {
+static const struct kind kinds[LH_OPT_COUNT] = {
     [LH_OPT_SGD] = {"sgd", false, false},
     [LH_OPT_DELAYED_NESTEROV] = {"delayed-nesterov", true, true},
 };

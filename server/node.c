@@ -255,23 +255,10 @@ static LH_MUST lh_err start_server(struct ps_node *n)
 static lh_err on_call(void *self, struct lh_call *call, enum lh_rpc rpc, const struct lh_peer *peer,
                       const struct lh_call_ops **ops, void **call_self)
 {
+    static const char coordinators[] = "longhaul.v1.Member/"; // the service of the coordinator
     struct ps_node *n = self;
-    switch (rpc) {
-    case LH_RPC_JOIN:
-    case LH_RPC_LEASE:
-    case LH_RPC_REPORT:
-    case LH_RPC_EPOCH:
-    case LH_RPC_INSYNC:
-    case LH_RPC_STATUS:
-    case LH_RPC_DRAIN:
-    case LH_RPC_PAUSE:
-    case LH_RPC_MOVE:
-    case LH_RPC_EXPEL:
-    case LH_RPC_ADOPT:
-    case LH_RPC_REFOLD:
+    if (!strncmp(lh_rpc_path(rpc), coordinators, sizeof coordinators - 1))
         return ps_coordinator_on_call(n->coordinator, call, rpc, peer, ops, call_self);
-    default: break;
-    }
     if (!n->server) return lh_fail(LH_ERR_UNAVAILABLE, "the server is starting");
     return ps_server_on_call(n->server, call, rpc, peer, ops, call_self);
 }

@@ -85,7 +85,7 @@ static bool parse_optimizer(struct lh_cursor *c, struct lh_plan *p)
     bool none = p->momentum <= 0 && !p->outer_every && p->effective_step_max <= 0;
     if (signbit(p->momentum) || signbit(p->effective_step_max)) return false; // one encoding, no -0
     if (p->optimizer == LH_OPT_SGD) return none;
-    return p->optimizer <= LH_OPT_DELAYED_NESTEROV && p->momentum >= 0 && p->momentum < 1 &&
+    return p->optimizer < LH_OPT_COUNT && p->momentum >= 0 && p->momentum < 1 &&
            p->effective_step_max >= 0 && isfinite(p->effective_step_max);
 }
 

@@ -18,7 +18,7 @@ enum lh_phase {
 };
 enum lh_mode { LH_MODE_ASYNC = 0, LH_MODE_BSP = 1 };
 // The outer optimizer, which applies admitted pushes to the parameters (kernels/outer.h).
-enum lh_optimizer { LH_OPT_SGD = 0, LH_OPT_DELAYED_NESTEROV = 1 };
+enum lh_optimizer { LH_OPT_SGD = 0, LH_OPT_DELAYED_NESTEROV = 1, LH_OPT_COUNT };
 // A worker's mode: the data it trains on (server/docs/0004-authority.md#modes).
 enum lh_data {
     LH_DATA_LEASED = 0, // units that the coordinator grants
