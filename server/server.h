@@ -33,7 +33,7 @@ struct ps_conf {
     struct lh_keyring *keys;
     uint8_t cipher;
     uint32_t key_id;
-    // States are given and taken without the job key's seal too.
+    // States are given and taken without the job key's seal too (tests).
     bool unsealed_states;
     uint8_t job[LH_JOB_BYTES];
     const uint32_t *shards;

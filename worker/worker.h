@@ -81,7 +81,7 @@ struct wk_conf {
     struct lh_keyring *keys;
     uint8_t cipher;
     uint32_t key_id;
-    bool unsealed_states;                // states are sent and received without the job key's seal
+    bool unsealed_states;                // states cross without the job key's seal (tests)
     struct wk_trainer *trainer;          // borrows; NULL: the trainer is external
     const struct wk_beside_conf *beside; // borrows; NULL: `trainer` trains
     struct lk_codec codec;

@@ -97,7 +97,7 @@ static lh_err choose_range(struct ps_giving *g, const struct lh_snapshot_request
     return LH_OK;
 }
 
-// Seals if the follower asks for it; sends unsealed only if the settings allow it.
+// Seals if the follower asks for it; sends unsealed only if the conf allows it, as in tests.
 static lh_err choose_seal(struct ps_giving *g, struct lh_span challenge)
 {
     const struct ps_conf *conf = &g->shard->server->conf;

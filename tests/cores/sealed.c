@@ -285,9 +285,9 @@ RIG_TEST(a_state_that_is_mostly_ledger_comes_in_two_ranges, struct rig *r)
 
 // ---------------------------------------------------------------- a server by hand
 
-// A server with a valid certificate sends this state without a seal: as servers did before states
-// were sealed, which had no ranges (OLD), or in ranges that are wrong.
-enum wrong { OLD, OTHER_STATE, OTHER_TOTAL, OVERLAP, GAP, SHORT, LONG, NOTHING, RIGHT };
+// A server with a valid certificate sends this state without a seal: the whole state where a range
+// was asked for (WHOLE), or ranges that are wrong.
+enum wrong { WHOLE, OTHER_STATE, OTHER_TOTAL, OVERLAP, GAP, SHORT, LONG, NOTHING, RIGHT };
 
 struct giver {
     struct lh_blob *state;
@@ -329,7 +329,7 @@ static void give(void *self, struct lh_call *call, const struct lh_msg *msg)
     g->whole += ranges < 2;
     head.process = 77;
     head.total = g->state->len;
-    if (g->wrong == OLD || ranges < 2)
+    if (g->wrong == WHOLE || ranges < 2)
         assert_int_equal(lh_rpc_send_bulk(call, &head.base, g->state, 0, g->state->len), LH_OK);
     else
         give_range(g, call, range, &head);
@@ -414,11 +414,11 @@ RIG_TEST(ranges_that_do_not_fit_are_not_taken, struct rig *r)
     struct giver g;
     struct lh_service service = {&g, on_call};
     g = take_its_place(r, &service, 0);
-    for (g.wrong = OLD; g.wrong <= RIGHT; g.wrong++) {
+    for (g.wrong = WHOLE; g.wrong <= RIGHT; g.wrong++) {
         g.whole = 0;
         struct rig_life l = live(r, r->keys, true, 0);
         assert_true(joins(r, &l));
-        assert_int_equal(g.whole, g.wrong == OLD || g.wrong == RIGHT ? 0 : 1);
+        assert_int_equal(g.whole, g.wrong == WHOLE || g.wrong == RIGHT ? 0 : 1);
         leave(r, &l);
     }
     lh_blob_release(g.state);

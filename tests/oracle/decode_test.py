@@ -38,7 +38,7 @@ VALUE = {"sign": 1, "q4": 3, "fp16": 5, "fp32": 6}
 
 
 def history(name):
-    """One of the histories written by an older build."""
+    """One of the stored histories of tests/fixtures/history."""
     folder = HISTORY / name
     return Run([folder], HERE / "history", "history", "longhaul.local", folder / "expect.txt")
 

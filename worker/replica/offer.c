@@ -113,7 +113,7 @@ static lh_err state_blob(struct wk_shard *s, struct lh_blob **out)
 // ---------------------------------------------------------------- bringing it
 
 // Begins the transfer, sealed if the server asked for that. An unsealed state is sent only if the
-// settings allow it: any holder of a server's certificate could read it.
+// conf allows it, as in tests: any holder of a server's certificate could read it.
 static lh_err begin(struct wk_shard *s, struct lh_span challenge)
 {
     const struct wk_conf *conf = &s->worker->conf;

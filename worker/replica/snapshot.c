@@ -2,8 +2,8 @@
 // (DESIGN.md#section-7; server/docs/0000-protocol.md#rule-14, #rule-16).
 //
 // 1. A large state arrives in two ranges, each on its own call and connection, because the TLS of
-//    one connection uses one thread at either end. After a failure, or from a server without
-//    ranges, it arrives as one.
+//    one connection uses one thread at either end. After a failure it is requested as one; a
+//    server may send the whole state as the first range.
 // 2. Both ranges belong to one state, with one epoch, version and chain; otherwise it is requested
 //    again.
 // 3. The second range is read only after the first has shown where the parameters begin.
