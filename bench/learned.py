@@ -15,14 +15,14 @@ class Claim(NamedTuple):
     what: str
     document: str
     row: str
-    beside: str = "the baseline"
+    beside: str = "dense, synchronous DiLoCo"
 
 
 CLAIMS = (
-    Claim("0.43 M parameters, 400 rounds, as shipped; seeds that chose nothing",
+    Claim("0.43 M parameters, 400 rounds, as shipped, on seeds not used for tuning",
           "learning-fresh14", "learning.fresh14.n400"),
-    Claim("the same, what asynchrony costs where no region is far away", "learning-attribution",
-          "learning.attribution.effect.async", "BSP, four pairs of arms"),
+    Claim("the same: the cost of asynchrony, no region far away", "learning-attribution",
+          "learning.attribution.effect.async", "waiting in every round (BSP)"),
     Claim("1.7 M parameters with twice the tokens, untuned", "learning-size17x2",
           "learning.size17x2.n400"),
 )
@@ -30,7 +30,7 @@ CLAIMS = (
 
 def block(row_of):
     """Lines of the table. row_of(document, name) gives a row."""
-    lines = ["| | beside | difference, 95 % interval | seeds |", "|---|---|---|---|"]
+    lines = ["| | compared with | difference, 95 % interval | seeds |", "|---|---|---|---|"]
     for claim in CLAIMS:
         row = row_of(claim.document, claim.row)
         lines.append(f"| {claim.what} | {claim.beside} | {row['value']:+.2f} % "

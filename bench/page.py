@@ -23,7 +23,7 @@ import picture  # noqa: E402
 import validate  # noqa: E402
 from sections import SECTIONS  # noqa: E402
 
-PAGE, COMMAND = "README.md", "./bench/page.py"
+PAGE, COMMAND = "README.md", "./bench/report"
 ROWS_SHOWN = 40
 SCHEMA = os.path.join(os.path.dirname(HERE), "tests", "contracts", "bench.schema.json")
 

@@ -43,7 +43,8 @@ def main():
     codecs = next((t for p, t in text.items() if p.parts[-2:] == ("kernels", "codec.c")), "")
     rows.append(("codecs", len(re.findall(r'\{"[\w-]+", LK_INDEX', codecs))))
     rows.append(("files that see protobuf's types", sum("pb-c.h" in t for t in text.values())))
-    rows.append(("result files", len([p for p in every if "bench/results/" in str(p)])))
+    rows.append(("result files", len([p for p in every if "bench/results/" in str(p)
+                                      and p.suffix == ".json"])))
     rows.append(("bytes of README.md", len(Path(root, "README.md").read_bytes())))
     for name, count in rows:
         print(f"{count:8,}  {name}")

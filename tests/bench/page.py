@@ -13,7 +13,7 @@ ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)
 sys.path.insert(0, os.path.join(ROOT, "bench"))
 
 PROGRAM = os.path.join(ROOT, "bench", "page.py")
-COMMAND = "./bench/page.py"
+COMMAND = "./bench/report"
 
 
 def page(*flags):
