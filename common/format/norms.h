@@ -1,5 +1,5 @@
 // Norms: the size of each worker's pushes, and the reference of the norm gate
-// (server/docs/0000-protocol.md#rule-30). A part of the ledger: the records determine all of it, so
+// (server/docs/0000-protocol.md#rule-31). A part of the ledger: the records determine all of it, so
 // a restart, a take-over or a rebuild loses nothing.
 //
 // A norm at equal H is a payload's L2 norm divided by the square root of its local steps. The root,

@@ -1,5 +1,5 @@
 // Decide: the outcome of a received push (server/docs/0000-protocol.md#rule-2 to #rule-4, #rule-6,
-// #rule-25; DESIGN.md#section-5 step 9).
+// #rule-25, #rule-31 for norms; DESIGN.md#section-5 step 9).
 //
 // Order: expelled, session, incarnation, dedupe, move, phase of the run, key of the grants, pace;
 // then, after unsealing: payload, base, claims, bounds, budget, set aside, staleness, norm. Only

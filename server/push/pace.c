@@ -1,5 +1,5 @@
 // Pace: how often each worker pushes to a shard (server/docs/0000-protocol.md#rule-25,
-// server/docs/0004-authority.md#bounds-on-what-is-said).
+// server/docs/0004-authority.md#bounds-on-what-peers-claim).
 //
 // 1. A worker has a bucket of pushes. It refills FASTER times as fast as the other live workers
 //    push (the median of each one's last intervals), and at LEAST_HZ or more. While no other

@@ -1,5 +1,5 @@
 // Bounds: limits the steps and tokens that a push reports to what its server accepts
-// (server/docs/0004-authority.md#bounds-on-what-is-said).
+// (server/docs/0004-authority.md#bounds-on-what-peers-claim).
 //
 // A cut may be hours late, or carry the tokens of refused pushes. The server refuses a push that
 // reports more than the plan and the worker's leases allow, so the worker reports less. Tokens

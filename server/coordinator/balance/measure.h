@@ -20,7 +20,7 @@ void ps_co_take_admitted(struct ps_coordinator *c, const struct lh_shard_report 
 // Notes, at a lease request, the worker's training time and admitted tokens.
 void ps_co_note_admitted(struct ps_coordinator *c, struct ps_co_worker *w);
 // The worker's reported speed, bounded by its admitted tokens, or by the other workers' speeds
-// before anything is admitted (server/docs/0004-authority.md#bounds-on-what-is-said).
+// before anything is admitted (server/docs/0004-authority.md#bounds-on-what-peers-claim).
 double ps_co_believed_speed(const struct ps_coordinator *c, const struct ps_co_worker *w);
 // Seconds from the last step on a unit until its credit is decided, by this worker's pushes; its
 // round trip if it has none, 0 if nothing is known.
