@@ -4,7 +4,8 @@
 They are built and installed into an environment made for them, to which this Python lends PyTorch
 and NumPy. Then, without a variable of Longhaul's and without the build tree in PATH: the programs
 start with the libraries of their wheel, `python3 -m longhaul.first` makes a run of three regions,
-`longhaul up` trains it to its end, and every loop has saved the run's parameters.
+`longhaul up` trains it to its end, and every loop has saved the run's parameters. So it is with the
+script and the topology that worker/python/README.md shows.
 """
 import glob
 import json
@@ -109,6 +110,21 @@ def check_run(wheels):
     wheels.run("python3", "-c", SAME, *saved)
 
 
+def check_page(wheels):
+    """The page's own script, its topology and its lines do what they say."""
+    with open(os.path.join(ROOT, "worker", "python", "README.md"), encoding="utf-8") as file:
+        step = file.read().split("**4. Use your own script.**")[1].split("\n## ")[0]
+    for kind, name in (("python", "train.py"), ("yaml", "mine.yaml")):
+        with open(wheels.path(name), "w", encoding="utf-8") as file:
+            file.write(re.search(rf"```{kind}\n(.*?)```", step, re.S)[1])
+    lines = re.findall(r"^    ((?:python|longhaul) .*)$", step, re.M)
+    assert len(lines) == 2, lines
+    for line in lines:
+        print(wheels.run(*line.split()))
+    wheels.run("python3", "-c", SAME, *(wheels.path("run", "mine", f"{region}-0.pt")
+                                        for region in ("europe", "asia")))
+
+
 def main():
     build, library = sys.argv[1:3]
     with tempfile.TemporaryDirectory(prefix="lh-wheels-") as folder:
@@ -119,6 +135,7 @@ def main():
         for name in PROGRAMS:
             assert re.search(r"\d+\.\d+\.\d+", wheels.run(name, "--version")), name
         check_run(wheels)
+        check_page(wheels)
     print("ok")
     return 0
 
