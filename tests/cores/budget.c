@@ -158,6 +158,27 @@ TEST(units_started_next_stay)
     rig_free(r);
 }
 
+// The begun units are the last in the queue, so a part of the window comes back too: its last
+// units, not another region's.
+TEST(a_part_of_the_window_comes_back_latest_first)
+{
+    struct words b;
+    struct heard has;
+    struct rig *r = lease_half(&b, &has);
+    struct lh_unit *first = &r->units.unit[has.unit[0]];
+    snprintf(first->home, sizeof first->home, "%s", r->w[0].self.region);
+    for (size_t i = 0; i < has.units; i++) b.holding[b.holds++] = has.unit[i];
+    for (size_t i = 38; i < has.units; i++) b.begun[b.begins++] = has.unit[i];
+    b.units_per_s = 0.01;
+    say(r, 1, &b);
+    rig_run(r, 2 * LH_SECOND);
+    struct heard h = say(r, 1, &b);
+    assert_int_equal(h.recalls, 36);
+    assert_false(is_in(h.recalled, h.recalls, has.unit[0]));
+    assert_false(is_in(h.recalled, h.recalls, has.unit[1]));
+    rig_free(r);
+}
+
 // Units that were leased a moment ago have not reached the worker, which would start them last.
 TEST(units_not_held_yet_come_back_first)
 {

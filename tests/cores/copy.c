@@ -106,6 +106,9 @@ RIG_TEST(a_last_copy_that_found_no_room_is_made_when_there_is, struct rig *r)
     lh_fake_disk_limit(r->w[1].env, 0);
     rig_run(r, 60 * LH_SECOND);
     assert_int_equal(c->plan.phase, LH_PHASE_END);
+    const struct lh_ledger *end = &l.worker->shard[0].replica.ledger;
+    const struct lh_point *told = c->worker[0].final; // the worker's last report
+    assert_true(told && told->epoch == end->epoch && told->version == end->version);
     rig_life_end(r, &l, false);
 }
 
