@@ -6,11 +6,12 @@
 #include <unistd.h>
 
 #include "common/app/node.h"
+#include "tests/remove_tree.h"
 #include "tests/test.h"
 
 TEST(a_certificate_gives_the_nodes_identity)
 {
-    char dir[] = "/tmp/longhaul-node-XXXXXX", cert[64], ca[64], none[64], rest[96];
+    char dir[] = "/tmp/longhaul-node-XXXXXX", cert[64], ca[64], none[64];
     assert_non_null(mkdtemp(dir));
     const struct lh_peer peer = {LH_S, "example.org", "demo", "eu", "s0"};
     assert_int_equal(lh_certs_ca_create(dir, peer.domain, 9, false), LH_OK);
@@ -33,10 +34,5 @@ TEST(a_certificate_gives_the_nodes_identity)
     lh_err err = lh_node_identity(&node, &is);
     assert_int_not_equal(err, LH_OK);
     assert_memory_equal(lh_err_text(err), "tls.cert: ", 10);
-    static const char *const files[] = {"s0.pem", "s0.key", "ca.pem", "ca.key"};
-    for (size_t i = 0; i < sizeof files / sizeof files[0]; i++) {
-        snprintf(rest, sizeof rest, "%s/%s", dir, files[i]);
-        unlink(rest);
-    }
-    rmdir(dir);
+    assert_int_equal(remove_tree(dir), 0);
 }

@@ -1,6 +1,5 @@
 // common/app/units_file.c: the mapped index agrees with units.json, is rebuilt where it is missing,
 // stale or damaged, and uses no heap memory for each unit.
-#include <ftw.h>
 #include <stdio.h>
 #include <limits.h>
 #include <stdlib.h>
@@ -10,6 +9,7 @@
 
 #include "common/app/units_file.h"
 #include "common/base/sanitizer.h"
+#include "tests/remove_tree.h"
 #include "tests/test.h"
 
 static char dir[64], path[128], index_path[128];
@@ -24,16 +24,10 @@ static int setup(void **state)
     return 0;
 }
 
-static int remove_one(const char *name, const struct stat *is, int kind, struct FTW *at)
-{
-    (void)is, (void)kind, (void)at;
-    return remove(name);
-}
-
 static int teardown(void **state)
 {
     (void)state;
-    return nftw(dir, remove_one, 16, FTW_DEPTH | FTW_PHYS);
+    return remove_tree(dir);
 }
 
 static void write_file(const char *name, struct lh_span bytes)

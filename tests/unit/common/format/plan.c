@@ -7,6 +7,14 @@
 
 enum { W1 = 101, W2 = 102, W3 = 103 };
 
+// Writes p into *b, and reads it into *got.
+static lh_err reread(const struct lh_plan *p, struct lh_buf *b, struct lh_plan *got)
+{
+    lh_buf_clear(b);
+    lh_plan_write(p, b);
+    return lh_plan_parse(lh_buf_span(b), got);
+}
+
 TEST(a_plan_reads_back_and_nothing_else)
 {
     struct lh_plan p = {.number = 6,
@@ -63,14 +71,10 @@ TEST(a_plan_reads_back_and_nothing_else)
     lh_put_u8(&b, 0);
     assert_int_equal(lh_plan_parse(lh_buf_span(&b), &got), LH_ERR_MALFORMED);
     p.expelled[0] = W3; // the same worker twice
-    lh_buf_clear(&b);
-    lh_plan_write(&p, &b);
-    assert_int_equal(lh_plan_parse(lh_buf_span(&b), &got), LH_ERR_MALFORMED);
+    assert_int_equal(reread(&p, &b, &got), LH_ERR_MALFORMED);
     p.expelled[0] = W2;
     p.eta = NAN;
-    lh_buf_clear(&b);
-    lh_plan_write(&p, &b);
-    assert_int_equal(lh_plan_parse(lh_buf_span(&b), &got), LH_ERR_MALFORMED);
+    assert_int_equal(reread(&p, &b, &got), LH_ERR_MALFORMED);
     lh_buf_free(&b);
     lh_buf_free(&again);
 }
@@ -94,9 +98,7 @@ TEST(a_plan_that_closes_names_whom_it_leaves_out)
     b.data[without] = 0; // an empty list has no bytes
     assert_int_equal(lh_plan_parse(lh_span(b.data, without + 4), &got), LH_ERR_MALFORMED);
     p.left_out[1] = W1; // the same worker twice
-    lh_buf_clear(&b);
-    lh_plan_write(&p, &b);
-    assert_int_equal(lh_plan_parse(lh_buf_span(&b), &got), LH_ERR_MALFORMED);
+    assert_int_equal(reread(&p, &b, &got), LH_ERR_MALFORMED);
     lh_buf_free(&b);
 }
 
@@ -111,9 +113,7 @@ TEST(a_change_of_the_budget_reads_back_and_has_one_form)
     for (int closes = 0; closes < 2; closes++) {
         if (closes) p.phase = LH_PHASE_END, p.left = 1, p.left_out[0] = W1;
         size_t left_out = without + (closes ? 4 + 8 : 0);
-        lh_buf_clear(&b);
-        lh_plan_write(&p, &b);
-        assert_int_equal(lh_plan_parse(lh_buf_span(&b), &got), LH_OK);
+        assert_int_equal(reread(&p, &b, &got), LH_OK);
         assert_true(got.budget_tokens == 300 && got.old_budget_tokens == 200 &&
                     got.changed_tokens == 210 && got.left == (uint32_t)closes);
         for (size_t n = without; n < b.len; n++) {
@@ -125,9 +125,7 @@ TEST(a_change_of_the_budget_reads_back_and_has_one_form)
     lh_put_u8(&b, 0);
     assert_int_equal(lh_plan_parse(lh_buf_span(&b), &got), LH_ERR_MALFORMED);
     p.old_budget_tokens = 0; // no run had a budget of 0
-    lh_buf_clear(&b);
-    lh_plan_write(&p, &b);
-    assert_int_equal(lh_plan_parse(lh_buf_span(&b), &got), LH_ERR_MALFORMED);
+    assert_int_equal(reread(&p, &b, &got), LH_ERR_MALFORMED);
     lh_buf_free(&b);
 }
 
@@ -141,9 +139,7 @@ TEST(a_pause_reads_back_and_has_one_form)
     // with the change of the budget before it, and without
     for (int changed = 0; changed < 2; changed++) {
         if (changed) p.budget_tokens = 300, p.old_budget_tokens = 200;
-        lh_buf_clear(&b);
-        lh_plan_write(&p, &b);
-        assert_int_equal(lh_plan_parse(lh_buf_span(&b), &got), LH_OK);
+        assert_int_equal(reread(&p, &b, &got), LH_OK);
         assert_true(got.paused && got.budget_tokens == p.budget_tokens && !got.retired_up_to);
         for (size_t n = without; n < b.len; n++) {
             bool whole = n == without || (changed && n == b.len - 1);
@@ -220,9 +216,7 @@ TEST(the_most_workers_and_shards_fit_and_no_more)
     assert_int_equal(lh_plan_parse(lh_buf_span(&b), &got), LH_ERR_MALFORMED);
     p.live = 0;
     p.ends = LH_SHARDS_MAX;
-    lh_buf_clear(&b);
-    lh_plan_write(&p, &b);
-    assert_int_equal(lh_plan_parse(lh_buf_span(&b), &got), LH_OK);
+    assert_int_equal(reread(&p, &b, &got), LH_OK);
     assert_int_equal(got.ends, LH_SHARDS_MAX);
     lh_buf_patch_u32(&b, 29, LH_SHARDS_MAX + 1); // `ends`, when there are no live workers
     lh_put_u64(&b, 0);
@@ -231,9 +225,7 @@ TEST(the_most_workers_and_shards_fit_and_no_more)
     p.expelled_count = LH_EXPELLED_MAX;
     p.lets_back = LH_LET_BACK_MAX;
     for (uint32_t i = 0; i < LH_EXPELLED_MAX; i++) p.expelled[i] = i + 1;
-    lh_buf_clear(&b);
-    lh_plan_write(&p, &b);
-    assert_int_equal(lh_plan_parse(lh_buf_span(&b), &got), LH_OK);
+    assert_int_equal(reread(&p, &b, &got), LH_OK);
     assert_true(lh_plan_expelled(&got, LH_EXPELLED_MAX));
     lh_buf_patch_u32(&b, 33, LH_EXPELLED_MAX + 1);
     assert_int_equal(lh_plan_parse(lh_buf_span(&b), &got), LH_ERR_MALFORMED);
@@ -275,13 +267,9 @@ TEST(retired_names_are_the_last_part_of_a_plan)
     for (size_t n = 1; n <= 24; n++)
         assert_int_equal(lh_plan_parse(lh_span(b.data, b.len - n), &got), LH_ERR_MALFORMED);
     p.retired[1] = W1;
-    lh_buf_clear(&b);
-    lh_plan_write(&p, &b);
-    assert_int_equal(lh_plan_parse(lh_buf_span(&b), &got), LH_ERR_MALFORMED);
+    assert_int_equal(reread(&p, &b, &got), LH_ERR_MALFORMED);
     p.retired_up_to = 0;
-    lh_buf_clear(&b);
-    lh_plan_write(&p, &b);
-    assert_int_equal(lh_plan_parse(lh_buf_span(&b), &got), LH_OK);
+    assert_int_equal(reread(&p, &b, &got), LH_OK);
     assert_false(got.retired_count || lh_plan_retires(&got, 0));
     lh_buf_free(&b);
 }

@@ -1,6 +1,5 @@
 // Certificates: those written verify, carry the right identity, and are never overwritten by
 // default.
-#include <dirent.h>
 #include <openssl/pem.h>
 #include <openssl/ssl.h>
 #include <openssl/x509_vfy.h>
@@ -13,6 +12,7 @@
 #include <unistd.h>
 
 #include "common/security/certs.h"
+#include "tests/remove_tree.h"
 #include "tests/test.h"
 
 static const struct lh_peer W1 = {LH_W, "example.org", "demo", "eu", "w1"};
@@ -33,14 +33,7 @@ static int make_dir(void **state)
 static int remove_dir(void **state)
 {
     struct dir *d = *state;
-    char path[512];
-    DIR *list = opendir(d->path);
-    for (struct dirent *entry; list && (entry = readdir(list));) {
-        snprintf(path, sizeof path, "%s/%s", d->path, entry->d_name);
-        unlink(path);
-    }
-    if (list) closedir(list);
-    int failed = rmdir(d->path);
+    int failed = remove_tree(d->path);
     free(d);
     return failed;
 }

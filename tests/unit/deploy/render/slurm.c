@@ -1,55 +1,14 @@
 // Batch scripts for Slurm: the resources they request, the processes of each host, and topologies
 // that are refused.
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
+#include "tests/unit/deploy/render/render_rig.h"
 
-#include "deploy/render/render.h"
-#include "tests/remove_tree.h"
-#include "tests/test.h"
-
-#define MODEL                                                                                      \
-    "model: {vocabulary: 32, dim: 8, layers: 1, heads: 2, kv_heads: 2, ffn: 16, context: 16}\n"
 #define TOP                                                                                        \
     "run: tiny\nbudget_tokens: 100000\n" MODEL "coordinator: {region: eu}\n"                       \
     "servers: [{name: s0, region: eu, shards: [0]}]\n"
 
-static char root[] = "/tmp/longhaul-render-XXXXXX";
-static char topology[DP_PATH_BYTES], out[DP_PATH_BYTES];
-
-static int setup(void **state)
-{
-    (void)state;
-    if (!mkdtemp(root)) return 1;
-    return dp_path(out, "%s/out", root) || dp_path(topology, "%s/t.yaml", root);
-}
-
-static int teardown(void **state)
-{
-    (void)state;
-    return remove_tree(root);
-}
-
 static lh_err render(const char *yaml, const char *coordinator)
 {
-    struct dp_render r = {.flags = {.topology = topology, .out = out, .coordinator = coordinator}};
-    assert_int_equal(dp_file_write(topology, lh_span_str(yaml), 0600), LH_OK);
-    lh_err err = dp_render_slurm(&r);
-    dp_render_close(&r);
-    return err;
-}
-
-static void has(const char *name, const char *text)
-{
-    char path[DP_PATH_BYTES];
-    struct lh_buf got = lh_buf(1 << 20);
-    assert_int_equal(dp_path(path, "%s/%s", out, name), LH_OK);
-    assert_int_equal(dp_file_read(path, &got), LH_OK);
-    dp_put(&got, "%c", 0);
-    if (!strstr((char *)got.data, text)) fail_msg("%s has no %s:\n%s", name, text, got.data);
-    lh_buf_free(&got);
+    return render_with(dp_render_slurm, yaml, (struct dp_render_flags){.coordinator = coordinator});
 }
 
 TEST(a_region_of_each_kind)

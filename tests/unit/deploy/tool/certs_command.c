@@ -1,5 +1,4 @@
 // `longhaul certs`: the files it writes, its output, the requests it refuses, and its exit codes.
-#include <dirent.h>
 #include <jansson.h>
 #include <openssl/pem.h>
 #include <stdio.h>
@@ -11,6 +10,7 @@
 #include "common/security/certs.h"
 #include "common/security/seal.h"
 #include "deploy/tool/cli.h"
+#include "tests/remove_tree.h"
 #include "tests/test.h"
 
 struct scene {
@@ -30,14 +30,7 @@ static int set_up(void **state)
 static int tear_down(void **state)
 {
     struct scene *s = *state;
-    char path[512];
-    DIR *list = opendir(s->dir);
-    for (struct dirent *entry; list && (entry = readdir(list));) {
-        snprintf(path, sizeof path, "%s/%s", s->dir, entry->d_name);
-        unlink(path);
-    }
-    if (list) closedir(list);
-    int failed = rmdir(s->dir);
+    int failed = remove_tree(s->dir);
     free(s);
     return failed;
 }

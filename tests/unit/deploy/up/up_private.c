@@ -1,31 +1,12 @@
 // The private regions of a run: their folders, what a plan prints of them, and their nodes'
 // settings.
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include "common/base/check.h"
 #include "deploy/up/up_private.h"
-#include "deploy/up/up_trainers.h"
-#include "tests/remove_tree.h"
-#include "tests/test.h"
+#include "tests/unit/deploy/up/up_rig.h"
 
 enum { RECORDS = 300 };
-static char root[] = "/tmp/longhaul-private-XXXXXX";
-
-static int setup(void **state)
-{
-    (void)state;
-    return mkdtemp(root) ? 0 : 1;
-}
-
-static int teardown(void **state)
-{
-    (void)state;
-    return remove_tree(root);
-}
 
 static void put_units(const char *folder, const char *home, uint32_t vocabulary)
 {
@@ -48,11 +29,9 @@ static void put_units(const char *folder, const char *home, uint32_t vocabulary)
     lh_buf_free(&json);
 }
 
-static struct dp_up *open_up(const char *folder, const char *delta)
+static struct dp_up *open_with(const char *folder, const char *delta)
 {
-    char text[2048], path[DP_PATH_BYTES];
-    struct dp_up *up = calloc(1, sizeof *up);
-    assert_non_null(up);
+    char text[2048];
     snprintf(text, sizeof text,
              "run: tiny\nbudget_tokens: 100000\ncoordinator: {region: eu}\n"
              "model: {vocabulary: 32, dim: 8, layers: 1, heads: 2, kv_heads: 2, ffn: 16, context: "
@@ -62,31 +41,12 @@ static struct dp_up *open_up(const char *folder, const char *delta)
              "server: {coordinator: {cadence: fixed, step_tokens: 64}, privacy: {sigma: 2, rate: "
              "0.05, clip: 1, epsilon: 8, delta: %s, steps: 50, record_tokens: 17}}\n",
              root, folder, delta);
-    assert_int_equal(dp_path(path, "%s/t.yaml", root), LH_OK);
-    assert_int_equal(dp_file_write(path, lh_span_str(text), 0600), LH_OK);
-    static char file[DP_PATH_BYTES], dir[DP_PATH_BYTES];
-    snprintf(file, sizeof file, "%s", path);
-    assert_int_equal(dp_path(dir, "%s/run", root), LH_OK);
-    up->flags = (struct dp_up_flags){.topology = file, .dir = dir, .no_wan = true};
-    assert_int_equal(dp_path(up->data, "/data/tokens"), LH_OK);
-    lh_err err = dp_topology_load(file, &up->t);
-    if (!err) err = dp_dir_model(up);
-    if (err) fail_msg("%s", lh_err_text(err));
-    return up;
-}
-
-static void close_up(struct dp_up *up)
-{
-    dp_dir_close(up);
-    dp_watch_free(up);
-    lh_manifest_free(&up->manifest);
-    dp_topology_free(up->t);
-    free(up);
+    return open_up(text);
 }
 
 static void refused(const char *folder, const char *delta, const char *says)
 {
-    struct dp_up *up = open_up(folder, delta);
+    struct dp_up *up = open_with(folder, delta);
     lh_err err = dp_private_data(up, false);
     assert_int_not_equal(err, LH_OK);
     if (!strstr(lh_err_text(err), says)) fail_msg("%s", lh_err_text(err));
@@ -98,7 +58,7 @@ TEST(a_folder_of_records)
     put_units("good", "us", 32);
     put_units("mixed", "eu", 32);
     put_units("wide", "us", 64);
-    struct dp_up *up = open_up("good", "1e-5");
+    struct dp_up *up = open_with("good", "1e-5");
     assert_int_equal(dp_private_data(up, false), LH_OK);
     assert_int_equal(up->records[1], RECORDS);
     assert_int_equal(up->records[0], 0);
@@ -113,7 +73,7 @@ TEST(a_folder_of_records)
     refused("wide", "1e-5", "a vocabulary of 64, but model.vocabulary is 32");
     refused("good", "0.01", "use one below 0.00333");
     refused("absent", "1e-5", "units.json");
-    up = open_up("absent", "1e-5");
+    up = open_with("absent", "1e-5");
     assert_int_equal(dp_private_data(up, true), LH_OK); // a plan reports it
     assert_int_equal(up->records[1], 0);
     close_up(up);
@@ -146,12 +106,12 @@ TEST(a_plan_says_what_privacy_costs)
         NULL};
     static const char *const unknown[] = {"records not counted", "the sampler adds", NULL};
     put_units("good", "us", 32);
-    struct dp_up *up = open_up("good", "1e-5");
+    struct dp_up *up = open_with("good", "1e-5");
     assert_int_equal(up->plan.region[1].step_tokens, 64); // the tokens that its pushes report
     assert_int_equal(dp_private_data(up, true), LH_OK);
     says(up, known);
     close_up(up);
-    up = open_up("absent", "1e-5");
+    up = open_with("absent", "1e-5");
     assert_int_equal(dp_private_data(up, true), LH_OK);
     says(up, unknown);
     close_up(up);
@@ -178,7 +138,7 @@ static void holds(const struct dp_up *up, const char *node, const char *line, bo
 TEST(only_the_private_regions_worker_has_its_records)
 {
     put_units("good", "us", 32);
-    struct dp_up *up = open_up("good", "1e-5");
+    struct dp_up *up = open_with("good", "1e-5");
     assert_int_equal(dp_private_data(up, false), LH_OK);
     assert_int_equal(dp_dir_open(up), LH_OK);
     assert_int_equal(dp_dir_prepare(up), LH_OK);

@@ -14,21 +14,21 @@
 static char root[] = "/tmp/longhaul-dir-XXXXXX";
 static char run_dir[DP_PATH_BYTES], topology[DP_PATH_BYTES];
 
-static int setup(void **state)
+static inline int setup(void **state)
 {
     (void)state;
     if (!mkdtemp(root)) return 1;
     return dp_path(run_dir, "%s/run", root) || dp_path(topology, "%s/t.yaml", root);
 }
 
-static int teardown(void **state)
+static inline int teardown(void **state)
 {
     (void)state;
     return remove_tree(root);
 }
 
 // Returns a new `up` for this topology text.
-static struct dp_up *open_up(const char *yaml)
+static inline struct dp_up *open_up(const char *yaml)
 {
     struct dp_up *up = calloc(1, sizeof *up);
     assert_non_null(up);
@@ -41,7 +41,7 @@ static struct dp_up *open_up(const char *yaml)
     return up;
 }
 
-static void close_up(struct dp_up *up)
+static inline void close_up(struct dp_up *up)
 {
     dp_dir_close(up);
     dp_watch_free(up);
@@ -50,7 +50,7 @@ static void close_up(struct dp_up *up)
     free(up);
 }
 
-static void all(struct dp_up *up)
+static inline void all(struct dp_up *up)
 {
     assert_int_equal(dp_dir_open(up), LH_OK);
     assert_int_equal(dp_dir_prepare(up), LH_OK);

@@ -78,6 +78,50 @@ static inline int free_shard(void **state)
     return 0;
 }
 
+#define ON_SHARD(name, parameter) TEST_WITH(name, parameter, make_shard, free_shard)
+
+static inline void admit(struct ps_shard *s, uint64_t worker, uint64_t step)
+{
+    struct lh_frame f = push_of(worker, step);
+    struct lh_buf b = case_bytes(&f);
+    apply(s, (struct lh_record){.kind = LH_ADMIT,
+                                .scale = 0.5f,
+                                .reason = lh_record_norm_bits(&(struct lh_norm){1, false, false}),
+                                .body = lh_buf_span(&b)});
+    lh_buf_free(&b);
+}
+
+static inline struct lh_digest digest_of(const struct lh_frame *f)
+{
+    struct lh_buf b = case_bytes(f);
+    struct lh_digest d = lh_frame_digest(lh_buf_span(&b), f);
+    lh_buf_free(&b);
+    return d;
+}
+
+static inline struct ps_decision step_of(const struct ps_shard *s, const struct lh_frame *f)
+{
+    struct ps_decision d;
+    struct lh_digest digest = digest_of(f);
+    ps_decide_step(s, f, &digest, &d);
+    return d;
+}
+
+static inline void assert_not_final(const struct ps_shard *s, const struct lh_frame *f,
+                                    lh_err error)
+{
+    struct ps_decision d = step_of(s, f);
+    assert_int_equal(d.verdict, PS_NOT_FINAL);
+    assert_int_equal(d.error, error);
+}
+
+static inline void assert_now(const struct ps_shard *s, const struct lh_frame *f)
+{
+    struct ps_decision d = step_of(s, f);
+    assert_int_equal(d.verdict, PS_DECIDED_NOW);
+    assert_int_equal(d.error, LH_OK);
+}
+
 static inline struct ps_decision value_of(const struct ps_shard *s, struct ps_gate gate,
                                           const struct lh_frame *f, lh_err opened, double norm)
 {

@@ -42,8 +42,6 @@ static void live(struct ps_shard *s, uint32_t workers)
     }
 }
 
-#define ON_SHARD(name, parameter) TEST_WITH(name, parameter, make_shard, free_shard)
-
 ON_SHARD(the_first_push_is_bounded_by_the_shards_own_size, struct ps_shard *s)
 {
     struct ps_decision d = push_norm(s, ME, 1, 1e30);

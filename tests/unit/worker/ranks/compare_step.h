@@ -1,11 +1,15 @@
 // Compares a region's trainer with a trainer of one process, step by step, each step from the same
-// state.
+// state; and the other ranks, which are processes.
 #ifndef TEST_COMPARE_STEP_H
 #define TEST_COMPARE_STEP_H
 
 #include <math.h>
+#include <stdio.h>
+#include <unistd.h>
 
+#include "common/env/env.h"
 #include "tests/unit/worker/train/trainer_case.h"
+#include "worker/ranks/rank.h"
 
 enum { ACCUMULATE = 2 };
 
@@ -58,6 +62,52 @@ static struct wk_builtin_conf conf_with(struct fixture *f, struct wk_reduce *red
     c.clip = 0;
     c.reduce = reduce;
     return c;
+}
+
+// ---------------------------------------------------------------- the process of a rank
+
+static inline void ended(void *arg, lh_err err, const char *text)
+{
+    if (err) fprintf(stderr, "rank: %s\n", text);
+    *(int *)arg = err ? 3 : 0;
+}
+
+struct checked {
+    struct lh_env *env;
+    int result; // -1: still running
+};
+
+static inline void look(void *arg)
+{
+    struct checked *c = arg;
+    if (c->result >= 0)
+        lh_env_real_stop(c->env);
+    else
+        (void)lh_after(c->env, 20 * LH_MS, look, c);
+}
+
+static inline _Noreturn void run_until(struct checked *c)
+{
+    look(c);
+    lh_env_real_run(c->env);
+    _exit(c->result);
+}
+
+static inline _Noreturn void be_rank(struct fixture *f, const struct wk_shm_conf *shm,
+                                     uint32_t number)
+{
+    struct checked c = {.result = -1};
+    struct wk_rank *rank;
+    if (lh_env_real_create(&c.env)) _exit(4);
+    struct wk_rank_conf conf = {.env = c.env,
+                                .shm = *shm,
+                                .rank = number,
+                                .shape = f->shape,
+                                .batch = BATCH,
+                                .ended = ended,
+                                .arg = &c.result};
+    if (wk_rank_start(&conf, &rank)) _exit(5);
+    run_until(&c);
 }
 
 #endif

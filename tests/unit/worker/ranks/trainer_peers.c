@@ -14,7 +14,6 @@
 #include "worker/ranks/comm/comm_nccl.h"
 #include "worker/ranks/comm/comm_tcp.h"
 #include "worker/ranks/peer.h"
-#include "worker/ranks/rank.h"
 #include "worker/ranks/reduce_peers.h"
 
 enum { RANKS = 3, STEPS = 12, KILLED_AT = 5, CHANGED_AT = 3 };
@@ -31,33 +30,6 @@ struct region {
     int go;           // a byte into it starts the spare rank
     pid_t pid[RANKS]; // index 0: the spare
 };
-
-static void ended(void *arg, lh_err err, const char *text)
-{
-    if (err) fprintf(stderr, "rank: %s\n", text);
-    *(int *)arg = err ? 3 : 0;
-}
-
-struct checked {
-    struct lh_env *env;
-    int result; // -1: still running
-};
-
-static void look(void *arg)
-{
-    struct checked *c = arg;
-    if (c->result >= 0)
-        lh_env_real_stop(c->env);
-    else
-        (void)lh_after(c->env, 20 * LH_MS, look, c);
-}
-
-static _Noreturn void run_until(struct checked *c)
-{
-    look(c);
-    lh_env_real_run(c->env);
-    _exit(c->result);
-}
 
 static lh_err open_comm(struct lh_env *env, uint32_t rank, struct wk_comm **out)
 {
@@ -99,22 +71,6 @@ static _Noreturn void be_peer(struct fixture *f, const struct region *r, uint32_
     run_until(&c);
 }
 
-static _Noreturn void be_rank(struct fixture *f, const struct region *r, uint32_t number)
-{
-    struct checked c = {.result = -1};
-    struct wk_rank *rank;
-    if (lh_env_real_create(&c.env)) _exit(4);
-    struct wk_rank_conf conf = {.env = c.env,
-                                .shm = r->shm,
-                                .rank = number,
-                                .shape = f->shape,
-                                .batch = BATCH,
-                                .ended = ended,
-                                .arg = &c.result};
-    if (wk_rank_start(&conf, &rank)) _exit(5);
-    run_until(&c);
-}
-
 // Forks before this process has threads. The spare at index 0 becomes rank 1 when it is started.
 static void start_ranks(struct fixture *f, struct region *r)
 {
@@ -131,7 +87,7 @@ static void start_ranks(struct fixture *f, struct region *r)
         if (r->peers)
             be_peer(f, r, i ? i : 1);
         else
-            be_rank(f, r, i);
+            be_rank(f, &r->shm, i);
     }
     close(go[0]);
     r->go = go[1];

@@ -8,7 +8,6 @@
 
 #include "common/env/env.h"
 #include "tests/unit/worker/ranks/compare_step.h"
-#include "worker/ranks/rank.h"
 
 enum { RANKS = 3, STEPS = 12, KILLED_AT = 5 };
 
@@ -18,50 +17,13 @@ struct region {
     pid_t pid[RANKS];
 };
 
-static void ended(void *arg, lh_err err, const char *text)
-{
-    if (err) fprintf(stderr, "rank: %s\n", text);
-    *(int *)arg = err ? 3 : 0;
-}
-
-struct checked {
-    struct lh_env *env;
-    int result; // -1: still running
-};
-
-static void look(void *arg)
-{
-    struct checked *c = arg;
-    if (c->result >= 0)
-        lh_env_real_stop(c->env);
-    else
-        (void)lh_after(c->env, 20 * LH_MS, look, c);
-}
-
-static _Noreturn void be_rank(struct fixture *f, const struct region *r, uint32_t number)
-{
-    struct checked c = {.result = -1};
-    struct wk_rank *rank;
-    prctl(PR_SET_PDEATHSIG, SIGKILL);
-    if (lh_env_real_create(&c.env)) _exit(4);
-    struct wk_rank_conf conf = {.env = c.env,
-                                .shm = r->conf,
-                                .rank = number,
-                                .shape = f->shape,
-                                .batch = BATCH,
-                                .ended = ended,
-                                .arg = &c.result};
-    if (wk_rank_start(&conf, &rank)) _exit(5);
-    look(&c);
-    lh_env_real_run(c.env);
-    _exit(c.result);
-}
-
 static void start_rank(struct fixture *f, struct region *r, uint32_t number)
 {
     r->pid[number] = fork();
     assert_true(r->pid[number] >= 0);
-    if (r->pid[number] == 0) be_rank(f, r, number);
+    if (r->pid[number] > 0) return;
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    be_rank(f, &r->conf, number);
 }
 
 static void wait_for_ranks(const struct region *r, uint32_t here)

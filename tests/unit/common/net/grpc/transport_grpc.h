@@ -12,6 +12,7 @@
 #include "common/base/check.h"
 #include "common/net/grpc/transport_grpc.h"
 #include "common/security/certs.h"
+#include "tests/remove_tree.h"
 #include "tests/test.h"
 
 enum { MIB = 1 << 20, PATIENCE_S = 30, SIDES = 512 };
@@ -305,22 +306,13 @@ static inline int make_pair(void **state)
     return w->client->ops->dial(w->client, w->bound, LH_S, LH_LINE_FIRST, &w->link) ? -1 : 0;
 }
 
-static inline void forget(void *arg, const char *name)
-{
-    struct world *w = arg;
-    char path[400];
-    snprintf(path, sizeof path, "%s/%s", w->dir, name);
-    unlink(path);
-}
-
 static inline int drop_world(void **state)
 {
     struct world *w = *state;
     if (w->client) lh_transport_grpc_destroy(w->client);
     if (w->server) lh_transport_grpc_destroy(w->server);
     settle(w);
-    if (w->env->ops->files->list(w->env, w->dir, forget, w)) return -1;
-    rmdir(w->dir);
+    if (remove_tree(w->dir)) return -1;
     lh_env_real_destroy(w->env);
     test_free(w);
     return 0;

@@ -9,6 +9,7 @@
 
 #include "common/env/env.h"
 #include "common/security/certs.h"
+#include "tests/remove_tree.h"
 #include "tests/test.h"
 #include "worker/ranks/stream/tls.h"
 
@@ -34,18 +35,7 @@ static inline void open_certs(struct certs *c)
 
 static inline void close_certs(struct certs *c)
 {
-    static const char *const own[] = {"ca.pem", "ca.key"};
-    char path[160];
-    for (int i = 0; i < c->count; i++)
-        for (int k = 1; k < 3; k++) unlink(c->path[i][k]);
-    for (int k = 0; k < 2; k++) {
-        snprintf(path, sizeof path, "%s/%s", c->dir, own[k]);
-        unlink(path);
-        snprintf(path, sizeof path, "%s/%s", c->other, own[k]);
-        unlink(path);
-    }
-    assert_int_equal(rmdir(c->other), 0);
-    assert_int_equal(rmdir(c->dir), 0);
+    assert_int_equal(remove_tree(c->dir), 0);
     lh_env_real_destroy(c->env);
 }
 
