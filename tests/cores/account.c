@@ -140,9 +140,7 @@ TEST(nobody_misses_a_server_that_is_there)
 RIG_TEST(a_server_that_is_not_there_yet_is_no_warning, struct rig *r)
 {
     struct rig_life l;
-    rig_start_coordinator(r);
-    assert_int_equal(rig_start_server(r, false), LH_OK);
-    rig_run(r, LH_SECOND);
+    rig_serve(r, LH_SECOND);
     rig_kill_server(r, false); // the coordinator still names its address
     lh_fake_boot(r->t.env);
     struct lh_log *log = rig_log_lines(r);

@@ -97,9 +97,8 @@ TEST(a_damaged_unit_is_refused_alone)
 }
 
 // The giver finds that its file is damaged, and says so.
-TEST(a_unit_that_is_damaged_at_its_home_is_refused_alone)
+TRIP_TEST(a_unit_that_is_damaged_at_its_home_is_refused_alone, struct trip *t)
 {
-    struct trip *t = trip_begin();
     t->tokens[BAD * TRIP_BYTES + 7] ^= 1;
     trip_write_file(t);
     t->tokens[BAD * TRIP_BYTES + 7] ^= 1;
@@ -109,7 +108,6 @@ TEST(a_unit_that_is_damaged_at_its_home_is_refused_alone)
     trip_write_file(t);
     trip_run_until_credited(t, TRIP_UNITS);
     trip_check_trained_once(t);
-    trip_over(t);
 }
 
 // ---------------------------------------------------------------- damaged files of its own
@@ -139,9 +137,8 @@ static void start_unread(struct trip *t, const bool *unread, char said[LH_ERR_TE
 
 // The worker gives the unit back by its number and goes on. It trains the unit once its file is
 // repaired.
-TEST(a_damaged_unit_of_its_own_is_given_back)
+TRIP_TEST(a_damaged_unit_of_its_own_is_given_back, struct trip *t)
 {
-    struct trip *t = trip_begin();
     const struct ps_coordinator *c = t->r->coordinator;
     bool unread[TRIP_UNITS] = {[OWN] = true};
     char said[LH_ERR_TEXT_BYTES];
@@ -164,14 +161,12 @@ TEST(a_damaged_unit_of_its_own_is_given_back)
     trip_run_until_credited(t, TRIP_UNITS);
     trip_check_trained_once(t);
     assert_string_equal(said, "");
-    trip_over(t);
 }
 
 // An older coordinator leases the unit again at once. Before the pause is over, the worker neither
 // returns it with an extra request nor reads its file.
-TEST(a_damaged_unit_is_not_tried_before_its_pause_is_over)
+TRIP_TEST(a_damaged_unit_is_not_tried_before_its_pause_is_over, struct trip *t)
 {
-    struct trip *t = trip_begin();
     bool unread[TRIP_UNITS] = {[OWN] = true};
     const uint64_t again[] = {OWN};
     char said[LH_ERR_TEXT_BYTES];
@@ -187,7 +182,6 @@ TEST(a_damaged_unit_is_not_tried_before_its_pause_is_over)
     unread[OWN] = false;
     trip_run_until_credited(t, TRIP_UNITS);
     trip_check_trained_once(t);
-    trip_over(t);
 }
 
 static uint32_t withdrawn; // announcements that were taken back
@@ -202,9 +196,8 @@ static void announce(struct wk_trainer *t, uint64_t unit, bool coming)
 }
 
 // The trainer was told that the unit comes, and may have begun to read it.
-TEST(a_unit_that_is_given_back_is_withdrawn_from_the_trainer)
+TRIP_TEST(a_unit_that_is_given_back_is_withdrawn_from_the_trainer, struct trip *t)
 {
-    struct trip *t = trip_begin();
     trip_start_worker(t);
     struct wk_worker *w = t->l.worker;
     const struct wk_trainer_ops *own = w->conf.trainer->ops;
@@ -223,13 +216,11 @@ TEST(a_unit_that_is_given_back_is_withdrawn_from_the_trainer)
         assert_true(!announced || withdrawn_unit == unit);
     }
     w->conf.trainer->ops = own;
-    trip_over(t);
 }
 
 // No unit was trained between the three: data.dir may be another run's.
-TEST(three_in_a_row_end_the_worker)
+TRIP_TEST(three_in_a_row_end_the_worker, struct trip *t)
 {
-    struct trip *t = trip_begin();
     bool unread[TRIP_UNITS];
     char said[LH_ERR_TEXT_BYTES];
     for (uint32_t i = 0; i < TRIP_UNITS; i++) unread[i] = i % 2 == 1;
@@ -239,13 +230,11 @@ TEST(three_in_a_row_end_the_worker)
     assert_non_null(strstr(said, "sha256 is not the manifest's"));
     assert_non_null(strstr(said, "is data.dir the run's?"));
     assert_int_equal(rig_said(t->r, "can't be read here"), 2);
-    trip_over(t);
 }
 
 // Without leases ahead nothing is recalled, but a returned unit is free for others all the same.
-TEST(returned_units_are_free_without_leases_ahead)
+TRIP_TEST(returned_units_are_free_without_leases_ahead, struct trip *t)
 {
-    struct trip *t = trip_begin();
     const struct ps_coordinator *c = t->r->coordinator;
     t->r->coordinator->conf.ride_out_ns = 0;
     t->r->server->conf.units_dir = "";
@@ -257,7 +246,6 @@ TEST(returned_units_are_free_without_leases_ahead)
     t->r->server->conf.units_dir = "units";
     trip_run_until_credited(t, TRIP_UNITS);
     trip_check_trained_once(t);
-    trip_over(t);
 }
 
 // ---------------------------------------------------------------- begun units
@@ -345,9 +333,8 @@ TEST(a_begun_unit_that_nobody_gives_is_given_back)
 }
 
 // Nobody waits for the worker that gave the unit back.
-TEST(another_worker_gets_it)
+TRIP_TEST(another_worker_gets_it, struct trip *t)
 {
-    struct trip *t = trip_begin();
     uint64_t unit = begin_again(t, "");
     wait_until_given_up(t, unit);
     // A worker of the unit's home asks for it, and alone holds it from then on.
@@ -360,13 +347,11 @@ TEST(another_worker_gets_it)
     rig_run(t->r, 2 * LH_SECOND);
     assert_int_equal(c->lease[unit], ps_co_worker_index(c, lh_worker_id(&t->r->w[0].self)) + 1);
     assert_false(holds(t, unit));
-    trip_over(t);
 }
 
 // The first giver is gone, and the home is closed for a while; then another giver appears.
-TEST(another_giver_is_asked_at_once)
+TRIP_TEST(another_giver_is_asked_at_once, struct trip *t)
 {
-    struct trip *t = trip_begin();
     uint64_t unit = begin_again(t, "mem-nowhere");
     for (int i = 0; i < 600 && rig_said(t->r, "units.closed") < 2; i++) rig_run(t->r, 100 * LH_MS);
     assert_true(rig_said(t->r, "the next try is in 20 s") > 0);
@@ -377,7 +362,6 @@ TEST(another_giver_is_asked_at_once)
     trip_run_until_credited(t, TRIP_UNITS);
     assert_int_equal(rig_said(t->r, "unit.given_up"), 0);
     assert_true(t->trained[unit] >= TRIP_TOKENS);
-    trip_over(t);
 }
 
 static uint64_t hear_giver(struct rig *r, uint32_t n, bool gives)

@@ -34,13 +34,11 @@ static double rounds; // the run's rounds in the last answer to tell()
 // Worker w reports this. Returns its H.
 static uint32_t tell(struct rig *r, uint32_t w, const struct pace *p)
 {
-    Longhaul__V1__LeaseRequest m = LONGHAUL__V1__LEASE_REQUEST__INIT;
+    Longhaul__V1__LeaseRequest m = rig_lease_request(r, w);
     Longhaul__V1__Estimate step = LONGHAUL__V1__ESTIMATE__INIT, push = step, up = step, down = step;
     Longhaul__V1__Trip trip = LONGHAUL__V1__TRIP__INIT;
     Longhaul__V1__Path path = LONGHAUL__V1__PATH__INIT, *paths[] = {&path};
     ProtobufCMessage *answer;
-    m.worker = lh_worker_id(&r->w[w].self);
-    m.incarnation = UINT64_C(1) << 32;
     m.want = !p->away;
     m.tokens_per_s = p->units_per_s * WORDS_TOKENS;
     step.mean = p->step_s;
@@ -56,9 +54,7 @@ static uint32_t tell(struct rig *r, uint32_t w, const struct pace *p)
     m.paths = paths;
     m.n_paths = p->push_s > 0;
     m.step_tokens = p->step_tokens;
-    assert_int_equal(rig_ask(r, r->to_c[w], LH_RPC_LEASE, &m.base,
-                             &longhaul__v1__lease_reply__descriptor, &answer),
-                     LH_OK);
+    assert_int_equal(rig_ask(r, r->to_c[w], LH_RPC_LEASE, &m.base, &answer), LH_OK);
     uint32_t h = ((Longhaul__V1__LeaseReply *)answer)->local_steps;
     rounds = ((Longhaul__V1__LeaseReply *)answer)->rounds;
     rig_free_message(answer);

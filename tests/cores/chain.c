@@ -64,11 +64,7 @@ static enum ps_insync_state confirm(struct rig *r, uint64_t version, enum naming
     lh_head_run(r->server->conf.job, &r->manifest.hash, &m.job, &m.manifest);
     m.standby = STANDBY;
     m.have = &have;
-    ProtobufCMessage *answer;
-    assert_int_equal(rig_ask(r, r->t_to_s, LH_RPC_CONFIRM, &m.base,
-                             &longhaul__v1__confirm_reply__descriptor, &answer),
-                     LH_OK);
-    rig_free_message(answer);
+    assert_int_equal(rig_say(r, r->t_to_s, LH_RPC_CONFIRM, &m.base), LH_OK);
     return shard(r)->insync.state;
 }
 
@@ -77,9 +73,7 @@ static void begin(struct rig *r)
 {
     r->replicated = true;
     rig_name_servers(r);
-    rig_start_coordinator(r);
-    assert_int_equal(rig_start_server(r, false), LH_OK);
-    rig_run(r, 3 * LH_SECOND);
+    rig_serve(r, 3 * LH_SECOND);
     rig_log(r, 1, HEAD);
     assert_int_equal(shard(r)->insync.state, PS_ALONE);
     rig_boot_standby(r);

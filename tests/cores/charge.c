@@ -110,6 +110,12 @@ void charge_judge(void)
     }
 }
 
+void charge_stop(void)
+{
+    life_kill(play.l);
+    charge_judge();
+}
+
 uint32_t admitted(void)
 {
     uint32_t n = 0;

@@ -45,6 +45,7 @@ void charge_covers(uint64_t total);
 // total that was sent and stays within the terms, and that each admitted push was charged for its
 // steps.
 void charge_judge(void);
+void charge_stop(void);  // kills the worker, then judges
 uint32_t admitted(void); // pushes
 void until_admitted(uint32_t n);
 

@@ -35,8 +35,7 @@ static struct rig *begun(uint32_t shards, uint64_t segment_bytes)
     struct rig *r = rig_new(7);
     r->segment_bytes = segment_bytes;
     if (shards > 1) rig_two_shards(r);
-    rig_start_coordinator(r);
-    assert_int_equal(rig_start_server(r, false), LH_OK);
+    rig_serve(r, 0);
     for (uint32_t w = 0; w < RIG_WORKERS; w++) assert_int_equal(rig_join(r, w, 11, 0).granted, 1);
     rig_run(r, 3 * LH_SECOND);
     log_all(r, 2, HEAD);
@@ -81,7 +80,7 @@ struct word {
 static void lease(struct rig *r, uint32_t w, const struct word *word,
                   Longhaul__V1__LeaseReply **out)
 {
-    Longhaul__V1__LeaseRequest m = LONGHAUL__V1__LEASE_REQUEST__INIT;
+    Longhaul__V1__LeaseRequest m = rig_lease_request(r, w);
     Longhaul__V1__Point item[RIG_SHARDS], *list[RIG_SHARDS];
     Longhaul__V1__Possession *proofs[RIG_SHARDS];
     ProtobufCMessage *answer;
@@ -90,15 +89,11 @@ static void lease(struct rig *r, uint32_t w, const struct word *word,
         list[k] = &item[k];
         if (word->proof) proofs[k] = &word->proof[k];
     }
-    m.worker = lh_worker_id(&r->w[w].self);
-    m.incarnation = UINT64_C(1) << 32;
     m.n_durable = r->manifest.shards;
     m.durable = list;
     m.n_possessions = word->proof ? r->manifest.shards : 0;
     m.possessions = proofs;
-    assert_int_equal(rig_ask(r, r->to_c[w], LH_RPC_LEASE, &m.base,
-                             &longhaul__v1__lease_reply__descriptor, &answer),
-                     LH_OK);
+    assert_int_equal(rig_ask(r, r->to_c[w], LH_RPC_LEASE, &m.base, &answer), LH_OK);
     if (out)
         *out = (Longhaul__V1__LeaseReply *)answer;
     else
@@ -352,10 +347,9 @@ TEST(a_copy_that_nobody_can_vouch_for_is_not_stable)
 TEST(a_copy_of_a_shard_that_does_not_exist_is_no_claim)
 {
     struct rig *r = begun(RIG_SHARDS, 0);
-    Longhaul__V1__LeaseRequest m = LONGHAUL__V1__LEASE_REQUEST__INIT;
+    Longhaul__V1__LeaseRequest m = rig_lease_request(r, 0);
     struct ps_co_worker *w = worker_of(r, 0);
     static const struct ps_co_claim untouched = {.said = {.epoch = 77}, .asked = {.epoch = 78}};
-    ProtobufCMessage *answer;
     ps_co_forget_copies(w);
     w->claim = calloc(RIG_SHARDS + 1, sizeof *w->claim);
     assert_non_null(w->claim);
@@ -363,14 +357,9 @@ TEST(a_copy_of_a_shard_that_does_not_exist_is_no_claim)
     struct lh_point p = of_log(r, 0, 0);
     Longhaul__V1__Point item = lh_head_point(RIG_SHARDS, p.epoch, p.version, &p.chain);
     Longhaul__V1__Point *list = &item;
-    m.worker = lh_worker_id(&r->w[0].self);
-    m.incarnation = UINT64_C(1) << 32;
     m.n_durable = 1;
     m.durable = &list;
-    assert_int_equal(rig_ask(r, r->to_c[0], LH_RPC_LEASE, &m.base,
-                             &longhaul__v1__lease_reply__descriptor, &answer),
-                     LH_OK);
-    rig_free_message(answer);
+    assert_int_equal(rig_say(r, r->to_c[0], LH_RPC_LEASE, &m.base), LH_OK);
     assert_memory_equal(&w->claim[RIG_SHARDS], &untouched, sizeof untouched);
     rig_free(r);
 }

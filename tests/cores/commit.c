@@ -78,8 +78,7 @@ static lh_err ask_epoch(struct rig *r, uint64_t expect, uint64_t epoch, uint64_t
     m.ticket = row(r)->ticket;
     assert_int_equal(
         r->s.transport->ops->dial(r->s.transport, r->c.address, LH_C, LH_LINE_FIRST, &link), LH_OK);
-    lh_err err =
-        rig_ask(r, link, LH_RPC_EPOCH, &m.base, &longhaul__v1__epoch_reply__descriptor, &answer);
+    lh_err err = rig_ask(r, link, LH_RPC_EPOCH, &m.base, &answer);
     *opened = answer && ((Longhaul__V1__EpochReply *)answer)->opened;
     rig_free_message(answer);
     link->transport_ops->hangup(link);
@@ -116,9 +115,7 @@ static Longhaul__V1__LeaseReply *lease(struct rig *r, uint32_t granted, uint32_t
     ProtobufCMessage *answer;
     m.incarnation = (uint64_t)granted << 32;
     m.want = want;
-    assert_int_equal(rig_ask(r, r->to_c[0], LH_RPC_LEASE, &m.base,
-                             &longhaul__v1__lease_reply__descriptor, &answer),
-                     want_err);
+    assert_int_equal(rig_ask(r, r->to_c[0], LH_RPC_LEASE, &m.base, &answer), want_err);
     return (Longhaul__V1__LeaseReply *)answer;
 }
 
@@ -131,9 +128,7 @@ static uint32_t leased(const struct rig *r)
 
 static void begin_run(struct rig *r)
 {
-    rig_start_coordinator(r);
-    assert_int_equal(rig_start_server(r, false), LH_OK);
-    rig_run(r, LH_SECOND);
+    rig_serve(r, LH_SECOND);
     assert_int_equal(rig_join(r, 0, 1, 0).granted, 1);
     rig_run(r, LH_SECOND);
     assert_int_equal(r->coordinator->plan.phase, LH_PHASE_RUN);
@@ -161,13 +156,10 @@ RIG_TEST(an_incarnation_that_found_no_room_was_not_granted, struct rig *r)
     fill(r);
     Longhaul__V1__JoinRequest m;
     Longhaul__V1__Wire wire;
-    ProtobufCMessage *answer;
     rig_join_request(r, 2, &wire, &m);
     for (uint32_t w = 0; w < 2; w++) { // a known worker, then a new one
         m.over = w == 0;
-        assert_int_equal(rig_ask(r, r->to_c[w], LH_RPC_JOIN, &m.base,
-                                 &longhaul__v1__join_reply__descriptor, &answer),
-                         LH_ERR_BUSY);
+        assert_int_equal(rig_say(r, r->to_c[w], LH_RPC_JOIN, &m.base), LH_ERR_BUSY);
     }
     assert_int_equal(r->coordinator->workers, 1);
     assert_int_equal(r->coordinator->worker[0].granted, 1);

@@ -53,9 +53,7 @@ static bool dies_at(uint64_t seed, int n)
     struct rig *r = rig_new(seed);
     struct rig_life l = {0};
     lh_fake_folders_apart(r->w[1].env);
-    rig_start_coordinator(r);
-    assert_int_equal(rig_start_server(r, false), LH_OK);
-    rig_run(r, 2 * LH_SECOND);
+    rig_serve(r, 2 * LH_SECOND);
     live(r, &l);
     rig_run(r, 2 * LH_SECOND);
     lh_fake_crash_at(r->w[1].env, n, false);
@@ -118,9 +116,7 @@ RIG_TEST(copies_go_on_when_the_coordinator_is_back, struct rig *r)
     struct rig_life l;
     lh_units_free(&r->units);
     setup_units(&r->units, 4000, 64, RIG_WORKERS); // the run does not end meanwhile
-    rig_start_coordinator(r);
-    assert_int_equal(rig_start_server(r, false), LH_OK);
-    rig_run(r, 2 * LH_SECOND);
+    rig_serve(r, 2 * LH_SECOND);
     live(r, &l);
     rig_run(r, 2 * LH_SECOND);
     rig_kill_coordinator(r);
@@ -144,9 +140,7 @@ RIG_TEST(copies_go_on_in_the_next_epoch, struct rig *r)
     struct rig_life l;
     lh_units_free(&r->units);
     setup_units(&r->units, 4000, 64, RIG_WORKERS); // the run does not end meanwhile
-    rig_start_coordinator(r);
-    assert_int_equal(rig_start_server(r, false), LH_OK);
-    rig_run(r, 2 * LH_SECOND);
+    rig_serve(r, 2 * LH_SECOND);
     live(r, &l);
     rig_run(r, 2 * LH_SECOND);
     rig_kill_coordinator(r);
@@ -156,9 +150,7 @@ RIG_TEST(copies_go_on_in_the_next_epoch, struct rig *r)
     const struct lh_point durable = s->copies.durable;
     assert_true(durable.version && s->replica.ledger.version > durable.version + 8);
     rig_kill_server(r, false);
-    rig_start_coordinator(r);
-    assert_int_equal(rig_start_server(r, false), LH_OK);
-    rig_run(r, 5 * LH_SECOND);
+    rig_serve(r, 5 * LH_SECOND);
     assert_true(s->replica.ledger.epoch > durable.epoch);
     for (; v <= 7 * RECORDS; v++) rig_hello(r, 0, v << 32, 0, 1);
     rig_run(r, 5 * LH_SECOND);

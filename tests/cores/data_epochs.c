@@ -19,8 +19,7 @@ static lh_err ask_to_join(struct rig *r, uint32_t epochs, bool any, uint32_t *to
     rig_join_request(r, 5, &wire, &m);
     m.epochs = epochs;
     m.any_epochs = any;
-    lh_err err = rig_ask(r, r->to_c[0], LH_RPC_JOIN, &m.base, &longhaul__v1__join_reply__descriptor,
-                         &answer);
+    lh_err err = rig_ask(r, r->to_c[0], LH_RPC_JOIN, &m.base, &answer);
     if (!err) *told = ((Longhaul__V1__JoinReply *)answer)->epochs;
     rig_free_message(answer);
     return err;
@@ -56,14 +55,10 @@ RIG_TEST(a_worker_says_how_many_epochs_it_expects, struct rig *r)
 
 static size_t lease(struct rig *r, uint32_t w, uint32_t want, uint64_t unit[ALL])
 {
-    Longhaul__V1__LeaseRequest m = LONGHAUL__V1__LEASE_REQUEST__INIT;
+    Longhaul__V1__LeaseRequest m = rig_lease_request(r, w);
     ProtobufCMessage *answer;
-    m.worker = lh_worker_id(&r->w[w].self);
-    m.incarnation = UINT64_C(1) << 32;
     m.want = want;
-    assert_int_equal(rig_ask(r, r->to_c[w], LH_RPC_LEASE, &m.base,
-                             &longhaul__v1__lease_reply__descriptor, &answer),
-                     LH_OK);
+    assert_int_equal(rig_ask(r, r->to_c[w], LH_RPC_LEASE, &m.base, &answer), LH_OK);
     Longhaul__V1__LeaseReply *a = (Longhaul__V1__LeaseReply *)answer;
     size_t n = a->n_units;
     assert_true(n <= ALL);
@@ -78,8 +73,7 @@ static void begin(struct rig *r, uint64_t seed)
     uint32_t told;
     r->epochs = EPOCHS;
     r->order = seed;
-    rig_start_coordinator(r);
-    assert_int_equal(rig_start_server(r, false), LH_OK);
+    rig_serve(r, 0);
     assert_int_equal(ask_to_join(r, 0, true, &told), LH_OK);
     rig_run(r, 5 * LH_SECOND);
     assert_int_equal(r->coordinator->plan.phase, LH_PHASE_RUN);
@@ -206,8 +200,7 @@ RIG_TEST(every_unit_of_every_epoch_is_credited_once, struct rig *r)
 {
     struct rig_life l = {0};
     r->epochs = EPOCHS;
-    rig_start_coordinator(r);
-    assert_int_equal(rig_start_server(r, false), LH_OK);
+    rig_serve(r, 0);
     start(r, &l, EPOCHS);
     assert_int_equal(ps_co_data_epoch(r->coordinator), 0);
     until_credited(r, UNITS);
@@ -227,8 +220,7 @@ TEST(a_run_that_was_killed_in_a_later_epoch_goes_on)
             struct rig *r = rig_new(after);
             struct rig_life l = {0};
             r->epochs = EPOCHS;
-            rig_start_coordinator(r);
-            assert_int_equal(rig_start_server(r, false), LH_OK);
+            rig_serve(r, 0);
             start(r, &l, 0);
             until_credited(r, after);
             if (who & 1) {
@@ -267,8 +259,7 @@ TEST(a_worker_hears_of_a_change_with_its_leases)
         struct rig *r = rig_new(1 + expects);
         struct rig_life l = {0};
         r->epochs = 1;
-        rig_start_coordinator(r);
-        assert_int_equal(rig_start_server(r, false), LH_OK);
+        rig_serve(r, 0);
         start(r, &l, expects);
         until_credited(r, 1);
         rig_kill_coordinator(r);

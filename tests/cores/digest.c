@@ -75,8 +75,7 @@ RIG_TEST(a_move_waits_for_the_digests_of_all_shards, struct rig *r)
 {
     rig_two_shards(r);
     r->folded = NULL;
-    rig_start_coordinator(r);
-    assert_int_equal(rig_start_server(r, false), LH_OK);
+    rig_serve(r, 0);
     r->server->conf.digest_now_bytes = 1;
     r->server->conf.digest_every = 0;
     rig_run(r, LH_SECOND);

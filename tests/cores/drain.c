@@ -134,16 +134,10 @@ TEST(a_worker_that_drained_is_not_lost_after_a_restart)
 
 static void says_tokens(struct rig *r, uint64_t tokens, bool drained)
 {
-    Longhaul__V1__LeaseRequest m = LONGHAUL__V1__LEASE_REQUEST__INIT;
-    ProtobufCMessage *answer;
-    m.worker = lh_worker_id(&r->w[0].self);
-    m.incarnation = UINT64_C(1) << 32;
+    Longhaul__V1__LeaseRequest m = rig_lease_request(r, 0);
     m.tokens = tokens;
     m.drained = drained;
-    assert_int_equal(rig_ask(r, r->to_c[0], LH_RPC_LEASE, &m.base,
-                             &longhaul__v1__lease_reply__descriptor, &answer),
-                     LH_OK);
-    rig_free_message(answer);
+    assert_int_equal(rig_say(r, r->to_c[0], LH_RPC_LEASE, &m.base), LH_OK);
     rig_settle(r);
 }
 
@@ -286,8 +280,7 @@ TEST(a_run_ends_without_a_last_copy_when_the_drain_is_over)
 RIG_TEST(a_worker_s_units_go_back_when_its_step_is_over, struct rig *r)
 {
     struct rig_life l = {0};
-    rig_start_coordinator(r);
-    assert_int_equal(rig_start_server(r, false), LH_OK);
+    rig_serve(r, 0);
     struct wk_conf conf = rig_life_conf(r, &l, 5000);
     rig_life_start(&l, &conf);
     struct wk_worker *w = l.worker;

@@ -188,16 +188,13 @@ static lh_err ask(struct rig *r, bool wired, uint32_t of, const char *address)
     Longhaul__V1__EpochRequest m = LONGHAUL__V1__EPOCH_REQUEST__INIT;
     Longhaul__V1__Wire wire = lh_head_wire();
     struct lh_link *link;
-    ProtobufCMessage *answer;
     m.wire = wired ? &wire : NULL;
     lh_head_run(r->coordinator->conf.job, &r->manifest.hash, &m.job, &m.manifest);
     m.shard = of;
     m.address = (char *)(uintptr_t)address;
     struct lh_transport *t = r->s.transport;
     assert_int_equal(t->ops->dial(t, r->c.address, LH_C, LH_LINE_FIRST, &link), LH_OK);
-    lh_err err =
-        rig_ask(r, link, LH_RPC_EPOCH, &m.base, &longhaul__v1__epoch_reply__descriptor, &answer);
-    rig_free_message(answer);
+    lh_err err = rig_say(r, link, LH_RPC_EPOCH, &m.base);
     link->transport_ops->hangup(link);
     return err;
 }

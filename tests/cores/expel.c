@@ -32,8 +32,7 @@ static uint64_t id_of(const struct rig *r, uint32_t w)
 static struct rig *begun(void)
 {
     struct rig *r = rig_new(3);
-    rig_start_coordinator(r);
-    assert_int_equal(rig_start_server(r, false), LH_OK);
+    rig_serve(r, 0);
     for (uint32_t w = 0; w < RIG_WORKERS; w++) {
         assert_int_equal(rig_join(r, w, 11, 0).granted, 1);
         rig_hello(r, w, UINT64_C(1) << 32, 0, 1);
@@ -46,25 +45,17 @@ static lh_err join(struct rig *r, uint32_t w)
 {
     Longhaul__V1__Wire wire;
     Longhaul__V1__JoinRequest m;
-    ProtobufCMessage *answer;
     rig_join_request(r, 12, &wire, &m);
-    lh_err err = rig_ask(r, r->to_c[w], LH_RPC_JOIN, &m.base, &longhaul__v1__join_reply__descriptor,
-                         &answer);
-    rig_free_message(answer);
-    return err;
+    return rig_say(r, r->to_c[w], LH_RPC_JOIN, &m.base);
 }
 
 static lh_err lease(struct rig *r, uint32_t w)
 {
     Longhaul__V1__LeaseRequest m = LONGHAUL__V1__LEASE_REQUEST__INIT;
-    ProtobufCMessage *answer;
     m.worker = id_of(r, w);
     m.incarnation = UINT64_C(1) << 32;
     m.want = 4;
-    lh_err err = rig_ask(r, r->to_c[w], LH_RPC_LEASE, &m.base,
-                         &longhaul__v1__lease_reply__descriptor, &answer);
-    rig_free_message(answer);
-    return err;
+    return rig_say(r, r->to_c[w], LH_RPC_LEASE, &m.base);
 }
 
 static const struct lh_plan *plan_of_log(const struct rig *r)

@@ -4,6 +4,7 @@
 
 #include "server/coordinator/commit.h"
 #include "server/push/decide.h"
+#include "tests/cores/image.h"
 #include "tests/cores/words.h"
 #include "worker/replica/follow.h"
 #include "worker/worker.h"
@@ -15,8 +16,7 @@ static struct rig *begin(struct rig_life *l)
     struct rig *r = rig_new(5);
     lh_units_free(&r->units);
     setup_units(&r->units, UNITS, TOKENS, RIG_WORKERS);
-    rig_start_coordinator(r);
-    assert_int_equal(rig_start_server(r, false), LH_OK);
+    rig_serve(r, 0);
     *l = (struct rig_life){0};
     return r;
 }
@@ -147,7 +147,7 @@ TEST(a_log_that_lost_what_came_after_the_end_begins_an_epoch)
     rig_run(r, 3 * LH_SECOND); // the PLAN that goes on is the log's last record
     assert_true(ledger(r)->plan.phase < LH_PHASE_END);
     rig_kill_server(r, false);
-    rig_damage_tail(&r->s);
+    image_damage_tail(&r->s);
     assert_int_equal(rig_start_server(r, false), LH_OK);
     restart_worker(r, &l);
     until_over(r, &l);

@@ -40,9 +40,7 @@ RIG_TEST(the_door_is_open_while_the_log_is_read, struct rig *r)
 RIG_TEST(a_greeting_that_met_a_cut_is_said_again_after_it, struct rig *r)
 {
     struct rig_life l;
-    rig_start_coordinator(r);
-    assert_int_equal(rig_start_server(r, false), LH_OK);
-    rig_run(r, LH_SECOND);
+    rig_serve(r, LH_SECOND);
     struct wk_conf conf = rig_life_conf(r, &l, 500);
     conf.retry_max_ns = 30 * LH_SECOND;
     rig_life_start(&l, &conf);
@@ -89,9 +87,7 @@ static lh_err refuse_a_push(struct lh_link *link, enum lh_rpc rpc, int64_t deadl
 RIG_TEST(a_push_that_cant_be_begun_is_sent_after_another_greeting, struct rig *r)
 {
     struct rig_life l;
-    rig_start_coordinator(r);
-    assert_int_equal(rig_start_server(r, false), LH_OK);
-    rig_run(r, LH_SECOND);
+    rig_serve(r, LH_SECOND);
     struct wk_conf conf = rig_life_conf(r, &l, 500);
     rig_life_start(&l, &conf);
     struct wk_shard *s = &l.worker->shard[0];
@@ -145,9 +141,7 @@ RIG_TEST(another_server_at_the_address_is_not_greeted, struct rig *r)
     int calls = 0;
     const struct lh_service service = {&calls, believed};
     char bound[64];
-    rig_start_coordinator(r);
-    assert_int_equal(rig_start_server(r, false), LH_OK);
-    rig_run(r, LH_SECOND);
+    rig_serve(r, LH_SECOND);
     struct wk_conf conf = rig_life_conf(r, &l, 500);
     rig_life_start(&l, &conf);
     struct wk_shard *s = &l.worker->shard[0];

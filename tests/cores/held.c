@@ -8,6 +8,7 @@
 #include "server/coordinator/owners/owner.h"
 #include "server/coordinator/stable.h"
 #include "server/recovery/rebuilding.h"
+#include "tests/cores/image.h"
 #include "tests/cores/offer.h"
 
 enum { ACKNOWLEDGED = 9 };
@@ -50,7 +51,7 @@ static void begin_in_sync(struct rig *r)
 static void part(struct rig *r)
 {
     rig_kill_server(r, false);
-    rig_damage_tail(&r->s);
+    image_damage_tail(&r->s);
     row(r, 1)->standby = 0;
     row(r, 1)->changes++;
     assert_int_equal(ps_co_store_insync(r->coordinator, 1), LH_OK);
@@ -145,7 +146,7 @@ HELD(where_that_state_is_gone_an_operator_lets_the_owner_go_on, struct rig *r)
     rig_kill_standby(r, true);
     lh_fake_disk_wipe(r->t.env);
     rig_kill_server(r, false);
-    rig_damage_tail(&r->s);
+    image_damage_tail(&r->s);
     assert_int_equal(rig_start_standby(r), LH_OK);
     start(r);
     rig_run(r, 20 * LH_SECOND);
@@ -186,7 +187,7 @@ HELD(an_epoch_that_began_there_goes_on_from_its_log, struct rig *r)
     assert_int_equal(rig_fenced(r, r->server, 0), ACKNOWLEDGED + MORE);
     assert_int_equal(row(r, 0)->standby, row(r, 0)->held_by);
     rig_kill_server(r, false);
-    rig_damage_tail(&r->s);
+    image_damage_tail(&r->s);
     assert_int_equal(rig_start_standby(r), LH_OK);
     start(r);
     assert_true(r->server->log.torn);

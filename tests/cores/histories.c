@@ -360,9 +360,7 @@ RIG_TEST(a_server_says_which_version_it_answers_for, struct rig *r)
     m.worker = lh_worker_id(&r->w[1].self);
     m.incarnation = 1;
     m.next = 1;
-    assert_int_equal(rig_ask(r, r->to_s[1], LH_RPC_HELLO, &m.base,
-                             &longhaul__v1__hello_reply__descriptor, &answer),
-                     LH_OK);
+    assert_int_equal(rig_ask(r, r->to_s[1], LH_RPC_HELLO, &m.base, &answer), LH_OK);
     const Longhaul__V1__HelloReply *reply = (const Longhaul__V1__HelloReply *)answer;
     assert_int_equal(reply->version, 8); // its own record is the last
     assert_int_equal(reply->epoch, r->server->shard[0]->replica.ledger.epoch);

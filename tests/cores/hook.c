@@ -47,12 +47,13 @@ static void attach(struct ear *e)
 }
 
 // A run of both workers.
-static struct ear *begin(void)
+static int begin(void **state)
 {
     struct ear *e = test_calloc(1, sizeof *e);
     e->r = begun_run(100, 0);
     attach(e);
-    return e;
+    *state = e;
+    return 0;
 }
 
 static void keep_log(struct ear *e)
@@ -61,28 +62,26 @@ static void keep_log(struct ear *e)
     e->r->coordinator->conf.log = e->log = rig_log_lines(e->r);
 }
 
-static void end(struct ear *e)
+static int end(void **state)
 {
+    struct ear *e = *state;
     if (e->log) {
         e->r->coordinator->conf.log = NULL;
         lh_log_close(e->log);
     }
     rig_free(e->r);
     test_free(e);
+    return 0;
 }
+
+#define EAR_TEST(name, parameter) TEST_WITH(name, parameter, begin, end)
 
 // Sends a lease request of worker w.
 static void speak(struct ear *e, uint32_t w, bool drained)
 {
-    Longhaul__V1__LeaseRequest m = LONGHAUL__V1__LEASE_REQUEST__INIT;
-    ProtobufCMessage *answer;
-    m.worker = lh_worker_id(&e->r->w[w].self);
-    m.incarnation = UINT64_C(1) << 32;
+    Longhaul__V1__LeaseRequest m = rig_lease_request(e->r, w);
     m.drained = drained;
-    assert_int_equal(rig_ask(e->r, e->r->to_c[w], LH_RPC_LEASE, &m.base,
-                             &longhaul__v1__lease_reply__descriptor, &answer),
-                     LH_OK);
-    rig_free_message(answer);
+    assert_int_equal(rig_say(e->r, e->r->to_c[w], LH_RPC_LEASE, &m.base), LH_OK);
 }
 
 // Lets so many seconds pass, in which the workers of these bits report.
@@ -143,9 +142,8 @@ static int64_t number_of(const struct ps_co_notice *n, const char *key)
 
 // ---------------------------------------------------------------- the states
 
-TEST(a_silent_worker_is_suspect_and_live_again)
+EAR_TEST(a_silent_worker_is_suspect_and_live_again, struct ear *e)
 {
-    struct ear *e = begin();
     live(e, 60, 3);
     assert_int_equal(e->calls, 0);
     live(e, BOUND_S / 2 - 1, 1);
@@ -157,12 +155,10 @@ TEST(a_silent_worker_is_suspect_and_live_again)
     live(e, 2, 3);
     assert_int_equal(e->calls, 2);
     assert_told(e, 1, 1, "suspect", "live");
-    end(e);
 }
 
-TEST(a_worker_that_stays_silent_is_lost_and_may_come_back)
+EAR_TEST(a_worker_that_stays_silent_is_lost_and_may_come_back, struct ear *e)
 {
-    struct ear *e = begin();
     live(e, 10, 3);
     int64_t silent_from = lh_now(e->r->c.env) / LH_MS;
     live(e, 2 * BOUND_S, 1);
@@ -174,12 +170,10 @@ TEST(a_worker_that_stays_silent_is_lost_and_may_come_back)
     live(e, 2, 3);
     assert_int_equal(e->calls, 3);
     assert_told(e, 2, 1, "lost", "live");
-    end(e);
 }
 
-TEST(one_that_drained_is_not_lost_however_silent)
+EAR_TEST(one_that_drained_is_not_lost_however_silent, struct ear *e)
 {
-    struct ear *e = begin();
     live(e, 5, 3);
     drain(e, 1, false);
     live(e, 5, 3); // it still has something to push
@@ -195,12 +189,10 @@ TEST(one_that_drained_is_not_lost_however_silent)
     live(e, 2, 3);
     assert_int_equal(e->calls, 2);
     assert_told(e, 1, 1, "drained", "live");
-    end(e);
 }
 
-TEST(a_word_that_changes_each_time_is_told_seldom)
+EAR_TEST(a_word_that_changes_each_time_is_told_seldom, struct ear *e)
 {
-    struct ear *e = begin();
     live(e, 5, 3);
     drain(e, 1, false);
     for (int i = 0; i < 200; i++) {
@@ -211,36 +203,27 @@ TEST(a_word_that_changes_each_time_is_told_seldom)
     speak(e, 1, true);
     for (int i = 0; i < 12; i++) live(e, 1, 1);
     assert_int_equal(e->r->coordinator->worker[1].state, PS_CO_DRAINED); // The last one is told.
-    end(e);
 }
 
-TEST(a_worker_that_says_done_too_early_is_not_done)
+EAR_TEST(a_worker_that_says_done_too_early_is_not_done, struct ear *e)
 {
-    struct ear *e = begin();
     Longhaul__V1__LeaseRequest m = LONGHAUL__V1__LEASE_REQUEST__INIT;
-    ProtobufCMessage *answer;
     live(e, 5, 3);
     m.incarnation = UINT64_C(1) << 32;
     m.done = true;
-    assert_int_equal(rig_ask(e->r, e->r->to_c[0], LH_RPC_LEASE, &m.base,
-                             &longhaul__v1__lease_reply__descriptor, &answer),
-                     LH_OK);
-    rig_free_message(answer);
+    assert_int_equal(rig_say(e->r, e->r->to_c[0], LH_RPC_LEASE, &m.base), LH_OK);
     assert_false(e->r->coordinator->worker[0].done);
     assert_int_equal(e->calls, 0);
-    end(e);
 }
 
-TEST(the_end_of_the_run_loses_nobody)
+EAR_TEST(the_end_of_the_run_loses_nobody, struct ear *e)
 {
-    struct ear *e = begin();
     live(e, 5, 3);
     e->r->coordinator->worker[0].done = true;
     e->r->coordinator->plan.phase = LH_PHASE_END;
     rig_run(e->r, 3 * BOUND_S * LH_SECOND);
     assert_int_equal(e->calls, 1);
     assert_told(e, 0, 0, "live", "done");
-    end(e);
 }
 
 TEST(a_joining_worker_is_new)
@@ -256,9 +239,8 @@ TEST(a_joining_worker_is_new)
 }
 
 // A worker in the store is not new, and one that is gone is reported once more.
-TEST(a_restarted_coordinator_takes_all_for_live)
+EAR_TEST(a_restarted_coordinator_takes_all_for_live, struct ear *e)
 {
-    struct ear *e = begin();
     live(e, 2 * BOUND_S, 1);
     assert_int_equal(e->calls, 2);
     rig_kill_coordinator(e->r);
@@ -270,14 +252,12 @@ TEST(a_restarted_coordinator_takes_all_for_live)
     assert_int_equal(e->calls, 6);
     for (uint32_t i = 2; i < 6; i++)
         assert_string_equal(e->notice[i].from, i < 4 ? "live" : "suspect");
-    end(e);
 }
 
 // ---------------------------------------------------------------- what is told
 
-TEST(a_notice_names_the_member_and_its_silence)
+EAR_TEST(a_notice_names_the_member_and_its_silence, struct ear *e)
 {
-    struct ear *e = begin();
     live(e, 2 * BOUND_S, 1);
     assert_int_equal(e->calls, 2);
     json_t *body = body_of(&e->notice[1]);
@@ -295,12 +275,10 @@ TEST(a_notice_names_the_member_and_its_silence)
     json_decref(body);
     assert_int_equal(number_of(&e->notice[1], "number"), number_of(&e->notice[0], "number") + 1);
     assert_int_equal(number_of(&e->notice[1], "dropped"), 0);
-    end(e);
 }
 
-TEST(the_log_has_each_change_without_a_hook_too)
+EAR_TEST(the_log_has_each_change_without_a_hook_too, struct ear *e)
 {
-    struct ear *e = begin();
     keep_log(e);
     e->r->coordinator->conf.hook.call = NULL;
     ps_co_hook_free(e->r->coordinator);
@@ -312,15 +290,13 @@ TEST(the_log_has_each_change_without_a_hook_too)
     assert_int_equal(rig_said(e->r, "suspect -> lost"), 1);
     assert_int_equal(ps_co_changes_waiting(e->r->coordinator), 0);
     assert_null(ps_co_hook_status(e->r->coordinator));
-    end(e);
 }
 
 // ---------------------------------------------------------------- failures
 
-TEST(a_failure_is_told_anew_and_then_given_up)
+EAR_TEST(a_failure_is_told_anew_and_then_given_up, struct ear *e)
 {
     static const int64_t pause_ms[PS_CO_HOOK_TRIES - 1] = {1000, 2000, 4000, 8000};
-    struct ear *e = begin();
     keep_log(e);
     live(e, 5, 3);
     e->fails = true;
@@ -342,13 +318,11 @@ TEST(a_failure_is_told_anew_and_then_given_up)
     assert_int_equal(e->calls, PS_CO_HOOK_TRIES + 1);
     assert_told(e, PS_CO_HOOK_TRIES, 0, "live", "suspect");
     assert_int_equal(rig_said(e->r, "hook.told"), 1);
-    end(e);
 }
 
 // One call is under way at a time, and everything else goes on meanwhile.
-TEST(a_hook_that_hangs_holds_nobody_up)
+EAR_TEST(a_hook_that_hangs_holds_nobody_up, struct ear *e)
 {
-    struct ear *e = begin();
     live(e, 5, 3);
     e->fails = true;
     e->lasts_ns = 100 * LH_SECOND; // until its timeout
@@ -362,7 +336,6 @@ TEST(a_hook_that_hangs_holds_nobody_up)
     assert_int_equal(e->calls, 3); // the first one is repeated
     assert_string_equal(e->notice[1].body, e->notice[0].body);
     assert_told(e, 2, 1, "suspect", "lost");
-    end(e);
 }
 
 // Makes so many changes at once, as if many workers changed.
@@ -377,10 +350,9 @@ static void make_changes(struct ear *e, uint32_t count)
     }
 }
 
-TEST(the_queue_is_bounded_and_the_oldest_go)
+EAR_TEST(the_queue_is_bounded_and_the_oldest_go, struct ear *e)
 {
     enum { MORE = 44, ALL = 2 + PS_CO_CHANGES_MAX + MORE };
-    struct ear *e = begin();
     struct ps_coordinator *c = e->r->coordinator;
     keep_log(e);
     live(e, 5, 3);
@@ -406,24 +378,20 @@ TEST(the_queue_is_bounded_and_the_oldest_go)
     assert_int_equal(number_of(&e->notice[1], "dropped"), MORE + 1);
     for (uint32_t i = 2; i < KEPT; i++)
         assert_int_equal(number_of(&e->notice[i], "number"), first + MORE + 1 + i);
-    end(e);
 }
 
-TEST(a_coordinator_ends_while_a_call_is_under_way)
+EAR_TEST(a_coordinator_ends_while_a_call_is_under_way, struct ear *e)
 {
-    struct ear *e = begin();
     e->lasts_ns = 100 * LH_SECOND;
     live(e, BOUND_S, 1);
     assert_int_equal(e->calls, 1);
     ps_coordinator_close(e->r->coordinator); // as when the process ends: the lane stops
     rig_run(e->r, 200 * LH_SECOND);
     assert_int_equal(e->calls, 1);
-    end(e);
 }
 
-TEST(operators_see_it)
+EAR_TEST(operators_see_it, struct ear *e)
 {
-    struct ear *e = begin();
     live(e, 2 * BOUND_S, 1);
     json_t *row = ps_co_hook_status(e->r->coordinator);
     static const struct {
@@ -436,5 +404,4 @@ TEST(operators_see_it)
     }
     assert_string_equal(json_string_value(json_object_get(row, "says")), "by hand");
     json_decref(row);
-    end(e);
 }

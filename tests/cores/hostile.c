@@ -406,19 +406,15 @@ RIG_TEST(a_state_without_the_seal_is_not_taken, struct rig *r)
 static Longhaul__V1__LeaseReply *lease(struct rig *r, uint32_t w, double speed,
                                        Longhaul__V1__Point *durable, uint64_t *claimed, size_t n)
 {
-    Longhaul__V1__LeaseRequest m = LONGHAUL__V1__LEASE_REQUEST__INIT;
+    Longhaul__V1__LeaseRequest m = rig_lease_request(r, w);
     ProtobufCMessage *answer;
-    m.worker = lh_worker_id(&r->w[w].self);
-    m.incarnation = UINT64_C(1) << 32;
     m.want = 1;
     m.tokens_per_s = speed;
     m.n_durable = durable != NULL;
     m.durable = &durable;
     m.claimed = claimed;
     m.n_claimed = n;
-    assert_int_equal(rig_ask(r, r->to_c[w], LH_RPC_LEASE, &m.base,
-                             &longhaul__v1__lease_reply__descriptor, &answer),
-                     LH_OK);
+    assert_int_equal(rig_ask(r, r->to_c[w], LH_RPC_LEASE, &m.base, &answer), LH_OK);
     return (Longhaul__V1__LeaseReply *)answer;
 }
 
@@ -483,8 +479,7 @@ static lh_err lie(void *self, struct lh_call *call, enum lh_rpc rpc, const struc
 RIG_TEST(a_worker_that_is_told_to_go_on_after_the_end_tries_again, struct rig *r)
 {
     struct rig_life l;
-    rig_start_coordinator(r);
-    assert_int_equal(rig_start_server(r, false), LH_OK);
+    rig_serve(r, 0);
     r->server->service.on_call = lie;
     told = 0;
     rig_run(r, LH_SECOND);
@@ -499,9 +494,7 @@ RIG_TEST(a_worker_that_is_told_to_go_on_after_the_end_tries_again, struct rig *r
 RIG_TEST(a_worker_that_is_ahead_stops_nobody, struct rig *r)
 {
     struct rig_call h;
-    rig_start_coordinator(r);
-    assert_int_equal(rig_start_server(r, false), LH_OK);
-    rig_run(r, 3 * LH_SECOND);
+    rig_serve(r, 3 * LH_SECOND);
     rig_log(r, 1, 8);
     struct lh_hash chain = {{1}};
     Longhaul__V1__FollowRequest m = LONGHAUL__V1__FOLLOW_REQUEST__INIT;

@@ -40,3 +40,31 @@ void image_free(struct image *m)
     for (size_t i = 0; i < m->count; i++) lh_buf_free(&m->file[i].bytes);
     m->count = 0;
 }
+
+struct newest {
+    char path[LH_PATH_BYTES];
+    const char *dir;
+};
+
+static void note_newest(void *arg, const char *name)
+{
+    struct newest *n = arg;
+    assert_int_equal(lh_path(n->path, sizeof n->path, n->dir, "%s", name), LH_OK);
+}
+
+void image_damage_tail(const struct rig_node *n)
+{
+    char dir[64];
+    struct newest last = {.dir = dir};
+    struct lh_buf b = lh_buf(1 << 22);
+    snprintf(dir, sizeof dir, "%s/log", n->dir);
+    lh_fake_boot(n->env);
+    assert_int_equal(n->env->ops->files->list(n->env, dir, note_newest, &last), LH_OK);
+    assert_int_equal(lh_file_load(n->env, last.path, &b), LH_OK);
+    size_t end = b.len;
+    while (end && !b.data[end - 1]) end--;
+    lh_buf_free(&b);
+    assert_true(end > 64);
+    assert_int_equal(lh_fake_flip(n->env, last.path, end - 12, 1), LH_OK);
+    lh_fake_kill(n->env, false);
+}

@@ -18,5 +18,7 @@ struct image {
 void image_take(struct rig_node *n, struct image *m);
 void image_put(struct rig_node *n, const struct image *m);
 void image_free(struct image *m);
+// Damages the last entry of a node's log; the node is down.
+void image_damage_tail(const struct rig_node *n);
 
 #endif

@@ -152,8 +152,7 @@ TEST(a_standby_with_a_slow_disk_takes_snapshots_of_all_shards)
     uint64_t version = TRIMMED;
     r->segment_bytes = 1024;
     rig_two_shards(r);
-    rig_start_coordinator(r);
-    assert_int_equal(rig_start_server(r, false), LH_OK);
+    rig_serve(r, 0);
     r->server->conf.checkpoint_every = 1;
     rig_run(r, LH_SECOND);
     for (uint64_t v = 1; v <= TRIMMED; v++)
@@ -186,9 +185,7 @@ TEST(a_take_over_waits_for_one_checkpoint_alone)
     struct rig *r = rig_new(1);
     r->replicated = true;
     rig_two_shards(r);
-    rig_start_coordinator(r);
-    assert_int_equal(rig_start_server(r, false), LH_OK);
-    rig_run(r, LH_SECOND);
+    rig_serve(r, LH_SECOND);
     assert_int_equal(rig_start_standby(r), LH_OK);
     struct ps_server *s = r->standby;
     rig_run(r, 2 * LH_SECOND);

@@ -87,8 +87,7 @@ static void send(struct rig *r, struct push *p)
 // Starts a run with worker 0 in it.
 static void begin(struct rig *r, uint64_t number)
 {
-    rig_start_coordinator(r);
-    assert_int_equal(rig_start_server(r, false), LH_OK);
+    rig_serve(r, 0);
     assert_int_equal(rig_join(r, 0, 11, 0).granted, 1);
     for (int i = 0; i < 100 && r->server->shard[0]->head->plan.phase != LH_PHASE_RUN; i++)
         rig_run(r, 100 * LH_MS);
@@ -290,8 +289,7 @@ TEST(a_just_committed_push_is_sent_from_memory)
     struct rig_life l = {0};
     struct reader reader = {.bytes = 0};
     rig_enlarge(r, VALUES);
-    rig_start_coordinator(r);
-    assert_int_equal(rig_start_server(r, false), LH_OK);
+    rig_serve(r, 0);
     r->server->conf.checkpoint_every = 0;
     struct wk_conf conf = rig_life_conf(r, &l, 50);
     conf.codec = (struct lk_codec){LK_INDEX_RICE, LK_VALUE_FP32, 0.25f};

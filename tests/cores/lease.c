@@ -15,17 +15,13 @@ enum { SEEDS = 6 }; // a power cut's losses are random
 static Longhaul__V1__LeaseReply *say(struct rig *r, uint32_t w, uint32_t want,
                                      Longhaul__V1__Point *durable, bool drained)
 {
-    Longhaul__V1__LeaseRequest m = LONGHAUL__V1__LEASE_REQUEST__INIT;
+    Longhaul__V1__LeaseRequest m = rig_lease_request(r, w);
     ProtobufCMessage *answer;
-    m.worker = lh_worker_id(&r->w[w].self);
-    m.incarnation = UINT64_C(1) << 32;
     m.want = want;
     m.n_durable = durable != NULL;
     m.durable = &durable;
     m.drained = drained;
-    assert_int_equal(rig_ask(r, r->to_c[w], LH_RPC_LEASE, &m.base,
-                             &longhaul__v1__lease_reply__descriptor, &answer),
-                     LH_OK);
+    assert_int_equal(rig_ask(r, r->to_c[w], LH_RPC_LEASE, &m.base, &answer), LH_OK);
     return (Longhaul__V1__LeaseReply *)answer;
 }
 
@@ -58,8 +54,7 @@ static unsigned units_of(Longhaul__V1__LeaseReply *m)
 static struct rig *begun(uint64_t seed)
 {
     struct rig *r = rig_new(seed);
-    rig_start_coordinator(r);
-    assert_int_equal(rig_start_server(r, false), LH_OK);
+    rig_serve(r, 0);
     for (uint32_t w = 0; w < RIG_WORKERS; w++) assert_int_equal(rig_join(r, w, 11, 0).granted, 1);
     rig_run(r, 5 * LH_SECOND);
     return r;

@@ -11,8 +11,7 @@ static struct rig *begun(void)
 {
     struct rig *r = rig_new(3);
     rig_name_servers(r);
-    rig_start_coordinator(r);
-    assert_int_equal(rig_start_server(r, false), LH_OK);
+    rig_serve(r, 0);
     rig_boot_standby(r);
     for (uint32_t w = 0; w < RIG_WORKERS; w++) {
         assert_int_equal(rig_join(r, w, 11, 0).granted, 1);
@@ -27,20 +26,15 @@ static struct rig *begun(void)
 TEST(a_request_names_what_a_worker_can_hold)
 {
     struct rig *r = begun();
-    Longhaul__V1__LeaseRequest m = LONGHAUL__V1__LEASE_REQUEST__INIT;
-    ProtobufCMessage *answer;
+    Longhaul__V1__LeaseRequest m = rig_lease_request(r, 1);
     size_t n = 2 * LH_LEASES_MAX;
-    m.worker = lh_worker_id(&r->w[1].self);
-    m.incarnation = UINT64_C(1) << 32;
     m.holding = m.begun = m.returned = test_calloc(n + 1, sizeof *m.holding);
     for (unsigned i = 0; i <= 3; i++) {
         m.n_holding = n + (i == 1);
         m.n_begun = n + (i == 2);
         m.n_returned = n + (i == 3);
-        lh_err err = rig_ask(r, r->to_c[1], LH_RPC_LEASE, &m.base,
-                             &longhaul__v1__lease_reply__descriptor, &answer);
+        lh_err err = rig_say(r, r->to_c[1], LH_RPC_LEASE, &m.base);
         assert_int_equal(err, i ? LH_ERR_TOO_LARGE : LH_OK);
-        rig_free_message(answer);
     }
     test_free(m.holding);
     rig_free(r);
@@ -50,15 +44,9 @@ TEST(a_request_names_what_a_worker_can_hold)
 TEST(tokens_that_are_said_can_be_summed_up)
 {
     struct rig *r = begun();
-    Longhaul__V1__LeaseRequest m = LONGHAUL__V1__LEASE_REQUEST__INIT;
-    ProtobufCMessage *answer;
-    m.worker = lh_worker_id(&r->w[1].self);
-    m.incarnation = UINT64_C(1) << 32;
+    Longhaul__V1__LeaseRequest m = rig_lease_request(r, 1);
     m.tokens = UINT64_MAX;
-    assert_int_equal(rig_ask(r, r->to_c[1], LH_RPC_LEASE, &m.base,
-                             &longhaul__v1__lease_reply__descriptor, &answer),
-                     LH_OK);
-    rig_free_message(answer);
+    assert_int_equal(rig_say(r, r->to_c[1], LH_RPC_LEASE, &m.base), LH_OK);
     uint64_t sum = 0;
     for (size_t i = 0; i < r->coordinator->workers; i++) sum += r->coordinator->worker[i].tokens;
     assert_int_equal(sum, UINT64_C(1000000000000000));
@@ -76,7 +64,6 @@ static lh_err report(struct rig *r, struct lh_link *link, uint64_t epoch, uint64
     Longhaul__V1__ShardReport said = LONGHAUL__V1__SHARD_REPORT__INIT, *list[] = {&said, &said};
     Longhaul__V1__Point head = lh_head_point(0, epoch, version, &l->chain);
     Longhaul__V1__Wire wire = lh_head_wire();
-    ProtobufCMessage *answer;
     m.wire = &wire;
     lh_head_run(r->coordinator->conf.job, &r->manifest.hash, &m.job, &m.manifest);
     m.address = r->s.address;
@@ -87,10 +74,7 @@ static lh_err report(struct rig *r, struct lh_link *link, uint64_t epoch, uint64
     said.head = &head;
     said.begun = begun;
     said.plan = l->plan.number;
-    lh_err err =
-        rig_ask(r, link, LH_RPC_REPORT, &m.base, &longhaul__v1__report_reply__descriptor, &answer);
-    rig_free_message(answer);
-    return err;
+    return rig_say(r, link, LH_RPC_REPORT, &m.base);
 }
 
 static lh_err open_epoch(struct rig *r, struct lh_link *link, uint64_t epoch)
@@ -99,7 +83,6 @@ static lh_err open_epoch(struct rig *r, struct lh_link *link, uint64_t epoch)
     Longhaul__V1__EpochRequest m = LONGHAUL__V1__EPOCH_REQUEST__INIT;
     Longhaul__V1__Point open = lh_head_point(0, epoch, l->version, &l->chain);
     Longhaul__V1__Wire wire = lh_head_wire();
-    ProtobufCMessage *answer;
     m.wire = &wire;
     lh_head_run(r->coordinator->conf.job, &r->manifest.hash, &m.job, &m.manifest);
     m.address = r->s.address;
@@ -107,10 +90,7 @@ static lh_err open_epoch(struct rig *r, struct lh_link *link, uint64_t epoch)
     m.expect = l->epoch;
     m.ticket = r->coordinator->shard[0].ticket;
     m.token = 7;
-    lh_err err =
-        rig_ask(r, link, LH_RPC_EPOCH, &m.base, &longhaul__v1__epoch_reply__descriptor, &answer);
-    rig_free_message(answer);
-    return err;
+    return rig_say(r, link, LH_RPC_EPOCH, &m.base);
 }
 
 // An owner that used the last epoch number would keep the shard for good.
@@ -149,8 +129,7 @@ TEST(an_owner_alone_neither_raises_nor_holds_numbers_of_plans)
 {
     struct rig *r = rig_new(5);
     rig_two_shards(r);
-    rig_start_coordinator(r);
-    assert_int_equal(rig_start_server(r, false), LH_OK);
+    rig_serve(r, 0);
     assert_int_equal(rig_join(r, 0, 11, 0).granted, 1);
     rig_run(r, 5 * LH_SECOND);
     uint64_t number = r->coordinator->plan.number;

@@ -116,8 +116,7 @@ struct life *life_open(uint64_t seed, uint32_t shards)
     if (shards > 1) rig_two_shards(l->rig);
     lh_units_free(&l->rig->units);
     setup_units(&l->rig->units, UNITS, 64, RIG_WORKERS);
-    rig_start_coordinator(l->rig);
-    assert_int_equal(rig_start_server(l->rig, false), LH_OK);
+    rig_serve(l->rig, 0);
     life_hook(l);
     return l;
 }

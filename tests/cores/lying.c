@@ -284,17 +284,13 @@ static void say(struct liar *l, struct lh_link *link, const struct lh_peer *self
 // Checks that worker 0 is leased units, and that the log takes its new incarnation.
 static void honest_words_count(struct rig *r, uint64_t *raised)
 {
-    Longhaul__V1__LeaseRequest m = LONGHAUL__V1__LEASE_REQUEST__INIT;
+    Longhaul__V1__LeaseRequest m = rig_lease_request(r, 0);
     ProtobufCMessage *answer;
-    m.worker = lh_worker_id(&r->w[0].self);
-    m.incarnation = UINT64_C(1) << 32;
     m.want = 1;
     m.tokens_per_s = 64;
     rig_run(r, 2 * LH_SECOND); // time for reports, and for another fence
     if (r->fatal_count) fail_msg("it stopped: %s", r->fatal_text);
-    assert_int_equal(rig_ask(r, r->to_c[0], LH_RPC_LEASE, &m.base,
-                             &longhaul__v1__lease_reply__descriptor, &answer),
-                     LH_OK);
+    assert_int_equal(rig_ask(r, r->to_c[0], LH_RPC_LEASE, &m.base, &answer), LH_OK);
     assert_false(((Longhaul__V1__LeaseReply *)answer)->unknown);
     rig_free_message(answer);
     uint64_t version = r->server->shard[0]->replica.ledger.version;
@@ -305,21 +301,16 @@ static void honest_words_count(struct rig *r, uint64_t *raised)
 static void is_answered(struct rig *r)
 {
     Longhaul__V1__StatusRequest m = LONGHAUL__V1__STATUS_REQUEST__INIT;
-    ProtobufCMessage *answer;
     rig_run(r, 2 * LH_SECOND);
     assert_false(r->coordinator->stopped);
-    assert_int_equal(rig_ask(r, r->to_c[0], LH_RPC_STATUS, &m.base,
-                             &longhaul__v1__status_reply__descriptor, &answer),
-                     LH_OK);
-    rig_free_message(answer);
+    assert_int_equal(rig_say(r, r->to_c[0], LH_RPC_STATUS, &m.base), LH_OK);
 }
 
 static struct rig *begun(void)
 {
     struct rig *r = rig_new(3);
     rig_name_servers(r);
-    rig_start_coordinator(r);
-    assert_int_equal(rig_start_server(r, false), LH_OK);
+    rig_serve(r, 0);
     rig_boot_standby(r);
     for (uint32_t w = 0; w < RIG_WORKERS; w++) {
         assert_int_equal(rig_join(r, w, 11, 0).granted, 1);

@@ -11,13 +11,9 @@ static void join(struct rig *r, uint32_t w, Longhaul__V1__Machine *machine)
 {
     Longhaul__V1__JoinRequest m;
     Longhaul__V1__Wire wire;
-    ProtobufCMessage *answer;
     rig_join_request(r, 11, &wire, &m);
     m.machine = machine;
-    assert_int_equal(rig_ask(r, r->to_c[w], LH_RPC_JOIN, &m.base,
-                             &longhaul__v1__join_reply__descriptor, &answer),
-                     LH_OK);
-    rig_free_message(answer);
+    assert_int_equal(rig_say(r, r->to_c[w], LH_RPC_JOIN, &m.base), LH_OK);
 }
 
 static Longhaul__V1__Machine some_machine(char *version, char *codec)
@@ -170,8 +166,7 @@ RIG_TEST(a_worker_tells_what_it_was_given, struct rig *r)
 {
     struct rig_life l;
     struct lh_machine is = {.version = "0.1.0", .codec = "topk-sign", .processors = 3};
-    rig_start_coordinator(r);
-    assert_int_equal(rig_start_server(r, false), LH_OK);
+    rig_serve(r, 0);
     struct wk_conf conf = rig_life_conf(r, &l, 50);
     conf.machine = &is;
     rig_life_start(&l, &conf);

@@ -26,8 +26,7 @@ static double of(const json_t *row, const char *key)
 RIG_TEST(a_worker_tells_how_far_its_server_is_and_how_fast_it_trains, struct rig *r)
 {
     struct rig_life l;
-    rig_start_coordinator(r);
-    assert_int_equal(rig_start_server(r, false), LH_OK);
+    rig_serve(r, 0);
     lh_fabric_fates(r->fabric, delay, r);
     struct wk_conf conf = rig_life_conf(r, &l, 50);
     rig_life_start(&l, &conf);
@@ -60,8 +59,7 @@ RIG_TEST(a_worker_tells_how_far_its_server_is_and_how_fast_it_trains, struct rig
 // A peer sends NaN or infinite figures; a worker sends none.
 RIG_TEST(non_finite_figures_count_as_unknown, struct rig *r)
 {
-    rig_start_coordinator(r);
-    assert_int_equal(rig_start_server(r, false), LH_OK);
+    rig_serve(r, 0);
     assert_int_equal(rig_join(r, 0, 11, 0).granted, 1);
     struct ps_co_worker *w = &r->coordinator->worker[0];
     const struct lh_estimate bad = {NAN, -INFINITY};
@@ -87,8 +85,7 @@ RIG_TEST(non_finite_figures_count_as_unknown, struct rig *r)
 // A report's list is bounded: if a shard has more rows, the next report goes on with them.
 RIG_TEST(the_rows_of_many_workers_are_told_in_turns, struct rig *r)
 {
-    rig_start_coordinator(r);
-    assert_int_equal(rig_start_server(r, false), LH_OK);
+    rig_serve(r, 0);
     assert_int_equal(rig_join(r, 1, 11, 0).granted, 1);
     rig_run(r, 3 * LH_SECOND);
     rig_hello(r, 1, 1, 0, 1);

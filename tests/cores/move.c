@@ -40,8 +40,7 @@ static void run(struct rig *r, int64_t ns)
 // A server and a standby that follows it, with a few of a worker's fences in the log.
 static void begin(struct rig *r)
 {
-    rig_start_coordinator(r);
-    assert_int_equal(rig_start_server(r, false), LH_OK);
+    rig_serve(r, 0);
     run(r, LH_SECOND);
     assert_int_equal(rig_start_standby(r), LH_OK);
     run(r, 2 * LH_SECOND);
@@ -248,7 +247,7 @@ RIG_TEST(an_owner_whose_target_is_away_asks_now_and_then, struct rig *r)
     assert_int_equal(ledger(r->server)->move.epoch, 0);
     rig_kill_standby(r, true);
     rig_kill_server(r, false);
-    rig_damage_tail(&r->s);
+    image_damage_tail(&r->s);
     lh_fabric_fates(r->fabric, count_asked, r);
     asked = 0;
     assert_int_equal(rig_start_server(r, false), LH_OK);
@@ -424,7 +423,7 @@ RIG_TEST(the_rest_of_a_torn_log_counts, struct rig *r)
     assert_int_equal(ledger(r->standby)->epoch, 2);
     rig_kill_server(r, false);
     rig_kill_standby(r, false);
-    rig_damage_tail(&r->t);
+    image_damage_tail(&r->t);
     r->fatal_count = 0;
     assert_int_equal(rig_start_standby(r), LH_OK);
     assert_int_equal(ledger(r->standby)->epoch, 1); // the record of epoch 2 is lost

@@ -45,9 +45,7 @@ static void ask(struct rig *r)
 
 static void begin(struct rig *r)
 {
-    rig_start_coordinator(r);
-    assert_int_equal(rig_start_server(r, false), LH_OK);
-    rig_run(r, LH_SECOND);
+    rig_serve(r, LH_SECOND);
     assert_int_equal(rig_start_standby(r), LH_OK);
     rig_run(r, 2 * LH_SECOND);
 }
@@ -410,9 +408,7 @@ TWO_SHARDS(an_owner_that_takes_a_move_back_is_not_fenced_by_its_own_late_words, 
 // Another server has the shards, and their former owner is down, with the logs of both.
 static void begin_taken_over(struct rig *r)
 {
-    rig_start_coordinator(r);
-    assert_int_equal(rig_start_server(r, false), LH_OK);
-    rig_run(r, 2 * LH_SECOND);
+    rig_serve(r, 2 * LH_SECOND);
     for (r->shard = RIG_SHARDS; r->shard--;) rig_hello(r, 0, 1ull << 32, 0, 1);
     rig_run(r, LH_SECOND);
     rig_kill_server(r, false);

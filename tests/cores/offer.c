@@ -6,8 +6,7 @@
 void offer_lose_directory(struct rig *r, struct offer_held *h)
 {
     struct lh_buf bytes = lh_buf(1 << 24);
-    rig_start_coordinator(r);
-    assert_int_equal(rig_start_server(r, false), LH_OK);
+    rig_serve(r, 0);
     for (uint32_t w = 0; w < RIG_WORKERS; w++) rig_join(r, w, 11, 0);
     const struct lk_replica *replica = &r->server->shard[r->shard]->replica;
     const struct lh_ledger *l = &replica->ledger;
@@ -42,9 +41,7 @@ bool offer_say_other(struct rig *r, uint32_t w, Longhaul__V1__Point *have,
     m.have = &have;
     m.n_digests = 1;
     m.digests = &bytes;
-    assert_int_equal(rig_ask(r, r->to_s[w], LH_RPC_OFFER, &m.base,
-                             &longhaul__v1__offer_reply__descriptor, &answer),
-                     LH_OK);
+    assert_int_equal(rig_ask(r, r->to_s[w], LH_RPC_OFFER, &m.base, &answer), LH_OK);
     bool wanted = ((Longhaul__V1__OfferReply *)answer)->want != NULL;
     rig_free_message(answer);
     return wanted;

@@ -26,7 +26,6 @@ static lh_err note(struct rig *r, uint64_t standby)
     Longhaul__V1__InSyncRequest m = LONGHAUL__V1__IN_SYNC_REQUEST__INIT;
     Longhaul__V1__Wire wire = lh_head_wire();
     Longhaul__V1__Point head = lh_head_point(0, l->epoch, l->version, &chain);
-    ProtobufCMessage *answer;
     m.wire = &wire;
     lh_head_run(r->server->conf.job, &r->manifest.hash, &m.job, &m.manifest);
     m.epoch = l->epoch;
@@ -34,10 +33,7 @@ static lh_err note(struct rig *r, uint64_t standby)
     m.expect = row(r)->changes;
     m.process = r->server->process;
     m.head = m.checked = &head;
-    lh_err err = rig_ask(r, r->server->coordinator, LH_RPC_INSYNC, &m.base,
-                         &longhaul__v1__in_sync_reply__descriptor, &answer);
-    if (!err) rig_free_message(answer);
-    return err;
+    return rig_say(r, r->server->coordinator, LH_RPC_INSYNC, &m.base);
 }
 
 // The standby gave up its identity, and its owner, which has not heard of that, notes this identity
@@ -64,9 +60,7 @@ RIG_TEST(a_name_that_a_standby_gave_up_is_not_joined_again, struct rig *r)
 
 static void begin_with_log(struct rig *r)
 {
-    rig_start_coordinator(r);
-    assert_int_equal(rig_start_server(r, false), LH_OK);
-    rig_run(r, LH_SECOND);
+    rig_serve(r, LH_SECOND);
     for (uint64_t i = 1; i <= 6; i++) rig_hello(r, 0, i << 32, 0, 1);
     rig_run(r, LH_SECOND);
     assert_int_equal(row(r)->head.version, ledger(r->server)->version);
@@ -163,17 +157,13 @@ static lh_err report(struct rig *r, const struct lh_point *at, uint64_t process)
     Longhaul__V1__ShardReport shard = LONGHAUL__V1__SHARD_REPORT__INIT, *shards[] = {&shard};
     Longhaul__V1__Wire wire = lh_head_wire();
     Longhaul__V1__Point head = lh_head_point(0, at->epoch, at->version, &at->chain);
-    ProtobufCMessage *answer;
     shard.head = &head;
     m.wire = &wire;
     lh_head_run(r->server->conf.job, &r->manifest.hash, &m.job, &m.manifest);
     m.process = process;
     m.shards = shards;
     m.n_shards = 1;
-    lh_err err = rig_ask(r, r->server->coordinator, LH_RPC_REPORT, &m.base,
-                         &longhaul__v1__report_reply__descriptor, &answer);
-    if (!err) rig_free_message(answer);
-    return err;
+    return rig_say(r, r->server->coordinator, LH_RPC_REPORT, &m.base);
 }
 
 // The report of a process on an older copy that did not ask at its start.
@@ -218,7 +208,6 @@ static lh_err strike_out(struct rig *r, uint64_t version)
     const struct lh_point *held = &standing(r)->head;
     Longhaul__V1__Point checked = lh_head_point(0, held->epoch, held->version, &held->chain);
     struct lh_link *link;
-    ProtobufCMessage *answer;
     m.wire = &wire;
     lh_head_run(r->coordinator->conf.job, &r->manifest.hash, &m.job, &m.manifest);
     m.epoch = head.epoch;
@@ -228,9 +217,7 @@ static lh_err strike_out(struct rig *r, uint64_t version)
     m.process = row(r)->process;
     assert_int_equal(
         r->s.transport->ops->dial(r->s.transport, r->c.address, LH_C, LH_LINE_FIRST, &link), LH_OK);
-    lh_err err =
-        rig_ask(r, link, LH_RPC_INSYNC, &m.base, &longhaul__v1__in_sync_reply__descriptor, &answer);
-    rig_free_message(answer);
+    lh_err err = rig_say(r, link, LH_RPC_INSYNC, &m.base);
     link->transport_ops->hangup(link);
     return err;
 }
@@ -251,9 +238,7 @@ RIG_TEST(only_a_server_with_as_much_strikes_out_a_standby, struct rig *r)
 RIG_TEST(operators_read_whether_a_standby_is_in_sync, struct rig *r)
 {
     r->replicated = true;
-    rig_start_coordinator(r);
-    assert_int_equal(rig_start_server(r, false), LH_OK);
-    rig_run(r, LH_SECOND);
+    rig_serve(r, LH_SECOND);
     assert_int_equal(rig_start_standby(r), LH_OK);
     struct lh_log *log = rig_log_lines(r);
     r->coordinator->conf.log = log;

@@ -91,9 +91,7 @@ static void begin(struct rig *r, struct life *l)
 {
     lh_units_free(&r->units);
     setup_units(&r->units, UNITS, 64, RIG_WORKERS);
-    rig_start_coordinator(r);
-    assert_int_equal(rig_start_server(r, false), LH_OK);
-    rig_run(r, 2 * LH_SECOND);
+    rig_serve(r, 2 * LH_SECOND);
     live(r, l);
     push(l, PUSHES);
     assert_true(l->shard->outbox.entries >= PUSHES); // none was trimmed

@@ -9,16 +9,10 @@ enum { UNITS = 40 };
 // Worker w asks for so many units; `own` says that its loop has data of its own.
 static lh_err ask(struct rig *r, uint32_t w, uint32_t want, bool own)
 {
-    Longhaul__V1__LeaseRequest m = LONGHAUL__V1__LEASE_REQUEST__INIT;
-    ProtobufCMessage *answer;
-    m.worker = lh_worker_id(&r->w[w].self);
-    m.incarnation = UINT64_C(1) << 32;
+    Longhaul__V1__LeaseRequest m = rig_lease_request(r, w);
     m.want = want;
     m.own_data = own;
-    lh_err err = rig_ask(r, r->to_c[w], LH_RPC_LEASE, &m.base,
-                         &longhaul__v1__lease_reply__descriptor, &answer);
-    if (!err) rig_free_message(answer);
-    return err;
+    return rig_say(r, r->to_c[w], LH_RPC_LEASE, &m.base);
 }
 
 static void refuses(lh_err err, const char *why)
@@ -94,16 +88,12 @@ TEST(a_worker_that_wants_no_units_gets_none)
     r->coordinator->conf.data = LH_DATA_OWN;
     for (uint32_t w = 0; w < 2; w++) {
         Longhaul__V1__LeaseRequest m = LONGHAUL__V1__LEASE_REQUEST__INIT;
-        ProtobufCMessage *answer;
         m.worker = lh_worker_id(&r->w[w].self);
         m.incarnation = UINT64_C(1) << 32;
         m.own_data = w == 0;
         m.ahead = 1;
         m.tokens_per_s = 1000;
-        assert_int_equal(rig_ask(r, r->to_c[w], LH_RPC_LEASE, &m.base,
-                                 &longhaul__v1__lease_reply__descriptor, &answer),
-                         LH_OK);
-        rig_free_message(answer);
+        assert_int_equal(rig_say(r, r->to_c[w], LH_RPC_LEASE, &m.base), LH_OK);
         assert_int_equal(r->coordinator->stock.leased_units, 0);
     }
     assert_int_equal(ask(r, 0, 0, true), LH_OK);

@@ -103,6 +103,13 @@ static void end(void)
     beside_free(play.b);
 }
 
+static void over(void)
+{
+    life_kill(play.l);
+    judge();
+    end();
+}
+
 TEST(each_push_is_noise_on_all_values_and_charged)
 {
     begin(3, 2, 100);
@@ -130,9 +137,7 @@ TEST(each_push_is_noise_on_all_values_and_charged)
     assert_true(epsilon > 0 && epsilon < 8);
     assert_string_equal(json_string_value(json_object_get(status, "state")), "releases");
     json_decref(status);
-    life_kill(play.l);
-    judge();
-    end();
+    over();
 }
 
 // Whenever no cut is under way, the noise of the next release is ready, or the compute lane is
@@ -154,9 +159,7 @@ TEST(noise_is_drawn_before_a_cut_begins)
         }
     }
     assert_true(admitted() >= 12 && full > 0 && cuts > 0);
-    life_kill(play.l);
-    judge();
-    end();
+    over();
 }
 
 // Kills the worker's process at each of its file operations in turn, by kill -9 and by a power cut.
@@ -177,9 +180,7 @@ TEST(no_crash_leaves_a_release_uncharged)
             beside_start(play.b);
             until_admitted(admitted() + 1);
         }
-        life_kill(play.l);
-        judge();
-        end();
+        over();
     }
 }
 
@@ -214,9 +215,7 @@ TEST(a_fenced_push_is_sealed_again_as_it_was)
     assert_true(lh_hash_equal(&play.seen[play.count - 1].payload, &payload));
     assert_true(s->release.used <= used + 1);
     until_admitted(before + 3);
-    life_kill(l);
-    judge();
-    end();
+    over();
 }
 
 // At its budget the region drains and leaves the live workers; it still follows the log.
@@ -232,9 +231,7 @@ TEST(at_the_budget_the_region_leaves)
     json_t *status = wk_private_status(play.l->worker);
     assert_string_equal(json_string_value(json_object_get(status, "state")), "spent");
     json_decref(status);
-    life_kill(play.l);
-    judge();
-    end();
+    over();
 }
 
 // The budget's file is lost, with or without the worker's directory. At most A steps more than the

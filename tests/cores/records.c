@@ -62,6 +62,12 @@ static void coordinator_shows(double most)
     lh_buf_free(&out);
 }
 
+static void over(void)
+{
+    charge_stop();
+    life_end(play.l);
+}
+
 // ---------------------------------------------------------------- tests
 
 TEST(each_push_is_charged_with_all_steps_before_it)
@@ -85,9 +91,7 @@ TEST(each_push_is_charged_with_all_steps_before_it)
     coordinator_shows(epsilon);
     assert_string_equal(json_string_value(json_object_get(status, "level")), "record");
     json_decref(status);
-    life_kill(play.l);
-    charge_judge();
-    life_end(play.l);
+    over();
 }
 
 // The region pushed before it was private: its directory may have a residual without noise.
@@ -115,9 +119,7 @@ TEST(state_from_before_privacy_is_refused)
     assert_false(wk_totals_uncharged(&w->shard[1]));
     row->tokens = tokens;
     row->charged = charged;
-    life_kill(play.l);
-    charge_judge();
-    life_end(play.l);
+    over();
 }
 
 // With telemetry the region is still private, but makes no claim.
@@ -138,9 +140,7 @@ TEST(telemetry_makes_no_claim)
     status = wk_private_status(play.l->worker);
     assert_true(json_is_false(json_object_get(status, "claim")));
     json_decref(status);
-    life_kill(play.l);
-    charge_judge();
-    life_end(play.l);
+    over();
 }
 
 // The coordinator keeps the terms that the run began with, and a run that began without terms gets
@@ -169,14 +169,11 @@ TEST(no_crash_leaves_a_step_uncharged)
             lh_fake_crash_at(env, at, power);
             for (int i = 0; i < 4000 && lh_fake_alive(env); i++) life_run(play.l, LH_MS);
             lh_fake_crash_at(env, -1, false);
-            life_kill(play.l);
-            charge_judge();
+            charge_stop();
             start_worker();
             until_admitted(admitted() + 1);
         }
-        life_kill(play.l);
-        charge_judge();
-        life_end(play.l);
+        over();
     }
 }
 
@@ -199,9 +196,7 @@ TEST(returned_mass_lies_in_the_residual)
     until_admitted(admitted() + 3);
     assert_int_equal(l->worker->count.returned, returned + 1);
     assert_null(wk_release_again(s));
-    life_kill(l);
-    charge_judge();
-    life_end(l);
+    over();
 }
 
 // At its budget the region pushes its last steps and leaves; it still follows the log.
@@ -221,9 +216,7 @@ TEST(at_the_budget_the_region_leaves)
     json_t *status = wk_private_status(play.l->worker);
     assert_string_equal(json_string_value(json_object_get(status, "state")), "spent");
     json_decref(status);
-    life_kill(play.l);
-    charge_judge();
-    life_end(play.l);
+    over();
 }
 
 // The budget's file is lost: at most A steps more than the total of the log were charged.
@@ -260,9 +253,7 @@ TEST(steps_wait_for_the_stable_point)
         assert_true(!r->begun || r->trained <= r->stable + play.terms.ahead);
     }
     assert_true(r->trained >= 120);
-    life_kill(play.l);
-    charge_judge();
-    life_end(play.l);
+    over();
 }
 
 // The disk is full when the worker gets the terms, so it can't lock the budget's file. It waits for
@@ -279,9 +270,7 @@ TEST(a_full_disk_stops_no_private_worker)
     assert_int_equal(play.count, 0);
     life_full(play.l, false);
     until_admitted(4);
-    life_kill(play.l);
-    charge_judge();
-    life_end(play.l);
+    over();
 }
 
 // Only the loss differs, which the trainer alone knows: all frames have the same bytes.

@@ -7,7 +7,7 @@
 #include "server/state/checkpointer.h"
 #include "server/state/disk_full.h"
 #include "server/wal/quarantine.h"
-#include "tests/cores/rig.h"
+#include "tests/cores/image.h"
 
 enum { RECORDS = 12, CUT = 9, CHECKPOINT = 10, CALLS_MAX = 400 };
 
@@ -276,9 +276,7 @@ TEST(an_older_copy_is_one_for_all_its_shards)
     for (uint32_t k = 0; k < RIG_SHARDS; k++) {
         struct rig *r = rig_new(k + 1);
         rig_two_shards(r);
-        rig_start_coordinator(r);
-        assert_int_equal(rig_start_server(r, false), LH_OK);
-        rig_run(r, 2 * LH_SECOND);
+        rig_serve(r, 2 * LH_SECOND);
         uint64_t epoch = r->server->shard[k]->replica.ledger.epoch;
         assert_int_not_equal(epoch, 0);
         rig_kill_server(r, false);
@@ -294,13 +292,11 @@ TEST(an_older_copy_is_one_for_all_its_shards)
 RIG_TEST(an_older_copy_with_a_torn_log_stays_one, struct rig *r)
 {
     enum { OLDER = 1 }; // as in epoch.c
-    rig_start_coordinator(r);
-    assert_int_equal(rig_start_server(r, false), LH_OK);
-    rig_run(r, 2 * LH_SECOND);
+    rig_serve(r, 2 * LH_SECOND);
     for (uint64_t i = 1; i <= 6; i++) rig_hello(r, 0, i << 32, 0, 1);
     uint64_t epoch = r->server->shard[0]->replica.ledger.epoch;
     rig_kill_server(r, false);
-    rig_damage_tail(&r->s);
+    image_damage_tail(&r->s);
     lh_fake_boot(r->s.env);
     assert_int_equal(ps_epoch_write(r->s.env, r->s.dir, 0, epoch + 1, OLDER), LH_OK);
     lh_fake_kill(r->s.env, false);

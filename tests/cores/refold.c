@@ -70,9 +70,7 @@ static struct rig *begun(uint64_t seed)
 {
     struct rig *r = rig_new(seed);
     lh_fake_folders_apart(r->s.env);
-    rig_start_coordinator(r);
-    assert_int_equal(rig_start_server(r, false), LH_OK);
-    rig_run(r, LH_SECOND);
+    rig_serve(r, LH_SECOND);
     rig_log(r, 1, HEAD);
     rig_run(r, LH_SECOND);
     return r;
@@ -314,9 +312,7 @@ TEST(every_shard_has_to_be_heard_of)
     struct rig *r = rig_new(10);
     struct lh_refold_reply out;
     rig_two_shards(r);
-    rig_start_coordinator(r);
-    assert_int_equal(rig_start_server(r, false), LH_OK);
-    rig_run(r, LH_SECOND);
+    rig_serve(r, LH_SECOND);
     for (r->shard = RIG_SHARDS; r->shard--;) rig_log(r, 1, HEAD);
     rig_run(r, LH_SECOND);
     rig_kill_server(r, false);
@@ -372,7 +368,6 @@ static void refuse_by_hand(struct rig *r, struct lh_link *link)
     Longhaul__V1__RefoldState state = LONGHAUL__V1__REFOLD_STATE__INIT;
     Longhaul__V1__Point head = lh_head_point(0, l->epoch, l->version, &l->chain);
     Longhaul__V1__Wire wire = lh_head_wire();
-    ProtobufCMessage *answer;
     m.wire = &wire;
     lh_head_run(r->coordinator->conf.job, &r->manifest.hash, &m.job, &m.manifest);
     m.address = r->s.address;
@@ -388,10 +383,7 @@ static void refuse_by_hand(struct rig *r, struct lh_link *link)
     state.refused = true;
     state.why = (char *)(uintptr_t) "I would rather not";
     m.refold = &state;
-    assert_int_equal(
-        rig_ask(r, link, LH_RPC_REPORT, &m.base, &longhaul__v1__report_reply__descriptor, &answer),
-        LH_OK);
-    rig_free_message(answer);
+    assert_int_equal(rig_say(r, link, LH_RPC_REPORT, &m.base), LH_OK);
 }
 
 // A server's refusal ends the order, and is named in the answer. An operator expels the server, and
@@ -436,9 +428,7 @@ TEST(a_workers_pushes_are_taken_out_and_come_again)
 {
     struct rig *r = rig_new(11);
     struct rig_life life = {0};
-    rig_start_coordinator(r);
-    assert_int_equal(rig_start_server(r, false), LH_OK);
-    rig_run(r, LH_SECOND);
+    rig_serve(r, LH_SECOND);
     struct wk_conf conf = rig_life_conf(r, &life, 50);
     rig_life_start(&life, &conf);
     uint64_t id = lh_worker_id(&r->w[1].self);

@@ -55,6 +55,12 @@ static void end(void)
     beside_free(play.b);
 }
 
+static void over(void)
+{
+    charge_stop();
+    end();
+}
+
 TEST(each_push_is_charged_with_all_steps_before_it)
 {
     begin(3, 2, 400, 64);
@@ -73,9 +79,7 @@ TEST(each_push_is_charged_with_all_steps_before_it)
     assert_true(epsilon > 0 && epsilon < 8);
     assert_string_equal(json_string_value(json_object_get(status, "level")), "reported");
     json_decref(status);
-    life_kill(play.l);
-    charge_judge();
-    end();
+    over();
 }
 
 // The loop reports three private steps at each boundary.
@@ -88,9 +92,7 @@ TEST(a_loop_may_count_more_steps_than_boundaries)
     for (uint32_t i = 0; i < play.count; i++) steps += play.seen[i].steps;
     assert_true(play.seen[play.count - 1].charged >= steps && steps >= play.b->trained);
     assert_true(play.l->worker->privacy.records.trained >= 3 * (play.b->trained - 1));
-    life_kill(play.l);
-    charge_judge();
-    end();
+    over();
 }
 
 TEST(a_loop_that_reports_nothing_pushes_nothing)
@@ -104,9 +106,7 @@ TEST(a_loop_that_reports_nothing_pushes_nothing)
     play.b->noise.size = sizeof play.b->noise; // its next process reports
     beside_start(play.b);
     until_admitted(4);
-    life_kill(play.l);
-    charge_judge();
-    end();
+    over();
 }
 
 // A life with less noise, a higher rate or a larger clip is ended with a reason, and none of its
@@ -142,15 +142,12 @@ TEST(no_crash_leaves_a_step_uncharged)
             lh_fake_crash_at(env, -1, false);
             bool both = power || at % 2; // both are on one host
             if (both) beside_kill(play.b);
-            life_kill(play.l);
-            charge_judge();
+            charge_stop();
             start_worker();
             if (both) beside_start(play.b);
             until_admitted(admitted() + 1);
         }
-        life_kill(play.l);
-        charge_judge();
-        end();
+        over();
     }
 }
 
@@ -169,9 +166,7 @@ TEST(at_the_budget_the_region_leaves)
     json_t *status = wk_private_status(play.l->worker);
     assert_string_equal(json_string_value(json_object_get(status, "state")), "spent");
     json_decref(status);
-    life_kill(play.l);
-    charge_judge();
-    end();
+    over();
 }
 
 // The loop does not end at its budget: its later cuts are not pushed.
@@ -181,9 +176,7 @@ TEST(steps_beyond_the_budget_are_pushed_never)
     play.b->noise.steps = 30; // the second boundary is beyond
     life_run(play.l, 20 * LH_SECOND);
     for (uint32_t i = 0; i < play.count; i++) assert_true(play.seen[i].charged <= 40);
-    life_kill(play.l);
-    charge_judge();
-    end();
+    over();
 }
 
 // The residual has the steps beyond the budget. A later process does not know that, but it finds
@@ -198,8 +191,7 @@ TEST(steps_beyond_the_budget_are_charged)
     for (int i = 0; i < 20000 && w->beside.absorbed < 2; i++) life_run(play.l, LH_MS);
     assert_true(w->beside.absorbed >= 2);
     beside_kill(play.b);
-    life_kill(play.l);
-    charge_judge();
+    charge_stop();
     assert_int_equal(charge_file(0), 40);
     uint32_t before = admitted();
     play.b->noise.steps = 1;
@@ -263,9 +255,7 @@ TEST(pushes_wait_for_the_stable_point)
             assert_true(wk_totals_shown(&w->shard[k]) <= r->stable + play.terms.ahead);
     }
     assert_true(admitted() >= 30);
-    life_kill(play.l);
-    charge_judge();
-    end();
+    over();
 }
 
 // The worker raises its incarnation while a push is on its way: the push's mass returns to the
@@ -285,9 +275,7 @@ TEST(returned_mass_lies_in_the_residual)
     life_hook(l);
     until_admitted(admitted() + 3);
     assert_null(wk_release_again(s));
-    life_kill(l);
-    charge_judge();
-    end();
+    over();
 }
 
 // The loop has ended, and its last push is returned: no later push carries it, and the run does not
@@ -312,7 +300,5 @@ TEST(a_push_returned_at_the_end_delays_no_run)
     assert_int_equal(s->slot.committed->tokens, 5);
     w->phase = LH_PHASE_DRAIN;
     assert_true(wk_units_drained(w));
-    life_kill(play.l);
-    charge_judge();
-    end();
+    over();
 }

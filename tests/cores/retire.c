@@ -31,22 +31,17 @@ static lh_err join(struct rig *r, uint32_t w, uint64_t incarnation, uint64_t att
 {
     Longhaul__V1__JoinRequest m;
     Longhaul__V1__Wire wire;
-    ProtobufCMessage *answer;
     rig_join_request(r, attempt, &wire, &m);
     m.incarnation = incarnation;
     m.fresh = !incarnation;
-    lh_err err = rig_ask(r, r->to_c[w], LH_RPC_JOIN, &m.base, &longhaul__v1__join_reply__descriptor,
-                         &answer);
-    rig_free_message(answer);
-    return err;
+    return rig_say(r, r->to_c[w], LH_RPC_JOIN, &m.base);
 }
 
 // Both workers have greeted the shard, and are lost.
 static struct rig *both_gone(void)
 {
     struct rig *r = rig_new(3);
-    rig_start_coordinator(r);
-    assert_int_equal(rig_start_server(r, false), LH_OK);
+    rig_serve(r, 0);
     for (uint32_t w = 0; w < RIG_WORKERS; w++) {
         assert_int_equal(rig_join(r, w, 11, 0).granted, 1);
         rig_hello(r, w, UINT64_C(1) << 32, 0, 1);
@@ -79,8 +74,7 @@ TEST(nothing_of_a_retired_name_is_heard_again)
         assert_int_equal(r->coordinator->workers, 1);
         rig_kill_coordinator(r);
         rig_kill_server(r, false);
-        rig_start_coordinator(r);
-        assert_int_equal(rig_start_server(r, false), LH_OK);
+        rig_serve(r, 0);
     }
     rig_run(r, 2 * LH_SECOND);
     assert_int_equal(rig_join(r, 0, 12, 1).granted, 2); // another worker under that name

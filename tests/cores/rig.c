@@ -178,6 +178,13 @@ void rig_start_coordinator(struct rig *r)
     assert_int_equal(rig_try_coordinator(r), LH_OK);
 }
 
+void rig_serve(struct rig *r, int64_t ns)
+{
+    rig_start_coordinator(r);
+    assert_int_equal(rig_start_server(r, false), LH_OK);
+    if (ns > 0) rig_run(r, ns);
+}
+
 static struct ps_conf server_conf(struct rig *r, struct rig_node *n, bool alone)
 {
     static const uint32_t shard[RIG_SHARDS] = {0, 1};
@@ -235,9 +242,7 @@ lh_err rig_start_standby(struct rig *r)
 void rig_begin_in_sync(struct rig *r)
 {
     r->replicated = true;
-    rig_start_coordinator(r);
-    assert_int_equal(rig_start_server(r, false), LH_OK);
-    rig_run(r, LH_SECOND);
+    rig_serve(r, LH_SECOND);
     assert_int_equal(rig_start_standby(r), LH_OK);
     rig_run(r, 2 * LH_SECOND);
     for (uint64_t i = 1; i <= 6; i++) rig_hello(r, 0, i << 32, 0, 1);
@@ -325,22 +330,57 @@ static void answered(void *self, lh_err err, const ProtobufCMessage *m)
     assert_non_null(a->answer);
 }
 
-lh_err rig_ask(struct rig *r, struct lh_link *link, enum lh_rpc rpc, const ProtobufCMessage *m,
-               const ProtobufCMessageDescriptor *type, ProtobufCMessage **answer)
+static const ProtobufCMessageDescriptor *const reply_to[] = {
+    [LH_RPC_JOIN] = &longhaul__v1__join_reply__descriptor,
+    [LH_RPC_LEASE] = &longhaul__v1__lease_reply__descriptor,
+    [LH_RPC_STATUS] = &longhaul__v1__status_reply__descriptor,
+    [LH_RPC_REPORT] = &longhaul__v1__report_reply__descriptor,
+    [LH_RPC_EPOCH] = &longhaul__v1__epoch_reply__descriptor,
+    [LH_RPC_INSYNC] = &longhaul__v1__in_sync_reply__descriptor,
+    [LH_RPC_HELLO] = &longhaul__v1__hello_reply__descriptor,
+    [LH_RPC_OFFER] = &longhaul__v1__offer_reply__descriptor,
+    [LH_RPC_CONFIRM] = &longhaul__v1__confirm_reply__descriptor,
+};
+
+static lh_err await(struct rig *r, const struct asking *a)
 {
-    struct asking a = {.type = type};
+    for (int i = 0; i < 600 && !a->over; i++) rig_run(r, 10 * LH_MS);
+    assert_true(a->over);
+    return a->err;
+}
+
+lh_err rig_ask(struct rig *r, struct lh_link *link, enum lh_rpc rpc, const ProtobufCMessage *m,
+               ProtobufCMessage **answer)
+{
     struct lh_unary *call;
+    assert_true(rpc < LH_COUNT(reply_to) && reply_to[rpc]);
+    struct asking a = {.type = reply_to[rpc]};
     *answer = NULL;
-    LH_TRY(lh_unary_start(link, rpc, 5 * LH_SECOND, m, type, answered, &a, &call));
-    for (int i = 0; i < 600 && !a.over; i++) rig_run(r, 10 * LH_MS);
-    assert_true(a.over);
+    LH_TRY(lh_unary_start(link, rpc, 5 * LH_SECOND, m, a.type, answered, &a, &call));
+    lh_err err = await(r, &a);
     *answer = a.answer;
-    return a.err;
+    return err;
 }
 
 void rig_free_message(void *message)
 {
     if (message) protobuf_c_message_free_unpacked(message, NULL);
+}
+
+lh_err rig_say(struct rig *r, struct lh_link *link, enum lh_rpc rpc, const ProtobufCMessage *m)
+{
+    ProtobufCMessage *answer;
+    lh_err err = rig_ask(r, link, rpc, m, &answer);
+    rig_free_message(answer);
+    return err;
+}
+
+Longhaul__V1__LeaseRequest rig_lease_request(struct rig *r, uint32_t w)
+{
+    Longhaul__V1__LeaseRequest m = LONGHAUL__V1__LEASE_REQUEST__INIT;
+    m.worker = lh_worker_id(&r->w[w].self);
+    m.incarnation = UINT64_C(1) << 32;
+    return m;
 }
 
 void rig_join_request(struct rig *r, uint64_t attempt, Longhaul__V1__Wire *wire,
@@ -363,9 +403,7 @@ Longhaul__V1__JoinReply rig_join(struct rig *r, uint32_t w, uint64_t attempt, ui
     ProtobufCMessage *answer;
     rig_join_request(r, attempt, &wire, &m);
     m.over = over;
-    assert_int_equal(rig_ask(r, r->to_c[w], LH_RPC_JOIN, &m.base,
-                             &longhaul__v1__join_reply__descriptor, &answer),
-                     LH_OK);
+    assert_int_equal(rig_ask(r, r->to_c[w], LH_RPC_JOIN, &m.base, &answer), LH_OK);
     Longhaul__V1__JoinReply out = *(Longhaul__V1__JoinReply *)answer;
     rig_free_message(answer);
     return out; // only its numbers are valid
@@ -408,11 +446,10 @@ static lh_err hello(struct rig *r, uint32_t w, uint64_t number, uint64_t decided
 {
     struct asking a = {.type = &longhaul__v1__hello_reply__descriptor};
     start_hello(r, w, number, decided, next, answered, &a);
-    for (int i = 0; i < 600 && !a.over; i++) rig_run(r, 10 * LH_MS);
-    assert_true(a.over);
+    lh_err err = await(r, &a);
     *session = a.answer && ((Longhaul__V1__HelloReply *)a.answer)->session;
     rig_free_message(a.answer);
-    return a.err;
+    return err;
 }
 
 void rig_hello(struct rig *r, uint32_t w, uint64_t number, uint64_t decided, uint64_t next)
@@ -490,34 +527,6 @@ void rig_call_wait(struct rig *r, const struct rig_call *c)
 }
 
 // ---------------------------------------------------------------- a worker's core
-
-struct newest {
-    char path[LH_PATH_BYTES];
-    const char *dir;
-};
-
-static void note(void *arg, const char *name)
-{
-    struct newest *n = arg;
-    assert_int_equal(lh_path(n->path, sizeof n->path, n->dir, "%s", name), LH_OK);
-}
-
-void rig_damage_tail(const struct rig_node *n)
-{
-    char dir[64];
-    struct newest last = {.dir = dir};
-    struct lh_buf b = lh_buf(1 << 22);
-    snprintf(dir, sizeof dir, "%s/log", n->dir);
-    lh_fake_boot(n->env);
-    assert_int_equal(n->env->ops->files->list(n->env, dir, note, &last), LH_OK);
-    assert_int_equal(lh_file_load(n->env, last.path, &b), LH_OK);
-    size_t end = b.len;
-    while (end && !b.data[end - 1]) end--;
-    lh_buf_free(&b);
-    assert_true(end > 64);
-    assert_int_equal(lh_fake_flip(n->env, last.path, end - 12, 1), LH_OK);
-    lh_fake_kill(n->env, false);
-}
 
 struct lh_log *rig_log_lines(struct rig *r)
 {

@@ -72,6 +72,7 @@ void rig_name_servers(struct rig *r);              // sets coordinator.servers t
 LH_MUST lh_err rig_try_coordinator(struct rig *r); // the start may fail
 // `alone`: without a coordinator. The server checkpoints every five versions.
 LH_MUST lh_err rig_start_server(struct rig *r, bool alone);
+void rig_serve(struct rig *r, int64_t ns);       // starts both; then this time passes
 void rig_boot_server(struct rig *r);             // only the node: a test plays the server
 LH_MUST lh_err rig_start_standby(struct rig *r); // named server1, with the same settings
 // Starts only the node: a test plays the standby, over t_to_s and t_to_c.
@@ -84,8 +85,6 @@ void rig_settle(struct rig *r); // runs until all of the coordinator's changes a
 void rig_kill_coordinator(struct rig *r);
 void rig_kill_server(struct rig *r, bool power);
 void rig_kill_standby(struct rig *r, bool power);
-// Damages the last entry of a node's log; the node is down.
-void rig_damage_tail(const struct rig_node *n);
 void rig_boot_worker(struct rig *r, uint32_t w); // after rig_kill_worker()
 void rig_kill_worker(struct rig *r, uint32_t w, bool power);
 // From here on to_s[w] links to the standby.
@@ -99,9 +98,13 @@ unsigned rig_said(struct rig *r, const char *event);
 
 // Asks and waits for the answer. *answer: free it with rig_free_message(); NULL after an error.
 LH_MUST lh_err rig_ask(struct rig *r, struct lh_link *link, enum lh_rpc rpc,
-                       const ProtobufCMessage *m, const ProtobufCMessageDescriptor *type,
-                       ProtobufCMessage **answer);
+                       const ProtobufCMessage *m, ProtobufCMessage **answer);
 void rig_free_message(void *message);
+// The same for a test that needs nothing of the answer.
+LH_MUST lh_err rig_say(struct rig *r, struct lh_link *link, enum lh_rpc rpc,
+                       const ProtobufCMessage *m);
+// The lease request of worker w's first incarnation, which wants nothing yet.
+Longhaul__V1__LeaseRequest rig_lease_request(struct rig *r, uint32_t w);
 
 // A first join by a current program; *wire becomes part of the request.
 void rig_join_request(struct rig *r, uint64_t attempt, Longhaul__V1__Wire *wire,

@@ -16,9 +16,7 @@ static const struct ps_co_shard *row(const struct rig *r)
 
 static void begin(struct rig *r)
 {
-    rig_start_coordinator(r);
-    assert_int_equal(rig_start_server(r, false), LH_OK);
-    rig_run(r, 2 * LH_SECOND);
+    rig_serve(r, 2 * LH_SECOND);
     rig_boot_standby(r);
 }
 
@@ -32,7 +30,6 @@ static lh_err report(struct rig *r, bool standing, uint64_t identity, uint64_t e
     Longhaul__V1__ShardReport said = LONGHAUL__V1__SHARD_REPORT__INIT, *list[] = {&said};
     struct lh_hash chain = {{7}};
     Longhaul__V1__Point head = lh_head_point(0, epoch, 1000000, &chain);
-    ProtobufCMessage *answer;
     said.head = &head;
     said.credited = (ProtobufCBinaryData){sizeof bits, bits};
     m.wire = &wire;
@@ -44,10 +41,7 @@ static lh_err report(struct rig *r, bool standing, uint64_t identity, uint64_t e
     m.standby = identity;
     m.shards = list;
     m.n_shards = 1;
-    lh_err err = rig_ask(r, r->t_to_c, LH_RPC_REPORT, &m.base,
-                         &longhaul__v1__report_reply__descriptor, &answer);
-    rig_free_message(answer);
-    return err;
+    return rig_say(r, r->t_to_c, LH_RPC_REPORT, &m.base);
 }
 
 static lh_err epoch(struct rig *r, bool below_stable)
@@ -56,7 +50,6 @@ static lh_err epoch(struct rig *r, bool below_stable)
     Longhaul__V1__Wire wire = lh_head_wire();
     struct lh_hash chain = {{7}};
     Longhaul__V1__Point open = lh_head_point(0, 9, 1000000, &chain);
-    ProtobufCMessage *answer;
     m.wire = &wire;
     lh_head_run(r->coordinator->conf.job, &r->manifest.hash, &m.job, &m.manifest);
     m.address = (char *)(uintptr_t) "127.0.0.1:9";
@@ -64,17 +57,13 @@ static lh_err epoch(struct rig *r, bool below_stable)
     m.expect = 1;
     m.token = 5;
     m.below_stable = below_stable;
-    lh_err err = rig_ask(r, r->t_to_c, LH_RPC_EPOCH, &m.base,
-                         &longhaul__v1__epoch_reply__descriptor, &answer);
-    rig_free_message(answer);
-    return err;
+    return rig_say(r, r->t_to_c, LH_RPC_EPOCH, &m.base);
 }
 
 static lh_err note_standby(struct rig *r, uint64_t owner, uint64_t standby)
 {
     Longhaul__V1__InSyncRequest m = LONGHAUL__V1__IN_SYNC_REQUEST__INIT;
     Longhaul__V1__Wire wire = lh_head_wire();
-    ProtobufCMessage *answer;
     m.wire = &wire;
     lh_head_run(r->coordinator->conf.job, &r->manifest.hash, &m.job, &m.manifest);
     m.epoch = 1;
@@ -83,10 +72,7 @@ static lh_err note_standby(struct rig *r, uint64_t owner, uint64_t standby)
     Longhaul__V1__Point at = LONGHAUL__V1__POINT__INIT;
     at.epoch = m.epoch;
     m.head = m.checked = &at;
-    lh_err err = rig_ask(r, r->t_to_c, LH_RPC_INSYNC, &m.base,
-                         &longhaul__v1__in_sync_reply__descriptor, &answer);
-    rig_free_message(answer);
-    return err;
+    return rig_say(r, r->t_to_c, LH_RPC_INSYNC, &m.base);
 }
 
 static void check_untouched(const struct rig *r)
@@ -143,14 +129,10 @@ static lh_err confirm(struct rig *r, uint64_t standby)
     Longhaul__V1__ConfirmRequest m = LONGHAUL__V1__CONFIRM_REQUEST__INIT;
     struct lh_hash chain = l->chain;
     Longhaul__V1__Point have = lh_head_point(0, l->epoch, l->version, &chain);
-    ProtobufCMessage *answer;
     lh_head_run(r->coordinator->conf.job, &r->manifest.hash, &m.job, &m.manifest);
     m.standby = standby;
     m.have = &have;
-    lh_err err = rig_ask(r, r->t_to_s, LH_RPC_CONFIRM, &m.base,
-                         &longhaul__v1__confirm_reply__descriptor, &answer);
-    rig_free_message(answer);
-    return err;
+    return rig_say(r, r->t_to_s, LH_RPC_CONFIRM, &m.base);
 }
 
 // Otherwise the owner would wait for it, or stop because of a history that it made up.

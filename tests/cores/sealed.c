@@ -199,9 +199,7 @@ static void leave(struct rig *r, struct rig_life *l)
 
 static void start(struct rig *r)
 {
-    rig_start_coordinator(r);
-    assert_int_equal(rig_start_server(r, false), LH_OK);
-    rig_run(r, LH_SECOND);
+    rig_serve(r, LH_SECOND);
 }
 
 RIG_TEST(only_a_worker_with_the_job_key_joins, struct rig *r)

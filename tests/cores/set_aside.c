@@ -1,6 +1,6 @@
 // A standby whose log has a history that its owner gave up fetches the owner's state, and sets its
 // log aside. Wherever it is killed meanwhile, its next life reads nothing of the old log.
-#include "tests/cores/rig.h"
+#include "tests/cores/image.h"
 
 enum { HEAD = 7, MORE = 4, OPERATIONS_MAX = 400 };
 
@@ -14,9 +14,7 @@ static const struct ps_shard *shard_of(const struct ps_server *s)
 static struct rig *begin(uint64_t seed)
 {
     struct rig *r = rig_new(seed);
-    rig_start_coordinator(r);
-    assert_int_equal(rig_start_server(r, false), LH_OK);
-    rig_run(r, 2 * LH_SECOND);
+    rig_serve(r, 2 * LH_SECOND);
     assert_int_equal(rig_start_standby(r), LH_OK);
     rig_run(r, 2 * LH_SECOND);
     for (uint64_t i = 1; i <= HEAD; i++) rig_hello(r, 0, i << 32, 0, 1);
@@ -28,7 +26,7 @@ static struct rig *begin(uint64_t seed)
     uint64_t version = shard_of(r->standby)->replica.ledger.version;
     rig_kill_standby(r, false);
     rig_kill_server(r, false);
-    rig_damage_tail(&r->s);
+    image_damage_tail(&r->s);
     assert_int_equal(rig_start_server(r, false), LH_OK);
     rig_run(r, 5 * LH_SECOND);
     const struct lh_ledger *l = &shard_of(r->server)->replica.ledger;

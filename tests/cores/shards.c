@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "server/wal/quarantine.h"
-#include "tests/cores/rig.h"
+#include "tests/cores/image.h"
 
 static int two_shards(void **state)
 {
@@ -53,9 +53,7 @@ TWO(a_damaged_file_of_one_leaves_the_other_its_state, struct rig *r)
 {
     char path[160];
     for (uint64_t i = 0; i < r->manifest.values; i++) r->initial[i] = 32;
-    rig_start_coordinator(r);
-    assert_int_equal(rig_start_server(r, false), LH_OK);
-    rig_run(r, LH_SECOND);
+    rig_serve(r, LH_SECOND);
     rig_kill_server(r, false);
     lh_fake_boot(r->s.env);
     snprintf(path, sizeof path, "%s/epoch-%04x", r->s.dir, r->shard);
@@ -188,9 +186,7 @@ TWO(a_checkpoint_that_waited_for_the_other_shard_s_is_made, struct rig *r)
 // A torn tail may have held records of either shard.
 TWO(a_torn_tail_begins_a_new_epoch_of_both_shards, struct rig *r)
 {
-    rig_start_coordinator(r);
-    assert_int_equal(rig_start_server(r, false), LH_OK);
-    rig_run(r, 2 * LH_SECOND);
+    rig_serve(r, 2 * LH_SECOND);
     r->server->conf.mark_ns = 600 * LH_SECOND; // no mark says that the last group was durable
     greet_both(r, 1);
     rig_run(r, 10 * LH_MS);
@@ -199,7 +195,7 @@ TWO(a_torn_tail_begins_a_new_epoch_of_both_shards, struct rig *r)
     uint64_t epoch[RIG_SHARDS];
     for (uint32_t k = 0; k < RIG_SHARDS; k++) epoch[k] = ledger(r, k)->epoch;
     rig_kill_server(r, false);
-    rig_damage_tail(&r->s);
+    image_damage_tail(&r->s);
     assert_int_equal(rig_start_server(r, false), LH_OK);
     assert_true(r->server->log.torn);
     rig_run(r, 10 * LH_SECOND);

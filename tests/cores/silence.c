@@ -5,6 +5,7 @@
 #include "tests/head.h"
 #include "server/coordinator/owners/move.h"
 #include "server/push/insync.h"
+#include "tests/cores/image.h"
 #include "tests/cores/words.h"
 
 static struct ps_co_shard *row(struct rig *r)
@@ -96,9 +97,7 @@ static size_t units_for(struct rig *r, uint32_t want)
     ProtobufCMessage *answer;
     m.incarnation = 1ull << 32;
     m.want = want;
-    assert_int_equal(rig_ask(r, r->to_c[0], LH_RPC_LEASE, &m.base,
-                             &longhaul__v1__lease_reply__descriptor, &answer),
-                     LH_OK);
+    assert_int_equal(rig_ask(r, r->to_c[0], LH_RPC_LEASE, &m.base, &answer), LH_OK);
     size_t n = ((Longhaul__V1__LeaseReply *)answer)->n_units;
     rig_free_message(answer);
     return n;
@@ -106,9 +105,7 @@ static size_t units_for(struct rig *r, uint32_t want)
 
 RIG_TEST(no_unit_is_leased_by_what_was_known_before_a_pause, struct rig *r)
 {
-    rig_start_coordinator(r);
-    assert_int_equal(rig_start_server(r, false), LH_OK);
-    rig_run(r, LH_SECOND);
+    rig_serve(r, LH_SECOND);
     assert_int_equal(rig_join(r, 0, 1, 0).granted, 1);
     rig_run(r, LH_SECOND);
     assert_int_equal(units_for(r, 2), 2);
@@ -236,7 +233,7 @@ RIG_TEST(a_standby_that_gives_its_name_up_waits_for_the_answer, struct rig *r)
     rig_begin_in_sync(r);
     uint64_t name = row(r)->standby;
     rig_kill_standby(r, false);
-    rig_damage_tail(&r->t);
+    image_damage_tail(&r->t);
     r->rebuild_damaged = true;
     lh_fabric_fates(r->fabric, report_fate, &p);
     assert_int_equal(rig_start_standby(r), LH_OK);

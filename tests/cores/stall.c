@@ -346,8 +346,7 @@ static void until_it_steps(struct rig *r, const struct rig_life *l, uint64_t ste
 RIG_TEST(a_slow_step_is_no_hang, struct rig *r)
 {
     struct rig_life l = {0};
-    rig_start_coordinator(r);
-    assert_int_equal(rig_start_server(r, false), LH_OK);
+    rig_serve(r, 0);
     struct wk_conf conf = rig_life_conf(r, &l, 5000);
     rig_life_start(&l, &conf);
     struct wk_worker *w = l.worker;
@@ -383,8 +382,7 @@ RIG_TEST(a_step_that_hangs_is_told_to_the_coordinator, struct rig *r)
 // The run has ended, and nobody is left to fetch its last state from.
 static struct wk_worker *hears_for_30_s(struct rig *r, struct rig_life *l, bool left_out)
 {
-    rig_start_coordinator(r);
-    assert_int_equal(rig_start_server(r, false), LH_OK);
+    rig_serve(r, 0);
     struct wk_conf conf = rig_life_conf(r, l, 1000);
     conf.fatal = NULL; // the rig's would fail the test
     lh_fake_boot(r->t.env);

@@ -8,7 +8,7 @@
 #include "server/push/group_commit.h"
 #include "server/recovery/recover.h"
 #include "server/recovery/standby.h"
-#include "tests/cores/rig.h"
+#include "tests/cores/image.h"
 
 enum { OLD = 4, HEAD = 9 };
 
@@ -394,7 +394,7 @@ RIG_TEST(a_torn_tail_is_told_of_by_a_later_start, struct rig *r)
     assert_int_equal(r->coordinator->shard[0].standby, name);
     rig_kill_server(r, false); // no owner strikes the standby out
     rig_kill_standby(r, false);
-    rig_damage_tail(&r->t);
+    image_damage_tail(&r->t);
     lh_fabric_fates(r->fabric, unheard, r);
     assert_int_equal(rig_start_standby(r), LH_OK);
     assert_true(r->standby->log.torn);
@@ -484,9 +484,7 @@ static void begin_followed(struct rig *r)
     confirms_lost = 0;
     follows = 0;
     r->replicated = true;
-    rig_start_coordinator(r);
-    assert_int_equal(rig_start_server(r, false), LH_OK);
-    rig_run(r, LH_SECOND);
+    rig_serve(r, LH_SECOND);
     assert_int_equal(rig_start_standby(r), LH_OK);
     inner = r->t.transport->ops;
     dials = fails = *inner;

@@ -46,9 +46,7 @@ static uint64_t send_asked(struct rig *r, struct asked a, bool *opened)
     m.below_stable = a.below_stable;
     struct lh_transport *t = r->s.transport;
     assert_int_equal(t->ops->dial(t, r->c.address, LH_C, LH_LINE_FIRST, &link), LH_OK);
-    assert_int_equal(
-        rig_ask(r, link, LH_RPC_EPOCH, &m.base, &longhaul__v1__epoch_reply__descriptor, &answer),
-        LH_OK);
+    assert_int_equal(rig_ask(r, link, LH_RPC_EPOCH, &m.base, &answer), LH_OK);
     const Longhaul__V1__EpochReply *reply = (Longhaul__V1__EpochReply *)answer;
     uint64_t next = reply->ticket;
     *opened = reply->opened;
@@ -134,8 +132,7 @@ static void ask_from_its_own(struct rig *r, struct offer_held *h)
     struct image m;
     struct lh_buf bytes = lh_buf(1 << 24);
     r->unsealed = r->rebuild_damaged = true;
-    rig_start_coordinator(r);
-    assert_int_equal(rig_start_server(r, false), LH_OK);
+    rig_serve(r, 0);
     for (uint32_t w = 0; w < RIG_WORKERS; w++) rig_join(r, w, 11, 0);
     for (uint64_t v = 1; v <= OLD; v++) rig_hello(r, 0, v << 32, 0, 1);
     rig_run(r, 2 * LH_SECOND);

@@ -39,10 +39,9 @@ static void log_as_json(struct trip *t)
     t->r->server->conf.log = t->log;
 }
 
-TEST(lines_about_a_push_share_its_id)
+TRIP_TEST(lines_about_a_push_share_its_id, struct trip *t)
 {
     static const char *const once[] = {"push.received", "push.unsealed", "push.decided"};
-    struct trip *t = trip_begin();
     struct lh_buf text = lh_buf(16 << 20);
     char first[ID + 1], second[ID + 1];
     log_as_json(t);
@@ -57,7 +56,6 @@ TEST(lines_about_a_push_share_its_id)
     for (size_t i = 0; i < LH_COUNT(once); i++) assert_int_equal(count(lines, once[i], first), 1);
     assert_int_equal(count(lines, "push.begun", first), 1);
     lh_buf_free(&text);
-    trip_over(t);
 }
 
 // Loses the first few push requests.
@@ -70,9 +68,8 @@ static bool lose_some(void *arg, const char *from, const char *to, enum lh_rpc r
     return true;
 }
 
-TEST(a_resend_has_the_same_id)
+TRIP_TEST(a_resend_has_the_same_id, struct trip *t)
 {
-    struct trip *t = trip_begin();
     struct lh_buf text = lh_buf(16 << 20);
     char id[ID + 1];
     int left = 3;
@@ -87,5 +84,4 @@ TEST(a_resend_has_the_same_id)
     assert_int_equal(count(lines, "push.sent", id), 4);
     assert_int_equal(count(lines, "push.decided", id), 1);
     lh_buf_free(&text);
-    trip_over(t);
 }

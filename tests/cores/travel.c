@@ -11,9 +11,8 @@
 #include "tests/cores/trip.h"
 #include "worker/units/travel_state.h"
 
-TEST(units_of_another_region_arrive_and_are_trained)
+TRIP_TEST(units_of_another_region_arrive_and_are_trained, struct trip *t)
 {
-    struct trip *t = trip_begin();
     trip_start_worker(t);
     trip_run_until_credited(t, TRIP_UNITS);
     trip_check_trained_once(t);
@@ -34,7 +33,6 @@ TEST(units_of_another_region_arrive_and_are_trained)
     assert_true(ps_co_arrival_s(t->r->coordinator, 1, 0) == 0);
     struct ps_co_carried is = ps_co_carried(t->r->coordinator, 0, "europe");
     assert_true(is.crossed > 0 && is.crossed == (double)trip_told(t, "wire_bytes"));
-    trip_over(t);
 }
 
 // Units of several data epochs are in the queue together: a unit that arrived serves all of them.
@@ -51,9 +49,8 @@ TEST(each_data_epoch_trains_them)
     trip_over(t);
 }
 
-TEST(units_that_may_not_leave_are_not_asked_for)
+TRIP_TEST(units_that_may_not_leave_are_not_asked_for, struct trip *t)
 {
-    struct trip *t = trip_begin();
     for (uint32_t i = 0; i < TRIP_UNITS; i += 4) t->r->units.unit[i].may_leave = false;
     trip_start_worker(t);
     trip_run_until_credited(t, TRIP_UNITS * 3 / 4);
@@ -62,7 +59,6 @@ TEST(units_that_may_not_leave_are_not_asked_for)
         assert_int_equal(t->trained[i], i % 4 ? TRIP_TOKENS : 0);
     assert_int_equal(t->arrived, TRIP_UNITS / 4);
     assert_int_equal(t->r->server->give.count.refused, 0);
-    trip_over(t);
 }
 
 TEST(damaged_tokens_do_not_count)
@@ -95,9 +91,8 @@ TEST(damaged_tokens_do_not_count)
     free(its.unit);
 }
 
-TEST(a_giver_that_dies_costs_nothing)
+TRIP_TEST(a_giver_that_dies_costs_nothing, struct trip *t)
 {
-    struct trip *t = trip_begin();
     trip_start_worker(t);
     for (int i = 0; i < 600 && t->arrived < 5; i++) rig_run(t->r, 20 * LH_MS);
     t->r->server->conf.log = NULL;
@@ -118,12 +113,10 @@ TEST(a_giver_that_dies_costs_nothing)
     trip_check_trained_once(t);
     assert_true(rig_said(t->r, "units.open") > 0);
     assert_int_equal(held, 0);
-    trip_over(t);
 }
 
-TEST(a_worker_that_dies_has_them_sent_again)
+TRIP_TEST(a_worker_that_dies_has_them_sent_again, struct trip *t)
 {
-    struct trip *t = trip_begin();
     trip_start_worker(t);
     for (int i = 0; i < 600 && (t->arrived < 6 || trip_credited(t) < 3); i++)
         rig_run(t->r, 20 * LH_MS);
@@ -134,12 +127,10 @@ TEST(a_worker_that_dies_has_them_sent_again)
     trip_run_until_credited(t, TRIP_UNITS);
     assert_true(t->arrived > before);
     assert_true(t->arrived >= TRIP_UNITS / 2);
-    trip_over(t);
 }
 
-TEST(a_home_without_a_giver_is_closed)
+TRIP_TEST(a_home_without_a_giver_is_closed, struct trip *t)
 {
-    struct trip *t = trip_begin();
     t->r->server->conf.units_dir = "";
     trip_start_worker(t);
     trip_run_until_credited(t, TRIP_UNITS / 2);
@@ -150,7 +141,6 @@ TEST(a_home_without_a_giver_is_closed)
     t->r->server->conf.units_dir = "units";
     trip_run_until_credited(t, TRIP_UNITS);
     trip_check_trained_once(t);
-    trip_over(t);
 }
 
 // The little space goes to units that are trained next: units far behind would never free it.
@@ -179,9 +169,8 @@ static int64_t slow_pace(void *arg, const char *from, const char *to, enum lh_rp
     return t->free_ns - now;
 }
 
-TEST(a_slow_link_is_not_asked_for_more_than_it_carries)
+TRIP_TEST(a_slow_link_is_not_asked_for_more_than_it_carries, struct trip *t)
 {
-    struct trip *t = trip_begin();
     lh_fabric_pace(t->r->fabric, slow_pace, t);
     trip_start_worker(t);
     trip_run_until_credited(t, TRIP_UNITS / 2);
@@ -193,7 +182,6 @@ TEST(a_slow_link_is_not_asked_for_more_than_it_carries)
     trip_check_trained_once(t);
     assert_int_equal(trip_told(t, "failed"), 0);
     assert_int_equal(rig_said(t->r, "units.closed"), 0);
-    trip_over(t);
 }
 
 // A link that always has calls under way still gets a correct rate.
@@ -211,9 +199,8 @@ TEST(a_link_with_calls_at_any_time_has_its_rate)
 }
 
 // The coordinator ignores closed homes, and leases the same units again and again.
-TEST(units_leased_again_go_back_with_the_next_request)
+TRIP_TEST(units_leased_again_go_back_with_the_next_request, struct trip *t)
 {
-    struct trip *t = trip_begin();
     t->r->coordinator->stock.home[0] = "heard by nobody";
     t->r->server->conf.units_dir = "";
     trip_start_worker(t);
@@ -225,13 +212,11 @@ TEST(units_leased_again_go_back_with_the_next_request)
     t->r->server->conf.units_dir = "units";
     trip_run_until_credited(t, TRIP_UNITS);
     trip_check_trained_once(t);
-    trip_over(t);
 }
 
 // Others use all of the giver's calls; only now and then one is free.
-TEST(a_giver_that_is_busy_with_others_is_waited_for)
+TRIP_TEST(a_giver_that_is_busy_with_others_is_waited_for, struct trip *t)
 {
-    struct trip *t = trip_begin();
     struct ps_server *s = t->r->server;
     s->give.calls += PS_GIVES_MAX;
     t->arrived = 0;
@@ -248,7 +233,6 @@ TEST(a_giver_that_is_busy_with_others_is_waited_for)
     assert_int_equal(rig_said(t->r, "units.closed"), 0);
     assert_true(rig_said(t->r, "units are being sent") > 0);
     s->give.calls -= PS_GIVES_MAX;
-    trip_over(t);
 }
 
 TEST(units_from_the_cache_take_no_more_memory)
@@ -313,9 +297,8 @@ static json_int_t givers_of(const struct trip *t)
     return n;
 }
 
-TEST(a_coordinator_that_has_just_started_takes_no_giver_away)
+TRIP_TEST(a_coordinator_that_has_just_started_takes_no_giver_away, struct trip *t)
 {
-    struct trip *t = trip_begin();
     trip_start_worker(t);
     for (int i = 0; i < 600 && t->arrived < 5; i++) rig_run(t->r, 20 * LH_MS);
     assert_int_equal(givers_of(t), 1);
@@ -331,7 +314,6 @@ TEST(a_coordinator_that_has_just_started_takes_no_giver_away)
     trip_check_trained_once(t);
     assert_int_equal(trip_told(t, "failed"), 0);
     assert_int_equal(rig_said(t->r, "units.closed"), 0);
-    trip_over(t);
 }
 
 // A giver by hand: it sends the head of a unit, one byte, and then only empty messages; or one byte
@@ -444,9 +426,8 @@ TEST(a_giver_that_sends_single_bytes_does_not_hold_up_a_unit)
     assert_in_range(e.sent, 1, TRIP_BYTES / 2);
 }
 
-TEST(givers_that_are_away_keep_no_other_one_unasked)
+TRIP_TEST(givers_that_are_away_keep_no_other_one_unasked, struct trip *t)
 {
-    struct trip *t = trip_begin();
     rig_run(t->r, 2 * LH_SECOND);
     for (uint64_t i = 1; i <= 6; i++) {
         char address[LH_ADDRESS_BYTES];
@@ -456,12 +437,10 @@ TEST(givers_that_are_away_keep_no_other_one_unasked)
     trip_start_worker(t);
     trip_run_until_credited(t, TRIP_UNITS);
     trip_check_trained_once(t);
-    trip_over(t);
 }
 
-TEST(a_stream_of_nothing_comes_to_an_end)
+TRIP_TEST(a_stream_of_nothing_comes_to_an_end, struct trip *t)
 {
-    struct trip *t = trip_begin();
     struct empty e = {.silent = false};
     char bound[LH_ADDRESS_BYTES];
     empty_listen(t, &e, bound);
@@ -482,17 +461,14 @@ TEST(a_stream_of_nothing_comes_to_an_end)
     // came.
     uint64_t crossed = t->l.worker->travel->home[0].arrived_bytes;
     assert_int_equal(crossed, e.asked - (e.call != NULL));
-    trip_over(t);
 }
 
-TEST(a_server_that_gives_no_more_is_forgotten)
+TRIP_TEST(a_server_that_gives_no_more_is_forgotten, struct trip *t)
 {
-    struct trip *t = trip_begin();
     rig_run(t->r, 2 * LH_SECOND);
     assert_int_equal(t->r->coordinator->givers, 1);
     assert_string_equal(t->r->coordinator->giver[0].region, "asia");
     t->r->server->conf.units_dir = "";
     rig_run(t->r, 2 * LH_SECOND);
     assert_int_equal(t->r->coordinator->givers, 0);
-    trip_over(t);
 }

@@ -146,6 +146,18 @@ void trip_over(struct trip *t)
     free(t);
 }
 
+int trip_set_up(void **state)
+{
+    *state = trip_begin();
+    return 0;
+}
+
+int trip_tear_down(void **state)
+{
+    trip_over(*state);
+    return 0;
+}
+
 uint64_t trip_credited(const struct trip *t)
 {
     return t->r->server->shard[0]->replica.ledger.credited;

@@ -33,6 +33,9 @@ void trip_start_worker_with(struct trip *t, uint64_t step_ms, uint32_t queue_uni
 void trip_start_worker(struct trip *t);
 void trip_end_worker(struct trip *t, bool power); // the worker's memory is lost
 void trip_over(struct trip *t);                   // fails the test if a core ended by itself
+int trip_set_up(void **state);                    // trip_begin()
+int trip_tear_down(void **state);
+#define TRIP_TEST(name, parameter) TEST_WITH(name, parameter, trip_set_up, trip_tear_down)
 // Starts a server that gives units by this manifest; its file has all of t->tokens.
 void trip_start_server(struct trip *t, const struct lh_units *units);
 void trip_write_file(struct trip *t);

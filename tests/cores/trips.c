@@ -27,16 +27,12 @@ static void speak(struct rig *r, uint32_t mean_us, uint32_t spread_us)
 {
     Longhaul__V1__LeaseRequest m = LONGHAUL__V1__LEASE_REQUEST__INIT;
     Longhaul__V1__Trip trip = LONGHAUL__V1__TRIP__INIT;
-    ProtobufCMessage *answer;
     trip.mean_us = mean_us;
     trip.spread_us = spread_us;
     m.incarnation = UINT64_C(1) << 32;
     m.want = 2;
     if (mean_us || spread_us) m.trip = &trip;
-    assert_int_equal(rig_ask(r, r->to_c[0], LH_RPC_LEASE, &m.base,
-                             &longhaul__v1__lease_reply__descriptor, &answer),
-                     LH_OK);
-    rig_free_message(answer);
+    assert_int_equal(rig_say(r, r->to_c[0], LH_RPC_LEASE, &m.base), LH_OK);
 }
 
 static unsigned held(const struct rig *r)
@@ -102,16 +98,12 @@ static lh_err join_late(struct rig *r, uint64_t incarnation, bool fresh, Longhau
 {
     Longhaul__V1__JoinRequest m;
     Longhaul__V1__Wire wire;
-    ProtobufCMessage *answer = NULL;
     rig_join_request(r, 13, &wire, &m);
     m.fresh = fresh;
     m.incarnation = incarnation;
     m.over = 1; // replaces number 0, which was replaced already
     m.trip = trip;
-    lh_err err = rig_ask(r, r->to_c[0], LH_RPC_JOIN, &m.base, &longhaul__v1__join_reply__descriptor,
-                         &answer);
-    if (answer) rig_free_message(answer);
-    return err;
+    return rig_say(r, r->to_c[0], LH_RPC_JOIN, &m.base);
 }
 
 RIG_TEST(a_join_that_was_replaced_says_nothing_of_the_path, struct rig *r)

@@ -23,9 +23,7 @@ static struct wk_conf life(struct rig *r, struct rig_life *l)
 
 static void start(struct rig *r)
 {
-    rig_start_coordinator(r);
-    assert_int_equal(rig_start_server(r, false), LH_OK);
-    rig_run(r, 2 * LH_SECOND);
+    rig_serve(r, 2 * LH_SECOND);
 }
 
 static uint32_t granted(const struct rig *r)

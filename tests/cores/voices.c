@@ -164,9 +164,7 @@ RIG_TEST(a_higher_claim_holds_nobody_up, struct rig *r)
         rig_run(r, 100 * LH_MS);
         wanted = offer_say(r, HONEST, &l.held.at);
         if (wanted) break;
-        assert_int_equal(rig_ask(r, r->to_s[LIAR], LH_RPC_OFFER, &m.base,
-                                 &longhaul__v1__offer_reply__descriptor, &answer),
-                         LH_OK);
+        assert_int_equal(rig_ask(r, r->to_s[LIAR], LH_RPC_OFFER, &m.base, &answer), LH_OK);
         const Longhaul__V1__Point *want = ((Longhaul__V1__OfferReply *)answer)->want;
         theirs = wanted = want != NULL;
         if (want) assert_int_equal(want->version, l.held.at.version);

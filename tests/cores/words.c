@@ -8,11 +8,9 @@
 
 struct heard say(struct rig *r, uint32_t w, const struct words *s)
 {
-    Longhaul__V1__LeaseRequest m = LONGHAUL__V1__LEASE_REQUEST__INIT;
+    Longhaul__V1__LeaseRequest m = rig_lease_request(r, w);
     Longhaul__V1__Estimate batch = LONGHAUL__V1__ESTIMATE__INIT;
     ProtobufCMessage *answer;
-    m.worker = lh_worker_id(&r->w[w].self);
-    m.incarnation = UINT64_C(1) << 32;
     m.want = s->want;
     m.ahead = s->ahead;
     m.tokens_per_s = s->units_per_s * WORDS_TOKENS;
@@ -56,9 +54,7 @@ struct heard say(struct rig *r, uint32_t w, const struct words *s)
         m.away = aways;
         m.n_away = 1;
     }
-    assert_int_equal(rig_ask(r, r->to_c[w], LH_RPC_LEASE, &m.base,
-                             &longhaul__v1__lease_reply__descriptor, &answer),
-                     LH_OK);
+    assert_int_equal(rig_ask(r, r->to_c[w], LH_RPC_LEASE, &m.base, &answer), LH_OK);
     Longhaul__V1__LeaseReply *a = (Longhaul__V1__LeaseReply *)answer;
     struct heard out = {.units = a->n_units, .recalls = a->n_recalled, .window = a->window};
     assert_true(out.units <= WORDS_SLOTS && out.recalls <= WORDS_SLOTS);

@@ -164,8 +164,7 @@ RIG_TEST(a_lease_without_memory_for_its_claims_is_asked_for_again, struct rig *r
     m.n_claimed = CLAIMS;
     for (int fails = 1; fails >= 0; fails--) {
         if (fails) fault_alloc_of((CLAIMS + 1) * sizeof *claimed, (CLAIMS + 1) * sizeof *claimed);
-        lh_err err = rig_ask(r, r->to_c[0], LH_RPC_LEASE, &m.base,
-                             &longhaul__v1__lease_reply__descriptor, &answer);
+        lh_err err = rig_ask(r, r->to_c[0], LH_RPC_LEASE, &m.base, &answer);
         assert_int_equal(err, fails ? LH_ERR_BUSY : LH_OK);
         assert_true(!fails || fault_over());
     }
