@@ -11,14 +11,13 @@ disks can't be cut.
 --lie gives the workers a libc whose fdatasync() and fsync() do nothing: then some file must show a
 smaller charge than the logs after a cut, or the cycles prove nothing.
 """
-import argparse
 import os
 import random
 import subprocess
 import sys
 import time
 
-from cluster import Failure, check, until, verdict
+from cluster import Failure, check, flags_of, until, verdict
 from faults import empty, fill
 from power import Hosts, isolated, probe
 
@@ -128,14 +127,11 @@ def lied(given):
 
 
 def main():
-    flags = argparse.ArgumentParser(description=__doc__,
-                                    formatter_class=argparse.RawDescriptionHelpFormatter)
-    flags.add_argument("--build", required=True, help="the build tree")
+    flags = flags_of(__doc__)
     flags.add_argument("--level", choices=("region", "record", "reported"), default="region")
     flags.add_argument("--cycles", type=int, default=6)
     flags.add_argument("--seed", type=int, default=1)
     flags.add_argument("--lie", metavar="LIB", help="a library whose fdatasync() does nothing")
-    flags.add_argument("--keep", action="store_true", help="keep the run's folder")
     given = flags.parse_args()
     isolated()
     return verdict(lambda: (probe(), lied(given) if given.lie else campaign(given)))

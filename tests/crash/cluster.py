@@ -15,7 +15,7 @@ sys.path.insert(0, os.path.join(ROOT, "tests", "e2e"))
 sys.path.insert(0, os.path.join(ROOT, "bench"))
 import history  # pylint: disable=wrong-import-position
 from world import REGIONS, Failure, World  # pylint: disable=wrong-import-position
-from world import check, held, until  # pylint: disable=wrong-import-position
+from world import check, flags_of, held, until  # pylint: disable=wrong-import-position
 
 SHAPE = {"architecture": "transformer", "vocab": 256, "dim": 8, "layers": 1, "heads": 2,
          "kv_heads": 1, "ffn": 16, "context": 64, "tied": True}

@@ -21,7 +21,6 @@ slot, and no other.
 
 The check must detect a residual that is off by one grain, and a push that is counted twice.
 """
-import argparse
 import json
 import os
 import random
@@ -31,7 +30,7 @@ import subprocess
 import sys
 import time
 
-from cluster import SHARDS, Cluster, Sums, add_flags, check, figures, judged, verdict
+from cluster import SHARDS, Cluster, Sums, add_flags, check, figures, flags_of, judged, verdict
 
 import failpoints
 import history
@@ -242,14 +241,10 @@ def campaign(given):
 
 
 def main():
-    flags = argparse.ArgumentParser(description=__doc__,
-                                    formatter_class=argparse.RawDescriptionHelpFormatter)
-    flags.add_argument("--build", required=True, help="the build tree")
+    flags = flags_of(__doc__, speed=1500)
     flags.add_argument("--what", nargs="+", choices=list(KINDS), default=["kills"])
     flags.add_argument("--deaths", type=int, default=20, help="kills or cuts of a run")
     flags.add_argument("--runs", type=int, default=1, help="of each kind")
-    flags.add_argument("--speed", type=int, default=1500, help="tokens a second of each worker")
-    flags.add_argument("--keep", action="store_true", help="keep the runs' folders")
     add_flags(flags, "chooses victims and moments")
     given = flags.parse_args()
     cuts = any("cuts" in what for what in given.what)

@@ -10,14 +10,13 @@ takes over, and history.py checks that no acknowledged push is lost.
 The coordinator's disk is a small tmpfs in a mount namespace of this program's own. Exit status 77
 where that is not possible.
 """
-import argparse
 import json
 import os
 import signal
 import subprocess
 import sys
 
-from cluster import check, figures, judged, until, verdict
+from cluster import check, figures, flags_of, judged, until, verdict
 from faults import empty, fill
 from power import isolated
 from standby import Replicated, in_sync
@@ -111,14 +110,8 @@ def one_run(given):
 
 
 def main():
-    flags = argparse.ArgumentParser(description=__doc__,
-                                    formatter_class=argparse.RawDescriptionHelpFormatter)
-    flags.add_argument("--build", required=True, help="the build tree")
-    # Many: on a full disk nothing is leased, and an owner without pushes asks for nothing.
-    flags.add_argument("--units", type=int, default=480)
-    flags.add_argument("--speed", type=int, default=1500, help="tokens a second of each worker")
-    flags.add_argument("--keep", action="store_true", help="keep the run's folder")
-    given = flags.parse_args()
+    # Many units: on a full disk nothing is leased, and an owner without pushes asks for nothing.
+    given = flags_of(__doc__, units=480, speed=1500).parse_args()
     isolated()
     return verdict(lambda: one_run(given))
 

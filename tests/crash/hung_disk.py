@@ -15,7 +15,6 @@ acknowledged push is lost, none is applied twice, and all replicas are equal.
 Exit status 77 where namespaces or loop devices can't be had. In every case no file system stays
 frozen, and the mounts are this program's own.
 """
-import argparse
 import contextlib
 import fcntl
 import json
@@ -26,7 +25,7 @@ import sys
 import time
 import urllib.request
 
-from cluster import check, figures, judged, until, verdict
+from cluster import check, figures, flags_of, judged, until, verdict
 from faults import empty, fill
 from power import Disk, isolated
 from standby import Replicated, in_sync
@@ -179,13 +178,7 @@ def one_run(given):
 
 
 def main():
-    flags = argparse.ArgumentParser(description=__doc__,
-                                    formatter_class=argparse.RawDescriptionHelpFormatter)
-    flags.add_argument("--build", required=True, help="the build tree")
-    flags.add_argument("--units", type=int, default=1440)
-    flags.add_argument("--speed", type=int, default=1500, help="tokens a second of each worker")
-    flags.add_argument("--keep", action="store_true", help="keep the run's folder")
-    given = flags.parse_args()
+    given = flags_of(__doc__, units=1440, speed=1500).parse_args()
     isolated()
     return verdict(lambda: one_run(given))
 

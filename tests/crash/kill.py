@@ -19,14 +19,13 @@ is tampered with in a dozen ways, and the checker must detect each.
 Exit status 1 at the first violation; the run's folder is kept. 77 if disks were to be filled but
 can't be here: the other faults were run.
 """
-import argparse
 import os
 import random
 import sys
 import time
 
 import power
-from cluster import Sums, add_flags, check, figures, judged, until, verdict
+from cluster import Sums, add_flags, check, figures, flags_of, judged, until, verdict
 from faults import Faulty
 from pairs import Pairs
 from report import Report
@@ -162,15 +161,11 @@ def campaign(given):
 
 
 def main():
-    flags = argparse.ArgumentParser(description=__doc__,
-                                    formatter_class=argparse.RawDescriptionHelpFormatter)
-    flags.add_argument("--build", required=True, help="the build tree")
+    flags = flags_of(__doc__, speed=1500)
     flags.add_argument("--cycles", type=int, default=40)
     flags.add_argument("--per-run", type=int, default=100)
     flags.add_argument("--units-per-cycle", type=int, default=12)
-    flags.add_argument("--speed", type=int, default=1500, help="tokens a second of each worker")
     flags.add_argument("--minutes", type=float, default=1e9, help="begin no run after so long")
-    flags.add_argument("--keep", action="store_true", help="keep the runs' folders")
     flags.add_argument("--faults", default="kill,stop,full", help="which, with commas")
     flags.add_argument("--servers", type=int, default=2)
     flags.add_argument("--shards", type=int, default=2, help="of each server")

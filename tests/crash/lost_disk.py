@@ -13,13 +13,12 @@ missing, nothing acknowledged is lost, versions that the shard could not rebuild
 is decided twice in the shard's new branch, the rebuilt state is bit for bit the followers', every
 unit is credited once, all replicas are equal.
 """
-import argparse
 import os
 import shutil
 import sys
 import time
 
-from cluster import Cluster, check, figures, judged, until, verdict
+from cluster import Cluster, check, figures, flags_of, judged, until, verdict
 
 import history
 
@@ -130,13 +129,7 @@ def run(given):
 
 def main(about, one_run):
     """A drill's main(): judges its run and gives the exit status."""
-    flags = argparse.ArgumentParser(description=about,
-                                    formatter_class=argparse.RawDescriptionHelpFormatter)
-    flags.add_argument("--build", required=True, help="the build tree")
-    flags.add_argument("--units", type=int, default=1500)
-    flags.add_argument("--speed", type=int, default=1500, help="tokens a second of each worker")
-    flags.add_argument("--keep", action="store_true", help="keep the run's folder")
-    given = flags.parse_args()
+    given = flags_of(about, units=1500, speed=1500).parse_args()
     return verdict(lambda: one_run(given))
 
 

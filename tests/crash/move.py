@@ -8,14 +8,13 @@ restarted as the new owner's standby; shard 0 then moves back to it, and to and 
 under way while it moved. At the end history.py checks the owners' and the workers' logs: no
 acknowledged push is lost, none is applied twice, all replicas are equal. Figures: how long a push
 waited for its answer during a move, and how long any other push did."""
-import argparse
 import json
 import os
 import re
 import statistics
 import sys
 
-from cluster import SHARDS, Failure, check, figures, until
+from cluster import SHARDS, Failure, check, figures, flags_of, until
 from standby import WHOLE, Replicated
 
 import history
@@ -132,12 +131,7 @@ def one_run(given):
 
 
 def main():
-    flags = argparse.ArgumentParser(description=__doc__,
-                                    formatter_class=argparse.RawDescriptionHelpFormatter)
-    flags.add_argument("--build", required=True, help="the build tree")
-    flags.add_argument("--units", type=int, default=600)
-    flags.add_argument("--speed", type=int, default=1500, help="tokens a second of each worker")
-    flags.add_argument("--keep", action="store_true", help="keep the run's folder")
+    flags = flags_of(__doc__, units=600, speed=1500)
     flags.add_argument("--json")
     given = flags.parse_args()
     report = Report("campaign-move", given.json)

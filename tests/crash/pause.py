@@ -7,13 +7,12 @@ continued. All other processes ran all the time: no owner is deposed, no worker 
 pushes go on. At the end history.py checks that no acknowledged push is lost. Then an owner is
 killed with -9: its standby still takes over.
 """
-import argparse
 import json
 import signal
 import sys
 import time
 
-from cluster import check, figures, judged, until, verdict
+from cluster import check, figures, flags_of, judged, until, verdict
 from standby import Replicated, in_sync
 
 BLAME = ("shard.taken_over", "worker.lost")
@@ -53,15 +52,10 @@ def one_run(given):
 
 
 def main():
-    flags = argparse.ArgumentParser(description=__doc__,
-                                    formatter_class=argparse.RawDescriptionHelpFormatter)
-    flags.add_argument("--build", required=True, help="the build tree")
+    flags = flags_of(__doc__, units=480, speed=1500)
     flags.add_argument("--times", type=int, default=3)
     flags.add_argument("--seconds", type=float, default=1.5)
     flags.add_argument("--long", dest="seconds", action="store_const", const=25.0)
-    flags.add_argument("--units", type=int, default=480)
-    flags.add_argument("--speed", type=int, default=1500, help="tokens a second of each worker")
-    flags.add_argument("--keep", action="store_true", help="keep the run's folder")
     given = flags.parse_args()
     return verdict(lambda: one_run(given))
 

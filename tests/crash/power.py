@@ -21,7 +21,6 @@ Everything lives in a mount and process namespace of its own, which ends with th
 it ends: no mount, loop device or process outlives it. Exit status 77 where namespaces, loop devices
 or that ioctl can't be had.
 """
-import argparse
 import fcntl
 import os
 import random
@@ -32,7 +31,7 @@ import tempfile
 import time
 import uuid
 
-from cluster import Cluster, Sums, add_flags, check, figures, judged, verdict
+from cluster import Cluster, Sums, add_flags, check, figures, flags_of, judged, verdict
 
 import history
 from report import Report
@@ -273,15 +272,11 @@ def probe():
 
 
 def main():
-    flags = argparse.ArgumentParser(description=__doc__,
-                                    formatter_class=argparse.RawDescriptionHelpFormatter)
-    flags.add_argument("--build", required=True, help="the build tree")
+    flags = flags_of(__doc__, speed=1500)
     flags.add_argument("--cycles", type=int, default=20)
     flags.add_argument("--per-run", type=int, default=60)
     flags.add_argument("--units-per-cycle", type=int, default=8)
-    flags.add_argument("--speed", type=int, default=1500, help="tokens a second of each worker")
     flags.add_argument("--lie", metavar="LIB", help="a library whose fdatasync() does nothing")
-    flags.add_argument("--keep", action="store_true", help="keep the runs' folders")
     add_flags(flags, "chooses victims and moments")
     given = flags.parse_args()
     isolated()

@@ -8,14 +8,13 @@ restarted as standbys of the new owners and get in sync. At the end history.py c
 owners' and the workers' logs: no acknowledged push is lost, none is applied twice, all replicas are
 equal. Figures: seconds from the kill, or the stop, to the next push that the shard acknowledges.
 """
-import argparse
 import json
 import os
 import signal
 import sys
 import time
 
-from cluster import SHARDS, Cluster, Sums, check, figures, judged, until, verdict
+from cluster import SHARDS, Cluster, Sums, check, figures, flags_of, judged, until, verdict
 from report import Report
 
 WHOLE = {"checkpoint.every_versions": "off", "acknowledge": "replicated"}
@@ -112,15 +111,10 @@ def campaign(given):
 
 
 def main():
-    flags = argparse.ArgumentParser(description=__doc__,
-                                    formatter_class=argparse.RawDescriptionHelpFormatter)
-    flags.add_argument("--build", required=True, help="the build tree")
+    flags = flags_of(__doc__, units=480, speed=1500)
     flags.add_argument("--runs", type=int, default=1, help="each has two take-overs")
-    flags.add_argument("--units", type=int, default=480)
-    flags.add_argument("--speed", type=int, default=1500, help="tokens a second of each worker")
     flags.add_argument("--in-flight-s", type=float, default=0.1,
                        help="answers that come so soon were on their way already")
-    flags.add_argument("--keep", action="store_true", help="keep the runs' folders")
     flags.add_argument("--json")
     given = flags.parse_args()
     return verdict(lambda: campaign(given))

@@ -14,7 +14,6 @@ each loop must end by itself, with the run's final parameters.
 
 Exit status 1 at the first violation; the run's folder is kept.
 """
-import argparse
 import json
 import os
 import random
@@ -26,7 +25,7 @@ import time
 
 import kill
 import power
-from cluster import ROOT, SHARDS, Cluster, Sums, add_flags, check, until, verdict
+from cluster import ROOT, SHARDS, Cluster, Sums, add_flags, check, flags_of, until, verdict
 from exact import Exact
 from faults import Faulty
 from report import Report
@@ -220,16 +219,13 @@ def campaign(given):
 
 
 def main():
-    flags = argparse.ArgumentParser(description=__doc__,
-                                    formatter_class=argparse.RawDescriptionHelpFormatter)
-    flags.add_argument("--build", required=True, help="the build tree")
+    flags = flags_of(__doc__)
     flags.add_argument("--python", default=os.path.join(ROOT, ".venv", "bin", "python"),
                        help="has torch and numpy (tests/run.sh --stage oracle makes it)")
     flags.add_argument("--cycles", type=int, default=40)
     flags.add_argument("--per-run", type=int, default=100)
     flags.add_argument("--units-per-cycle", type=int, default=12)
     flags.add_argument("--speed", type=int, default=1500, help="tokens a second of each loop")
-    flags.add_argument("--keep", action="store_true", help="keep the runs' folders")
     add_flags(flags, "chooses victims and moments")
     given = flags.parse_args()
     given.faults = ["kill", "stop"]  # half of the cycles each

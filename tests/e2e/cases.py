@@ -1,8 +1,7 @@
 """Shared by the scripts that run cases: their checks, and the runner."""
-import argparse
 import traceback
 
-from world import Failure, World, check, until
+from world import Failure, World, check, flags_of, until
 
 MISSING, CONFIG, DENIED, UNVERIFIED, FAILED, USAGE, UNREACHABLE = 3, 6, 7, 5, 1, 2, 4
 
@@ -28,9 +27,7 @@ def train(worker, steps=6):
 
 def main(cases, text):
     """Runs the cases that the command line names, or all, each in its own world."""
-    flags = argparse.ArgumentParser(description=text)
-    flags.add_argument("--build", required=True, help="the build tree")
-    flags.add_argument("--keep", action="store_true", help="keep the runs' folders")
+    flags = flags_of(text)
     flags.add_argument("case", nargs="*", help="only these")
     given = flags.parse_args()
     unknown = set(given.case) - {case.__name__ for case in cases}

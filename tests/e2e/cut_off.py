@@ -8,7 +8,6 @@ digests, and asia, which hears of the end but can't fetch the last state, exits 
 explains it. Then america's paths are healed: no log admits a push any more, america learns which
 pushes are lost, and it ends with the same parameters as the others.
 """
-import argparse
 import ctypes
 import os
 import signal
@@ -16,7 +15,7 @@ import subprocess
 import sys
 
 from loopback import check_credit, check_replicas, check_weights, steps
-from world import World, check, until
+from world import World, check, flags_of, until
 
 HOSTS = ("hub", "north", "south", "asia", "europe", "america", "africa")
 TRAINED = 2  # steps of each worker before the cuts
@@ -120,10 +119,7 @@ def play(world):
 
 
 def main():
-    flags = argparse.ArgumentParser(description=__doc__)
-    flags.add_argument("--build", required=True, help="the build tree")
-    flags.add_argument("--keep", action="store_true", help="keep the run's folder")
-    given = flags.parse_args()
+    given = flags_of(__doc__).parse_args()
     with Apart(given.build, units=150, keep=given.keep) as world:
         play(world)
     return 0

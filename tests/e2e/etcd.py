@@ -13,7 +13,6 @@ acknowledged, nobody leads, training goes on; the members come back, and one coo
 again. Last, the state moves back into a file. At the end every unit is credited once, no push is
 lost, and all replicas have the servers' digests.
 """
-import argparse
 import json
 import os
 import pathlib
@@ -29,7 +28,7 @@ import urllib.request
 
 from relay import Relay
 from loopback import check_replicas, mark, trained_on
-from world import REGIONS, Node, World, check, free_ports, until
+from world import REGIONS, Node, World, check, flags_of, free_ports, until
 
 
 def program(build):
@@ -422,10 +421,7 @@ def run(world, etcd):
 
 
 def main():
-    flags = argparse.ArgumentParser(description=__doc__)
-    flags.add_argument("--build", required=True, help="the build tree")
-    flags.add_argument("--keep", action="store_true", help="keep the run's folder")
-    given = flags.parse_args()
+    given = flags_of(__doc__).parse_args()
     with World(given.build, units=6000, keep=given.keep) as world:
         etcd = Etcd(world.path("etcd"), given.build)
         try:

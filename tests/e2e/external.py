@@ -11,7 +11,6 @@ contribution of the credited tokens (tests/crash/mass.c). With --own the loops h
 no unit is claimed, tokens are counted, `longhaul drain run --end` ends the run, and the density is
 constant.
 """
-import argparse
 import json
 import os
 import random
@@ -23,7 +22,7 @@ import threading
 import time
 
 from loopback import check_credit, check_replicas, check_weights
-from world import DENSITY, REGIONS, Failure, World, check, until
+from world import DENSITY, REGIONS, Failure, World, check, flags_of, until
 
 sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "crash"))
 import history  # pylint: disable=wrong-import-position
@@ -228,14 +227,11 @@ def play(world, given, trainers):
 
 
 def main():
-    flags = argparse.ArgumentParser(description=__doc__)
-    flags.add_argument("--build", required=True, help="the build tree")
+    flags = flags_of(__doc__, units=240)
     flags.add_argument("--kills", type=int, default=12)
     flags.add_argument("--ranks", type=int, default=1)
-    flags.add_argument("--units", type=int, default=240)
     flags.add_argument("--own", action="store_true", help="the loops have data of their own")
     flags.add_argument("--seed", type=int, default=1)
-    flags.add_argument("--keep", action="store_true", help="keep the run's folder")
     given = flags.parse_args()
     with World(given.build, units=given.units, keep=given.keep, shards=SHARDS) as world:
         trainers = []

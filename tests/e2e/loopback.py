@@ -6,7 +6,6 @@ the middle of the run a server, a worker and the coordinator are killed with -9,
 stopped in order, and all are restarted. At the end every worker exits with 0, all replicas have the
 servers' digests, every unit is credited once, the model learned, and no process is left.
 """
-import argparse
 import array
 import json
 import os
@@ -15,7 +14,7 @@ import sys
 import threading
 import time
 
-from world import REGIONS, World, check, held, until
+from world import REGIONS, World, check, flags_of, held, until
 
 
 def steps(node):
@@ -153,10 +152,7 @@ def end_workers(coordinator, workers):
 
 def play(doc, run_it, units):
     """A test's main(): runs run_it(world) in a world of its own and removes everything."""
-    flags = argparse.ArgumentParser(description=doc)
-    flags.add_argument("--build", required=True, help="the build tree")
-    flags.add_argument("--keep", action="store_true", help="keep the run's folder")
-    given = flags.parse_args()
+    given = flags_of(doc).parse_args()
     with World(given.build, units=units, keep=given.keep) as world:
         run_it(world)
         nothing_left(world)
@@ -242,10 +238,8 @@ def run_in_any_order(world):
 
 
 def main():
-    flags = argparse.ArgumentParser(description=__doc__)
-    flags.add_argument("--build", required=True, help="the build tree")
+    flags = flags_of(__doc__)
     flags.add_argument("--no-kills", action="store_true")
-    flags.add_argument("--keep", action="store_true", help="keep the run's folder")
     given = flags.parse_args()
     for run_it, units in ((lambda world: run(world, not given.no_kills), 220), (run_both, 24),
                           (run_in_any_order, 24)):

@@ -7,12 +7,11 @@ also when the coordinator is killed while the run ends. A loop that asks such a 
 refused, and so is one with its own data in a run that leases units; in both cases the worker logs
 why and ends. The settings name the run's kind.
 """
-import argparse
 import sys
 
 from external import Trainer, write_model
 from loopback import check_replicas
-from world import REGIONS, World, check, until
+from world import REGIONS, World, check, flags_of, until
 
 MANY, MORE = 10**12, 30_000  # tokens
 
@@ -83,10 +82,7 @@ def leased_then_own(world, trainers):
 
 
 def main():
-    flags = argparse.ArgumentParser(description=__doc__)
-    flags.add_argument("--build", required=True, help="the build tree")
-    flags.add_argument("--keep", action="store_true", help="keep the runs' folders")
-    given = flags.parse_args()
+    given = flags_of(__doc__).parse_args()
     for play, units in ((own_budget, 8), (leased_then_own, 2000)):
         print(play.__name__)
         with World(given.build, units=units, keep=given.keep) as world:

@@ -13,7 +13,6 @@ statement gives the charged steps.
 With --state FILE the run's folder and the number of finished cycles are kept there, and a later
 call goes on with them.
 """
-import argparse
 import hashlib
 import json
 import os
@@ -25,7 +24,7 @@ import time
 
 from external import Trainer
 from loopback import check_replicas
-from world import REGIONS, World, check, until
+from world import REGIONS, World, check, flags_of, until
 
 IN, OUT, SHARDS = 8, 4, 2
 HEAD = struct.Struct("<4sHHI")
@@ -220,13 +219,11 @@ class Play:
 
 
 def main():
-    flags = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    flags.add_argument("--build", required=True, help="the build tree")
+    flags = flags_of(__doc__.splitlines()[0])
     flags.add_argument("--level", choices=("region", "record", "reported"), default="region")
     flags.add_argument("--cycles", type=int, default=10)
     flags.add_argument("--seed", type=int, default=1)
     flags.add_argument("--state", help="file by which a later call goes on")
-    flags.add_argument("--keep", action="store_true", help="keep the run's folder")
     given = flags.parse_args()
     state = {"done": 0, "dir": None}
     if given.state and os.path.exists(given.state):

@@ -5,7 +5,6 @@ systemd accepts the units without a complaint and rates their exposure at most 3
 manager that a program notifies: each program reports ready once it serves or has joined and not
 before, then sends watchdog signals, and reports its end. No systemd is booted.
 """
-import argparse
 import os
 import pathlib
 import re
@@ -15,7 +14,7 @@ import subprocess
 import sys
 import tempfile
 
-from world import World, check, until
+from world import World, check, flags_of, until
 
 EXPOSURE = 3.0
 LATE_S = 30  # WATCHDOG_USEC of the test, in seconds
@@ -93,10 +92,7 @@ def programs(world):
 
 
 def main():
-    flags = argparse.ArgumentParser(description=__doc__)
-    flags.add_argument("--build", required=True, help="the build tree")
-    flags.add_argument("--keep", action="store_true", help="keep the run's folder")
-    given = flags.parse_args()
+    given = flags_of(__doc__).parse_args()
     check(shutil.which("systemd-analyze"),
           "no systemd-analyze: deploy/install-deps.sh --tests installs it")
     units(given.build)

@@ -9,14 +9,13 @@ those that it had begun, and the run ends without it. `drain`: an operator ends 
 loop is stopped. In both cases the coordinator, the worker's own log and `longhaul get plan` say
 that it was left out, and the others end with the servers' digests.
 """
-import argparse
 import signal
 import sys
 import time
 
 import external
 from loopback import check_credit, check_replicas
-from world import REGIONS, World, check, until
+from world import REGIONS, World, check, flags_of, until
 
 FLOOR = {"coordinator.stall_floor_s": "3 s", "coordinator.h_base": 4}
 UNIT_TOKENS = 1024
@@ -79,10 +78,7 @@ def play(world, case, trainers):
 
 
 def main():
-    flags = argparse.ArgumentParser(description=__doc__)
-    flags.add_argument("--build", required=True, help="the build tree")
-    flags.add_argument("--keep", action="store_true", help="keep the run's folder")
-    given = flags.parse_args()
+    given = flags_of(__doc__).parse_args()
     for case, units in (("run", 240), ("drain", 2000)):
         trainers = []
         with World(given.build, units=units, keep=given.keep, shards=external.SHARDS) as world:

@@ -350,12 +350,23 @@ def free_ports(first, count):
     return found
 
 
+def flags_of(about, units=None, speed=None):
+    """A test's command line. `units`, `speed`: the defaults of such flags; None: it has none."""
+    flags = argparse.ArgumentParser(description=about,
+                                    formatter_class=argparse.RawDescriptionHelpFormatter)
+    flags.add_argument("--build", required=True, help="the build tree")
+    flags.add_argument("--keep", action="store_true", help="keep the runs' folders")
+    if units:
+        flags.add_argument("--units", type=int, default=units)
+    if speed:
+        flags.add_argument("--speed", type=int, default=speed,
+                           help="tokens a second of each worker")
+    return flags
+
+
 def main(about, run, **kind):
     """A test's main(): runs `run(world)` in a World of this class."""
-    flags = argparse.ArgumentParser(description=about)
-    flags.add_argument("--build", required=True, help="the build tree")
-    flags.add_argument("--keep", action="store_true", help="keep the run's folder")
-    given = flags.parse_args()
+    given = flags_of(about).parse_args()
     with World(given.build, keep=given.keep, **kind) as world:
         run(world)
     print("ok")
