@@ -241,8 +241,21 @@ TEST(a_run_that_closes_takes_no_drain_back)
     rig_free(r);
 }
 
-// A tick of a run that closes: its only shard ends at version 5, and a copy of version 4 is stable.
-static void tick_at_the_end(struct rig *r)
+// A run that closes, and whose only shard ends at version 5.
+enum told { ALL, NOTHING, ANOTHER_PHASE, AN_OLDER_PLAN, A_COPY_OF_ANOTHER_EPOCH, AN_OLDER_COPY };
+
+static struct rig *closing(void)
+{
+    struct rig *r = both_there(1);
+    struct ps_coordinator *c = r->coordinator;
+    c->conf.drain_floor_ns = 10 * LH_SECOND;
+    c->ending = true;
+    c->plan.phase = LH_PHASE_CLOSE;
+    c->phase_ns = c->listener.ns;
+    return r;
+}
+
+static void tick_at_the_end(struct rig *r, enum told told)
 {
     struct ps_coordinator *c = r->coordinator;
     struct ps_co_shard *s = &c->shard[0];
@@ -251,26 +264,36 @@ static void tick_at_the_end(struct rig *r)
         c->worker[i].seen_ns = ps_co_now(c);
         c->worker[i].live = true;
     }
-    s->reported = true;
-    s->phase = LH_PHASE_CLOSE;
-    s->plan = c->plan.number;
-    s->head = (struct lh_point){.epoch = 1, .version = 5};
-    s->stable = (struct lh_point){.epoch = 1, .version = 4};
+    s->reported = told != NOTHING;
+    s->phase = told == ANOTHER_PHASE ? LH_PHASE_DRAIN : LH_PHASE_CLOSE;
+    s->plan = c->plan.number - (told == AN_OLDER_PLAN);
+    s->head = s->stable = (struct lh_point){.epoch = 1, .version = 5};
+    s->stable.epoch -= told == A_COPY_OF_ANOTHER_EPOCH;
+    s->stable.version -= told == AN_OLDER_COPY;
     ps_co_tick(c);
+}
+
+TEST(a_run_ends_when_its_shards_closed_and_have_a_last_copy)
+{
+    struct rig *r = closing();
+    for (enum told told = NOTHING; told <= AN_OLDER_COPY; told++) {
+        for (int i = 0; i < 3; i++) tick_at_the_end(r, told);
+        assert_int_equal(r->coordinator->plan.phase, LH_PHASE_CLOSE);
+    }
+    tick_at_the_end(r, ALL);
+    assert_int_equal(r->coordinator->plan.phase, LH_PHASE_END);
+    rig_free(r);
 }
 
 // Workers that were left out may still make a copy of the last version, while the drain lasts.
 TEST(a_run_ends_without_a_last_copy_when_the_drain_is_over)
 {
-    struct rig *r = both_there(1);
+    struct rig *r = closing();
     struct ps_coordinator *c = r->coordinator;
-    c->conf.drain_floor_ns = 10 * LH_SECOND;
-    c->ending = true;
-    c->plan.phase = LH_PHASE_CLOSE;
-    c->phase_ns = c->listener.ns;
     for (uint32_t i = 0; i < c->workers; i++) c->plan.left_out[c->plan.left++] = c->worker[i].id;
     int64_t end = c->phase_ns + ps_co_drain_bound(c);
-    for (int i = 0; i < 200 && c->plan.phase == LH_PHASE_CLOSE; i++) tick_at_the_end(r);
+    for (int i = 0; i < 200 && c->plan.phase == LH_PHASE_CLOSE; i++)
+        tick_at_the_end(r, AN_OLDER_COPY);
     assert_int_equal(c->plan.phase, LH_PHASE_END);
     assert_in_range(c->listener.ns, end, end + 2 * LH_SECOND);
     rig_free(r);
