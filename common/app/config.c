@@ -11,7 +11,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/app/config_gone.h"
 #include "common/app/config_value.h"
 #include "common/base/check.h"
 #include "common/base/nearest.h"
@@ -56,10 +55,6 @@ static bool is_section(const struct lh_config_table *table, const char *section)
 static LH_MUST lh_err unknown_key(const struct lh_config_table *table, lh_err code,
                                   const char *where, const char *key)
 {
-    const char *instead = lh_config_instead(key);
-    if (instead)
-        return lh_fail(code, "%s: no setting %s of a %s any more: %s", where, key, table->kind,
-                       instead);
     struct lh_nearest nearest = lh_nearest(key);
     for (const char *const *at = table->beside; at && *at; at++) lh_nearest_try(&nearest, *at);
     for (unsigned i = 0; i < table->rows && !nearest.best; i++)

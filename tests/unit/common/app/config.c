@@ -150,9 +150,6 @@ TEST(values_that_are_refused)
         {"shards=1,101", "a list of integers"},
         {"codec.cuont=1", "--set: no setting codec.cuont of a thing; did you mean codec.count?"},
         {"rate=1", "did you mean codec.rate?"},
-        {"codec.beta=1", "no setting codec.beta of a thing any more: leave it out; it follows from "
-                         "codec.density"},
-        {"coordinator.budget_tokens=1", "any more: write run.budget_tokens"},
         {"utterly.unknown=1", "no setting utterly.unknown of a thing (`longhaul config explain"},
         {"codec=1", "codec is a section"},
         {"no assignment", "expected key=value"},

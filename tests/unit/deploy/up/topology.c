@@ -2,7 +2,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "common/app/config_gone.h"
 #include "common/base/check.h"
 #include "deploy/up/topology.h"
 #include "deploy/up/topology_rows.h"
@@ -191,14 +190,4 @@ TEST(explain_tells_of_every_table)
     assert_int_equal(dp_topology_explain("model.dmi", false, file), LH_ERR_NOT_FOUND);
     assert_non_null(strstr(lh_err_text(LH_ERR_NOT_FOUND), "did you mean model.dim?"));
     fclose(file);
-}
-
-TEST(no_setting_that_exists_is_told_as_gone)
-{
-    const struct lh_config_table *const tables[] = {&ps_settings_table, &wk_settings_table,
-                                                    &dp_run_table,      &dp_region_table,
-                                                    &dp_server_table,   &dp_link_table};
-    for (size_t i = 0; i < LH_COUNT(tables); i++)
-        for (unsigned k = 0; k < tables[i]->rows; k++)
-            assert_null(lh_config_instead(tables[i]->row[k].key));
 }
