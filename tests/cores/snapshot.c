@@ -5,6 +5,7 @@
 
 #include "tests/cores/life.h"
 #include "worker/push/outcome.h"
+#include "worker/replica/follow.h"
 
 enum { OPERATIONS = 24, SNAPSHOT_CUTS = 3 }; // more operations than a return has; as in setup.c
 
@@ -181,4 +182,16 @@ TEST(one_that_the_snapshot_took_back_comes_back_once)
 TEST(a_killed_start_brings_it_back_once_too)
 {
     leave_file(63, true);
+}
+
+// It is told only: at a start the coordinator has not heard the server's first report yet.
+TEST(a_start_before_the_epoch_is_named_does_not_warn)
+{
+    struct wk_shard s = {.ready = false};
+    assert_int_equal(wk_follow_broken_level(&s, LH_ERR_UNAVAILABLE), LH_INFO);
+    assert_int_equal(wk_follow_broken_level(&s, LH_ERR_MALFORMED), LH_WARN);
+    s.stream.tries = 8;
+    assert_int_equal(wk_follow_broken_level(&s, LH_ERR_UNAVAILABLE), LH_WARN);
+    s = (struct wk_shard){.ready = true};
+    assert_int_equal(wk_follow_broken_level(&s, LH_ERR_UNAVAILABLE), LH_WARN);
 }

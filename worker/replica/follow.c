@@ -256,6 +256,11 @@ bool wk_follow_fatal(struct wk_shard *s, lh_err err)
     return true;
 }
 
+enum lh_level wk_follow_broken_level(const struct wk_shard *s, lh_err err)
+{
+    return wk_missing_level(!s->ready && err == LH_ERR_UNAVAILABLE, s->stream.tries);
+}
+
 static void on_message(void *self, struct lh_call *call, const struct lh_msg *msg)
 {
     struct wk_shard *s = self;
@@ -264,8 +269,8 @@ static void on_message(void *self, struct lh_call *call, const struct lh_msg *ms
     if (err && wk_follow_fatal(s, err)) return;
     if (s->stream.call != call) return;
     if (err) {
-        lh_logf(s->worker->conf.log, LH_WARN, "follow.broken", "shard %u: %s", s->id,
-                lh_err_text(err));
+        lh_logf(s->worker->conf.log, wk_follow_broken_level(s, err), "follow.broken",
+                "shard %u: %s", s->id, lh_err_text(err));
         lh_call_cancel(call);
     } else if (!s->stream.held && !s->ended) {
         lh_call_read(call);

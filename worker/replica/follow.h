@@ -17,6 +17,9 @@ bool wk_following(const struct wk_shard *s); // true: a stream is open or a snap
 void wk_follow_over(struct wk_shard *s, lh_err status, const char *text, lh_err taken);
 // True: the process can't continue after this error, which was reported.
 bool wk_follow_fatal(struct wk_shard *s, lh_err err);
+// How loud a broken stream is. At a start the coordinator may not name a shard's epoch yet, which
+// is no fault.
+enum lh_level wk_follow_broken_level(const struct wk_shard *s, lh_err err);
 LH_MUST lh_err wk_follow_ended(struct wk_shard *s); // the END record is folded
 LH_MUST lh_err wk_snapshot_ask(struct wk_shard *s); // after an error wk_snapshot_stop() follows
 void wk_snapshot_stop(struct wk_shard *s);          // does nothing if no snapshot is in transfer

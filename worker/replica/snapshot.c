@@ -236,7 +236,7 @@ static void on_message(void *self, struct lh_call *call, const struct lh_msg *ms
     }
     if (err) {
         bool refused = lh_err_class(err) == LH_CLASS_REJECT;
-        lh_logf(s->worker->conf.log, refused ? LH_ERROR : LH_WARN,
+        lh_logf(s->worker->conf.log, refused ? LH_ERROR : wk_follow_broken_level(s, err),
                 refused ? "snapshot.refused" : "follow.broken", "shard %u: %s", s->id,
                 lh_err_text(err));
         lh_call_cancel(call);
