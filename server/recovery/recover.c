@@ -86,7 +86,9 @@ static lh_err gap(const struct ps_shard *shard, uint64_t version)
                    (unsigned long long)shard->replica.ledger.version + 1,
                    unread ? "the disk failed to read a newer checkpoint. Start again; if it stays "
                             "so, rebuild the server from its followers (rebuild.damaged: followers)"
-                          : "part of its log or its newer checkpoints are missing");
+                          : "part of its log or its newer checkpoints are missing. Restore the "
+                            "directory from a copy, or rebuild the server from its followers "
+                            "(rebuild.damaged: followers)");
 }
 
 // The log was trimmed below a skipped checkpoint that may be intact. Continuing from here would

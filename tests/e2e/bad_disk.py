@@ -84,6 +84,27 @@ def corrupt_middle(world):
     check(held(servers) == worker.last_holdings(), "worker and servers differ in the end")
 
 
+def missing_segment(world):
+    """A segment that lies before another one is gone. As the refusal says, the followers help."""
+    coordinator, servers = run(world)
+    worker = world.worker("asia", coordinator, **{"trainer.tokens_per_s": 3000}).start()
+    train(worker, 8)
+    server = servers[0]
+    server.kill()
+    server.start().listening()  # begins a segment
+    until("the second segment has records", lambda: len(entries(segments(server)[-1])) > 2)
+    server.kill()
+    first = segments(server)[0]
+    check(len(segments(server)) > 1, f"there is one segment alone: {first}")
+    os.remove(first)
+    server.start()
+    refused(server, UNVERIFIED, "part of its log or its newer checkpoints are missing",
+            "(rebuild.damaged: followers)")
+    server.start("rebuild.damaged=followers").listening()
+    worker.must_end(120)
+    check(held(servers) == worker.last_holdings(), "worker and servers differ in the end")
+
+
 def claims(server):
     """The copies of the first shard that workers report to hold, from the server's status."""
     shards = server.status().get("shards") or [{}]
@@ -337,7 +358,7 @@ def damaged_unit(world):
     check(held(servers) == worker.last_holdings(), "worker and servers differ in the end")
 
 
-CASES = (corrupt_tail, corrupt_middle, lost_disk, damaged_store, damaged_unit)
+CASES = (corrupt_tail, corrupt_middle, missing_segment, lost_disk, damaged_store, damaged_unit)
 MOUNTED = (full_disk, relieved, full_from_the_start, full_at_the_end)
 
 
