@@ -30,7 +30,7 @@ def check_way(state: typing.Any) -> None:
         raise errors.UnsupportedError(
             f"{state.distributed_type.value}: {_REFUSED[state.distributed_type]}: take FSDP2 "
             "(FullyShardedDataParallelPlugin(fsdp_version=2), or fsdp_config={'version': 2} of the "
-            "Trainer), or DistributedDataParallel", errors.UnsupportedError.code)
+            "Trainer), or DistributedDataParallel")
 
 
 def _prepared(accelerator: Accelerator, model: "torch.nn.Module",

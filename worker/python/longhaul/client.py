@@ -127,8 +127,7 @@ class Client:
                 return FarClient()
             raise errors.StateError(
                 "LONGHAUL_SOCKET is not set: it must name the socket of this host's worker, "
-                "trainer.sock in the worker's dir",
-                errors.StateError.code)
+                "trainer.sock in the worker's dir")
         return cls(threads=threads)
 
     def _check(self, code: int) -> None:
@@ -138,6 +137,13 @@ class Client:
         name = self._lib.longhaul_error_name(code).decode()
         kind = errors.BY_CODE[code - 1] if code <= len(errors.BY_CODE) else errors.LonghaulError
         raise kind(f"{name}: {text}" if text else name, code)
+
+    def _done(self, code: int, but: type[errors.LonghaulError]) -> bool:
+        """False: the call gave the error `but`. Raises any other."""
+        if code == but.code:
+            return False
+        self._check(code)
+        return True
 
     # ---- before a connection
 
@@ -202,8 +208,7 @@ class Client:
         if other is not None and other is not self and other.is_open():
             raise errors.BusyError(  # the worker would make us wait until that one leaves
                 "another client of this process is this worker's trainer: leave its `with "
-                "AsyncDiLoCo(...)`, or close() it, before the next one begins",
-                errors.BusyError.code)
+                "AsyncDiLoCo(...)`, or close() it, before the next one begins")
         self._await(place[0], timeout_s)
         _CONNECTED[place] = self
         if self._on_cuda and not self._told_of_pins and not self.state().pinned_bytes:
@@ -226,8 +231,7 @@ class Client:
                 if _is_over(socket):
                     raise errors.DrainedError(
                         f"the run is over: the worker at {socket} has ended with it, and nothing "
-                        "is left to train (one that goes on starts the worker first)",
-                        errors.DrainedError.code) from why
+                        "is left to train (one that goes on starts the worker first)") from why
                 if waited >= timeout_s:
                     raise
                 if not slices:
@@ -318,11 +322,8 @@ class Client:
 
     def wait(self, timeout_s: float = 1) -> bool:
         """Sleeps until the worker reports a change or is back. False: `timeout_s` passed first."""
-        code = self._lib.longhaul_wait(self._handle, _ms(timeout_s))
-        if code == errors.TimedOutError.code:
-            return False
-        self._check(code)
-        return True
+        return self._done(self._lib.longhaul_wait(self._handle, _ms(timeout_s)),
+                          errors.TimedOutError)
 
     def credited(self) -> int:
         """The run's credited tokens: the clock that learning rates follow."""
@@ -376,33 +377,23 @@ class Client:
         """Gives the next leased unit. None: none is available now. Raises DrainedError if there
         will be no more."""
         u = library.Unit()
-        code = self._lib.longhaul_lease(self._handle, ctypes.byref(u))
-        if code == errors.AgainError.code:
-            return None
-        self._check(code)
-        return Unit(u.unit, u.from_, u.tokens)
+        leased = self._done(self._lib.longhaul_lease(self._handle, ctypes.byref(u)),
+                            errors.AgainError)
+        return Unit(u.unit, u.from_, u.tokens) if leased else None
 
     def trained(self, unit: int, upto: int) -> bool:
         """Notes that the steps until the next boundary train the unit up to this token.
 
         False: too many notes wait for the worker; call again after a boundary.
         """
-        code = self._lib.longhaul_trained(self._handle, unit, upto)
-        if code == errors.AgainError.code:
-            return False
-        self._check(code)
-        return True
+        return self._done(self._lib.longhaul_trained(self._handle, unit, upto), errors.AgainError)
 
     def damaged(self, unit: int) -> bool:
         """Gives back a unit because its tokens here differ from the run's (sha256).
 
         False: the worker is away; call again after a boundary.
         """
-        code = self._lib.longhaul_damaged(self._handle, unit)
-        if code == errors.AgainError.code:
-            return False
-        self._check(code)
-        return True
+        return self._done(self._lib.longhaul_damaged(self._handle, unit), errors.AgainError)
 
     # ---- the end
 
@@ -411,11 +402,8 @@ class Client:
 
         False: the run has not ended yet; call this again.
         """
-        code = self._lib.longhaul_finish(self._handle, _ms(timeout_s))
-        if code == errors.TimedOutError.code:
-            return False
-        self._check(code)
-        return True
+        return self._done(self._lib.longhaul_finish(self._handle, _ms(timeout_s)),
+                          errors.TimedOutError)
 
 
 def _is_over(socket: str) -> bool:
@@ -464,15 +452,13 @@ class FarClient(Client):
 
     def lease(self) -> Unit | None:
         """This rank never has its own unit."""
-        raise errors.DrainedError("units are leased to the ranks of the first host",
-                                  errors.DrainedError.code)
+        raise errors.DrainedError("units are leased to the ranks of the first host")
 
 
 def _number(name: str, otherwise: int) -> int:
     text = os.environ.get(name) or str(otherwise)
     if not text.isdecimal():
-        raise errors.InvalidError(f"{name} is {text!r}, which is not a number",
-                                  errors.InvalidError.code)
+        raise errors.InvalidError(f"{name} is {text!r}, which is not a number")
     return int(text)
 
 

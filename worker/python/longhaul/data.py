@@ -201,7 +201,7 @@ class LeasedDataLoader:
         if lease.tokens != row["tokens"]:
             raise errors.ModelError(
                 f"unit {lease.unit} has {lease.tokens} tokens in the run and {row['tokens']} in "
-                "units.json: it is another run's", errors.ModelError.code)
+                "units.json: it is another run's")
         path = os.path.join(self._folder, row["file"])
         tokens = read_tokens(path, row["from"], row["tokens"])
         if digest_of(tokens) != row["sha256"]:
@@ -260,10 +260,10 @@ class LeasedDataLoader:
             found = group.of_all(self._ask(-(-wanted // self._ranks)), self._ranks,
                                  self._run.together)
             if any(f.over for f in found):
-                raise errors.RestartError("this life is over", errors.RestartError.code)
+                raise errors.RestartError("this life is over")
             if len({f.restarts for f in found}) > 1:
                 raise errors.StateError("the ranks of this host belong to different lives: "
-                                        "restart all of them", errors.StateError.code)
+                                        "restart all of them")
             self._take([(lease, rank) for rank, f in enumerate(found) for lease in f.leases
                         if lease.first < lease.tokens])
             self._drained = all(f.drained for f in found)

@@ -36,7 +36,7 @@ def check_options(call: str, options: typing.Mapping[str, typing.Any],
 def _two_kinds() -> errors.StateError:
     return errors.StateError(
         "a LeasedDataLoader counts the tokens of its batches, and they would count twice: leave "
-        "tokens_per_step, trained() and step(tokens) out, or the loader", errors.StateError.code)
+        "tokens_per_step, trained() and step(tokens) out, or the loader")
 
 
 class AsyncDiLoCo:
@@ -174,7 +174,7 @@ class AsyncDiLoCo:
     def __enter__(self) -> "AsyncDiLoCo":
         if self._entered:
             raise errors.StateError("this AsyncDiLoCo was entered before: make a new one for "
-                                    "each run", errors.StateError.code)
+                                    "each run")
         self._entered = True
         with self._telling():
             self._join()
@@ -183,10 +183,10 @@ class AsyncDiLoCo:
     def _must_run(self, call: str) -> None:
         if not self._entered:
             raise errors.StateError(f"{call} comes within `with AsyncDiLoCo(...) as run:`, "
-                                    "which connects to the worker", errors.StateError.code)
+                                    "which connects to the worker")
         if self._left and not self.finished:
             raise errors.StateError(f"{call} comes after the end of this AsyncDiLoCo, whose "
-                                    "loop was aborted", errors.StateError.code)
+                                    "loop was aborted")
 
     @contextlib.contextmanager
     def _telling(self) -> typing.Iterator[None]:
@@ -442,7 +442,7 @@ class AsyncDiLoCo:
             if not self.news(self.timeout_s):
                 raise errors.TimedOutError(
                     f"the worker did not come back in {self.timeout_s:g} s; start it again with "
-                    "the same command", errors.TimedOutError.code)
+                    "the same command")
         if due & _client.Due.PAUSE:
             _log.warning("longhaul: the run is paused; waiting until it is resumed")
             while not self.news():

@@ -81,4 +81,4 @@ def check(described: typing.Sequence[parameters.Described], since: float) -> Non
         raise errors.StateError(
             f"{parameters.some(names)} of the model is not what the run ended with ({path}): it "
             "was changed while the loop left the run. Save what `longhaul export` makes of the "
-            "run, and look for what else writes to the parameters", errors.StateError.code)
+            "run, and look for what else writes to the parameters")

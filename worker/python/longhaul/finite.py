@@ -75,8 +75,7 @@ class Recovery:
             "time in a row before a cut was taken. A GradScaler, or "
             "clip_grad_norm_(..., error_if_nonfinite=True), skips such steps; a lower learning "
             "rate or cleaner data makes them rarer; AsyncDiLoCo(..., reset_optimizer=True) begins "
-            "with another state of the optimizer than the one that was kept",
-            errors.NonFiniteError.code)
+            "with another state of the optimizer than the one that was kept")
 
     def must_reset(self) -> bool:
         """True: this rank's optimizer state has a value that is not finite."""

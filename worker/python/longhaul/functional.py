@@ -56,8 +56,7 @@ class Functional(AsyncDiLoCo):
             other = sorted(n for n in {*mine, *wanted} if mine.get(n) != wanted.get(n))
             if other:
                 raise errors.ModelError(f"{other[0]} is {mine.get(other[0])} here and "
-                                        f"{wanted.get(other[0])} in {self.manifest}",
-                                        errors.ModelError.code)
+                                        f"{wanted.get(other[0])} in {self.manifest}")
             names = wanted
         for name in names:
             a = self._held[name]

@@ -27,7 +27,7 @@ def check(ranks: int, why: str) -> None:
     if size != ranks:
         raise errors.UnsupportedError(
             f"{ranks} ranks {why}, and their process group has {size}: call "
-            "torch.distributed.init_process_group() first", errors.UnsupportedError.code)
+            "torch.distributed.init_process_group() first")
 
 
 class Together:

@@ -71,13 +71,11 @@ class LonghaulCallback(TrainerCallback):
         if args.load_best_model_at_end:
             raise errors.UnsupportedError(
                 "load_best_model_at_end=True would push the return to an older checkpoint into "
-                "the run: leave it out; training ends with the run's final parameters",
-                errors.UnsupportedError.code)
+                "the run: leave it out; training ends with the run's final parameters")
         if self._tokens is None and args.include_num_input_tokens_seen in ("no", False):
             raise errors.InvalidError(
                 "no tokens are counted: give LonghaulCallback(tokens_per_step=...), or "
-                "TrainingArguments(include_num_input_tokens_seen='non_padding')",
-                errors.InvalidError.code)
+                "TrainingArguments(include_num_input_tokens_seen='non_padding')")
         check_way(AcceleratorState())
         if self.run:  # an earlier train() failed, or restarted with smaller batches
             self.run.__exit__(errors.RestartError)
@@ -99,7 +97,7 @@ class LonghaulCallback(TrainerCallback):
             if not self._seen:
                 raise errors.InvalidError(
                     "the Trainer counts no tokens in the inputs of this model: give "
-                    "LonghaulCallback(tokens_per_step=...)", errors.InvalidError.code)
+                    "LonghaulCallback(tokens_per_step=...)")
             client = self.run.client  # the Trainer counts the tokens of all ranks
             self.run.trained(tokens // client.ranks + (client.rank < tokens % client.ranks))
         if self._rate:

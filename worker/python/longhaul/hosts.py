@@ -39,8 +39,7 @@ def spread(client: _client.Client,
     far = isinstance(client, _client.FarClient)
     if far and size != client.ranks:
         raise errors.StateError("this host has no worker: torch.distributed.init_process_group() "
-                                "with the ranks of the host that has one comes first",
-                                errors.StateError.code)
+                                "with the ranks of the host that has one comes first")
     if not far and size <= client.ranks:
         return client, group.together(client.ranks, timeout_s)
     all_ranks = group.Together(timeout_s, "gloo")
@@ -86,8 +85,7 @@ class Spread:
                 f"{self.ranks} ranks of several hosts: those of torchrun's first host, and no "
                 "others, have LONGHAUL_SOCKET; or each host is a region of its own, with a process "
                 "group of its own. Ranks of one host are known by LOCAL_RANK and "
-                f"LOCAL_WORLD_SIZE, which torchrun sets: here these are {self._of_env()}",
-                errors.UnsupportedError.code)
+                f"LOCAL_WORLD_SIZE, which torchrun sets: here these are {self._of_env()}")
         self._others = all_ranks.of([0, *range(self._near, self.ranks)], "gloo")
         self._shares: list[_Share] = []
         self._described = self._gathered = self._ending = False
@@ -193,11 +191,6 @@ class Spread:
 
     # ---- the calls of a client
 
-    @property
-    def follows(self) -> bool:
-        """True: the loop's learning rates follow the run's clock."""
-        return self._own.follows
-
     def open(self) -> None:
         """See Client.open()."""
         self._own.open()
@@ -222,7 +215,7 @@ class Spread:
                     f"{there[2:] if there else 'nothing'} in place of "
                     f"{here[2:] if here else 'nothing'} (name, shape, type): on every host "
                     "LONGHAUL_MANIFEST names the run's model.json, and the script makes the same "
-                    "model", errors.ModelError.code)
+                    "model")
         for i, share in enumerate(self._shares):
             share.all = [one[i][:2] for one in told]
             if self._connected:
@@ -256,10 +249,6 @@ class Spread:
         self._own.change = self._together(lambda: self._own.change)[0]
         self._give_back()
 
-    def close(self) -> None:
-        """See Client.close(). Does not wait for the other ranks."""
-        self._own.close()
-
     def boundary(self, step: int, tokens: int) -> _client.Due:
         """See Client.boundary(). Rank 0 reports the other hosts' tokens to the worker."""
         theirs, = self._reduced([0 if self._connected else tokens], largest=False)
@@ -279,7 +268,7 @@ class Spread:
         if wrong:
             raise wrong
         if worst:
-            raise errors.RestartError("another rank's life has ended", errors.RestartError.code)
+            raise errors.RestartError("another rank's life has ended")
         self._gathered = False
         return _client.Due(sum(int(d) for d, is_due in zip(_DUES, dues) if is_due))
 
@@ -296,10 +285,6 @@ class Spread:
             self._gather()
         self._together(self._own.cut)
 
-    def before_step(self) -> None:
-        """See Client.before_step(). Does not wait for the other ranks."""
-        self._own.before_step()
-
     def wait(self, timeout_s: float = 1) -> bool:
         """See Client.wait()."""
         return any(self._together(lambda: self._own.wait(timeout_s)))
@@ -314,39 +299,7 @@ class Spread:
         self._give_back()
         return True
 
-    def credited(self) -> int:
-        """The credited tokens at the last boundary: the same number on all ranks."""
-        return self._own.credited()
-
-    @property
-    def change(self) -> _client.BudgetChange:
-        """The change of the budget, as rank 0 read it."""
-        return self._own.change
-
-    def schedule(self, follows: _client.Follows) -> None:
-        """See Client.schedule()."""
-        self._own.schedule(follows)
-
-    def noise(self, sigma: float, rate: float, clip: float, steps: int = 1) -> None:
-        """See Client.noise()."""
-        self._own.noise(sigma, rate, clip, steps)
-
-    def report(self, name: str, value: float) -> None:
-        """See Client.report()."""
-        self._own.report(name, value)
-
-    def state(self) -> _client.State:
-        """The counts of this rank's own client."""
-        return self._own.state()
-
-    def lease(self) -> _client.Unit | None:
-        """See Client.lease(). Only ranks of the first host get leases."""
-        return self._own.lease()
-
-    def damaged(self, unit: int) -> bool:
-        """See Client.damaged(). The rank that leased the unit calls this."""
-        return self._own.damaged(unit)
-
-    def trained(self, unit: int, upto: int) -> bool:
-        """See Client.trained(). The rank that leased the unit calls this."""
-        return self._own.trained(unit, upto)
+    def __getattr__(self, name: str) -> typing.Any:
+        """The other calls are those of this rank's own client. The rank that leased a unit, one of
+        the first host, calls trained() and damaged()."""
+        return getattr(self._own, name)

@@ -16,7 +16,7 @@ _SHARDS = 4096  # LH_SHARDS_MAX
 
 
 def _refuse(name: str, why: str) -> typing.NoReturn:
-    raise errors.ModelError(f"{name} {why}", errors.ModelError.code)
+    raise errors.ModelError(f"{name} {why}")
 
 
 def _check_shape(name: str, shape: typing.Sequence[int]) -> None:
@@ -55,7 +55,7 @@ def _check_shards(sizes: typing.Iterable[int], shards: int) -> None:
         raise errors.ModelError(
             f"{shards} shards are too many: the model has {chunks} chunks of up to {CHUNK} values "
             f"of one tensor, and each shard wants one at least: shards={min(chunks, _SHARDS)} or "
-            "fewer", errors.ModelError.code)
+            "fewer")
 
 
 def save_arrays(arrays: "typing.Mapping[str, numpy.ndarray]", folder: str, shards: int = 1,
@@ -82,8 +82,7 @@ def save_arrays(arrays: "typing.Mapping[str, numpy.ndarray]", folder: str, shard
         rows.append({"name": name, "shape": list(a.shape) or [1]})
         sizes.append(a.size)
     if not rows:
-        raise errors.ModelError("there is nothing to train: no array was given",
-                                errors.ModelError.code)
+        raise errors.ModelError("there is nothing to train: no array was given")
     _check_shards(sizes, shards)
     os.makedirs(folder, exist_ok=True)
     with open(os.path.join(folder, "weights.bin"), "wb") as out:
@@ -168,7 +167,7 @@ def save_initial(model: "torch.nn.Module", folder: str, shards: int = 1) -> int:
     for name, p in model.named_parameters():
         if hasattr(p, "placements"):
             raise errors.UnsupportedError(f"{name} is shared out over ranks: save_initial() comes "
-                                          "before fully_shard()", errors.UnsupportedError.code)
+                                          "before fully_shard()")
     frozen = any(not p.requires_grad for p in model.parameters())
     return save_arrays(_Trained(model), folder, shards,
                        {"base": parameters.digest_of_frozen(model)} if frozen else None)

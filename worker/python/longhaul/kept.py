@@ -159,12 +159,12 @@ class KeptState:
         import torch  # pylint: disable=import-outside-toplevel
 
         if not os.path.isfile(path):  # opening a FIFO would wait for ever
-            raise errors.StateError(f"{path} is no file: name another one", errors.StateError.code)
+            raise errors.StateError(f"{path} is no file: name another one")
         try:
             kept = torch.load(path, map_location="cpu", weights_only=True, mmap=not whole)
         except Exception as why:  # torch raises many kinds
             raise errors.StateError(f"{path} can't be read ({why}): remove it, and the optimizer "
-                                    "warms up", errors.StateError.code) from why
+                                    "warms up") from why
         if not isinstance(kept, dict) or not str(kept.get("kind")).startswith(_FAMILY):
             raise self._foreign(path)
         return kept
@@ -172,7 +172,7 @@ class KeptState:
     @staticmethod
     def _foreign(path: str) -> errors.StateError:
         return errors.StateError(f"{path} is of another model or optimizer: remove it, or name "
-                                 "another file", errors.StateError.code)
+                                 "another file")
 
     def _judge(self, path: str, kept: _Document) -> str | None:
         """Gives the reason why the state can't be used here; None: it can be."""
@@ -240,7 +240,7 @@ class KeptState:
         self._draw = offers[0].draw
         wrong = next((o.wrong for o in offers if o.wrong), None)
         if wrong:
-            raise errors.StateError(wrong, errors.StateError.code)
+            raise errors.StateError(wrong)
         why = next((o.why for o in offers if o.why), None)
         common = [m for m in offers[0].marks if all(m in o.marks for o in offers)]
         if not why and not common and any(o.marks for o in offers):
@@ -301,8 +301,7 @@ def _dimension(placement: typing.Any) -> int:
     if placement.is_replicate():
         return _WHOLE
     raise errors.UnsupportedError(f"keep: the optimizer has a state that is placed {placement}, "
-                                  "which can't be kept: leave keep out",
-                                  errors.UnsupportedError.code)
+                                  "which can't be kept: leave keep out")
 
 
 def _beside_worker() -> str:

@@ -58,7 +58,7 @@ def read_manifest(path: str) -> dict[str, typing.Any]:
         except (ValueError, KeyError, TypeError) as why:
             raise errors.ModelError(
                 f"{path} is no model.json, which `longhaul model import` and save_initial() write "
-                f"({type(why).__name__}: {why})", errors.ModelError.code) from why
+                f"({type(why).__name__}: {why})") from why
     return document
 
 
@@ -94,7 +94,7 @@ def _refuse(what: str, way: str) -> typing.NoReturn:
     raise errors.UnsupportedError(
         f"{what}: a model under {way} can't be trained in a run yet: take fully_shard() over one "
         "mesh of all ranks (Shard(0)), or whole parameters (DistributedDataParallel, "
-        "one rank)", errors.UnsupportedError.code)
+        "one rank)")
 
 
 def _by_fully_shard(model: "torch.nn.Module", name: str) -> bool:
@@ -126,7 +126,7 @@ def check_optimizer(optimizer: "torch.optim.Optimizer | None") -> None:
     if getattr(optimizer, "_overlap_with_ddp", False):
         raise errors.UnsupportedError(
             "ZeroRedundancyOptimizer(overlap_with_ddp=True) steps within the backward pass, where "
-            "no boundary can be: leave overlap_with_ddp out", errors.UnsupportedError.code)
+            "no boundary can be: leave overlap_with_ddp out")
 
 
 def _kept_masters(optimizer: typing.Any) -> dict[int, "torch.Tensor"]:
@@ -181,7 +181,7 @@ def check_masters(model: "torch.nn.Module", optimizer: "torch.optim.Optimizer | 
             f"{len(others)} tensors of the optimizer are no parameters of the model, the first of "
             f"shape {tuple(others[0].shape)}: if they are fp32 masters, AsyncDiLoCo(masters=...) "
             "says of which parameter; else make the optimizer of the model's own parameters, and "
-            "after fully_shard()", errors.ModelError.code)
+            "after fully_shard()")
 
 
 def _check_master(name: str, parameter: "torch.nn.Parameter", master: "torch.Tensor") -> None:
@@ -194,7 +194,7 @@ def _check_master(name: str, parameter: "torch.nn.Parameter", master: "torch.Ten
             f"{name}: the optimizer's master of it is {master.dtype} of shape "
             f"{tuple(master.shape)}, and the parameter's shape is {tuple(parameter.shape)}: fp32 "
             "masters that are shared out as their parameters can be trained; leave the "
-            "optimizer's master weights out", errors.UnsupportedError.code)
+            "optimizer's master weights out")
 
 
 def of_run(model: "torch.nn.Module",
@@ -209,8 +209,7 @@ def of_run(model: "torch.nn.Module",
     if not any(p.requires_grad for p in model.parameters()):
         raise errors.ModelError(
             "no parameter of the model is trained: it has none, or requires_grad is False for all "
-            "of them (an adapter that is not active, a model under requires_grad_(False))",
-            errors.ModelError.code)
+            "of them (an adapter that is not active, a model under requires_grad_(False))")
     if manifest is None:
         return [(n, p) for n, p in _names(model, ties=False).items() if p.requires_grad]
     named = _names(model, ties=True)
@@ -225,17 +224,16 @@ def of_run(model: "torch.nn.Module",
     if left:
         raise errors.ModelError(
             f"{some(left)} would be trained here and nowhere else: {manifest} does not name it; "
-            "freeze it (requires_grad_(False)), or import the model anew", errors.ModelError.code)
+            "freeze it (requires_grad_(False)), or import the model anew")
     for name, shape in wanted.items():
         is_here = tuple(named[name].shape) or (1,)
         if is_here != shape:
-            raise errors.ModelError(f"{name} is {is_here} in the model and {shape} in {manifest}",
-                                    errors.ModelError.code)
+            raise errors.ModelError(f"{name} is {is_here} in the model and {shape} in {manifest}")
     base = document.get("model", {}).get("base")
     if base is not None and base != digest_of_frozen(model):
         raise errors.ModelError(
             f"the model's frozen parameters or buffers are others than those that {manifest} was "
-            "made with: every region loads the same base, of the same type", errors.ModelError.code)
+            "made with: every region loads the same base, of the same type")
     return [(n, named[n]) for n in wanted]
 
 
@@ -249,12 +247,11 @@ def _check_all_there(model: "torch.nn.Module", wanted: typing.Iterable[str],
     if ours:
         raise errors.ModelError(
             f"{some(ours)} is a buffer of the model and no parameter, and {manifest} names it: "
-            "import the model again with --leave-out '" + "' --leave-out '".join(ours[:5]) + "'",
-            errors.ModelError.code)
+            "import the model again with --leave-out '" + "' --leave-out '".join(ours[:5]) + "'")
     raise errors.ModelError(
         f"the model has no parameter {some(missing)}, which {manifest} names: if the model "
         "has other names than its file, begin the run with longhaul.save_initial(model, "
-        "folder)", errors.ModelError.code)
+        "folder)")
 
 
 def _check_ties(named: dict[str, "torch.nn.Parameter"], manifest: str) -> None:
@@ -267,7 +264,7 @@ def _check_ties(named: dict[str, "torch.nn.Parameter"], manifest: str) -> None:
             head = max(name, other, key=lambda n: ("head" in n, n == name))
             raise errors.ModelError(
                 f"{name} and {other} are one parameter of the model (tied), and {manifest} names "
-                f"both: import the model again with --leave-out '{head}'", errors.ModelError.code)
+                f"both: import the model again with --leave-out '{head}'")
 
 
 def digest_of_frozen(model: "torch.nn.Module") -> str:
@@ -457,8 +454,7 @@ def check_places(described: typing.Iterable[Described]) -> None:
     if moved:
         raise errors.StateError(
             f"{some(moved)} lies elsewhere than when the run began, or has another type: move "
-            "and cast the model before AsyncDiLoCo, and change parameters in place afterwards",
-            errors.StateError.code)
+            "and cast the model before AsyncDiLoCo, and change parameters in place afterwards")
 
 
 def describe(client: _client.Client, name: str, parameter: "torch.Tensor",
@@ -476,16 +472,14 @@ def describe(client: _client.Client, name: str, parameter: "torch.Tensor",
     if mesh is not None and mesh.size() != client.ranks:
         raise errors.UnsupportedError(
             f"{name} is shared out over a mesh of {mesh.size()} ranks, and {client.ranks} train "
-            "together: fully_shard() over all of them can be trained", errors.UnsupportedError.code)
+            "together: fully_shard() over all of them can be trained")
     kinds = {torch.float32: _client.FP32, torch.bfloat16: _client.BF16}
     if data.dtype not in kinds or not data.is_contiguous() or math.prod(mine.shape) == 0:
         raise errors.UnsupportedError(
             f"{name} is {data.dtype}, {'' if data.is_contiguous() else 'not '}contiguous, "
-            f"{data.numel()} values: fp32 or bf16 values that lie contiguous can be trained",
-            errors.UnsupportedError.code)
+            f"{data.numel()} values: fp32 or bf16 values that lie contiguous can be trained")
     if data.device.type not in ("cpu", "cuda"):
-        raise errors.UnsupportedError(f"{name} lies on {data.device}: cpu and cuda can be trained",
-                                      errors.UnsupportedError.code)
+        raise errors.UnsupportedError(f"{name} lies on {data.device}: cpu and cuda can be trained")
     cuda = _on_gpu(data)
     shadow = Shadow(data) if cuda and data.dtype == torch.bfloat16 and data.numel() and \
         client.takes is True else None

@@ -84,7 +84,7 @@ class Patience:
         if self._over:
             raise errors.StateError(
                 f"{what} since the run needs no more steps: leave the loop once run.finished is "
-                "true", errors.StateError.code)
+                "true")
         if self._kind is None:
             way = "call run.step() after each step of the optimizer"
         else:
@@ -96,7 +96,7 @@ class Patience:
                    "step")
         raise errors.StateError(
             f"{what} and no boundary: {way}. A loop that takes more batches for one step says so: "
-            "AsyncDiLoCo(..., batches_per_step=N)", errors.StateError.code)
+            "AsyncDiLoCo(..., batches_per_step=N)")
 
 
 _own = operator.attrgetter("_parameters")
@@ -168,15 +168,14 @@ class Parts:
                 f"{parameters.some(gone)} of the model is no longer the parameter that it was "
                 "when the run began (load_state_dict(assign=True), a new layer, a merged "
                 "adapter): the run trains the original one. Change parameters in place "
-                "(load_state_dict(), copy_()), and layers before AsyncDiLoCo",
-                errors.StateError.code)
+                "(load_state_dict(), copy_()), and layers before AsyncDiLoCo")
         new = [n for n, p in now.items() if p.requires_grad and id(p) not in self._ours
                and not hasattr(self._names.get(n), "placements")]
         if new:
             raise errors.StateError(
                 f"{parameters.some(new)} is trained since the run began (requires_grad), but "
                 "no other region knows of it: what is trained has to be so before AsyncDiLoCo, and "
-                "in the model that the run began with", errors.StateError.code)
+                "in the model that the run began with")
 
     def _check_places(self) -> None:
         for p, d in self._places:
