@@ -217,7 +217,8 @@ static struct run train(struct world *w, uint32_t fetches, bool cache, double un
         if (unit_s > 0) wait_until(due);
     }
     r.all_s = bench_now_s() - from;
-    r.waited_s = (double)wk_loader_waited_ns(l) * 1e-9;
+    wk_loader_status(l, &status);
+    r.waited_s = (double)status.waited_ns * 1e-9;
     wk_loader_close(l);
     return r;
 }

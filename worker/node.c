@@ -14,11 +14,12 @@
 #include "common/format/manifest_pace.h"
 #include "worker/backend.h"
 #include "worker/disk_full.h"
+#include "worker/join.h"
 #include "worker/leave.h"
-#include "worker/place.h"
 #include "worker/push/fill.h"
 #include "worker/settings.h"
 #include "worker/state/states.h"
+#include "worker/train/device.h"
 #include "worker/training.h"
 #include "worker/worker.h"
 
@@ -75,16 +76,45 @@ static void tell(void *arg, json_t *status)
     wk_training_tell(&n->training, status);
 }
 
+static void state_failed(void *arg, int err)
+{
+    wk_device_failed(arg, err);
+}
+
+static LH_MUST lh_err try_states(struct wk_node *n, const struct lk_codec *codec)
+{
+    const struct wk_training *t = &n->training;
+    if (!t->device)
+        return lh_fail(LH_ERR_UNSUPPORTED, "%s",
+                       t->no_device[0] ? t->no_device : "nothing trains on a GPU here");
+    const struct wk_states_conf conf = {.trainer = wk_device_lend(t->device),
+                                        .failed = state_failed,
+                                        .arg = t->device,
+                                        .manifest = &n->program->manifest,
+                                        .codec = *codec,
+                                        .beside = wk_join_device_bytes(n->settings)};
+    LH_TRY(wk_states_open(&conf, &n->states));
+    struct wk_states_budget budget = wk_states_budget(n->states);
+    char text[WK_STATES_TEXT];
+    wk_states_budget_text(&budget, text, sizeof text);
+    lh_logf(n->program->log, LH_INFO, "state.device", "base, residual and replica on %s; %s",
+            wk_device_name(t->device), text);
+    return LH_OK;
+}
+
+// Opens the states of the shards on the device that trains, if gpu.state allows it and they fit.
 // `no_state` says why not where gpu.state asked for another place first.
 static LH_MUST lh_err open_states(struct wk_node *n, const struct lk_codec *codec)
 {
-    const struct wk_place_conf conf = {.settings = n->settings,
-                                       .log = n->program->log,
-                                       .manifest = &n->program->manifest,
-                                       .codec = *codec,
-                                       .device = n->training.device,
-                                       .no_device = n->training.no_device};
-    return wk_place_open(&conf, &n->states, n->no_state, sizeof n->no_state);
+    int kind = n->settings->gpu.state;
+    if (kind == WK_STATE_HOST) return LH_OK;
+    lh_err err = try_states(n, codec);
+    if (err != LH_ERR_UNSUPPORTED) return err;
+    snprintf(n->no_state, sizeof n->no_state, "%s", lh_err_text(err));
+    if (kind == WK_STATE_DEVICE)
+        return lh_fail(LH_ERR_CONFIG, "gpu.state is device, but: %s", n->no_state);
+    lh_logf(n->program->log, LH_INFO, "state.host", "%s; the host holds the state", n->no_state);
+    return LH_OK;
 }
 
 // A device that holds the state encodes as well.
@@ -288,7 +318,7 @@ static void close_core(void *self)
         wk_joined_close(n->training.rank);
     else
         wk_worker_close(n->worker);
-    if (reduce) reduce->ops->leave(reduce);
+    if (reduce && reduce->ops->leave) reduce->ops->leave(reduce);
 }
 
 // First of all the communicator ends. Where its abort hangs nothing is freed, and the process ends:

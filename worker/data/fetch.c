@@ -10,18 +10,24 @@
 #include <string.h>
 
 #include "common/format/tokens.h"
-#include "worker/data/stash.h"
 
 enum { HEADERS = 64 };
+
+struct kept { // tokens of a unit that arrived over the network, until it is dropped
+    struct kept *next;
+    uint64_t unit;
+    size_t n;
+    uint8_t bytes[];
+};
 
 struct wk_fetch {
     const struct lh_units *units;
     struct wk_source *source;
     struct wk_cache *cache;
-    struct wk_stash *stash; // units that arrived over the network
     _Atomic uint64_t fetched, cached, arrived, bytes;
-    // Recently read headers, so that a file's header is read once; under the lock.
-    pthread_mutex_t lock;
+    pthread_mutex_t lock; // guards the fields below
+    struct kept *kept;    // a list: worker/units/travel.c bounds it to some hundred units
+    // Recently read headers, so that a file's header is read once.
     struct {
         char file[sizeof((struct lh_unit *)0)->file];
         uint64_t count;
@@ -119,6 +125,52 @@ static lh_err check_ids(const struct wk_fetch *f, const struct lh_unit *u, const
     return bad_unit(u, what);
 }
 
+// ---------------------------------------------------------------- memory
+
+// Finds the pointer to the unit; the list's end if it is absent. Call it with the lock held.
+static struct kept **find(struct wk_fetch *f, uint64_t unit)
+{
+    struct kept **at = &f->kept;
+    while (*at && (*at)->unit != unit) at = &(*at)->next;
+    return at;
+}
+
+// Copies the n bytes; a unit that is already kept does not change.
+static LH_MUST lh_err put(struct wk_fetch *f, uint64_t unit, const void *bytes, size_t n)
+{
+    struct kept *k = malloc(sizeof *k + n);
+    if (!k) return lh_fail(LH_ERR_BUSY, "no memory for unit %" PRIu64 " now", unit);
+    *k = (struct kept){.unit = unit, .n = n};
+    memcpy(k->bytes, bytes, n);
+    pthread_mutex_lock(&f->lock);
+    struct kept **at = find(f, unit);
+    bool there = *at != NULL;
+    if (!there) *at = k;
+    pthread_mutex_unlock(&f->lock);
+    if (there) free(k);
+    return LH_OK;
+}
+
+// Copies the unit's first n bytes out. False: it is absent or has fewer.
+static bool get(struct wk_fetch *f, uint64_t unit, void *out, size_t n)
+{
+    pthread_mutex_lock(&f->lock);
+    const struct kept *k = *find(f, unit);
+    bool whole = k && k->n >= n;
+    if (whole && n) memcpy(out, k->bytes, n);
+    pthread_mutex_unlock(&f->lock);
+    return whole;
+}
+
+void wk_fetch_drop(struct wk_fetch *f, uint64_t unit)
+{
+    pthread_mutex_lock(&f->lock);
+    struct kept **at = find(f, unit), *k = *at;
+    if (k) *at = k->next;
+    pthread_mutex_unlock(&f->lock);
+    free(k);
+}
+
 // ---------------------------------------------------------------- the cache
 
 // Includes the manifest's own hash, because the unit's sha256 does not cover the token after it.
@@ -155,7 +207,7 @@ lh_err wk_fetch_unit(struct wk_fetch *f, uint64_t unit, uint8_t *bytes)
     const struct lh_unit *u = &f->units->unit[unit];
     char name[WK_CACHE_NAME];
     size_t n = wk_fetch_bytes(f, unit);
-    if (wk_stash_get(f->stash, unit, bytes, n - f->units->token_bytes)) { // it was checked
+    if (get(f, unit, bytes, n - f->units->token_bytes)) { // it was checked
         repeat_last(f, u, bytes);
         atomic_fetch_add(&f->arrived, 1);
         return check_ids(f, u, bytes);
@@ -191,12 +243,12 @@ bool wk_fetch_find(struct wk_fetch *f, uint64_t unit, bool *kept)
     const struct lh_unit *u = &f->units->unit[unit];
     char name[WK_CACHE_NAME];
     size_t n = wk_fetch_bytes(f, unit);
-    *kept = wk_stash_has(f->stash, unit);
+    *kept = get(f, unit, NULL, 0);
     if (*kept || in_source(f, u)) return true;
     name_of(f, u, name);
     uint8_t *bytes = f->cache && wk_cache_has(f->cache, name) ? malloc(n) : NULL;
     *kept = bytes && wk_cache_get(f->cache, name, bytes, n) && is_hash_right(f, u, bytes) &&
-            wk_stash_put(f->stash, unit, bytes, n - f->units->token_bytes) == LH_OK;
+            put(f, unit, bytes, n - f->units->token_bytes) == LH_OK;
     free(bytes);
     return *kept;
 }
@@ -206,7 +258,7 @@ lh_err wk_fetch_keep(struct wk_fetch *f, uint64_t unit, const uint8_t *tokens, s
     const struct lh_unit *u = &f->units->unit[unit];
     char name[WK_CACHE_NAME];
     size_t all = wk_fetch_bytes(f, unit);
-    LH_TRY(wk_stash_put(f->stash, unit, tokens, n));
+    LH_TRY(put(f, unit, tokens, n));
     uint8_t *bytes = f->cache ? malloc(all) : NULL;
     if (!bytes) return LH_OK;
     memcpy(bytes, tokens, n);
@@ -215,11 +267,6 @@ lh_err wk_fetch_keep(struct wk_fetch *f, uint64_t unit, const uint8_t *tokens, s
     (void)wk_cache_put(f->cache, name, bytes, all); // the next start finds it
     free(bytes);
     return LH_OK;
-}
-
-void wk_fetch_drop(struct wk_fetch *f, uint64_t unit)
-{
-    wk_stash_drop(f->stash, unit);
 }
 
 // ---------------------------------------------------------------- life
@@ -232,11 +279,6 @@ lh_err wk_fetch_open(const struct lh_units *units, struct wk_source *source, str
     f->units = units;
     f->source = source;
     f->cache = cache;
-    lh_err err = wk_stash_open(&f->stash);
-    if (err) {
-        free(f);
-        return err;
-    }
     pthread_mutex_init(&f->lock, NULL);
     *out = f;
     return LH_OK;
@@ -245,8 +287,8 @@ lh_err wk_fetch_open(const struct lh_units *units, struct wk_source *source, str
 void wk_fetch_close(struct wk_fetch *f)
 {
     if (!f) return;
+    while (f->kept) wk_fetch_drop(f, f->kept->unit);
     pthread_mutex_destroy(&f->lock);
-    wk_stash_close(f->stash);
     free(f);
 }
 

@@ -452,11 +452,6 @@ lh_err wk_loader_read(struct wk_loader *l, uint64_t unit, uint64_t offset, uint6
     return err;
 }
 
-int64_t wk_loader_waited_ns(const struct wk_loader *l)
-{
-    return atomic_load(&l->waited_ns);
-}
-
 void wk_loader_status(struct wk_loader *l, struct wk_loader_status *out)
 {
     pthread_mutex_lock(&l->lock);

@@ -60,7 +60,6 @@ bool wk_loader_find(struct wk_loader *l, uint64_t unit, bool *kept);
 LH_MUST lh_err wk_loader_keep(struct wk_loader *l, uint64_t unit, const uint8_t *tokens, size_t n);
 void wk_loader_drop(struct wk_loader *l, uint64_t unit);
 void wk_loader_hush(struct wk_loader *l); // ends reads of a far source soon; any thread
-int64_t wk_loader_waited_ns(const struct wk_loader *l); // total time that read() waited
 void wk_loader_status(struct wk_loader *l, struct wk_loader_status *out);
 
 #endif

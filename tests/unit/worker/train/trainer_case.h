@@ -50,11 +50,6 @@ LH_MUST lh_err wk_loader_read(struct wk_loader *l, uint64_t unit, uint64_t offse
     for (uint64_t i = 0; i <= tokens; i++) ids[i] = (unsigned char)l->text[(offset + i + unit) % n];
     return LH_OK;
 }
-int64_t wk_loader_waited_ns(const struct wk_loader *l)
-{
-    (void)l;
-    return 0;
-}
 
 // ---- a small model and a trainer on it ----------------------------------------------------------
 
