@@ -126,7 +126,6 @@ static void open_arm(const struct conf *c, struct arm *a)
     BENCH_MUST(wk_model_init(&c->shape, 1, a->value));
     BENCH_MUST(wk_transformer_create(&t, &a->passes.transformer));
     a->passes.batch = c->sequences;
-    a->reduce = wk_reduce_none();
     if (a->kind == ALONE) return;
     BENCH_MUST(lh_env_real_create(&a->env));
     const struct wk_reduce_peers_conf lead = {.peers = peers_conf(c, a->kind, a->env, 0, getpid())};
@@ -139,13 +138,13 @@ static void open_arm(const struct conf *c, struct arm *a)
 static void tell_final(void *arg, uint64_t from)
 {
     struct wk_reduce *r = arg;
-    if (r->ops->final) r->ops->final(r, from);
+    if (r) r->ops->final(r, from);
 }
 
 // As the built-in trainer does it.
 static void take_step(const struct conf *c, struct arm *a)
 {
-    const struct wk_reduce_ops *ops = a->reduce->ops;
+    struct wk_reduce *r = a->reduce;
     const struct wk_update update = {1e-3, 0.9, 0.95, 1e-8, 0.1, 1, a->steps + 1};
     uint32_t sequences = a->kind == ALONE ? c->sequences : c->ranks * c->sequences;
     const struct wk_reduce_step step = {.ids = a->ids,
@@ -154,28 +153,29 @@ static void take_step(const struct conf *c, struct arm *a)
                                         .values = a->params.values,
                                         .scale = 1 / (float)(sequences * c->length),
                                         .update = &update};
-    const struct wk_final final = {tell_final, a->reduce};
+    const struct wk_final final = {tell_final, r};
     const struct wk_update_arrays arrays = {a->gradient, a->m, a->v, a->value, NULL};
     struct wk_gathered sum = {.fresh = true};
-    struct wk_part part;
+    struct wk_part part = {0, sequences};
     double norm;
     memset(a->gradient, 0, a->params.values * sizeof *a->gradient);
-    ops->deal(a->reduce, &step, &part);
+    if (r) r->ops->deal(r, &step, &part);
     do {
         struct wk_share share = {0};
         BENCH_MUST(
             wk_passes_run(&a->passes, a->value, &step, part, true, a->gradient, &final, &share));
-        BENCH_MUST(ops->gather(a->reduce, true, a->gradient, &sum, &part));
+        if (!r) break;
+        BENCH_MUST(r->ops->gather(r, true, a->gradient, &sum, &part));
     } while (part.count);
     BENCH_MUST(wk_update_norm(&a->params, a->gradient, update.step, NULL, &norm));
     wk_update_apply(&update, &a->params, norm, &arrays, NULL);
     a->steps = update.step;
-    ops->applied(a->reduce);
+    if (r) r->ops->applied(r);
 }
 
 static void close_arm(const struct conf *c, struct arm *a)
 {
-    a->reduce->ops->close(a->reduce, true);
+    if (a->reduce) a->reduce->ops->close(a->reduce, true);
     for (uint32_t rank = 1; a->kind != ALONE && rank < c->ranks; rank++) {
         int status = 0;
         bool fine = waitpid(a->pid[rank], &status, 0) == a->pid[rank] && !status;

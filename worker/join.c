@@ -123,7 +123,7 @@ lh_err wk_join_lead(const struct wk_join_conf *conf, struct wk_reduce **out)
     const struct wk_settings *s = conf->settings;
     struct wk_shm_conf shm;
     struct wk_reduce_peers_conf peers = {.manifest = conf->manifest->hash};
-    *out = wk_reduce_none();
+    *out = NULL;
     if (s->ranks.count == 1) return LH_OK;
     if (s->ranks.reduce == WK_REDUCE_SHM) {
         LH_TRY(shm_conf(conf, &shm));
@@ -144,7 +144,7 @@ json_t *wk_join_status(const struct wk_settings *s, struct wk_reduce *reduce)
 {
     struct wk_peers_status is;
     char digest[32];
-    if (s->ranks.count == 1 || s->ranks.reduce == WK_REDUCE_SHM || !reduce) return NULL;
+    if (!reduce || s->ranks.reduce == WK_REDUCE_SHM) return NULL;
     wk_reduce_peers_status(reduce, &is);
     snprintf(digest, sizeof digest, "%016" PRIx64, is.digest);
     return json_pack("{s:s s:s s:i s:I s:I s:s s:f s:I s:I s:s}", "reduce",

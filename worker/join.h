@@ -24,7 +24,7 @@ struct wk_join_conf {
     void *arg;
 };
 
-// The worker's side. close() of the result frees it.
+// The worker's side. close() of the result frees it; NULL: the worker is the only rank.
 LH_MUST lh_err wk_join_lead(const struct wk_join_conf *conf, struct wk_reduce **out);
 // Bytes of the worker's GPU that its ranks' gradients take in transit, besides those of the library
 // that sums them; 0: none.

@@ -25,9 +25,6 @@ enum {
 };
 static const double WARM = 0.1;        // part of the region's units fetched at the start
 static const double EVAL_SHARE = 0.02; // part of the time that evaluations may take
-// AdamW as language models are trained with it; its rate is a setting. CLIP: the largest norm of a
-// step's gradient.
-static const double BETA1 = 0.9, BETA2 = 0.95, EPSILON = 1e-8, WEIGHT_DECAY = 0.1, CLIP = 1;
 // Part of the scheduled rate while the gradient is noisy, and the part of the budget after which
 // that no longer counts.
 static const double NOISE_HOLD = 0.1, NOISE_CAP = 0.1;
@@ -168,11 +165,6 @@ static LH_MUST lh_err read_shape(const struct wk_training *t, struct wk_shape *o
     return wk_shape_parse(t->program->manifest.model_json, out);
 }
 
-static void rank_ended(void *arg, lh_err err, const char *text)
-{
-    lh_program_fatal(arg, err, text);
-}
-
 static struct wk_join_conf join_conf(const struct wk_training *t, const struct wk_shape *shape)
 {
     return (struct wk_join_conf){
@@ -182,15 +174,9 @@ static struct wk_join_conf join_conf(const struct wk_training *t, const struct w
         .manifest = &t->program->manifest,
         .self = &t->program->peer,
         .shape = *shape,
-        .ended = rank_ended,
+        .ended = lh_program_fatal,
         .arg = t->program,
     };
-}
-
-static LH_MUST lh_err open_reduce(struct wk_training *t, const struct wk_shape *shape)
-{
-    const struct wk_join_conf conf = join_conf(t, shape);
-    return wk_join_lead(&conf, &t->reduce);
 }
 
 static LH_MUST lh_err open_evaluation(struct wk_training *t)
@@ -284,7 +270,6 @@ static LH_MUST lh_err open_device(struct wk_training *t, const struct wk_shape *
 static LH_MUST lh_err open_trainer(struct wk_training *t)
 {
     const struct wk_settings *s = t->settings;
-    const struct lh_manifest *m = &t->program->manifest;
     struct wk_shape shape;
     if (s->trainer.kind == WK_TRAINER_EXTERNAL) return open_beside(t);
     LH_TRY(read_shape(t, &shape));
@@ -293,24 +278,21 @@ static LH_MUST lh_err open_trainer(struct wk_training *t)
                        s->node.data.units, t->units.vocabulary, shape.vocab);
     if (s->trainer.kind == WK_TRAINER_SYNTHETIC) return open_synthetic(t, &shape);
     LH_TRY(open_loader(t));
-    LH_TRY(open_reduce(t, &shape));
+    const struct wk_join_conf join = join_conf(t, &shape);
+    LH_TRY(wk_join_lead(&join, &t->reduce));
     LH_TRY(open_evaluation(t));
     LH_TRY(open_device(t, &shape));
-    const struct wk_builtin_conf trainer = {.manifest = m,
-                                            .loader = t->loader,
-                                            .sequence = shape.context,
-                                            .batch = (uint32_t)s->trainer.batch,
-                                            .accumulate = (uint32_t)s->trainer.accumulate,
-                                            .beta1 = BETA1,
-                                            .beta2 = BETA2,
-                                            .eps = EPSILON,
-                                            .weight_decay = WEIGHT_DECAY,
-                                            .clip = CLIP,
-                                            .tokens_per_s = s->trainer.tokens_per_s,
-                                            .reduce = t->reduce,
-                                            .warmup = warmup_of(t),
-                                            .evaluation = t->evaluation,
-                                            .device = t->device};
+    struct wk_builtin_conf trainer = wk_builtin_defaults();
+    trainer.manifest = &t->program->manifest;
+    trainer.loader = t->loader;
+    trainer.sequence = shape.context;
+    trainer.batch = (uint32_t)s->trainer.batch;
+    trainer.accumulate = (uint32_t)s->trainer.accumulate;
+    trainer.tokens_per_s = s->trainer.tokens_per_s;
+    trainer.reduce = t->reduce;
+    trainer.warmup = warmup_of(t);
+    trainer.evaluation = t->evaluation;
+    trainer.device = t->device;
     return wk_builtin_create(&trainer, &t->trainer);
 }
 

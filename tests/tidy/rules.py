@@ -278,7 +278,6 @@ UNCALLED = {
     "lk_gpu_query": "is called by its name",
     "lk_gemm_query": "is called by its name",
     "lk_gpu_value_digest": "the specification of adamw.cu's digest",
-    "wk_builtin_defaults": "the trainer of bench/learning and of tests",
     "lk_codec_force": "encodes by one kind of instructions, beside the others",
     "ps_balance_kind_of": "reads the words of bench/sim",
     # read by tests, not by programs

@@ -40,14 +40,6 @@ static void tell_final(void *arg, uint64_t from)
     wk_peers_final(((struct wk_peer *)arg)->peers, from);
 }
 
-static LH_MUST lh_err clear_gradient(struct wk_peer *p)
-{
-    memset(wk_reduce_figures(&p->state), 0, WK_FIGURES * sizeof(float));
-    if (p->conf.device) return wk_device_clear(p->conf.device);
-    memset(p->state.gradient, 0, p->state.values * sizeof(float));
-    return LH_OK;
-}
-
 static LH_MUST lh_err compute(struct wk_peer *p, const struct wk_peers_task *task)
 {
     struct wk_share share = {0};
@@ -57,8 +49,8 @@ static LH_MUST lh_err compute(struct wk_peer *p, const struct wk_peers_task *tas
         return lh_fail(LH_ERR_MANIFEST, "the leader has another model");
     if (p->step.step.length > p->conf.length)
         return lh_fail(LH_ERR_CONFIG, "the leader's sequences are longer than %u", p->conf.length);
-    struct wk_part part = wk_peers_part(p->step.step.sequences, task->part, task->parts);
-    LH_TRY(clear_gradient(p));
+    struct wk_part part = wk_reduce_part(p->step.step.sequences, task->part, task->parts);
+    LH_TRY(wk_reduce_clear(&p->state));
     const struct wk_final final = {tell_final, p};
     LH_TRY(wk_passes_run(&p->passes, p->state.value, &p->step.step, part, true, p->state.gradient,
                          &final, &share));
@@ -101,27 +93,15 @@ static void done(void *arg)
 // ---------------------------------------------------------------- the region's thread
 
 // Makes the optimizer's step.
-static LH_MUST lh_err update(struct wk_peer *p, const struct wk_update *u)
-{
-    const struct wk_reduce_state *s = &p->state;
-    const struct wk_update_arrays arrays = {s->gradient, s->m, s->v, s->value, NULL};
-    double norm;
-    if (p->conf.device) {
-        LH_TRY(wk_device_norm(p->conf.device, u->step, NULL, &norm));
-        return wk_device_apply(p->conf.device, u, norm, NULL);
-    }
-    LH_TRY(wk_update_norm(&p->params, s->gradient, u->step, NULL, &norm));
-    wk_update_apply(u, &p->params, norm, &arrays, NULL);
-    return LH_OK;
-}
-
 static lh_err apply(void *arg)
 {
     struct wk_peer *p = arg;
     const struct wk_update *u = &p->step.update;
+    double norm;
     if (u->step != p->steps + 1)
         return lh_fail(LH_ERR_INTERNAL, "step %" PRIu64 " after step %" PRIu64, u->step, p->steps);
-    LH_TRY(update(p, u));
+    LH_TRY(wk_reduce_norm(&p->state, u->step, NULL, &norm));
+    LH_TRY(wk_reduce_update(&p->state, u, norm, NULL, NULL));
     p->steps++;
     atomic_fetch_add(&p->applied, 1);
     atomic_store(&p->digest, wk_peers_digest_of(&p->state));
@@ -130,36 +110,19 @@ static lh_err apply(void *arg)
 
 // ---------------------------------------------------------------- life
 
-static LH_MUST lh_err allocate_beside(struct wk_peer *p)
+static LH_MUST lh_err allocate(struct wk_peer *p)
 {
+    LH_TRY(wk_params_list(&p->conf.shape, &p->params));
+    p->passes.batch = p->conf.batch;
     p->passes.device = p->conf.device;
     p->state = (struct wk_reduce_state){
-        .gradient = lh_zeros(WK_FIGURES, sizeof(float)),
         .values = p->params.values,
         .steps = &p->steps,
         .params = &p->params,
         .device = p->conf.device,
     };
-    return p->state.gradient ? LH_OK : lh_fail(LH_ERR_NO_MEMORY, "a rank's figures");
-}
-
-static LH_MUST lh_err allocate(struct wk_peer *p)
-{
-    LH_TRY(wk_params_list(&p->conf.shape, &p->params));
-    p->passes.batch = p->conf.batch;
-    if (p->conf.device) return allocate_beside(p);
-    size_t values = p->params.values;
-    p->state = (struct wk_reduce_state){
-        .value = lh_zeros(values, sizeof(float)),
-        .m = lh_zeros(values, sizeof(float)),
-        .v = lh_zeros(values, sizeof(float)),
-        .gradient = lh_zeros(values + WK_FIGURES, sizeof(float)),
-        .values = values,
-        .steps = &p->steps,
-        .params = &p->params,
-    };
-    if (!p->state.value || !p->state.m || !p->state.v || !p->state.gradient)
-        return lh_fail(LH_ERR_NO_MEMORY, "a rank of %zu parameters", values);
+    LH_TRY(wk_reduce_allocate(&p->state));
+    if (p->conf.device) return LH_OK;
     const struct wk_transformer_conf transformer = {p->conf.shape, p->conf.length,
                                                     (size_t)p->conf.batch * p->conf.length, true};
     return wk_transformer_create(&transformer, &p->passes.transformer);
@@ -170,10 +133,7 @@ static void free_peer(struct wk_peer *p)
     wk_transformer_destroy(p->passes.transformer);
     wk_params_free(&p->params);
     wk_peers_step_free(&p->step);
-    free(p->state.value);
-    free(p->state.m);
-    free(p->state.v);
-    free(p->state.gradient);
+    wk_reduce_free(&p->state);
     free(p);
 }
 

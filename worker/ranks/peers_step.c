@@ -93,13 +93,6 @@ void wk_peers_step_free(struct wk_peers_step *s)
     s->room = 0;
 }
 
-struct wk_part wk_peers_part(uint32_t sequences, uint32_t part, uint32_t parts)
-{
-    uint32_t from = (uint32_t)(((uint64_t)sequences * part + parts - 1) / parts);
-    uint32_t end = (uint32_t)(((uint64_t)sequences * (part + 1) + parts - 1) / parts);
-    return (struct wk_part){from, end - from};
-}
-
 // ---------------------------------------------------------------- figures
 
 static float *put_pieces(float *at, uint64_t bits, int pieces)

@@ -22,9 +22,6 @@ void wk_peers_step_put(struct lh_buf *out, const struct lh_hash *manifest,
 LH_MUST lh_err wk_peers_step_get(struct lh_span bytes, struct wk_peers_step *out);
 void wk_peers_step_free(struct wk_peers_step *s);
 
-// The part of a step for place `part` of `parts`, as even as possible.
-struct wk_part wk_peers_part(uint32_t sequences, uint32_t part, uint32_t parts);
-
 // Figures behind a gradient: WK_FIGURES floats. Each rank fills its own place, so their sum over
 // the ranks is exact.
 void wk_figures_put(float *figures, uint32_t part, const struct wk_share *share);

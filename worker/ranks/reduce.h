@@ -16,10 +16,10 @@
 // gather(fine, gradient, &sum, &part);  adds the others' gradients, in rank order
 // } while (part.count);             a lost rank's part is dealt again
 //
-// Implementations: none (one process), shm (one host: reduce_shm.c), peers (reduce_peers.c): ranks
-// with their own parameters and optimizer that take every step themselves. With peers a lost rank
-// costs the current step: gather() clears the gradient, drops all sums of it and deals the step
-// again.
+// Implementations: shm (one host: reduce_shm.c), peers (reduce_peers.c): ranks with their own
+// parameters and optimizer that take every step themselves. With peers a lost rank costs the
+// current step: gather() clears the gradient, drops all sums of it and deals the step again. A
+// region of one process has none.
 //
 // Peers sum a gradient in buckets, from its end to its start, then the figures behind it. A bucket
 // is summed as soon as all ranks' backward passes are past it, while they continue. Buckets have
@@ -57,6 +57,8 @@ static inline uint32_t wk_sum_bytes(enum wk_sum_type type)
 struct wk_part { // sequences [from, from + count) of a step
     uint32_t from, count;
 };
+// The part of a step for place `part` of `parts`, as even as possible.
+struct wk_part wk_reduce_part(uint32_t sequences, uint32_t part, uint32_t parts);
 
 struct wk_reduce_step {
     const uint32_t *ids; // [sequences][length + 1]
@@ -96,13 +98,22 @@ static inline float *wk_reduce_figures(const struct wk_reduce_state *s)
 {
     return s->gradient + (s->device ? 0 : s->values);
 }
+// Allocates the host's arrays, as zeros, after all other fields are set; `value` is kept if it is
+// set. wk_reduce_free() frees them, also after a failure.
+LH_MUST lh_err wk_reduce_allocate(struct wk_reduce_state *s);
+void wk_reduce_free(struct wk_reduce_state *s);
+LH_MUST lh_err wk_reduce_clear(const struct wk_reduce_state *s); // the gradient and the figures
+// As wk_update_norm() and wk_update_apply(), on the host or on the device.
+LH_MUST lh_err wk_reduce_norm(const struct wk_reduce_state *s, uint64_t step,
+                              struct wk_tensor_norms *norms, double *norm);
+LH_MUST lh_err wk_reduce_update(const struct wk_reduce_state *s, const struct wk_update *u,
+                                double norm, float *before, struct wk_tensor_norms *norms);
 
 struct wk_reduce;
 struct wk_reduce_ops {
-    const char *name;
-    // Gives zeroed memory for the parameters that all ranks can read; NULL: any memory will do.
+    // Gives zeroed memory for the parameters that all ranks can read. NULL: any memory will do.
     float *(*parameters)(struct wk_reduce *r);
-    // Called once, before the first step. Borrows the arrays until close().
+    // Called once, before the first step. Borrows the arrays until close(). NULL: not needed.
     lh_err (*bind)(struct wk_reduce *r, const struct wk_reduce_state *state);
     // Compute lane. `own` is the caller's part; it may be empty.
     void (*deal)(struct wk_reduce *r, const struct wk_reduce_step *step, struct wk_part *own);
@@ -115,12 +126,12 @@ struct wk_reduce_ops {
     // Compute lane, between deal() and gather(): values of the gradient from `from` on are final,
     // and the sum owns them until gather() returns. NULL: the caller keeps them.
     void (*final)(struct wk_reduce *r, uint64_t from);
-    void (*applied)(struct wk_reduce *r); // compute lane: the optimizer's step was made
+    void (*applied)(struct wk_reduce *r); // compute lane: the optimizer made its step; or NULL
     // Loop thread, about once a second: checks which ranks are live and logs arrivals and losses.
     // Returns their number, including the leader.
     uint32_t (*watch)(struct wk_reduce *r, struct lh_log *log);
     // Loop thread: any current or later call of deal() or gather() returns soon; no more steps are
-    // trained.
+    // trained. NULL: they return soon anyway.
     void (*leave)(struct wk_reduce *r);
     // Loop thread, all lanes idle, before any memory of the trainer or its device is freed. `done`:
     // the run is over; the other ranks may end. False: a hung thread still uses the arrays; they
@@ -131,7 +142,5 @@ struct wk_reduce_ops {
 struct wk_reduce {
     const struct wk_reduce_ops *ops;
 };
-
-struct wk_reduce *wk_reduce_none(void); // one process; close() does nothing
 
 #endif

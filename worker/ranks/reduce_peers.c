@@ -29,12 +29,6 @@ static struct leader *leader_of(struct wk_reduce *r)
     return (struct leader *)r;
 }
 
-static float *parameters(struct wk_reduce *r)
-{
-    (void)r;
-    return NULL; // they may be in any memory
-}
-
 static lh_err bind(struct wk_reduce *r, const struct wk_reduce_state *state)
 {
     struct leader *l = leader_of(r);
@@ -59,7 +53,7 @@ static enum wk_peers_what hear(struct leader *l, struct wk_part *own)
     if (is == WK_PEERS_COMPUTE) {
         l->parts = task.parts;
         l->dealt = true;
-        *own = wk_peers_part(l->sequences, task.part, task.parts);
+        *own = wk_reduce_part(l->sequences, task.part, task.parts);
     }
     if (is != WK_PEERS_ENDED) return is;
     l->err = task.err ? task.err : LH_ERR_CANCELLED;
@@ -81,15 +75,6 @@ static void deal(struct wk_reduce *r, const struct wk_reduce_step *step, struct 
     (void)hear(l, own); // gather() reports an end
 }
 
-// Restarts the step.
-static LH_MUST lh_err clear(struct leader *l)
-{
-    memset(wk_reduce_figures(&l->state), 0, WK_FIGURES * sizeof(float));
-    if (l->state.device) return wk_device_clear(l->state.device);
-    memset(l->state.gradient, 0, l->state.values * sizeof(float));
-    return LH_OK;
-}
-
 static lh_err gather(struct wk_reduce *r, bool fine, float *gradient, struct wk_gathered *sum,
                      struct wk_part *missing)
 {
@@ -106,7 +91,7 @@ static lh_err gather(struct wk_reduce *r, bool fine, float *gradient, struct wk_
     }
     // The communicator broke: the step restarts with the remaining ranks.
     *sum = (struct wk_gathered){.fresh = true};
-    return clear(l);
+    return wk_reduce_clear(&l->state);
 }
 
 static void final(struct wk_reduce *r, uint64_t from)
@@ -160,8 +145,8 @@ void wk_reduce_peers_status(struct wk_reduce *r, struct wk_peers_status *out)
 
 lh_err wk_reduce_peers_create(const struct wk_reduce_peers_conf *conf, struct wk_reduce **out)
 {
-    static const struct wk_reduce_ops ops = {"peers", parameters, bind,  deal,  gather,
-                                             final,   applied,    watch, leave, close_leader};
+    static const struct wk_reduce_ops ops = {NULL,    bind,  deal,  gather,      final,
+                                             applied, watch, leave, close_leader};
     struct leader *l = calloc(1, sizeof *l);
     if (!l) {
         wk_comm_destroy(conf->peers.comm);

@@ -181,13 +181,6 @@ static float *parameters(struct wk_reduce *r)
     return at(leader_of(r)->g, parameters_at(&leader_of(r)->conf));
 }
 
-static lh_err bind(struct wk_reduce *r, const struct wk_reduce_state *state)
-{
-    (void)r;
-    (void)state;
-    return LH_OK;
-}
-
 static bool is_free(const struct seat *s)
 {
     return atomic_load(&s->life) % 2 && atomic_load(&s->done) == atomic_load(&s->task);
@@ -212,9 +205,8 @@ static void deal_part(struct leader *l, struct wk_part all, struct wk_part *own)
     for (uint32_t rank = 1; rank < l->conf.ranks; rank++)
         if (is_free(&l->g->seat[rank])) free_rank[shares++] = rank;
     for (uint32_t i = 0; i < shares; i++) {
-        uint32_t from = (uint32_t)(((uint64_t)all.count * i + shares - 1) / shares);
-        uint32_t end = (uint32_t)(((uint64_t)all.count * (i + 1) + shares - 1) / shares);
-        struct wk_part part = {all.from + from, end - from};
+        struct wk_part part = wk_reduce_part(all.count, i, shares);
+        part.from += all.from;
         if (i == 0)
             *own = part;
         else if (part.count)
@@ -280,11 +272,6 @@ static lh_err gather(struct wk_reduce *r, bool fine, float *gradient, struct wk_
     return LH_OK;
 }
 
-static void applied(struct wk_reduce *r)
-{
-    (void)r; // the other ranks read the parameters in place
-}
-
 static uint32_t watch(struct wk_reduce *r, struct lh_log *log)
 {
     struct leader *l = leader_of(r);
@@ -301,11 +288,6 @@ static uint32_t watch(struct wk_reduce *r, struct lh_log *log)
     return here;
 }
 
-static void leave(struct wk_reduce *r)
-{
-    (void)r; // bounded by its patience
-}
-
 static bool close_leader(struct wk_reduce *r, bool done)
 {
     struct leader *l = leader_of(r);
@@ -318,8 +300,14 @@ static bool close_leader(struct wk_reduce *r, bool done)
     return true;
 }
 
-static const struct wk_reduce_ops ops = {"shm", parameters, bind,  deal,  gather,
-                                         NULL,  applied,    watch, leave, close_leader};
+// The other ranks read the parameters in place, and gather() is bounded by its patience.
+static const struct wk_reduce_ops ops = {
+    .parameters = parameters,
+    .deal = deal,
+    .gather = gather,
+    .watch = watch,
+    .close = close_leader,
+};
 
 // ---------------------------------------------------------------- the segment
 

@@ -32,11 +32,10 @@ struct builtin {
     struct wk_params params;
     struct wk_passes passes;
     struct lh_hash manifest;
-    float *value, *m, *v; // [params.values] each; NULL with a device
-    float *gradient;      // as struct wk_reduce_state has it
-    bool shared;          // value is the reduce's, who frees it
-    float *before;        // a tensor before the step, while its norms are asked for
-    uint32_t *ids;        // [batch * accumulate][sequence + 1]
+    struct wk_reduce_state state;
+    bool shared;   // state.value is the reduce's, who frees it
+    float *before; // a tensor before the step, while its norms are asked for
+    uint32_t *ids; // [batch * accumulate][sequence + 1]
     struct wk_warmup warmup;
     struct wk_record_step *records; // NULL: the region is not private
     uint64_t steps;
@@ -50,19 +49,19 @@ static struct builtin *builtin_of(struct wk_trainer *t)
 static void copy(struct wk_trainer *t, uint64_t first, uint64_t values, float *slot)
 {
     struct builtin *b = builtin_of(t);
-    if (b->conf.device)
-        wk_device_copy(b->conf.device, first, values, slot);
+    if (b->state.device)
+        wk_device_copy(b->state.device, first, values, slot);
     else
-        wk_host_copy(b->value, first, values, slot);
+        wk_host_copy(b->state.value, first, values, slot);
 }
 
 static void renew(struct wk_trainer *t, const struct wk_renewal *r)
 {
     struct builtin *b = builtin_of(t);
-    if (b->conf.device)
-        wk_device_renew(b->conf.device, r);
+    if (b->state.device)
+        wk_device_renew(b->state.device, r);
     else
-        wk_host_renew(b->value, r);
+        wk_host_renew(b->state.value, r);
 }
 
 static uint64_t step_tokens(const struct wk_trainer *t)
@@ -122,17 +121,10 @@ static lh_err read_pieces(struct builtin *b, const struct wk_step_in *in, struct
     return LH_OK;
 }
 
-static lh_err clear_gradient(struct builtin *b)
-{
-    if (b->conf.device) return wk_device_clear(b->conf.device);
-    memset(b->gradient, 0, b->params.values * sizeof *b->gradient);
-    return LH_OK;
-}
-
 static void tell_final(void *arg, uint64_t from)
 {
     struct wk_reduce *r = arg;
-    if (r->ops->final) r->ops->final(r, from);
+    if (r && r->ops->final) r->ops->final(r, from);
 }
 
 // gradient = d(mean loss), by all ranks of the region together; loss = the mean.
@@ -152,19 +144,20 @@ static lh_err accumulate(struct builtin *b, size_t sequences, const struct wk_up
     };
     const struct wk_final final = {tell_final, r};
     *sum = (struct wk_gathered){.fresh = true};
-    struct wk_part part;
-    LH_TRY(clear_gradient(b));
-    r->ops->deal(r, &step, &part);
+    struct wk_part part = {0, step.sequences};
+    LH_TRY(wk_reduce_clear(&b->state));
+    if (r) r->ops->deal(r, &step, &part);
     lh_err err = LH_OK;
     do {
         struct wk_share share = {0};
         if (!err)
-            err = wk_passes_run(&b->passes, b->value, &step, part, sum->fresh, b->gradient, &final,
-                                &share);
+            err = wk_passes_run(&b->passes, b->state.value, &step, part, sum->fresh,
+                                b->state.gradient, &final, &share);
         sum->nll += share.nll;
         if (share.first) sum->sample[sum->samples++] = share;
         sum->fresh = false;
-        lh_err lost = r->ops->gather(r, !err, b->gradient, sum, &part);
+        if (!r) break;
+        lh_err lost = r->ops->gather(r, !err, b->state.gradient, sum, &part);
         if (!err) err = lost;
     } while (part.count);
     return err;
@@ -174,7 +167,7 @@ static lh_err accumulate(struct builtin *b, size_t sequences, const struct wk_up
 static lh_err prepare_norms(struct builtin *b)
 {
     size_t most = 0;
-    if (b->before || b->conf.device) return LH_OK;
+    if (b->before || b->state.device) return LH_OK;
     for (uint32_t i = 0; i < b->params.count; i++)
         if (b->params.at[i].len > most) most = b->params.at[i].len;
     b->before = malloc(most * sizeof *b->before);
@@ -207,23 +200,13 @@ static void note_noise(struct builtin *b, const struct wk_step_in *in, struct wk
     if (!b->warmup.released) out->noise = wk_noise_ratio(&b->warmup.noise, sequences);
 }
 
-static lh_err norm_of(const struct builtin *b, uint64_t step, struct wk_tensor_norms *norms,
-                      double *norm)
-{
-    if (b->conf.device) return wk_device_norm(b->conf.device, step, norms, norm);
-    return wk_update_norm(&b->params, b->gradient, step, norms, norm);
-}
-
 static lh_err optimize(struct builtin *b, const struct wk_update *update, double norm,
                        struct wk_tensor_norms *norms)
 {
-    const struct wk_update_arrays arrays = {b->gradient, b->m, b->v, b->value, b->before};
-    if (b->conf.device)
-        LH_TRY(wk_device_apply(b->conf.device, update, norm, norms));
-    else
-        wk_update_apply(update, &b->params, norm, &arrays, norms);
+    struct wk_reduce *r = b->conf.reduce;
+    LH_TRY(wk_reduce_update(&b->state, update, norm, b->before, norms));
     b->steps = update->step;
-    b->conf.reduce->ops->applied(b->conf.reduce);
+    if (r && r->ops->applied) r->ops->applied(r);
     return LH_OK;
 }
 
@@ -237,8 +220,8 @@ static void set_duration(const struct builtin *b, uint64_t tokens, struct wk_ste
 static lh_err private_step(struct builtin *b, const struct wk_step_in *in, struct wk_step_out *out)
 {
     const struct wk_update update = update_of(b, in);
-    LH_TRY(wk_record_step_run(b->records, b->value, b->gradient, &out->loss));
-    LH_TRY(norm_of(b, update.step, in->norms, &out->grad_norm));
+    LH_TRY(wk_record_step_run(b->records, b->state.value, b->state.gradient, &out->loss));
+    LH_TRY(wk_reduce_norm(&b->state, update.step, in->norms, &out->grad_norm));
     out->rate = update.rate;
     LH_TRY(optimize(b, &update, out->grad_norm, in->norms));
     set_duration(b, wk_record_step_tokens(b->records), out);
@@ -256,7 +239,7 @@ static lh_err step(struct wk_trainer *t, const struct wk_step_in *in, struct wk_
     LH_TRY(read_pieces(b, in, out, &sequences));
     const struct wk_update update = update_of(b, in);
     LH_TRY(accumulate(b, sequences, &update, &sum));
-    LH_TRY(norm_of(b, update.step, in->norms, &out->grad_norm));
+    LH_TRY(wk_reduce_norm(&b->state, update.step, in->norms, &out->grad_norm));
     uint64_t tokens = sequences * b->conf.sequence;
     out->loss = sum.nll / (double)tokens;
     out->rate = update.rate;
@@ -264,7 +247,8 @@ static lh_err step(struct wk_trainer *t, const struct wk_step_in *in, struct wk_
     LH_TRY(optimize(b, &update, out->grad_norm, in->norms));
     set_duration(b, tokens, out);
     if (!b->conf.evaluation) return LH_OK;
-    return wk_evaluation_step(b->conf.evaluation, &b->passes, b->value, tokens, &out->evaluated);
+    return wk_evaluation_step(b->conf.evaluation, &b->passes, b->state.value, tokens,
+                              &out->evaluated);
 }
 
 static void announce(struct wk_trainer *t, uint64_t unit, bool comes)
@@ -288,26 +272,26 @@ static lh_err room_for_moments(const struct builtin *b, float **m, float **v)
 
 static lh_err put_moments(struct builtin *b, struct lh_buf *out, size_t bytes)
 {
-    float *m = b->m, *v = b->v;
-    if (b->conf.device) LH_TRY(room_for_moments(b, &m, &v));
-    lh_err err = b->conf.device ? wk_device_moments(b->conf.device, m, v) : LH_OK;
+    float *m = b->state.m, *v = b->state.v;
+    if (b->state.device) LH_TRY(room_for_moments(b, &m, &v));
+    lh_err err = b->state.device ? wk_device_moments(b->state.device, m, v) : LH_OK;
     if (!err) {
         lh_put(out, m, bytes);
         lh_put(out, v, bytes);
         err = lh_buf_err(out);
     }
-    if (b->conf.device) free(m);
+    if (b->state.device) free(m);
     return err;
 }
 
 static lh_err take_moments(struct builtin *b, struct lh_cursor *c)
 {
-    float *m = b->m, *v = b->v;
-    if (b->conf.device) LH_TRY(room_for_moments(b, &m, &v));
+    float *m = b->state.m, *v = b->state.v;
+    if (b->state.device) LH_TRY(room_for_moments(b, &m, &v));
     lh_get_into(c, m, b->params.values * sizeof *m);
     lh_get_into(c, v, b->params.values * sizeof *v);
-    if (!b->conf.device) return LH_OK;
-    lh_err err = wk_device_set_moments(b->conf.device, m, v);
+    if (!b->state.device) return LH_OK;
+    lh_err err = wk_device_set_moments(b->state.device, m, v);
     free(m);
     return err;
 }
@@ -380,8 +364,8 @@ static lh_err keep_private(struct wk_trainer *t, const struct wk_records_conf *c
     struct builtin *b = builtin_of(t);
     const char *why = NULL;
     LH_ASSERT(!b->records);
-    if (b->conf.device) why = "trainer.backend is cuda: set cpu";
-    if (b->conf.reduce != wk_reduce_none()) why = "ranks.count is above 1: set 1";
+    if (b->state.device) why = "trainer.backend is cuda: set cpu";
+    if (b->conf.reduce) why = "ranks.count is above 1: set 1";
     if (b->conf.warmup.threshold > 0) why = "trainer.noise_threshold is set: set off";
     if (b->conf.evaluation) why = "eval.every_tokens is set: set off";
     if (why) return lh_fail(LH_ERR_CONFIG, "the region is private at record level, and %s", why);
@@ -396,10 +380,8 @@ static void destroy(struct wk_trainer *t)
     wk_record_step_close(b->records);
     wk_transformer_destroy(b->passes.transformer);
     wk_params_free(&b->params);
-    if (!b->shared) free(b->value);
-    free(b->gradient);
-    free(b->m);
-    free(b->v);
+    if (b->shared) b->state.value = NULL;
+    wk_reduce_free(&b->state);
     free(b->before);
     free(b->ids);
     free(b);
@@ -429,7 +411,6 @@ struct wk_builtin_conf wk_builtin_defaults(void)
         .eps = 1e-8,
         .weight_decay = 0.1,
         .clip = 1.0,
-        .reduce = wk_reduce_none(),
     };
 }
 
@@ -462,44 +443,27 @@ static lh_err check_manifest(const struct lh_manifest *m, const struct wk_params
     return same ? LH_OK : lh_fail(LH_ERR_MANIFEST, "its tensors are not those of its \"model\"");
 }
 
-// Allocates host memory for the figures of other ranks; the device has the arrays.
-static lh_err allocate_beside(struct builtin *b)
+static lh_err allocate(struct builtin *b, const struct wk_shape *shape)
 {
     const struct wk_builtin_conf *c = &b->conf;
-    b->gradient = lh_zeros(WK_FIGURES, sizeof *b->gradient);
-    if (!b->gradient) return lh_fail(LH_ERR_NO_MEMORY, "ranks' figures");
-    const struct wk_reduce_state state = {
-        .gradient = b->gradient,
+    struct wk_reduce *r = c->reduce;
+    size_t sequences = (size_t)c->batch * c->accumulate;
+    b->ids = calloc(sequences * ((size_t)c->sequence + 1), sizeof *b->ids);
+    if (!b->ids) return lh_fail(LH_ERR_NO_MEMORY, "ids of %zu sequences", sequences);
+    b->passes.batch = c->batch;
+    b->passes.device = c->device;
+    b->state = (struct wk_reduce_state){
         .values = b->params.values,
         .steps = &b->steps,
         .params = &b->params,
         .device = c->device,
     };
-    return c->reduce->ops->bind(c->reduce, &state);
-}
-
-static lh_err allocate(struct builtin *b, const struct wk_shape *shape)
-{
-    const struct wk_builtin_conf *c = &b->conf;
-    size_t values = b->params.values, sequences = (size_t)c->batch * c->accumulate;
-    b->ids = calloc(sequences * ((size_t)c->sequence + 1), sizeof *b->ids);
-    if (!b->ids) return lh_fail(LH_ERR_NO_MEMORY, "ids of %zu sequences", sequences);
-    b->passes.batch = c->batch;
-    b->passes.device = c->device;
-    if (c->device) return allocate_beside(b);
-    b->value = c->reduce->ops->parameters(c->reduce);
-    b->shared = b->value != NULL;
-    if (!b->shared) b->value = lh_zeros(values, sizeof *b->value);
-    b->gradient = lh_zeros(values + WK_FIGURES, sizeof *b->gradient);
-    b->m = lh_zeros(values, sizeof *b->m);
-    b->v = lh_zeros(values, sizeof *b->v);
-    if (b->value == NULL || b->gradient == NULL || b->m == NULL || b->v == NULL)
-        return lh_fail(LH_ERR_NO_MEMORY, "trainer of %zu parameters", values);
+    b->shared = r && r->ops->parameters && !c->device;
+    if (b->shared) b->state.value = r->ops->parameters(r);
+    LH_TRY(wk_reduce_allocate(&b->state));
     struct wk_transformer_conf t = {*shape, c->sequence, (size_t)c->batch * c->sequence, true};
-    const struct wk_reduce_state state = {b->value, b->m,      b->v,       b->gradient,
-                                          values,   &b->steps, &b->params, NULL};
-    LH_TRY(wk_transformer_create(&t, &b->passes.transformer));
-    return c->reduce->ops->bind(c->reduce, &state);
+    if (!c->device) LH_TRY(wk_transformer_create(&t, &b->passes.transformer));
+    return r && r->ops->bind ? r->ops->bind(r, &b->state) : LH_OK;
 }
 
 lh_err wk_builtin_create(const struct wk_builtin_conf *conf, struct wk_trainer **out)

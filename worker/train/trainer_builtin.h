@@ -17,18 +17,20 @@ struct wk_builtin_conf {
     uint32_t batch;                     // sequences of one forward and backward pass
     uint32_t accumulate; // passes per step; step_tokens = sequence * batch * accumulate
     double beta1, beta2, eps, weight_decay;
-    double clip;                  // limit of the global gradient norm; 0: none
-    double tokens_per_s;          // throttle: fills wk_step_out.least_ns; 0: none
-    struct wk_reduce *reduce;     // borrows: shares the gradient's work, may hold the parameters
-    struct wk_warmup_conf warmup; // zeros: the schedule's rate is unchanged
+    double clip;         // limit of the global gradient norm; 0: none
+    double tokens_per_s; // throttle: fills wk_step_out.least_ns; 0: none
+    // Borrows: shares the gradient's work, may hold the parameters. NULL: one process.
+    struct wk_reduce *reduce;
+    struct wk_warmup_conf warmup;     // zeros: the schedule's rate is unchanged
     struct wk_evaluation *evaluation; // borrows; NULL: none
     // Borrows; its arrays and passes replace this process's; NULL: the CPU. Made for this model,
     // `sequence` and `batch`. Its ranks are peers with one device each.
     struct wk_device *device;
 };
 
-// sequence 128, batch 4, accumulate 1, betas 0.9 and 0.95, eps 1e-8, weight decay 0.1, clip 1, no
-// other ranks.
+// AdamW as language models are trained with it: betas 0.9 and 0.95, eps 1e-8, weight decay 0.1,
+// clip
+// 1. Sequence 128, batch 4, accumulate 1.
 struct wk_builtin_conf wk_builtin_defaults(void);
 
 // LH_ERR_CONFIG; LH_ERR_MANIFEST if the tensors are not those of the "model" object. Parameters

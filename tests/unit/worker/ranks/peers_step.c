@@ -66,14 +66,14 @@ TEST(parts_cover_a_step)
         for (uint32_t parts = 1; parts < 9; parts++) {
             uint32_t next = 0;
             for (uint32_t i = 0; i < parts; i++) {
-                struct wk_part part = wk_peers_part(sequences, i, parts);
+                struct wk_part part = wk_reduce_part(sequences, i, parts);
                 assert_int_equal(part.from, next);
                 assert_true(part.count <= (sequences + parts - 1) / parts);
                 next += part.count;
             }
             assert_int_equal(next, sequences);
             // the leader's part: see gather()
-            assert_true(wk_peers_part(sequences, 0, parts).count > 0);
+            assert_true(wk_reduce_part(sequences, 0, parts).count > 0);
         }
 }
 

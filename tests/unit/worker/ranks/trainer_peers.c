@@ -178,7 +178,7 @@ IN_FIXTURE(peers_train_as_one_process, struct fixture *f)
 {
     struct region r;
     open_peers(f, &r, WK_SUM_FP32, 600 * LH_SECOND);
-    struct wk_builtin_conf one = conf_with(f, wk_reduce_none()), many = conf_with(f, r.reduce);
+    struct wk_builtin_conf one = conf_with(f, NULL), many = conf_with(f, r.reduce);
     struct wk_trainer *a = trainer_of(f, &many), *b = trainer_of(f, &one);
     for (uint64_t i = 0; i < STEPS; i++) {
         if (i % CHANGED_AT == 0) change(a, f->manifest.values);
@@ -199,7 +199,7 @@ IN_FIXTURE(a_lost_rank_is_done_without, struct fixture *f)
 {
     struct region r;
     open_peers(f, &r, WK_SUM_FP32, 5 * LH_SECOND);
-    struct wk_builtin_conf one = conf_with(f, wk_reduce_none()), many = conf_with(f, r.reduce);
+    struct wk_builtin_conf one = conf_with(f, NULL), many = conf_with(f, r.reduce);
     struct wk_trainer *a = trainer_of(f, &many), *b = trainer_of(f, &one);
     compare_a_step(a, b, 0, f->manifest.values);
     assert_int_equal(r.reduce->ops->watch(r.reduce, NULL), RANKS);
@@ -256,7 +256,7 @@ IN_FIXTURE(bf16_learns_what_fp32_learns, struct fixture *f)
 {
     struct region r;
     open_peers(f, &r, WK_SUM_BF16, 600 * LH_SECOND);
-    struct wk_builtin_conf one = conf_with(f, wk_reduce_none()), many = conf_with(f, r.reduce);
+    struct wk_builtin_conf one = conf_with(f, NULL), many = conf_with(f, r.reduce);
     struct wk_trainer *a = trainer_of(f, &many), *b = trainer_of(f, &one);
     double first = 0, most = 0, gained = 0;
     for (uint64_t i = 0; i < STEPS; i++) {

@@ -66,7 +66,7 @@ IN_FIXTURE(ranks_train_as_one_process, struct fixture *f)
 {
     struct region r;
     open_region(f, &r);
-    struct wk_builtin_conf one = conf_with(f, wk_reduce_none()), many = conf_with(f, r.reduce);
+    struct wk_builtin_conf one = conf_with(f, NULL), many = conf_with(f, r.reduce);
     struct wk_trainer *a = trainer_of(f, &many), *b = trainer_of(f, &one);
     for (uint64_t i = 0; i < STEPS; i++) {
         if (i == KILLED_AT) kill(r.pid[1], SIGKILL);
