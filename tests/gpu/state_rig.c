@@ -121,7 +121,8 @@ void rig_open(struct rig *r, const char *plugin, const char *codec)
     assert_int_equal(r->table.memory->alloc(&there, all * sizeof(float)), 0);
     assert_int_equal(r->table.memory->pinned_alloc(&here, all * sizeof(float)), 0);
     r->pinned = here;
-    r->there = (struct wk_device_lent){&r->table, 0, there, NULL, "an emulated device"};
+    r->there =
+        (struct wk_device_lent){.gpu = &r->table, .value = there, .name = "an emulated device"};
     assert_int_equal(r->table.streams->create(&r->there.stream), 0);
     r->payload = lh_buf(1 << 20);
     r->theirs = lh_buf(1 << 20);

@@ -36,7 +36,7 @@ static void open_rig(struct rig *r, const char *plugin, const char *codec)
     r->codec.density = r->codec.index == LK_INDEX_DENSE ? 1 : 64.0f / 4096;
     const struct lk_gpu_backend *b = r->gpu.backend;
     assert_int_equal(b->memory->alloc(&there, r->manifest.values * sizeof(float)), 0);
-    r->there = (struct wk_device_lent){b, 0, there, NULL, "an emulated device"};
+    r->there = (struct wk_device_lent){.gpu = b, .value = there, .name = "an emulated device"};
     assert_int_equal(b->streams->create(&r->there.stream), 0);
 }
 

@@ -350,5 +350,10 @@ static const char *why(void *arg)
 
 const struct wk_region_comm_ops world_comm = {version, unique_id,  init,    share, reduce,
                                               poll,    abort_comm, aborted, why};
-const struct wk_region_work_ops world_work = {compute, final,     computed,     apply,
-                                              step_of, digest_of, parameters_of};
+const struct wk_region_ops world_work = {.compute = compute,
+                                         .final = final,
+                                         .computed = computed,
+                                         .apply = apply,
+                                         .step = step_of,
+                                         .digest = digest_of,
+                                         .parameters = parameters_of};

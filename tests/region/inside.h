@@ -38,6 +38,7 @@ struct process {
     struct world *world;
     uint32_t rank;
     struct wk_region *region; // NULL: the process is dead
+    struct wk_region_ops ops; // its table
     int64_t paused_ns, starts_ns;
     uint32_t nccl;
     enum wk_sum_type sum;
@@ -105,6 +106,6 @@ uint64_t world_step(uint64_t param, uint64_t step); // the right parameters afte
 uint64_t world_corrected(uint64_t param, uint64_t step);
 void world_break_group(struct process *p); // ends its service to all ranks
 extern const struct wk_region_comm_ops world_comm;
-extern const struct wk_region_work_ops world_work;
+extern const struct wk_region_ops world_work; // its part of the table: the training
 
 #endif

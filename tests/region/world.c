@@ -18,6 +18,7 @@
 #include <string.h>
 
 #include "common/base/check.h"
+#include "worker/ranks/region_core.h"
 
 static const int64_t TICK = 10 * LH_MS, STORM = 15 * LH_SECOND, CALM = 45 * LH_SECOND;
 enum { BUCKET = 8 }; // bytes
@@ -101,10 +102,11 @@ static void connect_due(struct world *w)
 
 // ---------------------------------------------------------------- processes
 
-static void stepped(void *arg, uint64_t step)
+static void stepped(void *arg)
 {
     struct process *p = arg;
     struct world *w = p->world;
+    uint64_t step = p->step;
     if (step != w->counted + 1)
         world_wrong(w, "step %" PRIu64 " is counted after step %" PRIu64, step, w->counted);
     else if (step >= STEPS_MAX || p->param != w->truth[step])
@@ -139,12 +141,16 @@ static void changed(void *arg, uint64_t members)
     world_say(p->world, "rank %u: members %" PRIx64 ", step %" PRIu64, p->rank, members, p->step);
 }
 
+static void failed(void *arg, const char *cause)
+{
+    struct process *p = arg;
+    world_say(p->world, "rank %u: an epoch failed: %s", p->rank, cause);
+}
+
 // ---------------------------------------------------------------- processes live and die
 
 static void start(struct process *p)
 {
-    static const struct wk_region_channel_ops channel = {send};
-    static const struct wk_region_hooks hooks = {stepped, changed, NULL, ended};
     struct world *w = p->world;
     w->life[p->rank] = world_mix(++w->lives, 99) >> 16 | 1;
     p->step = p->rank ? world_below(w, 4) : w->cut; // a member's state is arbitrary
@@ -154,6 +160,12 @@ static void start(struct process *p)
     p->end = (struct endpoint){.live = false};
     p->paused_ns = 0;
     p->wished = 0;
+    p->ops = world_work;
+    p->ops.send = send;
+    p->ops.stepped = stepped;
+    p->ops.changed = changed;
+    p->ops.failed = failed;
+    p->ops.ended = ended;
     p->point = world_strikes(w, WORLD_POINT, 8) ? 1 + (int)world_below(w, 3000) : 0;
     const struct wk_region_conf conf = {.rank = p->rank,
                                         .ranks = w->ranks,
@@ -173,14 +185,10 @@ static void start(struct process *p)
                                         .op_factor = 20,
                                         .bytes_per_s = 1e9,
                                         .abort_ns = 2 * LH_SECOND,
-                                        .channel = &channel,
                                         .comm = &world_comm,
-                                        .work = &world_work,
-                                        .hooks = &hooks,
-                                        .channel_arg = p,
                                         .comm_arg = p,
-                                        .work_arg = p,
-                                        .hooks_arg = p};
+                                        .ops = &p->ops,
+                                        .arg = p};
     world_say(w, "rank %u starts", p->rank);
     lh_err err = wk_region_create(&conf, w->now, &p->region);
     LH_ASSERT(err == LH_OK);
@@ -231,9 +239,14 @@ static void strike(struct world *w)
         p->paused_ns = w->now + (int64_t)world_below(w, 5000) * LH_MS;
         world_say(w, "rank %u stands still until %.2f", p->rank, (double)p->paused_ns / 1e9);
     }
-    bool rests = p->region && wk_region_phase_of(p->region) == WK_REGION_STANDS;
+    bool rests = p->region && p->region->phase == WK_REGION_STANDS;
     if (p->rank && rests && world_strikes(w, WORLD_FLIP, 300)) p->param ^= 2;
     if (p->rank && world_strikes(w, WORLD_CUT, 500)) hang_up(w, p->rank, !world_one_in(w, 4));
+}
+
+static uint64_t members_of(const struct wk_region *r)
+{
+    return r->phase >= WK_REGION_STANDS && r->phase <= WK_REGION_REDUCE ? r->members : 0;
 }
 
 static bool settled(const struct world *w)
@@ -245,7 +258,7 @@ static bool settled(const struct world *w)
         all |= UINT64_C(1) << i;
     }
     for (uint32_t i = 0; i < w->ranks; i++)
-        if (w->process[i].region && wk_region_members(w->process[i].region) != all) return false;
+        if (w->process[i].region && members_of(w->process[i].region) != all) return false;
     return true;
 }
 
@@ -263,8 +276,7 @@ static bool quiet(const struct world *w)
 {
     if (w->process[0].wished == w->counted + 1) return false; // a step is still requested
     for (uint32_t i = 0; i < w->ranks; i++)
-        if (w->process[i].region && wk_region_phase_of(w->process[i].region) != WK_REGION_STANDS)
-            return false;
+        if (w->process[i].region && w->process[i].region->phase != WK_REGION_STANDS) return false;
     return settled(w);
 }
 
@@ -369,8 +381,7 @@ struct world_outcome world_play(uint64_t seed, bool loud)
     for (uint32_t i = 0; i < w->ranks; i++)
         world_say(w, "rank %u: %s, phase %d, step %" PRIu64, i,
                   w->process[i].region ? "lives" : "is dead",
-                  w->process[i].region ? (int)wk_region_phase_of(w->process[i].region) : -1,
-                  w->process[i].step);
+                  w->process[i].region ? (int)w->process[i].region->phase : -1, w->process[i].step);
     struct world_outcome out = w->out;
     tear_down(w);
     return out;

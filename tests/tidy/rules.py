@@ -288,8 +288,6 @@ UNCALLED = {
     "wk_device_bytes": "memory that is taken",
     "wk_device_state_read": "an array of the device's",
     "wk_external_there": "a life that runs",
-    "wk_region_members": "members of an epoch",
-    "wk_region_phase_of": "where the machine is",
     "wk_transformer_bytes": "memory that is taken",
     "wk_wire_connected": "a rank that has come",
     "wk_wire_port": "a port that was free",

@@ -142,10 +142,9 @@ static uint64_t step_of(void *arg)
     return p->conf.rank ? *p->conf.state.steps : p->step;
 }
 
-static void stepped(void *arg, uint64_t step)
+static void stepped(void *arg)
 {
     struct wk_peers *p = arg;
-    (void)step;
     pthread_mutex_lock(&p->lock);
     p->stepped = true;
     pthread_cond_broadcast(&p->come);
@@ -260,10 +259,9 @@ static int64_t within(int64_t ns, int64_t least_s, int64_t most_s)
 
 static struct wk_region_conf region_conf(struct wk_peers *p)
 {
-    static const struct wk_region_channel_ops channel = {send_to};
-    static const struct wk_region_work_ops work = {compute, final,        computed,         apply,
-                                                   step_of, digest_state, digest_parameters};
-    static const struct wk_region_hooks hooks = {stepped, changed, failed, ended};
+    static const struct wk_region_ops ops = {send_to, compute, final,        computed,
+                                             apply,   step_of, digest_state, digest_parameters,
+                                             stepped, changed, failed,       ended};
     uint64_t bytes = p->conf.state.values * sizeof(float);
     int64_t patience = p->conf.patience_ns;
     return (struct wk_region_conf){
@@ -285,14 +283,10 @@ static struct wk_region_conf region_conf(struct wk_peers *p)
         .op_factor = 20,
         .bytes_per_s = 100e6,
         .abort_ns = 15 * LH_SECOND,
-        .channel = &channel,
         .comm = &wk_comm_region,
-        .work = &work,
-        .hooks = &hooks,
-        .channel_arg = p,
         .comm_arg = p->conf.comm,
-        .work_arg = p,
-        .hooks_arg = p,
+        .ops = &ops,
+        .arg = p,
     };
 }
 
@@ -320,7 +314,7 @@ static bool free_peers(struct wk_peers *p)
 static void on_device(const struct wk_peers *p, struct wk_comm_arrays *out,
                       struct wk_comm_device *device)
 {
-    const struct wk_device_arrays is = wk_device_arrays(p->conf.state.device);
+    const struct wk_device_lent is = wk_device_lend(p->conf.state.device);
     LH_ASSERT(is.values == p->conf.state.values);
     *device = (struct wk_comm_device){is.gpu, is.index, is.ready};
     out->part[0].data = is.value;

@@ -22,7 +22,7 @@ lh_err wk_region_create(const struct wk_region_conf *conf, int64_t now_ns, struc
     r->bytes_per_s = conf->bytes_per_s;
     r->payload = lh_buf(WK_REGION_PAYLOAD_BYTES);
     r->out = lh_buf(WK_REGION_HEAD_BYTES + WK_REGION_PAYLOAD_BYTES);
-    if (conf->rank) r->digest = conf->work->digest(conf->work_arg);
+    if (conf->rank) r->digest = conf->ops->digest(conf->arg);
     r->gather_ns = now_ns + conf->gather_ns;
     r->hello_ns = r->beat_ns = now_ns;
     wk_region_go(r, WK_REGION_WAIT, now_ns, 0);
@@ -35,16 +35,6 @@ void wk_region_destroy(struct wk_region *r)
     lh_buf_free(&r->payload);
     lh_buf_free(&r->out);
     free(r);
-}
-
-enum wk_region_phase wk_region_phase_of(const struct wk_region *r)
-{
-    return r->phase;
-}
-
-uint64_t wk_region_members(const struct wk_region *r)
-{
-    return r->phase >= WK_REGION_STANDS && r->phase <= WK_REGION_REDUCE ? r->members : 0;
 }
 
 double wk_region_bandwidth(const struct wk_region *r)
@@ -98,7 +88,7 @@ static void member_event(struct wk_region *r, enum wk_region_event event, int64_
     }
     if (event != WK_REGION_APPLIED) return;
     m.kind = WK_REGION_DONE;
-    m.step = r->conf.work->step(r->conf.work_arg);
+    m.step = r->conf.ops->step(r->conf.arg);
     wk_region_send(r, 0, &m);
 }
 
@@ -110,7 +100,7 @@ static void say_hello(struct wk_region *r, int64_t now)
                                   .bucket_bytes = r->conf.bucket_bytes,
                                   .cuda = r->conf.cuda,
                                   .epoch = r->epoch,
-                                  .step = r->conf.work->step(r->conf.work_arg),
+                                  .step = r->conf.ops->step(r->conf.arg),
                                   .digest = r->digest};
     if (now < r->hello_ns) return;
     r->hello_ns = now + r->conf.hello_ns;
@@ -173,13 +163,13 @@ static void member_receive(struct wk_region *r, const struct wk_region_message *
 // True: the step may begin; otherwise the cause says why not.
 static bool may_step(struct wk_region *r)
 {
-    uint64_t step = r->conf.work->step(r->conf.work_arg);
+    uint64_t step = r->conf.ops->step(r->conf.arg);
     bool same = r->wanted_step == step;
     if (!same)
         wk_region_cause(r, "rank %u holds %llu steps, and shall train step %llu", r->conf.rank,
                         (unsigned long long)step, (unsigned long long)r->wanted_step);
     bool equal = r->step_share || LH_BUG("region_any_parameters") ||
-                 r->conf.work->parameters(r->conf.work_arg) == r->wanted_digest;
+                 r->conf.ops->parameters(r->conf.arg) == r->wanted_digest;
     if (same && !equal)
         wk_region_cause(r, "rank %u: its parameters at step %llu are not the leader's",
                         r->conf.rank, (unsigned long long)step);
@@ -253,7 +243,7 @@ void wk_region_lost(struct wk_region *r, uint32_t rank, int64_t now_ns)
 {
     if (r->phase == WK_REGION_END) return;
     if (!r->conf.rank) {
-        wk_leader_lost(r, rank, now_ns);
+        wk_leader_give_up(r, rank, "is gone", now_ns);
         return;
     }
     r->peer[0].life = 0;

@@ -41,12 +41,6 @@ enum { WK_REGION_TRIES = 8 };
 enum wk_region_share { WK_REGION_SHARE_ALL, WK_REGION_SHARE_PARAMETERS };
 enum wk_region_progress { WK_REGION_BUSY, WK_REGION_OK, WK_REGION_WRONG, WK_REGION_STICKY };
 
-// Delivers messages in order, or loses them with their connection. Drops a message to a rank that
-// is not connected.
-struct wk_region_channel_ops {
-    void (*send)(void *arg, uint32_t to, struct lh_span bytes);
-};
-
 static inline bool wk_region_in(uint64_t members, uint32_t rank)
 {
     return members >> rank & 1;
@@ -81,8 +75,12 @@ struct wk_region_comm_ops {
     const char *(*why)(void *arg); // text of the last failure
 };
 
-// Training, on the ranks' own lane.
-struct wk_region_work_ops {
+// The process around the state machine.
+struct wk_region_ops {
+    // Delivers messages in order, or loses them with their connection. Drops a message to a rank
+    // that is not connected.
+    void (*send)(void *arg, uint32_t to, struct lh_span bytes);
+    // ---- training, on the ranks' own lane
     // Begins the gradient of part `part` of `parts` of this step, from zeros. Earlier results are
     // invalid.
     void (*compute)(void *arg, uint64_t step, uint32_t part, uint32_t parts,
@@ -96,10 +94,8 @@ struct wk_region_work_ops {
     uint64_t (*step)(void *arg);
     uint64_t (*digest)(void *arg);
     uint64_t (*parameters)(void *arg); // digest of only the parameters
-};
-
-struct wk_region_hooks {                                    // each may be NULL
-    void (*stepped)(void *arg, uint64_t step);              // leader: applied and counted
+    // ---- events
+    void (*stepped)(void *arg);                             // leader: a step is applied and counted
     void (*changed)(void *arg, uint64_t members);           // an epoch is ready; 0: none is
     void (*failed)(void *arg, const char *cause);           // leader: an epoch failed
     void (*ended)(void *arg, lh_err err, const char *text); // once
@@ -121,11 +117,10 @@ struct wk_region_conf {
     uint32_t op_factor;
     double bytes_per_s; // initial estimate
     int64_t abort_ns;   // limit of an abort; then the process must end
-    const struct wk_region_channel_ops *channel;
     const struct wk_region_comm_ops *comm;
-    const struct wk_region_work_ops *work;
-    const struct wk_region_hooks *hooks;
-    void *channel_arg, *comm_arg, *work_arg, *hooks_arg;
+    void *comm_arg;
+    const struct wk_region_ops *ops;
+    void *arg;
 };
 
 enum wk_region_phase {
@@ -160,8 +155,6 @@ LH_MUST lh_err wk_region_want(struct wk_region *r, struct lh_span payload, bool 
 // Leader: the run is over; connected ranks end without an error.
 void wk_region_over(struct wk_region *r);
 
-enum wk_region_phase wk_region_phase_of(const struct wk_region *r);
-uint64_t wk_region_members(const struct wk_region *r); // 0: no epoch is ready
 // Measured bytes per second of a reduction: a lower bound, because the backward pass hides a part
 // of it.
 double wk_region_bandwidth(const struct wk_region *r);

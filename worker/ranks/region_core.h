@@ -79,6 +79,7 @@ static inline bool wk_region_epoch_is(const struct wk_region *r)
 void wk_leader_tick(struct wk_region *r, int64_t now);
 void wk_leader_event(struct wk_region *r, enum wk_region_event event, int64_t now);
 void wk_leader_receive(struct wk_region *r, const struct wk_region_message *m, int64_t now);
-void wk_leader_lost(struct wk_region *r, uint32_t rank, int64_t now);
+// Drops a rank whose process or connection is gone or silent.
+void wk_leader_give_up(struct wk_region *r, uint32_t rank, const char *how, int64_t now);
 
 #endif

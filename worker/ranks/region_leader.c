@@ -37,7 +37,7 @@ static void fail_epoch(struct wk_region *r, int64_t now)
     char text[WK_REGION_TEXT_BYTES + 128];
     if (!wk_region_epoch_is(r)) return;
     end_epoch(r, now);
-    if (r->conf.hooks->failed) r->conf.hooks->failed(r->conf.hooks_arg, r->cause);
+    r->conf.ops->failed(r->conf.arg, r->cause);
     if (LH_BUG("region_step_lost")) r->wanted = false;
     if (++r->failures < WK_REGION_TRIES || LH_BUG("region_tries_for_ever")) return;
     snprintf(text, sizeof text, "%u communicators in a row completed no step; the last: %s",
@@ -57,11 +57,11 @@ static bool all_wait(const struct wk_region *r)
 // Begins an epoch. A step is wanted, so the state is unused and may be read.
 static void begin_epoch(struct wk_region *r, int64_t now)
 {
-    r->digest = r->conf.work->digest(r->conf.work_arg);
+    r->digest = r->conf.ops->digest(r->conf.arg);
     struct wk_region_message m = {.kind = WK_REGION_EPOCH,
                                   .nccl = r->conf.comm->version(r->conf.comm_arg),
                                   .epoch = ++r->epoch,
-                                  .step = r->conf.work->step(r->conf.work_arg),
+                                  .step = r->conf.ops->step(r->conf.arg),
                                   .digest = r->digest,
                                   .members = 1};
     for (uint32_t rank = 1; rank < r->conf.ranks; rank++) {
@@ -112,7 +112,7 @@ static bool all_done(const struct wk_region *r, uint64_t step)
 
 static void next_step(struct wk_region *r, int64_t now)
 {
-    uint64_t step = r->conf.work->step(r->conf.work_arg);
+    uint64_t step = r->conf.ops->step(r->conf.arg);
     if (!all_stand(r)) {
         // This rank's communicator is ready; the others get the same time.
         if (now < r->since_ns + r->conf.init_ns) return;
@@ -131,7 +131,7 @@ static void next_step(struct wk_region *r, int64_t now)
         (struct wk_region_message){.kind = WK_REGION_STEP,
                                    .epoch = r->epoch,
                                    .step = step,
-                                   .digest = r->conf.work->parameters(r->conf.work_arg),
+                                   .digest = r->conf.ops->parameters(r->conf.arg),
                                    .share = r->step_share,
                                    .payload = lh_buf_span(&r->payload)});
     wk_region_step(r, now);
@@ -145,14 +145,12 @@ void wk_leader_event(struct wk_region *r, enum wk_region_event event, int64_t no
     r->failures = 0;
     r->step_share = false;
     r->wanted = LH_BUG("region_step_again") && r->epochs % 2;
-    if (r->conf.hooks->stepped)
-        r->conf.hooks->stepped(r->conf.hooks_arg, r->conf.work->step(r->conf.work_arg));
+    r->conf.ops->stepped(r->conf.arg);
 }
 
 // ---------------------------------------------------------------- who is there
 
-// Drops a rank whose process or connection is gone or silent.
-static void give_up(struct wk_region *r, uint32_t rank, const char *how, int64_t now)
+void wk_leader_give_up(struct wk_region *r, uint32_t rank, const char *how, int64_t now)
 {
     struct wk_region_peer *p = &r->peer[rank];
     bool in = p->life && wk_region_epoch_is(r) && wk_region_in(r->members, rank) && !p->waits;
@@ -162,17 +160,12 @@ static void give_up(struct wk_region *r, uint32_t rank, const char *how, int64_t
     fail_epoch(r, now);
 }
 
-void wk_leader_lost(struct wk_region *r, uint32_t rank, int64_t now)
-{
-    give_up(r, rank, "is gone", now);
-}
-
 void wk_leader_tick(struct wk_region *r, int64_t now)
 {
     for (uint32_t rank = 1; rank < r->conf.ranks; rank++)
         if (r->peer[rank].life && now - r->peer[rank].heard_ns > r->conf.silence_ns &&
             !LH_BUG("region_no_silence"))
-            give_up(r, rank, "is silent", now);
+            wk_leader_give_up(r, rank, "is silent", now);
     bool may = all_wait(r) || now >= r->gather_ns;
     if (r->phase == WK_REGION_WAIT && r->wanted && may) begin_epoch(r, now);
     if (r->phase == WK_REGION_STANDS) next_step(r, now);

@@ -26,14 +26,14 @@ void wk_region_send(struct wk_region *r, uint32_t to, struct wk_region_message *
     lh_buf_clear(&r->out);
     wk_region_message_put(&r->out, m);
     if (lh_buf_err(&r->out)) return; // as if it were lost: the deadlines still hold
-    r->conf.channel->send(r->conf.channel_arg, to, lh_buf_span(&r->out));
+    r->conf.ops->send(r->conf.arg, to, lh_buf_span(&r->out));
 }
 
 void wk_region_end(struct wk_region *r, lh_err err, const char *text)
 {
     if (r->phase == WK_REGION_END) return;
     wk_region_go(r, WK_REGION_END, 0, 0);
-    if (r->conf.hooks->ended) r->conf.hooks->ended(r->conf.hooks_arg, err, text);
+    r->conf.ops->ended(r->conf.arg, err, text);
 }
 
 void wk_region_cause(struct wk_region *r, const char *format, ...)
@@ -67,9 +67,9 @@ static void compute(struct wk_region *r, int64_t now)
     if (!LH_BUG("region_given_kept")) r->given = 0;
     // A single rank keeps no other waiting.
     wk_region_go(r, WK_REGION_COMPUTE, now, r->comm ? r->conf.compute_ns : 0);
-    r->conf.work->compute(r->conf.work_arg, r->conf.work->step(r->conf.work_arg),
-                          wk_region_place(r->members, r->conf.rank), wk_region_count(r->members),
-                          lh_buf_span(&r->payload));
+    r->conf.ops->compute(r->conf.arg, r->conf.ops->step(r->conf.arg),
+                         wk_region_place(r->members, r->conf.rank), wk_region_count(r->members),
+                         lh_buf_span(&r->payload));
 }
 
 void wk_region_step(struct wk_region *r, int64_t now)
@@ -89,7 +89,7 @@ void wk_region_leave(struct wk_region *r, int64_t now)
     if (!wk_region_epoch_is(r)) return;
     wk_region_go(r, WK_REGION_ABORTS, now, r->conf.abort_ns);
     if (r->comm) r->conf.comm->abort(r->conf.comm_arg);
-    if (r->conf.hooks->changed) r->conf.hooks->changed(r->conf.hooks_arg, 0);
+    r->conf.ops->changed(r->conf.arg, 0);
 }
 
 // ---------------------------------------------------------------- looking
@@ -117,7 +117,7 @@ static bool failed(struct wk_region *r, enum wk_region_progress is, const char *
 static enum wk_region_event stood(struct wk_region *r, int64_t now)
 {
     wk_region_go(r, WK_REGION_STANDS, now, 0);
-    if (r->conf.hooks->changed) r->conf.hooks->changed(r->conf.hooks_arg, r->members);
+    r->conf.ops->changed(r->conf.arg, r->members);
     return WK_REGION_STOOD;
 }
 
@@ -140,7 +140,7 @@ static enum wk_region_event look_init(struct wk_region *r, enum wk_region_progre
 
 static enum wk_region_event apply(struct wk_region *r, int64_t now)
 {
-    lh_err err = r->conf.work->apply(r->conf.work_arg);
+    lh_err err = r->conf.ops->apply(r->conf.arg);
     if (err) {
         wk_region_end(r, err, lh_err_text(err));
         return WK_REGION_NOTHING;
@@ -161,7 +161,7 @@ static void give(struct wk_region *r, uint64_t final, int64_t now)
 // True: the computed gradient may be used.
 static bool look_computed(struct wk_region *r)
 {
-    enum wk_region_progress is = r->conf.work->computed(r->conf.work_arg);
+    enum wk_region_progress is = r->conf.ops->computed(r->conf.arg);
     if (is == WK_REGION_BUSY) return false;
     r->computing = false;
     r->wrong_step |= is != WK_REGION_OK;
@@ -177,7 +177,7 @@ static enum wk_region_event look_compute(struct wk_region *r, int64_t now)
     }
     if (!may) {
         bool early = LH_BUG("region_bucket_early");
-        give(r, early ? UINT64_MAX : r->conf.work->final(r->conf.work_arg), now);
+        give(r, early ? UINT64_MAX : r->conf.ops->final(r->conf.arg), now);
         return WK_REGION_NOTHING;
     }
     if (!r->comm || LH_BUG("region_own_gradient")) return apply(r, now);
@@ -220,7 +220,7 @@ static enum wk_region_event look_aborts(struct wk_region *r, int64_t now)
         wk_region_end(r, LH_ERR_NON_FINITE, "a rank's gradient could not be computed");
         return WK_REGION_NOTHING;
     }
-    if (r->conf.rank) r->digest = r->conf.work->digest(r->conf.work_arg);
+    if (r->conf.rank) r->digest = r->conf.ops->digest(r->conf.arg);
     wk_region_go(r, WK_REGION_WAIT, now, 0);
     return WK_REGION_RESTS;
 }

@@ -487,18 +487,6 @@ const char *wk_device_name(const struct wk_device *d)
     return d->name;
 }
 
-struct wk_device_arrays wk_device_arrays(const struct wk_device *d)
-{
-    return (struct wk_device_arrays){.gpu = d->b,
-                                     .index = d->index,
-                                     .value = d->value,
-                                     .gradient = d->gradient,
-                                     .m = d->m,
-                                     .v = d->v,
-                                     .values = d->params.values,
-                                     .ready = d->ready};
-}
-
 const struct wk_transformer_conf *wk_device_model(const struct wk_device *d)
 {
     return &d->conf.model;
@@ -516,7 +504,8 @@ struct wk_device_budget wk_device_budget(const struct wk_device *d)
 
 struct wk_device_lent wk_device_lend(const struct wk_device *d)
 {
-    return (struct wk_device_lent){d->b, d->index, d->value, d->stream, d->name};
+    return (struct wk_device_lent){d->b,        d->index, d->value, d->stream,        d->name,
+                                   d->gradient, d->m,     d->v,     d->params.values, d->ready};
 }
 
 void wk_device_failed(struct wk_device *d, int err)

@@ -41,18 +41,22 @@ struct wk_device_budget wk_device_budget(const struct wk_device *d);
 void wk_device_copy(struct wk_device *d, uint64_t first, uint64_t values, float *slot);
 void wk_device_renew(struct wk_device *d, const struct wk_renewal *r);
 
-// The arrays, for a region's communicator (ranks/comm/comm.h). The events in `ready`, on the
-// device's own stream, order work between ranks: one is recorded whenever values of the gradient
-// are reported as final, and by wk_device_settle(). wk_device_clear() restarts them.
-struct wk_device_arrays {
+// The parts of the device that others use; borrowed until it is closed. A region's communicator
+// (ranks/comm/comm.h) uses the arrays: the events in `ready`, on the device's own stream, order
+// work between ranks. One is recorded whenever values of the gradient are reported as final, and by
+// wk_device_settle(); wk_device_clear() restarts them. worker/state works on the parameters between
+// two steps, which are queued on `stream`.
+struct wk_device_lent {
     const struct lk_gpu_backend *gpu;
     int index;
-    float *value, *gradient; // device addresses, [values] each
-    float *m, *v;            // device addresses, [values] each
+    float *value; // device addresses, [values] each, like the next three
+    lk_gpu_stream stream;
+    const char *name;
+    float *gradient, *m, *v;
     uint64_t values;
     struct wk_ready *ready;
 };
-struct wk_device_arrays wk_device_arrays(const struct wk_device *d);
+struct wk_device_lent wk_device_lend(const struct wk_device *d);
 // Records an event in `ready` behind all work queued so far.
 LH_MUST lh_err wk_device_settle(struct wk_device *d);
 // Continues a digest with the bits of the parameters, or of parameters and moments: detects
@@ -77,17 +81,8 @@ LH_MUST lh_err wk_device_apply(struct wk_device *d, const struct wk_update *u, d
 LH_MUST lh_err wk_device_moments(struct wk_device *d, float *m, float *v);
 LH_MUST lh_err wk_device_set_moments(struct wk_device *d, const float *m, const float *v);
 
-// For work on the parameters between two steps (worker/state): their address, and the stream on
-// which steps are queued. Borrowed until the device is closed.
-struct wk_device_lent {
-    const struct lk_gpu_backend *gpu;
-    int index;
-    float *value; // the device's, [values]
-    lk_gpu_stream stream;
-    const char *name;
-};
-struct wk_device_lent wk_device_lend(const struct wk_device *d);
-// Reports that such work failed: from now on every call fails, as after a failure of its own.
+// Reports that work on the lent parameters failed: from now on every call fails, as after a failure
+// of its own.
 void wk_device_failed(struct wk_device *d, int err);
 
 #endif

@@ -58,7 +58,6 @@ struct wk_comm_counts {
 
 struct wk_comm;
 struct wk_comm_ops {
-    const char *name;
     // On the region's thread, while no operation is in progress.
     uint32_t (*version)(struct wk_comm *c);
     lh_err (*unique_id)(struct wk_comm *c, struct wk_nccl_id *out);

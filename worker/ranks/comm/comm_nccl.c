@@ -195,6 +195,18 @@ static struct slot *next_slot(struct device_comm *d)
     return &d->slot[d->buckets++ % SLOTS];
 }
 
+static LH_MUST lh_err add_up(struct device_comm *d, void *at, uint64_t values, int type)
+{
+    return settle(d, d->nccl.api.all_reduce(at, at, values, type, WK_NCCL_SUM, d->comm, d->stream),
+                  "AllReduce");
+}
+
+static LH_MUST lh_err send_to_all(struct device_comm *d, void *at, size_t bytes)
+{
+    return settle(d, d->nccl.api.broadcast(at, at, bytes, WK_NCCL_UINT8, 0, d->comm, d->stream),
+                  "Broadcast");
+}
+
 // Finishes a bucket's sum while the next one is in flight.
 static lh_err reduce(struct wk_comm *c, float *bucket, uint64_t values, bool last)
 {
@@ -204,11 +216,7 @@ static lh_err reduce(struct wk_comm *c, float *bucket, uint64_t values, bool las
     size_t bytes = values * wk_sum_bytes(c->arrays.type);
     LH_TRY(begin(d, s, bytes, narrow));
     LH_TRY(put(d, s, bucket));
-    LH_TRY(settle(d,
-                  d->nccl.api.all_reduce(s->device, s->device, values,
-                                         narrow ? WK_NCCL_BF16 : WK_NCCL_FP32, WK_NCCL_SUM, d->comm,
-                                         d->stream),
-                  "AllReduce"));
+    LH_TRY(add_up(d, s->device, values, narrow ? WK_NCCL_BF16 : WK_NCCL_FP32));
     LH_TRY(fetch(d, s, bucket));
     return last ? finish_all(d) : LH_OK;
 }
@@ -225,10 +233,7 @@ static LH_MUST lh_err share_part(struct device_comm *d, const struct wk_comm_par
         if (bytes > slot_bytes(&d->base.arrays)) bytes = slot_bytes(&d->base.arrays);
         LH_TRY(begin(d, s, bytes, false));
         if (root) LH_TRY(put(d, s, here));
-        LH_TRY(settle(d,
-                      d->nccl.api.broadcast(s->device, s->device, bytes, WK_NCCL_UINT8, 0, d->comm,
-                                            d->stream),
-                      "Broadcast"));
+        LH_TRY(send_to_all(d, s->device, bytes));
         LH_TRY(fetch(d, s, root ? NULL : here));
         at += bytes;
     }
@@ -257,12 +262,6 @@ static LH_MUST lh_err convert(struct device_comm *d, enum lk_gpu_op op, const vo
     return device_err(d, d->gpu.backend->kernels->each(op, &arrays, d->stream), "a conversion");
 }
 
-static LH_MUST lh_err add_up(struct device_comm *d, void *at, uint64_t values, int type)
-{
-    return settle(d, d->nccl.api.all_reduce(at, at, values, type, WK_NCCL_SUM, d->comm, d->stream),
-                  "AllReduce");
-}
-
 // Sums in place; bf16 goes through a bucket of device memory. The last bucket of the sum is on the
 // host (comm.h), and its wait covers all earlier ones.
 static lh_err reduce_there(struct wk_comm *c, float *bucket, uint64_t values)
@@ -283,10 +282,7 @@ static lh_err share_there(struct wk_comm *c, const struct wk_comm_part *part)
     struct slot *s = &d->slot[0];
     LH_TRY(follow(d, WK_READY_ALL));
     LH_TRY(begin(d, s, 0, false));
-    LH_TRY(settle(d,
-                  d->nccl.api.broadcast(part->data, part->data, part->bytes, WK_NCCL_UINT8, 0,
-                                        d->comm, d->stream),
-                  "Broadcast"));
+    LH_TRY(send_to_all(d, part->data, part->bytes));
     LH_TRY(fetch(d, s, NULL));
     return finish_all(d);
 }
@@ -392,9 +388,8 @@ static void tell(const struct wk_comm_nccl_conf *conf, const struct device_comm 
 
 lh_err wk_comm_nccl_create(const struct wk_comm_nccl_conf *conf, struct wk_comm **out)
 {
-    static const struct wk_comm_ops ops = {"nccl",  version,     unique_id,   init,
-                                           share,   reduce,      idle,        end,
-                                           destroy, share_there, reduce_there};
+    static const struct wk_comm_ops ops = {version, unique_id, init,    share,       reduce,
+                                           idle,    end,       destroy, share_there, reduce_there};
     struct device_comm *d = calloc(1, sizeof *d);
     *out = NULL;
     if (!d) return lh_fail(LH_ERR_NO_MEMORY, "collectives");

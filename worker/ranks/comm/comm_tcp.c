@@ -327,8 +327,8 @@ static void destroy(struct wk_comm *c)
 
 static LH_MUST lh_err open_tcp(struct tcp *t, const struct wk_comm_tcp_conf *conf)
 {
-    static const struct wk_comm_ops ops = {"tcp", version, unique_id, init, share, reduce,
-                                           NULL,  end,     destroy,   NULL, NULL};
+    static const struct wk_comm_ops ops = {version, unique_id, init,    share, reduce,
+                                           NULL,    end,       destroy, NULL,  NULL};
     t->base.ops = &ops;
     t->env = conf->env;
     t->log = conf->log;

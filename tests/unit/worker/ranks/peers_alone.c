@@ -135,8 +135,7 @@ static void nothing(struct wk_comm *c)
 
 TEST(an_abort_that_hangs_keeps_its_memory)
 {
-    static const struct wk_comm_ops ops = {
-        .name = "stuck", .version = version, .end = hang, .destroy = nothing};
+    static const struct wk_comm_ops ops = {.version = version, .end = hang, .destroy = nothing};
     static struct wk_param tensor = {.name = "a", .role = WK_MATRIX, .len = VALUES};
     static const struct wk_params params = {.at = &tensor, .count = 1, .values = VALUES};
     struct stuck s = {.base = {.ops = &ops, .leave_ms = 20}, .told = -1};

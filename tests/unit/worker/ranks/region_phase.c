@@ -90,6 +90,26 @@ static uint64_t digest(void *arg)
     return 7;
 }
 
+static void stepped(void *arg)
+{
+    (void)arg;
+}
+
+static void changed(void *arg, uint64_t members)
+{
+    (void)arg, (void)members;
+}
+
+static void failed(void *arg, const char *cause)
+{
+    (void)arg, (void)cause;
+}
+
+static void ended(void *arg, lh_err err, const char *text)
+{
+    (void)arg, (void)err, (void)text;
+}
+
 static void hear_from(struct wk_region *r, uint32_t rank, struct wk_region_message m, int64_t now)
 {
     struct lh_buf bytes = lh_buf(WK_REGION_HEAD_BYTES);
@@ -109,13 +129,11 @@ static void hear(struct wk_region *r, struct wk_region_message m, int64_t now)
 // pass.
 TEST(a_long_backward_pass_is_no_slow_network)
 {
-    static const struct wk_region_channel_ops channel = {send};
     static const struct wk_region_comm_ops comm = {
         version, unique_id, init, share, reduce, poll, NULL, NULL, NULL,
     };
-    static const struct wk_region_work_ops work = {compute, final,  computed, apply,
-                                                   steps,   digest, digest};
-    static const struct wk_region_hooks hooks = {.stepped = NULL};
+    static const struct wk_region_ops ops = {send,   compute, final,   computed, apply,  steps,
+                                             digest, digest,  stepped, changed,  failed, ended};
     const struct wk_region_conf conf = {.ranks = 2,
                                         .life = 10,
                                         .reduce_bytes = VALUES * sizeof(float),
@@ -126,27 +144,25 @@ TEST(a_long_backward_pass_is_no_slow_network)
                                         .compute_ns = 600 * LH_SECOND,
                                         .op_ns = LH_SECOND,
                                         .bytes_per_s = 1,
-                                        .channel = &channel,
                                         .comm = &comm,
-                                        .work = &work,
-                                        .hooks = &hooks};
+                                        .ops = &ops};
     struct wk_region *r;
     int64_t now = LH_SECOND;
     assert_int_equal(wk_region_create(&conf, now, &r), LH_OK);
     hear(r, (struct wk_region_message){.kind = WK_REGION_HELLO, .nccl = 1, .digest = 7}, now);
     assert_int_equal(wk_region_want(r, lh_span("step", 4), false), LH_OK);
     wk_region_tick(r, now);
-    assert_int_equal(wk_region_phase_of(r), WK_REGION_INIT);
+    assert_int_equal(r->phase, WK_REGION_INIT);
     wk_region_tick(r, now);
     hear(r, (struct wk_region_message){.kind = WK_REGION_READY, .epoch = r->epoch}, now);
     wk_region_tick(r, now);
-    assert_int_equal(wk_region_phase_of(r), WK_REGION_COMPUTE);
+    assert_int_equal(r->phase, WK_REGION_COMPUTE);
     made.final = EARLY;
     wk_region_tick(r, now);
     assert_int_equal(made.given, EARLY);
     made.computed = true;
     wk_region_tick(r, now += 60 * LH_SECOND);
-    assert_int_equal(wk_region_phase_of(r), WK_REGION_REDUCE);
+    assert_int_equal(r->phase, WK_REGION_REDUCE);
     assert_true(made.given == UINT64_MAX);
     made.summed = true;
     wk_region_tick(r, now += LH_SECOND);

@@ -38,7 +38,7 @@ static void nothing(struct wk_comm *c)
 }
 
 static const struct wk_comm_ops ops = {
-    .name = "made-up", .init = init, .reduce = reduce, .end = nothing, .destroy = nothing};
+    .init = init, .reduce = reduce, .end = nothing, .destroy = nothing};
 
 TEST(an_aborted_reduce_gives_the_reason)
 {
@@ -106,7 +106,7 @@ static void open_counting(struct counting *n, const struct wk_comm_ops *o)
 }
 
 static const struct wk_comm_ops counting_ops = {
-    .name = "counts", .init = init, .reduce = note_bucket, .end = nothing, .destroy = nothing};
+    .init = init, .reduce = note_bucket, .end = nothing, .destroy = nothing};
 
 // Buckets are summed from the end on, the values behind the gradient last. They are the same
 // whenever values are reported final.
