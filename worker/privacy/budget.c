@@ -6,6 +6,9 @@
 #include <string.h>
 
 #include "common/base/check.h"
+#include "common/privacy/account.h"
+#include "common/privacy/sampling.h"
+#include "kernels/privacy/pool.h"
 
 static const uint32_t MAGIC = 0x4250484c; // "LHPB"
 enum { VERSION = 1, BLOCKS_AHEAD = 16, FILE_MAX = 16 << 20 };
@@ -200,4 +203,14 @@ lh_err wk_budget_charge(struct wk_budget *b, uint32_t shard, uint64_t total)
     lh_err err = store(b);
     if (err) *count = had; // the file may have more, which a start finds; never less
     return err;
+}
+
+lh_err wk_budget_check_sampler(const struct lh_privacy *p, double values,
+                               const struct lk_pool *pool, const char *set)
+{
+    double adds = lh_sampling_slack(p->epsilon, values, lk_noise_distance(pool->width));
+    if (adds <= LH_ACCOUNT_SLACK * p->delta) return LH_OK;
+    return lh_fail(LH_ERR_CONFIG,
+                   "the noise's sampler adds %g to a delta of %g over %g values: set %s", adds,
+                   p->delta, values, set);
 }

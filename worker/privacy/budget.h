@@ -21,6 +21,8 @@
 
 enum { WK_BUDGET_RUNS_MAX = 256 };
 
+struct lk_pool;
+
 struct wk_budget_run {
     uint8_t job[LH_JOB_BYTES];
     struct lh_privacy terms;
@@ -53,5 +55,11 @@ uint64_t wk_budget_charged(const struct wk_budget *b, uint32_t shard);
 // charged at once. LH_ERR_BUDGET: the terms' steps are below. After any error nothing may be
 // released. Any thread, one at a time.
 LH_MUST lh_err wk_budget_charge(struct wk_budget *b, uint32_t shard, uint64_t total);
+
+// The sampler is exact to so many bits. What it lacks over these values is charged to delta, and
+// has to be next to nothing of it (common/privacy/account.h). LH_ERR_CONFIG, which says what to
+// set.
+LH_MUST lh_err wk_budget_check_sampler(const struct lh_privacy *p, double values,
+                                       const struct lk_pool *pool, const char *set);
 
 #endif

@@ -80,7 +80,8 @@ static lh_err open_budget(struct wk_worker *w, const struct lh_privacy *p)
     LH_TRY(wk_budget_open(w->conf.env, w->conf.privacy.budget, w->conf.job, p, w->shards,
                           &w->privacy.budget));
     if (p->level == LH_PRIVACY_RECORD) LH_TRY(wk_records_open(w, p));
-    if (p->level == LH_PRIVACY_REPORTED) wk_reported_open(w);
+    w->privacy.reported.open = p->level == LH_PRIVACY_REPORTED;
+    w->privacy.records.open |= w->privacy.reported.open;
     for (uint32_t i = 0; p->level == LH_PRIVACY_REGION && i < w->shards; i++)
         LH_TRY(wk_release_open(&w->shard[i], p));
     const struct wk_budget *b = w->privacy.budget;

@@ -14,6 +14,7 @@
 #include "kernels/privacy/choice.h"
 #include "kernels/privacy/grid.h"
 #include "kernels/privacy/pool.h"
+#include "worker/privacy/budget.h"
 
 struct wk_record_step {
     struct wk_record_step_conf conf;
@@ -59,18 +60,6 @@ static lh_err check_length(const struct wk_record_step *r)
                    tokens, most);
 }
 
-static lh_err check_sampler(const struct wk_record_step *r)
-{
-    const struct lh_privacy *p = &r->conf.of.terms;
-    double drawn = (double)p->steps * (double)r->conf.values;
-    double adds = lh_sampling_slack(p->epsilon, drawn, lk_noise_distance(r->pool->width));
-    if (adds <= LH_ACCOUNT_SLACK * p->delta) return LH_OK;
-    return lh_fail(LH_ERR_CONFIG,
-                   "the noise's sampler adds %g to a delta of %g over %g values: set fewer "
-                   "privacy.steps",
-                   adds, p->delta, drawn);
-}
-
 // ---------------------------------------------------------------- life
 
 static lh_err open_step(struct wk_record_step *r)
@@ -84,7 +73,8 @@ static lh_err open_step(struct wk_record_step *r)
                                           LH_ACCOUNT_SLACK * p->delta);
     LH_TRY(lk_grid_of(p->clip, r->conf.values, &r->grid));
     LH_TRY(lk_pool_create(lk_grid_deviation(&r->grid, p->sigma), r->conf.values, &r->pool));
-    LH_TRY(check_sampler(r));
+    LH_TRY(wk_budget_check_sampler(p, (double)p->steps * (double)r->conf.values, r->pool,
+                                   "fewer privacy.steps"));
     r->drawn = calloc(r->passes, sizeof *r->drawn);
     r->ids = calloc((size_t)r->length + 1, sizeof *r->ids);
     r->sum = lh_zeros((size_t)r->conf.values, sizeof *r->sum);

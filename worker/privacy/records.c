@@ -8,12 +8,6 @@
 #include "worker/privacy/totals.h"
 #include "worker/worker.h"
 
-static const struct lh_privacy *terms_of(const struct wk_worker *w)
-{
-    const struct wk_budget *b = w->privacy.budget;
-    return &b->run[b->own].terms;
-}
-
 lh_err wk_records_open(struct wk_worker *w, const struct lh_privacy *p)
 {
     struct wk_trainer *t = w->conf.trainer;
@@ -89,7 +83,7 @@ void wk_records_look(struct wk_worker *w)
 static bool is_ahead(const struct wk_worker *w)
 {
     const struct wk_records *r = &w->privacy.records;
-    return r->trained >= r->stable + terms_of(w)->ahead;
+    return r->trained >= r->stable + wk_totals_terms(w)->ahead;
 }
 
 bool wk_records_may(struct wk_worker *w)
@@ -102,39 +96,22 @@ bool wk_records_may(struct wk_worker *w)
 bool wk_records_stop(const struct wk_worker *w)
 {
     const struct wk_records *r = &w->privacy.records;
-    return r->begun && (r->trained >= terms_of(w)->steps || is_ahead(w));
-}
-
-void wk_records_stepped(struct wk_worker *w)
-{
-    w->privacy.records.trained++;
+    return r->begun && (r->trained >= wk_totals_terms(w)->steps || is_ahead(w));
 }
 
 bool wk_records_wait(const struct wk_worker *w)
 {
     const struct wk_records *r = &w->privacy.records;
-    return r->begun && r->trained < terms_of(w)->steps && is_ahead(w);
+    return r->begun && r->trained < wk_totals_terms(w)->steps && is_ahead(w);
 }
 
 bool wk_records_are_spent(const struct wk_worker *w)
 {
     const struct wk_records *r = &w->privacy.records;
-    if (!r->begun || w->stepping || r->trained < terms_of(w)->steps) return false;
+    if (!r->begun || w->stepping || r->trained < wk_totals_terms(w)->steps) return false;
     for (uint32_t i = 0; i < w->shards; i++) {
         const struct wk_shard *s = &w->shard[i];
         if (s->cut || s->progress.steps || wk_outbox_undecided(&s->outbox)) return false;
     }
     return true;
-}
-
-// ---------------------------------------------------------------- the push
-
-void wk_records_head(const struct wk_shard *s, uint64_t total, struct lh_frame *f)
-{
-    const struct lh_plan *plan = &s->replica.ledger.plan;
-    uint64_t tokens = f->steps * plan->step_tokens_max, most = lh_plan_tokens_max(plan);
-    f->charged = total;
-    f->tokens = tokens < most ? tokens : most;
-    f->allowance = 0;
-    f->allowance_tag = 0;
 }

@@ -22,7 +22,6 @@ struct wk_records {
 LH_MUST lh_err wk_records_open(struct wk_worker *w, const struct lh_privacy *p);
 // May another step be trained: within the terms' steps, and fewer than A beyond the stable point?
 bool wk_records_may(struct wk_worker *w);
-void wk_records_stepped(struct wk_worker *w);
 // Computes `trained` and `stable` from log, outbox and stable point. Call it before using them.
 void wk_records_look(struct wk_worker *w);
 // True: budget or stable point allow no step now, so the existing progress must be cut.
@@ -31,7 +30,5 @@ bool wk_records_stop(const struct wk_worker *w);
 bool wk_records_wait(const struct wk_worker *w);
 // The terms' steps are trained, and all of them pushed and decided.
 bool wk_records_are_spent(const struct wk_worker *w);
-// Fills the header of a private frame: constants of the plan, and the total.
-void wk_records_head(const struct wk_shard *s, uint64_t total, struct lh_frame *f);
 
 #endif

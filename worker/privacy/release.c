@@ -4,8 +4,6 @@
 #include <math.h>
 #include <stdlib.h>
 
-#include "common/privacy/account.h"
-#include "common/privacy/sampling.h"
 #include "kernels/fragment.h"
 #include "kernels/privacy/pool.h"
 #include "worker/privacy/private.h"
@@ -14,25 +12,10 @@
 
 static const struct lh_privacy *terms_of(const struct wk_shard *s)
 {
-    const struct wk_budget *b = s->worker->privacy.budget;
-    return &b->run[b->own].terms;
+    return wk_totals_terms(s->worker);
 }
 
 // ---------------------------------------------------------------- memory
-
-// The sampler is exact to so many bits. What it lacks is charged to delta, and has to be next to
-// nothing of it (common/privacy/account.h).
-static lh_err check_sampler(const struct wk_shard *s, const struct lh_privacy *p)
-{
-    const struct wk_release *r = &s->release;
-    double values = (double)p->steps * (double)s->worker->shards * (double)r->count;
-    double adds = lh_sampling_slack(p->epsilon, values, lk_noise_distance(r->pool->width));
-    if (adds <= LH_ACCOUNT_SLACK * p->delta) return LH_OK;
-    return lh_fail(LH_ERR_CONFIG,
-                   "the noise's sampler adds %g to a delta of %g over %g values: set a smaller "
-                   "codec.density, or fewer privacy.steps",
-                   adds, p->delta, values);
-}
 
 lh_err wk_release_open(struct wk_shard *s, const struct lh_privacy *p)
 {
@@ -41,7 +24,9 @@ lh_err wk_release_open(struct wk_shard *s, const struct lh_privacy *p)
     LH_TRY(lk_grid_of(p->clip / sqrt(s->worker->shards), r->count, &r->grid));
     double deviation = lk_grid_deviation(&r->grid, p->sigma * p->clip / r->grid.clip);
     LH_TRY(lk_pool_create(deviation, r->count, &r->pool));
-    LH_TRY(check_sampler(s, p));
+    LH_TRY(wk_budget_check_sampler(p,
+                                   (double)p->steps * (double)s->worker->shards * (double)r->count,
+                                   r->pool, "a smaller codec.density, or fewer privacy.steps"));
     r->values = calloc(r->count, sizeof *r->values);
     r->open = true;
     return r->values ? LH_OK : LH_ERR_NO_MEMORY;
@@ -148,18 +133,6 @@ void wk_release_committed(struct wk_shard *s, uint64_t total)
 }
 
 // ---------------------------------------------------------------- the push
-
-void wk_release_head(const struct wk_shard *s, uint64_t total, struct lh_frame *f)
-{
-    const struct lh_plan *plan = &s->replica.ledger.plan;
-    const struct lh_privacy *p = terms_of(s);
-    uint64_t tokens = p->local_steps * plan->step_tokens_max, most = lh_plan_tokens_max(plan);
-    f->charged = total;
-    f->steps = p->local_steps;
-    f->tokens = tokens < most ? tokens : most;
-    f->allowance = 0;
-    f->allowance_tag = 0;
-}
 
 lh_err wk_release_make(struct wk_shard *s, const struct lk_codec *codec, uint64_t total,
                        float *values, struct lh_buf *plain, struct lk_payload_info *info)

@@ -47,8 +47,6 @@ bool wk_release_may(struct wk_shard *s);
 bool wk_release_is_spent(const struct wk_shard *s);
 // The push that is to be sealed again next; NULL: none.
 struct wk_entry *wk_release_again(const struct wk_shard *s);
-// Fills the header of a private frame: constants of the plan, and the total.
-void wk_release_head(const struct wk_shard *s, uint64_t total, struct lh_frame *f);
 // Makes the payload of this total out of `values`, the progress with the residual; leaves zeros at
 // the fragment's places. Encode lane.
 LH_MUST lh_err wk_release_make(struct wk_shard *s, const struct lk_codec *codec, uint64_t total,

@@ -13,18 +13,6 @@
 #include "worker/privacy/totals.h"
 #include "worker/worker.h"
 
-static const struct lh_privacy *terms_of(const struct wk_worker *w)
-{
-    const struct wk_budget *b = w->privacy.budget;
-    return &b->run[b->own].terms;
-}
-
-void wk_reported_open(struct wk_worker *w)
-{
-    w->privacy.reported.open = true;
-    w->privacy.records.open = true;
-}
-
 // ---------------------------------------------------------------- count
 
 // A life that outlived this process may have pushed up to the total that file and log show. Its
@@ -54,7 +42,7 @@ uint64_t wk_reported_total(const struct wk_worker *w, uint64_t steps)
 // process that starts after a crash can go on from the file's count.
 static void charge_seen(struct wk_worker *w)
 {
-    const struct lh_privacy *p = terms_of(w);
+    const struct lh_privacy *p = wk_totals_terms(w);
     uint64_t seen = w->privacy.records.trained + p->local_steps;
     wk_totals_charge(&w->shard[0], seen < p->steps ? seen : p->steps);
 }
@@ -69,7 +57,7 @@ void wk_reported_count(struct wk_worker *w, uint64_t steps)
 
 bool wk_reported_may_keep(const struct wk_shard *s)
 {
-    uint64_t most = terms_of(s->worker)->steps, total = s->whole.charged;
+    uint64_t most = wk_totals_terms(s->worker)->steps, total = s->whole.charged;
     uint64_t charged = wk_totals_charged(s);
     return !s->whole.steps || charged >= (total < most ? total : most);
 }
@@ -79,7 +67,7 @@ bool wk_reported_may_keep(const struct wk_shard *s)
 static bool is_as_strong(const struct wk_worker *w, const struct wk_external_noise *is, char *why,
                          size_t size)
 {
-    const struct lh_privacy *p = terms_of(w);
+    const struct lh_privacy *p = wk_totals_terms(w);
     if (is->sigma >= p->sigma && is->rate <= p->rate && is->clip <= p->clip) return true;
     snprintf(why, size,
              "the loop reports sigma %g, rate %g, clip %g, but the run's terms are %g, %g, %g: use "
@@ -122,7 +110,7 @@ static void catch_up(struct wk_shard *s)
 enum wk_reported_verdict wk_reported_judge(struct wk_shard *s, char *why, size_t size)
 {
     struct wk_worker *w = s->worker;
-    const struct lh_privacy *p = terms_of(w);
+    const struct lh_privacy *p = wk_totals_terms(w);
     struct wk_external_noise noise;
     wk_records_look(w);
     if (s->whole.empty && !wk_external_steps(w->external)) return WK_REPORTED_KEPT;
@@ -155,5 +143,5 @@ bool wk_reported_is_spent(const struct wk_worker *w)
 {
     const struct wk_records *r = &w->privacy.records;
     if (!w->privacy.reported.open || !r->begun) return false;
-    return r->trained + 2 * (uint64_t)terms_of(w)->local_steps >= terms_of(w)->steps;
+    return r->trained + 2 * (uint64_t)wk_totals_terms(w)->local_steps >= wk_totals_terms(w)->steps;
 }

@@ -29,7 +29,6 @@ enum wk_reported_verdict {
     WK_REPORTED_BAD,   // its life has to end, and nothing of it may ever leave
 };
 
-void wk_reported_open(struct wk_worker *w);
 // A life of the loop begins, or goes on after this process was started. Nothing at another level,
 // as with the next two.
 void wk_reported_begin(struct wk_worker *w, bool resumed);

@@ -6,6 +6,22 @@
 #include "worker/disk_full.h"
 #include "worker/worker.h"
 
+const struct lh_privacy *wk_totals_terms(const struct wk_worker *w)
+{
+    const struct wk_budget *b = w->privacy.budget;
+    return &b->run[b->own].terms;
+}
+
+void wk_totals_head(const struct wk_shard *s, uint64_t total, struct lh_frame *f)
+{
+    const struct lh_plan *plan = &s->replica.ledger.plan;
+    uint64_t tokens = f->steps * plan->step_tokens_max, most = lh_plan_tokens_max(plan);
+    f->charged = total;
+    f->tokens = tokens < most ? tokens : most;
+    f->allowance = 0;
+    f->allowance_tag = 0;
+}
+
 uint64_t wk_totals_shown(const struct wk_shard *s)
 {
     const struct lh_row *row = lh_ledger_row(&s->replica.ledger, s->worker->id);
@@ -39,7 +55,7 @@ bool wk_totals_is_under(const struct wk_shard *s, const struct wk_entry *e)
 uint64_t wk_totals_begin(struct wk_shard *s, uint64_t shown, bool lived)
 {
     const struct wk_budget *b = s->worker->privacy.budget;
-    const struct lh_privacy *p = &b->run[b->own].terms;
+    const struct lh_privacy *p = wk_totals_terms(s->worker);
     uint64_t file = wk_budget_charged(b, s->id), most = shown > file ? shown : file;
     if (file >= shown && (b->found || !lived)) return file;
     uint64_t on = most + p->ahead < p->steps ? most + p->ahead : p->steps;
@@ -57,8 +73,7 @@ uint64_t wk_totals_begin(struct wk_shard *s, uint64_t shown, bool lived)
 static struct wk_shard *counted(const struct wk_shard *s)
 {
     struct wk_worker *w = s->worker;
-    const struct wk_budget *b = w->privacy.budget;
-    return &w->shard[b->run[b->own].terms.level == LH_PRIVACY_REGION ? s->id : 0];
+    return &w->shard[wk_totals_terms(w)->level == LH_PRIVACY_REGION ? s->id : 0];
 }
 
 static int64_t charge_job(void *arg)

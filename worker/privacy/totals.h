@@ -5,7 +5,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "common/base/err.h"
+#include "common/format/frame.h"
+#include "common/format/privacy.h"
 
 struct wk_entry;
 struct wk_shard;
@@ -20,6 +21,10 @@ struct wk_charge {
     char text[256];
 };
 
+// The terms of the own run.
+const struct lh_privacy *wk_totals_terms(const struct wk_worker *w);
+// Fills the header of a private frame of f->steps steps: constants of the plan, and the total.
+void wk_totals_head(const struct wk_shard *s, uint64_t total, struct lh_frame *f);
 // The highest total that a shard's log and outbox show.
 uint64_t wk_totals_shown(const struct wk_shard *s);
 // An earlier life of this worker was there: its directory, its number, or its row says so.

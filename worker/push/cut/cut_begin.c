@@ -4,6 +4,7 @@
 
 #include "worker/privacy/private.h"
 #include "worker/privacy/release.h"
+#include "worker/privacy/totals.h"
 #include "worker/push/bounds.h"
 #include "worker/push/cut/stages.h"
 #include "worker/push/view.h"
@@ -73,10 +74,11 @@ static void fill_head(const struct wk_shard *s, struct wk_cut *c)
     c->later = wk_bounds_apply(s, f);
     if (s->release.open) {
         c->later = 0; // the plan sets the steps and tokens of its headers
-        wk_release_head(s, c->again ? c->again->head.charged : s->release.used + 1, f);
+        f->steps = wk_totals_terms(w)->local_steps;
+        wk_totals_head(s, c->again ? c->again->head.charged : s->release.used + 1, f);
     } else if (w->privacy.records.open) {
         c->later = 0;
-        wk_records_head(s, w->conf.beside ? c->whole.charged : w->privacy.records.trained, f);
+        wk_totals_head(s, w->conf.beside ? c->whole.charged : w->privacy.records.trained, f);
     }
     const struct wk_slot *slot = s->slot.committed;
     for (uint32_t i = 0; i < slot->claim_count && f->claims < LH_CLAIMS_MAX; i++)
