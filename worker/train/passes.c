@@ -49,23 +49,18 @@ lh_err wk_passes_run(const struct wk_passes *p, const float *params,
     return LH_OK;
 }
 
-struct text {
-    const struct wk_passes *passes;
-    const float *params;
-};
-
-static lh_err window(void *arg, const struct wk_batch *batch, double *nll)
-{
-    const struct text *t = arg;
-    if (t->passes->device) return wk_device_loss(t->passes->device, batch, nll);
-    return wk_transformer_loss(t->passes->transformer, t->params, batch, nll);
-}
-
 lh_err wk_passes_text(const struct wk_passes *p, const float *params, const uint32_t *ids,
                       size_t count, double *nll_sum)
 {
-    struct text t = {p, params};
     const struct wk_transformer_conf *conf =
         p->device ? wk_device_model(p->device) : wk_transformer_made_for(p->transformer);
-    return wk_text_windows(conf, ids, count, window, &t, nll_sum);
+    struct wk_batch window;
+    *nll_sum = 0.0;
+    for (size_t at = 0; wk_text_window(conf, ids, count, &at, &window);) {
+        double nll = 0.0;
+        LH_TRY(p->device ? wk_device_loss(p->device, &window, &nll)
+                         : wk_transformer_loss(p->transformer, params, &window, &nll));
+        *nll_sum += nll;
+    }
+    return LH_OK;
 }

@@ -24,7 +24,7 @@ LH_MUST lh_err wk_passes_run(const struct wk_passes *p, const float *params,
                              float *gradient, const struct wk_final *final, struct wk_share *share);
 
 // Sum of negative log likelihoods over a text of `count` >= 2 ids, in windows of the longest
-// sequence (wk_transformer_text).
+// sequence (wk_text_window).
 LH_MUST lh_err wk_passes_text(const struct wk_passes *p, const float *params, const uint32_t *ids,
                               size_t count, double *nll_sum);
 

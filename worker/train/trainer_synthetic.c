@@ -71,13 +71,6 @@ static lh_err step(struct wk_trainer *t, const struct wk_step_in *in, struct wk_
     return LH_OK;
 }
 
-static void announce(struct wk_trainer *t, uint64_t unit, bool comes)
-{
-    (void)t;
-    (void)unit;
-    (void)comes;
-}
-
 static lh_err save(struct wk_trainer *t, struct lh_buf *out)
 {
     lh_put_u64(out, synthetic_of(t)->random);
@@ -108,7 +101,6 @@ static const struct wk_trainer_ops ops = {
     .step_tokens = step_tokens,
     .sequence_tokens = sequence_tokens,
     .step = step,
-    .announce = announce,
     .save = save,
     .load = load,
     .destroy = destroy,

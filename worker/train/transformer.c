@@ -394,40 +394,16 @@ lh_err wk_transformer_record(struct wk_transformer *t, const float *params, cons
 
 enum { EVAL_ROWS = 1024 };
 
-lh_err wk_text_windows(const struct wk_transformer_conf *conf, const uint32_t *ids, size_t count,
-                       lh_err (*loss)(void *arg, const struct wk_batch *b, double *nll), void *arg,
-                       double *nll_sum)
+bool wk_text_window(const struct wk_transformer_conf *conf, const uint32_t *ids, size_t count,
+                    size_t *at, struct wk_batch *out)
 {
     size_t sequence = conf->length_max, batch = conf->rows_max / sequence;
-    *nll_sum = 0.0;
-    for (size_t at = 0; at + 1 < count;) {
-        size_t left = count - 1 - at, windows = left / sequence;
-        struct wk_batch b = {ids + at, windows < batch ? windows : batch, sequence, sequence};
-        if (windows == 0) b = (struct wk_batch){ids + at, 1, left, left};
-        double nll = 0.0;
-        LH_TRY(loss(arg, &b, &nll));
-        *nll_sum += nll;
-        at += b.sequences * b.length;
-    }
-    return LH_OK;
-}
-
-struct text {
-    struct wk_transformer *transformer;
-    const float *params;
-};
-
-static lh_err window(void *arg, const struct wk_batch *b, double *nll)
-{
-    const struct text *t = arg;
-    return wk_transformer_loss(t->transformer, t->params, b, nll);
-}
-
-lh_err wk_transformer_text(struct wk_transformer *t, const float *params, const uint32_t *ids,
-                           size_t count, double *nll_sum)
-{
-    struct text text = {t, params};
-    return wk_text_windows(&t->conf, ids, count, window, &text, nll_sum);
+    if (*at + 1 >= count) return false;
+    size_t left = count - 1 - *at, windows = left / sequence;
+    *out = (struct wk_batch){ids + *at, windows < batch ? windows : batch, sequence, sequence};
+    if (windows == 0) *out = (struct wk_batch){ids + *at, 1, left, left};
+    *at += out->sequences * out->length;
+    return true;
 }
 
 lh_err wk_eval(const struct wk_shape *shape, const float *params, const uint32_t *ids, size_t count,
@@ -438,8 +414,15 @@ lh_err wk_eval(const struct wk_shape *shape, const float *params, const uint32_t
     struct wk_transformer_conf conf = {*shape, sequence, batch * sequence, false};
     struct wk_transformer *t;
     LH_TRY(wk_transformer_create(&conf, &t));
+    struct wk_batch window;
+    lh_err err = LH_OK;
     *tokens = count - 1;
-    lh_err err = wk_transformer_text(t, params, ids, count, nll_sum);
+    *nll_sum = 0.0;
+    for (size_t at = 0; !err && wk_text_window(&conf, ids, count, &at, &window);) {
+        double nll = 0.0;
+        err = wk_transformer_loss(t, params, &window, &nll);
+        *nll_sum += nll;
+    }
     wk_transformer_destroy(t);
     return err;
 }

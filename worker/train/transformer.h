@@ -66,15 +66,10 @@ LH_MUST lh_err wk_transformer_logits(struct wk_transformer *t, const float *para
 
 const struct wk_transformer_conf *wk_transformer_made_for(const struct wk_transformer *t);
 
-// Calls loss() for each batch of windows of a text of `count` >= 2 ids, of conf's longest sequence,
-// and adds up. The last window may be short.
-LH_MUST lh_err wk_text_windows(const struct wk_transformer_conf *conf, const uint32_t *ids,
-                               size_t count,
-                               lh_err (*loss)(void *arg, const struct wk_batch *b, double *nll),
-                               void *arg, double *nll_sum);
-// wk_transformer_loss() over a text, in windows of length_max as below.
-LH_MUST lh_err wk_transformer_text(struct wk_transformer *t, const float *params,
-                                   const uint32_t *ids, size_t count, double *nll_sum);
+// The next batch of windows of a text of `count` ids, of conf's longest sequence, from *at on; the
+// last window may be short. Advances *at; false: the text is over.
+bool wk_text_window(const struct wk_transformer_conf *conf, const uint32_t *ids, size_t count,
+                    size_t *at, struct wk_batch *out);
 
 // Mean loss of a text is nll_sum / tokens: non-overlapping windows of `sequence` inputs, each token
 // but the first predicted once (so tokens = count - 1); the last window may be short.

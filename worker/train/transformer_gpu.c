@@ -361,7 +361,6 @@ lh_err wk_gpu_passes_gradient(struct wk_gpu_passes *t, const float *params,
                               const struct wk_batch *batch, float scale, float *gradient,
                               const struct wk_final *final, double *nll_sum)
 {
-    LH_ASSERT(t->conf.model.backward);
     size_t rows = batch->sequences * batch->length, most = t->conf.model.rows_max;
     uint32_t layers = t->conf.model.shape.layers;
     LH_TRY(take_batch(t, batch, true));

@@ -17,8 +17,8 @@ struct wk_gpu_passes;
 struct wk_gpu_passes_conf {
     const struct lk_gpu_backend *gpu; // borrows, like the next two
     const struct lk_gemm_table *gemm;
-    lk_gpu_stream stream; // stream that the passes are queued on
-    struct wk_transformer_conf model;
+    lk_gpu_stream stream;             // stream that the passes are queued on
+    struct wk_transformer_conf model; // its `backward` is set
     // Type of the products' operands. BF16: parameters and activations are rounded to it, to
     // nearest; sums and everything else are fp32.
     enum lk_gemm_type type;

@@ -34,9 +34,8 @@ static float *carve(struct carver *c, size_t values)
 static void carve_layer(struct wk_gpu_passes *t, struct carver *c, struct wk_gpu_activations *l)
 {
     size_t rows = t->conf.model.rows_max;
-    bool backward = t->conf.model.backward;
     l->x = carve(c, rows * t->dim);
-    l->mid = backward ? carve(c, rows * t->dim) : l->x;
+    l->mid = carve(c, rows * t->dim);
     l->n1 = carve(c, rows * t->dim);
     l->q = carve(c, rows * t->dim);
     l->k = carve(c, rows * t->kv);
@@ -86,14 +85,8 @@ static size_t carve_all(struct wk_gpu_passes *t, char *base)
     struct carver c = {base, 0};
     const struct wk_shape *s = &t->conf.model.shape;
     size_t rows = t->conf.model.rows_max, tables = t->conf.model.length_max * t->head_dim / 2;
-    bool backward = t->conf.model.backward;
-    for (uint32_t l = 0; l < s->layers; l++) {
-        if (l == 0 || backward)
-            carve_layer(t, &c, &t->layer[l]);
-        else
-            t->layer[l] = t->layer[0];
-    }
-    t->layer[s->layers].x = backward ? carve(&c, rows * t->dim) : t->layer[0].x;
+    for (uint32_t l = 0; l < s->layers; l++) carve_layer(t, &c, &t->layer[l]);
+    t->layer[s->layers].x = carve(&c, rows * t->dim);
     t->normed = carve(&c, rows * t->dim);
     t->inverse_rms = carve(&c, rows);
     t->logits = carve(&c, t->logit_rows * t->vocab);
@@ -105,10 +98,8 @@ static size_t carve_all(struct wk_gpu_passes *t, char *base)
     t->ids = carve_bytes(&c, (5 * rows + 1) * sizeof *t->ids);
     t->nll = carve_bytes(&c, rows * sizeof *t->nll);
     t->workspace = carve_bytes(&c, t->conf.gemm->workspace_bytes);
-    if (backward) {
-        t->dscores = carve(&c, scores_of(t, t->score_sequences));
-        carve_backward(t, &c);
-    }
+    t->dscores = carve(&c, scores_of(t, t->score_sequences));
+    carve_backward(t, &c);
     if (t->conf.type == LK_GEMM_BF16) {
         t->half_params = carve_bytes(&c, t->params.values * sizeof *t->half_params);
         t->half_a = carve_bytes(&c, operand_max(t) * sizeof *t->half_a);
@@ -216,6 +207,7 @@ lh_err wk_gpu_passes_measure(const struct wk_gpu_passes_conf *conf, struct wk_gp
 lh_err wk_gpu_passes_create(const struct wk_gpu_passes_conf *conf, struct wk_gpu_passes **out)
 {
     *out = NULL;
+    LH_ASSERT(conf->model.backward);
     LH_TRY(wk_transformer_check(&conf->model));
     if (!conf->gpu->forward || !conf->gpu->backward || !conf->gpu->optimizer)
         return lh_fail(LH_ERR_UNSUPPORTED, "training on the GPU: the CUDA plugin has no layers");

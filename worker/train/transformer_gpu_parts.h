@@ -23,8 +23,8 @@ struct wk_gpu_passes {
     struct wk_gpu_activations *layer; // [layers + 1], on the host; only x of the last is used
     float *normed, *inverse_rms, *logits, *cosine, *sine;
     float *joined, *split, *scores; // [rows][qkv], [rows][dim] by heads, some sequences' weights
-    float *dx, *dwide, *dnarrow, *dsplit, *dqkv, *dscores, *dot, *partial; // backward only
-    uint16_t *half_params, *half_a, *half_b;                               // bf16 only
+    float *dx, *dwide, *dnarrow, *dsplit, *dqkv, *dscores, *dot, *partial;
+    uint16_t *half_params, *half_a, *half_b; // bf16 only
     uint32_t *ids;
     double *nll;
     void *workspace;
