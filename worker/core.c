@@ -78,6 +78,14 @@ bool wk_all_ended(const struct wk_worker *w)
     return true;
 }
 
+uint64_t wk_held_steps(const struct wk_worker *w)
+{
+    uint64_t least = UINT64_MAX;
+    for (uint32_t i = 0; i < w->shards; i++)
+        if (w->shard[i].progress.held_steps < least) least = w->shard[i].progress.held_steps;
+    return least;
+}
+
 void wk_note_plans(struct wk_worker *w)
 {
     uint32_t say = 0, known = 0, ready = 0, still = 0, ended = 0;

@@ -62,6 +62,12 @@ static void try_again(void *arg)
     s->worker->hooks->room(s);
 }
 
+void wk_disk_full_hold(struct wk_shard *s, const char *text)
+{
+    wk_disk_full_say(s->worker, WK_DISK_FULL_OUTBOX, text);
+    wk_disk_full_wait(s);
+}
+
 void wk_disk_full_wait(struct wk_shard *s)
 {
     struct wk_worker *w = s->worker;

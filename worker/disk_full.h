@@ -10,6 +10,7 @@ void wk_disk_full_say(struct wk_worker *w, enum wk_disk_full of, const char *tex
 void wk_disk_full_over(struct wk_worker *w, enum wk_disk_full of);
 // Delays the shard's cuts for a while, then raises the event `room`. Each wait is longer.
 void wk_disk_full_wait(struct wk_shard *s);
+void wk_disk_full_hold(struct wk_shard *s, const char *text); // both, for the outbox
 
 // Logs that the commit of a cut waits long for its disk, and its end. Training goes on meanwhile.
 void wk_disk_slow_look(struct wk_shard *s, int64_t now);

@@ -211,8 +211,6 @@ static lh_err send_join(struct wk_worker *w)
 
 // ---------------------------------------------------------------- lease
 
-// ---------------------------------------------------------------- recall
-
 static void take_stable(struct wk_worker *w, size_t n, const struct lh_shard_point *list)
 {
     for (size_t i = 0; i < n; i++) {

@@ -12,8 +12,6 @@ enum wk_state_kind { WK_STATE_HOST, WK_STATE_AUTO, WK_STATE_DEVICE };
 enum wk_telemetry { WK_TELEMETRY_NONE, WK_TELEMETRY_ALL };
 enum wk_trainer_kind { WK_TRAINER_BUILTIN, WK_TRAINER_SYNTHETIC, WK_TRAINER_EXTERNAL };
 
-// Part of the run's token budget, at its start, over which a density falls.
-
 // clang-format off
 struct wk_settings {
     struct lh_node node;

@@ -328,7 +328,8 @@ lh_err wk_start_resume(struct wk_worker *w)
     for (uint32_t i = 0; i < w->shards; i++) {
         struct wk_shard *s = &w->shard[i];
         if (s->slot.committed->next > 1) continue;
-        LH_TRY(s->slot.files.generation ? wk_committed_write(s, false) : wk_committed_begin(s));
+        LH_TRY(s->slot.files.generation ? wk_committed_write(s, false)
+                                        : wk_committed_begin(s, w->incarnation));
     }
     return LH_OK;
 }

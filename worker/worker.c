@@ -120,7 +120,7 @@ void wk_worker_close(struct wk_worker *w)
     w->stopped = true;
     lh_cancel(env, &w->member_timer);
     lh_cancel(env, &w->views.timer);
-    wk_idle_close(w);
+    lh_cancel(env, &w->idle.timer);
     wk_beside_close(w);
     wk_travel_close(w);
     hang_up(&w->coordinator);
@@ -140,12 +140,12 @@ void wk_worker_stop(struct wk_worker *w)
     wk_worker_close(w);
     wk_beside_free(w);
     wk_travel_free(w);
-    wk_grants_free(w);
     wk_private_close(w);
     for (uint32_t i = 0; w->shard && i < w->shards; i++)
         if (w->shard[i].worker) free_shard(&w->shard[i]);
     if (w->lock) w->conf.env->ops->files->close(w->lock);
     wk_stats_close(w);
+    free(w->grants.table);
     free(w->shard);
     free(w);
 }
@@ -162,9 +162,7 @@ lh_err wk_worker_settle(struct wk_worker *w)
 
 enum wk_state wk_worker_state(const struct wk_worker *w)
 {
-    bool ended = true;
-    for (uint32_t i = 0; i < w->shards; i++) ended &= w->shard[i].ended;
-    if (ended && wk_totals_are_charged(w)) return WK_DONE;
+    if (wk_all_ended(w) && wk_totals_are_charged(w)) return WK_DONE;
     if (!w->joined) return WK_JOINING;
     if (w->phase >= LH_PHASE_DRAIN) return WK_DRAINING;
     return w->started ? WK_TRAINING : WK_WAITING;
@@ -223,8 +221,7 @@ lh_err wk_worker_status(struct wk_worker *w, struct lh_buf *out)
         (json_int_t)w->count.lost, "stall_s", (double)stall / 1e9, "between_s",
         (double)w->count.between_ns / 1e9, "snapshots", (json_int_t)w->count.snapshots,
         "incarnation", (json_int_t)w->incarnation.number, "shards", shards);
-    double loss = wk_path_loss(w);
-    if (loss > 0) json_object_set_new(root, "loss", json_real(loss));
+    if (w->count.loss > 0) json_object_set_new(root, "loss", json_real(w->count.loss));
     if (w->count.steps) {
         double idle_s = (double)wk_idle_ns(w) / LH_SECOND;
         json_object_set_new(root, "last_step_s",

@@ -348,6 +348,8 @@ bool wk_stands_still(const struct wk_shard *s);
 // may lie.
 bool wk_everything_ready(const struct wk_worker *w);
 bool wk_all_ended(const struct wk_worker *w); // every shard's log has its END record
+uint64_t
+wk_held_steps(const struct wk_worker *w); // steps that the committed cuts of all shards hold
 // The run is paused, as the coordinator said last, or a log that is newer than its last answer.
 bool wk_paused(const struct wk_worker *w);
 void wk_told_paused(struct wk_worker *w, bool paused); // the coordinator's answer

@@ -212,7 +212,7 @@ TEST(a_trainer_that_waits_for_units_pushes_nothing_empty)
     life_rest(play->l);
     assert_int_equal(wk_change_begin(s, &change), LH_OK);
     change.slot.tokens = 5;
-    assert_int_equal(wk_commit(&change, false), LH_OK);
+    assert_int_equal(wk_commit(&change), LH_OK);
     wk_change_free(&change);
     uint64_t pushes = s->progress.cut_count;
     life_run(play->l, 3 * LH_SECOND);

@@ -17,7 +17,7 @@ static void give_back(struct wk_shard *s)
     struct wk_change change;
     assert_int_equal(wk_change_begin(s, &change), LH_OK);
     change.slot.tokens = 5;
-    assert_int_equal(wk_commit(&change, false), LH_OK);
+    assert_int_equal(wk_commit(&change), LH_OK);
     wk_change_free(&change);
 }
 

@@ -292,7 +292,7 @@ TEST(a_push_returned_at_the_end_delays_no_run)
     struct wk_change change;
     assert_int_equal(wk_change_begin(s, &change), LH_OK);
     change.slot.tokens = 5;
-    assert_int_equal(wk_commit(&change, false), LH_OK);
+    assert_int_equal(wk_commit(&change), LH_OK);
     wk_change_free(&change);
     uint32_t before = admitted();
     life_run(play.l, 5 * LH_SECOND);

@@ -173,7 +173,7 @@ TEST(a_view_of_another_residual_is_not_given)
     float *residual = wk_residual_next(s);
     for (uint64_t i = 0; i < s->layout->values; i++) residual[i] += 0.25f * (float)(i + 1);
     change.moves = true;
-    assert_int_equal(wk_commit(&change, false), LH_OK);
+    assert_int_equal(wk_commit(&change), LH_OK);
     wk_change_free(&change);
     until_renewed(l);
     life_end(l);

@@ -13,7 +13,7 @@ import source
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
 COMMIT_WORDS = {"sync", "fsync", "commit", "flip", "store", "replace"}
-COMMIT_NAMES = {"sync_dir", "wk_outbox_write", "wk_snapshot_write", "wk_slot_begin", "ps_wal_add",
+COMMIT_NAMES = {"sync_dir", "wk_outbox_write", "wk_snapshot_write", "ps_wal_add",
                 "ps_co_put_row", "ps_epoch_write", "lk_checkpoint_write", "ps_wal_write_ahead"}
 NO_COMMIT = {"open", "close", "get", "each", "free", "needed", "committed", "due", "path", "atomic",
              "kick"}

@@ -84,7 +84,7 @@ BANNED = (
     (("ps_wal_add", "ps_wal_drop_group"), ("server/*",),
      ("server/push/head.c", "server/wal/wal.[ch]"),
      "ps_head_append() and ps_head_take_back(): the log's group and the heads change together"),
-    (("wk_slot_flip", "wk_slot_begin", "wk_snapshot_write"), ("worker/*",),
+    (("wk_slot_flip", "wk_snapshot_write"), ("worker/*",),
      ("worker/push/slot.[ch]", "worker/push/commit.c"), "wk_commit() of worker/push/commit.h"),
     (("atoi", "atol", "atoll", "atof"), ("*",), (), "strtoll or strtod with all its checks"),
     (("lh_reply", "lh_reply_packed", "lh_reply_error", "ps_answer_json", "ps_store_put",

@@ -376,10 +376,7 @@ static lh_err attend(struct wk_shard *s)
 // Drops the notes about steps that every shard's cuts already hold.
 static void forget_notes(struct wk_worker *w)
 {
-    uint64_t least = UINT64_MAX;
-    for (uint32_t i = 0; i < w->shards; i++)
-        if (w->shard[i].progress.held_steps < least) least = w->shard[i].progress.held_steps;
-    if (w->beside.notes) wk_units_settled(w, least);
+    if (w->beside.notes) wk_units_settled(w, wk_held_steps(w));
 }
 
 // ---------------------------------------------------------------- units

@@ -125,11 +125,11 @@ lh_err wk_change_begin(struct wk_shard *s, struct wk_change *c)
     return LH_OK;
 }
 
-lh_err wk_change_write(struct wk_change *c, bool sync)
+lh_err wk_change_write(struct wk_change *c)
 {
     struct wk_shard *s = c->shard;
     LH_ASSERT(c->moves || !s->slot.moved || LH_BUG("base_delta"));
-    LH_TRY(wk_slot_flip(&s->slot.files, &c->slot, s->slot.residual, sync));
+    LH_TRY(wk_slot_flip(&s->slot.files, &c->slot, s->slot.residual, false));
     c->written = true;
     return LH_OK;
 }
@@ -152,10 +152,10 @@ void wk_change_free(struct wk_change *c)
     wk_slot_free(&c->slot);
 }
 
-lh_err wk_commit(struct wk_change *c, bool sync)
+lh_err wk_commit(struct wk_change *c)
 {
     LH_ASSERT(!c->shard->cut || LH_BUG("base_delta")); // a cut owns slot and residual
-    LH_TRY(wk_change_write(c, sync));
+    LH_TRY(wk_change_write(c));
     wk_change_apply(c);
     return LH_OK;
 }
@@ -179,16 +179,13 @@ lh_err wk_committed_write(struct wk_shard *s, bool sync)
     return LH_OK;
 }
 
-static lh_err begin_slot(struct wk_shard *s, const struct wk_slot *first)
+lh_err wk_committed_begin(struct wk_shard *s, struct lh_incarnation i)
 {
-    LH_TRY(wk_slot_begin(&s->slot.files, first));
+    struct wk_slot first = *s->slot.committed; // borrows its lists
+    first.incarnation = i;
+    LH_TRY(wk_slot_flip(&s->slot.files, &first, NULL, true));
     s->slot.stored = true;
     return LH_OK;
-}
-
-lh_err wk_committed_begin(struct wk_shard *s)
-{
-    return begin_slot(s, s->slot.committed);
 }
 
 // ---------------------------------------------------------------- the incarnation
@@ -224,11 +221,7 @@ lh_err wk_incarnation_grant(struct wk_worker *w, uint32_t granted)
 {
     struct lh_incarnation i = {(uint64_t)granted << 32, lh_random_u64(w->conf.env)};
     LH_TRY(identity_store(w, i));
-    for (uint32_t k = 0; k < w->shards; k++) {
-        struct wk_slot first = *w->shard[k].slot.committed; // borrows its lists
-        first.incarnation = i;
-        LH_TRY(begin_slot(&w->shard[k], &first));
-    }
+    for (uint32_t k = 0; k < w->shards; k++) LH_TRY(wk_committed_begin(&w->shard[k], i));
     w->incarnation = i;
     w->fresh = false;
     for (uint32_t k = 0; k < w->shards; k++) begin_anew(&w->shard[k], i);

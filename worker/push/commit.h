@@ -53,12 +53,12 @@ LH_MUST lh_err wk_change_begin(struct wk_shard *s, struct wk_change *c);
 // Flips the slot, on any thread. Nothing else may change the shard's slot until the change is
 // applied or dropped. LH_ERR_DISK_FULL: nothing was written. After any other error the slot may be
 // on disk; the next start checks.
-LH_MUST lh_err wk_change_write(struct wk_change *c, bool sync);
+LH_MUST lh_err wk_change_write(struct wk_change *c);
 // Makes the written change visible in memory. On the loop. The change may be edited and written
 // again.
 void wk_change_apply(struct wk_change *c);
 void wk_change_free(struct wk_change *c);
-LH_MUST lh_err wk_commit(struct wk_change *c, bool sync); // writes and applies, on the loop
+LH_MUST lh_err wk_commit(struct wk_change *c); // writes and applies, on the loop
 // Writes the snapshot of the next residual, synced (server/docs/0000-protocol.md#rule-11). On any
 // thread.
 LH_MUST lh_err wk_change_snapshot(const struct wk_change *c);
@@ -81,8 +81,8 @@ void wk_committed_close(struct wk_shard *s);
 void wk_committed_resume(struct wk_shard *s, const struct wk_slot *slot, bool stored);
 // Writes the committed state again.
 LH_MUST lh_err wk_committed_write(struct wk_shard *s, bool sync);
-// Writes the first slot of a shard that was never cut.
-LH_MUST lh_err wk_committed_begin(struct wk_shard *s);
+// Writes the first slot of a shard that was never cut, under this incarnation.
+LH_MUST lh_err wk_committed_begin(struct wk_shard *s, struct lh_incarnation i);
 // Notes that this step of the current incarnation was admitted. The server's log holds the decision
 // and repeats it to a restarted process. The next flip writes it.
 void wk_committed_hear(struct wk_shard *s, uint64_t step);

@@ -156,17 +156,12 @@ static void look(void *arg)
     }
 }
 
-// ---------------------------------------------------------------- start, end, what is told
+// ---------------------------------------------------------------- start, what is told
 
 void wk_idle_start(struct wk_worker *w)
 {
     lh_listener_start(&w->idle.clock, lh_now(w->conf.env), GAP_NS, REST_NS);
     w->idle.timer = lh_after(w->conf.env, LOOK_NS, look, w);
-}
-
-void wk_idle_close(struct wk_worker *w)
-{
-    lh_cancel(w->conf.env, &w->idle.timer);
 }
 
 void wk_idle_tell(const struct wk_worker *w, struct lh_progress *out)

@@ -32,7 +32,6 @@ struct wk_waits {           // the waits of one shard
 };
 
 void wk_idle_start(struct wk_worker *w);
-void wk_idle_close(struct wk_worker *w);
 // Nanoseconds without a step; 0: it just made one, or could make none.
 int64_t wk_idle_ns(const struct wk_worker *w);
 // Tokens per second; falls while a step is overdue.

@@ -331,10 +331,9 @@ void wk_outbox_admitted(struct wk_outbox *o, struct wk_entry *e)
     settle(o, e);
 }
 
-void wk_outbox_folded(struct wk_outbox *o, struct wk_entry *e, uint64_t version, uint64_t epoch)
+void wk_outbox_folded(struct wk_outbox *o, struct wk_entry *e, uint64_t version)
 {
     e->version = version;
-    e->epoch = epoch;
     if (version) lh_buf_free(&e->plain);
     settle(o, e);
 }

@@ -32,7 +32,7 @@ struct wk_entry {
     struct lh_digest digest; // digest of the frame
     struct lh_buf plain;     // its payload, from the cut until the own replica folds it; else empty
     enum wk_status status;   // wk_outbox_admitted() sets WK_ADMITTED
-    uint64_t version, epoch; // point at which the own replica folded it; 0: not yet
+    uint64_t version;        // version at which the own replica folded it; 0: not yet
     bool over_budget;        // refused for its total of charged steps: it is dropped
     bool ungranted;          // refused for its claims, which are dropped
     bool accounted_refused;  // a snapshot already holds its mass: drop it, return nothing
@@ -74,7 +74,7 @@ LH_MUST lh_err wk_outbox_frame(struct wk_outbox *o, struct wk_entry *e, struct l
 // A listed entry was admitted; it was folded at this point, or (version 0) is no longer folded. An
 // admitted and folded frame leaves memory (invariant 4).
 void wk_outbox_admitted(struct wk_outbox *o, struct wk_entry *e);
-void wk_outbox_folded(struct wk_outbox *o, struct wk_entry *e, uint64_t version, uint64_t epoch);
+void wk_outbox_folded(struct wk_outbox *o, struct wk_entry *e, uint64_t version);
 // Removes the file of an unlisted entry. Only its incarnation and step are used.
 LH_MUST lh_err wk_outbox_erase(const struct wk_outbox *o, const struct wk_entry *e);
 void wk_entry_free(struct wk_entry *e); // an unlisted entry

@@ -107,14 +107,14 @@ static bool returned(const struct wk_shard *s, const struct wk_entry *e)
 static lh_err commit_return(struct wk_change *c, const struct wk_entry *e)
 {
     bool own = lh_incarnation_equal(e->head.incarnation, c->slot.incarnation);
-    if (LH_BUG("return_twice")) LH_TRY(wk_commit(c, false)); // planted: two commits
+    if (LH_BUG("return_twice")) LH_TRY(wk_commit(c)); // planted: two commits
     if (own && e->head.step > c->slot.decided) {
         c->slot.decided = e->head.step;
         c->slot.decided_admitted = false;
     }
     c->slot.gone_incarnation = e->head.incarnation.number;
     c->slot.gone_step = e->head.step;
-    return wk_commit(c, false);
+    return wk_commit(c);
 }
 
 // Returns the mass and the claims of a frame that was decided "not applied", in one flip. If its
@@ -257,8 +257,7 @@ lh_err wk_settle_end(struct wk_shard *s)
 {
     lh_err err = settle_entries(s);
     if (err != LH_ERR_DISK_FULL) return err;
-    wk_disk_full_say(s->worker, WK_DISK_FULL_OUTBOX, lh_err_text(err));
-    wk_disk_full_wait(s);
+    wk_disk_full_hold(s, lh_err_text(err));
     return LH_OK;
 }
 
@@ -269,7 +268,7 @@ void wk_entries_locate(struct wk_shard *s)
     for (struct wk_entry *e = s->outbox.first; e; e = e->next) {
         bool in =
             row && row->last.number && wk_entry_compare(e, row->last.number, row->last_step) <= 0;
-        wk_outbox_folded(&s->outbox, e, in ? row->last_version : 0, s->replica.ledger.epoch);
+        wk_outbox_folded(&s->outbox, e, in ? row->last_version : 0);
     }
 }
 

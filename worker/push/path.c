@@ -80,17 +80,12 @@ static double utilisation(struct wk_worker *w)
     return w->utilised.mean;
 }
 
-double wk_path_loss(const struct wk_worker *w)
-{
-    return w->count.loss;
-}
-
 void wk_path_tell(struct wk_worker *w, struct lh_lease_request *m)
 {
     m->speed = (struct lh_estimate){wk_idle_speed(w), w->tokens_spread};
     m->batch_s = w->batch_s;
     if (!w->conf.beside) m->utilisation = utilisation(w);
-    m->loss = wk_path_loss(w);
+    m->loss = w->count.loss;
     m->n_paths = tell_paths(w);
     m->paths = w->told_path;
 }

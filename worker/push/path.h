@@ -23,8 +23,4 @@ void wk_path_trained(struct wk_worker *w, double tokens_per_s, double weight);
 // call.
 void wk_path_tell(struct wk_worker *w, struct lh_lease_request *m);
 
-// Training loss, nats per token: of the built-in trainer, or the external loop's "loss"; 0: not
-// known.
-double wk_path_loss(const struct wk_worker *w);
-
 #endif

@@ -32,8 +32,8 @@ void wk_slot_free(struct wk_slot *slot)
     slot->position = NULL;
 }
 
-static void write_head(const struct wk_slots *s, const struct wk_slot *slot, uint64_t generation,
-                       bool synced, uint32_t residual_crc, struct lh_buf *b)
+static lh_err write_head(const struct wk_slots *s, const struct wk_slot *slot, uint64_t generation,
+                         bool synced, uint32_t residual_crc, struct lh_buf *b)
 {
     lh_put_u32(b, MAGIC);
     lh_put_u16(b, VERSION);
@@ -65,6 +65,7 @@ static void write_head(const struct wk_slots *s, const struct wk_slot *slot, uin
     }
     lh_put_u32(b, residual_crc);
     if (!b->err) lh_put_u32(b, lh_crc32c(0, b->data, b->len));
+    return lh_buf_err(b);
 }
 
 // Reads claims and positions from a header that is whole.
@@ -245,13 +246,6 @@ lh_err wk_slot_residual(struct wk_slots *s, float *residual)
     return err;
 }
 
-static lh_err fill_head(struct wk_slots *s, const struct wk_slot *slot, uint32_t residual_crc,
-                        uint64_t generation, bool sync, struct lh_buf *b)
-{
-    write_head(s, slot, generation, sync, residual_crc, b);
-    return lh_buf_err(b);
-}
-
 static uint32_t crc_of_zeros(uint64_t bytes)
 {
     static const uint8_t zero[4096];
@@ -321,7 +315,7 @@ static lh_err write_open(struct wk_slots *s, struct lh_file *file, const struct 
     uint32_t crc = f->residual ? 0 : crc_of_zeros(values.len);
     lh_err err = f->residual ? write_values(file, files, head, values, &crc)
                              : files->resize(file, 0); // zeros: a sparse file
-    if (!err) err = fill_head(s, f->slot, crc, f->generation, f->sync, &b);
+    if (!err) err = write_head(s, f->slot, f->generation, f->sync, crc, &b);
     LH_ASSERT(err || b.len == head);
     if (!err) err = files->write(file, 0, lh_buf_span(&b));
     if (!err) err = files->resize(file, head + values.len);
@@ -347,25 +341,14 @@ static lh_err write_file(struct wk_slots *s, const struct flipped *f)
     return err == LH_ERR_DISK_FULL ? undo(s, path, !f->residual, err) : err;
 }
 
-static lh_err flip(struct wk_slots *s, const struct wk_slot *slot, const float *residual, bool sync)
+lh_err wk_slot_flip(struct wk_slots *s, const struct wk_slot *slot, const float *residual,
+                    bool sync)
 {
     const struct flipped f = {slot, residual, s->generation + 1, sync, sync || s->settle};
     lh_err err = write_file(s, &f);
     if (!err) s->generation = f.generation;
     if (!err && f.durably) s->settle = sync ? 2 : s->settle - 1;
     return err;
-}
-
-lh_err wk_slot_flip(struct wk_slots *s, const struct wk_slot *slot, const float *residual,
-                    bool sync)
-{
-    LH_ASSERT(residual);
-    return flip(s, slot, residual, sync);
-}
-
-lh_err wk_slot_begin(struct wk_slots *s, const struct wk_slot *slot)
-{
-    return flip(s, slot, NULL, true);
 }
 
 struct snapshot {
@@ -386,7 +369,7 @@ lh_err wk_snapshot_write(struct wk_slots *s, const struct wk_slot *slot, const f
     struct lh_span values = {(const uint8_t *)residual, s->values * sizeof(float)};
     char path[LH_PATH_BYTES];
     uint32_t crc = lh_crc32c(0, residual, values.len);
-    lh_err err = fill_head(s, slot, crc, s->generation, true, &b);
+    lh_err err = write_head(s, slot, s->generation, true, crc, &b);
     struct snapshot n = {s->env->ops->files, lh_buf_span(&b), values};
     if (!err) err = lh_path(path, sizeof path, s->dir, "residual-%04x", s->shard);
     if (!err) err = lh_file_replace_by(s->env, path, write_snapshot, &n);

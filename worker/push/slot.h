@@ -88,13 +88,12 @@ LH_MUST lh_err wk_slot_load(struct wk_slots *s, struct wk_slot *out, float *resi
 // damaged.
 LH_MUST lh_err wk_slot_residual(struct wk_slots *s, float *residual);
 // Writes slot and residual[values] as the newest, atomically. `sync` makes them survive a power cut
-// too (an orderly end). LH_ERR_DISK_FULL: the new file is not valid; after any other error it may
+// too (an orderly end). `residual` NULL: the first slot, before any cut: a residual of zeros, so a
+// kill during the first cut leaves the same state as in later cuts: a slot below the unsent entry.
+// LH_ERR_DISK_FULL: the new file is not valid; after any other error it may
 // be.
 LH_MUST lh_err wk_slot_flip(struct wk_slots *s, const struct wk_slot *slot, const float *residual,
                             bool sync);
-// Writes the first slot before any cut: a residual of zeros, durable. So a kill during the first
-// cut leaves the same state as in later cuts: a slot below the unsent entry.
-LH_MUST lh_err wk_slot_begin(struct wk_slots *s, const struct wk_slot *slot);
 // Writes the residual snapshot durably; the old one stays until the new one is complete.
 LH_MUST lh_err wk_snapshot_write(struct wk_slots *s, const struct wk_slot *slot,
                                  const float *residual);

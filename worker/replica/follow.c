@@ -163,7 +163,7 @@ static lh_err take_record(struct wk_shard *s, struct lh_record *r)
         lh_logf(w->conf.log, LH_DEBUG, "push.folded", "shard %u: %llx/%llu is version %" PRIu64,
                 s->id, (unsigned long long)own->head.incarnation.number,
                 (unsigned long long)own->head.step, r->version);
-        wk_outbox_folded(&s->outbox, own, r->version, r->epoch);
+        wk_outbox_folded(&s->outbox, own, r->version);
     }
     const struct lh_ledger *l = &s->replica.ledger;
     if (r->kind == LH_PLAN) wk_note_plans(s->worker);

@@ -77,9 +77,3 @@ bool wk_grants_find(const struct wk_worker *w, uint64_t unit, struct lh_grant *o
     *out = at->grant;
     return true;
 }
-
-void wk_grants_free(struct wk_worker *w)
-{
-    free(w->grants.table);
-    w->grants.table = NULL;
-}

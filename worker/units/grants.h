@@ -18,6 +18,5 @@ struct wk_grants {
 void wk_grants_take(struct wk_worker *w, struct lh_span bytes);
 // The grant of a unit. False: there is none, and the unit can't be claimed.
 bool wk_grants_find(const struct wk_worker *w, uint64_t unit, struct lh_grant *out);
-void wk_grants_free(struct wk_worker *w);
 
 #endif

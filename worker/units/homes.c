@@ -64,8 +64,7 @@ bool wk_travel_store_away(const struct wk_worker *w, uint64_t unit)
 static void leave(struct wk_worker *w, const struct wk_queued *q)
 {
     struct wk_travel_home *h = home_of(w, q->unit);
-    struct wk_trainer *t = w->conf.trainer;
-    if (q->announced && t && t->ops->announce) t->ops->announce(t, q->unit, false);
+    wk_units_withdraw(w, q);
     if (q->done) {
         w->travel->count.given_up++;
         lh_log_peer(w->conf.log, LH_WARN, "unit.given_up",
@@ -235,14 +234,13 @@ static bool close_store(struct wk_worker *w, uint64_t unit, const char *why)
 {
     struct wk_travel *t = w->travel;
     uint32_t home = wk_travel_home(t, lh_units_at(w->conf.units, unit)->home);
-    struct wk_trainer *trainer = w->conf.trainer;
     if (home == LH_AWAY_MAX) return false;
     struct wk_travel_home *h = &t->home[home];
     if (!h->closed && lh_now(w->conf.env) - h->open_ns > CLOSED_MAX_NS) h->closings = 0;
     for (uint32_t i = 0; i < w->queued; i++) {
         struct wk_queued *q = &w->queue[i];
         if (!q->here || home_of(w, q->unit) != h || !wk_travel_release(w, q)) continue;
-        if (q->announced && trainer->ops->announce) trainer->ops->announce(trainer, q->unit, false);
+        wk_units_withdraw(w, q);
         q->here = q->announced = false;
     }
     if (!h->store_away) h->was_away = h->away;

@@ -54,45 +54,54 @@ static bool claimed(const struct wk_worker *w, uint64_t unit)
     return false;
 }
 
+static struct wk_position *kept_position(struct wk_worker *w, uint64_t unit)
+{
+    for (uint32_t i = 0; i < w->resume_count; i++)
+        if (w->resume[i].unit == unit) return &w->resume[i];
+    return NULL;
+}
+
 // How far this unit was trained, in an earlier life or before we stood still; the queue knows from
 // here on.
 static uint64_t resumed(struct wk_worker *w, uint64_t unit)
 {
-    for (uint32_t i = 0; i < w->resume_count; i++)
-        if (w->resume[i].unit == unit) {
-            uint64_t tokens = w->resume[i].tokens;
-            w->resume[i] = w->resume[--w->resume_count];
-            return tokens;
-        }
-    return 0;
+    struct wk_position *kept = kept_position(w, unit);
+    if (!kept) return 0;
+    uint64_t tokens = kept->tokens;
+    *kept = w->resume[--w->resume_count];
+    return tokens;
+}
+
+static bool is_credited(const struct wk_worker *w, uint64_t unit)
+{
+    return lh_ledger_credited(&w->shard[unit % w->shards].replica.ledger, unit);
 }
 
 // Others may have had them credited since.
 static void forget_credited(struct wk_worker *w)
 {
     uint32_t kept = 0;
-    for (uint32_t i = 0; i < w->resume_count; i++) {
-        uint64_t u = w->resume[i].unit;
-        if (!lh_ledger_credited(&w->shard[u % w->shards].replica.ledger, u))
-            w->resume[kept++] = w->resume[i];
-    }
+    for (uint32_t i = 0; i < w->resume_count; i++)
+        if (!is_credited(w, w->resume[i].unit)) w->resume[kept++] = w->resume[i];
     w->resume_count = kept;
+}
+
+static void keep_position(struct wk_worker *w, uint64_t unit, uint64_t tokens)
+{
+    if (tokens && w->resume_count < WK_POSITIONS_MAX) // too many: from its start again
+        w->resume[w->resume_count++] = (struct wk_position){unit, tokens};
 }
 
 void wk_units_keep_position(struct wk_worker *w, uint64_t unit, uint64_t tokens)
 {
     forget_credited(w);
-    if (w->resume_count < WK_POSITIONS_MAX)
-        w->resume[w->resume_count++] = (struct wk_position){unit, tokens};
+    keep_position(w, unit, tokens);
 }
 
 void wk_units_park(struct wk_worker *w)
 {
     forget_credited(w);
-    for (uint32_t i = 0; i < w->queued; i++)
-        if (w->queue[i].done &&
-            w->resume_count < WK_POSITIONS_MAX) // too many: from its start again
-            w->resume[w->resume_count++] = (struct wk_position){w->queue[i].unit, w->queue[i].done};
+    for (uint32_t i = 0; i < w->queued; i++) keep_position(w, w->queue[i].unit, w->queue[i].done);
     w->queued = 0;
 }
 
@@ -106,6 +115,12 @@ void wk_units_announce(struct wk_worker *w)
         if (!q->announced) t->ops->announce(t, q->unit, true);
         q->announced = true;
     }
+}
+
+void wk_units_withdraw(struct wk_worker *w, const struct wk_queued *q)
+{
+    struct wk_trainer *t = w->conf.trainer;
+    if (q->announced && t && t->ops->announce) t->ops->announce(t, q->unit, false);
 }
 
 // Its claim waits for a cut of its shard.
@@ -166,7 +181,7 @@ void wk_units_take(struct wk_worker *w, size_t n, const uint64_t *units)
     for (size_t i = 0; i < n && w->queued < LH_LEASES_MAX; i++) {
         uint64_t u = units[i];
         if (u >= units_of_run(w) || index_of(w, u, &at) < w->queued || claimed(w, u)) continue;
-        if (lh_ledger_credited(&w->shard[u % w->shards].replica.ledger, u)) continue;
+        if (is_credited(w, u)) continue;
         struct wk_queued q = {.unit = u, .tokens = lh_units_at(w->conf.units, u)->tokens};
         q.here = !w->conf.travel || (is_own(w, u) && !w->own_away) || LH_BUG("here_early");
         q.done = resumed(w, u);
@@ -183,14 +198,14 @@ void wk_units_take(struct wk_worker *w, size_t n, const uint64_t *units)
 // until the step is over.
 void wk_units_drop_credited(struct wk_worker *w)
 {
-    struct wk_trainer *t = w->conf.trainer;
     uint32_t kept = 0;
     if (w->conf.beside || w->stepping) return;
     for (uint32_t i = 0; i < w->queued; i++) {
         const struct wk_queued *q = &w->queue[i];
-        bool over = lh_ledger_credited(&w->shard[q->unit % w->shards].replica.ledger, q->unit);
-        if (over && q->announced && t && t->ops->announce) t->ops->announce(t, q->unit, false);
-        if (!over) w->queue[kept++] = *q;
+        if (is_credited(w, q->unit))
+            wk_units_withdraw(w, q);
+        else
+            w->queue[kept++] = *q;
     }
     w->queued = kept;
 }
@@ -213,11 +228,10 @@ bool wk_units_begun(const struct wk_worker *w, const struct wk_queued *q)
     return false;
 }
 
-static bool kept_for_later(const struct wk_worker *w, uint64_t unit)
+static void take_out(struct wk_worker *w, uint32_t k)
 {
-    for (uint32_t i = 0; i < w->resume_count; i++)
-        if (w->resume[i].unit == unit) return true;
-    return false;
+    memmove(w->queue + k, w->queue + k + 1, (w->queued - k - 1) * sizeof *w->queue);
+    w->queued--;
 }
 
 // Gives back recalled units except begun and credited ones: the coordinator may learn of a credit
@@ -225,21 +239,18 @@ static bool kept_for_later(const struct wk_worker *w, uint64_t unit)
 // before, by this life or an earlier one, so this is repeated.
 void wk_units_give_back(struct wk_worker *w, size_t n, const uint64_t *units)
 {
-    struct wk_trainer *t = w->conf.trainer;
     uint32_t at = 0;
     w->returned_count = 0;
     for (size_t i = 0; i < n && w->returned_count < LH_RECALLS_MAX; i++) {
         uint64_t u = units[i];
-        if (u >= units_of_run(w) || claimed(w, u)) continue;
-        if (lh_ledger_credited(&w->shard[u % w->shards].replica.ledger, u)) continue;
+        if (u >= units_of_run(w) || claimed(w, u) || is_credited(w, u)) continue;
         if (idle(w)) (void)resumed(w, u);
-        if (kept_for_later(w, u)) continue;
+        if (kept_position(w, u)) continue;
         uint32_t k = index_of(w, u, &at);
         if (k < w->queued) {
             if (wk_units_begun(w, &w->queue[k])) continue;
-            if (w->queue[k].announced && t && t->ops->announce) t->ops->announce(t, u, false);
-            memmove(w->queue + k, w->queue + k + 1, (w->queued - k - 1) * sizeof *w->queue);
-            w->queued--;
+            wk_units_withdraw(w, &w->queue[k]);
+            take_out(w, k);
             at = 0;
         }
         w->returned[w->returned_count++] = u;
@@ -310,10 +321,10 @@ const struct wk_queued *wk_units_hand(struct wk_worker *w)
 // Finds the entry that says how far the unit was trained; NULL: there is none, and no room.
 static uint64_t *trained_position(struct wk_worker *w, uint64_t unit)
 {
-    for (uint32_t i = 0; i < w->queued; i++)
-        if (w->queue[i].unit == unit) return &w->queue[i].done;
-    for (uint32_t i = 0; i < w->resume_count; i++)
-        if (w->resume[i].unit == unit) return &w->resume[i].tokens;
+    uint32_t at = 0, k = index_of(w, unit, &at);
+    struct wk_position *kept = kept_position(w, unit);
+    if (k < w->queued) return &w->queue[k].done;
+    if (kept) return &kept->tokens;
     if (w->resume_count == WK_POSITIONS_MAX) return NULL;
     w->resume[w->resume_count] = (struct wk_position){unit, 0};
     return &w->resume[w->resume_count++].tokens;
@@ -321,12 +332,8 @@ static uint64_t *trained_position(struct wk_worker *w, uint64_t unit)
 
 static void leave(struct wk_worker *w, uint64_t unit)
 {
-    for (uint32_t i = 0; i < w->queued; i++)
-        if (w->queue[i].unit == unit) {
-            memmove(w->queue + i, w->queue + i + 1, (w->queued - i - 1) * sizeof *w->queue);
-            w->queued--;
-            break;
-        }
+    uint32_t at = 0, k = index_of(w, unit, &at);
+    if (k < w->queued) take_out(w, k);
     (void)resumed(w, unit);
     w->beside.handed[unit / 8] &= (uint8_t) ~(1u << unit % 8);
 }
@@ -358,20 +365,13 @@ void wk_units_trained(struct wk_worker *w, uint64_t unit, uint64_t upto, uint64_
         return;
     }
     uint64_t *at;
-    if (claimed(w, unit) || lh_ledger_credited(&w->shard[unit % w->shards].replica.ledger, unit) ||
-        !(at = trained_position(w, unit)) || upto <= *at || !note(w, unit, *at, steps))
+    if (claimed(w, unit) || is_credited(w, unit) || !(at = trained_position(w, unit)) ||
+        upto <= *at || !note(w, unit, *at, steps))
         return;
     *at = upto;
     if (upto < lh_units_at(w->conf.units, unit)->tokens) return;
     leave(w, unit);
     wk_units_finished(w, unit, steps);
-}
-
-static bool is_damaged(const struct wk_worker *w, uint64_t data_unit)
-{
-    for (uint32_t i = 0; i < w->damaged_count; i++)
-        if (w->damaged[i] == data_unit) return true;
-    return false;
 }
 
 // Gives the unit back, for a region with an intact copy. This region gets none of its later epochs.
@@ -381,7 +381,7 @@ void wk_units_damaged(struct wk_worker *w, uint64_t unit)
     if (unit >= LH_UNITS_MAX || !wk_units_handed(w, unit)) return;
     uint64_t data_unit = unit % w->conf.units->count;
     const struct lh_unit *row = lh_units_at(w->conf.units, unit);
-    if (!is_damaged(w, data_unit) && w->damaged_count < LH_REFUSED_MAX)
+    if (!in_list(w->damaged, w->damaged_count, data_unit) && w->damaged_count < LH_REFUSED_MAX)
         w->damaged[w->damaged_count++] = data_unit;
     lh_logf(w->conf.log, LH_WARN, "unit.damaged",
             "unit %" PRIu64 " (%s, from token %" PRIu64 "): the loop's copy is not what units.json "
@@ -442,9 +442,7 @@ void wk_units_resume(struct wk_worker *w)
 
 void wk_units_restart(struct wk_worker *w, bool give_up)
 {
-    uint64_t held = UINT64_MAX;
-    for (uint32_t i = 0; i < w->shards; i++)
-        if (w->shard[i].progress.held_steps < held) held = w->shard[i].progress.held_steps;
+    uint64_t held = wk_held_steps(w);
     for (uint32_t i = 0; i < w->shards; i++) {
         struct wk_finished *f = &w->shard[i].finished;
         uint32_t kept = 0;

@@ -22,6 +22,8 @@ void wk_units_keep_position(struct wk_worker *w, uint64_t unit, uint64_t tokens)
 void wk_units_park(struct wk_worker *w);
 // Tells the trainer which of the queue's first units come next.
 void wk_units_announce(struct wk_worker *w);
+void wk_units_withdraw(struct wk_worker *w,
+                       const struct wk_queued *q); // it does not come after all
 // A unit is trained. Each cut made after this many steps of the process holds all of it; its claim
 // waits for a cut of its shard.
 void wk_units_finished(struct wk_worker *w, uint64_t unit, uint64_t steps);

@@ -96,8 +96,7 @@ lh_err wk_cut_start(struct wk_shard *s)
     struct wk_worker *w = s->worker;
     lh_err err = wk_residual_store(s);
     if (err == LH_ERR_DISK_FULL) {
-        wk_disk_full_say(w, WK_DISK_FULL_OUTBOX, lh_err_text(err));
-        wk_disk_full_wait(s);
+        wk_disk_full_hold(s, lh_err_text(err));
         return LH_OK;
     }
     if (err) return err;

@@ -13,7 +13,7 @@ static lh_err absorb(struct wk_shard *s, struct wk_change *change)
     wk_cut_fill_positions(s, 0, s->whole.at, slot);
     wk_cut_name(slot, &s->whole);
     change->moves = true;
-    return wk_commit(change, false);
+    return wk_commit(change);
 }
 
 // A residual must be finite, because later cuts begin with it.
@@ -24,13 +24,6 @@ static lh_err check_finite(const struct wk_shard *s, const float *values)
     return LH_OK;
 }
 
-static lh_err no_room(struct wk_shard *s, lh_err err)
-{
-    wk_disk_full_say(s->worker, WK_DISK_FULL_OUTBOX, lh_err_text(err));
-    wk_disk_full_wait(s);
-    return LH_OK;
-}
-
 lh_err wk_cut_absorb(struct wk_shard *s)
 {
     struct wk_worker *w = s->worker;
@@ -38,7 +31,11 @@ lh_err wk_cut_absorb(struct wk_shard *s)
     struct wk_change change;
     bool wrong;
     lh_err err = wk_residual_store(s);
-    if (err) return err == LH_ERR_DISK_FULL ? no_room(s, err) : err;
+    if (err == LH_ERR_DISK_FULL) {
+        wk_disk_full_hold(s, lh_err_text(err));
+        return LH_OK;
+    }
+    if (err) return err;
     err = wk_cut_read_delta(s, &s->whole, 1, &wrong);
     if (!err) err = check_finite(s, s->slot.residual);
     if (err) {
@@ -52,7 +49,7 @@ lh_err wk_cut_absorb(struct wk_shard *s)
     err = absorb(s, &change);
     wk_change_free(&change);
     if (err == LH_ERR_DISK_FULL) {
-        (void)no_room(s, err);
+        wk_disk_full_hold(s, lh_err_text(err));
         return wk_residual_undo(s);
     }
     if (err) return err;

@@ -51,12 +51,12 @@ static lh_err commit(struct wk_cut *c)
     if (!c->again) LH_TRY(wk_private_charge(s, c->head.charged));
     LH_TRY(seal_frame(c, lh_buf_span(&c->plain), &frame));
     bool first = LH_BUG("flip_first"); // planted: the residual before the entry it was cut for
-    lh_err err = first ? wk_change_write(&c->change, false) : LH_OK;
+    lh_err err = first ? wk_change_write(&c->change) : LH_OK;
     if (!err) err = wk_outbox_write(&s->outbox, frame, &c->entry);
     lh_blob_release(frame);
     if (err) return err;
     LH_FAILPOINT("cut.kept");
-    if (!first) err = wk_change_write(&c->change, false); // the commit point
+    if (!first) err = wk_change_write(&c->change); // the commit point
     if (err) {
         // After any other failure the new slot may be on the disk all the same (commit.h).
         bool undone = err == LH_ERR_DISK_FULL || LH_BUG("erase_unknown");

@@ -70,9 +70,8 @@ static void found_no_room(struct wk_shard *s, const struct wk_cut *c)
 {
     char text[512];
     snprintf(text, sizeof text, "shard %u: %s; training goes on, the push waits", s->id, c->text);
-    wk_disk_full_say(s->worker, WK_DISK_FULL_OUTBOX, text);
     taken_back(s, c);
-    wk_disk_full_wait(s);
+    wk_disk_full_hold(s, text);
 }
 
 void wk_cut_took_whole(struct wk_shard *s)

@@ -341,7 +341,7 @@ ON_MACHINE(a_first_slot_is_whole_and_durable, struct machine *m)
     for (int64_t at = 0; err; at++) {
         struct wk_slots s = open_slots(m);
         lh_fake_crash_at(m->env, at, false);
-        err = wk_slot_begin(&s, &slot);
+        err = wk_slot_flip(&s, &slot, NULL, true);
         lh_fake_crash_at(m->env, -1, false);
         if (err) lh_fake_boot(m->env);
         enum wk_slot_state found = load_first(m, slot.next);
@@ -353,7 +353,7 @@ ON_MACHINE(a_first_slot_is_whole_and_durable, struct machine *m)
     for (int round = 0; round < 12; round++) {
         lh_fake_disk_wipe(m->env);
         struct wk_slots s = open_slots(m);
-        assert_int_equal(wk_slot_begin(&s, &slot), LH_OK);
+        assert_int_equal(wk_slot_flip(&s, &slot, NULL, true), LH_OK);
         lh_fake_kill(m->env, true); // power cut
         lh_fake_boot(m->env);
         assert_int_equal(load_first(m, slot.next), WK_SLOT_INTACT);
@@ -410,7 +410,7 @@ ON_MACHINE(a_first_slot_that_found_no_room_is_not_there, struct machine *m)
     for (int64_t at = 0; err; at++) {
         struct wk_slots s = open_slots(m);
         lh_fake_fail_at(m->env, at, LH_ERR_DISK_FULL);
-        err = wk_slot_begin(&s, &slot);
+        err = wk_slot_flip(&s, &slot, NULL, true);
         lh_fake_fail_at(m->env, -1, LH_OK);
         if (err) assert_int_equal(err, LH_ERR_DISK_FULL);
         if (err) assert_int_equal(load_first(m, slot.next), WK_SLOT_ABSENT);
@@ -439,7 +439,7 @@ ON_MACHINE(a_first_slot_that_cant_be_undone_is_no_full_disk, struct machine *m)
     broken.files = &files;
     m->env->ops = &broken;
     lh_fake_disk_limit(m->env, lh_fake_disk_used(m->env) + 8);
-    assert_int_equal(wk_slot_begin(&s, &slot), LH_ERR_IO);
+    assert_int_equal(wk_slot_flip(&s, &slot, NULL, true), LH_ERR_IO);
     m->env->ops = ops;
 }
 
@@ -463,7 +463,7 @@ static struct wk_slots begun(struct machine *m)
     struct wk_slot slot = slot_of(m, 3);
     lh_fake_disk_wipe(m->env);
     struct wk_slots s = open_slots(m);
-    assert_int_equal(wk_slot_begin(&s, &slot), LH_OK);
+    assert_int_equal(wk_slot_flip(&s, &slot, NULL, true), LH_OK);
     return s;
 }
 
@@ -529,7 +529,7 @@ ON_MACHINE(the_newest_residual_is_read_again, struct machine *m)
     struct wk_slot first = slot_of(m, 1);
     const float zero[VALUES] = {0};
     struct lh_file *file;
-    assert_int_equal(wk_slot_begin(&s, &first), LH_OK);
+    assert_int_equal(wk_slot_flip(&s, &first, NULL, true), LH_OK);
     assert_int_equal(wk_slot_residual(&s, m->got), LH_OK);
     assert_memory_equal(m->got, zero, sizeof zero);
     for (uint64_t n = 2; n < 5; n++) {

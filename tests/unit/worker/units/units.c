@@ -70,7 +70,7 @@ static int set_up(void **state)
 static int tear_down(void **state)
 {
     struct rig *r = *state;
-    wk_grants_free(&r->w);
+    free(r->w.grants.table);
     free(r->w.beside.handed);
     free(r->w.beside.note);
     free(r);
