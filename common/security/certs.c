@@ -204,31 +204,6 @@ static lh_err write_pair(const char *path, BIO *pem, const char *key_path, EVP_P
     return err;
 }
 
-static lh_err write_cert(const struct paths *p, bool replace, X509 *cert, EVP_PKEY *key)
-{
-    BIO *pem = BIO_new(BIO_s_mem());
-    lh_err err = pem && PEM_write_bio_X509(pem, cert)
-                     ? write_pair(p->cert, pem, p->key, key, replace)
-                     : openssl_failed(LH_ERR_INTERNAL, "encode a certificate");
-    BIO_free(pem);
-    return err;
-}
-
-// Returns a certificate, to be freed with X509_free(); NULL: *err is set.
-static X509 *read_cert(const char *path, lh_err *err)
-{
-    char pem[LH_KEYFILE_BYTES_MAX];
-    size_t len;
-    *err = lh_keyfile_read(path, LH_KEYFILE_PUBLIC, pem, sizeof pem, &len);
-    if (*err) return NULL;
-    BIO *bio = BIO_new_mem_buf(pem, (int)len);
-    X509 *cert = bio ? PEM_read_bio_X509(bio, NULL, NULL, NULL) : NULL;
-    BIO_free(bio);
-    ERR_clear_error();
-    if (!cert) *err = lh_fail(LH_ERR_MALFORMED, "%s holds no PEM certificate", path);
-    return cert;
-}
-
 // Without it OpenSSL would ask the terminal for the passphrase of an encrypted key.
 static int no_passphrase(char *out, int size, int writing, void *arg)
 {
@@ -236,19 +211,48 @@ static int no_passphrase(char *out, int size, int writing, void *arg)
     return -1;
 }
 
-static EVP_PKEY *read_key(const char *path, lh_err *err)
+static void *decode_cert(BIO *bio)
+{
+    return PEM_read_bio_X509(bio, NULL, no_passphrase, NULL);
+}
+
+static void *decode_request(BIO *bio)
+{
+    return PEM_read_bio_X509_REQ(bio, NULL, no_passphrase, NULL);
+}
+
+static void *decode_key(BIO *bio)
+{
+    return PEM_read_bio_PrivateKey(bio, NULL, no_passphrase, NULL);
+}
+
+// Decodes the PEM text of `name`. NULL: *err is set.
+static void *decode_pem(const char *name, struct lh_span pem, void *(*decode)(BIO *bio),
+                        const char *what, lh_err *err)
+{
+    BIO *bio = pem.len <= LH_KEYFILE_BYTES_MAX ? BIO_new_mem_buf(pem.data, (int)pem.len) : NULL;
+    void *out = bio ? decode(bio) : NULL;
+    BIO_free(bio);
+    ERR_clear_error();
+    *err = out ? LH_OK : lh_fail(LH_ERR_MALFORMED, "%s holds no %s", name, what);
+    return out;
+}
+
+static void *read_pem(const char *path, enum lh_keyfile_kind kind, void *(*decode)(BIO *bio),
+                      const char *what, lh_err *err)
 {
     char pem[LH_KEYFILE_BYTES_MAX];
     size_t len;
-    *err = lh_keyfile_read(path, LH_KEYFILE_SECRET, pem, sizeof pem, &len);
-    if (*err) return NULL;
-    BIO *bio = BIO_new_mem_buf(pem, (int)len);
-    EVP_PKEY *key = bio ? PEM_read_bio_PrivateKey(bio, NULL, no_passphrase, NULL) : NULL;
-    BIO_free(bio);
+    *err = lh_keyfile_read(path, kind, pem, sizeof pem, &len);
+    void *out = *err ? NULL : decode_pem(path, lh_span(pem, len), decode, what, err);
     OPENSSL_cleanse(pem, sizeof pem);
-    ERR_clear_error();
-    if (!key) *err = lh_fail(LH_ERR_MALFORMED, "%s holds no plain PEM private key", path);
-    return key;
+    return out;
+}
+
+// Returns a certificate, to be freed with X509_free(); NULL: *err is set.
+static X509 *read_cert(const char *path, lh_err *err)
+{
+    return read_pem(path, LH_KEYFILE_PUBLIC, decode_cert, "PEM certificate", err);
 }
 
 // ---------------------------------------------------------------- inspection
@@ -337,12 +341,9 @@ lh_err lh_certs_inspect(const char *path, struct lh_certs_info *out)
 lh_err lh_certs_inspect_pem(const char *name, struct lh_span pem, struct lh_certs_info *out)
 {
     *out = (struct lh_certs_info){0};
-    BIO *bio = pem.len <= LH_KEYFILE_BYTES_MAX ? BIO_new_mem_buf(pem.data, (int)pem.len) : NULL;
-    X509 *cert = bio ? PEM_read_bio_X509(bio, NULL, no_passphrase, NULL) : NULL;
-    BIO_free(bio);
-    ERR_clear_error();
-    lh_err err = cert ? inspect(name, cert, out)
-                      : lh_fail(LH_ERR_MALFORMED, "%s holds no PEM certificate", name);
+    lh_err err;
+    X509 *cert = decode_pem(name, pem, decode_cert, "PEM certificate", &err);
+    if (!err) err = inspect(name, cert, out);
     X509_free(cert);
     return err;
 }
@@ -360,9 +361,12 @@ lh_err lh_certs_ca_create(const char *dir, const char *domain, int days, bool re
     LH_TRY(lh_keyfile_make_dir(dir));
     X509 *cert = X509_new();
     EVP_PKEY *key = EVP_EC_gen("P-256");
-    lh_err err = cert && key && build_ca(cert, key, domain, validity)
-                     ? write_cert(&paths, replace, cert, key)
-                     : openssl_failed(LH_ERR_INTERNAL, "make a CA");
+    BIO *pem = BIO_new(BIO_s_mem());
+    bool ok = cert && key && pem && build_ca(cert, key, domain, validity) &&
+              PEM_write_bio_X509(pem, cert);
+    lh_err err = ok ? write_pair(paths.cert, pem, paths.key, key, replace)
+                    : openssl_failed(LH_ERR_INTERNAL, "make a CA");
+    BIO_free(pem);
     EVP_PKEY_free(key);
     X509_free(cert);
     return err;
@@ -384,19 +388,6 @@ static lh_err check_ca(const char *path, X509 *ca, EVP_PKEY *ca_key, const struc
     return LH_OK;
 }
 
-static lh_err issue(const struct paths *out, bool replace, const struct lh_peer *peer, X509 *ca,
-                    EVP_PKEY *ca_key, struct validity validity)
-{
-    X509 *cert = X509_new();
-    EVP_PKEY *key = EVP_EC_gen("P-256");
-    lh_err err = cert && key && build_leaf(cert, key, peer, ca, ca_key, validity)
-                     ? write_cert(out, replace, cert, key)
-                     : openssl_failed(LH_ERR_INTERNAL, "make a certificate");
-    EVP_PKEY_free(key);
-    X509_free(cert);
-    return err;
-}
-
 static lh_err check_leaf(const struct lh_peer *peer)
 {
     LH_TRY(check_peer(peer));
@@ -404,22 +395,26 @@ static lh_err check_leaf(const struct lh_peer *peer)
     return lh_fail(LH_ERR_INVALID, "the name 'ca' is taken by the CA's own files");
 }
 
+// Writes a certificate; `key` NULL: for a new key, which is written beside it.
 static lh_err sign(const struct paths *out, bool replace, const struct lh_peer *peer, EVP_PKEY *key,
                    X509 *ca, EVP_PKEY *ca_key, struct validity validity)
 {
     X509 *cert = X509_new();
     BIO *pem = BIO_new(BIO_s_mem());
-    bool ok = cert && pem && build_leaf(cert, key, peer, ca, ca_key, validity) &&
+    EVP_PKEY *made = key ? NULL : EVP_EC_gen("P-256"), *its = key ? key : made;
+    bool ok = cert && pem && its && build_leaf(cert, its, peer, ca, ca_key, validity) &&
               PEM_write_bio_X509(pem, cert);
     struct lh_keyfile file = file_of(out->cert, LH_KEYFILE_PUBLIC, replace, pem);
-    lh_err err =
-        ok ? lh_keyfile_write(&file) : openssl_failed(LH_ERR_INTERNAL, "make a certificate");
+    lh_err err = !ok    ? openssl_failed(LH_ERR_INTERNAL, "make a certificate")
+                 : made ? write_pair(out->cert, pem, out->key, made, replace)
+                        : lh_keyfile_write(&file);
+    EVP_PKEY_free(made);
     BIO_free(pem);
     X509_free(cert);
     return err;
 }
 
-// Issues a certificate of the CA in ca_dir; `key` NULL: for a new key, which is written beside it.
+// Issues a certificate of the CA in ca_dir; `key`: as in sign().
 static lh_err make_leaf(const char *ca_dir, EVP_PKEY *key, const struct lh_peer *peer, int days,
                         const char *out_dir, bool replace)
 {
@@ -433,12 +428,11 @@ static lh_err make_leaf(const char *ca_dir, EVP_PKEY *key, const struct lh_peer 
     LH_TRY(make_paths(&paths, out_dir, peer->name));
     LH_TRY(lh_keyfile_make_dir(out_dir));
     X509 *ca = read_cert(ca_paths.cert, &err);
-    if (!err) ca_key = read_key(ca_paths.key, &err);
+    if (!err)
+        ca_key =
+            read_pem(ca_paths.key, LH_KEYFILE_SECRET, decode_key, "plain PEM private key", &err);
     if (!err) err = check_ca(ca_paths.cert, ca, ca_key, peer);
-    if (!err && key)
-        err = sign(&paths, replace, peer, key, ca, ca_key, validity);
-    else if (!err)
-        err = issue(&paths, replace, peer, ca, ca_key, validity);
+    if (!err) err = sign(&paths, replace, peer, key, ca, ca_key, validity);
     EVP_PKEY_free(ca_key);
     X509_free(ca);
     return err;
@@ -498,20 +492,6 @@ lh_err lh_certs_request(const struct lh_peer *peer, const char *out_dir, bool re
     return err;
 }
 
-static X509_REQ *read_request(const char *path, lh_err *err)
-{
-    char pem[LH_KEYFILE_BYTES_MAX];
-    size_t len;
-    *err = lh_keyfile_read(path, LH_KEYFILE_PUBLIC, pem, sizeof pem, &len);
-    if (*err) return NULL;
-    BIO *bio = BIO_new_mem_buf(pem, (int)len);
-    X509_REQ *request = bio ? PEM_read_bio_X509_REQ(bio, NULL, no_passphrase, NULL) : NULL;
-    BIO_free(bio);
-    ERR_clear_error();
-    if (!request) *err = lh_fail(LH_ERR_MALFORMED, "%s holds no PEM certificate request", path);
-    return request;
-}
-
 // Copies the request's URI out, for comparison only; nothing else of the request is used.
 static bool requested_uri(X509_REQ *request, char out[LH_URI_BYTES])
 {
@@ -549,7 +529,8 @@ lh_err lh_certs_sign(const char *ca_dir, const char *request_file, const struct 
 {
     lh_err err;
     LH_TRY(check_leaf(peer));
-    X509_REQ *request = read_request(request_file, &err);
+    X509_REQ *request =
+        read_pem(request_file, LH_KEYFILE_PUBLIC, decode_request, "PEM certificate request", &err);
     if (err) return err;
     err = check_request(request_file, request, peer);
     if (!err) err = make_leaf(ca_dir, X509_REQ_get0_pubkey(request), peer, days, out_dir, replace);
