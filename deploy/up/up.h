@@ -212,7 +212,7 @@ LH_MUST lh_err dp_store_fetch_texts(struct dp_up *up);
 void dp_watch_poll(struct dp_up *up); // reads every status.json
 // Every worker reports the end, except those that the run left out.
 bool dp_watch_done(const struct dp_up *up);
-// The worker of a command; of a worker, itself. NULL: there is none.
+// The worker of a command or a rank; of a worker, itself. NULL: there is none.
 const struct dp_node *dp_worker_of(const struct dp_up *up, const struct dp_node *node);
 // Why the run goes on, and ends, without this worker, as in "asia-0, which ..."; NULL: it takes
 // part.

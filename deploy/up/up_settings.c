@@ -34,17 +34,6 @@ static LH_MUST lh_err set(struct lh_config *c, const char *key, const char *valu
     return lh_config_set(c, text);
 }
 
-// The worker of a rank; the node itself otherwise.
-static const struct dp_node *worker_of(const struct dp_up *up, const struct dp_node *node)
-{
-    for (unsigned i = 0; node->kind == DP_RANK && i < up->nodes; i++) {
-        const struct dp_node *at = &up->node[i];
-        if (at->kind == DP_WORKER && at->region == node->region && at->index == node->index)
-            return at;
-    }
-    return node;
-}
-
 // The coordinators' addresses, as the other nodes need them.
 static LH_MUST lh_err coordinators(const struct dp_up *up, struct lh_config *c)
 {
@@ -61,7 +50,7 @@ static LH_MUST lh_err coordinators(const struct dp_up *up, struct lh_config *c)
 static LH_MUST lh_err common_settings(struct dp_up *up, const struct dp_node *node,
                                       struct lh_config *c)
 {
-    const char *name = worker_of(up, node)->name;
+    const char *name = (node->kind == DP_RANK ? dp_worker_of(up, node) : node)->name;
     const struct dp_places *at = &up->places;
     LH_TRY(own(c, "tls.ca", "%s/ca.pem", at->secrets));
     LH_TRY(own(c, "tls.cert", "%s/%s.pem", at->secrets, name));
@@ -172,7 +161,7 @@ static LH_MUST lh_err hosts_settings(const struct dp_up *up, const struct dp_nod
                                      struct lh_config *c)
 {
     bool tcp = up->t->region[node->region].reduce == WK_REDUCE_TCP;
-    LH_TRY(own(c, "ranks.leader", "%s", worker_of(up, node)->address));
+    LH_TRY(own(c, "ranks.leader", "%s", dp_worker_of(up, node)->address));
     return tcp ? own(c, "ranks.address", "%s", node->host) : LH_OK;
 }
 

@@ -23,16 +23,6 @@ static bool is_trainer(const struct dp_node *node)
     return node->kind == DP_TRAINER;
 }
 
-static struct dp_node *worker_of(struct dp_up *up, const struct dp_node *trainer)
-{
-    for (unsigned i = 0; i < up->nodes; i++) {
-        struct dp_node *at = &up->node[i];
-        if (at->kind == DP_WORKER && at->region == trainer->region && at->index == trainer->index)
-            return at;
-    }
-    return NULL;
-}
-
 struct dp_node *dp_trainer_of(struct dp_up *up, const struct dp_node *worker)
 {
     for (unsigned i = 0; i < up->nodes; i++) {
@@ -138,7 +128,8 @@ static LH_MUST lh_err start_missing(struct dp_up *up, struct dp_view *v)
 {
     for (unsigned i = 0; i < up->nodes; i++) {
         struct dp_node *node = &up->node[i];
-        const struct dp_node *worker = is_trainer(node) && !node->proc ? worker_of(up, node) : NULL;
+        const struct dp_node *worker =
+            is_trainer(node) && !node->proc ? dp_worker_of(up, node) : NULL;
         if (!worker || !wanted(worker)) continue;
         share_cores(up, v);
         LH_TRY(start(up, node, worker));
@@ -169,7 +160,7 @@ static bool nobody_trains(struct dp_up *up)
     for (unsigned i = 0; i < up->nodes; i++) {
         const struct dp_node *node = &up->node[i];
         if (!is_trainer(node)) continue;
-        const struct dp_node *worker = worker_of(up, node);
+        const struct dp_node *worker = dp_worker_of(up, node);
         bool waits =
             worker->proc && worker->proc->pid == worker->status.pid && worker->status.trainer_over;
         if (!node->proc || !(waits || over(node))) return false;
@@ -254,7 +245,7 @@ static void quote(struct dp_trainer *t, const struct dp_proc *proc)
 // It ended well by itself, but its worker knows of no end of its loop.
 static bool is_inside(struct dp_up *up, const struct dp_node *trainer)
 {
-    const struct dp_node *worker = worker_of(up, trainer);
+    const struct dp_node *worker = dp_worker_of(up, trainer);
     const struct dp_proc *proc = trainer->proc;
     return !proc->last_status && !proc->stopping && !proc->last && wanted(worker) &&
            !worker->status.trainer_over;
@@ -302,7 +293,7 @@ static void look_for_late(struct dp_up *up, struct dp_node *node, struct dp_view
 {
     struct dp_trainer *t = &node->trainer;
     struct dp_proc *proc = node->proc;
-    const struct dp_node *worker = worker_of(up, node);
+    const struct dp_node *worker = dp_worker_of(up, node);
     const struct dp_status *s = &worker->status;
     if (proc->pid && t->pid != proc->pid) { // a new process; the status was read before it began
         t->pid = proc->pid;
