@@ -115,7 +115,6 @@ lh_err dp_status_parse(struct lh_span json, struct dp_status *out)
         .budget_tokens = count(o, "budget_tokens"),
         .units = count(o, "units"),
         .data_epoch = count(o, "data_epoch"),
-        .data_epochs = count(o, "data_epochs"),
         .credited = count(o, "credited"),
         .hears = lh_json_yes(o, "hears"),
         .leads = lh_json_yes(o, "leads") ? count(json_object_get(o, "leader"), "number") : 0,

@@ -11,7 +11,7 @@
 //                 "epoch", "digest", "parameters", "staleness": {"p50", "p99", "max", "bound"},
 //                 "admitted", "refused", "credited"}]}
 //   coordinator  {"role": "coordinator", "pid", "phase", "credited_tokens", "budget_tokens",
-//                 "units", "leads", "leader": {"number"}, "data_epoch", "data_epochs", "credited",
+//                 "units", "leads", "leader": {"number"}, "data_epoch", "credited",
 //                 "draining", "ending", "hears", "workers": [{"name", "left_out": {...} where the
 //                 run closed without it}]}
 //
@@ -78,7 +78,7 @@ struct dp_status {
     struct dp_holding shard[DP_SHARDS_MAX];
     unsigned shards;
     uint64_t credited_tokens, budget_tokens, units, credited; // coordinator
-    uint64_t data_epoch, data_epochs;                         // coordinator; from 0
+    uint64_t data_epoch;                                      // coordinator; from 0
     uint64_t leads;        // coordinator of a pair: its number as the leader; 0: it does not lead
     bool draining, ending; // coordinator: the run must pause, or end
     bool hears;            // coordinator: started again, it has not heard of everybody yet
