@@ -139,10 +139,10 @@ static LH_MUST lh_err run(int argc, char **argv, struct request *q)
     return adopt(q);
 }
 
-int dp_cmd_adopt(int argc, char **argv)
+lh_err dp_cmd_adopt(int argc, char **argv)
 {
     struct request *q = calloc(1, sizeof *q);
     lh_err err = q ? run(argc, argv, q) : LH_ERR_NO_MEMORY;
     free(q);
-    return err ? (int)dp_complain("adopt", err) : DP_OK;
+    return err;
 }

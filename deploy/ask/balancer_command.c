@@ -63,7 +63,7 @@ static LH_MUST lh_err take_words(struct request *q, const struct dp_texts *rest)
     return LH_OK;
 }
 
-static LH_MUST lh_err run(int argc, char **argv)
+lh_err dp_cmd_balancer(int argc, char **argv)
 {
     struct request q = {0};
     struct dp_texts rest;
@@ -90,10 +90,4 @@ static LH_MUST lh_err run(int argc, char **argv)
     LH_TRY(ask(&q));
     tell(&q);
     return LH_OK;
-}
-
-int dp_cmd_balancer(int argc, char **argv)
-{
-    lh_err err = run(argc, argv);
-    return err ? (int)dp_complain("balancer", err) : DP_OK;
 }

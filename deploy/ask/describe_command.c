@@ -13,7 +13,6 @@
 struct request {
     struct dp_admin admin;
     struct dp_texts words;
-    const char *format;
     bool json;
 };
 
@@ -51,12 +50,12 @@ static LH_MUST lh_err describe(struct request *q)
     return err;
 }
 
-static LH_MUST lh_err run(int argc, char **argv)
+lh_err dp_cmd_describe(int argc, char **argv)
 {
-    struct request q = {.format = "table"};
+    struct request q = {0};
     const struct dp_flag flags[] = {
         DP_ADMIN_FLAGS(q.admin),
-        {"-o", DP_TEXT, &q.format, "table|json", "form of the output"},
+        {"-o", DP_FORM, &q.json, "table|json", "form of the output"},
     };
     const struct dp_usage usage = {
         "longhaul describe run | region NAME | shard N | worker [REGION/]NAME --dir RUNDIR | "
@@ -74,12 +73,5 @@ static LH_MUST lh_err run(int argc, char **argv)
     if (dp_describe_find(NULL, q.words.at, q.words.count, &thing) == LH_ERR_INVALID)
         return LH_ERR_INVALID;
     json_decref(thing);
-    LH_TRY(dp_table_form(q.format, &q.json));
     return describe(&q);
-}
-
-int dp_cmd_describe(int argc, char **argv)
-{
-    lh_err err = run(argc, argv);
-    return err ? (int)dp_complain("describe", err) : DP_OK;
 }

@@ -19,7 +19,7 @@ static const int64_t EXPLAINED_NS = 15 * LH_SECOND;
 struct request {
     struct dp_admin admin;
     struct dp_scope scope;
-    const char *timeout, *format;
+    const char *timeout;
     uint64_t timeout_s; // 0: none
     bool end, undo, wait, json;
 };
@@ -141,9 +141,9 @@ static LH_MUST lh_err drain(struct request *q, enum dp_exit *exit)
 
 // ---------------------------------------------------------------- command
 
-static LH_MUST lh_err run(int argc, char **argv, enum dp_exit *exit)
+lh_err dp_cmd_drain(int argc, char **argv, enum dp_exit *exit)
 {
-    struct request q = {.format = "table", .timeout_s = 600};
+    struct request q = {.timeout_s = 600};
     struct dp_texts rest;
     const struct dp_flag flags[] = {
         {"--end", DP_SWITCH, &q.end, NULL, "end the run with what is credited so far"},
@@ -151,7 +151,7 @@ static LH_MUST lh_err run(int argc, char **argv, enum dp_exit *exit)
         {"--wait", DP_SWITCH, &q.wait, NULL, "wait until all have drained, or the run has ended"},
         {"--timeout", DP_TEXT, &q.timeout, "SECONDS", "time limit of --wait; 0: none (600)"},
         DP_ADMIN_FLAGS(q.admin),
-        {"-o", DP_TEXT, &q.format, "table|json", "form of the output"},
+        {"-o", DP_FORM, &q.json, "table|json", "form of the output"},
     };
     const struct dp_usage usage = {
         "longhaul drain run | region NAME | worker [REGION/]NAME --dir RUNDIR | --coordinator "
@@ -168,18 +168,10 @@ static LH_MUST lh_err run(int argc, char **argv, enum dp_exit *exit)
     LH_TRY(dp_flags(&usage, argc, argv, &rest, &help));
     if (help) return LH_OK;
     LH_TRY(dp_scope_parse(rest.at, rest.count, &q.scope));
-    LH_TRY(dp_table_form(q.format, &q.json));
     if (q.timeout) LH_TRY(dp_number("--timeout", q.timeout, 0, UINT32_MAX, &q.timeout_s));
     if (q.end && (q.undo || q.scope.region[0] || q.scope.worker[0]))
         return lh_fail(LH_ERR_INVALID,
                        "--end is for a whole run, and can't be combined with --undo");
     if (q.undo && q.wait) return lh_fail(LH_ERR_INVALID, "--undo can't be combined with --wait");
     return drain(&q, exit);
-}
-
-int dp_cmd_drain(int argc, char **argv)
-{
-    enum dp_exit exit = DP_OK;
-    lh_err err = run(argc, argv, &exit);
-    return err ? (int)dp_complain("drain", err) : (int)exit;
 }

@@ -15,7 +15,7 @@ static const size_t OUTPUT_BYTES_MAX = (size_t)2 << 30;
 enum { LOGS_MAX = 4096, LOOK_MS = 250 };
 
 struct request {
-    const char *dir, *format, *who, *since;
+    const char *dir, *who, *since;
     struct dp_texts kinds, files;
     bool json, list, follow, audit;
 };
@@ -227,9 +227,9 @@ static LH_MUST lh_err check_since(const char *since)
                    since);
 }
 
-static LH_MUST lh_err run(int argc, char **argv)
+lh_err dp_cmd_events(int argc, char **argv)
 {
-    struct request q = {.format = "table"};
+    struct request q = {0};
     const struct dp_flag flags[] = {
         {"--dir", DP_TEXT, &q.dir, "RUNDIR", "all logs of a run's folder"},
         {"--audit", DP_SWITCH, &q.audit, NULL,
@@ -241,7 +241,7 @@ static LH_MUST lh_err run(int argc, char **argv)
          "only from this time on, such as 2026-01-31T12:00:00Z (UTC)"},
         {"--follow", DP_SWITCH, &q.follow, NULL,
          "continue with new events until the run has ended"},
-        {"-o", DP_TEXT, &q.format, "table|json",
+        {"-o", DP_FORM, &q.json, "table|json",
          "form of the output; with --follow JSON is one object per line"},
     };
     const struct dp_usage usage = {
@@ -260,7 +260,6 @@ static LH_MUST lh_err run(int argc, char **argv)
         printf("%-12s %s\n", k->name, k->help);
     if (q.list) return LH_OK;
     if (!q.dir && !q.files.count) return lh_fail(LH_ERR_INVALID, "usage: %s", usage.line);
-    LH_TRY(dp_table_form(q.format, &q.json));
     LH_TRY(check_kinds(&q.kinds));
     LH_TRY(check_since(q.since));
     struct logs *logs = calloc(1, sizeof *logs);
@@ -269,10 +268,4 @@ static LH_MUST lh_err run(int argc, char **argv)
     free_logs(logs);
     free(logs);
     return err;
-}
-
-int dp_cmd_events(int argc, char **argv)
-{
-    lh_err err = run(argc, argv);
-    return err ? (int)dp_complain("events", err) : DP_OK;
 }

@@ -137,20 +137,17 @@ static LH_MUST lh_err run(int argc, char **argv, enum wish wish)
     return expel(&q);
 }
 
-int dp_cmd_expel(int argc, char **argv)
+lh_err dp_cmd_expel(int argc, char **argv)
 {
-    lh_err err = run(argc, argv, EXPEL);
-    return err ? (int)dp_complain("expel", err) : (int)DP_OK;
+    return run(argc, argv, EXPEL);
 }
 
-int dp_cmd_admit(int argc, char **argv)
+lh_err dp_cmd_admit(int argc, char **argv)
 {
-    lh_err err = run(argc, argv, ADMIT);
-    return err ? (int)dp_complain("admit", err) : (int)DP_OK;
+    return run(argc, argv, ADMIT);
 }
 
-int dp_cmd_retire(int argc, char **argv)
+lh_err dp_cmd_retire(int argc, char **argv)
 {
-    lh_err err = run(argc, argv, RETIRE);
-    return err ? (int)dp_complain("retire", err) : (int)DP_OK;
+    return run(argc, argv, RETIRE);
 }

@@ -81,7 +81,7 @@ static LH_MUST lh_err check_filters(const struct request *q)
     return LH_OK;
 }
 
-static LH_MUST lh_err run(int argc, char **argv)
+lh_err dp_cmd_get(int argc, char **argv)
 {
     static const char *const parts[] = {"members", "workers", "shards", "regions",
                                         "links",   "plan",    "leases"};
@@ -133,13 +133,7 @@ static LH_MUST lh_err run(int argc, char **argv)
     q.part = rest.at[0];
     bool may = !strcmp(q.part, "plan") || !strcmp(q.part, "members") || !strcmp(q.part, "regions");
     q.wide = may && !strcmp(q.format, "wide");
-    if (!q.wide) LH_TRY(dp_table_form(q.format, &q.json));
+    if (!q.wide) LH_TRY(dp_form(q.format, &q.json));
     LH_TRY(check_filters(&q));
     return get(&q);
-}
-
-int dp_cmd_get(int argc, char **argv)
-{
-    lh_err err = run(argc, argv);
-    return err ? (int)dp_complain("get", err) : DP_OK;
 }

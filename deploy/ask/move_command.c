@@ -73,7 +73,7 @@ static LH_MUST lh_err move(struct request *q)
     return err;
 }
 
-static LH_MUST lh_err run(int argc, char **argv, enum dp_exit *exit)
+lh_err dp_cmd_move(int argc, char **argv, enum dp_exit *exit)
 {
     struct request q = {.timeout_s = 600};
     struct dp_texts rest;
@@ -103,11 +103,4 @@ static LH_MUST lh_err run(int argc, char **argv, enum dp_exit *exit)
     LH_TRY(move(&q));
     *exit = q.wait && !q.moved ? DP_STOPPED : DP_OK;
     return LH_OK;
-}
-
-int dp_cmd_move(int argc, char **argv)
-{
-    enum dp_exit exit = DP_OK;
-    lh_err err = run(argc, argv, &exit);
-    return err ? (int)dp_complain("move", err) : (int)exit;
 }

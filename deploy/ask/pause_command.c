@@ -51,7 +51,6 @@ static void tell(const struct request *q)
 static LH_MUST lh_err run(int argc, char **argv, bool resume)
 {
     struct request q = {.resume = resume};
-    struct dp_texts rest;
     const struct dp_flag flags[] = {
         {"--why", DP_TEXT, &q.why, "TEXT", "the reason, shown with the run's status"},
         DP_ADMIN_FLAGS(q.admin),
@@ -74,22 +73,19 @@ static LH_MUST lh_err run(int argc, char **argv, bool resume)
         flags, LH_COUNT(flags)};
     const struct dp_usage *usage = resume ? &go_on : &pause;
     bool help;
-    LH_TRY(dp_flags(usage, argc, argv, &rest, &help));
+    LH_TRY(dp_flags(usage, argc, argv, NULL, &help));
     if (help) return LH_OK;
-    if (rest.count) return lh_fail(LH_ERR_INVALID, "usage: %s", usage->line);
     LH_TRY(ask(&q));
     tell(&q);
     return LH_OK;
 }
 
-int dp_cmd_pause(int argc, char **argv)
+lh_err dp_cmd_pause(int argc, char **argv)
 {
-    lh_err err = run(argc, argv, false);
-    return err ? (int)dp_complain("pause", err) : DP_OK;
+    return run(argc, argv, false);
 }
 
-int dp_cmd_resume(int argc, char **argv)
+lh_err dp_cmd_resume(int argc, char **argv)
 {
-    lh_err err = run(argc, argv, true);
-    return err ? (int)dp_complain("resume", err) : DP_OK;
+    return run(argc, argv, true);
 }

@@ -141,10 +141,8 @@ static const char bounds[] =
 static LH_MUST lh_err common(struct request *q, const struct dp_usage *usage, int argc, char **argv,
                              bool *help)
 {
-    struct dp_texts rest;
-    LH_TRY(dp_flags(usage, argc, argv, &rest, help));
+    LH_TRY(dp_flags(usage, argc, argv, NULL, help));
     if (*help) return LH_OK;
-    if (rest.count) return lh_fail(LH_ERR_INVALID, "usage: %s", usage->line);
     q->timeout_s = 3600;
     if (!q->timeout) return LH_OK;
     return dp_number("--timeout", q->timeout, 0, UINT32_MAX, &q->timeout_s);
@@ -230,22 +228,21 @@ static LH_MUST lh_err run_refold(struct request *q, int argc, char **argv, enum 
     return take_back(q, exit);
 }
 
-static int command(int argc, char **argv, const char *name,
-                   lh_err (*run)(struct request *, int, char **, enum dp_exit *))
+static LH_MUST lh_err command(int argc, char **argv, enum dp_exit *exit,
+                              lh_err (*run)(struct request *, int, char **, enum dp_exit *))
 {
     struct request *q = calloc(1, sizeof *q);
-    enum dp_exit exit = DP_OK;
-    lh_err err = q ? run(q, argc, argv, &exit) : LH_ERR_NO_MEMORY;
+    lh_err err = q ? run(q, argc, argv, exit) : LH_ERR_NO_MEMORY;
     free(q);
-    return err ? (int)dp_complain(name, err) : (int)exit;
+    return err;
 }
 
-int dp_cmd_rewind(int argc, char **argv)
+lh_err dp_cmd_rewind(int argc, char **argv, enum dp_exit *exit)
 {
-    return command(argc, argv, "rewind", run_rewind);
+    return command(argc, argv, exit, run_rewind);
 }
 
-int dp_cmd_refold(int argc, char **argv)
+lh_err dp_cmd_refold(int argc, char **argv, enum dp_exit *exit)
 {
-    return command(argc, argv, "refold", run_refold);
+    return command(argc, argv, exit, run_refold);
 }

@@ -134,7 +134,7 @@ static void put_picture(json_t *look, bool each, struct lh_buf *out)
 
 struct request {
     struct dp_admin admin;
-    const char *every, *format;
+    const char *every;
     uint64_t every_s;
     bool once, json, terminal, workers;
 };
@@ -195,16 +195,15 @@ static LH_MUST lh_err top(struct request *q)
     return err;
 }
 
-static LH_MUST lh_err run(int argc, char **argv)
+lh_err dp_cmd_top(int argc, char **argv)
 {
-    struct request q = {.format = "table", .every_s = 1};
-    struct dp_texts rest;
+    struct request q = {.every_s = 1};
     const struct dp_flag flags[] = {
         {"--once", DP_SWITCH, &q.once, NULL, "print once and exit"},
         {"--workers", DP_SWITCH, &q.workers, NULL, "a line for each worker, too"},
         {"--every", DP_TEXT, &q.every, "SECONDS", "between two pictures (1)"},
         DP_ADMIN_FLAGS(q.admin),
-        {"-o", DP_TEXT, &q.format, "table|json", "form of the output"},
+        {"-o", DP_FORM, &q.json, "table|json", "form of the output"},
     };
     const struct dp_usage usage = {
         "longhaul top --dir RUNDIR | --coordinator HOST:PORT [flags]",
@@ -218,16 +217,8 @@ static LH_MUST lh_err run(int argc, char **argv)
         "4: no coordinator answers.",
         flags, LH_COUNT(flags)};
     bool help;
-    LH_TRY(dp_flags(&usage, argc, argv, &rest, &help));
+    LH_TRY(dp_flags(&usage, argc, argv, NULL, &help));
     if (help) return LH_OK;
-    if (rest.count) return lh_fail(LH_ERR_INVALID, "usage: %s", usage.line);
-    LH_TRY(dp_table_form(q.format, &q.json));
     LH_TRY(dp_number("--every", q.every, 1, 86400, &q.every_s));
     return top(&q);
-}
-
-int dp_cmd_top(int argc, char **argv)
-{
-    lh_err err = run(argc, argv);
-    return err ? (int)dp_complain("top", err) : DP_OK;
 }

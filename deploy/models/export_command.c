@@ -292,7 +292,7 @@ static LH_MUST lh_err export(struct request *q, struct dp_export *e)
     return err;
 }
 
-static LH_MUST lh_err run(int argc, char **argv)
+lh_err dp_cmd_export(int argc, char **argv)
 {
     struct request q = {.format = "safetensors"};
     struct dp_export e = {.shard_bytes_max = 5000000000};
@@ -340,10 +340,4 @@ static LH_MUST lh_err run(int argc, char **argv)
     e.buffers = q.buffers;
     e.manifest_path = q.job.manifest_path;
     return export(&q, &e);
-}
-
-int dp_cmd_export(int argc, char **argv)
-{
-    lh_err err = run(argc, argv);
-    return err ? (int)dp_complain("export", err) : DP_OK;
 }

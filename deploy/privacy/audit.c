@@ -197,9 +197,7 @@ static const struct dp_column columns[] = {{"WORKER", "worker", 16},
 
 static LH_MUST lh_err show(const struct audit *a, bool json, bool *good)
 {
-    struct lh_buf text = lh_buf(16 << 20);
     json_t *rows = json_array();
-    lh_err err = LH_OK;
     *good = true;
     for (uint32_t i = 0; i < a->accounts; i++) {
         const struct account *c = &a->account[i];
@@ -209,11 +207,7 @@ static LH_MUST lh_err show(const struct audit *a, bool json, bool *good)
         json_array_append_new(rows, row);
         *good &= !c->falls && steps_of(a, c) <= (double)a->terms.steps;
     }
-    if (json)
-        err = dp_table_json(&text, rows);
-    else
-        dp_table_put(&text, columns, rows);
-    err = dp_print(&text, err);
+    lh_err err = dp_table_show(columns, rows, json);
     json_decref(rows);
     return err;
 }
@@ -249,13 +243,12 @@ static LH_MUST lh_err judge(const struct audit *a, bool json)
 
 lh_err dp_privacy_audit(int argc, char **argv)
 {
-    const char *format = "table";
     struct dp_job job = {0};
     struct dp_texts rest;
-    bool help, json;
+    bool help, json = false;
     const struct dp_flag flags[] = {
         DP_JOB_FLAGS(job),
-        {"-o", DP_TEXT, &format, "table|json", "form of the output"},
+        {"-o", DP_FORM, &json, "table|json", "form of the output"},
     };
     const struct dp_usage usage = {
         "longhaul privacy audit DIR... [flags]",
@@ -268,7 +261,6 @@ lh_err dp_privacy_audit(int argc, char **argv)
         flags, LH_COUNT(flags)};
     LH_TRY(dp_flags(&usage, argc, argv, &rest, &help));
     if (help) return LH_OK;
-    LH_TRY(dp_table_form(format, &json));
     if (!rest.count) return lh_fail(LH_ERR_INVALID, "usage: %s", usage.line);
     struct audit *a = calloc(1, sizeof *a);
     if (!a) return LH_ERR_NO_MEMORY;

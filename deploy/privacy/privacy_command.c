@@ -19,7 +19,7 @@ enum { OUTPUT_BYTES_MAX = 1 << 16 };
 
 struct request {
     const char *level, *epsilon, *sigma, *delta, *rate, *steps, *clip, *values, *shards, *records;
-    const char *tokens, *format;
+    const char *tokens;
 };
 
 static LH_MUST lh_err level_of(const char *text, uint8_t *out)
@@ -73,8 +73,8 @@ static LH_MUST lh_err show(const struct dp_claim *c, bool json)
 
 static LH_MUST lh_err run_plan(int argc, char **argv)
 {
-    struct request q = {.level = "record", .format = "table"};
-    struct dp_texts rest;
+    struct request q = {.level = "record"};
+    bool help, json = false;
     const struct dp_flag flags[] = {
         {"--level", DP_TEXT, &q.level, "record|region|reported",
          "unit of protection: one document (the default), or all data of a region"},
@@ -89,7 +89,7 @@ static LH_MUST lh_err run_plan(int argc, char **argv)
         {"--shards", DP_TEXT, &q.shards, "N", "shards of the model; default 1"},
         {"--records", DP_TEXT, &q.records, "N", "records of the region"},
         {"--record-tokens", DP_TEXT, &q.tokens, "N", "tokens of a record at most; default 1024"},
-        {"-o", DP_TEXT, &q.format, "table|json", "form of the output"},
+        {"-o", DP_FORM, &json, "table|json", "form of the output"},
     };
     const struct dp_usage usage = {
         "longhaul privacy plan --delta D --steps N (--epsilon E | --sigma S) [flags]",
@@ -99,11 +99,8 @@ static LH_MUST lh_err run_plan(int argc, char **argv)
         flags, LH_COUNT(flags)};
     struct dp_claim c;
     double epsilon;
-    bool help, json;
-    LH_TRY(dp_flags(&usage, argc, argv, &rest, &help));
+    LH_TRY(dp_flags(&usage, argc, argv, NULL, &help));
     if (help) return LH_OK;
-    if (rest.count) return lh_fail(LH_ERR_INVALID, "usage: %s", usage.line);
-    LH_TRY(dp_table_form(q.format, &json));
     LH_TRY(read_request(&q, &c, &epsilon));
     if (q.epsilon) LH_TRY(dp_claim_calibrate(&c, epsilon));
     LH_TRY(dp_claim_compute(&c));
@@ -170,17 +167,17 @@ static LH_MUST lh_err claim_of(const struct dp_job *job, const char *budget, uin
 
 static LH_MUST lh_err run_statement(int argc, char **argv)
 {
-    const char *format = "table", *budget = NULL, *count = NULL;
+    const char *budget = NULL, *count = NULL;
     uint64_t records = 0;
+    bool help, json = false;
     struct dp_job job = {0};
-    struct dp_texts rest;
     const struct dp_flag flags[] = {
         {"--config", DP_TEXT, &job.config, "FILE", "settings of the run's coordinator"},
         {"--budget", DP_TEXT, &budget, "FILE",
          "a region's privacy.budget, with its charges, also of earlier runs"},
         {"--records", DP_TEXT, &count, "N",
          "records of a region at record level: the passes of a step"},
-        {"-o", DP_TEXT, &format, "table|json", "form of the output; json: the receipt"},
+        {"-o", DP_FORM, &json, "table|json", "form of the output; json: the receipt"},
     };
     const struct dp_usage usage = {
         "longhaul privacy statement --config FILE [flags]",
@@ -188,11 +185,8 @@ static LH_MUST lh_err run_statement(int argc, char **argv)
         "noise, clip, steps, epsilon at delta, what leaves the region, and what is not covered.",
         flags, LH_COUNT(flags)};
     struct dp_claim c;
-    bool help, json;
-    LH_TRY(dp_flags(&usage, argc, argv, &rest, &help));
+    LH_TRY(dp_flags(&usage, argc, argv, NULL, &help));
     if (help) return LH_OK;
-    if (rest.count) return lh_fail(LH_ERR_INVALID, "usage: %s", usage.line);
-    LH_TRY(dp_table_form(format, &json));
     LH_TRY(dp_number("--records", count, 1, UINT32_MAX - 1, &records));
     lh_err err = dp_job_open(&job, false);
     if (!err) err = claim_of(&job, budget, records, &c);
@@ -202,7 +196,7 @@ static LH_MUST lh_err run_statement(int argc, char **argv)
     return err;
 }
 
-int dp_cmd_privacy(int argc, char **argv)
+lh_err dp_cmd_privacy(int argc, char **argv)
 {
     static const struct dp_verb verbs[] = {
         {"plan", run_plan}, {"statement", run_statement}, {"audit", dp_privacy_audit}};

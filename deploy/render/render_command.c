@@ -80,7 +80,7 @@ static lh_err k8s(int argc, char **argv)
     return err;
 }
 
-int dp_cmd_render(int argc, char **argv)
+lh_err dp_cmd_render(int argc, char **argv)
 {
     static const struct dp_usage usage = {
         "longhaul render k8s | slurm TOPOLOGY [flags]",

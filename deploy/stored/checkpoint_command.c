@@ -216,17 +216,6 @@ static const struct dp_column columns[] = {{"NAME", "name", -30},      {"SHARD",
                                            {"AGE_S", "age_s", 8},      {"SIGNER", "signer", -64},
                                            {"STATE", "state", -5},     {NULL, NULL, 0}};
 
-static LH_MUST lh_err show(const struct listing *l, bool json)
-{
-    struct lh_buf text = lh_buf(64 << 20);
-    lh_err err = LH_OK;
-    if (json)
-        err = dp_table_json(&text, l->rows);
-    else
-        dp_table_put(&text, columns, l->rows);
-    return dp_print(&text, err);
-}
-
 static LH_MUST lh_err checkpoints(struct dp_job *job, const char *dir, const char *signers,
                                   bool verify, bool json)
 {
@@ -236,7 +225,7 @@ static LH_MUST lh_err checkpoints(struct dp_job *job, const char *dir, const cha
     lh_err err = signers ? lh_trusted_load(signers, &trusted) : LH_OK;
     if (signers) l.conf.trusted = &trusted;
     if (!err) err = lh_objects_is(dir) ? list_store(&l) : list_dir(&l);
-    if (!err) err = show(&l, json);
+    if (!err) err = dp_table_show(columns, l.rows, json);
     if (!err && !verify && !l.count) fprintf(stderr, "no checkpoint in %s\n", dir); // not yet
     if (!err && verify && !l.count) err = lh_fail(LH_ERR_NOT_FOUND, "no checkpoint in %s", dir);
     if (!err && l.bad)
@@ -251,14 +240,13 @@ static LH_MUST lh_err checkpoints(struct dp_job *job, const char *dir, const cha
 
 static LH_MUST lh_err run_ls(int argc, char **argv)
 {
-    const char *format = "table";
     struct dp_job job = {0};
     struct dp_texts rest;
     char dir[DP_PATH_BYTES];
-    bool help, json;
+    bool help, json = false;
     const struct dp_flag flags[] = {
         {"--config", DP_TEXT, &job.config, "FILE", "the server's settings, instead of DIR"},
-        {"-o", DP_TEXT, &format, "table|json", "form of the output"},
+        {"-o", DP_FORM, &json, "table|json", "form of the output"},
     };
     const struct dp_usage usage = {
         "longhaul checkpoint ls DIR | --config FILE [-o table|json]",
@@ -269,7 +257,6 @@ static LH_MUST lh_err run_ls(int argc, char **argv)
         flags, LH_COUNT(flags)};
     LH_TRY(dp_flags(&usage, argc, argv, &rest, &help));
     if (help) return LH_OK;
-    LH_TRY(dp_table_form(format, &json));
     lh_err err = dp_job_open(&job, false);
     if (!err) err = one_dir(&usage, &rest, &job, dir);
     if (!err) err = checkpoints(&job, dir, NULL, false, json);
@@ -279,15 +266,15 @@ static LH_MUST lh_err run_ls(int argc, char **argv)
 
 static LH_MUST lh_err run_verify(int argc, char **argv)
 {
-    const char *format = "table", *signers = NULL;
+    const char *signers = NULL;
     struct dp_job job = {0};
     struct dp_texts rest;
     char dir[DP_PATH_BYTES];
-    bool help, json;
+    bool help, json = false;
     const struct dp_flag flags[] = {
         DP_JOB_FLAGS(job),
         {"--signers", DP_TEXT, &signers, "FILE", "public keys: one of them must have signed"},
-        {"-o", DP_TEXT, &format, "table|json", "form of the output"},
+        {"-o", DP_FORM, &json, "table|json", "form of the output"},
     };
     const struct dp_usage usage = {
         "longhaul checkpoint verify DIR | --config FILE [flags]",
@@ -298,7 +285,6 @@ static LH_MUST lh_err run_verify(int argc, char **argv)
         flags, LH_COUNT(flags)};
     LH_TRY(dp_flags(&usage, argc, argv, &rest, &help));
     if (help) return LH_OK;
-    LH_TRY(dp_table_form(format, &json));
     lh_err err = dp_job_open(&job, job.config || job.keys_path || job.manifest_path || job.run);
     if (!err) err = one_dir(&usage, &rest, &job, dir);
     if (!err) err = checkpoints(&job, dir, signers, true, json);
@@ -391,7 +377,7 @@ static LH_MUST lh_err run_prune(int argc, char **argv)
 
 // ---------------------------------------------------------------- the command
 
-int dp_cmd_checkpoint(int argc, char **argv)
+lh_err dp_cmd_checkpoint(int argc, char **argv)
 {
     static const struct dp_verb verbs[] = {
         {"ls", run_ls}, {"verify", run_verify}, {"restore", run_restore}, {"prune", run_prune}};

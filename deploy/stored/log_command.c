@@ -160,7 +160,7 @@ static LH_MUST lh_err dump_dir(struct dump *d, struct lh_env *env, const char *d
 
 static LH_MUST lh_err run_dump(int argc, char **argv)
 {
-    const char *shard = NULL, *from = NULL, *to = NULL, *format = "table", *dir;
+    const char *shard = NULL, *from = NULL, *to = NULL, *dir;
     struct dump d = {.to = UINT64_MAX};
     struct dp_job job = {0};
     struct dp_texts rest;
@@ -170,7 +170,7 @@ static LH_MUST lh_err run_dump(int argc, char **argv)
         {"--shard", DP_TEXT, &shard, "N", "only records of this shard"},
         {"--from", DP_TEXT, &from, "VERSION", "only from this version on"},
         {"--to", DP_TEXT, &to, "VERSION", "only up to this version"},
-        {"-o", DP_TEXT, &format, "table|json", "form of the output; json: one object per line"},
+        {"-o", DP_FORM, &d.json, "table|json", "form of the output; json: one object per line"},
     };
     const struct dp_usage usage = {
         "longhaul log dump DIR | --config FILE [flags]",
@@ -180,7 +180,6 @@ static LH_MUST lh_err run_dump(int argc, char **argv)
         flags, LH_COUNT(flags)};
     LH_TRY(dp_flags(&usage, argc, argv, &rest, &help));
     if (help) return LH_OK;
-    LH_TRY(dp_table_form(format, &d.json));
     LH_TRY(dp_number("--shard", shard, 0, UINT32_MAX - 1, &d.shard));
     d.one_shard = shard != NULL;
     LH_TRY(dp_number("--from", from, 0, UINT64_MAX, &d.from));
@@ -198,14 +197,14 @@ static LH_MUST lh_err run_dump(int argc, char **argv)
 
 static LH_MUST lh_err run_verify(int argc, char **argv)
 {
-    const char *format = "table", *dir;
+    const char *dir;
     struct dp_job job = {0};
     struct dp_texts rest;
-    bool help, json;
+    bool help, json = false;
     const struct dp_flag flags[] = {
         DP_JOB_FLAGS(job),
         {"--weights", DP_TEXT, &job.weights_path, "FILE", "the initial parameters"},
-        {"-o", DP_TEXT, &format, "table|json", "form of the output"},
+        {"-o", DP_FORM, &json, "table|json", "form of the output"},
     };
     const struct dp_usage usage = {
         "longhaul log verify DIR | --config FILE [flags]",
@@ -219,7 +218,6 @@ static LH_MUST lh_err run_verify(int argc, char **argv)
         flags, LH_COUNT(flags)};
     LH_TRY(dp_flags(&usage, argc, argv, &rest, &help));
     if (help) return LH_OK;
-    LH_TRY(dp_table_form(format, &json));
     bool deep = job.config || job.keys_path;
     lh_err err = dp_job_open(&job, deep);
     if (!err) err = one_dir(&usage, &rest, &job, &dir);
@@ -238,14 +236,8 @@ static const struct dp_column columns[] = {
 static LH_MUST lh_err show_rows(const struct dp_replay *r, bool json)
 {
     json_t *rows;
-    struct lh_buf text = lh_buf(64 << 20);
     LH_TRY(dp_replay_rows(r, &rows));
-    lh_err err = LH_OK;
-    if (json)
-        err = dp_table_json(&text, rows);
-    else
-        dp_table_put(&text, columns, rows);
-    err = dp_print(&text, err);
+    lh_err err = dp_table_show(columns, rows, json);
     json_decref(rows);
     return err;
 }
@@ -274,7 +266,6 @@ static LH_MUST lh_err replay(struct dp_job *job, const struct dp_texts *dirs,
 
 static LH_MUST lh_err run_replay(int argc, char **argv)
 {
-    const char *format = "table";
     struct dp_job job = {0};
     struct replay_flags q = {0};
     struct dp_texts rest;
@@ -290,7 +281,7 @@ static LH_MUST lh_err run_replay(int argc, char **argv)
         {"--from", DP_TEXT, &q.from, "VERSION", "with --without: only pushes from this version on"},
         {"--export", DP_TEXT, &q.export, "FILE",
          "write the parameters: .safetensors, or else plain fp32 as `eval` reads it"},
-        {"-o", DP_TEXT, &format, "table|json", "form of the output"},
+        {"-o", DP_FORM, &q.json, "table|json", "form of the output"},
     };
     const struct dp_usage usage = {
         "longhaul log replay DIR... | --config FILE [flags]",
@@ -305,7 +296,6 @@ static LH_MUST lh_err run_replay(int argc, char **argv)
     LH_TRY(dp_flags(&usage, argc, argv, &rest, &help));
     if (help) return LH_OK;
     if (q.from && !q.without) return lh_fail(LH_ERR_INVALID, "--from goes with --without");
-    LH_TRY(dp_table_form(format, &q.json));
     lh_err err = rest.count || job.config ? dp_job_open(&job, true)
                                           : lh_fail(LH_ERR_INVALID, "usage: %s", usage.line);
     if (!err) err = replay(&job, &rest, &q);
@@ -315,7 +305,7 @@ static LH_MUST lh_err run_replay(int argc, char **argv)
 
 // ---------------------------------------------------------------- the command
 
-int dp_cmd_log(int argc, char **argv)
+lh_err dp_cmd_log(int argc, char **argv)
 {
     static const struct dp_verb verbs[] = {
         {"dump", run_dump}, {"verify", run_verify}, {"replay", run_replay}};

@@ -103,7 +103,7 @@ static LH_MUST lh_err run_init(int argc, char **argv)
     return make(&q);
 }
 
-int dp_cmd_model(int argc, char **argv)
+lh_err dp_cmd_model(int argc, char **argv)
 {
     static const struct dp_verb verbs[] = {{"init", run_init}, {"import", dp_model_import}};
     const struct dp_usage usage = {"longhaul model init | import [flags]",

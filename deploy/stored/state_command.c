@@ -76,7 +76,7 @@ static lh_err run_to_file(int argc, char **argv)
     return err;
 }
 
-int dp_cmd_state(int argc, char **argv)
+lh_err dp_cmd_state(int argc, char **argv)
 {
     static const struct dp_verb verbs[] = {{"to-file", run_to_file}};
     const struct dp_usage usage = {

@@ -125,7 +125,7 @@ static lh_err run_pull(int argc, char **argv)
     return run(&usage, false, argc, argv);
 }
 
-int dp_cmd_store(int argc, char **argv)
+lh_err dp_cmd_store(int argc, char **argv)
 {
     static const struct dp_verb verbs[] = {{"push", run_push}, {"pull", run_pull}};
     const struct dp_usage usage = {"longhaul store push|pull FROM TO",

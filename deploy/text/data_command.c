@@ -24,7 +24,7 @@ static LH_MUST lh_err read_documents(const char *text, const char *sequence,
     return LH_OK;
 }
 
-static LH_MUST lh_err run(int argc, char **argv)
+lh_err dp_cmd_data(int argc, char **argv)
 {
     const char *unit = NULL, *sequence = NULL, *limit = NULL, *file = NULL, *bits = NULL;
     const char *documents = NULL;
@@ -70,10 +70,4 @@ static LH_MUST lh_err run(int argc, char **argv)
     if (width != 16 && width != 32) return lh_fail(LH_ERR_INVALID, "--bits %.40s: 16 or 32", bits);
     conf.token_bytes = width == 16 ? 2 : 4;
     return dp_data_prepare(&conf);
-}
-
-int dp_cmd_data(int argc, char **argv)
-{
-    lh_err err = run(argc, argv);
-    return err ? (int)dp_complain("data", err) : DP_OK;
 }

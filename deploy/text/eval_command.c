@@ -10,7 +10,7 @@
 #include "deploy/tool/table.h"
 
 struct request {
-    const char *manifest, *weights, *data, *bytes, *format, *model;
+    const char *manifest, *weights, *data, *bytes, *model;
     bool json;
 };
 
@@ -93,9 +93,9 @@ static LH_MUST lh_err evaluate(const struct request *q)
     return err;
 }
 
-static LH_MUST lh_err run(int argc, char **argv)
+lh_err dp_cmd_eval(int argc, char **argv)
 {
-    struct request q = {.format = "table"};
+    struct request q = {0};
     struct dp_texts rest;
     const struct dp_flag flags[] = {
         {"--manifest", DP_TEXT, &q.manifest, "FILE", "the model's manifest"},
@@ -105,7 +105,7 @@ static LH_MUST lh_err run(int argc, char **argv)
          "folder of a Hugging Face model, evaluated before and after a run by python3 and the "
          "package longhaul"},
         {"--bytes", DP_TEXT, &q.bytes, "N", "use at most this much text per language (0: all)"},
-        {"-o", DP_TEXT, &q.format, "table|json", "form of the output"},
+        {"-o", DP_FORM, &q.json, "table|json", "form of the output"},
     };
     const struct dp_usage usage = {
         "longhaul eval --manifest FILE --weights FILE --data DIR [flags]",
@@ -117,12 +117,5 @@ static LH_MUST lh_err run(int argc, char **argv)
     if (help) return LH_OK;
     if (rest.count || !q.data || (!q.model && (!q.manifest || !q.weights)))
         return lh_fail(LH_ERR_INVALID, "usage: %s", usage.line);
-    LH_TRY(dp_table_form(q.format, &q.json));
     return q.model ? evaluate_imported(&q) : evaluate(&q);
-}
-
-int dp_cmd_eval(int argc, char **argv)
-{
-    lh_err err = run(argc, argv);
-    return err ? (int)dp_complain("eval", err) : DP_OK;
 }

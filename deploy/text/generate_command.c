@@ -152,7 +152,7 @@ static LH_MUST lh_err generate(struct request *q)
     return err;
 }
 
-static LH_MUST lh_err run(int argc, char **argv)
+lh_err dp_cmd_generate(int argc, char **argv)
 {
     struct request q = {.format = "text", .prompt = "", .how = {1, 0, 1}, .tokens = 200};
     const char *tokens = NULL, *temperature = NULL, *top_k = NULL, *seed = NULL;
@@ -188,10 +188,4 @@ static LH_MUST lh_err run(int argc, char **argv)
     LH_TRY(dp_real("--temperature", temperature, 0, 100, &q.how.temperature));
     q.how.top_k = (uint32_t)among;
     return generate(&q);
-}
-
-int dp_cmd_generate(int argc, char **argv)
-{
-    lh_err err = run(argc, argv);
-    return err ? (int)dp_complain("generate", err) : DP_OK;
 }

@@ -362,11 +362,11 @@ static LH_MUST lh_err list_dir(struct listing *l, const char *dir)
 
 static LH_MUST lh_err run_ls(int argc, char **argv)
 {
-    const char *dir = DIR_DEFAULT, *format = "table";
-    bool help, json;
+    const char *dir = DIR_DEFAULT;
+    bool help, json = false;
     const struct dp_flag flags[] = {
         {"--dir", DP_TEXT, &dir, "DIR", "the folder to list (certs)"},
-        {"-o", DP_TEXT, &format, "table|json", "form of the output"},
+        {"-o", DP_FORM, &json, "table|json", "form of the output"},
     };
     const struct dp_usage usage = {"longhaul certs ls [--dir DIR] [-o table|json]",
                                    "Lists certificates. Exit code 5 when one has expired, is not "
@@ -374,7 +374,6 @@ static LH_MUST lh_err run_ls(int argc, char **argv)
                                    flags, LH_COUNT(flags)};
     LH_TRY(parse(&usage, argc, argv, &help));
     if (help) return LH_OK;
-    LH_TRY(dp_table_form(format, &json));
     struct listing l = {.now = (int64_t)time(NULL), .rows = json ? json_array() : NULL};
     lh_err err = list_dir(&l, dir);
     if (!err && json) {
@@ -431,7 +430,7 @@ static LH_MUST lh_err run_signer(int argc, char **argv)
     return LH_OK;
 }
 
-int dp_cmd_certs(int argc, char **argv)
+lh_err dp_cmd_certs(int argc, char **argv)
 {
     static const struct dp_verb verbs[] = {{"init", run_init},       {"issue", run_issue},
                                            {"request", run_request}, {"sign", run_sign},

@@ -9,6 +9,16 @@
 
 #include "common/base/check.h"
 #include "common/base/nearest.h"
+#include "deploy/tool/commands.h"
+
+const struct dp_command dp_commands[] = {
+#define RUN_ROW(command, ...) {#command, dp_cmd_##command, NULL, __VA_ARGS__},
+#define ENDS_ROW(command, ...) {#command, NULL, dp_cmd_##command, __VA_ARGS__},
+    DP_COMMANDS(RUN_ROW, ENDS_ROW)
+#undef RUN_ROW
+#undef ENDS_ROW
+        {.name = NULL},
+};
 
 static const struct {
     enum dp_exit code;
@@ -18,12 +28,6 @@ static const struct {
     LH_EXITS(EXIT_ROW)
 #undef EXIT_ROW
 };
-
-enum dp_exit dp_complain(const char *command, lh_err err)
-{
-    fprintf(stderr, "longhaul %s: %s\n", command, lh_err_text(err));
-    return (enum dp_exit)lh_exit_of(err);
-}
 
 // ---------------------------------------------------------------- help
 
@@ -104,11 +108,21 @@ static int help(int argc, char **argv)
         help_exits(stdout);
         return DP_OK;
     }
-    const struct dp_command *command = command_of(argv[1]);
-    if (!command) return unknown_command(argv[1]);
     char flag[] = "--help";
     char *line[] = {argv[1], flag, NULL};
-    return command->run(2, line);
+    return dp_command(2, line);
+}
+
+int dp_command(int argc, char **argv)
+{
+    const struct dp_command *c = command_of(argv[0]);
+    enum dp_exit exit = DP_OK;
+    if (!c) return unknown_command(argv[0]);
+    if (argc > 1 && !knows_word(c, argv[1])) return DP_USAGE;
+    lh_err err = c->ends ? c->ends(argc, argv, &exit) : c->run(argc, argv);
+    if (!err) return exit;
+    fprintf(stderr, "longhaul %s: %s\n", c->name, lh_err_text(err));
+    return (int)lh_exit_of(err);
 }
 
 int dp_main(int argc, char **argv)
@@ -124,10 +138,7 @@ int dp_main(int argc, char **argv)
         printf("longhaul %s\n", LH_VERSION);
         return DP_OK;
     }
-    const struct dp_command *command = command_of(name);
-    if (!command) return unknown_command(name);
-    if (argc > 2 && !knows_word(command, argv[2])) return DP_USAGE;
-    return command->run(argc - 1, argv + 1);
+    return dp_command(argc - 1, argv + 1);
 }
 
 // ---------------------------------------------------------------- flags
@@ -214,6 +225,7 @@ static LH_MUST lh_err one_flag(const struct dp_usage *usage, int argc, char **ar
     const char *value = equals ? equals + 1 : *at + 1 < argc ? argv[++*at] : NULL;
     if (!value) return lh_fail(LH_ERR_INVALID, "%s needs a value: %s", flag->name, flag->value);
     if (flag->kind == DP_EACH) return keep_text(flag->out, flag->name, value);
+    if (flag->kind == DP_FORM) return dp_form(value, flag->out);
     *(const char **)flag->out = value;
     return LH_OK;
 }
@@ -221,8 +233,8 @@ static LH_MUST lh_err one_flag(const struct dp_usage *usage, int argc, char **ar
 lh_err dp_flags(const struct dp_usage *usage, int argc, char **argv, struct dp_texts *rest,
                 bool *help_shown)
 {
-    bool only_rest = false;
-    rest->count = 0;
+    bool only_rest = false, other = false;
+    if (rest) rest->count = 0;
     *help_shown = false;
     for (int i = 1; i < argc; i++) {
         if (!only_rest && !strcmp(argv[i], "--")) {
@@ -237,29 +249,24 @@ lh_err dp_flags(const struct dp_usage *usage, int argc, char **argv, struct dp_t
             return LH_OK;
         } else if (!only_rest && argv[i][0] == '-' && argv[i][1]) {
             LH_TRY(one_flag(usage, argc, argv, &i));
-        } else {
+        } else if (rest) {
             LH_TRY(keep_text(rest, "arguments", argv[i]));
+        } else {
+            other = true;
         }
     }
-    return LH_OK;
+    return other ? lh_fail(LH_ERR_INVALID, "usage: %s", usage->line) : LH_OK;
 }
 
-static LH_MUST lh_err run_verb(const struct dp_usage *usage, const struct dp_verb *verb,
-                               size_t count, int argc, char **argv)
+lh_err dp_verbs(const struct dp_usage *usage, const struct dp_verb *verb, size_t count, int argc,
+                char **argv)
 {
-    struct dp_texts rest;
     bool help_shown;
     for (size_t i = 0; i < count && argc > 1; i++)
         if (!strcmp(argv[1], verb[i].name)) return verb[i].run(argc - 1, argv + 1);
+    struct dp_texts rest;
     LH_TRY(dp_flags(usage, argc, argv, &rest, &help_shown));
     return help_shown ? LH_OK : lh_fail(LH_ERR_INVALID, "usage: %s", usage->line);
-}
-
-int dp_verbs(const struct dp_usage *usage, const struct dp_verb *verb, size_t count, int argc,
-             char **argv)
-{
-    lh_err err = run_verb(usage, verb, count, argc, argv);
-    return err ? (int)dp_complain(argv[0], err) : DP_OK;
 }
 
 lh_err dp_number(const char *flag, const char *text, uint64_t min, uint64_t max, uint64_t *out)
@@ -285,4 +292,11 @@ lh_err dp_real(const char *flag, const char *text, double min, double max, doubl
                        max);
     *out = value;
     return LH_OK;
+}
+
+lh_err dp_form(const char *text, bool *json)
+{
+    *json = !strcmp(text, "json");
+    if (*json || !strcmp(text, "table")) return LH_OK;
+    return lh_fail(LH_ERR_INVALID, "-o %.20s: want table or json", text);
 }

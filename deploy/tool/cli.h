@@ -15,22 +15,22 @@
 enum dp_exit { LH_EXITS(DP_EXIT_ENUM) };
 #undef DP_EXIT_ENUM
 
-// Prints "longhaul NAME: text of err" to stderr and returns its exit code.
-enum dp_exit dp_complain(const char *command, lh_err err);
-
-// A command: argv[0] is its name; normal output goes to stdout, errors to stderr.
-typedef int (*dp_run)(int argc, char **argv);
+// A command: argv[0] is its name; normal output goes to stdout. It has one of the two functions.
 struct dp_command {
     const char *name;
-    dp_run run;
-    const char *help;  // one line
+    lh_err (*run)(int argc, char **argv);
+    lh_err (*ends)(int argc, char **argv, enum dp_exit *exit); // *exit: DP_OK, or what it sets
+    const char *help;                                          // one line
     const char *words; // allowed first words, separated by blanks; NULL: any
     bool own;          // each of these words is a command with its own flags
 };
-extern const struct dp_command dp_commands[]; // commands.c; ends with a NULL name
+extern const struct dp_command dp_commands[]; // the rows of commands.h; ends with a NULL name
 
 // The whole tool. Returns the exit code.
 int dp_main(int argc, char **argv);
+// Runs the command argv[0]. An error is printed to stderr as "longhaul NAME: text". Returns the
+// exit code.
+int dp_command(int argc, char **argv);
 
 // The i-th exit code: name and meaning; NULL: no more.
 const char *dp_exit_name(unsigned i, enum dp_exit *code, const char **meaning);
@@ -39,6 +39,7 @@ const char *dp_exit_name(unsigned i, enum dp_exit *code, const char **meaning);
 enum dp_flag_kind {
     DP_SWITCH, // bool
     DP_TEXT,   // const char *
+    DP_FORM,   // bool: "json", not "table"
     DP_EACH,   // struct dp_texts, may repeat
 };
 enum { DP_TEXTS_MAX = 64 };
@@ -60,9 +61,10 @@ struct dp_usage {
     unsigned flags;
 };
 
-// Parses the flags and returns the other arguments in `rest`. LH_ERR_INVALID: a wrong line, with
-// the nearest flag. *help is set after --help, printed to stdout; also after --help=json, which
-// prints {"usage", "text", "flags": [{"name", "value", "help", "repeats"}]} (manual.c reads it).
+// Parses the flags and returns the other arguments in `rest` (NULL: none are allowed).
+// LH_ERR_INVALID: a wrong line, with the nearest flag. *help is set after --help, printed to
+// stdout; also after --help=json, which prints {"usage", "text", "flags": [{"name", "value",
+// "help", "repeats"}]} (manual.c reads it).
 LH_MUST lh_err dp_flags(const struct dp_usage *usage, int argc, char **argv, struct dp_texts *rest,
                         bool *help);
 
@@ -71,10 +73,9 @@ struct dp_verb {
     const char *name;
     lh_err (*run)(int argc, char **argv); // argv[0] is the verb
 };
-// Runs the command argv[0]: the verb in argv[1], or --help. Returns the exit code; for an unknown
-// verb prints the usage.
-int dp_verbs(const struct dp_usage *usage, const struct dp_verb *verb, size_t count, int argc,
-             char **argv);
+// Runs the verb in argv[1], or prints the help for --help. LH_ERR_INVALID: an unknown verb.
+LH_MUST lh_err dp_verbs(const struct dp_usage *usage, const struct dp_verb *verb, size_t count,
+                        int argc, char **argv);
 
 // Parses a flag's whole number from min to max. `text` NULL (flag not given): *out is unchanged.
 // LH_ERR_INVALID.
@@ -82,5 +83,7 @@ LH_MUST lh_err dp_number(const char *flag, const char *text, uint64_t min, uint6
                          uint64_t *out);
 // The same for a real number.
 LH_MUST lh_err dp_real(const char *flag, const char *text, double min, double max, double *out);
+// Parses -o, as a DP_FORM is parsed. LH_ERR_INVALID.
+LH_MUST lh_err dp_form(const char *text, bool *json);
 
 #endif

@@ -112,7 +112,7 @@ static LH_MUST lh_err overview(bool all)
     return err;
 }
 
-static LH_MUST lh_err run(int argc, char **argv)
+lh_err dp_cmd_config(int argc, char **argv)
 {
     const char *kind_name = NULL, *file = NULL;
     bool all = false;
@@ -147,10 +147,4 @@ static LH_MUST lh_err run(int argc, char **argv)
     if (explains && rest.count <= 2)
         return explain(kind, rest.count == 2 ? rest.at[1] : NULL, all, file, &set);
     return lh_fail(LH_ERR_INVALID, "usage: %s", usage.line);
-}
-
-int dp_cmd_config(int argc, char **argv)
-{
-    lh_err err = run(argc, argv);
-    return err ? (int)dp_complain("config", err) : DP_OK;
 }

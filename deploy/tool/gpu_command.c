@@ -139,16 +139,16 @@ static LH_MUST lh_err report(const char *plugin, const char *products_plugin, co
     return err;
 }
 
-static LH_MUST lh_err run(int argc, char **argv)
+lh_err dp_cmd_gpu(int argc, char **argv)
 {
-    const char *plugin = NULL, *products = NULL, *library = NULL, *format = "table";
-    struct dp_texts rest;
+    const char *plugin = NULL, *products = NULL, *library = NULL;
+    bool help, json = false;
     const struct dp_flag flags[] = {
         {"--plugin", DP_TEXT, &plugin, "FILE",
          "use this CUDA plugin instead of the one that is found"},
         {"--products", DP_TEXT, &products, "FILE", "use this plugin for matrix products"},
         {"--nccl", DP_TEXT, &library, "FILE", "use this NCCL instead of the one that is found"},
-        {"-o", DP_TEXT, &format, "table|json", "form of the output"},
+        {"-o", DP_FORM, &json, "table|json", "form of the output"},
     };
     const struct dp_usage usage = {
         "longhaul gpu [flags]",
@@ -157,16 +157,7 @@ static LH_MUST lh_err run(int argc, char **argv)
         "reads the devices' memory sizes and starts nothing on them. The exit code is 0 in any\n"
         "case.",
         flags, LH_COUNT(flags)};
-    bool help, json;
-    LH_TRY(dp_flags(&usage, argc, argv, &rest, &help));
+    LH_TRY(dp_flags(&usage, argc, argv, NULL, &help));
     if (help) return LH_OK;
-    if (rest.count) return lh_fail(LH_ERR_INVALID, "usage: %s", usage.line);
-    LH_TRY(dp_table_form(format, &json));
     return report(plugin, products, library, json);
-}
-
-int dp_cmd_gpu(int argc, char **argv)
-{
-    lh_err err = run(argc, argv);
-    return err ? (int)dp_complain("gpu", err) : DP_OK;
 }

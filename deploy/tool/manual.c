@@ -19,7 +19,7 @@ static LH_MUST lh_err run_into(int file, const struct dp_command *c, int argc, c
     fflush(stdout);
     int kept = dup(STDOUT_FILENO);
     if (kept < 0 || dup2(file, STDOUT_FILENO) < 0) return lh_fail_errno(errno, "standard output");
-    int code = c->run(argc, argv);
+    int code = dp_command(argc, argv);
     fflush(stdout);
     dup2(kept, STDOUT_FILENO);
     close(kept);

@@ -37,7 +37,7 @@ static LH_MUST lh_err print_page(const json_t *pages, const char *command)
     return dp_print(&text, err);
 }
 
-static LH_MUST lh_err man(int argc, char **argv)
+lh_err dp_cmd_man(int argc, char **argv)
 {
     const char *dir = NULL;
     struct dp_texts rest;
@@ -61,15 +61,9 @@ static LH_MUST lh_err man(int argc, char **argv)
     return err;
 }
 
-int dp_cmd_man(int argc, char **argv)
-{
-    lh_err err = man(argc, argv);
-    return err ? (int)dp_complain("man", err) : DP_OK;
-}
-
 // ---------------------------------------------------------------- completion
 
-static LH_MUST lh_err completion(int argc, char **argv)
+lh_err dp_cmd_completion(int argc, char **argv)
 {
     struct dp_texts rest;
     const struct dp_usage usage = {
@@ -90,10 +84,4 @@ static LH_MUST lh_err completion(int argc, char **argv)
     lh_err err = dp_print(&text, LH_OK);
     json_decref(pages);
     return err;
-}
-
-int dp_cmd_completion(int argc, char **argv)
-{
-    lh_err err = completion(argc, argv);
-    return err ? (int)dp_complain("completion", err) : DP_OK;
 }

@@ -74,7 +74,7 @@ static LH_MUST lh_err tend(char *const argv[], const char *who, int *status)
     return err;
 }
 
-static LH_MUST lh_err run(int argc, char **argv)
+lh_err dp_cmd_run(int argc, char **argv)
 {
     const char *file = NULL;
     struct dp_texts set = {.count = 0}, rest;
@@ -108,10 +108,4 @@ static LH_MUST lh_err run(int argc, char **argv)
     }
     execvp(argv[own + 1], argv + own + 1);
     return lh_fail_errno(errno, "cannot start %s", argv[own + 1]);
-}
-
-int dp_cmd_run(int argc, char **argv)
-{
-    lh_err err = run(argc, argv);
-    return err ? (int)dp_complain("run", err) : DP_OK;
 }

@@ -89,11 +89,15 @@ lh_err dp_table_json(struct lh_buf *out, const json_t *value)
     return lh_buf_err(out);
 }
 
-lh_err dp_table_form(const char *format, bool *json)
+lh_err dp_table_show(const struct dp_column *columns, const json_t *rows, bool json)
 {
-    *json = !strcmp(format, "json");
-    if (*json || !strcmp(format, "table")) return LH_OK;
-    return lh_fail(LH_ERR_INVALID, "-o %.20s: want table or json", format);
+    struct lh_buf text = lh_buf(64 << 20);
+    lh_err err = LH_OK;
+    if (json)
+        err = dp_table_json(&text, rows);
+    else
+        dp_table_put(&text, columns, rows);
+    return dp_print(&text, err);
 }
 
 // ---------------------------------------------------------------- what there is not

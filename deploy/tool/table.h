@@ -30,8 +30,8 @@ void dp_table_fit(struct lh_buf *out, struct lh_span text, unsigned columns, uns
 void dp_table_screen(unsigned *columns, unsigned *lines);
 // Appends a value as indented JSON, and a newline. LH_ERR_NO_MEMORY.
 LH_MUST lh_err dp_table_json(struct lh_buf *out, const json_t *value);
-// Reads the argument of -o: "table" or "json". LH_ERR_INVALID.
-LH_MUST lh_err dp_table_form(const char *format, bool *json);
+// Prints the rows as a table or as JSON.
+LH_MUST lh_err dp_table_show(const struct dp_column *columns, const json_t *rows, bool json);
 // LH_ERR_NOT_FOUND: "no KIND NAME in this run", and what there is in its place: each value of `key`
 // in `rows` once, with the value of `under` and a "/" before it (NULL: without).
 LH_MUST lh_err dp_table_missing(const json_t *rows, const char *under, const char *key,

@@ -54,8 +54,9 @@ static LH_MUST lh_err running(struct dp_check *c, struct dp_admin *a)
     return err;
 }
 
-static LH_MUST lh_err run(int argc, char **argv, struct dp_check *c)
+lh_err dp_cmd_doctor(int argc, char **argv, enum dp_exit *exit)
 {
+    struct dp_check c = {.out = stdout};
     const char *kind = "topology", *data = "data/tokens";
     struct dp_admin admin = {0};
     struct dp_texts rest;
@@ -84,17 +85,10 @@ static LH_MUST lh_err run(int argc, char **argv, struct dp_check *c)
     bool server = !strcmp(kind, "server"), worker = !strcmp(kind, "worker");
     if (!server && !worker && strcmp(kind, "topology") != 0)
         return lh_fail(LH_ERR_INVALID, "unknown kind %.60s: use topology, server or worker", kind);
-    LH_TRY(goes_on            ? running(c, &admin)
-           : server || worker ? node(c, worker, rest.at[0])
-                              : topology(c, rest.at[0], admin.dir, data));
-    printf("%u to mend, %u to look at\n", c->failures, c->warnings);
+    LH_TRY(goes_on            ? running(&c, &admin)
+           : server || worker ? node(&c, worker, rest.at[0])
+                              : topology(&c, rest.at[0], admin.dir, data));
+    printf("%u to mend, %u to look at\n", c.failures, c.warnings);
+    *exit = c.failures ? DP_FAILED : DP_OK;
     return LH_OK;
-}
-
-int dp_cmd_doctor(int argc, char **argv)
-{
-    struct dp_check c = {.out = stdout};
-    lh_err err = run(argc, argv, &c);
-    if (err) return (int)dp_complain("doctor", err);
-    return c.failures ? DP_FAILED : DP_OK;
 }

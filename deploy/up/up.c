@@ -464,17 +464,15 @@ static LH_MUST lh_err read_flags(int argc, char **argv, struct dp_up_flags *f, b
     return LH_OK;
 }
 
-int dp_cmd_up(int argc, char **argv)
+lh_err dp_cmd_up(int argc, char **argv, enum dp_exit *exit)
 {
     struct dp_up *up = calloc(1, sizeof *up);
-    enum dp_exit exit = DP_FAILED;
     bool help = false;
     lh_err err =
         up ? read_flags(argc, argv, &up->flags, &help) : lh_fail(LH_ERR_NO_MEMORY, "no memory");
-    if (help) exit = DP_OK;
     if (!err && !help) {
         up->started_ns = dp_now_ns();
-        err = whole(up, &exit);
+        err = whole(up, exit);
     }
     if (up) {
         dp_procs_end(&up->procs, 0);
@@ -488,5 +486,5 @@ int dp_cmd_up(int argc, char **argv)
         dp_topology_free(up->t);
         free(up);
     }
-    return err ? (int)dp_complain("up", err) : (int)exit;
+    return err;
 }

@@ -8,6 +8,7 @@
 
 #include "common/base/check.h"
 #include "common/env/env_fake.h"
+#include "deploy/tool/cli.h"
 #include "deploy/tool/files.h"
 #include "tests/history/files.h"
 #include "tests/remove_tree.h"
@@ -72,8 +73,7 @@ static int words_of(const struct history_rig *r, const char *line, char *argv[WO
     return argc;
 }
 
-int history_command(struct history_rig *r, const char *name, int (*command)(int, char **),
-                    const char *line)
+int history_command(struct history_rig *r, const char *name, const char *line)
 {
     char *argv[WORDS_MAX] = {strdup(name)};
     int argc = words_of(r, line, argv);
@@ -81,7 +81,7 @@ int history_command(struct history_rig *r, const char *name, int (*command)(int,
     fflush(stdout);
     int kept = dup(STDOUT_FILENO);
     LH_ASSERT(kept >= 0 && freopen(out, "w", stdout));
-    int code = command(argc, argv);
+    int code = dp_command(argc, argv);
     fflush(stdout);
     LH_ASSERT(dup2(kept, STDOUT_FILENO) >= 0);
     close(kept);

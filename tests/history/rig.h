@@ -26,8 +26,7 @@ void history_rig_files(struct history_rig *r);
 const char *history_in_root(const struct history_rig *r, const char *name);
 // Runs a command with the words of `line` and returns its exit code. @NAME stands for a path in the
 // root, JOB for the three flags of the job.
-int history_command(struct history_rig *r, const char *name, int (*command)(int, char **),
-                    const char *line);
+int history_command(struct history_rig *r, const char *name, const char *line);
 bool history_says(const struct history_rig *r, const char *text); // the last command's output
 
 // Setups and teardown for cmocka; *state is a rig. They add: files; a plan and a worker in both

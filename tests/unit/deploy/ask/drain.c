@@ -2,7 +2,7 @@
 #include <string.h>
 
 #include "deploy/ask/drain.h"
-#include "deploy/tool/commands.h"
+#include "deploy/tool/cli.h"
 #include "tests/test.h"
 
 static lh_err parse(const char *what, const char *name, struct dp_scope *out)
@@ -148,7 +148,7 @@ static int drain(const char *a, const char *b, const char *c, const char *d)
     const char *argv[] = {"drain", a, b, c, d};
     int argc = 1;
     while (argc < 5 && argv[argc]) argc++;
-    return dp_cmd_drain(argc, (char **)argv);
+    return dp_command(argc, (char **)argv);
 }
 
 TEST(wrong_lines)

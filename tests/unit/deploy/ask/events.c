@@ -8,7 +8,7 @@
 
 #include "common/base/check.h"
 #include "deploy/ask/events.h"
-#include "deploy/tool/commands.h"
+#include "deploy/tool/cli.h"
 #include "deploy/tool/files.h"
 #include "tests/test.h"
 
@@ -206,7 +206,7 @@ TEST(by_time_and_filtered)
 static int events(const char *a, const char *b)
 {
     const char *argv[] = {"events", a, b};
-    return dp_cmd_events(b ? 3 : a ? 2 : 1, (char **)argv);
+    return dp_command(b ? 3 : a ? 2 : 1, (char **)argv);
 }
 
 TEST(wrong_lines)
@@ -308,7 +308,7 @@ TEST(follows_until_all_have_ended)
     if (!child) {
         if (!freopen(said, "w", stdout)) _exit(99);
         const char *argv[] = {"events", "--follow", "-o", "json", "--kind=run", "--dir", dir};
-        _exit(dp_cmd_events(7, (char **)argv));
+        _exit(dp_command(7, (char **)argv));
     }
     wait_for(said, text, sizeof text, "\"one\"");
     append(b, "2026-11-21T21:12:30Z +0.100 INFO server/eu/b shard.ready two\n"); // a new log

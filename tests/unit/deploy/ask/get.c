@@ -6,7 +6,7 @@
 #include "deploy/ask/admin.h"
 #include "deploy/ask/get.h"
 #include "deploy/ask/leases.h"
-#include "deploy/tool/commands.h"
+#include "deploy/tool/cli.h"
 #include "deploy/tool/table.h"
 #include "tests/test.h"
 
@@ -340,7 +340,7 @@ static int get(const char *a, const char *b, const char *c)
     const char *argv[] = {"get", a, b, c};
     int argc = 1;
     while (argc < 4 && argv[argc]) argc++;
-    return dp_cmd_get(argc, (char **)argv);
+    return dp_command(argc, (char **)argv);
 }
 
 TEST(wrong_lines)

@@ -9,7 +9,7 @@
 #include "deploy/models/export.h"
 #include "deploy/models/import.h"
 #include "deploy/text/eval.h"
-#include "deploy/tool/commands.h"
+#include "deploy/tool/cli.h"
 #include "tests/history/files.h"
 #include "tests/history/rig.h"
 #include "tests/test.h"
@@ -266,7 +266,7 @@ IN_RIG(another_models_folder_is_refused, struct rig *r)
 
 static int run(struct history_rig *r, const char *line)
 {
-    return history_command(r, "export", dp_cmd_export, line);
+    return history_command(r, "export", line);
 }
 
 #define COMMAND(name, parameter) TEST_WITH(name, parameter, history_set_up_files, history_tear_down)
@@ -278,7 +278,7 @@ COMMAND(every_version_of_a_server_comes_out, struct history_rig *r)
     char line[2 * DP_PATH_BYTES];
     snprintf(line, sizeof line, "replay @server JOB --to 8 --export %s",
              history_in_root(r, "past.bin"));
-    assert_int_equal(history_command(r, "log", dp_cmd_log, line), DP_OK);
+    assert_int_equal(history_command(r, "log", line), DP_OK);
     assert_int_equal(dp_file_read(history_in_root(r, "past.bin"), &want), LH_OK);
     assert_int_equal(run(r, "@server JOB --at 8 --to safetensors --out @hf"), DP_OK);
     assert_int_equal(run(r, "--parameters @past.bin --manifest @model.json --out @hf-2"), DP_OK);
@@ -373,7 +373,7 @@ static int export_run(struct rig *r, const char *dir, const char *like, const ch
     fflush(stderr);
     int kept = dup(STDERR_FILENO);
     assert_true(kept >= 0 && freopen(folders_path(&r->f, "said"), "w", stderr));
-    int code = dp_cmd_export(LH_COUNT(line), line);
+    int code = dp_command(LH_COUNT(line), line);
     fflush(stderr);
     assert_true(dup2(kept, STDERR_FILENO) >= 0);
     close(kept);
@@ -461,7 +461,7 @@ COMMAND(an_export_goes_into_a_store, struct history_rig *r)
     assert_int_equal(unsetenv("TMPDIR"), 0);
     assert_int_equal(run(r, "@server JOB --at 8 --max-shard-size 1KiB --out @local"), DP_OK);
     snprintf(line, sizeof line, "pull %s @pulled", store);
-    assert_int_equal(history_command(r, "store", dp_cmd_store, line), DP_OK);
+    assert_int_equal(history_command(r, "store", line), DP_OK);
     same_file(r, "local/model.safetensors.index.json", "pulled/model.safetensors.index.json");
     same_file(r, "local/model-00001-of-00002.safetensors",
               "pulled/model-00001-of-00002.safetensors");

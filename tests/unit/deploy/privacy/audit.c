@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "deploy/tool/commands.h"
+#include "deploy/tool/cli.h"
 #include "deploy/tool/files.h"
 #include "tests/history/files.h"
 #include "tests/history/rig.h"
@@ -42,7 +42,7 @@ static int set_up(void **state)
 
 static void audit(struct history_rig *r, const char *line, int code)
 {
-    assert_int_equal(history_command(r, "privacy", dp_cmd_privacy, line), code);
+    assert_int_equal(history_command(r, "privacy", line), code);
 }
 
 #define IN_HISTORY(name, parameter) TEST_WITH(name, parameter, set_up, history_tear_down)

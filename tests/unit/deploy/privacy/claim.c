@@ -7,7 +7,7 @@
 #include "common/base/check.h"
 #include "deploy/privacy/claim.h"
 #include "deploy/privacy/statement.h"
-#include "deploy/tool/commands.h"
+#include "deploy/tool/cli.h"
 #include "tests/test.h"
 
 static struct dp_claim region(void)
@@ -149,7 +149,7 @@ static int run(const char *line)
     assert_non_null(file);
     dup2(fileno(file), 1);
     dup2(fileno(file), 2);
-    int code = dp_cmd_privacy(argc, argv);
+    int code = dp_command(argc, argv);
     fflush(stdout);
     dup2(out, 1);
     dup2(err, 2);

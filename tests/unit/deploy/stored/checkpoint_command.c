@@ -11,7 +11,7 @@
 #include "common/base/check.h"
 #include "common/env/env_fake.h"
 #include "deploy/stored/store.h"
-#include "deploy/tool/commands.h"
+#include "deploy/tool/cli.h"
 #include "deploy/tool/files.h"
 #include "server/recovery/recover.h"
 #include "server/server.h"
@@ -21,7 +21,7 @@
 
 static int run(struct history_rig *r, const char *line)
 {
-    return history_command(r, "checkpoint", dp_cmd_checkpoint, line);
+    return history_command(r, "checkpoint", line);
 }
 
 static void load(const struct history_rig *r, const char *name, struct lh_buf *out)

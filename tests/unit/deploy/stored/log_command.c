@@ -14,7 +14,7 @@
 #include "common/env/env_fake.h"
 #include "deploy/stored/log_verify.h"
 #include "deploy/stored/replay.h"
-#include "deploy/tool/commands.h"
+#include "deploy/tool/cli.h"
 #include "deploy/tool/files.h"
 #include "tests/history/files.h"
 #include "tests/history/rig.h"
@@ -27,7 +27,7 @@ static void put_file(const char *path, struct lh_span bytes)
 
 static int run(struct history_rig *r, const char *line)
 {
-    return history_command(r, "log", dp_cmd_log, line);
+    return history_command(r, "log", line);
 }
 
 static size_t lines(const struct history_rig *r)

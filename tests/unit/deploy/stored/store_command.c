@@ -8,7 +8,7 @@
 #include "common/base/check.h"
 #include "deploy/stored/upload.h"
 #include "deploy/text/data.h"
-#include "deploy/tool/commands.h"
+#include "deploy/tool/cli.h"
 #include "tests/remove_tree.h"
 #include "tests/test.h"
 
@@ -73,7 +73,7 @@ static int run(const char *verb, const char *from, const char *to)
 {
     char *argv[] = {"store", (char *)(uintptr_t)verb, (char *)(uintptr_t)from,
                     (char *)(uintptr_t)to, NULL};
-    return dp_cmd_store(4, argv);
+    return dp_command(4, argv);
 }
 
 #define IN_RIG(name, parameter) TEST_WITH(name, parameter, set_up, tear_down)
@@ -240,7 +240,7 @@ IN_RIG(units_that_stay_are_not_stored, struct rig *r)
 IN_RIG(a_wrong_line_is_told, struct rig *r)
 {
     char *one[] = {"store", "push", "x", NULL};
-    assert_int_equal(dp_cmd_store(3, one), DP_USAGE);
+    assert_int_equal(dp_command(3, one), DP_USAGE);
     assert_int_equal(run("mend", "x", r->address), DP_USAGE);
     assert_int_equal(run("push", at(r, "data"), at(r, "back")), DP_CONFIG); // no address
 }

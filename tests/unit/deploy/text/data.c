@@ -10,7 +10,7 @@
 #include "common/format/units.h"
 #include "deploy/text/data.h"
 #include "deploy/text/data_scan.h"
-#include "deploy/tool/commands.h"
+#include "deploy/tool/cli.h"
 #include "deploy/tool/files.h"
 #include "tests/remove_tree.h"
 #include "tests/test.h"
@@ -340,10 +340,10 @@ TEST(the_command_takes_its_flags)
     char *both[] = {"data",        "prepare", "--text",     f.text, "--out", f.out,
                     "--documents", "line",    "--sequence", "16",   NULL};
     char *empty[] = {"data", "prepare", "--text", f.out, "--out", f.out, NULL};
-    int is[] = {dp_cmd_data(14, good),  dp_cmd_data(4, none),      dp_cmd_data(8, number),
-                dp_cmd_data(8, region), dp_cmd_data(8, documents), dp_cmd_data(10, both)};
+    int is[] = {dp_command(14, good),  dp_command(4, none),      dp_command(8, number),
+                dp_command(8, region), dp_command(8, documents), dp_command(10, both)};
     load(&f, &u);
-    int missing = dp_cmd_data(6, empty);
+    int missing = dp_command(6, empty);
     fflush(stdout);
     dup2(keep, STDOUT_FILENO);
     close(keep);

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "deploy/text/generate.h"
-#include "deploy/tool/commands.h"
+#include "deploy/tool/cli.h"
 #include "tests/test.h"
 #include "worker/train/transformer.h"
 
@@ -127,7 +127,7 @@ TEST(nonsense_is_refused)
 static int generate(const char *a, const char *b)
 {
     const char *argv[] = {"generate", a, b};
-    return dp_cmd_generate(b ? 3 : a ? 2 : 1, (char **)argv);
+    return dp_command(b ? 3 : a ? 2 : 1, (char **)argv);
 }
 
 TEST(wrong_lines)
