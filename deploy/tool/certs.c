@@ -23,27 +23,11 @@
 enum { CA_DAYS = 3650, LEAF_DAYS = 365, DAY_S = 86400 };
 static const char DIR_DEFAULT[] = "certs";
 
-static LH_MUST lh_err parse_days(const char *text, int *days)
+static void tell(const char *out, const struct lh_peer *peer, uint64_t days)
 {
-    char *end;
-    if (!text) return LH_OK;
-    errno = 0;
-    long number = strtol(text, &end, 10);
-    if (errno || end == text || *end || number < 1 || number > LH_CERTS_DAYS_MAX)
-        return lh_fail(LH_ERR_INVALID, "--days %.40s: want a number from 1 to %d", text,
-                       LH_CERTS_DAYS_MAX);
-    *days = (int)number;
-    return LH_OK;
-}
-
-// Parses flags; refuses other arguments.
-static LH_MUST lh_err parse(const struct dp_usage *usage, int argc, char **argv, bool *help)
-{
-    struct dp_texts rest;
-    LH_TRY(dp_flags(usage, argc, argv, &rest, help));
-    if (!*help && rest.count)
-        return lh_fail(LH_ERR_INVALID, "%.60s: usage: %s", rest.at[0], usage->line);
-    return LH_OK;
+    char uri[LH_URI_BYTES];
+    lh_peer_uri(peer, uri);
+    printf("%s/%s.pem  %s for %d days\n", out, peer->name, uri, (int)days);
 }
 
 // ---------------------------------------------------------------- init
@@ -52,7 +36,7 @@ static LH_MUST lh_err run_init(int argc, char **argv)
 {
     const char *dir = DIR_DEFAULT, *domain = LH_DOMAIN_DEFAULT, *days_text = NULL;
     bool replace = false, help;
-    int days = CA_DAYS;
+    uint64_t days = CA_DAYS;
     const struct dp_flag flags[] = {
         {"--dir", DP_TEXT, &dir, "DIR", "where ca.pem and ca.key go (certs)"},
         {"--domain", DP_TEXT, &domain, "DOMAIN", "trust domain (" LH_DOMAIN_DEFAULT ")"},
@@ -64,11 +48,11 @@ static LH_MUST lh_err run_init(int argc, char **argv)
                                    "Makes the certificate authority (CA) of a domain. With ca.key "
                                    "one can join any run of the domain.",
                                    flags, LH_COUNT(flags)};
-    LH_TRY(parse(&usage, argc, argv, &help));
+    LH_TRY(dp_flags(&usage, argc, argv, NULL, &help));
     if (help) return LH_OK;
-    LH_TRY(parse_days(days_text, &days));
-    LH_TRY(lh_certs_ca_create(dir, domain, days, replace));
-    printf("%s/ca.pem  CA of %s for %d days\n", dir, domain, days);
+    LH_TRY(dp_number("--days", days_text, 1, LH_CERTS_DAYS_MAX, &days));
+    LH_TRY(lh_certs_ca_create(dir, domain, (int)days, replace));
+    printf("%s/ca.pem  CA of %s for %d days\n", dir, domain, (int)days);
     return LH_OK;
 }
 
@@ -116,7 +100,7 @@ static LH_MUST lh_err run_issue(int argc, char **argv)
     const char *dir = DIR_DEFAULT, *out = NULL, *days_text = NULL;
     const char *run = NULL, *role = NULL, *region = NULL, *name = NULL;
     bool replace = false, help;
-    int days = LEAF_DAYS;
+    uint64_t days = LEAF_DAYS;
     const struct dp_flag flags[] = {
         {"--dir", DP_TEXT, &dir, "DIR", "folder with ca.pem and ca.key (certs)"},
         {"--run", DP_TEXT, &run, "RUN", "the run it may join"},
@@ -132,15 +116,13 @@ static LH_MUST lh_err run_issue(int argc, char **argv)
         "Issues a certificate for one process. Names have up to 63 characters of [a-z0-9._-].",
         flags, LH_COUNT(flags)};
     struct lh_peer peer = {0};
-    char uri[LH_URI_BYTES];
-    LH_TRY(parse(&usage, argc, argv, &help));
+    LH_TRY(dp_flags(&usage, argc, argv, NULL, &help));
     if (help) return LH_OK;
-    LH_TRY(parse_days(days_text, &days));
+    LH_TRY(dp_number("--days", days_text, 1, LH_CERTS_DAYS_MAX, &days));
     LH_TRY(fill_peer(&peer, dir, role, run, region, name));
     if (!out) out = dir;
-    LH_TRY(lh_certs_issue(dir, &peer, days, out, replace));
-    lh_peer_uri(&peer, uri);
-    printf("%s/%s.pem  %s for %d days\n", out, peer.name, uri, days);
+    LH_TRY(lh_certs_issue(dir, &peer, (int)days, out, replace));
+    tell(out, &peer, days);
     return LH_OK;
 }
 
@@ -167,7 +149,7 @@ static LH_MUST lh_err run_request(int argc, char **argv)
         flags, LH_COUNT(flags)};
     struct lh_peer peer = {0};
     char uri[LH_URI_BYTES];
-    LH_TRY(parse(&usage, argc, argv, &help));
+    LH_TRY(dp_flags(&usage, argc, argv, NULL, &help));
     if (help) return LH_OK;
     LH_TRY(fill_names(&peer, role, run, region, name));
     LH_TRY(copy_name(peer.domain, "--domain", domain));
@@ -183,7 +165,7 @@ static LH_MUST lh_err run_sign(int argc, char **argv)
     const char *dir = DIR_DEFAULT, *out = NULL, *days_text = NULL;
     const char *run = NULL, *role = NULL, *region = NULL, *name = NULL;
     bool replace = false, help;
-    int days = LEAF_DAYS;
+    uint64_t days = LEAF_DAYS;
     const struct dp_flag flags[] = {
         {"--dir", DP_TEXT, &dir, "DIR", "folder with ca.pem and ca.key (certs)"},
         {"--run", DP_TEXT, &run, "RUN", "the run that the request must name"},
@@ -203,16 +185,14 @@ static LH_MUST lh_err run_sign(int argc, char **argv)
         flags, LH_COUNT(flags)};
     struct lh_peer peer = {0};
     struct dp_texts rest;
-    char uri[LH_URI_BYTES];
     LH_TRY(dp_flags(&usage, argc, argv, &rest, &help));
     if (help) return LH_OK;
     if (rest.count != 1) return lh_fail(LH_ERR_INVALID, "which request? usage: %s", usage.line);
-    LH_TRY(parse_days(days_text, &days));
+    LH_TRY(dp_number("--days", days_text, 1, LH_CERTS_DAYS_MAX, &days));
     LH_TRY(fill_peer(&peer, dir, role, run, region, name));
     if (!out) out = dir;
-    LH_TRY(lh_certs_sign(dir, rest.at[0], &peer, days, out, replace));
-    lh_peer_uri(&peer, uri);
-    printf("%s/%s.pem  %s for %d days\n", out, peer.name, uri, days);
+    LH_TRY(lh_certs_sign(dir, rest.at[0], &peer, (int)days, out, replace));
+    tell(out, &peer, days);
     return LH_OK;
 }
 
@@ -244,7 +224,7 @@ static LH_MUST lh_err run_renew(int argc, char **argv)
 {
     const char *dir = DIR_DEFAULT, *out = NULL, *days_text = NULL, *request = NULL, *list = NULL;
     bool replace = false, help;
-    int days = LEAF_DAYS;
+    uint64_t days = LEAF_DAYS;
     const struct dp_flag flags[] = {
         {"--dir", DP_TEXT, &dir, "DIR", "folder with ca.pem and ca.key (certs)"},
         {"--csr", DP_TEXT, &request, "FILE.csr",
@@ -262,17 +242,15 @@ static LH_MUST lh_err run_renew(int argc, char **argv)
         flags, LH_COUNT(flags)};
     struct lh_certs_info info;
     struct dp_texts rest;
-    char uri[LH_URI_BYTES];
     LH_TRY(dp_flags(&usage, argc, argv, &rest, &help));
     if (help) return LH_OK;
     if (rest.count != 1) return lh_fail(LH_ERR_INVALID, "which certificate? usage: %s", usage.line);
-    LH_TRY(parse_days(days_text, &days));
+    LH_TRY(dp_number("--days", days_text, 1, LH_CERTS_DAYS_MAX, &days));
     LH_TRY(lh_certs_inspect(rest.at[0], &info));
     LH_TRY(refuse_revoked(dir, list, &info));
     if (!out) out = dir;
-    LH_TRY(lh_certs_renew(dir, rest.at[0], request, days, out, replace));
-    lh_peer_uri(&info.peer, uri);
-    printf("%s/%s.pem  %s for %d days\n", out, info.peer.name, uri, days);
+    LH_TRY(lh_certs_renew(dir, rest.at[0], request, (int)days, out, replace));
+    tell(out, &info.peer, days);
     return LH_OK;
 }
 
@@ -372,7 +350,7 @@ static LH_MUST lh_err run_ls(int argc, char **argv)
                                    "Lists certificates. Exit code 5 when one has expired, is not "
                                    "valid yet or can't be read.",
                                    flags, LH_COUNT(flags)};
-    LH_TRY(parse(&usage, argc, argv, &help));
+    LH_TRY(dp_flags(&usage, argc, argv, NULL, &help));
     if (help) return LH_OK;
     struct listing l = {.now = (int64_t)time(NULL), .rows = json ? json_array() : NULL};
     lh_err err = list_dir(&l, dir);
@@ -398,7 +376,7 @@ static LH_MUST lh_err run_key(int argc, char **argv)
                                    "Writes a new job key. Every holder can read every update of "
                                    "the run; keep it outside the data directories.",
                                    flags, LH_COUNT(flags)};
-    LH_TRY(parse(&usage, argc, argv, &help));
+    LH_TRY(dp_flags(&usage, argc, argv, NULL, &help));
     if (help) return LH_OK;
     if (!out) return lh_fail(LH_ERR_INVALID, "--out is missing");
     LH_TRY(lh_key_generate(out));
@@ -422,7 +400,7 @@ static LH_MUST lh_err run_signer(int argc, char **argv)
         "checkpoint.sign_key). Collect the FILE.pub of all servers of a run in one file, for\n"
         "the setting checkpoint.signers and for `checkpoint verify --signers`.",
         flags, LH_COUNT(flags)};
-    LH_TRY(parse(&usage, argc, argv, &help));
+    LH_TRY(dp_flags(&usage, argc, argv, NULL, &help));
     if (help) return LH_OK;
     if (!out) return lh_fail(LH_ERR_INVALID, "--out is missing");
     LH_TRY(lh_sign_generate(out, name));

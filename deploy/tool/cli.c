@@ -233,7 +233,8 @@ static LH_MUST lh_err one_flag(const struct dp_usage *usage, int argc, char **ar
 lh_err dp_flags(const struct dp_usage *usage, int argc, char **argv, struct dp_texts *rest,
                 bool *help_shown)
 {
-    bool only_rest = false, other = false;
+    bool only_rest = false;
+    const char *other = NULL;
     if (rest) rest->count = 0;
     *help_shown = false;
     for (int i = 1; i < argc; i++) {
@@ -252,10 +253,11 @@ lh_err dp_flags(const struct dp_usage *usage, int argc, char **argv, struct dp_t
         } else if (rest) {
             LH_TRY(keep_text(rest, "arguments", argv[i]));
         } else {
-            other = true;
+            other = argv[i];
         }
     }
-    return other ? lh_fail(LH_ERR_INVALID, "usage: %s", usage->line) : LH_OK;
+    if (other) return lh_fail(LH_ERR_INVALID, "%.60s: usage: %s", other, usage->line);
+    return LH_OK;
 }
 
 lh_err dp_verbs(const struct dp_usage *usage, const struct dp_verb *verb, size_t count, int argc,
