@@ -108,32 +108,22 @@ lh_err lh_account_prices(const struct lh_account_terms *t, struct lh_account_pri
 
 // ---------------------------------------------------------------- the reverse
 
-// A bracket of the searched value: the claim exceeds the target at `bad` and meets it at `good`.
-// For sigma `good` is the larger end, for steps the smaller.
+// A bracket of sigma: the claim exceeds the target at `bad` and meets it at `good`, the larger.
 struct bracket {
     struct lh_account_terms terms; // terms of the claim
     double bad, bad_epsilon, good, good_epsilon, target;
-    bool steps;
 };
 
-static lh_err measure(struct bracket *b, double x, double *epsilon)
-{
-    if (b->steps)
-        b->terms.steps = (uint64_t)x;
-    else
-        b->terms.sigma = x;
-    return lh_account_claim(&b->terms, epsilon);
-}
-
-static lh_err narrow(struct bracket *b, double x)
+static lh_err narrow(struct bracket *b, double sigma)
 {
     double epsilon;
-    LH_TRY(measure(b, x, &epsilon));
+    b->terms.sigma = sigma;
+    LH_TRY(lh_account_claim(&b->terms, &epsilon));
     if (epsilon <= b->target) {
-        b->good = x;
+        b->good = sigma;
         b->good_epsilon = epsilon;
     } else {
-        b->bad = x;
+        b->bad = sigma;
         b->bad_epsilon = epsilon;
     }
     return LH_OK;
@@ -151,42 +141,28 @@ static double between(const struct bracket *b, int i)
     return exp(from + fmin(fmax(share, 0.02), 0.98) * (to - from));
 }
 
-static lh_err close_in(struct bracket *b, double closeness)
+// The sigma at which RDP meets the target; the claim meets it there too, or nearly.
+static double guess(struct lh_account_terms t, double target)
 {
-    for (int i = 0; fabs(log(b->good / b->bad)) > closeness; i++) {
-        double x = between(b, i);
-        if (b->steps) x = floor(x);
-        if (x == b->good || x == b->bad) break;
-        LH_TRY(narrow(b, x));
-    }
-    return LH_OK;
-}
-
-// The value at which RDP meets the target; the claim meets it there too, or nearly.
-static double guess(struct lh_account_terms t, double target, bool steps)
-{
-    double low = steps ? 1 : SIGMA_MIN, high = steps ? (double)STEPS_MAX : SIGMA_MAX;
+    double low = SIGMA_MIN, high = SIGMA_MAX;
     t = accounted(&t);
     for (int i = 0; i < 40 && high > low * 1.001; i++) {
-        double x = sqrt(low * high), count = steps ? x : (double)t.steps;
-        bool meets = lh_rdp_best(steps ? t.sigma : x, t.q, count, t.delta, NULL) <= target;
-        if (meets == steps)
-            low = x;
-        else
+        double x = sqrt(low * high);
+        if (lh_rdp_best(x, t.q, (double)t.steps, t.delta, NULL) <= target)
             high = x;
+        else
+            low = x;
     }
-    return steps ? floor(low) : high;
+    return high;
 }
 
 // Moves from x by factors until one end meets the target and the other does not.
-static lh_err bracket(struct bracket *b, double x, double least, double most)
+static lh_err bracket(struct bracket *b, double x)
 {
-    double better = b->steps ? 1 / 1.15 : 1.15;
     LH_TRY(narrow(b, x));
     for (bool good = b->good > 0; !(b->good > 0 && b->bad > 0);) {
-        double next = fmin(fmax(x * (good ? 1 / better : better), least), most);
-        if (b->steps) next = good ? fmax(ceil(next), x + 1) : floor(next);
-        if (next == x || next > most) return LH_OK;
+        double next = fmin(fmax(x * (good ? 1 / 1.15 : 1.15), SIGMA_MIN), SIGMA_MAX);
+        if (next == x) return LH_OK;
         x = next;
         LH_TRY(narrow(b, x));
     }
@@ -200,27 +176,15 @@ lh_err lh_account_calibrate(const struct lh_account_terms *t, double epsilon, do
     LH_TRY(lh_account_check(&b.terms));
     if (!(epsilon > 0))
         return lh_fail(LH_ERR_CONFIG, "epsilon is %g; want a number above 0", epsilon);
-    LH_TRY(bracket(&b, guess(b.terms, epsilon, false), SIGMA_MIN, SIGMA_MAX));
+    LH_TRY(bracket(&b, guess(b.terms, epsilon)));
     if (!(b.good > 0))
         return lh_fail(LH_ERR_CONFIG,
                        "no sigma up to %g gives epsilon %g at delta %g in %llu steps with q %g; "
                        "take fewer steps or a larger epsilon",
                        SIGMA_MAX, epsilon, t->delta, (unsigned long long)t->steps, t->q);
-    if (b.bad > 0) LH_TRY(close_in(&b, 2e-4));
+    for (int i = 0; b.bad > 0 && log(b.good / b.bad) > 2e-4; i++)
+        LH_TRY(narrow(&b, between(&b, i)));
     *sigma = b.good;
-    return LH_OK;
-}
-
-lh_err lh_account_steps(const struct lh_account_terms *t, double epsilon, uint64_t *steps)
-{
-    struct bracket b = {.terms = *t, .target = epsilon, .steps = true};
-    b.terms.steps = 1;
-    LH_TRY(lh_account_check(&b.terms));
-    *steps = 0;
-    LH_TRY(bracket(&b, fmax(1, guess(b.terms, epsilon, true)), 1, (double)STEPS_MAX));
-    if (!(b.good > 0)) return LH_OK;
-    if (b.bad > 0) LH_TRY(close_in(&b, 1e-3));
-    *steps = (uint64_t)b.good;
     return LH_OK;
 }
 

@@ -75,8 +75,5 @@ double lh_account_bound(const struct lh_account_bound *b, double steps, double d
 // t->sigma. LH_ERR_CONFIG: no sigma in the range of lh_account_check() meets it.
 LH_MUST lh_err lh_account_calibrate(const struct lh_account_terms *t, double epsilon,
                                     double *sigma);
-// Steps whose claim is at most `epsilon`, at most 1e-3 (relative) below the largest number; 0 if
-// one step is too many. Ignores t->steps.
-LH_MUST lh_err lh_account_steps(const struct lh_account_terms *t, double epsilon, uint64_t *steps);
 
 #endif

@@ -1,11 +1,9 @@
 // The Gaussian mechanism without sampling. See gaussian.h.
 //
-// Invariant: roots are returned from the safe side: epsilon and sigma are rounded up, by a relative
-// error below 1e-13.
+// Invariant: epsilon is rounded up, by a relative error below 1e-13.
 #include "common/privacy/gaussian.h"
 
 #include <math.h>
-#include <stdbool.h>
 
 #include "common/privacy/normal.h"
 
@@ -19,44 +17,18 @@ double lh_gaussian_delta(double mu, double epsilon)
     return second >= first ? 0 : -exp(first) * expm1(second - first);
 }
 
-// The least x of [low, high] with holds(x), from the safe side; holds(high) is true.
-static double least(bool (*holds)(double x, const double *with), const double *with, double low,
-                    double high)
+double lh_gaussian_epsilon(double mu, double delta)
 {
+    double low = 0, high = 1;
+    if (mu <= 0 || lh_gaussian_delta(mu, 0) <= delta) return 0;
+    while (!(lh_gaussian_delta(mu, high) <= delta)) high *= 2;
     for (int i = 0; i < HALVINGS; i++) {
         double middle = low + (high - low) / 2;
         if (middle <= low || middle >= high) break;
-        if (holds(middle, with))
+        if (lh_gaussian_delta(mu, middle) <= delta)
             high = middle;
         else
             low = middle;
     }
     return high;
-}
-
-static bool epsilon_holds(double epsilon, const double *with)
-{
-    return lh_gaussian_delta(with[0], epsilon) <= with[1];
-}
-
-double lh_gaussian_epsilon(double mu, double delta)
-{
-    const double with[] = {mu, delta};
-    if (mu <= 0 || epsilon_holds(0, with)) return 0;
-    double high = 1;
-    while (!epsilon_holds(high, with)) high *= 2;
-    return least(epsilon_holds, with, 0, high);
-}
-
-static bool sigma_holds(double sigma, const double *with)
-{
-    return lh_gaussian_delta(with[0] / sigma, with[1]) <= with[2];
-}
-
-double lh_gaussian_sigma(double epsilon, double delta, double steps)
-{
-    const double with[] = {sqrt(steps), epsilon, delta};
-    double high = 1;
-    while (!sigma_holds(high, with)) high *= 2;
-    return least(sigma_holds, with, 0, high);
 }

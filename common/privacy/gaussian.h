@@ -7,7 +7,5 @@
 // mu = sqrt(steps) / sigma.
 double lh_gaussian_delta(double mu, double epsilon);
 double lh_gaussian_epsilon(double mu, double delta); // never below 0
-// The smallest sigma with which `steps` steps cost at most `epsilon` at `delta`.
-double lh_gaussian_sigma(double epsilon, double delta, double steps);
 
 #endif

@@ -273,8 +273,6 @@ UNCALLED = {
     "lh_reply": "its answer",
     "lh_metrics_page": "the table of deploy/docs/metrics.md, which a test compares",
     "lh_account_epsilon": "the inverse that checks lh_account_claim()",
-    "lh_account_steps": "the inverse that checks lh_account_claim()",
-    "lh_gaussian_sigma": "the inverse that checks the mechanism's epsilon",
     "lk_gpu_query": "is called by its name",
     "lk_gemm_query": "is called by its name",
     "lk_gpu_value_digest": "the specification of adamw.cu's digest",

@@ -85,10 +85,10 @@ TEST(exact_curve)
                                     {2, 1e-6, 2.230476},   {4, 1e-6, 1.193519}, {8, 1e-5, 0.600229},
                                     {8, 1e-6, 0.652935}};
     for (size_t i = 0; i < LH_COUNT(row); i++) {
-        double sigma = lh_gaussian_sigma(row[i][0], row[i][1], 1);
-        assert_true(near(sigma, row[i][2], 1e-6));
-        assert_true(lh_gaussian_delta(1 / sigma, row[i][0]) <= row[i][1]);
-        assert_true(near(lh_gaussian_epsilon(1 / sigma, row[i][1]), row[i][0], 1e-9));
+        double mu = 1 / row[i][2], epsilon = lh_gaussian_epsilon(mu, row[i][1]);
+        assert_true(near(epsilon, row[i][0], 2e-6));
+        assert_true(lh_gaussian_delta(mu, epsilon) <= row[i][1]);
+        assert_true(near(lh_gaussian_delta(mu, epsilon), row[i][1], 1e-9));
     }
     static const double sigmas[][4] = {// epsilon 8, 4, 1 at 1e-6
                                        {50, 4.617, 8.439, 29.873},
@@ -97,8 +97,8 @@ TEST(exact_curve)
     static const double epsilon[] = {8, 4, 1};
     for (size_t i = 0; i < LH_COUNT(sigmas); i++)
         for (size_t j = 0; j < 3; j++)
-            assert_true(
-                near(lh_gaussian_sigma(epsilon[j], 1e-6, sigmas[i][0]), sigmas[i][j + 1], 6e-5));
+            assert_true(near(lh_gaussian_epsilon(sqrt(sigmas[i][0]) / sigmas[i][j + 1], 1e-6),
+                             epsilon[j], 1e-4));
     assert_true(lh_gaussian_epsilon(1e-9, 1e-6) == 0);
 }
 
@@ -258,26 +258,6 @@ TEST(calibration_never_exceeds)
         assert_int_equal(lh_account_claim(&t, &claim), LH_OK);
         assert_true(claim > target);
     }
-}
-
-TEST(steps_fit_the_budget)
-{
-    struct lh_account_terms t = {.sigma = 1, .q = 0.01, .delta = 1e-5};
-    uint64_t steps;
-    double claim;
-    assert_int_equal(lh_account_steps(&t, 4, &steps), LH_OK);
-    t.steps = steps;
-    assert_int_equal(lh_account_claim(&t, &claim), LH_OK);
-    assert_true(claim <= 4);
-    t.steps += steps / 500;
-    assert_int_equal(lh_account_claim(&t, &claim), LH_OK);
-    assert_true(claim > 4);
-    t = (struct lh_account_terms){.sigma = 0.3, .q = 1, .delta = 1e-6};
-    assert_int_equal(lh_account_steps(&t, 1, &steps), LH_OK);
-    assert_int_equal(steps, 0);
-    t.sigma = 1e6;
-    assert_int_equal(lh_account_steps(&t, 1000, &steps), LH_OK);
-    assert_int_equal(steps, LH_CHARGED_MAX);
 }
 
 // Replacing a region's delta moves the sum twice as far as emptying a record. By hand: one release
