@@ -383,27 +383,3 @@ lh_err lh_metrics_prometheus(const json_t *status, struct lh_buf *out)
     }
     return lh_buf_err(out);
 }
-
-// ---------------------------------------------------------------- the page
-
-void lh_metrics_page(struct lh_buf *out)
-{
-    static const char *const of[] = {"server", "worker", "coordinator"};
-    put(out, "| metric | type | processes | labels | meaning |\n|---|---|---|---|---|\n");
-    for (unsigned i = 0; i < lh_metrics_count; i++) {
-        const struct lh_metric *m = &lh_metrics[i];
-        char labels[200] = "", roles[64] = "", pair[PART_BYTES];
-        for (const char *rest = m->labels; next_part(&rest, ',', pair);) {
-            *strchr(pair, '=') = 0;
-            size_t n = strlen(labels);
-            snprintf(labels + n, sizeof labels - n, "%s`%s`", n ? ", " : "", pair);
-        }
-        for (unsigned k = 0; k < 3; k++) {
-            if (!strchr(m->roles, of[k][0])) continue;
-            size_t n = strlen(roles);
-            snprintf(roles + n, sizeof roles - n, "%s%s", n ? ", " : "", of[k]);
-        }
-        put(out, "| `%s` | %s | %s | %s | %s |\n", m->name, type_name(m->type),
-            strlen(m->roles) == 3 ? "all" : roles, labels, m->help);
-    }
-}

@@ -48,7 +48,5 @@ void lh_metrics_each(const json_t *status, const struct lh_metric *m, lh_metric_
 // Appends a status's metrics in Prometheus' text format 0.0.4. LH_ERR_INVALID: `status` is no
 // object.
 LH_MUST lh_err lh_metrics_prometheus(const json_t *status, struct lh_buf *out);
-// Appends the table of all metrics as Markdown.
-void lh_metrics_page(struct lh_buf *out);
 
 #endif

@@ -271,7 +271,6 @@ UNCALLED = {
     "lh_unary_start": "a call with one answer",
     "lh_request_accept": "a call with one answer, from the other side",
     "lh_reply": "its answer",
-    "lh_metrics_page": "the table of deploy/docs/metrics.md, which a test compares",
     "lh_account_epsilon": "the inverse that checks lh_account_claim()",
     "lk_gpu_query": "is called by its name",
     "lk_gemm_query": "is called by its name",
