@@ -43,11 +43,6 @@ void ps_vouch_free(struct ps_shard *s)
 
 // ---------------------------------------------------------------- marks
 
-static bool same(const struct lh_point *a, const struct lh_point *b)
-{
-    return a->epoch == b->epoch && a->version == b->version && lh_hash_equal(&a->chain, &b->chain);
-}
-
 static struct ps_mark mark_of(const struct ps_shard *s)
 {
     const struct lh_ledger *l = &s->replica.ledger;
@@ -110,8 +105,8 @@ static bool look_up(struct ps_shard *s, const struct lh_point *p, bool *held, st
     enum ps_stand stand;
     bool marks = has_marks(s);
     *out = marks ? s->asked.marks[p->version % MARKS] : (struct ps_mark){0};
-    if (same(&now, p)) *out = mark_of(s);
-    *held = same(&out->at, p);
+    if (lh_point_equal(&now, p)) *out = mark_of(s);
+    *held = lh_point_equal(&out->at, p);
     return *held || (!ps_shard_stand(s, p, &stand) && stand == PS_POINT_OTHER);
 }
 

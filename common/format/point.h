@@ -11,5 +11,6 @@ struct lh_point {
 };
 
 bool lh_point_named(const struct lh_hash *chain); // false: zeros
+bool lh_point_equal(const struct lh_point *a, const struct lh_point *b);
 
 #endif

@@ -90,6 +90,13 @@ struct lh_call_ops {
     void (*on_close)(void *self, struct lh_call *call, lh_err status, const char *text);
 };
 
+// For a call that needs to know nothing of its messages' ends.
+static inline void lh_call_nothing(void *self, struct lh_call *call)
+{
+    (void)self;
+    (void)call;
+}
+
 // A server's handler of new calls. on_call accepts by setting *ops and *call_self; an error refuses
 // the call with that status.
 struct lh_service {

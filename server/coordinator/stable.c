@@ -63,11 +63,6 @@ lh_err ps_co_load_points(struct ps_coordinator *c)
 
 // ---------------------------------------------------------------- which histories are known
 
-static bool same(const struct lh_point *a, const struct lh_point *b)
-{
-    return a->epoch == b->epoch && a->version == b->version && lh_hash_equal(&a->chain, &b->chain);
-}
-
 // Is the point at or below the server's reported head, and above the stable point?
 static bool in_reach(const struct ps_co_shard *s, const struct lh_point *p)
 {
@@ -126,7 +121,7 @@ static const struct ps_co_proved *proof_of(const struct ps_co_worker *w, uint32_
 {
     const struct ps_co_claim *claim = w->claim ? &w->claim[shard] : NULL;
     for (uint32_t i = 0; claim && i < claim->proofs && i < PS_CO_PROVED; i++)
-        if (same(&claim->proved[i].at, &of->at) &&
+        if (lh_point_equal(&claim->proved[i].at, &of->at) &&
             lh_hash_equal(&claim->proved[i].digest, &of->digest))
             return &claim->proved[i];
     return NULL;
@@ -212,7 +207,7 @@ static void refuse(struct ps_coordinator *c, struct ps_co_worker *w, uint32_t sh
 {
     struct ps_co_claim *claim = &w->claim[shard];
     claim->refused = *p;
-    if (same(&claim->said, p)) claim->said = (struct lh_point){0};
+    if (lh_point_equal(&claim->said, p)) claim->said = (struct lh_point){0};
     lh_log_peer(c->conf.log, LH_WARN, "durable.refused",
                 "worker %s of %s: its durable copy of shard %u version %" PRIu64
                 " %s; it is not counted on",
@@ -224,7 +219,7 @@ static void refuse(struct ps_coordinator *c, struct ps_co_worker *w, uint32_t sh
 static bool is_proved(const struct ps_co_claim *claim, const struct lh_point *p)
 {
     for (uint32_t i = 0; i < claim->proofs && i < PS_CO_PROVED; i++)
-        if (same(&claim->proved[i].at, p)) return true;
+        if (lh_point_equal(&claim->proved[i].at, p)) return true;
     return false;
 }
 
@@ -263,7 +258,7 @@ lh_err ps_co_take_durable(struct ps_coordinator *c, struct ps_co_worker *w,
         const struct lh_shard_point *p = &m->durable[i];
         if (p->shard >= shards || !p->chained) continue;
         struct ps_co_claim *claim = &w->claim[p->shard];
-        if (!same(&claim->refused, &p->at)) claim->said = p->at;
+        if (!lh_point_equal(&claim->refused, &p->at)) claim->said = p->at;
     }
     for (size_t i = 0; i < m->n_possessions; i++) {
         const struct lh_possession *p = &m->possessions[i];
@@ -303,7 +298,8 @@ size_t ps_co_ask_copies(struct ps_coordinator *c, uint32_t shard, size_t max,
         struct ps_co_worker *w = &c->worker[(s->asked_up_to + seen) % c->workers];
         struct ps_co_claim *claim = w->claim ? &w->claim[shard] : NULL;
         if (!claim || !counts(s, &claim->said)) continue;
-        if (same(&claim->said, &claim->vouched) || is_proved(claim, &claim->said)) continue;
+        if (lh_point_equal(&claim->said, &claim->vouched) || is_proved(claim, &claim->said))
+            continue;
         struct lh_point *p = &claim->asked;
         *p = claim->said;
         bool again = false;
@@ -318,7 +314,7 @@ size_t ps_co_ask_copies(struct ps_coordinator *c, uint32_t shard, size_t max,
 static bool is_foreign(const struct lh_point *p, const struct lh_shard_report *r)
 {
     for (size_t i = 0; i < r->n_foreign; i++)
-        if (same(p, &r->foreign[i].at)) return true;
+        if (lh_point_equal(p, &r->foreign[i].at)) return true;
     return false;
 }
 
@@ -327,7 +323,7 @@ static void take_vouched(struct ps_co_claim *claim, const struct lh_point *p,
 {
     for (size_t i = 0; i < r->n_held; i++) {
         const struct lh_vouched *v = &r->held[i];
-        if (!same(p, &v->of.at)) continue;
+        if (!lh_point_equal(p, &v->of.at)) continue;
         claim->vouched = v->of.at;
         claim->challenge = v->challenge;
         claim->answer = v->answer;

@@ -387,12 +387,6 @@ static void push_half_close(void *self, struct lh_call *call)
         fail_push(p, lh_fail(LH_ERR_MALFORMED, "the stream ended inside the frame"));
 }
 
-static void push_sent(void *self, struct lh_call *call)
-{
-    (void)self;
-    (void)call;
-}
-
 static void push_close(void *self, struct lh_call *call, lh_err status, const char *text)
 {
     (void)call;
@@ -411,7 +405,8 @@ static void push_close(void *self, struct lh_call *call, lh_err status, const ch
     if (!park) unlist(p);
 }
 
-static const struct lh_call_ops push_ops = {push_message, push_half_close, push_sent, push_close};
+static const struct lh_call_ops push_ops = {push_message, push_half_close, lh_call_nothing,
+                                            push_close};
 
 // ---------------------------------------------------------------- streams that say nothing
 

@@ -286,11 +286,61 @@ lh_err ps_state_asked(const struct ps_server *server, uint32_t shard, bool seale
                    shard, who);
 }
 
-lh_err ps_state_unseal(struct lh_state_seal *seal, const struct lh_msg *msg, size_t at,
-                       struct lh_buf *out)
+lh_err ps_state_take(struct lh_state_seal *seal, const struct lh_msg *msg, size_t at,
+                     struct lh_buf *out)
 {
-    size_t n = lh_state_seal_next(seal);
+    size_t n = seal ? lh_state_seal_next(seal) : msg->len - at;
     uint8_t *to = lh_buf_grow(out, n);
     if (!to && n) return lh_buf_err(out);
-    return lh_state_unseal_piece(seal, msg, at, to);
+    if (seal) return lh_state_unseal_piece(seal, msg, at, to);
+    return !n || lh_msg_copy(msg, at, to, n) ? LH_OK : LH_ERR_INTERNAL;
+}
+
+lh_err ps_state_point(const struct ps_shard *s, struct lh_cursor *at, struct lh_point *of)
+{
+    struct lh_ledger l = {.shard = s->replica.ledger.shard, .shards = s->replica.ledger.shards};
+    lh_err err = lh_ledger_read(&l, at);
+    *of = (struct lh_point){l.epoch, l.version, l.chain};
+    lh_ledger_free(&l);
+    return err;
+}
+
+lh_err ps_taking_ask(struct ps_taking *t, const struct ps_shard *s, struct lh_span *challenge)
+{
+    const struct ps_conf *conf = &s->server->conf;
+    t->begun = t->sealed = false;
+    t->bytes = lh_buf(lk_replica_bytes_max(s->replica.layout));
+    if (conf->unsealed_states) return LH_OK;
+    lh_random(conf->env, t->challenge, sizeof t->challenge);
+    *challenge = lh_span(t->challenge, sizeof t->challenge);
+    return lh_state_seal_init(&t->seal, LH_SEAL_SNAPSHOT, conf->keys, conf->job,
+                              &conf->manifest->hash, s->id, *challenge);
+}
+
+lh_err ps_taking_begin(struct ps_taking *t, const struct ps_shard *s,
+                       const struct lh_part_head *head, const char *who)
+{
+    t->begun = true;
+    t->sealed = head->has_seal;
+    if (head->total > lk_replica_bytes_max(s->replica.layout))
+        return lh_fail(LH_ERR_TOO_LARGE, "a state of %llu bytes", (unsigned long long)head->total);
+    LH_TRY(ps_state_asked(s->server, s->id, t->sealed, who));
+    if (t->sealed && s->server->conf.unsealed_states)
+        return lh_fail(LH_ERR_MALFORMED, "a sealed state where none was asked for");
+    if (t->sealed) LH_TRY(lh_state_unseal_begin(&t->seal, &head->seal, head->total));
+    return head->total ? lh_buf_reserve(&t->bytes, (size_t)head->total) : LH_OK;
+}
+
+bool ps_taking_whole(const struct ps_taking *t)
+{
+    return t->begun && !(t->sealed && lh_state_seal_next(&t->seal));
+}
+
+lh_err ps_taking_point(const struct ps_taking *t, const struct ps_shard *s, struct lh_point *of)
+{
+    struct lh_cursor at = lh_cursor(lh_buf_span(&t->bytes));
+    LH_TRY(ps_state_point(s, &at, of));
+    const struct lh_point named = {t->seal.epoch, t->seal.version, t->seal.chain};
+    if (!t->sealed || lh_point_equal(of, &named)) return LH_OK;
+    return lh_fail(LH_ERR_MALFORMED, "sealed is another state than named");
 }

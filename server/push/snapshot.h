@@ -58,8 +58,28 @@ void ps_snapshot_free(struct ps_shard *s); // call before the replica is freed
 // Refuses an incoming state that its sender (`who`) did not seal, unless the settings allow it.
 LH_MUST lh_err ps_state_asked(const struct ps_server *server, uint32_t shard, bool sealed,
                               const char *who);
-// Unseals the next piece of an incoming state, the bytes of `msg` from `at` on, and appends it.
-LH_MUST lh_err ps_state_unseal(struct lh_state_seal *seal, const struct lh_msg *msg, size_t at,
-                               struct lh_buf *out);
+// Appends the next piece of an incoming state, the bytes of `msg` from `at` on. `seal` unseals it;
+// NULL: it is not sealed.
+LH_MUST lh_err ps_state_take(struct lh_state_seal *seal, const struct lh_msg *msg, size_t at,
+                             struct lh_buf *out);
+// Reads a state's ledger at `at`; *of: its point.
+LH_MUST lh_err ps_state_point(const struct ps_shard *s, struct lh_cursor *at, struct lh_point *of);
+
+struct ps_taking { // a whole state that another server sends
+    bool begun, sealed;
+    uint8_t challenge[LH_STATE_RANDOM_BYTES];
+    struct lh_state_seal seal;
+    struct lh_buf bytes;
+};
+// Before the request: sets its challenge, if states are sealed, which borrows from `t`.
+LH_MUST lh_err ps_taking_ask(struct ps_taking *t, const struct ps_shard *s,
+                             struct lh_span *challenge);
+// Takes the head of the first message. `who` sends the state.
+LH_MUST lh_err ps_taking_begin(struct ps_taking *t, const struct ps_shard *s,
+                               const struct lh_part_head *head, const char *who);
+bool ps_taking_whole(const struct ps_taking *t);
+// The point of the whole state. LH_ERR_MALFORMED: the seal names another one.
+LH_MUST lh_err ps_taking_point(const struct ps_taking *t, const struct ps_shard *s,
+                               struct lh_point *of);
 
 #endif

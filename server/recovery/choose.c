@@ -75,8 +75,7 @@ bool ps_rebuild_enough(const struct ps_rebuild *b, const struct lh_point *p)
 
 bool ps_state_same(const struct ps_state *a, const struct ps_state *b)
 {
-    return a->at.version == b->at.version && a->at.epoch == b->at.epoch &&
-           lh_hash_equal(&a->at.chain, &b->at.chain) && lh_hash_equal(&a->digest, &b->digest);
+    return lh_point_equal(&a->at, &b->at) && lh_hash_equal(&a->digest, &b->digest);
 }
 
 static bool offers(const struct ps_offer *o, const struct ps_state *state)

@@ -21,9 +21,7 @@ struct ps_held {
     uint64_t standby; // the standby being asked
     struct lh_link *link;
     struct lh_call *call;
-    bool begun, sealed;
-    struct lh_state_seal seal;
-    struct lh_buf bytes;
+    struct ps_taking taking;
     int64_t heard_ns; // time of the call's start or of its last bytes
 };
 
@@ -49,37 +47,20 @@ void ps_held_end(struct ps_rebuild *b)
     h->call = NULL;
     if (call) lh_call_cancel(call);
     if (h->link) h->link->transport_ops->hangup(h->link);
-    lh_buf_free(&h->bytes);
+    lh_buf_free(&h->taking.bytes);
     free(h);
-}
-
-static lh_err begin(struct ps_held *h, const struct lh_part_head *head)
-{
-    struct ps_shard *s = h->rebuild->shard;
-    h->begun = true;
-    h->sealed = head->has_seal;
-    if (head->total > lk_replica_bytes_max(s->replica.layout))
-        return lh_fail(LH_ERR_TOO_LARGE, "a state of %" PRIu64 " bytes", head->total);
-    LH_TRY(ps_state_asked(s->server, s->id, h->sealed, "the standby"));
-    if (h->sealed && s->server->conf.unsealed_states)
-        return lh_fail(LH_ERR_MALFORMED, "a sealed state where none was asked for");
-    if (h->sealed) LH_TRY(lh_state_unseal_begin(&h->seal, &head->seal, head->total));
-    return head->total ? lh_buf_reserve(&h->bytes, (size_t)head->total) : LH_OK;
 }
 
 static lh_err take_message(struct ps_held *h, const struct lh_msg *msg)
 {
+    struct ps_taking *t = &h->taking;
     struct lh_got head;
     size_t at;
     LH_TRY(lh_take_bulk(msg, &lh_wire_part_head, &head, &at));
-    lh_err err = h->begun ? LH_OK : begin(h, head.message);
+    lh_err err =
+        t->begun ? LH_OK : ps_taking_begin(t, h->rebuild->shard, head.message, "the standby");
     lh_got_free(&head);
-    if (err) return err;
-    if (h->sealed) return ps_state_unseal(&h->seal, msg, at, &h->bytes);
-    size_t n = msg->len - at;
-    uint8_t *to = lh_buf_grow(&h->bytes, n);
-    if (!to) return n ? lh_buf_err(&h->bytes) : LH_OK;
-    return lh_msg_copy(msg, at, to, n) ? LH_OK : LH_ERR_INTERNAL;
+    return err ? err : ps_state_take(t->sealed ? &t->seal : NULL, msg, at, &t->bytes);
 }
 
 static void on_message(void *self, struct lh_call *call, const struct lh_msg *msg)
@@ -87,7 +68,7 @@ static void on_message(void *self, struct lh_call *call, const struct lh_msg *ms
     struct ps_held *h = self;
     if (h->call != call) return;
     struct ps_server *s = h->rebuild->shard->server;
-    size_t had = h->bytes.len;
+    size_t had = h->taking.bytes.len;
     lh_err err = take_message(h, msg);
     if (err) {
         lh_log_peer(s->conf.log, LH_WARN, "held.refused", "shard %u of standby %016" PRIx64 ": %s",
@@ -95,24 +76,9 @@ static void on_message(void *self, struct lh_call *call, const struct lh_msg *ms
         ps_held_end(h->rebuild);
         return;
     }
-    if (h->bytes.len > had) h->heard_ns = lh_now(s->conf.env); // an empty message is no progress
+    if (h->taking.bytes.len > had)
+        h->heard_ns = lh_now(s->conf.env); // an empty message is no progress
     lh_call_read(call);
-}
-
-// Reads the state's ledger before the state replaces the replica's; *of: its point.
-static lh_err check_state(const struct ps_held *h, struct lh_point *of)
-{
-    const struct lh_ledger *have = &h->rebuild->shard->replica.ledger;
-    struct lh_ledger l = {.shard = have->shard, .shards = have->shards};
-    struct lh_cursor at = lh_cursor(lh_buf_span(&h->bytes));
-    lh_err err = lh_ledger_read(&l, &at);
-    bool named = l.epoch == h->seal.epoch && l.version == h->seal.version &&
-                 lh_hash_equal(&l.chain, &h->seal.chain);
-    if (!err && h->sealed && !named)
-        err = lh_fail(LH_ERR_MALFORMED, "sealed is another state than named");
-    *of = (struct lh_point){l.epoch, l.version, l.chain};
-    lh_ledger_free(&l);
-    return err;
 }
 
 // This log continues from that state: it holds all acknowledged records too, and perhaps more.
@@ -134,24 +100,18 @@ static lh_err take_state(struct ps_held *h)
     struct ps_rebuild *b = h->rebuild;
     struct ps_shard *s = b->shard;
     struct lh_point of;
-    LH_TRY(check_state(h, &of));
+    LH_TRY(ps_taking_point(&h->taking, s, &of));
     if (goes_on_from(b, &of)) {
         b->from = h->standby;
         return LH_OK;
     }
-    LH_TRY(ps_fold_load(s, lh_buf_span(&h->bytes)));
+    LH_TRY(ps_fold_load(s, lh_buf_span(&h->taking.bytes)));
     ps_rebuild_took(b, h->standby);
     lh_logf(s->server->conf.log, LH_WARN, "shard.fetched",
             "shard %u goes on from version %" PRIu64 " of epoch %" PRIu64 ", as its standby "
             "%016" PRIx64 " holds it, which has all that was acknowledged",
             s->id, s->replica.ledger.version, s->replica.ledger.epoch, h->standby);
     return LH_OK;
-}
-
-static void nothing(void *self, struct lh_call *call)
-{
-    (void)self;
-    (void)call;
 }
 
 static void on_close(void *self, struct lh_call *call, lh_err status, const char *text)
@@ -161,7 +121,7 @@ static void on_close(void *self, struct lh_call *call, lh_err status, const char
     h->call = NULL;
     struct ps_rebuild *b = h->rebuild;
     struct ps_server *s = b->shard->server;
-    bool whole = !status && h->begun && !(h->sealed && lh_state_seal_next(&h->seal));
+    bool whole = !status && ps_taking_whole(&h->taking);
     // Ignores the state if the coordinator has noted another standby meanwhile.
     lh_err err = whole && h->standby == b->standby && !b->ready ? take_state(h) : status;
     if (err)
@@ -171,7 +131,7 @@ static void on_close(void *self, struct lh_call *call, lh_err status, const char
     if (b->from) ps_rebuild_decide(b); // otherwise the next check fetches it anew
 }
 
-static const struct lh_call_ops ops = {on_message, nothing, nothing, on_close};
+static const struct lh_call_ops ops = {on_message, lh_call_nothing, lh_call_nothing, on_close};
 
 static lh_err ask(struct ps_held *h)
 {
@@ -181,14 +141,7 @@ static lh_err ask(struct ps_held *h)
     struct lh_snapshot_request m = {.shard = shard->id,
                                     .run = lh_run_of(s->conf.job, &s->conf.manifest->hash),
                                     .standby = h->standby};
-    uint8_t challenge[LH_STATE_RANDOM_BYTES];
-    if (!s->conf.unsealed_states) {
-        lh_random(s->conf.env, challenge, sizeof challenge);
-        m.challenge = lh_span(challenge, sizeof challenge);
-        LH_TRY(lh_state_seal_init(&h->seal, LH_SEAL_SNAPSHOT, s->conf.keys, s->conf.job,
-                                  &s->conf.manifest->hash, shard->id, m.challenge));
-    }
-    h->bytes = lh_buf(lk_replica_bytes_max(shard->replica.layout));
+    LH_TRY(ps_taking_ask(&h->taking, shard, &m.challenge));
     LH_TRY(t->ops->dial(t, h->rebuild->held_at, LH_S, LH_LINE_FIRST, &h->link));
     LH_TRY(lh_call_open(h->link, LH_RPC_SNAPSHOT, 0, &ops, h, &h->call));
     LH_TRY(lh_send(h->call, LH_MESSAGE(snapshot_request, &m)));

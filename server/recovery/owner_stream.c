@@ -39,11 +39,9 @@ struct ps_owner_stream { // follows the owner of one shard
     bool rests;  // goes on once no work is under way: until then no checkpoint begins
     uint64_t timer;
     struct lh_record_stream stream;
-    bool begun, sealed; // a snapshot's first message came; its pieces are sealed
-    struct lh_state_seal seal;
     size_t queued; // bytes of items queued for the log
-    // A snapshot's bytes; `whole`: complete, taken when nothing is under way.
-    struct lh_buf bytes;
+    // A snapshot; `whole`: complete, taken when nothing is under way.
+    struct ps_taking taking;
     struct lh_unary *confirm;
     uint64_t told; // last confirmed version
     bool in_sync;
@@ -78,8 +76,8 @@ void ps_owner_stream_hang_up(struct ps_owner_stream *c)
     c->call = NULL;
     c->paused = c->snapshot = false;
     lh_record_stream_reset(&c->stream);
-    c->begun = false;
-    if (!c->whole) lh_buf_free(&c->bytes);
+    c->taking.begun = false;
+    if (!c->whole) lh_buf_free(&c->taking.bytes);
     if (call) lh_call_cancel(call);
 }
 
@@ -150,65 +148,56 @@ static lh_err take_bytes(struct ps_owner_stream *c, struct lh_span bytes)
 }
 
 // Refuses an older state: the state here may be confirmed, and a take-over would use it.
-static lh_err check_age(const struct ps_owner_stream *c, uint64_t epoch, uint64_t version,
-                        const struct lh_hash *chain)
+static lh_err check_age(const struct ps_owner_stream *c, const struct lh_point *of)
 {
     const struct lh_ledger *l = &c->shard->replica.ledger;
-    bool same = version == l->version && lh_hash_equal(chain, &l->chain);
-    if (epoch > l->epoch || (epoch == l->epoch && (version > l->version || same))) return LH_OK;
+    bool same = of->version == l->version && lh_hash_equal(&of->chain, &l->chain);
+    bool later = of->version > l->version || same;
+    if (of->epoch > l->epoch || (of->epoch == l->epoch && later)) return LH_OK;
     return lh_fail(LH_ERR_CONFLICT,
                    "its owner at %s gives version %" PRIu64 " of epoch %" PRIu64
                    ", and version %" PRIu64 " of epoch %" PRIu64
                    " is held here: the owner's directory is an older copy, or of another history. "
                    "The state here is kept",
-                   c->address, version, epoch, l->version, l->epoch);
+                   c->address, of->version, of->epoch, l->version, l->epoch);
 }
 
 static lh_err begin_snapshot(struct ps_owner_stream *c, const struct lh_part_head *head)
 {
-    c->begun = true;
-    c->sealed = head->has_seal;
-    if (head->total > lk_replica_bytes_max(c->shard->replica.layout))
-        return lh_fail(LH_ERR_TOO_LARGE, "a snapshot of %" PRIu64 " bytes", head->total);
-    LH_TRY(ps_state_asked(c->shard->server, c->shard->id, c->sealed, "the owner"));
-    if (c->sealed && c->shard->server->conf.unsealed_states)
-        return lh_fail(LH_ERR_MALFORMED, "a sealed snapshot where none was asked for");
-    if (c->sealed) LH_TRY(lh_state_unseal_begin(&c->seal, &head->seal, head->total));
-    if (c->sealed) LH_TRY(check_age(c, c->seal.epoch, c->seal.version, &c->seal.chain));
-    return head->total ? lh_buf_reserve(&c->bytes, (size_t)head->total) : LH_OK;
+    const struct ps_taking *t = &c->taking;
+    LH_TRY(ps_taking_begin(&c->taking, c->shard, head, "the owner"));
+    const struct lh_point named = {t->seal.epoch, t->seal.version, t->seal.chain};
+    return t->sealed ? check_age(c, &named) : LH_OK;
 }
 
 static lh_err take_message(struct ps_owner_stream *c, const struct lh_msg *msg)
 {
+    struct ps_taking *t = &c->taking;
     struct lh_got head;
     size_t at;
     LH_TRY(lh_take_bulk(msg, &lh_wire_part_head, &head, &at));
-    bool first = c->snapshot && !c->begun;
+    bool first = c->snapshot && !t->begun;
     lh_err err = first ? begin_snapshot(c, head.message) : LH_OK;
     lh_got_free(&head);
     if (err) return err;
-    if (c->snapshot && c->sealed) return ps_state_unseal(&c->seal, msg, at, &c->bytes);
+    if (c->snapshot) return ps_state_take(t->sealed ? &t->seal : NULL, msg, at, &t->bytes);
     for (size_t i = 0; i < msg->parts; i++) {
         struct lh_span part = msg->part[i];
         size_t skip = at < part.len ? at : part.len;
         at -= skip;
-        part = lh_span(part.data + skip, part.len - skip);
-        if (c->snapshot)
-            lh_put(&c->bytes, part.data, part.len);
-        else
-            LH_TRY(take_bytes(c, part));
+        LH_TRY(take_bytes(c, lh_span(part.data + skip, part.len - skip)));
     }
-    return c->snapshot ? lh_buf_err(&c->bytes) : LH_OK;
+    return LH_OK;
 }
 
 static void on_message(void *self, struct lh_call *call, const struct lh_msg *msg)
 {
     struct ps_owner_stream *c = self;
     if (c->call != call) return;
-    size_t had = c->bytes.len;
+    size_t had = c->taking.bytes.len;
     lh_err err = take_message(c, msg);
     if (c->call != call) return; // the stream was given up meanwhile
-    if (c->bytes.len > had) c->heard_ns = lh_now(c->shard->server->conf.env);
+    if (c->taking.bytes.len > had) c->heard_ns = lh_now(c->shard->server->conf.env);
     if (!c->snapshot) c->fruitless = false;
     if (err) {
         if (err == LH_ERR_CONFLICT)
@@ -223,18 +212,12 @@ static void on_message(void *self, struct lh_call *call, const struct lh_msg *ms
     if (!c->paused) lh_call_read(call);
 }
 
-static void nothing(void *self, struct lh_call *call)
-{
-    (void)self;
-    (void)call;
-}
-
 static void on_close(void *self, struct lh_call *call, lh_err status, const char *text)
 {
     struct ps_owner_stream *c = self;
     if (c->call != call) return;
     c->call = NULL;
-    c->whole = c->snapshot && c->begun && !status && !(c->sealed && lh_state_seal_next(&c->seal));
+    c->whole = c->snapshot && !status && ps_taking_whole(&c->taking);
     bool asks_snapshot = !c->snapshot && status == LH_ERR_NOT_FOUND;
     c->need_snapshot |= asks_snapshot;
     if (status && lh_err_class(status) == LH_CLASS_REJECT && status != LH_ERR_NOT_FOUND)
@@ -245,7 +228,8 @@ static void on_close(void *self, struct lh_call *call, lh_err status, const char
     again(c, at_once ? 0 : c->shard->server->conf.report_ns);
 }
 
-static const struct lh_call_ops stream_ops = {on_message, nothing, nothing, on_close};
+static const struct lh_call_ops stream_ops = {on_message, lh_call_nothing, lh_call_nothing,
+                                              on_close};
 
 // ---------------------------------------------------------------- connecting
 
@@ -273,42 +257,20 @@ static lh_err ask_snapshot(struct ps_owner_stream *c)
         .has_have = true,
         .have = lh_shard_point(c->shard->id, l->epoch, l->version, &l->chain)};
     c->snapshot = true;
-    c->begun = c->sealed = false;
-    uint8_t challenge[LH_STATE_RANDOM_BYTES];
-    if (!s->conf.unsealed_states) {
-        lh_random(s->conf.env, challenge, sizeof challenge);
-        m.challenge = lh_span(challenge, sizeof challenge);
-        LH_TRY(lh_state_seal_init(&c->seal, LH_SEAL_SNAPSHOT, s->conf.keys, s->conf.job,
-                                  &s->conf.manifest->hash, c->shard->id, m.challenge));
-    }
-    c->bytes = lh_buf(lk_replica_bytes_max(c->shard->replica.layout));
+    LH_TRY(ps_taking_ask(&c->taking, c->shard, &m.challenge));
     LH_TRY(lh_call_open(c->link, LH_RPC_SNAPSHOT, 0, &stream_ops, c, &c->call));
     return lh_send(c->call, LH_MESSAGE(snapshot_request, &m));
-}
-
-// Reads the state's point from its ledger, before the state replaces the replica's.
-static lh_err check_whole(const struct ps_owner_stream *c)
-{
-    const struct lh_ledger *have = &c->shard->replica.ledger;
-    struct lh_ledger l = {.shard = have->shard, .shards = have->shards};
-    struct lh_cursor at = lh_cursor(lh_buf_span(&c->bytes));
-    lh_err err = lh_ledger_read(&l, &at);
-    bool named = l.epoch == c->seal.epoch && l.version == c->seal.version &&
-                 lh_hash_equal(&l.chain, &c->seal.chain);
-    if (!err && c->sealed && !named)
-        err = lh_fail(LH_ERR_MALFORMED, "sealed is another state than named");
-    if (!err) err = check_age(c, l.epoch, l.version, &l.chain);
-    lh_ledger_free(&l);
-    return err;
 }
 
 // Replaces the replica by the snapshot, in memory; write_whole() makes it durable.
 static lh_err take_whole(struct ps_owner_stream *c)
 {
     struct ps_shard *s = c->shard;
-    lh_err err = check_whole(c);
-    if (!err) err = ps_fold_load(s, lh_buf_span(&c->bytes));
-    lh_buf_free(&c->bytes);
+    struct lh_point of;
+    lh_err err = ps_taking_point(&c->taking, s, &of);
+    if (!err) err = check_age(c, &of);
+    if (!err) err = ps_fold_load(s, lh_buf_span(&c->taking.bytes));
+    lh_buf_free(&c->taking.bytes);
     c->whole = false;
     c->need_snapshot = false; // if it was not taken, ask the owner for the records after ours
     if (err)
@@ -490,7 +452,7 @@ void ps_owner_stream_free(struct ps_owner_stream *c)
 {
     if (!c) return;
     lh_record_stream_reset(&c->stream);
-    lh_buf_free(&c->bytes);
+    lh_buf_free(&c->taking.bytes);
     free(c);
 }
 

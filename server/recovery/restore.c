@@ -32,11 +32,6 @@ struct ps_restore { // a state being received
     struct lh_state_seal seal;
 };
 
-static bool same(const struct lh_point *a, const struct lh_point *b)
-{
-    return a->epoch == b->epoch && a->version == b->version && lh_hash_equal(&a->chain, &b->chain);
-}
-
 // Ends the transfer, complete or not.
 static void end(struct ps_restore *r)
 {
@@ -103,10 +98,9 @@ void ps_restore_forget(struct ps_rebuild *b)
 static struct ps_offer *note_worker(struct ps_rebuild *b, const struct lh_peer *peer)
 {
     uint64_t worker = lh_worker_id(peer);
-    for (uint32_t i = 0; i < b->offer_count; i++)
-        if (b->offer[i].worker == worker) return &b->offer[i];
-    if (b->offer_count == LH_WORKERS_MAX) return NULL;
-    struct ps_offer *o = &b->offer[b->offer_count++];
+    struct ps_offer *o = ps_rebuild_offer(b, worker);
+    if (o || b->offer_count == LH_WORKERS_MAX) return o;
+    o = &b->offer[b->offer_count++];
     *o = (struct ps_offer){.worker = worker};
     memcpy(o->region, peer->region, sizeof o->region);
     memcpy(o->name, peer->name, sizeof o->name);
@@ -193,7 +187,7 @@ static lh_err open_begin(struct ps_restore *r, const struct ps_rebuild *b,
                               &conf->manifest->hash, b->shard->id,
                               lh_span(b->challenge, sizeof b->challenge)));
     LH_TRY(lh_state_unseal_begin(&r->seal, &m->seal, m->total));
-    return same(&m->seal.of.at, &b->wanted.at)
+    return lh_point_equal(&m->seal.of.at, &b->wanted.at)
                ? LH_OK
                : lh_fail(LH_ERR_MALFORMED, "sealed is another state than wanted");
 }
@@ -207,7 +201,7 @@ static lh_err begin_restore(struct ps_restore *r, const struct lh_restore_head *
     if (m->worker != r->worker)
         return lh_fail(LH_ERR_DENIED, "the worker id is not that of the certificate");
     if (!b || b->chosen || b->restore || m->process != s->process || b->wanted_of != r->worker ||
-        !same(&m->of.at, &b->wanted.at))
+        !lh_point_equal(&m->of.at, &b->wanted.at))
         return lh_fail(LH_ERR_CONFLICT, "this state is not wanted any more");
     if (!m->total || m->total > lk_replica_bytes_max(shard->replica.layout))
         return lh_fail(LH_ERR_TOO_LARGE, "a fold state of %llu bytes",
@@ -251,14 +245,11 @@ static lh_err check_parameters(const struct ps_restore *r, struct lh_cursor *at)
 static lh_err check_point(const struct ps_restore *r)
 {
     const struct ps_rebuild *b = r->rebuild;
-    const struct lh_ledger *have = &b->shard->replica.ledger;
-    struct lh_ledger l = {.shard = have->shard, .shards = have->shards};
     struct lh_cursor c = lh_cursor(lh_buf_span(&r->bytes));
-    lh_err err = lh_ledger_read(&l, &c);
-    struct lh_point is = {l.epoch, l.version, l.chain};
-    lh_ledger_free(&l);
-    if (!err && same(&is, &b->wanted.at)) err = check_parameters(r, &c);
-    if (err || same(&is, &b->wanted.at)) return err;
+    struct lh_point is;
+    lh_err err = ps_state_point(b->shard, &c, &is);
+    if (!err && lh_point_equal(&is, &b->wanted.at)) err = check_parameters(r, &c);
+    if (err || lh_point_equal(&is, &b->wanted.at)) return err;
     return lh_fail(LH_ERR_MALFORMED, "shard %u: the received state is not the offered one",
                    b->shard->id);
 }
@@ -312,12 +303,8 @@ static lh_err take_part(struct ps_restore *r, const struct lh_msg *msg)
     lh_err err = r->rebuild ? LH_OK : begin_restore(r, head.message);
     lh_got_free(&head);
     if (err) return err;
-    size_t n = msg->len - at;
-    note_part(r, n);
-    if (r->sealed) return ps_state_unseal(&r->seal, msg, at, &r->bytes);
-    uint8_t *to = lh_buf_grow(&r->bytes, n);
-    if (!to) return n ? lh_buf_err(&r->bytes) : LH_OK;
-    return lh_msg_copy(msg, at, to, n) ? LH_OK : LH_ERR_INTERNAL;
+    note_part(r, msg->len - at);
+    return ps_state_take(r->sealed ? &r->seal : NULL, msg, at, &r->bytes);
 }
 
 // A worker whose bytes can't be read may try again: the bytes are bound to the last answer. A
@@ -361,12 +348,6 @@ static void restore_half_close(void *self, struct lh_call *call)
     lh_call_finish(call, LH_ERR_MALFORMED, "the stream ended inside the state");
 }
 
-static void restore_sent(void *self, struct lh_call *call)
-{
-    (void)self;
-    (void)call;
-}
-
 static void restore_close(void *self, struct lh_call *call, lh_err status, const char *text)
 {
     (void)call;
@@ -378,7 +359,7 @@ static void restore_close(void *self, struct lh_call *call, lh_err status, const
     free(r);
 }
 
-static const struct lh_call_ops restore_ops = {restore_message, restore_half_close, restore_sent,
+static const struct lh_call_ops restore_ops = {restore_message, restore_half_close, lh_call_nothing,
                                                restore_close};
 
 lh_err ps_restore_accept(struct ps_server *s, struct lh_call *call, const struct lh_peer *peer,

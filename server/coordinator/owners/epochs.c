@@ -80,11 +80,6 @@ lh_err ps_co_load_epochs(struct ps_coordinator *c)
 
 // ---------------------------------------------------------------- the compare-and-swap
 
-static bool same_point(const struct lh_point *a, const struct lh_point *b)
-{
-    return a->epoch == b->epoch && a->version == b->version && lh_hash_equal(&a->chain, &b->chain);
-}
-
 static bool keeps_stable(const struct ps_co_shard *s, const struct lh_point *p)
 {
     if (LH_BUG("take_no_stable")) return true; // planted
@@ -167,7 +162,7 @@ lh_err ps_co_open_epoch(struct ps_coordinator *c, uint32_t shard, uint64_t expec
 {
     struct ps_co_shard *s = &c->shard[shard];
     uint64_t last = ps_co_epoch(s);
-    *opened = last && token == s->token && same_point(&s->begun[s->epochs - 1], open);
+    *opened = last && token == s->token && lh_point_equal(&s->begun[s->epochs - 1], open);
     if (*opened) return LH_OK; // requested before: the answer was lost, or its server crashed
     if (expect != last || open->epoch <= last) return LH_OK;
     if (!holds_acknowledged(s, open, from)) return LH_OK;

@@ -80,10 +80,7 @@ lh_err ps_co_heard_owner(struct ps_coordinator *c, uint32_t shard, uint64_t iden
 // not reveal an owner on an older copy that went on by itself.
 static bool said_more(const struct lh_point *held, const struct lh_in_sync_request *m)
 {
-    if (!held) return false;
-    const struct lh_point *checked = &m->checked.at;
-    return checked->epoch != held->epoch || checked->version != held->version ||
-           !lh_hash_equal(&checked->chain, &held->chain);
+    return held && !lh_point_equal(held, &m->checked.at);
 }
 
 static lh_err change(struct ps_coordinator *c, const struct lh_in_sync_request *m,
