@@ -36,6 +36,24 @@ void ps_co_kept_waiting(struct ps_coordinator *c, uint64_t peer)
         if (c->worker[i].id == peer) c->worker[i].seen_ns = now;
 }
 
+// ---------------------------------------------------------------- lists of numbers
+
+static int ascending(const void *a, const void *b)
+{
+    uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
+    return x < y ? -1 : x > y;
+}
+
+void ps_co_sort(uint64_t *list, size_t count)
+{
+    qsort(list, count, sizeof *list, ascending);
+}
+
+bool ps_co_sorted_has(const uint64_t *list, size_t count, uint64_t number)
+{
+    return bsearch(&number, list, count, sizeof number, ascending) != NULL;
+}
+
 // ---------------------------------------------------------------- look-ups: workers
 
 uint32_t ps_co_worker_index(const struct ps_coordinator *c, uint64_t id)

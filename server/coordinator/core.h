@@ -465,6 +465,10 @@ int64_t ps_co_now(struct ps_coordinator *c);
 // Counts the peer as heard now: it waited for our answer and was not silent.
 void ps_co_kept_waiting(struct ps_coordinator *c, uint64_t peer);
 
+// ---- lists of numbers
+void ps_co_sort(uint64_t *list, size_t count); // ascending
+bool ps_co_sorted_has(const uint64_t *list, size_t count, uint64_t number);
+
 // ---- look-ups
 // Gives the worker's index in c->worker; c->workers: unknown.
 uint32_t ps_co_worker_index(const struct ps_coordinator *c, uint64_t id);

@@ -35,12 +35,6 @@
 
 // ---------------------------------------------------------------- the request
 
-static int by_number(const void *a, const void *b)
-{
-    uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
-    return x < y ? -1 : x > y;
-}
-
 struct named { // units of one of the worker's lists, ascending
     uint64_t *unit;
     size_t count;
@@ -52,13 +46,13 @@ static lh_err name(struct named *n, const uint64_t *list, size_t count)
     if (!n->unit) return lh_fail(LH_ERR_BUSY, "no memory for a lease now");
     n->count = count;
     if (count) memcpy(n->unit, list, count * sizeof *list);
-    qsort(n->unit, count, sizeof *n->unit, by_number);
+    ps_co_sort(n->unit, count);
     return LH_OK;
 }
 
 static bool has(const struct named *n, uint64_t unit)
 {
-    return bsearch(&unit, n->unit, n->count, sizeof unit, by_number) != NULL;
+    return ps_co_sorted_has(n->unit, n->count, unit);
 }
 
 // A late duplicate of this request may free a unit that was leased to the same worker again: it is

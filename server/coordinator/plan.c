@@ -103,12 +103,6 @@ lh_err ps_co_load_live(struct ps_coordinator *c)
 
 // ---------------------------------------------------------------- live workers
 
-static int ascending(const void *a, const void *b)
-{
-    uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
-    return x < y ? -1 : x > y;
-}
-
 // Drained workers leave the plan. Their leases go to others a little later, when the servers have
 // reported which units their last pushes credited.
 static LH_MUST lh_err let_go(struct ps_coordinator *c)
@@ -176,7 +170,7 @@ static LH_MUST lh_err update_live(struct ps_coordinator *c, bool *changed)
         w->live = alive;
         if (alive && !w->left && !w->stall.why) live[n++] = w->id;
     }
-    qsort(live, n, sizeof *live, ascending);
+    ps_co_sort(live, n);
     if (n == c->plan.live && (n == 0 || memcmp(live, c->plan.worker, n * sizeof *live) == 0))
         return LH_OK;
     if (n == 0 || c->plan.phase == LH_PHASE_END) return LH_OK; // the last plan stands
@@ -225,7 +219,7 @@ static bool update_step_tokens(struct ps_coordinator *c)
     uint32_t n = 0;
     for (uint32_t i = 0; i < c->workers; i++)
         if (c->worker[i].live && c->worker[i].step_tokens) said[n++] = c->worker[i].step_tokens;
-    qsort(said, n, sizeof *said, ascending);
+    ps_co_sort(said, n);
     if (!most && n && 2 * n > c->conf.workers) {
         uint64_t usual = 16 * said[(n - 1) / 2];
         most = 2 * (said[n - 1] < usual ? said[n - 1] : usual);
@@ -403,7 +397,7 @@ static uint64_t number_bound(const struct ps_coordinator *c)
     uint64_t said[LH_SHARDS_MAX], most = c->plan.number;
     uint32_t n = c->conf.manifest->shards;
     for (uint32_t i = 0; i < n; i++) said[i] = c->shard[i].plan;
-    qsort(said, n, sizeof *said, ascending);
+    ps_co_sort(said, n);
     if (said[(n - 1) / 2] > most) most = said[(n - 1) / 2];
     return most < NUMBER_MOST ? most + NUMBERS_AHEAD : NUMBER_MOST;
 }

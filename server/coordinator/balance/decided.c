@@ -64,19 +64,13 @@ lh_err ps_co_load_decided(struct ps_coordinator *c)
 
 // ---------------------------------------------------------------- events
 
-static int by_number(const void *a, const void *b)
-{
-    uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
-    return x < y ? -1 : x > y;
-}
-
 // The units of one decision, ascending; `list` must be large enough for all. Returns their number.
 static size_t units_of(const struct ps_co_decisions *all, uint32_t open, uint64_t *list)
 {
     size_t n = 0;
     for (size_t i = 0; i < all->units; i++)
         if (all->open_of[i] == open) list[n++] = all->unit[i];
-    qsort(list, n, sizeof *list, by_number);
+    ps_co_sort(list, n);
     return n;
 }
 

@@ -44,12 +44,6 @@ struct lh_grant_key ps_co_shard_key(const struct ps_coordinator *c, uint32_t sha
     return lh_grant_shard_key(&c->grant_key, c->conf.job, shard);
 }
 
-static int by_number(const void *a, const void *b)
-{
-    uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
-    return x < y ? -1 : x > y;
-}
-
 lh_err ps_co_grants_tell(const struct ps_coordinator *c, uint32_t worker,
                          const struct lh_lease_request *m, const uint64_t *unit, size_t units,
                          struct lh_buf *out)
@@ -57,10 +51,10 @@ lh_err ps_co_grants_tell(const struct ps_coordinator *c, uint32_t worker,
     uint64_t *holds = malloc((m->n_holding + 1) * sizeof *holds);
     if (!holds) return lh_fail(LH_ERR_BUSY, "no memory for grants now");
     if (m->n_holding) memcpy(holds, m->holding, m->n_holding * sizeof *holds);
-    qsort(holds, m->n_holding, sizeof *holds, by_number);
+    ps_co_sort(holds, m->n_holding);
     for (size_t i = 0; i < units; i++) {
         uint32_t number = ps_co_lease_number(c, unit[i], worker);
-        if (!number || bsearch(&unit[i], holds, m->n_holding, sizeof *holds, by_number)) continue;
+        if (!number || ps_co_sorted_has(holds, m->n_holding, unit[i])) continue;
         struct lh_grant_key key =
             ps_co_shard_key(c, (uint32_t)(unit[i] % c->conf.manifest->shards));
         struct lh_grant grant =

@@ -40,12 +40,6 @@ bool ps_co_drain_is_over(const struct ps_coordinator *c)
     return c->listener.ns - c->phase_ns >= ps_co_drain_bound(c);
 }
 
-static int ascending(const void *a, const void *b)
-{
-    uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
-    return x < y ? -1 : x > y;
-}
-
 uint32_t ps_co_leave_out(struct ps_coordinator *c, uint64_t left_out[LH_WORKERS_MAX])
 {
     uint32_t left = 0;
@@ -61,7 +55,7 @@ uint32_t ps_co_leave_out(struct ps_coordinator *c, uint64_t left_out[LH_WORKERS_
                   : w->stall.why ? " and is stalled"
                                  : " (coordinator.stall_floor_s)");
     }
-    qsort(left_out, left, sizeof *left_out, ascending);
+    ps_co_sort(left_out, left);
     return left;
 }
 

@@ -114,20 +114,15 @@ bool ps_co_barred(const struct ps_coordinator *c, const struct ps_co_worker *w)
 
 // ---------------------------------------------------------------- the plan
 
-// Inserts in ascending order; rows come in any order.
-static void insert(uint64_t *list, uint32_t n, uint64_t id)
-{
-    for (; n && list[n - 1] > id; n--) list[n] = list[n - 1];
-    list[n] = id;
-}
-
 bool ps_co_plan_expelled(struct ps_coordinator *c)
 {
     uint64_t list[LH_EXPELLED_MAX];
     struct lh_plan *p = &c->plan;
-    for (uint32_t i = 0; i < c->expelled_count; i++) insert(list, i, c->expelled[i].id);
-    bool same = p->expelled_count == c->expelled_count && p->lets_back == c->lets_back;
-    for (uint32_t i = 0; same && i < c->expelled_count; i++) same = p->expelled[i] == list[i];
+    size_t bytes = c->expelled_count * sizeof *list;
+    for (uint32_t i = 0; i < c->expelled_count; i++) list[i] = c->expelled[i].id;
+    ps_co_sort(list, c->expelled_count);
+    bool same = p->expelled_count == c->expelled_count && p->lets_back == c->lets_back &&
+                !memcmp(p->expelled, list, bytes);
     for (uint32_t i = 0; same && i < c->lets_back; i++)
         same = p->let_back[i].worker == c->let_back[i].worker &&
                p->let_back[i].count == c->let_back[i].count;

@@ -30,9 +30,8 @@ enum { FEW_LEFT = LH_WORKERS_MAX - LH_WORKERS_MAX / 8 };
 
 static void insert(struct ps_coordinator *c, uint64_t id, uint32_t number)
 {
-    uint32_t at = c->retiring_count++;
-    for (; at && c->retiring[at - 1] > id; at--) c->retiring[at] = c->retiring[at - 1];
-    c->retiring[at] = id;
+    c->retiring[c->retiring_count++] = id;
+    ps_co_sort(c->retiring, c->retiring_count);
     if (c->retired_up_to < number) c->retired_up_to = number;
 }
 
