@@ -306,6 +306,14 @@ lh_err ps_co_put(struct ps_coordinator *c, const char *key, struct lh_span value
     return ps_store_put(c->store, key, value);
 }
 
+lh_err ps_co_put_buf(struct ps_coordinator *c, const char *key, struct lh_buf *row)
+{
+    lh_err err = lh_buf_err(row);
+    if (!err) err = ps_co_put(c, key, lh_buf_span(row));
+    lh_buf_free(row);
+    return err;
+}
+
 lh_err ps_co_remove(struct ps_coordinator *c, const char *key)
 {
     struct lh_span old;
@@ -336,10 +344,7 @@ lh_err ps_co_put_row(struct ps_coordinator *c, const char *kind, uint32_t shard,
 {
     char key[32];
     snprintf(key, sizeof key, "%s%04" PRIx32, kind, shard);
-    lh_err err = lh_buf_err(row);
-    if (!err) err = ps_co_put(c, key, lh_buf_span(row));
-    lh_buf_free(row);
-    return err;
+    return ps_co_put_buf(c, key, row);
 }
 
 lh_err ps_co_load_rows(struct ps_coordinator *c, const char *kind, ps_co_read_row *read)
@@ -354,6 +359,32 @@ lh_err ps_co_load_rows(struct ps_coordinator *c, const char *kind, ps_co_read_ro
         if (at.failed) return ps_co_bad_row(c, key, TOO_SHORT);
     }
     return LH_OK;
+}
+
+// ---------------------------------------------------------------- rows of members
+
+struct ps_co_key ps_co_key(const char *kind, uint64_t id)
+{
+    struct ps_co_key key;
+    snprintf(key.text, sizeof key.text, "%s%016" PRIx64, kind, id);
+    return key;
+}
+
+lh_err ps_co_put_of(struct ps_coordinator *c, const char *kind, uint64_t id, struct lh_buf *row)
+{
+    return ps_co_put_buf(c, ps_co_key(kind, id).text, row);
+}
+
+lh_err ps_co_remove_of(struct ps_coordinator *c, const char *kind, uint64_t id)
+{
+    return ps_co_remove(c, ps_co_key(kind, id).text);
+}
+
+const char *ps_co_row_worker(const struct ps_coordinator *c, const char *name, uint32_t *index)
+{
+    uint64_t id;
+    *index = ps_co_row_number(name, 16, &id) ? ps_co_worker_index(c, id) : c->workers;
+    return *index < c->workers ? NULL : "is of a worker that never joined";
 }
 
 // ---------------------------------------------------------------- rows that have names

@@ -22,6 +22,16 @@ void ps_co_commit_free(struct ps_coordinator *c);
 // ---- changes
 LH_MUST lh_err ps_co_put(struct ps_coordinator *c, const char *key, struct lh_span value);
 LH_MUST lh_err ps_co_remove(struct ps_coordinator *c, const char *key);
+// Stores a row under this key; frees `row`.
+LH_MUST lh_err ps_co_put_buf(struct ps_coordinator *c, const char *key, struct lh_buf *row);
+// The same for a member's row: the key is `kind`, which ends with a slash, and the id.
+struct ps_co_key {
+    char text[48];
+};
+struct ps_co_key ps_co_key(const char *kind, uint64_t id);
+LH_MUST lh_err ps_co_put_of(struct ps_coordinator *c, const char *kind, uint64_t id,
+                            struct lh_buf *row);
+LH_MUST lh_err ps_co_remove_of(struct ps_coordinator *c, const char *kind, uint64_t id);
 // Stores a shard's row of this kind; `kind` ends with a slash; frees `row`.
 LH_MUST lh_err ps_co_put_row(struct ps_coordinator *c, const char *kind, uint32_t shard,
                              struct lh_buf *row);
@@ -39,6 +49,8 @@ bool ps_co_row_number(const char *name, int base, uint64_t *out);
 // Parses a row's whole name as a unit of the run. Returns the cause of an error, as above.
 const char *ps_co_no_unit(void); // the cause: a unit outside the run
 const char *ps_co_row_unit(const struct ps_coordinator *c, const char *name, uint64_t *unit);
+// Parses a row's whole name as a worker's id; *index: the worker's. Returns the cause of an error.
+const char *ps_co_row_worker(const struct ps_coordinator *c, const char *name, uint32_t *index);
 // Reads one row into the shard. `at` NULL: the shard has no row; resets its values.
 typedef lh_err ps_co_read_row(struct ps_co_shard *s, struct lh_cursor *at);
 // Reads the rows of the model's shards. LH_ERR_CORRUPT: a row is too short.

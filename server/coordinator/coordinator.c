@@ -214,13 +214,7 @@ void ps_coordinator_stop(struct ps_coordinator *c)
     lh_buf_free(&c->status.made);
     for (int i = 0; i < PS_CO_READERS_MAX; i++) lh_buf_free(&c->status.told[i].text);
     ps_store_close(c->store);
-    for (uint32_t i = 0; i < c->workers; i++) {
-        free(c->worker[i].final);
-        ps_co_forget_copies(&c->worker[i]);
-        ps_co_forget_measured(&c->worker[i]);
-        ps_co_forget_away(&c->worker[i]);
-        ps_co_forget_crossed(&c->worker[i]);
-    }
+    for (uint32_t i = 0; i < c->workers; i++) ps_co_free_worker(&c->worker[i]);
     for (uint32_t i = 0; c->shard && i < c->conf.manifest->shards; i++) {
         free(c->shard[i].credit);
         free(c->shard[i].begun);
@@ -233,13 +227,13 @@ void ps_coordinator_stop(struct ps_coordinator *c)
     free(c->wanted_by);
     free(c->guess);
     free(c->order);
-    ps_co_refold_free(c);
+    free(c->refold.shard);
     ps_co_stock_free(c);
-    ps_co_balancer_free(c);
-    ps_co_scale_free(c);
-    ps_co_hook_free(c);
-    ps_co_states_free(c);
-    ps_co_rules_free(c);
+    free(c->balancer);
+    free(c->scale);
+    free(c->hook);
+    free(c->states);
+    free(c->rules);
     free(c->decided);
     free(c);
 }

@@ -35,7 +35,7 @@ enum { PS_CO_NOTICE_BYTES = 2048 };
 struct ps_co_notice {                                // a member's change of state, or an alarm's
     char name[LH_NAME_BYTES], region[LH_NAME_BYTES]; // the member's; the rule and its region
     const char *from, *to;                           // names of its states; static strings
-    char body[PS_CO_NOTICE_BYTES];                   // JSON (watch/notice.h), ends with 0
+    char body[PS_CO_NOTICE_BYTES];                   // JSON (watch/hook.c), ends with 0
     size_t bytes;                                    // the length of `body` without the 0
 };
 struct ps_co_call_end { // result of an operator's command

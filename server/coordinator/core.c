@@ -15,8 +15,11 @@ void ps_co_fatal(struct ps_coordinator *c, lh_err err)
     if (c->conf.fatal) c->conf.fatal(c->conf.fatal_arg, err, lh_err_text(err));
 }
 
-lh_err ps_co_check_run(const struct ps_coordinator *c, const struct lh_run *run)
+lh_err ps_co_check_run(const struct ps_coordinator *c, struct lh_versions wire,
+                       const struct lh_run *run)
 {
+    uint32_t version;
+    LH_TRY(lh_wire_negotiate(wire.min, wire.max, &version));
     return lh_run_check(run, c->conf.job, &c->conf.manifest->hash, "member");
 }
 
@@ -55,6 +58,19 @@ bool ps_co_sorted_has(const uint64_t *list, size_t count, uint64_t number)
 }
 
 // ---------------------------------------------------------------- look-ups: workers
+
+void ps_co_free_worker(struct ps_co_worker *w)
+{
+    free(w->measured.path);
+    free(w->admitted);
+    free(w->away);
+    free(w->refused);
+    free(w->crossing);
+    free(w->stall.hold);
+    free(w->final);
+    free(w->claim);
+    *w = (struct ps_co_worker){0};
+}
 
 uint32_t ps_co_worker_index(const struct ps_coordinator *c, uint64_t id)
 {

@@ -457,7 +457,9 @@ struct ps_coordinator {
 };
 
 void ps_co_fatal(struct ps_coordinator *c, lh_err err);
-LH_MUST lh_err ps_co_check_run(const struct ps_coordinator *c, const struct lh_run *run);
+// Is a caller of this run, and has it a version of the wire that this process has?
+LH_MUST lh_err ps_co_check_run(const struct ps_coordinator *c, struct lh_versions wire,
+                               const struct lh_run *run);
 
 // ---- the clock
 // Gives the listener's time, which measures silence. Each call is a look of the listener.
@@ -470,6 +472,7 @@ void ps_co_sort(uint64_t *list, size_t count); // ascending
 bool ps_co_sorted_has(const uint64_t *list, size_t count, uint64_t number);
 
 // ---- look-ups
+void ps_co_free_worker(struct ps_co_worker *w); // all that the worker has; it is zeros then
 // Gives the worker's index in c->worker; c->workers: unknown.
 uint32_t ps_co_worker_index(const struct ps_coordinator *c, uint64_t id);
 // The name is being retired: joins under it wait.

@@ -46,19 +46,13 @@ static LH_MUST lh_err find_worker(struct ps_coordinator *c, const char *region, 
 
 // ---------------------------------------------------------------- what is stored
 
-static void worker_key(char out[32], const struct ps_co_worker *w)
-{
-    snprintf(out, 32, "drain/worker/%016" PRIx64, w->id);
-}
-
 static const char *read_worker(struct ps_coordinator *c, const char *name, struct lh_cursor *at)
 {
-    uint64_t id;
+    uint32_t index;
     (void)at;
-    uint32_t index = ps_co_row_number(name, 16, &id) ? ps_co_worker_index(c, id) : c->workers;
-    if (index == c->workers) return "is of a worker that never joined";
-    c->worker[index].asked = true;
-    return NULL;
+    const char *why = ps_co_row_worker(c, name, &index);
+    if (!why) c->worker[index].asked = true;
+    return why;
 }
 
 static const char *read_region(struct ps_coordinator *c, const char *name, struct lh_cursor *at)
@@ -80,10 +74,10 @@ static const char *read_run(struct ps_coordinator *c, const char *name, struct l
 
 static const char *read_drained(struct ps_coordinator *c, const char *name, struct lh_cursor *at)
 {
-    uint64_t id;
+    uint32_t index;
     (void)at;
-    uint32_t index = ps_co_row_number(name, 16, &id) ? ps_co_worker_index(c, id) : c->workers;
-    if (index == c->workers) return "is of a worker that never joined";
+    const char *why = ps_co_row_worker(c, name, &index);
+    if (why) return why;
     struct ps_co_worker *w = &c->worker[index];
     w->drained = w->drained_kept = true;
     w->left = ps_co_leaving(c, w);
@@ -116,9 +110,7 @@ lh_err ps_co_forget_end(struct ps_coordinator *c)
 {
     for (uint32_t i = 0; i < c->workers; i++) {
         struct ps_co_worker *w = &c->worker[i];
-        char key[32];
-        snprintf(key, sizeof key, "drained/%016" PRIx64, w->id);
-        if (w->drained_kept) LH_TRY(ps_co_remove(c, key));
+        if (w->drained_kept) LH_TRY(ps_co_remove_of(c, "drained/", w->id));
         w->drained = w->drained_kept = false;
     }
     LH_TRY(ps_co_remove(c, "drain/run"));
@@ -163,12 +155,10 @@ static LH_MUST lh_err drain_region(struct ps_coordinator *c, const char *region,
 
 static LH_MUST lh_err drain_worker(struct ps_coordinator *c, struct ps_co_worker *w, bool undo)
 {
-    char key[32];
     if (undo && !w->asked && ps_co_leaving(c, w))
         return lh_fail(LH_ERR_INVALID, "%s drains with its region %s: undo that", w->name,
                        w->region);
-    worker_key(key, w);
-    LH_TRY(mark(c, key, 0, undo));
+    LH_TRY(mark(c, ps_co_key("drain/worker/", w->id).text, 0, undo));
     w->asked = !undo;
     return LH_OK;
 }

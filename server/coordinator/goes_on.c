@@ -12,10 +12,7 @@ lh_err ps_co_take_budget(struct ps_coordinator *c, struct ps_co_budget b)
     struct lh_buf bytes = lh_buf(LH_SMALL_BYTES);
     lh_put_u64(&bytes, b.tokens);
     lh_put_u64(&bytes, b.units);
-    lh_err err = lh_buf_err(&bytes);
-    if (!err) err = ps_co_put(c, ROW, lh_buf_span(&bytes));
-    lh_buf_free(&bytes);
-    return err;
+    return ps_co_put_buf(c, ROW, &bytes);
 }
 
 lh_err ps_co_budget_start(struct ps_coordinator *c)

@@ -36,9 +36,7 @@ static const uint64_t SAID_TOKENS_MAX = UINT64_C(1000000000000000);
 
 static lh_err store_worker(struct ps_coordinator *c, struct ps_co_worker *w)
 {
-    char key[64];
     struct lh_buf b = lh_buf(1024);
-    snprintf(key, sizeof key, "worker/%016" PRIx64, w->id);
     lh_put_u64(&b, w->id);
     lh_put_u32(&b, w->granted);
     lh_put_str(&b, w->region);
@@ -48,10 +46,7 @@ static lh_err store_worker(struct ps_coordinator *c, struct ps_co_worker *w)
     lh_put_u64(&b, w->tokens);
     w->tokens_kept = w->tokens;
     w->tokens_kept_ns = ps_co_now(c);
-    lh_err err = lh_buf_err(&b);
-    if (!err) err = ps_co_put(c, key, lh_buf_span(&b));
-    lh_buf_free(&b);
-    return err;
+    return ps_co_put_of(c, "worker/", w->id, &b);
 }
 
 // A worker's tokens are stored with its leases, and otherwise every TOKENS_PAUSE. They are stored
@@ -99,11 +94,7 @@ lh_err ps_co_load_members(struct ps_coordinator *c)
     for (uint32_t i = 0; i < c->workers; i++) c->worker[i].stored = false;
     LH_TRY(ps_co_load_named(c, "worker/", read_worker));
     while (c->workers && !c->worker[c->workers - 1].stored) { // the workers that joined last
-        free(c->worker[--c->workers].final);
-        ps_co_forget_copies(&c->worker[c->workers]);
-        ps_co_forget_measured(&c->worker[c->workers]);
-        ps_co_forget_away(&c->worker[c->workers]);
-        ps_co_forget_crossed(&c->worker[c->workers]);
+        ps_co_free_worker(&c->worker[--c->workers]);
     }
     return LH_OK;
 }
@@ -137,9 +128,7 @@ static lh_err check_units(const struct ps_coordinator *c, const char *region,
 static lh_err check_join(struct ps_coordinator *c, const struct lh_peer *peer,
                          const struct lh_join_request *m)
 {
-    uint32_t version;
-    LH_TRY(lh_wire_negotiate(m->wire.min, m->wire.max, &version));
-    LH_TRY(ps_co_check_run(c, &m->run));
+    LH_TRY(ps_co_check_run(c, m->wire, &m->run));
     LH_TRY(check_units(c, peer->region, m));
     return check_epochs(c, m);
 }

@@ -30,10 +30,7 @@ static lh_err store_plan(struct ps_coordinator *c)
 {
     struct lh_buf b = lh_buf(LH_SMALL_BYTES);
     lh_plan_write(&c->plan, &b);
-    lh_err err = lh_buf_err(&b);
-    if (!err) err = ps_co_put(c, "plan", lh_buf_span(&b));
-    lh_buf_free(&b);
-    return err;
+    return ps_co_put_buf(c, "plan", &b);
 }
 
 // The privacy terms are fixed for the run: epsilon covers all its pushes, and pushes made without
@@ -131,10 +128,9 @@ static LH_MUST lh_err keep_drained(struct ps_coordinator *c)
     for (uint32_t i = 0; i < c->workers; i++) {
         struct ps_co_worker *w = &c->worker[i];
         bool is = w->drained && ps_co_draining(c, w);
-        char key[32];
         if (is == w->drained_kept) continue;
-        snprintf(key, sizeof key, "drained/%016" PRIx64, w->id);
-        LH_TRY(is ? ps_co_put(c, key, lh_span("", 1)) : ps_co_remove(c, key));
+        struct ps_co_key key = ps_co_key("drained/", w->id);
+        LH_TRY(is ? ps_co_put(c, key.text, lh_span("", 1)) : ps_co_remove(c, key.text));
         w->drained_kept = is;
     }
     return LH_OK;

@@ -65,12 +65,6 @@ void ps_co_scale_close(struct ps_coordinator *c)
     if (c->scale) atomic_store(&c->scale->stop, true);
 }
 
-void ps_co_scale_free(struct ps_coordinator *c)
-{
-    free(c->scale);
-    c->scale = NULL;
-}
-
 // ---------------------------------------------------------------- figures
 
 static uint32_t count_present(const struct ps_coordinator *c, const char *region)

@@ -10,7 +10,6 @@
 LH_MUST lh_err ps_co_scale_make(struct ps_coordinator *c);
 void ps_co_scale_tick(struct ps_coordinator *c);
 void ps_co_scale_close(struct ps_coordinator *c); // ends a call under way
-void ps_co_scale_free(struct ps_coordinator *c);
 // Gives a row for the run ("region" is "") and for each region in the schedule: {"region", "at":
 // "22:00", "wanted", "present", "calls", "failures": in a row, "called_at": wall seconds or null,
 // "says": text of the last call}. NULL: there is no schedule.

@@ -165,9 +165,7 @@ static lh_err take_report(struct ps_coordinator *c, const struct lh_report_reque
 {
     uint64_t server = lh_worker_id(peer);
     *serves = false;
-    uint32_t version;
-    LH_TRY(lh_wire_negotiate(m->wire.min, m->wire.max, &version));
-    LH_TRY(ps_co_check_run(c, &m->run));
+    LH_TRY(ps_co_check_run(c, m->wire, &m->run));
     LH_TRY(check_rights(c, m, peer));
     if (m->standing) return ps_co_turns(c, m, server, serves);
     for (size_t i = 0; i < m->n_shards; i++) LH_TRY(take_shard(c, m, &m->shards[i], server));
@@ -222,23 +220,18 @@ static void reply_standby(struct ps_coordinator *c, struct lh_request *rq,
     free(owners);
 }
 
-struct stands {
-    struct lh_shard_server *item;
-    size_t count;
-};
-
-// Gathers the servers that may stand by for the shards; without memory, the next answer names them.
-static struct stands tell_stands(const struct ps_coordinator *c, const struct lh_report_request *m)
+// Names the servers that may stand by for the shards; without memory, the next answer names them.
+static struct lh_shard_server *tell_stands(const struct ps_coordinator *c,
+                                           const struct lh_report_request *m, size_t *count)
 {
-    size_t cap = m->n_shards * PS_CO_RIGHTS + 1;
-    struct stands t = {calloc(cap, sizeof *t.item), 0};
-    for (size_t i = 0; i < m->n_shards && t.item; i++) {
+    struct lh_shard_server *list = calloc(m->n_shards * PS_CO_RIGHTS + 1, sizeof *list);
+    for (size_t i = 0; i < m->n_shards && list; i++) {
         uint64_t id[PS_CO_RIGHTS];
         uint32_t shard = m->shards[i].head.shard;
         size_t n = ps_co_servers_of(c, shard, id);
-        for (size_t k = 0; k < n; k++) t.item[t.count++] = (struct lh_shard_server){shard, id[k]};
+        for (size_t k = 0; k < n; k++) list[(*count)++] = (struct lh_shard_server){shard, id[k]};
     }
-    return t;
+    return list;
 }
 
 // The answer asks about at least one copy of every shard. Without memory, the next one asks.
@@ -251,9 +244,8 @@ static void reply_owner(struct ps_coordinator *c, struct lh_request *rq,
     for (size_t i = 0; i < n && copies; i++)
         out->n_copies += ps_co_ask_copies(c, m->shards[i].head.shard, each, copies + out->n_copies);
     out->copies = copies;
-    struct stands stands = tell_stands(c, m);
-    out->servers = stands.item;
-    out->n_servers = stands.count;
+    struct lh_shard_server *stands = tell_stands(c, m, &out->n_servers);
+    out->servers = stands;
     if (c->plan.number && !c->stopped) lh_plan_write(&c->plan, &plan);
     out->plan = lh_buf_span(&plan);
     if (lh_buf_err(&plan))
@@ -261,42 +253,34 @@ static void reply_owner(struct ps_coordinator *c, struct lh_request *rq,
     else
         ps_co_answer(c, rq, LH_MESSAGE(report_reply, out));
     lh_buf_free(&plan);
-    free(stands.item);
+    free(stands);
     free(copies);
 }
 
-struct told {
-    struct lh_shard_move *move;
-    size_t count;
-};
-
-// Gathers the server's moves; without memory, the next answer has them.
-static struct told tell_moves(const struct ps_coordinator *c, const struct lh_report_request *m)
+// The server's moves; without memory, the next answer has them.
+static struct lh_shard_move *tell_moves(const struct ps_coordinator *c,
+                                        const struct lh_report_request *m, size_t *count)
 {
-    struct told t = {calloc(m->n_shards + 1, sizeof *t.move), 0};
-    for (size_t i = 0; i < m->n_shards && t.move; i++) {
+    struct lh_shard_move *list = calloc(m->n_shards + 1, sizeof *list);
+    for (size_t i = 0; i < m->n_shards && list; i++) {
         const struct lh_shard_report *r = &m->shards[i];
-        t.count += ps_co_tell_move(&c->shard[r->head.shard], m, r, &t.move[t.count]);
+        *count += ps_co_tell_move(&c->shard[r->head.shard], m, r, &list[*count]);
     }
-    return t;
+    return list;
 }
 
-struct keys {
-    struct lh_shard_key *item;
-    size_t count;
-};
-
 // The keys of the reported shards; without memory, the next answer has them.
-static struct keys tell_keys(const struct ps_coordinator *c, const struct lh_report_request *m)
+static struct lh_shard_key *tell_keys(const struct ps_coordinator *c,
+                                      const struct lh_report_request *m, size_t *count)
 {
-    struct keys k = {calloc(m->n_shards + 1, sizeof *k.item), 0};
-    for (size_t i = 0; i < m->n_shards && k.item; i++, k.count++) {
-        uint32_t shard = m->shards[i].head.shard;
-        struct lh_grant_key key = ps_co_shard_key(c, shard);
-        k.item[i].shard = shard;
-        memcpy(k.item[i].key, key.b, sizeof k.item[i].key);
+    struct lh_shard_key *list = calloc(m->n_shards + 1, sizeof *list);
+    for (; *count < m->n_shards && list; ++*count) {
+        struct lh_shard_key *k = &list[*count];
+        k->shard = m->shards[*count].head.shard;
+        struct lh_grant_key key = ps_co_shard_key(c, k->shard);
+        memcpy(k->key, key.b, sizeof k->key);
     }
-    return k;
+    return list;
 }
 
 void ps_co_on_report(void *self, struct lh_request *rq, const void *request)
@@ -315,30 +299,26 @@ void ps_co_on_report(void *self, struct lh_request *rq, const void *request)
         return;
     }
     ps_co_tick(c);
-    struct told told = tell_moves(c, m);
-    struct keys keys = tell_keys(c, m);
-    struct lh_report_reply out = {.wire = lh_versions_ours(),
-                                  .n_moves = told.count,
-                                  .n_keys = keys.count,
-                                  .moves = told.move,
-                                  .keys = keys.item};
+    struct lh_report_reply out = {.wire = lh_versions_ours()};
+    struct lh_shard_move *moves = tell_moves(c, m, &out.n_moves);
+    struct lh_shard_key *keys = tell_keys(c, m, &out.n_keys);
+    out.moves = moves;
+    out.keys = keys;
     out.has_refold = !m->standing && ps_co_refold_tell(c, m, &out.refold);
     if (m->standing)
         reply_standby(c, rq, m, serves, &out);
     else
         reply_owner(c, rq, m, &out);
     free((uint64_t *)(uintptr_t)out.refold.to); // made by ps_co_refold_tell()
-    free(keys.item);
-    free(told.move);
+    free(keys);
+    free(moves);
 }
 
 // ---------------------------------------------------------------- epochs
 
 static lh_err check_epoch(struct ps_coordinator *c, const struct lh_epoch_request *m)
 {
-    uint32_t version;
-    LH_TRY(lh_wire_negotiate(m->wire.min, m->wire.max, &version));
-    LH_TRY(ps_co_check_run(c, &m->run));
+    LH_TRY(ps_co_check_run(c, m->wire, &m->run));
     if (m->shard >= c->conf.manifest->shards)
         return lh_fail(LH_ERR_MALFORMED, "an epoch of a shard that does not exist");
     if (m->has_open && (!m->open.chained || !m->open.at.epoch))

@@ -113,15 +113,11 @@ lh_err ps_co_hear_worker_trip(struct ps_coordinator *c, struct ps_co_worker *w, 
 {
     w->trip = trip;
     if (!is_off(of_worker(c, &w->trip), of_worker(c, &w->stored_trip))) return LH_OK;
-    char key[32];
     struct lh_buf b = lh_buf(16);
-    snprintf(key, sizeof key, "%s%016" PRIx64, OF_WORKERS, w->id);
     put_trip(&b, &w->trip);
-    lh_err err = lh_buf_err(&b);
-    if (!err) err = ps_co_put(c, key, lh_buf_span(&b));
-    lh_buf_free(&b);
-    if (!err) w->stored_trip = w->trip;
-    return err;
+    LH_TRY(ps_co_put_of(c, OF_WORKERS, w->id, &b));
+    w->stored_trip = w->trip;
+    return LH_OK;
 }
 
 lh_err ps_co_hear_owner_trip(struct ps_coordinator *c, uint32_t shard, struct lh_trip trip)
@@ -148,14 +144,13 @@ lh_err ps_co_load_trips(struct ps_coordinator *c)
 {
     for (uint32_t i = 0; i < c->workers; i++) {
         struct ps_co_worker *w = &c->worker[i];
-        char key[32];
+        struct ps_co_key key = ps_co_key(OF_WORKERS, w->id);
         struct lh_span row;
-        snprintf(key, sizeof key, "%s%016" PRIx64, OF_WORKERS, w->id);
         w->stored_trip = (struct lh_trip){0};
-        if (ps_store_get(c->store, key, &row)) {
+        if (ps_store_get(c->store, key.text, &row)) {
             struct lh_cursor at = lh_cursor(row);
             w->stored_trip = get_trip(&at);
-            if (at.failed) return ps_co_bad_row(c, key, "is too short");
+            if (at.failed) return ps_co_bad_row(c, key.text, "is too short");
         }
         if (!w->trip.mean_ns) w->trip = w->stored_trip;
     }

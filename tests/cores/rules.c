@@ -1,6 +1,7 @@
 // Rules of the coordinator (server/coordinator/watch/rules.c): when an alarm begins and ends, its
 // text and its notices, that it pauses the run once, and that it survives a power cut.
 #include <jansson.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "server/coordinator/watch/expelled.h"
@@ -47,7 +48,7 @@ static void attach(struct world *w)
     conf->machine = tell_machine;
     conf->machine_arg = w;
     conf->hook = (struct ps_co_hook_conf){hear, w, "a-run"};
-    ps_co_hook_free(w->r->coordinator);
+    free(w->r->coordinator->hook);
     assert_int_equal(ps_co_hook_make(w->r->coordinator), LH_OK);
     assert_int_equal(ps_co_load_alarms(w->r->coordinator), LH_OK);
 }

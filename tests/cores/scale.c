@@ -48,7 +48,7 @@ static struct supplier *begin(const char *schedule)
     s->r = begun_run(100, 0);
     struct ps_coordinator *c = s->r->coordinator;
     assert_int_equal(ps_schedule_parse(schedule, &s->schedule), LH_OK);
-    ps_co_scale_free(c);
+    free(c->scale);
     c->conf.scale =
         (struct ps_co_scale_conf){&s->schedule, supply, s, (int64_t)EVERY_S * LH_SECOND};
     assert_int_equal(ps_co_scale_make(c), LH_OK);

@@ -62,12 +62,6 @@ lh_err ps_co_balancer_make(struct ps_coordinator *c)
     return LH_OK;
 }
 
-void ps_co_balancer_free(struct ps_coordinator *c)
-{
-    free(c->balancer);
-    c->balancer = NULL;
-}
-
 bool ps_co_assigns(const struct ps_co_asking *a)
 {
     const struct ps_co_worker *w = &a->c->worker[a->w];
@@ -135,9 +129,9 @@ static bool may_have(const struct ps_co_asking *a, uint64_t unit)
 static bool fits_cap(const struct assigning *s, uint64_t unit)
 {
     const struct ps_coordinator *c = s->a->c;
-    uint32_t home = c->stock.pool[ps_co_stock_pool(c, unit)].home;
+    uint32_t home = ps_co_stock_home_of(c, unit);
     double cap = s->x->b.link[home][s->region].cap_bytes;
-    double bytes = (double)ps_co_unit(c, unit)->tokens * c->conf.units->token_bytes;
+    double bytes = ps_co_stock_bytes(c, unit);
     return home == s->region || cap < 0 || bytes <= cap;
 }
 
@@ -518,7 +512,7 @@ static lh_err take_stranded(struct assigning *s)
     double tokens = (double)ps_co_unit(c, unit)->tokens;
     struct ps_balance_choice choice = {.reason = PS_BALANCE_STOLEN,
                                        .pool = ps_co_stock_pool(c, unit),
-                                       .from = c->stock.pool[ps_co_stock_pool(c, unit)].home};
+                                       .from = ps_co_stock_home_of(c, unit)};
     choice.here_s = here_s(s, tokens, ps_co_arrival_s(c, unit, s->a->w));
     LH_TRY(ps_co_take(s->a, unit));
     taken(s, &choice, (uint64_t)tokens);

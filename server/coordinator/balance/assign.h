@@ -9,7 +9,6 @@ struct ps_co_balancer;
 enum { PS_CO_FEW = 2 }; // minimum of units in work
 
 LH_MUST lh_err ps_co_balancer_make(struct ps_coordinator *c);
-void ps_co_balancer_free(struct ps_coordinator *c);
 // Does the policy serve this request? Not with another setting, with a worker that can't return
 // leases or whose speed is unknown, or with more regions than the policy takes.
 bool ps_co_assigns(const struct ps_co_asking *a);

@@ -108,15 +108,6 @@ void ps_co_take_away(struct ps_coordinator *c, uint32_t worker, const struct lh_
     }
 }
 
-void ps_co_forget_away(struct ps_co_worker *w)
-{
-    free(w->away);
-    free(w->refused);
-    w->away = NULL;
-    w->refused = NULL;
-    w->aways = w->refused_count = 0;
-}
-
 const struct ps_co_away *ps_co_away_of(const struct ps_co_worker *w, uint32_t home)
 {
     for (uint32_t i = 0; i < w->aways; i++)
@@ -140,9 +131,8 @@ bool ps_co_is_refused(const struct ps_coordinator *c, uint64_t unit, uint32_t wo
 
 double ps_co_arrival_s(const struct ps_coordinator *c, uint64_t unit, uint32_t worker)
 {
-    const struct ps_co_away *a =
-        ps_co_away_of(&c->worker[worker], c->stock.pool[ps_co_stock_pool(c, unit)].home);
-    double bytes = (double)ps_co_unit(c, unit)->tokens * c->conf.units->token_bytes;
+    const struct ps_co_away *a = ps_co_away_of(&c->worker[worker], ps_co_stock_home_of(c, unit));
+    double bytes = ps_co_stock_bytes(c, unit);
     if (!a) return 0;
     return (double)a->trip.mean_ns / LH_SECOND +
            (a->bytes_per_s.mean > 0 ? bytes / a->bytes_per_s.mean : 0);

@@ -15,7 +15,6 @@ size_t ps_co_givers(const struct ps_coordinator *c, const struct lh_lease_reques
                     struct lh_giver *out);
 // Takes a lease request's fields on homes that are away.
 void ps_co_take_away(struct ps_coordinator *c, uint32_t worker, const struct lh_lease_request *m);
-void ps_co_forget_away(struct ps_co_worker *w);
 // The home's units can't reach this worker now.
 bool ps_co_is_closed(const struct ps_coordinator *c, uint32_t home, uint32_t worker);
 // This unit of the run can't, even if others of its home can.

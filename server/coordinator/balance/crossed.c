@@ -77,10 +77,7 @@ static lh_err put(struct ps_coordinator *c, const struct ps_co_worker *w,
     lh_put_u64(&row, x->bytes);
     lh_put_u64(&row, x->seen);
     lh_put_u64(&row, x->process);
-    lh_err err = lh_buf_err(&row);
-    if (!err) err = ps_co_put(c, key, lh_buf_span(&row));
-    lh_buf_free(&row);
-    return err;
+    return ps_co_put_buf(c, key, &row);
 }
 
 static lh_err take_one(struct ps_coordinator *c, struct ps_co_worker *w, const struct lh_away *a)
@@ -105,13 +102,6 @@ lh_err ps_co_take_crossed(struct ps_coordinator *c, uint32_t worker,
     return LH_OK;
 }
 
-void ps_co_forget_crossed(struct ps_co_worker *w)
-{
-    free(w->crossing);
-    w->crossing = NULL;
-    w->crossings = 0;
-}
-
 // ---------------------------------------------------------------- what a link carried
 
 // Bytes of that home's units that are leased to the worker or under way and not begun. Nothing
@@ -120,14 +110,13 @@ static double coming_to(const struct ps_coordinator *c, const struct ps_co_worke
 {
     uint64_t tokens = 0;
     for (uint32_t at = w->held.head; at; at = ps_co_stock_behind(c, at))
-        if (c->begun[at - 1] == CO_WAITS && c->stock.pool[ps_co_stock_pool(c, at - 1)].home == home)
+        if (c->begun[at - 1] == CO_WAITS && ps_co_stock_home_of(c, at - 1) == home)
             tokens += ps_co_unit(c, at - 1)->tokens;
     for (uint32_t at = w->wanted.head; at; at = ps_co_stock_wanted_behind(c, at))
-        if (c->stock.pool[ps_co_stock_pool(c, at - 1)].home == home)
-            tokens += ps_co_unit(c, at - 1)->tokens;
+        if (ps_co_stock_home_of(c, at - 1) == home) tokens += ps_co_unit(c, at - 1)->tokens;
     for (uint32_t i = 0; i < c->seconds; i++) {
         const struct ps_co_second_lease *s = &c->second[i];
-        if (&c->worker[s->worker] == w && c->stock.pool[ps_co_stock_pool(c, s->unit)].home == home)
+        if (&c->worker[s->worker] == w && ps_co_stock_home_of(c, s->unit) == home)
             tokens += ps_co_unit(c, s->unit)->tokens;
     }
     return (double)tokens * c->conf.units->token_bytes;

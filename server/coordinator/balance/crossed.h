@@ -20,7 +20,6 @@ LH_MUST lh_err ps_co_load_crossed(struct ps_coordinator *c); // after the worker
 // Takes the arrivals that a lease request reports. Rows of the store.
 LH_MUST lh_err ps_co_take_crossed(struct ps_coordinator *c, uint32_t worker,
                                   const struct lh_lease_request *m);
-void ps_co_forget_crossed(struct ps_co_worker *w);
 // From a home (index in c->stock.home) to a region.
 struct ps_co_carried ps_co_carried(const struct ps_coordinator *c, uint32_t home,
                                    const char *region);

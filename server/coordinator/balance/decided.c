@@ -176,7 +176,7 @@ void ps_co_decide(struct ps_coordinator *c, uint32_t worker, uint32_t from, uint
         .reason = choice->reason,
         .worker = worker,
         .from = from,
-        .home = c->stock.pool[ps_co_stock_pool(c, unit)].home,
+        .home = ps_co_stock_home_of(c, unit),
         .unit = unit,
         .units = 1,
         .here_s = choice->here_s,

@@ -59,10 +59,7 @@ static LH_MUST lh_err store_range(struct ps_coordinator *c, uint64_t unit)
         u--;
     }
     key_of(key, "lease/", first);
-    lh_err err = lh_buf_err(&b);
-    if (!err) err = b.len ? ps_co_put(c, key, lh_buf_span(&b)) : ps_co_remove(c, key);
-    lh_buf_free(&b);
-    return err;
+    return b.len || b.err ? ps_co_put_buf(c, key, &b) : ps_co_remove(c, key);
 }
 
 static uint32_t second_at(const struct ps_coordinator *c, uint64_t unit)
@@ -158,10 +155,7 @@ lh_err ps_co_lease_second(struct ps_coordinator *c, uint64_t unit, uint32_t work
     struct lh_buf b = lh_buf(16);
     lh_put_u64(&b, c->worker[worker].id);
     lh_put_u32(&b, number);
-    lh_err err = lh_buf_err(&b);
-    if (!err) err = ps_co_put(c, key, lh_buf_span(&b));
-    lh_buf_free(&b);
-    return err;
+    return ps_co_put_buf(c, key, &b);
 }
 
 lh_err ps_co_lease_end_second(struct ps_coordinator *c, uint64_t unit)
@@ -302,7 +296,7 @@ void ps_co_lease_drop_closed(struct ps_coordinator *c, uint32_t worker)
         closed |= c->worker[worker].away[i].closed;
     uint32_t *list = closed ? ps_co_stock_wanted(c, worker, &n) : NULL;
     for (size_t i = 0; list && i < n; i++)
-        if (ps_co_is_closed(c, c->stock.pool[ps_co_stock_pool(c, list[i])].home, worker) ||
+        if (ps_co_is_closed(c, ps_co_stock_home_of(c, list[i]), worker) ||
             ps_co_is_refused(c, list[i], worker))
             ps_co_lease_want(c, list[i], 0);
     free(list); // without memory the worker gets them and returns them
@@ -354,7 +348,7 @@ bool ps_co_is_home(const struct ps_coordinator *c, uint64_t unit, uint32_t worke
 
 bool ps_co_may_train(const struct ps_coordinator *c, uint64_t unit, uint32_t worker)
 {
-    if (ps_co_is_closed(c, c->stock.pool[ps_co_stock_pool(c, unit)].home, worker)) return false;
+    if (ps_co_is_closed(c, ps_co_stock_home_of(c, unit), worker)) return false;
     if (ps_co_is_refused(c, unit, worker)) return false;
     return ps_co_unit(c, unit)->may_leave || ps_co_is_home(c, unit, worker);
 }

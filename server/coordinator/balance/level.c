@@ -84,9 +84,7 @@ static bool may_have_it(const struct walk *k, uint64_t unit)
 
 static bool fits(const struct walked *at, const struct ps_coordinator *c)
 {
-    double bytes =
-        (double)ps_co_unit(c, ps_co_stock_unit(c, at->slot))->tokens * c->conf.units->token_bytes;
-    return at->left < 0 || bytes <= at->left;
+    return at->left < 0 || ps_co_stock_bytes(c, ps_co_stock_unit(c, at->slot)) <= at->left;
 }
 
 // Moves to the pool's next unit that is free for the worker and fits the cap; to the end if
@@ -264,8 +262,8 @@ static double *left_of_all(const struct ps_co_asking *a)
 static bool may_cross(const struct ps_co_asking *a, uint64_t u, const double *left)
 {
     const struct ps_coordinator *c = a->c;
-    double has = left[c->stock.pool[ps_co_stock_pool(c, u)].home];
-    double bytes = (double)ps_co_unit(c, u)->tokens * c->conf.units->token_bytes;
+    double has = left[ps_co_stock_home_of(c, u)];
+    double bytes = ps_co_stock_bytes(c, u);
     return has < 0 || (bytes <= has && !c->worker[a->w].wanted.units);
 }
 

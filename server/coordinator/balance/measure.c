@@ -58,18 +58,6 @@ void ps_co_measured(struct ps_coordinator *c, struct ps_co_worker *w,
     take_paths(c, w, m);
 }
 
-void ps_co_forget_measured(struct ps_co_worker *w)
-{
-    free(w->measured.path);
-    free(w->admitted);
-    free(w->stall.hold);
-    w->stall.hold = NULL;
-    w->measured = (struct ps_co_measured){0};
-    w->admitted = NULL;
-    w->admitted_ns = 0;
-    w->evidence = (struct ps_co_evidence){0};
-}
-
 // ---------------------------------------------------------------- what servers admitted
 
 // A reported speed counts up to this multiple of the admitted tokens in the same time.

@@ -13,7 +13,6 @@ double ps_co_said_number(double x);
 // Takes the numbers of a lease request. Absent ones are not known.
 void ps_co_measured(struct ps_coordinator *c, struct ps_co_worker *w,
                     const struct lh_lease_request *m);
-void ps_co_forget_measured(struct ps_co_worker *w); // the worker is gone from memory
 // Takes each worker's admitted pushes from a shard's report. Ignores unknown workers. Without
 // memory, the next report repeats it.
 void ps_co_take_admitted(struct ps_coordinator *c, const struct lh_shard_report *r);

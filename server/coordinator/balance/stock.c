@@ -262,26 +262,6 @@ void ps_co_stock_fill(struct ps_coordinator *c)
 
 // ---------------------------------------------------------------- look-ups
 
-uint32_t ps_co_stock_behind(const struct ps_coordinator *c, uint32_t at)
-{
-    return c->stock.held[0][at - 1];
-}
-
-uint32_t ps_co_stock_wanted_behind(const struct ps_coordinator *c, uint32_t at)
-{
-    return c->stock.wanted[0][at - 1];
-}
-
-uint64_t ps_co_stock_turn(const struct ps_coordinator *c, uint64_t unit)
-{
-    return c->stock.turn ? c->stock.turn[unit] : unit;
-}
-
-uint32_t ps_co_stock_pool(const struct ps_coordinator *c, uint64_t unit)
-{
-    return c->stock.pool_of[unit % c->conf.units->count];
-}
-
 uint32_t ps_co_stock_home(const struct ps_coordinator *c, const char *region)
 {
     uint32_t h = 0;

@@ -23,14 +23,36 @@ static inline uint64_t ps_co_stock_unit(const struct ps_coordinator *c, uint64_t
     return c->stock.at[slot];
 }
 // The unit's turn in the order of the run.
-uint64_t ps_co_stock_turn(const struct ps_coordinator *c, uint64_t unit);
-uint32_t ps_co_stock_pool(const struct ps_coordinator *c, uint64_t unit);
+static inline uint64_t ps_co_stock_turn(const struct ps_coordinator *c, uint64_t unit)
+{
+    return c->stock.turn ? c->stock.turn[unit] : unit;
+}
+static inline uint32_t ps_co_stock_pool(const struct ps_coordinator *c, uint64_t unit)
+{
+    return c->stock.pool_of[unit % c->conf.units->count];
+}
+// Bytes of the unit's tokens, which a link carries.
+static inline double ps_co_stock_bytes(const struct ps_coordinator *c, uint64_t unit)
+{
+    return (double)ps_co_unit(c, unit)->tokens * c->conf.units->token_bytes;
+}
+// Index of the unit's home in c->stock.home.
+static inline uint32_t ps_co_stock_home_of(const struct ps_coordinator *c, uint64_t unit)
+{
+    return c->stock.pool[ps_co_stock_pool(c, unit)].home;
+}
 // The home region's index in c->stock.home; c->stock.homes: no unit has that home.
 uint32_t ps_co_stock_home(const struct ps_coordinator *c, const char *region);
 // The unit + 1 after `at` (a unit + 1) in its holder's list, or in the list of the worker for which
 // it is recalled or kept; 0: none.
-uint32_t ps_co_stock_behind(const struct ps_coordinator *c, uint32_t at);
-uint32_t ps_co_stock_wanted_behind(const struct ps_coordinator *c, uint32_t at);
+static inline uint32_t ps_co_stock_behind(const struct ps_coordinator *c, uint32_t at)
+{
+    return c->stock.held[0][at - 1];
+}
+static inline uint32_t ps_co_stock_wanted_behind(const struct ps_coordinator *c, uint32_t at)
+{
+    return c->stock.wanted[0][at - 1];
+}
 // Lists the uncredited units leased to this worker (its index), in the run's order. Caller frees;
 // NULL: no memory. *count: their number.
 uint32_t *ps_co_stock_held(const struct ps_coordinator *c, uint32_t worker, size_t *count);

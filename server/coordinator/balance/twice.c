@@ -24,9 +24,9 @@ struct stalled_unit {
 static bool fits_cap(const struct ps_co_asking *a, uint64_t unit)
 {
     const struct ps_coordinator *c = a->c;
-    uint32_t home = c->stock.pool[ps_co_stock_pool(c, unit)].home;
+    uint32_t home = ps_co_stock_home_of(c, unit);
     if (ps_co_is_home(c, unit, a->w) || !ps_co_is_capped(c, home, a->w)) return true;
-    double bytes = (double)ps_co_unit(c, unit)->tokens * c->conf.units->token_bytes;
+    double bytes = ps_co_stock_bytes(c, unit);
     return !a->out->units && bytes <= ps_co_carried(c, home, c->worker[a->w].region).left;
 }
 

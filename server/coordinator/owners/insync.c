@@ -87,9 +87,7 @@ static lh_err change(struct ps_coordinator *c, const struct lh_in_sync_request *
                      const struct lh_peer *peer)
 {
     uint64_t server = lh_worker_id(peer);
-    uint32_t version;
-    LH_TRY(lh_wire_negotiate(m->wire.min, m->wire.max, &version));
-    LH_TRY(ps_co_check_run(c, &m->run));
+    LH_TRY(ps_co_check_run(c, m->wire, &m->run));
     if (m->shard >= c->conf.manifest->shards)
         return lh_fail(LH_ERR_MALFORMED, "a standby of a shard that does not exist");
     if (!m->has_head || m->head.at.epoch != m->epoch || !m->has_checked)

@@ -38,11 +38,6 @@ lh_err ps_co_refold_make(struct ps_coordinator *c)
     return c->refold.shard ? LH_OK : LH_ERR_NO_MEMORY;
 }
 
-void ps_co_refold_free(struct ps_coordinator *c)
-{
-    free(c->refold.shard);
-}
-
 static LH_MUST lh_err store_order(struct ps_coordinator *c)
 {
     const struct ps_co_refold *r = &c->refold;
@@ -56,10 +51,7 @@ static LH_MUST lh_err store_order(struct ps_coordinator *c)
         lh_put_u64(&b, r->shard[i].to);
         lh_put_u8(&b, (uint8_t)r->shard[i].state);
     }
-    lh_err err = lh_buf_err(&b);
-    if (!err) err = ps_co_put(c, KEY, lh_buf_span(&b));
-    lh_buf_free(&b);
-    return err;
+    return ps_co_put_buf(c, KEY, &b);
 }
 
 static void forget(struct ps_coordinator *c)

@@ -14,7 +14,6 @@ struct lh_peer;
 struct lh_request;
 
 LH_MUST lh_err ps_co_refold_make(struct ps_coordinator *c);
-void ps_co_refold_free(struct ps_coordinator *c);
 LH_MUST lh_err ps_co_load_refold(struct ps_coordinator *c);
 
 // An operator's request: begins an order, joins the current one, or asks for its result.

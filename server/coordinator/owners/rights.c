@@ -39,11 +39,9 @@ static lh_err store(struct ps_coordinator *c, uint32_t shard)
     struct lh_buf b = lh_buf(LH_SMALL_BYTES);
     for (const struct ps_co_right *r = s->right; r < s->right + s->rights; r++) {
         if (!r->may) continue; // only the settings name it
-        size_t n = strlen(r->name);
         lh_put_u64(&b, r->server);
         lh_put_u8(&b, r->may);
-        lh_put_u16(&b, (uint16_t)n);
-        lh_put(&b, r->name, n);
+        lh_put_str(&b, r->name);
     }
     return ps_co_put_row(c, KEY, shard, &b);
 }
@@ -53,9 +51,7 @@ static lh_err read_row(struct ps_co_shard *s, struct lh_cursor *at)
     s->rights = 0;
     while (at && lh_left(at) && !at->failed && s->rights < PS_CO_RIGHTS) {
         struct ps_co_right r = {.server = lh_get_u64(at), .may = lh_get_u8(at)};
-        size_t n = lh_get_u16(at);
-        if (n >= sizeof r.name) at->failed = true;
-        if (!at->failed) lh_get_into(at, r.name, n);
+        lh_get_str(at, r.name, sizeof r.name);
         if (!at->failed) s->right[s->rights++] = r;
     }
     if (at && lh_left(at)) at->failed = true;

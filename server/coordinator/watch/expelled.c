@@ -16,6 +16,8 @@
 #include "common/net/wire_admin.h"
 #include "server/coordinator/commit.h"
 
+static const char EXPELLED[] = "expelled/", LET_BACK[] = "let_back/";
+
 // ---------------------------------------------------------------- what is stored
 
 static const char *read_expelled(struct ps_coordinator *c, const char *name, struct lh_cursor *at)
@@ -44,13 +46,13 @@ static const char *read_let_back(struct ps_coordinator *c, const char *name, str
 lh_err ps_co_load_expelled(struct ps_coordinator *c)
 {
     c->expelled_count = 0;
-    return ps_co_load_named(c, "expelled/", read_expelled);
+    return ps_co_load_named(c, EXPELLED, read_expelled);
 }
 
 lh_err ps_co_load_let_back(struct ps_coordinator *c)
 {
     c->lets_back = 0;
-    return ps_co_load_named(c, "let_back/", read_let_back);
+    return ps_co_load_named(c, LET_BACK, read_let_back);
 }
 
 static uint32_t index_of(const struct ps_coordinator *c, uint64_t id)
@@ -128,7 +130,7 @@ bool ps_co_plan_expelled(struct ps_coordinator *c)
                p->let_back[i].count == c->let_back[i].count;
     if (same) return false;
     p->expelled_count = c->expelled_count;
-    memcpy(p->expelled, list, c->expelled_count * sizeof *list);
+    memcpy(p->expelled, list, bytes);
     p->lets_back = c->lets_back;
     memcpy(p->let_back, c->let_back, c->lets_back * sizeof *c->let_back);
     return true;
@@ -138,16 +140,11 @@ bool ps_co_plan_expelled(struct ps_coordinator *c)
 
 static LH_MUST lh_err store_expelled(struct ps_coordinator *c, const struct ps_co_expelled *e)
 {
-    char key[64];
     struct lh_buf b = lh_buf(512);
-    snprintf(key, sizeof key, "expelled/%016" PRIx64, e->id);
     lh_put_u8(&b, e->server);
     lh_put_str(&b, e->region);
     lh_put_str(&b, e->name);
-    lh_err err = lh_buf_err(&b);
-    if (!err) err = ps_co_put(c, key, lh_buf_span(&b));
-    lh_buf_free(&b);
-    return err;
+    return ps_co_put_of(c, EXPELLED, e->id, &b);
 }
 
 static LH_MUST lh_err expel(struct ps_coordinator *c, const struct ps_co_expelled *e, bool *changed)
@@ -167,7 +164,6 @@ static LH_MUST lh_err expel(struct ps_coordinator *c, const struct ps_co_expelle
 static LH_MUST lh_err let_back(struct ps_coordinator *c, uint64_t id)
 {
     uint32_t i = let_back_index(c, id);
-    char key[64];
     if (i == LH_LET_BACK_MAX)
         return lh_fail(
             LH_ERR_TOO_LARGE,
@@ -175,12 +171,8 @@ static LH_MUST lh_err let_back(struct ps_coordinator *c, uint64_t id)
             LH_LET_BACK_MAX);
     struct lh_let_back next = {id, i < c->lets_back ? c->let_back[i].count + 1 : 1};
     struct lh_buf b = lh_buf(16);
-    snprintf(key, sizeof key, "let_back/%016" PRIx64, id);
     lh_put_u32(&b, next.count);
-    lh_err err = lh_buf_err(&b);
-    if (!err) err = ps_co_put(c, key, lh_buf_span(&b));
-    lh_buf_free(&b);
-    if (err) return err;
+    LH_TRY(ps_co_put_of(c, LET_BACK, id, &b));
     c->let_back[i] = next;
     if (i == c->lets_back) c->lets_back++;
     return LH_OK;
@@ -195,11 +187,9 @@ static void forget_set_aside(struct ps_coordinator *c, struct ps_co_worker *w)
 
 static LH_MUST lh_err admit(struct ps_coordinator *c, const struct ps_co_expelled *e, bool *changed)
 {
-    char key[64];
     uint32_t i = index_of(c, e->id), w = e->server ? LH_WORKERS_MAX : ps_co_worker_index(c, e->id);
     if (i < c->expelled_count) {
-        snprintf(key, sizeof key, "expelled/%016" PRIx64, e->id);
-        LH_TRY(ps_co_remove(c, key));
+        LH_TRY(ps_co_remove_of(c, EXPELLED, e->id));
         c->expelled[i] = c->expelled[--c->expelled_count];
         *changed = true;
     }

@@ -8,11 +8,13 @@
 // Events: hook.told, hook.failed (a call failed and will be repeated), hook.given_up.
 #include "server/coordinator/watch/hook.h"
 
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "server/coordinator/watch/notice.h"
+#include "common/base/check.h"
+#include "server/coordinator/watch/states.h"
 
 static const int64_t RETRY = LH_SECOND; // after the first failure; then doubles
 
@@ -47,8 +49,47 @@ void ps_co_hook_close(struct ps_coordinator *c)
 
 void ps_co_hook_free(struct ps_coordinator *c)
 {
-    free(c->hook);
-    c->hook = NULL;
+    bool alarm = change->is_alarm;
+    char id[48];
+    snprintf(id, sizeof id, "%016" PRIx64 "-%" PRIu64, h->life, change->number);
+    return json_pack("{s:s s:I s:I s:s s:s s:s s:s s:s* s:s s:s s:I s:o* s:o* s:s*}", "id", id,
+                     "number", (json_int_t)change->number, "dropped", (json_int_t)dropped, "run",
+                     h->conf.run, "event",
+                     !alarm       ? "member.state"
+                     : change->on ? "rule.alarm"
+                                  : "rule.clear",
+                     alarm ? "rule" : "name", change->name, "region", change->region, "role",
+                     alarm ? NULL : "worker", "from", name_of(change, false), "to",
+                     name_of(change, true), "at", (json_int_t)change->at_s, "silent_s",
+                     alarm ? NULL : json_real((double)change->silent_ns / LH_SECOND), "bound_s",
+                     alarm ? NULL : json_real((double)change->bound_ns / LH_SECOND), "text",
+                     alarm ? change->text : NULL);
+}
+
+// Makes one object on one line:
+// {"id": "<16 hex>-<number>", "number", "dropped", "run", "event": "member.state", "name",
+//  "region", "role": "worker", "from", "to": "live|suspect|lost|drained|done" ("new": `from` of
+//  one that joined), "at": seconds since 1970, "silent_s", "bound_s"}
+// or {"id", "number", "dropped", "run", "event": "rule.alarm|rule.clear", "rule", "region", "from",
+//  "to": "alarm|clear", "at", "text"}
+// `dropped` is the number of dropped changes so far. The bytes, and so their signature, stay the
+// same over all tries. LH_ERR_NO_MEMORY.
+static lh_err make_notice(struct ps_co_hook *h, const struct ps_co_change *change, uint64_t dropped)
+{
+    struct ps_co_notice *out = &h->notice;
+    const size_t flags = JSON_COMPACT | JSON_PRESERVE_ORDER | JSON_REAL_PRECISION(6);
+    json_t *root = object(h, change, dropped);
+    size_t bytes = root ? json_dumpb(root, out->body, sizeof out->body, flags) : 0;
+    json_decref(root);
+    if (!bytes) return lh_fail(LH_ERR_NO_MEMORY, "no memory for a notice");
+    LH_ASSERT(bytes < sizeof out->body);
+    out->body[bytes] = 0;
+    out->bytes = bytes;
+    memcpy(out->name, change->name, sizeof out->name);
+    memcpy(out->region, change->region, sizeof out->region);
+    out->from = name_of(change, false);
+    out->to = name_of(change, true);
+    return LH_OK;
 }
 
 // ---------------------------------------------------------------- the call
@@ -112,8 +153,7 @@ static void take(struct ps_coordinator *c)
     struct ps_co_hook *h = c->hook;
     struct ps_co_change change;
     if (!ps_co_change_take(c, &change)) return;
-    lh_err err =
-        ps_co_notice_make(&change, h->conf.run, h->life, ps_co_changes_dropped(c), &h->notice);
+    lh_err err = make_notice(h, &change, ps_co_changes_dropped(c));
     h->failures = 0;
     h->next_ns = 0;
     h->has = !err;

@@ -11,7 +11,6 @@ enum { PS_CO_HOOK_TRIES = 5 }; // calls per change, 1, 2, 4, 8 s apart
 LH_MUST lh_err ps_co_hook_make(struct ps_coordinator *c);
 void ps_co_hook_tick(struct ps_coordinator *c);  // calls it if a report is due
 void ps_co_hook_close(struct ps_coordinator *c); // ends a call under way
-void ps_co_hook_free(struct ps_coordinator *c);
 // Gives {"told", "waiting", "given_up", "dropped": changes, "failures": of the current change,
 // "says": output of the last call}. NULL: no hook.
 json_t *ps_co_hook_status(const struct ps_coordinator *c);

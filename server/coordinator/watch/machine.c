@@ -84,10 +84,9 @@ static void say_differences(struct ps_coordinator *c, const struct ps_co_worker 
 static const char *read_row(struct ps_coordinator *c, const char *name, struct lh_cursor *at)
 {
     struct lh_machine m = {.processors = 0};
-    uint64_t worker;
-    if (!ps_co_row_number(name, 16, &worker)) return "has another name than machine/WORKER";
-    uint32_t i = ps_co_worker_index(c, worker);
-    if (i == c->workers) return "is of a worker that never joined";
+    uint32_t i;
+    const char *why = ps_co_row_worker(c, name, &i);
+    if (why) return why;
     for (size_t k = 0; k < LH_COUNT(TEXTS); k++)
         lh_get_str(at, (char *)&m + TEXTS[k].at, TEXTS[k].size);
     m.processors = lh_get_u32(at);
@@ -105,20 +104,18 @@ lh_err ps_co_load_machines(struct ps_coordinator *c)
 
 static lh_err store(struct ps_coordinator *c, const struct ps_co_worker *w, bool known)
 {
-    char key[40];
+    struct ps_co_key key = ps_co_key(ROWS, w->id);
     struct lh_span has = {0};
-    snprintf(key, sizeof key, "%s%016" PRIx64, ROWS, w->id);
-    bool there = ps_store_get(c->store, key, &has);
-    if (!known) return there ? ps_co_remove(c, key) : LH_OK;
+    bool there = ps_store_get(c->store, key.text, &has);
+    if (!known) return ps_co_remove(c, key.text);
     struct lh_buf row = lh_buf(LH_SMALL_BYTES);
     for (size_t i = 0; i < LH_COUNT(TEXTS); i++) lh_put_str(&row, text_of(&w->machine, &TEXTS[i]));
     lh_put_u32(&row, w->machine.processors);
     lh_put_u64(&row, w->machine.memory_bytes);
-    lh_err err = lh_buf_err(&row);
-    if (!err && !(there && lh_span_equal(has, lh_buf_span(&row))))
-        err = ps_co_put(c, key, lh_buf_span(&row));
+    if (!there || row.err || !lh_span_equal(has, lh_buf_span(&row)))
+        return ps_co_put_buf(c, key.text, &row);
     lh_buf_free(&row);
-    return err;
+    return LH_OK;
 }
 
 lh_err ps_co_take_machine(struct ps_coordinator *c, struct ps_co_worker *w,

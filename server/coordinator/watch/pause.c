@@ -23,23 +23,6 @@ static const char ROW[] = "pause";
 
 // ---------------------------------------------------------------- what is stored
 
-static void put_text(struct lh_buf *b, const char *text)
-{
-    size_t n = strlen(text);
-    lh_put_u16(b, (uint16_t)n);
-    lh_put(b, text, n);
-}
-
-static bool get_text(struct lh_cursor *at, char *out, size_t size)
-{
-    size_t n = lh_get_u16(at);
-    struct lh_span bytes = lh_get(at, n);
-    if (at->failed || n >= size) return false;
-    memcpy(out, bytes.data, n);
-    out[n] = 0;
-    return true;
-}
-
 lh_err ps_co_load_pause(struct ps_coordinator *c)
 {
     struct lh_span bytes;
@@ -49,8 +32,10 @@ lh_err ps_co_load_pause(struct ps_coordinator *c)
     struct lh_cursor at = lh_cursor(bytes);
     p->is = true;
     p->since_s = (int64_t)lh_get_u64(&at);
-    bool ok = get_text(&at, p->by, sizeof p->by) && get_text(&at, p->why, sizeof p->why);
-    if (!ok || lh_left(&at)) return ps_co_bad_row(c, ROW, "is not of a pause, its author and why");
+    lh_get_str(&at, p->by, sizeof p->by);
+    lh_get_str(&at, p->why, sizeof p->why);
+    if (at.failed || lh_left(&at))
+        return ps_co_bad_row(c, ROW, "is not of a pause, its author and why");
     return LH_OK;
 }
 
@@ -59,12 +44,9 @@ static LH_MUST lh_err store(struct ps_coordinator *c)
     const struct ps_co_pause *p = &c->pause;
     struct lh_buf b = lh_buf(LH_SMALL_BYTES);
     lh_put_u64(&b, (uint64_t)p->since_s);
-    put_text(&b, p->by);
-    put_text(&b, p->why);
-    lh_err err = lh_buf_err(&b);
-    if (!err) err = ps_co_put(c, ROW, lh_buf_span(&b));
-    lh_buf_free(&b);
-    return err;
+    lh_put_str(&b, p->by);
+    lh_put_str(&b, p->why);
+    return ps_co_put_buf(c, ROW, &b);
 }
 
 // ---------------------------------------------------------------- the wishes

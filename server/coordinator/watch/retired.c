@@ -106,15 +106,7 @@ static LH_MUST lh_err keep_tokens(struct ps_coordinator *c, const struct ps_co_w
     c->retired_tokens += ps_co_admitted_tokens(c, w);
     struct lh_buf b = lh_buf(8);
     lh_put_u64(&b, c->retired_tokens);
-    lh_err err = lh_buf_err(&b);
-    if (!err) err = ps_co_put(c, TOKENS, lh_buf_span(&b));
-    lh_buf_free(&b);
-    return err;
-}
-
-static void row_key(char out[40], uint64_t id)
-{
-    snprintf(out, 40, "%s%016" PRIx64, ROWS, id);
+    return ps_co_put_buf(c, TOKENS, &b);
 }
 
 static LH_MUST lh_err begin(struct ps_coordinator *c, uint32_t worker)
@@ -122,13 +114,8 @@ static LH_MUST lh_err begin(struct ps_coordinator *c, uint32_t worker)
     struct ps_co_worker *w = &c->worker[worker];
     uint32_t number = w->granted ? w->granted : 1; // a late answer may have granted it
     struct lh_buf b = lh_buf(4);
-    char key[40];
-    row_key(key, w->id);
     lh_put_u32(&b, number);
-    lh_err err = lh_buf_err(&b);
-    if (!err) err = ps_co_put(c, key, lh_buf_span(&b));
-    lh_buf_free(&b);
-    if (err) return err;
+    LH_TRY(ps_co_put_of(c, ROWS, w->id, &b));
     LH_TRY(keep_tokens(c, w));
     LH_TRY(ps_co_free_leases(c, worker));
     ps_co_lease_drop_wanted(c, worker);
@@ -164,10 +151,7 @@ static LH_MUST lh_err remove_rows(struct ps_coordinator *c, const struct ps_co_w
     static const char *const kinds[] = {"worker/",       "trip/w/",  "machine/",
                                         "drain/worker/", "drained/", NULL};
     char key[64];
-    for (const char *const *kind = kinds; *kind; kind++) {
-        snprintf(key, sizeof key, "%s%016" PRIx64, *kind, w->id);
-        LH_TRY(ps_co_remove(c, key));
-    }
+    for (const char *const *kind = kinds; *kind; kind++) LH_TRY(ps_co_remove_of(c, *kind, w->id));
     for (uint32_t i = 0; i < w->crossings; i++) {
         snprintf(key, sizeof key, "crossed/%016" PRIx64 "/%02u", w->id, w->crossing[i].home);
         LH_TRY(ps_co_remove(c, key));
@@ -188,11 +172,7 @@ static void take_place(struct ps_coordinator *c, uint32_t gone)
 {
     struct ps_co_worker *w = &c->worker[gone];
     uint32_t last = c->workers - 1;
-    free(w->final);
-    ps_co_forget_copies(w);
-    ps_co_forget_measured(w);
-    ps_co_forget_away(w);
-    ps_co_forget_crossed(w);
+    ps_co_free_worker(w);
     rename_index(c->lease, c->units, gone, last);
     rename_index(c->wanted_by, c->units, gone, last);
     for (uint32_t i = 0; i < c->seconds; i++)
@@ -215,10 +195,8 @@ static LH_MUST lh_err free_name(struct ps_coordinator *c, uint64_t id)
 
 static LH_MUST lh_err free_names(struct ps_coordinator *c)
 {
-    char key[40];
     for (uint32_t i = 0; i < c->retiring_count; i++) {
-        row_key(key, c->retiring[i]);
-        LH_TRY(ps_co_remove(c, key));
+        LH_TRY(ps_co_remove_of(c, ROWS, c->retiring[i]));
         LH_TRY(free_name(c, c->retiring[i]));
     }
     c->retiring_count = 0;

@@ -71,33 +71,21 @@ lh_err ps_co_rules_make(struct ps_coordinator *c)
     return c->rules ? LH_OK : LH_ERR_NO_MEMORY;
 }
 
-void ps_co_rules_free(struct ps_coordinator *c)
-{
-    free(c->rules);
-    c->rules = NULL;
-}
-
 // ---------------------------------------------------------------- what is stored
-
-static void key_of(char out[64], const struct ps_rule *rule)
-{
-    snprintf(out, 64, "alarm/%s", rule->name);
-}
 
 // A row of a rule that the settings no longer have says nothing.
 static const char *read_alarm(struct ps_coordinator *c, const char *name, struct lh_cursor *at)
 {
+    char region[LH_NAME_BYTES];
     uint64_t since = lh_get_u64(at);
-    size_t n = lh_get_u16(at);
-    struct lh_span region = lh_get(at, n);
-    if (at->failed || n >= LH_NAME_BYTES) return "is not of an alarm";
+    lh_get_str(at, region, sizeof region);
+    if (at->failed) return "is not of an alarm";
     for (uint32_t i = 0; i < rules_of(c); i++) {
         struct alarm *a = &c->rules->alarm[i];
         if (strcmp(c->conf.rules->rule[i].name, name) != 0) continue;
         a->on = true;
         a->since_s = (int64_t)since;
-        memcpy(a->region, region.data, n);
-        a->region[n] = 0;
+        memcpy(a->region, region, sizeof region);
         snprintf(a->text, sizeof a->text, "since before the coordinator started");
     }
     return NULL;
@@ -114,16 +102,12 @@ static LH_MUST lh_err keep(struct ps_coordinator *c, const struct ps_rule *rule,
                            const struct alarm *a)
 {
     char key[64];
-    key_of(key, rule);
+    snprintf(key, sizeof key, "alarm/%s", rule->name);
     if (!a->on) return ps_co_remove(c, key);
     struct lh_buf b = lh_buf(LH_SMALL_BYTES);
     lh_put_u64(&b, (uint64_t)a->since_s);
-    lh_put_u16(&b, (uint16_t)strlen(a->region));
-    lh_put(&b, a->region, strlen(a->region));
-    lh_err err = lh_buf_err(&b);
-    if (!err) err = ps_co_put(c, key, lh_buf_span(&b));
-    lh_buf_free(&b);
-    return err;
+    lh_put_str(&b, a->region);
+    return ps_co_put_buf(c, key, &b);
 }
 
 // ---------------------------------------------------------------- values
@@ -223,17 +207,11 @@ static void add_all(struct ps_coordinator *c)
 
 // ---------------------------------------------------------------- alarms
 
-static bool of_region(const struct ps_rule *rule)
+// Is a condition on a metric before `end`?
+static bool some_before(const struct ps_rule *rule, enum ps_rule_metric end)
 {
     for (uint32_t i = 0; i < rule->whens; i++)
-        if (ps_rule_is_of_region(rule->when[i].metric)) return true;
-    return false;
-}
-
-static bool needs_progress(const struct ps_rule *rule)
-{
-    for (uint32_t i = 0; i < rule->whens; i++)
-        if (ps_rule_needs_progress(rule->when[i].metric)) return true;
+        if (rule->when[i].metric < end) return true;
     return false;
 }
 
@@ -250,7 +228,8 @@ static bool meets(const struct sums *s, const struct ps_rule *rule)
 // The first region that meets the rule, or the coordinator; NULL: none.
 static const struct sums *who_meets(const struct ps_co_rules *r, const struct ps_rule *rule)
 {
-    if (!of_region(rule)) return meets(&r->sums[REGIONS], rule) ? &r->sums[REGIONS] : NULL;
+    if (!some_before(rule, PS_RULE_DISK_FREE))
+        return meets(&r->sums[REGIONS], rule) ? &r->sums[REGIONS] : NULL;
     for (uint32_t i = 0; i < r->regions; i++)
         if (meets(&r->sums[i], rule)) return &r->sums[i];
     return NULL;
@@ -324,7 +303,7 @@ void ps_co_rules_tick(struct ps_coordinator *c)
     add_all(c);
     for (uint32_t i = 0; i < rules_of(c); i++) {
         const struct ps_rule *rule = &c->conf.rules->rule[i];
-        if (!trains && needs_progress(rule)) continue;
+        if (!trains && some_before(rule, PS_RULE_SILENT)) continue;
         lh_err err = look(c, rule, &r->alarm[i]);
         if (err) ps_co_fatal(c, err);
         if (err) return;

@@ -7,7 +7,6 @@
 #include "server/coordinator/core.h"
 
 LH_MUST lh_err ps_co_rules_make(struct ps_coordinator *c);
-void ps_co_rules_free(struct ps_coordinator *c);
 LH_MUST lh_err ps_co_load_alarms(struct ps_coordinator *c);
 void ps_co_rules_tick(struct ps_coordinator *c); // looks once a second
 // [{"rule", "active", "pauses", "since_s", "region", "text"}], the last three of active ones; NULL:

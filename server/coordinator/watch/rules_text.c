@@ -13,35 +13,22 @@
 enum { WORD_BYTES = 64 };
 static const double FOR_S_MAX = 7 * 86400;
 
-static const struct {
-    const char *name;
-    bool of_region, progress;
-} metrics[] = {
-    [PS_RULE_LOSS] = {"loss", true, true},
-    [PS_RULE_LOSS_RISE] = {"loss_rise", true, true},
-    [PS_RULE_UTILISATION] = {"utilisation", true, true},
-    [PS_RULE_FAILING] = {"failing", true, true},
-    [PS_RULE_STALLED] = {"stalled", true, true},
-    [PS_RULE_SILENT] = {"silent", true, false},
-    [PS_RULE_PRIVACY_SPENT] = {"privacy_spent", true, false},
-    [PS_RULE_DISK_FREE] = {"disk_free", false, false},
-    [PS_RULE_CERTIFICATE] = {"certificate_ends", false, false},
+static const char *const metrics[] = {
+    [PS_RULE_LOSS] = "loss",
+    [PS_RULE_LOSS_RISE] = "loss_rise",
+    [PS_RULE_UTILISATION] = "utilisation",
+    [PS_RULE_FAILING] = "failing",
+    [PS_RULE_STALLED] = "stalled",
+    [PS_RULE_SILENT] = "silent",
+    [PS_RULE_PRIVACY_SPENT] = "privacy_spent",
+    [PS_RULE_DISK_FREE] = "disk_free",
+    [PS_RULE_CERTIFICATE] = "certificate_ends",
 };
 LH_STATIC_ASSERT(LH_COUNT(metrics) == PS_RULE_METRICS, "a name for each metric");
 
 const char *ps_rule_metric_name(enum ps_rule_metric metric)
 {
-    return metrics[metric].name;
-}
-
-bool ps_rule_is_of_region(enum ps_rule_metric metric)
-{
-    return metrics[metric].of_region;
-}
-
-bool ps_rule_needs_progress(enum ps_rule_metric metric)
-{
-    return metrics[metric].progress;
+    return metrics[metric];
 }
 
 struct reader {
@@ -123,18 +110,18 @@ static LH_MUST lh_err take_metric(const struct reader *r, enum ps_rule_metric *o
 {
     char text[400];
     for (int i = 0; i < PS_RULE_METRICS; i++)
-        if (is(r, metrics[i].name)) {
+        if (is(r, metrics[i])) {
             *out = (enum ps_rule_metric)i;
             return LH_OK;
         }
     struct lh_nearest nearest = lh_nearest(r->word);
-    for (int i = 0; i < PS_RULE_METRICS; i++) lh_nearest_try(&nearest, metrics[i].name);
+    for (int i = 0; i < PS_RULE_METRICS; i++) lh_nearest_try(&nearest, metrics[i]);
     size_t n = (size_t)snprintf(text, sizeof text, "\"%s\" is no metric of rules; ", r->word);
     if (nearest.best)
         n += (size_t)snprintf(text + n, sizeof text - n, "did you mean %s? ", nearest.best);
     n += (size_t)snprintf(text + n, sizeof text - n, "There are");
     for (int i = 0; i < PS_RULE_METRICS; i++)
-        n += (size_t)snprintf(text + n, sizeof text - n, "%s %s", i ? "," : "", metrics[i].name);
+        n += (size_t)snprintf(text + n, sizeof text - n, "%s %s", i ? "," : "", metrics[i]);
     return bad(r, text);
 }
 

@@ -20,7 +20,8 @@ enum {
     PS_RULE_NAME_BYTES = 32,
 };
 
-// The first ones are of a region; PS_RULE_DISK_FREE and the later ones of the coordinator itself.
+// Those before PS_RULE_SILENT say nothing of a run that stands still. Those before
+// PS_RULE_DISK_FREE are of a region, the others of the coordinator itself.
 enum ps_rule_metric {
     PS_RULE_LOSS,        // mean over the region's workers, nats a token
     PS_RULE_LOSS_RISE,   // share by which the loss of a worker rose in its last 3 pushes
@@ -52,8 +53,5 @@ struct ps_rules {
 // LH_ERR_CONFIG: a text that begins with the setting's key and the line.
 LH_MUST lh_err ps_rules_parse(const char *text, struct ps_rules *out);
 const char *ps_rule_metric_name(enum ps_rule_metric metric); // "loss_rise"
-bool ps_rule_is_of_region(enum ps_rule_metric metric);
-// Whether it says nothing of a run that stands still.
-bool ps_rule_needs_progress(enum ps_rule_metric metric);
 
 #endif

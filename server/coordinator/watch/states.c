@@ -39,12 +39,6 @@ lh_err ps_co_states_make(struct ps_coordinator *c)
     return c->states ? LH_OK : LH_ERR_NO_MEMORY;
 }
 
-void ps_co_states_free(struct ps_coordinator *c)
-{
-    free(c->states);
-    c->states = NULL;
-}
-
 // ---------------------------------------------------------------- the state of a worker
 
 const char *ps_co_state_name(enum ps_co_state state)

@@ -20,7 +20,6 @@ struct ps_co_change { // a worker's, or an alarm's
 };
 
 LH_MUST lh_err ps_co_states_make(struct ps_coordinator *c);
-void ps_co_states_free(struct ps_coordinator *c);
 // Call after loading the members and the data that judges them: known workers start in their state.
 LH_MUST lh_err ps_co_load_states(struct ps_coordinator *c);
 
