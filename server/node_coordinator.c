@@ -6,6 +6,7 @@
 
 #include "common/app/status.h"
 #include "common/app/units_file.h"
+#include "common/format/json.h"
 #include "common/net/grpc/transport_grpc.h"
 #include "server/coordinator/store/number.h"
 #include "server/node_parts.h"
@@ -280,9 +281,7 @@ lh_err ps_node_lead_status(struct ps_node *n, struct lh_buf *out)
                          "address", s->advertise[0] ? s->advertise : s->listen);
     }
     lh_err err = root ? ps_lead_status(n->lead, root) : LH_ERR_NO_MEMORY;
-    char *text = err ? NULL : json_dumps(root, JSON_COMPACT);
+    if (!err) return lh_json_give(root, out);
     json_decref(root);
-    if (text) lh_put(out, text, strlen(text));
-    free(text);
-    return text ? lh_buf_err(out) : LH_ERR_NO_MEMORY;
+    return err;
 }

@@ -35,11 +35,9 @@ static json_t *optimizer_status(const struct lk_outer *o)
 {
     json_t *out = json_pack("{s:s}", "name", lk_outer_name(o->kind));
     if (!out || o->kind == LH_OPT_SGD) return out;
-    json_t *state =
-        json_pack("{s:I s:I s:f s:f}", "steps", (json_int_t)o->steps, "pending",
-                  (json_int_t)o->pending, "rho", o->rho, "momentum", (double)o->momentum);
-    json_object_update(out, state);
-    json_decref(state);
+    json_object_update_new(out, json_pack("{s:I s:I s:f s:f}", "steps", (json_int_t)o->steps,
+                                          "pending", (json_int_t)o->pending, "rho", o->rho,
+                                          "momentum", (double)o->momentum));
     return out;
 }
 
@@ -118,20 +116,16 @@ lh_err ps_server_status(struct ps_server *s, struct lh_buf *out)
     for (uint32_t i = 0; i < s->conf.shard_count; i++)
         json_array_append_new(shards, shard_status(s->shard[i]));
     json_t *root = json_pack(
-        "{s:s s:s s:s s:s s:o s:o s:{s:I s:I s:I s:I s:I s:I s:I}}", "role", "server", "name",
-        s->conf.self.name, "region", s->conf.self.region, "address", s->address, "shards", shards,
-        "loop_longest", longest_status(s), "counters", "admitted", (json_int_t)s->count.admitted,
-        "refused", (json_int_t)s->count.refused, "repeated", (json_int_t)s->count.repeated,
-        "not_final", (json_int_t)s->count.not_final, "bytes_in", (json_int_t)s->count.bytes_in,
-        "bytes_out", (json_int_t)s->count.bytes_out, "groups", (json_int_t)s->count.groups);
-    json_object_set_new(root, "disk_full", json_boolean(s->disk_full.now));
-    json_object_set_new(root, "commit_age_s",
-                        json_real(lh_slow_age_s(&s->slow, lh_now(s->conf.env))));
-    json_object_set_new(root, "ready",
-                        json_boolean(s->phase == PS_SERVING || s->phase == PS_STANDBY));
-    json_object_set_new(root, "seconds", span_status(s));
+        "{s:s s:s s:s s:s s:o s:o s:{s:I s:I s:I s:I s:I s:I s:I} s:b s:f s:b s:o}", "role",
+        "server", "name", s->conf.self.name, "region", s->conf.self.region, "address", s->address,
+        "shards", shards, "loop_longest", longest_status(s), "counters", "admitted",
+        (json_int_t)s->count.admitted, "refused", (json_int_t)s->count.refused, "repeated",
+        (json_int_t)s->count.repeated, "not_final", (json_int_t)s->count.not_final, "bytes_in",
+        (json_int_t)s->count.bytes_in, "bytes_out", (json_int_t)s->count.bytes_out, "groups",
+        (json_int_t)s->count.groups, "disk_full", s->disk_full.now, "commit_age_s",
+        lh_slow_age_s(&s->slow, lh_now(s->conf.env)), "ready",
+        s->phase == PS_SERVING || s->phase == PS_STANDBY, "seconds", span_status(s));
     if (root && s->conf.tell) s->conf.tell(s->conf.tell_arg, root);
-    json_t *gives = ps_give_status(s);
-    if (root && gives) json_object_set_new(root, "gives", gives);
+    json_object_set_new(root, "gives", ps_give_status(s)); // NULL: left out
     return lh_json_give(root, out);
 }

@@ -253,8 +253,7 @@ void ps_co_tell_cadence(const struct ps_coordinator *c, const struct ps_co_worke
 {
     if (!is_held(c)) return;
     struct figures f = figures_of(c, w);
-    json_object_set_new(row, "h_base", json_integer(f.base));
-    json_object_set_new(row, "h_by_speed", json_integer(f.by_speed));
-    json_object_set_new(row, "h_by_link", json_integer(f.by_link));
-    json_object_set_new(row, "exchange_s", json_real(f.exchange_s));
+    json_object_update_new(row, json_pack("{s:i s:i s:i s:f}", "h_base", (int)f.base, "h_by_speed",
+                                          (int)f.by_speed, "h_by_link", (int)f.by_link,
+                                          "exchange_s", f.exchange_s));
 }

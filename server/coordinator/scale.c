@@ -195,13 +195,12 @@ json_t *ps_co_scale_status(const struct ps_coordinator *c)
         char at[24];
         if (!r->entry) continue; // before the first tick
         snprintf(at, sizeof at, "%02u:%02u", r->entry->minute / 60, r->entry->minute % 60);
-        json_t *row =
-            json_pack("{s:s s:s s:i s:i s:I s:i s:s}", "region", r->region, "at", at, "wanted",
+        json_array_append_new(
+            rows,
+            json_pack("{s:s s:s s:i s:i s:I s:i s:s s:o}", "region", r->region, "at", at, "wanted",
                       (int)r->entry->workers, "present", (int)r->present, "calls",
-                      (json_int_t)r->calls, "failures", (int)r->failures, "says", r->says);
-        json_object_set_new(row, "called_at",
-                            r->calls ? json_integer((json_int_t)r->called_s) : json_null());
-        json_array_append_new(rows, row);
+                      (json_int_t)r->calls, "failures", (int)r->failures, "says", r->says,
+                      "called_at", r->calls ? json_integer((json_int_t)r->called_s) : json_null()));
     }
     return rows;
 }

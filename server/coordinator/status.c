@@ -64,18 +64,24 @@ static void tell_silence(json_t *row, int64_t silent_ns, int64_t bound_ns, const
     json_object_set_new(row, "spread_ms", json_real((double)t->spread_ns / LH_MS));
 }
 
-// The row of this server, created for its first shard; NULL: no memory.
-static json_t *server_row(json_t *rows, const char *name, const char *region, const char *role)
+// The row of this server with one more shard, created for its first one; NULL: no memory.
+static json_t *server_row(json_t *rows, const char *name, const char *region, const char *role,
+                          uint32_t shard)
 {
+    json_t *row = NULL;
     for (size_t i = 0; i < json_array_size(rows); i++) {
-        json_t *row = json_array_get(rows, i);
-        if (!strcmp(json_string_value(json_object_get(row, "name")), name) &&
-            !strcmp(json_string_value(json_object_get(row, "role")), role))
-            return row;
+        json_t *other = json_array_get(rows, i);
+        if (!strcmp(lh_json_word(other, "name"), name) &&
+            !strcmp(lh_json_word(other, "role"), role))
+            row = other;
     }
-    json_t *row =
-        json_pack("{s:s s:s s:s s:[]}", "name", name, "region", region, "role", role, "shards");
-    return json_array_append_new(rows, row) ? NULL : row;
+    if (!row) {
+        row =
+            json_pack("{s:s s:s s:s s:[]}", "name", name, "region", region, "role", role, "shards");
+        if (json_array_append_new(rows, row)) return NULL;
+    }
+    json_array_append_new(json_object_get(row, "shards"), json_integer(shard));
+    return row;
 }
 
 // The owner's row among the expelled; NULL: it is not expelled, or no process said whose the shard
@@ -97,23 +103,13 @@ static void tell_owner(const struct ps_coordinator *c, uint32_t shard, json_t *r
     bool known = s->name[0]; // false: this process has not heard it
     const struct ps_co_expelled *e = expelled_owner(c, s);
     snprintf(unheard, sizeof unheard, "shard %u", shard);
-    json_t *row = server_row(rows,
-                             e       ? e->name
-                             : known ? s->name
-                                     : unheard,
-                             e       ? e->region
-                             : known ? s->region
-                                     : "-",
-                             "server");
-    if (!row) return;
+    const char *name = e ? e->name : known ? s->name : unheard;
+    const char *region = e ? e->region : known ? s->region : "-";
     int64_t silent = c->listener.ns - s->heard_ns, bound = ps_co_owner_bound(c, s);
     bool away = c->conf.take_over_ns && silent >= bound;
-    json_array_append_new(json_object_get(row, "shards"), json_integer(shard));
-    json_object_set_new(row, "state",
-                        json_string(e        ? "expelled"
-                                    : !known ? "unheard"
-                                    : away   ? "suspect"
-                                             : "live"));
+    json_t *row = server_row(rows, name, region, "server", shard);
+    const char *state = e ? "expelled" : !known ? "unheard" : away ? "suspect" : "live";
+    json_object_set_new(row, "state", json_string(state));
     tell_silence(row, silent, bound, &s->trip);
 }
 
@@ -122,10 +118,8 @@ static void tell_standbys(const struct ps_coordinator *c, uint32_t shard, json_t
     const struct ps_co_shard *s = &c->shard[shard];
     for (const struct ps_co_standby *b = s->standing; b < s->standing + PS_CO_STANDBYS; b++) {
         if (!b->identity || b->identity == s->owner) continue;
-        json_t *row = server_row(rows, b->name, b->region, "standby");
-        if (!row) return;
+        json_t *row = server_row(rows, b->name, b->region, "standby", shard);
         int64_t silent = c->listener.ns - b->heard_ns, bound = ps_co_standby_bound(b);
-        json_array_append_new(json_object_get(row, "shards"), json_integer(shard));
         json_object_set_new(row, "state", json_string(silent >= bound ? "suspect" : "live"));
         tell_silence(row, silent, bound, &b->trip);
     }
@@ -233,18 +227,14 @@ static void tell_privacy(const struct ps_coordinator *c, const struct ps_co_work
     const struct lh_privacy *p = &c->plan.privacy;
     if (!p->level || ps_co_data(c, w) != LH_DATA_PRIVATE) return;
     double steps = charged_steps(c, w);
-    json_object_set_new(row, "charged", json_real(steps));
-    json_object_set_new(row, "epsilon_max", json_real(p->epsilon));
-    json_object_set_new(row, "delta", json_real(p->delta));
-    json_object_set_new(row, "budget_spent", json_boolean(w->spent));
-    json_object_set_new(row, "sigma", json_real(lh_privacy_multiplier(p)));
-    json_object_set_new(row, "rate", json_real(p->rate));
-    json_object_set_new(row, "epsilon_at_most",
-                        json_real(lh_account_bound(&c->bound, steps, p->delta)));
+    double sigma = lh_privacy_multiplier(p);
+    json_object_update_new(
+        row, json_pack("{s:f s:f s:f s:b s:f s:f s:f}", "charged", steps, "epsilon_max", p->epsilon,
+                       "delta", p->delta, "budget_spent", w->spent, "sigma", sigma, "rate", p->rate,
+                       "epsilon_at_most", lh_account_bound(&c->bound, steps, p->delta)));
     if (p->rate >= 1)
-        json_object_set_new(
-            row, "epsilon",
-            json_real(lh_account_spent(lh_privacy_multiplier(p), p->rate, steps, p->delta)));
+        json_object_set_new(row, "epsilon",
+                            json_real(lh_account_spent(sigma, p->rate, steps, p->delta)));
 }
 
 // Tokens a second of a worker that trains; one that is gone or has drained makes none.
@@ -262,16 +252,14 @@ static json_t *worker_status(const struct ps_coordinator *c, const struct ps_co_
         json_array_append_new(final, json_pack("{s:i s:I s:s}", "shard", (int)i, "version",
                                                (json_int_t)w->final[i].version, "digest", hex));
     }
-    json_t *row =
-        json_pack("{s:s s:s s:I s:I s:b s:b s:b s:b s:f s:I s:i s:o}", "name", w->name, "region",
-                  w->region, "granted", (json_int_t)w->granted, "incarnation",
-                  (json_int_t)w->incarnation, "live", w->live, "draining", ps_co_draining(c, w),
-                  "drained", w->drained, "done", w->done, "tokens_per_s", speed_of(w), "tokens",
-                  (json_int_t)w->tokens, "h", (int)ps_co_local_steps(c, w), "final", final);
-    json_object_set_new(row, "expelled", json_boolean(ps_co_is_expelled(c, w->id)));
     // Not "state": the worker's own status has that key, and tools show both together.
-    json_object_set_new(row, "member_state",
-                        json_string(ps_co_state_name(ps_co_worker_state(c, w))));
+    json_t *row = json_pack(
+        "{s:s s:s s:I s:I s:b s:b s:b s:b s:f s:I s:i s:o s:b s:s}", "name", w->name, "region",
+        w->region, "granted", (json_int_t)w->granted, "incarnation", (json_int_t)w->incarnation,
+        "live", w->live, "draining", ps_co_draining(c, w), "drained", w->drained, "done", w->done,
+        "tokens_per_s", speed_of(w), "tokens", (json_int_t)w->tokens, "h",
+        (int)ps_co_local_steps(c, w), "final", final, "expelled", ps_co_is_expelled(c, w->id),
+        "member_state", ps_co_state_name(ps_co_worker_state(c, w)));
     tell_silence(row, c->listener.ns - w->seen_ns, ps_co_worker_bound(c, w), &w->trip);
     ps_co_tell_stall(c, w, row);
     ps_co_tell_aside(c, w, row);
@@ -363,30 +351,22 @@ lh_err ps_coordinator_status(struct ps_coordinator *c, struct lh_buf *out)
         recalled += c->worker[i].wanted.units - c->worker[i].wanted.kept_units;
     for (uint32_t i = 0; i < c->drained_regions; i++)
         json_array_append_new(drained, json_string(c->drained_region[i]));
+    // Ready: it answers only once its store is read.
     json_t *root = json_pack(
-        "{s:s s:s s:s s:b s:b s:o s:I s:I s:I s:i s:i s:I s:I s:I s:I s:I s:o s:o s:o s:o}", "role",
-        "coordinator", "address", c->address, "phase", lh_phase_name(c->plan.phase), "draining",
-        c->draining, "ending", c->ending, "drained_regions", drained, "credited_tokens",
+        "{s:s s:s s:s s:b s:b s:o s:I s:I s:I s:i s:i s:I s:I s:I s:I s:I s:o s:o s:o s:o s:b s:b "
+        "s:b s:I s:o s:o s:o* s:o* s:o* s:o*}",
+        "role", "coordinator", "address", c->address, "phase", lh_phase_name(c->plan.phase),
+        "draining", c->draining, "ending", c->ending, "drained_regions", drained, "credited_tokens",
         (json_int_t)ps_co_credited_tokens(c), "budget_tokens", (json_int_t)c->conf.budget_tokens,
         "units", (json_int_t)c->units, "data_epoch", (int)ps_co_data_epoch(c), "data_epochs",
         (int)c->epochs, "credited", (json_int_t)c->stock.credited_units, "leased",
         (json_int_t)c->stock.leased_units, "begun", (json_int_t)begun, "recalled",
         (json_int_t)recalled, "plan", (json_int_t)c->plan.number, "workers", workers, "shards",
-        shards, "servers", servers_status(c), "forecast", ps_co_forecast(c));
-    json_object_set_new(root, "ready", json_true()); // it answers only once its store is read
-    json_object_set_new(root, "hears", json_boolean(hears(c)));
-    json_object_set_new(root, "disk_full", json_boolean(ps_co_full(c)));
-    json_object_set_new(root, "refused_servers", json_integer((json_int_t)c->refused_servers));
-    json_object_set_new(root, "links", ps_co_links(c));
-    json_object_set_new(root, "balancer", balancer_status(c));
-    json_t *scale = ps_co_scale_status(c);
-    if (scale) json_object_set_new(root, "scale", scale);
-    json_t *pause = ps_co_pause_status(c);
-    if (pause) json_object_set_new(root, "paused", pause);
-    json_t *alarms = ps_co_rules_status(c);
-    if (alarms) json_object_set_new(root, "alarms", alarms);
-    json_t *hook = ps_co_hook_status(c);
-    if (hook) json_object_set_new(root, "hook", hook);
+        shards, "servers", servers_status(c), "forecast", ps_co_forecast(c), "ready", true, "hears",
+        hears(c), "disk_full", ps_co_full(c), "refused_servers", (json_int_t)c->refused_servers,
+        "links", ps_co_links(c), "balancer", balancer_status(c), "scale", ps_co_scale_status(c),
+        "paused", ps_co_pause_status(c), "alarms", ps_co_rules_status(c), "hook",
+        ps_co_hook_status(c));
     if (root && c->conf.tell) c->conf.tell(c->conf.tell_arg, root);
     return lh_json_give(root, out);
 }

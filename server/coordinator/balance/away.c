@@ -140,21 +140,18 @@ double ps_co_arrival_s(const struct ps_coordinator *c, uint64_t unit, uint32_t w
 
 void ps_co_tell_away(const struct ps_coordinator *c, const struct ps_co_worker *w, json_t *row)
 {
-    json_t *rows = json_array();
+    json_t *rows = w->aways ? json_array() : NULL;
+    json_t *refused = w->refused_count ? json_array() : NULL;
     for (uint32_t i = 0; i < w->aways; i++) {
         const struct ps_co_away *a = &w->away[i];
-        json_t *one = json_pack("{s:s s:b}", "home", c->stock.home[a->home], "closed", a->closed);
-        if (a->bytes_per_s.mean > 0)
-            json_object_set_new(one, "mbit_s", json_real(a->bytes_per_s.mean * 8e-6));
-        if (a->trip.mean_ns > 0)
-            json_object_set_new(one, "rtt_ms", json_real((double)a->trip.mean_ns / LH_MS));
-        json_array_append_new(rows, one);
+        double speed = a->bytes_per_s.mean, trip_ns = (double)a->trip.mean_ns;
+        json_array_append_new(rows, json_pack("{s:s s:b s:o* s:o*}", "home", c->stock.home[a->home],
+                                              "closed", a->closed, "mbit_s",
+                                              speed > 0 ? json_real(speed * 8e-6) : NULL, "rtt_ms",
+                                              trip_ns > 0 ? json_real(trip_ns / LH_MS) : NULL));
     }
-    json_t *refused = json_array();
     for (uint32_t i = 0; i < w->refused_count; i++)
         json_array_append_new(refused, json_integer((json_int_t)w->refused[i]));
-    if (w->aways) json_object_set(row, "away", rows);
-    if (w->refused_count) json_object_set(row, "refused", refused);
-    json_decref(rows);
-    json_decref(refused);
+    json_object_set_new(row, "away", rows); // NULL: left out
+    json_object_set_new(row, "refused", refused);
 }

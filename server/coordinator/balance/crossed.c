@@ -167,13 +167,11 @@ static json_t *row_of(const struct ps_coordinator *c, uint32_t home, const char 
     bool capped = is->left >= 0;
     double unit = c->conf.units->count ? (double)c->conf.units->unit[0].tokens : 0;
     bool full = capped && is->left < unit * c->conf.units->token_bytes;
-    json_t *row = json_pack("{s:s s:s s:I s:I s:s}", "from", c->stock.home[home], "to", region,
-                            "crossed_bytes", whole(is->crossed), "coming_bytes", whole(is->coming),
-                            "state", full ? "full" : "open");
-    json_object_set_new(row, "cap_bytes",
-                        capped ? json_integer((json_int_t)is->term->cap_bytes) : json_null());
-    json_object_set_new(row, "left_bytes", capped ? json_integer(whole(is->left)) : json_null());
-    return row;
+    return json_pack("{s:s s:s s:I s:I s:s s:o s:o}", "from", c->stock.home[home], "to", region,
+                     "crossed_bytes", whole(is->crossed), "coming_bytes", whole(is->coming),
+                     "state", full ? "full" : "open", "cap_bytes",
+                     capped ? json_integer((json_int_t)is->term->cap_bytes) : json_null(),
+                     "left_bytes", capped ? json_integer(whole(is->left)) : json_null());
 }
 
 json_t *ps_co_crossed(const struct ps_coordinator *c)

@@ -10,7 +10,7 @@
 // Events: balance.planned (the plan gives a region another region's free units), balance.stolen
 // (reserved units are recalled for a worker that ends them earlier, or a unit that its home refuses
 // is leased), balance.twice (a unit begun elsewhere runs a second time), balance.budget (reserved
-// units are returned because others end the run's budget earlier), balance.scored, balance.shared.
+// units are returned because others end the run's budget earlier), balance.scored.
 // Free units of the worker's own region appear in the ring only. Nothing is stored.
 #include "server/coordinator/balance/decided.h"
 
@@ -218,13 +218,12 @@ json_t *ps_co_decisions(const struct ps_coordinator *c)
         if (d->worker >= c->workers || (d->from != PS_CO_NOBODY && d->from >= c->workers)) continue;
         const struct ps_co_worker *w = &c->worker[d->worker];
         json_t *row = json_pack(
-            "{s:I s:s s:s s:s s:I s:I s:s s:s? s:f}", "at", (json_int_t)d->at_s, "worker", w->name,
-            "region", w->region, "reason", ps_balance_reason_name(d->reason), "unit",
+            "{s:I s:s s:s s:s s:I s:I s:s s:s? s:f s:o* s:o*}", "at", (json_int_t)d->at_s, "worker",
+            w->name, "region", w->region, "reason", ps_balance_reason_name(d->reason), "unit",
             (json_int_t)d->unit, "units", (json_int_t)d->units, "home", c->stock.home[d->home],
-            "from", d->from == PS_CO_NOBODY ? NULL : c->worker[d->from].name, "here_s", d->here_s);
-        if (d->cost_s > 0) json_object_set_new(row, "cost_s", json_real(d->cost_s));
-        if (d->there_s > 0 && d->there_s < 1e9)
-            json_object_set_new(row, "there_s", json_real(d->there_s));
+            "from", d->from == PS_CO_NOBODY ? NULL : c->worker[d->from].name, "here_s", d->here_s,
+            "cost_s", d->cost_s > 0 ? json_real(d->cost_s) : NULL, "there_s",
+            d->there_s > 0 && d->there_s < 1e9 ? json_real(d->there_s) : NULL);
         json_array_append_new(rows, row);
     }
     return rows;

@@ -95,12 +95,10 @@ lh_err ps_lead_status(struct ps_lead *l, json_t *status)
     bool away = l->away;
     (void)sscanf(l->holder, "%511s %511s %*s %" SCNu64, name, address, &number);
     pthread_mutex_unlock(&l->lock);
-    json_t *holder =
-        json_pack("{s:s s:s s:I}", "name", name, "address", address, "number", (json_int_t)number);
-    int failed = json_object_set_new(status, "leads", json_boolean(ps_lead_holds(l)));
-    failed |= json_object_set_new(status, "leader", holder);
-    failed |= json_object_set_new(status, "store_away", json_boolean(away));
-    return failed ? LH_ERR_NO_MEMORY : LH_OK;
+    json_t *part =
+        json_pack("{s:b s:{s:s s:s s:I} s:b}", "leads", ps_lead_holds(l), "leader", "name", name,
+                  "address", address, "number", (json_int_t)number, "store_away", away);
+    return json_object_update_new(status, part) ? LH_ERR_NO_MEMORY : LH_OK;
 }
 
 bool ps_lead_holds(const struct ps_lead *l)

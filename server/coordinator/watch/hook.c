@@ -47,7 +47,20 @@ void ps_co_hook_close(struct ps_coordinator *c)
     if (c->hook) atomic_store(&c->hook->stop, true);
 }
 
-void ps_co_hook_free(struct ps_coordinator *c)
+// ---------------------------------------------------------------- the notice
+
+// Three names, each byte of which JSON may write as six, plus the rest.
+LH_STATIC_ASSERT(PS_CO_NOTICE_BYTES >= 3 * 6 * LH_NAME_BYTES + PS_CO_ALARM_BYTES + 512,
+                 "a notice fits; an alarm's text has nothing to escape");
+
+static const char *name_of(const struct ps_co_change *change, bool after)
+{
+    if (change->is_alarm) return change->on == after ? "alarm" : "clear";
+    return ps_co_state_name(after ? change->to : change->from);
+}
+
+static json_t *object(const struct ps_co_hook *h, const struct ps_co_change *change,
+                      uint64_t dropped)
 {
     bool alarm = change->is_alarm;
     char id[48];

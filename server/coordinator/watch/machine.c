@@ -14,6 +14,7 @@
 #include <string.h>
 
 #include "common/base/check.h"
+#include "common/format/json.h"
 #include "server/coordinator/commit.h"
 
 static const char ROWS[] = "machine/";
@@ -44,24 +45,16 @@ static bool name_differences(const struct lh_machine *a, const struct lh_machine
 {
     for (size_t i = 0; i < LH_COUNT(TEXTS); i++) {
         const char *x = text_of(a, &TEXTS[i]), *y = text_of(b, &TEXTS[i]);
-        if (!strcmp(x, y)) continue;
-        char line[256];
-        int n = snprintf(line, sizeof line, "%s%s %s (%s)", out->len ? ", " : "", TEXTS[i].key,
-                         x[0] ? x : "-", y[0] ? y : "-");
-        lh_put(out, line, (size_t)n);
+        if (strcmp(x, y) != 0)
+            lh_json_put(out, "%s%s %s (%s)", out->len ? ", " : "", TEXTS[i].key, x[0] ? x : "-",
+                        y[0] ? y : "-");
     }
-    if (a->processors != b->processors) {
-        char line[64];
-        int n = snprintf(line, sizeof line, "%sprocessors %u (%u)", out->len ? ", " : "",
-                         a->processors, b->processors);
-        lh_put(out, line, (size_t)n);
-    }
+    if (a->processors != b->processors)
+        lh_json_put(out, "%sprocessors %u (%u)", out->len ? ", " : "", a->processors,
+                    b->processors);
     double x = gib(a), y = gib(b);
-    if (x > 1.1 * y || y > 1.1 * x) { // kernels reserve slightly different amounts
-        char line[64];
-        int n = snprintf(line, sizeof line, "%smemory %.0f GiB (%.0f)", out->len ? ", " : "", x, y);
-        lh_put(out, line, (size_t)n);
-    }
+    if (x > 1.1 * y || y > 1.1 * x) // kernels reserve slightly different amounts
+        lh_json_put(out, "%smemory %.0f GiB (%.0f)", out->len ? ", " : "", x, y);
     lh_put_u8(out, 0);
     return out->len > 1 && !lh_buf_err(out);
 }

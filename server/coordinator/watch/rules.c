@@ -319,14 +319,11 @@ json_t *ps_co_rules_status(const struct ps_coordinator *c)
     for (uint32_t i = 0; i < rules_of(c); i++) {
         const struct ps_rule *rule = &c->conf.rules->rule[i];
         const struct alarm *a = &c->rules->alarm[i];
-        json_t *row =
-            json_pack("{s:s s:b s:b}", "rule", rule->name, "active", a->on, "pauses", rule->pauses);
-        if (a->on) {
-            json_object_set_new(row, "since_s", json_integer((json_int_t)a->since_s));
-            json_object_set_new(row, "region", json_string(a->region));
-            json_object_set_new(row, "text", json_string(a->text));
-        }
-        json_array_append_new(rows, row);
+        json_array_append_new(rows, json_pack("{s:s s:b s:b s:o* s:s* s:s*}", "rule", rule->name,
+                                              "active", a->on, "pauses", rule->pauses, "since_s",
+                                              a->on ? json_integer((json_int_t)a->since_s) : NULL,
+                                              "region", a->on ? a->region : NULL, "text",
+                                              a->on ? a->text : NULL));
     }
     return rows;
 }

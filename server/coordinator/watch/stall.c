@@ -437,41 +437,31 @@ lh_err ps_co_judge_stalls(struct ps_coordinator *c)
 
 void ps_co_tell_stall(const struct ps_coordinator *c, const struct ps_co_worker *w, json_t *row)
 {
+    static const char *const name[] = {[PS_CO_NO_STEP] = "no step",
+                                       [PS_CO_NO_PUSH] = "no push",
+                                       [PS_CO_HOLDS_ROUND] = "holds the round",
+                                       [PS_CO_FAILING] = "failing"};
     const struct ps_co_stall *s = &w->stall;
+    bool step = s->why == PS_CO_NO_STEP, holds = s->why == PS_CO_HOLDS_ROUND,
+         failing = s->why == PS_CO_FAILING;
     if (s->why == PS_CO_GOES_ON) return;
-    if (s->why == PS_CO_FAILING) {
-        json_object_set_new(row, "stalled",
-                            json_pack("{s:s s:f}", "why", "failing", "for_s",
-                                      (double)(c->listener.ns - s->since_ns) / LH_SECOND));
-        json_object_set_new(row, "why", json_string("failing: its values are not finite"));
-        return;
-    }
-    if (s->why == PS_CO_HOLDS_ROUND) {
-        double waited = (double)s->holds_ns / LH_SECOND;
-        json_object_set_new(row, "stalled",
-                            json_pack("{s:s s:f s:f s:f s:i}", "why", "holds the round", "age_s",
-                                      waited, "bound_s", (double)s->bound_ns / LH_SECOND, "for_s",
-                                      (double)(c->listener.ns - s->since_ns) / LH_SECOND, "shard",
-                                      (int)s->holds_shard));
-        char why[100] = "others wait for its push of a round";
-        if (is_out(c, w))
-            snprintf(why, sizeof why, "held rounds too often; others don't wait for it for %.0f s",
-                     (double)(s->out_until_ns - c->listener.ns) / LH_SECOND);
-        json_object_set_new(row, "why", json_string(why));
-        return;
-    }
-    bool step = s->why == PS_CO_NO_STEP;
-    json_t *is = json_pack("{s:s s:f s:f s:f}", "why", step ? "no step" : "no push", "age_s",
-                           (double)(step ? s->idle_ns : s->waits_ns) / LH_SECOND, "bound_s",
-                           (double)s->bound_ns / LH_SECOND, "for_s",
-                           (double)(c->listener.ns - s->since_ns) / LH_SECOND);
-    if (!step) json_object_set_new(is, "shard", json_integer(s->shard));
-    json_object_set_new(row, "stalled", is);
-    char why[100];
-    double age = (double)(step ? s->idle_ns : s->waits_ns) / LH_SECOND;
+    double age = (double)(step ? s->idle_ns : holds ? s->holds_ns : s->waits_ns) / LH_SECOND;
+    uint32_t shard = holds ? s->holds_shard : s->shard;
+    json_object_set_new(row, "stalled",
+                        json_pack("{s:s s:o* s:o* s:f s:o*}", "why", name[s->why], "age_s",
+                                  failing ? NULL : json_real(age), "bound_s",
+                                  failing ? NULL : json_real((double)s->bound_ns / LH_SECOND),
+                                  "for_s", (double)(c->listener.ns - s->since_ns) / LH_SECOND,
+                                  "shard", failing || step ? NULL : json_integer(shard)));
+    char why[100] = "failing: its values are not finite";
     if (step)
         snprintf(why, sizeof why, "no step for %.0f s", age);
-    else
-        snprintf(why, sizeof why, "no push admitted by shard %u for %.0f s", s->shard, age);
+    else if (holds && is_out(c, w))
+        snprintf(why, sizeof why, "held rounds too often; others don't wait for it for %.0f s",
+                 (double)(s->out_until_ns - c->listener.ns) / LH_SECOND);
+    else if (holds)
+        snprintf(why, sizeof why, "others wait for its push of a round");
+    else if (!failing)
+        snprintf(why, sizeof why, "no push admitted by shard %u for %.0f s", shard, age);
     json_object_set_new(row, "why", json_string(why));
 }
