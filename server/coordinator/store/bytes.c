@@ -75,6 +75,12 @@ lh_err ps_commit_head(struct ps_entries *first, const struct ps_entries *then, u
     return LH_OK;
 }
 
+void ps_commit_mark(uint64_t number, uint8_t out[PS_COMMIT_HEAD_BYTES])
+{
+    struct ps_entries none = {.bytes = lh_buf_over(out, PS_COMMIT_HEAD_BYTES)};
+    LH_ASSERT(!ps_commit_head(&none, NULL, number)); // it needs no memory
+}
+
 // ---------------------------------------------------------------- reading
 
 bool ps_commit_read(struct lh_span bytes, size_t at, struct ps_commit *h)

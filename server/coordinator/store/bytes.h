@@ -29,6 +29,7 @@ size_t ps_entries_bytes(const struct ps_entries *e); // without the head
 // `first`, then those of `then` without its head.
 LH_MUST lh_err ps_commit_head(struct ps_entries *first, const struct ps_entries *then,
                               uint64_t number);
+void ps_commit_mark(uint64_t number, uint8_t out[PS_COMMIT_HEAD_BYTES]); // one without entries
 
 // ---- reading
 

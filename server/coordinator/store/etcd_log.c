@@ -256,14 +256,9 @@ static lh_err next_append(struct ps_medium *m, uint64_t number, struct lh_span b
     return err;
 }
 
-static lh_err next_replace(struct ps_medium *m, uint64_t number)
+static lh_err next_replace(struct ps_medium *m)
 {
     struct log *l = of(m);
-    struct ps_entries none = {.bytes = lh_buf(PS_COMMIT_HEAD_BYTES)};
-    lh_err err = ps_commit_head(&none, NULL, number);
-    if (!err) err = next_append(m, number, lh_buf_span(&none.bytes), lh_span(NULL, 0));
-    lh_buf_free(&none.bytes);
-    if (err) return err;
     LH_TRY(name_log(l, l->next));
     l->replaced = true;
     return LH_OK;

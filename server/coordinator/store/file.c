@@ -110,16 +110,15 @@ static LH_MUST lh_err read_file(struct file *f, struct lh_span bytes, struct ps_
 static LH_MUST lh_err make_file(struct file *f, struct ps_replayed *into)
 {
     struct lh_buf b = lh_buf(HEADER_BYTES + PS_COMMIT_HEAD_BYTES);
-    struct ps_entries none = {.bytes = lh_buf(PS_COMMIT_HEAD_BYTES)};
+    uint8_t mark[PS_COMMIT_HEAD_BYTES];
     put_header(&b);
-    lh_err err = ps_commit_head(&none, NULL, 1);
-    lh_put(&b, none.bytes.data, none.bytes.len);
-    if (!err) err = lh_buf_err(&b);
+    ps_commit_mark(1, mark);
+    lh_put(&b, mark, sizeof mark);
+    lh_err err = lh_buf_err(&b);
     if (!err) err = lh_file_replace_secret(f->env, f->path, lh_buf_span(&b));
     f->at = b.len;
     into->number = 1;
     into->marked = true;
-    lh_buf_free(&none.bytes);
     lh_buf_free(&b);
     return err;
 }
@@ -231,22 +230,16 @@ static lh_err next_append(struct ps_medium *m, uint64_t number, struct lh_span b
     return f->env->ops->files->sync(f->next);
 }
 
-// The mark at the end says that all before it is durable; that is true once the file has its name.
-static lh_err next_replace(struct ps_medium *m, uint64_t number)
+static lh_err next_replace(struct ps_medium *m)
 {
     struct file *f = of(m);
     const struct lh_files_ops *files = f->env->ops->files;
-    struct ps_entries none = {.bytes = lh_buf(PS_COMMIT_HEAD_BYTES)};
-    lh_err err = ps_commit_head(&none, NULL, number);
-    if (!err) err = next_append(m, number, lh_buf_span(&none.bytes), lh_span(NULL, 0));
-    lh_buf_free(&none.bytes);
-    if (!err) err = files->rename(f->env, f->next_path, f->path);
-    if (err) return err;
+    LH_TRY(files->rename(f->env, f->next_path, f->path));
     files->close(f->file);
     f->file = f->next;
     f->next = NULL;
     f->appended = f->next_at;
-    err = files->sync_dir(f->env, f->dir);
+    lh_err err = files->sync_dir(f->env, f->dir);
     return err == LH_ERR_DISK_FULL ? LH_ERR_IO : err; // the old file is obsolete
 }
 

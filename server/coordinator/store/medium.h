@@ -25,13 +25,13 @@ struct ps_medium_ops {
                 // (server/docs/0000-protocol.md#rule-18)
     // Makes a commit durable after the last kept one. LH_ERR_DISK_FULL: it was not written.
     lh_err (*append)(struct ps_medium *m, uint64_t number, struct lh_span bytes);
-    // The next log: begins it; adds a commit of two parts; durably replaces the present one by it,
-    // which a mark of that number ends; or drops it. LH_ERR_DISK_FULL, LH_ERR_NO_MEMORY: the
-    // present log stays, and the next one is to be dropped.
+    // The next log: begins it; adds a commit of two parts; durably replaces the present one by it;
+    // or drops it. LH_ERR_DISK_FULL, LH_ERR_NO_MEMORY: the present log stays, and the next one is
+    // to be dropped.
     lh_err (*next_begin)(struct ps_medium *m);
     lh_err (*next_append)(struct ps_medium *m, uint64_t number, struct lh_span bytes,
                           struct lh_span then);
-    lh_err (*next_replace)(struct ps_medium *m, uint64_t number);
+    lh_err (*next_replace)(struct ps_medium *m);
     lh_err (*next_drop)(struct ps_medium *m);
     // The last append is kept, or was taken back with its commit: the next one takes its place.
     void (*end)(struct ps_medium *m, bool kept);

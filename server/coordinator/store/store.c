@@ -196,6 +196,7 @@ static LH_MUST lh_err copy_part(struct ps_store *s)
     const struct ps_medium_ops *ops = s->medium->ops;
     const struct ps_entries *live = &s->flight.live;
     size_t rest = ps_entries_bytes(live);
+    uint8_t mark[PS_COMMIT_HEAD_BYTES];
     if (s->flight.first_part) {
         LH_TRY(ops->next_begin(s->medium));
         s->next_number = 0;
@@ -204,7 +205,11 @@ static LH_MUST lh_err copy_part(struct ps_store *s)
     LH_TRY(ops->next_append(s->medium, s->next_number, lh_buf_span(&s->flight.part.bytes),
                             lh_span(rest ? live->bytes.data + PS_COMMIT_HEAD_BYTES : NULL, rest)));
     if (!s->flight.last_part) return LH_OK;
-    LH_TRY(ops->next_replace(s->medium, ++s->next_number));
+    // It says that all before it is durable; that is true once the next log is in force.
+    ps_commit_mark(++s->next_number, mark);
+    LH_TRY(
+        ops->next_append(s->medium, s->next_number, lh_span(mark, sizeof mark), lh_span(NULL, 0)));
+    LH_TRY(ops->next_replace(s->medium));
     s->flight.number = s->next_number;
     s->flight.marked = true;
     return LH_OK;
@@ -287,16 +292,15 @@ void ps_store_end(struct ps_store *s, lh_err result)
 
 // ---------------------------------------------------------------- the end
 
-// The last commit is durable: with a mark, the next start can tell its damage from a torn one.
+// The last commit is durable: with a mark, the next start can tell its damage from a torn one. Best
+// effort.
 static void leave_mark(struct ps_store *s)
 {
     if (!s->medium->ops->marks || s->marked || s->failed || s->no_mark_now || s->flight.under_way)
         return;
-    struct ps_entries none = {.bytes = lh_buf(PS_COMMIT_HEAD_BYTES)};
-    lh_err err = ps_commit_head(&none, NULL, s->number + 1);
-    if (!err) err = s->medium->ops->append(s->medium, s->number + 1, lh_buf_span(&none.bytes));
-    lh_buf_free(&none.bytes);
-    (void)!err; // best effort
+    uint8_t mark[PS_COMMIT_HEAD_BYTES];
+    ps_commit_mark(s->number + 1, mark);
+    (void)!s->medium->ops->append(s->medium, s->number + 1, lh_span(mark, sizeof mark));
 }
 
 void ps_store_close(struct ps_store *s)
