@@ -1,4 +1,4 @@
-// Answers that every role gives. See answer.h.
+// Calls of every role. See answer.h.
 #include "server/answer.h"
 
 #include "common/net/wire_admin.h"
@@ -9,14 +9,11 @@ void ps_answer_health(struct lh_request *rq, bool serving)
     lh_answer(rq, LH_MESSAGE(health_check_response, &out));
 }
 
-void ps_answer_json(struct lh_request *rq, lh_err err, struct lh_buf *json)
+lh_err ps_answer_call(const struct ps_answers *by, void *self, struct lh_call *call,
+                      enum lh_rpc rpc, const struct lh_peer *peer, const struct lh_call_ops **ops,
+                      void **call_self)
 {
-    lh_put_u8(json, 0);
-    struct lh_status_reply out = {.json = (const char *)json->data};
-    if (!err) err = lh_buf_err(json);
-    if (err)
-        lh_reply_error(rq, err, NULL);
-    else
-        lh_answer(rq, LH_MESSAGE(status_reply, &out));
-    lh_buf_free(json);
+    if (!by[rpc].answer)
+        return lh_fail(LH_ERR_UNSUPPORTED, "%s is not answered here", lh_rpc_path(rpc));
+    return lh_request_take(call, peer, by[rpc].request, by[rpc].answer, self, ops, call_self);
 }

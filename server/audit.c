@@ -20,14 +20,10 @@ void ps_audit(struct lh_log *audit, const char *event, const struct lh_peer *pee
 }
 
 void ps_audit_admin(struct lh_log *audit, const char *event, const struct lh_peer *peer,
-                    const char *format, ...)
+                    const char *text)
 {
-    char uri[LH_URI_BYTES], text[TEXT_BYTES];
-    va_list args;
+    char uri[LH_URI_BYTES];
     if (!audit) return;
-    va_start(args, format);
-    vsnprintf(text, sizeof text, format, args);
-    va_end(args);
     lh_peer_uri(peer, uri);
     lh_logf(audit, LH_INFO, event, "%s: %s", uri, text);
 }

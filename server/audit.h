@@ -18,6 +18,6 @@ void ps_audit_refused(void *log, const struct lh_peer *peer, const char *rpc, co
 // Notes an operator's command, without that limit: lh_log_sync() makes it durable
 // (coordinator/commit.h).
 void ps_audit_admin(struct lh_log *audit, const char *event, const struct lh_peer *peer,
-                    const char *format, ...) __attribute__((format(printf, 4, 5)));
+                    const char *text);
 
 #endif

@@ -252,12 +252,14 @@ static LH_MUST lh_err start_server(struct ps_node *n)
 
 // ---------------------------------------------------------------- the door of both
 
+// The coordinator's service; the server answers the others.
+static const char MEMBER[] = "longhaul.v1.Member/";
+
 static lh_err on_call(void *self, struct lh_call *call, enum lh_rpc rpc, const struct lh_peer *peer,
                       const struct lh_call_ops **ops, void **call_self)
 {
-    static const char coordinators[] = "longhaul.v1.Member/"; // the service of the coordinator
     struct ps_node *n = self;
-    if (!strncmp(lh_rpc_path(rpc), coordinators, sizeof coordinators - 1))
+    if (!strncmp(lh_rpc_path(rpc), MEMBER, sizeof MEMBER - 1))
         return ps_coordinator_on_call(n->coordinator, call, rpc, peer, ops, call_self);
     if (!n->server) return lh_fail(LH_ERR_UNAVAILABLE, "the server is starting");
     return ps_server_on_call(n->server, call, rpc, peer, ops, call_self);
@@ -295,6 +297,27 @@ static LH_MUST lh_err open_audit(struct ps_node *n)
     return lh_log_apart(n->audit);
 }
 
+static void close_cores(void *self)
+{
+    struct ps_node *n = self;
+    if (n->server) ps_server_close(n->server);
+    if (n->coordinator) ps_coordinator_close(n->coordinator);
+    ps_lead_close(n->lead);
+}
+
+static void stop(void *self)
+{
+    struct ps_node *n = self;
+    ps_uploader_stop(n->uploader);
+    ps_server_stop(n->server);
+    ps_coordinator_stop(n->coordinator);
+    ps_lead_free(n->lead);
+    lh_transport_grpc_on_refused(n->program->transport, NULL, NULL);
+    lh_log_close(n->audit);
+    lh_units_close(&n->units);
+    lh_units_close(&n->given_units);
+}
+
 static lh_err start(void *self, struct lh_program *p)
 {
     struct ps_node *n = self;
@@ -307,23 +330,13 @@ static lh_err start(void *self, struct lh_program *p)
     if (!err && ps_is_coordinator(n->settings) && ps_is_shard(n->settings)) err = open_door(n);
     if (!err && ps_is_shard(n->settings)) err = start_server(n);
     if (!err && n->coordinator && n->server) lh_program_listening(n->address);
-    if (err) {
-        char text[512];
-        snprintf(text, sizeof text, "%s", lh_err_text(err));
-        ps_uploader_stop(n->uploader);
-        ps_coordinator_stop(n->coordinator);
-        n->coordinator = NULL;
-        ps_lead_close(n->lead);
-        ps_lead_free(n->lead);
-        n->lead = NULL;
-        lh_transport_grpc_on_refused(p->transport, NULL, NULL);
-        lh_log_close(n->audit);
-        n->audit = NULL;
-        lh_units_close(&n->units);
-        lh_units_close(&n->given_units);
-        return lh_fail(err, "%s", text);
-    }
-    return LH_OK;
+    if (!err) return LH_OK;
+    struct lh_err_said said;
+    lh_err_take(&said);
+    close_cores(n);
+    stop(n);
+    lh_err_give(&said);
+    return err;
 }
 
 // Gives {"role": "both", "server": {...}, "coordinator": {...}} for both roles, else the object of
@@ -353,27 +366,6 @@ static bool over(void *self)
     if (n->lead && !n->coordinator) return false;
     return (!n->coordinator || ps_coordinator_over(n->coordinator)) &&
            (!n->server || ps_server_over(n->server));
-}
-
-static void close_cores(void *self)
-{
-    struct ps_node *n = self;
-    if (n->server) ps_server_close(n->server);
-    if (n->coordinator) ps_coordinator_close(n->coordinator);
-    ps_lead_close(n->lead);
-}
-
-static void stop(void *self)
-{
-    struct ps_node *n = self;
-    ps_uploader_stop(n->uploader);
-    ps_server_stop(n->server);
-    ps_coordinator_stop(n->coordinator);
-    ps_lead_free(n->lead);
-    lh_transport_grpc_on_refused(n->program->transport, NULL, NULL);
-    lh_log_close(n->audit);
-    lh_units_close(&n->units);
-    lh_units_close(&n->given_units);
 }
 
 static const char *page(const void *settings)

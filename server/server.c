@@ -185,7 +185,14 @@ static void on_status(void *self, struct lh_request *rq, const void *m)
     (void)m;
     struct lh_buf json = lh_buf(LH_SMALL_BYTES);
     lh_err err = ps_server_status(self, &json);
-    ps_answer_json(rq, err, &json);
+    lh_put_u8(&json, 0);
+    struct lh_status_reply out = {.json = (const char *)json.data};
+    if (!err) err = lh_buf_err(&json);
+    if (err)
+        lh_reply_error(rq, err, NULL);
+    else
+        lh_answer(rq, LH_MESSAGE(status_reply, &out));
+    lh_buf_free(&json);
 }
 
 static LH_MUST lh_err refuse_expelled(struct ps_server *s, const struct lh_peer *peer)
@@ -195,6 +202,14 @@ static LH_MUST lh_err refuse_expelled(struct ps_server *s, const struct lh_peer 
     return lh_fail(LH_ERR_EXPELLED, "%s %s of %s was expelled from this run",
                    lh_role_name(peer->role), peer->name, peer->region);
 }
+
+static const struct ps_answers answers[LH_RPC_COUNT] = {
+    [LH_RPC_HELLO] = {&lh_wire_hello_request, ps_on_hello},
+    [LH_RPC_OFFER] = {&lh_wire_offer_request, ps_on_offer},
+    [LH_RPC_CONFIRM] = {&lh_wire_confirm_request, ps_on_confirm},
+    [LH_RPC_SHARD_STATUS] = {&lh_wire_shard_status_request, on_status},
+    [LH_RPC_HEALTH_CHECK] = {&lh_wire_health_check_request, on_health},
+};
 
 lh_err ps_server_on_call(void *self, struct lh_call *call, enum lh_rpc rpc,
                          const struct lh_peer *peer, const struct lh_call_ops **ops,
@@ -220,19 +235,10 @@ lh_err ps_server_on_call(void *self, struct lh_call *call, enum lh_rpc rpc,
     if (data && peer->role == LH_A)
         ps_audit(s->conf.audit, "audit.read", peer, "%s", lh_rpc_path(rpc));
     switch (rpc) {
-    case LH_RPC_OFFER: return ps_offer_accept(s, call, peer, ops, call_self);
     case LH_RPC_RESTORE: return ps_restore_accept(s, call, peer, ops, call_self);
-    case LH_RPC_HELLO: return ps_hello_accept(s, call, peer, ops, call_self);
     case LH_RPC_PUSH: return ps_push_accept(s, call, peer, ops, call_self);
     case LH_RPC_FOLLOW: return ps_follow_accept(s, call, peer, ops, call_self);
     case LH_RPC_SNAPSHOT: return ps_snapshot_accept(s, call, peer, ops, call_self);
-    case LH_RPC_CONFIRM: return ps_confirm_accept(s, call, peer, ops, call_self);
-    case LH_RPC_SHARD_STATUS:
-        return lh_request_take(call, peer, &lh_wire_shard_status_request, on_status, s, ops,
-                               call_self);
-    case LH_RPC_HEALTH_CHECK:
-        return lh_request_take(call, peer, &lh_wire_health_check_request, on_health, s, ops,
-                               call_self);
-    default: return lh_fail(LH_ERR_UNSUPPORTED, "%s is not answered here", lh_rpc_path(rpc));
+    default: return ps_answer_call(answers, s, call, rpc, peer, ops, call_self);
     }
 }

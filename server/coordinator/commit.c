@@ -517,7 +517,7 @@ void ps_co_audit(struct ps_coordinator *c, const char *event, const struct lh_pe
     va_start(list, format);
     vsnprintf(text, sizeof text, format, list);
     va_end(list);
-    ps_audit_admin(c->conf.audit, event, peer, "%s", text);
+    ps_audit_admin(c->conf.audit, event, peer, text);
     c->commit->audit.owed = ++c->commit->audit.noted;
     changed(c);
 }

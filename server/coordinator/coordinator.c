@@ -267,69 +267,28 @@ static LH_MUST lh_err refuse_expelled(struct ps_coordinator *c, const struct lh_
         lh_role_name(peer->role), peer->name, peer->region);
 }
 
+static const struct ps_answers answers[LH_RPC_COUNT] = {
+    [LH_RPC_JOIN] = {&lh_wire_join_request, ps_co_on_join},
+    [LH_RPC_LEASE] = {&lh_wire_lease_request, ps_co_on_lease},
+    [LH_RPC_REPORT] = {&lh_wire_report_request, ps_co_on_report},
+    [LH_RPC_EPOCH] = {&lh_wire_epoch_request, ps_co_on_epoch},
+    [LH_RPC_INSYNC] = {&lh_wire_in_sync_request, ps_co_on_insync},
+    [LH_RPC_STATUS] = {&lh_wire_status_request, ps_co_on_status},
+    [LH_RPC_DRAIN] = {&lh_wire_drain_request, ps_co_on_drain},
+    [LH_RPC_PAUSE] = {&lh_wire_pause_request, ps_co_on_pause},
+    [LH_RPC_MOVE] = {&lh_wire_move_request, ps_co_on_move},
+    [LH_RPC_EXPEL] = {&lh_wire_expel_request, ps_co_on_expel},
+    [LH_RPC_ADOPT] = {&lh_wire_adopt_request, ps_co_on_adopt},
+    [LH_RPC_REFOLD] = {&lh_wire_refold_request, ps_co_on_refold},
+    [LH_RPC_HEALTH_CHECK] = {&lh_wire_health_check_request, on_health},
+};
+
 lh_err ps_coordinator_on_call(void *self, struct lh_call *call, enum lh_rpc rpc,
                               const struct lh_peer *peer, const struct lh_call_ops **ops,
                               void **call_self)
 {
     struct ps_coordinator *c = self;
-    const struct lh_wire_type *type;
-    lh_answer_fn handle;
     if (c->stopped) return lh_fail(LH_ERR_UNAVAILABLE, "the coordinator is stopping");
     if (ps_co_is_expelled(c, lh_worker_id(peer))) return refuse_expelled(c, peer);
-    switch (rpc) {
-    case LH_RPC_JOIN:
-        type = &lh_wire_join_request;
-        handle = ps_co_on_join;
-        break;
-    case LH_RPC_LEASE:
-        type = &lh_wire_lease_request;
-        handle = ps_co_on_lease;
-        break;
-    case LH_RPC_REPORT:
-        type = &lh_wire_report_request;
-        handle = ps_co_on_report;
-        break;
-    case LH_RPC_EPOCH:
-        type = &lh_wire_epoch_request;
-        handle = ps_co_on_epoch;
-        break;
-    case LH_RPC_INSYNC:
-        type = &lh_wire_in_sync_request;
-        handle = ps_co_on_insync;
-        break;
-    case LH_RPC_STATUS:
-        type = &lh_wire_status_request;
-        handle = ps_co_on_status;
-        break;
-    case LH_RPC_DRAIN:
-        type = &lh_wire_drain_request;
-        handle = ps_co_on_drain;
-        break;
-    case LH_RPC_PAUSE:
-        type = &lh_wire_pause_request;
-        handle = ps_co_on_pause;
-        break;
-    case LH_RPC_MOVE:
-        type = &lh_wire_move_request;
-        handle = ps_co_on_move;
-        break;
-    case LH_RPC_EXPEL:
-        type = &lh_wire_expel_request;
-        handle = ps_co_on_expel;
-        break;
-    case LH_RPC_ADOPT:
-        type = &lh_wire_adopt_request;
-        handle = ps_co_on_adopt;
-        break;
-    case LH_RPC_REFOLD:
-        type = &lh_wire_refold_request;
-        handle = ps_co_on_refold;
-        break;
-    case LH_RPC_HEALTH_CHECK:
-        type = &lh_wire_health_check_request;
-        handle = on_health;
-        break;
-    default: return lh_fail(LH_ERR_UNSUPPORTED, "%s is not answered here", lh_rpc_path(rpc));
-    }
-    return lh_request_take(call, peer, type, handle, c, ops, call_self);
+    return ps_answer_call(answers, c, call, rpc, peer, ops, call_self);
 }

@@ -88,7 +88,7 @@ static void turn_away(struct ps_item *i)
     ps_item_free(i);
 }
 
-static void on_hello(void *self, struct lh_request *rq, const void *request)
+void ps_on_hello(void *self, struct lh_request *rq, const void *request)
 {
     struct ps_server *s = self;
     const struct lh_hello_request *m = request;
@@ -115,10 +115,4 @@ static void on_hello(void *self, struct lh_request *rq, const void *request)
         ps_item_queue(i);
     else
         turn_away(i);
-}
-
-lh_err ps_hello_accept(struct ps_server *s, struct lh_call *call, const struct lh_peer *peer,
-                       const struct lh_call_ops **ops, void **self)
-{
-    return lh_request_take(call, peer, &lh_wire_hello_request, on_hello, s, ops, self);
 }

@@ -4,8 +4,8 @@
 
 #include "server/core.h"
 
-LH_MUST lh_err ps_hello_accept(struct ps_server *s, struct lh_call *call,
-                               const struct lh_peer *peer, const struct lh_call_ops **ops,
-                               void **self);
+struct lh_request;
+
+void ps_on_hello(void *self, struct lh_request *rq, const void *request);
 
 #endif

@@ -279,7 +279,7 @@ static lh_err take_confirm(struct ps_server *server, const struct lh_confirm_req
     return LH_OK;
 }
 
-static void on_confirm(void *self, struct lh_request *rq, const void *request)
+void ps_on_confirm(void *self, struct lh_request *rq, const void *request)
 {
     struct ps_server *server = self;
     struct ps_shard *s = NULL;
@@ -294,12 +294,6 @@ static void on_confirm(void *self, struct lh_request *rq, const void *request)
     struct lh_confirm_reply out = {.in_sync = s->insync.state == PS_IN_SYNC &&
                                               s->insync.standby == m->standby};
     lh_answer(rq, LH_MESSAGE(confirm_reply, &out));
-}
-
-lh_err ps_confirm_accept(struct ps_server *s, struct lh_call *call, const struct lh_peer *peer,
-                         const struct lh_call_ops **ops, void **self)
-{
-    return lh_request_take(call, peer, &lh_wire_confirm_request, on_confirm, s, ops, self);
 }
 
 // ---------------------------------------------------------------- life

@@ -8,6 +8,7 @@
 #include "common/net/listener.h"
 #include "common/net/transport.h"
 
+struct lh_request;
 struct lh_unary;
 struct ps_item;
 struct ps_server;
@@ -43,9 +44,7 @@ void ps_insync_answer(struct ps_item *i);
 // The standby noted by the coordinator, from its answers (0: none), and how often the note has
 // changed; *changes 0: not known.
 uint64_t ps_insync_noted(const struct ps_shard *s, uint64_t *changes);
-LH_MUST lh_err ps_confirm_accept(struct ps_server *s, struct lh_call *call,
-                                 const struct lh_peer *peer, const struct lh_call_ops **ops,
-                                 void **self);
+void ps_on_confirm(void *self, struct lh_request *rq, const void *request);
 json_t *ps_insync_status(const struct ps_shard *s); // gives the object
 void ps_insync_close(struct ps_shard *s);           // cancels the timer
 void ps_insync_free(struct ps_shard *s);

@@ -71,25 +71,17 @@ static int64_t left_ms(const struct ps_follower *f, int64_t now)
     return (int64_t)(f->giving.until - f->giving.at) / rate * 1000 + (f->sending ? 1 : 0);
 }
 
-// The newest snapshot of the peer that has the most, if it has more than its share.
-static struct ps_follower *beyond_share(const struct ps_server *server)
-{
-    struct ps_follower *found = NULL, *oldest;
-    uint32_t most = SNAPSHOTS_A_SHARE;
-    for (struct ps_follower *f = server->readers; f; f = f->older) {
-        uint32_t n = f->snapshot && !f->cut ? streams_of(server, &f->peer, true, &oldest) : 0;
-        if (n <= most) continue;
-        found = f;
-        most = n;
-    }
-    return found;
-}
-
 static struct ps_begun *row_of(struct ps_server *server, uint64_t peer)
 {
     for (size_t i = 0; i < PS_BEGUN; i++)
         if (server->begun[i].snapshots && server->begun[i].peer == peer) return &server->begun[i];
     return NULL;
+}
+
+static uint32_t snapshots_of(struct ps_server *server, const struct lh_peer *peer)
+{
+    struct ps_follower *oldest;
+    return streams_of(server, peer, true, &oldest);
 }
 
 // Snapshots that the peer began lately.
@@ -118,14 +110,13 @@ static void forget_old(struct ps_server *server)
     server->begun_since_ns = now;
 }
 
-// The newest snapshot of the peer that began most lately, if those are more than a share more than
-// the `mine` of whoever waits: peers that renew theirs in turn would keep all places.
-static struct ps_follower *begun_more(struct ps_server *server, uint32_t mine)
+// The newest snapshot of the peer with the most by this count, if it has more than `most`.
+static struct ps_follower *of_most(struct ps_server *server, uint32_t most,
+                                   uint32_t (*count)(struct ps_server *, const struct lh_peer *))
 {
     struct ps_follower *found = NULL;
-    uint32_t most = mine + SNAPSHOTS_A_SHARE;
     for (struct ps_follower *f = server->readers; f; f = f->older) {
-        uint32_t n = f->snapshot && !f->cut ? begun_by(server, &f->peer) : 0;
+        uint32_t n = f->snapshot && !f->cut ? count(server, &f->peer) : 0;
         if (n <= most) continue;
         found = f;
         most = n;
@@ -193,8 +184,9 @@ lh_err ps_readers_admit_snapshot(struct ps_server *server, const struct lh_peer 
     forget_old(server);
     if (server->snapshots >= SNAPSHOTS_MAX && has < SNAPSHOTS_A_SHARE) {
         // The place goes to this reader at once, because others may ask more often.
-        struct ps_follower *most = beyond_share(server);
-        if (!most) most = begun_more(server, begun_by(server, peer));
+        // Peers that renew theirs in turn would keep all places.
+        struct ps_follower *most = of_most(server, SNAPSHOTS_A_SHARE, snapshots_of);
+        if (!most) most = of_most(server, begun_by(server, peer) + SNAPSHOTS_A_SHARE, begun_by);
         if (most) cut_off(most, "it reads many snapshots, while another reader waits for one");
         if (!most) ps_readers_yield(server, NULL);
     }

@@ -7,6 +7,8 @@
 
 #include "server/core.h"
 
+struct lh_request;
+
 // ---- rebuild.c
 LH_MUST lh_err ps_rebuild_begin(struct ps_shard *shard);
 bool ps_rebuild_fetched(const struct ps_rebuild *b); // the replica holds a follower's state
@@ -18,9 +20,7 @@ json_t *ps_rebuild_status(const struct ps_rebuild *b); // gives the object
 void ps_rebuild_close(struct ps_rebuild *b);           // cancels the timer; NULL is allowed
 void ps_rebuild_free(struct ps_rebuild *b);            // NULL is allowed
 // ---- restore.c
-LH_MUST lh_err ps_offer_accept(struct ps_server *s, struct lh_call *call,
-                               const struct lh_peer *peer, const struct lh_call_ops **ops,
-                               void **self);
+void ps_on_offer(void *self, struct lh_request *rq, const void *request);
 LH_MUST lh_err ps_restore_accept(struct ps_server *s, struct lh_call *call,
                                  const struct lh_peer *peer, const struct lh_call_ops **ops,
                                  void **self);

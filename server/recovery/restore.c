@@ -154,7 +154,7 @@ static void reply_offer(struct ps_server *s, struct lh_request *rq, struct ps_re
     lh_answer(rq, LH_MESSAGE(offer_reply, &out));
 }
 
-static void on_offer(void *self, struct lh_request *rq, const void *request)
+void ps_on_offer(void *self, struct lh_request *rq, const void *request)
 {
     struct ps_server *s = self;
     const struct lh_offer_request *m = request;
@@ -169,12 +169,6 @@ static void on_offer(void *self, struct lh_request *rq, const void *request)
         lh_reply_error(rq, err, NULL);
     else
         reply_offer(s, rq, shard->rebuild, m->worker);
-}
-
-lh_err ps_offer_accept(struct ps_server *s, struct lh_call *call, const struct lh_peer *peer,
-                       const struct lh_call_ops **ops, void **self)
-{
-    return lh_request_take(call, peer, &lh_wire_offer_request, on_offer, s, ops, self);
 }
 
 // ---------------------------------------------------------------- the state that is brought

@@ -33,7 +33,7 @@ TEST(an_operators_word_outlives_a_power_cut)
         lh_fake_folders_apart(env);
         struct lh_log *audit = open_audit(env);
         ps_audit(audit, "audit.join", &WORKER, "incarnation %u", 1);
-        ps_audit_admin(audit, "audit.expel", &BOSS, "worker \"w1\": %s", "taken");
+        ps_audit_admin(audit, "audit.expel", &BOSS, "worker \"w1\": taken");
         lh_log_sync(audit);
         lh_fake_kill(env, true);
         lh_fake_boot(env);
