@@ -1,7 +1,6 @@
 // The coordinator's part of longhaul-server's process: its configuration from the settings, and
 // where its store is in etcd, its lead. See node_parts.h.
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "common/app/status.h"

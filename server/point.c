@@ -1,7 +1,6 @@
 // Point. See point.h.
 #include "server/point.h"
 
-#include "server/bugs.h"
 #include "server/shard.h"
 
 enum ps_stand ps_point_stand(const struct lh_point *p, const struct ps_log_answer *log)

@@ -6,13 +6,11 @@
 // not take over (server/docs/0000-protocol.md#rule-28). A long round trip needs a long deadline,
 // and reports are less frequent, so that one is free when the next is due.
 #include <stdlib.h>
-#include <string.h>
 
 #include "common/base/limits.h"
 #include "common/format/credit.h"
 #include "common/net/rpc.h"
 #include "common/net/wire_member.h"
-#include "server/bugs.h"
 #include "server/core.h"
 #include "server/push/insync.h"
 #include "server/recovery/refold.h"

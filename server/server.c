@@ -27,10 +27,8 @@
 #include "server/recovery/refold.h"
 #include "server/recovery/settle.h"
 #include "server/recovery/standby.h"
-#include "server/report.h"
 #include "server/state/checkpointer.h"
 #include "server/state/digest.h"
-#include "server/state/fold.h"
 #include "server/vouch.h"
 
 // ---------------------------------------------------------------- who hears what

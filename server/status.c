@@ -5,7 +5,6 @@
 #include "server/recovery/rebuild.h"
 #include "server/recovery/standby.h"
 #include "server/state/digest.h"
-#include "server/state/fold.h"
 
 static uint64_t quantile(const struct ps_shard *s, double q)
 {

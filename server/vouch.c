@@ -12,12 +12,10 @@
 #include "server/vouch.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 #include "common/net/wire_member.h"
 #include "kernels/state/possession.h"
 #include "server/core.h"
-#include "server/report.h"
 
 enum { MARKS = 4096 };
 

@@ -12,8 +12,6 @@
 #include <math.h>
 #include <string.h>
 
-#include "common/format/manifest.h"
-
 static const double IN_ROUND = 0.8; // share of a round that one exchange may take
 static const int64_t TOLD_NS = 3600 * LH_SECOND;
 enum { EARLY_STEPS = 1000, LATE_STEPS = 10000 };

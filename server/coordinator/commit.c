@@ -23,7 +23,6 @@
 #include <string.h>
 
 #include "common/env/slow.h"
-#include "common/format/manifest.h"
 #include "server/audit.h"
 #include "server/coordinator/commit.h"
 

@@ -1,29 +1,22 @@
 // The coordinator: start, calls, servers' reports, status. See coordinator.h.
 #include "server/coordinator/coordinator.h"
 
-#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "common/format/frame.h"
-#include "common/format/json.h"
-#include "common/format/manifest.h"
 #include "common/net/wire_admin.h"
 #include "common/net/wire_member.h"
 #include "server/answer.h"
 #include "server/coordinator/balance/assign.h"
-#include "server/coordinator/balance/away.h"
 #include "server/coordinator/balance/crossed.h"
 #include "server/coordinator/balance/decided.h"
 #include "server/coordinator/balance/grants.h"
-#include "server/coordinator/balance/measure.h"
 #include "server/coordinator/balance/override.h"
 #include "server/coordinator/balance/stock.h"
 #include "server/coordinator/commit.h"
 #include "server/coordinator/drain.h"
 #include "server/coordinator/goes_on.h"
-#include "server/coordinator/grant.h"
 #include "server/coordinator/member.h"
 #include "server/coordinator/order.h"
 #include "server/coordinator/owners/choice.h"

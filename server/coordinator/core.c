@@ -4,7 +4,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/format/manifest.h"
 #include "server/coordinator/core.h"
 
 void ps_co_fatal(struct ps_coordinator *c, lh_err err)

@@ -13,6 +13,7 @@
 #include "common/base/limits.h"
 #include "common/env/machine.h"
 #include "common/format/ledger.h"
+#include "common/format/manifest.h"
 #include "common/format/plan.h"
 #include "common/format/point.h"
 #include "common/format/units.h"

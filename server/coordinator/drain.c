@@ -14,7 +14,6 @@
 // 3. An end can be undone only before the shards begin to close.
 #include <inttypes.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "common/base/text.h"

@@ -26,7 +26,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/format/manifest.h"
 #include "server/coordinator/balance/assign.h"
 #include "server/coordinator/balance/decided.h"
 #include "server/coordinator/balance/level.h"

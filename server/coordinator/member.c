@@ -1,12 +1,9 @@
 // Members: joins, incarnations, and the reports in lease requests
 // (server/docs/0000-protocol.md#rule-8). grant.c leases the units.
-#include <inttypes.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "common/format/frame.h"
-#include "common/format/manifest.h"
 #include "common/net/wire_member.h"
 #include "server/audit.h"
 #include "server/coordinator/balance/asking.h"

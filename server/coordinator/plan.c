@@ -11,7 +11,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/format/manifest.h"
 #include "server/coordinator/balance/lease.h"
 #include "server/coordinator/cadence.h"
 #include "server/coordinator/commit.h"

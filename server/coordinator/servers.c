@@ -9,7 +9,6 @@
 
 #include "common/format/credit.h"
 #include "common/format/frame.h"
-#include "common/format/manifest.h"
 #include "common/net/wire_member.h"
 #include "server/audit.h"
 #include "server/coordinator/balance/away.h"

@@ -8,13 +8,8 @@
 // workers, and of the servers that own the shards. A restarted coordinator needs them: a member
 // that it has not heard yet is connecting, which takes long on a long path. A row is written when
 // its bound is off by a quarter, so that a wavering trip costs no commits.
-#include <inttypes.h>
 #include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
-#include "common/format/manifest.h"
-#include "common/net/wire_member.h"
 #include "server/coordinator/commit.h"
 #include "server/coordinator/silence.h"
 

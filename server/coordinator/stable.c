@@ -22,7 +22,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/format/manifest.h"
 #include "common/net/wire_member.h"
 #include "server/coordinator/commit.h"
 #include "server/coordinator/watch/expelled.h"

@@ -24,7 +24,6 @@
 #include <string.h>
 
 #include "common/format/json.h"
-#include "common/format/manifest.h"
 #include "common/net/wire_admin.h"
 #include "common/privacy/account.h"
 #include "server/coordinator/balance/away.h"
@@ -34,9 +33,7 @@
 #include "server/coordinator/balance/measure.h"
 #include "server/coordinator/cadence.h"
 #include "server/coordinator/commit.h"
-#include "server/coordinator/grant.h"
 #include "server/coordinator/order.h"
-#include "server/coordinator/plan.h"
 #include "server/coordinator/scale.h"
 #include "server/coordinator/silence.h"
 #include "server/coordinator/status.h"

@@ -9,7 +9,6 @@
 //
 // A peer that does not read holds a few messages of memory, and not for long (readers.c).
 #include <stdlib.h>
-#include <string.h>
 
 #include "common/net/rpc.h"
 #include "common/net/wire_shard.h"

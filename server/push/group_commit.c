@@ -5,7 +5,6 @@
 // group grows with the load. Invariant: nothing is answered or published before its group's sync.
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "common/net/rpc.h"
 #include "server/bugs.h"

@@ -14,8 +14,6 @@
 // before starts in `leaving`, and leaves that state only on the coordinator's answer: with neither
 // the standby nor the coordinator reachable, acknowledgements wait.
 #include <inttypes.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "common/net/rpc.h"
 #include "common/net/wire_member.h"

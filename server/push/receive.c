@@ -13,7 +13,6 @@
 
 #include "common/net/rpc.h"
 #include "common/net/wire_shard.h"
-#include "server/audit.h"
 #include "server/core.h"
 #include "server/push/push_memory.h"
 #include "server/push/receive.h"

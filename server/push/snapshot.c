@@ -12,7 +12,6 @@
 
 #include "common/base/parallel.h"
 #include "server/core.h"
-#include "server/push/follow.h"
 #include "server/push/snapshot.h"
 
 // Lets the parameters be sent without a copy. If there is no memory, they are copied, a message at

@@ -6,12 +6,10 @@
 // is sealed, the seal.
 #include <inttypes.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "common/net/rpc.h"
 #include "common/net/wire_shard.h"
 #include "server/core.h"
-#include "server/push/follow.h"
 #include "server/push/snapshot.h"
 #include "server/recovery/rebuilding.h"
 #include "server/state/fold.h"

@@ -14,7 +14,6 @@
 #include "common/net/wire_shard.h"
 #include "server/bugs.h"
 #include "server/core.h"
-#include "server/push/follow.h"
 #include "server/push/group_commit.h"
 #include "server/push/head.h"
 #include "server/push/snapshot.h"

@@ -24,7 +24,6 @@
 #include "server/push/head.h"
 #include "server/recovery/recover.h"
 #include "server/recovery/refold.h"
-#include "server/state/checkpointer.h"
 #include "server/state/disk_full.h"
 #include "server/state/fold.h"
 #include "server/wal/quarantine.h"

@@ -12,7 +12,6 @@
 #include "common/net/rpc.h"
 #include "common/net/wire_shard.h"
 #include "server/core.h"
-#include "server/push/follow.h"
 #include "server/push/snapshot.h"
 #include "server/recovery/rebuilding.h"
 #include "server/state/fold.h"

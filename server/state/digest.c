@@ -11,7 +11,6 @@
 
 #include "server/core.h"
 #include "server/state/digest.h"
-#include "server/state/fold.h"
 
 enum { AT_ONCE_BYTES = 16 << 20, STEP_BYTES = 64 << 20 }; // about 20 ms each, 60 ms on one core
 

@@ -4,7 +4,6 @@
 #include "server/state/fold.h"
 
 #include "server/core.h"
-#include "server/push/follow.h"
 #include "server/push/snapshot.h"
 #include "server/state/digest.h"
 

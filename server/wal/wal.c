@@ -4,11 +4,9 @@
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "common/base/check.h"
 #include "common/base/limits.h"
-#include "server/state/disk_full.h"
 #include "server/wal/wal_format.h"
 
 LH_STATIC_ASSERT((PS_SEGMENT_HEADER_BYTES + PS_ENTRY_HEADER_BYTES + LH_RECORD_HEADER_BYTES) %

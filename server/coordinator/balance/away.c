@@ -11,7 +11,6 @@
 
 #include "server/coordinator/balance/measure.h"
 #include "server/coordinator/balance/stock.h"
-#include "server/coordinator/silence.h"
 
 static const int64_t SILENT_NS = 30 * LH_SECOND;
 

@@ -12,7 +12,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "server/coordinator/balance/stock.h"
 #include "server/coordinator/balance/view.h"
 
 static int stalled_in(const struct ps_coordinator *c, const char *region)

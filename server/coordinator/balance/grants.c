@@ -11,9 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/format/manifest.h"
 #include "server/coordinator/balance/lease.h"
-#include "server/coordinator/balance/measure.h"
 #include "server/coordinator/commit.h"
 
 static const char KEY[] = "grant/key";

@@ -14,7 +14,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/format/manifest.h"
 #include "server/coordinator/balance/away.h"
 #include "server/coordinator/balance/lease.h"
 #include "server/coordinator/balance/stock.h"

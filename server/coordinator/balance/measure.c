@@ -7,12 +7,9 @@
 
 #include <math.h>
 #include <stdlib.h>
-#include <string.h>
 
-#include "common/format/manifest.h"
 #include "server/coordinator/cadence.h"
 #include "server/coordinator/commit.h"
-#include "server/coordinator/silence.h"
 #include "server/coordinator/watch/expelled.h"
 
 enum { LINK_ROWS_MAX = 16384 }; // limit of a status: 4 MiB

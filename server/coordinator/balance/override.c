@@ -6,7 +6,6 @@
 #include "server/coordinator/balance/override.h"
 
 #include <inttypes.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 

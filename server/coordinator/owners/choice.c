@@ -7,7 +7,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "common/format/manifest.h"
 #include "common/net/wire_admin.h"
 #include "server/coordinator/commit.h"
 

@@ -16,13 +16,9 @@
 // valid for one process of the coordinator. So a server with an answer to a later request knows
 // whether the earlier one has opened its epoch; it can't open it later.
 #include <inttypes.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/format/frame.h"
-#include "common/format/manifest.h"
-#include "common/net/wire_member.h"
 #include "server/coordinator/commit.h"
 #include "server/coordinator/owners/choice.h"
 #include "server/coordinator/owners/epochs.h"

@@ -12,10 +12,7 @@
 // noted until then (server/docs/0000-protocol.md#rule-21).
 #include <inttypes.h>
 #include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
-#include "common/format/manifest.h"
 #include "common/net/wire_member.h"
 #include "server/coordinator/commit.h"
 #include "server/coordinator/owners/epochs.h"

@@ -11,10 +11,8 @@
 // its shards or stands by for all of them, and a take-over is also all or none (insync.c).
 #include <inttypes.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
-#include "common/format/manifest.h"
 #include "common/net/wire_admin.h"
 #include "common/net/wire_member.h"
 #include "server/coordinator/balance/override.h"

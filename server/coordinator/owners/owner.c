@@ -9,7 +9,6 @@
 // a standby last gave up because its directory may lack records that it confirmed under it: an
 // owner that does not know that yet must not join it again, because no server would ever take over
 // under that name.
-#include "common/format/manifest.h"
 #include "server/coordinator/commit.h"
 #include "server/coordinator/owners/owner.h"
 

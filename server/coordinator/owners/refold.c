@@ -17,7 +17,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/format/manifest.h"
 #include "common/net/rpc.h"
 #include "common/net/wire_admin.h"
 #include "common/net/wire_member.h"

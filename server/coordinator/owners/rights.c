@@ -21,7 +21,6 @@
 #include <string.h>
 
 #include "common/format/frame.h"
-#include "common/format/manifest.h"
 #include "common/net/wire_admin.h"
 #include "server/coordinator/commit.h"
 #include "server/coordinator/owners/choice.h"

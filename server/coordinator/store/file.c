@@ -1,6 +1,5 @@
 // The store's file. Layout and rules: ../store.h.
 #include <stdlib.h>
-#include <string.h>
 
 #include "common/base/limits.h"
 #include "server/coordinator/store/medium.h"

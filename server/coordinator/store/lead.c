@@ -15,7 +15,6 @@
 #include <string.h>
 
 #include "common/base/check.h"
-#include "common/base/limits.h"
 #include "server/coordinator/store/etcd_log.h"
 #include "server/coordinator/store/move.h"
 #include "server/coordinator/store/number.h"

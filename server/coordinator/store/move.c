@@ -2,7 +2,6 @@
 #include "server/coordinator/store/move.h"
 
 #include <stdio.h>
-#include <string.h>
 
 #include "common/base/limits.h"
 

@@ -10,7 +10,6 @@
 #include "server/coordinator/watch/evaluators.h"
 
 #include "server/coordinator/commit.h"
-#include "server/coordinator/watch/states.h"
 
 static const int64_t STALLED = 10;
 static const int64_t AWAY = 300 * LH_SECOND;

@@ -6,13 +6,11 @@
 // identity that never joined can be expelled by name and region.
 #include "server/coordinator/watch/expelled.h"
 
-#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "common/format/frame.h"
-#include "common/format/manifest.h"
 #include "common/net/wire_admin.h"
 #include "server/coordinator/commit.h"
 

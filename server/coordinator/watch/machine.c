@@ -8,9 +8,7 @@
 // reports nothing.
 #include "server/coordinator/watch/machine.h"
 
-#include <inttypes.h>
 #include <stddef.h>
-#include <stdio.h>
 #include <string.h>
 
 #include "common/base/check.h"

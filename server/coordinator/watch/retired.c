@@ -15,14 +15,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/format/manifest.h"
-#include "server/coordinator/balance/away.h"
 #include "server/coordinator/balance/crossed.h"
 #include "server/coordinator/balance/decided.h"
 #include "server/coordinator/balance/lease.h"
-#include "server/coordinator/balance/measure.h"
 #include "server/coordinator/commit.h"
-#include "server/coordinator/stable.h"
 
 static const char TOKENS[] = "retired_tokens", ROWS[] = "retiring/";
 // Names are retired by age once this many are taken.

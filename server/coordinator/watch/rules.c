@@ -14,12 +14,10 @@
 // Memory: REGIONS sums a look, and the last losses of each worker. Events: rule.alarm, rule.clear.
 #include "server/coordinator/watch/rules.h"
 
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/format/manifest.h"
 #include "server/coordinator/commit.h"
 #include "server/coordinator/watch/expelled.h"
 #include "server/coordinator/watch/pause.h"

@@ -36,7 +36,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "common/format/manifest.h"
 #include "common/net/wire_member.h"
 #include "server/coordinator/balance/lease.h"
 #include "server/coordinator/balance/measure.h"
