@@ -123,6 +123,23 @@ static uint64_t taken(const struct ps_coordinator *c)
     return sum;
 }
 
+// Units are no longer kept for workers where the budget leaves no place for them: it was lowered,
+// or others' own data used it up. Each worker would wait for those of the others.
+static void keep_within_budget(const struct ps_co_asking *a)
+{
+    struct ps_coordinator *c = a->c;
+    uint64_t sum = taken(c);
+    for (uint32_t i = 0; i < c->workers; i++) sum += c->worker[i].wanted.kept_tokens;
+    for (uint32_t i = 0; i < c->workers && sum > a->budget; i++)
+        for (uint32_t at = c->worker[i].wanted.head, next; at; at = next) {
+            uint64_t tokens = ps_co_unit(c, at - 1)->tokens;
+            next = ps_co_stock_wanted_behind(c, at);
+            if (c->lease[at - 1] != CO_FREE || sum < a->budget + tokens) continue;
+            ps_co_lease_want(c, at - 1, 0);
+            sum -= tokens;
+        }
+}
+
 // Like taken(), with the units that are kept for other workers.
 static uint64_t committed(const struct ps_co_asking *a)
 {
@@ -201,6 +218,7 @@ static lh_err grant(struct ps_co_asking *a)
     LH_TRY(look_at_held(a));
     if (a->c->worker[a->w].stall.why) LH_TRY(ps_co_lease_end_waiting(a->c, a->w));
     if (!a->open || !a->m->want || !knows_budget(a)) return LH_OK;
+    keep_within_budget(a);
     a->sum = committed(a);
     if (ps_co_assigns(a)) {
         LH_TRY(ps_co_assign(a));

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "server/coordinator/balance/decided.h"
+#include "server/coordinator/balance/lease.h"
 #include "server/coordinator/balance/view.h"
 #include "tests/cores/words.h"
 
@@ -313,4 +314,28 @@ TEST(whole_epochs_are_trained_whole)
 {
     train_whole_epochs(2);
     train_whole_epochs(3);
+}
+
+// Units were kept for both workers when an operator lowered the budget. Each would wait for those
+// of the other one, so no more are kept than the budget has left.
+TEST(units_kept_beyond_a_lowered_budget_keep_nobody_waiting)
+{
+    struct rig *r = short_run(UNITS);
+    struct ps_coordinator *c = r->coordinator;
+    struct words s = {.want = 4, .ahead = LH_LEASES_MAX, .units_per_s = 1};
+    introduce(r, 0, 1);
+    introduce(r, 1, 1);
+    uint64_t kept = 0;
+    for (uint64_t u = 0; u < UNITS; u++) {
+        if (c->lease[u] != CO_FREE) continue;
+        ps_co_lease_want(c, u, (uint32_t)(u % 2 + 1));
+        kept++;
+    }
+    assert_true(kept > 300);
+    c->conf.budget_tokens = 4 * WORDS_TOKENS;
+    uint64_t leased = 0;
+    for (uint32_t w = 0; w < 2; w++) leased += say(r, w, &s).units;
+    assert_int_equal(leased, 4);
+    assert_true(c->worker[0].wanted.kept_units + c->worker[1].wanted.kept_units < 4);
+    rig_free(r);
 }

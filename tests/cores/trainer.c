@@ -173,6 +173,7 @@ static void describe(struct beside *b)
 void beside_start(struct beside *b)
 {
     LH_ASSERT(!b->client);
+    if (lh_fake_alive(b->env)) lh_fake_kill(b->env, false); // the last one ended by itself
     lh_fake_boot(b->env);
     LH_ASSERT(longhaul_open(&b->client) == LONGHAUL_OK);
     LH_ASSERT(longhaul_ranks(b->client, 0, 1) == LONGHAUL_OK);

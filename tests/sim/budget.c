@@ -72,13 +72,13 @@ static bool may_exceed(const struct sim_faults *f)
 
 void sim_judge_budget(struct sim *s)
 {
-    uint64_t tokens = 0, kept = 0; // `kept`: only a region without progress may train them
+    uint64_t tokens = 0, kept = 0; // `kept`: only a region without progress may train or give them
     for (uint64_t u = 0; u < SIM_UNITS; u++) {
         bool credited = false;
         for (uint32_t k = 0; k < s->shards; k++) credited |= sim_log_of(s, k)->credited[u] != 0;
         tokens += credited ? SIM_UNIT_TOKENS : 0;
-        if (!credited && s->budget.stalled && !lh_units_at(&s->units, u)->may_leave)
-            kept += SIM_UNIT_TOKENS;
+        bool stays = !lh_units_at(&s->units, u)->may_leave || s->conf.faults.travel;
+        if (!credited && s->budget.stalled && stays) kept += SIM_UNIT_TOKENS;
     }
     s->met.short_runs += tokens < all_tokens();
     if (tokens + kept < s->budget.ended)
