@@ -172,7 +172,7 @@ lh_err lk_encode(const struct lk_codec *codec, const struct lh_shard_layout *lay
 lh_err lk_payload_check(const struct lk_codec *codec, const struct lh_shard_layout *layout,
                         struct lh_span payload, struct lk_payload_info *info)
 {
-    return lk_read_payload(codec, layout, payload, &(struct lk_target){LK_USE_CHECK}, info);
+    return lk_read_payload(codec, layout, payload, &(struct lk_target){.use = LK_USE_CHECK}, info);
 }
 
 // A checked payload reads again without an error; an error is our bug.

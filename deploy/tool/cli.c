@@ -120,7 +120,7 @@ int dp_command(int argc, char **argv)
     if (!c) return unknown_command(argv[0]);
     if (argc > 1 && !knows_word(c, argv[1])) return DP_USAGE;
     lh_err err = c->ends ? c->ends(argc, argv, &exit) : c->run(argc, argv);
-    if (!err) return exit;
+    if (!err) return (int)exit;
     fprintf(stderr, "longhaul %s: %s\n", c->name, lh_err_text(err));
     return (int)lh_exit_of(err);
 }

@@ -289,9 +289,10 @@ static const struct lk_gpu_backend table = {.abi = LK_GPU_ABI,
 struct sim_device *sim_device_open(struct wk_conf *conf, float *value)
 {
     struct sim_device *d = calloc(1, sizeof *d);
-    const struct wk_states_conf states = {.trainer = {&table, 0, value, d, "a made-up device"},
-                                          .manifest = conf->manifest,
-                                          .codec = conf->codec};
+    const struct wk_states_conf states = {
+        .trainer = {.gpu = &table, .value = value, .stream = d, .name = "a made-up device"},
+        .manifest = conf->manifest,
+        .codec = conf->codec};
     LH_ASSERT(d);
     lh_err err = wk_states_open(&states, &d->states);
     if (err) fprintf(stderr, "sim: %s\n", lh_err_text(err));
