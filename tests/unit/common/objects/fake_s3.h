@@ -358,8 +358,8 @@ static void start_store(struct store *s, char endpoint[64])
 
 static void stop_store(struct store *s)
 {
+    MHD_stop_daemon(s->daemon); // its thread writes `wrong`
     assert_int_equal(s->wrong, 0);
-    MHD_stop_daemon(s->daemon);
     for (int i = 0; i < OBJECTS; i++) drop(&s->object[i]);
     for (int i = 0; i < PARTS; i++) drop(&s->part[i]);
     pthread_mutex_destroy(&s->lock);
