@@ -123,21 +123,29 @@ static uint64_t taken(const struct ps_coordinator *c)
     return sum;
 }
 
-// Units are no longer kept for workers where the budget leaves no place for them: it was lowered,
-// or others' own data used it up. Each worker would wait for those of the others.
-static void keep_within_budget(const struct ps_co_asking *a)
+// Units of this worker are no longer kept for it while the sum is above the budget by one.
+static void keep_fewer(const struct ps_co_asking *a, uint32_t worker, uint64_t *sum)
 {
     struct ps_coordinator *c = a->c;
+    for (uint32_t at = c->worker[worker].wanted.head, next; at && *sum > a->budget; at = next) {
+        uint64_t tokens = ps_co_unit(c, at - 1)->tokens;
+        next = ps_co_stock_wanted_behind(c, at);
+        if (c->lease[at - 1] != CO_FREE || *sum < a->budget + tokens) continue;
+        ps_co_lease_want(c, at - 1, 0);
+        *sum -= tokens;
+    }
+}
+
+// No more units are kept than the budget leaves: it was lowered, or others' own data used it up.
+// Else each worker would wait for those of the others. The asking worker loses its own last.
+static void keep_within_budget(const struct ps_co_asking *a)
+{
+    const struct ps_coordinator *c = a->c;
     uint64_t sum = taken(c);
     for (uint32_t i = 0; i < c->workers; i++) sum += c->worker[i].wanted.kept_tokens;
-    for (uint32_t i = 0; i < c->workers && sum > a->budget; i++)
-        for (uint32_t at = c->worker[i].wanted.head, next; at; at = next) {
-            uint64_t tokens = ps_co_unit(c, at - 1)->tokens;
-            next = ps_co_stock_wanted_behind(c, at);
-            if (c->lease[at - 1] != CO_FREE || sum < a->budget + tokens) continue;
-            ps_co_lease_want(c, at - 1, 0);
-            sum -= tokens;
-        }
+    for (uint32_t i = 0; i < c->workers; i++)
+        if (i != a->w) keep_fewer(a, i, &sum);
+    keep_fewer(a, a->w, &sum);
 }
 
 // Like taken(), with the units that are kept for other workers.

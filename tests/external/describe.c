@@ -52,7 +52,7 @@ IN_RIG(reads_each_form_of_dlpack, struct rig *r)
     assert_int_equal(longhaul_parameter_dlpack(r->c, NULL, &sound, NULL), LONGHAUL_E_INVALID);
     struct dl pinned = sound, bf16 = sound;
     pinned.device_type = 3;
-    pinned.data = r->mine - 1;
+    pinned.data = r->mine;
     pinned.byte_offset = sizeof(float);
     pinned.ndim = 2;
     pinned.strides = odd; // the stride of one row says nothing
