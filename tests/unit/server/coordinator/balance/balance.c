@@ -1,51 +1,14 @@
 // The balancer's policy: each rule of server/coordinator/balance/balance.h, with made-up regions.
-#include "server/coordinator/balance/balance.h"
-#include "tests/test.h"
-
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { ASIA, EUROPE, AMERICA };
-static const double UNIT = 1000; // tokens, and bytes
+#include "tests/unit/server/coordinator/balance/balance_rig.h"
 
-static struct ps_balance *b;
-static struct ps_balance_plan *plan;
-
-// Three regions of 10 tokens/s, links of 1000 bytes/s, one pool of 100 units in asia.
 static int begin(void **state)
 {
     (void)state;
-    b = calloc(1, sizeof *b);
-    plan = calloc(1, sizeof *plan);
-    b->conf = (struct ps_balance_conf){.window = 4, .hysteresis = 0.1};
-    b->regions = 3;
-    for (int i = 0; i < 3; i++) {
-        b->region[i].workers = 1;
-        b->region[i].tokens_per_s.mean = 10;
-        for (int k = 0; k < 3; k++) {
-            b->link[i][k].bytes_per_s.mean = 1000;
-            b->link[i][k].cap_bytes = -1;
-        }
-    }
-    b->pools = 1;
-    b->pool[0] = (struct ps_balance_pool){
-        .home = ASIA, .allowed = 7, .units = 100, .tokens = 100 * UNIT, .bytes = 100 * UNIT};
-    return 0;
-}
-
-static int end(void **state)
-{
-    (void)state;
-    free(b);
-    free(plan);
-    return 0;
-}
-
-static struct ps_balance_choice next(uint32_t region)
-{
-    ps_balance_plan(b, plan);
-    return ps_balance_next(b, plan, region);
+    return begin_with(100);
 }
 
 #define IN_RUN(name) TEST_WITH(name, void *unused, begin, end)

@@ -1,65 +1,20 @@
 // The figures of the balancer's policy: when units arrive and end, what they cost, whom a weighted
 // rule prefers. The rules themselves: balance.c.
-#include "server/coordinator/balance/balance.h"
-#include "tests/test.h"
-
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { ASIA, EUROPE, AMERICA };
-static const double UNIT = 1000; // tokens, and bytes
+#include "tests/unit/server/coordinator/balance/balance_rig.h"
 
-static struct ps_balance *b;
-static struct ps_balance_plan *plan;
-
-static struct ps_balance_pool pool_of(uint32_t home, double units)
-{
-    return (struct ps_balance_pool){.home = home,
-                                    .allowed = 7,
-                                    .units = (uint32_t)units,
-                                    .tokens = units * UNIT,
-                                    .bytes = units * UNIT};
-}
-
-// Three regions of 10 tokens/s, links of 1000 bytes/s, one pool of 10 units in asia.
 static int begin(void **state)
 {
     (void)state;
-    b = calloc(1, sizeof *b);
-    plan = calloc(1, sizeof *plan);
-    b->conf = (struct ps_balance_conf){.window = 4, .hysteresis = 0.1};
-    b->regions = 3;
-    for (int i = 0; i < 3; i++) {
-        b->region[i].workers = 1;
-        b->region[i].tokens_per_s.mean = 10;
-        for (int k = 0; k < 3; k++) {
-            b->link[i][k].bytes_per_s.mean = 1000;
-            b->link[i][k].cap_bytes = -1;
-        }
-    }
-    b->pools = 1;
-    b->pool[0] = pool_of(ASIA, 10);
-    return 0;
-}
-
-static int end(void **state)
-{
-    (void)state;
-    free(b);
-    free(plan);
-    return 0;
+    return begin_with(10);
 }
 
 static void near(double is, double wanted)
 {
     if (fabs(is - wanted) > 1e-6 * fmax(1, fabs(wanted))) fail_msg("%.9g for %.9g", is, wanted);
-}
-
-static struct ps_balance_choice next(uint32_t region)
-{
-    ps_balance_plan(b, plan);
-    return ps_balance_next(b, plan, region);
 }
 
 #define IN_RUN(name) TEST_WITH(name, void *unused, begin, end)
