@@ -1,8 +1,7 @@
 // Codecs: names, the choice of a form, and calls of encoding and decoding (kernels/cpu).
 //
 // Invariants: 1. `e` does not change before everything that can fail has succeeded, unless it is
-// fed. 2. fold, add
-// and clear use the same walk as lk_payload_check.
+// fed. 2. fold, add, clear and mark use the same walk as lk_payload_check.
 #include "kernels/codec.h"
 
 #include <math.h>

@@ -123,7 +123,8 @@ static uint64_t taken(const struct ps_coordinator *c)
     return sum;
 }
 
-// Units of this worker are no longer kept for it while the sum is above the budget by one.
+// Gives up units that are kept for this worker, as long as the sum without one still meets the
+// budget.
 static void keep_fewer(const struct ps_co_asking *a, uint32_t worker, uint64_t *sum)
 {
     struct ps_coordinator *c = a->c;

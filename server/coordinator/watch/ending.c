@@ -83,7 +83,7 @@ static uint64_t tokens_held(const struct ps_coordinator *c, uint32_t worker)
     return tokens;
 }
 
-// The worker holds units, and its deeds do not show that it will never train them.
+// The worker holds units, and may be training them, as its pushes in the logs show.
 static bool trains(const struct ps_coordinator *c, uint32_t worker)
 {
     const struct ps_co_worker *w = &c->worker[worker];
@@ -138,7 +138,7 @@ static bool has_unit(const struct ps_coordinator *c, const struct ps_co_pool *p,
     for (uint64_t slot = p->first; slot < p->end; slot++) {
         uint64_t u = ps_co_stock_unit(c, slot);
         if (ps_co_credited(c, u) || ps_co_is_refused(c, u, worker)) continue;
-        if ((double)ps_co_unit(c, u)->tokens * c->conf.units->token_bytes <= bytes) return true;
+        if (ps_co_stock_bytes(c, u) <= bytes) return true;
     }
     return false;
 }
