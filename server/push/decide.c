@@ -149,16 +149,18 @@ double ps_norm_bound(const struct ps_shard *s, const struct ps_gate *gate, const
 }
 
 // A clipped push far above the recent pushes of other workers that were admitted unclipped. If
-// everybody is clipped, the reference lags and nobody is an outlier. A single other worker may lie,
-// so the push must then be far above the shard's norm as well. The worker's own earlier pushes do
-// not count: a worker that is too large from the start would stay.
+// everybody is clipped, the reference lags and nobody is an outlier. The push must also be larger
+// than the shard itself: workers that have little to train, or few steps in a push, push far less
+// than an honest one beside them. A single other worker may lie, so the push must then be far above
+// the shard's norm. The worker's own earlier pushes do not count: a worker that is too large from
+// the start would stay.
 static bool is_outlier(const struct ps_shard *s, const struct ps_gate *gate,
                        const struct lh_frame *f, double norm)
 {
     enum { FAR = 10 };
     struct lh_norms_others others = lh_norms_others(s->head, f->worker);
     if (!others.workers || norm / root_of_steps(s, f) <= FAR * others.high) return false;
-    return others.workers > 1 || norm > FAR * gate->size;
+    return norm > gate->size * (others.workers > 1 ? 1 : FAR);
 }
 
 // Clips a large push instead of refusing it: a refused push returns to its residual and comes back

@@ -27,7 +27,8 @@ BUGS = {
     "alone_lasts": ("norms", "what one voice made of the reference lasts when another is heard"),
     "third_waits": ("third", "the third voice moves the reference by a step, as any other"),
     "alone_unbounded": ("norms", "the one voice that is heard moves its own bound without an end"),
-    "one_voice_enough": ("norms", "one other voice sets a worker aside, whatever the shard's size"),
+    "one_voice_enough": ("norms", "one other voice sets a worker aside as two do"),
+    "far_enough": ("starved", "two that push little set aside one that pushes much"),
     "no_floor": ("norms", "a worker whose pushes are next to nothing clips the other one"),
     "held_by_word": ("rounds", "who holds a round is stalled by its own word alone"),
     "held_forgiven": ("rounds", "one that held rounds is waited for again with each push"),
@@ -138,6 +139,8 @@ def decided(bugs, who, norm, reference, rows, size):
     if far and len(others) == 1 and "one_voice_enough" not in bugs:
         own = "own_word" in bugs and last and came <= FAR + median(last)
         far = came > FAR + size and not own
+    if far and "far_enough" not in bugs:
+        far = came > size
     noted = min(came, bound + NOTED)
     said = last if norm is None else ((noted,) + last)[:NORMS]
     return min(came, bound), (said, clipped, outliers + 1 if far else 0, min(admitted + 1, NORMS))
@@ -156,7 +159,7 @@ def norms(bugs):
     def nxt(s):
         world, trains, reference, rows, far = s
         if world is None:
-            for size in (1, 4):
+            for size in (-1, 1, 4):
                 for does in steady:
                     for trains in (0, 1):
                         yield "begin", ((size, does), trains, *s[2:])
@@ -204,7 +207,8 @@ def norms(bugs):
 
 def begun(bugs):
     """(the reference, the rows of three honest workers). The first push of each is small, because
-    most of its progress stays in the residual; the later ones are 30 times larger."""
+    most of its progress stays in the residual; the later ones are 30 times larger, and larger than
+    the shard."""
     start = (None, (((), False, 0, 0),) * 3)
 
     def nxt(s):
@@ -213,7 +217,7 @@ def begun(bugs):
             if rows[who][2] >= OUTLIERS:
                 continue
             norm = 3 if rows[who][3] else 0
-            _, row = decided(bugs, who, norm, reference, rows, 9)
+            _, row = decided(bugs, who, norm, reference, rows, 2)
             now = tuple(row if k == who else rows[k] for k in range(3))
             yield f"{who} pushes {norm}", (moved_reference(bugs, reference, rows, now), now)
 
@@ -221,6 +225,36 @@ def begun(bugs):
         return "an honest worker is set aside" if any(r[2] >= OUTLIERS for r in s[1]) else ""
 
     return start, nxt, bad, None, ()
+
+
+def starved(bugs):
+    """(norm of the first one's pushes, the reference, the rows of three workers). Two honest ones
+    have little to train and push the hundredth of what an honest one pushes beside them, which is
+    the third of the shard's size. A rogue pushes ten times that size."""
+    honest, size, rogue = 4, 5, 7
+    start = (None, None, (((), False, 0, 0),) * 3)
+
+    def nxt(s):
+        first, reference, rows = s
+        if first is None:
+            for norm in (honest, rogue):
+                yield "begin", (norm, *s[1:])
+            return
+        for who, norm in ((0, first), (1, 0), (2, 0)):
+            if rows[who][2] >= OUTLIERS:
+                continue
+            _, row = decided(bugs, who, norm, reference, rows, size)
+            now = tuple(row if k == who else rows[k] for k in range(3))
+            yield f"{who} pushes", (first, moved_reference(bugs, reference, rows, now), now)
+
+    def bad(s):
+        aside = [row[2] >= OUTLIERS for row in s[2]]
+        if any(aside[1:]) or aside[0] and s[0] == honest:
+            return "an honest worker is set aside"
+        return ""
+
+    return start, nxt, bad, lambda s: s[0] == honest or s[2][0][2] >= OUTLIERS, \
+        ("begin", "0 pushes", "1 pushes", "2 pushes")
 
 
 def third(bugs):
@@ -457,7 +491,8 @@ def ordered(bugs):
 
 
 WORLDS = {"ordered": ordered, "pace": pace, "norms": norms, "third": third, "begun": begun,
-          "rounds": rounds, "logs": logs, "expelled": expelled, "rewound": rewound}
+          "starved": starved, "rounds": rounds, "logs": logs, "expelled": expelled,
+          "rewound": rewound}
 
 
 def explore(world, bugs=()):

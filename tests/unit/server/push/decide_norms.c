@@ -224,6 +224,23 @@ ON_SHARD(after_ten_outliers_a_worker_is_set_aside_until_it_is_let_back, struct p
     free(plan);
 }
 
+// The shard's norm is 100. Pushes of 90 are 90 times the others' and are clipped, but local steps
+// can move a shard by that.
+ON_SHARD(two_with_little_to_train_do_not_set_the_third_aside, struct ps_shard *s)
+{
+    live(s, 3);
+    for (int i = 0; i < 3 * LH_OUTLIERS_MAX; i++) {
+        push_norm(s, OTHER, 1, 1);
+        push_norm(s, ME + 2, 1, 1);
+        struct ps_decision d = push_norm(s, ME, i % 2 ? 1 : 8, 90);
+        assert_int_equal(d.kind, LH_ADMIT);
+        assert_false(d.noted.outlier);
+        assert_true(d.noted.clipped || i < LH_NORMS);
+    }
+    struct ps_decision d = push_norm(s, ME, 1, 101);
+    assert_true(d.noted.outlier);
+}
+
 // Empty pushes of workers without data make no outlier of a worker that trains.
 ON_SHARD(empty_pushes_do_not_count_among_the_norms, struct ps_shard *s)
 {
