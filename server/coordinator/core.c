@@ -65,6 +65,7 @@ void ps_co_free_worker(struct ps_co_worker *w)
     free(w->away);
     free(w->refused);
     free(w->crossing);
+    free(w->fetches);
     free(w->stall.hold);
     free(w->final);
     free(w->claim);

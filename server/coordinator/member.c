@@ -454,6 +454,7 @@ void ps_co_on_lease(void *self, struct lh_request *rq, const void *request)
     if (!err) err = ps_co_grants_keep(c);
     uint64_t had = w->lease_tokens;
     if (!err) err = ps_co_grant(c, i, m, leased);
+    if (!err) err = ps_co_note_fetches(c, i, m, leased);
     if (!err && (w->lease_tokens != had || keeps_tokens(c, w))) err = store_worker(c, w);
     if (err)
         ps_co_refuse(c, rq, err);

@@ -71,6 +71,28 @@ TEST(a_cap_is_hard)
     rig_free(r);
 }
 
+// A lease may end while its unit is on the way. The unit counts until the next request, which
+// reports the bytes that arrived.
+TEST(a_unit_on_its_way_counts_when_its_lease_has_ended)
+{
+    struct rig *r = begin("europe>asia=640B", (struct ps_co_links_conf){0});
+    struct ps_coordinator *c = r->coordinator;
+    struct words s = fast(r);
+    struct heard h = say(r, 0, &s);
+    uint64_t theirs = 0;
+    for (size_t i = 0; i < h.units; i++)
+        if (!strcmp(r->units.unit[h.unit[i]].home, r->w[1].self.region)) theirs = h.unit[i];
+    assert_true(ps_co_carried(c, 1, "asia").left == 0);
+    assert_int_equal(ps_co_lease_end(c, theirs), LH_OK);
+    assert_true(ps_co_carried(c, 1, "asia").left == 0);
+    s.arrived_bytes = BYTES;
+    h = say(r, 0, &s);
+    assert_int_equal(count_home(r, &h, 1), 4);
+    struct ps_co_carried is = ps_co_carried(c, 1, "asia");
+    assert_true(is.crossed == BYTES && is.coming == 4 * BYTES);
+    rig_free(r);
+}
+
 // Asia has claimed all of its units, europe all but one, which it has begun. Then asia, now fast,
 // asks. Returns how many units it gets.
 static size_t run_twice(struct rig *r)

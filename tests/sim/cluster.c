@@ -112,7 +112,8 @@ static void create(struct sim *s, const struct sim_conf *conf)
     sim_loop_start(s);
     for (uint32_t i = 0; i < s->nodes; i++)
         if (!sim_absent(&s->node[i])) sim_node_start(&s->node[i]);
-    bool rebuilds = conf->faults.disk_loss || conf->faults.damage || conf->faults.rollback;
+    bool rebuilds =
+        conf->faults.disk_loss || conf->faults.damage || conf->faults.rollback || conf->faults.tail;
     if (conf->faults.move || conf->faults.standby || rebuilds) sim_operator_start(s);
     sim_balance_start(s);
     sim_liars_start(s);

@@ -7,8 +7,10 @@
 //
 // A cap is a hard limit for the balancer's leases. Units that may still come count as if they had:
 // those leased over the link, recalled over it or kept, and not begun, and second runs there. A
-// region counts as if it had none of the home's files, whatever it reports: caps hold before the
-// first unit is looked for.
+// lease may end while its unit is on the way, because another worker was credited: then the unit
+// counts until the worker's next request, which reports the bytes that arrived; the worker has
+// cancelled the call by then. A region counts as if it had none of the home's files, whatever it
+// reports: caps hold before the first unit is looked for.
 #include "server/coordinator/balance/crossed.h"
 
 #include <inttypes.h>
@@ -102,9 +104,50 @@ lh_err ps_co_take_crossed(struct ps_coordinator *c, uint32_t worker,
     return LH_OK;
 }
 
+// ---------------------------------------------------------------- units on the way
+
+static bool is_in(const uint64_t *list, size_t count, uint64_t unit)
+{
+    size_t i = 0;
+    while (i < count && list[i] != unit) i++;
+    return i < count;
+}
+
+static void note_fetch(struct ps_coordinator *c, uint32_t worker, uint64_t unit)
+{
+    struct ps_co_worker *w = &c->worker[worker];
+    if (unit < c->units && ps_co_is_capped(c, ps_co_stock_home_of(c, unit), worker))
+        w->fetches[w->fetch_count++] = (uint32_t)unit;
+}
+
+lh_err ps_co_note_fetches(struct ps_coordinator *c, uint32_t worker,
+                          const struct lh_lease_request *m, const struct ps_co_leased *answer)
+{
+    struct ps_co_worker *w = &c->worker[worker];
+    if (!terms_of(c) || !terms_of(c)->terms) return LH_OK;
+    uint32_t *list = realloc(w->fetches, (m->n_holding + answer->units + 1) * sizeof *list);
+    if (!list) return lh_fail(LH_ERR_BUSY, "no memory for units on the way");
+    w->fetches = list;
+    w->fetch_count = 0;
+    for (size_t i = 0; i < answer->units; i++) note_fetch(c, worker, answer->unit[i]);
+    for (size_t i = 0; i < m->n_holding; i++)
+        if (!is_in(answer->unit, answer->units, m->holding[i]) &&
+            !is_in(m->begun, m->n_begun, m->holding[i]))
+            note_fetch(c, worker, m->holding[i]);
+    return LH_OK;
+}
+
+// The unit is credited, or no lease of it is this worker's.
+static bool is_stray(const struct ps_coordinator *c, const struct ps_co_worker *w, uint64_t unit)
+{
+    uint32_t holder = (uint32_t)(w - c->worker) + 1;
+    bool leased = c->lease[unit] == holder && !ps_co_credited(c, unit);
+    return !leased && ps_co_second(c, unit) != holder;
+}
+
 // ---------------------------------------------------------------- what a link carried
 
-// Bytes of that home's units that are leased to the worker or under way and not begun. Nothing
+// Bytes of that home's units that are leased to the worker or on the way, and not begun. Nothing
 // reports whether a second run has begun: it counts until it ends.
 static double coming_to(const struct ps_coordinator *c, const struct ps_co_worker *w, uint32_t home)
 {
@@ -119,6 +162,9 @@ static double coming_to(const struct ps_coordinator *c, const struct ps_co_worke
         if (&c->worker[s->worker] == w && ps_co_stock_home_of(c, s->unit) == home)
             tokens += ps_co_unit(c, s->unit)->tokens;
     }
+    for (size_t i = 0; i < w->fetch_count; i++)
+        if (ps_co_stock_home_of(c, w->fetches[i]) == home && is_stray(c, w, w->fetches[i]))
+            tokens += ps_co_unit(c, w->fetches[i])->tokens;
     return (double)tokens * c->conf.units->token_bytes;
 }
 

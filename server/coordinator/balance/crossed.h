@@ -5,6 +5,7 @@
 #include <jansson.h>
 
 #include "common/net/wire_member.h"
+#include "server/coordinator/balance/asking.h"
 #include "server/coordinator/balance/terms.h"
 #include "server/coordinator/core.h"
 
@@ -12,7 +13,7 @@
 struct ps_co_carried {
     const struct ps_term *term; // NULL: no cap
     double crossed;             // bytes that arrived, as workers reported
-    double coming;              // bytes of units leased over it and not begun
+    double coming;              // bytes of units that may still come over it
     double left;                // < 0: no cap
 };
 
@@ -20,6 +21,11 @@ LH_MUST lh_err ps_co_load_crossed(struct ps_coordinator *c); // after the worker
 // Takes the arrivals that a lease request reports. Rows of the store.
 LH_MUST lh_err ps_co_take_crossed(struct ps_coordinator *c, uint32_t worker,
                                   const struct lh_lease_request *m);
+// Notes the units over links with a cap that the worker may be fetching until its next request:
+// those that it held and has not begun, and those of the answer.
+LH_MUST lh_err ps_co_note_fetches(struct ps_coordinator *c, uint32_t worker,
+                                  const struct lh_lease_request *m,
+                                  const struct ps_co_leased *answer);
 // From a home (index in c->stock.home) to a region.
 struct ps_co_carried ps_co_carried(const struct ps_coordinator *c, uint32_t home,
                                    const char *region);
