@@ -49,13 +49,14 @@ static void by_hand(struct sim *s, const char *what, uint64_t unit, const char *
     if (!s->conf.faults.links) order(s, what, unit, to);
 }
 
-// Thaws the balancer, again and again, because the coordinator may be down.
+// Thaws the balancer, again and again: the coordinator may be down, or take an order back much later
+// because its disk is full.
 static void let_go(void *arg)
 {
     struct sim *s = arg;
     const struct ps_coordinator *c = sim_coordinator(s);
-    order(s, "thaw", 0, "");
-    if (!c || c->frozen || !sim_settled(s)) lh_fake_at(s->world, LH_SECOND, let_go, s);
+    if (c && c->frozen) order(s, "thaw", 0, "");
+    lh_fake_at(s->world, LH_SECOND, let_go, s);
 }
 
 static void some_order(void *arg)
