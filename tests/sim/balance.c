@@ -49,7 +49,7 @@ static void by_hand(struct sim *s, const char *what, uint64_t unit, const char *
     if (!s->conf.faults.links) order(s, what, unit, to);
 }
 
-// Thaws the balancer, again and again: the coordinator may be down, or take an order back much later
+// Thaws the balancer, again and again: the coordinator may be down, or take an order back later
 // because its disk is full.
 static void let_go(void *arg)
 {
