@@ -83,10 +83,10 @@ static bool parse_optimizer(struct lh_cursor *c, struct lh_plan *p)
     p->outer_every = lh_get_u32(c);
     p->effective_step_max = lh_get_f32(c);
     bool none = p->momentum <= 0 && !p->outer_every && p->effective_step_max <= 0;
-    if (signbit(p->momentum) || signbit(p->effective_step_max)) return false; // one encoding, no -0
+    // Neither is below zero, and zero has one encoding.
+    if (signbit(p->momentum) || signbit(p->effective_step_max)) return false;
     if (p->optimizer == LH_OPT_SGD) return none;
-    return p->optimizer < LH_OPT_COUNT && p->momentum >= 0 && p->momentum < 1 &&
-           p->effective_step_max >= 0 && isfinite(p->effective_step_max);
+    return p->optimizer < LH_OPT_COUNT && p->momentum < 1 && isfinite(p->effective_step_max);
 }
 
 static bool parse_bounds(struct lh_cursor *c, struct lh_plan *p)

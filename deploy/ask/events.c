@@ -326,7 +326,7 @@ const char *dp_event_log_path(const struct dp_event_log *log)
 
 bool dp_event_log_ended(const struct dp_event_log *log)
 {
-    return log->life.who[0] && log->life.ended;
+    return log->life.ended;
 }
 
 bool dp_event_log_empty(const struct dp_event_log *log)

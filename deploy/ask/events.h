@@ -36,7 +36,7 @@ LH_MUST lh_err dp_event_log_create(const char *path, struct dp_event_log **out);
 void dp_event_log_destroy(struct dp_event_log *log);
 LH_MUST lh_err dp_event_log_read(struct dp_event_log *log, json_t *rows); // errors as above
 const char *dp_event_log_path(const struct dp_event_log *log);
-// Does it have lines of a process, and has the last process written its final line?
+// Has the last process written its final line? For a log that is not empty.
 bool dp_event_log_ended(const struct dp_event_log *log);
 bool dp_event_log_empty(const struct dp_event_log *log); // no process's line so far
 // The events that pass the filter, by time; within a second in reading order. A new reference;

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "tests/test.h"
+#include "worker/units/travel.h"
 #include "worker/units/units.h"
 
 enum { UNITS = 600, EPOCHS = 2, SHARDS = 2, TOKENS = 64, AHEAD = 3 };
@@ -445,6 +446,7 @@ IN_RIG(a_new_life_trains_again_what_no_cut_holds, struct rig *r)
 
 IN_RIG(tells_how_long_its_queue_lasts, struct rig *r)
 {
+    assert_null(wk_travel_status(&r->w)); // without data elsewhere nothing travels
     take(r, 0, 2);
     r->w.queue[0].done = 4;
     for (int i = 0; i < 2; i++) {

@@ -37,6 +37,8 @@ TEST(invalid_addresses_are_refused)
     memcpy(longer + sizeof longer - 4, ":80", 4);
     assert_int_equal(wk_address_find(longer, &p), LH_ERR_CONFIG);
     assert_int_equal(wk_address_find("10.1.2.3:http", &p), LH_ERR_UNAVAILABLE);
+    assert_int_not_equal(wk_address_find("[::1:80", &p), LH_OK); // half a pair of brackets
+    assert_int_not_equal(wk_address_find("::1]:80", &p), LH_OK);
     assert_int_equal(wk_address_numeric("localhost", &p), LH_ERR_CONFIG);
     assert_int_equal(wk_address_numeric("10.1.2.3:80", &p), LH_ERR_CONFIG);
 }
