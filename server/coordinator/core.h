@@ -208,7 +208,7 @@ struct ps_co_worker { // changed by member.c, unless a field names another file
     uint32_t refused_count;
     struct ps_co_crossing *crossing; // LH_AWAY_MAX of them; NULL: nothing crossed
     uint32_t crossings;
-    uint32_t *fetches; // balance/crossed.c: units over capped links that it may be fetching
+    uint64_t *fetches; // balance/crossed.c: units over capped links that it may be fetching
     size_t fetch_count;
     struct lh_machine machine; // machine.c: as reported with the last join
     struct ps_co_pace pace;

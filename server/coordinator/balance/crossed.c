@@ -106,34 +106,41 @@ lh_err ps_co_take_crossed(struct ps_coordinator *c, uint32_t worker,
 
 // ---------------------------------------------------------------- units on the way
 
-static bool is_in(const uint64_t *list, size_t count, uint64_t unit)
+// Leaves each unit over a link with a cap once.
+static size_t keep_capped(const struct ps_coordinator *c, uint32_t worker, uint64_t *list,
+                          size_t count)
 {
-    size_t i = 0;
-    while (i < count && list[i] != unit) i++;
-    return i < count;
-}
-
-static void note_fetch(struct ps_coordinator *c, uint32_t worker, uint64_t unit)
-{
-    struct ps_co_worker *w = &c->worker[worker];
-    if (unit < c->units && ps_co_is_capped(c, ps_co_stock_home_of(c, unit), worker))
-        w->fetches[w->fetch_count++] = (uint32_t)unit;
+    size_t n = 0;
+    uint32_t home = UINT32_MAX; // of the unit before: neighbours often have the same
+    bool capped = false;
+    ps_co_sort(list, count);
+    for (size_t i = 0; i < count; i++) {
+        if (list[i] >= c->units || (n && list[n - 1] == list[i])) continue;
+        uint32_t its = ps_co_stock_home_of(c, list[i]);
+        if (its != home) capped = ps_co_is_capped(c, its, worker);
+        home = its;
+        if (capped) list[n++] = list[i];
+    }
+    return n;
 }
 
 lh_err ps_co_note_fetches(struct ps_coordinator *c, uint32_t worker,
                           const struct lh_lease_request *m, const struct ps_co_leased *answer)
 {
     struct ps_co_worker *w = &c->worker[worker];
+    size_t n = 0;
     if (!terms_of(c) || !terms_of(c)->terms) return LH_OK;
-    uint32_t *list = realloc(w->fetches, (m->n_holding + answer->units + 1) * sizeof *list);
+    size_t most = m->n_holding + answer->units;
+    uint64_t *list = realloc(w->fetches, (most + m->n_begun + 1) * sizeof *list);
     if (!list) return lh_fail(LH_ERR_BUSY, "no memory for units on the way");
-    w->fetches = list;
-    w->fetch_count = 0;
-    for (size_t i = 0; i < answer->units; i++) note_fetch(c, worker, answer->unit[i]);
+    uint64_t *begun = list + most;
+    for (size_t i = 0; i < m->n_begun; i++) begun[i] = m->begun[i];
+    ps_co_sort(begun, m->n_begun);
     for (size_t i = 0; i < m->n_holding; i++)
-        if (!is_in(answer->unit, answer->units, m->holding[i]) &&
-            !is_in(m->begun, m->n_begun, m->holding[i]))
-            note_fetch(c, worker, m->holding[i]);
+        if (!ps_co_sorted_has(begun, m->n_begun, m->holding[i])) list[n++] = m->holding[i];
+    for (size_t i = 0; i < answer->units; i++) list[n++] = answer->unit[i];
+    w->fetches = list;
+    w->fetch_count = keep_capped(c, worker, list, n);
     return LH_OK;
 }
 
