@@ -111,7 +111,7 @@ static size_t keep_capped(const struct ps_coordinator *c, uint32_t worker, uint6
                           size_t count)
 {
     size_t n = 0;
-    uint32_t home = UINT32_MAX; // of the unit before: neighbours often have the same
+    uint32_t home = UINT32_MAX; // the previous unit's; neighbours often have the same one
     bool capped = false;
     ps_co_sort(list, count);
     for (size_t i = 0; i < count; i++) {
