@@ -33,6 +33,7 @@ enum {
     DP_NODES_MAX = 2 + DP_SERVERS_MAX + 2 * DP_WORKERS_MAX + DP_RANKS_MAX,
     DP_FAULTS_MAX = 8,
     DP_EVAL_BYTES = 48 << 10, // held-out text per language that `up` evaluates
+    DP_END_S = 300, // after the run's end: for commands to save, for workers to be heard again
 };
 
 struct dp_up;
@@ -78,6 +79,7 @@ struct dp_node {
     bool left_said;          // the user has been told that the run goes on without it
     bool stall_said;         // the user has been told that it is stalled
     struct dp_status status; // the last status read
+    int64_t told_ns;         // when its last new status was read
     struct dp_lives lives;
     struct dp_counts total; // over all lives
     struct dp_point *point; // workers: loss over seconds

@@ -10,8 +10,7 @@
 #include "common/env/env.h"
 #include "deploy/tool/tend.h"
 
-// Time for commands to save after the run's end; to end after SIGTERM.
-enum { END_S = 300, STOPPED_S = 10 };
+enum { STOPPED_S = 10 }; // a command's time to end after SIGTERM
 enum { LOOPS_OVER_S = 3, QUOTED_LINES = 12, QUOTED_AGAIN_S = 600 };
 static const int64_t LEFT_NS = 3 * LH_SECOND;   // a worker says by then that its loop is over
 static const int64_t ALONE_NS = 60 * LH_SECOND; // until a command's first greeting
@@ -384,8 +383,9 @@ bool dp_trainers_leave(struct dp_up *up, struct dp_view *v)
     if (dp_trainers_ended(up)) return true;
     int64_t now = dp_now_ns();
     if (!up->leave_ns) {
-        up->leave_ns = now + END_S * LH_SECOND;
-        dp_view_say(v, up, "waiting up to %d s for the commands to end (Ctrl-C ends them)", END_S);
+        up->leave_ns = now + DP_END_S * LH_SECOND;
+        dp_view_say(v, up, "waiting up to %d s for the commands to end (Ctrl-C ends them)",
+                    DP_END_S);
     }
     bool saves = false;
     for (unsigned i = 0; i < up->nodes; i++) {

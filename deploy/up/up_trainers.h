@@ -2,8 +2,8 @@
 //
 // Each is a separate node, asia-0.trainer: `longhaul run --tend` with the worker's settings, in the
 // worker's region. It starts once its worker reports, restarts when it dies, and is ended before
-// its worker when the run is stopped. After the run's end it has END_S to finish (a loop may have a
-// large model to save); then it gets a signal, and is killed at last.
+// its worker when the run is stopped. After the run's end it has DP_END_S to finish (a loop may
+// have a large model to save); then it gets a signal, and is killed at last.
 //
 // If the commands have their own data (`coordinator.data`), no unit marks the run's end: `up` ends
 // the run, like `longhaul drain run --end`, when the workers have trained the budget, or when every

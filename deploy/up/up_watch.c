@@ -9,6 +9,7 @@
 #include <string.h>
 #include <sys/statvfs.h>
 
+#include "common/env/env.h"
 #include "common/format/json.h"
 #include "deploy/up/up.h"
 
@@ -104,6 +105,8 @@ static lh_err read_status(struct dp_node *node)
     if (!was) return lh_fail(LH_ERR_NO_MEMORY, "no memory for a status");
     *was = node->status;
     lh_err err = dp_status_read(node->dir, &node->status);
+    bool same = was->pid == node->status.pid && was->time_s == node->status.time_s;
+    if (!same || !node->told_ns) node->told_ns = dp_now_ns();
     if (!err && node->kind == DP_COORDINATOR && !strcmp(node->status.state, "standby")) {
         was->pid = node->status.pid;
         node->status = *was;
@@ -160,6 +163,22 @@ static bool was_ended(const struct dp_node *worker)
            strcmp(worker->status.state, "done") != 0;
 }
 
+static bool has_ended(const struct dp_up *up)
+{
+    const struct dp_node *c = dp_up_leader(up);
+    return dp_watch_own(c) && !strcmp(c->status.state, "ended");
+}
+
+// The run has all pushes of a worker that drained in time. It may hang before it has the last state
+// and its final.weights. A disk without space is waited for.
+static bool hangs_at_the_end(const struct dp_up *up, const struct dp_node *worker)
+{
+    const struct dp_status *s = &worker->status;
+    return has_ended(up) && dp_watch_own(worker) && worker->proc->state == DP_PROC_RUNNING &&
+           s->time_s && strcmp(s->state, "done") != 0 && !dp_watch_full(worker) &&
+           dp_now_ns() - worker->told_ns > DP_END_S * LH_SECOND;
+}
+
 const char *dp_watch_left(const struct dp_up *up, const struct dp_node *worker)
 {
     const struct dp_status *c = &dp_up_leader(up)->status;
@@ -167,6 +186,8 @@ const char *dp_watch_left(const struct dp_up *up, const struct dp_node *worker)
     if (listed(c->left_out, c->left_outs, worker->name))
         return "had not drained in time: see its log";
     if (was_ended(worker)) return "somebody else had ended";
+    if (hangs_at_the_end(up, worker))
+        return "had drained, but hangs before it has the last state: its process or its disk";
     return NULL;
 }
 
@@ -194,8 +215,7 @@ const char *dp_watch_lacks(const struct dp_up *up, const struct dp_node *worker)
 // the run goes on. With --continue the coordinator's own first status may still be of the end.
 bool dp_watch_done(const struct dp_up *up)
 {
-    if (!dp_watch_own(dp_up_leader(up)) || strcmp(dp_up_leader(up)->status.state, "ended") != 0)
-        return false;
+    if (!has_ended(up)) return false;
     if (up->flags.go_on && !up->went_on) return false;
     for (unsigned i = 0; i < up->nodes; i++) {
         const struct dp_node *node = &up->node[i];

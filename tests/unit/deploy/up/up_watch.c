@@ -1,8 +1,10 @@
-// Watch: a disk too full for a status file is detected. This file has its own statvfs().
+// Watch: a disk too full for a status file is detected, and a worker that hangs at the run's end.
+// This file has its own statvfs().
 #include <stdio.h>
 #include <string.h>
 #include <sys/statvfs.h>
 
+#include "common/env/env.h"
 #include "deploy/up/up.h"
 #include "tests/test.h"
 
@@ -63,4 +65,28 @@ TEST(a_disk_that_hangs_is_told_by_its_node_or_by_its_silence)
     proc.state = DP_PROC_RUNNING;
     node.status.pid = 6; // the status of an earlier process
     assert_null(dp_watch_hangs(&node, 1020));
+}
+
+// A worker that has drained is not left out. If it hangs before it has the last state, it is waited
+// for as long as commands are that save their model.
+TEST(a_run_that_has_ended_does_not_wait_for_a_worker_that_hangs)
+{
+    static struct dp_proc co = {.state = DP_PROC_RUNNING, .pid = 7},
+                          proc = {.state = DP_PROC_RUNNING, .pid = 8};
+    static struct dp_up up = {.nodes = 2};
+    struct dp_node *worker = &up.node[1];
+    up.node[0] = (struct dp_node){.proc = &co, .status = {.pid = 7, .state = "ended"}};
+    *worker = (struct dp_node){.kind = DP_WORKER,
+                               .proc = &proc,
+                               .status = {.pid = 8, .time_s = 1000, .state = "draining"},
+                               .told_ns = dp_now_ns() - (DP_END_S - 10) * LH_SECOND};
+    assert_false(dp_watch_done(&up));
+    worker->told_ns -= 20 * LH_SECOND;
+    assert_true(dp_watch_done(&up));
+    assert_non_null(strstr(dp_watch_left(&up, worker), "hangs"));
+    snprintf(worker->dir, sizeof worker->dir, "full"); // its final.weights wait for space
+    assert_false(dp_watch_done(&up));
+    worker->dir[0] = 0;
+    snprintf(up.node[0].status.state, sizeof up.node[0].status.state, "closing");
+    assert_null(dp_watch_left(&up, worker));
 }
