@@ -265,6 +265,7 @@ static void tick_at_the_end(struct rig *r, enum told told)
         c->worker[i].live = true;
     }
     s->reported = told != NOTHING;
+    s->heard_ns = ps_co_now(c);
     s->phase = told == ANOTHER_PHASE ? LH_PHASE_DRAIN : LH_PHASE_CLOSE;
     s->plan = c->plan.number - (told == AN_OLDER_PLAN);
     s->head = s->stable = (struct lh_point){.epoch = 1, .version = 5};

@@ -289,6 +289,48 @@ TEST(the_end_does_not_wait_for_a_hung_trainer)
     the_end_waits_for_a_drain_s_bound(true);
 }
 
+// While a shard's server is silent nobody's push is admitted, and the run can't close: nobody is
+// left out for that time. When the server is back, workers have the whole time.
+TEST(a_drain_s_time_begins_when_every_server_is_there)
+{
+    struct rig *r = stalling(UNITS);
+    struct words a = TRAINS, b = TRAINS;
+    a.want = b.want = 1;
+    say(r, 0, &a);
+    say(r, 1, &b);
+    assert_int_equal(ask_to_end(r), LH_OK);
+    assert_int_equal(phase_after(r, FLOOR_S / 2, &a, &b), LH_PHASE_DRAIN);
+    rig_kill_server(r, false);
+    assert_int_equal(phase_after(r, 3 * FLOOR_S, &a, &b), LH_PHASE_DRAIN);
+    assert_int_equal(rig_start_server(r, false), LH_OK);
+    b.drained = true;
+    assert_int_equal(phase_after(r, FLOOR_S - 2, &a, &b), LH_PHASE_DRAIN);
+    assert_int_equal(phase_after(r, 10, &a, &b), LH_PHASE_CLOSE);
+    rig_free(r);
+}
+
+// A shard's server is there and admits nobody's pushes, because its disk is full, say. The run
+// waits longer for the workers that wait for it, not for ever.
+TEST(a_drain_waits_longer_for_a_shard_that_admits_nothing)
+{
+    for (int one = 0; one < 2; one++) {
+        struct rig *r = stalling(UNITS);
+        struct words a = TRAINS, b = TRAINS;
+        a.want = b.want = 1;
+        say(r, 0, &a);
+        say(r, 1, &b);
+        assert_int_equal(ask_to_end(r), LH_OK);
+        a.waits_ms = 1000 * (FLOOR_S - 5);
+        if (!one) b.waits_ms = a.waits_ms;
+        b.drained = one;
+        uint8_t phase = phase_after(r, FLOOR_S + 5, &a, &b);
+        assert_int_equal(phase, one ? LH_PHASE_CLOSE : LH_PHASE_DRAIN);
+        if (!one) assert_int_equal(phase_after(r, 3 * FLOOR_S - 8, &a, &b), LH_PHASE_DRAIN);
+        if (!one) assert_int_equal(phase_after(r, 10, &a, &b), LH_PHASE_CLOSE);
+        rig_free(r);
+    }
+}
+
 // After the run's end other workers are done, and no longer show that the shard's server serves.
 TEST(a_left_out_worker_stays_stalled_after_the_end)
 {

@@ -144,11 +144,11 @@ TEST(a_worker_that_takes_nothing_does_not_keep_the_run)
     rig_free(r);
 }
 
-// The log of the run's shard has so many tokens of worker 1.
-static void admits(struct rig *r, uint64_t tokens)
+// The log of the run's shard has so many tokens of a worker.
+static void admits(struct rig *r, uint32_t worker, uint64_t tokens)
 {
     const struct lh_admitted row = {
-        .worker = lh_worker_id(&r->w[1].self), .pushes = tokens, .tokens = tokens};
+        .worker = lh_worker_id(&r->w[worker].self), .pushes = tokens, .tokens = tokens};
     const struct lh_shard_report m = {.has_head = true, .n_admitted = 1, .admitted = &row};
     ps_co_take_admitted(r->coordinator, &m);
 }
@@ -170,7 +170,7 @@ static uint8_t phase_with_pushes(uint64_t tokens)
     assert_true(h.units > 0);
     begins(&b, &h, h.units);
     for (uint64_t i = 1; i < 22 * FLOOR_S && phase == LH_PHASE_RUN; i++) {
-        admits(r, i * tokens);
+        admits(r, 1, i * tokens);
         phase = phase_after(r, 1, &a, &b);
         assert_true(i > 19 * FLOOR_S || phase == LH_PHASE_RUN);
     }
@@ -196,5 +196,87 @@ TEST(units_that_a_server_gives_are_waited_for)
     snprintf(g->region, sizeof g->region, "%s", r->w[0].self.region);
     assert_int_equal(phase_after(r, 10 * FLOOR_S - 20, &a, &b), LH_PHASE_RUN);
     assert_int_equal(phase_after(r, 40, &a, &b), LH_PHASE_DRAIN);
+    rig_free(r);
+}
+
+// Worker 0 is there, and the units of its region stay with it.
+static struct rig *units_stay(struct words *a, struct words *b)
+{
+    struct rig *r = stalling(4);
+    *a = *b = TRAINS;
+    all_home(r, false);
+    return r;
+}
+
+// The loop of worker 0 never comes, or is over: the worker asks for no unit, and no bound of a
+// stall counts. Worker 1 asks for units in vain. The run waits ten times as long as for a stalled
+// worker, but not while worker 1 is without a loop too.
+TEST(units_of_a_worker_without_a_loop_are_given_up)
+{
+    for (int both = 0; both < 2; both++) {
+        struct words a, b;
+        struct rig *r = units_stay(&a, &b);
+        a.want = 0;
+        if (both) b.want = 0;
+        assert_int_equal(phase_after(r, 11 * FLOOR_S - 25, &a, &b), LH_PHASE_RUN);
+        assert_int_equal(phase_after(r, 35, &a, &b), both ? LH_PHASE_RUN : LH_PHASE_DRAIN);
+        b.want = 0; // nobody asks while the run drains
+        a.drained = b.drained = true;
+        assert_int_equal(phase_after(r, 5, &a, &b), both ? LH_PHASE_RUN : LH_PHASE_CLOSE);
+        rig_free(r);
+    }
+}
+
+// Worker 0 reads its units from a folder that hangs, so it trains none of those that it holds. It
+// does not count as stalled, because it makes no step that could hang.
+TEST(units_that_their_holder_does_not_train_are_given_up)
+{
+    for (int trains = 0; trains < 2; trains++) {
+        struct words a, b;
+        struct rig *r = units_stay(&a, &b);
+        struct heard h = say(r, 0, &a);
+        assert_int_equal(h.units, 4);
+        begins(&a, &h, 0);
+        uint8_t phase = LH_PHASE_RUN;
+        for (uint64_t i = 1; i < 11 * FLOOR_S + 15 && phase == LH_PHASE_RUN; i++) {
+            if (trains) admits(r, 0, i);
+            phase = phase_after(r, 1, &a, &b);
+            assert_true(i > 11 * FLOOR_S - 25 || phase == LH_PHASE_RUN);
+        }
+        assert_int_equal(phase, trains ? LH_PHASE_RUN : LH_PHASE_DRAIN);
+        rig_free(r);
+    }
+}
+
+// While the shard's server is silent nobody can train: that time is no reason to give units up.
+TEST(units_are_not_given_up_while_a_server_is_silent)
+{
+    struct words a, b;
+    struct rig *r = units_away(&a, &b);
+    assert_int_equal(phase_after(r, FLOOR_S - 3, &a, &b), LH_PHASE_RUN);
+    rig_kill_server(r, false);
+    assert_int_equal(phase_after(r, 20 * FLOOR_S, &a, &b), LH_PHASE_RUN);
+    rig_free(r);
+}
+
+// Worker 0, whose region's units stay, is lost, and a third worker is stalled: the run waits for
+// the lost one as long as without the stall.
+TEST(a_stall_shortens_no_wait_for_a_lost_worker)
+{
+    struct words a, b;
+    struct rig *r = units_stay(&a, &b);
+    struct ps_coordinator *c = r->coordinator;
+    (void)say(r, 0, &a);
+    c->worker[c->workers++] = (struct ps_co_worker){
+        .id = 1, .live = true, .seen_ns = INT64_MAX / 2, .stall = {.idle_ns = INT64_MAX / 2}};
+    c->worker[ps_co_worker_index(c, lh_worker_id(&r->w[0].self))].seen_ns -= 700 * LH_SECOND;
+    uint8_t phase = LH_PHASE_RUN;
+    for (int i = 0; i < 11 * FLOOR_S && phase == LH_PHASE_RUN; i++) {
+        (void)say(r, 1, &b);
+        rig_run(r, LH_SECOND);
+        phase = c->plan.phase;
+        assert_true(i > 10 * FLOOR_S - 5 || phase == LH_PHASE_RUN);
+    }
+    assert_int_equal(phase, LH_PHASE_DRAIN);
     rig_free(r);
 }

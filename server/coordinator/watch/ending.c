@@ -2,7 +2,11 @@
 //
 // 1. DRAIN lasts ps_co_drain_bound() at most. Workers heard by this process that have not drained
 //    by then are left out, whether stalled, silent, or without a report of it. No log takes any
-//    push after CLOSE, so none of theirs either.
+//    push after CLOSE, so none of theirs either. The time begins when every shard's server is heard
+//    and its log has the phase, and begins anew after a server was silent: until then nobody can
+//    drain, and the run could not close. While workers that make progress wait for a shard that
+//    admits nobody's pushes, because its disk is full or hangs, it lasts up to UNSERVED times as
+//    long.
 // 2. The run also gives up units that no progressing worker may train: those of stalled workers
 //    after the drain's bound, those of lost ones after LOST times that, all of them at once where
 //    the budget is credited. It waits for workers that an operator has paused. It gives up nothing
@@ -12,7 +16,9 @@
 //    a server gives units of their home, the run waits LOST times as long. A worker that holds
 //    units stops the clock, and only a credited unit sets it back. After LOST bounds without one, a
 //    worker stops it only while its admitted pushes have up to BEYOND times the tokens of what it
-//    holds.
+//    holds. From then on a worker that holds units and does not train them, or whose loop is away,
+//    counts as lost, while some other worker asks for units. The clock stops while a server is
+//    silent.
 //
 // Times are those of this process. Events: run.left_out, run.untrained, balance.waits.
 #include "server/coordinator/watch/ending.h"
@@ -27,17 +33,42 @@
 #include "server/coordinator/balance/lease.h"
 #include "server/coordinator/balance/stock.h"
 #include "server/coordinator/commit.h"
+#include "server/coordinator/silence.h"
 #include "server/coordinator/watch/stall.h"
 
-static const int64_t LOST = 10;
+static const int64_t LOST = 10, UNSERVED = 4;
 static const uint64_t BEYOND = 4;
 
+// Every shard's server is heard, and its log is in that phase or a later one.
+static bool all_serve(const struct ps_coordinator *c, uint8_t phase)
+{
+    for (uint32_t i = 0; i < c->conf.manifest->shards; i++) {
+        const struct ps_co_shard *s = &c->shard[i];
+        bool heard = c->listener.ns - s->heard_ns <= 2 * ps_co_reported_within(c);
+        if (!s->reported || !heard || s->phase < phase) return false;
+    }
+    return true;
+}
+
 // ---------------------------------------------------------------- workers
+
+static bool is_missing(const struct ps_co_worker *w)
+{
+    return w->joined && !w->drained && !w->done && !w->left;
+}
+
+static bool anybody_is_unserved(const struct ps_coordinator *c)
+{
+    for (uint32_t i = 0; i < c->workers; i++)
+        if (is_missing(&c->worker[i]) && ps_co_is_unserved(c, &c->worker[i])) return true;
+    return false;
+}
 
 bool ps_co_drain_is_over(const struct ps_coordinator *c)
 {
     if (!c->conf.drain_floor_ns || lh_listener_rests(&c->listener)) return false;
-    return c->listener.ns - c->phase_ns >= ps_co_drain_bound(c);
+    int64_t lasted = c->listener.ns - c->phase_ns, bound = ps_co_drain_bound(c);
+    return lasted >= UNSERVED * bound || (lasted >= bound && !anybody_is_unserved(c));
 }
 
 uint32_t ps_co_leave_out(struct ps_coordinator *c, uint64_t left_out[LH_WORKERS_MAX])
@@ -45,7 +76,7 @@ uint32_t ps_co_leave_out(struct ps_coordinator *c, uint64_t left_out[LH_WORKERS_
     uint32_t left = 0;
     for (uint32_t i = 0; i < c->workers; i++) {
         struct ps_co_worker *w = &c->worker[i];
-        if (!w->joined || w->drained || w->done || w->left) continue;
+        if (!is_missing(w)) continue;
         left_out[left++] = w->id;
         ps_co_say(c, LH_WARN, "run.left_out",
                   "%s of %s has not drained after %.1f s%s: the run ends without it, and its later "
@@ -83,28 +114,45 @@ static uint64_t tokens_held(const struct ps_coordinator *c, uint32_t worker)
     return tokens;
 }
 
+static bool nothing_credited(const struct ps_coordinator *c)
+{
+    return c->listener.ns - c->rest.credited_ns >= LOST * ps_co_drain_bound(c);
+}
+
 // The worker holds units, and may be training them, as its pushes in the logs show.
 static bool trains(const struct ps_coordinator *c, uint32_t worker)
 {
     const struct ps_co_worker *w = &c->worker[worker];
     uint64_t held = counts(c, w) ? tokens_held(c, worker) : 0;
-    if (!held || c->listener.ns - c->rest.credited_ns < LOST * ps_co_drain_bound(c)) return held;
+    if (!held || !nothing_credited(c)) return held;
     uint64_t tokens = ps_co_admitted_tokens(c, w);
     return tokens > w->rest_tokens && (tokens - w->rest_tokens) / BEYOND <= held;
 }
 
+// For LOST bounds no unit was credited, and this worker is no reason to wait for another: it holds
+// units that it does not train, or its loop is away.
+static bool stands(const struct ps_coordinator *c, uint32_t worker)
+{
+    bool holds = tokens_held(c, worker) && !trains(c, worker);
+    return nothing_credited(c) && counts(c, &c->worker[worker]) &&
+           (holds || c->worker[worker].idle);
+}
+
 // No progressing worker trains units, and some other worker may have some, or some units reach a
-// worker damaged or not at all.
+// worker damaged or not at all. A worker that stands is not waited for while another one asks, nor
+// once the rest is given up: nobody asks while the run drains.
 static bool others_are_done(const struct ps_coordinator *c)
 {
-    bool any = false, away = false;
+    bool any = false, asks = c->rest.given_up, away = false, stand = false;
     for (uint32_t i = 0; i < c->workers; i++) {
         const struct ps_co_worker *w = &c->worker[i];
         if (trains(c, i)) return false;
         any |= counts(c, w);
+        asks |= counts(c, w) && !stands(c, i);
         away |= !w->live || w->stall.why || w->refused_count;
+        stand |= stands(c, i);
     }
-    return any && away && ps_co_all_known(c);
+    return ((any && away) || (asks && stand)) && ps_co_all_known(c);
 }
 
 // Workers that may train a unit: those of its home; all that it reaches; also those that it may
@@ -151,7 +199,8 @@ static bool somebody_may(const struct ps_coordinator *c, const struct ps_co_pool
     for (uint32_t i = 0; i < c->workers; i++) {
         const struct ps_co_worker *w = &c->worker[i];
         bool waits = ps_co_draining(c, w) && !w->done;
-        if (reach == FROM_HOME && p->home != ps_co_stock_home(c, w->region)) continue;
+        bool home = p->home == ps_co_stock_home(c, w->region);
+        if (home ? stands(c, i) && !waits : reach == FROM_HOME) continue;
         double bytes = counts(c, w) || waits ? bytes_for(c, p, i, reach) : 0;
         if (bytes <= too_few) continue;
         if (has_unit(c, p, i, bytes)) return true;
@@ -171,21 +220,32 @@ static bool any_may(const struct ps_coordinator *c, enum reach reach)
 static bool nobody_trains_the_rest(const struct ps_coordinator *c)
 {
     bool runs = c->plan.phase >= LH_PHASE_RUN && c->plan.phase < LH_PHASE_END;
-    if (!runs || ps_co_any_own(c) || !others_are_done(c)) return false;
+    if (!runs || ps_co_any_own(c) || !all_serve(c, 0) || !others_are_done(c)) return false;
     if (ps_co_budget_is_credited(c)) return true; // nobody is leased more
     enum reach reach = c->frozen ? FROM_ANYWHERE : FROM_HOME;
     return !any_may(c, reach) && c->stock.credited_units < c->units;
 }
 
-// A lost worker may come back, so the run waits LOST times as long.
+static bool is_home_of_rest(const struct ps_coordinator *c, uint32_t worker)
+{
+    uint32_t home = ps_co_stock_home(c, c->worker[worker].region);
+    for (uint32_t p = 0; p < c->stock.pools; p++)
+        if (c->stock.pool[p].home == home && has_unit(c, &c->stock.pool[p], worker, HUGE_VAL))
+            return true;
+    return false;
+}
+
+// A lost worker may come back, so the run waits LOST times as long. Beside a stalled worker it does
+// so for the lost one's own units alone.
 static bool waits_for_lost(const struct ps_coordinator *c)
 {
-    bool lost = false;
+    bool lost = false, stalled = false;
     for (uint32_t i = 0; i < c->workers; i++) {
-        if (c->worker[i].live && c->worker[i].stall.why) return false;
+        stalled |= c->worker[i].live && c->worker[i].stall.why;
+        if (!c->worker[i].live && is_home_of_rest(c, i)) return true;
         lost |= !c->worker[i].live;
     }
-    return lost;
+    return lost && !stalled;
 }
 
 // A region's loss leaves units that nobody gets while an operator has frozen the balancer.
@@ -207,9 +267,10 @@ void ps_co_look_at_rest(struct ps_coordinator *c)
     struct ps_co_rest *r = &c->rest;
     int64_t now = c->listener.ns;
     say_frozen(c);
+    if (!all_serve(c, c->plan.phase)) c->phase_ns = now;
     if (!c->conf.drain_floor_ns || lh_listener_rests(&c->listener)) return;
     if (c->plan.phase < LH_PHASE_DRAIN) r->given_up = false;
-    bool began = c->plan.phase >= LH_PHASE_RUN && !c->pause.is;
+    bool began = c->plan.phase >= LH_PHASE_RUN && !c->pause.is && all_serve(c, 0);
     if (!began || r->credited_units != c->stock.credited_units) {
         r->waited_ns = 0;
         r->credited_ns = now;

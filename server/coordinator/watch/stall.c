@@ -288,6 +288,12 @@ static bool serves_others(const struct ps_coordinator *c, const struct ps_co_wor
     return true;
 }
 
+bool ps_co_is_unserved(const struct ps_coordinator *c, const struct ps_co_worker *w)
+{
+    int64_t bound = push_bound(c, w);
+    return ps_co_moves(w) && waits_ns(&w->stall, c) > bound / 2 && !serves_others(c, w, bound);
+}
+
 // Comparing all workers with each other is left to those that hold a round for the floor at least.
 static bool out_or_holds(const struct ps_coordinator *c, const struct ps_co_worker *w,
                          int64_t *bound)

@@ -17,6 +17,8 @@ void ps_co_hear_progress(struct ps_coordinator *c, struct ps_co_worker *w,
 LH_MUST lh_err ps_co_judge_stalls(struct ps_coordinator *c);
 // The worker makes progress: it is live, trains and pushes.
 bool ps_co_moves(const struct ps_co_worker *w);
+// A push of the worker waits, and its shard admits no push of anybody: the server's disk may hang.
+bool ps_co_is_unserved(const struct ps_coordinator *c, const struct ps_co_worker *w);
 // Time that a draining worker has; 0: no limit.
 int64_t ps_co_drain_bound(const struct ps_coordinator *c);
 // Adds "stalled" and, in words, "why" to the status row of a stalled worker.
