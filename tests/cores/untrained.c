@@ -248,6 +248,21 @@ TEST(units_that_their_holder_does_not_train_are_given_up)
     }
 }
 
+// Worker 0 has pushed a part of a unit after the run's last credit, and then its loop ended.
+TEST(a_push_of_long_ago_keeps_no_units)
+{
+    struct words a, b;
+    struct rig *r = units_stay(&a, &b);
+    struct heard h = say(r, 0, &a);
+    begins(&a, &h, 1);
+    assert_int_equal(phase_after(r, FLOOR_S, &a, &b), LH_PHASE_RUN);
+    admits(r, 0, 1);
+    a.want = 0;
+    assert_int_equal(phase_after(r, 10 * FLOOR_S, &a, &b), LH_PHASE_RUN);
+    assert_true(phase_after(r, 2 * FLOOR_S, &a, &b) >= LH_PHASE_DRAIN);
+    rig_free(r);
+}
+
 // While the shard's server is silent nobody can train: that time is no reason to give units up.
 TEST(units_are_not_given_up_while_a_server_is_silent)
 {

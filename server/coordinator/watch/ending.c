@@ -15,10 +15,9 @@
 // 3. A worker of another region says whether a unit reaches it, and may lie. If one says so, or if
 //    a server gives units of their home, the run waits LOST times as long. A worker that holds
 //    units stops the clock, and only a credited unit sets it back. After LOST bounds without one, a
-//    worker stops it only while its admitted pushes have up to BEYOND times the tokens of what it
-//    holds. From then on a worker that holds units and does not train them, or whose loop is away,
-//    counts as lost, while some other worker asks for units. The clock stops while a server is
-//    silent.
+//    worker stops it only while it pushes, up to BEYOND times the tokens of what it holds. From
+//    then on a worker that holds units and does not train them, or whose loop is away, counts as
+//    lost, while some other worker asks for units. The clock stops while a server is silent.
 //
 // Times are those of this process. Events: run.left_out, run.untrained, balance.waits.
 #include "server/coordinator/watch/ending.h"
@@ -114,9 +113,9 @@ static uint64_t tokens_held(const struct ps_coordinator *c, uint32_t worker)
     return tokens;
 }
 
-static bool nothing_credited(const struct ps_coordinator *c)
+static bool is_long_ago(const struct ps_coordinator *c, int64_t ns)
 {
-    return c->listener.ns - c->rest.credited_ns >= LOST * ps_co_drain_bound(c);
+    return c->listener.ns - ns >= LOST * ps_co_drain_bound(c);
 }
 
 // The worker holds units, and may be training them, as its pushes in the logs show.
@@ -124,17 +123,18 @@ static bool trains(const struct ps_coordinator *c, uint32_t worker)
 {
     const struct ps_co_worker *w = &c->worker[worker];
     uint64_t held = counts(c, w) ? tokens_held(c, worker) : 0;
-    if (!held || !nothing_credited(c)) return held;
+    if (!held || !is_long_ago(c, c->rest.credited_ns)) return held;
+    if (is_long_ago(c, w->admitted_ns)) return false;
     uint64_t tokens = ps_co_admitted_tokens(c, w);
     return tokens > w->rest_tokens && (tokens - w->rest_tokens) / BEYOND <= held;
 }
 
-// For LOST bounds no unit was credited, and this worker is no reason to wait for another: it holds
-// units that it does not train, or its loop is away.
+// For LOST bounds no unit was credited, and this worker is no reason to wait: it holds units that
+// it does not train, or its loop is away.
 static bool stands(const struct ps_coordinator *c, uint32_t worker)
 {
     bool holds = tokens_held(c, worker) && !trains(c, worker);
-    return nothing_credited(c) && counts(c, &c->worker[worker]) &&
+    return is_long_ago(c, c->rest.credited_ns) && counts(c, &c->worker[worker]) &&
            (holds || c->worker[worker].idle);
 }
 
