@@ -324,7 +324,8 @@ def tests(root, file, deep=False):
     units = [u for u in (*own, *UNITS.get(file, ())) if u in have]
     names = core_names(root)
     of_folder = next((row for p, row in CORES_OF.items() if fnmatch.fnmatch(file, p)), ())
-    liked = [n for n in dict.fromkeys((*CORES.get(file, ()), *of_folder)) if n in names]
+    liked = dict.fromkeys((*CORES.get(file, ()), stem[:-2], *of_folder))  # its own name, too
+    liked = [n for n in liked if n in names]
     first = [Test(f"unit.{u}", f"unit_{u}", [f"tests/unit_{u}"]) for u in dict.fromkeys(units)]
     if file in FAILED:
         fault = f"fault_{FAILED[file]}"
