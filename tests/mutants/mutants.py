@@ -227,9 +227,12 @@ def run_command(given):
                 return
             tests = [t for t in plan.tests(copy.tree, m.file, given.deep)
                      if fnmatch.fnmatch(t.name, given.only)]
-            copy.learn(tests)
             start = time.monotonic()
-            outcome, by, how = campaign.try_one(copy, m, tests)
+            for part in plan.stages(tests):
+                copy.learn(part)
+                outcome, by, how = campaign.try_one(copy, m, part)
+                if outcome != "survived":
+                    break
             seconds = time.monotonic() - start
             say(f"{m}: {outcome} {by} {how} ({seconds:.0f} s)")
             if outcome == "survived" and given.only != "*":

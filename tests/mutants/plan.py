@@ -354,3 +354,9 @@ def tests(root, file, deep=False):
         runs += [sim(f"sim:{m}", flags) for m, flags in (MIXES | DEEP).items() if m not in mixes]
     return (first + [core(n) for n in liked] + [sim(*BASE)]
             + [core(n) for n in names if n not in liked] + runs)
+
+
+def stages(made):
+    """The quick tests, up to the simulator's first run, and the others: few mutants need those."""
+    at = next((k + 1 for k, t in enumerate(made) if t.name == BASE[0]), min(len(made), 6))
+    return [part for part in (made[:at], made[at:]) if part]

@@ -40,6 +40,8 @@ TEST(sections_are_read)
                                       "aws_secret_access_key = c\n",
                                       "[default]\naws_access_key_id =\n"
                                       "aws_secret_access_key = c\n",
+                                      "[default]\naws_access_key_id = a\n"
+                                      "aws_secret_access_key = c\naws_session_token = d e\n",
                                       "[x]\naws_access_key_id = a\naws_secret_access_key = c\n"};
     assert_int_equal(lh_credentials_parse(lh_span_str(FILE_TEXT), "default", &k), LH_OK);
     assert_string_equal(k.id, "AKID");

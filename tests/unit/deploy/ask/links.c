@@ -34,7 +34,7 @@ TEST(nonsense_is_refused)
 {
     static const char *const nonsense[] = {
         "", "{}", "{\"instance\": 7, \"region\": \"eu\"}",
-        "{\"instance\": \"lh-0123456789012345678901234567890\", \"region\": \"eu\"}"};
+        "{\"instance\": \"lh-012345678901234567890\", \"region\": \"eu\"}"}; // one byte too long
     char dir[] = "/tmp/longhaul-links-XXXXXX";
     assert_non_null(mkdtemp(dir));
     for (size_t i = 0; i < sizeof nonsense / sizeof nonsense[0]; i++) {

@@ -444,6 +444,43 @@ IN_RIG(a_new_life_trains_again_what_no_cut_holds, struct rig *r)
     assert_int_equal(r->w.resume_count, 0);
 }
 
+// A worker has drained when nothing of it is left that a push could hold.
+IN_RIG(has_drained_when_nothing_is_left, struct rig *r)
+{
+    struct wk_shard *s = &r->shard[1];
+    struct wk_cut *cut = (struct wk_cut *)r; // any
+    struct wk_entry entry = {.head.step = 1};
+    r->w.phase = LH_PHASE_RUN;
+    assert_false(wk_units_drained(&r->w));
+    for (int left = 0; left < 10; left++) {
+        r->w.phase = left == 1 ? LH_PHASE_CLOSE : LH_PHASE_DRAIN;
+        r->w.queued = left == 2;
+        r->w.stepping = left == 3;
+        s->cut = left == 4 ? cut : NULL;
+        s->progress.steps = left == 5;
+        s->progress.tokens = left == 6;
+        s->finished.count = left == 7;
+        r->slot[1].claim_count = left == 8;
+        s->outbox.first = left == 9 ? &entry : NULL;
+        assert_int_equal(wk_units_drained(&r->w), left < 2);
+    }
+    s->outbox.first = NULL;
+    r->slot[1].tokens = 5; // the built-in trainer's residual is pushed in later runs, or never
+    assert_true(wk_units_drained(&r->w));
+    put_beside(r); // a loop that is there still trains
+    assert_false(wk_units_drained(&r->w));
+    r->w.beside.over = true;
+    assert_false(wk_units_drained(&r->w)); // its remaining tokens are pushed
+    r->slot[1].tokens = 0;
+    assert_true(wk_units_drained(&r->w));
+    r->slot[1].tokens = 5;
+    r->w.privacy.reported.open = true;
+    assert_true(wk_units_drained(&r->w));
+    r->w.beside.over = false;
+    r->w.beside.state = WK_BESIDE_AWAY;
+    assert_true(wk_units_drained(&r->w));
+}
+
 IN_RIG(tells_how_long_its_queue_lasts, struct rig *r)
 {
     assert_null(wk_travel_status(&r->w)); // without data elsewhere nothing travels
