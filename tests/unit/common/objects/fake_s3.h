@@ -27,6 +27,7 @@ struct faults {
     int unavailable;   // 503
     int dropped;       // the connection ends without an answer
     int lost;          // the request is carried out, then the connection ends without an answer
+    int lost_after;    // answers that come before the lost ones
     int cut;           // an answer's body ends in the middle
     int denied;        // 403
     int in_body;       // a completion answers 200 with an error
@@ -305,6 +306,10 @@ static enum MHD_Result decide(struct store *s, struct MHD_Connection *c, const c
     }
     enum MHD_Result done = carry_out(s, c, method, url, body);
     if (s->f.lost <= 0) return done;
+    if (s->f.lost_after > 0) {
+        s->f.lost_after--;
+        return done;
+    }
     s->f.lost--;
     return MHD_NO;
 }

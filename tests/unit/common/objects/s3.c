@@ -224,8 +224,9 @@ IN_RIG(a_lost_answer_changes_nothing, struct rig *r)
 {
     struct lh_buf got = lh_buf(100);
     write_file(r, 2 * PART + 5);
-    for (int lost = 1; lost <= 5; lost++) { // the start, three parts, the completion
-        r->store.f.lost = lost;
+    for (int after = 0; after < 5; after++) { // the start, three parts, the completion
+        r->store.f.lost = 1;
+        r->store.f.lost_after = after;
         assert_int_equal(r->objects->ops->put(r->objects, "file", r->file), LH_OK);
         comes_back(r, "file", 2 * PART + 5);
     }
