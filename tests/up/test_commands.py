@@ -6,6 +6,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
 import unittest
 
 from launcher import HERE, PATIENCE_S, TOPOLOGY, Launcher
@@ -151,9 +152,11 @@ class Commands(Launcher):
         self.up([], NODE_SPEED="20000").communicate(timeout=PATIENCE_S)
         for worker in ("eu-0", "eu-1"):
             os.unlink(self.path("run", worker, "command.json"))
+        begun = time.monotonic()
         again = self.up([], NODE_SPEED="20000")
         again.communicate(timeout=PATIENCE_S)
         self.assertEqual(self.found("eu-0"), {})
+        self.assertLess(time.monotonic() - begun, 15, "it waits for statuses of no command")
 
     def test_one_that_fails_when_it_saves_is_quoted(self):
         up = self.up(["spoil"], NODE_SPEED="4000", NODE_STALLS="eu-0",
