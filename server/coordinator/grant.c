@@ -111,15 +111,17 @@ static void list_unit(struct ps_co_asking *a, uint64_t unit)
         a->out->unit[a->out->units++] = unit;
 }
 
-// Tokens that are credited or leased, without those that stalled workers hold: free units replace
-// them in the budget. If a stalled worker recovers, the run may end above its budget by what it
-// has begun.
+// Tokens that are credited or leased, without those that stalled workers hold, and without those
+// that a worker without a loop has not begun: free units replace them in the budget. If a stalled
+// worker recovers, the run may end above its budget by what it has begun.
 static uint64_t taken(const struct ps_coordinator *c)
 {
     uint64_t sum = c->stock.committed_tokens;
-    for (uint32_t i = 0; i < c->workers; i++)
-        for (int k = 0; c->worker[i].stall.why && k < CO_BEGUN_COUNT; k++)
-            sum -= c->worker[i].held.tokens[k];
+    for (uint32_t i = 0; i < c->workers; i++) {
+        const struct ps_co_worker *w = &c->worker[i];
+        for (int k = 0; k < CO_BEGUN_COUNT; k++)
+            if (w->stall.why || (w->idle && k == CO_WAITS)) sum -= w->held.tokens[k];
+    }
     return sum;
 }
 

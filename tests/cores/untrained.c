@@ -248,6 +248,26 @@ TEST(units_that_their_holder_does_not_train_are_given_up)
     }
 }
 
+// The loop of worker 0 is over, and no other worker may train what it holds: others get free units
+// in place of these, so that the budget is met.
+TEST(units_of_a_worker_without_a_loop_use_up_no_budget)
+{
+    struct rig *r = stalling(4);
+    struct words a = TRAINS, b = TRAINS;
+    for (uint64_t u = 0; u < r->units.count; u++) r->units.unit[u].may_leave = false;
+    ps_co_stock_free(r->coordinator);
+    assert_int_equal(ps_co_stock_make(r->coordinator), LH_OK);
+    ps_co_stock_fill(r->coordinator);
+    r->coordinator->conf.budget_tokens = 3 * WORDS_TOKENS;
+    struct heard h = say(r, 0, &a);
+    assert_int_equal(h.units, 2);
+    begins(&a, &h, 0);
+    a.want = 0;
+    (void)say(r, 0, &a);
+    assert_int_equal(say(r, 1, &b).units, 2);
+    rig_free(r);
+}
+
 // Worker 0 has pushed a part of a unit after the run's last credit, and then its loop ended.
 TEST(a_push_of_long_ago_keeps_no_units)
 {
