@@ -117,8 +117,8 @@ struct lh_transport_ops {
     lh_err (*dial)(struct lh_transport *t, const char *address, enum lh_role role,
                    enum lh_line line, struct lh_link **out);
     // From the next connection on, the peer's certificate must also have this identity
-    // (lh_worker_id), else LH_ERR_UNAUTHENTICATED; 0: any. Applies to all links that share the
-    // line.
+    // (lh_worker_id), else LH_ERR_UNAUTHENTICATED; 0: any. Links of other identities, also to the
+    // same address, keep theirs.
     void (*expect)(struct lh_link *link, uint64_t identity);
     void (*hangup)(struct lh_link *link); // calls in flight end with LH_ERR_CANCELLED
     // Opens a call; with deadline_ns > 0 it ends with LH_ERR_DEADLINE after that time.

@@ -1,10 +1,10 @@
 // The client's side: links and the calls they open. See transport_grpc_core.h.
 //
-//  1. At most LH_GRPC_LINKS_PER_CONNECTION links share a line to an address: one channel with one
-//     TCP connection, made for the first call and again after it breaks, at most LH_GRPC_BACKOFF_MS
-//     apart. On a long path one flow that knows its rate is faster than several that learn it again
-//     after each pause. Calls never wait for an absent server: without a connection they end with
-//     LH_ERR_UNAVAILABLE.
+//  1. At most LH_GRPC_LINKS_PER_CONNECTION links that expect the same server share a line to an
+//     address: one channel with one TCP connection, made for the first call and again after it
+//     breaks, at most LH_GRPC_BACKOFF_MS apart. On a long path one flow that knows its rate is
+//     faster than several that learn it again after each pause. Calls never wait for an absent
+//     server: without a connection they end with LH_ERR_UNAVAILABLE.
 //  2. gRPC retries nothing; worker/push/session.c retries pushes.
 //  3. After our certificates change, the next call gets a new channel; calls on the old one
 //     continue.
@@ -33,6 +33,9 @@ const char lh_grpc_trace_key[] = "traceparent";
 static grpc_channel *make_channel(const struct lh_grpc *t, struct lh_grpc_line *l)
 {
     char host[] = LH_CERTS_DNS; // gRPC copies the text
+    // An address may be a peer's word: gRPC must not take it for a URI, as of a socket's path.
+    char target[LH_GRPC_ADDRESS_BYTES + 8];
+    snprintf(target, sizeof target, "dns:///%s", l->address);
     grpc_arg args[LH_GRPC_SHARED_ARGS + 10];
     size_t n = lh_grpc_shared_args(args);
     args[n++] = (grpc_arg){.type = GRPC_ARG_STRING,
@@ -52,17 +55,21 @@ static grpc_channel *make_channel(const struct lh_grpc *t, struct lh_grpc_line *
     const grpc_channel_args all = {.num_args = n, .args = args};
     grpc_channel_credentials *credentials =
         lh_grpc_certs_channel(t->certs, l->expect, &l->generation);
-    grpc_channel *channel = grpc_channel_create(l->address, credentials, &all);
+    grpc_channel *channel = grpc_channel_create(target, credentials, &all);
     grpc_channel_credentials_release(credentials);
     return channel;
 }
 
+// `identity`: the one that the line expects; NULL: any.
 static struct lh_grpc_line *shared_line(const struct lh_grpc *t, const char *address,
-                                        enum lh_role role, enum lh_line number)
+                                        enum lh_role role, enum lh_line number,
+                                        const uint64_t *identity)
 {
     for (const struct lh_grpc_link *l = t->links; l; l = l->next)
         if (l->line->role == role && l->line->number == number &&
-            strcmp(l->line->list, address) == 0 && l->line->links < LH_GRPC_LINKS_PER_CONNECTION)
+            strcmp(l->line->list, address) == 0 &&
+            (!identity || lh_grpc_expect_is(l->line->expect, *identity)) &&
+            l->line->links < LH_GRPC_LINKS_PER_CONNECTION)
             return l->line;
     return NULL;
 }
@@ -100,7 +107,7 @@ lh_err lh_grpc_dial(struct lh_transport *base, const char *address, enum lh_role
     if (!l) return LH_ERR_NO_MEMORY;
     l->base.transport_ops = &lh_grpc_ops;
     l->t = t;
-    l->line = shared_line(t, address, role, line);
+    l->line = shared_line(t, address, role, line, NULL);
     lh_err err = l->line ? LH_OK : new_line(t, address, role, line, &l->line);
     if (err) {
         free(l);
@@ -114,10 +121,38 @@ lh_err lh_grpc_dial(struct lh_transport *base, const char *address, enum lh_role
     return LH_OK;
 }
 
-// An existing connection was checked without the identity, so the next call makes a new one.
+static void leave_line(struct lh_grpc *t, struct lh_grpc_line *line)
+{
+    lh_grpc_wire_look(t->wire);
+    if (--line->links) return;
+    grpc_channel_destroy(line->channel); // its calls continue
+    lh_grpc_expect_drop(line->expect);
+    free(line);
+}
+
+// Gives the link the line of that identity: one that there is, or its own. NULL: no memory.
+static struct lh_grpc_line *part_line(struct lh_grpc_link *l, uint64_t identity)
+{
+    struct lh_grpc_line *was = l->line;
+    struct lh_grpc_line *to = shared_line(l->t, was->list, was->role, was->number, &identity);
+    if (!to && was->links == 1) return was;
+    if (!to && new_line(l->t, was->list, was->role, was->number, &to)) return NULL;
+    if (!to->links) to->connections = was->connections + 1; // no earlier call is of the new line
+    to->links++;
+    l->line = to;
+    leave_line(l->t, was);
+    return to;
+}
+
+// A server says where it is, so two servers may name one address, and a link's identity must change
+// nothing for the other links. An existing connection was checked without the identity, so the next
+// call makes a new one.
 void lh_grpc_name_server(struct lh_link *link, uint64_t identity)
 {
-    struct lh_grpc_line *line = ((struct lh_grpc_link *)link)->line;
+    struct lh_grpc_link *l = (struct lh_grpc_link *)link;
+    if (lh_grpc_expect_is(l->line->expect, identity)) return;
+    struct lh_grpc_line *line = part_line(l, identity);
+    if (!line) line = l->line;
     if (lh_grpc_expect_identity(line->expect, identity)) line->generation = UINT64_MAX;
 }
 
@@ -161,12 +196,7 @@ static void free_link(struct lh_grpc_link *l)
     else
         l->t->links = l->next;
     if (l->next) l->next->previous = l->previous;
-    lh_grpc_wire_look(l->t->wire);
-    if (--l->line->links == 0) {
-        grpc_channel_destroy(l->line->channel);
-        lh_grpc_expect_drop(l->line->expect);
-        free(l->line);
-    }
+    leave_line(l->t, l->line);
     free(l);
 }
 

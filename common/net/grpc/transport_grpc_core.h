@@ -310,6 +310,7 @@ bool lh_grpc_expect_revoked(struct lh_grpc_expect *e);
 struct evp_pkey_st; // OpenSSL's EVP_PKEY
 enum { LH_GRPC_KEY_NAME_BYTES = 48 };
 void lh_grpc_key_prepare(void); // before the first key is read
+bool lh_grpc_expect_is(const struct lh_grpc_expect *e, uint64_t identity);
 // Stores the key under a new name, which gRPC gets as its PEM text, until drop(). Shares `key`.
 LH_MUST lh_err lh_grpc_key_keep(struct evp_pkey_st *key, char name[LH_GRPC_KEY_NAME_BYTES]);
 void lh_grpc_key_drop(const char *name); // "": nothing

@@ -378,6 +378,11 @@ bool lh_grpc_expect_identity(struct lh_grpc_expect *e, uint64_t identity)
 {
     return atomic_exchange(&e->identity, identity) != identity;
 }
+bool lh_grpc_expect_is(const struct lh_grpc_expect *e, uint64_t identity)
+{
+    return atomic_load(&e->identity) == identity;
+}
+
 
 void lh_grpc_expect_drop(struct lh_grpc_expect *e)
 {

@@ -2,6 +2,9 @@
 // restart.
 #include "tests/unit/common/net/grpc/transport_grpc.h"
 
+#include <sys/socket.h>
+#include <sys/un.h>
+
 #include "common/net/grpc/transport_grpc_core.h"
 
 static struct lh_blob *noise(struct world *w, size_t n)
@@ -435,6 +438,30 @@ IN_PAIR(names_are_resolved_and_proxies_ignored, struct world *w)
     w->link = usual;
     unsetenv("http_proxy");
     unsetenv("https_proxy");
+}
+
+// A server's word for its address may be the path of a socket on its peers' hosts.
+IN_PAIR(an_address_is_no_path, struct world *w)
+{
+    struct sockaddr_un at = {.sun_family = AF_UNIX};
+    char address[sizeof at.sun_path + 8];
+    snprintf(at.sun_path, sizeof at.sun_path, "%s/socket", w->dir);
+    snprintf(address, sizeof address, "unix:%s", at.sun_path);
+    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    assert_int_equal(bind(fd, (struct sockaddr *)&at, sizeof at), 0);
+    assert_int_equal(listen(fd, 8), 0);
+    struct lh_link *usual = w->link;
+    assert_int_equal(w->client->ops->dial(w->client, address, LH_S, LH_LINE_FIRST, &w->link),
+                     LH_OK);
+    struct side s = {0};
+    side_open(w, &s, LH_RPC_JOIN, LH_SECOND);
+    UNTIL(w, s.closes);
+    assert_true(s.status != LH_OK);
+    assert_int_equal(accept(fd, NULL, NULL), -1); // nobody came
+    w->link->transport_ops->hangup(w->link);
+    w->link = usual;
+    close(fd);
+    round_trip(w);
 }
 
 IN_PAIR(a_port_that_is_taken_is_said, struct world *w)

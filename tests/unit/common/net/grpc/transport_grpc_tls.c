@@ -242,6 +242,31 @@ IN_PAIR(another_server_is_not_believed, struct world *w)
     assert_works(w, w->link);
 }
 
+// A server that names another one's address as its own keeps nobody from that one.
+IN_PAIR(two_identities_at_one_address_do_not_disturb_each_other, struct world *w)
+{
+    struct lh_peer server = {.role = LH_S, .domain = "test.local", .run = "r1"};
+    snprintf(server.region, sizeof server.region, "eu");
+    snprintf(server.name, sizeof server.name, "server");
+    const uint64_t there = lh_worker_id(&server), elsewhere = there + 1;
+    struct lh_link *first = dial(w->client, w->bound, LH_S), *false_one = NULL, *second = NULL;
+    for (int i = 0; i < 3; i++) { // as with each answer of the coordinator
+        first->transport_ops->expect(first, there);
+        if (!false_one) false_one = dial(w->client, w->bound, LH_S);
+        false_one->transport_ops->expect(false_one, elsewhere);
+        if (!second) second = dial(w->client, w->bound, LH_S);
+        second->transport_ops->expect(second, there);
+        assert_works(w, first);
+        assert_works(w, second);
+        assert_int_equal(call_once(w, false_one, LH_RPC_JOIN).status, LH_ERR_UNAUTHENTICATED);
+    }
+    assert_ptr_equal(((struct lh_grpc_link *)first)->line, ((struct lh_grpc_link *)second)->line);
+    false_one->transport_ops->expect(false_one, there); // its address belongs to that server now
+    assert_works(w, false_one);
+    assert_ptr_equal(((struct lh_grpc_link *)first)->line,
+                     ((struct lh_grpc_link *)false_one)->line);
+}
+
 IN_PAIR(a_worker_is_no_server, struct world *w)
 {
     struct lh_transport *liar;
