@@ -310,13 +310,14 @@ bool lh_grpc_expect_revoked(struct lh_grpc_expect *e);
 struct evp_pkey_st; // OpenSSL's EVP_PKEY
 enum { LH_GRPC_KEY_NAME_BYTES = 48 };
 void lh_grpc_key_prepare(void); // before the first key is read
-bool lh_grpc_expect_is(const struct lh_grpc_expect *e, uint64_t identity);
-// Stores the key under a new name, which gRPC gets as its PEM text, until drop(). Shares `key`.
-LH_MUST lh_err lh_grpc_key_keep(struct evp_pkey_st *key, char name[LH_GRPC_KEY_NAME_BYTES]);
+// Stores the key under a new name, which gRPC gets as its PEM text, until drop(). Shares both. TLS
+// contexts with this key are under this guard.
+struct lh_grpc_guard;
+LH_MUST lh_err lh_grpc_key_keep(struct evp_pkey_st *key, struct lh_grpc_guard *guard,
+                                char name[LH_GRPC_KEY_NAME_BYTES]);
 void lh_grpc_key_drop(const char *name); // "": nothing
 
 // ---- guard: whose handshake passes and whose connection stays (transport_grpc_guard.c)
-struct lh_grpc_guard;
 struct lh_grpc_guard *lh_grpc_guard_new(struct lh_env *env, struct lh_log *log, const char *run,
                                         const char *domain, struct lh_grpc_revoked *revoked);
 void lh_grpc_guard_drop(struct lh_grpc_guard *g);
@@ -330,6 +331,7 @@ uint64_t lh_grpc_guard_ended(struct lh_grpc_guard *g); // connections that the g
 
 // ---- path: what a connection does about its path (transport_grpc_path.c)
 struct tcp_info;
+struct lh_grpc_guard *lh_grpc_guard_share(struct lh_grpc_guard *g); // another reference
 // One socket's state of its path.
 struct lh_grpc_path {
     int64_t cap_ms;  // the last cap set; 0: none yet

@@ -74,6 +74,8 @@ static const char *pay(struct lh_grpc_frames *f, struct lh_grpc_allowance *a, in
         f->block = (type == HEADERS ? 0 : f->block) + length;
         if (f->block > LH_GRPC_BLOCK_BYTES_MAX) return "bytes of one request's headers";
         bool begins = type == HEADERS;
+        if (f->dialled && (flags & END_HEADERS)) f->block = 0;
+        if (f->dialled) return begins ? NULL : lh_grpc_spend(a, LH_GRPC_SMALL_SPENT, 1, now_ns);
         if (begins && !f->acknowledged && ++f->early > LH_GRPC_EARLY_MAX)
             return "requests before it took our settings";
         if (flags & END_HEADERS) f->block = 0;
@@ -81,8 +83,9 @@ static const char *pay(struct lh_grpc_frames *f, struct lh_grpc_allowance *a, in
         if (much) return much;
         return lh_grpc_spend(a, begins ? LH_GRPC_REQUESTS_SPENT : LH_GRPC_SMALL_SPENT, 1, now_ns);
     }
-    case RST_STREAM: return lh_grpc_spend(a, LH_GRPC_RESETS_SPENT, 1, now_ns);
-    case WINDOW_UPDATE: return lh_grpc_spend(a, LH_GRPC_WINDOWS_SPENT, 1, now_ns);
+    case RST_STREAM: return f->dialled ? NULL : lh_grpc_spend(a, LH_GRPC_RESETS_SPENT, 1, now_ns);
+    case WINDOW_UPDATE:
+        return f->dialled ? NULL : lh_grpc_spend(a, LH_GRPC_WINDOWS_SPENT, 1, now_ns);
     case SETTINGS: f->acknowledged |= flags & ACK; // fall through
     default: // PRIORITY, SETTINGS, PING, GOAWAY and unknown types
         if (length > LH_GRPC_BLOCK_BYTES_MAX) return "bytes of a frame that carries no data";
@@ -95,7 +98,7 @@ const char *lh_grpc_frames_read(struct lh_grpc_frames *f, struct lh_grpc_allowan
 {
     if (!f->begun) {
         f->begun = true;
-        f->left = PREFACE_BYTES;
+        f->left = f->dialled ? 0 : PREFACE_BYTES;
     }
     for (size_t at = 0; at < n;) {
         if (f->left) {

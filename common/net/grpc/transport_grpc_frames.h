@@ -1,4 +1,5 @@
-// Limits one peer's use of HTTP/2: budgets over the frames of all its connections.
+// Limits one peer's use of HTTP/2: budgets over the frames of all its connections. A server that we
+// dialled has them for each connection.
 //
 // gRPC 1.51 makes a call of each request before it can be refused, and keeps it until our loop has
 // handled it, even if the peer cancels at once: 20 MB became gigabytes ("rapid reset"). It reads
@@ -56,7 +57,10 @@ struct lh_grpc_allowance { // one peer's, over all its connections
 
 struct lh_grpc_frames {       // one connection's position in its stream of frames; zeros: start
     bool begun, acknowledged; // acknowledged: the peer has our settings
-    unsigned early;           // requests before that
+    // We dialled: the peer sends no preface, and answers instead of requests, as many as we ask
+    // for. Only what no answer needs is charged: endless headers, empty frames, pings, settings.
+    bool dialled;
+    unsigned early; // requests before that
     uint8_t head[9];
     size_t have;  // bytes of the next head
     size_t left;  // bytes until the next head
@@ -67,7 +71,7 @@ void lh_grpc_allowance_begin(struct lh_grpc_allowance *a, int64_t now_ns);
 // Spends `n`. NULL: within the budget; else the name of the excess.
 const char *lh_grpc_spend(struct lh_grpc_allowance *a, enum lh_grpc_spending on, int64_t n,
                           int64_t now_ns);
-// Reads the next bytes of a client's connection. NULL: within the budgets; else the name of the
+// Reads the next bytes of a connection. NULL: within the budgets; else the name of the
 // excess.
 const char *lh_grpc_frames_read(struct lh_grpc_frames *f, struct lh_grpc_allowance *a,
                                 int64_t now_ns, const uint8_t *data, size_t n);

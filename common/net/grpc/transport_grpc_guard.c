@@ -14,6 +14,8 @@
 //  2. Every byte of a client's connection is counted before gRPC reads it, against one allowance
 //     for all connections of that peer (transport_grpc_frames.h). A peer that exceeds it loses its
 //     connections and is barred for BAR_MS, doubled for each further time within BAR_MS_MAX.
+//     At our end of a connection that we dialled, the server's bytes are counted too, for that
+//     connection alone.
 //  3. A peer has CONNECTIONS_PER_PEER connections; a further one ends the oldest.
 //  4. At either end a connection whose peer's certificate has expired or is revoked ends at the
 //     next byte; a silent wire is probed every LH_GRPC_KEEPALIVE_MS.
@@ -69,6 +71,7 @@ struct connection { // used by one thread at a time
     struct lh_grpc_guard *guard;
     struct known *peer; // NULL: we dialled the connection
     struct lh_grpc_frames frames;
+    struct lh_grpc_allowance allowance; // if we dialled
     uint64_t number;
     int64_t not_after, looked_s;
     uint64_t list; // list in which the peer's certificate was last looked up
@@ -138,6 +141,12 @@ struct lh_grpc_guard *lh_grpc_guard_new(struct lh_env *env, struct lh_log *log, 
     return g;
 }
 
+struct lh_grpc_guard *lh_grpc_guard_share(struct lh_grpc_guard *g)
+{
+    atomic_fetch_add(&g->owners, 1);
+    return g;
+}
+
 void lh_grpc_guard_drop(struct lh_grpc_guard *g)
 {
     if (atomic_fetch_sub(&g->owners, 1) != 1) return;
@@ -160,12 +169,11 @@ void lh_grpc_guard_close(struct lh_grpc_guard *g)
     lh_grpc_guard_drop(g);
 }
 
-// gRPC may make the context later or never, so the guard may be closed by then.
+// By then the guard may be closed.
 void lh_grpc_guard_make(struct lh_grpc_guard *g)
 {
     struct lh_grpc_guard *before = pthread_getspecific(hooks.making);
-    atomic_fetch_add(&g->owners, 1);
-    pthread_setspecific(hooks.making, g);
+    pthread_setspecific(hooks.making, lh_grpc_guard_share(g));
     if (before) lh_grpc_guard_drop(before);
 }
 
@@ -363,6 +371,15 @@ int lh_grpc_do_handshake(SSL *ssl)
 
 // ---------------------------------------------------------------- connections
 
+static void begin_dialled(struct connection *c)
+{
+    struct lh_grpc_guard *g = c->guard;
+    pthread_mutex_lock(&g->lock);
+    lh_grpc_allowance_begin(&c->allowance, g->env ? lh_now(g->env) : 0);
+    pthread_mutex_unlock(&g->lock);
+    c->frames.dialled = true;
+}
+
 static bool join_peer(struct connection *c, const struct lh_certs_info *info)
 {
     struct lh_grpc_guard *g = c->guard;
@@ -391,6 +408,7 @@ static struct connection *begin(SSL *ssl, struct lh_grpc_guard *g)
     c->list = UINT64_MAX;
     memcpy(c->serial, info.serial, sizeof c->serial);
     lh_peer_uri(&info.peer, c->uri);
+    if (!SSL_is_server(ssl)) begin_dialled(c);
     if ((!SSL_is_server(ssl) || join_peer(c, &info)) && SSL_set_ex_data(ssl, hooks.of_ssl, c))
         return c;
     end_of_ssl(NULL, c, NULL, 0, 0, NULL);
@@ -424,6 +442,17 @@ static bool is_revoked(struct connection *c)
     return true;
 }
 
+// Whether the bytes of a server that we dialled may be read: it may be no program of ours.
+static bool server_may(struct connection *c, int64_t now_ns, const uint8_t *data, size_t n)
+{
+    const char *much = lh_grpc_frames_read(&c->frames, &c->allowance, now_ns, data, n);
+    if (much)
+        lh_log_peer(c->guard->log, LH_WARN, "net.flood",
+                    "%s sends more than any of our programs does (%s): this connection to it ends",
+                    c->uri, much);
+    return !much;
+}
+
 // Whether the received bytes may be read. Under the lock.
 static bool may_read(struct connection *c, const uint8_t *data, size_t n)
 {
@@ -431,9 +460,9 @@ static bool may_read(struct connection *c, const uint8_t *data, size_t n)
     struct known *k = c->peer;
     if (!g->env) return false;
     if (has_expired(c) || is_revoked(c)) return false;
-    if (!k) return true;
-    if (c->number < k->first) return false;
     int64_t now_ns = lh_now(g->env);
+    if (!k) return server_may(c, now_ns, data, n);
+    if (c->number < k->first) return false;
     k->used_ns = now_ns;
     if (is_barred(k, now_ns)) return false;
     const char *much = lh_grpc_frames_read(&c->frames, &k->allowance, now_ns, data, n);

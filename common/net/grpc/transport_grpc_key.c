@@ -8,6 +8,8 @@
 //
 //  1. A name is looked up, never parsed; a peer has no way to send one.
 //  2. A key lives until its name is dropped and the last TLS context that uses it is freed.
+//  3. gRPC reads the key when it makes a TLS context, on a thread of its choice. So that thread
+//     learns here which guard the context is under (transport_grpc_guard.c).
 #include <dlfcn.h>
 #include <openssl/crypto.h>
 #include <openssl/evp.h>
@@ -24,6 +26,7 @@ enum { SECURE_BYTES = 64 << 10, SECURE_BYTES_MIN = 16 };
 struct held {
     struct held *next;
     EVP_PKEY *key;
+    struct lh_grpc_guard *guard; // a reference
     char name[LH_GRPC_KEY_NAME_BYTES];
 };
 
@@ -43,12 +46,14 @@ void lh_grpc_key_prepare(void)
     pthread_mutex_unlock(&keys.lock);
 }
 
-lh_err lh_grpc_key_keep(struct evp_pkey_st *key, char name[LH_GRPC_KEY_NAME_BYTES])
+lh_err lh_grpc_key_keep(struct evp_pkey_st *key, struct lh_grpc_guard *guard,
+                        char name[LH_GRPC_KEY_NAME_BYTES])
 {
     struct held *h = calloc(1, sizeof *h);
     if (!h) return LH_ERR_NO_MEMORY;
     EVP_PKEY_up_ref(key);
     h->key = key;
+    h->guard = lh_grpc_guard_share(guard);
     pthread_mutex_lock(&keys.lock);
     snprintf(h->name, sizeof h->name, "longhaul key %llu", (unsigned long long)++keys.last);
     memcpy(name, h->name, sizeof h->name);
@@ -69,16 +74,18 @@ void lh_grpc_key_drop(const char *name)
     }
     pthread_mutex_unlock(&keys.lock);
     if (found) EVP_PKEY_free(found->key);
+    if (found) lh_grpc_guard_drop(found->guard);
     free(found);
 }
 
-static EVP_PKEY *find(const char *text, size_t n)
+static EVP_PKEY *take(const char *text, size_t n)
 {
-    EVP_PKEY *key = NULL;
     pthread_mutex_lock(&keys.lock);
-    for (const struct held *h = keys.first; h && !key; h = h->next)
-        if (strlen(h->name) == n && memcmp(h->name, text, n) == 0) key = h->key;
+    const struct held *h = keys.first;
+    while (h && (strlen(h->name) != n || memcmp(h->name, text, n) != 0)) h = h->next;
+    EVP_PKEY *key = h ? h->key : NULL;
     if (key) EVP_PKEY_up_ref(key);
+    if (key) lh_grpc_guard_make(h->guard); // this thread makes a context
     pthread_mutex_unlock(&keys.lock);
     return key;
 }
@@ -91,7 +98,7 @@ EVP_PKEY *lh_grpc_read_key(BIO *bio, EVP_PKEY **out, pem_password_cb *callback, 
     EVP_PKEY *(*real)(BIO *, EVP_PKEY **, pem_password_cb *, void *);
     char *text = NULL;
     long n = BIO_method_type(bio) == BIO_TYPE_MEM ? BIO_get_mem_data(bio, &text) : 0;
-    EVP_PKEY *key = n > 0 ? find(text, (size_t)n) : NULL;
+    EVP_PKEY *key = n > 0 ? take(text, (size_t)n) : NULL;
     if (key) return key;
     *(void **)&real = dlsym(RTLD_NEXT, "PEM_read_bio_PrivateKey");
     return real ? real(bio, out, callback, arg) : NULL;

@@ -130,7 +130,7 @@ static lh_err take_key(const struct lh_grpc_certs *c, struct texts *x, X509 *lea
         err = lh_fail(LH_ERR_MALFORMED, "%s holds no plain PEM private key", c->key);
     else if (!fits)
         err = lh_fail(LH_ERR_UNAUTHENTICATED, "%s is not the key of %s", c->key, c->cert);
-    if (!err) err = lh_grpc_key_keep(key, x->key_name);
+    if (!err) err = lh_grpc_key_keep(key, c->guard, x->key_name);
     wipe_key(x);
     EVP_PKEY_free(key);
     ERR_clear_error();
@@ -254,10 +254,10 @@ lh_err lh_grpc_certs_open(const struct lh_grpc_conf *conf, struct lh_grpc_revoke
                 snprintf(c->run, sizeof c->run, "%s", conf->run) < LH_NAME_BYTES &&
                 snprintf(c->domain, sizeof c->domain, "%s", conf->domain) < LH_NAME_BYTES;
     bool changed;
-    lh_err err = fits ? lh_grpc_certs_reload(c, &changed)
-                      : lh_fail(LH_ERR_TOO_LARGE, "a certificate's path or the run's name");
+    lh_err err = fits ? LH_OK : lh_fail(LH_ERR_TOO_LARGE, "a certificate's path or the run's name");
     if (!err) c->guard = lh_grpc_guard_new(conf->env, conf->log, c->run, c->domain, revoked);
     if (!err && !c->guard) err = LH_ERR_NO_MEMORY;
+    if (!err) err = lh_grpc_certs_reload(c, &changed);
     if (err)
         lh_grpc_certs_close(c);
     else
@@ -332,7 +332,6 @@ static grpc_ssl_certificate_config_reload_status fetch(void *arg,
         grpc_ssl_pem_key_cert_pair pair = pair_of(&c->texts);
         *out = grpc_ssl_server_certificate_config_create((const char *)c->texts.ca.data, &pair, 1);
         c->served = c->generation;
-        lh_grpc_guard_make(c->guard); // gRPC next makes the TLS context on this thread
         status = GRPC_SSL_CERTIFICATE_CONFIG_RELOAD_NEW;
     }
     pthread_mutex_unlock(&c->lock);
@@ -378,11 +377,11 @@ bool lh_grpc_expect_identity(struct lh_grpc_expect *e, uint64_t identity)
 {
     return atomic_exchange(&e->identity, identity) != identity;
 }
+
 bool lh_grpc_expect_is(const struct lh_grpc_expect *e, uint64_t identity)
 {
     return atomic_load(&e->identity) == identity;
 }
-
 
 void lh_grpc_expect_drop(struct lh_grpc_expect *e)
 {
@@ -462,7 +461,6 @@ grpc_channel_credentials *lh_grpc_certs_channel(struct lh_grpc_certs *c, struct 
     const grpc_ssl_verify_peer_options options = {verify, e, drop_expect};
     pthread_mutex_lock(&c->lock);
     grpc_ssl_pem_key_cert_pair pair = pair_of(&c->texts);
-    lh_grpc_guard_make(c->guard);
     grpc_channel_credentials *out =
         grpc_ssl_credentials_create_ex((const char *)c->texts.ca.data, &pair, &options, NULL);
     *generation = c->generation;

@@ -74,6 +74,29 @@ TEST(requests_after_the_settings)
     assert_int_equal(until_too_much(&s, 1, 5, 1024), LH_GRPC_HEADERS_BURST / 1024);
 }
 
+// A server answers as often as it is asked, and may end calls that it has not heard to their end.
+TEST(a_server_is_charged_for_what_no_answer_needs)
+{
+    static const struct {
+        uint8_t type, flags;
+        size_t length;
+        long most;
+    } row[] = {{0, 0, 0, LH_GRPC_SMALL_BURST},
+               {6, 0, 8, LH_GRPC_SMALL_BURST},
+               {4, 0, 6, LH_GRPC_SMALL_BURST},
+               {9, 0, 4096, LH_GRPC_BLOCK_BYTES_MAX / 4096}};
+    for (size_t i = 0; i < LH_COUNT(row); i++) {
+        struct stream s = {.frames.dialled = true, .now_ns = 5 * LH_SECOND};
+        lh_grpc_allowance_begin(&s.allowance, s.now_ns);
+        for (int k = 0; k < 2 * LH_GRPC_WINDOWS_BURST; k++) {
+            assert_null(send_frame(&s, 1, 4, 100, 4096));
+            assert_null(send_frame(&s, 3, 0, 4, 4096));
+            assert_null(send_frame(&s, 8, 0, 4, 4096));
+        }
+        assert_int_equal(until_too_much(&s, row[i].type, row[i].flags, row[i].length), row[i].most);
+    }
+}
+
 TEST(pieces_make_no_difference)
 {
     for (size_t piece = 1; piece < 40; piece++) {
