@@ -2,8 +2,9 @@
 //
 //  1. The completion-queue thread takes events out of gRPC and appends them to the mail. It posts a
 //     function to the loop only if none is pending, so many events cost one post.
-//  2. A round on the loop handles all events of the mail in order, then pumps every touched call
-//     once. Only the second half gives batches to gRPC, never an owner's call.
+//  2. A round on the loop handles all events of the mail in order, but last those of peers that
+//     have used too much of the loop. Then it pumps every touched call once. Only this second half
+//     gives batches to gRPC, never an owner's call.
 //  3. destroy() closes all calls and links, then handles events itself until gRPC has returned
 //     every batch, and only then frees the queue, the thread and the memory.
 #include "common/net/grpc/transport_grpc_core.h"
@@ -123,6 +124,63 @@ static void *run_queue(void *arg)
     }
 }
 
+// ---------------------------------------------------------------- turns
+//
+// A request costs its sender little and the loop perhaps milliseconds (a status, a list of a
+// million units). The guard's budgets count requests, not this time. So one peer, with as many
+// requests as it may make, could let the others' wait for longer than their deadlines.
+//
+// A server's peer is charged the loop's time that its calls take; a debt is forgotten by 1/SHARE of
+// the time that passes. Events of a peer with more than BURST_NS of debt wait until all others that
+// have come are handled. Then they get ROUND_NS of each round, in the order in which they came: so
+// they take the time that nobody else needs. None is dropped: a call ends after all of its events.
+
+enum { SHARE = 8, NEAR = 8 };
+static const int64_t BURST_NS = 50 * LH_MS, ROUND_NS = 2 * LH_MS;
+
+// The peer's place, or the one that it gets: that of whoever owes least near it.
+static struct lh_grpc_user *user_of(struct lh_grpc *t, uint64_t peer, int64_t now_ns)
+{
+    struct lh_grpc_user *least = NULL;
+    for (uint64_t i = 0; i < NEAR; i++) {
+        struct lh_grpc_user *u = &t->user[(peer / NEAR + i) % LH_GRPC_USERS];
+        int64_t forgotten = (now_ns - u->at_ns) / SHARE;
+        u->owes_ns = u->owes_ns > forgotten ? u->owes_ns - forgotten : 0;
+        u->at_ns = now_ns;
+        if (u->peer == peer) return u;
+        if (!least || u->owes_ns < least->owes_ns) least = u;
+    }
+    *least = (struct lh_grpc_user){.peer = peer, .at_ns = now_ns};
+    return least;
+}
+
+void lh_grpc_turn_used(struct lh_grpc *t, uint64_t peer, int64_t since_ns)
+{
+    int64_t now_ns = lh_now(t->env);
+    if (peer && now_ns > since_ns) user_of(t, peer, now_ns)->owes_ns += now_ns - since_ns;
+}
+
+static bool waits_for_turn(struct lh_grpc *t, struct lh_grpc_op *op)
+{
+    bool of_call = op->event == LH_GRPC_RECEIVED || op->event == LH_GRPC_SENT;
+    const struct lh_grpc_call *c = of_call ? op->owner : NULL;
+    if (!c || !c->server || !c->peer) return false;
+    if (user_of(t, c->peer, lh_now(t->env))->owes_ns <= BURST_NS) return false;
+    op->next = NULL;
+    *t->later_end = op;
+    t->later_end = &op->next;
+    return true;
+}
+
+static struct lh_grpc_op *take_later(struct lh_grpc *t, int64_t begun_ns)
+{
+    struct lh_grpc_op *op = t->later;
+    if (!op || lh_now(t->env) - begun_ns >= ROUND_NS) return NULL;
+    t->later = op->next;
+    if (!t->later) t->later_end = &t->later;
+    return op;
+}
+
 // ---------------------------------------------------------------- rounds
 
 void lh_grpc_enter(struct lh_grpc *t)
@@ -159,23 +217,39 @@ void lh_grpc_touch(struct lh_grpc_call *c)
     if (post) lh_post(t->env, round_on_loop, t->mail);
 }
 
+static void handle_call(struct lh_grpc *t, struct lh_grpc_op *op)
+{
+    struct lh_grpc_call *c = op->owner;
+    int64_t since_ns = c->server ? lh_now(t->env) : 0;
+    uint64_t peer = c->server ? c->peer : 0;
+    lh_grpc_call_event(c, op); // may free it
+    lh_grpc_turn_used(t, peer, since_ns);
+}
+
 static void handle(struct lh_grpc *t, struct lh_grpc_op *op)
 {
     t->ops--;
     switch (op->event) {
     case LH_GRPC_REQUESTED: lh_grpc_requested(t, op->owner, op->ok); break;
     case LH_GRPC_SERVER_DOWN: lh_grpc_door_down(op->owner); break;
-    default: lh_grpc_call_event(op->owner, op);
+    default: handle_call(t, op);
     }
 }
 
+// Once destroy() runs, no event waits for its turn.
 static void handle_taken(struct lh_grpc *t)
 {
     while (t->taken) { // destroy() may run inside and handle the others
         struct lh_grpc_op *op = t->taken;
         t->taken = op->next;
-        handle(t, op);
+        if (t->dead || !waits_for_turn(t, op)) handle(t, op);
     }
+}
+
+static void handle_later(struct lh_grpc *t)
+{
+    int64_t begun_ns = lh_now(t->env);
+    for (struct lh_grpc_op *op; !t->dead && (op = take_later(t, begun_ns));) handle(t, op);
 }
 
 static void pump_dirty(struct lh_grpc *t)
@@ -201,10 +275,11 @@ static void round_on_loop(void *arg)
     lh_grpc_enter(t);
     t->taken = take_mail(m, false);
     handle_taken(t);
+    handle_later(t);
     if (!t->dead) pump_dirty(t);
     if (!t->dead) { // new events get their own round, because others share the loop
         pthread_mutex_lock(&m->lock);
-        bool more = m->first || t->dirty;
+        bool more = m->first || t->dirty || t->later;
         m->posted = more;
         pthread_mutex_unlock(&m->lock);
         if (more) lh_post(t->env, round_on_loop, m);
@@ -382,6 +457,7 @@ lh_err lh_transport_grpc_create(const struct lh_grpc_conf *conf, struct lh_trans
     struct lh_grpc *t = calloc(1, sizeof *t);
     if (!t) return LH_ERR_NO_MEMORY;
     t->base.ops = &lh_grpc_ops;
+    t->later_end = &t->later;
     t->env = conf->env;
     t->log = conf->log;
     t->connect_ms = conf->connect_ms;
@@ -430,6 +506,9 @@ static void wait_for_grpc(struct lh_grpc *t)
     t->mail->closing = true;
     pthread_mutex_unlock(&t->mail->lock);
     handle_taken(t); // events of the current round, if any
+    t->taken = t->later;
+    t->later = NULL;
+    handle_taken(t);
     while (t->ops > 0) {
         t->taken = take_mail(t->mail, true);
         handle_taken(t);

@@ -26,6 +26,7 @@ enum {
     LH_GRPC_PEER_BYTES = 64,          // a host and port in numbers
     LH_GRPC_READ_BYTES = 256 << 10,   // bytes that one read of a connection takes
     LH_GRPC_READ_BYTES_MAX = 1 << 20, // a client's, during a large transfer
+    LH_GRPC_USERS = 1024,             // peers whose use of the loop is remembered
 };
 
 // ---- events: one per batch given to gRPC, which returns it through the completion queue
@@ -78,6 +79,11 @@ struct lh_grpc_door { // a listening server
     bool is_down; // freed once down and no request is pending
 };
 
+struct lh_grpc_user { // a peer of our server; owes: of the loop's time
+    uint64_t peer;
+    int64_t owes_ns, at_ns;
+};
+
 struct lh_grpc {
     struct lh_transport base;
     struct lh_env *env;
@@ -95,11 +101,13 @@ struct lh_grpc {
     pthread_t thread;
     struct lh_grpc_door *door; // NULL: not listening
     struct lh_grpc_link *links;
-    struct lh_grpc_call *calls; // not closed yet
-    struct lh_grpc_call *dirty; // calls to pump at the end of this round
-    struct lh_grpc_op *taken;   // events of this round not handled yet
-    size_t ops;                 // batches and requests that gRPC has
-    size_t served;              // calls of our server that gRPC still has
+    struct lh_grpc_call *calls;            // not closed yet
+    struct lh_grpc_call *dirty;            // calls to pump at the end of this round
+    struct lh_grpc_op *taken;              // events of this round not handled yet
+    struct lh_grpc_op *later, **later_end; // events of peers that have used too much of the loop
+    struct lh_grpc_user user[LH_GRPC_USERS];
+    size_t ops;     // batches and requests that gRPC has
+    size_t served;  // calls of our server that gRPC still has
     unsigned depth; // depth of callbacks; after destroy() inside one the outermost frees the memory
     bool dead;
     uint64_t reload_timer;
@@ -184,6 +192,8 @@ void lh_grpc_leave(struct lh_grpc *t);
 // Gives a batch to gRPC; `op` returns as an event and holds the call until then.
 void lh_grpc_start(struct lh_grpc_call *c, struct lh_grpc_op *op, const grpc_op *ops, size_t n);
 void lh_grpc_touch(struct lh_grpc_call *c); // pumps it at the end of this round
+// Charges a peer of our server for the loop's time since then; 0: nobody.
+void lh_grpc_turn_used(struct lh_grpc *t, uint64_t peer, int64_t since_ns);
 
 // ---- call: both sides
 struct lh_grpc_call *lh_grpc_call_new(struct lh_grpc *t, bool server);
@@ -300,6 +310,7 @@ struct lh_grpc_expect *lh_grpc_expect_new(struct lh_grpc_certs *certs,
                                           const char *address);
 // Sets the expected holder of the certificate (lh_worker_id); 0: any of the role. False: unchanged.
 bool lh_grpc_expect_identity(struct lh_grpc_expect *e, uint64_t identity);
+bool lh_grpc_expect_is(const struct lh_grpc_expect *e, uint64_t identity);
 void lh_grpc_expect_drop(struct lh_grpc_expect *e);
 // The reason why we refused the last handshake with this server; false: we did not.
 bool lh_grpc_expect_refused(struct lh_grpc_expect *e, char *out, size_t size);
@@ -320,6 +331,7 @@ void lh_grpc_key_drop(const char *name); // "": nothing
 // ---- guard: whose handshake passes and whose connection stays (transport_grpc_guard.c)
 struct lh_grpc_guard *lh_grpc_guard_new(struct lh_env *env, struct lh_log *log, const char *run,
                                         const char *domain, struct lh_grpc_revoked *revoked);
+struct lh_grpc_guard *lh_grpc_guard_share(struct lh_grpc_guard *g); // another reference
 void lh_grpc_guard_drop(struct lh_grpc_guard *g);
 // Drops the transport's reference; the env and the log are no longer used.
 void lh_grpc_guard_close(struct lh_grpc_guard *g);
@@ -331,7 +343,6 @@ uint64_t lh_grpc_guard_ended(struct lh_grpc_guard *g); // connections that the g
 
 // ---- path: what a connection does about its path (transport_grpc_path.c)
 struct tcp_info;
-struct lh_grpc_guard *lh_grpc_guard_share(struct lh_grpc_guard *g); // another reference
 // One socket's state of its path.
 struct lh_grpc_path {
     int64_t cap_ms;  // the last cap set; 0: none yet

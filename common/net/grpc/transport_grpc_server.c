@@ -375,9 +375,11 @@ void lh_grpc_requested(struct lh_grpc *t, struct lh_grpc_request *rq, bool ok)
     struct lh_grpc_door *d = rq->door;
     struct lh_grpc_call *c = ok && !t->dead ? lh_grpc_call_new(t, true) : NULL;
     if (c) {
+        int64_t since_ns = lh_now(t->env);
         lh_grpc_call_hold(c);
         c->core = rq->core;
         accept_call(c, rq);
+        lh_grpc_turn_used(t, c->peer, since_ns);
         lh_grpc_call_drop(c);
     } else if (ok) {
         grpc_call_unref(rq->core); // no memory, or closing: the client gets CANCELLED
