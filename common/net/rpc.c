@@ -135,35 +135,17 @@ lh_err lh_rpc_parse(const struct lh_msg *msg, const ProtobufCMessageDescriptor *
 static lh_err find_bulk(struct lh_cursor *c, size_t *head, uint64_t *bulk)
 {
     const uint8_t *start = c->at;
-    while (!c->failed) {
+    uint64_t tag, n;
+    for (;;) {
         *head = (size_t)(c->at - start);
-        uint64_t v[2] = {0, 0}; // tag, then length or value
-        uint8_t kind = 0;
-        for (int k = 0; k < 2; k++) {
-            if (k == 1 && (kind == 1 || kind == 5)) break;
-            for (int shift = 0;; shift += 7) {
-                uint8_t byte = lh_get_u8(c);
-                if (c->failed || shift > 63)
-                    return lh_fail(LH_ERR_MALFORMED, "a bulk message without its bulk");
-                v[k] |= (uint64_t)(byte & 127) << shift;
-                if (!(byte & 128)) break;
-            }
-            kind = (uint8_t)(v[0] & 7);
-        }
-        if (v[0] == BULK_TAG) {
-            *bulk = v[1];
+        if (!lh_wire_tag(c, &tag, &n))
+            return lh_fail(LH_ERR_MALFORMED, "a bulk message without its bulk");
+        if (tag == BULK_TAG) {
+            *bulk = n;
             return LH_OK;
         }
-        if (kind == 2)
-            (void)lh_get(c, v[1] < SIZE_MAX ? (size_t)v[1] : SIZE_MAX);
-        else if (kind == 1)
-            (void)lh_get(c, 8);
-        else if (kind == 5)
-            (void)lh_get(c, 4);
-        else if (kind != 0)
-            c->failed = true;
+        if ((tag & 7) == 2) (void)lh_get(c, n < SIZE_MAX ? (size_t)n : SIZE_MAX);
     }
-    return lh_fail(LH_ERR_MALFORMED, "a bulk message whose head can't be read");
 }
 
 // Parses the head from the first `window` bytes of a message, or from all of a shorter one.

@@ -36,8 +36,12 @@ struct lh_got {          // a message that was read
     void *blocks;        // memory of `message`
 };
 
-// Reads a message and checks its bounds. LH_ERR_MALFORMED, LH_ERR_NO_MEMORY: `out` is empty. Free
-// with lh_got_free().
+// Reads a field's tag, and its value, or the length of its bytes: these come next. Bytes of a field
+// of fixed length are skipped. False: it can't be read.
+bool lh_wire_tag(struct lh_cursor *c, uint64_t *tag, uint64_t *n);
+
+// Reads a message and checks its bounds, first of all the number of its fields. LH_ERR_MALFORMED,
+// LH_ERR_TOO_LARGE, LH_ERR_NO_MEMORY: `out` is empty. Free with lh_got_free().
 LH_MUST lh_err lh_wire_get(const struct lh_wire_type *type, struct lh_span bytes,
                            struct lh_got *out);
 void lh_got_free(struct lh_got *got); // an empty one is allowed

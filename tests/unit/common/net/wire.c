@@ -285,6 +285,45 @@ TEST(lists_have_a_bound)
     }
 }
 
+static void put_varint(struct lh_buf *b, uint64_t v)
+{
+    for (; v >= 128; v >>= 7) lh_put_u8(b, (uint8_t)(v | 128));
+    lh_put_u8(b, (uint8_t)v);
+}
+
+// A message that is one field with these bytes.
+static struct lh_buf within(uint32_t number, struct lh_buf *bytes)
+{
+    struct lh_buf out = lh_buf(LH_SMALL_BYTES);
+    put_varint(&out, number << 3 | 2);
+    put_varint(&out, bytes->len);
+    lh_put(&out, bytes->data, bytes->len);
+    lh_buf_free(bytes);
+    return out;
+}
+
+// A field may have two bytes and take a hundred of memory: a message of very many is refused before
+// any takes some, at any depth, and of fields that nobody knows too.
+TEST(fields_have_a_bound)
+{
+    enum { DURABLE = 10, PATHS = 22, TRIP = 2, UNKNOWN = 99 };
+    for (int kind = 0; kind < 4; kind++) {
+        struct lh_buf b = lh_buf(LH_SMALL_BYTES);
+        while (b.len < LH_SMALL_BYTES - 32) {
+            put_varint(&b, kind ? UNKNOWN << 3 : DURABLE << 3 | 2);
+            lh_put_u8(&b, 0);
+        }
+        if (kind > 1) b = within(kind > 2 ? TRIP : PATHS, &b);
+        if (kind > 2) b = within(PATHS, &b);
+        struct lh_got got;
+        assert_int_equal(lh_buf_err(&b), LH_OK);
+        assert_int_equal(lh_wire_get(&lh_wire_lease_request, lh_buf_span(&b), &got),
+                         LH_ERR_TOO_LARGE);
+        assert_null(got.unpacked);
+        lh_buf_free(&b);
+    }
+}
+
 // Free texts are truncated and made printable; an address that is too long is refused.
 TEST(texts_have_a_bound)
 {
