@@ -109,7 +109,7 @@ static void fill(uint8_t *to, size_t *have, size_t need, struct lh_span *bytes)
     *bytes = lh_span(bytes->data + n, bytes->len - n);
 }
 
-lh_err lh_record_stream_take(struct lh_record_stream *t, struct lh_span *bytes)
+lh_err lh_record_stream_take(struct lh_record_stream *t, size_t body_max, struct lh_span *bytes)
 {
     if (t->whole) lh_record_stream_reset(t);
     if (t->header_have < LH_RECORD_HEADER_BYTES) {
@@ -118,6 +118,9 @@ lh_err lh_record_stream_take(struct lh_record_stream *t, struct lh_span *bytes)
         uint32_t body;
         LH_TRY(
             lh_record_parse_header(lh_span(t->header, LH_RECORD_HEADER_BYTES), &t->record, &body));
+        if (body > body_max)
+            return lh_fail(LH_ERR_TOO_LARGE, "record of %u bytes, the shard's have at most %zu",
+                           body, body_max);
         t->body = lh_buf(body);
         if (body && !lh_buf_grow(&t->body, body)) return LH_ERR_BUSY;
     }

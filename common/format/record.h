@@ -75,8 +75,10 @@ struct lh_record_stream { // zeros: at the beginning of a record
     bool whole; // the record is whole; its body borrows `body` until the next record begins
 };
 // Takes bytes off the front of *bytes: up to the end of a record (then `whole`), or all of them.
-// LH_ERR_BUSY: no memory for the body; else as lh_record_parse_header().
-LH_MUST lh_err lh_record_stream_take(struct lh_record_stream *t, struct lh_span *bytes);
+// A body of more than `body_max` bytes is refused before it takes memory. LH_ERR_BUSY: no memory
+// for the body; else as lh_record_parse_header().
+LH_MUST lh_err lh_record_stream_take(struct lh_record_stream *t, size_t body_max,
+                                     struct lh_span *bytes);
 void lh_record_stream_reset(struct lh_record_stream *t); // frees the partial record
 
 #endif

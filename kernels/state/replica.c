@@ -229,6 +229,18 @@ size_t lk_replica_bytes_max(const struct lh_shard_layout *layout)
            LH_SHARDS_MAX * 8u + LH_WORKERS_MAX * 8u + 4096;
 }
 
+size_t lk_frame_bytes_max(const struct lh_shard_layout *layout)
+{
+    return LH_FRAME_HEADER_BYTES + LH_CLAIM_BYTES * LH_CLAIMS_MAX + LH_SEAL_TAG_BYTES +
+           lk_payload_most(layout);
+}
+
+size_t lk_record_bytes_max(const struct lh_shard_layout *layout)
+{
+    size_t frame = lk_frame_bytes_max(layout);
+    return frame > LH_SMALL_BYTES ? frame : LH_SMALL_BYTES; // a plan
+}
+
 lh_err lk_replica_save(const struct lk_replica *r, struct lh_buf *out)
 {
     lh_ledger_write(&r->ledger, out);

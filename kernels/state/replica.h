@@ -77,6 +77,8 @@ LH_MUST lh_err lk_replica_load_head(struct lk_replica *r, struct lh_span head);
 size_t lk_replica_bytes_max(const struct lh_shard_layout *layout); // largest saved state
 
 // ---- frames
+size_t lk_frame_bytes_max(const struct lh_shard_layout *layout);  // largest frame of a push
+size_t lk_record_bytes_max(const struct lh_shard_layout *layout); // largest body of a record
 // The codec named in a frame's header; LH_ERR_MALFORMED if it does not exist.
 LH_MUST lh_err lk_frame_codec(const struct lh_frame *f, struct lk_codec *out);
 

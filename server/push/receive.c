@@ -191,8 +191,7 @@ static lh_err begin(struct ps_push *p, const struct lh_push_head *m)
     p->shard = ps_server_shard(s, m->shard);
     if (!p->shard)
         return lh_fail(LH_ERR_NOT_OWNER, "shard %u is owned by another server", m->shard);
-    size_t most = LH_FRAME_HEADER_BYTES + LH_CLAIM_BYTES * LH_CLAIMS_MAX + LH_SEAL_TAG_BYTES +
-                  lk_payload_most(p->shard->replica.layout);
+    size_t most = lk_frame_bytes_max(p->shard->replica.layout);
     if (m->frame_bytes > most || m->frame_bytes < LH_FRAME_HEADER_BYTES + LH_SEAL_TAG_BYTES)
         return lh_fail(LH_ERR_TOO_LARGE, "a frame of %llu bytes; this shard takes %d to %zu",
                        (unsigned long long)m->frame_bytes,

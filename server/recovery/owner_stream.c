@@ -140,7 +140,8 @@ static lh_err take_record(struct ps_owner_stream *c)
 static lh_err take_bytes(struct ps_owner_stream *c, struct lh_span bytes)
 {
     while (bytes.len && c->call) {
-        LH_TRY(lh_record_stream_take(&c->stream, &bytes));
+        LH_TRY(lh_record_stream_take(&c->stream, lk_record_bytes_max(c->shard->replica.layout),
+                                     &bytes));
         if (c->stream.whole) LH_TRY(take_record(c));
     }
     return LH_OK;

@@ -31,7 +31,7 @@ static void stream(struct lh_span bytes, const struct lh_record *r)
     for (size_t at = 0; at < bytes.len; at += piece) {
         size_t n = bytes.len - at < piece ? bytes.len - at : piece;
         struct lh_span part = lh_span(bytes.data + at, n);
-        lh_err err = lh_record_stream_take(&t, &part);
+        lh_err err = lh_record_stream_take(&t, LH_RECORD_BYTES_MAX, &part);
         LH_ASSERT(err == LH_OK && !part.len);
         LH_ASSERT(t.whole == (at + n == bytes.len));
     }

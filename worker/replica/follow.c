@@ -208,7 +208,7 @@ static lh_err take_follow_bytes(struct wk_shard *s, struct lh_span bytes)
 {
     struct wk_stream *t = &s->stream;
     while (bytes.len) {
-        LH_TRY(lh_record_stream_take(&t->records, &bytes));
+        LH_TRY(lh_record_stream_take(&t->records, lk_record_bytes_max(s->layout), &bytes));
         if (!t->records.whole) return LH_OK;
         s->worker->count.payload_down += LH_RECORD_HEADER_BYTES + t->records.body.len;
         lh_err err = take_record(s, &t->records.record);

@@ -120,7 +120,7 @@ TEST(a_stream_wherever_it_is_cut)
             size_t left = all.len - at;
             struct lh_span part = lh_span(all.data + at, left < piece ? left : piece);
             while (part.len) {
-                assert_int_equal(lh_record_stream_take(&t, &part), LH_OK);
+                assert_int_equal(lh_record_stream_take(&t, 4096, &part), LH_OK);
                 if (!t.whole) continue;
                 assert_int_equal(t.record.version, sent[got].version);
                 assert_true(lh_span_equal(t.record.body, sent[got].body));
@@ -134,12 +134,31 @@ TEST(a_stream_wherever_it_is_cut)
     lh_buf_free(&all);
 }
 
+// A server names a size that its shard's records can't have: it is refused before any memory is
+// taken for it.
+TEST(a_record_has_its_shards_largest_size)
+{
+    struct lh_buf b = lh_buf(4096);
+    struct lh_record r = good();
+    lh_record_write_header(&r, &b);
+    lh_put(&b, r.body.data, r.body.len);
+    for (size_t most = r.body.len - 1; most <= r.body.len; most++) {
+        struct lh_record_stream t = {0};
+        struct lh_span part = lh_buf_span(&b);
+        bool fits = most >= r.body.len;
+        assert_int_equal(lh_record_stream_take(&t, most, &part), fits ? LH_OK : LH_ERR_TOO_LARGE);
+        assert_int_equal(t.body.data != NULL, fits);
+        lh_record_stream_reset(&t);
+    }
+    lh_buf_free(&b);
+}
+
 TEST(a_stream_that_is_none)
 {
     struct lh_record_stream t = {0};
     uint8_t bytes[LH_RECORD_HEADER_BYTES] = {1, [16] = LH_KEY_RETIRE};
     struct lh_span part = lh_span(bytes, sizeof bytes);
-    assert_int_equal(lh_record_stream_take(&t, &part), LH_ERR_MALFORMED);
+    assert_int_equal(lh_record_stream_take(&t, 4096, &part), LH_ERR_MALFORMED);
     assert_false(t.whole);
     lh_record_stream_reset(&t);
 
@@ -148,11 +167,11 @@ TEST(a_stream_that_is_none)
     lh_record_write_header(&r, &b);
     lh_put(&b, r.body.data, r.body.len - 1);
     part = lh_buf_span(&b);
-    assert_int_equal(lh_record_stream_take(&t, &part), LH_OK);
+    assert_int_equal(lh_record_stream_take(&t, 4096, &part), LH_OK);
     assert_true(!part.len && !t.whole);
     lh_record_stream_reset(&t); // within a body: frees it and expects a new record
     part = lh_buf_span(&b);
-    assert_int_equal(lh_record_stream_take(&t, &part), LH_OK);
+    assert_int_equal(lh_record_stream_take(&t, 4096, &part), LH_OK);
     assert_int_equal(t.record.version, 7);
     lh_record_stream_reset(&t);
     lh_buf_free(&b);
