@@ -24,7 +24,8 @@ enum {
     LOG_TAIL = 64 << 10,
     IDLE_S = 10,
     SILENT_S = 15, // a status is published about once a second
-    PEER_BYTES = 32 << 10
+    PEER_BYTES = 32 << 10,
+    ENDING = 4, // connections that were shut down and are not closed yet
 };
 
 struct lh_http {
@@ -35,6 +36,8 @@ struct lh_http {
     struct lh_buf status;
     int64_t told_s; // monotonic, of the last status
     struct lh_history *history;
+    int peer[LH_HTTP_PEERS]; // sockets of the connections, oldest first; the server's thread's
+    size_t peers;
 };
 
 struct answer {
@@ -206,6 +209,30 @@ static enum MHD_Result on_request(void *arg, struct MHD_Connection *peer, const 
     return result;
 }
 
+static void forget_peer(struct lh_http *h, size_t i)
+{
+    h->peers--;
+    memmove(&h->peer[i], &h->peer[i + 1], (h->peers - i) * sizeof *h->peer);
+}
+
+// A peer that sends a byte now and then is never silent. So that such peers keep nobody out, the
+// oldest one makes way for a new one, which is answered at once.
+static void on_connection(void *arg, struct MHD_Connection *connection, void **context,
+                          enum MHD_ConnectionNotificationCode what)
+{
+    struct lh_http *h = arg;
+    (void)context;
+    int fd = MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CONNECTION_FD)->connect_fd;
+    for (size_t i = h->peers; i-- > 0;)
+        if (h->peer[i] == fd) forget_peer(h, i);
+    if (what != MHD_CONNECTION_NOTIFY_STARTED) return;
+    if (h->peers == LH_HTTP_PEERS) {
+        (void)shutdown(h->peer[0], SHUT_RDWR); // the server sees the end and closes it
+        forget_peer(h, 0);
+    }
+    h->peer[h->peers++] = fd;
+}
+
 static void quiet(void *arg, const char *format, va_list args)
 {
     (void)arg, (void)format, (void)args; // errors of HTTP peers are not logged
@@ -271,8 +298,9 @@ static LH_MUST lh_err serve(struct lh_http *h)
     h->daemon = MHD_start_daemon(
         MHD_USE_INTERNAL_POLLING_THREAD | MHD_USE_EPOLL | MHD_USE_ITC | MHD_USE_ERROR_LOG, 0, NULL,
         NULL, on_request, h, MHD_OPTION_EXTERNAL_LOGGER, quiet, NULL, MHD_OPTION_LISTEN_SOCKET, fd,
-        MHD_OPTION_CONNECTION_LIMIT, (unsigned)LH_HTTP_PEERS, MHD_OPTION_CONNECTION_TIMEOUT,
-        (unsigned)IDLE_S, MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)PEER_BYTES, MHD_OPTION_END);
+        MHD_OPTION_CONNECTION_LIMIT, (unsigned)LH_HTTP_PEERS + ENDING, MHD_OPTION_NOTIFY_CONNECTION,
+        on_connection, h, MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)IDLE_S,
+        MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)PEER_BYTES, MHD_OPTION_END);
     if (h->daemon) return LH_OK;
     close(fd);
     return lh_fail(LH_ERR_NO_MEMORY, "cannot start HTTP at %s", h->address);

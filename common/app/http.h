@@ -10,8 +10,8 @@
 //
 // GET and HEAD only. There is no TLS and no login: the server listens on loopback unless `listen`
 // names another host. Its own thread answers from the last published status, so requests and the
-// program's loop never wait for each other. It keeps at most LH_HTTP_PEERS connections and closes
-// one that is silent for 10 s.
+// program's loop never wait for each other. It keeps at most LH_HTTP_PEERS connections: a further
+// one ends the oldest. It closes one that is silent for 10 s.
 #ifndef LH_COMMON_HTTP_H
 #define LH_COMMON_HTTP_H
 

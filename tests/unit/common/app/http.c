@@ -129,6 +129,31 @@ TEST(silent_peers_keep_nobody_out_for_good)
     lh_http_stop(h);
 }
 
+// Peers that send their requests byte by byte, for ever, are never silent.
+TEST(slow_peers_keep_nobody_out)
+{
+    struct lh_http *h = start("", NULL);
+    const struct timeval patience = {5, 0}; // silent ones would end after 10 s
+    enum { SLOW = 2 * LH_HTTP_PEERS };
+    int slow[SLOW];
+    for (int i = 0; i < SLOW; i++) {
+        slow[i] = reach(h);
+        assert_int_equal(write(slow[i], "GET / HT", 8), 8);
+    }
+    for (int i = 0; i < SLOW; i++) {
+        char answer[16] = "";
+        static const char request[] = "GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n";
+        int fd = reach(h);
+        setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
+        assert_int_equal(write(fd, request, sizeof request - 1), sizeof request - 1);
+        assert_int_equal(recv(fd, answer, 12, MSG_WAITALL), 12);
+        assert_string_equal(answer, "HTTP/1.1 200");
+        close(fd);
+    }
+    for (int i = 0; i < SLOW; i++) close(slow[i]);
+    lh_http_stop(h);
+}
+
 TEST(a_wrong_address_is_named)
 {
     struct lh_http *h = start("", NULL), *other;
