@@ -333,10 +333,11 @@ struct ps_co_second_lease { // balance/lease.c: a unit that runs twice, and its 
 struct ps_co_told { // status.c: a state that an operator reads in slices
     struct lh_buf text;
     uint64_t number; // 0: nobody reads it
+    uint64_t reader; // id of the certificate
     int64_t read_ns; // when its last slice was read
 };
 
-enum { PS_CO_READERS_MAX = 8 };
+enum { PS_CO_READERS_MAX = 8, PS_CO_TEXTS_OF_A_READER = 2 };
 struct ps_co_status {      // status.c: bytes of status.json; empty: none
     struct lh_buf durable; // newest state whose changes are durable
     struct lh_buf made;    // next state; durable once change made_change is

@@ -415,21 +415,33 @@ static size_t end_of_slice(const struct lh_buf *text, size_t from)
     return end;
 }
 
-// The text with this number; 0: a free place, or that of the one who has read nothing for longest.
 static struct ps_co_told *told(struct ps_coordinator *c, uint64_t number)
 {
-    struct ps_co_told *found = NULL;
-    for (struct ps_co_told *t = c->status.told; t < c->status.told + PS_CO_READERS_MAX; t++) {
+    for (struct ps_co_told *t = c->status.told; t < c->status.told + PS_CO_READERS_MAX; t++)
         if (t->number == number) return t;
-        if (!number && (!found || t->read_ns < found->read_ns)) found = t;
-    }
-    return found;
+    return NULL;
 }
 
-lh_err ps_co_status_slice(struct ps_coordinator *c, uint64_t *number, uint64_t from,
-                          struct lh_buf *out, uint64_t *bytes)
+// A free place, or that of the text that has not been read for longest: of this reader's, where it
+// has as many as it may, so that no reader takes the others'.
+static struct ps_co_told *place_for(struct ps_coordinator *c, uint64_t reader)
 {
-    struct ps_co_told *t = told(c, *number);
+    struct ps_co_told *oldest = NULL, *own = NULL;
+    uint32_t texts = 0;
+    for (struct ps_co_told *t = c->status.told; t < c->status.told + PS_CO_READERS_MAX; t++) {
+        if (t->number && t->reader == reader) {
+            texts++;
+            if (!own || t->read_ns < own->read_ns) own = t;
+        }
+        if (!oldest || (oldest->number && (!t->number || t->read_ns < oldest->read_ns))) oldest = t;
+    }
+    return texts < PS_CO_TEXTS_OF_A_READER ? oldest : own;
+}
+
+lh_err ps_co_status_slice(struct ps_coordinator *c, uint64_t reader, uint64_t *number,
+                          uint64_t from, struct lh_buf *out, uint64_t *bytes)
+{
+    struct ps_co_told *t = *number ? told(c, *number) : place_for(c, reader);
     if (!t) return lh_fail(LH_ERR_BUSY, "other callers got newer states meanwhile: ask again");
     if (!*number) {
         lh_buf_free(&t->text);
@@ -438,6 +450,7 @@ lh_err ps_co_status_slice(struct ps_coordinator *c, uint64_t *number, uint64_t f
         LH_TRY(ps_coordinator_status(c, &t->text));
         lh_random(c->conf.env, &t->number, sizeof t->number);
         t->number |= 1;
+        t->reader = reader;
         from = 0;
     }
     if (from > t->text.len) return lh_fail(LH_ERR_INVALID, "no such slice");
@@ -460,7 +473,8 @@ void ps_co_on_status(void *self, struct lh_request *rq, const void *request)
     struct lh_buf json = lh_buf(LH_SMALL_BYTES);
     lh_err err = LH_OK;
     if (!q->part[0])
-        err = ps_co_status_slice(self, &out.text, q->from, &json, &out.bytes);
+        err = ps_co_status_slice(self, lh_worker_id(lh_request_peer(rq)), &out.text, q->from, &json,
+                                 &out.bytes);
     else if (!strcmp(q->part, "leases"))
         err = ps_co_leases(self, q, &json);
     else

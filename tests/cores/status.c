@@ -62,11 +62,11 @@ static void fill(struct ps_coordinator *c)
 }
 
 // Gives the first slice.
-static uint64_t begin_reading(struct ps_coordinator *c, struct lh_buf *out)
+static uint64_t begin_reading(struct ps_coordinator *c, uint64_t reader, struct lh_buf *out)
 {
     uint64_t number = 0, bytes = 0;
     *out = lh_buf(16 << 20);
-    assert_int_equal(ps_co_status_slice(c, &number, 0, out, &bytes), LH_OK);
+    assert_int_equal(ps_co_status_slice(c, reader, &number, 0, out, &bytes), LH_OK);
     assert_true(number && out->len < bytes && out->len < LH_SMALL_BYTES);
     return number;
 }
@@ -77,7 +77,7 @@ static void read_the_rest(struct ps_coordinator *c, uint64_t number, struct lh_b
     uint64_t bytes = whole->len + 1;
     while (whole->len < bytes) {
         lh_buf_clear(&slice);
-        assert_int_equal(ps_co_status_slice(c, &number, whole->len, &slice, &bytes), LH_OK);
+        assert_int_equal(ps_co_status_slice(c, 1, &number, whole->len, &slice, &bytes), LH_OK);
         assert_true(slice.len > 0 && slice.len < LH_SMALL_BYTES);
         lh_put(whole, slice.data, slice.len);
     }
@@ -94,19 +94,27 @@ RIG_TEST(a_state_of_any_size_is_told_in_slices, struct rig *r)
     struct ps_coordinator *c = r->coordinator;
     fill(c);
     struct lh_buf far, near[PS_CO_READERS_MAX];
-    uint64_t number[PS_CO_READERS_MAX], bytes, of_far = begin_reading(c, &far);
+    enum { FAR = 100 };
+    uint64_t number[PS_CO_READERS_MAX], bytes, of_far = begin_reading(c, FAR, &far);
     for (int i = 0; i < 2 * PS_CO_READERS_MAX; i++) { // operators who read faster
-        number[0] = begin_reading(c, &near[0]);
+        number[0] = begin_reading(c, 1, &near[0]);
         read_the_rest(c, number[0], &near[0]);
     }
     read_the_rest(c, of_far, &far);
-    of_far = begin_reading(c, &far);
-    for (int i = 0; i < PS_CO_READERS_MAX; i++) {
+    of_far = begin_reading(c, FAR, &far);
+    for (int i = 0; i < 2 * PS_CO_READERS_MAX; i++) { // one that begins anew and reads nothing
         rig_run(r, LH_MS);
-        number[i] = begin_reading(c, &near[i]);
+        (void)begin_reading(c, 2, &near[0]);
+        lh_buf_free(&near[0]);
+    }
+    read_the_rest(c, of_far, &far);
+    of_far = begin_reading(c, FAR, &far);
+    for (uint32_t i = 0; i < PS_CO_READERS_MAX; i++) {
+        rig_run(r, LH_MS);
+        number[i] = begin_reading(c, 10 + i, &near[i]);
     }
     struct lh_buf slice = lh_buf(LH_SMALL_BYTES);
-    assert_int_equal(ps_co_status_slice(c, &of_far, far.len, &slice, &bytes), LH_ERR_BUSY);
+    assert_int_equal(ps_co_status_slice(c, FAR, &of_far, far.len, &slice, &bytes), LH_ERR_BUSY);
     for (int i = 0; i < PS_CO_READERS_MAX; i++) read_the_rest(c, number[i], &near[i]);
     lh_buf_free(&slice);
     lh_buf_free(&far);
