@@ -92,6 +92,21 @@ TEST(an_expelled_worker_is_refused_until_it_is_let_back)
     rig_free(r);
 }
 
+// Nobody waited for a worker that held rounds too often. Others wait for it again.
+TEST(a_worker_that_is_let_back_is_waited_for)
+{
+    struct rig *r = begun();
+    struct ps_co_stall *s =
+        &r->coordinator->worker[ps_co_worker_index(r->coordinator, id_of(r, 0))].stall;
+    s->held = 5;
+    s->holds_ns = 7;
+    s->out_until_ns = INT64_MAX;
+    s->hold = calloc(1, sizeof *s->hold);
+    assert_int_equal(expel(r, "", r->w[0].self.name, false, true), LH_OK);
+    assert_true(!s->held && !s->holds_ns && !s->out_until_ns && !s->hold);
+    rig_free(r);
+}
+
 // Checks that the coordinator's status shows the server, in this state.
 static void assert_told_of_server(struct rig *r, const char *state)
 {
