@@ -2,8 +2,10 @@
 
 `scrub` blanks comments and literals and keeps every line break and column, so that a match in the
 scrubbed text has the same place in the source. `declarations` yields the heads of everything
-outside braces: prototypes, definitions, objects.
+outside braces: prototypes, definitions, objects. Several rules read each file, so the results for
+a text are kept.
 """
+import functools
 import re
 from typing import Iterator, NamedTuple
 
@@ -19,6 +21,7 @@ def _blank(match: re.Match) -> str:
     return re.sub(r"[^\n]", " ", match.group())
 
 
+@functools.cache
 def scrub(source: str) -> str:
     """The source with comments, strings and character literals replaced by spaces."""
     return _SKIP.sub(_blank, source)
@@ -52,27 +55,30 @@ def _head(text: str, line: int, defined: bool) -> Head:
     return Head(line, folded, match.group(1) if match else "", defined, "LH_MUST" in folded)
 
 
-def declarations(source: str) -> Iterator[Head]:
+_EDGE = re.compile(r"[{};]")
+
+
+@functools.cache
+def declarations(source: str) -> list[Head]:
     """Every head at file level. Bodies, initialisers and preprocessor lines are skipped."""
     text = re.sub(r"^[ \t]*#(?:[^\n\\]|\\\n|\\.)*", _blank, scrub(source), flags=re.M)
     text = re.sub(r'extern\s+\{', "        ", text)  # extern "C" { : its braces do not nest
-    start, depth, line, first = 0, 0, 1, 1
-    for at, char in enumerate(text):
-        if char == "\n":
-            line += 1
-        elif char == "{":
-            if depth == 0:
-                yield _head(text[start:at], first, True)
+    heads, start, depth, line, counted = [], 0, 0, 1, 0
+    for edge in _EDGE.finditer(text):
+        at, char = edge.start(), edge.group()
+        if depth == 0 and char != "}":
+            head = text[start:at]
+            begins = at - len(head.lstrip())
+            line += text.count("\n", counted, begins)
+            counted = begins
+            heads.append(_head(head, line, char == "{"))
+        if char == "{":
             depth += 1
         elif char == "}":
             depth = max(0, depth - 1)
-            if depth == 0:
-                start = at + 1
-        elif char == ";" and depth == 0:
-            yield _head(text[start:at], first, False)
+        if depth == 0:
             start = at + 1
-        if depth == 0 and not text[start:at + 1].strip():
-            first = line
+    return heads
 
 
 def circles(graph: dict[str, dict[str, str]]) -> Iterator[list[str]]:
