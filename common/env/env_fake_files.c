@@ -45,12 +45,15 @@ struct lh_file {
 
 static void image_resize(struct image *m, size_t len)
 {
+    size_t zeroed = m->len;
     if (len > m->cap) { // doubles: files are mostly appended to
         m->cap = len > 2 * m->cap ? len : 2 * m->cap;
-        m->data = realloc(m->data, m->cap);
+        if (!m->len) free(m->data);
+        m->data = m->len ? realloc(m->data, m->cap) : calloc(m->cap, 1);
+        if (!m->len) zeroed = len; // most of a log's segment is never written, and takes no page
         LH_ASSERT(m->data);
     }
-    if (len > m->len) memset(m->data + m->len, 0, len - m->len);
+    if (len > zeroed) memset(m->data + zeroed, 0, len - zeroed);
     m->len = len;
 }
 

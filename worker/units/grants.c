@@ -30,28 +30,28 @@ static struct wk_granted *slot_of(struct wk_granted *table, uint64_t unit)
     return &table[at];
 }
 
-static uint32_t used(const struct wk_granted *table)
+static void put(struct wk_grants *g, uint64_t unit, struct lh_grant grant)
 {
-    uint32_t n = 0;
-    for (uint32_t i = 0; i < SLOTS; i++) n += table[i].unit_1 != 0;
-    return n;
+    struct wk_granted *at = slot_of(g->table, unit);
+    g->used += !at->unit_1;
+    *at = (struct wk_granted){unit + 1, grant};
 }
 
-static void keep(const struct wk_worker *w, struct wk_granted *to, uint64_t unit)
+static void keep(const struct wk_worker *w, struct wk_grants *to, uint64_t unit)
 {
     struct lh_grant grant;
-    if (wk_grants_find(w, unit, &grant)) *slot_of(to, unit) = (struct wk_granted){unit + 1, grant};
+    if (wk_grants_find(w, unit, &grant)) put(to, unit, grant);
 }
 
 // If memory runs out, the old table stays; grants that don't fit arrive again with a later lease.
 static void make_anew(struct wk_worker *w)
 {
-    struct wk_granted *table = calloc(SLOTS, sizeof *table);
-    if (!table) return;
-    for (uint32_t i = 0; i < w->queued; i++) keep(w, table, w->queue[i].unit);
-    for (uint32_t i = 0; i < w->resume_count; i++) keep(w, table, w->resume[i].unit);
+    struct wk_grants anew = {.table = calloc(SLOTS, sizeof *anew.table)};
+    if (!anew.table) return;
+    for (uint32_t i = 0; i < w->queued; i++) keep(w, &anew, w->queue[i].unit);
+    for (uint32_t i = 0; i < w->resume_count; i++) keep(w, &anew, w->resume[i].unit);
     free(w->grants.table);
-    w->grants.table = table;
+    w->grants = anew;
 }
 
 void wk_grants_take(struct wk_worker *w, struct lh_span bytes)
@@ -60,12 +60,12 @@ void wk_grants_take(struct wk_worker *w, struct lh_span bytes)
     if (!n || n > LH_LEASES_MAX) return;
     if (!w->grants.table) w->grants.table = calloc(SLOTS, sizeof *w->grants.table);
     if (!w->grants.table) return;
-    if (used(w->grants.table) + n > SLOTS / 2) make_anew(w);
+    if (w->grants.used + n > SLOTS / 2) make_anew(w);
     struct lh_cursor c = lh_cursor(bytes);
-    for (uint32_t have = used(w->grants.table); n && have < SLOTS - 1; n--, have++) {
+    for (; n && w->grants.used < SLOTS - 1; n--) {
         struct lh_grant grant;
         uint64_t unit = lh_claim_read(&c, &grant);
-        *slot_of(w->grants.table, unit) = (struct wk_granted){unit + 1, grant};
+        put(&w->grants, unit, grant);
     }
 }
 

@@ -12,6 +12,7 @@ struct wk_granted; // one unit's grant
 
 struct wk_grants {
     struct wk_granted *table; // NULL: no grant has arrived yet
+    uint32_t used;            // slots of it
 };
 
 // Takes the grants of a lease answer. Ignores malformed ones.
