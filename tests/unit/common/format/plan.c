@@ -185,6 +185,9 @@ TEST(a_plans_optimizer_reads_back_and_sgd_has_one_form)
     b.data[at] = LH_OPT_DELAYED_NESTEROV;
     lh_buf_patch_u32(&b, at + 1, 0); // a momentum of 0
     assert_int_equal(lh_plan_parse(lh_buf_span(&b), &got), LH_OK);
+    lh_buf_patch_u32(&b, at + 9, 0x7f800000); // an infinite bound
+    assert_int_equal(lh_plan_parse(lh_buf_span(&b), &got), LH_ERR_MALFORMED);
+    lh_buf_patch_u32(&b, at + 9, 0);
     b.data[at + 4] = 0x40; // above 1
     assert_int_equal(lh_plan_parse(lh_buf_span(&b), &got), LH_ERR_MALFORMED);
     lh_buf_patch_u32(&b, at + 1, 0x3f800000); // 1: old pushes would never fade
@@ -196,6 +199,11 @@ TEST(a_plans_optimizer_reads_back_and_sgd_has_one_form)
     assert_true(got.momentum <= 0 && got.effective_step_max <= 0 && !got.outer_every);
     for (size_t i = at + 1; i < at + 13; i += 8) { // momentum and bound
         lh_buf_patch_u32(&plain, i, 0x80000000);   // -0 is a second form of none
+        assert_int_equal(lh_plan_parse(lh_buf_span(&plain), &got), LH_ERR_MALFORMED);
+        lh_buf_patch_u32(&plain, i, 0);
+    }
+    for (size_t i = at + 1; i < at + 13; i += 4) { // each constant alone
+        lh_buf_patch_u32(&plain, i, 0x3f000000);   // 0.5, or a number of pushes
         assert_int_equal(lh_plan_parse(lh_buf_span(&plain), &got), LH_ERR_MALFORMED);
         lh_buf_patch_u32(&plain, i, 0);
     }
