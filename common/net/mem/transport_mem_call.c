@@ -286,7 +286,8 @@ static void arrive(void *arg)
     lost(e);
 }
 
-// Gives the owner the messages that it asked for, then the end of the call.
+// Gives the owner the messages that it asked for, then the end of the call. As with gRPC, the other
+// side's half-close takes the place of a message: an owner that reads nothing is not told of it.
 static void pump(struct mem_half *h)
 {
     hold(h);
@@ -304,7 +305,7 @@ static void pump(struct mem_half *h)
         h->ops->on_message(h->self, &h->call, &msg);
         free_stored(s);
     }
-    if (h->t && h->told && h->server && h->half_closed && !h->inbox && !h->half_told) {
+    if (h->t && h->told && h->want && h->server && h->half_closed && !h->inbox && !h->half_told) {
         h->half_told = true;
         h->ops->on_half_close(h->self, &h->call);
     }
