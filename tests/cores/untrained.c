@@ -294,6 +294,26 @@ TEST(units_are_not_given_up_while_a_server_is_silent)
     rig_free(r);
 }
 
+// Worker 0 holds all units, and its pushes wait. A third worker hangs, or its pushes wait as well:
+// then a server is the cause, and the run waits ten times as long for both.
+TEST(most_workers_that_can_push_nothing_are_waited_for)
+{
+    for (int most = 0; most < 2; most++) {
+        struct words a, b;
+        struct rig *r = units_away(&a, &b);
+        struct ps_coordinator *c = r->coordinator;
+        struct ps_co_worker third = {.id = 1, .live = true, .seen_ns = INT64_MAX / 2};
+        *(most ? &third.stall.waits_ns : &third.stall.idle_ns) = INT64_MAX / 2;
+        c->worker[c->workers++] = third;
+        a.idle_ms = 0;
+        a.waits_ms = 5000 * FLOOR_S;
+        assert_int_equal(phase_after(r, FLOOR_S - 3, &a, &b), LH_PHASE_RUN);
+        uint8_t phase = phase_after(r, 8 * FLOOR_S, &a, &b);
+        assert_int_equal(phase == LH_PHASE_RUN, most);
+        rig_free(r);
+    }
+}
+
 // Worker 0, whose region's units stay, is lost, and a third worker is stalled: the run waits for
 // the lost one as long as without the stall.
 TEST(a_stall_shortens_no_wait_for_a_lost_worker)

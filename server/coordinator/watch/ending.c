@@ -236,16 +236,21 @@ static bool is_home_of_rest(const struct ps_coordinator *c, uint32_t worker)
 }
 
 // A lost worker may come back, so the run waits LOST times as long. Beside a stalled worker it does
-// so for the lost one's own units alone.
-static bool waits_for_lost(const struct ps_coordinator *c)
+// so for the lost one's own units alone. It also waits so long where most workers can push nothing:
+// the cause is a server or the network, and the few others would end the run without them.
+static bool waits_longer(const struct ps_coordinator *c)
 {
-    bool lost = false, stalled = false;
+    bool lost = false;
+    uint32_t live = 0, stalled = 0, unserved = 0;
     for (uint32_t i = 0; i < c->workers; i++) {
-        stalled |= c->worker[i].live && c->worker[i].stall.why;
-        if (!c->worker[i].live && is_home_of_rest(c, i)) return true;
-        lost |= !c->worker[i].live;
+        const struct ps_co_worker *w = &c->worker[i];
+        if (!w->live && is_home_of_rest(c, i)) return true;
+        lost |= !w->live;
+        live += w->live;
+        stalled += w->live && w->stall.why;
+        unserved += w->live && w->stall.why == PS_CO_NO_PUSH;
     }
-    return lost && !stalled;
+    return (lost && !stalled) || 2 * unserved > live;
 }
 
 // A region's loss leaves units that nobody gets while an operator has frozen the balancer.
@@ -291,7 +296,7 @@ bool ps_co_rest_is_given_up(const struct ps_coordinator *c)
     if (ps_co_budget_is_credited(c)) return true;     // nothing of the rest is needed
     int64_t bound = ps_co_drain_bound(c);
     if (c->rest.waited_ns < bound) return false;
-    return c->rest.waited_ns >= LOST * bound || !(waits_for_lost(c) || any_may(c, LATER));
+    return c->rest.waited_ns >= LOST * bound || !(waits_longer(c) || any_may(c, LATER));
 }
 
 void ps_co_give_up_rest(struct ps_coordinator *c)
