@@ -272,7 +272,9 @@ static enum ending run(struct dp_up *up, struct dp_view *v)
         if (asked_to_end()) return ENDED_ASKED;
         dp_watch_poll(up);
         say_left(up, v);
-        lh_err err = dp_procs_tick(&up->procs, dp_now_ns());
+        bool keeps = up->flags.go_on && up->went_on && !up->next_kept;
+        lh_err err = keeps ? dp_dir_went_on(up) : LH_OK;
+        if (!err) err = dp_procs_tick(&up->procs, dp_now_ns());
         if (!err) err = dp_trainers_tick(up, v);
         if (err) {
             dp_view_say(v, up, "%s", lh_err_text(err));

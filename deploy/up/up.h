@@ -146,6 +146,7 @@ struct dp_up {
     double trained_s;      // seconds in which a worker trained, over all `up`s of this folder
     double polled_s;       // time of the last poll
     bool went_on;          // the coordinator was in another phase than the end
+    bool next_kept;        // dp_dir_went_on() was called
     double before_s;       // seconds of training by earlier `up`s of this folder
     struct dp_fault fault[DP_FAULTS_MAX];
     unsigned faults;
@@ -190,6 +191,8 @@ LH_MUST lh_err dp_dir_data(const struct dp_up *up, unsigned region, char out[DP_
 // Makes or checks the folder: its topology must be the one it was made from. Lists the nodes. Locks
 // the folder: LH_ERR_EXISTS, another `up` uses it.
 LH_MUST lh_err dp_dir_open(struct dp_up *up);
+// A run that had ended goes on: keeps the topology that --continue began with.
+LH_MUST lh_err dp_dir_went_on(struct dp_up *up);
 void dp_dir_close(struct dp_up *up);          // releases the lock, if held
 LH_MUST lh_err dp_dir_list(struct dp_up *up); // lists the nodes
 // Makes keys, certificates, manifest and weights; keeps existing ones.

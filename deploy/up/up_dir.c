@@ -1,6 +1,7 @@
 // The folder of a run. See up.h.
 //
 //   DIR/topology.yaml             the run's topology; rewritten when settings change
+//   DIR/topology.next             that of a run that had ended, until the run goes on
 //   DIR/secrets/                  outside the state directories: ca.pem, ca.key, job.keys, NODE.pem
 //                                 and NODE.key; SERVER.sign and signers for checkpoints
 //   DIR/model.json, weights.bin   the manifest; initial parameters, fp32
@@ -283,18 +284,32 @@ static LH_MUST lh_err parse_kept(const char *kept, struct lh_span text, struct d
                : LH_OK;
 }
 
-// Compares the folder's topology file with the present one, by meaning.
+static const char NEXT_TOPOLOGY[] = "%s/topology.next";
+
+lh_err dp_dir_went_on(struct dp_up *up)
+{
+    char next[DP_PATH_BYTES], kept[DP_PATH_BYTES];
+    up->next_kept = true;
+    LH_TRY(dp_path(next, NEXT_TOPOLOGY, up->dir));
+    LH_TRY(dp_path(kept, "%s/topology.yaml", up->dir));
+    return rename(next, kept) ? lh_fail_errno(errno, "%s", kept) : LH_OK;
+}
+
+// Compares the folder's topology file with the present one, by meaning. The new one of a run that
+// had ended is kept when the run goes on: with --continue stopped before, the same command works.
 static LH_MUST lh_err meet_topology(struct dp_up *up, const char *kept, struct lh_span mine)
 {
     struct lh_buf theirs = lh_buf(TOPOLOGY_BYTES_MAX);
     struct dp_topology *was = NULL;
     struct dp_changes changes = {0};
+    char next[DP_PATH_BYTES];
+    LH_TRY(dp_path(next, NEXT_TOPOLOGY, up->dir));
     lh_err err = dp_file_read(kept, &theirs);
     bool same = !err && !up->flags.go_on && lh_span_equal(mine, lh_buf_span(&theirs));
     if (!err && !same) err = parse_kept(kept, lh_buf_span(&theirs), &was);
     if (!err && !same) err = dp_changes_find(was, up->t, &changes);
     if (!err && !same) err = take_changes(up, was, &changes);
-    if (!err && !same) err = dp_file_write(kept, mine, 0640);
+    if (!err && !same) err = dp_file_write(up->flags.go_on ? next : kept, mine, 0640);
     dp_changes_free(&changes);
     dp_topology_free(was);
     lh_buf_free(&theirs);

@@ -122,6 +122,19 @@ class Up(Launcher):
         self.assertIn("\nbudget_tokens: 100000 -> 200000\n", said)
         self.assertEqual(again.returncode, 8, said)
 
+    def test_a_continue_that_is_killed_at_once_can_be_repeated(self):
+        self.start().communicate(timeout=PATIENCE_S)
+        self.write("t.yaml", self.TOPOLOGY.replace("tokens: 100000", "tokens: 200000"))
+        for end in (signal.SIGKILL, signal.SIGINT):
+            before = self.status("us-0")["pid"]
+            up = self.start("--continue")
+            self.wait_for("its nodes run", lambda: up.poll() is not None or
+                          self.status("us-0").get("pid", before) != before)
+            up.send_signal(end)
+            said, _ = up.communicate(timeout=PATIENCE_S)
+            self.assertIn("\nbudget_tokens: 100000 -> 200000\n", said)
+        self.assertEqual(up.returncode, 8, said)
+
     def test_a_run_that_ended_takes_no_smaller_budget(self):
         self.start().communicate(timeout=PATIENCE_S)
         self.assertEqual(self.status("coordinator").get("phase"), "ended")
