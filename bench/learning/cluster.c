@@ -4,11 +4,11 @@
 #include <string.h>
 
 #include "bench/learning/learning.h"
-#include "common/env/env_fake.h"
-#include "common/net/mem/transport_mem.h"
 #include "server/coordinator/core.h"
 #include "server/core.h"
 #include "server/server.h"
+#include "tests/world/env_fake.h"
+#include "tests/world/transport_mem.h"
 #include "worker/data/mix.h"
 #include "worker/train/schedule.h"
 #include "worker/train/trainer_builtin.h"

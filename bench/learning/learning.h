@@ -1,8 +1,8 @@
 // bench/learning: the cost or gain of asynchronous, compressed training in loss per token.
 //
 // An arm is one run of a simulated cluster: the real cores of coordinator, servers and workers and
-// the real trainer, on the virtual clock of common/env/env_fake.h. Every arm trains the same tokens
-// of a seed's draw, the regions' shares 4:2:1, each region on its own languages.
+// the real trainer, on the virtual clock of tests/world/env_fake.h. Every arm trains the same
+// tokens of a seed's draw, the regions' shares 4:2:1, each region on its own languages.
 #ifndef BENCH_LEARNING_H
 #define BENCH_LEARNING_H
 

@@ -8,8 +8,8 @@
 #define BENCH_SIM_LINKS_H
 
 #include "bench/sim/scene.h"
-#include "common/env/env_fake.h"
-#include "common/net/mem/transport_mem.h"
+#include "tests/world/env_fake.h"
+#include "tests/world/transport_mem.h"
 
 struct link_way { // one direction
     double bytes;

@@ -5,8 +5,9 @@
 // them threads and disks; the simulator gives them a virtual clock and a disk that loses unsynced
 // writes.
 //
-// Two implementations: env_real.c (a loop thread per node, POSIX files) and env_fake.c (every node
-// of a cluster on one virtual clock; a run is a function of its seed).
+// Two implementations: env_real.c (a loop thread per node, POSIX files) and, for tests and benches,
+// tests/world/env_fake.c (every node of a cluster on one virtual clock; a run is a function of its
+// seed).
 #ifndef LH_COMMON_ENV_H
 #define LH_COMMON_ENV_H
 

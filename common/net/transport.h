@@ -1,10 +1,10 @@
 // The RPC interface of the cores: calls that carry messages both ways, with an authenticated peer.
 //
-// Two implementations: transport_mem.c (messages are posted between the loops of nodes in one
-// process; under the fake env it is a simulated network with faults) and transport_grpc_*.c (gRPC C
-// core, mutual TLS). Every function is called on the loop thread of the node's env and every
-// callback arrives there. A call is one RPC: the client opens it, both sides send messages, the
-// server ends it with a status.
+// Two implementations: transport_grpc_*.c (gRPC C core, mutual TLS) and, for tests and benches,
+// tests/world/transport_mem.c (messages are posted between the loops of nodes in one process; under
+// the fake env it is a simulated network with faults). Every function is called on the loop thread
+// of the node's env and every callback arrives there. A call is one RPC: the client opens it, both
+// sides send messages, the server ends it with a status.
 //
 // Flow control by reading: a side receives one message per lh_call_read(), and may have
 // LH_CALL_SENDS_MAX sent messages not yet reported by on_sent. A side that does not read puts

@@ -16,20 +16,6 @@ static int64_t bounded(int64_t ns)
     return ns < most ? ns : most;
 }
 
-void lh_trip_take(struct lh_trip *t, int64_t sample_ns)
-{
-    int64_t r = bounded(sample_ns);
-    if (!r) r = 1; // 0 would mean unknown
-    if (!t->mean_ns) {
-        *t = (struct lh_trip){r, r / 2};
-        return;
-    }
-    int64_t off = r > t->mean_ns ? r - t->mean_ns : t->mean_ns - r;
-    t->spread_ns += (off - t->spread_ns) / 4;
-    t->mean_ns += (r - t->mean_ns) / 8;
-    if (!t->mean_ns) t->mean_ns = 1;
-}
-
 struct lh_trip lh_trip_said(uint32_t mean_us, uint32_t spread_us)
 {
     if (!mean_us) return (struct lh_trip){0};

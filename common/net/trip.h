@@ -24,8 +24,6 @@ struct lh_trip {
     int64_t mean_ns, spread_ns; // mean 0: unknown
 };
 
-// Adds a measured round trip. The first one sets the mean, and half of it the spread.
-void lh_trip_take(struct lh_trip *t, int64_t sample_ns);
 // A trip that a peer reports, in us. Mean 0: unknown; longer values count as LH_TRIP_US_MAX.
 struct lh_trip lh_trip_said(uint32_t mean_us, uint32_t spread_us);
 uint32_t lh_trip_us(int64_t ns); // the wire's value: rounded up, at most LH_TRIP_US_MAX

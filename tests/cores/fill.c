@@ -2,8 +2,8 @@
 // (worker/push/fill.c).
 #include <string.h>
 
-#include "common/net/mem/transport_mem_core.h"
 #include "tests/cores/life.h"
+#include "tests/world/transport_mem_core.h"
 #include "worker/push/fill.h"
 #include "worker/push/session.h"
 

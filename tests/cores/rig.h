@@ -4,8 +4,6 @@
 #ifndef TESTS_CORES_RIG_H
 #define TESTS_CORES_RIG_H
 
-#include "common/env/env_fake.h"
-#include "common/net/mem/transport_mem.h"
 #include "common/net/rpc.h"
 #include "common/net/wire_admin.h"
 #include "common/net/wire_member.h"
@@ -16,6 +14,8 @@
 #include "server/core.h"
 #include "tests/sim/setup.h"
 #include "tests/test.h"
+#include "tests/world/env_fake.h"
+#include "tests/world/transport_mem.h"
 
 enum { RIG_WORKERS = 2, RIG_SHARDS = 2 };
 

@@ -5,8 +5,8 @@
 #ifndef TESTS_CORES_TRAINER_H
 #define TESTS_CORES_TRAINER_H
 
-#include "common/env/env_fake.h"
 #include "common/format/units.h"
+#include "tests/world/env_fake.h"
 #include "worker/client/longhaul.h"
 #include "worker/worker.h"
 

@@ -3,8 +3,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/net/mem/transport_mem_core.h"
 #include "tests/cores/life.h"
+#include "tests/world/transport_mem_core.h"
 #include "worker/push/view.h"
 
 enum { TURNS = 4000, RECORDS = 40 };

@@ -6,7 +6,6 @@
 #include <string.h>
 
 #include "common/base/check.h"
-#include "common/env/env_fake.h"
 #include "common/format/ledger.h"
 #include "common/format/manifest.h"
 #include "kernels/storage/checkpoint.h"
@@ -14,6 +13,7 @@
 #include "server/wal/wal.h"
 #include "tests/fault/fault.h"
 #include "tests/test.h"
+#include "tests/world/env_fake.h"
 
 enum { RECORDS = 8, BODY = 600, SEGMENT = 1500, CALLS_MAX = 400, TAKEN_BACK = 5 };
 static const uint8_t JOB[LH_JOB_BYTES] = {7};

@@ -3,10 +3,10 @@
 #include <stdio.h>
 
 #include "common/base/check.h"
-#include "common/env/env_fake.h"
 #include "server/coordinator/store/move.h"
 #include "tests/fault/fault.h"
 #include "tests/test.h"
+#include "tests/world/env_fake.h"
 
 enum { ROWS = 80, CALLS_MAX = 2000 }; // more rows than a store at first has space for
 

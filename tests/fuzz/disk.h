@@ -2,7 +2,7 @@
 #ifndef LH_TESTS_FUZZ_DISK_H
 #define LH_TESTS_FUZZ_DISK_H
 
-#include "common/env/env_fake.h"
+#include "tests/world/env_fake.h"
 
 struct fuzz_disk {
     struct lh_fake_world *world;

@@ -4,7 +4,6 @@
 #include <string.h>
 
 #include "common/base/check.h"
-#include "common/env/env_fake.h"
 #include "common/format/manifest.h"
 #include "common/format/tokens.h"
 #include "common/format/units_index.h"
@@ -13,6 +12,7 @@
 #include "server/state/disk_full.h"
 #include "server/wal/wal_format.h"
 #include "tests/fuzz/seeds.h"
+#include "tests/world/env_fake.h"
 #include "worker/push/slot.h"
 
 static const uint8_t job[LH_JOB_BYTES] = FUZZ_JOB;

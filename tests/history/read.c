@@ -9,10 +9,10 @@
 #include <string.h>
 
 #include "common/base/check.h"
-#include "common/env/env_fake.h"
 #include "deploy/tool/files.h"
 #include "tests/history/history.h"
 #include "tests/test.h"
+#include "tests/world/env_fake.h"
 
 static const char *folder; // argv[1]
 

@@ -7,11 +7,11 @@
 #include <unistd.h>
 
 #include "common/base/check.h"
-#include "common/env/env_fake.h"
 #include "deploy/tool/cli.h"
 #include "deploy/tool/files.h"
 #include "tests/history/files.h"
 #include "tests/remove_tree.h"
+#include "tests/world/env_fake.h"
 
 enum { WORDS_MAX = 32 };
 

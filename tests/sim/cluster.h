@@ -8,12 +8,12 @@
 #ifndef SIM_CLUSTER_H
 #define SIM_CLUSTER_H
 
-#include "common/env/env_fake.h"
-#include "common/net/mem/transport_mem.h"
 #include "server/coordinator/balance/terms.h"
 #include "server/core.h"
 #include "tests/sim/setup.h"
 #include "tests/sim/synthetic.h"
+#include "tests/world/env_fake.h"
+#include "tests/world/transport_mem.h"
 #include "worker/units/travel.h"
 
 enum {

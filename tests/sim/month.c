@@ -21,11 +21,11 @@
 #include <string.h>
 
 #include "common/base/check.h"
-#include "common/env/env_fake.h"
-#include "common/net/mem/transport_mem.h"
 #include "server/core.h"
 #include "tests/sim/setup.h"
 #include "tests/sim/synthetic.h"
+#include "tests/world/env_fake.h"
+#include "tests/world/transport_mem.h"
 
 enum {
     REGIONS_MAX = 256,

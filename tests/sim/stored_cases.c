@@ -3,11 +3,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/env/env_fake.h"
 #include "longhaul/v1/member.pb-c.h"
 #include "server/coordinator/store.h"
 #include "tests/sim/stored.h"
 #include "tests/test.h"
+#include "tests/world/env_fake.h"
 
 enum { WORKER = 9, UNIT = 5 };
 

@@ -19,12 +19,12 @@
 #include <unistd.h>
 
 #include "common/base/check.h"
-#include "common/net/mem/transport_mem.h"
 #include "server/coordinator/core.h"
 #include "server/core.h"
 #include "tests/remove_tree.h"
 #include "tests/sim/setup.h"
 #include "tests/sim/synthetic.h"
+#include "tests/world/transport_mem.h"
 
 enum { SHARDS = 2, WORKERS = 3, NODES = 1 + SHARDS + WORKERS, UNITS = 100, UNIT_TOKENS = 64 };
 enum { RESTART_VERSION = 22, RESTART_CUT = 6, PATIENCE_S = 240 };

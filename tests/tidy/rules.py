@@ -48,8 +48,7 @@ FOLDERS = {
     "common/format": _BYTES[:3],
     "common/net": _BYTES,
     "common/net/grpc": (*_BYTES, "common/net"),
-    "common/net/mem": (*_BYTES, "common/net"),
-    "common/app": (*_BYTES, "common/objects", "common/net", "common/net/grpc", "common/net/mem"),
+    "common/app": (*_BYTES, "common/objects", "common/net", "common/net/grpc"),
     # no files, threads or keys; the folders that have them are above
     # liblonghaul.so is linked by users' programs: the channel's layout, and libc
     "worker/client": ("worker/external",),
@@ -258,8 +257,6 @@ def unused_header(tree: Tree) -> Iterator[Finding]:
 # Functions that no product file calls, each with its reason; a header's name stands for all its
 # functions.
 UNCALLED = {
-    "common/env/env_fake.h": "the world of tests",
-    "common/net/mem/transport_mem.h": "the network of tests",
     "kernels/view.h": "the specification that devices are compared with",
     "kernels/privacy/choice.h": "drawing records: the level `record`, which nothing enforces yet",
     "lh_bug_plant": "plants a bug",
@@ -554,7 +551,6 @@ FOLDER_MIN, FOLDER_MAX = 3, 16  # .c files of a folder
 FOLDER_SIZES = {
     "kernels": "the ways into codecs, fragments and outer optimizers; all else is in folders",
     "kernels/cublaslt": "one plugin",
-    "common/net/mem": "the other half of common/net/grpc",
     "worker/client/examples": "includes longhaul.h alone, as a user's program does",
     "server": "the process and what all of it calls; all else is in folders",
     "tests": "what every test program shares",

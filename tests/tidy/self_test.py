@@ -130,7 +130,7 @@ class Rules(unittest.TestCase):
                 allowed = b in (a, *below) and other in (room, *rules.ROOMS[room])
                 self.assertEqual(not list(rules.direction(tree)), allowed, (a, b))
         for a, b in (("base", "env"), ("env", "security"), ("security", "env"), ("format", "net"),
-                     ("net", "net/grpc"), ("net/grpc", "net/mem"), ("net", "app")):
+                     ("net", "net/grpc"), ("net/grpc", "app"), ("net", "app")):
             self.assertNotIn(f"common/{b}", rules.FOLDERS[f"common/{a}"])
 
     def test_an_include_must_exist_and_generated_words_are_proto(self):

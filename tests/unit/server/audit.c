@@ -2,9 +2,9 @@
 // the file has a maximum size.
 #include <string.h>
 
-#include "common/env/env_fake.h"
 #include "server/audit.h"
 #include "tests/test.h"
+#include "tests/world/env_fake.h"
 
 static const struct lh_peer BOSS = {LH_A, "example.org", "demo", "eu", "boss"};
 static const struct lh_peer WORKER = {LH_W, "example.org", "demo", "eu", "w1"};

@@ -5,9 +5,9 @@
 #include <string.h>
 
 #include "common/app/tensorboard.h"
-#include "common/env/env_fake.h"
 #include "common/base/limits.h"
 #include "tests/test.h"
+#include "tests/world/env_fake.h"
 
 enum { FILE_BYTES = 1 << 20 };
 

@@ -2,9 +2,9 @@
 // damaged.
 #include <string.h>
 
-#include "common/env/env_fake.h"
 #include "common/env/numbers.h"
 #include "tests/test.h"
+#include "tests/world/env_fake.h"
 
 static const struct lh_numbers KIND = {
     .magic = 0x54534554, .version = 2, .count = 2, .remedy = "do this"};

@@ -1,8 +1,8 @@
 // common/net/leader: whose answers a client accepts, the leader number on its disk, the next
 // address.
-#include "common/env/env_fake.h"
 #include "common/net/leader.h"
 #include "tests/test.h"
+#include "tests/world/env_fake.h"
 
 struct heard {
     uint64_t number;

@@ -3,9 +3,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/env/env_fake.h"
 #include "common/net/state_seal.h"
 #include "tests/test.h"
+#include "tests/world/env_fake.h"
 
 enum { PIECES = 3, TOTAL = 2 * LH_STATE_PIECE_BYTES + 1000, HEAD = 5, PARTS_MAX = 64 };
 

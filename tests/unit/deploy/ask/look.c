@@ -3,7 +3,6 @@
 #include <string.h>
 
 #include "common/format/json.h"
-#include "common/net/mem/transport_mem.h"
 #include "common/net/rpc.h"
 #include "common/net/wire_admin.h"
 #include "common/net/wire_shard.h"
@@ -13,6 +12,7 @@
 #include "deploy/ask/look.h"
 #include "deploy/tool/files.h"
 #include "tests/test.h"
+#include "tests/world/transport_mem.h"
 
 static const char STATUS[] =
     "{\"role\":\"coordinator\",\"phase\":\"running\",\"draining\":false,\"units\":10,"

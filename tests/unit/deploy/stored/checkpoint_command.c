@@ -9,7 +9,6 @@
 
 #include "common/app/node.h"
 #include "common/base/check.h"
-#include "common/env/env_fake.h"
 #include "deploy/stored/store.h"
 #include "deploy/tool/cli.h"
 #include "deploy/tool/files.h"
@@ -18,6 +17,7 @@
 #include "tests/history/files.h"
 #include "tests/history/rig.h"
 #include "tests/test.h"
+#include "tests/world/env_fake.h"
 
 static int run(struct history_rig *r, const char *line)
 {

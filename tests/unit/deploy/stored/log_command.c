@@ -11,7 +11,6 @@
 #include <unistd.h>
 
 #include "common/base/check.h"
-#include "common/env/env_fake.h"
 #include "deploy/stored/log_verify.h"
 #include "deploy/stored/replay.h"
 #include "deploy/tool/cli.h"
@@ -19,6 +18,7 @@
 #include "tests/history/files.h"
 #include "tests/history/rig.h"
 #include "tests/test.h"
+#include "tests/world/env_fake.h"
 
 static void put_file(const char *path, struct lh_span bytes)
 {

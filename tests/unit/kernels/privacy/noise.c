@@ -5,11 +5,11 @@
 #include <string.h>
 
 #include "common/base/check.h"
-#include "common/env/env_fake.h"
 #include "common/privacy/normal.h"
 #include "kernels/privacy/choice.h"
 #include "kernels/privacy/pool.h"
 #include "tests/test.h"
+#include "tests/world/env_fake.h"
 
 static struct lk_noise table;
 

@@ -6,10 +6,10 @@
 #include <string.h>
 
 #include "common/base/check.h"
-#include "common/env/env_fake.h"
 #include "kernels/storage/checkpoint_format.h"
 #include "tests/history/rig.h"
 #include "tests/test.h"
+#include "tests/world/env_fake.h"
 
 static lh_err read_file(struct history_rig *r, const struct lk_checkpoint_name *name,
                         struct lh_hash *digest)

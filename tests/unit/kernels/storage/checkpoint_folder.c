@@ -5,9 +5,9 @@
 #include <string.h>
 
 #include "common/base/check.h"
-#include "common/env/env_fake.h"
 #include "tests/history/rig.h"
 #include "tests/test.h"
+#include "tests/world/env_fake.h"
 
 static void passed_over(void *arg, const char *file, lh_err err)
 {

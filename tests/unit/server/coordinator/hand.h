@@ -12,7 +12,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/env/env_fake.h"
 #include "server/coordinator/balance/assign.h"
 #include "server/coordinator/balance/decided.h"
 #include "server/coordinator/balance/stock.h"
@@ -23,6 +22,7 @@
 #include "server/coordinator/watch/hook.h"
 #include "server/coordinator/watch/states.h"
 #include "tests/test.h"
+#include "tests/world/env_fake.h"
 
 enum { ANN, BOB, CEM, DEE, WORKERS, DATA = 8, SHARDS = 2, ASIA = 0, EUROPE = 1 };
 enum { ASIA_STAYS, ASIA_LEAVES, EUROPE_STAYS, EUROPE_LEAVES, POOLS };

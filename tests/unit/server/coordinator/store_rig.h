@@ -2,9 +2,9 @@
 #ifndef TESTS_UNIT_STORE_RIG_H
 #define TESTS_UNIT_STORE_RIG_H
 
-#include "common/env/env_fake.h"
 #include "server/coordinator/store.h"
 #include "tests/test.h"
+#include "tests/world/env_fake.h"
 
 static const char *const file_path = "state/store";
 

@@ -1,11 +1,11 @@
 // Push memory: pushes in flight stay within its bounds, and every received push can be unsealed.
 // ctest: room
 #include "common/base/limits.h"
-#include "common/env/env_fake.h"
 #include "server/core.h"
 #include "server/push/item.h"
 #include "server/push/push_memory.h"
 #include "tests/test.h"
+#include "tests/world/env_fake.h"
 
 static struct ps_server *server(uint64_t bytes_max)
 {

@@ -2,10 +2,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/env/env_fake.h"
 #include "server/core.h"
 #include "server/recovery/rebuilding.h"
 #include "tests/test.h"
+#include "tests/world/env_fake.h"
 
 static const int64_t GRACE = 10 * LH_SECOND, NOW = 100 * LH_SECOND;
 

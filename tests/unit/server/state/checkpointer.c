@@ -1,10 +1,10 @@
 // When a checkpoint is due: by versions, by the time to replay the log at a start, at the end.
 // ctest: keep
-#include "common/env/env_fake.h"
 #include "server/core.h"
 #include "server/server.h"
 #include "server/state/checkpointer.h"
 #include "tests/test.h"
+#include "tests/world/env_fake.h"
 
 static struct ps_server server;
 static struct ps_shard shard, other, *both[] = {&shard, &other};

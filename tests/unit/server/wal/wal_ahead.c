@@ -4,10 +4,10 @@
 #include <string.h>
 
 #include "common/base/check.h"
-#include "common/env/env_fake.h"
 #include "server/state/disk_full.h"
 #include "tests/test.h"
 #include "tests/unit/server/wal/wal_case.h"
+#include "tests/world/env_fake.h"
 
 enum { BODY = CASE_BODY, ENTRY = CASE_ENTRY, VERSIONS_MAX = 16, GENERATIONS = 256 };
 

@@ -7,9 +7,9 @@
 
 #include "common/base/check.h"
 #include "common/base/limits.h"
-#include "common/env/env_fake.h"
 #include "server/wal/wal.h"
 #include "tests/test.h"
+#include "tests/world/env_fake.h"
 
 enum {
     BODY = 24,

@@ -3,8 +3,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/env/env_fake.h"
 #include "tests/test.h"
+#include "tests/world/env_fake.h"
 #include "worker/privacy/budget.h"
 
 enum { SHARDS = 3, STEPS = 40, AHEAD = 64, BLOCK = AHEAD / 16 };

@@ -7,9 +7,9 @@
 #include <string.h>
 
 #include "common/base/check.h"
-#include "common/env/env_fake.h"
 #include "tests/test.h"
 #include "tests/unit/common/format/frame_case.h"
+#include "tests/world/env_fake.h"
 #include "worker/push/outbox.h"
 
 enum { BOXES_SHARD = 3 };

@@ -6,9 +6,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "common/env/env_fake.h"
 #include "common/net/wire_member.h"
 #include "tests/test.h"
+#include "tests/world/env_fake.h"
 #include "worker/worker.h"
 
 enum { SHARDS = 3, LEAST = 64 << 10 }; // bytes of a transfer that shows a rate

@@ -3,8 +3,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/env/env_fake.h"
 #include "tests/test.h"
+#include "tests/world/env_fake.h"
 #include "worker/push/slot.h"
 
 enum { VALUES = 300 }; // more than a sector, so that a write can be torn

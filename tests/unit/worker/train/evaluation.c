@@ -6,9 +6,9 @@
 #include <string.h>
 
 #include "common/base/check.h"
-#include "common/env/env_fake.h"
 #include "common/format/tokens.h"
 #include "tests/test.h"
+#include "tests/world/env_fake.h"
 #include "worker/train/evaluation.h"
 
 enum { TEXTS = 2, COUNT = 70, SEQUENCE = 16, EVERY = 1000 };

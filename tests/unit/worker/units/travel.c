@@ -7,9 +7,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/env/env_fake.h"
 #include "common/net/wire_member.h"
 #include "tests/test.h"
+#include "tests/world/env_fake.h"
 #include "worker/units/travel_state.h"
 #include "worker/units/units.h"
 

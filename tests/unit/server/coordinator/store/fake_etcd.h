@@ -9,10 +9,10 @@
 #include <string.h>
 
 #include "common/base/check.h"
-#include "common/env/env_fake.h"
 #include "common/net/rpc.h"
 #include "etcd/etcd.pb-c.h"
 #include "server/coordinator/store/etcd.h"
+#include "tests/world/env_fake.h"
 
 enum { FAKE_LEASES = 4096 };
 

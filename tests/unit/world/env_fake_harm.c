@@ -3,8 +3,8 @@
 #include <string.h>
 
 #include "common/base/check.h"
-#include "common/env/env_fake.h"
 #include "tests/test.h"
+#include "tests/world/env_fake.h"
 
 enum { SEEDS = 64, SECTOR = 512 };
 

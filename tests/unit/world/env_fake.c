@@ -3,9 +3,9 @@
 #include <string.h>
 
 #include "common/base/check.h"
-#include "common/env/env_fake.h"
-#include "common/net/mem/transport_mem.h"
 #include "tests/test.h"
+#include "tests/world/env_fake.h"
+#include "tests/world/transport_mem.h"
 
 enum { TIMERS = 600 }; // more than the heap's initial capacity
 

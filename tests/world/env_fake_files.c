@@ -9,8 +9,8 @@
 #include <string.h>
 
 #include "common/base/check.h"
-#include "common/env/env_fake.h"
-#include "common/env/env_fake_files.h"
+#include "tests/world/env_fake.h"
+#include "tests/world/env_fake_files.h"
 
 enum { SECTOR = 512, PAST_MAX = 16, CHANGES_MAX = 256 };
 

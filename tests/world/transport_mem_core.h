@@ -1,11 +1,11 @@
 // The state that the two files of the in-process transport share. No other file includes it.
-#ifndef LH_COMMON_TRANSPORT_MEM_CORE_H
-#define LH_COMMON_TRANSPORT_MEM_CORE_H
+#ifndef TESTS_TRANSPORT_MEM_CORE_H
+#define TESTS_TRANSPORT_MEM_CORE_H
 
 #include <pthread.h>
 #include <stdatomic.h>
 
-#include "common/net/mem/transport_mem.h"
+#include "tests/world/transport_mem.h"
 
 enum { LH_MEM_NODES_MAX = 256 };
 

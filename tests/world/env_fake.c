@@ -4,13 +4,13 @@
 // Invariants: 1. events run in order of (time, sequence number); equal seeds give equal runs.
 // 2. A node's event runs only in the life that made it, and not during a stall. 3. A dead node's
 // operations fail or do nothing; a running handler may finish, but without effect outside.
-#include "common/env/env_fake.h"
+#include "tests/world/env_fake.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 #include "common/base/check.h"
-#include "common/env/env_fake_files.h"
+#include "tests/world/env_fake_files.h"
 
 enum { SLOT_BITS = 24 }; // bits of a timer's id for its slot; bounds the pending events
 

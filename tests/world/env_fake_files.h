@@ -1,9 +1,9 @@
 // The fake world's disks: declarations that env_fake.c and env_fake_files.c share. No other file
 // includes it.
-#ifndef LH_COMMON_ENV_FAKE_FILES_H
-#define LH_COMMON_ENV_FAKE_FILES_H
+#ifndef TESTS_ENV_FAKE_FILES_H
+#define TESTS_ENV_FAKE_FILES_H
 
-#include "common/env/env_fake.h"
+#include "tests/world/env_fake.h"
 
 struct lh_fake_inode;
 struct lh_fake_name {

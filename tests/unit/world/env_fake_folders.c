@@ -1,8 +1,8 @@
 // Folders of the fake world: a power cut removes the last names added to an unsynced folder,
 // whatever happened to other folders; a rename is undone as a whole or not at all.
 #include "common/base/check.h"
-#include "common/env/env_fake.h"
 #include "tests/test.h"
+#include "tests/world/env_fake.h"
 
 enum { SEEDS = 64 };
 

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "common/base/check.h"
-#include "common/net/mem/transport_mem_core.h"
+#include "tests/world/transport_mem_core.h"
 
 static const int64_t KEEPALIVE = 20 * LH_SECOND; // time until a dead peer's silence is noticed
 
