@@ -17,15 +17,6 @@ lh_err lh_rpc_pack(const ProtobufCMessage *m, struct lh_buf *out)
     return lh_buf_err(out);
 }
 
-lh_err lh_rpc_send(struct lh_call *call, const ProtobufCMessage *message)
-{
-    struct lh_buf b = lh_buf(LH_SMALL_BYTES);
-    lh_err err = lh_rpc_pack(message, &b);
-    if (!err) err = lh_call_send(call, &(struct lh_out){.head = lh_buf_span(&b)});
-    lh_buf_free(&b);
-    return err;
-}
-
 lh_err lh_send(struct lh_call *call, const struct lh_wire_type *type, const void *message)
 {
     struct lh_buf b = lh_buf(LH_SMALL_BYTES);
@@ -41,56 +32,21 @@ static void put_varint(struct lh_buf *b, uint64_t v)
     lh_put_u8(b, (uint8_t)v);
 }
 
-// Sends the packed head in `b`, which it frees, and the bulk. `err`: of packing.
-static lh_err send_bulk(struct lh_call *call, struct lh_buf *b, lh_err err, struct lh_blob *bulk,
-                        size_t at, size_t n)
-{
-    LH_ASSERT(n <= LH_PART_BYTES);
-    LH_ASSERT(bulk ? at <= bulk->len && n <= bulk->len - at : n == 0);
-    put_varint(b, BULK_TAG);
-    put_varint(b, n);
-    if (!err) err = lh_buf_err(b);
-    if (!err)
-        err = lh_call_send(
-            call, &(struct lh_out){.head = lh_buf_span(b), .bulk = bulk, .at = at, .n = n});
-    lh_buf_free(b);
-    return err;
-}
-
 lh_err lh_send_bulk(struct lh_call *call, const struct lh_wire_type *type, const void *head,
                     struct lh_blob *bulk, size_t at, size_t n)
 {
     struct lh_buf b = lh_buf(LH_HEAD_BYTES);
-    return send_bulk(call, &b, lh_wire_put(type, head, &b), bulk, at, n);
-}
-
-lh_err lh_rpc_send_bulk(struct lh_call *call, const ProtobufCMessage *head, struct lh_blob *bulk,
-                        size_t at, size_t n)
-{
-    struct lh_buf b = lh_buf(LH_HEAD_BYTES);
-    return send_bulk(call, &b, lh_rpc_pack(head, &b), bulk, at, n);
-}
-
-// How a message is read: into a plain struct, or into protobuf-c's.
-struct form {
-    const struct lh_wire_type *wire; // NULL: protobuf-c's
-    const ProtobufCMessageDescriptor *type;
-};
-struct read { // the form says which
-    struct lh_got got;
-    ProtobufCMessage *m;
-};
-
-static const char *name_of(const struct form *f)
-{
-    return f->wire ? lh_wire_name(f->wire) : f->type->name;
-}
-
-static lh_err unpack(struct lh_span s, const struct form *f, struct read *out)
-{
-    if (f->wire) return lh_wire_get(f->wire, s, &out->got);
-    out->m = protobuf_c_message_unpack(f->type, NULL, s.len, s.data);
-    return out->m ? LH_OK : lh_fail(LH_ERR_MALFORMED, "a %s that can't be read", f->type->name);
+    LH_ASSERT(n <= LH_PART_BYTES);
+    LH_ASSERT(bulk ? at <= bulk->len && n <= bulk->len - at : n == 0);
+    lh_err err = lh_wire_put(type, head, &b);
+    put_varint(&b, BULK_TAG);
+    put_varint(&b, n);
+    if (!err) err = lh_buf_err(&b);
+    if (!err)
+        err = lh_call_send(
+            call, &(struct lh_out){.head = lh_buf_span(&b), .bulk = bulk, .at = at, .n = n});
+    lh_buf_free(&b);
+    return err;
 }
 
 // Copies the first n bytes of a message (a small one, or a head) into `out`.
@@ -101,33 +57,17 @@ static lh_err flatten(const struct lh_msg *msg, size_t n, struct lh_buf *out)
     return n == 0 || lh_msg_copy(msg, 0, at, n) ? LH_OK : LH_ERR_MALFORMED;
 }
 
-static lh_err parse(const struct lh_msg *msg, const struct form *f, struct read *out)
-{
-    if (msg->len > LH_SMALL_BYTES)
-        return lh_fail(LH_ERR_TOO_LARGE, "a %s of %zu bytes, at most %d are read", name_of(f),
-                       msg->len, LH_SMALL_BYTES);
-    struct lh_buf b = lh_buf(LH_SMALL_BYTES);
-    lh_err err = flatten(msg, msg->len, &b);
-    if (!err) err = unpack(lh_buf_span(&b), f, out);
-    lh_buf_free(&b);
-    return err;
-}
-
 lh_err lh_take(const struct lh_msg *msg, const struct lh_wire_type *type, struct lh_got *out)
 {
-    struct read r = {0};
-    lh_err err = parse(msg, &(struct form){.wire = type}, &r);
-    *out = r.got;
+    *out = (struct lh_got){0};
+    if (msg->len > LH_SMALL_BYTES)
+        return lh_fail(LH_ERR_TOO_LARGE, "a %s of %zu bytes, at most %d are read",
+                       lh_wire_name(type), msg->len, LH_SMALL_BYTES);
+    struct lh_buf b = lh_buf(LH_SMALL_BYTES);
+    lh_err err = flatten(msg, msg->len, &b);
+    if (!err) err = lh_wire_get(type, lh_buf_span(&b), out);
+    lh_buf_free(&b);
     return err;
-}
-
-lh_err lh_rpc_parse(const struct lh_msg *msg, const ProtobufCMessageDescriptor *type,
-                    ProtobufCMessage **out)
-{
-    struct read r = {0};
-    LH_TRY(parse(msg, &(struct form){.type = type}, &r));
-    *out = r.m;
-    return LH_OK;
 }
 
 // Walks fields in `c` until the bulk's tag. Returns the head's length and the bulk's claimed
@@ -149,8 +89,8 @@ static lh_err find_bulk(struct lh_cursor *c, size_t *head, uint64_t *bulk)
 }
 
 // Parses the head from the first `window` bytes of a message, or from all of a shorter one.
-static lh_err parse_window(const struct lh_msg *msg, size_t window, const struct form *f,
-                           struct read *head, size_t *at)
+static lh_err parse_window(const struct lh_msg *msg, size_t window, const struct lh_wire_type *type,
+                           struct lh_got *head, size_t *at)
 {
     struct lh_buf b = lh_buf(window);
     if (window > msg->len) window = msg->len;
@@ -163,37 +103,20 @@ static lh_err parse_window(const struct lh_msg *msg, size_t window, const struct
     if (!err && bulk != msg->len - *at)
         err = lh_fail(LH_ERR_MALFORMED, "a bulk of %llu bytes in a message with %zu",
                       (unsigned long long)bulk, msg->len - *at);
-    if (!err) err = unpack(lh_span(b.data, head_bytes), f, head);
+    if (!err) err = lh_wire_get(type, lh_span(b.data, head_bytes), head);
     lh_buf_free(&b);
     return err;
-}
-
-static lh_err parse_bulk(const struct lh_msg *msg, const struct form *f, struct read *head,
-                         size_t *at)
-{
-    if (msg->len > LH_MESSAGE_BYTES)
-        return lh_fail(LH_ERR_TOO_LARGE, "a message of %zu bytes, at most %d are read", msg->len,
-                       LH_MESSAGE_BYTES);
-    if (!parse_window(msg, USUAL_HEAD, f, head, at)) return LH_OK;
-    return parse_window(msg, LH_HEAD_BYTES + 64, f, head, at);
 }
 
 lh_err lh_take_bulk(const struct lh_msg *msg, const struct lh_wire_type *type, struct lh_got *head,
                     size_t *at)
 {
-    struct read r = {0};
-    lh_err err = parse_bulk(msg, &(struct form){.wire = type}, &r, at);
-    *head = r.got;
-    return err;
-}
-
-lh_err lh_rpc_parse_bulk(const struct lh_msg *msg, const ProtobufCMessageDescriptor *type,
-                         ProtobufCMessage **head, size_t *at)
-{
-    struct read r = {0};
-    LH_TRY(parse_bulk(msg, &(struct form){.type = type}, &r, at));
-    *head = r.m;
-    return LH_OK;
+    *head = (struct lh_got){0};
+    if (msg->len > LH_MESSAGE_BYTES)
+        return lh_fail(LH_ERR_TOO_LARGE, "a message of %zu bytes, at most %d are read", msg->len,
+                       LH_MESSAGE_BYTES);
+    if (!parse_window(msg, USUAL_HEAD, type, head, at)) return LH_OK;
+    return parse_window(msg, LH_HEAD_BYTES + 64, type, head, at);
 }
 
 lh_err lh_wire_negotiate(uint32_t peer_min, uint32_t peer_max, uint32_t *out)
@@ -213,11 +136,10 @@ lh_err lh_wire_negotiate(uint32_t peer_min, uint32_t peer_max, uint32_t *out)
 
 struct lh_unary {
     struct lh_call *call;
-    struct form form;
-    lh_unary_done done; // takes a protobuf-c's answer
-    lh_asked_fn asked;  // takes a plain one
+    const struct lh_wire_type *type;
+    lh_asked_fn done; // NULL: cancelled
     void *self;
-    struct read answer;
+    struct lh_got answer;
     bool answered;
     lh_err bad;
 };
@@ -226,7 +148,7 @@ static void unary_message(void *self, struct lh_call *call, const struct lh_msg 
 {
     struct lh_unary *u = self;
     if (u->answered || u->bad) return;
-    u->bad = parse(msg, &u->form, &u->answer);
+    u->bad = lh_take(msg, u->type, &u->answer);
     u->answered = !u->bad;
     if (u->bad)
         lh_call_cancel(call);
@@ -243,10 +165,8 @@ static void unary_close(void *self, struct lh_call *call, lh_err status, const c
         err = lh_fail(LH_ERR_MALFORMED, "an empty answer");
     else if (err && !u->bad)
         err = lh_fail(err, "%s", text);
-    if (u->done) u->done(u->self, err, err ? NULL : u->answer.m);
-    if (u->asked) u->asked(u->self, err, err ? NULL : u->answer.got.message);
-    if (u->answer.m) protobuf_c_message_free_unpacked(u->answer.m, NULL);
-    lh_got_free(&u->answer.got);
+    if (u->done) u->done(u->self, err, err ? NULL : u->answer.message);
+    lh_got_free(&u->answer);
     free(u);
 }
 
@@ -258,22 +178,18 @@ static void ignore_call(void *self, struct lh_call *call)
 
 static const struct lh_call_ops unary_ops = {unary_message, ignore_call, ignore_call, unary_close};
 
-// Opens the call of `is`; the caller sends the request next.
-static lh_err open_unary(struct lh_link *link, enum lh_rpc rpc, int64_t deadline_ns,
-                         const struct lh_unary *is, struct lh_unary **out)
+lh_err lh_ask(struct lh_link *link, enum lh_rpc rpc, int64_t deadline_ns,
+              const struct lh_wire_type *type, const void *request,
+              const struct lh_wire_type *answer, lh_asked_fn done, void *self,
+              struct lh_unary **out)
 {
     struct lh_unary *u = calloc(1, sizeof *u);
     if (!u) return LH_ERR_NO_MEMORY;
-    *u = *is;
+    *u = (struct lh_unary){.type = answer, .done = done, .self = self};
     lh_err err = lh_call_open(link, rpc, deadline_ns, &unary_ops, u, &u->call);
     if (err) free(u);
-    if (!err) *out = u;
-    return err;
-}
-
-// `err`: of sending the request.
-static lh_err start_unary(struct lh_unary *u, lh_err err, struct lh_unary **out)
-{
+    LH_TRY(err);
+    err = lh_send(u->call, type, request);
     if (err) { // the following on_close frees it
         lh_unary_cancel(u);
         return err;
@@ -284,31 +200,9 @@ static lh_err start_unary(struct lh_unary *u, lh_err err, struct lh_unary **out)
     return LH_OK;
 }
 
-lh_err lh_ask(struct lh_link *link, enum lh_rpc rpc, int64_t deadline_ns,
-              const struct lh_wire_type *type, const void *request,
-              const struct lh_wire_type *answer, lh_asked_fn done, void *self,
-              struct lh_unary **out)
-{
-    const struct lh_unary is = {.form = {.wire = answer}, .asked = done, .self = self};
-    struct lh_unary *u;
-    LH_TRY(open_unary(link, rpc, deadline_ns, &is, &u));
-    return start_unary(u, lh_send(u->call, type, request), out);
-}
-
-lh_err lh_unary_start(struct lh_link *link, enum lh_rpc rpc, int64_t deadline_ns,
-                      const ProtobufCMessage *request, const ProtobufCMessageDescriptor *answer,
-                      lh_unary_done done, void *self, struct lh_unary **out)
-{
-    const struct lh_unary is = {.form = {.type = answer}, .done = done, .self = self};
-    struct lh_unary *u;
-    LH_TRY(open_unary(link, rpc, deadline_ns, &is, &u));
-    return start_unary(u, lh_rpc_send(u->call, request), out);
-}
-
 void lh_unary_cancel(struct lh_unary *u)
 {
     u->done = NULL;
-    u->asked = NULL;
     lh_call_cancel(u->call);
 }
 
@@ -317,9 +211,8 @@ void lh_unary_cancel(struct lh_unary *u)
 struct lh_request {
     struct lh_call *call; // NULL: the client is gone
     struct lh_peer peer;
-    struct form form;
-    lh_request_fn handle; // takes a protobuf-c's request
-    lh_answer_fn answer;  // takes a plain one
+    const struct lh_wire_type *type;
+    lh_answer_fn handle;
     void *self;
     bool handled, replied;
 };
@@ -328,21 +221,16 @@ static void request_message(void *self, struct lh_call *call, const struct lh_ms
 {
     struct lh_request *rq = self;
     if (rq->handled) return;
-    struct read r = {0};
-    lh_err err = parse(msg, &rq->form, &r);
+    struct lh_got got;
+    lh_err err = lh_take(msg, rq->type, &got);
     rq->handled = true;
     if (err) {
         rq->replied = true;
         lh_call_finish(call, err, lh_err_text(err));
         return;
     }
-    if (rq->handle) { // handle() may free the request
-        rq->handle(rq->self, rq, r.m);
-        protobuf_c_message_free_unpacked(r.m, NULL);
-        return;
-    }
-    rq->answer(rq->self, rq, r.got.message);
-    lh_got_free(&r.got);
+    rq->handle(rq->self, rq, got.message); // it may free the request
+    lh_got_free(&got);
 }
 
 static void request_half(void *self, struct lh_call *call)
@@ -366,33 +254,18 @@ static void request_close(void *self, struct lh_call *call, lh_err status, const
 static const struct lh_call_ops request_ops = {request_message, request_half, ignore_call,
                                                request_close};
 
-static lh_err accept(const struct lh_request *is, const struct lh_call_ops **ops, void **call_self)
-{
-    struct lh_request *rq = malloc(sizeof *rq);
-    if (!rq) return LH_ERR_NO_MEMORY;
-    *rq = *is;
-    *ops = &request_ops;
-    *call_self = rq;
-    lh_call_read(rq->call);
-    return LH_OK;
-}
-
 lh_err lh_request_take(struct lh_call *call, const struct lh_peer *peer,
                        const struct lh_wire_type *type, lh_answer_fn handle, void *self,
                        const struct lh_call_ops **ops, void **call_self)
 {
-    const struct lh_request is = {
-        .call = call, .peer = *peer, .form = {.wire = type}, .answer = handle, .self = self};
-    return accept(&is, ops, call_self);
-}
-
-lh_err lh_request_accept(struct lh_call *call, const struct lh_peer *peer,
-                         const ProtobufCMessageDescriptor *type, lh_request_fn handle, void *self,
-                         const struct lh_call_ops **ops, void **call_self)
-{
-    const struct lh_request is = {
-        .call = call, .peer = *peer, .form = {.type = type}, .handle = handle, .self = self};
-    return accept(&is, ops, call_self);
+    struct lh_request *rq = malloc(sizeof *rq);
+    if (!rq) return LH_ERR_NO_MEMORY;
+    *rq = (struct lh_request){
+        .call = call, .peer = *peer, .type = type, .handle = handle, .self = self};
+    *ops = &request_ops;
+    *call_self = rq;
+    lh_call_read(rq->call);
+    return LH_OK;
 }
 
 const struct lh_peer *lh_request_peer(const struct lh_request *rq)
@@ -418,11 +291,6 @@ static void finish(struct lh_request *rq, lh_err err, const char *text)
 void lh_answer(struct lh_request *rq, const struct lh_wire_type *type, const void *answer)
 {
     if (replies(rq)) finish(rq, lh_send(rq->call, type, answer), NULL);
-}
-
-void lh_reply(struct lh_request *rq, const ProtobufCMessage *answer)
-{
-    if (replies(rq)) finish(rq, lh_rpc_send(rq->call, answer), NULL);
 }
 
 void lh_reply_packed(struct lh_request *rq, struct lh_span answer)

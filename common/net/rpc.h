@@ -1,4 +1,4 @@
-// Messages on calls: protobuf-c for small messages, hand-framed bulk bytes.
+// Messages on calls: plain structs (wire.h) for small messages, hand-framed bulk bytes.
 //
 // A bulk message is a protobuf message whose last field, number 15 of type bytes, is opaque. Its
 // head (all other fields) is packed as usual; the bulk's tag and length follow, then its bytes as
@@ -12,8 +12,6 @@
 
 #include "common/net/transport.h"
 #include "common/net/wire.h"
-
-// ---- messages as plain structs (wire.h)
 
 // Sends a message without bulk.
 LH_MUST lh_err lh_send(struct lh_call *call, const struct lh_wire_type *type, const void *message);
@@ -37,6 +35,7 @@ LH_MUST lh_err lh_ask(struct lh_link *link, enum lh_rpc rpc, int64_t deadline_ns
                       const struct lh_wire_type *type, const void *request,
                       const struct lh_wire_type *answer, lh_asked_fn done, void *self,
                       struct lh_unary **out);
+void lh_unary_cancel(struct lh_unary *u); // done() is no longer called
 
 // The same from the server's side: one request is read, handed to `handle`, and answered by
 // lh_answer() or lh_reply_error(), at once or later, even after the client has gone.
@@ -45,47 +44,14 @@ typedef void (*lh_answer_fn)(void *self, struct lh_request *rq, const void *requ
 LH_MUST lh_err lh_request_take(struct lh_call *call, const struct lh_peer *peer,
                                const struct lh_wire_type *type, lh_answer_fn handle, void *self,
                                const struct lh_call_ops **ops, void **call_self);
-void lh_answer(struct lh_request *rq, const struct lh_wire_type *type, const void *answer);
-
-// ---- messages as protobuf-c's structs, for tests that play a peer, and for etcd's messages
-
-// Packs a message without bulk, to be sent later.
-LH_MUST lh_err lh_rpc_pack(const ProtobufCMessage *message, struct lh_buf *out);
-
-// Sends a message without bulk.
-LH_MUST lh_err lh_rpc_send(struct lh_call *call, const ProtobufCMessage *message);
-// Sends `head` and bytes [at, at + n) of `bulk`; n <= LH_PART_BYTES.
-LH_MUST lh_err lh_rpc_send_bulk(struct lh_call *call, const ProtobufCMessage *head,
-                                struct lh_blob *bulk, size_t at, size_t n);
-// Unpacks a message without bulk of at most LH_SMALL_BYTES; free with
-// protobuf_c_message_free_unpacked(m, NULL). LH_ERR_MALFORMED.
-LH_MUST lh_err lh_rpc_parse(const struct lh_msg *msg, const ProtobufCMessageDescriptor *type,
-                            ProtobufCMessage **out);
-// Splits a bulk message; the bulk is bytes [*at, msg->len).
-LH_MUST lh_err lh_rpc_parse_bulk(const struct lh_msg *msg, const ProtobufCMessageDescriptor *type,
-                                 ProtobufCMessage **head, size_t *at);
-
-// ---- a call with one request and one answer, from the client's side
-// Calls done(self, LH_OK, message) with the parsed answer, which is valid until done() returns, or
-// done(self, error, NULL) with its text in lh_err_text(): exactly once, then frees the unary.
-typedef void (*lh_unary_done)(void *self, lh_err err, const ProtobufCMessage *answer);
-LH_MUST lh_err lh_unary_start(struct lh_link *link, enum lh_rpc rpc, int64_t deadline_ns,
-                              const ProtobufCMessage *request,
-                              const ProtobufCMessageDescriptor *answer, lh_unary_done done,
-                              void *self, struct lh_unary **out);
-void lh_unary_cancel(struct lh_unary *u); // done() is no longer called
-
-// ---- the same from the server's side: one request is read, handed to `handle`, and answered by
-// lh_reply() or lh_reply_error(), at once or later, even after the client has gone.
-typedef void (*lh_request_fn)(void *self, struct lh_request *rq, const ProtobufCMessage *m);
-LH_MUST lh_err lh_request_accept(struct lh_call *call, const struct lh_peer *peer,
-                                 const ProtobufCMessageDescriptor *type, lh_request_fn handle,
-                                 void *self, const struct lh_call_ops **ops, void **call_self);
 const struct lh_peer *lh_request_peer(const struct lh_request *rq);
-void lh_reply(struct lh_request *rq, const ProtobufCMessage *answer);
+void lh_answer(struct lh_request *rq, const struct lh_wire_type *type, const void *answer);
 // `answer` comes from lh_wire_put().
 void lh_reply_packed(struct lh_request *rq, struct lh_span answer);
 void lh_reply_error(struct lh_request *rq, lh_err err, const char *text);
+
+// Packs protobuf-c's own struct, for etcd's messages.
+LH_MUST lh_err lh_rpc_pack(const ProtobufCMessage *message, struct lh_buf *out);
 
 // ---- version negotiation (proto/longhaul/v1/README.md)
 // Highest common wire version, or LH_ERR_VERSION with a text that names both ranges.

@@ -168,39 +168,33 @@ static lh_err said; // the error that answers each hello; LH_OK: none
 static uint64_t row, last_step, far_epoch;
 enum { NEXT_ROW = 1 }; // stands for the worker's own number + 1
 
-static void lie(void *self, struct lh_request *rq, const ProtobufCMessage *m)
+static void lie(void *self, struct lh_request *rq, const void *m)
 {
     const struct life *l = self;
     const struct ps_shard *s = l->rig->server->shard[0];
-    Longhaul__V1__HelloReply out = LONGHAUL__V1__HELLO_REPLY__INIT;
-    Longhaul__V1__Wire wire = lh_head_wire();
-    uint8_t digest[LH_DIGEST_BYTES] = {7};
+    struct lh_hello_reply out = {.wire = lh_versions_ours(), .last_digest = {{7}}, .session = true};
     (void)m;
     if (said) {
         lh_reply_error(rq, said, "a word of a server");
         return;
     }
-    out.wire = &wire;
     out.process = l->rig->server->process;
     out.epoch = s->replica.ledger.epoch + far_epoch;
     out.version = s->replica.ledger.version;
-    out.incarnation = row ? row : l->worker->incarnation.number;
-    if (row == NEXT_ROW) out.incarnation = l->worker->incarnation.number + 1;
-    out.incarnation_random = row ? 7 : l->worker->incarnation.random;
+    out.incarnation = l->worker->incarnation;
+    if (row) out.incarnation = (struct lh_incarnation){row, 7};
+    if (row == NEXT_ROW) out.incarnation.number = l->worker->incarnation.number + 1;
     out.last_incarnation = l->worker->incarnation.number;
     // A smaller step would be an older copy's, and the worker ignores those.
     out.last_step = last_step ? last_step : l->worker->shard[0].slot.committed->decided;
-    out.last_digest = (ProtobufCBinaryData){sizeof digest, digest};
-    out.session = true;
-    lh_reply(rq, &out.base);
+    lh_answer(rq, LH_MESSAGE(hello_reply, &out));
 }
 
 static bool lies(struct life *l, enum lh_rpc rpc, struct lh_call *call,
                  const struct lh_call_ops **ops, void **self)
 {
     if (rpc != LH_RPC_HELLO) return false;
-    return !lh_request_accept(call, &l->rig->w[1].self, &longhaul__v1__hello_request__descriptor,
-                              lie, l, ops, self);
+    return !lh_request_take(call, &l->rig->w[1].self, &lh_wire_hello_request, lie, l, ops, self);
 }
 
 static uint32_t ended;

@@ -46,7 +46,6 @@ static void end(struct rig *r)
 
 struct wish {
     Longhaul__V1__ExpelRequest m;
-    struct lh_unary *call;
     bool over;
     lh_err status;
 };
@@ -65,8 +64,8 @@ static void ask(struct rig *r, struct wish *w, const char *region, const char *n
     w->m.region = (char *)(uintptr_t)region; // only read
     w->m.name = (char *)(uintptr_t)name;
     w->m.retire = retire;
-    assert_int_equal(lh_unary_start(r->to_c[BOSS], LH_RPC_EXPEL, 600 * LH_SECOND, &w->m.base,
-                                    &longhaul__v1__expel_reply__descriptor, heard, w, &w->call),
+    assert_int_equal(pb_ask(r->to_c[BOSS], LH_RPC_EXPEL, 600 * LH_SECOND, &w->m.base,
+                            &longhaul__v1__expel_reply__descriptor, heard, w),
                      LH_OK);
 }
 

@@ -148,7 +148,7 @@ static void other_push(struct other *o, uint64_t from)
     o->call = (struct rig_call){0};
     rig_call_open(r, 0, LH_RPC_PUSH, &push_ops, &o->call);
     lh_call_read(o->call.call);
-    assert_int_equal(lh_rpc_send_bulk(o->call.call, &head.base, frame, 0, frame->len), LH_OK);
+    assert_int_equal(pb_send_bulk(o->call.call, &head.base, frame, 0, frame->len), LH_OK);
     rig_call_wait(r, &o->call);
     assert_int_equal(o->call.status, LH_OK);
     lh_blob_release(frame);

@@ -32,7 +32,7 @@ static lh_err follow(struct rig *r, uint64_t version, bool another)
     m.from = &from;
     lh_head_run(r->server->conf.job, &r->manifest.hash, &m.job, &m.manifest);
     rig_call_open(r, 0, LH_RPC_FOLLOW, &rig_call_ops, &c);
-    assert_int_equal(lh_rpc_send(c.call, &m.base), LH_OK);
+    assert_int_equal(pb_send(c.call, &m.base), LH_OK);
     lh_call_read(c.call);
     rig_run(r, 100 * LH_MS);
     if (c.over) return c.status;

@@ -301,7 +301,6 @@ static void ignore(void *self, lh_err err, const ProtobufCMessage *m)
 
 RIG_TEST(a_worker_that_waits_for_an_answer_is_not_silent, struct rig *r)
 {
-    struct lh_unary *call;
     Longhaul__V1__LeaseRequest m = LONGHAUL__V1__LEASE_REQUEST__INIT;
     rig_begin_in_sync(r);
     assert_int_equal(rig_join(r, 0, 1, 0).granted, 1);
@@ -310,8 +309,8 @@ RIG_TEST(a_worker_that_waits_for_an_answer_is_not_silent, struct rig *r)
     lh_fake_slow(r->c.env, 1000 * LH_SECOND);
     m.incarnation = 1ull << 32;
     m.want = 2; // something to write
-    assert_int_equal(lh_unary_start(r->to_c[0], LH_RPC_LEASE, 100 * LH_SECOND, &m.base,
-                                    &longhaul__v1__lease_reply__descriptor, ignore, NULL, &call),
+    assert_int_equal(pb_ask(r->to_c[0], LH_RPC_LEASE, 100 * LH_SECOND, &m.base,
+                            &longhaul__v1__lease_reply__descriptor, ignore, NULL),
                      LH_OK);
     rig_run(r, 4 * LH_SECOND);
     assert_false(ps_co_settled(r->coordinator));
@@ -347,12 +346,11 @@ RIG_TEST(a_commit_that_takes_long_is_told, struct rig *r)
     rig_settle(r);
     r->coordinator->conf.log = rig_log_lines(r);
     Longhaul__V1__LeaseRequest m = LONGHAUL__V1__LEASE_REQUEST__INIT;
-    struct lh_unary *call;
     lh_fake_slow(r->c.env, 40 * LH_SECOND);
     m.incarnation = 1ull << 32;
     m.want = 2;
-    assert_int_equal(lh_unary_start(r->to_c[0], LH_RPC_LEASE, 100 * LH_SECOND, &m.base,
-                                    &longhaul__v1__lease_reply__descriptor, ignore, NULL, &call),
+    assert_int_equal(pb_ask(r->to_c[0], LH_RPC_LEASE, 100 * LH_SECOND, &m.base,
+                            &longhaul__v1__lease_reply__descriptor, ignore, NULL),
                      LH_OK);
     for (int i = 0; i < 3000 && !rig_said(r, "disk.slow"); i++) rig_run(r, 10 * LH_MS);
     assert_false(ps_co_settled(r->coordinator));
@@ -427,12 +425,11 @@ RIG_TEST(status_json_promises_nothing_that_the_disk_has_not, struct rig *r)
     rig_settle(r);
     status_says(r, 0, true);
     Longhaul__V1__LeaseRequest m = LONGHAUL__V1__LEASE_REQUEST__INIT;
-    struct lh_unary *call;
     lh_fake_slow(r->c.env, 20 * LH_SECOND);
     m.incarnation = 1ull << 32;
     m.want = 2;
-    assert_int_equal(lh_unary_start(r->to_c[0], LH_RPC_LEASE, 100 * LH_SECOND, &m.base,
-                                    &longhaul__v1__lease_reply__descriptor, ignore, NULL, &call),
+    assert_int_equal(pb_ask(r->to_c[0], LH_RPC_LEASE, 100 * LH_SECOND, &m.base,
+                            &longhaul__v1__lease_reply__descriptor, ignore, NULL),
                      LH_OK);
     for (int i = 0; i < 1000 && !leased(r); i++) rig_run(r, LH_MS);
     assert_int_equal(leased(r), 2);
@@ -491,13 +488,12 @@ RIG_TEST(status_json_shows_no_changes_that_were_taken_back, struct rig *r)
     begin_run(r);
     rig_settle(r);
     Longhaul__V1__LeaseRequest m = LONGHAUL__V1__LEASE_REQUEST__INIT;
-    struct lh_unary *call;
     lh_fake_slow(r->c.env, 20 * LH_SECOND);
     fill(r);
     m.incarnation = 1ull << 32;
     m.want = 2;
-    assert_int_equal(lh_unary_start(r->to_c[0], LH_RPC_LEASE, 100 * LH_SECOND, &m.base,
-                                    &longhaul__v1__lease_reply__descriptor, ignore, NULL, &call),
+    assert_int_equal(pb_ask(r->to_c[0], LH_RPC_LEASE, 100 * LH_SECOND, &m.base,
+                            &longhaul__v1__lease_reply__descriptor, ignore, NULL),
                      LH_OK);
     for (int i = 0; i < 1000 && !leased(r); i++) rig_run(r, LH_MS);
     assert_int_equal(leased(r), 2);

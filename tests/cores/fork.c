@@ -212,7 +212,7 @@ static lh_err ask(struct rig *r, enum lh_rpc rpc, const struct lh_point *held, u
     m.challenge = (ProtobufCBinaryData){sizeof challenge, (uint8_t *)(uintptr_t)challenge};
     struct rig_call c = {0};
     assert_int_equal(lh_call_open(r->t_to_s, rpc, 0, &rig_call_ops, &c, &c.call), LH_OK);
-    assert_int_equal(lh_rpc_send(c.call, rpc == LH_RPC_FOLLOW ? &f.base : &m.base), LH_OK);
+    assert_int_equal(pb_send(c.call, rpc == LH_RPC_FOLLOW ? &f.base : &m.base), LH_OK);
     lh_call_read(c.call);
     rig_run(r, 200 * LH_MS);
     if (c.over) return c.status;

@@ -167,27 +167,27 @@ static void refuse(void *self, struct lh_call *call)
     m.step = e->head.step;
     m.digest = (ProtobufCBinaryData){LH_DIGEST_BYTES, refusal.entry.digest.b};
     life_full(l, true);
-    assert_int_equal(lh_rpc_send(call, &m.base), LH_OK);
+    assert_int_equal(pb_send(call, &m.base), LH_OK);
     lh_call_finish(call, LH_OK, NULL);
 }
 
-static void greet(void *self, struct lh_request *rq, const ProtobufCMessage *message)
+static void greet(void *self, struct lh_request *rq, const void *message)
 {
     struct life *l = self;
-    const Longhaul__V1__HelloRequest *m = (const Longhaul__V1__HelloRequest *)message;
+    const struct lh_hello_request *m = message;
     const struct lh_ledger *ledger = &l->rig->server->shard[m->shard]->replica.ledger;
     const struct wk_entry *e = &refusal.entry;
-    Longhaul__V1__HelloReply out = LONGHAUL__V1__HELLO_REPLY__INIT;
+    struct lh_hello_reply out = {.wire = lh_versions_ours()};
     out.process = l->rig->server->process;
-    out.incarnation = out.last_incarnation = m->incarnation;
-    out.incarnation_random = m->incarnation_random;
+    out.incarnation = m->incarnation;
+    out.last_incarnation = m->incarnation.number;
     out.last_step = e->head.step;
-    out.last_digest = (ProtobufCBinaryData){LH_DIGEST_BYTES, (uint8_t *)(uintptr_t)e->digest.b};
+    out.last_digest = e->digest;
     out.epoch = ledger->epoch;
     out.version = ledger->version + 1;
     out.session = true;
     refusal.answers++;
-    lh_reply(rq, &out.base);
+    lh_answer(rq, LH_MESSAGE(hello_reply, &out));
 }
 
 static const struct lh_call_ops refuser = {rig_on_message, refuse, rig_on_nothing, rig_on_gone};
@@ -198,8 +198,8 @@ static bool refuse_one(struct life *l, enum lh_rpc rpc, struct lh_call *call,
     struct wk_shard *s = last_shard(l);
     const struct wk_entry *e = wk_outbox_undecided(&s->outbox);
     if (rpc == LH_RPC_HELLO && refusal.answers)
-        return !lh_request_accept(call, &l->rig->w[1].self,
-                                  &longhaul__v1__hello_request__descriptor, greet, l, ops, self);
+        return !lh_request_take(call, &l->rig->w[1].self, &lh_wire_hello_request, greet, l, ops,
+                                self);
     if (rpc != LH_RPC_PUSH || refusal.answers || !e || s->session.sender.call == NULL) return false;
     if (s->session.sender.entry != e || !e->head.claims) return false;
     *ops = &refuser;

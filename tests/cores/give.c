@@ -6,6 +6,7 @@
 
 #include "common/format/shrink.h"
 #include "common/format/tokens.h"
+#include "common/net/wire_data.h"
 #include "longhaul/v1/data.pb-c.h"
 #include "tests/cores/rig.h"
 
@@ -25,10 +26,10 @@ static void on_message(void *self, struct lh_call *call, const struct lh_msg *ms
 {
     struct rig_call *c = self;
     struct given *g = (struct given *)((char *)c - offsetof(struct given, call));
-    ProtobufCMessage *m;
+    struct lh_got m;
     size_t at;
-    assert_int_equal(lh_rpc_parse_bulk(msg, &longhaul__v1__unit_head__descriptor, &m, &at), LH_OK);
-    const Longhaul__V1__UnitHead *head = (Longhaul__V1__UnitHead *)m;
+    assert_int_equal(lh_take_bulk(msg, &lh_wire_unit_head, &m, &at), LH_OK);
+    const struct lh_unit_head *head = m.message;
     if (!g->got.len) {
         g->bytes = head->bytes;
         g->sent_bytes = head->sent_bytes;
@@ -38,7 +39,7 @@ static void on_message(void *self, struct lh_call *call, const struct lh_msg *ms
     }
     uint8_t *to = lh_buf_grow(&g->got, msg->len - at);
     assert_true(to && lh_msg_copy(msg, at, to, msg->len - at));
-    protobuf_c_message_free_unpacked(m, NULL);
+    lh_got_free(&m);
     if (g->reads) lh_call_read(call);
 }
 
@@ -112,7 +113,7 @@ static void open_call(struct rig *r, struct given *g, uint32_t w, uint64_t unit,
     m.unit = unit;
     m.lz4 = lz4;
     rig_call_open(r, w, LH_RPC_UNIT, &ops, &g->call);
-    assert_int_equal(lh_rpc_send(g->call.call, &m.base), LH_OK);
+    assert_int_equal(pb_send(g->call.call, &m.base), LH_OK);
     lh_call_finish(g->call.call, LH_OK, "");
     lh_call_read(g->call.call);
 }

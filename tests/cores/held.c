@@ -372,7 +372,7 @@ static void say_nothing(void *self, struct lh_call *call)
     assert_non_null(none);
     head.total = 1000;
     g->words++;
-    assert_int_equal(lh_rpc_send_bulk(call, &head.base, none, 0, 0), LH_OK);
+    assert_int_equal(pb_send_bulk(call, &head.base, none, 0, 0), LH_OK);
     lh_blob_release(none);
 }
 
@@ -385,7 +385,7 @@ static void give(void *self, struct lh_call *call, const struct lh_msg *msg)
     if (g->says_nothing) say_nothing(self, call);
     if (!g->state) return;
     head.total = g->total;
-    assert_int_equal(lh_rpc_send_bulk(call, &head.base, g->state, 0, g->state->len), LH_OK);
+    assert_int_equal(pb_send_bulk(call, &head.base, g->state, 0, g->state->len), LH_OK);
     lh_call_finish(call, LH_OK, "");
 }
 

@@ -78,30 +78,28 @@ static struct lh_digest digest_of(const struct life *l, const struct wk_shard *s
 }
 
 // The answer is about the last shard; for the others it has everything.
-static void greet(void *self, struct lh_request *rq, const ProtobufCMessage *message)
+static void greet(void *self, struct lh_request *rq, const void *message)
 {
     static const struct words well = {.what = "what is there"};
     struct life *l = self;
-    const Longhaul__V1__HelloRequest *m = (const Longhaul__V1__HelloRequest *)message;
+    const struct lh_hello_request *m = message;
     const struct wk_shard *s = &l->worker->shard[m->shard];
     const struct words *w = s == shard(l) ? hand.words : &well;
     bool restarted = hand.words->but & RESTARTED;
     const struct lh_ledger *ledger =
         &(restarted ? &l->rig->server->shard[m->shard]->replica : &s->replica)->ledger;
-    Longhaul__V1__HelloReply out = LONGHAUL__V1__HELLO_REPLY__INIT;
+    struct lh_hello_reply out = {.wire = lh_versions_ours()};
     hand.greetings += s == shard(l);
     out.process = l->rig->server->process;
-    out.incarnation = out.last_incarnation = m->incarnation;
-    if (w->row == NONE) out.last_incarnation = 0;
-    out.incarnation_random = m->incarnation_random;
+    out.incarnation = m->incarnation;
+    out.last_incarnation = w->row == NONE ? 0 : m->incarnation.number;
     out.last_step = w->row > 0 ? m->next : w->row == NONE ? 0 : m->decided - (uint64_t)-w->row;
-    struct lh_digest digest = digest_of(l, s, out.last_step);
-    out.last_digest = (ProtobufCBinaryData){LH_DIGEST_BYTES, digest.b};
+    out.last_digest = digest_of(l, s, out.last_step);
     out.last_admitted = true;
     out.epoch = w->but & NO_EPOCH ? 0 : ledger->epoch + (uint64_t)(int64_t)w->epoch;
     out.version = w->but & NO_VERSION ? 0 : ledger->version + (uint64_t)(int64_t)w->version;
     out.session = true;
-    lh_reply(rq, &out.base);
+    lh_answer(rq, LH_MESSAGE(hello_reply, &out));
 }
 
 static bool speak(struct life *l, enum lh_rpc rpc, struct lh_call *call,
@@ -110,8 +108,7 @@ static bool speak(struct life *l, enum lh_rpc rpc, struct lh_call *call,
     if (!hand.words) return false;
     hand.pushes += rpc == LH_RPC_PUSH && shard(l)->session.sender.call;
     if (rpc != LH_RPC_HELLO) return false;
-    return !lh_request_accept(call, &l->rig->w[1].self, &longhaul__v1__hello_request__descriptor,
-                              greet, l, ops, self);
+    return !lh_request_take(call, &l->rig->w[1].self, &lh_wire_hello_request, greet, l, ops, self);
 }
 
 // The server's disk is lost, and its shards are rebuilt from the worker, under epoch 2.
@@ -307,22 +304,21 @@ TEST(an_epoch_that_the_coordinator_does_not_name_is_not_followed)
 }
 
 // Another process of this worker has raised its local number: the worker's number goes above it.
-static void number_ahead(void *self, struct lh_request *rq, const ProtobufCMessage *message)
+static void number_ahead(void *self, struct lh_request *rq, const void *message)
 {
     struct life *l = self;
-    const Longhaul__V1__HelloRequest *m = (const Longhaul__V1__HelloRequest *)message;
+    const struct lh_hello_request *m = message;
     const struct lh_ledger *ledger = &l->rig->server->shard[0]->replica.ledger;
-    Longhaul__V1__HelloReply out = LONGHAUL__V1__HELLO_REPLY__INIT;
+    struct lh_hello_reply out = {.wire = lh_versions_ours()};
     out.process = l->rig->server->process;
-    out.incarnation = m->incarnation + 5;
-    out.last_incarnation = m->incarnation;
+    out.incarnation = (struct lh_incarnation){m->incarnation.number + 5, 0};
+    out.last_incarnation = m->incarnation.number;
     out.last_step = m->decided;
-    struct lh_digest digest = digest_of(l, shard(l), m->decided);
-    out.last_digest = (ProtobufCBinaryData){LH_DIGEST_BYTES, digest.b};
+    out.last_digest = digest_of(l, shard(l), m->decided);
     out.last_admitted = true;
     out.epoch = ledger->epoch;
     out.version = ledger->version;
-    lh_reply(rq, &out.base);
+    lh_answer(rq, LH_MESSAGE(hello_reply, &out));
 }
 
 static bool speak_ahead(struct life *l, enum lh_rpc rpc, struct lh_call *call,
@@ -330,8 +326,8 @@ static bool speak_ahead(struct life *l, enum lh_rpc rpc, struct lh_call *call,
 {
     bool raised = l->worker->incarnation.number & UINT32_MAX;
     if (rpc != LH_RPC_HELLO || raised) return false; // it greets again if a cut was under way
-    return !lh_request_accept(call, &l->rig->w[1].self, &longhaul__v1__hello_request__descriptor,
-                              number_ahead, l, ops, self);
+    return !lh_request_take(call, &l->rig->w[1].self, &lh_wire_hello_request, number_ahead, l, ops,
+                            self);
 }
 
 TEST(a_number_that_is_ahead_is_passed)
@@ -406,7 +402,7 @@ TEST(a_state_of_an_older_epoch_is_not_taken)
 
 // ---------------------------------------------------------------- an epoch that was only heard of
 
-static void wait(void *self, struct lh_request *rq, const ProtobufCMessage *message)
+static void wait(void *self, struct lh_request *rq, const void *message)
 {
     (void)self;
     (void)message;
@@ -425,9 +421,8 @@ static bool keep_records(struct life *l, enum lh_rpc rpc, struct lh_call *call,
 {
     bool follows = rpc == LH_RPC_FOLLOW, records = follows || rpc == LH_RPC_SNAPSHOT;
     if (!records || l->rig->server->phase != PS_SERVING) return false;
-    const ProtobufCMessageDescriptor *type = follows ? &longhaul__v1__follow_request__descriptor
-                                                     : &longhaul__v1__snapshot_request__descriptor;
-    return !lh_request_accept(call, &l->rig->w[1].self, type, wait, l, ops, self);
+    const struct lh_wire_type *type = follows ? &lh_wire_follow_request : &lh_wire_snapshot_request;
+    return !lh_request_take(call, &l->rig->w[1].self, type, wait, l, ops, self);
 }
 
 static void swap_server(struct life *l, struct image *out, const struct image *in)

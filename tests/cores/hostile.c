@@ -37,7 +37,7 @@ static void send_part(struct rig *r, uint32_t w, uint64_t process, size_t bytes,
     head.process = process;
     head.frame_bytes = bytes;
     head.digest = (ProtobufCBinaryData){LH_DIGEST_BYTES, digest};
-    assert_int_equal(lh_rpc_send_bulk(h->call, &head.base, b, 0, n), LH_OK);
+    assert_int_equal(pb_send_bulk(h->call, &head.base, b, 0, n), LH_OK);
     lh_blob_release(b);
 }
 
@@ -459,7 +459,7 @@ static void tell_to_go_on(void *self, struct lh_call *call)
     Longhaul__V1__PushResume have = LONGHAUL__V1__PUSH_RESUME__INIT;
     (void)self;
     out.resume = &have;
-    assert_int_equal(lh_rpc_send(call, &out.base), LH_OK);
+    assert_int_equal(pb_send(call, &out.base), LH_OK);
     told++;
 }
 
@@ -504,7 +504,7 @@ RIG_TEST(a_worker_that_is_ahead_stops_nobody, struct rig *r)
     r->server->shard[0]->insync.noted = 7; // the request names the standby, but comes from a worker
     lh_head_run(r->server->conf.job, &r->manifest.hash, &m.job, &m.manifest);
     rig_call_open(r, 0, LH_RPC_FOLLOW, &rig_call_ops, &h);
-    assert_int_equal(lh_rpc_send(h.call, &m.base), LH_OK);
+    assert_int_equal(pb_send(h.call, &m.base), LH_OK);
     lh_call_read(h.call);
     rig_call_wait(r, &h);
     assert_int_equal(h.status, LH_ERR_NOT_FOUND);

@@ -51,7 +51,7 @@ static void on_message(void *self, struct lh_call *call, const struct lh_msg *ms
 {
     struct push *p = self;
     ProtobufCMessage *m;
-    assert_int_equal(lh_rpc_parse(msg, &longhaul__v1__push_reply__descriptor, &m), LH_OK);
+    assert_int_equal(pb_parse(msg, &longhaul__v1__push_reply__descriptor, &m), LH_OK);
     p->answered = true;
     p->step = ((Longhaul__V1__PushReply *)m)->step;
     rig_free_message(m);
@@ -76,7 +76,7 @@ static void announce(struct rig *r, struct push *p, struct lh_digest digest)
     head.digest = (ProtobufCBinaryData){LH_DIGEST_BYTES, digest.b};
     rig_call_open(r, 0, LH_RPC_PUSH, &push_ops, &p->call);
     lh_call_read(p->call.call);
-    assert_int_equal(lh_rpc_send_bulk(p->call.call, &head.base, p->frame, 0, p->frame->len), LH_OK);
+    assert_int_equal(pb_send_bulk(p->call.call, &head.base, p->frame, 0, p->frame->len), LH_OK);
 }
 
 static void send(struct rig *r, struct push *p)
@@ -277,7 +277,7 @@ static void follow(struct rig *r, struct reader *reader)
     m.from = &from;
     lh_head_run(r->server->conf.job, &r->manifest.hash, &m.job, &m.manifest);
     rig_call_open(r, 0, LH_RPC_FOLLOW, &ops, &reader->call);
-    assert_int_equal(lh_rpc_send(reader->call.call, &m.base), LH_OK);
+    assert_int_equal(pb_send(reader->call.call, &m.base), LH_OK);
     lh_call_read(reader->call.call);
 }
 

@@ -257,20 +257,17 @@ static void say(struct liar *l, struct lh_link *link, const struct lh_peer *self
                 const struct word *w)
 {
     ProtobufCMessage *m = request(l, w->asks, self);
-    struct lh_unary *call;
     struct rig_call h = {0};
     int over = 0;
     if (w->answers) {
-        lh_err err =
-            lh_unary_start(link, w->rpc, 200 * LH_MS, m, w->answers, unheard, &over, &call);
+        lh_err err = pb_ask(link, w->rpc, 200 * LH_MS, m, w->answers, unheard, &over);
         for (int i = 0; i < 100 && !err && !over; i++) rig_run(l->r, 10 * LH_MS);
         assert_true(err || over);
     } else if (!lh_call_open(link, w->rpc, 0, &rig_call_ops, &h, &h.call)) {
         lh_call_read(h.call);
         struct lh_blob *b = lh_blob_new(400);
         bool bulk = w->rpc == LH_RPC_PUSH || w->rpc == LH_RPC_RESTORE;
-        lh_err err =
-            bulk ? lh_rpc_send_bulk(h.call, m, b, 0, draw(l, 401)) : lh_rpc_send(h.call, m);
+        lh_err err = bulk ? pb_send_bulk(h.call, m, b, 0, draw(l, 401)) : pb_send(h.call, m);
         lh_blob_release(b);
         rig_run(l->r, 50 * LH_MS);
         if (!h.over) lh_call_cancel(h.call);

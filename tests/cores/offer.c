@@ -61,7 +61,7 @@ void offer_part(struct rig *r, uint32_t w, Longhaul__V1__Point *of, struct lh_bl
     head.worker = lh_worker_id(&r->w[w].self);
     head.process = r->server->process;
     head.total = state->len;
-    assert_int_equal(lh_rpc_send_bulk(h->call, &head.base, bytes ? state : NULL, at, bytes), LH_OK);
+    assert_int_equal(pb_send_bulk(h->call, &head.base, bytes ? state : NULL, at, bytes), LH_OK);
 }
 
 lh_err offer_bring(struct rig *r, uint32_t w, Longhaul__V1__Point *of, struct lh_blob *state)

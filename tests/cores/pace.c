@@ -76,7 +76,7 @@ static void on_message(void *self, struct lh_call *call, const struct lh_msg *ms
 {
     struct pusher *p = self;
     ProtobufCMessage *m;
-    assert_int_equal(lh_rpc_parse(msg, &longhaul__v1__push_reply__descriptor, &m), LH_OK);
+    assert_int_equal(pb_parse(msg, &longhaul__v1__push_reply__descriptor, &m), LH_OK);
     p->answered++;
     p->admitted += (uint64_t)((Longhaul__V1__PushReply *)m)->admitted;
     rig_free_message(m);
@@ -109,7 +109,7 @@ static void send(struct pusher *p)
     head.digest = (ProtobufCBinaryData){LH_DIGEST_BYTES, digest.b};
     rig_call_open(p->rig, p->w, LH_RPC_PUSH, &push_ops, &p->call);
     lh_call_read(p->call.call);
-    assert_int_equal(lh_rpc_send_bulk(p->call.call, &head.base, p->frame, 0, p->frame->len), LH_OK);
+    assert_int_equal(pb_send_bulk(p->call.call, &head.base, p->frame, 0, p->frame->len), LH_OK);
 }
 
 // ---------------------------------------------------------------- tests

@@ -84,7 +84,7 @@ static void follow_with(struct rig *r, uint32_t w, const struct lh_call_ops *cal
     m.from = &from;
     lh_head_run(r->server->conf.job, &r->manifest.hash, &m.job, &m.manifest);
     rig_call_open(r, w, LH_RPC_FOLLOW, call_ops, h);
-    assert_int_equal(lh_rpc_send(h->call, &m.base), LH_OK);
+    assert_int_equal(pb_send(h->call, &m.base), LH_OK);
 }
 
 static void follow(struct rig *r, uint32_t w, struct rig_call *h)

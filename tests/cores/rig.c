@@ -352,11 +352,10 @@ static lh_err await(struct rig *r, const struct asking *a)
 lh_err rig_ask(struct rig *r, struct lh_link *link, enum lh_rpc rpc, const ProtobufCMessage *m,
                ProtobufCMessage **answer)
 {
-    struct lh_unary *call;
     assert_true(rpc < LH_COUNT(reply_to) && reply_to[rpc]);
     struct asking a = {.type = reply_to[rpc]};
     *answer = NULL;
-    LH_TRY(lh_unary_start(link, rpc, 5 * LH_SECOND, m, a.type, answered, &a, &call));
+    LH_TRY(pb_ask(link, rpc, 5 * LH_SECOND, m, a.type, answered, &a));
     lh_err err = await(r, &a);
     *answer = a.answer;
     return err;
@@ -409,10 +408,9 @@ Longhaul__V1__JoinReply rig_join(struct rig *r, uint32_t w, uint64_t attempt, ui
     return out; // only its numbers are valid
 }
 
-static struct lh_unary *start_hello(struct rig *r, uint32_t w, uint64_t number, uint64_t decided,
-                                    uint64_t next, lh_unary_done done, void *arg)
+static void start_hello(struct rig *r, uint32_t w, uint64_t number, uint64_t decided, uint64_t next,
+                        pb_done_fn done, void *arg)
 {
-    struct lh_unary *call;
     Longhaul__V1__HelloRequest m = LONGHAUL__V1__HELLO_REQUEST__INIT;
     Longhaul__V1__Wire wire = lh_head_wire();
     m.wire = &wire;
@@ -423,10 +421,9 @@ static struct lh_unary *start_hello(struct rig *r, uint32_t w, uint64_t number, 
     m.incarnation_random = number + 7;
     m.decided = decided;
     m.next = next;
-    assert_int_equal(lh_unary_start(r->to_s[w], LH_RPC_HELLO, 5 * LH_SECOND, &m.base,
-                                    &longhaul__v1__hello_reply__descriptor, done, arg, &call),
+    assert_int_equal(pb_ask(r->to_s[w], LH_RPC_HELLO, 5 * LH_SECOND, &m.base,
+                            &longhaul__v1__hello_reply__descriptor, done, arg),
                      LH_OK);
-    return call;
 }
 
 static void unheard(void *self, lh_err err, const ProtobufCMessage *m)

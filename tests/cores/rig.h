@@ -15,6 +15,7 @@
 #include "tests/sim/setup.h"
 #include "tests/test.h"
 #include "tests/world/env_fake.h"
+#include "tests/world/pb.h"
 #include "tests/world/transport_mem.h"
 
 enum { RIG_WORKERS = 2, RIG_SHARDS = 2 };

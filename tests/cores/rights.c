@@ -152,7 +152,7 @@ RIG_TEST(words_of_no_standby_do_not_reach_an_owner, struct rig *r)
     assert_int_equal(lh_call_open(r->t_to_s, LH_RPC_FOLLOW, 0, &rig_call_ops, &call, &call.call),
                      LH_OK);
     lh_call_read(call.call);
-    assert_int_equal(lh_rpc_send(call.call, &m.base), LH_OK);
+    assert_int_equal(pb_send(call.call, &m.base), LH_OK);
     rig_call_wait(r, &call);
     assert_int_equal(call.status, LH_ERR_BUSY);
     assert_int_equal(r->fatal_count, 0);

@@ -68,7 +68,7 @@ static struct pull *pull_range(struct rig *r, const struct lh_keyring *keys, uin
         m.challenge = (ProtobufCBinaryData){sizeof challenge, challenge};
     }
     rig_call_open(r, 0, LH_RPC_SNAPSHOT, &pull_ops, &p.call);
-    assert_int_equal(lh_rpc_send(p.call.call, &m.base), LH_OK);
+    assert_int_equal(pb_send(p.call.call, &m.base), LH_OK);
     lh_call_finish(p.call.call, LH_OK, NULL);
     lh_call_read(p.call.call);
     rig_call_wait(r, &p.call);
@@ -311,7 +311,7 @@ static void give_range(struct giver *g, struct lh_call *call, uint32_t range,
     head->from = from;
     head->bytes = n;
     head->of = &of;
-    assert_int_equal(lh_rpc_send_bulk(call, &head->base, g->state, from, sent), LH_OK);
+    assert_int_equal(pb_send_bulk(call, &head->base, g->state, from, sent), LH_OK);
 }
 
 static void give(void *self, struct lh_call *call, const struct lh_msg *msg)
@@ -319,7 +319,7 @@ static void give(void *self, struct lh_call *call, const struct lh_msg *msg)
     struct giver *g = self;
     ProtobufCMessage *m;
     Longhaul__V1__PartHead head = LONGHAUL__V1__PART_HEAD__INIT;
-    assert_int_equal(lh_rpc_parse(msg, &longhaul__v1__snapshot_request__descriptor, &m), LH_OK);
+    assert_int_equal(pb_parse(msg, &longhaul__v1__snapshot_request__descriptor, &m), LH_OK);
     uint32_t ranges = ((Longhaul__V1__SnapshotRequest *)m)->ranges;
     uint32_t range = ((Longhaul__V1__SnapshotRequest *)m)->range;
     rig_free_message(m);
@@ -328,7 +328,7 @@ static void give(void *self, struct lh_call *call, const struct lh_msg *msg)
     head.process = 77;
     head.total = g->state->len;
     if (g->wrong == WHOLE || ranges < 2)
-        assert_int_equal(lh_rpc_send_bulk(call, &head.base, g->state, 0, g->state->len), LH_OK);
+        assert_int_equal(pb_send_bulk(call, &head.base, g->state, 0, g->state->len), LH_OK);
     else
         give_range(g, call, range, &head);
     lh_call_finish(call, LH_OK, "");

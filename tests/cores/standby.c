@@ -283,7 +283,7 @@ static lh_err ask_for_its_state(struct rig *r)
     m.challenge = (ProtobufCBinaryData){sizeof challenge, (uint8_t *)(uintptr_t)challenge};
     assert_int_equal(t->ops->dial(t, r->t.address, LH_S, LH_LINE_FIRST, &link), LH_OK);
     assert_int_equal(lh_call_open(link, LH_RPC_SNAPSHOT, 0, &rig_call_ops, &c, &c.call), LH_OK);
-    assert_int_equal(lh_rpc_send(c.call, &m.base), LH_OK);
+    assert_int_equal(pb_send(c.call, &m.base), LH_OK);
     lh_call_read(c.call);
     rig_run(r, 200 * LH_MS);
     if (!c.over) {

@@ -334,7 +334,7 @@ static void send_next(void *arg)
     struct lh_blob *b = e->drips ? lh_blob_new(1) : NULL;
     e->timer = 0;
     e->sent += e->drips;
-    if (e->call && !lh_rpc_send_bulk(e->call, &head.base, b, 0, e->drips))
+    if (e->call && !pb_send_bulk(e->call, &head.base, b, 0, e->drips))
         e->timer = lh_after(e->env, 500 * LH_MS, send_next, e);
     lh_blob_release(b);
 }
@@ -348,7 +348,7 @@ static void empty_message(void *self, struct lh_call *call, const struct lh_msg 
     struct lh_blob *b = lh_blob_new(1);
     assert_non_null(b);
     head.bytes = head.sent_bytes = TRIP_BYTES;
-    assert_int_equal(lh_rpc_send_bulk(call, &head.base, b, 0, 1), LH_OK);
+    assert_int_equal(pb_send_bulk(call, &head.base, b, 0, 1), LH_OK);
     lh_blob_release(b);
     send_next(e);
 }

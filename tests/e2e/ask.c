@@ -12,6 +12,7 @@
 #include "longhaul/v1/health.pb-c.h"
 #include "longhaul/v1/member.pb-c.h"
 #include "longhaul/v1/shard.pb-c.h"
+#include "tests/world/pb.h"
 
 struct asked {
     struct lh_env *env;
@@ -53,12 +54,11 @@ static lh_err ask(struct asked *a, struct lh_link *link, const char *what)
          &grpc__health__v1__health_check_response__descriptor},
         {"old-join", LH_RPC_JOIN, &join.base, &longhaul__v1__join_reply__descriptor},
     };
-    struct lh_unary *call;
     for (size_t i = 0; i < LH_COUNT(row); i++) {
         if (strcmp(row[i].what, what) != 0) continue;
         a->rpc = row[i].rpc;
-        return lh_unary_start(link, row[i].rpc, 10 * LH_SECOND, row[i].request, row[i].answer,
-                              on_answer, a, &call);
+        return pb_ask(link, row[i].rpc, 10 * LH_SECOND, row[i].request, row[i].answer, on_answer,
+                      a);
     }
     return lh_fail(LH_ERR_INVALID, "no question %s", what);
 }

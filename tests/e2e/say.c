@@ -21,6 +21,7 @@
 #include "longhaul/v1/health.pb-c.h"
 #include "longhaul/v1/member.pb-c.h"
 #include "longhaul/v1/shard.pb-c.h"
+#include "tests/world/pb.h"
 
 enum { CELL_WORDS = 5 };
 
@@ -79,13 +80,13 @@ static lh_err send(struct lh_call *call, enum lh_rpc rpc, struct words *w)
         m.wire = &wire;
         m.job = job;
         m.manifest = manifest;
-        return lh_rpc_send(call, &m.base);
+        return pb_send(call, &m.base);
     }
     if (rpc == LH_RPC_LEASE) {
         Longhaul__V1__LeaseRequest m = LONGHAUL__V1__LEASE_REQUEST__INIT;
         m.worker = w->worker;
         m.incarnation = (uint64_t)1 << 32;
-        return lh_rpc_send(call, &m.base);
+        return pb_send(call, &m.base);
     }
     if (rpc == LH_RPC_REPORT) {
         Longhaul__V1__ReportRequest m = LONGHAUL__V1__REPORT_REQUEST__INIT;
@@ -99,7 +100,7 @@ static lh_err send(struct lh_call *call, enum lh_rpc rpc, struct words *w)
         r.head = &point;
         m.shards = list;
         m.n_shards = 1;
-        return lh_rpc_send(call, &m.base);
+        return pb_send(call, &m.base);
     }
     if (rpc == LH_RPC_EPOCH) {
         Longhaul__V1__EpochRequest m = LONGHAUL__V1__EPOCH_REQUEST__INIT;
@@ -110,7 +111,7 @@ static lh_err send(struct lh_call *call, enum lh_rpc rpc, struct words *w)
         m.shard = w->shard;
         m.open = &point;
         m.below_stable = true;
-        return lh_rpc_send(call, &m.base);
+        return pb_send(call, &m.base);
     }
     if (rpc == LH_RPC_INSYNC) {
         Longhaul__V1__InSyncRequest m = LONGHAUL__V1__IN_SYNC_REQUEST__INIT;
@@ -121,35 +122,35 @@ static lh_err send(struct lh_call *call, enum lh_rpc rpc, struct words *w)
         m.epoch = point.epoch;
         m.standby = 77;
         m.head = m.checked = &point;
-        return lh_rpc_send(call, &m.base);
+        return pb_send(call, &m.base);
     }
     if (rpc == LH_RPC_STATUS) {
         Longhaul__V1__StatusRequest m = LONGHAUL__V1__STATUS_REQUEST__INIT;
-        return lh_rpc_send(call, &m.base);
+        return pb_send(call, &m.base);
     }
     if (rpc == LH_RPC_DRAIN) {
         Longhaul__V1__DrainRequest m = LONGHAUL__V1__DRAIN_REQUEST__INIT;
         m.worker = (char *)(uintptr_t) "nobody";
-        return lh_rpc_send(call, &m.base);
+        return pb_send(call, &m.base);
     }
     if (rpc == LH_RPC_PAUSE) {
         Longhaul__V1__PauseRequest m = LONGHAUL__V1__PAUSE_REQUEST__INIT;
         m.resume = true;
-        return lh_rpc_send(call, &m.base);
+        return pb_send(call, &m.base);
     }
     if (rpc == LH_RPC_MOVE) {
         Longhaul__V1__MoveRequest m = LONGHAUL__V1__MOVE_REQUEST__INIT;
         m.server = (char *)(uintptr_t) "nobody";
-        return lh_rpc_send(call, &m.base);
+        return pb_send(call, &m.base);
     }
     if (rpc == LH_RPC_ADOPT) {
         Longhaul__V1__AdoptRequest m = LONGHAUL__V1__ADOPT_REQUEST__INIT;
         m.server = (char *)(uintptr_t) "nobody";
-        return lh_rpc_send(call, &m.base);
+        return pb_send(call, &m.base);
     }
     if (rpc == LH_RPC_REFOLD) {
         Longhaul__V1__RefoldRequest m = LONGHAUL__V1__REFOLD_REQUEST__INIT; // back to version 0
-        return lh_rpc_send(call, &m.base);
+        return pb_send(call, &m.base);
     }
     if (rpc == LH_RPC_HELLO) {
         Longhaul__V1__HelloRequest m = LONGHAUL__V1__HELLO_REQUEST__INIT;
@@ -160,7 +161,7 @@ static lh_err send(struct lh_call *call, enum lh_rpc rpc, struct words *w)
         m.worker = w->worker;
         m.incarnation = (uint64_t)1 << 32;
         m.next = 1;
-        return lh_rpc_send(call, &m.base);
+        return pb_send(call, &m.base);
     }
     if (rpc == LH_RPC_FOLLOW) {
         Longhaul__V1__FollowRequest m = LONGHAUL__V1__FOLLOW_REQUEST__INIT;
@@ -170,7 +171,7 @@ static lh_err send(struct lh_call *call, enum lh_rpc rpc, struct words *w)
         m.manifest = manifest;
         m.from = &from;
         m.standby = w->worker == UINT64_MAX ? 77 : 0;
-        return lh_rpc_send(call, &m.base);
+        return pb_send(call, &m.base);
     }
     if (rpc == LH_RPC_SNAPSHOT) {
         Longhaul__V1__SnapshotRequest m = LONGHAUL__V1__SNAPSHOT_REQUEST__INIT;
@@ -180,7 +181,7 @@ static lh_err send(struct lh_call *call, enum lh_rpc rpc, struct words *w)
         m.shard = w->shard;
         m.challenge = (ProtobufCBinaryData){sizeof challenge, challenge};
         m.asker = w->worker == UINT64_MAX ? 77 : 0;
-        return lh_rpc_send(call, &m.base);
+        return pb_send(call, &m.base);
     }
     if (rpc == LH_RPC_OFFER) {
         Longhaul__V1__OfferRequest m = LONGHAUL__V1__OFFER_REQUEST__INIT;
@@ -190,7 +191,7 @@ static lh_err send(struct lh_call *call, enum lh_rpc rpc, struct words *w)
         m.worker = w->worker;
         m.have = points;
         m.n_have = 1;
-        return lh_rpc_send(call, &m.base);
+        return pb_send(call, &m.base);
     }
     if (rpc == LH_RPC_CONFIRM) {
         Longhaul__V1__ConfirmRequest m = LONGHAUL__V1__CONFIRM_REQUEST__INIT;
@@ -198,19 +199,19 @@ static lh_err send(struct lh_call *call, enum lh_rpc rpc, struct words *w)
         m.manifest = manifest;
         m.standby = 77;
         m.have = &point;
-        return lh_rpc_send(call, &m.base);
+        return pb_send(call, &m.base);
     }
     if (rpc == LH_RPC_SHARD_STATUS) {
         Longhaul__V1__ShardStatusRequest m = LONGHAUL__V1__SHARD_STATUS_REQUEST__INIT;
-        return lh_rpc_send(call, &m.base);
+        return pb_send(call, &m.base);
     }
     if (rpc == LH_RPC_UNIT) {
         Longhaul__V1__UnitRequest m = LONGHAUL__V1__UNIT_REQUEST__INIT;
-        return lh_rpc_send(call, &m.base);
+        return pb_send(call, &m.base);
     }
     if (rpc == LH_RPC_HEALTH_CHECK) {
         Grpc__Health__V1__HealthCheckRequest m = GRPC__HEALTH__V1__HEALTH_CHECK_REQUEST__INIT;
-        return lh_rpc_send(call, &m.base);
+        return pb_send(call, &m.base);
     }
     struct lh_blob *bytes = lh_blob_new(400);
     if (!bytes) return LH_ERR_NO_MEMORY;
@@ -223,14 +224,14 @@ static lh_err send(struct lh_call *call, enum lh_rpc rpc, struct words *w)
         m.frame_bytes = 400;
         m.digest = (ProtobufCBinaryData){sizeof digest, digest};
         m.worker = w->worker;
-        err = lh_rpc_send_bulk(call, &m.base, bytes, 0, 400);
+        err = pb_send_bulk(call, &m.base, bytes, 0, 400);
     } else if (rpc == LH_RPC_RESTORE) {
         Longhaul__V1__RestoreHead m = LONGHAUL__V1__RESTORE_HEAD__INIT;
         m.of = &point;
         m.worker = w->worker;
         m.process = 7;
         m.total = 400;
-        err = lh_rpc_send_bulk(call, &m.base, bytes, 0, 400);
+        err = pb_send_bulk(call, &m.base, bytes, 0, 400);
     }
     lh_blob_release(bytes);
     return err;

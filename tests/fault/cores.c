@@ -24,7 +24,7 @@ static void begin_push(struct rig *r, struct rig_call *h)
     head.process = r->server->process;
     head.frame_bytes = FRAME;
     head.digest = (ProtobufCBinaryData){LH_DIGEST_BYTES, digest};
-    assert_int_equal(lh_rpc_send_bulk(h->call, &head.base, b, 0, PART), LH_OK);
+    assert_int_equal(pb_send_bulk(h->call, &head.base, b, 0, PART), LH_OK);
     lh_blob_release(b);
 }
 

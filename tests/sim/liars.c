@@ -148,10 +148,9 @@ static struct said *new_call(struct sim_liar *l, enum lh_rpc rpc, uint32_t shard
 void sim_liar_ask(struct sim_liar *l, struct lh_link *link, enum lh_rpc rpc, uint32_t shard,
                   const ProtobufCMessage *m, const ProtobufCMessageDescriptor *answer)
 {
-    struct lh_unary *call;
     struct said *said = link ? new_call(l, rpc, shard) : NULL;
     if (!said) return;
-    if (lh_unary_start(link, rpc, DEADLINE, m, answer, heard, said, &call) == LH_OK) return;
+    if (pb_ask(link, rpc, DEADLINE, m, answer, heard, said) == LH_OK) return;
     l->calls--;
     free(said);
 }
@@ -161,7 +160,7 @@ static void on_message(void *self, struct lh_call *call, const struct lh_msg *ms
     struct said *said = self;
     ProtobufCMessage *m;
     if (said->rpc != LH_RPC_PUSH) return; // it reads no more answers
-    if (lh_rpc_parse(msg, &longhaul__v1__push_reply__descriptor, &m) != LH_OK) return;
+    if (pb_parse(msg, &longhaul__v1__push_reply__descriptor, &m) != LH_OK) return;
     const Longhaul__V1__PushReply *decided = (Longhaul__V1__PushReply *)m;
     struct sim_liar_shard *at = &said->liar->shard[said->shard];
     if (!decided->resume && decided->step > at->step) at->step = decided->step;

@@ -4,6 +4,7 @@
 
 #include "common/net/rpc.h"
 #include "tests/sim/judge.h"
+#include "tests/world/pb.h"
 
 // ---- for the judge
 bool sim_is_liar(const struct sim *s,

@@ -119,7 +119,7 @@ static void follow_as_standby(struct sim_liar *l, uint32_t shard)
     lh_head_run((const uint8_t *)SIM_JOB, &l->sim->manifest.hash, &m.job, &m.manifest);
     m.from = &from;
     m.standby = directory(l);
-    if (call && lh_rpc_send(call, &m.base)) lh_call_cancel(call);
+    if (call && pb_send(call, &m.base)) lh_call_cancel(call);
 }
 
 static void ask_as_standby(struct sim_liar *l, uint32_t shard)
@@ -133,7 +133,7 @@ static void ask_as_standby(struct sim_liar *l, uint32_t shard)
     m.standby = sim_liar_one_in(l, 2) ? directory(l) : 0;
     m.asker = directory(l);
     m.have = &have;
-    if (call && lh_rpc_send(call, &m.base)) lh_call_cancel(call);
+    if (call && pb_send(call, &m.base)) lh_call_cancel(call);
 }
 
 void sim_lie_as_server(struct sim_liar *l)

@@ -331,8 +331,8 @@ static void send_push(struct sim_liar *l, uint32_t shard, bool whole)
     head.process = at->process;
     head.frame_bytes = whole ? at->frame->len : sim_liar_number(l, at->frame->len);
     head.digest = (ProtobufCBinaryData){LH_DIGEST_BYTES, at->digest.b};
-    lh_err err = lh_rpc_send_bulk(call, &head.base, at->frame, 0,
-                                  whole ? at->frame->len : at->frame->len / 2);
+    lh_err err =
+        pb_send_bulk(call, &head.base, at->frame, 0, whole ? at->frame->len : at->frame->len / 2);
     if (err) lh_call_cancel(call);
 }
 
@@ -346,7 +346,7 @@ static void follow(struct sim_liar *l, uint32_t shard)
     struct lh_call *call = sim_liar_open(l, sim_liar_to_shard(l, shard), LH_RPC_FOLLOW, shard);
     lh_head_run((const uint8_t *)SIM_JOB, &l->sim->manifest.hash, &m.job, &m.manifest);
     m.from = &from;
-    if (call && lh_rpc_send(call, &m.base)) lh_call_cancel(call);
+    if (call && pb_send(call, &m.base)) lh_call_cancel(call);
 }
 
 static void snapshot(struct sim_liar *l, uint32_t shard)
@@ -359,7 +359,7 @@ static void snapshot(struct sim_liar *l, uint32_t shard)
     if (sim_liar_one_in(l, 2)) m.challenge = (ProtobufCBinaryData){sizeof challenge, challenge};
     m.ranges = (uint32_t)sim_liar_number(l, 4);
     m.range = (uint32_t)sim_liar_number(l, 2);
-    if (call && lh_rpc_send(call, &m.base)) lh_call_cancel(call);
+    if (call && pb_send(call, &m.base)) lh_call_cancel(call);
 }
 
 // ---------------------------------------------------------------- turns

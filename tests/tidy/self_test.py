@@ -214,7 +214,7 @@ class Rules(unittest.TestCase):
             self.assertEqual(len(list(rules.commit({path: text}))), found, line)
 
     def test_the_coordinator_answers_and_stores_in_one_file(self):
-        for call in ("lh_reply(rq, m)", "lh_reply_error(rq, e, 0)", "ps_store_put(s, k, v)",
+        for call in ("lh_answer(rq, t, m)", "lh_reply_error(rq, e, 0)", "ps_store_put(s, k, v)",
                      "lh_now(env)"):
             text = f"// a\nint x = {call};\n"
             self.assertTrue(list(rules.banned({"server/coordinator/a.c": text})), call)

@@ -1,21 +1,22 @@
 // Bulk messages: the head is found wherever the message is split and whatever the head's length.
+#include <string.h>
+
 #include "common/base/limits.h"
 #include "common/net/rpc.h"
-#include "longhaul/v1/shard.pb-c.h"
+#include "common/net/wire_admin.h"
 #include "tests/test.h"
 
 enum { BULK = 5000, PARTS = 64 };
 
-static uint8_t digest[LH_HEAD_BYTES + 100];
+static char text[LH_HEAD_BYTES + 101];
 
-// A head with a digest of `digest_bytes`, followed by BULK bytes of bulk.
-static void make(struct lh_buf *out, size_t digest_bytes)
+// A head with a text of n bytes, followed by BULK bytes of bulk.
+static void make(struct lh_buf *out, size_t n)
 {
-    Longhaul__V1__PushHead head = LONGHAUL__V1__PUSH_HEAD__INIT;
-    head.shard = 7;
-    head.digest = (ProtobufCBinaryData){digest_bytes, digest};
-    size_t n = longhaul__v1__push_head__get_packed_size(&head);
-    longhaul__v1__push_head__pack(&head, lh_buf_grow(out, n));
+    memset(text, 'a', sizeof text);
+    text[n] = 0;
+    const struct lh_status_reply head = {.json = text, .bytes = 7};
+    assert_int_equal(lh_wire_put(LH_MESSAGE(status_reply, &head), out), LH_OK);
     lh_put_u8(out, 15 << 3 | 2);
     lh_put_u8(out, BULK % 128 | 128);
     lh_put_u8(out, BULK / 128);
@@ -23,16 +24,16 @@ static void make(struct lh_buf *out, size_t digest_bytes)
     assert_int_equal(lh_buf_err(out), LH_OK);
 }
 
-static lh_err parse(struct lh_span bytes, size_t cut, size_t *digest_bytes, size_t *at)
+static lh_err parse(struct lh_span bytes, size_t cut, size_t *text_bytes, size_t *at)
 {
     struct lh_span part[2] = {lh_span(bytes.data, cut), lh_span(bytes.data + cut, bytes.len - cut)};
     const struct lh_msg msg = {part, 2, bytes.len};
-    ProtobufCMessage *base;
-    LH_TRY(lh_rpc_parse_bulk(&msg, &longhaul__v1__push_head__descriptor, &base, at));
-    const Longhaul__V1__PushHead *m = (const Longhaul__V1__PushHead *)base;
-    assert_int_equal(m->shard, 7);
-    *digest_bytes = m->digest.len;
-    protobuf_c_message_free_unpacked(base, NULL);
+    struct lh_got got;
+    LH_TRY(lh_take_bulk(&msg, &lh_wire_status_reply, &got, at));
+    const struct lh_status_reply *m = got.message;
+    assert_int_equal(m->bytes, 7);
+    *text_bytes = strlen(m->json);
+    lh_got_free(&got);
     return LH_OK;
 }
 
@@ -58,7 +59,7 @@ TEST(a_head_that_is_too_long_is_refused)
 {
     struct lh_buf b = lh_buf(LH_MESSAGE_BYTES);
     size_t got, at;
-    make(&b, sizeof digest);
+    make(&b, sizeof text - 1);
     assert_int_equal(parse(lh_buf_span(&b), 1, &got, &at), LH_ERR_MALFORMED);
     lh_buf_free(&b);
 }
