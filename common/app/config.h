@@ -56,52 +56,30 @@ struct lh_config_row {
 #define LH_CONFIG_FIELD(T, field, C)                                                               \
     (offsetof(T, field) + (size_t) _Generic(((T *)0)->field, C : 0))
 
+#define LH_CONFIG_ROW(T, who, key, type, field, C, def, min, max, unit, words, help, env)          \
+    {                                                                                              \
+        key, LH_CONFIG_##type, LH_CONFIG_FIELD(T, field, C), def, min, max, unit, words, help,     \
+            env, LH_CONFIG_IS_##who                                                                \
+    }
 // A row of a table. `who` is `user` for a setting that people set, or `rare`.
 #define LH_CONFIG_ROW_STRING(T, who, key, field, def, help)                                        \
-    {                                                                                              \
-        key, LH_CONFIG_STRING, LH_CONFIG_FIELD(T, field, const char *), def, 0, 0, 0, 0, help, 0,  \
-            LH_CONFIG_IS_##who                                                                     \
-    }
+    LH_CONFIG_ROW(T, who, key, STRING, field, const char *, def, 0, 0, 0, 0, help, 0)
 #define LH_CONFIG_ROW_SECRET(T, who, key, field, env, help)                                        \
-    {                                                                                              \
-        key, LH_CONFIG_STRING, LH_CONFIG_FIELD(T, field, const char *), "", 0, 0, 0, 0, help, env, \
-            LH_CONFIG_IS_##who                                                                     \
-    }
+    LH_CONFIG_ROW(T, who, key, STRING, field, const char *, "", 0, 0, 0, 0, help, env)
 #define LH_CONFIG_ROW_BOOL(T, who, key, field, def, help)                                          \
-    {                                                                                              \
-        key, LH_CONFIG_BOOL, LH_CONFIG_FIELD(T, field, bool), def, 0, 0, 0, 0, help, 0,            \
-            LH_CONFIG_IS_##who                                                                     \
-    }
+    LH_CONFIG_ROW(T, who, key, BOOL, field, bool, def, 0, 0, 0, 0, help, 0)
 #define LH_CONFIG_ROW_INT(T, who, key, field, def, min, max, unit, words, help)                    \
-    {                                                                                              \
-        key, LH_CONFIG_INT, LH_CONFIG_FIELD(T, field, int64_t), def, min, max, unit, words, help,  \
-            0, LH_CONFIG_IS_##who                                                                  \
-    }
+    LH_CONFIG_ROW(T, who, key, INT, field, int64_t, def, min, max, unit, words, help, 0)
 #define LH_CONFIG_ROW_FLOAT(T, who, key, field, def, min, max, unit, words, help)                  \
-    {                                                                                              \
-        key, LH_CONFIG_FLOAT, LH_CONFIG_FIELD(T, field, double), def, min, max, unit, words, help, \
-            0, LH_CONFIG_IS_##who                                                                  \
-    }
+    LH_CONFIG_ROW(T, who, key, FLOAT, field, double, def, min, max, unit, words, help, 0)
 #define LH_CONFIG_ROW_SIZE(T, who, key, field, def, min, max, help)                                \
-    {                                                                                              \
-        key, LH_CONFIG_SIZE, LH_CONFIG_FIELD(T, field, int64_t), def, min, max, "bytes", 0, help,  \
-            0, LH_CONFIG_IS_##who                                                                  \
-    }
+    LH_CONFIG_ROW(T, who, key, SIZE, field, int64_t, def, min, max, "bytes", 0, help, 0)
 #define LH_CONFIG_ROW_DURATION(T, who, key, field, def, min, max, unit, help)                      \
-    {                                                                                              \
-        key, LH_CONFIG_DURATION, LH_CONFIG_FIELD(T, field, int64_t), def, min, max, unit, 0, help, \
-            0, LH_CONFIG_IS_##who                                                                  \
-    }
+    LH_CONFIG_ROW(T, who, key, DURATION, field, int64_t, def, min, max, unit, 0, help, 0)
 #define LH_CONFIG_ROW_ENUM(T, who, key, field, def, words, help)                                   \
-    {                                                                                              \
-        key, LH_CONFIG_ENUM, LH_CONFIG_FIELD(T, field, int), def, 0, 0, 0, words, help, 0,         \
-            LH_CONFIG_IS_##who                                                                     \
-    }
+    LH_CONFIG_ROW(T, who, key, ENUM, field, int, def, 0, 0, 0, words, help, 0)
 #define LH_CONFIG_ROW_INTS(T, who, key, field, def, min, max, unit, help)                          \
-    {                                                                                              \
-        key, LH_CONFIG_INTS, LH_CONFIG_FIELD(T, field, struct lh_ints), def, min, max, unit, 0,    \
-            help, 0, LH_CONFIG_IS_##who                                                            \
-    }
+    LH_CONFIG_ROW(T, who, key, INTS, field, struct lh_ints, def, min, max, unit, 0, help, 0)
 // A setting's field, of its type above; for files of settings such as server/settings.def.
 #define LH_SETTING_FIELD(type, who, path, field, ...) LH_CONFIG_C_##type field;
 #define LH_CONFIG_C_STRING const char *

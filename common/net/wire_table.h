@@ -52,91 +52,36 @@ struct lh_wire_type {
     (offsetof(T, member) + 0 * sizeof(char[_Generic(((T *)0)->member, type : 1)]))
 #define LH_WIRE_SIZED(member) (uint32_t)sizeof(((T *)0)->member)
 
-#define U32(n, m)                                                                                  \
+#define LH_WIRE_ROW(n, kind, size, at, has, sub)                                                   \
     {                                                                                              \
-        .number = n, .kind = LH_WIRE_U32, .at = LH_WIRE_AT(m, uint32_t)                            \
+        n, LH_WIRE_##kind, size, at, has, sub                                                      \
     }
-#define U64(n, m)                                                                                  \
-    {                                                                                              \
-        .number = n, .kind = LH_WIRE_U64, .at = LH_WIRE_AT(m, uint64_t)                            \
-    }
-#define BOOL(n, m)                                                                                 \
-    {                                                                                              \
-        .number = n, .kind = LH_WIRE_BOOL, .at = LH_WIRE_AT(m, bool)                               \
-    }
-#define F32(n, m)                                                                                  \
-    {                                                                                              \
-        .number = n, .kind = LH_WIRE_F32, .at = LH_WIRE_AT(m, float)                               \
-    }
-#define F64(n, m)                                                                                  \
-    {                                                                                              \
-        .number = n, .kind = LH_WIRE_F64, .at = LH_WIRE_AT(m, double)                              \
-    }
-#define TEXT(n, m, most)                                                                           \
-    {                                                                                              \
-        .number = n, .kind = LH_WIRE_TEXT, .size = most, .at = LH_WIRE_AT(m, const char *)         \
-    }
-#define NAME(n, m)                                                                                 \
-    {                                                                                              \
-        .number = n, .kind = LH_WIRE_NAME, .size = LH_WIRE_SIZED(m), .at = offsetof(T, m)          \
-    }
-#define BYTES(n, m, most)                                                                          \
-    {                                                                                              \
-        .number = n, .kind = LH_WIRE_BYTES, .size = most, .at = LH_WIRE_AT(m, struct lh_span)      \
-    }
-#define FIXED(n, m)                                                                                \
-    {                                                                                              \
-        .number = n, .kind = LH_WIRE_FIXED, .size = LH_WIRE_SIZED(m), .at = offsetof(T, m)         \
-    }
+// An array, with its count beside it.
+#define LH_WIRE_ARRAY(n, kind, m, most, type, sub)                                                 \
+    LH_WIRE_ROW(n, kind, most, LH_WIRE_AT(m, const type *), 1 + LH_WIRE_AT(n_##m, size_t), sub)
+#define U32(n, m) LH_WIRE_ROW(n, U32, 0, LH_WIRE_AT(m, uint32_t), 0, NULL)
+#define U64(n, m) LH_WIRE_ROW(n, U64, 0, LH_WIRE_AT(m, uint64_t), 0, NULL)
+#define BOOL(n, m) LH_WIRE_ROW(n, BOOL, 0, LH_WIRE_AT(m, bool), 0, NULL)
+#define F32(n, m) LH_WIRE_ROW(n, F32, 0, LH_WIRE_AT(m, float), 0, NULL)
+#define F64(n, m) LH_WIRE_ROW(n, F64, 0, LH_WIRE_AT(m, double), 0, NULL)
+#define TEXT(n, m, most) LH_WIRE_ROW(n, TEXT, most, LH_WIRE_AT(m, const char *), 0, NULL)
+#define NAME(n, m) LH_WIRE_ROW(n, NAME, LH_WIRE_SIZED(m), offsetof(T, m), 0, NULL)
+#define BYTES(n, m, most) LH_WIRE_ROW(n, BYTES, most, LH_WIRE_AT(m, struct lh_span), 0, NULL)
+#define FIXED(n, m) LH_WIRE_ROW(n, FIXED, LH_WIRE_SIZED(m), offsetof(T, m), 0, NULL)
 #define FIXED_IF(n, m, has_m)                                                                      \
-    {                                                                                              \
-        .number = n, .kind = LH_WIRE_FIXED, .size = LH_WIRE_SIZED(m), .at = offsetof(T, m),        \
-        .has = 1 + LH_WIRE_AT(has_m, bool)                                                         \
-    }
-#define NEEDED(n, m)                                                                               \
-    {                                                                                              \
-        .number = n, .kind = LH_WIRE_NEEDED, .size = LH_WIRE_SIZED(m), .at = offsetof(T, m)        \
-    }
+    LH_WIRE_ROW(n, FIXED, LH_WIRE_SIZED(m), offsetof(T, m), 1 + LH_WIRE_AT(has_m, bool), NULL)
+#define NEEDED(n, m) LH_WIRE_ROW(n, NEEDED, LH_WIRE_SIZED(m), offsetof(T, m), 0, NULL)
 // A sub-message of type `type`: lh_wire_type and struct lh_type.
-#define SUB(n, m, type)                                                                            \
-    {                                                                                              \
-        .number = n, .kind = LH_WIRE_SUB, .at = LH_WIRE_AT(m, struct lh_##type),                   \
-        .sub = &lh_wire_##type                                                                     \
-    }
+#define SUB(n, m, type) LH_WIRE_ROW(n, SUB, 0, LH_WIRE_AT(m, struct lh_##type), 0, &lh_wire_##type)
 #define SUB_IF(n, m, type)                                                                         \
-    {                                                                                              \
-        .number = n, .kind = LH_WIRE_SUB, .at = LH_WIRE_AT(m, struct lh_##type),                   \
-        .has = 1 + LH_WIRE_AT(has_##m, bool), .sub = &lh_wire_##type                               \
-    }
-#define TRIP(n, m)                                                                                 \
-    {                                                                                              \
-        .number = n, .kind = LH_WIRE_TRIP, .at = LH_WIRE_AT(m, struct lh_trip)                     \
-    }
-#define ESTIMATE(n, m)                                                                             \
-    {                                                                                              \
-        .number = n, .kind = LH_WIRE_ESTIMATE, .at = LH_WIRE_AT(m, struct lh_estimate)             \
-    }
-#define U32S(n, m, most)                                                                           \
-    {                                                                                              \
-        .number = n, .kind = LH_WIRE_U32S, .size = most, .at = LH_WIRE_AT(m, const uint32_t *),    \
-        .has = 1 + LH_WIRE_AT(n_##m, size_t)                                                       \
-    }
-#define U64S(n, m, most)                                                                           \
-    {                                                                                              \
-        .number = n, .kind = LH_WIRE_U64S, .size = most, .at = LH_WIRE_AT(m, const uint64_t *),    \
-        .has = 1 + LH_WIRE_AT(n_##m, size_t)                                                       \
-    }
-#define SPANS(n, m, most)                                                                          \
-    {                                                                                              \
-        .number = n, .kind = LH_WIRE_SPANS, .size = most,                                          \
-        .at = LH_WIRE_AT(m, const struct lh_span *), .has = 1 + LH_WIRE_AT(n_##m, size_t)          \
-    }
-#define SUBS(n, m, type, most)                                                                     \
-    {                                                                                              \
-        .number = n, .kind = LH_WIRE_SUBS, .size = most,                                           \
-        .at = LH_WIRE_AT(m, const struct lh_##type *), .has = 1 + LH_WIRE_AT(n_##m, size_t),       \
-        .sub = &lh_wire_##type                                                                     \
-    }
+    LH_WIRE_ROW(n, SUB, 0, LH_WIRE_AT(m, struct lh_##type), 1 + LH_WIRE_AT(has_##m, bool),         \
+                &lh_wire_##type)
+#define TRIP(n, m) LH_WIRE_ROW(n, TRIP, 0, LH_WIRE_AT(m, struct lh_trip), 0, NULL)
+#define ESTIMATE(n, m) LH_WIRE_ROW(n, ESTIMATE, 0, LH_WIRE_AT(m, struct lh_estimate), 0, NULL)
+#define U32S(n, m, most) LH_WIRE_ARRAY(n, U32S, m, most, uint32_t, NULL)
+#define U64S(n, m, most) LH_WIRE_ARRAY(n, U64S, m, most, uint64_t, NULL)
+#define SPANS(n, m, most) LH_WIRE_ARRAY(n, SPANS, m, most, struct lh_span, NULL)
+#define SUBS(n, m, type, most) LH_WIRE_ARRAY(n, SUBS, m, most, struct lh_##type, &lh_wire_##type)
 
 // The type of struct lh_name, with the table name_rows.
 #define LH_WIRE_TYPE(name, package)                                                                \
