@@ -1,13 +1,12 @@
 // The cost of a cut and of a renewal to a trainer in the worker's process, beside memcpy of the
 // same parameters by as many threads, measured alternately. Also of the worker's own work, which
-// training does not wait for, and of the two kernels on one thread that a boundary once waited for.
+// training does not wait for.
 //
 //   boundary.cut.SIZE.ms         wk_trainer_ops.copy of all parameters
 //   boundary.renew.SIZE.ms       wk_trainer_ops.renew, all values
 //   boundary.sparse.SIZE.ms      the same, one value in 32: two regions' pushes of 64 of 4096
 //   boundary.view.SIZE.ms        the next view and its changed lines: while a step runs
 //   boundary.delta.SIZE.ms       delta and error feedback: on the disk lane, on one thread
-//   boundary.in_place.SIZE.ms    lk_view_renew() and lk_view_cut() on one thread
 #include <pthread.h>
 #include <sched.h>
 #include <stdio.h>
@@ -81,12 +80,6 @@ static void delta(struct world *w)
     lk_view_delta(0.95f, w->residual, w->from, w->to, w->scratch, w->values);
 }
 
-static void in_place(struct world *w)
-{
-    lk_view_renew(w->theta, 0.25f, w->residual, w->to, w->from, w->values);
-    lk_view_cut(0.95f, w->residual, w->to, w->from, w->scratch, w->values);
-}
-
 // ---------------------------------------------------------------- figures
 
 static void open_world(struct world *w, uint64_t values)
@@ -132,7 +125,7 @@ static void sample(struct world *w, struct bench_samples *s, void (*run)(struct 
 }
 
 struct figures {
-    struct bench_samples copy, cut, renew, sparse, view, delta, in_place;
+    struct bench_samples copy, cut, renew, sparse, view, delta;
 };
 
 static void measure_round(struct world *w, struct figures *f)
@@ -144,7 +137,6 @@ static void measure_round(struct world *w, struct figures *f)
     sample(w, &f->cut, cut);
     sample(w, &f->copy, copy);
     sample(w, &f->delta, delta);
-    sample(w, &f->in_place, in_place);
     settle(w, SPARSE);
     view(w);
     sample(w, &f->copy, copy);
@@ -170,7 +162,6 @@ static void measure(struct bench_report *r, uint64_t values)
     ROW(sparse);
     ROW(view);
     ROW(delta);
-    ROW(in_place);
     close_world(&w);
 }
 

@@ -1,9 +1,9 @@
 // How small are the codecs' payloads, and how fast are encoding and folding?
 //
-// encode: feedback, selection, coding and residual, beside a plain e = beta*e + d over arrays of
-// the same size; both count 12 bytes a parameter (e and d read, e written). Rounds follow each
-// other with new deltas, so that the residual is that of a run. One more row is beside PyTorch's
-// CPU operations (bench/codec_torch.py), if $LH_BENCH_PYTHON has them.
+// encode: the feed e = beta*e + d, selection, coding and residual, beside e = beta*e + d alone over
+// arrays of the same size; both count 12 bytes a parameter (e and d read, e written). Rounds follow
+// each other with new deltas, so that the residual is that of a run. One more row is beside
+// PyTorch's CPU operations (bench/codec_torch.py), if $LH_BENCH_PYTHON has them.
 // fold: from the bytes into the parameters, beside a plain loop over decoded, sorted indices and
 // values, theta[index[i]] -= scale*value[i]; dense forms beside theta -= scale*q. In selected
 // values a second. check: a server's check of a payload before the fold, beside the same loop. Time
@@ -132,24 +132,35 @@ static double gb_per_s(const struct bench *b, int64_t ns)
     return 12 * (double)b->values / (double)ns;
 }
 
+struct feeding {
+    float beta;
+    const float *d;
+};
+
+static lh_err feed(void *arg, uint64_t from, uint64_t n, float *e)
+{
+    const struct feeding *f = arg;
+    const float beta = f->beta, *d = f->d + from;
+#pragma omp simd
+    for (uint64_t i = 0; i < n; i++) e[i] = beta * e[i] + d[i];
+    return LH_OK;
+}
+
 static double stream(const struct bench *b, const struct arrays *a, float beta, uint64_t round)
 {
-    const float *d = a->d + round % SHIFTS * SHIFT;
+    struct feeding f = {beta, a->d + round % SHIFTS * SHIFT};
     int64_t start = now_ns();
-    for (uint64_t i = 0, n; i < b->values; i += n) {
-        n = b->values - i < LH_CHUNK ? b->values - i : LH_CHUNK;
-        lk_codec_ops()->feedback(beta, d + i, a->stream + i, n);
-    }
+    must(feed(&f, 0, b->values, a->stream));
     return gb_per_s(b, now_ns() - start);
 }
 
 static double encode(const struct bench *b, const struct arrays *a, const struct lk_codec *codec,
                      float beta, uint64_t round, struct lh_buf *out)
 {
-    const float *d = a->d + round % SHIFTS * SHIFT;
+    struct feeding f = {beta, a->d + round % SHIFTS * SHIFT};
     lh_buf_clear(out);
     int64_t start = now_ns();
-    must(lk_encode(codec, &b->layout, beta, d, a->e, out, NULL));
+    must(lk_encode_fed(1, codec, &b->layout, &(struct lk_feed){feed, &f}, a->e, out, NULL));
     return gb_per_s(b, now_ns() - start);
 }
 
@@ -188,7 +199,7 @@ static void encode_other(const struct bench *b, const struct other *o, const str
     if (o->gpu)
         must(lk_gpu_encoder_run(o->gpu, e, out, &info));
     else
-        must(lk_encode_on(o->threads, codec, &b->layout, 1, NULL, e, out, &info));
+        must(lk_encode_on(o->threads, codec, &b->layout, e, out, &info));
 }
 
 // The residual is the last round's plus a new delta, as on a worker; the payload must equal that of
@@ -210,7 +221,7 @@ static void bench_other(struct bench *b, struct arrays *a, const struct lk_codec
         double t[3] = {bench_now_s()};
         encode_other(b, o, codec, a->e, &out);
         t[1] = bench_now_s();
-        must(lk_encode(codec, &b->layout, 1, NULL, a->stream, &beside, &info));
+        must(lk_encode(codec, &b->layout, a->stream, &beside, &info));
         t[2] = bench_now_s();
         LH_ASSERT(lh_span_equal(lh_buf_span(&out), lh_buf_span(&beside)));
         if (i < 2) continue;
@@ -357,7 +368,7 @@ static void bench_fold(struct bench *b, const char *word, float *theta)
     struct lk_payload_info info;
     float *e = floats(b->fold_values);
     fill(b->base, e, b->fold_values, 3);
-    must(lk_encode(&codec, &b->layout, 1, NULL, e, &payload, &info));
+    must(lk_encode(&codec, &b->layout, e, &payload, &info));
     struct plain p = plain_of(b, &codec, lh_buf_span(&payload), info.values, e);
     free(e);
     time_folds(b, &codec, lh_buf_span(&payload), &p, theta);

@@ -110,62 +110,54 @@ size_t lk_payload_most(const struct lh_shard_layout *layout)
 }
 
 // Finds the non-finite value; the fast test has shown that there is one.
-static lh_err name_non_finite(const struct lh_shard_layout *layout, uint32_t extent, float beta,
-                              const float *d, const float *e)
+static lh_err name_non_finite(const struct lh_shard_layout *layout, uint32_t extent, const float *e)
 {
     const struct lh_extent *x = &layout->extent[extent];
     uint64_t i = 0;
-    while (i < x->len &&
-           lk_codec_ops()->finite(beta, d ? d + x->offset + i : NULL, e + x->offset + i, 1))
-        i++;
+    while (i < x->len && lk_all_finite(e + x->offset + i, 1)) i++;
     return lh_fail(LH_ERR_NON_FINITE,
                    "tensor %u (extent %u of shard %u): value %llu of the residual plus the delta "
                    "is not finite; the residual is as it was",
                    x->tensor, extent, layout->shard, (unsigned long long)i);
 }
 
-static lh_err check_finite(const struct lh_shard_layout *layout, float beta, const float *d,
-                           const float *e)
+static lh_err check_finite(const struct lh_shard_layout *layout, const float *e)
 {
     for (uint32_t i = 0; i < layout->extents; i++) {
         const struct lh_extent *x = &layout->extent[i];
         LH_ASSERT(x->offset <= layout->values && x->len <= layout->values - x->offset);
-        if (!lk_codec_ops()->finite(beta, d ? d + x->offset : NULL, e + x->offset, x->len))
-            return name_non_finite(layout, i, beta, d, e);
+        if (!lk_all_finite(e + x->offset, x->len)) return name_non_finite(layout, i, e);
     }
     return LH_OK;
 }
 
 lh_err lk_encode_from(const struct lk_codec *codec, const struct lh_shard_layout *layout,
-                      const struct lk_source *source, float *e, struct lh_buf *out,
+                      const struct lk_feed *feed, float *e, struct lh_buf *out,
                       struct lk_payload_info *info)
 {
     struct lk_coding coding;
     struct lk_sizes sizes;
     size_t used = 0;
     LH_TRY(lk_coding_of(codec, &coding));
-    if (!isfinite(source->beta))
-        return lh_fail(LH_ERR_INVALID, "feedback factor beta is not finite");
     if (codec->index == LK_INDEX_FRAGMENT)
         return lh_fail(LH_ERR_UNSUPPORTED, "a fragment is written by lk_fragment_encode() alone");
     lk_measure(&coding, layout, &sizes);
     if (sizes.chunks > UINT32_MAX)
         return lh_fail(LH_ERR_TOO_LARGE, "shard %u has more than 2^32-1 chunks; use more shards",
                        layout->shard);
-    if (!source->feed) LH_TRY(check_finite(layout, source->beta, source->d, e));
+    if (!feed) LH_TRY(check_finite(layout, e));
     uint8_t *at = lh_buf_grow(out, sizes.bytes_max);
     if (!at) return lh_buf_err(out);
-    lh_err err = lk_write_payload(&coding, &sizes, layout, source, e, at, &used, info);
+    lh_err err = lk_write_payload(&coding, &sizes, layout, feed, e, at, &used, info);
     LH_ASSERT(used <= sizes.bytes_max);
     out->len -= sizes.bytes_max - (err ? 0 : used);
     return err;
 }
 
-lh_err lk_encode(const struct lk_codec *codec, const struct lh_shard_layout *layout, float beta,
-                 const float *d, float *e, struct lh_buf *out, struct lk_payload_info *info)
+lh_err lk_encode(const struct lk_codec *codec, const struct lh_shard_layout *layout, float *e,
+                 struct lh_buf *out, struct lk_payload_info *info)
 {
-    const struct lk_source source = {beta, d, NULL};
-    return lk_encode_from(codec, layout, &source, e, out, info);
+    return lk_encode_from(codec, layout, NULL, e, out, info);
 }
 
 lh_err lk_payload_check(const struct lk_codec *codec, const struct lh_shard_layout *layout,

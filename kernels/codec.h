@@ -55,20 +55,18 @@ size_t lk_payload_max(const struct lk_codec *codec, const struct lh_shard_layout
 // The same over all codecs and densities.
 size_t lk_payload_most(const struct lh_shard_layout *layout);
 
-// Feedback, selection and coding in one pass over the chunks:
-//   e = beta*e + d  (d may be NULL: nothing new), choose q, write q, e -= q; d is left as it is.
+// Selection and coding in one pass over the chunks: chooses q, writes q, e -= q.
 // Fails with LH_ERR_NON_FINITE and the tensor's index in the text, before anything of `e` changed.
 // Appends to `out`.
 LH_MUST lh_err lk_encode(const struct lk_codec *codec, const struct lh_shard_layout *layout,
-                         float beta, const float *d, float *e, struct lh_buf *out,
-                         struct lk_payload_info *info);
+                         float *e, struct lh_buf *out, struct lk_payload_info *info);
 
 // The same on `threads` threads including the caller's (parallel.h), with the same bytes. It needs
 // 9 more bytes of memory per chunk; without it, and for a shard below 1 Mi values, one thread does
 // all.
 LH_MUST lh_err lk_encode_on(uint32_t threads, const struct lk_codec *codec,
-                            const struct lh_shard_layout *layout, float beta, const float *d,
-                            float *e, struct lh_buf *out, struct lk_payload_info *info);
+                            const struct lh_shard_layout *layout, float *e, struct lh_buf *out,
+                            struct lk_payload_info *info);
 
 // Makes e[0..n), the shard's values from `from` on, what is to be encoded. Any thread, each value
 // once.
@@ -76,9 +74,10 @@ struct lk_feed {
     lh_err (*run)(void *arg, uint64_t from, uint64_t n, float *e);
     void *arg;
 };
-// lk_encode_on() of the whole e after feed->run(), with beta 1 and no d, in one pass: each group of
-// chunks is fed, checked and encoded while it is in the cache. If it fails, with the feed's error
-// or LH_ERR_NON_FINITE, some of e was fed or encoded already.
+// lk_encode_on() of the whole e after feed->run(), in one pass: each group of chunks is fed,
+// checked and encoded while it is in the cache. If it fails, with the feed's error or
+// LH_ERR_NON_FINITE, some of e was fed or encoded already. Without a feed (NULL) it is
+// lk_encode_on().
 LH_MUST lh_err lk_encode_fed(uint32_t threads, const struct lk_codec *codec,
                              const struct lh_shard_layout *layout, const struct lk_feed *feed,
                              float *e, struct lh_buf *out, struct lk_payload_info *info);

@@ -41,19 +41,17 @@ static float *take(float *e, uint32_t n, float *out)
 }
 
 void lk_fragment_take(const struct lk_codec *codec, const struct lh_shard_layout *layout,
-                      uint32_t turn, float beta, const float *d, float *e, float *out)
+                      uint32_t turn, float *e, float *out)
 {
     struct lk_coding coding;
     lh_err err = lk_coding_of(codec, &coding);
     LH_ASSERT(err == LH_OK && coding.index == LK_INDEX_FRAGMENT);
-    const struct lk_codec_ops *ops = lk_codec_ops();
     struct lk_walk walk = lk_walk(&coding, layout);
     struct lk_group g;
     while (lk_walk_next(&walk, &g))
         for (uint32_t i = 0; i < g.chunks; i++) {
             const struct lk_chunk *c = &g.chunk[i];
             struct lk_fragment f = lk_fragment_of(turn, c);
-            if (d || beta != 1) ops->feedback(beta, d ? d + c->at : NULL, e + c->at, c->len);
             out = take(e + c->at, f.wrapped, out);
             out = take(e + c->at + f.first, c->k - f.wrapped, out);
         }
@@ -67,7 +65,7 @@ lh_err lk_fragment_encode(const struct lk_codec *codec, const struct lh_shard_la
     struct lk_coding coding;
     struct lk_sizes sizes;
     LH_TRY(measure(codec, layout, &coding, &sizes));
-    if (!ops->finite(0, values, values, sizes.values))
+    if (!lk_all_finite(values, sizes.values))
         return lh_fail(LH_ERR_NON_FINITE,
                        "a noised value of shard %u exceeds fp32; take a smaller "
                        "clip or sigma",

@@ -13,11 +13,11 @@
 LH_MUST lh_err lk_fragment_values(const struct lk_codec *codec,
                                   const struct lh_shard_layout *layout, uint64_t *values);
 
-// e = beta*e + d for the whole shard (d may be NULL); then moves the fragment's values from e to
-// out[lk_fragment_values()], in order, and sets e to 0 there: the losses of later clipping and
-// rounding are dropped. Nothing is checked, and no branch depends on a value.
+// Moves the fragment's values from e to out[lk_fragment_values()], in order, and sets e to 0 there:
+// the losses of later clipping and rounding are dropped. Nothing is checked, and no branch depends
+// on a value.
 void lk_fragment_take(const struct lk_codec *codec, const struct lh_shard_layout *layout,
-                      uint32_t turn, float beta, const float *d, float *e, float *out);
+                      uint32_t turn, float *e, float *out);
 
 // Appends the payload of these values. LH_ERR_NON_FINITE if a value is not finite.
 LH_MUST lh_err lk_fragment_encode(const struct lk_codec *codec,

@@ -62,14 +62,13 @@ static bool on_device(const struct wk_backend *b)
 static lh_err encode(struct wk_backend *b, const struct lh_shard_layout *layout, float *e,
                      struct lh_buf *out, struct lk_payload_info *info)
 {
-    if (!on_device(b))
-        return lk_encode_on(b->conf.threads, &b->conf.codec, layout, 1, NULL, e, out, info);
+    if (!on_device(b)) return lk_encode_on(b->conf.threads, &b->conf.codec, layout, e, out, info);
     lh_err err = lk_gpu_encoder_run(b->encoder[layout->shard], e, out, info);
     if (!err) atomic_fetch_add(&b->encoded, 1);
     if (err != LH_ERR_UNSUPPORTED) return err;
     snprintf(b->lane_why, sizeof b->lane_why, "%s", lh_err_text(err));
     atomic_store(&b->failed, true);
-    return lk_encode_on(b->conf.threads, &b->conf.codec, layout, 1, NULL, e, out, info);
+    return lk_encode_on(b->conf.threads, &b->conf.codec, layout, e, out, info);
 }
 
 static void leave_device(struct wk_backend *b)
@@ -114,9 +113,9 @@ lh_err wk_backend_encode(struct wk_backend *b, const struct lk_codec *codec,
                          const struct lh_shard_layout *layout, float *e, struct lh_buf *out,
                          struct lk_payload_info *info)
 {
-    if (!b) return lk_encode_on(1, codec, layout, 1, NULL, e, out, info);
+    if (!b) return lk_encode_on(1, codec, layout, e, out, info);
     if (codec->density != b->conf.codec.density)
-        return lk_encode_on(b->conf.threads, codec, layout, 1, NULL, e, out, info);
+        return lk_encode_on(b->conf.threads, codec, layout, e, out, info);
     return encode(b, layout, e, out, info);
 }
 

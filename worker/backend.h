@@ -27,7 +27,7 @@ struct wk_backend;
 LH_MUST lh_err wk_backend_open(const struct wk_backend_conf *conf, struct wk_backend **out);
 void wk_backend_close(struct wk_backend *b); // the encode lane must be idle; NULL is allowed
 
-// lk_encode(codec, layout, 1, NULL, e, out, info) of this backend's codec; NULL: on the CPU. On the
+// lk_encode(codec, layout, e, out, info) of this backend's codec; NULL: on the CPU. On the
 // encode lane.
 LH_MUST lh_err wk_backend_encode(struct wk_backend *b, const struct lk_codec *codec,
                                  const struct lh_shard_layout *layout, float *e, struct lh_buf *out,

@@ -1,11 +1,10 @@
 // How fast is the CUDA plugin, beside what the device copies?
 //
 // copy: device memory to device memory, bytes read and written; in, out: pinned memory to the
-// device and back. encode: feedback, selection, coding and residual, counting 12 bytes a parameter
-// (e and d read, e written), beside copy. fold: four payloads into the parameters. worker: a
-// worker's push, its residual copied there and back, beside the CPU's encoding, one thread. Times
-// are the host's, of several launches and one wait. Without a device it prints the reason, status
-// 3.
+// device and back. encode: selection, coding and residual, counting 8 bytes a parameter (e read and
+// written), beside copy. fold: four payloads into the parameters. worker: a worker's push, its
+// residual copied there and back, beside the CPU's encoding, one thread. Times are the host's, of
+// several launches and one wait. Without a device it prints the reason, status 3.
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -32,7 +31,7 @@ struct bench {
     uint64_t values, repeats;
     struct lh_extent extent;
     struct lh_shard_layout layout;
-    float *d, *e, *e_out; // on the device
+    float *d, *e; // on the device
     void *pinned;
     double copy; // GB/s
 };
@@ -100,7 +99,7 @@ typedef int (*crossing)(const struct bench *b, size_t bytes);
 
 static int within(const struct bench *b, size_t bytes)
 {
-    return b->gpu.backend->memory->copy_within(b->e_out, b->e, bytes, b->stream);
+    return b->gpu.backend->memory->copy_within(b->d, b->e, bytes, b->stream);
 }
 
 static int inward(const struct bench *b, size_t bytes)
@@ -157,20 +156,13 @@ static void time_encode(struct bench *b, const struct coded *c, const char *word
 {
     char name[64];
     struct bench_samples rate = {0};
-    float *e[2] = {b->e, b->e_out};
+    const struct lk_gpu_encode in = {b->e, c->payload, c->result};
     for (uint64_t i = 0; i <= b->repeats; i++) {
         int64_t start = now_ns();
-        for (int k = 0; k < LAUNCHES; k++) {
-            const struct lk_gpu_encode in = {.device_d = b->d,
-                                             .device_e = e[k % 2],
-                                             .device_e_out = e[(k + 1) % 2],
-                                             .beta = 0.95f,
-                                             .device_payload = c->payload,
-                                             .device_result = c->result};
+        for (int k = 0; k < LAUNCHES; k++)
             must(b, b->gpu.backend->kernels->encode(c->shard, &in, b->stream), word);
-        }
         wait_for(b);
-        double bytes = 12 * (double)b->values * LAUNCHES;
+        double bytes = 8 * (double)b->values * LAUNCHES;
         if (i) bench_sample(&rate, gb_per_s(bytes, now_ns() - start));
     }
     snprintf(name, sizeof name, "gpu.encode.%s", word);
@@ -188,8 +180,8 @@ static void time_fold(struct bench *b, const struct coded *c, const char *word)
         int64_t start = now_ns();
         for (int k = 0; k < LAUNCHES; k++)
             must(b,
-                 b->gpu.backend->kernels->fold(c->shard, record, RECORDS, LK_GPU_SUBTRACT,
-                                               UINT64_MAX, b->e, b->stream),
+                 b->gpu.backend->kernels->fold(c->shard, record, RECORDS, UINT64_MAX, b->e,
+                                               b->stream),
                  word);
         wait_for(b);
         double took = (double)(now_ns() - start) / LAUNCHES / 1e6;
@@ -233,7 +225,7 @@ static void bench_worker(struct bench *b, uint64_t values)
         must_be(lk_gpu_encoder_run(x, e, &out, &info));
         t[1] = now_ns();
         lh_buf_clear(&out);
-        must_be(lk_encode(&codec, &b->layout, 1, NULL, e, &out, &info));
+        must_be(lk_encode(&codec, &b->layout, e, &out, &info));
         t[2] = now_ns();
         if (!i) continue;
         bench_sample(&gpu, gb_per_s(8 * (double)values, t[1] - t[0]));
@@ -270,7 +262,6 @@ int main(int argc, char **argv)
     lay_out(&b, b.values);
     b.d = room(&b, bytes);
     b.e = room(&b, bytes);
-    b.e_out = room(&b, bytes);
     must(&b, b.gpu.backend->memory->pinned_alloc(&b.pinned, part), "pinned memory");
     fill(b.pinned, part / sizeof(float), 3);
     for (size_t at = 0, n; at < bytes; at += n) {
@@ -286,7 +277,6 @@ int main(int argc, char **argv)
     bench_kernels(&b);
     b.gpu.backend->memory->release(b.d);
     b.gpu.backend->memory->release(b.e);
-    b.gpu.backend->memory->release(b.e_out);
     b.gpu.backend->memory->pinned_release(b.pinned);
     bench_worker(&b, flag[WORKER_VALUES].value);
     b.gpu.backend->streams->destroy(b.stream);

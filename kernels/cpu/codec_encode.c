@@ -1,11 +1,11 @@
-// Encoding: one pass over the chunks; a chunk stays in the first-level cache from feedback to
+// Encoding: one pass over the chunks; a chunk stays in the first-level cache from selection to
 // remainder.
 //
 // With a feed a group of chunks is fed first, and stays in the second-level cache until its chunks
 // are encoded.
 //
 // Invariants: 1. The values subtracted from e equal the decoded ones, by the same operations. 2.
-// The bytes depend only on codec, layout, beta, d and e, not on the form in use.
+// The bytes depend only on codec, layout and e, not on the form in use.
 #include "kernels/cpu/codec_walk.h"
 
 #include <string.h>
@@ -18,7 +18,7 @@
 struct encoder {
     const struct lk_codec_ops *ops;
     const struct lk_coding *coding;
-    struct lk_source source;
+    const struct lk_feed *feed; // NULL: none
     float *e;
     struct lk_hint hint;
     uint8_t *record; // the place of the next chunk record
@@ -40,14 +40,6 @@ static float put_half(struct encoder *s, double value)
     put_le(s->record, half, 2);
     s->record += 2;
     return lk_half_to_float(half);
-}
-
-// e = beta*e + d for n values from `at` on. Does nothing if that equals e, as at a worker's cut,
-// which has already added up.
-static void add_feedback(const struct encoder *s, uint64_t at, size_t n)
-{
-    const float *d = s->source.d;
-    if (d || s->source.beta != 1) s->ops->feedback(s->source.beta, d ? d + at : NULL, s->e + at, n);
 }
 
 // ---- values
@@ -116,7 +108,6 @@ static void put_largest(struct encoder *s, float *e, const struct lk_chunk *c)
 static void put_chunk(struct encoder *s, const struct lk_chunk *c)
 {
     float *e = s->e + c->at;
-    add_feedback(s, c->at, c->len);
     if (s->coding->index == LK_INDEX_RICE)
         put_largest(s, e, c);
     else
@@ -141,21 +132,20 @@ static lh_err feed_group(const struct encoder *s, const struct lk_group *g)
 {
     const struct lk_chunk *first = &g->chunk[0], *last = &g->chunk[g->chunks - 1];
     uint64_t n = last->at + last->len - first->at;
-    const struct lk_feed *feed = s->source.feed;
-    if (!feed) return LH_OK;
-    LH_TRY(feed->run(feed->arg, first->at, n, s->e + first->at));
-    if (s->ops->finite(1, NULL, s->e + first->at, n)) return LH_OK;
+    if (!s->feed) return LH_OK;
+    LH_TRY(s->feed->run(s->feed->arg, first->at, n, s->e + first->at));
+    if (lk_all_finite(s->e + first->at, n)) return LH_OK;
     return lh_fail(LH_ERR_NON_FINITE, "a value of those from %llu on is not finite",
                    (unsigned long long)first->at);
 }
 
-void lk_write_part(const struct lk_coding *coding, const struct lk_source *source, float *e,
+void lk_write_part(const struct lk_coding *coding, const struct lk_feed *feed, float *e,
                    uint8_t *out, struct lk_part *part)
 {
     uint8_t *table = out + part->table;
     struct encoder s = {.ops = lk_codec_ops(),
                         .coding = coding,
-                        .source = *source,
+                        .feed = feed,
                         .e = e,
                         .record = out + part->record,
                         .square = part->square};
@@ -171,15 +161,15 @@ void lk_write_part(const struct lk_coding *coding, const struct lk_source *sourc
 }
 
 lh_err lk_write_payload(const struct lk_coding *coding, const struct lk_sizes *sizes,
-                        const struct lh_shard_layout *layout, const struct lk_source *source,
-                        float *e, uint8_t *out, size_t *used, struct lk_payload_info *info)
+                        const struct lh_shard_layout *layout, const struct lk_feed *feed, float *e,
+                        uint8_t *out, size_t *used, struct lk_payload_info *info)
 {
     struct lk_part all = {.walk = lk_walk(coding, layout),
                           .groups = sizes->groups,
                           .table = LK_HEADER_BYTES,
                           .record = LK_HEADER_BYTES + sizes->table_bytes};
     lk_header_write(out, coding, sizes);
-    lk_write_part(coding, source, e, out, &all);
+    lk_write_part(coding, feed, e, out, &all);
     *used = all.end;
     if (info) *info = (struct lk_payload_info){sizes->chunks, sizes->values, all.sum_squares};
     return all.err;

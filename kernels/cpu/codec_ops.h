@@ -35,10 +35,6 @@ static inline double lk_add_lanes(const double lane[LK_LANES])
 
 struct lk_codec_ops {
     const char *name;
-    // True: feedback() would leave only finite values.
-    bool (*finite)(float beta, const float *d, const float *e, size_t n);
-    // e = beta*e + d, two roundings; d NULL: e = beta*e.
-    void (*feedback)(float beta, const float *d, float *e, size_t n);
     // The k largest magnitudes of e[0..n), the lower index first among equals, as rising indices.
     // 1 <= k <= n <= LH_CHUNK, e finite.
     void (*select)(const float *e, uint32_t n, uint32_t k, struct lk_hint *hint, uint16_t *index);
@@ -75,5 +71,10 @@ extern const struct lk_codec_ops lk_codec_ops_neon; // every processor of this k
 const struct lk_codec_ops *lk_codec_form(size_t i);
 // The form in use (see lk_codec_force).
 const struct lk_codec_ops *lk_codec_ops(void);
+
+static inline bool lk_all_finite(const float *x, size_t n)
+{
+    return lk_codec_ops()->key_max(x, n) < LK_KEY_INFINITE;
+}
 
 #endif

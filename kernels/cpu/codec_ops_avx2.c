@@ -22,32 +22,6 @@ static uint32_t max_lane(__m256i v)
     return max;
 }
 
-static bool stays_finite(float beta, const float *d, const float *e, size_t n)
-{
-    __m256 b = _mm256_set1_ps(beta);
-    __m256i worst = _mm256_setzero_si256();
-    size_t i = 0;
-    for (; i + 8 <= n; i += 8) {
-        __m256 v = _mm256_mul_ps(b, _mm256_loadu_ps(e + i));
-        if (d) v = _mm256_add_ps(v, _mm256_loadu_ps(d + i));
-        worst = _mm256_max_epi32(worst, keys_of(v));
-    }
-    bool rest = lk_codec_ops_scalar.finite(beta, d ? d + i : NULL, e + i, n - i);
-    return max_lane(worst) < LK_KEY_INFINITE && rest;
-}
-
-static void feedback(float beta, const float *d, float *e, size_t n)
-{
-    __m256 b = _mm256_set1_ps(beta);
-    size_t i = 0;
-    for (; i + 8 <= n; i += 8) {
-        __m256 v = _mm256_mul_ps(b, _mm256_loadu_ps(e + i));
-        if (d) v = _mm256_add_ps(v, _mm256_loadu_ps(d + i));
-        _mm256_storeu_ps(e + i, v);
-    }
-    lk_codec_ops_scalar.feedback(beta, d ? d + i : NULL, e + i, n - i);
-}
-
 // ---- selection
 // Sets a bit for every value whose key is >= low. Returns their number.
 static uint32_t mark(const float *e, uint32_t n, uint32_t low, uint64_t *mask)
@@ -152,10 +126,10 @@ static void subtract(float scale, const float *q, float *to, size_t n)
 
 #define FORM(name_, indices_)                                                                      \
     {                                                                                              \
-        .name = (name_), .finite = stays_finite, .feedback = feedback, .select = select_top,       \
-        .key_max = key_max, .sum_sizes = sum_sizes, .sum_squares = sum_squares,                    \
-        .pack = lk_pack_avx2, .unpack = lk_unpack_avx2, .indices = (indices_),                     \
-        .codes = lk_codes_avx2, .values = lk_values_avx2, .subtract = subtract,                    \
+        .name = (name_), .select = select_top, .key_max = key_max, .sum_sizes = sum_sizes,         \
+        .sum_squares = sum_squares, .pack = lk_pack_avx2, .unpack = lk_unpack_avx2,                \
+        .indices = (indices_), .codes = lk_codes_avx2, .values = lk_values_avx2,                   \
+        .subtract = subtract,                                                                      \
     }
 const struct lk_codec_ops lk_codec_ops_avx2 = FORM("avx2", lk_indices_avx2);
 const struct lk_codec_ops lk_codec_ops_avx512 = FORM("avx512", lk_indices_avx512);

@@ -44,33 +44,6 @@ static inline uint32x4_t larger(struct eight_keys k)
     return vmaxq_u32(k.low, k.high);
 }
 
-// beta*e + d, two roundings; d NULL: beta*e.
-static inline struct eight fed_back(float beta, const float *d, const float *e)
-{
-    struct eight v = load(e);
-    v = (struct eight){vmulq_n_f32(v.low, beta), vmulq_n_f32(v.high, beta)};
-    if (!d) return v;
-    struct eight add = load(d);
-    return (struct eight){vaddq_f32(v.low, add.low), vaddq_f32(v.high, add.high)};
-}
-
-static bool stays_finite(float beta, const float *d, const float *e, size_t n)
-{
-    uint32x4_t worst = vdupq_n_u32(0);
-    size_t i = 0;
-    for (; i + 8 <= n; i += 8)
-        worst = vmaxq_u32(worst, larger(keys_of(fed_back(beta, d ? d + i : NULL, e + i))));
-    bool rest = lk_codec_ops_scalar.finite(beta, d ? d + i : NULL, e + i, n - i);
-    return vmaxvq_u32(worst) < LK_KEY_INFINITE && rest;
-}
-
-static void feedback(float beta, const float *d, float *e, size_t n)
-{
-    size_t i = 0;
-    for (; i + 8 <= n; i += 8) store(e + i, fed_back(beta, d ? d + i : NULL, e + i));
-    lk_codec_ops_scalar.feedback(beta, d ? d + i : NULL, e + i, n - i);
-}
-
 static void subtract(float scale, const float *q, float *to, size_t n)
 {
     size_t i = 0;
@@ -317,8 +290,6 @@ static bool indices(const struct lk_rice *rice, struct lh_span fields, size_t sl
 
 const struct lk_codec_ops lk_codec_ops_neon = {
     .name = "neon",
-    .finite = stays_finite,
-    .feedback = feedback,
     .select = select_top,
     .key_max = key_max,
     .sum_sizes = sum_sizes,

@@ -1,25 +1,6 @@
 // The codecs' inner loops, plain C: the specification of every other form. See codec_ops.h.
 #include "kernels/cpu/codec_ops.h"
 
-static bool stays_finite(float beta, const float *d, const float *e, size_t n)
-{
-    uint32_t worst = 0;
-    for (size_t i = 0; i < n; i++) {
-        float v = beta * e[i];
-        if (d) v += d[i];
-        worst = lk_key(v) > worst ? lk_key(v) : worst;
-    }
-    return worst < LK_KEY_INFINITE;
-}
-
-static void feedback(float beta, const float *d, float *e, size_t n)
-{
-    for (size_t i = 0; i < n; i++) {
-        float v = beta * e[i];
-        e[i] = d ? v + d[i] : v;
-    }
-}
-
 static uint32_t count_from(const float *e, uint32_t n, uint32_t key)
 {
     uint32_t count = 0;
@@ -127,8 +108,6 @@ static void subtract(float scale, const float *q, float *to, size_t n)
 
 const struct lk_codec_ops lk_codec_ops_scalar = {
     .name = "scalar",
-    .finite = stays_finite,
-    .feedback = feedback,
     .select = select_top,
     .key_max = key_max,
     .sum_sizes = sum_sizes,

@@ -2,9 +2,8 @@
 // all earlier parts had their maximum length; then the parts are moved together.
 //
 // Invariants: 1. Bytes, remainder and figures equal those of one thread to the bit: chunks share
-// nothing, and squares are added chunk by chunk afterwards. 2. e does not change before all results
+// nothing, and squares are added chunk by chunk afterwards. 2. e does not change before all values
 // are known to be finite, unless it is fed.
-#include <math.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
@@ -54,7 +53,7 @@ void lk_parts_create(uint32_t threads, const struct lk_coding *coding, const str
 struct work {
     struct lk_part *part;
     const struct lk_coding *coding;
-    struct lk_source source;
+    const struct lk_feed *feed; // NULL: none
     float *e;
     uint8_t *out;
     atomic_bool wrong;
@@ -66,12 +65,8 @@ static void check_part(void *arg, size_t i)
     struct lk_walk walk = w->part[i].walk;
     struct lk_group g;
     for (uint64_t n = 0; n < w->part[i].groups && lk_walk_next(&walk, &g); n++)
-        for (uint32_t c = 0; c < g.chunks; c++) {
-            uint64_t at = g.chunk[c].at;
-            const float *d = w->source.d ? w->source.d + at : NULL;
-            if (!lk_codec_ops()->finite(w->source.beta, d, w->e + at, g.chunk[c].len))
-                atomic_store(&w->wrong, true);
-        }
+        for (uint32_t c = 0; c < g.chunks; c++)
+            if (!lk_all_finite(w->e + g.chunk[c].at, g.chunk[c].len)) atomic_store(&w->wrong, true);
 }
 
 static bool all_finite(const struct lk_parts *p, struct work *w)
@@ -83,7 +78,7 @@ static bool all_finite(const struct lk_parts *p, struct work *w)
 static void write_part(void *arg, size_t i)
 {
     const struct work *w = arg;
-    lk_write_part(w->coding, &w->source, w->e, w->out, &w->part[i]);
+    lk_write_part(w->coding, w->feed, w->e, w->out, &w->part[i]);
 }
 
 static lh_err write_all(const struct lk_parts *p, struct work *w, const struct lk_sizes *sizes,
@@ -121,39 +116,28 @@ static lh_err encode(const struct lk_parts *p, struct work *w, const struct lk_s
 }
 
 // lk_encode_from() reports any error that is known before the parts begin.
-static lh_err encode_on(uint32_t threads, const struct lk_codec *codec,
-                        const struct lh_shard_layout *layout, const struct lk_source *source,
-                        float *e, struct lh_buf *out, struct lk_payload_info *info)
+lh_err lk_encode_fed(uint32_t threads, const struct lk_codec *codec,
+                     const struct lh_shard_layout *layout, const struct lk_feed *feed, float *e,
+                     struct lh_buf *out, struct lk_payload_info *info)
 {
     struct lk_coding coding;
     struct lk_sizes sizes;
     struct lk_parts parts;
-    if (threads < 2 || !isfinite(source->beta) || codec->index == LK_INDEX_FRAGMENT ||
-        lk_coding_of(codec, &coding))
-        return lk_encode_from(codec, layout, source, e, out, info);
+    if (threads < 2 || codec->index == LK_INDEX_FRAGMENT || lk_coding_of(codec, &coding))
+        return lk_encode_from(codec, layout, feed, e, out, info);
     lk_measure(&coding, layout, &sizes);
     lk_parts_create(threads, &coding, &sizes, layout, &parts);
-    struct work w = {parts.part, &coding, *source, e, NULL, false};
-    bool may =
-        parts.count && sizes.chunks <= UINT32_MAX && (source->feed || all_finite(&parts, &w));
+    struct work w = {parts.part, &coding, feed, e, NULL, false};
+    bool may = parts.count && sizes.chunks <= UINT32_MAX && (feed || all_finite(&parts, &w));
     lh_err err = may ? encode(&parts, &w, &sizes, out, info)
-                     : lk_encode_from(codec, layout, source, e, out, info);
+                     : lk_encode_from(codec, layout, feed, e, out, info);
     lk_parts_free(&parts);
     return err;
 }
 
 lh_err lk_encode_on(uint32_t threads, const struct lk_codec *codec,
-                    const struct lh_shard_layout *layout, float beta, const float *d, float *e,
-                    struct lh_buf *out, struct lk_payload_info *info)
+                    const struct lh_shard_layout *layout, float *e, struct lh_buf *out,
+                    struct lk_payload_info *info)
 {
-    const struct lk_source source = {beta, d, NULL};
-    return encode_on(threads, codec, layout, &source, e, out, info);
-}
-
-lh_err lk_encode_fed(uint32_t threads, const struct lk_codec *codec,
-                     const struct lh_shard_layout *layout, const struct lk_feed *feed, float *e,
-                     struct lh_buf *out, struct lk_payload_info *info)
-{
-    const struct lk_source source = {1, NULL, feed};
-    return encode_on(threads, codec, layout, &source, e, out, info);
+    return lk_encode_fed(threads, codec, layout, NULL, e, out, info);
 }

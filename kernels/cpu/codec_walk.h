@@ -15,27 +15,19 @@ struct lk_part {
     lh_err err; // the feed's error; the part is not whole then
 };
 
-// The values to encode: beta*e + d (d may be NULL), known to be finite, or e as `feed` makes it.
-struct lk_source {
-    float beta;
-    const float *d;
-    const struct lk_feed *feed; // NULL: none
-};
-
-// Chunk by chunk: e = beta*e + d, choose, write, and subtract the written values from e. Parts
-// share no data except their own chunks' input and output. With `square` every chunk must carry a
-// value.
-void lk_write_part(const struct lk_coding *coding, const struct lk_source *source, float *e,
+// Chunk by chunk: feeds e if there is a feed (NULL: all values are known to be finite), chooses,
+// writes, and subtracts the written values from e. Parts share no data except their own chunks'
+// input and output. With `square` every chunk must carry a value.
+void lk_write_part(const struct lk_coding *coding, const struct lk_feed *feed, float *e,
                    uint8_t *out, struct lk_part *part);
 
 // The whole payload. `out` has sizes->bytes_max bytes, of which *used are used.
 LH_MUST lh_err lk_write_payload(const struct lk_coding *coding, const struct lk_sizes *sizes,
-                                const struct lh_shard_layout *layout,
-                                const struct lk_source *source, float *e, uint8_t *out,
-                                size_t *used, struct lk_payload_info *info);
+                                const struct lh_shard_layout *layout, const struct lk_feed *feed,
+                                float *e, uint8_t *out, size_t *used, struct lk_payload_info *info);
 // lk_encode() and lk_encode_fed() on one thread.
 LH_MUST lh_err lk_encode_from(const struct lk_codec *codec, const struct lh_shard_layout *layout,
-                              const struct lk_source *source, float *e, struct lh_buf *out,
+                              const struct lk_feed *feed, float *e, struct lh_buf *out,
                               struct lk_payload_info *info);
 
 // A payload's parts, for several threads (codec_parts.c).

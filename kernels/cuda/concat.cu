@@ -130,33 +130,6 @@ LK_KERNEL lk_finish(struct lk_encode_args a)
     if (threadIdx.x == 0) a.in.device_result->bytes = a.s.bytes_max;
 }
 
-// One block a chunk: its sum of squares.
-LK_KERNEL lk_chunk_squares(struct lk_gpu_shard shard, const float *x)
-{
-    LK_SHARED(struct lk_sum_shared, s);
-    struct lk_gpu_chunk chunk = shard.chunk[blockIdx.x];
-    double lane = 0;
-    // One thread adds the values of one lane in order; the loads of neighbouring lanes fill the
-    // cache lines that it reads.
-    if (threadIdx.x < LK_LANES)
-        for (uint32_t i = threadIdx.x; i < chunk.len; i += LK_LANES) {
-            double v = (double)x[chunk.at + i];
-            lane = __dadd_rn(lane, __dmul_rn(v, v));
-        }
-    if (threadIdx.x < LK_LANES) s.part[threadIdx.x] = lane;
-    __syncthreads();
-    if (threadIdx.x) return;
-    for (int i = 1; i < LK_LANES; i++) lane = __dadd_rn(lane, s.part[i]);
-    shard.squares[blockIdx.x] = lane;
-}
-
-LK_KERNEL lk_sum_chunks(struct lk_gpu_shard shard, double *out)
-{
-    LK_SHARED(struct lk_sum_shared, s);
-    double sum = lk_lanes_sum(&s, shard.squares, shard.chunks);
-    if (threadIdx.x == 0) *out = sum;
-}
-
 void lk_launch_concat(const struct lk_encode_args *a, cudaStream_t stream)
 {
     if (a->s.codec.index != LK_DENSE) {
@@ -164,11 +137,4 @@ void lk_launch_concat(const struct lk_encode_args *a, cudaStream_t stream)
         LK_LAUNCH(lk_concat, (unsigned)a->s.groups, LK_THREADS, stream, *a);
     }
     LK_LAUNCH(lk_finish, 1, LK_THREADS, stream, *a);
-}
-
-void lk_launch_squares(const struct lk_gpu_shard *s, const float *x, double *out,
-                       cudaStream_t stream)
-{
-    LK_LAUNCH(lk_chunk_squares, (unsigned)s->chunks, LK_THREADS, stream, *s, x);
-    LK_LAUNCH(lk_sum_chunks, 1, LK_THREADS, stream, *s, out);
 }

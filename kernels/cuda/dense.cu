@@ -12,7 +12,7 @@ struct lk_dense_shared {
     uint32_t word[LK_GPU_CHUNK];
 };
 
-// Puts a chunk's codes into s->word, the remainder into e_out, and the decoded values into s->x.
+// Puts a chunk's codes into s->word, the remainder into e, and the decoded values into s->x.
 LK_DEVICE void lk_dense_codes(const struct lk_encode_args *a, struct lk_dense_shared *s,
                               uint64_t at, uint32_t len)
 {
@@ -23,7 +23,7 @@ LK_DEVICE void lk_dense_codes(const struct lk_encode_args *a, struct lk_dense_sh
             uint32_t i = w * each + j, code = lk_code(value, s->level, s->x[i]);
             float q = lk_value(value, s->level, code);
             word |= code << (j * bits % 32);
-            a->in.device_e_out[at + i] = __fsub_rn(s->x[i], q);
+            a->in.device_e[at + i] = __fsub_rn(s->x[i], q);
             s->x[i] = q;
         }
         s->word[w] = word;
@@ -33,17 +33,13 @@ LK_DEVICE void lk_dense_codes(const struct lk_encode_args *a, struct lk_dense_sh
 LK_KERNEL lk_encode_dense(struct lk_encode_args a)
 {
     LK_SHARED(struct lk_dense_shared, s);
-    uint64_t c = blockIdx.x, bad = LK_GPU_FINE;
+    uint64_t c = blockIdx.x;
     struct lk_gpu_chunk chunk = a.s.chunk[c];
     uint32_t value = a.s.codec.value, halves = 2 * lk_halves(value);
-    if (lk_guarded(&a.in) && a.in.device_result->bad != LK_GPU_FINE) return;
-    for (uint32_t i = threadIdx.x; i < chunk.len; i += LK_THREADS) {
-        s.x[i] = lk_take_feedback(&a.in, chunk.at + i);
-        if (lk_key(s.x[i]) >= LK_KEY_INFINITE && bad == LK_GPU_FINE) bad = chunk.at + i;
-    }
-    if (bad != LK_GPU_FINE)
-        atomicMin((unsigned long long *)&a.in.device_result->bad, (unsigned long long)bad);
-    if (__syncthreads_or(bad != LK_GPU_FINE)) return;
+    if (a.in.device_result->bad != LK_GPU_FINE) return; // lk_guard() ran before
+    for (uint32_t i = threadIdx.x; i < chunk.len; i += LK_THREADS)
+        s.x[i] = a.in.device_e[chunk.at + i];
+    __syncthreads();
     if (threadIdx.x < 32) {
         uint32_t half = lk_choose_half(value, s.x, chunk.len);
         if (threadIdx.x == 0) {

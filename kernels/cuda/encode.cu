@@ -1,8 +1,9 @@
-// Encoding of sparse codecs: one block per chunk, from feedback to the chunk's record, its unary
-// stream and the residual's remainder, in one pass over memory.
+// Encoding of sparse codecs: one block per chunk, from its values to the chunk's record, its unary
+// stream and the residual's remainder, in one pass over memory. Before it, lk_guard() looks for a
+// value that is not finite, which ends the encoding.
 //
 // Thread t holds the values t, t + 256, t + 512, ... of its chunk in registers.
-//   1. feedback; a value that is not finite ends the chunk
+//   1. the values
 //   2. top-k: a lower bound of the k-th largest key from the threads' maxima, candidates from it on
 //      into shared memory, the exact key among them by one warp; by the whole block where there are
 //      too many (mass ties) or k is above 256
@@ -176,7 +177,7 @@ LK_DEVICE uint32_t lk_code_values(const struct lk_encode_args *a, struct lk_enco
             q = lk_value(value, s->level, code);
         }
         lk_put_bits(s->field, i * width, width, field);
-        a->in.device_e_out[at + s->index[i]] = __fsub_rn(x, q);
+        a->in.device_e[at + s->index[i]] = __fsub_rn(x, q);
         s->x[i] = q;
     }
     return total;
@@ -219,7 +220,7 @@ LK_DEVICE void lk_encode_chosen(const struct lk_encode_args *a, struct lk_encode
 #pragma unroll
     for (int j = 0; j < LK_EACH; j++)
         if (key_of[j] >= 0 && !(take >> j & 1))
-            a->in.device_e_out[chunk->at + (uint32_t)j * LK_THREADS + threadIdx.x] = v[j];
+            a->in.device_e[chunk->at + (uint32_t)j * LK_THREADS + threadIdx.x] = v[j];
     __syncthreads();
     if (threadIdx.x < 32) {
         uint32_t half = lk_choose_half(a->s.codec.value, s->x, k);
@@ -244,14 +245,6 @@ LK_DEVICE void lk_encode_chosen(const struct lk_encode_args *a, struct lk_encode
     }
 }
 
-// A chunk without carried values, because a value is not finite.
-LK_DEVICE void lk_encode_none(const struct lk_encode_args *a, uint64_t c)
-{
-    if (threadIdx.x) return;
-    a->s.squares[c] = 0;
-    a->s.unary_bits[c] = 0;
-}
-
 template <int K> LK_KERNEL_FIT(3) lk_encode_topk(struct lk_encode_args a)
 {
     LK_SHARED(struct lk_encode_shared<K>, s);
@@ -259,34 +252,29 @@ template <int K> LK_KERNEL_FIT(3) lk_encode_topk(struct lk_encode_args a)
     struct lk_gpu_chunk chunk = a.s.chunk[c];
     float v[LK_EACH];
     int32_t key_of[LK_EACH];
-    uint64_t bad = LK_GPU_FINE;
     uint32_t turn = 0;
-    if (lk_guarded(&a.in) && a.in.device_result->bad != LK_GPU_FINE) return;
+    if (a.in.device_result->bad != LK_GPU_FINE) return;
 #pragma unroll
     for (int j = 0; j < LK_EACH; j++) {
         uint32_t i = (uint32_t)j * LK_THREADS + threadIdx.x;
         v[j] = 0;
         key_of[j] = -1;
         if (i >= chunk.len) continue;
-        v[j] = lk_take_feedback(&a.in, chunk.at + i);
+        v[j] = a.in.device_e[chunk.at + i];
         key_of[j] = (int32_t)lk_key(v[j]);
-        if (key_of[j] >= LK_KEY_INFINITE && bad == LK_GPU_FINE) bad = chunk.at + i;
     }
-    if (bad != LK_GPU_FINE)
-        atomicMin((unsigned long long *)&a.in.device_result->bad, (unsigned long long)bad);
-    if (__syncthreads_or(bad != LK_GPU_FINE)) return lk_encode_none(&a, c);
     uint32_t k = a.s.carried[c];
     uint32_t key = lk_block_select(&s, &turn, key_of, k);
     lk_encode_chosen(&a, &s, &turn, c, v, key_of, (int32_t)key, k);
 }
 
-// Checks that feedback would leave only finite values. Writes only the first place that is not.
+// Checks that all values are finite. Writes only the first place that is not.
 LK_KERNEL lk_guard(struct lk_encode_args a)
 {
     struct lk_gpu_chunk chunk = a.s.chunk[blockIdx.x];
     uint64_t bad = LK_GPU_FINE;
     for (uint32_t i = threadIdx.x; i < chunk.len; i += LK_THREADS)
-        if (lk_key(lk_feedback_of(&a.in, chunk.at + i)) >= LK_KEY_INFINITE && bad == LK_GPU_FINE)
+        if (lk_key(a.in.device_e[chunk.at + i]) >= LK_KEY_INFINITE && bad == LK_GPU_FINE)
             bad = chunk.at + i;
     if (bad != LK_GPU_FINE)
         atomicMin((unsigned long long *)&a.in.device_result->bad, (unsigned long long)bad);

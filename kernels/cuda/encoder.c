@@ -115,11 +115,7 @@ static int to_host(struct lk_gpu_encoder *x, struct lk_way first, struct lk_way 
 
 static int encode(struct lk_gpu_encoder *x, const float *e, struct lk_gpu_result *is)
 {
-    const struct lk_gpu_encode in = {.device_e = x->device_e,
-                                     .device_e_out = x->device_e,
-                                     .beta = 1,
-                                     .device_payload = x->device_payload,
-                                     .device_result = x->device_result};
+    const struct lk_gpu_encode in = {x->device_e, x->device_payload, x->device_result};
     const struct lk_way result = {x->device_result, is, sizeof *is}, none = {.bytes = 0};
     int err = lk_inward_copy(&x->in, x->device_e, e, x->layout->values * sizeof *e, x->stream);
     if (!err) err = x->b->kernels->encode(x->shard, &in, x->stream);
@@ -138,7 +134,7 @@ static LH_MUST lh_err payload_of(struct lk_gpu_encoder *x, float *e, float *left
     if (failed) return say(x, "encoding", failed);
     if (!*there || is.bad != LK_GPU_FINE) {
         *there = false;
-        return lk_encode(&x->codec, x->layout, 1, NULL, e, out, info);
+        return lk_encode(&x->codec, x->layout, e, out, info);
     }
     if (is.bytes > x->payload_max)
         return lh_fail(LH_ERR_UNSUPPORTED,
@@ -193,7 +189,7 @@ static lh_err compare(struct lk_gpu_encoder *x, float *ours, float *theirs)
     struct lk_payload_info a = {0}, b = {0};
     make_up(ours);
     make_up(theirs);
-    lh_err err = lk_encode(&x->codec, x->layout, 1, NULL, ours, &cpu, &a);
+    lh_err err = lk_encode(&x->codec, x->layout, ours, &cpu, &a);
     if (!err) err = lk_gpu_encoder_run(x, theirs, &gpu, &b);
     bool same = !err && cpu.len == gpu.len && !memcmp(cpu.data, gpu.data, cpu.len) &&
                 !memcmp(ours, theirs, CHECK_VALUES * sizeof *ours) && a.values == b.values &&

@@ -16,7 +16,7 @@ LH_MUST lh_err lk_gpu_encoder_create(const struct lk_gpu *gpu, const struct lk_c
                                      struct lk_gpu_encoder **out);
 void lk_gpu_encoder_destroy(struct lk_gpu_encoder *x); // NULL is allowed
 
-// lk_encode(codec, layout, 1, NULL, e, out, info) to the byte, including its errors.
+// lk_encode(codec, layout, e, out, info) to the byte, including its errors.
 // LH_ERR_UNSUPPORTED: the device failed, with its text; `e` and `out` are unchanged. One thread at
 // a time; blocks.
 LH_MUST lh_err lk_gpu_encoder_run(struct lk_gpu_encoder *x, float *e, struct lh_buf *out,

@@ -1,5 +1,5 @@
-// Decoding into an array: theta -= scale*q, or zeros at the carried values; up to eight payloads in
-// log order, in one pass over the chunks.
+// Decoding into an array: theta -= scale*q; up to eight payloads in log order, in one pass over the
+// chunks.
 //
 // lk_locate finds where each payload's groups begin, from its table. Then one block a chunk takes
 // the records in their order, a barrier between two: within one record every value has a place of
@@ -66,8 +66,7 @@ LK_DEVICE uint32_t lk_load_word(const uint8_t *from, uint32_t word, uint32_t byt
 
 LK_DEVICE void lk_apply(const struct lk_fold_args *a, uint64_t at, float scale, float q)
 {
-    if (at >= a->below) return;
-    a->to[at] = a->use == LK_GPU_CLEAR ? 0 : __fsub_rn(a->to[at], __fmul_rn(scale, q));
+    if (at < a->below) a->to[at] = __fsub_rn(a->to[at], __fmul_rn(scale, q));
 }
 
 // Collects the bits of the chunk's ones, numbers `first` to `first + k`, in s->one.

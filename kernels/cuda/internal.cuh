@@ -32,41 +32,15 @@ struct lk_fold_args {
     uint64_t chunks, groups, below;
     uint64_t *at; // record x group
     struct lk_gpu_record record[LK_GPU_RECORDS_MAX];
-    uint32_t records, use;
+    uint32_t records;
     float *to;
 };
-
-// The delta in feedback: anchor - local, d, or none.
-LK_DEVICE float lk_feedback_of(const struct lk_gpu_encode *in, uint64_t at)
-{
-    if (in->device_anchor)
-        return lk_feedback(in->beta, in->device_e[at],
-                           __fsub_rn(in->device_anchor[at], in->device_local[at]), true);
-    bool has = in->device_d != NULL;
-    return lk_feedback(in->beta, in->device_e[at], has ? in->device_d[at] : 0, has);
-}
-
-// Feedback for the value at `at`; moves the anchor. The caller checks that it is finite.
-LK_DEVICE float lk_take_feedback(const struct lk_gpu_encode *in, uint64_t at)
-{
-    float v = lk_feedback_of(in, at);
-    if (in->device_anchor) in->device_anchor[at] = in->device_local[at];
-    return v;
-}
-
-// A guard ran before, so `bad` does not change and any thread may read it.
-LK_DEVICE bool lk_guarded(const struct lk_gpu_encode *in)
-{
-    return in->device_e == in->device_e_out;
-}
 
 // Each queues its kernels and returns.
 void lk_launch_guard(const struct lk_encode_args *a, cudaStream_t stream);
 void lk_launch_sparse(const struct lk_encode_args *a, cudaStream_t stream);
 void lk_launch_dense(const struct lk_encode_args *a, cudaStream_t stream);
 void lk_launch_concat(const struct lk_encode_args *a, cudaStream_t stream);
-void lk_launch_squares(const struct lk_gpu_shard *s, const float *x, double *out,
-                       cudaStream_t stream);
 void lk_launch_fold(const struct lk_fold_args *a, cudaStream_t stream);
 void lk_launch_each(enum lk_gpu_op op, const struct lk_gpu_arrays *a, cudaStream_t stream);
 void lk_launch_digest(const uint8_t *bytes, uint64_t n, uint8_t *hashes, cudaStream_t stream);

@@ -252,7 +252,7 @@ static int lk_encode(struct lk_gpu_shard *shard, const struct lk_gpu_encode *in,
     cudaStream_t stream = (cudaStream_t)on;
     struct lk_encode_args a = {*shard, *in};
     LK_TRY(cudaMemsetAsync(in->device_result, 0xff, sizeof *in->device_result, stream));
-    if (in->device_e == in->device_e_out) lk_launch_guard(&a, stream);
+    lk_launch_guard(&a, stream);
     if (shard->codec.index == LK_DENSE)
         lk_launch_dense(&a, stream);
     else
@@ -262,7 +262,7 @@ static int lk_encode(struct lk_gpu_shard *shard, const struct lk_gpu_encode *in,
 }
 
 static int lk_fold(struct lk_gpu_shard *shard, const struct lk_gpu_record *record, uint32_t records,
-                   enum lk_gpu_use use, uint64_t below, float *device_to, lk_gpu_stream stream)
+                   uint64_t below, float *device_to, lk_gpu_stream stream)
 {
     struct lk_fold_args a = {};
     if (!records || records > LK_GPU_RECORDS_MAX) return LK_INVALID;
@@ -272,7 +272,6 @@ static int lk_fold(struct lk_gpu_shard *shard, const struct lk_gpu_record *recor
     a.below = below;
     a.at = shard->fold_at;
     a.records = records;
-    a.use = use;
     a.to = device_to;
     for (uint32_t i = 0; i < records; i++) a.record[i] = record[i];
     lk_launch_fold(&a, (cudaStream_t)stream);
@@ -283,13 +282,6 @@ static int lk_each_value(enum lk_gpu_op op, const struct lk_gpu_arrays *arrays,
                          lk_gpu_stream stream)
 {
     lk_launch_each(op, arrays, (cudaStream_t)stream);
-    return lk_gpu_last_error();
-}
-
-static int lk_sum_squares(struct lk_gpu_shard *shard, const float *device_x, double *device_out,
-                          lk_gpu_stream stream)
-{
-    lk_launch_squares(shard, device_x, device_out, (cudaStream_t)stream);
     return lk_gpu_last_error();
 }
 
@@ -310,8 +302,7 @@ static const struct lk_gpu_streams lk_streams = {
     lk_event_record,  lk_event_follow,   lk_event_done,  lk_event_wait,
 };
 static const struct lk_gpu_kernels lk_kernels = {
-    lk_shard_create, lk_shard_destroy, lk_encode, lk_fold,
-    lk_each_value,   lk_sum_squares,   lk_digest, lk_shard_bytes,
+    lk_shard_create, lk_shard_destroy, lk_encode, lk_fold, lk_each_value, lk_digest, lk_shard_bytes,
 };
 static const struct lk_gpu_backend lk_backend = {
     LK_GPU_ABI,

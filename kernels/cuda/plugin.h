@@ -16,7 +16,7 @@ extern "C" {
 #endif
 
 enum {
-    LK_GPU_ABI = 12, // changes with every struct, table and meaning of this file
+    LK_GPU_ABI = 13, // changes with every struct, table and meaning of this file
     LK_GPU_CHUNK = 4096,
     LK_GPU_GROUP = 16,
     LK_GPU_SUM_LANES = 256, // lanes in which chunks' sums of squares are added
@@ -61,13 +61,10 @@ struct lk_gpu_result {
     double sum_squares; // as in struct lk_payload_info
 };
 
-// All on the device. With `anchor` the delta is anchor - local, and anchor becomes local; otherwise
-// it is d, or nothing if that is NULL. e_out may be e: it then does not change if `bad` reports a
-// non-finite value. If e_out is not e, it is invalid in that case, and the anchor has moved.
+// All on the device. `device_e` becomes the remainder; if `bad` reports a value that is not finite,
+// it does not change.
 struct lk_gpu_encode {
-    const float *device_d, *device_local, *device_e;
-    float *device_anchor, *device_e_out;
-    float beta;
+    float *device_e;
     uint8_t *device_payload; // [lk_gpu_plan.bytes_max]
     struct lk_gpu_result *device_result;
 };
@@ -77,8 +74,6 @@ struct lk_gpu_record {
     struct lk_gpu_codec codec;     // rice_bits: the payload's own
     float scale;
 };
-
-enum lk_gpu_use { LK_GPU_SUBTRACT = 1, LK_GPU_CLEAR = 2 };
 
 // Elementwise on n values; each line names the arrays read and written.
 enum lk_gpu_op {
@@ -133,11 +128,8 @@ struct lk_gpu_kernels {
     int (*encode)(struct lk_gpu_shard *shard, const struct lk_gpu_encode *in, lk_gpu_stream stream);
     // The records in order, only values before `below`; at most LK_GPU_RECORDS_MAX.
     int (*fold)(struct lk_gpu_shard *shard, const struct lk_gpu_record *record, uint32_t records,
-                enum lk_gpu_use use, uint64_t below, float *device_to, lk_gpu_stream stream);
+                uint64_t below, float *device_to, lk_gpu_stream stream);
     int (*each)(enum lk_gpu_op op, const struct lk_gpu_arrays *arrays, lk_gpu_stream stream);
-    // fp64, each chunk in eight lanes, chunks in 256: the order of kernels/docs/0001-payload.md.
-    int (*sum_squares)(struct lk_gpu_shard *shard, const float *device_x, double *device_out,
-                       lk_gpu_stream stream);
     // BLAKE2b-256 of each range of LK_GPU_DIGEST_RANGE bytes, in order.
     int (*digest)(const void *device, uint64_t bytes, uint8_t *device_hashes, lk_gpu_stream stream);
     // Bytes of device memory that shard_create() takes for this plan.

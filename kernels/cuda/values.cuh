@@ -20,13 +20,6 @@ LK_DEVICE float lk_signed(float magnitude, uint32_t negative)
     return __uint_as_float(lk_key(magnitude) | negative << 31);
 }
 
-// beta*e + delta in two roundings; `has`: there is a delta.
-LK_DEVICE float lk_feedback(float beta, float e, float delta, bool has)
-{
-    float v = __fmul_rn(beta, e);
-    return has ? __fadd_rn(v, delta) : v;
-}
-
 // Nearest integer, ties to even; 0 <= x < 2^52.
 LK_DEVICE uint64_t lk_round_even(double x)
 {

@@ -92,7 +92,7 @@ static void other_encode(struct other *o, uint64_t from, struct lh_buf *plain)
     o->head.density = (float)CARRIED / (float)layout->values;
     const struct lk_codec codec = {o->head.index_code, o->head.value_code, o->head.density};
     for (uint64_t i = 0; i < CARRIED; i++) e[from + i] = 0.25f;
-    assert_int_equal(lk_encode(&codec, layout, 1, NULL, e, plain, &info), LH_OK);
+    assert_int_equal(lk_encode(&codec, layout, e, plain, &info), LH_OK);
     assert_int_equal(info.values, CARRIED);
     o->head.values = info.values;
     o->head.plain_bytes = (uint32_t)plain->len;

@@ -38,7 +38,7 @@ static void encode(const struct rig *r, struct lh_frame *f, struct lh_buf *plain
     const struct lh_shard_layout *layout = &r->manifest.shard[0];
     struct lk_payload_info info;
     float *e = test_calloc(layout->values, sizeof *e);
-    assert_int_equal(lk_encode(&codec, layout, 1, NULL, e, plain, &info), LH_OK);
+    assert_int_equal(lk_encode(&codec, layout, e, plain, &info), LH_OK);
     f->index_code = codec.index;
     f->value_code = codec.value;
     f->density = codec.density;

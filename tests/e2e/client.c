@@ -102,7 +102,7 @@ lh_err client_encode(struct client *c, const struct lk_codec *codec, float step,
     float *e = malloc(c->layout->values * sizeof *e);
     if (!e) return LH_ERR_NO_MEMORY;
     for (uint64_t i = 0; i < c->layout->values; i++) e[i] = step * (float)(i % period + 1);
-    lh_err err = lk_encode(codec, c->layout, 1, NULL, e, plain, &info);
+    lh_err err = lk_encode(codec, c->layout, e, plain, &info);
     free(e);
     c->head.index_code = codec->index;
     c->head.value_code = codec->value;

@@ -215,7 +215,7 @@ static void put_payload(const struct fuzz_seeds *o, size_t word)
     float e[321];
     for (int i = 0; i < 321; i++) e[i] = (float)(i * 7919 % 2003 - 1001) / 256;
     lh_err err = lk_codec_parse(lk_codec_word(word), &codec);
-    if (!err) err = lk_encode(&codec, &l, 1, NULL, e, &b, NULL);
+    if (!err) err = lk_encode(&codec, &l, e, &b, NULL);
     LH_ASSERT(err == LH_OK);
     snprintf(name, sizeof name, "%s-shard0-density0", lk_codec_word(word));
     fuzz_seed(o, "payload", name, lh_span(head, 2), lh_buf_span(&b));

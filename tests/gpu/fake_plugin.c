@@ -87,16 +87,16 @@ static int none_left(int index, struct lk_gpu_device *out)
 }
 
 static int skip(struct lk_gpu_shard *shard, const struct lk_gpu_record *record, uint32_t records,
-                enum lk_gpu_use to, uint64_t below, float *device_to, lk_gpu_stream stream)
+                uint64_t below, float *device_to, lk_gpu_stream stream)
 {
     if (folds++ % 4 / 2) return 0; // the first one is the self-check's
-    return real->kernels->fold(shard, record, records, to, below, device_to, stream);
+    return real->kernels->fold(shard, record, records, below, device_to, stream);
 }
 
 static int no_fold(struct lk_gpu_shard *shard, const struct lk_gpu_record *record, uint32_t records,
-                   enum lk_gpu_use to, uint64_t below, float *device_to, lk_gpu_stream stream)
+                   uint64_t below, float *device_to, lk_gpu_stream stream)
 {
-    (void)shard, (void)record, (void)records, (void)to, (void)below, (void)device_to, (void)stream;
+    (void)shard, (void)record, (void)records, (void)below, (void)device_to, (void)stream;
     return 0;
 }
 

@@ -34,8 +34,8 @@ TEST(wrong_plugins)
     char sizes[64];
     snprintf(sizes, sizeof sizes, "its table has %zu bytes, this program's %zu",
              sizeof(struct lk_gpu_backend) - sizeof(void *), sizeof(struct lk_gpu_backend));
-    refused("abi", "does not speak ABI 12");
-    refused("renamed", "speaks ABI 13, this program 12");
+    refused("abi", "does not speak ABI 13");
+    refused("renamed", "speaks ABI 14, this program 13");
     refused("short", sizes);
     refused("driver", "no NVIDIA driver");
     refused("none", "the driver sees no device");

@@ -105,7 +105,7 @@ static void assert_is_right(struct rig *r)
     struct lk_payload_info info;
     lh_buf_clear(&r->payload);
     assert_int_equal(r->host->ops->delta(r->host, &is, 0.9f, r->spare), LH_OK);
-    assert_int_equal(lk_encode(&r->codec, r->layout, 1, NULL, r->spare, &r->payload, &info), LH_OK);
+    assert_int_equal(lk_encode(&r->codec, r->layout, r->spare, &r->payload, &info), LH_OK);
     assert_int_equal(r->payload.len, r->theirs.len);
     assert_memory_equal(r->payload.data, r->theirs.data, r->payload.len);
     assert_memory_equal(r->spare, r->left, r->layout->values * sizeof *r->spare);

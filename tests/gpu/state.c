@@ -86,11 +86,10 @@ static struct lk_gpu_kernels planted;
 static int skipped;
 
 static int skip_fold(struct lk_gpu_shard *shard, const struct lk_gpu_record *record,
-                     uint32_t records, enum lk_gpu_use use, uint64_t below, float *device_to,
-                     lk_gpu_stream stream)
+                     uint32_t records, uint64_t below, float *device_to, lk_gpu_stream stream)
 {
     if (skipped++ == 1) return 0;
-    return planted.fold(shard, record, records, use, below, device_to, stream);
+    return planted.fold(shard, record, records, below, device_to, stream);
 }
 
 // The device does not fold one record: the next digest record reports it, and the renewal after it

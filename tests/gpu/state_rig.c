@@ -209,7 +209,7 @@ void rig_fold(struct rig *r)
     f.codec.density = f.codec.index == LK_INDEX_DENSE ? 1 : 100.0f / 4096;
     if (r->own_codec) f.codec = r->codec;
     rig_make_up(r, r->got, r->layout->values);
-    assert_int_equal(lk_encode(&f.codec, r->layout, 1, NULL, r->got, &payload, &info), LH_OK);
+    assert_int_equal(lk_encode(&f.codec, r->layout, r->got, &payload, &info), LH_OK);
     f.plain = lh_buf_span(&payload);
     if (f.admitted)
         assert_int_equal(lk_fold(&f.codec, r->layout, f.plain, f.scale, r->replica.theta), LH_OK);
@@ -260,7 +260,7 @@ static void *encode(void *arg)
     if (lane->by_host) {
         lane->err = r->device->ops->delta(r->device, &lane->of, 0.9f, r->left);
         if (!lane->err)
-            lane->err = lk_encode(&r->codec, r->layout, 1, NULL, r->left, &r->theirs, &lane->info);
+            lane->err = lk_encode(&r->codec, r->layout, r->left, &r->theirs, &lane->info);
     } else {
         lane->err =
             r->device->ops->encode(r->device, &lane->of, 0.9f, r->left, &r->theirs, &lane->info);
@@ -313,7 +313,7 @@ bool rig_cut(struct rig *r)
     rig_train(r);
     if (rig_draw(r, 2)) rig_fold(r);
     assert_int_equal(r->host->ops->delta(r->host, &is, 0.9f, r->spare), LH_OK);
-    assert_int_equal(lk_encode(&r->codec, r->layout, 1, NULL, r->spare, &r->payload, &a), LH_OK);
+    assert_int_equal(lk_encode(&r->codec, r->layout, r->spare, &r->payload, &a), LH_OK);
     if (r->beside)
         encode_beside(r, &lane);
     else

@@ -116,14 +116,13 @@ void history_frame(struct history *h, uint32_t shard, struct lh_buf *out)
     struct lk_codec codec = {.density = h->kind.density};
     struct lk_payload_info info;
     struct lh_buf plain = lh_buf(1 << 20);
-    float *delta = malloc(layout->values * sizeof *delta);
-    LH_ASSERT(delta);
+    float *residual = h->residual[shard];
     uint64_t step = lh_row_step(lh_ledger_row(l, WORKER)) + 1;
     uint64_t shift = step * (h->kind.steady ? 7 : 131);
     for (uint64_t i = 0; i < layout->values; i++)
-        delta[i] = (float)((int)((i * 7919 + shift) % 2003) - 1001) / 65536;
+        residual[i] += (float)((int)((i * 7919 + shift) % 2003) - 1001) / 65536;
     must(lk_codec_parse(h->kind.codec, &codec));
-    must(lk_encode(&codec, layout, 1, delta, h->residual[shard], &plain, &info));
+    must(lk_encode(&codec, layout, residual, &plain, &info));
     struct lh_frame f = {.index_code = codec.index,
                          .value_code = codec.value,
                          .cipher = (uint8_t)h->kind.cipher,
@@ -154,7 +153,6 @@ void history_frame(struct history *h, uint32_t shard, struct lh_buf *out)
     must(lh_seal(h->conf.keys, h->kind.cipher, f.key_id, &context, lh_span(out->data, head),
                  f.nonce, lh_buf_span(&plain), out->data + head));
     lh_buf_free(&plain);
-    free(delta);
 }
 
 static void put_refused(struct history *h, uint32_t shard, struct lh_buf *out)

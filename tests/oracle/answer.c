@@ -73,7 +73,7 @@ static lh_err send(const struct lk_codec *codec, struct lh_buf *in, struct lh_bu
     l.chunks = (n + LH_CHUNK - 1) / LH_CHUNK;
     if (e == NULL) goto out;
     memcpy(e, in->data, n * sizeof *e);
-    LH_TRY_TO(out, err, lk_encode(codec, &l, 1, NULL, e, &payload, NULL));
+    LH_TRY_TO(out, err, lk_encode(codec, &l, e, &payload, NULL));
     LH_TRY_TO(out, err, lk_payload_check(codec, &l, lh_buf_span(&payload), NULL));
     LH_TRY_TO(out, err, lk_payload_add(codec, &l, lh_buf_span(&payload), q));
     for (uint64_t i = 0; i < n; i++) lh_put_f32(out, q[i]);

@@ -1,5 +1,4 @@
-// Kernels that go value by value (the local view, conversions), and the sums and hashes over a
-// whole shard.
+// Kernels that go value by value (the local view, conversions), and the hashes over a whole shard.
 #include "tests/parity/device.h"
 
 #include <stdlib.h>
@@ -38,7 +37,10 @@ void host_view_move(const float *theta, float kappa, const float *residual, floa
 static void on_cpu(enum lk_gpu_op op, struct four *f, uint64_t n, float s)
 {
     switch (op) {
-    case LK_GPU_VIEW_START: lk_view_start(f->a, s, f->b, f->x, f->y, n); break;
+    case LK_GPU_VIEW_START:
+        lk_view_of(f->a, s, f->b, f->x, n);
+        lk_view_of(f->a, s, f->b, f->y, n);
+        break;
     case LK_GPU_VIEW_DELTA: lk_view_delta(s, f->a, f->y, f->b, f->x, n); break;
     case LK_GPU_VIEW_MOVE: host_view_move(f->a, s, f->b, f->x, f->y, n); break;
     case LK_GPU_BF16_OF_FP32: lk_bf16_of_fp32(f->a, (uint16_t *)(void *)f->x, n); break;
@@ -77,37 +79,6 @@ static void compare(const struct device *dev, enum lk_gpu_op op, uint64_t n, int
     for (int i = 0; i < 4; i++) device_free(dev, all[i]);
     free(f);
     free(g);
-}
-
-// The norm that clips: per-chunk sums in eight lanes, as in a dense fp32 payload.
-static void norms(const struct device *dev)
-{
-    static const uint64_t lens[] = {9000, 1, 4096, 63, 700, 0};
-    struct lk_codec codec = {LK_INDEX_DENSE, LK_VALUE_FP32, 1};
-    struct layout_case c;
-    struct lk_gpu_plan plan;
-    struct lk_gpu_shard *shard;
-    case_layout(&c, lens);
-    must(lk_gpu_plan_create(&codec, &c.layout, &plan) == LH_OK, "no plan");
-    must_succeed(dev, dev->b->kernels->shard_create(&plan, &shard), "shard_create");
-    for (int kind = 0; kind < CASE_KINDS; kind++) {
-        struct lh_buf payload = lh_buf(1 << 24);
-        struct lk_payload_info info;
-        float *x = made((enum case_kind)kind, c.layout.values, 5);
-        size_t bytes = c.layout.values * sizeof *x;
-        float *there = device_put(dev, x, bytes);
-        double *out = device_room(dev, sizeof *out), got;
-        must(lk_encode(&codec, &c.layout, 1, NULL, x, &payload, &info) == LH_OK, "encode");
-        must_succeed(dev, dev->b->kernels->sum_squares(shard, there, out, dev->stream), "squares");
-        device_get(dev, &got, out, sizeof got);
-        must_equal(&got, &info.sum_squares, sizeof got, "sum of squares, kind %d", kind);
-        device_free(dev, there);
-        device_free(dev, out);
-        lh_buf_free(&payload);
-        free(x);
-    }
-    dev->b->kernels->shard_destroy(shard);
-    lk_gpu_plan_free(&plan);
 }
 
 // The ranges' hashes, as kernels/state/replica.c makes them.
@@ -155,7 +126,6 @@ void parity_each(void)
             simt_seed(n);
             compare(&dev, (enum lk_gpu_op)op, lens[n % LH_COUNT(lens)], kind, n + 1);
         }
-    norms(&dev);
     digests(&dev);
     device_destroy(&dev);
 }

@@ -95,20 +95,15 @@ static void push(struct large *l, const struct lk_codec *codec)
     must(e && theta, "no memory");
     memcpy(e, l->e, (PERIOD + TAIL) * sizeof *e);
     memcpy(theta, l->theta, (PERIOD + TAIL) * sizeof *e);
-    must(!lk_encode(codec, &l->small, BETA, l->d, e, &out, &info), "encode");
+    must(!lk_encode(codec, &l->small, e, &out, &info), "encode");
     must(!lk_fold(codec, &l->small, lh_buf_span(&out), SCALE, theta), "fold");
     must(!lk_gpu_plan_create(codec, &l->layout, &plan), "no plan of %llu values: %s",
          (unsigned long long)l->values, lh_err_text(LH_ERR_INVALID));
     must_succeed(&l->dev, k->shard_create(&plan, &shard), "shard_create");
-    float *g_d = spread(l, l->d), *g_e = spread(l, l->e), *g_theta = spread(l, l->theta);
+    float *g_e = spread(l, l->e), *g_theta = spread(l, l->theta);
     uint8_t *payload = device_room(&l->dev, plan.bytes_max);
     struct lk_gpu_result *result = device_room(&l->dev, sizeof *result);
-    const struct lk_gpu_encode in = {.device_d = g_d,
-                                     .device_e = g_e,
-                                     .device_e_out = g_e,
-                                     .beta = BETA,
-                                     .device_payload = payload,
-                                     .device_result = result};
+    const struct lk_gpu_encode in = {g_e, payload, result};
     must_succeed(&l->dev, k->encode(shard, &in, l->dev.stream), "encode");
     device_get(&l->dev, &is, result, sizeof is);
     must(is.bad == LK_GPU_FINE, "value %llu is not finite", (unsigned long long)is.bad);
@@ -117,12 +112,10 @@ static void push(struct large *l, const struct lk_codec *codec)
         must_equal(&is.sum_squares, &info.sum_squares, sizeof info.sum_squares, "squares");
     }
     const struct lk_gpu_record record = {payload, plan.codec, SCALE};
-    must_succeed(&l->dev,
-                 k->fold(shard, &record, 1, LK_GPU_SUBTRACT, UINT64_MAX, g_theta, l->dev.stream),
-                 "fold");
+    must_succeed(&l->dev, k->fold(shard, &record, 1, UINT64_MAX, g_theta, l->dev.stream), "fold");
     must_repeat(l, g_e, bytes, e, period, lk_codec_name(codec));
     must_repeat(l, g_theta, bytes, theta, period, "parameters");
-    void *rooms[] = {g_d, g_e, g_theta, payload, result};
+    void *rooms[] = {g_e, g_theta, payload, result};
     for (size_t i = 0; i < LH_COUNT(rooms); i++) device_free(&l->dev, rooms[i]);
     k->shard_destroy(shard);
     lk_gpu_plan_free(&plan);

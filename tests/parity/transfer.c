@@ -19,8 +19,8 @@ static struct lk_gpu_shard *shard_of(const struct device *dev, const struct lk_c
     return shard;
 }
 
-// Encodes pushes of one residual, each with another delta, into two buffers by turns; two copies
-// are under way at a time.
+// Encodes pushes of one residual, each of what the last one left, into two buffers by turns; two
+// copies are under way at a time.
 static void ring(const struct device *dev, uint64_t seed)
 {
     static const uint64_t lens[] = {700, 300, 1, 0};
@@ -37,16 +37,12 @@ static void ring(const struct device *dev, uint64_t seed)
     must_succeed(dev, dev->b->streams->event_create(&encoded), "create an event");
     size_t bytes = c.layout.values * sizeof(float);
     float *e = made(CASE_GAUSSIAN, c.layout.values, seed);
-    float *there = device_put(dev, e, bytes), *d[PUSHES], *d_there[PUSHES];
+    float *there = device_put(dev, e, bytes);
     uint8_t *payload_there[SLOTS];
     struct lk_gpu_result *result_there = device_room(dev, sizeof *result_there);
     int32_t slot[PUSHES], full;
     struct lh_buf should[PUSHES];
     for (int i = 0; i < SLOTS; i++) payload_there[i] = device_room(dev, plan.bytes_max);
-    for (int i = 0; i < PUSHES; i++) {
-        d[i] = made(CASE_GAUSSIAN, c.layout.values, seed * 100 + (uint64_t)i);
-        d_there[i] = device_put(dev, d[i], bytes);
-    }
     for (int i = 0; i < PUSHES + SLOTS; i++) {
         int old = i - SLOTS;
         bool dropped = old % 3 == 2; // thrown away unread
@@ -60,13 +56,8 @@ static void ring(const struct device *dev, uint64_t seed)
         if (i >= PUSHES) continue;
         struct lk_payload_info info;
         should[i] = lh_buf(1 << 20);
-        must(lk_encode(&codec, &c.layout, 0.95f, d[i], e, &should[i], &info) == LH_OK, "encode");
-        struct lk_gpu_encode in = {.device_d = d_there[i],
-                                   .device_e = there,
-                                   .device_e_out = there,
-                                   .beta = 0.95f,
-                                   .device_payload = payload_there[i % SLOTS],
-                                   .device_result = result_there};
+        must(lk_encode(&codec, &c.layout, e, &should[i], &info) == LH_OK, "encode");
+        struct lk_gpu_encode in = {there, payload_there[i % SLOTS], result_there};
         must_succeed(dev, dev->b->kernels->encode(shard, &in, dev->stream), "encode");
         must_succeed(dev, dev->b->streams->event_record(encoded, dev->stream), "record");
         must_succeed(dev,
@@ -80,11 +71,7 @@ static void ring(const struct device *dev, uint64_t seed)
     }
     must(t->copy(slots, there, plan.bytes_max + 1, encoded, &full) != 0 && full == -1,
          "a copy that is larger than its slot");
-    for (int i = 0; i < PUSHES; i++) {
-        free(d[i]);
-        device_free(dev, d_there[i]);
-        lh_buf_free(&should[i]);
-    }
+    for (int i = 0; i < PUSHES; i++) lh_buf_free(&should[i]);
     free(e);
     for (int i = 0; i < SLOTS; i++) device_free(dev, payload_there[i]);
     device_free(dev, result_there);
@@ -142,7 +129,7 @@ static void crossing(const struct device *dev, uint64_t seed)
     device_free(dev, y_there);
 }
 
-// A worker's round on the device alone, compared at its end: view, cut with encoding, fold, view.
+// A worker's round on the device alone, compared at its end: view, cut, encoding, fold, view.
 static void round_trip(const struct device *dev, uint64_t seed)
 {
     static const uint64_t lens[] = {5000, 300, 0};
@@ -167,24 +154,26 @@ static void round_trip(const struct device *dev, uint64_t seed)
     const struct lk_gpu_kernels *k = dev->b->kernels;
     struct lk_gpu_arrays view = {g_theta, g_e, g_local, g_anchor, 0.5f, n};
     must_succeed(dev, k->each(LK_GPU_VIEW_START, &view, dev->stream), "each");
-    lk_view_start(theta, 0.5f, e, local, anchor, n);
+    lk_view_of(theta, 0.5f, e, local, n);
+    lk_view_of(theta, 0.5f, e, anchor, n);
     // Trains on the host, which changes `local`.
     device_get(dev, got, g_local, bytes);
     must_equal(got, local, bytes, "local view, seed %llu", (unsigned long long)seed);
     for (uint64_t i = 0; i < n; i++) local[i] -= 0.01f * step[i];
     must_succeed(dev, dev->b->memory->copy_in(g_local, local, bytes, dev->stream), "copy in");
     must_succeed(dev, dev->b->streams->wait(dev->stream), "wait"); // `local` changes below
-    struct lk_gpu_encode in = {NULL, g_local, g_e, g_anchor, g_spare, 0.95f, payload, result};
+    struct lk_gpu_arrays cut = {g_e, g_local, g_spare, g_anchor, 0.95f, n};
+    must_succeed(dev, k->each(LK_GPU_VIEW_DELTA, &cut, dev->stream), "each");
+    struct lk_gpu_encode in = {g_spare, payload, result};
     must_succeed(dev, k->encode(shard, &in, dev->stream), "encode");
     struct lk_gpu_record record = {payload, plan.codec, 0.7f};
-    must_succeed(dev, k->fold(shard, &record, 1, LK_GPU_SUBTRACT, UINT64_MAX, g_theta, dev->stream),
-                 "fold");
+    must_succeed(dev, k->fold(shard, &record, 1, UINT64_MAX, g_theta, dev->stream), "fold");
     view.b = g_spare;
     must_succeed(dev, k->each(LK_GPU_VIEW_MOVE, &view, dev->stream), "each");
     struct lh_buf out = lh_buf(1 << 20);
     struct lk_payload_info info;
-    lk_view_cut(0.95f, e, local, anchor, spare, n);
-    must(lk_encode(&codec, &c.layout, 1, NULL, spare, &out, &info) == LH_OK, "encode");
+    lk_view_delta(0.95f, e, anchor, local, spare, n);
+    must(lk_encode(&codec, &c.layout, spare, &out, &info) == LH_OK, "encode");
     must(lk_fold(&codec, &c.layout, lh_buf_span(&out), 0.7f, theta) == LH_OK, "fold");
     host_view_move(theta, 0.5f, spare, local, anchor, n);
     device_get(dev, &is, result, sizeof is);

@@ -82,8 +82,8 @@ static double record(void *arg, int world)
 static double region(void *arg, int world)
 {
     struct mechanism *m = arg;
-    float e[1] = {0}, d[1] = {world ? 5 : -5}, values[1];
-    lk_fragment_take(&m->codec, &m->layout, 3, 1, d, e, values);
+    float e[1] = {world ? 5 : -5}, values[1];
+    lk_fragment_take(&m->codec, &m->layout, 3, e, values);
     lk_pool_fill(m->pool, &m->env);
     struct lk_clipped clipped = lk_grid_clip(&m->grid, values);
     lk_pool_release(m->pool, &m->grid, clipped, values);

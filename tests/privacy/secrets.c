@@ -41,31 +41,30 @@ static void release(struct lk_pool *pool, float *x, int64_t *sum, float *out)
     lk_pool_wipe(pool);
 }
 
-static void cut(float *d, float *e, float *out)
+static void cut(float *e, float *out)
 {
     struct lh_extent extent = {.len = D};
     struct lh_shard_layout layout = {.values = D, .chunks = 1, .extent = &extent, .extents = 1};
     struct lk_codec codec = {LK_INDEX_FRAGMENT, LK_VALUE_FP32, 0.3f};
-    (void)VALGRIND_MAKE_MEM_UNDEFINED(d, D * sizeof *d);
     (void)VALGRIND_MAKE_MEM_UNDEFINED(e, D * sizeof *e);
-    lk_fragment_take(&codec, &layout, 5, 0.9f, d, e, out);
+    lk_fragment_take(&codec, &layout, 5, e, out);
 }
 
 int main(int argc, char **argv)
 {
-    static float x[D], d[D], e[D], out[D];
+    static float x[D], e[D], out[D];
     static int64_t sum[D];
     uint32_t drawn[CAP];
     struct lh_env public = {&WORLD_OPS}, secret = {&SECRET_OPS};
     struct lk_pool *pool;
     if (sodium_init() < 0) return 2;
     if (!RUNNING_ON_VALGRIND) printf("not under valgrind: nothing is checked\n");
-    for (int i = 0; i < D; i++) x[i] = d[i] = e[i] = (float)(i % 17 - 8);
+    for (int i = 0; i < D; i++) x[i] = e[i] = (float)(i % 17 - 8);
     lh_err err = lk_pool_create(5e4, D, &pool);
     LH_ASSERT(!err);
     lk_pool_fill(pool, &public); // before the release, and not part of its time
     release(pool, x, sum, out);
-    cut(d, e, out);
+    cut(e, out);
     uint32_t kept = lk_choice_draw(&secret, 500, 0.05, CAP, drawn);
     if (argc > 1 && strcmp(argv[1], "leak") == 0 && kept > 20) printf("many\n");
     (void)VALGRIND_MAKE_MEM_DEFINED(&kept, sizeof kept);

@@ -221,7 +221,7 @@ static void encode(struct sim_liar *l, struct lh_frame *f, struct lh_buf *plain)
     float *e = calloc(layout->values, sizeof *e), size = size_of(l);
     LH_ASSERT(e);
     for (uint64_t i = 0; i < layout->values; i++) e[i] = sim_liar_draw(l, 2) ? size : -size;
-    lh_err err = lk_encode(&codec, layout, 1, NULL, e, plain, &info);
+    lh_err err = lk_encode(&codec, layout, e, plain, &info);
     LH_ASSERT(!err);
     free(e);
     f->index_code = codec.index;

@@ -147,7 +147,7 @@ static struct lh_buf make_frame(struct made *m, float by)
     float *delta = calloc(layout->values, sizeof *delta);
     assert_non_null(delta);
     for (uint64_t i = 0; i < layout->values; i++) delta[i] = by;
-    assert_int_equal(lk_encode(&s->codec, layout, 1, NULL, delta, &plain, &info), LH_OK);
+    assert_int_equal(lk_encode(&s->codec, layout, delta, &plain, &info), LH_OK);
     free(delta);
     struct lh_frame f = {.index_code = s->codec.index,
                          .value_code = s->codec.value,

@@ -185,8 +185,7 @@ static int encode(struct lk_gpu_shard *s, const struct lk_gpu_encode *in, lk_gpu
     struct lh_buf out = lh_buf(1 << 24);
     struct lk_payload_info info = {0};
     (void)stream;
-    LH_ASSERT(in->device_e == in->device_e_out && in->beta == 1 && !in->device_d);
-    lh_err err = lk_encode(&s->codec, &s->layout, 1, NULL, in->device_e_out, &out, &info);
+    lh_err err = lk_encode(&s->codec, &s->layout, in->device_e, &out, &info);
     *in->device_result = (struct lk_gpu_result){
         .bytes = out.len, .bad = err ? 0 : LK_GPU_FINE, .sum_squares = info.sum_squares};
     if (!err) memcpy(in->device_payload, out.data, out.len);
@@ -195,12 +194,12 @@ static int encode(struct lk_gpu_shard *s, const struct lk_gpu_encode *in, lk_gpu
 }
 
 static int fold(struct lk_gpu_shard *s, const struct lk_gpu_record *r, uint32_t records,
-                enum lk_gpu_use use, uint64_t below, float *to, lk_gpu_stream stream)
+                uint64_t below, float *to, lk_gpu_stream stream)
 {
     struct lk_codec codec = codec_of(&r->codec);
     const struct head *h = (const struct head *)(const void *)r->device_payload - 1;
     (void)stream;
-    LH_ASSERT(records == 1 && use == LK_GPU_SUBTRACT && below == s->layout.values);
+    LH_ASSERT(records == 1 && below == s->layout.values);
     return lk_fold(&codec, &s->layout, lh_span(r->device_payload, h->bytes), r->scale, to) != LH_OK;
 }
 
@@ -219,9 +218,10 @@ static void move(const struct lk_gpu_arrays *p)
 static int each(enum lk_gpu_op op, const struct lk_gpu_arrays *p, lk_gpu_stream stream)
 {
     (void)stream;
-    if (op == LK_GPU_VIEW_START)
-        lk_view_start(p->a, p->s, p->b, p->x, p->y, p->n);
-    else if (op == LK_GPU_VIEW_DELTA)
+    if (op == LK_GPU_VIEW_START) {
+        lk_view_of(p->a, p->s, p->b, p->x, p->n);
+        lk_view_of(p->a, p->s, p->b, p->y, p->n);
+    } else if (op == LK_GPU_VIEW_DELTA)
         lk_view_delta(p->s, p->a, p->y, p->b, p->x, p->n);
     else if (op == LK_GPU_VIEW_MOVE)
         move(p);

@@ -257,7 +257,6 @@ def unused_header(tree: Tree) -> Iterator[Finding]:
 # Functions that no product file calls, each with its reason; a header's name stands for all its
 # functions.
 UNCALLED = {
-    "kernels/view.h": "the specification that devices are compared with",
     "kernels/privacy/choice.h": "drawing records: the level `record`, which nothing enforces yet",
     "lh_bug_plant": "plants a bug",
     "lh_bug_planted": "plants it in another thread too",

@@ -139,7 +139,7 @@ lh_err wk_release_make(struct wk_shard *s, const struct lk_codec *codec, uint64_
 {
     struct wk_release *r = &s->release;
     uint32_t turn = (uint32_t)total;
-    lk_fragment_take(codec, s->layout, turn, 1, NULL, values, r->values);
+    lk_fragment_take(codec, s->layout, turn, values, r->values);
     r->noise_energy = r->pool->energy * r->grid.step * r->grid.step;
     struct lk_clipped clipped = lk_grid_clip(&r->grid, r->values);
     r->delta_energy = clipped.norm * r->grid.step * r->grid.step;

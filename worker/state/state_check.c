@@ -100,7 +100,7 @@ static lh_err cut(struct check *c)
     c->device->ops->copy(c->device);
     c->device->ops->begin(c->device, &is, 0.9f);
     LH_TRY(c->host->ops->delta(c->host, &is, 0.9f, c->left));
-    LH_TRY(lk_encode(c->codec, c->replica.layout, 1, NULL, c->left, &c->ours, &a));
+    LH_TRY(lk_encode(c->codec, c->replica.layout, c->left, &c->ours, &a));
     if (c->device->ops->encode(c->device, &is, 0.9f, c->got, &c->theirs, &b))
         return lh_fail(LH_ERR_UNSUPPORTED, "%s", lh_err_text(LH_ERR_IO));
     bool same = c->ours.len == c->theirs.len &&

@@ -232,11 +232,7 @@ static lh_err delta(struct wk_shard_state *st, const struct wk_shard_state_of *o
 // Queues a push: its payload, and its remainder in `spare`.
 static int queue_push(struct device_state *d, const struct wk_shard_state_of *of, float beta)
 {
-    const struct lk_gpu_encode in = {.device_e = d->spare,
-                                     .device_e_out = d->spare,
-                                     .beta = 1,
-                                     .device_payload = d->payload,
-                                     .device_result = d->result};
+    const struct lk_gpu_encode in = {d->spare, d->payload, d->result};
     int err = make_delta(d, of, beta);
     if (!err) err = d->b->kernels->encode(d->shard, &in, d->stream);
     if (!err) err = d->b->memory->copy_out(d->host_result, d->result, sizeof *d->result, d->stream);
@@ -272,13 +268,13 @@ static lh_err encode_there(struct device_state *d, const struct wk_shard_state_o
                            float *left, struct lh_buf *out, struct lk_payload_info *info)
 {
     const struct lk_gpu_result *is = d->host_result;
-    if (!d->shard) return lk_encode(&d->conf.codec, d->conf.layout, 1, NULL, left, out, info);
+    if (!d->shard) return lk_encode(&d->conf.codec, d->conf.layout, left, out, info);
     int err = end_push(d, of, beta);
     if (err) return say(d, "encoding", err);
     if (is->bad != LK_GPU_FINE) { // the CPU names the tensor
         err = to_host(d, left, d->spare);
         if (err) return say(d, "a value that is not finite", err);
-        return lk_encode(&d->conf.codec, d->conf.layout, 1, NULL, left, out, info);
+        return lk_encode(&d->conf.codec, d->conf.layout, left, out, info);
     }
     if (is->bytes > d->payload_max)
         return lh_fail(LH_ERR_IO, "state on the GPU, shard %u: a payload of %" PRIu64 " bytes",
@@ -358,8 +354,7 @@ static int fold_payload(struct device_state *d, const struct wk_shard_state_fold
     if (!err) {
         const struct lk_gpu_record record =
             lk_gpu_record_of(&f->codec, f->plain, d->incoming, f->scale);
-        err = d->b->kernels->fold(d->shard, &record, 1, LK_GPU_SUBTRACT, values_of(d), d->theta,
-                                  d->stream);
+        err = d->b->kernels->fold(d->shard, &record, 1, values_of(d), d->theta, d->stream);
     }
     return err;
 }

@@ -20,7 +20,7 @@ static void make(struct made *m, const char *name, const uint64_t *lens)
     assert_int_equal(lk_codec_parse(name, &m->codec), LH_OK);
     m->payload = lh_buf(lk_payload_max(&m->codec, &m->c.layout));
     float *e = case_fill(CASE_GAUSSIAN, m->c.layout.values, 9);
-    assert_int_equal(lk_encode(&m->codec, &m->c.layout, 1, NULL, e, &m->payload, NULL), LH_OK);
+    assert_int_equal(lk_encode(&m->codec, &m->c.layout, e, &m->payload, NULL), LH_OK);
     if (!m->payload.data) abort(); // cannot happen; tells the static analyzer
     free(e);
 }

@@ -36,11 +36,11 @@ struct encoded {
 };
 
 static struct encoded encode(uint32_t count, const struct lk_codec *codec,
-                             const struct lh_shard_layout *l, const float *d, const float *e)
+                             const struct lh_shard_layout *l, const float *e)
 {
     struct encoded x = {copy_of(e, l->values), lh_buf(lk_payload_max(codec, l) + 3), {0}};
     lh_put(&x.out, "abc", 3); // encoding must append
-    assert_int_equal(lk_encode_on(count, codec, l, 0.9f, d, x.e, &x.out, &x.info), LH_OK);
+    assert_int_equal(lk_encode_on(count, codec, l, x.e, &x.out, &x.info), LH_OK);
     return x;
 }
 
@@ -50,12 +50,11 @@ static void drop(struct encoded *x)
     lh_buf_free(&x->out);
 }
 
-static void compare(const struct lk_codec *codec, const struct lh_shard_layout *l, const float *d,
-                    const float *e)
+static void compare(const struct lk_codec *codec, const struct lh_shard_layout *l, const float *e)
 {
-    struct encoded one = encode(1, codec, l, d, e);
+    struct encoded one = encode(1, codec, l, e);
     for (size_t i = 0; i < LH_COUNT(threads); i++) {
-        struct encoded many = encode(threads[i], codec, l, d, e);
+        struct encoded many = encode(threads[i], codec, l, e);
         assert_int_equal(one.out.len, many.out.len);
         assert_memory_equal(one.out.data, many.out.data, one.out.len);
         assert_memory_equal(one.e, many.e, l->values * sizeof *e);
@@ -70,17 +69,15 @@ TEST(several_threads_give_the_bytes_of_one)
     struct layout_case c;
     case_layout(&c, shard);
     float *e = case_fill(CASE_TIES, c.layout.values, 1);
-    float *d = case_fill(CASE_TIES, c.layout.values, 2);
     for (size_t n = 0; lk_codec_word(n); n++) {
         struct lk_codec codec = codec_of(lk_codec_word(n), 64.0f / 4096);
-        compare(&codec, &c.layout, n % 2 ? d : NULL, e);
+        compare(&codec, &c.layout, e);
     }
     free(e);
-    free(d);
     // Scales that differ from chunk to chunk, and another density.
     struct lk_codec codec = codec_of("topk-sign", 0.3f);
     e = case_fill(CASE_STEPS, c.layout.values, 3);
-    compare(&codec, &c.layout, NULL, e);
+    compare(&codec, &c.layout, e);
     free(e);
 }
 
@@ -121,7 +118,7 @@ TEST(a_value_that_is_not_finite_changes_nothing)
     e[x->offset + 500000] = NAN;
     float *before = copy_of(e, c.layout.values);
     struct lh_buf out = lh_buf(lk_payload_max(&codec, &c.layout));
-    assert_int_equal(lk_encode_on(3, &codec, &c.layout, 1, NULL, e, &out, NULL), LH_ERR_NON_FINITE);
+    assert_int_equal(lk_encode_on(3, &codec, &c.layout, e, &out, NULL), LH_ERR_NON_FINITE);
     if (!strstr(lh_err_text(LH_ERR_NON_FINITE), "tensor 11 (extent 4 of shard 3): value 500000"))
         fail_msg("%s", lh_err_text(LH_ERR_NON_FINITE));
     assert_memory_equal(e, before, c.layout.values * sizeof *e);
@@ -153,11 +150,12 @@ TEST(a_feed_gives_the_bytes_of_values_that_were_there)
     struct layout_case c;
     case_layout(&c, shard);
     float *e = case_fill(CASE_GAUSSIAN, c.layout.values, 1);
-    float *d = case_fill(CASE_STEPS, c.layout.values, 2);
+    float *d = case_fill(CASE_STEPS, c.layout.values, 2), *whole = copy_of(e, c.layout.values);
+    assert_int_equal(feed(&(struct feeding){d, UINT64_MAX, 0}, 0, c.layout.values, whole), LH_OK);
     for (size_t n = 0; lk_codec_word(n); n++)
         for (uint32_t count = 1; count < 4; count++) {
             struct lk_codec codec = codec_of(lk_codec_word(n), 64.0f / 4096);
-            struct encoded one = encode(1, &codec, &c.layout, d, e);
+            struct encoded one = encode(1, &codec, &c.layout, whole);
             struct encoded fed = {copy_of(e, c.layout.values), lh_buf(one.out.max), {0}};
             struct feeding from = {d, UINT64_MAX, 0};
             lh_put(&fed.out, "abc", 3);
@@ -174,6 +172,7 @@ TEST(a_feed_gives_the_bytes_of_values_that_were_there)
         }
     free(e);
     free(d);
+    free(whole);
 }
 
 TEST(a_feed_that_fails_is_the_encodings_error)

@@ -17,56 +17,53 @@ static void train(float *local)
 
 TEST(starts_on_the_base_less_part_of_the_residual)
 {
-    float local[N], anchor[N];
-    lk_view_start(THETA, 0.5f, RESIDUAL, local, anchor, N);
+    float view[N];
+    lk_view_of(THETA, 0.5f, RESIDUAL, view, N);
     const float expected[N] = {7, -6, 1, 16, -1};
-    for (int i = 0; i < N; i++) {
-        assert_float_equal(local[i], expected[i], 0);
-        assert_float_equal(anchor[i], expected[i], 0);
-    }
+    for (int i = 0; i < N; i++) assert_float_equal(view[i], expected[i], 0);
 }
 
 TEST(keeps_progress_over_a_new_base)
 {
-    float local[N], anchor[N];
-    lk_view_start(THETA, 0.5f, RESIDUAL, local, anchor, N);
+    float local[N], from[N], to[N];
+    uint64_t changed[1];
+    lk_view_of(THETA, 0.5f, RESIDUAL, from, N);
+    memcpy(local, from, sizeof local);
     train(local);
-    lk_view_renew(NEXT, 0.5f, RESIDUAL, local, anchor, N);
+    lk_view_make(NEXT, 0.5f, RESIDUAL, from, to, changed, N);
+    lk_view_move(from, to, changed, local, N);
     for (int i = 0; i < N; i++) {
-        assert_float_equal(anchor[i], NEXT[i] - 0.5f * RESIDUAL[i], 0);
-        assert_float_equal(local[i] - anchor[i], PROGRESS[i], 0);
+        assert_float_equal(to[i], NEXT[i] - 0.5f * RESIDUAL[i], 0);
+        assert_float_equal(local[i] - to[i], PROGRESS[i], 0);
     }
 }
 
 TEST(takes_progress_once_as_base_minus_local)
 {
-    float local[N], anchor[N], out[N];
-    lk_view_start(THETA, 0, RESIDUAL, local, anchor, N);
+    float local[N], base[N], out[N];
+    lk_view_of(THETA, 0, RESIDUAL, base, N);
+    memcpy(local, base, sizeof local);
     train(local);
-    lk_view_cut(0.5f, RESIDUAL, local, anchor, out, N);
-    for (int i = 0; i < N; i++) {
-        assert_float_equal(out[i], 0.5f * RESIDUAL[i] - PROGRESS[i], 0);
-        assert_float_equal(anchor[i], local[i], 0);
-    }
-    lk_view_cut(0.5f, RESIDUAL, local, anchor, out, N);
+    lk_view_delta(0.5f, RESIDUAL, base, local, out, N);
+    for (int i = 0; i < N; i++) assert_float_equal(out[i], 0.5f * RESIDUAL[i] - PROGRESS[i], 0);
+    lk_view_delta(0.5f, RESIDUAL, local, local, out, N);
     for (int i = 0; i < N; i++) assert_float_equal(out[i], 0.5f * RESIDUAL[i], 0);
 }
 
-// For a trainer in another process: the view computed for it, and the delta that it returns.
+// For a trainer in another process, which returns its delta.
 TEST(says_the_same_of_parameters_that_are_elsewhere)
 {
-    float local[N], anchor[N], out[N], view[N], delta[N];
-    lk_view_start(THETA, 0.5f, RESIDUAL, local, anchor, N);
-    lk_view_of(THETA, 0.5f, RESIDUAL, view, N);
-    assert_memory_equal(view, anchor, sizeof view);
+    float local[N], base[N], out[N], delta[N];
+    lk_view_of(THETA, 0.5f, RESIDUAL, base, N);
+    memcpy(local, base, sizeof local);
     train(local);
-    for (int i = 0; i < N; i++) delta[i] = anchor[i] - local[i];
-    lk_view_cut(0.5f, RESIDUAL, local, anchor, out, N);
+    for (int i = 0; i < N; i++) delta[i] = base[i] - local[i];
+    lk_view_delta(0.5f, RESIDUAL, base, local, out, N);
     lk_view_feed(0.5f, RESIDUAL, delta, N);
     assert_memory_equal(delta, out, sizeof out);
 }
 
-// ---- a renewal in two steps, compared with the renewal in place
+// ---- a renewal of many values, compared with the same value by value
 
 enum {
     MANY = 3 * 1024 + 37,
@@ -89,22 +86,24 @@ static void fill(struct both *b)
 {
     for (int i = 0; i < MANY; i++) b->theta[i] = draw();
     for (int i = 0; i < MANY; i++) b->residual[i] = draw();
-    lk_view_start(b->theta, 0.25f, b->residual, b->local, b->base, MANY);
+    lk_view_of(b->theta, 0.25f, b->residual, b->base, MANY);
+    memcpy(b->local, b->base, sizeof b->local);
     for (int i = 0; i < MANY; i++) b->local[i] += 0x1p-8f * draw();
 }
 
-TEST(a_dense_renewal_has_the_bits_of_one_in_place)
+TEST(a_dense_renewal_has_the_bits_of_one_by_value)
 {
     static struct both b;
-    static float local[MANY], anchor[MANY];
+    static float local[MANY], view[MANY];
     fill(&b);
-    memcpy(local, b.local, sizeof local);
-    memcpy(anchor, b.base, sizeof anchor);
     for (int i = 0; i < MANY; i++) b.residual[i] = draw(); // after an own cut
-    lk_view_renew(b.theta, 0.25f, b.residual, local, anchor, MANY);
+    for (int i = 0; i < MANY; i++) {
+        view[i] = b.theta[i] - 0.25f * b.residual[i];
+        local[i] = view[i] + (b.local[i] - b.base[i]);
+    }
     lk_view_make(b.theta, 0.25f, b.residual, b.base, b.next, b.changed, MANY);
     lk_view_move(b.base, b.next, b.changed, b.local, MANY);
-    assert_memory_equal(b.next, anchor, sizeof anchor);
+    assert_memory_equal(b.next, view, sizeof view);
     for (int i = 0; i < MANY; i++) {
         if (b.next[i] != b.base[i]) assert_float_equal(b.local[i], local[i], 0);
     }
@@ -145,13 +144,15 @@ TEST(without_progress_the_parameters_are_the_view)
     assert_memory_equal(b.local, b.next, sizeof b.next);
 }
 
-TEST(a_delta_has_the_bits_of_a_cut)
+TEST(a_delta_has_the_bits_of_one_by_value)
 {
     static struct both b;
-    static float out[MANY], anchor[MANY];
+    static float out[MANY];
     fill(&b);
-    memcpy(anchor, b.base, sizeof anchor);
-    lk_view_cut(0.95f, b.residual, b.local, anchor, out, MANY);
+    for (int i = 0; i < MANY; i++) {
+        float delta = b.base[i] - b.local[i];
+        out[i] = 0.95f * b.residual[i] + delta;
+    }
     lk_view_delta(0.95f, b.residual, b.base, b.local, b.next, MANY);
     assert_memory_equal(b.next, out, sizeof out);
 }
