@@ -198,7 +198,7 @@ static void send(struct ps_server *s)
     *next = (struct ps_report){.server = s, .number = m.number};
     if (!err)
         err = lh_ask(s->coordinator, LH_RPC_REPORT, deadline, LH_MESSAGE(report_request, &m),
-                     &lh_wire_report_reply, on_answer, next, &next->call);
+                     on_answer, next, &next->call);
     if (err) next->call = NULL;                                    // the next tick tries again
     for (uint32_t i = 0; i < n; i++) ps_vouch_forget(s->shard[i]); // it is answered once
     for (uint32_t i = 0; i < n && packed; i++) free(packed[i]);

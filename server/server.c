@@ -201,12 +201,10 @@ static LH_MUST lh_err refuse_expelled(struct ps_server *s, const struct lh_peer 
                    lh_role_name(peer->role), peer->name, peer->region);
 }
 
-static const struct ps_answers answers[LH_RPC_COUNT] = {
-    [LH_RPC_HELLO] = {&lh_wire_hello_request, ps_on_hello},
-    [LH_RPC_OFFER] = {&lh_wire_offer_request, ps_on_offer},
-    [LH_RPC_CONFIRM] = {&lh_wire_confirm_request, ps_on_confirm},
-    [LH_RPC_SHARD_STATUS] = {&lh_wire_shard_status_request, on_status},
-    [LH_RPC_HEALTH_CHECK] = {&lh_wire_health_check_request, on_health},
+static const lh_answer_fn answers[LH_RPC_COUNT] = {
+    [LH_RPC_HELLO] = ps_on_hello,      [LH_RPC_OFFER] = ps_on_offer,
+    [LH_RPC_CONFIRM] = ps_on_confirm,  [LH_RPC_SHARD_STATUS] = on_status,
+    [LH_RPC_HEALTH_CHECK] = on_health,
 };
 
 lh_err ps_server_on_call(void *self, struct lh_call *call, enum lh_rpc rpc,

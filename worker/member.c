@@ -206,7 +206,7 @@ static lh_err send_join(struct wk_worker *w)
     if (w->conf.machine) m.machine = *w->conf.machine;
     w->confirming = w->contested;
     return lh_ask(w->coordinator, LH_RPC_JOIN, wk_deadline(w, w->coordinator),
-                  LH_MESSAGE(join_request, &m), &lh_wire_join_reply, on_join, w, &w->join);
+                  LH_MESSAGE(join_request, &m), on_join, w, &w->join);
 }
 
 // ---------------------------------------------------------------- lease
@@ -439,7 +439,7 @@ static lh_err send_lease(struct wk_worker *w)
         if (m.done) m.n_final = list_points(w, true, points + w->shards);
         m.final = points + w->shards;
         err = lh_ask(w->coordinator, LH_RPC_LEASE, wk_deadline(w, w->coordinator),
-                     LH_MESSAGE(lease_request, &m), &lh_wire_lease_reply, on_lease, w, &w->lease);
+                     LH_MESSAGE(lease_request, &m), on_lease, w, &w->lease);
     }
     free(points);
     free(proofs);

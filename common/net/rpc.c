@@ -5,9 +5,34 @@
 #include <string.h>
 
 #include "common/base/limits.h"
+#include "common/net/wire_admin.h"
+#include "common/net/wire_data.h"
+#include "common/net/wire_member.h"
+#include "common/net/wire_shard.h"
 
 enum { BULK_TAG = 15 << 3 | 2 };
 enum { USUAL_HEAD = 1024 }; // tried first, to avoid copying 64 KiB of each message
+
+static const struct {
+    const struct lh_wire_type *request, *answer;
+} types[LH_RPC_COUNT] = {
+#define LH_RPC_ROW(id, path, roles, request_, answer_)                                             \
+    [id] = {&lh_wire_##request_, &lh_wire_##answer_},
+    LH_RPCS(LH_RPC_ROW)
+#undef LH_RPC_ROW
+};
+
+const struct lh_wire_type *lh_rpc_request(enum lh_rpc rpc)
+{
+    LH_ASSERT((unsigned)rpc < LH_RPC_COUNT);
+    return types[rpc].request;
+}
+
+const struct lh_wire_type *lh_rpc_answer(enum lh_rpc rpc)
+{
+    LH_ASSERT((unsigned)rpc < LH_RPC_COUNT);
+    return types[rpc].answer;
+}
 
 lh_err lh_rpc_pack(const ProtobufCMessage *m, struct lh_buf *out)
 {
@@ -179,13 +204,13 @@ static void ignore_call(void *self, struct lh_call *call)
 static const struct lh_call_ops unary_ops = {unary_message, ignore_call, ignore_call, unary_close};
 
 lh_err lh_ask(struct lh_link *link, enum lh_rpc rpc, int64_t deadline_ns,
-              const struct lh_wire_type *type, const void *request,
-              const struct lh_wire_type *answer, lh_asked_fn done, void *self,
+              const struct lh_wire_type *type, const void *request, lh_asked_fn done, void *self,
               struct lh_unary **out)
 {
+    LH_ASSERT(type == lh_rpc_request(rpc));
     struct lh_unary *u = calloc(1, sizeof *u);
     if (!u) return LH_ERR_NO_MEMORY;
-    *u = (struct lh_unary){.type = answer, .done = done, .self = self};
+    *u = (struct lh_unary){.type = lh_rpc_answer(rpc), .done = done, .self = self};
     lh_err err = lh_call_open(link, rpc, deadline_ns, &unary_ops, u, &u->call);
     if (err) free(u);
     LH_TRY(err);

@@ -13,6 +13,10 @@
 #include "common/net/transport.h"
 #include "common/net/wire.h"
 
+// The types of an RPC's request and answer, which its row in transport.h names.
+const struct lh_wire_type *lh_rpc_request(enum lh_rpc rpc);
+const struct lh_wire_type *lh_rpc_answer(enum lh_rpc rpc);
+
 // Sends a message without bulk.
 LH_MUST lh_err lh_send(struct lh_call *call, const struct lh_wire_type *type, const void *message);
 // Sends `head` and bytes [at, at + n) of `bulk`; n <= LH_PART_BYTES.
@@ -26,15 +30,14 @@ LH_MUST lh_err lh_take(const struct lh_msg *msg, const struct lh_wire_type *type
 LH_MUST lh_err lh_take_bulk(const struct lh_msg *msg, const struct lh_wire_type *type,
                             struct lh_got *head, size_t *at);
 
-// A call with one request and one answer, from the client's side. Calls done(self, LH_OK, answer)
-// with the answer's plain struct, which is valid until done() returns, or done(self, error, NULL)
-// with its text in lh_err_text(): exactly once, then frees the unary.
+// A call with one request, of the RPC's type, and one answer, from the client's side. Calls
+// done(self, LH_OK, answer) with the answer's plain struct, which is valid until done() returns, or
+// done(self, error, NULL) with its text in lh_err_text(): exactly once, then frees the unary.
 struct lh_unary;
 typedef void (*lh_asked_fn)(void *self, lh_err err, const void *answer);
 LH_MUST lh_err lh_ask(struct lh_link *link, enum lh_rpc rpc, int64_t deadline_ns,
-                      const struct lh_wire_type *type, const void *request,
-                      const struct lh_wire_type *answer, lh_asked_fn done, void *self,
-                      struct lh_unary **out);
+                      const struct lh_wire_type *type, const void *request, lh_asked_fn done,
+                      void *self, struct lh_unary **out);
 void lh_unary_cancel(struct lh_unary *u); // done() is no longer called
 
 // The same from the server's side: one request is read, handed to `handle`, and answered by

@@ -10,7 +10,7 @@ static const struct {
     const char *path;
     unsigned roles;
 } rpcs[LH_RPC_COUNT] = {
-#define LH_RPC_ROW(id, path_, roles_) [id] = {path_, roles_},
+#define LH_RPC_ROW(id, path_, roles_, ...) [id] = {path_, roles_},
     LH_RPCS(LH_RPC_ROW)
 #undef LH_RPC_ROW
 };

@@ -22,34 +22,39 @@
 #include "common/net/trip.h"
 #include "common/security/identity.h"
 
-// The RPCs: X(id, "service/method", roles that may call it). The transport checks the role once per
-// call, before on_call, and denies RPCs that are not listed. W = worker, S = server, C =
-// coordinator, A = admin.
+// The RPCs: X(id, "service/method", roles that may call it, types of its request and of its
+// answer). The transport checks the role once per call, before on_call, and denies RPCs that are
+// not listed. W = worker, S = server, C = coordinator, A = admin. The types are plain structs
+// (wire.h); a stream repeats one of them.
 #define LH_RPCS(X)                                                                                 \
-    X(LH_RPC_JOIN, "longhaul.v1.Member/Join", LH_W)                                                \
-    X(LH_RPC_LEASE, "longhaul.v1.Member/Lease", LH_W)                                              \
-    X(LH_RPC_REPORT, "longhaul.v1.Member/Report", LH_S | LH_C)                                     \
-    X(LH_RPC_EPOCH, "longhaul.v1.Member/Epoch", LH_S | LH_C)                                       \
-    X(LH_RPC_INSYNC, "longhaul.v1.Member/InSync", LH_S | LH_C)                                     \
-    X(LH_RPC_STATUS, "longhaul.v1.Member/Status", LH_W | LH_S | LH_C | LH_A)                       \
-    X(LH_RPC_DRAIN, "longhaul.v1.Member/Drain", LH_A)                                              \
-    X(LH_RPC_PAUSE, "longhaul.v1.Member/Pause", LH_A)                                              \
-    X(LH_RPC_MOVE, "longhaul.v1.Member/Move", LH_A)                                                \
-    X(LH_RPC_EXPEL, "longhaul.v1.Member/Expel", LH_A)                                              \
-    X(LH_RPC_ADOPT, "longhaul.v1.Member/Adopt", LH_A)                                              \
-    X(LH_RPC_REFOLD, "longhaul.v1.Member/Refold", LH_A)                                            \
-    X(LH_RPC_HELLO, "longhaul.v1.Shard/Hello", LH_W)                                               \
-    X(LH_RPC_PUSH, "longhaul.v1.Shard/Push", LH_W)                                                 \
-    X(LH_RPC_FOLLOW, "longhaul.v1.Shard/Follow", LH_W | LH_S | LH_A)                               \
-    X(LH_RPC_SNAPSHOT, "longhaul.v1.Shard/Snapshot", LH_W | LH_S | LH_A)                           \
-    X(LH_RPC_OFFER, "longhaul.v1.Shard/Offer", LH_W)                                               \
-    X(LH_RPC_RESTORE, "longhaul.v1.Shard/Restore", LH_W)                                           \
-    X(LH_RPC_CONFIRM, "longhaul.v1.Shard/Confirm", LH_S | LH_C)                                    \
-    X(LH_RPC_SHARD_STATUS, "longhaul.v1.Shard/Status", LH_W | LH_S | LH_C | LH_A)                  \
-    X(LH_RPC_UNIT, "longhaul.v1.Data/Unit", LH_W)                                                  \
-    X(LH_RPC_HEALTH_CHECK, "grpc.health.v1.Health/Check", LH_W | LH_S | LH_C | LH_A)
+    X(LH_RPC_JOIN, "longhaul.v1.Member/Join", LH_W, join_request, join_reply)                      \
+    X(LH_RPC_LEASE, "longhaul.v1.Member/Lease", LH_W, lease_request, lease_reply)                  \
+    X(LH_RPC_REPORT, "longhaul.v1.Member/Report", LH_S | LH_C, report_request, report_reply)       \
+    X(LH_RPC_EPOCH, "longhaul.v1.Member/Epoch", LH_S | LH_C, epoch_request, epoch_reply)           \
+    X(LH_RPC_INSYNC, "longhaul.v1.Member/InSync", LH_S | LH_C, in_sync_request, in_sync_reply)     \
+    X(LH_RPC_STATUS, "longhaul.v1.Member/Status", LH_W | LH_S | LH_C | LH_A, status_request,       \
+      status_reply)                                                                                \
+    X(LH_RPC_DRAIN, "longhaul.v1.Member/Drain", LH_A, drain_request, drain_reply)                  \
+    X(LH_RPC_PAUSE, "longhaul.v1.Member/Pause", LH_A, pause_request, pause_reply)                  \
+    X(LH_RPC_MOVE, "longhaul.v1.Member/Move", LH_A, move_request, move_reply)                      \
+    X(LH_RPC_EXPEL, "longhaul.v1.Member/Expel", LH_A, expel_request, expel_reply)                  \
+    X(LH_RPC_ADOPT, "longhaul.v1.Member/Adopt", LH_A, adopt_request, adopt_reply)                  \
+    X(LH_RPC_REFOLD, "longhaul.v1.Member/Refold", LH_A, refold_request, refold_reply)              \
+    X(LH_RPC_HELLO, "longhaul.v1.Shard/Hello", LH_W, hello_request, hello_reply)                   \
+    X(LH_RPC_PUSH, "longhaul.v1.Shard/Push", LH_W, push_head, push_reply)                          \
+    X(LH_RPC_FOLLOW, "longhaul.v1.Shard/Follow", LH_W | LH_S | LH_A, follow_request, part_head)    \
+    X(LH_RPC_SNAPSHOT, "longhaul.v1.Shard/Snapshot", LH_W | LH_S | LH_A, snapshot_request,         \
+      part_head)                                                                                   \
+    X(LH_RPC_OFFER, "longhaul.v1.Shard/Offer", LH_W, offer_request, offer_reply)                   \
+    X(LH_RPC_RESTORE, "longhaul.v1.Shard/Restore", LH_W, restore_head, restore_reply)              \
+    X(LH_RPC_CONFIRM, "longhaul.v1.Shard/Confirm", LH_S | LH_C, confirm_request, confirm_reply)    \
+    X(LH_RPC_SHARD_STATUS, "longhaul.v1.Shard/Status", LH_W | LH_S | LH_C | LH_A,                  \
+      shard_status_request, status_reply)                                                          \
+    X(LH_RPC_UNIT, "longhaul.v1.Data/Unit", LH_W, unit_request, unit_head)                         \
+    X(LH_RPC_HEALTH_CHECK, "grpc.health.v1.Health/Check", LH_W | LH_S | LH_C | LH_A,               \
+      health_check_request, health_check_response)
 
-#define LH_RPC_ENUM(id, path, roles) id,
+#define LH_RPC_ENUM(id, ...) id,
 enum lh_rpc { LH_RPCS(LH_RPC_ENUM) LH_RPC_COUNT };
 #undef LH_RPC_ENUM
 

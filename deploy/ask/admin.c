@@ -195,25 +195,22 @@ static LH_MUST lh_err no_answer(const struct dp_admin *a, const char *why)
 }
 
 lh_err dp_admin_ask(struct dp_admin *a, enum lh_rpc rpc, const struct lh_wire_type *type,
-                    const void *question, const struct lh_wire_type *answer,
-                    lh_err (*take)(void *arg, const void *answer), void *arg)
+                    const void *question, lh_err (*take)(void *arg, const void *answer), void *arg)
 {
     struct asked q = {a->env, take, arg, LH_OK};
     struct lh_unary *call;
     bool pair = strchr(a->address, ',') != NULL;
     int64_t begun = lh_now(a->env), first_ns = LH_GRPC_CONNECT_MS * LH_MS / 10 * 9;
-    LH_TRY(lh_ask(a->link, rpc, WAIT_S * LH_SECOND, type, question, answer, on_answer, &q, &call));
+    LH_TRY(lh_ask(a->link, rpc, WAIT_S * LH_SECOND, type, question, on_answer, &q, &call));
     lh_env_real_run(a->env);
     if (q.err == LH_ERR_UNAVAILABLE && lh_now(a->env) - begun >= first_ns) { // it took its time
-        LH_TRY(lh_ask(a->link, rpc, FAR_WAIT_S * LH_SECOND, type, question, answer, on_answer, &q,
-                      &call));
+        LH_TRY(lh_ask(a->link, rpc, FAR_WAIT_S * LH_SECOND, type, question, on_answer, &q, &call));
         lh_env_real_run(a->env);
     }
     int64_t patience = pair ? NOBODY_LEADS_S * LH_SECOND : 0;
     while (q.err == LH_ERR_UNAVAILABLE && lh_now(a->env) - begun < patience) {
         dp_admin_pause(a, LOOK_NS); // the link takes its next address then
-        LH_TRY(
-            lh_ask(a->link, rpc, WAIT_S * LH_SECOND, type, question, answer, on_answer, &q, &call));
+        LH_TRY(lh_ask(a->link, rpc, WAIT_S * LH_SECOND, type, question, on_answer, &q, &call));
         lh_env_real_run(a->env);
     }
     if (lh_exit_of(q.err) != LH_EXIT_UNREACHABLE) return q.err;
@@ -255,8 +252,8 @@ static LH_MUST lh_err ask_slices(struct dp_admin *a, struct slices *s)
     do {
         size_t had = s->text.len;
         struct lh_status_request question = {.text = s->number, .from = had};
-        LH_TRY(dp_admin_ask(a, LH_RPC_STATUS, LH_MESSAGE(status_request, &question),
-                            &lh_wire_status_reply, take_slice, s));
+        LH_TRY(
+            dp_admin_ask(a, LH_RPC_STATUS, LH_MESSAGE(status_request, &question), take_slice, s));
         if (s->text.len == had) return lh_fail(LH_ERR_MALFORMED, "an empty slice of a state");
     } while (s->number && s->text.len < s->bytes);
     lh_put_u8(&s->text, 0);
@@ -338,8 +335,7 @@ void dp_admin_servers(struct dp_admin *a, json_t *servers)
         if (server_link(a, address, &link)) continue;
         asked[open] = (struct server_asked){a->env, &open, servers, address};
         if (!lh_ask(link, LH_RPC_SHARD_STATUS, SERVER_WAIT_S * LH_SECOND,
-                    LH_MESSAGE(shard_status_request, &question), &lh_wire_status_reply, on_server,
-                    &asked[open], &call))
+                    LH_MESSAGE(shard_status_request, &question), on_server, &asked[open], &call))
             open++;
     }
     if (open) lh_env_real_run(a->env);

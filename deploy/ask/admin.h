@@ -52,8 +52,8 @@ void dp_admin_close(struct dp_admin *a);
 // Sends one request; `take` (may be NULL) sees the answer, which is freed afterwards.
 // LH_ERR_UNAVAILABLE: no answer from the address.
 LH_MUST lh_err dp_admin_ask(struct dp_admin *a, enum lh_rpc rpc, const struct lh_wire_type *type,
-                            const void *question, const struct lh_wire_type *answer,
-                            lh_err (*take)(void *arg, const void *answer), void *arg);
+                            const void *question, lh_err (*take)(void *arg, const void *answer),
+                            void *arg);
 // The coordinator's status as parsed JSON; the caller drops it. LH_ERR_MALFORMED: not a status.
 LH_MUST lh_err dp_admin_status(struct dp_admin *a, json_t **out);
 // The same for a text from elsewhere.

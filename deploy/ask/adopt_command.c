@@ -96,8 +96,7 @@ static LH_MUST lh_err adopt(struct request *q)
                                  .state = lh_span(q->digest, q->digest_bytes)};
     lh_err err = dp_admin_open(&q->admin);
     if (!err)
-        err = dp_admin_ask(&q->admin, LH_RPC_ADOPT, LH_MESSAGE(adopt_request, &m),
-                           &lh_wire_adopt_reply, take_answer, q);
+        err = dp_admin_ask(&q->admin, LH_RPC_ADOPT, LH_MESSAGE(adopt_request, &m), take_answer, q);
     if (!err) tell(q);
     dp_admin_close(&q->admin);
     return err;

@@ -29,8 +29,7 @@ static LH_MUST lh_err ask(struct request *q)
     struct lh_move_request m = {.balancer = q->what, .unit = q->unit, .to = q->to};
     lh_err err = dp_admin_open(&q->admin);
     if (!err)
-        err = dp_admin_ask(&q->admin, LH_RPC_MOVE, LH_MESSAGE(move_request, &m),
-                           &lh_wire_move_reply, take_answer, q);
+        err = dp_admin_ask(&q->admin, LH_RPC_MOVE, LH_MESSAGE(move_request, &m), take_answer, q);
     dp_admin_close(&q->admin);
     return err;
 }

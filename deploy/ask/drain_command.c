@@ -36,8 +36,7 @@ static const struct dp_column columns[] = {
 static LH_MUST lh_err send(struct request *q)
 {
     struct lh_drain_request m = {q->scope.region, q->scope.worker, q->end, q->undo};
-    return dp_admin_ask(&q->admin, LH_RPC_DRAIN, LH_MESSAGE(drain_request, &m),
-                        &lh_wire_drain_reply, NULL, NULL);
+    return dp_admin_ask(&q->admin, LH_RPC_DRAIN, LH_MESSAGE(drain_request, &m), NULL, NULL);
 }
 
 static void explain(const struct request *q, const json_t *status)

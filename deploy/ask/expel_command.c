@@ -38,8 +38,7 @@ static LH_MUST lh_err send(struct request *q)
                                  .server = q->server,
                                  .admit = q->wish == ADMIT,
                                  .retire = q->wish == RETIRE};
-    return dp_admin_ask(&q->admin, LH_RPC_EXPEL, LH_MESSAGE(expel_request, &m),
-                        &lh_wire_expel_reply, take_answer, q);
+    return dp_admin_ask(&q->admin, LH_RPC_EXPEL, LH_MESSAGE(expel_request, &m), take_answer, q);
 }
 
 static LH_MUST lh_err ask(struct request *q)

@@ -40,8 +40,7 @@ lh_err dp_leases_ask(struct dp_admin *a, const struct dp_lease_filter *filter, j
                                   .worker = filter->worker};
     while (page.next != UINT64_MAX) {
         m.from = page.next;
-        LH_TRY(dp_admin_ask(a, LH_RPC_STATUS, LH_MESSAGE(status_request, &m), &lh_wire_status_reply,
-                            take_page, &page));
+        LH_TRY(dp_admin_ask(a, LH_RPC_STATUS, LH_MESSAGE(status_request, &m), take_page, &page));
     }
     return LH_OK;
 }

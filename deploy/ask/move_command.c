@@ -30,8 +30,7 @@ static lh_err take_answer(void *arg, const void *answer)
 static LH_MUST lh_err send(struct request *q)
 {
     struct lh_move_request m = {.server = q->server};
-    return dp_admin_ask(&q->admin, LH_RPC_MOVE, LH_MESSAGE(move_request, &m), &lh_wire_move_reply,
-                        take_answer, q);
+    return dp_admin_ask(&q->admin, LH_RPC_MOVE, LH_MESSAGE(move_request, &m), take_answer, q);
 }
 
 static bool some_moves(const json_t *status)

@@ -27,8 +27,7 @@ static LH_MUST lh_err ask(struct request *q)
     struct lh_pause_request m = {.why = q->why, .resume = q->resume};
     lh_err err = dp_admin_open(&q->admin);
     if (!err)
-        err = dp_admin_ask(&q->admin, LH_RPC_PAUSE, LH_MESSAGE(pause_request, &m),
-                           &lh_wire_pause_reply, take_answer, q);
+        err = dp_admin_ask(&q->admin, LH_RPC_PAUSE, LH_MESSAGE(pause_request, &m), take_answer, q);
     dp_admin_close(&q->admin);
     return err;
 }

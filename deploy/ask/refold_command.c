@@ -68,8 +68,7 @@ static LH_MUST lh_err ask(struct request *q)
                                   .n_shards = q->version_count,
                                   .shards = q->version,
                                   .number = q->number};
-    return dp_admin_ask(&q->admin, LH_RPC_REFOLD, LH_MESSAGE(refold_request, &m),
-                        &lh_wire_refold_reply, take_answer, q);
+    return dp_admin_ask(&q->admin, LH_RPC_REFOLD, LH_MESSAGE(refold_request, &m), take_answer, q);
 }
 
 // Says now and then whom the order waits for.

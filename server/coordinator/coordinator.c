@@ -260,20 +260,14 @@ static LH_MUST lh_err refuse_expelled(struct ps_coordinator *c, const struct lh_
         lh_role_name(peer->role), peer->name, peer->region);
 }
 
-static const struct ps_answers answers[LH_RPC_COUNT] = {
-    [LH_RPC_JOIN] = {&lh_wire_join_request, ps_co_on_join},
-    [LH_RPC_LEASE] = {&lh_wire_lease_request, ps_co_on_lease},
-    [LH_RPC_REPORT] = {&lh_wire_report_request, ps_co_on_report},
-    [LH_RPC_EPOCH] = {&lh_wire_epoch_request, ps_co_on_epoch},
-    [LH_RPC_INSYNC] = {&lh_wire_in_sync_request, ps_co_on_insync},
-    [LH_RPC_STATUS] = {&lh_wire_status_request, ps_co_on_status},
-    [LH_RPC_DRAIN] = {&lh_wire_drain_request, ps_co_on_drain},
-    [LH_RPC_PAUSE] = {&lh_wire_pause_request, ps_co_on_pause},
-    [LH_RPC_MOVE] = {&lh_wire_move_request, ps_co_on_move},
-    [LH_RPC_EXPEL] = {&lh_wire_expel_request, ps_co_on_expel},
-    [LH_RPC_ADOPT] = {&lh_wire_adopt_request, ps_co_on_adopt},
-    [LH_RPC_REFOLD] = {&lh_wire_refold_request, ps_co_on_refold},
-    [LH_RPC_HEALTH_CHECK] = {&lh_wire_health_check_request, on_health},
+static const lh_answer_fn answers[LH_RPC_COUNT] = {
+    [LH_RPC_JOIN] = ps_co_on_join,     [LH_RPC_LEASE] = ps_co_on_lease,
+    [LH_RPC_REPORT] = ps_co_on_report, [LH_RPC_EPOCH] = ps_co_on_epoch,
+    [LH_RPC_INSYNC] = ps_co_on_insync, [LH_RPC_STATUS] = ps_co_on_status,
+    [LH_RPC_DRAIN] = ps_co_on_drain,   [LH_RPC_PAUSE] = ps_co_on_pause,
+    [LH_RPC_MOVE] = ps_co_on_move,     [LH_RPC_EXPEL] = ps_co_on_expel,
+    [LH_RPC_ADOPT] = ps_co_on_adopt,   [LH_RPC_REFOLD] = ps_co_on_refold,
+    [LH_RPC_HEALTH_CHECK] = on_health,
 };
 
 lh_err ps_coordinator_on_call(void *self, struct lh_call *call, enum lh_rpc rpc,

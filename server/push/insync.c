@@ -194,7 +194,7 @@ static lh_err ask(struct ps_shard *s)
     if (n->known && n->least <= n->changes) n->least = n->changes + 1;
     return lh_ask(server->coordinator, LH_RPC_INSYNC,
                   ps_deadline(server, server->coordinator, PS_FIFTH_OF_DEADLINE),
-                  LH_MESSAGE(in_sync_request, &m), &lh_wire_in_sync_reply, on_asked, s, &n->ask);
+                  LH_MESSAGE(in_sync_request, &m), on_asked, s, &n->ask);
 }
 
 static void on_timer(void *arg)

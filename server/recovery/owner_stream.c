@@ -388,8 +388,7 @@ static void confirm_point(struct ps_owner_stream *c, uint64_t epoch, uint64_t ve
                                    .trip = lh_link_trip(c->link)};
     c->told = version;
     if (lh_ask(c->link, LH_RPC_CONFIRM, ps_deadline(s, c->link, PS_FIFTH_OF_DEADLINE),
-               LH_MESSAGE(confirm_request, &m), &lh_wire_confirm_reply, on_confirmed, c,
-               &c->confirm))
+               LH_MESSAGE(confirm_request, &m), on_confirmed, c, &c->confirm))
         c->told = 0;
 }
 

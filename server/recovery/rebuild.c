@@ -218,7 +218,7 @@ static lh_err ask(struct ps_rebuild *b, bool open)
     b->pending |= open;
     lh_cancel(s->conf.env, &b->timer);
     return lh_ask(s->coordinator, LH_RPC_EPOCH, ps_deadline(s, s->coordinator, PS_HALF_OF_DEADLINE),
-                  LH_MESSAGE(epoch_request, &m), &lh_wire_epoch_reply, on_asked, b, &b->ask);
+                  LH_MESSAGE(epoch_request, &m), on_asked, b, &b->ask);
 }
 
 // ---------------------------------------------------------------- is it the last history?

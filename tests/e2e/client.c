@@ -87,8 +87,8 @@ lh_err client_greet(struct client *c)
         .incarnation = c->head.incarnation,
         .next = UINT32_MAX, // all steps decided in an earlier process of this program count as ours
     };
-    LH_TRY(lh_ask(c->link, LH_RPC_HELLO, 20 * LH_SECOND, LH_MESSAGE(hello_request, &m),
-                  &lh_wire_hello_reply, on_hello, c, &call));
+    LH_TRY(lh_ask(c->link, LH_RPC_HELLO, 20 * LH_SECOND, LH_MESSAGE(hello_request, &m), on_hello, c,
+                  &call));
     while (!c->greeted) lh_env_real_run(c->env);
     return c->err;
 }

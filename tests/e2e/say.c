@@ -124,10 +124,6 @@ static lh_err send(struct lh_call *call, enum lh_rpc rpc, struct words *w)
         m.head = m.checked = &point;
         return pb_send(call, &m.base);
     }
-    if (rpc == LH_RPC_STATUS) {
-        Longhaul__V1__StatusRequest m = LONGHAUL__V1__STATUS_REQUEST__INIT;
-        return pb_send(call, &m.base);
-    }
     if (rpc == LH_RPC_DRAIN) {
         Longhaul__V1__DrainRequest m = LONGHAUL__V1__DRAIN_REQUEST__INIT;
         m.worker = (char *)(uintptr_t) "nobody";
@@ -146,10 +142,6 @@ static lh_err send(struct lh_call *call, enum lh_rpc rpc, struct words *w)
     if (rpc == LH_RPC_ADOPT) {
         Longhaul__V1__AdoptRequest m = LONGHAUL__V1__ADOPT_REQUEST__INIT;
         m.server = (char *)(uintptr_t) "nobody";
-        return pb_send(call, &m.base);
-    }
-    if (rpc == LH_RPC_REFOLD) {
-        Longhaul__V1__RefoldRequest m = LONGHAUL__V1__REFOLD_REQUEST__INIT; // back to version 0
         return pb_send(call, &m.base);
     }
     if (rpc == LH_RPC_HELLO) {
@@ -201,18 +193,8 @@ static lh_err send(struct lh_call *call, enum lh_rpc rpc, struct words *w)
         m.have = &point;
         return pb_send(call, &m.base);
     }
-    if (rpc == LH_RPC_SHARD_STATUS) {
-        Longhaul__V1__ShardStatusRequest m = LONGHAUL__V1__SHARD_STATUS_REQUEST__INIT;
-        return pb_send(call, &m.base);
-    }
-    if (rpc == LH_RPC_UNIT) {
-        Longhaul__V1__UnitRequest m = LONGHAUL__V1__UNIT_REQUEST__INIT;
-        return pb_send(call, &m.base);
-    }
-    if (rpc == LH_RPC_HEALTH_CHECK) {
-        Grpc__Health__V1__HealthCheckRequest m = GRPC__HEALTH__V1__HEALTH_CHECK_REQUEST__INIT;
-        return pb_send(call, &m.base);
-    }
+    if (rpc != LH_RPC_PUSH && rpc != LH_RPC_RESTORE) // an empty request
+        return lh_call_send(call, &(struct lh_out){.head = {0}});
     struct lh_blob *bytes = lh_blob_new(400);
     if (!bytes) return LH_ERR_NO_MEMORY;
     memset(bytes->data, 0, 400);

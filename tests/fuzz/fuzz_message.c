@@ -1,53 +1,12 @@
 // Messages of every RPC, as a peer's bytes arrive: in slices, with and without bulk.
 //
-// Byte 0 chooses the message's type, byte 1 the length of the slices (0: one slice).
+// Byte 0 chooses the RPC, and its request or its answer; byte 1 the length of the slices (0: one
+// slice).
 #include <stdlib.h>
 
 #include "common/base/check.h"
 #include "common/net/rpc.h"
-#include "common/net/wire_admin.h"
-#include "common/net/wire_data.h"
-#include "common/net/wire_member.h"
-#include "common/net/wire_shard.h"
 #include "tests/fuzz/fuzz.h"
-
-static const struct lh_wire_type *const types[] = {
-    &lh_wire_health_check_request,
-    &lh_wire_join_request,
-    &lh_wire_join_reply,
-    &lh_wire_lease_request,
-    &lh_wire_lease_reply,
-    &lh_wire_report_request,
-    &lh_wire_report_reply,
-    &lh_wire_status_reply,
-    &lh_wire_hello_request,
-    &lh_wire_hello_reply,
-    &lh_wire_push_head,
-    &lh_wire_push_resume,
-    &lh_wire_push_reply,
-    &lh_wire_follow_request,
-    &lh_wire_snapshot_request,
-    &lh_wire_part_head,
-    &lh_wire_epoch_request,
-    &lh_wire_epoch_reply,
-    &lh_wire_in_sync_request,
-    &lh_wire_in_sync_reply,
-    &lh_wire_confirm_request,
-    &lh_wire_confirm_reply,
-    &lh_wire_offer_request,
-    &lh_wire_offer_reply,
-    &lh_wire_restore_head,
-    &lh_wire_status_request,
-    &lh_wire_drain_request,
-    &lh_wire_drain_reply,
-    &lh_wire_move_request,
-    &lh_wire_move_reply,
-    &lh_wire_restore_reply,
-    &lh_wire_shard_status_request,
-    &lh_wire_health_check_response,
-    &lh_wire_unit_request,
-    &lh_wire_unit_head,
-};
 
 // A decoded message can be encoded, and decodes to the same message again.
 static void write_again(const struct lh_wire_type *type, const struct lh_got *got)
@@ -85,7 +44,8 @@ static void parse(const struct lh_msg *msg, const struct lh_wire_type *type)
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     if (size < 3) return 0;
-    const struct lh_wire_type *type = types[data[0] % LH_COUNT(types)];
+    enum lh_rpc rpc = (enum lh_rpc)(data[0] / 2 % LH_RPC_COUNT);
+    const struct lh_wire_type *type = data[0] % 2 ? lh_rpc_answer(rpc) : lh_rpc_request(rpc);
     size_t len = size - 2, slice = data[1] ? data[1] : len;
     size_t parts = (len + slice - 1) / slice;
     struct lh_span *part = malloc(parts * sizeof *part);

@@ -183,24 +183,32 @@ static void put_replica(const struct fuzz_seeds *o, const char *name, int optimi
     lh_buf_free(&b);
 }
 
+static void message(const struct fuzz_seeds *o, const char *name, int type, uint8_t slice,
+                    struct lh_span bytes)
+{
+    const uint8_t first[] = {(uint8_t)type, slice};
+    fuzz_seed(o, "message", name, lh_span(first, sizeof first), bytes);
+}
+
+// A type: twice the RPC's number, and 1 for the answer (fuzz_message.c).
 static void messages(const struct fuzz_seeds *o)
 {
     Longhaul__V1__HelloRequest hello = LONGHAUL__V1__HELLO_REQUEST__INIT;
     uint8_t bytes[256];
     size_t n = longhaul__v1__hello_request__pack(&hello, bytes);
-    fuzz_seed(o, "message", "hello-defaults", lh_span("\x08\x01", 2), lh_span(bytes, n));
+    message(o, "hello-defaults", 2 * LH_RPC_HELLO, 1, lh_span(bytes, n));
     // A part whose head is empty: field 15, type bytes, holds the bulk "abc".
-    fuzz_seed(o, "message", "part-with-bulk", lh_span("\x0f\x02", 2),
-              lh_span("\x7a\x03"
-                      "abc",
-                      5));
-    fuzz_seed(o, "message", "bulk-longer-than-the-message", lh_span("\x0f\x00", 2),
-              lh_span("\x7a\x04"
-                      "abc",
-                      5));
-    fuzz_seed(o, "message", "move-to-a-standby", lh_span("\x1c\x01", 2), lh_span("\x0a\x01s", 3));
-    fuzz_seed(o, "message", "endless-varint", lh_span("\x0a\x01", 2),
-              lh_span("\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff", 12));
+    message(o, "part-with-bulk", 2 * LH_RPC_FOLLOW + 1, 2,
+            lh_span("\x7a\x03"
+                    "abc",
+                    5));
+    message(o, "bulk-longer-than-the-message", 2 * LH_RPC_FOLLOW + 1, 0,
+            lh_span("\x7a\x04"
+                    "abc",
+                    5));
+    message(o, "move-to-a-standby", 2 * LH_RPC_MOVE, 1, lh_span("\x0a\x01s", 3));
+    message(o, "endless-varint", 2 * LH_RPC_PUSH, 1,
+            lh_span("\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff", 12));
 }
 
 // One codec's payload for a shard of 300 and 21 values, at fuzz_payload's first density.

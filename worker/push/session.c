@@ -269,9 +269,8 @@ static void say_hello(void *arg)
                                  .decided = s->slot.committed->decided,
                                  .next = s->slot.committed->next};
     wk_history_ask(s);
-    lh_err err =
-        lh_ask(s->session.link, LH_RPC_HELLO, wk_deadline(w, s->session.link),
-               LH_MESSAGE(hello_request, &m), &lh_wire_hello_reply, on_hello, s, &s->session.hello);
+    lh_err err = lh_ask(s->session.link, LH_RPC_HELLO, wk_deadline(w, s->session.link),
+                        LH_MESSAGE(hello_request, &m), on_hello, s, &s->session.hello);
     if (err) again(s, err);
 }
 

@@ -269,8 +269,7 @@ void wk_offer(struct wk_shard *s)
                                      .have = p.have,
                                      .digests = p.digests};
         err = lh_ask(s->session.link, LH_RPC_OFFER, wk_deadline(w, s->session.link),
-                     LH_MESSAGE(offer_request, &m), &lh_wire_offer_reply, on_offered, s,
-                     &s->restore.offer);
+                     LH_MESSAGE(offer_request, &m), on_offered, s, &s->restore.offer);
     }
     if (err && lh_err_class(err) == LH_CLASS_STOP) wk_fatal(w, err);
 }
