@@ -2,8 +2,8 @@
 #include "common/format/json.h"
 #include "server/core.h"
 #include "server/push/insync.h"
+#include "server/recovery/owner_stream.h"
 #include "server/recovery/rebuild.h"
-#include "server/recovery/standby.h"
 #include "server/state/digest.h"
 
 static uint64_t quantile(const struct ps_shard *s, double q)

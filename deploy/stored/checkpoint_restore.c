@@ -15,7 +15,7 @@
 #include <unistd.h>
 
 #include "deploy/stored/replay.h"
-#include "server/recovery/recover.h"
+#include "server/recovery/epoch.h"
 #include "server/wal/wal.h"
 
 // ---------------------------------------------------------------- restore

@@ -15,6 +15,7 @@
 #include <string.h>
 
 #include "server/core.h"
+#include "server/recovery/choose.h"
 #include "server/recovery/rebuilding.h"
 
 // Versions, and epochs, that a log may have gained beyond the last known ones: a quarter of an hour

@@ -1,12 +1,12 @@
 // Epoch: the epochs that this directory has requested (server/docs/0000-protocol.md#rule-17). See
-// recover.h.
+// epoch.h.
 //
 // DIR/epoch-<shard 4 hex> holds the highest one, durable before the request and before the next
 // write to the log. It is a file of numbers (common/env/numbers.h), "LHEP": epoch, token. The token
 // OLDER marks the directory as an older copy.
 #include "common/env/numbers.h"
 #include "server/core.h"
-#include "server/recovery/recover.h"
+#include "server/recovery/epoch.h"
 
 static const struct lh_numbers EPOCH = {.magic = 0x5045484c, // "LHEP"
                                         .version = 2,

@@ -11,6 +11,7 @@
 #include "common/net/wire_shard.h"
 #include "server/core.h"
 #include "server/push/snapshot.h"
+#include "server/recovery/held.h"
 #include "server/recovery/rebuilding.h"
 #include "server/state/fold.h"
 

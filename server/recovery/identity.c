@@ -1,4 +1,4 @@
-// Identity: the number that names a directory which may stand by. See recover.h.
+// Identity: the number that names a directory which may stand by. See identity.h.
 //
 // DIR/standby (common/env/numbers.h) holds it. Its lower half changes when the directory may lack
 // records that it confirmed under that name; the upper half stays and is used in MOVE records
@@ -7,7 +7,7 @@
 // killed start leaves a log without the torn tail.
 #include "common/env/numbers.h"
 #include "server/core.h"
-#include "server/recovery/recover.h"
+#include "server/recovery/identity.h"
 
 static const struct lh_numbers IDENTITY = {.magic = 0x4253484c, // "LHSB"
                                            .version = 2,

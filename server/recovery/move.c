@@ -18,8 +18,8 @@
 #include "common/net/wire_member.h"
 #include "server/core.h"
 #include "server/push/group_commit.h"
+#include "server/recovery/epoch.h"
 #include "server/recovery/move.h"
-#include "server/recovery/recover.h"
 #include "server/recovery/settle.h"
 #include "server/report.h"
 

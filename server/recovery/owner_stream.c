@@ -17,8 +17,8 @@
 #include "server/push/group_commit.h"
 #include "server/push/head.h"
 #include "server/push/snapshot.h"
+#include "server/recovery/owner_stream.h"
 #include "server/recovery/recover.h"
-#include "server/recovery/standby.h"
 #include "server/state/checkpointer.h"
 #include "server/state/fold.h"
 

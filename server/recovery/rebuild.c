@@ -38,8 +38,11 @@
 #include "common/net/rpc.h"
 #include "common/net/wire_member.h"
 #include "server/core.h"
+#include "server/recovery/choose.h"
+#include "server/recovery/epoch.h"
+#include "server/recovery/held.h"
 #include "server/recovery/rebuilding.h"
-#include "server/recovery/recover.h"
+#include "server/recovery/restore.h"
 #include "server/state/fold.h"
 
 // An operator chose this directory's state, even below the stable point.

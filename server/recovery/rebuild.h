@@ -1,5 +1,5 @@
-// Rebuild: decides whether a shard's log is the last one, and finds its history if it is not
-// (rebuild.c, restore.c, held.c).
+// Rebuild: decides whether a shard's log is the last one, and finds its history if it is
+// not. See rebuild.c.
 #ifndef PS_REBUILD_H
 #define PS_REBUILD_H
 
@@ -7,9 +7,6 @@
 
 #include "server/core.h"
 
-struct lh_request;
-
-// ---- rebuild.c
 LH_MUST lh_err ps_rebuild_begin(struct ps_shard *shard);
 bool ps_rebuild_fetched(const struct ps_rebuild *b); // the replica holds a follower's state
 bool ps_rebuild_noted(const struct ps_rebuild *b);   // the coordinator named a standby in sync
@@ -19,10 +16,5 @@ bool ps_rebuild_noted(const struct ps_rebuild *b);   // the coordinator named a 
 json_t *ps_rebuild_status(const struct ps_rebuild *b); // gives the object
 void ps_rebuild_close(struct ps_rebuild *b);           // cancels the timer; NULL is allowed
 void ps_rebuild_free(struct ps_rebuild *b);            // NULL is allowed
-// ---- restore.c
-void ps_on_offer(void *self, struct lh_request *rq, const void *request);
-LH_MUST lh_err ps_restore_accept(struct ps_server *s, struct lh_call *call,
-                                 const struct lh_peer *peer, const struct lh_call_ops **ops,
-                                 void **self);
 
 #endif

@@ -1,4 +1,4 @@
-// Rebuilding: a shard whose history is being settled; shared by rebuild.c, choose.c, restore.c and
+// Rebuilding: a shard whose history is being settled. Shared by rebuild.c, choose.c, restore.c and
 // held.c only.
 #ifndef PS_REBUILDING_H
 #define PS_REBUILDING_H
@@ -73,26 +73,7 @@ struct ps_rebuild {
     uint64_t timer;
 };
 
-// ---- rebuild.c
 struct ps_offer *ps_rebuild_offer(struct ps_rebuild *b, uint64_t worker); // NULL: none
-// ---- choose.c
-struct lh_point ps_rebuild_own(const struct ps_rebuild *b); // the replica's point
-// Do the coordinator's points rule this one out? It is above any log's reach, or has another chain
-// than the reported one.
-bool ps_rebuild_impossible(const struct ps_rebuild *b, const struct lh_point *p);
-// Is it part of the shard's history, as far as known above the stable point?
-bool ps_rebuild_counts(const struct ps_rebuild *b, const struct lh_point *p);
-bool ps_rebuild_enough(const struct ps_rebuild *b, const struct lh_point *p); // stable, or given up
-bool ps_state_same(const struct ps_state *a, const struct ps_state *b);
-// The best state; *worker 0: our own. False: none is high enough and confirmed. A worker that
-// missed its turn is asked again once all others have missed as many
-// (server/docs/0000-protocol.md#rule-29).
-bool ps_rebuild_choose(const struct ps_rebuild *b, struct ps_state *best, uint64_t *worker);
-// Workers hold states that would do if they were confirmed.
-bool ps_rebuild_undecided(const struct ps_rebuild *b);
-void ps_rebuild_tell_undecided(struct ps_rebuild *b);  // logs the claims when they change
-json_t *ps_rebuild_claims(const struct ps_rebuild *b); // gives the object
-// ---- rebuild.c
 // Runs the next step with the present information.
 void ps_rebuild_decide(struct ps_rebuild *b);
 // Logs the known acknowledged versions that the chosen state lacks. `worker` 0: the state is this
@@ -100,22 +81,5 @@ void ps_rebuild_decide(struct ps_rebuild *b);
 void ps_rebuild_name_lost(struct ps_rebuild *b, const struct lh_point *best, uint64_t worker);
 // The replica holds the state to serve. `standby` 0: it did not come from a standby.
 void ps_rebuild_took(struct ps_rebuild *b, uint64_t standby);
-// ---- held.c
-// Starts or continues fetching the whole state of the standby in sync; ends with ps_rebuild_took().
-// A standby that sends nothing for the grace time is asked again.
-void ps_held_fetch(struct ps_rebuild *b);
-void ps_held_end(struct ps_rebuild *b); // drops the transfer
-// Logs once per standby that the shard waits for it. A take-over takes only a moment; after that
-// the standby's server must come back, or an operator must act.
-void ps_held_tell(struct ps_rebuild *b);
-// ---- restore.c
-// A state is being received. Drops a transfer whose follower fell silent (its host may be gone
-// without an error).
-bool ps_restore_coming(struct ps_rebuild *b);
-// Drops the offers of silent workers: they could not send their states.
-void ps_restore_drop_silent(struct ps_rebuild *b);
-// Ends the turn of workers that were asked for their state and did not send it.
-void ps_restore_pass_over(struct ps_rebuild *b);
-void ps_restore_forget(struct ps_rebuild *b); // drops the state being received
 
 #endif

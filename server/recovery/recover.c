@@ -22,6 +22,8 @@
 #include "common/env/numbers.h"
 #include "server/core.h"
 #include "server/push/head.h"
+#include "server/recovery/epoch.h"
+#include "server/recovery/identity.h"
 #include "server/recovery/recover.h"
 #include "server/recovery/refold.h"
 #include "server/state/disk_full.h"

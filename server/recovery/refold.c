@@ -24,7 +24,7 @@
 #include "common/env/numbers.h"
 #include "common/net/wire_member.h"
 #include "server/core.h"
-#include "server/recovery/recover.h"
+#include "server/recovery/epoch.h"
 #include "server/recovery/replay.h"
 #include "server/wal/quarantine.h"
 

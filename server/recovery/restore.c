@@ -13,7 +13,9 @@
 #include "common/net/wire_shard.h"
 #include "server/core.h"
 #include "server/push/snapshot.h"
+#include "server/recovery/choose.h"
 #include "server/recovery/rebuilding.h"
+#include "server/recovery/restore.h"
 #include "server/state/fold.h"
 
 enum { BROKEN_MAX = 3 };

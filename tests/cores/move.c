@@ -6,7 +6,7 @@
 
 #include "server/coordinator/owners/move.h"
 #include "server/core.h"
-#include "server/recovery/recover.h"
+#include "server/recovery/epoch.h"
 #include "server/server.h"
 #include "tests/cores/image.h"
 

@@ -3,9 +3,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "server/recovery/epoch.h"
 #include "tests/head.h"
 #include "server/recovery/rebuilding.h"
-#include "server/recovery/recover.h"
 #include "tests/cores/image.h"
 
 enum { OLD = 8, HEAD = 20 };

@@ -4,6 +4,7 @@
 
 #include "server/recovery/rebuild.h"
 #include "server/recovery/rebuilding.h"
+#include "server/recovery/restore.h"
 #include "tests/cores/offer.h"
 
 enum { BAD, GOOD }; // workers; the bad one offers the higher version

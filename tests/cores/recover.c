@@ -3,7 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "server/recovery/recover.h"
+#include "server/recovery/epoch.h"
 #include "server/state/checkpointer.h"
 #include "server/state/disk_full.h"
 #include "server/wal/quarantine.h"

@@ -3,11 +3,12 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "server/recovery/epoch.h"
+#include "server/recovery/identity.h"
+#include "server/recovery/owner_stream.h"
 #include "tests/head.h"
 #include "server/core.h"
 #include "server/push/group_commit.h"
-#include "server/recovery/recover.h"
-#include "server/recovery/standby.h"
 #include "tests/cores/image.h"
 
 enum { OLD = 4, HEAD = 9 };

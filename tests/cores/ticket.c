@@ -3,6 +3,7 @@
 // (server/docs/0000-protocol.md#rule-17; simulator: seed 2731 of all,move).
 #include <string.h>
 
+#include "server/recovery/epoch.h"
 #include "tests/head.h"
 #include "server/coordinator/owners/epochs.h"
 #include "server/recovery/rebuilding.h"

@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "server/recovery/choose.h"
 #include "tests/head.h"
 #include "longhaul/v1/member.pb-c.h"
 #include "server/coordinator/owners/rights.h"

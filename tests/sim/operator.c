@@ -17,6 +17,7 @@
 
 #include "common/net/wire_admin.h"
 #include "server/coordinator/owners/choice.h"
+#include "server/recovery/choose.h"
 #include "server/recovery/rebuilding.h"
 #include "tests/sim/judge.h"
 

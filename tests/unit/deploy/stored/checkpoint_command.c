@@ -12,7 +12,7 @@
 #include "deploy/stored/store.h"
 #include "deploy/tool/cli.h"
 #include "deploy/tool/files.h"
-#include "server/recovery/recover.h"
+#include "server/recovery/epoch.h"
 #include "server/server.h"
 #include "tests/history/files.h"
 #include "tests/history/rig.h"

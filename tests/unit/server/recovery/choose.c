@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "server/core.h"
+#include "server/recovery/choose.h"
 #include "server/recovery/rebuilding.h"
 #include "tests/test.h"
 

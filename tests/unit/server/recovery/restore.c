@@ -4,6 +4,7 @@
 
 #include "server/core.h"
 #include "server/recovery/rebuilding.h"
+#include "server/recovery/restore.h"
 #include "tests/test.h"
 #include "tests/world/env_fake.h"
 
