@@ -9,6 +9,8 @@
 #include <string.h>
 
 #include "common/objects/objects.h"
+#include "deploy/up/up_dir.h"
+#include "deploy/up/up_store.h"
 
 #define LABELS "app.kubernetes.io/"
 

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "deploy/render/k8s.h"
+#include "deploy/up/up_store.h"
 #include "worker/ranks/reduce.h"
 
 #define LABELS "app.kubernetes.io/"

@@ -1,5 +1,7 @@
 // The nodes and files that every scheduler's rendering needs. See render.h.
 #include "deploy/render/render.h"
+#include "deploy/up/up_dir.h"
+#include "deploy/up/up_store.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "deploy/render/render.h"
+#include "deploy/up/up_dir.h"
 
 enum { WARNING_S = 120 };
 

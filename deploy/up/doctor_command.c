@@ -9,6 +9,7 @@
 #include "deploy/tool/config.h"
 #include "deploy/up/doctor_run.h"
 #include "deploy/up/up_check.h"
+#include "deploy/up/up_dir.h"
 
 static LH_MUST lh_err topology(struct dp_check *c, const char *file, const char *dir,
                                const char *data)

@@ -17,8 +17,15 @@
 #include "deploy/tool/commands.h"
 #include "deploy/tool/tend.h"
 #include "deploy/up/up_check.h"
+#include "deploy/up/up_dir.h"
+#include "deploy/up/up_faults.h"
+#include "deploy/up/up_net.h"
 #include "deploy/up/up_private.h"
+#include "deploy/up/up_report.h"
+#include "deploy/up/up_store.h"
 #include "deploy/up/up_trainers.h"
+#include "deploy/up/up_view.h"
+#include "deploy/up/up_watch.h"
 
 static const int64_t tick_ns = 250 * LH_MS;
 enum { DRAIN_MS = 30000, STOP_MS = 8000, SETTLE_S = 20 };

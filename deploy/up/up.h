@@ -1,4 +1,4 @@
-// `longhaul up`: runs a whole run on this machine. Shared by its parts:
+// `longhaul up`: runs a whole run on this machine. The state that its parts share:
 //
 //   up.c          the command: flags, the main loop, the end
 //   up_dir.c      the run's folder: keys, certificates, model, weights, a settings file per node
@@ -146,7 +146,6 @@ struct dp_up {
     double trained_s;      // seconds in which a worker trained, over all `up`s of this folder
     double polled_s;       // time of the last poll
     bool went_on;          // the coordinator was in another phase than the end
-    bool next_kept;        // dp_dir_went_on() was called
     double before_s;       // seconds of training by earlier `up`s of this folder
     struct dp_fault fault[DP_FAULTS_MAX];
     unsigned faults;
@@ -167,144 +166,5 @@ static inline double dp_up_seconds(const struct dp_up *up)
 {
     return up->before_s + (double)(dp_now_ns() - up->started_ns) / 1e9;
 }
-
-// ---- up_net.c
-// Brings the regions up (nothing on loopback) and gives each coordinator and server an address, and
-// each rank whose worker has several hosts.
-LH_MUST lh_err dp_net_up(struct dp_up *up);
-LH_MUST lh_err dp_net_page(struct dp_up *up); // opens the coordinators' sockets
-void dp_net_down(struct dp_up *up);
-// The emulator's file for a topology's regions and links (deploy/wan/README.md); an error stays in
-// `out`.
-void dp_net_world(const struct dp_topology *t, struct lh_buf *out);
-int dp_net_enter(const void *entry); // struct dp_entry; called in the child before exec
-LH_MUST lh_err dp_net_cut(struct dp_up *up, unsigned region);
-LH_MUST lh_err dp_net_heal(struct dp_up *up, unsigned region);
-
-// ---- up_dir.c
-// Writes a manifest of units that are never leased, for commands with their own data.
-LH_MUST lh_err dp_dir_own_data(struct dp_up *up);
-// Sets shape, manifest and plan from the topology; touches no file.
-LH_MUST lh_err dp_dir_model(struct dp_up *up);
-// The folder of a region's token files; that of all files unless the region names one.
-LH_MUST lh_err dp_dir_data(const struct dp_up *up, unsigned region, char out[DP_PATH_BYTES]);
-// Makes or checks the folder: its topology must be the one it was made from. Lists the nodes. Locks
-// the folder: LH_ERR_EXISTS, another `up` uses it.
-LH_MUST lh_err dp_dir_open(struct dp_up *up);
-// A run that had ended goes on: keeps the topology that --continue began with.
-LH_MUST lh_err dp_dir_went_on(struct dp_up *up);
-void dp_dir_close(struct dp_up *up);          // releases the lock, if held
-LH_MUST lh_err dp_dir_list(struct dp_up *up); // lists the nodes
-// Makes keys, certificates, manifest and weights; keeps existing ones.
-LH_MUST lh_err dp_dir_prepare(struct dp_up *up);
-// Writes model.json, and weights.bin unless it exists.
-LH_MUST lh_err dp_dir_model_files(struct dp_up *up);
-// Writes every node's settings file, anew for every `up`; addresses must be known.
-LH_MUST lh_err dp_dir_settings(struct dp_up *up);
-// The text of one node's settings file.
-LH_MUST lh_err dp_node_settings(struct dp_up *up, const struct dp_node *node, struct lh_buf *out);
-// Removes shared memory that killed workers left.
-void dp_dir_forget_ranks(const struct dp_up *up);
-
-// ---- up_store.c
-bool dp_data_is_stored(const struct dp_up *up);
-// Refuses a topology whose regions can't all read their units from this store.
-LH_MUST lh_err dp_store_check(const struct dp_topology *t, const char *file, const char *address);
-// Checks that too, then gets manifest and held-out texts of a store into the run's folder.
-LH_MUST lh_err dp_store_fetch_texts(struct dp_up *up);
-
-// ---- up_watch.c
-void dp_watch_poll(struct dp_up *up); // reads every status.json
-// Every worker reports the end, except those that the run left out.
-bool dp_watch_done(const struct dp_up *up);
-// The worker of a command or a rank; of a worker, itself. NULL: there is none.
-const struct dp_node *dp_worker_of(const struct dp_up *up, const struct dp_node *node);
-// Why the run goes on, and ends, without this worker, as in "asia-0, which ..."; NULL: it takes
-// part.
-const char *dp_watch_left(const struct dp_up *up, const struct dp_node *worker);
-// Why the coordinator calls a worker stalled, such as "no step for 31 s"; NULL: it does not.
-const char *dp_watch_stalls(const struct dp_up *up, const struct dp_node *worker);
-// The word on a worker whose command does not train now: "no loop", "loop over"; NULL: it may.
-const char *dp_watch_lacks(const struct dp_up *up, const struct dp_node *worker);
-// The node's status is from its present process, or the last one of an ended process; not from an
-// earlier `up` in the folder.
-bool dp_watch_own(const struct dp_node *node);
-// The process runs, and its disk is full: by its status, or, as a full disk takes no status, by
-// what the file system of its directory has left.
-bool dp_watch_full(const struct dp_node *node);
-// The word on a running node whose disk takes no write, or which writes no status; NULL: all is
-// well.
-const char *dp_watch_hangs(const struct dp_node *node, int64_t now_s);
-// Tokens of the run: the credited ones; or the trained ones, if commands have their own data.
-double dp_watch_tokens(const struct dp_up *up);
-// Progress of the run: these tokens over the budget, 0 to 1.
-double dp_watch_progress(const struct dp_up *up);
-// Versions that a worker lacks on the shard where it lags most, by the servers' last reports.
-uint64_t dp_watch_behind(const struct dp_up *up, const struct dp_node *worker);
-// A shard as its server reports it; NULL: no report.
-const struct dp_holding *dp_watch_shard(const struct dp_up *up, uint32_t shard,
-                                        const struct dp_node **server);
-struct dp_counts dp_watch_region(const struct dp_up *up, unsigned region);
-LH_MUST lh_err dp_watch_keep(struct dp_up *up);   // curves and totals, for a later `up`
-LH_MUST lh_err dp_watch_resume(struct dp_up *up); // reads the state that an earlier `up` stored
-void dp_watch_free(struct dp_up *up);
-
-// ---- up_view.c
-struct dp_view {
-    bool terminal;
-    unsigned lines; // lines of the last picture
-    int64_t last_ns;
-};
-void dp_view_open(struct dp_view *v);
-void dp_view_show(struct dp_view *v, const struct dp_up *up, bool now);
-// Prints a line of news above the picture.
-void dp_view_say(struct dp_view *v, const struct dp_up *up, const char *format, ...)
-    __attribute__((format(printf, 3, 4)));
-
-// ---- up_faults.c
-struct dp_faults {
-    unsigned next;   // step of the script
-    bool waiting;    // the last fault is not healed yet
-    bool cut;        // the network is still cut
-    int64_t from_ns; // start of the healing time; for a cut: its end
-    uint64_t mark;   // the count must exceed this
-    uint64_t lives;  // the count of lives of the target's command when it was killed
-    bool seen;       // the next process was seen
-    int64_t pid;     // the killed process
-    struct dp_node *target;
-};
-void dp_faults_tick(struct dp_faults *f, struct dp_up *up, struct dp_view *v);
-bool dp_faults_open(const struct dp_faults *f);     // the last fault is not healed yet
-unsigned dp_faults_planned(const struct dp_up *up); // faults of a whole drill
-// The run has ended: reports the number of faults for which it was too short.
-void dp_faults_over(struct dp_up *up, struct dp_view *v);
-
-// ---- up_weights.c
-// Reads the final parameters from the nodes' checkpoints into theta[manifest.values].
-LH_MUST lh_err dp_weights_final(struct dp_up *up, float *theta);
-
-// ---- up_report.c
-// The verdict on a run that ended.
-struct dp_verdict {
-    bool replicas_equal; // every holder of a shard has the server's version and digest
-    unsigned compared;   // holders of the shard with the fewest
-    bool credited_once;  // the logs' credits equal the coordinator's count
-    bool learned;        // the loss fell in every language
-    bool below_bigram;   // every language's loss is under its own bigram entropy
-    bool commands;       // no command ended with an error; true where there are none
-    bool drill;          // every planned fault happened and healed
-};
-void dp_verdict_of(const struct dp_up *up, struct dp_verdict *out);
-static inline bool dp_verdict_ok(const struct dp_verdict *v)
-{
-    return v->replicas_equal && v->compared >= 2 && v->credited_once && v->learned && v->commands &&
-           v->drill;
-}
-// True once every worker's final replica equals its server's.
-bool dp_replicas_equal(const struct dp_up *up, unsigned *compared);
-// True once coordinator and logs report the same credited units, each counted once.
-bool dp_credited_once(const struct dp_up *up);
-// Evaluates, prints, writes summary.json and loss.svg.
-LH_MUST lh_err dp_report(struct dp_up *up, struct dp_verdict *out);
 
 #endif

@@ -26,6 +26,7 @@
 #include "deploy/models/import.h"
 #include "deploy/up/topology_private.h"
 #include "deploy/up/up_change.h"
+#include "deploy/up/up_dir.h"
 #include "deploy/up/up_trainers.h"
 #include "worker/ranks/reduce_shm.h"
 

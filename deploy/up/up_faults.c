@@ -10,7 +10,11 @@
 #include <string.h>
 
 #include "common/env/env.h"
+#include "deploy/up/up_faults.h"
+#include "deploy/up/up_net.h"
 #include "deploy/up/up_trainers.h"
+#include "deploy/up/up_view.h"
+#include "deploy/up/up_watch.h"
 
 static const int64_t cut_ns = 20 * LH_SECOND;
 enum action {

@@ -15,6 +15,7 @@
 #include "common/base/check.h"
 #include "deploy/ask/links.h"
 #include "deploy/up/up.h"
+#include "deploy/up/up_net.h"
 #include "worker/ranks/reduce.h"
 
 enum { PAGE_BACKLOG = 32, PORT_TRIES = 100 };

@@ -6,8 +6,11 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
+#include "deploy/up/up_report.h"
 #include "deploy/up/up_summary.h"
 #include "deploy/up/up_trainers.h"
+#include "deploy/up/up_watch.h"
+#include "deploy/up/up_weights.h"
 
 // ---------------------------------------------------------------- evaluation
 

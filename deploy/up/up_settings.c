@@ -5,7 +5,9 @@
 
 #include "common/objects/objects.h"
 #include "deploy/up/topology_private.h"
+#include "deploy/up/up_dir.h"
 #include "deploy/up/up_trainers.h"
+#include "deploy/up/up_watch.h"
 #include "worker/backend.h"
 #include "worker/ranks/reduce_shm.h"
 

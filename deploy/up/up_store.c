@@ -4,6 +4,7 @@
 #include "common/objects/objects.h"
 #include "deploy/stored/upload.h"
 #include "deploy/up/up.h"
+#include "deploy/up/up_store.h"
 
 bool dp_data_is_stored(const struct dp_up *up)
 {

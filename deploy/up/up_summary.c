@@ -4,8 +4,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "deploy/up/up_report.h"
 #include "deploy/up/up_summary.h"
 #include "deploy/up/up_trainers.h"
+#include "deploy/up/up_watch.h"
 
 static json_int_t integer(uint64_t n)
 {

@@ -3,6 +3,7 @@
 #define DP_UP_SUMMARY_H
 
 #include "deploy/up/up.h"
+#include "deploy/up/up_report.h"
 
 struct dp_learning {
     double rounds;            // mean per worker

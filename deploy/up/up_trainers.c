@@ -9,6 +9,9 @@
 
 #include "common/env/env.h"
 #include "deploy/tool/tend.h"
+#include "deploy/up/up_net.h"
+#include "deploy/up/up_view.h"
+#include "deploy/up/up_watch.h"
 
 enum { STOPPED_S = 10 }; // a command's time to end after SIGTERM
 enum { LOOPS_OVER_S = 3, QUOTED_LINES = 12, QUOTED_AGAIN_S = 600 };

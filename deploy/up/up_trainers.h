@@ -12,6 +12,7 @@
 #define DP_UP_TRAINERS_H
 
 #include "deploy/up/up.h"
+#include "deploy/up/up_view.h"
 
 // Lists nodes for the commands, after all others.
 LH_MUST lh_err dp_trainers_list(struct dp_up *up);

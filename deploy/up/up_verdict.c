@@ -1,7 +1,10 @@
 // The verdict on an ended run: each condition by itself. See up.h.
 #include <string.h>
 
+#include "deploy/up/up_faults.h"
+#include "deploy/up/up_report.h"
 #include "deploy/up/up_trainers.h"
+#include "deploy/up/up_watch.h"
 
 static const double learned_nat = 0.1; // a smaller fall of the loss does not count
 

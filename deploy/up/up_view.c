@@ -12,6 +12,8 @@
 #include "common/env/env.h"
 #include "deploy/tool/table.h"
 #include "deploy/up/up.h"
+#include "deploy/up/up_view.h"
+#include "deploy/up/up_watch.h"
 
 enum { PICTURE_BYTES = 1 << 16 };
 

@@ -12,6 +12,7 @@
 #include "common/env/env.h"
 #include "common/format/json.h"
 #include "deploy/up/up.h"
+#include "deploy/up/up_watch.h"
 
 enum { KEPT_BYTES_MAX = 64 << 20 };
 

@@ -9,6 +9,8 @@
 #include "common/app/node.h"
 #include "common/env/env.h"
 #include "deploy/up/up.h"
+#include "deploy/up/up_watch.h"
+#include "deploy/up/up_weights.h"
 #include "kernels/storage/checkpoint.h"
 
 struct reader {

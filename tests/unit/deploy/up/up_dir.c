@@ -5,6 +5,9 @@
 #include "common/security/certs.h"
 #include "common/security/sign.h"
 #include "common/base/check.h"
+#include "deploy/up/up_dir.h"
+#include "deploy/up/up_net.h"
+#include "deploy/up/up_watch.h"
 #include "tests/unit/deploy/up/up_rig.h"
 #include "worker/ranks/reduce.h"
 

@@ -8,6 +8,8 @@
 
 #include "common/base/check.h"
 #include "deploy/up/up.h"
+#include "deploy/up/up_faults.h"
+#include "deploy/up/up_view.h"
 #include "tests/test.h"
 
 static struct dp_up *up;

@@ -1,5 +1,6 @@
 // A run that begins from an imported model, or trains one with a command.
 #include "deploy/models/import.h"
+#include "deploy/up/up_dir.h"
 #include "tests/unit/deploy/models/tiny.h"
 #include "tests/unit/deploy/up/up_rig.h"
 

@@ -2,7 +2,7 @@
 #include <string.h>
 
 #include "common/base/check.h"
-#include "deploy/up/up.h"
+#include "deploy/up/up_net.h"
 #include "tests/test.h"
 
 // Returns the emulator's input for two or three regions with these `link` and `links` settings.

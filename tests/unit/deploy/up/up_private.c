@@ -3,6 +3,8 @@
 #include <sys/stat.h>
 
 #include "common/base/check.h"
+#include "deploy/up/up_dir.h"
+#include "deploy/up/up_net.h"
 #include "deploy/up/up_private.h"
 #include "tests/unit/deploy/up/up_rig.h"
 

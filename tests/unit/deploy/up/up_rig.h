@@ -7,7 +7,10 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "deploy/up/up_dir.h"
+#include "deploy/up/up_net.h"
 #include "deploy/up/up_trainers.h"
+#include "deploy/up/up_watch.h"
 #include "tests/remove_tree.h"
 #include "tests/test.h"
 

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "deploy/up/up.h"
+#include "deploy/up/up_dir.h"
 #include "tests/test.h"
 
 static const char text[] =

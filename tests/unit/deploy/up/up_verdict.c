@@ -7,7 +7,11 @@
 #include <unistd.h>
 
 #include "common/base/check.h"
+#include "deploy/up/up_dir.h"
+#include "deploy/up/up_faults.h"
+#include "deploy/up/up_report.h"
 #include "deploy/up/up_summary.h"
+#include "deploy/up/up_watch.h"
 #include "tests/test.h"
 
 // Returns a run that ended well: the example's nodes, all with the same status.

@@ -6,6 +6,7 @@
 
 #include "common/env/env.h"
 #include "deploy/up/up.h"
+#include "deploy/up/up_watch.h"
 #include "tests/test.h"
 
 // Replaces libc's function.
