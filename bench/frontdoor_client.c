@@ -16,6 +16,7 @@
 #include "common/base/check.h"
 #include "worker/client/longhaul.h"
 #include "worker/external/external.h"
+#include "worker/external/socket.h"
 
 enum { REPEATS = 5, THREADS_MAX = 16, IDLE = 2000, TIMEOUT_MS = 60000 };
 

@@ -5,13 +5,13 @@
 #include <string.h>
 
 #include "common/format/plan.h"
-#include "common/objects/objects.h"
+#include "common/objects/address.h"
 #include "common/security/identity.h"
 #include "server/command.h"
 #include "server/coordinator/balance/terms.h"
 #include "server/coordinator/owners/rights.h"
 #include "server/coordinator/schedule.h"
-#include "server/coordinator/store/etcd.h"
+#include "server/coordinator/store/etcd_wire.h"
 #include "server/coordinator/watch/hook_call.h"
 #include "server/coordinator/watch/rules_text.h"
 #include "server/privacy.h"

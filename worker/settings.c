@@ -8,7 +8,7 @@
 #include "common/base/check.h"
 #include "common/base/limits.h"
 #include "common/base/parallel.h"
-#include "common/objects/objects.h"
+#include "common/objects/address.h"
 #include "kernels/codec.h"
 #include "worker/backend.h"
 #include "worker/ranks/stream/address.h"

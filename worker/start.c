@@ -18,6 +18,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "kernels/storage/checkpoint_read.h"
 #include "worker/bugs.h"
 #include "worker/push/outcome.h"
 #include "worker/units/units.h"

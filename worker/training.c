@@ -7,9 +7,11 @@
 
 #include "common/app/units_file.h"
 #include "common/base/text.h"
+#include "common/objects/address.h"
 #include "kernels/blas.h"
 #include "worker/backend.h"
 #include "worker/data/mix.h"
+#include "worker/external/socket.h"
 #include "worker/rule.h"
 #include "worker/train/model.h"
 #include "worker/train/trainer_builtin.h"

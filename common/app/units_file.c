@@ -19,6 +19,7 @@
 #include "common/base/limits.h"
 #include "common/env/env.h"
 #include "common/format/units_index.h"
+#include "common/objects/address.h"
 #include "common/objects/objects.h"
 
 enum { UNITS_AT_ONCE = 1024 };

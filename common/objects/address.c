@@ -1,4 +1,5 @@
-// Addresses and keys of object stores, and hashes of files. See objects.h.
+// Addresses and keys of object stores, and hashes of files. See address.h.
+#include "common/objects/address.h"
 #include "common/objects/objects.h"
 
 #include <sodium.h>

@@ -7,6 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "common/objects/address.h"
 #include "common/objects/objects.h"
 
 enum { COPY_BYTES = 1 << 20 };

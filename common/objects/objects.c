@@ -1,4 +1,5 @@
 // Opens an object store of the kind that its address names. See objects.h.
+#include "common/objects/address.h"
 #include "common/objects/objects.h"
 
 #include <string.h>

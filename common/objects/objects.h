@@ -63,10 +63,6 @@ struct lh_objects_conf {
     int64_t pause_ns; // upper bound on the first pause before a retry; 0: 0.25 s
 };
 
-// Tells a store's address from a folder of checkpoints.
-bool lh_objects_is(const char *address);
-// Checks the form of the address. LH_ERR_CONFIG: its text says how to write one.
-LH_MUST lh_err lh_objects_check(const char *address);
 // Opens a store without a request to it. LH_ERR_CONFIG; LH_ERR_UNSUPPORTED: an S3 store, in a build
 // without libcurl.
 LH_MUST lh_err lh_objects_open(const struct lh_objects_conf *conf, struct lh_objects **out);
@@ -76,11 +72,6 @@ static inline void lh_objects_close(struct lh_objects *s)
 {
     if (s) s->ops->close(s);
 }
-bool lh_object_key_fits(const char *key);
-// Gives the SHA-256 of a file in hexadecimal digits, and its size.
-enum { LH_OBJECT_HASH_BYTES = 64 + 1 };
-LH_MUST lh_err lh_object_hash(struct lh_env *env, const char *path, char out[LH_OBJECT_HASH_BYTES],
-                              uint64_t *bytes);
 
 // The two kinds of store (folder.c, s3.c).
 LH_MUST lh_err lh_objects_folder(const struct lh_objects_conf *conf, struct lh_objects **out);

@@ -15,6 +15,7 @@
 
 #include "common/base/check.h"
 #include "common/env/environment.h"
+#include "common/objects/address.h"
 #include "common/objects/xml.h"
 
 enum {

@@ -10,6 +10,7 @@
 
 #include "common/base/check.h"
 #include "common/base/regular.h"
+#include "common/objects/address.h"
 #include "deploy/ask/up_status.h"
 #include "deploy/models/export.h"
 #include "deploy/stored/replay.h"

@@ -20,6 +20,7 @@
 #include "deploy/tool/files.h"
 #include "deploy/tool/table.h"
 #include "kernels/storage/checkpoint.h"
+#include "kernels/storage/checkpoint_read.h"
 #include "server/privacy.h"
 #include "server/wal/wal.h"
 

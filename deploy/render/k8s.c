@@ -8,7 +8,7 @@
 
 #include <string.h>
 
-#include "common/objects/objects.h"
+#include "common/objects/address.h"
 #include "deploy/up/up_dir.h"
 #include "deploy/up/up_store.h"
 

@@ -13,12 +13,14 @@
 #include <unistd.h>
 
 #include "common/base/check.h"
+#include "common/objects/address.h"
 #include "deploy/stored/checkpoint_restore.h"
 #include "deploy/stored/store.h"
 #include "deploy/tool/commands.h"
 #include "deploy/tool/files.h"
 #include "deploy/tool/table.h"
 #include "kernels/storage/checkpoint.h"
+#include "kernels/storage/checkpoint_read.h"
 
 // The directory: an argument, or that of the settings file.
 static LH_MUST lh_err one_dir(const struct dp_usage *usage, const struct dp_texts *rest,

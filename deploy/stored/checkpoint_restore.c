@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include "deploy/stored/replay.h"
+#include "kernels/storage/checkpoint_read.h"
 #include "server/recovery/epoch.h"
 #include "server/wal/wal.h"
 

@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "deploy/stored/replay.h"
+#include "kernels/storage/checkpoint_read.h"
 #include "server/wal/wal.h"
 
 // A point of a shard's history named by a checkpoint.

@@ -8,6 +8,7 @@
 
 #include "deploy/stored/weights_file.h"
 #include "deploy/tool/cli.h"
+#include "kernels/storage/checkpoint_read.h"
 
 static const uint64_t HEAD = (uint64_t)PS_REPLAY_HEAD;
 

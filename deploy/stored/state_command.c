@@ -5,6 +5,7 @@
 #include "common/base/check.h"
 #include "deploy/stored/job.h"
 #include "deploy/tool/commands.h"
+#include "server/coordinator/store/etcd_wire.h"
 #include "server/coordinator/store/move.h"
 #include "server/settings.h"
 

@@ -8,6 +8,8 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "common/objects/address.h"
+#include "kernels/storage/checkpoint_read.h"
 #include "server/settings.h"
 
 lh_err dp_store_open(const struct dp_job *job, const char *address, struct lh_objects **out)

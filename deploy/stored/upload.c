@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "common/format/json.h"
+#include "common/objects/address.h"
 
 static const char MARK[] = "stored.json", SCHEMA[] = "longhaul.files/1";
 

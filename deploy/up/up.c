@@ -13,7 +13,7 @@
 #include <unistd.h>
 
 #include "common/env/env.h"
-#include "common/objects/objects.h"
+#include "common/objects/address.h"
 #include "deploy/tool/commands.h"
 #include "deploy/tool/tend.h"
 #include "deploy/up/up_check.h"

@@ -18,11 +18,11 @@
 #include "common/base/check.h"
 #include "common/format/json.h"
 #include "common/format/manifest_pace.h"
-#include "common/objects/objects.h"
+#include "common/objects/address.h"
 #include "common/security/certs.h"
 #include "deploy/ask/up_status.h"
 #include "deploy/up/doctor_run.h"
-#include "server/coordinator/store/etcd.h"
+#include "server/coordinator/store/etcd_wire.h"
 
 enum { FILES_A_NODE = 64, FILES_LEAST = 1024, DAY_S = 86400, CERT_DAYS_LEFT = 14 };
 

@@ -3,7 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "common/objects/objects.h"
+#include "common/objects/address.h"
 #include "deploy/up/topology_private.h"
 #include "deploy/up/up_dir.h"
 #include "deploy/up/up_trainers.h"

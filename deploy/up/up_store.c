@@ -1,6 +1,7 @@
 // Data units in an object store: `--data s3://BUCKET/PREFIX`. See up.h.
 #include <string.h>
 
+#include "common/objects/address.h"
 #include "common/objects/objects.h"
 #include "deploy/stored/upload.h"
 #include "deploy/up/up.h"

@@ -12,6 +12,7 @@
 #include "deploy/up/up_watch.h"
 #include "deploy/up/up_weights.h"
 #include "kernels/storage/checkpoint.h"
+#include "kernels/storage/checkpoint_read.h"
 
 struct reader {
     struct dp_up *up;

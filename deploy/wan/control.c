@@ -70,7 +70,7 @@ static void answer(struct dp_world *world, char *request, FILE *out)
 {
     char *words[DP_WORDS_MAX];
     fputc('+', out);
-    int count = dp_words_split(request, "\n", words);
+    int count = dp_world_words(request, "\n", words);
     lh_err err = obey(world, words, count, out);
     if (!err) return;
     rewind(out);

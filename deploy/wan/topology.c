@@ -24,7 +24,7 @@ bool dp_name_valid(const char *name)
            strlen(name) == strspn(name, LETTERS "0123456789-");
 }
 
-int dp_words_split(char *line, const char *separators, char **words)
+int dp_world_words(char *line, const char *separators, char **words)
 {
     int count = 0;
     char *rest = line;
@@ -135,7 +135,7 @@ static LH_MUST lh_err obey_line(struct dp_world *world, bool *links_begun, char 
 {
     char *words[DP_WORDS_MAX];
     line[strcspn(line, "#")] = 0;
-    int count = dp_words_split(line, " \t\r", words);
+    int count = dp_world_words(line, " \t\r", words);
     if (count == DP_WORDS_MAX) return lh_fail(LH_ERR_INVALID, "the line has too many words");
     return count ? obey(world, links_begun, words, count) : LH_OK;
 }

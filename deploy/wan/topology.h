@@ -19,7 +19,7 @@ extern const struct dp_unit dp_units_time[], dp_units_rate[], dp_units_size[], d
 bool dp_name_valid(const char *name);
 
 // Splits a line in place into at most DP_WORDS_MAX words. Returns how many.
-int dp_words_split(char *line, const char *separators, char **words);
+int dp_world_words(char *line, const char *separators, char **words);
 
 // Carries out "A [to] B SETTING...", where A and B are regions or 'all'. Changes every link that
 // this selects or, on a mistake (LH_ERR_INVALID), none.

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "kernels/storage/checkpoint_format.h"
+#include "kernels/storage/checkpoint_read.h"
 
 // ---------------------------------------------------------------- taking
 

@@ -5,6 +5,7 @@
 
 #include "common/base/parallel.h"
 #include "kernels/storage/checkpoint_format.h"
+#include "kernels/storage/checkpoint_read.h"
 
 // Ranges read one after the other, then checked and unsealed in parallel.
 enum { AT_ONCE = 8 };

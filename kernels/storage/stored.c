@@ -12,6 +12,8 @@
 
 #include "common/base/check.h"
 #include "common/format/json.h"
+#include "common/objects/address.h"
+#include "kernels/storage/checkpoint_read.h"
 
 enum { HASH_DIGITS = 32, ABOUT_BYTES = 4096 };
 static const char SCHEMA[] = "longhaul.stored/1", MARK[] = "json";

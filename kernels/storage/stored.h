@@ -13,6 +13,7 @@
 #ifndef LK_STORED_H
 #define LK_STORED_H
 
+#include "common/objects/address.h"
 #include "common/objects/objects.h"
 #include "kernels/storage/checkpoint.h"
 

@@ -20,6 +20,7 @@
 #include <string.h>
 
 #include "common/env/numbers.h"
+#include "kernels/storage/checkpoint_read.h"
 #include "server/core.h"
 #include "server/push/head.h"
 #include "server/recovery/epoch.h"

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 
 #include "common/format/frame.h"
+#include "kernels/storage/checkpoint_read.h"
 #include "server/wal/wal.h"
 
 static const uint64_t HEAD = (uint64_t)PS_REPLAY_HEAD;

@@ -10,6 +10,7 @@
 // space. Even then two checkpoints are kept, and the log from the older one on.
 #include <stdlib.h>
 
+#include "kernels/storage/checkpoint_read.h"
 #include "server/core.h"
 #include "server/push/item.h"
 #include "server/push/push_memory.h"

@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "common/base/text.h"
+#include "kernels/storage/checkpoint_read.h"
 #include "kernels/storage/stored.h"
 
 enum { CHANNELS = 2 };

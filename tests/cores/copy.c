@@ -3,6 +3,7 @@
 // the folder's sync.
 #include <stdlib.h>
 
+#include "kernels/storage/checkpoint_read.h"
 #include "tests/cores/life.h"
 #include "worker/replica/durable_copy.h"
 

@@ -15,6 +15,7 @@
 #include "tests/test.h"
 #include "worker/client/longhaul.h"
 #include "worker/external/external.h"
+#include "worker/external/socket.h"
 
 enum { N = 10001, TIMEOUT_MS = 20000 };
 

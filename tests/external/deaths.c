@@ -4,6 +4,7 @@
 
 #include "common/base/limits.h"
 #include "tests/external/client_rig.h"
+#include "worker/external/socket.h"
 
 enum { WORDS = 20000 };
 

@@ -16,6 +16,7 @@
 #include "common/base/check.h"
 #include "tests/external/world.h"
 #include "worker/external/external.h"
+#include "worker/external/socket.h"
 
 static const float KAPPA = 0.25f;
 

@@ -9,6 +9,7 @@
 #include "common/format/ledger.h"
 #include "common/format/manifest.h"
 #include "kernels/storage/checkpoint.h"
+#include "kernels/storage/checkpoint_read.h"
 #include "server/state/disk_full.h"
 #include "server/wal/wal.h"
 #include "tests/fault/fault.h"

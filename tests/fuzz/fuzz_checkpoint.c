@@ -10,6 +10,7 @@
 #include "common/base/check.h"
 #include "common/format/manifest.h"
 #include "kernels/storage/checkpoint_format.h"
+#include "kernels/storage/checkpoint_read.h"
 #include "tests/fuzz/disk.h"
 #include "tests/fuzz/fuzz.h"
 

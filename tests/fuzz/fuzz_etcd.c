@@ -6,6 +6,7 @@
 
 #include "common/base/check.h"
 #include "server/coordinator/store/etcd.h"
+#include "server/coordinator/store/etcd_wire.h"
 #include "tests/fuzz/fuzz.h"
 
 enum { CALLS_MAX = 1000 };

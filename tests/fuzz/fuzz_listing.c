@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "common/base/check.h"
+#include "common/objects/address.h"
 #include "common/objects/credentials.h"
 #include "common/objects/xml.h"
 #include "kernels/storage/stored.h"

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "common/base/check.h"
+#include "common/objects/address.h"
 #include "deploy/stored/upload.h"
 #include "tests/fuzz/fuzz.h"
 

@@ -10,6 +10,7 @@
 
 #include "common/base/check.h"
 #include "deploy/tool/files.h"
+#include "kernels/storage/checkpoint_read.h"
 #include "tests/history/history.h"
 #include "tests/test.h"
 #include "tests/world/env_fake.h"

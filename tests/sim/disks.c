@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "kernels/storage/checkpoint_read.h"
 #include "server/core.h"
 #include "server/wal/wal_format.h"
 #include "tests/sim/cluster.h"

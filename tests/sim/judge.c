@@ -18,6 +18,7 @@
 #include "tests/sim/judge.h"
 #include "tests/sim/liars.h"
 
+#include "kernels/storage/checkpoint_read.h"
 #include "worker/replica/durable_copy.h"
 
 struct found { // the judge's fold of a shard's whole log

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/objects/address.h"
 #include "worker/data/source.h"
 
 enum { IDLE_MAX = 40 }; // more than the loader's threads and the lane that looks for units

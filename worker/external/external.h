@@ -179,14 +179,4 @@ void wk_external_pause(struct wk_external *x, bool paused);
 // The run is over and every requested cut is committed: gives the trainer the final parameters.
 void wk_external_end(struct wk_external *x);
 
-// ---- socket.c: on a Unix socket at `path`, which it creates and removes. The directory's modes
-// control who may connect; other users are refused.
-LH_MUST lh_err wk_external_listen(const struct wk_external_conf *conf,
-                                  const struct wk_external_ops *ops, void *arg, const char *path,
-                                  struct wk_external **out);
-// Stops all events except those already posted; the memory stays. Call stop() when nothing reads it
-// any more.
-void wk_external_hush(struct wk_external *x);
-void wk_external_stop(struct wk_external *x); // ends listen()
-
 #endif

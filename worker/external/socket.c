@@ -29,6 +29,7 @@
 #include "common/base/limits.h"
 #include "worker/external/external.h"
 #include "worker/external/message.h"
+#include "worker/external/socket.h"
 
 #ifndef SO_PEERPIDFD
 #define SO_PEERPIDFD 77

@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "kernels/storage/checkpoint_read.h"
 #include "worker/disk_full.h"
 
 enum { COPIES_MAX = 4 };

@@ -19,6 +19,7 @@
 #include "worker/push/view.h"
 #include "worker/replica/durable_copy.h"
 #include "worker/replica/offer.h"
+#include "worker/replica/snapshot.h"
 
 static void connect_stream(void *arg);
 

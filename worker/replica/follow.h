@@ -1,4 +1,4 @@
-// Follow: a shard's record stream and snapshots. See follow.c and snapshot.c.
+// Follow: a shard's record stream. See follow.c.
 #ifndef WK_FOLLOW_H
 #define WK_FOLLOW_H
 
@@ -11,7 +11,7 @@ void wk_follow_resume(struct wk_shard *s);
 void wk_follow_stop(struct wk_shard *s);
 bool wk_following(const struct wk_shard *s); // true: a stream is open or a snapshot is in transfer
 
-// ---- between follow.c and snapshot.c
+// ---- for snapshot.c
 // Ends a stream or snapshot with this status; `taken`: the error in applying it. Reports it and
 // retries.
 void wk_follow_over(struct wk_shard *s, lh_err status, const char *text, lh_err taken);
@@ -21,7 +21,5 @@ bool wk_follow_fatal(struct wk_shard *s, lh_err err);
 // is no fault.
 enum lh_level wk_follow_broken_level(const struct wk_shard *s, lh_err err);
 LH_MUST lh_err wk_follow_ended(struct wk_shard *s); // the END record is folded
-LH_MUST lh_err wk_snapshot_ask(struct wk_shard *s); // after an error wk_snapshot_stop() follows
-void wk_snapshot_stop(struct wk_shard *s);          // does nothing if no snapshot is in transfer
 
 #endif

@@ -13,6 +13,7 @@
 
 #include "common/net/rpc.h"
 #include "common/net/wire_shard.h"
+#include "kernels/storage/checkpoint_read.h"
 #include "worker/replica/durable_copy.h"
 
 enum { POINTS_MAX = 16 };

@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "kernels/state/possession.h"
+#include "kernels/storage/checkpoint_read.h"
 #include "worker/member.h"
 #include "worker/replica/durable_copy.h"
 

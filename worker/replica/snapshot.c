@@ -21,6 +21,7 @@
 #include "worker/push/view.h"
 #include "worker/replica/durable_copy.h"
 #include "worker/replica/follow.h"
+#include "worker/replica/snapshot.h"
 #include "worker/worker.h"
 
 static struct wk_range *range_of(struct wk_arrival *a, const struct lh_call *call)

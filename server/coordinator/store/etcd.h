@@ -29,22 +29,6 @@ struct ps_etcd_wire {
     void (*close)(void *self);
 };
 
-// An address as a setting has it: etcd://HOST:PORT[,HOST:PORT...][/PREFIX].
-struct ps_etcd_place {
-    char member[PS_ETCD_MEMBERS_MAX][128];
-    uint32_t members;
-    char prefix[128]; // begins with a slash, ends without one
-};
-bool ps_etcd_is(const char *setting); // is it one?
-LH_MUST lh_err ps_etcd_parse(const char *setting, struct ps_etcd_place *out);
-
-// A user's secrets are files of the folder `secrets`, each of which may be absent:
-// ca.pem (then TLS), cert.pem and key.pem (a client's certificate), login (USER:PASSWORD).
-LH_MUST lh_err ps_etcd_wire_open(const struct ps_etcd_place *place, const char *secrets,
-                                 struct ps_etcd_wire *out);
-// Reads the login of that folder; "" where there is none.
-LH_MUST lh_err ps_etcd_login(const char *secrets, char out[PS_ETCD_LOGIN_BYTES]);
-
 struct ps_etcd;
 struct ps_etcd_conf {
     struct lh_env *env;

@@ -8,6 +8,7 @@
 #include "common/net/grpc/engine.h"
 #include "common/security/keyfile.h"
 #include "server/coordinator/store/etcd.h"
+#include "server/coordinator/store/etcd_wire.h"
 
 static const char SCHEME[] = "etcd://";
 static const char PREFIX[] = "longhaul";

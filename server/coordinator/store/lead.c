@@ -16,6 +16,7 @@
 
 #include "common/base/check.h"
 #include "server/coordinator/store/etcd_log.h"
+#include "server/coordinator/store/etcd_wire.h"
 #include "server/coordinator/store/move.h"
 #include "server/coordinator/store/number.h"
 

@@ -6,6 +6,7 @@
 
 #include "common/base/check.h"
 #include "common/env/env.h"
+#include "common/objects/address.h"
 #include "common/objects/objects.h"
 #include "tests/test.h"
 

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "common/base/check.h"
+#include "common/objects/address.h"
 #include "common/objects/s3_request.h"
 #include "tests/test.h"
 #include "tests/unit/common/objects/fake_s3.h"

@@ -12,6 +12,7 @@
 #include "deploy/stored/store.h"
 #include "deploy/tool/cli.h"
 #include "deploy/tool/files.h"
+#include "kernels/storage/checkpoint_read.h"
 #include "server/recovery/epoch.h"
 #include "server/server.h"
 #include "tests/history/files.h"

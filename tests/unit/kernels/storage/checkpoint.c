@@ -7,6 +7,7 @@
 
 #include "common/base/check.h"
 #include "kernels/storage/checkpoint_format.h"
+#include "kernels/storage/checkpoint_read.h"
 #include "tests/history/rig.h"
 #include "tests/test.h"
 #include "tests/world/env_fake.h"

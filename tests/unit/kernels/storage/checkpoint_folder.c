@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "common/base/check.h"
+#include "kernels/storage/checkpoint_read.h"
 #include "tests/history/rig.h"
 #include "tests/test.h"
 #include "tests/world/env_fake.h"

@@ -4,6 +4,8 @@
 #include <string.h>
 
 #include "common/base/check.h"
+#include "common/objects/address.h"
+#include "kernels/storage/checkpoint_read.h"
 #include "kernels/storage/stored.h"
 #include "tests/history/rig.h"
 #include "tests/test.h"

@@ -10,6 +10,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "kernels/storage/checkpoint_read.h"
 #include "kernels/storage/stored.h"
 #include "server/state/uploader.h"
 #include "tests/history/rig.h"

@@ -4,6 +4,7 @@
 // its arguments the program runs the first part against that etcd (tests/e2e/etcd.py).
 #include <stdio.h>
 
+#include "server/coordinator/store/etcd_wire.h"
 #include "tests/unit/server/coordinator/store/rig.h"
 
 // ---------------------------------------------------------------- both

@@ -6,6 +6,7 @@
 
 #include "server/coordinator/store.h"
 #include "server/coordinator/store/etcd_log.h"
+#include "server/coordinator/store/etcd_wire.h"
 #include "server/coordinator/store/number.h"
 #include "tests/test.h"
 #include "tests/unit/server/coordinator/store/fake_etcd.h"
