@@ -1,4 +1,4 @@
-// The folder of a run. See up.h.
+// The folder of a run. See up_dir.h.
 //
 //   DIR/topology.yaml             the run's topology; rewritten when settings change
 //   DIR/topology.next             that of a run that had ended, until the run goes on

@@ -1,4 +1,5 @@
-// The end of a run: held-out losses before and after, tables, the picture, the verdict. See up.h.
+// The end of a run: held-out losses before and after, tables, the picture, the verdict. See
+// up_report.h.
 #include <langinfo.h>
 #include <locale.h>
 #include <stdlib.h>

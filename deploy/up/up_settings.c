@@ -1,4 +1,4 @@
-// The settings file of each node of a run, from its topology. See up.h.
+// The settings file of each node of a run, from its topology. See up_dir.h.
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>

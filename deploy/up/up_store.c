@@ -1,4 +1,4 @@
-// Data units in an object store: `--data s3://BUCKET/PREFIX`. See up.h.
+// Data units in an object store: `--data s3://BUCKET/PREFIX`. See up_store.h.
 #include <string.h>
 
 #include "common/objects/address.h"

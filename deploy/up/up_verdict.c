@@ -1,4 +1,4 @@
-// The verdict on an ended run: each condition by itself. See up.h.
+// The verdict on an ended run: each condition by itself. See up_report.h.
 #include <string.h>
 
 #include "deploy/up/up_faults.h"

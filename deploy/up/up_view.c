@@ -1,4 +1,4 @@
-// Live progress of a run. See up.h.
+// Live progress of a run. See up_view.h.
 //
 // A terminal shows one picture, redrawn once a second: a line per region, cut to the screen because
 // the next picture can't be drawn over a wrapped line. Other outputs get the same lines every five

@@ -1,4 +1,4 @@
-// Collects the nodes' statuses over all their processes. See up.h.
+// Collects the nodes' statuses over all their processes. See up_watch.h.
 //
 // DIR/totals.json stores an interrupted `up`'s counts, so that the final figures cover the whole
 // run: {"seconds", "trained", "nodes": {NAME: {"pid", "past": [...], "last": [...]}}}, counts in

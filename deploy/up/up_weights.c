@@ -1,4 +1,4 @@
-// Reads the final parameters of a run from the nodes' last checkpoints. See up.h.
+// Reads the final parameters of a run from the nodes' last checkpoints. See up_weights.h.
 //
 // A server writes a checkpoint of each shard at the run's end; if that is lost or damaged, any
 // worker's copy of the same version will do. The state read must have the digest that the owner
