@@ -146,6 +146,7 @@ struct dp_up {
     double trained_s;      // seconds in which a worker trained, over all `up`s of this folder
     double polled_s;       // time of the last poll
     bool went_on;          // the coordinator was in another phase than the end
+    bool next_kept;        // dp_dir_went_on() was called
     double before_s;       // seconds of training by earlier `up`s of this folder
     struct dp_fault fault[DP_FAULTS_MAX];
     unsigned faults;
