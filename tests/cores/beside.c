@@ -247,7 +247,7 @@ TEST(a_loop_that_is_away_keeps_no_units)
     struct rig *r = play->l->rig;
     beside_kill(play->b);
     play_until(WK_BESIDE_AWAY);
-    life_run(play->l, 2 * LH_SECOND); // what it has not begun uses up no budget
+    life_run(play->l, 2 * LH_SECOND); // from then on, its units that are not begun use up no budget
     r->coordinator->conf.budget_tokens -= has->tokens[CO_WAITS];
     for (int i = 0; i < 200 && has->tokens[CO_WAITS] + has->tokens[CO_BEGUN]; i++) {
         say(r, 0, &w);
