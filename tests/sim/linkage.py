@@ -6,8 +6,8 @@ Reads from a Ninja or make build how sim, longhaul-server and longhaul-worker we
     tests.
  2. Its other objects come from tests/sim, the loop beside a worker, and the client library that the
     loop calls; the programs add only their main.c.
- 3. No other object, nor the world, defines a symbol of the libraries: a copied or included core source would be
-    linked instead of the library's object.
+ 3. No other object, nor the world, defines a symbol of the libraries: a copied or included core
+    source would be linked instead of the library's object.
 To show that the check can fail, one object of each library is then added to sim's.
 """
 import functools
