@@ -195,13 +195,8 @@ static void unary_close(void *self, struct lh_call *call, lh_err status, const c
     free(u);
 }
 
-static void ignore_call(void *self, struct lh_call *call)
-{
-    (void)self;
-    (void)call;
-}
-
-static const struct lh_call_ops unary_ops = {unary_message, ignore_call, ignore_call, unary_close};
+static const struct lh_call_ops unary_ops = {unary_message, lh_call_nothing, lh_call_nothing,
+                                             unary_close};
 
 lh_err lh_ask(struct lh_link *link, enum lh_rpc rpc, int64_t deadline_ns,
               const struct lh_wire_type *type, const void *request, lh_asked_fn done, void *self,
@@ -276,7 +271,7 @@ static void request_close(void *self, struct lh_call *call, lh_err status, const
     if (rq->replied || !rq->handled) free(rq); // a request that is held is freed by its reply
 }
 
-static const struct lh_call_ops request_ops = {request_message, request_half, ignore_call,
+static const struct lh_call_ops request_ops = {request_message, request_half, lh_call_nothing,
                                                request_close};
 
 lh_err lh_request_take(struct lh_call *call, const struct lh_peer *peer,

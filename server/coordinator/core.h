@@ -324,6 +324,9 @@ struct ps_co_rest {               // watch/ending.c: units that no progressing w
     int64_t credited_ns, seen_ns; // the last credit; the last look
     int64_t waited_ns;            // time for which nobody did, since the last credit
     uint64_t credited_units;      // units, as of the last look
+    bool silent;                  // a server was, at the last look
+    uint8_t phase;                // the plan's at the last look
+    int64_t silences;             // times that a server fell silent in this phase
 };
 struct ps_co_second_lease { // balance/lease.c: a unit that runs twice, and its second worker
     uint64_t unit;

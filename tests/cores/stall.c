@@ -309,6 +309,26 @@ TEST(a_drain_s_time_begins_when_every_server_is_there)
     rig_free(r);
 }
 
+// A server that is silent now and then keeps no run: a drain's time begins anew ten times.
+TEST(a_server_that_comes_and_goes_does_not_hold_a_drain)
+{
+    struct rig *r = stalling(UNITS);
+    struct words a = TRAINS, b = TRAINS;
+    a.want = b.want = 1;
+    say(r, 0, &a);
+    say(r, 1, &b);
+    assert_int_equal(ask_to_end(r), LH_OK);
+    b.drained = true;
+    int times = 0;
+    for (; times < 20 && phase_after(r, FLOOR_S / 2, &a, &b) == LH_PHASE_DRAIN; times++) {
+        rig_kill_server(r, false);
+        phase_after(r, FLOOR_S / 3, &a, &b);
+        assert_int_equal(rig_start_server(r, false), LH_OK);
+    }
+    assert_true(times >= 10 && times < 15);
+    rig_free(r);
+}
+
 // A shard's server is there and admits nobody's pushes, because its disk is full, say. The run
 // waits longer for the workers that wait for it, not for ever.
 TEST(a_drain_waits_longer_for_a_shard_that_admits_nothing)

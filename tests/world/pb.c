@@ -83,13 +83,8 @@ static void on_close(void *self, struct lh_call *call, lh_err status, const char
     free(q);
 }
 
-static void on_nothing(void *self, struct lh_call *call)
-{
-    (void)self;
-    (void)call;
-}
-
-static const struct lh_call_ops question_ops = {on_message, on_nothing, on_nothing, on_close};
+static const struct lh_call_ops question_ops = {on_message, lh_call_nothing, lh_call_nothing,
+                                                on_close};
 
 lh_err pb_ask(struct lh_link *link, enum lh_rpc rpc, int64_t deadline_ns,
               const ProtobufCMessage *request, const ProtobufCMessageDescriptor *answer,

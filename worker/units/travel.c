@@ -293,12 +293,6 @@ static void on_message(void *self, struct lh_call *call, const struct lh_msg *ms
     lh_call_cancel(call);
 }
 
-static void on_nothing(void *self, struct lh_call *call)
-{
-    (void)self;
-    (void)call;
-}
-
 static void on_close(void *self, struct lh_call *call, lh_err status, const char *text)
 {
     (void)call;
@@ -324,7 +318,7 @@ static void on_close(void *self, struct lh_call *call, lh_err status, const char
 
 static lh_err open_call(struct wk_travel_unit *a, struct lh_link *link)
 {
-    static const struct lh_call_ops ops = {on_message, on_nothing, on_nothing, on_close};
+    static const struct lh_call_ops ops = {on_message, lh_call_nothing, lh_call_nothing, on_close};
     struct wk_worker *w = a->w;
     struct lh_unit_request m = {.job = lh_span(w->conf.job, LH_JOB_BYTES),
                                 .units = lh_span(w->conf.units->hash.b, LH_HASH_BYTES),

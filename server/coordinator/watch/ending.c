@@ -3,10 +3,10 @@
 // 1. DRAIN lasts ps_co_drain_bound() at most. Workers heard by this process that have not drained
 //    by then are left out, whether stalled, silent, or without a report of it. No log takes any
 //    push after CLOSE, so none of theirs either. The time begins when every shard's server is heard
-//    and its log has the phase, and begins anew after a server was silent: until then nobody can
-//    drain, and the run could not close. While workers that make progress wait for a shard that
-//    admits nobody's pushes, because its disk is full or hangs, it lasts up to UNSERVED times as
-//    long.
+//    and its log has the phase, and begins anew after each of the first LOST times that a server
+//    was silent: until then no worker can drain, and the run could not close. While workers that
+//    make progress wait for a shard that admits nobody's pushes, because its disk is full or hangs,
+//    it lasts up to UNSERVED times as long.
 // 2. The run also gives up units that no progressing worker may train: those of stalled workers
 //    after the drain's bound, those of lost ones after LOST times that, all of them at once where
 //    the budget is credited. It waits for workers that an operator has paused. It gives up nothing
@@ -267,21 +267,36 @@ static void say_frozen(struct ps_coordinator *c)
     c->frozen_said = waits;
 }
 
+// A drain's time begins anew with a server's silence, but not for ever: a server that is silent now
+// and then would keep the run.
+static void look_at_servers(struct ps_coordinator *c)
+{
+    struct ps_co_rest *r = &c->rest;
+    bool silent = !all_serve(c, c->plan.phase);
+    if (r->phase != c->plan.phase) r->silences = 0;
+    r->phase = c->plan.phase;
+    r->silences += silent && !r->silent;
+    r->silent = silent;
+    if (silent && r->silences <= LOST) c->phase_ns = c->listener.ns;
+}
+
 void ps_co_look_at_rest(struct ps_coordinator *c)
 {
     struct ps_co_rest *r = &c->rest;
     int64_t now = c->listener.ns;
     say_frozen(c);
-    if (!all_serve(c, c->plan.phase)) c->phase_ns = now;
+    look_at_servers(c);
     if (!c->conf.drain_floor_ns || lh_listener_rests(&c->listener)) return;
     if (c->plan.phase < LH_PHASE_DRAIN) r->given_up = false;
-    bool began = c->plan.phase >= LH_PHASE_RUN && !c->pause.is && all_serve(c, 0);
+    bool began = c->plan.phase >= LH_PHASE_RUN && !c->pause.is;
     if (!began || r->credited_units != c->stock.credited_units) {
         r->waited_ns = 0;
         r->credited_ns = now;
         r->credited_units = c->stock.credited_units;
         for (uint32_t i = 0; i < c->workers; i++)
             c->worker[i].rest_tokens = ps_co_admitted_tokens(c, &c->worker[i]);
+    } else if (!all_serve(c, 0)) {
+        r->credited_ns += now - r->seen_ns;
     } else if (r->counts) {
         r->waited_ns += now - r->seen_ns;
     }

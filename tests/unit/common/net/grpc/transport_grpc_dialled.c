@@ -8,16 +8,7 @@
 #include <signal.h>
 #include <sys/socket.h>
 
-#include "common/base/sanitizer.h"
-
 enum { MEMORY_BYTES_MAX = 64 * MIB, FRAME_BYTES = 16384, TIMES = 32768 };
-
-// A sanitizer keeps freed memory, so the size of the process tells nothing.
-#if defined LH_ASAN || defined LH_TSAN
-static const bool MEMORY_IS_SEEN = false;
-#else
-static const bool MEMORY_IS_SEEN = true;
-#endif
 
 struct flooder {
     struct world *w;

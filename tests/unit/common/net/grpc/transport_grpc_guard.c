@@ -10,18 +10,10 @@
 #include <sys/socket.h>
 #include <time.h>
 
-#include "common/base/sanitizer.h"
 #include "common/net/grpc/transport_grpc_core.h"
 #include "common/net/grpc/transport_grpc_frames.h"
 
 enum { LOG_BYTES = 1 << 16, MEMORY_BYTES_MAX = 64 * MIB };
-
-// A sanitizer keeps freed memory, so the size of the process tells nothing.
-#if defined LH_ASAN || defined LH_TSAN
-static const bool MEMORY_IS_SEEN = false;
-#else
-static const bool MEMORY_IS_SEEN = true;
-#endif
 
 // ---------------------------------------------------------------- a server with a log
 
