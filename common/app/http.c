@@ -215,8 +215,8 @@ static void forget_peer(struct lh_http *h, size_t i)
     memmove(&h->peer[i], &h->peer[i + 1], (h->peers - i) * sizeof *h->peer);
 }
 
-// A peer that sends a byte now and then is never silent. So that such peers keep nobody out, the
-// oldest one makes way for a new one, which is answered at once.
+// A peer that sends a byte now and then is never silent. Such peers must not keep others out: the
+// oldest connection ends for a new one, which is answered at once.
 static void on_connection(void *arg, struct MHD_Connection *connection, void **context,
                           enum MHD_ConnectionNotificationCode what)
 {

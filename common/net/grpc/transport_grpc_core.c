@@ -133,12 +133,13 @@ static void *run_queue(void *arg)
 // A server's peer is charged the loop's time that its calls take; a debt is forgotten by 1/SHARE of
 // the time that passes. Events of a peer with more than BURST_NS of debt wait until all others that
 // have come are handled. Then they get ROUND_NS of each round, in the order in which they came: so
-// they take the time that nobody else needs. None is dropped: a call ends after all of its events.
+// they take the time that no other peer needs. None is dropped: a call ends after all of its
+// events.
 
 enum { SHARE = 8, NEAR = 8 };
 static const int64_t BURST_NS = 50 * LH_MS, ROUND_NS = 2 * LH_MS;
 
-// The peer's place, or the one that it gets: that of whoever owes least near it.
+// The peer's place. A new peer takes the place of the one near it that owes least.
 static struct lh_grpc_user *user_of(struct lh_grpc *t, uint64_t peer, int64_t now_ns)
 {
     struct lh_grpc_user *least = NULL;

@@ -192,7 +192,7 @@ void lh_grpc_leave(struct lh_grpc *t);
 // Gives a batch to gRPC; `op` returns as an event and holds the call until then.
 void lh_grpc_start(struct lh_grpc_call *c, struct lh_grpc_op *op, const grpc_op *ops, size_t n);
 void lh_grpc_touch(struct lh_grpc_call *c); // pumps it at the end of this round
-// Charges a peer of our server for the loop's time since then; 0: nobody.
+// Charges a peer of our server for the loop's time since then; 0: no peer.
 void lh_grpc_turn_used(struct lh_grpc *t, uint64_t peer, int64_t since_ns);
 
 // ---- call: both sides

@@ -5,7 +5,7 @@
 //    push after CLOSE, so none of theirs either. The time begins when every shard's server is heard
 //    and its log has the phase, and begins anew after each of the first LOST times that a server
 //    was silent: until then no worker can drain, and the run could not close. While workers that
-//    make progress wait for a shard that admits nobody's pushes, because its disk is full or hangs,
+//    make progress wait for a shard that admits no pushes, because its disk is full or hangs,
 //    it lasts up to UNSERVED times as long.
 // 2. The run also gives up units that no progressing worker may train: those of stalled workers
 //    after the drain's bound, those of lost ones after LOST times that, all of them at once where
@@ -129,8 +129,8 @@ static bool trains(const struct ps_coordinator *c, uint32_t worker)
     return tokens > w->rest_tokens && (tokens - w->rest_tokens) / BEYOND <= held;
 }
 
-// For LOST bounds no unit was credited, and this worker is no reason to wait: it holds units that
-// it does not train, or its loop is away.
+// No unit was credited for LOST bounds, and this worker does nothing for the rest: it holds units
+// that it does not train, or its loop is away.
 static bool stands(const struct ps_coordinator *c, uint32_t worker)
 {
     bool holds = tokens_held(c, worker) && !trains(c, worker);
@@ -140,7 +140,7 @@ static bool stands(const struct ps_coordinator *c, uint32_t worker)
 
 // No progressing worker trains units, and some other worker may have some, or some units reach a
 // worker damaged or not at all. A worker that stands is not waited for while another one asks, nor
-// once the rest is given up: nobody asks while the run drains.
+// once the rest is given up: no worker asks while the run drains.
 static bool others_are_done(const struct ps_coordinator *c)
 {
     bool any = false, asks = c->rest.given_up, away = false, stand = false;
